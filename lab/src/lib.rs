@@ -1,0 +1,1 @@
+//! A local multi-node Kubernetes for tests, demos and measurements.

@@ -1,0 +1,1 @@
+//! Wire types of the BackupPodSet kind and every string the cluster sees.

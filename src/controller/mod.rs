@@ -1,0 +1,1 @@
+//! Runs reconciles: watches, queue, error policy.

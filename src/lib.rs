@@ -1,0 +1,23 @@
+//! BackupPodSet keeps a service alive: primary, hot backup and cold backup Pods in one object, converted by
+//! priority when something fails or the counts change.
+//!
+//! **Observe reads, plan decides, apply writes. Nothing does two of these.**
+//!
+//! | layer | modules | may use |
+//! |---|---|---|
+//! | pure decisions | [`model`], [`plan`], [`manifests`], [`status`] | nothing that waits, reads a clock or talks |
+//! | wire format | [`api`] | serde, schemars, kube's derive |
+//! | plumbing | [`observe`], [`apply`], [`controller`], [`wakeup`], [`runtime`] | the API server, the network, clocks |
+//!
+//! Arrows only point down: `model <- plan, manifests, status <- observe, apply <- controller <- bin`.
+
+pub mod api;
+pub mod apply;
+pub mod controller;
+pub mod manifests;
+pub mod model;
+pub mod observe;
+pub mod plan;
+pub mod runtime;
+pub mod status;
+pub mod wakeup;

@@ -1,0 +1,1 @@
+//! Builds the Kubernetes objects the operator writes, as pure functions of their inputs.

@@ -1,0 +1,1 @@
+//! Reads watch caches into one consistent snapshot; the only place that reads raw Kubernetes fields.

@@ -1,0 +1,1 @@
+//! What every process of the project needs: tasks, leader lease, telemetry, metrics, health.

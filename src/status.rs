@@ -1,0 +1,1 @@
+//! Computes the status of a BackupPodSet from what was seen, planned and done.
