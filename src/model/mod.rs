@@ -1,1 +1,21 @@
-//! What decisions are made from: Pods, roles, the wish and the snapshot that joins them.
+//! What decisions are made from and what they consist of: Pods, roles, the wish, the snapshot, steps and reasons.
+//!
+//! Nothing here waits, reads a clock or knows Kubernetes' objects; `observe` translates them.
+
+#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+
+mod desired;
+mod ids;
+mod pod;
+mod reason;
+mod role;
+mod snapshot;
+mod step;
+
+pub use desired::{Desired, ScaleIn, Strategies, Strategy, UpdateKind, UpdatePolicy};
+pub use ids::{NodeName, PodName, Revision, Uid};
+pub use pod::{Gate, Lifecycle, NodeHealth, NodeView, Ownership, PodRef, PodView};
+pub use reason::Reason;
+pub use role::Role;
+pub use snapshot::{Endpoint, Exposure, ObjectState, Snapshot, Storm};
+pub use step::{Action, Hold, Plan, Step};

@@ -1,1 +1,71 @@
 //! Decides what to do for one BackupPodSet: a pure function from a snapshot to a plan.
+//!
+//! The order of [`RULES`] is the order of importance. A rule only adds to the draft; it never takes back what an
+//! earlier rule claimed, so a Pod is named by at most one step.
+
+#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+
+mod check;
+mod discard;
+mod draft;
+mod expose;
+mod failover;
+mod fill;
+mod names;
+mod rollout;
+mod select;
+mod shrink;
+mod wake;
+
+#[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
+mod tests;
+
+pub use check::{Violation, check};
+
+use crate::model::{Hold, Plan, Reason, Snapshot};
+use draft::Draft;
+
+/// A rule looks at the draft so far and adds steps and holds to it.
+type Rule = fn(&mut Draft<'_>);
+
+/// Every rule, most important first.
+const RULES: [Rule; 12] = [
+    discard::adopt_orphans,
+    discard::delete_hopeless,
+    fill::fill_primaries,
+    failover::replace_unready_primaries,
+    failover::leave_cordoned_nodes,
+    failover::relabel_lost_primaries,
+    shrink::shrink_primaries,
+    fill::fill_backups,
+    shrink::shrink_backups,
+    rollout::replace_outdated,
+    wake::send_tickets,
+    expose::expose_ready_primaries,
+];
+
+/// What to do for this set now, and what not yet.
+///
+/// Total: every snapshot has a plan. A converged snapshot has an empty one.
+pub fn plan(snapshot: &Snapshot) -> Plan {
+    let mut draft = Draft::new(snapshot);
+    for rule in RULES {
+        rule(&mut draft);
+    }
+    let plan = draft.into_plan();
+    if snapshot.desired.paused { paused(plan) } else { plan }
+}
+
+/// A paused set keeps its plan as a list of holds: the status says what would be done.
+fn paused(plan: Plan) -> Plan {
+    let hold = |pod| Hold { reason: Reason::Paused, pod, until: None };
+    let mut holds: Vec<Hold> = plan.steps.iter().map(|step| hold(step.action.pod_name().cloned())).collect();
+    if holds.is_empty() {
+        holds.push(hold(None));
+    }
+    holds.sort();
+    holds.dedup();
+    Plan { steps: Vec::new(), holds }
+}

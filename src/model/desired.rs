@@ -1,0 +1,111 @@
+//! What the user wants of one set, checked and in units.
+
+use jiff::SignedDuration;
+
+use super::{Revision, Role, Uid};
+
+/// Which of several equally willing Pods a transition takes. Readiness always comes first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Strategy {
+    /// Healthy node, current revision, least crowded node and zone, longest ready, name.
+    #[default]
+    Best,
+    /// Any, by the Pods' random identity; the same choice is made again after a restart.
+    Random,
+    /// The one created first.
+    Oldest,
+    /// The one created last.
+    Newest,
+    /// The one on the node and zone with the fewest Pods of the wanted role.
+    Spread,
+}
+
+/// One strategy for each transition; the BPS paper's seven keys, `init` already folded in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Strategies {
+    /// hot -> primary.
+    pub hot_to_primary: Strategy,
+    /// cold -> primary.
+    pub cold_to_primary: Strategy,
+    /// cold -> hot.
+    pub cold_to_hot: Strategy,
+}
+
+/// What happens to Pods that a tier no longer needs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ScaleIn {
+    /// They are deleted.
+    #[default]
+    Delete,
+    /// A surplus primary fills a free hot slot before anything is deleted.
+    Demote,
+}
+
+/// How a changed template reaches the Pods.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum UpdateKind {
+    /// Cold, then hot, then primaries by promoting an updated hot backup.
+    #[default]
+    BackupFirst,
+    /// Only Pods that somebody deletes are made from the new template.
+    OnDelete,
+}
+
+/// Settings of a template rollout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UpdatePolicy {
+    /// Who starts the replacement.
+    pub kind: UpdateKind,
+    /// Backups of one tier that may be away at once because of the rollout; at least 1.
+    pub max_unavailable: usize,
+    /// Primaries that keep the old template.
+    pub partition: usize,
+}
+
+/// The wish for one set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Desired {
+    /// Name of the set.
+    pub name: String,
+    /// Identity of the set.
+    pub uid: Uid,
+    /// Primaries wanted.
+    pub replicas: usize,
+    /// Hot backups wanted.
+    pub hot_backups: usize,
+    /// Cold backups wanted.
+    pub cold_backups: usize,
+    /// Choice of candidates.
+    pub strategies: Strategies,
+    /// Time for one wake-up until the Pod runs.
+    pub wakeup_timeout: SignedDuration,
+    /// Time a Pod must have been ready before it counts in a rollout.
+    pub min_ready: SignedDuration,
+    /// Time a primary may be not ready before it is replaced by a hot backup.
+    pub failover_delay: SignedDuration,
+    /// Time after which a Pod that is not ready is deleted.
+    pub unready_deadline: SignedDuration,
+    /// What happens to surplus Pods.
+    pub scale_in: ScaleIn,
+    /// Rollout settings.
+    pub update: UpdatePolicy,
+    /// Whether the operator only watches.
+    pub paused: bool,
+    /// Revision of the template as it stands now.
+    pub revision: Revision,
+    /// How often a Pod name was found taken by somebody else; part of every new name.
+    pub collisions: u32,
+    /// Whether the spec changed since the status was last written.
+    pub is_new_generation: bool,
+}
+
+impl Desired {
+    /// Pods wanted in a role.
+    pub const fn count(&self, role: Role) -> usize {
+        match role {
+            Role::Primary => self.replicas,
+            Role::Hot => self.hot_backups,
+            Role::Cold => self.cold_backups,
+        }
+    }
+}

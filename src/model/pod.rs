@@ -1,0 +1,158 @@
+//! One Pod as decisions see it.
+
+use std::net::IpAddr;
+
+use jiff::Timestamp;
+
+use super::{NodeName, PodName, Revision, Role, Uid};
+
+/// Names one incarnation of a Pod at one version; every write carries all three.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PodRef {
+    /// Name in the set's namespace.
+    pub name: PodName,
+    /// Identity of this incarnation.
+    pub uid: Uid,
+    /// Version the decision was made on; a write against a newer version is refused with 409.
+    pub resource_version: String,
+}
+
+/// How far a Pod has come, as far as it matters to decisions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lifecycle {
+    /// Not bound to a node yet.
+    Unscheduled,
+    /// Bound, and its application was never ready so far.
+    Starting,
+    /// Ready to serve since then.
+    Ready {
+        /// Last time the Pod became ready.
+        since: Timestamp,
+    },
+    /// Was ready or crashed; not ready since then. It may come back by itself.
+    Unready {
+        /// Last time the Pod stopped being ready.
+        since: Timestamp,
+    },
+    /// Phase Failed or Succeeded: it never comes back.
+    Finished,
+    /// Deletion was requested; it goes away, on a dead node after minutes.
+    Terminating,
+}
+
+/// Where a Pod stands with its cold gate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gate {
+    /// The Pod was made without a gate.
+    None,
+    /// The gate has not started to listen.
+    Ahead,
+    /// The gate waits for a ticket since then.
+    Listening {
+        /// Start of the gate's container.
+        since: Timestamp,
+    },
+    /// The gate ended: the application was let through.
+    Passed {
+        /// End of the gate's container.
+        since: Timestamp,
+    },
+}
+
+/// Whether a node can carry a primary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum NodeHealth {
+    /// Ready and schedulable.
+    Healthy,
+    /// Ready, but marked unschedulable: somebody is about to drain it.
+    Cordoned,
+    /// Not heard of: its Pods may run on or not.
+    NotReady,
+    /// Its object is gone or it carries the out-of-service taint: its Pods do not run any more.
+    Gone,
+}
+
+/// The node a Pod is bound to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeView {
+    /// Name of the node.
+    pub name: NodeName,
+    /// Value of `topology.kubernetes.io/zone`, if the node has one.
+    pub zone: Option<String>,
+    /// What is known of it.
+    pub health: NodeHealth,
+}
+
+/// Who controls a Pod that carries the set's label.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ownership {
+    /// Its controller reference is this set.
+    Ours,
+    /// It has no controller reference: to be adopted.
+    Orphan,
+}
+
+/// One Pod of the set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodView {
+    /// Identity and version.
+    pub pod: PodRef,
+    /// Whether it is controlled by this set.
+    pub ownership: Ownership,
+    /// Role by its label.
+    pub role: Role,
+    /// When the role label was last written.
+    pub role_since: Timestamp,
+    /// Place in the set that the Pod's name was derived from.
+    pub slot: u32,
+    /// Template it was made from.
+    pub revision: Revision,
+    /// Creation time.
+    pub created: Timestamp,
+    /// How far it has come.
+    pub lifecycle: Lifecycle,
+    /// Where it stands with its gate.
+    pub gate: Gate,
+    /// Whether the operator still holds a key that the gate accepts; true for Pods without a gate.
+    pub has_known_key: bool,
+    /// Not before then another ticket is sent to its gate; `None` if none was sent lately.
+    pub next_ticket: Option<Timestamp>,
+    /// Whether every application container runs.
+    pub is_running: bool,
+    /// Whether it still answers although it may be terminating.
+    pub is_serving: bool,
+    /// Node it is bound to.
+    pub node: Option<NodeView>,
+    /// Its address, once the sandbox exists.
+    pub address: Option<IpAddr>,
+}
+
+impl PodView {
+    /// Whether clients can be sent to it.
+    pub const fn is_ready(&self) -> bool {
+        matches!(self.lifecycle, Lifecycle::Ready { .. })
+    }
+
+    /// Whether its gate waits for a ticket.
+    pub const fn is_at_gate(&self) -> bool {
+        matches!(self.gate, Gate::Listening { .. })
+    }
+
+    /// What is known of its node; an unbound Pod counts as on a healthy one.
+    pub fn node_health(&self) -> NodeHealth {
+        self.node.as_ref().map_or(NodeHealth::Healthy, |node| node.health)
+    }
+
+    /// Whether nobody can reach it because of its node.
+    pub fn is_on_lost_node(&self) -> bool {
+        self.node_health() >= NodeHealth::NotReady
+    }
+
+    /// Whether the Pod does what its role asks for: ready, or, if cold, waiting at its gate.
+    pub fn is_available(&self) -> bool {
+        match self.role {
+            Role::Primary | Role::Hot => self.is_ready(),
+            Role::Cold => self.is_at_gate() && self.lifecycle == Lifecycle::Starting,
+        }
+    }
+}

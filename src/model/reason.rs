@@ -1,0 +1,138 @@
+//! Why something is done or not done: one word for event, condition, log field and metric label.
+
+use std::fmt;
+
+/// Cause of a step or a hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Reason {
+    /// More Pods of a role are wanted than there are.
+    ScaledOut,
+    /// Fewer Pods of a role are wanted than there are.
+    ScaledIn,
+    /// A Pod was deleted by somebody else.
+    PodDeleted,
+    /// A Pod ended for good: failed, evicted or completed.
+    PodFinished,
+    /// A primary stopped being ready.
+    PodUnready,
+    /// A Pod is gone without a trace.
+    PodMissing,
+    /// A Pod's node is not ready.
+    NodeLost,
+    /// A Pod's node does not exist any more or is out of service.
+    NodeGone,
+    /// A primary's node was cordoned.
+    NodeCordoned,
+    /// A tier gave a Pod to a higher one.
+    Refilled,
+    /// A woken Pod did not run within the wake-up timeout.
+    WakeTimedOut,
+    /// A Pod was not ready for longer than the deadline.
+    UnreadyTooLong,
+    /// No key is left that a cold Pod's gate accepts.
+    GateKeyRetired,
+    /// A cold Pod runs although nobody woke it.
+    StartedUnasked,
+    /// The template changed.
+    TemplateChanged,
+    /// A Pod with an awake role still waits at its gate.
+    RoleAwake,
+    /// A Pod of the set has no controller.
+    Orphaned,
+    /// The Service is missing or differs from the spec.
+    ServiceChanged,
+    /// The addresses behind the Service differ from the ready primaries.
+    EndpointsChanged,
+    /// The set is paused.
+    Paused,
+    /// A primary is not ready, but not for long enough.
+    WithinFailoverDelay,
+    /// A primary is not ready and no hot backup is ready to take its place.
+    NoReadyBackup,
+    /// Too many Pods were lost at once.
+    StormBrake,
+    /// The rollout waits until every Pod is available again.
+    RolloutWaits,
+    /// A Pod was converted, but its gate cannot be reached yet.
+    AwaitingGate,
+    /// A woken Pod does not run yet.
+    AwaitingStart,
+    /// An object with a name that the set needs belongs to somebody else.
+    ForeignObject,
+    /// A step would break an invariant; it was not taken.
+    CheckRefused,
+}
+
+impl Reason {
+    /// Every reason, for generated documentation.
+    pub const ALL: [Self; 28] = [
+        Self::ScaledOut,
+        Self::ScaledIn,
+        Self::PodDeleted,
+        Self::PodFinished,
+        Self::PodUnready,
+        Self::PodMissing,
+        Self::NodeLost,
+        Self::NodeGone,
+        Self::NodeCordoned,
+        Self::Refilled,
+        Self::WakeTimedOut,
+        Self::UnreadyTooLong,
+        Self::GateKeyRetired,
+        Self::StartedUnasked,
+        Self::TemplateChanged,
+        Self::RoleAwake,
+        Self::Orphaned,
+        Self::ServiceChanged,
+        Self::EndpointsChanged,
+        Self::Paused,
+        Self::WithinFailoverDelay,
+        Self::NoReadyBackup,
+        Self::StormBrake,
+        Self::RolloutWaits,
+        Self::AwaitingGate,
+        Self::AwaitingStart,
+        Self::ForeignObject,
+        Self::CheckRefused,
+    ];
+
+    /// The word that the cluster sees.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::ScaledOut => "ScaledOut",
+            Self::ScaledIn => "ScaledIn",
+            Self::PodDeleted => "PodDeleted",
+            Self::PodFinished => "PodFinished",
+            Self::PodUnready => "PodUnready",
+            Self::PodMissing => "PodMissing",
+            Self::NodeLost => "NodeLost",
+            Self::NodeGone => "NodeGone",
+            Self::NodeCordoned => "NodeCordoned",
+            Self::Refilled => "Refilled",
+            Self::WakeTimedOut => "WakeTimedOut",
+            Self::UnreadyTooLong => "UnreadyTooLong",
+            Self::GateKeyRetired => "GateKeyRetired",
+            Self::StartedUnasked => "StartedUnasked",
+            Self::TemplateChanged => "TemplateChanged",
+            Self::RoleAwake => "RoleAwake",
+            Self::Orphaned => "Orphaned",
+            Self::ServiceChanged => "ServiceChanged",
+            Self::EndpointsChanged => "EndpointsChanged",
+            Self::Paused => "Paused",
+            Self::WithinFailoverDelay => "WithinFailoverDelay",
+            Self::NoReadyBackup => "NoReadyBackup",
+            Self::StormBrake => "StormBrake",
+            Self::RolloutWaits => "RolloutWaits",
+            Self::AwaitingGate => "AwaitingGate",
+            Self::AwaitingStart => "AwaitingStart",
+            Self::ForeignObject => "ForeignObject",
+            Self::CheckRefused => "CheckRefused",
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.as_str())
+    }
+}

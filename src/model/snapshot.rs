@@ -1,0 +1,74 @@
+//! One consistent view of a set: the wish, its Pods, its exposure and the time.
+
+use std::net::IpAddr;
+
+use jiff::Timestamp;
+
+use super::{Desired, NodeName, PodName, PodView, Uid};
+
+/// One address that the set's Service leads to.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Endpoint {
+    /// The Pod behind it.
+    pub pod: PodName,
+    /// Its identity.
+    pub uid: Uid,
+    /// Where it listens.
+    pub address: IpAddr,
+    /// Node it runs on.
+    pub node: Option<NodeName>,
+    /// Zone it runs in.
+    pub zone: Option<String>,
+    /// Whether new connections go to it.
+    pub is_ready: bool,
+    /// Whether it is going away; kube-proxy uses such an endpoint only when there is no other.
+    pub is_terminating: bool,
+}
+
+/// What is known of an object with a fixed name that the set wants to have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ObjectState {
+    /// There is none.
+    Absent,
+    /// Controlled by the set and as wanted.
+    Current,
+    /// Controlled by the set, but not as wanted.
+    Outdated,
+    /// Somebody else's: it is left alone.
+    Foreign,
+}
+
+/// The exposed Service and its addresses, as they are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Exposure {
+    /// The Service named in the spec.
+    pub service: ObjectState,
+    /// The EndpointSlice that belongs to it.
+    pub slice: ObjectState,
+    /// Addresses in the slice, sorted.
+    pub endpoints: Vec<Endpoint>,
+}
+
+/// More Pods than usual were lost at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Storm {
+    /// Pods of all sets that were lost.
+    pub lost: usize,
+    /// Pods of all sets.
+    pub total: usize,
+}
+
+/// Everything one decision is made from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Snapshot {
+    /// The wish.
+    pub desired: Desired,
+    /// Pods that carry the set's label and are controlled by it or by nobody, sorted by name.
+    pub pods: Vec<PodView>,
+    /// The exposed Service; `None` if the spec has none.
+    pub exposure: Option<Exposure>,
+    /// Set while the storm brake is on.
+    pub storm: Option<Storm>,
+    /// The moment of the snapshot.
+    pub now: Timestamp,
+}

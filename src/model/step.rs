@@ -1,0 +1,129 @@
+//! What a plan consists of: steps that are taken and holds that say why one is not.
+
+use std::net::IpAddr;
+
+use jiff::Timestamp;
+
+use super::{Endpoint, PodName, PodRef, Reason, Role};
+
+/// One write, or one ticket to a cold gate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Makes a Pod.
+    Create {
+        /// Deterministic name: the same shortage gives the same name again.
+        name: PodName,
+        /// Role it starts with.
+        role: Role,
+        /// Place in the set.
+        slot: u32,
+    },
+    /// Changes a Pod's role label.
+    Convert {
+        /// The Pod.
+        pod: PodRef,
+        /// Role it has.
+        from: Role,
+        /// Role it gets.
+        to: Role,
+    },
+    /// Sends a ticket to a Pod whose role is awake but whose gate still waits.
+    Wake {
+        /// The Pod.
+        pod: PodRef,
+        /// Where its gate listens.
+        address: IpAddr,
+    },
+    /// Requests a Pod's deletion.
+    Delete {
+        /// The Pod.
+        pod: PodRef,
+        /// Role it has.
+        role: Role,
+        /// Whether it was ready: then a consistent LIST must confirm the step first.
+        is_ready: bool,
+    },
+    /// Sets the controller reference of a Pod that lost its owner.
+    Adopt {
+        /// The Pod.
+        pod: PodRef,
+    },
+    /// Creates or corrects the exposed Service.
+    PublishService,
+    /// Writes the addresses of the exposed Service, all in one write.
+    Expose {
+        /// The addresses, sorted.
+        endpoints: Vec<Endpoint>,
+    },
+}
+
+impl Action {
+    /// The word for this kind of step in logs and metrics.
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::Create { .. } => "create",
+            Self::Convert { .. } => "convert",
+            Self::Wake { .. } => "wake",
+            Self::Delete { .. } => "delete",
+            Self::Adopt { .. } => "adopt",
+            Self::PublishService => "publish-service",
+            Self::Expose { .. } => "expose",
+        }
+    }
+
+    /// Name of the Pod that the step is about.
+    pub const fn pod_name(&self) -> Option<&PodName> {
+        match self {
+            Self::Create { name, .. } => Some(name),
+            Self::Convert { pod, .. }
+            | Self::Wake { pod, .. }
+            | Self::Delete { pod, .. }
+            | Self::Adopt { pod } => Some(&pod.name),
+            Self::PublishService | Self::Expose { .. } => None,
+        }
+    }
+
+    /// Whether the step restores service and therefore must not wait behind refills.
+    pub const fn is_urgent(&self) -> bool {
+        match self {
+            Self::Convert { .. } | Self::Wake { .. } | Self::Expose { .. } | Self::PublishService => true,
+            Self::Create { .. } | Self::Delete { .. } | Self::Adopt { .. } => false,
+        }
+    }
+}
+
+/// One thing to do and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// What is done.
+    pub action: Action,
+    /// Why.
+    pub reason: Reason,
+}
+
+/// "I would, but not yet, because."
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Hold {
+    /// Why nothing is done.
+    pub reason: Reason,
+    /// The Pod it is about, if it is about one.
+    pub pod: Option<PodName>,
+    /// When to look again even if nothing happens; `None` waits for an event.
+    pub until: Option<Timestamp>,
+}
+
+/// What to do now. There is no order among the steps; any subset is safe.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// Things to do.
+    pub steps: Vec<Step>,
+    /// Things not done yet.
+    pub holds: Vec<Hold>,
+}
+
+impl Plan {
+    /// The earliest moment at which a hold ends.
+    pub fn next_look(&self) -> Option<Timestamp> {
+        self.holds.iter().filter_map(|hold| hold.until).min()
+    }
+}

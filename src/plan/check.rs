@@ -1,0 +1,108 @@
+//! Refuses plans that break an invariant: a second opinion, written without looking at the rules.
+//!
+//! A violation is a bug in a rule. It is counted and nothing of the plan is applied.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use crate::model::{Action, Ownership, Plan, PodName, PodView, Role, Snapshot};
+
+/// An invariant that a plan would break.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Violation {
+    /// Two steps name the same Pod.
+    NamedTwice(PodName),
+    /// A step names a Pod that is not in the snapshot, or not controlled by the set.
+    NotOurs(PodName),
+    /// A Pod would be created under the name of one that exists.
+    NameTaken(PodName),
+    /// The last ready primary would be deleted or demoted.
+    LastPrimary(PodName),
+    /// More Pods would be created than can be wanted.
+    TooManyCreated(usize),
+    /// A paused set would be changed.
+    PausedSetChanged,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NamedTwice(pod) => write!(formatter, "two steps name pod {pod}"),
+            Self::NotOurs(pod) => write!(formatter, "pod {pod} is not controlled by the set"),
+            Self::NameTaken(pod) => write!(formatter, "pod {pod} exists already"),
+            Self::LastPrimary(pod) => write!(formatter, "pod {pod} is the last ready primary"),
+            Self::TooManyCreated(count) => write!(formatter, "{count} pods would be created"),
+            Self::PausedSetChanged => write!(formatter, "the set is paused"),
+        }
+    }
+}
+
+/// Every invariant that this plan would break on this snapshot.
+pub fn check(snapshot: &Snapshot, plan: &Plan) -> Vec<Violation> {
+    let mut violations = named_twice(plan);
+    violations.extend(plan.steps.iter().filter_map(|step| misnamed(snapshot, &step.action)));
+    violations.extend(last_primary(snapshot, plan));
+    violations.extend(too_many_created(snapshot, plan));
+    if snapshot.desired.paused && !plan.steps.is_empty() {
+        violations.push(Violation::PausedSetChanged);
+    }
+    violations
+}
+
+fn named_twice(plan: &Plan) -> Vec<Violation> {
+    let mut seen = BTreeSet::new();
+    let names = plan.steps.iter().filter_map(|step| step.action.pod_name());
+    names.filter(|name| !seen.insert(*name)).map(|name| Violation::NamedTwice(name.clone())).collect()
+}
+
+fn misnamed(snapshot: &Snapshot, action: &Action) -> Option<Violation> {
+    let find = |name: &PodName| snapshot.pods.iter().find(|view| view.pod.name == *name);
+    match action {
+        Action::Create { name, .. } => find(name).map(|_| Violation::NameTaken(name.clone())),
+        Action::Convert { pod, .. } | Action::Wake { pod, .. } | Action::Delete { pod, .. } => {
+            let is_ours =
+                find(&pod.name).is_some_and(|view| view.pod == *pod && view.ownership == Ownership::Ours);
+            (!is_ours).then(|| Violation::NotOurs(pod.name.clone()))
+        }
+        Action::Adopt { pod } => {
+            let is_orphan =
+                find(&pod.name).is_some_and(|view| view.pod == *pod && view.ownership == Ownership::Orphan);
+            (!is_orphan).then(|| Violation::NotOurs(pod.name.clone()))
+        }
+        Action::PublishService | Action::Expose { .. } => None,
+    }
+}
+
+/// Steps come in any order and any subset: promotions of this plan do not count as successors yet.
+fn last_primary(snapshot: &Snapshot, plan: &Plan) -> Option<Violation> {
+    if snapshot.desired.replicas == 0 {
+        return None;
+    }
+    let is_serving =
+        |view: &&PodView| view.role == Role::Primary && view.is_ready() && !view.is_on_lost_node();
+    let given_up: Vec<&PodName> = plan.steps.iter().filter_map(|step| given_up(&step.action)).collect();
+    let serving: Vec<&PodView> = snapshot.pods.iter().filter(is_serving).collect();
+    let is_given_up = |view: &&&PodView| given_up.contains(&&view.pod.name);
+    let lost = serving.iter().find(is_given_up)?;
+    (serving.iter().filter(is_given_up).count() == serving.len())
+        .then(|| Violation::LastPrimary(lost.pod.name.clone()))
+}
+
+const fn given_up(action: &Action) -> Option<&PodName> {
+    match action {
+        Action::Delete { pod, .. } | Action::Convert { pod, from: Role::Primary, .. } => Some(&pod.name),
+        Action::Create { .. }
+        | Action::Convert { .. }
+        | Action::Wake { .. }
+        | Action::Adopt { .. }
+        | Action::PublishService
+        | Action::Expose { .. } => None,
+    }
+}
+
+fn too_many_created(snapshot: &Snapshot, plan: &Plan) -> Option<Violation> {
+    // One more than wanted: the surge of a rollout without hot backups.
+    let most = Role::ALL.iter().map(|role| snapshot.desired.count(*role)).sum::<usize>() + 1;
+    let created = plan.steps.iter().filter(|step| matches!(step.action, Action::Create { .. })).count();
+    (created > most).then_some(Violation::TooManyCreated(created))
+}

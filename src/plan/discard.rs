@@ -1,0 +1,91 @@
+//! Clears the table: adopts Pods without a controller and deletes Pods that cannot serve any more.
+//!
+//! Never decides who takes a deleted Pod's place; see `fill`.
+
+use jiff::Timestamp;
+
+use crate::model::{Action, Gate, Hold, Lifecycle, NodeHealth, Ownership, PodView, Reason, Role};
+
+use super::draft::{Draft, Presence, SeatIndex};
+
+/// Takes Pods that carry the set's label and have no controller.
+pub(super) fn adopt_orphans(draft: &mut Draft<'_>) {
+    for index in 0..draft.seats.len() {
+        let view = draft.seats[index].view;
+        if view.ownership == Ownership::Orphan && view.lifecycle != Lifecycle::Terminating {
+            draft.claim(index, Action::Adopt { pod: view.pod.clone() }, Reason::Orphaned);
+        }
+    }
+}
+
+/// Deletes Pods that ended, that a deadline gave up, or whose node is gone.
+pub(super) fn delete_hopeless(draft: &mut Draft<'_>) {
+    for index in 0..draft.seats.len() {
+        if draft.seats[index].is_claimed {
+            continue;
+        }
+        match verdict(draft, index) {
+            Verdict::Keep => {}
+            Verdict::KeepUntil(until, reason) => {
+                let pod = Some(draft.seats[index].view.pod.name.clone());
+                draft.hold(Hold { reason, pod, until: Some(until) });
+            }
+            Verdict::Delete(reason) => draft.delete(index, reason),
+        }
+    }
+}
+
+enum Verdict {
+    Keep,
+    KeepUntil(Timestamp, Reason),
+    Delete(Reason),
+}
+
+fn verdict(draft: &Draft<'_>, index: SeatIndex) -> Verdict {
+    let seat = &draft.seats[index];
+    let view = seat.view;
+    match seat.presence {
+        Presence::Leaving(Reason::PodFinished) => Verdict::Delete(Reason::PodFinished),
+        Presence::Leaving(_) => Verdict::Keep,
+        Presence::Lost if view.node_health() == NodeHealth::Gone => Verdict::Delete(Reason::NodeGone),
+        // The node may come back with the Pod still running; its place is filled meanwhile.
+        Presence::Lost => Verdict::Keep,
+        Presence::Counted => match view.lifecycle {
+            Lifecycle::Unready { since } => unready_verdict(draft, since),
+            Lifecycle::Starting => starting_verdict(draft, view),
+            Lifecycle::Unscheduled
+            | Lifecycle::Ready { .. }
+            | Lifecycle::Finished
+            | Lifecycle::Terminating => Verdict::Keep,
+        },
+    }
+}
+
+fn unready_verdict(draft: &Draft<'_>, since: Timestamp) -> Verdict {
+    let deadline = since.saturating_add(draft.snapshot.desired.unready_deadline).unwrap_or(Timestamp::MAX);
+    if deadline <= draft.snapshot.now {
+        Verdict::Delete(Reason::UnreadyTooLong)
+    } else {
+        Verdict::KeepUntil(deadline, Reason::PodUnready)
+    }
+}
+
+/// A woken Pod has to run before the wake-up timeout; the clock starts at the gate, not at the scheduler.
+fn starting_verdict(draft: &Draft<'_>, view: &PodView) -> Verdict {
+    let started = match view.gate {
+        Gate::Listening { since } => since,
+        Gate::Passed { since } if !view.is_running => since,
+        Gate::None | Gate::Ahead | Gate::Passed { .. } => return Verdict::Keep,
+    };
+    if view.role == Role::Cold {
+        let is_locked_out = view.is_at_gate() && !view.has_known_key;
+        return if is_locked_out { Verdict::Delete(Reason::GateKeyRetired) } else { Verdict::Keep };
+    }
+    let asked = started.max(view.role_since);
+    let deadline = asked.saturating_add(draft.snapshot.desired.wakeup_timeout).unwrap_or(Timestamp::MAX);
+    if deadline <= draft.snapshot.now {
+        Verdict::Delete(Reason::WakeTimedOut)
+    } else {
+        Verdict::KeepUntil(deadline, Reason::AwaitingStart)
+    }
+}

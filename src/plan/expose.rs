@@ -1,0 +1,70 @@
+//! Keeps the exposed Service and its addresses in step with the primaries, by one write per change.
+//!
+//! Works on the roles as they will be after the plan: the promotion's label and the switch of the addresses are
+//! written at the same time.
+
+use crate::model::{Action, Endpoint, Hold, Lifecycle, ObjectState, PodView, Reason, Role};
+
+use super::draft::{Draft, Presence, Seat};
+
+pub(super) fn expose_ready_primaries(draft: &mut Draft<'_>) {
+    let Some(exposure) = &draft.snapshot.exposure else { return };
+    if exposure.service == ObjectState::Foreign || exposure.slice == ObjectState::Foreign {
+        draft.hold(Hold { reason: Reason::ForeignObject, pod: None, until: None });
+        return;
+    }
+    if exposure.service != ObjectState::Current {
+        draft.step(Action::PublishService, Reason::ServiceChanged);
+    }
+    let endpoints = endpoints(draft);
+    if exposure.slice != ObjectState::Current || exposure.endpoints != endpoints {
+        draft.step(Action::Expose { endpoints }, Reason::EndpointsChanged);
+    }
+}
+
+fn endpoints(draft: &Draft<'_>) -> Vec<Endpoint> {
+    let mut endpoints: Vec<Endpoint> = draft
+        .seats
+        .iter()
+        .filter(|seat| is_exposed(draft, seat))
+        .filter_map(|seat| endpoint(seat.view))
+        .collect();
+    if endpoints.is_empty() {
+        endpoints = draft
+            .seats
+            .iter()
+            .filter(|seat| is_last_resort(seat))
+            .filter_map(|seat| endpoint(seat.view))
+            .collect();
+    }
+    endpoints.sort();
+    endpoints
+}
+
+fn is_exposed(draft: &Draft<'_>, seat: &Seat<'_>) -> bool {
+    // In a storm what we see is in doubt, so a primary that is exposed stays exposed.
+    let is_kept = draft.snapshot.storm.is_some()
+        && seat.presence == Presence::Lost
+        && draft.snapshot.exposure.as_ref().is_some_and(|exposure| {
+            exposure.endpoints.iter().any(|endpoint| endpoint.uid == seat.view.pod.uid)
+        });
+    seat.role == Role::Primary && (is_kept || (seat.is_counted() && seat.view.is_ready()))
+}
+
+/// While no primary is ready, one that is going away but still answers is better than none.
+fn is_last_resort(seat: &Seat<'_>) -> bool {
+    seat.role == Role::Primary && seat.view.lifecycle == Lifecycle::Terminating && seat.view.is_serving
+}
+
+fn endpoint(view: &PodView) -> Option<Endpoint> {
+    let is_terminating = view.lifecycle == Lifecycle::Terminating;
+    Some(Endpoint {
+        pod: view.pod.name.clone(),
+        uid: view.pod.uid.clone(),
+        address: view.address?,
+        node: view.node.as_ref().map(|node| node.name.clone()),
+        zone: view.node.as_ref().and_then(|node| node.zone.clone()),
+        is_ready: !is_terminating,
+        is_terminating,
+    })
+}

@@ -1,0 +1,72 @@
+//! Gets primaries off Pods and nodes that fail although the Pod still exists.
+//!
+//! A crashed Pod is not thrown away: it swaps roles with a ready hot backup and is one itself when it is back.
+
+use crate::model::{Hold, Lifecycle, NodeHealth, Reason, Role};
+
+use super::draft::{Draft, Presence, SeatIndex};
+use super::select;
+
+/// Swaps primaries that stopped being ready with ready hot backups.
+pub(super) fn replace_unready_primaries(draft: &mut Draft<'_>) {
+    for index in 0..draft.seats.len() {
+        let seat = &draft.seats[index];
+        if !seat.is_free() || seat.role != Role::Primary {
+            continue;
+        }
+        if let Lifecycle::Unready { since } = seat.view.lifecycle {
+            let due = since.saturating_add(draft.snapshot.desired.failover_delay).unwrap_or(since);
+            if due > draft.snapshot.now {
+                let pod = Some(seat.view.pod.name.clone());
+                draft.hold(Hold { reason: Reason::WithinFailoverDelay, pod, until: Some(due) });
+            } else {
+                swap(draft, index);
+            }
+        }
+    }
+}
+
+fn swap(draft: &mut Draft<'_>, lost: SeatIndex) {
+    // With a primary too many there is nothing to replace; `shrink` demotes this one.
+    if draft.count(Role::Primary) > draft.snapshot.desired.replicas {
+        return;
+    }
+    match select::best_ready_hot(draft, |_| true) {
+        Some(successor) => {
+            draft.convert(successor, Role::Primary, Reason::PodUnready);
+            draft.convert(lost, Role::Hot, Reason::PodUnready);
+        }
+        None => {
+            let pod = Some(draft.seats[lost].view.pod.name.clone());
+            draft.hold(Hold { reason: Reason::NoReadyBackup, pod, until: None });
+        }
+    }
+}
+
+/// Promotes a hot backup on a healthy node for a primary on a cordoned one, before somebody drains it.
+///
+/// The old primary is demoted by `shrink` in a later pass, once the new one is seen to be primary and ready.
+pub(super) fn leave_cordoned_nodes(draft: &mut Draft<'_>) {
+    let is_endangered = draft.members(Role::Primary).any(|(_, seat)| {
+        seat.is_free() && seat.view.is_ready() && seat.view.node_health() == NodeHealth::Cordoned
+    });
+    if !is_endangered || draft.count(Role::Primary) > draft.snapshot.desired.replicas {
+        return;
+    }
+    if let Some(successor) = select::best_ready_hot(draft, |view| view.node_health() == NodeHealth::Healthy) {
+        draft.convert(successor, Role::Primary, Reason::NodeCordoned);
+    }
+}
+
+/// Takes the primary label from Pods on lost nodes whose places are filled, so that labels never show too many.
+pub(super) fn relabel_lost_primaries(draft: &mut Draft<'_>) {
+    if draft.snapshot.storm.is_some() || draft.count(Role::Primary) < draft.snapshot.desired.replicas {
+        return;
+    }
+    for index in 0..draft.seats.len() {
+        let seat = &draft.seats[index];
+        if seat.presence == Presence::Lost && !seat.is_claimed && seat.role == Role::Primary {
+            draft.convert(index, Role::Hot, Reason::NodeLost);
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! Names of new Pods: the same shortage always gives the same name, so a repeated create is refused, not doubled.
+
+use std::collections::BTreeSet;
+
+use sha2::{Digest, Sha256};
+
+use crate::model::{Lifecycle, PodName, PodView, Snapshot};
+
+/// Hexadecimal digits behind the set's name; 48 bits, as many as the BPS paper's Pods show.
+const NAME_HASH_DIGITS: usize = 12;
+
+/// The lowest slot that no Pod holds. A terminating Pod has given its slot back.
+pub(super) fn lowest_free_slot(pods: &[PodView], planned: impl Iterator<Item = u32>) -> u32 {
+    let mut used: BTreeSet<u32> = planned.collect();
+    used.extend(pods.iter().filter(|pod| pod.lifecycle != Lifecycle::Terminating).map(|pod| pod.slot));
+    (0..).find(|slot| !used.contains(slot)).expect("a set has fewer Pods than there are slots")
+}
+
+/// The name of the Pod that takes this slot next.
+///
+/// It differs from the names of predecessors which are still terminating, as they are for minutes on a dead node.
+pub(super) fn pod_name(snapshot: &Snapshot, slot: u32) -> PodName {
+    let desired = &snapshot.desired;
+    let mut hash = Sha256::new();
+    hash.update(format!("{}|{slot}|{}|{}", desired.uid, desired.revision, desired.collisions));
+    let is_predecessor = |pod: &&PodView| pod.slot == slot && pod.lifecycle == Lifecycle::Terminating;
+    let predecessors: BTreeSet<&str> =
+        snapshot.pods.iter().filter(is_predecessor).map(|pod| pod.pod.uid.0.as_str()).collect();
+    for uid in predecessors {
+        hash.update(format!("|{uid}"));
+    }
+    let mut digits: String = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+    digits.truncate(NAME_HASH_DIGITS);
+    PodName(format!("{}-{digits}", desired.name))
+}

@@ -1,0 +1,71 @@
+//! Gives up surplus Pods, in the reverse order of their worth.
+//!
+//! A ready primary goes only while as many others as are wanted stand as primaries already: never the last one.
+
+use crate::model::{Gate, Lifecycle, NodeHealth, PodView, Reason, Role, ScaleIn};
+
+use super::draft::{Draft, SeatIndex};
+use super::{rollout, select};
+
+/// Demotes or deletes primaries beyond the wanted number.
+pub(super) fn shrink_primaries(draft: &mut Draft<'_>) {
+    let wanted = draft.snapshot.desired.replicas;
+    let kept = wanted + rollout::surge(draft);
+    for index in select::surplus(draft, Role::Primary) {
+        if draft.count(Role::Primary) <= kept {
+            return;
+        }
+        let view = draft.seats[index].view;
+        if view.is_ready() && draft.standing_primaries() <= wanted {
+            return;
+        }
+        if is_demoted(draft, index) {
+            draft.convert(index, Role::Hot, demotion_reason(view));
+        } else {
+            draft.delete(index, surplus_reason(draft, view));
+        }
+    }
+}
+
+/// Deletes hot and cold backups beyond the wanted numbers, and cold Pods that started by themselves.
+pub(super) fn shrink_backups(draft: &mut Draft<'_>) {
+    for role in [Role::Hot, Role::Cold] {
+        let surplus = draft.count(role).saturating_sub(draft.snapshot.desired.count(role));
+        for index in select::surplus(draft, role).into_iter().take(surplus) {
+            draft.delete(index, surplus_reason(draft, draft.seats[index].view));
+        }
+    }
+    let runs_unasked = |view: &PodView| view.role == Role::Cold && matches!(view.gate, Gate::Passed { .. });
+    for index in 0..draft.seats.len() {
+        let seat = &draft.seats[index];
+        if seat.is_free() && seat.role == Role::Cold && runs_unasked(seat.view) {
+            draft.delete(index, Reason::StartedUnasked);
+        }
+    }
+}
+
+/// Whether a surplus primary fills a free hot place instead of being deleted.
+fn is_demoted(draft: &Draft<'_>, index: SeatIndex) -> bool {
+    let view = draft.seats[index].view;
+    let has_place = draft.count(Role::Hot) < draft.snapshot.desired.hot_backups;
+    has_place
+        && draft.is_updated(view)
+        && (draft.snapshot.desired.scale_in == ScaleIn::Demote || is_swapped(view))
+}
+
+/// Whether the Pod is a surplus only because a hot backup took its place.
+fn is_swapped(view: &PodView) -> bool {
+    matches!(view.lifecycle, Lifecycle::Unready { .. }) || view.node_health() == NodeHealth::Cordoned
+}
+
+fn demotion_reason(view: &PodView) -> Reason {
+    match (view.lifecycle, view.node_health()) {
+        (Lifecycle::Unready { .. }, _) => Reason::PodUnready,
+        (_, NodeHealth::Cordoned) => Reason::NodeCordoned,
+        _ => Reason::ScaledIn,
+    }
+}
+
+fn surplus_reason(draft: &Draft<'_>, view: &PodView) -> Reason {
+    if draft.is_updated(view) { Reason::ScaledIn } else { Reason::TemplateChanged }
+}

@@ -1,0 +1,30 @@
+//! Sends tickets to Pods whose role is awake while their gate still waits.
+//!
+//! The role label is the persisted intent, written in an earlier pass; a repeated ticket is harmless.
+
+use crate::model::{Action, Hold, Reason, Role};
+
+use super::draft::{Draft, SeatIndex};
+
+pub(super) fn send_tickets(draft: &mut Draft<'_>) {
+    for index in 0..draft.seats.len() {
+        let seat = &draft.seats[index];
+        if seat.is_free() && seat.role != Role::Cold && seat.view.is_at_gate() && seat.view.has_known_key {
+            send_ticket(draft, index);
+        }
+    }
+}
+
+fn send_ticket(draft: &mut Draft<'_>, index: SeatIndex) {
+    let view = draft.seats[index].view;
+    let pod = Some(view.pod.name.clone());
+    match (view.address, view.next_ticket) {
+        (None, _) => draft.hold(Hold { reason: Reason::AwaitingGate, pod, until: None }),
+        (Some(_), Some(next)) if next > draft.snapshot.now => {
+            draft.hold(Hold { reason: Reason::AwaitingStart, pod, until: Some(next) });
+        }
+        (Some(address), _) => {
+            draft.claim(index, Action::Wake { pod: view.pod.clone(), address }, Reason::RoleAwake);
+        }
+    }
+}
