@@ -1,1 +1,29 @@
 //! Wire types of the BackupPodSet kind and every string the cluster sees.
+//!
+//! Nothing here decides or talks: `observe` turns these types into the model, `status` fills the status types.
+//! Doc comments of fields are the texts that `kubectl explain backuppodset` prints.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`keys`] | labels, annotations, names, ports and environment variables |
+//! | [`spec`] | the wish: counts, strategy, timing, update and service settings |
+//! | [`template`] | the Pod template and its schema |
+//! | [`status`] | the report: counts, conditions, last failover, conversions |
+//! | [`service`] | the Service that exposes the primaries |
+
+pub mod keys;
+pub mod service;
+pub mod spec;
+pub mod status;
+pub mod template;
+
+pub use service::{ExposedService, ServicePort, ServiceType, TargetPort};
+pub use spec::{
+    BackupPodSet, BackupPodSetSpec, CandidateChoice, ColdStart, ScaleInPolicy, Strategy, UpdateStrategy,
+    UpdateStrategyType,
+};
+pub use status::{
+    BackupPodSetStatus, Condition, ConditionStatus, Conversion, ConversionOutcome, FailoverReport, Summary,
+    Tier, TierNames,
+};
+pub use template::{PodTemplate, TemplateMetadata};

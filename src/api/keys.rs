@@ -1,0 +1,155 @@
+//! Every string the cluster sees: labels, annotations, names, ports, environment variables.
+//!
+//! A string that two programs must agree on is written here once and nowhere else.
+
+/// API group of the kind. The only place where the group is written; labels and annotations share it as prefix.
+pub const GROUP: &str = "backup.example.com";
+/// Version of the kind that is served and stored.
+pub const VERSION: &str = "v1alpha1";
+/// Kind in manifests, owner references and events.
+pub const KIND: &str = "BackupPodSet";
+/// Plural name, as in URLs and RBAC rules.
+pub const PLURAL: &str = "backuppodsets";
+
+/// Prefix of every label and annotation of ours; reserved in Pod templates.
+pub const PREFIX: &str = "backup.example.com/";
+
+/// Label: name of the set that a Pod, Service or EndpointSlice belongs to.
+pub const LABEL_SET: &str = "backup.example.com/set";
+/// Label: role of a Pod, one of [`ROLE_LABELS`].
+pub const LABEL_ROLE: &str = "backup.example.com/role";
+/// Label: revision of the template that a Pod was made from, [`REVISION_HEX_DIGITS`] hexadecimal digits.
+pub const LABEL_REVISION: &str = "backup.example.com/revision";
+/// Label: role of a Pod in the words of the BPS paper; written in the same patch as [`LABEL_ROLE`].
+pub const LABEL_TYPE: &str = "type";
+/// Label: active or standby. Reserved, so that a template cannot pretend to be one.
+pub const LABEL_HA_STATE: &str = "HAState";
+/// Label: name of the Pod's partner in a pair. Reserved for the same reason.
+pub const LABEL_PEER: &str = "peer";
+/// Label keys without our prefix that a Pod template must not set.
+pub const RESERVED_LABELS: [&str; 3] = [LABEL_TYPE, LABEL_HA_STATE, LABEL_PEER];
+
+/// Label on EndpointSlices: the Service they belong to (read by kube-proxy).
+pub const LABEL_SERVICE_NAME: &str = "kubernetes.io/service-name";
+/// Label on EndpointSlices: who writes them, so that Kubernetes' own controllers leave them alone.
+pub const LABEL_SLICE_MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
+/// Label on the operator's own objects: which tool keeps them.
+pub const LABEL_MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+/// Value of [`LABEL_MANAGED_BY`] and [`LABEL_SLICE_MANAGED_BY`].
+pub const MANAGED_BY: &str = "bps-operator";
+
+/// Annotation: slot number of a Pod within its set, decimal.
+pub const ANNOTATION_SLOT: &str = "backup.example.com/slot";
+/// Annotation: when the Pod got its role, RFC 3339 with milliseconds; written in the same patch as the role.
+pub const ANNOTATION_ROLE_SINCE: &str = "backup.example.com/role-since";
+/// Annotation: ids of the public keys that a cold Pod was created with, separated by commas.
+pub const ANNOTATION_WAKE_KEYS: &str = "backup.example.com/wake-keys";
+/// Annotation of Kubernetes: which container `kubectl logs` and `kubectl exec` take without `-c`.
+pub const ANNOTATION_DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
+
+/// A role as the two labels of a Pod spell it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RoleLabel {
+    /// Value of [`LABEL_ROLE`].
+    pub role: &'static str,
+    /// Value of [`LABEL_TYPE`].
+    pub r#type: &'static str,
+}
+
+/// Labels of a Pod that serves.
+pub const PRIMARY: RoleLabel = RoleLabel { role: "primary", r#type: "primary" };
+/// Labels of a Pod that runs and is not exposed.
+pub const HOT: RoleLabel = RoleLabel { role: "hot", r#type: "hotbackup" };
+/// Labels of a Pod that waits at its gate.
+pub const COLD: RoleLabel = RoleLabel { role: "cold", r#type: "coldbackup" };
+/// Every role that a Pod can be labelled with.
+pub const ROLE_LABELS: [RoleLabel; 3] = [PRIMARY, HOT, COLD];
+
+/// Digits of a revision: 40 bits, enough that two templates of one set never meet by chance.
+pub const REVISION_HEX_DIGITS: usize = 10;
+/// Digits after the set's name in the name of a Pod, as in the BPS paper (`bps-sample-3f583358bca8`).
+pub const POD_NAME_HEX_DIGITS: usize = 12;
+/// Longest name of a set: a Pod name is the set's name, a dash and 12 digits, and must be a DNS label (63).
+pub const SET_NAME_MAX_CHARS: usize = 63 - 1 - POD_NAME_HEX_DIGITS;
+
+/// Prefix of the names of init containers that the operator adds; reserved in Pod templates.
+pub const CONTAINER_PREFIX: &str = "bps-";
+/// Init container that copies the wake-up program into [`VOLUME_GATE`].
+pub const CONTAINER_INSTALL: &str = "bps-install";
+/// Start of the names of init containers that only make the kubelet pull one more application image.
+pub const CONTAINER_PULL_PREFIX: &str = "bps-pull-";
+/// Init container that holds a cold Pod back until a valid ticket arrives.
+pub const CONTAINER_GATE: &str = "bps-gate";
+/// emptyDir volume with the wake-up program and the mark that the Pod was woken.
+pub const VOLUME_GATE: &str = "bps-gate";
+/// Where [`VOLUME_GATE`] is mounted.
+pub const GATE_MOUNT_PATH: &str = "/bps";
+/// The wake-up program inside [`VOLUME_GATE`].
+pub const GATE_PROGRAM_PATH: &str = "/bps/bps-wakeup";
+/// The wake-up program inside its own image.
+pub const WAKEUP_IMAGE_PROGRAM_PATH: &str = "/bps-wakeup";
+/// TCP port that the gate listens on, as in the BPS paper.
+pub const GATE_PORT: u16 = 20000;
+/// Name of [`GATE_PORT`] in the Pod.
+pub const GATE_PORT_NAME: &str = "bps-gate";
+
+/// Environment of the gate: uid of its own Pod.
+pub const ENV_POD_UID: &str = "BPS_POD_UID";
+/// Environment of the gate: uid of the set.
+pub const ENV_SET_UID: &str = "BPS_SET_UID";
+/// Environment of the gate: `<id>:<hexadecimal public key>`, separated by commas. Public, not secret.
+pub const ENV_WAKE_KEYS: &str = "BPS_WAKE_KEYS";
+/// Environment of the operator: name of its own Pod.
+pub const ENV_POD_NAME: &str = "POD_NAME";
+/// Environment of the operator: its own namespace.
+pub const ENV_POD_NAMESPACE: &str = "POD_NAMESPACE";
+
+/// Namespace that the operator is installed in.
+pub const OPERATOR_NAMESPACE: &str = "backuppodset-system";
+/// Deployment, ServiceAccount and container of the operator, and the name of its image.
+pub const OPERATOR: &str = "bps-operator";
+/// Name of the image that brings the wake-up program.
+pub const WAKEUP: &str = "bps-wakeup";
+/// Lease that the leading replica holds.
+pub const LEASE_LEADER: &str = "bps-operator";
+/// Secret with the keys that wake-up tickets are signed with.
+pub const SECRET_WAKE_KEYS: &str = "bps-wakeup-keys";
+
+/// Field manager of every write but status.
+pub const FIELD_MANAGER: &str = "bps-operator";
+/// Field manager of status writes.
+pub const FIELD_MANAGER_STATUS: &str = "bps-operator-status";
+/// `reportingController` of events.
+pub const EVENT_REPORTER: &str = "backup.example.com/bps-operator";
+/// `User-Agent` of requests to the API server.
+pub const USER_AGENT: &str = concat!("bps-operator/", env!("CARGO_PKG_VERSION"));
+
+/// TCP port of `/livez` and `/readyz`, plain HTTP.
+pub const HEALTH_PORT: u16 = 8081;
+/// TCP port of `/metrics`, HTTPS.
+pub const METRICS_PORT: u16 = 8443;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_key_of_ours_starts_with_the_group() {
+        let keys = [
+            LABEL_SET,
+            LABEL_ROLE,
+            LABEL_REVISION,
+            ANNOTATION_SLOT,
+            ANNOTATION_ROLE_SINCE,
+            ANNOTATION_WAKE_KEYS,
+            EVENT_REPORTER,
+        ];
+        assert_eq!(PREFIX, format!("{GROUP}/"));
+        assert_eq!(keys.map(|key| key.starts_with(PREFIX)), [true; 7]);
+    }
+
+    #[test]
+    fn the_longest_set_name_still_gives_a_pod_name_that_is_a_dns_label() {
+        assert_eq!(SET_NAME_MAX_CHARS, 50);
+    }
+}

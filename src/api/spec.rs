@@ -1,0 +1,314 @@
+//! The wish of a user: how many Pods of each kind, and how they are chosen, timed, updated and exposed.
+
+#![allow(unreachable_pub, reason = "the KubeSchema derive puts a pub struct into a function")]
+
+use super::service::ExposedService;
+use super::status::BackupPodSetStatus;
+use super::template::PodTemplate;
+use kube::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Keeps primary, hot backup and cold backup Pods of one template, and converts them by priority when a Pod is
+/// lost or a count changes.
+#[derive(CustomResource, KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+#[kube(
+    group = "backup.example.com",
+    version = "v1alpha1",
+    kind = "BackupPodSet",
+    plural = "backuppodsets",
+    singular = "backuppodset",
+    shortname = "bps",
+    category = "all",
+    namespaced,
+    status = "BackupPodSetStatus",
+    derive = "PartialEq",
+    doc = "BackupPodSet keeps a service alive: primaries serve, hot backups run unexposed, cold backups wait \
+           with resources and images in place. A lost primary is replaced by a hot backup, then by a cold one, \
+           then by a new Pod.",
+    scale(
+        spec_replicas_path = ".spec.replicas",
+        status_replicas_path = ".status.replicas",
+        label_selector_path = ".status.selector"
+    ),
+    printcolumn(
+        name = "REPLICAS",
+        type_ = "string",
+        json_path = ".status.summary.replicas",
+        description = "Ready primaries / wanted primaries."
+    ),
+    printcolumn(
+        name = "HOTBACKUPS",
+        type_ = "string",
+        json_path = ".status.summary.hotBackups",
+        description = "Ready hot backups / wanted hot backups."
+    ),
+    printcolumn(
+        name = "COLDBACKUPS",
+        type_ = "string",
+        json_path = ".status.summary.coldBackups",
+        description = "Cold backups that wait at their gate / wanted cold backups."
+    ),
+    printcolumn(
+        name = "STATUS",
+        type_ = "string",
+        json_path = ".status.state",
+        description = "What the set is doing, in a few words; conditions tell more."
+    ),
+    printcolumn(name = "AGE", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    printcolumn(
+        name = "LAST FAILOVER",
+        type_ = "date",
+        json_path = ".status.lastFailover.time",
+        priority = 1,
+        description = "How long ago the last loss of a primary was seen."
+    ),
+    printcolumn(
+        name = "IMAGES",
+        type_ = "string",
+        json_path = ".status.summary.images",
+        priority = 1,
+        description = "Images of the application containers."
+    ),
+    printcolumn(
+        name = "SELECTOR",
+        type_ = "string",
+        json_path = ".status.selector",
+        priority = 1,
+        description = "Label selector of the primaries."
+    ),
+    validation = Rule::new("self.metadata.name.size() <= 50").message(
+        "metadata.name must be at most 50 characters: Pods are named <name>-<12 digits>, which must fit into 63"),
+    validation = Rule::new("!self.metadata.name.contains('.')").message(
+        "metadata.name must not contain dots: use dashes, because Pods are named after the set")
+)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new(
+    "self.coldBackups == 0 || !has(self.template.spec.hostNetwork) || !self.template.spec.hostNetwork")
+    .message("coldBackups must be 0 with template.spec.hostNetwork, because a cold backup listens on TCP 20000 \
+              of its node: use hotBackups, or remove hostNetwork"))]
+pub struct BackupPodSetSpec {
+    /// Primaries: Pods that serve. Acted on by the scale subresource. Range 0 to 1000, default 1.
+    #[serde(default = "default_replicas")]
+    #[schemars(range(min = 0, max = 1000))]
+    pub replicas: i32,
+
+    /// Hot backups: Pods that run and are not exposed. Range 0 to 1000, default 0.
+    #[serde(default)]
+    #[schemars(range(min = 0, max = 1000))]
+    pub hot_backups: i32,
+
+    /// Cold backups: Pods that are scheduled, hold their resources and have their images pulled, while the
+    /// application is not started; each waits in an init container. Range 0 to 1000, default 0.
+    #[serde(default)]
+    #[schemars(range(min = 0, max = 1000))]
+    pub cold_backups: i32,
+
+    /// Which candidate each transition takes.
+    #[serde(default)]
+    pub strategy: Strategy,
+
+    /// Scheduler of the Pods. Default: the template's schedulerName, or else Kubernetes' default scheduler.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 253))]
+    pub scheduler_name: Option<String>,
+
+    /// How long one wake-up of a cold backup may take until its application runs, in seconds; then the next
+    /// candidate is tried. Range 1 to 3600, default 5 as in the BPS paper's example.
+    #[serde(default = "default_wakeup_timeout")]
+    #[schemars(range(min = 1, max = 3600))]
+    pub wakeup_timeout: i32,
+
+    /// Template of the Pods. A change rolls out as updateStrategy says.
+    pub template: PodTemplate,
+
+    /// How long a Pod must be ready without a break before it counts as ready, in seconds.
+    /// Range 0 to 86400, default 0. A failover does not wait for it when no other hot backup is ready.
+    #[serde(default)]
+    #[schemars(range(min = 0, max = 86_400))]
+    pub min_ready_seconds: i32,
+
+    /// How long a primary may be not ready before a backup takes its place, in seconds. A primary that is
+    /// deleted, failed or whose node is gone is replaced at once. Range 0 to 86400, default 0.
+    #[serde(default)]
+    #[schemars(range(min = 0, max = 86_400))]
+    pub failover_delay_seconds: i32,
+
+    /// How long a Pod of any role may be not ready before it is deleted and replaced, in seconds. 0 never
+    /// replaces a Pod for this reason alone. Range 0 to 86400, default 300: as long as Kubernetes lets a Pod
+    /// stay on a node that does not answer (tolerationSeconds of the not-ready taint).
+    #[serde(default = "default_unready_deadline_seconds")]
+    #[schemars(range(min = 0, max = 86_400))]
+    pub unready_deadline_seconds: i32,
+
+    /// What happens to surplus primaries and hot backups: `Delete` (default) or `Demote`.
+    #[serde(default)]
+    pub scale_in_policy: ScaleInPolicy,
+
+    /// How a change of the template reaches the Pods.
+    #[serde(default)]
+    pub update_strategy: UpdateStrategy,
+
+    /// Observe and report what would be done, and write nothing but status. Default false.
+    #[serde(default)]
+    pub paused: bool,
+
+    /// How many former revisions of the template are kept for a rollback. Range 0 to 100, default 10.
+    #[serde(default = "default_revision_history_limit")]
+    #[schemars(range(min = 0, max = 100))]
+    pub revision_history_limit: i32,
+
+    /// Service in front of the primaries. Absent: no Service is kept; label selectors on
+    /// `backup.example.com/role: primary` or `type: primary` work with a Service of your own, only slower.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service: Option<ExposedService>,
+
+    /// How cold backups wait.
+    #[serde(default)]
+    pub cold_start: ColdStart,
+}
+
+fn default_replicas() -> i32 {
+    1
+}
+
+fn default_wakeup_timeout() -> i32 {
+    5
+}
+
+fn default_unready_deadline_seconds() -> i32 {
+    300
+}
+
+fn default_revision_history_limit() -> i32 {
+    10
+}
+
+/// Which candidate each transition takes. The key is the transition; a transition without a key of its own
+/// follows `init`.
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct Strategy {
+    /// For every transition that has no key of its own. Default `best`.
+    #[serde(default)]
+    pub init: CandidateChoice,
+
+    /// Where a new cold backup is put. Default: `init`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unallocated_to_coldbackup: Option<CandidateChoice>,
+
+    /// Where a new hot backup is put. Default: `init`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unallocated_to_hotbackup: Option<CandidateChoice>,
+
+    /// Where a new primary is put. Default: `init`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unallocated_to_replicas: Option<CandidateChoice>,
+
+    /// Which cold backup becomes a hot backup. Default: `init`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub coldbackup_to_hotbackup: Option<CandidateChoice>,
+
+    /// Which cold backup becomes a primary. Default: `init`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub coldbackup_to_replicas: Option<CandidateChoice>,
+
+    /// Which hot backup becomes a primary. Default: `init`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hotbackup_to_replicas: Option<CandidateChoice>,
+}
+
+/// How one candidate is chosen among several. A Pod that is ready is always taken before one that is not.
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub enum CandidateChoice {
+    /// Another failure domain than the primaries first, then the Pod that is ready longest, then by name.
+    #[default]
+    Best,
+    /// Any, chosen anew for each transition, as in the BPS paper.
+    Random,
+    /// The Pod that was created first.
+    Oldest,
+    /// The Pod that was created last.
+    Newest,
+    /// The Pod on the node, then in the zone, with the fewest Pods of the set in the wanted role.
+    Spread,
+}
+
+/// What happens to Pods that are too many after a count was lowered.
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ScaleInPolicy {
+    /// They are deleted.
+    #[default]
+    Delete,
+    /// A surplus primary first fills a free place of a hot backup and is deleted only when there is none.
+    /// Cold places are not filled this way, because a Pod that has started cannot wait again.
+    Demote,
+}
+
+/// How a change of the template reaches the Pods.
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct UpdateStrategy {
+    /// `BackupFirst` (default) or `OnDelete`.
+    #[serde(default)]
+    pub r#type: UpdateStrategyType,
+
+    /// How many Pods may be out for the update at the same time. Range 1 to 1000, default 1. The number of
+    /// exposed primaries does not drop whatever the value is.
+    #[serde(default = "default_max_unavailable")]
+    #[schemars(range(min = 1, max = 1000))]
+    pub max_unavailable: i32,
+
+    /// How many Pods keep the former revision, primaries before hot backups before cold backups. A value of
+    /// at least the number of Pods holds the whole rollout. Range 0 to 3000, default 0.
+    #[serde(default)]
+    #[schemars(range(min = 0, max = 3000))]
+    pub partition: i32,
+}
+
+impl Default for UpdateStrategy {
+    fn default() -> Self {
+        Self {
+            r#type: UpdateStrategyType::default(),
+            max_unavailable: default_max_unavailable(),
+            partition: 0,
+        }
+    }
+}
+
+fn default_max_unavailable() -> i32 {
+    1
+}
+
+/// In which order Pods of a former revision are replaced.
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum UpdateStrategyType {
+    /// Cold backups first, then hot backups; then an updated, ready hot backup takes the place of each
+    /// primary, so that exposed capacity never drops.
+    #[default]
+    BackupFirst,
+    /// A Pod gets the new revision only when somebody deletes it.
+    OnDelete,
+}
+
+/// How cold backups wait.
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct ColdStart {
+    /// True (default): the gate runs from the application's own images, so that they are pulled while the Pod
+    /// is cold. False: one init container from the small wake-up image, as in the BPS paper (`Init:0/1`);
+    /// application images may be pulled only after the wake-up.
+    #[serde(default = "default_image_gate")]
+    pub image_gate: bool,
+}
+
+impl Default for ColdStart {
+    fn default() -> Self {
+        Self { image_gate: default_image_gate() }
+    }
+}
+
+fn default_image_gate() -> bool {
+    true
+}
