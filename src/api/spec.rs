@@ -260,10 +260,10 @@ pub struct UpdateStrategy {
     #[schemars(range(min = 1, max = 1000))]
     pub max_unavailable: i32,
 
-    /// How many Pods keep the former revision, primaries before hot backups before cold backups. A value of
-    /// at least the number of Pods holds the whole rollout. Range 0 to 3000, default 0.
+    /// How many primaries keep the former revision; backups are updated all the same. A value of at least
+    /// `replicas` holds every primary. Range 0 to 1000, default 0.
     #[serde(default)]
-    #[schemars(range(min = 0, max = 3000))]
+    #[schemars(range(min = 0, max = 1000))]
     pub partition: i32,
 }
 

@@ -38,6 +38,9 @@ pub struct BackupPodSetStatus {
     pub updated_pods: i32,
     /// Revision of the template in the specification.
     pub update_revision: String,
+    /// How often the name of a new Pod was taken by an object of somebody else; part of every new name.
+    #[serde(default)]
+    pub collision_count: i32,
 
     /// Label selector of the primaries as text, for the scale subresource.
     pub selector: String,

@@ -6,6 +6,7 @@
 
 mod desired;
 mod ids;
+mod outcome;
 mod pod;
 mod reason;
 mod role;
@@ -14,6 +15,7 @@ mod step;
 
 pub use desired::{Desired, ScaleIn, Strategies, Strategy, UpdateKind, UpdatePolicy};
 pub use ids::{NodeName, PodName, Revision, Uid};
+pub use outcome::{Outcome, Refusal, StepResult};
 pub use pod::{Gate, Lifecycle, NodeHealth, NodeView, Ownership, PodRef, PodView};
 pub use reason::Reason;
 pub use role::Role;
