@@ -1,1 +1,35 @@
 //! Builds the Kubernetes objects the operator writes, as pure functions of their inputs.
+//!
+//! Objects are built as JSON, so that every field a user wrote in the template is kept, also one that is newer than
+//! this program.
+
+#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+
+mod gate;
+mod pod;
+mod revision;
+mod service;
+
+#[cfg(test)]
+mod tests;
+
+pub use gate::GateSettings;
+pub use pod::{PodRequest, pod, role_patch};
+pub use revision::{controller_revision, revision};
+pub use service::{PortError, SlicePort, endpoint_slice, service, service_ports, slice_name, slice_ports};
+
+use serde_json::{Value, json};
+
+use crate::api::{BackupPodSet, keys};
+
+/// The controller reference that makes a child belong to this incarnation of the set.
+pub fn owner_reference(set: &BackupPodSet) -> Value {
+    json!({
+        "apiVersion": format!("{}/{}", keys::GROUP, keys::VERSION),
+        "kind": keys::KIND,
+        "name": set.metadata.name,
+        "uid": set.metadata.uid,
+        "controller": true,
+        "blockOwnerDeletion": true,
+    })
+}

@@ -1,1 +1,30 @@
 //! Reads watch caches into one consistent snapshot; the only place that reads raw Kubernetes fields.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | [`slim`] | Pods and nodes with only the fields that decisions need |
+//! | [`cache`] | what the watches and our own writes have shown, by set |
+//! | `change` | whether an event matters, and how much |
+//! | `pod`, `node` | raw fields to views |
+//! | `wish` | the spec to the wish, checked |
+//! | `exposure` | the Service and its slice |
+//! | `snapshot` | all of it joined at one moment |
+
+pub mod cache;
+mod change;
+mod exposure;
+mod node;
+mod pod;
+pub mod slim;
+mod snapshot;
+mod storm;
+mod store;
+mod wish;
+
+#[cfg(test)]
+mod tests;
+
+pub use cache::{Affected, Cache, Kind, KnownKeys, SetKey, Written};
+pub use change::Change;
+pub use snapshot::{Observation, Version, observe};
+pub use wish::Error;

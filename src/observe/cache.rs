@@ -1,0 +1,334 @@
+//! What the watches and our own writes have shown, by set.
+//!
+//! Never decides and never talks: the watches call it, `observe` reads it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::Resource;
+
+use super::change::{self, Change};
+use super::node::node_view;
+use super::slim::{SlimNode, SlimPod};
+use super::storm;
+use super::store::{ObjectKey, Outdated, Source, Store};
+use crate::api::{BackupPodSet, keys};
+use crate::model::{NodeName, NodeView, Storm, Uid};
+
+/// Namespace and name of a set: the key of the work queue.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SetKey {
+    /// Namespace of the set.
+    pub namespace: String,
+    /// Name of the set.
+    pub name: String,
+}
+
+impl fmt::Display for SetKey {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// Identifiers of the keys that the operator can still sign with.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KnownKeys(pub BTreeSet<String>);
+
+impl KnownKeys {
+    /// Whether one of these comma-separated identifiers is known.
+    pub(super) fn knows_any(&self, ids: &str) -> bool {
+        ids.split(',').any(|id| self.0.contains(id))
+    }
+}
+
+/// A set whose situation may have changed.
+pub type Affected = (SetKey, Change);
+
+/// Everything that is known of the cluster.
+#[derive(Debug, Default)]
+pub struct Cache {
+    pub(super) sets: Store<BackupPodSet>,
+    pub(super) pods: Store<SlimPod>,
+    pub(super) services: Store<Service>,
+    pub(super) slices: Store<EndpointSlice>,
+    pub(super) nodes: BTreeMap<NodeName, NodeView>,
+    pub(super) keys: KnownKeys,
+    pub(super) tickets: BTreeMap<Uid, Timestamp>,
+    pub(super) storm: Option<Storm>,
+    pods_of_set: BTreeMap<SetKey, BTreeSet<ObjectKey>>,
+    listed_nodes: Option<BTreeSet<NodeName>>,
+    are_nodes_listed: bool,
+}
+
+impl Cache {
+    /// Whether every kind was listed at least once; before that nothing is decided.
+    pub fn is_synced(&self) -> bool {
+        self.sets.is_listed()
+            && self.pods.is_listed()
+            && self.services.is_listed()
+            && self.slices.is_listed()
+            && self.are_nodes_listed
+    }
+
+    /// Every set.
+    pub fn set_keys(&self) -> Vec<SetKey> {
+        self.sets.values().map(|set| key_of(set.as_ref())).collect()
+    }
+
+    /// The set as last seen.
+    pub fn set(&self, key: &SetKey) -> Option<Arc<BackupPodSet>> {
+        self.sets.get(&object_key(key)).cloned()
+    }
+
+    /// Pods that carry the set's label.
+    pub(super) fn pods_of(&self, key: &SetKey) -> impl Iterator<Item = &Arc<SlimPod>> {
+        self.pods_of_set.get(key).into_iter().flatten().filter_map(|pod| self.pods.get(pod))
+    }
+
+    /// Replaces what the operator can sign with.
+    pub fn know_keys(&mut self, keys: KnownKeys) {
+        self.keys = keys;
+    }
+
+    /// Holds back further tickets to a gate until then.
+    pub fn hold_tickets(&mut self, pod: Uid, until: Timestamp, now: Timestamp) {
+        self.tickets.retain(|_, until| *until > now);
+        self.tickets.insert(pod, until);
+    }
+
+    /// A set was seen by its watch.
+    pub fn see_set(&mut self, set: BackupPodSet, now: Timestamp) -> Option<Affected> {
+        let key = key_of(&set);
+        let generation = set.metadata.generation;
+        let is_leaving = set.metadata.deletion_timestamp.is_some();
+        let old = self.sets.put(set, Source::Watch, now).ok()?;
+        let is_same = old.is_some_and(|old| {
+            old.metadata.generation == generation && old.metadata.deletion_timestamp.is_some() == is_leaving
+        });
+        (!is_same).then_some((key, Change::Urgent))
+    }
+
+    /// A set is gone.
+    pub fn lose_set(&mut self, set: &BackupPodSet, now: Timestamp) -> Option<Affected> {
+        self.sets.remove(set, now).map(|set| (key_of(set.as_ref()), Change::Urgent))
+    }
+
+    /// A Pod was seen by its watch.
+    pub fn see_pod(&mut self, pod: SlimPod, now: Timestamp) -> Option<Affected> {
+        self.put_pod(pod, Source::Watch, now)
+    }
+
+    /// Our own write was answered with this Pod.
+    pub fn wrote_pod(&mut self, pod: SlimPod, now: Timestamp) {
+        self.put_pod(pod, Source::OwnWrite, now);
+    }
+
+    fn put_pod(&mut self, pod: SlimPod, source: Source, now: Timestamp) -> Option<Affected> {
+        let set = set_of(&pod)?;
+        let key = ObjectKey::of(&pod);
+        let new_facts = change::facts(&pod);
+        let old = self.pods.put(pod, source, now).ok()?;
+        self.pods_of_set.entry(set.clone()).or_default().insert(key.clone());
+        if let Some(old_set) = old.as_deref().and_then(set_of)
+            && old_set != set
+        {
+            self.unlink(&old_set, &key);
+        }
+        let change = change::between(old.as_deref().map(change::facts), Some(new_facts))?;
+        Some((set, change))
+    }
+
+    /// A Pod is gone, or does not carry our label any more.
+    pub fn lose_pod(&mut self, pod: &SlimPod, now: Timestamp) -> Option<Affected> {
+        let lost = self.pods.remove(pod, now)?;
+        self.lost_pod(&lost)
+    }
+
+    fn lost_pod(&mut self, pod: &SlimPod) -> Option<Affected> {
+        let set = set_of(pod)?;
+        self.unlink(&set, &ObjectKey::of(pod));
+        let change = change::between(Some(change::facts(pod)), None)?;
+        Some((set, change))
+    }
+
+    fn unlink(&mut self, set: &SetKey, pod: &ObjectKey) {
+        if let Some(pods) = self.pods_of_set.get_mut(set) {
+            pods.remove(pod);
+            if pods.is_empty() {
+                self.pods_of_set.remove(set);
+            }
+        }
+    }
+
+    /// A node was seen; sets with Pods on it are affected if something of it changed that matters.
+    pub fn see_node(&mut self, node: &SlimNode) -> Vec<Affected> {
+        let view = node_view(node);
+        if let Some(listed) = &mut self.listed_nodes {
+            listed.insert(view.name.clone());
+        }
+        if self.nodes.get(&view.name) == Some(&view) {
+            return Vec::new();
+        }
+        let name = view.name.clone();
+        self.nodes.insert(name.clone(), view);
+        self.node_changed(&name)
+    }
+
+    /// A node's object is gone.
+    pub fn lose_node(&mut self, node: &SlimNode) -> Vec<Affected> {
+        let name = NodeName(node.metadata.name.clone().unwrap_or_default());
+        self.nodes.remove(&name);
+        self.node_changed(&name)
+    }
+
+    fn node_changed(&mut self, name: &NodeName) -> Vec<Affected> {
+        let was_storm = self.storm.is_some();
+        self.storm = storm::assess(&self.nodes, self.pods.values());
+        let is_affected = |pod: &Arc<SlimPod>| {
+            was_storm != self.storm.is_some() || pod.spec.node_name.as_ref() == Some(&name.0)
+        };
+        let sets: BTreeSet<SetKey> =
+            self.pods.values().filter(|pod| is_affected(pod)).filter_map(|pod| set_of(pod.as_ref())).collect();
+        sets.into_iter().map(|set| (set, Change::Urgent)).collect()
+    }
+
+    /// A Service of ours was seen.
+    pub fn see_service(&mut self, service: Service, now: Timestamp) -> Option<Affected> {
+        let set = set_of(&service)?;
+        let old = self.services.put(service.clone(), Source::Watch, now).ok()?;
+        let is_same = old.is_some_and(|old| old.spec == service.spec && old.metadata.labels == service.metadata.labels);
+        (!is_same).then_some((set, Change::Ordinary))
+    }
+
+    /// A slice of ours was seen.
+    pub fn see_slice(&mut self, slice: EndpointSlice, now: Timestamp) -> Option<Affected> {
+        let set = set_of(&slice)?;
+        let old = self.slices.put(slice.clone(), Source::Watch, now).ok()?;
+        let is_same = old.is_some_and(|old| old.endpoints == slice.endpoints && old.ports == slice.ports);
+        (!is_same).then_some((set, Change::Urgent))
+    }
+
+    /// A Service of ours is gone.
+    pub fn lose_service(&mut self, service: &Service, now: Timestamp) -> Option<Affected> {
+        self.services.remove(service, now).and_then(|lost| Some((set_of(lost.as_ref())?, Change::Urgent)))
+    }
+
+    /// A slice of ours is gone.
+    pub fn lose_slice(&mut self, slice: &EndpointSlice, now: Timestamp) -> Option<Affected> {
+        self.slices.remove(slice, now).and_then(|lost| Some((set_of(lost.as_ref())?, Change::Urgent)))
+    }
+
+    /// Our own write was answered with this set, Service or slice.
+    pub fn wrote(&mut self, object: Written, now: Timestamp) {
+        let _: Result<(), Outdated> = match object {
+            Written::Pod(pod) => {
+                self.wrote_pod(*pod, now);
+                Ok(())
+            }
+            Written::Set(set) => self.sets.put(*set, Source::OwnWrite, now).map(drop),
+            Written::Service(service) => self.services.put(*service, Source::OwnWrite, now).map(drop),
+            Written::Slice(slice) => self.slices.put(*slice, Source::OwnWrite, now).map(drop),
+            Written::PodGone(pod) => {
+                self.lose_pod(&pod, now);
+                Ok(())
+            }
+        };
+    }
+
+    /// A complete list of a kind begins.
+    pub fn begin_list(&mut self, kind: Kind) {
+        match kind {
+            Kind::Sets => self.sets.begin_list(),
+            Kind::Pods => self.pods.begin_list(),
+            Kind::Services => self.services.begin_list(),
+            Kind::Slices => self.slices.begin_list(),
+            Kind::Nodes => self.listed_nodes = Some(BTreeSet::new()),
+        }
+    }
+
+    /// A complete list of a kind ended: what it did not show is gone.
+    pub fn end_list(&mut self, kind: Kind, now: Timestamp) -> Vec<Affected> {
+        match kind {
+            Kind::Sets => affected(&self.sets.end_list(now), |set| Some(key_of(set))),
+            Kind::Pods => {
+                let gone = self.pods.end_list(now);
+                gone.iter().filter_map(|pod| self.lost_pod(pod)).collect()
+            }
+            Kind::Services => affected(&self.services.end_list(now), set_of),
+            Kind::Slices => affected(&self.slices.end_list(now), set_of),
+            Kind::Nodes => self.end_node_list(),
+        }
+    }
+
+    fn end_node_list(&mut self) -> Vec<Affected> {
+        self.are_nodes_listed = true;
+        let Some(listed) = self.listed_nodes.take() else { return Vec::new() };
+        let gone: Vec<NodeName> = self.nodes.keys().filter(|name| !listed.contains(*name)).cloned().collect();
+        for name in &gone {
+            self.nodes.remove(name);
+        }
+        gone.iter().flat_map(|name| self.node_changed(name)).collect()
+    }
+
+    /// Drops what only our own writes have shown for too long; the sets concerned look again.
+    pub fn drop_unconfirmed(&mut self, now: Timestamp) -> Vec<Affected> {
+        let gone = self.pods.drop_unconfirmed(now);
+        let mut sets: Vec<Affected> = gone.iter().filter_map(|pod| self.lost_pod(pod)).collect();
+        sets.extend(affected(&self.services.drop_unconfirmed(now), set_of));
+        sets.extend(affected(&self.slices.drop_unconfirmed(now), set_of));
+        sets
+    }
+}
+
+/// A kind that is watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// `BackupPodSet`.
+    Sets,
+    /// `Pod`.
+    Pods,
+    /// `Node`.
+    Nodes,
+    /// `Service`.
+    Services,
+    /// `EndpointSlice`.
+    Slices,
+}
+
+/// What the API server answered to a write of ours.
+#[derive(Debug)]
+pub enum Written {
+    /// A Pod as it is now.
+    Pod(Box<SlimPod>),
+    /// A Pod that is gone at once.
+    PodGone(Box<SlimPod>),
+    /// A set as it is now.
+    Set(Box<BackupPodSet>),
+    /// A Service as it is now.
+    Service(Box<Service>),
+    /// A slice as it is now.
+    Slice(Box<EndpointSlice>),
+}
+
+fn affected<K>(gone: &[Arc<K>], set: impl Fn(&K) -> Option<SetKey>) -> Vec<Affected> {
+    gone.iter().filter_map(|object| Some((set(object.as_ref())?, Change::Urgent))).collect()
+}
+
+fn key_of(set: &BackupPodSet) -> SetKey {
+    let ObjectKey { namespace, name } = ObjectKey::of(set);
+    SetKey { namespace, name }
+}
+
+pub(super) fn object_key(key: &SetKey) -> ObjectKey {
+    ObjectKey { namespace: key.namespace.clone(), name: key.name.clone() }
+}
+
+/// The set that an object's label names.
+fn set_of<K: Resource>(object: &K) -> Option<SetKey> {
+    let name = object.meta().labels.as_ref()?.get(keys::LABEL_SET)?.clone();
+    Some(SetKey { namespace: object.meta().namespace.clone().unwrap_or_default(), name })
+}

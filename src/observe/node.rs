@@ -1,0 +1,31 @@
+//! Reads a node: its zone and whether it can carry a primary.
+
+use super::slim::SlimNode;
+use crate::model::{NodeHealth, NodeName, NodeView};
+
+const ZONE_LABEL: &str = "topology.kubernetes.io/zone";
+
+/// Set by an administrator who vouches that the node is off (Kubernetes, non-graceful node shutdown).
+const OUT_OF_SERVICE_TAINT: &str = "node.kubernetes.io/out-of-service";
+
+pub(super) fn node_view(node: &SlimNode) -> NodeView {
+    NodeView {
+        name: NodeName(node.metadata.name.clone().unwrap_or_default()),
+        zone: node.metadata.labels.as_ref().and_then(|labels| labels.get(ZONE_LABEL)).cloned(),
+        health: health(node),
+    }
+}
+
+fn health(node: &SlimNode) -> NodeHealth {
+    if node.spec.taints.iter().any(|taint| taint.key == OUT_OF_SERVICE_TAINT) {
+        return NodeHealth::Gone;
+    }
+    let is_ready = |node: &SlimNode| {
+        node.status.conditions.iter().any(|condition| condition.kind == "Ready" && condition.status == "True")
+    };
+    match (is_ready(node), node.spec.unschedulable) {
+        (false, _) => NodeHealth::NotReady,
+        (true, true) => NodeHealth::Cordoned,
+        (true, false) => NodeHealth::Healthy,
+    }
+}

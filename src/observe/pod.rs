@@ -1,0 +1,165 @@
+//! Reads a Pod: its role, how far it has come, and where it stands with its gate.
+//!
+//! Ready alone is no proof of life: after a sandbox was killed the condition stays True for seconds while the
+//! application is dead, so the phase and every container must agree with it.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+
+use super::cache::KnownKeys;
+use super::slim::{SlimContainerStatus, SlimPod};
+use crate::api::keys;
+use crate::model::{
+    Gate, Lifecycle, NodeHealth, NodeName, NodeView, Ownership, PodName, PodRef, PodView, Revision, Role, Uid,
+};
+
+/// What a Pod is read beside.
+pub(super) struct PodContext<'a> {
+    pub(super) set_uid: &'a str,
+    pub(super) nodes: &'a BTreeMap<NodeName, NodeView>,
+    pub(super) keys: &'a KnownKeys,
+    pub(super) tickets: &'a BTreeMap<Uid, Timestamp>,
+}
+
+/// The Pod as decisions see it; `None` if it belongs to somebody else or has no role.
+pub(super) fn pod_view(pod: &SlimPod, context: &PodContext<'_>) -> Option<PodView> {
+    let ownership = ownership(pod, context.set_uid)?;
+    let created = created(pod);
+    let annotation = |key: &str| pod.metadata.annotations.as_ref().and_then(|all| all.get(key));
+    let gate = gate(pod);
+    let uid = Uid(pod.metadata.uid.clone().unwrap_or_default());
+    Some(PodView {
+        pod: PodRef {
+            name: PodName(pod.metadata.name.clone()?),
+            uid: uid.clone(),
+            resource_version: pod.metadata.resource_version.clone().unwrap_or_default(),
+        },
+        ownership,
+        role: role(pod)?,
+        role_since: annotation(keys::ANNOTATION_ROLE_SINCE)
+            .and_then(|text| text.parse().ok())
+            .unwrap_or(created),
+        slot: annotation(keys::ANNOTATION_SLOT).and_then(|text| text.parse().ok()).unwrap_or(u32::MAX),
+        revision: Revision(label(pod, keys::LABEL_REVISION).unwrap_or_default().to_owned()),
+        created,
+        lifecycle: lifecycle(pod, created),
+        gate,
+        has_known_key: gate == Gate::None
+            || annotation(keys::ANNOTATION_WAKE_KEYS).is_none_or(|ids| context.keys.knows_any(ids)),
+        next_ticket: context.tickets.get(&uid).copied(),
+        is_running: is_running(pod),
+        is_serving: is_serving(pod),
+        node: pod.spec.node_name.as_ref().map(|name| node(name, context.nodes)),
+        address: pod.status.pod_ip.as_ref().and_then(|text| text.parse().ok()),
+    })
+}
+
+/// Role by the Pod's label.
+pub(super) fn role(pod: &SlimPod) -> Option<Role> {
+    label(pod, keys::LABEL_ROLE).and_then(Role::parse)
+}
+
+fn label<'p>(pod: &'p SlimPod, key: &str) -> Option<&'p str> {
+    pod.metadata.labels.as_ref()?.get(key).map(String::as_str)
+}
+
+fn ownership(pod: &SlimPod, set_uid: &str) -> Option<Ownership> {
+    let owners = pod.metadata.owner_references.iter().flatten();
+    match owners.into_iter().find(|owner| owner.controller == Some(true)) {
+        None => Some(Ownership::Orphan),
+        Some(owner) if owner.uid == set_uid => Some(Ownership::Ours),
+        Some(_) => None,
+    }
+}
+
+fn created(pod: &SlimPod) -> Timestamp {
+    pod.metadata.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0)
+}
+
+/// A node that is not in the cache is gone: nodes are listed before the first decision.
+fn node(name: &str, nodes: &BTreeMap<NodeName, NodeView>) -> NodeView {
+    let name = NodeName(name.to_owned());
+    nodes.get(&name).cloned().unwrap_or(NodeView { name, zone: None, health: NodeHealth::Gone })
+}
+
+/// How far the Pod has come.
+pub(super) fn lifecycle(pod: &SlimPod, created: Timestamp) -> Lifecycle {
+    if pod.metadata.deletion_timestamp.is_some() {
+        return Lifecycle::Terminating;
+    }
+    match pod.status.phase.as_deref() {
+        Some("Failed" | "Succeeded") => return Lifecycle::Finished,
+        _ if pod.spec.node_name.is_none() => return Lifecycle::Unscheduled,
+        _ => {}
+    }
+    let ready = pod.status.conditions.iter().find(|condition| condition.kind == "Ready");
+    let since = ready.and_then(super::slim::SlimCondition::since).unwrap_or(created);
+    let is_true = ready.is_some_and(|condition| condition.status == "True");
+    if is_true && pod.status.phase.as_deref() == Some("Running") && all_ready(pod) {
+        Lifecycle::Ready { since }
+    } else if was_started(pod) {
+        Lifecycle::Unready { since: failed_at(pod).map_or(since, |failed| failed.max(since)) }
+    } else {
+        Lifecycle::Starting
+    }
+}
+
+fn all_ready(pod: &SlimPod) -> bool {
+    let statuses = &pod.status.container_statuses;
+    statuses.len() >= pod.spec.containers.len() && statuses.iter().all(|status| status.ready)
+}
+
+/// Whether the application was ready before, or ended at least once.
+fn was_started(pod: &SlimPod) -> bool {
+    let ended = |status: &SlimContainerStatus| status.restart_count > 0 || status.state.terminated.is_some();
+    let condition = pod.status.conditions.iter().find(|condition| condition.kind == "Ready");
+    // A Ready condition that changed after the containers started says that it was True in between.
+    let lost_ready = condition.is_some_and(|ready| {
+        ready.status != "True" && ready.since().zip(last_start(pod)).is_some_and(|(since, start)| since > start)
+    });
+    let claims_ready = condition.is_some_and(|ready| ready.status == "True");
+    let statuses = &pod.status.container_statuses;
+    statuses.iter().any(ended) || lost_ready || claims_ready
+}
+
+fn last_start(pod: &SlimPod) -> Option<Timestamp> {
+    let started = |status: &SlimContainerStatus| status.state.running.as_ref()?.started_at.as_ref().map(|time| time.0);
+    pod.status.container_statuses.iter().filter_map(started).max()
+}
+
+fn failed_at(pod: &SlimPod) -> Option<Timestamp> {
+    let finished =
+        |status: &SlimContainerStatus| status.state.terminated.as_ref()?.finished_at.as_ref().map(|time| time.0);
+    pod.status.container_statuses.iter().filter_map(finished).max()
+}
+
+pub(super) fn is_running(pod: &SlimPod) -> bool {
+    let statuses = &pod.status.container_statuses;
+    !statuses.is_empty() && statuses.iter().all(|status| status.state.running.is_some())
+}
+
+/// Whether every container still answers, also while the Pod is terminating.
+fn is_serving(pod: &SlimPod) -> bool {
+    let statuses = &pod.status.container_statuses;
+    !statuses.is_empty() && statuses.iter().all(|status| status.ready && status.state.running.is_some())
+}
+
+/// Where the Pod stands with its gate.
+pub(super) fn gate(pod: &SlimPod) -> Gate {
+    if !pod.spec.init_containers.iter().any(|container| container.name == keys::CONTAINER_GATE) {
+        return Gate::None;
+    }
+    let status = pod.status.init_container_statuses.iter().find(|status| status.name == keys::CONTAINER_GATE);
+    let Some(state) = status.map(|status| &status.state) else { return Gate::Ahead };
+    let created = created(pod);
+    match (&state.running, &state.terminated) {
+        (Some(running), _) => {
+            Gate::Listening { since: running.started_at.as_ref().map_or(created, |time| time.0) }
+        }
+        (None, Some(ended)) if ended.exit_code == 0 => {
+            Gate::Passed { since: ended.finished_at.as_ref().map_or(created, |time| time.0) }
+        }
+        (None, Some(_) | None) => Gate::Ahead,
+    }
+}

@@ -1,0 +1,96 @@
+//! Joins everything known of one set at one moment.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use super::cache::{Cache, SetKey};
+use super::pod::{PodContext, pod_view};
+use super::store::ObjectKey;
+use super::wish::{self, Error};
+use super::exposure;
+use crate::api::{BackupPodSet, ExposedService};
+use crate::manifests::{SlicePort, slice_name, slice_ports};
+use crate::model::{Exposure, Snapshot};
+
+/// A set with its snapshot and what writes about it need besides.
+#[derive(Clone, Debug)]
+pub struct Observation {
+    /// The set as last seen.
+    pub set: Arc<BackupPodSet>,
+    /// What decisions are made from.
+    pub snapshot: Snapshot,
+    /// Ports of the slice.
+    pub ports: Vec<SlicePort>,
+    /// Identity and version of the slice, if there is one.
+    pub slice: Option<Version>,
+    /// Identity and version of the Service, if there is one.
+    pub service: Option<Version>,
+    /// Images of the template's containers.
+    pub images: Vec<String>,
+}
+
+/// Identity and version of an object, for the guard of a write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Version {
+    /// Incarnation.
+    pub uid: String,
+    /// Version.
+    pub resource_version: String,
+}
+
+/// One consistent view of a set at `now`; `None` if the set does not exist or is being deleted.
+///
+/// # Errors
+/// What is wrong with the spec, in words for its author.
+pub fn observe(cache: &Cache, key: &SetKey, now: Timestamp) -> Result<Option<Observation>, Error> {
+    let Some(set) = cache.set(key).filter(|set| set.metadata.deletion_timestamp.is_none()) else {
+        return Ok(None);
+    };
+    let desired = wish::desired(&set)?;
+    let context = PodContext {
+        set_uid: set.metadata.uid.as_deref().unwrap_or_default(),
+        nodes: &cache.nodes,
+        keys: &cache.keys,
+        tickets: &cache.tickets,
+    };
+    let mut pods: Vec<_> = cache.pods_of(key).filter_map(|pod| pod_view(pod, &context)).collect();
+    pods.sort_by(|one, other| one.pod.name.cmp(&other.pod.name));
+    let exposed = set.spec.service.as_ref().map(|wanted| exposed(cache, &set, wanted)).transpose()?;
+    let (exposure, ports, slice, service) = match exposed {
+        Some(Exposed { exposure, ports, slice, service }) => (Some(exposure), ports, slice, service),
+        None => (None, Vec::new(), None, None),
+    };
+    let images = exposure::images(&set);
+    let snapshot = Snapshot { desired, pods, exposure, storm: cache.storm, now };
+    Ok(Some(Observation { set, snapshot, ports, slice, service, images }))
+}
+
+struct Exposed {
+    exposure: Exposure,
+    ports: Vec<SlicePort>,
+    slice: Option<Version>,
+    service: Option<Version>,
+}
+
+fn exposed(cache: &Cache, set: &BackupPodSet, wanted: &ExposedService) -> Result<Exposed, Error> {
+    let ports = slice_ports(set, wanted).map_err(Error::Port)?;
+    let namespace = set.metadata.namespace.clone().unwrap_or_default();
+    let service = cache.services.get(&ObjectKey { namespace: namespace.clone(), name: wanted.name.clone() });
+    let slice = cache.slices.get(&ObjectKey { namespace, name: slice_name(&wanted.name) });
+    let (slice_state, endpoints) = exposure::slice_state(slice.map(AsRef::as_ref), set, &ports);
+    let service_state = exposure::service_state(service.map(AsRef::as_ref), set, wanted);
+    Ok(Exposed {
+        exposure: Exposure { service: service_state, slice: slice_state, endpoints },
+        ports,
+        slice: slice.map(|slice| version(&slice.metadata)),
+        service: service.map(|service| version(&service.metadata)),
+    })
+}
+
+fn version(metadata: &kube::core::ObjectMeta) -> Version {
+    Version {
+        uid: metadata.uid.clone().unwrap_or_default(),
+        resource_version: metadata.resource_version.clone().unwrap_or_default(),
+    }
+}
