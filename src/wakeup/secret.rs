@@ -193,7 +193,7 @@ fn ring_of(data: &BTreeMap<String, ByteString>) -> Result<KeyRing, Error> {
     };
     let rotated_at = data.get(ROTATED_AT).and_then(|value| std::str::from_utf8(&value.0).ok());
     let rotated_at = rotated_at.and_then(|text| text.parse().ok());
-    let previous = (0..PREVIOUS_KEYS_MAX).map(previous_entry).take_while(|entry| data.contains_key(entry));
+    let previous = (0..PREVIOUS_KEYS_MAX).map(previous_entry).filter(|entry| data.contains_key(entry));
     Ok(KeyRing {
         current: key(CURRENT)?,
         next: key(NEXT)?,
