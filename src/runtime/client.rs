@@ -1,0 +1,99 @@
+//! Builds the Kubernetes client: named, bounded, counted, and without hidden retries.
+//!
+//! kube retries 429, 503 and 504 up to 15 times by default. Here nothing is retried below the caller: a write that was
+//! not acknowledged goes back to the next snapshot, which decides anew, and watches have their own back-off.
+
+use std::time::Duration;
+
+use http::HeaderValue;
+use http::header::USER_AGENT;
+use kube::client::ClientBuilder;
+use kube::config::InferConfigError;
+use kube::{Client, Config};
+
+use self::bounded::BoundedLayer;
+pub use self::bounded::NoAnswer;
+use super::metrics::rest::{Host, RestMetrics};
+
+mod bounded;
+
+/// How the API server sees us in its audit log and in `managedFields`.
+pub const USER_AGENT_VALUE: &str = concat!("backuppodset-operator/", env!("CARGO_PKG_VERSION"));
+
+/// Time to open a connection, TLS included.
+///
+/// 5 s: a dead API server address must not use up the 10 s of [`WRITE_TIMEOUT`].
+pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Time for a GET or a page of a LIST, to the last byte, and for the head of a watch's answer.
+///
+/// 30 s: half of the API server's own limit of 60 s (`--request-timeout`). A watch's stream has no limit here: its
+/// watcher ends a silent one.
+pub const READ_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Time for any other request, to the last byte.
+///
+/// 10 s: many times what a write takes (4-11 ms), yet short enough that a connection to a vanished API server is given
+/// up soon. The server may still carry out a write that timed out here.
+pub const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Why there is no client.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Neither a kubeconfig nor a Pod's service account was found.
+    #[error("find the cluster's configuration")]
+    Configure {
+        /// What was tried.
+        #[source]
+        source: Box<InferConfigError>,
+    },
+    /// The configuration cannot be used.
+    #[error("build the client")]
+    Build {
+        /// What kube refused.
+        #[source]
+        source: Box<kube::Error>,
+    },
+}
+
+/// A client for the cluster of `KUBECONFIG`, `~/.kube/config` or the Pod's service account, in this order.
+///
+/// # Errors
+/// `Configure` if there is none of these, `Build` if it is unusable.
+pub async fn connect(metrics: &RestMetrics) -> Result<Client, Error> {
+    let config = Config::infer().await.map_err(|source| Error::Configure { source: Box::new(source) })?;
+    build(config, metrics)
+}
+
+/// A client for the cluster of `config`; overrides its timeouts, retries and User-Agent.
+///
+/// # Errors
+/// `Build` if certificates or keys in `config` are unusable.
+pub fn build(mut config: Config, metrics: &RestMetrics) -> Result<Client, Error> {
+    config.default_retry = false;
+    config.connect_timeout = Some(CONNECT_TIMEOUT);
+    config.write_timeout = Some(WRITE_TIMEOUT);
+    // None: this one also ends watches. Answers are bounded for each request, in `bounded`.
+    config.read_timeout = None;
+    config.headers.retain(|(name, _)| name != USER_AGENT);
+    config.headers.push((USER_AGENT, HeaderValue::from_static(USER_AGENT_VALUE)));
+    let bounded = BoundedLayer::new(Host::of(&config.cluster_url), metrics.clone());
+    let builder =
+        ClientBuilder::try_from(config).map_err(|source| Error::Build { source: Box::new(source) })?;
+    Ok(builder.with_layer(&bounded).build())
+}
+
+/// Whether a request was given up after its time, in which case it may still have been carried out.
+pub fn is_no_answer(error: &kube::Error) -> bool {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(error) = cause {
+        if error.is::<NoAnswer>() {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,172 @@
+//! Sets up logs: one line per event on standard error, as text or JSON, with UTC timestamps.
+//!
+//! Decides nothing about what is logged; the words and fields are those of the project's style guide.
+
+use clap::{Args, ValueEnum};
+use tracing::Subscriber;
+use tracing_subscriber::filter::{EnvFilter, ParseError};
+use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::fmt::time::SystemTime;
+use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
+
+/// Libraries whose own news are not ours: at `info` and below they would log every request.
+///
+/// They stand before the user's directives, so `--log-level=debug,kube=debug` still shows them.
+const QUIET_LIBRARIES: &str = "kube=warn,hyper=warn,rustls=warn,tower=warn";
+
+/// How logs are written; flags of every binary of the project.
+#[derive(Args, Clone, Debug, PartialEq, Eq)]
+pub struct LogSettings {
+    /// How log lines are written.
+    #[arg(long, value_enum, default_value = "text")]
+    pub log_format: LogFormat,
+    /// Which log lines are written: a level, or tracing directives such as `info,backuppodset::plan=debug`.
+    #[arg(long, env = "RUST_LOG", default_value = "info")]
+    pub log_level: String,
+}
+
+/// How log lines are written.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object per line, for log collectors.
+    Json,
+}
+
+/// Why logs could not be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The wanted level is neither a level nor a list of directives.
+    #[error("parse log level {level:?}")]
+    ParseLevel {
+        /// What was asked for.
+        level: String,
+        /// What is wrong with it.
+        #[source]
+        source: ParseError,
+    },
+    /// Logs had been set up before.
+    #[error("install the log subscriber")]
+    Install {
+        /// What tracing said.
+        #[source]
+        source: TryInitError,
+    },
+}
+
+/// Sets up logs for the whole process; call it once, before the first task.
+///
+/// # Errors
+/// `ParseLevel` for a wrong `--log-level`, `Install` on a second call.
+pub fn init(settings: &LogSettings) -> Result<(), Error> {
+    subscriber(settings, std::io::stderr)?.try_init().map_err(|source| Error::Install { source })
+}
+
+fn subscriber<Writer>(
+    settings: &LogSettings,
+    writer: Writer,
+) -> Result<Box<dyn Subscriber + Send + Sync>, Error>
+where
+    Writer: for<'a> MakeWriter<'a> + Send + Sync + 'static,
+{
+    let level = &settings.log_level;
+    let filter = EnvFilter::try_new(format!("{QUIET_LIBRARIES},{level}"))
+        .map_err(|source| Error::ParseLevel { level: level.clone(), source })?;
+    // `SystemTime` prints UTC with microseconds: failovers take milliseconds. No colours: logs are read by machines.
+    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_timer(SystemTime).with_writer(writer);
+    Ok(match settings.log_format {
+        LogFormat::Text => Box::new(lines.with_ansi(false).finish()),
+        LogFormat::Json => Box::new(lines.json().flatten_event(true).with_span_list(false).finish()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::sync::{Arc, Mutex};
+
+    use clap::Parser;
+    use tracing::subscriber::with_default;
+    use tracing::{debug, info, info_span, warn};
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Program {
+        #[command(flatten)]
+        log: LogSettings,
+    }
+
+    #[derive(Clone, Default)]
+    struct Memory(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Memory {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn lines(format: LogFormat, level: &str, work: impl FnOnce()) -> Vec<String> {
+        let memory = Memory::default();
+        let writer = memory.clone();
+        let settings = LogSettings { log_format: format, log_level: level.to_owned() };
+        with_default(subscriber(&settings, move || writer.clone()).unwrap(), work);
+        let bytes = memory.0.lock().unwrap().clone();
+        String::from_utf8(bytes).unwrap().lines().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn json_lines_carry_message_fields_span_and_a_utc_time() {
+        let written = lines(LogFormat::Json, "info", || {
+            info_span!("reconcile", set = "web").in_scope(|| info!(pod = "web-0", "Promoted pod"));
+        });
+
+        assert_eq!(written.len(), 1);
+        let line: serde_json::Value = serde_json::from_str(&written[0]).unwrap();
+        let time: jiff::Timestamp = line["timestamp"].as_str().unwrap().parse().unwrap();
+        assert!(time > jiff::Timestamp::UNIX_EPOCH);
+        assert!(line["timestamp"].as_str().unwrap().ends_with('Z'));
+        assert_eq!(line["message"], "Promoted pod");
+        assert_eq!(line["pod"], "web-0");
+        assert_eq!(line["level"], "INFO");
+        assert_eq!(line["span"]["set"], "web");
+    }
+
+    #[test]
+    fn text_lines_have_no_escape_codes() {
+        let written = lines(LogFormat::Text, "info", || info!(pod = "web-0", "Promoted pod"));
+        assert_eq!(written.len(), 1);
+        assert!(written[0].ends_with("Promoted pod pod=\"web-0\""), "{written:?}");
+        assert!(!written[0].contains('\u{1b}'));
+    }
+
+    #[test]
+    fn libraries_stay_quiet_until_they_are_asked_for_by_name() {
+        let work = || {
+            debug!("ours");
+            debug!(target: "kube_client::client::builder", "theirs");
+            warn!(target: "kube_runtime::watcher", "their warning");
+        };
+        assert_eq!(lines(LogFormat::Text, "info", work).len(), 1);
+        assert_eq!(lines(LogFormat::Text, "debug", work).len(), 2);
+        assert_eq!(lines(LogFormat::Text, "debug,kube=debug", work).len(), 3);
+    }
+
+    #[test]
+    fn a_wrong_level_is_refused_and_quoted() {
+        let settings = LogSettings { log_format: LogFormat::Text, log_level: "loud=very".to_owned() };
+        let error = subscriber(&settings, std::io::sink).err().unwrap();
+        assert_eq!(error.to_string(), "parse log level \"loud=very\"");
+    }
+
+    #[test]
+    fn flags_are_understood() {
+        let program = Program::try_parse_from(["bps", "--log-format=json", "--log-level=debug"])
+            .unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(program.log, LogSettings { log_format: LogFormat::Json, log_level: "debug".to_owned() });
+    }
+}
