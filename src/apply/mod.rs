@@ -1,1 +1,117 @@
-//! Writes the steps of a plan, one bounded request each, guarded by uid and resourceVersion.
+//! Writes the steps of a plan: one bounded request each, at the same time, guarded by uid and resourceVersion.
+//!
+//! Never decides: a write that the server refuses because the object changed is `Stale`, and the next snapshot decides.
+
+mod exposure;
+mod outcome;
+mod pod;
+mod wake;
+
+#[cfg(test)]
+mod tests;
+
+pub use wake::GateKit;
+
+use std::sync::{Arc, RwLock};
+use std::time::Instant;
+
+use futures::StreamExt as _;
+use futures::stream::FuturesUnordered;
+use jiff::{SignedDuration, Timestamp};
+use kube::Client;
+use tokio::sync::Semaphore;
+
+use crate::model::{Action, Outcome, Refusal, Step, StepResult};
+use crate::observe::{Observation, Written};
+
+/// Most writes under way at once that can wait (creations, deletions, adoptions), for all sets together.
+///
+/// Promotions, tickets and address writes are not counted: they never queue behind a start-up of other sets.
+const PATIENT_WRITES_MAX: usize = 48;
+
+/// What one write came to.
+pub(crate) struct Answer {
+    pub(crate) outcome: Outcome,
+    pub(crate) message: Option<String>,
+    pub(crate) written: Option<Written>,
+}
+
+impl Answer {
+    fn done(written: Written) -> Self {
+        Self { outcome: Outcome::Done, message: None, written: Some(written) }
+    }
+
+    fn failed(refusal: Refusal, message: String) -> Self {
+        Self { outcome: Outcome::Failed(refusal), message: Some(message), written: None }
+    }
+}
+
+/// A step that was tried, with the object as the server answered it.
+#[derive(Debug)]
+pub struct Applied {
+    /// The step and what became of it.
+    pub result: StepResult,
+    /// The object after the write, for the cache.
+    pub written: Option<Written>,
+}
+
+/// Writes for all sets.
+#[derive(Clone)]
+pub struct Applier {
+    client: Client,
+    gate: Arc<RwLock<Arc<GateKit>>>,
+    patience: Arc<Semaphore>,
+}
+
+impl Applier {
+    /// An applier that writes with this client and signs with these keys.
+    pub fn new(client: Client, gate: GateKit) -> Self {
+        Self {
+            client,
+            gate: Arc::new(RwLock::new(Arc::new(gate))),
+            patience: Arc::new(Semaphore::new(PATIENT_WRITES_MAX)),
+        }
+    }
+
+    /// Signs with other keys from now on.
+    pub fn replace_gate_kit(&self, gate: GateKit) {
+        *self.gate.write().expect("no holder of this lock panics") = Arc::new(gate);
+    }
+
+    fn gate(&self) -> Arc<GateKit> {
+        Arc::clone(&self.gate.read().expect("no holder of this lock panics"))
+    }
+
+    /// Takes the steps, urgent ones without waiting for anything; returns when all are answered.
+    pub async fn apply(&self, observation: &Observation, steps: &[Step]) -> Vec<Applied> {
+        let writes: FuturesUnordered<_> = steps.iter().map(|step| self.take(observation, step)).collect();
+        writes.collect().await
+    }
+
+    async fn take(&self, observation: &Observation, step: &Step) -> Applied {
+        let _permit = if step.action.is_urgent() { None } else { self.patience.acquire().await.ok() };
+        let started = Timestamp::now();
+        let clock = Instant::now();
+        let answer = self.write(observation, &step.action, started).await;
+        let elapsed = SignedDuration::try_from(clock.elapsed()).unwrap_or(SignedDuration::MAX);
+        let Answer { outcome, message, written } = answer;
+        Applied { result: StepResult { step: step.clone(), outcome, message, started, elapsed }, written }
+    }
+
+    async fn write(&self, observation: &Observation, action: &Action, now: Timestamp) -> Answer {
+        let pods = pod::Pods::new(&self.client, observation);
+        match action {
+            Action::Create { name, role, slot } => {
+                pods.create(&self.gate().settings, (name, *role, *slot), now).await
+            }
+            Action::Convert { pod, from: _, to } => pods.convert(pod, *to, now).await,
+            Action::Wake { pod, address } => {
+                wake::wake(&self.gate(), observation, (pod, *address), now).await
+            }
+            Action::Delete { pod, role: _, is_ready: _ } => pods.delete(pod).await,
+            Action::Adopt { pod } => pods.adopt(pod).await,
+            Action::PublishService => exposure::publish_service(&self.client, observation).await,
+            Action::Expose { endpoints } => exposure::expose(&self.client, observation, endpoints).await,
+        }
+    }
+}

@@ -1,17 +1,19 @@
 //! Joins everything known of one set at one moment.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 
 use super::cache::{Cache, SetKey};
 use super::pod::{PodContext, pod_view};
+use super::slim::SlimPod;
 use super::store::ObjectKey;
 use super::wish::{self, Error};
 use super::exposure;
-use crate::api::{BackupPodSet, ExposedService};
+use crate::api::{BackupPodSet, ExposedService, keys};
 use crate::manifests::{SlicePort, slice_name, slice_ports};
-use crate::model::{Exposure, Snapshot};
+use crate::model::{Exposure, Snapshot, Uid};
 
 /// A set with its snapshot and what writes about it need besides.
 #[derive(Clone, Debug)]
@@ -28,6 +30,8 @@ pub struct Observation {
     pub service: Option<Version>,
     /// Images of the template's containers.
     pub images: Vec<String>,
+    /// Identifiers of the keys that each cold Pod was made with.
+    pub wake_keys: BTreeMap<Uid, String>,
 }
 
 /// Identity and version of an object, for the guard of a write.
@@ -62,8 +66,17 @@ pub fn observe(cache: &Cache, key: &SetKey, now: Timestamp) -> Result<Option<Obs
         None => (None, Vec::new(), None, None),
     };
     let images = exposure::images(&set);
+    let wake_keys = wake_keys(cache, key);
     let snapshot = Snapshot { desired, pods, exposure, storm: cache.storm, now };
-    Ok(Some(Observation { set, snapshot, ports, slice, service, images }))
+    Ok(Some(Observation { set, snapshot, ports, slice, service, images, wake_keys }))
+}
+
+fn wake_keys(cache: &Cache, key: &SetKey) -> BTreeMap<Uid, String> {
+    let of_pod = |pod: &SlimPod| {
+        let ids = pod.metadata.annotations.as_ref()?.get(keys::ANNOTATION_WAKE_KEYS)?.clone();
+        Some((Uid(pod.metadata.uid.clone()?), ids))
+    };
+    cache.pods_of(key).filter_map(|pod| of_pod(pod)).collect()
 }
 
 struct Exposed {

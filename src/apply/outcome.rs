@@ -1,0 +1,34 @@
+//! Reads what the API server's refusal means.
+
+use kube::Error;
+
+use super::Answer;
+use crate::model::{Outcome, Refusal};
+
+/// What a failed write came to. A conflict is never swallowed: it is `Stale`.
+pub(super) fn refused(error: &Error) -> Answer {
+    let Error::Api(status) = error else {
+        return Answer::failed(Refusal::NoAnswer, chain(error));
+    };
+    let outcome = match status.code {
+        404 | 409 => Outcome::Stale,
+        403 if status.message.contains("exceeded quota") => Outcome::Failed(Refusal::QuotaExceeded),
+        401 | 403 => Outcome::Failed(Refusal::Forbidden),
+        400 | 422 => Outcome::Failed(Refusal::Invalid),
+        429 => Outcome::Failed(Refusal::Throttled),
+        _ => Outcome::Failed(Refusal::ServerFailed),
+    };
+    Answer { outcome, message: Some(status.message.clone()), written: None }
+}
+
+/// The error with everything that caused it, on one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
+}

@@ -1,0 +1,120 @@
+//! Writes Pods.
+
+use either::Either;
+use jiff::Timestamp;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::core::Request;
+use kube::{Api, Client, Resource as _};
+use serde_json::{Value, json};
+
+use super::Answer;
+use super::outcome::refused;
+use crate::api::{BackupPodSet, keys};
+use crate::manifests::{GateSettings, PodRequest, owner_reference, pod, role_patch};
+use crate::model::{Outcome, PodName, PodRef, Refusal, Role};
+use crate::observe::slim::SlimPod;
+use crate::observe::{Observation, Written};
+
+/// Pods of one set's namespace.
+pub(super) struct Pods<'a> {
+    client: &'a Client,
+    set: &'a BackupPodSet,
+    api: Api<SlimPod>,
+}
+
+impl<'a> Pods<'a> {
+    pub(super) fn new(client: &'a Client, observation: &'a Observation) -> Self {
+        let set = observation.set.as_ref();
+        let namespace = set.metadata.namespace.as_deref().unwrap_or_default();
+        Self { client, set, api: Api::namespaced(client.clone(), namespace) }
+    }
+
+    pub(super) async fn create(
+        &self,
+        gate: &GateSettings,
+        (name, role, slot): (&PodName, Role, u32),
+        now: Timestamp,
+    ) -> Answer {
+        let body = pod(&PodRequest { set: self.set, name, role, slot, now }, gate);
+        match self.post(&body).await {
+            Ok(created) => Answer::done(Written::Pod(Box::new(created))),
+            Err(kube::Error::Api(status)) if status.code == 409 => self.taken(name).await,
+            Err(error) => refused(&error),
+        }
+    }
+
+    async fn post(&self, body: &Value) -> Result<SlimPod, kube::Error> {
+        let url = SlimPod::url_path(&(), self.set.metadata.namespace.as_deref());
+        let parameters =
+            PostParams { field_manager: Some(keys::FIELD_MANAGER.to_owned()), ..PostParams::default() };
+        let bytes = serde_json::to_vec(body).map_err(kube::Error::SerdeError)?;
+        let request = Request::new(url).create(&parameters, bytes).map_err(kube::Error::BuildRequest)?;
+        self.client.request(request).await
+    }
+
+    /// The name exists: our own earlier create is no failure, somebody else's Pod is.
+    async fn taken(&self, name: &PodName) -> Answer {
+        let found = match self.api.get_opt(&name.0).await {
+            Ok(found) => found,
+            Err(error) => return refused(&error),
+        };
+        let is_ours = |pod: &SlimPod| {
+            let mut owners = pod.metadata.owner_references.iter().flatten();
+            owners.any(|owner| owner.controller == Some(true) && Some(&owner.uid) == self.set.metadata.uid.as_ref())
+        };
+        match found {
+            Some(pod) if !is_ours(&pod) => {
+                Answer::failed(Refusal::NameTaken, format!("pod {name} belongs to somebody else"))
+            }
+            Some(pod) => {
+                Answer { outcome: Outcome::Stale, message: None, written: Some(Written::Pod(Box::new(pod))) }
+            }
+            None => Answer { outcome: Outcome::Stale, message: None, written: None },
+        }
+    }
+
+    pub(super) async fn convert(&self, pod: &PodRef, to: Role, now: Timestamp) -> Answer {
+        self.patch(pod, &role_patch(pod, to, now)).await
+    }
+
+    pub(super) async fn adopt(&self, pod: &PodRef) -> Answer {
+        let patch = json!({"metadata": {
+            "uid": pod.uid.0,
+            "resourceVersion": pod.resource_version,
+            "ownerReferences": [owner_reference(self.set)],
+        }});
+        self.patch(pod, &patch).await
+    }
+
+    async fn patch(&self, pod: &PodRef, patch: &Value) -> Answer {
+        let parameters =
+            PatchParams { field_manager: Some(keys::FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+        match self.api.patch(&pod.name.0, &parameters, &Patch::Merge(patch)).await {
+            Ok(patched) => Answer::done(Written::Pod(Box::new(patched))),
+            Err(error) => refused(&error),
+        }
+    }
+
+    pub(super) async fn delete(&self, pod: &PodRef) -> Answer {
+        let preconditions =
+            Preconditions { uid: Some(pod.uid.0.clone()), resource_version: Some(pod.resource_version.clone()) };
+        let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+        match self.api.delete(&pod.name.0, &parameters).await {
+            Ok(Either::Left(pod)) if pod.metadata.deletion_timestamp.is_some() => {
+                Answer::done(Written::Pod(Box::new(pod)))
+            }
+            Ok(Either::Left(gone)) => Answer::done(Written::PodGone(Box::new(gone))),
+            Ok(Either::Right(_status)) => Answer::done(Written::PodGone(Box::new(self.incarnation(pod)))),
+            Err(error) => refused(&error),
+        }
+    }
+
+    /// Just enough of a Pod to say which one is gone.
+    fn incarnation(&self, pod: &PodRef) -> SlimPod {
+        let mut gone = SlimPod::default();
+        gone.metadata.namespace.clone_from(&self.set.metadata.namespace);
+        gone.metadata.name = Some(pod.name.0.clone());
+        gone.metadata.uid = Some(pod.uid.0.clone());
+        gone
+    }
+}
