@@ -1,3 +1,44 @@
-//! Entry point; arguments in, exit code out.
+//! The operator: arguments in, exit code out.
 
-fn main() {}
+use std::process::ExitCode;
+
+use backuppodset::controller::{Settings, run};
+use backuppodset::runtime::telemetry::{self, LogSettings};
+use clap::Parser;
+use tracing::error;
+
+/// Keeps BackupPodSets: primary, hot backup and cold backup Pods, converted when something fails.
+#[derive(Parser)]
+#[command(version)]
+struct Arguments {
+    /// Name of this replica.
+    #[arg(long, env = "POD_NAME", default_value = "bps-operator")]
+    pod: String,
+    /// Namespace of the operator, for its Lease and its Secret.
+    #[arg(long, env = "POD_NAMESPACE", default_value = "backuppodset-system")]
+    namespace: String,
+    /// Watch only this namespace; may be given several times. Default: all namespaces.
+    #[arg(long = "watch-namespace")]
+    watched_namespaces: Vec<String>,
+    /// Image with the bps-wakeup program, for cold backups.
+    #[arg(long)]
+    wakeup_image: String,
+    #[command(flatten)]
+    logs: LogSettings,
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let Arguments { pod, namespace, watched_namespaces, wakeup_image, logs } = Arguments::parse();
+    if let Err(error) = telemetry::init(&logs) {
+        eprintln!("bps-operator: {error}");
+        return ExitCode::from(2);
+    }
+    match run(Settings { namespace, pod, watched_namespaces, wakeup_image }).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            error!(error = &error as &dyn std::error::Error, "Stopped");
+            ExitCode::FAILURE
+        }
+    }
+}

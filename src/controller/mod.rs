@@ -1,1 +1,23 @@
-//! Runs reconciles: watches, queue, error policy.
+//! Runs reconciles: watches feed the cache and the queue, the dispatcher takes keys from the queue.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | [`watch`] | watch events into the cache, keys into the queue |
+//! | [`queue`] | which set next: failover events never wait behind a start-up storm |
+//! | [`dispatch`] | as many reconciles at once as allowed, never two of one set |
+//! | [`reconcile`] | observe, plan, check, apply, report |
+//! | `confirm` | a consistent list before anything that serves is deleted |
+//! | `report` | status, events, logs and metrics of what was done |
+//! | [`events`] | writes events behind everything else |
+//! | [`operator`] | puts the tasks of the operator together |
+
+mod confirm;
+mod dispatch;
+mod events;
+mod operator;
+mod queue;
+mod reconcile;
+mod report;
+mod watch;
+
+pub use operator::{Error, Settings, run};

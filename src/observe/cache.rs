@@ -15,7 +15,7 @@ use super::change::{self, Change};
 use super::node::node_view;
 use super::slim::{SlimNode, SlimPod};
 use super::storm;
-use super::store::{ObjectKey, Outdated, Source, Store};
+use super::store::{ObjectKey, Outdated, Scope, Source, Store};
 use crate::api::{BackupPodSet, keys};
 use crate::model::{NodeName, NodeView, Storm, Uid};
 
@@ -61,17 +61,18 @@ pub struct Cache {
     pub(super) storm: Option<Storm>,
     pods_of_set: BTreeMap<SetKey, BTreeSet<ObjectKey>>,
     listed_nodes: Option<BTreeSet<NodeName>>,
-    are_nodes_listed: bool,
+    unlisted: BTreeSet<(Kind, Scope)>,
 }
 
 impl Cache {
-    /// Whether every kind was listed at least once; before that nothing is decided.
+    /// A cache that is synced once each of these watches has listed.
+    pub fn expecting(watches: impl IntoIterator<Item = (Kind, Scope)>) -> Self {
+        Self { unlisted: watches.into_iter().collect(), ..Self::default() }
+    }
+
+    /// Whether every watch has listed at least once; before that nothing is decided.
     pub fn is_synced(&self) -> bool {
-        self.sets.is_listed()
-            && self.pods.is_listed()
-            && self.services.is_listed()
-            && self.slices.is_listed()
-            && self.are_nodes_listed
+        self.unlisted.is_empty()
     }
 
     /// Every set.
@@ -101,7 +102,7 @@ impl Cache {
     }
 
     /// A set was seen by its watch.
-    pub fn see_set(&mut self, set: BackupPodSet, now: Timestamp) -> Option<Affected> {
+    pub(super) fn see_set(&mut self, set: BackupPodSet, now: Timestamp) -> Option<Affected> {
         let key = key_of(&set);
         let generation = set.metadata.generation;
         let is_leaving = set.metadata.deletion_timestamp.is_some();
@@ -113,17 +114,17 @@ impl Cache {
     }
 
     /// A set is gone.
-    pub fn lose_set(&mut self, set: &BackupPodSet, now: Timestamp) -> Option<Affected> {
+    pub(super) fn lose_set(&mut self, set: &BackupPodSet, now: Timestamp) -> Option<Affected> {
         self.sets.remove(set, now).map(|set| (key_of(set.as_ref()), Change::Urgent))
     }
 
     /// A Pod was seen by its watch.
-    pub fn see_pod(&mut self, pod: SlimPod, now: Timestamp) -> Option<Affected> {
+    pub(super) fn see_pod(&mut self, pod: SlimPod, now: Timestamp) -> Option<Affected> {
         self.put_pod(pod, Source::Watch, now)
     }
 
     /// Our own write was answered with this Pod.
-    pub fn wrote_pod(&mut self, pod: SlimPod, now: Timestamp) {
+    pub(super) fn wrote_pod(&mut self, pod: SlimPod, now: Timestamp) {
         self.put_pod(pod, Source::OwnWrite, now);
     }
 
@@ -143,7 +144,7 @@ impl Cache {
     }
 
     /// A Pod is gone, or does not carry our label any more.
-    pub fn lose_pod(&mut self, pod: &SlimPod, now: Timestamp) -> Option<Affected> {
+    pub(super) fn lose_pod(&mut self, pod: &SlimPod, now: Timestamp) -> Option<Affected> {
         let lost = self.pods.remove(pod, now)?;
         self.lost_pod(&lost)
     }
@@ -165,7 +166,7 @@ impl Cache {
     }
 
     /// A node was seen; sets with Pods on it are affected if something of it changed that matters.
-    pub fn see_node(&mut self, node: &SlimNode) -> Vec<Affected> {
+    pub(super) fn see_node(&mut self, node: &SlimNode) -> Vec<Affected> {
         let view = node_view(node);
         if let Some(listed) = &mut self.listed_nodes {
             listed.insert(view.name.clone());
@@ -179,7 +180,7 @@ impl Cache {
     }
 
     /// A node's object is gone.
-    pub fn lose_node(&mut self, node: &SlimNode) -> Vec<Affected> {
+    pub(super) fn lose_node(&mut self, node: &SlimNode) -> Vec<Affected> {
         let name = NodeName(node.metadata.name.clone().unwrap_or_default());
         self.nodes.remove(&name);
         self.node_changed(&name)
@@ -197,7 +198,7 @@ impl Cache {
     }
 
     /// A Service of ours was seen.
-    pub fn see_service(&mut self, service: Service, now: Timestamp) -> Option<Affected> {
+    pub(super) fn see_service(&mut self, service: Service, now: Timestamp) -> Option<Affected> {
         let set = set_of(&service)?;
         let old = self.services.put(service.clone(), Source::Watch, now).ok()?;
         let is_same = old.is_some_and(|old| old.spec == service.spec && old.metadata.labels == service.metadata.labels);
@@ -205,7 +206,7 @@ impl Cache {
     }
 
     /// A slice of ours was seen.
-    pub fn see_slice(&mut self, slice: EndpointSlice, now: Timestamp) -> Option<Affected> {
+    pub(super) fn see_slice(&mut self, slice: EndpointSlice, now: Timestamp) -> Option<Affected> {
         let set = set_of(&slice)?;
         let old = self.slices.put(slice.clone(), Source::Watch, now).ok()?;
         let is_same = old.is_some_and(|old| old.endpoints == slice.endpoints && old.ports == slice.ports);
@@ -213,12 +214,12 @@ impl Cache {
     }
 
     /// A Service of ours is gone.
-    pub fn lose_service(&mut self, service: &Service, now: Timestamp) -> Option<Affected> {
+    pub(super) fn lose_service(&mut self, service: &Service, now: Timestamp) -> Option<Affected> {
         self.services.remove(service, now).and_then(|lost| Some((set_of(lost.as_ref())?, Change::Urgent)))
     }
 
     /// A slice of ours is gone.
-    pub fn lose_slice(&mut self, slice: &EndpointSlice, now: Timestamp) -> Option<Affected> {
+    pub(super) fn lose_slice(&mut self, slice: &EndpointSlice, now: Timestamp) -> Option<Affected> {
         self.slices.remove(slice, now).and_then(|lost| Some((set_of(lost.as_ref())?, Change::Urgent)))
     }
 
@@ -239,33 +240,33 @@ impl Cache {
         };
     }
 
-    /// A complete list of a kind begins.
-    pub fn begin_list(&mut self, kind: Kind) {
+    /// A complete list begins.
+    pub fn begin_list(&mut self, kind: Kind, scope: &Scope) {
         match kind {
-            Kind::Sets => self.sets.begin_list(),
-            Kind::Pods => self.pods.begin_list(),
-            Kind::Services => self.services.begin_list(),
-            Kind::Slices => self.slices.begin_list(),
+            Kind::Sets => self.sets.begin_list(scope.clone()),
+            Kind::Pods => self.pods.begin_list(scope.clone()),
+            Kind::Services => self.services.begin_list(scope.clone()),
+            Kind::Slices => self.slices.begin_list(scope.clone()),
             Kind::Nodes => self.listed_nodes = Some(BTreeSet::new()),
         }
     }
 
-    /// A complete list of a kind ended: what it did not show is gone.
-    pub fn end_list(&mut self, kind: Kind, now: Timestamp) -> Vec<Affected> {
+    /// A complete list ended: what it did not show is gone.
+    pub fn end_list(&mut self, kind: Kind, scope: &Scope, now: Timestamp) -> Vec<Affected> {
+        self.unlisted.remove(&(kind, scope.clone()));
         match kind {
-            Kind::Sets => affected(&self.sets.end_list(now), |set| Some(key_of(set))),
+            Kind::Sets => affected(&self.sets.end_list(scope, now), |set| Some(key_of(set))),
             Kind::Pods => {
-                let gone = self.pods.end_list(now);
+                let gone = self.pods.end_list(scope, now);
                 gone.iter().filter_map(|pod| self.lost_pod(pod)).collect()
             }
-            Kind::Services => affected(&self.services.end_list(now), set_of),
-            Kind::Slices => affected(&self.slices.end_list(now), set_of),
+            Kind::Services => affected(&self.services.end_list(scope, now), set_of),
+            Kind::Slices => affected(&self.slices.end_list(scope, now), set_of),
             Kind::Nodes => self.end_node_list(),
         }
     }
 
     fn end_node_list(&mut self) -> Vec<Affected> {
-        self.are_nodes_listed = true;
         let Some(listed) = self.listed_nodes.take() else { return Vec::new() };
         let gone: Vec<NodeName> = self.nodes.keys().filter(|name| !listed.contains(*name)).cloned().collect();
         for name in &gone {
@@ -285,7 +286,7 @@ impl Cache {
 }
 
 /// A kind that is watched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     /// `BackupPodSet`.
     Sets,

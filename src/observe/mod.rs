@@ -19,6 +19,7 @@ pub mod slim;
 mod snapshot;
 mod storm;
 mod store;
+mod watched;
 mod wish;
 
 #[cfg(test)]
@@ -27,4 +28,6 @@ mod tests;
 pub use cache::{Affected, Cache, Kind, KnownKeys, SetKey, Written};
 pub use change::Change;
 pub use snapshot::{Observation, Version, observe};
+pub use store::Scope;
+pub use watched::Watched;
 pub use wish::Error;

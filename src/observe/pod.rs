@@ -64,7 +64,7 @@ fn label<'p>(pod: &'p SlimPod, key: &str) -> Option<&'p str> {
     pod.metadata.labels.as_ref()?.get(key).map(String::as_str)
 }
 
-fn ownership(pod: &SlimPod, set_uid: &str) -> Option<Ownership> {
+pub(super) fn ownership(pod: &SlimPod, set_uid: &str) -> Option<Ownership> {
     let owners = pod.metadata.owner_references.iter().flatten();
     match owners.into_iter().find(|owner| owner.controller == Some(true)) {
         None => Some(Ownership::Orphan),

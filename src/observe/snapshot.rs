@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::cache::{Cache, SetKey};
-use super::pod::{PodContext, pod_view};
+use super::pod::{self, PodContext, pod_view};
 use super::slim::SlimPod;
 use super::store::ObjectKey;
 use super::wish::{self, Error};
@@ -30,6 +30,10 @@ pub struct Observation {
     pub service: Option<Version>,
     /// Images of the template's containers.
     pub images: Vec<String>,
+    /// Why nothing may be written for this set, in words for the author of its spec.
+    pub invalid: Option<Error>,
+    /// Pods that carry the set's label and are controlled by somebody else, sorted.
+    pub foreign_pods: Vec<String>,
     /// Identifiers of the keys that each cold Pod was made with.
     pub wake_keys: BTreeMap<Uid, String>,
 }
@@ -44,14 +48,9 @@ pub struct Version {
 }
 
 /// One consistent view of a set at `now`; `None` if the set does not exist or is being deleted.
-///
-/// # Errors
-/// What is wrong with the spec, in words for its author.
-pub fn observe(cache: &Cache, key: &SetKey, now: Timestamp) -> Result<Option<Observation>, Error> {
-    let Some(set) = cache.set(key).filter(|set| set.metadata.deletion_timestamp.is_none()) else {
-        return Ok(None);
-    };
-    let desired = wish::desired(&set)?;
+pub fn observe(cache: &Cache, key: &SetKey, now: Timestamp) -> Option<Observation> {
+    let set = cache.set(key).filter(|set| set.metadata.deletion_timestamp.is_none())?;
+    let (desired, invalid) = wish::desired(&set);
     let context = PodContext {
         set_uid: set.metadata.uid.as_deref().unwrap_or_default(),
         nodes: &cache.nodes,
@@ -60,15 +59,31 @@ pub fn observe(cache: &Cache, key: &SetKey, now: Timestamp) -> Result<Option<Obs
     };
     let mut pods: Vec<_> = cache.pods_of(key).filter_map(|pod| pod_view(pod, &context)).collect();
     pods.sort_by(|one, other| one.pod.name.cmp(&other.pod.name));
-    let exposed = set.spec.service.as_ref().map(|wanted| exposed(cache, &set, wanted)).transpose()?;
-    let (exposure, ports, slice, service) = match exposed {
-        Some(Exposed { exposure, ports, slice, service }) => (Some(exposure), ports, slice, service),
-        None => (None, Vec::new(), None, None),
+    let exposed = set.spec.service.as_ref().map(|wanted| exposed(cache, &set, wanted)).transpose();
+    let (exposed, invalid) = match exposed {
+        Ok(exposed) => (exposed, invalid),
+        Err(error) => (None, invalid.or(Some(error))),
     };
-    let images = exposure::images(&set);
-    let wake_keys = wake_keys(cache, key);
-    let snapshot = Snapshot { desired, pods, exposure, storm: cache.storm, now };
-    Ok(Some(Observation { set, snapshot, ports, slice, service, images, wake_keys }))
+    let Exposed { exposure, ports, slice, service } = exposed.unwrap_or_default();
+    Some(Observation {
+        snapshot: Snapshot { desired, pods, exposure, storm: cache.storm, now },
+        ports,
+        slice,
+        service,
+        images: exposure::images(&set),
+        invalid,
+        foreign_pods: foreign_pods(cache, key, context.set_uid),
+        wake_keys: wake_keys(cache, key),
+        set: Arc::clone(&set),
+    })
+}
+
+fn foreign_pods(cache: &Cache, key: &SetKey, set_uid: &str) -> Vec<String> {
+    let is_foreign = |pod: &&Arc<SlimPod>| pod::ownership(pod, set_uid).is_none();
+    let mut names: Vec<String> =
+        cache.pods_of(key).filter(is_foreign).filter_map(|pod| pod.metadata.name.clone()).collect();
+    names.sort();
+    names
 }
 
 fn wake_keys(cache: &Cache, key: &SetKey) -> BTreeMap<Uid, String> {
@@ -79,8 +94,9 @@ fn wake_keys(cache: &Cache, key: &SetKey) -> BTreeMap<Uid, String> {
     cache.pods_of(key).filter_map(|pod| of_pod(pod)).collect()
 }
 
+#[derive(Default)]
 struct Exposed {
-    exposure: Exposure,
+    exposure: Option<Exposure>,
     ports: Vec<SlicePort>,
     slice: Option<Version>,
     service: Option<Version>,
@@ -94,7 +110,7 @@ fn exposed(cache: &Cache, set: &BackupPodSet, wanted: &ExposedService) -> Result
     let (slice_state, endpoints) = exposure::slice_state(slice.map(AsRef::as_ref), set, &ports);
     let service_state = exposure::service_state(service.map(AsRef::as_ref), set, wanted);
     Ok(Exposed {
-        exposure: Exposure { service: service_state, slice: slice_state, endpoints },
+        exposure: Some(Exposure { service: service_state, slice: slice_state, endpoints }),
         ports,
         slice: slice.map(|slice| version(&slice.metadata)),
         service: service.map(|service| version(&service.metadata)),

@@ -39,6 +39,16 @@ impl ObjectKey {
     }
 }
 
+/// What one watch covers: a namespace, or with `None` the whole cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Scope(pub Option<String>);
+
+impl Scope {
+    fn covers(&self, key: &ObjectKey) -> bool {
+        self.0.as_ref().is_none_or(|namespace| *namespace == key.namespace)
+    }
+}
+
 /// Who showed an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Source {
@@ -54,8 +64,7 @@ pub(super) struct Store<K> {
     objects: BTreeMap<ObjectKey, Arc<K>>,
     unconfirmed: BTreeMap<String, Timestamp>,
     tombstones: BTreeMap<String, Timestamp>,
-    listing: Option<BTreeSet<ObjectKey>>,
-    is_listed: bool,
+    listings: BTreeMap<Scope, BTreeSet<ObjectKey>>,
 }
 
 impl<K> Default for Store<K> {
@@ -64,8 +73,7 @@ impl<K> Default for Store<K> {
             objects: BTreeMap::new(),
             unconfirmed: BTreeMap::new(),
             tombstones: BTreeMap::new(),
-            listing: None,
-            is_listed: false,
+            listings: BTreeMap::new(),
         }
     }
 }
@@ -79,19 +87,16 @@ impl<K: Resource> Store<K> {
         self.objects.values()
     }
 
-    /// Whether the kind was listed completely at least once.
-    pub(super) const fn is_listed(&self) -> bool {
-        self.is_listed
-    }
-
     /// Takes a version in; returns what it replaced, or `Err` if the store knows better.
     pub(super) fn put(&mut self, object: K, source: Source, now: Timestamp) -> Result<Option<Arc<K>>, Outdated> {
         let key = ObjectKey::of(&object);
         let uid = object.meta().uid.clone().unwrap_or_default();
         if source == Source::Watch {
             self.unconfirmed.remove(&uid);
-            if let Some(listing) = &mut self.listing {
-                listing.insert(key.clone());
+            for (scope, listing) in &mut self.listings {
+                if scope.covers(&key) {
+                    listing.insert(key.clone());
+                }
             }
         } else if self.tombstones.contains_key(&uid) {
             return Err(Outdated);
@@ -114,21 +119,22 @@ impl<K: Resource> Store<K> {
         if is_same { self.objects.remove(&key) } else { None }
     }
 
-    /// A complete list begins.
-    pub(super) fn begin_list(&mut self) {
-        self.listing = Some(BTreeSet::new());
+    /// A complete list of a scope begins.
+    pub(super) fn begin_list(&mut self, scope: Scope) {
+        self.listings.insert(scope, BTreeSet::new());
     }
 
     /// The list is complete: what it did not show is gone, except what we wrote a moment ago.
-    pub(super) fn end_list(&mut self, now: Timestamp) -> Vec<Arc<K>> {
-        self.is_listed = true;
-        let Some(listed) = self.listing.take() else { return Vec::new() };
+    pub(super) fn end_list(&mut self, scope: &Scope, now: Timestamp) -> Vec<Arc<K>> {
+        let Some(listed) = self.listings.remove(scope) else { return Vec::new() };
         let is_trusted = |object: &Arc<K>| {
             let uid = object.meta().uid.clone().unwrap_or_default();
             self.unconfirmed.get(&uid).is_some_and(|since| now.duration_since(*since) < CONFIRMATION_DEADLINE)
         };
-        let missing = |(key, object): &(&ObjectKey, &Arc<K>)| !listed.contains(*key) && !is_trusted(object);
-        let gone: Vec<ObjectKey> = self.objects.iter().filter(missing).map(|(key, _)| key.clone()).collect();
+        let is_missing = |(key, object): &(&ObjectKey, &Arc<K>)| {
+            scope.covers(key) && !listed.contains(*key) && !is_trusted(object)
+        };
+        let gone: Vec<ObjectKey> = self.objects.iter().filter(is_missing).map(|(key, _)| key.clone()).collect();
         let gone: Vec<Arc<K>> = gone.iter().filter_map(|key| self.objects.remove(key)).collect();
         for object in &gone {
             self.bury(object.meta().uid.clone().unwrap_or_default(), now);

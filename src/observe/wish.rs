@@ -36,51 +36,78 @@ pub enum Error {
     Port(PortError),
 }
 
-pub(super) fn desired(set: &BackupPodSet) -> Result<Desired, Error> {
+/// The wish, and what is wrong with the spec, if something is. Nothing may be written for a set whose spec is wrong;
+/// its wish is then read as well as can be, to report what there is.
+pub(super) fn desired(set: &BackupPodSet) -> (Desired, Option<Error>) {
     let spec = &set.spec;
-    check_template(spec)?;
     let status = set.status.clone().unwrap_or_default();
-    Ok(Desired {
+    let mut reader = Reader { error: check_template(spec).err() };
+    let desired = Desired {
         name: set.metadata.name.clone().unwrap_or_default(),
         uid: Uid(set.metadata.uid.clone().unwrap_or_default()),
-        replicas: count("replicas", spec.replicas)?,
-        hot_backups: count("hotBackups", spec.hot_backups)?,
-        cold_backups: count("coldBackups", spec.cold_backups)?,
+        replicas: reader.number("replicas", spec.replicas, COUNT_RANGE),
+        hot_backups: reader.number("hotBackups", spec.hot_backups, COUNT_RANGE),
+        cold_backups: reader.number("coldBackups", spec.cold_backups, COUNT_RANGE),
         strategies: strategies(spec),
-        wakeup_timeout: seconds("wakeupTimeout", spec.wakeup_timeout, (1, 3600))?,
-        min_ready: seconds("minReadySeconds", spec.min_ready_seconds, (0, 86_400))?,
-        failover_delay: seconds("failoverDelaySeconds", spec.failover_delay_seconds, (0, 86_400))?,
-        unready_deadline: unready_deadline(spec)?,
+        wakeup_timeout: reader.seconds("wakeupTimeout", spec.wakeup_timeout, (1, 3600)),
+        min_ready: reader.seconds("minReadySeconds", spec.min_ready_seconds, DAY_RANGE),
+        failover_delay: reader.seconds("failoverDelaySeconds", spec.failover_delay_seconds, DAY_RANGE),
+        unready_deadline: unready_deadline(&mut reader, spec),
         scale_in: match spec.scale_in_policy {
             ScaleInPolicy::Delete => ScaleIn::Delete,
             ScaleInPolicy::Demote => ScaleIn::Demote,
         },
-        update: update(spec)?,
+        update: update(&mut reader, spec),
         paused: spec.paused,
         revision: revision(&spec.template),
         collisions: u32::try_from(status.collision_count).unwrap_or(0),
         is_new_generation: set.metadata.generation.unwrap_or(0) != status.observed_generation,
-    })
+    };
+    (desired, reader.error)
 }
 
-fn update(spec: &BackupPodSetSpec) -> Result<UpdatePolicy, Error> {
-    let max_unavailable = within("updateStrategy.maxUnavailable", spec.update_strategy.max_unavailable, (1, 1000))?;
-    let partition = within("updateStrategy.partition", spec.update_strategy.partition, (0, 1000))?;
-    Ok(UpdatePolicy {
-        kind: match spec.update_strategy.r#type {
+/// Range of the three counts, as in the CRD.
+const COUNT_RANGE: (i32, i32) = (0, 1000);
+
+/// Range of most times in seconds, as in the CRD.
+const DAY_RANGE: (i32, i32) = (0, 86_400);
+
+/// Reads numbers and keeps the first error.
+struct Reader {
+    error: Option<Error>,
+}
+
+impl Reader {
+    fn number(&mut self, field: &'static str, value: i32, (least, most): (i32, i32)) -> usize {
+        if !(least..=most).contains(&value) && self.error.is_none() {
+            self.error = Some(Error::OutOfRange { field, value, least, most });
+        }
+        usize::try_from(value.clamp(least, most)).expect("ranges begin at 0 or above")
+    }
+
+    fn seconds(&mut self, field: &'static str, value: i32, range: (i32, i32)) -> SignedDuration {
+        self.number(field, value, range);
+        SignedDuration::from_secs(i64::from(value.clamp(range.0, range.1)))
+    }
+}
+
+fn update(reader: &mut Reader, spec: &BackupPodSetSpec) -> UpdatePolicy {
+    let wanted = &spec.update_strategy;
+    UpdatePolicy {
+        kind: match wanted.r#type {
             UpdateStrategyType::BackupFirst => UpdateKind::BackupFirst,
             UpdateStrategyType::OnDelete => UpdateKind::OnDelete,
         },
-        max_unavailable,
-        partition,
-    })
+        max_unavailable: reader.number("updateStrategy.maxUnavailable", wanted.max_unavailable, (1, 1000)),
+        partition: reader.number("updateStrategy.partition", wanted.partition, COUNT_RANGE),
+    }
 }
 
 /// 0 stands for "never".
-fn unready_deadline(spec: &BackupPodSetSpec) -> Result<SignedDuration, Error> {
-    match seconds("unreadyDeadlineSeconds", spec.unready_deadline_seconds, (0, 86_400))? {
-        SignedDuration::ZERO => Ok(SignedDuration::MAX),
-        deadline => Ok(deadline),
+fn unready_deadline(reader: &mut Reader, spec: &BackupPodSetSpec) -> SignedDuration {
+    match reader.seconds("unreadyDeadlineSeconds", spec.unready_deadline_seconds, DAY_RANGE) {
+        SignedDuration::ZERO => SignedDuration::MAX,
+        deadline => deadline,
     }
 }
 
@@ -115,22 +142,5 @@ fn check_template(spec: &BackupPodSetSpec) -> Result<(), Error> {
     match metadata.map(keys_of).unwrap_or_default().into_iter().find(is_reserved) {
         Some(key) => Err(Error::ReservedKey { key }),
         None => Ok(()),
-    }
-}
-
-fn count(field: &'static str, value: i32) -> Result<usize, Error> {
-    within(field, value, (0, 1000))
-}
-
-fn seconds(field: &'static str, value: i32, range: (i32, i32)) -> Result<SignedDuration, Error> {
-    within(field, value, range)?;
-    Ok(SignedDuration::from_secs(i64::from(value)))
-}
-
-fn within(field: &'static str, value: i32, (least, most): (i32, i32)) -> Result<usize, Error> {
-    if (least..=most).contains(&value) {
-        Ok(usize::try_from(value).expect("ranges begin at 0 or above"))
-    } else {
-        Err(Error::OutOfRange { field, value, least, most })
     }
 }

@@ -1,0 +1,87 @@
+//! As many reconciles at once as allowed, never two of one set; one that panics stops no other.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tracing::error;
+
+use super::queue::{Job, Queue};
+use super::reconcile::{Context, Look, reconcile};
+use crate::observe::Change;
+use crate::runtime::metrics::reconcile::ReconcileResult;
+use crate::runtime::shutdown::Shutdown;
+
+/// Most ordinary reconciles at once: enough to fill the API server's share, few enough not to starve it.
+const ORDINARY_MAX: usize = 16;
+
+/// Most reconciles at once, urgent ones included.
+const ALL_MAX: usize = 128;
+
+/// Delay before a set whose reconcile panicked is looked at again.
+const PANIC_DELAY: Duration = Duration::from_secs(30);
+
+/// Label of this controller's metrics.
+pub(super) const CONTROLLER: &str = "backuppodset";
+
+struct Finished {
+    job: Job,
+    look: Option<Look>,
+    elapsed: Duration,
+}
+
+/// Runs reconciles until shutdown; those that run then are waited for.
+pub(super) async fn dispatch(context: Arc<Context>, queue: Arc<Queue>, shutdown: Shutdown) {
+    let mut running: JoinSet<Finished> = JoinSet::new();
+    let mut ordinary = 0;
+    loop {
+        tokio::select! {
+            // Finished ones first: they make room.
+            biased;
+            () = shutdown.requested() => break,
+            Some(finished) = running.join_next() => {
+                if let Ok(finished) = finished {
+                    ordinary -= usize::from(finished.job.change == Change::Ordinary);
+                    settle(&context, &queue, finished);
+                }
+            }
+            job = queue.take(ordinary < ORDINARY_MAX), if running.len() < ALL_MAX => {
+                ordinary += usize::from(job.change == Change::Ordinary);
+                context.metrics.reconcile.left_queue(CONTROLLER, job.since.elapsed());
+                running.spawn(run(Arc::clone(&context), job));
+            }
+        }
+        context.metrics.reconcile.set_depth(CONTROLLER, queue.depth());
+    }
+    while running.join_next().await.is_some() {}
+}
+
+async fn run(context: Arc<Context>, job: Job) -> Finished {
+    let started = Instant::now();
+    let _worker = context.metrics.reconcile.start_worker(CONTROLLER);
+    // Unwind safety: the locks that a reconcile takes are held for a few lines that cannot panic.
+    let look = AssertUnwindSafe(reconcile(&context, &job)).catch_unwind().await.ok();
+    Finished { job, look, elapsed: started.elapsed() }
+}
+
+fn settle(context: &Context, queue: &Queue, Finished { job, look, elapsed }: Finished) {
+    context.metrics.reconcile.worked(CONTROLLER, elapsed);
+    let (result, again) = match look {
+        Some(Look::Settled(None)) => (ReconcileResult::Success, None),
+        Some(Look::Settled(Some(delay))) => (ReconcileResult::RequeueAfter, Some(delay)),
+        Some(Look::Refused(delay)) => (ReconcileResult::Error, Some(delay)),
+        None => {
+            error!(namespace = %job.key.namespace, set = %job.key.name, "Reconcile panicked");
+            context.metrics.reconcile.panicked(CONTROLLER);
+            (ReconcileResult::Error, Some(PANIC_DELAY))
+        }
+    };
+    context.metrics.reconcile.reconciled(CONTROLLER, result, elapsed);
+    queue.done(&job.key);
+    if let Some(delay) = again {
+        queue.note_later(job.key, delay);
+    }
+}

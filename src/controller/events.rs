@@ -1,0 +1,112 @@
+//! Writes events behind everything else: a failover never waits for one.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use kube::api::PostParams;
+use kube::core::ObjectMeta;
+use kube::{Api, Client};
+use tokio::sync::mpsc;
+use tracing::{debug, warn};
+
+use crate::api::{BackupPodSet, keys};
+use crate::runtime::shutdown::Shutdown;
+use crate::status::EventText;
+
+/// Most events that wait to be written; further ones are dropped and counted in the log.
+const WAITING_MAX: usize = 4096;
+
+struct Waiting {
+    set: Arc<BackupPodSet>,
+    text: EventText,
+    time: Timestamp,
+}
+
+/// Passes events to the writer without waiting.
+#[derive(Clone)]
+pub(super) struct EventSender {
+    sender: mpsc::Sender<Waiting>,
+    dropped: Arc<AtomicU64>,
+}
+
+/// Writes events one after another.
+pub(super) struct EventWriter {
+    receiver: mpsc::Receiver<Waiting>,
+    client: Client,
+    instance: String,
+}
+
+/// A sender and the writer behind it; `instance` names this replica of the operator.
+pub(super) fn channel(client: Client, instance: String) -> (EventSender, EventWriter) {
+    let (sender, receiver) = mpsc::channel(WAITING_MAX);
+    (EventSender { sender, dropped: Arc::default() }, EventWriter { receiver, client, instance })
+}
+
+impl EventSender {
+    pub(super) fn send(&self, set: &Arc<BackupPodSet>, text: EventText) {
+        let waiting = Waiting { set: Arc::clone(set), text, time: Timestamp::now() };
+        if self.sender.try_send(waiting).is_err() {
+            let dropped = self.dropped.fetch_add(1, Ordering::Relaxed) + 1;
+            if dropped.is_power_of_two() {
+                warn!(attempt = dropped, "Dropped events because too many wait");
+            }
+        }
+    }
+}
+
+impl EventWriter {
+    /// Writes until shutdown; events that wait then are dropped.
+    pub(super) async fn run(mut self, shutdown: Shutdown) {
+        loop {
+            tokio::select! {
+                biased;
+                () = shutdown.requested() => return,
+                waiting = self.receiver.recv() => match waiting {
+                    Some(waiting) => self.write(&waiting).await,
+                    None => return,
+                },
+            }
+        }
+    }
+
+    async fn write(&self, waiting: &Waiting) {
+        let namespace = waiting.set.metadata.namespace.as_deref().unwrap_or_default();
+        let api: Api<Event> = Api::namespaced(self.client.clone(), namespace);
+        if let Err(error) = api.create(&PostParams::default(), &self.event(waiting)).await {
+            debug!(error = &error as &dyn std::error::Error, "Could not write an event");
+        }
+    }
+
+    fn event(&self, Waiting { set, text, time }: &Waiting) -> Event {
+        let name = set.metadata.name.as_deref().unwrap_or_default();
+        Event {
+            metadata: ObjectMeta {
+                // Deterministic names do not matter here: an event is a record, and two of one moment may collide.
+                name: Some(format!("{name}.{:x}", time.as_nanosecond())),
+                namespace: set.metadata.namespace.clone(),
+                ..ObjectMeta::default()
+            },
+            event_time: Some(MicroTime(*time)),
+            type_: Some(text.type_.as_str().to_owned()),
+            reason: Some(text.reason.to_owned()),
+            action: Some(text.action.clone()),
+            note: Some(text.note.clone()),
+            regarding: Some(ObjectReference {
+                api_version: Some(format!("{}/{}", keys::GROUP, keys::VERSION)),
+                kind: Some(keys::KIND.to_owned()),
+                name: set.metadata.name.clone(),
+                namespace: set.metadata.namespace.clone(),
+                uid: set.metadata.uid.clone(),
+                resource_version: set.metadata.resource_version.clone(),
+                field_path: None,
+            }),
+            reporting_controller: Some(keys::EVENT_REPORTER.to_owned()),
+            reporting_instance: Some(self.instance.clone()),
+            ..Event::default()
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! Puts the tasks of the operator together.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kube::{Api, Client};
+use tracing::{info, warn};
+
+use super::dispatch::dispatch;
+use super::events;
+use super::queue::Queue;
+use super::reconcile::Context;
+use super::report::Reporter;
+use super::watch::{Sink, watch, watches};
+use crate::api::keys;
+use crate::apply::{Applier, GateKit};
+use crate::manifests::GateSettings;
+use crate::observe::{Cache, Change, KnownKeys, Scope};
+use crate::runtime::lease::{self, Elector, Leadership};
+use crate::runtime::metrics::Metrics;
+use crate::runtime::shutdown::{Shutdown, Signals};
+use crate::runtime::{client, tasks};
+use crate::wakeup::keys::KeyRing;
+use crate::wakeup::secret::{self, DEFAULT_ROTATION_PERIOD, KeyStore};
+
+/// How often keys, and objects that only our own writes have shown, are looked at.
+const HOUSEKEEPING_PERIOD: Duration = Duration::from_secs(10);
+
+/// How often it is checked whether the caches are complete, while they are not.
+const SYNC_POLL_PERIOD: Duration = Duration::from_millis(5);
+
+/// How the operator runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Namespace of the operator: its Lease and its Secret live there.
+    pub namespace: String,
+    /// Name of this replica.
+    pub pod: String,
+    /// Namespaces that are watched; empty for all.
+    pub watched_namespaces: Vec<String>,
+    /// Image with the `bps-wakeup` program.
+    pub wakeup_image: String,
+}
+
+/// Why the operator stopped.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// There is no usable configuration of a cluster.
+    #[error("connect to the cluster")]
+    Connect(#[source] client::Error),
+    /// The keys of the cold gates cannot be read or made.
+    #[error("load the keys of the cold gates")]
+    LoadKeys(#[source] secret::Error),
+    /// The leader election cannot be set up.
+    #[error("set up the leader election")]
+    Elect(#[source] lease::Error),
+    /// The system does not tell about signals.
+    #[error("listen to signals")]
+    Signals(#[source] crate::runtime::shutdown::Error),
+    /// A task ended.
+    #[error("run the tasks of the operator")]
+    Run(#[source] tasks::Error),
+}
+
+/// Runs the operator until a signal or the end of one of its tasks.
+///
+/// # Errors
+/// Why it could not start, or which task ended and why.
+pub async fn run(settings: Settings) -> Result<(), Error> {
+    let signals = Signals::install().map_err(Error::Signals)?;
+    let shutdown = Shutdown::new();
+    let metrics = Metrics::new(env!("CARGO_PKG_VERSION"));
+    let client = client::connect(&metrics.rest).await.map_err(Error::Connect)?;
+    let mut tasks = tasks::Tasks::new();
+    start(&mut tasks, &shutdown, (client, settings, metrics)).await?;
+    tasks.run(&shutdown, signals).await.map_err(Error::Run)
+}
+
+/// Starts every task of the operator.
+async fn start(
+    tasks: &mut tasks::Tasks,
+    shutdown: &Shutdown,
+    (client, settings, metrics): (Client, Settings, Metrics),
+) -> Result<(), Error> {
+    let scopes = scopes(&settings.watched_namespaces);
+    let cache = Arc::new(Mutex::new(Cache::expecting(watches(&scopes))));
+    let sink = Sink { cache, queue: Arc::new(Queue::default()) };
+    for target in watches(&scopes) {
+        let (client, sink, shutdown) = (client.clone(), sink.clone(), shutdown.clone());
+        tasks.spawn("watch", async move {
+            watch(client, target, sink, shutdown).await;
+            Ok(())
+        });
+    }
+    let keys = GateKeys { store: key_store(&client, &settings.namespace), image: settings.wakeup_image.clone() };
+    let ring = keys.store.load_or_create(Timestamp::now()).await.map_err(Error::LoadKeys)?;
+    let applier = Applier::new(client.clone(), keys.kit(&ring));
+    sink.cache().know_keys(known_keys(&ring));
+    let lease_settings = lease::Settings::new(settings.namespace, keys::LEASE_LEADER, &settings.pod)
+        .map_err(Error::Elect)?;
+    let elector = Elector::new(client.clone(), lease_settings, &metrics.reconcile).map_err(Error::Elect)?;
+    let leadership = elector.leadership();
+    let stop = shutdown.clone();
+    tasks.spawn("elect", async move { elector.run(stop).await.map_err(Into::into) });
+    let (sender, writer) = events::channel(client.clone(), settings.pod);
+    let stop = shutdown.clone();
+    tasks.spawn("write-events", async move {
+        writer.run(stop).await;
+        Ok(())
+    });
+    let housekeeper = Housekeeper { keys, applier: applier.clone(), sink: sink.clone() };
+    let (stop, leads) = (shutdown.clone(), leadership.clone());
+    tasks.spawn("keep-house", async move {
+        housekeeper.run(leads, stop).await;
+        Ok(())
+    });
+    let reporter = Reporter { client: client.clone(), events: sender, metrics: metrics.sets.clone() };
+    let context =
+        Context { client, sink, applier, reporter, leadership, metrics, refusals: Mutex::new(BTreeMap::new()) };
+    let stop = shutdown.clone();
+    tasks.spawn("reconcile", async move {
+        lead(Arc::new(context), stop).await;
+        Ok(())
+    });
+    Ok(())
+}
+
+/// Waits until this replica leads and knows everything, then reconciles until shutdown.
+async fn lead(context: Arc<Context>, shutdown: Shutdown) {
+    let ready = async {
+        context.leadership.acquired().await;
+        while !context.sink.cache().is_synced() {
+            tokio::time::sleep(SYNC_POLL_PERIOD).await;
+        }
+    };
+    tokio::select! {
+        biased;
+        () = shutdown.requested() => return,
+        () = ready => {}
+    }
+    let queue = Arc::clone(&context.sink.queue);
+    let keys = context.sink.cache().set_keys();
+    info!(attempt = keys.len(), "Began to reconcile");
+    for key in keys {
+        queue.note(key, Change::Ordinary);
+    }
+    dispatch(context, queue, shutdown).await;
+}
+
+fn scopes(namespaces: &[String]) -> Vec<Scope> {
+    if namespaces.is_empty() {
+        return vec![Scope(None)];
+    }
+    let distinct: BTreeSet<&String> = namespaces.iter().collect();
+    distinct.into_iter().map(|namespace| Scope(Some(namespace.clone()))).collect()
+}
+
+fn key_store(client: &Client, namespace: &str) -> KeyStore {
+    KeyStore { api: Api::namespaced(client.clone(), namespace), rotation_period: DEFAULT_ROTATION_PERIOD }
+}
+
+fn known_keys(ring: &KeyRing) -> KnownKeys {
+    let all = [&ring.current, &ring.next].into_iter().chain(&ring.previous);
+    KnownKeys(all.map(|key| key.id().to_string()).collect())
+}
+
+/// The keys of the cold gates and what is made with them.
+struct GateKeys {
+    store: KeyStore,
+    image: String,
+}
+
+impl GateKeys {
+    fn kit(&self, ring: &KeyRing) -> GateKit {
+        let public_keys = ring.public_keys().map(|key| (key.id().to_string(), hexadecimal(&key.to_string())));
+        let settings = GateSettings { image: self.image.clone(), public_keys: public_keys.into() };
+        GateKit { ring: ring.clone(), settings }
+    }
+}
+
+/// The key's part of `<id>:<hex public key>`.
+fn hexadecimal(entry: &str) -> String {
+    entry.rsplit(':').next().unwrap_or_default().to_owned()
+}
+
+/// Rotates keys and drops what no watch has confirmed.
+struct Housekeeper {
+    keys: GateKeys,
+    applier: Applier,
+    sink: Sink,
+}
+
+impl Housekeeper {
+    async fn run(self, leadership: Leadership, shutdown: Shutdown) {
+        let mut ticks = tokio::time::interval(HOUSEKEEPING_PERIOD);
+        loop {
+            tokio::select! {
+                biased;
+                () = shutdown.requested() => return,
+                _ = ticks.tick() => {}
+            }
+            let now = Timestamp::now();
+            self.sink.change(|cache| cache.drop_unconfirmed(now));
+            // Only the leader rotates; the others read what it wrote, so that they can sign when they lead.
+            let ring = if leadership.is_leader() {
+                self.keys.store.rotate_if_due(now).await
+            } else {
+                self.keys.store.load_or_create(now).await
+            };
+            match ring {
+                Ok(ring) => {
+                    self.sink.cache().know_keys(known_keys(&ring));
+                    self.applier.replace_gate_kit(self.keys.kit(&ring));
+                }
+                Err(error) => {
+                    warn!(error = &error as &dyn std::error::Error, "Could not read the keys of the cold gates");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! Which set is looked at next.
+//!
+//! A set is never handed out twice at the same time, events of one set are merged while they wait, and urgent sets
+//! come before all others.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::observe::{Change, SetKey};
+
+/// How long an ordinary event waits for its neighbours.
+///
+/// 20 ms: the events of one kubelet status write or of one scheduler burst arrive within a few milliseconds, while
+/// nobody notices 20 ms in a start that takes a second.
+pub(super) const ORDINARY_DELAY: Duration = Duration::from_millis(20);
+
+/// A set to be looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Job {
+    pub(super) key: SetKey,
+    pub(super) change: Change,
+    /// When the first of the merged events arrived.
+    pub(super) since: Instant,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    change: Change,
+    since: Instant,
+    due: Instant,
+}
+
+impl Entry {
+    fn merge(self, other: Self) -> Self {
+        Self {
+            change: self.change.max(other.change),
+            since: self.since.min(other.since),
+            due: self.due.min(other.due),
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct State {
+    waiting: BTreeMap<SetKey, Entry>,
+    urgent: BTreeSet<(Instant, SetKey)>,
+    ordinary: BTreeSet<(Instant, SetKey)>,
+    running: BTreeSet<SetKey>,
+    /// Events of sets that are being looked at.
+    again: BTreeMap<SetKey, Entry>,
+}
+
+/// Sets that wait to be looked at. Holds at most one entry for each set.
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    state: Mutex<State>,
+    changed: Notify,
+}
+
+impl Queue {
+    /// Notes that a set changed just now.
+    pub(super) fn note(&self, key: SetKey, change: Change) {
+        let now = Instant::now();
+        let delay = if change == Change::Urgent { Duration::ZERO } else { ORDINARY_DELAY };
+        self.insert(key, Entry { change, since: now, due: now + delay });
+    }
+
+    /// Looks at a set again after a while, even if nothing happens.
+    pub(super) fn note_later(&self, key: SetKey, delay: Duration) {
+        let due = Instant::now() + delay;
+        self.insert(key, Entry { change: Change::Ordinary, since: due, due });
+    }
+
+    fn insert(&self, key: SetKey, entry: Entry) {
+        let mut state = self.lock();
+        if state.running.contains(&key) {
+            let merged = state.again.get(&key).map_or(entry, |earlier| earlier.merge(entry));
+            state.again.insert(key, merged);
+            return;
+        }
+        state.enqueue(key, entry);
+        drop(state);
+        self.changed.notify_one();
+    }
+
+    /// The next set, urgent ones first; waits until there is one. Ordinary ones only if they are allowed.
+    pub(super) async fn take(&self, are_ordinary_allowed: bool) -> Job {
+        loop {
+            let changed = self.changed.notified();
+            let next_due = match self.lock().pop(are_ordinary_allowed, Instant::now()) {
+                Ok(job) => return job,
+                Err(next_due) => next_due,
+            };
+            match next_due {
+                Some(due) => {
+                    let _: Result<(), _> = tokio::time::timeout_at(due, changed).await;
+                }
+                None => changed.await,
+            }
+        }
+    }
+
+    /// A set is done with: events that came meanwhile are due now.
+    pub(super) fn done(&self, key: &SetKey) {
+        let mut state = self.lock();
+        state.running.remove(key);
+        if let Some(entry) = state.again.remove(key) {
+            state.enqueue(key.clone(), entry);
+        }
+        drop(state);
+        self.changed.notify_one();
+    }
+
+    /// Sets that wait.
+    pub(super) fn depth(&self) -> usize {
+        self.lock().waiting.len()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no holder of this lock panics")
+    }
+}
+
+impl State {
+    fn enqueue(&mut self, key: SetKey, entry: Entry) {
+        let merged = match self.waiting.remove(&key) {
+            Some(earlier) => {
+                self.lane(earlier.change).remove(&(earlier.due, key.clone()));
+                earlier.merge(entry)
+            }
+            None => entry,
+        };
+        self.lane(merged.change).insert((merged.due, key.clone()));
+        self.waiting.insert(key, merged);
+    }
+
+    /// The next due set, or when the next one is due.
+    fn pop(&mut self, are_ordinary_allowed: bool, now: Instant) -> Result<Job, Option<Instant>> {
+        let urgent = self.urgent.first().cloned();
+        let ordinary = if are_ordinary_allowed { self.ordinary.first().cloned() } else { None };
+        let is_due = |entry: &(Instant, SetKey)| entry.0 <= now;
+        let Some((due, key)) = urgent.clone().filter(is_due).or_else(|| ordinary.clone().filter(is_due)) else {
+            return Err(urgent.into_iter().chain(ordinary).map(|(due, _)| due).min());
+        };
+        let entry = self.waiting.remove(&key).expect("each entry of a lane waits");
+        self.lane(entry.change).remove(&(due, key.clone()));
+        self.running.insert(key.clone());
+        Ok(Job { key, change: entry.change, since: entry.since })
+    }
+
+    fn lane(&mut self, change: Change) -> &mut BTreeSet<(Instant, SetKey)> {
+        match change {
+            Change::Urgent => &mut self.urgent,
+            Change::Ordinary => &mut self.ordinary,
+        }
+    }
+}

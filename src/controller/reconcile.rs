@@ -1,0 +1,190 @@
+//! One look at one set: observe, plan, check, apply, until nothing is left to do; then report.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use kube::Client;
+use tracing::{debug, error, warn};
+
+use super::confirm::{confirmed, needs_confirmation};
+use super::report::{Reporter, Round};
+use super::queue::Job;
+use super::watch::Sink;
+use crate::apply::{Applied, Applier};
+use crate::model::{Action, Hold, Outcome, Plan, Reason, Step, StepResult};
+use crate::observe::{Observation, SetKey, observe};
+use crate::plan::{check, plan};
+use crate::runtime::lease::Leadership;
+use crate::runtime::metrics::Metrics;
+
+/// Most passes in one look. A conversion takes one, a wake-up or a swap of the last primary two; the rest is slack.
+const PASSES_MAX: u32 = 5;
+
+/// First delay after a refused step; doubles with each further one.
+const RETRY_FIRST: Duration = Duration::from_millis(250);
+
+/// Longest delay after refused steps: a quota that was raised is noticed within a minute.
+const RETRY_MAX: Duration = Duration::from_secs(60);
+
+/// Delay after a write met a newer version: the watch brings that version, and this is for the case that it does not.
+const STALE_RETRY: Duration = Duration::from_millis(500);
+
+/// How long no further ticket is sent after one was accepted: the kubelet takes a second to say that the gate ended.
+const ACCEPTED_TICKET_PAUSE: SignedDuration = SignedDuration::from_secs(2);
+
+/// How long no further ticket is sent after one got no good answer.
+const REFUSED_TICKET_PAUSE: SignedDuration = SignedDuration::from_millis(200);
+
+/// What every reconcile needs.
+pub(super) struct Context {
+    pub(super) client: Client,
+    pub(super) sink: Sink,
+    pub(super) applier: Applier,
+    pub(super) reporter: Reporter,
+    pub(super) leadership: Leadership,
+    pub(super) metrics: Metrics,
+    pub(super) refusals: Mutex<BTreeMap<SetKey, u32>>,
+}
+
+/// What became of a look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Look {
+    /// Nothing more to do until something happens, or until then.
+    Settled(Option<Duration>),
+    /// A step was refused; the look is repeated after this time.
+    Refused(Duration),
+}
+
+/// Looks at one set and does what its plan says.
+pub(super) async fn reconcile(context: &Context, job: &Job) -> Look {
+    let Some(_permit) = context.leadership.permit() else { return Look::Settled(None) };
+    let mut results: Vec<StepResult> = Vec::new();
+    let mut last = None;
+    for _ in 0..PASSES_MAX {
+        let Some(observation) = observe(&context.sink.cache(), &job.key, Timestamp::now()) else {
+            context.forgive(&job.key);
+            return Look::Settled(None);
+        };
+        let plan = checked_plan(context, &job.key, &observation);
+        if plan.steps.is_empty() {
+            last = Some((observation, plan));
+            break;
+        }
+        let applied = take_steps(context, &job.key, (&observation, &plan)).await;
+        let is_undisturbed = applied.iter().all(|result| result.outcome == Outcome::Done);
+        results.extend(applied);
+        last = Some((observation, plan));
+        if !is_undisturbed {
+            break;
+        }
+    }
+    let Some((mut observation, mut plan)) = last else { return Look::Settled(None) };
+    if !results.is_empty()
+        && let Some(after) = observe(&context.sink.cache(), &job.key, Timestamp::now())
+    {
+        plan = checked_plan(context, &job.key, &after);
+        observation = after;
+    }
+    let round = Round { observation: &observation, plan: &plan, results: &results, since: job.since };
+    let reported = context.reporter.report(&context.sink, &round).await;
+    next_look(context, &job.key, (&plan, &results, reported))
+}
+
+/// The plan, or nothing if it would break an invariant or the spec is wrong.
+fn checked_plan(context: &Context, key: &SetKey, observation: &Observation) -> Plan {
+    if observation.invalid.is_some() {
+        return Plan::default();
+    }
+    let plan = plan(&observation.snapshot);
+    let violations = check(&observation.snapshot, &plan);
+    if violations.is_empty() {
+        return plan;
+    }
+    for violation in violations {
+        context.metrics.sets.refused_plan();
+        error!(namespace = %key.namespace, set = %key.name, %violation, "Refused a plan that breaks an invariant");
+    }
+    Plan { steps: Vec::new(), holds: vec![Hold { reason: Reason::CheckRefused, pod: None, until: None }] }
+}
+
+/// Takes all steps at once; deletions of Pods that serve only after a consistent list.
+async fn take_steps(
+    context: &Context,
+    key: &SetKey,
+    (observation, plan): (&Observation, &Plan),
+) -> Vec<StepResult> {
+    let (unconfirmed, free): (Vec<Step>, Vec<Step>) = plan.steps.iter().cloned().partition(needs_confirmation);
+    let free = context.applier.apply(observation, &free);
+    let confirmed = take_confirmed(context, key, &unconfirmed);
+    let (free, confirmed) = tokio::join!(free, confirmed);
+    let now = Timestamp::now();
+    let mut cache = context.sink.cache();
+    let absorb = |Applied { result, written }: Applied| {
+        if let Some(written) = written {
+            cache.wrote(written, now);
+        }
+        if let Action::Wake { pod, address: _ } = &result.step.action {
+            let pause =
+                if result.outcome == Outcome::Done { ACCEPTED_TICKET_PAUSE } else { REFUSED_TICKET_PAUSE };
+            cache.hold_tickets(pod.uid.clone(), now.saturating_add(pause).unwrap_or(now), now);
+        }
+        result
+    };
+    free.into_iter().chain(confirmed).map(absorb).collect()
+}
+
+async fn take_confirmed(context: &Context, key: &SetKey, steps: &[Step]) -> Vec<Applied> {
+    if steps.is_empty() {
+        return Vec::new();
+    }
+    match confirmed(&context.client, &context.sink, (key, steps)).await {
+        Ok(Some((observation, still))) => {
+            if still.len() < steps.len() {
+                debug!(namespace = %key.namespace, set = %key.name, "Dropped deletions that a fresh list did not confirm");
+            }
+            context.applier.apply(&observation, &still).await
+        }
+        Ok(None) => Vec::new(),
+        Err(error) => {
+            warn!(namespace = %key.namespace, set = %key.name, error = &error as &dyn std::error::Error,
+                "Could not confirm deletions");
+            Vec::new()
+        }
+    }
+}
+
+fn next_look(
+    context: &Context,
+    key: &SetKey,
+    (plan, results, reported): (&Plan, &[StepResult], Outcome),
+) -> Look {
+    let is_refused = |outcome: Outcome| matches!(outcome, Outcome::Failed(_));
+    // A ticket that the gate does not take has its own, shorter pause and its own deadline.
+    let is_ticket = |result: &StepResult| matches!(result.step.action, Action::Wake { .. });
+    if is_refused(reported) || results.iter().any(|result| is_refused(result.outcome) && !is_ticket(result)) {
+        return Look::Refused(context.blame(key));
+    }
+    context.forgive(key);
+    let is_stale = results.iter().any(|result| result.outcome == Outcome::Stale);
+    if is_stale || reported == Outcome::Stale || !plan.steps.is_empty() {
+        return Look::Settled(Some(STALE_RETRY));
+    }
+    let until = |until: Timestamp| Duration::try_from(until.duration_since(Timestamp::now())).unwrap_or_default();
+    Look::Settled(plan.next_look().map(until))
+}
+
+impl Context {
+    /// Counts a refusal and returns how long to wait.
+    fn blame(&self, key: &SetKey) -> Duration {
+        let mut refusals = self.refusals.lock().expect("no holder of this lock panics");
+        let count = refusals.entry(key.clone()).or_insert(0);
+        *count = count.saturating_add(1);
+        RETRY_FIRST.saturating_mul(2_u32.saturating_pow(*count - 1)).min(RETRY_MAX)
+    }
+
+    fn forgive(&self, key: &SetKey) {
+        self.refusals.lock().expect("no holder of this lock panics").remove(key);
+    }
+}

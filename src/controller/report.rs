@@ -1,0 +1,248 @@
+//! Tells what was done: status, events, logs and metrics, all with the same words.
+
+use jiff::SignedDuration;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client};
+use serde_json::{Map, Value, json};
+use tokio::time::Instant;
+use tracing::{info, warn};
+
+use super::events::EventSender;
+use super::watch::Sink;
+use crate::api::{BackupPodSet, BackupPodSetStatus, keys};
+use crate::model::{Action, Outcome, Plan, Reason, Refusal, Role, StepResult};
+use crate::observe::{Observation, Written};
+use crate::runtime::metrics::sets::{Conversion, SetMetrics, Spare, StepLabels};
+use crate::status::{self, StatusInput, event_note};
+
+/// One look at a set, with everything that was done.
+pub(super) struct Round<'a> {
+    pub(super) observation: &'a Observation,
+    pub(super) plan: &'a Plan,
+    pub(super) results: &'a [StepResult],
+    /// When the event that caused the look arrived.
+    pub(super) since: Instant,
+}
+
+/// Reports about all sets.
+#[derive(Clone)]
+pub(super) struct Reporter {
+    pub(super) client: Client,
+    pub(super) events: EventSender,
+    pub(super) metrics: SetMetrics,
+}
+
+impl Reporter {
+    /// Writes the status if it changed, and passes on events, logs and metrics.
+    pub(super) async fn report(&self, sink: &Sink, round: &Round<'_>) -> Outcome {
+        let steps_elapsed = round.since.elapsed();
+        let outcome = self.write_status(sink, round).await;
+        for result in round.results {
+            self.count(result);
+            log(round.observation, result);
+            if let Some(text) = event_note(result) {
+                self.events.send(&round.observation.set, text);
+            }
+        }
+        for hold in &round.plan.holds {
+            self.metrics.held(hold.reason.as_str());
+        }
+        if !round.results.is_empty() {
+            let operation = operation(round.results);
+            self.metrics.handled(operation, round.since.elapsed());
+            log_handled(round, (operation, steps_elapsed));
+        }
+        outcome
+    }
+
+    async fn write_status(&self, sink: &Sink, round: &Round<'_>) -> Outcome {
+        let observation = round.observation;
+        let set = observation.set.as_ref();
+        let previous = set.status.clone().unwrap_or_default();
+        let invalid = observation.invalid.as_ref().map(ToString::to_string);
+        let status = status::compute(&StatusInput {
+            previous: &previous,
+            snapshot: &observation.snapshot,
+            plan: round.plan,
+            results: round.results,
+            generation: set.metadata.generation.unwrap_or_default(),
+            images: &observation.images,
+            foreign_pods: &observation.foreign_pods,
+            invalid: invalid.as_deref(),
+        });
+        let Some(patch) = status_patch(set, &status) else { return Outcome::Done };
+        match self.patch_status(set, &patch).await {
+            Ok(written) => {
+                sink.cache().wrote(Written::Set(Box::new(written)), Timestamp::now());
+                Outcome::Done
+            }
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Outcome::Stale,
+            Err(error) => {
+                let (namespace, name) = names(observation);
+                warn!(namespace, set = name, error = &error as &dyn std::error::Error, "Could not write status");
+                Outcome::Failed(Refusal::ServerFailed)
+            }
+        }
+    }
+
+    async fn patch_status(&self, set: &BackupPodSet, patch: &Value) -> Result<BackupPodSet, kube::Error> {
+        let namespace = set.metadata.namespace.as_deref().unwrap_or_default();
+        let name = set.metadata.name.as_deref().unwrap_or_default();
+        let api: Api<BackupPodSet> = Api::namespaced(self.client.clone(), namespace);
+        let field_manager = Some(keys::FIELD_MANAGER_STATUS.to_owned());
+        let parameters = PatchParams { field_manager, ..PatchParams::default() };
+        api.patch_status(name, &parameters, &Patch::Merge(patch)).await
+    }
+
+    fn count(&self, result: &StepResult) {
+        self.metrics.stepped(&StepLabels {
+            action: result.step.action.as_str(),
+            reason: result.step.reason.as_str(),
+            outcome: result.outcome.as_str(),
+        });
+        let elapsed = std::time::Duration::try_from(result.elapsed).unwrap_or_default();
+        match (&result.step.action, result.outcome) {
+            (Action::Convert { pod: _, from, to }, Outcome::Done) => {
+                let reason = result.step.reason.as_str();
+                self.metrics.converted(&Conversion { from: from.as_str(), to: to.as_str(), reason });
+                if *to == Role::Primary && is_loss(result.step.reason) {
+                    let is_at_hand = *from == Role::Hot;
+                    self.metrics.asked_for_spare(if is_at_hand { Spare::Hit } else { Spare::Miss });
+                    self.metrics.failed_over("promoted", elapsed);
+                }
+            }
+            (Action::Create { role: Role::Primary, .. }, Outcome::Done) if is_loss(result.step.reason) => {
+                self.metrics.asked_for_spare(Spare::Miss);
+            }
+            (Action::Wake { .. }, Outcome::Done) => self.metrics.woke(elapsed),
+            _ => {}
+        }
+    }
+}
+
+/// The merge patch that makes the status what it should be; `None` if it is.
+fn status_patch(set: &BackupPodSet, status: &BackupPodSetStatus) -> Option<Value> {
+    let old = serde_json::to_value(&set.status).ok()?;
+    let new = serde_json::to_value(status).ok()?;
+    let changes = merge_difference(&old, &new)?;
+    Some(json!({
+        "metadata": {"uid": set.metadata.uid, "resourceVersion": set.metadata.resource_version},
+        "status": changes,
+    }))
+}
+
+/// The merge patch (RFC 7396) from one value to another; `None` if they are equal.
+fn merge_difference(old: &Value, new: &Value) -> Option<Value> {
+    let (Value::Object(before), Value::Object(after)) = (old, new) else {
+        return (old != new).then(|| new.clone());
+    };
+    let mut changes = Map::new();
+    for (key, value) in after {
+        if let Some(change) = merge_difference(before.get(key).unwrap_or(&Value::Null), value) {
+            changes.insert(key.clone(), change);
+        }
+    }
+    for key in before.keys().filter(|key| !after.contains_key(*key)) {
+        changes.insert(key.clone(), Value::Null);
+    }
+    (!changes.is_empty()).then_some(Value::Object(changes))
+}
+
+const fn is_loss(reason: Reason) -> bool {
+    matches!(
+        reason,
+        Reason::PodDeleted
+            | Reason::PodFinished
+            | Reason::PodUnready
+            | Reason::PodMissing
+            | Reason::NodeLost
+            | Reason::NodeGone
+            | Reason::UnreadyTooLong
+    )
+}
+
+/// The word for what a look was about, for the handling time.
+fn operation(results: &[StepResult]) -> &'static str {
+    let has = |is: &dyn Fn(&StepResult) -> bool| results.iter().any(is);
+    let has_reason = |reason: Reason| has(&|result: &StepResult| result.step.reason == reason);
+    if has(&|result| is_loss(result.step.reason)) {
+        "failover"
+    } else if has_reason(Reason::TemplateChanged) {
+        "rollout"
+    } else if has_reason(Reason::ScaledIn) {
+        "scale-in"
+    } else if has_reason(Reason::ScaledOut) {
+        "scale-out"
+    } else {
+        "upkeep"
+    }
+}
+
+fn names(observation: &Observation) -> (&str, &str) {
+    let metadata = &observation.set.metadata;
+    (metadata.namespace.as_deref().unwrap_or_default(), metadata.name.as_deref().unwrap_or_default())
+}
+
+fn log(observation: &Observation, result: &StepResult) {
+    let (namespace, set) = names(observation);
+    let pod = result.step.action.pod_name().map_or("", |name| name.0.as_str());
+    let action = result.step.action.as_str();
+    let reason = result.step.reason.as_str();
+    let outcome = result.outcome.as_str();
+    let elapsed_ms = milliseconds(result.elapsed);
+    match (&result.outcome, &result.message) {
+        (Outcome::Failed(_), message) => {
+            let error = message.as_deref().unwrap_or_default();
+            warn!(namespace, set, pod, action, reason, outcome, elapsed_ms, error, "Step was refused");
+        }
+        (Outcome::Done | Outcome::Stale, _) => match &result.step.action {
+            Action::Convert { pod: _, from, to } => {
+                info!(namespace, set, pod, action, %from, role = %to, reason, outcome, elapsed_ms, "Took step");
+            }
+            Action::Create { role, .. } | Action::Delete { role, .. } => {
+                info!(namespace, set, pod, action, %role, reason, outcome, elapsed_ms, "Took step");
+            }
+            Action::Wake { .. } | Action::Adopt { .. } | Action::PublishService | Action::Expose { .. } => {
+                info!(namespace, set, pod, action, reason, outcome, elapsed_ms, "Took step");
+            }
+        },
+    }
+}
+
+fn log_handled(round: &Round<'_>, (operation, steps_elapsed): (&'static str, std::time::Duration)) {
+    let (namespace, set) = names(round.observation);
+    let generation = round.observation.set.metadata.generation.unwrap_or_default();
+    let elapsed_ms = milliseconds(SignedDuration::try_from(round.since.elapsed()).unwrap_or_default());
+    let steps_ms = milliseconds(SignedDuration::try_from(steps_elapsed).unwrap_or_default());
+    let steps = round.results.len();
+    info!(namespace, set, generation, action = operation, steps, steps_ms, elapsed_ms, "Handled change");
+}
+
+/// Milliseconds with a resolution of 10 microseconds.
+fn milliseconds(duration: SignedDuration) -> f64 {
+    (duration.as_secs_f64() * 100_000.0).round() / 100.0
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::merge_difference;
+
+    #[test]
+    fn a_difference_names_what_changed_and_nulls_what_is_gone() {
+        let old = json!({"same": 1, "changed": {"a": 1, "b": 2}, "gone": [1], "list": [1, 2]});
+        let new = json!({"same": 1, "changed": {"a": 1, "b": 3}, "list": [2], "fresh": "x"});
+        assert_eq!(
+            merge_difference(&old, &new),
+            Some(json!({"changed": {"b": 3}, "gone": null, "list": [2], "fresh": "x"}))
+        );
+    }
+
+    #[test]
+    fn equal_values_have_no_difference() {
+        let value = json!({"a": {"b": [1, {"c": null}]}});
+        assert_eq!(merge_difference(&value, &value.clone()), None);
+    }
+}

@@ -1,0 +1,108 @@
+//! Watch events into the cache, keys of affected sets into the queue.
+
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use futures::StreamExt as _;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::runtime::WatchStreamExt as _;
+use kube::runtime::watcher::{self, Event};
+use kube::{Api, Client, Resource, ResourceExt as _};
+use serde::de::DeserializeOwned;
+use tracing::warn;
+
+use super::queue::Queue;
+use crate::api::{BackupPodSet, keys};
+use crate::observe::slim::{SlimNode, SlimPod};
+use crate::observe::{Affected, Cache, Kind, Scope, Watched};
+use crate::runtime::shutdown::Shutdown;
+
+/// Objects asked for in one request of a list.
+const PAGE_OBJECTS: u32 = 500;
+
+/// Where the events of all watches go.
+#[derive(Clone)]
+pub(super) struct Sink {
+    pub(super) cache: Arc<Mutex<Cache>>,
+    pub(super) queue: Arc<Queue>,
+}
+
+impl Sink {
+    pub(super) fn cache(&self) -> MutexGuard<'_, Cache> {
+        self.cache.lock().expect("no holder of this lock panics")
+    }
+
+    /// Changes the cache and queues the sets that are affected.
+    pub(super) fn change<Affects>(&self, change: impl FnOnce(&mut Cache) -> Affects)
+    where
+        Affects: IntoIterator<Item = Affected>,
+    {
+        let affected = change(&mut self.cache());
+        for (key, urgency) in affected {
+            self.queue.note(key, urgency);
+        }
+    }
+}
+
+/// Every watch that the operator needs for these scopes.
+pub(super) fn watches(scopes: &[Scope]) -> Vec<(Kind, Scope)> {
+    let namespaced = [Kind::Sets, Kind::Pods, Kind::Services, Kind::Slices];
+    let mut watches: Vec<(Kind, Scope)> =
+        scopes.iter().flat_map(|scope| namespaced.map(|kind| (kind, scope.clone()))).collect();
+    watches.push((Kind::Nodes, Scope(None)));
+    watches
+}
+
+/// Watches one kind in one scope until shutdown.
+pub(super) async fn watch(client: Client, (kind, scope): (Kind, Scope), sink: Sink, shutdown: Shutdown) {
+    let all = watcher::Config::default().page_size(PAGE_OBJECTS);
+    let labelled = all.clone().labels(keys::LABEL_SET);
+    let target = (kind, &scope);
+    let watching = async {
+        match kind {
+            Kind::Sets => feed(api::<BackupPodSet>(&client, &scope), all, target, &sink).await,
+            Kind::Pods => feed(api::<SlimPod>(&client, &scope), labelled, target, &sink).await,
+            Kind::Services => feed(api::<Service>(&client, &scope), labelled, target, &sink).await,
+            Kind::Slices => feed(api::<EndpointSlice>(&client, &scope), labelled, target, &sink).await,
+            Kind::Nodes => feed(Api::<SlimNode>::all(client), all, target, &sink).await,
+        }
+    };
+    tokio::select! {
+        // The order does not matter: both end this watch.
+        () = shutdown.requested() => {}
+        () = watching => {}
+    }
+}
+
+fn api<K>(client: &Client, scope: &Scope) -> Api<K>
+where
+    K: Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
+{
+    match &scope.0 {
+        Some(namespace) => Api::namespaced(client.clone(), namespace),
+        None => Api::all(client.clone()),
+    }
+}
+
+/// Feeds the cache from one watch for ever; errors are logged and tried again with growing delay.
+async fn feed<K>(api: Api<K>, config: watcher::Config, (kind, scope): (Kind, &Scope), sink: &Sink)
+where
+    K: Watched + Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug + Send + 'static,
+{
+    let events = kube::runtime::watcher(api, config).default_backoff();
+    let mut events = std::pin::pin!(events);
+    while let Some(event) = events.next().await {
+        let now = Timestamp::now();
+        match event {
+            Ok(Event::Apply(mut object) | Event::InitApply(mut object)) => {
+                object.managed_fields_mut().clear();
+                sink.change(|cache| object.seen(cache, now));
+            }
+            Ok(Event::Delete(object)) => sink.change(|cache| object.lost(cache, now)),
+            Ok(Event::Init) => sink.cache().begin_list(kind, scope),
+            Ok(Event::InitDone) => sink.change(|cache| cache.end_list(kind, scope, now)),
+            Err(error) => warn!(error = &error as &dyn std::error::Error, kind = ?kind, "Lost a watch"),
+        }
+    }
+}
