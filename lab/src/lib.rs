@@ -1,1 +1,4 @@
 //! A local multi-node Kubernetes for tests, demos and measurements.
+
+pub mod app;
+pub mod image;
