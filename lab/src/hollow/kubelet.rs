@@ -10,16 +10,17 @@ use futures::{Stream, StreamExt, TryStreamExt, future::BoxFuture, stream};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
+use kube::runtime::WatchStreamExt;
 use kube::runtime::controller::{Action, Config as QueueConfig, Error as QueueError, applier, trigger_self};
 use kube::runtime::reflector::{ObjectRef, Store, store};
 use kube::runtime::watcher::{self, Event};
-use kube::runtime::{WatchStreamExt, watcher as watch};
 use kube::{Client, ResourceExt};
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::mpsc::{self, Receiver, Sender};
+use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 
 /// Pods that wait for their turn after a command; more make the command wait.
@@ -39,6 +40,9 @@ pub(super) struct Kubelet {
     store: Store<Pod>,
     state: Mutex<State>,
     trigger: Sender<ObjectRef<Pod>>,
+    /// Whether the Pods have been listed once. Of several tasks that wait for a store to be ready, kube 5.0 wakes
+    /// only the last, and the queue waits for it already.
+    is_listed: watch::Sender<bool>,
 }
 
 impl Kubelet {
@@ -51,18 +55,25 @@ impl Kubelet {
         let (store, writer) = store();
         let (trigger, triggers) = mpsc::channel(TRIGGERS_MAX);
         let state = Mutex::default();
-        let kubelet = Arc::new(Kubelet { client, nodes, options, store, state, trigger });
+        let is_listed = watch::Sender::new(false);
+        let kubelet = Arc::new(Kubelet { client, nodes, options, store, state, trigger, is_listed });
         let config = match kubelet.options.binding {
             Binding::Scheduler => watcher::Config::default().fields("spec.nodeName!="),
             Binding::FewestPods => watcher::Config::default(),
         };
-        let pods = watch(Api::<Pod>::all(kubelet.client.clone()), config)
+        let pods = watcher::watcher(Api::<Pod>::all(kubelet.client.clone()), config)
             .default_backoff()
             .modify(|pod| pod.managed_fields_mut().clear());
         let observer = Arc::clone(&kubelet);
         let mut listed = BTreeSet::new();
         // Before the store: a Pod that is gone must have given its address back when its successor is seen.
         let pods = pods.inspect_ok(move |event| observer.forget_gone(event, &mut listed)).reflect(writer);
+        let observer = Arc::clone(&kubelet);
+        let pods = pods.inspect_ok(move |event| {
+            if matches!(event, Event::InitDone) {
+                observer.is_listed.send_replace(true);
+            }
+        });
         let changes = trigger_self(pods.touched_objects(), ()).boxed();
         let commands = from_channel(triggers).map(|pod| Ok(pod.into())).boxed();
         let queue = stream::select(commands, changes);
@@ -93,8 +104,10 @@ impl Kubelet {
         &self.nodes
     }
 
-    pub(super) fn store(&self) -> &Store<Pod> {
-        &self.store
+    /// Waits until the Pods have been listed once.
+    pub(super) async fn wait_until_listed(&self) {
+        let mut is_listed = self.is_listed.subscribe();
+        is_listed.wait_for(|is_listed| *is_listed).await.expect("this value holds the sender");
     }
 
     /// The Pods on these nodes that satisfy the predicate, as last seen.

@@ -151,11 +151,9 @@ impl HollowNodes {
         let mut tasks = JoinSet::new();
         tasks.spawn(run);
         tasks.spawn(kubelet::send_heartbeats(Arc::clone(&kubelet)));
-        let listed = tokio::time::timeout(FIRST_LIST_TIMEOUT, kubelet.store().wait_until_ready());
-        match listed.await {
-            Ok(Ok(())) => Ok(HollowNodes { kubelet, tasks }),
-            Ok(Err(_)) | Err(_) => Err(Error::ListPods),
-        }
+        let listed = tokio::time::timeout(FIRST_LIST_TIMEOUT, kubelet.wait_until_listed());
+        listed.await.map_err(|_| Error::ListPods)?;
+        Ok(HollowNodes { kubelet, tasks })
     }
 
     /// The nodes, in the order of their numbers.

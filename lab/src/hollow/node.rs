@@ -224,9 +224,9 @@ pub(super) async fn remove(client: &Client, node: &str) -> kube::Result<()> {
     let leases: Api<Lease> = Api::namespaced(client.clone(), LEASE_NAMESPACE);
     let nodes: Api<Node> = Api::all(client.clone());
     let parameters = DeleteParams::default();
-    let gone = |error: kube::Error| match &error {
-        kube::Error::Api(status) if status.is_not_found() => Ok(()),
-        _ => Err(error),
+    let gone = |error: kube::Error| {
+        let is_gone = matches!(&error, kube::Error::Api(status) if status.is_not_found());
+        if is_gone { Ok(()) } else { Err(error) }
     };
     leases.delete(node, &parameters).await.map(drop).or_else(gone)?;
     nodes.delete(node, &parameters).await.map(drop).or_else(gone)
