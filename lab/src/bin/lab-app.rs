@@ -18,7 +18,7 @@ fn main() -> ExitCode {
         Ok(Command::Client(options)) => {
             client::run(&options, &mut std::io::stdout()).map(drop).map_err(anyhow::Error::from)
         }
-        Err(error) => Err(anyhow::Error::from(error).context(USAGE)),
+        Err(error) => Err(anyhow::anyhow!("{error}\n{USAGE}")),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
