@@ -51,7 +51,7 @@ pub struct Options {
     pub name_prefix: String,
     /// Zones that the nodes are spread over in turn: `z1`, `z2`, ...
     pub zones: u16,
-    /// Capacity of a node.
+    /// Capacity of a node; with 200 m of CPU and 512 MiB of memory for each.
     pub pods_per_node: usize,
     /// How long containers take.
     pub timings: Timings,

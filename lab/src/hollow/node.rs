@@ -26,7 +26,12 @@ const EDIT_ATTEMPTS: usize = 5;
 const UNREACHABLE_TAINT: &str = "node.kubernetes.io/unreachable";
 /// Taint that the API server puts on each new node until the node lifecycle controller finds it ready.
 const NOT_READY_TAINT: &str = "node.kubernetes.io/not-ready";
-/// First three numbers of no real network's addresses (RFC 2544), above the Pods and Services of the lab.
+/// CPU of a node for each Pod that it has room for. Not much more than what the scheduler assumes of a Pod without
+/// requests (100 m and 200 MiB): it scores in whole per cent, and on a far larger node a hundred Pods are none.
+const POD_MILLICORES: usize = 200;
+/// Memory of a node for each Pod that it has room for.
+const POD_MEBIBYTES: usize = 512;
+/// Address of the first node: in no real network (RFC 2544), above the Pods and Services of the lab.
 const FIRST_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 19, 128, 1);
 
 /// What is fixed about one hollow node.
@@ -63,8 +68,8 @@ pub(super) fn document(node: &HollowNode, options: &Options, now: Timestamp) -> 
     let quantity = |key: &str, value: &str| (key.to_owned(), Quantity(value.to_owned()));
     let capacity = BTreeMap::from([
         quantity("pods", &options.pods_per_node.to_string()),
-        quantity("cpu", "1000"),
-        quantity("memory", "4Ti"),
+        quantity("cpu", &(options.pods_per_node * POD_MILLICORES).div_ceil(1000).to_string()),
+        quantity("memory", &format!("{}Mi", options.pods_per_node * POD_MEBIBYTES)),
         quantity("ephemeral-storage", "4Ti"),
     ]);
     let address = |type_: &str, address: String| NodeAddress { type_: type_.to_owned(), address };
@@ -230,4 +235,31 @@ pub(super) async fn remove(client: &Client, node: &str) -> kube::Result<()> {
     };
     leases.delete(node, &parameters).await.map(drop).or_else(gone)?;
     nodes.delete(node, &parameters).await.map(drop).or_else(gone)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_are_spread_over_the_zones_in_turn() {
+        let named = |node: HollowNode| (node.name, node.zone, node.address.to_string());
+        let found: Vec<_> =
+            nodes(3, &Options { zones: 2, ..Options::default() }).into_iter().map(named).collect();
+        let expected = [
+            ("hollow-1", "z1", "198.19.128.1"),
+            ("hollow-2", "z2", "198.19.128.2"),
+            ("hollow-3", "z1", "198.19.128.3"),
+        ];
+        assert_eq!(found, expected.map(|(name, zone, at)| (name.to_owned(), zone.to_owned(), at.to_owned())));
+    }
+
+    #[test]
+    fn the_capacity_of_a_node_follows_from_its_number_of_pods() {
+        let options = Options { pods_per_node: 7, ..Options::default() };
+        let document = document(&nodes(1, &options)[0], &options, Timestamp::UNIX_EPOCH);
+        let capacity = document.status.and_then(|status| status.allocatable).unwrap();
+        let quantity = |key: &str| capacity[key].0.clone();
+        assert_eq!([quantity("pods"), quantity("cpu"), quantity("memory")], ["7", "2", "3584Mi"]);
+    }
 }
