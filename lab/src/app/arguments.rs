@@ -1,0 +1,157 @@
+//! Parses the command line of `lab-app` into what to run.
+//!
+//! By hand: a parser crate would be most of the binary.
+
+use super::client::{ClientOptions, DEFAULT_DEADLINE, IN_FLIGHT_MAX, REQUESTS_MAX};
+use super::server::ServerOptions;
+use std::time::Duration;
+
+/// Port of the server unless the environment or a flag names another.
+pub const DEFAULT_PORT: u16 = 80;
+/// Variable of the environment that names the server's port.
+pub const PORT_VARIABLE: &str = "LAB_APP_PORT";
+/// What `--help` and each error print.
+pub const USAGE: &str = "usage:
+  lab-app [--port N] [--drain-seconds N]
+  lab-app client --target ADDRESS:PORT [--interval-ms N] [--duration-s N] [--deadline-ms N]
+LAB_APP_PORT is the server's port unless --port is given; 80 otherwise.";
+
+/// Time between two requests unless a flag names another.
+const DEFAULT_INTERVAL: Duration = Duration::from_millis(5);
+/// Length of a client's run unless a flag names another.
+const DEFAULT_DURATION: Duration = Duration::from_secs(10);
+
+/// What the arguments ask for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Command {
+    /// Serve until a signal.
+    Server(ServerOptions),
+    /// Send requests and report.
+    Client(ClientOptions),
+    /// Print [`USAGE`].
+    Help,
+}
+
+/// Why the arguments make no sense.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// A word that is no flag of this command.
+    #[error("unknown argument {0}")]
+    UnknownArgument(String),
+    /// A flag without or with an unreadable value.
+    #[error("{flag} needs a valid value")]
+    InvalidValue {
+        /// The flag.
+        flag: String,
+    },
+    /// A client without a target.
+    #[error("--target is missing")]
+    MissingTarget,
+    /// More requests than one run holds in memory or in threads.
+    #[error(
+        "at most {REQUESTS_MAX} requests a run and {IN_FLIGHT_MAX} within one deadline, at least 1 ms apart"
+    )]
+    TooManyRequests,
+}
+
+/// Parses the words after the program's name; `port` is the value of [`PORT_VARIABLE`].
+///
+/// # Errors
+/// See [`Error`].
+pub fn parse(words: &[String], port: Option<&str>) -> Result<Command, Error> {
+    match words.first().map(String::as_str) {
+        Some("--help" | "-h" | "help") => Ok(Command::Help),
+        Some("client") => parse_client(&words[1..]).map(Command::Client),
+        _ => parse_server(words, port).map(Command::Server),
+    }
+}
+
+fn parse_server(words: &[String], port: Option<&str>) -> Result<ServerOptions, Error> {
+    let port = port.map_or(Ok(DEFAULT_PORT), |port| value(PORT_VARIABLE, Some(port)))?;
+    let mut options = ServerOptions { port, drain: Duration::ZERO };
+    for pair in words.chunks(2) {
+        let (flag, text) = (pair[0].as_str(), pair.get(1).map(String::as_str));
+        match flag {
+            "--port" => options.port = value(flag, text)?,
+            "--drain-seconds" => options.drain = Duration::from_secs(value::<u32>(flag, text)?.into()),
+            _ => return Err(Error::UnknownArgument(flag.to_owned())),
+        }
+    }
+    Ok(options)
+}
+
+fn parse_client(words: &[String]) -> Result<ClientOptions, Error> {
+    let (mut target, mut interval) = (None, DEFAULT_INTERVAL);
+    let (mut duration, mut deadline) = (DEFAULT_DURATION, DEFAULT_DEADLINE);
+    for pair in words.chunks(2) {
+        let (flag, text) = (pair[0].as_str(), pair.get(1).map(String::as_str));
+        match flag {
+            "--target" => target = Some(value(flag, text)?),
+            "--interval-ms" => interval = Duration::from_millis(value::<u32>(flag, text)?.into()),
+            "--duration-s" => duration = Duration::from_secs(value::<u32>(flag, text)?.into()),
+            "--deadline-ms" => deadline = Duration::from_millis(value::<u32>(flag, text)?.into()),
+            _ => return Err(Error::UnknownArgument(flag.to_owned())),
+        }
+    }
+    let per = |time: Duration| time.as_nanos().checked_div(interval.as_nanos());
+    let is_bounded = per(duration).is_some_and(|count| count <= REQUESTS_MAX)
+        && per(deadline).is_some_and(|count| count <= IN_FLIGHT_MAX);
+    if !is_bounded {
+        return Err(Error::TooManyRequests);
+    }
+    Ok(ClientOptions { target: target.ok_or(Error::MissingTarget)?, interval, duration, deadline })
+}
+
+fn value<T: std::str::FromStr>(flag: &str, text: Option<&str>) -> Result<T, Error> {
+    text.and_then(|text| text.parse().ok()).ok_or_else(|| Error::InvalidValue { flag: flag.to_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(line: &str, port: Option<&str>) -> Result<Command, Error> {
+        parse(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>(), port)
+    }
+
+    #[expect(clippy::unnecessary_wraps, reason = "compared with a result")]
+    fn server(port: u16, drain_seconds: u64) -> Result<Command, Error> {
+        Ok(Command::Server(ServerOptions { port, drain: Duration::from_secs(drain_seconds) }))
+    }
+
+    #[test]
+    fn a_flag_wins_over_the_environment_and_the_environment_over_the_default() {
+        assert_eq!(parsed("", None), server(80, 0));
+        assert_eq!(parsed("", Some("8080")), server(8080, 0));
+        assert_eq!(parsed("--port 81 --drain-seconds 3", Some("8080")), server(81, 3));
+    }
+
+    #[test]
+    fn a_client_needs_only_its_target() {
+        let expected = ClientOptions {
+            target: "198.18.0.1:80".parse().unwrap(),
+            interval: Duration::from_millis(5),
+            duration: Duration::from_secs(10),
+            deadline: Duration::from_secs(1),
+        };
+        assert_eq!(parsed("client --target 198.18.0.1:80", None), Ok(Command::Client(expected)));
+    }
+
+    #[test]
+    fn wrong_words_are_refused_with_their_reason() {
+        let invalid = |flag: &str| Err(Error::InvalidValue { flag: flag.to_owned() });
+        assert_eq!(parsed("--prot 81", None), Err(Error::UnknownArgument("--prot".to_owned())));
+        assert_eq!(parsed("--port", None), invalid("--port"));
+        assert_eq!(parsed("", Some("many")), invalid(PORT_VARIABLE));
+        assert_eq!(parsed("client --target web:80", None), invalid("--target"));
+        assert_eq!(parsed("client", None), Err(Error::MissingTarget));
+    }
+
+    #[test]
+    fn more_requests_than_threads_or_memory_allow_are_refused() {
+        for flags in ["--interval-ms 0", "--interval-ms 1 --deadline-ms 5000", "--duration-s 100000"] {
+            let line = format!("client --target 127.0.0.1:80 {flags}");
+            assert_eq!(parsed(&line, None), Err(Error::TooManyRequests), "{line}");
+        }
+    }
+}

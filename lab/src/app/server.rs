@@ -1,0 +1,278 @@
+//! The HTTP/1.1 server of the stand-in application: names its Pod, reports readiness, fails on request.
+//!
+//! One connection carries one request. Memory is bounded by `CONNECTIONS_MAX` small stacks.
+
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+/// Connections served at the same time; one more is closed at once. Holds the load client's 200 requests a
+/// second through its deadline of one second, four times over.
+const CONNECTIONS_MAX: usize = 1024;
+/// Stack of a connection's thread. Unit: bytes. It holds one request and one answer.
+const STACK_BYTES: usize = 64 * 1024;
+/// Longest request head. Unit: bytes. A probe of the kubelet is below 200.
+const REQUEST_MAX_BYTES: usize = 2048;
+/// Time for one read or write of a connection; also how long a hung readiness request is held.
+const IO_TIMEOUT: Duration = Duration::from_secs(10);
+/// Pause after the listener failed, for example for want of descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
+
+/// What the server listens on and how it stops.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerOptions {
+    /// TCP port on all IPv4 addresses.
+    pub port: u16,
+    /// How long it keeps serving, not ready, after SIGTERM. Zero exits at once and cuts open connections, which
+    /// is what nginx does (fast shutdown) and the harsh case for a failover.
+    pub drain: Duration,
+}
+
+/// Why the server could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The port is taken or privileged.
+    #[error("listen on port {port}")]
+    Listen {
+        /// The port.
+        port: u16,
+        /// The operating system's answer.
+        #[source]
+        source: io::Error,
+    },
+    /// A signal could not be caught.
+    #[error("catch signals")]
+    CatchSignals(#[source] io::Error),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Answer {
+    Text(u16, &'static str),
+    Pod,
+    Crash,
+    Hang,
+}
+
+/// What the requests of the process share.
+#[derive(Debug, Default)]
+struct Shared {
+    pod: String,
+    connections: AtomicUsize,
+    is_unready: AtomicBool,
+    is_hung: AtomicBool,
+    is_draining: AtomicBool,
+}
+
+impl Shared {
+    /// Decides the answer to a path and keeps what the path asks for.
+    fn answer(&self, path: &str) -> Answer {
+        match path {
+            "/" => Answer::Pod,
+            "/healthz" => self.readiness(),
+            "/unready" => self.set(true, false),
+            "/hang" => self.set(false, true),
+            "/ready" => self.set(false, false),
+            "/crash" => Answer::Crash,
+            _ => Answer::Text(404, "not found\n"),
+        }
+    }
+
+    fn readiness(&self) -> Answer {
+        if self.is_hung.load(Ordering::Relaxed) {
+            Answer::Hang
+        } else if self.is_unready.load(Ordering::Relaxed) || self.is_draining.load(Ordering::Relaxed) {
+            Answer::Text(503, "not ready\n")
+        } else {
+            Answer::Text(200, "ready\n")
+        }
+    }
+
+    fn set(&self, is_unready: bool, is_hung: bool) -> Answer {
+        self.is_unready.store(is_unready, Ordering::Relaxed);
+        self.is_hung.store(is_hung, Ordering::Relaxed);
+        Answer::Text(200, "done\n")
+    }
+}
+
+/// Serves until a signal ends the process.
+///
+/// Paths: `/` the Pod's name; `/healthz` 200, 503, or silence; `/unready`, `/hang` and `/ready` switch between
+/// the three; `/crash` exits with code 1.
+///
+/// # Errors
+/// See [`Error`].
+pub fn run(options: &ServerOptions) -> Result<(), Error> {
+    let address = SocketAddr::from((Ipv4Addr::UNSPECIFIED, options.port));
+    let listener =
+        TcpListener::bind(address).map_err(|source| Error::Listen { port: options.port, source })?;
+    let shared = Arc::new(Shared { pod: pod_name(), ..Shared::default() });
+    exit_on_signal(Arc::clone(&shared), options.drain).map_err(Error::CatchSignals)?;
+    serve(&listener, &shared);
+    Ok(())
+}
+
+/// Name of the Pod: the container runtime sets `HOSTNAME`, and the kernel knows it as well.
+fn pod_name() -> String {
+    std::env::var("HOSTNAME")
+        .or_else(|_| std::fs::read_to_string("/proc/sys/kernel/hostname"))
+        .map_or_else(|_| "unknown".to_owned(), |name| name.trim().to_owned())
+}
+
+/// A process with id 1 ignores signals that it does not catch, so SIGTERM would only take effect as SIGKILL
+/// after the grace period.
+fn exit_on_signal(shared: Arc<Shared>, drain: Duration) -> io::Result<()> {
+    let (mut woken, waker) = UnixStream::pair()?;
+    for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT, signal_hook::consts::SIGQUIT] {
+        signal_hook::low_level::pipe::register(signal, waker.try_clone()?)?;
+    }
+    let wait = move || {
+        let mut byte = [0];
+        // The other end stays open in the signal handler, so this returns only after a signal.
+        let _ = woken.read(&mut byte);
+        shared.is_draining.store(true, Ordering::Relaxed);
+        thread::sleep(drain);
+        std::process::exit(0);
+    };
+    thread::Builder::new().stack_size(STACK_BYTES).spawn(wait)?;
+    Ok(())
+}
+
+fn serve(listener: &TcpListener, shared: &Arc<Shared>) {
+    for connection in listener.incoming() {
+        let Ok(stream) = connection else {
+            thread::sleep(ACCEPT_PAUSE);
+            continue;
+        };
+        if shared.connections.fetch_add(1, Ordering::Relaxed) >= CONNECTIONS_MAX {
+            shared.connections.fetch_sub(1, Ordering::Relaxed);
+            continue;
+        }
+        let task = Arc::clone(shared);
+        let spawned = thread::Builder::new().stack_size(STACK_BYTES).spawn(move || {
+            // A peer that is gone has nobody to report to.
+            let _ = converse(stream, &task);
+            task.connections.fetch_sub(1, Ordering::Relaxed);
+        });
+        if spawned.is_err() {
+            shared.connections.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+fn converse(mut stream: TcpStream, shared: &Shared) -> io::Result<()> {
+    stream.set_read_timeout(Some(IO_TIMEOUT))?;
+    stream.set_write_timeout(Some(IO_TIMEOUT))?;
+    stream.set_nodelay(true)?;
+    let mut buffer = [0; REQUEST_MAX_BYTES];
+    let path = read_path(&mut stream, &mut buffer)?;
+    match shared.answer(path) {
+        Answer::Text(status, body) => respond(&mut stream, status, body),
+        Answer::Pod => respond(&mut stream, 200, &shared.pod),
+        Answer::Crash => std::process::exit(1),
+        Answer::Hang => {
+            // Ends when the peer gives up, or when the read times out.
+            let _ = stream.read(&mut [0])?;
+            Ok(())
+        }
+    }
+}
+
+fn read_path<'a>(stream: &mut TcpStream, buffer: &'a mut [u8]) -> io::Result<&'a str> {
+    let mut length = 0;
+    while !buffer[..length].ends_with(b"\r\n\r\n") {
+        if length == buffer.len() {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        match stream.read(&mut buffer[length..])? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            count => length += count,
+        }
+    }
+    let head = std::str::from_utf8(&buffer[..length]).map_err(|_| io::ErrorKind::InvalidData)?;
+    let mut words = head.split(' ');
+    match (words.next(), words.next()) {
+        (Some("GET"), Some(path)) => Ok(path),
+        _ => Err(io::ErrorKind::InvalidData.into()),
+    }
+}
+
+fn respond(stream: &mut TcpStream, status: u16, body: &str) -> io::Result<()> {
+    let reason = match status {
+        200 => "OK",
+        404 => "Not Found",
+        _ => "Service Unavailable",
+    };
+    let head = format!("HTTP/1.1 {status} {reason}\r\nContent-Type: text/plain\r\n");
+    let length = body.len();
+    // One write, so that a client never sees half of an answer because of a segment boundary of ours.
+    stream.write_all(format!("{head}Content-Length: {length}\r\nConnection: close\r\n\r\n{body}").as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn start() -> SocketAddr {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let shared = Arc::new(Shared { pod: "web-1".to_owned(), ..Shared::default() });
+        thread::spawn(move || serve(&listener, &shared));
+        address
+    }
+
+    fn exchange(address: SocketAddr, request: &str) -> String {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    }
+
+    fn get(address: SocketAddr, path: &str) -> String {
+        exchange(address, &format!("GET {path} HTTP/1.1\r\nHost: web\r\n\r\n"))
+    }
+
+    #[test]
+    fn the_root_answers_the_name_of_the_pod() {
+        let head = "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 5\r\n";
+        assert_eq!(get(start(), "/"), format!("{head}Connection: close\r\n\r\nweb-1"));
+    }
+
+    #[test]
+    fn readiness_follows_what_was_asked_for() {
+        let address = start();
+        let status = |path: &str| get(address, path).lines().next().unwrap_or_default().to_owned();
+        assert_eq!(status("/healthz"), "HTTP/1.1 200 OK");
+        assert_eq!(status("/unready"), "HTTP/1.1 200 OK");
+        assert_eq!(status("/healthz"), "HTTP/1.1 503 Service Unavailable");
+        assert_eq!(status("/ready"), "HTTP/1.1 200 OK");
+        assert_eq!(status("/healthz"), "HTTP/1.1 200 OK");
+        assert_eq!(status("/elsewhere"), "HTTP/1.1 404 Not Found");
+    }
+
+    #[test]
+    fn a_hung_application_still_serves_but_is_silent_about_its_readiness() {
+        let shared = Shared::default();
+        assert_eq!(shared.answer("/hang"), Answer::Text(200, "done\n"));
+        assert_eq!(shared.answer("/healthz"), Answer::Hang);
+        assert_eq!(shared.answer("/"), Answer::Pod);
+        assert_eq!(shared.answer("/ready"), Answer::Text(200, "done\n"));
+        assert_eq!(shared.answer("/healthz"), Answer::Text(200, "ready\n"));
+    }
+
+    #[test]
+    fn a_draining_application_is_not_ready() {
+        let shared = Shared { is_draining: AtomicBool::new(true), ..Shared::default() };
+        assert_eq!(shared.answer("/healthz"), Answer::Text(503, "not ready\n"));
+        assert_eq!(shared.answer("/"), Answer::Pod);
+    }
+
+    #[test]
+    fn other_requests_are_cut_without_an_answer() {
+        assert_eq!(exchange(start(), "POST / HTTP/1.1\r\n\r\n"), "");
+    }
+}
