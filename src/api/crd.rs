@@ -11,12 +11,22 @@ pub fn crd() -> CustomResourceDefinition {
     let mut crd = BackupPodSet::crd();
     for version in &mut crd.spec.versions {
         let schema = version.schema.as_mut().and_then(|validation| validation.open_api_v3_schema.as_mut());
-        if let Some(properties) = schema.and_then(|root| root.properties.as_mut()) {
+        if let Some(root) = schema {
+            visit(root, &join_lines);
+            let properties = root.properties.get_or_insert_default();
             properties.get_mut("spec").into_iter().for_each(|spec| visit(spec, &drop_nullable));
             properties.get_mut("status").into_iter().for_each(|status| visit(status, &drop_default));
         }
     }
     crd
+}
+
+/// Line breaks of the source are not paragraphs of the text that `kubectl explain` prints.
+fn join_lines(schema: &mut JSONSchemaProps) {
+    if let Some(description) = &mut schema.description {
+        *description =
+            description.split("\n\n").map(|text| text.replace('\n', " ")).collect::<Vec<_>>().join("\n\n");
+    }
 }
 
 /// Without `nullable` the API server drops an explicit null and sets the default, as it does for its own kinds.

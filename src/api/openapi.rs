@@ -124,10 +124,7 @@ impl Resolver<'_> {
 /// Schemas that a CRD writes differently from Kubernetes' own document.
 fn well_known(name: &str) -> Option<Value> {
     let int_or_string = |pattern: Option<&str>| {
-        let mut schema = json!({
-            "anyOf": [{"type": "integer"}, {"type": "string"}],
-            "x-kubernetes-int-or-string": true,
-        });
+        let mut schema = json!({"x-kubernetes-int-or-string": true});
         if let Some(pattern) = pattern {
             schema["pattern"] = json!(pattern);
         }
@@ -154,7 +151,8 @@ fn well_known(name: &str) -> Option<Value> {
 }
 
 /// What Kubernetes accepts as a quantity: a decimal number and a decimal or binary suffix or an exponent.
-const QUANTITY_PATTERN: &str = "^[+-]?([0-9]+|[0-9]+\\.[0-9]*|\\.[0-9]+)(([KMGTPE]i)|[numkMGTPE]|([eE][+-]?([0-9]+|[0-9]+\\.[0-9]*|\\.[0-9]+)))?$";
+const QUANTITY_PATTERN: &str =
+    "^[+-]?([0-9]+|[0-9]+\\.[0-9]*|\\.[0-9]+)(([KMGTPE]i)|[numkMGTPE]|([eE][+-]?[0-9]+))?$";
 
 #[cfg(test)]
 mod tests {

@@ -195,26 +195,32 @@ pub struct Strategy {
 
     /// Where a new cold backup is put. Default: `init`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "CandidateChoice")]
     pub unallocated_to_coldbackup: Option<CandidateChoice>,
 
     /// Where a new hot backup is put. Default: `init`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "CandidateChoice")]
     pub unallocated_to_hotbackup: Option<CandidateChoice>,
 
     /// Where a new primary is put. Default: `init`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "CandidateChoice")]
     pub unallocated_to_replicas: Option<CandidateChoice>,
 
     /// Which cold backup becomes a hot backup. Default: `init`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "CandidateChoice")]
     pub coldbackup_to_hotbackup: Option<CandidateChoice>,
 
     /// Which cold backup becomes a primary. Default: `init`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "CandidateChoice")]
     pub coldbackup_to_replicas: Option<CandidateChoice>,
 
     /// Which hot backup becomes a primary. Default: `init`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "CandidateChoice")]
     pub hotbackup_to_replicas: Option<CandidateChoice>,
 }
 
