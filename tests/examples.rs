@@ -1,0 +1,190 @@
+//! Every file in `examples/` is a manifest that the API accepts, every file in `tests/refused/` one that it
+//! refuses, with the message that the file's first line quotes.
+//!
+//! The tests here need no API server; `the_api_server_agrees` does: `KUBECONFIG=.. cargo test --test examples -- --ignored`.
+
+use backuppodset::api::{BackupPodSet, crd::crd};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+fn files(folder: &str) -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+    let entries = std::fs::read_dir(folder).expect("the folder is there");
+    let mut files: Vec<_> = entries.map(|entry| entry.expect("a readable entry").path()).collect();
+    files.sort();
+    assert!(!files.is_empty());
+    files
+}
+
+fn text(file: &Path) -> String {
+    std::fs::read_to_string(file).expect("a readable file")
+}
+
+/// The BackupPodSets among the documents of a file.
+fn sets(file: &Path) -> Vec<Value> {
+    let documents: Vec<Value> = serde_saphyr::from_multiple(&text(file)).expect("YAML");
+    let sets: Vec<_> = documents.into_iter().filter(|document| document["kind"] == "BackupPodSet").collect();
+    assert!(!sets.is_empty(), "{} has no BackupPodSet", file.display());
+    sets
+}
+
+/// Schema of the kind as the CRD carries it.
+fn schema() -> Value {
+    let mut crd = serde_json::to_value(crd()).expect("a CRD is JSON");
+    crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"].take()
+}
+
+/// How a refused file is refused (`rule`, `schema` or `strict`) and the message, from its first line.
+fn refusal(file: &Path) -> (String, String) {
+    let text = text(file);
+    let line = text.lines().next().and_then(|line| line.strip_prefix("# refused by ")).expect("a first line");
+    let (kind, message) = line.split_once(": ").expect("kind and message");
+    (kind.to_owned(), message.to_owned())
+}
+
+/// Paths of fields in `value` that `schema` does not know: what `kubectl` calls unknown fields.
+fn unknown_fields(value: &Value, schema: &Value, path: &str) -> Vec<String> {
+    match value {
+        Value::Object(fields) => fields
+            .iter()
+            .flat_map(|(name, field)| {
+                let path = format!("{path}.{name}");
+                let known = schema["properties"].get(name).or_else(|| schema.get("additionalProperties"));
+                known.map_or_else(|| vec![path.clone()], |known| unknown_fields(field, known, &path))
+            })
+            .collect(),
+        Value::Array(items) => {
+            items.iter().flat_map(|item| unknown_fields(item, &schema["items"], path)).collect()
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Vec::new(),
+    }
+}
+
+/// Messages of all CEL rules in a schema.
+fn rule_messages(schema: &Value) -> BTreeSet<String> {
+    match schema {
+        Value::Object(fields) => {
+            let own = fields.get("x-kubernetes-validations").and_then(Value::as_array).into_iter().flatten();
+            let own = own.map(|rule| rule["message"].as_str().expect("every rule has a message").to_owned());
+            own.chain(fields.values().flat_map(rule_messages)).collect()
+        }
+        Value::Array(items) => items.iter().flat_map(rule_messages).collect(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => BTreeSet::new(),
+    }
+}
+
+#[test]
+fn every_example_parses_and_has_only_known_fields() {
+    let schema = schema();
+    for file in files("examples") {
+        for set in sets(&file) {
+            let unknown = unknown_fields(&set["spec"], &schema["properties"]["spec"], "spec");
+            assert_eq!(unknown, Vec::<String>::new(), "{}", file.display());
+            serde_json::from_value::<BackupPodSet>(set)
+                .unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+        }
+    }
+}
+
+#[test]
+fn the_papers_example_means_what_the_paper_says() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/paper-fig3.yaml");
+    let set: BackupPodSet = serde_json::from_value(sets(&file).remove(0)).unwrap();
+    let strategy = serde_json::to_value(&set.spec.strategy).unwrap();
+    assert_eq!((set.spec.replicas, set.spec.hot_backups, set.spec.cold_backups), (2, 2, 2));
+    assert_eq!(
+        strategy.as_object().map(|keys| keys.values().filter(|choice| *choice == "random").count()),
+        Some(7)
+    );
+    assert_eq!((set.spec.scheduler_name.as_deref(), set.spec.wakeup_timeout), (Some("default-scheduler"), 5));
+}
+
+#[test]
+fn what_is_left_out_gets_the_documented_default() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/minimal.yaml");
+    let set: BackupPodSet = serde_json::from_value(sets(&file).remove(0)).unwrap();
+    let mut found = serde_json::to_value(&set.spec).unwrap();
+    found["template"].take();
+    let expected = serde_json::json!({
+        "replicas": 1, "hotBackups": 1, "coldBackups": 0, "strategy": {"init": "best"}, "wakeupTimeout": 5,
+        "template": null, "minReadySeconds": 0, "failoverDelaySeconds": 0, "unreadyDeadlineSeconds": 300,
+        "scaleInPolicy": "Delete", "paused": false, "revisionHistoryLimit": 10, "coldStart": {"imageGate": true},
+        "updateStrategy": {"type": "BackupFirst", "maxUnavailable": 1, "partition": 0},
+    });
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn every_rule_has_a_manifest_that_it_refuses() {
+    let refused: Vec<_> = files("tests/refused").iter().map(|file| refusal(file)).collect();
+    let quoted =
+        |message: &String| refused.iter().any(|(kind, text)| kind == "rule" && message.contains(text));
+    let untried: Vec<_> = rule_messages(&schema()).into_iter().filter(|message| !quoted(message)).collect();
+    assert_eq!(untried, Vec::<String>::new());
+}
+
+#[test]
+fn every_misspelled_field_is_unknown_to_the_schema() {
+    let schema = schema();
+    for file in files("tests/refused") {
+        let unknown = unknown_fields(&sets(&file)[0]["spec"], &schema["properties"]["spec"], "spec");
+        let (kind, message) = refusal(&file);
+        let named = unknown.iter().map(|path| format!("unknown field \"{path}\"")).collect::<Vec<_>>();
+        let expected = if kind == "strict" { vec![message] } else { Vec::new() };
+        assert_eq!(named, expected, "{}", file.display());
+    }
+}
+
+mod server {
+    use super::{crd, files, refusal, sets};
+    use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+    use kube::api::{Api, DynamicObject, Patch, PatchParams, ValidationDirective};
+    use kube::runtime::wait::{await_condition, conditions};
+    use kube::{Client, CustomResourceExt};
+    use std::time::Duration;
+
+    /// Longest wait for the API server to serve the kind.
+    const ESTABLISHED_WITHIN: Duration = Duration::from_secs(30);
+
+    async fn install(client: &Client) {
+        let definitions = Api::<CustomResourceDefinition>::all(client.clone());
+        let name = backuppodset::api::BackupPodSet::crd_name();
+        let params = PatchParams::apply("examples-test").force();
+        definitions.patch(name, &params, &Patch::Apply(crd())).await.expect("the API server accepts the CRD");
+        let established = await_condition(definitions, name, conditions::is_crd_established());
+        tokio::time::timeout(ESTABLISHED_WITHIN, established).await.expect("in time").expect("a watch");
+    }
+
+    async fn answer(client: &Client, set: &serde_json::Value) -> Result<(), String> {
+        let kind = backuppodset::api::BackupPodSet::api_resource();
+        let api = Api::<DynamicObject>::namespaced_with(client.clone(), "default", &kind);
+        let params = PatchParams {
+            dry_run: true,
+            field_validation: Some(ValidationDirective::Strict),
+            ..PatchParams::apply("examples-test")
+        };
+        let name = set["metadata"]["name"].as_str().expect("a name");
+        api.patch(name, &params, &Patch::Apply(set)).await.map(drop).map_err(|error| error.to_string())
+    }
+
+    #[tokio::test]
+    #[ignore = "needs an API server to install the CRD in: set KUBECONFIG"]
+    async fn the_api_server_agrees() {
+        let client = Client::try_default().await.expect("a cluster");
+        install(&client).await;
+        for file in files("examples") {
+            for set in sets(&file) {
+                assert_eq!(answer(&client, &set).await, Ok(()), "{}", file.display());
+            }
+        }
+        for file in files("tests/refused") {
+            let (kind, message) = refusal(&file);
+            // Server-side apply reports an unknown field by its path inside the schema, not as `kubectl` does.
+            let message = if kind == "strict" { "field not declared in schema" } else { message.as_str() };
+            let answer = answer(&client, &sets(&file)[0]).await;
+            let refused = answer.as_ref().is_err_and(|text| text.contains(message));
+            assert!(refused, "{}: expected {message:?}, got {answer:?}", file.display());
+        }
+    }
+}
