@@ -21,7 +21,7 @@ fn text(file: &Path) -> String {
     std::fs::read_to_string(file).expect("a readable file")
 }
 
-/// The BackupPodSets among the documents of a file.
+/// The documents of our kind among the documents of a file.
 fn sets(file: &Path) -> Vec<Value> {
     let documents: Vec<Value> = serde_saphyr::from_multiple(&text(file)).expect("YAML");
     let sets: Vec<_> = documents.into_iter().filter(|document| document["kind"] == "BackupPodSet").collect();

@@ -1,4 +1,4 @@
-//! The CustomResourceDefinition as it is shipped in `crds/`.
+//! The definition of the kind as it is shipped in `crds/`.
 
 use super::spec::BackupPodSet;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{

@@ -158,7 +158,7 @@ const QUANTITY_PATTERN: &str =
 mod tests {
     use super::*;
 
-    fn document(port: Value) -> Value {
+    fn document(port: &Value) -> Value {
         let list = |item: &str| {
             json!({"type": "array", "items": {"default": {}, "allOf": [{"$ref": format!("#/x/{item}")}]},
                    "description": "long", "x-kubernetes-patch-strategy": "merge"})
@@ -188,18 +188,18 @@ mod tests {
         let list = |max: u32| json!({"type": "array", "maxItems": max, "items": container});
         let expected = json!({"type": "object", "required": ["containers"], "properties": {
             "containers": list(64), "initContainers": list(64), "volumes": list(256)}});
-        assert_eq!(pod_spec_schema(&document(port)), Ok(expected));
+        assert_eq!(pod_spec_schema(&document(&port)), Ok(expected));
     }
 
     #[test]
     fn a_schema_that_contains_itself_is_refused() {
         let port = json!({"type": "object", "properties": {"again": {"$ref": "#/x/Port"}}});
-        assert_eq!(pod_spec_schema(&document(port)), Err(Error::ResolveSchema { name: "Port".into() }));
+        assert_eq!(pod_spec_schema(&document(&port)), Err(Error::ResolveSchema { name: "Port".into() }));
     }
 
     #[test]
     fn a_missing_schema_is_named() {
         let port = json!({"$ref": "#/x/Gone"});
-        assert_eq!(pod_spec_schema(&document(port)), Err(Error::FindSchema { name: "Gone".into() }));
+        assert_eq!(pod_spec_schema(&document(&port)), Err(Error::FindSchema { name: "Gone".into() }));
     }
 }

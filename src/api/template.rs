@@ -54,7 +54,7 @@ impl JsonSchema for PodTemplate {
     }
 }
 
-/// Schema of Kubernetes' PodSpec, printed by `bps-generate` from the document of a Kubernetes 1.36 API server.
+/// Schema of a Pod's `spec`, printed by `bps-generate` from the document of a Kubernetes 1.36 API server.
 const POD_SPEC_SCHEMA: &str = include_str!("pod_spec.schema.json");
 /// Most labels, and most annotations, of a template; bounds the cost of the rules below.
 const METADATA_ENTRIES_MAX: u32 = 256;
