@@ -90,8 +90,8 @@ fn every_example_parses_and_has_only_known_fields() {
 #[test]
 fn the_papers_example_means_what_the_paper_says() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/paper-fig3.yaml");
-    let set: BackupPodSet = serde_json::from_value(sets(&file).remove(0)).unwrap();
-    let strategy = serde_json::to_value(&set.spec.strategy).unwrap();
+    let set: BackupPodSet = serde_json::from_value(sets(&file).remove(0)).expect("a BackupPodSet");
+    let strategy = serde_json::to_value(&set.spec.strategy).expect("JSON");
     assert_eq!((set.spec.replicas, set.spec.hot_backups, set.spec.cold_backups), (2, 2, 2));
     assert_eq!(
         strategy.as_object().map(|keys| keys.values().filter(|choice| *choice == "random").count()),
@@ -103,8 +103,8 @@ fn the_papers_example_means_what_the_paper_says() {
 #[test]
 fn what_is_left_out_gets_the_documented_default() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/minimal.yaml");
-    let set: BackupPodSet = serde_json::from_value(sets(&file).remove(0)).unwrap();
-    let mut found = serde_json::to_value(&set.spec).unwrap();
+    let set: BackupPodSet = serde_json::from_value(sets(&file).remove(0)).expect("a BackupPodSet");
+    let mut found = serde_json::to_value(&set.spec).expect("JSON");
     found["template"].take();
     let expected = serde_json::json!({
         "replicas": 1, "hotBackups": 1, "coldBackups": 0, "strategy": {"init": "best"}, "wakeupTimeout": 5,

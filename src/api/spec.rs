@@ -141,7 +141,8 @@ pub struct BackupPodSetSpec {
     #[schemars(range(min = 0, max = 86_400))]
     pub unready_deadline_seconds: i32,
 
-    /// What happens to surplus primaries and hot backups: `Delete` (default) or `Demote`.
+    /// What happens to surplus primaries and hot backups. `Delete` (default): they are deleted. `Demote`: a
+    /// surplus primary first fills a free place of a hot backup, and is deleted only when there is none.
     #[serde(default)]
     pub scale_in_policy: ScaleInPolicy,
 
@@ -189,7 +190,9 @@ fn default_revision_history_limit() -> i32 {
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Strategy {
-    /// For every transition that has no key of its own. Default `best`.
+    /// For every transition that has no key of its own. `best` (default): another failure domain than the
+    /// primaries first, then ready longest, then by name. `random`: any. `oldest` or `newest`: the Pod that was
+    /// created first or last. `spread`: where the fewest Pods of the wanted role are, by node, then by zone.
     #[serde(default)]
     pub init: CandidateChoice,
 
@@ -256,7 +259,8 @@ pub enum ScaleInPolicy {
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct UpdateStrategy {
-    /// `BackupFirst` (default) or `OnDelete`.
+    /// `BackupFirst` (default): cold backups, then hot backups, then an updated, ready hot backup takes the
+    /// place of each primary. `OnDelete`: a Pod gets the new revision only when somebody deletes it.
     #[serde(default)]
     pub r#type: UpdateStrategyType,
 
