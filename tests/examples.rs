@@ -138,19 +138,27 @@ fn every_misspelled_field_is_unknown_to_the_schema() {
 
 mod server {
     use super::{crd, files, refusal, sets};
+    use k8s_openapi::api::core::v1::Namespace;
     use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
     use kube::api::{Api, DynamicObject, Patch, PatchParams, ValidationDirective};
     use kube::runtime::wait::{await_condition, conditions};
     use kube::{Client, CustomResourceExt};
+    use serde_json::json;
     use std::time::Duration;
 
     /// Longest wait for the API server to serve the kind.
     const ESTABLISHED_WITHIN: Duration = Duration::from_secs(30);
 
+    /// Namespace of the dry runs, so that no set that is really there takes part.
+    const NAMESPACE: &str = "backuppodset-examples-test";
+
     async fn install(client: &Client) {
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
+        let params = PatchParams::apply("examples-test").force();
+        let namespaces = Api::<Namespace>::all(client.clone());
+        namespaces.patch(NAMESPACE, &params, &Patch::Apply(namespace)).await.expect("a namespace");
         let definitions = Api::<CustomResourceDefinition>::all(client.clone());
         let name = backuppodset::api::BackupPodSet::crd_name();
-        let params = PatchParams::apply("examples-test").force();
         definitions.patch(name, &params, &Patch::Apply(crd())).await.expect("the API server accepts the CRD");
         let established = await_condition(definitions, name, conditions::is_crd_established());
         tokio::time::timeout(ESTABLISHED_WITHIN, established).await.expect("in time").expect("a watch");
@@ -158,7 +166,7 @@ mod server {
 
     async fn answer(client: &Client, set: &serde_json::Value) -> Result<(), String> {
         let kind = backuppodset::api::BackupPodSet::api_resource();
-        let api = Api::<DynamicObject>::namespaced_with(client.clone(), "default", &kind);
+        let api = Api::<DynamicObject>::namespaced_with(client.clone(), NAMESPACE, &kind);
         let params = PatchParams {
             dry_run: true,
             field_validation: Some(ValidationDirective::Strict),

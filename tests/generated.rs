@@ -20,7 +20,9 @@ fn every_generated_file_is_up_to_date() {
     add_roles(&mut files);
     add_install(&mut files);
     if std::env::var_os("UPDATE").is_some() {
-        files.iter().for_each(|(path, wanted)| std::fs::write(file(path), wanted).expect("write the file"));
+        for (path, wanted) in &files {
+            std::fs::write(file(path), wanted).expect("write the file");
+        }
     }
     let is_stale = |(path, wanted): &(&String, &String)| {
         std::fs::read_to_string(file(path)).unwrap_or_default() != **wanted
