@@ -3,7 +3,8 @@
 #   docker build --target operator -t bps-operator:0.1.0 .
 #   docker build --target wakeup   -t bps-wakeup:0.1.0   .
 
-# Alpine's C library is musl, so what is built here is static without further ado.
+# Alpine's C library is musl, which links statically. The target is named, although it is the host, so that the
+# flag does not reach procedural macros: those must stay shared libraries.
 FROM rust:1.95-alpine AS build
 RUN apk add --no-cache musl-dev
 WORKDIR /src
@@ -11,8 +12,12 @@ COPY . .
 ENV RUSTFLAGS="-C target-feature=+crt-static"
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/src/target \
-    cargo build --locked --profile dist --bin bps-operator --bin bps-wakeup \
-    && install -D -m 0755 -t /out target/dist/bps-operator target/dist/bps-wakeup
+    target="$(rustc -vV | sed -n 's/^host: //p')" \
+    && cargo build --locked --profile dist --target "$target" --bin bps-operator --bin bps-wakeup \
+    && for program in bps-operator bps-wakeup; do \
+         if readelf -d "target/$target/dist/$program" | grep NEEDED; then exit 1; fi; \
+         install -D -m 0755 -t /out "target/$target/dist/$program"; \
+       done
 
 FROM scratch AS wakeup
 LABEL org.opencontainers.image.title="bps-wakeup" \

@@ -1,46 +1,20 @@
 //! Every file in `examples/` is a manifest that the API accepts, every file in `tests/refused/` one that it
 //! refuses, with the message that the file's first line quotes.
 //!
-//! The tests here need no API server; `the_api_server_agrees` does: `KUBECONFIG=.. cargo test --test examples -- --ignored`.
+//! Nothing here needs an API server; `tests/api_server.rs` asks one about the same files.
+
+mod common;
 
 use backuppodset::api::{BackupPodSet, crd::crd};
+use common::{files, refusal, sets};
 use serde_json::Value;
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
-
-fn files(folder: &str) -> Vec<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
-    let entries = std::fs::read_dir(folder).expect("the folder is there");
-    let mut files: Vec<_> = entries.map(|entry| entry.expect("a readable entry").path()).collect();
-    files.sort();
-    assert!(!files.is_empty());
-    files
-}
-
-fn text(file: &Path) -> String {
-    std::fs::read_to_string(file).expect("a readable file")
-}
-
-/// The documents of our kind among the documents of a file.
-fn sets(file: &Path) -> Vec<Value> {
-    let documents: Vec<Value> = serde_saphyr::from_multiple(&text(file)).expect("YAML");
-    let sets: Vec<_> = documents.into_iter().filter(|document| document["kind"] == "BackupPodSet").collect();
-    assert!(!sets.is_empty(), "{} has no BackupPodSet", file.display());
-    sets
-}
+use std::path::Path;
 
 /// Schema of the kind as the CRD carries it.
 fn schema() -> Value {
     let mut crd = serde_json::to_value(crd()).expect("a CRD is JSON");
     crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"].take()
-}
-
-/// How a refused file is refused (`rule`, `schema` or `strict`) and the message, from its first line.
-fn refusal(file: &Path) -> (String, String) {
-    let text = text(file);
-    let line = text.lines().next().and_then(|line| line.strip_prefix("# refused by ")).expect("a first line");
-    let (kind, message) = line.split_once(": ").expect("kind and message");
-    (kind.to_owned(), message.to_owned())
 }
 
 /// Paths of fields in `value` that `schema` does not know: what `kubectl` calls unknown fields.
@@ -133,66 +107,5 @@ fn every_misspelled_field_is_unknown_to_the_schema() {
         let named = unknown.iter().map(|path| format!("unknown field \"{path}\"")).collect::<Vec<_>>();
         let expected = if kind == "strict" { vec![message] } else { Vec::new() };
         assert_eq!(named, expected, "{}", file.display());
-    }
-}
-
-mod server {
-    use super::{crd, files, refusal, sets};
-    use k8s_openapi::api::core::v1::Namespace;
-    use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-    use kube::api::{Api, DynamicObject, Patch, PatchParams, ValidationDirective};
-    use kube::runtime::wait::{await_condition, conditions};
-    use kube::{Client, CustomResourceExt};
-    use serde_json::json;
-    use std::time::Duration;
-
-    /// Longest wait for the API server to serve the kind.
-    const ESTABLISHED_WITHIN: Duration = Duration::from_secs(30);
-
-    /// Namespace of the dry runs, so that no set that is really there takes part.
-    const NAMESPACE: &str = "backuppodset-examples-test";
-
-    async fn install(client: &Client) {
-        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
-        let params = PatchParams::apply("examples-test").force();
-        let namespaces = Api::<Namespace>::all(client.clone());
-        namespaces.patch(NAMESPACE, &params, &Patch::Apply(namespace)).await.expect("a namespace");
-        let definitions = Api::<CustomResourceDefinition>::all(client.clone());
-        let name = backuppodset::api::BackupPodSet::crd_name();
-        definitions.patch(name, &params, &Patch::Apply(crd())).await.expect("the API server accepts the CRD");
-        let established = await_condition(definitions, name, conditions::is_crd_established());
-        tokio::time::timeout(ESTABLISHED_WITHIN, established).await.expect("in time").expect("a watch");
-    }
-
-    async fn answer(client: &Client, set: &serde_json::Value) -> Result<(), String> {
-        let kind = backuppodset::api::BackupPodSet::api_resource();
-        let api = Api::<DynamicObject>::namespaced_with(client.clone(), NAMESPACE, &kind);
-        let params = PatchParams {
-            dry_run: true,
-            field_validation: Some(ValidationDirective::Strict),
-            ..PatchParams::apply("examples-test")
-        };
-        let name = set["metadata"]["name"].as_str().expect("a name");
-        api.patch(name, &params, &Patch::Apply(set)).await.map(drop).map_err(|error| error.to_string())
-    }
-
-    #[tokio::test]
-    #[ignore = "needs an API server to install the CRD in: set KUBECONFIG"]
-    async fn the_api_server_agrees() {
-        let client = Client::try_default().await.expect("a cluster");
-        install(&client).await;
-        for file in files("examples") {
-            for set in sets(&file) {
-                assert_eq!(answer(&client, &set).await, Ok(()), "{}", file.display());
-            }
-        }
-        for file in files("tests/refused") {
-            let (kind, message) = refusal(&file);
-            // Server-side apply reports an unknown field by its path inside the schema, not as `kubectl` does.
-            let message = if kind == "strict" { "field not declared in schema" } else { message.as_str() };
-            let answer = answer(&client, &sets(&file)[0]).await;
-            let refused = answer.as_ref().is_err_and(|text| text.contains(message));
-            assert!(refused, "{}: expected {message:?}, got {answer:?}", file.display());
-        }
     }
 }
