@@ -131,3 +131,32 @@ fn metadata_schema() -> Value {
         },
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_that_this_program_does_not_know_reach_the_pod_and_other_metadata_does_not() {
+        let spec =
+            json!({"containers": [{"name": "web", "fieldOfTomorrow": {"deep": [1, null]}}], "alsoNew": true});
+        let metadata = json!({"labels": {"app": "web"}, "creationTimestamp": null, "namespace": "other"});
+        let template: PodTemplate =
+            serde_json::from_value(json!({"metadata": metadata, "spec": spec})).expect("a template");
+        let expected = json!({"metadata": {"labels": {"app": "web"}}, "spec": spec});
+        assert_eq!(serde_json::to_value(template).expect("JSON"), expected);
+    }
+
+    #[test]
+    fn lists_of_containers_merge_by_name() {
+        let schema = PodTemplate::json_schema(&mut SchemaGenerator::default()).to_value();
+        let list = |path: &str| schema.pointer(&format!("/properties/spec/properties/{path}")).cloned();
+        let keys = |path: &str| list(path).map(|list| list["x-kubernetes-list-map-keys"].clone());
+        let protocol = list("containers/items/properties/ports/items/properties/protocol/default");
+        assert_eq!(
+            ["containers", "initContainers", "volumes"].map(keys),
+            [(); 3].map(|()| Some(json!(["name"])))
+        );
+        assert_eq!(protocol, Some(json!("TCP")));
+    }
+}
