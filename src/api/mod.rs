@@ -9,9 +9,14 @@
 //! | [`spec`] | the wish: counts, strategy, timing, update and service settings |
 //! | [`template`] | the Pod template and its schema |
 //! | [`status`] | the report: counts, conditions, last failover, conversions |
+//! | [`crd`] | the CustomResourceDefinition; [`openapi`] makes the schema of the Pod template in it |
+//! | [`rbac`] | what the operator may do in the cluster |
 //! | [`service`] | the Service that exposes the primaries |
 
+pub mod crd;
 pub mod keys;
+pub mod openapi;
+pub mod rbac;
 pub mod service;
 pub mod spec;
 pub mod status;

@@ -11,6 +11,8 @@ use std::borrow::Cow;
 /// EndpointSlices itself, so that the switch from a lost primary to its successor is one write.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("self.type != 'ClusterIP' || self.ports.all(port, !has(port.nodePort))").message(
+    "nodePort needs service.type NodePort or LoadBalancer: set the type, or leave nodePort out"))]
 pub struct ExposedService {
     /// Name of the Service in the namespace of the set: a DNS label that starts with a letter.
     #[schemars(length(min = 1, max = 63))]
@@ -58,7 +60,8 @@ pub struct ServicePort {
     #[schemars(range(min = 1, max = 65535))]
     pub port: i32,
 
-    /// Port of the Pods: a number, or the name of a container port. Default: the same number as `port`.
+    /// Port of the Pods: a number, or the name of a container port. A name has at most 15
+    /// characters. Default: the same number as `port`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target_port: Option<TargetPort>,
 
@@ -147,9 +150,9 @@ impl JsonSchema for TargetPort {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        // A bound of one type does not concern a value of the other.
         json_schema!({
-            "anyOf": [{"type": "integer"}, {"type": "string"}],
-            "x-kubernetes-int-or-string": true,
+            "x-kubernetes-int-or-string": true, "minimum": 1, "maximum": 65535, "minLength": 1, "maxLength": 15,
         })
     }
 }

@@ -99,7 +99,8 @@ pub struct BackupPodSetSpec {
     pub hot_backups: i32,
 
     /// Cold backups: Pods that are scheduled, hold their resources and have their images pulled, while the
-    /// application is not started; each waits in an init container. Range 0 to 1000, default 0.
+    /// application is not started; each waits in an init container that listens on TCP 20000 until it is woken.
+    /// Range 0 to 1000, default 0.
     #[serde(default)]
     #[schemars(range(min = 0, max = 1000))]
     pub cold_backups: i32,
@@ -141,7 +142,8 @@ pub struct BackupPodSetSpec {
     #[schemars(range(min = 0, max = 86_400))]
     pub unready_deadline_seconds: i32,
 
-    /// What happens to surplus primaries and hot backups: `Delete` (default) or `Demote`.
+    /// What happens to surplus primaries and hot backups. `Delete` (default): they are deleted. `Demote`: a
+    /// surplus primary first fills a free place of a hot backup, and is deleted only when there is none.
     #[serde(default)]
     pub scale_in_policy: ScaleInPolicy,
 
@@ -189,32 +191,40 @@ fn default_revision_history_limit() -> i32 {
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Strategy {
-    /// For every transition that has no key of its own. Default `best`.
+    /// For every transition that has no key of its own. `best` (default): another failure domain than the
+    /// primaries first, then ready longest, then by name. `random`: any. `oldest` or `newest`: the Pod that was
+    /// created first or last. `spread`: where the fewest Pods of the wanted role are, by node, then by zone.
     #[serde(default)]
     pub init: CandidateChoice,
 
     /// Where a new cold backup is put. Default: `init`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "CandidateChoice")]
     pub unallocated_to_coldbackup: Option<CandidateChoice>,
 
     /// Where a new hot backup is put. Default: `init`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "CandidateChoice")]
     pub unallocated_to_hotbackup: Option<CandidateChoice>,
 
     /// Where a new primary is put. Default: `init`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "CandidateChoice")]
     pub unallocated_to_replicas: Option<CandidateChoice>,
 
     /// Which cold backup becomes a hot backup. Default: `init`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "CandidateChoice")]
     pub coldbackup_to_hotbackup: Option<CandidateChoice>,
 
     /// Which cold backup becomes a primary. Default: `init`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "CandidateChoice")]
     pub coldbackup_to_replicas: Option<CandidateChoice>,
 
     /// Which hot backup becomes a primary. Default: `init`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "CandidateChoice")]
     pub hotbackup_to_replicas: Option<CandidateChoice>,
 }
 
@@ -250,7 +260,8 @@ pub enum ScaleInPolicy {
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct UpdateStrategy {
-    /// `BackupFirst` (default) or `OnDelete`.
+    /// `BackupFirst` (default): cold backups, then hot backups, then an updated, ready hot backup takes the
+    /// place of each primary. `OnDelete`: a Pod gets the new revision only when somebody deletes it.
     #[serde(default)]
     pub r#type: UpdateStrategyType,
 

@@ -167,9 +167,9 @@ pub struct FailoverReport {
 pub struct Conversion {
     /// Name of the Pod.
     pub pod: String,
-    /// Role before.
+    /// Role before: `primary`, `hotbackup` or `coldbackup`.
     pub from: Tier,
-    /// Role after.
+    /// Role after: `primary`, `hotbackup` or `coldbackup`.
     pub to: Tier,
     /// Why, as one word; the same word stands in events, logs and metrics.
     pub reason: String,
@@ -180,7 +180,8 @@ pub struct Conversion {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "date_time")]
     pub finished: Option<MicroTime>,
-    /// How it ended.
+    /// How it ended: `InProgress`, `Succeeded`, `Failed` (another candidate was tried) or `Superseded` (the Pod
+    /// went away or got another role first).
     pub outcome: ConversionOutcome,
 }
 

@@ -2,9 +2,9 @@
 //!
 //! Raw, because a field of a newer Kubernetes must reach the Pod although this program does not know it.
 
-use schemars::{JsonSchema, Schema, SchemaGenerator};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
@@ -43,6 +43,120 @@ impl JsonSchema for PodTemplate {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        schemars::json_schema!({"type": "object", "x-kubernetes-preserve-unknown-fields": true})
+        let mut spec: Value = serde_json::from_str(POD_SPEC_SCHEMA).expect("the checked-in schema is JSON");
+        spec["x-kubernetes-validations"] = rules(&SPEC_RULES);
+        spec["description"] = json!("Specification of the Pods, as in Kubernetes' own `pods.spec`.");
+        json_schema!({
+            "type": "object",
+            "required": ["spec"],
+            "properties": {"metadata": metadata_schema(), "spec": spec},
+        })
+    }
+}
+
+/// Schema of a Pod's `spec`, printed by `bps-generate` from the document of a Kubernetes 1.36 API server.
+const POD_SPEC_SCHEMA: &str = include_str!("pod_spec.schema.json");
+/// Most labels, and most annotations, of a template; bounds the cost of the rules below.
+const METADATA_ENTRIES_MAX: u32 = 256;
+
+/// A CEL rule and what the user reads when it does not hold.
+type Rule = (&'static str, &'static str);
+
+const LABEL_RULES: [Rule; 2] = [
+    (
+        "!('type' in self) && !('HAState' in self) && !('peer' in self)",
+        "the labels type, HAState and peer are written by the operator: use other keys, for example app",
+    ),
+    (
+        "self.all(key, !key.startsWith('backup.example.com/'))",
+        "labels that start with backup.example.com/ are written by the operator: use a prefix of your own",
+    ),
+];
+
+const ANNOTATION_RULES: [Rule; 1] = [(
+    "self.all(key, !key.startsWith('backup.example.com/'))",
+    "annotations that start with backup.example.com/ are written by the operator: use a prefix of your own",
+)];
+
+const SPEC_RULES: [Rule; 5] = [
+    (
+        "!has(self.restartPolicy) || self.restartPolicy == 'Always'",
+        "restartPolicy must be Always: write Always or leave it out",
+    ),
+    (
+        "!has(self.activeDeadlineSeconds)",
+        "activeDeadlineSeconds would end Pods that are to be kept: leave it out",
+    ),
+    (
+        "!has(self.initContainers) || self.initContainers.all(c, !c.name.startsWith('bps-'))",
+        "names of initContainers that start with bps- belong to the cold gate: choose another name",
+    ),
+    (
+        "self.containers.all(c, !c.name.startsWith('bps-'))",
+        "names of containers that start with bps- belong to the cold gate: choose another name",
+    ),
+    (
+        "!has(self.volumes) || self.volumes.all(v, v.name != 'bps-gate')",
+        "the volume name bps-gate belongs to the cold gate: choose another name",
+    ),
+];
+
+fn rules(rules: &[Rule]) -> Value {
+    rules.iter().map(|(rule, message)| json!({"rule": rule, "message": message})).collect()
+}
+
+fn metadata_schema() -> Value {
+    let map = |description: &str, checks: &[Rule]| {
+        json!({
+            "description": description,
+            "type": "object",
+            "additionalProperties": {"type": "string"},
+            "maxProperties": METADATA_ENTRIES_MAX,
+            "x-kubernetes-validations": rules(checks),
+        })
+    };
+    let ignored = "Accepted and without effect.";
+    json!({
+        "description": "Labels and annotations of the Pods.",
+        "type": "object",
+        "properties": {
+            "labels": map("Labels of the Pods; those of the operator are added.", &LABEL_RULES),
+            "annotations": map("Annotations of the Pods; those of the operator are added.", &ANNOTATION_RULES),
+            "name": {"description": "Accepted and without effect: Pods are named after the set.", "type": "string"},
+            "generateName": {"description": ignored, "type": "string"},
+            "namespace": {"description": ignored, "type": "string"},
+            "creationTimestamp": {
+                "description": ignored, "type": "string", "format": "date-time", "nullable": true,
+            },
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_that_this_program_does_not_know_reach_the_pod_and_other_metadata_does_not() {
+        let spec =
+            json!({"containers": [{"name": "web", "fieldOfTomorrow": {"deep": [1, null]}}], "alsoNew": true});
+        let metadata = json!({"labels": {"app": "web"}, "creationTimestamp": null, "namespace": "other"});
+        let template: PodTemplate =
+            serde_json::from_value(json!({"metadata": metadata, "spec": spec})).expect("a template");
+        let expected = json!({"metadata": {"labels": {"app": "web"}}, "spec": spec});
+        assert_eq!(serde_json::to_value(template).expect("JSON"), expected);
+    }
+
+    #[test]
+    fn lists_of_containers_merge_by_name() {
+        let schema = PodTemplate::json_schema(&mut SchemaGenerator::default()).to_value();
+        let list = |path: &str| schema.pointer(&format!("/properties/spec/properties/{path}")).cloned();
+        let keys = |path: &str| list(path).map(|list| list["x-kubernetes-list-map-keys"].clone());
+        let protocol = list("containers/items/properties/ports/items/properties/protocol/default");
+        assert_eq!(
+            ["containers", "initContainers", "volumes"].map(keys),
+            [(); 3].map(|()| Some(json!(["name"])))
+        );
+        assert_eq!(protocol, Some(json!("TCP")));
     }
 }

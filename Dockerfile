@@ -1,0 +1,36 @@
+# syntax=docker/dockerfile:1
+# Two images from one build, each a single static program on nothing:
+#   docker build --target operator -t bps-operator:0.1.0 .
+#   docker build --target wakeup   -t bps-wakeup:0.1.0   .
+
+# Alpine's C library is musl, which links statically. The target is named, although it is the host, so that the
+# flag does not reach procedural macros: those must stay shared libraries.
+FROM rust:1.95-alpine AS build
+RUN apk add --no-cache musl-dev
+WORKDIR /src
+COPY . .
+ENV RUSTFLAGS="-C target-feature=+crt-static"
+RUN --mount=type=cache,target=/usr/local/cargo/registry \
+    --mount=type=cache,target=/src/target \
+    target="$(rustc -vV | sed -n 's/^host: //p')" \
+    && cargo build --locked --profile dist --target "$target" --bin bps-operator --bin bps-wakeup \
+    && for program in bps-operator bps-wakeup; do \
+         if readelf -d "target/$target/dist/$program" | grep NEEDED; then exit 1; fi; \
+         install -D -m 0755 -t /out "target/$target/dist/$program"; \
+       done
+
+FROM scratch AS wakeup
+LABEL org.opencontainers.image.title="bps-wakeup" \
+      org.opencontainers.image.description="Holds cold backup Pods back until a signed ticket arrives" \
+      org.opencontainers.image.licenses="Apache-2.0"
+COPY --from=build /out/bps-wakeup /bps-wakeup
+USER 65532:65532
+ENTRYPOINT ["/bps-wakeup"]
+
+FROM scratch AS operator
+LABEL org.opencontainers.image.title="bps-operator" \
+      org.opencontainers.image.description="Keeps primary, hot backup and cold backup Pods" \
+      org.opencontainers.image.licenses="Apache-2.0"
+COPY --from=build /out/bps-operator /bps-operator
+USER 65532:65532
+ENTRYPOINT ["/bps-operator"]

@@ -1,0 +1,111 @@
+//! Every file in `examples/` is a manifest that the API accepts, every file in `tests/refused/` one that it
+//! refuses, with the message that the file's first line quotes.
+//!
+//! Nothing here needs an API server; `tests/api_server.rs` asks one about the same files.
+
+mod common;
+
+use backuppodset::api::{BackupPodSet, crd::crd};
+use common::{files, refusal, sets};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::path::Path;
+
+/// Schema of the kind as the CRD carries it.
+fn schema() -> Value {
+    let mut crd = serde_json::to_value(crd()).expect("a CRD is JSON");
+    crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"].take()
+}
+
+/// Paths of fields in `value` that `schema` does not know: what `kubectl` calls unknown fields.
+fn unknown_fields(value: &Value, schema: &Value, path: &str) -> Vec<String> {
+    match value {
+        Value::Object(fields) => fields
+            .iter()
+            .flat_map(|(name, field)| {
+                let path = format!("{path}.{name}");
+                let known = schema["properties"].get(name).or_else(|| schema.get("additionalProperties"));
+                known.map_or_else(|| vec![path.clone()], |known| unknown_fields(field, known, &path))
+            })
+            .collect(),
+        Value::Array(items) => {
+            items.iter().flat_map(|item| unknown_fields(item, &schema["items"], path)).collect()
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Vec::new(),
+    }
+}
+
+/// Messages of all CEL rules in a schema.
+fn rule_messages(schema: &Value) -> BTreeSet<String> {
+    match schema {
+        Value::Object(fields) => {
+            let own = fields.get("x-kubernetes-validations").and_then(Value::as_array).into_iter().flatten();
+            let own = own.map(|rule| rule["message"].as_str().expect("every rule has a message").to_owned());
+            own.chain(fields.values().flat_map(rule_messages)).collect()
+        }
+        Value::Array(items) => items.iter().flat_map(rule_messages).collect(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => BTreeSet::new(),
+    }
+}
+
+#[test]
+fn every_example_parses_and_has_only_known_fields() {
+    let schema = schema();
+    for file in files("examples") {
+        for set in sets(&file) {
+            let unknown = unknown_fields(&set["spec"], &schema["properties"]["spec"], "spec");
+            assert_eq!(unknown, Vec::<String>::new(), "{}", file.display());
+            serde_json::from_value::<BackupPodSet>(set)
+                .unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+        }
+    }
+}
+
+#[test]
+fn the_papers_example_means_what_the_paper_says() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/paper-fig3.yaml");
+    let set: BackupPodSet = serde_json::from_value(sets(&file).remove(0)).expect("a BackupPodSet");
+    let strategy = serde_json::to_value(&set.spec.strategy).expect("JSON");
+    assert_eq!((set.spec.replicas, set.spec.hot_backups, set.spec.cold_backups), (2, 2, 2));
+    assert_eq!(
+        strategy.as_object().map(|keys| keys.values().filter(|choice| *choice == "random").count()),
+        Some(7)
+    );
+    assert_eq!((set.spec.scheduler_name.as_deref(), set.spec.wakeup_timeout), (Some("default-scheduler"), 5));
+}
+
+#[test]
+fn what_is_left_out_gets_the_documented_default() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/minimal.yaml");
+    let set: BackupPodSet = serde_json::from_value(sets(&file).remove(0)).expect("a BackupPodSet");
+    let mut found = serde_json::to_value(&set.spec).expect("JSON");
+    found["template"].take();
+    let expected = serde_json::json!({
+        "replicas": 1, "hotBackups": 1, "coldBackups": 0, "strategy": {"init": "best"}, "wakeupTimeout": 5,
+        "template": null, "minReadySeconds": 0, "failoverDelaySeconds": 0, "unreadyDeadlineSeconds": 300,
+        "scaleInPolicy": "Delete", "paused": false, "revisionHistoryLimit": 10, "coldStart": {"imageGate": true},
+        "updateStrategy": {"type": "BackupFirst", "maxUnavailable": 1, "partition": 0},
+    });
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn every_rule_has_a_manifest_that_it_refuses() {
+    let refused: Vec<_> = files("tests/refused").iter().map(|file| refusal(file)).collect();
+    let quoted =
+        |message: &String| refused.iter().any(|(kind, text)| kind == "rule" && message.contains(text));
+    let untried: Vec<_> = rule_messages(&schema()).into_iter().filter(|message| !quoted(message)).collect();
+    assert_eq!(untried, Vec::<String>::new());
+}
+
+#[test]
+fn every_misspelled_field_is_unknown_to_the_schema() {
+    let schema = schema();
+    for file in files("tests/refused") {
+        let unknown = unknown_fields(&sets(&file)[0]["spec"], &schema["properties"]["spec"], "spec");
+        let (kind, message) = refusal(&file);
+        let named = unknown.iter().map(|path| format!("unknown field \"{path}\"")).collect::<Vec<_>>();
+        let expected = if kind == "strict" { vec![message] } else { Vec::new() };
+        assert_eq!(named, expected, "{}", file.display());
+    }
+}
