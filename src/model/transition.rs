@@ -106,8 +106,6 @@ pub const TRANSITIONS: [Transition; 10] = [
             Reason::GateKeyRetired,
             Reason::UnreadyTooLong,
             Reason::Refilled,
-            Reason::ScaledIn,
-            Reason::TemplateChanged,
         ],
     },
     Transition {

@@ -130,3 +130,59 @@ const fn needs_look(reason: Reason) -> bool {
         | Reason::AwaitingStart => false,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+
+    use super::*;
+    use crate::model::{Role, Step};
+    use crate::status::testing::{address, convert, create, delete, expose, millis, pod_ref};
+
+    fn told(step: Step, outcome: Outcome) -> Option<(&'static str, &'static str, String, String)> {
+        let message = Some("no".to_owned());
+        let started = Timestamp::UNIX_EPOCH;
+        let event = event_note(&StepResult { step, outcome, message, started, elapsed: millis(1) })?;
+        Some((event.type_.as_str(), event.reason, event.action, event.note))
+    }
+
+    #[test]
+    fn each_step_worth_telling_has_one_event() {
+        let (hot, primary) = (Role::Hot, Role::Primary);
+        let wake = Step {
+            action: Action::Wake { pod: pod_ref("a"), address: address() },
+            reason: Reason::RoleAwake,
+        };
+        let adopt = Step { action: Action::Adopt { pod: pod_ref("a") }, reason: Reason::Orphaned };
+        let publish = Step { action: Action::PublishService, reason: Reason::ServiceChanged };
+        let quota = Outcome::Failed(Refusal::QuotaExceeded);
+        let create_hot = || create("a", hot, Reason::ScaledOut);
+        #[rustfmt::skip]
+        let table = [
+            (create_hot(), Outcome::Done, Some(("Normal", "ScaledOut", "create a",
+                "Created hot backup a: More Pods of a role are wanted than there are."))),
+            (convert("a", (hot, primary), Reason::PodDeleted), Outcome::Done, Some(("Normal", "PodDeleted", "convert a",
+                "Promoted hot backup a to primary: A Pod was deleted by somebody else."))),
+            (convert("a", (primary, hot), Reason::PodUnready), Outcome::Done, Some(("Warning", "PodUnready", "convert a",
+                "Demoted primary a to hot backup: A Pod stopped being ready."))),
+            (delete("a", hot, Reason::WakeTimedOut), Outcome::Done, Some(("Warning", "WakeTimedOut", "delete a",
+                "Deleted hot backup a: A woken Pod did not run within wakeupTimeout."))),
+            (wake, Outcome::Done, Some(("Normal", "RoleAwake", "wake a",
+                "Woke a: A Pod that shall run still waits at its gate."))),
+            (adopt, Outcome::Done, Some(("Normal", "Orphaned", "adopt a",
+                "Adopted a: A Pod of the set had no controller."))),
+            (publish, Outcome::Done, Some(("Normal", "ServiceChanged", "publish-service",
+                "Wrote the Service: The exposed Service was missing or differed from spec.service."))),
+            (expose("a"), Outcome::Done, None),
+            (create_hot(), Outcome::Stale, None),
+            (create_hot(), Outcome::Failed(Refusal::Throttled), None),
+            (create_hot(), quota, Some(("Warning", "QuotaExceeded", "create a",
+                "Could not create hot backup a: no; raise the ResourceQuota of the namespace or lower the counts of the set"))),
+        ];
+        for (step, outcome, expected) in table {
+            let expected = expected
+                .map(|(type_, reason, action, note)| (type_, reason, action.to_owned(), note.to_owned()));
+            assert_eq!(told(step, outcome), expected);
+        }
+    }
+}

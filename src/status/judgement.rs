@@ -127,8 +127,7 @@ fn trouble(input: &StatusInput<'_>, tally: &Tally<'_>) -> Option<Trouble> {
     }
     if let Some(storm) = input.snapshot.storm {
         let message = format!(
-            "{} of {} Pods of all sets were lost at once; nothing is created or deleted until they are back or \
-             the operator is told otherwise",
+            "{} of {} Pods of all sets were lost at once; nothing is created or deleted until that is over",
             storm.lost, storm.total
         );
         return Some(Trouble::Storm(message));
@@ -180,9 +179,6 @@ fn unready(tally: &Tally<'_>) -> Option<Trouble> {
         0 => String::new(),
         more => format!(" and {more} more"),
     };
-    let message = format!(
-        "Pod {}{more} stopped being ready; look at its logs, it is replaced after unreadyDeadlineSeconds",
-        first.pod.name
-    );
+    let message = format!("Pod {}{more} stopped being ready; look at its logs and its node", first.pod.name);
     Some(Trouble::AtRisk(Reason::PodUnready, message))
 }

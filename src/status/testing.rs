@@ -14,20 +14,20 @@ use crate::model::{
 
 /// The moment of every snapshot, in seconds; each second of a test counts from here.
 const NOW_SECONDS: i64 = 1_800_000_000;
-pub(super) const GENERATION: i64 = 3;
+pub(in crate::status) const GENERATION: i64 = 3;
 
 /// A case under test: everything that `compute` reads, owned.
-pub(super) struct Case {
-    pub(super) previous: BackupPodSetStatus,
-    pub(super) snapshot: Snapshot,
-    pub(super) plan: Plan,
-    pub(super) results: Vec<StepResult>,
-    pub(super) foreign_pods: Vec<String>,
-    pub(super) invalid: Option<String>,
+pub(in crate::status) struct Case {
+    pub(in crate::status) previous: BackupPodSetStatus,
+    pub(in crate::status) snapshot: Snapshot,
+    pub(in crate::status) plan: Plan,
+    pub(in crate::status) results: Vec<StepResult>,
+    pub(in crate::status) foreign_pods: Vec<String>,
+    pub(in crate::status) invalid: Option<String>,
 }
 
 impl Case {
-    pub(super) fn compute(&self) -> BackupPodSetStatus {
+    pub(in crate::status) fn compute(&self) -> BackupPodSetStatus {
         compute(&StatusInput {
             previous: &self.previous,
             snapshot: &self.snapshot,
@@ -41,19 +41,19 @@ impl Case {
     }
 
     /// The same set one pass later: the status was written and the results are told.
-    pub(super) fn next_pass(mut self) -> Self {
+    pub(in crate::status) fn next_pass(mut self) -> Self {
         self.previous = self.compute();
         self.results.clear();
         self
     }
 
-    pub(super) fn hold(mut self, reason: Reason, pod: &str) -> Self {
+    pub(in crate::status) fn hold(mut self, reason: Reason, pod: &str) -> Self {
         self.plan.holds.push(crate::model::Hold { reason, pod: Some(PodName(pod.to_owned())), until: None });
         self
     }
 
     /// A step that was planned and came out like this.
-    pub(super) fn result(mut self, step: Step, outcome: Outcome) -> Self {
+    pub(in crate::status) fn result(mut self, step: Step, outcome: Outcome) -> Self {
         let message = match outcome {
             Outcome::Failed(_) => Some("the server says no".to_owned()),
             Outcome::Done | Outcome::Stale => None,
@@ -63,25 +63,22 @@ impl Case {
         self
     }
 
-    pub(super) fn later(mut self, seconds: i64) -> Self {
+    pub(in crate::status) fn later(mut self, seconds: i64) -> Self {
         self.snapshot.now = at(seconds);
         self
     }
 }
 
 /// A set with these Pods that was seen complete at this generation before.
-pub(super) fn seen(wanted: [usize; 3], pods: Vec<PodView>) -> Case {
-    let mut case = new(wanted, Vec::new());
-    for (role, count) in Role::ALL.into_iter().zip(wanted) {
-        case.snapshot.pods.extend((0..count).map(|index| available(&format!("web-{role}-{index}"), role)));
-    }
+pub(in crate::status) fn seen(wanted: [usize; 3], pods: Vec<PodView>) -> Case {
+    let mut case = new(wanted, full(wanted));
     case.previous = case.compute();
     case.snapshot.pods = pods;
     case.later(10)
 }
 
 /// A set with these Pods whose status was never written.
-pub(super) fn new(wanted: [usize; 3], pods: Vec<PodView>) -> Case {
+pub(in crate::status) fn new(wanted: [usize; 3], pods: Vec<PodView>) -> Case {
     Case {
         previous: BackupPodSetStatus::default(),
         snapshot: Snapshot { desired: desired(wanted), pods, exposure: None, storm: None, now: at(0) },
@@ -113,8 +110,16 @@ fn desired([replicas, hot_backups, cold_backups]: [usize; 3]) -> Desired {
     }
 }
 
+/// So many available Pods of each role.
+pub(in crate::status) fn full(pods: [usize; 3]) -> Vec<PodView> {
+    let tier = |(role, count): (Role, usize)| {
+        (0..count).map(move |index| available(&format!("web-{role}-{index}"), role))
+    };
+    Role::ALL.into_iter().zip(pods).flat_map(tier).collect()
+}
+
 /// A Pod that does what its role asks for.
-pub(super) fn available(name: &str, role: Role) -> PodView {
+pub(in crate::status) fn available(name: &str, role: Role) -> PodView {
     match role {
         Role::Primary | Role::Hot => pod(name, role, Lifecycle::Ready { since: at(-100) }),
         Role::Cold => {
@@ -123,7 +128,7 @@ pub(super) fn available(name: &str, role: Role) -> PodView {
     }
 }
 
-pub(super) fn pod(name: &str, role: Role, lifecycle: Lifecycle) -> PodView {
+pub(in crate::status) fn pod(name: &str, role: Role, lifecycle: Lifecycle) -> PodView {
     PodView {
         pod: pod_ref(name),
         ownership: Ownership::Ours,
@@ -143,33 +148,33 @@ pub(super) fn pod(name: &str, role: Role, lifecycle: Lifecycle) -> PodView {
     }
 }
 
-pub(super) fn on_lost_node(mut view: PodView) -> PodView {
+pub(in crate::status) fn on_lost_node(mut view: PodView) -> PodView {
     view.node =
         Some(NodeView { name: NodeName("node-2".to_owned()), zone: None, health: NodeHealth::NotReady });
     view
 }
 
-pub(super) fn outdated(view: PodView) -> PodView {
+pub(in crate::status) fn outdated(view: PodView) -> PodView {
     PodView { revision: Revision("r0".to_owned()), ..view }
 }
 
-pub(super) fn create(name: &str, role: Role, reason: Reason) -> Step {
+pub(in crate::status) fn create(name: &str, role: Role, reason: Reason) -> Step {
     Step { action: Action::Create { name: PodName(name.to_owned()), role, slot: 1 }, reason }
 }
 
-pub(super) fn convert(name: &str, (from, to): (Role, Role), reason: Reason) -> Step {
+pub(in crate::status) fn convert(name: &str, (from, to): (Role, Role), reason: Reason) -> Step {
     Step { action: Action::Convert { pod: pod_ref(name), from, to }, reason }
 }
 
-pub(super) fn delete(name: &str, role: Role, reason: Reason) -> Step {
+pub(in crate::status) fn delete(name: &str, role: Role, reason: Reason) -> Step {
     Step { action: Action::Delete { pod: pod_ref(name), role, is_ready: false }, reason }
 }
 
-pub(super) fn expose(name: &str) -> Step {
+pub(in crate::status) fn expose(name: &str) -> Step {
     Step { action: Action::Expose { endpoints: vec![endpoint(name)] }, reason: Reason::EndpointsChanged }
 }
 
-pub(super) fn endpoint(name: &str) -> Endpoint {
+pub(in crate::status) fn endpoint(name: &str) -> Endpoint {
     Endpoint {
         pod: PodName(name.to_owned()),
         uid: Uid(format!("uid-{name}")),
@@ -181,7 +186,7 @@ pub(super) fn endpoint(name: &str) -> Endpoint {
     }
 }
 
-pub(super) fn pod_ref(name: &str) -> PodRef {
+pub(in crate::status) fn pod_ref(name: &str) -> PodRef {
     PodRef {
         name: PodName(name.to_owned()),
         uid: Uid(format!("uid-{name}")),
@@ -189,14 +194,14 @@ pub(super) fn pod_ref(name: &str) -> PodRef {
     }
 }
 
-pub(super) fn address() -> IpAddr {
+pub(in crate::status) fn address() -> IpAddr {
     IpAddr::V4(Ipv4Addr::new(198, 18, 0, 1))
 }
 
-pub(super) fn at(seconds: i64) -> Timestamp {
+pub(in crate::status) fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(NOW_SECONDS + seconds).expect("within range")
 }
 
-pub(super) fn millis(count: i64) -> SignedDuration {
+pub(in crate::status) fn millis(count: i64) -> SignedDuration {
     SignedDuration::from_millis(count)
 }
