@@ -139,7 +139,7 @@ pub struct FailoverReport {
     /// When the operator learned of the loss.
     #[schemars(schema_with = "date_time")]
     pub time: MicroTime,
-    /// Name of the Pod that was lost.
+    /// Name of the Pod that was lost; empty if no trace of it is left.
     pub lost_pod: String,
     /// Name of the Pod that took its place; absent until one is chosen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -155,7 +155,7 @@ pub struct FailoverReport {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub exposed_after_milliseconds: Option<i32>,
-    /// From `time` until every role had its wanted number of ready Pods again; absent until then.
+    /// From `time` until the successor was first seen ready as a primary; absent until then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub ready_after_milliseconds: Option<i32>,

@@ -12,6 +12,7 @@ mod reason;
 mod role;
 mod snapshot;
 mod step;
+mod transition;
 
 pub use desired::{Desired, ScaleIn, Strategies, Strategy, UpdateKind, UpdatePolicy};
 pub use ids::{NodeName, PodName, Revision, Uid};
@@ -21,3 +22,4 @@ pub use reason::Reason;
 pub use role::Role;
 pub use snapshot::{Endpoint, Exposure, ObjectState, Snapshot, Storm};
 pub use step::{Action, Hold, Plan, Step};
+pub use transition::{TRANSITIONS, Transition, transition};

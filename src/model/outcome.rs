@@ -26,6 +26,18 @@ pub enum Refusal {
 }
 
 impl Refusal {
+    /// Every refusal, for generated documentation.
+    pub const ALL: [Self; 8] = [
+        Self::QuotaExceeded,
+        Self::Forbidden,
+        Self::Invalid,
+        Self::NameTaken,
+        Self::Throttled,
+        Self::ServerFailed,
+        Self::NoAnswer,
+        Self::GateRefused,
+    ];
+
     /// The word for events, conditions, logs and metrics.
     pub const fn as_str(self) -> &'static str {
         match self {

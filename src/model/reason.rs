@@ -129,6 +129,46 @@ impl Reason {
             Self::CheckRefused => "CheckRefused",
         }
     }
+
+    /// What it says, as one sentence for events, conditions and the reference.
+    pub const fn meaning(self) -> &'static str {
+        match self {
+            Self::ScaledOut => "More Pods of a role are wanted than there are.",
+            Self::ScaledIn => "Fewer Pods of a role are wanted than there are.",
+            Self::PodDeleted => "A Pod was deleted by somebody else.",
+            Self::PodFinished => "A Pod ended for good: it failed, was evicted or completed.",
+            Self::PodUnready => "A Pod stopped being ready.",
+            Self::PodMissing => "A Pod is gone without a trace.",
+            Self::NodeLost => "The node of a Pod does not answer.",
+            Self::NodeGone => "The node of a Pod does not exist any more or is out of service.",
+            Self::NodeCordoned => "The node of a primary was cordoned.",
+            Self::Refilled => "A role gave a Pod to a higher one and is filled up again.",
+            Self::WakeTimedOut => "A woken Pod did not run within wakeupTimeout.",
+            Self::UnreadyTooLong => "A Pod was not ready for longer than unreadyDeadlineSeconds.",
+            Self::GateKeyRetired => "The operator has no key left that the gate of a cold Pod accepts.",
+            Self::StartedUnasked => "A cold Pod runs although nobody woke it.",
+            Self::TemplateChanged => "The Pod template changed.",
+            Self::RoleAwake => "A Pod that shall run still waits at its gate.",
+            Self::Orphaned => "A Pod of the set had no controller.",
+            Self::ServiceChanged => "The exposed Service was missing or differed from spec.service.",
+            Self::EndpointsChanged => "The addresses behind the Service differed from the ready primaries.",
+            Self::Paused => "The set is paused.",
+            Self::WithinFailoverDelay => "A primary is not ready, but not yet for failoverDelaySeconds.",
+            Self::NoReadyBackup => "A primary is not ready and no hot backup is ready to take its place.",
+            Self::StormBrake => {
+                "Too many Pods were lost at once, so nothing is created or deleted until that is over."
+            }
+            Self::RolloutWaits => "The rollout waits until every Pod is available again.",
+            Self::AwaitingGate => "A Pod was converted, but its gate cannot be reached yet.",
+            Self::AwaitingStart => "A woken Pod does not run yet.",
+            Self::ForeignObject => {
+                "An object with a name or label that the set needs belongs to somebody else."
+            }
+            Self::CheckRefused => {
+                "A step would break an invariant, so nothing was done; this is a bug of the operator."
+            }
+        }
+    }
 }
 
 impl fmt::Display for Reason {

@@ -1,0 +1,163 @@
+//! Every change of role that a Pod of a set can see, as one table: `docs/states.md` is drawn from it.
+//!
+//! The planner does not read the table; a property test holds every step it emits against it.
+
+use super::{Action, Reason, Role};
+
+/// One arrow of the state diagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transition {
+    /// Role before; `None`: the Pod does not exist yet.
+    pub from: Option<Role>,
+    /// Role after; `None`: the Pod is deleted.
+    pub to: Option<Role>,
+    /// When it happens, for people.
+    pub when: &'static str,
+    /// Every reason that a step of this kind can carry.
+    pub reasons: &'static [Reason],
+}
+
+/// Why a primary can be missing.
+const PRIMARY_MISSING: [Reason; 8] = [
+    Reason::ScaledOut,
+    Reason::PodDeleted,
+    Reason::PodFinished,
+    Reason::PodMissing,
+    Reason::NodeLost,
+    Reason::NodeGone,
+    Reason::WakeTimedOut,
+    Reason::UnreadyTooLong,
+];
+
+/// Why a hot backup can be missing: the same, or because it was promoted.
+const HOT_MISSING: [Reason; 9] = [
+    Reason::ScaledOut,
+    Reason::PodDeleted,
+    Reason::PodFinished,
+    Reason::PodMissing,
+    Reason::NodeLost,
+    Reason::NodeGone,
+    Reason::WakeTimedOut,
+    Reason::UnreadyTooLong,
+    Reason::Refilled,
+];
+
+/// Every transition, most important first; at most one row for a pair of roles.
+pub const TRANSITIONS: [Transition; 10] = [
+    Transition {
+        from: Some(Role::Hot),
+        to: Some(Role::Primary),
+        when: "a primary is missing, not ready, on a cordoned node or outdated",
+        reasons: &[
+            Reason::ScaledOut,
+            Reason::PodDeleted,
+            Reason::PodFinished,
+            Reason::PodUnready,
+            Reason::PodMissing,
+            Reason::NodeLost,
+            Reason::NodeGone,
+            Reason::NodeCordoned,
+            Reason::WakeTimedOut,
+            Reason::UnreadyTooLong,
+            Reason::TemplateChanged,
+        ],
+    },
+    Transition {
+        from: Some(Role::Cold),
+        to: Some(Role::Primary),
+        when: "a primary is missing and there is no hot backup",
+        reasons: &PRIMARY_MISSING,
+    },
+    Transition {
+        from: Some(Role::Cold),
+        to: Some(Role::Hot),
+        when: "a hot backup is missing",
+        reasons: &HOT_MISSING,
+    },
+    Transition {
+        from: Some(Role::Primary),
+        to: Some(Role::Hot),
+        when: "a successor serves in its place, or scale-in demotes it",
+        reasons: &[Reason::PodUnready, Reason::NodeCordoned, Reason::NodeLost, Reason::ScaledIn],
+    },
+    Transition {
+        from: None,
+        to: Some(Role::Primary),
+        when: "a primary is missing and there is no backup",
+        reasons: &PRIMARY_MISSING,
+    },
+    Transition {
+        from: None,
+        to: Some(Role::Hot),
+        when: "a hot backup is missing and there is no cold one",
+        reasons: &HOT_MISSING,
+    },
+    Transition {
+        from: None,
+        to: Some(Role::Cold),
+        when: "a cold backup is missing",
+        reasons: &[
+            Reason::ScaledOut,
+            Reason::PodDeleted,
+            Reason::PodFinished,
+            Reason::PodMissing,
+            Reason::NodeLost,
+            Reason::NodeGone,
+            Reason::GateKeyRetired,
+            Reason::UnreadyTooLong,
+            Reason::Refilled,
+        ],
+    },
+    Transition {
+        from: Some(Role::Primary),
+        to: None,
+        when: "surplus, finished, outdated, or given up by a deadline",
+        reasons: &[
+            Reason::ScaledIn,
+            Reason::PodFinished,
+            Reason::NodeGone,
+            Reason::WakeTimedOut,
+            Reason::UnreadyTooLong,
+            Reason::TemplateChanged,
+        ],
+    },
+    Transition {
+        from: Some(Role::Hot),
+        to: None,
+        when: "surplus, finished, outdated, or given up by a deadline",
+        reasons: &[
+            Reason::ScaledIn,
+            Reason::PodFinished,
+            Reason::NodeGone,
+            Reason::WakeTimedOut,
+            Reason::UnreadyTooLong,
+            Reason::TemplateChanged,
+        ],
+    },
+    Transition {
+        from: Some(Role::Cold),
+        to: None,
+        when: "surplus, finished, outdated, started unasked, or its key is retired",
+        reasons: &[
+            Reason::ScaledIn,
+            Reason::PodFinished,
+            Reason::NodeGone,
+            Reason::UnreadyTooLong,
+            Reason::GateKeyRetired,
+            Reason::StartedUnasked,
+            Reason::TemplateChanged,
+        ],
+    },
+];
+
+/// The arrow that a step follows; `None` if it changes no role.
+///
+/// The result has no row of its own: whether it is allowed is for the caller to look up in [`TRANSITIONS`].
+pub const fn transition(action: &Action) -> Option<(Option<Role>, Option<Role>)> {
+    match action {
+        Action::Create { role, .. } => Some((None, Some(*role))),
+        Action::Convert { from, to, .. } => Some((Some(*from), Some(*to))),
+        Action::Delete { role, .. } => Some((Some(*role), None)),
+        Action::Wake { .. } | Action::Adopt { .. } | Action::PublishService | Action::Expose { .. } => None,
+    }
+}

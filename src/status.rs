@@ -1,1 +1,0 @@
-//! Computes the status of a BackupPodSet from what was seen, planned and done.

@@ -1,0 +1,4 @@
+//! Tests of the whole status.
+
+mod history;
+mod situations;
