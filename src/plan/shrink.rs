@@ -35,7 +35,9 @@ pub(super) fn shrink_backups(draft: &mut Draft<'_>) {
             draft.delete(index, surplus_reason(draft, draft.seats[index].view));
         }
     }
-    let runs_unasked = |view: &PodView| view.role == Role::Cold && matches!(view.gate, Gate::Passed { .. });
+    // A running Pod without a gate can carry the label too, by somebody's hand; it can never be cold.
+    let runs_unasked =
+        |view: &PodView| view.role == Role::Cold && matches!(view.gate, Gate::Passed { .. } | Gate::None);
     for index in 0..draft.seats.len() {
         let seat = &draft.seats[index];
         if seat.is_free() && seat.role == Role::Cold && runs_unasked(seat.view) {
