@@ -58,9 +58,11 @@ pub(super) fn leave_cordoned_nodes(draft: &mut Draft<'_>) {
     }
 }
 
-/// Takes the primary label from Pods on lost nodes whose places are filled, so that labels never show too many.
+/// Takes the primary label from Pods on lost nodes whose successors serve, so that labels never show too many.
+///
+/// Until then the label stays: if the node comes back first, its Pod is the only primary that serves.
 pub(super) fn relabel_lost_primaries(draft: &mut Draft<'_>) {
-    if draft.snapshot.storm.is_some() || draft.count(Role::Primary) < draft.snapshot.desired.replicas {
+    if draft.snapshot.storm.is_some() || draft.standing_primaries() < draft.snapshot.desired.replicas {
         return;
     }
     for index in 0..draft.seats.len() {
