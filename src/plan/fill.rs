@@ -23,8 +23,7 @@ pub(super) fn fill_backups(draft: &mut Draft<'_>) {
 fn fill(draft: &mut Draft<'_>, role: Role, wanted: usize) {
     let reason = shortage_reason(draft, role);
     for _ in draft.count(role)..wanted {
-        let candidate = givers(role).iter().find_map(|giver| select::best(draft, *giver, role));
-        match candidate {
+        match select::best(draft, givers(role), role) {
             Some(index) => draft.convert(index, role, reason),
             None if draft.create(role, reason) => {}
             None => return,
