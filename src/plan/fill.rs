@@ -5,7 +5,7 @@
 use crate::model::{Reason, Role};
 
 use super::draft::{Draft, Presence};
-use super::{rollout, select};
+use super::{rollout, select, shrink};
 
 /// Fills free primary places.
 pub(super) fn fill_primaries(draft: &mut Draft<'_>) {
@@ -15,9 +15,9 @@ pub(super) fn fill_primaries(draft: &mut Draft<'_>) {
 
 /// Fills free hot, then cold places.
 pub(super) fn fill_backups(draft: &mut Draft<'_>) {
-    for role in [Role::Hot, Role::Cold] {
-        fill(draft, role, draft.snapshot.desired.count(role));
-    }
+    let returning = shrink::returning_primaries(draft);
+    fill(draft, Role::Hot, draft.snapshot.desired.hot_backups.saturating_sub(returning));
+    fill(draft, Role::Cold, draft.snapshot.desired.cold_backups);
 }
 
 fn fill(draft: &mut Draft<'_>, role: Role, wanted: usize) {

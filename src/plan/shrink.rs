@@ -46,13 +46,22 @@ pub(super) fn shrink_backups(draft: &mut Draft<'_>) {
     }
 }
 
+/// Primaries that a later pass demotes once their successors serve: their hot places are kept for them.
+pub(super) fn returning_primaries(draft: &Draft<'_>) -> usize {
+    let surplus =
+        draft.count(Role::Primary).saturating_sub(draft.snapshot.desired.replicas + rollout::surge(draft));
+    let is_returning = |index: &SeatIndex| is_worth_demoting(draft, draft.seats[*index].view);
+    select::surplus(draft, Role::Primary).iter().take(surplus).filter(|index| is_returning(index)).count()
+}
+
 /// Whether a surplus primary fills a free hot place instead of being deleted.
 fn is_demoted(draft: &Draft<'_>, index: SeatIndex) -> bool {
-    let view = draft.seats[index].view;
     let has_place = draft.count(Role::Hot) < draft.snapshot.desired.hot_backups;
-    has_place
-        && draft.is_updated(view)
-        && (draft.snapshot.desired.scale_in == ScaleIn::Demote || is_swapped(view))
+    has_place && is_worth_demoting(draft, draft.seats[index].view)
+}
+
+fn is_worth_demoting(draft: &Draft<'_>, view: &PodView) -> bool {
+    draft.is_updated(view) && (draft.snapshot.desired.scale_in == ScaleIn::Demote || is_swapped(view))
 }
 
 /// Whether the Pod is a surplus only because a hot backup took its place.
