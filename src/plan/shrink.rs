@@ -2,7 +2,7 @@
 //!
 //! A ready primary goes only while as many others as are wanted stand as primaries already: never the last one.
 
-use crate::model::{Gate, Lifecycle, NodeHealth, PodView, Reason, Role, ScaleIn};
+use crate::model::{Gate, Lifecycle, NodeHealth, PodView, Reason, Role, ScaleIn, UpdateKind};
 
 use super::draft::{Draft, SeatIndex};
 use super::{rollout, select};
@@ -20,7 +20,7 @@ pub(super) fn shrink_primaries(draft: &mut Draft<'_>) {
             return;
         }
         if is_demoted(draft, index) {
-            draft.convert(index, Role::Hot, demotion_reason(view));
+            draft.convert(index, Role::Hot, surplus_reason(draft, view));
         } else {
             draft.delete(index, surplus_reason(draft, view));
         }
@@ -61,7 +61,10 @@ fn is_demoted(draft: &Draft<'_>, index: SeatIndex) -> bool {
 }
 
 fn is_worth_demoting(draft: &Draft<'_>, view: &PodView) -> bool {
-    draft.is_updated(view) && (draft.snapshot.desired.scale_in == ScaleIn::Demote || is_swapped(view))
+    let desired = &draft.snapshot.desired;
+    // A rollout would replace an outdated hot backup next; with OnDelete nobody does.
+    let is_lasting = draft.is_updated(view) || desired.update.kind == UpdateKind::OnDelete;
+    is_lasting && (desired.scale_in == ScaleIn::Demote || is_swapped(view))
 }
 
 /// Whether the Pod is a surplus only because a hot backup took its place.
@@ -69,14 +72,18 @@ fn is_swapped(view: &PodView) -> bool {
     matches!(view.lifecycle, Lifecycle::Unready { .. }) || view.node_health() == NodeHealth::Cordoned
 }
 
-fn demotion_reason(view: &PodView) -> Reason {
+/// Why a Pod is surplus: the smaller wish, or what made its successor.
+fn surplus_reason(draft: &Draft<'_>, view: &PodView) -> Reason {
+    let desired = &draft.snapshot.desired;
+    if desired.is_new_generation || view.role != Role::Primary {
+        return Reason::ScaledIn;
+    }
     match (view.lifecycle, view.node_health()) {
         (Lifecycle::Unready { .. }, _) => Reason::PodUnready,
         (_, NodeHealth::Cordoned) => Reason::NodeCordoned,
+        _ if !draft.is_updated(view) && desired.update.kind == UpdateKind::BackupFirst => {
+            Reason::TemplateChanged
+        }
         _ => Reason::ScaledIn,
     }
-}
-
-fn surplus_reason(draft: &Draft<'_>, view: &PodView) -> Reason {
-    if draft.is_updated(view) { Reason::ScaledIn } else { Reason::TemplateChanged }
 }
