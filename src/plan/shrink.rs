@@ -16,8 +16,8 @@ pub(super) fn shrink_primaries(draft: &mut Draft<'_>) {
             return;
         }
         let view = draft.seats[index].view;
-        if view.is_ready() && draft.standing_primaries() <= wanted {
-            return;
+        if view.is_ready() && draft.standing_primaries_without(Some(index)) < wanted {
+            continue;
         }
         if is_demoted(draft, index) {
             draft.convert(index, Role::Hot, surplus_reason(draft, view));
