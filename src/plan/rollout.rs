@@ -5,7 +5,7 @@
 
 use jiff::Timestamp;
 
-use crate::model::{Hold, Lifecycle, PodView, Reason, Role, UpdateKind};
+use crate::model::{Hold, Lifecycle, NodeHealth, PodView, Reason, Role, UpdateKind};
 
 use super::draft::{Draft, Seat, SeatIndex};
 use super::select;
@@ -73,8 +73,12 @@ fn promote_updated(draft: &mut Draft<'_>) {
         return;
     }
     let revision = draft.snapshot.desired.revision.clone();
-    if let Some(index) = select::best_ready_hot(draft, |view| view.revision == revision) {
-        draft.convert(index, Role::Primary, Reason::TemplateChanged);
+    // On a cordoned node it would be demoted again at once, for ever.
+    let is_fit =
+        |view: &PodView| view.revision == revision && view.node_health() == NodeHealth::Healthy;
+    match select::best_ready_hot(draft, is_fit) {
+        Some(index) => draft.convert(index, Role::Primary, Reason::TemplateChanged),
+        None => draft.hold(Hold { reason: Reason::RolloutWaits, pod: None, until: None }),
     }
 }
 
