@@ -17,7 +17,7 @@ pub(super) fn shrink_primaries(draft: &mut Draft<'_>) {
         }
         let view = draft.seats[index].view;
         if view.is_ready() && draft.standing_primaries_without(Some(index)) < wanted {
-            continue;
+            return;
         }
         if is_demoted(draft, index) {
             draft.convert(index, Role::Hot, surplus_reason(draft, view));
