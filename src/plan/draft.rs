@@ -4,7 +4,7 @@
 //! forget it.
 
 use crate::model::{
-    Action, Hold, Lifecycle, NodeHealth, Plan, PodName, PodView, Reason, Role, Snapshot, Step,
+    Action, Hold, Lifecycle, NodeHealth, ObjectState, Plan, PodName, PodView, Reason, Role, Snapshot, Step,
 };
 
 use super::names;
@@ -56,7 +56,9 @@ pub(super) struct Draft<'a> {
 
 impl<'a> Draft<'a> {
     pub(super) fn new(snapshot: &'a Snapshot) -> Self {
-        let seats = snapshot.pods.iter().map(seat).collect();
+        let mut seats: Vec<Seat<'_>> = snapshot.pods.iter().map(seat).collect();
+        // Rules that serve one Pod after another must not depend on the order of a cache.
+        seats.sort_by(|left, right| left.view.pod.name.cmp(&right.view.pod.name));
         Self { snapshot, seats, created: Vec::new(), steps: Vec::new(), holds: Vec::new() }
     }
 
@@ -71,11 +73,22 @@ impl<'a> Draft<'a> {
         self.seats.iter().enumerate().filter(move |(_, seat)| seat.is_counted() && seat.role == role)
     }
 
-    /// Pods that are primaries by label, ready, and stay so by this plan.
-    pub(super) fn standing_primaries(&self) -> usize {
-        self.members(Role::Primary)
-            .filter(|(_, seat)| seat.view.role == Role::Primary && seat.view.is_ready())
-            .count()
+    /// Primaries by label, ready and exposed, that stay so by this plan; without this one Pod.
+    pub(super) fn standing_primaries_without(&self, left_out: Option<SeatIndex>) -> usize {
+        let stands = |seat: &Seat<'_>| {
+            seat.view.role == Role::Primary && seat.view.is_ready() && self.is_exposed(seat.view)
+        };
+        self.members(Role::Primary).filter(|(index, seat)| Some(*index) != left_out && stands(seat)).count()
+    }
+
+    /// Whether clients are sent to it, as far as that is ours to say.
+    ///
+    /// The write of the addresses may have failed, and steps come in any order: a successor counts once it is seen.
+    fn is_exposed(&self, view: &PodView) -> bool {
+        self.snapshot.exposure.as_ref().is_none_or(|exposure| {
+            [exposure.service, exposure.slice].contains(&ObjectState::Foreign)
+                || exposure.endpoints.iter().any(|endpoint| endpoint.uid == view.pod.uid && endpoint.is_ready)
+        })
     }
 
     /// Whether a Pod was made from the template as it stands.

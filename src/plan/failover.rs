@@ -2,28 +2,44 @@
 //!
 //! A crashed Pod is not thrown away: it swaps roles with a ready hot backup and is one itself when it is back.
 
-use crate::model::{Hold, Lifecycle, NodeHealth, Reason, Role};
+use jiff::Timestamp;
+
+use crate::model::{Hold, Lifecycle, NodeHealth, PodView, Reason, Role};
 
 use super::draft::{Draft, Presence, SeatIndex};
 use super::select;
 
-/// Swaps primaries that stopped being ready with ready hot backups.
+/// Swaps primaries that stopped being ready, or never became it, with ready hot backups.
 pub(super) fn replace_unready_primaries(draft: &mut Draft<'_>) {
     for index in 0..draft.seats.len() {
         let seat = &draft.seats[index];
         if !seat.is_free() || seat.role != Role::Primary {
             continue;
         }
-        if let Lifecycle::Unready { since } = seat.view.lifecycle {
-            let due = since.saturating_add(draft.snapshot.desired.failover_delay).unwrap_or(since);
-            if due > draft.snapshot.now {
-                let pod = Some(seat.view.pod.name.clone());
-                draft.hold(Hold { reason: Reason::WithinFailoverDelay, pod, until: Some(due) });
-            } else {
-                swap(draft, index);
-            }
+        let Some(due) = swap_due(draft, seat.view) else { continue };
+        if due > draft.snapshot.now {
+            let pod = Some(seat.view.pod.name.clone());
+            draft.hold(Hold { reason: Reason::WithinFailoverDelay, pod, until: Some(due) });
+        } else {
+            swap(draft, index);
         }
     }
+}
+
+/// When a primary that does not serve may give its role away; `None` while there is nothing to swap.
+fn swap_due(draft: &Draft<'_>, view: &PodView) -> Option<Timestamp> {
+    let desired = &draft.snapshot.desired;
+    let (since, delay) = match view.lifecycle {
+        Lifecycle::Unready { since } => (since, desired.failover_delay),
+        // Pods that were created together become ready almost together: swapping them would be noise. But a primary
+        // that cannot start must not keep a ready hot backup from serving.
+        Lifecycle::Starting | Lifecycle::Unscheduled => {
+            select::best_ready_hot(draft, |_| true)?;
+            (view.role_since.max(view.created), desired.failover_delay.max(desired.wakeup_timeout))
+        }
+        Lifecycle::Ready { .. } | Lifecycle::Finished | Lifecycle::Terminating => return None,
+    };
+    Some(since.saturating_add(delay).unwrap_or(Timestamp::MAX))
 }
 
 fn swap(draft: &mut Draft<'_>, lost: SeatIndex) {
@@ -58,9 +74,11 @@ pub(super) fn leave_cordoned_nodes(draft: &mut Draft<'_>) {
     }
 }
 
-/// Takes the primary label from Pods on lost nodes whose places are filled, so that labels never show too many.
+/// Takes the primary label from Pods on lost nodes whose successors serve, so that labels never show too many.
+///
+/// Until then the label stays: if the node comes back first, its Pod is the only primary that serves.
 pub(super) fn relabel_lost_primaries(draft: &mut Draft<'_>) {
-    if draft.snapshot.storm.is_some() || draft.count(Role::Primary) < draft.snapshot.desired.replicas {
+    if draft.snapshot.storm.is_some() || draft.standing_primaries_without(None) < draft.snapshot.desired.replicas {
         return;
     }
     for index in 0..draft.seats.len() {

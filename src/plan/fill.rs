@@ -2,10 +2,10 @@
 //!
 //! Priority of the BPS paper: hot -> primary, cold -> primary, create; cold -> hot, create; create cold.
 
-use crate::model::{Reason, Role};
+use crate::model::{PodView, Reason, Role, UpdateKind};
 
 use super::draft::{Draft, Presence};
-use super::{rollout, select};
+use super::{rollout, select, shrink};
 
 /// Fills free primary places.
 pub(super) fn fill_primaries(draft: &mut Draft<'_>) {
@@ -15,16 +15,15 @@ pub(super) fn fill_primaries(draft: &mut Draft<'_>) {
 
 /// Fills free hot, then cold places.
 pub(super) fn fill_backups(draft: &mut Draft<'_>) {
-    for role in [Role::Hot, Role::Cold] {
-        fill(draft, role, draft.snapshot.desired.count(role));
-    }
+    let returning = shrink::returning_primaries(draft);
+    fill(draft, Role::Hot, draft.snapshot.desired.hot_backups.saturating_sub(returning));
+    fill(draft, Role::Cold, draft.snapshot.desired.cold_backups);
 }
 
 fn fill(draft: &mut Draft<'_>, role: Role, wanted: usize) {
-    let reason = shortage_reason(draft, role);
     for _ in draft.count(role)..wanted {
-        let candidate = givers(role).iter().find_map(|giver| select::best(draft, *giver, role));
-        match candidate {
+        let reason = shortage_reason(draft, role);
+        match select::best(draft, givers(role), role) {
             Some(index) => draft.convert(index, role, reason),
             None if draft.create(role, reason) => {}
             None => return,
@@ -46,13 +45,27 @@ fn shortage_reason(draft: &Draft<'_>, role: Role) -> Reason {
     if draft.snapshot.desired.is_new_generation {
         return Reason::ScaledOut;
     }
+    let desired = &draft.snapshot.desired;
+    if role == Role::Primary && draft.count(role) >= desired.replicas {
+        // The one beyond the wish is the surge of a rollout.
+        return Reason::TemplateChanged;
+    }
     let of_role = || draft.seats.iter().filter(|seat| seat.view.role == role);
+    let is_rolled = |view: &PodView| {
+        view.role != Role::Primary
+            && !draft.is_updated(view)
+            && desired.update.kind == UpdateKind::BackupFirst
+    };
     let left = of_role().find_map(|seat| match seat.presence {
+        Presence::Leaving(Reason::PodDeleted) if is_rolled(seat.view) => Some(Reason::TemplateChanged),
         Presence::Leaving(reason) => Some(reason),
         Presence::Lost => Some(Reason::NodeLost),
         Presence::Counted => None,
     });
-    let gave = of_role().any(|seat| seat.is_counted() && seat.role != role);
+    // With a primary too many, a hot backup was promoted in an earlier pass: by a rollout or off a cordoned node.
+    let primaries = draft.seats.iter().filter(|seat| seat.view.role == Role::Primary).count();
+    let gave = of_role().any(|seat| seat.is_counted() && seat.role != role)
+        || (role == Role::Hot && primaries > desired.replicas);
     match left {
         Some(reason) => reason,
         None if gave => Reason::Refilled,

@@ -5,7 +5,7 @@
 
 use jiff::Timestamp;
 
-use crate::model::{Hold, Lifecycle, PodView, Reason, Role, UpdateKind};
+use crate::model::{Hold, Lifecycle, NodeHealth, PodView, Reason, Role, UpdateKind};
 
 use super::draft::{Draft, Seat, SeatIndex};
 use super::select;
@@ -17,8 +17,12 @@ pub(super) fn surge(draft: &Draft<'_>) -> usize {
         && desired.hot_backups == 0
         && outdated(draft, Role::Primary).len() > desired.update.partition
         && outdated(draft, Role::Cold).is_empty();
-    let settled = draft.members(Role::Primary).filter(|(_, seat)| is_settled(draft, seat.view)).count();
-    usize::from(is_needed && settled <= desired.replicas)
+    let is_extra_settled = draft.count(Role::Primary) > desired.replicas
+        && draft
+            .members(Role::Primary)
+            .filter(|(_, seat)| draft.is_updated(seat.view))
+            .all(|(_, seat)| is_settled(draft, seat.view));
+    usize::from(is_needed && !is_extra_settled)
 }
 
 /// Takes the next step of a rollout, if one is under way and every Pod is where it should be.
@@ -27,36 +31,50 @@ pub(super) fn replace_outdated(draft: &mut Draft<'_>) {
         return;
     }
     delete_idle_outdated(draft);
+    let mut is_lower_tier_whole = true;
     for role in [Role::Cold, Role::Hot] {
         if !outdated(draft, role).is_empty() {
-            replace_backups(draft, role);
+            replace_backups(draft, role, is_lower_tier_whole);
             return;
         }
+        is_lower_tier_whole &= is_whole(draft, role);
     }
     if outdated(draft, Role::Primary).len() > draft.snapshot.desired.update.partition {
         promote_updated(draft);
     }
 }
 
-/// Outdated Pods that serve nobody are replaced at once: this also ends a broken rollout when it is reverted.
+/// Outdated backups that are not available are replaced first: this ends a broken rollout when it is reverted.
+///
+/// Only while no updated Pod fails: a blip of good old Pods must not hand the set over to a template that does not
+/// work. Primaries are left to `failover` and to the surge, so that a rollout never prolongs an outage.
 fn delete_idle_outdated(draft: &mut Draft<'_>) {
-    for role in Role::ALL {
-        let kept = if role == Role::Primary { draft.snapshot.desired.update.partition } else { 0 };
-        let outdated = outdated(draft, role);
-        let spare = outdated.len().saturating_sub(kept);
-        let idle = outdated.into_iter().filter(|index| !draft.seats[*index].view.is_available());
-        for index in idle.take(spare).collect::<Vec<_>>() {
-            draft.delete(index, Reason::TemplateChanged);
-        }
+    let is_failing = |seat: &Seat<'_>| {
+        seat.is_counted() && draft.is_updated(seat.view) && !seat.view.is_available()
+    };
+    let failing = draft.seats.iter().filter(|seat| is_failing(seat)).count();
+    let budget = draft.snapshot.desired.update.max_unavailable.saturating_sub(failing);
+    let mut idle = outdated(draft, Role::Cold);
+    idle.extend(outdated(draft, Role::Hot));
+    idle.retain(|index| !draft.seats[*index].view.is_available());
+    for index in idle.into_iter().take(budget) {
+        draft.delete(index, Reason::TemplateChanged);
     }
 }
 
-fn replace_backups(draft: &mut Draft<'_>, role: Role) {
+/// Whether every backup of a tier is where it should be: only then its template has shown that it works.
+fn is_whole(draft: &Draft<'_>, role: Role) -> bool {
+    available(draft, role) >= draft.snapshot.desired.count(role)
+}
+
+fn available(draft: &Draft<'_>, role: Role) -> usize {
+    draft.members(role).filter(|(_, seat)| seat.view.is_available() && seat.view.role == role).count()
+}
+
+fn replace_backups(draft: &mut Draft<'_>, role: Role, is_lower_tier_whole: bool) {
     let desired = &draft.snapshot.desired;
-    let available =
-        draft.members(role).filter(|(_, seat)| seat.view.is_available() && seat.view.role == role);
-    let away = desired.count(role).saturating_sub(available.count());
-    let budget = desired.update.max_unavailable.saturating_sub(away);
+    let away = desired.count(role).saturating_sub(available(draft, role));
+    let budget = if is_lower_tier_whole { desired.update.max_unavailable.saturating_sub(away) } else { 0 };
     if budget == 0 {
         draft.hold(Hold { reason: Reason::RolloutWaits, pod: None, until: None });
     }
@@ -73,8 +91,12 @@ fn promote_updated(draft: &mut Draft<'_>) {
         return;
     }
     let revision = draft.snapshot.desired.revision.clone();
-    if let Some(index) = select::best_ready_hot(draft, |view| view.revision == revision) {
-        draft.convert(index, Role::Primary, Reason::TemplateChanged);
+    // On a cordoned node it would be demoted again at once, for ever.
+    let is_fit =
+        |view: &PodView| view.revision == revision && view.node_health() == NodeHealth::Healthy;
+    match select::best_ready_hot(draft, is_fit) {
+        Some(index) => draft.convert(index, Role::Primary, Reason::TemplateChanged),
+        None => draft.hold(Hold { reason: Reason::RolloutWaits, pod: None, until: None }),
     }
 }
 

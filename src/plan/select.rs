@@ -50,15 +50,19 @@ struct SurplusOrder {
     name: PodName,
 }
 
-/// The best free Pod with role `from` to become `to`, if one is fit for it.
+/// The best free Pod with one of the roles `givers` to become `to`, if one is fit for it; earlier givers go first.
 ///
-/// A Pod that crashed is never a candidate: it comes back where it is, or is replaced.
-pub(super) fn best(draft: &Draft<'_>, from: Role, to: Role) -> Option<SeatIndex> {
-    let strategy = strategy(draft, from, to);
-    candidates(draft, from)
-        .filter_map(|(index, seat)| Some((candidate_order(draft, seat, (to, strategy))?, index)))
-        .min()
-        .map(|(_, index)| index)
+/// A Pod that crashed is never a candidate: it comes back where it is, or is replaced. A Pod that no node has room for
+/// may wait for ever, so it is the last choice.
+pub(super) fn best(draft: &Draft<'_>, givers: &[Role], to: Role) -> Option<SeatIndex> {
+    let of_giver = |from: &Role| {
+        let strategy = strategy(draft, *from, to);
+        candidates(draft, *from)
+            .filter_map(|(index, seat)| Some((candidate_order(draft, seat, (to, strategy))?, index)))
+            .min()
+    };
+    let bests = givers.iter().filter_map(of_giver);
+    bests.min_by_key(|(order, _)| order.willingness == Willingness::Unscheduled).map(|(_, index)| index)
 }
 
 /// The best free, ready hot backup that satisfies `is_fit`.

@@ -2,7 +2,7 @@
 //!
 //! A ready primary goes only while as many others as are wanted stand as primaries already: never the last one.
 
-use crate::model::{Gate, Lifecycle, NodeHealth, PodView, Reason, Role, ScaleIn};
+use crate::model::{Gate, Lifecycle, NodeHealth, PodView, Reason, Role, ScaleIn, UpdateKind};
 
 use super::draft::{Draft, SeatIndex};
 use super::{rollout, select};
@@ -16,11 +16,11 @@ pub(super) fn shrink_primaries(draft: &mut Draft<'_>) {
             return;
         }
         let view = draft.seats[index].view;
-        if view.is_ready() && draft.standing_primaries() <= wanted {
+        if view.is_ready() && draft.standing_primaries_without(Some(index)) < wanted {
             return;
         }
         if is_demoted(draft, index) {
-            draft.convert(index, Role::Hot, demotion_reason(view));
+            draft.convert(index, Role::Hot, surplus_reason(draft, view));
         } else {
             draft.delete(index, surplus_reason(draft, view));
         }
@@ -35,7 +35,9 @@ pub(super) fn shrink_backups(draft: &mut Draft<'_>) {
             draft.delete(index, surplus_reason(draft, draft.seats[index].view));
         }
     }
-    let runs_unasked = |view: &PodView| view.role == Role::Cold && matches!(view.gate, Gate::Passed { .. });
+    // A running Pod without a gate can carry the label too, by somebody's hand; it can never be cold.
+    let runs_unasked =
+        |view: &PodView| view.role == Role::Cold && matches!(view.gate, Gate::Passed { .. } | Gate::None);
     for index in 0..draft.seats.len() {
         let seat = &draft.seats[index];
         if seat.is_free() && seat.role == Role::Cold && runs_unasked(seat.view) {
@@ -44,13 +46,25 @@ pub(super) fn shrink_backups(draft: &mut Draft<'_>) {
     }
 }
 
+/// Primaries that a later pass demotes once their successors serve: their hot places are kept for them.
+pub(super) fn returning_primaries(draft: &Draft<'_>) -> usize {
+    let surplus =
+        draft.count(Role::Primary).saturating_sub(draft.snapshot.desired.replicas + rollout::surge(draft));
+    let is_returning = |index: &SeatIndex| is_worth_demoting(draft, draft.seats[*index].view);
+    select::surplus(draft, Role::Primary).iter().take(surplus).filter(|index| is_returning(index)).count()
+}
+
 /// Whether a surplus primary fills a free hot place instead of being deleted.
 fn is_demoted(draft: &Draft<'_>, index: SeatIndex) -> bool {
-    let view = draft.seats[index].view;
     let has_place = draft.count(Role::Hot) < draft.snapshot.desired.hot_backups;
-    has_place
-        && draft.is_updated(view)
-        && (draft.snapshot.desired.scale_in == ScaleIn::Demote || is_swapped(view))
+    has_place && is_worth_demoting(draft, draft.seats[index].view)
+}
+
+fn is_worth_demoting(draft: &Draft<'_>, view: &PodView) -> bool {
+    let desired = &draft.snapshot.desired;
+    // A rollout would replace an outdated hot backup next; with OnDelete nobody does.
+    let is_lasting = draft.is_updated(view) || desired.update.kind == UpdateKind::OnDelete;
+    is_lasting && (desired.scale_in == ScaleIn::Demote || is_swapped(view))
 }
 
 /// Whether the Pod is a surplus only because a hot backup took its place.
@@ -58,14 +72,18 @@ fn is_swapped(view: &PodView) -> bool {
     matches!(view.lifecycle, Lifecycle::Unready { .. }) || view.node_health() == NodeHealth::Cordoned
 }
 
-fn demotion_reason(view: &PodView) -> Reason {
+/// Why a Pod is surplus: the smaller wish, or what made its successor.
+fn surplus_reason(draft: &Draft<'_>, view: &PodView) -> Reason {
+    let desired = &draft.snapshot.desired;
+    if desired.is_new_generation || view.role != Role::Primary {
+        return Reason::ScaledIn;
+    }
     match (view.lifecycle, view.node_health()) {
         (Lifecycle::Unready { .. }, _) => Reason::PodUnready,
         (_, NodeHealth::Cordoned) => Reason::NodeCordoned,
+        _ if !draft.is_updated(view) && desired.update.kind == UpdateKind::BackupFirst => {
+            Reason::TemplateChanged
+        }
         _ => Reason::ScaledIn,
     }
-}
-
-fn surplus_reason(draft: &Draft<'_>, view: &PodView) -> Reason {
-    if draft.is_updated(view) { Reason::ScaledIn } else { Reason::TemplateChanged }
 }

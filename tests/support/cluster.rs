@@ -1,0 +1,209 @@
+//! A small deterministic cluster: applies steps as an API server would and moves Pods on as kubelets would.
+//!
+//! Knows nothing of the planner's rules. What is random comes from a seed, so that a failure can be repeated.
+
+use std::collections::BTreeMap;
+
+use jiff::SignedDuration;
+
+use super::given;
+use super::model::{
+    Action, Exposure, Gate, Lifecycle, NodeHealth, NodeView, ObjectState, Ownership, PodName, PodRef, PodView,
+    Revision, Role, Snapshot, Step, Uid,
+};
+
+/// Time between two passes.
+const TICK: SignedDuration = SignedDuration::from_secs(1);
+
+/// Ticks that a Pod takes to terminate.
+const GRACE_TICKS: u32 = 2;
+
+/// Numbers from a seed (`SplitMix64`): the same seed gives the same schedule.
+#[derive(Clone, Debug)]
+pub(crate) struct Dice(pub(crate) u64);
+
+impl Dice {
+    pub(crate) fn below(&mut self, sides: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        usize::try_from((mixed ^ (mixed >> 31)) >> 33).expect("31 bits") % sides.max(1)
+    }
+
+    pub(crate) fn shuffle<T>(&mut self, items: &mut [T]) {
+        for index in (1..items.len()).rev() {
+            items.swap(index, self.below(index + 1));
+        }
+    }
+}
+
+/// The world as it is; `snapshot` is what the operator sees of it, at once and wholly.
+#[derive(Clone, Debug)]
+pub(crate) struct Cluster {
+    pub(crate) snapshot: Snapshot,
+    pub(crate) nodes: Vec<NodeView>,
+    /// The template whose Pods never get further than starting, if there is one.
+    pub(crate) broken: Option<Revision>,
+    leaving: BTreeMap<Uid, u32>,
+    born: u32,
+}
+
+impl Cluster {
+    pub(crate) fn new(snapshot: Snapshot, nodes: Vec<NodeView>) -> Self {
+        Self { snapshot, nodes, broken: None, leaving: BTreeMap::new(), born: 0 }
+    }
+
+    /// Does what one step says; a name that is taken is refused, as by an API server.
+    pub(crate) fn apply(&mut self, step: &Step) {
+        let now = self.snapshot.now;
+        match &step.action {
+            Action::Create { name, role, slot } => self.create(name, *role, *slot),
+            Action::Convert { pod, from: _, to } => self.write(pod, |view| {
+                view.role = *to;
+                view.role_since = now;
+            }),
+            Action::Wake { pod, address: _ } => self.write(pod, |view| {
+                if view.is_at_gate() && view.has_known_key {
+                    view.gate = Gate::Passed { since: now };
+                }
+            }),
+            Action::Delete { pod, .. } => self.write(pod, terminate),
+            Action::Adopt { pod } => self.write(pod, |view| view.ownership = Ownership::Ours),
+            Action::PublishService => self.exposure().service = ObjectState::Current,
+            Action::Expose { endpoints } => {
+                let endpoints = endpoints.clone();
+                let exposure = self.exposure();
+                (exposure.slice, exposure.endpoints) = (ObjectState::Current, endpoints);
+            }
+        }
+        self.snapshot.pods.sort_by(|left, right| left.pod.name.cmp(&right.pod.name));
+    }
+
+    fn exposure(&mut self) -> &mut Exposure {
+        self.snapshot.exposure.as_mut().expect("only a set with a Service exposes")
+    }
+
+    fn create(&mut self, name: &PodName, role: Role, slot: u32) {
+        if self.snapshot.pods.iter().any(|view| view.pod.name == *name) {
+            return;
+        }
+        self.born += 1;
+        let mut view = given::pod(&name.0, role, slot);
+        view.pod.uid = Uid(format!("born-{}", self.born));
+        view.revision = self.snapshot.desired.revision.clone();
+        (view.created, view.role_since) = (self.snapshot.now, self.snapshot.now);
+        view.lifecycle = Lifecycle::Unscheduled;
+        view.gate = if role == Role::Cold { Gate::Ahead } else { Gate::None };
+        (view.is_running, view.is_serving) = (false, false);
+        (view.node, view.address) = (None, None);
+        self.snapshot.pods.push(view);
+    }
+
+    /// A write on the version that was planned on; against a newer version it does nothing.
+    fn write(&mut self, pod: &PodRef, change: impl FnOnce(&mut PodView)) {
+        if let Some(view) = self.snapshot.pods.iter_mut().find(|view| view.pod == *pod) {
+            change(view);
+            bump(view);
+        }
+    }
+
+    /// One second passes.
+    pub(crate) fn tick(&mut self) {
+        self.snapshot.now += TICK;
+        let mut pods = std::mem::take(&mut self.snapshot.pods);
+        for view in &mut pods {
+            let before = view.clone();
+            self.move_on(view, &before);
+            if *view != before {
+                bump(view);
+            }
+        }
+        pods.retain(|view| !self.is_gone(view));
+        self.snapshot.pods = pods;
+    }
+
+    fn is_gone(&mut self, view: &PodView) -> bool {
+        if view.lifecycle != Lifecycle::Terminating || view.node_health() == NodeHealth::NotReady {
+            return false;
+        }
+        let ticks = self.leaving.entry(view.pod.uid.clone()).or_default();
+        *ticks += 1;
+        *ticks > GRACE_TICKS || view.node_health() == NodeHealth::Gone
+    }
+
+    fn move_on(&self, view: &mut PodView, before: &PodView) {
+        let now = self.snapshot.now;
+        if let Some(name) = view.node.as_ref().map(|node| node.name.clone()) {
+            view.node = self.nodes.iter().find(|node| node.name == name).cloned().or(view.node.take());
+        }
+        if view.is_on_lost_node() {
+            if before.is_ready() {
+                view.lifecycle = Lifecycle::Unready { since: now };
+            }
+            return;
+        }
+        let is_broken = Some(&view.revision) == self.broken.as_ref();
+        match (before.lifecycle, before.gate) {
+            (Lifecycle::Unscheduled, _) => self.bind(view),
+            (Lifecycle::Starting | Lifecycle::Unready { .. }, _) if is_broken => {}
+            (Lifecycle::Starting, Gate::Ahead) => view.gate = Gate::Listening { since: now },
+            (Lifecycle::Starting, Gate::Listening { .. })
+            | (Lifecycle::Unready { .. }, Gate::Listening { .. } | Gate::Ahead) => {}
+            (Lifecycle::Starting | Lifecycle::Unready { .. }, Gate::None | Gate::Passed { .. }) => {
+                view.lifecycle = Lifecycle::Ready { since: now };
+                (view.is_running, view.is_serving) = (true, true);
+            }
+            (Lifecycle::Ready { .. } | Lifecycle::Finished | Lifecycle::Terminating, _) => {}
+        }
+        if view.address.is_none() && view.node.is_some() {
+            view.address = Some(given::address(view.slot));
+        }
+    }
+
+    fn bind(&self, view: &mut PodView) {
+        let usable = self.nodes.iter().filter(|node| node.health == NodeHealth::Healthy);
+        let place = usable.min_by_key(|node| (u64::from(view.slot) + node.name.0.len() as u64) % 3);
+        if let Some(node) = place {
+            view.node = Some(node.clone());
+            view.lifecycle = Lifecycle::Starting;
+        }
+    }
+
+    /// Something goes wrong: a Pod crashes, ends or is deleted, or a node changes.
+    pub(crate) fn fault(&mut self, dice: &mut Dice) {
+        let now = self.snapshot.now;
+        let kind = dice.below(6);
+        if kind == 0 {
+            let index = dice.below(self.nodes.len());
+            let health = [NodeHealth::Healthy, NodeHealth::Cordoned, NodeHealth::NotReady, NodeHealth::Gone];
+            // The first node stays, so that there is always room.
+            if index > 0 && self.nodes[index].health != NodeHealth::Gone {
+                self.nodes[index].health = health[dice.below(4)];
+            }
+            return;
+        }
+        let count = self.snapshot.pods.len();
+        let Some(view) = self.snapshot.pods.get_mut(dice.below(count)) else { return };
+        if view.lifecycle == Lifecycle::Terminating {
+            return;
+        }
+        match kind {
+            1 | 2 if view.is_ready() => view.lifecycle = Lifecycle::Unready { since: now },
+            3 => view.lifecycle = Lifecycle::Finished,
+            4 => terminate(view),
+            5 if view.is_at_gate() => view.gate = Gate::Passed { since: now },
+            _ => {}
+        }
+        view.is_running = view.is_ready();
+        bump(view);
+    }
+}
+
+fn terminate(view: &mut PodView) {
+    view.lifecycle = Lifecycle::Terminating;
+}
+
+fn bump(view: &mut PodView) {
+    let version: u64 = view.pod.resource_version.parse().expect("versions of this cluster are numbers");
+    view.pod.resource_version = (version + 1).to_string();
+}
