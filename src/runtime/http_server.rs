@@ -143,10 +143,13 @@ impl Serving {
     async fn answer(self, stream: TcpStream) {
         match self.tls {
             None => answer(self.router, stream).await,
-            Some(acceptor) => match timeout(HEAD_MAX, acceptor.accept(stream)).await {
-                Ok(Ok(stream)) => answer(self.router, stream).await,
-                Ok(Err(_)) | Err(_) => debug!(reason = "Handshake", "Closed connection"),
-            },
+            Some(acceptor) => {
+                if let Ok(Ok(stream)) = timeout(HEAD_MAX, acceptor.accept(stream)).await {
+                    answer(self.router, stream).await;
+                } else {
+                    debug!(reason = "Handshake", "Closed connection");
+                }
+            }
         }
     }
 }

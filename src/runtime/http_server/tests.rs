@@ -78,7 +78,7 @@ async fn one_address_gets_only_its_share_and_gets_it_back() {
 
 #[tokio::test(start_paused = true)]
 async fn shutdown_waits_for_an_answer_no_longer_than_its_bound() {
-    let stuck = Router::new().route("/", get(|| std::future::pending::<&'static str>()));
+    let stuck = Router::new().route("/", get(std::future::pending::<&'static str>));
     let (address, shutdown, task) = start(stuck).await;
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.write_all(REQUEST.as_bytes()).await.unwrap();

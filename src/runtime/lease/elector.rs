@@ -115,7 +115,7 @@ impl Elector {
                 Ok(Attempt::Held { .. }) => continue,
                 // As soon as it expires, if that is earlier; the write decides between candidates.
                 Ok(Attempt::Other { until }) => {
-                    next = next.min(until.max(Instant::now() + self.settings.retry_period))
+                    next = next.min(until.max(Instant::now() + self.settings.retry_period));
                 }
                 Err(error) => warn!(error = &error as &dyn std::error::Error, "Could not acquire lease"),
             }
