@@ -35,6 +35,8 @@ pub(super) struct Link {
 struct LinkState {
     is_cut: bool,
     delay_max: Duration,
+    /// Added to every answer.
+    answer_delay: Duration,
     random: u64,
 }
 
@@ -42,12 +44,32 @@ impl Link {
     /// Delays each request and each answer by up to `delay_max`.
     pub(super) fn new(delay_max: Duration, seed: u64) -> Self {
         let random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-        Self { state: Arc::new(Mutex::new(LinkState { is_cut: false, delay_max, random })) }
+        Self {
+            state: Arc::new(Mutex::new(LinkState {
+                is_cut: false,
+                delay_max,
+                answer_delay: Duration::ZERO,
+                random,
+            })),
+        }
     }
 
     /// No delays.
     pub(super) fn fast() -> Self {
         Self::new(Duration::ZERO, 1)
+    }
+
+    /// Requests arrive at once, each answer takes `delay`.
+    pub(super) fn slow_answers(delay: Duration) -> Self {
+        let link = Self::fast();
+        link.state.lock().unwrap().answer_delay = delay;
+        link
+    }
+
+    async fn cross_back(&self) {
+        let delay = self.state.lock().unwrap().answer_delay;
+        sleep(delay).await;
+        self.cross().await;
     }
 
     pub(super) fn cut(&self, is_cut: bool) {
@@ -82,7 +104,7 @@ impl Server {
             let answer = tokio::spawn(async move {
                 link.cross().await;
                 let answer = server.answer(request).await;
-                link.cross().await;
+                link.cross_back().await;
                 answer
             });
             async move { Ok::<_, Infallible>(answer.await.unwrap()) }

@@ -141,6 +141,20 @@ async fn a_leader_that_is_cut_off_stops_at_its_deadline_before_another_begins() 
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_term_counts_from_the_request_not_from_its_answer() {
+    let server = Server::default();
+    let first = start(&server, "a", Link::slow_answers(seconds(2)));
+    soon(first.leadership.acquired()).await;
+    let acquired = Instant::now();
+    assert_eq!(server.take_log(), [(Method::GET, 404), (Method::POST, 200)]);
+    first.link.cut(true);
+
+    soon(first.leadership.lost()).await;
+
+    assert_eq!(acquired.elapsed(), seconds(8), "the answer took 2 s of the 10 s");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_leader_that_finds_another_name_stops_at_once() {
     let server = Server::default();
     let first = start(&server, "a", Link::fast());
