@@ -39,7 +39,7 @@ pub struct Metrics {
     pub reconcile: reconcile::ReconcileMetrics,
     /// Requests to the API server.
     pub rest: rest::RestMetrics,
-    /// What was done to BackupPodSets.
+    /// What was done to sets of Pods.
     pub sets: sets::SetMetrics,
     registry: Arc<Registry>,
 }
@@ -57,7 +57,7 @@ impl Metrics {
         }
     }
 
-    /// The OpenMetrics text of all metrics.
+    /// The text (`OpenMetrics` 1.0) of all metrics.
     ///
     /// # Errors
     /// Only if a metric refuses to be written, which none of ours does.

@@ -1,4 +1,4 @@
-//! Metrics of what was done to BackupPodSets; each label value is the word that events, conditions and logs use too.
+//! Metrics of what was done to sets of Pods; each label value is the word that events, conditions and logs use too.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use prometheus_client::registry::Registry;
 
 use super::{seconds, seconds_by};
 
-/// What was done to BackupPodSets; clones share the values.
+/// What was done to sets of Pods; clones share the values.
 #[derive(Clone, Debug)]
 pub struct SetMetrics {
     conversions: Family<Conversion, Counter>,
