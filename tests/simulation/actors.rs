@@ -6,7 +6,6 @@ use serde_json::{Value, json};
 
 use crate::{
     kinds::{KINDS, NODES, PODS},
-    oracle::controller,
     store::DeleteOptions,
     world::{Actor, Key, Object, World},
 };
@@ -64,7 +63,8 @@ pub fn add_node(world: &mut World, name: &str) {
 
 /// Gives a valid ticket to the gate that listens at an address; false when none does.
 pub fn open_gate(world: &mut World, address: &str) -> bool {
-    let found = pods(world).into_iter().find(|(_, pod)| pod["status"]["podIP"] == address && !address.is_empty());
+    let found =
+        pods(world).into_iter().find(|(_, pod)| pod["status"]["podIP"] == address && !address.is_empty());
     let Some((_, pod)) = found else { return false };
     if !is_cold(world, &pod) || world.physical.stopped_nodes.contains(node_of(&pod)) {
         return false;
@@ -123,14 +123,16 @@ impl ActorStep for Kubelet {
         let on_air = |world: &World, pod: &Value| {
             !node_of(pod).is_empty() && !world.physical.stopped_nodes.contains(node_of(pod))
         };
-        pods(world).into_iter().filter(|(_, pod)| on_air(world, pod)).collect::<Vec<_>>().iter().any(|(key, pod)| {
-            if !pod["metadata"]["deletionTimestamp"].is_null() {
-                return terminate(world, key, pod);
-            }
-            let reported = Report::of(world, pod);
-            let address = format!("198.18.{}.{}", key_octet(key, 0), key_octet(key, 1));
-            world.edit(Actor::Kubelet, key, |pod| reported.write(pod, &address, &now))
-        })
+        pods(world).into_iter().filter(|(_, pod)| on_air(world, pod)).collect::<Vec<_>>().iter().any(
+            |(key, pod)| {
+                if !pod["metadata"]["deletionTimestamp"].is_null() {
+                    return terminate(world, key, pod);
+                }
+                let reported = Report::of(world, pod);
+                let address = format!("198.18.{}.{}", key_octet(key, 0), key_octet(key, 1));
+                world.edit(Actor::Kubelet, key, |pod| reported.write(pod, &address, &now))
+            },
+        )
     }
 }
 
@@ -225,7 +227,8 @@ impl ActorStep for NodeController {
         let nodes: Vec<Key> = world.objects(&NODES, "").map(|(key, _)| key.clone()).collect();
         nodes.iter().any(|key| {
             let is_stopped = world.physical.stopped_nodes.contains(&key.name);
-            let (status, reason) = if is_stopped { ("Unknown", "NodeStatusUnknown") } else { ("True", "KubeletReady") };
+            let (status, reason) =
+                if is_stopped { ("Unknown", "NodeStatusUnknown") } else { ("True", "KubeletReady") };
             let taints = json!([{"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}]);
             world.edit(Actor::NodeController, key, |node| {
                 set_condition(node, ("Ready", status, reason), &now);
@@ -263,10 +266,12 @@ impl ActorStep for GarbageCollector {
                 object["metadata"]["uid"] == owner["uid"] && !finalizer(object, "foregroundDeletion")
             })
         };
-        let owners = |object: &Value| object["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
+        let owners =
+            |object: &Value| object["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
         for (key, object) in &all {
-            let dependents =
-                || all.iter().filter(|(_, other)| owners(other).iter().any(|owner| owner["uid"] == uid(object)));
+            let dependents = || {
+                all.iter().filter(|(_, other)| owners(other).iter().any(|owner| owner["uid"] == uid(object)))
+            };
             if finalizer(object, "orphan") {
                 return dependents().any(|(other, _)| disown(world, other, uid(object)))
                     || release(world, key, "orphan");
@@ -297,9 +302,4 @@ fn disown(world: &mut World, key: &Key, owner: &str) -> bool {
             owners.retain(|one| one["uid"] != owner);
         }
     })
-}
-
-/// Whether the object has a controller; what the monkey leaves alone by default.
-pub fn is_controlled(object: &Value) -> bool {
-    controller(object).is_some()
 }

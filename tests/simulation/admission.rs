@@ -75,7 +75,7 @@ impl Admission {
     }
 }
 
-/// Refuses more than `most` objects of a kind in a namespace, as a ResourceQuota does.
+/// Refuses more than `most` objects of a kind in a namespace, as a `ResourceQuota` does.
 pub fn quota(kind: &'static Kind, most: usize) -> Hook {
     Arc::new(move |world, key, _| {
         let used = world.objects(kind, &key.namespace).count();
@@ -99,19 +99,22 @@ pub fn restricted() -> Hook {
             return Ok(());
         }
         let spec = &body["spec"];
-        let containers = ["containers", "initContainers"].into_iter().filter_map(|list| spec[list].as_array());
+        let containers =
+            ["containers", "initContainers"].into_iter().filter_map(|list| spec[list].as_array());
         for container in containers.flatten() {
             let own = &container["securityContext"];
             let inherited = |field: &str| {
                 if own[field].is_null() { &spec["securityContext"][field] } else { &own[field] }
             };
-            let drops_all = own["capabilities"]["drop"].as_array().is_some_and(|all| all.iter().any(|c| c == "ALL"));
+            let drops_all =
+                own["capabilities"]["drop"].as_array().is_some_and(|all| all.iter().any(|c| c == "ALL"));
             let is_fit = own["allowPrivilegeEscalation"] == false
                 && drops_all
                 && inherited("runAsNonRoot") == true
                 && !inherited("seccompProfile").is_null();
             if !is_fit {
-                let why = format!("violates PodSecurity \"restricted:latest\": container {}", container["name"]);
+                let why =
+                    format!("violates PodSecurity \"restricted:latest\": container {}", container["name"]);
                 return Err(Refusal::admission(key, &why));
             }
         }

@@ -18,6 +18,7 @@ use tower::BoxError;
 use crate::{
     actors::ActorStep,
     fault::{Choice, Fault, Plan},
+    physical::Physical,
     refusal::Refusal,
     request::{Request, Verb},
     serve::{Reply, carry_out},
@@ -39,6 +40,8 @@ pub struct State {
     pub actors: Vec<Box<dyn ActorStep>>,
     /// Whether one actor makes one step before each write of the operator.
     pub is_interleaved: bool,
+    /// Where the actors were last found idle: they need not be asked again until something changes.
+    idle_at: Option<(u64, Physical)>,
     /// The incarnation that is served; 0 when the operator is down.
     live: u32,
     incarnations: u32,
@@ -54,9 +57,16 @@ impl State {
 
     /// Lets the first actor that has something to do make one step.
     pub fn step_actors(&mut self) -> bool {
+        let is_unchanged = |(revision, physical): &(u64, Physical)| {
+            *revision == self.world.revision() && *physical == self.world.physical
+        };
+        if self.idle_at.as_ref().is_some_and(is_unchanged) {
+            return false;
+        }
         let mut actors = std::mem::take(&mut self.actors);
         let moved = actors.iter_mut().any(|actor| actor.step(&mut self.world));
         self.actors = actors;
+        self.idle_at = (!moved).then(|| (self.world.revision(), self.world.physical.clone()));
         moved
     }
 
@@ -101,6 +111,7 @@ impl Hub {
             journal: Vec::new(),
             actors: Vec::new(),
             is_interleaved: false,
+            idle_at: None,
             live: 0,
             incarnations: 0,
         };
@@ -174,7 +185,9 @@ impl Hub {
         self.with(|state| state.journal.push(format!("{choice} o{incarnation} wake {address} -> {result}")));
         match fault {
             Some(Fault::CrashAfter) => self.die().await,
-            Some(Fault::LostAfter | Fault::TimeoutAfter) => Err(Error::from(std::io::ErrorKind::ConnectionReset)),
+            Some(Fault::LostAfter | Fault::TimeoutAfter) => {
+                Err(Error::from(std::io::ErrorKind::ConnectionReset))
+            }
             Some(_) | None if result => Ok(()),
             Some(_) | None => Err(Error::from(ConnectionRefused)),
         }
@@ -195,12 +208,19 @@ impl Hub {
                 tokio::time::sleep(Duration::from_millis(milliseconds.into())).await;
                 Ok(())
             }
-            Some(Fault::CrashAfter | Fault::LostAfter | Fault::TimeoutAfter | Fault::Stale(_)) | None => Ok(()),
+            Some(Fault::CrashAfter | Fault::LostAfter | Fault::TimeoutAfter | Fault::Stale(_)) | None => {
+                Ok(())
+            }
             Some(refused) => Err(Some(refused)),
         }
     }
 
-    async fn serve(&self, incarnation: u32, parts: &Parts, body: &[u8]) -> Result<Response<ResponseBody>, BoxError> {
+    async fn serve(
+        &self,
+        incarnation: u32,
+        parts: &Parts,
+        body: &[u8],
+    ) -> Result<Response<ResponseBody>, BoxError> {
         if !self.is_alive(incarnation) {
             return std::future::pending().await;
         }
@@ -220,7 +240,9 @@ impl Hub {
         });
         let mut reply = match self.before(fault).await {
             Ok(()) if !self.is_alive(incarnation) => return std::future::pending().await,
-            Ok(()) => self.with(|state| carry_out(self, state, (incarnation, &request), stale(fault))),
+            Ok(()) => {
+                self.with(|state| carry_out(self, state, (incarnation, &request), age(fault, &request)))
+            }
             Err(Some(fault)) => Reply::Refused(refusal(fault, &request)),
             Err(None) => return self.reset(choice, incarnation, &request),
         };
@@ -228,7 +250,8 @@ impl Hub {
             Some(Fault::CrashAfter) => return self.die().await,
             Some(Fault::LostAfter) => return self.reset(choice, incarnation, &request),
             Some(Fault::TimeoutAfter) => {
-                reply = Reply::Refused(Refusal::timeout("request did not complete within the allotted timeout"));
+                reply =
+                    Reply::Refused(Refusal::timeout("request did not complete within the allotted timeout"));
             }
             Some(_) | None => {}
         }
@@ -255,9 +278,12 @@ impl Hub {
     }
 }
 
-fn stale(fault: Option<Fault>) -> u64 {
+/// How many events old the answer may be. A read without a resourceVersion is never stale: that is the API's promise.
+fn age(fault: Option<Fault>, request: &Request) -> u64 {
+    let is_loose = !request.parameter("resourceVersion").is_empty()
+        && request.parameter("resourceVersionMatch") != "Exact";
     match fault {
-        Some(Fault::Stale(events)) => events.into(),
+        Some(Fault::Stale(events)) if is_loose => events.into(),
         Some(_) | None => 0,
     }
 }
@@ -274,7 +300,20 @@ fn refusal(fault: Fault, request: &Request) -> Refusal {
         Fault::Invalid => Refusal::invalid(key, "spec", "Invalid value: injected"),
         Fault::TooManyRequests(seconds) => Refusal::too_many_requests(seconds),
         Fault::Unavailable => Refusal::unavailable(),
-        _ => Refusal::internal(),
+        Fault::Internal
+        | Fault::LostBefore
+        | Fault::LostAfter
+        | Fault::TimeoutAfter
+        | Fault::Slow(_)
+        | Fault::CrashBefore
+        | Fault::CrashAfter
+        | Fault::Stale(_)
+        | Fault::Drop
+        | Fault::Duplicate
+        | Fault::Gap
+        | Fault::Close
+        | Fault::Lag(_)
+        | Fault::Stall => Refusal::internal(),
     }
 }
 

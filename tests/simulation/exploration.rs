@@ -55,7 +55,7 @@ fn a_correct_operator_survives_pairs_of_crashes_lost_answers_and_conflicts() {
 
 #[test]
 fn a_correct_operator_survives_sampled_triples() {
-    let report = explore(&toy(Mistake::None, Form::Passes), |golden| sampled(golden, (1, 3), 500));
+    let report = explore(&toy(Mistake::None, Form::Passes), |golden| sampled(golden, (1, 3), 200));
     println!("{report}");
     assert!(report.is_clean(), "{report}");
 }

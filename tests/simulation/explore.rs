@@ -92,9 +92,8 @@ pub fn write_pairs(golden: &Outcome, faults: &[Fault]) -> Vec<Plan> {
     for first in 1..=golden.writes {
         for second in first + 1..=golden.writes + RECOVERY_WRITES {
             for one in faults {
-                let pair = |other: &Fault| {
-                    Plan(vec![(Choice::Write(first), *one), (Choice::Write(second), *other)])
-                };
+                let pair =
+                    |other: &Fault| Plan(vec![(Choice::Write(first), *one), (Choice::Write(second), *other)]);
                 plans.extend(faults.iter().map(pair));
             }
         }

@@ -38,7 +38,7 @@ pub enum Fault {
     CrashBefore,
     /// The request is carried out and the operator dies.
     CrashAfter,
-    /// A read is served from a state that is so many events old.
+    /// A read that allows it (`resourceVersion=0`) is served from a state that is so many events old.
     Stale(u32),
     /// The event is never delivered, and the watch goes on.
     Drop,
@@ -77,12 +77,8 @@ const PLAIN: &[(&str, Fault)] = &[
 
 /// Faults with a number, by name.
 type Numbered = (&'static str, fn(u32) -> Fault);
-const NUMBERED: &[Numbered] = &[
-    ("429", Fault::TooManyRequests),
-    ("slow", Fault::Slow),
-    ("stale", Fault::Stale),
-    ("lag", Fault::Lag),
-];
+const NUMBERED: &[Numbered] =
+    &[("429", Fault::TooManyRequests), ("slow", Fault::Slow), ("stale", Fault::Stale), ("lag", Fault::Lag)];
 
 /// Everything that can befall a write.
 pub const WRITE_FAULTS: &[Fault] = &[
@@ -117,15 +113,8 @@ pub const READ_FAULTS: &[Fault] = &[
 ];
 
 /// Everything that can befall a watch event.
-pub const EVENT_FAULTS: &[Fault] = &[
-    Fault::Drop,
-    Fault::Duplicate,
-    Fault::Gap,
-    Fault::Close,
-    Fault::Lag(1),
-    Fault::Lag(4),
-    Fault::Stall,
-];
+pub const EVENT_FAULTS: &[Fault] =
+    &[Fault::Drop, Fault::Duplicate, Fault::Gap, Fault::Close, Fault::Lag(1), Fault::Lag(4), Fault::Stall];
 
 /// Which faults strike where. Printed as `w3:lost-after,r2:slow=1500,e5:drop`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -173,7 +162,10 @@ impl FromStr for Plan {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let parts = text.split(',').filter(|part| !part.is_empty());
-        parts.map(|part| one(part).ok_or_else(|| format!("no such fault: {part}"))).collect::<Result<_, _>>().map(Plan)
+        parts
+            .map(|part| one(part).ok_or_else(|| format!("no such fault: {part}")))
+            .collect::<Result<_, _>>()
+            .map(Plan)
     }
 }
 

@@ -24,6 +24,7 @@ pub enum Trait {
 }
 
 /// One row of the table.
+#[expect(clippy::struct_field_names, reason = "`kind` is what objects call it")]
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Kind {
     /// Name in URLs.
@@ -159,11 +160,7 @@ impl Kind {
 
     /// `plural.group`, as error messages of the server name a resource.
     pub fn qualified(&self) -> String {
-        if self.group.is_empty() {
-            self.plural.to_owned()
-        } else {
-            format!("{}.{}", self.plural, self.group)
-        }
+        if self.group.is_empty() { self.plural.to_owned() } else { format!("{}.{}", self.plural, self.group) }
     }
 
     /// Fills in `apiVersion` and `kind`, or refuses a body of another kind as the server does.
@@ -171,7 +168,9 @@ impl Kind {
         for (field, wanted) in [("apiVersion", self.api_version()), ("kind", self.kind.to_owned())] {
             let sent = body[field].as_str().unwrap_or_default();
             if !sent.is_empty() && sent != wanted {
-                return Err(Refusal::bad_request(&format!("the {field} in the data ({sent}) is not {wanted}")));
+                return Err(Refusal::bad_request(&format!(
+                    "the {field} in the data ({sent}) is not {wanted}"
+                )));
             }
             body[field] = Value::String(wanted);
         }

@@ -86,7 +86,9 @@ pub fn list(world: &World, request: &Request, stale: u64) -> Result<Value, Refus
 fn number<T: std::str::FromStr>(request: &Request, name: &str) -> Result<Option<T>, Refusal> {
     match request.parameter(name) {
         "" => Ok(None),
-        text => text.parse().map(Some).map_err(|_| Refusal::bad_request(&format!("{name}: not a number: {text}"))),
+        text => {
+            text.parse().map(Some).map_err(|_| Refusal::bad_request(&format!("{name}: not a number: {text}")))
+        }
     }
 }
 
@@ -104,9 +106,9 @@ fn page(world: &World, request: &Request, is_limited: bool) -> Result<Page, Refu
     }
     match (wanted, matching) {
         (None, "") | (Some(0), "" | "NotOlderThan") => Ok(Page { revision: newest, after: None }),
-        (None, _) => Err(Refusal::bad_request(
-            "resourceVersionMatch is forbidden unless resourceVersion is provided",
-        )),
+        (None, _) => {
+            Err(Refusal::bad_request("resourceVersionMatch is forbidden unless resourceVersion is provided"))
+        }
         (Some(0), _) => Err(Refusal::bad_request("resourceVersionMatch Exact is forbidden for 0")),
         (Some(revision), _) if revision > newest => {
             Err(Refusal::timeout(&format!("Too large resource version: {revision}, current: {newest}")))
@@ -138,7 +140,8 @@ fn continued(world: &World, request: &Request) -> Result<Page, Refusal> {
 }
 
 fn token(revision: u64, last: &Key) -> String {
-    let token = json!({"v": "meta.k8s.io/v1", "rv": revision, "namespace": last.namespace, "name": last.name});
+    let token =
+        json!({"v": "meta.k8s.io/v1", "rv": revision, "namespace": last.namespace, "name": last.name});
     BASE64_URL_SAFE_NO_PAD.encode(token.to_string())
 }
 

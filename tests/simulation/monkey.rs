@@ -10,7 +10,7 @@ use crate::{
     world::{Actor, Key, World},
 };
 
-/// SplitMix64: enough for choosing victims, and the same on every machine.
+/// `SplitMix64`: enough for choosing victims, and the same on every machine.
 pub struct Random(pub u64);
 
 impl Random {

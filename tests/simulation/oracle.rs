@@ -95,7 +95,8 @@ impl Invariant for AtMost {
     }
 
     fn on_event(&mut self, world: &World, event: &Event) -> Result<(), String> {
-        let Some(group) = event.new.as_ref().filter(|_| event.key.kind == &PODS).and_then(|pod| (self.group)(pod))
+        let Some(group) =
+            event.new.as_ref().filter(|_| event.key.kind == &PODS).and_then(|pod| (self.group)(pod))
         else {
             return Ok(());
         };
@@ -135,7 +136,8 @@ impl Invariant for LastPrimary {
         let set = label(old, SET_LABEL);
         let wants_primaries =
             world.object(&Key::new(&BACKUP_POD_SETS, &event.key.namespace, set)).is_some_and(|set| {
-                set["metadata"]["deletionTimestamp"].is_null() && set["spec"]["replicas"].as_i64().unwrap_or(1) > 0
+                set["metadata"]["deletionTimestamp"].is_null()
+                    && set["spec"]["replicas"].as_i64().unwrap_or(1) > 0
             });
         let others = world.objects(&PODS, &event.key.namespace);
         let is_last = !others.into_iter().any(|(_, pod)| label(pod, SET_LABEL) == set && serves(pod));
@@ -146,7 +148,7 @@ impl Invariant for LastPrimary {
     }
 }
 
-/// NO-FOREIGN: the operator changes only objects that a BackupPodSet controls, and creates no others.
+/// NO-FOREIGN: the operator changes only objects that a `BackupPodSet` controls, and creates no others.
 ///
 /// Kinds that have no controller are exempt.
 pub struct NoForeign {
@@ -172,10 +174,12 @@ impl Invariant for NoForeign {
         let touched = event.old.as_ref().or(event.new.as_ref()).expect("an event has an object");
         let owner = controller(touched).filter(|owner| owner["kind"] == "BackupPodSet");
         let set_uid = owner.and_then(|owner| owner["uid"].as_str()).unwrap_or_default();
-        let ever_was = world.log().iter().any(|past| {
-            let is_set = past.key.kind == &BACKUP_POD_SETS && past.key.namespace == event.key.namespace;
-            is_set && past.new.as_ref().is_some_and(|set| set["metadata"]["uid"] == set_uid)
-        });
+        let is_there = world.objects(&BACKUP_POD_SETS, "").any(|(_, set)| set["metadata"]["uid"] == set_uid);
+        let ever_was = is_there
+            || world.log().iter().any(|past| {
+                let is_set = past.key.kind == &BACKUP_POD_SETS && past.key.namespace == event.key.namespace;
+                is_set && past.new.as_ref().is_some_and(|set| set["metadata"]["uid"] == set_uid)
+            });
         if ever_was {
             return Ok(());
         }

@@ -70,14 +70,18 @@ pub fn json_patch(target: &mut Value, operations: &Value) -> Result<(), Refusal>
             "replace" => target.pointer_mut(path).map(|slot| *slot = operation["value"].clone()).is_some(),
             "remove" => remove(target, path),
             other => {
-                return Err(Refusal::bad_request(&format!("JSON patch operation {other:?} is not simulated")));
+                return Err(Refusal::bad_request(&format!(
+                    "JSON patch operation {other:?} is not simulated"
+                )));
             }
         };
         if !done {
             return Err(Refusal {
                 code: 422,
                 reason: "Invalid",
-                message: format!("the server rejected our request due to an error in our request: {operation}"),
+                message: format!(
+                    "the server rejected our request due to an error in our request: {operation}"
+                ),
                 details: Value::Null,
             });
         }

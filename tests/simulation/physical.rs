@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Facts about machines and processes. Pods are named by uid.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Physical {
     /// Cold Pods whose gate was given a valid ticket; survives a re-created sandbox.
     pub woken: BTreeSet<String>,

@@ -61,18 +61,14 @@ impl Refusal {
     /// 409 for a failed precondition.
     pub fn conflict(key: &Key, why: &str) -> Self {
         let qualified = key.kind.qualified();
-        Self::about(key, 409, "Conflict").saying(format!(
-            "Operation cannot be fulfilled on {qualified} \"{}\": {why}",
-            key.name
-        ))
+        Self::about(key, 409, "Conflict")
+            .saying(format!("Operation cannot be fulfilled on {qualified} \"{}\": {why}", key.name))
     }
 
     /// 422 for one bad field.
     pub fn invalid(key: &Key, field: &str, why: &str) -> Self {
-        let mut refusal = Self::about(key, 422, "Invalid").saying(format!(
-            "{} \"{}\" is invalid: {field}: {why}",
-            key.kind.kind, key.name
-        ));
+        let mut refusal = Self::about(key, 422, "Invalid")
+            .saying(format!("{} \"{}\" is invalid: {field}: {why}", key.kind.kind, key.name));
         refusal.details["causes"] = json!([{"reason": "FieldValueInvalid", "message": why, "field": field}]);
         refusal
     }

@@ -84,12 +84,17 @@ impl Request {
             return Err(Refusal::bad_request("dryRun is not simulated"));
         }
         let header = |name: &str| parts.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or("");
-        let verb = verb(&parts.method, key.name.is_empty(), query.get("watch").is_some_and(|on| on == "true"))?;
-        let patch_type = if verb == Verb::Patch { Some(patch_type(&key, header("content-type"))?) } else { None };
+        let verb =
+            verb(&parts.method, key.name.is_empty(), query.get("watch").is_some_and(|on| on == "true"))?;
+        let patch_type =
+            if verb == Verb::Patch { Some(patch_type(&key, header("content-type"))?) } else { None };
         let body = if body.is_empty() {
             None
         } else {
-            Some(serde_json::from_slice::<Value>(body).map_err(|error| Refusal::bad_request(&error.to_string()))?)
+            Some(
+                serde_json::from_slice::<Value>(body)
+                    .map_err(|error| Refusal::bad_request(&error.to_string()))?,
+            )
         };
         if verb == Verb::Create {
             key.name = created_name(body.as_ref())?;

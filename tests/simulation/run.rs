@@ -33,6 +33,7 @@ const REACTIONS_MAX: u32 = 1_000;
 const PATIENCE: Duration = Duration::from_secs(310);
 
 /// What an incarnation of the operator is given.
+#[derive(Clone)]
 pub struct Start {
     pub client: Client,
     pub hub: Hub,
@@ -192,9 +193,8 @@ impl Drop for Running<'_> {
 fn mark(state: &State) -> (usize, usize, usize) {
     let counts = |plural: &str| !matches!(plural, "leases" | "events");
     let commits = state.world.log().iter().filter(|event| counts(event.key.kind.plural)).count();
-    let writes = |line: &&String| {
-        line.starts_with('w') && !line.contains(" leases/") && !line.contains(" events/")
-    };
+    let writes =
+        |line: &&String| line.starts_with('w') && !line.contains(" leases/") && !line.contains(" events/");
     (commits, state.journal.iter().filter(writes).count(), state.fired.len())
 }
 

@@ -111,9 +111,10 @@ fn requirement(text: &str) -> Result<(String, Test), Refusal> {
 }
 
 fn field(kind: &Kind, text: &str) -> Result<(&'static str, Test), Refusal> {
-    let (path, test) = requirement(text)?;
-    let row = FIELDS.iter().find(|(name, only, _)| *name == path && (only.is_empty() || *only == kind.plural));
-    match (row, test) {
+    let (path, wanted) = requirement(text)?;
+    let row =
+        FIELDS.iter().find(|(name, only, _)| *name == path && (only.is_empty() || *only == kind.plural));
+    match (row, wanted) {
         (Some((_, _, pointer)), Test::In(_) | Test::NotIn(_)) if !text.contains('(') => {
             Ok((pointer, requirement(text)?.1))
         }

@@ -40,8 +40,8 @@ impl Reply {
     }
 }
 
-/// Authorises and carries out a request; reads are served from `stale` events ago.
-pub fn carry_out(hub: &Hub, state: &mut State, from: (u32, &Request), stale: u64) -> Reply {
+/// Authorises and carries out a request; reads are served from `age` events ago.
+pub fn carry_out(hub: &Hub, state: &mut State, from: (u32, &Request), age: u64) -> Reply {
     let (incarnation, request) = from;
     let world = &mut state.world;
     let verb = request.verb.name();
@@ -50,8 +50,8 @@ pub fn carry_out(hub: &Hub, state: &mut State, from: (u32, &Request), stale: u64
     }
     let actor = Actor::Operator(incarnation);
     let result = match request.verb {
-        Verb::Get => list::get(world, request, stale).map(|object| (200, object)),
-        Verb::List => list::list(world, request, stale).map(|list| (200, list)),
+        Verb::Get => list::get(world, request, age).map(|object| (200, object)),
+        Verb::List => list::list(world, request, age).map(|list| (200, list)),
         Verb::Watch => {
             return match Watch::open(hub, world, request.clone(), incarnation) {
                 Ok(watch) => Reply::Watch(Box::new(watch)),
@@ -67,7 +67,8 @@ pub fn carry_out(hub: &Hub, state: &mut State, from: (u32, &Request), stale: u64
     };
     match result {
         Ok((code, object)) => {
-            let object = if request.verb.is_write() { list::shape(&object, request.metadata_only) } else { object };
+            let object =
+                if request.verb.is_write() { list::shape(&object, request.metadata_only) } else { object };
             Reply::Json(code, object)
         }
         Err(refusal) => Reply::Refused(refusal),
@@ -150,7 +151,10 @@ fn create_by_apply(world: &mut World, actor: Actor, request: &Request) -> Result
         return Err(Refusal::not_found(key));
     }
     if request.guards() != (None, None) {
-        return Err(Refusal::conflict(key, "a uid or resourceVersion was sent for an object that does not exist"));
+        return Err(Refusal::conflict(
+            key,
+            "a uid or resourceVersion was sent for an object that does not exist",
+        ));
     }
     world.admission.authorise("create", key.kind, "")?;
     let body = body(request)?;

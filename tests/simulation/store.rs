@@ -118,7 +118,8 @@ impl World {
         }
         drop_nulls(&mut merged);
         one_controller(key, &merged)?;
-        if let Some(field) = key.kind.frozen.filter(|field| part == Part::Main && merged[field] != old[field]) {
+        if let Some(field) = key.kind.frozen.filter(|field| part == Part::Main && merged[field] != old[field])
+        {
             return Err(Refusal::invalid(key, field, "Forbidden: field is immutable"));
         }
         self.replace(actor, key, merged);

@@ -15,7 +15,7 @@ use kube::{
 use serde_json::{Value, json};
 
 use crate::{
-    actors::{ActorStep, add_node, cluster},
+    actors::{GATE, add_node},
     kinds::BACKUP_POD_SETS,
     oracle::{AtMost, Invariant, ROLE_LABEL, SET_LABEL, label, standard},
     run::{Operator, Scenario, Start},
@@ -55,11 +55,13 @@ pub struct Toy {
 
 /// The label that says which Pod of a set is active.
 pub const ACTIVE_LABEL: &str = "HAState";
-const WANTED: [&str; 2] = ["web-0", "web-1"];
+const WANTED: [&str; 3] = ["web-0", "web-1", COLD];
+/// The Pod that begins cold and is woken.
+const COLD: &str = "web-2";
 
 /// A Pod of the set, as the toy creates it.
 pub fn pod(name: &str, set_uid: &str, state: &str) -> Value {
-    json!({
+    let mut pod = json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {
             "name": name,
@@ -70,11 +72,15 @@ pub fn pod(name: &str, set_uid: &str, state: &str) -> Value {
             }],
         },
         "spec": {"containers": [{"name": "app", "image": "app:1"}]},
-    })
+    });
+    if name == COLD {
+        pod["spec"]["initContainers"] = json!([{"name": GATE, "image": "app:1"}]);
+    }
+    pod
 }
 
-/// Adds the BackupPodSet `web`, and answers its uid.
-pub fn add_set(world: &mut World, spec: Value) -> String {
+/// Adds the `BackupPodSet` called `web`, and answers its uid.
+pub fn add_set(world: &mut World, spec: &Value) -> String {
     let key = Key::new(&BACKUP_POD_SETS, "default", "web");
     let body = json!({"metadata": {"name": "web"}, "spec": spec});
     let set = world.create(Actor::User, &key, body).expect("a new set");
@@ -98,8 +104,8 @@ impl Scenario for Toy {
     fn build(&self, world: &mut World) {
         add_node(world, "node-a");
         add_node(world, "node-b");
-        let uid = add_set(world, json!({"active": "web-1"}));
-        for (name, state) in [("web-0", "active"), ("web-5", "standby")] {
+        let uid = add_set(world, &json!({"active": "web-1"}));
+        for (name, state) in [("web-0", "active"), ("web-5", "standby"), (COLD, "standby")] {
             world.create(Actor::User, &Key::pod(name), pod(name, &uid, state)).expect("a new Pod");
         }
         let stranger = json!({
@@ -113,18 +119,14 @@ impl Scenario for Toy {
         let toy = *self;
         match self.form {
             Form::Passes => Operator::Passes(Box::new(move || {
-                let client = start.client.clone();
+                let start = start.clone();
                 Box::pin(async move {
-                    let pods = live_pods(&client).await?;
-                    toy.pass(&client, pods).await.map_err(|error| error.to_string())
+                    let pods = live_pods(&start.client).await?;
+                    toy.pass(&start, pods).await.map_err(|error| error.to_string())
                 })
             })),
-            Form::Task => Operator::Task(Box::pin(async move { toy.listen(start.client).await })),
+            Form::Task => Operator::Task(Box::pin(async move { toy.listen(start).await })),
         }
-    }
-
-    fn actors(&self) -> Vec<Box<dyn ActorStep>> {
-        cluster()
     }
 
     fn oracle(&self) -> Vec<Box<dyn Invariant>> {
@@ -149,10 +151,16 @@ fn sets(client: &Client) -> Api<DynamicObject> {
     Api::namespaced_with(client.clone(), "default", &ApiResource::from_gvk(&kind))
 }
 
+/// The address of a Pod whose gate waits.
+fn cold_address(pod: &Pod) -> Option<&str> {
+    let status = pod.status.as_ref().filter(|status| status.phase.as_deref() == Some("Pending"))?;
+    status.pod_ip.as_deref()
+}
+
 impl Toy {
-    /// Watches Pods; decides from the cache after each event, and from a list every half minute or after an error.
-    async fn listen(self, client: Client) {
-        let api: Api<Pod> = Api::namespaced(client.clone(), "default");
+    /// Watches Pods; decides from the cache after each event, and from a list every two minutes.
+    async fn listen(self, start: Start) {
+        let api: Api<Pod> = Api::namespaced(start.client.clone(), "default");
         let (store, writer) = reflector::store();
         let config = watcher::Config::default().labels("backup.example.com/set=web");
         let mut events =
@@ -166,19 +174,24 @@ impl Toy {
                     is_ready = is_ready || event.is_some_and(|event| event.is_ok());
                     true
                 }
-                () = tokio::time::sleep(std::time::Duration::from_secs(30)) => false,
+                () = tokio::time::sleep(std::time::Duration::from_secs(120)) => false,
             };
-            let pods = if cached { Ok(store.state()) } else { live_pods(&client).await };
+            let cache = store.state();
+            let is_known = |name: &str| cache.iter().any(|pod| pod.metadata.name.as_deref() == Some(name));
+            // Own creations may not be in the cache yet: what seems to be missing is looked up.
+            let suffices = cached && WANTED.into_iter().all(is_known);
+            let pods = if suffices { Ok(cache) } else { live_pods(&start.client).await };
             let Ok(mut pods) = pods else { continue };
             pods.sort_by_key(|pod| pod.metadata.name.clone());
             if is_ready {
                 // An error is met again by the timer.
-                let _ = self.pass(&client, pods).await;
+                let _ = self.pass(&start, pods).await;
             }
         }
     }
 
-    async fn pass(self, client: &Client, pods: Vec<Arc<Pod>>) -> Result<(), kube::Error> {
+    async fn pass(self, start: &Start, pods: Vec<Arc<Pod>>) -> Result<(), kube::Error> {
+        let client = &start.client;
         let api: Api<Pod> = Api::namespaced(client.clone(), "default");
         let set = sets(client).get("web").await?;
         let set_uid = set.metadata.uid.clone().unwrap_or_default();
@@ -212,6 +225,10 @@ impl Toy {
             other => other?,
         }
         self.mark(&api, new, "active").await?;
+        if let Some(address) = find(COLD).and_then(|pod| cold_address(pod)) {
+            // A ticket that was refused or lost is sent again by the next pass.
+            let _ = start.hub.wake(start.incarnation, address).await;
+        }
         if set.data["status"]["active"] != "web-1" {
             let status = Patch::Merge(json!({"status": {"active": "web-1"}}));
             sets(client).patch_status("web", &PatchParams::default(), &status).await?;

@@ -130,7 +130,7 @@ impl Watch {
     async fn next(&mut self) -> Option<Bytes> {
         let hub = self.hub.clone();
         let bookmarks = self.request.parameter("allowWatchBookmarks") == "true";
-        let mut bookmark_at = Instant::now() + BOOKMARK_EVERY;
+        let bookmark_at = Instant::now() + BOOKMARK_EVERY;
         loop {
             // Made before the look at the log, so that a commit after the look wakes it.
             let changed = hub.changed.notified();
@@ -156,7 +156,6 @@ impl Watch {
                 () = changed => {}
                 () = tokio::time::sleep_until(held_until) => {}
                 () = tokio::time::sleep_until(bookmark_at), if bookmarks && self.held.is_none() => {
-                    bookmark_at = Instant::now() + BOOKMARK_EVERY;
                     return Some(self.bookmark(&json!({})));
                 }
             }

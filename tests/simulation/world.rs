@@ -267,9 +267,7 @@ fn select<'a>(
     let all = namespace.is_empty();
     let namespace = namespace.to_owned();
     let first = Key { kind, namespace: namespace.clone(), name: String::new() };
-    objects
-        .range(first..)
-        .take_while(move |(key, _)| key.kind == kind && (all || key.namespace == namespace))
+    objects.range(first..).take_while(move |(key, _)| key.kind == kind && (all || key.namespace == namespace))
 }
 
 /// What generation counts: everything but `metadata` and `status`.
