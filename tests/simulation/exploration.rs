@@ -1,10 +1,16 @@
 //! Tests of the explorer with the toy operator: the correct one is clean, each mistake is caught.
 
+use serde_json::json;
+
 use crate::{
     explore::{explore, sampled, singles, write_pairs, write_singles},
     fault::{Fault, Plan},
+    kinds::BACKUP_POD_SETS,
+    oracle::{ROLE_LABEL, standard},
     run::run,
-    toy::{Form, Mistake, Toy},
+    store::DeleteOptions,
+    toy::{Form, Mistake, Toy, add_set, pod},
+    world::{Actor, Key, World},
 };
 
 const fn toy(mistake: Mistake, form: Form) -> Toy {
@@ -77,6 +83,58 @@ fn a_swallowed_conflict_is_caught_by_a_409_only() {
     // The printed schedule replays what was found.
     let replayed = run(&scenario, &plans[0].parse().expect("a printed plan parses"));
     assert_eq!(replayed.violations, [report.violations[0].1.clone()]);
+}
+
+#[test]
+fn an_operator_that_gives_up_ends_elsewhere_and_a_crash_mends_it() {
+    let report = explore(&toy(Mistake::GivesUp, Form::Passes), write_singles);
+    println!("{report}");
+    let different: Vec<String> = report.different_end.iter().map(ToString::to_string).collect();
+    assert!(different.contains(&"w1:503".to_owned()), "{different:?}");
+    assert!(!different.iter().any(|plan| plan.contains("crash")), "{different:?}");
+    assert!(!report.is_clean());
+}
+
+#[test]
+fn an_operator_that_writes_for_ever_never_rests_even_if_nothing_changes_by_it() {
+    assert!(!run(&toy(Mistake::Restless, Form::Passes), &Plan::default()).has_converged);
+}
+
+/// What the standard oracle says of one change to a healthy primary by an actor.
+fn judged(actor: Actor, change: fn(&mut World, Actor)) -> Vec<&'static str> {
+    let mut world = World::default();
+    let uid = add_set(&mut world, &json!({"replicas": 1}));
+    world.create(Actor::User, &Key::pod("a"), pod("a", &uid, "active")).expect("a new Pod");
+    world.edit(Actor::Kubelet, &Key::pod("a"), |pod| {
+        pod["metadata"]["labels"][ROLE_LABEL] = json!("primary");
+        pod["status"]["conditions"] = json!([{"type": "Ready", "status": "True"}]);
+    });
+    world.oracle = standard();
+    change(&mut world, actor);
+    world.violations.iter().map(|found| found.invariant).collect()
+}
+
+#[test]
+fn the_last_primary_may_go_by_anyone_but_the_operator() {
+    let demote = |world: &mut World, actor: Actor| {
+        world.edit(actor, &Key::pod("a"), |pod| pod["metadata"]["labels"][ROLE_LABEL] = json!("hot"));
+    };
+    let delete = |world: &mut World, actor: Actor| {
+        world.delete(actor, &Key::pod("a"), &DeleteOptions::default()).expect("deleted");
+    };
+    for change in [demote as fn(&mut World, Actor), delete] {
+        assert_eq!(judged(Actor::Operator(1), change), ["LAST-PRIMARY"]);
+        assert_eq!(judged(Actor::User, change), [""; 0]);
+    }
+}
+
+#[test]
+fn a_status_from_the_future_is_caught() {
+    let lie = |world: &mut World, actor: Actor| {
+        let set = Key::new(&BACKUP_POD_SETS, "default", "web");
+        world.edit(actor, &set, |set| set["status"] = json!({"observedGeneration": 9}));
+    };
+    assert_eq!(judged(Actor::Operator(1), lie), ["STATUS-TRUE"]);
 }
 
 #[test]

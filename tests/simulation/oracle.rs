@@ -240,12 +240,47 @@ impl Invariant for OneCreate {
     }
 }
 
+/// STATUS-TRUE: a status is never from the future, and at rest it is of the newest spec.
+///
+/// A set without `status.observedGeneration` is not judged.
+pub struct StatusTrue;
+
+fn generations(set: &Value) -> Option<(i64, i64)> {
+    Some((set["status"]["observedGeneration"].as_i64()?, set["metadata"]["generation"].as_i64()?))
+}
+
+impl Invariant for StatusTrue {
+    fn name(&self) -> &'static str {
+        "STATUS-TRUE"
+    }
+
+    fn on_event(&mut self, _: &World, event: &Event) -> Result<(), String> {
+        let set = event.new.as_ref().filter(|_| event.key.kind == &BACKUP_POD_SETS);
+        match set.and_then(|set| generations(set)) {
+            Some((observed, actual)) if observed > actual => {
+                Err(format!("{} observed generation {observed} of {actual}", event.key))
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    fn at_rest(&mut self, world: &World) -> Result<(), String> {
+        let mut sets = world.objects(&BACKUP_POD_SETS, "");
+        let behind = |set: &Object| generations(set).is_some_and(|(observed, actual)| observed != actual);
+        match sets.find(|(_, set)| behind(set)) {
+            Some((key, _)) => Err(format!("{key} rests with the status of another generation")),
+            None => Ok(()),
+        }
+    }
+}
+
 /// The invariants that hold for every set, whatever the scenario.
 pub fn standard() -> Vec<Box<dyn Invariant>> {
     vec![
         Box::new(LastPrimary),
         Box::new(NoForeign::default()),
         Box::new(Guarded),
+        Box::new(StatusTrue),
         Box::new(OneCreate::default()),
     ]
 }

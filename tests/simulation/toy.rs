@@ -2,7 +2,10 @@
 //!
 //! It shows how an operator is plugged in, and proves that the oracle can fail.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering::Relaxed},
+};
 
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Pod;
@@ -32,6 +35,10 @@ pub enum Mistake {
     SwallowsConflict,
     /// Deletes and patches without preconditions.
     Unguarded,
+    /// Does nothing more after a pass that met an error.
+    GivesUp,
+    /// Writes in every pass, though nothing changes by it.
+    Restless,
     /// Deletes whatever carries its label.
     DeletesForeign,
 }
@@ -118,13 +125,10 @@ impl Scenario for Toy {
     fn start(&self, start: Start) -> Operator {
         let toy = *self;
         match self.form {
-            Form::Passes => Operator::Passes(Box::new(move || {
-                let start = start.clone();
-                Box::pin(async move {
-                    let pods = live_pods(&start.client).await?;
-                    toy.pass(&start, pods).await.map_err(|error| error.to_string())
-                })
-            })),
+            Form::Passes => {
+                let memory = Arc::new(AtomicBool::new(false));
+                Operator::Passes(Box::new(move || Box::pin(toy.remember(start.clone(), Arc::clone(&memory)))))
+            }
             Form::Task => Operator::Task(Box::pin(async move { toy.listen(start).await })),
         }
     }
@@ -158,6 +162,19 @@ fn cold_address(pod: &Pod) -> Option<&str> {
 }
 
 impl Toy {
+    /// One pass that lists; `has_failed` is what the incarnation remembers.
+    async fn remember(self, start: Start, has_failed: Arc<AtomicBool>) -> Result<(), String> {
+        if self.mistake == Mistake::GivesUp && has_failed.load(Relaxed) {
+            return Ok(());
+        }
+        let result = match live_pods(&start.client).await {
+            Ok(pods) => self.pass(&start, pods).await.map_err(|error| error.to_string()),
+            Err(error) => Err(error),
+        };
+        has_failed.fetch_or(result.is_err(), Relaxed);
+        result
+    }
+
     /// Watches Pods; decides from the cache after each event, and from a list every two minutes.
     async fn listen(self, start: Start) {
         let api: Api<Pod> = Api::namespaced(start.client.clone(), "default");
@@ -229,8 +246,10 @@ impl Toy {
             // A ticket that was refused or lost is sent again by the next pass.
             let _ = start.hub.wake(start.incarnation, address).await;
         }
-        if set.data["status"]["active"] != "web-1" {
-            let status = Patch::Merge(json!({"status": {"active": "web-1"}}));
+        if set.data["status"]["active"] != "web-1" || self.mistake == Mistake::Restless {
+            let generation = set.metadata.generation;
+            let status =
+                Patch::Merge(json!({"status": {"active": "web-1", "observedGeneration": generation}}));
             sets(client).patch_status("web", &PatchParams::default(), &status).await?;
         }
         Ok(())
