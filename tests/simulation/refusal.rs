@@ -1,0 +1,167 @@
+//! Refusals of the simulated server, with the codes, reasons and messages of a real one.
+
+use serde_json::{Value, json};
+
+use crate::{kinds::Kind, world::Key};
+
+/// A request that the server answers with a `Status` of failure.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// HTTP status code.
+    pub code: u16,
+    /// `reason` of the `Status`.
+    pub reason: &'static str,
+    /// `message` of the `Status`.
+    pub message: String,
+    /// `details` of the `Status`; null when there are none.
+    pub details: Value,
+}
+
+impl Refusal {
+    fn plain(code: u16, reason: &'static str, message: &str) -> Self {
+        Self { code, reason, message: message.to_owned(), details: Value::Null }
+    }
+
+    fn about(key: &Key, code: u16, reason: &'static str) -> Self {
+        let mut details = json!({"name": key.name, "kind": key.kind.plural});
+        if !key.kind.group.is_empty() {
+            details["group"] = json!(key.kind.group);
+        }
+        Self { code, reason, message: String::new(), details }
+    }
+
+    fn saying(mut self, message: String) -> Self {
+        self.message = message;
+        self
+    }
+
+    /// 404 for an object.
+    pub fn not_found(key: &Key) -> Self {
+        Self::about(key, 404, "NotFound").saying(format!(
+            "{} \"{}\" not found",
+            key.kind.qualified(),
+            key.name
+        ))
+    }
+
+    /// 404 for a route that is not served.
+    pub fn no_route() -> Self {
+        Self::plain(404, "NotFound", "the server could not find the requested resource")
+    }
+
+    /// 409 for a create of a name that is taken.
+    pub fn already_exists(key: &Key) -> Self {
+        Self::about(key, 409, "AlreadyExists").saying(format!(
+            "{} \"{}\" already exists",
+            key.kind.qualified(),
+            key.name
+        ))
+    }
+
+    /// 409 for a failed precondition.
+    pub fn conflict(key: &Key, why: &str) -> Self {
+        let qualified = key.kind.qualified();
+        Self::about(key, 409, "Conflict")
+            .saying(format!("Operation cannot be fulfilled on {qualified} \"{}\": {why}", key.name))
+    }
+
+    /// 422 for one bad field.
+    pub fn invalid(key: &Key, field: &str, why: &str) -> Self {
+        let mut refusal = Self::about(key, 422, "Invalid")
+            .saying(format!("{} \"{}\" is invalid: {field}: {why}", key.kind.kind, key.name));
+        refusal.details["causes"] = json!([{"reason": "FieldValueInvalid", "message": why, "field": field}]);
+        refusal
+    }
+
+    /// 403 by an admission plugin (quota, Pod security).
+    pub fn admission(key: &Key, why: &str) -> Self {
+        Self::about(key, 403, "Forbidden").saying(format!(
+            "{} \"{}\" is forbidden: {why}",
+            key.kind.qualified(),
+            key.name
+        ))
+    }
+
+    /// 403 by the authoriser; `verb` is the RBAC verb and `resource` may name a subresource.
+    pub fn unauthorised(user: &str, verb: &str, resource: &str, kind: &Kind) -> Self {
+        Self::plain(
+            403,
+            "Forbidden",
+            &format!(
+                "{resource} is forbidden: User \"{user}\" cannot {verb} resource \"{resource}\" in API group \"{}\"",
+                kind.group
+            ),
+        )
+    }
+
+    /// 410 for a revision or a continue token that was compacted away.
+    pub fn expired(message: &str) -> Self {
+        Self::plain(410, "Expired", message)
+    }
+
+    /// 400.
+    pub fn bad_request(message: &str) -> Self {
+        Self::plain(400, "BadRequest", message)
+    }
+
+    /// 405.
+    pub fn method_not_allowed() -> Self {
+        Self::plain(
+            405,
+            "MethodNotAllowed",
+            "the server does not allow this method on the requested resource",
+        )
+    }
+
+    /// 415: a patch type that the kind does not take.
+    pub fn unsupported_media_type(content_type: &str) -> Self {
+        Self::plain(
+            415,
+            "UnsupportedMediaType",
+            &format!("the body of the request was in an unknown format: {content_type}"),
+        )
+    }
+
+    /// 429 with `Retry-After`, in seconds.
+    pub fn too_many_requests(retry_after: u32) -> Self {
+        let mut refusal = Self::plain(
+            429,
+            "TooManyRequests",
+            "the server has received too many requests and has asked us to try again later",
+        );
+        refusal.details = json!({"retryAfterSeconds": retry_after});
+        refusal
+    }
+
+    /// 500.
+    pub fn internal() -> Self {
+        Self::plain(500, "InternalError", "Internal error occurred: injected")
+    }
+
+    /// 503.
+    pub fn unavailable() -> Self {
+        Self::plain(503, "ServiceUnavailable", "the server is currently unable to handle the request")
+    }
+
+    /// 504; the request may have been carried out.
+    pub fn timeout(message: &str) -> Self {
+        Self::plain(504, "Timeout", message)
+    }
+
+    /// Seconds for the `Retry-After` header, if the refusal carries them.
+    pub fn retry_after(&self) -> Option<u64> {
+        self.details["retryAfterSeconds"].as_u64()
+    }
+
+    /// The body, as the server sends it.
+    pub fn to_status(&self) -> Value {
+        let mut status = json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+            "message": self.message, "reason": self.reason, "code": self.code,
+        });
+        if !self.details.is_null() {
+            status["details"] = self.details.clone();
+        }
+        status
+    }
+}
