@@ -19,9 +19,12 @@ pub(super) async fn publish_service(client: &Client, observation: &Observation) 
     let set = observation.set.as_ref();
     let Some(wanted) = &set.spec.service else { return nothing_to_do() };
     let body = service(set, wanted);
-    let patch = json!({"spec": {"type": body["spec"]["type"], "ports": body["spec"]["ports"], "selector": null}});
+    let patch =
+        json!({"spec": {"type": body["spec"]["type"], "ports": body["spec"]["ports"], "selector": null}});
     let target = Target { observation, name: &wanted.name, version: observation.service.as_ref() };
-    answer(write::<Service>(client, &target, (&body, patch)).await, |service| Written::Service(Box::new(service)))
+    answer(write::<Service>(client, &target, (&body, patch)).await, |service| {
+        Written::Service(Box::new(service))
+    })
 }
 
 /// Writes all addresses of the slice at once.
@@ -32,7 +35,9 @@ pub(super) async fn expose(client: &Client, observation: &Observation, endpoints
     let patch = json!({"endpoints": body["endpoints"], "ports": body["ports"]});
     let name = slice_name(&wanted.name);
     let target = Target { observation, name: &name, version: observation.slice.as_ref() };
-    answer(write::<EndpointSlice>(client, &target, (&body, patch)).await, |slice| Written::Slice(Box::new(slice)))
+    answer(write::<EndpointSlice>(client, &target, (&body, patch)).await, |slice| {
+        Written::Slice(Box::new(slice))
+    })
 }
 
 /// The object that a write is about.
@@ -43,7 +48,11 @@ struct Target<'a> {
 }
 
 /// Creates the object, or patches the version that was seen.
-async fn write<K>(client: &Client, target: &Target<'_>, (body, mut patch): (&Value, Value)) -> Result<K, kube::Error>
+async fn write<K>(
+    client: &Client,
+    target: &Target<'_>,
+    (body, mut patch): (&Value, Value),
+) -> Result<K, kube::Error>
 where
     K: kube::Resource<Scope = kube::core::NamespaceResourceScope, DynamicType = ()>,
     K: Clone + DeserializeOwned + std::fmt::Debug + serde::Serialize,

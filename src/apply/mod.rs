@@ -10,7 +10,7 @@ mod wake;
 #[cfg(test)]
 mod tests;
 
-pub use wake::GateKit;
+pub use wake::{GateKit, TicketSender, send_by_tcp};
 
 use std::sync::{Arc, RwLock};
 use std::time::Instant;
@@ -23,6 +23,7 @@ use tokio::sync::Semaphore;
 
 use crate::model::{Action, Outcome, Refusal, Step, StepResult};
 use crate::observe::{Observation, Written};
+use crate::runtime::clock::Clock;
 
 /// Most writes under way at once that can wait (creations, deletions, adoptions), for all sets together.
 ///
@@ -59,15 +60,19 @@ pub struct Applied {
 #[derive(Clone)]
 pub struct Applier {
     client: Client,
+    clock: Clock,
+    send_ticket: TicketSender,
     gate: Arc<RwLock<Arc<GateKit>>>,
     patience: Arc<Semaphore>,
 }
 
 impl Applier {
     /// An applier that writes with this client and signs with these keys.
-    pub fn new(client: Client, gate: GateKit) -> Self {
+    pub fn new(client: Client, (clock, send_ticket): (Clock, TicketSender), gate: GateKit) -> Self {
         Self {
             client,
+            clock,
+            send_ticket,
             gate: Arc::new(RwLock::new(Arc::new(gate))),
             patience: Arc::new(Semaphore::new(PATIENT_WRITES_MAX)),
         }
@@ -90,7 +95,7 @@ impl Applier {
 
     async fn take(&self, observation: &Observation, step: &Step) -> Applied {
         let _permit = if step.action.is_urgent() { None } else { self.patience.acquire().await.ok() };
-        let started = Timestamp::now();
+        let started = self.clock.now();
         let clock = Instant::now();
         let answer = self.write(observation, &step.action, started).await;
         let elapsed = SignedDuration::try_from(clock.elapsed()).unwrap_or(SignedDuration::MAX);
@@ -105,9 +110,10 @@ impl Applier {
                 pods.create(&self.gate().settings, (name, *role, *slot), now).await
             }
             Action::Convert { pod, from: _, to } => pods.convert(pod, *to, now).await,
-            Action::Wake { pod, address } => {
-                wake::wake(&self.gate(), observation, (pod, *address), now).await
-            }
+            Action::Wake { pod, address } => match wake::ticket(&self.gate(), observation, pod, now) {
+                Ok(ticket) => wake::hand_over(&self.send_ticket, ticket, *address).await,
+                Err(answer) => answer,
+            },
             Action::Delete { pod, role: _, is_ready: _ } => pods.delete(pod).await,
             Action::Adopt { pod } => pods.adopt(pod).await,
             Action::PublishService => exposure::publish_service(&self.client, observation).await,

@@ -60,7 +60,9 @@ impl<'a> Pods<'a> {
         };
         let is_ours = |pod: &SlimPod| {
             let mut owners = pod.metadata.owner_references.iter().flatten();
-            owners.any(|owner| owner.controller == Some(true) && Some(&owner.uid) == self.set.metadata.uid.as_ref())
+            owners.any(|owner| {
+                owner.controller == Some(true) && Some(&owner.uid) == self.set.metadata.uid.as_ref()
+            })
         };
         match found {
             Some(pod) if !is_ours(&pod) => {
@@ -96,8 +98,10 @@ impl<'a> Pods<'a> {
     }
 
     pub(super) async fn delete(&self, pod: &PodRef) -> Answer {
-        let preconditions =
-            Preconditions { uid: Some(pod.uid.0.clone()), resource_version: Some(pod.resource_version.clone()) };
+        let preconditions = Preconditions {
+            uid: Some(pod.uid.0.clone()),
+            resource_version: Some(pod.resource_version.clone()),
+        };
         let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
         match self.api.delete(&pod.name.0, &parameters).await {
             Ok(Either::Left(pod)) if pod.metadata.deletion_timestamp.is_some() => {

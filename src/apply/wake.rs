@@ -1,8 +1,11 @@
 //! Sends tickets to cold gates.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
 use jiff::Timestamp;
 
 use super::Answer;
@@ -27,16 +30,20 @@ pub struct GateKit {
     pub settings: GateSettings,
 }
 
-pub(super) async fn wake(
-    kit: &GateKit,
-    observation: &Observation,
-    (pod, address): (&PodRef, IpAddr),
-    now: Timestamp,
-) -> Answer {
-    let Some(ticket) = ticket(kit, observation, pod, now) else {
-        return Answer::failed(Refusal::GateRefused, format!("no key is left that pod {} accepts", pod.name));
-    };
-    match client::wake(SocketAddr::new(address, GATE_PORT), &ticket, TICKET_DEADLINE).await {
+/// Hands a ticket to a gate and brings its answer, all within a second or so.
+pub type TicketSender = Arc<
+    dyn Fn(SocketAddr, SignedTicket) -> BoxFuture<'static, Result<protocol::Answer, client::Error>>
+        + Send
+        + Sync,
+>;
+
+/// Sends tickets over TCP.
+pub fn send_by_tcp() -> TicketSender {
+    Arc::new(|address, ticket| async move { client::wake(address, &ticket, TICKET_DEADLINE).await }.boxed())
+}
+
+pub(super) async fn hand_over(send: &TicketSender, ticket: SignedTicket, address: IpAddr) -> Answer {
+    match send(SocketAddr::new(address, GATE_PORT), ticket).await {
         Ok(protocol::Answer::Accepted) => Answer { outcome: Outcome::Done, message: None, written: None },
         Ok(protocol::Answer::Refused(refusal)) => {
             Answer::failed(Refusal::GateRefused, format!("the gate answered {}", refusal.as_str()))
@@ -45,7 +52,19 @@ pub(super) async fn wake(
     }
 }
 
-fn ticket(kit: &GateKit, observation: &Observation, pod: &PodRef, now: Timestamp) -> Option<SignedTicket> {
+/// A ticket for this Pod, or the answer that no key is left for it.
+pub(super) fn ticket(
+    kit: &GateKit,
+    observation: &Observation,
+    pod: &PodRef,
+    now: Timestamp,
+) -> Result<SignedTicket, Answer> {
+    signed(kit, observation, pod, now).ok_or_else(|| {
+        Answer::failed(Refusal::GateRefused, format!("no key is left that pod {} accepts", pod.name))
+    })
+}
+
+fn signed(kit: &GateKit, observation: &Observation, pod: &PodRef, now: Timestamp) -> Option<SignedTicket> {
     let known = parse_annotation(observation.wake_keys.get(&pod.uid)?).ok()?;
     let key = kit.ring.signing_key_for(&known)?;
     let ticket = Ticket {

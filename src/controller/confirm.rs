@@ -3,7 +3,6 @@
 //! A cache may lag; a deletion cannot be taken back. What the list shows is put into the cache, the plan is made again,
 //! and only deletions that both plans want are carried out.
 
-use jiff::Timestamp;
 use kube::api::ListParams;
 use kube::{Api, Client};
 
@@ -30,8 +29,9 @@ pub(super) async fn confirmed(
 ) -> Result<Option<(Observation, Vec<Step>)>, kube::Error> {
     let api: Api<SlimPod> = Api::namespaced(client.clone(), &key.namespace);
     // No resourceVersion: the API server answers from etcd, or from a cache that has caught up with it.
-    let listed = api.list(&ListParams::default().labels(&format!("{}={}", keys::LABEL_SET, key.name))).await?;
-    let now = Timestamp::now();
+    let listed =
+        api.list(&ListParams::default().labels(&format!("{}={}", keys::LABEL_SET, key.name))).await?;
+    let now = sink.clock.now();
     let observation = {
         let mut cache = sink.cache();
         for pod in listed.items {

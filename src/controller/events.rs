@@ -14,6 +14,7 @@ use tokio::sync::mpsc;
 use tracing::{debug, warn};
 
 use crate::api::{BackupPodSet, keys};
+use crate::runtime::clock::Clock;
 use crate::runtime::shutdown::Shutdown;
 use crate::status::EventText;
 
@@ -30,6 +31,7 @@ struct Waiting {
 #[derive(Clone)]
 pub(super) struct EventSender {
     sender: mpsc::Sender<Waiting>,
+    clock: Clock,
     dropped: Arc<AtomicU64>,
 }
 
@@ -41,14 +43,14 @@ pub(super) struct EventWriter {
 }
 
 /// A sender and the writer behind it; `instance` names this replica of the operator.
-pub(super) fn channel(client: Client, instance: String) -> (EventSender, EventWriter) {
+pub(super) fn channel(client: Client, clock: Clock, instance: String) -> (EventSender, EventWriter) {
     let (sender, receiver) = mpsc::channel(WAITING_MAX);
-    (EventSender { sender, dropped: Arc::default() }, EventWriter { receiver, client, instance })
+    (EventSender { sender, clock, dropped: Arc::default() }, EventWriter { receiver, client, instance })
 }
 
 impl EventSender {
     pub(super) fn send(&self, set: &Arc<BackupPodSet>, text: EventText) {
-        let waiting = Waiting { set: Arc::clone(set), text, time: Timestamp::now() };
+        let waiting = Waiting { set: Arc::clone(set), text, time: self.clock.now() };
         if self.sender.try_send(waiting).is_err() {
             let dropped = self.dropped.fetch_add(1, Ordering::Relaxed) + 1;
             if dropped.is_power_of_two() {

@@ -20,4 +20,4 @@ mod reconcile;
 mod report;
 mod watch;
 
-pub use operator::{Error, Settings, run};
+pub use operator::{Error, Settings, Surroundings, run, start};

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use jiff::Timestamp;
 use kube::{Api, Client};
 use tracing::{info, warn};
 
@@ -15,9 +14,10 @@ use super::reconcile::Context;
 use super::report::Reporter;
 use super::watch::{Sink, watch, watches};
 use crate::api::keys;
-use crate::apply::{Applier, GateKit};
+use crate::apply::{Applier, GateKit, TicketSender, send_by_tcp};
 use crate::manifests::GateSettings;
 use crate::observe::{Cache, Change, KnownKeys, Scope};
+use crate::runtime::clock::Clock;
 use crate::runtime::lease::{self, Elector, Leadership};
 use crate::runtime::metrics::Metrics;
 use crate::runtime::shutdown::{Shutdown, Signals};
@@ -64,7 +64,18 @@ pub enum Error {
     Run(#[source] tasks::Error),
 }
 
-/// Runs the operator until a signal or the end of one of its tasks.
+/// What the operator meets outside itself; tests bring their own.
+#[derive(Clone)]
+pub struct Surroundings {
+    /// Talks to the API server.
+    pub client: Client,
+    /// Tells the time.
+    pub clock: Clock,
+    /// Hands tickets to cold gates.
+    pub send_ticket: TicketSender,
+}
+
+/// Runs the operator in the cluster of `KUBECONFIG` or of its own Pod, until a signal or the end of one of its tasks.
 ///
 /// # Errors
 /// Why it could not start, or which task ended and why.
@@ -73,58 +84,55 @@ pub async fn run(settings: Settings) -> Result<(), Error> {
     let shutdown = Shutdown::new();
     let metrics = Metrics::new(env!("CARGO_PKG_VERSION"));
     let client = client::connect(&metrics.rest).await.map_err(Error::Connect)?;
+    let surroundings = Surroundings { client, clock: Clock::system(), send_ticket: send_by_tcp() };
     let mut tasks = tasks::Tasks::new();
-    start(&mut tasks, &shutdown, (client, settings, metrics)).await?;
+    start(&mut tasks, &shutdown, (surroundings, settings, metrics)).await?;
     tasks.run(&shutdown, signals).await.map_err(Error::Run)
 }
 
-/// Starts every task of the operator.
-async fn start(
+/// Starts every task of the operator; returns when the first of them work.
+///
+/// # Errors
+/// Why it could not start.
+pub async fn start(
     tasks: &mut tasks::Tasks,
     shutdown: &Shutdown,
-    (client, settings, metrics): (Client, Settings, Metrics),
+    (surroundings, settings, metrics): (Surroundings, Settings, Metrics),
 ) -> Result<(), Error> {
+    let Surroundings { client, clock, send_ticket } = surroundings;
     let scopes = scopes(&settings.watched_namespaces);
     let cache = Arc::new(Mutex::new(Cache::expecting(watches(&scopes))));
-    let sink = Sink { cache, queue: Arc::new(Queue::default()) };
+    let sink = Sink { cache, queue: Arc::new(Queue::default()), clock: clock.clone() };
     for target in watches(&scopes) {
-        let (client, sink, shutdown) = (client.clone(), sink.clone(), shutdown.clone());
-        tasks.spawn("watch", async move {
-            watch(client, target, sink, shutdown).await;
-            Ok(())
-        });
+        spawn(tasks, "watch", watch(client.clone(), target, sink.clone(), shutdown.clone()));
     }
-    let keys = GateKeys { store: key_store(&client, &settings.namespace), image: settings.wakeup_image.clone() };
-    let ring = keys.store.load_or_create(Timestamp::now()).await.map_err(Error::LoadKeys)?;
-    let applier = Applier::new(client.clone(), keys.kit(&ring));
+    let keys = GateKeys { store: key_store(&client, &settings.namespace), image: settings.wakeup_image };
+    let ring = keys.store.load_or_create(clock.now()).await.map_err(Error::LoadKeys)?;
+    let applier = Applier::new(client.clone(), (clock.clone(), send_ticket), keys.kit(&ring));
     sink.cache().know_keys(known_keys(&ring));
-    let lease_settings = lease::Settings::new(settings.namespace, keys::LEASE_LEADER, &settings.pod)
-        .map_err(Error::Elect)?;
+    let lease_settings =
+        lease::Settings::new(settings.namespace, keys::LEASE_LEADER, &settings.pod).map_err(Error::Elect)?;
     let elector = Elector::new(client.clone(), lease_settings, &metrics.reconcile).map_err(Error::Elect)?;
     let leadership = elector.leadership();
     let stop = shutdown.clone();
     tasks.spawn("elect", async move { elector.run(stop).await.map_err(Into::into) });
-    let (sender, writer) = events::channel(client.clone(), settings.pod);
-    let stop = shutdown.clone();
-    tasks.spawn("write-events", async move {
-        writer.run(stop).await;
-        Ok(())
-    });
+    let (events, writer) = events::channel(client.clone(), clock, settings.pod);
+    spawn(tasks, "write-events", writer.run(shutdown.clone()));
     let housekeeper = Housekeeper { keys, applier: applier.clone(), sink: sink.clone() };
-    let (stop, leads) = (shutdown.clone(), leadership.clone());
-    tasks.spawn("keep-house", async move {
-        housekeeper.run(leads, stop).await;
-        Ok(())
-    });
-    let reporter = Reporter { client: client.clone(), events: sender, metrics: metrics.sets.clone() };
-    let context =
-        Context { client, sink, applier, reporter, leadership, metrics, refusals: Mutex::new(BTreeMap::new()) };
-    let stop = shutdown.clone();
-    tasks.spawn("reconcile", async move {
-        lead(Arc::new(context), stop).await;
-        Ok(())
-    });
+    spawn(tasks, "keep-house", housekeeper.run(leadership.clone(), shutdown.clone()));
+    let reporter = Reporter { client: client.clone(), events, metrics: metrics.sets.clone() };
+    let refusals = Mutex::new(BTreeMap::new());
+    let context = Context { client, sink, applier, reporter, leadership, metrics, refusals };
+    spawn(tasks, "reconcile", lead(Arc::new(context), shutdown.clone()));
     Ok(())
+}
+
+/// Starts a task that cannot fail.
+fn spawn(tasks: &mut tasks::Tasks, name: &'static str, work: impl Future<Output = ()> + Send + 'static) {
+    tasks.spawn(name, async move {
+        work.await;
+        Ok(())
+    });
 }
 
 /// Waits until this replica leads and knows everything, then reconciles until shutdown.
@@ -201,7 +209,7 @@ impl Housekeeper {
                 () = shutdown.requested() => return,
                 _ = ticks.tick() => {}
             }
-            let now = Timestamp::now();
+            let now = self.sink.clock.now();
             self.sink.change(|cache| cache.drop_unconfirmed(now));
             // Only the leader rotates; the others read what it wrote, so that they can sign when they lead.
             let ring = if leadership.is_leader() {
@@ -215,7 +223,10 @@ impl Housekeeper {
                     self.applier.replace_gate_kit(self.keys.kit(&ring));
                 }
                 Err(error) => {
-                    warn!(error = &error as &dyn std::error::Error, "Could not read the keys of the cold gates");
+                    warn!(
+                        error = &error as &dyn std::error::Error,
+                        "Could not read the keys of the cold gates"
+                    );
                 }
             }
         }

@@ -143,7 +143,8 @@ impl State {
         let urgent = self.urgent.first().cloned();
         let ordinary = if are_ordinary_allowed { self.ordinary.first().cloned() } else { None };
         let is_due = |entry: &(Instant, SetKey)| entry.0 <= now;
-        let Some((due, key)) = urgent.clone().filter(is_due).or_else(|| ordinary.clone().filter(is_due)) else {
+        let Some((due, key)) = urgent.clone().filter(is_due).or_else(|| ordinary.clone().filter(is_due))
+        else {
             return Err(urgent.into_iter().chain(ordinary).map(|(due, _)| due).min());
         };
         let entry = self.waiting.remove(&key).expect("each entry of a lane waits");

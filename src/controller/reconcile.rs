@@ -9,8 +9,8 @@ use kube::Client;
 use tracing::{debug, error, warn};
 
 use super::confirm::{confirmed, needs_confirmation};
-use super::report::{Reporter, Round};
 use super::queue::Job;
+use super::report::{Reporter, Round};
 use super::watch::Sink;
 use crate::apply::{Applied, Applier};
 use crate::model::{Action, Hold, Outcome, Plan, Reason, Step, StepResult};
@@ -63,7 +63,7 @@ pub(super) async fn reconcile(context: &Context, job: &Job) -> Look {
     let mut results: Vec<StepResult> = Vec::new();
     let mut last = None;
     for _ in 0..PASSES_MAX {
-        let Some(observation) = observe(&context.sink.cache(), &job.key, Timestamp::now()) else {
+        let Some(observation) = observe(&context.sink.cache(), &job.key, context.sink.clock.now()) else {
             context.forgive(&job.key);
             return Look::Settled(None);
         };
@@ -82,7 +82,7 @@ pub(super) async fn reconcile(context: &Context, job: &Job) -> Look {
     }
     let Some((mut observation, mut plan)) = last else { return Look::Settled(None) };
     if !results.is_empty()
-        && let Some(after) = observe(&context.sink.cache(), &job.key, Timestamp::now())
+        && let Some(after) = observe(&context.sink.cache(), &job.key, context.sink.clock.now())
     {
         plan = checked_plan(context, &job.key, &after);
         observation = after;
@@ -115,11 +115,12 @@ async fn take_steps(
     key: &SetKey,
     (observation, plan): (&Observation, &Plan),
 ) -> Vec<StepResult> {
-    let (unconfirmed, free): (Vec<Step>, Vec<Step>) = plan.steps.iter().cloned().partition(needs_confirmation);
+    let (unconfirmed, free): (Vec<Step>, Vec<Step>) =
+        plan.steps.iter().cloned().partition(needs_confirmation);
     let free = context.applier.apply(observation, &free);
     let confirmed = take_confirmed(context, key, &unconfirmed);
     let (free, confirmed) = tokio::join!(free, confirmed);
-    let now = Timestamp::now();
+    let now = context.sink.clock.now();
     let mut cache = context.sink.cache();
     let absorb = |Applied { result, written }: Applied| {
         if let Some(written) = written {
@@ -171,7 +172,9 @@ fn next_look(
     if is_stale || reported == Outcome::Stale || !plan.steps.is_empty() {
         return Look::Settled(Some(STALE_RETRY));
     }
-    let until = |until: Timestamp| Duration::try_from(until.duration_since(Timestamp::now())).unwrap_or_default();
+    let until = |until: Timestamp| {
+        Duration::try_from(until.duration_since(context.sink.clock.now())).unwrap_or_default()
+    };
     Look::Settled(plan.next_look().map(until))
 }
 

@@ -1,7 +1,6 @@
 //! Tells what was done: status, events, logs and metrics, all with the same words.
 
 use jiff::SignedDuration;
-use k8s_openapi::jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::{Map, Value, json};
@@ -74,13 +73,18 @@ impl Reporter {
         let Some(patch) = status_patch(set, &status) else { return Outcome::Done };
         match self.patch_status(set, &patch).await {
             Ok(written) => {
-                sink.cache().wrote(Written::Set(Box::new(written)), Timestamp::now());
+                sink.cache().wrote(Written::Set(Box::new(written)), sink.clock.now());
                 Outcome::Done
             }
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Outcome::Stale,
             Err(error) => {
                 let (namespace, name) = names(observation);
-                warn!(namespace, set = name, error = &error as &dyn std::error::Error, "Could not write status");
+                warn!(
+                    namespace,
+                    set = name,
+                    error = &error as &dyn std::error::Error,
+                    "Could not write status"
+                );
                 Outcome::Failed(Refusal::ServerFailed)
             }
         }

@@ -3,7 +3,6 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use futures::StreamExt as _;
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::runtime::WatchStreamExt as _;
@@ -16,6 +15,7 @@ use super::queue::Queue;
 use crate::api::{BackupPodSet, keys};
 use crate::observe::slim::{SlimNode, SlimPod};
 use crate::observe::{Affected, Cache, Kind, Scope, Watched};
+use crate::runtime::clock::Clock;
 use crate::runtime::shutdown::Shutdown;
 
 /// Objects asked for in one request of a list.
@@ -26,6 +26,7 @@ const PAGE_OBJECTS: u32 = 500;
 pub(super) struct Sink {
     pub(super) cache: Arc<Mutex<Cache>>,
     pub(super) queue: Arc<Queue>,
+    pub(super) clock: Clock,
 }
 
 impl Sink {
@@ -93,7 +94,7 @@ where
     let events = kube::runtime::watcher(api, config).default_backoff();
     let mut events = std::pin::pin!(events);
     while let Some(event) = events.next().await {
-        let now = Timestamp::now();
+        let now = sink.clock.now();
         match event {
             Ok(Event::Apply(mut object) | Event::InitApply(mut object)) => {
                 object.managed_fields_mut().clear();

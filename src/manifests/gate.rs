@@ -112,8 +112,11 @@ fn compute_resources(resources: &Value) -> Map<String, Value> {
     for kind in ["limits", "requests"] {
         let Some(amounts) = resources[kind].as_object() else { continue };
         let is_compute = |name: &String| matches!(name.as_str(), "cpu" | "memory");
-        let compute: Map<String, Value> =
-            amounts.iter().filter(|(name, _)| is_compute(name)).map(|(k, v)| (k.clone(), v.clone())).collect();
+        let compute: Map<String, Value> = amounts
+            .iter()
+            .filter(|(name, _)| is_compute(name))
+            .map(|(k, v)| (k.clone(), v.clone()))
+            .collect();
         if !compute.is_empty() {
             kept.insert(kind.to_owned(), Value::Object(compute));
         }

@@ -14,8 +14,8 @@ use kube::Resource;
 use super::change::{self, Change};
 use super::node::node_view;
 use super::slim::{SlimNode, SlimPod};
-use super::storm;
 use super::store::{ObjectKey, Outdated, Scope, Source, Store};
+use super::storm;
 use crate::api::{BackupPodSet, keys};
 use crate::model::{NodeName, NodeView, Storm, Uid};
 
@@ -192,8 +192,12 @@ impl Cache {
         let is_affected = |pod: &Arc<SlimPod>| {
             was_storm != self.storm.is_some() || pod.spec.node_name.as_ref() == Some(&name.0)
         };
-        let sets: BTreeSet<SetKey> =
-            self.pods.values().filter(|pod| is_affected(pod)).filter_map(|pod| set_of(pod.as_ref())).collect();
+        let sets: BTreeSet<SetKey> = self
+            .pods
+            .values()
+            .filter(|pod| is_affected(pod))
+            .filter_map(|pod| set_of(pod.as_ref()))
+            .collect();
         sets.into_iter().map(|set| (set, Change::Urgent)).collect()
     }
 
@@ -201,7 +205,8 @@ impl Cache {
     pub(super) fn see_service(&mut self, service: Service, now: Timestamp) -> Option<Affected> {
         let set = set_of(&service)?;
         let old = self.services.put(service.clone(), Source::Watch, now).ok()?;
-        let is_same = old.is_some_and(|old| old.spec == service.spec && old.metadata.labels == service.metadata.labels);
+        let is_same =
+            old.is_some_and(|old| old.spec == service.spec && old.metadata.labels == service.metadata.labels);
         (!is_same).then_some((set, Change::Ordinary))
     }
 

@@ -63,7 +63,8 @@ pub(super) fn between(old: Option<Facts>, new: Option<Facts>) -> Option<Change> 
 fn is_urgent(old: &Facts, new: &Facts) -> bool {
     let is_ready = |facts: &Facts| matches!(facts.lifecycle, Lifecycle::Ready { .. });
     let was_lost = is_ready(old) && !is_ready(new);
-    let ends = matches!(new.lifecycle, Lifecycle::Terminating | Lifecycle::Finished) && new.lifecycle != old.lifecycle;
+    let ends = matches!(new.lifecycle, Lifecycle::Terminating | Lifecycle::Finished)
+        && new.lifecycle != old.lifecycle;
     let serves_now = new.role == Some(Role::Primary) && is_ready(new) && !is_ready(old);
     let waits_for_ticket =
         new.role != Some(Role::Cold) && matches!(new.gate, Gate::Listening { .. }) && new.address.is_some();

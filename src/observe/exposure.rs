@@ -13,7 +13,11 @@ use crate::manifests::SlicePort;
 use crate::model::{Endpoint, NodeName, ObjectState, PodName, Uid};
 
 /// How the Service compares with the wish.
-pub(super) fn service_state(service: Option<&Service>, set: &BackupPodSet, wanted: &ExposedService) -> ObjectState {
+pub(super) fn service_state(
+    service: Option<&Service>,
+    set: &BackupPodSet,
+    wanted: &ExposedService,
+) -> ObjectState {
     let Some(service) = service else { return ObjectState::Absent };
     if !is_ours(&service.metadata, set) {
         return ObjectState::Foreign;
@@ -40,14 +44,17 @@ pub(super) fn slice_state(
     let mut endpoints: Vec<Endpoint> = slice.endpoints.iter().filter_map(endpoint).collect();
     endpoints.sort();
     let has_ports = slice.ports.as_ref().is_some_and(|raw| {
-        raw.len() == ports.len() && ports.iter().all(|wanted| raw.iter().any(|port| is_slice_port(port, wanted)))
+        raw.len() == ports.len()
+            && ports.iter().all(|wanted| raw.iter().any(|port| is_slice_port(port, wanted)))
     });
     (if has_ports { ObjectState::Current } else { ObjectState::Outdated }, endpoints)
 }
 
 fn is_ours(metadata: &ObjectMeta, set: &BackupPodSet) -> bool {
     let owners = metadata.owner_references.iter().flatten();
-    owners.into_iter().any(|owner| owner.controller == Some(true) && Some(&owner.uid) == set.metadata.uid.as_ref())
+    owners
+        .into_iter()
+        .any(|owner| owner.controller == Some(true) && Some(&owner.uid) == set.metadata.uid.as_ref())
 }
 
 fn is_port(port: &k8s_openapi::api::core::v1::ServicePort, wanted: &ServicePort) -> bool {
@@ -88,5 +95,9 @@ fn endpoint(raw: &RawEndpoint) -> Option<Endpoint> {
 /// Images of the template's containers, for the wide columns.
 pub(super) fn images(set: &BackupPodSet) -> Vec<String> {
     let containers = set.spec.template.spec.get("containers").and_then(Value::as_array);
-    containers.into_iter().flatten().filter_map(|container| container["image"].as_str().map(str::to_owned)).collect()
+    containers
+        .into_iter()
+        .flatten()
+        .filter_map(|container| container["image"].as_str().map(str::to_owned))
+        .collect()
 }

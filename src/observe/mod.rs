@@ -17,8 +17,8 @@ mod node;
 mod pod;
 pub mod slim;
 mod snapshot;
-mod storm;
 mod store;
+mod storm;
 mod watched;
 mod wish;
 

@@ -116,7 +116,8 @@ fn was_started(pod: &SlimPod) -> bool {
     let condition = pod.status.conditions.iter().find(|condition| condition.kind == "Ready");
     // A Ready condition that changed after the containers started says that it was True in between.
     let lost_ready = condition.is_some_and(|ready| {
-        ready.status != "True" && ready.since().zip(last_start(pod)).is_some_and(|(since, start)| since > start)
+        ready.status != "True"
+            && ready.since().zip(last_start(pod)).is_some_and(|(since, start)| since > start)
     });
     let claims_ready = condition.is_some_and(|ready| ready.status == "True");
     let statuses = &pod.status.container_statuses;
@@ -124,13 +125,15 @@ fn was_started(pod: &SlimPod) -> bool {
 }
 
 fn last_start(pod: &SlimPod) -> Option<Timestamp> {
-    let started = |status: &SlimContainerStatus| status.state.running.as_ref()?.started_at.as_ref().map(|time| time.0);
+    let started =
+        |status: &SlimContainerStatus| status.state.running.as_ref()?.started_at.as_ref().map(|time| time.0);
     pod.status.container_statuses.iter().filter_map(started).max()
 }
 
 fn failed_at(pod: &SlimPod) -> Option<Timestamp> {
-    let finished =
-        |status: &SlimContainerStatus| status.state.terminated.as_ref()?.finished_at.as_ref().map(|time| time.0);
+    let finished = |status: &SlimContainerStatus| {
+        status.state.terminated.as_ref()?.finished_at.as_ref().map(|time| time.0)
+    };
     pod.status.container_statuses.iter().filter_map(finished).max()
 }
 

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::cache::{Cache, SetKey};
+use super::exposure;
 use super::pod::{self, PodContext, pod_view};
 use super::slim::SlimPod;
 use super::store::ObjectKey;
 use super::wish::{self, Error};
-use super::exposure;
 use crate::api::{BackupPodSet, ExposedService, keys};
 use crate::manifests::{SlicePort, slice_name, slice_ports};
 use crate::model::{Exposure, Snapshot, Uid};

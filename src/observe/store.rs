@@ -88,7 +88,12 @@ impl<K: Resource> Store<K> {
     }
 
     /// Takes a version in; returns what it replaced, or `Err` if the store knows better.
-    pub(super) fn put(&mut self, object: K, source: Source, now: Timestamp) -> Result<Option<Arc<K>>, Outdated> {
+    pub(super) fn put(
+        &mut self,
+        object: K,
+        source: Source,
+        now: Timestamp,
+    ) -> Result<Option<Arc<K>>, Outdated> {
         let key = ObjectKey::of(&object);
         let uid = object.meta().uid.clone().unwrap_or_default();
         if source == Source::Watch {
@@ -115,7 +120,8 @@ impl<K: Resource> Store<K> {
         let key = ObjectKey::of(object);
         let uid = object.meta().uid.clone().unwrap_or_default();
         self.bury(uid.clone(), now);
-        let is_same = self.objects.get(&key).is_some_and(|known| known.meta().uid.as_deref() == Some(uid.as_str()));
+        let is_same =
+            self.objects.get(&key).is_some_and(|known| known.meta().uid.as_deref() == Some(uid.as_str()));
         if is_same { self.objects.remove(&key) } else { None }
     }
 
@@ -134,7 +140,8 @@ impl<K: Resource> Store<K> {
         let is_missing = |(key, object): &(&ObjectKey, &Arc<K>)| {
             scope.covers(key) && !listed.contains(*key) && !is_trusted(object)
         };
-        let gone: Vec<ObjectKey> = self.objects.iter().filter(is_missing).map(|(key, _)| key.clone()).collect();
+        let gone: Vec<ObjectKey> =
+            self.objects.iter().filter(is_missing).map(|(key, _)| key.clone()).collect();
         let gone: Vec<Arc<K>> = gone.iter().filter_map(|key| self.objects.remove(key)).collect();
         for object in &gone {
             self.bury(object.meta().uid.clone().unwrap_or_default(), now);
@@ -152,8 +159,12 @@ impl<K: Resource> Store<K> {
         }
         self.unconfirmed.retain(|uid, _| !due.contains(uid));
         let is_dropped = |object: &Arc<K>| object.meta().uid.as_ref().is_some_and(|uid| due.contains(uid));
-        let keys: Vec<ObjectKey> =
-            self.objects.iter().filter(|(_, object)| is_dropped(object)).map(|(key, _)| key.clone()).collect();
+        let keys: Vec<ObjectKey> = self
+            .objects
+            .iter()
+            .filter(|(_, object)| is_dropped(object))
+            .map(|(key, _)| key.clone())
+            .collect();
         keys.iter().filter_map(|key| self.objects.remove(key)).collect()
     }
 
@@ -161,7 +172,8 @@ impl<K: Resource> Store<K> {
         self.unconfirmed.remove(&uid);
         self.tombstones.retain(|_, since| now.duration_since(*since) < CONFIRMATION_DEADLINE);
         if self.tombstones.len() >= TOMBSTONES_MAX
-            && let Some(oldest) = self.tombstones.iter().min_by_key(|(_, since)| **since).map(|(uid, _)| uid.clone())
+            && let Some(oldest) =
+                self.tombstones.iter().min_by_key(|(_, since)| **since).map(|(uid, _)| uid.clone())
         {
             self.tombstones.remove(&oldest);
         }

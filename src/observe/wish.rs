@@ -136,9 +136,8 @@ fn check_template(spec: &BackupPodSetSpec) -> Result<(), Error> {
     let keys_of = |metadata: &crate::api::TemplateMetadata| {
         metadata.labels.keys().chain(metadata.annotations.keys()).cloned().collect::<Vec<_>>()
     };
-    let is_reserved = |key: &String| {
-        key.starts_with(keys::PREFIX) || keys::RESERVED_LABELS.contains(&key.as_str())
-    };
+    let is_reserved =
+        |key: &String| key.starts_with(keys::PREFIX) || keys::RESERVED_LABELS.contains(&key.as_str());
     match metadata.map(keys_of).unwrap_or_default().into_iter().find(is_reserved) {
         Some(key) => Err(Error::ReservedKey { key }),
         None => Ok(()),

@@ -11,6 +11,7 @@
 //! | [`health`], [`metrics_server`] | what the kubelet and Prometheus ask over HTTP |
 
 pub mod client;
+pub mod clock;
 pub mod health;
 mod http_server;
 pub mod lease;

@@ -8,8 +8,8 @@ use jiff::SignedDuration;
 
 use super::given;
 use super::model::{
-    Action, Exposure, Gate, Lifecycle, NodeHealth, NodeView, ObjectState, Ownership, PodName, PodRef, PodView,
-    Revision, Role, Snapshot, Step, Uid,
+    Action, Exposure, Gate, Lifecycle, NodeHealth, NodeView, ObjectState, Ownership, PodName, PodRef,
+    PodView, Revision, Role, Snapshot, Step, Uid,
 };
 
 /// Time between two passes.
