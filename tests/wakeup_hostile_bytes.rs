@@ -1,4 +1,5 @@
 //! Runs the entries of the fuzz targets over random bytes, so that every test run exercises them.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use proptest::collection::vec;
 use proptest::prelude::*;

@@ -1,4 +1,5 @@
 //! Claims about the key ring's Secret, shown in conversations with a scripted API server.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::future::Future;
 

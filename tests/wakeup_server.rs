@@ -1,4 +1,5 @@
 //! Claims about the gate, over real loopback sockets and with the real binary.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod wakeup_support;
 
