@@ -254,7 +254,8 @@ async fn rivals(seed: u64) -> (u32, u32) {
     const TICK: Duration = Duration::from_millis(50);
     const TICKS: u32 = 4_000;
     let server = Server::default();
-    let links = [Link::new(seconds(seed % 7), seed), Link::new(seconds(seed % 5), seed + 1_000)];
+    let slow = |steps: u64, seed| Link::new(Duration::from_millis(400 * steps), seed);
+    let links = [slow(seed % 5, seed), slow(seed % 3, seed + 1_000)];
     let mut rivals = [start(&server, "a", links[0].clone()), start(&server, "b", links[1].clone())];
     let (mut led, mut restarts) = (0, 0);
     for tick in 0..TICKS {
@@ -263,7 +264,7 @@ async fn rivals(seed: u64) -> (u32, u32) {
         assert!(leaders < 2, "seed {seed}: two leaders at tick {tick}");
         led += u32::try_from(leaders).unwrap();
         for (rival, link) in rivals.iter_mut().zip(&links) {
-            if link.draw(400) == 0 {
+            if link.draw(200) == 0 {
                 link.cut(link.draw(3) == 0);
             }
             if link.draw(1_000) == 0 {
@@ -280,7 +281,7 @@ async fn rivals(seed: u64) -> (u32, u32) {
 
 #[tokio::test(start_paused = true)]
 async fn two_candidates_never_lead_at_once_whatever_the_network_does() {
-    const SEEDS: u64 = 10;
+    const SEEDS: u64 = 20;
     let (mut led, mut restarts) = (0, 0);
     for seed in 1..=SEEDS {
         let outcome = rivals(seed).await;
@@ -288,6 +289,6 @@ async fn two_candidates_never_lead_at_once_whatever_the_network_does() {
         restarts += outcome.1;
     }
     // Otherwise the property would hold because nothing happened.
-    assert!(led / 10 > 20, "somebody led only {} % of the time", led / 10);
-    assert!(restarts > 30, "only {restarts} restarts");
+    assert!(led / 20 > 20, "somebody led only {} % of the time", led / 20);
+    assert!(restarts > 100, "only {restarts} restarts");
 }
