@@ -116,7 +116,9 @@ impl Binaries {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// There is no Go to build them with.
-    #[error("building Kubernetes needs Go 1.26 or later in PATH; or set KUBEBUILDER_ASSETS for a control plane only")]
+    #[error(
+        "building Kubernetes needs Go 1.26 or later in PATH; or set KUBEBUILDER_ASSETS for a control plane only"
+    )]
     FindGo,
     /// The cache could not be used.
     #[error("use the cache of built programs")]
@@ -162,8 +164,9 @@ fn assets(directory: Option<&Path>, named: impl Fn(&str) -> Option<PathBuf>) -> 
 /// `FindGo` if something must be built and there is no Go; `Build` or `Cache` if that does not work.
 pub fn ensure(wanted: &[Component], progress: Progress) -> Result<Binaries, Error> {
     let directory = paths::cache().join(key());
-    let binaries =
-        Binaries(wanted.iter().map(|component| (*component, directory.join("bin").join(component.name()))).collect());
+    let binaries = Binaries(
+        wanted.iter().map(|component| (*component, directory.join("bin").join(component.name()))).collect(),
+    );
     if binaries.0.values().all(|path| path.is_file()) {
         return Ok(binaries);
     }
@@ -202,7 +205,13 @@ fn lock(path: &Path, progress: Progress) -> Result<File, Error> {
     Ok(file)
 }
 
-fn build(go: &Path, component: Component, module: &Path, path: &Path, progress: Progress) -> Result<(), Error> {
+fn build(
+    go: &Path,
+    component: Component,
+    module: &Path,
+    path: &Path,
+    progress: Progress,
+) -> Result<(), Error> {
     let step = progress.step(&format!("build {} {}", component.name(), version(component)));
     // The compiler writes beside the final name, so that an interrupted build leaves nothing that looks whole.
     let partial = path.with_extension("partial");

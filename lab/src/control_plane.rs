@@ -250,6 +250,8 @@ fn controller_manager(run: &RunDirectory) -> Vec<String> {
         "--use-service-account-credentials=true".to_owned(),
         "--leader-elect=false".to_owned(),
         "--secure-port=0".to_owned(),
+        // It makes this directory if it is missing; by default that is one of the machine's own.
+        format!("--flex-volume-plugin-dir={}", run.path().join("volume-plugins").display()),
         // There is no cloud, and the nodes' Pod ranges are planned by the lab.
         "--controllers=*,-node-ipam-controller,-node-route-controller,-service-lb-controller,\
          -cloud-node-lifecycle-controller"

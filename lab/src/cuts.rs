@@ -62,7 +62,10 @@ pub fn render(node: &str, cuts: &BTreeSet<Cut>, nodes: &[NodeAddresses]) -> Stri
 }
 
 fn sources<'a>(name: &'a str, nodes: &'a [NodeAddresses]) -> impl Iterator<Item = String> + 'a {
-    nodes.iter().filter(move |node| node.name == name).flat_map(|node| [node.address.to_string(), node.pods.to_string()])
+    nodes
+        .iter()
+        .filter(move |node| node.name == name)
+        .flat_map(|node| [node.address.to_string(), node.pods.to_string()])
 }
 
 fn chain(rules: &mut String, hook: &str, matching: &str, addresses: &[String]) {
@@ -84,8 +87,7 @@ mod tests {
     use super::*;
     use crate::addresses::nodes;
 
-    const CLEARED: &str =
-        "table inet backuppodset-lab-cuts {}\ndelete table inet backuppodset-lab-cuts\n";
+    const CLEARED: &str = "table inet backuppodset-lab-cuts {}\ndelete table inet backuppodset-lab-cuts\n";
 
     fn cut(node: &str, from: Peer) -> BTreeSet<Cut> {
         BTreeSet::from([Cut { node: node.into(), from }])

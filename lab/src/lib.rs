@@ -7,8 +7,8 @@
 //!
 //! | layer | modules |
 //! |---|---|
-//! | what people call | `cluster`, `control_plane`, `faults` |
-//! | parts of a cluster | `node`, `daemon`, `state`, `binaries`, `packages`, `pause` |
+//! | what people call | `cluster`, `control_plane`, `faults`, `status` |
+//! | parts of a cluster | `node`, `containers`, `daemon`, `state`, `ready`, `binaries`, `packages`, `pause`, `progress` |
 //! | pure | `addresses`, `config`, `pki`, `cuts` |
 //! | the machine | `machine`, `paths` |
 
@@ -19,6 +19,7 @@ pub mod addresses;
 pub mod binaries;
 pub mod cluster;
 pub mod config;
+pub mod containers;
 pub mod control_plane;
 pub mod cuts;
 pub mod daemon;
@@ -32,3 +33,4 @@ pub mod pki;
 pub mod progress;
 pub mod ready;
 pub mod state;
+pub mod status;

@@ -40,6 +40,15 @@ pub fn missing_directories() -> Vec<PathBuf> {
     PRIVATE_DIRECTORIES.iter().map(|(path, _)| PathBuf::from(path)).filter(|path| !path.exists()).collect()
 }
 
+/// Name of a node's container runtime among its parts.
+pub const CONTAINERD: &str = "containerd";
+/// Name of a node's agent among its parts.
+pub const KUBELET: &str = "kubelet";
+/// Name of a node's implementation of Services among its parts.
+pub const KUBE_PROXY: &str = "kube-proxy";
+/// All parts of a node, in the order in which they have to start.
+pub const PARTS: [&str; 3] = [CONTAINERD, KUBELET, KUBE_PROXY];
+
 /// Who owns the processes of a node's part.
 pub fn owner(node: &str, part: &str) -> String {
     format!("{node}/{part}")
@@ -129,16 +138,19 @@ impl Site {
             format!("--node-labels=topology.kubernetes.io/zone={}", node.zone),
         ];
         let parts = [
-            ("containerd", packages::find("containerd"), vec!["--config".to_owned(), at("containerd.toml")]),
-            ("kubelet", program(Component::Kubelet), kubelet),
-            ("kube-proxy", program(Component::KubeProxy), vec![format!("--config={}", at("kube-proxy.json"))]),
+            (CONTAINERD, packages::find("containerd"), vec!["--config".to_owned(), at("containerd.toml")]),
+            (KUBELET, program(Component::Kubelet), kubelet),
+            (KUBE_PROXY, program(Component::KubeProxy), vec![format!("--config={}", at("kube-proxy.json"))]),
         ];
         let build = |(part, program, arguments): (&str, Option<PathBuf>, Vec<String>)| {
             let daemon = Daemon {
                 program: program?,
                 arguments,
                 log: directory.join("log").join(format!("{part}.log")),
-                namespaces: Some(Namespaces { network: directory.network_pin(), mount: directory.mount_pin() }),
+                namespaces: Some(Namespaces {
+                    network: directory.network_pin(),
+                    mount: directory.mount_pin(),
+                }),
                 process: None,
             };
             Some((owner(&node.name, part), daemon))
@@ -199,5 +211,6 @@ pub fn await_containerd(directory: &NodeDirectory) -> Result<(), Error> {
 pub fn import(directory: &NodeDirectory, archive: &Path) -> Result<(), Error> {
     let socket = directory.containerd_socket().display().to_string();
     let archive = archive.display().to_string();
-    command::run("ctr", ["--address", &socket, "--namespace", "k8s.io", "images", "import", &archive]).map(drop)
+    command::run("ctr", ["--address", &socket, "--namespace", "k8s.io", "images", "import", &archive])
+        .map(drop)
 }

@@ -123,7 +123,8 @@ mod tests {
     #[test]
     fn two_components_get_different_certificates_from_one_authority() {
         let authority = Authority::generate().unwrap();
-        let subject = Subject { user: "system:node:n1".into(), group: Some("system:nodes"), ..Subject::default() };
+        let subject =
+            Subject { user: "system:node:n1".into(), group: Some("system:nodes"), ..Subject::default() };
         let (first, second) = (authority.issue(&subject).unwrap(), authority.issue(&subject).unwrap());
         assert_ne!(first.key, second.key);
         assert!(first.certificate.starts_with("-----BEGIN CERTIFICATE-----"));

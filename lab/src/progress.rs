@@ -31,7 +31,8 @@ impl Progress {
     pub fn step(self, name: &str) -> Step {
         let is_animated = self == Self::Shown && std::io::stderr().is_terminal();
         let spinner = is_animated.then(|| {
-            let style = ProgressStyle::with_template("{spinner} {msg} {elapsed}").expect("a constant template");
+            let style =
+                ProgressStyle::with_template("{spinner} {msg} {elapsed}").expect("a constant template");
             let spinner = ProgressBar::new_spinner().with_style(style).with_message(name.to_owned());
             spinner.enable_steady_tick(Duration::from_millis(TICK_MILLISECONDS));
             spinner

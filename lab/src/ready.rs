@@ -86,10 +86,12 @@ pub async fn nodes(client: &kube::Client, names: &[String], limit: Duration) -> 
 /// Whether a node says that it is ready and takes Pods.
 pub fn is_ready(node: &Node) -> bool {
     let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
-    let is_ready = conditions.is_some_and(|list| list.iter().any(|one| one.type_ == "Ready" && one.status == "True"));
+    let is_ready =
+        conditions.is_some_and(|list| list.iter().any(|one| one.type_ == "Ready" && one.status == "True"));
     let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_ref());
     // For some hundred milliseconds a new node is ready but still carries the taint of one that is not.
-    is_ready && taints.is_none_or(|taints| taints.iter().all(|taint| taint.key != "node.kubernetes.io/not-ready"))
+    is_ready
+        && taints.is_none_or(|taints| taints.iter().all(|taint| taint.key != "node.kubernetes.io/not-ready"))
 }
 
 async fn until<F, A>(what: &'static str, limit: Duration, ask: F) -> Result<(), Error>

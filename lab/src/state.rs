@@ -176,7 +176,8 @@ impl Lock {
             flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|_| busy())?;
             // The previous holder removes the file; a lock on a removed file guards nothing.
             let is_current = |metadata: fs::Metadata| {
-                fs::metadata(&path).is_ok_and(|now| (now.dev(), now.ino()) == (metadata.dev(), metadata.ino()))
+                fs::metadata(&path)
+                    .is_ok_and(|now| (now.dev(), now.ino()) == (metadata.dev(), metadata.ino()))
             };
             if file.metadata().is_ok_and(is_current) {
                 return Ok(Self { path, _file: file });

@@ -45,9 +45,10 @@ pub(super) fn remove(run: &RunDirectory, state: &State) -> Result<(), Error> {
         step(cgroups::remove(None));
         step(sysctls::restore(&state.sysctls));
         for directory in state.directories.iter().rev() {
-            step(ignore_missing(fs::remove_dir(directory)).map_err(|error| {
-                machine::Error::file("remove", directory, error)
-            }));
+            step(
+                ignore_missing(fs::remove_dir(directory))
+                    .map_err(|error| machine::Error::file("remove", directory, error)),
+            );
         }
     }
     // Last, because the state file is in it: until here `down` can be repeated.
@@ -79,7 +80,9 @@ fn leftovers(run: &RunDirectory, state: Option<&State>) -> Vec<String> {
     let mut left = Vec::new();
     let marked = state.map_or_else(BTreeSet::new, processes);
     left.extend(marked.iter().map(|process| format!("process {}", process.pid)));
-    left.extend(mounts::below(run.path()).unwrap_or_default().iter().map(|path| format!("mount {}", path.display())));
+    left.extend(
+        mounts::below(run.path()).unwrap_or_default().iter().map(|path| format!("mount {}", path.display())),
+    );
     if run.path().exists() {
         left.push(format!("directory {}", run.path().display()));
     }

@@ -14,6 +14,8 @@ use crate::{binaries, control_plane, packages, pki, ready};
 mod down;
 mod up;
 
+pub(crate) use up::{StartError, start_recorded};
+
 /// What kind of cluster to make, and where.
 #[derive(Debug, Clone)]
 pub struct Options {

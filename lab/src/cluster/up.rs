@@ -33,16 +33,17 @@ pub(super) async fn up(options: Options) -> Result<Cluster, Error> {
     let lock = Lock::take(&options.run).map_err(Error::KeepState)?;
     refuse_second(&options)?;
     let (binaries, cni_plugins) = provide(&options).await?;
-    let endpoints = if options.is_control_plane_only { Endpoints::on_loopback() } else { Endpoints::for_nodes() };
+    let endpoints =
+        if options.is_control_plane_only { Endpoints::on_loopback() } else { Endpoints::for_nodes() };
     let endpoints = endpoints.map_err(Error::StartControlPlane)?;
     let journal = Arc::new(open_journal(&options, endpoints)?);
     let count = if options.is_control_plane_only { 0 } else { options.nodes };
     let site = Site { run: options.run.clone(), nodes: addresses::nodes(count), cni_plugins };
-    let builder = Builder { journal: Arc::clone(&journal), site, binaries, endpoints, progress: options.progress };
+    let builder =
+        Builder { journal: Arc::clone(&journal), site, binaries, endpoints, progress: options.progress };
     let built = build_or_interrupt(builder, options.is_interruptible).await;
-    let finished = built.and_then(|()| {
-        journal.change(|state| state.progress = Stage::Running).map_err(Error::KeepState)
-    });
+    let finished = built
+        .and_then(|()| journal.change(|state| state.progress = Stage::Running).map_err(Error::KeepState));
     if let Err(error) = finished {
         if let Err(left) = down::remove(&options.run, &journal.snapshot()) {
             tracing::error!(error = %left, "Could not remove an unfinished cluster");
@@ -128,7 +129,8 @@ async fn build_or_interrupt(builder: Builder, is_interruptible: bool) -> Result<
                 changing("listen for signals")(machine::Error::file("listen", "signals".as_ref(), error))
             })
         };
-        let (mut interrupt, mut terminate) = (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?);
+        let (mut interrupt, mut terminate) =
+            (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?);
         tokio::select! {
             // A finished build is finished, even if a signal came at the same moment.
             biased;
@@ -239,7 +241,7 @@ impl Builder {
             state.nodes.sort_by(|one, other| addresses::order(&one.name).cmp(&addresses::order(&other.name)));
         })?;
         self.site.connect(node).map_err(starting(node))?;
-        self.start_node_part(node, "containerd")?;
+        self.start_node_part(node, node::CONTAINERD)?;
         let directory = self.site.run.node(&node.name);
         node::await_containerd(&directory).map_err(starting(node))?;
         node::import(&directory, &self.site.run.images().join(pause::ARCHIVE)).map_err(starting(node))
@@ -247,8 +249,8 @@ impl Builder {
 
     fn start_agents(&self) -> Result<(), Error> {
         for node in &self.site.nodes {
-            self.start_node_part(node, "kubelet")?;
-            self.start_node_part(node, "kube-proxy")?;
+            self.start_node_part(node, node::KUBELET)?;
+            self.start_node_part(node, node::KUBE_PROXY)?;
         }
         Ok(())
     }

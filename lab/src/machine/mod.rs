@@ -98,7 +98,8 @@ pub fn write_private_file(path: &Path, content: &[u8]) -> Result<(), Error> {
     let temporary = path.with_extension("partial");
     let failed = |error| Error::file("write", &temporary, error);
     let mut options = OpenOptions::new();
-    let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&temporary).map_err(failed)?;
+    let mut file =
+        options.write(true).create(true).truncate(true).mode(0o600).open(&temporary).map_err(failed)?;
     file.write_all(content).map_err(failed)?;
     std::fs::rename(&temporary, path).map_err(|error| Error::file("rename into place", path, error))
 }

@@ -44,7 +44,8 @@ pub fn create_network_namespace(pin: &Path) -> Result<(), Error> {
 /// `File` or `Refuse` if the pin cannot be made.
 pub fn create_mount_namespace(pin: &Path) -> Result<(), Error> {
     create_pin(pin)?;
-    command::run("unshare", [&format!("--mount={}", pin.display()), "--propagation", "slave", "true"]).map(drop)
+    command::run("unshare", [&format!("--mount={}", pin.display()), "--propagation", "slave", "true"])
+        .map(drop)
 }
 
 /// Mounts `source` over `target` inside the pinned mount namespace.
@@ -116,7 +117,8 @@ mod tests {
 
     #[test]
     fn mount_points_with_blanks_are_read_as_they_are() {
-        let line = "36 35 98:0 /mnt1 /mnt/my\\040disk rw,noatime master:1 - ext3 /dev/root rw,errors=continue\n";
+        let line =
+            "36 35 98:0 /mnt1 /mnt/my\\040disk rw,noatime master:1 - ext3 /dev/root rw,errors=continue\n";
         assert_eq!(parse_points(line), [PathBuf::from("/mnt/my disk")]);
     }
 }

@@ -48,8 +48,7 @@ impl ProcessId {
     /// # Errors
     /// `File` if the kernel refuses, for example for lack of permission.
     pub fn signal(self, signal: Signal) -> Result<bool, Error> {
-        let refused =
-            |errno: Errno| Error::file("signal", Path::new(&format!("/proc/{}", self.pid)), errno);
+        let refused = |errno: Errno| Error::file("signal", Path::new(&format!("/proc/{}", self.pid)), errno);
         let Some(pid) = Pid::from_raw(self.pid) else { return Ok(false) };
         let pidfd = match pidfd_open(pid, PidfdFlags::empty()) {
             Ok(pidfd) => pidfd,
@@ -84,21 +83,25 @@ fn parse_stat(stat: &str) -> Option<u64> {
 pub fn marked(prefix: &str) -> BTreeSet<ProcessId> {
     let wanted = format!("{MARK_VARIABLE}={prefix}");
     running(|pid| {
-        fs::read(format!("/proc/{pid}/environ"))
-            .is_ok_and(|environ| environ.split(|byte| *byte == 0).any(|entry| entry.starts_with(wanted.as_bytes())))
+        fs::read(format!("/proc/{pid}/environ")).is_ok_and(|environ| {
+            environ.split(|byte| *byte == 0).any(|entry| entry.starts_with(wanted.as_bytes()))
+        })
     })
 }
 
 /// All running processes that are in the cgroup `path` or below it, in whichever hierarchy.
 pub fn in_cgroup(path: &str) -> BTreeSet<ProcessId> {
+    running(|pid| is_in_cgroup(pid, path))
+}
+
+/// Whether the process with this number is in the cgroup `path` or below it.
+pub fn is_in_cgroup(pid: i32, path: &str) -> bool {
     let below = format!("{path}/");
-    running(|pid| {
-        fs::read_to_string(format!("/proc/{pid}/cgroup")).is_ok_and(|lines| {
-            lines
-                .lines()
-                .filter_map(|line| line.splitn(3, ':').nth(2))
-                .any(|cgroup| cgroup == path || cgroup.starts_with(&below))
-        })
+    fs::read_to_string(format!("/proc/{pid}/cgroup")).is_ok_and(|lines| {
+        lines
+            .lines()
+            .filter_map(|line| line.splitn(3, ':').nth(2))
+            .any(|cgroup| cgroup == path || cgroup.starts_with(&below))
     })
 }
 

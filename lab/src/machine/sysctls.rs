@@ -41,7 +41,10 @@ pub fn restore(saved: &BTreeMap<String, String>) -> Result<(), Error> {
 }
 
 /// The saved values that differ from the present ones.
-pub fn changed(saved: &BTreeMap<String, String>, present: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+pub fn changed(
+    saved: &BTreeMap<String, String>,
+    present: &BTreeMap<String, String>,
+) -> BTreeMap<String, String> {
     saved
         .iter()
         .filter(|(key, value)| present.get(*key) != Some(*value))
