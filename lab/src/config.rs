@@ -141,6 +141,8 @@ pub fn kubelet(directory: &NodeDirectory, node: &NodeAddresses, files: &NodeFile
         "imageMinimumGCAge": "24h",
         "imageGCHighThresholdPercent": 100,
         "imageGCLowThresholdPercent": 99,
+        // kube-proxy uses nftables only; nobody would read what the kubelet adds to iptables.
+        "makeIPTablesUtilChains": false,
         "maxPods": PODS_MAX,
         "readOnlyPort": 0,
         "registerNode": true,

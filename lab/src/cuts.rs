@@ -56,8 +56,8 @@ pub fn render(node: &str, cuts: &BTreeSet<Cut>, nodes: &[NodeAddresses]) -> Stri
         return rules;
     }
     // Before connection tracking on the way in, and with the final address on the way out.
-    chain(&mut rules, "prerouting hook prerouting priority -300", "iifname eth0 ip saddr", &incoming);
-    chain(&mut rules, "postrouting hook postrouting priority 300", "oifname eth0 ip daddr", &outgoing);
+    chain(&mut rules, "prerouting priority -300", "iifname eth0 ip saddr", &incoming);
+    chain(&mut rules, "postrouting priority 300", "oifname eth0 ip daddr", &outgoing);
     rules
 }
 
@@ -72,12 +72,12 @@ fn chain(rules: &mut String, hook: &str, matching: &str, addresses: &[String]) {
     if addresses.is_empty() {
         return;
     }
-    let name = hook.split(' ').next().expect("a hook starts with the name of its chain");
-    let hook = &hook[name.len() + 1..];
+    let name = hook.split(' ').next().expect("a hook starts with its name");
     let addresses = addresses.join(", ");
     write!(
         rules,
-        "table inet {TABLE} {{ chain {name} {{ type filter {hook}; {matching} {{ {addresses} }} drop; }} }}\n"
+        "table inet {TABLE} {{\n  chain {name} {{\n    type filter hook {hook};\n    \
+         {matching} {{ {addresses} }} drop\n  }}\n}}\n"
     )
     .expect("writing to a string does not fail");
 }
@@ -105,8 +105,8 @@ mod tests {
         let cuts = cut("n1", Peer::Node("n2".into()));
         let rule = |from: &str| {
             format!(
-                "{CLEARED}table inet backuppodset-lab-cuts {{ chain prerouting {{ type filter hook prerouting \
-                 priority -300; iifname eth0 ip saddr {{ {from} }} drop; }} }}\n"
+                "{CLEARED}table inet backuppodset-lab-cuts {{\n  chain prerouting {{\n    type filter hook \
+                 prerouting priority -300;\n    iifname eth0 ip saddr {{ {from} }} drop\n  }}\n}}\n"
             )
         };
         assert_eq!(render("n1", &cuts, &nodes(2)), rule("198.18.0.12, 198.18.8.0/22"));

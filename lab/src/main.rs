@@ -1,5 +1,6 @@
 //! Command line of the lab.
 
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -11,6 +12,10 @@ use lab::faults::Target;
 use lab::machine::clock::Instant;
 use lab::paths::RunDirectory;
 use lab::progress::Progress;
+
+/// What is logged unless `RUST_LOG` says otherwise. The client reports each refused request, and while a
+/// cluster starts they are refused.
+const QUIET: &str = "error,kube_client=off";
 
 /// A local multi-node Kubernetes.
 ///
@@ -138,7 +143,7 @@ fn parse_peer(text: &str) -> Result<Peer, String> {
 
 fn main() -> ExitCode {
     let filter = tracing_subscriber::EnvFilter::try_from_default_env()
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("error"));
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(QUIET));
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
     match run(Arguments::parse().verb) {
         Ok(code) => code,
@@ -186,8 +191,9 @@ async fn up(nodes: u8, is_control_plane_only: bool) -> anyhow::Result<()> {
 
 #[tokio::main(flavor = "current_thread")]
 async fn status() -> anyhow::Result<()> {
-    print!("{}", Cluster::attach()?.status().await?);
-    Ok(())
+    let status = Cluster::attach()?.status().await?;
+    // Not `print!`, which panics when the reader has seen enough.
+    Ok(write!(std::io::stdout(), "{status}")?)
 }
 
 fn exec_in(node: &str, command: &[String]) -> anyhow::Result<ExitCode> {
