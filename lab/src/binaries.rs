@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::fs::{FlockOperation, flock};
 use sha2::{Digest, Sha256};
 
-use crate::machine::{self, command};
+use crate::machine::{self, command, hexadecimal};
 use crate::packages;
 use crate::paths;
 use crate::progress::Progress;
@@ -21,6 +21,9 @@ pub const KUBERNETES_VERSION: &str = "v1.36.4";
 /// How long the build of one program may take. Unit: seconds. Source: the API server, first of all and cold,
 /// takes 221 s on two cores.
 const BUILD_SECONDS_MAX: u64 = 3_600;
+
+/// How many digits of the modules' hash name the cache's directory: enough that two never meet.
+const KEY_DIGITS: usize = 12;
 
 const GO_MOD: &str = include_str!("../kubernetes/go.mod");
 const GO_SUM: &str = include_str!("../kubernetes/go.sum");
@@ -177,9 +180,10 @@ pub fn ensure(wanted: &[Component], progress: Progress) -> Result<Binaries, Erro
     let _lock = lock(&directory.join("lock"), progress)?;
     machine::write_file(&module.join("go.mod"), GO_MOD.as_bytes()).map_err(Error::Cache)?;
     machine::write_file(&module.join("go.sum"), GO_SUM.as_bytes()).map_err(Error::Cache)?;
+    let compiler = Compiler { go, module, progress };
     for (component, path) in &binaries.0 {
         if !path.is_file() {
-            build(&go, *component, &module, path, progress)?;
+            compiler.build(*component, path)?;
         }
     }
     Ok(binaries)
@@ -190,8 +194,8 @@ fn key() -> String {
     let mut hash = Sha256::new();
     hash.update(GO_MOD);
     hash.update(GO_SUM);
-    let digest: String = hash.finalize().iter().take(6).map(|byte| format!("{byte:02x}")).collect();
-    format!("{KUBERNETES_VERSION}-{digest}")
+    let digest = hexadecimal(&hash.finalize());
+    format!("{KUBERNETES_VERSION}-{}", &digest[..KEY_DIGITS])
 }
 
 fn lock(path: &Path, progress: Progress) -> Result<File, Error> {
@@ -205,46 +209,44 @@ fn lock(path: &Path, progress: Progress) -> Result<File, Error> {
     Ok(file)
 }
 
-fn build(
-    go: &Path,
-    component: Component,
-    module: &Path,
-    path: &Path,
+/// What it takes to build a program.
+struct Compiler {
+    go: PathBuf,
+    module: PathBuf,
     progress: Progress,
-) -> Result<(), Error> {
-    let step = progress.step(&format!("build {} {}", component.name(), version(component)));
-    // The compiler writes beside the final name, so that an interrupted build leaves nothing that looks whole.
-    let partial = path.with_extension("partial");
-    let mut command = Command::new(go);
-    command
-        .current_dir(module)
-        .env("CGO_ENABLED", "0")
-        .env("GOWORK", "off")
-        .args(["build", "-trimpath", "-mod=readonly", "-ldflags", &linker_flags(component), "-o"])
-        .arg(&partial)
-        .arg(component.package());
-    command::run_command(command, Duration::from_secs(BUILD_SECONDS_MAX))
-        .map_err(|source| Error::Build { component: component.name(), source })?;
-    fs::rename(&partial, path)
-        .map_err(|error| Error::Cache(machine::Error::file("rename into place", path, error)))?;
-    step.done();
-    Ok(())
+}
+
+impl Compiler {
+    fn build(&self, component: Component, path: &Path) -> Result<(), Error> {
+        let step = self.progress.step(&format!("build {} {}", component.name(), version(component)));
+        // Written beside the final name, so that an interrupted build leaves nothing that looks whole.
+        let partial = path.with_extension("partial");
+        let mut command = Command::new(&self.go);
+        command
+            .current_dir(&self.module)
+            .env("CGO_ENABLED", "0")
+            .env("GOWORK", "off")
+            .args(["build", "-trimpath", "-mod=readonly", "-ldflags", &linker_flags(component), "-o"])
+            .arg(&partial)
+            .arg(component.package());
+        command::run_command(command, Duration::from_secs(BUILD_SECONDS_MAX))
+            .map_err(|source| Error::Build { component: component.name(), source })?;
+        fs::rename(&partial, path)
+            .map_err(|error| Error::Cache(machine::Error::file("rename into place", path, error)))?;
+        step.done();
+        Ok(())
+    }
 }
 
 fn linker_flags(component: Component) -> String {
-    let mut flags = "-s -w".to_owned();
-    if component != Component::Etcd {
-        let mut parts = KUBERNETES_VERSION.trim_start_matches('v').split('.');
-        let values = [
-            ("gitVersion", KUBERNETES_VERSION),
-            ("gitMajor", parts.next().unwrap_or_default()),
-            ("gitMinor", parts.next().unwrap_or_default()),
-        ];
-        for (name, value) in values {
-            flags.push_str(&format!(" -X k8s.io/component-base/version.{name}={value}"));
-        }
+    let strip = "-s -w";
+    if component == Component::Etcd {
+        return strip.to_owned();
     }
-    flags
+    let mut numbers = KUBERNETES_VERSION.trim_start_matches('v').split('.');
+    let (major, minor) = (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default());
+    let set = "-X k8s.io/component-base/version.git";
+    format!("{strip} {set}Version={KUBERNETES_VERSION} {set}Major={major} {set}Minor={minor}")
 }
 
 fn version(component: Component) -> &'static str {

@@ -250,7 +250,7 @@ impl Cluster {
             switch(journal, &node, true)?;
             let instant = Instant::now();
             site.connect(&node).map_err(acting("connect the node"))?;
-            self.apply_cuts(&site, journal)?;
+            apply_cuts(&site, journal)?;
             for part in node::PARTS {
                 let owner = node::owner(&node.name, part);
                 start(journal, &owner)?;
@@ -276,7 +276,7 @@ impl Cluster {
         self.change(|journal| {
             journal.change(|state| state.cuts.insert(Cut { node, from })).map_err(Error::KeepState)?;
             let instant = Instant::now();
-            self.apply_cuts(&site, journal)?;
+            apply_cuts(&site, journal)?;
             Ok(instant)
         })
     }
@@ -292,25 +292,9 @@ impl Cluster {
         self.change(|journal| {
             journal.change(|state| state.cuts.retain(keep)).map_err(Error::KeepState)?;
             let instant = Instant::now();
-            self.apply_cuts(&site, journal)?;
+            apply_cuts(&site, journal)?;
             Ok(instant)
         })
-    }
-
-    fn apply_cuts(&self, site: &Site, journal: &Journal) -> Result<(), Error> {
-        let state = journal.snapshot();
-        let isolated: BTreeSet<_> =
-            state.cuts.iter().filter(|cut| cut.from == Peer::All).map(|cut| cut.node.as_str()).collect();
-        for node in state.nodes.iter().filter(|node| node.is_on) {
-            let plugged = if isolated.contains(node.name.as_str()) {
-                network::unplug(&node.name)
-            } else {
-                network::plug(&node.name)
-            };
-            plugged.map_err(acting("plug or unplug a node"))?;
-            site.apply_cuts(&node.name, &state).map_err(acting("change a node's packet filter"))?;
-        }
-        Ok(())
     }
 
     fn site(&self) -> Result<Site, Error> {
@@ -362,6 +346,23 @@ impl Cluster {
             known: daemons.into_keys().collect::<Vec<_>>().join(", "),
         })
     }
+}
+
+/// Renews what each node that is on lets through.
+fn apply_cuts(site: &Site, journal: &Journal) -> Result<(), Error> {
+    let state = journal.snapshot();
+    let isolated: BTreeSet<_> =
+        state.cuts.iter().filter(|cut| cut.from == Peer::All).map(|cut| cut.node.as_str()).collect();
+    for node in state.nodes.iter().filter(|node| node.is_on) {
+        let plugged = if isolated.contains(node.name.as_str()) {
+            network::unplug(&node.name)
+        } else {
+            network::plug(&node.name)
+        };
+        plugged.map_err(acting("plug or unplug a node"))?;
+        site.apply_cuts(&node.name, &state).map_err(acting("change a node's packet filter"))?;
+    }
+    Ok(())
 }
 
 /// Writes down that a node is on or off; returns the mark of the run.

@@ -14,6 +14,7 @@
 
 // The lab measures and supervises: unlike the operator's decisions it must read clocks and the environment.
 #![allow(clippy::disallowed_methods)]
+#![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod addresses;
 pub mod binaries;

@@ -19,8 +19,8 @@ const QUIET: &str = "error,kube_client=off";
 
 /// A local multi-node Kubernetes.
 ///
-/// Environment: LAB_DIR (where the cluster's files are), LAB_CACHE (where built programs are kept),
-/// KUBEBUILDER_ASSETS and TEST_ASSET_* (programs for --control-plane-only).
+/// Environment: `LAB_DIR` (where the cluster's files are), `LAB_CACHE` (where built programs are kept),
+/// `KUBEBUILDER_ASSETS` and `TEST_ASSET_*` (programs for --control-plane-only).
 #[derive(Parser)]
 #[command(version, about)]
 struct Arguments {
@@ -59,7 +59,7 @@ enum Verb {
         #[arg(required = true, last = true)]
         command: Vec<String>,
     },
-    /// Break something, and print when as JSON (wall clock and CLOCK_MONOTONIC).
+    /// Break something, and print when as JSON (wall clock and `CLOCK_MONOTONIC`).
     Fault {
         #[command(subcommand)]
         fault: Fault,

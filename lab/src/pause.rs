@@ -7,7 +7,7 @@ use serde_json::json;
 use sha2::{Digest, Sha256};
 
 use crate::config::PAUSE_IMAGE;
-use crate::machine::{self, command};
+use crate::machine::{self, command, hexadecimal};
 
 const SOURCE: &str = include_str!("pause.c");
 /// File name of the archive.
@@ -67,7 +67,7 @@ fn tar(files: &[(&str, &[u8], u32)]) -> std::io::Result<Vec<u8>> {
 }
 
 fn digest(content: &[u8]) -> String {
-    Sha256::digest(content).iter().map(|byte| format!("{byte:02x}")).collect()
+    hexadecimal(&Sha256::digest(content))
 }
 
 /// The machine's architecture in the words of container images.

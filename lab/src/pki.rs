@@ -96,9 +96,9 @@ impl Authority {
     }
 }
 
-/// A key pair for the tokens of ServiceAccounts.
+/// A key pair for the tokens of service accounts.
 pub struct TokenKeys {
-    /// Signs; PKCS #8 in PEM.
+    /// Signs; `PKCS #8` in PEM.
     pub private: String,
     /// Verifies; PEM.
     pub public: String,

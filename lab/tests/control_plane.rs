@@ -1,5 +1,7 @@
 //! A control plane without nodes: needs no root, several fit on a machine, and none outlives its owner.
 
+#![allow(clippy::unwrap_used)]
+
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::api::{Api, ListParams, PostParams};
 use lab::control_plane::ControlPlane;

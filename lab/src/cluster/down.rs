@@ -19,14 +19,15 @@ const KILL_SECONDS_MAX: u64 = 60;
 
 pub(super) fn down(run: &RunDirectory) -> Result<(), Error> {
     let _lock = Lock::take(run).map_err(Error::KeepState)?;
-    match state::load(run).map_err(Error::KeepState)? {
-        Some(state) => {
-            let journal = Journal::open(run.clone(), state).map_err(Error::KeepState)?;
-            journal.change(|state| state.progress = Stage::Stopping).map_err(Error::KeepState)?;
-            remove(run, &journal.snapshot())
-        }
-        None => report(leftovers(run, None)),
-    }
+    let Some(state) = state::load(run).map_err(Error::KeepState)? else {
+        // An `up` that was killed at its very first write has left this much.
+        let _ = fs::remove_file(run.state().with_extension("partial"));
+        let _ = fs::remove_dir(run.path());
+        return report(leftovers(run, None));
+    };
+    let journal = Journal::open(run.clone(), state).map_err(Error::KeepState)?;
+    journal.change(|state| state.progress = Stage::Stopping).map_err(Error::KeepState)?;
+    remove(run, &journal.snapshot())
 }
 
 /// Removes everything; the caller holds the lock.

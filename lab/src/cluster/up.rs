@@ -1,5 +1,6 @@
 //! Makes a cluster, step by step: each step is in the state file before it is taken.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -110,10 +111,10 @@ fn open_journal(options: &Options, endpoints: Endpoints) -> Result<Journal, Erro
         created: now,
         server: endpoints.server(),
         nodes: Vec::new(),
-        daemons: std::collections::BTreeMap::new(),
-        sysctls: if options.is_control_plane_only { Default::default() } else { sysctls::read() },
+        daemons: BTreeMap::new(),
+        sysctls: if options.is_control_plane_only { BTreeMap::new() } else { sysctls::read() },
         directories: Vec::new(),
-        cuts: std::collections::BTreeSet::new(),
+        cuts: BTreeSet::new(),
     };
     Journal::open(options.run.clone(), state).map_err(Error::KeepState)
 }

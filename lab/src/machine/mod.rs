@@ -72,6 +72,11 @@ impl Error {
     }
 }
 
+/// Bytes as hexadecimal digits.
+pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |digits, byte| digits + &format!("{byte:02x}"))
+}
+
 /// Creates a directory and its parents.
 ///
 /// # Errors
