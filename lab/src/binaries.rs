@@ -1,0 +1,305 @@
+//! Finds or builds the programs of Kubernetes and etcd, from Go modules whose versions and checksums are
+//! pinned in this repository.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use rustix::fs::{FlockOperation, flock};
+use sha2::{Digest, Sha256};
+
+use crate::machine::{self, command, hexadecimal};
+use crate::packages;
+use crate::paths;
+use crate::progress::Progress;
+
+/// Version of Kubernetes that is built. The modules of `kubernetes/go.mod` are of this version.
+pub const KUBERNETES_VERSION: &str = "v1.36.4";
+
+/// How long the build of one program may take. Unit: seconds. Source: the API server, first of all and cold,
+/// takes 221 s on two cores.
+const BUILD_SECONDS_MAX: u64 = 3_600;
+
+/// How many digits of the modules' hash name the cache's directory: enough that two never meet.
+const KEY_DIGITS: usize = 12;
+
+const GO_MOD: &str = include_str!("../kubernetes/go.mod");
+const GO_SUM: &str = include_str!("../kubernetes/go.sum");
+
+/// One program of the cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Component {
+    /// The store.
+    Etcd,
+    /// The API server.
+    ApiServer,
+    /// The built-in controllers.
+    ControllerManager,
+    /// The scheduler.
+    Scheduler,
+    /// A node's agent.
+    Kubelet,
+    /// A node's implementation of Services.
+    KubeProxy,
+    /// The command line.
+    Kubectl,
+}
+
+/// What a control plane needs.
+pub const CONTROL_PLANE: [Component; 5] = [
+    Component::Etcd,
+    Component::ApiServer,
+    Component::ControllerManager,
+    Component::Scheduler,
+    Component::Kubectl,
+];
+
+/// What a cluster with nodes needs.
+pub const CLUSTER: [Component; 7] = [
+    Component::Etcd,
+    Component::ApiServer,
+    Component::ControllerManager,
+    Component::Scheduler,
+    Component::Kubelet,
+    Component::KubeProxy,
+    Component::Kubectl,
+];
+
+impl Component {
+    /// Name of the program's file.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Etcd => "etcd",
+            Self::ApiServer => "kube-apiserver",
+            Self::ControllerManager => "kube-controller-manager",
+            Self::Scheduler => "kube-scheduler",
+            Self::Kubelet => "kubelet",
+            Self::KubeProxy => "kube-proxy",
+            Self::Kubectl => "kubectl",
+        }
+    }
+
+    fn package(self) -> String {
+        match self {
+            Self::Etcd => "go.etcd.io/etcd/server/v3".to_owned(),
+            Self::ApiServer
+            | Self::ControllerManager
+            | Self::Scheduler
+            | Self::Kubelet
+            | Self::KubeProxy
+            | Self::Kubectl => format!("k8s.io/kubernetes/cmd/{}", self.name()),
+        }
+    }
+
+    /// The variable by which `setup-envtest` names this program's file.
+    fn asset_variable(self) -> Option<&'static str> {
+        match self {
+            Self::Etcd => Some("TEST_ASSET_ETCD"),
+            Self::ApiServer => Some("TEST_ASSET_KUBE_APISERVER"),
+            Self::Kubectl => Some("TEST_ASSET_KUBECTL"),
+            Self::ControllerManager | Self::Scheduler | Self::Kubelet | Self::KubeProxy => None,
+        }
+    }
+}
+
+/// Where each program is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Binaries(BTreeMap<Component, PathBuf>);
+
+impl Binaries {
+    /// The file of a program; `None` if these binaries do not include it.
+    pub fn find(&self, component: Component) -> Option<&Path> {
+        self.0.get(&component).map(PathBuf::as_path)
+    }
+}
+
+/// Why there are no programs.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// There is no Go to build them with.
+    #[error(
+        "building Kubernetes needs Go 1.26 or later in PATH; or set KUBEBUILDER_ASSETS for a control plane only"
+    )]
+    FindGo,
+    /// The cache could not be used.
+    #[error("use the cache of built programs")]
+    Cache(#[source] machine::Error),
+    /// The compiler did not succeed.
+    #[error("build {component}")]
+    Build {
+        /// Which program.
+        component: &'static str,
+        /// What the compiler said.
+        #[source]
+        source: machine::Error,
+    },
+}
+
+/// Finds the programs of a control plane: what `KUBEBUILDER_ASSETS` and `TEST_ASSET_*` name if they name an
+/// API server and an etcd, else those of the cache, built if necessary.
+///
+/// # Errors
+/// See [`ensure`].
+pub fn ensure_control_plane(progress: Progress) -> Result<Binaries, Error> {
+    let assets = assets(paths::set("KUBEBUILDER_ASSETS").as_deref(), paths::set);
+    assets.map_or_else(|| ensure(&CONTROL_PLANE, progress), Ok)
+}
+
+/// The programs that the variables of `setup-envtest` name; `None` without an API server and an etcd.
+fn assets(directory: Option<&Path>, named: impl Fn(&str) -> Option<PathBuf>) -> Option<Binaries> {
+    let find = |component: Component| {
+        let named = component.asset_variable().and_then(&named);
+        let path = named.or_else(|| Some(directory?.join(component.name())))?;
+        path.is_file().then_some((component, path))
+    };
+    let binaries = Binaries(CONTROL_PLANE.into_iter().filter_map(find).collect());
+    let is_enough = [Component::Etcd, Component::ApiServer].iter().all(|one| binaries.find(*one).is_some());
+    is_enough.then_some(binaries)
+}
+
+/// Finds the wanted programs in the cache and builds those that are missing.
+///
+/// Two processes never build at once: the second waits for the first and finds its results.
+///
+/// # Errors
+/// `FindGo` if something must be built and there is no Go; `Build` or `Cache` if that does not work.
+pub fn ensure(wanted: &[Component], progress: Progress) -> Result<Binaries, Error> {
+    let directory = paths::cache().join(key());
+    let binaries = Binaries(
+        wanted.iter().map(|component| (*component, directory.join("bin").join(component.name()))).collect(),
+    );
+    if binaries.0.values().all(|path| path.is_file()) {
+        return Ok(binaries);
+    }
+    let go = packages::find("go").ok_or(Error::FindGo)?;
+    let module = directory.join("module");
+    machine::create_directory(&directory.join("bin")).map_err(Error::Cache)?;
+    machine::create_directory(&module).map_err(Error::Cache)?;
+    let _lock = lock(&directory.join("lock"), progress)?;
+    machine::write_file(&module.join("go.mod"), GO_MOD.as_bytes()).map_err(Error::Cache)?;
+    machine::write_file(&module.join("go.sum"), GO_SUM.as_bytes()).map_err(Error::Cache)?;
+    let compiler = Compiler { go, module, progress };
+    for (component, path) in &binaries.0 {
+        if !path.is_file() {
+            compiler.build(*component, path)?;
+        }
+    }
+    Ok(binaries)
+}
+
+/// Name of the cache's directory for exactly these modules.
+fn key() -> String {
+    let mut hash = Sha256::new();
+    hash.update(GO_MOD);
+    hash.update(GO_SUM);
+    let digest = hexadecimal(&hash.finalize());
+    format!("{KUBERNETES_VERSION}-{}", &digest[..KEY_DIGITS])
+}
+
+fn lock(path: &Path, progress: Progress) -> Result<File, Error> {
+    let failed = |error| Error::Cache(machine::Error::file("lock", path, error));
+    let file = File::create(path).map_err(failed)?;
+    if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+        let step = progress.step("wait for another process that builds");
+        flock(&file, FlockOperation::LockExclusive).map_err(|errno| failed(errno.into()))?;
+        step.done();
+    }
+    Ok(file)
+}
+
+/// What it takes to build a program.
+struct Compiler {
+    go: PathBuf,
+    module: PathBuf,
+    progress: Progress,
+}
+
+impl Compiler {
+    fn build(&self, component: Component, path: &Path) -> Result<(), Error> {
+        let step = self.progress.step(&format!("build {} {}", component.name(), version(component)));
+        // Written beside the final name, so that an interrupted build leaves nothing that looks whole.
+        let partial = path.with_extension("partial");
+        let mut command = Command::new(&self.go);
+        command
+            .current_dir(&self.module)
+            .env("CGO_ENABLED", "0")
+            .env("GOWORK", "off")
+            .args(["build", "-trimpath", "-mod=readonly", "-ldflags", &linker_flags(component), "-o"])
+            .arg(&partial)
+            .arg(component.package());
+        command::run_command(command, Duration::from_secs(BUILD_SECONDS_MAX))
+            .map_err(|source| Error::Build { component: component.name(), source })?;
+        fs::rename(&partial, path)
+            .map_err(|error| Error::Cache(machine::Error::file("rename into place", path, error)))?;
+        step.done();
+        Ok(())
+    }
+}
+
+fn linker_flags(component: Component) -> String {
+    let strip = "-s -w";
+    if component == Component::Etcd {
+        return strip.to_owned();
+    }
+    let mut numbers = KUBERNETES_VERSION.trim_start_matches('v').split('.');
+    let (major, minor) = (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default());
+    let set = "-X k8s.io/component-base/version.git";
+    format!("{strip} {set}Version={KUBERNETES_VERSION} {set}Major={major} {set}Minor={minor}")
+}
+
+fn version(component: Component) -> &'static str {
+    if component == Component::Etcd { etcd_version(GO_MOD) } else { KUBERNETES_VERSION }
+}
+
+fn etcd_version(go_mod: &str) -> &str {
+    let line = go_mod.lines().find_map(|line| line.trim().strip_prefix("go.etcd.io/etcd/server/v3 "));
+    line.and_then(|rest| rest.split(' ').next()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pinned_modules_are_the_version_that_is_announced() {
+        assert!(GO_MOD.contains(&format!("k8s.io/kubernetes {KUBERNETES_VERSION}")));
+        assert_eq!(etcd_version(GO_MOD), "v3.6.16");
+        assert!(key().starts_with("v1.36.4-"));
+    }
+
+    #[test]
+    fn the_version_is_linked_into_kubernetes_but_not_into_etcd() {
+        assert_eq!(linker_flags(Component::Etcd), "-s -w");
+        assert_eq!(
+            linker_flags(Component::Kubelet),
+            "-s -w -X k8s.io/component-base/version.gitVersion=v1.36.4 \
+             -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=36"
+        );
+    }
+
+    #[test]
+    fn assets_without_an_api_server_are_not_taken() {
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join("etcd"), "").unwrap();
+        assert_eq!(assets(Some(directory.path()), |_| None), None);
+        assert_eq!(assets(None, |_| None), None);
+    }
+
+    #[test]
+    fn a_named_asset_goes_before_the_directory() {
+        let directory = tempfile::tempdir().unwrap();
+        for name in ["etcd", "kube-apiserver", "other-etcd"] {
+            fs::write(directory.path().join(name), "").unwrap();
+        }
+        let other = directory.path().join("other-etcd");
+        let named = |variable: &str| (variable == "TEST_ASSET_ETCD").then(|| other.clone());
+        let found = assets(Some(directory.path()), named).unwrap();
+        let expected = [
+            (Component::Etcd, other.clone()),
+            (Component::ApiServer, directory.path().join("kube-apiserver")),
+        ];
+        assert_eq!(found, Binaries(expected.into_iter().collect()));
+    }
+}
