@@ -26,13 +26,13 @@ pub(super) fn report(input: &StatusInput<'_>) -> Option<FailoverReport> {
 
 /// A report about the first promotion of this pass that a loss caused.
 fn new_report(input: &StatusInput<'_>) -> Option<FailoverReport> {
-    let promotions = input.results.iter().filter_map(|result| match &result.step.action {
-        Action::Convert { pod, to: Role::Primary, .. } if is_done(result) && is_loss(result.step.reason) => {
-            Some((result.started, &pod.name, result.step.reason))
-        }
-        _ => None,
-    });
-    let (_, successor, reason) = promotions.min()?;
+    let promotion = |result: &&StepResult| {
+        let is_promotion = matches!(&result.step.action, Action::Convert { to: Role::Primary, .. });
+        is_promotion && is_done(result) && is_loss(result.step.reason)
+    };
+    let order = |result: &&StepResult| (result.started, result.step.action.pod_name().cloned());
+    let first = input.results.iter().filter(promotion).min_by_key(order)?;
+    let (successor, reason) = (first.step.action.pod_name()?, first.step.reason);
     let lost = lost_pod(input, reason);
     // A Pod too many for a rollout is "missing" too; it is a loss only if somebody is gone.
     if lost.is_none() && reason == Reason::PodMissing {
@@ -66,10 +66,11 @@ const fn is_loss(reason: Reason) -> bool {
 fn lost_pod(input: &StatusInput<'_>, reason: Reason) -> Option<PodName> {
     let done = || input.results.iter().filter(|result| is_done(result));
     let demoted = || {
-        done().filter(|result| result.step.reason == reason).find_map(|result| match &result.step.action {
-            Action::Convert { pod, from: Role::Primary, .. } => Some(pod.name.clone()),
-            _ => None,
-        })
+        let is_demotion = |result: &&StepResult| {
+            matches!(&result.step.action, Action::Convert { from: Role::Primary, .. })
+                && result.step.reason == reason
+        };
+        done().find(is_demotion).and_then(|result| result.step.action.pod_name().cloned())
     };
     let is_primary_now = |name: &&PodName| {
         let mut pods = input.snapshot.pods.iter();
@@ -80,10 +81,9 @@ fn lost_pod(input: &StatusInput<'_>, reason: Reason) -> Option<PodName> {
         reported.iter().find(|name| !is_primary_now(name)).cloned()
     };
     let deleted = || {
-        done().find_map(|result| match &result.step.action {
-            Action::Delete { pod, role: Role::Primary, .. } => Some(pod.name.clone()),
-            _ => None,
-        })
+        let is_deletion =
+            |result: &&StepResult| matches!(&result.step.action, Action::Delete { role: Role::Primary, .. });
+        done().find(is_deletion).and_then(|result| result.step.action.pod_name().cloned())
     };
     let leaving = || {
         let mut pods = input.snapshot.pods.iter();
@@ -108,12 +108,10 @@ fn detected_after(input: &StatusInput<'_>, lost: &PodName, time: Timestamp) -> O
 
 /// When a write that leads clients to this Pod was acknowledged.
 fn exposed_at(input: &StatusInput<'_>, successor: &PodName) -> Option<Timestamp> {
-    let exposes = |result: &&StepResult| match &result.step.action {
-        Action::Expose { endpoints } => {
-            is_done(result)
-                && endpoints.iter().any(|endpoint| endpoint.is_ready && endpoint.pod == *successor)
-        }
-        _ => false,
+    let exposes = |result: &&StepResult| {
+        let Action::Expose { endpoints } = &result.step.action else { return false };
+        let is_there = endpoints.iter().any(|endpoint| endpoint.is_ready && endpoint.pod == *successor);
+        is_there && is_done(result)
     };
     let acknowledged = |result: &StepResult| result.started.saturating_add(result.elapsed).ok();
     input.results.iter().filter(exposes).filter_map(acknowledged).min()

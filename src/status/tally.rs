@@ -1,5 +1,7 @@
 //! Which Pods count for their role, which of them are available, and what the others wait for.
 
+use std::cmp::Ordering;
+
 use crate::api::status::NAMES_MAX;
 use crate::model::{Gate, Lifecycle, PodView, Role, Snapshot};
 
@@ -96,17 +98,16 @@ impl Tier<'_> {
     }
 
     fn imbalance(&self) -> Option<String> {
-        let (exist, wanted) = (self.pods.len(), self.wanted);
-        if exist < wanted {
-            let missing = wanted - exist;
-            let verb = if missing == 1 { "does" } else { "do" };
-            Some(format!("{missing} {} {verb} not exist yet", noun(self.role, missing)))
-        } else if exist > wanted {
-            let surplus = exist - wanted;
-            let verb = if surplus == 1 { "is" } else { "are" };
-            Some(format!("{surplus} {} {verb} surplus", noun(self.role, surplus)))
-        } else {
-            None
+        let difference = self.pods.len().abs_diff(self.wanted);
+        let (noun, is_one) = (noun(self.role, difference), difference == 1);
+        match self.pods.len().cmp(&self.wanted) {
+            Ordering::Equal => None,
+            Ordering::Less => {
+                Some(format!("{difference} {noun} {} not exist yet", if is_one { "does" } else { "do" }))
+            }
+            Ordering::Greater => {
+                Some(format!("{difference} {noun} {} surplus", if is_one { "is" } else { "are" }))
+            }
         }
     }
 }

@@ -78,10 +78,10 @@ fn field_rows(text: &mut String, prefix: &str, schema: &Value) {
     let required = schema["required"].as_array();
     for (name, property) in properties {
         let is_required = required.is_some_and(|names| names.contains(&Value::from(name.as_str())));
-        let default = match &property["default"] {
-            Value::Null if is_required => "(required)".to_owned(),
-            Value::Null => String::new(),
-            default => code(&default.to_string()),
+        let default = match property.get("default") {
+            Some(default) => code(&default.to_string()),
+            None if is_required => "(required)".to_owned(),
+            None => String::new(),
         };
         let path = format!("{prefix}{name}");
         row(text, &[&code(&path), &default, property["description"].as_str().unwrap_or_default()]);

@@ -3,7 +3,9 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::api::status::{BackupPodSetStatus, Condition, ConditionStatus, Summary, TierNames};
-use crate::model::{Exposure, Lifecycle, ObjectState, Outcome, Reason, Refusal, Revision, Role, Storm};
+use crate::model::{
+    Exposure, Lifecycle, ObjectState, Outcome, PodView, Reason, Refusal, Revision, Role, Storm,
+};
 use crate::status::testing::*;
 
 const CRASHED: Lifecycle = Lifecycle::Unready { since: jiff::Timestamp::UNIX_EPOCH };
@@ -80,20 +82,31 @@ fn the_status_of_a_complete_set_says_all_of_this() {
     assert_eq!(status, expected);
 }
 
-#[test]
-fn each_situation_has_its_phrase_and_its_conditions() {
-    let starting = || pod("web-a", Role::Primary, Lifecycle::Starting);
-    let crashed = |role| pod("web-a", role, CRASHED);
-    let refused = |refusal| (create("web-b", Role::Hot, Reason::PodMissing), Outcome::Failed(refusal));
-    let with = |mut case: Case, change: fn(&mut Case)| {
-        change(&mut case);
-        case
-    };
+/// What the situation is called, the situation, the phrase, and the gist of its conditions.
+type Situation = (&'static str, Case, &'static str, [&'static str; 3]);
+
+fn with(mut case: Case, change: fn(&mut Case)) -> Case {
+    change(&mut case);
+    case
+}
+
+fn starting() -> PodView {
+    pod("web-a", Role::Primary, Lifecycle::Starting)
+}
+
+fn crashed(role: Role) -> PodView {
+    pod("web-a", role, CRASHED)
+}
+
+fn refused(refusal: Refusal) -> Case {
+    let step = create("web-b", Role::Hot, Reason::PodMissing);
+    seen([1, 1, 0], full([1, 0, 0])).result(step, Outcome::Failed(refusal))
+}
+
+#[rustfmt::skip]
+fn growing() -> Vec<Situation> {
     let scaled = with(seen([2, 0, 0], full([2, 0, 0])), |case| case.previous.observed_generation = 2);
-    let (quota_step, quota) = refused(Refusal::QuotaExceeded);
-    let (slow_step, slow) = refused(Refusal::Throttled);
-    #[rustfmt::skip]
-    let table: Vec<(&str, Case, &str, [&str; 3])> = vec![
+    vec![
         ("nothing wanted", new([0, 0, 0], vec![]),
             "Ready", ["+AsWanted", "-Complete", "-AsExpected"]),
         ("a new set without Pods", new([1, 0, 0], vec![]),
@@ -109,6 +122,12 @@ fn each_situation_has_its_phrase_and_its_conditions() {
                 case.snapshot.desired.replicas = 1;
             }),
             "Scaling", ["-SurplusPods", "+Scaling", "-AsExpected"]),
+    ]
+}
+
+#[rustfmt::skip]
+fn lost_or_outdated() -> Vec<Situation> {
+    vec![
         ("a hot backup was lost", seen([1, 1, 0], full([1, 0, 0])),
             "Refilling", ["-BackupsNotReady", "+Refilling", "-AsExpected"]),
         ("the only primary was lost", seen([1, 0, 0], vec![starting()]),
@@ -129,17 +148,22 @@ fn each_situation_has_its_phrase_and_its_conditions() {
             with(seen([1, 0, 0], full([1, 0, 0]).into_iter().map(outdated).collect()),
                 |case| case.snapshot.desired.update.partition = 1),
             "Ready", ["+AsWanted", "-Complete", "-AsExpected"]),
+    ]
+}
+
+#[rustfmt::skip]
+fn stopped_or_unexposed() -> Vec<Situation> {
+    vec![
         ("paused while complete", with(seen([1, 0, 0], full([1, 0, 0])), |case| case.snapshot.desired.paused = true),
             "Paused", ["+AsWanted", "-Paused", "-AsExpected"]),
         ("the storm brake", with(seen([1, 0, 0], vec![]),
                 |case| case.snapshot.storm = Some(Storm { lost: 9, total: 10 })),
             "Storm brake", ["-PrimariesNotReady", "-StormBrake", "+StormBrake"]),
-        ("a quota", seen([1, 1, 0], full([1, 0, 0])).result(quota_step.clone(), quota),
+        ("a quota", refused(Refusal::QuotaExceeded),
             "Refused: QuotaExceeded", ["-BackupsNotReady", "+Refilling", "+QuotaExceeded"]),
-        ("a quota that was told a pass ago",
-            seen([1, 1, 0], full([1, 0, 0])).result(quota_step, quota).next_pass(),
+        ("a quota that was told a pass ago", refused(Refusal::QuotaExceeded).next_pass(),
             "Refused: QuotaExceeded", ["-BackupsNotReady", "+Refilling", "+QuotaExceeded"]),
-        ("a slow API server", seen([1, 1, 0], full([1, 0, 0])).result(slow_step, slow),
+        ("a slow API server", refused(Refusal::Throttled),
             "Refilling", ["-BackupsNotReady", "+Refilling", "-AsExpected"]),
         ("a specification that cannot be used",
             with(seen([1, 0, 0], full([1, 0, 0])), |case| case.invalid = Some("no containers".to_owned())),
@@ -162,8 +186,14 @@ fn each_situation_has_its_phrase_and_its_conditions() {
                 });
             }),
             "Ready", ["+AsWanted", "-Complete", "-AsExpected"]),
-    ];
-    for (situation, case, state, reasons) in table {
+    ]
+}
+
+#[test]
+fn each_situation_has_its_phrase_and_its_conditions() {
+    for (situation, case, state, reasons) in
+        growing().into_iter().chain(lost_or_outdated()).chain(stopped_or_unexposed())
+    {
         let expected = (state.to_owned(), reasons.map(str::to_owned));
         assert_eq!(gist(&case), expected, "{situation}");
     }
