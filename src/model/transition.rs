@@ -18,7 +18,7 @@ pub struct Transition {
 }
 
 /// Why a primary can be missing.
-const PRIMARY_MISSING: [Reason; 8] = [
+const PRIMARY_MISSING: [Reason; 9] = [
     Reason::ScaledOut,
     Reason::PodDeleted,
     Reason::PodFinished,
@@ -27,10 +27,11 @@ const PRIMARY_MISSING: [Reason; 8] = [
     Reason::NodeGone,
     Reason::WakeTimedOut,
     Reason::UnreadyTooLong,
+    Reason::TemplateChanged,
 ];
 
 /// Why a hot backup can be missing: the same, or because it was promoted.
-const HOT_MISSING: [Reason; 9] = [
+const HOT_MISSING: [Reason; 10] = [
     Reason::ScaledOut,
     Reason::PodDeleted,
     Reason::PodFinished,
@@ -40,6 +41,7 @@ const HOT_MISSING: [Reason; 9] = [
     Reason::WakeTimedOut,
     Reason::UnreadyTooLong,
     Reason::Refilled,
+    Reason::TemplateChanged,
 ];
 
 /// Every transition, most important first; at most one row for a pair of roles.
@@ -106,6 +108,7 @@ pub const TRANSITIONS: [Transition; 10] = [
             Reason::GateKeyRetired,
             Reason::UnreadyTooLong,
             Reason::Refilled,
+            Reason::TemplateChanged,
         ],
     },
     Transition {
@@ -114,6 +117,8 @@ pub const TRANSITIONS: [Transition; 10] = [
         when: "surplus, finished, outdated, or given up by a deadline",
         reasons: &[
             Reason::ScaledIn,
+            Reason::PodUnready,
+            Reason::NodeCordoned,
             Reason::PodFinished,
             Reason::NodeGone,
             Reason::WakeTimedOut,
