@@ -107,7 +107,10 @@ fn unlike_the_wish(snapshot: &Snapshot) -> Option<String> {
         let wanted = snapshot.desired.count(role);
         let available = members().filter(|view| view.is_available()).count();
         if (members().count(), available) != (wanted, wanted) {
-            return Some(format!("{role}: {} Pods, {available} available, {wanted} wanted", members().count()));
+            return Some(format!(
+                "{role}: {} Pods, {available} available, {wanted} wanted",
+                members().count()
+            ));
         }
         let outdated = members().filter(|view| view.revision != snapshot.desired.revision).count();
         let kept = if role == Role::Primary { snapshot.desired.update.partition } else { 0 };
@@ -176,7 +179,15 @@ fn drawn_pod(index: usize, (role, stage, node, age, odd): Draw, nodes: &[NodeVie
 }
 
 fn wish() -> impl Strategy<Value = model::Desired> {
-    let choice = || prop::sample::select(vec![Choice::Best, Choice::Random, Choice::Oldest, Choice::Newest, Choice::Spread]);
+    let choice = || {
+        prop::sample::select(vec![
+            Choice::Best,
+            Choice::Random,
+            Choice::Oldest,
+            Choice::Newest,
+            Choice::Spread,
+        ])
+    };
     let counts = (0..4_usize, 0..4_usize, 0..4_usize);
     let seconds = (0..4_i64, 0..4_i64);
     let update = (any::<bool>(), 1..3_usize, 0..2_usize);
@@ -198,9 +209,11 @@ fn wish() -> impl Strategy<Value = model::Desired> {
 }
 
 fn world() -> impl Strategy<Value = Cluster> {
-    let draws = proptest::collection::vec((0..3_usize, 0..14_usize, 0..4_usize, 0..40_i64, any::<u8>()), 0..9);
+    let draws =
+        proptest::collection::vec((0..3_usize, 0..14_usize, 0..4_usize, 0..40_i64, any::<u8>()), 0..9);
     (nodes(), draws, wish(), any::<bool>()).prop_map(|(nodes, draws, desired, has_service)| {
-        let pods = draws.into_iter().enumerate().map(|(index, draw)| drawn_pod(index, draw, &nodes)).collect();
+        let pods =
+            draws.into_iter().enumerate().map(|(index, draw)| drawn_pod(index, draw, &nodes)).collect();
         let mut snapshot = given::snapshot(desired, pods);
         snapshot.exposure = has_service.then(absent_service);
         Cluster::new(snapshot, nodes)
@@ -337,7 +350,13 @@ fn every_scenario_converges() {
         snapshot.desired.unready_deadline = SignedDuration::from_secs(20);
         let mut nodes: Vec<NodeView> = snapshot.pods.iter().filter_map(|view| view.node.clone()).collect();
         nodes.push(given::node("spare", NodeHealth::Healthy));
-        println!("{}: {} ({} steps and {} holds at first)", path.display(), scenario.title, scenario.steps.len(), scenario.holds.len());
+        println!(
+            "{}: {} ({} steps and {} holds at first)",
+            path.display(),
+            scenario.title,
+            scenario.steps.len(),
+            scenario.holds.len()
+        );
         assert!(!scenario.why.is_empty());
         converge(&mut Cluster::new(snapshot, nodes), Application::Whole, &mut Dice(1));
     }

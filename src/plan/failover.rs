@@ -78,7 +78,9 @@ pub(super) fn leave_cordoned_nodes(draft: &mut Draft<'_>) {
 ///
 /// Until then the label stays: if the node comes back first, its Pod is the only primary that serves.
 pub(super) fn relabel_lost_primaries(draft: &mut Draft<'_>) {
-    if draft.snapshot.storm.is_some() || draft.standing_primaries_without(None) < draft.snapshot.desired.replicas {
+    if draft.snapshot.storm.is_some()
+        || draft.standing_primaries_without(None) < draft.snapshot.desired.replicas
+    {
         return;
     }
     for index in 0..draft.seats.len() {

@@ -49,9 +49,8 @@ pub(super) fn replace_outdated(draft: &mut Draft<'_>) {
 /// Only while no updated Pod fails: a blip of good old Pods must not hand the set over to a template that does not
 /// work. Primaries are left to `failover` and to the surge, so that a rollout never prolongs an outage.
 fn delete_idle_outdated(draft: &mut Draft<'_>) {
-    let is_failing = |seat: &Seat<'_>| {
-        seat.is_counted() && draft.is_updated(seat.view) && !seat.view.is_available()
-    };
+    let is_failing =
+        |seat: &Seat<'_>| seat.is_counted() && draft.is_updated(seat.view) && !seat.view.is_available();
     let failing = draft.seats.iter().filter(|seat| is_failing(seat)).count();
     let budget = draft.snapshot.desired.update.max_unavailable.saturating_sub(failing);
     let mut idle = outdated(draft, Role::Cold);
@@ -92,8 +91,7 @@ fn promote_updated(draft: &mut Draft<'_>) {
     }
     let revision = draft.snapshot.desired.revision.clone();
     // On a cordoned node it would be demoted again at once, for ever.
-    let is_fit =
-        |view: &PodView| view.revision == revision && view.node_health() == NodeHealth::Healthy;
+    let is_fit = |view: &PodView| view.revision == revision && view.node_health() == NodeHealth::Healthy;
     match select::best_ready_hot(draft, is_fit) {
         Some(index) => draft.convert(index, Role::Primary, Reason::TemplateChanged),
         None => draft.hold(Hold { reason: Reason::RolloutWaits, pod: None, until: None }),

@@ -259,7 +259,11 @@ impl Scenario {
                 ("not", "ready") => view.health = NodeHealth::NotReady,
                 ("gone", "") => view.health = NodeHealth::Gone,
                 ("zone", zone) if !zone.is_empty() => view.zone = Some(zone.into()),
-                _ => return Err(format!("node {name}: `{word}` is not cordoned, not ready, gone or zone <name>")),
+                _ => {
+                    return Err(format!(
+                        "node {name}: `{word}` is not cordoned, not ready, gone or zone <name>"
+                    ));
+                }
             }
         }
         Ok(view)
