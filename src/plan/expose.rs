@@ -33,7 +33,8 @@ fn endpoints(draft: &Draft<'_>) -> Vec<Endpoint> {
         .filter(|seat| is_exposed(draft, seat))
         .filter_map(|seat| endpoint(seat.view))
         .collect();
-    if endpoints.is_empty() {
+    // Without wanted primaries nobody is to be served: exposing the last one again would undo the scale-in.
+    if endpoints.is_empty() && draft.snapshot.desired.replicas > 0 {
         endpoints = draft
             .seats
             .iter()

@@ -176,9 +176,9 @@ impl Cluster {
         if kind == 0 {
             let index = dice.below(self.nodes.len());
             let health = [NodeHealth::Healthy, NodeHealth::Cordoned, NodeHealth::NotReady, NodeHealth::Gone];
-            // The first node stays, so that there is always room.
-            if index > 0 && self.nodes[index].health != NodeHealth::Gone {
-                self.nodes[index].health = health[dice.below(4)];
+            // The first node stays, so that there is always room. Every second change is a return.
+            if index > 0 {
+                self.nodes[index].health = health[dice.below(8) % 4 * dice.below(2)];
             }
             return;
         }
