@@ -41,7 +41,7 @@ const IMPORTS: [(&str, &[&str]); 11] = [
     ("observe", &["model", "api", "manifests"]),
     ("wakeup", &["model", "api"]),
     ("runtime", &["model", "api"]),
-    ("apply", &["model", "api", "manifests", "wakeup", "observe"]),
+    ("apply", &["model", "api", "manifests", "wakeup", "observe", "runtime"]),
     ("controller", &["model", "api", "plan", "manifests", "status", "observe", "wakeup", "runtime", "apply"]),
     ("bin", &["api", "wakeup", "runtime", "controller"]),
 ];
