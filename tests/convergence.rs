@@ -2,10 +2,12 @@
 //!
 //! The oracles are written from the promises of the API, not from the planner's rules.
 
+use std::collections::BTreeMap;
+
 use backuppodset::model;
 use backuppodset::model::{
     Action, Exposure, Gate, Lifecycle, NodeHealth, NodeView, ObjectState, Ownership, Plan, PodView, Revision,
-    Role, ScaleIn, Snapshot, Step, Strategies, Strategy as Choice, UpdateKind, UpdatePolicy,
+    Role, ScaleIn, Snapshot, Step, Storm, Strategies, Strategy as Choice, UpdateKind, UpdatePolicy,
 };
 use backuppodset::plan::{check, plan};
 use jiff::SignedDuration;
@@ -30,6 +32,13 @@ const FAULTY_PASSES: usize = 40;
 /// Passes without a step after which nothing comes any more although a deadline is still running.
 const QUIET_PASSES: usize = 30;
 
+/// Conversions of one Pod on the way to convergence: up to primary, off a cordoned node, up again, and one more.
+const MOST_CONVERSIONS: usize = 4;
+
+/// Passes for which a ready hot backup may stand beside a missing primary: wake-up timeout 5 s, a failover delay of
+/// at most 3 s, and two passes to see and to do.
+const MOST_IDLE_PASSES: usize = 10;
+
 /// How much of each plan is carried out.
 #[derive(Clone, Copy, Debug)]
 enum Application {
@@ -37,24 +46,42 @@ enum Application {
     RandomSubset,
 }
 
-/// One pass: plan, check, apply, one second. Returns whether nothing was planned.
-fn pass(cluster: &mut Cluster, application: Application, dice: &mut Dice) -> bool {
-    let Plan { mut steps, holds } = plan(&cluster.snapshot);
-    let planned = Plan { steps: steps.clone(), holds };
+/// One pass: plan, check, apply, one second. Returns what was planned.
+fn pass(cluster: &mut Cluster, application: Application, dice: &mut Dice) -> Plan {
+    let planned = plan(&cluster.snapshot);
     assert_eq!(check(&cluster.snapshot, &planned), [], "{planned:#?}\n{:#?}", cluster.snapshot);
-    let is_quiet = steps.is_empty();
-    if matches!(application, Application::RandomSubset) {
-        dice.shuffle(&mut steps);
+    let mut steps = planned.steps.clone();
+    dice.shuffle(&mut steps);
+    let is_whole = matches!(application, Application::Whole);
+    if !is_whole {
         let kept = dice.below(steps.len() + 1);
         steps.truncate(kept);
     }
+    let live_before = live(&cluster.snapshot);
     for step in &steps {
         let standing = standing(&cluster.snapshot);
         cluster.apply(step);
         assert_kept(cluster, step, standing);
     }
+    let wanted: usize = Role::ALL.iter().map(|role| cluster.snapshot.desired.count(*role)).sum();
+    // Orphans cannot be converted in the pass that adopts them, so a Pod may be created beside them.
+    let adopted = steps.iter().filter(|step| matches!(step.action, Action::Adopt { .. })).count();
+    let most = live_before.max(wanted + 1) + adopted;
+    assert!(
+        !is_whole || live(&cluster.snapshot) <= most,
+        "too many Pods: {planned:#?}\n{:#?}",
+        cluster.snapshot
+    );
     cluster.tick();
-    is_quiet
+    planned
+}
+
+/// Pods that are there and not on their way out.
+fn live(snapshot: &Snapshot) -> usize {
+    let is_live = |view: &&PodView| {
+        !matches!(view.lifecycle, Lifecycle::Terminating | Lifecycle::Finished) && !view.is_on_lost_node()
+    };
+    snapshot.pods.iter().filter(is_live).count()
 }
 
 /// Primaries that clients can use: labelled, ready, on a node that is heard of.
@@ -81,11 +108,17 @@ fn assert_kept(cluster: &Cluster, step: &Step, before: usize) {
 /// Runs until two passes in a row plan nothing and the set is as wished.
 fn converge(cluster: &mut Cluster, application: Application, dice: &mut Dice) {
     let mut quiet = 0;
+    let mut watch = Watch::default();
     for number in 0..MOST_PASSES {
         // A subset may stay small by chance; after half of the time everything is applied.
         let application = if number < MOST_PASSES / 2 { application } else { Application::Whole };
-        quiet = if pass(cluster, application, dice) { quiet + 1 } else { 0 };
-        if quiet >= 2 && unlike_the_wish(&cluster.snapshot).is_none() {
+        // A pass that waits for a moment to come, or for a Pod to come or go, is not the end.
+        let is_settled = unlike_the_wish(&cluster.snapshot).is_none() && !is_terminating(&cluster.snapshot);
+        let planned = pass(cluster, application, dice);
+        watch.look(&cluster.snapshot, &planned, application);
+        let is_quiet = is_settled && planned.steps.is_empty() && planned.next_look().is_none();
+        quiet = if is_quiet { quiet + 1 } else { 0 };
+        if quiet >= 2 {
             break;
         }
     }
@@ -95,6 +128,50 @@ fn converge(cluster: &mut Cluster, application: Application, dice: &mut Dice) {
         let last = plan(&cluster.snapshot);
         assert_eq!(last.steps, [], "{:#?}", cluster.snapshot);
         cluster.tick();
+    }
+}
+
+fn is_terminating(snapshot: &Snapshot) -> bool {
+    let goes = |view: &PodView| view.lifecycle == Lifecycle::Terminating && !view.is_on_lost_node();
+    snapshot.pods.iter().any(goes)
+}
+
+/// Promises about the way to convergence while nothing fails.
+#[derive(Default)]
+struct Watch {
+    most_exposed: usize,
+    idle_passes: usize,
+    conversions: BTreeMap<model::Uid, usize>,
+}
+
+impl Watch {
+    fn look(&mut self, snapshot: &Snapshot, planned: &Plan, application: Application) {
+        // What was exposed once, up to the wish, stays exposed.
+        let exposed = exposed(snapshot).min(snapshot.desired.replicas);
+        assert!(exposed >= self.most_exposed, "capacity dropped: {planned:#?}\n{snapshot:#?}");
+        self.most_exposed = exposed;
+        if matches!(application, Application::RandomSubset) {
+            return;
+        }
+        for step in &planned.steps {
+            if let Action::Convert { pod, .. } = &step.action {
+                let count = self.conversions.entry(pod.uid.clone()).or_default();
+                *count += 1;
+                assert!(*count <= MOST_CONVERSIONS, "{step:?} goes back and forth\n{snapshot:#?}");
+            }
+        }
+        let has_idle_backup = snapshot.pods.iter().any(|view| {
+            view.role == Role::Hot
+                && view.is_ready()
+                && !view.is_on_lost_node()
+                && view.ownership == Ownership::Ours
+        });
+        let is_idle = standing(snapshot) < snapshot.desired.replicas && has_idle_backup;
+        self.idle_passes = if is_idle { self.idle_passes + 1 } else { 0 };
+        assert!(
+            self.idle_passes <= MOST_IDLE_PASSES,
+            "a ready backup stays idle: {planned:#?}\n{snapshot:#?}"
+        );
     }
 }
 
@@ -173,8 +250,8 @@ fn drawn_pod(index: usize, (role, stage, node, age, odd): Draw, nodes: &[NodeVie
     view.is_running = view.is_ready();
     view.is_serving = view.is_ready() || (stage == 13 && odd & 8 > 0);
     view.has_known_key = odd & 6 != 6;
-    view.revision = if odd & 24 == 24 { given::outdated() } else { given::current() };
-    view.ownership = if odd & 224 == 224 { Ownership::Orphan } else { Ownership::Ours };
+    view.revision = if odd & 0x18 == 0x18 { given::outdated() } else { given::current() };
+    view.ownership = if odd & 0xe0 == 0xe0 { Ownership::Orphan } else { Ownership::Ours };
     view
 }
 
@@ -246,7 +323,7 @@ fn exposed(snapshot: &Snapshot) -> usize {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn any_situation_converges(mut cluster in world(), seed in any::<u64>()) {
@@ -305,33 +382,24 @@ proptest! {
     }
 
     #[test]
+    fn a_braked_set_deletes_and_creates_nothing_and_a_paused_set_does_nothing(mut cluster in world()) {
+        cluster.snapshot.storm = Some(Storm { lost: 40, total: 100 });
+        let braked = plan(&cluster.snapshot);
+        let is_drastic = |step: &Step| matches!(step.action, Action::Create { .. } | Action::Delete { .. });
+        prop_assert!(!braked.steps.iter().any(is_drastic), "{braked:#?}");
+        prop_assert_eq!(check(&cluster.snapshot, &braked), []);
+        cluster.snapshot.desired.paused = true;
+        let paused = plan(&cluster.snapshot);
+        prop_assert!(paused.steps.is_empty() && !paused.holds.is_empty(), "{paused:#?}");
+    }
+
+    #[test]
     fn the_order_of_pods_in_a_snapshot_has_no_meaning(cluster in world(), seed in any::<u64>()) {
         let planned = plan(&cluster.snapshot);
         prop_assert_eq!(&plan(&cluster.snapshot), &planned);
         let mut shuffled = cluster.snapshot.clone();
         Dice(seed).shuffle(&mut shuffled.pods);
         prop_assert_eq!(&plan(&shuffled), &planned);
-    }
-
-    #[test]
-    fn a_plan_creates_no_more_than_is_missing(cluster in world()) {
-        let planned = plan(&cluster.snapshot);
-        let wanted: usize = Role::ALL.iter().map(|role| cluster.snapshot.desired.count(*role)).sum();
-        let creates = planned.steps.iter().filter(|step| matches!(step.action, Action::Create { .. })).count();
-        let deleted = |view: &&PodView| planned.steps.iter().any(|step| {
-            matches!(&step.action, Action::Delete { pod, .. } if pod.name == view.pod.name)
-        });
-        let gone = |view: &&PodView| {
-            view.is_on_lost_node() || view.lifecycle == Lifecycle::Terminating || deleted(view)
-        };
-        let staying = cluster.snapshot.pods.iter().filter(|view| !gone(view)).count();
-        // Pods that stay without being fit for any free place, such as crashed ones, may be one each.
-        let unfit = cluster.snapshot.pods.iter().filter(|view| !gone(view) && !view.is_available()).count();
-        let surplus_of_others = Role::ALL.iter().map(|role| {
-            let members = cluster.snapshot.pods.iter().filter(|view| !gone(view) && view.role == *role).count();
-            members.saturating_sub(cluster.snapshot.desired.count(*role))
-        }).sum::<usize>();
-        prop_assert!(creates + staying <= wanted + unfit + surplus_of_others + 1, "{planned:#?}");
     }
 }
 
