@@ -17,6 +17,10 @@ pub(super) fn expose_ready_primaries(draft: &mut Draft<'_>) {
         draft.step(Action::PublishService, Reason::ServiceChanged);
     }
     let endpoints = endpoints(draft);
+    // The first address decides the slice's address family, which cannot be changed later.
+    if exposure.slice == ObjectState::Absent && endpoints.is_empty() {
+        return;
+    }
     if exposure.slice != ObjectState::Current || exposure.endpoints != endpoints {
         draft.step(Action::Expose { endpoints }, Reason::EndpointsChanged);
     }
