@@ -7,7 +7,7 @@ use super::Step;
 /// Why a write was not done although nobody else changed the object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Refusal {
-    /// A ResourceQuota has no room (403 with "exceeded quota").
+    /// A `ResourceQuota` has no room (403 with "exceeded quota").
     QuotaExceeded,
     /// RBAC, Pod security or another admission check said no (403).
     Forbidden,

@@ -13,7 +13,7 @@ const NAME_HASH_DIGITS: usize = 12;
 pub(super) fn lowest_free_slot(pods: &[PodView], planned: impl Iterator<Item = u32>) -> u32 {
     let mut used: BTreeSet<u32> = planned.collect();
     used.extend(pods.iter().filter(|pod| pod.lifecycle != Lifecycle::Terminating).map(|pod| pod.slot));
-    (0..).find(|slot| !used.contains(slot)).expect("a set has fewer Pods than there are slots")
+    (0..u32::MAX).find(|slot| !used.contains(slot)).expect("a set has fewer Pods than there are slots")
 }
 
 /// The name of the Pod that takes this slot next.
@@ -29,7 +29,10 @@ pub(super) fn pod_name(snapshot: &Snapshot, slot: u32) -> PodName {
     for uid in predecessors {
         hash.update(format!("|{uid}"));
     }
-    let mut digits: String = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-    digits.truncate(NAME_HASH_DIGITS);
+    let digits: String = hash
+        .finalize()
+        .iter()
+        .take(NAME_HASH_DIGITS / 2)
+        .fold(String::new(), |digits, byte| digits + &format!("{byte:02x}"));
     PodName(format!("{}-{digits}", desired.name))
 }

@@ -75,7 +75,7 @@ fn replace_backups(draft: &mut Draft<'_>, role: Role, is_lower_tier_whole: bool)
     let away = desired.count(role).saturating_sub(available(draft, role));
     let budget = if is_lower_tier_whole { desired.update.max_unavailable.saturating_sub(away) } else { 0 };
     if budget == 0 {
-        draft.hold(Hold { reason: Reason::RolloutWaits, pod: None, until: None });
+        draft.hold(rollout_waits(None));
     }
     let outdated = outdated(draft, role);
     let by_worth = select::surplus(draft, role).into_iter().filter(|index| outdated.contains(index));
@@ -85,8 +85,8 @@ fn replace_backups(draft: &mut Draft<'_>, role: Role, is_lower_tier_whole: bool)
 }
 
 fn promote_updated(draft: &mut Draft<'_>) {
-    if let Some(until) = unsettled_until(draft) {
-        draft.hold(Hold { reason: Reason::RolloutWaits, pod: None, until });
+    if let Some(hold) = unsettled(draft) {
+        draft.hold(hold);
         return;
     }
     let revision = draft.snapshot.desired.revision.clone();
@@ -94,26 +94,26 @@ fn promote_updated(draft: &mut Draft<'_>) {
     let is_fit = |view: &PodView| view.revision == revision && view.node_health() == NodeHealth::Healthy;
     match select::best_ready_hot(draft, is_fit) {
         Some(index) => draft.convert(index, Role::Primary, Reason::TemplateChanged),
-        None => draft.hold(Hold { reason: Reason::RolloutWaits, pod: None, until: None }),
+        None => draft.hold(rollout_waits(None)),
     }
 }
 
-/// `Some` while a Pod is missing, surplus, or not available for long enough; the inner value is when to look again.
-fn unsettled_until(draft: &Draft<'_>) -> Option<Option<Timestamp>> {
+/// Why the rollout waits while a Pod is missing, surplus, or not available for long enough.
+fn unsettled(draft: &Draft<'_>) -> Option<Hold> {
     let is_complete = Role::ALL.iter().all(|role| draft.count(*role) == draft.snapshot.desired.count(*role));
-    if !is_complete || draft.seats.iter().any(|seat| seat.is_claimed && seat.is_counted()) {
-        return Some(None);
+    let is_in_motion = draft.seats.iter().any(|seat| seat.is_claimed && seat.is_counted());
+    let mut counted = draft.seats.iter().filter(|seat| seat.is_counted());
+    if !is_complete || is_in_motion || counted.any(|seat| !seat.view.is_available()) {
+        return Some(rollout_waits(None));
     }
-    let mut until = None;
-    for seat in draft.seats.iter().filter(|seat| seat.is_counted()) {
-        if !seat.view.is_available() {
-            return Some(None);
-        }
-        if seat.role != Role::Cold && !is_settled(draft, seat.view) {
-            until = until.max(settled_at(draft, seat.view));
-        }
-    }
-    until.map(Some)
+    let is_young =
+        |seat: &&Seat<'_>| seat.is_counted() && seat.role != Role::Cold && !is_settled(draft, seat.view);
+    let young = draft.seats.iter().filter(is_young);
+    young.map(|seat| settled_at(draft, seat.view)).max().map(rollout_waits)
+}
+
+const fn rollout_waits(until: Option<Timestamp>) -> Hold {
+    Hold { reason: Reason::RolloutWaits, pod: None, until }
 }
 
 fn is_settled(draft: &Draft<'_>, view: &PodView) -> bool {

@@ -1,0 +1,32 @@
+# Commands of the project. `make` alone lists them.
+
+CARGO ?= cargo
+LAB = $(CARGO) run --quiet --release --package lab --bin lab --
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test bench down image generate lint
+
+help: ## List the commands
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: ## Show the main job on a real cluster: the one in KUBECONFIG, else a local one that is started
+	$(LAB) demo
+
+test: lint ## Run every test: decisions, conversation with a simulated API server, real cluster
+	$(CARGO) test --workspace
+
+bench: ## Measure on the local cluster and print the figures beside what they are compared with
+	$(LAB) bench
+
+down: ## Stop the local cluster and remove everything it made
+	$(LAB) down
+
+image: ## Build the images and load them into the running local cluster
+	$(LAB) images
+
+generate: ## Write the generated files: CRD, RBAC, flat manifest, reference
+	UPDATE=1 $(CARGO) test --package backuppodset --test generated --test reference
+
+lint: ## Check form and common mistakes
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --quiet -- --deny warnings
