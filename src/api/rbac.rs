@@ -81,7 +81,7 @@ pub const RULES: &[Rule] = &[
         group: "apps",
         resources: &["controllerrevisions"],
         names: &[],
-        verbs: &["get", "list", "watch", "create", "delete"],
+        verbs: &["list", "create", "patch", "delete"],
     },
     Rule {
         scope: Scope::Watched,

@@ -9,12 +9,14 @@
 //! | `confirm` | a consistent list before anything that serves is deleted |
 //! | `report` | status, events, logs and metrics of what was done |
 //! | [`events`] | writes events behind everything else |
+//! | `history` | former templates |
 //! | `housekeeping` | keys, unconfirmed objects, the process's pulse |
 //! | [`operator`] | puts the tasks of the operator together |
 
 mod confirm;
 mod dispatch;
 mod events;
+mod history;
 mod housekeeping;
 mod operator;
 mod queue;

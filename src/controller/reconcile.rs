@@ -9,6 +9,7 @@ use kube::Client;
 use tracing::{debug, error, warn};
 
 use super::confirm::{confirmed, needs_confirmation};
+use super::history;
 use super::queue::Job;
 use super::report::{Reporter, Round};
 use super::watch::Sink;
@@ -88,8 +89,21 @@ pub(super) async fn reconcile(context: &Context, job: &Job) -> Look {
         observation = after;
     }
     let round = Round { observation: &observation, plan: &plan, results: &results, since: job.since };
-    let reported = context.reporter.report(&context.sink, &round).await;
+    let reported = context.reporter.report(&context.sink, &round);
+    let (reported, ()) = tokio::join!(reported, keep_history(context, &observation));
     next_look(context, &job.key, (&plan, &results, reported))
+}
+
+/// Keeps a new template; nothing waits for it, and a failure is only worth a warning.
+async fn keep_history(context: &Context, observation: &Observation) {
+    let is_wanted = history::is_new_template(observation);
+    if !is_wanted || observation.invalid.is_some() || observation.snapshot.desired.paused {
+        return;
+    }
+    if let Err(error) = history::keep(&context.client, observation).await {
+        let set = observation.snapshot.desired.name.as_str();
+        warn!(set, error = &error as &dyn std::error::Error, "Could not keep a former template");
+    }
 }
 
 /// The plan, or nothing if it would break an invariant or the spec is wrong.

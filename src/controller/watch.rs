@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::core::DeserializeGuard;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client, Resource, ResourceExt as _};
@@ -62,7 +63,9 @@ pub(super) async fn watch(client: Client, (kind, scope): (Kind, Scope), sink: Si
     let target = (kind, &scope);
     let watching = async {
         match kind {
-            Kind::Sets => feed(api::<BackupPodSet>(&client, &scope), all, target, &sink).await,
+            Kind::Sets => {
+                feed(api::<DeserializeGuard<BackupPodSet>>(&client, &scope), all, target, &sink).await
+            }
             Kind::Pods => feed(api::<SlimPod>(&client, &scope), labelled, target, &sink).await,
             Kind::Services => feed(api::<Service>(&client, &scope), labelled, target, &sink).await,
             Kind::Slices => feed(api::<EndpointSlice>(&client, &scope), labelled, target, &sink).await,

@@ -3,6 +3,9 @@
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::core::DeserializeGuard;
+use kube::core::error_boundary::InvalidObject;
+use tracing::warn;
 
 use super::cache::{Affected, Cache};
 use super::slim::{SlimNode, SlimPod};
@@ -17,13 +20,22 @@ pub trait Watched: Sized {
     fn lost(&self, cache: &mut Cache, now: Timestamp) -> Vec<Affected>;
 }
 
-impl Watched for BackupPodSet {
+/// A set that cannot be read is left alone, and does not keep the others from being listed.
+impl Watched for DeserializeGuard<BackupPodSet> {
     fn seen(self, cache: &mut Cache, now: Timestamp) -> Vec<Affected> {
-        cache.see_set(self, now).into_iter().collect()
+        match self.0 {
+            Ok(set) => cache.see_set(set, now).into_iter().collect(),
+            Err(InvalidObject { error, metadata }) => {
+                let (namespace, set) =
+                    (metadata.namespace.unwrap_or_default(), metadata.name.unwrap_or_default());
+                warn!(namespace, set, error, "Could not read a BackupPodSet");
+                Vec::new()
+            }
+        }
     }
 
     fn lost(&self, cache: &mut Cache, now: Timestamp) -> Vec<Affected> {
-        cache.lose_set(self, now).into_iter().collect()
+        self.0.as_ref().ok().and_then(|set| cache.lose_set(set, now)).into_iter().collect()
     }
 }
 

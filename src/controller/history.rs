@@ -1,0 +1,108 @@
+//! Keeps former templates as ControllerRevisions, so that a person can see and restore them.
+//!
+//! Only called when the template changed; nothing in the operator depends on the result.
+
+use k8s_openapi::api::apps::v1::ControllerRevision;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::{Api, Client, ResourceExt as _};
+use serde_json::json;
+
+use crate::api::keys;
+use crate::manifests::controller_revision;
+use crate::observe::Observation;
+
+/// Whether the template is another than the one in the status.
+pub(super) fn is_new_template(observation: &Observation) -> bool {
+    let known = observation.set.status.as_ref().map(|status| status.update_revision.as_str());
+    known != Some(observation.snapshot.desired.revision.0.as_str())
+}
+
+/// Records the template as the latest one and forgets the oldest beyond the limit.
+///
+/// # Errors
+/// What the API server refused.
+pub(super) async fn keep(client: &Client, observation: &Observation) -> Result<(), kube::Error> {
+    let set = observation.set.as_ref();
+    let api: Api<ControllerRevision> =
+        Api::namespaced(client.clone(), set.metadata.namespace.as_deref().unwrap_or_default());
+    let selector = format!("{}={}", keys::LABEL_SET, set.metadata.name.as_deref().unwrap_or_default());
+    let mut known = api.list(&ListParams::default().labels(&selector)).await?.items;
+    known.retain(|revision| is_ours(revision, observation));
+    known.sort_by_key(|revision| revision.revision);
+    record(&api, observation, &known).await?;
+    prune(&api, observation, &known).await
+}
+
+async fn record(
+    api: &Api<ControllerRevision>,
+    observation: &Observation,
+    known: &[ControllerRevision],
+) -> Result<(), kube::Error> {
+    let number = known.last().map_or(0, |latest| latest.revision) + 1;
+    let body = controller_revision(&observation.set, number);
+    let field_manager = Some(keys::FIELD_MANAGER.to_owned());
+    let is_current =
+        |revision: &&ControllerRevision| is_of(revision, &observation.snapshot.desired.revision.0);
+    match known.iter().find(is_current) {
+        // Going back to a former template makes it the latest again.
+        Some(current) if current.revision + 1 < number => {
+            let patch = json!({
+                "metadata": {"uid": current.metadata.uid, "resourceVersion": current.metadata.resource_version},
+                "revision": number,
+            });
+            let parameters = PatchParams { field_manager, ..PatchParams::default() };
+            api.patch(&current.name_any(), &parameters, &Patch::Merge(patch)).await.map(drop)
+        }
+        Some(_) => Ok(()),
+        None => {
+            let body = serde_json::from_value(body).map_err(kube::Error::SerdeError)?;
+            match api.create(&PostParams { field_manager, ..PostParams::default() }, &body).await {
+                Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
+                created => created.map(drop),
+            }
+        }
+    }
+}
+
+/// Deletes the oldest templates beyond the limit, except those that a Pod was made from.
+async fn prune(
+    api: &Api<ControllerRevision>,
+    observation: &Observation,
+    known: &[ControllerRevision],
+) -> Result<(), kube::Error> {
+    let snapshot = &observation.snapshot;
+    let is_used = |revision: &ControllerRevision| {
+        is_of(revision, &snapshot.desired.revision.0)
+            || snapshot.pods.iter().any(|pod| is_of(revision, &pod.revision.0))
+    };
+    let unused: Vec<&ControllerRevision> = known.iter().filter(|revision| !is_used(revision)).collect();
+    let limit = usize::try_from(observation.set.spec.revision_history_limit).unwrap_or(0);
+    for revision in unused.iter().take(unused.len().saturating_sub(limit)) {
+        let preconditions = Preconditions {
+            uid: revision.metadata.uid.clone(),
+            resource_version: revision.metadata.resource_version.clone(),
+        };
+        let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+        match api.delete(&revision.name_any(), &parameters).await {
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
+            deleted => deleted.map(drop)?,
+        }
+    }
+    Ok(())
+}
+
+fn is_of(revision: &ControllerRevision, hash: &str) -> bool {
+    revision
+        .metadata
+        .labels
+        .as_ref()
+        .and_then(|labels| labels.get(keys::LABEL_REVISION))
+        .is_some_and(|text| text == hash)
+}
+
+fn is_ours(revision: &ControllerRevision, observation: &Observation) -> bool {
+    let mut owners = revision.metadata.owner_references.iter().flatten();
+    owners.any(|owner| {
+        owner.controller == Some(true) && Some(&owner.uid) == observation.set.metadata.uid.as_ref()
+    })
+}
