@@ -1,4 +1,4 @@
-//! Keeps former templates as ControllerRevisions, so that a person can see and restore them.
+//! Keeps former templates as `ControllerRevision` objects, so that a person can see and restore them.
 //!
 //! Only called when the template changed; nothing in the operator depends on the result.
 

@@ -64,7 +64,7 @@ pub(super) async fn watch(client: Client, (kind, scope): (Kind, Scope), sink: Si
     let watching = async {
         match kind {
             Kind::Sets => {
-                feed(api::<DeserializeGuard<BackupPodSet>>(&client, &scope), all, target, &sink).await
+                feed(api::<DeserializeGuard<BackupPodSet>>(&client, &scope), all, target, &sink).await;
             }
             Kind::Pods => feed(api::<SlimPod>(&client, &scope), labelled, target, &sink).await,
             Kind::Services => feed(api::<Service>(&client, &scope), labelled, target, &sink).await,
