@@ -41,7 +41,7 @@ const IMPORTS: [(&str, &[&str]); 11] = [
     ("observe", &["model", "api", "manifests"]),
     ("wakeup", &["model", "api"]),
     ("runtime", &["model", "api"]),
-    ("apply", &["model", "api", "manifests", "wakeup", "observe"]),
+    ("apply", &["model", "api", "manifests", "wakeup", "observe", "runtime"]),
     ("controller", &["model", "api", "plan", "manifests", "status", "observe", "wakeup", "runtime", "apply"]),
     ("bin", &["api", "wakeup", "runtime", "controller"]),
 ];
@@ -262,9 +262,9 @@ fn skipped(rest: &str) -> usize {
     if rest.starts_with("r#\"") {
         return until("\"#", 3);
     }
-    if rest.starts_with('"') {
+    if let Some(string) = rest.strip_prefix('"') {
         let mut is_escaped = false;
-        let end = rest[1..].find(|letter| {
+        let end = string.find(|letter| {
             let is_end = letter == '"' && !is_escaped;
             is_escaped = letter == '\\' && !is_escaped;
             is_end

@@ -7,9 +7,6 @@ mod outcome;
 mod pod;
 mod wake;
 
-#[cfg(test)]
-mod tests;
-
 pub use wake::{GateKit, TicketSender, send_by_tcp};
 
 use std::sync::{Arc, RwLock};

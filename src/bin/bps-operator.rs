@@ -1,5 +1,6 @@
 //! The operator: arguments in, exit code out.
 
+use std::net::SocketAddr;
 use std::process::ExitCode;
 
 use backuppodset::controller::{Settings, run};
@@ -23,22 +24,34 @@ struct Arguments {
     /// Image with the bps-wakeup program, for cold backups.
     #[arg(long)]
     wakeup_image: String,
+    /// Where /livez and /readyz are answered, for example 0.0.0.0:8081. Default: nowhere.
+    #[arg(long)]
+    health_bind: Option<SocketAddr>,
+    /// Where /metrics is served over HTTPS to authorised readers, for example 0.0.0.0:8443. Default: nowhere.
+    #[arg(long)]
+    metrics_bind: Option<SocketAddr>,
     #[command(flatten)]
     logs: LogSettings,
 }
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let Arguments { pod, namespace, watched_namespaces, wakeup_image, logs } = Arguments::parse();
-    if let Err(error) = telemetry::init(&logs) {
+    let arguments = Arguments::parse();
+    if let Err(error) = telemetry::init(&arguments.logs) {
         eprintln!("bps-operator: {error}");
         return ExitCode::from(2);
     }
-    match run(Settings { namespace, pod, watched_namespaces, wakeup_image }).await {
+    match run(settings(arguments)).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             error!(error = &error as &dyn std::error::Error, "Stopped");
             ExitCode::FAILURE
         }
     }
+}
+
+fn settings(arguments: Arguments) -> Settings {
+    let Arguments { pod, namespace, watched_namespaces, wakeup_image, health_bind, metrics_bind, logs: _ } =
+        arguments;
+    Settings { namespace, pod, watched_namespaces, wakeup_image, health_bind, metrics_bind }
 }

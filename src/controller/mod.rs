@@ -9,11 +9,13 @@
 //! | `confirm` | a consistent list before anything that serves is deleted |
 //! | `report` | status, events, logs and metrics of what was done |
 //! | [`events`] | writes events behind everything else |
+//! | `housekeeping` | keys, unconfirmed objects, the process's pulse |
 //! | [`operator`] | puts the tasks of the operator together |
 
 mod confirm;
 mod dispatch;
 mod events;
+mod housekeeping;
 mod operator;
 mod queue;
 mod reconcile;

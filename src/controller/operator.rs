@@ -1,35 +1,30 @@
 //! Puts the tasks of the operator together.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
-use kube::{Api, Client};
-use tracing::{info, warn};
+use kube::Client;
+use tracing::info;
 
 use super::dispatch::dispatch;
 use super::events;
+use super::housekeeping::{GateKeys, Housekeeper, SYNC_POLL_PERIOD, beat, known_keys};
 use super::queue::Queue;
 use super::reconcile::Context;
 use super::report::Reporter;
 use super::watch::{Sink, watch, watches};
 use crate::api::keys;
-use crate::apply::{Applier, GateKit, TicketSender, send_by_tcp};
-use crate::manifests::GateSettings;
-use crate::observe::{Cache, Change, KnownKeys, Scope};
+use crate::apply::{Applier, TicketSender, send_by_tcp};
+use crate::observe::{Cache, Change, Scope};
 use crate::runtime::clock::Clock;
-use crate::runtime::lease::{self, Elector, Leadership};
+use crate::runtime::health::{self, Health, HealthServer};
+use crate::runtime::lease::{self, Elector};
 use crate::runtime::metrics::Metrics;
+use crate::runtime::metrics_server::{self, MetricsServer};
 use crate::runtime::shutdown::{Shutdown, Signals};
 use crate::runtime::{client, tasks};
-use crate::wakeup::keys::KeyRing;
-use crate::wakeup::secret::{self, DEFAULT_ROTATION_PERIOD, KeyStore};
-
-/// How often keys, and objects that only our own writes have shown, are looked at.
-const HOUSEKEEPING_PERIOD: Duration = Duration::from_secs(10);
-
-/// How often it is checked whether the caches are complete, while they are not.
-const SYNC_POLL_PERIOD: Duration = Duration::from_millis(5);
+use crate::wakeup::secret;
 
 /// How the operator runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,6 +37,10 @@ pub struct Settings {
     pub watched_namespaces: Vec<String>,
     /// Image with the `bps-wakeup` program.
     pub wakeup_image: String,
+    /// Where the kubelet's probes are answered; `None` answers none.
+    pub health_bind: Option<SocketAddr>,
+    /// Where metrics are served to authorised readers; `None` serves none.
+    pub metrics_bind: Option<SocketAddr>,
 }
 
 /// Why the operator stopped.
@@ -56,6 +55,12 @@ pub enum Error {
     /// The leader election cannot be set up.
     #[error("set up the leader election")]
     Elect(#[source] lease::Error),
+    /// The port for probes cannot be opened.
+    #[error("open the port for probes")]
+    ServeHealth(#[source] health::Error),
+    /// Metrics cannot be served.
+    #[error("serve metrics")]
+    ServeMetrics(#[source] metrics_server::Error),
     /// The system does not tell about signals.
     #[error("listen to signals")]
     Signals(#[source] crate::runtime::shutdown::Error),
@@ -106,7 +111,8 @@ pub async fn start(
     for target in watches(&scopes) {
         spawn(tasks, "watch", watch(client.clone(), target, sink.clone(), shutdown.clone()));
     }
-    let keys = GateKeys { store: key_store(&client, &settings.namespace), image: settings.wakeup_image };
+    serve(tasks, shutdown, (&client, &settings, &metrics, &sink)).await?;
+    let keys = GateKeys::new(&client, &settings.namespace, settings.wakeup_image);
     let ring = keys.store.load_or_create(clock.now()).await.map_err(Error::LoadKeys)?;
     let applier = Applier::new(client.clone(), (clock.clone(), send_ticket), keys.kit(&ring));
     sink.cache().know_keys(known_keys(&ring));
@@ -118,12 +124,32 @@ pub async fn start(
     tasks.spawn("elect", async move { elector.run(stop).await.map_err(Into::into) });
     let (events, writer) = events::channel(client.clone(), clock, settings.pod);
     spawn(tasks, "write-events", writer.run(shutdown.clone()));
-    let housekeeper = Housekeeper { keys, applier: applier.clone(), sink: sink.clone() };
+    let housekeeper =
+        Housekeeper { keys, applier: applier.clone(), sink: sink.clone(), metrics: metrics.sets.clone() };
     spawn(tasks, "keep-house", housekeeper.run(leadership.clone(), shutdown.clone()));
     let reporter = Reporter { client: client.clone(), events, metrics: metrics.sets.clone() };
     let refusals = Mutex::new(BTreeMap::new());
     let context = Context { client, sink, applier, reporter, leadership, metrics, refusals };
     spawn(tasks, "reconcile", lead(Arc::new(context), shutdown.clone()));
+    Ok(())
+}
+
+/// Opens the ports that were asked for.
+async fn serve(
+    tasks: &mut tasks::Tasks,
+    shutdown: &Shutdown,
+    (client, settings, metrics, sink): (&Client, &Settings, &Metrics, &Sink),
+) -> Result<(), Error> {
+    let health = Health::new();
+    if let Some(address) = settings.health_bind {
+        let server = HealthServer::listen(address, health.clone()).await.map_err(Error::ServeHealth)?;
+        tasks.spawn("serve-health", server.run(shutdown.clone()));
+    }
+    if let Some(address) = settings.metrics_bind {
+        let server = MetricsServer::listen(address, metrics.clone(), client.clone());
+        tasks.spawn("serve-metrics", server.await.map_err(Error::ServeMetrics)?.run(shutdown.clone()));
+    }
+    spawn(tasks, "beat", beat(sink.clone(), health, shutdown.clone()));
     Ok(())
 }
 
@@ -163,72 +189,4 @@ fn scopes(namespaces: &[String]) -> Vec<Scope> {
     }
     let distinct: BTreeSet<&String> = namespaces.iter().collect();
     distinct.into_iter().map(|namespace| Scope(Some(namespace.clone()))).collect()
-}
-
-fn key_store(client: &Client, namespace: &str) -> KeyStore {
-    KeyStore { api: Api::namespaced(client.clone(), namespace), rotation_period: DEFAULT_ROTATION_PERIOD }
-}
-
-fn known_keys(ring: &KeyRing) -> KnownKeys {
-    let all = [&ring.current, &ring.next].into_iter().chain(&ring.previous);
-    KnownKeys(all.map(|key| key.id().to_string()).collect())
-}
-
-/// The keys of the cold gates and what is made with them.
-struct GateKeys {
-    store: KeyStore,
-    image: String,
-}
-
-impl GateKeys {
-    fn kit(&self, ring: &KeyRing) -> GateKit {
-        let public_keys = ring.public_keys().map(|key| (key.id().to_string(), hexadecimal(&key.to_string())));
-        let settings = GateSettings { image: self.image.clone(), public_keys: public_keys.into() };
-        GateKit { ring: ring.clone(), settings }
-    }
-}
-
-/// The key's part of `<id>:<hex public key>`.
-fn hexadecimal(entry: &str) -> String {
-    entry.rsplit(':').next().unwrap_or_default().to_owned()
-}
-
-/// Rotates keys and drops what no watch has confirmed.
-struct Housekeeper {
-    keys: GateKeys,
-    applier: Applier,
-    sink: Sink,
-}
-
-impl Housekeeper {
-    async fn run(self, leadership: Leadership, shutdown: Shutdown) {
-        let mut ticks = tokio::time::interval(HOUSEKEEPING_PERIOD);
-        loop {
-            tokio::select! {
-                biased;
-                () = shutdown.requested() => return,
-                _ = ticks.tick() => {}
-            }
-            let now = self.sink.clock.now();
-            self.sink.change(|cache| cache.drop_unconfirmed(now));
-            // Only the leader rotates; the others read what it wrote, so that they can sign when they lead.
-            let ring = if leadership.is_leader() {
-                self.keys.store.rotate_if_due(now).await
-            } else {
-                self.keys.store.load_or_create(now).await
-            };
-            match ring {
-                Ok(ring) => {
-                    self.sink.cache().know_keys(known_keys(&ring));
-                    self.applier.replace_gate_kit(self.keys.kit(&ring));
-                }
-                Err(error) => {
-                    warn!(
-                        error = &error as &dyn std::error::Error,
-                        "Could not read the keys of the cold gates"
-                    );
-                }
-            }
-        }
-    }
 }

@@ -10,9 +10,6 @@ mod pod;
 mod revision;
 mod service;
 
-#[cfg(test)]
-mod tests;
-
 pub use gate::GateSettings;
 pub use pod::{PodRequest, pod, role_patch};
 pub use revision::{controller_revision, revision};

@@ -75,6 +75,11 @@ impl Cache {
         self.unlisted.is_empty()
     }
 
+    /// Whether the storm brake is on.
+    pub const fn has_storm(&self) -> bool {
+        self.storm.is_some()
+    }
+
     /// Every set.
     pub fn set_keys(&self) -> Vec<SetKey> {
         self.sets.values().map(|set| key_of(set.as_ref())).collect()

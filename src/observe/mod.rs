@@ -22,9 +22,6 @@ mod storm;
 mod watched;
 mod wish;
 
-#[cfg(test)]
-mod tests;
-
 pub use cache::{Affected, Cache, Kind, KnownKeys, SetKey, Written};
 pub use change::Change;
 pub use snapshot::{Observation, Version, observe};

@@ -87,10 +87,10 @@ fn check_refuses_a_name_that_is_taken() {
 fn check_refuses_to_give_up_the_last_ready_primary() {
     let lost = PodView { node: Some(node("n1", NodeHealth::NotReady)), ..pod("a", Role::Primary, 0) };
     let set = snapshot(desired([1, 1, 0]), vec![lost, pod("b", Role::Primary, 1), pod("c", Role::Hot, 2)]);
-    let last = [Violation::LastPrimary(PodName("b".into()))];
-    assert_eq!(check(&set, &steps(&[delete(&set.pods[1])])), last);
+    let violation = [Violation::LastPrimary(PodName("b".into()))];
+    assert_eq!(check(&set, &steps(&[delete(&set.pods[1])])), violation);
     // The promotion of the same plan may fail, so it is no successor yet.
-    assert_eq!(check(&set, &steps(&[demote(&set.pods[1]), promote(&set.pods[2])])), last);
+    assert_eq!(check(&set, &steps(&[demote(&set.pods[1]), promote(&set.pods[2])])), violation);
     assert_eq!(check(&set, &steps(&[demote(&set.pods[0]), delete(&set.pods[2])])), []);
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Knows nothing of the planner's rules. What is random comes from a seed, so that a failure can be repeated.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::SignedDuration;
 
@@ -45,12 +45,14 @@ pub(crate) struct Cluster {
     /// The template whose Pods never get further than starting, if there is one.
     pub(crate) broken: Option<Revision>,
     leaving: BTreeMap<Uid, u32>,
+    /// Pods that never come further by themselves.
+    stuck: BTreeSet<Uid>,
     born: u32,
 }
 
 impl Cluster {
     pub(crate) fn new(snapshot: Snapshot, nodes: Vec<NodeView>) -> Self {
-        Self { snapshot, nodes, broken: None, leaving: BTreeMap::new(), born: 0 }
+        Self { snapshot, nodes, broken: None, leaving: BTreeMap::new(), stuck: BTreeSet::new(), born: 0 }
     }
 
     /// Does what one step says; a name that is taken is refused, as by an API server.
@@ -142,7 +144,7 @@ impl Cluster {
             }
             return;
         }
-        let is_broken = Some(&view.revision) == self.broken.as_ref();
+        let is_broken = Some(&view.revision) == self.broken.as_ref() || self.stuck.contains(&view.pod.uid);
         match (before.lifecycle, before.gate) {
             (Lifecycle::Unscheduled, _) => self.bind(view),
             (Lifecycle::Starting | Lifecycle::Unready { .. }, _) if is_broken => {}
@@ -172,7 +174,7 @@ impl Cluster {
     /// Something goes wrong: a Pod crashes, ends or is deleted, or a node changes.
     pub(crate) fn fault(&mut self, dice: &mut Dice) {
         let now = self.snapshot.now;
-        let kind = dice.below(6);
+        let kind = dice.below(7);
         if kind == 0 {
             let index = dice.below(self.nodes.len());
             let health = [NodeHealth::Healthy, NodeHealth::Cordoned, NodeHealth::NotReady, NodeHealth::Gone];
@@ -192,6 +194,11 @@ impl Cluster {
             3 => view.lifecycle = Lifecycle::Finished,
             4 => terminate(view),
             5 if view.is_at_gate() => view.gate = Gate::Passed { since: now },
+            6 if matches!(view.lifecycle, Lifecycle::Unready { .. })
+                || (view.lifecycle == Lifecycle::Starting && matches!(view.gate, Gate::Passed { .. })) =>
+            {
+                self.stuck.insert(view.pod.uid.clone());
+            }
             _ => {}
         }
         view.is_running = view.is_ready();

@@ -1,0 +1,111 @@
+//! What has to be done every now and then: keys, objects that nobody confirmed, and the process's pulse.
+
+use std::time::Duration;
+
+use kube::{Api, Client};
+use tracing::warn;
+
+use super::watch::Sink;
+use crate::apply::{Applier, GateKit};
+use crate::manifests::GateSettings;
+use crate::observe::KnownKeys;
+use crate::runtime::health::{Health, TICK_PERIOD};
+use crate::runtime::lease::Leadership;
+use crate::runtime::metrics::sets::SetMetrics;
+use crate::runtime::shutdown::Shutdown;
+use crate::wakeup::keys::KeyRing;
+use crate::wakeup::secret::{DEFAULT_ROTATION_PERIOD, KeyStore};
+
+/// How often keys, and objects that only our own writes have shown, are looked at.
+const HOUSEKEEPING_PERIOD: Duration = Duration::from_secs(10);
+
+/// How often it is checked whether the caches are complete, while they are not.
+pub(super) const SYNC_POLL_PERIOD: Duration = Duration::from_millis(5);
+
+/// The keys of the cold gates and what is made with them.
+pub(super) struct GateKeys {
+    pub(super) store: KeyStore,
+    image: String,
+}
+
+impl GateKeys {
+    pub(super) fn new(client: &Client, namespace: &str, image: String) -> Self {
+        let api = Api::namespaced(client.clone(), namespace);
+        Self { store: KeyStore { api, rotation_period: DEFAULT_ROTATION_PERIOD }, image }
+    }
+
+    pub(super) fn kit(&self, ring: &KeyRing) -> GateKit {
+        let public_keys = ring.public_keys().map(|key| (key.id().to_string(), hexadecimal(&key.to_string())));
+        let settings = GateSettings { image: self.image.clone(), public_keys: public_keys.into() };
+        GateKit { ring: ring.clone(), settings }
+    }
+}
+
+/// The key's part of `<id>:<hex public key>`.
+fn hexadecimal(entry: &str) -> String {
+    entry.rsplit(':').next().unwrap_or_default().to_owned()
+}
+
+/// Rotates keys and drops what no watch has confirmed.
+pub(super) struct Housekeeper {
+    pub(super) keys: GateKeys,
+    pub(super) applier: Applier,
+    pub(super) sink: Sink,
+    pub(super) metrics: SetMetrics,
+}
+
+impl Housekeeper {
+    pub(super) async fn run(self, leadership: Leadership, shutdown: Shutdown) {
+        let mut ticks = tokio::time::interval(HOUSEKEEPING_PERIOD);
+        loop {
+            tokio::select! {
+                biased;
+                () = shutdown.requested() => return,
+                _ = ticks.tick() => {}
+            }
+            let now = self.sink.clock.now();
+            self.sink.change(|cache| cache.drop_unconfirmed(now));
+            self.metrics.set_storm_brake(self.sink.cache().has_storm());
+            // Only the leader rotates; the others read what it wrote, so that they can sign when they lead.
+            let ring = if leadership.is_leader() {
+                self.keys.store.rotate_if_due(now).await
+            } else {
+                self.keys.store.load_or_create(now).await
+            };
+            match ring {
+                Ok(ring) => {
+                    self.sink.cache().know_keys(known_keys(&ring));
+                    self.applier.replace_gate_kit(self.keys.kit(&ring));
+                }
+                Err(error) => {
+                    warn!(
+                        error = &error as &dyn std::error::Error,
+                        "Could not read the keys of the cold gates"
+                    );
+                }
+            }
+        }
+    }
+}
+
+pub(super) fn known_keys(ring: &KeyRing) -> KnownKeys {
+    let all = [&ring.current, &ring.next].into_iter().chain(&ring.previous);
+    KnownKeys(all.map(|key| key.id().to_string()).collect())
+}
+
+/// Says whether the process lives and knows the cluster, until shutdown.
+///
+/// Goes through the cache's lock: a process in which that is stuck stops ticking and is restarted.
+pub(super) async fn beat(sink: Sink, health: Health, shutdown: Shutdown) {
+    loop {
+        let is_synced = sink.cache().is_synced();
+        health.set_ready(is_synced);
+        health.tick();
+        let pause = if is_synced { TICK_PERIOD } else { SYNC_POLL_PERIOD };
+        tokio::select! {
+            biased;
+            () = shutdown.requested() => return,
+            () = tokio::time::sleep(pause) => {}
+        }
+    }
+}
