@@ -39,3 +39,4 @@ pub mod ready;
 pub mod stage;
 pub mod state;
 pub mod status;
+pub mod story;
