@@ -4,8 +4,11 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+mod cli;
+
 use anyhow::Context;
 use clap::{Parser, Subcommand};
+use cli::project::{self, ManifestArguments};
 use lab::cluster::{Cluster, Options};
 use lab::cuts::Peer;
 use lab::faults::Target;
@@ -51,6 +54,12 @@ enum Verb {
         #[arg(required = true)]
         archives: Vec<PathBuf>,
     },
+    /// Build the project's images and load them into the nodes of the local cluster.
+    Images,
+    /// Install the operator into the cluster of KUBECONFIG, else into the local one, and wait until it leads.
+    Install(ManifestArguments),
+    /// Show the story of the BPS paper: create, update, decrease, and two failures.
+    Demo(ManifestArguments),
     /// Run a command in the network of a node, where the addresses of Pods and Services work.
     ExecIn {
         /// The node.
@@ -166,6 +175,9 @@ fn run(verb: Verb) -> anyhow::Result<ExitCode> {
                 cluster.load(&archive).with_context(|| format!("load {}", archive.display()))?;
             }
         }
+        Verb::Images => project::images()?,
+        Verb::Install(arguments) => project::install(arguments.manifest.as_deref())?,
+        Verb::Demo(arguments) => project::demo(arguments.manifest.as_deref())?,
         Verb::ExecIn { node, command } => return exec_in(&node, &command),
         Verb::Fault { fault } => {
             let instant = inject(&Cluster::attach()?, fault)?;
