@@ -110,13 +110,13 @@ impl Reporter {
             (Action::Convert { pod: _, from, to }, Outcome::Done) => {
                 let reason = result.step.reason.as_str();
                 self.metrics.converted(&Conversion { from: from.as_str(), to: to.as_str(), reason });
-                if *to == Role::Primary && is_loss(result.step.reason) {
+                if *to == Role::Primary && result.step.reason.is_loss() {
                     let is_at_hand = *from == Role::Hot;
                     self.metrics.asked_for_spare(if is_at_hand { Spare::Hit } else { Spare::Miss });
                     self.metrics.failed_over("promoted", elapsed);
                 }
             }
-            (Action::Create { role: Role::Primary, .. }, Outcome::Done) if is_loss(result.step.reason) => {
+            (Action::Create { role: Role::Primary, .. }, Outcome::Done) if result.step.reason.is_loss() => {
                 self.metrics.asked_for_spare(Spare::Miss);
             }
             (Action::Wake { .. }, Outcome::Done) => self.metrics.woke(elapsed),
@@ -153,24 +153,11 @@ fn merge_difference(old: &Value, new: &Value) -> Option<Value> {
     (!changes.is_empty()).then_some(Value::Object(changes))
 }
 
-const fn is_loss(reason: Reason) -> bool {
-    matches!(
-        reason,
-        Reason::PodDeleted
-            | Reason::PodFinished
-            | Reason::PodUnready
-            | Reason::PodMissing
-            | Reason::NodeLost
-            | Reason::NodeGone
-            | Reason::UnreadyTooLong
-    )
-}
-
 /// The word for what a look was about, for the handling time.
 fn operation(results: &[StepResult]) -> &'static str {
     let has = |is: &dyn Fn(&StepResult) -> bool| results.iter().any(is);
     let has_reason = |reason: Reason| has(&|result: &StepResult| result.step.reason == reason);
-    if has(&|result| is_loss(result.step.reason)) {
+    if has(&|result| result.step.reason.is_loss()) {
         "failover"
     } else if has_reason(Reason::TemplateChanged) {
         "rollout"

@@ -96,6 +96,20 @@ impl Reason {
         Self::CheckRefused,
     ];
 
+    /// Whether a Pod was lost, as opposed to asked away: what makes a promotion a failover.
+    pub const fn is_loss(self) -> bool {
+        matches!(
+            self,
+            Self::PodDeleted
+                | Self::PodFinished
+                | Self::PodUnready
+                | Self::PodMissing
+                | Self::NodeLost
+                | Self::NodeGone
+                | Self::UnreadyTooLong
+        )
+    }
+
     /// The word that the cluster sees.
     pub const fn as_str(self) -> &'static str {
         match self {

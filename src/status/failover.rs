@@ -28,7 +28,7 @@ pub(super) fn report(input: &StatusInput<'_>) -> Option<FailoverReport> {
 fn new_report(input: &StatusInput<'_>) -> Option<FailoverReport> {
     let promotion = |result: &&StepResult| {
         let is_promotion = matches!(&result.step.action, Action::Convert { to: Role::Primary, .. });
-        is_promotion && is_done(result) && is_loss(result.step.reason)
+        is_promotion && is_done(result) && result.step.reason.is_loss()
     };
     let order = |result: &&StepResult| (result.started, result.step.action.pod_name().cloned());
     let first = input.results.iter().filter(promotion).min_by_key(order)?;
@@ -48,18 +48,6 @@ fn new_report(input: &StatusInput<'_>) -> Option<FailoverReport> {
         exposed_after_milliseconds: None,
         ready_after_milliseconds: None,
     })
-}
-
-const fn is_loss(reason: Reason) -> bool {
-    matches!(
-        reason,
-        Reason::PodDeleted
-            | Reason::PodFinished
-            | Reason::PodUnready
-            | Reason::PodMissing
-            | Reason::NodeLost
-            | Reason::NodeGone
-    )
 }
 
 /// Whose place was taken, from the surest trace to the faintest.
