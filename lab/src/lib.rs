@@ -17,6 +17,7 @@
 
 pub mod addresses;
 pub mod app;
+pub mod bench;
 pub mod binaries;
 pub mod cluster;
 pub mod config;

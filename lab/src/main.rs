@@ -8,6 +8,7 @@ mod cli;
 
 use anyhow::Context;
 use clap::{Parser, Subcommand};
+use cli::bench::BenchArguments;
 use cli::project::{self, ManifestArguments};
 use lab::cluster::{Cluster, Options};
 use lab::cuts::Peer;
@@ -60,6 +61,8 @@ enum Verb {
     Install(ManifestArguments),
     /// Show the story of the BPS paper: create, update, decrease, and two failures.
     Demo(ManifestArguments),
+    /// Measure, and print the figures beside the paper's. Needs the local cluster to itself.
+    Bench(BenchArguments),
     /// Run a command in the network of a node, where the addresses of Pods and Services work.
     ExecIn {
         /// The node.
@@ -178,6 +181,7 @@ fn run(verb: Verb) -> anyhow::Result<ExitCode> {
         Verb::Images => project::images()?,
         Verb::Install(arguments) => project::install(arguments.manifest.as_deref())?,
         Verb::Demo(arguments) => project::demo(arguments.manifest.as_deref())?,
+        Verb::Bench(arguments) => cli::bench::bench(arguments)?,
         Verb::ExecIn { node, command } => return exec_in(&node, &command),
         Verb::Fault { fault } => {
             let instant = inject(&Cluster::attach()?, fault)?;

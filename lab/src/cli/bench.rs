@@ -1,1 +1,58 @@
 //! Measurements.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use anyhow::Context;
+use lab::bench::{self, rows, scale};
+
+use super::project::ManifestArguments;
+
+/// What to measure.
+#[derive(clap::Args)]
+pub(crate) struct BenchArguments {
+    #[command(subcommand)]
+    verb: Option<BenchVerb>,
+    /// Rounds of each group of rows.
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..))]
+    rounds: u16,
+    /// Only this row; may be given several times. Others of the same group cost nothing more.
+    #[arg(long, value_parser = rows::ROWS.iter().map(|row| row.id).collect::<Vec<_>>())]
+    only: Vec<String>,
+    /// Print one round of each group event by event.
+    #[arg(long)]
+    timeline: bool,
+    /// Write the raw samples to this file as JSON.
+    #[arg(long)]
+    out: Option<PathBuf>,
+    #[command(flatten)]
+    manifest: ManifestArguments,
+}
+
+#[derive(clap::Subcommand)]
+enum BenchVerb {
+    /// Many sets on hollow nodes, with a control plane of its own: start of the operator, mass failure, idling.
+    Scale {
+        /// Number of sets, each with 2 primaries, 2 hot backups and 2 cold backups.
+        #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u16).range(1..))]
+        sets: u16,
+        /// How long idling is watched. Unit: seconds.
+        #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u16).range(5..))]
+        idle_seconds: u16,
+    },
+}
+
+/// Measures and prints.
+#[tokio::main]
+pub(crate) async fn bench(arguments: BenchArguments) -> anyhow::Result<()> {
+    let BenchArguments { verb, rounds, only, timeline, out, manifest } = arguments;
+    if let Some(BenchVerb::Scale { sets, idle_seconds }) = verb {
+        return Ok(scale::run(&scale::Options { sets, idle_seconds, out }).await?);
+    }
+    let manifest = manifest
+        .manifest
+        .map(|path| std::fs::read_to_string(&path).with_context(|| format!("read {}", path.display())));
+    let only: BTreeSet<String> = only.into_iter().collect();
+    let manifest = manifest.transpose()?;
+    Ok(bench::run(&bench::Options { rounds, only, has_timeline: timeline, out, manifest }).await?)
+}

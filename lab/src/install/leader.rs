@@ -84,7 +84,8 @@ async fn look(client: &Client) -> Result<Result<Replicas, String>, Error> {
 async fn waiting_reasons(client: &Client) -> Result<String, Error> {
     let pods: Api<Pod> = Api::namespaced(client.clone(), OPERATOR_NAMESPACE);
     let pods = pods.list(&ListParams::default().labels(OPERATOR_PODS)).await;
-    let pods = pods.map_err(|source| Error::Read { what: "the operator's pods", source: Box::new(source) })?;
+    let pods =
+        pods.map_err(|source| Error::Read { what: "the operator's pods", source: Box::new(source) })?;
     let statuses = pods.items.iter().filter_map(|pod| pod.status.as_ref()?.container_statuses.as_ref());
     let waiting = statuses.flatten().filter_map(|status| status.state.as_ref()?.waiting.as_ref());
     let mut reasons: Vec<_> = waiting.filter_map(|waiting| waiting.reason.clone()).collect();

@@ -3,16 +3,16 @@
 use std::time::Duration;
 
 use backuppodset::api::BackupPodSet;
+use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use kube::runtime::wait::{await_condition, conditions};
-use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
+use super::Error;
 use super::journal::{self, Line};
 use super::scene::{Moment, Scene};
 use super::sight::Counts;
-use super::Error;
 use crate::cluster::Cluster;
 use crate::faults::{Aim, Target};
 use crate::machine::clock::Instant;
@@ -166,9 +166,10 @@ impl Stage {
             limit: GONE_WITHIN,
             seen: "it is still there".to_owned(),
         };
-        tokio::time::timeout(GONE_WITHIN, gone).await.map_err(overdue)?.map_err(|_| Error::Watch {
-            set: self.set.clone(),
-        })?;
+        tokio::time::timeout(GONE_WITHIN, gone)
+            .await
+            .map_err(overdue)?
+            .map_err(|_| Error::Watch { set: self.set.clone() })?;
         self.scene.until(("gone", GONE_WITHIN), |scene| scene.pods().next().is_none()).await.map(drop)
     }
 
@@ -178,8 +179,7 @@ impl Stage {
     /// `Overdue` if it does not get there.
     pub async fn settle(&mut self, began: Instant, counts: Counts) -> Result<Act, Error> {
         let wanted = counts.to_string();
-        let settled =
-            self.scene.until((&wanted, IN_PLACE_WITHIN), |scene| scene.is_in_place(counts)).await?;
+        let settled = self.scene.until((&wanted, IN_PLACE_WITHIN), |scene| scene.is_in_place(counts)).await?;
         self.report(began, None, settled).await
     }
 

@@ -68,7 +68,9 @@ pub fn parse(text: &str) -> Vec<Line> {
 /// The API server's answer, for example that logs may not be read.
 pub async fn read(client: &Client, set: &str, since: Timestamp) -> Result<Vec<Line>, kube::Error> {
     let pods: Api<Pod> = Api::namespaced(client.clone(), OPERATOR_NAMESPACE);
-    let parameters = LogParams { since_time: Some(since), ..LogParams::default() };
+    // Whole seconds, and one of them to spare: the client rounds, and would round half of them up.
+    let since_time = Timestamp::from_second(since.as_second() - 1).ok();
+    let parameters = LogParams { since_time, ..LogParams::default() };
     let mut lines = Vec::new();
     for pod in pods.list(&ListParams::default().labels(OPERATOR_PODS)).await?.items {
         match pods.logs(&pod.name_any(), &parameters).await {

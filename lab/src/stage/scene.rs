@@ -42,7 +42,11 @@ impl fmt::Display for Sight {
             Self::PodGone(name) => write!(formatter, "{name} gone"),
             Self::Exposed(names) if names.is_empty() => formatter.write_str("endpoints: none"),
             Self::Exposed(names) => {
-                write!(formatter, "endpoints: {}", names.iter().map(String::as_str).collect::<Vec<_>>().join(", "))
+                write!(
+                    formatter,
+                    "endpoints: {}",
+                    names.iter().map(String::as_str).collect::<Vec<_>>().join(", ")
+                )
             }
         }
     }
@@ -235,7 +239,9 @@ fn arrived<K: Send + 'static>(
     wrap: fn(Event<K>) -> Arrival,
 ) -> stream::BoxStream<'static, (Instant, Arrival)> {
     // After an error the watcher begins anew; the scene's waits have their own limits.
-    events.filter_map(move |event| future::ready(event.ok().map(|event| (Instant::now(), wrap(event))))).boxed()
+    events
+        .filter_map(move |event| future::ready(event.ok().map(|event| (Instant::now(), wrap(event)))))
+        .boxed()
 }
 
 async fn forward(

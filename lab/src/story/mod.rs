@@ -158,9 +158,11 @@ async fn show(stage: &Stage, counts: Counts) -> Result<(), Error> {
     let sets = loop {
         let sets = table::sets(client, namespace, set).await.map_err(read("the set"))?;
         let wanted = [counts.primaries, counts.hot, counts.cold].map(|count| format!("{count}/{count}"));
-        if wanted.iter().zip(["REPLICAS", "HOTBACKUPS", "COLDBACKUPS"]).all(|(text, column)| {
-            sets.cell(0, column) == Some(text)
-        }) {
+        if wanted
+            .iter()
+            .zip(["REPLICAS", "HOTBACKUPS", "COLDBACKUPS"])
+            .all(|(text, column)| sets.cell(0, column) == Some(text))
+        {
             break sets;
         }
         if tokio::time::Instant::now() >= deadline {

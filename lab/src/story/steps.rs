@@ -87,9 +87,9 @@ pub fn line(step: &Step, act: &Act) -> String {
     let paper_handling = paper(seconds(step.paper.map(|times| times.handling)));
     let paper_total = paper(seconds(step.paper.map(|times| times.total)));
     let handling = seconds(handling(act));
-    let successor = act.until_succeeded().map(|time| {
-        format!(", a successor serves after {} s", seconds(Some(time.as_secs_f64())))
-    });
+    let successor = act
+        .until_succeeded()
+        .map(|time| format!(", a successor serves after {} s", seconds(Some(time.as_secs_f64()))));
     format!(
         "   handling {handling} s{paper_handling}, total {} s{paper_total}{}",
         seconds(Some(act.total().as_secs_f64())),

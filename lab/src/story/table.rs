@@ -125,10 +125,7 @@ mod tests {
             ],
         });
         let table = table(serde_json::from_value(answer).unwrap(), Some("type"));
-        assert_eq!(
-            table.to_string(),
-            "NAME     RESTARTS   TYPE\nweb-1    0          primary\nweb-12   3\n"
-        );
+        assert_eq!(table.to_string(), "NAME     RESTARTS   TYPE\nweb-1    0          primary\nweb-12   3\n");
         assert_eq!(table.cell(1, "RESTARTS"), Some(&"3".to_owned()));
         assert_eq!(table.cell(0, "AGE"), None);
     }

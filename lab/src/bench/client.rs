@@ -1,0 +1,76 @@
+//! A client of a set's Service, in the network of a node: a new connection every 5 ms.
+
+use std::net::{IpAddr, SocketAddr};
+use std::process::{Child, Output, Stdio};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Service;
+use kube::api::Api;
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
+
+use super::Error;
+use super::rounds::Bench;
+use crate::app::outage::Outage;
+use crate::app::sample::{Sample, parse_csv};
+use crate::machine;
+use crate::stage::Stage;
+
+/// Port of the Service.
+const PORT: u16 = 80;
+/// Longest visit. Unit: seconds. The client ends by itself then.
+const VISIT_SECONDS_MAX: u32 = 180;
+/// How long the client runs before anything is broken, and after everything is in place again.
+const MARGIN: Duration = Duration::from_millis(700);
+
+/// A client that runs.
+pub struct Visit {
+    pid: Pid,
+    output: JoinHandle<std::io::Result<Output>>,
+}
+
+/// Starts a client of the set's Service; returns when it has run for a moment.
+///
+/// # Errors
+/// `Request` or `Find` without a Service with an address, `Machine` if the program does not start.
+pub async fn start(bench: &Bench, stage: &Stage) -> Result<Visit, Error> {
+    let services: Api<Service> = Api::namespaced(stage.client.clone(), &stage.namespace);
+    let service = services.get(&stage.set).await.map_err(Error::request("read", "the set's Service"))?;
+    let address = service.spec.and_then(|spec| spec.cluster_ip?.parse::<IpAddr>().ok());
+    let address = address.ok_or_else(|| Error::Find { what: "the Service's address".to_owned() })?;
+    let program = bench.app.display().to_string();
+    let command = bench.cluster.command_in(&bench.first_node()?, &program);
+    let mut command = command.map_err(|error| Error::FindCluster(Box::new(error)))?;
+    command.args(["client", "--target", &SocketAddr::new(address, PORT).to_string()]);
+    command.args(["--interval-ms", "5", "--duration-s", &VISIT_SECONDS_MAX.to_string()]);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child: Child = command.spawn().map_err(|source| Error::Machine {
+        action: "start the client",
+        source: Box::new(machine::Error::Start { command: program, source }),
+    })?;
+    let pid = Pid::from_child(&child);
+    // Its lines are read all the time: it would stop at a full pipe.
+    let output = tokio::task::spawn_blocking(move || child.wait_with_output());
+    sleep(MARGIN).await;
+    Ok(Visit { pid, output })
+}
+
+impl Visit {
+    /// Ends the client after another moment and returns what it saw.
+    ///
+    /// # Errors
+    /// `Find` if it did not report.
+    pub async fn end(self) -> Result<(Outage, Vec<Sample>), Error> {
+        sleep(MARGIN).await;
+        let unreported = || Error::Find { what: "the client's report".to_owned() };
+        // One that has ended already has its report in the pipe.
+        let _ = kill_process(self.pid, Signal::TERM);
+        let output = self.output.await.expect("waiting does not panic").map_err(|_| unreported())?;
+        let samples = parse_csv(&String::from_utf8_lossy(&output.stdout)).map_err(|_| unreported())?;
+        if samples.is_empty() {
+            return Err(unreported());
+        }
+        Ok((Outage::from_samples(&samples), samples))
+    }
+}

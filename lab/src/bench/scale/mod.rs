@@ -1,0 +1,189 @@
+//! Many sets on hollow nodes, with a control plane and an operator process of their own.
+//!
+//! The control plane is a real one; Pods run nowhere, so that only the operator and the API server work.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | [`process`] | the operator as a process of this machine, and what the kernel says about it |
+//! | `sets` | makes many sets, breaks some of them, and waits for their successors |
+//! | `quiet` | counts the writes that reach the API server while nothing happens |
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use kube::Client;
+use serde::Serialize;
+use serde_json::json;
+
+use super::{Error, hardware, summary};
+use crate::control_plane::ControlPlane;
+use crate::hollow::{self, Binding, HollowNodes};
+use crate::install::{self, images, manifests};
+
+pub mod process;
+mod quiet;
+mod sets;
+
+use process::Operator;
+use sets::Sets;
+
+/// Pods of a set: 2 of each.
+const PODS_PER_SET: u32 = 6;
+/// Pods of a hollow node, room for conversions included.
+const PODS_PER_NODE: u32 = 400;
+/// Fewest hollow nodes.
+const NODES_MIN: u32 = 3;
+/// Most primaries that fail at once.
+const FAILURES_MAX: u16 = 100;
+/// How long the operator must have nothing to do before it counts as idle.
+const SETTLED: Duration = Duration::from_secs(5);
+
+/// How much.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Options {
+    /// Number of sets, each of 2 primaries, 2 hot backups and 2 cold backups.
+    pub sets: u16,
+    /// How long idling is watched. Unit: seconds.
+    pub idle_seconds: u16,
+    /// Where the figures go as JSON.
+    pub out: Option<PathBuf>,
+}
+
+/// What was measured.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Figures {
+    /// From the creation of the first set until all Pods were in place. Unit: seconds.
+    pub created_seconds: f64,
+    /// From the start of the process until every set had been looked at and nothing waited. Unit: seconds.
+    pub start_seconds: f64,
+    /// Looks at sets that took steps after the start; none is planned.
+    pub steps_after_start: usize,
+    /// Memory then. Unit: MiB.
+    pub resident_mebibytes: f64,
+    /// Most memory until the end of everything. Unit: MiB.
+    pub peak_mebibytes: f64,
+    /// Primaries that failed at once.
+    pub failures: usize,
+    /// From the first failure until the last successor was primary and ready. Unit: seconds.
+    pub promoted_seconds: f64,
+    /// Writes in a minute while nothing happens, without leases. Unit: per minute.
+    pub idle_writes_per_minute: f64,
+    /// CPU time in that time. Unit: percent of one core.
+    pub idle_cpu_percent: f64,
+}
+
+/// Measures and prints.
+///
+/// # Errors
+/// See [`enum@Error`]; the control plane ends in any case.
+pub async fn run(options: &Options) -> Result<(), Error> {
+    let built = tokio::task::spawn_blocking(images::build_binaries).await.expect("a build does not panic");
+    let program = built.map_err(|error| Error::Build(Box::new(error)))?.operator;
+    let directory =
+        tempfile::tempdir().map_err(|source| Error::Write { path: std::env::temp_dir(), source })?;
+    let control_plane = ControlPlane::start(directory.path().join("control-plane")).await;
+    let control_plane = control_plane.map_err(|error| Error::ControlPlane(Box::new(error)))?;
+    let client = control_plane.client().await.map_err(|error| Error::ControlPlane(Box::new(error)))?;
+    let description = hardware::describe(&client).await;
+    println!("{description}\n");
+    let operator = process::Program {
+        program,
+        kubeconfig: control_plane.kubeconfig_path(),
+        log: directory.path().join("operator.log"),
+    };
+    let figures = measure(&client, &operator, options).await?;
+    println!("{}", table(&figures, options));
+    if let Some(path) = &options.out {
+        let text = json!({"hardware": description, "sets": options.sets, "figures": figures}).to_string();
+        std::fs::write(path, text).map_err(|source| Error::Write { path: path.clone(), source })?;
+    }
+    Ok(())
+}
+
+async fn measure(client: &Client, program: &process::Program, options: &Options) -> Result<Figures, Error> {
+    prepare(client).await?;
+    let hollow_failed = |error| Error::Hollow(Box::new(error));
+    let pods = u32::from(options.sets) * PODS_PER_SET;
+    let count = u16::try_from(pods.div_ceil(PODS_PER_NODE).max(NODES_MIN)).expect("at most 983 nodes");
+    let settings = hollow::Options { binding: Binding::FewestPods, ..hollow::Options::default() };
+    let nodes = HollowNodes::start(client.clone(), count, settings).await.map_err(hollow_failed)?;
+    let sets = Sets { client: client.clone(), count: options.sets };
+    eprintln!("{count} hollow nodes, {} sets, {pods} pods", options.sets);
+
+    let first = Operator::start(program, client).await?;
+    let created_seconds = sets.create().await?.as_secs_f64();
+    eprintln!("created in {created_seconds:.1} s");
+    first.settle(SETTLED).await?;
+    first.stop().await?;
+
+    let operator = Operator::start(program, client).await?;
+    let start_seconds = operator.await_looked_at(u32::from(options.sets)).await?.as_secs_f64();
+    let resident_mebibytes = operator.memory("VmRSS")?;
+    operator.settle(SETTLED).await?;
+    let steps_after_start = operator.handled();
+    eprintln!("started in {start_seconds:.2} s");
+
+    let (promoted, victims) = sets.fail(&nodes, options.sets.min(FAILURES_MAX)).await?;
+    eprintln!("{} successors in {:.2} s", victims.len(), promoted.as_secs_f64());
+    nodes.recover_pods(&victims).await.map_err(hollow_failed)?;
+    operator.settle(SETTLED).await?;
+
+    eprintln!("idle for {} s", options.idle_seconds);
+    let idle = quiet::watch(client, &operator, Duration::from_secs(options.idle_seconds.into())).await?;
+    let peak_mebibytes = operator.memory("VmHWM")?;
+    operator.stop().await?;
+    Ok(Figures {
+        created_seconds,
+        start_seconds,
+        steps_after_start,
+        resident_mebibytes,
+        peak_mebibytes,
+        failures: victims.len(),
+        promoted_seconds: promoted.as_secs_f64(),
+        idle_writes_per_minute: idle.writes_per_minute,
+        idle_cpu_percent: idle.cpu_percent,
+    })
+}
+
+/// The kind, the operator's namespace and the right to read metrics; no Deployment.
+async fn prepare(client: &Client) -> Result<(), Error> {
+    let failed = |error| Error::Install(Box::new(error));
+    let objects = manifests::parse(manifests::SHIPPED);
+    let objects = objects.map_err(|error| failed(install::Error::ReadManifest(error)))?;
+    let of = |kind: &str| objects.iter().filter(|object| object["kind"] == kind).cloned().collect::<Vec<_>>();
+    for kind in [manifests::DEFINITION, "Namespace", "ClusterRole"] {
+        install::apply(client, &of(kind)).await.map_err(failed)?;
+    }
+    install::establish(client).await.map_err(failed)?;
+    super::ensure_namespace(client).await
+}
+
+fn table(figures: &Figures, options: &Options) -> String {
+    let row = |what: &str, value: String, target: &str| [what.to_owned(), value, target.to_owned()];
+    let Figures {
+        created_seconds,
+        start_seconds,
+        steps_after_start,
+        resident_mebibytes,
+        peak_mebibytes,
+        failures,
+        promoted_seconds,
+        idle_writes_per_minute,
+        idle_cpu_percent,
+    } = figures;
+    summary::aligned(&[
+        row("", format!("{} sets", options.sets), "target for 1000"),
+        row("creation until all pods are in place", format!("{created_seconds:.1} s"), "-"),
+        row("operator start -> all observed, nothing waits", format!("{start_seconds:.2} s"), "3 s"),
+        row("looks that took steps after the start", steps_after_start.to_string(), "0"),
+        row("memory then (VmRSS)", format!("{resident_mebibytes:.0} MiB"), "150 MiB"),
+        row("most memory (VmHWM)", format!("{peak_mebibytes:.0} MiB"), "-"),
+        row(
+            &format!("{failures} primaries fail at once -> all successors promoted"),
+            format!("{promoted_seconds:.2} s"),
+            "2 s",
+        ),
+        row("idle: writes besides leases", format!("{idle_writes_per_minute:.1} /min"), "0"),
+        row("idle: CPU", format!("{idle_cpu_percent:.2} % of a core"), "< 1 %"),
+    ])
+}
