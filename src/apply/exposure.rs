@@ -32,7 +32,9 @@ pub(super) async fn expose(client: &Client, observation: &Observation, endpoints
     let set = observation.set.as_ref();
     let Some(wanted) = &set.spec.service else { return nothing_to_do() };
     let body = endpoint_slice(set, wanted, &observation.ports, endpoints);
-    let patch = json!({"endpoints": body["endpoints"], "ports": body["ports"]});
+    let labels = &body["metadata"]["labels"];
+    let patch =
+        json!({"metadata": {"labels": labels}, "endpoints": body["endpoints"], "ports": body["ports"]});
     let name = slice_name(&wanted.name);
     let target = Target { observation, name: &name, version: observation.slice.as_ref() };
     answer(write::<EndpointSlice>(client, &target, (&body, patch)).await, |slice| {
@@ -64,7 +66,8 @@ where
         let object = serde_json::from_value(body.clone()).map_err(kube::Error::SerdeError)?;
         return api.create(&PostParams { field_manager, ..PostParams::default() }, &object).await;
     };
-    patch["metadata"] = json!({"uid": version.uid, "resourceVersion": version.resource_version});
+    patch["metadata"]["uid"] = json!(version.uid);
+    patch["metadata"]["resourceVersion"] = json!(version.resource_version);
     let parameters = PatchParams { field_manager, ..PatchParams::default() };
     api.patch(target.name, &parameters, &Patch::Merge(patch)).await
 }

@@ -34,13 +34,20 @@ pub(super) fn add_gate(spec: &mut Map<String, Value>, set: &BackupPodSet, settin
     let mut containers = if set.spec.cold_start.image_gate {
         image_gate(spec, set, settings)
     } else {
-        vec![gate(set, settings, &json!({"image": settings.image}), keys::WAKEUP_IMAGE_PROGRAM_PATH)]
+        vec![single_gate(spec, set, settings)]
     };
     containers.extend(list(spec, "initContainers"));
     spec.insert("initContainers".to_owned(), Value::Array(containers));
     let mut volumes = list(spec, "volumes");
     volumes.push(json!({"name": keys::VOLUME_GATE, "emptyDir": {}}));
     spec.insert("volumes".to_owned(), Value::Array(volumes));
+}
+
+/// The gate runs from the wake-up image and is the only container that is added, as in the BPS paper.
+fn single_gate(spec: &Map<String, Value>, set: &BackupPodSet, settings: &GateSettings) -> Value {
+    let resources = spec.get("containers").map_or(&Value::Null, |containers| &containers[0]["resources"]);
+    let like = json!({"image": settings.image, "resources": resources});
+    gate(set, settings, &like, keys::WAKEUP_IMAGE_PROGRAM_PATH)
 }
 
 /// The gate runs from the application's image, and every other image is pulled before it: a woken Pod pulls nothing.

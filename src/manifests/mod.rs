@@ -9,6 +9,8 @@ mod gate;
 mod pod;
 mod revision;
 mod service;
+#[cfg(test)]
+mod tests;
 
 pub use gate::GateSettings;
 pub use pod::{PodRequest, pod, role_patch};

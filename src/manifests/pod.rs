@@ -10,6 +10,9 @@ use crate::model::{PodName, PodRef, Role};
 /// Topology keys over which new Pods are spread when the strategy asks for it, softly.
 const SPREAD_OVER: [&str; 2] = ["topology.kubernetes.io/zone", "kubernetes.io/hostname"];
 
+/// Grace period of a Pod that names none. Unit: seconds. Source: `terminationGracePeriodSeconds` of Kubernetes.
+const DEFAULT_GRACE_SECONDS: i64 = 30;
+
 /// One Pod to be made.
 #[derive(Clone, Debug)]
 pub struct PodRequest<'a> {
@@ -115,9 +118,18 @@ fn spread(spec: &mut Map<String, Value>, set: &BackupPodSet) {
 }
 
 /// Lets a Pod that goes away answer until every node has learned that it is not exposed any more.
+///
+/// The API server refuses a sleep that is longer than the grace period, which the sleep is a part of: a template that
+/// names its own period keeps it and drains for less, any other gets the default period on top of the sleep.
 fn drain(spec: &mut Map<String, Value>, seconds: i32) {
-    if seconds == 0 {
+    let seconds = i64::from(seconds);
+    let own_grace = spec.get("terminationGracePeriodSeconds").and_then(Value::as_i64);
+    let seconds = own_grace.map_or(seconds, |grace| seconds.min(grace));
+    if seconds <= 0 {
         return;
+    }
+    if own_grace.is_none() && seconds > DEFAULT_GRACE_SECONDS {
+        spec.insert("terminationGracePeriodSeconds".to_owned(), json!(seconds + DEFAULT_GRACE_SECONDS));
     }
     let Some(containers) = spec.get_mut("containers").and_then(Value::as_array_mut) else { return };
     for container in containers {

@@ -9,12 +9,14 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
 use kube::Resource;
+use kube::core::ObjectMeta;
 
 use super::change::{self, Change};
 use super::node::node_view;
 use super::slim::{SlimNode, SlimPod};
-use super::store::{ObjectKey, Outdated, Scope, Source, Store};
+use super::store::{self, ObjectKey, Outdated, Scope, Source, Store};
 use super::storm;
 use crate::api::{BackupPodSet, keys};
 use crate::model::{NodeName, NodeView, Storm, Uid};
@@ -109,12 +111,11 @@ impl Cache {
     /// A set was seen by its watch.
     pub(super) fn see_set(&mut self, set: BackupPodSet, now: Timestamp) -> Option<Affected> {
         let key = key_of(&set);
-        let generation = set.metadata.generation;
-        let is_leaving = set.metadata.deletion_timestamp.is_some();
+        // With the uid: a set that was made anew begins again with generation 1.
+        let wish = |meta: &ObjectMeta| (meta.uid.clone(), meta.generation, meta.deletion_timestamp.is_some());
+        let new_wish = wish(&set.metadata);
         let old = self.sets.put(set, Source::Watch, now).ok()?;
-        let is_same = old.is_some_and(|old| {
-            old.metadata.generation == generation && old.metadata.deletion_timestamp.is_some() == is_leaving
-        });
+        let is_same = old.is_some_and(|old| wish(&old.metadata) == new_wish);
         (!is_same).then_some((key, Change::Urgent))
     }
 
@@ -124,7 +125,7 @@ impl Cache {
     }
 
     /// A Pod was seen by its watch.
-    pub(super) fn see_pod(&mut self, pod: SlimPod, now: Timestamp) -> Option<Affected> {
+    pub(super) fn see_pod(&mut self, pod: SlimPod, now: Timestamp) -> Vec<Affected> {
         self.put_pod(pod, Source::Watch, now)
     }
 
@@ -133,19 +134,51 @@ impl Cache {
         self.put_pod(pod, Source::OwnWrite, now);
     }
 
-    fn put_pod(&mut self, pod: SlimPod, source: Source, now: Timestamp) -> Option<Affected> {
-        let set = set_of(&pod)?;
+    fn put_pod(&mut self, pod: SlimPod, source: Source, now: Timestamp) -> Vec<Affected> {
+        let Some(set) = set_of(&pod) else { return Vec::new() };
         let key = ObjectKey::of(&pod);
-        let new_facts = change::facts(&pod);
-        let old = self.pods.put(pod, source, now).ok()?;
+        let new_facts = Some(change::facts(&pod));
+        let Ok(old) = self.pods.put(pod, source, now) else { return Vec::new() };
         self.pods_of_set.entry(set.clone()).or_default().insert(key.clone());
-        if let Some(old_set) = old.as_deref().and_then(set_of)
-            && old_set != set
-        {
-            self.unlink(&old_set, &key);
+        let old_facts = old.as_deref().map(change::facts);
+        let changes = match old.as_deref().and_then(set_of) {
+            Some(old_set) if old_set != set => {
+                self.unlink(&old_set, &key);
+                // One set lost the Pod, and the other one got it.
+                let [got, lost] = [change::between(None, new_facts), change::between(old_facts, None)];
+                vec![(set, got), (old_set, lost)]
+            }
+            Some(_) | None => vec![(set, change::between(old_facts, new_facts))],
+        };
+        changes.into_iter().filter_map(|(set, change)| Some((set, change?))).collect()
+    }
+
+    /// A complete list of a set's Pods, with its version: what it did not show although it is older is gone.
+    ///
+    /// Returns false, and takes nothing in, if the list has no version that can be compared.
+    pub fn listed_pods(
+        &mut self,
+        set: &SetKey,
+        (pods, list): (Vec<SlimPod>, &ListMeta),
+        now: Timestamp,
+    ) -> bool {
+        let Some(list_version) = list.resource_version.as_ref().and_then(|text| text.parse::<u64>().ok())
+        else {
+            return false;
+        };
+        let shown: BTreeSet<ObjectKey> = pods.iter().map(ObjectKey::of).collect();
+        let is_gone = |pod: &&Arc<SlimPod>| {
+            !shown.contains(&ObjectKey::of(pod.as_ref()))
+                && store::version(&pod.metadata).is_some_and(|version| version <= list_version)
+        };
+        let gone: Vec<Arc<SlimPod>> = self.pods_of(set).filter(is_gone).cloned().collect();
+        for pod in gone {
+            self.lose_pod(&pod, now);
         }
-        let change = change::between(old.as_deref().map(change::facts), Some(new_facts))?;
-        Some((set, change))
+        for pod in pods {
+            self.wrote_pod(pod, now);
+        }
+        true
     }
 
     /// A Pod is gone, or does not carry our label any more.
@@ -219,7 +252,11 @@ impl Cache {
     pub(super) fn see_slice(&mut self, slice: EndpointSlice, now: Timestamp) -> Option<Affected> {
         let set = set_of(&slice)?;
         let old = self.slices.put(slice.clone(), Source::Watch, now).ok()?;
-        let is_same = old.is_some_and(|old| old.endpoints == slice.endpoints && old.ports == slice.ports);
+        let is_same = old.is_some_and(|old| {
+            old.endpoints == slice.endpoints
+                && old.ports == slice.ports
+                && old.metadata.labels == slice.metadata.labels
+        });
         (!is_same).then_some((set, Change::Urgent))
     }
 
@@ -244,7 +281,9 @@ impl Cache {
             Written::Service(service) => self.services.put(*service, Source::OwnWrite, now).map(drop),
             Written::Slice(slice) => self.slices.put(*slice, Source::OwnWrite, now).map(drop),
             Written::PodGone(pod) => {
-                self.lose_pod(&pod, now);
+                if let Some(ended) = self.pods.end(&pod, now) {
+                    self.lost_pod(&ended);
+                }
                 Ok(())
             }
         };
@@ -289,6 +328,7 @@ impl Cache {
     pub fn drop_unconfirmed(&mut self, now: Timestamp) -> Vec<Affected> {
         let gone = self.pods.drop_unconfirmed(now);
         let mut sets: Vec<Affected> = gone.iter().filter_map(|pod| self.lost_pod(pod)).collect();
+        sets.extend(affected(&self.sets.drop_unconfirmed(now), |set| Some(key_of(set))));
         sets.extend(affected(&self.services.drop_unconfirmed(now), set_of));
         sets.extend(affected(&self.slices.drop_unconfirmed(now), set_of));
         sets

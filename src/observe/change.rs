@@ -20,6 +20,7 @@ pub enum Change {
 /// The facts of a Pod that decisions depend on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Facts {
+    uid: Option<String>,
     role: Option<Role>,
     lifecycle: Lifecycle,
     gate: Gate,
@@ -28,6 +29,7 @@ pub(super) struct Facts {
     owner: Option<String>,
     revision: Option<String>,
     is_started: bool,
+    is_serving: bool,
 }
 
 pub(super) fn facts(pod: &SlimPod) -> Facts {
@@ -35,6 +37,7 @@ pub(super) fn facts(pod: &SlimPod) -> Facts {
     let owners = pod.metadata.owner_references.iter().flatten();
     let labels = pod.metadata.labels.as_ref();
     Facts {
+        uid: pod.metadata.uid.clone(),
         role: pod::role(pod),
         lifecycle: pod::lifecycle(pod, created),
         gate: pod::gate(pod),
@@ -43,6 +46,7 @@ pub(super) fn facts(pod: &SlimPod) -> Facts {
         owner: owners.into_iter().find(|owner| owner.controller == Some(true)).map(|owner| owner.uid.clone()),
         revision: labels.and_then(|labels| labels.get(crate::api::keys::LABEL_REVISION)).cloned(),
         is_started: pod::is_running(pod),
+        is_serving: pod::is_serving(pod),
     }
 }
 
@@ -69,5 +73,6 @@ fn is_urgent(old: &Facts, new: &Facts) -> bool {
     let waits_for_ticket =
         new.role != Some(Role::Cold) && matches!(new.gate, Gate::Listening { .. }) && new.address.is_some();
     let was_relabelled = old.role != new.role || old.owner != new.owner;
-    was_lost || ends || serves_now || was_relabelled || (waits_for_ticket && old != new)
+    let was_replaced = old.uid != new.uid;
+    was_lost || was_replaced || ends || serves_now || was_relabelled || (waits_for_ticket && old != new)
 }

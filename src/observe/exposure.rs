@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::core::ObjectMeta;
 use serde_json::Value;
 
-use crate::api::{BackupPodSet, ExposedService, ServicePort, TargetPort};
+use crate::api::{BackupPodSet, ExposedService, ServicePort, TargetPort, keys};
 use crate::manifests::SlicePort;
 use crate::model::{Endpoint, NodeName, ObjectState, PodName, Uid};
 
@@ -35,7 +35,7 @@ pub(super) fn service_state(
 pub(super) fn slice_state(
     slice: Option<&EndpointSlice>,
     set: &BackupPodSet,
-    ports: &[SlicePort],
+    (wanted, ports): (&ExposedService, &[SlicePort]),
 ) -> (ObjectState, Vec<Endpoint>) {
     let Some(slice) = slice else { return (ObjectState::Absent, Vec::new()) };
     if !is_ours(&slice.metadata, set) {
@@ -47,7 +47,17 @@ pub(super) fn slice_state(
         raw.len() == ports.len()
             && ports.iter().all(|wanted| raw.iter().any(|port| is_slice_port(port, wanted)))
     });
-    (if has_ports { ObjectState::Current } else { ObjectState::Outdated }, endpoints)
+    // One that cannot be read was added by somebody: it would stay beside the addresses that are compared.
+    let is_readable = endpoints.len() == slice.endpoints.len();
+    let is_current = has_ports && is_readable && is_found(&slice.metadata, wanted);
+    (if is_current { ObjectState::Current } else { ObjectState::Outdated }, endpoints)
+}
+
+/// Whether kube-proxy takes the slice for the Service's, and Kubernetes' own controllers leave it alone.
+fn is_found(metadata: &ObjectMeta, wanted: &ExposedService) -> bool {
+    let label = |key: &str| metadata.labels.as_ref().and_then(|labels| labels.get(key)).map(String::as_str);
+    label(keys::LABEL_SERVICE_NAME) == Some(wanted.name.as_str())
+        && label(keys::LABEL_SLICE_MANAGED_BY) == Some(keys::MANAGED_BY)
 }
 
 fn is_ours(metadata: &ObjectMeta, set: &BackupPodSet) -> bool {
@@ -80,11 +90,12 @@ fn is_slice_port(port: &k8s_openapi::api::discovery::v1::EndpointPort, wanted: &
 
 fn endpoint(raw: &RawEndpoint) -> Option<Endpoint> {
     let target = raw.target_ref.as_ref()?;
+    let [address] = raw.addresses.as_slice() else { return None };
     let conditions = raw.conditions.as_ref();
     Some(Endpoint {
         pod: PodName(target.name.clone()?),
         uid: Uid(target.uid.clone()?),
-        address: raw.addresses.first()?.parse::<IpAddr>().ok()?,
+        address: address.parse::<IpAddr>().ok()?,
         node: raw.node_name.clone().map(NodeName),
         zone: raw.zone.clone(),
         is_ready: conditions.and_then(|conditions| conditions.ready).unwrap_or(true),

@@ -19,6 +19,8 @@ pub mod slim;
 mod snapshot;
 mod store;
 mod storm;
+#[cfg(test)]
+mod tests;
 mod watched;
 mod wish;
 

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 
 use super::cache::KnownKeys;
-use super::slim::{SlimContainerStatus, SlimPod};
+use super::slim::{SlimContainerState, SlimContainerStatus, SlimPod};
 use crate::api::keys;
 use crate::model::{
     Gate, Lifecycle, NodeHealth, NodeName, NodeView, Ownership, PodName, PodRef, PodView, Revision, Role, Uid,
@@ -99,20 +99,30 @@ pub(super) fn lifecycle(pod: &SlimPod, created: Timestamp) -> Lifecycle {
     if is_true && pod.status.phase.as_deref() == Some("Running") && all_ready(pod) {
         Lifecycle::Ready { since }
     } else if was_started(pod) {
-        Lifecycle::Unready { since: failed_at(pod).map_or(since, |failed| failed.max(since)) }
+        // A condition that still says Ready tells when that began, not when it ended.
+        let signs = if is_true { last_sign(pod) } else { failed_at(pod) };
+        Lifecycle::Unready { since: signs.map_or(since, |sign| sign.max(since)) }
     } else {
         Lifecycle::Starting
     }
 }
 
 fn all_ready(pod: &SlimPod) -> bool {
+    all_containers(pod, |status| status.ready)
+}
+
+/// Whether this holds of every container; one without a status did not start yet.
+fn all_containers(pod: &SlimPod, holds: impl Fn(&SlimContainerStatus) -> bool) -> bool {
     let statuses = &pod.status.container_statuses;
-    statuses.len() >= pod.spec.containers.len() && statuses.iter().all(|status| status.ready)
+    !statuses.is_empty() && statuses.len() >= pod.spec.containers.len() && statuses.iter().all(holds)
 }
 
 /// Whether the application was ready before, or ended at least once.
 fn was_started(pod: &SlimPod) -> bool {
-    let ended = |status: &SlimContainerStatus| status.restart_count > 0 || status.state.terminated.is_some();
+    let ended = |status: &SlimContainerStatus| {
+        status.restart_count > 0
+            || [&status.state, &status.last_state].iter().any(|state| state.terminated.is_some())
+    };
     let condition = pod.status.conditions.iter().find(|condition| condition.kind == "Ready");
     // A Ready condition that changed after the containers started says that it was True in between.
     let lost_ready = condition.is_some_and(|ready| {
@@ -131,21 +141,32 @@ fn last_start(pod: &SlimPod) -> Option<Timestamp> {
 }
 
 fn failed_at(pod: &SlimPod) -> Option<Timestamp> {
-    let finished = |status: &SlimContainerStatus| {
-        status.state.terminated.as_ref()?.finished_at.as_ref().map(|time| time.0)
+    pod.status.container_statuses.iter().filter_map(|status| finished(&status.state)).max()
+}
+
+/// The last moment that anything in the status tells of: at least until then the Pod may have been ready.
+fn last_sign(pod: &SlimPod) -> Option<Timestamp> {
+    let of_container = |status: &SlimContainerStatus| {
+        let started = status.state.running.as_ref().and_then(|running| running.started_at.as_ref());
+        [started.map(|time| time.0), finished(&status.state), finished(&status.last_state)]
     };
-    pod.status.container_statuses.iter().filter_map(finished).max()
+    let status = &pod.status;
+    let containers = status.container_statuses.iter().chain(&status.init_container_statuses);
+    let conditions = status.conditions.iter().map(super::slim::SlimCondition::since);
+    containers.flat_map(of_container).chain(conditions).flatten().max()
+}
+
+fn finished(state: &SlimContainerState) -> Option<Timestamp> {
+    state.terminated.as_ref()?.finished_at.as_ref().map(|time| time.0)
 }
 
 pub(super) fn is_running(pod: &SlimPod) -> bool {
-    let statuses = &pod.status.container_statuses;
-    !statuses.is_empty() && statuses.iter().all(|status| status.state.running.is_some())
+    all_containers(pod, |status| status.state.running.is_some())
 }
 
 /// Whether every container still answers, also while the Pod is terminating.
-fn is_serving(pod: &SlimPod) -> bool {
-    let statuses = &pod.status.container_statuses;
-    !statuses.is_empty() && statuses.iter().all(|status| status.ready && status.state.running.is_some())
+pub(super) fn is_serving(pod: &SlimPod) -> bool {
+    all_containers(pod, |status| status.ready && status.state.running.is_some())
 }
 
 /// Where the Pod stands with its gate.

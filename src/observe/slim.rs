@@ -82,6 +82,8 @@ pub struct SlimContainerStatus {
     pub restart_count: i32,
     /// What it does now.
     pub state: SlimContainerState,
+    /// What it did before it was started again.
+    pub last_state: SlimContainerState,
 }
 
 /// What a container does; at most one field is set.

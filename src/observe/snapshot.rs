@@ -107,7 +107,7 @@ fn exposed(cache: &Cache, set: &BackupPodSet, wanted: &ExposedService) -> Result
     let namespace = set.metadata.namespace.clone().unwrap_or_default();
     let service = cache.services.get(&ObjectKey { namespace: namespace.clone(), name: wanted.name.clone() });
     let slice = cache.slices.get(&ObjectKey { namespace, name: slice_name(&wanted.name) });
-    let (slice_state, endpoints) = exposure::slice_state(slice.map(AsRef::as_ref), set, &ports);
+    let (slice_state, endpoints) = exposure::slice_state(slice.map(AsRef::as_ref), set, (wanted, &ports));
     let service_state = exposure::service_state(service.map(AsRef::as_ref), set, wanted);
     Ok(Exposed {
         exposure: Some(Exposure { service: service_state, slice: slice_state, endpoints }),

@@ -1,14 +1,15 @@
 //! The newest known version of each object of one kind, from its watch and from our own writes.
 //!
 //! Own writes are put in at once, so that the next decision sees them. Three rules keep that honest: an older version
-//! never replaces a newer one of the same incarnation; an incarnation that was seen to be gone never comes back; and
-//! an object that only our own write has shown is dropped if no watch confirms it in time.
+//! never replaces a newer one; an incarnation that is gone never comes back by an answer or event from before its end;
+//! and an object that only our own write has shown is dropped if no watch confirms it in time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use kube::Resource;
+use kube::core::ObjectMeta;
 
 /// How long an object may live in the store on our own word alone.
 ///
@@ -63,8 +64,17 @@ pub(super) enum Source {
 pub(super) struct Store<K> {
     objects: BTreeMap<ObjectKey, Arc<K>>,
     unconfirmed: BTreeMap<String, Timestamp>,
-    tombstones: BTreeMap<String, Timestamp>,
-    listings: BTreeMap<Scope, BTreeSet<ObjectKey>>,
+    tombstones: BTreeMap<String, Tombstone>,
+    /// Incarnations that the lists under way have shown.
+    listings: BTreeMap<Scope, BTreeSet<String>>,
+}
+
+/// What is remembered of an incarnation that went.
+#[derive(Clone, Copy, Debug)]
+struct Tombstone {
+    since: Timestamp,
+    /// Whether the server answered that it is deleted; otherwise it may only be out of the watch's sight.
+    is_final: bool,
 }
 
 impl<K> Default for Store<K> {
@@ -100,26 +110,54 @@ impl<K: Resource> Store<K> {
             self.unconfirmed.remove(&uid);
             for (scope, listing) in &mut self.listings {
                 if scope.covers(&key) {
-                    listing.insert(key.clone());
+                    listing.insert(uid.clone());
                 }
             }
-        } else if self.tombstones.contains_key(&uid) {
+        }
+        let is_gone =
+            self.tombstones.get(&uid).is_some_and(|known| known.is_final || source == Source::OwnWrite);
+        if is_gone || self.knows_better(&key, (object.meta(), source)) {
             return Err(Outdated);
         }
-        if self.objects.get(&key).is_some_and(|known| is_newer(known.meta(), object.meta())) {
-            return Err(Outdated);
+        self.tombstones.remove(&uid);
+        let known = self.objects.get(&key).map(|known| known.meta().uid.clone().unwrap_or_default());
+        let is_known = known.as_ref() == Some(&uid);
+        if let Some(predecessor) = known.filter(|_| !is_known) {
+            self.bury(predecessor, Tombstone { since: now, is_final: false });
         }
-        if source == Source::OwnWrite && !self.objects.contains_key(&key) {
+        if source == Source::OwnWrite && !is_known {
             self.unconfirmed.insert(uid, now);
         }
         Ok(self.objects.insert(key, Arc::new(object)))
     }
 
-    /// Notes that an incarnation is gone; returns it if it was the one in the store.
+    /// Whether what is known under this key is newer than what is offered.
+    ///
+    /// A watch that shows another incarnation is right, unless it has not yet come to the one that we made.
+    fn knows_better(&self, key: &ObjectKey, (offered, source): (&ObjectMeta, Source)) -> bool {
+        let Some(known) = self.objects.get(key).map(|known| known.meta()) else { return false };
+        let is_ahead = known.uid == offered.uid
+            || source == Source::OwnWrite
+            || known.uid.as_ref().is_some_and(|uid| self.unconfirmed.contains_key(uid));
+        is_ahead && version(known).zip(version(offered)).is_some_and(|(known, offered)| known > offered)
+    }
+
+    /// Notes that an incarnation is gone, or out of the watch's sight; returns it if it was the one in the store.
     pub(super) fn remove(&mut self, object: &K, now: Timestamp) -> Option<Arc<K>> {
+        self.take_out(object, Tombstone { since: now, is_final: false })
+    }
+
+    /// Notes that the server has deleted an incarnation; returns it if it was the one in the store.
+    ///
+    /// Events that the watch brings late do not bring it back.
+    pub(super) fn end(&mut self, object: &K, now: Timestamp) -> Option<Arc<K>> {
+        self.take_out(object, Tombstone { since: now, is_final: true })
+    }
+
+    fn take_out(&mut self, object: &K, tombstone: Tombstone) -> Option<Arc<K>> {
         let key = ObjectKey::of(object);
         let uid = object.meta().uid.clone().unwrap_or_default();
-        self.bury(uid.clone(), now);
+        self.bury(uid.clone(), tombstone);
         let is_same =
             self.objects.get(&key).is_some_and(|known| known.meta().uid.as_deref() == Some(uid.as_str()));
         if is_same { self.objects.remove(&key) } else { None }
@@ -133,18 +171,19 @@ impl<K: Resource> Store<K> {
     /// The list is complete: what it did not show is gone, except what we wrote a moment ago.
     pub(super) fn end_list(&mut self, scope: &Scope, now: Timestamp) -> Vec<Arc<K>> {
         let Some(listed) = self.listings.remove(scope) else { return Vec::new() };
-        let is_trusted = |object: &Arc<K>| {
-            let uid = object.meta().uid.clone().unwrap_or_default();
-            self.unconfirmed.get(&uid).is_some_and(|since| now.duration_since(*since) < CONFIRMATION_DEADLINE)
+        let is_trusted = |uid: &String| {
+            self.unconfirmed.get(uid).is_some_and(|since| now.duration_since(*since) < CONFIRMATION_DEADLINE)
         };
         let is_missing = |(key, object): &(&ObjectKey, &Arc<K>)| {
-            scope.covers(key) && !listed.contains(*key) && !is_trusted(object)
+            let uid = object.meta().uid.as_ref();
+            scope.covers(key) && !uid.is_some_and(|uid| listed.contains(uid) || is_trusted(uid))
         };
         let gone: Vec<ObjectKey> =
             self.objects.iter().filter(is_missing).map(|(key, _)| key.clone()).collect();
         let gone: Vec<Arc<K>> = gone.iter().filter_map(|key| self.objects.remove(key)).collect();
         for object in &gone {
-            self.bury(object.meta().uid.clone().unwrap_or_default(), now);
+            let tombstone = Tombstone { since: now, is_final: false };
+            self.bury(object.meta().uid.clone().unwrap_or_default(), tombstone);
         }
         gone
     }
@@ -168,16 +207,18 @@ impl<K: Resource> Store<K> {
         keys.iter().filter_map(|key| self.objects.remove(key)).collect()
     }
 
-    fn bury(&mut self, uid: String, now: Timestamp) {
+    fn bury(&mut self, uid: String, tombstone: Tombstone) {
         self.unconfirmed.remove(&uid);
-        self.tombstones.retain(|_, since| now.duration_since(*since) < CONFIRMATION_DEADLINE);
+        let now = tombstone.since;
+        self.tombstones.retain(|_, known| now.duration_since(known.since) < CONFIRMATION_DEADLINE);
         if self.tombstones.len() >= TOMBSTONES_MAX
             && let Some(oldest) =
-                self.tombstones.iter().min_by_key(|(_, since)| **since).map(|(uid, _)| uid.clone())
+                self.tombstones.iter().min_by_key(|(_, known)| known.since).map(|(uid, _)| uid.clone())
         {
             self.tombstones.remove(&oldest);
         }
-        self.tombstones.insert(uid, now);
+        let is_final = tombstone.is_final || self.tombstones.get(&uid).is_some_and(|known| known.is_final);
+        self.tombstones.insert(uid, Tombstone { is_final, ..tombstone });
     }
 }
 
@@ -185,12 +226,10 @@ impl<K: Resource> Store<K> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Outdated;
 
-/// Whether `known` is a newer version of the same incarnation than `offered`.
+/// An object's version as a number.
 ///
-/// Resource versions are comparable as numbers since Kubernetes 1.35 by contract and before in fact; one that is no
-/// number is taken as it comes.
-fn is_newer(known: &kube::core::ObjectMeta, offered: &kube::core::ObjectMeta) -> bool {
-    let version = |meta: &kube::core::ObjectMeta| meta.resource_version.as_ref()?.parse::<u64>().ok();
-    known.uid == offered.uid
-        && version(known).zip(version(offered)).is_some_and(|(known, offered)| known > offered)
+/// Resource versions are comparable as numbers since Kubernetes 1.35 by contract and before in fact, also between
+/// incarnations; one that is no number is taken as it comes.
+pub(super) fn version(meta: &ObjectMeta) -> Option<u64> {
+    meta.resource_version.as_ref()?.parse().ok()
 }

@@ -41,7 +41,7 @@ impl Watched for DeserializeGuard<BackupPodSet> {
 
 impl Watched for SlimPod {
     fn seen(self, cache: &mut Cache, now: Timestamp) -> Vec<Affected> {
-        cache.see_pod(self, now).into_iter().collect()
+        cache.see_pod(self, now)
     }
 
     fn lost(&self, cache: &mut Cache, now: Timestamp) -> Vec<Affected> {

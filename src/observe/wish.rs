@@ -132,14 +132,12 @@ fn check_template(spec: &BackupPodSetSpec) -> Result<(), Error> {
     if containers.is_none_or(Vec::is_empty) {
         return Err(Error::NoContainer);
     }
-    let metadata = spec.template.metadata.as_ref();
-    let keys_of = |metadata: &crate::api::TemplateMetadata| {
-        metadata.labels.keys().chain(metadata.annotations.keys()).cloned().collect::<Vec<_>>()
-    };
-    let is_reserved =
-        |key: &String| key.starts_with(keys::PREFIX) || keys::RESERVED_LABELS.contains(&key.as_str());
-    match metadata.map(keys_of).unwrap_or_default().into_iter().find(is_reserved) {
-        Some(key) => Err(Error::ReservedKey { key }),
+    let Some(metadata) = &spec.template.metadata else { return Ok(()) };
+    let has_prefix = |key: &&String| key.starts_with(keys::PREFIX);
+    let is_reserved = |key: &&String| has_prefix(key) || keys::RESERVED_LABELS.contains(&key.as_str());
+    let label = metadata.labels.keys().find(is_reserved);
+    match label.or_else(|| metadata.annotations.keys().find(has_prefix)) {
+        Some(key) => Err(Error::ReservedKey { key: key.clone() }),
         None => Ok(()),
     }
 }
