@@ -77,6 +77,8 @@ pub(crate) async fn a_failover_ends_well_although_the_api_server_was_killed_in_i
     cluster.stop("kube-apiserver", true).unwrap();
     cluster.start("kube-apiserver").unwrap();
     ready::api_server(&stage.client(), Duration::from_secs(READY_SECONDS_MAX)).await.unwrap();
+    // A leader that could not renew for 10 s has ended, and a kubelet would have started it again.
+    stage.bench.one_operator().await;
     let after = stage.settled(WEB, [1, 1, 1]).await;
     stage.exposes(&uids(&after, "primary")).await;
     // The kubelet may have restarted the process before anybody could be told; but no Pod is thrown away.
