@@ -64,7 +64,11 @@ fn build_helm() -> PathBuf {
         let module = format!("helm.sh/helm/v3/cmd/helm@{HELM_VERSION}");
         let go = packages::find("go").expect("Go in PATH, or HELM with the path of a helm program");
         let mut command = Command::new(go);
-        command.args(["install", &module]).env("GOBIN", &directory).env("GOFLAGS", "").env("CGO_ENABLED", "0");
+        command
+            .args(["install", &module])
+            .env("GOBIN", &directory)
+            .env("GOFLAGS", "")
+            .env("CGO_ENABLED", "0");
         assert!(command.status().expect("go runs").success(), "go could not build {module}");
     }
     program

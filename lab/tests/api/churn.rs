@@ -49,7 +49,10 @@ async fn all_whole(client: &Client) -> Vec<Pod> {
             let pods = api.list(&ListParams::default()).await.expect("a list").items;
             let mut by_set: BTreeMap<String, Vec<&Pod>> = BTreeMap::new();
             for pod in &pods {
-                by_set.entry(pod.labels().get(keys::LABEL_SET).cloned().unwrap_or_default()).or_default().push(pod);
+                by_set
+                    .entry(pod.labels().get(keys::LABEL_SET).cloned().unwrap_or_default())
+                    .or_default()
+                    .push(pod);
             }
             if by_set.len() == SETS && by_set.values().all(|pods| is_whole(pods)) {
                 return pods;

@@ -2,12 +2,12 @@
 //!
 //! Installs the CRD and uses one namespace of its own.
 
+use crate::common::{files, refusal, sets};
+use crate::server;
 use backuppodset::api::{
     BackupPodSet, BackupPodSetStatus, Condition, ConditionStatus, Conversion, ConversionOutcome,
     FailoverReport, Summary, Tier, TierNames, crd::crd, openapi,
 };
-use crate::common::{files, refusal, sets};
-use crate::server;
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
@@ -162,7 +162,7 @@ async fn the_checked_in_pod_schema_is_what_the_generator_prints_for_a_server_of_
     let request = http::Request::get("/openapi/v3/api/v1").body(Vec::new()).expect("a request");
     let document: Value = client.request(request).await.expect("the document");
     let printed = openapi::pod_spec_schema(&document).expect("a schema");
-    let checked_in: Value =
-        serde_json::from_str(include_str!("../../../src/api/pod_spec.schema.json")).expect("the checked-in schema");
+    let checked_in: Value = serde_json::from_str(include_str!("../../../src/api/pod_spec.schema.json"))
+        .expect("the checked-in schema");
     assert_eq!(printed, checked_in);
 }

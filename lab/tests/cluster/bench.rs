@@ -8,9 +8,9 @@ use backuppodset::api::{BackupPodSet, keys};
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Pod, Secret, ServiceAccount};
+use kube::Client;
 use kube::api::{Api, DeleteParams, ListParams, PostParams};
 use kube::config::{AuthInfo, Kubeconfig};
-use kube::Client;
 use lab::binaries::{self, Component};
 use lab::cluster::Cluster;
 use lab::image;
@@ -65,11 +65,18 @@ impl Bench {
         for file in files.iter().chain(&more) {
             self.kubectl(&["apply", "-f", &format!("{ROOT}/{file}")]);
         }
-        self.kubectl(&["wait", "--for=condition=Established", "--timeout=30s", "crd/backuppodsets.backup.example.com"]);
+        self.kubectl(&[
+            "wait",
+            "--for=condition=Established",
+            "--timeout=30s",
+            "crd/backuppodsets.backup.example.com",
+        ]);
         let accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), keys::OPERATOR_NAMESPACE);
-        let spec = TokenRequestSpec { expiration_seconds: Some(TOKEN_SECONDS), ..TokenRequestSpec::default() };
+        let spec =
+            TokenRequestSpec { expiration_seconds: Some(TOKEN_SECONDS), ..TokenRequestSpec::default() };
         let request = TokenRequest { spec, ..TokenRequest::default() };
-        let granted = accounts.create_token_request(keys::OPERATOR, &PostParams::default(), &request).await.unwrap();
+        let granted =
+            accounts.create_token_request(keys::OPERATOR, &PostParams::default(), &request).await.unwrap();
         let mut config = Kubeconfig::read_from(self.cluster.kubeconfig_path()).unwrap();
         for user in &mut config.auth_infos {
             let token = granted.status.clone().unwrap().token.into();
@@ -153,16 +160,17 @@ impl Bench {
         operators.iter_mut().flat_map(|operator| operator.complaints(&secret)).collect()
     }
 
-    /// What a person would look at first after a failure.
-    pub(crate) async fn diagnosis(&self) -> String {
+    /// What a person would look at first after a failure in this namespace.
+    pub(crate) async fn diagnosis(&self, namespace: &str) -> String {
         let mut lines = Vec::new();
-        let sets: Api<BackupPodSet> = Api::all(self.client.clone());
+        let sets: Api<BackupPodSet> = Api::namespaced(self.client.clone(), namespace);
         for set in sets.list(&ListParams::default()).await.map(|list| list.items).unwrap_or_default() {
             let status = set.status.unwrap_or_default();
-            let trouble: Vec<_> = status.conditions.iter().map(|one| format!("{}: {}", one.reason, one.message)).collect();
+            let trouble: Vec<_> =
+                status.conditions.iter().map(|one| format!("{}: {}", one.reason, one.message)).collect();
             lines.push(format!("{:?} {} {trouble:?}", set.metadata.name, status.state));
         }
-        let pods: Api<Pod> = Api::all(self.client.clone());
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
         for pod in pods.list(&ListParams::default()).await.map(|list| list.items).unwrap_or_default() {
             lines.push(wait::describe(&pod));
         }

@@ -57,11 +57,10 @@ pub(crate) fn claims() -> Vec<Claim> {
     ]
 }
 
-/// Holds one claim in a namespace of its own, number `index`; returns what was wrong.
-pub(crate) async fn hold(bench: &Arc<Bench>, claim: &Claim, index: usize) -> Option<String> {
-    let namespace = format!("claim-{index}");
+/// Holds one claim in a namespace of its own; returns what was wrong.
+pub(crate) async fn hold(bench: &Arc<Bench>, claim: &Claim, namespace: &str) -> Option<String> {
     let stage = {
-        let (bench, namespace) = (Arc::clone(bench), namespace.clone());
+        let (bench, namespace) = (Arc::clone(bench), namespace.to_owned());
         async move {
             bench.one_operator().await;
             Stage::new(&bench, &namespace).await
@@ -80,7 +79,7 @@ pub(crate) async fn hold(bench: &Arc<Bench>, claim: &Claim, index: usize) -> Opt
     };
     if problem.is_none() {
         let namespaces: Api<Namespace> = Api::all(bench.client.clone());
-        let _ = namespaces.delete(&namespace, &DeleteParams::default()).await;
+        let _ = namespaces.delete(namespace, &DeleteParams::default()).await;
     }
     problem
 }

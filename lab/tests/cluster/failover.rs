@@ -1,8 +1,8 @@
 //! Claims about Pods that are deleted, crash or fail.
 
+use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::api::{Api, Patch, PatchParams};
-use k8s_openapi::api::core::v1::Pod;
 use serde_json::json;
 
 use crate::load::Load;
@@ -78,7 +78,8 @@ pub(crate) async fn a_failed_pod_is_replaced(stage: Stage) {
     let primary = one(&before, "primary");
     let pods: Api<Pod> = stage.api();
     // What the kubelet writes when it evicts.
-    let evicted = json!({"status": {"phase": "Failed", "reason": "Evicted", "message": "The node was low on memory."}});
+    let evicted =
+        json!({"status": {"phase": "Failed", "reason": "Evicted", "message": "The node was low on memory."}});
     pods.patch_status(&primary.name_any(), &PatchParams::default(), &Patch::Merge(evicted)).await.unwrap();
     let lost = primary.uid().unwrap();
     let after = stage

@@ -19,7 +19,8 @@ pub(crate) async fn garbage_at_the_gate_wakes_nobody(stage: Stage) {
     let address = cold.status.as_ref().and_then(|status| status.pod_ip.clone()).unwrap();
     let address = format!("{address}:{}", backuppodset::api::keys::GATE_PORT);
     let get = b"GET / HTTP/1.1\r\nHost: gate\r\n\r\n".to_vec();
-    let samples = [Vec::new(), vec![0; 256], vec![0xff; 4096], get, (0..=255).collect(), vec![0xff, 0xff, 0xff, 0xff]];
+    let samples =
+        [Vec::new(), vec![0; 256], vec![0xff; 4096], get, (0..=255).collect(), vec![0xff, 0xff, 0xff, 0xff]];
     for sample in samples {
         let spoken = async {
             let mut stream = TcpStream::connect(&address).await.unwrap();

@@ -39,7 +39,8 @@ impl Load {
         .await;
         let target: SocketAddr = format!("{address}:80").parse().unwrap();
         await_answer(stage, from_node, target).await;
-        let mut command = stage.bench.cluster.command_in(from_node, stage.bench.app.to_str().unwrap()).unwrap();
+        let mut command =
+            stage.bench.cluster.command_in(from_node, stage.bench.app.to_str().unwrap()).unwrap();
         command.args(["client", "--target", &target.to_string()]);
         command.args(["--interval-ms", &INTERVAL_MILLISECONDS.to_string()]);
         command.args(["--duration-s", &CLIENT_SECONDS_MAX.to_string()]);
@@ -51,7 +52,8 @@ impl Load {
     pub(crate) async fn stop(self) -> Outage {
         let pid = Pid::from_child(&self.child);
         kill_process(pid, Signal::TERM).unwrap();
-        let output = tokio::task::spawn_blocking(move || self.child.wait_with_output()).await.unwrap().unwrap();
+        let output =
+            tokio::task::spawn_blocking(move || self.child.wait_with_output()).await.unwrap().unwrap();
         let samples = parse_csv(std::str::from_utf8(&output.stdout).unwrap()).unwrap();
         let failed: Vec<_> = samples.iter().filter(|sample| !sample.is_ok()).take(10).collect();
         if !failed.is_empty() {

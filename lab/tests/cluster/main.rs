@@ -40,7 +40,9 @@ fn main() -> ExitCode {
         |claim: &Claim| words.is_empty() || words.iter().any(|word| claim.name.contains(word.as_str()));
     let chosen: Vec<Claim> = claims().into_iter().filter(is_chosen).collect();
     if std::env::args().any(|word| word == "--list") {
-        chosen.iter().for_each(|claim| println!("{}: test", claim.name));
+        for claim in &chosen {
+            println!("{}: test", claim.name);
+        }
         return ExitCode::SUCCESS;
     }
     if !paths::is_root() {
@@ -86,11 +88,12 @@ async fn hold_all(cluster: Cluster, chosen: Vec<Claim>) -> bool {
     let mut failed = Vec::new();
     for (index, claim) in chosen.iter().enumerate() {
         let since = std::time::Instant::now();
-        let problem = claims::hold(&bench, claim, index + 1).await;
+        let namespace = format!("claim-{}", index + 1);
+        let problem = claims::hold(&bench, claim, &namespace).await;
         let word = if problem.is_none() { "ok" } else { "FAILED" };
         println!("claim {} ... {word} ({:.1} s)", claim.name, since.elapsed().as_secs_f64());
         if let Some(problem) = problem {
-            println!("{problem}\n{}", bench.diagnosis().await);
+            println!("{problem}\n{}", bench.diagnosis(&namespace).await);
             failed.push(claim.name);
         }
     }

@@ -11,8 +11,10 @@ use crate::stage::{ROLES, Stage, uids};
 use crate::wait::role;
 
 pub(crate) async fn every_example_is_applied_and_acted_on(stage: Stage) {
-    let mut files: Vec<_> =
-        std::fs::read_dir(Path::new(ROOT).join("examples")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let mut files: Vec<_> = std::fs::read_dir(Path::new(ROOT).join("examples"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
     files.sort();
     assert!(!files.is_empty());
     for file in &files {

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::{Node, Pod};
-use kube::api::Api;
 use kube::ResourceExt;
+use kube::api::Api;
 use lab::ready;
 
 use crate::load::Witness;
@@ -34,7 +34,8 @@ pub(crate) async fn a_lost_node_is_survived_and_leaves_no_surplus_when_it_return
     stage.exposes(&uids(&before, "primary")).await;
     let lost = node(one(&before, "primary"));
     stage.bench.cluster.power_off(&lost).unwrap();
-    let on_lost = |pod: &&Pod| pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).as_deref() == Some(&lost);
+    let on_lost =
+        |pod: &&Pod| pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).as_deref() == Some(&lost);
     let survivors = stage
         .pods_where(WEB, |pods| {
             let living: Vec<Pod> = pods.iter().filter(|pod| !on_lost(pod)).cloned().collect();
@@ -51,7 +52,8 @@ pub(crate) async fn a_lost_node_is_survived_and_leaves_no_surplus_when_it_return
     ready::nodes(&stage.client(), std::slice::from_ref(&lost), wait::LIMIT).await.unwrap();
     let nodes: Api<Node> = Api::all(stage.client());
     wait::until(nodes, "", |nodes| {
-        let tainted = nodes.iter().filter(|node| node.spec.as_ref().is_some_and(|spec| spec.taints.is_some()));
+        let tainted =
+            nodes.iter().filter(|node| node.spec.as_ref().is_some_and(|spec| spec.taints.is_some()));
         let names: Vec<String> = tainted.map(ResourceExt::name_any).collect();
         if names.is_empty() { Ok(()) } else { Err(format!("tainted: {names:?}")) }
     })

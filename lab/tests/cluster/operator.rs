@@ -65,7 +65,8 @@ impl Operator {
         let text = fs::read_to_string(&self.log).unwrap_or_default();
         let new = text.get(self.seen..).unwrap_or_default();
         let is_bad = |line: &&str| {
-            COMPLAINTS.iter().any(|word| line.contains(word)) || secrets.iter().any(|secret| line.contains(secret))
+            COMPLAINTS.iter().any(|word| line.contains(word))
+                || secrets.iter().any(|secret| line.contains(secret))
         };
         let bad = new.lines().filter(is_bad).map(str::to_owned).collect();
         self.seen = text.len();

@@ -88,7 +88,8 @@ pub(crate) async fn a_taken_name_does_not_stop_the_set(stage: Stage) {
     allow_pods(&stage, 0).await;
     stage.apply(&web([1, 0, 0])).await;
     let message = stage.condition(WEB, ("Degraded", "QuotaExceeded")).await;
-    let name = message.split(|sign: char| sign.is_whitespace() || sign == ':').find(|word| word.starts_with("web-"));
+    let name =
+        message.split(|sign: char| sign.is_whitespace() || sign == ':').find(|word| word.starts_with("web-"));
     let name = name.unwrap_or_else(|| panic!("no name in {message:?}")).to_owned();
     let quotas: Api<ResourceQuota> = stage.api();
     quotas.delete("few", &kube::api::DeleteParams::default()).await.unwrap();

@@ -80,7 +80,10 @@ pub(crate) async fn a_broken_template_stops_after_one_backup_and_a_revert_recove
 }
 
 fn waits_for_image(pod: &Pod) -> bool {
-    let statuses = pod.status.as_ref().and_then(|status| status.container_statuses.clone()).unwrap_or_default();
-    let reason = |one: &k8s_openapi::api::core::v1::ContainerStatus| one.state.as_ref()?.waiting.as_ref()?.reason.clone();
+    let statuses =
+        pod.status.as_ref().and_then(|status| status.container_statuses.clone()).unwrap_or_default();
+    let reason = |one: &k8s_openapi::api::core::v1::ContainerStatus| {
+        one.state.as_ref()?.waiting.as_ref()?.reason.clone()
+    };
     statuses.iter().filter_map(reason).any(|reason| reason == "ImagePullBackOff")
 }

@@ -39,7 +39,12 @@ impl Stage {
         api.patch(namespace, &params(), &Patch::Apply(wanted)).await.unwrap();
         let stage = Self { bench: Arc::clone(bench), namespace: namespace.to_owned() };
         let accounts: Api<k8s_openapi::api::core::v1::ServiceAccount> = stage.api();
-        wait::until(accounts, "", |all| if all.is_empty() { Err("no ServiceAccount".into()) } else { Ok(()) }).await;
+        wait::until(
+            accounts,
+            "",
+            |all| if all.is_empty() { Err("no ServiceAccount".into()) } else { Ok(()) },
+        )
+        .await;
         stage
     }
 
@@ -114,7 +119,11 @@ impl Stage {
     }
 
     /// Waits until a set is as `judge` wants it.
-    pub(crate) async fn reports(&self, name: &str, mut judge: impl FnMut(&BackupPodSet) -> Result<(), String>) {
+    pub(crate) async fn reports(
+        &self,
+        name: &str,
+        mut judge: impl FnMut(&BackupPodSet) -> Result<(), String>,
+    ) {
         wait::until(self.api(), "", |sets: &[BackupPodSet]| {
             let set = sets.iter().find(|set| set.name_any() == name).ok_or("there is no such set")?;
             judge(set)
@@ -218,6 +227,7 @@ pub(crate) fn web([primaries, hot, cold]: Counts) -> Value {
 /// The set `web` with its Service.
 pub(crate) fn exposed_web(counts: Counts) -> Value {
     let mut set = web(counts);
-    set["spec"]["service"] = json!({"name": WEB, "ports": [{"name": "http", "port": 80, "targetPort": "http"}]});
+    set["spec"]["service"] =
+        json!({"name": WEB, "ports": [{"name": "http", "port": 80, "targetPort": "http"}]});
     set
 }

@@ -18,7 +18,11 @@ use serde::de::DeserializeOwned;
 pub(crate) const LIMIT: Duration = Duration::from_secs(150);
 
 /// Waits until the objects with these labels are as `judge` wants them; it says in `Err` what is still missing.
-pub(crate) async fn until<K, T>(api: Api<K>, labels: &str, mut judge: impl FnMut(&[K]) -> Result<T, String>) -> T
+pub(crate) async fn until<K, T>(
+    api: Api<K>,
+    labels: &str,
+    mut judge: impl FnMut(&[K]) -> Result<T, String>,
+) -> T
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
 {
