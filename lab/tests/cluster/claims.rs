@@ -9,7 +9,7 @@ use kube::api::{Api, DeleteParams};
 
 use crate::bench::Bench;
 use crate::stage::Stage;
-use crate::{failover, hostile, manifests, nodes, outages, refusals, rollout, sizes};
+use crate::{failover, hostile, manifests, meddling, nodes, outages, refusals, rollout, sizes};
 
 /// Something that is true on a real cluster, and how to find out.
 pub(crate) struct Claim {
@@ -52,6 +52,10 @@ pub(crate) fn claims() -> Vec<Claim> {
         claim(refusals::a_taken_name_does_not_stop_the_set),
         claim(sizes::kubectl_scale_and_an_autoscaler_act_on_primaries),
         claim(manifests::every_example_is_applied_and_acted_on),
+        claim(meddling::a_removed_service_and_emptied_addresses_are_restored),
+        claim(meddling::pods_that_are_all_deleted_at_once_are_all_made_again),
+        claim(meddling::a_role_label_written_by_hand_ends_in_the_wanted_counts),
+        claim(meddling::an_orphaned_pod_is_adopted_by_a_set_of_the_same_name),
         claim(hostile::garbage_at_the_gate_wakes_nobody),
         claim(sizes::a_deleted_set_takes_everything_of_its_with_it),
     ]

@@ -12,6 +12,7 @@ mod failover;
 mod hostile;
 mod load;
 mod manifests;
+mod meddling;
 mod nodes;
 mod operator;
 mod outages;
