@@ -31,6 +31,7 @@ use lab::cluster::{Cluster, Options};
 use lab::packages;
 use lab::paths::{self, RunDirectory};
 use lab::progress::Progress;
+use tokio::signal::unix::{SignalKind, signal};
 
 /// Where the cluster of these tests has its files.
 const DIRECTORY: &str = "/run/backuppodset-lab-claims";
@@ -72,9 +73,11 @@ async fn run_all(run: RunDirectory, chosen: Vec<Claim>) -> bool {
     };
     // In a task, so that a panic ends only the claims and the machine is cleared in any case.
     let claims = tokio::spawn(hold_all(cluster, chosen));
+    let mut terminated = signal(SignalKind::terminate()).expect("a handler of SIGTERM");
     let result = tokio::select! {
         result = claims => result.unwrap_or(false),
         _ = tokio::signal::ctrl_c() => false,
+        _ = terminated.recv() => false,
     };
     if let Err(error) = Cluster::down(&run) {
         println!("{error}");

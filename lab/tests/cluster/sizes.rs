@@ -2,9 +2,11 @@
 
 use backuppodset::api::BackupPodSet;
 use k8s_openapi::api::apps::v1::ControllerRevision;
+use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::core::v1::{Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use kube::api::{Api, DeleteParams};
+use kube::api::{Api, DeleteParams, PostParams};
+use serde_json::json;
 
 use crate::bench::ROOT;
 use crate::stage::{Stage, WEB, exposed_web, roles, uids, web};
@@ -60,8 +62,17 @@ pub(crate) async fn kubectl_scale_and_an_autoscaler_act_on_primaries(stage: Stag
     stage.kubectl(&["scale", "bps", WEB, "--replicas=2"]);
     stage.settled(WEB, [2, 1, 0]).await;
     // There are no metrics here; the least number of an autoscaler holds without them.
-    stage.kubectl(&["autoscale", "bps", WEB, "--min=3", "--max=4", "--cpu=70%"]);
+    let autoscalers: Api<HorizontalPodAutoscaler> = stage.api();
+    autoscalers.create(&PostParams::default(), &autoscaler()).await.unwrap();
     stage.settled(WEB, [3, 1, 0]).await;
+}
+
+fn autoscaler() -> HorizontalPodAutoscaler {
+    let target = json!({"apiVersion": "backup.example.com/v1alpha1", "kind": "BackupPodSet", "name": WEB});
+    let usage = json!({"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 70}});
+    let metrics = [json!({"type": "Resource", "resource": usage})];
+    let spec = json!({"scaleTargetRef": target, "minReplicas": 3, "maxReplicas": 4, "metrics": metrics});
+    serde_json::from_value(json!({"metadata": {"name": WEB}, "spec": spec})).unwrap()
 }
 
 pub(crate) async fn a_deleted_set_takes_everything_of_its_with_it(stage: Stage) {
