@@ -1,7 +1,7 @@
 //! Every file in `examples/` is a manifest that the API accepts, every file in `tests/refused/` one that it
 //! refuses, with the message that the file's first line quotes.
 //!
-//! Nothing here needs an API server; `tests/api_server.rs` asks one about the same files.
+//! Nothing here needs an API server; `lab/tests/api/crd.rs` asks one about the same files.
 
 mod common;
 

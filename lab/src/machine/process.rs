@@ -72,10 +72,12 @@ fn parse_stat(stat: &str) -> Option<u64> {
     // The name is in parentheses and may itself contain spaces and parentheses.
     let (_, after_name) = stat.rsplit_once(") ")?;
     let fields: Vec<&str> = after_name.split(' ').collect();
-    if matches!(*fields.first()?, "Z" | "X") {
+    // `after_name` starts with field 3 of proc(5); the number of threads is field 20, the start time field 22.
+    let threads: u64 = fields.get(17)?.parse().ok()?;
+    // The first thread may have ended before the others, and as long as one lives its sockets stay open.
+    if matches!(*fields.first()?, "Z" | "X") && threads <= 1 {
         return None;
     }
-    // `after_name` starts with field 3 of proc(5); the start time is field 22.
     fields.get(19)?.parse().ok()
 }
 
@@ -165,6 +167,12 @@ mod tests {
     fn a_zombie_counts_as_ended() {
         let stat = "7 (a) Z 1 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4711 100 200";
         assert_eq!(parse_stat(stat), None);
+    }
+
+    #[test]
+    fn a_process_whose_first_thread_has_ended_before_the_others_still_runs() {
+        let stat = "7 (a) Z 1 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 3 0 4711 100 200";
+        assert_eq!(parse_stat(stat), Some(4711));
     }
 
     #[test]

@@ -1,14 +1,13 @@
 //! What only a real API server can say about the CRD and the manifests.
 //!
-//! `KUBECONFIG=.. cargo test --test api_server -- --ignored` installs the CRD and uses one namespace of its own.
+//! Installs the CRD and uses one namespace of its own.
 
-mod common;
-
+use crate::common::{files, refusal, sets};
+use crate::server;
 use backuppodset::api::{
     BackupPodSet, BackupPodSetStatus, Condition, ConditionStatus, Conversion, ConversionOutcome,
     FailoverReport, Summary, Tier, TierNames, crd::crd, openapi,
 };
-use common::{files, refusal, sets};
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
@@ -29,8 +28,8 @@ fn params() -> PatchParams {
     PatchParams::apply("api-test").force()
 }
 
-async fn cluster() -> Client {
-    let client = Client::try_default().await.expect("a cluster");
+pub(crate) async fn cluster() -> Client {
+    let client = server::client().await;
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
     let namespaces = Api::<Namespace>::all(client.clone());
     namespaces.patch(NAMESPACE, &params(), &Patch::Apply(namespace)).await.expect("a namespace");
@@ -51,10 +50,9 @@ async fn dry_run(client: &Client, set: &Value) -> Result<(), String> {
 }
 
 #[tokio::test]
-#[ignore = "needs an API server: set KUBECONFIG"]
 async fn every_example_is_accepted() {
     let client = cluster().await;
-    for file in files("examples") {
+    for file in files("../examples") {
         for set in sets(&file) {
             assert_eq!(dry_run(&client, &set).await, Ok(()), "{}", file.display());
         }
@@ -62,10 +60,9 @@ async fn every_example_is_accepted() {
 }
 
 #[tokio::test]
-#[ignore = "needs an API server: set KUBECONFIG"]
 async fn every_refused_manifest_is_refused_with_its_message() {
     let client = cluster().await;
-    for file in files("tests/refused") {
+    for file in files("../tests/refused") {
         let (kind, message) = refusal(&file);
         // Server-side apply reports an unknown field by its path inside the schema, not as `kubectl` does.
         let message = if kind == "strict" { "field not declared in schema" } else { message.as_str() };
@@ -133,7 +130,6 @@ fn full_status() -> BackupPodSetStatus {
 }
 
 #[tokio::test]
-#[ignore = "needs an API server: set KUBECONFIG"]
 async fn a_full_status_comes_back_as_it_was_written_and_feeds_the_scale_subresource() {
     let client = cluster().await;
     let sets = Api::<BackupPodSet>::namespaced(client, NAMESPACE);
@@ -157,7 +153,6 @@ async fn a_full_status_comes_back_as_it_was_written_and_feeds_the_scale_subresou
 }
 
 #[tokio::test]
-#[ignore = "needs an API server: set KUBECONFIG"]
 async fn the_checked_in_pod_schema_is_what_the_generator_prints_for_a_server_of_its_version() {
     let client = cluster().await;
     let version = client.apiserver_version().await.expect("a version");
@@ -167,7 +162,7 @@ async fn the_checked_in_pod_schema_is_what_the_generator_prints_for_a_server_of_
     let request = http::Request::get("/openapi/v3/api/v1").body(Vec::new()).expect("a request");
     let document: Value = client.request(request).await.expect("the document");
     let printed = openapi::pod_spec_schema(&document).expect("a schema");
-    let checked_in: Value =
-        serde_json::from_str(include_str!("../src/api/pod_spec.schema.json")).expect("the checked-in schema");
+    let checked_in: Value = serde_json::from_str(include_str!("../../../src/api/pod_spec.schema.json"))
+        .expect("the checked-in schema");
     assert_eq!(printed, checked_in);
 }

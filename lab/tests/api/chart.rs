@@ -1,9 +1,16 @@
-//! The Helm chart renders what the flat file installs: `HELM=/path/to/helm cargo test --test chart -- --ignored`.
+//! The Helm chart renders what the flat file installs, and says so when a value is misspelled.
+//!
+//! `HELM` may name a helm program; else a pinned one is built from its Go module, once, into the lab's cache.
 
+use lab::{packages, paths};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
+
+/// Version of Helm that is built; Go's checksum database says what belongs to it.
+const HELM_VERSION: &str = "v3.22.0";
 
 /// Version of Kubernetes that the chart is rendered for; the oldest that it admits.
 const KUBERNETES: &str = "1.33.0";
@@ -41,21 +48,44 @@ fn whole_numbers(value: &mut Value) {
     }
 }
 
+/// The helm program.
+///
+/// Tests run at the same time: the first builds, the others wait for it.
+fn helm() -> &'static Path {
+    static HELM: OnceLock<PathBuf> = OnceLock::new();
+    HELM.get_or_init(|| paths::set("HELM").unwrap_or_else(build_helm))
+}
+
+fn build_helm() -> PathBuf {
+    let directory = paths::cache().join(format!("helm-{HELM_VERSION}"));
+    let program = directory.join("helm");
+    if !program.is_file() {
+        eprintln!("building Helm {HELM_VERSION}; this takes three minutes, once");
+        let module = format!("helm.sh/helm/v3/cmd/helm@{HELM_VERSION}");
+        let go = packages::find("go").expect("Go in PATH, or HELM with the path of a helm program");
+        let mut command = Command::new(go);
+        command
+            .args(["install", &module])
+            .env("GOBIN", &directory)
+            .env("GOFLAGS", "")
+            .env("CGO_ENABLED", "0");
+        assert!(command.status().expect("go runs").success(), "go could not build {module}");
+    }
+    program
+}
+
 /// Output of `helm template` with extra arguments, or its complaint.
 fn render(arguments: &[&str]) -> Result<String, String> {
-    #[expect(clippy::disallowed_methods, reason = "a test is told by its environment where Helm is")]
-    let helm = std::env::var("HELM").expect("HELM is the path of a helm program");
-    let chart = file("deploy/chart");
+    let chart = file("../deploy/chart");
     let fixed = ["template", "bps", "--namespace", "backuppodset-system", "--kube-version", KUBERNETES];
-    let output = Command::new(helm).args(fixed).args(arguments).arg(chart).output().expect("helm runs");
+    let output = Command::new(helm()).args(fixed).args(arguments).arg(chart).output().expect("helm runs");
     let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
     if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
 }
 
 #[test]
-#[ignore = "needs Helm: set HELM to its path"]
 fn the_chart_renders_what_the_flat_file_installs() {
-    let install = std::fs::read_to_string(file("deploy/install.yaml")).expect("the flat file");
+    let install = std::fs::read_to_string(file("../deploy/install.yaml")).expect("the flat file");
     let mut expected = objects(&install);
     // Helm makes the namespace itself.
     expected.retain(|(kind, ..), _| kind != "Namespace");
@@ -63,7 +93,6 @@ fn the_chart_renders_what_the_flat_file_installs() {
 }
 
 #[test]
-#[ignore = "needs Helm: set HELM to its path"]
 fn watched_namespaces_get_roles_and_the_cluster_grants_only_what_has_no_namespace() {
     let rendered = render(&["--set", "watchNamespaces={one,two}"]).expect("the chart renders");
     let keys: Vec<_> = objects(&rendered).into_keys().collect();
@@ -79,7 +108,6 @@ fn watched_namespaces_get_roles_and_the_cluster_grants_only_what_has_no_namespac
 }
 
 #[test]
-#[ignore = "needs Helm: set HELM to its path"]
 fn a_misspelled_value_is_refused() {
     let refused = render(&["--set", "replicaCuont=3"]).expect_err("the schema knows no such value");
     assert!(refused.contains("replicaCuont"), "{refused}");

@@ -1,0 +1,14 @@
+//! What the real API server says about the CRD, the manifests and the permissions, and the operator on hollow nodes.
+//!
+//! Needs no root: the control plane runs on the loopback interface and ends with the tests. `KUBECONFIG` may name a
+//! cluster to ask instead.
+
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
+
+mod chart;
+mod churn;
+#[path = "../../../tests/common/mod.rs"]
+mod common;
+mod crd;
+mod rbac;
+mod server;

@@ -1,0 +1,189 @@
+//! What all claims share: the cluster with CRD, permissions and images, and the operators that run on this machine.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use backuppodset::api::{BackupPodSet, keys};
+use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Pod, Secret, ServiceAccount};
+use kube::Client;
+use kube::api::{Api, DeleteParams, ListParams, PostParams};
+use kube::config::{AuthInfo, Kubeconfig};
+use lab::binaries::{self, Component};
+use lab::cluster::Cluster;
+use lab::image;
+use lab::paths;
+use lab::progress::Progress;
+use tokio::sync::{Mutex, MutexGuard};
+
+use crate::operator::Operator;
+use crate::wait;
+
+/// The checkout.
+pub(crate) const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+
+/// How long the operator's token is good for: longer than all claims together.
+const TOKEN_SECONDS: i64 = 4 * 3600;
+
+/// A cluster that is ready for claims.
+pub(crate) struct Bench {
+    pub(crate) cluster: Cluster,
+    pub(crate) client: Client,
+    /// The stand-in application, which is also the client that counts failures.
+    pub(crate) app: PathBuf,
+    kubectl: PathBuf,
+    operator: PathBuf,
+    operator_kubeconfig: PathBuf,
+    operators: Mutex<Vec<Operator>>,
+}
+
+impl Bench {
+    pub(crate) async fn new(cluster: Cluster) -> Self {
+        let client = cluster.client().await.unwrap();
+        let built = image::build_static(Path::new(ROOT), &paths::cache()).unwrap();
+        load_images(&cluster, &built);
+        let programs = binaries::ensure(&[Component::Kubectl], Progress::Silent).unwrap();
+        let bench = Self {
+            operator_kubeconfig: cluster.run_directory().path().join("operator.kubeconfig"),
+            kubectl: programs.find(Component::Kubectl).unwrap().to_owned(),
+            app: built.app,
+            operator: built.operator,
+            operators: Mutex::default(),
+            cluster,
+            client,
+        };
+        bench.install().await;
+        bench
+    }
+
+    /// Everything of `deploy/base` but what runs: the operator runs here.
+    async fn install(&self) {
+        let files = ["crds/backuppodsets.yaml", "deploy/base/namespace.yaml", "deploy/base/rbac.yaml"];
+        let more = ["deploy/base/user-roles.yaml", "deploy/base/flowcontrol.yaml"];
+        for file in files.iter().chain(&more) {
+            self.kubectl(&["apply", "-f", &format!("{ROOT}/{file}")]);
+        }
+        self.kubectl(&[
+            "wait",
+            "--for=condition=Established",
+            "--timeout=30s",
+            "crd/backuppodsets.backup.example.com",
+        ]);
+        let accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), keys::OPERATOR_NAMESPACE);
+        let spec =
+            TokenRequestSpec { expiration_seconds: Some(TOKEN_SECONDS), ..TokenRequestSpec::default() };
+        let request = TokenRequest { spec, ..TokenRequest::default() };
+        let granted =
+            accounts.create_token_request(keys::OPERATOR, &PostParams::default(), &request).await.unwrap();
+        let mut config = Kubeconfig::read_from(self.cluster.kubeconfig_path()).unwrap();
+        for user in &mut config.auth_infos {
+            let token = granted.status.clone().unwrap().token.into();
+            user.auth_info = Some(AuthInfo { token: Some(token), ..AuthInfo::default() });
+        }
+        // The token is a secret type that serializes as itself.
+        let text = serde_json::to_string(&config).unwrap();
+        std::fs::File::create(&self.operator_kubeconfig).unwrap().write_all(text.as_bytes()).unwrap();
+    }
+
+    /// Runs kubectl as the administrator; panics with what it said if it does not succeed.
+    pub(crate) fn kubectl(&self, arguments: &[&str]) -> String {
+        let output = Command::new(&self.kubectl)
+            .args(arguments)
+            .env("KUBECONFIG", self.cluster.kubeconfig_path())
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        assert!(output.status.success(), "kubectl {arguments:?}: {}", text(&output.stderr));
+        text(&output.stdout)
+    }
+
+    /// The operators that run, the first started first.
+    pub(crate) async fn operators(&self) -> MutexGuard<'_, Vec<Operator>> {
+        self.operators.lock().await
+    }
+
+    /// Starts one more operator with the rights of its ServiceAccount.
+    pub(crate) async fn start_operator(&self) -> String {
+        let mut operators = self.operators.lock().await;
+        let operator = Operator::start(&self.operator, &self.operator_kubeconfig, &self.cluster);
+        let name = operator.name().to_owned();
+        operators.push(operator);
+        name
+    }
+
+    /// Sees to it that exactly one operator runs and leads.
+    pub(crate) async fn one_operator(&self) {
+        let is_alone = {
+            let mut operators = self.operators.lock().await;
+            operators.retain_mut(Operator::is_running);
+            operators.len() == 1
+        };
+        if !is_alone {
+            self.stop_operators().await;
+            // Nobody runs, so nobody is robbed: without this the next one waits for the lease to expire.
+            let leases: Api<Lease> = Api::namespaced(self.client.clone(), keys::OPERATOR_NAMESPACE);
+            let _ = leases.delete(keys::LEASE_LEADER, &DeleteParams::default()).await;
+            self.start_operator().await;
+        }
+        let first = self.operators.lock().await[0].name().to_owned();
+        self.await_leader(&first).await;
+    }
+
+    /// Waits until the operator of this name holds the lease.
+    pub(crate) async fn await_leader(&self, name: &str) {
+        let leases: Api<Lease> = Api::namespaced(self.client.clone(), keys::OPERATOR_NAMESPACE);
+        wait::until(leases, "", |leases| {
+            let holder = |lease: &&Lease| lease.spec.as_ref()?.holder_identity.clone();
+            let holders: Vec<String> = leases.iter().filter_map(|lease| holder(&lease)).collect();
+            let leads = holders.iter().any(|holder| holder.starts_with(&format!("{name}_")));
+            if leads { Ok(()) } else { Err(format!("{name} does not lead: {holders:?}")) }
+        })
+        .await;
+    }
+
+    pub(crate) async fn stop_operators(&self) {
+        self.operators.lock().await.clear();
+    }
+
+    /// What the logs of the operators say that must never be in them.
+    pub(crate) async fn complaints(&self) -> Vec<String> {
+        let secrets: Api<Secret> = Api::namespaced(self.client.clone(), keys::OPERATOR_NAMESPACE);
+        let keys = secrets.get_opt(keys::SECRET_WAKE_KEYS).await.ok().flatten();
+        let data = keys.and_then(|secret| secret.data).unwrap_or_default();
+        let texts = data.into_values().map(|value| String::from_utf8_lossy(&value.0).into_owned());
+        // Short values are numbers and times, which may well stand in a log.
+        let secret: Vec<String> = texts.filter(|text| text.len() >= 32).collect();
+        let mut operators = self.operators.lock().await;
+        operators.iter_mut().flat_map(|operator| operator.complaints(&secret)).collect()
+    }
+
+    /// What a person would look at first after a failure in this namespace.
+    pub(crate) async fn diagnosis(&self, namespace: &str) -> String {
+        let mut lines = Vec::new();
+        let sets: Api<BackupPodSet> = Api::namespaced(self.client.clone(), namespace);
+        for set in sets.list(&ListParams::default()).await.map(|list| list.items).unwrap_or_default() {
+            let status = set.status.unwrap_or_default();
+            let trouble: Vec<_> =
+                status.conditions.iter().map(|one| format!("{}: {}", one.reason, one.message)).collect();
+            lines.push(format!("{:?} {} {trouble:?}", set.metadata.name, status.state));
+        }
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
+        for pod in pods.list(&ListParams::default()).await.map(|list| list.items).unwrap_or_default() {
+            lines.push(wait::describe(&pod));
+        }
+        lines.extend(self.operators.lock().await.iter().map(Operator::tail));
+        lines.join("\n")
+    }
+}
+
+fn load_images(cluster: &Cluster, built: &image::Binaries) {
+    let directory = tempfile::tempdir().unwrap();
+    for spec in image::project_images(built) {
+        let archive = directory.path().join("image.tar");
+        image::write_archive(&spec, &archive).unwrap();
+        cluster.load(&archive).unwrap();
+    }
+}

@@ -1,0 +1,95 @@
+//! The list of claims, and how one is held.
+
+use std::sync::Arc;
+
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::{Api, DeleteParams};
+
+use crate::bench::Bench;
+use crate::stage::Stage;
+use crate::{failover, hostile, manifests, meddling, nodes, outages, refusals, rollout, sizes};
+
+/// Something that is true on a real cluster, and how to find out.
+pub(crate) struct Claim {
+    /// The function's name, which is the claim.
+    pub(crate) name: &'static str,
+    run: Box<dyn Fn(Stage) -> BoxFuture<'static, ()> + Send + Sync>,
+}
+
+fn claim<Run, Held>(run: Run) -> Claim
+where
+    Run: Fn(Stage) -> Held + Send + Sync + 'static,
+    Held: Future<Output = ()> + Send + 'static,
+{
+    let path = std::any::type_name::<Run>();
+    Claim { name: path.rsplit("::").next().unwrap_or(path), run: Box::new(move |stage| run(stage).boxed()) }
+}
+
+/// Every claim, in the order in which they are held.
+pub(crate) fn claims() -> Vec<Claim> {
+    vec![
+        claim(sizes::the_papers_example_becomes_two_primaries_two_hot_and_two_cold_with_its_columns_right),
+        claim(sizes::scaling_out_converts_and_keeps_every_pod),
+        claim(sizes::scaling_in_keeps_a_serving_primary),
+        claim(sizes::every_count_goes_to_zero_and_back),
+        claim(failover::a_deleted_primary_is_followed_by_the_hot_backup_and_every_tier_is_refilled),
+        claim(failover::a_killed_primary_swaps_roles_and_no_pod_is_deleted),
+        claim(failover::a_woken_pod_passes_its_gate_again_after_its_sandbox_was_killed),
+        claim(failover::no_request_fails_while_a_primary_is_deleted_gracefully),
+        claim(nodes::a_lost_node_is_survived_and_leaves_no_surplus_when_it_returns),
+        claim(outages::an_operator_killed_in_mid_conversion_is_continued_to_the_same_end),
+        claim(outages::a_second_operator_waits_and_takes_over_when_the_leader_is_killed),
+        claim(outages::a_failover_ends_well_although_the_api_server_was_killed_in_it),
+        claim(rollout::a_new_template_reaches_every_pod_without_a_failed_request),
+        claim(rollout::a_broken_template_stops_after_one_backup_and_a_revert_recovers),
+        claim(failover::a_failed_pod_is_replaced),
+        claim(nodes::a_cordoned_node_gives_the_primary_role_away),
+        claim(refusals::a_quota_is_reported_and_the_set_recovers_when_it_is_lifted),
+        claim(refusals::a_namespace_with_restricted_pod_security_admits_every_pod),
+        claim(refusals::a_paused_set_is_not_touched),
+        claim(refusals::a_taken_name_does_not_stop_the_set),
+        claim(sizes::kubectl_scale_and_an_autoscaler_act_on_primaries),
+        claim(manifests::every_example_is_applied_and_acted_on),
+        claim(meddling::a_removed_service_and_emptied_addresses_are_restored),
+        claim(meddling::pods_that_are_all_deleted_at_once_are_all_made_again),
+        claim(meddling::a_role_label_written_by_hand_ends_in_the_wanted_counts),
+        claim(meddling::an_orphaned_pod_is_adopted_by_a_set_of_the_same_name),
+        claim(hostile::garbage_at_the_gate_wakes_nobody),
+        claim(sizes::a_deleted_set_takes_everything_of_its_with_it),
+    ]
+}
+
+/// Holds one claim in a namespace of its own; returns what was wrong.
+pub(crate) async fn hold(bench: &Arc<Bench>, claim: &Claim, namespace: &str) -> Option<String> {
+    let stage = {
+        let (bench, namespace) = (Arc::clone(bench), namespace.to_owned());
+        async move {
+            bench.one_operator().await;
+            Stage::new(&bench, &namespace).await
+        }
+    };
+    // A claim that panics must not end the others, nor keep the cluster from being removed.
+    let held = match tokio::spawn(stage).await {
+        Ok(stage) => tokio::spawn((claim.run)(stage)).await,
+        Err(error) => Err(error),
+    };
+    let complaints = bench.complaints().await;
+    let problem = match held {
+        Err(error) => Some(panic_text(error)),
+        Ok(()) if !complaints.is_empty() => Some(format!("the operator complained: {complaints:#?}")),
+        Ok(()) => None,
+    };
+    if problem.is_none() {
+        let namespaces: Api<Namespace> = Api::all(bench.client.clone());
+        let _ = namespaces.delete(namespace, &DeleteParams::default()).await;
+    }
+    problem
+}
+
+fn panic_text(error: tokio::task::JoinError) -> String {
+    let payload = error.into_panic();
+    let text = payload.downcast_ref::<String>().cloned();
+    text.or_else(|| payload.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default()
+}

@@ -1,0 +1,92 @@
+//! Claims about Pods that are deleted, crash or fail.
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt as _;
+use kube::api::{Api, Patch, PatchParams};
+use serde_json::json;
+
+use crate::load::Load;
+use crate::stage::{Stage, WEB, complete, exposed_web, one, roles, uids, web};
+use crate::wait::{self, gate, is_ready};
+
+pub(crate) async fn a_deleted_primary_is_followed_by_the_hot_backup_and_every_tier_is_refilled(stage: Stage) {
+    stage.apply(&web([1, 1, 1])).await;
+    let before = stage.settled(WEB, [1, 1, 1]).await;
+    stage.delete(one(&before, "primary")).await;
+    let after = stage.settled(WEB, [1, 1, 1]).await;
+    assert_eq!(uids(&after, "primary"), uids(&before, "hot"));
+    assert_eq!(uids(&after, "hot"), uids(&before, "cold"));
+    let known = roles(&before);
+    assert!(uids(&after, "cold").iter().all(|uid| !known.contains_key(uid)));
+}
+
+pub(crate) async fn a_killed_primary_swaps_roles_and_no_pod_is_deleted(stage: Stage) {
+    stage.apply(&web([1, 1, 1])).await;
+    let before = stage.settled(WEB, [1, 1, 1]).await;
+    let primary = one(&before, "primary");
+    stage.bench.cluster.kill_process(&stage.target(primary)).unwrap();
+    let swapped = uids(&before, "hot");
+    let after = stage
+        .pods_where(WEB, |pods| {
+            complete(pods, [1, 1, 1])?;
+            if uids(pods, "primary") == swapped { Ok(()) } else { Err("the roles are not swapped".into()) }
+        })
+        .await;
+    assert_eq!(uids(&after, "hot"), uids(&before, "primary"));
+    assert_eq!(uids(&after, "cold"), uids(&before, "cold"));
+}
+
+pub(crate) async fn a_woken_pod_passes_its_gate_again_after_its_sandbox_was_killed(stage: Stage) {
+    stage.apply(&web([1, 1, 1])).await;
+    let before = stage.settled(WEB, [1, 1, 1]).await;
+    stage.delete(one(&before, "hot")).await;
+    let woken = stage.settled(WEB, [1, 1, 1]).await;
+    assert_eq!(uids(&woken, "hot"), uids(&before, "cold"));
+    let uid = one(&woken, "hot").uid();
+    stage.bench.cluster.kill_sandbox(&stage.target(one(&woken, "hot"))).unwrap();
+    stage
+        .pods_where(WEB, |pods| {
+            let pod = pods.iter().find(|pod| pod.uid() == uid).ok_or("the woken Pod is gone")?;
+            let ran_again = gate(pod).is_some_and(|gate| gate.restart_count > 0);
+            if ran_again && is_ready(pod) { Ok(()) } else { Err(wait::describe(pod)) }
+        })
+        .await;
+    stage.settled(WEB, [1, 1, 1]).await;
+}
+
+pub(crate) async fn no_request_fails_while_a_primary_is_deleted_gracefully(stage: Stage) {
+    stage.apply(&exposed_web([2, 1, 1])).await;
+    let before = stage.settled(WEB, [2, 1, 1]).await;
+    stage.exposes(&uids(&before, "primary")).await;
+    let load = Load::start(&stage, "n1").await;
+    stage.delete(one(&before, "primary")).await;
+    let after = stage.settled(WEB, [2, 1, 1]).await;
+    stage.exposes(&uids(&after, "primary")).await;
+    // The deleted Pod still answers for a while; only when it is gone has everything been seen.
+    let gone = one(&before, "primary").uid();
+    wait::until(stage.api::<Pod>(), "", |pods| {
+        if pods.iter().any(|pod| pod.uid() == gone) { Err("the deleted Pod is there".into()) } else { Ok(()) }
+    })
+    .await;
+    let outage = load.stop().await;
+    assert!(outage.requests > 0 && outage.failed == 0, "{outage}");
+}
+
+pub(crate) async fn a_failed_pod_is_replaced(stage: Stage) {
+    stage.apply(&web([1, 1, 0])).await;
+    let before = stage.settled(WEB, [1, 1, 0]).await;
+    let primary = one(&before, "primary");
+    let pods: Api<Pod> = stage.api();
+    // What the kubelet writes when it evicts.
+    let evicted =
+        json!({"status": {"phase": "Failed", "reason": "Evicted", "message": "The node was low on memory."}});
+    pods.patch_status(&primary.name_any(), &PatchParams::default(), &Patch::Merge(evicted)).await.unwrap();
+    let lost = primary.uid().unwrap();
+    let after = stage
+        .pods_where(WEB, |pods| {
+            complete(pods, [1, 1, 0])?;
+            if roles(pods).contains_key(&lost) { Err("the failed Pod is there".into()) } else { Ok(()) }
+        })
+        .await;
+    assert_eq!(uids(&after, "primary"), uids(&before, "hot"));
+}

@@ -1,0 +1,107 @@
+//! What only real nodes can say about the operator: one cluster, every claim in a namespace of its own.
+//!
+//! Needs root, because nodes are made of namespaces and mounts; without it, one line says so and nothing is claimed.
+//! Words on the command line choose the claims whose names contain one of them. The operator runs on this machine
+//! with the token of its ServiceAccount and nothing else, so that a permission it lacks shows.
+
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
+
+mod bench;
+mod claims;
+mod failover;
+mod hostile;
+mod load;
+mod manifests;
+mod meddling;
+mod nodes;
+mod operator;
+mod outages;
+mod refusals;
+mod rollout;
+mod sizes;
+mod stage;
+mod wait;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use bench::Bench;
+use claims::{Claim, claims};
+use lab::cluster::{Cluster, Options};
+use lab::packages;
+use lab::paths::{self, RunDirectory};
+use lab::progress::Progress;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Where the cluster of these tests has its files.
+const DIRECTORY: &str = "/run/backuppodset-lab-claims";
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
+    let is_chosen =
+        |claim: &Claim| words.is_empty() || words.iter().any(|word| claim.name.contains(word.as_str()));
+    let chosen: Vec<Claim> = claims().into_iter().filter(is_chosen).collect();
+    if std::env::args().any(|word| word == "--list") {
+        for claim in &chosen {
+            println!("{}: test", claim.name);
+        }
+        return ExitCode::SUCCESS;
+    }
+    if !paths::is_root() {
+        println!("skipped: the cluster tests need root (namespaces, mounts, cgroups)");
+        return ExitCode::SUCCESS;
+    }
+    if let Err(error) = packages::ensure() {
+        println!("skipped: the cluster tests need packages of the distribution: {error}");
+        return ExitCode::SUCCESS;
+    }
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let run = RunDirectory::at(DIRECTORY);
+    let is_good = runtime.block_on(run_all(run.clone(), chosen));
+    if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Whether every chosen claim held and nothing was left behind.
+async fn run_all(run: RunDirectory, chosen: Vec<Claim>) -> bool {
+    let options = Options { run: run.clone(), progress: Progress::Shown, ..Options::default() };
+    let cluster = match Cluster::up(options).await {
+        Ok(cluster) => cluster,
+        Err(error) => {
+            println!("no cluster: {:#}", anyhow::Error::from(error));
+            return false;
+        }
+    };
+    // In a task, so that a panic ends only the claims and the machine is cleared in any case.
+    let claims = tokio::spawn(hold_all(cluster, chosen));
+    let mut terminated = signal(SignalKind::terminate()).expect("a handler of SIGTERM");
+    let result = tokio::select! {
+        result = claims => result.unwrap_or(false),
+        _ = tokio::signal::ctrl_c() => false,
+        _ = terminated.recv() => false,
+    };
+    if let Err(error) = Cluster::down(&run) {
+        println!("{error}");
+        return false;
+    }
+    result
+}
+
+async fn hold_all(cluster: Cluster, chosen: Vec<Claim>) -> bool {
+    let bench = Arc::new(Bench::new(cluster).await);
+    println!("\nrunning {} claims", chosen.len());
+    let mut failed = Vec::new();
+    for (index, claim) in chosen.iter().enumerate() {
+        let since = std::time::Instant::now();
+        let namespace = format!("claim-{}", index + 1);
+        let problem = claims::hold(&bench, claim, &namespace).await;
+        let word = if problem.is_none() { "ok" } else { "FAILED" };
+        println!("claim {} ... {word} ({:.1} s)", claim.name, since.elapsed().as_secs_f64());
+        if let Some(problem) = problem {
+            println!("{problem}\n{}", bench.diagnosis(&namespace).await);
+            failed.push(claim.name);
+        }
+    }
+    bench.stop_operators().await;
+    println!("\n{} of {} claims hold; failed: {failed:?}", chosen.len() - failed.len(), chosen.len());
+    failed.is_empty()
+}

@@ -1,0 +1,36 @@
+//! Claims about the files that users copy.
+
+use std::path::Path;
+
+use backuppodset::api::BackupPodSet;
+use kube::ResourceExt as _;
+use kube::api::{Api, ListParams};
+
+use crate::bench::ROOT;
+use crate::stage::{ROLES, Stage, uids};
+use crate::wait::role;
+
+pub(crate) async fn every_example_is_applied_and_acted_on(stage: Stage) {
+    let mut files: Vec<_> = std::fs::read_dir(Path::new(ROOT).join("examples"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    files.sort();
+    assert!(!files.is_empty());
+    for file in &files {
+        stage.kubectl(&["apply", "--server-side", "-f", file.to_str().unwrap()]);
+    }
+    let api: Api<BackupPodSet> = stage.api();
+    for set in api.list(&ListParams::default()).await.unwrap() {
+        // Their images cannot be had here: it is enough that every Pod is made and admitted.
+        let wanted = set.spec.replicas + set.spec.hot_backups + set.spec.cold_backups;
+        let pods = stage
+            .pods_where(&set.name_any(), |pods| {
+                let known = pods.iter().filter(|pod| ROLES.contains(&role(pod))).count();
+                let is_made = known >= usize::try_from(wanted).unwrap();
+                if is_made { Ok(()) } else { Err(format!("{}: {known} of {wanted}", set.name_any())) }
+            })
+            .await;
+        assert!(set.spec.replicas == 0 || !uids(&pods, "primary").is_empty());
+    }
+}

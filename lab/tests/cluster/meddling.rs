@@ -1,0 +1,85 @@
+//! Claims about people who change or remove what the operator keeps.
+
+use k8s_openapi::api::core::v1::{Pod, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::ResourceExt as _;
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
+use serde_json::json;
+
+use crate::stage::{Stage, WEB, complete, exposed_web, one, roles, uids, web};
+use crate::wait;
+
+pub(crate) async fn a_removed_service_and_emptied_addresses_are_restored(stage: Stage) {
+    stage.apply(&exposed_web([2, 0, 0])).await;
+    let pods = stage.settled(WEB, [2, 0, 0]).await;
+    let primaries = uids(&pods, "primary");
+    stage.exposes(&primaries).await;
+    let slices: Api<EndpointSlice> = stage.api();
+    let labels = ListParams::default().labels("kubernetes.io/service-name=web");
+    let slice = slices.list(&labels).await.unwrap().items.remove(0);
+    let emptied = Patch::Merge(json!({"endpoints": []}));
+    slices.patch(&slice.name_any(), &PatchParams::default(), &emptied).await.unwrap();
+    stage.exposes(&primaries).await;
+    let services: Api<Service> = stage.api();
+    let removed = services.get(WEB).await.unwrap().uid();
+    services.delete(WEB, &DeleteParams::default()).await.unwrap();
+    wait::until(services, "", |services| {
+        let is_new = services.iter().any(|one| one.name_any() == WEB && one.uid() != removed);
+        if is_new { Ok(()) } else { Err("there is no new Service".into()) }
+    })
+    .await;
+    stage.exposes(&primaries).await;
+    stage.settled(WEB, [2, 0, 0]).await;
+}
+
+pub(crate) async fn pods_that_are_all_deleted_at_once_are_all_made_again(stage: Stage) {
+    stage.apply(&exposed_web([2, 1, 1])).await;
+    let before = roles(&stage.settled(WEB, [2, 1, 1]).await);
+    stage.kubectl(&["delete", "pods", "-l", "backup.example.com/set=web", "--wait=false"]);
+    let after = stage
+        .pods_where(WEB, |pods| {
+            complete(pods, [2, 1, 1])?;
+            if roles(pods).keys().any(|uid| before.contains_key(uid)) {
+                Err("old Pods".into())
+            } else {
+                Ok(())
+            }
+        })
+        .await;
+    stage.exposes(&uids(&after, "primary")).await;
+    stage.settled(WEB, [2, 1, 1]).await;
+}
+
+pub(crate) async fn a_role_label_written_by_hand_ends_in_the_wanted_counts(stage: Stage) {
+    stage.apply(&web([1, 1, 1])).await;
+    let before = stage.settled(WEB, [1, 1, 1]).await;
+    let pods: Api<Pod> = stage.api();
+    let labels = json!({"metadata": {"labels": {"backup.example.com/role": "primary", "type": "primary"}}});
+    let hot = one(&before, "hot").name_any();
+    pods.patch(&hot, &PatchParams::default(), &Patch::Merge(labels)).await.unwrap();
+    // The set is seen to react: one of two primaries is too many, and a hot backup is missing.
+    let known = roles(&before);
+    stage
+        .pods_where(WEB, |pods| {
+            complete(pods, [1, 1, 1])?;
+            if roles(pods) == known { Err("nothing has happened yet".into()) } else { Ok(()) }
+        })
+        .await;
+    stage.settled(WEB, [1, 1, 1]).await;
+}
+
+pub(crate) async fn an_orphaned_pod_is_adopted_by_a_set_of_the_same_name(stage: Stage) {
+    stage.apply(&web([1, 0, 0])).await;
+    let before = stage.settled(WEB, [1, 0, 0]).await;
+    stage.kubectl(&["delete", "bps", WEB, "--cascade=orphan"]);
+    let pods: Api<Pod> = stage.api();
+    wait::until(pods, "", |pods| {
+        let is_orphan = pods.iter().all(|pod| pod.owner_references().is_empty());
+        if is_orphan { Ok(()) } else { Err("the Pod has an owner".into()) }
+    })
+    .await;
+    stage.apply(&web([1, 0, 0])).await;
+    let after = stage.settled(WEB, [1, 0, 0]).await;
+    assert_eq!(roles(&after), roles(&before));
+    assert!(after[0].owner_references().iter().any(|owner| owner.controller == Some(true)));
+}

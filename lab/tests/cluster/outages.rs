@@ -1,0 +1,89 @@
+//! Claims about operators and API servers that go away.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures::{StreamExt as _, pin_mut};
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt as _;
+use kube::runtime::{WatchStreamExt as _, watcher};
+use lab::control_plane::READY_SECONDS_MAX;
+use lab::ready;
+
+use crate::stage::{Stage, WEB, complete, exposed_web, one, roles, uids, web};
+
+/// Notes the identity of every Pod that there ever is.
+fn census(stage: &Stage) -> Arc<Mutex<BTreeSet<String>>> {
+    let seen: Arc<Mutex<BTreeSet<String>>> = Arc::default();
+    let (notes, api) = (Arc::clone(&seen), stage.api::<Pod>());
+    tokio::spawn(async move {
+        let pods = watcher(api, watcher::Config::default()).default_backoff().touched_objects();
+        pin_mut!(pods);
+        while let Some(pod) = pods.next().await {
+            if let Ok(pod) = pod {
+                notes.lock().unwrap().extend(pod.uid());
+            }
+        }
+    });
+    seen
+}
+
+pub(crate) async fn an_operator_killed_in_mid_conversion_is_continued_to_the_same_end(stage: Stage) {
+    stage.apply(&web([2, 2, 2])).await;
+    let before = stage.settled(WEB, [2, 2, 2]).await;
+    let seen = census(&stage);
+    stage.scale([3, 3, 3]).await;
+    // One conversion is to be seen, then the rest must wait for a successor.
+    let primaries = uids(&before, "primary");
+    stage
+        .pods_where(WEB, |pods| {
+            if uids(pods, "primary") == primaries { Err("nothing is converted".into()) } else { Ok(()) }
+        })
+        .await;
+    stage.bench.operators().await[0].kill();
+    stage.bench.one_operator().await;
+    let after = roles(&stage.settled(WEB, [3, 3, 3]).await);
+    assert!(roles(&before).keys().all(|uid| after.contains_key(uid)), "a Pod was not kept");
+    assert_eq!(*seen.lock().unwrap(), after.into_keys().collect(), "a Pod was made and thrown away");
+}
+
+pub(crate) async fn a_second_operator_waits_and_takes_over_when_the_leader_is_killed(stage: Stage) {
+    let second = stage.bench.start_operator().await;
+    stage.apply(&web([1, 1, 1])).await;
+    let before = stage.settled(WEB, [1, 1, 1]).await;
+    let first = stage.bench.operators().await[0].name().to_owned();
+    // It still leads: the second one has not touched the lease.
+    stage.bench.await_leader(&first).await;
+    stage.bench.operators().await[0].kill();
+    stage.delete(one(&before, "primary")).await;
+    stage.bench.await_leader(&second).await;
+    let hot = uids(&before, "hot");
+    stage
+        .pods_where(WEB, |pods| {
+            complete(pods, [1, 1, 1])?;
+            if uids(pods, "primary") == hot { Ok(()) } else { Err("the hot backup is not primary".into()) }
+        })
+        .await;
+    stage.settled(WEB, [1, 1, 1]).await;
+}
+
+pub(crate) async fn a_failover_ends_well_although_the_api_server_was_killed_in_it(stage: Stage) {
+    stage.apply(&exposed_web([1, 1, 1])).await;
+    let before = stage.settled(WEB, [1, 1, 1]).await;
+    stage.exposes(&uids(&before, "primary")).await;
+    let cluster = &stage.bench.cluster;
+    cluster.kill_process(&stage.target(one(&before, "primary"))).unwrap();
+    cluster.stop("kube-apiserver", true).unwrap();
+    cluster.start("kube-apiserver").unwrap();
+    ready::api_server(&stage.client(), Duration::from_secs(READY_SECONDS_MAX)).await.unwrap();
+    // A leader that could not renew for 10 s has ended, and a kubelet would have started it again.
+    stage.bench.one_operator().await;
+    let after = stage.settled(WEB, [1, 1, 1]).await;
+    stage.exposes(&uids(&after, "primary")).await;
+    // The kubelet may have restarted the process before anybody could be told; but no Pod is thrown away.
+    assert_eq!(roles(&after).into_keys().collect::<BTreeSet<_>>(), roles(&before).into_keys().collect());
+    stage.delete(one(&after, "primary")).await;
+    let last = stage.settled(WEB, [1, 1, 1]).await;
+    assert_eq!(uids(&last, "primary"), uids(&after, "hot"));
+}

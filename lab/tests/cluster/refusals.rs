@@ -1,0 +1,107 @@
+//! Claims about what the cluster or the user does not want.
+
+use k8s_openapi::api::core::v1::{Pod, ResourceQuota};
+use kube::ResourceExt as _;
+use kube::api::{Api, Patch, PatchParams, PostParams};
+use lab::image::NGINX_IMAGE;
+use serde_json::{Value, json};
+
+use crate::stage::{PORT, Stage, WEB, one, roles, web};
+
+async fn allow_pods(stage: &Stage, count: usize) {
+    let quotas: Api<ResourceQuota> = stage.api();
+    let quota = json!({
+        "apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few"},
+        "spec": {"hard": {"pods": count.to_string()}},
+    });
+    quotas.patch("few", &PatchParams::apply("claims").force(), &Patch::Apply(quota)).await.unwrap();
+    crate::wait::until(quotas, "", |quotas| {
+        let hard = quotas.first().and_then(|quota| quota.status.as_ref()?.hard.clone()).unwrap_or_default();
+        let is_known = hard.get("pods").is_some_and(|known| known.0 == count.to_string());
+        if is_known { Ok(()) } else { Err("the quota is not counted yet".into()) }
+    })
+    .await;
+}
+
+pub(crate) async fn a_quota_is_reported_and_the_set_recovers_when_it_is_lifted(stage: Stage) {
+    allow_pods(&stage, 2).await;
+    stage.apply(&web([1, 1, 1])).await;
+    let message = stage.condition(WEB, ("Degraded", "QuotaExceeded")).await;
+    assert!(message.contains("exceeded quota"), "{message}");
+    allow_pods(&stage, 10).await;
+    stage.settled(WEB, [1, 1, 1]).await;
+}
+
+pub(crate) async fn a_namespace_with_restricted_pod_security_admits_every_pod(stage: Stage) {
+    stage.kubectl(&["label", "namespace", &stage.namespace, "pod-security.kubernetes.io/enforce=restricted"]);
+    stage.apply(&restricted()).await;
+    let before = stage.settled(WEB, [1, 1, 1]).await;
+    // So that every way of making a Pod is taken: a cold one is woken and a new cold one made.
+    stage.delete(one(&before, "primary")).await;
+    stage.settled(WEB, [1, 1, 1]).await;
+}
+
+/// Two containers with different images, so that the cold Pod also has a container that only pulls.
+fn restricted() -> Value {
+    let confined = json!({
+        "allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}, "runAsNonRoot": true,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    });
+    let mut set = web([1, 1, 1]);
+    let pod = &mut set["spec"]["template"]["spec"];
+    pod["containers"][0]["securityContext"] = confined.clone();
+    let mut second = pod["containers"][0].clone();
+    second["name"] = json!("second");
+    second["image"] = json!(NGINX_IMAGE);
+    second["args"] = json!(["--port", "8081"]);
+    second["ports"] = json!([{"containerPort": 8081}]);
+    second["readinessProbe"]["httpGet"]["port"] = json!(8081);
+    second["securityContext"]["runAsUser"] = json!(65532);
+    pod["containers"].as_array_mut().unwrap().push(second);
+    assert_ne!(PORT, 8081);
+    set
+}
+
+pub(crate) async fn a_paused_set_is_not_touched(stage: Stage) {
+    stage.apply(&web([1, 1, 0])).await;
+    let before = stage.settled(WEB, [1, 1, 0]).await;
+    stage.change(json!({"paused": true})).await;
+    stage.condition(WEB, ("Paused", "Paused")).await;
+    stage.delete(one(&before, "primary")).await;
+    // The report says that the loss was seen; nothing else may have been written by then.
+    stage
+        .reports(WEB, |set| {
+            let status = set.status.clone().unwrap_or_default();
+            let is_seen = status.replicas == 0 && status.state == "Paused";
+            if is_seen { Ok(()) } else { Err(format!("{status:?}")) }
+        })
+        .await;
+    let hot = roles(&[one(&before, "hot").clone()]);
+    let found = stage.pods_where(WEB, |_| Ok(())).await;
+    assert_eq!(roles(&found), hot);
+    stage.change(json!({"paused": false})).await;
+    stage.settled(WEB, [1, 1, 0]).await;
+}
+
+pub(crate) async fn a_taken_name_does_not_stop_the_set(stage: Stage) {
+    // A refusal names the Pod that would be made.
+    allow_pods(&stage, 0).await;
+    stage.apply(&web([1, 0, 0])).await;
+    let message = stage.condition(WEB, ("Degraded", "QuotaExceeded")).await;
+    let name =
+        message.split(|sign: char| sign.is_whitespace() || sign == ':').find(|word| word.starts_with("web-"));
+    let name = name.unwrap_or_else(|| panic!("no name in {message:?}")).to_owned();
+    let quotas: Api<ResourceQuota> = stage.api();
+    quotas.delete("few", &kube::api::DeleteParams::default()).await.unwrap();
+    let pods: Api<Pod> = stage.api();
+    let foreign: Pod = serde_json::from_value(json!({
+        "metadata": {"name": name},
+        "spec": {"containers": [{"name": "foreign", "image": NGINX_IMAGE}], "terminationGracePeriodSeconds": 0},
+    }))
+    .unwrap();
+    // The operator may have been quicker; then it is made to need the name no more, and the claim is void.
+    let created = pods.create(&PostParams::default(), &foreign).await.expect("the name is free");
+    let found = stage.settled(WEB, [1, 0, 0]).await;
+    assert_ne!(found[0].name_any(), name);
+    assert_eq!(pods.get(&name).await.unwrap().uid(), created.uid());
+}
