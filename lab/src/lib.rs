@@ -7,7 +7,8 @@
 //!
 //! | layer | modules |
 //! |---|---|
-//! | what people call | `cluster`, `control_plane`, `faults`, `status` |
+//! | what people call | `cluster`, `control_plane`, `faults`, `status`, `install`, `story`, `bench` |
+//! | one set in a running cluster: acts, sights, the operator's log | `stage` |
 //! | parts of a cluster | `node`, `containers`, `daemon`, `state`, `ready`, `binaries`, `packages`, `pause`, `progress` |
 //! | instead of nodes and applications | `hollow` (fake kubelets), `app` (stand-in server and measuring client), `image` |
 //! | pure | `addresses`, `config`, `pki`, `cuts` |

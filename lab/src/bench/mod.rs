@@ -16,6 +16,7 @@
 //! | [`scale`] | thousands of Pods on hollow nodes |
 
 use std::collections::BTreeSet;
+use std::io::IsTerminal;
 use std::path::PathBuf;
 
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
@@ -215,7 +216,12 @@ async fn clear(client: &Client) -> Result<(), Error> {
 async fn measure(bench: &Bench, (group, options): (Group, &Options), samples: &mut Samples) {
     let mut last = None;
     for number in 1..=options.rounds {
-        eprint!("\r{:<40} {number:>3} of {}", group.title(), options.rounds);
+        // On a terminal the line counts; in a file there is one line for the group.
+        if std::io::stderr().is_terminal() {
+            eprint!("\r{:<40} {number:>3} of {}", group.title(), options.rounds);
+        } else if number == 1 {
+            eprint!("{:<40} {} rounds", group.title(), options.rounds);
+        }
         match bench.round(group, number).await {
             Ok(round) => {
                 samples.extend(&round);

@@ -45,6 +45,16 @@ pub async fn leader(client: &Client) -> Result<Option<String>, Error> {
     Ok(pods.items.iter().find(leads).map(ResourceExt::name_any))
 }
 
+/// Whether the operator has been installed.
+///
+/// # Errors
+/// `Read` if the API server does not answer.
+pub async fn is_installed(client: &Client) -> Result<bool, Error> {
+    let deployments: Api<Deployment> = Api::namespaced(client.clone(), OPERATOR_NAMESPACE);
+    let read = |source| Error::Read { what: "the operator's Deployment", source: Box::new(source) };
+    Ok(deployments.get_opt(OPERATOR).await.map_err(read)?.is_some())
+}
+
 /// Waits until all replicas of the newest revision are ready and one of them leads.
 ///
 /// # Errors

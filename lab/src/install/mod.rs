@@ -19,7 +19,7 @@ mod leader;
 
 pub use apply::{apply, establish};
 pub(crate) use leader::OPERATOR_PODS;
-pub use leader::{Replicas, leader, wait as await_leader};
+pub use leader::{Replicas, is_installed, leader, wait as await_leader};
 
 /// How long the operator may take until all replicas are ready and one leads. Source: image in place, start,
 /// probe and lease take 3 s on an idle machine; a lease that a killed leader left behind expires after 15 s.

@@ -150,6 +150,14 @@ impl Stage {
         self.recover(began, (&victim, counts)).await
     }
 
+    /// Whether the set exists.
+    ///
+    /// # Errors
+    /// `Request` if the API server does not answer.
+    pub async fn exists(&self) -> Result<bool, Error> {
+        Ok(self.sets().get_opt(&self.set).await.map_err(self.refused("read"))?.is_some())
+    }
+
     /// Deletes the set and waits until its Pods are gone.
     ///
     /// # Errors

@@ -52,6 +52,14 @@ pub enum Error {
         #[source]
         source: manifests::Error,
     },
+    /// A set of this name is on the user's cluster already.
+    #[error(
+        "there is a set {set} in the namespace {NAMESPACE} already; remove it first, if you do not need it"
+    )]
+    FindSet {
+        /// Its name.
+        set: String,
+    },
     /// A step did not reach its state.
     #[error("step `{step}`")]
     Act {
@@ -92,7 +100,7 @@ pub async fn tell(manifest: Option<&str>) -> Result<(), Error> {
     let name = set["metadata"]["name"].as_str().unwrap_or_default().to_owned();
     let failed = |step| move |source| Error::Act { step, source };
     let mut stage = Stage::open(&client, NAMESPACE, &name).await.map_err(failed("watch"))?;
-    stage.remove().await.map_err(failed("remove an earlier set"))?;
+    clear(&mut stage, &site).await?;
     let mut told = Vec::new();
     for (index, step) in STEPS.iter().enumerate() {
         println!("{}. {}\n", index + 1, step.title);
@@ -109,7 +117,20 @@ pub async fn tell(manifest: Option<&str>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Sees to it that the operator runs: in the lab always the one of this checkout, elsewhere what is there.
+/// Removes the set of an earlier demonstration; elsewhere it may be somebody's, and is left alone.
+async fn clear(stage: &mut Stage, site: &Site) -> Result<(), Error> {
+    let failed = |source| Error::Act { step: "remove an earlier set", source };
+    match site {
+        Site::Foreign { .. } if stage.exists().await.map_err(failed)? => {
+            Err(Error::FindSet { set: stage.set.clone() })
+        }
+        Site::Foreign { .. } => Ok(()),
+        Site::Local(_) => stage.remove().await.map_err(failed),
+    }
+}
+
+/// Sees to it that the operator runs: in the lab always the one of this checkout, elsewhere the one that is
+/// there, or else the shipped one.
 ///
 /// # Errors
 /// `ProvideImages`, `Install`, `ReadManifest`.
@@ -126,9 +147,18 @@ pub async fn provide(client: &Client, site: &Site, manifest: Option<&str>) -> Re
         }
         Site::Foreign { .. } => objects,
     };
-    let step = Progress::Shown.step("install the operator");
-    let replicas = install::install(client, &objects).await.map_err(Error::Install)?;
-    step.done();
+    let is_kept = matches!(site, Site::Foreign { .. })
+        && manifest.is_none()
+        && install::is_installed(client).await.map_err(Error::Install)?;
+    let replicas = if is_kept {
+        install::await_leader(client, install::READY_WITHIN).await
+    } else {
+        let step = Progress::Shown.step("install the operator");
+        let replicas = install::install(client, &objects).await;
+        step.done();
+        replicas
+    };
+    let replicas = replicas.map_err(Error::Install)?;
     println!("The operator runs with {} replicas; {} leads.\n", replicas.ready, replicas.leader);
     Ok(())
 }
