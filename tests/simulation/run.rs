@@ -24,13 +24,13 @@ const ACTOR_STEPS_MAX: u32 = 10_000;
 const PASS_MAX: Duration = Duration::from_secs(600);
 /// Simulated time between two passes.
 const BETWEEN_PASSES: Duration = Duration::from_secs(1);
-/// Simulated time in which a task reacts to what it has heard.
-const REACTION: Duration = Duration::from_millis(50);
+/// Simulated time in which a task reacts to what it has heard, unless the scenario says otherwise.
+pub const REACTION: Duration = Duration::from_millis(50);
 /// Reactions of a task in one round.
 const REACTIONS_MAX: u32 = 1_000;
-/// Simulated time without change before a task's round ends: longer than a client takes to notice a dead watch
-/// (290 s and 5 s), and than any backoff.
-const PATIENCE: Duration = Duration::from_secs(310);
+/// Simulated time without change before a task's round ends, unless the scenario says otherwise: longer than a client
+/// takes to notice a dead watch (290 s and 5 s), and than any backoff.
+pub const PATIENCE: Duration = Duration::from_secs(310);
 
 /// What an incarnation of the operator is given.
 #[derive(Clone)]
@@ -83,6 +83,11 @@ pub trait Scenario: Sync {
         shape(world)
     }
 
+    /// Simulated time without change before a task's round ends.
+    fn patience(&self, _plan: &Plan) -> Duration {
+        PATIENCE
+    }
+
     /// Whether the other actors also move between the operator's requests, not only after a pass.
     fn is_interleaved(&self) -> bool {
         false
@@ -95,6 +100,7 @@ pub struct Outcome {
     pub writes: u32,
     pub reads: u32,
     pub events: u32,
+    pub background: u32,
     pub fired: Vec<(Choice, Fault)>,
     pub violations: Vec<Violation>,
     /// Whether everything came to rest after every step of the script.
@@ -145,7 +151,8 @@ async fn drive(scenario: &dyn Scenario, plan: &Plan) -> Outcome {
         state.is_interleaved = scenario.is_interleaved();
         settle_actors(state)
     });
-    let mut running = Running { scenario, hub: hub.clone(), form: Form::Down };
+    let patience = scenario.patience(plan);
+    let mut running = Running { scenario, hub: hub.clone(), form: Form::Down, patience };
     let mut has_converged = running.come_to_rest().await;
     for step in scenario.script() {
         hub.with(|state| step(&mut state.world));
@@ -157,6 +164,7 @@ async fn drive(scenario: &dyn Scenario, plan: &Plan) -> Outcome {
         writes: state.writes,
         reads: state.reads,
         events: state.events,
+        background: state.background,
         fired: std::mem::take(&mut state.fired),
         violations: std::mem::take(&mut state.world.violations),
         has_converged,
@@ -170,6 +178,12 @@ pub fn settle_actors(state: &mut State) -> bool {
     (0..ACTOR_STEPS_MAX).any(|_| !state.step_actors())
 }
 
+enum Waited {
+    InVain,
+    Moved,
+    Died,
+}
+
 enum Form {
     Down,
     Passes(Box<dyn FnMut() -> Pass + Send>),
@@ -180,6 +194,7 @@ struct Running<'a> {
     scenario: &'a dyn Scenario,
     hub: Hub,
     form: Form,
+    patience: Duration,
 }
 
 impl Drop for Running<'_> {
@@ -193,9 +208,7 @@ impl Drop for Running<'_> {
 fn mark(state: &State) -> (usize, usize, usize) {
     let counts = |plural: &str| !matches!(plural, "leases" | "events");
     let commits = state.world.log().iter().filter(|event| counts(event.key.kind.plural)).count();
-    let writes =
-        |line: &&String| line.starts_with('w') && !line.contains(" leases/") && !line.contains(" events/");
-    (commits, state.journal.iter().filter(writes).count(), state.fired.len())
+    (commits, state.journal.iter().filter(|line| line.starts_with('w')).count(), state.fired.len())
 }
 
 impl Running<'_> {
@@ -267,10 +280,39 @@ impl Running<'_> {
                 return false;
             }
             if self.hub.with(|state| mark(state)) == before {
-                return self.lives_through(PATIENCE).await && self.hub.with(settle_actors);
+                match self.waits(before).await {
+                    Waited::InVain => return true,
+                    Waited::Moved => {}
+                    Waited::Died => return false,
+                }
             }
         }
         false
+    }
+
+    /// Waits for the operator to do something by itself.
+    async fn waits(&mut self, before: (usize, usize, usize)) -> Waited {
+        let Form::Task(task) = &mut self.form else { return Waited::Died };
+        let hub = self.hub.clone();
+        let until = tokio::time::Instant::now() + self.patience;
+        let waited = loop {
+            let changed = hub.changed.notified();
+            if hub.with(|state| mark(state)) != before {
+                break Waited::Moved;
+            }
+            // Biased: a crash must win over time that is up in the same instant.
+            tokio::select! {
+                biased;
+                () = hub.crashed() => break Waited::Died,
+                _ = &mut *task => break Waited::Died,
+                () = changed => {}
+                () = tokio::time::sleep_until(until) => break Waited::InVain,
+            }
+        };
+        if matches!(waited, Waited::Died) {
+            self.stop();
+        }
+        waited
     }
 
     /// Waits; false when the operator crashed or ended meanwhile.
