@@ -183,7 +183,9 @@ impl Report {
         match world.physical.ended.get(uid) {
             Some(phase) => Self::Ended(phase),
             None if is_cold(world, pod) => Self::Cold,
-            None => Self::Running { is_ready: !world.physical.unready.contains(uid) && !has_broken_image(pod) },
+            None => {
+                Self::Running { is_ready: !world.physical.unready.contains(uid) && !has_broken_image(pod) }
+            }
         }
     }
 
@@ -210,12 +212,7 @@ impl Report {
 }
 
 /// Writes the container statuses that observers read: name, started, ready, and the state in one word.
-fn containers(
-    pod: &mut Value,
-    (from, to): (&str, &str),
-    (is_running, is_ready): (bool, bool),
-    now: &Value,
-) {
+fn containers(pod: &mut Value, (from, to): (&str, &str), (is_running, is_ready): (bool, bool), now: &Value) {
     let Some(all) = pod["spec"][from].as_array() else { return };
     let waiting = pod["status"]["phase"] == "Pending" && from == "containers";
     let statuses: Vec<Value> = all

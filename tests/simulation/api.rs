@@ -43,6 +43,8 @@ pub struct State {
     pub is_interleaved: bool,
     /// Where the actors were last found idle: they need not be asked again until something changes.
     idle_at: Option<(u64, Physical)>,
+    /// What `run` has counted so far.
+    pub counted: Counted,
     /// The incarnation that is served; 0 when the operator is down.
     live: u32,
     incarnations: u32,
@@ -93,6 +95,17 @@ impl State {
     }
 }
 
+/// Commits and writes that matter to whether a run is at rest, and how far log and journal were read for that.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counted {
+    pub events: usize,
+    pub commits: usize,
+    pub lines: usize,
+    pub writes: usize,
+    /// Whether writes that were refused with 403 or 422 do not count.
+    pub forgives_refusals: bool,
+}
+
 /// What a request is counted as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lane {
@@ -139,6 +152,7 @@ impl Hub {
             actors: Vec::new(),
             is_interleaved: false,
             idle_at: None,
+            counted: Counted::default(),
             live: 0,
             incarnations: 0,
         };

@@ -39,9 +39,17 @@ pub const CASES: &[Case] = &[
     Case { name: "create", build: steps::two_of_each, script: &[] },
     Case { name: "grow", build: steps::two_of_each, script: &[steps::scale_to_three] },
     Case { name: "shrink", build: steps::two_of_each, script: &[steps::scale_to_one] },
-    Case { name: "none-and-back", build: steps::two_of_each, script: &[steps::scale_to_none, steps::scale_to_two] },
+    Case {
+        name: "none-and-back",
+        build: steps::two_of_each,
+        script: &[steps::scale_to_none, steps::scale_to_two],
+    },
     Case { name: "delete-primary", build: steps::two_of_each, script: &[steps::delete_primary] },
-    Case { name: "crash-primary", build: steps::two_of_each, script: &[steps::crash_primary, steps::recover] },
+    Case {
+        name: "crash-primary",
+        build: steps::two_of_each,
+        script: &[steps::crash_primary, steps::recover],
+    },
     Case { name: "crash-alone", build: steps::one_primary, script: &[steps::crash_primary, steps::recover] },
     Case { name: "crash-last", build: steps::one_of_each, script: &[steps::crash_primary, steps::recover] },
     Case { name: "node-lost", build: steps::two_of_each, script: &[steps::lose_node, steps::regain_node] },
@@ -55,7 +63,11 @@ pub const CASES: &[Case] = &[
         build: steps::only_primaries,
         script: &[steps::broken_image, steps::old_image],
     },
-    Case { name: "pause", build: steps::one_of_each, script: &[steps::pause, steps::delete_hot, steps::resume] },
+    Case {
+        name: "pause",
+        build: steps::one_of_each,
+        script: &[steps::pause, steps::delete_hot, steps::resume],
+    },
     Case {
         name: "exposure",
         build: steps::one_of_each,
@@ -74,17 +86,16 @@ pub const CASES: &[Case] = &[
         build: steps::one_of_each,
         script: &[steps::delete_set_slowly, steps::create_set_again, steps::unstick],
     },
-    Case { name: "gate-refuses", build: steps::one_and_cold, script: &[steps::lose_primary_with_refusing_gate] },
+    Case {
+        name: "gate-refuses",
+        build: steps::one_and_cold,
+        script: &[steps::lose_primary_with_refusing_gate],
+    },
     Case { name: "gate-silent", build: steps::one_and_cold, script: &[steps::lose_primary_with_silent_gate] },
     Case { name: "gate-deaf", build: steps::one_and_cold, script: &[steps::lose_primary_with_deaf_gate] },
     Case { name: "wake", build: steps::one_and_cold, script: &[steps::grow_while_cold] },
     Case { name: "poison", build: steps::poisoned, script: &[steps::delete_primary] },
 ];
-
-/// The scenario of a name.
-pub fn case(name: &str) -> Case {
-    *CASES.iter().find(|case| case.name == name).expect("a scenario of that name")
-}
 
 impl Scenario for Case {
     fn name(&self) -> String {
@@ -109,6 +120,10 @@ impl Scenario for Case {
 
     fn fingerprint(&self, world: &World) -> String {
         fingerprint(world)
+    }
+
+    fn forgives_refusals(&self) -> bool {
+        matches!(self.name, "quota" | "poison")
     }
 
     fn patience(&self, plan: &Plan) -> Duration {

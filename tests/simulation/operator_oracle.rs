@@ -79,7 +79,8 @@ impl Invariant for Named {
             return Ok(());
         }
         let body = request.body.as_ref().unwrap_or(&Value::Null);
-        let digits = request.key.name.strip_prefix(&format!("{}-", label(body, SET_LABEL))).unwrap_or_default();
+        let digits =
+            request.key.name.strip_prefix(&format!("{}-", label(body, SET_LABEL))).unwrap_or_default();
         let are_hexadecimal = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
         let is_named = digits.len() == NAME_DIGITS && are_hexadecimal;
         if is_named && body["metadata"]["generateName"].is_null() { Ok(()) } else { Err(request.to_string()) }
@@ -158,7 +159,8 @@ impl Invariant for StatusOfWorld {
             if shown != actual {
                 return Err(format!("{key} shows {shown:?} ready of {actual:?}"));
             }
-            let names = status["pods"].as_object().into_iter().flatten().filter_map(|(_, names)| names.as_array());
+            let names =
+                status["pods"].as_object().into_iter().flatten().filter_map(|(_, names)| names.as_array());
             for name in names.flatten().filter_map(Value::as_str) {
                 if world.object(&Key::new(&PODS, &key.namespace, name)).is_none() {
                     return Err(format!("{key} names {name}, which is gone"));

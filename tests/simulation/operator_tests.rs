@@ -1,9 +1,10 @@
 //! Tests of the real operator in the simulated cluster.
 
 use crate::{
-    explore::{explore, sampled, singles},
+    explore::{Report, explore, sampled, singles},
     fault::Plan,
-    operator_cases::{CASES, Case, case},
+    monkey::Random,
+    operator_cases::{CASES, Case},
     run::run,
 };
 
@@ -13,22 +14,29 @@ fn asked(variable: &str) -> String {
     std::env::var(variable).unwrap_or_default()
 }
 
-fn explore_case(case: Case) {
+fn explore_case(case: Case) -> Report {
     let depth = asked("SIM_DEPTH");
-    let report = explore(&case, |golden| {
+    explore(&case, |golden| {
         let mut plans = singles(golden);
         if depth.is_empty() {
-            let stride = (plans.len() / SAMPLE).max(1);
-            plans = plans.into_iter().step_by(stride).collect();
+            plans = thinned(plans, SAMPLE);
         }
         if depth == "pairs" {
             plans.extend(sampled(golden, (1, 2), PAIRS));
             plans.extend(sampled(golden, (2, 3), PAIRS / 2));
         }
         plans
+    })
+}
+
+/// A seeded choice among plans.
+fn thinned(mut plans: Vec<Plan>, count: usize) -> Vec<Plan> {
+    let mut random = Random(7);
+    let kept = (0..count.min(plans.len())).map(|_| {
+        let chosen = random.below(plans.len());
+        plans.swap_remove(chosen)
     });
-    println!("{report}");
-    assert!(report.is_clean(), "{report}");
+    kept.collect()
 }
 
 /// Single faults that are tried in each scenario unless more is asked for.
@@ -67,8 +75,13 @@ fn every_scenario_comes_to_rest_without_faults() {
 #[test]
 fn no_single_fault_leads_any_scenario_astray() {
     let only = asked("SIM_ONLY");
+    let mut bad = Vec::new();
     for case in CASES.iter().filter(|case| only.is_empty() || case.name == only) {
-        explore_case(*case);
+        let report = explore_case(*case);
+        println!("{report}");
+        if !report.is_clean() {
+            bad.push(report.to_string());
+        }
     }
-    let _ = case("create");
+    assert!(bad.is_empty(), "{}", bad.concat());
 }
