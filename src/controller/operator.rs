@@ -1,6 +1,6 @@
 //! Puts the tasks of the operator together.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -10,9 +10,9 @@ use tracing::{info, warn};
 use super::dispatch::dispatch;
 use super::events;
 use super::queue::Queue;
-use super::reconcile::Context;
+use super::reconcile::{Context, Streaks};
 use super::report::Reporter;
-use super::watch::{Sink, watch, watches};
+use super::watch::{Relist, Sink, watch, watches};
 use crate::api::keys;
 use crate::apply::{Applier, GateKit, TicketSender, send_by_tcp};
 use crate::manifests::GateSettings;
@@ -102,7 +102,8 @@ pub async fn start(
     let Surroundings { client, clock, send_ticket } = surroundings;
     let scopes = scopes(&settings.watched_namespaces);
     let cache = Arc::new(Mutex::new(Cache::expecting(watches(&scopes))));
-    let sink = Sink { cache, queue: Arc::new(Queue::default()), clock: clock.clone() };
+    let sink =
+        Sink { cache, queue: Arc::new(Queue::default()), clock: clock.clone(), relist: Relist::default() };
     for target in watches(&scopes) {
         spawn(tasks, "watch", watch(client.clone(), target, sink.clone(), shutdown.clone()));
     }
@@ -121,8 +122,8 @@ pub async fn start(
     let housekeeper = Housekeeper { keys, applier: applier.clone(), sink: sink.clone() };
     spawn(tasks, "keep-house", housekeeper.run(leadership.clone(), shutdown.clone()));
     let reporter = Reporter { client: client.clone(), events, metrics: metrics.sets.clone() };
-    let refusals = Mutex::new(BTreeMap::new());
-    let context = Context { client, sink, applier, reporter, leadership, metrics, refusals };
+    let (refusals, stale) = (Streaks::default(), Streaks::default());
+    let context = Context { client, sink, applier, reporter, leadership, metrics, refusals, stale };
     spawn(tasks, "reconcile", lead(Arc::new(context), shutdown.clone()));
     Ok(())
 }
@@ -193,7 +194,7 @@ fn hexadecimal(entry: &str) -> String {
     entry.rsplit(':').next().unwrap_or_default().to_owned()
 }
 
-/// Rotates keys and drops what no watch has confirmed.
+/// Rotates keys and has everything listed again when a watch does not confirm what we wrote.
 struct Housekeeper {
     keys: GateKeys,
     applier: Applier,
@@ -210,7 +211,9 @@ impl Housekeeper {
                 _ = ticks.tick() => {}
             }
             let now = self.sink.clock.now();
-            self.sink.change(|cache| cache.drop_unconfirmed(now));
+            if self.sink.cache().has_overdue(now) {
+                self.sink.relist.ask();
+            }
             // Only the leader rotates; the others read what it wrote, so that they can sign when they lead.
             let ring = if leadership.is_leader() {
                 self.keys.store.rotate_if_due(now).await

@@ -14,14 +14,15 @@ use crate::{
     world::World,
 };
 
-/// Longer than every backoff and every delay of the operator: refused steps are tried again within 60 s.
-const PATIENCE: Duration = Duration::from_secs(95);
+/// Two rounds of this are longer than every backoff and every delay of the operator: refused steps are tried again
+/// within 60 s, and doubt about a watch ends after as long.
+const PATIENCE: Duration = Duration::from_secs(35);
 
-/// Longer than a kube client takes to notice a watch that is silent: 290 s and 5 s.
-const STALL_PATIENCE: Duration = Duration::from_secs(310);
+/// Two rounds of this are longer than a kube client takes to notice a watch that is silent: 290 s and 5 s.
+const STALL_PATIENCE: Duration = Duration::from_secs(155);
 
-/// Longer than the period after which the operator lists everything again.
-const DROP_PATIENCE: Duration = Duration::from_secs(610);
+/// Two rounds of this are longer than the period after which the operator lists everything again: 600 s.
+const DROP_PATIENCE: Duration = Duration::from_secs(310);
 
 /// A step of a script.
 pub type Step = fn(&mut World);

@@ -40,7 +40,7 @@ fn thinned(mut plans: Vec<Plan>, count: usize) -> Vec<Plan> {
 }
 
 /// Single faults that are tried in each scenario unless more is asked for.
-const SAMPLE: usize = 20;
+const SAMPLE: usize = 6;
 
 /// Pairs that are tried in each scenario when they are asked for.
 const PAIRS: usize = 400;
