@@ -35,29 +35,52 @@ use crate::{
 /// Namespace of the operator.
 pub const NAMESPACE: &str = keys::OPERATOR_NAMESPACE;
 
+/// How long a replica that ended stays away.
+const RESTART_DELAY: Duration = Duration::from_secs(1);
+
 /// How long a ticket's sender waits for an answer, as over TCP.
 const TICKET_DEADLINE: Duration = Duration::from_secs(1);
 
-/// The operator as a task that ends when one of its own tasks does.
-pub fn task(begin: Start, pod: &str, metrics: Metrics) -> Operator {
-    let settings = Settings {
-        namespace: NAMESPACE.to_owned(),
+/// The settings of one replica.
+pub fn settings(namespace: &str, pod: &str) -> Settings {
+    Settings {
+        namespace: namespace.to_owned(),
         pod: pod.to_owned(),
         watched_namespaces: Vec::new(),
         wakeup_image: "registry.local/bps-wakeup:dev".to_owned(),
-    };
-    Operator::Task(Box::pin(async move {
-        let hub = begin.hub.clone();
-        let clock = Clock::new(move || hub.with(|state| state.world.now));
-        let surroundings =
-            Surroundings { client: begin.client.clone(), clock, send_ticket: ticket_sender(begin) };
-        let shutdown = Shutdown::new();
-        let mut tasks = Tasks::new();
-        // A process that cannot start or loses a task exits, and the harness starts another.
-        if start(&mut tasks, &shutdown, (surroundings, settings, metrics)).await.is_ok() {
-            drop(tasks.run(&shutdown, Signals::none()).await);
+    }
+}
+
+/// The operator as a task that ends when one of its own tasks does.
+pub fn task(begin: Start, settings: Settings, metrics: Metrics) -> Operator {
+    Operator::Task(Box::pin(run(begin, settings, metrics)))
+}
+
+/// Several replicas in one incarnation: they crash together, and each that ends alone is started again at once.
+pub fn replicas(begin: &Start, all: Vec<Settings>) -> Operator {
+    let for_ever = all.into_iter().map(|settings| {
+        let begin = begin.clone();
+        async move {
+            loop {
+                run(begin.clone(), settings.clone(), Metrics::new("simulated")).await;
+                tokio::time::sleep(RESTART_DELAY).await;
+            }
         }
-    }))
+    });
+    Operator::Task(Box::pin(futures::future::join_all(for_ever.collect::<Vec<_>>()).map(drop)))
+}
+
+async fn run(begin: Start, settings: Settings, metrics: Metrics) {
+    let hub = begin.hub.clone();
+    let clock = Clock::new(move || hub.with(|state| state.world.now));
+    let surroundings =
+        Surroundings { client: begin.client.clone(), clock, send_ticket: ticket_sender(begin) };
+    let shutdown = Shutdown::new();
+    let mut tasks = Tasks::new();
+    // A process that cannot start or loses a task exits, and somebody starts another.
+    if start(&mut tasks, &shutdown, (surroundings, settings, metrics)).await.is_ok() {
+        drop(tasks.run(&shutdown, Signals::none()).await);
+    }
 }
 
 /// The rules of the shipped Role and `ClusterRole`, for the simulated authoriser.

@@ -8,7 +8,8 @@ use serde_json::Value;
 use crate::{
     fault::{Fault, Plan},
     kinds::BACKUP_POD_SETS,
-    operator, operator_oracle, operator_steps as steps,
+    operator::{self, NAMESPACE},
+    operator_oracle, operator_steps as steps,
     oracle::Invariant,
     run::{Operator, Scenario, Start, shape},
     world::World,
@@ -98,6 +99,13 @@ pub const CASES: &[Case] = &[
     Case { name: "poison", build: steps::poisoned, script: &[steps::delete_primary] },
 ];
 
+impl Case {
+    /// The same with the first steps of its script only.
+    pub fn cut(self, steps: usize) -> Self {
+        Self { script: &self.script[..steps], ..self }
+    }
+}
+
 impl Scenario for Case {
     fn name(&self) -> String {
         self.name.to_owned()
@@ -112,7 +120,7 @@ impl Scenario for Case {
     }
 
     fn start(&self, start: Start) -> Operator {
-        operator::task(start, "bps-operator-0", Metrics::new("simulated"))
+        operator::task(start, operator::settings(NAMESPACE, "bps-operator-0"), Metrics::new("simulated"))
     }
 
     fn oracle(&self) -> Vec<Box<dyn Invariant>> {
@@ -128,14 +136,69 @@ impl Scenario for Case {
     }
 
     fn patience(&self, plan: &Plan) -> Duration {
-        let has = |wanted: Fault| plan.0.iter().any(|(_, fault)| *fault == wanted);
-        if has(Fault::Drop) {
-            DROP_PATIENCE
-        } else if has(Fault::Stall) {
-            STALL_PATIENCE
-        } else {
-            PATIENCE
-        }
+        patience(plan)
+    }
+}
+
+fn patience(plan: &Plan) -> Duration {
+    let has = |wanted: Fault| plan.0.iter().any(|(_, fault)| *fault == wanted);
+    if has(Fault::Drop) {
+        DROP_PATIENCE
+    } else if has(Fault::Stall) {
+        STALL_PATIENCE
+    } else {
+        PATIENCE
+    }
+}
+
+/// Two operators at once.
+#[derive(Clone, Copy)]
+pub struct Duo {
+    pub name: &'static str,
+    /// Namespaces of the two: of one, so that they elect a leader; of two, so that both lead for ever.
+    pub namespaces: [&'static str; 2],
+    pub script: &'static [Step],
+}
+
+impl Scenario for Duo {
+    fn name(&self) -> String {
+        self.name.to_owned()
+    }
+
+    fn build(&self, world: &mut World) {
+        steps::empty(world);
+        // A second namespace is nothing that the Role allows.
+        world.admission.rules = None;
+        // Without cold backups: two operators with different keys cannot agree on whose gate is whose.
+        steps::add_set(world, "web", &steps::spec((2, 2, 0), "web"));
+    }
+
+    fn script(&self) -> Vec<Step> {
+        self.script.to_vec()
+    }
+
+    fn start(&self, start: Start) -> Operator {
+        let [one, other] = self.namespaces;
+        operator::replicas(&start, vec![operator::settings(one, "one"), operator::settings(other, "other")])
+    }
+
+    fn oracle(&self) -> Vec<Box<dyn Invariant>> {
+        // Each of the two may create what the other has created: the name makes it one Pod.
+        let mut all = operator_oracle::all();
+        all.retain(|invariant| invariant.name() != "ONE-CREATE");
+        all
+    }
+
+    fn fingerprint(&self, world: &World) -> String {
+        fingerprint(world)
+    }
+
+    fn patience(&self, plan: &Plan) -> Duration {
+        patience(plan)
+    }
+
+    fn is_interleaved(&self) -> bool {
+        true
     }
 }
 

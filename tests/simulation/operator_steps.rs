@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use crate::{
     actors::{add_node, node_of},
     admission::quota,
-    kinds::{BACKUP_POD_SETS, ENDPOINT_SLICES, NODES, PODS, SERVICES},
-    operator::rules,
+    kinds::{BACKUP_POD_SETS, ENDPOINT_SLICES, LEASES, NODES, PODS, SERVICES},
+    operator::{NAMESPACE, rules},
     oracle::{ROLE_LABEL, SET_LABEL, is_healthy, label},
     patch,
     physical::GateFault,
@@ -110,6 +110,10 @@ pub fn scale_to_two(world: &mut World) {
 
 pub fn scale_to_one(world: &mut World) {
     scale(world, (1, 1, 1));
+}
+
+pub fn scale_to_hot(world: &mut World) {
+    scale(world, (1, 3, 0));
 }
 
 pub fn scale_to_none(world: &mut World) {
@@ -306,4 +310,18 @@ pub fn lose_primary_with_deaf_gate(world: &mut World) {
 
 pub fn grow_while_cold(world: &mut World) {
     scale(world, (2, 0, 1));
+}
+
+/// Somebody deletes the Lease while its holder leads.
+pub fn delete_lease(world: &mut World) {
+    let key = Key::new(&LEASES, NAMESPACE, "bps-operator");
+    world.delete(Actor::User, &key, &DeleteOptions::default()).expect("it is there");
+    delete_primary(world);
+}
+
+/// Somebody writes another holder into the Lease.
+pub fn give_lease_away(world: &mut World) {
+    let key = Key::new(&LEASES, NAMESPACE, "bps-operator");
+    world.edit(Actor::User, &key, |lease| lease["spec"]["holderIdentity"] = json!("nobody"));
+    crash_primary(world);
 }

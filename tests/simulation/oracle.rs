@@ -210,6 +210,8 @@ impl Invariant for Guarded {
 }
 
 /// ONE-CREATE: one incarnation does not create again what it was told it had created and nobody removed.
+///
+/// Leases and Secrets are exempt: whoever is told that one is not there may create it, and the name guards it.
 #[derive(Default)]
 pub struct OneCreate {
     acknowledged: BTreeMap<Key, BTreeSet<u32>>,
@@ -236,7 +238,10 @@ impl Invariant for OneCreate {
     }
 
     fn on_reply(&mut self, request: &Request, incarnation: u32, code: u16) -> Result<(), String> {
-        if request.verb == Verb::Create && code < 300 {
+        if request.verb == Verb::Create
+            && code < 300
+            && !matches!(request.key.kind.plural, "leases" | "secrets")
+        {
             self.acknowledged.entry(request.key.clone()).or_default().insert(incarnation);
         }
         Ok(())

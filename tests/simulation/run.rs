@@ -25,12 +25,12 @@ const PASS_MAX: Duration = Duration::from_secs(600);
 /// Simulated time between two passes.
 const BETWEEN_PASSES: Duration = Duration::from_secs(1);
 /// Simulated time in which a task reacts to what it has heard, unless the scenario says otherwise.
-pub const REACTION: Duration = Duration::from_millis(50);
+const REACTION: Duration = Duration::from_millis(50);
 /// Reactions of a task in one round.
 const REACTIONS_MAX: u32 = 1_000;
 /// Simulated time without change before a task's round ends, unless the scenario says otherwise: longer than a client
 /// takes to notice a dead watch (290 s and 5 s), and than any backoff.
-pub const PATIENCE: Duration = Duration::from_secs(310);
+const PATIENCE: Duration = Duration::from_secs(310);
 
 /// What an incarnation of the operator is given.
 #[derive(Clone)]
@@ -91,6 +91,11 @@ pub trait Scenario: Sync {
     /// Whether writes that are refused may go on at rest: a quota is asked again and again.
     fn forgives_refusals(&self) -> bool {
         false
+    }
+
+    /// Simulated time that each step of the other actors takes while a task runs; `None`: they take all at once.
+    fn pace(&self) -> Option<Duration> {
+        None
     }
 
     /// Whether the other actors also move between the operator's requests, not only after a pass.
@@ -293,10 +298,17 @@ impl Running<'_> {
     async fn listen(&mut self) -> bool {
         for _ in 0..REACTIONS_MAX {
             let before = self.hub.with(mark);
-            if !self.lives_through(REACTION).await {
+            let pace = self.scenario.pace();
+            if !self.lives_through(pace.unwrap_or(REACTION)).await {
                 return false;
             }
-            if !self.hub.with(settle_actors) {
+            let go_on = if pace.is_some() {
+                self.hub.with(State::step_actors);
+                true
+            } else {
+                self.hub.with(settle_actors)
+            };
+            if !go_on {
                 return false;
             }
             if self.hub.with(mark) == before {
