@@ -26,6 +26,7 @@ mod monkey;
 mod operator;
 mod operator_cases;
 mod operator_oracle;
+mod operator_oracle_tests;
 mod operator_steps;
 mod operator_tests;
 mod oracle;
