@@ -29,8 +29,12 @@ const RETRY_FIRST: Duration = Duration::from_millis(250);
 /// Longest delay after refused steps: a quota that was raised is noticed within a minute.
 const RETRY_MAX: Duration = Duration::from_secs(60);
 
-/// Delay after a write met a newer version: the watch brings that version, and this is for the case that it does not.
-const STALE_RETRY: Duration = Duration::from_millis(500);
+/// First delay after a write met a newer version: the watch brings that version, and this is for the case that it
+/// does not. Doubles with each further one, up to [`RETRY_MAX`].
+const STALE_FIRST: Duration = Duration::from_millis(500);
+
+/// How often in a row a set's writes may be stale before the watches are doubted and everything is listed again.
+const STALE_MAX: u32 = 2;
 
 /// How long no further ticket is sent after one was accepted: the kubelet takes a second to say that the gate ended.
 const ACCEPTED_TICKET_PAUSE: SignedDuration = SignedDuration::from_secs(2);
@@ -46,7 +50,31 @@ pub(super) struct Context {
     pub(super) reporter: Reporter,
     pub(super) leadership: Leadership,
     pub(super) metrics: Metrics,
-    pub(super) refusals: Mutex<BTreeMap<SetKey, u32>>,
+    pub(super) refusals: Streaks,
+    pub(super) stale: Streaks,
+}
+
+/// How often in a row something happened to a set.
+#[derive(Debug, Default)]
+pub(super) struct Streaks(Mutex<BTreeMap<SetKey, u32>>);
+
+impl Streaks {
+    /// Counts once more.
+    fn lengthen(&self, key: &SetKey) -> u32 {
+        let mut streaks = self.0.lock().expect("no holder of this lock panics");
+        let count = streaks.entry(key.clone()).or_insert(0);
+        *count = count.saturating_add(1);
+        *count
+    }
+
+    fn end(&self, key: &SetKey) {
+        self.0.lock().expect("no holder of this lock panics").remove(key);
+    }
+}
+
+/// A delay that doubles with each failure in a row.
+fn backoff(first: Duration, failures: u32) -> Duration {
+    first.saturating_mul(2_u32.saturating_pow(failures.saturating_sub(1))).min(RETRY_MAX)
 }
 
 /// What became of a look.
@@ -65,7 +93,8 @@ pub(super) async fn reconcile(context: &Context, job: &Job) -> Look {
     let mut last = None;
     for _ in 0..PASSES_MAX {
         let Some(observation) = observe(&context.sink.cache(), &job.key, context.sink.clock.now()) else {
-            context.forgive(&job.key);
+            context.refusals.end(&job.key);
+            context.stale.end(&job.key);
             return Look::Settled(None);
         };
         let plan = checked_plan(context, &job.key, &observation);
@@ -179,29 +208,20 @@ fn next_look(
     // A ticket that the gate does not take has its own, shorter pause and its own deadline.
     let is_ticket = |result: &StepResult| matches!(result.step.action, Action::Wake { .. });
     if is_refused(reported) || results.iter().any(|result| is_refused(result.outcome) && !is_ticket(result)) {
-        return Look::Refused(context.blame(key));
+        return Look::Refused(backoff(RETRY_FIRST, context.refusals.lengthen(key)));
     }
-    context.forgive(key);
+    context.refusals.end(key);
     let is_stale = results.iter().any(|result| result.outcome == Outcome::Stale);
     if is_stale || reported == Outcome::Stale || !plan.steps.is_empty() {
-        return Look::Settled(Some(STALE_RETRY));
+        let streak = context.stale.lengthen(key);
+        if streak >= STALE_MAX {
+            context.sink.relist.ask();
+        }
+        return Look::Settled(Some(backoff(STALE_FIRST, streak)));
     }
+    context.stale.end(key);
     let until = |until: Timestamp| {
         Duration::try_from(until.duration_since(context.sink.clock.now())).unwrap_or_default()
     };
     Look::Settled(plan.next_look().map(until))
-}
-
-impl Context {
-    /// Counts a refusal and returns how long to wait.
-    fn blame(&self, key: &SetKey) -> Duration {
-        let mut refusals = self.refusals.lock().expect("no holder of this lock panics");
-        let count = refusals.entry(key.clone()).or_insert(0);
-        *count = count.saturating_add(1);
-        RETRY_FIRST.saturating_mul(2_u32.saturating_pow(*count - 1)).min(RETRY_MAX)
-    }
-
-    fn forgive(&self, key: &SetKey) {
-        self.refusals.lock().expect("no holder of this lock panics").remove(key);
-    }
 }
