@@ -146,9 +146,7 @@ mod tests {
             "workqueue_depth{name=\"a\"} 4\n",
         );
         let exposition = Exposition(text.to_owned());
-        assert_eq!(
-            [exposition.reconciles(), exposition.conflicts(), exposition.under_way()],
-            [5.0, 1.0, 4.0]
-        );
+        let sums = [exposition.reconciles(), exposition.conflicts(), exposition.under_way()];
+        assert_eq!(sums.map(|sum| format!("{sum:.1}")), ["5.0", "1.0", "4.0"]);
     }
 }

@@ -81,7 +81,7 @@ impl Bench {
         stage.create(&exposed(&stage.set), ONE).await?;
         sleep(QUIET).await;
         let victim = stage.victim()?;
-        let aim = stage.aim(&self.cluster, &victim)?;
+        let aim = stage.aim(&self.cluster, &victim.name)?;
         let visit = client::start(self, stage).await?;
         let failed = |error| Error::Act(Box::new(crate::stage::Error::Break(Box::new(error))));
         let began = aim.fire(rustix::process::Signal::KILL).map_err(failed)?;

@@ -96,12 +96,12 @@ pub struct Row {
     pub group: Group,
 }
 
-const fn target(median: f64, p90: f64) -> Option<Target> {
-    Some(Target { median, p90: Some(p90) })
+const fn both(median: f64, p90: f64) -> Target {
+    Target { median, p90: Some(p90) }
 }
 
-const fn median(median: f64) -> Option<Target> {
-    Some(Target { median, p90: None })
+const fn median(median: f64) -> Target {
+    Target { median, p90: None }
 }
 
 /// The table.
@@ -112,7 +112,7 @@ pub const ROWS: &[Row] = &[
         unit: Unit::Milliseconds,
         paper: "211 ms",
         original: "58 / 79 ms",
-        target: target(20.0, 40.0),
+        target: Some(both(20.0, 40.0)),
         group: Group::Cycle,
     },
     Row {
@@ -121,7 +121,7 @@ pub const ROWS: &[Row] = &[
         unit: Unit::Milliseconds,
         paper: "113 ms",
         original: "109 / 237 ms",
-        target: target(15.0, 30.0),
+        target: Some(both(15.0, 30.0)),
         group: Group::Cycle,
     },
     Row {
@@ -130,7 +130,7 @@ pub const ROWS: &[Row] = &[
         unit: Unit::Milliseconds,
         paper: "226 ms",
         original: "586 / 1050 ms",
-        target: target(15.0, 30.0),
+        target: Some(both(15.0, 30.0)),
         group: Group::Cycle,
     },
     Row {
@@ -139,7 +139,7 @@ pub const ROWS: &[Row] = &[
         unit: Unit::Milliseconds,
         paper: "79 ms",
         original: "68 / 204 ms",
-        target: target(8.0, 20.0),
+        target: Some(both(8.0, 20.0)),
         group: Group::Cycle,
     },
     Row {
@@ -148,7 +148,7 @@ pub const ROWS: &[Row] = &[
         unit: Unit::Seconds,
         paper: "5.344 s",
         original: "1.246 / 1.348 s",
-        target: median(1.15),
+        target: Some(median(1.15)),
         group: Group::Cycle,
     },
     Row {
@@ -157,7 +157,7 @@ pub const ROWS: &[Row] = &[
         unit: Unit::Seconds,
         paper: "3.681 s",
         original: "1.035 / 1.169 s",
-        target: median(0.90),
+        target: Some(median(0.90)),
         group: Group::Cycle,
     },
     Row {
@@ -166,7 +166,7 @@ pub const ROWS: &[Row] = &[
         unit: Unit::Seconds,
         paper: "2.137 s",
         original: "0.722 / 1.069 s",
-        target: median(0.05),
+        target: Some(median(0.05)),
         group: Group::Cycle,
     },
     Row {
@@ -175,7 +175,7 @@ pub const ROWS: &[Row] = &[
         unit: Unit::Seconds,
         paper: "-",
         original: "-",
-        target: median(0.03),
+        target: Some(median(0.03)),
         group: Group::Cycle,
     },
     Row {
@@ -184,7 +184,7 @@ pub const ROWS: &[Row] = &[
         unit: Unit::Seconds,
         paper: "1.933 s",
         original: "0.707 / 1.066 s",
-        target: median(0.65),
+        target: Some(median(0.65)),
         group: Group::Cycle,
     },
     Row {
@@ -193,7 +193,7 @@ pub const ROWS: &[Row] = &[
         unit: Unit::Count,
         paper: "-",
         original: "226",
-        target: target(0.0, 0.0),
+        target: Some(both(0.0, 0.0)),
         group: Group::ClientDelete,
     },
     Row {
@@ -211,7 +211,7 @@ pub const ROWS: &[Row] = &[
         unit: Unit::Seconds,
         paper: "-",
         original: "-",
-        target: median(0.03),
+        target: Some(median(0.03)),
         group: Group::ClientDelete,
     },
     Row {
@@ -220,7 +220,7 @@ pub const ROWS: &[Row] = &[
         unit: Unit::Seconds,
         paper: "-",
         original: "1.231 / 2.130 s",
-        target: target(0.70, 1.15),
+        target: Some(both(0.70, 1.15)),
         group: Group::ClientKill,
     },
     Row {
@@ -238,7 +238,7 @@ pub const ROWS: &[Row] = &[
         unit: Unit::Milliseconds,
         paper: "-",
         original: "-",
-        target: median(5.0),
+        target: Some(median(5.0)),
         group: Group::Gate,
     },
     Row {
@@ -256,7 +256,7 @@ pub const ROWS: &[Row] = &[
         unit: Unit::Count,
         paper: "-",
         original: "27",
-        target: median(8.0),
+        target: Some(median(8.0)),
         group: Group::Counters,
     },
     Row {
@@ -265,7 +265,7 @@ pub const ROWS: &[Row] = &[
         unit: Unit::Count,
         paper: "-",
         original: "6.5",
-        target: target(0.0, 0.0),
+        target: Some(both(0.0, 0.0)),
         group: Group::Counters,
     },
 ];

@@ -103,11 +103,10 @@ pub(super) fn aligned<const COLUMNS: usize>(lines: &[[String; COLUMNS]]) -> Stri
         lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0)
     });
     let line = |line: &[String; COLUMNS]| {
-        let mut text = format!("{:<width$}", line[0], width = widths[0]);
-        for (cell, width) in line.iter().zip(widths).skip(1) {
-            text += &format!("  {cell:>width$}");
-        }
-        text + "\n"
+        let first = format!("{:<width$}", line[0], width = widths[0]);
+        let others = line.iter().zip(widths).skip(1).map(|(cell, width)| format!("{cell:>width$}"));
+        let cells: Vec<_> = std::iter::once(first).chain(others).collect();
+        cells.join("  ") + "\n"
     };
     lines.iter().map(line).collect()
 }

@@ -23,7 +23,7 @@ pub(crate) struct BenchArguments {
     #[arg(long)]
     timeline: bool,
     /// Write the raw samples to this file as JSON.
-    #[arg(long)]
+    #[arg(long, global = true)]
     out: Option<PathBuf>,
     #[command(flatten)]
     manifest: ManifestArguments,

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::Error;
 use super::journal::{self, Line};
 use super::scene::{Moment, Scene};
-use super::sight::Counts;
+use super::sight::{Counts, PodSight};
 use crate::cluster::Cluster;
 use crate::faults::{Aim, Target};
 use crate::machine::clock::Instant;
@@ -134,7 +134,7 @@ impl Stage {
         let victim = self.victim()?;
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &self.namespace);
         let began = Instant::now();
-        pods.delete(&victim, &DeleteParams::default()).await.map_err(self.refused("delete a pod of"))?;
+        pods.delete(&victim.name, &DeleteParams::default()).await.map_err(self.refused("delete a pod of"))?;
         self.recover(began, (&victim, counts)).await
     }
 
@@ -145,7 +145,7 @@ impl Stage {
     /// `FindPrimary`, `Break`, `Overdue`.
     pub async fn crash_primary(&mut self, cluster: &Cluster, counts: Counts) -> Result<Act, Error> {
         let victim = self.victim()?;
-        let began = self.aim(cluster, &victim)?.fire(rustix::process::Signal::KILL);
+        let began = self.aim(cluster, &victim.name)?.fire(rustix::process::Signal::KILL);
         let began = began.map_err(|error| Error::Break(Box::new(error)))?;
         self.recover(began, (&victim, counts)).await
     }
@@ -194,33 +194,38 @@ impl Stage {
 
     /// Waits until another Pod serves instead of the victim, and then until everything is in place.
     ///
+    /// A victim whose process comes back before anybody saw it unready needs no successor; then there is none.
+    ///
     /// # Errors
     /// `Overdue` if it does not get there.
-    pub async fn recover(&mut self, began: Instant, (victim, counts): (&str, Counts)) -> Result<Act, Error> {
+    pub async fn recover(
+        &mut self,
+        began: Instant,
+        (victim, counts): (&PodSight, Counts),
+    ) -> Result<Act, Error> {
         let has_service = !self.scene.exposed().is_empty();
         let serves = |scene: &Scene| {
             let is_exposed = |name: &str| !has_service || scene.exposed().contains(name);
-            scene.primary().is_some_and(|pod| pod.name != victim && is_exposed(&pod.name))
+            scene.primary().is_some_and(|pod| pod.name != victim.name && is_exposed(&pod.name))
         };
-        let succeeded = self.scene.until(("served by a successor", IN_PLACE_WITHIN), serves).await?;
-        let wanted = counts.to_string();
-        let restarts = self.scene.pod(victim).map_or(0, |pod| pod.restarts);
         let is_back = |scene: &Scene| {
             // A Pod that crashed may look ready for a moment after its successor took over.
-            let is_over = scene.pod(victim).is_none_or(|pod| pod.is_terminating || pod.restarts > restarts);
-            is_over && scene.is_in_place(counts)
+            let is_over = |pod: &PodSight| pod.is_terminating || pod.restarts > victim.restarts;
+            scene.pod(&victim.name).is_none_or(is_over) && scene.is_in_place(counts)
         };
-        let settled = self.scene.until((&wanted, IN_PLACE_WITHIN), is_back).await?;
-        self.report(began, Some(succeeded), settled).await
+        let either = |scene: &Scene| serves(scene) || is_back(scene);
+        let succeeded = self.scene.until(("served again", IN_PLACE_WITHIN), either).await?;
+        let succeeded = serves(&self.scene).then_some(succeeded);
+        let settled = self.scene.until((&counts.to_string(), IN_PLACE_WITHIN), is_back).await?;
+        self.report(began, succeeded, settled).await
     }
 
-    /// Name of a primary that serves.
+    /// A primary that serves.
     ///
     /// # Errors
     /// `FindPrimary` if there is none.
-    pub fn victim(&self) -> Result<String, Error> {
-        let primary = self.scene.primary().map(|pod| pod.name.clone());
-        primary.ok_or_else(|| Error::FindPrimary { set: self.set.clone() })
+    pub fn victim(&self) -> Result<PodSight, Error> {
+        self.scene.primary().cloned().ok_or_else(|| Error::FindPrimary { set: self.set.clone() })
     }
 
     async fn report(

@@ -62,8 +62,8 @@ pub struct Moment {
 }
 
 enum Arrival {
-    Pod(Event<Pod>),
-    Slice(Event<EndpointSlice>),
+    Pod(Box<Event<Pod>>),
+    Slice(Box<Event<EndpointSlice>>),
 }
 
 /// One set as the API server shows it. Dropping it ends the watches.
@@ -90,8 +90,8 @@ impl Scene {
         let pods = watcher::watcher(Api::<Pod>::namespaced(client.clone(), namespace), config.clone());
         let slices = watcher::watcher(Api::<EndpointSlice>::namespaced(client.clone(), namespace), config);
         let mut watches = JoinSet::new();
-        watches.spawn(forward(arrived(pods, Arrival::Pod), sender.clone()));
-        watches.spawn(forward(arrived(slices, Arrival::Slice), sender));
+        watches.spawn(forward(arrived(pods, |event| Arrival::Pod(Box::new(event))), sender.clone()));
+        watches.spawn(forward(arrived(slices, |event| Arrival::Slice(Box::new(event))), sender));
         let mut scene = Self {
             set: set.to_owned(),
             arrivals,
@@ -180,12 +180,28 @@ impl Scene {
 
     fn take(&mut self, at: Instant, arrival: Arrival) {
         match arrival {
-            Arrival::Pod(Event::Init) => self.listed.clear(),
-            Arrival::Pod(Event::InitApply(pod)) => {
+            Arrival::Pod(event) => self.take_pod(at, *event),
+            Arrival::Slice(event) => self.take_slice(at, *event),
+        }
+    }
+
+    fn take_slice(&mut self, at: Instant, event: Event<EndpointSlice>) {
+        match event {
+            Event::Init => {}
+            Event::InitDone => self.are_slices_listed = true,
+            Event::InitApply(slice) | Event::Apply(slice) => self.note_exposed(at, endpoints(&slice)),
+            Event::Delete(_) => self.note_exposed(at, BTreeSet::new()),
+        }
+    }
+
+    fn take_pod(&mut self, at: Instant, event: Event<Pod>) {
+        match event {
+            Event::Init => self.listed.clear(),
+            Event::InitApply(pod) => {
                 self.listed.insert(pod.name_any());
                 self.note_pod(at, &pod);
             }
-            Arrival::Pod(Event::InitDone) => {
+            Event::InitDone => {
                 self.are_pods_listed = true;
                 let gone: Vec<_> =
                     self.pods.keys().filter(|name| !self.listed.contains(*name)).cloned().collect();
@@ -193,14 +209,8 @@ impl Scene {
                     self.note_gone(at, &name);
                 }
             }
-            Arrival::Pod(Event::Apply(pod)) => self.note_pod(at, &pod),
-            Arrival::Pod(Event::Delete(pod)) => self.note_gone(at, &pod.name_any()),
-            Arrival::Slice(Event::Init) => {}
-            Arrival::Slice(Event::InitDone) => self.are_slices_listed = true,
-            Arrival::Slice(Event::InitApply(slice) | Event::Apply(slice)) => {
-                self.note_exposed(at, endpoints(&slice));
-            }
-            Arrival::Slice(Event::Delete(_)) => self.note_exposed(at, BTreeSet::new()),
+            Event::Apply(pod) => self.note_pod(at, &pod),
+            Event::Delete(pod) => self.note_gone(at, &pod.name_any()),
         }
     }
 

@@ -177,7 +177,7 @@ async fn show(stage: &Stage, counts: Counts) -> Result<(), Error> {
 }
 
 fn indented(text: &str) -> String {
-    text.lines().map(|line| format!("   {line}\n")).collect()
+    text.lines().fold(String::new(), |text, line| text + "   " + line + "\n")
 }
 
 fn farewell(site: &Site, set: &str) -> String {

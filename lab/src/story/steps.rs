@@ -99,19 +99,21 @@ pub fn line(step: &Step, act: &Act) -> String {
 
 /// All steps beside the paper.
 pub fn summary(told: &[(&Step, Act)]) -> String {
-    let mut text = format!("{:<18}{:>20}{:>22}\n", "", "handling [s]", "total [s]");
-    text += &format!("{:<18}{:>10}{:>10}{:>12}{:>10}\n", "", "here", "paper", "here", "paper");
-    for (step, act) in told {
-        text += &format!(
-            "{:<18}{:>10}{:>10}{:>12}{:>10}\n",
-            step.word,
-            seconds(handling(act)),
-            seconds(step.paper.map(|times| times.handling)),
-            seconds(Some(act.total().as_secs_f64())),
-            seconds(step.paper.map(|times| times.total)),
-        );
-    }
-    text + "\nOne run each, and the paper's machine was another: 2 cores, Kubernetes 1.20. `make bench` repeats \
+    let row = |word: &str, cells: [String; 4]| {
+        let [handling, paper_handling, total, paper_total] = cells;
+        format!("{word:<18}{handling:>10}{paper_handling:>10}{total:>12}{paper_total:>10}")
+    };
+    let mut lines = vec![
+        format!("{:<18}{:>20}{:>22}", "", "handling [s]", "total [s]"),
+        row("", ["here", "paper", "here", "paper"].map(str::to_owned)),
+    ];
+    lines.extend(told.iter().map(|(step, act)| {
+        let total = Some(act.total().as_secs_f64());
+        let paper = (step.paper.map(|times| times.handling), step.paper.map(|times| times.total));
+        row(step.word, [handling(act), paper.0, total, paper.1].map(seconds))
+    }));
+    lines.join("\n")
+        + "\n\nOne run each, and the paper's machine was another: 2 cores, Kubernetes 1.20. `make bench` repeats \
             the steps.\nHandling: from the arrival of the event to the acknowledgement of the last write of the \
             look that it caused,\nas the operator logs it. Total: from the request until the API server shows \
             everything in place.\n"
