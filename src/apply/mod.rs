@@ -5,6 +5,11 @@
 mod exposure;
 mod outcome;
 mod pod;
+mod taken;
+#[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
+mod tests;
 mod wake;
 
 pub use wake::{GateKit, TicketSender, send_by_tcp};
