@@ -95,6 +95,22 @@ impl Applier {
         writes.collect().await
     }
 
+    /// Results of steps that are not taken, because what had to be asked first was refused, or else is stale.
+    pub fn leave(&self, steps: &[Step], refusal: Option<&kube::Error>) -> Vec<Applied> {
+        let started = self.clock.now();
+        let left = |step: &Step| {
+            let answer = refusal.map(outcome::refused);
+            let outcome = answer.as_ref().map_or(Outcome::Stale, |answer| answer.outcome);
+            let message = answer.and_then(|answer| answer.message);
+            let elapsed = SignedDuration::ZERO;
+            Applied {
+                result: StepResult { step: step.clone(), outcome, message, started, elapsed },
+                written: None,
+            }
+        };
+        steps.iter().map(left).collect()
+    }
+
     async fn take(&self, observation: &Observation, step: &Step) -> Applied {
         let _permit = if step.action.is_urgent() { None } else { self.patience.acquire().await.ok() };
         let started = self.clock.now();
