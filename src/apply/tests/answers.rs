@@ -34,7 +34,7 @@ async fn answered(seen: &Observation, action: &Action, answers: &[(u16, Value)])
         panic!("a request too many");
     };
     tokio::select! {
-        applied = take(&applier, seen, action) => applied,
+        tried = take(&applier, seen, action) => tried,
         () = serving => unreachable!("it never ends"),
     }
 }
@@ -59,8 +59,8 @@ async fn each_refusal_of_the_server_has_its_word_and_its_message() {
     let seen = plain();
     for (code, reason, message, outcome) in cases {
         for action in others().into_iter().chain([create()]) {
-            let applied = answered(&seen, &action, &[(code, status(code, reason, message))]).await;
-            let told = (applied.result.outcome, applied.result.message.as_deref(), applied.written.is_none());
+            let tried = answered(&seen, &action, &[(code, status(code, reason, message))]).await;
+            let told = (tried.result.outcome, tried.result.message.as_deref(), tried.written.is_none());
             assert_eq!(told, (outcome, Some(message), true), "{code} to {}", action.as_str());
         }
     }
@@ -70,9 +70,9 @@ async fn each_refusal_of_the_server_has_its_word_and_its_message() {
 async fn a_conflict_leaves_the_object_to_the_next_snapshot() {
     let conflict = (409, status(409, "Conflict", "the object has been modified"));
     for action in others() {
-        let applied = answered(&plain(), &action, std::slice::from_ref(&conflict)).await;
-        assert_eq!(applied.result.outcome, Outcome::Stale, "{}", action.as_str());
-        assert!(applied.written.is_none());
+        let tried = answered(&plain(), &action, std::slice::from_ref(&conflict)).await;
+        assert_eq!(tried.result.outcome, Outcome::Stale, "{}", action.as_str());
+        assert!(tried.written.is_none());
     }
 }
 
@@ -82,11 +82,11 @@ async fn a_lost_answer_is_told_with_its_cause() {
         let (client, mut server) = pair();
         let applier = applier(&client);
         let seen = plain();
-        let (applied, ()) = tokio::join!(take(&applier, &seen, &action), async {
+        let (tried, ()) = tokio::join!(take(&applier, &seen, &action), async {
             server.call().await.reset();
         });
-        assert_eq!(applied.result.outcome, Outcome::Failed(Refusal::NoAnswer), "{}", action.as_str());
-        let message = applied.result.message.unwrap();
+        assert_eq!(tried.result.outcome, Outcome::Failed(Refusal::NoAnswer), "{}", action.as_str());
+        let message = tried.result.message.unwrap();
         assert!(message.contains("connection reset"), "{message}");
     }
 }
@@ -116,22 +116,22 @@ async fn a_name_that_is_taken_is_ours_only_with_our_owner_and_our_label() {
     ];
     for (claim, outcome) in cases {
         let found = (200, claimed(pod("web-1", ("hot", 18)), claim));
-        let applied = answered(&plain(), &create(), &[already_exists(), found]).await;
-        assert_eq!(applied.result.outcome, outcome, "{claim:?}");
-        let is_kept = matches!(&applied.written, Some(Written::Pod(pod))
+        let tried = answered(&plain(), &create(), &[already_exists(), found]).await;
+        assert_eq!(tried.result.outcome, outcome, "{claim:?}");
+        let is_kept = matches!(&tried.written, Some(Written::Pod(pod))
             if pod.metadata.resource_version.as_deref() == Some("18"));
-        assert_eq!((is_kept, applied.written.is_some()), (outcome == Outcome::Stale, is_kept), "{claim:?}");
+        assert_eq!((is_kept, tried.written.is_some()), (outcome == Outcome::Stale, is_kept), "{claim:?}");
     }
 }
 
 #[tokio::test]
 async fn a_name_that_was_taken_a_moment_ago_is_tried_again() {
     let gone = (404, status(404, "NotFound", "pods \"web-1\" not found"));
-    let applied = answered(&plain(), &create(), &[already_exists(), gone]).await;
-    assert_eq!((applied.result.outcome, applied.written.is_none()), (Outcome::Stale, true));
+    let tried = answered(&plain(), &create(), &[already_exists(), gone]).await;
+    assert_eq!((tried.result.outcome, tried.written.is_none()), (Outcome::Stale, true));
     let failed = (500, status(500, "InternalError", "etcd is away"));
-    let applied = answered(&plain(), &create(), &[already_exists(), failed]).await;
-    assert_eq!(applied.result.outcome, Outcome::Failed(Refusal::ServerFailed));
+    let tried = answered(&plain(), &create(), &[already_exists(), failed]).await;
+    assert_eq!(tried.result.outcome, Outcome::Failed(Refusal::ServerFailed));
 }
 
 /// A create whose answer was lost and whose event has not come yet meets its own object.
@@ -179,8 +179,8 @@ async fn a_conflict_about_the_exposure_is_stale() {
     let seen = observation(&fields, &objects);
     for action in [Action::PublishService, Action::Expose { endpoints: vec![] }] {
         for (code, reason) in [(409, "Conflict"), (404, "NotFound")] {
-            let applied = answered(&seen, &action, &[(code, status(code, reason, "changed"))]).await;
-            let told = (applied.result.outcome, applied.written.is_none());
+            let tried = answered(&seen, &action, &[(code, status(code, reason, "changed"))]).await;
+            let told = (tried.result.outcome, tried.written.is_none());
             assert_eq!(told, (Outcome::Stale, true), "{code} to {}", action.as_str());
         }
     }

@@ -53,7 +53,7 @@ fn step(action: Action) -> Step {
 
 /// Takes one step.
 async fn take(applier: &Applier, observation: &Observation, action: &Action) -> Applied {
-    let mut applied = applier.apply(observation, &[step(action.clone())]).await;
-    assert_eq!(applied.len(), 1);
-    applied.remove(0)
+    let mut tried = applier.apply(observation, &[step(action.clone())]).await;
+    assert_eq!(tried.len(), 1);
+    tried.remove(0)
 }

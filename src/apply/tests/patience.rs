@@ -27,12 +27,12 @@ async fn a_promotion_does_not_wait_behind_the_refills_of_other_sets() {
     let promotion = Action::Convert { pod: pod_ref("web-0", 17), from: Role::Hot, to: Role::Primary };
     let seen = plain();
     let steps = [step(promotion)];
-    let (applied, ()) = tokio::join!(applier.apply(&seen, &steps), async {
+    let (tried, ()) = tokio::join!(applier.apply(&seen, &steps), async {
         let call = server.call().await;
         assert_eq!(call.seen.method, "PATCH");
         call.reply(200, &pod("web-0", ("primary", 18)));
     });
-    assert_eq!(applied[0].result.outcome, Outcome::Done);
+    assert_eq!(tried[0].result.outcome, Outcome::Done);
 
     let success = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"});
     waiting.pop().expect("there are many").reply(200, &success);
@@ -47,9 +47,9 @@ async fn a_promotion_does_not_wait_behind_the_refills_of_other_sets() {
     for call in last {
         call.reply(200, &success);
     }
-    let applied = storm.await.expect("the task ends well");
+    let tried = storm.await.expect("the task ends well");
     assert_eq!(
-        applied.iter().filter(|one| one.result.outcome == Outcome::Done).count(),
+        tried.iter().filter(|one| one.result.outcome == Outcome::Done).count(),
         PATIENT_WRITES_MAX + 2
     );
 }

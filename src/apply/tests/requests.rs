@@ -18,15 +18,15 @@ const PODS: &str = "/api/v1/namespaces/shop/pods";
 async fn sent(seen: &Observation, action: Action, answer: &Value) -> (Seen, Outcome, Option<Written>) {
     let (client, mut server) = pair();
     let applier = applier(&client);
-    let (applied, request) = tokio::join!(take(&applier, seen, &action), async {
+    let (tried, request) = tokio::join!(take(&applier, seen, &action), async {
         let call = server.call().await;
         let request = call.seen.clone();
         call.reply(200, answer);
         request
     });
-    assert_eq!(applied.result.step.action, action);
-    assert_eq!((applied.result.message, applied.result.started), (None, NOW));
-    (request, applied.result.outcome, applied.written)
+    assert_eq!(tried.result.step.action, action);
+    assert_eq!((tried.result.message, tried.result.started), (None, NOW));
+    (request, tried.result.outcome, tried.written)
 }
 
 /// A request by the field manager of the operator.
@@ -192,9 +192,9 @@ async fn a_set_that_lost_its_service_meanwhile_sends_nothing() {
     let (client, mut server) = pair();
     let applier = applier(&client);
     for action in [Action::PublishService, Action::Expose { endpoints: vec![] }] {
-        let applied = take(&applier, &plain(), &action).await;
-        assert_eq!((applied.result.outcome, applied.result.message), (Outcome::Stale, None));
-        assert!(applied.written.is_none());
+        let tried = take(&applier, &plain(), &action).await;
+        assert_eq!((tried.result.outcome, tried.result.message), (Outcome::Stale, None));
+        assert!(tried.written.is_none());
     }
     assert_eq!(server.calls().await.len(), 0);
 }

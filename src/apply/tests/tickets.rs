@@ -23,11 +23,11 @@ type Sent = Arc<Mutex<Vec<(SocketAddr, SignedTicket)>>>;
 fn sender(answer: fn() -> Result<Answer, Error>) -> (TicketSender, Sent) {
     let sent = Sent::default();
     let log = Arc::clone(&sent);
-    let send: TicketSender = Arc::new(move |address, ticket| {
+    let deliver: TicketSender = Arc::new(move |address, ticket| {
         log.lock().unwrap().push((address, ticket));
         async move { answer() }.boxed()
     });
-    (send, sent)
+    (deliver, sent)
 }
 
 /// The set with a Pod whose gate knows these keys.
@@ -46,14 +46,14 @@ async fn wake(
     answer: fn() -> Result<Answer, Error>,
 ) -> (Outcome, Option<String>, Vec<(SocketAddr, SignedTicket)>) {
     let (client, _server) = pair();
-    let (send, sent) = sender(answer);
-    let applier = Applier::new(client, (clock(), send), gate_kit());
+    let (deliver, sent) = sender(answer);
+    let applier = Applier::new(client, (clock(), deliver), gate_kit());
     let pod =
         PodRef { name: PodName("web-0".into()), uid: Uid("uid-web-0".into()), resource_version: "17".into() };
-    let applied = take(&applier, seen, &Action::Wake { pod, address: [198, 18, 0, 1].into() }).await;
-    assert!(applied.written.is_none());
+    let tried = take(&applier, seen, &Action::Wake { pod, address: [198, 18, 0, 1].into() }).await;
+    assert!(tried.written.is_none());
     let sent = sent.lock().unwrap().clone();
-    (applied.result.outcome, applied.result.message, sent)
+    (tried.result.outcome, tried.result.message, sent)
 }
 
 #[tokio::test]
