@@ -190,11 +190,11 @@ async fn take_confirmed(context: &Context, key: &SetKey, steps: &[Step]) -> Vec<
             }
             context.applier.apply(&observation, &still).await
         }
-        Ok(None) => Vec::new(),
+        Ok(None) => context.applier.leave(steps, None),
         Err(error) => {
             warn!(namespace = %key.namespace, set = %key.name, error = &error as &dyn std::error::Error,
                 "Could not confirm deletions");
-            Vec::new()
+            context.applier.leave(steps, Some(&error))
         }
     }
 }
