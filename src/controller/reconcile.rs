@@ -56,7 +56,7 @@ pub(super) struct Context {
 
 /// How often in a row something happened to a set.
 #[derive(Debug, Default)]
-pub(super) struct Streaks(Mutex<BTreeMap<SetKey, u32>>);
+pub(super) struct Streaks(pub(super) Mutex<BTreeMap<SetKey, u32>>);
 
 impl Streaks {
     /// Counts once more.

@@ -5,7 +5,6 @@ mod keys;
 mod queue;
 mod reconcile;
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use kube::Client;
@@ -14,9 +13,9 @@ use tokio::time::Instant;
 
 use super::events;
 use super::queue::{Job, Queue};
-use super::reconcile::Context;
+use super::reconcile::{Context, Streaks};
 use super::report::Reporter;
-use super::watch::Sink;
+use super::watch::{Relist, Sink};
 use crate::apply::testing::{NOW, applier, clock, pod, set, slim};
 use crate::observe::slim::SlimNode;
 use crate::observe::{Cache, Change, SetKey, Watched};
@@ -38,7 +37,12 @@ fn context(client: &Client, fields: &Value, pods: &[Value]) -> Context {
     for pod in pods {
         slim(pod).seen(&mut cache, NOW);
     }
-    let sink = Sink { cache: Arc::new(Mutex::new(cache)), queue: Arc::new(Queue::default()), clock: clock() };
+    let sink = Sink {
+        cache: Arc::new(Mutex::new(cache)),
+        queue: Arc::new(Queue::default()),
+        clock: clock(),
+        relist: Relist::default(),
+    };
     let metrics = Metrics::new("test");
     let (sender, _) = events::channel(client.clone(), clock(), "bps-operator-0".into());
     Context {
@@ -48,7 +52,8 @@ fn context(client: &Client, fields: &Value, pods: &[Value]) -> Context {
         reporter: Reporter { client: client.clone(), events: sender, metrics: metrics.sets.clone() },
         leadership: Leadership::won(),
         metrics,
-        refusals: Mutex::new(BTreeMap::new()),
+        refusals: Streaks::default(),
+        stale: Streaks::default(),
     }
 }
 

@@ -44,12 +44,12 @@ async fn the_delay_after_refusals_doubles_up_to_a_minute_and_is_forgiven_by_succ
     let grown = [250, 500, 1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 60_000, 60_000];
     assert_eq!(delays(&context, 10).await, grown);
     // Far beyond the exponent that a number can hold.
-    context.refusals.lock().unwrap().insert(key(), u32::MAX);
+    context.refusals.0.lock().unwrap().insert(key(), u32::MAX);
     assert_eq!(delays(&context, 1).await, [60_000]);
 
     is_refusing.store(false, Ordering::Relaxed);
     assert_eq!(reconcile(&context, &job()).await, Look::Settled(None));
-    assert!(context.refusals.lock().unwrap().is_empty());
+    assert!(context.refusals.0.lock().unwrap().is_empty());
 
     is_refusing.store(true, Ordering::Relaxed);
     lose_all_pods(&context);
@@ -72,10 +72,10 @@ async fn a_set_that_is_gone_is_forgiven_and_nothing_is_sent() {
     let (client, server) = pair();
     let (log, serving) = server.serve(|_| (500, Value::Null));
     let context = context(&client, &json!({}), &[]);
-    context.refusals.lock().unwrap().insert(key(), 9);
+    context.refusals.0.lock().unwrap().insert(key(), 9);
     set(&json!({})).lost(&mut context.sink.cache(), NOW);
     assert_eq!(reconcile(&context, &job()).await, Look::Settled(None));
-    assert!(context.refusals.lock().unwrap().is_empty());
+    assert!(context.refusals.0.lock().unwrap().is_empty());
     assert_eq!(*log.lock().unwrap(), []);
     serving.abort();
 }
