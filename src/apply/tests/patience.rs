@@ -1,5 +1,7 @@
 //! Which steps wait for others, and which never do.
 
+use std::time::Duration;
+
 use serde_json::json;
 
 use super::{plain, pod_ref, step};
@@ -28,7 +30,8 @@ async fn a_promotion_does_not_wait_behind_the_refills_of_other_sets() {
     let seen = plain();
     let steps = [step(promotion)];
     let (tried, ()) = tokio::join!(applier.apply(&seen, &steps), async {
-        let call = server.call().await;
+        let call = tokio::time::timeout(Duration::from_secs(1), server.call()).await;
+        let call = call.expect("the promotion is sent although others wait");
         assert_eq!(call.seen.method, "PATCH");
         call.reply(200, &pod("web-0", ("primary", 18)));
     });

@@ -88,6 +88,19 @@ async fn a_deletion_is_not_sent_when_the_list_shows_that_the_other_pod_does_not_
     assert_eq!(short(&seen), [("GET", "pods"), ("DELETE", kept.as_str())]);
 }
 
+/// Both plans must want the same deletion; one that only the second wants needs a list of its own.
+#[tokio::test]
+async fn a_pod_that_only_the_list_gives_up_is_not_deleted_by_that_list() {
+    let (_, kept) = given_up_and_kept().await;
+    let mut pods = [primary("web-0"), primary("web-1")];
+    for pod in pods.iter_mut().filter(|pod| pod["metadata"]["name"] == kept.as_str()) {
+        pod["metadata"]["resourceVersion"] = json!("19");
+        pod["metadata"]["labels"]["backup.example.com/revision"] = json!("0123456789");
+    }
+    let (_, seen) = sent((200, list(&pods, "20"))).await;
+    assert_eq!(short(&seen), [("GET", "pods"), ("GET", "pods"), ("DELETE", kept.as_str())]);
+}
+
 #[tokio::test]
 async fn nothing_is_deleted_on_the_word_of_a_list_without_a_version() {
     let (look, seen) = sent((200, list(&[primary("web-0"), primary("web-1")], ""))).await;
