@@ -14,7 +14,7 @@ use super::queue::Job;
 use super::report::{Reporter, Round};
 use super::watch::Sink;
 use crate::apply::{Applied, Applier};
-use crate::model::{Action, Hold, Outcome, Plan, Reason, Step, StepResult};
+use crate::model::{Action, Hold, Outcome, Plan, Reason, Refusal, Step, StepResult};
 use crate::observe::{Observation, SetKey, observe};
 use crate::plan::{check, plan};
 use crate::runtime::lease::Leadership;
@@ -89,50 +89,71 @@ pub(super) enum Look {
 /// Looks at one set and does what its plan says.
 pub(super) async fn reconcile(context: &Context, job: &Job) -> Look {
     let Some(_permit) = context.leadership.permit() else { return Look::Settled(None) };
-    let mut results: Vec<StepResult> = Vec::new();
-    let mut last = None;
+    let Some(first) = observe(&context.sink.cache(), &job.key, context.sink.clock.now()) else {
+        context.refusals.end(&job.key);
+        context.stale.end(&job.key);
+        return Look::Settled(None);
+    };
+    let (worked, is_history_kept) = tokio::join!(
+        biased;
+        work(context, &job.key, first.clone()),
+        keep_history(context, &first),
+    );
+    let Worked { observation, plan, results } = worked;
+    let round = Round {
+        observation: &observation,
+        plan: &plan,
+        results: &results,
+        since: job.since,
+        is_history_kept,
+    };
+    let reported = context.reporter.report(&context.sink, &round).await;
+    let reported = if is_history_kept { reported } else { Outcome::Failed(Refusal::ServerFailed) };
+    next_look(context, &job.key, (&plan, &results, reported))
+}
+
+/// What was done, and the set as it is afterwards.
+struct Worked {
+    observation: Observation,
+    /// What is still to be done, or waited for.
+    plan: Plan,
+    results: Vec<StepResult>,
+}
+
+/// Plans and applies until nothing is left to do, or something stands in the way.
+async fn work(context: &Context, key: &SetKey, mut observation: Observation) -> Worked {
+    let mut results = Vec::new();
+    let mut plan = checked_plan(context, key, &observation);
     for _ in 0..PASSES_MAX {
-        let Some(observation) = observe(&context.sink.cache(), &job.key, context.sink.clock.now()) else {
-            context.refusals.end(&job.key);
-            context.stale.end(&job.key);
-            return Look::Settled(None);
-        };
-        let plan = checked_plan(context, &job.key, &observation);
         if plan.steps.is_empty() {
-            last = Some((observation, plan));
             break;
         }
-        let applied = take_steps(context, &job.key, (&observation, &plan)).await;
+        let applied = take_steps(context, key, (&observation, &plan)).await;
         let is_undisturbed = applied.iter().all(|result| result.outcome == Outcome::Done);
         results.extend(applied);
-        last = Some((observation, plan));
+        // A set that is gone meanwhile needs no further plan; its last one says what was wanted.
+        let Some(after) = observe(&context.sink.cache(), key, context.sink.clock.now()) else { break };
+        plan = checked_plan(context, key, &after);
+        observation = after;
         if !is_undisturbed {
             break;
         }
     }
-    let Some((mut observation, mut plan)) = last else { return Look::Settled(None) };
-    if !results.is_empty()
-        && let Some(after) = observe(&context.sink.cache(), &job.key, context.sink.clock.now())
-    {
-        plan = checked_plan(context, &job.key, &after);
-        observation = after;
-    }
-    let round = Round { observation: &observation, plan: &plan, results: &results, since: job.since };
-    let reported = context.reporter.report(&context.sink, &round);
-    let (reported, ()) = tokio::join!(reported, keep_history(context, &observation));
-    next_look(context, &job.key, (&plan, &results, reported))
+    Worked { observation, plan, results }
 }
 
-/// Keeps a new template; nothing waits for it, and a failure is only worth a warning.
-async fn keep_history(context: &Context, observation: &Observation) {
+/// Keeps a new template beside the steps; false if that has to be tried again.
+async fn keep_history(context: &Context, observation: &Observation) -> bool {
     let is_wanted = history::is_new_template(observation);
     if !is_wanted || observation.invalid.is_some() || observation.snapshot.desired.paused {
-        return;
+        return true;
     }
-    if let Err(error) = history::keep(&context.client, observation).await {
+    let kept = history::keep(&context.client, observation).await;
+    if let Err(error) = &kept {
         let set = observation.snapshot.desired.name.as_str();
-        warn!(set, error = &error as &dyn std::error::Error, "Could not keep a former template");
+        warn!(set, error = error as &dyn std::error::Error, "Could not keep the template's history");
     }
+    kept.is_ok()
 }
 
 /// The plan, or nothing if it would break an invariant or the spec is wrong.

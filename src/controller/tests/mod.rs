@@ -16,7 +16,9 @@ use super::queue::{Job, Queue};
 use super::reconcile::{Context, Streaks};
 use super::report::Reporter;
 use super::watch::{Relist, Sink};
+use crate::api::{BackupPodSet, BackupPodSetStatus};
 use crate::apply::testing::{NOW, applier, clock, pod, set, slim};
+use crate::manifests::revision;
 use crate::observe::slim::SlimNode;
 use crate::observe::{Cache, Change, SetKey, Watched};
 use crate::runtime::lease::Leadership;
@@ -29,7 +31,7 @@ fn key() -> SetKey {
 /// What a leading operator needs, with these Pods and the set with these fields in its cache.
 fn context(client: &Client, fields: &Value, pods: &[Value]) -> Context {
     let mut cache = Cache::default();
-    set(fields).seen(&mut cache, NOW);
+    known_set(fields).seen(&mut cache, NOW);
     let node = serde_json::json!({
         "metadata": {"name": "n1"}, "status": {"conditions": [{"type": "Ready", "status": "True"}]},
     });
@@ -55,6 +57,14 @@ fn context(client: &Client, fields: &Value, pods: &[Value]) -> Context {
         refusals: Streaks::default(),
         stale: Streaks::default(),
     }
+}
+
+/// A set whose template is in the history already.
+fn known_set(fields: &Value) -> BackupPodSet {
+    let mut set = set(fields);
+    let update_revision = revision(&set.spec.template).0;
+    set.status = Some(BackupPodSetStatus { update_revision, ..BackupPodSetStatus::default() });
+    set
 }
 
 fn job() -> Job {

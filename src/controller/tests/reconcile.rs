@@ -20,7 +20,7 @@ fn api(is_refusing: Arc<AtomicBool>) -> impl FnMut(&Seen) -> (u16, Value) + Send
             created["metadata"]["resourceVersion"] = json!("30");
             (201, created)
         }
-        _ => (200, serde_json::to_value(set(&json!({}))).unwrap()),
+        _ => (200, serde_json::to_value(super::known_set(&json!({}))).unwrap()),
     }
 }
 
@@ -121,7 +121,9 @@ async fn nothing_but_status_is_written_for_a_paused_or_a_wrong_spec() {
 async fn a_stale_write_ends_the_look_and_has_it_repeated_soon() {
     let (client, server) = pair();
     let (log, serving) = server.serve(|seen| match seen.method.as_str() {
-        "PATCH" if seen.path.ends_with("/status") => (200, serde_json::to_value(set(&json!({}))).unwrap()),
+        "PATCH" if seen.path.ends_with("/status") => {
+            (200, serde_json::to_value(super::known_set(&json!({}))).unwrap())
+        }
         _ => (409, status(409, "Conflict", "the object has been modified")),
     });
     // A hot backup is to be promoted.
