@@ -20,7 +20,7 @@ use crate::{
     fault::{Choice, Fault, Plan},
     physical::Physical,
     refusal::Refusal,
-    request::{Request, Verb},
+    request::Request,
     serve::{Reply, carry_out},
     world::World,
 };
@@ -286,7 +286,7 @@ impl Hub {
             Ok(()) => {
                 self.with(|state| carry_out(self, state, (incarnation, &request), age(fault, &request)))
             }
-            Err(Some(fault)) => Reply::Refused(refusal(fault, &request)),
+            Err(Some(fault)) => Reply::Refused(Refusal::injected(fault, &request)),
             Err(None) => return self.reset(choice, incarnation, &request),
         };
         match fault {
@@ -328,35 +328,6 @@ fn age(fault: Option<Fault>, request: &Request) -> u64 {
     match fault {
         Some(Fault::Stale(events)) if is_loose => events.into(),
         Some(_) | None => 0,
-    }
-}
-
-/// The refusal that a fault stands for. Faults that only watches know read as an internal error.
-fn refusal(fault: Fault, request: &Request) -> Refusal {
-    let key = &request.key;
-    match fault {
-        Fault::Conflict if request.verb == Verb::Create => Refusal::already_exists(key),
-        Fault::Conflict => Refusal::conflict(key, "the object has been modified"),
-        Fault::Forbidden => Refusal::admission(key, "injected"),
-        Fault::NotFound => Refusal::not_found(key),
-        Fault::Gone => Refusal::expired("too old resource version: injected"),
-        Fault::Invalid => Refusal::invalid(key, "spec", "Invalid value: injected"),
-        Fault::TooManyRequests(seconds) => Refusal::too_many_requests(seconds),
-        Fault::Unavailable => Refusal::unavailable(),
-        Fault::Internal
-        | Fault::LostBefore
-        | Fault::LostAfter
-        | Fault::TimeoutAfter
-        | Fault::Slow(_)
-        | Fault::CrashBefore
-        | Fault::CrashAfter
-        | Fault::Stale(_)
-        | Fault::Drop
-        | Fault::Duplicate
-        | Fault::Gap
-        | Fault::Close
-        | Fault::Lag(_)
-        | Fault::Stall => Refusal::internal(),
     }
 }
 
