@@ -5,9 +5,10 @@
 //! is plugged in as a `run::Scenario`; `toy` is an example. `operator*` is the real one: how it is started, what people
 //! do to it, what must hold, and the tests.
 //!
-//! `SIM_DEPTH` says how much of the real operator's faults is tried: unset, a sample of single faults in each scenario
-//! (a minute); `singles`, all of them; `pairs`, all of them and sampled pairs and triples besides. `SIM_ONLY=<name>`
-//! explores one scenario, `SIM_PLAN=<plan>` replays one plan of it with the journal.
+//! `SIM_DEPTH` says how much of the real operator's faults is tried. Unset: a few single faults and pairs in each
+//! scenario (a minute). A number: so many of them, and another sample for each number. `singles`: every single fault;
+//! `pairs`: these, sampled pairs and sampled triples. `SIM_ONLY=<name>` takes one scenario, and `SIM_PLAN=<plan>` with it
+//! replays a plan with its journal in `every_scenario_comes_to_rest_without_faults`.
 //!
 //! Not simulated: dry run, discovery, `/scale`, eviction, deletecollection, generateName, managedFields and conflicts
 //! between managers, strategic merges of lists, validation by schema or CEL. What is not simulated is refused.

@@ -34,69 +34,139 @@ pub struct Case {
     pub name: &'static str,
     pub build: fn(&mut World),
     pub script: &'static [Step],
+    /// Whether the others also move between the operator's writes.
+    pub is_interleaved: bool,
 }
 
 /// Every scenario.
 pub const CASES: &[Case] = &[
-    Case { name: "create", build: steps::two_of_each, script: &[] },
-    Case { name: "grow", build: steps::two_of_each, script: &[steps::scale_to_three] },
-    Case { name: "shrink", build: steps::two_of_each, script: &[steps::scale_to_one] },
+    Case { name: "create", build: steps::two_of_each, script: &[], is_interleaved: false },
+    Case { name: "grow", build: steps::two_of_each, script: &[steps::scale_to_three], is_interleaved: false },
+    Case { name: "shrink", build: steps::two_of_each, script: &[steps::scale_to_one], is_interleaved: false },
     Case {
         name: "none-and-back",
         build: steps::two_of_each,
         script: &[steps::scale_to_none, steps::scale_to_two],
+        is_interleaved: false,
     },
-    Case { name: "delete-primary", build: steps::two_of_each, script: &[steps::delete_primary] },
+    Case {
+        name: "delete-primary",
+        build: steps::two_of_each,
+        script: &[steps::delete_primary],
+        is_interleaved: false,
+    },
     Case {
         name: "crash-primary",
         build: steps::two_of_each,
         script: &[steps::crash_primary, steps::recover],
+        is_interleaved: false,
     },
-    Case { name: "crash-alone", build: steps::one_primary, script: &[steps::crash_primary, steps::recover] },
-    Case { name: "crash-last", build: steps::one_of_each, script: &[steps::crash_primary, steps::recover] },
-    Case { name: "node-lost", build: steps::two_of_each, script: &[steps::lose_node, steps::regain_node] },
-    Case { name: "cordon", build: steps::one_of_each, script: &[steps::cordon_node, steps::uncordon] },
-    Case { name: "evicted", build: steps::two_of_each, script: &[steps::evict_primary] },
-    Case { name: "rollout", build: steps::two_of_each, script: &[steps::new_image] },
-    Case { name: "rollout-without-backups", build: steps::only_primaries, script: &[steps::new_image] },
-    Case { name: "revert", build: steps::two_of_each, script: &[steps::broken_image, steps::old_image] },
+    Case {
+        name: "crash-alone",
+        build: steps::one_primary,
+        script: &[steps::crash_primary, steps::recover],
+        is_interleaved: false,
+    },
+    Case {
+        name: "crash-last",
+        build: steps::one_of_each,
+        script: &[steps::crash_primary, steps::recover],
+        is_interleaved: false,
+    },
+    Case {
+        name: "node-lost",
+        build: steps::two_of_each,
+        script: &[steps::lose_node, steps::regain_node],
+        is_interleaved: false,
+    },
+    Case {
+        name: "cordon",
+        build: steps::one_of_each,
+        script: &[steps::cordon_node, steps::uncordon],
+        is_interleaved: false,
+    },
+    Case {
+        name: "evicted",
+        build: steps::two_of_each,
+        script: &[steps::evict_primary],
+        is_interleaved: false,
+    },
+    Case { name: "rollout", build: steps::two_of_each, script: &[steps::new_image], is_interleaved: false },
+    Case {
+        name: "rollout-without-backups",
+        build: steps::only_primaries,
+        script: &[steps::new_image],
+        is_interleaved: false,
+    },
+    Case {
+        name: "revert",
+        build: steps::two_of_each,
+        script: &[steps::broken_image, steps::old_image],
+        is_interleaved: false,
+    },
     Case {
         name: "revert-without-backups",
         build: steps::only_primaries,
         script: &[steps::broken_image, steps::old_image],
+        is_interleaved: false,
     },
     Case {
         name: "pause",
         build: steps::one_of_each,
         script: &[steps::pause, steps::delete_hot, steps::resume],
+        is_interleaved: false,
     },
     Case {
         name: "exposure",
         build: steps::one_of_each,
         script: &[steps::delete_service, steps::delete_slice, steps::rename_service],
+        is_interleaved: false,
     },
     Case {
         name: "relabel",
         build: steps::one_of_each,
         script: &[steps::demote_by_hand, steps::promote_by_hand, steps::promote_cold_by_hand],
+        is_interleaved: false,
     },
-    Case { name: "name-taken", build: steps::two_of_each, script: &[steps::scale_to_none, steps::take_name] },
-    Case { name: "quota", build: steps::under_quota, script: &[steps::lift_quota] },
-    Case { name: "orphans", build: steps::one_of_each, script: &[steps::orphan_pods] },
+    Case {
+        name: "name-taken",
+        build: steps::two_of_each,
+        script: &[steps::scale_to_none, steps::take_name],
+        is_interleaved: false,
+    },
+    Case { name: "quota", build: steps::under_quota, script: &[steps::lift_quota], is_interleaved: false },
+    Case { name: "orphans", build: steps::one_of_each, script: &[steps::orphan_pods], is_interleaved: false },
     Case {
         name: "same-name",
         build: steps::one_of_each,
         script: &[steps::delete_set_slowly, steps::create_set_again, steps::unstick],
+        is_interleaved: false,
     },
     Case {
         name: "gate-refuses",
         build: steps::one_and_cold,
         script: &[steps::lose_primary_with_refusing_gate],
+        is_interleaved: false,
     },
-    Case { name: "gate-silent", build: steps::one_and_cold, script: &[steps::lose_primary_with_silent_gate] },
-    Case { name: "gate-deaf", build: steps::one_and_cold, script: &[steps::lose_primary_with_deaf_gate] },
-    Case { name: "wake", build: steps::one_and_cold, script: &[steps::grow_while_cold] },
-    Case { name: "poison", build: steps::poisoned, script: &[steps::delete_primary] },
+    Case {
+        name: "gate-silent",
+        build: steps::one_and_cold,
+        script: &[steps::lose_primary_with_silent_gate],
+        is_interleaved: false,
+    },
+    Case {
+        name: "gate-deaf",
+        build: steps::one_and_cold,
+        script: &[steps::lose_primary_with_deaf_gate],
+        is_interleaved: false,
+    },
+    Case {
+        name: "wake",
+        build: steps::one_and_cold,
+        script: &[steps::grow_while_cold],
+        is_interleaved: false,
+    },
+    Case { name: "poison", build: steps::poisoned, script: &[steps::delete_primary], is_interleaved: false },
 ];
 
 impl Case {
@@ -137,6 +207,10 @@ impl Scenario for Case {
 
     fn patience(&self, plan: &Plan) -> Duration {
         patience(plan)
+    }
+
+    fn is_interleaved(&self) -> bool {
+        self.is_interleaved
     }
 }
 
