@@ -22,6 +22,11 @@ const APPEAR_SECONDS_MAX: u64 = 10;
 const STOP_SECONDS_MAX: u64 = 15;
 /// Pause between two looks at a program that is about to appear. Unit: milliseconds.
 const POLL_MILLISECONDS: u64 = 2;
+/// Becomes the program after it has closed whatever the caller's caller left open: a lock that a script took before
+/// it called the lab would else be held for as long as the cluster runs.
+const CLOSE_INHERITED: &str =
+    r#"for fd in /proc/self/fd/*; do fd=${fd##*/}; [ "$fd" -le 2 ] || exec {fd}>&-; done; exec "$@""#;
+
 /// How much of a log is shown when a program does not start. Unit: bytes.
 const LOG_BYTES_SHOWN: usize = 1_500;
 
@@ -72,7 +77,8 @@ impl Daemon {
     pub fn start(&self, mark: &str) -> Result<ProcessId, Error> {
         let before = process::marked(mark);
         let mut command = Command::new("setsid");
-        command.arg("--fork").args(self.words()).env(MARK_VARIABLE, mark);
+        command.args(["--fork", "bash", "-c", CLOSE_INHERITED, "daemon"]);
+        command.args(self.words()).env(MARK_VARIABLE, mark);
         self.redirect(&mut command)?;
         let described = || format!("setsid --fork {}", self.words().join(" "));
         let status = command
@@ -204,6 +210,25 @@ mod tests {
         assert_eq!(process::marked(&mark).into_iter().collect::<Vec<_>>(), [process]);
         stop(process, Signal::TERM).unwrap();
         assert!(!process.is_running());
+    }
+
+    #[test]
+    fn a_detached_program_keeps_no_file_of_its_starter_open() {
+        let directory = tempfile::tempdir().unwrap();
+        let lock = File::create(directory.path().join("lock")).unwrap();
+        // Unlike the file, its duplicate is not closed on exec.
+        let _inherited = rustix::io::dup(&lock).unwrap();
+        let process = sleeper(&directory).start(&mark("inheriting")).unwrap();
+        let is_sleep =
+            || std::fs::read_to_string(format!("/proc/{}/comm", process.pid)).unwrap() == "sleep\n";
+        let deadline = Instant::now() + Duration::from_secs(APPEAR_SECONDS_MAX);
+        while !is_sleep() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(POLL_MILLISECONDS));
+        }
+        let open = std::fs::read_dir(format!("/proc/{}/fd", process.pid)).unwrap();
+        let open: std::collections::BTreeSet<_> = open.map(|entry| entry.unwrap().file_name()).collect();
+        stop(process, Signal::KILL).unwrap();
+        assert_eq!(open, ["0", "1", "2"].map(Into::into).into());
     }
 
     #[test]

@@ -9,9 +9,10 @@ use serde_json::{Value, json};
 
 use super::Answer;
 use super::outcome::refused;
+use super::taken::taken;
 use crate::api::keys;
 use crate::manifests::{endpoint_slice, service, slice_name};
-use crate::model::{Endpoint, Outcome, Refusal};
+use crate::model::{Endpoint, Outcome};
 use crate::observe::{Observation, Version, Written};
 
 /// Creates the Service, or puts its ports and type right.
@@ -22,9 +23,8 @@ pub(super) async fn publish_service(client: &Client, observation: &Observation) 
     let patch =
         json!({"spec": {"type": body["spec"]["type"], "ports": body["spec"]["ports"], "selector": null}});
     let target = Target { observation, name: &wanted.name, version: observation.service.as_ref() };
-    answer(write::<Service>(client, &target, (&body, patch)).await, |service| {
-        Written::Service(Box::new(service))
-    })
+    let keep = |service: Service| Written::Service(Box::new(service));
+    write(client, &target, ((&body, patch), keep)).await
 }
 
 /// Writes all addresses of the slice at once.
@@ -37,9 +37,8 @@ pub(super) async fn expose(client: &Client, observation: &Observation, endpoints
         json!({"metadata": {"labels": labels}, "endpoints": body["endpoints"], "ports": body["ports"]});
     let name = slice_name(&wanted.name);
     let target = Target { observation, name: &name, version: observation.slice.as_ref() };
-    answer(write::<EndpointSlice>(client, &target, (&body, patch)).await, |slice| {
-        Written::Slice(Box::new(slice))
-    })
+    let keep = |slice: EndpointSlice| Written::Slice(Box::new(slice));
+    write(client, &target, ((&body, patch), keep)).await
 }
 
 /// The object that a write is about.
@@ -53,31 +52,30 @@ struct Target<'a> {
 async fn write<K>(
     client: &Client,
     target: &Target<'_>,
-    (body, mut patch): (&Value, Value),
-) -> Result<K, kube::Error>
+    ((body, mut patch), keep): ((&Value, Value), impl FnOnce(K) -> Written),
+) -> Answer
 where
     K: kube::Resource<Scope = kube::core::NamespaceResourceScope, DynamicType = ()>,
     K: Clone + DeserializeOwned + std::fmt::Debug + serde::Serialize,
 {
-    let namespace = target.observation.set.metadata.namespace.as_deref().unwrap_or_default();
-    let api: Api<K> = Api::namespaced(client.clone(), namespace);
+    let set = target.observation.set.as_ref();
+    let api: Api<K> = Api::namespaced(client.clone(), set.metadata.namespace.as_deref().unwrap_or_default());
     let field_manager = Some(keys::FIELD_MANAGER.to_owned());
-    let Some(version) = target.version else {
-        let object = serde_json::from_value(body.clone()).map_err(kube::Error::SerdeError)?;
-        return api.create(&PostParams { field_manager, ..PostParams::default() }, &object).await;
+    let written = if let Some(version) = target.version {
+        patch["metadata"]["uid"] = json!(version.uid);
+        patch["metadata"]["resourceVersion"] = json!(version.resource_version);
+        let parameters = PatchParams { field_manager, ..PatchParams::default() };
+        api.patch(target.name, &parameters, &Patch::Merge(patch)).await
+    } else {
+        match serde_json::from_value(body.clone()) {
+            Ok(object) => api.create(&PostParams { field_manager, ..PostParams::default() }, &object).await,
+            Err(error) => Err(kube::Error::SerdeError(error)),
+        }
     };
-    patch["metadata"]["uid"] = json!(version.uid);
-    patch["metadata"]["resourceVersion"] = json!(version.resource_version);
-    let parameters = PatchParams { field_manager, ..PatchParams::default() };
-    api.patch(target.name, &parameters, &Patch::Merge(patch)).await
-}
-
-fn answer<K>(written: Result<K, kube::Error>, keep: impl Fn(K) -> Written) -> Answer {
     match written {
         Ok(object) => Answer::done(keep(object)),
-        // Only a create meets a name that exists while none of ours does: a patch names the version it saw.
         Err(kube::Error::Api(status)) if status.reason == "AlreadyExists" => {
-            Answer::failed(Refusal::NameTaken, status.message.clone())
+            taken(&api, (set, target.name), keep).await
         }
         Err(error) => refused(&error),
     }

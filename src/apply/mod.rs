@@ -5,6 +5,11 @@
 mod exposure;
 mod outcome;
 mod pod;
+mod taken;
+#[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
+mod tests;
 mod wake;
 
 pub use wake::{GateKit, TicketSender, send_by_tcp};
@@ -88,6 +93,22 @@ impl Applier {
     pub async fn apply(&self, observation: &Observation, steps: &[Step]) -> Vec<Applied> {
         let writes: FuturesUnordered<_> = steps.iter().map(|step| self.take(observation, step)).collect();
         writes.collect().await
+    }
+
+    /// Results of steps that are not taken, because what had to be asked first was refused, or else is stale.
+    pub fn leave(&self, steps: &[Step], refusal: Option<&kube::Error>) -> Vec<Applied> {
+        let started = self.clock.now();
+        let left = |step: &Step| {
+            let answer = refusal.map(outcome::refused);
+            let outcome = answer.as_ref().map_or(Outcome::Stale, |answer| answer.outcome);
+            let message = answer.and_then(|answer| answer.message);
+            let elapsed = SignedDuration::ZERO;
+            Applied {
+                result: StepResult { step: step.clone(), outcome, message, started, elapsed },
+                written: None,
+            }
+        };
+        steps.iter().map(left).collect()
     }
 
     async fn take(&self, observation: &Observation, step: &Step) -> Applied {

@@ -22,7 +22,7 @@ pub(super) fn refused(error: &Error) -> Answer {
 }
 
 /// The error with everything that caused it, on one line.
-fn chain(error: &dyn std::error::Error) -> String {
+pub(super) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {

@@ -9,9 +9,10 @@ use serde_json::{Value, json};
 
 use super::Answer;
 use super::outcome::refused;
+use super::taken::taken;
 use crate::api::{BackupPodSet, keys};
 use crate::manifests::{GateSettings, PodRequest, owner_reference, pod, role_patch};
-use crate::model::{Outcome, PodName, PodRef, Refusal, Role};
+use crate::model::{PodName, PodRef, Role};
 use crate::observe::slim::SlimPod;
 use crate::observe::{Observation, Written};
 
@@ -38,7 +39,9 @@ impl<'a> Pods<'a> {
         let body = pod(&PodRequest { set: self.set, name, role, slot, now }, gate);
         match self.post(&body).await {
             Ok(created) => Answer::done(Written::Pod(Box::new(created))),
-            Err(kube::Error::Api(status)) if status.code == 409 => self.taken(name).await,
+            Err(kube::Error::Api(status)) if status.code == 409 => {
+                taken(&self.api, (self.set, &name.0), |pod| Written::Pod(Box::new(pod))).await
+            }
             Err(error) => refused(&error),
         }
     }
@@ -50,29 +53,6 @@ impl<'a> Pods<'a> {
         let bytes = serde_json::to_vec(body).map_err(kube::Error::SerdeError)?;
         let request = Request::new(url).create(&parameters, bytes).map_err(kube::Error::BuildRequest)?;
         self.client.request(request).await
-    }
-
-    /// The name exists: our own earlier create is no failure, somebody else's Pod is.
-    async fn taken(&self, name: &PodName) -> Answer {
-        let found = match self.api.get_opt(&name.0).await {
-            Ok(found) => found,
-            Err(error) => return refused(&error),
-        };
-        let is_ours = |pod: &SlimPod| {
-            let mut owners = pod.metadata.owner_references.iter().flatten();
-            owners.any(|owner| {
-                owner.controller == Some(true) && Some(&owner.uid) == self.set.metadata.uid.as_ref()
-            })
-        };
-        match found {
-            Some(pod) if !is_ours(&pod) => {
-                Answer::failed(Refusal::NameTaken, format!("pod {name} belongs to somebody else"))
-            }
-            Some(pod) => {
-                Answer { outcome: Outcome::Stale, message: None, written: Some(Written::Pod(Box::new(pod))) }
-            }
-            None => Answer { outcome: Outcome::Stale, message: None, written: None },
-        }
     }
 
     pub(super) async fn convert(&self, pod: &PodRef, to: Role, now: Timestamp) -> Answer {

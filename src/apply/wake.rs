@@ -9,6 +9,7 @@ use futures::future::BoxFuture;
 use jiff::Timestamp;
 
 use super::Answer;
+use super::outcome::chain;
 use crate::api::keys::GATE_PORT;
 use crate::manifests::GateSettings;
 use crate::model::{Outcome, PodRef, Refusal};
@@ -48,7 +49,7 @@ pub(super) async fn hand_over(send: &TicketSender, ticket: SignedTicket, address
         Ok(protocol::Answer::Refused(refusal)) => {
             Answer::failed(Refusal::GateRefused, format!("the gate answered {}", refusal.as_str()))
         }
-        Err(error) => Answer::failed(Refusal::GateRefused, error.to_string()),
+        Err(error) => Answer::failed(Refusal::GateRefused, chain(&error)),
     }
 }
 

@@ -1,7 +1,7 @@
 //! A consistent list before anything that serves is deleted.
 //!
-//! A cache may lag; a deletion cannot be taken back. What the list shows is put into the cache, the plan is made again,
-//! and only deletions that both plans want are carried out.
+//! A cache may lag; a deletion cannot be taken back. What the list shows is put into the cache, what it does not show is
+//! taken out, the plan is made again, and only deletions that both plans want are carried out.
 
 use kube::api::ListParams;
 use kube::{Api, Client};
@@ -10,7 +10,7 @@ use super::watch::Sink;
 use crate::api::keys;
 use crate::model::{Action, Plan, PodRef, Step};
 use crate::observe::slim::SlimPod;
-use crate::observe::{Observation, SetKey, Written, observe};
+use crate::observe::{Observation, SetKey, observe};
 use crate::plan::{check, plan};
 
 /// Whether a step must be confirmed by a list first.
@@ -18,7 +18,7 @@ pub(super) const fn needs_confirmation(step: &Step) -> bool {
     matches!(step.action, Action::Delete { is_ready: true, .. })
 }
 
-/// The steps that a plan from a consistent list still wants, at the versions it showed.
+/// The steps that a plan from a consistent list still wants, at the versions it showed; `None` if there is no such plan.
 ///
 /// # Errors
 /// The list's error; then nothing is confirmed.
@@ -34,8 +34,8 @@ pub(super) async fn confirmed(
     let now = sink.clock.now();
     let observation = {
         let mut cache = sink.cache();
-        for pod in listed.items {
-            cache.wrote(Written::Pod(Box::new(pod)), now);
+        if !cache.listed_pods(key, (listed.items, &listed.metadata), now) {
+            return Ok(None);
         }
         observe(&cache, key, now)
     };

@@ -40,12 +40,17 @@ pub(super) struct EventWriter {
     receiver: mpsc::Receiver<Waiting>,
     client: Client,
     instance: String,
+    /// Events so far: the part of their names that tells two of one moment apart.
+    written: u64,
 }
 
 /// A sender and the writer behind it; `instance` names this replica of the operator.
 pub(super) fn channel(client: Client, clock: Clock, instance: String) -> (EventSender, EventWriter) {
     let (sender, receiver) = mpsc::channel(WAITING_MAX);
-    (EventSender { sender, clock, dropped: Arc::default() }, EventWriter { receiver, client, instance })
+    (
+        EventSender { sender, clock, dropped: Arc::default() },
+        EventWriter { receiver, client, instance, written: 0 },
+    )
 }
 
 impl EventSender {
@@ -75,7 +80,8 @@ impl EventWriter {
         }
     }
 
-    async fn write(&self, waiting: &Waiting) {
+    async fn write(&mut self, waiting: &Waiting) {
+        self.written += 1;
         let namespace = waiting.set.metadata.namespace.as_deref().unwrap_or_default();
         let api: Api<Event> = Api::namespaced(self.client.clone(), namespace);
         if let Err(error) = api.create(&PostParams::default(), &self.event(waiting)).await {
@@ -87,8 +93,8 @@ impl EventWriter {
         let name = set.metadata.name.as_deref().unwrap_or_default();
         Event {
             metadata: ObjectMeta {
-                // Deterministic names do not matter here: an event is a record, and two of one moment may collide.
-                name: Some(format!("{name}.{:x}", time.as_nanosecond())),
+                // Not deterministic: an event is a record. Steps of one pass share a moment, so it is counted too.
+                name: Some(format!("{name}.{:x}.{:x}", time.as_nanosecond(), self.written)),
                 namespace: set.metadata.namespace.clone(),
                 ..ObjectMeta::default()
             },

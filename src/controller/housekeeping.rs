@@ -46,7 +46,7 @@ fn hexadecimal(entry: &str) -> String {
     entry.rsplit(':').next().unwrap_or_default().to_owned()
 }
 
-/// Rotates keys and drops what no watch has confirmed.
+/// Rotates keys and has everything listed again when a watch does not confirm what we wrote.
 pub(super) struct Housekeeper {
     pub(super) keys: GateKeys,
     pub(super) applier: Applier,
@@ -64,7 +64,9 @@ impl Housekeeper {
                 _ = ticks.tick() => {}
             }
             let now = self.sink.clock.now();
-            self.sink.change(|cache| cache.drop_unconfirmed(now));
+            if self.sink.cache().has_overdue(now) {
+                self.sink.relist.ask();
+            }
             self.metrics.set_storm_brake(self.sink.cache().has_storm());
             // Only the leader rotates; the others read what it wrote, so that they can sign when they lead.
             let ring = if leadership.is_leader() {

@@ -22,6 +22,8 @@ mod operator;
 mod queue;
 mod reconcile;
 mod report;
+#[cfg(test)]
+mod tests;
 mod watch;
 
 pub use operator::{Error, Settings, Surroundings, run, start};

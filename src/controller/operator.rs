@@ -1,6 +1,6 @@
 //! Puts the tasks of the operator together.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
@@ -11,9 +11,9 @@ use super::dispatch::dispatch;
 use super::events;
 use super::housekeeping::{GateKeys, Housekeeper, SYNC_POLL_PERIOD, beat, known_keys};
 use super::queue::Queue;
-use super::reconcile::Context;
+use super::reconcile::{Context, Streaks};
 use super::report::Reporter;
-use super::watch::{Sink, watch, watches};
+use super::watch::{Relist, Sink, watch, watches};
 use crate::api::keys;
 use crate::apply::{Applier, TicketSender, send_by_tcp};
 use crate::observe::{Cache, Change, Scope};
@@ -107,7 +107,8 @@ pub async fn start(
     let Surroundings { client, clock, send_ticket } = surroundings;
     let scopes = scopes(&settings.watched_namespaces);
     let cache = Arc::new(Mutex::new(Cache::expecting(watches(&scopes))));
-    let sink = Sink { cache, queue: Arc::new(Queue::default()), clock: clock.clone() };
+    let sink =
+        Sink { cache, queue: Arc::new(Queue::default()), clock: clock.clone(), relist: Relist::default() };
     for target in watches(&scopes) {
         spawn(tasks, "watch", watch(client.clone(), target, sink.clone(), shutdown.clone()));
     }
@@ -128,8 +129,8 @@ pub async fn start(
         Housekeeper { keys, applier: applier.clone(), sink: sink.clone(), metrics: metrics.sets.clone() };
     spawn(tasks, "keep-house", housekeeper.run(leadership.clone(), shutdown.clone()));
     let reporter = Reporter { client: client.clone(), events, metrics: metrics.sets.clone() };
-    let refusals = Mutex::new(BTreeMap::new());
-    let context = Context { client, sink, applier, reporter, leadership, metrics, refusals };
+    let (refusals, stale) = (Streaks::default(), Streaks::default());
+    let context = Context { client, sink, applier, reporter, leadership, metrics, refusals, stale };
     spawn(tasks, "reconcile", lead(Arc::new(context), shutdown.clone()));
     Ok(())
 }

@@ -14,7 +14,7 @@ use super::queue::Job;
 use super::report::{Reporter, Round};
 use super::watch::Sink;
 use crate::apply::{Applied, Applier};
-use crate::model::{Action, Hold, Outcome, Plan, Reason, Step, StepResult};
+use crate::model::{Action, Hold, Outcome, Plan, Reason, Refusal, Step, StepResult};
 use crate::observe::{Observation, SetKey, observe};
 use crate::plan::{check, plan};
 use crate::runtime::lease::Leadership;
@@ -29,8 +29,12 @@ const RETRY_FIRST: Duration = Duration::from_millis(250);
 /// Longest delay after refused steps: a quota that was raised is noticed within a minute.
 const RETRY_MAX: Duration = Duration::from_secs(60);
 
-/// Delay after a write met a newer version: the watch brings that version, and this is for the case that it does not.
-const STALE_RETRY: Duration = Duration::from_millis(500);
+/// First delay after a write met a newer version: the watch brings that version, and this is for the case that it
+/// does not. Doubles with each further one, up to [`RETRY_MAX`].
+const STALE_FIRST: Duration = Duration::from_millis(500);
+
+/// How often in a row a set's writes may be stale before the watches are doubted and everything is listed again.
+const STALE_MAX: u32 = 2;
 
 /// How long no further ticket is sent after one was accepted: the kubelet takes a second to say that the gate ended.
 const ACCEPTED_TICKET_PAUSE: SignedDuration = SignedDuration::from_secs(2);
@@ -46,7 +50,31 @@ pub(super) struct Context {
     pub(super) reporter: Reporter,
     pub(super) leadership: Leadership,
     pub(super) metrics: Metrics,
-    pub(super) refusals: Mutex<BTreeMap<SetKey, u32>>,
+    pub(super) refusals: Streaks,
+    pub(super) stale: Streaks,
+}
+
+/// How often in a row something happened to a set.
+#[derive(Debug, Default)]
+pub(super) struct Streaks(pub(super) Mutex<BTreeMap<SetKey, u32>>);
+
+impl Streaks {
+    /// Counts once more.
+    fn lengthen(&self, key: &SetKey) -> u32 {
+        let mut streaks = self.0.lock().expect("no holder of this lock panics");
+        let count = streaks.entry(key.clone()).or_insert(0);
+        *count = count.saturating_add(1);
+        *count
+    }
+
+    fn end(&self, key: &SetKey) {
+        self.0.lock().expect("no holder of this lock panics").remove(key);
+    }
+}
+
+/// A delay that doubles with each failure in a row.
+fn backoff(first: Duration, failures: u32) -> Duration {
+    first.saturating_mul(2_u32.saturating_pow(failures.saturating_sub(1))).min(RETRY_MAX)
 }
 
 /// What became of a look.
@@ -61,49 +89,71 @@ pub(super) enum Look {
 /// Looks at one set and does what its plan says.
 pub(super) async fn reconcile(context: &Context, job: &Job) -> Look {
     let Some(_permit) = context.leadership.permit() else { return Look::Settled(None) };
-    let mut results: Vec<StepResult> = Vec::new();
-    let mut last = None;
+    let Some(first) = observe(&context.sink.cache(), &job.key, context.sink.clock.now()) else {
+        context.refusals.end(&job.key);
+        context.stale.end(&job.key);
+        return Look::Settled(None);
+    };
+    let (worked, is_history_kept) = tokio::join!(
+        biased;
+        work(context, &job.key, first.clone()),
+        keep_history(context, &first),
+    );
+    let Worked { observation, plan, results } = worked;
+    let round = Round {
+        observation: &observation,
+        plan: &plan,
+        results: &results,
+        since: job.since,
+        is_history_kept,
+    };
+    let reported = context.reporter.report(&context.sink, &round).await;
+    let reported = if is_history_kept { reported } else { Outcome::Failed(Refusal::ServerFailed) };
+    next_look(context, &job.key, (&plan, &results, reported))
+}
+
+/// What was done, and the set as it is afterwards.
+struct Worked {
+    observation: Observation,
+    /// What is still to be done, or waited for.
+    plan: Plan,
+    results: Vec<StepResult>,
+}
+
+/// Plans and applies until nothing is left to do, or something stands in the way.
+async fn work(context: &Context, key: &SetKey, mut observation: Observation) -> Worked {
+    let mut results = Vec::new();
+    let mut plan = checked_plan(context, key, &observation);
     for _ in 0..PASSES_MAX {
-        let Some(observation) = observe(&context.sink.cache(), &job.key, context.sink.clock.now()) else {
-            context.forgive(&job.key);
-            return Look::Settled(None);
-        };
-        let plan = checked_plan(context, &job.key, &observation);
         if plan.steps.is_empty() {
-            last = Some((observation, plan));
             break;
         }
-        let applied = take_steps(context, &job.key, (&observation, &plan)).await;
+        let applied = take_steps(context, key, (&observation, &plan)).await;
         let is_undisturbed = applied.iter().all(|result| result.outcome == Outcome::Done);
         results.extend(applied);
-        last = Some((observation, plan));
+        // A set that is gone meanwhile needs no further plan; its last one says what was wanted.
+        let Some(after) = observe(&context.sink.cache(), key, context.sink.clock.now()) else { break };
+        plan = checked_plan(context, key, &after);
+        observation = after;
         if !is_undisturbed {
             break;
         }
     }
-    let Some((mut observation, mut plan)) = last else { return Look::Settled(None) };
-    if !results.is_empty()
-        && let Some(after) = observe(&context.sink.cache(), &job.key, context.sink.clock.now())
-    {
-        plan = checked_plan(context, &job.key, &after);
-        observation = after;
-    }
-    let round = Round { observation: &observation, plan: &plan, results: &results, since: job.since };
-    let reported = context.reporter.report(&context.sink, &round);
-    let (reported, ()) = tokio::join!(reported, keep_history(context, &observation));
-    next_look(context, &job.key, (&plan, &results, reported))
+    Worked { observation, plan, results }
 }
 
-/// Keeps a new template; nothing waits for it, and a failure is only worth a warning.
-async fn keep_history(context: &Context, observation: &Observation) {
+/// Keeps a new template beside the steps; false if that has to be tried again.
+async fn keep_history(context: &Context, observation: &Observation) -> bool {
     let is_wanted = history::is_new_template(observation);
     if !is_wanted || observation.invalid.is_some() || observation.snapshot.desired.paused {
-        return;
+        return true;
     }
-    if let Err(error) = history::keep(&context.client, observation).await {
+    let kept = history::keep(&context.client, observation).await;
+    if let Err(error) = &kept {
         let set = observation.snapshot.desired.name.as_str();
-        warn!(set, error = &error as &dyn std::error::Error, "Could not keep a former template");
+        warn!(set, error = error as &dyn std::error::Error, "Could not keep the template's history");
     }
+    kept.is_ok()
 }
 
 /// The plan, or nothing if it would break an invariant or the spec is wrong.
@@ -161,11 +211,11 @@ async fn take_confirmed(context: &Context, key: &SetKey, steps: &[Step]) -> Vec<
             }
             context.applier.apply(&observation, &still).await
         }
-        Ok(None) => Vec::new(),
+        Ok(None) => context.applier.leave(steps, None),
         Err(error) => {
             warn!(namespace = %key.namespace, set = %key.name, error = &error as &dyn std::error::Error,
                 "Could not confirm deletions");
-            Vec::new()
+            context.applier.leave(steps, Some(&error))
         }
     }
 }
@@ -179,29 +229,20 @@ fn next_look(
     // A ticket that the gate does not take has its own, shorter pause and its own deadline.
     let is_ticket = |result: &StepResult| matches!(result.step.action, Action::Wake { .. });
     if is_refused(reported) || results.iter().any(|result| is_refused(result.outcome) && !is_ticket(result)) {
-        return Look::Refused(context.blame(key));
+        return Look::Refused(backoff(RETRY_FIRST, context.refusals.lengthen(key)));
     }
-    context.forgive(key);
+    context.refusals.end(key);
     let is_stale = results.iter().any(|result| result.outcome == Outcome::Stale);
     if is_stale || reported == Outcome::Stale || !plan.steps.is_empty() {
-        return Look::Settled(Some(STALE_RETRY));
+        let streak = context.stale.lengthen(key);
+        if streak >= STALE_MAX {
+            context.sink.relist.ask();
+        }
+        return Look::Settled(Some(backoff(STALE_FIRST, streak)));
     }
+    context.stale.end(key);
     let until = |until: Timestamp| {
         Duration::try_from(until.duration_since(context.sink.clock.now())).unwrap_or_default()
     };
     Look::Settled(plan.next_look().map(until))
-}
-
-impl Context {
-    /// Counts a refusal and returns how long to wait.
-    fn blame(&self, key: &SetKey) -> Duration {
-        let mut refusals = self.refusals.lock().expect("no holder of this lock panics");
-        let count = refusals.entry(key.clone()).or_insert(0);
-        *count = count.saturating_add(1);
-        RETRY_FIRST.saturating_mul(2_u32.saturating_pow(*count - 1)).min(RETRY_MAX)
-    }
-
-    fn forgive(&self, key: &SetKey) {
-        self.refusals.lock().expect("no holder of this lock panics").remove(key);
-    }
 }

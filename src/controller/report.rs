@@ -22,6 +22,8 @@ pub(super) struct Round<'a> {
     pub(super) results: &'a [StepResult],
     /// When the event that caused the look arrived.
     pub(super) since: Instant,
+    /// Whether the template is in the history; else the status must not name its revision yet.
+    pub(super) is_history_kept: bool,
 }
 
 /// Reports about all sets.
@@ -60,7 +62,7 @@ impl Reporter {
         let set = observation.set.as_ref();
         let previous = set.status.clone().unwrap_or_default();
         let invalid = observation.invalid.as_ref().map(ToString::to_string);
-        let status = status::compute(&StatusInput {
+        let mut status = status::compute(&StatusInput {
             previous: &previous,
             snapshot: &observation.snapshot,
             plan: round.plan,
@@ -70,6 +72,9 @@ impl Reporter {
             foreign_pods: &observation.foreign_pods,
             invalid: invalid.as_deref(),
         });
+        if !round.is_history_kept {
+            status.update_revision.clone_from(&previous.update_revision);
+        }
         let Some(patch) = status_patch(set, &status) else { return Outcome::Done };
         match self.patch_status(set, &patch).await {
             Ok(written) => {

@@ -1,6 +1,7 @@
 //! Watch events into the cache, keys of affected sets into the queue.
 
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::Service;
@@ -10,7 +11,8 @@ use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
-use tracing::warn;
+use tokio::sync::watch as signal;
+use tracing::{debug, warn};
 
 use super::queue::Queue;
 use crate::api::{BackupPodSet, keys};
@@ -22,12 +24,50 @@ use crate::runtime::shutdown::Shutdown;
 /// Objects asked for in one request of a list.
 const PAGE_OBJECTS: u32 = 500;
 
+/// How long a watch is trusted before everything is listed again.
+///
+/// 10 min: a watch loses nothing by contract, so this is for faults of servers, proxies and our own; the lists cost an
+/// API server less than a hundredth of what its watches do.
+pub(super) const RELIST_PERIOD: Duration = Duration::from_secs(600);
+
+/// Least time between a complete list and the next: doubt about a watch must not become a load.
+const RELIST_PAUSE: Duration = Duration::from_secs(10);
+
+/// Asks every watch to list again.
+#[derive(Clone, Debug)]
+pub(super) struct Relist(signal::Sender<()>);
+
+impl Default for Relist {
+    fn default() -> Self {
+        Self(signal::Sender::new(()))
+    }
+}
+
+impl Relist {
+    /// Lists everything again, soon: what the watches have shown contradicts what the server says.
+    pub(super) fn ask(&self) {
+        self.0.send_replace(());
+    }
+
+    /// Waits from the end of one list until the next is due.
+    async fn due(&self, mut asked: signal::Receiver<()>) {
+        tokio::time::sleep(RELIST_PAUSE).await;
+        tokio::select! {
+            // The order does not matter: both mean the same.
+            // The sender lives in self.
+            _ = asked.changed() => {}
+            () = tokio::time::sleep(RELIST_PERIOD - RELIST_PAUSE) => {}
+        }
+    }
+}
+
 /// Where the events of all watches go.
 #[derive(Clone)]
 pub(super) struct Sink {
     pub(super) cache: Arc<Mutex<Cache>>,
     pub(super) queue: Arc<Queue>,
     pub(super) clock: Clock,
+    pub(super) relist: Relist,
 }
 
 impl Sink {
@@ -89,14 +129,36 @@ where
     }
 }
 
-/// Feeds the cache from one watch for ever; errors are logged and tried again with growing delay.
+/// Feeds the cache from one watch for ever, listing anew now and then.
 async fn feed<K>(api: Api<K>, config: watcher::Config, (kind, scope): (Kind, &Scope), sink: &Sink)
+where
+    K: Watched + Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug + Send + 'static,
+{
+    loop {
+        feed_until_due(api.clone(), config.clone(), (kind, scope), sink).await;
+        debug!(kind = ?kind, "Began to list again");
+    }
+}
+
+/// One list and the watch that follows it; errors are logged and tried again with growing delay.
+async fn feed_until_due<K>(api: Api<K>, config: watcher::Config, (kind, scope): (Kind, &Scope), sink: &Sink)
 where
     K: Watched + Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug + Send + 'static,
 {
     let events = kube::runtime::watcher(api, config).default_backoff();
     let mut events = std::pin::pin!(events);
-    while let Some(event) = events.next().await {
+    // Only what is asked from here on is news to this list.
+    let mut due = std::pin::pin!(sink.relist.due(sink.relist.0.subscribe()));
+    // A list that takes long is not cut short: it would never end.
+    let mut is_listed = false;
+    loop {
+        let event = tokio::select! {
+            // Events first: what is at hand is cheaper than a list.
+            biased;
+            event = events.next() => event,
+            () = &mut due, if is_listed => return,
+        };
+        let Some(event) = event else { return };
         let now = sink.clock.now();
         match event {
             Ok(Event::Apply(mut object) | Event::InitApply(mut object)) => {
@@ -104,8 +166,14 @@ where
                 sink.change(|cache| object.seen(cache, now));
             }
             Ok(Event::Delete(object)) => sink.change(|cache| object.lost(cache, now)),
-            Ok(Event::Init) => sink.cache().begin_list(kind, scope),
-            Ok(Event::InitDone) => sink.change(|cache| cache.end_list(kind, scope, now)),
+            Ok(Event::Init) => {
+                is_listed = false;
+                sink.cache().begin_list(kind, scope);
+            }
+            Ok(Event::InitDone) => {
+                is_listed = true;
+                sink.change(|cache| cache.end_list(kind, scope, now));
+            }
             Err(error) => warn!(error = &error as &dyn std::error::Error, kind = ?kind, "Lost a watch"),
         }
     }

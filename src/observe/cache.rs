@@ -324,14 +324,12 @@ impl Cache {
         gone.iter().flat_map(|name| self.node_changed(name)).collect()
     }
 
-    /// Drops what only our own writes have shown for too long; the sets concerned look again.
-    pub fn drop_unconfirmed(&mut self, now: Timestamp) -> Vec<Affected> {
-        let gone = self.pods.drop_unconfirmed(now);
-        let mut sets: Vec<Affected> = gone.iter().filter_map(|pod| self.lost_pod(pod)).collect();
-        sets.extend(affected(&self.sets.drop_unconfirmed(now), |set| Some(key_of(set))));
-        sets.extend(affected(&self.services.drop_unconfirmed(now), set_of));
-        sets.extend(affected(&self.slices.drop_unconfirmed(now), set_of));
-        sets
+    /// Whether something was shown by our own writes alone for so long that only a list can tell.
+    pub fn has_overdue(&self, now: Timestamp) -> bool {
+        self.pods.has_overdue(now)
+            || self.sets.has_overdue(now)
+            || self.services.has_overdue(now)
+            || self.slices.has_overdue(now)
     }
 }
 

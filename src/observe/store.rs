@@ -2,7 +2,7 @@
 //!
 //! Own writes are put in at once, so that the next decision sees them. Three rules keep that honest: an older version
 //! never replaces a newer one; an incarnation that is gone never comes back by an answer or event from before its end;
-//! and an object that only our own write has shown is dropped if no watch confirms it in time.
+//! and an object that only our own write has shown for too long is not believed any more: a list has to show it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -188,23 +188,9 @@ impl<K: Resource> Store<K> {
         gone
     }
 
-    /// Objects that only our own write has shown for longer than the deadline, dropped.
-    pub(super) fn drop_unconfirmed(&mut self, now: Timestamp) -> Vec<Arc<K>> {
-        let is_due = |since: &Timestamp| now.duration_since(*since) >= CONFIRMATION_DEADLINE;
-        let due: BTreeSet<String> =
-            self.unconfirmed.iter().filter(|(_, since)| is_due(since)).map(|(uid, _)| uid.clone()).collect();
-        if due.is_empty() {
-            return Vec::new();
-        }
-        self.unconfirmed.retain(|uid, _| !due.contains(uid));
-        let is_dropped = |object: &Arc<K>| object.meta().uid.as_ref().is_some_and(|uid| due.contains(uid));
-        let keys: Vec<ObjectKey> = self
-            .objects
-            .iter()
-            .filter(|(_, object)| is_dropped(object))
-            .map(|(key, _)| key.clone())
-            .collect();
-        keys.iter().filter_map(|key| self.objects.remove(key)).collect()
+    /// Whether an object was shown by our own write alone for longer than the deadline.
+    pub(super) fn has_overdue(&self, now: Timestamp) -> bool {
+        self.unconfirmed.values().any(|since| now.duration_since(*since) >= CONFIRMATION_DEADLINE)
     }
 
     fn bury(&mut self, uid: String, tombstone: Tombstone) {

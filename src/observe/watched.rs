@@ -20,11 +20,21 @@ pub trait Watched: Sized {
     fn lost(&self, cache: &mut Cache, now: Timestamp) -> Vec<Affected>;
 }
 
+impl Watched for BackupPodSet {
+    fn seen(self, cache: &mut Cache, now: Timestamp) -> Vec<Affected> {
+        cache.see_set(self, now).into_iter().collect()
+    }
+
+    fn lost(&self, cache: &mut Cache, now: Timestamp) -> Vec<Affected> {
+        cache.lose_set(self, now).into_iter().collect()
+    }
+}
+
 /// A set that cannot be read is left alone, and does not keep the others from being listed.
 impl Watched for DeserializeGuard<BackupPodSet> {
     fn seen(self, cache: &mut Cache, now: Timestamp) -> Vec<Affected> {
         match self.0 {
-            Ok(set) => cache.see_set(set, now).into_iter().collect(),
+            Ok(set) => set.seen(cache, now),
             Err(InvalidObject { error, metadata }) => {
                 let (namespace, set) =
                     (metadata.namespace.unwrap_or_default(), metadata.name.unwrap_or_default());
@@ -35,7 +45,7 @@ impl Watched for DeserializeGuard<BackupPodSet> {
     }
 
     fn lost(&self, cache: &mut Cache, now: Timestamp) -> Vec<Affected> {
-        self.0.as_ref().ok().and_then(|set| cache.lose_set(set, now)).into_iter().collect()
+        self.0.as_ref().map(|set| set.lost(cache, now)).unwrap_or_default()
     }
 }
 

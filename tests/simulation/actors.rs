@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use crate::{
     kinds::{KINDS, NODES, PODS},
+    physical::GateFault,
     store::DeleteOptions,
     world::{Actor, Key, Object, World},
 };
@@ -69,11 +70,24 @@ pub fn open_gate(world: &mut World, address: &str) -> bool {
     if !is_cold(world, &pod) || world.physical.stopped_nodes.contains(node_of(&pod)) {
         return false;
     }
+    match world.physical.broken_gates.get(uid(&pod)) {
+        Some(GateFault::Refuses | GateFault::Silent) => return false,
+        Some(GateFault::Deaf) => return true,
+        None => {}
+    }
     world.physical.woken.insert(uid(&pod).to_owned())
 }
 
 fn has_gate(pod: &Value) -> bool {
     pod["spec"]["initContainers"].as_array().is_some_and(|all| all.iter().any(|one| one["name"] == GATE))
+}
+
+/// Tag of an image whose application never answers its probe.
+pub const BROKEN_TAG: &str = ":broken";
+
+fn has_broken_image(pod: &Value) -> bool {
+    let is_broken = |one: &Value| one["image"].as_str().is_some_and(|image| image.ends_with(BROKEN_TAG));
+    pod["spec"]["containers"].as_array().is_some_and(|all| all.iter().any(is_broken))
 }
 
 fn is_cold(world: &World, pod: &Value) -> bool {
@@ -169,7 +183,9 @@ impl Report {
         match world.physical.ended.get(uid) {
             Some(phase) => Self::Ended(phase),
             None if is_cold(world, pod) => Self::Cold,
-            None => Self::Running { is_ready: !world.physical.unready.contains(uid) },
+            None => {
+                Self::Running { is_ready: !world.physical.unready.contains(uid) && !has_broken_image(pod) }
+            }
         }
     }
 
@@ -190,13 +206,13 @@ impl Report {
         set_condition(pod, ("ContainersReady", word(is_ready), "Kubelet"), now);
         set_condition(pod, ("Ready", word(is_ready), "Kubelet"), now);
         let is_running = matches!(self, Self::Running { .. });
-        containers(pod, "initContainers", "initContainerStatuses", (!is_initialised, false));
-        containers(pod, "containers", "containerStatuses", (is_running, is_ready));
+        containers(pod, ("initContainers", "initContainerStatuses"), (!is_initialised, false), now);
+        containers(pod, ("containers", "containerStatuses"), (is_running, is_ready), now);
     }
 }
 
 /// Writes the container statuses that observers read: name, started, ready, and the state in one word.
-fn containers(pod: &mut Value, from: &str, to: &str, (is_running, is_ready): (bool, bool)) {
+fn containers(pod: &mut Value, (from, to): (&str, &str), (is_running, is_ready): (bool, bool), now: &Value) {
     let Some(all) = pod["spec"][from].as_array() else { return };
     let waiting = pod["status"]["phase"] == "Pending" && from == "containers";
     let statuses: Vec<Value> = all
@@ -204,10 +220,18 @@ fn containers(pod: &mut Value, from: &str, to: &str, (is_running, is_ready): (bo
         .map(|container| {
             // Of the init containers only the gate runs while the Pod is cold; those before it are done.
             let is_running = is_running && (from == "containers" || container["name"] == GATE);
+            let before = pod["status"][to]
+                .as_array()
+                .and_then(|all| all.iter().find(|status| status["name"] == container["name"]))
+                .map_or(&Value::Null, |status| &status["state"]);
+            // A state keeps its time.
+            let since = |known: &Value| if known.is_null() { now.clone() } else { known.clone() };
             let state = match (is_running, waiting) {
-                (true, _) => json!({"running": {}}),
+                (true, _) => json!({"running": {"startedAt": since(&before["running"]["startedAt"])}}),
                 (false, true) => json!({"waiting": {"reason": "PodInitializing"}}),
-                (false, false) => json!({"terminated": {"exitCode": 0, "reason": "Completed"}}),
+                (false, false) => json!({"terminated": {
+                    "exitCode": 0, "reason": "Completed", "finishedAt": since(&before["terminated"]["finishedAt"]),
+                }}),
             };
             json!({
                 "name": container["name"], "image": container["image"], "imageID": "", "restartCount": 0,

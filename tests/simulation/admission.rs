@@ -17,17 +17,29 @@ pub struct Rule {
     /// Plural names; a subresource is `plural/status`.
     pub resources: Vec<String>,
     pub verbs: Vec<String>,
+    /// The only namespace that it applies to; empty for all.
+    pub namespace: String,
+    /// The only objects that it applies to; empty for all.
+    pub names: Vec<String>,
 }
 
 impl Rule {
     /// A rule from literals; lists are separated by blanks.
     pub fn new(group: &str, resources: &str, verbs: &str) -> Self {
         let words = |text: &str| text.split_whitespace().map(str::to_owned).collect();
-        Self { group: group.to_owned(), resources: words(resources), verbs: words(verbs) }
+        Self {
+            group: group.to_owned(),
+            resources: words(resources),
+            verbs: words(verbs),
+            namespace: String::new(),
+            names: Vec::new(),
+        }
     }
 
-    fn allows(&self, kind: &Kind, resource: &str, verb: &str) -> bool {
-        self.group == kind.group
+    fn allows(&self, key: &Key, resource: &str, verb: &str) -> bool {
+        self.group == key.kind.group
+            && (self.namespace.is_empty() || self.namespace == key.namespace)
+            && (self.names.is_empty() || self.names.contains(&key.name))
             && self.resources.iter().any(|one| one == resource)
             && self.verbs.iter().any(|one| one == verb)
     }
@@ -53,14 +65,15 @@ impl Admission {
     ///
     /// # Errors
     /// 403 when rules are in force and none allows it.
-    pub fn authorise(&self, verb: &str, kind: &Kind, subresource: &str) -> Result<(), Refusal> {
+    pub fn authorise(&self, verb: &str, key: &Key, subresource: &str) -> Result<(), Refusal> {
         let Some(rules) = &self.rules else { return Ok(()) };
+        let kind = key.kind;
         let resource = if subresource.is_empty() {
             kind.plural.to_owned()
         } else {
             format!("{}/{subresource}", kind.plural)
         };
-        if rules.iter().any(|rule| rule.allows(kind, &resource, verb)) {
+        if rules.iter().any(|rule| rule.allows(key, &resource, verb)) {
             return Ok(());
         }
         Err(Refusal::unauthorised(USER, verb, &resource, kind))

@@ -20,7 +20,7 @@ use crate::{
     fault::{Choice, Fault, Plan},
     physical::Physical,
     refusal::Refusal,
-    request::{Request, Verb},
+    request::Request,
     serve::{Reply, carry_out},
     world::World,
 };
@@ -33,6 +33,7 @@ pub struct State {
     pub writes: u32,
     pub reads: u32,
     pub events: u32,
+    pub background: u32,
     /// Faults that struck, in order.
     pub fired: Vec<(Choice, Fault)>,
     /// One line for each request.
@@ -42,6 +43,8 @@ pub struct State {
     pub is_interleaved: bool,
     /// Where the actors were last found idle: they need not be asked again until something changes.
     idle_at: Option<(u64, Physical)>,
+    /// What `run` has counted so far.
+    pub counted: Counted,
     /// The incarnation that is served; 0 when the operator is down.
     live: u32,
     incarnations: u32,
@@ -70,18 +73,54 @@ impl State {
         moved
     }
 
-    fn arrive(&mut self, is_write: bool) -> (Choice, Option<Fault>) {
-        let choice = if is_write {
-            if self.is_interleaved {
-                self.step_actors();
+    fn arrive(&mut self, lane: Lane) -> (Choice, Option<Fault>) {
+        let choice = match lane {
+            Lane::Write => {
+                if self.is_interleaved {
+                    self.step_actors();
+                }
+                self.writes += 1;
+                Choice::Write(self.writes)
             }
-            self.writes += 1;
-            Choice::Write(self.writes)
-        } else {
-            self.reads += 1;
-            Choice::Read(self.reads)
+            Lane::Read => {
+                self.reads += 1;
+                Choice::Read(self.reads)
+            }
+            Lane::Background => {
+                self.background += 1;
+                Choice::Background(self.background)
+            }
         };
         (choice, self.strike(choice))
+    }
+}
+
+/// Commits and writes that matter to whether a run is at rest, and how far log and journal were read for that.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counted {
+    pub events: usize,
+    pub commits: usize,
+    pub lines: usize,
+    pub writes: usize,
+    /// Whether writes that were refused with 403 or 422 do not count.
+    pub forgives_refusals: bool,
+}
+
+/// What a request is counted as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lane {
+    Write,
+    Read,
+    Background,
+}
+
+impl Lane {
+    fn of(request: &Request) -> Self {
+        match request.key.kind.plural {
+            "leases" | "secrets" | "events" => Self::Background,
+            _ if request.verb.is_write() => Self::Write,
+            _ => Self::Read,
+        }
     }
 }
 
@@ -107,11 +146,13 @@ impl Hub {
             writes: 0,
             reads: 0,
             events: 0,
+            background: 0,
             fired: Vec::new(),
             journal: Vec::new(),
             actors: Vec::new(),
             is_interleaved: false,
             idle_at: None,
+            counted: Counted::default(),
             live: 0,
             incarnations: 0,
         };
@@ -176,13 +217,15 @@ impl Hub {
         if !self.is_alive(incarnation) {
             return std::future::pending().await;
         }
-        let (choice, fault) = self.with(|state| state.arrive(true));
+        let (choice, fault) = self.with(|state| state.arrive(Lane::Write));
         let result = match self.before(fault).await {
             Ok(()) => self.with(|state| crate::actors::open_gate(&mut state.world, address)),
             Err(Some(_)) => false,
             Err(None) => return Err(Error::from(std::io::ErrorKind::ConnectionReset)),
         };
         self.with(|state| state.journal.push(format!("{choice} o{incarnation} wake {address} -> {result}")));
+        // Nothing was committed, yet the kubelet has something to do now.
+        self.changed.notify_waiters();
         match fault {
             Some(Fault::CrashAfter) => self.die().await,
             Some(Fault::LostAfter | Fault::TimeoutAfter) => {
@@ -232,7 +275,7 @@ impl Hub {
             Err(refusal) => return Ok(respond(&Reply::Refused(refusal))),
         };
         let (choice, fault) = self.with(|state| {
-            let arrived = state.arrive(request.verb.is_write());
+            let arrived = state.arrive(Lane::of(&request));
             if request.verb.is_write() {
                 state.world.judge(|world, invariant| invariant.on_request(world, &request, incarnation));
             }
@@ -243,7 +286,7 @@ impl Hub {
             Ok(()) => {
                 self.with(|state| carry_out(self, state, (incarnation, &request), age(fault, &request)))
             }
-            Err(Some(fault)) => Reply::Refused(refusal(fault, &request)),
+            Err(Some(fault)) => Reply::Refused(Refusal::injected(fault, &request)),
             Err(None) => return self.reset(choice, incarnation, &request),
         };
         match fault {
@@ -285,35 +328,6 @@ fn age(fault: Option<Fault>, request: &Request) -> u64 {
     match fault {
         Some(Fault::Stale(events)) if is_loose => events.into(),
         Some(_) | None => 0,
-    }
-}
-
-/// The refusal that a fault stands for. Faults that only watches know read as an internal error.
-fn refusal(fault: Fault, request: &Request) -> Refusal {
-    let key = &request.key;
-    match fault {
-        Fault::Conflict if request.verb == Verb::Create => Refusal::already_exists(key),
-        Fault::Conflict => Refusal::conflict(key, "the object has been modified"),
-        Fault::Forbidden => Refusal::admission(key, "injected"),
-        Fault::NotFound => Refusal::not_found(key),
-        Fault::Gone => Refusal::expired("too old resource version: injected"),
-        Fault::Invalid => Refusal::invalid(key, "spec", "Invalid value: injected"),
-        Fault::TooManyRequests(seconds) => Refusal::too_many_requests(seconds),
-        Fault::Unavailable => Refusal::unavailable(),
-        Fault::Internal
-        | Fault::LostBefore
-        | Fault::LostAfter
-        | Fault::TimeoutAfter
-        | Fault::Slow(_)
-        | Fault::CrashBefore
-        | Fault::CrashAfter
-        | Fault::Stale(_)
-        | Fault::Drop
-        | Fault::Duplicate
-        | Fault::Gap
-        | Fault::Close
-        | Fault::Lag(_)
-        | Fault::Stall => Refusal::internal(),
     }
 }
 

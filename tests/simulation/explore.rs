@@ -12,6 +12,9 @@ use crate::{
 /// Writes beyond the golden run at which the second fault of a pair may strike: the recovery from the first.
 const RECOVERY_WRITES: u32 = 4;
 
+/// Background requests that are struck: those of a start, and the first renewals and Events.
+const BACKGROUND_MAX: u32 = 10;
+
 /// What an exploration found.
 pub struct Report {
     pub scenario: String,
@@ -76,6 +79,7 @@ pub fn singles(golden: &Outcome) -> Vec<Plan> {
     at(golden.writes, Choice::Write, WRITE_FAULTS)
         .chain(at(golden.reads, Choice::Read, READ_FAULTS))
         .chain(at(golden.events, Choice::Event, EVENT_FAULTS))
+        .chain(at(golden.background.min(BACKGROUND_MAX), Choice::Background, WRITE_FAULTS))
         .collect()
 }
 

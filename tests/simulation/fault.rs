@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
-/// Which request or watch event a fault strikes. All three are counted from 1 over a whole run, over every
+/// Which request or watch event a fault strikes. All four are counted from 1 over a whole run, over every
 /// incarnation of the operator, so that a second fault can fall into the recovery from the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Choice {
@@ -12,6 +12,8 @@ pub enum Choice {
     Read(u32),
     /// The n-th event that any watch is about to deliver.
     Event(u32),
+    /// The n-th request about a Lease, a Secret or an Event: such requests never end, so they are counted apart.
+    Background(u32),
 }
 
 /// What goes wrong.
@@ -116,7 +118,7 @@ pub const READ_FAULTS: &[Fault] = &[
 pub const EVENT_FAULTS: &[Fault] =
     &[Fault::Drop, Fault::Duplicate, Fault::Gap, Fault::Close, Fault::Lag(1), Fault::Lag(4), Fault::Stall];
 
-/// Which faults strike where. Printed as `w3:lost-after,r2:slow=1500,e5:drop`.
+/// Which faults strike where. Printed as `w3:lost-after,r2:slow=1500,e5:drop,b1:500`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Plan(pub Vec<(Choice, Fault)>);
 
@@ -133,6 +135,7 @@ impl fmt::Display for Choice {
             Self::Write(n) => write!(f, "w{n}"),
             Self::Read(n) => write!(f, "r{n}"),
             Self::Event(n) => write!(f, "e{n}"),
+            Self::Background(n) => write!(f, "b{n}"),
         }
     }
 }
@@ -176,6 +179,7 @@ fn one(text: &str) -> Option<(Choice, Fault)> {
         b'w' => Choice::Write(number),
         b'r' => Choice::Read(number),
         b'e' => Choice::Event(number),
+        b'b' => Choice::Background(number),
         _ => return None,
     };
     let fault = match fault.split_once('=') {

@@ -171,7 +171,10 @@ impl Invariant for NoForeign {
         if !is_ours || self.exempt.contains(&event.key.kind.plural) {
             return Ok(());
         }
-        let touched = event.old.as_ref().or(event.new.as_ref()).expect("an event has an object");
+        // Without a controller it is nobody's: to adopt it is no foreign write.
+        let was_orphan = event.old.as_ref().is_some_and(|old| controller(old).is_none());
+        let adopted = event.new.as_ref().filter(|_| was_orphan);
+        let touched = adopted.or(event.old.as_ref()).or(event.new.as_ref()).expect("an event has an object");
         let owner = controller(touched).filter(|owner| owner["kind"] == "BackupPodSet");
         let set_uid = owner.and_then(|owner| owner["uid"].as_str()).unwrap_or_default();
         let is_there = world.objects(&BACKUP_POD_SETS, "").any(|(_, set)| set["metadata"]["uid"] == set_uid);
@@ -207,6 +210,8 @@ impl Invariant for Guarded {
 }
 
 /// ONE-CREATE: one incarnation does not create again what it was told it had created and nobody removed.
+///
+/// Leases and Secrets are exempt: whoever is told that one is not there may create it, and the name guards it.
 #[derive(Default)]
 pub struct OneCreate {
     acknowledged: BTreeMap<Key, BTreeSet<u32>>,
@@ -233,7 +238,10 @@ impl Invariant for OneCreate {
     }
 
     fn on_reply(&mut self, request: &Request, incarnation: u32, code: u16) -> Result<(), String> {
-        if request.verb == Verb::Create && code < 300 {
+        if request.verb == Verb::Create
+            && code < 300
+            && !matches!(request.key.kind.plural, "leases" | "secrets")
+        {
             self.acknowledged.entry(request.key.clone()).or_default().insert(incarnation);
         }
         Ok(())

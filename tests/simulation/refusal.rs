@@ -2,7 +2,12 @@
 
 use serde_json::{Value, json};
 
-use crate::{kinds::Kind, world::Key};
+use crate::{
+    fault::Fault,
+    kinds::Kind,
+    request::{Request, Verb},
+    world::Key,
+};
 
 /// A request that the server answers with a `Status` of failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,6 +23,35 @@ pub struct Refusal {
 }
 
 impl Refusal {
+    /// The refusal that a fault stands for. Faults that only watches know read as an internal error.
+    pub fn injected(fault: Fault, request: &Request) -> Self {
+        let key = &request.key;
+        match fault {
+            Fault::Conflict if request.verb == Verb::Create => Self::already_exists(key),
+            Fault::Conflict => Self::conflict(key, "the object has been modified"),
+            Fault::Forbidden => Self::admission(key, "injected"),
+            Fault::NotFound => Self::not_found(key),
+            Fault::Gone => Self::expired("too old resource version: injected"),
+            Fault::Invalid => Self::invalid(key, "spec", "Invalid value: injected"),
+            Fault::TooManyRequests(seconds) => Self::too_many_requests(seconds),
+            Fault::Unavailable => Self::unavailable(),
+            Fault::Internal
+            | Fault::LostBefore
+            | Fault::LostAfter
+            | Fault::TimeoutAfter
+            | Fault::Slow(_)
+            | Fault::CrashBefore
+            | Fault::CrashAfter
+            | Fault::Stale(_)
+            | Fault::Drop
+            | Fault::Duplicate
+            | Fault::Gap
+            | Fault::Close
+            | Fault::Lag(_)
+            | Fault::Stall => Self::internal(),
+        }
+    }
+
     fn plain(code: u16, reason: &'static str, message: &str) -> Self {
         Self { code, reason, message: message.to_owned(), details: Value::Null }
     }

@@ -24,12 +24,12 @@ const ACTOR_STEPS_MAX: u32 = 10_000;
 const PASS_MAX: Duration = Duration::from_secs(600);
 /// Simulated time between two passes.
 const BETWEEN_PASSES: Duration = Duration::from_secs(1);
-/// Simulated time in which a task reacts to what it has heard.
+/// Simulated time in which a task reacts to what it has heard, unless the scenario says otherwise.
 const REACTION: Duration = Duration::from_millis(50);
 /// Reactions of a task in one round.
 const REACTIONS_MAX: u32 = 1_000;
-/// Simulated time without change before a task's round ends: longer than a client takes to notice a dead watch
-/// (290 s and 5 s), and than any backoff.
+/// Simulated time without change before a task's round ends, unless the scenario says otherwise: longer than a client
+/// takes to notice a dead watch (290 s and 5 s), and than any backoff.
 const PATIENCE: Duration = Duration::from_secs(310);
 
 /// What an incarnation of the operator is given.
@@ -83,6 +83,21 @@ pub trait Scenario: Sync {
         shape(world)
     }
 
+    /// Simulated time without change before a task's round ends.
+    fn patience(&self, _plan: &Plan) -> Duration {
+        PATIENCE
+    }
+
+    /// Whether writes that are refused may go on at rest: a quota is asked again and again.
+    fn forgives_refusals(&self) -> bool {
+        false
+    }
+
+    /// Simulated time that each step of the other actors takes while a task runs; `None`: they take all at once.
+    fn pace(&self) -> Option<Duration> {
+        None
+    }
+
     /// Whether the other actors also move between the operator's requests, not only after a pass.
     fn is_interleaved(&self) -> bool {
         false
@@ -95,6 +110,7 @@ pub struct Outcome {
     pub writes: u32,
     pub reads: u32,
     pub events: u32,
+    pub background: u32,
     pub fired: Vec<(Choice, Fault)>,
     pub violations: Vec<Violation>,
     /// Whether everything came to rest after every step of the script.
@@ -143,9 +159,11 @@ async fn drive(scenario: &dyn Scenario, plan: &Plan) -> Outcome {
     hub.with(|state| {
         state.actors = scenario.actors();
         state.is_interleaved = scenario.is_interleaved();
+        state.counted.forgives_refusals = scenario.forgives_refusals();
         settle_actors(state)
     });
-    let mut running = Running { scenario, hub: hub.clone(), form: Form::Down };
+    let patience = scenario.patience(plan);
+    let mut running = Running { scenario, hub: hub.clone(), form: Form::Down, patience };
     let mut has_converged = running.come_to_rest().await;
     for step in scenario.script() {
         hub.with(|state| step(&mut state.world));
@@ -157,6 +175,7 @@ async fn drive(scenario: &dyn Scenario, plan: &Plan) -> Outcome {
         writes: state.writes,
         reads: state.reads,
         events: state.events,
+        background: state.background,
         fired: std::mem::take(&mut state.fired),
         violations: std::mem::take(&mut state.world.violations),
         has_converged,
@@ -170,6 +189,12 @@ pub fn settle_actors(state: &mut State) -> bool {
     (0..ACTOR_STEPS_MAX).any(|_| !state.step_actors())
 }
 
+enum Waited {
+    InVain,
+    Moved,
+    Died,
+}
+
 enum Form {
     Down,
     Passes(Box<dyn FnMut() -> Pass + Send>),
@@ -180,6 +205,7 @@ struct Running<'a> {
     scenario: &'a dyn Scenario,
     hub: Hub,
     form: Form,
+    patience: Duration,
 }
 
 impl Drop for Running<'_> {
@@ -190,22 +216,34 @@ impl Drop for Running<'_> {
 
 /// What must not change in a quiet round: commits, writes, faults. Leases and Events do not count, or an
 /// operator that renews its lease would never be at rest.
-fn mark(state: &State) -> (usize, usize, usize) {
+///
+/// Looks only at what is new since the last call.
+fn mark(state: &mut State) -> Mark {
+    let State { world, journal, counted, .. } = state;
     let counts = |plural: &str| !matches!(plural, "leases" | "events");
-    let commits = state.world.log().iter().filter(|event| counts(event.key.kind.plural)).count();
-    let writes =
-        |line: &&String| line.starts_with('w') && !line.contains(" leases/") && !line.contains(" events/");
-    (commits, state.journal.iter().filter(writes).count(), state.fired.len())
+    let log = &world.log()[counted.events..];
+    counted.commits += log.iter().filter(|event| counts(event.key.kind.plural)).count();
+    counted.events = world.log().len();
+    let is_forgiven = |line: &str| {
+        counted.forgives_refusals && [" -> 403", " -> 422"].iter().any(|code| line.ends_with(code))
+    };
+    let lines = &journal[counted.lines..];
+    counted.writes += lines.iter().filter(|line| line.starts_with('w') && !is_forgiven(line)).count();
+    counted.lines = journal.len();
+    (counted.commits, counted.writes, state.fired.len())
 }
+
+/// Commits, writes, faults.
+type Mark = (usize, usize, usize);
 
 impl Running<'_> {
     /// Rounds until `QUIET_ROUNDS` in a row changed nothing and met no fault.
     async fn come_to_rest(&mut self) -> bool {
         let mut quiet = 0;
         for _ in 0..ROUNDS_MAX {
-            let before = self.hub.with(|state| mark(state));
+            let before = self.hub.with(mark);
             let went_well = self.round().await;
-            let is_quiet = went_well && self.hub.with(|state| mark(state)) == before;
+            let is_quiet = went_well && self.hub.with(mark) == before;
             quiet = if is_quiet { quiet + 1 } else { 0 };
             if quiet == QUIET_ROUNDS {
                 self.hub.with(|state| state.world.judge(|world, invariant| invariant.at_rest(world)));
@@ -259,18 +297,54 @@ impl Running<'_> {
     /// Lets a task react, and the actors after each reaction, until both are still for long enough.
     async fn listen(&mut self) -> bool {
         for _ in 0..REACTIONS_MAX {
-            let before = self.hub.with(|state| mark(state));
-            if !self.lives_through(REACTION).await {
+            let before = self.hub.with(mark);
+            let pace = self.scenario.pace();
+            if !self.lives_through(pace.unwrap_or(REACTION)).await {
                 return false;
             }
-            if !self.hub.with(settle_actors) {
+            let go_on = if pace.is_some() {
+                self.hub.with(State::step_actors);
+                true
+            } else {
+                self.hub.with(settle_actors)
+            };
+            if !go_on {
                 return false;
             }
-            if self.hub.with(|state| mark(state)) == before {
-                return self.lives_through(PATIENCE).await && self.hub.with(settle_actors);
+            if self.hub.with(mark) == before {
+                match self.waits(before).await {
+                    Waited::InVain => return true,
+                    Waited::Moved => {}
+                    Waited::Died => return false,
+                }
             }
         }
         false
+    }
+
+    /// Waits for the operator to do something by itself.
+    async fn waits(&mut self, before: Mark) -> Waited {
+        let Form::Task(task) = &mut self.form else { return Waited::Died };
+        let hub = self.hub.clone();
+        let until = tokio::time::Instant::now() + self.patience;
+        let waited = loop {
+            let changed = hub.changed.notified();
+            if hub.with(mark) != before {
+                break Waited::Moved;
+            }
+            // Biased: a crash must win over time that is up in the same instant.
+            tokio::select! {
+                biased;
+                () = hub.crashed() => break Waited::Died,
+                _ = &mut *task => break Waited::Died,
+                () = changed => {}
+                () = tokio::time::sleep_until(until) => break Waited::InVain,
+            }
+        };
+        if matches!(waited, Waited::Died) {
+            self.stop();
+        }
+        waited
     }
 
     /// Waits; false when the operator crashed or ended meanwhile.

@@ -5,7 +5,9 @@ use serde_json::{Value, json};
 use crate::{
     api::{Hub, State},
     kinds::Trait,
-    list, patch,
+    list,
+    oracle::Violation,
+    patch,
     refusal::Refusal,
     request::{PatchType, Request, Verb},
     store::{DeleteOptions, Part},
@@ -45,7 +47,9 @@ pub fn carry_out(hub: &Hub, state: &mut State, from: (u32, &Request), age: u64) 
     let (incarnation, request) = from;
     let world = &mut state.world;
     let verb = request.verb.name();
-    if let Err(refusal) = world.admission.authorise(verb, request.key.kind, request.subresource()) {
+    if let Err(refusal) = world.admission.authorise(verb, &request.key, request.subresource()) {
+        let (revision, detail) = (world.revision(), format!("{request} is not in the table"));
+        world.violations.push(Violation { invariant: "RBAC", revision, detail });
         return Reply::Refused(refusal);
     }
     let actor = Actor::Operator(incarnation);
@@ -156,7 +160,7 @@ fn create_by_apply(world: &mut World, actor: Actor, request: &Request) -> Result
             "a uid or resourceVersion was sent for an object that does not exist",
         ));
     }
-    world.admission.authorise("create", key.kind, "")?;
+    world.admission.authorise("create", key, "")?;
     let body = body(request)?;
     let object = world.create(actor, key, body.clone())?;
     let manager = request.parameter("fieldManager");

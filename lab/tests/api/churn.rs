@@ -85,6 +85,8 @@ async fn operator(client: Client) -> (Tasks, Shutdown) {
         pod: "churn".into(),
         watched_namespaces: vec![NAMESPACE.into()],
         wakeup_image: "none".into(),
+        health_bind: None,
+        metrics_bind: None,
     };
     start(&mut tasks, &shutdown, (surroundings, settings, Metrics::new("test"))).await.expect("an operator");
     (tasks, shutdown)

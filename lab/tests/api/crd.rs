@@ -91,7 +91,7 @@ fn full_status() -> BackupPodSetStatus {
         cold_backups: 1,
         ready_cold_backups: 0,
         updated_pods: 4,
-        collision_count: 0,
+        collision_count: 3,
         update_revision: "0123456789".into(),
         selector: "backup.example.com/set=full,backup.example.com/role=primary".into(),
         pods: TierNames {

@@ -40,9 +40,8 @@ pub(crate) struct Bench {
 }
 
 impl Bench {
-    pub(crate) async fn new(cluster: Cluster) -> Self {
+    pub(crate) async fn new(cluster: Cluster, built: image::Binaries) -> Self {
         let client = cluster.client().await.unwrap();
-        let built = image::build_static(Path::new(ROOT), &paths::cache()).unwrap();
         load_images(&cluster, &built);
         let programs = binaries::ensure(&[Component::Kubectl], Progress::Silent).unwrap();
         let bench = Self {
@@ -177,6 +176,11 @@ impl Bench {
         lines.extend(self.operators.lock().await.iter().map(Operator::tail));
         lines.join("\n")
     }
+}
+
+/// Builds what goes into the images; takes minutes after a change.
+pub(crate) fn build() -> Result<image::Binaries, image::Error> {
+    image::build_static(Path::new(ROOT), &paths::cache())
 }
 
 fn load_images(cluster: &Cluster, built: &image::Binaries) {

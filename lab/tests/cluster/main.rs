@@ -28,6 +28,7 @@ use std::sync::Arc;
 use bench::Bench;
 use claims::{Claim, claims};
 use lab::cluster::{Cluster, Options};
+use lab::image::Binaries;
 use lab::packages;
 use lab::paths::{self, RunDirectory};
 use lab::progress::Progress;
@@ -55,14 +56,22 @@ fn main() -> ExitCode {
         println!("skipped: the cluster tests need packages of the distribution: {error}");
         return ExitCode::SUCCESS;
     }
+    // Before the cluster starts: the build takes all the machine has, and nobody else can have a cluster meanwhile.
+    let built = match bench::build() {
+        Ok(built) => built,
+        Err(error) => {
+            println!("no images: {:#}", anyhow::Error::from(error));
+            return ExitCode::FAILURE;
+        }
+    };
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    let run = RunDirectory::at(DIRECTORY);
-    let is_good = runtime.block_on(run_all(run.clone(), chosen));
+    let is_good = runtime.block_on(run_all(built, chosen));
     if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Whether every chosen claim held and nothing was left behind.
-async fn run_all(run: RunDirectory, chosen: Vec<Claim>) -> bool {
+async fn run_all(built: Binaries, chosen: Vec<Claim>) -> bool {
+    let run = RunDirectory::at(DIRECTORY);
     let options = Options { run: run.clone(), progress: Progress::Shown, ..Options::default() };
     let cluster = match Cluster::up(options).await {
         Ok(cluster) => cluster,
@@ -72,7 +81,7 @@ async fn run_all(run: RunDirectory, chosen: Vec<Claim>) -> bool {
         }
     };
     // In a task, so that a panic ends only the claims and the machine is cleared in any case.
-    let claims = tokio::spawn(hold_all(cluster, chosen));
+    let claims = tokio::spawn(hold_all((cluster, built), chosen));
     let mut terminated = signal(SignalKind::terminate()).expect("a handler of SIGTERM");
     let result = tokio::select! {
         result = claims => result.unwrap_or(false),
@@ -86,8 +95,8 @@ async fn run_all(run: RunDirectory, chosen: Vec<Claim>) -> bool {
     result
 }
 
-async fn hold_all(cluster: Cluster, chosen: Vec<Claim>) -> bool {
-    let bench = Arc::new(Bench::new(cluster).await);
+async fn hold_all((cluster, built): (Cluster, Binaries), chosen: Vec<Claim>) -> bool {
+    let bench = Arc::new(Bench::new(cluster, built).await);
     println!("\nrunning {} claims", chosen.len());
     let mut failed = Vec::new();
     for (index, claim) in chosen.iter().enumerate() {

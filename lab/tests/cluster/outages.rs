@@ -86,4 +86,7 @@ pub(crate) async fn a_failover_ends_well_although_the_api_server_was_killed_in_i
     stage.delete(one(&after, "primary")).await;
     let last = stage.settled(WEB, [1, 1, 1]).await;
     assert_eq!(uids(&last, "primary"), uids(&after, "hot"));
+    // An API server that has just started knows no roles yet and refuses everybody; the operator tried again.
+    let said = stage.bench.complaints().await;
+    assert!(said.iter().all(|line| line.contains("is forbidden: User")), "{said:#?}");
 }

@@ -1,5 +1,6 @@
 //! Which sets an event affects, and which Pods are found for a set.
 
+use kube::core::DeserializeGuard;
 use serde_json::{Value, json};
 
 use super::{at, condition, pod, ready_pod, set, template};
@@ -64,7 +65,7 @@ fn a_set_is_news_when_its_wish_its_end_or_its_identity_changes() {
     let changed = |metadata: Value| {
         let mut body = serde_json::to_value(set(json!({"template": template()}))).unwrap();
         super::merge(&mut body, &json!({"metadata": metadata}));
-        serde_json::from_value::<crate::api::BackupPodSet>(body).unwrap()
+        DeserializeGuard(Ok(serde_json::from_value::<crate::api::BackupPodSet>(body).unwrap()))
     };
     let mut seen = |metadata: Value| changed(metadata).seen(&mut cache, at(0));
     assert_eq!(seen(json!({})), [urgent("web")]);
@@ -153,17 +154,21 @@ fn a_list_or_the_deadline_that_removes_a_pod_is_news_for_its_set() {
     written.metadata.uid = Some("u1".into());
     cache.wrote(Written::Pod(Box::new(written)), at(0));
     assert_eq!(names(&cache, "api"), ["web-0"]);
-    assert_eq!(cache.drop_unconfirmed(at(59)), []);
-    assert_eq!(cache.drop_unconfirmed(at(0) + CONFIRMATION_DEADLINE), [urgent("api")]);
+    let due = at(0) + CONFIRMATION_DEADLINE;
+    assert_eq!((cache.has_overdue(at(59)), cache.has_overdue(due)), (false, true));
+    cache.begin_list(Kind::Pods, &Scope(None));
+    assert_eq!(cache.end_list(Kind::Pods, &Scope(None), due), [urgent("api")]);
     assert_eq!(names(&cache, "api"), [""; 0]);
 }
 
 #[test]
-fn a_set_that_only_our_status_write_has_shown_is_dropped_in_time() {
+fn a_set_that_only_our_status_write_has_shown_needs_a_list_in_time() {
     let mut cache = Cache::default();
     cache.wrote(Written::Set(Box::new(set(json!({"template": template()})))), at(0));
-    assert_eq!((cache.drop_unconfirmed(at(59)), cache.set_keys()), (vec![], vec![key("web")]));
-    let dropped = cache.drop_unconfirmed(at(0) + CONFIRMATION_DEADLINE);
+    let due = at(0) + CONFIRMATION_DEADLINE;
+    assert_eq!((cache.has_overdue(at(59)), cache.has_overdue(due)), (false, true));
+    cache.begin_list(Kind::Sets, &Scope(None));
+    let dropped = cache.end_list(Kind::Sets, &Scope(None), due);
     assert_eq!((dropped, cache.set_keys()), (vec![urgent("web")], vec![]));
 }
 

@@ -1,6 +1,7 @@
 //! The spec to the wish, and what is said about a spec that slipped past the checks of the API server.
 
 use jiff::SignedDuration;
+use kube::core::DeserializeGuard;
 use serde_json::{Value, json};
 
 use super::{SET_UID, at, merge, set, template};
@@ -154,7 +155,8 @@ fn the_status_tells_of_collisions_and_of_what_was_seen() {
 fn a_port_that_leads_nowhere_makes_the_wish_invalid_and_hides_the_exposure() {
     let mut cache = Cache::default();
     let service = json!({"name": "front", "ports": [{"port": 80, "targetPort": "http"}]});
-    set(json!({"template": template(), "service": service})).seen(&mut cache, at(0));
+    let set = set(json!({"template": template(), "service": service}));
+    DeserializeGuard(Ok(set)).seen(&mut cache, at(0));
     let key = SetKey { namespace: "shop".into(), name: "web".into() };
     let observation = observe(&cache, &key, at(1)).unwrap();
     let message = "service.ports: targetPort \"http\" is not the name of a container port; \

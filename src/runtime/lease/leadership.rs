@@ -29,6 +29,13 @@ impl Leadership {
         Self { term, permits: watch::Sender::new(0), gap }
     }
 
+    /// A view of an election that is won for a day, for tests of what a leader does.
+    #[cfg(test)]
+    pub(crate) fn won() -> Self {
+        let day = std::time::Duration::from_hours(24);
+        Self::new(watch::channel(Some(Instant::now() + day)).1, day)
+    }
+
     /// Whether we lead now.
     pub fn is_leader(&self) -> bool {
         self.remaining_term().is_some()

@@ -1,0 +1,42 @@
+//! Finds out whose object bears a name that a create found taken.
+
+use kube::core::ObjectMeta;
+use kube::{Api, Resource};
+use serde::de::DeserializeOwned;
+
+use super::Answer;
+use super::outcome::refused;
+use crate::api::{BackupPodSet, keys};
+use crate::model::{Outcome, Refusal};
+use crate::observe::Written;
+
+/// What a create came to whose name exists: our own earlier one is no failure, an object of somebody else is.
+pub(super) async fn taken<K>(
+    api: &Api<K>,
+    (set, name): (&BackupPodSet, &str),
+    keep: impl FnOnce(K) -> Written,
+) -> Answer
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
+{
+    match api.get_opt(name).await {
+        Ok(Some(found)) if is_ours(found.meta(), set) => {
+            Answer { outcome: Outcome::Stale, message: None, written: Some(keep(found)) }
+        }
+        Ok(Some(_)) => {
+            let kind = K::kind(&());
+            Answer::failed(Refusal::NameTaken, format!("{kind} {name} does not belong to this set"))
+        }
+        Ok(None) => Answer { outcome: Outcome::Stale, message: None, written: None },
+        Err(error) => refused(&error),
+    }
+}
+
+/// With the label as well: what a human took out of the set by its label is never seen by our watches again.
+fn is_ours(metadata: &ObjectMeta, set: &BackupPodSet) -> bool {
+    let mut owners = metadata.owner_references.iter().flatten();
+    let is_owned =
+        owners.any(|owner| owner.controller == Some(true) && Some(&owner.uid) == set.metadata.uid.as_ref());
+    let label = metadata.labels.as_ref().and_then(|labels| labels.get(keys::LABEL_SET));
+    is_owned && label == set.metadata.name.as_ref()
+}

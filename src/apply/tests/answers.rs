@@ -1,0 +1,187 @@
+//! What each answer of the API server comes to.
+
+use serde_json::{Value, json};
+
+use super::{observation, plain, pod_ref, take};
+use crate::api::keys;
+use crate::apply::Applied;
+use crate::apply::testing::{SET_UID, applier, pair, pod, set, status};
+use crate::manifests;
+use crate::model::{Action, Outcome, PodName, Refusal, Role};
+use crate::observe::{Observation, Written};
+
+fn create() -> Action {
+    Action::Create { name: PodName("web-1".into()), role: Role::Hot, slot: 1 }
+}
+
+fn others() -> [Action; 3] {
+    [
+        Action::Convert { pod: pod_ref("web-0", 17), from: Role::Hot, to: Role::Primary },
+        Action::Adopt { pod: pod_ref("web-0", 17) },
+        Action::Delete { pod: pod_ref("web-0", 17), role: Role::Hot, is_ready: false },
+    ]
+}
+
+/// Takes an action whose requests are answered with these, in order; no further one may come.
+async fn answered(seen: &Observation, action: &Action, answers: &[(u16, Value)]) -> Applied {
+    let (client, mut server) = pair();
+    let applier = applier(&client);
+    let serving = async {
+        for (code, body) in answers {
+            server.call().await.reply(*code, body);
+        }
+        server.call().await;
+        panic!("a request too many");
+    };
+    tokio::select! {
+        tried = take(&applier, seen, action) => tried,
+        () = serving => unreachable!("it never ends"),
+    }
+}
+
+#[tokio::test]
+async fn each_refusal_of_the_server_has_its_word_and_its_message() {
+    let quota =
+        "pods \"web-1\" is forbidden: exceeded quota: pods, requested: pods=1, used: pods=2, limited: pods=2";
+    let security = "pods \"web-1\" is forbidden: violates PodSecurity \"restricted:latest\"";
+    let cases = [
+        (404, "NotFound", "pods \"web-0\" not found", Outcome::Stale),
+        (403, "Forbidden", quota, Outcome::Failed(Refusal::QuotaExceeded)),
+        (403, "Forbidden", security, Outcome::Failed(Refusal::Forbidden)),
+        (401, "Unauthorized", "Unauthorized", Outcome::Failed(Refusal::Forbidden)),
+        (400, "BadRequest", "bad", Outcome::Failed(Refusal::Invalid)),
+        (422, "Invalid", "Pod is invalid", Outcome::Failed(Refusal::Invalid)),
+        (429, "TooManyRequests", "slow down", Outcome::Failed(Refusal::Throttled)),
+        (500, "InternalError", "etcd is away", Outcome::Failed(Refusal::ServerFailed)),
+        (503, "ServiceUnavailable", "soon", Outcome::Failed(Refusal::ServerFailed)),
+        (504, "Timeout", "late", Outcome::Failed(Refusal::ServerFailed)),
+    ];
+    let seen = plain();
+    for (code, reason, message, outcome) in cases {
+        for action in others().into_iter().chain([create()]) {
+            let tried = answered(&seen, &action, &[(code, status(code, reason, message))]).await;
+            let told = (tried.result.outcome, tried.result.message.as_deref(), tried.written.is_none());
+            assert_eq!(told, (outcome, Some(message), true), "{code} to {}", action.as_str());
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_conflict_leaves_the_object_to_the_next_snapshot() {
+    let conflict = (409, status(409, "Conflict", "the object has been modified"));
+    for action in others() {
+        let tried = answered(&plain(), &action, std::slice::from_ref(&conflict)).await;
+        assert_eq!(tried.result.outcome, Outcome::Stale, "{}", action.as_str());
+        assert!(tried.written.is_none());
+    }
+}
+
+#[tokio::test]
+async fn a_lost_answer_is_told_with_its_cause() {
+    for action in others().into_iter().chain([create()]) {
+        let (client, mut server) = pair();
+        let applier = applier(&client);
+        let seen = plain();
+        let (tried, ()) = tokio::join!(take(&applier, &seen, &action), async {
+            server.call().await.reset();
+        });
+        assert_eq!(tried.result.outcome, Outcome::Failed(Refusal::NoAnswer), "{}", action.as_str());
+        let message = tried.result.message.unwrap();
+        assert!(message.contains("connection reset"), "{message}");
+    }
+}
+
+fn already_exists() -> (u16, Value) {
+    (409, status(409, "AlreadyExists", "it already exists"))
+}
+
+/// Changes the metadata of an object: the controller's uid, and the set that its label names.
+fn claimed(mut object: Value, (owner, set): (Option<&str>, Option<&str>)) -> Value {
+    match owner {
+        Some(uid) => object["metadata"]["ownerReferences"][0]["uid"] = json!(uid),
+        None => object["metadata"]["ownerReferences"] = json!([]),
+    }
+    object["metadata"]["labels"][keys::LABEL_SET] = json!(set.unwrap_or("elsewhere"));
+    object
+}
+
+#[tokio::test]
+async fn a_name_that_is_taken_is_ours_only_with_our_owner_and_our_label() {
+    let cases = [
+        ((Some(SET_UID), Some("web")), Outcome::Stale),
+        ((Some("other"), Some("web")), Outcome::Failed(Refusal::NameTaken)),
+        ((None, Some("web")), Outcome::Failed(Refusal::NameTaken)),
+        // Somebody took the Pod out of the set by its label: it never fills this place again.
+        ((Some(SET_UID), None), Outcome::Failed(Refusal::NameTaken)),
+    ];
+    for (claim, outcome) in cases {
+        let found = (200, claimed(pod("web-1", ("hot", 18)), claim));
+        let tried = answered(&plain(), &create(), &[already_exists(), found]).await;
+        assert_eq!(tried.result.outcome, outcome, "{claim:?}");
+        let is_kept = matches!(&tried.written, Some(Written::Pod(pod))
+            if pod.metadata.resource_version.as_deref() == Some("18"));
+        assert_eq!((is_kept, tried.written.is_some()), (outcome == Outcome::Stale, is_kept), "{claim:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_name_that_was_taken_a_moment_ago_is_tried_again() {
+    let gone = (404, status(404, "NotFound", "pods \"web-1\" not found"));
+    let tried = answered(&plain(), &create(), &[already_exists(), gone]).await;
+    assert_eq!((tried.result.outcome, tried.written.is_none()), (Outcome::Stale, true));
+    let failed = (500, status(500, "InternalError", "etcd is away"));
+    let tried = answered(&plain(), &create(), &[already_exists(), failed]).await;
+    assert_eq!(tried.result.outcome, Outcome::Failed(Refusal::ServerFailed));
+}
+
+/// A create whose answer was lost and whose event has not come yet meets its own object.
+#[tokio::test]
+async fn an_exposure_that_exists_already_is_ours_or_somebody_elses() {
+    let fields = json!({"service": {"name": "front", "ports": [{"port": 80}]}});
+    let seen = observation(&fields, &[]);
+    let set = set(&fields);
+    let wanted = set.spec.service.as_ref().unwrap();
+    let objects = [
+        (Action::PublishService, manifests::service(&set, wanted)),
+        (Action::Expose { endpoints: vec![] }, manifests::endpoint_slice(&set, wanted, &[], &[])),
+    ];
+    for (action, mut object) in objects {
+        object["metadata"]["uid"] = json!("u-front");
+        object["metadata"]["resourceVersion"] = json!("21");
+        let found = |claim| (200, claimed(object.clone(), claim));
+        let ours = answered(&seen, &action, &[already_exists(), found((Some(SET_UID), Some("web")))]).await;
+        assert_eq!(
+            (ours.result.outcome, ours.written.is_some()),
+            (Outcome::Stale, true),
+            "{}",
+            action.as_str()
+        );
+        for claim in [(Some("other"), Some("web")), (None, None), (Some(SET_UID), None)] {
+            let foreign = answered(&seen, &action, &[already_exists(), found(claim)]).await;
+            let told = (foreign.result.outcome, foreign.written.is_none());
+            assert_eq!(told, (Outcome::Failed(Refusal::NameTaken), true), "{}: {claim:?}", action.as_str());
+        }
+        let gone = (404, status(404, "NotFound", "not found"));
+        let gone = answered(&seen, &action, &[already_exists(), gone]).await;
+        assert_eq!((gone.result.outcome, gone.written.is_none()), (Outcome::Stale, true));
+    }
+}
+
+#[tokio::test]
+async fn a_conflict_about_the_exposure_is_stale() {
+    let fields = json!({"service": {"name": "front", "ports": [{"port": 80}]}});
+    let set = set(&fields);
+    let wanted = set.spec.service.as_ref().unwrap();
+    let mut objects = [manifests::service(&set, wanted), manifests::endpoint_slice(&set, wanted, &[], &[])];
+    for object in &mut objects {
+        object["metadata"]["resourceVersion"] = json!("21");
+    }
+    let seen = observation(&fields, &objects);
+    for action in [Action::PublishService, Action::Expose { endpoints: vec![] }] {
+        for (code, reason) in [(409, "Conflict"), (404, "NotFound")] {
+            let tried = answered(&seen, &action, &[(code, status(code, reason, "changed"))]).await;
+            let told = (tried.result.outcome, tried.written.is_none());
+            assert_eq!(told, (Outcome::Stale, true), "{code} to {}", action.as_str());
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Tests of each write: what is sent, and what the answer comes to.
+
+mod answers;
+mod patience;
+mod requests;
+mod tickets;
+
+use serde_json::{Value, json};
+
+use super::testing::{NOW, pod, set, slim};
+use super::{Applied, Applier};
+use crate::model::{Action, PodName, PodRef, Reason, Step, Uid};
+use crate::observe::{Cache, Observation, SetKey, Watched, observe};
+
+fn key() -> SetKey {
+    SetKey { namespace: "shop".into(), name: "web".into() }
+}
+
+/// What is seen of the set with these fields, a Pod, and these objects of its exposure.
+fn observation(fields: &Value, exposure: &[Value]) -> Observation {
+    let mut cache = Cache::default();
+    set(fields).seen(&mut cache, NOW);
+    slim(&pod("web-0", ("primary", 17))).seen(&mut cache, NOW);
+    for object in exposure {
+        let object = object.clone();
+        if object["kind"] == "Service" {
+            let service: k8s_openapi::api::core::v1::Service = serde_json::from_value(object).unwrap();
+            service.seen(&mut cache, NOW);
+        } else {
+            let slice: k8s_openapi::api::discovery::v1::EndpointSlice =
+                serde_json::from_value(object).unwrap();
+            slice.seen(&mut cache, NOW);
+        }
+    }
+    observe(&cache, &key(), NOW).expect("the set is there")
+}
+
+fn plain() -> Observation {
+    observation(&json!({}), &[])
+}
+
+fn pod_ref(name: &str, version: u64) -> PodRef {
+    PodRef {
+        name: PodName(name.into()),
+        uid: Uid(format!("uid-{name}")),
+        resource_version: version.to_string(),
+    }
+}
+
+fn step(action: Action) -> Step {
+    Step { action, reason: Reason::ScaledOut }
+}
+
+/// Takes one step.
+async fn take(applier: &Applier, observation: &Observation, action: &Action) -> Applied {
+    let mut tried = applier.apply(observation, &[step(action.clone())]).await;
+    assert_eq!(tried.len(), 1);
+    tried.remove(0)
+}

@@ -1,0 +1,200 @@
+//! What each action sends: method, path, body, and the guards in it.
+
+use std::net::IpAddr;
+
+use serde_json::{Value, json};
+
+use super::{observation, plain, pod_ref, take};
+use crate::api::keys;
+use crate::apply::testing::{NOW, SET_UID, Seen, applier, gate_kit, pair, pod, set};
+use crate::manifests::{self, PodRequest};
+use crate::model::{Action, Endpoint, Outcome, PodName, Role, Uid};
+use crate::observe::{Observation, Written};
+
+const MERGE_PATCH: &str = "application/merge-patch+json";
+const PODS: &str = "/api/v1/namespaces/shop/pods";
+
+/// The one request that an action makes, answered with this; and what became of it.
+async fn sent(seen: &Observation, action: Action, answer: &Value) -> (Seen, Outcome, Option<Written>) {
+    let (client, mut server) = pair();
+    let applier = applier(&client);
+    let (tried, request) = tokio::join!(take(&applier, seen, &action), async {
+        let call = server.call().await;
+        let request = call.seen.clone();
+        call.reply(200, answer);
+        request
+    });
+    assert_eq!(tried.result.step.action, action);
+    assert_eq!((tried.result.message, tried.result.started), (None, NOW));
+    (request, tried.result.outcome, tried.written)
+}
+
+/// A request by the field manager of the operator.
+fn request(method: &str, path: &str, (content_type, body): (&str, Value)) -> Seen {
+    Seen {
+        method: method.into(),
+        path: path.into(),
+        query: format!("&fieldManager={}", keys::FIELD_MANAGER),
+        content_type: content_type.into(),
+        body,
+    }
+}
+
+fn is_pod(written: Option<&Written>, version: &str) -> bool {
+    let Some(Written::Pod(pod)) = written else { return false };
+    pod.metadata.resource_version.as_deref() == Some(version)
+}
+
+#[tokio::test]
+async fn a_creation_posts_the_manifest() {
+    for role in Role::ALL {
+        let name = PodName("web-3f583358bca8".into());
+        let action = Action::Create { name: name.clone(), role, slot: 3 };
+        let (seen, outcome, written) = sent(&plain(), action, &pod("web-3f583358bca8", ("hot", 18))).await;
+        let set = set(&json!({}));
+        let wanted = PodRequest { set: &set, name: &name, role, slot: 3, now: NOW };
+        let body = manifests::pod(&wanted, &gate_kit().settings);
+        assert_eq!(seen, request("POST", PODS, ("application/json", body)));
+        assert_eq!(outcome, Outcome::Done);
+        assert!(is_pod(written.as_ref(), "18"));
+    }
+}
+
+#[tokio::test]
+async fn a_conversion_patches_role_and_time_of_the_version_that_was_seen() {
+    let action = Action::Convert { pod: pod_ref("web-0", 17), from: Role::Hot, to: Role::Primary };
+    let (seen, outcome, written) = sent(&plain(), action, &pod("web-0", ("primary", 18))).await;
+    let body = json!({"metadata": {
+        "uid": "uid-web-0",
+        "resourceVersion": "17",
+        "labels": {"backup.example.com/role": "primary", "type": "primary"},
+        "annotations": {"backup.example.com/role-since": "2026-01-01T00:00:00.000Z"},
+    }});
+    assert_eq!(seen, request("PATCH", &format!("{PODS}/web-0"), (MERGE_PATCH, body)));
+    assert_eq!(outcome, Outcome::Done);
+    assert!(is_pod(written.as_ref(), "18"));
+}
+
+#[tokio::test]
+async fn an_adoption_patches_the_owner_of_the_version_that_was_seen() {
+    let action = Action::Adopt { pod: pod_ref("web-0", 17) };
+    let (seen, outcome, written) = sent(&plain(), action, &pod("web-0", ("hot", 18))).await;
+    let owner = json!({
+        "apiVersion": "backup.example.com/v1alpha1", "kind": "BackupPodSet", "name": "web", "uid": SET_UID,
+        "controller": true, "blockOwnerDeletion": true,
+    });
+    let body = json!({"metadata": {
+        "uid": "uid-web-0", "resourceVersion": "17", "ownerReferences": [owner],
+    }});
+    assert_eq!(seen, request("PATCH", &format!("{PODS}/web-0"), (MERGE_PATCH, body)));
+    assert_eq!(outcome, Outcome::Done);
+    assert!(is_pod(written.as_ref(), "18"));
+}
+
+#[tokio::test]
+async fn a_deletion_names_incarnation_and_version_and_knows_whether_the_pod_is_gone() {
+    let mut leaving = pod("web-0", ("hot", 18));
+    leaving["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:30Z");
+    let success = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"});
+    for (answer, is_gone) in [(leaving, false), (pod("web-0", ("hot", 18)), true), (success, true)] {
+        let action = Action::Delete { pod: pod_ref("web-0", 17), role: Role::Hot, is_ready: true };
+        let (seen, outcome, written) = sent(&plain(), action, &answer).await;
+        assert_eq!((seen.method.as_str(), seen.path), ("DELETE", format!("{PODS}/web-0")));
+        let guards = json!({"preconditions": {"uid": "uid-web-0", "resourceVersion": "17"}});
+        assert_eq!(seen.body, guards);
+        assert_eq!(outcome, Outcome::Done);
+        match written {
+            Some(Written::PodGone(pod)) if is_gone => {
+                let meta = &pod.metadata;
+                let identity = [&meta.namespace, &meta.name, &meta.uid].map(Option::as_deref);
+                assert_eq!(identity, [Some("shop"), Some("web-0"), Some("uid-web-0")]);
+            }
+            written => assert!(!is_gone && is_pod(written.as_ref(), "18"), "{written:?}"),
+        }
+    }
+}
+
+/// Fields of a set that exposes port 80, with its Service and slice as the server keeps them at version 21.
+fn exposed() -> (Value, [Value; 2]) {
+    let fields = json!({"service": {"name": "front", "ports": [{"port": 80}]}});
+    let set = set(&fields);
+    let wanted = set.spec.service.as_ref().unwrap();
+    let service = manifests::service(&set, wanted);
+    let slice = manifests::endpoint_slice(&set, wanted, &[], &[]);
+    let kept = |mut object: Value| {
+        object["metadata"]["uid"] = json!("u-front");
+        object["metadata"]["resourceVersion"] = json!("21");
+        object
+    };
+    (fields, [kept(service), kept(slice)])
+}
+
+#[tokio::test]
+async fn a_service_is_created_or_put_right_at_the_version_that_was_seen() {
+    let (fields, objects) = exposed();
+    let services = "/api/v1/namespaces/shop/services";
+    let set = set(&fields);
+    let mut body = manifests::service(&set, set.spec.service.as_ref().unwrap());
+    let answer = objects[0].clone();
+    let (seen, outcome, written) = sent(&observation(&fields, &[]), Action::PublishService, &answer).await;
+    assert_eq!(seen, request("POST", services, ("application/json", body.clone())));
+    assert_eq!(outcome, Outcome::Done);
+    assert!(matches!(written, Some(Written::Service(_))), "{written:?}");
+
+    let (seen, outcome, written) =
+        sent(&observation(&fields, &objects), Action::PublishService, &answer).await;
+    body = json!({
+        "metadata": {"uid": "u-front", "resourceVersion": "21"},
+        "spec": {"type": "ClusterIP", "ports": body["spec"]["ports"], "selector": null},
+    });
+    assert_eq!(seen, request("PATCH", &format!("{services}/front"), (MERGE_PATCH, body)));
+    assert_eq!(outcome, Outcome::Done);
+    assert!(matches!(written, Some(Written::Service(_))), "{written:?}");
+}
+
+#[tokio::test]
+async fn addresses_are_written_in_one_request() {
+    let (fields, objects) = exposed();
+    let slices = "/apis/discovery.k8s.io/v1/namespaces/shop/endpointslices";
+    let endpoint = Endpoint {
+        pod: PodName("web-0".into()),
+        uid: Uid("uid-web-0".into()),
+        address: IpAddr::from([198, 18, 0, 1]),
+        node: None,
+        zone: None,
+        is_ready: true,
+        is_terminating: false,
+    };
+    let action = || Action::Expose { endpoints: vec![endpoint.clone()] };
+    let set = set(&fields);
+    let wanted = set.spec.service.as_ref().unwrap();
+    let ports = manifests::slice_ports(&set, wanted).unwrap();
+    let body = manifests::endpoint_slice(&set, wanted, &ports, &[endpoint.clone()]);
+    let answer = objects[1].clone();
+    let (seen, outcome, written) = sent(&observation(&fields, &[]), action(), &answer).await;
+    assert_eq!(seen, request("POST", slices, ("application/json", body.clone())));
+    assert_eq!(outcome, Outcome::Done);
+    assert!(matches!(written, Some(Written::Slice(_))), "{written:?}");
+
+    let (seen, outcome, written) = sent(&observation(&fields, &objects), action(), &answer).await;
+    let labels = &body["metadata"]["labels"];
+    let patch = json!({
+        "metadata": {"uid": "u-front", "resourceVersion": "21", "labels": labels},
+        "endpoints": body["endpoints"], "ports": body["ports"],
+    });
+    assert_eq!(seen, request("PATCH", &format!("{slices}/front-bps"), (MERGE_PATCH, patch)));
+    assert_eq!(outcome, Outcome::Done);
+    assert!(matches!(written, Some(Written::Slice(_))), "{written:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_set_that_lost_its_service_meanwhile_sends_nothing() {
+    let (client, mut server) = pair();
+    let applier = applier(&client);
+    for action in [Action::PublishService, Action::Expose { endpoints: vec![] }] {
+        let tried = take(&applier, &plain(), &action).await;
+        assert_eq!((tried.result.outcome, tried.result.message), (Outcome::Stale, None));
+        assert!(tried.written.is_none());
+    }
+    assert_eq!(server.calls().await.len(), 0);
+}

@@ -1,0 +1,77 @@
+//! Tests of the queue, of one look at a set, and of what confirms a deletion.
+
+mod confirm;
+mod keys;
+mod queue;
+mod reconcile;
+
+use std::sync::{Arc, Mutex};
+
+use kube::Client;
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::events;
+use super::queue::{Job, Queue};
+use super::reconcile::{Context, Streaks};
+use super::report::Reporter;
+use super::watch::{Relist, Sink};
+use crate::api::{BackupPodSet, BackupPodSetStatus};
+use crate::apply::testing::{NOW, applier, clock, pod, set, slim};
+use crate::manifests::revision;
+use crate::observe::slim::SlimNode;
+use crate::observe::{Cache, Change, SetKey, Watched};
+use crate::runtime::lease::Leadership;
+use crate::runtime::metrics::Metrics;
+
+fn key() -> SetKey {
+    SetKey { namespace: "shop".into(), name: "web".into() }
+}
+
+/// What a leading operator needs, with these Pods and the set with these fields in its cache.
+fn context(client: &Client, fields: &Value, pods: &[Value]) -> Context {
+    let mut cache = Cache::default();
+    known_set(fields).seen(&mut cache, NOW);
+    let node = serde_json::json!({
+        "metadata": {"name": "n1"}, "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+    });
+    serde_json::from_value::<SlimNode>(node).unwrap().seen(&mut cache, NOW);
+    for pod in pods {
+        slim(pod).seen(&mut cache, NOW);
+    }
+    let sink = Sink {
+        cache: Arc::new(Mutex::new(cache)),
+        queue: Arc::new(Queue::default()),
+        clock: clock(),
+        relist: Relist::default(),
+    };
+    let metrics = Metrics::new("test");
+    let (sender, _) = events::channel(client.clone(), clock(), "bps-operator-0".into());
+    Context {
+        client: client.clone(),
+        sink,
+        applier: applier(client),
+        reporter: Reporter { client: client.clone(), events: sender, metrics: metrics.sets.clone() },
+        leadership: Leadership::won(),
+        metrics,
+        refusals: Streaks::default(),
+        stale: Streaks::default(),
+    }
+}
+
+/// A set whose template is in the history already.
+fn known_set(fields: &Value) -> BackupPodSet {
+    let mut set = set(fields);
+    let update_revision = revision(&set.spec.template).0;
+    set.status = Some(BackupPodSetStatus { update_revision, ..BackupPodSetStatus::default() });
+    set
+}
+
+fn job() -> Job {
+    Job { key: key(), change: Change::Urgent, since: Instant::now() }
+}
+
+/// A ready primary of this name.
+fn primary(name: &str) -> Value {
+    pod(name, ("primary", 17))
+}
