@@ -159,7 +159,8 @@ pub async fn run(options: &Options) -> Result<(), Error> {
     let binaries = tokio::task::spawn_blocking(images::build_binaries).await.expect("a build does not panic");
     let binaries = binaries.map_err(|error| Error::Build(Box::new(error)))?;
     let bench = Bench { client: client.clone(), cluster, app: binaries.app };
-    println!("{}\n", hardware::describe(&client).await);
+    let description = hardware::describe(&client).await;
+    println!("{description}\n");
     let mut samples = Samples::default();
     let is_wanted = |id: &str| options.only.is_empty() || options.only.contains(id);
     for group in Group::ALL {
@@ -170,7 +171,7 @@ pub async fn run(options: &Options) -> Result<(), Error> {
     clear(&client).await?;
     println!("{}", summary::table(&samples, is_wanted));
     if let Some(path) = &options.out {
-        let text = json!({"hardware": hardware::describe(&client).await, "samples": samples}).to_string();
+        let text = json!({"hardware": description, "samples": samples}).to_string();
         std::fs::write(path, text).map_err(|source| Error::Write { path: path.clone(), source })?;
     }
     match samples.failures.len() {
