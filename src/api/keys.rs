@@ -44,8 +44,6 @@ pub const ANNOTATION_SLOT: &str = "backup.example.com/slot";
 pub const ANNOTATION_ROLE_SINCE: &str = "backup.example.com/role-since";
 /// Annotation: ids of the public keys that a cold Pod was created with, separated by commas.
 pub const ANNOTATION_WAKE_KEYS: &str = "backup.example.com/wake-keys";
-/// Annotation of Kubernetes: which container `kubectl logs` and `kubectl exec` take without `-c`.
-pub const ANNOTATION_DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
 
 /// A role as the two labels of a Pod spell it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,8 +119,6 @@ pub const FIELD_MANAGER: &str = "bps-operator";
 pub const FIELD_MANAGER_STATUS: &str = "bps-operator-status";
 /// `reportingController` of events.
 pub const EVENT_REPORTER: &str = "backup.example.com/bps-operator";
-/// `User-Agent` of requests to the API server.
-pub const USER_AGENT: &str = concat!("bps-operator/", env!("CARGO_PKG_VERSION"));
 
 /// TCP port of `/livez` and `/readyz`, plain HTTP.
 pub const HEALTH_PORT: u16 = 8081;

@@ -123,8 +123,8 @@ pub struct BackupPodSetSpec {
     /// Template of the Pods. A change rolls out as updateStrategy says.
     pub template: PodTemplate,
 
-    /// How long a Pod must be ready without a break before it counts as ready, in seconds.
-    /// Range 0 to 86400, default 0. A failover does not wait for it when no other hot backup is ready.
+    /// How long a Pod must be ready without a break before a rollout counts on it, in seconds.
+    /// Range 0 to 86400, default 0. A failover never waits for it.
     #[serde(default)]
     #[schemars(range(min = 0, max = 86_400))]
     pub min_ready_seconds: i32,
@@ -232,16 +232,17 @@ pub struct Strategy {
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub enum CandidateChoice {
-    /// Another failure domain than the primaries first, then the Pod that is ready longest, then by name.
+    /// Healthy node and current template first, then the zone and node with the fewest Pods of the wanted role, then
+    /// the Pod that is ready longest, then by name.
     #[default]
     Best,
-    /// Any, chosen anew for each transition, as in the BPS paper.
+    /// Any, by the Pods' random identity, as in the BPS paper; a restarted operator makes the same choice.
     Random,
     /// The Pod that was created first.
     Oldest,
     /// The Pod that was created last.
     Newest,
-    /// The Pod on the node, then in the zone, with the fewest Pods of the set in the wanted role.
+    /// The Pod in the zone, then on the node, with the fewest Pods of the set in the wanted role.
     Spread,
 }
 

@@ -56,7 +56,7 @@ impl Relist {
             // The order does not matter: both mean the same.
             // The sender lives in self.
             _ = asked.changed() => {}
-            () = tokio::time::sleep(RELIST_PERIOD - RELIST_PAUSE) => {}
+            () = tokio::time::sleep(RELIST_PERIOD.saturating_sub(RELIST_PAUSE)) => {}
         }
     }
 }
