@@ -218,7 +218,7 @@ pub fn forms(secret: &Value) -> Vec<String> {
     let seeds = entries.filter(|(name, _)| *name != "rotated-at").filter_map(|(_, value)| value.as_str());
     let spell = |seed: &str| {
         let bytes = BASE64_STANDARD.decode(seed).expect("the server stores base64");
-        let hexadecimal: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        let hexadecimal = bytes.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"));
         [seed.to_owned(), hexadecimal, format!("{bytes:?}")]
     };
     seeds.flat_map(spell).collect()

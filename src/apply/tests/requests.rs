@@ -169,7 +169,7 @@ async fn addresses_are_written_in_one_request() {
     let set = set(&fields);
     let wanted = set.spec.service.as_ref().unwrap();
     let ports = manifests::slice_ports(&set, wanted).unwrap();
-    let body = manifests::endpoint_slice(&set, wanted, &ports, &[endpoint.clone()]);
+    let body = manifests::endpoint_slice(&set, wanted, &ports, std::slice::from_ref(&endpoint));
     let answer = objects[1].clone();
     let (seen, outcome, written) = sent(&observation(&fields, &[]), action(), &answer).await;
     assert_eq!(seen, request("POST", slices, ("application/json", body.clone())));

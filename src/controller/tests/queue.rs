@@ -45,7 +45,7 @@ async fn an_ordinary_set_waits_for_its_neighbours_from_the_first_event_on() {
     let queue = Queue::default();
     let start = Instant::now();
     ordinary(&queue, "a");
-    advance(ORDINARY_DELAY - MILLISECOND).await;
+    advance(ORDINARY_DELAY.checked_sub(MILLISECOND).unwrap()).await;
     ordinary(&queue, "a");
     assert_eq!((due(&queue), queue.depth()), (None, 1));
     let job = queue.take(true).await;

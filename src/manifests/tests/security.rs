@@ -86,9 +86,10 @@ fn the_check_sees_each_kind_of_violation() {
         let mut pod = pod_of(&set(json!({"template": restricted_template()})), Role::Cold);
         let (parent, field) = path.rsplit_once('/').unwrap();
         let parent = pod.pointer_mut(parent).unwrap();
-        match parent {
-            Value::Array(items) => items[field.parse::<usize>().unwrap()] = value,
-            other => other[field] = value,
+        if let Value::Array(items) = parent {
+            items[field.parse::<usize>().unwrap()] = value;
+        } else {
+            parent[field] = value;
         }
         assert_ne!(violations(&pod), [""; 0], "{path}");
     }

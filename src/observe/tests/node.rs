@@ -27,12 +27,12 @@ fn a_node_is_as_healthy_as_the_worst_that_is_known_of_it() {
     let other_taint = json!({"taints": [{"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}]});
     let none = json!({});
     assert_eq!(health(none.clone(), &[ready.clone(), pressure.clone()]), NodeHealth::Healthy);
-    assert_eq!(health(other_taint, &[ready.clone()]), NodeHealth::Healthy);
-    assert_eq!(health(cordoned.clone(), &[ready.clone()]), NodeHealth::Cordoned);
-    assert_eq!(health(none.clone(), &[not_ready.clone()]), NodeHealth::NotReady);
+    assert_eq!(health(other_taint, std::slice::from_ref(&ready)), NodeHealth::Healthy);
+    assert_eq!(health(cordoned.clone(), std::slice::from_ref(&ready)), NodeHealth::Cordoned);
+    assert_eq!(health(none.clone(), std::slice::from_ref(&not_ready)), NodeHealth::NotReady);
     assert_eq!(health(none.clone(), &[unknown]), NodeHealth::NotReady);
     assert_eq!(health(none, &[pressure]), NodeHealth::NotReady);
-    assert_eq!(health(cordoned, &[not_ready.clone()]), NodeHealth::NotReady);
+    assert_eq!(health(cordoned, std::slice::from_ref(&not_ready)), NodeHealth::NotReady);
     assert_eq!(health(out_of_service.clone(), &[ready]), NodeHealth::Gone);
     assert_eq!(health(out_of_service, &[not_ready]), NodeHealth::Gone);
 }
