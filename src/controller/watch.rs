@@ -11,7 +11,6 @@ use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use tokio::sync::watch as signal;
-use tokio::time::Instant;
 use tracing::{debug, warn};
 
 use super::queue::Queue;
@@ -51,10 +50,13 @@ impl Relist {
 
     /// Waits from the end of one list until the next is due.
     async fn due(&self, mut asked: signal::Receiver<()>) {
-        let listed = Instant::now();
-        tokio::time::sleep_until(listed + RELIST_PAUSE).await;
-        // A question that came meanwhile is answered at once. The sender lives in self, so no error ends the wait early.
-        let _: Result<_, _> = tokio::time::timeout_at(listed + RELIST_PERIOD, asked.changed()).await;
+        tokio::time::sleep(RELIST_PAUSE).await;
+        tokio::select! {
+            // The order does not matter: both mean the same.
+            // The sender lives in self.
+            _ = asked.changed() => {}
+            () = tokio::time::sleep(RELIST_PERIOD - RELIST_PAUSE) => {}
+        }
     }
 }
 

@@ -21,7 +21,6 @@ use crate::{
     physical::Physical,
     refusal::Refusal,
     request::{Request, Verb},
-    run::Counted,
     serve::{Reply, carry_out},
     world::World,
 };
@@ -94,6 +93,17 @@ impl State {
         };
         (choice, self.strike(choice))
     }
+}
+
+/// Commits and writes that matter to whether a run is at rest, and how far log and journal were read for that.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counted {
+    pub events: usize,
+    pub commits: usize,
+    pub lines: usize,
+    pub writes: usize,
+    /// Whether writes that were refused with 403 or 422 do not count.
+    pub forgives_refusals: bool,
 }
 
 /// What a request is counted as.

@@ -233,17 +233,6 @@ fn mark(state: &mut State) -> Mark {
     (counted.commits, counted.writes, state.fired.len())
 }
 
-/// Commits and writes that matter to whether a run is at rest, and how far log and journal were read for that.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Counted {
-    pub events: usize,
-    pub commits: usize,
-    pub lines: usize,
-    pub writes: usize,
-    /// Whether writes that were refused with 403 or 422 do not count.
-    pub forgives_refusals: bool,
-}
-
 /// Commits, writes, faults.
 type Mark = (usize, usize, usize);
 
