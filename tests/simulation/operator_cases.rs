@@ -282,8 +282,8 @@ pub fn fingerprint(world: &World) -> String {
     for (key, set) in world.objects(&BACKUP_POD_SETS, "") {
         let status = &set["status"];
         let conditions = status["conditions"].as_array().map_or(&[][..], Vec::as_slice);
-        let spell = |one: &Value| format!("{}={}", one["type"], one["status"]);
-        let conditions: Vec<String> = conditions.iter().map(spell).collect();
+        let shown = |one: &Value| format!("{}={}", one["type"], one["status"]);
+        let conditions: Vec<String> = conditions.iter().map(shown).collect();
         write!(text, "\n{key} {} {conditions:?}", status["summary"]).expect("a String takes everything");
     }
     text

@@ -218,7 +218,9 @@ pub fn forms(secret: &Value) -> Vec<String> {
     let seeds = entries.filter(|(name, _)| *name != "rotated-at").filter_map(|(_, value)| value.as_str());
     let spell = |seed: &str| {
         let bytes = BASE64_STANDARD.decode(seed).expect("the server stores base64");
-        let hexadecimal = bytes.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"));
+        let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+        let digit = |four: u8| char::from_digit(four.into(), 16).expect("four bits are one digit");
+        let hexadecimal: String = digits.map(digit).collect();
         [seed.to_owned(), hexadecimal, format!("{bytes:?}")]
     };
     seeds.flat_map(spell).collect()
