@@ -91,6 +91,9 @@ pub(crate) async fn a_taken_name_does_not_stop_the_set(stage: Stage) {
     let name =
         message.split(|sign: char| sign.is_whitespace() || sign == ':').find(|word| word.starts_with("web-"));
     let name = name.unwrap_or_else(|| panic!("no name in {message:?}")).to_owned();
+    // Nothing is wanted while the name is taken, so nobody is quicker.
+    stage.scale([0, 0, 0]).await;
+    stage.settled(WEB, [0, 0, 0]).await;
     let quotas: Api<ResourceQuota> = stage.api();
     quotas.delete("few", &kube::api::DeleteParams::default()).await.unwrap();
     let pods: Api<Pod> = stage.api();
@@ -99,8 +102,8 @@ pub(crate) async fn a_taken_name_does_not_stop_the_set(stage: Stage) {
         "spec": {"containers": [{"name": "foreign", "image": NGINX_IMAGE}], "terminationGracePeriodSeconds": 0},
     }))
     .unwrap();
-    // The operator may have been quicker; then it is made to need the name no more, and the claim is void.
-    let created = pods.create(&PostParams::default(), &foreign).await.expect("the name is free");
+    let created = pods.create(&PostParams::default(), &foreign).await.unwrap();
+    stage.scale([1, 0, 0]).await;
     let found = stage.settled(WEB, [1, 0, 0]).await;
     assert_ne!(found[0].name_any(), name);
     assert_eq!(pods.get(&name).await.unwrap().uid(), created.uid());
