@@ -8,7 +8,7 @@ use super::Answer;
 use super::outcome::refused;
 use crate::api::{BackupPodSet, keys};
 use crate::model::{Outcome, Refusal};
-use crate::observe::Written;
+use crate::observe::{Written, is_controlled_by};
 
 /// What a create came to whose name exists: our own earlier one is no failure, an object of somebody else is.
 pub(super) async fn taken<K>(
@@ -34,9 +34,6 @@ where
 
 /// With the label as well: what a human took out of the set by its label is never seen by our watches again.
 fn is_ours(metadata: &ObjectMeta, set: &BackupPodSet) -> bool {
-    let mut owners = metadata.owner_references.iter().flatten();
-    let is_owned =
-        owners.any(|owner| owner.controller == Some(true) && Some(&owner.uid) == set.metadata.uid.as_ref());
     let label = metadata.labels.as_ref().and_then(|labels| labels.get(keys::LABEL_SET));
-    is_owned && label == set.metadata.name.as_ref()
+    is_controlled_by(metadata, set) && label == set.metadata.name.as_ref()
 }

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::api::keys;
 use crate::manifests::controller_revision;
-use crate::observe::Observation;
+use crate::observe::{Observation, is_controlled_by};
 
 /// Whether the template is another than the one in the status.
 pub(super) fn is_new_template(observation: &Observation) -> bool {
@@ -27,7 +27,7 @@ pub(super) async fn keep(client: &Client, observation: &Observation) -> Result<(
         Api::namespaced(client.clone(), set.metadata.namespace.as_deref().unwrap_or_default());
     let selector = format!("{}={}", keys::LABEL_SET, set.metadata.name.as_deref().unwrap_or_default());
     let mut known = api.list(&ListParams::default().labels(&selector)).await?.items;
-    known.retain(|revision| is_ours(revision, observation));
+    known.retain(|revision| is_controlled_by(&revision.metadata, set));
     known.sort_by_key(|revision| revision.revision);
     record(&api, observation, &known).await?;
     prune(&api, observation, &known).await
@@ -98,11 +98,4 @@ fn is_of(revision: &ControllerRevision, hash: &str) -> bool {
         .as_ref()
         .and_then(|labels| labels.get(keys::LABEL_REVISION))
         .is_some_and(|text| text == hash)
-}
-
-fn is_ours(revision: &ControllerRevision, observation: &Observation) -> bool {
-    let mut owners = revision.metadata.owner_references.iter().flatten();
-    owners.any(|owner| {
-        owner.controller == Some(true) && Some(&owner.uid) == observation.set.metadata.uid.as_ref()
-    })
 }

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use jiff::Timestamp;
 
+use super::owner::controller_of;
 use super::pod;
 use super::slim::SlimPod;
 use crate::model::{Gate, Lifecycle, Role};
@@ -34,7 +35,6 @@ pub(super) struct Facts {
 
 pub(super) fn facts(pod: &SlimPod) -> Facts {
     let created = pod.metadata.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0);
-    let owners = pod.metadata.owner_references.iter().flatten();
     let labels = pod.metadata.labels.as_ref();
     Facts {
         uid: pod.metadata.uid.clone(),
@@ -43,7 +43,7 @@ pub(super) fn facts(pod: &SlimPod) -> Facts {
         gate: pod::gate(pod),
         address: pod.status.pod_ip.as_ref().and_then(|text| text.parse().ok()),
         node: pod.spec.node_name.clone(),
-        owner: owners.into_iter().find(|owner| owner.controller == Some(true)).map(|owner| owner.uid.clone()),
+        owner: controller_of(&pod.metadata).map(|owner| owner.uid.clone()),
         revision: labels.and_then(|labels| labels.get(crate::api::keys::LABEL_REVISION)).cloned(),
         is_started: pod::is_running(pod),
         is_serving: pod::is_serving(pod),

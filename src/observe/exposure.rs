@@ -8,6 +8,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::core::ObjectMeta;
 use serde_json::Value;
 
+use super::owner::is_controlled_by;
 use crate::api::{BackupPodSet, ExposedService, ServicePort, TargetPort, keys};
 use crate::manifests::SlicePort;
 use crate::model::{Endpoint, NodeName, ObjectState, PodName, Uid};
@@ -19,7 +20,7 @@ pub(super) fn service_state(
     wanted: &ExposedService,
 ) -> ObjectState {
     let Some(service) = service else { return ObjectState::Absent };
-    if !is_ours(&service.metadata, set) {
+    if !is_controlled_by(&service.metadata, set) {
         return ObjectState::Foreign;
     }
     let Some(spec) = &service.spec else { return ObjectState::Outdated };
@@ -38,7 +39,7 @@ pub(super) fn slice_state(
     (wanted, ports): (&ExposedService, &[SlicePort]),
 ) -> (ObjectState, Vec<Endpoint>) {
     let Some(slice) = slice else { return (ObjectState::Absent, Vec::new()) };
-    if !is_ours(&slice.metadata, set) {
+    if !is_controlled_by(&slice.metadata, set) {
         return (ObjectState::Foreign, Vec::new());
     }
     let mut endpoints: Vec<Endpoint> = slice.endpoints.iter().filter_map(endpoint).collect();
@@ -58,13 +59,6 @@ fn is_found(metadata: &ObjectMeta, wanted: &ExposedService) -> bool {
     let label = |key: &str| metadata.labels.as_ref().and_then(|labels| labels.get(key)).map(String::as_str);
     label(keys::LABEL_SERVICE_NAME) == Some(wanted.name.as_str())
         && label(keys::LABEL_SLICE_MANAGED_BY) == Some(keys::MANAGED_BY)
-}
-
-fn is_ours(metadata: &ObjectMeta, set: &BackupPodSet) -> bool {
-    let owners = metadata.owner_references.iter().flatten();
-    owners
-        .into_iter()
-        .any(|owner| owner.controller == Some(true) && Some(&owner.uid) == set.metadata.uid.as_ref())
 }
 
 fn is_port(port: &k8s_openapi::api::core::v1::ServicePort, wanted: &ServicePort) -> bool {

@@ -14,6 +14,7 @@ pub mod cache;
 mod change;
 mod exposure;
 mod node;
+mod owner;
 mod pod;
 pub mod slim;
 mod snapshot;
@@ -26,6 +27,7 @@ mod wish;
 
 pub use cache::{Affected, Cache, Kind, KnownKeys, SetKey, Written};
 pub use change::Change;
+pub use owner::is_controlled_by;
 pub use snapshot::{Observation, Version, observe};
 pub use store::Scope;
 pub use watched::Watched;

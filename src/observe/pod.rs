@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 
 use super::cache::KnownKeys;
+use super::owner::controller_of;
 use super::slim::{SlimContainerState, SlimContainerStatus, SlimPod};
 use crate::api::keys;
 use crate::model::{
@@ -65,8 +66,7 @@ fn label<'p>(pod: &'p SlimPod, key: &str) -> Option<&'p str> {
 }
 
 pub(super) fn ownership(pod: &SlimPod, set_uid: &str) -> Option<Ownership> {
-    let owners = pod.metadata.owner_references.iter().flatten();
-    match owners.into_iter().find(|owner| owner.controller == Some(true)) {
+    match controller_of(&pod.metadata) {
         None => Some(Ownership::Orphan),
         Some(owner) if owner.uid == set_uid => Some(Ownership::Ours),
         Some(_) => None,
