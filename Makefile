@@ -3,10 +3,12 @@
 CARGO ?= cargo
 LAB = $(CARGO) run --quiet --package lab --bin lab --
 
-# Measurements come from an optimised build; it shares its dependencies with the static binaries of the images.
+# Measurements come from an optimised build. It shares its dependencies with the static binaries of the images,
+# because both are built with the same flags into the same directory of the lab's cache.
+LAB_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/backuppodset-lab
 TARGET := $(shell rustc -vV | sed -n 's/^host: //p')
 STATIC = CARGO_TARGET_$(shell echo $(TARGET) | tr 'a-z-' 'A-Z_')_RUSTFLAGS='-C target-feature=+crt-static'
-FAST_LAB = $(STATIC) $(CARGO) run --quiet --release --target $(TARGET) --package lab --bin lab --
+FAST_LAB = $(STATIC) $(CARGO) run --quiet --release --locked --target $(TARGET) --target-dir $(LAB_CACHE)/target --package lab --bin lab --
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test bench down image generate lint

@@ -104,7 +104,7 @@ impl Stage {
 
     /// Waits until the set reports that it is as wanted and serves; returns its Pods.
     pub(crate) async fn settled(&self, set: &str, counts: Counts) -> Vec<Pod> {
-        let pods = self.pods(set, counts).await;
+        self.pods(set, counts).await;
         self.reports(set, |set| {
             let status = set.status.clone().unwrap_or_default();
             let summary = &status.summary;
@@ -115,7 +115,8 @@ impl Stage {
             if is_right { Ok(()) } else { Err(format!("status is {status:?}")) }
         })
         .await;
-        pods
+        // What was seen before the operator reported may lack what it did since, such as an adoption.
+        self.pods(set, counts).await
     }
 
     /// Waits until a set is as `judge` wants it.
