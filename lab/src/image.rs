@@ -254,6 +254,12 @@ pub fn build_static(root: &Path, cache: &Path) -> Result<Binaries, Error> {
     command.env(flags, "-C target-feature=+crt-static");
     // Either of these would override the flag of the target.
     command.env_remove("RUSTFLAGS").env_remove("CARGO_ENCODED_RUSTFLAGS");
+    // `cargo run` describes its own package in these, and build scripts that watch them (ring) would run again.
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("CARGO_PKG_") || name == "CARGO_MANIFEST_DIR" {
+            command.env_remove(name);
+        }
+    }
     if std::env::var_os("CARGO_TARGET_DIR").is_none() {
         command.arg("--target-dir").arg(cache.join("target"));
     }

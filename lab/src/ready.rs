@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use backuppodset::runtime::client;
 use http::Request;
 use k8s_openapi::api::core::v1::{Node, ServiceAccount};
 use kube::api::{Api, ListParams};
@@ -20,7 +21,7 @@ pub enum Error {
     ReadKubeconfig(#[source] kube::config::KubeconfigError),
     /// The client could not be made from it.
     #[error("make a client")]
-    MakeClient(#[source] kube::Error),
+    MakeClient(#[source] client::Error),
     /// Time was over.
     #[error("{what} not ready after {seconds} s: {last}")]
     Overdue {
@@ -42,7 +43,7 @@ pub async fn client(kubeconfig: &Path) -> Result<kube::Client, Error> {
     let options = KubeConfigOptions::default();
     let config =
         kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(Error::ReadKubeconfig)?;
-    kube::Client::try_from(config).map_err(Error::MakeClient)
+    Ok(client::transport(&config).map_err(Error::MakeClient)?.build())
 }
 
 /// Waits until the API server answers that it is ready.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -11,6 +12,7 @@ use kube::api::PostParams;
 use kube::core::ObjectMeta;
 use kube::{Api, Client};
 use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until};
 use tracing::{debug, warn};
 
 use crate::api::{BackupPodSet, keys};
@@ -21,10 +23,16 @@ use crate::status::EventText;
 /// Most events that wait to be written; further ones are dropped and counted in the log.
 const WAITING_MAX: usize = 4096;
 
+/// How long an event waits before it is written.
+///
+/// 250 ms: several times what a conversion takes, whose writes it would slow down; nobody reads events faster.
+const DELAY: Duration = Duration::from_millis(250);
+
 struct Waiting {
     set: Arc<BackupPodSet>,
     text: EventText,
     time: Timestamp,
+    sent: Instant,
 }
 
 /// Passes events to the writer without waiting.
@@ -55,7 +63,7 @@ pub(super) fn channel(client: Client, clock: Clock, instance: String) -> (EventS
 
 impl EventSender {
     pub(super) fn send(&self, set: &Arc<BackupPodSet>, text: EventText) {
-        let waiting = Waiting { set: Arc::clone(set), text, time: self.clock.now() };
+        let waiting = Waiting { set: Arc::clone(set), text, time: self.clock.now(), sent: Instant::now() };
         if self.sender.try_send(waiting).is_err() {
             let dropped = self.dropped.fetch_add(1, Ordering::Relaxed) + 1;
             if dropped.is_power_of_two() {
@@ -73,7 +81,10 @@ impl EventWriter {
                 biased;
                 () = shutdown.requested() => return,
                 waiting = self.receiver.recv() => match waiting {
-                    Some(waiting) => self.write(&waiting).await,
+                    Some(waiting) => {
+                        sleep_until(waiting.sent + DELAY).await;
+                        self.write(&waiting).await;
+                    }
                     None => return,
                 },
             }
@@ -89,7 +100,7 @@ impl EventWriter {
         }
     }
 
-    fn event(&self, Waiting { set, text, time }: &Waiting) -> Event {
+    fn event(&self, Waiting { set, text, time, sent: _ }: &Waiting) -> Event {
         let name = set.metadata.name.as_deref().unwrap_or_default();
         Event {
             metadata: ObjectMeta {

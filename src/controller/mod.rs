@@ -8,6 +8,7 @@
 //! | [`reconcile`] | observe, plan, check, apply, report |
 //! | `confirm` | a consistent list before anything that serves is deleted |
 //! | `report` | status, events, logs and metrics of what was done |
+//! | `timing` | how long a look took until what users wait for was done |
 //! | [`events`] | writes events behind everything else |
 //! | `history` | former templates |
 //! | `housekeeping` | keys, unconfirmed objects, the process's pulse |
@@ -24,6 +25,7 @@ mod reconcile;
 mod report;
 #[cfg(test)]
 mod tests;
+mod timing;
 mod watch;
 
 pub use operator::{Error, Settings, Surroundings, run, start};

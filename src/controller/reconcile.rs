@@ -20,8 +20,9 @@ use crate::plan::{check, plan};
 use crate::runtime::lease::Leadership;
 use crate::runtime::metrics::Metrics;
 
-/// Most passes in one look. A conversion takes one, a wake-up or a swap of the last primary two; the rest is slack.
-const PASSES_MAX: u32 = 5;
+/// Most passes in one look. A conversion takes one, a wake-up or a swap of the last primary two, what follows them one
+/// more; the rest is slack.
+const PASSES_MAX: u32 = 6;
 
 /// First delay after a refused step; doubles with each further one.
 const RETRY_FIRST: Duration = Duration::from_millis(250);
@@ -35,6 +36,9 @@ const STALE_FIRST: Duration = Duration::from_millis(500);
 
 /// How often in a row a set's writes may be stale before the watches are doubted and everything is listed again.
 const STALE_MAX: u32 = 2;
+
+/// How long a new template may stay out of the history because there was something more urgent to do.
+const HISTORY_DELAY: Duration = Duration::from_secs(1);
 
 /// How long no further ticket is sent after one was accepted: the kubelet takes a second to say that the gate ended.
 const ACCEPTED_TICKET_PAUSE: SignedDuration = SignedDuration::from_secs(2);
@@ -94,22 +98,35 @@ pub(super) async fn reconcile(context: &Context, job: &Job) -> Look {
         context.stale.end(&job.key);
         return Look::Settled(None);
     };
-    let (worked, is_history_kept) = tokio::join!(
-        biased;
-        work(context, &job.key, first.clone()),
-        keep_history(context, &first),
-    );
-    let Worked { observation, plan, results } = worked;
+    let Worked { observation, plan, results } = work(context, &job.key, first).await;
+    let history = keep_history(context, &observation, results.is_empty()).await;
     let round = Round {
         observation: &observation,
         plan: &plan,
         results: &results,
         since: job.since,
-        is_history_kept,
+        is_history_kept: history == History::Kept,
     };
     let reported = context.reporter.report(&context.sink, &round).await;
-    let reported = if is_history_kept { reported } else { Outcome::Failed(Refusal::ServerFailed) };
-    next_look(context, &job.key, (&plan, &results, reported))
+    let reported =
+        if history == History::Refused { Outcome::Failed(Refusal::ServerFailed) } else { reported };
+    match next_look(context, &job.key, (&plan, &results, reported)) {
+        Look::Settled(next) if history == History::Deferred => {
+            Look::Settled(Some(next.map_or(HISTORY_DELAY, |next| next.min(HISTORY_DELAY))))
+        }
+        look @ (Look::Settled(_) | Look::Refused(_)) => look,
+    }
+}
+
+/// Whether the template is in the history.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum History {
+    /// It is, or need not be.
+    Kept,
+    /// There was something more urgent to do.
+    Deferred,
+    /// The API server did not take it.
+    Refused,
 }
 
 /// What was done, and the set as it is afterwards.
@@ -128,7 +145,7 @@ async fn work(context: &Context, key: &SetKey, mut observation: Observation) -> 
         if plan.steps.is_empty() {
             break;
         }
-        let applied = take_steps(context, key, (&observation, &plan)).await;
+        let applied = take_steps(context, key, (&observation, plan.first_wave())).await;
         let is_undisturbed = applied.iter().all(|result| result.outcome == Outcome::Done);
         results.extend(applied);
         // A set that is gone meanwhile needs no further plan; its last one says what was wanted.
@@ -142,18 +159,21 @@ async fn work(context: &Context, key: &SetKey, mut observation: Observation) -> 
     Worked { observation, plan, results }
 }
 
-/// Keeps a new template beside the steps; false if that has to be tried again.
-async fn keep_history(context: &Context, observation: &Observation) -> bool {
+/// Keeps a new template, in a look that has nothing else to do.
+async fn keep_history(context: &Context, observation: &Observation, is_calm: bool) -> History {
     let is_wanted = history::is_new_template(observation);
     if !is_wanted || observation.invalid.is_some() || observation.snapshot.desired.paused {
-        return true;
+        return History::Kept;
+    }
+    if !is_calm {
+        return History::Deferred;
     }
     let kept = history::keep(&context.client, observation).await;
     if let Err(error) = &kept {
         let set = observation.snapshot.desired.name.as_str();
         warn!(set, error = error as &dyn std::error::Error, "Could not keep the template's history");
     }
-    kept.is_ok()
+    if kept.is_ok() { History::Kept } else { History::Refused }
 }
 
 /// The plan, or nothing if it would break an invariant or the spec is wrong.
@@ -173,14 +193,13 @@ fn checked_plan(context: &Context, key: &SetKey, observation: &Observation) -> P
     Plan { steps: Vec::new(), holds: vec![Hold { reason: Reason::CheckRefused, pod: None, until: None }] }
 }
 
-/// Takes all steps at once; deletions of Pods that serve only after a consistent list.
+/// Takes the steps at once; deletions of Pods that serve only after a consistent list.
 async fn take_steps(
     context: &Context,
     key: &SetKey,
-    (observation, plan): (&Observation, &Plan),
+    (observation, steps): (&Observation, Vec<Step>),
 ) -> Vec<StepResult> {
-    let (unconfirmed, free): (Vec<Step>, Vec<Step>) =
-        plan.steps.iter().cloned().partition(needs_confirmation);
+    let (unconfirmed, free): (Vec<Step>, Vec<Step>) = steps.into_iter().partition(needs_confirmation);
     let free = context.applier.apply(observation, &free);
     let confirmed = take_confirmed(context, key, &unconfirmed);
     let (free, confirmed) = tokio::join!(free, confirmed);

@@ -1,5 +1,7 @@
 //! Tells what was done: status, events, logs and metrics, all with the same words.
 
+use std::time::Duration;
+
 use jiff::SignedDuration;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
@@ -8,6 +10,7 @@ use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::events::EventSender;
+use super::timing::{Timing, is_promotion_after_loss};
 use super::watch::Sink;
 use crate::api::{BackupPodSet, BackupPodSetStatus, keys};
 use crate::model::{Action, Outcome, Plan, Reason, Refusal, Role, StepResult};
@@ -38,6 +41,7 @@ impl Reporter {
     /// Writes the status if it changed, and passes on events, logs and metrics.
     pub(super) async fn report(&self, sink: &Sink, round: &Round<'_>) -> Outcome {
         let steps_elapsed = round.since.elapsed();
+        let timing = self.time(sink, round, steps_elapsed);
         let outcome = self.write_status(sink, round).await;
         for result in round.results {
             self.count(result);
@@ -52,9 +56,22 @@ impl Reporter {
         if !round.results.is_empty() {
             let operation = operation(round.results);
             self.metrics.handled(operation, round.since.elapsed());
-            log_handled(round, (operation, steps_elapsed));
+            log_handled(round, operation, (steps_elapsed, timing));
         }
         outcome
+    }
+
+    /// Times the look, and counts the phases of a failover.
+    fn time(&self, sink: &Sink, round: &Round<'_>, elapsed: Duration) -> Timing {
+        let now = sink.clock.now();
+        let arrived = now.checked_sub(elapsed).unwrap_or(now);
+        let timing = Timing::of(round.results, arrived);
+        for (phase, time) in [("promoted", timing.promoted), ("exposed", timing.exposed)] {
+            if let Some(time) = time {
+                self.metrics.failed_over(phase, time);
+            }
+        }
+        timing
     }
 
     async fn write_status(&self, sink: &Sink, round: &Round<'_>) -> Outcome {
@@ -110,15 +127,14 @@ impl Reporter {
             reason: result.step.reason.as_str(),
             outcome: result.outcome.as_str(),
         });
-        let elapsed = std::time::Duration::try_from(result.elapsed).unwrap_or_default();
+        let elapsed = Duration::try_from(result.elapsed).unwrap_or_default();
         match (&result.step.action, result.outcome) {
             (Action::Convert { pod: _, from, to }, Outcome::Done) => {
                 let reason = result.step.reason.as_str();
                 self.metrics.converted(&Conversion { from: from.as_str(), to: to.as_str(), reason });
-                if *to == Role::Primary && result.step.reason.is_loss() {
+                if is_promotion_after_loss(result) {
                     let is_at_hand = *from == Role::Hot;
                     self.metrics.asked_for_spare(if is_at_hand { Spare::Hit } else { Spare::Miss });
-                    self.metrics.failed_over("promoted", elapsed);
                 }
             }
             (Action::Create { role: Role::Primary, .. }, Outcome::Done) if result.step.reason.is_loss() => {
@@ -206,13 +222,24 @@ fn log(observation: &Observation, result: &StepResult) {
     }
 }
 
-fn log_handled(round: &Round<'_>, (operation, steps_elapsed): (&'static str, std::time::Duration)) {
+fn log_handled(round: &Round<'_>, operation: &'static str, (steps_elapsed, timing): (Duration, Timing)) {
     let (namespace, set) = names(round.observation);
     let generation = round.observation.set.metadata.generation.unwrap_or_default();
-    let elapsed_ms = milliseconds(SignedDuration::try_from(round.since.elapsed()).unwrap_or_default());
-    let steps_ms = milliseconds(SignedDuration::try_from(steps_elapsed).unwrap_or_default());
-    let steps = round.results.len();
-    info!(namespace, set, generation, action = operation, steps, steps_ms, elapsed_ms, "Handled change");
+    let to_ms = |elapsed: Duration| milliseconds(SignedDuration::try_from(elapsed).unwrap_or_default());
+    let (elapsed_ms, steps_ms) = (to_ms(round.since.elapsed()), to_ms(steps_elapsed));
+    let (promoted_ms, exposed_ms) = (timing.promoted.map(to_ms), timing.exposed.map(to_ms));
+    info!(
+        namespace,
+        set,
+        generation,
+        action = operation,
+        steps = round.results.len(),
+        promoted_ms,
+        exposed_ms,
+        steps_ms,
+        elapsed_ms,
+        "Handled change"
+    );
 }
 
 /// Milliseconds with a resolution of 10 microseconds.

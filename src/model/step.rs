@@ -126,4 +126,13 @@ impl Plan {
     pub fn next_look(&self) -> Option<Timestamp> {
         self.holds.iter().filter_map(|hold| hold.until).min()
     }
+
+    /// The steps to take first: conversions and addresses if there are any, else all.
+    ///
+    /// Creations and deletions make nodes busy and compete for the API server; service comes before spares.
+    pub fn first_wave(&self) -> Vec<Step> {
+        let is_first = |step: &&Step| matches!(step.action, Action::Convert { .. } | Action::Expose { .. });
+        let first: Vec<Step> = self.steps.iter().filter(is_first).cloned().collect();
+        if first.is_empty() { self.steps.clone() } else { first }
+    }
 }

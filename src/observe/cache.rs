@@ -257,7 +257,8 @@ impl Cache {
                 && old.ports == slice.ports
                 && old.metadata.labels == slice.metadata.labels
         });
-        (!is_same).then_some((set, Change::Urgent))
+        // Somebody else wrote it. Not urgent, so that two who disagree do not answer each other without a pause.
+        (!is_same).then_some((set, Change::Ordinary))
     }
 
     /// A Service of ours is gone.

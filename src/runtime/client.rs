@@ -7,20 +7,21 @@ use std::time::Duration;
 
 use http::HeaderValue;
 use http::header::USER_AGENT;
-use kube::client::ClientBuilder;
 use kube::config::InferConfigError;
 use kube::{Client, Config};
 
 use self::bounded::BoundedLayer;
 pub use self::bounded::NoAnswer;
+pub use self::transport::{Transport, transport};
 use super::metrics::rest::{Host, RestMetrics};
 
 mod bounded;
+mod transport;
 
 /// How the API server sees us in its audit log and in `managedFields`.
 pub const USER_AGENT_VALUE: &str = concat!("backuppodset-operator/", env!("CARGO_PKG_VERSION"));
 
-/// Time to open a connection, TLS included.
+/// Time to open a TCP connection.
 ///
 /// 5 s: a dead API server address must not use up the 10 s of [`WRITE_TIMEOUT`].
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -47,6 +48,14 @@ pub enum Error {
         #[source]
         source: Box<InferConfigError>,
     },
+    /// A proxy is asked for.
+    #[error(
+        "the API server is behind the proxy {host}, which is not supported: unset proxy-url and HTTPS_PROXY"
+    )]
+    Proxy {
+        /// The proxy's host.
+        host: String,
+    },
     /// The configuration cannot be used.
     #[error("build the client")]
     Build {
@@ -59,28 +68,21 @@ pub enum Error {
 /// A client for the cluster of `KUBECONFIG`, `~/.kube/config` or the Pod's service account, in this order.
 ///
 /// # Errors
-/// `Configure` if there is none of these, `Build` if it is unusable.
+/// `Configure` if there is none of these, and those of [`transport()`].
 pub async fn connect(metrics: &RestMetrics) -> Result<Client, Error> {
     let config = Config::infer().await.map_err(|source| Error::Configure { source: Box::new(source) })?;
     build(config, metrics)
 }
 
-/// A client for the cluster of `config`; overrides its timeouts, retries and User-Agent.
+/// A client for the cluster of `config`; its User-Agent, timeouts and retries are replaced by ours.
 ///
 /// # Errors
-/// `Build` if certificates or keys in `config` are unusable.
+/// See [`transport()`].
 pub fn build(mut config: Config, metrics: &RestMetrics) -> Result<Client, Error> {
-    config.default_retry = false;
-    config.connect_timeout = Some(CONNECT_TIMEOUT);
-    config.write_timeout = Some(WRITE_TIMEOUT);
-    // None: this one also ends watches. Answers are bounded for each request, in `bounded`.
-    config.read_timeout = None;
     config.headers.retain(|(name, _)| name != USER_AGENT);
     config.headers.push((USER_AGENT, HeaderValue::from_static(USER_AGENT_VALUE)));
     let bounded = BoundedLayer::new(Host::of(&config.cluster_url), metrics.clone());
-    let builder =
-        ClientBuilder::try_from(config).map_err(|source| Error::Build { source: Box::new(source) })?;
-    Ok(builder.with_layer(&bounded).build())
+    Ok(transport(&config)?.with_layer(&bounded).build())
 }
 
 /// Whether a request was given up after its time, in which case it may still have been carried out.

@@ -131,16 +131,16 @@ impl Bench {
 async fn cycle(stage: &mut Stage) -> Result<Round, Error> {
     let mut values = Vec::new();
     let create = stage.create(&plain(&stage.set), Counts::of_each(2)).await?;
-    note(&mut values, &create, ("handling-create", "total-create"));
+    note(&mut values, &create, ("handling-create", "actions-create", "total-create"));
     sleep(QUIET).await;
     let update = stage.resize(Counts::of_each(3)).await?;
-    note(&mut values, &update, ("handling-update", "total-update"));
+    note(&mut values, &update, ("handling-update", "actions-update", "total-update"));
     sleep(QUIET).await;
     let decrease = stage.resize(ONE).await?;
-    note(&mut values, &decrease, ("handling-decrease", "total-decrease"));
+    note(&mut values, &decrease, ("handling-decrease", "actions-decrease", "total-decrease"));
     sleep(QUIET).await;
     let failure = stage.delete_primary(ONE).await?;
-    note(&mut values, &failure, ("handling-failure", "delete-restored"));
+    note(&mut values, &failure, ("handling-failure", "actions-failure", "delete-restored"));
     values.extend(failure.until_succeeded().map(|time| ("delete-successor", time.as_secs_f64())));
     let mut entries = timeline::of_act("create 2/2/2", &create);
     for (title, act) in
@@ -152,8 +152,14 @@ async fn cycle(stage: &mut Stage) -> Result<Round, Error> {
     Ok(Round { values, timeline: entries })
 }
 
-fn note(values: &mut Vec<(&'static str, f64)>, act: &Act, (handling, total): (&'static str, &'static str)) {
-    values.extend(act.handling().map(|times| (handling, times.first_ms)));
+/// Rows of handling, of its actions, and of the total time.
+type ActRows = (&'static str, &'static str, &'static str);
+
+fn note(values: &mut Vec<(&'static str, f64)>, act: &Act, (handling, actions, total): ActRows) {
+    if let Some(times) = act.handling() {
+        values.extend([(handling, times.first_ms), (actions, times.actions_ms)]);
+        values.extend(times.promoted_ms.map(|promoted| ("promoted", promoted)));
+    }
     values.push((total, act.total().as_secs_f64()));
 }
 

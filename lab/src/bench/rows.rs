@@ -1,7 +1,8 @@
 //! The rows of the table, with the figures that they stand beside.
 //!
 //! Paper: M. Zhu, R. Kang, E. Oki (section III). Original: that paper's controller, built from its public
-//! repository and measured on a cluster like this one, median / worst of 8. Pure.
+//! repository and measured on a cluster like this one, median / worst of 8; its handling time ends with its last action,
+//! ours with the last acknowledged write, that of the status included. Pure.
 
 /// Rows that one round measures together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -111,8 +112,17 @@ pub const ROWS: &[Row] = &[
         what: "handling: create 2/2/2",
         unit: Unit::Milliseconds,
         paper: "211 ms",
-        original: "58 / 79 ms",
+        original: "-",
         target: Some(both(20.0, 40.0)),
+        group: Group::Cycle,
+    },
+    Row {
+        id: "actions-create",
+        what: "  of it, to the last action",
+        unit: Unit::Milliseconds,
+        paper: "-",
+        original: "58 / 79 ms",
+        target: None,
         group: Group::Cycle,
     },
     Row {
@@ -120,8 +130,17 @@ pub const ROWS: &[Row] = &[
         what: "handling: update to 3/3/3",
         unit: Unit::Milliseconds,
         paper: "113 ms",
-        original: "109 / 237 ms",
+        original: "-",
         target: Some(both(15.0, 30.0)),
+        group: Group::Cycle,
+    },
+    Row {
+        id: "actions-update",
+        what: "  of it, to the last action",
+        unit: Unit::Milliseconds,
+        paper: "-",
+        original: "109 / 237 ms",
+        target: None,
         group: Group::Cycle,
     },
     Row {
@@ -129,8 +148,17 @@ pub const ROWS: &[Row] = &[
         what: "handling: decrease to 1/1/1",
         unit: Unit::Milliseconds,
         paper: "226 ms",
-        original: "586 / 1050 ms",
+        original: "-",
         target: Some(both(15.0, 30.0)),
+        group: Group::Cycle,
+    },
+    Row {
+        id: "actions-decrease",
+        what: "  of it, to the last action",
+        unit: Unit::Milliseconds,
+        paper: "-",
+        original: "586 / 1050 ms",
+        target: None,
         group: Group::Cycle,
     },
     Row {
@@ -138,8 +166,26 @@ pub const ROWS: &[Row] = &[
         what: "handling: primary deleted",
         unit: Unit::Milliseconds,
         paper: "79 ms",
-        original: "68 / 204 ms",
+        original: "-",
         target: Some(both(8.0, 20.0)),
+        group: Group::Cycle,
+    },
+    Row {
+        id: "actions-failure",
+        what: "  of it, to the last action",
+        unit: Unit::Milliseconds,
+        paper: "-",
+        original: "68 / 204 ms",
+        target: None,
+        group: Group::Cycle,
+    },
+    Row {
+        id: "promoted",
+        what: "  of it, to the promotion",
+        unit: Unit::Milliseconds,
+        paper: "-",
+        original: "-",
+        target: None,
         group: Group::Cycle,
     },
     Row {

@@ -31,6 +31,10 @@ pub struct Handling {
     /// The look that took the first steps: from the arrival of the event to the acknowledgement of its last
     /// write, the status included. Unit: milliseconds.
     pub first_ms: f64,
+    /// The same without the status: to the acknowledgement of its last action. Unit: milliseconds.
+    pub actions_ms: f64,
+    /// The same to the promotion of the last successor, if a primary was lost. Unit: milliseconds.
+    pub promoted_ms: Option<f64>,
     /// All looks that took steps until the set was in place, added up. Unit: milliseconds.
     pub all_ms: f64,
     /// Number of these looks.
@@ -41,9 +45,10 @@ impl Handling {
     /// What a log says about one change; `None` if it has no look with steps.
     pub fn of(lines: &[Line]) -> Option<Self> {
         let mut handled = lines.iter().filter(|line| line.is_handled()).peekable();
-        let first_ms = handled.peek()?.elapsed_ms;
+        let first = *handled.peek()?;
+        let (first_ms, actions_ms, promoted_ms) = (first.elapsed_ms, first.steps_ms, first.promoted_ms);
         let (looks, all_ms) = handled.fold((0, 0.0), |(looks, sum), line| (looks + 1, sum + line.elapsed_ms));
-        Some(Self { first_ms, all_ms, looks })
+        Some(Self { first_ms, actions_ms, promoted_ms, all_ms, looks })
     }
 }
 

@@ -43,6 +43,8 @@ pub struct Line {
     pub error: String,
     /// Number of steps of the look.
     pub steps: u32,
+    /// From the event's arrival to the promotion of the last successor, if a primary was lost. Unit: milliseconds.
+    pub promoted_ms: Option<f64>,
     /// From the event's arrival to the acknowledgement of the last step, without the status. Unit: milliseconds.
     pub steps_ms: f64,
     /// From the event's arrival to the acknowledgement of the last write; of one step, its own time. Unit:

@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use backuppodset::runtime::client::transport;
 use kube::Client;
 use kube::config::{Config, KubeConfigOptions, Kubeconfig};
 
@@ -105,7 +106,7 @@ async fn reach() -> Option<(Client, String, String)> {
     let kubeconfig = Kubeconfig::from_env().ok()??;
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.ok()?;
     let server = config.cluster_url.to_string();
-    let client = Client::try_from(config).ok()?;
+    let client = transport(&config).ok()?.build();
     let version = tokio::time::timeout(ANSWER_WITHIN, client.apiserver_version()).await.ok()?.ok()?;
     Some((client, server, version.git_version))
 }

@@ -13,7 +13,7 @@ use hyper::body::Frame;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::{ListParams, PostParams, WatchParams};
-use kube::client::Body;
+use kube::client::{Body, ClientBuilder};
 use tokio::net::TcpListener;
 use tokio::time::{Instant, sleep};
 use tower::service_fn;
