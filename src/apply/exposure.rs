@@ -1,8 +1,10 @@
 //! Writes the exposed Service and its EndpointSlice.
 
+use either::Either;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::core::ObjectMeta;
 use kube::{Api, Client};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -12,7 +14,7 @@ use super::outcome::refused;
 use super::taken::taken;
 use crate::api::keys;
 use crate::manifests::{endpoint_slice, service, slice_name};
-use crate::model::{Endpoint, Outcome};
+use crate::model::{Endpoint, ExposedKind, Leftover, Outcome};
 use crate::observe::{Observation, Version, Written};
 
 /// Creates the Service, or puts its ports and type right.
@@ -39,6 +41,53 @@ pub(super) async fn expose(client: &Client, observation: &Observation, endpoints
     let target = Target { observation, name: &name, version: observation.slice.as_ref() };
     let keep = |slice: EndpointSlice| Written::Slice(Box::new(slice));
     write(client, &target, ((&body, patch), keep)).await
+}
+
+/// Deletes what an earlier spec exposed.
+pub(super) async fn retire(client: &Client, observation: &Observation, object: &Leftover) -> Answer {
+    match object.kind {
+        ExposedKind::Service => {
+            let gone = |service: Service| Written::ServiceGone(Box::new(service));
+            let kept = |service: Service| Written::Service(Box::new(service));
+            delete(client, (observation, object), (gone, kept)).await
+        }
+        ExposedKind::Slice => {
+            let gone = |slice: EndpointSlice| Written::SliceGone(Box::new(slice));
+            let kept = |slice: EndpointSlice| Written::Slice(Box::new(slice));
+            delete(client, (observation, object), (gone, kept)).await
+        }
+    }
+}
+
+async fn delete<K>(
+    client: &Client,
+    (observation, object): (&Observation, &Leftover),
+    (gone, kept): (impl FnOnce(K) -> Written, impl FnOnce(K) -> Written),
+) -> Answer
+where
+    K: kube::Resource<Scope = kube::core::NamespaceResourceScope, DynamicType = ()>,
+    K: Clone + Default + DeserializeOwned + std::fmt::Debug,
+{
+    let namespace = observation.set.metadata.namespace.clone();
+    let api: Api<K> = Api::namespaced(client.clone(), namespace.as_deref().unwrap_or_default());
+    let preconditions = Preconditions {
+        uid: Some(object.uid.0.clone()),
+        resource_version: Some(object.resource_version.clone()),
+    };
+    let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+    match api.delete(&object.name, &parameters).await {
+        // A finalizer, such as that of a load balancer, holds it.
+        Ok(Either::Left(held)) if held.meta().deletion_timestamp.is_some() => Answer::done(kept(held)),
+        Ok(Either::Left(ended)) => Answer::done(gone(ended)),
+        Ok(Either::Right(_status)) => {
+            let mut ended = K::default();
+            let name = Some(object.name.clone());
+            *ended.meta_mut() =
+                ObjectMeta { namespace, name, uid: Some(object.uid.0.clone()), ..ObjectMeta::default() };
+            Answer::done(gone(ended))
+        }
+        Err(error) => refused(&error),
+    }
 }
 
 /// The object that a write is about.

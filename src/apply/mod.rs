@@ -136,6 +136,7 @@ impl Applier {
             Action::Adopt { pod } => pods.adopt(pod).await,
             Action::PublishService => exposure::publish_service(&self.client, observation).await,
             Action::Expose { endpoints } => exposure::expose(&self.client, observation, endpoints).await,
+            Action::Retire { object } => exposure::retire(&self.client, observation, object).await,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Reads what the API server's refusal means.
 
 use kube::Error;
+use kube::core::Status;
 
 use super::Answer;
 use crate::model::{Outcome, Refusal};
@@ -12,6 +13,7 @@ pub(super) fn refused(error: &Error) -> Answer {
     };
     let outcome = match status.code {
         404 | 409 => Outcome::Stale,
+        403 if is_namespace_ending(status) => Outcome::Failed(Refusal::NamespaceTerminating),
         403 if status.message.contains("exceeded quota") => Outcome::Failed(Refusal::QuotaExceeded),
         401 | 403 => Outcome::Failed(Refusal::Forbidden),
         400 | 422 => Outcome::Failed(Refusal::Invalid),
@@ -19,6 +21,11 @@ pub(super) fn refused(error: &Error) -> Answer {
         _ => Outcome::Failed(Refusal::ServerFailed),
     };
     Answer { outcome, message: Some(status.message.clone()), written: None }
+}
+
+fn is_namespace_ending(status: &Status) -> bool {
+    let causes = status.details.as_ref().map(|details| details.causes.as_slice()).unwrap_or_default();
+    causes.iter().any(|cause| cause.reason == "NamespaceTerminating")
 }
 
 /// The error with everything that caused it, on one line.

@@ -19,7 +19,7 @@ use crate::runtime::shutdown::Shutdown;
 const ORDINARY_MAX: usize = 16;
 
 /// Most reconciles at once, urgent ones included.
-const ALL_MAX: usize = 128;
+const ALL_MAX: u16 = 128;
 
 /// Delay before a set whose reconcile panicked is looked at again.
 const PANIC_DELAY: Duration = Duration::from_secs(30);
@@ -37,6 +37,7 @@ struct Finished {
 pub(super) async fn dispatch(context: Arc<Context>, queue: Arc<Queue>, shutdown: Shutdown) {
     let mut running: JoinSet<Finished> = JoinSet::new();
     let mut ordinary = 0;
+    context.metrics.reconcile.set_max_workers(CONTROLLER, ALL_MAX);
     loop {
         tokio::select! {
             // Finished ones first: they make room.
@@ -48,8 +49,9 @@ pub(super) async fn dispatch(context: Arc<Context>, queue: Arc<Queue>, shutdown:
                     settle(&context, &queue, finished);
                 }
             }
-            job = queue.take(ordinary < ORDINARY_MAX), if running.len() < ALL_MAX => {
+            job = queue.take(ordinary < ORDINARY_MAX), if running.len() < usize::from(ALL_MAX) => {
                 ordinary += usize::from(job.change == Change::Ordinary);
+                context.metrics.reconcile.queued(CONTROLLER);
                 context.metrics.reconcile.left_queue(CONTROLLER, job.since.elapsed());
                 running.spawn(run(Arc::clone(&context), job));
             }
@@ -72,7 +74,10 @@ fn settle(context: &Context, queue: &Queue, Finished { job, look, elapsed }: Fin
     let (result, again) = match look {
         Some(Look::Settled(None)) => (ReconcileResult::Success, None),
         Some(Look::Settled(Some(delay))) => (ReconcileResult::RequeueAfter, Some(delay)),
-        Some(Look::Refused(delay)) => (ReconcileResult::Error, Some(delay)),
+        Some(Look::Refused(delay)) => {
+            context.metrics.reconcile.retried(CONTROLLER);
+            (ReconcileResult::Error, Some(delay))
+        }
         None => {
             error!(namespace = %job.key.namespace, set = %job.key.name, "Reconcile panicked");
             context.metrics.reconcile.panicked(CONTROLLER);

@@ -11,7 +11,7 @@ use crate::manifests::GateSettings;
 use crate::observe::KnownKeys;
 use crate::runtime::health::{Health, TICK_PERIOD};
 use crate::runtime::lease::Leadership;
-use crate::runtime::metrics::sets::SetMetrics;
+use crate::runtime::metrics::sets::{SetMetrics, Tier};
 use crate::runtime::shutdown::Shutdown;
 use crate::wakeup::keys::KeyRing;
 use crate::wakeup::secret::{DEFAULT_ROTATION_PERIOD, KeyStore};
@@ -55,6 +55,18 @@ pub(super) struct Housekeeper {
 }
 
 impl Housekeeper {
+    fn measure(&self) {
+        let (has_storm, pods) = {
+            let cache = self.sink.cache();
+            (cache.has_storm(), cache.count_pods())
+        };
+        self.metrics.set_storm_brake(has_storm);
+        for ((role, is_ready), count) in pods {
+            let state = if is_ready { "ready" } else { "not-ready" };
+            self.metrics.set_pods(&Tier { role: role.as_str(), state }, count);
+        }
+    }
+
     pub(super) async fn run(self, leadership: Leadership, shutdown: Shutdown) {
         let mut ticks = tokio::time::interval(HOUSEKEEPING_PERIOD);
         loop {
@@ -67,7 +79,7 @@ impl Housekeeper {
             if self.sink.cache().has_overdue(now) {
                 self.sink.relist.ask();
             }
-            self.metrics.set_storm_brake(self.sink.cache().has_storm());
+            self.measure();
             // Only the leader rotates; the others read what it wrote, so that they can sign when they lead.
             let ring = if leadership.is_leader() {
                 self.keys.store.rotate_if_due(now).await

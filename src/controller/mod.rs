@@ -9,6 +9,7 @@
 //! | `confirm` | a consistent list before anything that serves is deleted |
 //! | `report` | status, events, logs and metrics of what was done |
 //! | `timing` | how long a look took until what users wait for was done |
+//! | `transitions` | how long Pods take to become what their role promises |
 //! | [`events`] | writes events behind everything else |
 //! | `history` | former templates |
 //! | `housekeeping` | keys, unconfirmed objects, the process's pulse |
@@ -26,6 +27,7 @@ mod report;
 #[cfg(test)]
 mod tests;
 mod timing;
+mod transitions;
 mod watch;
 
 pub use operator::{Error, Settings, Surroundings, run, start};

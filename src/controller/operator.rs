@@ -13,6 +13,7 @@ use super::housekeeping::{GateKeys, Housekeeper, SYNC_POLL_PERIOD, beat, known_k
 use super::queue::Queue;
 use super::reconcile::{Context, Streaks};
 use super::report::Reporter;
+use super::transitions::Transitions;
 use super::watch::{Relist, Sink, watch, watches};
 use crate::api::keys;
 use crate::apply::{Applier, TicketSender, send_by_tcp};
@@ -128,7 +129,8 @@ pub async fn start(
     let housekeeper =
         Housekeeper { keys, applier: applier.clone(), sink: sink.clone(), metrics: metrics.sets.clone() };
     spawn(tasks, "keep-house", housekeeper.run(leadership.clone(), shutdown.clone()));
-    let reporter = Reporter { client: client.clone(), events, metrics: metrics.sets.clone() };
+    let transitions = Transitions::default();
+    let reporter = Reporter { client: client.clone(), events, metrics: metrics.sets.clone(), transitions };
     let (refusals, stale) = (Streaks::default(), Streaks::default());
     let context = Context { client, sink, applier, reporter, leadership, metrics, refusals, stale };
     spawn(tasks, "reconcile", lead(Arc::new(context), shutdown.clone()));

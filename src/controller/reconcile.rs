@@ -96,11 +96,13 @@ pub(super) async fn reconcile(context: &Context, job: &Job) -> Look {
     let Some(first) = observe(&context.sink.cache(), &job.key, context.sink.clock.now()) else {
         context.refusals.end(&job.key);
         context.stale.end(&job.key);
+        context.reporter.transitions.forget(&job.key);
         return Look::Settled(None);
     };
     let Worked { observation, plan, results } = work(context, &job.key, first).await;
     let history = keep_history(context, &observation, results.is_empty()).await;
     let round = Round {
+        key: &job.key,
         observation: &observation,
         plan: &plan,
         results: &results,
@@ -247,6 +249,10 @@ fn next_look(
     let is_refused = |outcome: Outcome| matches!(outcome, Outcome::Failed(_));
     // A ticket that the gate does not take has its own, shorter pause and its own deadline.
     let is_ticket = |result: &StepResult| matches!(result.step.action, Action::Wake { .. });
+    let is_ending = |result: &StepResult| result.outcome == Outcome::Failed(Refusal::NamespaceTerminating);
+    if results.iter().any(is_ending) {
+        return Look::Settled(Some(RETRY_MAX));
+    }
     if is_refused(reported) || results.iter().any(|result| is_refused(result.outcome) && !is_ticket(result)) {
         return Look::Refused(backoff(RETRY_FIRST, context.refusals.lengthen(key)));
     }

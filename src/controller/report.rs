@@ -11,15 +11,17 @@ use tracing::{info, warn};
 
 use super::events::EventSender;
 use super::timing::{Timing, is_promotion_after_loss};
+use super::transitions::Transitions;
 use super::watch::Sink;
 use crate::api::{BackupPodSet, BackupPodSetStatus, keys};
 use crate::model::{Action, Outcome, Plan, Reason, Refusal, Role, StepResult};
-use crate::observe::{Observation, Written};
+use crate::observe::{Observation, SetKey, Written};
 use crate::runtime::metrics::sets::{Conversion, SetMetrics, Spare, StepLabels};
 use crate::status::{self, StatusInput, event_note};
 
 /// One look at a set, with everything that was done.
 pub(super) struct Round<'a> {
+    pub(super) key: &'a SetKey,
     pub(super) observation: &'a Observation,
     pub(super) plan: &'a Plan,
     pub(super) results: &'a [StepResult],
@@ -30,11 +32,11 @@ pub(super) struct Round<'a> {
 }
 
 /// Reports about all sets.
-#[derive(Clone)]
 pub(super) struct Reporter {
     pub(super) client: Client,
     pub(super) events: EventSender,
     pub(super) metrics: SetMetrics,
+    pub(super) transitions: Transitions,
 }
 
 impl Reporter {
@@ -50,6 +52,7 @@ impl Reporter {
                 self.events.send(&round.observation.set, text);
             }
         }
+        self.transitions.follow((round.key, &round.observation.snapshot.pods), round.results, &self.metrics);
         for hold in &round.plan.holds {
             self.metrics.held(hold.reason.as_str());
         }
@@ -127,7 +130,6 @@ impl Reporter {
             reason: result.step.reason.as_str(),
             outcome: result.outcome.as_str(),
         });
-        let elapsed = Duration::try_from(result.elapsed).unwrap_or_default();
         match (&result.step.action, result.outcome) {
             (Action::Convert { pod: _, from, to }, Outcome::Done) => {
                 let reason = result.step.reason.as_str();
@@ -140,7 +142,6 @@ impl Reporter {
             (Action::Create { role: Role::Primary, .. }, Outcome::Done) if result.step.reason.is_loss() => {
                 self.metrics.asked_for_spare(Spare::Miss);
             }
-            (Action::Wake { .. }, Outcome::Done) => self.metrics.woke(elapsed),
             _ => {}
         }
     }
@@ -204,6 +205,9 @@ fn log(observation: &Observation, result: &StepResult) {
     let outcome = result.outcome.as_str();
     let elapsed_ms = milliseconds(result.elapsed);
     match (&result.outcome, &result.message) {
+        (Outcome::Failed(Refusal::NamespaceTerminating), _) => {
+            info!(namespace, set, pod, action, reason, outcome, elapsed_ms, "Step was not taken");
+        }
         (Outcome::Failed(_), message) => {
             let error = message.as_deref().unwrap_or_default();
             warn!(namespace, set, pod, action, reason, outcome, elapsed_ms, error, "Step was refused");
@@ -215,7 +219,11 @@ fn log(observation: &Observation, result: &StepResult) {
             Action::Create { role, .. } | Action::Delete { role, .. } => {
                 info!(namespace, set, pod, action, %role, reason, outcome, elapsed_ms, "Took step");
             }
-            Action::Wake { .. } | Action::Adopt { .. } | Action::PublishService | Action::Expose { .. } => {
+            Action::Wake { .. }
+            | Action::Adopt { .. }
+            | Action::PublishService
+            | Action::Expose { .. }
+            | Action::Retire { .. } => {
                 info!(namespace, set, pod, action, reason, outcome, elapsed_ms, "Took step");
             }
         },

@@ -20,6 +20,6 @@ pub use outcome::{Outcome, Refusal, StepResult};
 pub use pod::{Gate, Lifecycle, NodeHealth, NodeView, Ownership, PodRef, PodView};
 pub use reason::Reason;
 pub use role::Role;
-pub use snapshot::{Endpoint, Exposure, ObjectState, Snapshot, Storm};
+pub use snapshot::{Endpoint, ExposedKind, Exposure, Leftover, ObjectState, Snapshot, Storm};
 pub use step::{Action, Hold, Plan, Step};
 pub use transition::{TRANSITIONS, Transition, transition};

@@ -13,6 +13,8 @@ pub enum Refusal {
     Forbidden,
     /// The API server does not accept the object, mostly because of the template (422 or 400).
     Invalid,
+    /// The namespace is being deleted: nothing can be created in it any more (403).
+    NamespaceTerminating,
     /// The name belongs to an object of somebody else (409 on create).
     NameTaken,
     /// The API server asks to slow down (429).
@@ -27,10 +29,11 @@ pub enum Refusal {
 
 impl Refusal {
     /// Every refusal, for generated documentation.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::QuotaExceeded,
         Self::Forbidden,
         Self::Invalid,
+        Self::NamespaceTerminating,
         Self::NameTaken,
         Self::Throttled,
         Self::ServerFailed,
@@ -44,6 +47,7 @@ impl Refusal {
             Self::QuotaExceeded => "QuotaExceeded",
             Self::Forbidden => "Forbidden",
             Self::Invalid => "Invalid",
+            Self::NamespaceTerminating => "NamespaceTerminating",
             Self::NameTaken => "NameTaken",
             Self::Throttled => "Throttled",
             Self::ServerFailed => "ServerFailed",

@@ -1,5 +1,6 @@
 //! One consistent view of a set: the wish, its Pods, its exposure and the time.
 
+use std::fmt;
 use std::net::IpAddr;
 
 use jiff::Timestamp;
@@ -49,6 +50,38 @@ pub struct Exposure {
     pub endpoints: Vec<Endpoint>,
 }
 
+/// The two kinds of objects that expose a set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ExposedKind {
+    /// The Service.
+    Service,
+    /// Its EndpointSlice.
+    Slice,
+}
+
+/// An object that the set made for a Service that its spec does not name any more.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Leftover {
+    /// What it is.
+    pub kind: ExposedKind,
+    /// Name in the set's namespace.
+    pub name: String,
+    /// Identity of this incarnation.
+    pub uid: Uid,
+    /// Version the decision is made on.
+    pub resource_version: String,
+}
+
+impl fmt::Display for Leftover {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self.kind {
+            ExposedKind::Service => "Service",
+            ExposedKind::Slice => "EndpointSlice",
+        };
+        write!(formatter, "{kind} {}", self.name)
+    }
+}
+
 /// More Pods than usual were lost at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Storm {
@@ -67,6 +100,8 @@ pub struct Snapshot {
     pub pods: Vec<PodView>,
     /// The exposed Service; `None` if the spec has none.
     pub exposure: Option<Exposure>,
+    /// What an earlier `spec.service` left behind, sorted.
+    pub leftovers: Vec<Leftover>,
     /// Set while the storm brake is on.
     pub storm: Option<Storm>,
     /// The moment of the snapshot.

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use jiff::Timestamp;
 
-use super::{Endpoint, PodName, PodRef, Reason, Role};
+use super::{Endpoint, Leftover, PodName, PodRef, Reason, Role};
 
 /// One write, or one ticket to a cold gate.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,6 +55,11 @@ pub enum Action {
         /// The addresses, sorted.
         endpoints: Vec<Endpoint>,
     },
+    /// Deletes a Service or slice that the spec does not name any more.
+    Retire {
+        /// The object.
+        object: Leftover,
+    },
 }
 
 impl Action {
@@ -68,6 +73,7 @@ impl Action {
             Self::Adopt { .. } => "adopt",
             Self::PublishService => "publish-service",
             Self::Expose { .. } => "expose",
+            Self::Retire { .. } => "retire",
         }
     }
 
@@ -79,7 +85,7 @@ impl Action {
             | Self::Wake { pod, .. }
             | Self::Delete { pod, .. }
             | Self::Adopt { pod } => Some(&pod.name),
-            Self::PublishService | Self::Expose { .. } => None,
+            Self::PublishService | Self::Expose { .. } | Self::Retire { .. } => None,
         }
     }
 
@@ -87,7 +93,7 @@ impl Action {
     pub const fn is_urgent(&self) -> bool {
         match self {
             Self::Convert { .. } | Self::Wake { .. } | Self::Expose { .. } | Self::PublishService => true,
-            Self::Create { .. } | Self::Delete { .. } | Self::Adopt { .. } => false,
+            Self::Create { .. } | Self::Delete { .. } | Self::Adopt { .. } | Self::Retire { .. } => false,
         }
     }
 }

@@ -163,6 +163,10 @@ pub const fn transition(action: &Action) -> Option<(Option<Role>, Option<Role>)>
         Action::Create { role, .. } => Some((None, Some(*role))),
         Action::Convert { from, to, .. } => Some((Some(*from), Some(*to))),
         Action::Delete { role, .. } => Some((Some(*role), None)),
-        Action::Wake { .. } | Action::Adopt { .. } | Action::PublishService | Action::Expose { .. } => None,
+        Action::Wake { .. }
+        | Action::Adopt { .. }
+        | Action::PublishService
+        | Action::Expose { .. }
+        | Action::Retire { .. } => None,
     }
 }

@@ -279,6 +279,14 @@ impl Cache {
                 Ok(())
             }
             Written::Set(set) => self.sets.put(*set, Source::OwnWrite, now).map(drop),
+            Written::ServiceGone(service) => {
+                self.services.end(&service, now);
+                Ok(())
+            }
+            Written::SliceGone(slice) => {
+                self.slices.end(&slice, now);
+                Ok(())
+            }
             Written::Service(service) => self.services.put(*service, Source::OwnWrite, now).map(drop),
             Written::Slice(slice) => self.slices.put(*slice, Source::OwnWrite, now).map(drop),
             Written::PodGone(pod) => {
@@ -362,6 +370,10 @@ pub enum Written {
     Service(Box<Service>),
     /// A slice as it is now.
     Slice(Box<EndpointSlice>),
+    /// A Service that is gone at once.
+    ServiceGone(Box<Service>),
+    /// A slice that is gone at once.
+    SliceGone(Box<EndpointSlice>),
 }
 
 fn affected<K>(gone: &[Arc<K>], set: impl Fn(&K) -> Option<SetKey>) -> Vec<Affected> {

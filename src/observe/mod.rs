@@ -9,6 +9,7 @@
 //! | `wish` | the spec to the wish, checked |
 //! | `exposure` | the Service and its slice |
 //! | `snapshot` | all of it joined at one moment |
+//! | `tally` | how many Pods there are, for the metrics |
 
 pub mod cache;
 mod change;
@@ -20,6 +21,7 @@ pub mod slim;
 mod snapshot;
 mod store;
 mod storm;
+mod tally;
 #[cfg(test)]
 mod tests;
 mod watched;

@@ -4,16 +4,18 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use kube::core::ObjectMeta;
 
 use super::cache::{Cache, SetKey};
 use super::exposure;
+use super::owner::is_controlled_by;
 use super::pod::{self, PodContext, pod_view};
 use super::slim::SlimPod;
 use super::store::ObjectKey;
 use super::wish::{self, Error};
 use crate::api::{BackupPodSet, ExposedService, keys};
 use crate::manifests::{SlicePort, slice_name, slice_ports};
-use crate::model::{Exposure, Snapshot, Uid};
+use crate::model::{ExposedKind, Exposure, Leftover, Snapshot, Uid};
 
 /// A set with its snapshot and what writes about it need besides.
 #[derive(Clone, Debug)]
@@ -65,8 +67,9 @@ pub fn observe(cache: &Cache, key: &SetKey, now: Timestamp) -> Option<Observatio
         Err(error) => (None, invalid.or(Some(error))),
     };
     let Exposed { exposure, ports, slice, service } = exposed.unwrap_or_default();
+    let leftovers = leftovers(cache, &set);
     Some(Observation {
-        snapshot: Snapshot { desired, pods, exposure, storm: cache.storm, now },
+        snapshot: Snapshot { desired, pods, exposure, leftovers, storm: cache.storm, now },
         ports,
         slice,
         service,
@@ -117,7 +120,34 @@ fn exposed(cache: &Cache, set: &BackupPodSet, wanted: &ExposedService) -> Result
     })
 }
 
-fn version(metadata: &kube::core::ObjectMeta) -> Version {
+fn leftovers(cache: &Cache, set: &BackupPodSet) -> Vec<Leftover> {
+    let wanted = set.spec.service.as_ref().map(|service| service.name.as_str());
+    let wanted_slice = wanted.map(slice_name);
+    let namespace = set.metadata.namespace.as_deref().unwrap_or_default();
+    let services = cache.services.in_namespace(namespace).map(|service| &service.metadata);
+    let slices = cache.slices.in_namespace(namespace).map(|slice| &slice.metadata);
+    let services = services.filter_map(|found| leftover(set, (ExposedKind::Service, wanted), found));
+    let slices =
+        slices.filter_map(|found| leftover(set, (ExposedKind::Slice, wanted_slice.as_deref()), found));
+    let mut leftovers: Vec<Leftover> = services.chain(slices).collect();
+    leftovers.sort();
+    leftovers
+}
+
+fn leftover(
+    set: &BackupPodSet,
+    (kind, wanted): (ExposedKind, Option<&str>),
+    found: &ObjectMeta,
+) -> Option<Leftover> {
+    let name = found.name.as_deref().filter(|name| Some(*name) != wanted)?.to_owned();
+    if found.deletion_timestamp.is_some() || !is_controlled_by(found, set) {
+        return None;
+    }
+    let Version { uid, resource_version } = version(found);
+    Some(Leftover { kind, name, uid: Uid(uid), resource_version })
+}
+
+fn version(metadata: &ObjectMeta) -> Version {
     Version {
         uid: metadata.uid.clone().unwrap_or_default(),
         resource_version: metadata.resource_version.clone().unwrap_or_default(),

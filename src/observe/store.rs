@@ -93,6 +93,15 @@ impl<K: Resource> Store<K> {
         self.objects.get(key)
     }
 
+    /// Objects of one namespace.
+    pub(super) fn in_namespace<'a>(&'a self, namespace: &'a str) -> impl Iterator<Item = &'a Arc<K>> {
+        let first = ObjectKey { namespace: namespace.to_owned(), name: String::new() };
+        self.objects
+            .range(first..)
+            .take_while(move |(key, _)| key.namespace == namespace)
+            .map(|(_, object)| object)
+    }
+
     pub(super) fn values(&self) -> impl Iterator<Item = &Arc<K>> {
         self.objects.values()
     }

@@ -69,7 +69,7 @@ fn misnamed(snapshot: &Snapshot, action: &Action) -> Option<Violation> {
                 find(&pod.name).is_some_and(|view| view.pod == *pod && view.ownership == Ownership::Orphan);
             (!is_orphan).then(|| Violation::NotOurs(pod.name.clone()))
         }
-        Action::PublishService | Action::Expose { .. } => None,
+        Action::PublishService | Action::Expose { .. } | Action::Retire { .. } => None,
     }
 }
 
@@ -96,7 +96,8 @@ const fn given_up(action: &Action) -> Option<&PodName> {
         | Action::Wake { .. }
         | Action::Adopt { .. }
         | Action::PublishService
-        | Action::Expose { .. } => None,
+        | Action::Expose { .. }
+        | Action::Retire { .. } => None,
     }
 }
 

@@ -3,7 +3,7 @@
 //! Works on the roles as they will be after the plan: the promotion's label and the switch of the addresses are
 //! written at the same time.
 
-use crate::model::{Action, Endpoint, Hold, Lifecycle, ObjectState, PodView, Reason, Role};
+use crate::model::{Action, Endpoint, Exposure, Hold, Lifecycle, ObjectState, PodView, Reason, Role};
 
 use super::draft::{Draft, Presence, Seat};
 
@@ -24,6 +24,27 @@ pub(super) fn expose_ready_primaries(draft: &mut Draft<'_>) {
     if exposure.slice != ObjectState::Current || exposure.endpoints != endpoints {
         draft.step(Action::Expose { endpoints }, Reason::EndpointsChanged);
     }
+}
+
+/// Takes away what an earlier spec exposed, once what the present one wants is there.
+pub(super) fn retire_leftovers(draft: &mut Draft<'_>) {
+    let snapshot = draft.snapshot;
+    if snapshot.exposure.as_ref().is_some_and(|exposure| !is_exposing(draft, exposure)) {
+        return;
+    }
+    for object in &snapshot.leftovers {
+        draft.step(Action::Retire { object: object.clone() }, Reason::ServiceChanged);
+    }
+}
+
+/// Whether clients reach the primaries by the Service that the spec names, as far as there are any.
+fn is_exposing(draft: &Draft<'_>, exposure: &Exposure) -> bool {
+    let has_slice = match exposure.slice {
+        ObjectState::Current => true,
+        ObjectState::Absent => endpoints(draft).is_empty(),
+        ObjectState::Outdated | ObjectState::Foreign => false,
+    };
+    exposure.service == ObjectState::Current && has_slice
 }
 
 fn endpoints(draft: &Draft<'_>) -> Vec<Endpoint> {

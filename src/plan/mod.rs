@@ -31,7 +31,7 @@ use draft::Draft;
 type Rule = fn(&mut Draft<'_>);
 
 /// Every rule, most important first.
-const RULES: [Rule; 12] = [
+const RULES: [Rule; 13] = [
     discard::adopt_orphans,
     discard::delete_hopeless,
     fill::fill_primaries,
@@ -44,6 +44,7 @@ const RULES: [Rule; 12] = [
     rollout::replace_outdated,
     wake::send_tickets,
     expose::expose_ready_primaries,
+    expose::retire_leftovers,
 ];
 
 /// What to do for this set now, and what not yet.

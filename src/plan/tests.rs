@@ -121,7 +121,8 @@ fn created(snapshot: &Snapshot) -> Vec<PodName> {
         | Action::Delete { .. }
         | Action::Adopt { .. }
         | Action::PublishService
-        | Action::Expose { .. } => None,
+        | Action::Expose { .. }
+        | Action::Retire { .. } => None,
     };
     plan(snapshot).steps.iter().filter_map(name).collect()
 }

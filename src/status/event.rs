@@ -65,6 +65,7 @@ fn done(result: &StepResult) -> Option<EventText> {
         Action::Delete { pod, role, .. } => format!("Deleted {} {}", noun(*role, 1), pod.name),
         Action::Adopt { pod } => format!("Adopted {}", pod.name),
         Action::PublishService => "Wrote the Service".to_owned(),
+        Action::Retire { object } => format!("Deleted the former {object}"),
         // Follows each conversion, which has an event of its own.
         Action::Expose { .. } => return None,
     };
@@ -79,8 +80,9 @@ fn refused(result: &StepResult, refusal: Refusal) -> Option<EventText> {
             EventType::Warning
         }
         Refusal::NameTaken | Refusal::GateRefused => EventType::Normal,
-        // The next attempt follows at once; a server that is slow must not get events on top.
-        Refusal::Throttled | Refusal::NoAnswer => return None,
+        // The next attempt follows at once; a server that is slow must not get events on top, and a namespace that ends
+        // takes none.
+        Refusal::Throttled | Refusal::NoAnswer | Refusal::NamespaceTerminating => return None,
     };
     let (before, after) =
         (format!("Could not {}: ", attempt(&result.step.action)), format!("; {}", advice(refusal)));

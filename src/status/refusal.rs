@@ -19,7 +19,8 @@ pub(super) struct Refused {
 pub const fn is_lasting(refusal: Refusal) -> bool {
     match refusal {
         Refusal::QuotaExceeded | Refusal::Forbidden | Refusal::Invalid => true,
-        Refusal::NameTaken
+        Refusal::NamespaceTerminating
+        | Refusal::NameTaken
         | Refusal::Throttled
         | Refusal::ServerFailed
         | Refusal::NoAnswer
@@ -35,6 +36,7 @@ pub const fn advice(refusal: Refusal) -> &'static str {
             "let the namespace's Pod security or admission policies allow the Pod, or change spec.template"
         }
         Refusal::Invalid => "correct spec.template as the message says",
+        Refusal::NamespaceTerminating => "nothing: the set goes with its namespace",
         Refusal::NameTaken => "nothing: the operator takes another name",
         Refusal::Throttled => "nothing: the operator slows down as the API server asks",
         Refusal::ServerFailed => "look at the API server and its webhooks if it lasts",
@@ -95,6 +97,7 @@ pub(super) fn attempt(action: &Action) -> String {
         Action::Adopt { pod } => format!("adopt {}", pod.name),
         Action::PublishService => "write the Service".to_owned(),
         Action::Expose { .. } => "write the addresses of the Service".to_owned(),
+        Action::Retire { object } => format!("delete the former {object}"),
     }
 }
 

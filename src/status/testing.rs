@@ -81,7 +81,14 @@ pub(in crate::status) fn seen(wanted: [usize; 3], pods: Vec<PodView>) -> Case {
 pub(in crate::status) fn new(wanted: [usize; 3], pods: Vec<PodView>) -> Case {
     Case {
         previous: BackupPodSetStatus::default(),
-        snapshot: Snapshot { desired: desired(wanted), pods, exposure: None, storm: None, now: at(0) },
+        snapshot: Snapshot {
+            desired: desired(wanted),
+            pods,
+            exposure: None,
+            leftovers: vec![],
+            storm: None,
+            now: at(0),
+        },
         plan: Plan::default(),
         results: Vec::new(),
         foreign_pods: Vec::new(),

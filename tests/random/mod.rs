@@ -3,9 +3,9 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use backuppodset::model::{
-    Desired, Endpoint, Exposure, Gate, Lifecycle, NodeHealth, NodeName, NodeView, ObjectState, Ownership,
-    PodName, PodRef, PodView, Revision, Role, ScaleIn, Snapshot, Storm, Strategies, Uid, UpdateKind,
-    UpdatePolicy,
+    Desired, Endpoint, ExposedKind, Exposure, Gate, Leftover, Lifecycle, NodeHealth, NodeName, NodeView,
+    ObjectState, Ownership, PodName, PodRef, PodView, Revision, Role, ScaleIn, Snapshot, Storm, Strategies,
+    Uid, UpdateKind, UpdatePolicy,
 };
 use jiff::{SignedDuration, Timestamp};
 use proptest::option;
@@ -25,15 +25,16 @@ pub(crate) fn ago(seconds: i64) -> Timestamp {
 pub(crate) fn snapshot() -> impl Strategy<Value = Snapshot> {
     let pods = prop::collection::vec(pod(), 0..=PODS_MAX);
     let moods = (prop::bool::weighted(0.1), prop::bool::weighted(0.2));
-    (desired(), pods, option::of(exposure()), moods).prop_map(|(desired, mut pods, exposure, moods)| {
-        let (is_stormy, is_calm) = moods;
+    let exposed = (option::of(exposure()), leftovers());
+    (desired(), pods, exposed, moods).prop_map(|(desired, mut pods, exposed, moods)| {
+        let ((exposure, leftovers), (is_stormy, is_calm)) = (exposed, moods);
         for (index, view) in pods.iter_mut().enumerate() {
             view.pod.name = PodName(format!("web-{index}"));
             view.pod.uid = Uid(format!("uid-{index}"));
             view.slot = u32::try_from(index).expect("few Pods");
         }
         let storm = is_stormy.then_some(Storm { lost: 9, total: 10 });
-        let snapshot = Snapshot { desired, pods, exposure, storm, now: ago(0) };
+        let snapshot = Snapshot { desired, pods, exposure, leftovers, storm, now: ago(0) };
         if is_calm { calm(snapshot) } else { snapshot }
     })
 }
@@ -151,6 +152,17 @@ fn node() -> impl Strategy<Value = NodeView> {
         zone: None,
         health,
     })
+}
+
+fn leftovers() -> impl Strategy<Value = Vec<Leftover>> {
+    let kind = prop::sample::select(vec![ExposedKind::Service, ExposedKind::Slice]);
+    let leftover = kind.prop_map(|kind| Leftover {
+        kind,
+        name: format!("former-{kind:?}"),
+        uid: Uid("uid-former".into()),
+        resource_version: "1".into(),
+    });
+    prop::collection::vec(leftover, 0..2)
 }
 
 fn exposure() -> impl Strategy<Value = Exposure> {

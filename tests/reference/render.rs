@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 
 use backuppodset::api::{BackupPodSet, keys};
 use backuppodset::model::{
-    Action, Outcome, PodName, PodRef, Reason, Refusal, Role, Step, StepResult, TRANSITIONS, Uid,
+    Action, ExposedKind, Leftover, Outcome, PodName, PodRef, Reason, Refusal, Role, Step, StepResult,
+    TRANSITIONS, Uid,
 };
 use backuppodset::status::{CONDITIONS, EventText, EventType, STATES, Word, advice, event_note, is_lasting};
 use jiff::{SignedDuration, Timestamp};
@@ -146,6 +147,7 @@ fn events(text: &mut String) {
     event_row(text, &wake, &[Reason::RoleAwake]);
     event_row(text, &Action::Adopt { pod: pod() }, &[Reason::Orphaned]);
     event_row(text, &Action::PublishService, &[Reason::ServiceChanged]);
+    event_row(text, &Action::Retire { object: former_service() }, &[Reason::ServiceChanged]);
     text.push_str("\nA refused step has the refusal as reason: `");
     text.push_str(
         &event(create(), Reason::PodMissing, Outcome::Failed(Refusal::QuotaExceeded)).expect("told").note,
@@ -180,6 +182,11 @@ fn create() -> Action {
 
 fn name() -> PodName {
     PodName("web-3f583358bca8".to_owned())
+}
+
+fn former_service() -> Leftover {
+    let (uid, resource_version) = (Uid(String::new()), String::new());
+    Leftover { kind: ExposedKind::Service, name: "front".into(), uid, resource_version }
 }
 
 fn pod() -> PodRef {

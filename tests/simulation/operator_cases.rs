@@ -119,7 +119,13 @@ pub const CASES: &[Case] = &[
     Case {
         name: "exposure",
         build: steps::one_of_each,
-        script: &[steps::delete_service, steps::delete_slice, steps::rename_service],
+        script: &[steps::delete_service, steps::delete_slice, steps::change_ports],
+        is_interleaved: false,
+    },
+    Case {
+        name: "former-service",
+        build: steps::one_of_each,
+        script: &[steps::rename_service, steps::remove_service],
         is_interleaved: false,
     },
     Case {

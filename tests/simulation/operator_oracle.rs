@@ -6,7 +6,7 @@ use base64::{Engine as _, prelude::BASE64_STANDARD};
 use serde_json::Value;
 
 use crate::{
-    kinds::{BACKUP_POD_SETS, ENDPOINT_SLICES, LEASES, PODS, SECRETS},
+    kinds::{BACKUP_POD_SETS, ENDPOINT_SLICES, LEASES, PODS, SECRETS, SERVICES},
     oracle::{Invariant, ROLE_LABEL, SET_LABEL, controller, is_healthy, label, standard},
     request::{Request, Verb},
     world::{Actor, Event, Key, Object, World},
@@ -24,6 +24,7 @@ pub fn all() -> Vec<Box<dyn Invariant>> {
     all.push(Box::new(Bounded));
     all.push(Box::new(StatusOfWorld));
     all.push(Box::new(ExposedInStep));
+    all.push(Box::new(NothingLeftOver));
     all.push(Box::new(NoLeak::default()));
     all
 }
@@ -200,6 +201,36 @@ impl Invariant for ExposedInStep {
                 .collect();
             if exposed != ready {
                 return Err(format!("{key} exposes {exposed:?}, ready are {ready:?}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// At rest a set exposes nothing but what its spec names.
+struct NothingLeftOver;
+
+impl Invariant for NothingLeftOver {
+    fn name(&self) -> &'static str {
+        "NOTHING-LEFT-OVER"
+    }
+
+    fn at_rest(&mut self, world: &World) -> Result<(), String> {
+        for (key, set) in world.objects(&BACKUP_POD_SETS, "") {
+            let spec = &set["spec"];
+            if spec["paused"] == true {
+                continue;
+            }
+            let service = spec["service"]["name"].as_str();
+            let slice = service.map(|name| format!("{name}-bps"));
+            for (kind, wanted) in [(&SERVICES, service), (&ENDPOINT_SLICES, slice.as_deref())] {
+                let is_left = |(found, object): &(&Key, &Object)| {
+                    object["metadata"]["ownerReferences"][0]["uid"] == set["metadata"]["uid"]
+                        && Some(found.name.as_str()) != wanted
+                };
+                if let Some((found, _)) = world.objects(kind, "").find(is_left) {
+                    return Err(format!("{key} left {found}"));
+                }
             }
         }
         Ok(())

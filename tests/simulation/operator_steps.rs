@@ -220,8 +220,16 @@ pub fn delete_slice(world: &mut World) {
     world.delete(Actor::User, &key, &DeleteOptions::default()).expect("it is there");
 }
 
-pub fn rename_service(world: &mut World) {
+pub fn change_ports(world: &mut World) {
     edit(world, &json!({"service": {"ports": [{"port": 81}]}}));
+}
+
+pub fn rename_service(world: &mut World) {
+    edit(world, &json!({"service": {"name": "front"}}));
+}
+
+pub fn remove_service(world: &mut World) {
+    edit(world, &json!({"service": null}));
 }
 
 fn relabel(world: &mut World, (key, _): (Key, Object), role: &Value) {

@@ -71,6 +71,7 @@ impl Cluster {
             }),
             Action::Delete { pod, .. } => self.write(pod, terminate),
             Action::Adopt { pod } => self.write(pod, |view| view.ownership = Ownership::Ours),
+            Action::Retire { object } => self.snapshot.leftovers.retain(|known| known != object),
             Action::PublishService => self.exposure().service = ObjectState::Current,
             Action::Expose { endpoints } => {
                 let endpoints = endpoints.clone();

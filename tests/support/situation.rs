@@ -9,8 +9,9 @@ use serde::Deserialize;
 
 use super::given;
 use super::model::{
-    Desired, Endpoint, Exposure, Gate, Lifecycle, NodeHealth, NodeName, NodeView, ObjectState, Ownership,
-    PodView, Revision, Role, ScaleIn, Snapshot, Storm, Strategies, Strategy, UpdateKind, UpdatePolicy,
+    Desired, Endpoint, ExposedKind, Exposure, Gate, Leftover, Lifecycle, NodeHealth, NodeName, NodeView,
+    ObjectState, Ownership, PodView, Revision, Role, ScaleIn, Snapshot, Storm, Strategies, Strategy, Uid,
+    UpdateKind, UpdatePolicy,
 };
 
 /// One situation and the whole plan for it.
@@ -25,6 +26,8 @@ pub(crate) struct Scenario {
     service: ServiceWord,
     #[serde(default)]
     exposed: Vec<String>,
+    #[serde(default)]
+    leftovers: Vec<String>,
     storm: Option<StormCount>,
     #[serde(default)]
     nodes: BTreeMap<String, String>,
@@ -151,8 +154,9 @@ impl Scenario {
             pods.push(self.pod((name, slot), line).map_err(|error| format!("pod {name}: {error}"))?);
         }
         let exposure = self.exposure(&pods)?;
+        let leftovers = self.leftovers.iter().map(|name| leftover(name)).collect();
         let storm = self.storm.map(|StormCount { lost, total }| Storm { lost, total });
-        Ok(Snapshot { exposure, storm, ..given::snapshot(self.desired(), pods) })
+        Ok(Snapshot { exposure, leftovers, storm, ..given::snapshot(self.desired(), pods) })
     }
 
     fn desired(&self) -> Desired {
@@ -345,4 +349,10 @@ fn endpoint(view: &PodView, is_terminating: bool) -> Result<Endpoint, String> {
         is_ready: !is_terminating,
         is_terminating,
     })
+}
+
+/// A Service that an earlier spec named.
+fn leftover(name: &str) -> Leftover {
+    let (uid, resource_version) = (Uid(format!("uid-{name}")), "1".into());
+    Leftover { kind: ExposedKind::Service, name: name.into(), uid, resource_version }
 }

@@ -67,6 +67,15 @@ async fn each_refusal_of_the_server_has_its_word_and_its_message() {
 }
 
 #[tokio::test]
+async fn a_namespace_that_ends_is_told_from_other_prohibitions() {
+    let message = "unable to create new content in namespace shop because it is being terminated";
+    let mut body = status(403, "Forbidden", message);
+    body["details"] = json!({"causes": [{"reason": "NamespaceTerminating", "field": "metadata.namespace"}]});
+    let tried = answered(&plain(), &create(), &[(403, body)]).await;
+    assert_eq!(tried.result.outcome, Outcome::Failed(Refusal::NamespaceTerminating));
+}
+
+#[tokio::test]
 async fn a_conflict_leaves_the_object_to_the_next_snapshot() {
     let conflict = (409, status(409, "Conflict", "the object has been modified"));
     for action in others() {

@@ -8,7 +8,7 @@ use super::{observation, plain, pod_ref, take};
 use crate::api::keys;
 use crate::apply::testing::{NOW, SET_UID, Seen, applier, gate_kit, pair, pod, set};
 use crate::manifests::{self, PodRequest};
-use crate::model::{Action, Endpoint, Outcome, PodName, Role, Uid};
+use crate::model::{Action, Endpoint, ExposedKind, Leftover, Outcome, PodName, Role, Uid};
 use crate::observe::{Observation, Written};
 
 const MERGE_PATCH: &str = "application/merge-patch+json";
@@ -185,6 +185,32 @@ async fn addresses_are_written_in_one_request() {
     assert_eq!(seen, request("PATCH", &format!("{slices}/front-bps"), (MERGE_PATCH, patch)));
     assert_eq!(outcome, Outcome::Done);
     assert!(matches!(written, Some(Written::Slice(_))), "{written:?}");
+}
+
+#[tokio::test]
+async fn what_an_earlier_spec_exposed_is_deleted_at_the_version_that_was_seen() {
+    let (fields, objects) = exposed();
+    let paths =
+        ["/api/v1/namespaces/shop/services", "/apis/discovery.k8s.io/v1/namespaces/shop/endpointslices"];
+    let kinds = [ExposedKind::Service, ExposedKind::Slice];
+    for ((path, kind), object) in paths.into_iter().zip(kinds).zip(objects) {
+        let former = Leftover {
+            kind,
+            name: "former".into(),
+            uid: Uid("u-former".into()),
+            resource_version: "9".into(),
+        };
+        let (seen, outcome, written) =
+            sent(&observation(&fields, &[]), Action::Retire { object: former }, &object).await;
+        let body = json!({"preconditions": {"uid": "u-former", "resourceVersion": "9"}});
+        let expected = Seen {
+            query: String::new(),
+            ..request("DELETE", &format!("{path}/former"), ("application/json", body))
+        };
+        assert_eq!((seen, outcome), (expected, Outcome::Done));
+        let is_gone = matches!(written, Some(Written::ServiceGone(_) | Written::SliceGone(_)));
+        assert!(is_gone, "{written:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -15,6 +15,7 @@ use super::events;
 use super::queue::{Job, Queue};
 use super::reconcile::{Context, Streaks};
 use super::report::Reporter;
+use super::transitions::Transitions;
 use super::watch::{Relist, Sink};
 use crate::api::{BackupPodSet, BackupPodSetStatus};
 use crate::apply::testing::{NOW, applier, clock, pod, set, slim};
@@ -51,7 +52,12 @@ fn context(client: &Client, fields: &Value, pods: &[Value]) -> Context {
         client: client.clone(),
         sink,
         applier: applier(client),
-        reporter: Reporter { client: client.clone(), events: sender, metrics: metrics.sets.clone() },
+        reporter: Reporter {
+            client: client.clone(),
+            events: sender,
+            metrics: metrics.sets.clone(),
+            transitions: Transitions::default(),
+        },
         leadership: Leadership::won(),
         metrics,
         refusals: Streaks::default(),

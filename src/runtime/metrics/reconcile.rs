@@ -167,12 +167,14 @@ impl ReconcileMetrics {
         self.max_workers.get_or_create(&ControllerLabels { controller }).set(i64::from(workers));
     }
 
-    /// Counts one object that was added to the queue `name`, and whether that is a retry after a failure.
-    pub fn queued(&self, name: &'static str, is_retry: bool) {
+    /// Counts one object that went through the queue `name`.
+    pub fn queued(&self, name: &'static str) {
         self.adds.get_or_create(&QueueLabels::of(name)).inc();
-        if is_retry {
-            self.retries.get_or_create(&QueueLabels::of(name)).inc();
-        }
+    }
+
+    /// Counts one object that was added to the queue `name` again after a failure.
+    pub fn retried(&self, name: &'static str) {
+        self.retries.get_or_create(&QueueLabels::of(name)).inc();
     }
 
     /// Says how many objects wait in the queue `name`.

@@ -63,7 +63,7 @@ pub struct Transition {
 pub struct Tier {
     /// primary, hot or cold.
     pub role: &'static str,
-    /// Such as desired or ready.
+    /// ready or not-ready.
     pub state: &'static str,
 }
 

@@ -18,7 +18,8 @@ fn touched() -> Metrics {
     reconcile.panicked("backuppodset");
     std::mem::forget(reconcile.start_worker("backuppodset"));
     reconcile.set_max_workers("backuppodset", 8);
-    reconcile.queued("backuppodset", true);
+    reconcile.queued("backuppodset");
+    reconcile.retried("backuppodset");
     reconcile.set_depth("backuppodset", 3);
     reconcile.left_queue("backuppodset", second);
     reconcile.worked("backuppodset", second);
