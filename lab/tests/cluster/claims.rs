@@ -53,6 +53,7 @@ pub(crate) fn claims() -> Vec<Claim> {
         claim(sizes::kubectl_scale_and_an_autoscaler_act_on_primaries),
         claim(manifests::every_example_is_applied_and_acted_on),
         claim(meddling::a_removed_service_and_emptied_addresses_are_restored),
+        claim(meddling::a_renamed_service_takes_the_place_of_the_former_one),
         claim(meddling::pods_that_are_all_deleted_at_once_are_all_made_again),
         claim(meddling::a_role_label_written_by_hand_ends_in_the_wanted_counts),
         claim(meddling::an_orphaned_pod_is_adopted_by_a_set_of_the_same_name),

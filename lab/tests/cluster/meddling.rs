@@ -2,11 +2,11 @@
 
 use k8s_openapi::api::core::v1::{Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use kube::ResourceExt as _;
+use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::json;
 
-use crate::stage::{Stage, WEB, complete, exposed_web, one, roles, uids, web};
+use crate::stage::{Stage, WEB, complete, exposed, exposed_web, one, roles, uids, web};
 use crate::wait;
 
 pub(crate) async fn a_removed_service_and_emptied_addresses_are_restored(stage: Stage) {
@@ -30,6 +30,33 @@ pub(crate) async fn a_removed_service_and_emptied_addresses_are_restored(stage: 
     .await;
     stage.exposes(&primaries).await;
     stage.settled(WEB, [2, 0, 0]).await;
+}
+
+pub(crate) async fn a_renamed_service_takes_the_place_of_the_former_one(stage: Stage) {
+    stage.apply(&exposed_web([1, 0, 0])).await;
+    let primaries = uids(&stage.settled(WEB, [1, 0, 0]).await, "primary");
+    stage.exposes(&primaries).await;
+    stage.change(json!({"service": {"name": "front"}})).await;
+    let api: Api<EndpointSlice> = stage.api();
+    wait::until(api, "backup.example.com/set=web", |slices| {
+        let names: Vec<String> = slices.iter().map(ResourceExt::name_any).collect();
+        if names == ["front-bps"] && exposed(slices) == primaries {
+            Ok(())
+        } else {
+            Err(format!("{names:?}"))
+        }
+    })
+    .await;
+    wait::until(stage.api(), "backup.example.com/set=web", |services: &[Service]| {
+        let names: Vec<String> = services.iter().map(ResourceExt::name_any).collect();
+        if names == ["front"] { Ok(()) } else { Err(format!("{names:?}")) }
+    })
+    .await;
+    stage.change(json!({"service": null})).await;
+    wait::until(stage.api(), "backup.example.com/set=web", |services: &[Service]| {
+        if services.is_empty() { Ok(()) } else { Err("the Service is still there".into()) }
+    })
+    .await;
 }
 
 pub(crate) async fn pods_that_are_all_deleted_at_once_are_all_made_again(stage: Stage) {
