@@ -14,12 +14,18 @@ use kube::Resource;
 use kube::core::ObjectMeta;
 
 use super::change::{self, Change};
-use super::node::node_view;
-use super::slim::{SlimNode, SlimPod};
+use super::slim::SlimPod;
 use super::store::{self, ObjectKey, Outdated, Scope, Source, Store};
-use super::storm;
 use crate::api::{BackupPodSet, keys};
 use crate::model::{NodeName, NodeView, Storm, Uid};
+
+mod nodes;
+
+/// Least number of Pods whose common end a single list is not believed.
+///
+/// Source: fault case T035, an API server that answers with an empty list after a restore. A smaller cluster of Pods
+/// may well end between two lists.
+const DOUBTED_LOSS_MIN: usize = 10;
 
 /// Namespace and name of a set: the key of the work queue.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -64,6 +70,8 @@ pub struct Cache {
     pods_of_set: BTreeMap<SetKey, BTreeSet<ObjectKey>>,
     listed_nodes: Option<BTreeSet<NodeName>>,
     unlisted: BTreeSet<(Kind, Scope)>,
+    /// Scopes of which the last list showed no Pod although there were many: the next list decides.
+    doubted: BTreeSet<Scope>,
 }
 
 impl Cache {
@@ -203,42 +211,6 @@ impl Cache {
         }
     }
 
-    /// A node was seen; sets with Pods on it are affected if something of it changed that matters.
-    pub(super) fn see_node(&mut self, node: &SlimNode) -> Vec<Affected> {
-        let view = node_view(node);
-        if let Some(listed) = &mut self.listed_nodes {
-            listed.insert(view.name.clone());
-        }
-        if self.nodes.get(&view.name) == Some(&view) {
-            return Vec::new();
-        }
-        let name = view.name.clone();
-        self.nodes.insert(name.clone(), view);
-        self.node_changed(&name)
-    }
-
-    /// A node's object is gone.
-    pub(super) fn lose_node(&mut self, node: &SlimNode) -> Vec<Affected> {
-        let name = NodeName(node.metadata.name.clone().unwrap_or_default());
-        self.nodes.remove(&name);
-        self.node_changed(&name)
-    }
-
-    fn node_changed(&mut self, name: &NodeName) -> Vec<Affected> {
-        let was_storm = self.storm.is_some();
-        self.storm = storm::assess(&self.nodes, self.pods.values());
-        let is_affected = |pod: &Arc<SlimPod>| {
-            was_storm != self.storm.is_some() || pod.spec.node_name.as_ref() == Some(&name.0)
-        };
-        let sets: BTreeSet<SetKey> = self
-            .pods
-            .values()
-            .filter(|pod| is_affected(pod))
-            .filter_map(|pod| set_of(pod.as_ref()))
-            .collect();
-        sets.into_iter().map(|set| (set, Change::Urgent)).collect()
-    }
-
     /// A Service of ours was seen.
     pub(super) fn see_service(&mut self, service: Service, now: Timestamp) -> Option<Affected> {
         let set = set_of(&service)?;
@@ -314,6 +286,7 @@ impl Cache {
         self.unlisted.remove(&(kind, scope.clone()));
         match kind {
             Kind::Sets => affected(&self.sets.end_list(scope, now), |set| Some(key_of(set))),
+            Kind::Pods if self.doubts_list(scope) => Vec::new(),
             Kind::Pods => {
                 let gone = self.pods.end_list(scope, now);
                 gone.iter().filter_map(|pod| self.lost_pod(pod)).collect()
@@ -324,18 +297,22 @@ impl Cache {
         }
     }
 
-    fn end_node_list(&mut self) -> Vec<Affected> {
-        let Some(listed) = self.listed_nodes.take() else { return Vec::new() };
-        let gone: Vec<NodeName> = self.nodes.keys().filter(|name| !listed.contains(*name)).cloned().collect();
-        for name in &gone {
-            self.nodes.remove(name);
+    /// Whether a list that shows no Pod at all is to be repeated before it is believed; if so, it is dropped.
+    fn doubts_list(&mut self, scope: &Scope) -> bool {
+        let is_doubtful = self.pods.shows_nothing_of(scope) >= DOUBTED_LOSS_MIN;
+        if is_doubtful && self.doubted.insert(scope.clone()) {
+            self.pods.drop_list(scope);
+            return true;
         }
-        gone.iter().flat_map(|name| self.node_changed(name)).collect()
+        self.doubted.remove(scope);
+        false
     }
 
-    /// Whether something was shown by our own writes alone for so long that only a list can tell.
+    /// Whether something can be told by another list alone: what our own writes have shown and no watch has confirmed
+    /// for too long, and a list that was not believed.
     pub fn has_overdue(&self, now: Timestamp) -> bool {
-        self.pods.has_overdue(now)
+        !self.doubted.is_empty()
+            || self.pods.has_overdue(now)
             || self.sets.has_overdue(now)
             || self.services.has_overdue(now)
             || self.slices.has_overdue(now)

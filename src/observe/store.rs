@@ -177,6 +177,17 @@ impl<K: Resource> Store<K> {
         self.listings.insert(scope, BTreeSet::new());
     }
 
+    /// How many objects the list under way would end all together; 0 if it has shown one.
+    pub(super) fn shows_nothing_of(&self, scope: &Scope) -> usize {
+        let is_empty = self.listings.get(scope).is_some_and(BTreeSet::is_empty);
+        if is_empty { self.objects.keys().filter(|key| scope.covers(key)).count() } else { 0 }
+    }
+
+    /// The list under way is not believed: nothing follows from it.
+    pub(super) fn drop_list(&mut self, scope: &Scope) {
+        self.listings.remove(scope);
+    }
+
     /// The list is complete: what it did not show is gone, except what we wrote a moment ago.
     pub(super) fn end_list(&mut self, scope: &Scope, now: Timestamp) -> Vec<Arc<K>> {
         let Some(listed) = self.listings.remove(scope) else { return Vec::new() };

@@ -11,8 +11,9 @@ use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
 
 /// Libraries whose own news are not ours: at `info` and below they would log every request.
 ///
-/// They stand before the user's directives, so `--log-level=debug,kube=debug` still shows them.
-const QUIET_LIBRARIES: &str = "kube=warn,hyper=warn,rustls=warn,tower=warn";
+/// They stand before the user's directives, so `--log-level=debug,kube=debug` still shows them. `kube_client::client`
+/// quotes whole answers that it cannot read in its warnings, those about Secrets too: its errors come back to us anyway.
+const QUIET_LIBRARIES: &str = "kube=warn,kube_client::client=error,hyper=warn,rustls=warn,tower=warn";
 
 /// How logs are written; flags of every binary of the project.
 #[derive(Args, Clone, Debug, PartialEq, Eq)]
@@ -148,7 +149,8 @@ mod tests {
     fn libraries_stay_quiet_until_they_are_asked_for_by_name() {
         let work = || {
             debug!("ours");
-            debug!(target: "kube_client::client::builder", "theirs");
+            debug!(target: "kube_runtime::controller", "theirs");
+            warn!(target: "kube_client::client", "the bytes of a Secret");
             warn!(target: "kube_runtime::watcher", "their warning");
         };
         assert_eq!(lines(LogFormat::Text, "info", work).len(), 1);

@@ -214,3 +214,35 @@ fn tickets_are_held_until_their_time_and_then_forgotten() {
     cache.hold_tickets(uid("c"), at(9), at(5));
     assert_eq!(cache.tickets, [(uid("c"), at(9))].into());
 }
+
+#[test]
+fn a_list_without_any_pod_is_believed_the_second_time_if_there_were_many() {
+    let pods = |cache: &mut Cache, count: u64| {
+        for number in 0..count {
+            let mut pod = of_set("web", number + 1);
+            (pod.metadata.name, pod.metadata.uid) =
+                (Some(format!("web-{number}")), Some(format!("u{number}")));
+            pod.seen(cache, at(0));
+        }
+    };
+    let empty_list = |cache: &mut Cache| {
+        cache.begin_list(Kind::Pods, &Scope(None));
+        cache.end_list(Kind::Pods, &Scope(None), at(0)).len()
+    };
+    let mut few = Cache::default();
+    pods(&mut few, 9);
+    assert_eq!((empty_list(&mut few), few.has_overdue(at(0))), (9, false));
+    let mut many = Cache::default();
+    pods(&mut many, 10);
+    assert_eq!((empty_list(&mut many), many.has_overdue(at(0))), (0, true));
+    assert_eq!(names(&many, "web").len(), 10);
+    assert_eq!((empty_list(&mut many), many.has_overdue(at(0))), (10, false));
+
+    let mut doubted = Cache::default();
+    pods(&mut doubted, 10);
+    empty_list(&mut doubted);
+    doubted.begin_list(Kind::Pods, &Scope(None));
+    pods(&mut doubted, 10);
+    doubted.end_list(Kind::Pods, &Scope(None), at(0));
+    assert!(!doubted.has_overdue(at(0)), "the next list has shown them");
+}
