@@ -16,7 +16,7 @@ pub const PREFIX: &str = "backup.example.com/";
 
 /// Label: name of the set that a Pod, Service or EndpointSlice belongs to.
 pub const LABEL_SET: &str = "backup.example.com/set";
-/// Label: role of a Pod, one of [`ROLE_LABELS`].
+/// Label: role of a Pod: `primary`, `hot` or `cold`.
 pub const LABEL_ROLE: &str = "backup.example.com/role";
 /// Label: revision of the template that a Pod was made from, [`REVISION_HEX_DIGITS`] hexadecimal digits.
 pub const LABEL_REVISION: &str = "backup.example.com/revision";
@@ -44,24 +44,6 @@ pub const ANNOTATION_SLOT: &str = "backup.example.com/slot";
 pub const ANNOTATION_ROLE_SINCE: &str = "backup.example.com/role-since";
 /// Annotation: ids of the public keys that a cold Pod was created with, separated by commas.
 pub const ANNOTATION_WAKE_KEYS: &str = "backup.example.com/wake-keys";
-
-/// A role as the two labels of a Pod spell it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RoleLabel {
-    /// Value of [`LABEL_ROLE`].
-    pub role: &'static str,
-    /// Value of [`LABEL_TYPE`].
-    pub r#type: &'static str,
-}
-
-/// Labels of a Pod that serves.
-pub const PRIMARY: RoleLabel = RoleLabel { role: "primary", r#type: "primary" };
-/// Labels of a Pod that runs and is not exposed.
-pub const HOT: RoleLabel = RoleLabel { role: "hot", r#type: "hotbackup" };
-/// Labels of a Pod that waits at its gate.
-pub const COLD: RoleLabel = RoleLabel { role: "cold", r#type: "coldbackup" };
-/// Every role that a Pod can be labelled with.
-pub const ROLE_LABELS: [RoleLabel; 3] = [PRIMARY, HOT, COLD];
 
 /// Digits of a revision: 40 bits, enough that two templates of one set never meet by chance.
 pub const REVISION_HEX_DIGITS: usize = 10;

@@ -14,9 +14,9 @@ use crate::observe::{Change, SetKey};
 
 /// How long an ordinary event waits for its neighbours.
 ///
-/// 20 ms: the events of one kubelet status write or of one scheduler burst arrive within a few milliseconds, while
-/// nobody notices 20 ms in a start that takes a second.
-pub(super) const ORDINARY_DELAY: Duration = Duration::from_millis(20);
+/// 50 ms: the events of one scheduler burst, or of Pods that start together, arrive within some tens of milliseconds on
+/// a busy machine, while nobody notices 50 ms in a start that takes a second.
+pub(super) const ORDINARY_DELAY: Duration = Duration::from_millis(50);
 
 /// A set to be looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -37,8 +37,10 @@ const STALE_FIRST: Duration = Duration::from_millis(500);
 /// How often in a row a set's writes may be stale before the watches are doubted and everything is listed again.
 const STALE_MAX: u32 = 2;
 
-/// How long a new template may stay out of the history because there was something more urgent to do.
-const HISTORY_DELAY: Duration = Duration::from_secs(1);
+/// How long a new template stays out of the history at most because there was something more urgent to do.
+///
+/// 5 s: mostly the Pods that start cause a look with nothing to do long before.
+const HISTORY_DELAY: Duration = Duration::from_secs(5);
 
 /// How long no further ticket is sent after one was accepted: the kubelet takes a second to say that the gate ended.
 const ACCEPTED_TICKET_PAUSE: SignedDuration = SignedDuration::from_secs(2);

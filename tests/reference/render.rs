@@ -216,9 +216,7 @@ fn labels(text: &mut String) {
 
 /// The comment with the constants that it links to replaced by their values.
 fn spelled_out(comment: &str) -> String {
-    let roles = keys::ROLE_LABELS.map(|label| code(label.role)).join(", ");
     comment
-        .replace("[`ROLE_LABELS`]", &roles)
         .replace("[`LABEL_ROLE`]", &code(keys::LABEL_ROLE))
         .replace("[`REVISION_HEX_DIGITS`]", &keys::REVISION_HEX_DIGITS.to_string())
 }

@@ -19,7 +19,7 @@ pub mod sight;
 
 pub use act::{Act, Handling, Stage};
 pub use scene::Scene;
-pub use sight::{Counts, PodSight, Tier};
+pub use sight::{Counts, PodSight};
 
 /// Why an act did not come to its end.
 #[derive(Debug, thiserror::Error)]

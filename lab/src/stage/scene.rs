@@ -5,6 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use backuppodset::api::keys;
+use backuppodset::model::Role;
 use futures::{Stream, StreamExt, future, stream};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -16,7 +17,7 @@ use tokio::task::JoinSet;
 use tokio::time;
 
 use super::Error;
-use super::sight::{Counts, PodSight, Tier, are_in_place};
+use super::sight::{Counts, PodSight, are_in_place};
 use crate::machine::clock::Instant;
 
 /// Changes that wait to be looked at; more make the watch wait. Source: all Pods of the largest measurement.
@@ -125,7 +126,7 @@ impl Scene {
 
     /// The first primary, by name, that is ready and not terminating.
     pub fn primary(&self) -> Option<&PodSight> {
-        self.pods().find(|pod| pod.tier == Some(Tier::Primary) && pod.is_in_place())
+        self.pods().find(|pod| pod.role == Some(Role::Primary) && pod.is_in_place())
     }
 
     /// Whether the set consists of exactly these Pods, each ready or at its gate, besides terminating ones.

@@ -5,38 +5,11 @@
 use std::fmt;
 
 use backuppodset::api::keys;
+use backuppodset::model::Role;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use kube::ResourceExt;
 
 use crate::hollow::is_ready;
-
-/// Role of a Pod, as its label says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Tier {
-    /// Serves.
-    Primary,
-    /// Runs and waits.
-    Hot,
-    /// Waits at its gate.
-    Cold,
-}
-
-impl Tier {
-    /// The word in the cluster.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Primary => keys::PRIMARY.role,
-            Self::Hot => keys::HOT.role,
-            Self::Cold => keys::COLD.role,
-        }
-    }
-}
-
-impl fmt::Display for Tier {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(self.as_str())
-    }
-}
 
 /// A Pod, as far as it matters here.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,7 +17,7 @@ pub struct PodSight {
     /// Its name.
     pub name: String,
     /// Its role; `None` if its label says none.
-    pub tier: Option<Tier>,
+    pub role: Option<Role>,
     /// Whether its condition Ready is true.
     pub is_ready: bool,
     /// Whether its gate runs.
@@ -68,7 +41,7 @@ impl PodSight {
         let role = pod.labels().get(keys::LABEL_ROLE).map(String::as_str);
         Self {
             name: pod.name_any(),
-            tier: [Tier::Primary, Tier::Hot, Tier::Cold].into_iter().find(|tier| role == Some(tier.as_str())),
+            role: role.and_then(Role::parse),
             is_ready: is_ready(pod),
             is_at_gate: gates.into_iter().any(runs),
             is_terminating: pod.metadata.deletion_timestamp.is_some(),
@@ -79,9 +52,9 @@ impl PodSight {
     /// Whether it does what its role asks for: ready, or at its gate.
     pub fn is_in_place(&self) -> bool {
         !self.is_terminating
-            && match self.tier {
-                Some(Tier::Primary | Tier::Hot) => self.is_ready,
-                Some(Tier::Cold) => self.is_at_gate,
+            && match self.role {
+                Some(Role::Primary | Role::Hot) => self.is_ready,
+                Some(Role::Cold) => self.is_at_gate,
                 None => false,
             }
     }
@@ -89,14 +62,14 @@ impl PodSight {
 
 impl fmt::Display for PodSight {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let tier = self.tier.map_or("no role", Tier::as_str);
+        let role = self.role.map_or("no role", Role::as_str);
         let state = match (self.is_terminating, self.is_ready, self.is_at_gate) {
             (true, ..) => "terminating",
             (false, true, _) => "ready",
             (false, false, true) => "at its gate",
             (false, false, false) => "not ready",
         };
-        write!(formatter, "{} {tier}, {state}", self.name)
+        write!(formatter, "{} {role}, {state}", self.name)
     }
 }
 
@@ -131,10 +104,10 @@ pub fn are_in_place<'p>(pods: impl IntoIterator<Item = &'p PodSight>, wanted: Co
         if !pod.is_in_place() {
             return false;
         }
-        match pod.tier {
-            Some(Tier::Primary) => found.primaries += 1,
-            Some(Tier::Hot) => found.hot += 1,
-            Some(Tier::Cold) => found.cold += 1,
+        match pod.role {
+            Some(Role::Primary) => found.primaries += 1,
+            Some(Role::Hot) => found.hot += 1,
+            Some(Role::Cold) => found.cold += 1,
             None => {}
         }
     }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use backuppodset::api::{BackupPodSet, keys};
+use backuppodset::model::Role;
 use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, ListParams, PostParams};
@@ -16,7 +17,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::process::WITHIN;
 use crate::bench::{Error, NAMESPACE};
 use crate::hollow::{HollowNodes, is_ready};
-use crate::stage::{Counts, PodSight, Tier, sight};
+use crate::stage::{Counts, PodSight, sight};
 
 /// Sets that are created at the same time.
 const CREATED_AT_ONCE: usize = 16;
@@ -67,7 +68,7 @@ impl Sets {
         nodes: &HollowNodes,
         count: u16,
     ) -> Result<(Duration, Vec<ObjectRef<Pod>>), Error> {
-        let primaries = self.pods(&format!("{}={}", keys::LABEL_ROLE, Tier::Primary)).await?;
+        let primaries = self.pods(&format!("{}={}", keys::LABEL_ROLE, Role::Primary)).await?;
         let before: BTreeSet<String> = primaries.iter().map(ResourceExt::name_any).collect();
         let by_set: BTreeMap<String, &Pod> = primaries.iter().map(|pod| (set_of(pod), pod)).collect();
         let chosen = by_set.iter().take(usize::from(count));
@@ -86,7 +87,7 @@ impl Sets {
             while !waiting.is_empty() {
                 if let Some(Ok(Event::Apply(pod))) = events.next().await
                     && is_ready(&pod)
-                    && PodSight::of(&pod).tier == Some(Tier::Primary)
+                    && PodSight::of(&pod).role == Some(Role::Primary)
                     && !before.contains(&pod.name_any())
                 {
                     waiting.remove(&set_of(&pod));
