@@ -1,9 +1,8 @@
 //! Writes the exposed Service and its EndpointSlice.
 
-use either::Either;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{Patch, PatchParams, PostParams};
 use kube::core::ObjectMeta;
 use kube::{Api, Client};
 use serde::de::DeserializeOwned;
@@ -11,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::Answer;
 use super::outcome::refused;
+use super::removal::delete;
 use super::taken::taken;
 use crate::api::keys;
 use crate::manifests::{endpoint_slice, service, slice_name};
@@ -45,48 +45,25 @@ pub(super) async fn expose(client: &Client, observation: &Observation, endpoints
 
 /// Deletes what an earlier spec exposed.
 pub(super) async fn retire(client: &Client, observation: &Observation, object: &Leftover) -> Answer {
-    match object.kind {
-        ExposedKind::Service => {
-            let gone = |service: Service| Written::ServiceGone(Box::new(service));
-            let kept = |service: Service| Written::Service(Box::new(service));
-            delete(client, (observation, object), (gone, kept)).await
-        }
-        ExposedKind::Slice => {
-            let gone = |slice: EndpointSlice| Written::SliceGone(Box::new(slice));
-            let kept = |slice: EndpointSlice| Written::Slice(Box::new(slice));
-            delete(client, (observation, object), (gone, kept)).await
-        }
-    }
-}
-
-async fn delete<K>(
-    client: &Client,
-    (observation, object): (&Observation, &Leftover),
-    (gone, kept): (impl FnOnce(K) -> Written, impl FnOnce(K) -> Written),
-) -> Answer
-where
-    K: kube::Resource<Scope = kube::core::NamespaceResourceScope, DynamicType = ()>,
-    K: Clone + Default + DeserializeOwned + std::fmt::Debug,
-{
-    let namespace = observation.set.metadata.namespace.clone();
-    let api: Api<K> = Api::namespaced(client.clone(), namespace.as_deref().unwrap_or_default());
-    let preconditions = Preconditions {
+    let namespace = observation.set.metadata.namespace.as_deref().unwrap_or_default();
+    let seen = ObjectMeta {
+        namespace: Some(namespace.to_owned()),
+        name: Some(object.name.clone()),
         uid: Some(object.uid.0.clone()),
         resource_version: Some(object.resource_version.clone()),
+        ..ObjectMeta::default()
     };
-    let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-    match api.delete(&object.name, &parameters).await {
-        // A finalizer, such as that of a load balancer, holds it.
-        Ok(Either::Left(held)) if held.meta().deletion_timestamp.is_some() => Answer::done(kept(held)),
-        Ok(Either::Left(ended)) => Answer::done(gone(ended)),
-        Ok(Either::Right(_status)) => {
-            let mut ended = K::default();
-            let name = Some(object.name.clone());
-            *ended.meta_mut() =
-                ObjectMeta { namespace, name, uid: Some(object.uid.0.clone()), ..ObjectMeta::default() };
-            Answer::done(gone(ended))
+    match object.kind {
+        ExposedKind::Service => {
+            let kept = |service: Service| Written::Service(Box::new(service));
+            let gone = |service: Service| Written::ServiceGone(Box::new(service));
+            delete(&Api::namespaced(client.clone(), namespace), seen, (kept, gone)).await
         }
-        Err(error) => refused(&error),
+        ExposedKind::Slice => {
+            let kept = |slice: EndpointSlice| Written::Slice(Box::new(slice));
+            let gone = |slice: EndpointSlice| Written::SliceGone(Box::new(slice));
+            delete(&Api::namespaced(client.clone(), namespace), seen, (kept, gone)).await
+        }
     }
 }
 

@@ -5,6 +5,7 @@
 mod exposure;
 mod outcome;
 mod pod;
+mod removal;
 mod taken;
 #[cfg(test)]
 pub(crate) mod testing;

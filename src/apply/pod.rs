@@ -1,14 +1,14 @@
 //! Writes Pods.
 
-use either::Either;
 use jiff::Timestamp;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
-use kube::core::Request;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::core::{ObjectMeta, Request};
 use kube::{Api, Client, Resource as _};
 use serde_json::{Value, json};
 
 use super::Answer;
 use super::outcome::refused;
+use super::removal::delete;
 use super::taken::taken;
 use crate::api::{BackupPodSet, keys};
 use crate::manifests::{GateSettings, PodRequest, owner_reference, pod, role_patch};
@@ -78,27 +78,15 @@ impl<'a> Pods<'a> {
     }
 
     pub(super) async fn delete(&self, pod: &PodRef) -> Answer {
-        let preconditions = Preconditions {
+        let seen = ObjectMeta {
+            namespace: self.set.metadata.namespace.clone(),
+            name: Some(pod.name.0.clone()),
             uid: Some(pod.uid.0.clone()),
             resource_version: Some(pod.resource_version.clone()),
+            ..ObjectMeta::default()
         };
-        let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-        match self.api.delete(&pod.name.0, &parameters).await {
-            Ok(Either::Left(pod)) if pod.metadata.deletion_timestamp.is_some() => {
-                Answer::done(Written::Pod(Box::new(pod)))
-            }
-            Ok(Either::Left(gone)) => Answer::done(Written::PodGone(Box::new(gone))),
-            Ok(Either::Right(_status)) => Answer::done(Written::PodGone(Box::new(self.incarnation(pod)))),
-            Err(error) => refused(&error),
-        }
-    }
-
-    /// Just enough of a Pod to say which one is gone.
-    fn incarnation(&self, pod: &PodRef) -> SlimPod {
-        let mut gone = SlimPod::default();
-        gone.metadata.namespace.clone_from(&self.set.metadata.namespace);
-        gone.metadata.name = Some(pod.name.0.clone());
-        gone.metadata.uid = Some(pod.uid.0.clone());
-        gone
+        let kept = |pod: SlimPod| Written::Pod(Box::new(pod));
+        let gone = |pod: SlimPod| Written::PodGone(Box::new(pod));
+        delete(&self.api, seen, (kept, gone)).await
     }
 }

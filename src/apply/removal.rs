@@ -1,0 +1,40 @@
+//! Deletes one incarnation of an object, at the version that was seen.
+
+use std::fmt::Debug;
+
+use either::Either;
+use kube::api::{DeleteParams, Preconditions};
+use kube::core::ObjectMeta;
+use kube::{Api, Resource};
+use serde::de::DeserializeOwned;
+
+use super::Answer;
+use super::outcome::refused;
+use crate::observe::Written;
+
+/// Deletes the object with this name, uid and resource version, given with its namespace as `seen`.
+///
+/// `kept` takes an object that goes later, because a grace period or a finalizer holds it, and `gone` one that is gone
+/// at once; if the server does not show it, just enough of it to say which one.
+pub(super) async fn delete<K>(
+    api: &Api<K>,
+    seen: ObjectMeta,
+    (kept, gone): (impl FnOnce(K) -> Written, impl FnOnce(K) -> Written),
+) -> Answer
+where
+    K: Resource<DynamicType = ()> + Clone + Default + DeserializeOwned + Debug,
+{
+    let ObjectMeta { namespace, name, uid, resource_version, .. } = seen;
+    let preconditions = Preconditions { uid: uid.clone(), resource_version };
+    let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+    match api.delete(name.as_deref().unwrap_or_default(), &parameters).await {
+        Ok(Either::Left(held)) if held.meta().deletion_timestamp.is_some() => Answer::done(kept(held)),
+        Ok(Either::Left(ended)) => Answer::done(gone(ended)),
+        Ok(Either::Right(_status)) => {
+            let mut ended = K::default();
+            *ended.meta_mut() = ObjectMeta { namespace, name, uid, ..ObjectMeta::default() };
+            Answer::done(gone(ended))
+        }
+        Err(error) => refused(&error),
+    }
+}
