@@ -45,12 +45,12 @@ pub(super) async fn dispatch(context: Arc<Context>, queue: Arc<Queue>, shutdown:
             () = shutdown.requested() => break,
             Some(finished) = running.join_next() => {
                 if let Ok(finished) = finished {
-                    ordinary -= usize::from(finished.job.change == Change::Ordinary);
+                    ordinary -= usize::from(finished.job.change != Change::Urgent);
                     settle(&context, &queue, finished);
                 }
             }
             job = queue.take(ordinary < ORDINARY_MAX), if running.len() < usize::from(ALL_MAX) => {
-                ordinary += usize::from(job.change == Change::Ordinary);
+                ordinary += usize::from(job.change != Change::Urgent);
                 context.metrics.reconcile.queued(CONTROLLER);
                 context.metrics.reconcile.left_queue(CONTROLLER, job.since.elapsed());
                 running.spawn(run(Arc::clone(&context), job));

@@ -55,13 +55,22 @@ async fn record(
         }
         Some(_) => Ok(()),
         None => {
-            let body = serde_json::from_value(body).map_err(kube::Error::SerdeError)?;
+            let body: ControllerRevision = serde_json::from_value(body).map_err(kube::Error::SerdeError)?;
             match api.create(&PostParams { field_manager, ..PostParams::default() }, &body).await {
-                Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
+                Err(error) if is_taken(&error) => {
+                    // Made by another, or by a request whose answer was lost. If it is gone by now, try again later.
+                    let named = ListParams::default().fields(&format!("metadata.name={}", body.name_any()));
+                    let is_there = !api.list(&named).await?.items.is_empty();
+                    if is_there { Ok(()) } else { Err(error) }
+                }
                 created => created.map(drop),
             }
         }
     }
+}
+
+fn is_taken(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.reason == "AlreadyExists")
 }
 
 /// Deletes the oldest templates beyond the limit, except those that a Pod was made from.

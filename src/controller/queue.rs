@@ -18,6 +18,12 @@ use crate::observe::{Change, SetKey};
 /// a busy machine, while nobody notices 50 ms in a start that takes a second.
 pub(super) const ORDINARY_DELAY: Duration = Duration::from_millis(50);
 
+/// Longest time before an object that others keep changing is put right again.
+const CONTEST_DELAY_MAX: Duration = Duration::from_secs(30);
+
+/// After this time without a foreign change the next one is put right as soon as the first.
+const CONTEST_MEMORY: Duration = Duration::from_mins(2);
+
 /// A set to be looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Job {
@@ -44,8 +50,17 @@ impl Entry {
     }
 }
 
+/// Foreign changes of the objects of one set.
+#[derive(Clone, Copy, Debug)]
+struct Contest {
+    /// How often in a row.
+    count: u32,
+    last: Instant,
+}
+
 #[derive(Debug, Default)]
 struct State {
+    contests: BTreeMap<SetKey, Contest>,
     waiting: BTreeMap<SetKey, Entry>,
     urgent: BTreeSet<(Instant, SetKey)>,
     ordinary: BTreeSet<(Instant, SetKey)>,
@@ -65,7 +80,11 @@ impl Queue {
     /// Notes that a set changed just now.
     pub(super) fn note(&self, key: SetKey, change: Change) {
         let now = Instant::now();
-        let delay = if change == Change::Urgent { Duration::ZERO } else { ORDINARY_DELAY };
+        let delay = match change {
+            Change::Urgent => Duration::ZERO,
+            Change::Ordinary => ORDINARY_DELAY,
+            Change::Contested => self.lock().contest(&key, now),
+        };
         self.insert(key, Entry { change, since: now, due: now + delay });
     }
 
@@ -126,6 +145,15 @@ impl Queue {
 }
 
 impl State {
+    /// How long to wait before a foreign change is put right: doubles with each one in a row.
+    fn contest(&mut self, key: &SetKey, now: Instant) -> Duration {
+        self.contests.retain(|_, contest| now.duration_since(contest.last) < CONTEST_MEMORY);
+        let contest = self.contests.entry(key.clone()).or_insert(Contest { count: 0, last: now });
+        contest.last = now;
+        contest.count = contest.count.saturating_add(1);
+        ORDINARY_DELAY.saturating_mul(2_u32.saturating_pow(contest.count - 1)).min(CONTEST_DELAY_MAX)
+    }
+
     fn enqueue(&mut self, key: SetKey, entry: Entry) {
         let merged = match self.waiting.remove(&key) {
             Some(earlier) => {
@@ -156,7 +184,7 @@ impl State {
     fn lane(&mut self, change: Change) -> &mut BTreeSet<(Instant, SetKey)> {
         match change {
             Change::Urgent => &mut self.urgent,
-            Change::Ordinary => &mut self.ordinary,
+            Change::Ordinary | Change::Contested => &mut self.ordinary,
         }
     }
 }

@@ -217,7 +217,7 @@ impl Cache {
         let old = self.services.put(service.clone(), Source::Watch, now).ok()?;
         let is_same =
             old.is_some_and(|old| old.spec == service.spec && old.metadata.labels == service.metadata.labels);
-        (!is_same).then_some((set, Change::Ordinary))
+        (!is_same).then_some((set, Change::Contested))
     }
 
     /// A slice of ours was seen.
@@ -229,8 +229,7 @@ impl Cache {
                 && old.ports == slice.ports
                 && old.metadata.labels == slice.metadata.labels
         });
-        // Somebody else wrote it. Not urgent, so that two who disagree do not answer each other without a pause.
-        (!is_same).then_some((set, Change::Ordinary))
+        (!is_same).then_some((set, Change::Contested))
     }
 
     /// A Service of ours is gone.

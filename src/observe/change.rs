@@ -12,6 +12,9 @@ use crate::model::{Gate, Lifecycle, Role};
 /// How soon a set must be looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Change {
+    /// Somebody else wrote an object of ours: put right soon, but less soon each time, because two writers that
+    /// disagree must not answer each other for ever.
+    Contested,
     /// Soon; events that follow within milliseconds are taken together.
     Ordinary,
     /// At once: service may depend on it.

@@ -101,7 +101,8 @@ fn promote_updated(draft: &mut Draft<'_>) {
 /// Why the rollout waits while a Pod is missing, surplus, or not available for long enough.
 fn unsettled(draft: &Draft<'_>) -> Option<Hold> {
     let is_complete = Role::ALL.iter().all(|role| draft.count(*role) == draft.snapshot.desired.count(*role));
-    let is_in_motion = draft.seats.iter().any(|seat| seat.is_claimed && seat.is_counted());
+    // Also a Pod on its way out: the next one would be surplus at the same time.
+    let is_in_motion = draft.seats.iter().any(|seat| seat.is_claimed);
     let mut counted = draft.seats.iter().filter(|seat| seat.is_counted());
     if !is_complete || is_in_motion || counted.any(|seat| !seat.view.is_available()) {
         return Some(rollout_waits(None));

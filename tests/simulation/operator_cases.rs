@@ -80,6 +80,18 @@ pub const CASES: &[Case] = &[
         is_interleaved: false,
     },
     Case {
+        name: "node-deleted",
+        build: steps::two_of_each,
+        script: &[steps::delete_node, steps::collect_pods_without_node],
+        is_interleaved: false,
+    },
+    Case {
+        name: "storm",
+        build: steps::two_of_each,
+        script: &[steps::lose_all_nodes_but_one, steps::regain_node],
+        is_interleaved: false,
+    },
+    Case {
         name: "cordon",
         build: steps::one_of_each,
         script: &[steps::cordon_node, steps::uncordon],
@@ -92,6 +104,12 @@ pub const CASES: &[Case] = &[
         is_interleaved: false,
     },
     Case { name: "rollout", build: steps::two_of_each, script: &[steps::new_image], is_interleaved: false },
+    Case {
+        name: "history",
+        build: steps::one_primary_and_one_former_template,
+        script: &[steps::new_image, steps::newer_image, steps::old_image],
+        is_interleaved: false,
+    },
     Case {
         name: "rollout-without-backups",
         build: steps::only_primaries,

@@ -64,6 +64,12 @@ pub fn one_primary(world: &mut World) {
     build(world, (1, 0, 0));
 }
 
+/// Keeps one template besides the present one.
+pub fn one_primary_and_one_former_template(world: &mut World) {
+    build(world, (1, 0, 0));
+    edit(world, &json!({"revisionHistoryLimit": 1}));
+}
+
 pub fn one_and_cold(world: &mut World) {
     build(world, (1, 0, 2));
 }
@@ -126,6 +132,10 @@ fn image(world: &mut World, image: &str) {
 
 pub fn new_image(world: &mut World) {
     image(world, "app:2");
+}
+
+pub fn newer_image(world: &mut World) {
+    image(world, "app:3");
 }
 
 pub fn old_image(world: &mut World) {
@@ -193,6 +203,30 @@ pub fn lose_node(world: &mut World) {
 
 pub fn regain_node(world: &mut World) {
     world.physical.stopped_nodes.clear();
+}
+
+pub fn lose_all_nodes_but_one(world: &mut World) {
+    let kept = node_of(&first(world, "hot").1).to_owned();
+    let nodes: Vec<String> = world.objects(&NODES, "").map(|(key, _)| key.name.clone()).collect();
+    world.physical.stopped_nodes.extend(nodes.into_iter().filter(|node| *node != kept));
+}
+
+/// The machine is gone, and somebody says so.
+pub fn delete_node(world: &mut World) {
+    let (_, pod) = first(world, "primary");
+    world.physical.stopped_nodes.insert(node_of(&pod).to_owned());
+    world.delete(Actor::User, &Key::node(node_of(&pod)), &DeleteOptions::default()).expect("it is there");
+}
+
+/// What the Pod garbage collector does 40 s after a Node was deleted.
+pub fn collect_pods_without_node(world: &mut World) {
+    let has_node = |pod: &Object| node_of(pod).is_empty() || world.object(&Key::node(node_of(pod))).is_some();
+    let lost = world.objects(&PODS, "default").filter(|(_, pod)| !has_node(pod));
+    let lost: Vec<Key> = lost.map(|(key, _)| key.clone()).collect();
+    let forced = DeleteOptions { grace_seconds: Some(0), ..DeleteOptions::default() };
+    for key in lost {
+        world.delete(Actor::GarbageCollector, &key, &forced).expect("it is there");
+    }
 }
 
 pub fn cordon_node(world: &mut World) {

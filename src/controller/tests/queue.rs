@@ -70,6 +70,39 @@ async fn an_urgent_event_makes_a_waiting_set_urgent_and_no_ordinary_one_takes_th
     assert_eq!(due(&queue), None, "all three were one");
 }
 
+/// Milliseconds until the set of a foreign change is handed out.
+async fn answered_after(queue: &Queue) -> u128 {
+    let start = Instant::now();
+    queue.note(key("a"), Change::Contested);
+    let job = queue.take(true).await;
+    queue.done(&job.key);
+    start.elapsed().as_millis()
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_writers_that_disagree_answer_each_other_less_and_less_often() {
+    let queue = Queue::default();
+    let mut delays = Vec::new();
+    for _ in 0..12 {
+        delays.push(answered_after(&queue).await);
+    }
+    let doubling: [u128; 10] = std::array::from_fn(|round| 50 << round);
+    assert_eq!(delays, [&doubling[..], &[30_000, 30_000]].concat());
+    advance(Duration::from_mins(2)).await;
+    assert_eq!(answered_after(&queue).await, 50, "a calm time ends the contest");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_contest_delays_no_event_of_the_set_itself() {
+    let queue = Queue::default();
+    for _ in 0..8 {
+        answered_after(&queue).await;
+    }
+    queue.note(key("a"), Change::Contested);
+    urgent(&queue, "a");
+    assert_eq!(due(&queue), Some("a".into()));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_set_that_is_looked_at_is_not_handed_out_again_before_it_is_done() {
     let queue = Queue::default();
