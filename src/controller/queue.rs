@@ -22,7 +22,7 @@ pub(super) const ORDINARY_DELAY: Duration = Duration::from_millis(50);
 const CONTEST_DELAY_MAX: Duration = Duration::from_secs(30);
 
 /// After this time without a foreign change the next one is put right as soon as the first.
-const CONTEST_MEMORY: Duration = Duration::from_mins(2);
+const CONTEST_MEMORY: Duration = Duration::from_secs(120);
 
 /// A set to be looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]
