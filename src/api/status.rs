@@ -34,8 +34,11 @@ pub struct BackupPodSetStatus {
     pub cold_backups: i32,
     /// Cold backups that wait at their gate, ready to be woken.
     pub ready_cold_backups: i32,
-    /// Pods of any role that have the current revision.
+    /// Pods of any role that were made from the template in the specification.
     pub updated_pods: i32,
+    /// Revision of the template that every Pod was last made from; `updateRevision` once a rollout is complete.
+    #[serde(default)]
+    pub current_revision: String,
     /// Revision of the template in the specification.
     pub update_revision: String,
     /// How often the name of a new Pod was taken by an object of somebody else; part of every new name.

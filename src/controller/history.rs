@@ -1,6 +1,7 @@
 //! Keeps former templates as `ControllerRevision` objects, so that a person can see and restore them.
 //!
-//! Only called when the template changed; nothing in the operator depends on the result.
+//! Only called when the template changed and when its rollout is complete; nothing in the operator depends on the
+//! result.
 
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
@@ -11,10 +12,12 @@ use crate::api::keys;
 use crate::manifests::controller_revision;
 use crate::observe::{Observation, is_controlled_by};
 
-/// Whether the template is another than the one in the status.
-pub(super) fn is_new_template(observation: &Observation) -> bool {
-    let known = observation.set.status.as_ref().map(|status| status.update_revision.as_str());
-    known != Some(observation.snapshot.desired.revision.0.as_str())
+/// Whether the template is another than the one in the status, or the last Pod of a former one has gone since.
+pub(super) fn is_due(observation: &Observation) -> bool {
+    let Some(status) = &observation.set.status else { return true };
+    let snapshot = &observation.snapshot;
+    let wanted = &snapshot.desired.revision.0;
+    status.update_revision != *wanted || (status.current_revision != *wanted && snapshot.is_rolled_out())
 }
 
 /// Records the template as the latest one and forgets the oldest beyond the limit.
@@ -74,6 +77,8 @@ fn is_taken(error: &kube::Error) -> bool {
 }
 
 /// Deletes the oldest templates beyond the limit, except those that a Pod was made from.
+///
+/// One that somebody else changed or deleted meanwhile is an error too: the list is read again.
 async fn prune(
     api: &Api<ControllerRevision>,
     observation: &Observation,
@@ -92,10 +97,7 @@ async fn prune(
             resource_version: revision.metadata.resource_version.clone(),
         };
         let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-        match api.delete(&revision.name_any(), &parameters).await {
-            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
-            deleted => deleted.map(drop)?,
-        }
+        api.delete(&revision.name_any(), &parameters).await?;
     }
     Ok(())
 }

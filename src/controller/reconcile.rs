@@ -122,7 +122,7 @@ pub(super) async fn reconcile(context: &Context, job: &Job) -> Look {
     }
 }
 
-/// Whether the template is in the history.
+/// Whether the history is as the template wants it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum History {
     /// It is, or need not be.
@@ -163,9 +163,9 @@ async fn work(context: &Context, key: &SetKey, mut observation: Observation) -> 
     Worked { observation, plan, results }
 }
 
-/// Keeps a new template, in a look that has nothing else to do.
+/// Brings the history up to date, in a look that has nothing else to do.
 async fn keep_history(context: &Context, observation: &Observation, is_calm: bool) -> History {
-    let is_wanted = history::is_new_template(observation);
+    let is_wanted = history::is_due(observation);
     if !is_wanted || observation.invalid.is_some() || observation.snapshot.desired.paused {
         return History::Kept;
     }

@@ -27,7 +27,7 @@ pub(super) struct Round<'a> {
     pub(super) results: &'a [StepResult],
     /// When the event that caused the look arrived.
     pub(super) since: Instant,
-    /// Whether the template is in the history; else the status must not name its revision yet.
+    /// Whether the history is as the template wants it; else the status must not name its revision yet.
     pub(super) is_history_kept: bool,
 }
 
@@ -94,6 +94,7 @@ impl Reporter {
         });
         if !round.is_history_kept {
             status.update_revision.clone_from(&previous.update_revision);
+            status.current_revision.clone_from(&previous.current_revision);
         }
         let Some(patch) = status_patch(set, &status) else { return Outcome::Done };
         match self.patch_status(set, &patch).await {

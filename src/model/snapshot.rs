@@ -107,3 +107,10 @@ pub struct Snapshot {
     /// The moment of the snapshot.
     pub now: Timestamp,
 }
+
+impl Snapshot {
+    /// Whether every Pod was made from the template as it stands, also those that are on their way out.
+    pub fn is_rolled_out(&self) -> bool {
+        self.pods.iter().all(|pod| pod.revision == self.desired.revision)
+    }
+}

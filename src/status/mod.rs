@@ -77,6 +77,11 @@ pub fn compute(input: &StatusInput<'_>) -> BackupPodSetStatus {
         cold_backups: wire(cold.pods.len()),
         ready_cold_backups: wire(cold.available()),
         updated_pods: wire(tally.updated(input.snapshot)),
+        current_revision: if input.snapshot.is_rolled_out() {
+            input.snapshot.desired.revision.0.clone()
+        } else {
+            input.previous.current_revision.clone()
+        },
         update_revision: input.snapshot.desired.revision.0.clone(),
         collision_count: collision_count(input),
         selector: selector(&input.snapshot.desired.name),

@@ -21,7 +21,7 @@ pub fn all() -> Vec<Box<dyn Invariant>> {
     all.push(Box::new(FullyGuarded));
     all.push(Box::new(Named));
     all.push(Box::new(Capacity));
-    all.push(Box::new(Bounded { had_storm: false }));
+    all.push(Box::new(Bounded { once_silent: BTreeSet::new() }));
     all.push(Box::new(StatusOfWorld));
     all.push(Box::new(ExposedInStep));
     all.push(Box::new(NothingLeftOver));
@@ -113,10 +113,10 @@ impl Invariant for Capacity {
 
 /// A create of the operator never leads beyond what is wanted and the one extra Pod of a rollout.
 ///
-/// Pods that go away, that have ended, or whose node is silent do not count. When most nodes were silent and come
-/// back, old Pods are there beside their successors: from then on only the tier of the new Pod is counted.
+/// Pods that go away, that have ended, or whose node is silent do not count; after a storm neither do those whose node
+/// was silent in it, because the operator may not have heard of its return yet.
 struct Bounded {
-    had_storm: bool,
+    once_silent: BTreeSet<String>,
 }
 
 impl Invariant for Bounded {
@@ -125,7 +125,10 @@ impl Invariant for Bounded {
     }
 
     fn on_event(&mut self, world: &World, event: &Event) -> Result<(), String> {
-        self.had_storm |= world.physical.stopped_nodes.len() > 1;
+        let silent = &world.physical.stopped_nodes;
+        if silent.len() > 1 {
+            self.once_silent.extend(silent.iter().cloned());
+        }
         let Some(new) = event.new.as_ref().filter(|_| is_ours(event) && event.old.is_none()) else {
             return Ok(());
         };
@@ -134,16 +137,13 @@ impl Invariant for Bounded {
         let counts = |pod: &&Object| {
             pod["metadata"]["deletionTimestamp"].is_null()
                 && pod["status"]["phase"] != "Failed"
-                && !world.physical.stopped_nodes.contains(crate::actors::node_of(pod))
+                && !silent.contains(crate::actors::node_of(pod))
+                && !self.once_silent.contains(crate::actors::node_of(pod))
         };
+        let count = pods_of(world, &key, set).filter(counts).count();
         let spec = &set["spec"];
-        let tiers = [("primary", "replicas"), ("hot", "hotBackups"), ("cold", "coldBackups")];
-        let role = label(new, ROLE_LABEL);
-        let is_judged = |tier: &&(&str, &str)| !self.had_storm || tier.0 == role;
-        let judged: Vec<_> = tiers.iter().filter(is_judged).collect();
-        let wanted: usize = judged.iter().map(|(_, field)| number(&spec[*field])).sum();
-        let pods = pods_of(world, &key, set).filter(counts);
-        let count = pods.filter(|pod| judged.iter().any(|(tier, _)| label(pod, ROLE_LABEL) == *tier)).count();
+        let wanted: usize =
+            ["replicas", "hotBackups", "coldBackups"].iter().map(|tier| number(&spec[tier])).sum();
         if count <= wanted + 1 { Ok(()) } else { Err(format!("{count} Pods of {wanted}")) }
     }
 }

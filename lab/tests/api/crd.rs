@@ -92,6 +92,7 @@ fn full_status() -> BackupPodSetStatus {
         ready_cold_backups: 0,
         updated_pods: 4,
         collision_count: 3,
+        current_revision: "abcdef0123".into(),
         update_revision: "0123456789".into(),
         selector: "backup.example.com/set=full,backup.example.com/role=primary".into(),
         pods: TierNames {

@@ -57,6 +57,7 @@ fn the_status_of_a_complete_set_says_all_of_this() {
         cold_backups: 1,
         ready_cold_backups: 1,
         updated_pods: 4,
+        current_revision: "r1".to_owned(),
         update_revision: "r1".to_owned(),
         collision_count: 0,
         selector: "backup.example.com/set=web,backup.example.com/role=primary".to_owned(),
