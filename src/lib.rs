@@ -7,10 +7,11 @@
 //! |---|---|---|
 //! | pure decisions | [`model`], [`plan`], [`manifests`], [`status`] | nothing that waits, reads a clock or talks |
 //! | wire format | [`api`] | serde, schemars, kube's derive |
-//! | plumbing | [`observe`], [`apply`], [`controller`], [`wakeup`], [`runtime`] | the API server, the network, clocks |
+//! | plumbing | [`agent`], [`observe`], [`apply`], [`controller`], [`wakeup`], [`runtime`] | the API server, the network, clocks |
 //!
 //! Arrows only point down: `model <- plan, manifests, status <- observe, apply <- controller <- bin`.
 
+pub mod agent;
 pub mod api;
 pub mod apply;
 pub mod controller;

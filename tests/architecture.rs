@@ -32,7 +32,7 @@ const IMPURE_NAMES: [&str; 10] = [
 const STATUS_TIMES: &str = "k8s_openapi::apimachinery::pkg::apis::meta::v1";
 
 /// Each module and those it may import; arrows only point down.
-const IMPORTS: [(&str, &[&str]); 11] = [
+const IMPORTS: [(&str, &[&str]); 12] = [
     ("model", &[]),
     ("api", &[]),
     ("plan", &["model"]),
@@ -41,9 +41,10 @@ const IMPORTS: [(&str, &[&str]); 11] = [
     ("observe", &["model", "api", "manifests"]),
     ("wakeup", &["model", "api"]),
     ("runtime", &["model", "api"]),
+    ("agent", &[]),
     ("apply", &["model", "api", "manifests", "wakeup", "observe", "runtime"]),
     ("controller", &["model", "api", "plan", "manifests", "status", "observe", "wakeup", "runtime", "apply"]),
-    ("bin", &["api", "wakeup", "runtime", "controller"]),
+    ("bin", &["agent", "api", "wakeup", "runtime", "controller"]),
 ];
 
 /// A source file by its path from the root of the repository.

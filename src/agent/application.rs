@@ -1,0 +1,85 @@
+//! One run of the application, from its start until its last process has ended.
+//!
+//! Nothing here decides when it runs.
+
+use std::ffi::OsString;
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
+use tokio::time::sleep;
+
+use super::tree::{Ending, Tree};
+
+/// How often a tree that is being killed is searched for processes that were started meanwhile.
+///
+/// 5 ms: a process that forks in a loop is found again within a few rounds, and a look at a hundred processes takes
+/// less than a millisecond.
+const KILL_PERIOD: Duration = Duration::from_millis(5);
+
+/// A running application.
+#[derive(Debug)]
+pub struct Application {
+    tree: Tree,
+    endings: Signals,
+    ending: Option<Ending>,
+}
+
+impl Application {
+    /// Starts it; see [`Tree::start`] for the thread that this must be called on.
+    ///
+    /// # Errors
+    /// The launcher could not be started, or the process cannot listen for the end of its children.
+    pub fn start(launcher: &Path, command: &[OsString]) -> io::Result<Self> {
+        // Before the start, so that no end is missed.
+        let endings = signal(SignalKind::child())?;
+        Ok(Self { tree: Tree::start(launcher, command)?, endings, ending: None })
+    }
+
+    /// Passes a signal on to the command and its group.
+    ///
+    /// # Errors
+    /// What the kernel refused.
+    pub fn pass(&self, signal: Signal) -> io::Result<()> {
+        self.tree.signal(signal)
+    }
+
+    /// Waits until the command has ended by itself; kills what it left behind and returns when nothing is left.
+    ///
+    /// Orphans are reaped while it waits. May be dropped and called again.
+    ///
+    /// # Errors
+    /// What the kernel refused.
+    pub async fn ended(&mut self) -> io::Result<Ending> {
+        while self.look()?.is_none() {
+            if self.ending.is_some() {
+                return self.kill().await;
+            }
+            self.endings.recv().await;
+        }
+        Ok(self.ending.expect("the tree is empty, so its command has ended"))
+    }
+
+    /// Kills everything, as often as it takes.
+    async fn kill(&mut self) -> io::Result<Ending> {
+        loop {
+            self.tree.kill()?;
+            if let Some(ending) = self.look()? {
+                return Ok(ending);
+            }
+            tokio::select! {
+                _ = self.endings.recv() => {}
+                () = sleep(KILL_PERIOD) => {}
+            }
+        }
+    }
+
+    /// How the command ended, once nothing is left.
+    fn look(&mut self) -> io::Result<Option<Ending>> {
+        let reaped = self.tree.reap()?;
+        self.ending = self.ending.or(reaped.command);
+        Ok(self.ending.filter(|_| reaped.is_empty))
+    }
+}

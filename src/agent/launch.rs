@@ -1,0 +1,74 @@
+//! The last step before the application: ties its life to the agent's, then becomes the application.
+//!
+//! It runs as a program of its own between fork and exec, because code that runs there inside the agent could not be
+//! safe Rust.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+
+use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
+
+/// Exit code for a command that cannot be executed; shells use it, and people know it from them.
+pub const EXIT_NOT_EXECUTABLE: u8 = 126;
+
+/// Exit code for a command that is not found; shells use it, and people know it from them.
+pub const EXIT_NOT_FOUND: u8 = 127;
+
+/// Why the application was not started.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The kernel did not tie the two lives together.
+    #[error("ask the kernel to end the application with the agent")]
+    TieToAgent(#[source] io::Error),
+    /// The agent ended before the lives were tied: nobody would watch the application.
+    #[error("the agent {agent} has ended")]
+    AgentEnded {
+        /// Process id of the agent that started this program.
+        agent: i32,
+    },
+    /// No command was given.
+    #[error("no command was given: write it after --, for example bps-agent run -- redis-server")]
+    NoCommand,
+    /// The command cannot be executed.
+    #[error("execute {}", command.display())]
+    Execute {
+        /// First word of the command.
+        command: OsString,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl Error {
+    /// What the process ends with.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Execute { source, .. } if source.kind() == io::ErrorKind::NotFound => EXIT_NOT_FOUND,
+            Self::Execute { .. } => EXIT_NOT_EXECUTABLE,
+            Self::TieToAgent(_) | Self::AgentEnded { .. } | Self::NoCommand => 1,
+        }
+    }
+}
+
+/// Becomes the application, which the kernel kills when the thread of the agent that started it ends.
+///
+/// The kernel forgets that when the application changes its user, as a program with the set-user-id bit does. As PID 1
+/// of a container the agent takes everything with it all the same.
+///
+/// # Errors
+/// It only returns if the application was not started.
+pub fn launch(agent: i32, command: &[OsString]) -> Error {
+    let Some((program, arguments)) = command.split_first() else { return Error::NoCommand };
+    if let Err(error) = set_parent_process_death_signal(Some(Signal::KILL)) {
+        return Error::TieToAgent(error.into());
+    }
+    // It may have ended before the call above: then no signal will come.
+    if getppid().map(Pid::as_raw_pid) != Some(agent) {
+        return Error::AgentEnded { agent };
+    }
+    let source = Command::new(program).args(arguments).exec();
+    Error::Execute { command: program.clone(), source }
+}

@@ -1,0 +1,185 @@
+//! All processes below this one: start, signal, reap, kill, and the proof that none is left.
+//!
+//! Orphans of the application become children of this process, so "no children" proves that the application and all
+//! that it ever started have ended. Processes that entered the container from outside, as `kubectl exec` does, are
+//! nobody's children here and are left alone.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::Command;
+
+use rustix::io::Errno;
+use rustix::process::{
+    Pid, Signal, WaitOptions, getpid, kill_process, kill_process_group, set_child_subreaper, wait,
+};
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// By itself, with this code.
+    Exited(i32),
+    /// By this signal.
+    Killed(i32),
+}
+
+impl Ending {
+    /// The code that shells and container runtimes report for it: 128 and the number of the signal, if there was one.
+    pub fn exit_code(self) -> u8 {
+        let code = match self {
+            Self::Exited(code) => code,
+            Self::Killed(signal) => signal.saturating_add(128),
+        };
+        u8::try_from(code).unwrap_or(u8::MAX)
+    }
+}
+
+/// What has ended since the last look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reaped {
+    /// How the command itself ended, if it did so just now.
+    pub command: Option<Ending>,
+    /// No process is left, not even one that the command left behind.
+    pub is_empty: bool,
+}
+
+/// The processes below this one.
+#[derive(Debug)]
+pub struct Tree {
+    command: Pid,
+}
+
+/// Makes this process the parent of all orphans below it.
+///
+/// PID 1 of a container is that already.
+///
+/// # Errors
+/// What the kernel refused.
+pub fn adopt_orphans() -> io::Result<()> {
+    Ok(set_child_subreaper(Some(getpid()))?)
+}
+
+impl Tree {
+    /// Starts a command in a process group of its own, by way of the launcher: this program with `launch`.
+    ///
+    /// Call it on a thread that lives as long as the process, because the kernel kills the command when the thread
+    /// that started it ends.
+    ///
+    /// # Errors
+    /// The launcher could not be started. What is wrong with the command itself shows in how it ends.
+    pub fn start(launcher: &Path, command: &[OsString]) -> io::Result<Self> {
+        let child = Command::new(launcher)
+            .arg("launch")
+            .arg(getpid().as_raw_pid().to_string())
+            .arg("--")
+            .args(command)
+            .process_group(0)
+            .spawn()?;
+        let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+        Ok(Self { command: pid.ok_or(io::ErrorKind::InvalidData)? })
+    }
+
+    /// Sends a signal to the command and the processes of its group.
+    ///
+    /// # Errors
+    /// What the kernel refused; a group that has ended is no error.
+    pub fn signal(&self, signal: Signal) -> io::Result<()> {
+        match kill_process_group(self.command, signal) {
+            Ok(()) | Err(Errno::SRCH) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Takes note of every process that has ended.
+    ///
+    /// # Errors
+    /// What the kernel refused.
+    pub fn reap(&mut self) -> io::Result<Reaped> {
+        let mut ended = None;
+        loop {
+            let (pid, status) = match wait(WaitOptions::NOHANG) {
+                Ok(Some(ended)) => ended,
+                Ok(None) => return Ok(Reaped { command: ended, is_empty: false }),
+                Err(Errno::CHILD) => return Ok(Reaped { command: ended, is_empty: true }),
+                Err(Errno::INTR) => continue,
+                Err(error) => return Err(error.into()),
+            };
+            if pid == self.command {
+                let exited = status.exit_status().map(Ending::Exited);
+                ended = exited.or_else(|| status.terminating_signal().map(Ending::Killed));
+            }
+        }
+    }
+
+    /// Sends SIGKILL to every process below this one; returns how many there were.
+    ///
+    /// A process may have started another one meanwhile: repeat it until [`Tree::reap`] finds the tree empty.
+    ///
+    /// # Errors
+    /// The process list cannot be read.
+    pub fn kill(&self) -> io::Result<usize> {
+        let doomed = below(getpid().as_raw_pid(), &parents()?);
+        for pid in doomed.iter().copied().filter_map(Pid::from_raw) {
+            // It may have ended since the list was read.
+            let _: Result<(), Errno> = kill_process(pid, Signal::KILL);
+        }
+        Ok(doomed.len())
+    }
+}
+
+/// Every process with its parent.
+fn parents() -> io::Result<BTreeMap<i32, i32>> {
+    let mut parents = BTreeMap::new();
+    for entry in std::fs::read_dir("/proc")? {
+        let name = entry?.file_name();
+        let Some(pid) = name.to_str().and_then(|name| name.parse().ok()) else { continue };
+        // It may have ended since the directory was read.
+        let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { continue };
+        parents.extend(parent_of(&stat).map(|parent| (pid, parent)));
+    }
+    Ok(parents)
+}
+
+/// The parent in a line of `/proc/<pid>/stat`: the second field after the name, which is in brackets and may hold
+/// anything, brackets too.
+fn parent_of(stat: &str) -> Option<i32> {
+    stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
+}
+
+/// All processes whose ancestor this one is.
+fn below(root: i32, parents: &BTreeMap<i32, i32>) -> BTreeSet<i32> {
+    let mut found = BTreeSet::new();
+    let mut rest = vec![root];
+    while let Some(parent) = rest.pop() {
+        let children = parents.iter().filter(|(_, of)| **of == parent).map(|(child, _)| *child);
+        rest.extend(children.filter(|child| found.insert(*child)));
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_parent_is_found_behind_any_name() {
+        assert_eq!(parent_of("17 (nginx) S 1 17 17 0 -1"), Some(1));
+        assert_eq!(parent_of("17 (a) S 9 (b) ) R 4 17 17"), Some(4));
+        assert_eq!(parent_of("17 (cut"), None);
+    }
+
+    #[test]
+    fn grandchildren_are_below_and_strangers_are_not() {
+        let parents = BTreeMap::from([(2, 1), (3, 2), (4, 3), (5, 0), (6, 5), (1, 0)]);
+        assert_eq!(below(1, &parents), BTreeSet::from([2, 3, 4]));
+        assert_eq!(below(4, &parents), BTreeSet::new());
+    }
+
+    #[test]
+    fn exit_codes_are_those_that_shells_report() {
+        let codes = [Ending::Exited(0), Ending::Exited(3), Ending::Killed(9), Ending::Killed(15)];
+        assert_eq!(codes.map(Ending::exit_code), [0, 3, 137, 143]);
+    }
+}
