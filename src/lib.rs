@@ -14,6 +14,7 @@
 pub mod api;
 pub mod apply;
 pub mod controller;
+pub mod ha;
 pub mod manifests;
 pub mod model;
 pub mod observe;
