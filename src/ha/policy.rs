@@ -127,7 +127,9 @@ impl Protocol {
                 None
             }
             Message::Handover(handover) => {
-                let _is_accepted = !self.is_fenced && self.agent.r4_accept(at, from, handover);
+                if !self.is_fenced {
+                    self.agent.r4_accept(at, from, handover);
+                }
                 None
             }
         }

@@ -68,7 +68,7 @@ impl World {
                 let asks = order.into_iter().filter(|to| *to != id).map(|to| Step::Ask(id, to));
                 asks.chain([Step::Admit(id), Step::Renew(id, hold)]).collect()
             }
-            Role::Stopping => vec![Step::End(id)],
+            Role::Stopping => vec![Step::End(id), Step::Notice(id)],
             Role::Ended => vec![Step::HandOver(id)],
             Role::Standby | Role::Lapsed | Role::HandedOver => vec![Step::Claim(id)],
         }

@@ -2,8 +2,12 @@
 //!
 //! `cargo test` runs the small ones; `make explore` runs all, in an optimised build.
 
+use std::collections::BTreeSet;
+
+use backuppodset::ha::{Role, TRANSITIONS};
+
 use crate::arena::{Arena, SKEW, ticks};
-use crate::model::{Found, Search};
+use crate::model::{Changes, Found, Search};
 use crate::mutations::Mutation;
 
 /// How much is searched.
@@ -31,7 +35,17 @@ fn arenas() -> Vec<(Size, &'static str, Arena)> {
             "pair, no fault, starts released",
             Arena { starts_released: true, ..pair().packets(1).faults(0) },
         ),
-        (Small, "trio, 1 packet, no fault, one takeover", one_takeover(trio().packets(1).faults(0))),
+        (
+            Small,
+            "pair, X = 1, 1 packet, 1 fault, late notice, certificates only",
+            late(switching(stopping(pair().packets(1).faults(1).without_peer_mode()))),
+        ),
+        (
+            Small,
+            "trio, 1 packet, no fault, one takeover, plain",
+            one_takeover(trio().packets(1).faults(0).plain()),
+        ),
+        (Large, "trio, 1 packet, no fault, one takeover", one_takeover(trio().packets(1).faults(0))),
         (Small, "pair, 1 packet, no fault, converges", converging(one_takeover(pair().packets(1).faults(0)))),
         (Large, "pair, 1 packet, 1 fault, converges", converging(pair().packets(1).faults(1))),
         (Large, "pair, 1 fault, late notice", late(pair().faults(1))),
@@ -116,19 +130,22 @@ fn bad_times() -> Vec<(Size, &'static str, &'static str, Arena)> {
     ]
 }
 
-fn searched(name: &str, arena: Arena) -> Found {
-    let found = Search::of(arena).run();
+fn searched(name: &str, search: Search) -> Found {
+    let found = search.run();
     let broken =
         found.broken.as_ref().map(|(invariant, steps)| format!("{invariant} after {} steps", steps.len()));
     println!("{name}: {} worlds, {:.1?}, {}", found.worlds, found.time, broken.as_deref().unwrap_or("holds"));
     found
 }
 
-fn check_arenas(size: Size) {
+/// Every change of role that happened.
+fn check_arenas(size: Size) -> BTreeSet<(Role, Role)> {
+    let changes = Changes::default();
     for (_, name, arena) in arenas().into_iter().filter(|(other, ..)| *other == size) {
-        let found = searched(name, arena);
+        let found = searched(name, Search { changes: Some(changes.clone()), ..Search::of(arena) });
         assert!(found.broken.is_none(), "{name}: {:#?}", found.broken);
     }
+    changes.lock().expect("nobody panics").clone()
 }
 
 fn check_mutations(size: Size) {
@@ -139,14 +156,17 @@ fn check_mutations(size: Size) {
         .into_iter()
         .map(|(size, invariant, name, arena)| (size, invariant, name.to_owned(), arena));
     for (_, invariant, name, arena) in named.chain(times).filter(|(other, ..)| *other == size) {
-        let found = searched(&name, arena);
+        let found = searched(&name, Search::of(arena));
         assert_eq!(found.broken.map(|(broken, _)| broken), Some(invariant), "{name}");
     }
 }
 
 #[test]
-fn the_invariants_hold_in_every_world_of_the_small_arenas() {
-    check_arenas(Small);
+fn the_invariants_hold_in_every_world_and_roles_change_as_the_table_says() {
+    let changes = check_arenas(Small);
+    let table: BTreeSet<_> = TRANSITIONS.iter().map(|row| (row.from, row.to)).collect();
+    assert_eq!(table.len(), TRANSITIONS.len(), "two rows for one change");
+    assert_eq!(changes, table);
 }
 
 #[test]
@@ -157,7 +177,8 @@ fn every_deviation_from_a_rule_breaks_an_invariant() {
 #[test]
 #[ignore = "minutes to hours in an optimised build: make explore"]
 fn explore_arenas() {
-    check_arenas(Large);
+    let table: BTreeSet<_> = TRANSITIONS.iter().map(|row| (row.from, row.to)).collect();
+    assert!(check_arenas(Large).is_subset(&table));
 }
 
 #[test]

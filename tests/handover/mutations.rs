@@ -107,16 +107,6 @@ pub(crate) fn renew(arena: &Arena, agent: &mut Agent, at: &Moment<'_>, hold: Hol
     Some(write)
 }
 
-pub(crate) fn admit(arena: &Arena, agent: &mut Agent, at: &Moment<'_>) -> Option<Write> {
-    let write = agent.r6_admit(at)?;
-    if arena.has(Mutation::AdmissionKeepsOldPeer) {
-        let tenure = agent.tenure.as_mut()?;
-        let old = tenure.peer.hold_end;
-        tenure.joining.as_mut()?.hold_end = old;
-    }
-    Some(write)
-}
-
 pub(crate) fn release(arena: &Arena, agent: &mut Agent, at: &Moment<'_>) -> Option<Write> {
     match (arena.mutation, agent.role) {
         (Some(Mutation::ReleasesAfterHandover), Role::HandedOver) => {
@@ -195,7 +185,8 @@ pub(crate) fn accept(
         Some(Mutation::FreshGrace) => handover.grace_left = at.timing.grace,
         _ => {}
     }
-    if !agent.r4_accept(at, from, handover) {
+    agent.r4_accept(at, from, handover);
+    if agent.role != Role::Active {
         *agent = before;
     }
 }
@@ -246,7 +237,13 @@ pub(crate) fn answered(
         }
         _ => {}
     }
+    let peer = agent.tenure.map(|tenure| tenure.peer.id);
     agent.answered(at, number, version);
+    if let (Some(Mutation::AdmissionKeepsOldPeer), Some(tenure)) = (arena.mutation, &mut agent.tenure)
+        && peer != Some(tenure.peer.id)
+    {
+        tenure.peer.hold_end = BootTime(0);
+    }
     let gives_hold = match arena.mutation {
         Some(Mutation::LateAnswerCounts) => !is_ours && answered.write.lease.hold == Hold::Api,
         Some(Mutation::PeerWriteGivesApiHold) => is_ours && answered.write.lease.hold == Hold::Peer,
@@ -271,6 +268,11 @@ pub(crate) fn restarted(arena: &Arena, restarted: Agent, before: &Agent) -> Agen
 /// What no single rule is to blame for.
 pub(crate) fn everywhere(arena: &Arena, world: &mut World) {
     for tenure in world.agents.iter_mut().flatten().filter_map(|agent| agent.tenure.as_mut()) {
+        if let (Some(Mutation::AdmissionKeepsOldPeer), Some(joining)) = (arena.mutation, &mut tenure.joining)
+        {
+            // It is as if it had promised what the old peer promised, until it is the peer.
+            joining.hold_end = tenure.peer.hold_end;
+        }
         if arena.has(Mutation::NoGrace) {
             tenure.grace_end = NOW + arena.timing.grace;
         }

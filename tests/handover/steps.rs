@@ -91,7 +91,7 @@ impl World {
             Step::Notice(id) => self.notice(arena, *id),
             Step::HandOver(id) => self.hand_over(arena, *id),
             Step::Release(id) => self.write(arena, *id, |agent, at| mutations::release(arena, agent, at)),
-            Step::Admit(id) => self.write(arena, *id, |agent, at| mutations::admit(arena, agent, at)),
+            Step::Admit(id) => self.write(arena, *id, Agent::r6_admit),
             Step::OperatorRequests(leaving) => self.request_replacement(arena, *leaving),
             Step::OperatorForces => self.force_replacement(arena),
             Step::Restart(id) => self.restart(arena, *id),
@@ -168,9 +168,9 @@ impl World {
     fn read(&self, arena: &Arena, id: AgentId) -> Option<Self> {
         let agent = self.at(id)?;
         let moved_on = agent.unresolved.is_some_and(|unresolved| unresolved.write.base.0 < CURRENT);
-        let is_news = agent.seen.is_none_or(|seen| seen.version.0 < CURRENT) && agent.role.is_standby();
-        let is_overtaken = agent.role == Role::Ended && agent.epoch < self.lease.epoch;
-        let mut world = (moved_on || is_news || is_overtaken).then(|| self.clone())?;
+        let is_unread = agent.seen.is_none_or(|seen| seen.version.0 < CURRENT);
+        let is_news = is_unread && (agent.role.is_standby() || agent.epoch < self.lease.epoch);
+        let mut world = (moved_on || is_news).then(|| self.clone())?;
         let lease = self.lease;
         world.act(arena, id, |agent, at| mutations::read(arena, agent, at, lease))?;
         Some(world)
@@ -267,7 +267,9 @@ impl World {
     fn end(&self, arena: &Arena, id: AgentId) -> Option<Self> {
         let mut world = self.is_acting(id).then(|| self.clone())?;
         world.end_application(arena, id);
-        world.notice_end(arena, id);
+        if !arena.may_notice_late {
+            world.notice_end(arena, id);
+        }
         Some(world)
     }
 

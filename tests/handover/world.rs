@@ -5,8 +5,8 @@
 //! away from it (see `clock`).
 
 use backuppodset::ha::{
-    Agent, AgentId, BootTime, Epoch, Hold, Incarnation, Lease, Message, Moment, Peer, Role, Tenure, Timing,
-    Unresolved, Version, Write,
+    Agent, AgentId, BootTime, Epoch, Hold, Incarnation, Lease, Message, Moment, Peer, Role, Seen, Tenure,
+    Timing, Unresolved, Version, Write,
 };
 
 use crate::arena::Arena;
@@ -206,11 +206,13 @@ impl World {
     pub(crate) fn settle(&mut self, arena: &Arena) {
         for id in AGENTS {
             let Some(agent) = &mut self.agents[index(id)] else { continue };
-            // An active reads the Lease anew before each write, a standby may forget a Lease written over since.
-            let is_old = |seen: &backuppodset::ha::Seen| seen.lease.writes < CURRENT;
-            if !agent.role.is_standby() || agent.seen.is_some_and(|seen| is_old(&seen)) {
-                agent.seen = None;
-            }
+            // An active reads the Lease anew before each write, so that it need not remember it unless somebody took over.
+            // A standby may forget a Lease that was written over since.
+            let epoch = agent.epoch;
+            let is_standby = agent.role.is_standby();
+            let matters =
+                |seen: &Seen| seen.lease.writes == CURRENT && (is_standby || epoch < seen.lease.epoch);
+            agent.seen = agent.seen.filter(matters);
             if let Some(tenure) = &mut agent.tenure {
                 if !arena.has_grace() {
                     tenure.grace_end = NOW + arena.timing.grace;

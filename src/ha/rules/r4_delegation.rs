@@ -30,16 +30,16 @@ impl Agent {
         Some((peer, handover))
     }
 
-    /// R4: accepts a handover that answers a ping of its own, and acts at once. Says whether it does.
+    /// R4: accepts a handover that answers a ping of its own, and acts at once.
     ///
     /// The hold counts from the send of that ping, and the grace is what the sender had left: a chain of delegations
     /// without a write of the Lease must not outlive G.
-    pub fn r4_accept(&mut self, at: &Moment<'_>, from: AgentId, handover: Handover) -> bool {
+    pub fn r4_accept(&mut self, at: &Moment<'_>, from: AgentId, handover: Handover) {
         let Handover { epoch, echo, grace_left } = handover;
         let is_answer = echo.incarnation == self.incarnation && echo.sent <= at.now;
         let is_news = self.epoch < epoch && !self.is_writing(Purpose::Claim);
         if !self.role.is_standby() || !is_answer || !is_news {
-            return false;
+            return;
         }
         let tenure = Tenure {
             api_hold_end: BootTime::default(),
@@ -50,10 +50,8 @@ impl Agent {
         let before = *self;
         self.end_tenure(at, Role::Standby);
         self.begin_tenure(epoch, tenure);
-        let is_accepted = self.is_held_long_enough(at);
-        if !is_accepted {
+        if !self.is_held_long_enough(at) {
             *self = before;
         }
-        is_accepted
     }
 }
