@@ -5,11 +5,11 @@
 //!
 //! | layer | modules | may use |
 //! |---|---|---|
-//! | pure decisions | [`model`], [`plan`], [`manifests`], [`status`] | nothing that waits, reads a clock or talks |
+//! | pure decisions | [`model`], [`ha`], [`plan`], [`manifests`], [`status`] | nothing that waits, reads a clock or talks |
 //! | wire format | [`api`] | serde, schemars, kube's derive |
 //! | plumbing | [`observe`], [`apply`], [`controller`], [`wakeup`], [`runtime`] | the API server, the network, clocks |
 //!
-//! Arrows only point down: `model <- plan, manifests, status <- observe, apply <- controller <- bin`.
+//! Arrows only point down: `model <- ha, plan, manifests, status <- observe, apply <- controller <- bin`.
 
 pub mod api;
 pub mod apply;

@@ -180,9 +180,8 @@ impl Protocol {
     fn renew(&mut self, at: &Moment<'_>) -> Option<Write> {
         let (seen, tenure) = (self.agent.seen?, self.agent.tenure?);
         let promised = tenure.peer.hold_end.since(at.now);
-        // Half of what lies between a fresh promise and the margin keeps it from going in and out.
-        let is_well_promised =
-            promised > at.timing.peer_margin + (at.timing.hold - at.timing.peer_margin) / 2;
+        // It goes in half-way between a fresh promise and the margin, so that it does not go in and out.
+        let is_well_promised = promised > (at.timing.hold + at.timing.peer_margin) / 2;
         let is_written = seen.lease.epoch == self.agent.epoch && seen.lease.holder == Some(self.agent.id);
         let is_in_peer_mode = is_written && seen.lease.hold == Hold::Peer;
         let is_grace_used = tenure.grace_end.since(at.now) + at.timing.keep_alive_period <= at.timing.grace;

@@ -19,6 +19,7 @@ impl BootTime {
     }
 
     /// The moment that lies this long before it; at the earliest the beginning of time.
+    #[must_use]
     pub fn before(self, duration: Duration) -> Self {
         Self(self.0.saturating_sub(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)))
     }

@@ -12,6 +12,7 @@ pub(crate) const SKEW: u64 = 2;
 const NO_BOUND: u64 = 1 << 40;
 
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each says what may happen, and any of them together")]
 pub(crate) struct Arena {
     /// One tick is a nanosecond.
     pub(crate) timing: Timing,

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use backuppodset::ha::{Role, TRANSITIONS};
+use backuppodset::ha::{Role, TRANSITIONS, diagram};
 
 use crate::arena::{Arena, SKEW, ticks};
 use crate::model::{Changes, Found, Search};
@@ -185,4 +185,14 @@ fn explore_arenas() {
 #[ignore = "minutes in an optimised build: make explore"]
 fn explore_mutations() {
     check_mutations(Large);
+}
+
+#[test]
+fn the_document_shows_the_table() {
+    let document = include_str!("../../docs/handover-protocol.md");
+    assert!(
+        document.contains(&format!("```mermaid\n{}```", diagram())),
+        "write this instead:\n{}",
+        diagram()
+    );
 }

@@ -1,10 +1,10 @@
 //! What goes wrong: applications crash, agents restart and lose their memory, nodes die.
 
-use backuppodset::ha::{Agent, AgentId, Incarnation, Message};
+use backuppodset::ha::{Agent, AgentId, Incarnation, Message, Role};
 
 use crate::arena::Arena;
 use crate::mutations::{self, Mutation};
-use crate::world::{AGENTS, Packet, World, index, now};
+use crate::world::{AGENTS, CURRENT, Packet, World, index, now};
 
 impl World {
     /// One of the faults that may still happen does.
@@ -18,7 +18,7 @@ impl World {
         let Some(agent) = self.at(id).copied().filter(|_| self.is_acting(id)) else { return };
         self.unnoticed[index(id)] = true;
         for to in AGENTS.into_iter().filter(|_| arena.has_certificates) {
-            if self.role(to).is_some_and(backuppodset::ha::Role::is_standby) {
+            if self.role(to).is_some_and(Role::is_standby) {
                 self.send(arena, Packet::Certificate { to, epoch: agent.epoch });
             }
         }
@@ -48,8 +48,9 @@ impl World {
         }
         world.unnoticed[index(id)] = false;
         let before = *world.at(id)?;
-        let restarted = Agent::r7_restarted(&now(&arena.timing), id, Incarnation(1));
-        world.agents[index(id)] = Some(mutations::restarted(arena, restarted, &before));
+        let mut restarted = Agent::r7_restarted(&now(&arena.timing), id, Incarnation(CURRENT));
+        mutations::restarted(arena, &mut restarted, &before);
+        world.agents[index(id)] = Some(restarted);
         world.forget_incarnation(arena, id);
         Some(world)
     }

@@ -255,13 +255,13 @@ pub(crate) fn answered(
     }
 }
 
-pub(crate) fn restarted(arena: &Arena, restarted: Agent, before: &Agent) -> Agent {
+pub(crate) fn restarted(arena: &Arena, agent: &mut Agent, before: &Agent) {
     match arena.mutation {
-        Some(Mutation::RestartIsNoPromise) => Agent { promise_end: BootTime(0), ..restarted },
+        Some(Mutation::RestartIsNoPromise) => agent.promise_end = BootTime(0),
         Some(Mutation::CertificateSurvivesRestart) if before.is_certified => {
-            Agent { is_certified: true, epoch: before.epoch, ..restarted }
+            (agent.is_certified, agent.epoch) = (true, before.epoch);
         }
-        _ => restarted,
+        _ => {}
     }
 }
 

@@ -1,12 +1,13 @@
 //! A small world in simulated time: real agents with their policy, drifting clocks, a network and an API server that
 //! lose, delay and repeat, and applications that must never act at the same time.
 
+mod faults;
+
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use backuppodset::ha::{
-    Agent, AgentId, BootTime, Effect, Epoch, Event, Hold, Incarnation, Lease, Moment, Protocol, Replacement,
-    Role, Timing, Version, Write, forced_replacement,
+    Agent, AgentId, BootTime, Effect, Epoch, Event, Hold, Incarnation, Lease, Moment, Protocol, Timing,
+    Version, Write, forced_replacement,
 };
 
 /// Nanoseconds of true time since the start.
@@ -159,7 +160,7 @@ impl Simulation {
         self.queue.insert((time.max(self.now), self.scheduled), happening);
     }
 
-    /// SplitMix64, below `limit`.
+    /// `SplitMix64`, below `limit`.
     fn below(&mut self, limit: u64) -> u64 {
         self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.random;
@@ -234,9 +235,9 @@ impl Simulation {
                 let ended = self.now + self.below(MILLISECOND * 150);
                 let late = self.below(u64::try_from(self.timing.lateness.as_nanos()).expect("it is short"));
                 let end = ended.min(self.global(node, by) + late);
-                epoch
-                    .into_iter()
-                    .for_each(|epoch| self.schedule(end, Happening::ApplicationEnds { node, epoch }));
+                if let Some(epoch) = epoch {
+                    self.schedule(end, Happening::ApplicationEnds { node, epoch });
+                }
             }
             Effect::StandBy => assert_eq!(self.nodes[node].acting, None, "told to stand by while it acts"),
             Effect::WakeAt(at) => {
@@ -344,67 +345,7 @@ impl Simulation {
         }
     }
 
-    fn kill(&mut self, node: usize) {
-        self.nodes[node].protocol = None;
-        self.nodes[node].timer += 1;
-    }
-
-    fn fail(&mut self, fault: Fault) {
-        match fault {
-            Fault::ApplicationCrashes(node) => {
-                let epoch = self.nodes[node].acting;
-                epoch.into_iter().for_each(|epoch| self.end_application(node, epoch));
-            }
-            Fault::ContainerDies(node) => {
-                self.kill(node);
-                self.fail(Fault::ApplicationCrashes(node));
-            }
-            Fault::NodeDies { node, .. } => {
-                self.kill(node);
-                if self.nodes[node].acting.take().is_some() {
-                    self.ended.push((self.now, node));
-                }
-            }
-            Fault::Partition(..) | Fault::ApiUnreachable(_) | Fault::Storm => self.broken.push(fault),
-            Fault::Order(node, order) => self.give(node, self.nodes[node].incarnation, Event::Ordered(order)),
-            Fault::Replace(node) => {
-                let leaving = self.nodes[node].id;
-                if self.nodes[2].incarnation == 0 && self.lease.members.contains(&leaving) {
-                    self.schedule(self.now, Happening::Starts { node: 2 });
-                    self.unwritten_since = self.now;
-                    let pending = Some(Replacement { leaving, joining: self.nodes[2].id });
-                    self.put(Lease { pending, ..self.lease });
-                }
-            }
-        }
-    }
-
-    fn mend(&mut self, fault: Fault) {
-        match fault {
-            Fault::Partition(..) | Fault::ApiUnreachable(_) | Fault::Storm => {
-                if let Some(place) = self.broken.iter().position(|broken| *broken == fault) {
-                    self.broken.swap_remove(place);
-                }
-            }
-            Fault::ContainerDies(node) | Fault::NodeDies { node, is_for_ever: false } => {
-                if self.nodes[node].protocol.is_none() {
-                    self.start(node);
-                }
-            }
-            Fault::Order(node, backuppodset::ha::Order::Fence) => {
-                let unfence = Event::Ordered(backuppodset::ha::Order::Unfence);
-                self.give(node, self.nodes[node].incarnation, unfence);
-            }
-            Fault::NodeDies { .. } | Fault::ApplicationCrashes(_) | Fault::Order(..) | Fault::Replace(_) => {}
-        }
-    }
-
     pub(crate) fn hold(&self) -> Hold {
         self.lease.hold
     }
-}
-
-/// True time as a span.
-pub(crate) const fn span(from: Time, to: Time) -> Duration {
-    Duration::from_nanos(to.saturating_sub(from))
 }

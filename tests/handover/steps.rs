@@ -56,7 +56,7 @@ impl World {
                     steps.extend([Step::Stop(id), Step::Crash(id), Step::Notice(id)]);
                 }
                 Role::Stopping => {
-                    steps.extend([Step::End(id), Step::Notice(id), Step::Crash(id), Step::Release(id)])
+                    steps.extend([Step::End(id), Step::Notice(id), Step::Crash(id), Step::Release(id)]);
                 }
                 Role::Ended => steps.extend([Step::HandOver(id), Step::Release(id)]),
                 Role::Standby | Role::Lapsed | Role::HandedOver => {

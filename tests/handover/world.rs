@@ -231,7 +231,10 @@ impl World {
                     Packet::Answer { to, unresolved, .. } if *to == id => {
                         unresolved.write.number = u64::from(Some(unresolved.write.number) == number);
                     }
-                    _ => {}
+                    Packet::Message { .. }
+                    | Packet::Certificate { .. }
+                    | Packet::Write { .. }
+                    | Packet::Answer { .. } => {}
                 }
             }
             agent.last_write = u64::from(number.is_some());
@@ -247,7 +250,7 @@ impl World {
         }
         self.net.retain(|packet| match packet {
             Packet::Answer { unresolved, .. } => unresolved.write.number == 1 || keeps_late,
-            _ => true,
+            Packet::Message { .. } | Packet::Certificate { .. } | Packet::Write { .. } => true,
         });
         self.net.sort_unstable();
         self.net.dedup();
