@@ -103,7 +103,7 @@ fn mutations() -> Vec<(Size, &'static str, Mutation, Arena)> {
         (Small, "I3", ReusesIncarnation, plain()),
         (Small, "I1", ReleasesAfterHandover, plain().faults(1)),
         (Small, "I1", ReleasesWhileStopping, stopping()),
-        (Large, "I1", AdmissionKeepsOldPeer, plain_trio().faults(0)),
+        (Small, "I1", AdmissionKeepsOldPeer, plain_trio().faults(0)),
         (Small, "I1", RestartIsNoPromise, peered().packets(1).faults(1)),
         (Large, "I1", CertificateSurvivesRestart, certified().faults(3)),
     ]
@@ -126,7 +126,7 @@ fn bad_times() -> Vec<(Size, &'static str, &'static str, Arena)> {
             Arena::drifting_pair().plain().faults(0).packets(1).with(|timing| timing.watch = ticks(1 + SKEW)),
         ),
         (Small, "I1", "T2, R6: W = 0", plain_trio().with(|timing| timing.operator_wait = ticks(0))),
-        (Large, "I1", "T2: W = G - 1", plain_trio().with(|timing| timing.operator_wait = ticks(2))),
+        (Small, "I1", "T2: W = G - 1", plain_trio().with(|timing| timing.operator_wait = ticks(2))),
     ]
 }
 

@@ -107,6 +107,27 @@ fn a_crash_while_the_api_server_is_away_takes_one_hop_and_is_written_down_later(
 }
 
 #[test]
+fn the_survivor_gets_a_new_partner_and_hands_over_to_it() {
+    let (mut simulation, active, standby) = idle_pair(4);
+    simulation.plan(5 * SECOND, Fault::NodeDies { node: active, is_for_ever: true }, SECOND);
+    simulation.plan(10 * SECOND, Fault::Replace(active), SECOND);
+    simulation.plan(15 * SECOND, Fault::ApplicationCrashes(standby), SECOND);
+    simulation.run_until(15 * SECOND + 2 * MILLISECOND);
+    assert_eq!(simulation.acting(), [2]);
+}
+
+#[test]
+fn the_operator_brings_in_a_new_partner_when_both_members_are_dead() {
+    let (mut simulation, ..) = idle_pair(5);
+    (0..2).for_each(|node| simulation.plan(5 * SECOND, Fault::NodeDies { node, is_for_ever: true }, SECOND));
+    simulation.plan(10 * SECOND, Fault::Replace(0), SECOND);
+    simulation.run_until(70 * SECOND);
+    assert_eq!(simulation.acting(), [0; 0], "W has not passed");
+    simulation.run_until(75 * SECOND);
+    assert_eq!(simulation.acting(), [2]);
+}
+
+#[test]
 fn an_idle_pair_writes_at_most_twice_a_minute() {
     let (mut simulation, active, _) = idle_pair(1);
     let before = simulation.writes;

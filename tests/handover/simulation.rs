@@ -210,6 +210,14 @@ impl Simulation {
         for effect in protocol.step(now, event) {
             self.carry_out(node, effect);
         }
+        let Node { protocol, acting, .. } = &self.nodes[node];
+        let believes = protocol.as_ref().map(|protocol| protocol.agent().role.is_acting());
+        assert_eq!(
+            believes,
+            Some(acting.is_some()),
+            "node {node} is wrong about its application at {}",
+            self.now
+        );
     }
 
     fn carry_out(&mut self, node: usize, effect: Effect) {
