@@ -38,12 +38,16 @@ fn arenas() -> Vec<(Size, &'static str, Arena)> {
         (
             Small,
             "pair, X = 1, 1 packet, 1 fault, late notice, certificates only",
-            late(switching(stopping(pair().packets(1).faults(1).without_peer_mode()))),
+            Arena {
+                may_restart: false,
+                ..late(switching(stopping(pair().packets(1).faults(1).without_peer_mode())))
+            },
         ),
         (
             Small,
-            "trio, 1 packet, no fault, one takeover, plain",
-            one_takeover(trio().packets(1).faults(0).plain()),
+            "trio, G = 2, 1 packet, no fault, one takeover, plain",
+            one_takeover(trio().packets(1).faults(0).plain())
+                .with(|timing| (timing.grace, timing.operator_wait) = (ticks(2), ticks(2))),
         ),
         (Large, "trio, 1 packet, no fault, one takeover", one_takeover(trio().packets(1).faults(0))),
         (Small, "pair, 1 packet, no fault, converges", converging(one_takeover(pair().packets(1).faults(0)))),
