@@ -50,7 +50,7 @@ pub struct Lease {
 
 impl Lease {
     /// The member that is not this agent.
-    pub fn other_member(&self, id: AgentId) -> Option<AgentId> {
+    pub(super) fn other_member(&self, id: AgentId) -> Option<AgentId> {
         self.members.into_iter().find(|member| *member != id)
     }
 
