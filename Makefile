@@ -11,7 +11,7 @@ STATIC = CARGO_TARGET_$(shell echo $(TARGET) | tr 'a-z-' 'A-Z_')_RUSTFLAGS='-C t
 FAST_LAB = $(STATIC) $(CARGO) run --quiet --release --locked --target $(TARGET) --target-dir $(LAB_CACHE)/target --package lab --bin lab --
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench down image generate lint
+.PHONY: help demo test explore bench down image generate lint
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -21,6 +21,9 @@ demo: ## Show the main job on a real cluster: the one in KUBECONFIG, else a loca
 
 test: lint ## Run every test: decisions, conversation with a simulated API server, real cluster
 	$(CARGO) test --workspace
+
+explore: ## Search the large worlds of the failover protocol, in an optimised build (about an hour)
+	$(CARGO) test --release --package backuppodset --test handover -- --ignored --nocapture --test-threads 1
 
 bench: ## Measure on the local cluster and print the figures beside what they are compared with
 	$(FAST_LAB) bench

@@ -1,0 +1,83 @@
+//! What happens to an agent, and what it wants done about it.
+
+use super::{AgentId, BootTime, Epoch, Lease, Message, Version, Write};
+
+/// Something that happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The Lease was read, by a watch or because of [`Effect::ReadLease`].
+    LeaseRead {
+        /// Its content.
+        lease: Lease,
+        /// Its version.
+        version: Version,
+    },
+    /// The API server applied a write. A write that fails in another way is reported by nothing: it is repeated.
+    WriteApplied {
+        /// The number of the write.
+        number: u64,
+        /// The version that it made.
+        version: Version,
+    },
+    /// The API server refused a write because the Lease has another version than its base.
+    WriteConflicted,
+    /// Another agent said something; the transport vouches for who it was.
+    Received {
+        /// The sender.
+        from: AgentId,
+        /// What it said.
+        message: Message,
+    },
+    /// The last process of the application has ended. Before any message that arrived after it.
+    ApplicationEnded,
+    /// The kernel closed, in order, all connections to the application of this tenure.
+    Certificate {
+        /// The epoch of the tenure.
+        epoch: Epoch,
+    },
+    /// The time of [`Effect::WakeAt`] has come.
+    Timer,
+    /// A person or the operator wants something.
+    Ordered(Order),
+}
+
+/// What a person or the operator may want of an agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Hand over to the peer; without effect unless it acts and its peer lives.
+    SwitchOver,
+    /// Do not act until [`Order::Unfence`].
+    Fence,
+    /// Act again when the rules permit it.
+    Unfence,
+}
+
+/// Something to do at once, in the order given; none may be waited for before the next event is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Say this to another agent; it may get lost.
+    Send {
+        /// The receiver.
+        to: AgentId,
+        /// What to say.
+        message: Message,
+    },
+    /// Write the Lease if it has the version of the write's base.
+    WriteLease(Write),
+    /// Read the Lease from the store, not from a cache.
+    ReadLease,
+    /// Run the application in active mode, and publish the own address with this epoch.
+    Activate {
+        /// The epoch that every output must carry.
+        epoch: Epoch,
+    },
+    /// End the application; none of its processes may be left at this time.
+    Stop {
+        /// On the own clock.
+        by: BootTime,
+    },
+    /// Run the application in standby mode. Never before it has ended in active mode.
+    StandBy,
+    /// Report [`Event::Timer`] at this time; it replaces the time before.
+    WakeAt(BootTime),
+}

@@ -1,0 +1,280 @@
+//! When an agent does what the rules permit: the one step function, and the duties of each role.
+//!
+//! Nothing here makes a step safe: every change of the agent is made by a rule, which may refuse.
+
+use super::rules::Ground;
+use super::{
+    Agent, AgentId, BootTime, Effect, Event, Hold, Message, Moment, Order, Ping, Role, Timing, Write,
+};
+
+/// A peer counts as alive while its last ping came at most this many periods ago.
+const PINGS_MISSED_MAX: u32 = 3;
+
+/// An agent, and what it means to do when.
+#[derive(Clone, Debug)]
+pub struct Protocol {
+    agent: Agent,
+    timing: Timing,
+    is_fenced: bool,
+    switches_over: bool,
+    /// When the present peer was heard last.
+    heard: BootTime,
+    /// When the certificate came that it has.
+    certified: BootTime,
+    next_ping: BootTime,
+    /// Next request for a promise, or repetition of a handover.
+    next_request: BootTime,
+    /// Next renewal outside Peer mode.
+    next_renewal: BootTime,
+    /// Next copy of a write without an answer, or next read of a Lease never seen.
+    next_copy: BootTime,
+}
+
+impl Protocol {
+    /// Begins with an agent that has just started; `timing` must have passed its check.
+    pub fn new(agent: Agent, timing: Timing) -> Self {
+        let never = BootTime::default();
+        Self {
+            agent,
+            timing,
+            is_fenced: false,
+            switches_over: false,
+            heard: never,
+            certified: never,
+            next_ping: never,
+            next_request: never,
+            next_renewal: never,
+            next_copy: never,
+        }
+    }
+
+    /// The agent as it is.
+    pub fn agent(&self) -> &Agent {
+        &self.agent
+    }
+
+    /// What follows from an event that happens now. Total: every event has an answer in every state.
+    pub fn step(&mut self, now: BootTime, event: Event) -> Vec<Effect> {
+        let timing = self.timing;
+        let at = Moment { now, timing: &timing };
+        let mut effects = Vec::new();
+        let before = self.agent.role;
+        // Time has passed first: an answer that comes when the hold is over must not revive it.
+        self.agent.r1_enforce(&at);
+        self.take(&at, event, &mut effects);
+        self.agent.r1_enforce(&at);
+        let met = self.agent.role;
+        if met == Role::Active && !before.is_acting() {
+            self.begin(&at);
+        }
+        self.do_duties(&at, &mut effects);
+        self.agent.r1_enforce(&at);
+        let after = self.agent.role;
+        effects.extend(self.change(before, met));
+        effects.extend(self.change(met, after));
+        effects.push(Effect::WakeAt(self.wake(&at)));
+        effects
+    }
+
+    /// What a change of role means for the application.
+    fn change(&self, before: Role, after: Role) -> Option<Effect> {
+        let stop = Effect::Stop { by: self.agent.hold_end() };
+        match (before.is_acting(), after) {
+            (false, Role::Active) => Some(Effect::Activate { epoch: self.agent.epoch }),
+            (true, Role::Stopping) if before == Role::Active => Some(stop),
+            _ if after.is_standby() && !before.is_standby() => Some(Effect::StandBy),
+            _ => None,
+        }
+    }
+
+    fn take(&mut self, at: &Moment<'_>, event: Event, effects: &mut Vec<Effect>) {
+        match event {
+            Event::LeaseRead { lease, version } => self.agent.read(at, lease, version),
+            Event::WriteApplied { number, version } => self.agent.answered(at, number, version),
+            Event::WriteConflicted => effects.push(Effect::ReadLease),
+            Event::Received { from, message } => effects.extend(self.receive(at, from, message)),
+            Event::ApplicationEnded => {
+                self.agent.r1_application_ended(at);
+                self.switches_over = false;
+                self.next_request = at.now;
+            }
+            Event::Certificate { epoch } => {
+                self.agent.r3_certificate(at, epoch);
+                self.certified = at.now;
+            }
+            Event::Timer => {}
+            Event::Ordered(Order::SwitchOver) => self.switches_over = self.is_peer_alive(at),
+            Event::Ordered(Order::Fence) => self.is_fenced = true,
+            Event::Ordered(Order::Unfence) => self.is_fenced = false,
+        }
+    }
+
+    fn receive(&mut self, at: &Moment<'_>, from: AgentId, message: Message) -> Option<Effect> {
+        match message {
+            Message::Ping(ping) => {
+                self.agent.hear(from, ping);
+                if self.agent.tenure.is_some_and(|tenure| tenure.peer.id == from) {
+                    self.heard = at.now;
+                }
+                None
+            }
+            Message::PromiseRequest(request) => {
+                let promise = self.agent.r2_grant(at, request)?;
+                Some(Effect::Send { to: from, message: Message::Promise(promise) })
+            }
+            Message::Promise(promise) => {
+                self.agent.r2_promised(at, from, promise);
+                None
+            }
+            Message::Handover(handover) => {
+                if !self.is_fenced {
+                    self.agent.r4_accept(at, from, handover);
+                }
+                None
+            }
+        }
+    }
+
+    /// A new tenure asks for promises and writes at once.
+    fn begin(&mut self, at: &Moment<'_>) {
+        (self.next_request, self.next_renewal) = (at.now, at.now);
+        self.heard = at.now;
+    }
+
+    fn is_peer_alive(&self, at: &Moment<'_>) -> bool {
+        self.agent.role == Role::Active
+            && at.now.since(self.heard) <= at.timing.ping_period * PINGS_MISSED_MAX
+    }
+}
+
+/// The duties of each role.
+impl Protocol {
+    fn do_duties(&mut self, at: &Moment<'_>, effects: &mut Vec<Effect>) {
+        match self.agent.role {
+            Role::Active => self.act(at, effects),
+            Role::Stopping => self.repeat_write(at, effects),
+            Role::Ended => self.pass_on(at, effects),
+            Role::Standby | Role::Lapsed | Role::HandedOver => self.stand_by(at, effects),
+        }
+    }
+
+    fn act(&mut self, at: &Moment<'_>, effects: &mut Vec<Effect>) {
+        let is_overtaken = self.agent.seen.is_some_and(|seen| self.agent.epoch < seen.lease.epoch);
+        if self.is_fenced || self.switches_over || is_overtaken {
+            self.agent.r1_stop();
+            return;
+        }
+        if self.next_request <= at.now {
+            self.next_request = at.now + at.timing.promise_period;
+            if let Some(request) = self.agent.r2_request(at) {
+                let message = Message::PromiseRequest(request);
+                effects.extend(self.agent.r2_promisers().map(|to| Effect::Send { to, message }));
+            }
+        }
+        self.repeat_write(at, effects);
+        let write = self.agent.r6_admit(at).or_else(|| self.renew(at));
+        effects.extend(write.map(|write| self.written(at, write)));
+    }
+
+    /// Lives in Peer mode while promises keep coming; outside it, and with an epoch that is not written yet, writes.
+    fn renew(&mut self, at: &Moment<'_>) -> Option<Write> {
+        let (seen, tenure) = (self.agent.seen?, self.agent.tenure?);
+        let promised = tenure.peer.hold_end.since(at.now);
+        // It goes in half-way between a fresh promise and the margin, so that it does not go in and out.
+        let is_well_promised = promised > (at.timing.hold + at.timing.peer_margin) / 2;
+        let is_written = seen.lease.epoch == self.agent.epoch && seen.lease.holder == Some(self.agent.id);
+        let is_in_peer_mode = is_written && seen.lease.hold == Hold::Peer;
+        let is_grace_used = tenure.grace_end.since(at.now) + at.timing.keep_alive_period <= at.timing.grace;
+        let hold = match (is_in_peer_mode, is_well_promised) {
+            (true, _) if promised <= at.timing.peer_margin => Hold::Api,
+            (true, _) if is_grace_used => Hold::Peer,
+            (true, _) => return None,
+            (false, true) => Hold::Peer,
+            (false, false) if self.next_renewal <= at.now => Hold::Api,
+            (false, false) => return None,
+        };
+        self.agent.r2_renew(at, hold)
+    }
+
+    /// Hands over to a living peer, else releases, so that anybody may take over at once.
+    fn pass_on(&mut self, at: &Moment<'_>, effects: &mut Vec<Effect>) {
+        let is_peer_alive = at.now.since(self.heard) <= at.timing.ping_period * PINGS_MISSED_MAX;
+        if is_peer_alive {
+            self.hand_over(at, effects);
+        }
+        if self.agent.role == Role::Ended {
+            self.repeat_write(at, effects);
+            let write = self.agent.r5_release(at);
+            effects.extend(write.map(|write| self.written(at, write)));
+        }
+    }
+
+    fn hand_over(&mut self, at: &Moment<'_>, effects: &mut Vec<Effect>) {
+        if let Some((to, handover)) = self.agent.r4_hand_over(at) {
+            self.next_request = at.now + at.timing.promise_period;
+            effects.push(Effect::Send { to, message: Message::Handover(handover) });
+        }
+    }
+
+    fn stand_by(&mut self, at: &Moment<'_>, effects: &mut Vec<Effect>) {
+        if self.agent.role == Role::HandedOver && self.next_request <= at.now {
+            self.hand_over(at, effects);
+        }
+        self.ping(at, effects);
+        self.repeat_write(at, effects);
+        // A living agent hands over by itself, which is faster than a claim and needs no API server.
+        let may_be_handed_over = at.now < self.certified + at.timing.round_trip;
+        let is_ready = match self.agent.r3_ground(at) {
+            Some(Ground::Certified) => !may_be_handed_over,
+            Some(Ground::Expired | Ground::Released | Ground::Resumed | Ground::PeerMode) => true,
+            None => false,
+        };
+        if is_ready && !self.is_fenced {
+            let write = self.agent.r3_claim(at);
+            effects.extend(write.map(|write| self.written(at, write)));
+        }
+    }
+
+    fn ping(&mut self, at: &Moment<'_>, effects: &mut Vec<Effect>) {
+        if at.now < self.next_ping {
+            return;
+        }
+        self.next_ping = at.now + at.timing.ping_period;
+        let Some(seen) = self.agent.seen else {
+            effects.push(Effect::ReadLease);
+            return;
+        };
+        let message = Message::Ping(Ping { incarnation: self.agent.incarnation, sent: at.now });
+        let others = seen.lease.members.into_iter().filter(|member| *member != self.agent.id);
+        effects.extend(others.map(|to| Effect::Send { to, message }));
+    }
+
+    fn repeat_write(&mut self, at: &Moment<'_>, effects: &mut Vec<Effect>) {
+        let write = self.agent.r3_repeat().filter(|_| self.next_copy <= at.now);
+        effects.extend(write.map(|write| self.written(at, write)));
+    }
+
+    fn written(&mut self, at: &Moment<'_>, write: Write) -> Effect {
+        self.next_copy = at.now + at.timing.request_timeout;
+        self.next_renewal = at.now + at.timing.renew_period;
+        Effect::WriteLease(write)
+    }
+
+    /// The next time at which there is something to do; at most a period away.
+    fn wake(&self, at: &Moment<'_>) -> BootTime {
+        let agent = &self.agent;
+        let stop = agent.hold_end().before(at.timing.stop);
+        let watch = agent.seen.map(|seen| seen.since + at.timing.watch);
+        let ends = [Some(stop), Some(agent.hold_end()), Some(agent.promise_end), watch];
+        let own = [
+            self.next_ping,
+            self.next_request,
+            self.next_renewal,
+            self.next_copy,
+            self.certified + at.timing.round_trip,
+        ];
+        let latest = at.now + at.timing.promise_period;
+        let times = ends.into_iter().flatten().chain(own).filter(|time| at.now < *time);
+        times.fold(latest, BootTime::min)
+    }
+}

@@ -1,0 +1,186 @@
+//! Decides whether a set of times is safe and live: the inequalities T1 to T7 of the protocol.
+
+use std::time::Duration;
+
+/// The times of a group; every agent and the operator use the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timing {
+    /// H: how long an answered write or promise lets the active act, from the send of the request.
+    pub hold: Duration,
+    /// T: how long a standby watches an unchanged Lease, and how long a promise lasts.
+    pub watch: Duration,
+    /// G: how long promises alone suffice since the last answered write.
+    pub grace: Duration,
+    /// W: how long the operator sees no write before it replaces a member itself.
+    pub operator_wait: Duration,
+    /// X: how long stopping the application takes at most, `SIGKILL` and an empty process tree included.
+    pub stop: Duration,
+    /// eps: how late the supervisor may act on a timer.
+    pub lateness: Duration,
+    /// rho: relative drift between two clocks, in millionths.
+    pub drift_ppm: u32,
+    /// How often a standby pings.
+    pub ping_period: Duration,
+    /// How often the active asks for a promise, and how often a handover is repeated.
+    pub promise_period: Duration,
+    /// How often the active renews while it does not live in Peer mode.
+    pub renew_period: Duration,
+    /// How often the active writes in Peer mode, where only its grace needs it.
+    pub keep_alive_period: Duration,
+    /// How long a write waits for its answer before it is repeated.
+    pub request_timeout: Duration,
+    /// From a send to a peer until its answer: how long a handover is waited for after a certificate.
+    pub round_trip: Duration,
+    /// How much of a peer hold is left when the active leaves Peer mode.
+    pub peer_margin: Duration,
+}
+
+/// A node loss is noticed after T = 2 s. Keep-alives each G/2 = 30 s are 2 writes a minute, and W = 61 s is how long a
+/// member is not replaced while nobody writes. 1,000 ppm is twice what Linux lets a clock be slewed (500 ppm).
+impl Default for Timing {
+    fn default() -> Self {
+        let milliseconds = Duration::from_millis;
+        Self {
+            hold: milliseconds(1_900),
+            watch: milliseconds(2_000),
+            grace: milliseconds(60_000),
+            operator_wait: milliseconds(61_000),
+            stop: milliseconds(200),
+            lateness: milliseconds(50),
+            drift_ppm: 1_000,
+            ping_period: milliseconds(100),
+            promise_period: milliseconds(100),
+            renew_period: milliseconds(500),
+            keep_alive_period: milliseconds(30_000),
+            request_timeout: milliseconds(500),
+            round_trip: milliseconds(50),
+            peer_margin: milliseconds(800),
+        }
+    }
+}
+
+/// Which inequality a set of times breaks, and what to write instead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TimingError {
+    /// T1: a hold would outlast the watch, the promise or the restart wait that excludes it.
+    #[error("T1: the hold is too long for the watch; write a watch of at least {least:?}")]
+    Watch {
+        /// Shortest safe T.
+        least: Duration,
+    },
+    /// T2: the operator would replace a member while somebody acts.
+    #[error("T2: the grace is too long for the operator's wait; write a wait of at least {least:?}")]
+    OperatorWait {
+        /// Shortest safe W.
+        least: Duration,
+    },
+    /// T3: the application would have to be stopped as soon as it starts.
+    #[error("T3: stopping takes as long as a hold; write a hold longer than {above:?}")]
+    Stop {
+        /// H must be longer.
+        above: Duration,
+    },
+    /// T4: a delegated active would lose its hold before its first renewal.
+    #[error("T4: a delegated hold ends before it can be renewed; write a hold longer than {above:?}")]
+    Delegation {
+        /// H must be longer.
+        above: Duration,
+    },
+    /// T5: a hold would end before its renewal is answered.
+    #[error("T5: a hold ends before its renewal is answered; write a hold longer than {above:?}")]
+    Renewal {
+        /// H must be longer.
+        above: Duration,
+    },
+    /// T5: a grace that is not longer than a hold makes promises useless.
+    #[error("T5: promises need a grace longer than the hold; write a grace longer than {above:?}")]
+    Grace {
+        /// G must be longer.
+        above: Duration,
+    },
+    /// T6: Peer mode would run out of grace.
+    #[error("T6: the grace ends before a keep-alive is answered; write a grace longer than {above:?}")]
+    KeepAlive {
+        /// G must be longer.
+        above: Duration,
+    },
+    /// T7: the way out of Peer mode would come too late.
+    #[error("T7: leaving Peer mode comes too late; write a peer margin of at least {least:?}")]
+    PeerMargin {
+        /// Shortest live margin.
+        least: Duration,
+    },
+    /// T7: the active would leave Peer mode between two promises.
+    #[error("T7: Peer mode would be left between two promises; write a hold longer than {above:?}")]
+    PeerHold {
+        /// H must be longer.
+        above: Duration,
+    },
+}
+
+impl Timing {
+    /// Checks the inequalities of the protocol: T1 to T3 for safety, the others so that it makes progress.
+    ///
+    /// # Errors
+    /// The first inequality that does not hold, with the time that would mend it.
+    pub fn check(&self) -> Result<(), TimingError> {
+        let least_watch = self.as_late_as_possible(self.hold);
+        let least_wait = self.as_late_as_possible(self.grace);
+        let delegation = self.ping_period + self.round_trip + self.stop + self.request_timeout;
+        let renewal = self.renew_period + self.request_timeout + self.stop;
+        let keep_alive = self.keep_alive_period + 2 * self.request_timeout + self.stop;
+        let least_margin = self.request_timeout + self.stop;
+        let peer_hold = self.promise_period + self.round_trip + self.peer_margin;
+        let holds = [
+            (least_watch <= self.watch, TimingError::Watch { least: least_watch }),
+            (least_wait <= self.operator_wait, TimingError::OperatorWait { least: least_wait }),
+            (self.stop < self.hold, TimingError::Stop { above: self.stop }),
+            (delegation < self.hold, TimingError::Delegation { above: delegation }),
+            (renewal < self.hold, TimingError::Renewal { above: renewal }),
+            (self.hold < self.grace, TimingError::Grace { above: self.hold }),
+            (keep_alive < self.grace, TimingError::KeepAlive { above: keep_alive }),
+            (least_margin <= self.peer_margin, TimingError::PeerMargin { least: least_margin }),
+            (peer_hold < self.hold, TimingError::PeerHold { above: peer_hold }),
+        ];
+        holds.into_iter().find(|(is_kept, _)| !is_kept).map_or(Ok(()), |(_, error)| Err(error))
+    }
+
+    /// What a span of one clock can last on another, with a late supervisor at its end; rounded up.
+    fn as_late_as_possible(&self, span: Duration) -> Duration {
+        let drift = (span * self.drift_ppm).as_nanos().div_ceil(1_000_000);
+        span + Duration::from_nanos(u64::try_from(drift).unwrap_or(u64::MAX)) + self.lateness
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_are_safe_live_and_write_twice_a_minute() {
+        let timing = Timing::default();
+        assert_eq!(timing.check(), Ok(()));
+        assert!(timing.keep_alive_period >= Duration::from_secs(30));
+    }
+
+    #[test]
+    fn each_inequality_is_enforced_and_says_what_to_write() {
+        let milliseconds = Duration::from_millis;
+        let good = Timing::default();
+        let table = [
+            (Timing { watch: milliseconds(1_951), ..good }, "write a watch of at least 1.9519s"),
+            (Timing { operator_wait: good.grace, ..good }, "write a wait of at least 60.11s"),
+            (Timing { stop: milliseconds(1_900), ..good }, "write a hold longer than 1.9s"),
+            (Timing { ping_period: milliseconds(1_150), ..good }, "write a hold longer than 1.9s"),
+            (Timing { renew_period: milliseconds(1_200), ..good }, "write a hold longer than 1.9s"),
+            (Timing { grace: good.hold, ..good }, "write a grace longer than 1.9s"),
+            (Timing { keep_alive_period: good.grace, ..good }, "write a grace longer than 61.2s"),
+            (Timing { peer_margin: milliseconds(699), ..good }, "write a peer margin of at least 700ms"),
+            (Timing { promise_period: milliseconds(1_050), ..good }, "write a hold longer than 1.9s"),
+        ];
+        for (timing, advice) in table {
+            let error = timing.check().expect_err(advice);
+            assert!(error.to_string().ends_with(advice), "{error} instead of {advice}");
+        }
+    }
+}
