@@ -1,6 +1,6 @@
 //! Reads a node: its zone and whether it can carry a primary.
 
-use super::slim::SlimNode;
+use super::slim::{SlimCondition, SlimNode};
 use crate::model::{NodeHealth, NodeName, NodeView};
 
 const ZONE_LABEL: &str = "topology.kubernetes.io/zone";
@@ -20,10 +20,8 @@ fn health(node: &SlimNode) -> NodeHealth {
     if node.spec.taints.iter().any(|taint| taint.key == OUT_OF_SERVICE_TAINT) {
         return NodeHealth::Gone;
     }
-    let is_ready = |node: &SlimNode| {
-        node.status.conditions.iter().any(|condition| condition.kind == "Ready" && condition.status == "True")
-    };
-    match (is_ready(node), node.spec.unschedulable) {
+    let is_ready = SlimCondition::ready(&node.status.conditions).is_some_and(SlimCondition::is_true);
+    match (is_ready, node.spec.unschedulable) {
         (false, _) => NodeHealth::NotReady,
         (true, true) => NodeHealth::Cordoned,
         (true, false) => NodeHealth::Healthy,

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 
 use super::cache::KnownKeys;
 use super::owner::controller_of;
-use super::slim::{SlimContainerState, SlimContainerStatus, SlimPod};
+use super::slim::{SlimCondition, SlimContainerState, SlimContainerStatus, SlimPod};
 use crate::api::keys;
 use crate::model::{
     Gate, Lifecycle, NodeHealth, NodeName, NodeView, Ownership, PodName, PodRef, PodView, Revision, Role, Uid,
@@ -93,9 +93,9 @@ pub(super) fn lifecycle(pod: &SlimPod, created: Timestamp) -> Lifecycle {
         _ if pod.spec.node_name.is_none() => return Lifecycle::Unscheduled,
         _ => {}
     }
-    let ready = pod.status.conditions.iter().find(|condition| condition.kind == "Ready");
-    let since = ready.and_then(super::slim::SlimCondition::since).unwrap_or(created);
-    let is_true = ready.is_some_and(|condition| condition.status == "True");
+    let ready = SlimCondition::ready(&pod.status.conditions);
+    let since = ready.and_then(SlimCondition::since).unwrap_or(created);
+    let is_true = ready.is_some_and(SlimCondition::is_true);
     if is_true && pod.status.phase.as_deref() == Some("Running") && all_ready(pod) {
         Lifecycle::Ready { since }
     } else if was_started(pod) {
@@ -123,13 +123,12 @@ fn was_started(pod: &SlimPod) -> bool {
         status.restart_count > 0
             || [&status.state, &status.last_state].iter().any(|state| state.terminated.is_some())
     };
-    let condition = pod.status.conditions.iter().find(|condition| condition.kind == "Ready");
+    let condition = SlimCondition::ready(&pod.status.conditions);
     // A Ready condition that changed after the containers started says that it was True in between.
     let lost_ready = condition.is_some_and(|ready| {
-        ready.status != "True"
-            && ready.since().zip(last_start(pod)).is_some_and(|(since, start)| since > start)
+        !ready.is_true() && ready.since().zip(last_start(pod)).is_some_and(|(since, start)| since > start)
     });
-    let claims_ready = condition.is_some_and(|ready| ready.status == "True");
+    let claims_ready = condition.is_some_and(SlimCondition::is_true);
     let statuses = &pod.status.container_statuses;
     statuses.iter().any(ended) || lost_ready || claims_ready
 }

@@ -154,6 +154,16 @@ pub struct SlimNodeStatus {
 }
 
 impl SlimCondition {
+    /// Whether it holds.
+    pub fn is_true(&self) -> bool {
+        self.status == "True"
+    }
+
+    /// The condition that says whether a Pod or a node can be used.
+    pub fn ready(all: &[Self]) -> Option<&Self> {
+        all.iter().find(|condition| condition.kind == "Ready")
+    }
+
     /// When the condition last changed.
     pub fn since(&self) -> Option<Timestamp> {
         self.last_transition_time.as_ref().map(|time| time.0)

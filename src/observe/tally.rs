@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::cache::Cache;
 use super::pod::role;
-use super::slim::SlimPod;
+use super::slim::{SlimCondition, SlimPod};
 use crate::model::Role;
 
 impl Cache {
@@ -22,5 +22,5 @@ impl Cache {
 }
 
 fn is_ready(pod: &SlimPod) -> bool {
-    pod.status.conditions.iter().any(|condition| condition.kind == "Ready" && condition.status == "True")
+    SlimCondition::ready(&pod.status.conditions).is_some_and(SlimCondition::is_true)
 }
