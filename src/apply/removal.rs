@@ -28,7 +28,7 @@ where
     let preconditions = Preconditions { uid: uid.clone(), resource_version };
     let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
     match api.delete(name.as_deref().unwrap_or_default(), &parameters).await {
-        Ok(Either::Left(held)) if held.meta().deletion_timestamp.is_some() => Answer::done(kept(held)),
+        Ok(Either::Left(held)) if is_kept(held.meta()) => Answer::done(kept(held)),
         Ok(Either::Left(ended)) => Answer::done(gone(ended)),
         Ok(Either::Right(_status)) => {
             let mut ended = K::default();
@@ -37,4 +37,12 @@ where
         }
         Err(error) => refused(&error),
     }
+}
+
+/// Whether the object of an answer is still there: a Pod that is gone at once bears a deletion time too, with a grace of
+/// 0 s and nothing that holds it.
+fn is_kept(metadata: &ObjectMeta) -> bool {
+    let is_over = metadata.deletion_grace_period_seconds == Some(0);
+    let is_held = metadata.finalizers.as_ref().is_some_and(|finalizers| !finalizers.is_empty());
+    metadata.deletion_timestamp.is_some() && (is_held || !is_over)
 }

@@ -13,6 +13,10 @@ pub enum Trait {
     StatusSubresource,
     /// `metadata.generation` counts changes outside `metadata` and `status`.
     Generation,
+    /// `metadata.generation` counts changes of labels too.
+    CountsLabels,
+    /// A PUT of what is not there creates it.
+    CreateOnUpdate,
     /// A PUT without a resourceVersion is accepted.
     UnconditionalUpdate,
     /// An immediate DELETE answers with the object, not with a `Status`.
@@ -42,7 +46,8 @@ pub struct Kind {
 }
 
 use Trait::{
-    Custom, Generation, GracefulDeletion, Namespaced, ReturnsDeleted, StatusSubresource, UnconditionalUpdate,
+    CountsLabels, CreateOnUpdate, Custom, Generation, GracefulDeletion, Namespaced, ReturnsDeleted,
+    StatusSubresource, UnconditionalUpdate,
 };
 
 pub static PODS: Kind = Kind {
@@ -98,7 +103,7 @@ pub static ENDPOINT_SLICES: Kind = Kind {
     version: "v1",
     kind: "EndpointSlice",
     frozen: Some("addressType"),
-    traits: &[Namespaced, Generation, UnconditionalUpdate],
+    traits: &[Namespaced, Generation, CountsLabels, UnconditionalUpdate],
 };
 pub static EVENTS: Kind = Kind {
     plural: "events",
@@ -114,7 +119,7 @@ pub static LEASES: Kind = Kind {
     version: "v1",
     kind: "Lease",
     frozen: None,
-    traits: &[Namespaced],
+    traits: &[Namespaced, CreateOnUpdate],
 };
 pub static CONTROLLER_REVISIONS: Kind = Kind {
     plural: "controllerrevisions",
@@ -161,6 +166,11 @@ impl Kind {
     /// `plural.group`, as error messages of the server name a resource.
     pub fn qualified(&self) -> String {
         if self.group.is_empty() { self.plural.to_owned() } else { format!("{}.{}", self.plural, self.group) }
+    }
+
+    /// `kind.group`, as messages about a body name it.
+    pub fn qualified_kind(&self) -> String {
+        if self.group.is_empty() { self.kind.to_owned() } else { format!("{}.{}", self.kind, self.group) }
     }
 
     /// Fills in `apiVersion` and `kind`, or refuses a body of another kind as the server does.

@@ -3,7 +3,7 @@
 //! `world`, `store` and `physical` are the truth; `api`, `request`, `serve`, `list` and `watch` are the server;
 //! `actors` and `monkey` are everybody else; `fault`, `run`, `explore` and `oracle` are the experiment. An operator
 //! is plugged in as a `run::Scenario`; `toy` is an example. `operator*` is the real one: how it is started, what people
-//! do to it, what must hold, and the tests.
+//! do to it, what must hold, and the tests. `conformance` holds the server to what the real one says.
 //!
 //! `SIM_DEPTH` says how much of the real operator's faults is tried. Unset: a few single faults and pairs in each
 //! scenario (a minute). A number: so many of them, and another sample for each number. `singles`: every single fault;
@@ -18,6 +18,9 @@
 mod actors;
 mod admission;
 mod api;
+mod conformance;
+#[path = "../conversations/mod.rs"]
+mod conversations;
 mod exploration;
 mod explore;
 mod fault;

@@ -14,7 +14,7 @@ use crate::{
 pub struct Refusal {
     /// HTTP status code.
     pub code: u16,
-    /// `reason` of the `Status`.
+    /// `reason` of the `Status`; empty when there is none.
     pub reason: &'static str,
     /// `message` of the `Status`.
     pub message: String,
@@ -69,6 +69,11 @@ impl Refusal {
         self
     }
 
+    fn naming_the_kind(mut self, key: &Key) -> Self {
+        self.details["kind"] = json!(key.kind.kind);
+        self
+    }
+
     /// 404 for an object.
     pub fn not_found(key: &Key) -> Self {
         Self::about(key, 404, "NotFound").saying(format!(
@@ -99,10 +104,21 @@ impl Refusal {
             .saying(format!("Operation cannot be fulfilled on {qualified} \"{}\": {why}", key.name))
     }
 
+    /// 409 for a deletion of another incarnation or version; unlike other conflicts it names the kind, not the resource.
+    pub fn other_deletion(key: &Key, why: &str) -> Self {
+        Self::about(key, 409, "Conflict").naming_the_kind(key).saying(format!(
+            "Operation cannot be fulfilled on {} \"{}\": {why}",
+            key.kind.qualified_kind(),
+            key.name
+        ))
+    }
+
     /// 422 for one bad field.
     pub fn invalid(key: &Key, field: &str, why: &str) -> Self {
+        let kind = key.kind.qualified_kind();
         let mut refusal = Self::about(key, 422, "Invalid")
-            .saying(format!("{} \"{}\" is invalid: {field}: {why}", key.kind.kind, key.name));
+            .naming_the_kind(key)
+            .saying(format!("{kind} \"{}\" is invalid: {field}: {why}", key.name));
         refusal.details["causes"] = json!([{"reason": "FieldValueInvalid", "message": why, "field": field}]);
         refusal
     }
@@ -136,6 +152,11 @@ impl Refusal {
     /// 400.
     pub fn bad_request(message: &str) -> Self {
         Self::plain(400, "BadRequest", message)
+    }
+
+    /// 500 without a reason, as a create of what has a version already.
+    pub fn versioned_creation() -> Self {
+        Self::plain(500, "", "resourceVersion should not be set on objects to be created")
     }
 
     /// 405.
@@ -191,8 +212,11 @@ impl Refusal {
     pub fn to_status(&self) -> Value {
         let mut status = json!({
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-            "message": self.message, "reason": self.reason, "code": self.code,
+            "message": self.message, "code": self.code,
         });
+        if !self.reason.is_empty() {
+            status["reason"] = json!(self.reason);
+        }
         if !self.details.is_null() {
             status["details"] = self.details.clone();
         }

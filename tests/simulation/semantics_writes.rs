@@ -104,7 +104,7 @@ async fn uid_and_revision_in_a_patch_are_preconditions() {
     let old = create(&api, "a", &json!({})).await.metadata;
     let labels = json!({"role": "hot"});
     let stranger = json!({"metadata": {"uid": "other", "labels": labels}});
-    assert_eq!(refused(merge(&api, "a", stranger).await), conflict());
+    assert_eq!(refused(merge(&api, "a", stranger).await), (422, "Invalid".to_owned()));
     let guarded =
         json!({"metadata": {"uid": old.uid, "resourceVersion": old.resource_version, "labels": labels}});
     let new = merge(&api, "a", guarded.clone()).await.expect("as planned").metadata;

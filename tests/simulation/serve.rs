@@ -65,7 +65,7 @@ pub fn carry_out(hub: &Hub, state: &mut State, from: (u32, &Request), age: u64) 
         Verb::Create => body(request)
             .and_then(|body| world.create(actor, &request.key, body.clone()))
             .map(|object| (201, Value::clone(&object))),
-        Verb::Update => update(world, actor, request).map(|object| (200, object)),
+        Verb::Update => update(world, actor, request),
         Verb::Patch => patch_object(world, actor, request),
         Verb::Delete => delete(world, actor, request).map(|object| (200, object)),
     };
@@ -83,16 +83,38 @@ fn body(request: &Request) -> Result<&Value, Refusal> {
     request.body.as_ref().ok_or_else(|| Refusal::bad_request("the request has no body"))
 }
 
-fn update(world: &mut World, actor: Actor, request: &Request) -> Result<Value, Refusal> {
+fn update(world: &mut World, actor: Actor, request: &Request) -> Result<(u16, Value), Refusal> {
     let key = &request.key;
-    let (_, revision) = request.guards();
+    let (uid, revision) = request.guards();
+    let found = world.object(key).map(|object| object["metadata"]["uid"].as_str().unwrap_or_default());
+    if found.is_none() && !key.kind.has(Trait::CreateOnUpdate) {
+        return Err(Refusal::not_found(key));
+    }
+    // Unlike in a patch, the uid in an update is a precondition, also for what would be created.
+    let found = found.unwrap_or_default();
+    if let Some(uid) = uid.filter(|uid| !uid.is_empty() && uid != found) {
+        let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {found}");
+        return Err(Refusal::conflict(key, &why));
+    }
+    if found.is_empty() {
+        return create_by_update(world, actor, request);
+    }
     let is_unconditional = revision.is_none_or(|revision| revision.is_empty());
-    if is_unconditional && !key.kind.has(Trait::UnconditionalUpdate) && world.object(key).is_some() {
+    if is_unconditional && !key.kind.has(Trait::UnconditionalUpdate) {
         let why = "Invalid value: 0: must be specified for an update";
         return Err(Refusal::invalid(key, "metadata.resourceVersion", why));
     }
     let object = world.update(actor, key, (request.part, body(request)?.clone()))?;
-    Ok(Value::clone(&object))
+    Ok((200, Value::clone(&object)))
+}
+
+fn create_by_update(world: &mut World, actor: Actor, request: &Request) -> Result<(u16, Value), Refusal> {
+    world.admission.authorise("create", &request.key, "")?;
+    let mut body = body(request)?.clone();
+    // The version of what it was meant to replace is not looked at.
+    body["metadata"]["resourceVersion"] = Value::Null;
+    let object = world.create(actor, &request.key, body)?;
+    Ok((201, Value::clone(&object)))
 }
 
 fn delete(world: &mut World, actor: Actor, request: &Request) -> Result<Value, Refusal> {
@@ -101,9 +123,11 @@ fn delete(world: &mut World, actor: Actor, request: &Request) -> Result<Value, R
     if key.kind.has(Trait::ReturnsDeleted) || world.object(key).is_some() {
         return Ok(Value::clone(&object));
     }
-    let details = json!({
-        "name": key.name, "group": key.kind.group, "kind": key.kind.plural, "uid": object["metadata"]["uid"],
-    });
+    let uid = &object["metadata"]["uid"];
+    let mut details = json!({"name": key.name, "kind": key.kind.plural, "uid": uid});
+    if !key.kind.group.is_empty() {
+        details["group"] = json!(key.kind.group);
+    }
     Ok(json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details,
     }))

@@ -74,7 +74,7 @@ impl World {
             return Err(Refusal::already_exists(key));
         }
         if !body["metadata"]["resourceVersion"].as_str().unwrap_or_default().is_empty() {
-            return Err(Refusal::bad_request("resourceVersion should not be set on objects to be created"));
+            return Err(Refusal::versioned_creation());
         }
         let metadata = body["metadata"].as_object_mut().expect("the name was read from it");
         metadata.retain(|name, _| !SERVER_OWNED.contains(&name.as_str()));
@@ -100,7 +100,7 @@ impl World {
     /// 404, 409 when uid or resourceVersion differ, 422 for what may not change.
     pub fn update(&mut self, actor: Actor, key: &Key, (part, new): (Part, Value)) -> Result<Object, Refusal> {
         let old = Arc::clone(self.object(key).ok_or_else(|| Refusal::not_found(key))?);
-        check_preconditions(key, &old, &new)?;
+        check_identity(key, &old, (part, &new))?;
         let mut merged = match part {
             Part::Main => new,
             Part::Status => {
@@ -118,13 +118,15 @@ impl World {
         }
         drop_nulls(&mut merged);
         one_controller(key, &merged)?;
+        no_new_finalizers(key, &old, &merged)?;
         if let Some(field) = key.kind.frozen.filter(|field| part == Part::Main && merged[field] != old[field])
         {
             return Err(Refusal::invalid(key, field, "Forbidden: field is immutable"));
         }
+        let last = Arc::new(merged.clone());
         self.replace(actor, key, merged);
-        // An update that removed the last finalizer of a deleted object answers with what it removed.
-        Ok(self.object(key).map_or(old, Arc::clone))
+        // An update that took the last finalizer of a deleted object away answers with what it would have stored.
+        Ok(self.object(key).map_or(last, Arc::clone))
     }
 
     /// Deletes an object, or begins to: Pods have a grace period, finalizers hold the object.
@@ -138,11 +140,10 @@ impl World {
         let mut new = Value::clone(&old);
         add_propagation_finalizer(&mut new, &options.propagation);
         let is_held = new["metadata"]["finalizers"].as_array().is_some_and(|all| !all.is_empty());
-        if grace == 0 && !is_held {
+        let is_over = grace == 0 && !is_held;
+        if is_over && !key.kind.has(Trait::GracefulDeletion) {
             self.remove(actor, key);
-            let mut gone = Value::clone(&old);
-            gone["metadata"]["resourceVersion"] = json!(self.revision().to_string());
-            return Ok(Arc::new(gone));
+            return Ok(self.gone(old));
         }
         let running = old["metadata"]["deletionGracePeriodSeconds"].as_i64();
         if running.is_none_or(|running| grace < running) {
@@ -153,8 +154,19 @@ impl World {
                 bump_generation(&mut new);
             }
         }
+        if is_over {
+            self.end(actor, key, new.clone());
+            return Ok(self.gone(Arc::new(new)));
+        }
         self.replace(actor, key, new);
         Ok(Arc::clone(self.object(key).expect("held by its grace period or a finalizer")))
+    }
+
+    /// What the answer to a deletion shows: the last content at the version of the removal.
+    fn gone(&self, last: Object) -> Object {
+        let mut gone = Value::clone(&last);
+        gone["metadata"]["resourceVersion"] = json!(self.revision().to_string());
+        Arc::new(gone)
     }
 }
 
@@ -162,10 +174,14 @@ fn text<'a>(object: &'a Value, field: &str) -> &'a str {
     object["metadata"][field].as_str().unwrap_or_default()
 }
 
-fn check_preconditions(key: &Key, old: &Value, new: &Value) -> Result<(), Refusal> {
+/// An old version is a conflict; with the right one another uid or name is a mistake of the sender.
+fn check_identity(key: &Key, old: &Value, (part, new): (Part, &Value)) -> Result<(), Refusal> {
     let (uid, revision) = (text(new, "uid"), text(new, "resourceVersion"));
-    if !uid.is_empty() && uid != text(old, "uid") {
-        return Err(uid_differs(key, uid, old));
+    let name = text(new, "name");
+    if !name.is_empty() && name != key.name {
+        let why =
+            format!("the name of the object ({name}) does not match the name on the URL ({})", key.name);
+        return Err(Refusal::bad_request(&why));
     }
     if !revision.is_empty() && revision != text(old, "resourceVersion") {
         return Err(Refusal::conflict(
@@ -173,31 +189,41 @@ fn check_preconditions(key: &Key, old: &Value, new: &Value) -> Result<(), Refusa
             "the object has been modified; please apply your changes to the latest version and try again",
         ));
     }
+    // Of a custom resource, only `status` is taken from what is sent to `/status`.
+    let is_ignored = part == Part::Status && key.kind.has(Trait::Custom);
+    if !uid.is_empty() && uid != text(old, "uid") && !is_ignored {
+        let why = format!("Invalid value: \"{uid}\": field is immutable");
+        return Err(Refusal::invalid(key, "metadata.uid", &why));
+    }
     Ok(())
 }
 
 fn check_delete_preconditions(key: &Key, old: &Value, options: &DeleteOptions) -> Result<(), Refusal> {
     if let Some(uid) = options.uid.as_deref().filter(|uid| *uid != text(old, "uid")) {
-        return Err(uid_differs(key, uid, old));
+        let actual = text(old, "uid");
+        let why = format!("the UID in the precondition ({uid}) does not match the UID in record ({actual})");
+        return Err(Refusal::other_deletion(key, &why));
     }
     let actual = text(old, "resourceVersion");
     match options.resource_version.as_deref().filter(|wanted| *wanted != actual) {
-        Some(wanted) => Err(Refusal::conflict(
+        Some(wanted) => Err(Refusal::other_deletion(
             key,
             &format!(
-                "Precondition failed: ResourceVersion in precondition: {wanted}, ResourceVersion in object meta: {actual}"
+                "the ResourceVersion in the precondition ({wanted}) does not match the ResourceVersion in record ({actual})"
             ),
         )),
         None => Ok(()),
     }
 }
 
-fn uid_differs(key: &Key, uid: &str, old: &Value) -> Refusal {
-    let actual = text(old, "uid");
-    Refusal::conflict(
-        key,
-        &format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {actual}"),
-    )
+fn no_new_finalizers(key: &Key, old: &Value, new: &Value) -> Result<(), Refusal> {
+    let of = |object: &Value| object["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
+    let before = of(old);
+    if text(old, "deletionTimestamp").is_empty() || of(new).iter().all(|one| before.contains(one)) {
+        return Ok(());
+    }
+    let why = "Forbidden: no new finalizers can be added if the object is being deleted";
+    Err(Refusal::invalid(key, "metadata.finalizers", why))
 }
 
 fn keep_server_owned(old: &Value, new: &mut Value) {

@@ -112,7 +112,7 @@ impl Default for World {
             applied: BTreeMap::new(),
             objects: BTreeMap::new(),
             log: Vec::new(),
-            compacted: 0,
+            compacted: FIRST_REVISION,
             incarnations: BTreeMap::new(),
         }
     }
@@ -193,7 +193,9 @@ impl World {
     /// Stores a new version of an object, unless it is the same; counts the generation.
     pub(super) fn replace(&mut self, actor: Actor, key: &Key, mut new: Value) -> bool {
         let old = Arc::clone(&self.objects[key]);
-        if key.kind.has(Trait::Generation) && desired(&old) != desired(&new) {
+        let labels = |object: &Value| object["metadata"]["labels"].clone();
+        let is_labelled = key.kind.has(Trait::CountsLabels) && labels(&old) != labels(&new);
+        if key.kind.has(Trait::Generation) && (is_labelled || desired(&old) != desired(&new)) {
             bump_generation(&mut new);
         }
         new["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"].clone();
@@ -219,6 +221,12 @@ impl World {
             metadata["generation"] = json!(1);
         }
         self.commit(actor, key, Some(new));
+    }
+
+    /// Stores the last version of an object and removes it, which watches see as two events.
+    pub(super) fn end(&mut self, actor: Actor, key: &Key, last: Value) {
+        self.commit(actor, key, Some(last));
+        self.commit(actor, key, None);
     }
 
     /// Removes an object at once.

@@ -9,6 +9,9 @@ mod chart;
 mod churn;
 #[path = "../../../tests/common/mod.rs"]
 mod common;
+mod conformance;
+#[path = "../../../tests/conversations/mod.rs"]
+mod conversations;
 mod crd;
 mod rbac;
 mod server;

@@ -95,8 +95,17 @@ async fn an_adoption_patches_the_owner_of_the_version_that_was_seen() {
 async fn a_deletion_names_incarnation_and_version_and_knows_whether_the_pod_is_gone() {
     let mut leaving = pod("web-0", ("hot", 18));
     leaving["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:30Z");
+    leaving["metadata"]["deletionGracePeriodSeconds"] = json!(30);
+    // What a real server answers for a Pod without a node: conversation `delete-unbound-pod`.
+    let mut unbound = leaving.clone();
+    unbound["metadata"]["deletionGracePeriodSeconds"] = json!(0);
+    let mut held = unbound.clone();
+    held["metadata"]["finalizers"] = json!(["example.com/held"]);
     let success = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"});
-    for (answer, is_gone) in [(leaving, false), (pod("web-0", ("hot", 18)), true), (success, true)] {
+    let ended = pod("web-0", ("hot", 18));
+    for (answer, is_gone) in
+        [(leaving, false), (held, false), (unbound, true), (ended, true), (success, true)]
+    {
         let action = Action::Delete { pod: pod_ref("web-0", 17), role: Role::Hot, is_ready: true };
         let (seen, outcome, written) = sent(&plain(), action, &answer).await;
         assert_eq!((seen.method.as_str(), seen.path), ("DELETE", format!("{PODS}/web-0")));
