@@ -32,7 +32,7 @@ const IMPURE_NAMES: [&str; 10] = [
 const STATUS_TIMES: &str = "k8s_openapi::apimachinery::pkg::apis::meta::v1";
 
 /// Each module and those it may import; arrows only point down.
-const IMPORTS: [(&str, &[&str]); 12] = [
+const IMPORTS: &[(&str, &[&str])] = &[
     ("model", &[]),
     ("ha", &["model"]),
     ("api", &[]),
