@@ -154,7 +154,8 @@ fn conditions(pod: &Pod, stage: Stage, now: Timestamp) -> Vec<PodCondition> {
         PodCondition {
             type_: type_.to_owned(),
             status: status.to_owned(),
-            reason: (!is_true && !reason.is_empty()).then(|| reason.to_owned()),
+            // Empty, not left out: a patch that does not name the reason would leave the former one there.
+            reason: Some(if is_true { String::new() } else { reason.to_owned() }),
             last_transition_time: unchanged
                 .and_then(|previous| previous.last_transition_time.clone())
                 .or(Some(Time(now))),
@@ -166,6 +167,11 @@ fn conditions(pod: &Pod, stage: Stage, now: Timestamp) -> Vec<PodCondition> {
 
 fn condition<'a>(status: Option<&'a PodStatus>, type_: &str) -> Option<&'a PodCondition> {
     status?.conditions.iter().flatten().find(|condition| condition.type_ == type_)
+}
+
+/// The API server leaves an empty reason out.
+fn reason(condition: &PodCondition) -> &str {
+    condition.reason.as_deref().unwrap_or_default()
 }
 
 fn readiness_gates_pass(pod: &Pod) -> bool {
@@ -194,6 +200,6 @@ fn is_same(current: &PodStatus, desired: &PodStatus) -> bool {
         && statuses(&current.container_statuses) == statuses(&desired.container_statuses)
         && desired.conditions.iter().flatten().all(|wanted| {
             condition(Some(current), &wanted.type_)
-                .is_some_and(|it| it.status == wanted.status && it.reason == wanted.reason)
+                .is_some_and(|it| it.status == wanted.status && reason(it) == reason(wanted))
         })
 }

@@ -56,6 +56,12 @@ impl Life {
             // As the API server merges: by type, so that the conditions of others stay.
             let previous = self.pod.status.take().and_then(|status| status.conditions);
             let conditions = status.conditions.get_or_insert_default();
+            for written in conditions.iter_mut() {
+                let former = previous.iter().flatten().find(|it| it.type_ == written.type_);
+                // Within a type by field: what is not named stays, and what is empty is left out.
+                let former = former.and_then(|it| it.reason.clone());
+                written.reason = written.reason.take().or(former).filter(|reason| !reason.is_empty());
+            }
             let written: Vec<String> = conditions.iter().map(|it| it.type_.clone()).collect();
             conditions.extend(previous.into_iter().flatten().filter(|it| !written.contains(&it.type_)));
             self.pod.status = Some(*status);
@@ -128,6 +134,24 @@ fn a_crashed_application_is_unready_at_once_and_restarts_after_its_delay() {
     life.sandbox.crashed_at = Some(at(10));
     assert_eq!(life.seen(10), shown("Running unready web=ended/0", Some(15)));
     assert_eq!(life.seen(15), shown("Running ready web=running/1", None));
+}
+
+#[test]
+fn a_woken_pod_that_crashes_restarts_too() {
+    let mut life = Life::new(cold());
+    life.seen(1);
+    life.pod.labels_mut().clear();
+    life.seen(12);
+    life.seen(14);
+    life.sandbox.crashed_at = Some(at(20));
+    assert_eq!(
+        life.seen(20),
+        shown("Running unready bps-install=ended/0 bps-gate=ended/0 own=ended/0 web=ended/0", Some(25))
+    );
+    assert_eq!(
+        life.seen(25),
+        shown("Running ready bps-install=ended/0 bps-gate=ended/0 own=ended/0 web=running/1", None)
+    );
 }
 
 #[test]
