@@ -1,12 +1,18 @@
 //! Claims about what the cluster or the user does not want.
 
+use std::time::Duration;
+
 use k8s_openapi::api::core::v1::{Pod, ResourceQuota};
 use kube::ResourceExt as _;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use lab::image::NGINX_IMAGE;
 use serde_json::{Value, json};
+use tokio::time::{sleep, timeout};
 
 use crate::stage::{PORT, Stage, WEB, one, roles, web};
+
+/// Pause before a Pod that admission refused is sent again.
+const ADMISSION_PAUSE: Duration = Duration::from_millis(50);
 
 async fn allow_pods(stage: &Stage, count: usize) {
     let quotas: Api<ResourceQuota> = stage.api();
@@ -83,6 +89,19 @@ pub(crate) async fn a_paused_set_is_not_touched(stage: Stage) {
     stage.settled(WEB, [1, 1, 0]).await;
 }
 
+/// Admission learns from a cache of its own that a quota is gone, and no object shows when: so it is asked again.
+async fn create_once_admitted(pods: &Api<Pod>, pod: &Pod) -> Pod {
+    let admitted = async {
+        loop {
+            match pods.create(&PostParams::default(), pod).await {
+                Err(kube::Error::Api(status)) if status.is_forbidden() => sleep(ADMISSION_PAUSE).await,
+                created => return created.unwrap(),
+            }
+        }
+    };
+    timeout(crate::wait::LIMIT, admitted).await.expect("the quota is gone for admission, too")
+}
+
 pub(crate) async fn a_taken_name_does_not_stop_the_set(stage: Stage) {
     // A refusal names the Pod that would be made.
     allow_pods(&stage, 0).await;
@@ -102,7 +121,7 @@ pub(crate) async fn a_taken_name_does_not_stop_the_set(stage: Stage) {
         "spec": {"containers": [{"name": "foreign", "image": NGINX_IMAGE}], "terminationGracePeriodSeconds": 0},
     }))
     .unwrap();
-    let created = pods.create(&PostParams::default(), &foreign).await.unwrap();
+    let created = create_once_admitted(&pods, &foreign).await;
     stage.scale([1, 0, 0]).await;
     let found = stage.settled(WEB, [1, 0, 0]).await;
     assert_ne!(found[0].name_any(), name);
