@@ -32,7 +32,7 @@ const IMPURE_NAMES: [&str; 10] = [
 const STATUS_TIMES: &str = "k8s_openapi::apimachinery::pkg::apis::meta::v1";
 
 /// Each module and those it may import; arrows only point down.
-const IMPORTS: [(&str, &[&str]); 12] = [
+const IMPORTS: [(&str, &[&str]); 13] = [
     ("model", &[]),
     ("ha", &["model"]),
     ("api", &[]),
@@ -42,7 +42,7 @@ const IMPORTS: [(&str, &[&str]); 12] = [
     ("observe", &["model", "api", "manifests"]),
     ("wakeup", &["model", "api"]),
     ("runtime", &["model", "api"]),
-    ("agent", &[]),
+    ("agent", &["ha", "api", "runtime"]),
     ("apply", &["model", "api", "manifests", "wakeup", "observe", "runtime"]),
     ("controller", &["model", "api", "plan", "manifests", "status", "observe", "wakeup", "runtime", "apply"]),
     ("bin", &["agent", "api", "wakeup", "runtime", "controller"]),
