@@ -73,7 +73,7 @@ impl Pair {
                 }
                 rung = alarm.rung() => {
                     rung?;
-                    turn.pair.tenant.kill_if_due(clock::now())?;
+                    turn.pair.tenant.go_on(clock::now())?;
                     turn.step(Event::Timer)?;
                 }
                 Some(signal) = signals.next() => turn.signalled(signal)?,
@@ -147,14 +147,15 @@ impl Turn {
         for effect in pair.protocol.step(now, event) {
             self.carry_out(effect)?;
         }
-        let kill_at = self.pair.tenant.kill_at().unwrap_or(BootTime(u64::MAX));
-        self.pair.alarm.set(self.wake_at.min(kill_at))?;
+        let due = self.pair.tenant.due();
+        self.pair.alarm.set(due.map_or(self.wake_at, |due| due.min(self.wake_at)))?;
         let (role, epoch) = (self.pair.protocol.agent().role, self.pair.protocol.agent().epoch);
         if role != before {
             let (reason, is_answer) = cause(&event);
             let sent = unresolved.filter(|_| is_answer).map(|unresolved| unresolved.sent);
-            let elapsed_ms = clock::now().since(sent.unwrap_or(now)).as_secs_f64() * 1_000.0;
-            info!(role = word(role), %epoch, reason, elapsed_ms, "Changed role");
+            let elapsed = clock::now().since(sent.unwrap_or(now));
+            let elapsed_ms = format_args!("{:.3}", elapsed.as_secs_f64() * 1_000.0);
+            info!(role = word(role), %epoch, reason, %elapsed_ms, "Changed role");
         }
         let state = State { role, epoch };
         self.pair.states.send_if_modified(|shown| std::mem::replace(shown, state) != state);
@@ -170,7 +171,7 @@ impl Turn {
             Effect::Activate { epoch } => {
                 let peer = pair.protocol.agent().tenure.map(|tenure| tenure.peer.id);
                 let peer = peer.and_then(|peer| pair.peers.directory().get(&peer));
-                pair.tenant.activate(epoch, peer.map(|peer| peer.address.ip()));
+                pair.tenant.activate(clock::now(), epoch, peer.map(|peer| peer.address.ip()));
                 pair.acting.send_replace(Some(epoch));
             }
             Effect::Stop { by } => {

@@ -12,7 +12,7 @@ use tracing::warn;
 use super::frame::{FRAME_BYTES, Frame, Refusal};
 use super::key_ring::KeyRing;
 use super::lease::{Directory, Record};
-use crate::ha::{AgentId, Message};
+use crate::ha::{AgentId, Message, Version};
 
 /// The socket, and who may be talked to.
 #[derive(Debug)]
@@ -24,6 +24,7 @@ pub struct Peers {
     sending: std::net::UdpSocket,
     /// The group once it is known.
     group: Option<u128>,
+    version: Version,
     directory: Directory,
     refused: BTreeMap<Refusal, u64>,
 }
@@ -37,8 +38,8 @@ impl Peers {
         let sending = std::net::UdpSocket::bind(address)?;
         sending.set_nonblocking(true)?;
         let receiving = UdpSocket::from_std(sending.try_clone()?)?;
-        let refused = BTreeMap::new();
-        Ok(Self { own, keys, receiving, sending, group: None, directory: Directory::new(), refused })
+        let (version, directory, refused) = (Version::default(), Directory::new(), BTreeMap::new());
+        Ok(Self { own, keys, receiving, sending, group: None, version, directory, refused })
     }
 
     /// Takes over whom a version of the Lease names; `false` if it is another Lease than the first one.
@@ -46,7 +47,9 @@ impl Peers {
     /// One that was deleted and made anew has forgotten epochs that were acted with.
     pub fn know(&mut self, record: &Record) -> bool {
         let is_same = *self.group.get_or_insert(record.group) == record.group;
-        if is_same {
+        // A watch may be behind a read.
+        if is_same && self.version <= record.version {
+            self.version = record.version;
             self.directory.clone_from(&record.directory);
         }
         is_same
@@ -104,7 +107,7 @@ impl Peers {
 mod tests {
     use super::*;
     use crate::agent::lease::Member;
-    use crate::ha::{BootTime, Epoch, Hold, Incarnation, Lease, Ping, Version};
+    use crate::ha::{BootTime, Epoch, Hold, Incarnation, Lease, Ping};
 
     const OWN: AgentId = AgentId(1);
     const OTHER: AgentId = AgentId(2);
@@ -165,5 +168,17 @@ mod tests {
         let mut own = Peers::bind(address, OWN, KeyRing::parse(&"0f".repeat(32)).unwrap()).unwrap();
         assert!(own.know(&record([address; 2], 7)));
         assert!(!own.know(&record([address; 2], 8)));
+    }
+
+    #[tokio::test]
+    async fn an_older_version_changes_no_address() {
+        let (old, new): (SocketAddr, SocketAddr) =
+            ("127.0.0.1:1".parse().unwrap(), "127.0.0.1:2".parse().unwrap());
+        let mut own =
+            Peers::bind("127.0.0.1:0".parse().unwrap(), OWN, KeyRing::parse(&"0f".repeat(32)).unwrap())
+                .unwrap();
+        assert!(own.know(&Record { version: Version(2), ..record([new; 2], 7) }));
+        assert!(own.know(&record([old; 2], 7)));
+        assert_eq!(own.directory()[&OTHER].address, new);
     }
 }

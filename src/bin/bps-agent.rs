@@ -75,7 +75,7 @@ async fn run(pair: PairArguments, command: Vec<OsString>) -> ExitCode {
 
 fn failed(what: &str, error: &(dyn std::error::Error + 'static)) -> ExitCode {
     eprint!("bps-agent: {what}: {error}");
-    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    let causes = std::iter::successors(error.source(), |cause| (**cause).source());
     causes.for_each(|cause| eprint!(": {cause}"));
     eprintln!();
     ExitCode::FAILURE
