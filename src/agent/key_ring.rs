@@ -3,16 +3,26 @@
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use hmac::{Hmac, KeyInit as _};
 use sha2::Sha256;
+use tokio::sync::watch;
+use tokio::time::sleep;
+use tracing::warn;
 use zeroize::Zeroizing;
+
+use crate::runtime::shutdown::Shutdown;
+use crate::runtime::tasks::TaskError;
 
 /// Fewest bytes of a key. Source: the length of the tag that it makes; a longer key adds nothing.
 pub const KEY_BYTES_MIN: usize = 32;
 
 /// Most keys at a time: the current one and the next.
 pub const KEYS_MAX: usize = 2;
+
+/// How often the file is read again. 10 s: the kubelet itself takes up to a minute to show a changed Secret.
+const READ_EVERY: Duration = Duration::from_secs(10);
 
 /// Keys of a group.
 #[derive(Clone)]
@@ -64,7 +74,8 @@ impl KeyRing {
 
     /// One key in each line, hexadecimal: the one that signs, then another one that is accepted.
     ///
-    /// To change keys: add the new one as the second line, everywhere; swap the lines, everywhere; remove the old one.
+    /// To change keys: add the new one as the second line, swap the lines, remove the old one, and let each change reach
+    /// every agent before the next.
     ///
     /// # Errors
     /// `Count` or `Line`; no error shows a part of a key.
@@ -75,6 +86,39 @@ impl KeyRing {
         let count = keys.len();
         let current = keys.next().filter(|_| count <= KEYS_MAX).ok_or(Error::Count { keys: count })?;
         Ok(Self { current, other: keys.next() })
+    }
+}
+
+/// Reads the file again and again, and keeps the keys that it had while the file is wrong.
+///
+/// # Errors
+/// None: without new keys the old ones still protect what they protected.
+pub async fn follow(
+    file: PathBuf,
+    keys: watch::Sender<KeyRing>,
+    shutdown: Shutdown,
+) -> Result<(), TaskError> {
+    let mut is_wrong = false;
+    loop {
+        tokio::select! {
+            // Nothing is worth reading once the process stops.
+            biased;
+            () = shutdown.requested() => return Ok(()),
+            () = sleep(READ_EVERY) => {}
+        }
+        let path = file.clone();
+        // A disk may be slow, and the agent's loop shares this thread.
+        match tokio::task::spawn_blocking(move || KeyRing::read(&path)).await? {
+            Ok(read) => {
+                is_wrong = false;
+                keys.send_replace(read);
+            }
+            Err(error) if !is_wrong => {
+                is_wrong = true;
+                warn!(error = &error as &dyn std::error::Error, "Kept the keys: could not read new ones");
+            }
+            Err(_) => {}
+        }
     }
 }
 
@@ -98,6 +142,25 @@ impl fmt::Debug for KeyRing {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn new_keys_are_taken_and_a_broken_file_changes_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("keys");
+        let (one, two) = ("0f".repeat(32), "a0".repeat(32));
+        let (sender, mut keys) = watch::channel(KeyRing::parse(&one).unwrap());
+        let shutdown = Shutdown::new();
+        std::fs::write(&file, format!("{one}\n{two}")).unwrap();
+        let followed = tokio::spawn(follow(file.clone(), sender, shutdown.clone()));
+        keys.changed().await.unwrap();
+        assert!(keys.borrow_and_update().other.is_some());
+
+        std::fs::write(&file, "").unwrap();
+        sleep(3 * READ_EVERY).await;
+        assert!(!keys.has_changed().unwrap());
+        shutdown.request();
+        followed.await.unwrap().unwrap();
+    }
 
     #[test]
     fn one_or_two_keys_are_taken() {

@@ -91,7 +91,8 @@ async fn pair(
     let timing = Timing::default();
     timing.check().map_err(Error::Time)?;
     let keys = KeyRing::read(&key_file).map_err(Error::ReadKeys)?;
-    let peers = Peers::bind(peer_bind, own.id, keys).map_err(Error::Listen)?;
+    let (keys, present) = watch::channel(keys);
+    let peers = Peers::bind(peer_bind, own.id, present).map_err(Error::Listen)?;
     let metrics = Metrics::new(env!("CARGO_PKG_VERSION"));
     let client = client::connect(&metrics.rest).await.map_err(Error::Connect)?;
     // Last of what may fail: a start that did not come this far has promised nothing.
@@ -99,6 +100,7 @@ async fn pair(
     let (states, shown) = watch::channel(State { role: agent.role, epoch: agent.epoch });
     let (acting, acted) = watch::channel(None);
     let store = Store::start(tasks, shutdown, (client.clone(), &own.namespace, &lease), timing);
+    tasks.spawn("keys", key_ring::follow(key_file, keys, shutdown.clone()));
     if let Some(file) = state_file {
         tasks.spawn("state file", marks::keep_state(file, shown, shutdown.clone()));
     }

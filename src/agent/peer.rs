@@ -7,6 +7,7 @@ use std::io;
 use std::net::SocketAddr;
 
 use tokio::net::UdpSocket;
+use tokio::sync::watch;
 use tracing::warn;
 
 use super::frame::{FRAME_BYTES, Frame, Refusal};
@@ -18,7 +19,8 @@ use crate::ha::{AgentId, Message, Version};
 #[derive(Debug)]
 pub struct Peers {
     own: AgentId,
-    keys: KeyRing,
+    /// The present ones; a task reads them again from time to time.
+    keys: watch::Receiver<KeyRing>,
     receiving: UdpSocket,
     /// The same socket. Tokio's would refuse to send until it has seen that the socket can take something.
     sending: std::net::UdpSocket,
@@ -34,7 +36,7 @@ impl Peers {
     ///
     /// # Errors
     /// What the kernel refused.
-    pub fn bind(address: SocketAddr, own: AgentId, keys: KeyRing) -> io::Result<Self> {
+    pub fn bind(address: SocketAddr, own: AgentId, keys: watch::Receiver<KeyRing>) -> io::Result<Self> {
         let sending = std::net::UdpSocket::bind(address)?;
         sending.set_nonblocking(true)?;
         let receiving = UdpSocket::from_std(sending.try_clone()?)?;
@@ -65,7 +67,7 @@ impl Peers {
         let (Some(group), Some(member)) = (self.group, self.directory.get(&to)) else { return };
         let frame = Frame { group, from: self.own, to, message };
         // A full buffer and an unreachable network lose it, as any network may.
-        drop(self.sending.send_to(&frame.seal(&self.keys), member.address));
+        drop(self.sending.send_to(&frame.seal(&self.keys.borrow()), member.address));
     }
 
     /// Waits for the next datagram; `None` if it is no message for this agent. May be dropped and called again.
@@ -84,7 +86,7 @@ impl Peers {
     }
 
     fn open(&self, bytes: &[u8]) -> Result<(AgentId, Message), Refusal> {
-        let Frame { group, from, to, message } = Frame::open(bytes, &self.keys)?;
+        let Frame { group, from, to, message } = Frame::open(bytes, &self.keys.borrow())?;
         let is_for_us = Some(group) == self.group && to == self.own;
         if is_for_us && from != self.own && self.directory.contains_key(&from) {
             Ok((from, message))
@@ -112,6 +114,14 @@ mod tests {
     const OWN: AgentId = AgentId(1);
     const OTHER: AgentId = AgentId(2);
 
+    fn keys() -> KeyRing {
+        KeyRing::parse(&"0f".repeat(32)).unwrap()
+    }
+
+    fn ring() -> watch::Receiver<KeyRing> {
+        watch::channel(keys()).1
+    }
+
     fn ping(sent: u64) -> Message {
         Message::Ping(Ping { incarnation: Incarnation(3), sent: BootTime(sent) })
     }
@@ -132,10 +142,9 @@ mod tests {
 
     #[tokio::test]
     async fn only_genuine_messages_for_this_agent_arrive_and_the_rest_is_counted() {
-        let keys = || KeyRing::parse(&"0f".repeat(32)).unwrap();
         let address = "127.0.0.1:0".parse().unwrap();
-        let mut own = Peers::bind(address, OWN, keys()).unwrap();
-        let mut other = Peers::bind(address, OTHER, keys()).unwrap();
+        let mut own = Peers::bind(address, OWN, ring()).unwrap();
+        let mut other = Peers::bind(address, OTHER, ring()).unwrap();
         let target = own.sending.local_addr().unwrap();
         let record = record([target, other.sending.local_addr().unwrap()], 7);
         assert!(own.know(&record) && other.know(&record));
@@ -165,7 +174,7 @@ mod tests {
     #[tokio::test]
     async fn a_lease_that_was_made_anew_is_not_known() {
         let address: SocketAddr = "127.0.0.1:0".parse().unwrap();
-        let mut own = Peers::bind(address, OWN, KeyRing::parse(&"0f".repeat(32)).unwrap()).unwrap();
+        let mut own = Peers::bind(address, OWN, ring()).unwrap();
         assert!(own.know(&record([address; 2], 7)));
         assert!(!own.know(&record([address; 2], 8)));
     }
@@ -174,9 +183,7 @@ mod tests {
     async fn an_older_version_changes_no_address() {
         let (old, new): (SocketAddr, SocketAddr) =
             ("127.0.0.1:1".parse().unwrap(), "127.0.0.1:2".parse().unwrap());
-        let mut own =
-            Peers::bind("127.0.0.1:0".parse().unwrap(), OWN, KeyRing::parse(&"0f".repeat(32)).unwrap())
-                .unwrap();
+        let mut own = Peers::bind("127.0.0.1:0".parse().unwrap(), OWN, ring()).unwrap();
         assert!(own.know(&Record { version: Version(2), ..record([new; 2], 7) }));
         assert!(own.know(&record([old; 2], 7)));
         assert_eq!(own.directory()[&OTHER].address, new);

@@ -11,7 +11,7 @@ use std::time::Duration;
 use backuppodset::ha::{Epoch, Hold};
 use rustix::process::Signal;
 
-use self::stage::{Stage, Start, print_outages};
+use self::stage::{Stage, Start, now, print_outages};
 
 /// How often a fault is repeated that costs milliseconds.
 const ROUNDS: usize = 20;
@@ -140,6 +140,46 @@ async fn a_pod_that_is_deleted_hands_over_and_ends() {
     println!("{delegated} of {LONG_ROUNDS} were handed over directly");
     print_outages("agent terminated", &mut outages);
     assert!(delegated > 0);
+    stage.end();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_active_that_reaches_nobody_kills_its_application_in_time_even_if_it_ignores_signals() {
+    let mut stage = Stage::set("alone", 7).await;
+    stage.is_stubborn = true;
+    stage.start_agents();
+    let mut spans = Vec::new();
+    for _ in 0..LONG_ROUNDS {
+        let before = stage.settled().await;
+        stage.signal_agent(1 - before.agent, Signal::STOP);
+        stage.signal_api_server(Signal::STOP);
+        let alone = now();
+        spans.push(stage.ended(before).await.saturating_sub(alone));
+        stage.signal_agent(1 - before.agent, Signal::CONT);
+        stage.signal_api_server(Signal::CONT);
+        let after = stage.start_after(before).await;
+        assert!(after.epoch > before.epoch);
+    }
+    print_outages("from the loss of peer and API server to the end of the application", &mut spans);
+    stage.end();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_application_that_ignores_signals_is_killed_before_anybody_else_acts() {
+    let mut stage = Stage::set("stubborn", 8).await;
+    stage.is_stubborn = true;
+    stage.start_agents();
+    let mut outages = Vec::new();
+    for _ in 0..LONG_ROUNDS {
+        let before = stage.settled().await;
+        let asked = now();
+        assert_eq!(stage.terminate_agent(before.agent).await, Some(0));
+        let after = stage.start_after(before).await;
+        assert_eq!(after.agent, 1 - before.agent);
+        outages.push(after.at.saturating_sub(asked));
+        stage.start_agent(before.agent);
+    }
+    print_outages("agent of a stubborn application terminated", &mut outages);
     stage.end();
 }
 

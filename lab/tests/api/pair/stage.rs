@@ -36,7 +36,7 @@ say() { echo "$1 $HA_EPOCH $AGENT $$ $(date +%s%N) $HA_PEER" >> "$JOURNAL"; }
 exec 9>> "$JOURNAL.lock"
 flock -n 9 || say two
 say start
-trap 'say stop; exit 0' TERM
+if [ -n "$STUBBORN" ]; then trap '' TERM; else trap 'say stop; exit 0' TERM; fi
 while :; do sleep 5 9>&- & wait $!; done
 "#;
 
@@ -63,6 +63,8 @@ pub(super) struct Stage {
     ports: [u16; 2],
     uids: [u128; 2],
     agents: [Option<Child>; 2],
+    /// Whether applications ignore SIGTERM.
+    pub(super) is_stubborn: bool,
     is_api_server_stopped: bool,
     _turn: MutexGuard<'static, ()>,
 }
@@ -93,7 +95,7 @@ impl Stage {
         let uids = [0, 1].map(|agent: u128| 0xa9e0_0000_0000_4000_8000_0000_0000_0000 + 16 * number + agent);
         let kubeconfig = control_plane.kubeconfig_path();
         let agents = [None, None];
-        let is_api_server_stopped = false;
+        let (is_stubborn, is_api_server_stopped) = (false, false);
         let stage = Self {
             name,
             directory,
@@ -102,6 +104,7 @@ impl Stage {
             ports,
             uids,
             agents,
+            is_stubborn,
             is_api_server_stopped,
             _turn: turn,
         };
@@ -164,6 +167,7 @@ impl Stage {
             .env("POD_UID", format_uid(self.uids[agent]))
             .env("POD_NAME", pod(agent))
             .env("POD_IP", ip(agent))
+            .env("STUBBORN", if self.is_stubborn { "yes" } else { "" })
             .env("AGENT", agent.to_string())
             .env("JOURNAL", self.directory.join("journal"))
             .stdin(Stdio::null())
@@ -276,6 +280,18 @@ impl Stage {
             .code()
     }
 
+    pub(super) fn signal_agent(&self, agent: usize, signal: Signal) {
+        let child = self.agents[agent].as_ref().expect("it runs");
+        kill_process(Pid::from_child(child), signal).expect("it runs");
+    }
+
+    /// Waits until the application of a tenure has ended; returns when that was seen.
+    pub(super) async fn ended(&self, start: Start) -> Duration {
+        self.until("the end of the application", async || ProcessId::of(start.pid).is_none().then_some(()))
+            .await;
+        now()
+    }
+
     pub(super) fn signal_api_server(&mut self, signal: Signal) {
         let control_plane = CONTROL_PLANE.get().expect("it was started");
         control_plane.signal_api_server(signal).expect("it runs");
@@ -373,7 +389,7 @@ fn ip(agent: usize) -> String {
     format!("10.99.0.{}", 2 + agent)
 }
 
-fn now() -> Duration {
+pub(super) fn now() -> Duration {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("it is later than 1970")
 }
 
