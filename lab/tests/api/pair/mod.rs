@@ -17,6 +17,8 @@ use self::stage::{Stage, Start, now, print_outages};
 const ROUNDS: usize = 20;
 /// How often a fault is repeated that costs seconds.
 const LONG_ROUNDS: usize = 5;
+/// What an agent may grow by in a flood. Unit: pages of 4 KiB. 4 MiB: less than what arrives, so that is not kept.
+const FLOOD_PAGES_MAX: u64 = 1_024;
 
 fn epoch(wire: u64) -> Epoch {
     Epoch::from(wire)
@@ -180,6 +182,32 @@ async fn an_application_that_ignores_signals_is_killed_before_anybody_else_acts(
         stage.start_agent(before.agent);
     }
     print_outages("agent of a stubborn application terminated", &mut outages);
+    stage.end();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flood_of_forged_datagrams_costs_no_memory_and_stops_no_failover() {
+    let mut stage = Stage::set("flood", 9).await;
+    stage.start_agents();
+    let (mut outages, mut delegated) = (Vec::new(), 0);
+    for _ in 0..LONG_ROUNDS {
+        let before = stage.settled().await;
+        let pages = [0, 1].map(|agent| stage.pages(agent));
+        let flood = stage.flood();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        // The flood itself may have cost messages, and these a tenure.
+        let last = stage.starts().pop().expect("one acts");
+        let killed = last.kill();
+        let after = stage.start_after(last).await;
+        drop(flood);
+        delegated += usize::from(is_delegated(last, after));
+        outages.push(after.at.saturating_sub(killed));
+        let grown = [0, 1].map(|agent| stage.pages(agent).saturating_sub(pages[agent]));
+        assert!(grown.iter().all(|pages| *pages < FLOOD_PAGES_MAX), "{grown:?}");
+        assert!(after.epoch > before.epoch);
+    }
+    println!("{delegated} of {LONG_ROUNDS} were handed over directly");
+    print_outages("application killed in a flood", &mut outages);
     stage.end();
 }
 

@@ -5,7 +5,9 @@ use std::fs::{self, File};
 use std::net::{Ipv4Addr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
 use backuppodset::agent::identity::format_uid;
@@ -285,6 +287,32 @@ impl Stage {
         kill_process(Pid::from_child(child), signal).expect("it runs");
     }
 
+    /// Sends forged datagrams to both agents, as fast as one thread can, until the returned value is dropped.
+    pub(super) fn flood(&self) -> Flood {
+        let targets = [0, 1].map(|agent| (address(agent), self.ports[agent]));
+        let is_over = Arc::new(AtomicBool::new(false));
+        let ends = is_over.clone();
+        let sender = std::thread::spawn(move || {
+            let socket = UdpSocket::bind((address(0), 0)).expect("a free port");
+            let mut forged = [0x5a; 120];
+            forged[..8].copy_from_slice(b"BPSP\x01\x04\0\0");
+            while !ends.load(Ordering::Relaxed) {
+                for target in targets {
+                    // A full buffer is what a flood leads to.
+                    drop(socket.send_to(&forged, target));
+                }
+            }
+        });
+        Flood { is_over, sender: Some(sender) }
+    }
+
+    /// Resident memory of an agent. Unit: pages.
+    pub(super) fn pages(&self, agent: usize) -> u64 {
+        let pid = self.agents[agent].as_ref().expect("it runs").id();
+        let memory = fs::read_to_string(format!("/proc/{pid}/statm")).expect("it runs");
+        memory.split(' ').nth(1).expect("the resident size").parse().expect("a number")
+    }
+
     /// Waits until the application of a tenure has ended; returns when that was seen.
     pub(super) async fn ended(&self, start: Start) -> Duration {
         self.until("the end of the application", async || ProcessId::of(start.pid).is_none().then_some(()))
@@ -331,6 +359,18 @@ impl Drop for Stage {
             drop(child.kill());
             drop(child.wait());
         }
+    }
+}
+
+pub(super) struct Flood {
+    is_over: Arc<AtomicBool>,
+    sender: Option<JoinHandle<()>>,
+}
+
+impl Drop for Flood {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        drop(self.sender.take().map(JoinHandle::join));
     }
 }
 
