@@ -4,6 +4,7 @@
 //! gives it back in the instant in which a process ends, so an application that does not get it has found another one.
 //! The outages are printed; no verdict depends on them.
 
+mod journal;
 mod stage;
 
 use std::time::Duration;
@@ -11,7 +12,8 @@ use std::time::Duration;
 use backuppodset::ha::{Epoch, Hold};
 use rustix::process::Signal;
 
-use self::stage::{Stage, Start, now, print_outages};
+use self::journal::{Start, now, print_outages};
+use self::stage::Stage;
 
 /// How often a fault is repeated that costs milliseconds.
 const ROUNDS: usize = 20;

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use backuppodset::agent::identity::format_uid;
 use backuppodset::agent::lease::Record;
@@ -23,6 +23,8 @@ use lab::machine::process::ProcessId;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 use tokio::sync::{Mutex, MutexGuard, OnceCell};
+
+use super::journal::{self, Start, now};
 
 /// Longest wait for something that takes milliseconds or some T; only a hang lasts as long.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -46,17 +48,6 @@ while :; do sleep 5 9>&- & wait $!; done
 static CONTROL_PLANE: OnceCell<ControlPlane> = OnceCell::const_new();
 static ONE_AT_A_TIME: Mutex<()> = Mutex::const_new(());
 
-/// One start of an application.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Start {
-    pub(super) epoch: u64,
-    pub(super) agent: usize,
-    pub(super) pid: i32,
-    /// Since 1970.
-    pub(super) at: Duration,
-    pub(super) peer: Option<Ipv4Addr>,
-}
-
 pub(super) struct Stage {
     name: &'static str,
     directory: PathBuf,
@@ -69,16 +60,6 @@ pub(super) struct Stage {
     pub(super) is_stubborn: bool,
     is_api_server_stopped: bool,
     _turn: MutexGuard<'static, ()>,
-}
-
-impl Start {
-    /// Kills the application; returns when that was.
-    pub(super) fn kill(self) -> Duration {
-        let killed = now();
-        let pid = Pid::from_raw(self.pid).expect("a process");
-        kill_process(pid, Signal::KILL).expect("it runs");
-        killed
-    }
 }
 
 impl Stage {
@@ -185,11 +166,7 @@ impl Stage {
 
     /// Every line of the journal that begins with this word.
     fn lines(&self, word: &str) -> Vec<Start> {
-        let text = fs::read_to_string(self.directory.join("journal")).unwrap_or_default();
-        // The last line may be on its way.
-        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
-        let lines = whole.lines().map(|line| line.split(' ').collect::<Vec<_>>());
-        lines.filter(|fields| fields[0] == word).map(|fields| entry(&fields)).collect()
+        journal::lines(&self.directory.join("journal"), word)
     }
 
     pub(super) fn starts(&self) -> Vec<Start> {
@@ -404,17 +381,6 @@ fn program() -> &'static Path {
     })
 }
 
-fn entry(fields: &[&str]) -> Start {
-    let [_, epoch, agent, pid, at, peer] = fields else { panic!("{fields:?} in the journal") };
-    Start {
-        epoch: epoch.parse().expect("an epoch"),
-        agent: agent.parse().expect("an agent"),
-        pid: pid.parse().expect("a process"),
-        at: Duration::from_nanos(at.parse().expect("a time")),
-        peer: peer.parse().ok(),
-    }
-}
-
 fn pod(agent: usize) -> String {
     format!("web-{agent}")
 }
@@ -427,15 +393,4 @@ pub(super) fn address(agent: usize) -> Ipv4Addr {
 /// Only shown in the slice, which takes no address of the loopback interface.
 fn ip(agent: usize) -> String {
     format!("10.99.0.{}", 2 + agent)
-}
-
-pub(super) fn now() -> Duration {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("it is later than 1970")
-}
-
-/// From the fault, or the end of the old application, to the start of the new one: the time of its shell included.
-pub(super) fn print_outages(what: &str, outages: &mut [Duration]) {
-    outages.sort();
-    let (median, worst) = (outages[outages.len() / 2], outages[outages.len() - 1]);
-    println!("{what}: n = {}, median {median:.1?}, worst {worst:.1?}", outages.len());
 }
