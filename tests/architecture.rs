@@ -42,7 +42,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("observe", &["model", "api", "manifests"]),
     ("wakeup", &["model", "api"]),
     ("runtime", &["model", "api"]),
-    ("agent", &[]),
+    ("agent", &["ha", "api", "runtime"]),
     ("apply", &["model", "api", "manifests", "wakeup", "observe", "runtime"]),
     ("controller", &["model", "api", "plan", "manifests", "status", "observe", "wakeup", "runtime", "apply"]),
     ("bin", &["agent", "api", "wakeup", "runtime", "controller"]),

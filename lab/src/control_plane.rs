@@ -7,11 +7,14 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::process::Signal;
+
 use crate::addresses::{API_SERVICE, HOST, SERVICES};
 use crate::binaries::{self, Binaries, Component};
 use crate::config;
 use crate::daemon::{Daemon, Tether};
 use crate::machine;
+use crate::machine::process::{self, ProcessId};
 use crate::paths::RunDirectory;
 use crate::pki::{self, Authority, Identity, Subject, TokenKeys};
 use crate::progress::Progress;
@@ -274,6 +277,7 @@ fn write(path: &Path, content: &str) -> Result<(), Error> {
 /// A control plane without nodes that ends with this value, or with this process.
 pub struct ControlPlane {
     run: RunDirectory,
+    api_port: u16,
     // Ends the last started first.
     tethers: Vec<Tether>,
 }
@@ -293,9 +297,9 @@ impl ControlPlane {
             .map_err(Error::FindBinaries)?;
         let endpoints = Endpoints::on_loopback()?;
         let prepared = prepare(&run, endpoints, &binaries)?;
-        let mut control_plane = Self { run, tethers: Vec::new() };
+        let mut control_plane = Self { run, api_port: endpoints.api_port, tethers: Vec::new() };
         for (owner, daemon) in prepared.daemons {
-            let mark = format!("tethered-{}/{}/{owner}", std::process::id(), endpoints.api_port);
+            let mark = control_plane.mark(&owner);
             control_plane.tethers.push(daemon.start_tethered(&mark).map_err(Error::Start)?);
             if owner == self::owner(Component::ApiServer) {
                 control_plane.await_ready(&daemon).await?;
@@ -315,6 +319,28 @@ impl ControlPlane {
     /// `Connect` if the kubeconfig is gone.
     pub async fn client(&self) -> Result<kube::Client, Error> {
         ready::client(&self.run.kubeconfig()).await.map_err(Error::Connect)
+    }
+
+    /// Sends a signal to the API server alone, for example to suspend it.
+    ///
+    /// # Errors
+    /// `Start` if the signal is refused.
+    pub fn signal_api_server(&self, signal: Signal) -> Result<(), Error> {
+        let mark = self.mark(&owner(Component::ApiServer));
+        // The shell that holds it must go on, or nobody would end it.
+        let is_server = |process: &ProcessId| {
+            let name = std::fs::read_to_string(format!("/proc/{}/comm", process.pid)).unwrap_or_default();
+            !name.starts_with("sh")
+        };
+        for process in process::marked(&mark).into_iter().filter(is_server) {
+            process.signal(signal).map_err(Error::Start)?;
+        }
+        Ok(())
+    }
+
+    /// Tells the processes of one part apart from all others of the machine.
+    fn mark(&self, owner: &str) -> String {
+        format!("tethered-{}/{}/{owner}", std::process::id(), self.api_port)
     }
 
     async fn await_ready(&self, api_server: &Daemon) -> Result<(), Error> {

@@ -11,20 +11,21 @@ use rustix::process::Signal;
 use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
 use tokio::time::sleep;
 
-use super::tree::{Ending, Tree};
+use super::tree::{Ending, Environment, Tree};
 
 /// How often a tree that is being killed is searched for processes that were started meanwhile.
 ///
 /// 5 ms: a process that forks in a loop is found again within a few rounds, and a look at a hundred processes takes
 /// less than a millisecond.
-const KILL_PERIOD: Duration = Duration::from_millis(5);
+pub(super) const KILL_PERIOD: Duration = Duration::from_millis(5);
 
-/// A running application.
+/// A running application. Whatever is left of it is killed when this value is dropped.
 #[derive(Debug)]
 pub struct Application {
     tree: Tree,
     endings: Signals,
     ending: Option<Ending>,
+    is_over: bool,
 }
 
 impl Application {
@@ -32,10 +33,11 @@ impl Application {
     ///
     /// # Errors
     /// The launcher could not be started, or the process cannot listen for the end of its children.
-    pub fn start(launcher: &Path, command: &[OsString]) -> io::Result<Self> {
+    pub fn start(launcher: &Path, command: &[OsString], environment: &Environment) -> io::Result<Self> {
         // Before the start, so that no end is missed.
         let endings = signal(SignalKind::child())?;
-        Ok(Self { tree: Tree::start(launcher, command)?, endings, ending: None })
+        let tree = Tree::start(launcher, command, environment)?;
+        Ok(Self { tree, endings, ending: None, is_over: false })
     }
 
     /// Passes a signal on to the command and its group.
@@ -62,6 +64,22 @@ impl Application {
         Ok(self.ending.expect("the tree is empty, so its command has ended"))
     }
 
+    /// Whether it has ended by now, and nothing of it is left.
+    ///
+    /// # Errors
+    /// What the kernel refused.
+    pub fn has_ended(&mut self) -> io::Result<bool> {
+        Ok(self.look()?.is_some())
+    }
+
+    /// Sends SIGKILL to everything that is there now; to be repeated until it has ended.
+    ///
+    /// # Errors
+    /// The process list cannot be read.
+    pub fn kill_once(&self) -> io::Result<()> {
+        self.tree.kill().map(drop)
+    }
+
     /// Kills everything, as often as it takes.
     async fn kill(&mut self) -> io::Result<Ending> {
         loop {
@@ -80,6 +98,16 @@ impl Application {
     fn look(&mut self) -> io::Result<Option<Ending>> {
         let reaped = self.tree.reap()?;
         self.ending = self.ending.or(reaped.command);
+        self.is_over = reaped.is_empty;
         Ok(self.ending.filter(|_| reaped.is_empty))
+    }
+}
+
+impl Drop for Application {
+    fn drop(&mut self) {
+        if !self.is_over {
+            // The process is about to end, which kills the command in any case.
+            drop(self.tree.kill());
+        }
     }
 }

@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::application::Application;
-use super::tree::{self, Ending};
+use super::tree::{self, Ending, Environment};
 
 /// Signals that are meant for the application; the others are for this process, or cannot be caught.
 const PASSED_ON: [Signal; 7] =
@@ -25,7 +25,7 @@ pub async fn run(launcher: &Path, command: &[OsString]) -> io::Result<Ending> {
     tree::adopt_orphans()?;
     // Before the start: an early SIGTERM is for the application, and must not end this process instead.
     let mut signals = passed_on()?;
-    let mut application = Application::start(launcher, command)?;
+    let mut application = Application::start(launcher, command, &Environment::new())?;
     loop {
         tokio::select! {
             // An ended application needs no signal.
@@ -36,7 +36,8 @@ pub async fn run(launcher: &Path, command: &[OsString]) -> io::Result<Ending> {
     }
 }
 
-fn passed_on() -> io::Result<SelectAll<BoxStream<'static, Signal>>> {
+/// Every signal that is meant for the application, as it comes.
+pub(super) fn passed_on() -> io::Result<SelectAll<BoxStream<'static, Signal>>> {
     let streams = PASSED_ON.into_iter().map(|passed| {
         let mut received = signal(SignalKind::from_raw(passed.as_raw()))?;
         let stream = poll_fn(move |context| received.poll_recv(context));

@@ -45,6 +45,9 @@ pub struct Reaped {
     pub is_empty: bool,
 }
 
+/// Variables that a command gets beside those of this process.
+pub type Environment = BTreeMap<&'static str, String>;
+
 /// The processes below this one.
 #[derive(Debug)]
 pub struct Tree {
@@ -69,12 +72,13 @@ impl Tree {
     ///
     /// # Errors
     /// The launcher could not be started. What is wrong with the command itself shows in how it ends.
-    pub fn start(launcher: &Path, command: &[OsString]) -> io::Result<Self> {
+    pub fn start(launcher: &Path, command: &[OsString], environment: &Environment) -> io::Result<Self> {
         let child = Command::new(launcher)
             .arg("launch")
             .arg(getpid().as_raw_pid().to_string())
             .arg("--")
             .args(command)
+            .envs(environment)
             .process_group(0)
             .spawn()?;
         let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);

@@ -45,6 +45,19 @@ pub const ANNOTATION_ROLE_SINCE: &str = "backup.example.com/role-since";
 /// Annotation: ids of the public keys that a cold Pod was created with, separated by commas.
 pub const ANNOTATION_WAKE_KEYS: &str = "backup.example.com/wake-keys";
 
+/// Annotation on the Lease of a pair: second number of the epoch, decimal; the first one is `leaseTransitions`.
+pub const ANNOTATION_HA_SEQUENCE: &str = "backup.example.com/ha-sequence";
+/// Annotation on the Lease of a pair: the two members as JSON, each with uid, Pod name and address of its agent.
+pub const ANNOTATION_HA_MEMBERS: &str = "backup.example.com/ha-members";
+/// Annotation on the Lease of a pair: which member shall be replaced by whom, as JSON; absent if nobody.
+pub const ANNOTATION_HA_PENDING: &str = "backup.example.com/ha-pending";
+/// Annotation on the Lease of a pair: what the holder may live on, `Api` or `Peer`.
+pub const ANNOTATION_HA_HOLD: &str = "backup.example.com/ha-hold";
+/// Annotation on the Lease of a pair: how often it was written, decimal.
+pub const ANNOTATION_HA_WRITES: &str = "backup.example.com/ha-writes";
+/// Annotation on an EndpointSlice: epoch of the active whose address it shows, decimal as in [`ENV_HA_EPOCH`].
+pub const ANNOTATION_HA_EPOCH: &str = "backup.example.com/ha-epoch";
+
 /// Digits of a revision: 40 bits, enough that two templates of one set never meet by chance.
 pub const REVISION_HEX_DIGITS: usize = 10;
 /// Digits after the set's name in the name of a Pod, as in the BPS paper (`bps-sample-3f583358bca8`).
@@ -79,9 +92,21 @@ pub const ENV_POD_UID: &str = "BPS_POD_UID";
 pub const ENV_SET_UID: &str = "BPS_SET_UID";
 /// Environment of the gate: `<id>:<hexadecimal public key>`, separated by commas. Public, not secret.
 pub const ENV_WAKE_KEYS: &str = "BPS_WAKE_KEYS";
-/// Environment of the operator: name of its own Pod.
+/// Environment of an application with an agent: epoch of its tenure as one decimal number; later ones are higher.
+pub const ENV_HA_EPOCH: &str = "HA_EPOCH";
+/// Environment of an application with an agent: [`HA_ROLE_ACTIVE`].
+pub const ENV_HA_ROLE: &str = "HA_ROLE";
+/// Value of [`ENV_HA_ROLE`].
+pub const HA_ROLE_ACTIVE: &str = "active";
+/// Environment of an application with an agent: IP address of the other Pod of its pair.
+pub const ENV_HA_PEER: &str = "HA_PEER";
+/// Environment of the agent: uid of its own Pod.
+pub const ENV_AGENT_POD_UID: &str = "POD_UID";
+/// Environment of the agent: IP address of its own Pod.
+pub const ENV_POD_IP: &str = "POD_IP";
+/// Environment of the operator and the agent: name of its own Pod.
 pub const ENV_POD_NAME: &str = "POD_NAME";
-/// Environment of the operator: its own namespace.
+/// Environment of the operator and the agent: its own namespace.
 pub const ENV_POD_NAMESPACE: &str = "POD_NAMESPACE";
 
 /// Namespace that the operator is installed in.
@@ -97,6 +122,8 @@ pub const SECRET_WAKE_KEYS: &str = "bps-wakeup-keys";
 
 /// Field manager of every write but status.
 pub const FIELD_MANAGER: &str = "bps-operator";
+/// Field manager of what agents write.
+pub const FIELD_MANAGER_AGENT: &str = "bps-agent";
 /// Field manager of status writes.
 pub const FIELD_MANAGER_STATUS: &str = "bps-operator-status";
 /// `reportingController` of events.
@@ -120,10 +147,16 @@ mod tests {
             ANNOTATION_SLOT,
             ANNOTATION_ROLE_SINCE,
             ANNOTATION_WAKE_KEYS,
+            ANNOTATION_HA_SEQUENCE,
+            ANNOTATION_HA_MEMBERS,
+            ANNOTATION_HA_PENDING,
+            ANNOTATION_HA_HOLD,
+            ANNOTATION_HA_WRITES,
+            ANNOTATION_HA_EPOCH,
             EVENT_REPORTER,
         ];
         assert_eq!(PREFIX, format!("{GROUP}/"));
-        assert_eq!(keys.map(|key| key.starts_with(PREFIX)), [true; 7]);
+        assert_eq!(keys.map(|key| key.starts_with(PREFIX)), [true; 13]);
     }
 
     #[test]

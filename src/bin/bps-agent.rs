@@ -5,10 +5,13 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
-use backuppodset::agent::{init, launch};
+use backuppodset::agent::settings::PairArguments;
+use backuppodset::agent::{init, launch, member};
 use clap::{Parser, Subcommand};
 
 /// Starts an application as the init of its container: passes signals on, reaps orphans, leaves no process behind.
+///
+/// With --lease it is one of a pair, and runs the application only while it is the active one.
 #[derive(Parser)]
 #[command(version)]
 struct Arguments {
@@ -19,7 +22,11 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Verb {
     /// Starts the command after -- and ends with its exit code, or with 128 and the number of the signal that killed it.
+    ///
+    /// As one of a pair it starts the command in each of its tenures, and ends only when it is asked to.
     Run {
+        #[command(flatten)]
+        pair: Box<PairArguments>,
         /// The application and its arguments.
         #[arg(required = true, last = true)]
         command: Vec<OsString>,
@@ -42,13 +49,7 @@ const OWN_PROGRAM: &str = "/proc/self/exe";
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     match Arguments::parse().verb {
-        Verb::Run { command } => match init::run(Path::new(OWN_PROGRAM), &command).await {
-            Ok(ending) => ExitCode::from(ending.exit_code()),
-            Err(error) => {
-                eprintln!("bps-agent: run the application: {error}");
-                ExitCode::FAILURE
-            }
-        },
+        Verb::Run { pair, command } => run(*pair, command).await,
         Verb::Launch { agent, command } => {
             let error = launch::launch(agent, &command);
             let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();
@@ -56,4 +57,26 @@ async fn main() -> ExitCode {
             ExitCode::from(error.exit_code())
         }
     }
+}
+
+async fn run(pair: PairArguments, command: Vec<OsString>) -> ExitCode {
+    let launcher = Path::new(OWN_PROGRAM);
+    let Some(settings) = pair.settings() else {
+        return match init::run(launcher, &command).await {
+            Ok(ending) => ExitCode::from(ending.exit_code()),
+            Err(error) => failed("run the application", &error),
+        };
+    };
+    match member::run(settings, launcher, command).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => failed("run as one of a pair", &error),
+    }
+}
+
+fn failed(what: &str, error: &(dyn std::error::Error + 'static)) -> ExitCode {
+    eprint!("bps-agent: {what}: {error}");
+    let causes = std::iter::successors(error.source(), |cause| (**cause).source());
+    causes.for_each(|cause| eprint!(": {cause}"));
+    eprintln!();
+    ExitCode::FAILURE
 }

@@ -1,4 +1,5 @@
-//! What the real API server says about the CRD, the manifests and the permissions, and the operator on hollow nodes.
+//! What the real API server says about the CRD, the manifests and the permissions, the operator on hollow nodes, and
+//! pairs of real agents.
 //!
 //! Needs no root: the control plane runs on the loopback interface and ends with the tests. `KUBECONFIG` may name a
 //! cluster to ask instead.
@@ -13,5 +14,6 @@ mod conformance;
 #[path = "../../../tests/conversations/mod.rs"]
 mod conversations;
 mod crd;
+mod pair;
 mod rbac;
 mod server;

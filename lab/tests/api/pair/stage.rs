@@ -1,0 +1,396 @@
+//! Two agents, their Lease and their journal.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::net::{Ipv4Addr, UdpSocket};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use backuppodset::agent::identity::format_uid;
+use backuppodset::agent::lease::Record;
+use backuppodset::api::keys;
+use backuppodset::ha::{AgentId, Hold};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::api::{Api, PostParams};
+use kube::{Client, ResourceExt as _};
+use lab::control_plane::ControlPlane;
+use lab::machine::process::ProcessId;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::json;
+use tokio::sync::{Mutex, MutexGuard, OnceCell};
+
+use super::journal::{self, Start, now};
+
+/// Longest wait for something that takes milliseconds or some T; only a hang lasts as long.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// Time for some pings.
+const HEARD_WITHIN: Duration = Duration::from_millis(500);
+/// Pause between two looks.
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+const NAMESPACE: &str = "default";
+
+/// The application. Its children do not hold the lock: they are not what must not run twice.
+const APPLICATION: &str = r#"
+say() { echo "$1 $HA_EPOCH $AGENT $$ $(date +%s%N) $HA_PEER" >> "$JOURNAL"; }
+exec 9>> "$JOURNAL.lock"
+flock -n 9 || say two
+say start
+if [ -n "$STUBBORN" ]; then trap '' TERM; else trap 'say stop; exit 0' TERM; fi
+while :; do sleep 5 9>&- & wait $!; done
+"#;
+
+/// Own, because one test stops its API server. One test at a time: they measure.
+static CONTROL_PLANE: OnceCell<ControlPlane> = OnceCell::const_new();
+static ONE_AT_A_TIME: Mutex<()> = Mutex::const_new(());
+
+pub(super) struct Stage {
+    name: &'static str,
+    directory: PathBuf,
+    kubeconfig: PathBuf,
+    client: Client,
+    ports: [u16; 2],
+    uids: [u128; 2],
+    agents: [Option<Child>; 2],
+    /// Whether applications ignore SIGTERM.
+    pub(super) is_stubborn: bool,
+    is_api_server_stopped: bool,
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl Stage {
+    /// A Lease and a slice that nobody has written yet, and nobody who could; `number` tells the stages apart.
+    pub(super) async fn set(name: &'static str, number: u128) -> Self {
+        let turn = ONE_AT_A_TIME.lock().await;
+        let control_plane = CONTROL_PLANE.get_or_init(start).await;
+        let client = control_plane.client().await.expect("a client");
+        let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("pair-tests").join(name);
+        fs::create_dir_all(&directory).expect("a directory");
+        fs::write(directory.join("keys"), format!("{}\n", "5a".repeat(32))).expect("a key file");
+        let ports = [0, 1].map(|agent| {
+            let socket = UdpSocket::bind((address(agent), 0)).expect("a free port");
+            socket.local_addr().expect("an address").port()
+        });
+        let uids = [0, 1].map(|agent: u128| 0xa9e0_0000_0000_4000_8000_0000_0000_0000 + 16 * number + agent);
+        let kubeconfig = control_plane.kubeconfig_path();
+        let agents = [None, None];
+        let (is_stubborn, is_api_server_stopped) = (false, false);
+        let stage = Self {
+            name,
+            directory,
+            kubeconfig,
+            client,
+            ports,
+            uids,
+            agents,
+            is_stubborn,
+            is_api_server_stopped,
+            _turn: turn,
+        };
+        stage.create_objects().await;
+        stage
+    }
+
+    async fn create_objects(&self) {
+        let members = [0, 1].map(|agent| {
+            let address = format!("{}:{}", address(agent), self.ports[agent]);
+            json!({"uid": format_uid(self.uids[agent]), "pod": pod(agent), "address": address})
+        });
+        let lease: Lease = serde_json::from_value(json!({
+            "metadata": {"name": self.name, "annotations": {
+                (keys::ANNOTATION_HA_SEQUENCE): "0",
+                (keys::ANNOTATION_HA_MEMBERS): json!(members).to_string(),
+                (keys::ANNOTATION_HA_HOLD): "Api",
+                (keys::ANNOTATION_HA_WRITES): "0",
+            }},
+            "spec": {"leaseTransitions": 0},
+        }))
+        .expect("a Lease");
+        self.leases().create(&PostParams::default(), &lease).await.expect("a Lease");
+        let slice: EndpointSlice = serde_json::from_value(json!({
+            "metadata": {"name": self.name}, "addressType": "IPv4", "endpoints": [], "ports": [{"port": 80}],
+        }))
+        .expect("a slice");
+        self.slices().create(&PostParams::default(), &slice).await.expect("a slice");
+    }
+
+    fn leases(&self) -> Api<Lease> {
+        Api::namespaced(self.client.clone(), NAMESPACE)
+    }
+
+    fn slices(&self) -> Api<EndpointSlice> {
+        Api::namespaced(self.client.clone(), NAMESPACE)
+    }
+
+    pub(super) fn start_agents(&mut self) {
+        self.start_agent(0);
+        self.start_agent(1);
+    }
+
+    /// Starts an agent as the kubelet would: the same Pod, the same emptyDir.
+    pub(super) fn start_agent(&mut self, agent: usize) {
+        let directory = self.directory.join(pod(agent));
+        fs::create_dir_all(&directory).expect("a directory");
+        let log = File::options().create(true).append(true).open(directory.join("log")).expect("a log");
+        let child = Command::new(program())
+            .args(["run", "--lease", self.name, "--slice", self.name, "--namespace", NAMESPACE])
+            .args(["--peer-bind", &format!("{}:{}", address(agent), self.ports[agent])])
+            .arg("--key-file")
+            .arg(self.directory.join("keys"))
+            .arg("--state-dir")
+            .arg(&directory)
+            .arg("--state-file")
+            .arg(directory.join("state.json"))
+            .args(["--", "sh", "-c", APPLICATION])
+            .env("KUBECONFIG", &self.kubeconfig)
+            .env("POD_UID", format_uid(self.uids[agent]))
+            .env("POD_NAME", pod(agent))
+            .env("POD_IP", ip(agent))
+            .env("STUBBORN", if self.is_stubborn { "yes" } else { "" })
+            .env("AGENT", agent.to_string())
+            .env("JOURNAL", self.directory.join("journal"))
+            .stdin(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .expect("the agent starts");
+        self.agents[agent] = Some(child);
+    }
+
+    pub(super) fn id(&self, agent: usize) -> AgentId {
+        AgentId(self.uids[agent])
+    }
+
+    /// Every line of the journal that begins with this word.
+    fn lines(&self, word: &str) -> Vec<Start> {
+        journal::lines(&self.directory.join("journal"), word)
+    }
+
+    pub(super) fn starts(&self) -> Vec<Start> {
+        self.lines("start")
+    }
+
+    /// When the application of a tenure ended because it was asked to.
+    pub(super) fn stop_of(&self, start: Start) -> Option<Duration> {
+        self.lines("stop").into_iter().find(|stop| stop.epoch == start.epoch).map(|stop| stop.at)
+    }
+
+    /// The start that follows another one.
+    pub(super) async fn start_after(&self, before: Start) -> Start {
+        self.until("the next start", async || {
+            let starts = self.starts();
+            let index = starts.iter().position(|start| *start == before)?;
+            starts.get(index + 1).copied()
+        })
+        .await
+    }
+
+    /// The active, once it lives in Peer mode with the last epoch that was acted with: both agents are well then.
+    pub(super) async fn settled(&self) -> Start {
+        let settled = self.until("a settled pair", async || {
+            let record = self.lease().await.lease;
+            let last = self.starts().last().copied()?;
+            let is_settled = record.hold == Hold::Peer && u64::from(record.epoch) == last.epoch;
+            (is_settled && record.holder == Some(self.id(last.agent))).then_some(last)
+        });
+        let settled = settled.await;
+        // Nothing outside shows that an active has heard its peer's present incarnation; two faults in one ping period
+        // are another test.
+        tokio::time::sleep(HEARD_WITHIN).await;
+        settled
+    }
+
+    pub(super) async fn lease(&self) -> Record {
+        let lease = self.leases().get(self.name).await.expect("the Lease");
+        Record::read(&lease).expect("a Lease of a pair")
+    }
+
+    /// Waits until the slice shows a tenure.
+    pub(super) async fn shows(&self, start: Start) {
+        self.until("the address in the slice", async || {
+            let slice = self.slices().get(self.name).await.expect("the slice");
+            let epoch = slice.annotations().get(keys::ANNOTATION_HA_EPOCH)?;
+            let addresses = &slice.endpoints.first()?.addresses;
+            (*epoch == start.epoch.to_string() && *addresses == [ip(start.agent)]).then_some(())
+        })
+        .await;
+    }
+
+    /// The role in an agent's state file.
+    pub(super) fn role(&self, agent: usize) -> String {
+        let text = fs::read_to_string(self.directory.join(pod(agent)).join("state.json")).unwrap_or_default();
+        let state: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
+        state["role"].as_str().unwrap_or_default().to_owned()
+    }
+
+    pub(super) async fn await_role(&self, agent: usize, role: &str) {
+        self.until(role, async || (self.role(agent) == role).then_some(())).await;
+    }
+
+    /// Kills an agent, and waits until its application has ended with it; returns when that was.
+    pub(super) fn kill_agent(&mut self, agent: usize) -> Duration {
+        let application = self.starts().into_iter().rfind(|start| start.agent == agent);
+        let application = application.and_then(|start| ProcessId::of(start.pid));
+        let killed = now();
+        let mut child = self.agents[agent].take().expect("it runs");
+        child.kill().expect("it runs");
+        child.wait().expect("it was started here");
+        let began = Instant::now();
+        while application.is_some_and(ProcessId::is_running) {
+            assert!(began.elapsed() < PATIENCE, "the application outlived its agent");
+            std::thread::sleep(LOOK_EVERY);
+        }
+        killed
+    }
+
+    /// Asks an agent to end; returns the code that it ends with.
+    pub(super) async fn terminate_agent(&mut self, agent: usize) -> Option<i32> {
+        let mut child = self.agents[agent].take().expect("it runs");
+        kill_process(Pid::from_child(&child), Signal::TERM).expect("it runs");
+        let ended = tokio::task::spawn_blocking(move || child.wait());
+        tokio::time::timeout(PATIENCE, ended)
+            .await
+            .expect("it ends")
+            .expect("no panic")
+            .expect("a status")
+            .code()
+    }
+
+    pub(super) fn signal_agent(&self, agent: usize, signal: Signal) {
+        let child = self.agents[agent].as_ref().expect("it runs");
+        kill_process(Pid::from_child(child), signal).expect("it runs");
+    }
+
+    /// Sends forged datagrams to both agents, as fast as one thread can, until the returned value is dropped.
+    pub(super) fn flood(&self) -> Flood {
+        let targets = [0, 1].map(|agent| (address(agent), self.ports[agent]));
+        let is_over = Arc::new(AtomicBool::new(false));
+        let ends = is_over.clone();
+        let sender = std::thread::spawn(move || {
+            let socket = UdpSocket::bind((address(0), 0)).expect("a free port");
+            let mut forged = [0x5a; 120];
+            forged[..8].copy_from_slice(b"BPSP\x01\x04\0\0");
+            while !ends.load(Ordering::Relaxed) {
+                for target in targets {
+                    // A full buffer is what a flood leads to.
+                    drop(socket.send_to(&forged, target));
+                }
+            }
+        });
+        Flood { is_over, sender: Some(sender) }
+    }
+
+    /// Resident memory of an agent. Unit: pages.
+    pub(super) fn pages(&self, agent: usize) -> u64 {
+        let pid = self.agents[agent].as_ref().expect("it runs").id();
+        let memory = fs::read_to_string(format!("/proc/{pid}/statm")).expect("it runs");
+        memory.split(' ').nth(1).expect("the resident size").parse().expect("a number")
+    }
+
+    /// Waits until the application of a tenure has ended; returns when that was seen.
+    pub(super) async fn ended(&self, start: Start) -> Duration {
+        self.until("the end of the application", async || ProcessId::of(start.pid).is_none().then_some(()))
+            .await;
+        now()
+    }
+
+    pub(super) fn signal_api_server(&mut self, signal: Signal) {
+        let control_plane = CONTROL_PLANE.get().expect("it was started");
+        control_plane.signal_api_server(signal).expect("it runs");
+        self.is_api_server_stopped = signal == Signal::STOP;
+    }
+
+    /// Nobody ever acted beside another one, and no epoch was acted with twice.
+    pub(super) fn end(self) {
+        assert_eq!(self.lines("two"), []);
+        let epochs: Vec<_> = self.starts().into_iter().map(|start| start.epoch).collect();
+        assert!(!epochs.is_empty());
+        assert!(epochs.is_sorted(), "{epochs:?}");
+        assert_eq!(epochs.iter().collect::<BTreeSet<_>>().len(), epochs.len(), "{epochs:?}");
+    }
+
+    async fn until<T>(&self, what: &str, look: impl AsyncFn() -> Option<T>) -> T {
+        let looks = async {
+            loop {
+                if let Some(found) = look().await {
+                    return found;
+                }
+                tokio::time::sleep(LOOK_EVERY).await;
+            }
+        };
+        let found = tokio::time::timeout(PATIENCE, looks).await;
+        found.unwrap_or_else(|_| panic!("never: {what}; logs are in {}", self.directory.display()))
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        if self.is_api_server_stopped {
+            self.signal_api_server(Signal::CONT);
+        }
+        for mut child in self.agents.iter_mut().filter_map(Option::take) {
+            // It may have ended by itself.
+            drop(child.kill());
+            drop(child.wait());
+        }
+    }
+}
+
+pub(super) struct Flood {
+    is_over: Arc<AtomicBool>,
+    sender: Option<JoinHandle<()>>,
+}
+
+impl Drop for Flood {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        drop(self.sender.take().map(JoinHandle::join));
+    }
+}
+
+async fn start() -> ControlPlane {
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("pair-tests");
+    if directory.exists() {
+        // Of an earlier run, which has ended: cargo runs one at a time in a target directory.
+        fs::remove_dir_all(&directory).expect("an old directory can be removed");
+    }
+    ControlPlane::start(directory.join("control-plane")).await.expect("a control plane")
+}
+
+/// The agent, as the sources have it now: cargo builds programs only for the tests of their own package.
+fn program() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| {
+        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("it is in the target directory");
+        // With the lab, so that both share the features of their dependencies, and what is built of them.
+        let built = Command::new(env!("CARGO"))
+            .args(["build", "--quiet", "--locked", "--package", "lab", "--package", "backuppodset"])
+            .args([
+                "--bin",
+                "bps-agent",
+                "--manifest-path",
+                concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"),
+            ])
+            .env("CARGO_TARGET_DIR", target)
+            .status();
+        assert!(built.expect("cargo starts").success());
+        target.join("debug/bps-agent")
+    })
+}
+
+fn pod(agent: usize) -> String {
+    format!("web-{agent}")
+}
+
+/// Where the agent listens.
+pub(super) fn address(agent: usize) -> Ipv4Addr {
+    [Ipv4Addr::new(127, 0, 0, 2), Ipv4Addr::new(127, 0, 0, 3)][agent]
+}
+
+/// Only shown in the slice, which takes no address of the loopback interface.
+fn ip(agent: usize) -> String {
+    format!("10.99.0.{}", 2 + agent)
+}

@@ -1,0 +1,100 @@
+//! The clock of the protocol, and an alarm on it: both go on while the machine sleeps.
+//!
+//! Tokio's own timers do not, so an agent would notice only late that its hold ended in the meantime.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use rustix::time::{
+    ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, clock_gettime,
+    timerfd_create, timerfd_settime,
+};
+use tokio::io::unix::AsyncFd;
+
+use crate::ha::BootTime;
+
+const NANOSECONDS: u64 = 1_000_000_000;
+
+/// The present moment.
+pub fn now() -> BootTime {
+    let Timespec { tv_sec, tv_nsec } = clock_gettime(ClockId::Boottime);
+    let part = |value: i64| u64::try_from(value).expect("time since the start is not negative");
+    BootTime(part(tv_sec) * NANOSECONDS + part(tv_nsec))
+}
+
+/// An alarm that is set to one moment at a time.
+#[derive(Debug)]
+pub struct Alarm {
+    descriptor: AsyncFd<OwnedFd>,
+}
+
+impl Alarm {
+    /// An alarm that is not set.
+    ///
+    /// # Errors
+    /// What the kernel refused.
+    pub fn new() -> io::Result<Self> {
+        let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
+        let descriptor = timerfd_create(TimerfdClockId::Boottime, flags)?;
+        #[expect(
+            deprecated,
+            reason = "an OwnedFd is open until it is dropped: all that the unsafe form asks for"
+        )]
+        let descriptor = AsyncFd::new(descriptor)?;
+        Ok(Self { descriptor })
+    }
+
+    /// Sets it to this moment, instead of the one before; it goes off at once if that has passed.
+    ///
+    /// # Errors
+    /// What the kernel refused.
+    pub fn set(&self, at: BootTime) -> io::Result<()> {
+        // Zero would switch it off.
+        let at = Duration::from_nanos(at.0.max(1));
+        let it_value = Timespec {
+            tv_sec: i64::try_from(at.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(at.subsec_nanos()),
+        };
+        let it_interval = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let value = Itimerspec { it_interval, it_value };
+        timerfd_settime(self.descriptor.get_ref(), TimerfdTimerFlags::ABSTIME, &value)?;
+        Ok(())
+    }
+
+    /// Waits until it goes off. May be dropped and called again.
+    ///
+    /// # Errors
+    /// What the kernel refused.
+    pub async fn rung(&self) -> io::Result<()> {
+        loop {
+            let mut guard = self.descriptor.readable().await?;
+            // It may have been set anew since it became readable; then there is nothing to read.
+            let read = guard.try_io(|descriptor| Ok(rustix::io::read(descriptor.get_ref(), &mut [0; 8])?));
+            if let Ok(read) = read {
+                return read.map(drop);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn an_alarm_goes_off_once_not_before_its_time_and_can_be_put_off() {
+        let alarm = Alarm::new().unwrap();
+        alarm.set(BootTime(0)).unwrap();
+        alarm.rung().await.unwrap();
+        assert!(alarm.rung().now_or_never().is_none(), "it rang twice");
+
+        alarm.set(now()).unwrap();
+        let later = now() + Duration::from_millis(20);
+        alarm.set(later).unwrap();
+        alarm.rung().await.unwrap();
+        assert!(now() >= later);
+    }
+}

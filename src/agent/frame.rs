@@ -1,0 +1,241 @@
+//! Messages between agents as datagrams: fixed layout, no allocation, authenticated before anything is believed.
+//!
+//! Never touches a socket; see `peer`.
+//!
+//! ```text
+//! frame, 120 bytes; all numbers big endian
+//!   0  4  "BPSP"
+//!   4  1  version, 1
+//!   5  1  kind: 1 ping, 2 request for a promise, 3 promise, 4 handover
+//!   6  2  zero
+//!   8 16  group: uid of the Lease
+//!  24 16  sender: uid of its Pod
+//!  40 16  receiver: uid of its Pod
+//!  56 32  ping: incarnation, sent; request and promise: epoch, sent;
+//!         handover: epoch, incarnation, sent, grace left in nanoseconds; 8 bytes each, the rest zero
+//!  88 32  HMAC-SHA256 over DOMAIN and bytes 0..88
+//! ```
+
+use std::time::Duration;
+
+use hmac::{Hmac, Mac as _};
+use sha2::Sha256;
+
+use super::key_ring::KeyRing;
+use crate::ha::{AgentId, BootTime, Epoch, Handover, Incarnation, Message, Ping, Promise, PromiseRequest};
+
+/// The version that this code speaks.
+pub const VERSION: u8 = 1;
+
+/// Length of a frame. Unit: bytes.
+pub const FRAME_BYTES: usize = SIGNED_BYTES + TAG_BYTES;
+
+/// Separates these frames from everything else that the same key might ever sign.
+const DOMAIN: &[u8; 31] = b"backup.example.com/bps-pair/v1\0";
+
+const MAGIC: [u8; 4] = *b"BPSP";
+const SIGNED_BYTES: usize = 88;
+const TAG_BYTES: usize = 32;
+const BODY_AT: usize = 56;
+const BODY_WORDS: usize = 4;
+
+/// A message and its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Frame {
+    /// Uid of the Lease of the pair.
+    pub group: u128,
+    /// The sender.
+    pub from: AgentId,
+    /// The receiver.
+    pub to: AgentId,
+    /// What is said.
+    pub message: Message,
+}
+
+/// Why a datagram is no message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
+pub enum Refusal {
+    /// It is no frame of this version: other length, first bytes or version.
+    #[error("NotAFrame")]
+    NotAFrame,
+    /// No key of the group made its tag.
+    #[error("Forged")]
+    Forged,
+    /// A later version made it: its kind is not known, or what must be zero is not.
+    #[error("Unknown")]
+    Unknown,
+    /// It is for another group or receiver, or from nobody of this group.
+    #[error("Misdirected")]
+    Misdirected,
+}
+
+impl Frame {
+    /// The bytes on the wire.
+    pub fn seal(&self, keys: &KeyRing) -> [u8; FRAME_BYTES] {
+        let mut bytes = [0; FRAME_BYTES];
+        let (kind, words) = words(&self.message);
+        bytes[..4].copy_from_slice(&MAGIC);
+        bytes[4] = VERSION;
+        bytes[5] = kind;
+        for (index, id) in [self.group, self.from.0, self.to.0].into_iter().enumerate() {
+            bytes[8 + 16 * index..][..16].copy_from_slice(&id.to_be_bytes());
+        }
+        for (index, word) in words.into_iter().enumerate() {
+            bytes[BODY_AT + 8 * index..][..8].copy_from_slice(&word.to_be_bytes());
+        }
+        let tag = signing(&keys.current, &bytes[..SIGNED_BYTES]).finalize().into_bytes();
+        bytes[SIGNED_BYTES..].copy_from_slice(&tag);
+        bytes
+    }
+
+    /// Reads a datagram. Any bytes of any length are fine; nothing is allocated.
+    ///
+    /// # Errors
+    /// Every refusal but `Misdirected`, which is for the receiver to decide.
+    pub fn open(bytes: &[u8], keys: &KeyRing) -> Result<Self, Refusal> {
+        let bytes: &[u8; FRAME_BYTES] = bytes.try_into().map_err(|_| Refusal::NotAFrame)?;
+        if bytes[..4] != MAGIC || bytes[4] != VERSION {
+            return Err(Refusal::NotAFrame);
+        }
+        let (signed, tag) = bytes.split_at(SIGNED_BYTES);
+        // In constant time: the time must not tell how much of a guessed tag was right.
+        let is_made_by = |key: &Hmac<Sha256>| signing(key, signed).verify_slice(tag).is_ok();
+        if !is_made_by(&keys.current) && !keys.other.as_ref().is_some_and(is_made_by) {
+            return Err(Refusal::Forged);
+        }
+        let id = |index: usize| u128::from_be_bytes(field(bytes, 8 + 16 * index));
+        let words = std::array::from_fn(|index| u64::from_be_bytes(field(bytes, BODY_AT + 8 * index)));
+        let message = message(bytes[5], words).filter(|_| bytes[6..8] == [0, 0]).ok_or(Refusal::Unknown)?;
+        Ok(Self { group: id(0), from: AgentId(id(1)), to: AgentId(id(2)), message })
+    }
+}
+
+fn signing(key: &Hmac<Sha256>, signed: &[u8]) -> Hmac<Sha256> {
+    key.clone().chain_update(DOMAIN).chain_update(signed)
+}
+
+fn field<const N: usize>(bytes: &[u8; FRAME_BYTES], at: usize) -> [u8; N] {
+    bytes[at..at + N].try_into().expect("the layout fits the frame")
+}
+
+fn words(message: &Message) -> (u8, [u64; BODY_WORDS]) {
+    match *message {
+        Message::Ping(Ping { incarnation, sent }) => (1, [incarnation.0, sent.0, 0, 0]),
+        Message::PromiseRequest(PromiseRequest { epoch, sent }) => (2, [epoch.into(), sent.0, 0, 0]),
+        Message::Promise(Promise { request: PromiseRequest { epoch, sent } }) => {
+            (3, [epoch.into(), sent.0, 0, 0])
+        }
+        Message::Handover(Handover { epoch, echo: Ping { incarnation, sent }, grace_left }) => {
+            // Less grace than there is harms nobody.
+            let grace_left = u64::try_from(grace_left.as_nanos()).unwrap_or(u64::MAX);
+            (4, [epoch.into(), incarnation.0, sent.0, grace_left])
+        }
+    }
+}
+
+fn message(kind: u8, words: [u64; BODY_WORDS]) -> Option<Message> {
+    let request = |epoch: u64, sent| PromiseRequest { epoch: Epoch::from(epoch), sent: BootTime(sent) };
+    let ping = |incarnation, sent| Ping { incarnation: Incarnation(incarnation), sent: BootTime(sent) };
+    Some(match (kind, words) {
+        (1, [incarnation, sent, 0, 0]) => Message::Ping(ping(incarnation, sent)),
+        (2, [epoch, sent, 0, 0]) => Message::PromiseRequest(request(epoch, sent)),
+        (3, [epoch, sent, 0, 0]) => Message::Promise(Promise { request: request(epoch, sent) }),
+        (4, [epoch, incarnation, sent, grace_left]) => Message::Handover(Handover {
+            epoch: Epoch::from(epoch),
+            echo: ping(incarnation, sent),
+            grace_left: Duration::from_nanos(grace_left),
+        }),
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn keys(lines: &[u8]) -> KeyRing {
+        let lines: Vec<_> = lines.iter().map(|byte| format!("{byte:02x}").repeat(32)).collect();
+        KeyRing::parse(&lines.join("\n")).unwrap()
+    }
+
+    fn frames() -> impl Strategy<Value = Frame> {
+        let message = (1..=4_u8, any::<[u64; 4]>()).prop_map(|(kind, [a, b, c, d])| {
+            message(kind, if kind == 4 { [a, b, c, d] } else { [a, b, 0, 0] }).unwrap()
+        });
+        (any::<[u128; 3]>(), message).prop_map(|([group, from, to], message)| Frame {
+            group,
+            from: AgentId(from),
+            to: AgentId(to),
+            message,
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn a_frame_arrives_as_it_was_sent(frame in frames()) {
+            prop_assert_eq!(Frame::open(&frame.seal(&keys(&[1])), &keys(&[1])), Ok(frame));
+        }
+
+        #[test]
+        fn any_flipped_bit_is_refused(frame in frames(), bit in 0..8 * FRAME_BYTES) {
+            let mut bytes = frame.seal(&keys(&[1]));
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            let refusal = if bit < 40 { Refusal::NotAFrame } else { Refusal::Forged };
+            prop_assert_eq!(Frame::open(&bytes, &keys(&[1, 2])), Err(refusal));
+        }
+
+        #[test]
+        fn any_other_bytes_are_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            prop_assert!(Frame::open(&bytes, &keys(&[1, 2])).is_err());
+        }
+
+        #[test]
+        fn cut_and_extended_frames_are_refused(frame in frames(), length in 0..FRAME_BYTES) {
+            let mut bytes = frame.seal(&keys(&[1])).to_vec();
+            prop_assert_eq!(Frame::open(&bytes[..length], &keys(&[1])), Err(Refusal::NotAFrame));
+            bytes.push(0);
+            prop_assert_eq!(Frame::open(&bytes, &keys(&[1])), Err(Refusal::NotAFrame));
+        }
+    }
+
+    #[test]
+    fn keys_change_without_a_refused_frame() {
+        let message = Message::Ping(Ping { incarnation: Incarnation(3), sent: BootTime(4) });
+        let frame = Frame { group: 5, from: AgentId(6), to: AgentId(7), message };
+        let stages: [&[u8]; 4] = [&[1], &[1, 2], &[2, 1], &[2]];
+        for pair in stages.windows(2) {
+            for (sender, receiver) in [(pair[0], pair[1]), (pair[1], pair[0])] {
+                assert_eq!(Frame::open(&frame.seal(&keys(sender)), &keys(receiver)), Ok(frame));
+            }
+        }
+        assert_eq!(Frame::open(&frame.seal(&keys(&[1])), &keys(&[2])), Err(Refusal::Forged));
+    }
+
+    #[test]
+    fn each_bit_counts() {
+        let message = Message::Promise(Promise {
+            request: PromiseRequest { epoch: Epoch::default(), sent: BootTime(4) },
+        });
+        let sealed = Frame { group: 5, from: AgentId(6), to: AgentId(7), message }.seal(&keys(&[1]));
+        for bit in 0..8 * FRAME_BYTES {
+            let mut bytes = sealed;
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            assert!(Frame::open(&bytes, &keys(&[1])).is_err(), "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn a_genuine_frame_of_a_later_version_is_refused() {
+        let message = Message::Ping(Ping { incarnation: Incarnation(3), sent: BootTime(4) });
+        let frame = Frame { group: 5, from: AgentId(6), to: AgentId(7), message };
+        for (at, value) in [(5, 5), (7, 1), (87, 1)] {
+            let mut bytes = frame.seal(&keys(&[1]));
+            bytes[at] = value;
+            let tag = signing(&keys(&[1]).current, &bytes[..SIGNED_BYTES]).finalize().into_bytes();
+            bytes[SIGNED_BYTES..].copy_from_slice(&tag);
+            assert_eq!(Frame::open(&bytes, &keys(&[1])), Err(Refusal::Unknown), "byte {at}");
+        }
+    }
+}

@@ -1,0 +1,345 @@
+//! The Lease of a pair as the API server keeps it: what the protocol needs, and how to reach the members.
+//!
+//! ```text
+//! spec.holderIdentity                    <Pod name>_<uid of the Pod>; absent: nobody holds it
+//! spec.leaseTransitions                  term of the epoch
+//! spec.leaseDurationSeconds, renewTime   for people only, never read
+//! annotations: ha-sequence, ha-writes, ha-hold, ha-members, ha-pending; see `api::keys`
+//! ```
+//!
+//! Never talks to the API server; see `store`.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1 as wire;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::identity::{format_uid, parse_uid};
+use crate::api::keys;
+use crate::ha::{AgentId, Epoch, Hold, Lease, Replacement, Timing, Version, Write};
+
+/// How to reach an agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// Name of its Pod, for people.
+    pub pod: String,
+    /// Where it listens for other agents.
+    pub address: SocketAddr,
+}
+
+/// Both members, and the agent that shall join.
+pub type Directory = BTreeMap<AgentId, Member>;
+
+/// All that one version of the Lease says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// Uid of the Lease: the group that its members talk in.
+    pub group: u128,
+    /// The version.
+    pub version: Version,
+    /// What the protocol reads.
+    pub lease: Lease,
+    /// How to reach those that it names.
+    pub directory: Directory,
+}
+
+/// Why a Lease cannot be read or written.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// A field has other content than it must have.
+    #[error("{field} of the Lease: expected {expected}, found {found:?}")]
+    Field {
+        /// Path of the field, or key of the annotation.
+        field: &'static str,
+        /// What must be there.
+        expected: &'static str,
+        /// What is there; `None`: nothing.
+        found: Option<String>,
+    },
+    /// It is not known how to reach an agent that the write names.
+    #[error("the agent {uid} is in no version of the Lease that was read")]
+    Stranger {
+        /// Uid of its Pod.
+        uid: String,
+    },
+}
+
+/// A member in an annotation.
+#[derive(Serialize, Deserialize)]
+struct MemberWire {
+    uid: String,
+    pod: String,
+    address: SocketAddr,
+}
+
+/// A pending replacement in an annotation.
+#[derive(Serialize, Deserialize)]
+struct PendingWire {
+    leaving: String,
+    joining: MemberWire,
+}
+
+const MEMBERS: &str =
+    r#"JSON such as [{"uid":"..","pod":"web-0","address":"10.0.0.1:20001"},..] with two different uids"#;
+const PENDING: &str = r#"nothing, or JSON such as {"leaving":"<uid>","joining":{"uid":"..","pod":"web-2","address":"10.0.0.3:20001"}}"#;
+const HOLDER: &str = "nothing, or <Pod name>_<uid of the Pod>";
+
+impl Record {
+    /// Reads a Lease.
+    ///
+    /// # Errors
+    /// `Field` says what is expected; nothing has a default, because a lost number could repeat an epoch.
+    pub fn read(object: &wire::Lease) -> Result<Self, Error> {
+        let spec = object.spec.clone().unwrap_or_default();
+        let group = field("metadata.uid", "a uid", object.metadata.uid.clone(), |uid| parse_uid(uid).ok())?;
+        let version = &object.metadata.resource_version;
+        let version = field("metadata.resourceVersion", NUMBER, version.clone(), |text| text.parse().ok())?;
+        let term = spec.lease_transitions.map(|term| term.to_string());
+        let term = field("spec.leaseTransitions", NUMBER, term, |text| text.parse().ok())?;
+        let annotated = |key: &str| object.metadata.annotations.as_ref()?.get(key).cloned();
+        let number = |key| field(key, NUMBER, annotated(key), |text| text.parse::<u64>().ok());
+        let sequence = keys::ANNOTATION_HA_SEQUENCE;
+        let sequence = field(sequence, NUMBER, annotated(sequence), |text| text.parse().ok())?;
+        let hold = keys::ANNOTATION_HA_HOLD;
+        let hold = field(hold, "Api or Peer", annotated(hold), hold_of)?;
+        let members = keys::ANNOTATION_HA_MEMBERS;
+        let [one, two] = field(members, MEMBERS, annotated(members), members_of)?;
+        let mut directory = Directory::from([one.clone(), two.clone()]);
+        let pending = keys::ANNOTATION_HA_PENDING;
+        let pending = match annotated(pending) {
+            None => None,
+            Some(text) => {
+                let (leaving, joining) = field(pending, PENDING, Some(text), pending_of)?;
+                let replacement = Replacement { leaving, joining: joining.0 };
+                directory.extend([joining]);
+                Some(replacement)
+            }
+        };
+        let holder = match spec.holder_identity {
+            None => None,
+            Some(text) => Some(field("spec.holderIdentity", HOLDER, Some(text), holder_of)?),
+        };
+        let writes = number(keys::ANNOTATION_HA_WRITES)?;
+        let epoch = Epoch { term, sequence };
+        let lease = Lease { epoch, holder, members: [one.0, two.0], pending, hold, writes };
+        Ok(Self { group, version: Version(version), lease, directory })
+    }
+}
+
+/// A write as a merge patch that the API server refuses unless the Lease has the version of the write's base.
+///
+/// What others keep in the Lease stays as it is.
+///
+/// # Errors
+/// `Stranger` if the directory lacks an agent, `Field` if the terms are used up.
+pub fn patch(write: &Write, directory: &Directory, timing: &Timing, now: Timestamp) -> Result<Value, Error> {
+    let Lease { epoch, holder, members, pending, hold, writes } = write.lease;
+    let member = |id: AgentId| {
+        let uid = format_uid(id.0);
+        let Some(Member { pod, address }) = directory.get(&id).cloned() else {
+            return Err(Error::Stranger { uid });
+        };
+        Ok(MemberWire { uid, pod, address })
+    };
+    let [one, two] = members;
+    let members = json!([member(one)?, member(two)?]).to_string();
+    let pending = match pending {
+        None => Value::Null,
+        Some(Replacement { leaving, joining }) => {
+            let pending = PendingWire { leaving: format_uid(leaving.0), joining: member(joining)? };
+            json!(json!(pending).to_string())
+        }
+    };
+    let holder = match holder {
+        None => None,
+        Some(holder) => Some(member(holder).map(|MemberWire { uid, pod, .. }| format!("{pod}_{uid}"))?),
+    };
+    let found = Some(epoch.term.to_string());
+    let used_up = Error::Field { field: "spec.leaseTransitions", expected: "less than 2147483648", found };
+    let term = i32::try_from(epoch.term).map_err(|_| used_up)?;
+    let hold = match hold {
+        Hold::Api => "Api",
+        Hold::Peer => "Peer",
+    };
+    Ok(json!({
+        "metadata": {
+            "resourceVersion": write.base.0.to_string(),
+            "annotations": {
+                (keys::ANNOTATION_HA_SEQUENCE): epoch.sequence.to_string(),
+                (keys::ANNOTATION_HA_MEMBERS): members,
+                (keys::ANNOTATION_HA_PENDING): pending,
+                (keys::ANNOTATION_HA_HOLD): hold,
+                (keys::ANNOTATION_HA_WRITES): writes.to_string(),
+            },
+        },
+        "spec": {
+            "holderIdentity": holder,
+            "leaseTransitions": term,
+            "leaseDurationSeconds": timing.watch.as_secs().max(1),
+            "renewTime": MicroTime(now),
+        },
+    }))
+}
+
+const NUMBER: &str = "a decimal number";
+
+fn field<T>(
+    field: &'static str,
+    expected: &'static str,
+    found: Option<String>,
+    parse: impl FnOnce(&str) -> Option<T>,
+) -> Result<T, Error> {
+    let value = found.as_deref().and_then(parse);
+    value.ok_or(Error::Field { field, expected, found })
+}
+
+fn hold_of(text: &str) -> Option<Hold> {
+    match text {
+        "Api" => Some(Hold::Api),
+        "Peer" => Some(Hold::Peer),
+        _ => None,
+    }
+}
+
+fn holder_of(text: &str) -> Option<AgentId> {
+    let (_, uid) = text.rsplit_once('_')?;
+    parse_uid(uid).ok().map(AgentId)
+}
+
+fn member_of(MemberWire { uid, pod, address }: MemberWire) -> Option<(AgentId, Member)> {
+    Some((AgentId(parse_uid(&uid).ok()?), Member { pod, address }))
+}
+
+fn members_of(text: &str) -> Option<[(AgentId, Member); 2]> {
+    let [one, two]: [MemberWire; 2] = serde_json::from_str(text).ok()?;
+    let members = [member_of(one)?, member_of(two)?];
+    (members[0].0 != members[1].0).then_some(members)
+}
+
+fn pending_of(text: &str) -> Option<(AgentId, (AgentId, Member))> {
+    let PendingWire { leaving, joining } = serde_json::from_str(text).ok()?;
+    Some((AgentId(parse_uid(&leaving).ok()?), member_of(joining)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// What the API server makes of a patch on a Lease without content.
+    fn patched(mut patch: Value) -> wire::Lease {
+        let annotations = patch["metadata"]["annotations"].as_object_mut().unwrap();
+        annotations.retain(|_, value| !value.is_null());
+        patch["metadata"]["uid"] = json!(format_uid(9));
+        serde_json::from_value(patch).unwrap()
+    }
+
+    fn record() -> impl Strategy<Value = Record> {
+        let ids = proptest::collection::btree_set(any::<u128>(), 3);
+        let numbers = (0..=i32::MAX.cast_unsigned(), any::<(u32, u64, u64)>());
+        (ids, numbers, any::<[bool; 2]>(), 0..3_usize, any::<[u8; 4]>()).prop_map(
+            |(ids, (term, (sequence, version, writes)), [is_pending, is_peer], holder, address)| {
+                let ids: Vec<_> = ids.into_iter().map(AgentId).collect();
+                let pending = is_pending.then_some(Replacement { leaving: ids[1], joining: ids[2] });
+                let member = |(index, id): (usize, &AgentId)| {
+                    (*id, Member { pod: format!("web-{index}"), address: (address, 7).into() })
+                };
+                let named = if is_pending { &ids[..] } else { &ids[..2] };
+                let lease = Lease {
+                    epoch: Epoch { term, sequence },
+                    holder: ids[..2].get(holder).copied(),
+                    members: [ids[0], ids[1]],
+                    pending,
+                    hold: if is_peer { Hold::Peer } else { Hold::Api },
+                    writes,
+                };
+                let directory = named.iter().enumerate().map(member).collect();
+                Record { group: 9, version: Version(version), lease, directory }
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn a_lease_is_read_as_it_was_written(record in record()) {
+            let write = Write { number: 1, base: record.version, lease: record.lease };
+            let patch = patch(&write, &record.directory, &Timing::default(), Timestamp::UNIX_EPOCH).unwrap();
+            prop_assert_eq!(Record::read(&patched(patch)), Ok(record));
+        }
+
+        #[test]
+        fn any_annotation_is_read_or_refused(text in ".{0,80}", key in 0..5_usize) {
+            let keys = [keys::ANNOTATION_HA_SEQUENCE, keys::ANNOTATION_HA_MEMBERS, keys::ANNOTATION_HA_PENDING,
+                keys::ANNOTATION_HA_HOLD, keys::ANNOTATION_HA_WRITES];
+            let mut lease = example();
+            lease.metadata.annotations.get_or_insert_default().insert(keys[key].to_owned(), text);
+            drop(Record::read(&lease));
+        }
+    }
+
+    fn example() -> wire::Lease {
+        let member = |index: u128| {
+            let address = format!("10.0.0.{index}:20001").parse().unwrap();
+            (AgentId(index), Member { pod: format!("web-{index}"), address })
+        };
+        let directory = Directory::from([member(1), member(2)]);
+        let lease = Lease {
+            epoch: Epoch { term: 3, sequence: 1 },
+            holder: Some(AgentId(1)),
+            members: [AgentId(1), AgentId(2)],
+            pending: None,
+            hold: Hold::Peer,
+            writes: 17,
+        };
+        let write = Write { number: 1, base: Version(5), lease };
+        patched(patch(&write, &directory, &Timing::default(), Timestamp::UNIX_EPOCH).unwrap())
+    }
+
+    #[test]
+    fn people_read_the_name_of_the_holder_and_the_term() {
+        let spec = example().spec.unwrap();
+        assert_eq!(spec.holder_identity.unwrap(), "web-1_00000000-0000-0000-0000-000000000001");
+        assert_eq!((spec.lease_transitions, spec.lease_duration_seconds), (Some(3), Some(2)));
+    }
+
+    #[test]
+    fn a_lost_or_wrong_field_is_named_with_what_is_expected() {
+        let said = |spoil: &dyn Fn(&mut wire::Lease)| {
+            let mut lease = example();
+            spoil(&mut lease);
+            Record::read(&lease).expect_err("it is spoiled").to_string()
+        };
+        assert_eq!(
+            said(&|lease| lease.metadata.annotations = None),
+            "backup.example.com/ha-sequence of the Lease: expected a decimal number, found None"
+        );
+        assert_eq!(
+            said(&|lease| lease.spec.as_mut().unwrap().holder_identity = Some("web-1".into())),
+            "spec.holderIdentity of the Lease: expected nothing, or <Pod name>_<uid of the Pod>, found Some(\"web-1\")"
+        );
+        let annotate = |key: &str, text: &str| {
+            said(&|lease| {
+                lease.metadata.annotations.get_or_insert_default().insert(key.to_owned(), text.to_owned());
+            })
+        };
+        assert!(annotate(keys::ANNOTATION_HA_HOLD, "api").contains("expected Api or Peer"));
+        let twin = json!({"uid": format_uid(1), "pod": "a", "address": "10.0.0.1:1"});
+        assert!(
+            annotate(keys::ANNOTATION_HA_MEMBERS, &json!([twin, twin]).to_string()).contains("two different")
+        );
+        assert!(said(&|lease| lease.spec = None).starts_with("spec.leaseTransitions of the Lease"));
+    }
+
+    #[test]
+    fn a_write_that_names_a_stranger_is_not_made() {
+        let lease = Record::read(&example()).unwrap().lease;
+        let write = Write { number: 1, base: Version(5), lease };
+        let refused = patch(&write, &Directory::new(), &Timing::default(), Timestamp::UNIX_EPOCH);
+        assert_eq!(refused, Err(Error::Stranger { uid: format_uid(1) }));
+    }
+}

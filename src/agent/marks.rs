@@ -1,0 +1,121 @@
+//! What an agent leaves in files: a mark that it ran in this Pod before, and its role for probes.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use rustix::process::getpid;
+use serde_json::json;
+use tokio::sync::watch;
+use tracing::warn;
+
+use super::identity::format_uid;
+use crate::ha::{AgentId, Epoch, Role};
+use crate::runtime::shutdown::Shutdown;
+use crate::runtime::tasks::TaskError;
+
+/// What the state file says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct State {
+    /// What the agent is to its pair.
+    pub role: Role,
+    /// Its own epoch, or the highest that it knows of.
+    pub epoch: Epoch,
+}
+
+/// Whether this is the first start in this Pod, and notes that there was one.
+///
+/// In the container's own layer, which is new after each restart of the container, the mark would be lost; so there
+/// every start counts as a further one.
+///
+/// # Errors
+/// The mark can neither be made nor found.
+pub fn is_first_start(directory: &Path, id: AgentId) -> io::Result<bool> {
+    let is_init = getpid().is_init();
+    if is_init && fs::metadata(directory)?.dev() == fs::metadata("/")?.dev() {
+        warn!("The state folder is no volume: this start counts as a restart");
+        return Ok(false);
+    }
+    match File::create_new(directory.join(format!("started-{}", format_uid(id.0)))) {
+        Ok(mark) => {
+            // It must be there after a crash of the node, when the same Pod starts again.
+            mark.sync_all()?;
+            File::open(directory)?.sync_all()?;
+            Ok(true)
+        }
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Writes each state into the file, the newest if they change faster than the disk is.
+///
+/// # Errors
+/// None; a file that cannot be written is no reason to stop an application.
+pub async fn keep_state(
+    file: PathBuf,
+    mut states: watch::Receiver<State>,
+    shutdown: Shutdown,
+) -> Result<(), TaskError> {
+    loop {
+        let state = *states.borrow_and_update();
+        let target = file.clone();
+        // A disk may be slow, and the agent's loop shares this thread.
+        let written = tokio::task::spawn_blocking(move || write(&target, state)).await?;
+        if let Err(error) = written {
+            warn!(error = &error as &dyn std::error::Error, "Could not write the state file");
+        }
+        tokio::select! {
+            // The last state is written before the end.
+            biased;
+            changed = states.changed() => if changed.is_err() { return Ok(()) },
+            () = shutdown.requested() => return Ok(()),
+        }
+    }
+}
+
+/// Aside, then renamed: readers see the old state or the new one.
+fn write(file: &Path, State { role, epoch }: State) -> io::Result<()> {
+    let state = json!({"role": word(role), "epoch": u64::from(epoch)});
+    let aside = file.with_extension("new");
+    fs::write(&aside, format!("{state}\n"))?;
+    fs::rename(&aside, file)
+}
+
+/// The word for a role in the state file and in logs.
+pub fn word(role: Role) -> &'static str {
+    match role {
+        Role::Standby => "standby",
+        Role::Lapsed => "lapsed",
+        Role::HandedOver => "handed-over",
+        Role::Active => "active",
+        Role::Stopping => "stopping",
+        Role::Ended => "ended",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_first_start_of_a_pod_is_the_first() {
+        let directory = tempfile::tempdir().unwrap();
+        let starts = [1, 1, 2, 1].map(|pod| is_first_start(directory.path(), AgentId(pod)).unwrap());
+        assert_eq!(starts, [true, false, true, false]);
+        assert!(is_first_start(&directory.path().join("none"), AgentId(1)).is_err());
+    }
+
+    #[test]
+    fn the_state_file_is_replaced_as_a_whole() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("state.json");
+        let epoch = Epoch { term: 1, sequence: 2 };
+        for role in [Role::Standby, Role::Active] {
+            write(&file, State { role, epoch }).unwrap();
+        }
+        assert_eq!(fs::read_to_string(&file).unwrap(), "{\"epoch\":4294967298,\"role\":\"active\"}\n");
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+    }
+}

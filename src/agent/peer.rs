@@ -1,0 +1,191 @@
+//! The socket to the other agents: sends without waiting, and hands on only what is genuine and meant for this agent.
+//!
+//! Whatever else arrives changes nothing but a number: no memory is kept for it, and nothing is answered.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+
+use tokio::net::UdpSocket;
+use tokio::sync::watch;
+use tracing::warn;
+
+use super::frame::{FRAME_BYTES, Frame, Refusal};
+use super::key_ring::KeyRing;
+use super::lease::{Directory, Record};
+use crate::ha::{AgentId, Message, Version};
+
+/// The socket, and who may be talked to.
+#[derive(Debug)]
+pub struct Peers {
+    own: AgentId,
+    /// The present ones; a task reads them again from time to time.
+    keys: watch::Receiver<KeyRing>,
+    receiving: UdpSocket,
+    /// The same socket. Tokio's would refuse to send until it has seen that the socket can take something.
+    sending: std::net::UdpSocket,
+    /// The group once it is known.
+    group: Option<u128>,
+    version: Version,
+    directory: Directory,
+    refused: BTreeMap<Refusal, u64>,
+}
+
+impl Peers {
+    /// Listens on an address.
+    ///
+    /// # Errors
+    /// What the kernel refused.
+    pub fn bind(address: SocketAddr, own: AgentId, keys: watch::Receiver<KeyRing>) -> io::Result<Self> {
+        let sending = std::net::UdpSocket::bind(address)?;
+        sending.set_nonblocking(true)?;
+        let receiving = UdpSocket::from_std(sending.try_clone()?)?;
+        let (version, directory, refused) = (Version::default(), Directory::new(), BTreeMap::new());
+        Ok(Self { own, keys, receiving, sending, group: None, version, directory, refused })
+    }
+
+    /// Takes over whom a version of the Lease names; `false` if it is another Lease than the first one.
+    ///
+    /// One that was deleted and made anew has forgotten epochs that were acted with.
+    pub fn know(&mut self, record: &Record) -> bool {
+        let is_same = *self.group.get_or_insert(record.group) == record.group;
+        // A watch may be behind a read.
+        if is_same && self.version <= record.version {
+            self.version = record.version;
+            self.directory.clone_from(&record.directory);
+        }
+        is_same
+    }
+
+    /// How to reach those that the Lease names.
+    pub fn directory(&self) -> &Directory {
+        &self.directory
+    }
+
+    /// Sends a message, which may get lost.
+    pub fn send(&self, to: AgentId, message: Message) {
+        let (Some(group), Some(member)) = (self.group, self.directory.get(&to)) else { return };
+        let frame = Frame { group, from: self.own, to, message };
+        // A full buffer and an unreachable network lose it, as any network may.
+        drop(self.sending.send_to(&frame.seal(&self.keys.borrow()), member.address));
+    }
+
+    /// Waits for the next datagram; `None` if it is no message for this agent. May be dropped and called again.
+    pub async fn receive(&mut self) -> Option<(AgentId, Message)> {
+        // One byte more than a frame: what is longer is seen to be longer.
+        let mut bytes = [0; FRAME_BYTES + 1];
+        // An error belongs to an earlier datagram that was sent.
+        let (length, _) = self.receiving.recv_from(&mut bytes).await.ok()?;
+        match self.open(&bytes[..length]) {
+            Ok(said) => Some(said),
+            Err(refusal) => {
+                self.refuse(refusal);
+                None
+            }
+        }
+    }
+
+    fn open(&self, bytes: &[u8]) -> Result<(AgentId, Message), Refusal> {
+        let Frame { group, from, to, message } = Frame::open(bytes, &self.keys.borrow())?;
+        let is_for_us = Some(group) == self.group && to == self.own;
+        if is_for_us && from != self.own && self.directory.contains_key(&from) {
+            Ok((from, message))
+        } else {
+            Err(Refusal::Misdirected)
+        }
+    }
+
+    /// Counts it, and says so ever more rarely.
+    fn refuse(&mut self, refusal: Refusal) {
+        let count = self.refused.entry(refusal).or_default();
+        *count = count.saturating_add(1);
+        if count.is_power_of_two() {
+            warn!(reason = %refusal, count = *count, "Refused a datagram");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agent::lease::Member;
+    use crate::ha::{BootTime, Epoch, Hold, Incarnation, Lease, Ping};
+
+    const OWN: AgentId = AgentId(1);
+    const OTHER: AgentId = AgentId(2);
+
+    fn keys() -> KeyRing {
+        KeyRing::parse(&"0f".repeat(32)).unwrap()
+    }
+
+    fn ring() -> watch::Receiver<KeyRing> {
+        watch::channel(keys()).1
+    }
+
+    fn ping(sent: u64) -> Message {
+        Message::Ping(Ping { incarnation: Incarnation(3), sent: BootTime(sent) })
+    }
+
+    fn record(addresses: [SocketAddr; 2], group: u128) -> Record {
+        let member = |(id, address)| (id, Member { pod: "web".into(), address });
+        let lease = Lease {
+            epoch: Epoch::default(),
+            holder: None,
+            members: [OWN, OTHER],
+            pending: None,
+            hold: Hold::Api,
+            writes: 0,
+        };
+        let directory = [OWN, OTHER].into_iter().zip(addresses).map(member).collect();
+        Record { group, version: Version(1), lease, directory }
+    }
+
+    #[tokio::test]
+    async fn only_genuine_messages_for_this_agent_arrive_and_the_rest_is_counted() {
+        let address = "127.0.0.1:0".parse().unwrap();
+        let mut own = Peers::bind(address, OWN, ring()).unwrap();
+        let mut other = Peers::bind(address, OTHER, ring()).unwrap();
+        let target = own.sending.local_addr().unwrap();
+        let record = record([target, other.sending.local_addr().unwrap()], 7);
+        assert!(own.know(&record) && other.know(&record));
+
+        let frame = Frame { group: 7, from: OTHER, to: OWN, message: ping(1) };
+        let forger = KeyRing::parse(&"f0".repeat(32)).unwrap();
+        let foreign = [
+            (frame.seal(&forger).to_vec(), Refusal::Forged),
+            (Frame { group: 8, ..frame }.seal(&keys()).to_vec(), Refusal::Misdirected),
+            (Frame { from: AgentId(9), ..frame }.seal(&keys()).to_vec(), Refusal::Misdirected),
+            (Frame { from: OWN, to: OTHER, ..frame }.seal(&keys()).to_vec(), Refusal::Misdirected),
+            (Frame { from: OWN, ..frame }.seal(&keys()).to_vec(), Refusal::Misdirected),
+            (Vec::new(), Refusal::NotAFrame),
+            ([&frame.seal(&keys())[..], &[0; 4_000]].concat(), Refusal::NotAFrame),
+        ];
+        for (bytes, refusal) in foreign {
+            let before = own.refused.get(&refusal).copied().unwrap_or_default();
+            other.sending.send_to(&bytes, target).unwrap();
+            assert_eq!(own.receive().await, None);
+            assert_eq!(own.refused[&refusal], before + 1, "{refusal}");
+        }
+        other.send(OWN, ping(2));
+        assert_eq!(own.receive().await, Some((OTHER, ping(2))));
+        assert_eq!(own.refused.values().sum::<u64>(), 7);
+    }
+
+    #[tokio::test]
+    async fn a_lease_that_was_made_anew_is_not_known() {
+        let address: SocketAddr = "127.0.0.1:0".parse().unwrap();
+        let mut own = Peers::bind(address, OWN, ring()).unwrap();
+        assert!(own.know(&record([address; 2], 7)));
+        assert!(!own.know(&record([address; 2], 8)));
+    }
+
+    #[tokio::test]
+    async fn an_older_version_changes_no_address() {
+        let (old, new): (SocketAddr, SocketAddr) =
+            ("127.0.0.1:1".parse().unwrap(), "127.0.0.1:2".parse().unwrap());
+        let mut own = Peers::bind("127.0.0.1:0".parse().unwrap(), OWN, ring()).unwrap();
+        assert!(own.know(&Record { version: Version(2), ..record([new; 2], 7) }));
+        assert!(own.know(&record([old; 2], 7)));
+        assert_eq!(own.directory()[&OTHER].address, new);
+    }
+}

@@ -1,0 +1,172 @@
+//! Shows the own address in an EndpointSlice while this agent is active.
+//!
+//! Never on the path of acting: the application runs before, and whether or not, anything is published.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::api::{Api, Patch, PatchParams};
+use kube::{Client, ResourceExt as _};
+use serde_json::{Value, json};
+use tokio::sync::watch::Receiver;
+use tokio::time::{sleep, timeout};
+use tracing::{info, warn};
+
+use super::identity::{Identity, format_uid};
+use crate::api::keys;
+use crate::ha::Epoch;
+use crate::runtime::shutdown::Shutdown;
+use crate::runtime::tasks::TaskError;
+
+/// First pause before another attempt; each further one is twice as long, up to [`PAUSE_MAX`].
+const PAUSE_MIN: Duration = Duration::from_millis(50);
+/// Longest pause between two attempts. 2 s: an API server that comes back is not met by every agent each 50 ms.
+const PAUSE_MAX: Duration = Duration::from_secs(2);
+/// How long one attempt, a read and a write, may take.
+const ATTEMPT_MAX: Duration = Duration::from_secs(2);
+
+/// Where to publish what.
+pub struct Publisher {
+    /// The slices of the namespace.
+    api: Api<EndpointSlice>,
+    name: String,
+    own: Identity,
+}
+
+/// Why the slice does not show this agent yet.
+#[derive(Debug, thiserror::Error)]
+enum Error {
+    #[error("no answer in time")]
+    Overdue,
+    #[error("ask the API server")]
+    Request(#[source] Box<kube::Error>),
+    #[error("{annotation}: expected a decimal number, found {found:?}", annotation = keys::ANNOTATION_HA_EPOCH)]
+    Epoch { found: String },
+}
+
+/// How an attempt ended that need not be repeated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    Shown,
+    Overtaken,
+}
+
+impl Publisher {
+    /// For the slice of this name in the agent's own namespace.
+    pub fn new(client: Client, name: &str, own: Identity) -> Self {
+        Self { api: Api::namespaced(client, &own.namespace), name: name.to_owned(), own }
+    }
+
+    /// Publishes each epoch that this agent acts with, as long as it acts.
+    ///
+    /// # Errors
+    /// None: an address that is not shown is no reason to stop an application.
+    pub async fn run(self, mut acting: Receiver<Option<Epoch>>, shutdown: Shutdown) -> Result<(), TaskError> {
+        loop {
+            let epoch = *acting.borrow_and_update();
+            tokio::select! {
+                // Once it does not act any more, it must not publish that it does.
+                biased;
+                () = shutdown.requested() => return Ok(()),
+                changed = acting.changed() => if changed.is_err() { return Ok(()) },
+                () = self.show(epoch) => {}
+            }
+        }
+    }
+
+    /// Ends only by being dropped.
+    async fn show(&self, epoch: Option<Epoch>) {
+        if let Some(epoch) = epoch {
+            self.repeat(epoch).await;
+        }
+        std::future::pending::<()>().await;
+    }
+
+    async fn repeat(&self, epoch: Epoch) {
+        let mut pause = PAUSE_MIN;
+        loop {
+            let attempt = timeout(ATTEMPT_MAX, self.attempt(epoch)).await;
+            match attempt.unwrap_or(Err(Error::Overdue)) {
+                Ok(Outcome::Shown) => return info!(%epoch, "Published the own address"),
+                Ok(Outcome::Overtaken) => return info!(%epoch, "Left the slice to a later epoch"),
+                Err(error) if pause == PAUSE_MIN => {
+                    warn!(error = &error as &dyn std::error::Error, "Could not publish the own address yet");
+                }
+                Err(_) => {}
+            }
+            sleep(pause).await;
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
+    }
+
+    async fn attempt(&self, epoch: Epoch) -> Result<Outcome, Error> {
+        let request = |source| Error::Request(Box::new(source));
+        let slice = self.api.get(&self.name).await.map_err(request)?;
+        if is_later(&slice, epoch)? {
+            return Ok(Outcome::Overtaken);
+        }
+        let parameters =
+            PatchParams { field_manager: Some(keys::FIELD_MANAGER_AGENT.into()), ..PatchParams::default() };
+        let patch = Patch::Merge(patch(&slice, &self.own, epoch));
+        self.api.patch(&self.name, &parameters, &patch).await.map_err(request)?;
+        Ok(Outcome::Shown)
+    }
+}
+
+/// Whether the slice shows an active of a later tenure.
+fn is_later(slice: &EndpointSlice, own: Epoch) -> Result<bool, Error> {
+    let Some(shown) = slice.annotations().get(keys::ANNOTATION_HA_EPOCH) else { return Ok(false) };
+    let shown: u64 = shown.parse().map_err(|_| Error::Epoch { found: shown.clone() })?;
+    Ok(Epoch::from(shown) > own)
+}
+
+/// The API server refuses it if somebody wrote the slice since it was read.
+fn patch(slice: &EndpointSlice, own: &Identity, epoch: Epoch) -> Value {
+    let address_type = match own.ip {
+        IpAddr::V4(_) => "IPv4",
+        IpAddr::V6(_) => "IPv6",
+    };
+    json!({
+        "metadata": {
+            "resourceVersion": slice.resource_version(),
+            "annotations": {(keys::ANNOTATION_HA_EPOCH): u64::from(epoch).to_string()},
+        },
+        "addressType": address_type,
+        "endpoints": [{
+            "addresses": [own.ip.to_string()],
+            "conditions": {"ready": true, "serving": true, "terminating": false},
+            "targetRef": {
+                "kind": "Pod", "namespace": own.namespace, "name": own.pod, "uid": format_uid(own.id.0),
+            },
+        }],
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn slice(epoch: &str) -> EndpointSlice {
+        let mut slice = EndpointSlice::default();
+        slice.annotations_mut().insert(keys::ANNOTATION_HA_EPOCH.into(), epoch.into());
+        slice
+    }
+
+    #[test]
+    fn a_lower_epoch_never_overwrites_a_higher_one() {
+        let own = Epoch { term: 1, sequence: 1 };
+        let shown = |term: u64, sequence: u64| is_later(&slice(&(term << 32 | sequence).to_string()), own);
+        assert!(!is_later(&EndpointSlice::default(), own).unwrap());
+        assert!(!shown(1, 1).unwrap());
+        assert!(!shown(0, 9).unwrap());
+        assert!(shown(1, 2).unwrap());
+        assert!(shown(2, 0).unwrap());
+    }
+
+    #[test]
+    fn an_epoch_that_cannot_be_read_is_not_overwritten() {
+        let error = is_later(&slice("new"), Epoch::default()).expect_err("it is no number").to_string();
+        assert_eq!(error, "backup.example.com/ha-epoch: expected a decimal number, found \"new\"");
+    }
+}

@@ -1,0 +1,249 @@
+//! Reads, writes and watches the Lease, each in a task of its own, so that nothing waits for the API server.
+//!
+//! Never decides anything: a write that was not applied is repeated by the protocol, or is not.
+
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::Client;
+use kube::api::{Api, Patch, PatchParams};
+use kube::runtime::watcher::{self, Event, watcher};
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::mpsc::{self, Receiver, Sender};
+use tokio::time::{sleep, timeout};
+use tracing::{info, warn};
+
+use super::lease::{Directory, Error as LeaseError, Record, patch};
+use crate::api::keys;
+use crate::ha::{Timing, Version, Write};
+use crate::runtime::shutdown::Shutdown;
+use crate::runtime::tasks::{TaskError, Tasks};
+
+/// Writes that wait for the one on its way: its next copy, and the write that may follow it.
+const WRITES_WAITING_MAX: usize = 2;
+/// Reads that wait for the one on its way. One: it begins after whatever asked for it.
+const READS_WAITING_MAX: usize = 1;
+/// Reports that wait for the agent's loop, which takes each within microseconds.
+const REPORTS_WAITING_MAX: usize = 16;
+/// Pause after a read that failed, and between reads while the watch is down. 1 s: without it an agent
+/// would read ten times a second as long as there is no Lease.
+const READ_PAUSE: Duration = Duration::from_secs(1);
+/// How long a read may take. 2 s: as long as the API server may be slow for a write, four times
+/// over.
+const READ_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// What became of a request, or what the watch saw.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Report {
+    /// The Lease as it is.
+    Read(Box<Record>),
+    /// The API server applied the write of this number.
+    Applied {
+        /// Number of the write.
+        number: u64,
+        /// Version that it made.
+        version: Version,
+    },
+    /// The Lease had another version than the base of a write.
+    Conflicted,
+}
+
+/// The other end of the tasks.
+#[derive(Debug)]
+pub struct Store {
+    writes: Sender<(Write, Directory)>,
+    reads: Sender<()>,
+    /// What they report.
+    pub reports: Receiver<Report>,
+}
+
+/// What the tasks share.
+#[derive(Clone)]
+struct Access {
+    api: Api<Lease>,
+    name: String,
+    timing: Timing,
+    reports: Sender<Report>,
+    shutdown: Shutdown,
+}
+
+impl Store {
+    /// Starts the tasks for one Lease.
+    pub fn start(tasks: &mut Tasks, shutdown: &Shutdown, of: (Client, &str, &str), timing: Timing) -> Self {
+        let (client, namespace, name) = of;
+        let (writes, writes_wanted) = mpsc::channel(WRITES_WAITING_MAX);
+        let (reads, reads_wanted) = mpsc::channel(READS_WAITING_MAX);
+        let (reporter, reports) = mpsc::channel(REPORTS_WAITING_MAX);
+        let access = Access {
+            api: Api::namespaced(client, namespace),
+            name: name.to_owned(),
+            timing,
+            reports: reporter,
+            shutdown: shutdown.clone(),
+        };
+        tasks.spawn("lease writes", access.clone().until_stopped(Access::write_all, writes_wanted));
+        tasks.spawn("lease reads", access.clone().until_stopped(Access::read_all, reads_wanted));
+        tasks.spawn("lease watch", access.until_stopped(Access::watch, ()));
+        Self { writes, reads, reports }
+    }
+
+    /// Has the Lease written, unless too many writes wait already: then this one counts as lost.
+    pub fn write(&self, write: Write, directory: &Directory) {
+        drop(self.writes.try_send((write, directory.clone())));
+    }
+
+    /// Has the Lease read, after this call.
+    pub fn read(&self) {
+        // One that waits already begins after this call, too.
+        let _: Result<(), TrySendError<()>> = self.reads.try_send(());
+    }
+}
+
+impl Access {
+    /// Does one kind of work until the process stops.
+    async fn until_stopped<Wanted>(
+        self,
+        work: impl AsyncFnOnce(&Self, Wanted),
+        wanted: Wanted,
+    ) -> Result<(), TaskError> {
+        let shutdown = self.shutdown.clone();
+        tokio::select! {
+            // Nothing is worth finishing once the process stops.
+            biased;
+            () = shutdown.requested() => {}
+            () = work(&self, wanted) => {}
+        }
+        Ok(())
+    }
+
+    async fn write_all(&self, mut wanted: Receiver<(Write, Directory)>) {
+        let mut applied = 0;
+        let mut outages = Outages::default();
+        while let Some((write, directory)) = wanted.recv().await {
+            // A copy that waited while the copy before it was applied.
+            if write.number <= applied {
+                continue;
+            }
+            match self.write(&write, &directory).await {
+                Ok(report) => {
+                    outages.end("Wrote the Lease again");
+                    if matches!(report, Report::Applied { .. }) {
+                        applied = write.number;
+                    }
+                    self.report(report).await;
+                }
+                Err(error) => outages.begin("Could not write the Lease", &error),
+            }
+        }
+    }
+
+    async fn write(&self, write: &Write, directory: &Directory) -> Result<Report, Error> {
+        let patch = patch(write, directory, &self.timing, Timestamp::now()).map_err(Error::Content)?;
+        let parameters =
+            PatchParams { field_manager: Some(keys::FIELD_MANAGER_AGENT.into()), ..PatchParams::default() };
+        let patch = Patch::Merge(patch);
+        let request = self.api.patch(&self.name, &parameters, &patch);
+        // Then the protocol repeats it.
+        match timeout(self.timing.request_timeout, request).await {
+            Err(_) => Err(Error::Overdue),
+            Ok(Ok(lease)) => {
+                let version = Record::read(&lease).map_err(Error::Content)?.version;
+                Ok(Report::Applied { number: write.number, version })
+            }
+            Ok(Err(kube::Error::Api(status))) if status.code == 409 => Ok(Report::Conflicted),
+            Ok(Err(source)) => Err(Error::Request(source)),
+        }
+    }
+
+    async fn read_all(&self, mut wanted: Receiver<()>) {
+        let mut outages = Outages::default();
+        while wanted.recv().await.is_some() {
+            match self.read().await {
+                Ok(record) => {
+                    outages.end("Read the Lease again");
+                    self.report(Report::Read(Box::new(record))).await;
+                }
+                Err(error) => {
+                    outages.begin("Could not read the Lease", &error);
+                    sleep(READ_PAUSE).await;
+                }
+            }
+        }
+    }
+
+    /// From the store: a GET without resource version is no answer of a cache.
+    async fn read(&self) -> Result<Record, Error> {
+        match timeout(READ_TIMEOUT, self.api.get(&self.name)).await {
+            Err(_) => Err(Error::Overdue),
+            Ok(lease) => Record::read(&lease.map_err(Error::Request)?).map_err(Error::Content),
+        }
+    }
+
+    /// Watches exactly this Lease; while the watch is down, reads it from time to time.
+    async fn watch(&self, (): ()) {
+        let only_it = watcher::Config::default().fields(&format!("metadata.name={}", self.name));
+        let mut events = watcher(self.api.clone(), only_it).boxed();
+        let mut outages = Outages::default();
+        while let Some(event) = events.next().await {
+            let record = match event {
+                Ok(Event::Apply(lease) | Event::InitApply(lease)) => {
+                    Record::read(&lease).map_err(Error::Content)
+                }
+                Ok(Event::Init | Event::InitDone | Event::Delete(_)) => continue,
+                Err(error) => {
+                    outages.begin("Lost the watch of the Lease", &error);
+                    sleep(READ_PAUSE).await;
+                    self.read().await
+                }
+            };
+            match record {
+                Ok(record) => {
+                    outages.end("Saw the Lease again");
+                    self.report(Report::Read(Box::new(record))).await;
+                }
+                Err(error) => outages.begin("Could not see the Lease", &error),
+            }
+        }
+    }
+
+    async fn report(&self, report: Report) {
+        // Without a receiver the process is about to end.
+        drop(self.reports.send(report).await);
+    }
+}
+
+/// Why a request brought nothing.
+#[derive(Debug, thiserror::Error)]
+enum Error {
+    /// No answer came in time.
+    #[error("no answer in time")]
+    Overdue,
+    /// The API server refused it or was not reached.
+    #[error("ask the API server")]
+    Request(#[source] kube::Error),
+    /// The Lease is not one of a pair.
+    #[error("understand the Lease")]
+    Content(#[source] LeaseError),
+}
+
+/// Logs the first failure after a success, and the first success after a failure.
+#[derive(Default)]
+struct Outages {
+    is_out: bool,
+}
+
+impl Outages {
+    fn begin(&mut self, message: &'static str, error: &(dyn std::error::Error + 'static)) {
+        if !std::mem::replace(&mut self.is_out, true) {
+            warn!(error, "{message}");
+        }
+    }
+
+    fn end(&mut self, message: &'static str) {
+        if std::mem::replace(&mut self.is_out, false) {
+            info!("{message}");
+        }
+    }
+}
