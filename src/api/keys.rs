@@ -16,6 +16,8 @@ pub const PREFIX: &str = "backup.example.com/";
 
 /// Label: name of the set that a Pod, Service or EndpointSlice belongs to.
 pub const LABEL_SET: &str = "backup.example.com/set";
+/// Label: name of the HA group that a Pod, Lease, Service or EndpointSlice belongs to.
+pub const LABEL_GROUP: &str = "backup.example.com/group";
 /// Label: role of a Pod: `primary`, `hot` or `cold`.
 pub const LABEL_ROLE: &str = "backup.example.com/role";
 /// Label: revision of the template that a Pod was made from, [`REVISION_HEX_DIGITS`] hexadecimal digits.
@@ -55,6 +57,13 @@ pub const ANNOTATION_HA_PENDING: &str = "backup.example.com/ha-pending";
 pub const ANNOTATION_HA_HOLD: &str = "backup.example.com/ha-hold";
 /// Annotation on the Lease of a pair: how often it was written, decimal.
 pub const ANNOTATION_HA_WRITES: &str = "backup.example.com/ha-writes";
+/// Annotation on the Lease of a pair: name of the EndpointSlice that its active shows its address in; absent if none.
+pub const ANNOTATION_HA_SLICE: &str = "backup.example.com/ha-slice";
+/// Annotation on the Lease of a pair: order to hand over to the peer, as the epoch, decimal, of the tenure that shall end;
+/// it means nothing to any other tenure.
+pub const ANNOTATION_HA_SWITCH_OVER: &str = "backup.example.com/ha-switch-over";
+/// Annotation on the Lease of a pair: uids of Pods that shall not act, separated by commas.
+pub const ANNOTATION_HA_FENCED: &str = "backup.example.com/ha-fenced";
 /// Annotation on an EndpointSlice: epoch of the active whose address it shows, decimal as in [`ENV_HA_EPOCH`].
 pub const ANNOTATION_HA_EPOCH: &str = "backup.example.com/ha-epoch";
 
@@ -142,6 +151,7 @@ mod tests {
     fn every_key_of_ours_starts_with_the_group() {
         let keys = [
             LABEL_SET,
+            LABEL_GROUP,
             LABEL_ROLE,
             LABEL_REVISION,
             ANNOTATION_SLOT,
@@ -152,11 +162,14 @@ mod tests {
             ANNOTATION_HA_PENDING,
             ANNOTATION_HA_HOLD,
             ANNOTATION_HA_WRITES,
+            ANNOTATION_HA_SLICE,
+            ANNOTATION_HA_SWITCH_OVER,
+            ANNOTATION_HA_FENCED,
             ANNOTATION_HA_EPOCH,
             EVENT_REPORTER,
         ];
         assert_eq!(PREFIX, format!("{GROUP}/"));
-        assert_eq!(keys.map(|key| key.starts_with(PREFIX)), [true; 13]);
+        assert_eq!(keys.map(|key| key.starts_with(PREFIX)), [true; 17]);
     }
 
     #[test]
