@@ -5,11 +5,11 @@
 //!
 //! | layer | modules | may use |
 //! |---|---|---|
-//! | pure decisions | [`model`], [`ha`], [`plan`], [`manifests`], [`status`] | nothing that waits, reads a clock or talks |
+//! | pure decisions | [`model`], [`ha`], [`plan`], [`pairing`], [`manifests`], [`status`] | nothing that waits, reads a clock or talks |
 //! | wire format | [`api`] | serde, schemars, kube's derive |
 //! | plumbing | [`agent`], [`observe`], [`apply`], [`controller`], [`wakeup`], [`runtime`] | the API server, the network, clocks |
 //!
-//! Arrows only point down: `model <- ha, plan, manifests, status <- observe, apply <- controller <- bin`.
+//! Arrows only point down: `model <- ha, plan, pairing, manifests, status <- observe, apply <- controller <- bin`.
 
 pub mod agent;
 pub mod api;
@@ -19,6 +19,7 @@ pub mod ha;
 pub mod manifests;
 pub mod model;
 pub mod observe;
+pub mod pairing;
 pub mod plan;
 pub mod runtime;
 pub mod status;

@@ -12,7 +12,7 @@ const MOST_LINES: usize = 400;
 const FENCE: &str = "#![deny(clippy::disallowed_methods, clippy::disallowed_types)]";
 
 /// Modules that decide: they never wait, talk, or read a clock or the environment.
-const PURE: [&str; 5] = ["model", "ha", "plan", "manifests", "status"];
+const PURE: [&str; 6] = ["model", "ha", "pairing", "plan", "manifests", "status"];
 
 /// What a pure module must not name.
 const IMPURE_NAMES: [&str; 10] = [
@@ -35,6 +35,7 @@ const STATUS_TIMES: &str = "k8s_openapi::apimachinery::pkg::apis::meta::v1";
 const IMPORTS: &[(&str, &[&str])] = &[
     ("model", &[]),
     ("ha", &["model"]),
+    ("pairing", &["model", "ha"]),
     ("api", &[]),
     ("plan", &["model"]),
     ("manifests", &["model", "api"]),

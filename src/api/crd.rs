@@ -1,5 +1,6 @@
-//! The definition of the kind as it is shipped in `crds/`.
+//! The definitions of the kinds as they are shipped in `crds/`.
 
+use super::group::HAGroup;
 use super::spec::BackupPodSet;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
@@ -8,7 +9,15 @@ use kube::CustomResourceExt;
 
 /// The definition of the BackupPodSet kind, ready to be applied.
 pub fn crd() -> CustomResourceDefinition {
-    let mut crd = BackupPodSet::crd();
+    tidied(BackupPodSet::crd())
+}
+
+/// The definition of the HAGroup kind, ready to be applied.
+pub fn group_crd() -> CustomResourceDefinition {
+    tidied(HAGroup::crd())
+}
+
+fn tidied(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
     for version in &mut crd.spec.versions {
         let schema = version.schema.as_mut().and_then(|validation| validation.open_api_v3_schema.as_mut());
         if let Some(root) = schema {

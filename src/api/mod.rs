@@ -1,4 +1,4 @@
-//! Wire types of the BackupPodSet kind and every string the cluster sees.
+//! Wire types of the kinds BackupPodSet and HAGroup, and every string the cluster sees.
 //!
 //! Nothing here decides or talks: `observe` turns these types into the model, `status` fills the status types.
 //! Doc comments of fields are the texts that `kubectl explain backuppodset` prints.
@@ -9,11 +9,13 @@
 //! | [`spec`] | the wish: counts, strategy, timing, update and service settings |
 //! | [`template`] | the Pod template and its schema |
 //! | [`status`] | the report: counts, conditions, last failover, conversions |
+//! | [`group`] | the HAGroup kind |
 //! | [`crd`] | the CustomResourceDefinition; [`openapi`] makes the schema of the Pod template in it |
 //! | [`rbac`] | what the operator may do in the cluster |
 //! | [`service`] | the Service that exposes the primaries |
 
 pub mod crd;
+pub mod group;
 pub mod keys;
 pub mod openapi;
 pub mod rbac;
@@ -22,6 +24,7 @@ pub mod spec;
 pub mod status;
 pub mod template;
 
+pub use group::{GroupService, GroupSummary, HAGroup, HAGroupSpec, HAGroupStatus, PairStatus, Takeover};
 pub use service::{ExposedService, ServicePort, ServiceType, TargetPort};
 pub use spec::{
     BackupPodSet, BackupPodSetSpec, CandidateChoice, ColdStart, ScaleInPolicy, Strategy, UpdateStrategy,

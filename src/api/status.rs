@@ -213,6 +213,6 @@ pub enum ConversionOutcome {
     Superseded,
 }
 
-fn date_time(_: &mut SchemaGenerator) -> Schema {
+pub(super) fn date_time(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "string", "format": "date-time"})
 }

@@ -23,7 +23,7 @@ pub use event::{Effect, Event, Order};
 pub use lease::{AgentId, Hold, Lease, Replacement, Version, Write};
 pub use message::{Handover, Incarnation, Message, Ping, Promise, PromiseRequest};
 pub use policy::Protocol;
-pub use rules::forced_replacement;
+pub use rules::{forced_replacement, nobody_acts};
 pub use time::{BootTime, Moment};
 pub use timing::{Timing, TimingError};
 pub use transition::{TRANSITIONS, Transition, diagram};

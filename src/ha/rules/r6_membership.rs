@@ -31,6 +31,12 @@ impl Agent {
 /// request was answered. Nobody acts then, so the write releases the Lease and the new pair starts at once.
 pub fn forced_replacement(at: &Moment<'_>, lease: &Lease, unwritten_since: BootTime) -> Option<Lease> {
     let replacement = lease.pending?;
-    let nobody_acts = lease.holder.is_none() || unwritten_since + at.timing.operator_wait <= at.now;
-    nobody_acts.then(|| lease.released(lease.epoch).with_replaced(replacement))
+    nobody_acts(at, lease, unwritten_since).then(|| lease.released(lease.epoch).with_replaced(replacement))
+}
+
+/// R6: whether nobody acts, and nobody can before a member takes over through the Lease.
+///
+/// `unwritten_since` is when the asker first read the Lease as the actives last wrote it.
+pub fn nobody_acts(at: &Moment<'_>, lease: &Lease, unwritten_since: BootTime) -> bool {
+    lease.holder.is_none() || unwritten_since + at.timing.operator_wait <= at.now
 }

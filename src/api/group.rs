@@ -1,0 +1,197 @@
+//! The HAGroup kind: Pods that are paired as active and standby.
+
+#![allow(unreachable_pub, reason = "the KubeSchema derive puts a pub struct into a function")]
+
+use super::service::{ServicePort, ServiceType};
+use super::status::Condition;
+use kube::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Pairs the Pods of a workload: in each pair exactly one is active, and its standby takes over when it fails.
+///
+/// A Pod belongs to the group whose name its label `backup.example.com/group` bears, and whose agent it runs:
+/// `kubectl bps inject` adds both to the template of a StatefulSet, a Deployment or any other workload.
+#[derive(CustomResource, KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[kube(
+    group = "backup.example.com",
+    version = "v1alpha1",
+    kind = "HAGroup",
+    plural = "hagroups",
+    singular = "hagroup",
+    shortname = "hag",
+    category = "all",
+    namespaced,
+    status = "HAGroupStatus",
+    derive = "PartialEq",
+    doc = "HAGroup pairs Pods as active and standby. The active of a pair serves; its standby takes over within \
+           milliseconds when the application fails, and within seconds when its node does. Never do both act.",
+    printcolumn(
+        name = "PAIRS",
+        type_ = "string",
+        json_path = ".status.summary.pairs",
+        description = "Pairs with an active and a standby / pairs."
+    ),
+    printcolumn(
+        name = "SPARES",
+        type_ = "integer",
+        json_path = ".status.summary.spares",
+        description = "Pods that are in no pair and take the place of one that is lost."
+    ),
+    printcolumn(
+        name = "STATUS",
+        type_ = "string",
+        json_path = ".status.state",
+        description = "What the group is doing, in a few words; conditions tell more."
+    ),
+    printcolumn(name = "AGE", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    printcolumn(
+        name = "ACTIVES",
+        type_ = "string",
+        json_path = ".status.summary.actives",
+        priority = 1,
+        description = "Names of the active Pods."
+    ),
+    printcolumn(
+        name = "LAST TAKEOVER",
+        type_ = "date",
+        json_path = ".status.lastTakeover.time",
+        priority = 1,
+        description = "How long ago a pair last got another active."
+    ),
+    validation = Rule::new("self.metadata.name.size() <= 50").message(
+        "metadata.name must be at most 50 characters: the Leases of pairs are named <name>-<number>"),
+    validation = Rule::new("!self.metadata.name.contains('.')").message(
+        "metadata.name must not contain dots: use dashes, because labels and objects are named after the group")
+)]
+#[serde(rename_all = "camelCase")]
+pub struct HAGroupSpec {
+    /// Service that leads to the active Pods. The operator keeps it; each active shows its own address behind it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service: Option<GroupService>,
+
+    /// Ports on which a standby takes in the state of its active, 1 to 50. For each active there is a Service
+    /// `replicate-<name of the active Pod>` that leads to its standby. Default: no such Services.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 50))]
+    #[x_kube(validation = Rule::new("self.size() <= 1 || self.all(port, has(port.name))").message(
+        "give every port a name when replicationPorts has more than one"))]
+    pub replication_ports: Vec<ServicePort>,
+
+    /// While true, pairs stay as they are: nobody is paired, replaced or relabelled. Failovers go on, because the
+    /// agents carry them out.
+    #[serde(default)]
+    pub paused: bool,
+}
+
+/// Service that leads to the active Pods. It has no selector: a switch is one write of the new active.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("self.type != 'ClusterIP' || self.ports.all(port, !has(port.nodePort))").message(
+    "nodePort needs service.type NodePort or LoadBalancer: set the type, or leave nodePort out"))]
+pub struct GroupService {
+    /// Name of the Service in the namespace of the group: a DNS label that starts with a letter.
+    #[schemars(length(min = 1, max = 63))]
+    #[x_kube(validation = Rule::new("self.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')").message(
+        "service.name must be a DNS label: lower case letters, digits and dashes, first a letter, last no dash"))]
+    pub name: String,
+
+    /// Ports that the Service offers, 1 to 50. More than one port needs a name each. A target port is a number.
+    #[schemars(length(min = 1, max = 50))]
+    #[x_kube(validation = Rule::new("self.size() == 1 || self.all(port, has(port.name))").message(
+        "give every port a name when service.ports has more than one"))]
+    #[x_kube(validation = Rule::new("self.all(port, !has(port.targetPort) || type(port.targetPort) == int)").message(
+        "write service.ports.targetPort as a number: a group knows no container whose ports have names"))]
+    pub ports: Vec<ServicePort>,
+
+    /// How the Service is reached: `ClusterIP` (default), `NodePort` or `LoadBalancer`.
+    #[serde(default)]
+    pub r#type: ServiceType,
+}
+
+/// What the operator last saw of the group.
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase", default)]
+pub struct HAGroupStatus {
+    /// Generation of the specification that this status is about.
+    pub observed_generation: i64,
+
+    /// What the group is doing, in a few words: the STATUS column of `kubectl get`.
+    pub state: String,
+
+    /// Texts for the columns of `kubectl get`.
+    pub summary: GroupSummary,
+
+    /// The pairs by number, at most 500.
+    #[schemars(length(max = 500))]
+    pub pairs: Vec<PairStatus>,
+
+    /// Names of Pods that are in no pair, sorted, at most 50.
+    #[schemars(length(max = 50))]
+    pub spares: Vec<String>,
+
+    /// Highest term of an epoch that was seen; a pair that is made anew begins above it.
+    #[schemars(range(min = 0))]
+    pub highest_term: i64,
+
+    /// `Ready`, `Degraded` and `Paused`, each with reason and message.
+    #[schemars(length(max = 8), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    pub conditions: Vec<Condition>,
+
+    /// The last time a pair got another active.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_takeover: Option<Takeover>,
+
+    /// Earlier ones, the latest last, at most 10.
+    #[schemars(length(max = 10))]
+    pub takeovers: Vec<Takeover>,
+}
+
+/// Texts for the columns of `kubectl get`.
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase", default)]
+pub struct GroupSummary {
+    /// Pairs with an active and a standby / pairs, for example `2/2`.
+    pub pairs: String,
+    /// Pods in no pair.
+    #[schemars(range(min = 0))]
+    pub spares: i32,
+    /// Names of the active Pods, separated by commas.
+    pub actives: String,
+}
+
+/// One pair.
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PairStatus {
+    /// Name of its Lease.
+    pub name: String,
+    /// Name of the Pod that acts; empty if none does.
+    pub active: String,
+    /// Name of the Pod that takes over; empty if there is none.
+    pub standby: String,
+    /// Epoch of the tenure that the Lease shows, as in the application's environment.
+    pub epoch: String,
+    /// What the pair is doing: `Paired`, `Alone`, `Starting`, `Fenced`, `Replacing` or `Ending`.
+    pub state: String,
+}
+
+/// A pair got another active.
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct Takeover {
+    /// Name of the Lease of the pair.
+    pub pair: String,
+    /// Name of the Pod that acted before; empty if none did.
+    pub from: String,
+    /// Name of the Pod that acts now.
+    pub to: String,
+    /// Epoch of its tenure.
+    pub epoch: String,
+    /// `Handover` if the application had ended and the role was handed over, `Lease` if the standby took over through
+    /// the Lease.
+    pub by: String,
+    /// When the operator saw it.
+    #[schemars(schema_with = "super::status::date_time")]
+    pub time: k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime,
+}

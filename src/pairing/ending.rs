@@ -1,0 +1,56 @@
+//! Ends pairs when there are more than Pods can fill: after a scale-in each active shall have a standby again.
+
+use std::time::Duration;
+
+use super::plan::{Draft, Step, Wait};
+use super::view::Pair;
+
+/// How long there must be too many pairs before one is ended. 5 s: whoever makes Pods replaces a lost one within a
+/// second, and an active is not stopped for a gap that closes by itself.
+const SURPLUS_MIN: Duration = Duration::from_secs(5);
+
+/// Ends what is to end, and begins with one more pair if there is a surplus.
+pub(super) fn ending(draft: &mut Draft<'_>) {
+    let group = draft.group;
+    for pair in group.pairs.iter().filter(|pair| pair.is_ending) {
+        end(draft, pair);
+    }
+    let lasting: Vec<&Pair> = group.pairs.iter().filter(|pair| !pair.is_ending).collect();
+    let wanted = group.staying().len().div_ceil(2);
+    if lasting.len() <= wanted {
+        return;
+    }
+    let surplus = lasting.len() - wanted;
+    let mut least_worth = lasting;
+    least_worth.sort_by_key(|pair| worth(draft, pair));
+    let (empty, rest): (Vec<_>, Vec<_>) =
+        least_worth.into_iter().take(surplus).partition(|pair| group.staying_members(pair).is_empty());
+    for pair in empty {
+        end(draft, pair);
+    }
+    if rest.is_empty() || !draft.has_waited(group.surplus_since, SURPLUS_MIN, Wait::Surplus) {
+        return;
+    }
+    for pair in rest {
+        draft.plan.steps.push(Step::Fence { pair: pair.number });
+    }
+}
+
+/// What is lost least comes first: nobody there, nobody acting, then the highest number.
+fn worth(draft: &Draft<'_>, pair: &Pair) -> (usize, bool, u32) {
+    let staying = draft.group.staying_members(pair);
+    let is_served = pair.lease.holder.is_some_and(|holder| staying.contains(&holder));
+    (staying.len(), is_served, u32::MAX - pair.number)
+}
+
+fn end(draft: &mut Draft<'_>, pair: &Pair) {
+    if draft.is_asked(pair) {
+        return;
+    }
+    if pair.is_over(draft.at) {
+        draft.plan.steps.push(Step::End { pair: pair.number });
+    } else {
+        draft.plan.waits.push(Wait::End { pair: pair.number });
+        draft.look_again(pair.unwritten_since + draft.at.timing.operator_wait);
+    }
+}

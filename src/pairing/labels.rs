@@ -1,0 +1,43 @@
+//! What the labels of each Pod should say: they show the Lease, and decide nothing.
+
+use std::collections::BTreeMap;
+
+use super::plan::{Step, names};
+use super::view::{Group, HaState, Shown};
+use crate::ha::AgentId;
+
+/// Longest value of a label. Unit: characters. Source: Kubernetes.
+const LABEL_MAX: usize = 63;
+
+/// Writes the labels that are not as they should be; first all that take a part away, so that two Pods of one pair
+/// never both bear the label of the active.
+pub(super) fn labels(group: &Group) -> Vec<Step> {
+    let wanted = wanted(group);
+    let mut steps: Vec<(bool, Step)> = group
+        .pods
+        .iter()
+        .filter_map(|pod| {
+            let shown = wanted.get(&pod.id).cloned().unwrap_or_default();
+            let is_promotion = shown.state == Some(HaState::Active) && pod.shown.state != shown.state;
+            (pod.shown != shown).then_some((is_promotion, Step::Label { pod: pod.id, shown }))
+        })
+        .collect();
+    steps.sort_by_key(|(is_promotion, _)| *is_promotion);
+    steps.into_iter().map(|(_, step)| step).collect()
+}
+
+fn wanted(group: &Group) -> BTreeMap<AgentId, Shown> {
+    let names = names(group);
+    let mut wanted = BTreeMap::new();
+    for pair in &group.pairs {
+        let [one, two] = pair.lease.members;
+        for (own, other) in [(one, two), (two, one)] {
+            let is_active = pair.lease.holder == Some(own);
+            let state = Some(if is_active { HaState::Active } else { HaState::Standby });
+            let peer =
+                names.get(&other).filter(|name| name.len() <= LABEL_MAX).map(|name| (*name).to_owned());
+            wanted.insert(own, Shown { state, peer });
+        }
+    }
+    wanted
+}

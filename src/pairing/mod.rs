@@ -1,0 +1,23 @@
+//! Decides who forms a pair with whom, who takes a lost place, and which pair ends.
+//!
+//! Never decides who acts: that is the pair's own affair, by the rules of [`crate::ha`]. What is done here only changes
+//! who may. A pure function of what was seen; a look that finds everything in place plans nothing.
+//!
+//! | file | what it does |
+//! |---|---|
+//! | `view` | Pods, pairs and lost Leases as they were seen |
+//! | `plan` | the plan: seats first, then new pairs, then labels |
+//! | `ending` | which pair ends when there are more pairs than Pods can fill |
+//! | `labels` | what the labels of each Pod should say |
+
+#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+
+mod ending;
+mod labels;
+mod plan;
+#[cfg(test)]
+mod tests;
+mod view;
+
+pub use plan::{Plan, Step, Wait, plan};
+pub use view::{Group, HaState, Lost, Pair, Pod, Seat, Shown, VACANT};

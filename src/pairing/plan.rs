@@ -1,0 +1,279 @@
+//! The plan: lost places are filled first, then new pairs are made, then labels follow.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::ending::ending;
+use super::labels::labels;
+use super::view::{Group, Pair, Pod, Seat, Shown, VACANT};
+use crate::ha::{AgentId, BootTime, Lease, Moment, Replacement, forced_replacement};
+
+/// What to do, in this order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// What to do now.
+    pub steps: Vec<Step>,
+    /// What is waited for.
+    pub waits: Vec<Wait>,
+    /// When to look again even if nothing happens.
+    pub look_again: Option<BootTime>,
+}
+
+/// One write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Makes a pair.
+    Found {
+        /// Its number.
+        number: u32,
+        /// Term that its epochs begin above.
+        term: u32,
+        /// Its members.
+        seats: [Seat; 2],
+    },
+    /// Asks whoever acts to admit a Pod in the place of another one.
+    Ask {
+        /// Number of the pair.
+        pair: u32,
+        /// Who goes.
+        leaving: AgentId,
+        /// Who comes.
+        joining: Seat,
+    },
+    /// Takes a request back.
+    Withdraw {
+        /// Number of the pair.
+        pair: u32,
+    },
+    /// Replaces a member of a pair in which nobody acts.
+    Force {
+        /// Number of the pair.
+        pair: u32,
+        /// The Lease as it becomes.
+        lease: Lease,
+    },
+    /// Ends a pair: none of its members may act any more.
+    Fence {
+        /// Number of the pair.
+        pair: u32,
+    },
+    /// Deletes the Lease of a pair in which nobody acts.
+    End {
+        /// Number of the pair.
+        pair: u32,
+    },
+    /// Writes the labels of a Pod.
+    Label {
+        /// Uid of the Pod.
+        pod: AgentId,
+        /// What they should say.
+        shown: Shown,
+    },
+}
+
+/// Something that only time or somebody else can bring.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Wait {
+    /// The group is paused.
+    Paused,
+    /// A pair has no standby, and there is no spare Pod.
+    Standby {
+        /// Number of the pair.
+        pair: u32,
+    },
+    /// The active has been asked to admit a Pod.
+    Admission {
+        /// Number of the pair.
+        pair: u32,
+    },
+    /// A member of a pair may still act although none of them is to be seen.
+    End {
+        /// Number of the pair.
+        pair: u32,
+    },
+    /// The Lease of a pair was deleted, and whoever acted may still act.
+    Lost {
+        /// Number of the pair.
+        pair: u32,
+    },
+    /// A single Pod waits for another one.
+    Second,
+    /// There are more pairs than Pods could fill, but only just.
+    Surplus,
+}
+
+/// How long a single Pod waits for another one before it acts alone. 5 s: Pods of one workload start within a second or
+/// two of each other, and a pair that is made at once needs no admission.
+const ALONE_MIN: Duration = Duration::from_secs(5);
+
+/// What follows from what was seen. Total: every group has a plan.
+pub fn plan(group: &Group, at: &Moment<'_>) -> Plan {
+    if group.is_paused {
+        return Plan { waits: vec![Wait::Paused], ..Plan::default() };
+    }
+    let mut draft = Draft::new(group, at);
+    for pair in &group.pairs {
+        draft.settle_request(pair);
+    }
+    for lost in &group.lost {
+        draft.plan.waits.push(Wait::Lost { pair: lost.number });
+        draft.look_again(lost.since + at.timing.operator_wait);
+    }
+    draft.fill_seats();
+    draft.found_pairs();
+    ending(&mut draft);
+    draft.plan.steps.extend(labels(group));
+    draft.plan.waits.sort_unstable();
+    draft.plan
+}
+
+/// A plan in the making.
+pub(super) struct Draft<'a> {
+    pub(super) group: &'a Group,
+    pub(super) at: &'a Moment<'a>,
+    pub(super) plan: Plan,
+    /// Pods that could take a place, the oldest first.
+    free: Vec<&'a Pod>,
+    /// Pairs whose request is open, or is taken back in this plan.
+    asked: BTreeSet<u32>,
+}
+
+impl<'a> Draft<'a> {
+    fn new(group: &'a Group, at: &'a Moment<'a>) -> Self {
+        let named: BTreeSet<AgentId> = group.pairs.iter().flat_map(named).collect();
+        let is_lost = |pod: &Pod| group.lost.iter().any(|lost| lost.pods.contains(&pod.name));
+        let is_free = |pod: &&Pod| pod.address.is_some() && !named.contains(&pod.id) && !is_lost(pod);
+        let free = group.staying().into_iter().filter(is_free).collect();
+        Self { group, at, plan: Plan::default(), free, asked: BTreeSet::new() }
+    }
+
+    pub(super) fn look_again(&mut self, when: BootTime) {
+        let earliest = self.plan.look_again.map_or(when, |earlier| earlier.min(when));
+        self.plan.look_again = Some(earliest);
+    }
+
+    /// Whether a request of this pair is open.
+    pub(super) fn is_asked(&self, pair: &Pair) -> bool {
+        self.asked.contains(&pair.number)
+    }
+
+    /// An open request is carried out when nobody acts, and taken back when it makes no sense any more.
+    fn settle_request(&mut self, pair: &Pair) {
+        let Some(replacement) = pair.lease.pending.filter(|_| !pair.is_ending) else { return };
+        self.asked.insert(pair.number);
+        let Replacement { leaving, joining } = replacement;
+        let is_wanted = self.group.is_staying(joining) && !self.group.is_staying(leaving);
+        if !is_wanted {
+            self.plan.steps.push(Step::Withdraw { pair: pair.number });
+        } else if let Some(lease) = forced_replacement(self.at, &pair.lease, pair.unwritten_since) {
+            self.plan.steps.push(Step::Force { pair: pair.number, lease });
+        } else {
+            self.plan.waits.push(Wait::Admission { pair: pair.number });
+            self.look_again(pair.unwritten_since + self.at.timing.operator_wait);
+        }
+    }
+
+    /// Pairs with one member come first: their application runs without a standby.
+    fn fill_seats(&mut self) {
+        let mut pairs: Vec<(usize, &Pair)> = self
+            .group
+            .pairs
+            .iter()
+            .filter(|pair| !pair.is_ending && !self.is_asked(pair))
+            .map(|pair| (self.group.staying_members(pair).len(), pair))
+            .filter(|(staying, _)| *staying < 2)
+            .collect();
+        pairs.sort_by_key(|(staying, pair)| (usize::MAX - staying, pair.number));
+        for (staying, pair) in pairs {
+            match self.take_apart_from(pair) {
+                Some(pod) => self.ask(pair, pod),
+                None if staying == 1 => self.plan.waits.push(Wait::Standby { pair: pair.number }),
+                None => {}
+            }
+        }
+    }
+
+    fn ask(&mut self, pair: &Pair, joining: Seat) {
+        let gone = pair.lease.members.into_iter().filter(|member| !self.group.is_staying(*member));
+        // The holder last: as long as it acts it cannot be replaced, but hands over to its peer.
+        let leaving = gone.min_by_key(|member| pair.lease.holder == Some(*member));
+        if let Some(leaving) = leaving {
+            self.asked.insert(pair.number);
+            self.plan.steps.push(Step::Ask { pair: pair.number, leaving, joining });
+        }
+    }
+
+    /// The oldest free Pod, preferably on another node than the member that stays.
+    fn take_apart_from(&mut self, pair: &Pair) -> Option<Seat> {
+        let members = self.group.staying_members(pair);
+        let nodes: Vec<_> =
+            self.group.pods.iter().filter(|pod| members.contains(&pod.id)).map(|pod| &pod.node).collect();
+        let apart = self.free.iter().position(|pod| !nodes.contains(&&pod.node));
+        self.take(apart.unwrap_or_default())
+    }
+
+    fn take(&mut self, index: usize) -> Option<Seat> {
+        if index >= self.free.len() {
+            return None;
+        }
+        let pod = self.free.remove(index);
+        Some(Seat { id: pod.id, pod: pod.name.clone(), address: pod.address? })
+    }
+
+    /// Two by two, the oldest first; the partner is preferably on another node.
+    fn found_pairs(&mut self) {
+        let mut numbers = self.free_numbers();
+        while self.free.len() >= 2 {
+            let node = self.free[0].node.clone();
+            let apart = self.free.iter().position(|pod| pod.node != node).unwrap_or(1);
+            let Some(second) = self.take(apart) else { return };
+            let Some(first) = self.take(0) else { return };
+            self.found(numbers.remove(0), [first, second]);
+        }
+        let has_pair =
+            !self.group.pairs.is_empty() || !self.plan.steps.is_empty() || !self.group.lost.is_empty();
+        if has_pair || self.free.is_empty() {
+            return;
+        }
+        if self.group.staying().len() > 1 && !self.has_waited(self.group.alone_since, ALONE_MIN, Wait::Second)
+        {
+            return;
+        }
+        let address = ([0, 0, 0, 0], 0).into();
+        let vacant = Seat { id: VACANT, pod: String::new(), address };
+        let Some(first) = self.take(0) else { return };
+        self.found(numbers.remove(0), [first, vacant]);
+    }
+
+    /// Whether something has lasted long enough; if not, it is waited for.
+    pub(super) fn has_waited(&mut self, since: Option<BootTime>, time: Duration, wait: Wait) -> bool {
+        if since.is_some_and(|since| since + time <= self.at.now) {
+            return true;
+        }
+        self.plan.waits.push(wait);
+        self.look_again(since.unwrap_or(self.at.now) + time);
+        false
+    }
+
+    fn found(&mut self, number: u32, seats: [Seat; 2]) {
+        self.plan.steps.push(Step::Found { number, term: self.group.highest_term, seats });
+    }
+
+    /// The lowest numbers that no pair has, one for each pair that can be made.
+    fn free_numbers(&self) -> Vec<u32> {
+        let pairs = self.group.pairs.iter().map(|pair| pair.number);
+        let taken: BTreeSet<u32> = pairs.chain(self.group.lost.iter().map(|lost| lost.number)).collect();
+        (0..).filter(|number| !taken.contains(number)).take(self.free.len()).collect()
+    }
+}
+
+/// Agents that the Lease of a pair names.
+fn named(pair: &Pair) -> Vec<AgentId> {
+    let joining = pair.lease.pending.map(|replacement| replacement.joining);
+    pair.lease.members.into_iter().chain(joining).collect()
+}
+
+/// Name of each Pod that a group knows, by uid.
+pub(super) fn names(group: &Group) -> BTreeMap<AgentId, &str> {
+    group.pods.iter().map(|pod| (pod.id, pod.name.as_str())).collect()
+}

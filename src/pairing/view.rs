@@ -1,0 +1,148 @@
+//! A group as it was seen.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use jiff::Timestamp;
+
+use crate::ha::{AgentId, BootTime, Lease, Moment, nobody_acts};
+use crate::model::NodeName;
+
+/// Member of a pair that has only one Pod: nobody, so that the pair can act while it waits for its standby.
+pub const VACANT: AgentId = AgentId(0);
+
+/// All that a plan is made from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Group {
+    /// Pods with the group's label, those that go away included.
+    pub pods: Vec<Pod>,
+    /// Pairs whose Lease exists.
+    pub pairs: Vec<Pair>,
+    /// Pairs whose Lease somebody else deleted.
+    pub lost: Vec<Lost>,
+    /// Pairs stay as they are.
+    pub is_paused: bool,
+    /// Highest term of an epoch that was ever seen.
+    pub highest_term: u32,
+    /// Since when plans have waited for [`super::Wait::Surplus`].
+    pub surplus_since: Option<BootTime>,
+    /// Since when plans have waited for [`super::Wait::Second`].
+    pub alone_since: Option<BootTime>,
+}
+
+/// One Pod of the group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pod {
+    /// Its uid.
+    pub id: AgentId,
+    /// Its name.
+    pub name: String,
+    /// Where its agent listens; `None` until the containers run.
+    pub address: Option<SocketAddr>,
+    /// When it was made.
+    pub created: Timestamp,
+    /// Where it runs.
+    pub node: Option<NodeName>,
+    /// It was deleted, or its containers have ended for good.
+    pub is_leaving: bool,
+    /// What its labels say.
+    pub shown: Shown,
+}
+
+/// What the labels of a Pod say about its part.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Shown {
+    /// The label `HAState`.
+    pub state: Option<HaState>,
+    /// The label `peer`.
+    pub peer: Option<String>,
+}
+
+/// Part of a Pod in its pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum HaState {
+    /// It acts.
+    Active,
+    /// It takes over when the active fails.
+    Standby,
+}
+
+impl HaState {
+    /// The value of the label.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Active => "active",
+            Self::Standby => "standby",
+        }
+    }
+
+    /// The part that a label names.
+    pub fn parse(label: &str) -> Option<Self> {
+        [Self::Active, Self::Standby].into_iter().find(|state| state.as_str() == label)
+    }
+}
+
+/// One of the two places of a pair.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seat {
+    /// Uid of the Pod, or [`VACANT`].
+    pub id: AgentId,
+    /// Name of the Pod; empty if vacant.
+    pub pod: String,
+    /// Where its agent listens.
+    pub address: SocketAddr,
+}
+
+/// A pair as its Lease shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pair {
+    /// Its number in the group.
+    pub number: u32,
+    /// What the Lease says.
+    pub lease: Lease,
+    /// Names of the Pods that it names.
+    pub names: BTreeMap<AgentId, String>,
+    /// Pods that shall not act.
+    pub fenced: Vec<AgentId>,
+    /// It was decided that the pair ends.
+    pub is_ending: bool,
+    /// When the operator first read the Lease as the actives last wrote it.
+    pub unwritten_since: BootTime,
+}
+
+impl Pair {
+    /// Whether nobody acts in it, and nobody will before it is changed.
+    pub fn is_over(&self, at: &Moment<'_>) -> bool {
+        nobody_acts(at, &self.lease, self.unwritten_since)
+    }
+}
+
+/// A pair whose Lease somebody else deleted: whoever acted may do so until its hold ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lost {
+    /// Its number in the group.
+    pub number: u32,
+    /// Names of the Pods that it had; nobody pairs them anew before that time is over.
+    pub pods: Vec<String>,
+    /// When that was seen.
+    pub since: BootTime,
+}
+
+impl Group {
+    /// Pods that stay, the oldest first.
+    pub fn staying(&self) -> Vec<&Pod> {
+        let mut pods: Vec<&Pod> = self.pods.iter().filter(|pod| !pod.is_leaving).collect();
+        pods.sort_by_key(|pod| (pod.created, pod.name.clone()));
+        pods
+    }
+
+    /// Whether the Pod exists and stays.
+    pub(super) fn is_staying(&self, id: AgentId) -> bool {
+        self.pods.iter().any(|pod| pod.id == id && !pod.is_leaving)
+    }
+
+    /// Members of a pair that exist and stay.
+    pub(super) fn staying_members(&self, pair: &Pair) -> Vec<AgentId> {
+        pair.lease.members.into_iter().filter(|id| self.is_staying(*id)).collect()
+    }
+}
