@@ -1,7 +1,9 @@
 //! Files that are made from the program equal what the program would make now. `UPDATE=1` rewrites them.
 
+use backuppodset::api::crd::{crd, group_crd};
+use backuppodset::api::keys;
 use backuppodset::api::rbac::{Scope, policy_rules};
-use backuppodset::api::{crd::crd, keys};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -41,9 +43,11 @@ fn yaml(documents: &[Value]) -> String {
 }
 
 fn add_crd(files: &mut Files) {
-    let yaml = yaml(&[serde_json::to_value(crd()).expect("a CRD is JSON")]);
-    files.insert("crds/backuppodsets.yaml".into(), yaml.clone());
-    files.insert("deploy/chart/files/crd.yaml".into(), yaml);
+    for (crd, plural) in [(crd(), keys::PLURAL), (group_crd(), keys::GROUP_PLURAL)] {
+        let yaml = yaml(&[serde_json::to_value(crd).expect("a CRD is JSON")]);
+        files.insert(format!("crds/{plural}.yaml"), yaml.clone());
+        files.insert(format!("deploy/chart/files/crds/{plural}.yaml"), yaml);
+    }
 }
 
 fn add_roles(files: &mut Files) {
@@ -113,8 +117,8 @@ fn the_crd_fits_the_annotation_of_client_side_apply() {
     assert!(json.len() < APPLY_ANNOTATION_MAX_BYTES, "{} bytes", json.len());
 }
 
-fn schema_of(part: &str) -> Value {
-    let mut crd = serde_json::to_value(crd()).expect("a CRD is JSON");
+fn schema_of(crd: &CustomResourceDefinition, part: &str) -> Value {
+    let mut crd = serde_json::to_value(crd).expect("a CRD is JSON");
     crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"][part].take()
 }
 
@@ -134,8 +138,8 @@ fn visit_properties(schema: &Value, path: &str, check: &mut dyn FnMut(&str, &str
 fn every_property_is_camel_case_and_described() {
     let mut faults = Vec::new();
     let mut count = 0;
-    for part in ["spec", "status"] {
-        visit_properties(&schema_of(part), part, &mut |path, name, property| {
+    for (crd, part) in [crd(), group_crd()].iter().flat_map(|crd| [(crd, "spec"), (crd, "status")]) {
+        visit_properties(&schema_of(crd, part), part, &mut |path, name, property| {
             count += 1;
             let is_camel_case = name.starts_with(|c: char| c.is_ascii_lowercase())
                 && name.chars().all(|c| c.is_ascii_alphanumeric());

@@ -10,6 +10,10 @@ pub const VERSION: &str = "v1alpha1";
 pub const KIND: &str = "BackupPodSet";
 /// Plural name, as in URLs and RBAC rules.
 pub const PLURAL: &str = "backuppodsets";
+/// Kind of a group of pairs.
+pub const GROUP_KIND: &str = "HAGroup";
+/// Plural name of [`GROUP_KIND`].
+pub const GROUP_PLURAL: &str = "hagroups";
 
 /// Prefix of every label and annotation of ours; reserved in Pod templates.
 pub const PREFIX: &str = "backup.example.com/";
@@ -64,6 +68,10 @@ pub const ANNOTATION_HA_SLICE: &str = "backup.example.com/ha-slice";
 pub const ANNOTATION_HA_SWITCH_OVER: &str = "backup.example.com/ha-switch-over";
 /// Annotation on the Lease of a pair: uids of Pods that shall not act, separated by commas.
 pub const ANNOTATION_HA_FENCED: &str = "backup.example.com/ha-fenced";
+/// Annotation on the Lease of a pair: `true` once the operator has decided that the pair ends.
+pub const ANNOTATION_HA_ENDING: &str = "backup.example.com/ha-ending";
+/// Annotation on the Lease of a pair: its number in the group, decimal.
+pub const ANNOTATION_HA_PAIR: &str = "backup.example.com/ha-pair";
 /// Annotation on an EndpointSlice: epoch of the active whose address it shows, decimal as in [`ENV_HA_EPOCH`].
 pub const ANNOTATION_HA_EPOCH: &str = "backup.example.com/ha-epoch";
 
@@ -94,6 +102,21 @@ pub const WAKEUP_IMAGE_PROGRAM_PATH: &str = "/bps-wakeup";
 pub const GATE_PORT: u16 = 20000;
 /// Name of [`GATE_PORT`] in the Pod.
 pub const GATE_PORT_NAME: &str = "bps-gate";
+
+/// Init container that copies the agent into [`VOLUME_AGENT`].
+pub const CONTAINER_INSTALL_AGENT: &str = "bps-install-agent";
+/// emptyDir volume with the agent, its marks and its state file.
+pub const VOLUME_AGENT: &str = "bps-agent";
+/// Volume with the keys of the group.
+pub const VOLUME_AGENT_KEYS: &str = "bps-agent-keys";
+/// Where [`VOLUME_AGENT`] is mounted.
+pub const AGENT_MOUNT_PATH: &str = "/bps-agent";
+/// Where [`VOLUME_AGENT_KEYS`] is mounted.
+pub const AGENT_KEYS_MOUNT_PATH: &str = "/bps-agent-keys";
+/// The agent inside [`VOLUME_AGENT`].
+pub const AGENT_PROGRAM_PATH: &str = "/bps-agent/bps-agent";
+/// Annotation of a Pod template with an agent: what the container was before, as JSON.
+pub const ANNOTATION_INJECTED: &str = "backup.example.com/injected";
 
 /// Environment of the gate: uid of its own Pod.
 pub const ENV_POD_UID: &str = "BPS_POD_UID";
@@ -129,6 +152,13 @@ pub const LEASE_LEADER: &str = "bps-operator";
 /// Secret with the keys that wake-up tickets are signed with.
 pub const SECRET_WAKE_KEYS: &str = "bps-wakeup-keys";
 
+/// Name of the image that brings the agent, and of the program in it.
+pub const AGENT: &str = "bps-agent";
+/// Type of the Secrets with the keys of groups.
+pub const SECRET_TYPE_GROUP_KEYS: &str = "backup.example.com/ha-keys";
+/// Entry of such a Secret: the keys, one in each line.
+pub const SECRET_GROUP_KEYS_ENTRY: &str = "keys";
+
 /// Field manager of every write but status.
 pub const FIELD_MANAGER: &str = "bps-operator";
 /// Field manager of what agents write.
@@ -140,6 +170,10 @@ pub const EVENT_REPORTER: &str = "backup.example.com/bps-operator";
 
 /// TCP port of `/livez` and `/readyz`, plain HTTP.
 pub const HEALTH_PORT: u16 = 8081;
+/// Port on which the agents of a pair talk to each other, UDP and TCP.
+pub const AGENT_PORT: u16 = 20001;
+/// TCP port of the agent's `/livez` and `/readyz`, plain HTTP.
+pub const AGENT_HEALTH_PORT: u16 = 20002;
 /// TCP port of `/metrics`, HTTPS.
 pub const METRICS_PORT: u16 = 8443;
 
@@ -165,11 +199,14 @@ mod tests {
             ANNOTATION_HA_SLICE,
             ANNOTATION_HA_SWITCH_OVER,
             ANNOTATION_HA_FENCED,
+            ANNOTATION_HA_ENDING,
+            ANNOTATION_HA_PAIR,
+            ANNOTATION_INJECTED,
             ANNOTATION_HA_EPOCH,
             EVENT_REPORTER,
         ];
         assert_eq!(PREFIX, format!("{GROUP}/"));
-        assert_eq!(keys.map(|key| key.starts_with(PREFIX)), [true; 17]);
+        assert_eq!(keys.map(|key| key.starts_with(PREFIX)), [true; 20]);
     }
 
     #[test]

@@ -34,20 +34,21 @@ pub struct Rule {
 const READ: &[&str] = &["get", "list", "watch"];
 const KEEP: &[&str] = &["get", "list", "watch", "create", "patch", "delete"];
 const CREATE: &[&str] = &["create"];
+const WRITE: &[&str] = &["create", "patch"];
 
 /// Everything that the operator may do.
 pub const RULES: &[Rule] = &[
     Rule {
         scope: Scope::Watched,
         group: keys::GROUP,
-        resources: &["backuppodsets"],
+        resources: &[keys::PLURAL, keys::GROUP_PLURAL],
         names: &[],
         verbs: READ,
     },
     Rule {
         scope: Scope::Watched,
         group: keys::GROUP,
-        resources: &["backuppodsets/status"],
+        resources: &["backuppodsets/status", "hagroups/status"],
         names: &[],
         verbs: &["get", "patch"],
     },
@@ -56,7 +57,7 @@ pub const RULES: &[Rule] = &[
     Rule {
         scope: Scope::Watched,
         group: keys::GROUP,
-        resources: &["backuppodsets/finalizers"],
+        resources: &["backuppodsets/finalizers", "hagroups/finalizers"],
         names: &[],
         verbs: &["update"],
     },
@@ -89,6 +90,23 @@ pub const RULES: &[Rule] = &[
         resources: &["events"],
         names: &[],
         verbs: &["create", "patch"],
+    },
+    Rule {
+        scope: Scope::Watched,
+        group: "coordination.k8s.io",
+        resources: &["leases"],
+        names: &[],
+        verbs: KEEP,
+    },
+    // Keys and permissions of agents are written and never read; `deploy/base/admission.yaml` limits the Secrets to
+    // those of groups. What the roles of agents permit, the operator may do itself.
+    Rule { scope: Scope::Watched, group: "", resources: &["secrets"], names: &[], verbs: WRITE },
+    Rule {
+        scope: Scope::Watched,
+        group: "rbac.authorization.k8s.io",
+        resources: &["roles", "rolebindings"],
+        names: &[],
+        verbs: WRITE,
     },
     Rule { scope: Scope::Cluster, group: "", resources: &["nodes"], names: &[], verbs: READ },
     // Who reads /metrics is asked of the API server.

@@ -10,9 +10,9 @@ use tokio::time::Instant;
 use tracing::error;
 
 use super::queue::{Job, Queue};
-use super::reconcile::{Context, Look, reconcile};
+use super::reconcile::Look;
 use crate::observe::Change;
-use crate::runtime::metrics::reconcile::ReconcileResult;
+use crate::runtime::metrics::reconcile::{ReconcileMetrics, ReconcileResult};
 use crate::runtime::shutdown::Shutdown;
 
 /// Most ordinary reconciles at once: enough to fill the API server's share, few enough not to starve it.
@@ -24,8 +24,17 @@ const ALL_MAX: u16 = 128;
 /// Delay before a set whose reconcile panicked is looked at again.
 const PANIC_DELAY: Duration = Duration::from_secs(30);
 
-/// Label of this controller's metrics.
-pub(super) const CONTROLLER: &str = "backuppodset";
+/// Something whose objects are looked at, each by one look at a time.
+pub(super) trait Looks: Send + Sync + 'static {
+    /// Label of its metrics.
+    const CONTROLLER: &'static str;
+
+    /// Where looks are counted.
+    fn metrics(&self) -> &ReconcileMetrics;
+
+    /// Looks at one object and does what is to be done.
+    fn look(&self, job: &Job) -> impl Future<Output = Look> + Send;
+}
 
 struct Finished {
     job: Job,
@@ -34,10 +43,10 @@ struct Finished {
 }
 
 /// Runs reconciles until shutdown; those that run then are waited for.
-pub(super) async fn dispatch(context: Arc<Context>, queue: Arc<Queue>, shutdown: Shutdown) {
+pub(super) async fn dispatch<L: Looks>(context: Arc<L>, queue: Arc<Queue>, shutdown: Shutdown) {
     let mut running: JoinSet<Finished> = JoinSet::new();
     let mut ordinary = 0;
-    context.metrics.reconcile.set_max_workers(CONTROLLER, ALL_MAX);
+    context.metrics().set_max_workers(L::CONTROLLER, ALL_MAX);
     loop {
         tokio::select! {
             // Finished ones first: they make room.
@@ -46,45 +55,45 @@ pub(super) async fn dispatch(context: Arc<Context>, queue: Arc<Queue>, shutdown:
             Some(finished) = running.join_next() => {
                 if let Ok(finished) = finished {
                     ordinary -= usize::from(finished.job.change != Change::Urgent);
-                    settle(&context, &queue, finished);
+                    settle(&*context, &queue, finished);
                 }
             }
             job = queue.take(ordinary < ORDINARY_MAX), if running.len() < usize::from(ALL_MAX) => {
                 ordinary += usize::from(job.change != Change::Urgent);
-                context.metrics.reconcile.queued(CONTROLLER);
-                context.metrics.reconcile.left_queue(CONTROLLER, job.since.elapsed());
+                context.metrics().queued(L::CONTROLLER);
+                context.metrics().left_queue(L::CONTROLLER, job.since.elapsed());
                 running.spawn(run(Arc::clone(&context), job));
             }
         }
-        context.metrics.reconcile.set_depth(CONTROLLER, queue.depth());
+        context.metrics().set_depth(L::CONTROLLER, queue.depth());
     }
     while running.join_next().await.is_some() {}
 }
 
-async fn run(context: Arc<Context>, job: Job) -> Finished {
+async fn run<L: Looks>(context: Arc<L>, job: Job) -> Finished {
     let started = Instant::now();
-    let _worker = context.metrics.reconcile.start_worker(CONTROLLER);
+    let _worker = context.metrics().start_worker(L::CONTROLLER);
     // Unwind safety: the locks that a reconcile takes are held for a few lines that cannot panic.
-    let look = AssertUnwindSafe(reconcile(&context, &job)).catch_unwind().await.ok();
+    let look = AssertUnwindSafe(context.look(&job)).catch_unwind().await.ok();
     Finished { job, look, elapsed: started.elapsed() }
 }
 
-fn settle(context: &Context, queue: &Queue, Finished { job, look, elapsed }: Finished) {
-    context.metrics.reconcile.worked(CONTROLLER, elapsed);
+fn settle<L: Looks>(context: &L, queue: &Queue, Finished { job, look, elapsed }: Finished) {
+    context.metrics().worked(L::CONTROLLER, elapsed);
     let (result, again) = match look {
         Some(Look::Settled(None)) => (ReconcileResult::Success, None),
         Some(Look::Settled(Some(delay))) => (ReconcileResult::RequeueAfter, Some(delay)),
         Some(Look::Refused(delay)) => {
-            context.metrics.reconcile.retried(CONTROLLER);
+            context.metrics().retried(L::CONTROLLER);
             (ReconcileResult::Error, Some(delay))
         }
         None => {
-            error!(namespace = %job.key.namespace, set = %job.key.name, "Reconcile panicked");
-            context.metrics.reconcile.panicked(CONTROLLER);
+            error!(controller = L::CONTROLLER, namespace = %job.key.namespace, name = %job.key.name, "Reconcile panicked");
+            context.metrics().panicked(L::CONTROLLER);
             (ReconcileResult::Error, Some(PANIC_DELAY))
         }
     };
-    context.metrics.reconcile.reconciled(CONTROLLER, result, elapsed);
+    context.metrics().reconciled(L::CONTROLLER, result, elapsed);
     queue.done(&job.key);
     if let Some(delay) = again {
         queue.note_later(job.key, delay);

@@ -49,6 +49,8 @@ fn hexadecimal(entry: &str) -> String {
 /// Rotates keys and has everything listed again when a watch does not confirm what we wrote.
 pub(super) struct Housekeeper {
     pub(super) keys: GateKeys,
+    /// The present keys, for whoever derives others from them.
+    pub(super) ring: tokio::sync::watch::Sender<KeyRing>,
     pub(super) applier: Applier,
     pub(super) sink: Sink,
     pub(super) metrics: SetMetrics,
@@ -90,6 +92,7 @@ impl Housekeeper {
                 Ok(ring) => {
                     self.sink.cache().know_keys(known_keys(&ring));
                     self.applier.replace_gate_kit(self.keys.kit(&ring));
+                    self.ring.send_replace(ring);
                 }
                 Err(error) => {
                     warn!(

@@ -13,11 +13,13 @@
 //! | [`events`] | writes events behind everything else |
 //! | `history` | former templates |
 //! | `housekeeping` | keys, unconfirmed objects, the process's pulse |
+//! | `groups` | looks at HA groups |
 //! | [`operator`] | puts the tasks of the operator together |
 
 mod confirm;
 mod dispatch;
 mod events;
+mod groups;
 mod history;
 mod housekeeping;
 mod operator;

@@ -9,6 +9,7 @@ use tracing::info;
 
 use super::dispatch::dispatch;
 use super::events;
+use super::groups;
 use super::housekeeping::{GateKeys, Housekeeper, SYNC_POLL_PERIOD, beat, known_keys};
 use super::queue::Queue;
 use super::reconcile::{Context, Streaks};
@@ -126,8 +127,23 @@ pub async fn start(
     tasks.spawn("elect", async move { elector.run(stop).await.map_err(Into::into) });
     let (events, writer) = events::channel(client.clone(), clock, settings.pod);
     spawn(tasks, "write-events", writer.run(shutdown.clone()));
-    let housekeeper =
-        Housekeeper { keys, applier: applier.clone(), sink: sink.clone(), metrics: metrics.sets.clone() };
+    let (ring_shown, ring) = tokio::sync::watch::channel(ring);
+    let (applier_kept, metrics_kept) = (applier.clone(), metrics.sets.clone());
+    let housekeeper = Housekeeper {
+        keys,
+        ring: ring_shown,
+        applier: applier_kept,
+        sink: sink.clone(),
+        metrics: metrics_kept,
+    };
+    let surroundings = groups::Surroundings {
+        client: client.clone(),
+        clock: sink.clock.clone(),
+        leadership: leadership.clone(),
+        metrics: metrics.clone(),
+        keys: ring,
+    };
+    groups::start(tasks, shutdown, surroundings, &scopes);
     spawn(tasks, "keep-house", housekeeper.run(leadership.clone(), shutdown.clone()));
     let transitions = Transitions::default();
     let reporter = Reporter { client: client.clone(), events, metrics: metrics.sets.clone(), transitions };

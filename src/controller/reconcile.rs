@@ -9,6 +9,7 @@ use kube::Client;
 use tracing::{debug, error, warn};
 
 use super::confirm::{confirmed, needs_confirmation};
+use super::dispatch::Looks;
 use super::history;
 use super::queue::Job;
 use super::report::{Reporter, Round};
@@ -19,6 +20,7 @@ use crate::observe::{Observation, SetKey, observe};
 use crate::plan::{check, plan};
 use crate::runtime::lease::Leadership;
 use crate::runtime::metrics::Metrics;
+use crate::runtime::metrics::reconcile::ReconcileMetrics;
 
 /// Most passes in one look. A conversion takes one, a wake-up or a swap of the last primary two, what follows them one
 /// more; the rest is slack.
@@ -58,6 +60,18 @@ pub(super) struct Context {
     pub(super) metrics: Metrics,
     pub(super) refusals: Streaks,
     pub(super) stale: Streaks,
+}
+
+impl Looks for Context {
+    const CONTROLLER: &'static str = "backuppodset";
+
+    fn metrics(&self) -> &ReconcileMetrics {
+        &self.metrics.reconcile
+    }
+
+    async fn look(&self, job: &Job) -> Look {
+        reconcile(self, job).await
+    }
 }
 
 /// How often in a row something happened to a set.

@@ -160,7 +160,7 @@ fn status_patch(set: &BackupPodSet, status: &BackupPodSetStatus) -> Option<Value
 }
 
 /// The merge patch (RFC 7396) from one value to another; `None` if they are equal.
-fn merge_difference(old: &Value, new: &Value) -> Option<Value> {
+pub(super) fn merge_difference(old: &Value, new: &Value) -> Option<Value> {
     let (Value::Object(before), Value::Object(after)) = (old, new) else {
         return (old != new).then(|| new.clone());
     };

@@ -119,7 +119,7 @@ pub(super) async fn watch(client: Client, (kind, scope): (Kind, Scope), sink: Si
     }
 }
 
-fn api<K>(client: &Client, scope: &Scope) -> Api<K>
+pub(super) fn api<K>(client: &Client, scope: &Scope) -> Api<K>
 where
     K: Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
 {

@@ -84,16 +84,21 @@ fn gate(set: &BackupPodSet, settings: &GateSettings, like: &Value, program: &str
     container
 }
 
+fn base(name: &str, like: &Value, command: &[&str]) -> Value {
+    let mount = json!({"name": keys::VOLUME_GATE, "mountPath": keys::GATE_MOUNT_PATH});
+    restricted_container((name, like), command, &mount)
+}
+
 /// A restricted container with the image, pull policy and compute resources of another one.
 ///
 /// Taking over the resources keeps the Pod's quality-of-service class, and costs nothing: init containers and
 /// applications never run at the same time.
-fn base(name: &str, like: &Value, command: &[&str]) -> Value {
+pub(super) fn restricted_container((name, like): (&str, &Value), command: &[&str], mount: &Value) -> Value {
     let mut container = json!({
         "name": name,
         "image": like["image"],
         "command": command,
-        "volumeMounts": [{"name": keys::VOLUME_GATE, "mountPath": keys::GATE_MOUNT_PATH}],
+        "volumeMounts": [mount],
         "securityContext": {
             "allowPrivilegeEscalation": false,
             "capabilities": {"drop": ["ALL"]},

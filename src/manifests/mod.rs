@@ -6,6 +6,8 @@
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod gate;
+mod group;
+mod inject;
 mod pod;
 mod revision;
 mod service;
@@ -13,6 +15,11 @@ mod service;
 mod tests;
 
 pub use gate::GateSettings;
+pub use group::{
+    agent_binding, agent_role, group_keys, group_keys_name, group_metadata, group_service, pair_name,
+    pair_slice, replication_service, replication_service_name,
+};
+pub use inject::{InjectError, Injection, inject, uninject};
 pub use pod::{PodRequest, pod, role_patch};
 pub use revision::{controller_revision, revision};
 pub use service::{PortError, SlicePort, endpoint_slice, service, service_ports, slice_name, slice_ports};

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::owner_reference;
 use crate::api::service::TargetPort;
-use crate::api::{BackupPodSet, ExposedService, keys};
+use crate::api::{BackupPodSet, ExposedService, ServicePort, keys};
 use crate::model::Endpoint;
 
 /// A port of the EndpointSlice: what a port of the Service leads to.
@@ -55,7 +55,7 @@ pub fn slice_ports(set: &BackupPodSet, service: &ExposedService) -> Result<Vec<S
         Some(TargetPort::Number(number)) => Ok(*number),
         Some(TargetPort::Name(name)) => named_port(set, name),
     };
-    let slice_port = |port: &crate::api::ServicePort| {
+    let slice_port = |port: &ServicePort| {
         Ok(SlicePort {
             name: port.name.clone().unwrap_or_default(),
             port: resolve(&port.target_port, port.port)?,
@@ -72,13 +72,13 @@ pub fn service(set: &BackupPodSet, wanted: &ExposedService) -> Value {
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": child_metadata(set, &wanted.name, &Map::new()),
-        "spec": {"type": wanted.r#type.as_str(), "ports": service_ports(wanted)},
+        "spec": {"type": wanted.r#type.as_str(), "ports": service_ports(&wanted.ports)},
     })
 }
 
 /// Ports of the Service as they are sent.
-pub fn service_ports(wanted: &ExposedService) -> Vec<Value> {
-    let port = |port: &crate::api::ServicePort| {
+pub fn service_ports(wanted: &[ServicePort]) -> Vec<Value> {
+    let port = |port: &ServicePort| {
         let mut value = json!({"port": port.port, "protocol": port.protocol.as_str()});
         let target = port.target_port.clone().unwrap_or(TargetPort::Number(port.port));
         value["targetPort"] = json!(target);
@@ -93,7 +93,7 @@ pub fn service_ports(wanted: &ExposedService) -> Vec<Value> {
         }
         value
     };
-    wanted.ports.iter().map(port).collect()
+    wanted.iter().map(port).collect()
 }
 
 /// The EndpointSlice as it is sent to the API server.
@@ -118,7 +118,7 @@ pub fn endpoint_slice(
     })
 }
 
-fn endpoint_value(namespace: &str, endpoint: &Endpoint) -> Value {
+pub(super) fn endpoint_value(namespace: &str, endpoint: &Endpoint) -> Value {
     let mut value = json!({
         "addresses": [endpoint.address.to_string()],
         "conditions": {
@@ -142,7 +142,7 @@ fn endpoint_value(namespace: &str, endpoint: &Endpoint) -> Value {
     value
 }
 
-fn port_value(port: &SlicePort) -> Value {
+pub(super) fn port_value(port: &SlicePort) -> Value {
     let mut value = json!({"name": port.name, "port": port.port, "protocol": port.protocol});
     if let Some(app_protocol) = &port.app_protocol {
         value["appProtocol"] = json!(app_protocol);

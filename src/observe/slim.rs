@@ -27,6 +27,8 @@ pub struct SlimPod {
 pub struct SlimPodSpec {
     /// Node it is bound to.
     pub node_name: Option<String>,
+    /// Whose permissions its processes have.
+    pub service_account_name: Option<String>,
     /// Init containers.
     pub init_containers: Vec<SlimContainer>,
     /// Application containers.

@@ -12,11 +12,11 @@ use super::tally::{DESCRIBED_PODS_MAX, Tally};
 use super::words::{self, Word};
 
 /// What one condition says; the rest is the same for all.
-struct Saying {
-    r#type: &'static str,
-    holds: bool,
-    reason: &'static str,
-    message: String,
+pub(super) struct Saying {
+    pub(super) r#type: &'static str,
+    pub(super) holds: bool,
+    pub(super) reason: &'static str,
+    pub(super) message: String,
 }
 
 /// The phrase of the STATUS column.
@@ -48,7 +48,8 @@ pub(super) fn conditions(
         degraded(judgement),
         paused(input),
     ];
-    sayings.into_iter().map(|saying| condition(input, saying)).collect()
+    let meta = (input.previous.conditions.as_slice(), input.snapshot.now, input.generation);
+    sayings.into_iter().map(|saying| condition(meta, saying)).collect()
 }
 
 fn ready(input: &StatusInput<'_>, tally: &Tally<'_>, judgement: &Judgement) -> Saying {
@@ -159,12 +160,16 @@ const fn reason_of(trouble: Option<&Trouble>) -> &'static str {
     }
 }
 
-fn condition(input: &StatusInput<'_>, saying: Saying) -> Condition {
+/// The condition that says this, given the conditions before, the present moment and the generation.
+pub(super) fn condition(
+    (previous, now, observed_generation): (&[Condition], Timestamp, i64),
+    saying: Saying,
+) -> Condition {
     let status = ConditionStatus::from(saying.holds);
     let is_same = |old: &&Condition| old.r#type == saying.r#type && old.status == status;
-    let last_transition_time = match input.previous.conditions.iter().find(is_same) {
+    let last_transition_time = match previous.iter().find(is_same) {
         Some(old) => old.last_transition_time.clone(),
-        None => Time(whole_seconds(input.snapshot.now)),
+        None => Time(whole_seconds(now)),
     };
     Condition {
         r#type: saying.r#type.to_owned(),
@@ -172,7 +177,7 @@ fn condition(input: &StatusInput<'_>, saying: Saying) -> Condition {
         reason: saying.reason.to_owned(),
         message: saying.message,
         last_transition_time,
-        observed_generation: input.generation,
+        observed_generation,
     }
 }
 

@@ -1,4 +1,4 @@
-//! Computes the status of a BackupPodSet from what was seen, planned and done.
+//! Computes the status of a BackupPodSet, and that of an HAGroup, from what was seen, planned and done.
 //!
 //! Pure and idempotent: the same snapshot with its own status as `previous` and no results gives that status again,
 //! so that a status is written only when something in the set has changed.
@@ -9,6 +9,7 @@
 //! | `judgement` | what the set is doing and what is wrong with it |
 //! | `conditions` | the four conditions and the STATUS phrase |
 //! | `failover` | the report of the last loss of a primary |
+//! | `group` | the status of an HAGroup |
 //! | `ledger` | the list of conversions |
 //! | `event` | the text of one event |
 //! | `refusal` | what a refusal means and what to do about it |
@@ -19,6 +20,7 @@
 mod conditions;
 mod event;
 mod failover;
+mod group;
 mod judgement;
 mod ledger;
 mod refusal;
@@ -30,6 +32,7 @@ mod tests;
 mod words;
 
 pub use event::{EventText, EventType, event_note};
+pub use group::{GroupInput, group_status};
 pub use refusal::{advice, is_lasting};
 pub use words::{CONDITIONS, ConditionWords, STATES, Word};
 

@@ -5,6 +5,8 @@
 use std::fmt;
 
 use ed25519_dalek::Signer as _;
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use sha2::Sha256;
 use zeroize::Zeroizing;
 
 /// Length of a private seed and of a public key. Unit: bytes. Source: RFC 8032, section 5.1.5.
@@ -15,6 +17,9 @@ pub const SIGNATURE_BYTES: usize = 64;
 
 /// Length of a key's id. Unit: bytes.
 pub const KEY_ID_BYTES: usize = 8;
+
+/// Separates derived keys from everything else that a seed might ever be used for.
+const DERIVED_DOMAIN: &[u8] = b"backup.example.com/bps-derived/v1\0";
 
 /// Names a public key: its first eight bytes, written as 16 hex digits.
 ///
@@ -145,6 +150,15 @@ impl SigningKey {
         self.public().id()
     }
 
+    /// A key for another purpose as 64 hexadecimal digits: HMAC-SHA256 of the purpose with the private seed.
+    ///
+    /// It tells nothing about this key, nor about the keys of other purposes.
+    pub fn derived(&self, purpose: &[u8]) -> Zeroizing<String> {
+        let mac = Hmac::<Sha256>::new_from_slice(&*self.seed()).expect("HMAC takes keys of any length");
+        let tag = mac.chain_update(DERIVED_DOMAIN).chain_update(purpose).finalize().into_bytes();
+        Zeroizing::new(tag.iter().map(|byte| format!("{byte:02x}")).collect())
+    }
+
     /// Signs a message.
     pub fn sign(&self, message: &[u8]) -> [u8; SIGNATURE_BYTES] {
         self.key.sign(message).to_bytes()
@@ -208,6 +222,17 @@ mod tests {
         let mut neutral = [0; KEY_BYTES];
         neutral[0] = 1;
         assert_eq!(PublicKey::from_bytes(&neutral), Err(KeyError::UnusableKey));
+    }
+
+    #[test]
+    fn derived_keys_differ_by_purpose_and_by_seed() {
+        let derived = |seed, purpose: &str| {
+            SigningKey::from_seed(&[seed; KEY_BYTES]).derived(purpose.as_bytes()).to_string()
+        };
+        let all = [derived(1, "a"), derived(1, "b"), derived(2, "a")];
+        assert!(all.iter().all(|key| key.len() == 64 && key.bytes().all(|digit| digit.is_ascii_hexdigit())));
+        assert_eq!(all.iter().collect::<std::collections::BTreeSet<_>>().len(), 3);
+        assert_eq!(derived(1, "a"), all[0]);
     }
 
     #[test]

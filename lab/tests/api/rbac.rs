@@ -67,9 +67,11 @@ fn withheld() -> BTreeSet<Request> {
             }
         })
     };
-    // A create without a name covers every name.
+    // What is granted without a name covers every name, and what is granted in all namespaces every namespace.
     let is_granted = |request: &Request| {
-        granted.contains(request) || granted.contains(&Request { name: "", ..request.clone() })
+        let any_name = Request { name: "", ..request.clone() };
+        let anywhere = Request { namespace: WATCHED, ..any_name.clone() };
+        [request, &any_name, &anywhere].into_iter().any(|request| granted.contains(request))
     };
     granted.iter().flat_map(variants).filter(|request| !is_granted(request)).collect()
 }

@@ -1,0 +1,197 @@
+//! The steps of a plan that write Leases and labels, each guarded by the version that the plan was made from.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::{Api, Client, ResourceExt as _};
+use serde_json::{Value, json};
+
+use super::seen::Seen;
+use crate::agent::identity::format_uid;
+use crate::agent::lease::{Directory, Member, Record, patch};
+use crate::api::{HAGroup, keys};
+use crate::ha::{AgentId, Epoch, Hold, Lease as Content, Replacement, Timing, Write};
+use crate::manifests::{group_metadata, pair_name};
+use crate::observe::slim::SlimPod;
+use crate::pairing::{Seat, Shown, Step};
+
+/// What a step was made from.
+pub(super) struct Hand<'a> {
+    pub(super) client: &'a Client,
+    pub(super) group: &'a HAGroup,
+    pub(super) seen: &'a Seen,
+    pub(super) pods: &'a BTreeMap<AgentId, std::sync::Arc<SlimPod>>,
+    pub(super) timing: &'a Timing,
+    pub(super) now: Timestamp,
+}
+
+/// Why a step was not taken.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Error {
+    /// What the plan was made from is gone.
+    #[error("the object is gone")]
+    Gone,
+    /// The content cannot be written.
+    #[error("put the Lease into words")]
+    Words(#[source] crate::agent::lease::Error),
+    /// A body that is no object of its kind.
+    #[error("build the object")]
+    Build(#[source] serde_json::Error),
+    /// The API server refused it, or did not answer.
+    #[error("ask the API server")]
+    Request(#[source] Box<kube::Error>),
+}
+
+impl From<kube::Error> for Error {
+    fn from(error: kube::Error) -> Self {
+        Self::Request(Box::new(error))
+    }
+}
+
+/// What was written: kind, name and version.
+pub(super) type Written = Option<(&'static str, String, Option<u64>)>;
+
+impl Hand<'_> {
+    /// Takes one step.
+    pub(super) async fn take(&self, step: &Step) -> Result<Written, Error> {
+        match step {
+            Step::Found { number, term, seats } => self.found(*number, *term, seats).await,
+            Step::Ask { pair, leaving, joining } => {
+                let record = self.record(*pair)?;
+                let pending = Some(Replacement { leaving: *leaving, joining: joining.id });
+                let mut directory = record.directory.clone();
+                directory.insert(joining.id, member(joining));
+                self.write(*pair, Content { pending, ..record.lease }, &directory).await
+            }
+            Step::Withdraw { pair } => {
+                let record = self.record(*pair)?;
+                self.write(*pair, Content { pending: None, ..record.lease }, &record.directory).await
+            }
+            Step::Force { pair, lease } => {
+                let record = self.record(*pair)?;
+                self.write(*pair, *lease, &record.directory).await
+            }
+            Step::Fence { pair } => self.fence(*pair).await,
+            Step::End { pair } => self.end(*pair).await,
+            Step::Label { pod, shown } => self.label(*pod, shown).await,
+        }
+    }
+
+    fn api(&self) -> Api<Lease> {
+        Api::namespaced(self.client.clone(), self.group.metadata.namespace.as_deref().unwrap_or_default())
+    }
+
+    fn name(&self, number: u32) -> String {
+        pair_name(self.group.metadata.name.as_deref().unwrap_or_default(), number)
+    }
+
+    fn record(&self, pair: u32) -> Result<&Record, Error> {
+        self.seen.records.get(&pair).ok_or(Error::Gone)
+    }
+
+    async fn found(&self, number: u32, term: u32, seats: &[Seat; 2]) -> Result<Written, Error> {
+        let content = Content {
+            epoch: Epoch { term, sequence: 0 },
+            holder: None,
+            members: [seats[0].id, seats[1].id],
+            pending: None,
+            hold: Hold::Api,
+            writes: 0,
+        };
+        let directory = seats.iter().map(|seat| (seat.id, member(seat))).collect();
+        let name = self.name(number);
+        let mut body = self.words(content, &directory, None)?;
+        let mut metadata = group_metadata(self.group, &name);
+        metadata["annotations"] = body["metadata"]["annotations"].take();
+        metadata["annotations"][keys::ANNOTATION_HA_PAIR] = json!(number.to_string());
+        if self.group.spec.service.is_some() {
+            metadata["annotations"][keys::ANNOTATION_HA_SLICE] = json!(name);
+        }
+        if let Some(annotations) = metadata["annotations"].as_object_mut() {
+            annotations.retain(|_, value| !value.is_null());
+        }
+        body["metadata"] = metadata;
+        let lease = serde_json::from_value(body).map_err(Error::Build)?;
+        let parameters = PostParams { field_manager: manager(), ..PostParams::default() };
+        Ok(written(&self.api().create(&parameters, &lease).await?))
+    }
+
+    async fn write(&self, pair: u32, content: Content, directory: &Directory) -> Result<Written, Error> {
+        let record = self.record(pair)?;
+        self.patch(pair, self.words(content, directory, Some(record))?).await
+    }
+
+    /// The Lease in the form that agents read.
+    fn words(&self, lease: Content, directory: &Directory, base: Option<&Record>) -> Result<Value, Error> {
+        let base = base.map_or_else(Default::default, |record| record.version);
+        let write = Write { number: 0, base, lease };
+        patch(&write, directory, self.timing, self.now).map_err(Error::Words)
+    }
+
+    async fn fence(&self, pair: u32) -> Result<Written, Error> {
+        let record = self.record(pair)?;
+        let uids: Vec<String> = record.lease.members.iter().map(|id| format_uid(id.0)).collect();
+        let patch = json!({"metadata": {
+            "resourceVersion": record.version.0.to_string(),
+            "annotations": {
+                (keys::ANNOTATION_HA_ENDING): "true",
+                (keys::ANNOTATION_HA_FENCED): uids.join(","),
+            },
+        }});
+        self.patch(pair, patch).await
+    }
+
+    async fn patch(&self, pair: u32, patch: Value) -> Result<Written, Error> {
+        let parameters = PatchParams { field_manager: manager(), ..PatchParams::default() };
+        let lease = self.api().patch(&self.name(pair), &parameters, &Patch::Merge(patch)).await?;
+        Ok(written(&lease))
+    }
+
+    async fn end(&self, pair: u32) -> Result<Written, Error> {
+        let record = self.record(pair)?;
+        let preconditions = Preconditions {
+            uid: Some(format_uid(record.group)),
+            resource_version: Some(record.version.0.to_string()),
+        };
+        let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+        self.api().delete(&self.name(pair), &parameters).await?;
+        Ok(None)
+    }
+
+    async fn label(&self, pod: AgentId, shown: &Shown) -> Result<Written, Error> {
+        let pod = self.pods.get(&pod).ok_or(Error::Gone)?;
+        let patch = json!({"metadata": {
+            "uid": pod.metadata.uid,
+            "labels": {
+                (keys::LABEL_HA_STATE): shown.state.map(crate::pairing::HaState::as_str),
+                (keys::LABEL_PEER): shown.peer,
+            },
+        }});
+        let api: Api<SlimPod> = Api::namespaced(
+            self.client.clone(),
+            self.group.metadata.namespace.as_deref().unwrap_or_default(),
+        );
+        let parameters = PatchParams { field_manager: manager(), ..PatchParams::default() };
+        let pod = api.patch(&pod.name_any(), &parameters, &Patch::Merge(patch)).await?;
+        Ok(Some(("Pod", pod.name_any(), version(pod.metadata.resource_version.as_deref()))))
+    }
+}
+
+fn manager() -> Option<String> {
+    Some(keys::FIELD_MANAGER.to_owned())
+}
+
+fn member(seat: &Seat) -> Member {
+    Member { pod: seat.pod.clone(), address: seat.address }
+}
+
+fn written(lease: &Lease) -> Written {
+    Some(("Lease", lease.name_any(), version(lease.metadata.resource_version.as_deref())))
+}
+
+/// The version of an object as the number it is.
+pub(super) fn version(text: Option<&str>) -> Option<u64> {
+    text?.parse().ok()
+}

@@ -1,0 +1,311 @@
+//! One look at a group: see, plan, write, report.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::{StreamExt as _, stream};
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::api::{Api, Patch, PatchParams};
+use kube::{Resource, ResourceExt as _};
+use serde_json::json;
+use tracing::{debug, info, warn};
+
+use super::Context;
+use super::leases::{Error, Hand, Written, version};
+use super::memory::Memory;
+use super::objects::{Means, carry_out, prepare, service_changes, slice_changes};
+use super::seen::{Seen, see};
+use super::stores::{Objects, Stores};
+use crate::agent::clock;
+use crate::agent::identity::parse_uid;
+use crate::api::{HAGroup, keys};
+use crate::controller::queue::Job;
+use crate::controller::reconcile::Look;
+use crate::controller::report::merge_difference;
+use crate::ha::{AgentId, Moment, Timing};
+use crate::observe::SetKey;
+use crate::observe::slim::SlimPod;
+use crate::pairing::{HaState, Plan, Shown, Step, plan};
+use crate::status::{GroupInput, group_status};
+use crate::wakeup::keys::KeyRing;
+
+/// Most writes of one group under way at once.
+const WRITES_MAX: usize = 16;
+/// How soon a group is looked at again whose watches are behind our writes.
+const BEHIND_DELAY: Duration = Duration::from_millis(20);
+/// How soon a group is looked at again after a write was refused.
+const REFUSED_DELAY: Duration = Duration::from_secs(1);
+
+/// Looks at one group and does what its plan says.
+pub(super) async fn look(context: &Context, job: &Job) -> Look {
+    let Some(_permit) = context.surroundings.leadership.permit() else { return Look::Settled(None) };
+    let key = &job.key;
+    let Some(stores) = context.stores.iter().find(|stores| stores.covers(key)) else {
+        return Look::Settled(None);
+    };
+    let mut memory =
+        context.memories.lock().expect("no holder of this lock panics").remove(key).unwrap_or_default();
+    let Some(group) = stores.group(key).filter(|group| group.metadata.deletion_timestamp.is_none()) else {
+        return Look::Settled(None);
+    };
+    let look = Round { context, key, stores, group: &group }.go(&mut memory).await;
+    context.memories.lock().expect("no holder of this lock panics").insert(key.clone(), memory);
+    look
+}
+
+struct Round<'a> {
+    context: &'a Context,
+    key: &'a SetKey,
+    stores: &'a Stores,
+    group: &'a HAGroup,
+}
+
+impl Round<'_> {
+    async fn go(&self, memory: &mut Memory) -> Look {
+        let (now, timing) = (clock::now(), Timing::default());
+        let objects = self.stores.objects(self.key);
+        if memory.is_ahead(now, |kind, name| shown_version(self.group, &objects, (kind, name))) {
+            return Look::Settled(Some(BEHIND_DELAY));
+        }
+        let mut troubles = Vec::new();
+        self.prepare(&objects, memory, &mut troubles).await;
+        let seen = see(self.group, &objects, memory, (now, &timing));
+        let plan = plan(&seen.group, &Moment { now, timing: &timing });
+        memory.follow(&plan, now);
+        troubles.extend(seen.unreadable.iter().map(|name| {
+            format!("the Lease {name} is not as agents write it: delete it, it is made anew after a minute")
+        }));
+        self.take_steps(&plan, (&seen, &objects, &timing), (memory, &mut troubles)).await;
+        if !self.group.spec.paused {
+            self.put_objects((&seen, &objects), (memory, &mut troubles)).await;
+        }
+        let is_reported = self.report((&seen, &plan, &troubles), memory).await;
+        if !troubles.is_empty() || !is_reported {
+            return Look::Refused(REFUSED_DELAY);
+        }
+        Look::Settled(plan.look_again.map(|again| again.since(clock::now()).max(BEHIND_DELAY)))
+    }
+
+    /// Keys and permissions, once for each version of what they are made from.
+    async fn prepare(&self, objects: &Objects, memory: &mut Memory, troubles: &mut Vec<String>) {
+        let keys = group_keys_text(&self.context.surroundings.keys.borrow(), self.group, self.now());
+        let mut accounts: Vec<&str> = objects
+            .pods
+            .iter()
+            .map(|pod| pod.spec.service_account_name.as_deref().unwrap_or("default"))
+            .collect();
+        accounts.sort_unstable();
+        accounts.dedup();
+        let pairs = pairs_permitted(objects);
+        let wanted = format!("{}|{}|{pairs}", keys.version, accounts.join(","));
+        if memory.prepared.as_ref() == Some(&wanted) {
+            return;
+        }
+        let means = Means { keys_text: &keys.text, accounts: &accounts, pairs };
+        match prepare(&self.context.surroundings.client, self.group, &means).await {
+            Ok(()) => memory.prepared = Some(wanted),
+            Err(error) => self.tell(troubles, "keys and permissions of the agents", &error),
+        }
+    }
+
+    /// First Leases, then labels that take a part away, then the others.
+    async fn take_steps(
+        &self,
+        plan: &Plan,
+        (seen, objects, timing): (&Seen, &Objects, &Timing),
+        (memory, troubles): (&mut Memory, &mut Vec<String>),
+    ) {
+        let pods: BTreeMap<AgentId, Arc<SlimPod>> = objects.pods.iter().filter_map(with_id).collect();
+        let client = &self.context.surroundings.client;
+        let hand = Hand { client, group: self.group, seen, pods: &pods, timing, now: self.now() };
+        for wave in waves(plan) {
+            let taken: Vec<_> = wave.iter().map(|step| hand.take(step)).collect();
+            for (step, result) in wave.into_iter().zip(at_most(taken).await) {
+                if let (Step::End { pair }, Ok(_)) = (step, &result) {
+                    memory.end_pair(*pair);
+                }
+                let (namespace, group) = (self.key.namespace.as_str(), self.key.name.as_str());
+                info!(namespace, group, step = ?step, is_done = result.is_ok(), "Took step");
+                self.settle(result, memory, troubles);
+            }
+        }
+    }
+
+    /// Then Services and EndpointSlices.
+    async fn put_objects(
+        &self,
+        (seen, objects): (&Seen, &Objects),
+        (memory, troubles): (&mut Memory, &mut Vec<String>),
+    ) {
+        let (client, namespace) = (&self.context.surroundings.client, self.key.namespace.as_str());
+        let services = service_changes(self.group, seen, objects);
+        let slices = slice_changes(self.group, seen, objects);
+        let services: Vec<_> = services
+            .iter()
+            .map(|change| carry_out::<Service>(client, ("Service", namespace), change))
+            .collect();
+        let slices: Vec<_> = slices
+            .iter()
+            .map(|change| carry_out::<EndpointSlice>(client, ("EndpointSlice", namespace), change))
+            .collect();
+        let (services, slices) = (at_most(services).await, at_most(slices).await);
+        for result in services.into_iter().chain(slices) {
+            self.settle(result, memory, troubles);
+        }
+    }
+
+    /// A write that met a newer version is no trouble: the watch brings that version.
+    fn settle(&self, result: Result<Written, Error>, memory: &mut Memory, troubles: &mut Vec<String>) {
+        match result {
+            Ok(Some((kind, name, version))) => memory.wrote((kind, &name), version, clock::now()),
+            Ok(None) => {}
+            Err(Error::Request(error)) if is_stale(&error) => {
+                debug!(error = &*error as &dyn std::error::Error, "A write met another version");
+            }
+            Err(Error::Gone) => {}
+            Err(error) => self.tell(troubles, "an object of the group", &error),
+        }
+    }
+
+    fn tell(&self, troubles: &mut Vec<String>, what: &str, error: &Error) {
+        let (namespace, group) = (self.key.namespace.as_str(), self.key.name.as_str());
+        warn!(namespace, group, error = error as &dyn std::error::Error, "Could not write {what}");
+        let cause = std::error::Error::source(error).map(|cause| format!(": {cause}")).unwrap_or_default();
+        troubles.push(format!("could not write {what}: {error}{cause}"));
+    }
+
+    fn now(&self) -> jiff::Timestamp {
+        self.context.surroundings.clock.now()
+    }
+
+    /// Writes the status if it changed; `false` if that was refused.
+    async fn report(&self, (seen, plan, troubles): (&Seen, &Plan, &[String]), memory: &mut Memory) -> bool {
+        let previous = self.group.status.clone().unwrap_or_default();
+        let status = group_status(&GroupInput {
+            previous: &previous,
+            generation: self.group.metadata.generation.unwrap_or_default(),
+            name: &self.key.name,
+            group: &seen.group,
+            plan,
+            troubles,
+            now: self.now(),
+        });
+        for takeover in status.takeovers.iter().filter(|takeover| !previous.takeovers.contains(takeover)) {
+            info!(
+                namespace = self.key.namespace,
+                group = self.key.name,
+                pair = takeover.pair,
+                from = takeover.from,
+                to = takeover.to,
+                epoch = takeover.epoch,
+                by = takeover.by,
+                "Another Pod acts"
+            );
+        }
+        let (Ok(old), Ok(new)) = (serde_json::to_value(&self.group.status), serde_json::to_value(&status))
+        else {
+            return false;
+        };
+        let Some(changes) = merge_difference(&old, &new) else { return true };
+        let patch = json!({"metadata": {"uid": self.group.metadata.uid}, "status": changes});
+        let api: Api<HAGroup> =
+            Api::namespaced(self.context.surroundings.client.clone(), &self.key.namespace);
+        let parameters =
+            PatchParams { field_manager: Some(keys::FIELD_MANAGER_STATUS.into()), ..PatchParams::default() };
+        match api.patch_status(&self.key.name, &parameters, &Patch::Merge(patch)).await {
+            Ok(written) => {
+                let version = version(written.metadata.resource_version.as_deref());
+                memory.wrote((keys::GROUP_KIND, &self.key.name), version, clock::now());
+                true
+            }
+            Err(error) if is_stale(&error) => true,
+            Err(error) => {
+                warn!(error = &error as &dyn std::error::Error, "Could not write the status of a group");
+                false
+            }
+        }
+    }
+}
+
+/// Least number of pairs that agents are permitted to change.
+const PAIRS_PERMITTED_MIN: u32 = 8;
+
+/// How many pairs the agents may change: more than there can be now, and a power of two, so that it rarely changes.
+fn pairs_permitted(objects: &Objects) -> u32 {
+    let most = u32::try_from(objects.pods.len() + objects.leases.len()).unwrap_or(u32::MAX / 2);
+    most.next_power_of_two().max(PAIRS_PERMITTED_MIN)
+}
+
+/// Does all of these, a bounded number at a time; answers in the same order.
+async fn at_most<F: Future>(all: Vec<F>) -> Vec<F::Output> {
+    stream::iter(all).buffered(WRITES_MAX).collect().await
+}
+
+/// Whether another version was met. A name that is taken is not that: somebody else has an object of that name.
+fn is_stale(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status)
+        if matches!(status.code, 404 | 409) && status.reason != "AlreadyExists")
+}
+
+/// Steps that may be taken at the same time.
+fn waves(plan: &Plan) -> [Vec<&Step>; 3] {
+    let wave = |number: usize| plan.steps.iter().filter(move |step| wave_of(step) == number).collect();
+    [wave(0), wave(1), wave(2)]
+}
+
+fn wave_of(step: &Step) -> usize {
+    match step {
+        Step::Label { shown: Shown { state: Some(HaState::Active), .. }, .. } => 2,
+        Step::Label { .. } => 1,
+        Step::Found { .. }
+        | Step::Ask { .. }
+        | Step::Withdraw { .. }
+        | Step::Force { .. }
+        | Step::Fence { .. }
+        | Step::End { .. } => 0,
+    }
+}
+
+fn with_id(pod: &Arc<SlimPod>) -> Option<(AgentId, Arc<SlimPod>)> {
+    Some((AgentId(parse_uid(pod.metadata.uid.as_deref()?).ok()?), Arc::clone(pod)))
+}
+
+/// The version of an object as the watches show it.
+fn shown_version(group: &HAGroup, objects: &Objects, (kind, name): (&str, &str)) -> Option<u64> {
+    fn find<K: Resource<DynamicType = ()>>(objects: &[Arc<K>], name: &str) -> Option<u64> {
+        let found = objects.iter().find(|object| object.meta().name.as_deref() == Some(name))?;
+        version(found.meta().resource_version.as_deref())
+    }
+    match kind {
+        "Pod" => find(&objects.pods, name),
+        "Lease" => find(&objects.leases, name),
+        "Service" => find(&objects.services, name),
+        "EndpointSlice" => find(&objects.slices, name),
+        _ => version(group.resource_version().as_deref()),
+    }
+}
+
+/// Keys of a group as agents read them, and what tells these from others without showing them.
+struct KeysText {
+    text: zeroize::Zeroizing<String>,
+    version: String,
+}
+
+/// How long agents may take to read a changed file of keys. 1 h: a kubelet shows a changed Secret within two minutes.
+const KEYS_SPREAD_WITHIN: jiff::SignedDuration = jiff::SignedDuration::from_hours(1);
+
+/// The present key signs. The other one that is accepted is the one before for a while, because some agents still sign
+/// with it, then the next one, because some agents will sign with it first.
+fn group_keys_text(ring: &KeyRing, group: &HAGroup, now: jiff::Timestamp) -> KeysText {
+    let is_spreading = now.duration_since(ring.rotated_at) < KEYS_SPREAD_WITHIN;
+    let other = ring.previous.first().filter(|_| is_spreading).unwrap_or(&ring.next);
+    let purpose = format!("ha-group-keys/v1/{}", group.metadata.uid.as_deref().unwrap_or_default());
+    let text =
+        [&ring.current, other].map(|key| key.derived(purpose.as_bytes())).map(|key| format!("{}\n", *key));
+    KeysText {
+        text: zeroize::Zeroizing::new(text.concat()),
+        version: format!("{},{}", ring.current.id(), other.id()),
+    }
+}

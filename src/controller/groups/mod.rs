@@ -1,0 +1,99 @@
+//! Runs the looks at HA groups: who is seen becomes a plan of `pairing`, and its steps become writes.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | [`stores`] | what the watches have shown, and which group an event belongs to |
+//! | [`memory`] | what a look must know of the ones before it; all of it can be lost |
+//! | [`seen`] | objects to what plans are made from |
+//! | [`leases`] | the steps of a plan that write Leases and labels |
+//! | [`objects`] | Services, EndpointSlices, keys and permissions of a group |
+//! | [`look`] | one look: see, plan, write, report |
+
+use std::sync::{Arc, Mutex};
+
+use kube::Client;
+use tokio::sync::watch;
+
+use super::dispatch::{Looks, dispatch};
+use super::queue::{Job, Queue};
+use super::reconcile::Look;
+use crate::observe::{Change, Scope};
+use crate::runtime::clock::Clock;
+use crate::runtime::lease::Leadership;
+use crate::runtime::metrics::Metrics;
+use crate::runtime::metrics::reconcile::ReconcileMetrics;
+use crate::runtime::shutdown::Shutdown;
+use crate::runtime::tasks::Tasks;
+use crate::wakeup::keys::KeyRing;
+
+mod leases;
+mod look;
+mod memory;
+mod objects;
+mod seen;
+mod stores;
+
+use memory::Memories;
+use stores::Stores;
+
+/// What the looks at groups need from the rest of the operator.
+pub(super) struct Surroundings {
+    pub(super) client: Client,
+    pub(super) clock: Clock,
+    pub(super) leadership: Leadership,
+    pub(super) metrics: Metrics,
+    /// The operator's keys, which those of groups are derived from.
+    pub(super) keys: watch::Receiver<KeyRing>,
+}
+
+/// What every look at a group needs.
+pub(super) struct Context {
+    surroundings: Surroundings,
+    stores: Vec<Stores>,
+    memories: Mutex<Memories>,
+}
+
+impl Looks for Context {
+    const CONTROLLER: &'static str = "hagroup";
+
+    fn metrics(&self) -> &ReconcileMetrics {
+        &self.surroundings.metrics.reconcile
+    }
+
+    async fn look(&self, job: &Job) -> Look {
+        look::look(self, job).await
+    }
+}
+
+/// Starts the watches, and the looks once this replica leads.
+pub(super) fn start(tasks: &mut Tasks, shutdown: &Shutdown, surroundings: Surroundings, scopes: &[Scope]) {
+    let queue = Arc::new(Queue::default());
+    let client = surroundings.client.clone();
+    let stores =
+        scopes.iter().map(|scope| stores::start(tasks, shutdown, (&client, scope), &queue)).collect();
+    let context = Arc::new(Context { surroundings, stores, memories: Mutex::default() });
+    let shutdown = shutdown.clone();
+    tasks.spawn("pair", async move {
+        lead(context, queue, shutdown).await;
+        Ok(())
+    });
+}
+
+/// Waits until this replica leads and knows every group, then looks until shutdown.
+async fn lead(context: Arc<Context>, queue: Arc<Queue>, shutdown: Shutdown) {
+    let ready = async {
+        context.surroundings.leadership.acquired().await;
+        for stores in &context.stores {
+            stores.listed().await;
+        }
+    };
+    tokio::select! {
+        biased;
+        () = shutdown.requested() => return,
+        () = ready => {}
+    }
+    for key in context.stores.iter().flat_map(Stores::keys) {
+        queue.note(key, Change::Ordinary);
+    }
+    dispatch(context, queue, shutdown).await;
+}

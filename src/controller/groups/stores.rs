@@ -1,0 +1,208 @@
+//! What the watches have shown of groups, and which group an event belongs to.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use futures::StreamExt as _;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::core::{DeserializeGuard, NamespaceResourceScope};
+use kube::runtime::reflector::{self, Lookup, Store};
+use kube::runtime::watcher::{self, Event};
+use kube::runtime::{WatchStreamExt as _, reflector::store::Writer};
+use kube::{Client, Resource, ResourceExt as _};
+use serde::de::DeserializeOwned;
+use tracing::warn;
+
+use crate::api::{HAGroup, keys};
+use crate::controller::queue::Queue;
+use crate::controller::watch::api;
+use crate::observe::slim::SlimPod;
+use crate::observe::{Change, Scope, SetKey};
+use crate::runtime::shutdown::Shutdown;
+use crate::runtime::tasks::Tasks;
+
+/// Everything that is known of the groups of one scope.
+pub(super) struct Stores {
+    scope: Scope,
+    groups: Store<DeserializeGuard<HAGroup>>,
+    pods: Store<SlimPod>,
+    leases: Store<Lease>,
+    services: Store<Service>,
+    slices: Store<EndpointSlice>,
+}
+
+/// The objects of one group.
+pub(super) struct Objects {
+    pub(super) pods: Vec<Arc<SlimPod>>,
+    pub(super) leases: Vec<Arc<Lease>>,
+    pub(super) services: Vec<Arc<Service>>,
+    pub(super) slices: Vec<Arc<EndpointSlice>>,
+}
+
+/// Starts the watches of one scope.
+pub(super) fn start(
+    tasks: &mut Tasks,
+    shutdown: &Shutdown,
+    (client, scope): (&Client, &Scope),
+    queue: &Arc<Queue>,
+) -> Stores {
+    let mut feeds = Feeds { tasks, shutdown, client, scope, queue };
+    Stores {
+        scope: scope.clone(),
+        groups: feeds.start(watcher::Config::default(), own_key, Change::Urgent),
+        pods: feeds.start(labelled(), labelled_key, Change::Ordinary),
+        // Who acts is what everybody waits for.
+        leases: feeds.start(labelled(), labelled_key, Change::Urgent),
+        services: feeds.start(labelled(), labelled_key, Change::Ordinary),
+        slices: feeds.start(labelled(), labelled_key, Change::Ordinary),
+    }
+}
+
+fn labelled() -> watcher::Config {
+    watcher::Config::default().labels(keys::LABEL_GROUP)
+}
+
+fn own_key(metadata: &kube::core::ObjectMeta) -> Option<SetKey> {
+    Some(SetKey { namespace: metadata.namespace.clone()?, name: metadata.name.clone()? })
+}
+
+fn labelled_key(metadata: &kube::core::ObjectMeta) -> Option<SetKey> {
+    let name = metadata.labels.as_ref()?.get(keys::LABEL_GROUP)?.clone();
+    Some(SetKey { namespace: metadata.namespace.clone()?, name })
+}
+
+type KeyOf = fn(&kube::core::ObjectMeta) -> Option<SetKey>;
+
+struct Feeds<'a> {
+    tasks: &'a mut Tasks,
+    shutdown: &'a Shutdown,
+    client: &'a Client,
+    scope: &'a Scope,
+    queue: &'a Arc<Queue>,
+}
+
+impl Feeds<'_> {
+    /// Watches one kind until shutdown; errors are logged and tried again with growing delay.
+    fn start<K>(&mut self, config: watcher::Config, key_of: KeyOf, change: Change) -> Store<K>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Lookup<DynamicType = ()>,
+        K: Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+    {
+        let (store, writer) = reflector::store();
+        let events = watcher::watcher(api::<K>(self.client, self.scope), config).default_backoff();
+        let (queue, shutdown, known) = (Arc::clone(self.queue), self.shutdown.clone(), store.clone());
+        self.tasks.spawn("watch-groups", async move {
+            let feeding = feed(writer, events, |event| note(&event, (&known, &queue), (key_of, change)));
+            tokio::select! {
+                // The order does not matter: both end this watch.
+                () = shutdown.requested() => {}
+                () = feeding => {}
+            }
+            Ok(())
+        });
+        store
+    }
+}
+
+async fn feed<K>(
+    mut writer: Writer<K>,
+    events: impl futures::Stream<Item = watcher::Result<Event<K>>>,
+    mut note: impl FnMut(Event<K>),
+) where
+    K: Lookup<DynamicType = ()> + Resource<DynamicType = ()> + Clone + 'static,
+{
+    let mut events = std::pin::pin!(events);
+    while let Some(event) = events.next().await {
+        match event {
+            Ok(mut event) => {
+                if let Event::Apply(object) | Event::InitApply(object) = &mut event {
+                    object.managed_fields_mut().clear();
+                }
+                writer.apply_watcher_event(&event);
+                note(event);
+            }
+            Err(error) => {
+                warn!(error = &error as &dyn std::error::Error, kind = %<K as Resource>::kind(&()), "Lost a watch");
+            }
+        }
+    }
+}
+
+/// Queues the group of an event; after a list every group, because it does not tell what is gone.
+fn note<K>(event: &Event<K>, (store, queue): (&Store<K>, &Queue), (key_of, change): (KeyOf, Change))
+where
+    K: Lookup<DynamicType = ()> + Resource<DynamicType = ()> + Clone + 'static,
+{
+    match event {
+        Event::Apply(object) | Event::Delete(object) => {
+            key_of(object.meta()).into_iter().for_each(|key| queue.note(key, change));
+        }
+        Event::InitDone => {
+            let keys = store.state().into_iter().filter_map(|object| key_of(object.meta()));
+            keys.for_each(|key| queue.note(key, Change::Ordinary));
+        }
+        Event::Init | Event::InitApply(_) => {}
+    }
+}
+
+impl Stores {
+    /// Waits until every watch has listed.
+    pub(super) async fn listed(&self) {
+        // A watch that ends takes the process with it.
+        let _: [Result<(), _>; 5] = [
+            self.groups.wait_until_ready().await,
+            self.pods.wait_until_ready().await,
+            self.leases.wait_until_ready().await,
+            self.services.wait_until_ready().await,
+            self.slices.wait_until_ready().await,
+        ];
+    }
+
+    /// Every group.
+    pub(super) fn keys(&self) -> Vec<SetKey> {
+        self.groups.state().iter().filter_map(|group| own_key(group.meta())).collect()
+    }
+
+    /// Whether groups of this namespace are watched here.
+    pub(super) fn covers(&self, key: &SetKey) -> bool {
+        self.scope.0.as_ref().is_none_or(|namespace| *namespace == key.namespace)
+    }
+
+    /// The group as last seen; `None` if it is gone or cannot be read.
+    pub(super) fn group(&self, key: &SetKey) -> Option<HAGroup> {
+        let reference = reflector::ObjectRef::new(&key.name).within(&key.namespace);
+        match &self.groups.get(&reference)?.0 {
+            Ok(group) => Some(group.clone()),
+            Err(invalid) => {
+                warn!(
+                    namespace = key.namespace,
+                    group = key.name,
+                    error = invalid.error,
+                    "Could not read an HAGroup"
+                );
+                None
+            }
+        }
+    }
+
+    /// The objects of a group as last seen.
+    pub(super) fn objects(&self, key: &SetKey) -> Objects {
+        Objects {
+            pods: of_group(&self.pods, key),
+            leases: of_group(&self.leases, key),
+            services: of_group(&self.services, key),
+            slices: of_group(&self.slices, key),
+        }
+    }
+}
+
+fn of_group<K>(store: &Store<K>, key: &SetKey) -> Vec<Arc<K>>
+where
+    K: Lookup<DynamicType = ()> + Resource<DynamicType = ()> + Clone + 'static,
+{
+    let mut objects = store.state();
+    objects.retain(|object| labelled_key(object.meta()).is_some_and(|labelled| labelled == *key));
+    objects
+}

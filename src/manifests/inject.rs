@@ -1,0 +1,232 @@
+//! Puts the agent into a Pod template, and takes it out again.
+
+use serde_json::{Map, Value, json};
+
+use super::gate::restricted_container;
+use super::group::group_keys_name;
+use crate::api::keys;
+
+/// Probes of the application. They would fail in a standby, whose application does not run; the agent notices the end of
+/// the application by itself.
+const PROBES: [&str; 3] = ["livenessProbe", "readinessProbe", "startupProbe"];
+
+/// What to put in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Injection {
+    /// Name of the group.
+    pub group: String,
+    /// Image with the `bps-agent` program.
+    pub image: String,
+    /// Container that runs the application; needed if there is more than one.
+    pub container: Option<String>,
+    /// Further arguments of the agent, for example hooks.
+    pub arguments: Vec<String>,
+}
+
+/// Why a template cannot run an agent, and what to write instead.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InjectError {
+    /// There is no such container.
+    #[error("the template has no container {wanted:?}; choose one of {known:?}")]
+    NoContainer {
+        /// The name that was asked for.
+        wanted: String,
+        /// Names that exist.
+        known: Vec<String>,
+    },
+    /// It is not clear which container is meant.
+    #[error("the template has several containers; say which one runs the application: one of {known:?}")]
+    Ambiguous {
+        /// Names that exist.
+        known: Vec<String>,
+    },
+    /// The program is known to the image only.
+    #[error(
+        "container {container:?} has no command; write the command of its image, the agent has to start it"
+    )]
+    NoCommand {
+        /// Name of the container.
+        container: String,
+    },
+    /// The agent must be the first process of its container.
+    #[error("set shareProcessNamespace to false: the agent must be the first process of its container")]
+    SharedProcesses,
+    /// The agent needs the token of its ServiceAccount.
+    #[error("set automountServiceAccountToken to true: the agent needs the token for its Lease")]
+    NoToken,
+}
+
+/// The Pod template with the agent in it. Putting it in twice is the same as once.
+///
+/// `template` has the form of a workload's `spec.template`: `metadata` and `spec`.
+///
+/// # Errors
+/// See [`InjectError`].
+pub fn inject(template: &Value, injection: &Injection) -> Result<Value, InjectError> {
+    let mut template = uninject(template);
+    let spec = &template["spec"];
+    if spec["shareProcessNamespace"] == json!(true) {
+        return Err(InjectError::SharedProcesses);
+    }
+    if spec["automountServiceAccountToken"] == json!(false) {
+        return Err(InjectError::NoToken);
+    }
+    let index = container_index(spec, injection.container.as_deref())?;
+    let install = install(&spec["containers"][index], &injection.image);
+    let kept = wrap(&mut template["spec"]["containers"][index], injection)?;
+    let spec = &mut template["spec"];
+    prepend(spec, "initContainers", install);
+    append(spec, "volumes", json!({"name": keys::VOLUME_AGENT, "emptyDir": {}}));
+    let secret = json!({"secretName": group_keys_name(&injection.group)});
+    append(spec, "volumes", json!({"name": keys::VOLUME_AGENT_KEYS, "secret": secret}));
+    let metadata = &mut template["metadata"];
+    metadata["labels"][keys::LABEL_GROUP] = json!(injection.group);
+    metadata["annotations"][keys::ANNOTATION_INJECTED] = json!(kept.to_string());
+    Ok(template)
+}
+
+/// The Pod template without the agent; one that has none stays as it is.
+pub fn uninject(template: &Value) -> Value {
+    let mut template = template.clone();
+    let kept = template["metadata"]["annotations"].get(keys::ANNOTATION_INJECTED).and_then(Value::as_str);
+    let Some(kept) = kept.and_then(|kept| serde_json::from_str::<Value>(kept).ok()) else { return template };
+    for (part, key) in [("annotations", keys::ANNOTATION_INJECTED), ("labels", keys::LABEL_GROUP)] {
+        let is_empty = template["metadata"][part].as_object_mut().is_none_or(|entries| {
+            entries.remove(key);
+            entries.is_empty()
+        });
+        if let (true, Some(metadata)) = (is_empty, template["metadata"].as_object_mut()) {
+            metadata.remove(part);
+        }
+    }
+    let spec = &mut template["spec"];
+    remove(spec, "initContainers", |item| item["name"] == keys::CONTAINER_INSTALL_AGENT);
+    remove(spec, "volumes", is_ours);
+    let containers = spec["containers"].as_array_mut();
+    let wrapped = containers.into_iter().flatten().find(|container| container["name"] == kept["container"]);
+    if let Some(container) = wrapped {
+        unwrap(container, &kept);
+    }
+    template
+}
+
+/// Wraps the command; returns what [`uninject`] needs to know.
+fn wrap(container: &mut Value, injection: &Injection) -> Result<Value, InjectError> {
+    let name = container["name"].as_str().unwrap_or_default().to_owned();
+    let command = container["command"].as_array().filter(|command| !command.is_empty()).cloned();
+    let command = command.ok_or(InjectError::NoCommand { container: name.clone() })?;
+    let mut wrapped: Vec<Value> = agent_command(injection).into_iter().map(Value::from).collect();
+    wrapped.extend(command.iter().cloned());
+    container["command"] = Value::Array(wrapped);
+    let mut probes = Map::new();
+    for probe in PROBES {
+        let removed = container.as_object_mut().and_then(|container| container.remove(probe));
+        probes.extend(removed.map(|removed| (probe.to_owned(), removed)));
+    }
+    container["readinessProbe"] = json!({
+        "httpGet": {"path": "/readyz", "port": keys::AGENT_HEALTH_PORT}, "periodSeconds": 1,
+    });
+    let mut added = Vec::new();
+    for (variable, path) in [
+        (keys::ENV_AGENT_POD_UID, "metadata.uid"),
+        (keys::ENV_POD_NAME, "metadata.name"),
+        (keys::ENV_POD_NAMESPACE, "metadata.namespace"),
+        (keys::ENV_POD_IP, "status.podIP"),
+    ] {
+        let known = container["env"].as_array();
+        if known.is_some_and(|known| known.iter().any(|entry| entry["name"] == variable)) {
+            continue;
+        }
+        let field = json!({"fieldRef": {"apiVersion": "v1", "fieldPath": path}});
+        append(container, "env", json!({"name": variable, "valueFrom": field}));
+        added.push(variable);
+    }
+    let mount = |name: &str, path: &str| json!({"name": name, "mountPath": path});
+    append(container, "volumeMounts", mount(keys::VOLUME_AGENT, keys::AGENT_MOUNT_PATH));
+    let mut keys_mount = mount(keys::VOLUME_AGENT_KEYS, keys::AGENT_KEYS_MOUNT_PATH);
+    keys_mount["readOnly"] = json!(true);
+    append(container, "volumeMounts", keys_mount);
+    Ok(json!({"container": name, "command": command, "probes": probes, "env": added}))
+}
+
+fn unwrap(container: &mut Value, kept: &Value) {
+    container["command"] = kept["command"].clone();
+    if let Some(container) = container.as_object_mut() {
+        container.remove("readinessProbe");
+        container.extend(kept["probes"].as_object().cloned().unwrap_or_default());
+    }
+    let added = kept["env"].as_array().cloned().unwrap_or_default();
+    remove(container, "env", |entry| added.contains(&entry["name"]));
+    remove(container, "volumeMounts", is_ours);
+}
+
+fn is_ours(item: &Value) -> bool {
+    [keys::VOLUME_AGENT, keys::VOLUME_AGENT_KEYS].iter().any(|name| item["name"] == *name)
+}
+
+fn agent_command(injection: &Injection) -> Vec<String> {
+    let mut command = vec![
+        keys::AGENT_PROGRAM_PATH.to_owned(),
+        "run".to_owned(),
+        format!("--group={}", injection.group),
+        format!("--key-file={}/{}", keys::AGENT_KEYS_MOUNT_PATH, keys::SECRET_GROUP_KEYS_ENTRY),
+        format!("--peer-bind=0.0.0.0:{}", keys::AGENT_PORT),
+        format!("--health-bind=0.0.0.0:{}", keys::AGENT_HEALTH_PORT),
+        format!("--state-dir={}", keys::AGENT_MOUNT_PATH),
+        format!("--state-file={}/state.json", keys::AGENT_MOUNT_PATH),
+    ];
+    command.extend(injection.arguments.iter().cloned());
+    command.push("--".to_owned());
+    command
+}
+
+/// Copies the agent into the Pod.
+fn install(application: &Value, image: &str) -> Value {
+    let mut like = json!({"image": image, "resources": application["resources"]});
+    if let Some(policy) = application.get("imagePullPolicy") {
+        like["imagePullPolicy"] = policy.clone();
+    }
+    let program = format!("/{}", keys::AGENT);
+    let command = [program.as_str(), "install", keys::AGENT_MOUNT_PATH];
+    let mount = json!({"name": keys::VOLUME_AGENT, "mountPath": keys::AGENT_MOUNT_PATH});
+    restricted_container((keys::CONTAINER_INSTALL_AGENT, &like), &command, &mount)
+}
+
+fn container_index(spec: &Value, wanted: Option<&str>) -> Result<usize, InjectError> {
+    let containers = spec["containers"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let known: Vec<String> =
+        containers.iter().filter_map(|container| container["name"].as_str()).map(str::to_owned).collect();
+    match wanted {
+        None if containers.len() == 1 => Ok(0),
+        None => Err(InjectError::Ambiguous { known }),
+        Some(wanted) => known
+            .iter()
+            .position(|name| name == wanted)
+            .ok_or_else(|| InjectError::NoContainer { wanted: wanted.to_owned(), known }),
+    }
+}
+
+fn append(object: &mut Value, list: &str, item: Value) {
+    match object[list].as_array_mut() {
+        Some(items) => items.push(item),
+        None => object[list] = json!([item]),
+    }
+}
+
+fn prepend(object: &mut Value, list: &str, item: Value) {
+    match object[list].as_array_mut() {
+        Some(items) => items.insert(0, item),
+        None => object[list] = json!([item]),
+    }
+}
+
+/// Removes items, and the list if nothing is left of it.
+fn remove(object: &mut Value, list: &str, is_removed: impl Fn(&Value) -> bool) {
+    let is_empty = object.get_mut(list).and_then(Value::as_array_mut).is_some_and(|items| {
+        items.retain(|item| !is_removed(item));
+        items.is_empty()
+    });
+    if let (true, Some(object)) = (is_empty, object.as_object_mut()) {
+        object.remove(list);
+    }
+}

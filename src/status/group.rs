@@ -1,0 +1,203 @@
+//! The status of an HAGroup: pairs, what is waited for, and who took over from whom.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+
+use super::conditions::{Saying, condition};
+use super::words;
+use crate::api::status::Condition;
+use crate::api::{GroupSummary, HAGroupStatus, PairStatus, Takeover};
+use crate::ha::Epoch;
+use crate::manifests::pair_name;
+use crate::pairing::{Group, Pair, Plan, Step, VACANT, Wait};
+
+/// Most pairs that are listed.
+const PAIRS_MAX: usize = 500;
+/// Most spares that are listed.
+const SPARES_MAX: usize = 50;
+/// Most takeovers that are kept.
+const TAKEOVERS_MAX: usize = 10;
+/// Most texts in one message.
+const TEXTS_MAX: usize = 5;
+
+/// What a status is made from.
+#[derive(Clone, Copy, Debug)]
+pub struct GroupInput<'a> {
+    /// The status before.
+    pub previous: &'a HAGroupStatus,
+    /// Generation of the specification.
+    pub generation: i64,
+    /// Name of the group.
+    pub name: &'a str,
+    /// What was seen.
+    pub group: &'a Group,
+    /// What is done about it.
+    pub plan: &'a Plan,
+    /// What stands in the way, one sentence each.
+    pub troubles: &'a [String],
+    /// The present moment.
+    pub now: Timestamp,
+}
+
+/// The status that follows.
+pub fn group_status(input: &GroupInput<'_>) -> HAGroupStatus {
+    let group = input.group;
+    let pairs: Vec<PairStatus> = group.pairs.iter().map(|pair| pair_status(input, pair)).collect();
+    let complete = pairs.iter().filter(|pair| pair.state == PAIRED).count();
+    let mut takeovers = input.previous.takeovers.clone();
+    takeovers.extend(pairs.iter().filter_map(|pair| takeover(input, pair)));
+    takeovers.drain(..takeovers.len().saturating_sub(TAKEOVERS_MAX));
+    let mut spares: Vec<String> = spares(group).map(str::to_owned).collect();
+    spares.sort_unstable();
+    let actives: Vec<&str> =
+        pairs.iter().map(|pair| pair.active.as_str()).filter(|name| !name.is_empty()).collect();
+    let summary = GroupSummary {
+        pairs: format!("{complete}/{}", pairs.len()),
+        spares: i32::try_from(spares.len()).unwrap_or(i32::MAX),
+        actives: actives.join(","),
+    };
+    let conditions = conditions(input, (complete, pairs.len()));
+    let state = state(input, (complete, pairs.len()));
+    spares.truncate(SPARES_MAX);
+    let highest_term = i64::from(group.highest_term).max(input.previous.highest_term);
+    HAGroupStatus {
+        observed_generation: input.generation,
+        state,
+        summary,
+        pairs: pairs.into_iter().take(PAIRS_MAX).collect(),
+        spares,
+        highest_term,
+        conditions,
+        last_takeover: takeovers.last().cloned().or_else(|| input.previous.last_takeover.clone()),
+        takeovers,
+    }
+}
+
+const PAIRED: &str = "Paired";
+
+fn pair_status(input: &GroupInput<'_>, pair: &Pair) -> PairStatus {
+    let group = input.group;
+    let holder = pair.lease.holder;
+    let name_of = |id| pair.names.get(&id).cloned().unwrap_or_default();
+    let is_there = |id| group.pods.iter().any(|pod| pod.id == id && !pod.is_leaving);
+    let other =
+        pair.lease.members.into_iter().find(|id| Some(*id) != holder && *id != VACANT && is_there(*id));
+    let is_fenced = pair.lease.members.iter().any(|id| pair.fenced.contains(id));
+    let state = match (pair.is_ending, pair.lease.pending, holder, other) {
+        (true, ..) => "Ending",
+        (_, Some(_), ..) => "Replacing",
+        _ if is_fenced => "Fenced",
+        (_, _, None, _) => "Starting",
+        (_, _, Some(_), None) => "Alone",
+        (_, _, Some(_), Some(_)) => PAIRED,
+    };
+    PairStatus {
+        name: pair_name(input.name, pair.number),
+        active: holder.map(name_of).unwrap_or_default(),
+        standby: other.map(name_of).unwrap_or_default(),
+        epoch: u64::from(pair.lease.epoch).to_string(),
+        state: state.to_owned(),
+    }
+}
+
+/// Another Pod acts than before; the first tenure of a pair is none.
+fn takeover(input: &GroupInput<'_>, pair: &PairStatus) -> Option<Takeover> {
+    let before = input.previous.pairs.iter().find(|before| before.name == pair.name)?;
+    let is_new = before.epoch != pair.epoch && !pair.active.is_empty() && before.active != pair.active;
+    // A pair that was released names nobody; who acted before is then what the last takeover says.
+    let last = input.previous.takeovers.iter().rev().find(|takeover| takeover.pair == pair.name);
+    let from =
+        if before.active.is_empty() { last.map(|last| last.to.clone()) } else { Some(before.active.clone()) };
+    let from = from.unwrap_or_default();
+    let epoch = Epoch::from(pair.epoch.parse::<u64>().ok()?);
+    let by = if epoch.sequence > 0 { "Handover" } else { "Lease" };
+    (is_new && !from.is_empty()).then(|| Takeover {
+        pair: pair.name.clone(),
+        from,
+        to: pair.active.clone(),
+        epoch: pair.epoch.clone(),
+        by: by.to_owned(),
+        time: MicroTime(input.now),
+    })
+}
+
+fn spares(group: &Group) -> impl Iterator<Item = &str> {
+    let is_named = |id| {
+        group.pairs.iter().any(|pair| {
+            let joining = pair.lease.pending.map(|replacement| replacement.joining);
+            pair.lease.members.contains(&id) || joining == Some(id)
+        })
+    };
+    let spares = group.pods.iter().filter(move |pod| !pod.is_leaving && !is_named(pod.id));
+    spares.map(|pod| pod.name.as_str())
+}
+
+fn state(input: &GroupInput<'_>, (complete, all): (usize, usize)) -> String {
+    let is_pairing = input.plan.steps.iter().any(|step| !matches!(step, Step::Label { .. }));
+    let state = if input.group.is_paused {
+        "Paused"
+    } else if !input.troubles.is_empty() {
+        "Degraded"
+    } else if all == 0 {
+        "Waiting for Pods"
+    } else if is_pairing || input.plan.waits.iter().any(|wait| matches!(wait, Wait::Admission { .. })) {
+        "Pairing"
+    } else if complete < all {
+        "Without standby"
+    } else {
+        "Ready"
+    };
+    state.to_owned()
+}
+
+fn conditions(input: &GroupInput<'_>, (complete, all): (usize, usize)) -> Vec<Condition> {
+    let waits: Vec<String> = input.plan.waits.iter().map(|wait| describe(input.name, wait)).collect();
+    let counts = format!("{complete} of {all} pairs have an active and a standby");
+    let is_ready = all > 0 && complete == all;
+    let ready = if is_ready {
+        ("Paired", counts.clone())
+    } else if all == 0 {
+        ("NoPairs", "no pair yet: two running Pods with the label of the group are needed".to_owned())
+    } else {
+        ("Unpaired", joined(std::iter::once(counts.clone()).chain(waits.iter().cloned())))
+    };
+    let degraded = if input.troubles.is_empty() {
+        (false, ("AsExpected", "nothing stands in the way".to_owned()))
+    } else {
+        (true, ("Refused", joined(input.troubles.iter().cloned())))
+    };
+    let paused = if input.group.is_paused {
+        ("PausedBySpec", "spec.paused is true: pairs stay as they are, failovers go on".to_owned())
+    } else {
+        ("NotPaused", "spec.paused is false".to_owned())
+    };
+    let sayings = [
+        (words::READY, is_ready, ready),
+        (words::DEGRADED, degraded.0, degraded.1),
+        (words::PAUSED, input.group.is_paused, paused),
+    ];
+    let meta = (input.previous.conditions.as_slice(), input.now, input.generation);
+    let saying = |(r#type, holds, (reason, message))| Saying { r#type, holds, reason, message };
+    sayings.into_iter().map(|said| condition(meta, saying(said))).collect()
+}
+
+fn joined(texts: impl Iterator<Item = String>) -> String {
+    texts.take(TEXTS_MAX).collect::<Vec<_>>().join("; ")
+}
+
+fn describe(name: &str, wait: &Wait) -> String {
+    let pair = |number: &u32| pair_name(name, *number);
+    match wait {
+        Wait::Paused => "the group is paused".to_owned(),
+        Wait::Standby { pair: number } => {
+            format!("{} has no standby, and there is no spare Pod", pair(number))
+        }
+        Wait::Admission { pair: number } => format!("the active of {} is asked to admit a Pod", pair(number)),
+        Wait::End { pair: number } => format!("{} ends once nobody can act in it any more", pair(number)),
+        Wait::Lost { pair: number } => {
+            format!("the Lease of {} was deleted; it is made anew once nobody can act any more", pair(number))
+        }
+        Wait::Second => "a single Pod waits for another one".to_owned(),
+        Wait::Surplus => "there are more pairs than Pods can fill".to_owned(),
+    }
+}
