@@ -45,6 +45,8 @@ pub struct Record {
     pub lease: Lease,
     /// How to reach those that it names.
     pub directory: Directory,
+    /// EndpointSlice that its active shows its address in.
+    pub slice: Option<String>,
 }
 
 /// Why a Lease cannot be read or written.
@@ -126,7 +128,8 @@ impl Record {
         let writes = number(keys::ANNOTATION_HA_WRITES)?;
         let epoch = Epoch { term, sequence };
         let lease = Lease { epoch, holder, members: [one.0, two.0], pending, hold, writes };
-        Ok(Self { group, version: Version(version), lease, directory })
+        let slice = annotated(keys::ANNOTATION_HA_SLICE);
+        Ok(Self { group, version: Version(version), lease, directory, slice })
     }
 }
 
@@ -259,7 +262,7 @@ mod tests {
                     writes,
                 };
                 let directory = named.iter().enumerate().map(member).collect();
-                Record { group: 9, version: Version(version), lease, directory }
+                Record { group: 9, version: Version(version), lease, directory, slice: None }
             },
         )
     }
