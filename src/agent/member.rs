@@ -75,7 +75,7 @@ pub async fn run(settings: PairSettings, launcher: &Path, command: Vec<OsString>
     let tenant = Tenant::new(launcher.to_owned(), command, timing.stop);
     let (mut tasks, shutdown) = (Tasks::new(), Shutdown::new());
     let member = Member::start(settings, (&mut tasks, &shutdown), (tenant, timing)).await?;
-    beside(tasks, &shutdown, member.run(&shutdown)).await
+    beside(tasks, &shutdown, Box::pin(member.run(&shutdown))).await
 }
 
 /// Runs a loop beside its tasks. The end of either asks the other one to end; the loop comes first.
@@ -176,7 +176,7 @@ impl Member {
         }
         let pair = Pair { protocol: Protocol::new(agent, self.body.timing), store, acting, is_of_group };
         let work = async { self.body.run(pair, [shutdown, &over]).await.map_err(Error::Supervise) };
-        beside(tasks, &over, work).await
+        beside(tasks, &over, Box::pin(work)).await
     }
 }
 

@@ -13,6 +13,7 @@
 //! | [`tenant`] | the application of a pair: starts, stops in time, tells its end |
 //! | [`clock`] | the protocol's clock, and an alarm on it |
 //! | [`lease`], [`store`] | the Lease as the API server keeps it; the tasks that read, write and watch it |
+//! | [`orders`] | what the Lease asks of its members: switch over, do not act |
 //! | [`outages`] | one line in the log for each outage |
 //! | [`frame`], [`key_ring`], [`peer`] | authenticated datagrams between agents |
 //! | [`marks`] | files: whether it ran in this Pod before, and its role for probes |
@@ -30,6 +31,7 @@ pub mod launch;
 pub mod lease;
 pub mod marks;
 pub mod member;
+pub mod orders;
 pub mod outages;
 pub mod pair;
 pub mod peer;

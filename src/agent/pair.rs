@@ -12,11 +12,13 @@ use tokio::sync::watch;
 use tracing::{error, info, warn};
 
 use super::clock::{self, Alarm};
+use super::lease::Record;
 use super::marks::{State, word};
+use super::orders::Orders;
 use super::peer::Peers;
 use super::store::{Report, Store};
 use super::tenant::Tenant;
-use crate::ha::{AgentId, BootTime, Effect, Epoch, Event, Message, Order, Protocol, Role, Timing};
+use crate::ha::{AgentId, BootTime, Effect, Epoch, Event, Message, Order, Protocol, Role, Timing, Version};
 use crate::runtime::shutdown::Shutdown;
 
 /// What an agent keeps from one Lease to the next.
@@ -66,6 +68,8 @@ struct Turn<'a> {
     leave_by: Option<BootTime>,
     /// The Lease was deleted, or made anew.
     is_gone: bool,
+    /// What the Lease asked last, and the version that did.
+    orders: (Version, Orders),
 }
 
 impl Body {
@@ -87,8 +91,8 @@ impl Body {
     /// # Errors
     /// What the kernel refused. The process must end then, and the application ends with it.
     pub async fn run(&mut self, pair: Pair, shutdowns: [&Shutdown; 2]) -> io::Result<End> {
-        let mut turn =
-            Turn { body: self, pair, wake_at: BootTime::default(), leave_by: None, is_gone: false };
+        let (wake_at, orders) = (BootTime::default(), (Version::default(), Orders::default()));
+        let mut turn = Turn { body: self, pair, wake_at, leave_by: None, is_gone: false, orders };
         turn.step(Event::Timer)?;
         loop {
             if turn.is_over() {
@@ -187,7 +191,11 @@ impl Turn<'_> {
     fn reported(&mut self, report: Report) -> io::Result<()> {
         match report {
             Report::Read(record) if self.body.peers.know(&record) => {
-                self.step(Event::LeaseRead { lease: record.lease, version: record.version })
+                let Record { lease, version, orders, .. } = *record;
+                // First: who shall not act must not take what this version offers.
+                self.fence(version, orders)?;
+                self.step(Event::LeaseRead { lease, version })?;
+                self.switch_over()
             }
             Report::Read(_) => {
                 self.is_gone = true;
@@ -205,6 +213,33 @@ impl Turn<'_> {
             Report::Applied { number, version } => self.step(Event::WriteApplied { number, version }),
             Report::Conflicted => self.step(Event::WriteConflicted),
         }
+    }
+
+    /// Takes over what a version of the Lease asks, unless a later one was read. Who leaves stays fenced.
+    fn fence(&mut self, version: Version, orders: Orders) -> io::Result<()> {
+        let (known, before) = &self.orders;
+        if self.leave_by.is_some() || version < *known {
+            return Ok(());
+        }
+        for annotation in orders.unreadable.difference(&before.unreadable) {
+            warn!(annotation, "Ignored an order that cannot be read");
+        }
+        let own = self.pair.protocol.agent().id;
+        let (was_fenced, is_fenced) = (before.fenced.contains(&own), orders.fenced.contains(&own));
+        self.orders = (version, orders);
+        match (was_fenced, is_fenced) {
+            (false, true) => self.step(Event::Ordered(Order::Fence)),
+            (true, false) => self.step(Event::Ordered(Order::Unfence)),
+            (false, false) | (true, true) => Ok(()),
+        }
+    }
+
+    fn switch_over(&mut self) -> io::Result<()> {
+        let agent = self.pair.protocol.agent();
+        if agent.role == Role::Active && self.orders.1.switch_over == Some(agent.epoch) {
+            return self.step(Event::Ordered(Order::SwitchOver));
+        }
+        Ok(())
     }
 
     fn heard(&mut self, from: AgentId, message: Message) -> io::Result<()> {

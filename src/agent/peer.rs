@@ -114,6 +114,7 @@ impl Peers {
 mod tests {
     use super::*;
     use crate::agent::lease::Member;
+    use crate::agent::orders::Orders;
     use crate::ha::{BootTime, Epoch, Hold, Incarnation, Lease, Ping};
 
     const OWN: AgentId = AgentId(1);
@@ -142,7 +143,7 @@ mod tests {
             writes: 0,
         };
         let directory = [OWN, OTHER].into_iter().zip(addresses).map(member).collect();
-        Record { group, version: Version(1), lease, directory, slice: None }
+        Record { group, version: Version(1), lease, directory, slice: None, orders: Orders::default() }
     }
 
     #[tokio::test]

@@ -7,6 +7,7 @@
 mod group;
 mod journal;
 mod objects;
+mod orders;
 mod stage;
 
 use std::time::Duration;
