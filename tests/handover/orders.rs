@@ -69,9 +69,9 @@ fn a_claim_that_is_answered_after_a_fence_starts_nothing_and_is_released() {
 
     let later = BootTime(2) + Duration::from_millis(5);
     let effects = protocol.step(later, Event::WriteApplied { number: 1, version: Version(2) });
-    let released = effects.iter().find_map(|effect| match effect {
-        Effect::WriteLease(write) => Some((write.base, write.lease.holder)),
-        _ => None,
+    let released = effects.iter().find_map(|effect| {
+        let Effect::WriteLease(write) = effect else { return None };
+        Some((write.base, write.lease.holder))
     });
     assert_eq!(released, Some((Version(2), None)));
     assert!(!effects.iter().any(|effect| matches!(effect, Effect::Activate { .. })), "{effects:?}");
