@@ -4,7 +4,8 @@
 //! spec.holderIdentity                    <Pod name>_<uid of the Pod>; absent: nobody holds it
 //! spec.leaseTransitions                  term of the epoch
 //! spec.leaseDurationSeconds, renewTime   for people only, never read
-//! annotations: ha-sequence, ha-writes, ha-hold, ha-members, ha-pending; see `api::keys`
+//! annotations: ha-sequence, ha-writes, ha-hold, ha-members, ha-pending, and, never written by an agent, ha-slice,
+//! ha-switch-over, ha-fenced; see `api::keys`
 //! ```
 //!
 //! Never talks to the API server; see `store`.
@@ -19,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::identity::{format_uid, parse_uid};
+use super::orders::Orders;
 use crate::api::keys;
 use crate::ha::{AgentId, Epoch, Hold, Lease, Replacement, Timing, Version, Write};
 
@@ -45,6 +47,10 @@ pub struct Record {
     pub lease: Lease,
     /// How to reach those that it names.
     pub directory: Directory,
+    /// EndpointSlice that its active shows its address in.
+    pub slice: Option<String>,
+    /// What people and the operator ask.
+    pub orders: Orders,
 }
 
 /// Why a Lease cannot be read or written.
@@ -126,7 +132,9 @@ impl Record {
         let writes = number(keys::ANNOTATION_HA_WRITES)?;
         let epoch = Epoch { term, sequence };
         let lease = Lease { epoch, holder, members: [one.0, two.0], pending, hold, writes };
-        Ok(Self { group, version: Version(version), lease, directory })
+        let slice = annotated(keys::ANNOTATION_HA_SLICE);
+        let orders = object.metadata.annotations.as_ref().map(Orders::read).unwrap_or_default();
+        Ok(Self { group, version: Version(version), lease, directory, slice, orders })
     }
 }
 
@@ -259,7 +267,14 @@ mod tests {
                     writes,
                 };
                 let directory = named.iter().enumerate().map(member).collect();
-                Record { group: 9, version: Version(version), lease, directory }
+                Record {
+                    group: 9,
+                    version: Version(version),
+                    lease,
+                    directory,
+                    slice: None,
+                    orders: Orders::default(),
+                }
             },
         )
     }

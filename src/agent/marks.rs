@@ -18,26 +18,35 @@ use crate::runtime::tasks::TaskError;
 /// What the state file says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct State {
-    /// What the agent is to its pair.
-    pub role: Role,
+    /// What the agent is to its pair; `None`: it belongs to none yet.
+    pub role: Option<Role>,
     /// Its own epoch, or the highest that it knows of.
     pub epoch: Epoch,
 }
 
-/// Whether this is the first start in this Pod, and notes that there was one.
+impl State {
+    /// Of an agent that no Lease names.
+    pub const UNASSIGNED: Self = Self { role: None, epoch: Epoch { term: 0, sequence: 0 } };
+}
+
+/// Whether this Pod comes to this Lease for the first time, and notes that it came.
+///
+/// Both are uids. What a Pod promised to the members of one Lease binds it in no other one, and the operator makes a
+/// Lease anew only when nobody can act by the old one any more.
 ///
 /// In the container's own layer, which is new after each restart of the container, the mark would be lost; so there
 /// every start counts as a further one.
 ///
 /// # Errors
 /// The mark can neither be made nor found.
-pub fn is_first_start(directory: &Path, id: AgentId) -> io::Result<bool> {
+pub fn is_first_start(directory: &Path, pod: AgentId, lease: u128) -> io::Result<bool> {
     let is_init = getpid().is_init();
     if is_init && fs::metadata(directory)?.dev() == fs::metadata("/")?.dev() {
         warn!("The state folder is no volume: this start counts as a restart");
         return Ok(false);
     }
-    match File::create_new(directory.join(format!("started-{}", format_uid(id.0)))) {
+    let name = format!("started-{}-{}", format_uid(pod.0), format_uid(lease));
+    match File::create_new(directory.join(name)) {
         Ok(mark) => {
             // It must be there after a crash of the node, when the same Pod starts again.
             mark.sync_all()?;
@@ -77,7 +86,7 @@ pub async fn keep_state(
 
 /// Aside, then renamed: readers see the old state or the new one.
 fn write(file: &Path, State { role, epoch }: State) -> io::Result<()> {
-    let state = json!({"role": word(role), "epoch": u64::from(epoch)});
+    let state = json!({"role": role.map_or("unassigned", word), "epoch": u64::from(epoch)});
     let aside = file.with_extension("new");
     fs::write(&aside, format!("{state}\n"))?;
     fs::rename(&aside, file)
@@ -100,11 +109,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_first_start_of_a_pod_is_the_first() {
+    fn only_the_first_start_of_a_pod_at_a_lease_is_the_first() {
         let directory = tempfile::tempdir().unwrap();
-        let starts = [1, 1, 2, 1].map(|pod| is_first_start(directory.path(), AgentId(pod)).unwrap());
-        assert_eq!(starts, [true, false, true, false]);
-        assert!(is_first_start(&directory.path().join("none"), AgentId(1)).is_err());
+        let starts = [(1, 7), (1, 7), (2, 7), (1, 8), (1, 7), (1, 8)];
+        let starts =
+            starts.map(|(pod, lease)| is_first_start(directory.path(), AgentId(pod), lease).unwrap());
+        assert_eq!(starts, [true, false, true, true, false, false]);
+        assert!(is_first_start(&directory.path().join("none"), AgentId(1), 7).is_err());
     }
 
     #[test]
@@ -113,7 +124,7 @@ mod tests {
         let file = directory.path().join("state.json");
         let epoch = Epoch { term: 1, sequence: 2 };
         for role in [Role::Standby, Role::Active] {
-            write(&file, State { role, epoch }).unwrap();
+            write(&file, State { role: Some(role), epoch }).unwrap();
         }
         assert_eq!(fs::read_to_string(&file).unwrap(), "{\"epoch\":4294967298,\"role\":\"active\"}\n");
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);

@@ -1,18 +1,24 @@
-//! One agent of a pair from its start to its end: reads what it needs, starts its tasks, and runs the loop.
+//! An agent from its start to its end: reads what it needs, belongs to one Lease after the other, and starts what runs
+//! beside the loop.
 
 use std::ffi::OsString;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::pin::pin;
 
+use kube::Client;
 use tokio::sync::watch;
+use tracing::info;
 
 use super::clock::{self, Alarm};
+use super::identity::Identity;
+use super::init;
 use super::key_ring::{self, KeyRing};
 use super::marks::{self, State, is_first_start};
-use super::pair::Pair;
+use super::pair::{Body, End, Pair};
 use super::peer::Peers;
 use super::publish::Publisher;
+use super::search::{Found, Membership, Search};
 use super::settings::PairSettings;
 use super::store::Store;
 use super::tenant::Tenant;
@@ -64,60 +70,121 @@ pub enum Error {
 pub async fn run(settings: PairSettings, launcher: &Path, command: Vec<OsString>) -> Result<(), Error> {
     telemetry::init(&settings.logs).map_err(Error::Log)?;
     tree::adopt_orphans().map_err(Error::Supervise)?;
-    let (mut tasks, shutdown) = (Tasks::new(), Shutdown::new());
-    let tenant = |timing: &Timing| Tenant::new(launcher.to_owned(), command, timing.stop);
-    let pair = pair(settings, (&mut tasks, &shutdown), tenant).await?;
-    let mut beside = pin!(tasks.run(&shutdown, Signals::none()));
-    let mut loops = pin!(pair.run(&shutdown));
-    let (first, rest) = tokio::select! {
-        // The application comes first.
-        biased;
-        ended = &mut loops => {
-            shutdown.request();
-            (ended.map_err(Error::Supervise), beside.await.map_err(Error::Run))
-        }
-        // A task that failed asks the loop to leave.
-        failed = &mut beside => (failed.map_err(Error::Run), loops.await.map_err(Error::Supervise)),
-    };
-    first.and(rest)
-}
-
-async fn pair(
-    settings: PairSettings,
-    (tasks, shutdown): (&mut Tasks, &Shutdown),
-    tenant: impl FnOnce(&Timing) -> Tenant,
-) -> Result<Pair, Error> {
-    let PairSettings { lease, own, key_file, peer_bind, slice, state_dir, state_file, logs: _ } = settings;
     let timing = Timing::default();
     timing.check().map_err(Error::Time)?;
-    let keys = KeyRing::read(&key_file).map_err(Error::ReadKeys)?;
-    let (keys, present) = watch::channel(keys);
-    let peers = Peers::bind(peer_bind, own.id, present).map_err(Error::Listen)?;
-    let metrics = Metrics::new(env!("CARGO_PKG_VERSION"));
-    let client = client::connect(&metrics.rest).await.map_err(Error::Connect)?;
-    // Last of what may fail: a start that did not come this far has promised nothing.
-    let agent = agent(own.id, state_dir.as_deref(), &timing)?;
-    let (states, shown) = watch::channel(State { role: agent.role, epoch: agent.epoch });
-    let (acting, acted) = watch::channel(None);
-    let store = Store::start(tasks, shutdown, (client.clone(), &own.namespace, &lease), timing);
-    tasks.spawn("keys", key_ring::follow(key_file, keys, shutdown.clone()));
-    if let Some(file) = state_file {
-        tasks.spawn("state file", marks::keep_state(file, shown, shutdown.clone()));
-    }
-    if let Some(slice) = slice {
-        let publisher = Publisher::new(client, &slice, own);
-        tasks.spawn("publisher", publisher.run(acted, shutdown.clone()));
-    }
-    let alarm = Alarm::new().map_err(Error::Supervise)?;
-    let (protocol, tenant) = (Protocol::new(agent, timing), tenant(&timing));
-    Ok(Pair { protocol, timing, tenant, peers, store, alarm, states, acting })
+    let tenant = Tenant::new(launcher.to_owned(), command, timing.stop);
+    let (mut tasks, shutdown) = (Tasks::new(), Shutdown::new());
+    let member = Member::start(settings, (&mut tasks, &shutdown), (tenant, timing)).await?;
+    beside(tasks, &shutdown, Box::pin(member.run(&shutdown))).await
 }
 
-/// The agent as it may start: only the first one in a Pod has certainly promised nothing.
-fn agent(id: AgentId, state_dir: Option<&Path>, timing: &Timing) -> Result<Agent, Error> {
+/// Runs a loop beside its tasks. The end of either asks the other one to end; the loop comes first.
+async fn beside<Output>(
+    tasks: Tasks,
+    shutdown: &Shutdown,
+    work: impl Future<Output = Result<Output, Error>>,
+) -> Result<Output, Error> {
+    let mut tasks = pin!(tasks.run(shutdown, Signals::none()));
+    let mut work = pin!(work);
+    tokio::select! {
+        // The application comes first.
+        biased;
+        ended = &mut work => {
+            shutdown.request();
+            let rest = tasks.await.map_err(Error::Run);
+            ended.and_then(|output| rest.map(|()| output))
+        }
+        // A task that failed asks the loop to leave.
+        failed = &mut tasks => {
+            let ended = work.await;
+            failed.map_err(Error::Run).and(ended)
+        }
+    }
+}
+
+/// An agent, with or without a Lease.
+struct Member {
+    body: Body,
+    client: Client,
+    membership: Membership,
+    own: Identity,
+    /// EndpointSlice to publish in, if the Lease is given by name.
+    slice: Option<String>,
+    state_dir: Option<PathBuf>,
+}
+
+impl Member {
+    /// Starts what it needs with or without a Lease.
+    async fn start(
+        settings: PairSettings,
+        (tasks, shutdown): (&mut Tasks, &Shutdown),
+        (tenant, timing): (Tenant, Timing),
+    ) -> Result<Self, Error> {
+        let PairSettings { membership, own, key_file, peer_bind, slice, state_dir, state_file, logs: _ } =
+            settings;
+        let keys = KeyRing::read(&key_file).map_err(Error::ReadKeys)?;
+        let (keys, present) = watch::channel(keys);
+        let peers = Peers::bind(peer_bind, own.id, present).map_err(Error::Listen)?;
+        let metrics = Metrics::new(env!("CARGO_PKG_VERSION"));
+        let client = client::connect(&metrics.rest).await.map_err(Error::Connect)?;
+        let (states, shown) = watch::channel(State::UNASSIGNED);
+        tasks.spawn("keys", key_ring::follow(key_file, keys, shutdown.clone()));
+        if let Some(file) = state_file {
+            tasks.spawn("state file", marks::keep_state(file, shown, shutdown.clone()));
+        }
+        let alarm = Alarm::new().map_err(Error::Supervise)?;
+        let signals = init::passed_on().map_err(Error::Supervise)?;
+        let body = Body { tenant, peers, alarm, signals, states, timing };
+        Ok(Self { body, client, membership, own, slice, state_dir })
+    }
+
+    /// Belongs to one Lease after the other, until it is asked to end.
+    async fn run(mut self, shutdown: &Shutdown) -> Result<(), Error> {
+        let search = Search::new(self.client.clone(), self.membership.clone(), self.own.clone());
+        loop {
+            let found = tokio::select! {
+                // Nothing runs, so there is nothing to end before the process does.
+                biased;
+                () = self.body.asked_to_end() => return Ok(()),
+                () = shutdown.requested() => return Ok(()),
+                found = search.find() => found,
+            };
+            if self.belong(found, shutdown).await? == End::Left {
+                return Ok(());
+            }
+            self.body.peers.forget();
+            self.body.states.send_replace(State::UNASSIGNED);
+            info!("Left the Lease");
+        }
+    }
+
+    /// Belongs to one Lease; its tasks end with it.
+    async fn belong(&mut self, found: Found, shutdown: &Shutdown) -> Result<End, Error> {
+        let (mut tasks, over) = (Tasks::new(), Shutdown::new());
+        let Found { name, record } = found;
+        self.body.peers.know(&record);
+        let is_of_group = matches!(self.membership, Membership::Group(_));
+        let slice = if is_of_group { record.slice.clone() } else { self.slice.clone() };
+        // Last of what may fail: who did not come this far has promised nothing.
+        let agent = agent(self.own.id, record.group, self.state_dir.as_deref(), &self.body.timing)?;
+        let access = (self.client.clone(), &*self.own.namespace, &*name);
+        let store = Store::start(&mut tasks, &over, access, self.body.timing);
+        let (acting, acted) = watch::channel(None);
+        if let Some(slice) = slice {
+            let publisher = Publisher::new(self.client.clone(), &slice, self.own.clone());
+            tasks.spawn("publisher", publisher.run(acted, over.clone()));
+        }
+        let pair = Pair { protocol: Protocol::new(agent, self.body.timing), store, acting, is_of_group };
+        let work = async { self.body.run(pair, [shutdown, &over]).await.map_err(Error::Supervise) };
+        beside(tasks, &over, Box::pin(work)).await
+    }
+}
+
+/// The agent as it may start: only one that comes to a Lease for the first time has certainly promised nothing in it.
+fn agent(id: AgentId, lease: u128, state_dir: Option<&Path>, timing: &Timing) -> Result<Agent, Error> {
     let incarnation = Incarnation(getrandom::u64().map_err(Error::Draw)?);
     let is_first =
-        state_dir.map_or(Ok(false), |directory| is_first_start(directory, id)).map_err(Error::Mark)?;
+        state_dir.map_or(Ok(false), |directory| is_first_start(directory, id, lease)).map_err(Error::Mark)?;
     let at = Moment { now: clock::now(), timing };
     Ok(if is_first { Agent::new(id, incarnation) } else { Agent::r7_restarted(&at, id, incarnation) })
 }

@@ -7,11 +7,14 @@
 //! | [`application`] | one run of the application, from its start until its last process has ended |
 //! | [`init`] | what a good init does around it: passes signals on, reaps orphans, ends with the same code |
 //! | [`settings`], [`identity`] | what an agent of a pair is told: which Lease, which keys, who it is |
-//! | [`member`] | an agent of a pair from its start to its end: files, tasks, loop |
+//! | [`member`] | an agent of a pair from its start to its end: which Lease when, and what runs beside the loop |
+//! | [`search`] | looks for the Lease that names the agent |
 //! | [`pair`] | the loop: events to the protocol of [`crate::ha`], its effects to everything below |
 //! | [`tenant`] | the application of a pair: starts, stops in time, tells its end |
 //! | [`clock`] | the protocol's clock, and an alarm on it |
 //! | [`lease`], [`store`] | the Lease as the API server keeps it; the tasks that read, write and watch it |
+//! | [`orders`] | what the Lease asks of its members: switch over, do not act |
+//! | [`outages`] | one line in the log for each outage |
 //! | [`frame`], [`key_ring`], [`peer`] | authenticated datagrams between agents |
 //! | [`marks`] | files: whether it ran in this Pod before, and its role for probes |
 //! | [`publish`] | the address of the active in an EndpointSlice |
@@ -28,9 +31,12 @@ pub mod launch;
 pub mod lease;
 pub mod marks;
 pub mod member;
+pub mod orders;
+pub mod outages;
 pub mod pair;
 pub mod peer;
 pub mod publish;
+pub mod search;
 pub mod settings;
 pub mod store;
 pub mod tenant;

@@ -6,62 +6,103 @@
 use std::io;
 
 use futures::StreamExt as _;
+use futures::stream::{BoxStream, SelectAll};
 use rustix::process::Signal;
 use tokio::sync::watch;
-use tracing::{error, info};
+use tracing::{error, info, warn};
 
 use super::clock::{self, Alarm};
-use super::init;
+use super::lease::Record;
 use super::marks::{State, word};
+use super::orders::Orders;
 use super::peer::Peers;
 use super::store::{Report, Store};
 use super::tenant::Tenant;
-use crate::ha::{AgentId, BootTime, Effect, Epoch, Event, Message, Order, Protocol, Role, Timing};
+use crate::ha::{AgentId, BootTime, Effect, Epoch, Event, Message, Order, Protocol, Role, Timing, Version};
 use crate::runtime::shutdown::Shutdown;
 
-/// The protocol and all that it acts on.
-#[derive(Debug)]
-pub struct Pair {
-    /// Who may act.
-    pub protocol: Protocol,
-    /// The times of the group.
-    pub timing: Timing,
+/// What an agent keeps from one Lease to the next.
+pub struct Body {
     /// The application.
     pub tenant: Tenant,
     /// The other agents.
     pub peers: Peers,
-    /// The Lease.
-    pub store: Store,
     /// Wakes the loop.
     pub alarm: Alarm,
+    /// What people and the kubelet ask of the application.
+    pub signals: SelectAll<BoxStream<'static, Signal>>,
     /// Role and epoch, for whoever shows them.
     pub states: watch::Sender<State>,
+    /// The times of every group.
+    pub timing: Timing,
+}
+
+/// What belongs to one Lease.
+#[derive(Debug)]
+pub struct Pair {
+    /// Who may act.
+    pub protocol: Protocol,
+    /// The Lease.
+    pub store: Store,
     /// The epoch that it acts with, for whoever publishes it.
     pub acting: watch::Sender<Option<Epoch>>,
+    /// Whether it looks for another Lease once this one does not name it any more.
+    pub is_of_group: bool,
+}
+
+/// Why the loop ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// It was asked to end.
+    Left,
+    /// The Lease is gone or does not name this agent, and nobody counts on it.
+    Dismissed,
 }
 
 /// What the loop keeps for itself.
-struct Turn {
+struct Turn<'a> {
+    body: &'a mut Body,
     pair: Pair,
     wake_at: BootTime,
     /// When it ends even if it could not hand over.
     leave_by: Option<BootTime>,
+    /// The Lease was deleted, or made anew.
+    is_gone: bool,
+    /// What the Lease asked last, and the version that did.
+    orders: (Version, Orders),
 }
 
-impl Pair {
-    /// Runs until it is asked to end and has handed over, released the Lease, or could do neither in time.
+impl Body {
+    /// Waits until something asks the process to end, while there is no Lease; signals for the application are lost.
+    pub async fn asked_to_end(&mut self) {
+        while let Some(signal) = self.signals.next().await {
+            if is_end(signal) {
+                return;
+            }
+        }
+    }
+
+    /// Runs until it is asked to end and has handed over, released the Lease, or could do neither in time; or until
+    /// the Lease does not need it any more.
     ///
-    /// Call it on the main thread, see [`super::tree::Tree::start`].
+    /// `shutdowns` are those of the process and of the tasks of this Lease. Call it on the main thread, see
+    /// [`super::tree::Tree::start`].
     ///
     /// # Errors
-    /// What the kernel refused. The application ends with this value.
-    pub async fn run(self, shutdown: &Shutdown) -> io::Result<()> {
-        let mut signals = init::passed_on()?;
-        let mut turn = Turn { pair: self, wake_at: BootTime::default(), leave_by: None };
+    /// What the kernel refused. The process must end then, and the application ends with it.
+    pub async fn run(&mut self, pair: Pair, shutdowns: [&Shutdown; 2]) -> io::Result<End> {
+        let (wake_at, orders) = (BootTime::default(), (Version::default(), Orders::default()));
+        let mut turn = Turn { body: self, pair, wake_at, leave_by: None, is_gone: false, orders };
         turn.step(Event::Timer)?;
-        while !turn.is_over() {
+        loop {
+            if turn.is_over() {
+                return Ok(End::Left);
+            }
+            if turn.is_dismissed() {
+                return Ok(End::Dismissed);
+            }
             let is_leaving = turn.leave_by.is_some();
-            let Pair { tenant, alarm, store, peers, .. } = &mut turn.pair;
+            let Body { tenant, alarm, peers, signals, .. } = &mut *turn.body;
             tokio::select! {
                 // The end of the application comes before all that may have been said because of it. Then the time,
                 // because a hold that is over must not be mistaken for one that an answer still extends. Messages are
@@ -73,35 +114,49 @@ impl Pair {
                 }
                 rung = alarm.rung() => {
                     rung?;
-                    turn.pair.tenant.go_on(clock::now())?;
+                    turn.body.tenant.go_on(clock::now())?;
                     turn.step(Event::Timer)?;
                 }
                 Some(signal) = signals.next() => turn.signalled(signal)?,
-                () = shutdown.requested(), if !is_leaving => turn.leave()?,
-                Some(report) = store.reports.recv() => turn.reported(report)?,
+                () = any_requested(shutdowns), if !is_leaving => turn.leave()?,
+                Some(report) = turn.pair.store.reports.recv() => turn.reported(report)?,
                 said = peers.receive() => if let Some((from, message)) = said {
                     turn.heard(from, message)?;
                 },
             }
         }
-        Ok(())
     }
 }
 
-impl Turn {
+async fn any_requested([one, other]: [&Shutdown; 2]) {
+    tokio::select! {
+        () = one.requested() => {}
+        () = other.requested() => {}
+    }
+}
+
+/// Whether the signal asks the agent to end.
+fn is_end(signal: Signal) -> bool {
+    let is_end = [Signal::TERM, Signal::INT].contains(&signal);
+    if is_end {
+        info!(reason = if signal == Signal::TERM { "SIGTERM" } else { "SIGINT" }, "Received signal");
+    }
+    is_end
+}
+
+impl Turn<'_> {
     fn signalled(&mut self, signal: Signal) -> io::Result<()> {
-        if [Signal::TERM, Signal::INT].contains(&signal) {
-            info!(reason = if signal == Signal::TERM { "SIGTERM" } else { "SIGINT" }, "Received signal");
+        if is_end(signal) {
             return self.leave();
         }
-        self.pair.tenant.pass(signal)
+        self.body.tenant.pass(signal)
     }
 
     /// Stops acting for good, by a handover if there is a peer. Leaving again changes nothing.
     fn leave(&mut self) -> io::Result<()> {
         if self.leave_by.is_none() {
             // A hold for the application to end in, and as long again to repeat the handover or the release.
-            self.leave_by = Some(clock::now() + 2 * self.pair.timing.hold);
+            self.leave_by = Some(clock::now() + 2 * self.body.timing.hold);
             self.step(Event::Ordered(Order::Fence))?;
         }
         Ok(())
@@ -110,21 +165,49 @@ impl Turn {
     /// Whether it was asked to end and owes nobody anything any more.
     fn is_over(&self) -> bool {
         let Some(leave_by) = self.leave_by else { return false };
+        let is_settled = self.is_idle() && self.pair.protocol.agent().unresolved.is_none();
+        self.body.tenant.is_gone() && (is_settled || leave_by <= clock::now())
+    }
+
+    /// Whether it may forget this Lease, as a restart would: nobody counts on a promise of it, and it cannot come to
+    /// act by a write that is still under way.
+    fn is_dismissed(&self) -> bool {
         let agent = self.pair.protocol.agent();
-        let is_settled = match agent.role {
-            Role::Standby | Role::Lapsed => agent.unresolved.is_none(),
+        let is_unnamed = agent.seen.is_some_and(|seen| !seen.lease.names(agent.id));
+        // No write of a Lease that is gone is ever applied.
+        let is_out = self.is_gone || is_unnamed && agent.unresolved.is_none();
+        let is_needed = !self.is_idle() || !self.body.tenant.is_gone() || clock::now() < agent.promise_end;
+        self.pair.is_of_group && is_out && !is_needed
+    }
+
+    /// Whether it neither acts nor may still hand over.
+    fn is_idle(&self) -> bool {
+        match self.pair.protocol.agent().role {
+            Role::Standby | Role::Lapsed => true,
             Role::HandedOver | Role::Active | Role::Stopping | Role::Ended => false,
-        };
-        self.pair.tenant.is_gone() && (is_settled || leave_by <= clock::now())
+        }
     }
 
     fn reported(&mut self, report: Report) -> io::Result<()> {
         match report {
-            Report::Read(record) if self.pair.peers.know(&record) => {
-                self.step(Event::LeaseRead { lease: record.lease, version: record.version })
+            Report::Read(record) if self.body.peers.know(&record) => {
+                let Record { lease, version, orders, .. } = *record;
+                // First: who shall not act must not take what this version offers.
+                self.fence(version, orders)?;
+                self.step(Event::LeaseRead { lease, version })?;
+                self.switch_over()
             }
             Report::Read(_) => {
-                error!("Ignored a Lease that was made anew: delete the Pods of the pair, too");
+                self.is_gone = true;
+                if !self.pair.is_of_group {
+                    error!("Ignored a Lease that was made anew: delete the Pods of the pair, too");
+                }
+                Ok(())
+            }
+            Report::Gone => {
+                if !std::mem::replace(&mut self.is_gone, true) {
+                    warn!("Lost the Lease: it was deleted");
+                }
                 Ok(())
             }
             Report::Applied { number, version } => self.step(Event::WriteApplied { number, version }),
@@ -132,9 +215,36 @@ impl Turn {
         }
     }
 
+    /// Takes over what a version of the Lease asks, unless a later one was read. Who leaves stays fenced.
+    fn fence(&mut self, version: Version, orders: Orders) -> io::Result<()> {
+        let (known, before) = &self.orders;
+        if self.leave_by.is_some() || version < *known {
+            return Ok(());
+        }
+        for annotation in orders.unreadable.difference(&before.unreadable) {
+            warn!(annotation, "Ignored an order that cannot be read");
+        }
+        let own = self.pair.protocol.agent().id;
+        let (was_fenced, is_fenced) = (before.fenced.contains(&own), orders.fenced.contains(&own));
+        self.orders = (version, orders);
+        match (was_fenced, is_fenced) {
+            (false, true) => self.step(Event::Ordered(Order::Fence)),
+            (true, false) => self.step(Event::Ordered(Order::Unfence)),
+            (false, false) | (true, true) => Ok(()),
+        }
+    }
+
+    fn switch_over(&mut self) -> io::Result<()> {
+        let agent = self.pair.protocol.agent();
+        if agent.role == Role::Active && self.orders.1.switch_over == Some(agent.epoch) {
+            return self.step(Event::Ordered(Order::SwitchOver));
+        }
+        Ok(())
+    }
+
     fn heard(&mut self, from: AgentId, message: Message) -> io::Result<()> {
         // The application may have ended since the loop looked, and the message be about that.
-        if self.pair.tenant.has_just_ended()? {
+        if self.body.tenant.has_just_ended()? {
             self.step(Event::ApplicationEnded)?;
         }
         self.step(Event::Received { from, message })
@@ -142,13 +252,13 @@ impl Turn {
 
     fn step(&mut self, event: Event) -> io::Result<()> {
         let now = clock::now();
-        let pair = &mut self.pair;
-        let (before, unresolved) = (pair.protocol.agent().role, pair.protocol.agent().unresolved);
-        for effect in pair.protocol.step(now, event) {
+        let agent = self.pair.protocol.agent();
+        let (before, unresolved) = (agent.role, agent.unresolved);
+        for effect in self.pair.protocol.step(now, event) {
             self.carry_out(effect)?;
         }
-        let due = self.pair.tenant.due();
-        self.pair.alarm.set(due.map_or(self.wake_at, |due| due.min(self.wake_at)))?;
+        let due = self.body.tenant.due();
+        self.body.alarm.set(due.map_or(self.wake_at, |due| due.min(self.wake_at)))?;
         let (role, epoch) = (self.pair.protocol.agent().role, self.pair.protocol.agent().epoch);
         if role != before {
             let (reason, is_answer) = cause(&event);
@@ -157,26 +267,26 @@ impl Turn {
             let elapsed_ms = format_args!("{:.3}", elapsed.as_secs_f64() * 1_000.0);
             info!(role = word(role), %epoch, reason, %elapsed_ms, "Changed role");
         }
-        let state = State { role, epoch };
-        self.pair.states.send_if_modified(|shown| std::mem::replace(shown, state) != state);
+        let state = State { role: Some(role), epoch };
+        self.body.states.send_if_modified(|shown| std::mem::replace(shown, state) != state);
         Ok(())
     }
 
     fn carry_out(&mut self, effect: Effect) -> io::Result<()> {
-        let pair = &mut self.pair;
+        let (body, pair) = (&mut *self.body, &mut self.pair);
         match effect {
-            Effect::Send { to, message } => pair.peers.send(to, message),
-            Effect::WriteLease(write) => pair.store.write(write, pair.peers.directory()),
+            Effect::Send { to, message } => body.peers.send(to, message),
+            Effect::WriteLease(write) => pair.store.write(write, body.peers.directory()),
             Effect::ReadLease => pair.store.read(),
             Effect::Activate { epoch } => {
                 let peer = pair.protocol.agent().tenure.map(|tenure| tenure.peer.id);
-                let peer = peer.and_then(|peer| pair.peers.directory().get(&peer));
-                pair.tenant.activate(clock::now(), epoch, peer.map(|peer| peer.address.ip()));
+                let peer = peer.and_then(|peer| body.peers.directory().get(&peer));
+                body.tenant.activate(clock::now(), epoch, peer.map(|peer| peer.address.ip()));
                 pair.acting.send_replace(Some(epoch));
             }
             Effect::Stop { by } => {
                 pair.acting.send_replace(None);
-                pair.tenant.stop(clock::now(), by)?;
+                body.tenant.stop(clock::now(), by)?;
             }
             // In standby mode the application does not run.
             Effect::StandBy => drop(pair.acting.send_replace(None)),

@@ -57,6 +57,11 @@ impl Peers {
         is_same
     }
 
+    /// Nobody may be talked to, until another Lease is known.
+    pub fn forget(&mut self) {
+        (self.group, self.version, self.directory) = (None, Version::default(), Directory::new());
+    }
+
     /// How to reach those that the Lease names.
     pub fn directory(&self) -> &Directory {
         &self.directory
@@ -109,6 +114,7 @@ impl Peers {
 mod tests {
     use super::*;
     use crate::agent::lease::Member;
+    use crate::agent::orders::Orders;
     use crate::ha::{BootTime, Epoch, Hold, Incarnation, Lease, Ping};
 
     const OWN: AgentId = AgentId(1);
@@ -137,7 +143,7 @@ mod tests {
             writes: 0,
         };
         let directory = [OWN, OTHER].into_iter().zip(addresses).map(member).collect();
-        Record { group, version: Version(1), lease, directory }
+        Record { group, version: Version(1), lease, directory, slice: None, orders: Orders::default() }
     }
 
     #[tokio::test]

@@ -6,34 +6,46 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::identity::{Identity, parse_own_uid};
+use super::search::Membership;
+use crate::api::keys;
 use crate::ha::AgentId;
 use crate::runtime::telemetry::LogSettings;
 
-/// The pair that an agent belongs to. Without a Lease there is none, and the application simply runs.
+/// What an agent of a pair cannot do without.
+const NEEDED: [&str; 5] = ["key_file", "peer_bind", "pod_uid", "pod", "pod_ip"];
+
+/// Longest value of a label (Kubernetes). Unit: bytes.
+const LABEL_VALUE_MAX_BYTES: usize = 63;
+
+/// The pair that an agent belongs to. Without a Lease or a group there is none, and the application simply runs.
 #[derive(Args, Clone, Debug)]
 pub struct PairArguments {
     /// Run the command only while this agent is the active of the pair with this Lease. Default: run it at once.
-    #[arg(long, requires_all = ["key_file", "peer_bind", "pod_uid", "pod", "pod_ip"])]
+    #[arg(long, group = "membership", requires_all = NEEDED)]
     lease: Option<String>,
+    /// Instead of --lease: run the command only while this agent is the active of whichever pair of this group has a
+    /// Lease that names the own Pod. The Lease then also names the slice.
+    #[arg(long, group = "membership", requires_all = NEEDED, value_parser = parse_group)]
+    group: Option<String>,
     /// Namespace of the Lease and the slice.
     #[arg(long, env = "POD_NAMESPACE", default_value = "default")]
     namespace: String,
     /// File with the keys of the pair, one in each line: the key that signs, then another one that is accepted.
     /// A key is at least 64 hexadecimal digits, as `openssl rand -hex 32` prints.
-    #[arg(long, requires = "lease")]
+    #[arg(long, requires = "membership")]
     key_file: Option<PathBuf>,
     /// Address and UDP port to talk to the other agent, for example 0.0.0.0:20001.
-    #[arg(long, requires = "lease")]
+    #[arg(long, requires = "membership")]
     peer_bind: Option<SocketAddr>,
     /// EndpointSlice that shows the address of the active. Default: none.
-    #[arg(long, requires = "lease")]
+    #[arg(long, requires = "lease", conflicts_with = "group")]
     slice: Option<String>,
     /// Folder of an emptyDir volume: tells the first start in a Pod from a restart. Without it each start counts as a
     /// restart, which waits 2 s before it may take over.
-    #[arg(long, requires = "lease")]
+    #[arg(long, requires = "membership")]
     state_dir: Option<PathBuf>,
     /// File that shows role and epoch, for probes. Default: none.
-    #[arg(long, requires = "lease")]
+    #[arg(long, requires = "membership")]
     state_file: Option<PathBuf>,
     /// Uid of the own Pod: set it from the field metadata.uid.
     #[arg(long, env = "POD_UID", value_parser = parse_own_uid)]
@@ -51,15 +63,15 @@ pub struct PairArguments {
 /// What an agent of a pair needs to know.
 #[derive(Clone, Debug)]
 pub struct PairSettings {
-    /// Name of the Lease.
-    pub lease: String,
+    /// Which Lease it belongs to.
+    pub membership: Membership,
     /// Who it is.
     pub own: Identity,
     /// File with the keys.
     pub key_file: PathBuf,
     /// Where it listens.
     pub peer_bind: SocketAddr,
-    /// EndpointSlice to publish in.
+    /// EndpointSlice to publish in, if the Lease is given by name.
     pub slice: Option<String>,
     /// Where the mark of the first start is.
     pub state_dir: Option<PathBuf>,
@@ -72,11 +84,28 @@ pub struct PairSettings {
 impl PairArguments {
     /// The settings of a pair, if the agent belongs to one.
     pub fn settings(self) -> Option<PairSettings> {
-        let Self { lease, namespace, key_file, peer_bind, slice, state_dir, state_file, .. } = self;
+        let Self { lease, group, namespace, key_file, peer_bind, slice, state_dir, state_file, .. } = self;
         let own = Identity { id: self.pod_uid?, pod: self.pod?, namespace, ip: self.pod_ip? };
-        let (lease, key_file, peer_bind) = (lease?, key_file?, peer_bind?);
-        Some(PairSettings { lease, own, key_file, peer_bind, slice, state_dir, state_file, logs: self.logs })
+        let membership = lease.map(Membership::Lease).or(group.map(Membership::Group))?;
+        let (key_file, peer_bind, logs) = (key_file?, peer_bind?, self.logs);
+        Some(PairSettings { membership, own, key_file, peer_bind, slice, state_dir, state_file, logs })
     }
+}
+
+/// The value of a label; anything else would be another selector than the one that was meant.
+fn parse_group(text: &str) -> Result<String, String> {
+    let is_inside = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.".contains(byte);
+    let ends = [text.bytes().next(), text.bytes().last()];
+    let is_value = text.len() <= LABEL_VALUE_MAX_BYTES
+        && text.as_bytes().iter().all(is_inside)
+        && ends.iter().all(|end| end.is_some_and(|byte| byte.is_ascii_alphanumeric()));
+    is_value.then(|| text.to_owned()).ok_or_else(|| {
+        format!(
+            "expected the value of the label {}: at most {LABEL_VALUE_MAX_BYTES} letters, digits, -, _ and ., with a \
+             letter or digit at both ends",
+            keys::LABEL_GROUP
+        )
+    })
 }
 
 #[cfg(test)]
@@ -109,7 +138,25 @@ mod tests {
     #[test]
     fn without_a_lease_there_is_no_pair() {
         assert!(parse(&WHOLE[..1]).unwrap().is_none());
-        assert_eq!(parse(&WHOLE).unwrap().map(|settings| settings.lease), Some("web".to_owned()));
+        let membership = |first| {
+            let arguments = [&[WHOLE[0], first], &WHOLE[2..]].concat();
+            parse(&arguments).map(|settings| settings.map(|settings| settings.membership))
+        };
+        assert_eq!(membership("--lease=web"), Ok(Some(Membership::Lease("web".to_owned()))));
+        assert_eq!(membership("--group=web"), Ok(Some(Membership::Group("web".to_owned()))));
+        for wrong in ["--group=", "--group=web,other", "--group=web-"] {
+            let error = membership(wrong).expect_err(wrong);
+            assert!(error.contains("expected the value of the label backup.example.com/group"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_lease_and_a_group_or_a_group_and_a_slice_contradict_each_other() {
+        for (first, second) in [("--group=web", "--lease=web"), ("--group=web", "--slice=web")] {
+            let arguments = [&[WHOLE[0], first, second], &WHOLE[2..]].concat();
+            let error = parse(&arguments).map(drop).expect_err(second);
+            assert!(error.contains("cannot be used with"), "{error}");
+        }
     }
 
     #[test]

@@ -13,9 +13,9 @@ use kube::runtime::watcher::{self, Event, watcher};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::mpsc::{self, Receiver, Sender};
 use tokio::time::{sleep, timeout};
-use tracing::{info, warn};
 
 use super::lease::{Directory, Error as LeaseError, Record, patch};
+use super::outages::Outages;
 use crate::api::keys;
 use crate::ha::{Timing, Version, Write};
 use crate::runtime::shutdown::Shutdown;
@@ -33,6 +33,10 @@ const READ_PAUSE: Duration = Duration::from_secs(1);
 /// How long a read may take. 2 s: as long as the API server may be slow for a write, four times
 /// over.
 const READ_TIMEOUT: Duration = Duration::from_secs(2);
+/// HTTP status: the object has another version than a write asks for.
+const CONFLICT: u16 = 409;
+/// HTTP status: there is no such object.
+const NOT_FOUND: u16 = 404;
 
 /// What became of a request, or what the watch saw.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,6 +52,8 @@ pub enum Report {
     },
     /// The Lease had another version than the base of a write.
     Conflicted,
+    /// There is no Lease of this name; it was deleted.
+    Gone,
 }
 
 /// The other end of the tasks.
@@ -152,7 +158,8 @@ impl Access {
                 let version = Record::read(&lease).map_err(Error::Content)?.version;
                 Ok(Report::Applied { number: write.number, version })
             }
-            Ok(Err(kube::Error::Api(status))) if status.code == 409 => Ok(Report::Conflicted),
+            Ok(Err(kube::Error::Api(status))) if status.code == CONFLICT => Ok(Report::Conflicted),
+            Ok(Err(kube::Error::Api(status))) if status.code == NOT_FOUND => Ok(Report::Gone),
             Ok(Err(source)) => Err(Error::Request(source)),
         }
     }
@@ -161,9 +168,13 @@ impl Access {
         let mut outages = Outages::default();
         while wanted.recv().await.is_some() {
             match self.read().await {
-                Ok(record) => {
+                Ok(report) => {
                     outages.end("Read the Lease again");
-                    self.report(Report::Read(Box::new(record))).await;
+                    let is_gone = report == Report::Gone;
+                    self.report(report).await;
+                    if is_gone {
+                        sleep(READ_PAUSE).await;
+                    }
                 }
                 Err(error) => {
                     outages.begin("Could not read the Lease", &error);
@@ -174,10 +185,13 @@ impl Access {
     }
 
     /// From the store: a GET without resource version is no answer of a cache.
-    async fn read(&self) -> Result<Record, Error> {
-        match timeout(READ_TIMEOUT, self.api.get(&self.name)).await {
+    async fn read(&self) -> Result<Report, Error> {
+        match timeout(READ_TIMEOUT, self.api.get_opt(&self.name)).await {
             Err(_) => Err(Error::Overdue),
-            Ok(lease) => Record::read(&lease.map_err(Error::Request)?).map_err(Error::Content),
+            Ok(lease) => match lease.map_err(Error::Request)? {
+                Some(lease) => seen(&lease),
+                None => Ok(Report::Gone),
+            },
         }
     }
 
@@ -185,23 +199,29 @@ impl Access {
     async fn watch(&self, (): ()) {
         let only_it = watcher::Config::default().fields(&format!("metadata.name={}", self.name));
         let mut events = watcher(self.api.clone(), only_it).boxed();
-        let mut outages = Outages::default();
+        let (mut outages, mut is_listed) = (Outages::default(), false);
         while let Some(event) = events.next().await {
-            let record = match event {
-                Ok(Event::Apply(lease) | Event::InitApply(lease)) => {
-                    Record::read(&lease).map_err(Error::Content)
+            let report = match event {
+                Ok(Event::Init) => {
+                    is_listed = false;
+                    continue;
                 }
-                Ok(Event::Init | Event::InitDone | Event::Delete(_)) => continue,
+                Ok(Event::InitDone) if is_listed => continue,
+                Ok(Event::InitDone | Event::Delete(_)) => Ok(Report::Gone),
+                Ok(Event::Apply(lease) | Event::InitApply(lease)) => {
+                    is_listed = true;
+                    seen(&lease)
+                }
                 Err(error) => {
                     outages.begin("Lost the watch of the Lease", &error);
                     sleep(READ_PAUSE).await;
                     self.read().await
                 }
             };
-            match record {
-                Ok(record) => {
+            match report {
+                Ok(report) => {
                     outages.end("Saw the Lease again");
-                    self.report(Report::Read(Box::new(record))).await;
+                    self.report(report).await;
                 }
                 Err(error) => outages.begin("Could not see the Lease", &error),
             }
@@ -212,6 +232,10 @@ impl Access {
         // Without a receiver the process is about to end.
         drop(self.reports.send(report).await);
     }
+}
+
+fn seen(lease: &Lease) -> Result<Report, Error> {
+    Record::read(lease).map(|record| Report::Read(Box::new(record))).map_err(Error::Content)
 }
 
 /// Why a request brought nothing.
@@ -226,24 +250,4 @@ enum Error {
     /// The Lease is not one of a pair.
     #[error("understand the Lease")]
     Content(#[source] LeaseError),
-}
-
-/// Logs the first failure after a success, and the first success after a failure.
-#[derive(Default)]
-struct Outages {
-    is_out: bool,
-}
-
-impl Outages {
-    fn begin(&mut self, message: &'static str, error: &(dyn std::error::Error + 'static)) {
-        if !std::mem::replace(&mut self.is_out, true) {
-            warn!(error, "{message}");
-        }
-    }
-
-    fn end(&mut self, message: &'static str) {
-        if std::mem::replace(&mut self.is_out, false) {
-            info!("{message}");
-        }
-    }
 }

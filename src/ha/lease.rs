@@ -49,6 +49,11 @@ pub struct Lease {
 }
 
 impl Lease {
+    /// Whether this agent is a member, or is to become one.
+    pub fn names(&self, id: AgentId) -> bool {
+        self.members.contains(&id) || self.pending.is_some_and(|replacement| replacement.joining == id)
+    }
+
     /// The member that is not this agent.
     pub(super) fn other_member(&self, id: AgentId) -> Option<AgentId> {
         self.members.into_iter().find(|member| *member != id)

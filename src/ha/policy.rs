@@ -4,7 +4,7 @@
 
 use super::rules::Ground;
 use super::{
-    Agent, AgentId, BootTime, Effect, Event, Hold, Message, Moment, Order, Ping, Role, Timing, Write,
+    Agent, AgentId, BootTime, Effect, Epoch, Event, Hold, Message, Moment, Order, Ping, Role, Timing, Write,
 };
 
 /// A peer counts as alive while its last ping came at most this many periods ago.
@@ -21,6 +21,8 @@ pub struct Protocol {
     heard: BootTime,
     /// When the certificate came that it has.
     certified: BootTime,
+    /// The last tenure that it gave a promise to.
+    promised: Epoch,
     next_ping: BootTime,
     /// Next request for a promise, or repetition of a handover.
     next_request: BootTime,
@@ -41,6 +43,7 @@ impl Protocol {
             switches_over: false,
             heard: never,
             certified: never,
+            promised: Epoch::default(),
             next_ping: never,
             next_request: never,
             next_renewal: never,
@@ -63,10 +66,10 @@ impl Protocol {
         self.agent.r1_enforce(&at);
         self.take(&at, event, &mut effects);
         self.agent.r1_enforce(&at);
-        let met = self.agent.role;
-        if met == Role::Active && !before.is_acting() {
+        if self.agent.role == Role::Active && !before.is_acting() {
             self.begin(&at);
         }
+        let met = self.agent.role;
         self.do_duties(&at, &mut effects);
         self.agent.r1_enforce(&at);
         let after = self.agent.role;
@@ -120,6 +123,10 @@ impl Protocol {
             }
             Message::PromiseRequest(request) => {
                 let promise = self.agent.r2_grant(at, request)?;
+                if self.promised != request.epoch {
+                    // A new active can hand over to whom it has heard, and not before.
+                    (self.promised, self.next_ping) = (request.epoch, at.now);
+                }
                 Some(Effect::Send { to: from, message: Message::Promise(promise) })
             }
             Message::Promise(promise) => {
@@ -135,8 +142,13 @@ impl Protocol {
         }
     }
 
-    /// A new tenure asks for promises and writes at once.
+    /// A new tenure asks for promises and writes at once, unless its claim was under way when it was fenced: then no
+    /// application is started, so that there is none any more.
     fn begin(&mut self, at: &Moment<'_>) {
+        if self.is_fenced {
+            self.agent.r1_application_ended(at);
+            return;
+        }
         (self.next_request, self.next_renewal) = (at.now, at.now);
         self.heard = at.now;
     }
@@ -244,6 +256,10 @@ impl Protocol {
             effects.push(Effect::ReadLease);
             return;
         };
+        // It would not accept a handover; so its peer must not try one, and releases the Lease instead.
+        if self.is_fenced {
+            return;
+        }
         let message = Message::Ping(Ping { incarnation: self.agent.incarnation, sent: at.now });
         let others = seen.lease.members.into_iter().filter(|member| *member != self.agent.id);
         effects.extend(others.map(|to| Effect::Send { to, message }));

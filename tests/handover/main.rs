@@ -12,6 +12,7 @@ mod configurations;
 mod faults;
 mod model;
 mod mutations;
+mod orders;
 mod paths;
 mod scripts;
 mod simulation;

@@ -35,6 +35,7 @@ fn fault() -> impl Strategy<Value = Fault> {
         2 => Just(Fault::Storm),
         2 => node().prop_map(|node| Fault::Order(node, Order::SwitchOver)),
         1 => node().prop_map(|node| Fault::Order(node, Order::Fence)),
+        1 => Just(Fault::Annotate),
         1 => (0..2_usize).prop_map(Fault::Replace),
     ]
 }
@@ -62,7 +63,7 @@ proptest! {
 }
 
 /// A pair that lives in Peer mode; node numbers of the active and its standby.
-fn idle_pair(seed: u64) -> (Simulation, usize, usize) {
+pub(crate) fn idle_pair(seed: u64) -> (Simulation, usize, usize) {
     let mut simulation = Simulation::new(Timing::default(), seed);
     simulation.run_until(5 * SECOND);
     let acting = simulation.acting();

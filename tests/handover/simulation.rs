@@ -68,6 +68,8 @@ pub(crate) enum Fault {
     /// Packets are lost, repeated and late.
     Storm,
     Order(usize, backuppodset::ha::Order),
+    /// Somebody changes what no agent reads of the Lease.
+    Annotate,
     /// The operator wants the third agent in the place of this one.
     Replace(usize),
 }

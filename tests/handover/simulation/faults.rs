@@ -30,6 +30,7 @@ impl Simulation {
             }
             Fault::Partition(..) | Fault::ApiUnreachable(_) | Fault::Storm => self.broken.push(fault),
             Fault::Order(node, order) => self.give(node, self.nodes[node].incarnation, Event::Ordered(order)),
+            Fault::Annotate => self.put(self.lease),
             Fault::Replace(node) => {
                 let leaving = self.nodes[node].id;
                 if self.nodes[2].incarnation == 0 && self.lease.members.contains(&leaving) {
@@ -58,7 +59,11 @@ impl Simulation {
                 let unfence = Event::Ordered(Order::Unfence);
                 self.give(node, self.nodes[node].incarnation, unfence);
             }
-            Fault::NodeDies { .. } | Fault::ApplicationCrashes(_) | Fault::Order(..) | Fault::Replace(_) => {}
+            Fault::NodeDies { .. }
+            | Fault::ApplicationCrashes(_)
+            | Fault::Order(..)
+            | Fault::Annotate
+            | Fault::Replace(_) => {}
         }
     }
 }

@@ -4,7 +4,10 @@
 //! gives it back in the instant in which a process ends, so an application that does not get it has found another one.
 //! The outages are printed; no verdict depends on them.
 
+mod group;
 mod journal;
+mod objects;
+mod orders;
 mod stage;
 
 use std::time::Duration;

@@ -11,17 +11,11 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use backuppodset::agent::identity::format_uid;
-use backuppodset::agent::lease::Record;
-use backuppodset::api::keys;
 use backuppodset::ha::{AgentId, Hold};
-use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::discovery::v1::EndpointSlice;
-use kube::api::{Api, PostParams};
-use kube::{Client, ResourceExt as _};
+use kube::Client;
 use lab::control_plane::ControlPlane;
 use lab::machine::process::ProcessId;
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::json;
 use tokio::sync::{Mutex, MutexGuard, OnceCell};
 
 use super::journal::{self, Start, now};
@@ -32,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const HEARD_WITHIN: Duration = Duration::from_millis(500);
 /// Pause between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
-const NAMESPACE: &str = "default";
+pub(super) const NAMESPACE: &str = "default";
 
 /// The application. Its children do not hold the lock: they are not what must not run twice.
 const APPLICATION: &str = r#"
@@ -49,13 +43,15 @@ static CONTROL_PLANE: OnceCell<ControlPlane> = OnceCell::const_new();
 static ONE_AT_A_TIME: Mutex<()> = Mutex::const_new(());
 
 pub(super) struct Stage {
-    name: &'static str,
+    pub(super) name: &'static str,
     directory: PathBuf,
     kubeconfig: PathBuf,
-    client: Client,
-    ports: [u16; 2],
-    uids: [u128; 2],
+    pub(super) client: Client,
+    pub(super) ports: [u16; 2],
+    pub(super) uids: [u128; 2],
     agents: [Option<Child>; 2],
+    /// Whether agents are told their group instead of their Lease.
+    pub(super) is_grouped: bool,
     /// Whether applications ignore SIGTERM.
     pub(super) is_stubborn: bool,
     is_api_server_stopped: bool,
@@ -78,7 +74,7 @@ impl Stage {
         let uids = [0, 1].map(|agent: u128| 0xa9e0_0000_0000_4000_8000_0000_0000_0000 + 16 * number + agent);
         let kubeconfig = control_plane.kubeconfig_path();
         let agents = [None, None];
-        let (is_stubborn, is_api_server_stopped) = (false, false);
+        let (is_grouped, is_stubborn, is_api_server_stopped) = (false, false, false);
         let stage = Self {
             name,
             directory,
@@ -87,43 +83,14 @@ impl Stage {
             ports,
             uids,
             agents,
+            is_grouped,
             is_stubborn,
             is_api_server_stopped,
             _turn: turn,
         };
-        stage.create_objects().await;
+        stage.create_slice().await;
+        stage.create_lease(0).await;
         stage
-    }
-
-    async fn create_objects(&self) {
-        let members = [0, 1].map(|agent| {
-            let address = format!("{}:{}", address(agent), self.ports[agent]);
-            json!({"uid": format_uid(self.uids[agent]), "pod": pod(agent), "address": address})
-        });
-        let lease: Lease = serde_json::from_value(json!({
-            "metadata": {"name": self.name, "annotations": {
-                (keys::ANNOTATION_HA_SEQUENCE): "0",
-                (keys::ANNOTATION_HA_MEMBERS): json!(members).to_string(),
-                (keys::ANNOTATION_HA_HOLD): "Api",
-                (keys::ANNOTATION_HA_WRITES): "0",
-            }},
-            "spec": {"leaseTransitions": 0},
-        }))
-        .expect("a Lease");
-        self.leases().create(&PostParams::default(), &lease).await.expect("a Lease");
-        let slice: EndpointSlice = serde_json::from_value(json!({
-            "metadata": {"name": self.name}, "addressType": "IPv4", "endpoints": [], "ports": [{"port": 80}],
-        }))
-        .expect("a slice");
-        self.slices().create(&PostParams::default(), &slice).await.expect("a slice");
-    }
-
-    fn leases(&self) -> Api<Lease> {
-        Api::namespaced(self.client.clone(), NAMESPACE)
-    }
-
-    fn slices(&self) -> Api<EndpointSlice> {
-        Api::namespaced(self.client.clone(), NAMESPACE)
     }
 
     pub(super) fn start_agents(&mut self) {
@@ -136,8 +103,12 @@ impl Stage {
         let directory = self.directory.join(pod(agent));
         fs::create_dir_all(&directory).expect("a directory");
         let log = File::options().create(true).append(true).open(directory.join("log")).expect("a log");
+        let named = ["--lease", self.name, "--slice", self.name];
+        let grouped = ["--group", self.name];
         let child = Command::new(program())
-            .args(["run", "--lease", self.name, "--slice", self.name, "--namespace", NAMESPACE])
+            .arg("run")
+            .args(if self.is_grouped { &grouped[..] } else { &named })
+            .args(["--namespace", NAMESPACE])
             .args(["--peer-bind", &format!("{}:{}", address(agent), self.ports[agent])])
             .arg("--key-file")
             .arg(self.directory.join("keys"))
@@ -201,22 +172,6 @@ impl Stage {
         // are another test.
         tokio::time::sleep(HEARD_WITHIN).await;
         settled
-    }
-
-    pub(super) async fn lease(&self) -> Record {
-        let lease = self.leases().get(self.name).await.expect("the Lease");
-        Record::read(&lease).expect("a Lease of a pair")
-    }
-
-    /// Waits until the slice shows a tenure.
-    pub(super) async fn shows(&self, start: Start) {
-        self.until("the address in the slice", async || {
-            let slice = self.slices().get(self.name).await.expect("the slice");
-            let epoch = slice.annotations().get(keys::ANNOTATION_HA_EPOCH)?;
-            let addresses = &slice.endpoints.first()?.addresses;
-            (*epoch == start.epoch.to_string() && *addresses == [ip(start.agent)]).then_some(())
-        })
-        .await;
     }
 
     /// The role in an agent's state file.
@@ -312,7 +267,7 @@ impl Stage {
         assert_eq!(epochs.iter().collect::<BTreeSet<_>>().len(), epochs.len(), "{epochs:?}");
     }
 
-    async fn until<T>(&self, what: &str, look: impl AsyncFn() -> Option<T>) -> T {
+    pub(super) async fn until<T>(&self, what: &str, look: impl AsyncFn() -> Option<T>) -> T {
         let looks = async {
             loop {
                 if let Some(found) = look().await {
@@ -381,7 +336,7 @@ fn program() -> &'static Path {
     })
 }
 
-fn pod(agent: usize) -> String {
+pub(super) fn pod(agent: usize) -> String {
     format!("web-{agent}")
 }
 
@@ -391,6 +346,6 @@ pub(super) fn address(agent: usize) -> Ipv4Addr {
 }
 
 /// Only shown in the slice, which takes no address of the loopback interface.
-fn ip(agent: usize) -> String {
+pub(super) fn ip(agent: usize) -> String {
     format!("10.99.0.{}", 2 + agent)
 }

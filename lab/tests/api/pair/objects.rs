@@ -1,0 +1,79 @@
+//! What the operator would keep for a pair on the API server: its Lease and its slice.
+
+use backuppodset::agent::identity::format_uid;
+use backuppodset::agent::lease::Record;
+use backuppodset::api::keys;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::ResourceExt as _;
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
+use serde_json::json;
+
+use super::journal::Start;
+use super::stage::{NAMESPACE, Stage, address, ip, pod};
+
+impl Stage {
+    /// A Lease that nobody holds.
+    pub(super) async fn create_lease(&self, term: u32) {
+        let lease: Lease = serde_json::from_value(json!({
+            "metadata": {"name": self.name, "labels": {(keys::LABEL_GROUP): self.name}, "annotations": {
+                (keys::ANNOTATION_HA_SEQUENCE): "0",
+                (keys::ANNOTATION_HA_MEMBERS): json!([0, 1].map(|agent| self.member(agent))).to_string(),
+                (keys::ANNOTATION_HA_HOLD): "Api",
+                (keys::ANNOTATION_HA_WRITES): "0",
+                (keys::ANNOTATION_HA_SLICE): self.name,
+            }},
+            "spec": {"leaseTransitions": term},
+        }))
+        .expect("a Lease");
+        self.leases().create(&PostParams::default(), &lease).await.expect("a Lease");
+    }
+
+    pub(super) async fn create_slice(&self) {
+        let slice: EndpointSlice = serde_json::from_value(json!({
+            "metadata": {"name": self.name}, "addressType": "IPv4", "endpoints": [], "ports": [{"port": 80}],
+        }))
+        .expect("a slice");
+        self.slices().create(&PostParams::default(), &slice).await.expect("a slice");
+    }
+
+    /// An agent as the Lease names it.
+    pub(super) fn member(&self, agent: usize) -> serde_json::Value {
+        let address = format!("{}:{}", address(agent), self.ports[agent]);
+        json!({"uid": format_uid(self.uids[agent]), "pod": pod(agent), "address": address})
+    }
+
+    pub(super) async fn delete_lease(&self) {
+        self.leases().delete(self.name, &DeleteParams::default()).await.expect("it was there");
+    }
+
+    /// What somebody asks by an annotation; `None` takes it back.
+    pub(super) async fn annotate(&self, key: &str, value: Option<String>) {
+        let patch = json!({"metadata": {"annotations": {(key): value}}});
+        self.leases().patch(self.name, &PatchParams::default(), &Patch::Merge(patch)).await.expect("a patch");
+    }
+
+    fn leases(&self) -> Api<Lease> {
+        Api::namespaced(self.client.clone(), NAMESPACE)
+    }
+
+    fn slices(&self) -> Api<EndpointSlice> {
+        Api::namespaced(self.client.clone(), NAMESPACE)
+    }
+
+    pub(super) async fn lease(&self) -> Record {
+        let lease = self.leases().get(self.name).await.expect("the Lease");
+        Record::read(&lease).expect("a Lease of a pair")
+    }
+
+    /// Waits until the slice shows a tenure.
+    pub(super) async fn shows(&self, start: Start) {
+        self.until("the address in the slice", async || {
+            let slice = self.slices().get(self.name).await.expect("the slice");
+            let epoch = slice.annotations().get(keys::ANNOTATION_HA_EPOCH)?;
+            let addresses = &slice.endpoints.first()?.addresses;
+            (*epoch == start.epoch.to_string() && *addresses == [ip(start.agent)]).then_some(())
+        })
+        .await;
+    }
+}
