@@ -11,7 +11,6 @@ use tracing::error;
 
 use super::queue::{Job, Queue};
 use super::reconcile::{Context, Look, reconcile};
-use crate::observe::Change;
 use crate::runtime::metrics::reconcile::ReconcileResult;
 use crate::runtime::shutdown::Shutdown;
 
@@ -45,12 +44,12 @@ pub(super) async fn dispatch(context: Arc<Context>, queue: Arc<Queue>, shutdown:
             () = shutdown.requested() => break,
             Some(finished) = running.join_next() => {
                 if let Ok(finished) = finished {
-                    ordinary -= usize::from(finished.job.change != Change::Urgent);
+                    ordinary -= usize::from(!finished.job.change.is_urgent());
                     settle(&context, &queue, finished);
                 }
             }
             job = queue.take(ordinary < ORDINARY_MAX), if running.len() < usize::from(ALL_MAX) => {
-                ordinary += usize::from(job.change != Change::Urgent);
+                ordinary += usize::from(!job.change.is_urgent());
                 context.metrics.reconcile.queued(CONTROLLER);
                 context.metrics.reconcile.left_queue(CONTROLLER, job.since.elapsed());
                 running.spawn(run(Arc::clone(&context), job));
