@@ -6,7 +6,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-use crate::addresses::{CLUSTER, NodeAddresses};
+use crate::addresses::{CLUSTER, DNS_SERVICE, NodeAddresses};
+use crate::dns;
 use crate::machine::cgroups;
 use crate::paths::NodeDirectory;
 use crate::pki::Identity;
@@ -130,6 +131,8 @@ pub fn kubelet(directory: &NodeDirectory, node: &NodeAddresses, files: &NodeFile
         "tlsCertFile": directory.join("kubelet.crt"),
         "tlsPrivateKeyFile": directory.join("kubelet.key"),
         "containerRuntimeEndpoint": format!("unix://{}", directory.containerd_socket().display()),
+        "clusterDNS": [DNS_SERVICE.to_string()],
+        "clusterDomain": dns::DOMAIN,
         "cgroupDriver": "cgroupfs",
         "cgroupRoot": format!("/{}/{}", cgroups::ROOT, node.name),
         "enforceNodeAllocatable": [],

@@ -62,6 +62,11 @@ impl RunDirectory {
         self.0.join("pki")
     }
 
+    /// Configuration of CoreDNS.
+    pub fn corefile(&self) -> PathBuf {
+        self.0.join("Corefile")
+    }
+
     /// Logs of the control plane.
     pub fn logs(&self) -> PathBuf {
         self.0.join("log")
