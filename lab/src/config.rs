@@ -18,6 +18,9 @@ pub const PODS_MAX: u16 = 250;
 /// Name of the image of the process that keeps a Pod's namespaces, made by [`crate::pause`].
 pub const PAUSE_IMAGE: &str = "registry.local/pause:1";
 
+/// Name of the Pods' network on each node.
+pub const POD_NETWORK: &str = "lab";
+
 /// What a client needs to talk to the API server as somebody.
 pub fn kubeconfig(server: &str, authority: &str, identity: &Identity) -> String {
     pretty(&json!({
@@ -96,7 +99,7 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
 pub fn cni(directory: &NodeDirectory, node: &NodeAddresses) -> String {
     pretty(&json!({
         "cniVersion": "0.4.0",
-        "name": "lab",
+        "name": POD_NETWORK,
         "plugins": [
             {
                 "type": "bridge",
@@ -106,7 +109,7 @@ pub fn cni(directory: &NodeDirectory, node: &NodeAddresses) -> String {
                 "hairpinMode": true,
                 "ipam": {
                     "type": "host-local",
-                    "dataDir": directory.join("cni-addresses"),
+                    "dataDir": directory.pod_addresses(),
                     "ranges": [[{"subnet": node.pods.to_string()}]],
                     "routes": [{"dst": "0.0.0.0/0"}],
                 },

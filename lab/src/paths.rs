@@ -113,6 +113,11 @@ impl NodeDirectory {
         self.0.join("containerd.sock")
     }
 
+    /// One directory per Pod network, with one file per address in use, made by the CNI plugin.
+    pub fn pod_addresses(&self) -> PathBuf {
+        self.0.join("cni-addresses")
+    }
+
     /// One directory per running container, made by containerd.
     pub fn bundles(&self) -> PathBuf {
         self.0.join("state/io.containerd.runtime.v2.task/k8s.io")
