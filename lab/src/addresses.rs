@@ -12,6 +12,8 @@ pub const HOST_PREFIX_LENGTH: u8 = 24;
 pub const SERVICES: Range = Range { base: Ipv4Addr::new(198, 19, 0, 0), prefix_length: 20 };
 /// Address of the Service `kubernetes`: always the first of the range.
 pub const API_SERVICE: Ipv4Addr = Ipv4Addr::new(198, 19, 0, 1);
+/// Address of the Service that answers for names: the tenth, as most installers choose it.
+pub const DNS_SERVICE: Ipv4Addr = Ipv4Addr::new(198, 19, 0, 10);
 /// All nodes and Pods.
 pub const CLUSTER: Range = Range { base: Ipv4Addr::new(198, 18, 0, 0), prefix_length: 16 };
 /// Most nodes of a cluster. Source: 63 ranges of 1,024 addresses fit into [`CLUSTER`] beside the network of

@@ -1,5 +1,5 @@
-//! Finds or builds the programs of Kubernetes and etcd, from Go modules whose versions and checksums are
-//! pinned in this repository.
+//! Finds or builds the programs of Kubernetes, etcd and CoreDNS, from Go modules whose versions and checksums
+//! are pinned in this repository.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -8,12 +8,15 @@ use std::process::Command;
 use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
-use sha2::{Digest, Sha256};
 
-use crate::machine::{self, command, hexadecimal};
+use crate::machine::{self, command};
 use crate::packages;
 use crate::paths;
 use crate::progress::Progress;
+
+mod module;
+
+use module::{COREDNS, KUBERNETES, Module};
 
 /// Version of Kubernetes that is built. The modules of `kubernetes/go.mod` are of this version.
 pub const KUBERNETES_VERSION: &str = "v1.36.4";
@@ -21,12 +24,6 @@ pub const KUBERNETES_VERSION: &str = "v1.36.4";
 /// How long the build of one program may take. Unit: seconds. Source: the API server, first of all and cold,
 /// takes 221 s on two cores.
 const BUILD_SECONDS_MAX: u64 = 3_600;
-
-/// How many digits of the modules' hash name the cache's directory: enough that two never meet.
-const KEY_DIGITS: usize = 12;
-
-const GO_MOD: &str = include_str!("../kubernetes/go.mod");
-const GO_SUM: &str = include_str!("../kubernetes/go.sum");
 
 /// One program of the cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -45,6 +42,8 @@ pub enum Component {
     KubeProxy,
     /// The command line.
     Kubectl,
+    /// Answers for the names of Services.
+    CoreDns,
 }
 
 /// What a control plane needs.
@@ -57,7 +56,7 @@ pub const CONTROL_PLANE: [Component; 5] = [
 ];
 
 /// What a cluster with nodes needs.
-pub const CLUSTER: [Component; 7] = [
+pub const CLUSTER: [Component; 8] = [
     Component::Etcd,
     Component::ApiServer,
     Component::ControllerManager,
@@ -65,6 +64,7 @@ pub const CLUSTER: [Component; 7] = [
     Component::Kubelet,
     Component::KubeProxy,
     Component::Kubectl,
+    Component::CoreDns,
 ];
 
 impl Component {
@@ -78,11 +78,39 @@ impl Component {
             Self::Kubelet => "kubelet",
             Self::KubeProxy => "kube-proxy",
             Self::Kubectl => "kubectl",
+            Self::CoreDns => "coredns",
+        }
+    }
+
+    fn module(self) -> &'static Module {
+        match self {
+            Self::Etcd
+            | Self::ApiServer
+            | Self::ControllerManager
+            | Self::Scheduler
+            | Self::Kubelet
+            | Self::KubeProxy
+            | Self::Kubectl => &KUBERNETES,
+            Self::CoreDns => &COREDNS,
+        }
+    }
+
+    fn version(self) -> &'static str {
+        match self {
+            Self::Etcd => KUBERNETES.version_of("go.etcd.io/etcd/server/v3"),
+            Self::ApiServer
+            | Self::ControllerManager
+            | Self::Scheduler
+            | Self::Kubelet
+            | Self::KubeProxy
+            | Self::Kubectl => KUBERNETES_VERSION,
+            Self::CoreDns => COREDNS.version_of("github.com/coredns/coredns"),
         }
     }
 
     fn package(self) -> String {
         match self {
+            Self::CoreDns => ".".to_owned(),
             Self::Etcd => "go.etcd.io/etcd/server/v3".to_owned(),
             Self::ApiServer
             | Self::ControllerManager
@@ -99,7 +127,9 @@ impl Component {
             Self::Etcd => Some("TEST_ASSET_ETCD"),
             Self::ApiServer => Some("TEST_ASSET_KUBE_APISERVER"),
             Self::Kubectl => Some("TEST_ASSET_KUBECTL"),
-            Self::ControllerManager | Self::Scheduler | Self::Kubelet | Self::KubeProxy => None,
+            Self::ControllerManager | Self::Scheduler | Self::Kubelet | Self::KubeProxy | Self::CoreDns => {
+                None
+            }
         }
     }
 }
@@ -166,36 +196,21 @@ fn assets(directory: Option<&Path>, named: impl Fn(&str) -> Option<PathBuf>) -> 
 /// # Errors
 /// `FindGo` if something must be built and there is no Go; `Build` or `Cache` if that does not work.
 pub fn ensure(wanted: &[Component], progress: Progress) -> Result<Binaries, Error> {
-    let directory = paths::cache().join(key());
-    let binaries = Binaries(
-        wanted.iter().map(|component| (*component, directory.join("bin").join(component.name()))).collect(),
-    );
+    let file = |component: Component| component.module().directory().join("bin").join(component.name());
+    let binaries = Binaries(wanted.iter().map(|component| (*component, file(*component))).collect());
     if binaries.0.values().all(|path| path.is_file()) {
         return Ok(binaries);
     }
     let go = packages::find("go").ok_or(Error::FindGo)?;
-    let module = directory.join("module");
-    machine::create_directory(&directory.join("bin")).map_err(Error::Cache)?;
-    machine::create_directory(&module).map_err(Error::Cache)?;
-    let _lock = lock(&directory.join("lock"), progress)?;
-    machine::write_file(&module.join("go.mod"), GO_MOD.as_bytes()).map_err(Error::Cache)?;
-    machine::write_file(&module.join("go.sum"), GO_SUM.as_bytes()).map_err(Error::Cache)?;
-    let compiler = Compiler { go, module, progress };
+    machine::create_directory(&paths::cache()).map_err(Error::Cache)?;
+    let _lock = lock(&paths::cache().join("lock"), progress)?;
+    let compiler = Compiler { go, progress };
     for (component, path) in &binaries.0 {
         if !path.is_file() {
             compiler.build(*component, path)?;
         }
     }
     Ok(binaries)
-}
-
-/// Name of the cache's directory for exactly these modules.
-fn key() -> String {
-    let mut hash = Sha256::new();
-    hash.update(GO_MOD);
-    hash.update(GO_SUM);
-    let digest = hexadecimal(&hash.finalize());
-    format!("{KUBERNETES_VERSION}-{}", &digest[..KEY_DIGITS])
 }
 
 fn lock(path: &Path, progress: Progress) -> Result<File, Error> {
@@ -212,18 +227,21 @@ fn lock(path: &Path, progress: Progress) -> Result<File, Error> {
 /// What it takes to build a program.
 struct Compiler {
     go: PathBuf,
-    module: PathBuf,
     progress: Progress,
 }
 
 impl Compiler {
     fn build(&self, component: Component, path: &Path) -> Result<(), Error> {
-        let step = self.progress.step(&format!("build {} {}", component.name(), version(component)));
+        let step = self.progress.step(&format!("build {} {}", component.name(), component.version()));
+        let module = component.module().write()?;
+        if let Some(directory) = path.parent() {
+            machine::create_directory(directory).map_err(Error::Cache)?;
+        }
         // Written beside the final name, so that an interrupted build leaves nothing that looks whole.
         let partial = path.with_extension("partial");
         let mut command = Command::new(&self.go);
         command
-            .current_dir(&self.module)
+            .current_dir(module)
             .env("CGO_ENABLED", "0")
             .env("GOWORK", "off")
             .args(["build", "-trimpath", "-mod=readonly", "-ldflags", &linker_flags(component), "-o"])
@@ -240,7 +258,7 @@ impl Compiler {
 
 fn linker_flags(component: Component) -> String {
     let strip = "-s -w";
-    if component == Component::Etcd {
+    if component.version() != KUBERNETES_VERSION {
         return strip.to_owned();
     }
     let mut numbers = KUBERNETES_VERSION.trim_start_matches('v').split('.');
@@ -249,29 +267,13 @@ fn linker_flags(component: Component) -> String {
     format!("{strip} {set}Version={KUBERNETES_VERSION} {set}Major={major} {set}Minor={minor}")
 }
 
-fn version(component: Component) -> &'static str {
-    if component == Component::Etcd { etcd_version(GO_MOD) } else { KUBERNETES_VERSION }
-}
-
-fn etcd_version(go_mod: &str) -> &str {
-    let line = go_mod.lines().find_map(|line| line.trim().strip_prefix("go.etcd.io/etcd/server/v3 "));
-    line.and_then(|rest| rest.split(' ').next()).unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn the_pinned_modules_are_the_version_that_is_announced() {
-        assert!(GO_MOD.contains(&format!("k8s.io/kubernetes {KUBERNETES_VERSION}")));
-        assert_eq!(etcd_version(GO_MOD), "v3.6.16");
-        assert!(key().starts_with("v1.36.4-"));
-    }
-
-    #[test]
-    fn the_version_is_linked_into_kubernetes_but_not_into_etcd() {
-        assert_eq!(linker_flags(Component::Etcd), "-s -w");
+    fn the_version_is_linked_into_kubernetes_but_into_nothing_else() {
+        assert_eq!([Component::Etcd, Component::CoreDns].map(linker_flags), ["-s -w", "-s -w"]);
         assert_eq!(
             linker_flags(Component::Kubelet),
             "-s -w -X k8s.io/component-base/version.gitVersion=v1.36.4 \

@@ -6,7 +6,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-use crate::addresses::{CLUSTER, NodeAddresses};
+use crate::addresses::{CLUSTER, DNS_SERVICE, NodeAddresses};
+use crate::dns;
 use crate::machine::cgroups;
 use crate::paths::NodeDirectory;
 use crate::pki::Identity;
@@ -16,6 +17,9 @@ pub const PODS_MAX: u16 = 250;
 
 /// Name of the image of the process that keeps a Pod's namespaces, made by [`crate::pause`].
 pub const PAUSE_IMAGE: &str = "registry.local/pause:1";
+
+/// Name of the Pods' network on each node.
+pub const POD_NETWORK: &str = "lab";
 
 /// What a client needs to talk to the API server as somebody.
 pub fn kubeconfig(server: &str, authority: &str, identity: &Identity) -> String {
@@ -95,7 +99,7 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
 pub fn cni(directory: &NodeDirectory, node: &NodeAddresses) -> String {
     pretty(&json!({
         "cniVersion": "0.4.0",
-        "name": "lab",
+        "name": POD_NETWORK,
         "plugins": [
             {
                 "type": "bridge",
@@ -105,7 +109,7 @@ pub fn cni(directory: &NodeDirectory, node: &NodeAddresses) -> String {
                 "hairpinMode": true,
                 "ipam": {
                     "type": "host-local",
-                    "dataDir": directory.join("cni-addresses"),
+                    "dataDir": directory.pod_addresses(),
                     "ranges": [[{"subnet": node.pods.to_string()}]],
                     "routes": [{"dst": "0.0.0.0/0"}],
                 },
@@ -130,6 +134,8 @@ pub fn kubelet(directory: &NodeDirectory, node: &NodeAddresses, files: &NodeFile
         "tlsCertFile": directory.join("kubelet.crt"),
         "tlsPrivateKeyFile": directory.join("kubelet.key"),
         "containerRuntimeEndpoint": format!("unix://{}", directory.containerd_socket().display()),
+        "clusterDNS": [DNS_SERVICE.to_string()],
+        "clusterDomain": dns::DOMAIN,
         "cgroupDriver": "cgroupfs",
         "cgroupRoot": format!("/{}/{}", cgroups::ROOT, node.name),
         "enforceNodeAllocatable": [],

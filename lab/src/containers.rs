@@ -4,10 +4,12 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::net::Ipv4Addr;
 use std::path::Path;
 
 use serde::Deserialize;
 
+use crate::config::POD_NETWORK;
 use crate::machine::process::{self, ProcessId};
 use crate::paths::NodeDirectory;
 
@@ -23,6 +25,8 @@ pub enum Kind {
 /// A container that runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Container {
+    /// By which containerd knows it.
+    pub id: String,
     /// What it is for.
     pub kind: Kind,
     /// Its name in the Pod's specification; empty for the sandbox.
@@ -46,6 +50,21 @@ pub fn of_pod(nodes: &[NodeDirectory], namespace: &str, pod: &str) -> Vec<Contai
     let mut found: Vec<_> = bundles.filter_map(|bundle| read(&bundle.path(), namespace, pod)).collect();
     found.sort_by(|one, other| one.name.cmp(&other.name));
     found
+}
+
+/// The sandbox of a Pod, if it runs on this node.
+pub fn sandbox(node: &NodeDirectory, namespace: &str, pod: &str) -> Option<Container> {
+    let found = of_pod(std::slice::from_ref(node), namespace, pod);
+    found.into_iter().find(|container| container.kind == Kind::Sandbox)
+}
+
+/// The address that the network plugin has given to a sandbox; `None` if it uses the node's network.
+pub fn address(node: &NodeDirectory, sandbox: &Container) -> Option<Ipv4Addr> {
+    // The plugin keeps a file for each address, named by it, that begins with the sandbox.
+    let files = fs::read_dir(node.pod_addresses().join(POD_NETWORK)).ok()?.flatten();
+    files
+        .filter(|file| fs::read_to_string(file.path()).is_ok_and(|text| text.starts_with(&sandbox.id)))
+        .find_map(|file| file.file_name().to_str()?.parse().ok())
 }
 
 /// What containerd writes for runc, as far as it matters here.
@@ -80,7 +99,8 @@ fn read(bundle: &Path, namespace: &str, pod: &str) -> Option<Container> {
     let pid = fs::read_to_string(bundle.join("init.pid")).ok()?;
     let main = ProcessId::of(pid.trim().parse().ok()?)?;
     // The number in the file may be another process's by now, but that one is in another group.
-    process::is_in_cgroup(main.pid, &cgroup).then_some(Container { kind, name, main, cgroup })
+    let id = bundle.file_name()?.to_str()?.to_owned();
+    process::is_in_cgroup(main.pid, &cgroup).then_some(Container { id, kind, name, main, cgroup })
 }
 
 fn select(specification: &str, namespace: &str, pod: &str) -> Option<(Kind, String, String)> {

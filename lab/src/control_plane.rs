@@ -1,4 +1,4 @@
-//! Prepares and starts etcd, the API server, the controllers and the scheduler.
+//! Prepares and starts etcd, the API server, the controllers, the scheduler and, for nodes, CoreDNS.
 //!
 //! [`ControlPlane`] is these alone, on free ports of the loopback interface, without root: for tests of what
 //! the API server accepts. [`prepare`] is the part that it shares with a cluster with nodes.
@@ -13,6 +13,7 @@ use crate::addresses::{API_SERVICE, HOST, SERVICES};
 use crate::binaries::{self, Binaries, Component};
 use crate::config;
 use crate::daemon::{Daemon, Tether};
+use crate::dns;
 use crate::machine;
 use crate::machine::process::{self, ProcessId};
 use crate::paths::RunDirectory;
@@ -130,6 +131,7 @@ pub fn prepare(run: &RunDirectory, endpoints: Endpoints, binaries: &Binaries) ->
             write(&run.kubeconfig(), &kubeconfig)?;
         }
     }
+    write(&run.corefile(), &dns::corefile(run))?;
     Ok(Prepared { daemons: daemons(run, endpoints, binaries), authority })
 }
 
@@ -154,10 +156,12 @@ const MASTERS: Option<&str> = Some("system:masters");
 
 fn subjects(endpoints: Endpoints) -> Vec<(&'static str, Subject)> {
     let client = |user: &str, group| Subject { user: user.to_owned(), group, ..Subject::default() };
-    let names = ["kubernetes", "kubernetes.default", "kubernetes.default.svc", "localhost"];
+    let names =
+        ["kubernetes", "kubernetes.default", "kubernetes.default.svc", "localhost"].map(str::to_owned);
+    let full_name = format!("{}.{}", names[2], dns::DOMAIN);
     let api_server = Subject {
         addresses: vec![endpoints.address, Ipv4Addr::LOCALHOST, API_SERVICE],
-        names: names.map(str::to_owned).to_vec(),
+        names: names.into_iter().chain([full_name]).collect(),
         ..client("kube-apiserver", None)
     };
     vec![
@@ -167,6 +171,7 @@ fn subjects(endpoints: Endpoints) -> Vec<(&'static str, Subject)> {
         ("kube-controller-manager", client("system:kube-controller-manager", None)),
         ("kube-scheduler", client("system:kube-scheduler", None)),
         ("kube-proxy", client("system:kube-proxy", None)),
+        ("coredns", client(dns::USER, None)),
     ]
 }
 
@@ -182,6 +187,7 @@ fn daemons(run: &RunDirectory, endpoints: Endpoints, binaries: &Binaries) -> Vec
         (Component::ApiServer, api_server(run, endpoints, has_controllers)),
         (Component::ControllerManager, controller_manager(run)),
         (Component::Scheduler, scheduler(run)),
+        (Component::CoreDns, vec![format!("-conf={}", run.corefile().display())]),
     ];
     let build = |(component, arguments): (Component, Vec<String>)| {
         let daemon = Daemon {

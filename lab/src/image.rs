@@ -16,6 +16,8 @@ use tar::{EntryType, Header};
 pub const OPERATOR_IMAGE: &str = "registry.local/bps-operator:dev";
 /// The image of the gate and of the wake-up client in the lab.
 pub const WAKEUP_IMAGE: &str = "registry.local/bps-wakeup:dev";
+/// The image that brings the agent in the lab.
+pub const AGENT_IMAGE: &str = "registry.local/bps-agent:dev";
 /// The stand-in application as a non-root image: user 65532, port 8080.
 pub const APP_IMAGE: &str = "registry.local/lab-app:dev";
 /// The name under which the examples, as the paper's, ask for nginx.
@@ -28,7 +30,7 @@ pub const NGINX_IMAGE: &str = "docker.io/library/nginx:1.14.2";
 pub const NONROOT_ID: u32 = 65532;
 
 /// Names of the binaries that the images are made from, by package.
-const BINARIES: [&str; 3] = ["bps-operator", "bps-wakeup", "lab-app"];
+const BINARIES: [&str; 4] = ["bps-operator", "bps-wakeup", "bps-agent", "lab-app"];
 /// Directories of each image besides the parents of its files.
 const DIRECTORIES: [&str; 5] = ["dev", "etc", "proc", "sys", "tmp"];
 
@@ -230,6 +232,8 @@ pub struct Binaries {
     pub operator: PathBuf,
     /// `bps-wakeup`.
     pub wakeup: PathBuf,
+    /// `bps-agent`.
+    pub agent: PathBuf,
     /// `lab-app`.
     pub app: PathBuf,
 }
@@ -272,8 +276,9 @@ pub fn build_static(root: &Path, cache: &Path) -> Result<Binaries, Error> {
         let path = built.get(name).cloned().ok_or(Error::MissingBinary(name))?;
         if is_static(&path)? { Ok(path) } else { Err(Error::DynamicBinary(path)) }
     };
-    let [operator, wakeup, app] = BINARIES;
-    Ok(Binaries { operator: find(operator)?, wakeup: find(wakeup)?, app: find(app)? })
+    let [operator, wakeup, agent, app] = BINARIES;
+    let (operator, wakeup) = (find(operator)?, find(wakeup)?);
+    Ok(Binaries { operator, wakeup, agent: find(agent)?, app: find(app)? })
 }
 
 fn host_target() -> Result<String, Error> {
@@ -316,9 +321,9 @@ fn is_static(path: &Path) -> Result<bool, Error> {
     Ok(!(0..count).any(is_interpreter))
 }
 
-/// The images of the lab: operator, wake-up binary, and the stand-in application under both of its names.
+/// The images of the lab: operator, wake-up binary, agent, and the stand-in application under both of its names.
 pub fn project_images(binaries: &Binaries) -> Vec<ImageSpec> {
-    let Binaries { operator, wakeup, app } = binaries;
+    let Binaries { operator, wakeup, agent, app } = binaries;
     let image = |name: &str, binary: &Path, destination: &str| ImageSpec {
         name: name.to_owned(),
         entrypoint: vec![destination.to_owned()],
@@ -334,6 +339,7 @@ pub fn project_images(binaries: &Binaries) -> Vec<ImageSpec> {
     vec![
         image(OPERATOR_IMAGE, operator, "/bps-operator"),
         image(WAKEUP_IMAGE, wakeup, "/bps-wakeup"),
+        image(AGENT_IMAGE, agent, "/bps-agent"),
         ImageSpec { env: port, ..image(APP_IMAGE, app, "/lab-app") },
         ImageSpec { user: None, ..image(NGINX_IMAGE, app, "/lab-app") },
     ]

@@ -10,6 +10,7 @@
 //! | what people call | `cluster`, `control_plane`, `faults`, `status`, `install`, `story`, `bench` |
 //! | one set in a running cluster: acts, sights, the operator's log | `stage` |
 //! | parts of a cluster | `node`, `containers`, `daemon`, `state`, `ready`, `binaries`, `packages`, `pause`, `progress` |
+//! | what Pods find in a cluster | `dns` (names of Services), `volumes` |
 //! | instead of nodes and applications | `hollow` (fake kubelets), `app` (stand-in server and measuring client), `image` |
 //! | pure | `addresses`, `config`, `pki`, `cuts` |
 //! | the machine | `machine`, `paths` |
@@ -26,6 +27,7 @@ pub mod containers;
 pub mod control_plane;
 pub mod cuts;
 pub mod daemon;
+pub mod dns;
 pub mod faults;
 pub mod hollow;
 pub mod image;
@@ -42,3 +44,4 @@ pub mod stage;
 pub mod state;
 pub mod status;
 pub mod story;
+pub mod volumes;

@@ -12,7 +12,7 @@ use cli::bench::BenchArguments;
 use cli::project::{self, ManifestArguments};
 use lab::cluster::{Cluster, Options};
 use lab::cuts::Peer;
-use lab::faults::Target;
+use lab::faults::{PodPair, Target};
 use lab::machine::clock::Instant;
 use lab::paths::RunDirectory;
 use lab::progress::Progress;
@@ -108,11 +108,15 @@ enum Fault {
         #[arg(long, value_parser = parse_peer)]
         from: Peer,
     },
-    /// Undo all cuts that a node is part of.
+    /// Undo all cuts that a node is part of, those of the Pods on it included.
     Heal {
         /// The node.
         node: String,
     },
+    /// Drop what two Pods would say to each other, as long as they keep their addresses.
+    CutPods(PairArguments),
+    /// Undo a cut between two Pods.
+    HealPods(PairArguments),
     /// End a program: etcd, apiserver, controller-manager, scheduler, n1/kubelet, n1/containerd, n1/kube-proxy.
     Stop {
         /// The program.
@@ -138,9 +142,27 @@ struct TargetArguments {
 }
 
 impl From<TargetArguments> for Target {
-    fn from(arguments: TargetArguments) -> Self {
-        let (namespace, pod) = arguments.pod.split_once('/').unwrap_or(("default", &arguments.pod));
-        Self { namespace: namespace.to_owned(), pod: pod.to_owned(), container: arguments.container }
+    fn from(TargetArguments { pod, container }: TargetArguments) -> Self {
+        let (namespace, pod) = pod.split_once('/').unwrap_or(("default", &pod));
+        Self { namespace: namespace.to_owned(), pod: pod.to_owned(), container }
+    }
+}
+
+#[derive(clap::Args)]
+struct PairArguments {
+    /// `<namespace>/<pod>`; the namespace `default` may be left out.
+    from: String,
+    /// The other Pod.
+    to: String,
+    /// Only what the first sends to the other.
+    #[arg(long)]
+    one_way: bool,
+}
+
+impl From<PairArguments> for PodPair {
+    fn from(PairArguments { from, to, one_way }: PairArguments) -> Self {
+        let target = |pod| Target::from(TargetArguments { pod, container: None });
+        Self { from: target(from), to: target(to), is_both_ways: !one_way }
     }
 }
 
@@ -231,6 +253,8 @@ fn inject(cluster: &Cluster, fault: Fault) -> anyhow::Result<Instant> {
         Fault::PowerOn { node } => cluster.power_on(&node)?,
         Fault::Cut { node, from } => cluster.cut(&node, from)?,
         Fault::Heal { node } => cluster.heal(&node)?,
+        Fault::CutPods(pair) => cluster.cut_pods(&pair.into())?,
+        Fault::HealPods(pair) => cluster.heal_pods(&pair.into())?,
         Fault::Stop { part, kill } => cluster.stop(&part, kill)?,
         Fault::Start { part } => cluster.start(&part)?,
     })

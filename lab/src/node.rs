@@ -1,6 +1,7 @@
 //! Switches one node on and off: its namespaces, containerd, kubelet and kube-proxy.
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -17,6 +18,7 @@ use crate::packages;
 use crate::paths::{NodeDirectory, RunDirectory};
 use crate::pki::Identity;
 use crate::state::State;
+use crate::volumes;
 
 /// How long containerd may take until it answers. Unit: seconds. Source: 0.3 s on an idle machine.
 const CONTAINERD_SECONDS_MAX: u64 = 30;
@@ -25,6 +27,9 @@ const CONTAINERD_SECONDS_MAX: u64 = 30;
 const KILL_SECONDS_MAX: u64 = 30;
 /// Pause between two attempts to reach containerd. Unit: milliseconds.
 const POLL_MILLISECONDS: u64 = 5;
+
+/// Who may do what in the folder of a volume: everybody everything.
+const VOLUME_MODE: u32 = 0o777;
 
 /// Directories that programs of a node insist on, and the node's own directory that is mounted over each in
 /// the node's mount namespace.
@@ -86,6 +91,12 @@ impl Site {
         let directory = self.directory(node);
         let files = self.files();
         machine::create_directory(&directory.join("cni"))?;
+        for (_, folder) in volumes::folders(&directory) {
+            machine::create_directory(&folder)?;
+            // Containers write as users of their own.
+            fs::set_permissions(&folder, Permissions::from_mode(VOLUME_MODE))
+                .map_err(|error| Error::file("open for everybody", &folder, error))?;
+        }
         let plain = [
             ("containerd.toml", config::containerd(&directory, &files)),
             ("cni/10-lab.conflist", config::cni(&directory, node)),

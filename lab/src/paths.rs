@@ -62,6 +62,11 @@ impl RunDirectory {
         self.0.join("pki")
     }
 
+    /// Configuration of CoreDNS.
+    pub fn corefile(&self) -> PathBuf {
+        self.0.join("Corefile")
+    }
+
     /// Logs of the control plane.
     pub fn logs(&self) -> PathBuf {
         self.0.join("log")
@@ -106,6 +111,11 @@ impl NodeDirectory {
     /// Where containerd listens.
     pub fn containerd_socket(&self) -> PathBuf {
         self.0.join("containerd.sock")
+    }
+
+    /// One directory per Pod network, with one file per address in use, made by the CNI plugin.
+    pub fn pod_addresses(&self) -> PathBuf {
+        self.0.join("cni-addresses")
     }
 
     /// One directory per running container, made by containerd.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use backuppodset::runtime::client;
 use http::Request;
-use k8s_openapi::api::core::v1::{Node, ServiceAccount};
+use k8s_openapi::api::core::v1::{Namespace, Node, ServiceAccount};
 use kube::api::{Api, ListParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use tokio::time::{Instant, sleep};
@@ -56,6 +56,16 @@ pub async fn api_server(client: &kube::Client, limit: Duration) -> Result<(), Er
         client.request_text(request).await.map(drop).map_err(|error| error.to_string())
     };
     until("API server", limit, ask).await
+}
+
+/// Waits until there is a namespace that the API server makes by itself.
+///
+/// # Errors
+/// `Overdue` after `limit`.
+pub async fn namespace(client: &kube::Client, name: &str, limit: Duration) -> Result<(), Error> {
+    let namespaces: &Api<Namespace> = &Api::all(client.clone());
+    let ask = || async move { namespaces.get(name).await.map(drop).map_err(|error| error.to_string()) };
+    until("namespace", limit, ask).await
 }
 
 /// Waits until Pods can be created in the namespace `default`.

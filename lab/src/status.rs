@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Node;
 use kube::api::{Api, ListParams};
 
 use crate::cluster::{Cluster, Error};
-use crate::cuts::{Cut, Peer};
+use crate::cuts::{Cut, Flow, Peer};
 use crate::machine::process::ProcessId;
 use crate::ready;
 use crate::state::State;
@@ -78,11 +78,12 @@ impl fmt::Display for Status {
     }
 }
 
-fn describe(cut: &Cut) -> &str {
+fn describe(cut: &Cut) -> String {
     match &cut.from {
-        Peer::Api => "the API server",
-        Peer::Node(name) => name,
-        Peer::All => "everything",
+        Peer::Api => "the API server".to_owned(),
+        Peer::Node(name) => name.clone(),
+        Peer::All => "everything".to_owned(),
+        Peer::Pod(Flow { from, to }) => format!("{} for {}", from.pod, to.pod),
     }
 }
 

@@ -2,11 +2,13 @@
 
 use std::error::Error as _;
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use backuppodset::agent::settings::PairArguments;
 use backuppodset::agent::{init, launch, member};
+use backuppodset::api::keys;
+use backuppodset::wakeup::install::install;
 use clap::{Parser, Subcommand};
 
 /// Starts an application as the init of its container: passes signals on, reaps orphans, leaves no process behind.
@@ -31,6 +33,11 @@ enum Verb {
         #[arg(required = true, last = true)]
         command: Vec<OsString>,
     },
+    /// Copies this program into a folder, so that containers of other images can run it.
+    Install {
+        /// The folder, for example that of an emptyDir volume.
+        directory: PathBuf,
+    },
     /// Becomes the command after --; for the agent itself.
     #[command(hide = true)]
     Launch {
@@ -50,6 +57,10 @@ const OWN_PROGRAM: &str = "/proc/self/exe";
 async fn main() -> ExitCode {
     match Arguments::parse().verb {
         Verb::Run { pair, command } => run(*pair, command).await,
+        Verb::Install { directory } => match install(&directory, keys::AGENT) {
+            Ok(_) => ExitCode::SUCCESS,
+            Err(error) => failed("install the agent", &error),
+        },
         Verb::Launch { agent, command } => {
             let error = launch::launch(agent, &command);
             let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();

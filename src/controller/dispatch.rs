@@ -11,7 +11,6 @@ use tracing::error;
 
 use super::queue::{Job, Queue};
 use super::reconcile::Look;
-use crate::observe::Change;
 use crate::runtime::metrics::reconcile::{ReconcileMetrics, ReconcileResult};
 use crate::runtime::shutdown::Shutdown;
 
@@ -54,12 +53,12 @@ pub(super) async fn dispatch<L: Looks>(context: Arc<L>, queue: Arc<Queue>, shutd
             () = shutdown.requested() => break,
             Some(finished) = running.join_next() => {
                 if let Ok(finished) = finished {
-                    ordinary -= usize::from(finished.job.change != Change::Urgent);
+                    ordinary -= usize::from(!finished.job.change.is_urgent());
                     settle(&*context, &queue, finished);
                 }
             }
             job = queue.take(ordinary < ORDINARY_MAX), if running.len() < usize::from(ALL_MAX) => {
-                ordinary += usize::from(job.change != Change::Urgent);
+                ordinary += usize::from(!job.change.is_urgent());
                 context.metrics().queued(L::CONTROLLER);
                 context.metrics().left_queue(L::CONTROLLER, job.since.elapsed());
                 running.spawn(run(Arc::clone(&context), job));

@@ -11,6 +11,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::observe::{Change, SetKey};
+use crate::runtime::backoff::backoff;
 
 /// How long an ordinary event waits for its neighbours.
 ///
@@ -151,7 +152,7 @@ impl State {
         let contest = self.contests.entry(key.clone()).or_insert(Contest { count: 0, last: now });
         contest.last = now;
         contest.count = contest.count.saturating_add(1);
-        ORDINARY_DELAY.saturating_mul(2_u32.saturating_pow(contest.count - 1)).min(CONTEST_DELAY_MAX)
+        backoff(ORDINARY_DELAY, contest.count, CONTEST_DELAY_MAX)
     }
 
     fn enqueue(&mut self, key: SetKey, entry: Entry) {

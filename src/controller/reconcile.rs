@@ -18,6 +18,7 @@ use crate::apply::{Applied, Applier};
 use crate::model::{Action, Hold, Outcome, Plan, Reason, Refusal, Step, StepResult};
 use crate::observe::{Observation, SetKey, observe};
 use crate::plan::{check, plan};
+use crate::runtime::backoff::backoff;
 use crate::runtime::lease::Leadership;
 use crate::runtime::metrics::Metrics;
 use crate::runtime::metrics::reconcile::ReconcileMetrics;
@@ -90,11 +91,6 @@ impl Streaks {
     fn end(&self, key: &SetKey) {
         self.0.lock().expect("no holder of this lock panics").remove(key);
     }
-}
-
-/// A delay that doubles with each failure in a row.
-fn backoff(first: Duration, failures: u32) -> Duration {
-    first.saturating_mul(2_u32.saturating_pow(failures.saturating_sub(1))).min(RETRY_MAX)
 }
 
 /// What became of a look.
@@ -270,7 +266,7 @@ fn next_look(
         return Look::Settled(Some(RETRY_MAX));
     }
     if is_refused(reported) || results.iter().any(|result| is_refused(result.outcome) && !is_ticket(result)) {
-        return Look::Refused(backoff(RETRY_FIRST, context.refusals.lengthen(key)));
+        return Look::Refused(backoff(RETRY_FIRST, context.refusals.lengthen(key), RETRY_MAX));
     }
     context.refusals.end(key);
     let is_stale = results.iter().any(|result| result.outcome == Outcome::Stale);
@@ -279,7 +275,7 @@ fn next_look(
         if streak >= STALE_MAX {
             context.sink.relist.ask();
         }
-        return Look::Settled(Some(backoff(STALE_FIRST, streak)));
+        return Look::Settled(Some(backoff(STALE_FIRST, streak, RETRY_MAX)));
     }
     context.stale.end(key);
     let until = |until: Timestamp| {

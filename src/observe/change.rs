@@ -21,6 +21,13 @@ pub enum Change {
     Urgent,
 }
 
+impl Change {
+    /// Whether it goes before all others.
+    pub fn is_urgent(self) -> bool {
+        self == Self::Urgent
+    }
+}
+
 /// The facts of a Pod that decisions depend on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Facts {

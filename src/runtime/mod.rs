@@ -2,6 +2,7 @@
 //!
 //! | module | for |
 //! |---|---|
+//! | [`backoff`] | pauses that double |
 //! | [`shutdown`] | one cloneable signal that says "stop" to every task |
 //! | [`tasks`] | every task is joined, the first to end stops the process |
 //! | [`client`] | the Kubernetes client: bounded requests, no hidden retries, counted |
@@ -10,6 +11,7 @@
 //! | [`metrics`] | counters and histograms, by the names that dashboards know |
 //! | [`health`], [`metrics_server`] | what the kubelet and Prometheus ask over HTTP |
 
+pub mod backoff;
 pub mod client;
 pub mod clock;
 pub mod health;

@@ -6,6 +6,8 @@ use std::sync::atomic::AtomicBool;
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 
+use crate::api::keys;
+
 use super::install::install;
 use super::server;
 use super::settings::{self, Settings};
@@ -42,7 +44,9 @@ pub enum Error {
 /// [`Error`]. Success of `gate` means that the Pod may start.
 pub fn run(arguments: &[&str], variable: impl Fn(&str) -> Option<String>) -> Result<(), Error> {
     match arguments {
-        ["install", directory] => install(Path::new(directory)).map(|_| ()).map_err(Error::Install),
+        ["install", directory] => {
+            install(Path::new(directory), keys::WAKEUP).map(|_| ()).map_err(Error::Install)
+        }
         ["pass"] => Ok(()),
         ["gate"] => {
             end_at_signals().map_err(Error::HandleSignals)?;

@@ -4,14 +4,14 @@
 //! pass. The marker is the accepted frame itself: it is checked like a ticket, so neither another Pod's marker
 //! nor a made-up file opens a gate.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 use std::path::Path;
 
+use super::place::place;
 use super::protocol::{FRAME_BYTES, Identity, SignedTicket};
 
 const MARKER: &str = "woken";
-const ASIDE: &str = ".woken.aside";
 
 /// Whether this Pod has been woken before. A marker that is unreadable, cut short or of another Pod is none.
 pub(super) fn is_woken(directory: &Path, gate: &Identity<'_>) -> bool {
@@ -23,21 +23,13 @@ pub(super) fn is_woken(directory: &Path, gate: &Identity<'_>) -> bool {
 
 /// Writes the marker so that it is whole or absent, also after a power failure.
 pub(super) fn record(directory: &Path, ticket: &SignedTicket) -> io::Result<()> {
-    let aside = directory.join(ASIDE);
-    // What a gate left that was killed while it wrote may belong to another user; the directory is ours.
-    match fs::remove_file(&aside) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        Ok(()) | Err(_) => {}
-    }
-    let mut file = OpenOptions::new().write(true).create_new(true).open(&aside)?;
-    file.write_all(&ticket.encode())?;
-    file.sync_all()?;
-    fs::rename(&aside, directory.join(MARKER))?;
-    File::open(directory)?.sync_all()
+    place(directory, MARKER, |marker| marker.write_all(&ticket.encode())).map(drop)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
     use crate::wakeup::protocol::Ticket;
     use crate::wakeup::signing::{KeyId, SigningKey};
@@ -56,7 +48,7 @@ mod tests {
         let ticket = Ticket { pod: uid("pod"), set: uid("set"), epoch: 1, expiry: 2, key: KeyId([0; 8]) };
 
         assert!(!is_woken(directory.path(), &own));
-        fs::write(directory.path().join(ASIDE), "left by a killed gate").unwrap();
+        fs::write(directory.path().join(".woken.aside"), "left by a killed gate").unwrap();
         record(directory.path(), &ticket.sign(&key)).unwrap();
         assert!(is_woken(directory.path(), &own));
         assert!(is_woken(directory.path(), &own), "reading does not use it up");

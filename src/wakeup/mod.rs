@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | [`uid`], [`signing`], [`protocol`] | names, keys, tickets, frames, answers, refusals | nothing that waits or talks |
 //! | `budget`, `connection` | how much work a second allows; what one connection has sent | nothing that waits or talks |
-//! | [`command`], [`settings`], [`install`], `marker`, `journal`, [`server`] | the gate in the Pod | std and poll(2) |
+//! | [`command`], [`settings`], [`install`], `marker`, `place`, `journal`, [`server`] | the gate in the Pod | std and poll(2) |
 //! | [`client`] | the operator's side of one wake-up | tokio |
 //! | [`keys`], [`secret`] | the operator's key ring, and the Secret that keeps it | kube (`secret` only) |
 //!
@@ -18,6 +18,7 @@ pub mod install;
 mod journal;
 pub mod keys;
 mod marker;
+mod place;
 pub mod protocol;
 pub mod secret;
 pub mod server;

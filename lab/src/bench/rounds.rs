@@ -54,6 +54,7 @@ impl Bench {
         let mut stage = Stage::open(&self.client, NAMESPACE, &set).await?;
         let measured = match group {
             Group::Cycle => cycle(&mut stage).await,
+            Group::PlainGate => plain_gate(&mut stage).await,
             Group::ClientDelete => self.client_delete(&mut stage).await,
             Group::ClientKill => self.client_kill(&mut stage).await,
             Group::Gate => self.gate(&mut stage).await,
@@ -150,6 +151,15 @@ async fn cycle(stage: &mut Stage) -> Result<Round, Error> {
         entries.extend(timeline::shifted(timeline::of_act(title, act), later));
     }
     Ok(Round { values, timeline: entries })
+}
+
+/// A creation whose cold Pods have one init container instead of two.
+async fn plain_gate(stage: &mut Stage) -> Result<Round, Error> {
+    let mut set = plain(&stage.set);
+    set["spec"]["coldStart"] = json!({"imageGate": false});
+    let create = stage.create(&set, Counts::of_each(2)).await?;
+    let values = vec![("total-create-plain", create.total().as_secs_f64())];
+    Ok(Round { values, timeline: timeline::of_act("create 2/2/2 without imageGate", &create) })
 }
 
 /// Rows of handling, of its actions, and of the total time.

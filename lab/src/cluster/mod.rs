@@ -9,7 +9,7 @@ use crate::node;
 use crate::paths::{RUN_DIRECTORY_BYTES_MAX, RunDirectory};
 use crate::progress::Progress;
 use crate::state::{self, Journal, Lock, Progress as Stage, State};
-use crate::{binaries, control_plane, packages, pki, ready};
+use crate::{binaries, control_plane, install, packages, pki, ready};
 
 mod down;
 mod up;
@@ -134,6 +134,9 @@ pub enum Error {
     /// The state file could not be kept.
     #[error("keep the state")]
     KeepState(#[source] state::Error),
+    /// The API server did not take what Pods find in a cluster.
+    #[error("provide names and volumes")]
+    Provide(#[source] Box<install::Error>),
     /// The API server did not say in time that everything is there.
     #[error("await the cluster")]
     AwaitReady(#[source] ready::Error),

@@ -15,6 +15,8 @@ use crate::binaries::{self, Binaries, Component};
 use crate::config;
 use crate::control_plane::{self, Endpoints, READY_SECONDS_MAX, certify_node, owner};
 use crate::daemon::Daemon;
+use crate::dns;
+use crate::install;
 use crate::machine::{self, mounts, network, sysctls};
 use crate::node::{self, Site};
 use crate::packages;
@@ -24,6 +26,7 @@ use crate::pki::Authority;
 use crate::progress::Progress;
 use crate::ready;
 use crate::state::{self, Journal, Lock, Node, Progress as Stage, State};
+use crate::volumes;
 
 /// How long all nodes may take to become ready. Unit: seconds. Source: 5 to 8 s on an idle machine with two
 /// cores and three nodes; more while the machine compiles something.
@@ -222,9 +225,21 @@ impl Builder {
                     Error::StartControlPlane(control_plane::Error::AwaitReady { source, log })
                 };
                 ready::api_server(&client, limit).await.map_err(failed)?;
+                if !self.site.nodes.is_empty() {
+                    self.provide_for_pods(&client).await?;
+                }
             }
         }
         Ok(client)
+    }
+
+    /// Names of Services and volumes; before CoreDNS starts, which else is refused and waits a second.
+    async fn provide_for_pods(&self, client: &kube::Client) -> Result<(), Error> {
+        let limit = Duration::from_secs(READY_SECONDS_MAX);
+        ready::namespace(client, dns::NAMESPACE, limit).await.map_err(Error::AwaitReady)?;
+        let mut objects = dns::objects();
+        objects.extend(volumes::objects(&self.site.run, &self.site.nodes));
+        install::apply(client, &objects).await.map_err(|error| Error::Provide(Box::new(error)))
     }
 
     fn start_runtimes(self: &Arc<Self>) -> JoinSet<Result<(), Error>> {

@@ -137,8 +137,12 @@ fn only_an_elf_file_without_an_interpreter_is_static() {
 #[test]
 fn the_paper_file_finds_its_image_and_no_other_image_is_root() {
     let path = |name: &str| PathBuf::from(name);
-    let images =
-        project_images(&Binaries { operator: path("operator"), wakeup: path("wakeup"), app: path("app") });
+    let images = project_images(&Binaries {
+        operator: path("operator"),
+        wakeup: path("wakeup"),
+        agent: path("agent"),
+        app: path("app"),
+    });
     let users: Vec<(&str, Option<&str>)> =
         images.iter().map(|image| (image.name.as_str(), image.user.as_deref())).collect();
     let nonroot = Some("65532:65532");

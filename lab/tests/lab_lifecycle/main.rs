@@ -5,6 +5,8 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod pods;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -21,7 +23,8 @@ use lab::machine::{cgroups, mounts, network, process, sysctls};
 use lab::paths::{self, RunDirectory};
 use lab::progress::Progress;
 
-const WAIT: Duration = Duration::from_secs(60);
+/// How long anything that a cluster does may take.
+pub(crate) const WAIT: Duration = Duration::from_secs(60);
 
 /// Everything of the machine that a cluster touches.
 #[derive(Debug, PartialEq)]
@@ -114,6 +117,11 @@ fn exercise(cluster: &Cluster, options: Options) -> impl Future<Output = ()> + S
         assert!(matches!(second, Err(Error::FindRunning { nodes: 2, .. })), "{second:?}");
 
         let client = cluster.client().await.unwrap();
+        pods::load_tools(&cluster);
+        pods::a_pod_resolves_the_name_of_a_service(&client).await;
+        pods::a_claimed_volume_outlives_its_pod(&client).await;
+        pods::pods_are_cut_off_from_each_other_and_healed(&cluster, &client).await;
+
         let pods: Api<Pod> = Api::default_namespaced(client);
         pods.create(&PostParams::default(), &pod()).await.unwrap();
         let placed = running(&pods, 0).await;

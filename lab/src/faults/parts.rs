@@ -1,0 +1,67 @@
+//! Ends and starts the cluster's own programs.
+
+use rustix::process::Signal;
+
+use super::{Error, acting};
+use crate::cluster::{Cluster, StartError, start_recorded};
+use crate::daemon;
+use crate::machine::clock::Instant;
+use crate::machine::process::ProcessId;
+use crate::state::Journal;
+
+/// Faults of the cluster's own programs.
+impl Cluster {
+    /// Ends a part of the control plane or of a node: `etcd`, `kube-apiserver`, `n1/kubelet`. It is asked to
+    /// end, and killed if it does not; with `is_killed` it is killed at once.
+    ///
+    /// # Errors
+    /// `FindPart`, `FindStarted`; `Act` if it does not end.
+    pub fn stop(&self, part: &str, is_killed: bool) -> Result<Instant, Error> {
+        let owner = self.part(part)?;
+        let recorded = self.state()?.daemons.get(&owner).and_then(|daemon| daemon.process);
+        let Some(process) = recorded.filter(|process| process.is_running()) else {
+            return Err(Error::FindStarted { part: owner, is_running: false });
+        };
+        let instant = Instant::now();
+        let signal = if is_killed { Signal::KILL } else { Signal::TERM };
+        daemon::stop(process, signal).map_err(acting("stop a part"))?;
+        Ok(instant)
+    }
+
+    /// Starts a stopped part again, as it was started before.
+    ///
+    /// # Errors
+    /// `FindPart`, `FindStarted`; `Act` if it does not start.
+    pub fn start(&self, part: &str) -> Result<Instant, Error> {
+        let owner = self.part(part)?;
+        self.change(|journal| {
+            let instant = Instant::now();
+            start(journal, &owner)?;
+            Ok(instant)
+        })
+    }
+
+    /// The full name of a part: those of the control plane may be named without `control/`, and the parts
+    /// named `kube-...` without that.
+    fn part(&self, part: &str) -> Result<String, Error> {
+        let daemons = self.state()?.daemons;
+        let candidates = [part.to_owned(), format!("control/{part}"), format!("control/kube-{part}")];
+        let found = candidates.into_iter().find(|name| daemons.contains_key(name));
+        found.ok_or_else(|| Error::FindPart {
+            part: part.to_owned(),
+            known: daemons.into_keys().collect::<Vec<_>>().join(", "),
+        })
+    }
+}
+
+pub(super) fn start(journal: &Journal, owner: &str) -> Result<(), Error> {
+    let daemon = journal.snapshot().daemons.remove(owner);
+    let daemon = daemon.ok_or_else(|| Error::FindPart { part: owner.to_owned(), known: String::new() })?;
+    if daemon.process.is_some_and(ProcessId::is_running) {
+        return Err(Error::FindStarted { part: owner.to_owned(), is_running: true });
+    }
+    start_recorded(journal, owner, &daemon).map_err(|error| match error {
+        StartError::Keep(source) => Error::KeepState(source),
+        StartError::Machine(source) => acting("start a part")(source),
+    })
+}
