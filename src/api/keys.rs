@@ -110,11 +110,11 @@ pub const VOLUME_AGENT: &str = "bps-agent";
 /// Volume with the keys of the group.
 pub const VOLUME_AGENT_KEYS: &str = "bps-agent-keys";
 /// Where [`VOLUME_AGENT`] is mounted.
-pub const AGENT_MOUNT_PATH: &str = "/bps-agent";
+pub const AGENT_MOUNT_PATH: &str = "/bps-ha";
 /// Where [`VOLUME_AGENT_KEYS`] is mounted.
-pub const AGENT_KEYS_MOUNT_PATH: &str = "/bps-agent-keys";
+pub const AGENT_KEYS_MOUNT_PATH: &str = "/bps-ha-keys";
 /// The agent inside [`VOLUME_AGENT`].
-pub const AGENT_PROGRAM_PATH: &str = "/bps-agent/bps-agent";
+pub const AGENT_PROGRAM_PATH: &str = "/bps-ha/bps-agent";
 /// Annotation of a Pod template with an agent: what the container was before, as JSON.
 pub const ANNOTATION_INJECTED: &str = "backup.example.com/injected";
 

@@ -54,6 +54,16 @@ impl Cluster {
         Ok(Aim { processes })
     }
 
+    /// All processes of one application container but the main one: the application, where an init runs it.
+    ///
+    /// # Errors
+    /// `FindContainer`, `ChooseContainer`.
+    pub fn aim_below_init(&self, target: &Target) -> Result<Aim, Error> {
+        let mut aim = self.aim_at_container(target)?;
+        aim.processes.remove(0);
+        Ok(aim)
+    }
+
     /// The process that keeps the Pod's namespaces; if it ends, the kubelet stops everything in the Pod and
     /// begins again with the init containers.
     ///
@@ -71,6 +81,14 @@ impl Cluster {
     /// See [`enum@Error`].
     pub fn kill_process(&self, target: &Target) -> Result<Instant, Error> {
         self.aim_at_process(target)?.fire(Signal::KILL)
+    }
+
+    /// Kills all processes of a container but the main one.
+    ///
+    /// # Errors
+    /// See [`enum@Error`].
+    pub fn kill_below_init(&self, target: &Target) -> Result<Instant, Error> {
+        self.aim_below_init(target)?.fire(Signal::KILL)
     }
 
     /// Kills all processes of a container.

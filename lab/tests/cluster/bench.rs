@@ -59,16 +59,16 @@ impl Bench {
 
     /// Everything of `deploy/base` but what runs: the operator runs here.
     async fn install(&self) {
-        let files = ["crds/backuppodsets.yaml", "deploy/base/namespace.yaml", "deploy/base/rbac.yaml"];
-        let more = ["deploy/base/user-roles.yaml", "deploy/base/flowcontrol.yaml"];
-        for file in files.iter().chain(&more) {
-            self.kubectl(&["apply", "-f", &format!("{ROOT}/{file}")]);
+        self.kubectl(&["apply", "--server-side", "-k", &format!("{ROOT}/crds")]);
+        for file in ["namespace", "rbac", "admission", "user-roles", "flowcontrol"] {
+            self.kubectl(&["apply", "-f", &format!("{ROOT}/deploy/base/{file}.yaml")]);
         }
         self.kubectl(&[
             "wait",
             "--for=condition=Established",
             "--timeout=30s",
             "crd/backuppodsets.backup.example.com",
+            "crd/hagroups.backup.example.com",
         ]);
         let accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), keys::OPERATOR_NAMESPACE);
         let spec =

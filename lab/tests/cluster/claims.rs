@@ -9,7 +9,7 @@ use kube::api::{Api, DeleteParams};
 
 use crate::bench::Bench;
 use crate::stage::Stage;
-use crate::{failover, hostile, manifests, meddling, nodes, outages, refusals, rollout, sizes};
+use crate::{failover, hostile, manifests, meddling, nodes, outages, pairs, refusals, rollout, sizes};
 
 /// Something that is true on a real cluster, and how to find out.
 pub(crate) struct Claim {
@@ -58,6 +58,11 @@ pub(crate) fn claims() -> Vec<Claim> {
         claim(meddling::a_role_label_written_by_hand_ends_in_the_wanted_counts),
         claim(meddling::an_orphaned_pod_is_adopted_by_a_set_of_the_same_name),
         claim(hostile::garbage_at_the_gate_wakes_nobody),
+        claim(pairs::a_stateful_set_of_two_becomes_a_pair_with_its_labels_and_services),
+        claim(pairs::a_killed_application_is_followed_by_the_standby_s_within_a_moment),
+        claim(pairs::a_deleted_active_hands_over_and_its_successor_becomes_the_standby),
+        claim(pairs::a_lost_node_costs_no_more_than_the_lease),
+        claim(pairs::pairs_come_and_go_with_the_replicas_of_a_deployment),
         claim(sizes::a_deleted_set_takes_everything_of_its_with_it),
     ]
 }

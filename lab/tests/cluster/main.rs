@@ -16,6 +16,7 @@ mod meddling;
 mod nodes;
 mod operator;
 mod outages;
+mod pairs;
 mod refusals;
 mod rollout;
 mod sizes;

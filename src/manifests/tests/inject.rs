@@ -32,14 +32,14 @@ fn the_agent_starts_the_application_with_its_own_arguments() {
     let command: Vec<&str> =
         container["command"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
     let expected = [
-        "/bps-agent/bps-agent",
+        "/bps-ha/bps-agent",
         "run",
         "--group=web",
-        "--key-file=/bps-agent-keys/keys",
+        "--key-file=/bps-ha-keys/keys",
         "--peer-bind=0.0.0.0:20001",
         "--health-bind=0.0.0.0:20002",
-        "--state-dir=/bps-agent",
-        "--state-file=/bps-agent/state.json",
+        "--state-dir=/bps-ha",
+        "--state-file=/bps-ha/state.json",
         "--on-active=/hook",
         "--",
         "/web",

@@ -1,0 +1,197 @@
+//! Claims about pairs: who acts, who takes over, and that never two act.
+
+use std::time::Duration;
+
+use backuppodset::api::{HAGroup, PairStatus, keys};
+use backuppodset::manifests::{Injection, inject};
+use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
+use k8s_openapi::api::core::v1::{Pod, Service};
+use kube::ResourceExt as _;
+use kube::api::{Api, DeleteParams, Patch, PatchParams};
+use lab::app::Outage;
+use lab::image::{AGENT_IMAGE, APP_IMAGE};
+use serde_json::{Value, json};
+
+use crate::load::Load;
+use crate::stage::{PORT, Stage, WEB, node};
+use crate::wait;
+
+/// The group `web` with its Service, and with replication Services.
+fn group() -> Value {
+    json!({
+        "apiVersion": "backup.example.com/v1alpha1",
+        "kind": "HAGroup",
+        "metadata": {"name": WEB},
+        "spec": {
+            "service": {"name": WEB, "ports": [{"name": "http", "port": 80, "targetPort": PORT}]},
+            "replicationPorts": [{"port": 7000}],
+        },
+    })
+}
+
+/// A workload of the stand-in application with an agent; it stops at once when it is asked to.
+fn workload(kind: &str, replicas: usize) -> Value {
+    let container = json!({
+        "name": WEB, "image": APP_IMAGE, "command": ["/lab-app"], "args": ["--port", PORT.to_string()],
+    });
+    let template = json!({
+        "metadata": {"labels": {"app": WEB}},
+        "spec": {"terminationGracePeriodSeconds": 5, "containers": [container]},
+    });
+    let injection =
+        Injection { group: WEB.into(), image: AGENT_IMAGE.into(), container: None, arguments: Vec::new() };
+    let mut spec = json!({
+        "replicas": replicas,
+        "selector": {"matchLabels": {"app": WEB}},
+        "template": inject(&template, &injection).unwrap(),
+    });
+    if kind == "StatefulSet" {
+        spec["serviceName"] = json!(WEB);
+    }
+    json!({"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": WEB}, "spec": spec})
+}
+
+fn params() -> PatchParams {
+    PatchParams::apply("claims").force()
+}
+
+async fn start_stateful_set(stage: &Stage, replicas: usize) {
+    stage.api::<HAGroup>().patch(WEB, &params(), &Patch::Apply(group())).await.unwrap();
+    let sets: Api<StatefulSet> = stage.api();
+    sets.patch(WEB, &params(), &Patch::Apply(workload("StatefulSet", replicas))).await.unwrap();
+}
+
+/// Waits until the group reports so many pairs, each with an active and a standby; returns them.
+async fn paired(stage: &Stage, pairs: usize) -> Vec<PairStatus> {
+    reported(stage, |pairs_seen| {
+        pairs_seen.len() == pairs && pairs_seen.iter().all(|pair| pair.state == "Paired")
+    })
+    .await
+}
+
+async fn reported(stage: &Stage, is_right: impl Fn(&[PairStatus]) -> bool) -> Vec<PairStatus> {
+    wait::until(stage.api(), "", |groups: &[HAGroup]| {
+        let group = groups.iter().find(|group| group.name_any() == WEB).ok_or("there is no such group")?;
+        let status = group.status.clone().unwrap_or_default();
+        if is_right(&status.pairs) { Ok(status.pairs) } else { Err(format!("status is {status:?}")) }
+    })
+    .await
+}
+
+/// Waits until the labels of Pods show this pair, and the Service leads to its active alone.
+async fn shown(stage: &Stage, pair: &PairStatus) {
+    let pods = wait::until(stage.api(), &format!("{}={WEB}", keys::LABEL_GROUP), |pods: &[Pod]| {
+        let is_shown = |name: &str, state: &str, peer: &str| {
+            pods.iter().any(|pod| {
+                let label = |key: &str| pod.labels().get(key).map(String::as_str);
+                pod.name_any() == name && label("HAState") == Some(state) && label("peer") == Some(peer)
+            })
+        };
+        let both = is_shown(&pair.active, "active", &pair.standby)
+            && is_shown(&pair.standby, "standby", &pair.active);
+        if both { Ok(pods.to_vec()) } else { Err(format!("labels do not show {pair:?}")) }
+    })
+    .await;
+    let active = pods.iter().find(|pod| pod.name_any() == pair.active).unwrap();
+    stage.exposes(&[active.uid().unwrap()].into()).await;
+}
+
+async fn pod(stage: &Stage, name: &str) -> Pod {
+    stage.api::<Pod>().get(name).await.unwrap()
+}
+
+/// Waits until another Pod acts than in this pair.
+async fn taken_over(stage: &Stage, before: &PairStatus) -> PairStatus {
+    let is_other = |pairs: &[PairStatus]| {
+        pairs
+            .iter()
+            .any(|pair| pair.name == before.name && !pair.active.is_empty() && pair.active != before.active)
+    };
+    let pairs = reported(stage, is_other).await;
+    pairs.into_iter().find(|pair| pair.name == before.name).unwrap()
+}
+
+fn print(what: &str, outage: &Outage) {
+    println!("  {what}: {outage}");
+}
+
+pub(crate) async fn a_stateful_set_of_two_becomes_a_pair_with_its_labels_and_services(stage: Stage) {
+    start_stateful_set(&stage, 2).await;
+    let [pair] = &paired(&stage, 1).await[..] else { unreachable!("one pair was waited for") };
+    shown(&stage, pair).await;
+    let replicate = format!("replicate-{}", pair.active);
+    wait::until(stage.api(), "", |services: &[Service]| {
+        let service = services.iter().find(|service| service.name_any() == replicate);
+        let selector =
+            service.and_then(|service| service.spec.as_ref()?.selector.clone()).ok_or("no such Service")?;
+        let is_right = selector.get("HAState").is_some_and(|state| state == "standby")
+            && selector.get("peer").is_some_and(|peer| *peer == pair.active);
+        if is_right { Ok(()) } else { Err(format!("it selects {selector:?}")) }
+    })
+    .await;
+}
+
+pub(crate) async fn a_killed_application_is_followed_by_the_standby_s_within_a_moment(stage: Stage) {
+    start_stateful_set(&stage, 2).await;
+    let mut pair = paired(&stage, 1).await.remove(0);
+    shown(&stage, &pair).await;
+    for _ in 0..5 {
+        let load = Load::start(&stage, "n1").await;
+        let active = pod(&stage, &pair.active).await;
+        stage.bench.cluster.kill_below_init(&stage.target(&active)).unwrap();
+        taken_over(&stage, &pair).await;
+        pair = paired(&stage, 1).await.remove(0);
+        shown(&stage, &pair).await;
+        print("application killed", &load.stop().await);
+    }
+}
+
+pub(crate) async fn a_deleted_active_hands_over_and_its_successor_becomes_the_standby(stage: Stage) {
+    start_stateful_set(&stage, 2).await;
+    let pair = paired(&stage, 1).await.remove(0);
+    shown(&stage, &pair).await;
+    let load = Load::start(&stage, "n1").await;
+    stage.api::<Pod>().delete(&pair.active, &DeleteParams::default()).await.unwrap();
+    let after = taken_over(&stage, &pair).await;
+    assert_eq!(after.active, pair.standby);
+    let restored = paired(&stage, 1).await.remove(0);
+    assert_eq!(
+        (restored.active.as_str(), restored.standby.as_str()),
+        (pair.standby.as_str(), pair.active.as_str())
+    );
+    shown(&stage, &restored).await;
+    print("active deleted", &load.stop().await);
+}
+
+pub(crate) async fn a_lost_node_costs_no_more_than_the_lease(stage: Stage) {
+    start_stateful_set(&stage, 2).await;
+    let pair = paired(&stage, 1).await.remove(0);
+    shown(&stage, &pair).await;
+    let lost = node(&pod(&stage, &pair.active).await);
+    let client = ["n1", "n2", "n3"].into_iter().find(|name| *name != lost).unwrap();
+    let load = Load::start(&stage, client).await;
+    stage.bench.cluster.power_off(&lost).unwrap();
+    let after = taken_over(&stage, &pair).await;
+    assert_eq!(after.active, pair.standby);
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    print("node lost", &load.stop().await);
+    stage.bench.cluster.power_on(&lost).unwrap();
+    let pair = paired(&stage, 1).await.remove(0);
+    shown(&stage, &pair).await;
+}
+
+pub(crate) async fn pairs_come_and_go_with_the_replicas_of_a_deployment(stage: Stage) {
+    stage.api::<HAGroup>().patch(WEB, &params(), &Patch::Apply(group())).await.unwrap();
+    let deployments: Api<Deployment> = stage.api();
+    deployments.patch(WEB, &params(), &Patch::Apply(workload("Deployment", 4))).await.unwrap();
+    paired(&stage, 2).await;
+    for replicas in [3, 2, 5, 1, 2] {
+        stage.kubectl(&["scale", "deployment", WEB, &format!("--replicas={replicas}")]);
+        let pairs = usize::max(1, replicas / 2);
+        let is_right = |seen: &[PairStatus]| {
+            let complete = seen.iter().filter(|pair| pair.state == "Paired").count();
+            seen.len() == pairs && complete == replicas / 2 && seen.iter().all(|pair| !pair.active.is_empty())
+        };
+        reported(&stage, is_right).await;
+    }
+}
