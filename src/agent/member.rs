@@ -3,6 +3,7 @@
 
 use std::ffi::OsString;
 use std::io;
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 
@@ -14,6 +15,7 @@ use super::clock::{self, Alarm};
 use super::identity::Identity;
 use super::init;
 use super::key_ring::{self, KeyRing};
+use super::lifeline::{Lifelines, Needs};
 use super::marks::{self, State, is_first_start};
 use super::pair::{Body, End, Pair};
 use super::peer::Peers;
@@ -105,6 +107,9 @@ async fn beside<Output>(
 /// An agent, with or without a Lease.
 struct Member {
     body: Body,
+    keys: watch::Receiver<KeyRing>,
+    /// Where the other agent makes its lines to.
+    listener: TcpListener,
     client: Client,
     membership: Membership,
     own: Identity,
@@ -124,7 +129,9 @@ impl Member {
             settings;
         let keys = KeyRing::read(&key_file).map_err(Error::ReadKeys)?;
         let (keys, present) = watch::channel(keys);
-        let peers = Peers::bind(peer_bind, own.id, present).map_err(Error::Listen)?;
+        let peers = Peers::bind(peer_bind, own.id, present.clone()).map_err(Error::Listen)?;
+        let listener = TcpListener::bind(peer_bind).map_err(Error::Listen)?;
+        listener.set_nonblocking(true).map_err(Error::Listen)?;
         let metrics = Metrics::new(env!("CARGO_PKG_VERSION"));
         let client = client::connect(&metrics.rest).await.map_err(Error::Connect)?;
         let (states, shown) = watch::channel(State::UNASSIGNED);
@@ -135,7 +142,7 @@ impl Member {
         let alarm = Alarm::new().map_err(Error::Supervise)?;
         let signals = init::passed_on().map_err(Error::Supervise)?;
         let body = Body { tenant, peers, alarm, signals, states, timing };
-        Ok(Self { body, client, membership, own, slice, state_dir })
+        Ok(Self { body, keys: present, listener, client, membership, own, slice, state_dir })
     }
 
     /// Belongs to one Lease after the other, until it is asked to end.
@@ -174,7 +181,16 @@ impl Member {
             let publisher = Publisher::new(self.client.clone(), &slice, self.own.clone());
             tasks.spawn("publisher", publisher.run(acted, over.clone()));
         }
-        let pair = Pair { protocol: Protocol::new(agent, self.body.timing), store, acting, is_of_group };
+        let needs = Needs {
+            group: record.group,
+            own: self.own.id,
+            keys: self.keys.clone(),
+            listener: self.listener.try_clone().map_err(Error::Listen)?,
+            bonds: self.body.tenant.bonds(),
+        };
+        let lifelines = Lifelines::start(&mut tasks, &over, needs).map_err(Error::Listen)?;
+        let protocol = Protocol::new(agent, self.body.timing);
+        let pair = Pair { protocol, store, lifelines, acting, is_of_group };
         let work = async { self.body.run(pair, [shutdown, &over]).await.map_err(Error::Supervise) };
         beside(tasks, &over, Box::pin(work)).await
     }

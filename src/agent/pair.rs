@@ -13,6 +13,7 @@ use tracing::{error, info, warn};
 
 use super::clock::{self, Alarm};
 use super::lease::Record;
+use super::lifeline::Lifelines;
 use super::marks::{State, word};
 use super::orders::Orders;
 use super::peer::Peers;
@@ -44,6 +45,8 @@ pub struct Pair {
     pub protocol: Protocol,
     /// The Lease.
     pub store: Store,
+    /// Certificates of the other member.
+    pub lifelines: Lifelines,
     /// The epoch that it acts with, for whoever publishes it.
     pub acting: watch::Sender<Option<Epoch>>,
     /// Whether it looks for another Lease once this one does not name it any more.
@@ -119,6 +122,7 @@ impl Body {
                 }
                 Some(signal) = signals.next() => turn.signalled(signal)?,
                 () = any_requested(shutdowns), if !is_leaving => turn.leave()?,
+                Some(epoch) = turn.pair.lifelines.certificates.recv() => turn.step(Event::Certificate { epoch })?,
                 Some(report) = turn.pair.store.reports.recv() => turn.reported(report)?,
                 said = peers.receive() => if let Some((from, message)) = said {
                     turn.heard(from, message)?;
@@ -191,6 +195,7 @@ impl Turn<'_> {
     fn reported(&mut self, report: Report) -> io::Result<()> {
         match report {
             Report::Read(record) if self.body.peers.know(&record) => {
+                self.pair.lifelines.know(&record);
                 let Record { lease, version, orders, .. } = *record;
                 // First: who shall not act must not take what this version offers.
                 self.fence(version, orders)?;

@@ -34,6 +34,10 @@ say() { echo "$1 $HA_EPOCH $AGENT $$ $(date +%s%N) $HA_PEER" >> "$JOURNAL"; }
 exec 9>> "$JOURNAL.lock"
 flock -n 9 || say two
 say start
+case "$LIFELINE" in
+held) exec sleep 1000 ;;
+closed) exec bash -c 'eval "exec $HA_LIFELINE_FD>&-"; exec sleep 1000' ;;
+esac
 if [ -n "$STUBBORN" ]; then trap '' TERM; else trap 'say stop; exit 0' TERM; fi
 while :; do sleep 5 9>&- & wait $!; done
 "#;
@@ -50,6 +54,8 @@ pub(super) struct Stage {
     pub(super) ports: [u16; 2],
     pub(super) uids: [u128; 2],
     agents: [Option<Child>; 2],
+    /// What applications do with their lifeline: "held" or "closed" by the only process, or "": by children, too.
+    pub(super) lifeline: &'static str,
     /// Whether agents are told their group instead of their Lease.
     pub(super) is_grouped: bool,
     /// Whether applications ignore SIGTERM.
@@ -83,6 +89,7 @@ impl Stage {
             ports,
             uids,
             agents,
+            lifeline: "",
             is_grouped,
             is_stubborn,
             is_api_server_stopped,
@@ -122,6 +129,7 @@ impl Stage {
             .env("POD_NAME", pod(agent))
             .env("POD_IP", ip(agent))
             .env("STUBBORN", if self.is_stubborn { "yes" } else { "" })
+            .env("LIFELINE", self.lifeline)
             .env("AGENT", agent.to_string())
             .env("JOURNAL", self.directory.join("journal"))
             .stdin(Stdio::null())
