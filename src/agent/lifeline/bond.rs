@@ -71,6 +71,11 @@ impl Bond {
         Ok(())
     }
 
+    /// How many lifelines were put into the queue.
+    pub fn passed(&self) -> u32 {
+        self.passed.load(Ordering::Relaxed)
+    }
+
     /// Waits until nobody holds the application's end any more, or the application has said something on it.
     pub async fn ended(&self) {
         // An error would mean that nothing can be waited for; what is not watched must not count.
