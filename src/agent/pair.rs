@@ -9,6 +9,7 @@ use futures::StreamExt as _;
 use futures::stream::{BoxStream, SelectAll};
 use rustix::process::Signal;
 use tokio::sync::watch;
+use tokio::time::interval;
 use tracing::{error, info, warn};
 
 use super::clock::{self, Alarm};
@@ -20,6 +21,7 @@ use super::peer::Peers;
 use super::store::{Report, Store};
 use super::tenant::Tenant;
 use crate::ha::{AgentId, BootTime, Effect, Epoch, Event, Message, Order, Protocol, Role, Timing, Version};
+use crate::runtime::health::{Health, TICK_PERIOD};
 use crate::runtime::shutdown::Shutdown;
 
 /// What an agent keeps from one Lease to the next.
@@ -34,6 +36,8 @@ pub struct Body {
     pub signals: SelectAll<BoxStream<'static, Signal>>,
     /// Role and epoch, for whoever shows them.
     pub states: watch::Sender<State>,
+    /// Whether the loop goes round, for the kubelet.
+    pub health: Health,
     /// The times of every group.
     pub timing: Timing,
 }
@@ -78,9 +82,11 @@ struct Turn<'a> {
 impl Body {
     /// Waits until something asks the process to end, while there is no Lease; signals for the application are lost.
     pub async fn asked_to_end(&mut self) {
-        while let Some(signal) = self.signals.next().await {
-            if is_end(signal) {
-                return;
+        let mut ticks = interval(TICK_PERIOD);
+        loop {
+            tokio::select! {
+                Some(signal) = self.signals.next() => if is_end(signal) { return },
+                _ = ticks.tick() => self.health.tick(),
             }
         }
     }
@@ -257,6 +263,7 @@ impl Turn<'_> {
 
     fn step(&mut self, event: Event) -> io::Result<()> {
         let now = clock::now();
+        self.body.health.tick();
         let agent = self.pair.protocol.agent();
         let (before, unresolved) = (agent.role, agent.unresolved);
         for effect in self.pair.protocol.step(now, event) {

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
-use std::net::{Ipv4Addr, UdpSocket};
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -52,6 +53,7 @@ pub(super) struct Stage {
     kubeconfig: PathBuf,
     pub(super) client: Client,
     pub(super) ports: [u16; 2],
+    health_ports: [u16; 2],
     pub(super) uids: [u128; 2],
     agents: [Option<Child>; 2],
     /// What applications do with their lifeline: "held" or "closed" by the only process, or "": by children, too.
@@ -77,6 +79,10 @@ impl Stage {
             let socket = UdpSocket::bind((address(agent), 0)).expect("a free port");
             socket.local_addr().expect("an address").port()
         });
+        let health_ports = [0, 1].map(|agent| {
+            let listener = TcpListener::bind((address(agent), 0)).expect("a free port");
+            listener.local_addr().expect("an address").port()
+        });
         let uids = [0, 1].map(|agent: u128| 0xa9e0_0000_0000_4000_8000_0000_0000_0000 + 16 * number + agent);
         let kubeconfig = control_plane.kubeconfig_path();
         let agents = [None, None];
@@ -87,6 +93,7 @@ impl Stage {
             kubeconfig,
             client,
             ports,
+            health_ports,
             uids,
             agents,
             lifeline: "",
@@ -117,6 +124,7 @@ impl Stage {
             .args(if self.is_grouped { &grouped[..] } else { &named })
             .args(["--namespace", NAMESPACE])
             .args(["--peer-bind", &format!("{}:{}", address(agent), self.ports[agent])])
+            .args(["--health-bind", &format!("{}:{}", address(agent), self.health_ports[agent])])
             .arg("--key-file")
             .arg(self.directory.join("keys"))
             .arg("--state-dir")
@@ -191,6 +199,19 @@ impl Stage {
 
     pub(super) async fn await_role(&self, agent: usize, role: &str) {
         self.until(role, async || (self.role(agent) == role).then_some(())).await;
+    }
+
+    /// Whether an agent tells the kubelet that it is ready.
+    pub(super) fn is_ready(&self, agent: usize) -> bool {
+        let probe = || {
+            let mut stream = TcpStream::connect((address(agent), self.health_ports[agent]))?;
+            stream.write_all(b"GET /readyz HTTP/1.0\r\n\r\n")?;
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).map(|_| answer)
+        };
+        let answer = probe().expect("an answer");
+        assert!(answer.starts_with("HTTP/1.0 200") || answer.starts_with("HTTP/1.0 503"), "{answer}");
+        answer.starts_with("HTTP/1.0 200")
     }
 
     /// Kills an agent, and waits until its application has ended with it; returns when that was.
