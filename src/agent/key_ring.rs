@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use hmac::{Hmac, KeyInit as _};
+use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
 use tokio::sync::watch;
 use tokio::time::sleep;
@@ -21,6 +21,9 @@ pub const KEY_BYTES_MIN: usize = 32;
 /// Most keys at a time: the current one and the next.
 pub const KEYS_MAX: usize = 2;
 
+/// Length of what a key makes of a message. Unit: bytes.
+pub const TAG_BYTES: usize = 32;
+
 /// How often the file is read again. 10 s: the kubelet itself takes up to a minute to show a changed Secret.
 const READ_EVERY: Duration = Duration::from_secs(10);
 
@@ -28,9 +31,9 @@ const READ_EVERY: Duration = Duration::from_secs(10);
 #[derive(Clone)]
 pub struct KeyRing {
     /// The one that signs.
-    pub(super) current: Hmac<Sha256>,
+    current: Hmac<Sha256>,
     /// Another one that is accepted.
-    pub(super) other: Option<Hmac<Sha256>>,
+    other: Option<Hmac<Sha256>>,
 }
 
 /// Why there are no keys.
@@ -87,6 +90,22 @@ impl KeyRing {
         let current = keys.next().filter(|_| count <= KEYS_MAX).ok_or(Error::Count { keys: count })?;
         Ok(Self { current, other: keys.next() })
     }
+
+    /// The tag of a message; `domain` separates uses of the same key.
+    pub(super) fn tag(&self, domain: &[u8], signed: &[u8]) -> [u8; TAG_BYTES] {
+        signing(&self.current, domain, signed).finalize().into_bytes().into()
+    }
+
+    /// Whether one of the keys made the tag. In constant time: the time must not tell how much of a guessed tag was
+    /// right.
+    pub(super) fn is_tagged(&self, domain: &[u8], signed: &[u8], tag: &[u8]) -> bool {
+        let is_made_by = |key| signing(key, domain, signed).verify_slice(tag).is_ok();
+        is_made_by(&self.current) || self.other.as_ref().is_some_and(is_made_by)
+    }
+}
+
+fn signing(key: &Hmac<Sha256>, domain: &[u8], signed: &[u8]) -> Hmac<Sha256> {
+    key.clone().chain_update(domain).chain_update(signed)
 }
 
 /// Reads the file again and again, and keeps the keys that it had while the file is wrong.

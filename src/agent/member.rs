@@ -3,6 +3,7 @@
 
 use std::ffi::OsString;
 use std::io;
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 
@@ -14,6 +15,7 @@ use super::clock::{self, Alarm};
 use super::identity::Identity;
 use super::init;
 use super::key_ring::{self, KeyRing};
+use super::lifeline::{Lifelines, Needs};
 use super::marks::{self, State, is_first_start};
 use super::pair::{Body, End, Pair};
 use super::peer::Peers;
@@ -24,6 +26,7 @@ use super::store::Store;
 use super::tenant::Tenant;
 use super::tree;
 use crate::ha::{Agent, AgentId, Incarnation, Moment, Protocol, Timing, TimingError};
+use crate::runtime::health::{self, Health, HealthServer};
 use crate::runtime::metrics::Metrics;
 use crate::runtime::shutdown::{Shutdown, Signals};
 use crate::runtime::tasks::{self, Tasks};
@@ -50,6 +53,9 @@ pub enum Error {
     /// The peer address cannot be used.
     #[error("listen for the other agent")]
     Listen(#[source] io::Error),
+    /// The address for probes cannot be used.
+    #[error("listen for probes")]
+    ServeHealth(#[source] health::Error),
     /// There is no client for the API server.
     #[error("make a client for the API server")]
     Connect(#[source] client::Error),
@@ -105,6 +111,9 @@ async fn beside<Output>(
 /// An agent, with or without a Lease.
 struct Member {
     body: Body,
+    keys: watch::Receiver<KeyRing>,
+    /// Where the other agent makes its lines to.
+    listener: TcpListener,
     client: Client,
     membership: Membership,
     own: Identity,
@@ -120,22 +129,29 @@ impl Member {
         (tasks, shutdown): (&mut Tasks, &Shutdown),
         (tenant, timing): (Tenant, Timing),
     ) -> Result<Self, Error> {
-        let PairSettings { membership, own, key_file, peer_bind, slice, state_dir, state_file, logs: _ } =
-            settings;
+        let PairSettings { membership, own, key_file, peer_bind, slice, state_dir, .. } = settings;
         let keys = KeyRing::read(&key_file).map_err(Error::ReadKeys)?;
         let (keys, present) = watch::channel(keys);
-        let peers = Peers::bind(peer_bind, own.id, present).map_err(Error::Listen)?;
+        let peers = Peers::bind(peer_bind, own.id, present.clone()).map_err(Error::Listen)?;
+        let listener = TcpListener::bind(peer_bind).map_err(Error::Listen)?;
+        listener.set_nonblocking(true).map_err(Error::Listen)?;
         let metrics = Metrics::new(env!("CARGO_PKG_VERSION"));
-        let client = client::connect(&metrics.rest).await.map_err(Error::Connect)?;
+        let client =
+            client::connect(client::USER_AGENT_AGENT, &metrics.rest).await.map_err(Error::Connect)?;
         let (states, shown) = watch::channel(State::UNASSIGNED);
         tasks.spawn("keys", key_ring::follow(key_file, keys, shutdown.clone()));
-        if let Some(file) = state_file {
+        let health = Health::new();
+        if let Some(address) = settings.health_bind {
+            let server = HealthServer::listen(address, health.clone()).await.map_err(Error::ServeHealth)?;
+            tasks.spawn("health", server.run(shutdown.clone()));
+        }
+        if let Some(file) = settings.state_file {
             tasks.spawn("state file", marks::keep_state(file, shown, shutdown.clone()));
         }
         let alarm = Alarm::new().map_err(Error::Supervise)?;
         let signals = init::passed_on().map_err(Error::Supervise)?;
-        let body = Body { tenant, peers, alarm, signals, states, timing };
-        Ok(Self { body, client, membership, own, slice, state_dir })
+        let body = Body { tenant, peers, alarm, signals, states, health, timing };
+        Ok(Self { body, keys: present, listener, client, membership, own, slice, state_dir })
     }
 
     /// Belongs to one Lease after the other, until it is asked to end.
@@ -149,9 +165,11 @@ impl Member {
                 () = shutdown.requested() => return Ok(()),
                 found = search.find() => found,
             };
+            self.body.health.set_ready(true);
             if self.belong(found, shutdown).await? == End::Left {
                 return Ok(());
             }
+            self.body.health.set_ready(false);
             self.body.peers.forget();
             self.body.states.send_replace(State::UNASSIGNED);
             info!("Left the Lease");
@@ -174,7 +192,16 @@ impl Member {
             let publisher = Publisher::new(self.client.clone(), &slice, self.own.clone());
             tasks.spawn("publisher", publisher.run(acted, over.clone()));
         }
-        let pair = Pair { protocol: Protocol::new(agent, self.body.timing), store, acting, is_of_group };
+        let needs = Needs {
+            group: record.group,
+            own: self.own.id,
+            keys: self.keys.clone(),
+            listener: self.listener.try_clone().map_err(Error::Listen)?,
+            bonds: self.body.tenant.bonds(),
+        };
+        let lifelines = Lifelines::start(&mut tasks, &over, needs).map_err(Error::Listen)?;
+        let protocol = Protocol::new(agent, self.body.timing);
+        let pair = Pair { protocol, store, lifelines, acting, is_of_group };
         let work = async { self.body.run(pair, [shutdown, &over]).await.map_err(Error::Supervise) };
         beside(tasks, &over, Box::pin(work)).await
     }

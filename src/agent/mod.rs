@@ -16,6 +16,7 @@
 //! | [`orders`] | what the Lease asks of its members: switch over, do not act |
 //! | [`outages`] | one line in the log for each outage |
 //! | [`frame`], [`key_ring`], [`peer`] | authenticated datagrams between agents |
+//! | [`lifeline`] | connections that end when the application has certainly ended |
 //! | [`marks`] | files: whether it ran in this Pod before, and its role for probes |
 //! | [`publish`] | the address of the active in an EndpointSlice |
 //!
@@ -29,6 +30,7 @@ pub mod init;
 pub mod key_ring;
 pub mod launch;
 pub mod lease;
+pub mod lifeline;
 pub mod marks;
 pub mod member;
 pub mod orders;

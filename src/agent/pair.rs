@@ -9,16 +9,19 @@ use futures::StreamExt as _;
 use futures::stream::{BoxStream, SelectAll};
 use rustix::process::Signal;
 use tokio::sync::watch;
+use tokio::time::interval;
 use tracing::{error, info, warn};
 
 use super::clock::{self, Alarm};
 use super::lease::Record;
+use super::lifeline::Lifelines;
 use super::marks::{State, word};
 use super::orders::Orders;
 use super::peer::Peers;
 use super::store::{Report, Store};
 use super::tenant::Tenant;
 use crate::ha::{AgentId, BootTime, Effect, Epoch, Event, Message, Order, Protocol, Role, Timing, Version};
+use crate::runtime::health::{Health, TICK_PERIOD};
 use crate::runtime::shutdown::Shutdown;
 
 /// What an agent keeps from one Lease to the next.
@@ -33,6 +36,8 @@ pub struct Body {
     pub signals: SelectAll<BoxStream<'static, Signal>>,
     /// Role and epoch, for whoever shows them.
     pub states: watch::Sender<State>,
+    /// Whether the loop goes round, for the kubelet.
+    pub health: Health,
     /// The times of every group.
     pub timing: Timing,
 }
@@ -44,6 +49,8 @@ pub struct Pair {
     pub protocol: Protocol,
     /// The Lease.
     pub store: Store,
+    /// Certificates of the other member.
+    pub lifelines: Lifelines,
     /// The epoch that it acts with, for whoever publishes it.
     pub acting: watch::Sender<Option<Epoch>>,
     /// Whether it looks for another Lease once this one does not name it any more.
@@ -75,9 +82,11 @@ struct Turn<'a> {
 impl Body {
     /// Waits until something asks the process to end, while there is no Lease; signals for the application are lost.
     pub async fn asked_to_end(&mut self) {
-        while let Some(signal) = self.signals.next().await {
-            if is_end(signal) {
-                return;
+        let mut ticks = interval(TICK_PERIOD);
+        loop {
+            tokio::select! {
+                Some(signal) = self.signals.next() => if is_end(signal) { return },
+                _ = ticks.tick() => self.health.tick(),
             }
         }
     }
@@ -119,6 +128,7 @@ impl Body {
                 }
                 Some(signal) = signals.next() => turn.signalled(signal)?,
                 () = any_requested(shutdowns), if !is_leaving => turn.leave()?,
+                Some(epoch) = turn.pair.lifelines.certificates.recv() => turn.step(Event::Certificate { epoch })?,
                 Some(report) = turn.pair.store.reports.recv() => turn.reported(report)?,
                 said = peers.receive() => if let Some((from, message)) = said {
                     turn.heard(from, message)?;
@@ -191,6 +201,7 @@ impl Turn<'_> {
     fn reported(&mut self, report: Report) -> io::Result<()> {
         match report {
             Report::Read(record) if self.body.peers.know(&record) => {
+                self.pair.lifelines.know(&record);
                 let Record { lease, version, orders, .. } = *record;
                 // First: who shall not act must not take what this version offers.
                 self.fence(version, orders)?;
@@ -252,6 +263,7 @@ impl Turn<'_> {
 
     fn step(&mut self, event: Event) -> io::Result<()> {
         let now = clock::now();
+        self.body.health.tick();
         let agent = self.pair.protocol.agent();
         let (before, unresolved) = (agent.role, agent.unresolved);
         for effect in self.pair.protocol.step(now, event) {

@@ -34,7 +34,7 @@ pub struct PairArguments {
     /// A key is at least 64 hexadecimal digits, as `openssl rand -hex 32` prints.
     #[arg(long, requires = "membership")]
     key_file: Option<PathBuf>,
-    /// Address and UDP port to talk to the other agent, for example 0.0.0.0:20001.
+    /// Address to talk to the other agent, for example 0.0.0.0:20001: UDP and TCP.
     #[arg(long, requires = "membership")]
     peer_bind: Option<SocketAddr>,
     /// EndpointSlice that shows the address of the active. Default: none.
@@ -47,6 +47,9 @@ pub struct PairArguments {
     /// File that shows role and epoch, for probes. Default: none.
     #[arg(long, requires = "membership")]
     state_file: Option<PathBuf>,
+    /// Address and TCP port for probes: /livez while the agent works, /readyz while it belongs to a pair. Default: none.
+    #[arg(long, requires = "membership")]
+    health_bind: Option<SocketAddr>,
     /// Uid of the own Pod: set it from the field metadata.uid.
     #[arg(long, env = "POD_UID", value_parser = parse_own_uid)]
     pod_uid: Option<AgentId>,
@@ -77,6 +80,8 @@ pub struct PairSettings {
     pub state_dir: Option<PathBuf>,
     /// Where role and epoch are shown.
     pub state_file: Option<PathBuf>,
+    /// Where probes are answered.
+    pub health_bind: Option<SocketAddr>,
     /// How logs are written.
     pub logs: LogSettings,
 }
@@ -84,11 +89,22 @@ pub struct PairSettings {
 impl PairArguments {
     /// The settings of a pair, if the agent belongs to one.
     pub fn settings(self) -> Option<PairSettings> {
-        let Self { lease, group, namespace, key_file, peer_bind, slice, state_dir, state_file, .. } = self;
+        let Self { lease, group, namespace, key_file, peer_bind, slice, state_dir, .. } = self;
         let own = Identity { id: self.pod_uid?, pod: self.pod?, namespace, ip: self.pod_ip? };
         let membership = lease.map(Membership::Lease).or(group.map(Membership::Group))?;
-        let (key_file, peer_bind, logs) = (key_file?, peer_bind?, self.logs);
-        Some(PairSettings { membership, own, key_file, peer_bind, slice, state_dir, state_file, logs })
+        let (key_file, peer_bind) = (key_file?, peer_bind?);
+        let (state_file, health_bind, logs) = (self.state_file, self.health_bind, self.logs);
+        Some(PairSettings {
+            membership,
+            own,
+            key_file,
+            peer_bind,
+            slice,
+            state_dir,
+            state_file,
+            health_bind,
+            logs,
+        })
     }
 }
 

@@ -3,13 +3,17 @@
 use std::ffi::OsString;
 use std::io;
 use std::net::IpAddr;
+use std::os::fd::AsRawFd as _;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::process::Signal;
-use tracing::error;
+use tokio::sync::watch;
+use tracing::{error, warn};
 
 use super::application::{Application, KILL_PERIOD};
+use super::lifeline::bond::Bond;
 use super::tree::Environment;
 use crate::api::keys;
 use crate::ha::{BootTime, Epoch};
@@ -28,13 +32,15 @@ pub struct Tenant {
     running: Running,
     kill_at: Option<BootTime>,
     last_start: Option<BootTime>,
+    /// The bond with the application, as long as it runs.
+    bonds: watch::Sender<Option<Arc<Bond>>>,
 }
 
 #[derive(Debug)]
 enum Running {
     Nothing,
     /// It was started only just before, and is started again at this time.
-    Waiting(BootTime, Environment),
+    Waiting(BootTime, Epoch, Environment),
     Application(Application),
     /// It was to be started and was not: it has ended already, and nobody was told yet.
     Stillborn,
@@ -45,7 +51,13 @@ impl Tenant {
     pub fn new(launcher: PathBuf, command: Vec<OsString>, stop: Duration) -> Self {
         // Half of it for an application that obeys, half of it for the kernel with one that does not.
         let (running, kill_before) = (Running::Nothing, stop / 2);
-        Self { launcher, command, kill_before, running, kill_at: None, last_start: None }
+        let bonds = watch::Sender::new(None);
+        Self { launcher, command, kill_before, running, kill_at: None, last_start: None, bonds }
+    }
+
+    /// The bond with the application, as it changes.
+    pub fn bonds(&self) -> watch::Receiver<Option<Arc<Bond>>> {
+        self.bonds.subscribe()
     }
 
     /// Starts it for a tenure, at once unless it was started only just before.
@@ -57,20 +69,36 @@ impl Tenant {
         environment.extend(peer.map(|peer| (keys::ENV_HA_PEER, peer.to_string())));
         self.kill_at = None;
         match self.last_start.map(|last| last + STARTS_APART).filter(|earliest| now < *earliest) {
-            None => self.start(now, &environment),
-            Some(earliest) => self.running = Running::Waiting(earliest, environment),
+            None => self.start(now, epoch, environment),
+            Some(earliest) => self.running = Running::Waiting(earliest, epoch, environment),
         }
     }
 
-    fn start(&mut self, now: BootTime, environment: &Environment) {
+    fn start(&mut self, now: BootTime, epoch: Epoch, mut environment: Environment) {
         self.last_start = Some(now);
-        self.running = match Application::start(&self.launcher, &self.command, environment) {
-            Ok(application) => Running::Application(application),
+        let bond = Bond::new(epoch).inspect_err(|source| {
+            warn!(error = source as &dyn std::error::Error, "Could not make a lifeline for the application");
+        });
+        // The application's end is open here only until the start, so that the application alone inherits it.
+        let (bond, inherited) = bond.ok().unzip();
+        let number = inherited.as_ref().map(|inherited| inherited.as_raw_fd().to_string());
+        environment.extend(number.map(|number| (keys::ENV_HA_LIFELINE_FD, number)));
+        self.running = match Application::start(&self.launcher, &self.command, &environment) {
+            Ok(application) => {
+                self.bonds.send_replace(bond.map(Arc::new));
+                Running::Application(application)
+            }
             Err(source) => {
                 error!(error = &source as &dyn std::error::Error, "Could not start the application");
                 Running::Stillborn
             }
         };
+    }
+
+    /// Nothing of it is left.
+    fn end(&mut self) {
+        self.running = Running::Nothing;
+        self.bonds.send_replace(None);
     }
 
     /// Asks it to end, and sees to it that nothing is left of it at the given time.
@@ -90,7 +118,7 @@ impl Tenant {
     pub fn due(&self) -> Option<BootTime> {
         match &self.running {
             Running::Nothing | Running::Stillborn => None,
-            Running::Waiting(at, _) => Some(*at),
+            Running::Waiting(at, ..) => Some(*at),
             Running::Application(_) => self.kill_at,
         }
     }
@@ -105,9 +133,9 @@ impl Tenant {
         }
         match &mut self.running {
             Running::Nothing | Running::Stillborn => {}
-            Running::Waiting(_, environment) => {
-                let environment = std::mem::take(environment);
-                self.start(now, &environment);
+            Running::Waiting(_, epoch, environment) => {
+                let (epoch, environment) = (*epoch, std::mem::take(environment));
+                self.start(now, epoch, environment);
             }
             Running::Application(application) => {
                 application.kill_once()?;
@@ -139,7 +167,7 @@ impl Tenant {
             Running::Application(application) => drop(application.ended().await?),
             Running::Stillborn => {}
         }
-        self.running = Running::Nothing;
+        self.end();
         Ok(())
     }
 
@@ -154,7 +182,7 @@ impl Tenant {
             Running::Stillborn => true,
         };
         if has_ended {
-            self.running = Running::Nothing;
+            self.end();
         }
         Ok(has_ended)
     }

@@ -133,6 +133,29 @@ impl Tree {
     }
 }
 
+/// Every process below this one that has not ended.
+///
+/// # Errors
+/// The process list cannot be read.
+pub(super) fn living() -> io::Result<BTreeSet<i32>> {
+    let mut living = below(getpid().as_raw_pid(), &parents()?);
+    living.retain(|pid| {
+        std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !has_ended(&stat))
+    });
+    Ok(living)
+}
+
+/// Whether a line of `/proc/<pid>/stat` is about a process that only waits for its parent to take note.
+///
+/// A process whose first thread has ended looks the same but for the number of its threads, the 18th field after the
+/// name.
+fn has_ended(stat: &str) -> bool {
+    let Some((_, rest)) = stat.rsplit_once(')') else { return false };
+    let mut fields = rest.split_whitespace();
+    let is_zombie = matches!(fields.next(), Some("Z" | "X"));
+    is_zombie && matches!(fields.nth(16), Some("0" | "1"))
+}
+
 /// Every process with its parent.
 fn parents() -> io::Result<BTreeMap<i32, i32>> {
     let mut parents = BTreeMap::new();
@@ -172,6 +195,16 @@ mod tests {
         assert_eq!(parent_of("17 (nginx) S 1 17 17 0 -1"), Some(1));
         assert_eq!(parent_of("17 (a) S 9 (b) ) R 4 17 17"), Some(4));
         assert_eq!(parent_of("17 (cut"), None);
+    }
+
+    #[test]
+    fn a_process_without_code_to_run_has_ended() {
+        let stat = |state, threads| {
+            format!("17 (a) R (b) {state} 1 17 17 0 -1 0 0 0 0 0 0 0 0 0 20 0 {threads} 0 9")
+        };
+        assert!(has_ended(&stat("Z", 1)));
+        assert!(!has_ended(&stat("Z", 2)));
+        assert!(!has_ended(&stat("S", 1)));
     }
 
     #[test]

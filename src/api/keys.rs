@@ -132,6 +132,9 @@ pub const ENV_HA_ROLE: &str = "HA_ROLE";
 pub const HA_ROLE_ACTIVE: &str = "active";
 /// Environment of an application with an agent: IP address of the other Pod of its pair.
 pub const ENV_HA_PEER: &str = "HA_PEER";
+/// Environment of an application with an agent: number of a descriptor that it must leave open until it ends, and pass
+/// on to its children; never to be read or written.
+pub const ENV_HA_LIFELINE_FD: &str = "HA_LIFELINE_FD";
 /// Environment of the agent: uid of its own Pod.
 pub const ENV_AGENT_POD_UID: &str = "POD_UID";
 /// Environment of the agent: IP address of its own Pod.

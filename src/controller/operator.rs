@@ -90,7 +90,7 @@ pub async fn run(settings: Settings) -> Result<(), Error> {
     let signals = Signals::install().map_err(Error::Signals)?;
     let shutdown = Shutdown::new();
     let metrics = Metrics::new(env!("CARGO_PKG_VERSION"));
-    let client = client::connect(&metrics.rest).await.map_err(Error::Connect)?;
+    let client = client::connect(client::USER_AGENT_OPERATOR, &metrics.rest).await.map_err(Error::Connect)?;
     let surroundings = Surroundings { client, clock: Clock::system(), send_ticket: send_by_tcp() };
     let mut tasks = tasks::Tasks::new();
     start(&mut tasks, &shutdown, (surroundings, settings, metrics)).await?;

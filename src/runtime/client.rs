@@ -18,8 +18,11 @@ use super::metrics::rest::{Host, RestMetrics};
 mod bounded;
 mod transport;
 
-/// How the API server sees us in its audit log and in `managedFields`.
-pub const USER_AGENT_VALUE: &str = concat!("backuppodset-operator/", env!("CARGO_PKG_VERSION"));
+/// How the API server sees the operator in its audit log.
+pub const USER_AGENT_OPERATOR: &str = concat!("backuppodset-operator/", env!("CARGO_PKG_VERSION"));
+
+/// How the API server sees agents in its audit log.
+pub const USER_AGENT_AGENT: &str = concat!("bps-agent/", env!("CARGO_PKG_VERSION"));
 
 /// Time to open a TCP connection.
 ///
@@ -69,18 +72,18 @@ pub enum Error {
 ///
 /// # Errors
 /// `Configure` if there is none of these, and those of [`transport()`].
-pub async fn connect(metrics: &RestMetrics) -> Result<Client, Error> {
+pub async fn connect(user_agent: &'static str, metrics: &RestMetrics) -> Result<Client, Error> {
     let config = Config::infer().await.map_err(|source| Error::Configure { source: Box::new(source) })?;
-    build(config, metrics)
+    build(config, user_agent, metrics)
 }
 
 /// A client for the cluster of `config`; its User-Agent, timeouts and retries are replaced by ours.
 ///
 /// # Errors
 /// See [`transport()`].
-pub fn build(mut config: Config, metrics: &RestMetrics) -> Result<Client, Error> {
+pub fn build(mut config: Config, user_agent: &'static str, metrics: &RestMetrics) -> Result<Client, Error> {
     config.headers.retain(|(name, _)| name != USER_AGENT);
-    config.headers.push((USER_AGENT, HeaderValue::from_static(USER_AGENT_VALUE)));
+    config.headers.push((USER_AGENT, HeaderValue::from_static(user_agent)));
     let bounded = BoundedLayer::new(Host::of(&config.cluster_url), metrics.clone());
     Ok(transport(&config)?.with_layer(&bounded).build())
 }

@@ -107,7 +107,8 @@ async fn a_refused_request_is_returned_at_once_and_never_repeated() {
     let url = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
     let server = tokio::spawn(async move { axum::serve(listener, router).await });
     let metrics = Metrics::new("test");
-    let pods: Api<Pod> = Api::default_namespaced(build(Config::new(url), &metrics.rest).unwrap());
+    let pods: Api<Pod> =
+        Api::default_namespaced(build(Config::new(url), USER_AGENT_AGENT, &metrics.rest).unwrap());
 
     let write = pods.create(&PostParams::default(), &Pod::default()).await;
     let read = pods.get("web-0").await;
@@ -115,7 +116,7 @@ async fn a_refused_request_is_returned_at_once_and_never_repeated() {
     assert!(matches!(&write, Err(kube::Error::Api(status)) if status.code == 503), "{write:?}");
     assert!(matches!(&read, Err(kube::Error::Api(status)) if status.code == 503), "{read:?}");
     assert!(!is_no_answer(&write.unwrap_err()));
-    assert_eq!(*seen.lock().unwrap(), vec![Some(USER_AGENT_VALUE.to_owned()); 2]);
+    assert_eq!(*seen.lock().unwrap(), vec![Some(USER_AGENT_AGENT.to_owned()); 2]);
     assert!(metrics.encode().unwrap().contains("rest_client_requests_total{code=\"503\",method=\"POST\""));
     server.abort();
 }

@@ -14,6 +14,7 @@ async fn agents_of_a_group_find_their_lease_leave_it_when_it_is_gone_and_act_by_
     stage.start_agents();
     for agent in [0, 1] {
         stage.await_role(agent, "unassigned").await;
+        assert!(!stage.is_ready(agent));
     }
     assert_eq!(stage.starts(), []);
 
@@ -21,6 +22,7 @@ async fn agents_of_a_group_find_their_lease_leave_it_when_it_is_gone_and_act_by_
     let first = stage.settled().await;
     assert!(epoch(first.epoch).term > 3);
     stage.shows(first).await;
+    assert_eq!([0, 1].map(|agent| stage.is_ready(agent)), [true; 2]);
 
     // Nobody promises any more, so that the test need not wait for the end of the grace.
     stage.delete_lease().await;

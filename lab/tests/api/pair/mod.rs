@@ -6,6 +6,7 @@
 
 mod group;
 mod journal;
+mod lifeline;
 mod objects;
 mod orders;
 mod stage;

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
-use std::net::{Ipv4Addr, UdpSocket};
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -34,6 +35,10 @@ say() { echo "$1 $HA_EPOCH $AGENT $$ $(date +%s%N) $HA_PEER" >> "$JOURNAL"; }
 exec 9>> "$JOURNAL.lock"
 flock -n 9 || say two
 say start
+case "$LIFELINE" in
+held) exec sleep 1000 ;;
+closed) exec bash -c 'eval "exec $HA_LIFELINE_FD>&-"; exec sleep 1000' ;;
+esac
 if [ -n "$STUBBORN" ]; then trap '' TERM; else trap 'say stop; exit 0' TERM; fi
 while :; do sleep 5 9>&- & wait $!; done
 "#;
@@ -48,8 +53,11 @@ pub(super) struct Stage {
     kubeconfig: PathBuf,
     pub(super) client: Client,
     pub(super) ports: [u16; 2],
+    health_ports: [u16; 2],
     pub(super) uids: [u128; 2],
     agents: [Option<Child>; 2],
+    /// What applications do with their lifeline: "held" or "closed" by the only process, or "": by children, too.
+    pub(super) lifeline: &'static str,
     /// Whether agents are told their group instead of their Lease.
     pub(super) is_grouped: bool,
     /// Whether applications ignore SIGTERM.
@@ -71,6 +79,10 @@ impl Stage {
             let socket = UdpSocket::bind((address(agent), 0)).expect("a free port");
             socket.local_addr().expect("an address").port()
         });
+        let health_ports = [0, 1].map(|agent| {
+            let listener = TcpListener::bind((address(agent), 0)).expect("a free port");
+            listener.local_addr().expect("an address").port()
+        });
         let uids = [0, 1].map(|agent: u128| 0xa9e0_0000_0000_4000_8000_0000_0000_0000 + 16 * number + agent);
         let kubeconfig = control_plane.kubeconfig_path();
         let agents = [None, None];
@@ -81,8 +93,10 @@ impl Stage {
             kubeconfig,
             client,
             ports,
+            health_ports,
             uids,
             agents,
+            lifeline: "",
             is_grouped,
             is_stubborn,
             is_api_server_stopped,
@@ -110,6 +124,7 @@ impl Stage {
             .args(if self.is_grouped { &grouped[..] } else { &named })
             .args(["--namespace", NAMESPACE])
             .args(["--peer-bind", &format!("{}:{}", address(agent), self.ports[agent])])
+            .args(["--health-bind", &format!("{}:{}", address(agent), self.health_ports[agent])])
             .arg("--key-file")
             .arg(self.directory.join("keys"))
             .arg("--state-dir")
@@ -122,6 +137,7 @@ impl Stage {
             .env("POD_NAME", pod(agent))
             .env("POD_IP", ip(agent))
             .env("STUBBORN", if self.is_stubborn { "yes" } else { "" })
+            .env("LIFELINE", self.lifeline)
             .env("AGENT", agent.to_string())
             .env("JOURNAL", self.directory.join("journal"))
             .stdin(Stdio::null())
@@ -183,6 +199,19 @@ impl Stage {
 
     pub(super) async fn await_role(&self, agent: usize, role: &str) {
         self.until(role, async || (self.role(agent) == role).then_some(())).await;
+    }
+
+    /// Whether an agent tells the kubelet that it is ready.
+    pub(super) fn is_ready(&self, agent: usize) -> bool {
+        let probe = || {
+            let mut stream = TcpStream::connect((address(agent), self.health_ports[agent]))?;
+            stream.write_all(b"GET /readyz HTTP/1.0\r\n\r\n")?;
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).map(|_| answer)
+        };
+        let answer = probe().expect("an answer");
+        assert!(answer.starts_with("HTTP/1.0 200") || answer.starts_with("HTTP/1.0 503"), "{answer}");
+        answer.starts_with("HTTP/1.0 200")
     }
 
     /// Kills an agent, and waits until its application has ended with it; returns when that was.

@@ -1,0 +1,138 @@
+//! Death certificates between two ends in one process: given only for an application whose agent ended with it.
+
+use std::collections::BTreeMap;
+use std::net::{SocketAddr, TcpListener};
+use std::process::{Child, Command};
+use std::sync::Arc;
+use std::time::Duration;
+
+use backuppodset::agent::key_ring::KeyRing;
+use backuppodset::agent::lease::{Member, Record};
+use backuppodset::agent::lifeline::bond::Bond;
+use backuppodset::agent::lifeline::{Lifelines, Needs};
+use backuppodset::agent::orders::Orders;
+use backuppodset::ha::{AgentId, Epoch, Hold, Lease, Version};
+use backuppodset::runtime::shutdown::Shutdown;
+use backuppodset::runtime::tasks::Tasks;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+
+/// Longest wait for something that takes milliseconds; only a hang lasts as long.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Longer than the pause between two looks of an agent at the processes.
+const LOOKED_WITHIN: Duration = Duration::from_millis(1_500);
+/// Pause between two looks.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// One agent, as far as lifelines go.
+struct End {
+    /// Dropped as if the process were killed: nothing is said any more.
+    tasks: Tasks,
+    lifelines: Lifelines,
+    bonds: watch::Sender<Option<Arc<Bond>>>,
+    keys: watch::Sender<KeyRing>,
+}
+
+/// An application of one process.
+struct Application {
+    bond: Arc<Bond>,
+    process: Child,
+}
+
+impl Application {
+    fn start(epoch: Epoch) -> Self {
+        let (bond, inherited) = Bond::new(epoch).expect("a bond");
+        let process = Command::new("sleep").arg("1000").spawn().expect("a process");
+        drop(inherited);
+        Self { bond: Arc::new(bond), process }
+    }
+
+    async fn has_lifeline(&self) {
+        let passed = async {
+            while self.bond.passed() == 0 {
+                sleep(LOOK_EVERY).await;
+            }
+        };
+        timeout(PATIENCE, passed).await.expect("a lifeline");
+    }
+
+    fn kill(mut self) {
+        self.process.kill().expect("it runs");
+        self.process.wait().expect("it was started here");
+    }
+}
+
+fn listen() -> TcpListener {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    listener.set_nonblocking(true).expect("a socket");
+    listener
+}
+
+fn end(own: u128, listener: &TcpListener, record: &Record) -> End {
+    let (keys, present) = watch::channel(KeyRing::parse(&"5a".repeat(32)).expect("a key"));
+    let (bonds, present_bond) = watch::channel(None);
+    let mut tasks = Tasks::new();
+    let listener = listener.try_clone().expect("a descriptor");
+    let needs =
+        Needs { group: record.group, own: AgentId(own), keys: present, listener, bonds: present_bond };
+    let lifelines = Lifelines::start(&mut tasks, &Shutdown::new(), needs).expect("tasks");
+    lifelines.know(record);
+    End { tasks, lifelines, bonds, keys }
+}
+
+fn record(addresses: [SocketAddr; 2]) -> Record {
+    let members = [AgentId(1), AgentId(2)];
+    let directory = members.into_iter().zip(addresses);
+    let directory: BTreeMap<_, _> =
+        directory.map(|(id, address)| (id, Member { pod: "web".into(), address })).collect();
+    let (epoch, holder, pending, hold, writes) = (Epoch::default(), None, None, Hold::Api, 0);
+    let lease = Lease { epoch, holder, members, pending, hold, writes };
+    Record { group: 7, version: Version(1), lease, directory, slice: None, orders: Orders::default() }
+}
+
+fn epoch(term: u32) -> Epoch {
+    Epoch { term, sequence: 0 }
+}
+
+/// One test, because it is about all processes below this one.
+#[tokio::test]
+async fn only_an_application_that_ended_with_its_agent_is_certified() {
+    let listeners = [listen(), listen()];
+    let addresses = [0, 1].map(|index: usize| listeners[index].local_addr().expect("an address"));
+    let record = record(addresses);
+    let (active, mut standby) = (end(1, &listeners[0], &record), end(2, &listeners[1], &record));
+
+    // A stranger gets no answer.
+    let mut stranger = TcpStream::connect(addresses[0]).await.expect("it listens");
+    stranger.write_all(&[0x5a; 128]).await.expect("it is open");
+    let answer = timeout(PATIENCE, stranger.read(&mut [0])).await.expect("it is closed");
+    assert!(matches!(answer, Ok(0) | Err(_)), "{answer:?}");
+
+    // The agent lives: it passes on by itself.
+    let first = Application::start(epoch(1));
+    active.bonds.send_replace(Some(first.bond.clone()));
+    first.has_lifeline().await;
+    first.kill();
+    active.bonds.send_replace(None);
+
+    // A second process that does not hold the bond keeps the lifeline back.
+    let mut stray = Command::new("sleep").arg("1000").spawn().expect("a process");
+    let second = Application::start(epoch(2));
+    active.bonds.send_replace(Some(second.bond.clone()));
+    sleep(LOOKED_WITHIN).await;
+    assert_eq!(second.bond.passed(), 0);
+    stray.kill().and_then(|()| stray.wait()).expect("it runs");
+    second.has_lifeline().await;
+
+    // The agent is killed, and its application ends after it.
+    let End { tasks, lifelines, .. } = active;
+    drop((tasks, lifelines));
+    assert!(standby.lifelines.certificates.try_recv().is_err());
+    second.kill();
+    let certificate = timeout(PATIENCE, standby.lifelines.certificates.recv()).await;
+    assert_eq!(certificate.expect("a certificate"), Some(epoch(2)));
+    assert!(standby.lifelines.certificates.try_recv().is_err());
+    drop((standby.tasks, standby.keys));
+}
