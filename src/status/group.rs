@@ -201,3 +201,92 @@ fn describe(name: &str, wait: &Wait) -> String {
         Wait::Surplus => "there are more pairs than Pods can fill".to_owned(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::ha::{AgentId, BootTime, Hold, Lease};
+    use crate::pairing::{Pod, Shown};
+
+    fn pod(number: u128) -> Pod {
+        Pod {
+            id: AgentId(number),
+            name: format!("web-{number}"),
+            address: None,
+            created: Timestamp::UNIX_EPOCH,
+            node: None,
+            is_leaving: false,
+            shown: Shown::default(),
+        }
+    }
+
+    fn group(holder: Option<u128>, epoch: Epoch) -> Group {
+        let members = [AgentId(1), AgentId(2)];
+        let holder = holder.map(AgentId);
+        let lease = Lease { epoch, holder, members, pending: None, hold: Hold::Peer, writes: 1 };
+        let names: BTreeMap<_, _> = members.map(|id| (id, format!("web-{}", id.0))).into();
+        let unwritten_since = BootTime::default();
+        let pair = Pair { number: 0, lease, names, fenced: Vec::new(), is_ending: false, unwritten_since };
+        Group {
+            pods: [1, 2, 3].map(pod).into(),
+            pairs: vec![pair],
+            highest_term: epoch.term,
+            ..Group::default()
+        }
+    }
+
+    fn status(previous: &HAGroupStatus, group: &Group, troubles: &[String]) -> HAGroupStatus {
+        let (plan, now) = (Plan::default(), Timestamp::UNIX_EPOCH);
+        group_status(&GroupInput { previous, generation: 1, name: "web", group, plan: &plan, troubles, now })
+    }
+
+    const FIRST: Epoch = Epoch { term: 1, sequence: 0 };
+    const DELEGATED: Epoch = Epoch { term: 1, sequence: 1 };
+
+    #[test]
+    fn a_settled_group_is_ready_and_its_status_does_not_change_again() {
+        let group = group(Some(1), FIRST);
+        let first = status(&HAGroupStatus::default(), &group, &[]);
+        assert_eq!((first.state.as_str(), first.summary.pairs.as_str()), ("Ready", "1/1"));
+        let expected = PairStatus {
+            name: "web-0".into(),
+            active: "web-1".into(),
+            standby: "web-2".into(),
+            epoch: "4294967296".into(),
+            state: "Paired".into(),
+        };
+        assert_eq!((&first.pairs, &first.spares), (&vec![expected], &vec!["web-3".to_owned()]));
+        assert_eq!(first.takeovers, []);
+        assert_eq!(status(&first, &group, &[]), first);
+    }
+
+    #[test]
+    fn a_handover_is_told_with_both_pods_even_through_a_release() {
+        let before = status(&HAGroupStatus::default(), &group(Some(1), FIRST), &[]);
+        let after = status(&before, &group(Some(2), DELEGATED), &[]);
+        let told = after.last_takeover.clone().expect("a takeover");
+        assert_eq!((told.from.as_str(), told.to.as_str(), told.by.as_str()), ("web-1", "web-2", "Handover"));
+
+        let released = status(&after, &group(None, DELEGATED), &[]);
+        assert_eq!((released.state.as_str(), released.takeovers.len()), ("Without standby", 1));
+        let taken = status(&released, &group(Some(1), Epoch { term: 2, sequence: 0 }), &[]);
+        let told = taken.last_takeover.expect("a takeover");
+        assert_eq!((told.from.as_str(), told.to.as_str(), told.by.as_str()), ("web-2", "web-1", "Lease"));
+    }
+
+    #[test]
+    fn what_stands_in_the_way_degrades_the_group() {
+        let troubled = status(&HAGroupStatus::default(), &group(Some(1), FIRST), &["no permission".into()]);
+        let degraded = troubled.conditions.iter().find(|condition| condition.r#type == words::DEGRADED);
+        assert!(degraded.is_some_and(|condition| condition.message == "no permission"));
+        assert_eq!(troubled.state, "Degraded");
+    }
+
+    #[test]
+    fn the_highest_term_never_goes_back() {
+        let previous = HAGroupStatus { highest_term: 9, ..HAGroupStatus::default() };
+        assert_eq!(status(&previous, &group(Some(1), FIRST), &[]).highest_term, 9);
+    }
+}

@@ -39,10 +39,18 @@ pub async fn start(bench: &Bench, stage: &Stage) -> Result<Visit, Error> {
     let service = services.get(&stage.set).await.map_err(Error::request("read", "the set's Service"))?;
     let address = service.spec.and_then(|spec| spec.cluster_ip?.parse::<IpAddr>().ok());
     let address = address.ok_or_else(|| Error::Find { what: "the Service's address".to_owned() })?;
+    visit(bench, &bench.first_node()?, SocketAddr::new(address, PORT)).await
+}
+
+/// Starts a client of an address in the network of a node; returns when it has run for a moment.
+///
+/// # Errors
+/// `FindCluster` or `Machine` if the program does not start.
+pub async fn visit(bench: &Bench, node: &str, target: SocketAddr) -> Result<Visit, Error> {
     let program = bench.app.display().to_string();
-    let command = bench.cluster.command_in(&bench.first_node()?, &program);
+    let command = bench.cluster.command_in(node, &program);
     let mut command = command.map_err(|error| Error::FindCluster(Box::new(error)))?;
-    command.args(["client", "--target", &SocketAddr::new(address, PORT).to_string()]);
+    command.args(["client", "--target", &target.to_string()]);
     command.args(["--interval-ms", "5", "--duration-s", &VISIT_SECONDS_MAX.to_string()]);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child: Child = command.spawn().map_err(|source| Error::Machine {

@@ -13,6 +13,7 @@
 //! | [`inside`] | work in the network of a node |
 //! | [`timeline`] | one round, event by event |
 //! | [`hardware`] | what it was measured on |
+//! | [`pairs`] | pairs of active and standby |
 //! | [`scale`] | thousands of Pods on hollow nodes |
 
 use std::collections::BTreeSet;
@@ -35,6 +36,7 @@ pub mod gate;
 pub mod hardware;
 pub mod inside;
 pub mod metrics;
+pub mod pairs;
 pub mod rounds;
 pub mod rows;
 pub mod scale;
@@ -155,10 +157,8 @@ pub struct Options {
 /// # Errors
 /// `Incomplete` after all other rounds if some failed; see [`enum@Error`].
 pub async fn run(options: &Options) -> Result<(), Error> {
-    let (client, cluster) = prepare(options.manifest.as_deref()).await?;
-    let binaries = tokio::task::spawn_blocking(images::build_binaries).await.expect("a build does not panic");
-    let binaries = binaries.map_err(|error| Error::Build(Box::new(error)))?;
-    let bench = Bench { client: client.clone(), cluster, app: binaries.app };
+    let bench = bench(options.manifest.as_deref()).await?;
+    let client = bench.client.clone();
     let description = hardware::describe(&client).await;
     println!("{description}\n");
     let mut samples = Samples::default();
@@ -178,6 +178,14 @@ pub async fn run(options: &Options) -> Result<(), Error> {
         0 => Ok(()),
         failed => Err(Error::Incomplete { failed }),
     }
+}
+
+/// The means to measure on the local cluster, which is started if there is none.
+async fn bench(manifest: Option<&str>) -> Result<Bench, Error> {
+    let (client, cluster) = prepare(manifest).await?;
+    let binaries = tokio::task::spawn_blocking(images::build_binaries).await.expect("a build does not panic");
+    let binaries = binaries.map_err(|error| Error::Build(Box::new(error)))?;
+    Ok(Bench { client, cluster, app: binaries.app })
 }
 
 async fn prepare(manifest: Option<&str>) -> Result<(Client, Cluster), Error> {

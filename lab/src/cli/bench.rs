@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::Context;
-use lab::bench::{self, rows, scale};
+use lab::bench::{self, pairs, rows, scale};
 
 use super::project::ManifestArguments;
 
@@ -40,19 +41,35 @@ enum BenchVerb {
         #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u16).range(5..))]
         idle_seconds: u16,
     },
+    /// Pairs of active and standby: what a client sees of each fault, beside a Deployment.
+    Pairs {
+        /// Rounds of each fault; a tenth of it of faults that take a minute.
+        #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..))]
+        rounds: u16,
+        /// How long idling is watched. Unit: seconds.
+        #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u16).range(5..))]
+        idle_seconds: u16,
+    },
 }
 
 /// Measures and prints.
 #[tokio::main]
 pub(crate) async fn bench(arguments: BenchArguments) -> anyhow::Result<()> {
     let BenchArguments { verb, rounds, only, timeline, out, manifest } = arguments;
-    if let Some(BenchVerb::Scale { sets, idle_seconds }) = verb {
-        return Ok(scale::run(&scale::Options { sets, idle_seconds, out }).await?);
-    }
     let manifest = manifest
         .manifest
         .map(|path| std::fs::read_to_string(&path).with_context(|| format!("read {}", path.display())));
-    let only: BTreeSet<String> = only.into_iter().collect();
     let manifest = manifest.transpose()?;
+    match verb {
+        None => {}
+        Some(BenchVerb::Scale { sets, idle_seconds }) => {
+            return Ok(scale::run(&scale::Options { sets, idle_seconds, out }).await?);
+        }
+        Some(BenchVerb::Pairs { rounds, idle_seconds }) => {
+            let idle = Duration::from_secs(idle_seconds.into());
+            return Ok(pairs::run(&pairs::Options { rounds, idle, out, manifest }).await?);
+        }
+    }
+    let only: BTreeSet<String> = only.into_iter().collect();
     Ok(bench::run(&bench::Options { rounds, only, has_timeline: timeline, out, manifest }).await?)
 }

@@ -1,0 +1,121 @@
+//! What a pair costs while nothing happens: writes of its Lease, memory and processor time of its agents.
+
+use std::fmt;
+use std::time::Duration;
+
+use backuppodset::api::keys;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::ResourceExt as _;
+use tokio::time::sleep;
+
+use super::site::{Site, lease_name};
+use crate::bench::rounds::Bench;
+use crate::bench::{Error, NAMESPACE};
+use crate::faults::Target;
+use crate::machine::process::ProcessId;
+
+/// Ticks of processor time in a second. Source: `USER_HZ`, 100 on every architecture that Kubernetes runs on.
+const TICKS_PER_SECOND: f64 = 100.0;
+
+/// The costs of one pair.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Idle {
+    watched: Duration,
+    /// Writes of the Lease. Unit: per minute.
+    writes: f64,
+    /// Most resident memory of an agent. Unit: KiB.
+    memory: u64,
+    /// Most processor time of an agent. Unit: percent of one core.
+    processor: f64,
+    /// Whether the same tenure lasted.
+    is_undisturbed: bool,
+}
+
+/// Watches a settled pair for a while.
+///
+/// # Errors
+/// `Request`, `Find`.
+pub async fn watch(bench: &Bench, site: &Site, time: Duration) -> Result<Idle, Error> {
+    let serving = site.settled().await?;
+    // The active goes into Peer mode, and kubelets and operator have nothing left to say.
+    sleep(Duration::from_secs(5)).await;
+    let agents = agents(bench, &serving.pod)?;
+    let (epoch, writes, ticks) = (epoch(site).await?, writes(site).await?, processor(&agents)?);
+    sleep(time).await;
+    let (later, written, used) = (self::epoch(site).await?, self::writes(site).await?, processor(&agents)?);
+    let memory = agents.iter().map(|agent| field(*agent, "VmRSS")).collect::<Result<Vec<_>, _>>()?;
+    let seconds = time.as_secs_f64();
+    let used =
+        ticks.iter().zip(used).map(|(before, after)| (after - before) / TICKS_PER_SECOND / seconds * 100.0);
+    Ok(Idle {
+        watched: time,
+        writes: (written - writes) / seconds * 60.0,
+        memory: memory.into_iter().max().unwrap_or_default(),
+        processor: used.fold(0.0, f64::max),
+        is_undisturbed: later == epoch,
+    })
+}
+
+impl fmt::Display for Idle {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = self.watched.as_secs();
+        writeln!(formatter, "An idle pair, watched for {seconds} s (target):")?;
+        writeln!(formatter, "  writes of its Lease   {:.1} /min (at most 2)", self.writes)?;
+        #[expect(clippy::cast_precision_loss, reason = "memory of a process has fewer digits")]
+        let mebibytes = self.memory as f64 / 1024.0;
+        writeln!(formatter, "  memory of an agent    {mebibytes:.1} MiB (at most 8)")?;
+        writeln!(formatter, "  processor             {:.2} % of a core (below 0.2)", self.processor)?;
+        write!(
+            formatter,
+            "  failovers             {}",
+            if self.is_undisturbed { "none" } else { "there was one" }
+        )
+    }
+}
+
+/// The first processes of the containers of both Pods.
+fn agents(bench: &Bench, active: &str) -> Result<Vec<ProcessId>, Error> {
+    let other = if active.ends_with('0') { active.replace("-0", "-1") } else { active.replace("-1", "-0") };
+    let broken = |error| Error::Act(Box::new(crate::stage::Error::Break(Box::new(error))));
+    let agent = |pod: String| {
+        let target = Target { namespace: NAMESPACE.to_owned(), pod, container: None };
+        Ok(bench.cluster.aim_at_process(&target).map_err(broken)?.processes().to_vec())
+    };
+    let both: Result<Vec<Vec<ProcessId>>, Error> =
+        [active.to_owned(), other].into_iter().map(agent).collect();
+    Ok(both?.concat())
+}
+
+async fn lease(site: &Site) -> Result<Lease, Error> {
+    site.api::<Lease>().get(&lease_name()).await.map_err(Error::request("read", "the Lease"))
+}
+
+async fn epoch(site: &Site) -> Result<(Option<i32>, Option<String>), Error> {
+    let lease = lease(site).await?;
+    let sequence = lease.annotations().get(keys::ANNOTATION_HA_SEQUENCE).cloned();
+    Ok((lease.spec.and_then(|spec| spec.lease_transitions), sequence))
+}
+
+async fn writes(site: &Site) -> Result<f64, Error> {
+    let lease = lease(site).await?;
+    let writes = lease.annotations().get(keys::ANNOTATION_HA_WRITES).and_then(|text| text.parse().ok());
+    writes.ok_or_else(|| Error::Find { what: "the number of writes in the Lease".to_owned() })
+}
+
+/// Processor time of each process. Unit: ticks.
+fn processor(agents: &[ProcessId]) -> Result<Vec<f64>, Error> {
+    let ticks = |agent: &ProcessId| {
+        let text = std::fs::read_to_string(format!("/proc/{}/stat", agent.pid)).ok()?;
+        // Behind the name, which may hold spaces: user time is the 12th field, system time the 13th.
+        let fields: Vec<&str> = text.rsplit(')').next()?.split_whitespace().collect();
+        Some(fields.get(11)?.parse::<f64>().ok()? + fields.get(12)?.parse::<f64>().ok()?)
+    };
+    agents.iter().map(ticks).collect::<Option<_>>().ok_or_else(|| Error::Find { what: "an agent".to_owned() })
+}
+
+fn field(agent: ProcessId, name: &str) -> Result<u64, Error> {
+    let text = std::fs::read_to_string(format!("/proc/{}/status", agent.pid)).unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    let number = line.and_then(|line| line.trim().split(' ').next()?.parse().ok());
+    number.ok_or_else(|| Error::Find { what: format!("{name} of an agent") })
+}
