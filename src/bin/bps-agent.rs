@@ -4,9 +4,10 @@ use std::error::Error as _;
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use backuppodset::agent::settings::PairArguments;
-use backuppodset::agent::{init, launch, member};
+use backuppodset::agent::{hook, init, launch, member};
 use clap::{Parser, Subcommand};
 
 /// Starts an application as the init of its container: passes signals on, reaps orphans, leaves no process behind.
@@ -31,6 +32,15 @@ enum Verb {
         #[arg(required = true, last = true)]
         command: Vec<OsString>,
     },
+    /// Runs the command after --, and kills it with all that it started when its time is over; for the agent itself.
+    #[command(hide = true)]
+    Hook {
+        /// Seconds that it may take.
+        seconds: u64,
+        /// The hook and its arguments.
+        #[arg(required = true, last = true)]
+        command: Vec<OsString>,
+    },
     /// Becomes the command after --; for the agent itself.
     #[command(hide = true)]
     Launch {
@@ -50,6 +60,12 @@ const OWN_PROGRAM: &str = "/proc/self/exe";
 async fn main() -> ExitCode {
     match Arguments::parse().verb {
         Verb::Run { pair, command } => run(*pair, command).await,
+        Verb::Hook { seconds, command } => {
+            match hook::supervise(Path::new(OWN_PROGRAM), &command, Duration::from_secs(seconds)).await {
+                Ok(code) => ExitCode::from(code),
+                Err(error) => failed("run the hook", &error),
+            }
+        }
         Verb::Launch { agent, command } => {
             let error = launch::launch(agent, &command);
             let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();
