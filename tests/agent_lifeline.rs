@@ -9,7 +9,7 @@ use std::time::Duration;
 use backuppodset::agent::key_ring::KeyRing;
 use backuppodset::agent::lease::{Member, Record};
 use backuppodset::agent::lifeline::bond::Bond;
-use backuppodset::agent::lifeline::{Lifelines, Needs};
+use backuppodset::agent::lifeline::{Lifelines, Needs, Tenancy};
 use backuppodset::agent::orders::Orders;
 use backuppodset::ha::{AgentId, Epoch, Hold, Lease, Version};
 use backuppodset::runtime::shutdown::Shutdown;
@@ -31,7 +31,7 @@ struct End {
     /// Dropped as if the process were killed: nothing is said any more.
     tasks: Tasks,
     lifelines: Lifelines,
-    bonds: watch::Sender<Option<Arc<Bond>>>,
+    bonds: watch::Sender<Tenancy>,
     keys: watch::Sender<KeyRing>,
 }
 
@@ -42,8 +42,8 @@ struct Application {
 }
 
 impl Application {
-    fn start(epoch: Epoch) -> Self {
-        let (bond, inherited) = Bond::new(epoch).expect("a bond");
+    fn start() -> Self {
+        let (bond, inherited) = Bond::new().expect("a bond");
         let process = Command::new("sleep").arg("1000").spawn().expect("a process");
         drop(inherited);
         Self { bond: Arc::new(bond), process }
@@ -111,16 +111,16 @@ async fn only_an_application_that_ended_with_its_agent_is_certified() {
     assert!(matches!(answer, Ok(0) | Err(_)), "{answer:?}");
 
     // The agent lives: it passes on by itself.
-    let first = Application::start(epoch(1));
-    active.bonds.send_replace(Some(first.bond.clone()));
+    let first = Application::start();
+    active.bonds.send_replace(Some((epoch(1), first.bond.clone())));
     first.has_lifeline().await;
     first.kill();
     active.bonds.send_replace(None);
 
     // A second process that does not hold the bond keeps the lifeline back.
     let mut stray = Command::new("sleep").arg("1000").spawn().expect("a process");
-    let second = Application::start(epoch(2));
-    active.bonds.send_replace(Some(second.bond.clone()));
+    let second = Application::start();
+    active.bonds.send_replace(Some((epoch(2), second.bond.clone())));
     sleep(LOOKED_WITHIN).await;
     assert_eq!(second.bond.passed(), 0);
     stray.kill().and_then(|()| stray.wait()).expect("it runs");

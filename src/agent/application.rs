@@ -81,7 +81,10 @@ impl Application {
     }
 
     /// Kills everything, as often as it takes.
-    async fn kill(&mut self) -> io::Result<Ending> {
+    ///
+    /// # Errors
+    /// What the kernel refused.
+    pub(super) async fn kill(&mut self) -> io::Result<Ending> {
         loop {
             self.tree.kill()?;
             if let Some(ending) = self.look()? {

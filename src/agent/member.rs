@@ -78,7 +78,7 @@ pub async fn run(settings: PairSettings, launcher: &Path, command: Vec<OsString>
     tree::adopt_orphans().map_err(Error::Supervise)?;
     let timing = Timing::default();
     timing.check().map_err(Error::Time)?;
-    let tenant = Tenant::new(launcher.to_owned(), command, timing.stop);
+    let tenant = Tenant::new(launcher.to_owned(), command, settings.hooks.clone(), timing.stop);
     let (mut tasks, shutdown) = (Tasks::new(), Shutdown::new());
     let member = Member::start(settings, (&mut tasks, &shutdown), (tenant, timing)).await?;
     beside(tasks, &shutdown, Box::pin(member.run(&shutdown))).await

@@ -11,6 +11,7 @@
 //! | [`search`] | looks for the Lease that names the agent |
 //! | [`pair`] | the loop: events to the protocol of [`crate::ha`], its effects to everything below |
 //! | [`tenant`] | the application of a pair: starts, stops in time, tells its end |
+//! | [`hook`] | commands that are run when the role changes |
 //! | [`clock`] | the protocol's clock, and an alarm on it |
 //! | [`lease`], [`store`] | the Lease as the API server keeps it; the tasks that read, write and watch it |
 //! | [`orders`] | what the Lease asks of its members: switch over, do not act |
@@ -25,6 +26,7 @@
 pub mod application;
 pub mod clock;
 pub mod frame;
+pub mod hook;
 pub mod identity;
 pub mod init;
 pub mod key_ring;

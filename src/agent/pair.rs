@@ -19,8 +19,10 @@ use super::marks::{State, word};
 use super::orders::Orders;
 use super::peer::Peers;
 use super::store::{Report, Store};
-use super::tenant::Tenant;
-use crate::ha::{AgentId, BootTime, Effect, Epoch, Event, Message, Order, Protocol, Role, Timing, Version};
+use super::tenant::{Posture, Tenant};
+use crate::ha::{
+    Agent, AgentId, BootTime, Effect, Epoch, Event, Message, Order, Protocol, Role, Timing, Version,
+};
 use crate::runtime::health::{Health, TICK_PERIOD};
 use crate::runtime::shutdown::Shutdown;
 
@@ -102,12 +104,14 @@ impl Body {
     pub async fn run(&mut self, pair: Pair, shutdowns: [&Shutdown; 2]) -> io::Result<End> {
         let (wake_at, orders) = (BootTime::default(), (Version::default(), Orders::default()));
         let mut turn = Turn { body: self, pair, wake_at, leave_by: None, is_gone: false, orders };
+        turn.body.tenant.enlist();
+        turn.stand_by();
         turn.step(Event::Timer)?;
         loop {
             if turn.is_over() {
                 return Ok(End::Left);
             }
-            if turn.is_dismissed() {
+            if turn.is_dismissed() && turn.is_empty()? {
                 return Ok(End::Dismissed);
             }
             let is_leaving = turn.leave_by.is_some();
@@ -118,8 +122,8 @@ impl Body {
                 // last: no flood of them keeps the agent from anything else.
                 biased;
                 ended = tenant.ended() => {
-                    ended?;
-                    turn.step(Event::ApplicationEnded)?;
+                    // Anything else that ended may have changed what is due.
+                    turn.step(if ended? { Event::ApplicationEnded } else { Event::Timer })?;
                 }
                 rung = alarm.rung() => {
                     rung?;
@@ -166,7 +170,9 @@ impl Turn<'_> {
     fn leave(&mut self) -> io::Result<()> {
         if self.leave_by.is_none() {
             // A hold for the application to end in, and as long again to repeat the handover or the release.
-            self.leave_by = Some(clock::now() + 2 * self.body.timing.hold);
+            let (now, leave_by) = (clock::now(), clock::now() + 2 * self.body.timing.hold);
+            self.leave_by = Some(leave_by);
+            self.body.tenant.retire(now, leave_by)?;
             self.step(Event::Ordered(Order::Fence))?;
         }
         Ok(())
@@ -175,7 +181,8 @@ impl Turn<'_> {
     /// Whether it was asked to end and owes nobody anything any more.
     fn is_over(&self) -> bool {
         let Some(leave_by) = self.leave_by else { return false };
-        let is_settled = self.is_idle() && self.pair.protocol.agent().unresolved.is_none();
+        let is_settled =
+            self.is_idle() && self.pair.protocol.agent().unresolved.is_none() && !self.body.tenant.has_hook();
         self.body.tenant.is_gone() && (is_settled || leave_by <= clock::now())
     }
 
@@ -186,8 +193,15 @@ impl Turn<'_> {
         let is_unnamed = agent.seen.is_some_and(|seen| !seen.lease.names(agent.id));
         // No write of a Lease that is gone is ever applied.
         let is_out = self.is_gone || is_unnamed && agent.unresolved.is_none();
-        let is_needed = !self.is_idle() || !self.body.tenant.is_gone() || clock::now() < agent.promise_end;
+        let is_needed = !self.is_idle() || clock::now() < agent.promise_end;
         self.pair.is_of_group && is_out && !is_needed
+    }
+
+    /// Whether nothing of the application is left; asks one that runs as standby to end.
+    fn is_empty(&mut self) -> io::Result<bool> {
+        let now = clock::now();
+        self.body.tenant.retire(now, now + self.body.timing.hold)?;
+        Ok(self.body.tenant.is_gone())
     }
 
     /// Whether it neither acts nor may still hand over.
@@ -284,6 +298,16 @@ impl Turn<'_> {
         Ok(())
     }
 
+    fn stand_by(&mut self) {
+        let Agent { id, epoch, seen, .. } = *self.pair.protocol.agent();
+        let directory = self.body.peers.directory();
+        let members =
+            seen.map_or_else(|| directory.keys().copied().collect(), |seen| seen.lease.members.to_vec());
+        let peer = members.into_iter().find(|member| *member != id).and_then(|peer| directory.get(&peer));
+        let peer = peer.map(|peer| peer.address.ip());
+        self.body.tenant.stand_by(clock::now(), Posture { epoch, peer });
+    }
+
     fn carry_out(&mut self, effect: Effect) -> io::Result<()> {
         let (body, pair) = (&mut *self.body, &mut self.pair);
         match effect {
@@ -293,15 +317,18 @@ impl Turn<'_> {
             Effect::Activate { epoch } => {
                 let peer = pair.protocol.agent().tenure.map(|tenure| tenure.peer.id);
                 let peer = peer.and_then(|peer| body.peers.directory().get(&peer));
-                body.tenant.activate(clock::now(), epoch, peer.map(|peer| peer.address.ip()));
+                let peer = peer.map(|peer| peer.address.ip());
+                body.tenant.activate(clock::now(), Posture { epoch, peer });
                 pair.acting.send_replace(Some(epoch));
             }
             Effect::Stop { by } => {
                 pair.acting.send_replace(None);
                 body.tenant.stop(clock::now(), by)?;
             }
-            // In standby mode the application does not run.
-            Effect::StandBy => drop(pair.acting.send_replace(None)),
+            Effect::StandBy => {
+                pair.acting.send_replace(None);
+                self.stand_by();
+            }
             Effect::WakeAt(at) => self.wake_at = at,
         }
         Ok(())

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::hook::{HookArguments, Hooks};
 use super::identity::{Identity, parse_own_uid};
 use super::search::Membership;
 use crate::api::keys;
@@ -60,6 +61,8 @@ pub struct PairArguments {
     #[arg(long, env = "POD_IP")]
     pod_ip: Option<IpAddr>,
     #[command(flatten)]
+    hooks: HookArguments,
+    #[command(flatten)]
     logs: LogSettings,
 }
 
@@ -82,6 +85,8 @@ pub struct PairSettings {
     pub state_file: Option<PathBuf>,
     /// Where probes are answered.
     pub health_bind: Option<SocketAddr>,
+    /// What is run when the role changes.
+    pub hooks: Hooks,
     /// How logs are written.
     pub logs: LogSettings,
 }
@@ -93,6 +98,7 @@ impl PairArguments {
         let own = Identity { id: self.pod_uid?, pod: self.pod?, namespace, ip: self.pod_ip? };
         let membership = lease.map(Membership::Lease).or(group.map(Membership::Group))?;
         let (key_file, peer_bind) = (key_file?, peer_bind?);
+        let hooks = self.hooks.hooks(self.state_file.clone());
         let (state_file, health_bind, logs) = (self.state_file, self.health_bind, self.logs);
         Some(PairSettings {
             membership,
@@ -103,6 +109,7 @@ impl PairArguments {
             state_dir,
             state_file,
             health_bind,
+            hooks,
             logs,
         })
     }

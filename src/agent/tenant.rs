@@ -1,4 +1,7 @@
-//! The application of a pair: runs from the beginning of a tenure until nothing of it is left, at the latest when told.
+//! The application of a pair: runs from the beginning of a tenure until nothing of it is left, at the latest when told;
+//! or in both roles, and then is ended as a whole with each tenure.
+//!
+//! Never decides who acts. What it reports as the end of a tenure is that no process is left that was there in it.
 
 use std::ffi::OsString;
 use std::io;
@@ -13,8 +16,10 @@ use tokio::sync::watch;
 use tracing::{error, warn};
 
 use super::application::{Application, KILL_PERIOD};
+use super::hook::{Hook, Hooks, Occasion};
+use super::lifeline::Tenancy;
 use super::lifeline::bond::Bond;
-use super::tree::Environment;
+use super::tree::{Ending, Environment};
 use crate::api::keys;
 use crate::ha::{BootTime, Epoch};
 
@@ -27,78 +32,93 @@ const STARTS_APART: Duration = Duration::from_secs(1);
 pub struct Tenant {
     launcher: PathBuf,
     command: Vec<OsString>,
+    hooks: Hooks,
     /// How long before the given end SIGTERM gives way to SIGKILL.
     kill_before: Duration,
     running: Running,
     kill_at: Option<BootTime>,
     last_start: Option<BootTime>,
-    /// The bond with the application, as long as it runs.
-    bonds: watch::Sender<Option<Arc<Bond>>>,
+    posture: Posture,
+    /// From the beginning of a tenure until nothing of its application is left.
+    is_tenure: bool,
+    /// Whether it stays ended as standby.
+    is_retired: bool,
+    hook: Option<Hook>,
+    bond: Option<Arc<Bond>>,
+    /// The bond, as long as it belongs to a tenure.
+    bonds: watch::Sender<Tenancy>,
+}
+
+/// What an application and its hooks are told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Posture {
+    /// The epoch of the tenure, or for a standby the highest that is known.
+    pub epoch: Epoch,
+    /// Address of the other Pod.
+    pub peer: Option<IpAddr>,
 }
 
 #[derive(Debug)]
 enum Running {
     Nothing,
     /// It was started only just before, and is started again at this time.
-    Waiting(BootTime, Epoch, Environment),
+    Waiting(BootTime),
     Application(Application),
     /// It was to be started and was not: it has ended already, and nobody was told yet.
     Stillborn,
 }
 
+/// The beginning and the end of a tenure.
 impl Tenant {
     /// An application that does not run. `stop` is how long stopping it may take.
-    pub fn new(launcher: PathBuf, command: Vec<OsString>, stop: Duration) -> Self {
-        // Half of it for an application that obeys, half of it for the kernel with one that does not.
-        let (running, kill_before) = (Running::Nothing, stop / 2);
-        let bonds = watch::Sender::new(None);
-        Self { launcher, command, kill_before, running, kill_at: None, last_start: None, bonds }
-    }
-
-    /// The bond with the application, as it changes.
-    pub fn bonds(&self) -> watch::Receiver<Option<Arc<Bond>>> {
-        self.bonds.subscribe()
-    }
-
-    /// Starts it for a tenure, at once unless it was started only just before.
-    pub fn activate(&mut self, now: BootTime, epoch: Epoch, peer: Option<IpAddr>) {
-        let mut environment = Environment::from([
-            (keys::ENV_HA_EPOCH, u64::from(epoch).to_string()),
-            (keys::ENV_HA_ROLE, keys::HA_ROLE_ACTIVE.to_owned()),
-        ]);
-        environment.extend(peer.map(|peer| (keys::ENV_HA_PEER, peer.to_string())));
-        self.kill_at = None;
-        match self.last_start.map(|last| last + STARTS_APART).filter(|earliest| now < *earliest) {
-            None => self.start(now, epoch, environment),
-            Some(earliest) => self.running = Running::Waiting(earliest, epoch, environment),
+    pub fn new(launcher: PathBuf, command: Vec<OsString>, hooks: Hooks, stop: Duration) -> Self {
+        Self {
+            launcher,
+            command,
+            hooks,
+            // Half of it for an application that obeys, half of it for the kernel with one that does not.
+            kill_before: stop / 2,
+            running: Running::Nothing,
+            kill_at: None,
+            last_start: None,
+            posture: Posture::default(),
+            is_tenure: false,
+            is_retired: false,
+            hook: None,
+            bond: None,
+            bonds: watch::Sender::new(None),
         }
     }
 
-    fn start(&mut self, now: BootTime, epoch: Epoch, mut environment: Environment) {
-        self.last_start = Some(now);
-        let bond = Bond::new(epoch).inspect_err(|source| {
-            warn!(error = source as &dyn std::error::Error, "Could not make a lifeline for the application");
-        });
-        // The application's end is open here only until the start, so that the application alone inherits it.
-        let (bond, inherited) = bond.ok().unzip();
-        let number = inherited.as_ref().map(|inherited| inherited.as_raw_fd().to_string());
-        environment.extend(number.map(|number| (keys::ENV_HA_LIFELINE_FD, number)));
-        self.running = match Application::start(&self.launcher, &self.command, &environment) {
-            Ok(application) => {
-                self.bonds.send_replace(bond.map(Arc::new));
-                Running::Application(application)
-            }
-            Err(source) => {
-                error!(error = &source as &dyn std::error::Error, "Could not start the application");
-                Running::Stillborn
-            }
-        };
+    /// The bond with the application of a tenure, as it changes.
+    pub fn bonds(&self) -> watch::Receiver<Tenancy> {
+        self.bonds.subscribe()
     }
 
-    /// Nothing of it is left.
-    fn end(&mut self) {
-        self.running = Running::Nothing;
-        self.bonds.send_replace(None);
+    /// Begins a tenure: promotes what runs, or starts it, at once unless it was started only just before.
+    pub fn activate(&mut self, now: BootTime, posture: Posture) {
+        (self.posture, self.is_tenure, self.is_retired) = (posture, true, false);
+        // A hook for a standby is over before anything of the tenure begins.
+        self.end_hook();
+        match self.running {
+            Running::Application(_) if self.kill_at.is_none() => {
+                self.show_bond();
+                self.run_hook(Occasion::Active);
+            }
+            // It is being ended; its end is that of the tenure.
+            Running::Application(_) => {}
+            Running::Nothing | Running::Waiting(_) | Running::Stillborn => self.start_soon(now),
+        }
+    }
+
+    /// It is standby from now on; no tenure may be under way.
+    pub fn stand_by(&mut self, now: BootTime, posture: Posture) {
+        self.posture = posture;
+        match self.running {
+            Running::Nothing if self.hooks.runs_in_standby && !self.is_retired => self.start_soon(now),
+            Running::Nothing if !self.hooks.runs_in_standby => drop(self.run_hook(Occasion::Standby)),
+            Running::Nothing | Running::Waiting(_) | Running::Application(_) | Running::Stillborn => {}
+        }
     }
 
     /// Asks it to end, and sees to it that nothing is left of it at the given time.
@@ -106,19 +126,105 @@ impl Tenant {
     /// # Errors
     /// What the kernel refused.
     pub fn stop(&mut self, now: BootTime, by: BootTime) -> io::Result<()> {
-        if matches!(self.running, Running::Waiting(..)) {
+        self.kill_at = Some(by.before(self.kill_before));
+        if matches!(self.running, Running::Waiting(_)) {
             self.running = Running::Stillborn;
         }
-        self.kill_at = Some(by.before(self.kill_before));
-        self.pass(Signal::TERM)?;
+        // What the hook does comes first; the application is asked to end after it.
+        let is_running = matches!(self.running, Running::Application(_));
+        if is_running && !self.run_hook(Occasion::Fence) {
+            self.pass(Signal::TERM)?;
+        }
         self.go_on(now)
+    }
+
+    /// Ends it as standby, and does not start it as that again until [`Tenant::enlist`] or the next tenure.
+    /// A tenure goes on.
+    ///
+    /// # Errors
+    /// What the kernel refused.
+    pub fn retire(&mut self, now: BootTime, by: BootTime) -> io::Result<()> {
+        if std::mem::replace(&mut self.is_retired, true) || self.is_tenure {
+            return Ok(());
+        }
+        self.kill_at = Some(by.before(self.kill_before));
+        match self.running {
+            Running::Waiting(_) | Running::Stillborn => self.running = Running::Nothing,
+            Running::Application(_) => self.pass(Signal::TERM)?,
+            Running::Nothing => {}
+        }
+        self.go_on(now)
+    }
+
+    /// There is a pair to stand by for.
+    pub fn enlist(&mut self) {
+        self.is_retired = false;
+    }
+}
+
+/// The course of time.
+impl Tenant {
+    fn start_soon(&mut self, now: BootTime) {
+        self.kill_at = None;
+        match self.last_start.map(|last| last + STARTS_APART).filter(|earliest| now < *earliest) {
+            None => self.start(now),
+            Some(earliest) => self.running = Running::Waiting(earliest),
+        }
+    }
+
+    fn start(&mut self, now: BootTime) {
+        self.last_start = Some(now);
+        let bond = Bond::new().inspect_err(|source| {
+            warn!(error = source as &dyn std::error::Error, "Could not make a lifeline for the application");
+        });
+        // The application's end is open here only until the start, so that the application alone inherits it.
+        let (bond, inherited) = bond.ok().unzip();
+        let occasion = if self.is_tenure { Occasion::Active } else { Occasion::Standby };
+        let mut environment = self.environment(occasion);
+        let number = inherited.as_ref().map(|inherited| inherited.as_raw_fd().to_string());
+        environment.extend(number.map(|number| (keys::ENV_HA_LIFELINE_FD, number)));
+        let started = Application::start(&self.launcher, &self.command, &environment);
+        drop(inherited);
+        match started {
+            Ok(application) => {
+                self.running = Running::Application(application);
+                self.bond = bond.map(Arc::new);
+                self.show_bond();
+                self.run_hook(occasion);
+            }
+            Err(source) => {
+                error!(error = &source as &dyn std::error::Error, "Could not start the application");
+                self.running = Running::Stillborn;
+            }
+        }
+    }
+
+    fn environment(&self, occasion: Occasion) -> Environment {
+        let Posture { epoch, peer } = self.posture;
+        let role = match occasion {
+            Occasion::Active => keys::HA_ROLE_ACTIVE,
+            Occasion::Standby | Occasion::Fence => keys::HA_ROLE_STANDBY,
+        };
+        let mut environment = Environment::from([
+            (keys::ENV_HA_EPOCH, u64::from(epoch).to_string()),
+            (keys::ENV_HA_ROLE, role.to_owned()),
+        ]);
+        environment.extend(peer.map(|peer| (keys::ENV_HA_PEER, peer.to_string())));
+        let file = self.hooks.state_file.as_ref();
+        environment.extend(file.map(|file| (keys::ENV_HA_STATE_FILE, file.display().to_string())));
+        environment
+    }
+
+    fn show_bond(&self) {
+        let tenancy = self.bond.clone().filter(|_| self.is_tenure).map(|bond| (self.posture.epoch, bond));
+        self.bonds.send_replace(tenancy);
     }
 
     /// When [`Tenant::go_on`] has something to do.
     pub fn due(&self) -> Option<BootTime> {
         match &self.running {
             Running::Nothing | Running::Stillborn => None,
-            Running::Waiting(at, ..) => Some(*at),
+            Running::Waiting(at) => Some(*at),
             Running::Application(_) => self.kill_at,
         }
     }
@@ -133,10 +239,7 @@ impl Tenant {
         }
         match &mut self.running {
             Running::Nothing | Running::Stillborn => {}
-            Running::Waiting(_, epoch, environment) => {
-                let (epoch, environment) = (*epoch, std::mem::take(environment));
-                self.start(now, epoch, environment);
-            }
+            Running::Waiting(_) => self.start(now),
             Running::Application(application) => {
                 application.kill_once()?;
                 // More may have been started meanwhile.
@@ -153,82 +256,125 @@ impl Tenant {
     pub fn pass(&self, signal: Signal) -> io::Result<()> {
         match &self.running {
             Running::Application(application) => application.pass(signal),
-            Running::Nothing | Running::Waiting(..) | Running::Stillborn => Ok(()),
+            Running::Nothing | Running::Waiting(_) | Running::Stillborn => Ok(()),
+        }
+    }
+}
+
+/// Hooks.
+impl Tenant {
+    /// Runs a hook instead of the one before; whether one runs now.
+    fn run_hook(&mut self, occasion: Occasion) -> bool {
+        self.end_hook();
+        match self.hooks.start(occasion, &self.launcher, &self.environment(occasion)) {
+            Ok(hook) => self.hook = hook,
+            Err(error) => {
+                error!(error = &error as &dyn std::error::Error, ?occasion, "Could not start a hook");
+                self.not_done(occasion);
+            }
+        }
+        self.hook.is_some()
+    }
+
+    fn end_hook(&mut self) {
+        if let Some(Err(error)) = self.hook.take().map(Hook::kill) {
+            warn!(error = &error as &dyn std::error::Error, "Could not kill a hook");
         }
     }
 
-    /// Waits until nothing of it is left; for ever if it does not run. May be dropped and called again.
+    /// A hook has ended.
+    fn hooked(&mut self, ending: Ending) -> io::Result<()> {
+        let Some(Hook { occasion, .. }) = self.hook.take() else { return Ok(()) };
+        if ending != Ending::Exited(0) {
+            warn!(?occasion, code = ending.exit_code(), "A hook failed");
+            self.not_done(occasion);
+        }
+        match occasion {
+            Occasion::Fence => self.pass(Signal::TERM),
+            Occasion::Active | Occasion::Standby => Ok(()),
+        }
+    }
+
+    /// An application that was not promoted is of no use in its tenure, and is killed as soon as possible.
+    fn not_done(&mut self, occasion: Occasion) {
+        if occasion == Occasion::Active && self.hooks.runs_in_standby {
+            self.kill_at = Some(BootTime::default());
+        }
+    }
+}
+
+/// Ends.
+impl Tenant {
+    /// Waits until something has ended: `true` if that was the last process of a tenure. May be dropped and called
+    /// again; [`Tenant::due`] may have changed.
     ///
     /// # Errors
     /// What the kernel refused.
-    pub async fn ended(&mut self) -> io::Result<()> {
-        match &mut self.running {
-            Running::Nothing | Running::Waiting(..) => std::future::pending().await,
-            Running::Application(application) => drop(application.ended().await?),
-            Running::Stillborn => {}
+    pub async fn ended(&mut self) -> io::Result<bool> {
+        let Self { running, hook, .. } = self;
+        let ending = tokio::select! {
+            // Nothing is left of a hook either when the application has ended.
+            biased;
+            ended = running.ended() => { ended?; None }
+            ending = hook_ended(hook) => Some(ending?),
+        };
+        match ending {
+            Some(ending) => self.hooked(ending).map(|()| false),
+            None => Ok(self.end()),
         }
-        self.end();
-        Ok(())
     }
 
-    /// Whether it ended since this was asked last; each end is told once, here or by [`Tenant::ended`].
+    /// Whether a tenure ended since this was asked last; each end is told once, here or by [`Tenant::ended`].
     ///
     /// # Errors
     /// What the kernel refused.
     pub fn has_just_ended(&mut self) -> io::Result<bool> {
         let has_ended = match &mut self.running {
-            Running::Nothing | Running::Waiting(..) => false,
+            Running::Nothing | Running::Waiting(_) => false,
             Running::Application(application) => application.has_ended()?,
             Running::Stillborn => true,
         };
-        if has_ended {
-            self.end();
+        Ok(has_ended && self.end())
+    }
+
+    /// Nothing of it is left. A standby is started again, and is nobody else's business.
+    fn end(&mut self) -> bool {
+        (self.running, self.bond, self.kill_at) = (Running::Nothing, None, None);
+        let was_tenure = std::mem::take(&mut self.is_tenure);
+        self.show_bond();
+        if let (false, false, Some(last)) = (was_tenure, self.is_retired, self.last_start) {
+            self.running = Running::Waiting(last + STARTS_APART);
         }
-        Ok(has_ended)
+        was_tenure
     }
 
     /// Whether there is nothing of it, and everybody knows.
     pub fn is_gone(&self) -> bool {
         matches!(self.running, Running::Nothing)
     }
+
+    /// Whether a hook runs.
+    pub fn has_hook(&self) -> bool {
+        self.hook.is_some()
+    }
+}
+
+impl Running {
+    async fn ended(&mut self) -> io::Result<()> {
+        match self {
+            Self::Nothing | Self::Waiting(_) => std::future::pending().await,
+            Self::Application(application) => application.ended().await.map(drop),
+            Self::Stillborn => Ok(()),
+        }
+    }
+}
+
+async fn hook_ended(hook: &mut Option<Hook>) -> io::Result<Ending> {
+    match hook {
+        Some(hook) => hook.ended().await,
+        None => std::future::pending().await,
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const EPOCH: Epoch = Epoch { term: 1, sequence: 0 };
-
-    fn tenant(launcher: &str) -> Tenant {
-        Tenant::new(launcher.into(), vec!["true".into()], Duration::from_millis(200))
-    }
-
-    #[tokio::test]
-    async fn an_application_that_cannot_be_started_has_ended_once() {
-        let mut tenant = tenant("/no/such/launcher");
-        tenant.activate(BootTime(0), EPOCH, None);
-        assert!(!tenant.is_gone());
-        tenant.ended().await.unwrap();
-        assert!(tenant.is_gone());
-        assert!(!tenant.has_just_ended().unwrap());
-    }
-
-    #[tokio::test]
-    async fn a_second_start_waits_and_is_never_made_once_it_was_told_to_stop() {
-        let mut tenant = tenant("/no/such/launcher");
-        tenant.activate(BootTime(0), EPOCH, None);
-        assert!(tenant.has_just_ended().unwrap());
-
-        tenant.activate(BootTime(1), EPOCH, None);
-        assert_eq!(tenant.due(), Some(BootTime(0) + STARTS_APART));
-        tenant.go_on(BootTime(2)).unwrap();
-        assert!(!tenant.has_just_ended().unwrap());
-        tenant.stop(BootTime(3), BootTime(4)).unwrap();
-        assert!(tenant.has_just_ended().unwrap());
-
-        tenant.activate(BootTime(5), EPOCH, None);
-        tenant.go_on(BootTime(0) + STARTS_APART).unwrap();
-        assert!(tenant.has_just_ended().unwrap(), "the start was tried");
-        assert_eq!(tenant.due(), None);
-    }
-}
+mod tests;

@@ -10,11 +10,16 @@ use std::io;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::io::Errno;
 use rustix::process::{
     Pid, Signal, WaitOptions, getpid, kill_process, kill_process_group, set_child_subreaper, wait,
 };
+
+/// How often a command that is killed is searched for processes that were started meanwhile. 5: each round kills
+/// whoever could start more; what is left after them ends with the agent.
+const KILL_ROUNDS_MAX: u32 = 5;
 
 /// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,10 +41,10 @@ impl Ending {
     }
 }
 
-/// What has ended since the last look.
+/// What has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reaped {
-    /// How the command itself ended, if it did so just now.
+    /// How the command itself ended, if it did.
     pub command: Option<Ending>,
     /// No process is left, not even one that the command left behind.
     pub is_empty: bool,
@@ -52,6 +57,15 @@ pub type Environment = BTreeMap<&'static str, String>;
 #[derive(Debug)]
 pub struct Tree {
     command: Pid,
+}
+
+/// How commands ended that somebody will ask for. The kernel tells an end once, to whoever looks first, whichever
+/// command it is about; so what was told is kept for the others.
+static ENDINGS: Mutex<BTreeMap<i32, Option<Ending>>> = Mutex::new(BTreeMap::new());
+
+fn endings() -> MutexGuard<'static, BTreeMap<i32, Option<Ending>>> {
+    // A panic while it was held leaves a whole map.
+    ENDINGS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Makes this process the parent of all orphans below it.
@@ -82,7 +96,9 @@ impl Tree {
             .process_group(0)
             .spawn()?;
         let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-        Ok(Self { command: pid.ok_or(io::ErrorKind::InvalidData)? })
+        let command = pid.ok_or(io::ErrorKind::InvalidData)?;
+        endings().insert(command.as_raw_pid(), None);
+        Ok(Self { command })
     }
 
     /// Sends a signal to the command and the processes of its group.
@@ -100,21 +116,22 @@ impl Tree {
     ///
     /// # Errors
     /// What the kernel refused.
-    pub fn reap(&mut self) -> io::Result<Reaped> {
-        let mut ended = None;
-        loop {
+    pub fn reap(&self) -> io::Result<Reaped> {
+        let is_empty = loop {
             let (pid, status) = match wait(WaitOptions::NOHANG) {
                 Ok(Some(ended)) => ended,
-                Ok(None) => return Ok(Reaped { command: ended, is_empty: false }),
-                Err(Errno::CHILD) => return Ok(Reaped { command: ended, is_empty: true }),
+                Ok(None) => break false,
+                Err(Errno::CHILD) => break true,
                 Err(Errno::INTR) => continue,
                 Err(error) => return Err(error.into()),
             };
-            if pid == self.command {
+            if let Some(ending) = endings().get_mut(&pid.as_raw_pid()) {
                 let exited = status.exit_status().map(Ending::Exited);
-                ended = exited.or_else(|| status.terminating_signal().map(Ending::Killed));
+                *ending = exited.or_else(|| status.terminating_signal().map(Ending::Killed));
             }
-        }
+        };
+        let command = endings().get(&self.command.as_raw_pid()).copied().flatten();
+        Ok(Reaped { command, is_empty })
     }
 
     /// Sends SIGKILL to every process below this one; returns how many there were.
@@ -130,6 +147,39 @@ impl Tree {
             let _: Result<(), Errno> = kill_process(pid, Signal::KILL);
         }
         Ok(doomed.len())
+    }
+
+    /// Kills the command and all that is below it, and nothing else.
+    ///
+    /// The command must adopt its orphans, so that all that it started is below it as long as it lives.
+    ///
+    /// # Errors
+    /// The process list cannot be read.
+    pub fn kill_command(&self) -> io::Result<()> {
+        // The number of a command that was reaped may be another's by now.
+        if self.reap()?.command.is_some() {
+            return Ok(());
+        }
+        for _ in 0..KILL_ROUNDS_MAX {
+            let doomed = below(self.command.as_raw_pid(), &parents()?);
+            if doomed.is_empty() {
+                break;
+            }
+            for pid in doomed.into_iter().filter_map(Pid::from_raw) {
+                // It may have ended since the list was read.
+                let _: Result<(), Errno> = kill_process(pid, Signal::KILL);
+            }
+        }
+        match kill_process(self.command, Signal::KILL) {
+            Ok(()) | Err(Errno::SRCH) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+impl Drop for Tree {
+    fn drop(&mut self) {
+        endings().remove(&self.command.as_raw_pid());
     }
 }
 

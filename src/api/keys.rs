@@ -126,10 +126,14 @@ pub const ENV_SET_UID: &str = "BPS_SET_UID";
 pub const ENV_WAKE_KEYS: &str = "BPS_WAKE_KEYS";
 /// Environment of an application with an agent: epoch of its tenure as one decimal number; later ones are higher.
 pub const ENV_HA_EPOCH: &str = "HA_EPOCH";
-/// Environment of an application with an agent: [`HA_ROLE_ACTIVE`].
+/// Environment of an application with an agent, and of hooks: [`HA_ROLE_ACTIVE`] or [`HA_ROLE_STANDBY`].
 pub const ENV_HA_ROLE: &str = "HA_ROLE";
 /// Value of [`ENV_HA_ROLE`].
 pub const HA_ROLE_ACTIVE: &str = "active";
+/// Value of [`ENV_HA_ROLE`].
+pub const HA_ROLE_STANDBY: &str = "standby";
+/// Environment of an application with an agent, and of hooks: file with role and epoch as JSON, if there is one.
+pub const ENV_HA_STATE_FILE: &str = "HA_STATE_FILE";
 /// Environment of an application with an agent: IP address of the other Pod of its pair.
 pub const ENV_HA_PEER: &str = "HA_PEER";
 /// Environment of an application with an agent: number of a descriptor that it must leave open until it ends, and pass

@@ -4,9 +4,10 @@ use std::error::Error as _;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use backuppodset::agent::settings::PairArguments;
-use backuppodset::agent::{init, launch, member};
+use backuppodset::agent::{hook, init, launch, member};
 use backuppodset::api::keys;
 use backuppodset::wakeup::install::install;
 use clap::{Parser, Subcommand};
@@ -38,6 +39,15 @@ enum Verb {
         /// The folder, for example that of an emptyDir volume.
         directory: PathBuf,
     },
+    /// Runs the command after --, and kills it with all that it started when its time is over; for the agent itself.
+    #[command(hide = true)]
+    Hook {
+        /// Seconds that it may take.
+        seconds: u64,
+        /// The hook and its arguments.
+        #[arg(required = true, last = true)]
+        command: Vec<OsString>,
+    },
     /// Becomes the command after --; for the agent itself.
     #[command(hide = true)]
     Launch {
@@ -61,6 +71,12 @@ async fn main() -> ExitCode {
             Ok(_) => ExitCode::SUCCESS,
             Err(error) => failed("install the agent", &error),
         },
+        Verb::Hook { seconds, command } => {
+            match hook::supervise(Path::new(OWN_PROGRAM), &command, Duration::from_secs(seconds)).await {
+                Ok(code) => ExitCode::from(code),
+                Err(error) => failed("run the hook", &error),
+            }
+        }
         Verb::Launch { agent, command } => {
             let error = launch::launch(agent, &command);
             let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();

@@ -15,7 +15,6 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 use crate::agent::tree::living;
-use crate::ha::Epoch;
 
 /// Most lifelines of one application. Nobody can take one back out of the queue, so each time that the other agent
 /// connects costs one until the application ends; after these there is no certificate of it.
@@ -24,8 +23,6 @@ const LIFELINES_MAX: u32 = 64;
 /// The agent's end of the pair.
 #[derive(Debug)]
 pub struct Bond {
-    /// The tenure of the application.
-    pub epoch: Epoch,
     socket: AsyncFd<OwnedFd>,
     /// What `/proc/<pid>/fd` shows of the application's end.
     shown: PathBuf,
@@ -39,7 +36,7 @@ impl Bond {
     ///
     /// # Errors
     /// What the kernel refused.
-    pub fn new(epoch: Epoch) -> io::Result<(Self, OwnedFd)> {
+    pub fn new() -> io::Result<(Self, OwnedFd)> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (own, inherited) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
         fcntl_setfd(&inherited, FdFlags::empty())?;
@@ -49,7 +46,7 @@ impl Bond {
             reason = "an OwnedFd is open until it is dropped: all that the unsafe form asks for"
         )]
         let socket = AsyncFd::with_interest(own, Interest::READABLE)?;
-        Ok((Self { epoch, socket, shown, passed: AtomicU32::new(0) }, inherited))
+        Ok((Self { socket, shown, passed: AtomicU32::new(0) }, inherited))
     }
 
     /// Puts a lifeline into the queue; the caller must close its own copy.
@@ -113,7 +110,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_lifeline_ends_in_order_with_the_last_holder_and_not_with_the_agent() {
-        let (bond, inherited) = Bond::new(Epoch::default()).unwrap();
+        let (bond, inherited) = Bond::new().unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut far = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let near = listener.accept().unwrap().0;
@@ -129,7 +126,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_end_of_the_last_holder_is_noticed_and_lifelines_are_bounded() {
-        let (bond, inherited) = Bond::new(Epoch::default()).unwrap();
+        let (bond, inherited) = Bond::new().unwrap();
         let file = std::fs::File::open("/dev/null").unwrap();
         for _ in 0..LIFELINES_MAX {
             bond.pass(&file).unwrap();

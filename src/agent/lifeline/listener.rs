@@ -20,7 +20,8 @@ use tracing::{info, warn};
 
 use super::bond::Bond;
 use super::frame::{Frame, Session, Word};
-use super::{GREETING_MAX, Line, prepare};
+use super::{GREETING_MAX, Line, Tenancy, prepare};
+use crate::ha::Epoch;
 use crate::runtime::shutdown::Shutdown;
 use crate::runtime::tasks::TaskError;
 
@@ -58,7 +59,7 @@ struct Server {
     challenged: VecDeque<(Session, TcpStream)>,
     watched: Option<Watched>,
     /// The present application, unless its bond was found to be unfit.
-    bond: Option<Arc<Bond>>,
+    bond: Tenancy,
 }
 
 /// Serves the other agent.
@@ -68,7 +69,7 @@ struct Server {
 pub async fn run(
     line: Line,
     listener: TcpListener,
-    mut bonds: Receiver<Option<Arc<Bond>>>,
+    mut bonds: Receiver<Tenancy>,
     shutdown: Shutdown,
 ) -> Result<(), TaskError> {
     let mut server = Server { line, challenged: VecDeque::new(), watched: None, bond: None };
@@ -168,7 +169,7 @@ impl Server {
         }
     }
 
-    fn replace_bond(&mut self, bond: Option<Arc<Bond>>) {
+    fn replace_bond(&mut self, bond: Tenancy) {
         if self.passed_to().is_some() {
             self.end_watched();
         }
@@ -185,24 +186,23 @@ impl Server {
 
     /// Passes the lifeline on once all processes hold the bond, and gives it up when one does not any more.
     async fn look(&mut self) {
-        let Some(bond) = self.bond.clone().filter(|_| self.watched.is_some()) else { return };
+        let Some((epoch, bond)) = self.bond.clone().filter(|_| self.watched.is_some()) else { return };
         let looked = bond.clone();
         // The process list takes its time, and the agent's loop shares this thread.
         let held = tokio::task::spawn_blocking(move || looked.is_held_by_all()).await;
         let is_held = matches!(held, Ok(Ok(true)));
         match (self.passed_to().is_some(), is_held) {
-            (false, true) => self.pass(bond),
+            (false, true) => self.pass(epoch, bond),
             (true, false) => self.spoil("a process does not hold it"),
             (false, false) | (true, true) => {}
         }
     }
 
-    fn pass(&mut self, bond: Arc<Bond>) {
+    fn pass(&mut self, epoch: Epoch, bond: Arc<Bond>) {
         let Some(Watched { session, control, lifeline: Lifeline::Here(lifeline) }) = self.watched.take()
         else {
             return;
         };
-        let epoch = bond.epoch;
         if let Err(error) = bond.pass(&lifeline) {
             warn!(error = &error as &dyn std::error::Error, %epoch, "Could not pass a lifeline on");
             self.bond = None;

@@ -56,6 +56,9 @@ const CERTIFICATES_WAITING_MAX: usize = 4;
 /// The other member, and where it listens.
 pub type Partner = (AgentId, SocketAddr);
 
+/// The tenure of an application that acts, and the bond with it.
+pub type Tenancy = Option<(Epoch, Arc<Bond>)>;
+
 /// What both ends of a line know.
 #[derive(Clone, Debug)]
 pub struct Line {
@@ -88,8 +91,8 @@ pub struct Needs {
     pub keys: watch::Receiver<KeyRing>,
     /// Where the other agent connects to; it does not wait.
     pub listener: TcpListener,
-    /// The bond with the application, while it runs.
-    pub bonds: watch::Receiver<Option<Arc<Bond>>>,
+    /// The bond with the application, while it acts.
+    pub bonds: watch::Receiver<Tenancy>,
 }
 
 impl Lifelines {

@@ -5,6 +5,7 @@
 //! The outages are printed; no verdict depends on them.
 
 mod group;
+mod hooks;
 mod journal;
 mod lifeline;
 mod objects;

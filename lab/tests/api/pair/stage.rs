@@ -49,13 +49,17 @@ static ONE_AT_A_TIME: Mutex<()> = Mutex::const_new(());
 
 pub(super) struct Stage {
     pub(super) name: &'static str,
-    directory: PathBuf,
+    pub(super) directory: PathBuf,
     kubeconfig: PathBuf,
     pub(super) client: Client,
     pub(super) ports: [u16; 2],
     health_ports: [u16; 2],
     pub(super) uids: [u128; 2],
     agents: [Option<Child>; 2],
+    /// The application, as a script.
+    pub(super) application: &'static str,
+    /// More arguments of the agents.
+    pub(super) arguments: Vec<String>,
     /// What applications do with their lifeline: "held" or "closed" by the only process, or "": by children, too.
     pub(super) lifeline: &'static str,
     /// Whether agents are told their group instead of their Lease.
@@ -96,6 +100,8 @@ impl Stage {
             health_ports,
             uids,
             agents,
+            application: APPLICATION,
+            arguments: Vec::new(),
             lifeline: "",
             is_grouped,
             is_stubborn,
@@ -131,7 +137,8 @@ impl Stage {
             .arg(&directory)
             .arg("--state-file")
             .arg(directory.join("state.json"))
-            .args(["--", "sh", "-c", APPLICATION])
+            .args(&self.arguments)
+            .args(["--", "sh", "-c", self.application])
             .env("KUBECONFIG", &self.kubeconfig)
             .env("POD_UID", format_uid(self.uids[agent]))
             .env("POD_NAME", pod(agent))
@@ -152,7 +159,7 @@ impl Stage {
     }
 
     /// Every line of the journal that begins with this word.
-    fn lines(&self, word: &str) -> Vec<Start> {
+    pub(super) fn lines(&self, word: &str) -> Vec<Start> {
         journal::lines(&self.directory.join("journal"), word)
     }
 
