@@ -108,7 +108,7 @@ enum Fault {
         #[arg(long, value_parser = parse_peer)]
         from: Peer,
     },
-    /// Undo all cuts that a node is part of, those of the Pods on it included.
+    /// Undo all cuts that a node is part of; those between Pods stay.
     Heal {
         /// The node.
         node: String,

@@ -3,18 +3,28 @@
 //! By hand: a parser crate would be most of the binary.
 
 use super::client::{ClientOptions, DEFAULT_DEADLINE, IN_FLIGHT_MAX, REQUESTS_MAX};
+use super::counter::CounterOptions;
 use super::server::ServerOptions;
+use backuppodset::api::keys::ENV_HA_EPOCH;
 use std::time::Duration;
 
 /// Port of the server unless the environment or a flag names another.
 pub const DEFAULT_PORT: u16 = 80;
 /// Variable of the environment that names the server's port.
 pub const PORT_VARIABLE: &str = "LAB_APP_PORT";
+/// Variable of the environment that names who is told of each output of a counter, `ADDRESS:PORT`.
+pub const SINK_VARIABLE: &str = "SINK";
+/// Epoch of a counter that no agent has started.
+const NO_EPOCH: u64 = 0;
 /// What `--help` and each error print.
 pub const USAGE: &str = "usage:
   lab-app [--port N] [--drain-seconds N]
   lab-app client --target ADDRESS:PORT [--interval-ms N] [--duration-s N] [--deadline-ms N]
-LAB_APP_PORT is the server's port unless --port is given; 80 otherwise.";
+  lab-app counter --state FOLDER [--port N]
+  lab-app counter-client --target ADDRESS:PORT [--interval-ms N] [--duration-s N] [--deadline-ms N]
+  lab-app sink [--port N]
+LAB_APP_PORT is the port of a server unless --port is given; 80 otherwise. A counter reads HA_EPOCH, and SINK, the
+ADDRESS:PORT of a sink.";
 
 /// Time between two requests unless a flag names another.
 const DEFAULT_INTERVAL: Duration = Duration::from_millis(5);
@@ -28,6 +38,15 @@ pub enum Command {
     Server(ServerOptions),
     /// Send requests and report.
     Client(ClientOptions),
+    /// Count until a signal.
+    Counter(CounterOptions),
+    /// Add to a counter and report.
+    CounterClient(ClientOptions),
+    /// Receive from all counters until a signal, and report.
+    Sink {
+        /// UDP port on all IPv4 addresses.
+        port: u16,
+    },
     /// Print [`USAGE`].
     Help,
 }
@@ -47,6 +66,9 @@ pub enum Error {
     /// A client without a target.
     #[error("--target is missing")]
     MissingTarget,
+    /// A counter without a folder.
+    #[error("--state is missing")]
+    MissingState,
     /// More requests than one run holds in memory or in threads.
     #[error(
         "at most {REQUESTS_MAX} requests a run and {IN_FLIGHT_MAX} within one deadline, at least 1 ms apart"
@@ -54,20 +76,54 @@ pub enum Error {
     TooManyRequests,
 }
 
-/// Parses the words after the program's name; `port` is the value of [`PORT_VARIABLE`].
+/// Parses the words after the program's name; `variable` looks a variable of the environment up.
 ///
 /// # Errors
 /// See [`Error`].
-pub fn parse(words: &[String], port: Option<&str>) -> Result<Command, Error> {
+pub fn parse(words: &[String], variable: impl Fn(&str) -> Option<String>) -> Result<Command, Error> {
+    let port = variable(PORT_VARIABLE);
+    let port = port.map_or(Ok(DEFAULT_PORT), |port| value(PORT_VARIABLE, Some(&port)))?;
     match words.first().map(String::as_str) {
         Some("--help" | "-h" | "help") => Ok(Command::Help),
         Some("client") => parse_client(&words[1..]).map(Command::Client),
+        Some("counter") => parse_counter(&words[1..], (port, variable)).map(Command::Counter),
+        Some("counter-client") => parse_client(&words[1..]).map(Command::CounterClient),
+        Some("sink") => parse_sink(&words[1..], port),
         _ => parse_server(words, port).map(Command::Server),
     }
 }
 
-fn parse_server(words: &[String], port: Option<&str>) -> Result<ServerOptions, Error> {
-    let port = port.map_or(Ok(DEFAULT_PORT), |port| value(PORT_VARIABLE, Some(port)))?;
+fn parse_counter(
+    words: &[String],
+    (mut port, variable): (u16, impl Fn(&str) -> Option<String>),
+) -> Result<CounterOptions, Error> {
+    let mut state = None;
+    for pair in words.chunks(2) {
+        let (flag, text) = (pair[0].as_str(), pair.get(1).map(String::as_str));
+        match flag {
+            "--port" => port = value(flag, text)?,
+            "--state" => state = Some(value(flag, text)?),
+            _ => return Err(Error::UnknownArgument(flag.to_owned())),
+        }
+    }
+    let epoch = variable(ENV_HA_EPOCH).map(|epoch| value(ENV_HA_EPOCH, Some(&epoch))).transpose()?;
+    let sink = variable(SINK_VARIABLE).map(|sink| value(SINK_VARIABLE, Some(&sink))).transpose()?;
+    let state = state.ok_or(Error::MissingState)?;
+    Ok(CounterOptions { port, state, epoch: epoch.unwrap_or(NO_EPOCH), sink })
+}
+
+fn parse_sink(words: &[String], mut port: u16) -> Result<Command, Error> {
+    for pair in words.chunks(2) {
+        let (flag, text) = (pair[0].as_str(), pair.get(1).map(String::as_str));
+        match flag {
+            "--port" => port = value(flag, text)?,
+            _ => return Err(Error::UnknownArgument(flag.to_owned())),
+        }
+    }
+    Ok(Command::Sink { port })
+}
+
+fn parse_server(words: &[String], port: u16) -> Result<ServerOptions, Error> {
     let mut options = ServerOptions { port, drain: Duration::ZERO };
     for pair in words.chunks(2) {
         let (flag, text) = (pair[0].as_str(), pair.get(1).map(String::as_str));
@@ -111,7 +167,8 @@ mod tests {
     use super::*;
 
     fn parsed(line: &str, port: Option<&str>) -> Result<Command, Error> {
-        parse(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>(), port)
+        let variable = |name: &str| port.filter(|_| name == PORT_VARIABLE).map(str::to_owned);
+        parse(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>(), variable)
     }
 
     #[expect(clippy::unnecessary_wraps, reason = "compared with a result")]
@@ -135,6 +192,23 @@ mod tests {
             deadline: Duration::from_secs(1),
         };
         assert_eq!(parsed("client --target 198.18.0.1:80", None), Ok(Command::Client(expected)));
+    }
+
+    #[test]
+    fn a_counter_takes_epoch_and_sink_from_its_environment() {
+        let words = ["counter", "--state", "/data", "--port", "81"].map(str::to_owned);
+        let variable = |name: &str| match name {
+            ENV_HA_EPOCH => Some("4294967297".to_owned()),
+            SINK_VARIABLE => Some("198.18.0.1:9000".to_owned()),
+            _ => None,
+        };
+        let (epoch, sink) = (4_294_967_297, "198.18.0.1:9000".parse().ok());
+        let expected = CounterOptions { port: 81, state: "/data".into(), epoch, sink };
+        assert_eq!(parse(&words, variable), Ok(Command::Counter(expected.clone())));
+        let alone = CounterOptions { epoch: NO_EPOCH, sink: None, ..expected };
+        assert_eq!(parse(&words, |_| None), Ok(Command::Counter(alone)));
+        assert_eq!(parsed("counter", None), Err(Error::MissingState));
+        assert_eq!(parsed("sink --port 9000", None), Ok(Command::Sink { port: 9000 }));
     }
 
     #[test]

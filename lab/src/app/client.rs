@@ -44,10 +44,7 @@ pub struct ClientOptions {
 /// # Errors
 /// When a signal cannot be caught, a thread cannot be started or the lines cannot be written.
 pub fn run(options: &ClientOptions, output: &mut (impl Write + Send)) -> io::Result<Outage> {
-    let is_stopped = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
-        signal_hook::flag::register(signal, Arc::clone(&is_stopped))?;
-    }
+    let is_stopped = stop_on_signal()?;
     let samples = thread::scope(|scope| {
         let (sender, receiver) = channel::<Sample>();
         let writer = scope.spawn(|| {
@@ -62,29 +59,44 @@ pub fn run(options: &ClientOptions, output: &mut (impl Write + Send)) -> io::Res
             Ok::<_, io::Error>(samples)
         });
         // The writer ends when the last request has dropped its sender.
-        send_all(options, sender, &is_stopped)?;
+        let (target, deadline) = (options.target, options.deadline);
+        open_loop(options, &is_stopped, (sender, move |_| request(target, deadline)))?;
         writer.join().map_err(|_| io::Error::other("the writer of samples panicked"))?
     })?;
     Ok(Outage::from_samples(&samples))
 }
 
-fn send_all(options: &ClientOptions, sender: Sender<Sample>, is_stopped: &AtomicBool) -> io::Result<()> {
+/// Set when SIGTERM or SIGINT has come.
+pub(super) fn stop_on_signal() -> io::Result<Arc<AtomicBool>> {
+    let is_stopped = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
+        signal_hook::flag::register(signal, Arc::clone(&is_stopped))?;
+    }
+    Ok(is_stopped)
+}
+
+/// Starts a numbered request each interval, whatever became of the earlier ones, and sends what becomes of each.
+pub(super) fn open_loop<T: Send + 'static>(
+    options: &ClientOptions,
+    is_stopped: &AtomicBool,
+    (sender, request): (Sender<T>, impl Fn(u64) -> T + Clone + Send + 'static),
+) -> io::Result<()> {
     let begin = Instant::now();
-    let mut due = Duration::ZERO;
+    let (mut due, mut number) = (Duration::ZERO, 0);
     while due < options.duration && !is_stopped.load(Ordering::Relaxed) {
         thread::sleep(due.saturating_sub(begin.elapsed()));
-        let (target, deadline, sender) = (options.target, options.deadline, sender.clone());
+        let (request, sender) = (request.clone(), sender.clone());
         thread::Builder::new().stack_size(STACK_BYTES).spawn(move || {
             // The receiver is gone only if writing failed, which the run reports.
-            let _ = sender.send(request(target, deadline));
+            let _ = sender.send(request(number));
         })?;
         due += options.interval;
+        number += 1;
     }
-    drop(sender);
     Ok(())
 }
 
-fn realtime_ns() -> u64 {
+pub(super) fn realtime_ns() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
@@ -128,7 +140,7 @@ fn is_whole(answer: &[u8]) -> bool {
 }
 
 /// Time left; a zero timeout would mean "for ever" to the socket.
-fn remaining(until: Instant) -> io::Result<Duration> {
+pub(super) fn remaining(until: Instant) -> io::Result<Duration> {
     let left = until.saturating_duration_since(Instant::now());
     if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(left) }
 }
@@ -143,7 +155,7 @@ fn pod_of(answer: &[u8]) -> Option<&str> {
 }
 
 #[allow(clippy::wildcard_enum_match_arm, reason = "the kinds of std are open")]
-fn outcome_of(error: &io::Error) -> Outcome {
+pub(super) fn outcome_of(error: &io::Error) -> Outcome {
     match error.kind() {
         ErrorKind::ConnectionRefused => Outcome::Refused,
         ErrorKind::TimedOut | ErrorKind::WouldBlock => Outcome::Timeout,

@@ -1,4 +1,12 @@
-//! The stand-in application that tests and measurements run in Pods, and the client that measures it.
+//! The stand-in applications that tests and measurements run in Pods, and the clients that measure them.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`server`], [`client`] | answers with its Pod's name; asks for that all the time |
+//! | [`counter`], [`counter_client`] | keeps what it acknowledges; adds all the time and says what was lost |
+//! | [`sink`] | is told of every output of every counter, and says whether two put out at once |
+//! | [`sample`], [`outage`], [`tenures`] | what was measured, and what it means; pure |
+//! | [`arguments`] | the command line |
 //!
 //! Uses the standard library and nothing else but signals: the binary has to start within milliseconds and to
 //! stay at a few hundred kilobytes of memory, so that what is measured is the cluster.
@@ -10,9 +18,14 @@
 
 pub mod arguments;
 pub mod client;
+pub mod counter;
+pub mod counter_client;
+mod listen;
 pub mod outage;
 pub mod sample;
 pub mod server;
+pub mod sink;
+pub mod tenures;
 
 pub use outage::Outage;
 pub use sample::{Outcome, Sample};

@@ -1,26 +1,18 @@
 //! The HTTP/1.1 server of the stand-in application: names its Pod, reports readiness, fails on request.
 //!
-//! One connection carries one request. Memory is bounded by `CONNECTIONS_MAX` small stacks.
+//! One connection carries one request. Memory is bounded by the number of connections, each with a small stack.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// Connections served at the same time; one more is closed at once. Holds the load client's 200 requests a
-/// second through its deadline of one second, four times over.
-const CONNECTIONS_MAX: usize = 1024;
-/// Stack of a connection's thread. Unit: bytes. It holds one request and one answer.
-const STACK_BYTES: usize = 64 * 1024;
+use super::listen::{self, exit_on_signal, pod_name};
+
 /// Longest request head. Unit: bytes. A probe of the kubelet is below 200.
 const REQUEST_MAX_BYTES: usize = 2048;
-/// Time for one read or write of a connection; also how long a hung readiness request is held.
-const IO_TIMEOUT: Duration = Duration::from_secs(10);
-/// Pause after the listener failed, for example for want of descriptors.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 
 /// What the server listens on and how it stops.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,7 +53,6 @@ enum Answer {
 #[derive(Debug, Default)]
 struct Shared {
     pod: String,
-    connections: AtomicUsize,
     is_unready: AtomicBool,
     is_hung: AtomicBool,
     is_draining: AtomicBool,
@@ -110,63 +101,17 @@ pub fn run(options: &ServerOptions) -> Result<(), Error> {
     let listener =
         TcpListener::bind(address).map_err(|source| Error::Listen { port: options.port, source })?;
     let shared = Arc::new(Shared { pod: pod_name(), ..Shared::default() });
-    exit_on_signal(Arc::clone(&shared), options.drain).map_err(Error::CatchSignals)?;
-    serve(&listener, &shared);
-    Ok(())
-}
-
-/// Name of the Pod: the container runtime sets `HOSTNAME`, and the kernel knows it as well.
-fn pod_name() -> String {
-    std::env::var("HOSTNAME")
-        .or_else(|_| std::fs::read_to_string("/proc/sys/kernel/hostname"))
-        .map_or_else(|_| "unknown".to_owned(), |name| name.trim().to_owned())
-}
-
-/// A process with id 1 ignores signals that it does not catch, so SIGTERM would only take effect as SIGKILL
-/// after the grace period.
-fn exit_on_signal(shared: Arc<Shared>, drain: Duration) -> io::Result<()> {
-    let (mut woken, waker) = UnixStream::pair()?;
-    for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT, signal_hook::consts::SIGQUIT] {
-        signal_hook::low_level::pipe::register(signal, waker.try_clone()?)?;
-    }
-    let wait = move || {
-        let mut byte = [0];
-        // The other end stays open in the signal handler, so this returns only after a signal.
-        let _ = woken.read(&mut byte);
-        shared.is_draining.store(true, Ordering::Relaxed);
+    let (draining, drain) = (Arc::clone(&shared), options.drain);
+    let prepare = move || {
+        draining.is_draining.store(true, Ordering::Relaxed);
         thread::sleep(drain);
-        std::process::exit(0);
     };
-    thread::Builder::new().stack_size(STACK_BYTES).spawn(wait)?;
+    exit_on_signal(prepare).map_err(Error::CatchSignals)?;
+    listen::serve(&listener, move |stream| converse(stream, &shared));
     Ok(())
-}
-
-fn serve(listener: &TcpListener, shared: &Arc<Shared>) {
-    for connection in listener.incoming() {
-        let Ok(stream) = connection else {
-            thread::sleep(ACCEPT_PAUSE);
-            continue;
-        };
-        if shared.connections.fetch_add(1, Ordering::Relaxed) >= CONNECTIONS_MAX {
-            shared.connections.fetch_sub(1, Ordering::Relaxed);
-            continue;
-        }
-        let task = Arc::clone(shared);
-        let spawned = thread::Builder::new().stack_size(STACK_BYTES).spawn(move || {
-            // A peer that is gone has nobody to report to.
-            let _ = converse(stream, &task);
-            task.connections.fetch_sub(1, Ordering::Relaxed);
-        });
-        if spawned.is_err() {
-            shared.connections.fetch_sub(1, Ordering::Relaxed);
-        }
-    }
 }
 
 fn converse(mut stream: TcpStream, shared: &Shared) -> io::Result<()> {
-    stream.set_read_timeout(Some(IO_TIMEOUT))?;
-    stream.set_write_timeout(Some(IO_TIMEOUT))?;
-    stream.set_nodelay(true)?;
     let mut buffer = [0; REQUEST_MAX_BYTES];
     let path = read_path(&mut stream, &mut buffer)?;
     match shared.answer(path) {
@@ -219,8 +164,8 @@ mod tests {
     fn start() -> SocketAddr {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
-        let shared = Arc::new(Shared { pod: "web-1".to_owned(), ..Shared::default() });
-        thread::spawn(move || serve(&listener, &shared));
+        let shared = Shared { pod: "web-1".to_owned(), ..Shared::default() };
+        thread::spawn(move || listen::serve(&listener, move |stream| converse(stream, &shared)));
         address
     }
 

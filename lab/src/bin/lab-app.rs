@@ -2,14 +2,13 @@
 
 #![allow(clippy::disallowed_methods, reason = "configuration is parsed once, here")]
 
-use lab::app::arguments::{Command, PORT_VARIABLE, USAGE, parse};
-use lab::app::{client, server};
+use lab::app::arguments::{Command, USAGE, parse};
+use lab::app::{client, counter, counter_client, server, sink};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    let port = std::env::var(PORT_VARIABLE).ok();
-    let result = match parse(&words, port.as_deref()) {
+    let result = match parse(&words, |name| std::env::var(name).ok()) {
         Ok(Command::Help) => {
             println!("{USAGE}");
             Ok(())
@@ -17,6 +16,13 @@ fn main() -> ExitCode {
         Ok(Command::Server(options)) => server::run(&options).map_err(anyhow::Error::from),
         Ok(Command::Client(options)) => {
             client::run(&options, &mut std::io::stdout()).map(drop).map_err(anyhow::Error::from)
+        }
+        Ok(Command::Counter(options)) => counter::run(&options).map_err(anyhow::Error::from),
+        Ok(Command::CounterClient(options)) => {
+            counter_client::run(&options, &mut std::io::stdout()).map(drop).map_err(anyhow::Error::from)
+        }
+        Ok(Command::Sink { port }) => {
+            sink::run(port, &mut std::io::stdout()).map(drop).map_err(anyhow::Error::from)
         }
         Err(error) => Err(anyhow::anyhow!("{error}\n{USAGE}")),
     };

@@ -84,14 +84,18 @@ impl Cluster {
         self.change_cuts(|cuts| cuts.extend([Cut { node, from }]))
     }
 
-    /// Heals all cuts that a node is part of, those of the Pods on it from others included.
+    /// Heals all cuts that a node is part of; those between Pods stay.
     ///
     /// # Errors
     /// `FindCluster` if the node is unknown; `Act` if the rules are refused.
     pub fn heal(&self, name: &str) -> Result<Instant, Error> {
         let node = self.node(name)?.name;
-        let keep = |cut: &Cut| cut.node != node && cut.from != Peer::Node(node.clone());
-        self.change_cuts(|cuts| cuts.retain(keep))
+        let is_of_node = |cut: &Cut| match &cut.from {
+            Peer::Api | Peer::All => cut.node == node,
+            Peer::Node(other) => cut.node == node || *other == node,
+            Peer::Pod(_) => false,
+        };
+        self.change_cuts(|cuts| cuts.retain(|cut| !is_of_node(cut)))
     }
 
     /// Drops what one Pod sends to another, directly or through a Service, as long as both have the addresses

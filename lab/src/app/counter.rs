@@ -1,0 +1,257 @@
+//! A counter for pairs of an active and a standby: an increment is on disk before it is acknowledged.
+//!
+//! A connection carries lines. `add <id>` is answered by `<id> <epoch> <pod>`; `list` by one line `<id> <epoch>` for each
+//! increment, and the end of the connection. The epoch is what the agent gave; nothing here decides who is active.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+
+use super::listen::{self, exit_on_signal, pod_name};
+
+/// Name of the log in the state folder.
+const LOG: &str = "increments";
+/// Longest request. Unit: bytes.
+const LINE_MAX_BYTES: u64 = 128;
+/// Most increments that one sync puts on disk: as many as there are connections.
+const BATCH_MAX: usize = 1024;
+
+/// What the counter needs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CounterOptions {
+    /// TCP port on all IPv4 addresses.
+    pub port: u16,
+    /// Folder of the log; it must exist.
+    pub state: PathBuf,
+    /// Epoch of this tenure.
+    pub epoch: u64,
+    /// Who is told of each output, in a datagram.
+    pub sink: Option<SocketAddr>,
+}
+
+/// Why the counter could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The port is taken or privileged.
+    #[error("listen on port {port}")]
+    Listen {
+        /// The port.
+        port: u16,
+        /// The operating system's answer.
+        #[source]
+        source: io::Error,
+    },
+    /// The log cannot be written.
+    #[error("open the log in {state}")]
+    OpenLog {
+        /// The state folder.
+        state: PathBuf,
+        /// The operating system's answer.
+        #[source]
+        source: io::Error,
+    },
+    /// There is no socket for the sink.
+    #[error("open a socket for the sink")]
+    OpenSink(#[source] io::Error),
+    /// A signal could not be caught.
+    #[error("catch signals")]
+    CatchSignals(#[source] io::Error),
+}
+
+/// Counts until a signal ends the process.
+///
+/// # Errors
+/// See [`Error`].
+pub fn run(options: &CounterOptions) -> Result<(), Error> {
+    let counter = Counter::open(options, &pod_name())?;
+    exit_on_signal(|| {}).map_err(Error::CatchSignals)?;
+    let address = SocketAddr::from((Ipv4Addr::UNSPECIFIED, options.port));
+    let listener =
+        TcpListener::bind(address).map_err(|source| Error::Listen { port: options.port, source })?;
+    listen::serve(&listener, move |stream| counter.converse(stream));
+    Ok(())
+}
+
+/// One increment on its way to the disk.
+struct Increment {
+    id: String,
+    /// Told when it is there; dropped if it never gets there.
+    done: Sender<()>,
+}
+
+struct Counter {
+    log: PathBuf,
+    /// What follows the id in an answer.
+    tag: String,
+    increments: Sender<Increment>,
+}
+
+impl Counter {
+    fn open(options: &CounterOptions, pod: &str) -> Result<Self, Error> {
+        let failed = |source| Error::OpenLog { state: options.state.clone(), source };
+        let log = options.state.join(LOG);
+        let mut file = OpenOptions::new().create(true).append(true).open(&log).map_err(failed)?;
+        end_half_line(&log, &mut file).map_err(failed)?;
+        let sink = Sink::open(options, pod).map_err(Error::OpenSink)?;
+        let (sender, increments) = channel();
+        let epoch = options.epoch;
+        thread::Builder::new().spawn(move || keep((file, epoch), &increments, &sink)).map_err(failed)?;
+        Ok(Self { log, tag: format!("{epoch} {pod}"), increments: sender })
+    }
+
+    fn converse(&self, mut stream: TcpStream) -> io::Result<()> {
+        let mut requests = BufReader::new(stream.try_clone()?);
+        let mut line = String::new();
+        loop {
+            line.clear();
+            if (&mut requests).take(LINE_MAX_BYTES).read_line(&mut line)? == 0 {
+                return Ok(());
+            }
+            match line.strip_suffix('\n').and_then(parse) {
+                Some(Request::Add(id)) => {
+                    self.add(id)?;
+                    stream.write_all(format!("{id} {}\n", self.tag).as_bytes())?;
+                }
+                Some(Request::List) => return io::copy(&mut File::open(&self.log)?, &mut stream).map(drop),
+                None => return Err(io::ErrorKind::InvalidData.into()),
+            }
+        }
+    }
+
+    /// Returns when the increment is on disk.
+    fn add(&self, id: &str) -> io::Result<()> {
+        let (done, is_done) = channel();
+        let lost = || io::Error::from(io::ErrorKind::BrokenPipe);
+        self.increments.send(Increment { id: id.to_owned(), done }).map_err(|_| lost())?;
+        is_done.recv().map_err(|_| lost())
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Request<'a> {
+    Add(&'a str),
+    List,
+}
+
+fn parse(line: &str) -> Option<Request<'_>> {
+    let is_id =
+        |id: &&str| !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+    match line {
+        "list" => Some(Request::List),
+        line => line.strip_prefix("add ").filter(is_id).map(Request::Add),
+    }
+}
+
+/// What a killed counter has half written was never acknowledged, and must not become the beginning of another line.
+fn end_half_line(log: &Path, file: &mut File) -> io::Result<()> {
+    let text = std::fs::read(log)?;
+    if text.last().is_none_or(|last| *last == b'\n') { Ok(()) } else { file.write_all(b"\n") }
+}
+
+/// Puts increments on disk, many with one sync, and tells the sink and those who wait. Ends when the log cannot be
+/// written: then nothing is acknowledged any more.
+fn keep((mut log, epoch): (File, u64), increments: &Receiver<Increment>, sink: &Sink) {
+    let end = format!(" {epoch}\n");
+    while let Ok(first) = increments.recv() {
+        let others = increments.try_iter().take(BATCH_MAX - 1);
+        let batch: Vec<Increment> = std::iter::once(first).chain(others).collect();
+        let lines: String = batch.iter().flat_map(|increment| [increment.id.as_str(), &end]).collect();
+        if log.write_all(lines.as_bytes()).and_then(|()| log.sync_data()).is_err() {
+            return;
+        }
+        for increment in batch {
+            sink.report();
+            // Whoever asked may be gone; the increment stays.
+            let _ = increment.done.send(());
+        }
+    }
+}
+
+/// Tells of outputs; without an address it tells nobody.
+struct Sink {
+    to: Option<(UdpSocket, SocketAddr)>,
+    output: String,
+}
+
+impl Sink {
+    fn open(options: &CounterOptions, pod: &str) -> io::Result<Self> {
+        let open = |address: SocketAddr| {
+            let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+            socket.set_nonblocking(true)?;
+            Ok::<_, io::Error>((socket, address))
+        };
+        Ok(Self { to: options.sink.map(open).transpose()?, output: format!("{} {pod}", options.epoch) })
+    }
+
+    fn report(&self) {
+        if let Some((socket, address)) = &self.to {
+            // A sink that is not there must not stop a counter.
+            let _ = socket.send_to(self.output.as_bytes(), address);
+        }
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    pub(in super::super) fn start(state: &Path, epoch: u64, sink: Option<SocketAddr>) -> SocketAddr {
+        let options = CounterOptions { port: 0, state: state.to_owned(), epoch, sink };
+        let counter = Counter::open(&options, "web-0").unwrap();
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        thread::spawn(move || listen::serve(&listener, move |stream| counter.converse(stream)));
+        address
+    }
+
+    fn told(address: SocketAddr, requests: &str) -> String {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.write_all(requests.as_bytes()).unwrap();
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    }
+
+    #[test]
+    fn an_acknowledged_increment_is_in_the_log_of_the_next_tenure() {
+        let state = tempfile::tempdir().unwrap();
+        assert_eq!(told(start(state.path(), 7, None), "add a-1\nadd a-2\n"), "a-1 7 web-0\na-2 7 web-0\n");
+        let next = start(state.path(), 8, None);
+        assert_eq!(told(next, "add b\n"), "b 8 web-0\n");
+        assert_eq!(told(next, "list\n"), "a-1 7\na-2 7\nb 8\n");
+    }
+
+    #[test]
+    fn half_a_line_of_a_killed_counter_spoils_no_other() {
+        let state = tempfile::tempdir().unwrap();
+        std::fs::write(state.path().join(LOG), "a 1\nb").unwrap();
+        let address = start(state.path(), 2, None);
+        assert_eq!(told(address, "add c\n"), "c 2 web-0\n");
+        assert_eq!(told(address, "list\n"), "a 1\nb\nc 2\n");
+    }
+
+    #[test]
+    fn every_output_is_told_to_the_sink() {
+        let state = tempfile::tempdir().unwrap();
+        let sink = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = start(state.path(), 7, Some(sink.local_addr().unwrap()));
+        assert_eq!(told(address, "add a\n"), "a 7 web-0\n");
+        let mut buffer = [0; 64];
+        let length = sink.recv(&mut buffer).unwrap();
+        assert_eq!(&buffer[..length], b"7 web-0");
+    }
+
+    #[test]
+    fn other_requests_are_cut_without_an_answer() {
+        let state = tempfile::tempdir().unwrap();
+        let address = start(state.path(), 7, None);
+        for request in ["add \n", "add a b\n", "sum\n", "add a"] {
+            assert_eq!(told(address, request), "", "{request:?}");
+        }
+        assert_eq!(told(address, "list\n"), "");
+    }
+}

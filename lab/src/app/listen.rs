@@ -1,0 +1,79 @@
+//! What every server of the stand-in does: a thread for each connection, up to a limit, and an end on a signal.
+
+use std::io::{self, Read};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+/// Connections served at the same time; one more is closed at once. Holds the load client's 200 requests a
+/// second through its deadline of one second, four times over.
+const CONNECTIONS_MAX: usize = 1024;
+/// Stack of a connection's thread. Unit: bytes. It holds one request and one answer.
+const STACK_BYTES: usize = 64 * 1024;
+/// Time for one read or write of a connection.
+const IO_TIMEOUT: Duration = Duration::from_secs(10);
+/// Pause after the listener failed, for example for want of descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
+
+/// Serves for ever; each connection has its own thread.
+pub(super) fn serve(
+    listener: &TcpListener,
+    converse: impl Fn(TcpStream) -> io::Result<()> + Send + Sync + 'static,
+) {
+    let (converse, connections) = (Arc::new(converse), Arc::new(AtomicUsize::new(0)));
+    for connection in listener.incoming() {
+        let Ok(stream) = connection else {
+            thread::sleep(ACCEPT_PAUSE);
+            continue;
+        };
+        if connections.fetch_add(1, Ordering::Relaxed) >= CONNECTIONS_MAX {
+            connections.fetch_sub(1, Ordering::Relaxed);
+            continue;
+        }
+        let (converse, open) = (Arc::clone(&converse), Arc::clone(&connections));
+        let spawned = thread::Builder::new().stack_size(STACK_BYTES).spawn(move || {
+            // A peer that is gone has nobody to report to.
+            let _ = prepare(&stream).and_then(|()| converse(stream));
+            open.fetch_sub(1, Ordering::Relaxed);
+        });
+        if spawned.is_err() {
+            connections.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+fn prepare(stream: &TcpStream) -> io::Result<()> {
+    stream.set_read_timeout(Some(IO_TIMEOUT))?;
+    stream.set_write_timeout(Some(IO_TIMEOUT))?;
+    stream.set_nodelay(true)
+}
+
+/// Ends the process after a signal, once `prepare` has returned.
+///
+/// A process with id 1 ignores signals that it does not catch, so SIGTERM would only take effect as SIGKILL
+/// after the grace period.
+pub(super) fn exit_on_signal(prepare: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    let (mut woken, waker) = UnixStream::pair()?;
+    for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT, signal_hook::consts::SIGQUIT] {
+        signal_hook::low_level::pipe::register(signal, waker.try_clone()?)?;
+    }
+    let wait = move || {
+        let mut byte = [0];
+        // The other end stays open in the signal handler, so this returns only after a signal.
+        let _ = woken.read(&mut byte);
+        prepare();
+        std::process::exit(0);
+    };
+    thread::Builder::new().stack_size(STACK_BYTES).spawn(wait)?;
+    Ok(())
+}
+
+/// Name of the Pod: the container runtime sets `HOSTNAME`, and the kernel knows it as well.
+pub(super) fn pod_name() -> String {
+    std::env::var("HOSTNAME")
+        .or_else(|_| std::fs::read_to_string("/proc/sys/kernel/hostname"))
+        .map_or_else(|_| "unknown".to_owned(), |name| name.trim().to_owned())
+}

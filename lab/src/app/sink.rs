@@ -1,0 +1,73 @@
+//! Receives a datagram `<epoch> <pod>` for each output of every counter, and says who put out what when.
+
+use std::io::{self, ErrorKind, Write};
+use std::net::{Ipv4Addr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use super::client::realtime_ns;
+use super::tenures::Tenures;
+
+/// Longest datagram. Unit: bytes. A number of 64 bits, a blank, and a Pod's name of at most 253 bytes.
+const DATAGRAM_MAX_BYTES: usize = 280;
+/// How soon a signal is noticed.
+const SIGNAL_WITHIN: Duration = Duration::from_millis(100);
+
+/// Receives until SIGTERM or SIGINT, then writes the [`Tenures`].
+///
+/// # Errors
+/// When the port is taken, a signal cannot be caught or the summary cannot be written.
+pub fn run(port: u16, output: &mut impl Write) -> io::Result<Tenures> {
+    let is_stopped = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
+        signal_hook::flag::register(signal, Arc::clone(&is_stopped))?;
+    }
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port))?;
+    let tenures = receive(&socket, |_| is_stopped.load(Ordering::Relaxed))?;
+    writeln!(output, "{tenures}")?;
+    output.flush()?;
+    Ok(tenures)
+}
+
+fn receive(socket: &UdpSocket, is_over: impl Fn(&Tenures) -> bool) -> io::Result<Tenures> {
+    socket.set_read_timeout(Some(SIGNAL_WITHIN))?;
+    let mut tenures = Tenures::default();
+    let mut buffer = [0; DATAGRAM_MAX_BYTES];
+    while !is_over(&tenures) {
+        match socket.recv(&mut buffer) {
+            Ok(length) => {
+                // What is no output of a counter is not counted as one.
+                if let Some((epoch, pod)) = parse(&buffer[..length]) {
+                    tenures.observe(realtime_ns(), epoch, pod);
+                }
+            }
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(tenures)
+}
+
+fn parse(datagram: &[u8]) -> Option<(u64, &str)> {
+    let (epoch, pod) = std::str::from_utf8(datagram).ok()?.split_once(' ')?;
+    Some((epoch.parse().ok()?, pod))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_outputs_of_counters_are_counted() {
+        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let sender = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        for datagram in ["7 web-0", "hello", "7", "8 web-1"] {
+            sender.send_to(datagram.as_bytes(), socket.local_addr().unwrap()).unwrap();
+        }
+        let is_over = |tenures: &Tenures| tenures.to_string().contains("8,web-1");
+        let text = receive(&socket, is_over).unwrap().to_string();
+        assert!(text.ends_with("# outputs=2 tenures=2 overlaps=0"), "{text}");
+    }
+}

@@ -1,0 +1,120 @@
+//! Who put out something when, and whether two did at the same time: computed from what a sink has received.
+//!
+//! Reads no clock and no socket.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// The outputs of one Pod in one epoch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tenure {
+    /// When the first came. Unit: nanoseconds of the receiver's clock.
+    pub first_ns: u64,
+    /// When the last came. Unit: nanoseconds of the receiver's clock.
+    pub last_ns: u64,
+    /// How many came.
+    pub outputs: u64,
+}
+
+/// Outputs of an epoch that came after the first of a later one, or of another Pod in the same epoch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Overlap {
+    /// The earlier epoch and its Pod.
+    pub older: (u64, String),
+    /// The later epoch and its Pod.
+    pub newer: (u64, String),
+    /// First output of the later one. Unit: nanoseconds of the receiver's clock.
+    pub from_ns: u64,
+    /// Last output of the earlier one. Unit: nanoseconds of the receiver's clock.
+    pub until_ns: u64,
+}
+
+/// Everything that a sink has received, by epoch and Pod.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Tenures(BTreeMap<(u64, String), Tenure>);
+
+impl Tenures {
+    /// Notes one output; the clock never goes back.
+    pub fn observe(&mut self, now_ns: u64, epoch: u64, pod: &str) {
+        let new = Tenure { first_ns: now_ns, last_ns: now_ns, outputs: 0 };
+        let tenure = self.0.entry((epoch, pod.to_owned())).or_insert(new);
+        tenure.last_ns = now_ns;
+        tenure.outputs += 1;
+    }
+
+    /// Each pair of tenures that were not one after the other: two actives.
+    pub fn overlaps(&self) -> Vec<Overlap> {
+        let mut ordered: Vec<_> = self.0.iter().collect();
+        ordered.sort_by_key(|((epoch, _), tenure)| (*epoch, tenure.first_ns));
+        let pairs = ordered.iter().enumerate().flat_map(|(at, older)| {
+            let later = ordered[at + 1..].iter();
+            later.map(move |newer| (older, newer))
+        });
+        let mixed = pairs.filter(|((_, older), (_, newer))| older.last_ns > newer.first_ns);
+        mixed
+            .map(|((older, until), (newer, from))| Overlap {
+                older: (*older).clone(),
+                newer: (*newer).clone(),
+                from_ns: from.first_ns,
+                until_ns: until.last_ns,
+            })
+            .collect()
+    }
+}
+
+/// One line for each tenure, one for each overlap, and one with the numbers of all.
+impl fmt::Display for Tenures {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(formatter, "epoch,pod,first_ns,last_ns,outputs")?;
+        for ((epoch, pod), Tenure { first_ns, last_ns, outputs }) in &self.0 {
+            writeln!(formatter, "{epoch},{pod},{first_ns},{last_ns},{outputs}")?;
+        }
+        let overlaps = self.overlaps();
+        for Overlap { older, newer, from_ns, until_ns } in &overlaps {
+            let microseconds = until_ns.saturating_sub(*from_ns) / 1_000;
+            let ((older, by), (newer, beside)) = (older, newer);
+            writeln!(formatter, "# overlap older={older},{by} newer={newer},{beside} us={microseconds}")?;
+        }
+        let outputs: u64 = self.0.values().map(|tenure| tenure.outputs).sum();
+        write!(formatter, "# outputs={outputs} tenures={} overlaps={}", self.0.len(), overlaps.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn received(outputs: &[(u64, u64, &str)]) -> Tenures {
+        let mut tenures = Tenures::default();
+        for (now, epoch, pod) in outputs {
+            tenures.observe(*now, *epoch, pod);
+        }
+        tenures
+    }
+
+    #[test]
+    fn tenures_one_after_the_other_do_not_overlap() {
+        let tenures = received(&[(10, 1, "a"), (20, 1, "a"), (30, 2, "b"), (40, 3, "a")]);
+        assert_eq!(tenures.overlaps(), []);
+        assert_eq!(
+            tenures.to_string(),
+            "epoch,pod,first_ns,last_ns,outputs\n1,a,10,20,2\n2,b,30,30,1\n3,a,40,40,1\n\
+             # outputs=4 tenures=3 overlaps=0"
+        );
+    }
+
+    #[test]
+    fn an_older_epoch_after_a_newer_one_is_two_actives() {
+        let tenures = received(&[(10, 1, "a"), (20, 2, "b"), (5_020, 1, "a"), (6_000, 2, "b")]);
+        let (older, newer) = ((1, "a".to_owned()), (2, "b".to_owned()));
+        assert_eq!(tenures.overlaps(), [Overlap { older, newer, from_ns: 20, until_ns: 5_020 }]);
+        assert!(tenures.to_string().contains("\n# overlap older=1,a newer=2,b us=5\n"), "{tenures}");
+    }
+
+    #[test]
+    fn an_epoch_of_two_pods_at_once_is_two_actives() {
+        let tenures = received(&[(10, 1, "b"), (20, 1, "a"), (30, 1, "b")]);
+        let (older, newer) = ((1, "b".to_owned()), (1, "a".to_owned()));
+        assert_eq!(tenures.overlaps(), [Overlap { older, newer, from_ns: 20, until_ns: 30 }]);
+    }
+}
