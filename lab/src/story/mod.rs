@@ -121,7 +121,7 @@ pub async fn tell(manifest: Option<&str>) -> Result<(), Error> {
     match &site {
         Site::Local(cluster) => pair::tell(&client, cluster, NAMESPACE).await?,
         Site::Foreign { .. } => {
-            println!("The act about active and standby is left out: it needs the local images.\n")
+            println!("The act about active and standby is left out: it needs the local images.\n");
         }
     }
     println!("{}", farewell(&site, &name));

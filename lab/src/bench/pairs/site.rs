@@ -52,7 +52,7 @@ pub struct Serving {
 }
 
 impl Site {
-    /// Two Pods of a `StatefulSet` as a pair.
+    /// Two Pods of a StatefulSet as a pair.
     ///
     /// # Errors
     /// `Request`, or `Find` if they do not get ready.
