@@ -1,0 +1,1 @@
+//! Manifests in, manifests out; and reports as text.
