@@ -1,1 +1,5 @@
-//! Manifests in, manifests out; and reports as text.
+//! Manifests in, manifests out; and what is there, as text.
+
+mod fixtures;
+mod manifests;
+mod texts;
