@@ -259,10 +259,10 @@ mod tests {
     fn waiting_is_the_default() {
         let parse = |words: &[&str]| {
             let words = [&["kubectl-bps", "switchover", "web"], words].concat();
-            match Arguments::try_parse_from(words).unwrap().verb {
-                Verb::Switchover(wanted) => (wanted.wait, wanted.timeout.as_secs(), wanted.pair),
-                other => panic!("{other:?}"),
-            }
+            let Verb::Switchover(wanted) = Arguments::try_parse_from(words).unwrap().verb else {
+                panic!("it is a switchover");
+            };
+            (wanted.wait, wanted.timeout.as_secs(), wanted.pair)
         };
         assert_eq!(parse(&[]), (true, 30, None));
         assert_eq!(parse(&["--wait=false", "--pair", "2"]), (false, 30, Some(2)));

@@ -114,7 +114,7 @@ impl Document {
                 };
                 Self::Object(known.into_iter().chain(fields).map(ordered).collect())
             }
-            scalar => Self::Scalar(scalar),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Self::Scalar(value),
         }
     }
 

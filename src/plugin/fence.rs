@@ -147,9 +147,8 @@ fn outlook(pair: &PairNow, id: AgentId, is_on: bool) -> String {
     let is_other_fenced = other.is_some_and(|other| pair.is_fenced(other));
     let is_active = pair.active == Some(id);
     if !is_on {
-        let alone =
-            if is_other_fenced && !is_active { "; the other member is fenced, so it will act" } else { "" };
-        return format!("{name}: {pod} is not fenced any more: it may act again{alone}\n");
+        let rest = if is_other_fenced { "; the other member is still fenced" } else { "" };
+        return format!("{name}: {pod} is not fenced any more: it may act again{rest}\n");
     }
     let then = match (is_active, other_name, is_other_fenced) {
         (true, Some(other), false) => format!("it ends its application, and {other} takes over if it runs"),

@@ -50,7 +50,8 @@ pub fn of_set(name: &str, status: &BackupPodSetStatus) -> String {
         conversions(&status.conversions).text()
     };
     if let Some(failover) = &status.last_failover {
-        text.push_str(&format!("\n{}", failover_table(failover).text()));
+        text.push('\n');
+        text.push_str(&failover_table(failover).text());
     }
     text
 }

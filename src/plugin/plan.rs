@@ -126,10 +126,18 @@ fn observation(set: BackupPodSet, objects: SetObjects, now: Timestamp) -> Option
     let mut cache = Cache::default();
     cache.know_keys(assumed_keys(&pods));
     drop(set.seen(&mut cache, now));
-    pods.into_iter().for_each(|pod| drop(pod.seen(&mut cache, now)));
-    services.into_iter().for_each(|service| drop(service.seen(&mut cache, now)));
-    slices.into_iter().for_each(|slice| drop(slice.seen(&mut cache, now)));
-    nodes.into_iter().for_each(|node| drop(node.seen(&mut cache, now)));
+    for pod in pods {
+        drop(pod.seen(&mut cache, now));
+    }
+    for service in services {
+        drop(service.seen(&mut cache, now));
+    }
+    for slice in slices {
+        drop(slice.seen(&mut cache, now));
+    }
+    for node in nodes {
+        drop(node.seen(&mut cache, now));
+    }
     observe(&cache, &key, now)
 }
 
@@ -180,10 +188,11 @@ fn text(title: &str, sections: &[(&str, &Vec<String>)], again: Option<Duration>)
     }
     for (heading, lines) in sections.iter().filter(|(_, lines)| !lines.is_empty()) {
         let lines: Vec<String> = lines.iter().map(|line| format!("- {line}")).collect();
-        text.push_str(&format!("\n{heading}:\n{}", indented(&lines.join("\n"))));
+        text.extend(["\n", heading, ":\n", &indented(&lines.join("\n"))]);
     }
     if let Some(again) = again {
-        text.push_str(&format!("\nIf nothing happens, it looks again in {:.1} s.\n", again.as_secs_f32()));
+        let again = format!("\nIf nothing happens, it looks again in {:.1} s.\n", again.as_secs_f32());
+        text.push_str(&again);
     }
     text
 }

@@ -108,16 +108,25 @@ pub struct PodReport {
     /// Where it runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
-    /// Whether it passes its readiness probes.
-    pub is_ready: bool,
-    /// Whether it waits at its gate, as a cold backup shall.
-    pub is_at_gate: bool,
+    /// How far it has come.
+    pub readiness: Readiness,
     /// Whether it shall not act.
     pub is_fenced: bool,
     /// Whether it is being deleted.
     pub is_terminating: bool,
-    /// Whether a Lease names it although it does not exist any more.
-    pub is_gone: bool,
+}
+
+/// How far a Pod has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Readiness {
+    /// It passes its readiness probes.
+    Ready,
+    /// It waits at its gate, as a cold backup shall.
+    AtGate,
+    /// It does not pass its readiness probes.
+    NotReady,
+    /// It does not exist any more, although a Lease names it.
+    Gone,
 }
 
 /// What is there of a group.
@@ -128,28 +137,28 @@ pub fn group_report(group: &HAGroup, objects: &GroupObjects) -> GroupReport {
         pairs.iter().flat_map(|pair| pair.members().into_iter().chain(pair.joining())).collect();
     let is_spare = |pod: &&SlimPod| id_of(pod).is_none_or(|id| !named.contains(&id));
     let pods = || objects.pods.iter().map(AsRef::as_ref);
-    let states = states(group, &seen.group);
+    let pair_states = states(group, &seen.group);
     let pair_report = |pair: &PairNow| {
         let ids = pair.members().into_iter().chain(pair.joining());
         let find = |id| pods().find(|pod| id_of(pod) == Some(id));
         let pods = ids.map(|id| member_report(pair, id, find(id))).collect();
-        let state = states.iter().find(|(name, _)| *name == pair.name).map(|(_, state)| state.clone());
+        let state = pair_states.iter().find(|(name, _)| *name == pair.name).map(|(_, state)| state.clone());
         let (name, epoch) = (pair.name.clone(), u64::from(pair.epoch).to_string());
         PairReport { number: pair.number, name, state: state.unwrap_or_default(), epoch, pods }
     };
-    let status = group.status.clone().unwrap_or_default();
+    let told = group.status.clone().unwrap_or_default();
     let mut spares: Vec<PodReport> =
         pods().filter(is_spare).map(|pod| pod_report(pod, "spare", false)).collect();
     spares.sort_by(|one, other| one.name.cmp(&other.name));
     GroupReport {
         namespace: group.namespace().unwrap_or_default(),
         name: group.name_any(),
-        state: status.state,
+        state: told.state,
         pairs: pairs.iter().map(pair_report).collect(),
         spares,
         unreadable_leases: seen.unreadable.into_keys().collect(),
-        conditions: status.conditions,
-        takeovers: status.takeovers,
+        conditions: told.conditions,
+        takeovers: told.takeovers,
     }
 }
 
@@ -178,11 +187,9 @@ fn member_report(pair: &PairNow, id: AgentId, pod: Option<&SlimPod>) -> PodRepor
             name: pair.name_of(id),
             part: part.to_owned(),
             node: None,
-            is_ready: false,
-            is_at_gate: false,
+            readiness: Readiness::Gone,
             is_fenced,
             is_terminating: false,
-            is_gone: true,
         },
     }
 }
@@ -192,16 +199,24 @@ fn id_of(pod: &SlimPod) -> Option<AgentId> {
 }
 
 fn pod_report(pod: &SlimPod, part: &str, is_fenced: bool) -> PodReport {
-    let gate = pod.status.init_container_statuses.iter().find(|status| status.name == keys::CONTAINER_GATE);
     PodReport {
         name: pod.name_any(),
         part: part.to_owned(),
         node: pod.spec.node_name.clone(),
-        is_ready: SlimCondition::ready(&pod.status.conditions).is_some_and(SlimCondition::is_true),
-        is_at_gate: gate.is_some_and(|gate| gate.state.running.is_some()),
+        readiness: readiness(pod),
         is_fenced,
         is_terminating: pod.metadata.deletion_timestamp.is_some(),
-        is_gone: false,
+    }
+}
+
+fn readiness(pod: &SlimPod) -> Readiness {
+    let gate = pod.status.init_container_statuses.iter().find(|status| status.name == keys::CONTAINER_GATE);
+    if gate.is_some_and(|gate| gate.state.running.is_some()) {
+        Readiness::AtGate
+    } else if SlimCondition::ready(&pod.status.conditions).is_some_and(SlimCondition::is_true) {
+        Readiness::Ready
+    } else {
+        Readiness::NotReady
     }
 }
 

@@ -4,7 +4,7 @@ use super::arguments::{Format, StatusArguments};
 use super::cluster::{Cluster, Subject};
 use super::history::{conversions, epoch_text, takeovers};
 use super::report::{
-    GroupReport, PairReport, PodReport, Report, SetReport, TierReport, group_report, set_report,
+    GroupReport, PairReport, PodReport, Readiness, Report, SetReport, TierReport, group_report, set_report,
 };
 use super::table::{Table, indented};
 use super::{Error, document};
@@ -69,14 +69,18 @@ fn group_text(group: &GroupReport) -> String {
     table.add(0, &[&format!("HAGroup {namespace}/{name}"), said(state)]);
     for PairReport { number: _, name, state, epoch, pods } in pairs {
         table.add(1, &[&format!("pair {name}"), state, "", "", &epoch_text(epoch)]);
-        pods.iter().for_each(|pod| add_pod(&mut table, pod));
+        for pod in pods {
+            add_pod(&mut table, pod);
+        }
     }
     for lease in unreadable_leases {
         table.add(1, &[&format!("pair {lease}"), "Unreadable"]);
     }
     if !spares.is_empty() {
         table.add(1, &["spares", &spares.len().to_string()]);
-        spares.iter().for_each(|pod| add_pod(&mut table, pod));
+        for pod in spares {
+            add_pod(&mut table, pod);
+        }
     }
     let latest = &all[all.len().saturating_sub(LATEST_MAX)..];
     [table.text(), conditions_text(conditions), latest_text(&takeovers(latest))].concat()
@@ -89,7 +93,9 @@ fn set_text(set: &SetReport) -> String {
     for TierReport { role, wanted, pods } in tiers {
         if *wanted > 0 || !pods.is_empty() {
             table.add(1, &[role, &format!("{} of {wanted}", pods.len())]);
-            pods.iter().for_each(|pod| add_pod(&mut table, pod));
+            for pod in pods {
+                add_pod(&mut table, pod);
+            }
         }
     }
     let latest = &all[all.len().saturating_sub(LATEST_MAX)..];
@@ -101,14 +107,15 @@ fn said(state: &str) -> &str {
 }
 
 fn add_pod(table: &mut Table, pod: &PodReport) {
-    let PodReport { name, part, node, is_ready, is_at_gate, is_fenced, is_terminating, is_gone } = pod;
-    let marks = [(*is_fenced, "fenced"), (*is_terminating, "terminating"), (*is_gone, "gone")];
+    let PodReport { name, part, node, readiness, is_fenced, is_terminating } = pod;
+    let is_gone = *readiness == Readiness::Gone;
+    let marks = [(*is_fenced, "fenced"), (*is_terminating, "terminating"), (is_gone, "gone")];
     let marks = marks.into_iter().filter(|(holds, _)| *holds).map(|(_, mark)| mark);
     let state: Vec<&str> = std::iter::once(part.as_str()).chain(marks).collect();
-    let ready = match (is_ready, is_at_gate) {
-        (true, _) => "yes",
-        (false, true) => "at gate",
-        (false, false) => "no",
+    let ready = match readiness {
+        Readiness::Ready => "yes",
+        Readiness::AtGate => "at gate",
+        Readiness::NotReady | Readiness::Gone => "no",
     };
     table.add(2, &[name, &state.join(", "), node.as_deref().unwrap_or("-"), ready]);
 }

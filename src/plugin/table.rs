@@ -66,7 +66,8 @@ impl Table {
 
 /// The text with blanks before each line.
 pub(super) fn indented(text: &str) -> String {
-    text.lines().map(|line| format!("  {line}\n")).collect()
+    let lines: Vec<String> = text.lines().map(|line| format!("  {line}\n")).collect();
+    lines.concat()
 }
 
 #[cfg(test)]

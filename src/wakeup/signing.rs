@@ -156,7 +156,9 @@ impl SigningKey {
     pub fn derived(&self, purpose: &[u8]) -> Zeroizing<String> {
         let mac = Hmac::<Sha256>::new_from_slice(&*self.seed()).expect("HMAC takes keys of any length");
         let tag = mac.chain_update(DERIVED_DOMAIN).chain_update(purpose).finalize().into_bytes();
-        Zeroizing::new(tag.iter().map(|byte| format!("{byte:02x}")).collect())
+        let digits = tag.iter().flat_map(|byte| [byte >> 4, byte & 0xf]);
+        let letter = |digit| char::from_digit(u32::from(digit), 16).expect("four bits are one digit");
+        Zeroizing::new(digits.map(letter).collect())
     }
 
     /// Signs a message.

@@ -114,8 +114,8 @@ impl Hand<'_> {
         }
         body["metadata"] = metadata;
         let lease = serde_json::from_value(body).map_err(Error::Build)?;
-        let parameters = PostParams { field_manager: manager(), ..PostParams::default() };
-        Ok(written(&self.api().create(&parameters, &lease).await?))
+        let parameters = PostParams { field_manager: Some(manager()), ..PostParams::default() };
+        Ok(Some(written(&self.api().create(&parameters, &lease).await?)))
     }
 
     async fn write(&self, pair: u32, content: Content, directory: &Directory) -> Result<Written, Error> {
@@ -144,9 +144,9 @@ impl Hand<'_> {
     }
 
     async fn patch(&self, pair: u32, patch: Value) -> Result<Written, Error> {
-        let parameters = PatchParams { field_manager: manager(), ..PatchParams::default() };
+        let parameters = PatchParams { field_manager: Some(manager()), ..PatchParams::default() };
         let lease = self.api().patch(&self.name(pair), &parameters, &Patch::Merge(patch)).await?;
-        Ok(written(&lease))
+        Ok(Some(written(&lease)))
     }
 
     async fn end(&self, pair: u32) -> Result<Written, Error> {
@@ -173,22 +173,22 @@ impl Hand<'_> {
             self.client.clone(),
             self.group.metadata.namespace.as_deref().unwrap_or_default(),
         );
-        let parameters = PatchParams { field_manager: manager(), ..PatchParams::default() };
+        let parameters = PatchParams { field_manager: Some(manager()), ..PatchParams::default() };
         let pod = api.patch(&pod.name_any(), &parameters, &Patch::Merge(patch)).await?;
         Ok(Some(("Pod", pod.name_any(), version(pod.metadata.resource_version.as_deref()))))
     }
 }
 
-fn manager() -> Option<String> {
-    Some(keys::FIELD_MANAGER.to_owned())
+fn manager() -> String {
+    keys::FIELD_MANAGER.to_owned()
 }
 
 fn member(seat: &Seat) -> Member {
     Member { pod: seat.pod.clone(), address: seat.address }
 }
 
-fn written(lease: &Lease) -> Written {
-    Some(("Lease", lease.name_any(), version(lease.metadata.resource_version.as_deref())))
+fn written(lease: &Lease) -> (&'static str, String, Option<u64>) {
+    ("Lease", lease.name_any(), version(lease.metadata.resource_version.as_deref()))
 }
 
 /// The version of an object as the number it is.

@@ -5,13 +5,13 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 
 use super::fixtures::{group, lease, objects, set, set_pod, slice};
 use crate::agent::identity::format_uid;
-use crate::api::keys;
+use crate::api::{BackupPodSetStatus, keys};
 use crate::ha::{AgentId, BootTime, Epoch};
 use crate::plugin::cluster::SetObjects;
 use crate::plugin::history;
 use crate::plugin::pair::pair_now;
 use crate::plugin::plan::{of_group, of_set};
-use crate::plugin::report::{Report, group_report, set_report};
+use crate::plugin::report::{Readiness, Report, group_report, set_report};
 use crate::plugin::status::text;
 
 #[test]
@@ -41,8 +41,11 @@ HAGroup one/web   Ready
 fn a_pod_that_is_gone_is_shown_as_long_as_a_lease_names_it() {
     let objects = objects(&[1], lease(&[]), None);
     let report = group_report(&group(), &objects);
-    let pods: Vec<(&str, &str, bool)> =
-        report.pairs[0].pods.iter().map(|pod| (pod.name.as_str(), pod.part.as_str(), pod.is_gone)).collect();
+    let pods: Vec<(&str, &str, bool)> = report.pairs[0]
+        .pods
+        .iter()
+        .map(|pod| (pod.name.as_str(), pod.part.as_str(), pod.readiness == Readiness::Gone))
+        .collect();
     assert_eq!(pods, [("web-1", "active", false), ("web-2", "standby", true)]);
     assert_eq!(report.pairs[0].state, "Alone");
 }
@@ -116,5 +119,8 @@ TIME                       PAIR    FROM    TO      EPOCH   BY
 2026-01-02T03:04:05.678Z   web-0   web-1   web-0   3.1     Handover
 ";
     assert_eq!(history::of_group("web", &status), expected);
-    assert_eq!(history::of_set("web", &Default::default()), "BackupPodSet web: no Pod was converted.\n");
+    assert_eq!(
+        history::of_set("web", &BackupPodSetStatus::default()),
+        "BackupPodSet web: no Pod was converted.\n"
+    );
 }

@@ -1,0 +1,5 @@
+//! The kubectl plugin against a real API server. No operator and no agent runs: the tests play them.
+
+mod orders;
+mod scene;
+mod views;
