@@ -86,7 +86,7 @@ impl Scene {
                     Ok(pod) => return pod,
                     // The ServiceAccount of a new namespace comes a moment later.
                     Err(kube::Error::Api(status)) if status.code == 403 => {
-                        tokio::time::sleep(LOOK_EVERY).await
+                        tokio::time::sleep(LOOK_EVERY).await;
                     }
                     Err(error) => panic!("{error}"),
                 }
