@@ -156,6 +156,24 @@ mod tests {
     }
 
     #[test]
+    fn what_is_seen_first_is_taken_for_new_and_what_was_seen_before_keeps_its_time() {
+        let timing = Timing::default();
+        let seen = || SeenGroup {
+            group: Group { highest_term: 4, ..Group::default() },
+            told: BTreeMap::from([(2, vec!["a".to_owned()])]),
+            ..SeenGroup::default()
+        };
+        let mut memory = Memory { alone_since: Some(at(1)), highest_term: 7, ..Memory::default() };
+        let lost = vec![Lost { number: 2, pods: vec!["a".into()], since: at(5) }];
+        let expected = Group { lost, highest_term: 7, alone_since: Some(at(1)), ..Group::default() };
+        for seconds in [5, 6] {
+            let mut seen = seen();
+            memory.remember(&mut seen, (at(seconds), &timing));
+            assert_eq!(seen.group, expected);
+        }
+    }
+
+    #[test]
     fn a_pair_that_was_ended_is_not_lost() {
         let mut memory = Memory::default();
         memory.see_pair(0, (1, vec![]), at(1));

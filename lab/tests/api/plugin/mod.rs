@@ -1,5 +1,6 @@
 //! The kubectl plugin against a real API server. No operator and no agent runs: the tests play them.
 
+mod command_line;
 mod orders;
 mod scene;
 mod views;
