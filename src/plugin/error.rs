@@ -81,7 +81,11 @@ impl Error {
         let mut text = self.to_string();
         let mut cause = self.source();
         while let Some(error) = cause {
-            text = format!("{text}: {error}");
+            // Some causes are already part of the message above them.
+            let said = error.to_string();
+            if !text.contains(&said) {
+                text = format!("{text}: {said}");
+            }
             cause = error.source();
         }
         text

@@ -2,5 +2,6 @@
 
 mod command_line;
 mod orders;
+mod roles;
 mod scene;
 mod views;
