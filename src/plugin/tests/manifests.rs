@@ -1,4 +1,4 @@
-//! The agent goes into manifests and out of them.
+//! The agent goes into manifests and out of them. `UPDATE=1` rewrites the file with the agent.
 
 use crate::manifests::Injection;
 use crate::plugin::Error;
@@ -23,7 +23,13 @@ fn refused(text: &str) -> String {
 
 #[test]
 fn workloads_get_the_agent_and_everything_else_keeps_its_form() {
-    assert_eq!(injected(BEFORE).unwrap(), AFTER);
+    let after = injected(BEFORE).unwrap();
+    if std::env::var_os("UPDATE").is_some() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/inject-after.yaml");
+        std::fs::write(path, &after).expect("write the file");
+        return;
+    }
+    assert_eq!(after, AFTER);
 }
 
 #[test]
