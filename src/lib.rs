@@ -7,9 +7,9 @@
 //! |---|---|---|
 //! | pure decisions | [`model`], [`ha`], [`plan`], [`pairing`], [`manifests`], [`status`] | nothing that waits, reads a clock or talks |
 //! | wire format | [`api`] | serde, schemars, kube's derive |
-//! | plumbing | [`agent`], [`observe`], [`apply`], [`controller`], [`wakeup`], [`runtime`] | the API server, the network, clocks |
+//! | plumbing | [`agent`], [`observe`], [`apply`], [`controller`], [`wakeup`], [`runtime`], [`plugin`] | the API server, the network, clocks |
 //!
-//! Arrows only point down: `model <- ha, plan, pairing, manifests, status <- observe, apply <- controller <- bin`.
+//! Arrows only point down: `model <- ha, plan, pairing, manifests, status <- observe, apply <- controller, plugin <- bin`.
 
 pub mod agent;
 pub mod api;
@@ -21,6 +21,7 @@ pub mod model;
 pub mod observe;
 pub mod pairing;
 pub mod plan;
+pub mod plugin;
 pub mod runtime;
 pub mod status;
 pub mod wakeup;

@@ -40,7 +40,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("plan", &["model"]),
     ("manifests", &["model", "api"]),
     ("status", &["model", "ha", "api", "plan", "pairing", "manifests"]),
-    ("observe", &["model", "api", "manifests"]),
+    ("observe", &["model", "ha", "pairing", "api", "manifests", "agent"]),
     ("wakeup", &["model", "api"]),
     ("runtime", &["model", "api"]),
     ("agent", &["ha", "api", "runtime"]),
@@ -62,7 +62,8 @@ const IMPORTS: &[(&str, &[&str])] = &[
             "apply",
         ],
     ),
-    ("bin", &["agent", "api", "wakeup", "runtime", "controller"]),
+    ("plugin", &["model", "ha", "pairing", "api", "plan", "manifests", "status", "observe", "agent"]),
+    ("bin", &["agent", "api", "wakeup", "runtime", "controller", "plugin"]),
 ];
 
 /// A source file by its path from the root of the repository.

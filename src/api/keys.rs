@@ -170,6 +170,8 @@ pub const SECRET_GROUP_KEYS_ENTRY: &str = "keys";
 pub const FIELD_MANAGER: &str = "bps-operator";
 /// Field manager of what agents write.
 pub const FIELD_MANAGER_AGENT: &str = "bps-agent";
+/// Field manager of what a person writes by the kubectl plugin.
+pub const FIELD_MANAGER_PLUGIN: &str = "kubectl-bps";
 /// Field manager of status writes.
 pub const FIELD_MANAGER_STATUS: &str = "bps-operator-status";
 /// `reportingController` of events.

@@ -6,6 +6,7 @@
 //! | [`cache`] | what the watches and our own writes have shown, by set |
 //! | `change` | whether an event matters, and how much |
 //! | `pod`, `node` | raw fields to views |
+//! | [`group`] | groups of pairs |
 //! | `wish` | the spec to the wish, checked |
 //! | `exposure` | the Service and its slice |
 //! | `snapshot` | all of it joined at one moment |
@@ -14,6 +15,7 @@
 pub mod cache;
 mod change;
 mod exposure;
+pub mod group;
 mod node;
 mod owner;
 mod pod;

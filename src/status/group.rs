@@ -151,7 +151,7 @@ fn state(input: &GroupInput<'_>, (complete, all): (usize, usize)) -> String {
 }
 
 fn conditions(input: &GroupInput<'_>, (complete, all): (usize, usize)) -> Vec<Condition> {
-    let waits: Vec<String> = input.plan.waits.iter().map(|wait| describe(input.name, wait)).collect();
+    let waits: Vec<String> = input.plan.waits.iter().map(|wait| describe_wait(input.name, wait)).collect();
     let counts = format!("{complete} of {all} pairs have an active and a standby");
     let is_ready = all > 0 && complete == all;
     let ready = if is_ready {
@@ -185,7 +185,8 @@ fn joined(texts: impl Iterator<Item = String>) -> String {
     texts.take(TEXTS_MAX).collect::<Vec<_>>().join("; ")
 }
 
-fn describe(name: &str, wait: &Wait) -> String {
+/// What is waited for in the group of this name, as half a sentence for people.
+pub fn describe_wait(name: &str, wait: &Wait) -> String {
     let pair = |number: &u32| pair_name(name, *number);
     match wait {
         Wait::Paused => "the group is paused".to_owned(),

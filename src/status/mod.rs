@@ -32,7 +32,7 @@ mod tests;
 mod words;
 
 pub use event::{EventText, EventType, event_note};
-pub use group::{GroupInput, group_status};
+pub use group::{GroupInput, describe_wait, group_status};
 pub use refusal::{advice, is_lasting};
 pub use words::{CONDITIONS, ConditionWords, STATES, Word};
 

@@ -1,5 +1,5 @@
-//! What the real API server says about the CRD, the manifests and the permissions, the operator on hollow nodes, and
-//! pairs of real agents.
+//! What the real API server says about the CRD, the manifests and the permissions, the operator on hollow nodes,
+//! pairs of real agents, and the kubectl plugin.
 //!
 //! Needs no root: the control plane runs on the loopback interface and ends with the tests. `KUBECONFIG` may name a
 //! cluster to ask instead.
@@ -15,5 +15,6 @@ mod conformance;
 mod conversations;
 mod crd;
 mod pair;
+mod plugin;
 mod rbac;
 mod server;

@@ -1,6 +1,6 @@
 //! The API server that all tests of this program ask.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use kube::Client;
 use lab::control_plane::ControlPlane;
@@ -17,6 +17,14 @@ pub(crate) async fn client() -> Client {
     }
     let control_plane = CONTROL_PLANE.get_or_init(start).await;
     control_plane.client().await.expect("a client")
+}
+
+/// Path of a kubeconfig for the same cluster.
+pub(crate) async fn kubeconfig() -> PathBuf {
+    match paths::set("KUBECONFIG") {
+        Some(path) => path,
+        None => CONTROL_PLANE.get_or_init(start).await.kubeconfig_path(),
+    }
 }
 
 async fn start() -> ControlPlane {

@@ -8,12 +8,12 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
 
-use super::seen::Seen;
 use crate::agent::identity::format_uid;
 use crate::agent::lease::{Directory, Member, Record, patch};
 use crate::api::{HAGroup, keys};
 use crate::ha::{AgentId, Epoch, Hold, Lease as Content, Replacement, Timing, Write};
 use crate::manifests::{group_metadata, pair_name};
+use crate::observe::group::SeenGroup;
 use crate::observe::slim::SlimPod;
 use crate::pairing::{Seat, Shown, Step};
 
@@ -21,7 +21,7 @@ use crate::pairing::{Seat, Shown, Step};
 pub(super) struct Hand<'a> {
     pub(super) client: &'a Client,
     pub(super) group: &'a HAGroup,
-    pub(super) seen: &'a Seen,
+    pub(super) seen: &'a SeenGroup,
     pub(super) pods: &'a BTreeMap<AgentId, std::sync::Arc<SlimPod>>,
     pub(super) timing: &'a Timing,
     pub(super) now: Timestamp,

@@ -16,8 +16,7 @@ use super::Context;
 use super::leases::{Error, Hand, Written, version};
 use super::memory::Memory;
 use super::objects::{Means, carry_out, prepare, service_changes, slice_changes};
-use super::seen::{Seen, see};
-use super::stores::{Objects, Stores};
+use super::stores::Stores;
 use crate::agent::clock;
 use crate::agent::identity::parse_uid;
 use crate::api::{HAGroup, keys};
@@ -26,6 +25,7 @@ use crate::controller::reconcile::Look;
 use crate::controller::report::merge_difference;
 use crate::ha::{AgentId, Moment, Timing};
 use crate::observe::SetKey;
+use crate::observe::group::{GroupObjects, SeenGroup, see_group};
 use crate::observe::slim::SlimPod;
 use crate::pairing::{HaState, Plan, Shown, Step, plan};
 use crate::status::{GroupInput, group_status};
@@ -71,10 +71,12 @@ impl Round<'_> {
         }
         let mut troubles = Vec::new();
         self.prepare(&objects, memory, &mut troubles).await;
-        let seen = see(self.group, &objects, memory, (now, &timing));
+        let mut seen = see_group(self.group, &objects, now);
+        memory.remember(&mut seen, (now, &timing));
+        self.tell_unreadable(&seen);
         let plan = plan(&seen.group, &Moment { now, timing: &timing });
         memory.follow(&plan, now);
-        troubles.extend(seen.unreadable.iter().map(|name| {
+        troubles.extend(seen.unreadable.keys().map(|name| {
             format!("the Lease {name} is not as agents write it: delete it, it is made anew after a minute")
         }));
         self.take_steps(&plan, (&seen, &objects, &timing), (memory, &mut troubles)).await;
@@ -88,8 +90,16 @@ impl Round<'_> {
         Look::Settled(plan.look_again.map(|again| again.since(clock::now()).max(BEHIND_DELAY)))
     }
 
+    fn tell_unreadable(&self, seen: &SeenGroup) {
+        for (lease, error) in &seen.unreadable {
+            let (namespace, group) = (self.key.namespace.as_str(), self.key.name.as_str());
+            let error = error.as_ref().map(|error| error as &dyn std::error::Error);
+            warn!(namespace, group, lease, error, "Could not read the Lease of a pair");
+        }
+    }
+
     /// Keys and permissions, once for each version of what they are made from.
-    async fn prepare(&self, objects: &Objects, memory: &mut Memory, troubles: &mut Vec<String>) {
+    async fn prepare(&self, objects: &GroupObjects, memory: &mut Memory, troubles: &mut Vec<String>) {
         let keys = group_keys_text(&self.context.surroundings.keys.borrow(), self.group, self.now());
         let mut accounts: Vec<&str> = objects
             .pods
@@ -114,7 +124,7 @@ impl Round<'_> {
     async fn take_steps(
         &self,
         plan: &Plan,
-        (seen, objects, timing): (&Seen, &Objects, &Timing),
+        (seen, objects, timing): (&SeenGroup, &GroupObjects, &Timing),
         (memory, troubles): (&mut Memory, &mut Vec<String>),
     ) {
         let pods: BTreeMap<AgentId, Arc<SlimPod>> = objects.pods.iter().filter_map(with_id).collect();
@@ -136,7 +146,7 @@ impl Round<'_> {
     /// Then Services and EndpointSlices.
     async fn put_objects(
         &self,
-        (seen, objects): (&Seen, &Objects),
+        (seen, objects): (&SeenGroup, &GroupObjects),
         (memory, troubles): (&mut Memory, &mut Vec<String>),
     ) {
         let (client, namespace) = (&self.context.surroundings.client, self.key.namespace.as_str());
@@ -186,7 +196,11 @@ impl Round<'_> {
     }
 
     /// Writes the status if it changed; `false` if that was refused.
-    async fn report(&self, (seen, plan, troubles): (&Seen, &Plan, &[String]), memory: &mut Memory) -> bool {
+    async fn report(
+        &self,
+        (seen, plan, troubles): (&SeenGroup, &Plan, &[String]),
+        memory: &mut Memory,
+    ) -> bool {
         let previous = self.group.status.clone().unwrap_or_default();
         let status = group_status(&GroupInput {
             previous: &previous,
@@ -238,7 +252,7 @@ impl Round<'_> {
 const PAIRS_PERMITTED_MIN: u32 = 8;
 
 /// How many pairs the agents may change: more than there can be now, and a power of two, so that it rarely changes.
-fn pairs_permitted(objects: &Objects) -> u32 {
+fn pairs_permitted(objects: &GroupObjects) -> u32 {
     let most = u32::try_from(objects.pods.len() + objects.leases.len()).unwrap_or(u32::MAX / 2);
     most.next_power_of_two().max(PAIRS_PERMITTED_MIN)
 }
@@ -278,7 +292,7 @@ fn with_id(pod: &Arc<SlimPod>) -> Option<(AgentId, Arc<SlimPod>)> {
 }
 
 /// The version of an object as the watches show it.
-fn shown_version(group: &HAGroup, objects: &Objects, (kind, name): (&str, &str)) -> Option<u64> {
+fn shown_version(group: &HAGroup, objects: &GroupObjects, (kind, name): (&str, &str)) -> Option<u64> {
     fn find<K: Resource<DynamicType = ()>>(objects: &[Arc<K>], name: &str) -> Option<u64> {
         let found = objects.iter().find(|object| object.meta().name.as_deref() == Some(name))?;
         version(found.meta().resource_version.as_deref())

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::ha::{BootTime, Timing};
 use crate::observe::SetKey;
+use crate::observe::group::SeenGroup;
 use crate::pairing::{Group, Lost, Plan, Wait};
 
 /// How long a write is waited for in the watches before it is taken as seen. 2 s: a watch is mostly 10 ms behind, and
@@ -26,7 +27,7 @@ pub(super) struct Memory {
     surplus_since: Option<BootTime>,
     alone_since: Option<BootTime>,
     /// Highest term that was ever seen.
-    pub(super) highest_term: u32,
+    highest_term: u32,
     /// Versions of objects that were written and that no watch has shown yet, by kind and name.
     written: BTreeMap<(&'static str, String), (u64, BootTime)>,
     /// What the group's keys and permissions were last written from.
@@ -41,13 +42,19 @@ struct Known {
 }
 
 impl Memory {
+    /// Notes what was seen, and puts into it what only earlier looks know.
+    pub(super) fn remember(&mut self, seen: &mut SeenGroup, (now, timing): (BootTime, &Timing)) {
+        for pair in &mut seen.group.pairs {
+            let count = (pair.lease.writes, pair.names.values().cloned().collect());
+            pair.unwritten_since = self.see_pair(pair.number, count, now);
+        }
+        self.highest_term = self.highest_term.max(seen.group.highest_term);
+        seen.group.lost = self.see_lost((&seen.numbers, seen.told.clone()), (now, timing));
+        self.recall(&mut seen.group);
+    }
+
     /// Notes a pair that was seen; returns since when its Lease is as its actives last wrote it.
-    pub(super) fn see_pair(
-        &mut self,
-        number: u32,
-        (writes, pods): (u64, Vec<String>),
-        now: BootTime,
-    ) -> BootTime {
+    fn see_pair(&mut self, number: u32, (writes, pods): (u64, Vec<String>), now: BootTime) -> BootTime {
         let since =
             self.pairs.get(&number).filter(|known| known.writes == writes).map_or(now, |known| known.since);
         self.pairs.insert(number, Known { writes, since, pods });
@@ -59,7 +66,7 @@ impl Memory {
     ///
     /// `told` are those that the status names, by number and with their Pods: the last operator knew them. They count
     /// in the first look only; afterwards this memory knows better.
-    pub(super) fn see_lost(
+    fn see_lost(
         &mut self,
         (seen, told): (&BTreeSet<u32>, BTreeMap<u32, Vec<String>>),
         (now, timing): (BootTime, &Timing),
@@ -82,7 +89,7 @@ impl Memory {
     }
 
     /// Puts what lasts into a group before it is planned for.
-    pub(super) fn recall(&self, group: &mut Group) {
+    fn recall(&self, group: &mut Group) {
         group.surplus_since = self.surplus_since;
         group.alone_since = self.alone_since;
         group.highest_term = self.highest_term;
@@ -146,6 +153,24 @@ mod tests {
         assert_eq!(lost, expected);
         let later = at(5) + timing.operator_wait;
         assert_eq!(memory.see_lost((&BTreeSet::new(), BTreeMap::new()), (later, &timing)), []);
+    }
+
+    #[test]
+    fn what_is_seen_first_is_taken_for_new_and_what_was_seen_before_keeps_its_time() {
+        let timing = Timing::default();
+        let seen = || SeenGroup {
+            group: Group { highest_term: 4, ..Group::default() },
+            told: BTreeMap::from([(2, vec!["a".to_owned()])]),
+            ..SeenGroup::default()
+        };
+        let mut memory = Memory { alone_since: Some(at(1)), highest_term: 7, ..Memory::default() };
+        let lost = vec![Lost { number: 2, pods: vec!["a".into()], since: at(5) }];
+        let expected = Group { lost, highest_term: 7, alone_since: Some(at(1)), ..Group::default() };
+        for seconds in [5, 6] {
+            let mut seen = seen();
+            memory.remember(&mut seen, (at(seconds), &timing));
+            assert_eq!(seen.group, expected);
+        }
     }
 
     #[test]

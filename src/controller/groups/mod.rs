@@ -4,7 +4,6 @@
 //! |---|---|
 //! | [`stores`] | what the watches have shown, and which group an event belongs to |
 //! | [`memory`] | what a look must know of the ones before it; all of it can be lost |
-//! | [`seen`] | objects to what plans are made from |
 //! | [`leases`] | the steps of a plan that write Leases and labels |
 //! | [`objects`] | Services, EndpointSlices, keys and permissions of a group |
 //! | [`look`] | one look: see, plan, write, report |
@@ -30,7 +29,6 @@ mod leases;
 mod look;
 mod memory;
 mod objects;
-mod seen;
 mod stores;
 
 use memory::Memories;

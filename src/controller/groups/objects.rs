@@ -14,8 +14,6 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::leases::{Error, Written, version};
-use super::seen::Seen;
-use super::stores::Objects;
 use crate::agent::identity::{format_uid, parse_uid};
 use crate::api::{HAGroup, keys};
 use crate::ha::{AgentId, Epoch};
@@ -23,6 +21,7 @@ use crate::manifests::{
     agent_binding, agent_role, group_keys, group_service, pair_name, pair_slice, replication_service,
 };
 use crate::model::{Endpoint, PodName, Uid};
+use crate::observe::group::{GroupObjects, SeenGroup};
 use crate::pairing::{Pair, Pod};
 
 /// What to do with one Service or EndpointSlice.
@@ -42,7 +41,7 @@ pub(super) enum Change {
 }
 
 /// What Services need.
-pub(super) fn service_changes(group: &HAGroup, seen: &Seen, objects: &Objects) -> Vec<Change> {
+pub(super) fn service_changes(group: &HAGroup, seen: &SeenGroup, objects: &GroupObjects) -> Vec<Change> {
     let mut wanted: Vec<Value> = group_service(group).into_iter().collect();
     if !group.spec.replication_ports.is_empty() {
         let actives = seen.group.pairs.iter().filter_map(active);
@@ -61,7 +60,7 @@ pub(super) fn service_changes(group: &HAGroup, seen: &Seen, objects: &Objects) -
 }
 
 /// What EndpointSlices need. Their addresses are the actives' own affair, but for those that show what cannot be.
-pub(super) fn slice_changes(group: &HAGroup, seen: &Seen, objects: &Objects) -> Vec<Change> {
+pub(super) fn slice_changes(group: &HAGroup, seen: &SeenGroup, objects: &GroupObjects) -> Vec<Change> {
     let name = group.name_any();
     let mut wanted = Vec::new();
     let mut changes = Vec::new();
@@ -88,7 +87,7 @@ pub(super) fn slice_changes(group: &HAGroup, seen: &Seen, objects: &Objects) -> 
 ///
 /// A slice may be ahead of the Lease, because a handover is written down later; then it is believed as long as its Pod
 /// exists.
-fn correction(seen: &Seen, pair: &Pair, slice: &EndpointSlice) -> Option<(Vec<Endpoint>, Epoch)> {
+fn correction(seen: &SeenGroup, pair: &Pair, slice: &EndpointSlice) -> Option<(Vec<Endpoint>, Epoch)> {
     let shown_epoch = slice.annotations().get(keys::ANNOTATION_HA_EPOCH).map(|epoch| epoch.parse::<u64>());
     let shown_epoch = match shown_epoch {
         Some(Ok(epoch)) => Epoch::from(epoch),
@@ -130,7 +129,7 @@ fn active(pair: &Pair) -> Option<&str> {
     pair.names.get(&pair.lease.holder?).map(String::as_str)
 }
 
-fn is_v6(seen: &Seen, pair: &Pair) -> bool {
+fn is_v6(seen: &SeenGroup, pair: &Pair) -> bool {
     let members = seen.group.pods.iter().filter(|pod| pair.lease.members.contains(&pod.id));
     let mut addresses = members.filter_map(|pod| pod.address);
     addresses.next().is_some_and(|address| matches!(address.ip(), IpAddr::V6(_)))

@@ -18,6 +18,7 @@ use tracing::warn;
 use crate::api::{HAGroup, keys};
 use crate::controller::queue::Queue;
 use crate::controller::watch::api;
+use crate::observe::group::GroupObjects;
 use crate::observe::slim::SlimPod;
 use crate::observe::{Change, Scope, SetKey};
 use crate::runtime::shutdown::Shutdown;
@@ -31,14 +32,6 @@ pub(super) struct Stores {
     leases: Store<Lease>,
     services: Store<Service>,
     slices: Store<EndpointSlice>,
-}
-
-/// The objects of one group.
-pub(super) struct Objects {
-    pub(super) pods: Vec<Arc<SlimPod>>,
-    pub(super) leases: Vec<Arc<Lease>>,
-    pub(super) services: Vec<Arc<Service>>,
-    pub(super) slices: Vec<Arc<EndpointSlice>>,
 }
 
 /// Starts the watches of one scope.
@@ -190,8 +183,8 @@ impl Stores {
     }
 
     /// The objects of a group as last seen.
-    pub(super) fn objects(&self, key: &SetKey) -> Objects {
-        Objects {
+    pub(super) fn objects(&self, key: &SetKey) -> GroupObjects {
+        GroupObjects {
             pods: of_group(&self.pods, key),
             leases: of_group(&self.leases, key),
             services: of_group(&self.services, key),

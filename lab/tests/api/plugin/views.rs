@@ -1,0 +1,87 @@
+//! What is shown: status, history, plan.
+
+use backuppodset::api::{BackupPodSet, HAGroup};
+use backuppodset::plugin::arguments::{Format, StatusArguments};
+use backuppodset::plugin::{history, plan, status};
+use kube::api::{Patch, PatchParams};
+use serde_json::{Value, json};
+
+use super::scene::Scene;
+
+/// A set of one primary and one hot backup.
+pub(super) fn set(name: &str) -> Value {
+    json!({"apiVersion": "backup.example.com/v1alpha1", "kind": "BackupPodSet", "metadata": {"name": name},
+        "spec": {"replicas": 1, "hotBackups": 1,
+            "template": {"spec": {"containers": [{"name": "web", "image": "web:1"}]}}}})
+}
+
+#[tokio::test]
+async fn status_shows_both_kinds_as_trees_and_as_an_object() {
+    let scene = Scene::set("plugin-status").await;
+    let (one, two) = (scene.pod("web-a", 1).await, scene.pod("web-b", 2).await);
+    scene.pod("web-c", 3).await;
+    scene.pair(0, [("web-a", &one), ("web-b", &two)], true).await;
+    scene.create::<BackupPodSet>(set("shop")).await;
+
+    let shown = status::run(&scene.cluster, &StatusArguments::default()).await.unwrap();
+    let expected = "\
+NAME                        STATE                          NODE   READY   EPOCH
+HAGroup plugin-status/web   not seen by the operator yet
+├─ pair web-0               Paired                                        1.0
+│  ├─ web-a                 active                         -      yes
+│  └─ web-b                 standby                        -      yes
+└─ spares                   1
+   └─ web-c                 spare                          -      yes
+
+NAME                              STATE                          NODE   READY
+BackupPodSet plugin-status/shop   not seen by the operator yet
+├─ primary                        0 of 1
+└─ hot                            0 of 1
+";
+    assert_eq!(shown, expected);
+
+    let wanted =
+        StatusArguments { name: Some("web".into()), output: Some(Format::Json), all_namespaces: false };
+    let object: Value = serde_json::from_str(&status::run(&scene.cluster, &wanted).await.unwrap()).unwrap();
+    assert_eq!(object["sets"], json!([]));
+    let pair = &object["groups"][0]["pairs"][0];
+    assert_eq!((&pair["name"], &pair["epoch"]), (&json!("web-0"), &json!("4294967296")));
+    assert_eq!(pair["pods"][0]["part"], json!("active"));
+
+    let everywhere = StatusArguments { all_namespaces: true, ..StatusArguments::default() };
+    assert!(status::run(&scene.cluster, &everywhere).await.unwrap().contains("HAGroup plugin-status/web"));
+}
+
+#[tokio::test]
+async fn plan_says_what_the_operator_would_do() {
+    let scene = Scene::set("plugin-plan").await;
+    let waiting = plan::run(&scene.cluster, "web").await.unwrap();
+    assert!(waiting.starts_with("HAGroup plugin-plan/web\n\nNothing is to be done"), "{waiting}");
+
+    scene.pod("web-a", 1).await;
+    scene.pod("web-b", 2).await;
+    let founded = plan::run(&scene.cluster, "web").await.unwrap();
+    assert!(founded.contains("  - make the pair web-0 of web-a and web-b (epochs above 0.0)\n"), "{founded}");
+
+    scene.create::<BackupPodSet>(set("shop")).await;
+    let created = plan::run(&scene.cluster, "bps/shop").await.unwrap();
+    assert_eq!(created.matches("  - create shop-").count(), 2, "{created}");
+    assert!(created.contains("which keys of gates it has"), "{created}");
+}
+
+#[tokio::test]
+async fn history_shows_what_the_status_remembers() {
+    let scene = Scene::set("plugin-history").await;
+    let none = history::run(&scene.cluster, "web").await.unwrap();
+    assert_eq!(none, "HAGroup web: the operator has seen no takeover.\n");
+    let takeover = json!({"pair": "web-0", "from": "web-a", "to": "web-b", "epoch": "4294967297", "by": "Handover",
+        "time": "2026-01-02T03:04:05.678000Z"});
+    let patch = Patch::Merge(json!({"status": {"takeovers": [takeover]}}));
+    let groups = scene.cluster.api::<HAGroup>();
+    groups.patch_status("web", &PatchParams::default(), &patch).await.expect("a status");
+    let expected = "\
+TIME                       PAIR    FROM    TO      EPOCH   BY
+2026-01-02T03:04:05.678Z   web-0   web-a   web-b   1.1     Handover
+";
+    assert_eq!(history::run(&scene.cluster, "hag/web").await.unwrap(), expected);
+}

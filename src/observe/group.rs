@@ -1,0 +1,142 @@
+//! A group of pairs as plans see it: its Pods, and its pairs by their Leases.
+//!
+//! What only time tells, such as since when a Lease is unwritten, is left to whoever remembers earlier looks.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::ResourceExt as _;
+
+use super::slim::SlimPod;
+use crate::agent::identity::parse_uid;
+use crate::agent::lease::{Error, Record};
+use crate::api::{HAGroup, keys};
+use crate::ha::{AgentId, BootTime, Epoch};
+use crate::model::NodeName;
+use crate::pairing::{Group, HaState, Lost, Pair, Pod, Shown};
+
+/// The objects of one group: those that bear its label.
+#[derive(Clone, Debug, Default)]
+pub struct GroupObjects {
+    /// Its Pods.
+    pub pods: Vec<Arc<SlimPod>>,
+    /// The Leases of its pairs.
+    pub leases: Vec<Arc<Lease>>,
+    /// Its Services.
+    pub services: Vec<Arc<Service>>,
+    /// The EndpointSlices of its pairs.
+    pub slices: Vec<Arc<EndpointSlice>>,
+}
+
+/// A group, and the records that its pairs were read from.
+#[derive(Clone, Debug, Default)]
+pub struct SeenGroup {
+    /// What plans are made from, as one sees it who looks for the first time.
+    pub group: Group,
+    /// The Lease of each pair by its number.
+    pub records: BTreeMap<u32, Record>,
+    /// Numbers of the pairs that have a Lease, also one that cannot be read.
+    pub numbers: BTreeSet<u32>,
+    /// Leases with the group's label that cannot be read, and why; a pair of theirs is left alone.
+    pub unreadable: BTreeMap<String, Option<Error>>,
+    /// Pairs that the status names, with the names of their Pods.
+    pub told: BTreeMap<u32, Vec<String>>,
+}
+
+/// Reads everything that belongs to a group, as one who looks for the first time: every wait begins now.
+pub fn see_group(group: &HAGroup, objects: &GroupObjects, now: BootTime) -> SeenGroup {
+    let mut seen = SeenGroup { told: told(group), ..SeenGroup::default() };
+    for lease in &objects.leases {
+        let Some(number) = pair_number(lease) else {
+            seen.unreadable.insert(lease.name_any(), None);
+            continue;
+        };
+        seen.numbers.insert(number);
+        match Record::read(lease) {
+            Ok(record) => {
+                seen.group.pairs.push(pair(number, &record, (is_ending(lease), now)));
+                seen.records.insert(number, record);
+            }
+            Err(error) => drop(seen.unreadable.insert(lease.name_any(), Some(error))),
+        }
+    }
+    seen.group.pairs.sort_by_key(|pair| pair.number);
+    seen.group.highest_term = highest_term(group, objects, &seen.group.pairs);
+    let lost = seen.told.iter().filter(|(number, _)| !seen.numbers.contains(number));
+    let lost = lost.map(|(number, pods)| Lost { number: *number, pods: pods.clone(), since: now });
+    seen.group.lost = lost.collect();
+    seen.group.pods = objects.pods.iter().filter_map(|pod| pod_of(pod)).collect();
+    seen.group.is_paused = group.spec.paused;
+    seen
+}
+
+fn pair(number: u32, record: &Record, (is_ending, now): (bool, BootTime)) -> Pair {
+    Pair {
+        number,
+        lease: record.lease,
+        names: record.directory.iter().map(|(id, member)| (*id, member.pod.clone())).collect(),
+        fenced: record.orders.fenced.iter().copied().collect(),
+        is_ending,
+        unwritten_since: now,
+    }
+}
+
+/// Terms outlive Leases in the status and in what the slices show.
+fn highest_term(group: &HAGroup, objects: &GroupObjects, pairs: &[Pair]) -> u32 {
+    let told = group.status.as_ref().and_then(|status| u32::try_from(status.highest_term).ok());
+    let shown = objects.slices.iter().filter_map(|slice| shown_epoch(slice)).map(|epoch| epoch.term);
+    let held = pairs.iter().map(|pair| pair.lease.epoch.term);
+    shown.chain(told).chain(held).max().unwrap_or_default()
+}
+
+/// Epoch of the active whose address a slice shows.
+pub fn shown_epoch(slice: &EndpointSlice) -> Option<Epoch> {
+    let epoch: u64 = slice.annotations().get(keys::ANNOTATION_HA_EPOCH)?.parse().ok()?;
+    Some(Epoch::from(epoch))
+}
+
+/// Pairs that the status names, with their Pods.
+fn told(group: &HAGroup) -> BTreeMap<u32, Vec<String>> {
+    let name = group.name_any();
+    let pairs = group.status.iter().flat_map(|status| &status.pairs);
+    let told = pairs.filter_map(|pair| {
+        let number = pair.name.strip_prefix(&name)?.strip_prefix('-')?.parse().ok()?;
+        let pods = [&pair.active, &pair.standby].into_iter().filter(|pod| !pod.is_empty());
+        Some((number, pods.cloned().collect()))
+    });
+    told.collect()
+}
+
+/// Number of the pair that a Lease belongs to.
+pub fn pair_number(lease: &Lease) -> Option<u32> {
+    lease.annotations().get(keys::ANNOTATION_HA_PAIR)?.parse().ok()
+}
+
+fn is_ending(lease: &Lease) -> bool {
+    lease.annotations().get(keys::ANNOTATION_HA_ENDING).is_some_and(|ending| ending == "true")
+}
+
+/// A Pod as plans see it; `None` for one without a readable uid, which only a faulty server makes.
+fn pod_of(pod: &SlimPod) -> Option<Pod> {
+    let id = AgentId(parse_uid(pod.metadata.uid.as_deref()?).ok()?);
+    let phase = pod.status.phase.as_deref().unwrap_or_default();
+    let address: Option<IpAddr> = pod.status.pod_ip.as_ref().and_then(|ip| ip.parse().ok());
+    let label = |key| pod.labels().get(key).cloned();
+    Some(Pod {
+        id,
+        name: pod.name_any(),
+        address: address.filter(|_| phase == "Running").map(|ip| SocketAddr::new(ip, keys::AGENT_PORT)),
+        created: pod.metadata.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0),
+        node: pod.spec.node_name.clone().map(NodeName),
+        is_leaving: pod.metadata.deletion_timestamp.is_some() || matches!(phase, "Succeeded" | "Failed"),
+        shown: Shown {
+            state: label(keys::LABEL_HA_STATE).and_then(|label| HaState::parse(&label)),
+            peer: label(keys::LABEL_PEER),
+        },
+    })
+}

@@ -1,0 +1,93 @@
+//! What can go wrong, and with which exit code the program then ends.
+
+use std::error::Error as _;
+
+use crate::manifests::InjectError;
+
+/// Why a verb was not carried out.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The command line does not fit what is there; the text says what to write instead.
+    #[error("{0}")]
+    Usage(String),
+    /// What is there does not permit it; the text says what to do instead.
+    #[error("{0}")]
+    Refused(String),
+    /// It did not happen in time.
+    #[error("{0}")]
+    Overdue(String),
+    /// The kubeconfig cannot be used.
+    #[error("use the kubeconfig; set KUBECONFIG, or give --kubeconfig and --context")]
+    Configure(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The API server did not do what was asked.
+    #[error("{what}")]
+    Request {
+        /// What was asked, as a verb phrase.
+        what: String,
+        /// What was answered.
+        #[source]
+        source: Box<kube::Error>,
+    },
+    /// The manifests cannot be read.
+    #[error("read {path}")]
+    ReadFile {
+        /// Where they are.
+        path: String,
+        /// What the system said.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The manifests are no YAML or JSON.
+    #[error("understand the manifests; write YAML documents or JSON")]
+    Parse(#[source] Box<serde_saphyr::Error>),
+    /// An object cannot be written as text.
+    #[error("write an object as text")]
+    Write(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// A workload cannot run the agent.
+    #[error("{object}")]
+    Inject {
+        /// Kind and name of the workload.
+        object: String,
+        /// What stands in the way.
+        #[source]
+        source: InjectError,
+    },
+}
+
+impl Error {
+    /// For `map_err`: what was asked, and what the API server answered.
+    pub(super) fn request(what: impl Into<String>) -> impl FnOnce(kube::Error) -> Self {
+        let what = what.into();
+        |source| Self::Request { what, source: Box::new(source) }
+    }
+
+    /// 1: failed, 2: wrong command line, 3: not in time.
+    pub const fn exit_code(&self) -> u8 {
+        match self {
+            Self::Usage(_) => 2,
+            Self::Overdue(_) => 3,
+            Self::Refused(_)
+            | Self::Configure(_)
+            | Self::Request { .. }
+            | Self::ReadFile { .. }
+            | Self::Parse(_)
+            | Self::Write(_)
+            | Self::Inject { .. } => 1,
+        }
+    }
+
+    /// The message with all its causes.
+    pub fn chain(&self) -> String {
+        let mut text = self.to_string();
+        let mut cause = self.source();
+        while let Some(error) = cause {
+            // Some causes are already part of the message above them.
+            let said = error.to_string();
+            if !text.contains(&said) {
+                text = format!("{text}: {said}");
+            }
+            cause = error.source();
+        }
+        text
+    }
+}

@@ -1,0 +1,122 @@
+//! Puts the agent into manifests, and takes it out again. Everything else in them stays as it is.
+
+use std::collections::BTreeSet;
+use std::io::Read as _;
+use std::path::Path;
+
+use super::Error;
+use super::arguments::{Format, InjectArguments};
+use super::document::{self, Document};
+use crate::api::keys;
+use crate::manifests::{Injection, inject, uninject};
+
+/// Kinds of the API group `apps` whose `spec.template` is a Pod template.
+const WORKLOADS: [&str; 4] = ["StatefulSet", "Deployment", "DaemonSet", "ReplicaSet"];
+
+/// Reads, changes and returns the manifests.
+///
+/// # Errors
+/// `ReadFile` and `Parse` if they cannot be read, `Inject` if one of them cannot run the agent, `Refused` if none can.
+pub fn run(wanted: &InjectArguments) -> Result<String, Error> {
+    let InjectArguments { file, group, container, agent_image, agent_arguments, uninject, output } = wanted;
+    let injection = group.as_ref().filter(|_| !uninject).map(|group| Injection {
+        group: group.clone(),
+        image: agent_image.clone(),
+        container: container.clone(),
+        arguments: agent_arguments.clone(),
+    });
+    changed(&text(file)?, injection.as_ref(), *output)
+}
+
+/// The manifests with the agent in them; without an injection, with the agent taken out.
+///
+/// # Errors
+/// As [`run`], which reads the text.
+pub fn changed(text: &str, injection: Option<&Injection>, format: Format) -> Result<String, Error> {
+    let mut documents: Vec<Document> = document::read(text)?;
+    documents.retain(|document| *document != Document::Scalar(serde_json::Value::Null));
+    let mut change = Change { injection, changed: 0, passed: BTreeSet::new() };
+    for document in &mut documents {
+        change.object(document)?;
+    }
+    if change.changed == 0 {
+        return Err(Error::Refused(change.nothing()));
+    }
+    document::write(&documents, format)
+}
+
+fn text(file: &Path) -> Result<String, Error> {
+    let mut text = String::new();
+    let read = if file == Path::new("-") {
+        std::io::stdin().lock().read_to_string(&mut text).map(|_| text)
+    } else {
+        std::fs::read_to_string(file)
+    };
+    read.map_err(|source| Error::ReadFile { path: file.display().to_string(), source })
+}
+
+struct Change<'a> {
+    injection: Option<&'a Injection>,
+    /// Workloads that were met.
+    changed: usize,
+    /// Kinds that were passed on.
+    passed: BTreeSet<String>,
+}
+
+impl Change<'_> {
+    fn object(&mut self, object: &mut Document) -> Result<(), Error> {
+        let field = |key| object.get(key).and_then(Document::as_str).unwrap_or_default().to_owned();
+        let (version, kind) = (field("apiVersion"), field("kind"));
+        let group = version.split_once('/').map_or("", |(group, _)| group);
+        match (group, kind.as_str()) {
+            ("", "List") => {
+                let Some(Document::List(items)) = object.get_mut("items") else { return Ok(()) };
+                items.iter_mut().try_for_each(|item| self.object(item))
+            }
+            ("", "Pod") => self.template(&format!("Pod {}", name(object)), object),
+            ("apps", kind) if WORKLOADS.contains(&kind) => {
+                let title = format!("{kind} {}", name(object));
+                match object.get_mut("spec").and_then(|spec| spec.get_mut("template")) {
+                    Some(template) => self.template(&title, template),
+                    None => Err(Error::Refused(format!("{title} has no spec.template: write one"))),
+                }
+            }
+            (keys::GROUP, keys::KIND) if self.injection.is_some() => Err(Error::Refused(format!(
+                "BackupPodSet {} takes no agent, because the operator itself keeps its primaries and backups; \
+                 leave it out, or write a StatefulSet or a Deployment, and an HAGroup",
+                name(object)
+            ))),
+            _ => {
+                self.passed.insert(if kind.is_empty() { "an object without kind".to_owned() } else { kind });
+                Ok(())
+            }
+        }
+    }
+
+    fn template(&mut self, title: &str, template: &mut Document) -> Result<(), Error> {
+        let before = template.value();
+        let after = match self.injection {
+            None => uninject(&before),
+            Some(injection) => inject(&before, injection)
+                .map_err(|source| Error::Inject { object: title.to_owned(), source })?,
+        };
+        // An unchanged template keeps its form, and the order of its lists too.
+        if after != before {
+            *template = Document::ordered(after, Some(template));
+        }
+        self.changed += 1;
+        Ok(())
+    }
+
+    fn nothing(&self) -> String {
+        let passed: Vec<&str> = self.passed.iter().map(String::as_str).collect();
+        let found = if passed.is_empty() { "nothing".to_owned() } else { passed.join(", ") };
+        let kinds = WORKLOADS.join(", ");
+        format!("no object that can run an agent: give a {kinds} or Pod; found {found}")
+    }
+}
+
+fn name(object: &Document) -> &str {
+    let name = object.get("metadata").and_then(|metadata| metadata.get("name")).and_then(Document::as_str);
+    name.unwrap_or("without a name")
+}

@@ -1,0 +1,82 @@
+//! The kubectl plugin: what a person sees of groups and sets, and orders to them.
+//!
+//! Decides nothing: what it says of plans comes from the same functions that the operator calls, and what it orders is
+//! carried out by agents and operator.
+//!
+//! | file | what it does |
+//! |---|---|
+//! | [`arguments`] | the command line |
+//! | [`error`] | what can go wrong, and with which exit code |
+//! | [`cluster`] | the connection, and everything that is read of a group or a set |
+//! | `document` | manifests that keep the order of their keys |
+//! | [`inject`] | puts the agent into manifests |
+//! | `table` | aligned columns and trees |
+//! | `pair` | who acts in a pair now |
+//! | [`report`], [`status`] | what is there, as an object and as a tree |
+//! | [`switchover`], [`fence`], [`pause`] | orders |
+//! | [`history`] | what happened |
+//! | [`plan`] | what the operator would do |
+
+pub mod arguments;
+pub mod cluster;
+mod document;
+pub mod error;
+pub mod fence;
+pub mod history;
+pub mod inject;
+mod pair;
+pub mod pause;
+pub mod plan;
+mod plan_words;
+pub mod report;
+pub mod status;
+pub mod switchover;
+mod table;
+#[cfg(test)]
+mod tests;
+
+pub use arguments::Arguments;
+pub use error::Error;
+
+use std::io::Write as _;
+
+use clap::CommandFactory as _;
+
+use arguments::Verb;
+use cluster::Cluster;
+
+/// Name of the program.
+const PROGRAM: &str = "kubectl-bps";
+
+/// Does what was asked; the text is for standard output.
+///
+/// # Errors
+/// See [`Error`].
+pub async fn run(arguments: Arguments) -> Result<String, Error> {
+    let Arguments { target, verb } = arguments;
+    let connect = async || Cluster::connect(&target).await;
+    match verb {
+        Verb::Inject(wanted) => inject::run(&wanted),
+        Verb::Status(wanted) => status::run(&connect().await?, &wanted).await,
+        Verb::Switchover(wanted) => switchover::run(&connect().await?, &wanted).await,
+        Verb::Fence { verb } => fence::run(&connect().await?, &verb).await,
+        Verb::Pause { name } => pause::run(&connect().await?, &name, true).await,
+        Verb::Resume { name } => pause::run(&connect().await?, &name, false).await,
+        Verb::History { name } => history::run(&connect().await?, &name).await,
+        Verb::Plan { name } => plan::run(&connect().await?, &name).await,
+        Verb::Completion { shell } => Ok(completion(shell.into())),
+        Verb::Version => Ok(format!("{PROGRAM} {}\n", env!("CARGO_PKG_VERSION"))),
+    }
+}
+
+/// Prints what [`run`] returned. A reader that went away, for example `head`, is no failure.
+pub fn print(text: &str) {
+    let mut output = std::io::stdout().lock();
+    drop(output.write_all(text.as_bytes()).and_then(|()| output.flush()));
+}
+
+fn completion(shell: clap_complete::Shell) -> String {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Arguments::command(), PROGRAM, &mut script);
+    String::from_utf8_lossy(&script).into_owned()
+}

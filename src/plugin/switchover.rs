@@ -1,0 +1,157 @@
+//! Lets the standby of a pair take over from its active, and says when it did.
+
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::api::{Patch, PatchParams};
+use serde_json::json;
+
+use super::Error;
+use super::arguments::SwitchoverArguments;
+use super::cluster::Cluster;
+use super::pair::{PairNow, pair_now, pairs_now};
+use crate::agent::identity::format_uid;
+use crate::api::{HAGroup, keys};
+use crate::ha::{AgentId, BootTime, Epoch};
+use crate::observe::group::{GroupObjects, see_group};
+
+/// How often the Lease and the slice are read while a switchover is waited for.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// A pair that can switch over.
+#[derive(Clone, Debug)]
+struct Ready {
+    pair: PairNow,
+    from: AgentId,
+    to: AgentId,
+}
+
+/// Orders the switchover, and waits for it if asked.
+///
+/// # Errors
+/// `Usage` if it is not clear which pair is meant, `Refused` if the pair cannot switch over, `Overdue` if it did not in
+/// time.
+pub async fn run(cluster: &Cluster, wanted: &SwitchoverArguments) -> Result<String, Error> {
+    let group = cluster.group(&wanted.group).await?;
+    let objects = cluster.group_objects(&group).await?;
+    let pairs = pairs_now(&objects.leases, &objects.slices);
+    let pair = choose(&wanted.group, pairs, wanted.pair)?;
+    let ready = ready(&group, &objects, pair)?;
+    let began = Instant::now();
+    order(cluster, &ready.pair, ready.pair.epoch).await?;
+    let (from, to) = (ready.pair.name_of(ready.from), ready.pair.name_of(ready.to));
+    if !wanted.wait {
+        return Ok(format!("{}: {from} was told to hand over to {to}\n", ready.pair.name));
+    }
+    let after = await_other(cluster, &ready, (began, wanted.timeout)).await?;
+    let to = after.active.map(|active| after.name_of(active)).unwrap_or_default();
+    Ok(format!(
+        "{}: {from} handed over to {to} in {} ms (epoch {} -> {})\n",
+        ready.pair.name,
+        began.elapsed().as_millis(),
+        ready.pair.epoch,
+        after.epoch
+    ))
+}
+
+fn choose(group: &str, mut pairs: Vec<PairNow>, wanted: Option<u32>) -> Result<PairNow, Error> {
+    let numbers: Vec<String> = pairs.iter().map(|pair| pair.number.to_string()).collect();
+    let numbers = numbers.join(", ");
+    match wanted {
+        _ if pairs.is_empty() => Err(Error::Refused(format!(
+            "group {group} has no pair yet; `kubectl bps plan hag/{group}` says what it waits for"
+        ))),
+        None if pairs.len() > 1 => Err(Error::Usage(format!(
+            "group {group} has several pairs: say which one by --pair, one of {numbers}"
+        ))),
+        None => Ok(pairs.remove(0)),
+        Some(number) => pairs.into_iter().find(|pair| pair.number == number).ok_or_else(|| {
+            Error::Usage(format!("group {group} has no pair {number}: choose one of {numbers}"))
+        }),
+    }
+}
+
+/// Whether somebody acts who can hand over to somebody.
+fn ready(group: &HAGroup, objects: &GroupObjects, pair: PairNow) -> Result<Ready, Error> {
+    let name = &pair.name;
+    let Some(from) = pair.active else {
+        return Err(Error::Refused(format!(
+            "nobody acts in {name}, so nobody can hand over; `kubectl bps status` shows its Pods"
+        )));
+    };
+    let pods = see_group(group, objects, BootTime::default()).group.pods;
+    let is_there =
+        |id: AgentId| pods.iter().any(|pod| pod.id == id && !pod.is_leaving && pod.address.is_some());
+    let other = pair.members().into_iter().find(|member| *member != from);
+    let active = pair.name_of(from);
+    let Some(to) = other.filter(|other| is_there(*other)) else {
+        let lost = other.map(|other| format!(" ({} is gone or does not run)", pair.name_of(other)));
+        return Err(Error::Refused(format!(
+            "{name} has no standby{}, so {active} cannot hand over; wait until the pair is complete",
+            lost.unwrap_or_default()
+        )));
+    };
+    if pair.is_fenced(to) {
+        let standby = pair.name_of(to);
+        return Err(Error::Refused(format!(
+            "the standby {standby} of {name} is fenced; run `kubectl bps fence off {standby}` first"
+        )));
+    }
+    Ok(Ready { pair, from, to })
+}
+
+/// Only the tenure of this epoch obeys, so that an order never ends a later one.
+async fn order(cluster: &Cluster, pair: &PairNow, epoch: Epoch) -> Result<(), Error> {
+    let patch = json!({"metadata": {
+        // Not a Lease that was made anew in the meantime.
+        "uid": format_uid(pair.record.group),
+        "annotations": {(keys::ANNOTATION_HA_SWITCH_OVER): u64::from(epoch).to_string()},
+    }});
+    let parameters =
+        PatchParams { field_manager: Some(keys::FIELD_MANAGER_PLUGIN.into()), ..PatchParams::default() };
+    let what = format!("order the switchover in Lease {}", pair.name);
+    let patched = cluster.api::<Lease>().patch(&pair.name, &parameters, &Patch::Merge(patch)).await;
+    patched.map(drop).map_err(Error::request(what))
+}
+
+/// Waits until another Pod acts. An active that began another tenure in the meantime is told again.
+async fn await_other(
+    cluster: &Cluster,
+    ready: &Ready,
+    (began, timeout): (Instant, Duration),
+) -> Result<PairNow, Error> {
+    let mut ordered = ready.pair.epoch;
+    loop {
+        let left = timeout.saturating_sub(began.elapsed());
+        let seen = tokio::time::timeout(left, look(cluster, &ready.pair.name)).await;
+        let Ok(seen) = seen else { return Err(overdue(ready, timeout)) };
+        if let Some(now) = seen? {
+            if now.active.is_some_and(|active| active != ready.from) {
+                return Ok(now);
+            }
+            if now.active == Some(ready.from) && now.epoch > ordered {
+                order(cluster, &now, now.epoch).await?;
+                ordered = now.epoch;
+            }
+        }
+        tokio::time::sleep(LOOK_EVERY.min(left)).await;
+    }
+}
+
+fn overdue(ready: &Ready, timeout: Duration) -> Error {
+    let (pair, from) = (&ready.pair.name, ready.pair.name_of(ready.from));
+    Error::Overdue(format!(
+        "no other Pod acts in {pair} after {} s; the order stays in its Lease until {from} ends this tenure; \
+         look at the log of its agent",
+        timeout.as_secs_f32()
+    ))
+}
+
+async fn look(cluster: &Cluster, name: &str) -> Result<Option<PairNow>, Error> {
+    let lease =
+        cluster.api::<Lease>().get(name).await.map_err(Error::request(format!("read Lease {name}")))?;
+    let slice = cluster.api::<EndpointSlice>().get_opt(name).await;
+    let slice = slice.map_err(Error::request(format!("read EndpointSlice {name}")))?;
+    Ok(pair_now(&lease, slice.as_ref()))
+}

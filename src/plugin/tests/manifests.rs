@@ -1,0 +1,94 @@
+//! The agent goes into manifests and out of them. `UPDATE=1` rewrites the file with the agent.
+
+use crate::manifests::Injection;
+use crate::plugin::Error;
+use crate::plugin::arguments::Format;
+use crate::plugin::inject::changed;
+
+const BEFORE: &str = include_str!("../../../tests/golden/inject-before.yaml");
+const AFTER: &str = include_str!("../../../tests/golden/inject-after.yaml");
+
+fn injection() -> Injection {
+    let image = "registry/bps-agent:9".to_owned();
+    Injection { group: "web".into(), image, container: None, arguments: Vec::new() }
+}
+
+fn injected(text: &str) -> Result<String, Error> {
+    changed(text, Some(&injection()), Format::Yaml)
+}
+
+fn refused(text: &str) -> String {
+    injected(text).expect_err("it is refused").chain()
+}
+
+#[test]
+fn workloads_get_the_agent_and_everything_else_keeps_its_form() {
+    let after = injected(BEFORE).unwrap();
+    if std::env::var_os("UPDATE").is_some() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/inject-after.yaml");
+        std::fs::write(path, &after).expect("write the file");
+        return;
+    }
+    assert_eq!(after, AFTER);
+}
+
+#[test]
+fn putting_it_in_twice_is_the_same_as_once() {
+    assert_eq!(injected(AFTER).unwrap(), AFTER);
+}
+
+#[test]
+fn taking_it_out_leaves_what_was_there_before() {
+    assert_eq!(changed(AFTER, None, Format::Yaml).unwrap(), BEFORE);
+    assert_eq!(changed(BEFORE, None, Format::Yaml).unwrap(), BEFORE);
+}
+
+#[test]
+fn json_is_read_and_written_and_several_documents_become_a_list() {
+    let json = changed(BEFORE, Some(&injection()), Format::Json).unwrap();
+    let list: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!((list["kind"].as_str(), list["items"].as_array().map(Vec::len)), (Some("List"), Some(2)));
+    assert_eq!(changed(&json, Some(&injection()), Format::Json).unwrap(), json);
+    let yaml = injected(&json).unwrap();
+    assert!(yaml.starts_with("apiVersion: v1\nkind: List\n"), "{yaml}");
+}
+
+#[test]
+fn a_bare_pod_is_its_own_template() {
+    let pod = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: one\nspec:\n  containers:\n  - name: a\n    command: [/a]\n";
+    let after = injected(pod).unwrap();
+    assert!(after.contains("kind: Pod\nmetadata:\n  name: one\n"), "{after}");
+    assert!(after.contains("backup.example.com/group: web"), "{after}");
+}
+
+#[test]
+fn numbers_and_booleans_are_understood_as_kubectl_does() {
+    let pod = "{apiVersion: v1, kind: Pod, metadata: {name: a, annotations: {a: 'on', b: '0644'}}, \
+        spec: {x: 0644, y: on, z: 1.5, containers: []}}";
+    let text = changed(pod, None, Format::Json).unwrap();
+    let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let expected = serde_json::json!({"x": 420, "y": true, "z": 1.5, "containers": []});
+    assert_eq!(value["spec"], expected);
+    assert_eq!(value["metadata"]["annotations"], serde_json::json!({"a": "on", "b": "0644"}));
+}
+
+#[test]
+fn what_cannot_run_an_agent_is_refused_with_what_to_write_instead() {
+    let nothing = "apiVersion: v1\nkind: Secret\nmetadata: {name: a}\n---\n---\n";
+    assert_eq!(
+        refused(nothing),
+        "no object that can run an agent: give a StatefulSet, Deployment, DaemonSet, ReplicaSet or Pod; found Secret"
+    );
+    assert!(refused("").ends_with("found nothing"));
+    let set = "apiVersion: backup.example.com/v1alpha1\nkind: BackupPodSet\nmetadata: {name: a}\n";
+    assert!(refused(set).starts_with("BackupPodSet a takes no agent"), "{}", refused(set));
+    let pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: [{name: b}]}\n";
+    assert_eq!(
+        refused(pod),
+        "Pod a: container \"b\" has no command; write the command of its image, the agent has to start it"
+    );
+    let bare = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: a}\n";
+    assert_eq!(refused(bare), "Deployment a has no spec.template: write one");
+    assert!(refused("a: [").starts_with("understand the manifests"), "{}", refused("a: ["));
+    assert!(refused("{a: 1, a: 2}").starts_with("understand the manifests"));
+}
