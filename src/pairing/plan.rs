@@ -45,6 +45,13 @@ pub enum Step {
         /// Number of the pair.
         pair: u32,
     },
+    /// Writes down where an agent listens now: a Pod whose sandbox is made anew has another address.
+    Move {
+        /// Number of the pair.
+        pair: u32,
+        /// The agent, with its new address.
+        seat: Seat,
+    },
     /// Replaces a member of a pair in which nobody acts.
     Force {
         /// Number of the pair.
@@ -113,6 +120,7 @@ pub fn plan(group: &Group, at: &Moment<'_>) -> Plan {
     }
     let mut draft = Draft::new(group, at);
     for pair in &group.pairs {
+        draft.follow_addresses(pair);
         draft.settle_request(pair);
     }
     for lost in &group.lost {
@@ -134,7 +142,7 @@ pub(super) struct Draft<'a> {
     pub(super) plan: Plan,
     /// Pods that could take a place, the oldest first.
     free: Vec<&'a Pod>,
-    /// Pairs whose request is open, or is taken back in this plan.
+    /// Pairs whose request is open, or whose Lease is written in this plan already.
     asked: BTreeSet<u32>,
 }
 
@@ -157,9 +165,22 @@ impl<'a> Draft<'a> {
         self.asked.contains(&pair.number)
     }
 
+    /// Agents find each other by the Lease; nothing else of the pair is changed in the same plan.
+    fn follow_addresses(&mut self, pair: &Pair) {
+        let moved = self.group.pods.iter().find_map(|pod| {
+            let (address, known) = (pod.address?, *pair.addresses.get(&pod.id)?);
+            (known != address).then(|| Seat { id: pod.id, pod: pod.name.clone(), address })
+        });
+        if let Some(seat) = moved {
+            self.asked.insert(pair.number);
+            self.plan.steps.push(Step::Move { pair: pair.number, seat });
+        }
+    }
+
     /// An open request is carried out when nobody acts, and taken back when it makes no sense any more.
     fn settle_request(&mut self, pair: &Pair) {
-        let Some(replacement) = pair.lease.pending.filter(|_| !pair.is_ending) else { return };
+        let is_open = !pair.is_ending && !self.is_asked(pair);
+        let Some(replacement) = pair.lease.pending.filter(|_| is_open) else { return };
         self.asked.insert(pair.number);
         let Replacement { leaving, joining } = replacement;
         let is_wanted = self.group.is_staying(joining) && !self.group.is_staying(leaving);

@@ -102,6 +102,8 @@ pub struct Pair {
     pub lease: Lease,
     /// Names of the Pods that it names.
     pub names: BTreeMap<AgentId, String>,
+    /// Where it says that their agents listen.
+    pub addresses: BTreeMap<AgentId, SocketAddr>,
     /// Pods that shall not act.
     pub fenced: Vec<AgentId>,
     /// It was decided that the pair ends.

@@ -21,6 +21,14 @@ pub(super) fn step_words(group: &str, step: &PairingStep, seen: &Group) -> Strin
         PairingStep::Withdraw { pair: number } => {
             format!("take back the request to replace a member of {}", pair(number))
         }
+        PairingStep::Move { pair: number, seat } => {
+            format!(
+                "note in the Lease of {} that {} has the address {}",
+                pair(number),
+                seat.pod,
+                seat.address.ip()
+            )
+        }
         PairingStep::Force { pair: number, lease: _ } => {
             format!("replace a member of {}, in which nobody acts", pair(number))
         }

@@ -229,7 +229,16 @@ mod tests {
         let lease = Lease { epoch, holder, members, pending: None, hold: Hold::Peer, writes: 1 };
         let names: BTreeMap<_, _> = members.map(|id| (id, format!("web-{}", id.0))).into();
         let unwritten_since = BootTime::default();
-        let pair = Pair { number: 0, lease, names, fenced: Vec::new(), is_ending: false, unwritten_since };
+        let addresses = BTreeMap::new();
+        let pair = Pair {
+            number: 0,
+            lease,
+            names,
+            addresses,
+            fenced: Vec::new(),
+            is_ending: false,
+            unwritten_since,
+        };
         Group {
             pods: [1, 2, 3].map(pod).into(),
             pairs: vec![pair],

@@ -69,6 +69,12 @@ impl Hand<'_> {
                 let record = self.record(*pair)?;
                 self.write(*pair, Content { pending: None, ..record.lease }, &record.directory).await
             }
+            Step::Move { pair, seat } => {
+                let record = self.record(*pair)?;
+                let mut directory = record.directory.clone();
+                directory.insert(seat.id, member(seat));
+                self.write(*pair, record.lease, &directory).await
+            }
             Step::Force { pair, lease } => {
                 let record = self.record(*pair)?;
                 self.write(*pair, *lease, &record.directory).await

@@ -281,6 +281,7 @@ fn wave_of(step: &Step) -> usize {
         Step::Found { .. }
         | Step::Ask { .. }
         | Step::Withdraw { .. }
+        | Step::Move { .. }
         | Step::Force { .. }
         | Step::Fence { .. }
         | Step::End { .. } => 0,

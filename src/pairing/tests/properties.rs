@@ -9,6 +9,7 @@ use crate::ha::Replacement;
 #[derive(Clone, Copy, Debug)]
 enum Happening {
     Comes,
+    Moves(prop::sample::Index),
     Leaves(prop::sample::Index),
     Vanishes(prop::sample::Index),
     TakesOver(prop::sample::Index),
@@ -23,6 +24,7 @@ fn happening() -> impl Strategy<Value = Happening> {
         2 => index().prop_map(Happening::Vanishes),
         2 => index().prop_map(Happening::TakesOver),
         1 => index().prop_map(Happening::IsDeleted),
+        1 => index().prop_map(Happening::Moves),
     ]
 }
 
@@ -44,6 +46,10 @@ impl World {
                 let at = index.index(self.group.pods.len());
                 self.group.pods[at].is_leaving = true;
             }
+            Happening::Moves(index) if !self.group.pods.is_empty() => {
+                let at = index.index(self.group.pods.len());
+                self.group.pods[at].address = Some(([10, 1, 0, 1], 20_001).into());
+            }
             Happening::Vanishes(index) if !self.group.pods.is_empty() => {
                 self.group.pods.remove(index.index(self.group.pods.len()));
             }
@@ -58,7 +64,8 @@ impl World {
                 let pods = pair.names.into_values().collect();
                 self.group.lost.push(Lost { number: pair.number, pods, since: self.now });
             }
-            Happening::Leaves(_)
+            Happening::Moves(_)
+            | Happening::Leaves(_)
             | Happening::Vanishes(_)
             | Happening::TakesOver(_)
             | Happening::IsDeleted(_) => {}
@@ -112,7 +119,12 @@ impl World {
                 let at = pair_of(*pair, group);
                 let pair = &mut group.pairs[at];
                 pair.names.insert(joining.id, joining.pod.clone());
+                pair.addresses.insert(joining.id, joining.address);
                 pair.lease.pending = Some(Replacement { leaving: *leaving, joining: joining.id });
+            }
+            Step::Move { pair, seat } => {
+                let at = pair_of(*pair, group);
+                group.pairs[at].addresses.insert(seat.id, seat.address);
             }
             Step::Withdraw { pair } => {
                 let at = pair_of(*pair, group);

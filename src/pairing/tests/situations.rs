@@ -151,6 +151,16 @@ fn labels_follow_the_lease_and_the_part_of_an_active_is_taken_away_first() {
 }
 
 #[test]
+fn a_pod_with_another_address_is_found_again() {
+    let mut group = group([1, 2, 3], [pair(0, [1, 2])]);
+    let address = ([10, 0, 9, 9], 20_001).into();
+    group.pods[1].address = Some(address);
+    assert_eq!(steps(&group), [Step::Move { pair: 0, seat: Seat { address, ..seat(2) } }]);
+    group.pods[1].address = None;
+    assert_eq!(steps(&group), []);
+}
+
+#[test]
 fn a_paused_group_stays_as_it_is() {
     let mut group = group([1, 2], []);
     group.is_paused = true;
