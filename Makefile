@@ -27,6 +27,7 @@ explore: ## Search the large worlds of the failover protocol, in an optimised bu
 
 bench: ## Measure on the local cluster and print the figures beside what they are compared with
 	$(FAST_LAB) bench
+	$(FAST_LAB) bench pairs
 
 down: ## Stop the local cluster and remove everything it made
 	$(LAB) down

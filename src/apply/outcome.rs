@@ -23,7 +23,8 @@ pub(super) fn refused(error: &Error) -> Answer {
     Answer { outcome, message: Some(status.message.clone()), written: None }
 }
 
-fn is_namespace_ending(status: &Status) -> bool {
+/// Whether a write was refused because its namespace is being deleted.
+pub(crate) fn is_namespace_ending(status: &Status) -> bool {
     let causes = status.details.as_ref().map(|details| details.causes.as_slice()).unwrap_or_default();
     causes.iter().any(|cause| cause.reason == "NamespaceTerminating")
 }

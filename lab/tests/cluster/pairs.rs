@@ -197,12 +197,13 @@ pub(crate) async fn pairs_come_and_go_with_the_replicas_of_a_deployment(stage: S
     let deployments: Api<Deployment> = stage.api();
     deployments.patch(WEB, &params(), &Patch::Apply(workload("Deployment", 4))).await.unwrap();
     paired(&stage, 2).await;
-    for replicas in [3, 2, 5, 1, 2] {
+    for replicas in [3_usize, 2, 5, 1, 2] {
         stage.kubectl(&["scale", "deployment", WEB, &format!("--replicas={replicas}")]);
-        let pairs = usize::max(1, replicas / 2);
         let is_right = |seen: &[PairStatus]| {
             let complete = seen.iter().filter(|pair| pair.state == "Paired").count();
-            seen.len() == pairs && complete == replicas / 2 && seen.iter().all(|pair| !pair.active.is_empty())
+            // Of an odd number one is a spare, or acts alone because it did before.
+            let is_bounded = (1..=replicas.div_ceil(2)).contains(&seen.len());
+            is_bounded && complete == replicas / 2 && seen.iter().all(|pair| !pair.active.is_empty())
         };
         reported(&stage, is_right).await;
     }

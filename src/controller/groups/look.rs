@@ -20,6 +20,7 @@ use super::stores::Stores;
 use crate::agent::clock;
 use crate::agent::identity::parse_uid;
 use crate::api::{HAGroup, keys};
+use crate::apply::is_namespace_ending;
 use crate::controller::queue::Job;
 use crate::controller::reconcile::Look;
 use crate::controller::report::merge_difference;
@@ -37,6 +38,9 @@ const WRITES_MAX: usize = 16;
 const BEHIND_DELAY: Duration = Duration::from_millis(20);
 /// How soon a group is looked at again after a write was refused.
 const REFUSED_DELAY: Duration = Duration::from_secs(1);
+
+/// How soon a group is looked at again whose namespace is being deleted.
+const ENDING_DELAY: Duration = Duration::from_secs(60);
 
 /// Looks at one group and does what its plan says.
 pub(super) async fn look(context: &Context, job: &Job) -> Look {
@@ -70,6 +74,7 @@ impl Round<'_> {
             return Look::Settled(Some(BEHIND_DELAY));
         }
         let mut troubles = Vec::new();
+        memory.is_namespace_ending = false;
         self.prepare(&objects, memory, &mut troubles).await;
         let mut seen = see_group(self.group, &objects, now);
         memory.remember(&mut seen, (now, &timing));
@@ -82,6 +87,9 @@ impl Round<'_> {
         self.take_steps(&plan, (&seen, &objects, &timing), (memory, &mut troubles)).await;
         if !self.group.spec.paused {
             self.put_objects((&seen, &objects), (memory, &mut troubles)).await;
+        }
+        if memory.is_namespace_ending {
+            return Look::Settled(Some(ENDING_DELAY));
         }
         let is_reported = self.report((&seen, &plan, &troubles), memory).await;
         if !troubles.is_empty() || !is_reported {
@@ -116,6 +124,7 @@ impl Round<'_> {
         let means = Means { keys_text: &keys.text, accounts: &accounts, pairs };
         match prepare(&self.context.surroundings.client, self.group, &means).await {
             Ok(()) => memory.prepared = Some(wanted),
+            Err(Error::Request(error)) if is_ending(&error) => memory.is_namespace_ending = true,
             Err(error) => self.tell(troubles, "keys and permissions of the agents", &error),
         }
     }
@@ -179,6 +188,7 @@ impl Round<'_> {
             Err(Error::Request(error)) if is_stale(&error) => {
                 debug!(error = &*error as &dyn std::error::Error, "A write met another version");
             }
+            Err(Error::Request(error)) if is_ending(&error) => memory.is_namespace_ending = true,
             Err(Error::Gone) => {}
             Err(error) => self.tell(troubles, "an object of the group", &error),
         }
@@ -260,6 +270,10 @@ fn pairs_permitted(objects: &GroupObjects) -> u32 {
 /// Does all of these, a bounded number at a time; answers in the same order.
 async fn at_most<F: Future>(all: Vec<F>) -> Vec<F::Output> {
     stream::iter(all).buffered(WRITES_MAX).collect().await
+}
+
+fn is_ending(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if is_namespace_ending(status))
 }
 
 /// Whether another version was met. A name that is taken is not that: somebody else has an object of that name.

@@ -30,6 +30,8 @@ pub(super) struct Memory {
     highest_term: u32,
     /// Versions of objects that were written and that no watch has shown yet, by kind and name.
     written: BTreeMap<(&'static str, String), (u64, BootTime)>,
+    /// The last look found that the namespace is being deleted.
+    pub(super) is_namespace_ending: bool,
     /// What the group's keys and permissions were last written from.
     pub(super) prepared: Option<String>,
 }
