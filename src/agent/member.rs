@@ -20,6 +20,8 @@ use super::marks::{self, State, is_first_start};
 use super::pair::{Body, End, Pair};
 use super::peer::Peers;
 use super::publish::Publisher;
+use super::relay::aim::Aim;
+use super::relay::{Relay, RelaySettings};
 use super::search::{Found, Membership, Search};
 use super::settings::PairSettings;
 use super::store::Store;
@@ -129,7 +131,8 @@ impl Member {
         (tasks, shutdown): (&mut Tasks, &Shutdown),
         (tenant, timing): (Tenant, Timing),
     ) -> Result<Self, Error> {
-        let PairSettings { membership, own, key_file, peer_bind, slice, state_dir, .. } = settings;
+        let PairSettings { membership, own, key_file, peer_bind, slice, state_dir, relay_ports, .. } =
+            settings;
         let keys = KeyRing::read(&key_file).map_err(Error::ReadKeys)?;
         let (keys, present) = watch::channel(keys);
         let peers = Peers::bind(peer_bind, own.id, present.clone()).map_err(Error::Listen)?;
@@ -148,9 +151,10 @@ impl Member {
         if let Some(file) = settings.state_file {
             tasks.spawn("state file", marks::keep_state(file, shown, shutdown.clone()));
         }
+        let relay = Relay::start(tasks, shutdown, RelaySettings { ip: peer_bind.ip(), ports: relay_ports });
         let alarm = Alarm::new().map_err(Error::Supervise)?;
         let signals = init::passed_on().map_err(Error::Supervise)?;
-        let body = Body { tenant, peers, alarm, signals, states, health, timing };
+        let body = Body { tenant, peers, relay, alarm, signals, states, health, timing };
         Ok(Self { body, keys: present, listener, client, membership, own, slice, state_dir })
     }
 
@@ -171,6 +175,7 @@ impl Member {
             }
             self.body.health.set_ready(false);
             self.body.peers.forget();
+            self.body.relay.open(Aim::default());
             self.body.states.send_replace(State::UNASSIGNED);
             info!("Left the Lease");
         }
