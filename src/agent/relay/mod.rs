@@ -70,7 +70,8 @@ impl Relay {
         self.wishes.send_if_modified(|is_open| !std::mem::replace(is_open, true));
     }
 
-    /// Closes all listeners and cuts all connections. When it returns nothing keeps an application from its ports.
+    /// Closes all listeners before it returns, so that an application finds its ports free; the task cuts all
+    /// connections as its next turn.
     pub fn close(&self) {
         let Some(station) = &self.station else { return };
         locked(station).close();
@@ -90,6 +91,9 @@ async fn run(
 ) -> Result<(), TaskError> {
     loop {
         let is_open = *wishes.borrow_and_update();
+        let cut = locked(&station).cut();
+        // Without the lock, for which the loop would have to wait.
+        drop(cut);
         tokio::select! {
             // What ends comes before what goes on.
             biased;

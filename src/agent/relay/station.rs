@@ -1,6 +1,6 @@
-//! The listeners and connections of a relay, all in one place, so that closing it closes every socket before it returns.
+//! The listeners and connections of a relay, all in one place, so that closing it closes every listener at once.
 //!
-//! Who polls it holds its lock for one poll, and whoever closes it finds nothing that somebody else still holds.
+//! Who polls it holds its lock for one poll, so that whoever closes it finds nothing that somebody else still holds.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -34,6 +34,9 @@ const QUICK_ATTEMPTS_MAX: u32 = 4_000;
 /// Pause when something else is wrong: a port that belongs to somebody else, too many open files.
 const LONG_PAUSE: Duration = Duration::from_millis(100);
 
+/// Dropping it closes all their sockets.
+pub(super) type Connections = FuturesUnordered<BoxFuture<'static, Fate>>;
+
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Station {
@@ -48,7 +51,9 @@ pub(super) struct Station {
     active: watch::Sender<Option<IpAddr>>,
     others: Vec<IpAddr>,
     listeners: BTreeMap<u16, TcpListener>,
-    connections: FuturesUnordered<BoxFuture<'static, Fate>>,
+    connections: Connections,
+    /// Those to be cut.
+    cut: Vec<Connections>,
     fates: BTreeMap<Fate, u64>,
 }
 
@@ -66,7 +71,8 @@ impl Station {
             active: watch::Sender::new(None),
             others: Vec::new(),
             listeners: BTreeMap::new(),
-            connections: FuturesUnordered::new(),
+            connections: Connections::new(),
+            cut: Vec::new(),
             fates: BTreeMap::new(),
         }
     }
@@ -81,12 +87,19 @@ impl Station {
         self.active.send_if_modified(|known| std::mem::replace(known, active) != active);
     }
 
-    /// Closes every socket.
+    /// Closes the listeners, and passes nothing on any more. The caller need not wait for what [`Station::cut`] does:
+    /// resetting a thousand connections takes some ten milliseconds.
     pub(super) fn close(&mut self) {
         self.is_open = false;
-        // First: whoever comes now is refused, and not cut off a moment later.
         self.listeners.clear();
-        self.connections = FuturesUnordered::new();
+        if !self.connections.is_empty() {
+            self.cut.push(std::mem::take(&mut self.connections));
+        }
+    }
+
+    /// What is to be cut, for the caller to drop.
+    pub(super) fn cut(&mut self) -> Vec<Connections> {
+        std::mem::take(&mut self.cut)
     }
 
     /// Listens where it can; how long to wait before the next attempt, if there is something left to do.

@@ -176,11 +176,8 @@ async fn when_it_is_closed_the_port_is_free_at_once_and_every_connection_cut() {
 
     let began = std::time::Instant::now();
     stage.relay.close();
-    println!("closed {CONNECTIONS} connections in {:?}", began.elapsed());
-    // Not even for an application that knows nothing of addresses in use.
-    let application = TcpSocket::new_v4().unwrap();
-    application.bind(stage.here()).unwrap();
-    let application = application.listen(1).unwrap();
+    println!("closed with {CONNECTIONS} connections in {:?}", began.elapsed());
+    let application = TcpListener::bind(stage.here()).await.expect("the port is free");
     for client in &mut clients {
         assert!(is_cut(client).await);
     }
@@ -189,6 +186,21 @@ async fn when_it_is_closed_the_port_is_free_at_once_and_every_connection_cut() {
     }
     drop(stage.client().await);
     application.accept().await.expect("the application alone listens");
+}
+
+#[tokio::test]
+async fn no_connection_that_was_cut_occupies_the_port() {
+    let stage = Stage::set();
+    let target = stage.target().await;
+    stage.aim(Some(ACTIVE));
+    let mut client = stage.client().await;
+    let served = target.accept().await.unwrap();
+    stage.relay.close();
+    assert!(is_cut(&mut client).await);
+    // Even for an application that asks for an address that nobody uses.
+    let application = TcpSocket::new_v4().unwrap();
+    application.bind(stage.here()).unwrap();
+    drop((served, application.listen(1).unwrap()));
 }
 
 #[tokio::test]
