@@ -136,3 +136,25 @@ fn a_process_that_multiplies_while_it_is_killed_is_killed_all_the_same() {
     assert_eq!((running.said.as_str(), runs(&running.agent.id().to_string())), ("one", true));
     assert_eq!(running.code(), Some(3));
 }
+
+/// Runs a hook that may take a second. Its output ends when the last process that it started has ended.
+fn hooked(script: &str) -> Output {
+    let mut hook = Command::new(env!("CARGO_BIN_EXE_bps-agent"));
+    hook.args(["hook", "1", "--", "sh", "-c", script]).output().expect("the hook starts")
+}
+
+#[test]
+fn a_hook_ends_with_its_own_code_and_takes_along_what_it_left_behind() {
+    let ended = hooked("setsid sleep 1000 & exit 3");
+    assert_eq!(ended.status.code(), Some(3));
+}
+
+#[test]
+fn a_hook_whose_time_is_over_is_killed_with_all_that_it_started() {
+    let began = Instant::now();
+    let ended = hooked("trap '' TERM; setsid sh -c 'echo $$; exec sleep 1000' & sleep 1000");
+    assert_eq!(ended.status.code(), Some(124));
+    assert!(began.elapsed() >= Duration::from_secs(1));
+    let detached = String::from_utf8(ended.stdout).expect("a number");
+    assert!(!runs(detached.trim()), "{detached}");
+}

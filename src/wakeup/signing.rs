@@ -2,7 +2,7 @@
 //!
 //! Makes no randomness and keeps no keys; see `keys`.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 use ed25519_dalek::Signer as _;
 use hmac::{Hmac, KeyInit as _, Mac as _};
@@ -156,7 +156,11 @@ impl SigningKey {
     pub fn derived(&self, purpose: &[u8]) -> Zeroizing<String> {
         let mac = Hmac::<Sha256>::new_from_slice(&*self.seed()).expect("HMAC takes keys of any length");
         let tag = mac.chain_update(DERIVED_DOMAIN).chain_update(purpose).finalize().into_bytes();
-        Zeroizing::new(tag.iter().map(|byte| format!("{byte:02x}")).collect())
+        let mut text = Zeroizing::new(String::with_capacity(2 * tag.len()));
+        for byte in tag {
+            write!(text, "{byte:02x}").expect("a string takes all");
+        }
+        text
     }
 
     /// Signs a message.

@@ -2,13 +2,14 @@
 
 use std::fmt::Write as _;
 
-use backuppodset::api::{BackupPodSet, keys};
+use backuppodset::api::{BackupPodSet, HAGroup, keys};
 use backuppodset::model::{
     Action, ExposedKind, Leftover, Outcome, PodName, PodRef, Reason, Refusal, Role, Step, StepResult,
     TRANSITIONS, Uid,
 };
 use backuppodset::status::{CONDITIONS, EventText, EventType, STATES, Word, advice, event_note, is_lasting};
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt as _;
 use serde_json::Value;
 
@@ -21,7 +22,9 @@ pub(crate) fn reference() -> String {
         "The same word stands in events, conditions, log fields and metric labels. \
          Words are only added, never given another meaning.\n",
     );
-    fields(&mut text);
+    fields(&mut text, ("Fields of spec and their defaults", "spec"), &BackupPodSet::crd());
+    fields(&mut text, ("HAGroup: fields of spec and their defaults", "spec"), &HAGroup::crd());
+    fields(&mut text, ("HAGroup: fields of status", "status"), &HAGroup::crd());
     states_column(&mut text);
     conditions(&mut text);
     reasons(&mut text);
@@ -67,11 +70,10 @@ fn code(word: &str) -> String {
     format!("`{word}`")
 }
 
-fn fields(text: &mut String) {
-    heading(text, "Fields of spec and their defaults", &["field", "default", "what it says"]);
-    let crd = serde_json::to_value(BackupPodSet::crd()).expect("a CRD is JSON");
-    let spec = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
-    field_rows(text, "", spec);
+fn fields(text: &mut String, (title, part): (&str, &str), crd: &CustomResourceDefinition) {
+    heading(text, title, &["field", "default", "what it says"]);
+    let crd = serde_json::to_value(crd).expect("a CRD is JSON");
+    field_rows(text, "", &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"][part]);
 }
 
 fn field_rows(text: &mut String, prefix: &str, schema: &Value) {

@@ -4,6 +4,7 @@
 //!
 //! | module | what it does |
 //! |---|---|
+//! | `pair` | the second act: active and standby |
 //! | [`site`] | chooses the cluster: the user's own, or a local one |
 //! | [`steps`] | the steps, and what the paper measured for each; pure |
 //! | [`table`] | tables as the API server prints them for `kubectl get` |
@@ -17,6 +18,7 @@ use crate::install::{self, images, manifests};
 use crate::progress::Progress;
 use crate::stage::{self, Act, Counts, Stage};
 
+mod pair;
 pub mod site;
 pub mod steps;
 pub mod table;
@@ -75,6 +77,9 @@ pub enum Error {
         /// What they should say.
         wanted: Counts,
     },
+    /// The pair did not get into its state.
+    #[error("show a pair of active and standby")]
+    Pair(#[source] Box<crate::bench::Error>),
     /// A table could not be read.
     #[error("read {what} as a table")]
     ReadTable {
@@ -113,6 +118,12 @@ pub async fn tell(manifest: Option<&str>) -> Result<(), Error> {
         told.push((step, act));
     }
     println!("{}", steps::summary(&told));
+    match &site {
+        Site::Local(cluster) => pair::tell(&client, cluster, NAMESPACE).await?,
+        Site::Foreign { .. } => {
+            println!("The act about active and standby is left out: it needs the local images.\n");
+        }
+    }
     println!("{}", farewell(&site, &name));
     Ok(())
 }
@@ -213,7 +224,7 @@ fn indented(text: &str) -> String {
 fn farewell(site: &Site, set: &str) -> String {
     let look = |kubectl: &str| {
         format!(
-            "  {kubectl} get pods -L type\n  {kubectl} get bps -o wide\n  {kubectl} describe bps {set}\n  \
+            "  {kubectl} get pods -L type,HAState,peer\n  {kubectl} get bps,hag -o wide\n  {kubectl} describe bps {set}\n  \
              {kubectl} logs -n backuppodset-system -l app.kubernetes.io/component=operator --prefix"
         )
     };

@@ -65,9 +65,34 @@ struct Row {
 /// # Errors
 /// The API server's.
 pub async fn pods(client: &Client, namespace: &str, set: &str) -> Result<Table, kube::Error> {
-    let selector = format!("{}%3D{set}", keys::LABEL_SET.replace('/', "%2F"));
+    labelled_pods(client, namespace, ((keys::LABEL_SET, set), &[keys::LABEL_TYPE])).await
+}
+
+/// The Pods of a group, as `kubectl get pods -L HAState,peer` prints them.
+///
+/// # Errors
+/// The API server's.
+pub async fn pair_pods(client: &Client, namespace: &str, group: &str) -> Result<Table, kube::Error> {
+    let columns = [keys::LABEL_HA_STATE, keys::LABEL_PEER];
+    labelled_pods(client, namespace, ((keys::LABEL_GROUP, group), &columns)).await
+}
+
+async fn labelled_pods(
+    client: &Client,
+    namespace: &str,
+    ((label, value), columns): ((&str, &str), &[&str]),
+) -> Result<Table, kube::Error> {
+    let selector = format!("{}%3D{value}", label.replace('/', "%2F"));
     let path = format!("/api/v1/namespaces/{namespace}/pods?labelSelector={selector}");
-    Ok(table(ask(client, &path).await?, Some(keys::LABEL_TYPE)))
+    Ok(table(ask(client, &path).await?, columns))
+}
+
+/// One group, as `kubectl get hag` prints it.
+///
+/// # Errors
+/// The API server's.
+pub async fn groups(client: &Client, namespace: &str, group: &str) -> Result<Table, kube::Error> {
+    one_of_ours(client, namespace, (keys::GROUP_PLURAL, group)).await
 }
 
 /// One set, as `kubectl get bps` prints it.
@@ -75,9 +100,16 @@ pub async fn pods(client: &Client, namespace: &str, set: &str) -> Result<Table, 
 /// # Errors
 /// The API server's.
 pub async fn sets(client: &Client, namespace: &str, set: &str) -> Result<Table, kube::Error> {
-    let (group, version, plural) = (keys::GROUP, keys::VERSION, keys::PLURAL);
-    let path = format!("/apis/{group}/{version}/namespaces/{namespace}/{plural}/{set}");
-    Ok(table(ask(client, &path).await?, None))
+    one_of_ours(client, namespace, (keys::PLURAL, set)).await
+}
+
+async fn one_of_ours(
+    client: &Client,
+    namespace: &str,
+    (plural, name): (&str, &str),
+) -> Result<Table, kube::Error> {
+    let path = format!("/apis/{}/{}/namespaces/{namespace}/{plural}/{name}", keys::GROUP, keys::VERSION);
+    Ok(table(ask(client, &path).await?, &[]))
 }
 
 async fn ask(client: &Client, path: &str) -> Result<Answer, kube::Error> {
@@ -85,16 +117,16 @@ async fn ask(client: &Client, path: &str) -> Result<Answer, kube::Error> {
     client.request(request.expect("a path without odd characters")).await
 }
 
-/// The columns that kubectl shows by default, and one for a label.
-fn table(answer: Answer, label: Option<&str>) -> Table {
+/// The columns that kubectl shows by default, and one for each of these labels.
+fn table(answer: Answer, labels: &[&str]) -> Table {
     let shown: Vec<_> = answer.column_definitions.iter().map(|column| column.priority == 0).collect();
     let header = answer.column_definitions.into_iter().filter(|column| column.priority == 0);
     let mut header: Vec<_> = header.map(|column| column.name.to_uppercase()).collect();
-    header.extend(label.map(str::to_uppercase));
+    header.extend(labels.iter().map(|label| label.to_uppercase()));
     let row = |row: Row| {
         let cells = row.cells.iter().zip(&shown).filter(|(_, is_shown)| **is_shown);
         let mut cells: Vec<_> = cells.map(|(cell, _)| text(cell)).collect();
-        cells.extend(label.map(|label| text(&row.object["metadata"]["labels"][label])));
+        cells.extend(labels.iter().map(|label| text(&row.object["metadata"]["labels"][label])));
         cells
     };
     Table { header, rows: answer.rows.into_iter().map(row).collect() }
@@ -124,7 +156,7 @@ mod tests {
                 {"cells": ["web-12", 3, null], "object": {"metadata": {}}},
             ],
         });
-        let table = table(serde_json::from_value(answer).unwrap(), Some("type"));
+        let table = table(serde_json::from_value(answer).unwrap(), &["type"]);
         assert_eq!(table.to_string(), "NAME     RESTARTS   TYPE\nweb-1    0          primary\nweb-12   3\n");
         assert_eq!(table.cell(1, "RESTARTS"), Some(&"3".to_owned()));
         assert_eq!(table.cell(0, "AGE"), None);

@@ -76,14 +76,20 @@ impl Bench {
         let request = TokenRequest { spec, ..TokenRequest::default() };
         let granted =
             accounts.create_token_request(keys::OPERATOR, &PostParams::default(), &request).await.unwrap();
-        let mut config = Kubeconfig::read_from(self.cluster.kubeconfig_path()).unwrap();
-        for user in &mut config.auth_infos {
-            let token = granted.status.clone().unwrap().token.into();
-            user.auth_info = Some(AuthInfo { token: Some(token), ..AuthInfo::default() });
-        }
+        let config = self.config_with(&granted.status.clone().unwrap().token);
         // The token is a secret type that serializes as itself.
         let text = serde_json::to_string(&config).unwrap();
         std::fs::File::create(&self.operator_kubeconfig).unwrap().write_all(text.as_bytes()).unwrap();
+    }
+
+    /// The cluster's configuration, but with this token instead of the administrator's certificate.
+    pub(crate) fn config_with(&self, token: &str) -> Kubeconfig {
+        let mut config = Kubeconfig::read_from(self.cluster.kubeconfig_path()).unwrap();
+        for user in &mut config.auth_infos {
+            let token = Some(token.to_owned().into());
+            user.auth_info = Some(AuthInfo { token, ..AuthInfo::default() });
+        }
+        config
     }
 
     /// Runs kubectl as the administrator; panics with what it said if it does not succeed.

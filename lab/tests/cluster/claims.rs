@@ -63,6 +63,9 @@ pub(crate) fn claims() -> Vec<Claim> {
         claim(pairs::a_deleted_active_hands_over_and_its_successor_becomes_the_standby),
         claim(pairs::a_lost_node_costs_no_more_than_the_lease),
         claim(pairs::pairs_come_and_go_with_the_replicas_of_a_deployment),
+        claim(pairs::a_deleted_lease_is_made_anew_above_the_last_epoch),
+        claim(pairs::labels_and_addresses_written_by_hand_are_put_right),
+        claim(pairs::a_pod_may_not_touch_the_lease_of_another_pair),
         claim(sizes::a_deleted_set_takes_everything_of_its_with_it),
     ]
 }

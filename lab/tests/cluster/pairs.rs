@@ -5,16 +5,22 @@ use std::time::Duration;
 use backuppodset::api::{HAGroup, PairStatus, keys};
 use backuppodset::manifests::{Injection, inject};
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Pod, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use lab::app::Outage;
 use lab::image::{AGENT_IMAGE, APP_IMAGE};
+use lab::ready;
 use serde_json::{Value, json};
 
 use crate::load::Load;
 use crate::stage::{PORT, Stage, WEB, node};
 use crate::wait;
+
+/// How long kube-proxy may take for the last of several changes. Source: its minimum sync period of 1 s.
+const PROXY_WITHIN: Duration = Duration::from_secs(2);
 
 /// The group `web` with its Service, and with replication Services.
 fn group() -> Value {
@@ -111,8 +117,13 @@ async fn taken_over(stage: &Stage, before: &PairStatus) -> PairStatus {
     pairs.into_iter().find(|pair| pair.name == before.name).unwrap()
 }
 
-fn print(what: &str, outage: &Outage) {
+/// Ends a client, which must have been answered again.
+async fn served_again(what: &str, load: Load) {
+    // Nobody tells when every node has learned the last change: kube-proxy programs it within a second.
+    tokio::time::sleep(PROXY_WITHIN).await;
+    let outage: Outage = load.stop().await;
     println!("  {what}: {outage}");
+    assert!(outage.whole_again.is_some(), "{outage}");
 }
 
 pub(crate) async fn a_stateful_set_of_two_becomes_a_pair_with_its_labels_and_services(stage: Stage) {
@@ -135,14 +146,15 @@ pub(crate) async fn a_killed_application_is_followed_by_the_standby_s_within_a_m
     start_stateful_set(&stage, 2).await;
     let mut pair = paired(&stage, 1).await.remove(0);
     shown(&stage, &pair).await;
-    for _ in 0..5 {
+    for _ in 0..3 {
         let load = Load::start(&stage, "n1").await;
         let active = pod(&stage, &pair.active).await;
         stage.bench.cluster.kill_below_init(&stage.target(&active)).unwrap();
-        taken_over(&stage, &pair).await;
+        let after = taken_over(&stage, &pair).await;
+        assert_eq!(after.active, pair.standby);
         pair = paired(&stage, 1).await.remove(0);
         shown(&stage, &pair).await;
-        print("application killed", &load.stop().await);
+        served_again("application killed", load).await;
     }
 }
 
@@ -160,7 +172,7 @@ pub(crate) async fn a_deleted_active_hands_over_and_its_successor_becomes_the_st
         (pair.standby.as_str(), pair.active.as_str())
     );
     shown(&stage, &restored).await;
-    print("active deleted", &load.stop().await);
+    served_again("active deleted", load).await;
 }
 
 pub(crate) async fn a_lost_node_costs_no_more_than_the_lease(stage: Stage) {
@@ -173,9 +185,9 @@ pub(crate) async fn a_lost_node_costs_no_more_than_the_lease(stage: Stage) {
     stage.bench.cluster.power_off(&lost).unwrap();
     let after = taken_over(&stage, &pair).await;
     assert_eq!(after.active, pair.standby);
-    tokio::time::sleep(Duration::from_secs(2)).await;
-    print("node lost", &load.stop().await);
+    served_again("node lost", load).await;
     stage.bench.cluster.power_on(&lost).unwrap();
+    ready::nodes(&stage.client(), std::slice::from_ref(&lost), wait::LIMIT).await.unwrap();
     let pair = paired(&stage, 1).await.remove(0);
     shown(&stage, &pair).await;
 }
@@ -194,4 +206,55 @@ pub(crate) async fn pairs_come_and_go_with_the_replicas_of_a_deployment(stage: S
         };
         reported(&stage, is_right).await;
     }
+}
+
+pub(crate) async fn a_deleted_lease_is_made_anew_above_the_last_epoch(stage: Stage) {
+    start_stateful_set(&stage, 2).await;
+    let before = paired(&stage, 1).await.remove(0);
+    shown(&stage, &before).await;
+    let leases: Api<Lease> = stage.api();
+    let uid = leases.get(&before.name).await.unwrap().uid();
+    leases.delete(&before.name, &DeleteParams::default()).await.unwrap();
+    wait::until(leases, &format!("{}={WEB}", keys::LABEL_GROUP), |leases: &[Lease]| {
+        let is_new = leases.iter().any(|lease| lease.name_any() == before.name && lease.uid() != uid);
+        if is_new { Ok(()) } else { Err("no new Lease".into()) }
+    })
+    .await;
+    let after = paired(&stage, 1).await.remove(0);
+    shown(&stage, &after).await;
+    let epoch = |pair: &PairStatus| pair.epoch.parse::<u64>().unwrap();
+    assert!(epoch(&after) > epoch(&before), "{before:?}, {after:?}");
+}
+
+pub(crate) async fn labels_and_addresses_written_by_hand_are_put_right(stage: Stage) {
+    start_stateful_set(&stage, 2).await;
+    let pair = paired(&stage, 1).await.remove(0);
+    shown(&stage, &pair).await;
+    stage.kubectl(&["label", "pod", &pair.standby, "HAState=active", "--overwrite"]);
+    stage.kubectl(&["label", "pod", &pair.active, "HAState-", "peer-"]);
+    shown(&stage, &pair).await;
+    let empty = json!({"endpoints": []});
+    stage
+        .api::<EndpointSlice>()
+        .patch(&pair.name, &PatchParams::default(), &Patch::Merge(empty))
+        .await
+        .unwrap();
+    shown(&stage, &pair).await;
+}
+
+pub(crate) async fn a_pod_may_not_touch_the_lease_of_another_pair(stage: Stage) {
+    stage.api::<HAGroup>().patch(WEB, &params(), &Patch::Apply(group())).await.unwrap();
+    let deployments: Api<Deployment> = stage.api();
+    deployments.patch(WEB, &params(), &Patch::Apply(workload("Deployment", 4))).await.unwrap();
+    let pairs = paired(&stage, 2).await;
+    let stranger = pod(&stage, &pairs[0].active).await;
+    let client = stage.client_of(&stranger).await;
+    let leases: Api<Lease> = Api::namespaced(client, &stage.namespace);
+    let claim =
+        json!({"spec": {"holderIdentity": format!("{}_{}", stranger.name_any(), stranger.uid().unwrap())}});
+    let own = leases.patch(&pairs[0].name, &PatchParams::default(), &Patch::Merge(json!({"spec": {}}))).await;
+    own.expect("a Pod may write the Lease of its own pair");
+    let refused = leases.patch(&pairs[1].name, &PatchParams::default(), &Patch::Merge(claim)).await;
+    let message = refused.expect_err("the Lease of another pair").to_string();
+    assert!(message.contains("a Pod may change the Lease of its own pair only"), "{message}");
 }

@@ -4,10 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use backuppodset::api::{BackupPodSet, ConditionStatus, keys};
-use k8s_openapi::api::core::v1::{Namespace, Pod};
+use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::core::v1::{Namespace, Pod, ServiceAccount};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use kube::api::{Api, DeleteParams, Patch, PatchParams};
-use kube::{Client, ResourceExt as _};
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
+use kube::config::KubeConfigOptions;
+use kube::{Client, Config, ResourceExt as _};
 use lab::faults::Target;
 use lab::image::APP_IMAGE;
 use serde_json::{Value, json};
@@ -38,7 +40,7 @@ impl Stage {
         let wanted = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
         api.patch(namespace, &params(), &Patch::Apply(wanted)).await.unwrap();
         let stage = Self { bench: Arc::clone(bench), namespace: namespace.to_owned() };
-        let accounts: Api<k8s_openapi::api::core::v1::ServiceAccount> = stage.api();
+        let accounts: Api<ServiceAccount> = stage.api();
         wait::until(
             accounts,
             "",
@@ -153,6 +155,24 @@ impl Stage {
             if found == *wanted { Ok(()) } else { Err(format!("exposed {found:?}, wanted {wanted:?}")) }
         })
         .await;
+    }
+
+    /// A client with the token that a Pod of the default ServiceAccount has.
+    pub(crate) async fn client_of(&self, pod: &Pod) -> Client {
+        let accounts: Api<ServiceAccount> = self.api();
+        let bound = BoundObjectReference {
+            api_version: Some("v1".into()),
+            kind: Some("Pod".into()),
+            name: pod.metadata.name.clone(),
+            uid: pod.metadata.uid.clone(),
+        };
+        let spec = TokenRequestSpec { bound_object_ref: Some(bound), ..TokenRequestSpec::default() };
+        let request = TokenRequest { spec, ..TokenRequest::default() };
+        let granted =
+            accounts.create_token_request("default", &PostParams::default(), &request).await.unwrap();
+        let config = self.bench.config_with(&granted.status.unwrap().token);
+        let config = Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await.unwrap();
+        Client::try_from(config).unwrap()
     }
 
     pub(crate) fn target(&self, pod: &Pod) -> Target {

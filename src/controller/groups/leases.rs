@@ -51,11 +51,11 @@ impl From<kube::Error> for Error {
 }
 
 /// What was written: kind, name and version.
-pub(super) type Written = Option<(&'static str, String, Option<u64>)>;
+pub(super) type Written = (&'static str, String, Option<u64>);
 
 impl Hand<'_> {
     /// Takes one step.
-    pub(super) async fn take(&self, step: &Step) -> Result<Written, Error> {
+    pub(super) async fn take(&self, step: &Step) -> Result<Option<Written>, Error> {
         match step {
             Step::Found { number, term, seats } => self.found(*number, *term, seats).await,
             Step::Ask { pair, leaving, joining } => {
@@ -91,7 +91,7 @@ impl Hand<'_> {
         self.seen.records.get(&pair).ok_or(Error::Gone)
     }
 
-    async fn found(&self, number: u32, term: u32, seats: &[Seat; 2]) -> Result<Written, Error> {
+    async fn found(&self, number: u32, term: u32, seats: &[Seat; 2]) -> Result<Option<Written>, Error> {
         let content = Content {
             epoch: Epoch { term, sequence: 0 },
             holder: None,
@@ -114,11 +114,17 @@ impl Hand<'_> {
         }
         body["metadata"] = metadata;
         let lease = serde_json::from_value(body).map_err(Error::Build)?;
-        let parameters = PostParams { field_manager: manager(), ..PostParams::default() };
-        Ok(written(&self.api().create(&parameters, &lease).await?))
+        let parameters =
+            PostParams { field_manager: Some(keys::FIELD_MANAGER.to_owned()), ..PostParams::default() };
+        Ok(Some(written(&self.api().create(&parameters, &lease).await?)))
     }
 
-    async fn write(&self, pair: u32, content: Content, directory: &Directory) -> Result<Written, Error> {
+    async fn write(
+        &self,
+        pair: u32,
+        content: Content,
+        directory: &Directory,
+    ) -> Result<Option<Written>, Error> {
         let record = self.record(pair)?;
         self.patch(pair, self.words(content, directory, Some(record))?).await
     }
@@ -130,7 +136,7 @@ impl Hand<'_> {
         patch(&write, directory, self.timing, self.now).map_err(Error::Words)
     }
 
-    async fn fence(&self, pair: u32) -> Result<Written, Error> {
+    async fn fence(&self, pair: u32) -> Result<Option<Written>, Error> {
         let record = self.record(pair)?;
         let uids: Vec<String> = record.lease.members.iter().map(|id| format_uid(id.0)).collect();
         let patch = json!({"metadata": {
@@ -143,13 +149,14 @@ impl Hand<'_> {
         self.patch(pair, patch).await
     }
 
-    async fn patch(&self, pair: u32, patch: Value) -> Result<Written, Error> {
-        let parameters = PatchParams { field_manager: manager(), ..PatchParams::default() };
+    async fn patch(&self, pair: u32, patch: Value) -> Result<Option<Written>, Error> {
+        let parameters =
+            PatchParams { field_manager: Some(keys::FIELD_MANAGER.to_owned()), ..PatchParams::default() };
         let lease = self.api().patch(&self.name(pair), &parameters, &Patch::Merge(patch)).await?;
-        Ok(written(&lease))
+        Ok(Some(written(&lease)))
     }
 
-    async fn end(&self, pair: u32) -> Result<Written, Error> {
+    async fn end(&self, pair: u32) -> Result<Option<Written>, Error> {
         let record = self.record(pair)?;
         let preconditions = Preconditions {
             uid: Some(format_uid(record.group)),
@@ -160,7 +167,7 @@ impl Hand<'_> {
         Ok(None)
     }
 
-    async fn label(&self, pod: AgentId, shown: &Shown) -> Result<Written, Error> {
+    async fn label(&self, pod: AgentId, shown: &Shown) -> Result<Option<Written>, Error> {
         let pod = self.pods.get(&pod).ok_or(Error::Gone)?;
         let patch = json!({"metadata": {
             "uid": pod.metadata.uid,
@@ -173,14 +180,11 @@ impl Hand<'_> {
             self.client.clone(),
             self.group.metadata.namespace.as_deref().unwrap_or_default(),
         );
-        let parameters = PatchParams { field_manager: manager(), ..PatchParams::default() };
+        let parameters =
+            PatchParams { field_manager: Some(keys::FIELD_MANAGER.to_owned()), ..PatchParams::default() };
         let pod = api.patch(&pod.name_any(), &parameters, &Patch::Merge(patch)).await?;
         Ok(Some(("Pod", pod.name_any(), version(pod.metadata.resource_version.as_deref()))))
     }
-}
-
-fn manager() -> Option<String> {
-    Some(keys::FIELD_MANAGER.to_owned())
 }
 
 fn member(seat: &Seat) -> Member {
@@ -188,7 +192,7 @@ fn member(seat: &Seat) -> Member {
 }
 
 fn written(lease: &Lease) -> Written {
-    Some(("Lease", lease.name_any(), version(lease.metadata.resource_version.as_deref())))
+    ("Lease", lease.name_any(), version(lease.metadata.resource_version.as_deref()))
 }
 
 /// The version of an object as the number it is.

@@ -157,7 +157,12 @@ impl Round<'_> {
     }
 
     /// A write that met a newer version is no trouble: the watch brings that version.
-    fn settle(&self, result: Result<Written, Error>, memory: &mut Memory, troubles: &mut Vec<String>) {
+    fn settle(
+        &self,
+        result: Result<Option<Written>, Error>,
+        memory: &mut Memory,
+        troubles: &mut Vec<String>,
+    ) {
         match result {
             Ok(Some((kind, name, version))) => memory.wrote((kind, &name), version, clock::now()),
             Ok(None) => {}

@@ -196,7 +196,7 @@ pub(super) async fn carry_out<K>(
     client: &Client,
     (kind, namespace): (&'static str, &str),
     change: &Change,
-) -> Result<Written, Error>
+) -> Result<Option<Written>, Error>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
     K: Clone + DeserializeOwned + Serialize + std::fmt::Debug,

@@ -137,7 +137,9 @@ where
 {
     match event {
         Event::Apply(object) | Event::Delete(object) => {
-            key_of(object.meta()).into_iter().for_each(|key| queue.note(key, change));
+            if let Some(key) = key_of(object.meta()) {
+                queue.note(key, change);
+            }
         }
         Event::InitDone => {
             let keys = store.state().into_iter().filter_map(|object| key_of(object.meta()));

@@ -58,7 +58,10 @@ impl World {
                 let pods = pair.names.into_values().collect();
                 self.group.lost.push(Lost { number: pair.number, pods, since: self.now });
             }
-            _ => {}
+            Happening::Leaves(_)
+            | Happening::Vanishes(_)
+            | Happening::TakesOver(_)
+            | Happening::IsDeleted(_) => {}
         }
     }
 

@@ -4,16 +4,16 @@ use std::time::Duration;
 
 use backuppodset::api::keys;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use rustix::process::Signal;
 use serde_json::json;
 
 use super::site::{Serving, Site, lease_name};
+use crate::bench::Error;
 use crate::bench::rounds::Bench;
-use crate::bench::{Error, NAMESPACE};
-use crate::faults::{Aim, Target};
+use crate::faults::Aim;
 use crate::{faults, ready};
 
 /// How long a node may take to come back.
@@ -105,13 +105,11 @@ impl Fault {
     /// # Errors
     /// Why it cannot be done.
     pub async fn prepare(self, bench: &Bench, site: &Site, serving: &Serving) -> Result<Prepared, Error> {
-        let target = Target { namespace: NAMESPACE.to_owned(), pod: serving.pod.clone(), container: None };
+        let target = site.aim(&serving.pod);
         let cluster = &bench.cluster;
         let aim = |aim: Result<Aim, faults::Error>| aim.map_err(broken);
         Ok(match self {
-            Self::ApplicationKilled if site.title() == "pair" => {
-                Prepared::Aim(aim(cluster.aim_below_init(&target))?)
-            }
+            Self::ApplicationKilled if site.is_pair() => Prepared::Aim(aim(cluster.aim_below_init(&target))?),
             Self::ApplicationKilled | Self::ContainerKilled => {
                 Prepared::Aim(aim(cluster.aim_at_process(&target))?)
             }
@@ -152,18 +150,27 @@ impl Fault {
         }
     }
 
-    /// Puts right what does not get right by itself.
+    /// Puts right what does not get right by itself, or not soon: a container that was killed several times is started
+    /// again later and later, so its Pod is replaced.
     ///
     /// # Errors
     /// Why it stays broken.
-    pub async fn undo(self, bench: &Bench, prepared: &Prepared) -> Result<(), Error> {
+    pub async fn undo(self, bench: &Bench, site: &Site, of: (&Serving, &Prepared)) -> Result<(), Error> {
+        let (serving, prepared) = of;
+        if matches!(prepared, Prepared::Aim(_)) && !self.leaves_container(site) {
+            let deleted = site.api::<Pod>().delete(&serving.pod, &DeleteParams::default()).await;
+            return deleted.map(drop).map_err(Error::request("delete", "the Pod"));
+        }
         let Prepared::Node(node) = prepared else { return Ok(()) };
         bench.cluster.power_on(node).map_err(broken)?;
         ready::nodes(&bench.client, std::slice::from_ref(node), NODE_WITHIN)
             .await
-            .map_err(|_| Error::Find { what: format!("the node {node} ready again") })?;
-        let nodes: Api<Node> = Api::all(bench.client.clone());
-        nodes.get(node).await.map(drop).map_err(Error::request("read", "a node"))
+            .map_err(|_| Error::Find { what: format!("the node {node} ready again") })
+    }
+
+    /// Whether the container goes on.
+    fn leaves_container(self, site: &Site) -> bool {
+        self == Self::ApplicationKilled && site.is_pair()
     }
 }
 

@@ -9,9 +9,8 @@ use kube::ResourceExt as _;
 use tokio::time::sleep;
 
 use super::site::{Site, lease_name};
+use crate::bench::Error;
 use crate::bench::rounds::Bench;
-use crate::bench::{Error, NAMESPACE};
-use crate::faults::Target;
 use crate::machine::process::ProcessId;
 
 /// Ticks of processor time in a second. Source: `USER_HZ`, 100 on every architecture that Kubernetes runs on.
@@ -39,7 +38,7 @@ pub async fn watch(bench: &Bench, site: &Site, time: Duration) -> Result<Idle, E
     let serving = site.settled().await?;
     // The active goes into Peer mode, and kubelets and operator have nothing left to say.
     sleep(Duration::from_secs(5)).await;
-    let agents = agents(bench, &serving.pod)?;
+    let agents = agents(bench, site, &serving.pod)?;
     let (epoch, writes, ticks) = (epoch(site).await?, writes(site).await?, processor(&agents)?);
     sleep(time).await;
     let (later, written, used) = (self::epoch(site).await?, self::writes(site).await?, processor(&agents)?);
@@ -74,13 +73,11 @@ impl fmt::Display for Idle {
 }
 
 /// The first processes of the containers of both Pods.
-fn agents(bench: &Bench, active: &str) -> Result<Vec<ProcessId>, Error> {
+fn agents(bench: &Bench, site: &Site, active: &str) -> Result<Vec<ProcessId>, Error> {
     let other = if active.ends_with('0') { active.replace("-0", "-1") } else { active.replace("-1", "-0") };
     let broken = |error| Error::Act(Box::new(crate::stage::Error::Break(Box::new(error))));
-    let agent = |pod: String| {
-        let target = Target { namespace: NAMESPACE.to_owned(), pod, container: None };
-        Ok(bench.cluster.aim_at_process(&target).map_err(broken)?.processes().to_vec())
-    };
+    let agent =
+        |pod: String| Ok(bench.cluster.aim_at_process(&site.aim(&pod)).map_err(broken)?.processes().to_vec());
     let both: Result<Vec<Vec<ProcessId>>, Error> =
         [active.to_owned(), other].into_iter().map(agent).collect();
     Ok(both?.concat())

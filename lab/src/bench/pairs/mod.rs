@@ -60,12 +60,12 @@ pub async fn run(options: &Options) -> Result<(), Error> {
     let description = hardware::describe(&bench.client).await;
     println!("{description}\n");
     let (mut rows, mut failures) = (Vec::new(), Vec::new());
-    let plain = Site::deployment(&bench).await?;
+    let plain = Site::deployment(&bench.client, super::NAMESPACE).await?;
     for fault in [Fault::ApplicationKilled, Fault::PodDeleted] {
         rows.push(measure((&bench, &plain), (fault, options.rounds), &mut failures).await);
     }
     plain.remove().await?;
-    let pair = Site::pair(&bench).await?;
+    let pair = Site::pair(&bench.client, super::NAMESPACE).await?;
     for fault in Fault::ALL {
         let rounds = if fault.takes_a_minute() { (options.rounds / 10).max(1) } else { options.rounds };
         rows.push(measure((&bench, &pair), (fault, rounds), &mut failures).await);
@@ -124,7 +124,7 @@ async fn round(bench: &Bench, site: &Site, fault: Fault) -> Result<Outage, Error
     };
     let seen = visit.end().await;
     // Whatever was broken is put right in any case.
-    fault.undo(bench, &prepared).await?;
+    fault.undo(bench, site, (&active, &prepared)).await?;
     done?;
     recovered?;
     Ok(seen?.0)

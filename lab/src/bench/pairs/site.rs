@@ -15,15 +15,16 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
+use crate::bench::Error;
 use crate::bench::client::{Visit, visit};
 use crate::bench::rounds::Bench;
-use crate::bench::{Error, NAMESPACE};
+use crate::faults::Target;
 use crate::image::{AGENT_IMAGE, APP_IMAGE};
 
 use super::faults::Fault;
 
-/// Name of the workload and its Service.
-const NAME: &str = "pair";
+/// Name of the workload, the group and the Service.
+pub const NAME: &str = "pair";
 /// Port of the application.
 const PORT: u16 = 8080;
 /// How long the site may take to be as it should. A node that lost power needs a minute.
@@ -35,6 +36,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 #[derive(Clone)]
 pub struct Site {
     client: Client,
+    namespace: String,
     is_pair: bool,
 }
 
@@ -50,12 +52,12 @@ pub struct Serving {
 }
 
 impl Site {
-    /// Two Pods of a `StatefulSet` as a pair.
+    /// Two Pods of a StatefulSet as a pair.
     ///
     /// # Errors
     /// `Request`, or `Find` if they do not get ready.
-    pub async fn pair(bench: &Bench) -> Result<Self, Error> {
-        let site = Self { client: bench.client.clone(), is_pair: true };
+    pub async fn pair(client: &Client, namespace: &str) -> Result<Self, Error> {
+        let site = Self { client: client.clone(), namespace: namespace.to_owned(), is_pair: true };
         site.apply::<HAGroup>(&json!({
             "apiVersion": "backup.example.com/v1alpha1", "kind": "HAGroup", "metadata": {"name": NAME},
             "spec": {"service": {"name": NAME, "ports": [{"port": 80, "targetPort": PORT}]}},
@@ -81,8 +83,8 @@ impl Site {
     ///
     /// # Errors
     /// As [`Site::pair`].
-    pub async fn deployment(bench: &Bench) -> Result<Self, Error> {
-        let site = Self { client: bench.client.clone(), is_pair: false };
+    pub async fn deployment(client: &Client, namespace: &str) -> Result<Self, Error> {
+        let site = Self { client: client.clone(), namespace: namespace.to_owned(), is_pair: false };
         site.apply::<Service>(&json!({
             "apiVersion": "v1", "kind": "Service", "metadata": {"name": NAME},
             "spec": {"selector": {"app": NAME}, "ports": [{"port": 80, "targetPort": PORT}]},
@@ -94,6 +96,16 @@ impl Site {
         site.apply::<Deployment>(&workload("Deployment", &template)).await?;
         site.settled().await?;
         Ok(site)
+    }
+
+    /// The processes of one of its Pods as a target.
+    pub fn aim(&self, pod: &str) -> Target {
+        Target { namespace: self.namespace.clone(), pod: pod.to_owned(), container: None }
+    }
+
+    /// Whether it is a pair of active and standby.
+    pub const fn is_pair(&self) -> bool {
+        self.is_pair
     }
 
     /// For the table.
@@ -111,7 +123,7 @@ impl Site {
     where
         K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
     {
-        Api::namespaced(self.client.clone(), NAMESPACE)
+        Api::namespaced(self.client.clone(), &self.namespace)
     }
 
     /// Waits until everything is in place; returns who serves.

@@ -58,7 +58,9 @@ async fn hooks_are_run_when_the_role_changes_and_the_fence_before_the_end() {
     assert_eq!([told("on-fence", before).len(), told("on-fence", after).len()], [1, 0]);
     assert!(told("on-fence", before)[0].at < stage.stop_of(before).expect("it was asked to end"));
     let standby: Vec<_> = stage.lines("on-standby").into_iter().map(|line| line.agent).collect();
-    assert_eq!((standby.len(), standby.last()), (3, Some(&before.agent)), "at both starts, and now");
+    // At both starts, unless the first active was that too soon, and after the switchover.
+    assert!([2, 3].contains(&standby.len()), "{standby:?}");
+    assert_eq!(standby.last(), Some(&before.agent));
     stage.end();
 }
 

@@ -1,0 +1,63 @@
+//! The second act: two Pods as active and standby, and a failure of the active that a client watches.
+
+use std::time::Duration;
+
+use kube::Client;
+use rustix::process::Signal;
+use tokio::time::sleep;
+
+use super::{Error, indented, table};
+use crate::bench::pairs::site::{NAME, Serving, Site};
+use crate::bench::rounds::Bench;
+use crate::cluster::Cluster;
+use crate::install::images;
+
+/// Pause before the failure: kube-proxy programs the first change after a second of quiet at once.
+const QUIET: Duration = Duration::from_millis(1_500);
+
+/// Starts the pair, kills its active's application, and prints what a client saw.
+///
+/// # Errors
+/// `Pair`, `ProvideImages`, `ReadTable`.
+pub(super) async fn tell(client: &Client, cluster: &Cluster, namespace: &str) -> Result<(), Error> {
+    let failed = |source| Error::Pair(Box::new(source));
+    let binaries = tokio::task::spawn_blocking(images::build_binaries).await.expect("a build does not panic");
+    let app = binaries.map_err(Error::ProvideImages)?.app;
+    let bench = Bench { client: client.clone(), cluster: cluster.clone(), app };
+    println!("6. Two Pods of a StatefulSet become active and standby\n");
+    let site = Site::pair(client, namespace).await.map_err(failed)?;
+    let before = site.settled().await.map_err(failed)?;
+    show(client, namespace).await?;
+    println!("7. The application of the active is killed, while a client connects every 5 ms\n");
+    sleep(QUIET).await;
+    let outage = kill(&bench, &site, &before).await.map_err(failed)?;
+    let after = site.settled().await.map_err(failed)?;
+    show(client, namespace).await?;
+    let out = outage.out.unwrap_or_default().as_secs_f64() * 1e3;
+    println!(
+        "   {} acted, {} acts now. The client was without an answer for {out:.0} ms: {} of {} requests failed.\n",
+        before.pod, after.pod, outage.failed, outage.requests,
+    );
+    Ok(())
+}
+
+async fn kill(
+    bench: &Bench,
+    site: &Site,
+    active: &Serving,
+) -> Result<crate::app::outage::Outage, crate::bench::Error> {
+    let broken = |error| crate::bench::Error::Act(Box::new(crate::stage::Error::Break(Box::new(error))));
+    let aim = bench.cluster.aim_below_init(&site.aim(&active.pod)).map_err(broken)?;
+    let visit = site.visit(bench, active).await?;
+    aim.fire(Signal::KILL).map_err(broken)?;
+    site.recovered(active).await?;
+    Ok(visit.end().await?.0)
+}
+
+async fn show(client: &Client, namespace: &str) -> Result<(), Error> {
+    let read = |what| move |source| Error::ReadTable { what, source: Box::new(source) };
+    let pods = table::pair_pods(client, namespace, NAME).await.map_err(read("the pods"))?;
+    let groups = table::groups(client, namespace, NAME).await.map_err(read("the group"))?;
+    println!("{}\n{}", indented(&pods.to_string()), indented(&groups.to_string()));
+    Ok(())
+}
