@@ -54,12 +54,12 @@ pub struct Relay {
 impl Relay {
     /// Starts the task; the relay is closed.
     pub fn start(tasks: &mut Tasks, shutdown: &Shutdown, settings: RelaySettings) -> Self {
-        let (wishes, wished) = watch::channel(false);
+        let (wishes, heard) = watch::channel(false);
         if settings.ports.is_empty() {
             return Self { station: None, wishes };
         }
         let station = Arc::new(Mutex::new(Station::new(settings)));
-        tasks.spawn("relay", run(station.clone(), wished, shutdown.clone()));
+        tasks.spawn("relay", run(station.clone(), heard, shutdown.clone()));
         Self { station: Some(station), wishes }
     }
 
