@@ -34,6 +34,11 @@ use crate::runtime::shutdown::{Shutdown, Signals};
 use crate::runtime::tasks::{self, Tasks};
 use crate::runtime::{client, telemetry};
 
+/// How many turns of tasks may come between two of the agent's loop, for the runtime that both are in.
+///
+/// 4: a full turn of the relay takes about a millisecond, and a heartbeat that is late by some of them is none the worse.
+pub const TURNS_BESIDE_LOOP: u32 = 4;
+
 /// Why an agent did not run, or ended without being asked to.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {

@@ -63,13 +63,10 @@ enum Verb {
 /// What this program is called by whoever has it open; the file may have been replaced since it was started.
 const OWN_PROGRAM: &str = "/proc/self/exe";
 
-/// How many turns of tasks, for example of the relay, may come between two of the agent's loop; a full turn of the relay
-/// takes about a millisecond.
-const TURNS_BESIDE_LOOP: u32 = 4;
-
 fn main() -> ExitCode {
     // One thread: the kernel kills the application when the thread that started it ends.
-    let runtime = Builder::new_current_thread().enable_all().event_interval(TURNS_BESIDE_LOOP).build();
+    let runtime =
+        Builder::new_current_thread().enable_all().event_interval(member::TURNS_BESIDE_LOOP).build();
     match runtime {
         Ok(runtime) => runtime.block_on(carry_out(Arguments::parse().verb)),
         Err(error) => failed("start", &error),

@@ -63,11 +63,12 @@ impl Relay {
         Self { station: Some(station), wishes }
     }
 
-    /// Listens as soon as the application does not, and relays to whom it is aimed at. Without effect if it does so.
+    /// Listens as soon as the application does not, and relays to whom it is aimed at. Where it does not listen yet it
+    /// tries again at once: whatever happened may have been the end of the application.
     pub fn open(&self, aim: Aim) {
         let Some(station) = &self.station else { return };
-        locked(station).open(aim);
-        self.wishes.send_if_modified(|is_open| !std::mem::replace(is_open, true));
+        let is_complete = locked(station).open(aim);
+        self.wishes.send_if_modified(|is_open| !(std::mem::replace(is_open, true) && is_complete));
     }
 
     /// Closes all listeners before it returns, so that an application finds its ports free; the task cuts all

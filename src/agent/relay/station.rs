@@ -77,14 +77,15 @@ impl Station {
         }
     }
 
-    /// Opens it, and aims it; sockets are opened by [`Station::listen`].
-    pub(super) fn open(&mut self, aim: Aim) {
+    /// Opens it, and aims it; whether it listens at all ports. [`Station::listen`] does that.
+    pub(super) fn open(&mut self, aim: Aim) -> bool {
         let Aim { active, others } = aim;
         if !std::mem::replace(&mut self.is_open, true) {
             self.attempts = 0;
         }
         self.others = others;
         self.active.send_if_modified(|known| std::mem::replace(known, active) != active);
+        self.listeners.len() == self.settings.ports.len()
     }
 
     /// Closes the listeners, and passes nothing on any more. The caller need not wait for what [`Station::cut`] does:

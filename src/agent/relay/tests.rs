@@ -226,6 +226,55 @@ async fn it_listens_as_soon_as_the_application_has_left_its_port() {
     println!("nobody listened: n = {ROUNDS}, median {:?}, worst {:?}", gaps[ROUNDS / 2], gaps[ROUNDS - 1]);
 }
 
+/// Writes to a relay as fast as it takes it, until the relay is closed; how much that was.
+fn pour(to: SocketAddr) -> std::thread::JoinHandle<u64> {
+    std::thread::spawn(move || {
+        let mut stream = std::net::TcpStream::connect(to).expect("somebody listens");
+        let (block, mut poured) = ([0; 65_536], 0);
+        while std::io::Write::write_all(&mut stream, &block).is_ok() {
+            poured += block.len() as u64;
+        }
+        poured
+    })
+}
+
+#[test]
+fn a_busy_relay_leaves_the_loop_its_turns() {
+    const CLIENTS: usize = 4;
+    const TURNS: u32 = 200;
+    let loops = async {
+        let stage = Stage::set();
+        let target = std::net::TcpListener::bind((ACTIVE, stage.port)).expect("the port is free");
+        std::thread::spawn(move || {
+            for stream in target.incoming().take(CLIENTS) {
+                let mut stream = stream.expect("a connection");
+                std::thread::spawn(move || drop(std::io::copy(&mut stream, &mut std::io::sink())));
+            }
+        });
+        stage.aim(Some(ACTIVE));
+        drop(stage.client().await);
+        let clients: Vec<_> = (0..CLIENTS - 1).map(|_| pour(stage.here())).collect();
+        let (began, mut late) = (Instant::now(), Vec::new());
+        for _ in 0..TURNS {
+            let due = Instant::now() + Duration::from_millis(2);
+            tokio::time::sleep_until(due).await;
+            late.push(due.elapsed());
+        }
+        let elapsed = began.elapsed();
+        stage.relay.close();
+        // The task that cuts them has its turn now.
+        sleep(Duration::from_millis(1)).await;
+        let poured: u64 = clients.into_iter().map(|client| client.join().expect("no panic")).sum();
+        late.sort();
+        println!("relayed {} MiB in {elapsed:?}", poured >> 20);
+        println!("late: n = {TURNS}, median {:?}, worst {:?}", late[late.len() / 2], late[late.len() - 1]);
+        assert!(poured > 0);
+    };
+    let turns = crate::agent::member::TURNS_BESIDE_LOOP;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().event_interval(turns).build();
+    runtime.expect("a runtime").block_on(loops);
+}
+
 #[tokio::test]
 async fn without_ports_there_is_nothing_to_wait_for() {
     let (mut tasks, shutdown) = (Tasks::new(), Shutdown::new());
