@@ -230,7 +230,7 @@ async fn it_listens_as_soon_as_the_application_has_left_its_port() {
 fn pour(to: SocketAddr) -> std::thread::JoinHandle<u64> {
     std::thread::spawn(move || {
         let mut stream = std::net::TcpStream::connect(to).expect("somebody listens");
-        let (block, mut poured) = ([0; 65_536], 0);
+        let (block, mut poured) = (vec![0; 65_536], 0);
         while std::io::Write::write_all(&mut stream, &block).is_ok() {
             poured += block.len() as u64;
         }
