@@ -20,6 +20,8 @@ use super::marks::{self, State, is_first_start};
 use super::pair::{Body, End, Pair};
 use super::peer::Peers;
 use super::publish::Publisher;
+use super::relay::aim::Aim;
+use super::relay::{Relay, RelaySettings};
 use super::search::{Found, Membership, Search};
 use super::settings::PairSettings;
 use super::store::Store;
@@ -31,6 +33,11 @@ use crate::runtime::metrics::Metrics;
 use crate::runtime::shutdown::{Shutdown, Signals};
 use crate::runtime::tasks::{self, Tasks};
 use crate::runtime::{client, telemetry};
+
+/// How many turns of tasks may come between two of the agent's loop, for the runtime that both are in.
+///
+/// 4: a full turn of the relay takes about a millisecond, and a heartbeat that is late by some of them is none the worse.
+pub const TURNS_BESIDE_LOOP: u32 = 4;
 
 /// Why an agent did not run, or ended without being asked to.
 #[derive(Debug, thiserror::Error)]
@@ -129,7 +136,8 @@ impl Member {
         (tasks, shutdown): (&mut Tasks, &Shutdown),
         (tenant, timing): (Tenant, Timing),
     ) -> Result<Self, Error> {
-        let PairSettings { membership, own, key_file, peer_bind, slice, state_dir, .. } = settings;
+        let PairSettings { membership, own, key_file, peer_bind, slice, state_dir, relay_ports, .. } =
+            settings;
         let keys = KeyRing::read(&key_file).map_err(Error::ReadKeys)?;
         let (keys, present) = watch::channel(keys);
         let peers = Peers::bind(peer_bind, own.id, present.clone()).map_err(Error::Listen)?;
@@ -148,9 +156,10 @@ impl Member {
         if let Some(file) = settings.state_file {
             tasks.spawn("state file", marks::keep_state(file, shown, shutdown.clone()));
         }
+        let relay = Relay::start(tasks, shutdown, RelaySettings { ip: peer_bind.ip(), ports: relay_ports });
         let alarm = Alarm::new().map_err(Error::Supervise)?;
         let signals = init::passed_on().map_err(Error::Supervise)?;
-        let body = Body { tenant, peers, alarm, signals, states, health, timing };
+        let body = Body { tenant, peers, relay, alarm, signals, states, health, timing };
         Ok(Self { body, keys: present, listener, client, membership, own, slice, state_dir })
     }
 
@@ -171,6 +180,7 @@ impl Member {
             }
             self.body.health.set_ready(false);
             self.body.peers.forget();
+            self.body.relay.open(Aim::default());
             self.body.states.send_replace(State::UNASSIGNED);
             info!("Left the Lease");
         }

@@ -18,6 +18,7 @@
 //! | [`outages`] | one line in the log for each outage |
 //! | [`frame`], [`key_ring`], [`peer`] | authenticated datagrams between agents |
 //! | [`lifeline`] | connections that end when the application has certainly ended |
+//! | [`relay`] | serves whoever still comes to a Pod that does not act, from the one that does |
 //! | [`marks`] | files: whether it ran in this Pod before, and its role for probes |
 //! | [`publish`] | the address of the active in an EndpointSlice |
 //!
@@ -40,6 +41,7 @@ pub mod outages;
 pub mod pair;
 pub mod peer;
 pub mod publish;
+pub mod relay;
 pub mod search;
 pub mod settings;
 pub mod store;

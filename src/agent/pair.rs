@@ -18,10 +18,13 @@ use super::lifeline::Lifelines;
 use super::marks::{State, word};
 use super::orders::Orders;
 use super::peer::Peers;
+use super::relay::Relay;
+use super::relay::aim::Aim;
 use super::store::{Report, Store};
 use super::tenant::{Posture, Tenant};
 use crate::ha::{
-    Agent, AgentId, BootTime, Effect, Epoch, Event, Message, Order, Protocol, Role, Timing, Version,
+    Agent, AgentId, BootTime, Effect, Epoch, Event, Message, Order, PromiseRequest, Protocol, Role, Timing,
+    Version,
 };
 use crate::runtime::health::{Health, TICK_PERIOD};
 use crate::runtime::shutdown::Shutdown;
@@ -32,6 +35,8 @@ pub struct Body {
     pub tenant: Tenant,
     /// The other agents.
     pub peers: Peers,
+    /// Serves whoever still comes here while it does not act.
+    pub relay: Relay,
     /// Wakes the loop.
     pub alarm: Alarm,
     /// What people and the kubelet ask of the application.
@@ -75,6 +80,10 @@ struct Turn<'a> {
     wake_at: BootTime,
     /// When it ends even if it could not hand over.
     leave_by: Option<BootTime>,
+    /// Until then somebody may still come here because it acted.
+    relay_until: BootTime,
+    /// Who asked for a promise last, and the epoch that it acts with.
+    asker: Option<(Epoch, AgentId)>,
     /// The Lease was deleted, or made anew.
     is_gone: bool,
     /// What the Lease asked last, and the version that did.
@@ -102,8 +111,16 @@ impl Body {
     /// # Errors
     /// What the kernel refused. The process must end then, and the application ends with it.
     pub async fn run(&mut self, pair: Pair, shutdowns: [&Shutdown; 2]) -> io::Result<End> {
-        let (wake_at, orders) = (BootTime::default(), (Version::default(), Orders::default()));
-        let mut turn = Turn { body: self, pair, wake_at, leave_by: None, is_gone: false, orders };
+        let mut turn = Turn {
+            body: self,
+            pair,
+            wake_at: BootTime::default(),
+            leave_by: None,
+            relay_until: BootTime::default(),
+            asker: None,
+            is_gone: false,
+            orders: (Version::default(), Orders::default()),
+        };
         turn.body.tenant.enlist();
         turn.stand_by();
         turn.step(Event::Timer)?;
@@ -170,9 +187,9 @@ impl Turn<'_> {
     fn leave(&mut self) -> io::Result<()> {
         if self.leave_by.is_none() {
             // A hold for the application to end in, and as long again to repeat the handover or the release.
-            let (now, leave_by) = (clock::now(), clock::now() + 2 * self.body.timing.hold);
-            self.leave_by = Some(leave_by);
-            self.body.tenant.retire(now, leave_by)?;
+            let (now, handed_over_by) = (clock::now(), clock::now() + 2 * self.body.timing.hold);
+            self.leave_by = Some(handed_over_by + self.body.relay.linger());
+            self.body.tenant.retire(now, handed_over_by)?;
             self.step(Event::Ordered(Order::Fence))?;
         }
         Ok(())
@@ -183,7 +200,8 @@ impl Turn<'_> {
         let Some(leave_by) = self.leave_by else { return false };
         let is_settled =
             self.is_idle() && self.pair.protocol.agent().unresolved.is_none() && !self.body.tenant.has_hook();
-        self.body.tenant.is_gone() && (is_settled || leave_by <= clock::now())
+        let over_at = if is_settled { self.relay_until.min(leave_by) } else { leave_by };
+        self.body.tenant.is_gone() && over_at <= clock::now()
     }
 
     /// Whether it may forget this Lease, as a restart would: nobody counts on a promise of it, and it cannot come to
@@ -194,7 +212,8 @@ impl Turn<'_> {
         // No write of a Lease that is gone is ever applied.
         let is_out = self.is_gone || is_unnamed && agent.unresolved.is_none();
         let is_needed = !self.is_idle() || clock::now() < agent.promise_end;
-        self.pair.is_of_group && is_out && !is_needed
+        // Who leaves ends, and looks for no other Lease.
+        self.pair.is_of_group && is_out && !is_needed && self.leave_by.is_none()
     }
 
     /// Whether nothing of the application is left; asks one that runs as standby to end.
@@ -272,6 +291,9 @@ impl Turn<'_> {
         if self.body.tenant.has_just_ended()? {
             self.step(Event::ApplicationEnded)?;
         }
+        if let Message::PromiseRequest(PromiseRequest { epoch, .. }) = message {
+            self.asker = self.asker.max(Some((epoch, from)));
+        }
         self.step(Event::Received { from, message })
     }
 
@@ -280,7 +302,10 @@ impl Turn<'_> {
         self.body.health.tick();
         let agent = self.pair.protocol.agent();
         let (before, unresolved) = (agent.role, agent.unresolved);
-        for effect in self.pair.protocol.step(now, event) {
+        let effects = self.pair.protocol.step(now, event);
+        // First: who hears that this agent acts must find its application, and the application its ports.
+        self.relay(now);
+        for effect in effects {
             self.carry_out(effect)?;
         }
         let due = self.body.tenant.due();
@@ -296,6 +321,21 @@ impl Turn<'_> {
         let state = State { role: Some(role), epoch };
         self.body.states.send_if_modified(|shown| std::mem::replace(shown, state) != state);
         Ok(())
+    }
+
+    /// Relays as long as it does not act. Also while the application is being stopped: it may have left its ports.
+    fn relay(&mut self, now: BootTime) {
+        let Body { relay, peers, .. } = &*self.body;
+        let agent = self.pair.protocol.agent();
+        match agent.role {
+            Role::Active => relay.close(),
+            Role::Standby | Role::Lapsed | Role::HandedOver | Role::Stopping | Role::Ended => {
+                relay.open(Aim::of(agent, self.asker, peers.directory()));
+            }
+        }
+        if !self.is_idle() {
+            self.relay_until = now + self.body.relay.linger();
+        }
     }
 
     fn stand_by(&mut self) {

@@ -1,5 +1,6 @@
 //! What an agent is told when it starts: arguments for the pair it belongs to, and who it is from the environment.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
@@ -51,6 +52,10 @@ pub struct PairArguments {
     /// Address and TCP port for probes: /livez while the agent works, /readyz while it belongs to a pair. Default: none.
     #[arg(long, requires = "membership")]
     health_bind: Option<SocketAddr>,
+    /// TCP port of the application, at the address of --peer-bind; repeat it for more. While this agent does not act it
+    /// listens there itself, and relays each connection to the same port of the Pod that acts.
+    #[arg(long, requires = "membership", conflicts_with = "run_in_standby", value_parser = clap::value_parser!(u16).range(1..))]
+    relay_port: Vec<u16>,
     /// Uid of the own Pod: set it from the field metadata.uid.
     #[arg(long, env = "POD_UID", value_parser = parse_own_uid)]
     pod_uid: Option<AgentId>,
@@ -85,6 +90,8 @@ pub struct PairSettings {
     pub state_file: Option<PathBuf>,
     /// Where probes are answered.
     pub health_bind: Option<SocketAddr>,
+    /// Ports to relay from while it does not act.
+    pub relay_ports: BTreeSet<u16>,
     /// What is run when the role changes.
     pub hooks: Hooks,
     /// How logs are written.
@@ -100,6 +107,7 @@ impl PairArguments {
         let (key_file, peer_bind) = (key_file?, peer_bind?);
         let hooks = self.hooks.hooks(self.state_file.clone());
         let (state_file, health_bind, logs) = (self.state_file, self.health_bind, self.logs);
+        let relay_ports = self.relay_port.into_iter().collect();
         Some(PairSettings {
             membership,
             own,
@@ -109,6 +117,7 @@ impl PairArguments {
             state_dir,
             state_file,
             health_bind,
+            relay_ports,
             hooks,
             logs,
         })
@@ -180,6 +189,21 @@ mod tests {
             let error = parse(&arguments).map(drop).expect_err(second);
             assert!(error.contains("cannot be used with"), "{error}");
         }
+    }
+
+    #[test]
+    fn only_ports_that_the_application_leaves_to_a_standby_are_relayed() {
+        let with = |more: &[&str]| {
+            parse(&[&WHOLE, more].concat()).map(|settings| settings.expect("a pair").relay_ports)
+        };
+        assert_eq!(with(&[]), Ok(BTreeSet::new()));
+        assert_eq!(with(&["--relay-port=80", "--relay-port=443"]), Ok(BTreeSet::from([80, 443])));
+        let error = with(&["--relay-port=80", "--on-active=/promote", "--run-in-standby"]).expect_err("both");
+        assert!(
+            error.contains("'--relay-port <RELAY_PORT>' cannot be used with '--run-in-standby'"),
+            "{error}"
+        );
+        assert!(with(&["--relay-port=0"]).is_err());
     }
 
     #[test]

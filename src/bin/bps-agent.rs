@@ -11,6 +11,7 @@ use backuppodset::agent::{hook, init, launch, member};
 use backuppodset::api::keys;
 use backuppodset::wakeup::install::install;
 use clap::{Parser, Subcommand};
+use tokio::runtime::Builder;
 
 /// Starts an application as the init of its container: passes signals on, reaps orphans, leaves no process behind.
 ///
@@ -62,10 +63,18 @@ enum Verb {
 /// What this program is called by whoever has it open; the file may have been replaced since it was started.
 const OWN_PROGRAM: &str = "/proc/self/exe";
 
-// One thread: the kernel kills the application when the thread that started it ends.
-#[tokio::main(flavor = "current_thread")]
-async fn main() -> ExitCode {
-    match Arguments::parse().verb {
+fn main() -> ExitCode {
+    // One thread: the kernel kills the application when the thread that started it ends.
+    let runtime =
+        Builder::new_current_thread().enable_all().event_interval(member::TURNS_BESIDE_LOOP).build();
+    match runtime {
+        Ok(runtime) => runtime.block_on(carry_out(Arguments::parse().verb)),
+        Err(error) => failed("start", &error),
+    }
+}
+
+async fn carry_out(verb: Verb) -> ExitCode {
+    match verb {
         Verb::Run { pair, command } => run(*pair, command).await,
         Verb::Install { directory } => match install(&directory, keys::AGENT) {
             Ok(_) => ExitCode::SUCCESS,

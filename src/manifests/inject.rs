@@ -10,6 +10,9 @@ use crate::api::keys;
 /// the application by itself.
 const PROBES: [&str; 3] = ["livenessProbe", "readinessProbe", "startupProbe"];
 
+/// Argument of an agent whose application runs as standby, too.
+const RUN_IN_STANDBY: &str = "--run-in-standby";
+
 /// What to put in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Injection {
@@ -19,7 +22,7 @@ pub struct Injection {
     pub image: String,
     /// Container that runs the application; needed if there is more than one.
     pub container: Option<String>,
-    /// Further arguments of the agent, for example hooks.
+    /// Further arguments of the agent, for example hooks, or ports to relay that the template does not name.
     pub arguments: Vec<String>,
 }
 
@@ -115,7 +118,7 @@ fn wrap(container: &mut Value, injection: &Injection) -> Result<Value, InjectErr
     let name = container["name"].as_str().unwrap_or_default().to_owned();
     let command = container["command"].as_array().filter(|command| !command.is_empty()).cloned();
     let command = command.ok_or(InjectError::NoCommand { container: name.clone() })?;
-    let mut wrapped: Vec<Value> = agent_command(injection).into_iter().map(Value::from).collect();
+    let mut wrapped: Vec<Value> = agent_command(container, injection).into_iter().map(Value::from).collect();
     wrapped.extend(command.iter().cloned());
     container["command"] = Value::Array(wrapped);
     let mut probes = Map::new();
@@ -164,7 +167,7 @@ fn is_ours(item: &Value) -> bool {
     [keys::VOLUME_AGENT, keys::VOLUME_AGENT_KEYS].iter().any(|name| item["name"] == *name)
 }
 
-fn agent_command(injection: &Injection) -> Vec<String> {
+fn agent_command(container: &Value, injection: &Injection) -> Vec<String> {
     let mut command = vec![
         keys::AGENT_PROGRAM_PATH.to_owned(),
         "run".to_owned(),
@@ -175,9 +178,20 @@ fn agent_command(injection: &Injection) -> Vec<String> {
         format!("--state-dir={}", keys::AGENT_MOUNT_PATH),
         format!("--state-file={}/state.json", keys::AGENT_MOUNT_PATH),
     ];
+    // An application that runs in both roles has its ports in both.
+    if !injection.arguments.iter().any(|argument| argument == RUN_IN_STANDBY) {
+        command.extend(tcp_ports(container).map(|port| format!("--relay-port={port}")));
+    }
     command.extend(injection.arguments.iter().cloned());
     command.push("--".to_owned());
     command
+}
+
+/// The ports that the template says the application listens on.
+fn tcp_ports(container: &Value) -> impl Iterator<Item = u64> {
+    let ports = container["ports"].as_array().into_iter().flatten();
+    let tcp = ports.filter(|port| port.get("protocol").is_none_or(|protocol| protocol == "TCP"));
+    tcp.filter_map(|port| port["containerPort"].as_u64())
 }
 
 /// Copies the agent into the Pod.

@@ -6,6 +6,7 @@ use super::client::{ClientOptions, DEFAULT_DEADLINE, IN_FLIGHT_MAX, REQUESTS_MAX
 use super::counter::CounterOptions;
 use super::server::ServerOptions;
 use backuppodset::api::keys::ENV_HA_EPOCH;
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 /// Port of the server unless the environment or a flag names another.
@@ -18,7 +19,7 @@ pub const SINK_VARIABLE: &str = "SINK";
 const NO_EPOCH: u64 = 0;
 /// What `--help` and each error print.
 pub const USAGE: &str = "usage:
-  lab-app [--port N] [--drain-seconds N]
+  lab-app [--address IP] [--port N] [--drain-seconds N]
   lab-app client --target ADDRESS:PORT [--interval-ms N] [--duration-s N] [--deadline-ms N]
   lab-app counter --state FOLDER [--port N]
   lab-app counter-client --target ADDRESS:PORT [--interval-ms N] [--duration-s N] [--deadline-ms N]
@@ -124,10 +125,11 @@ fn parse_sink(words: &[String], mut port: u16) -> Result<Command, Error> {
 }
 
 fn parse_server(words: &[String], port: u16) -> Result<ServerOptions, Error> {
-    let mut options = ServerOptions { port, drain: Duration::ZERO };
+    let mut options = ServerOptions { address: Ipv4Addr::UNSPECIFIED, port, drain: Duration::ZERO };
     for pair in words.chunks(2) {
         let (flag, text) = (pair[0].as_str(), pair.get(1).map(String::as_str));
         match flag {
+            "--address" => options.address = value(flag, text)?,
             "--port" => options.port = value(flag, text)?,
             "--drain-seconds" => options.drain = Duration::from_secs(value::<u32>(flag, text)?.into()),
             _ => return Err(Error::UnknownArgument(flag.to_owned())),
@@ -173,7 +175,8 @@ mod tests {
 
     #[expect(clippy::unnecessary_wraps, reason = "compared with a result")]
     fn server(port: u16, drain_seconds: u64) -> Result<Command, Error> {
-        Ok(Command::Server(ServerOptions { port, drain: Duration::from_secs(drain_seconds) }))
+        let (address, drain) = (Ipv4Addr::UNSPECIFIED, Duration::from_secs(drain_seconds));
+        Ok(Command::Server(ServerOptions { address, port, drain }))
     }
 
     #[test]

@@ -17,7 +17,9 @@ const REQUEST_MAX_BYTES: usize = 2048;
 /// What the server listens on and how it stops.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerOptions {
-    /// TCP port on all IPv4 addresses.
+    /// Own address; all of IPv4 if it is the unspecified one.
+    pub address: Ipv4Addr,
+    /// TCP port.
     pub port: u16,
     /// How long it keeps serving, not ready, after SIGTERM. Zero exits at once and cuts open connections, which
     /// is what nginx does (fast shutdown) and the harsh case for a failover.
@@ -97,7 +99,7 @@ impl Shared {
 /// # Errors
 /// See [`Error`].
 pub fn run(options: &ServerOptions) -> Result<(), Error> {
-    let address = SocketAddr::from((Ipv4Addr::UNSPECIFIED, options.port));
+    let address = SocketAddr::from((options.address, options.port));
     let listener =
         TcpListener::bind(address).map_err(|source| Error::Listen { port: options.port, source })?;
     let shared = Arc::new(Shared { pod: pod_name(), ..Shared::default() });

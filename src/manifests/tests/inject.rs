@@ -18,6 +18,11 @@ fn template() -> Value {
             "image": "web:1",
             "command": ["/web", "serve"],
             "args": ["--port=80"],
+            "ports": [
+                {"containerPort": 80},
+                {"containerPort": 443, "protocol": "TCP"},
+                {"containerPort": 443, "protocol": "UDP"},
+            ],
             "env": [{"name": "POD_NAME", "value": "mine"}],
             "livenessProbe": {"httpGet": {"path": "/", "port": 80}},
             "readinessProbe": {"httpGet": {"path": "/ready", "port": 80}},
@@ -40,6 +45,8 @@ fn the_agent_starts_the_application_with_its_own_arguments() {
         "--health-bind=0.0.0.0:20002",
         "--state-dir=/bps-ha",
         "--state-file=/bps-ha/state.json",
+        "--relay-port=80",
+        "--relay-port=443",
         "--on-active=/hook",
         "--",
         "/web",
@@ -55,6 +62,13 @@ fn the_agent_starts_the_application_with_its_own_arguments() {
     assert_eq!(injected["spec"]["initContainers"][0]["image"], "bps-agent:1");
     assert_eq!(injected["spec"]["volumes"][1]["secret"]["secretName"], "web-ha-keys");
     assert_eq!(injected["metadata"]["labels"], json!({"app": "web", (keys::LABEL_GROUP): "web"}));
+}
+
+#[test]
+fn the_ports_of_an_application_that_runs_in_both_roles_are_not_relayed() {
+    let arguments = vec!["--on-active=/hook".to_owned(), "--run-in-standby".to_owned()];
+    let injected = inject(&template(), &Injection { arguments, ..injection() }).unwrap();
+    assert!(!injected.to_string().contains("--relay-port"), "{injected}");
 }
 
 #[test]

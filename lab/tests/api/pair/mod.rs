@@ -10,6 +10,7 @@ mod journal;
 mod lifeline;
 mod objects;
 mod orders;
+mod relay;
 mod stage;
 
 use std::time::Duration;

@@ -1,0 +1,130 @@
+//! One relayed connection: waits until its target listens, then passes bytes and ends on in both directions.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use rustix::net::sockopt::set_socket_linger;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+
+/// How long a client waits for a target that listens.
+///
+/// 2 s: T, after which somebody acts whatever happened; clients have given up by then, or come again.
+pub(super) const REACH_MAX: Duration = Duration::from_secs(2);
+/// Pause between two attempts to connect. 3 ms: an application that has just started listens within some of them.
+const REACH_PAUSE: Duration = Duration::from_millis(3);
+/// How long one attempt may take. 200 ms: less than the second after which the kernel repeats a lost packet.
+const ATTEMPT_MAX: Duration = Duration::from_millis(200);
+/// A connection on which nothing was passed on for this long is cut, at the latest after twice as long.
+const IDLE_MAX: Duration = Duration::from_secs(3_600);
+/// Memory for each direction of a connection.
+const BUFFER_BYTES: usize = 8_192;
+
+/// What became of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Fate {
+    /// It reached its target.
+    Relayed,
+    /// Nobody acted, or did not listen in time.
+    NotReached,
+    /// There were too many.
+    TooMany,
+    /// It came from another agent of the pair.
+    FromPeer,
+}
+
+/// Where connections go.
+#[derive(Clone, Debug)]
+pub(super) struct Way {
+    /// The own address.
+    pub(super) own: IpAddr,
+    /// The Pod that acts.
+    pub(super) active: watch::Receiver<Option<IpAddr>>,
+    /// The port at both ends.
+    pub(super) port: u16,
+}
+
+/// Relays until both directions have ended, or one is broken.
+pub(super) async fn relay(mut client: TcpStream, way: Way) -> Fate {
+    // Whoever drops this resets the connection: nothing of it must keep the application from its port.
+    drop(client.set_zero_linger());
+    let Ok(Some(mut target)) = timeout(REACH_MAX, reach(way)).await else { return Fate::NotReached };
+    drop(client.set_nodelay(true));
+    drop(target.set_nodelay(true));
+    // A broken connection is passed on as what it is, too.
+    drop(target.set_zero_linger());
+    let passed = AtomicU64::new(0);
+    let is_whole = tokio::select! {
+        // Bytes come before the end of patience.
+        biased;
+        copied = copy_both(&mut client, &mut target, &passed) => copied.is_ok(),
+        () = idle(&passed) => false,
+    };
+    if is_whole {
+        // What was written last may still be on its way.
+        set_socket_linger(&client, None).ok();
+        set_socket_linger(&target, None).ok();
+    }
+    Fate::Relayed
+}
+
+/// Connects to who acts, as soon as somebody does and listens; `None` if nobody ever will.
+async fn reach(mut way: Way) -> Option<TcpStream> {
+    loop {
+        let active = *way.active.wait_for(Option::is_some).await.ok()?;
+        if let Some(active) = active
+            && let Ok(Ok(target)) = timeout(ATTEMPT_MAX, connect(way.own, (active, way.port).into())).await
+        {
+            return Some(target);
+        }
+        sleep(REACH_PAUSE).await;
+    }
+}
+
+async fn connect(own: IpAddr, target: SocketAddr) -> io::Result<TcpStream> {
+    let socket = if target.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    if !own.is_unspecified() {
+        // So that the other agent knows it.
+        socket.bind((own, 0).into())?;
+    }
+    socket.connect(target).await
+}
+
+async fn copy_both(client: &mut TcpStream, target: &mut TcpStream, passed: &AtomicU64) -> io::Result<()> {
+    let (from_client, to_client) = client.split();
+    let (from_target, to_target) = target.split();
+    let copies = (copy(from_client, to_target, passed), copy(from_target, to_client, passed));
+    tokio::try_join!(copies.0, copies.1).map(drop)
+}
+
+/// Passes on bytes until there are no more, and then that.
+async fn copy(
+    mut from: impl AsyncRead + Unpin,
+    mut to: impl AsyncWrite + Unpin,
+    passed: &AtomicU64,
+) -> io::Result<()> {
+    let mut buffer = vec![0; BUFFER_BYTES];
+    loop {
+        let read = from.read(&mut buffer).await?;
+        if read == 0 {
+            return to.shutdown().await;
+        }
+        to.write_all(&buffer[..read]).await?;
+        passed.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Ends when nothing was passed on for a while.
+async fn idle(passed: &AtomicU64) {
+    loop {
+        let before = passed.load(Ordering::Relaxed);
+        sleep(IDLE_MAX).await;
+        if passed.load(Ordering::Relaxed) == before {
+            return;
+        }
+    }
+}
