@@ -39,6 +39,7 @@ fn group() -> Value {
 fn workload(kind: &str, replicas: usize) -> Value {
     let container = json!({
         "name": WEB, "image": APP_IMAGE, "command": ["/lab-app"], "args": ["--port", PORT.to_string()],
+        "ports": [{"containerPort": PORT}],
     });
     let template = json!({
         "metadata": {"labels": {"app": WEB}},

@@ -286,6 +286,7 @@ fn template() -> Value {
             "containers": [{
                 "name": "app", "image": APP_IMAGE, "imagePullPolicy": "IfNotPresent",
                 "command": ["/lab-app"], "args": ["--port", PORT.to_string()],
+                "ports": [{"containerPort": PORT}],
             }],
         },
     })
