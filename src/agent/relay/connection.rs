@@ -88,7 +88,8 @@ async fn reach(mut way: Way) -> Option<TcpStream> {
 async fn connect(own: IpAddr, target: SocketAddr) -> io::Result<TcpStream> {
     let socket = if target.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     if !own.is_unspecified() {
-        // So that the other agent knows it.
+        // So that the other agent knows it. What is left of it in TIME_WAIT must not keep anybody from its port.
+        socket.set_reuseaddr(true)?;
         socket.bind((own, 0).into())?;
     }
     socket.connect(target).await

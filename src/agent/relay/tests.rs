@@ -24,8 +24,7 @@ struct Stage {
 
 impl Stage {
     fn set() -> Self {
-        let free = std::net::TcpListener::bind((ACTIVE, 0)).expect("a free port");
-        let port = free.local_addr().expect("an address").port();
+        let port = free_port();
         let mut tasks = Tasks::new();
         let settings = RelaySettings { ip: OWN, ports: BTreeSet::from([port]) };
         let relay = Relay::start(&mut tasks, &Shutdown::new(), settings);
@@ -53,6 +52,17 @@ impl Stage {
                 Err(error) => assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused),
             }
             tokio::task::yield_now().await;
+        }
+    }
+}
+
+/// A port that is free at both addresses: another test may have a connection from the one that the kernel chooses.
+fn free_port() -> u16 {
+    loop {
+        let there = std::net::TcpListener::bind((ACTIVE, 0)).expect("a free port");
+        let port = there.local_addr().expect("an address").port();
+        if std::net::TcpListener::bind((OWN, port)).is_ok() {
+            return port;
         }
     }
 }
