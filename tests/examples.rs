@@ -4,9 +4,15 @@
 //! Nothing here needs an API server; `lab/tests/api/crd.rs` asks one about the same files.
 
 mod common;
+#[path = "common/example.rs"]
+mod example;
 
-use backuppodset::api::{BackupPodSet, crd::crd};
+use backuppodset::agent::settings::PairArguments;
+use backuppodset::api::{BackupPodSet, HAGroup, crd::crd, keys};
+use backuppodset::manifests::{Injection, inject};
+use clap::Parser;
 use common::{files, refusal, sets};
+use example::{Example, example};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -107,5 +113,49 @@ fn every_misspelled_field_is_unknown_to_the_schema() {
         let named = unknown.iter().map(|path| format!("unknown field \"{path}\"")).collect::<Vec<_>>();
         let expected = if kind == "strict" { vec![message] } else { Vec::new() };
         assert_eq!(named, expected, "{}", file.display());
+    }
+}
+
+/// The command line of an agent in a Pod, without the command of the application.
+#[derive(Parser)]
+struct AgentProgram {
+    #[command(flatten)]
+    pair: PairArguments,
+}
+
+#[test]
+fn every_example_of_a_pair_has_only_known_fields_and_takes_the_arguments_that_it_prints() {
+    let generated = include_str!("../crds/hagroups.yaml");
+    let group_crd: Value = serde_saphyr::from_str(generated).expect("YAML");
+    let schema = &group_crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
+    for file in files("examples/active-standby") {
+        let text = std::fs::read_to_string(&file).expect("a readable file");
+        let Example { documents, arguments } = example(&text);
+        let of_kind = |kind| documents.iter().filter(move |document| document["kind"] == kind);
+        let groups: Vec<_> = of_kind("HAGroup").collect();
+        let [group] = groups[..] else { panic!("{} has not one HAGroup", file.display()) };
+        assert_eq!(unknown_fields(&group["spec"], schema, "spec"), Vec::<String>::new());
+        serde_json::from_value::<HAGroup>(group.clone()).expect("an HAGroup");
+
+        let name = group["metadata"]["name"].as_str().expect("a name");
+        assert!(text.contains(&format!("--group={name} ")), "the comment names the group");
+        let injection = Injection {
+            group: name.into(),
+            image: "agent".into(),
+            container: None,
+            arguments: arguments.clone(),
+        };
+        let workloads: Vec<_> = of_kind("StatefulSet").chain(of_kind("Deployment")).collect();
+        assert!(!workloads.is_empty() && !arguments.is_empty());
+        for workload in workloads {
+            let template = inject(&workload["spec"]["template"], &injection).expect("it can be injected");
+            assert_eq!(template["metadata"]["labels"][keys::LABEL_GROUP], name);
+            let command = template["spec"]["containers"][0]["command"].as_array().expect("a command");
+            let words = command.iter().filter_map(Value::as_str).take_while(|word| *word != "--").skip(1);
+            let pod = ["--pod-uid=0a1b2c3d-0000-4000-8000-0123456789ab", "--pod=pod-0", "--pod-ip=192.0.2.1"];
+            let settings =
+                AgentProgram::try_parse_from(words.chain(pod)).map(|program| program.pair.settings());
+            assert!(settings.expect("the agent knows each argument").is_some());
+        }
     }
 }

@@ -345,5 +345,6 @@ pub fn project_images(binaries: &Binaries) -> Vec<ImageSpec> {
     ]
 }
 
+pub mod redis;
 #[cfg(test)]
 mod tests;

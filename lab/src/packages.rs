@@ -77,6 +77,23 @@ pub fn ensure() -> Result<PathBuf, Error> {
     }
 }
 
+/// Sees to it that further programs are installed, each of them with the Debian package that has it.
+///
+/// # Errors
+/// As [`ensure`].
+pub fn ensure_programs(needed: &[(&'static str, &'static str)]) -> Result<(), Error> {
+    let first = missing_of(needed);
+    if first.is_empty() {
+        return Ok(());
+    }
+    if !paths::is_root() || find("apt-get").is_none() {
+        return Err(report(&first));
+    }
+    install(&packages(&first))?;
+    let rest = missing_of(needed);
+    if rest.is_empty() { Ok(()) } else { Err(report(&rest)) }
+}
+
 /// Where a program is, looked for in `PATH` and the administrator's directories.
 pub fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -87,11 +104,15 @@ pub fn find(program: &str) -> Option<PathBuf> {
 }
 
 fn missing() -> Vec<(&'static str, &'static str)> {
-    let mut missing: Vec<_> = NEEDED.iter().copied().filter(|(program, _)| find(program).is_none()).collect();
+    let mut missing = missing_of(NEEDED);
     if cni_directory().is_none() {
         missing.push(("CNI plugins", CNI_PACKAGE));
     }
     missing
+}
+
+fn missing_of(needed: &[(&'static str, &'static str)]) -> Vec<(&'static str, &'static str)> {
+    needed.iter().copied().filter(|(program, _)| find(program).is_none()).collect()
 }
 
 fn cni_directory() -> Option<PathBuf> {

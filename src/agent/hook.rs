@@ -30,7 +30,8 @@ pub struct HookArguments {
     #[arg(long, requires = "membership", value_parser = parse_command)]
     on_active: Option<HookCommand>,
     /// The same for when the agent becomes standby, also at its start. The application of a tenure has ended then;
-    /// with `--run-in-standby` it has just been started as standby, and each further start runs the hook again.
+    /// with `--run-in-standby` it has just been started as standby, and each further start runs the hook again, as does
+    /// another address of the other Pod.
     #[arg(long, requires = "membership", value_parser = parse_command)]
     on_standby: Option<HookCommand>,
     /// The same for when a tenure has to end: the application is asked to end after it, and killed with it at the end

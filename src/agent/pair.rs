@@ -4,6 +4,7 @@
 //! other tasks, and this one only sleeps until something has happened.
 
 use std::io;
+use std::net::IpAddr;
 
 use futures::StreamExt as _;
 use futures::stream::{BoxStream, SelectAll};
@@ -239,6 +240,8 @@ impl Turn<'_> {
                 // First: who shall not act must not take what this version offers.
                 self.fence(version, orders)?;
                 self.step(Event::LeaseRead { lease, version })?;
+                let peer = self.other_address();
+                self.body.tenant.follow(peer);
                 self.switch_over()
             }
             Report::Read(_) => {
@@ -339,13 +342,17 @@ impl Turn<'_> {
     }
 
     fn stand_by(&mut self) {
-        let Agent { id, epoch, seen, .. } = *self.pair.protocol.agent();
+        let (epoch, peer) = (self.pair.protocol.agent().epoch, self.other_address());
+        self.body.tenant.stand_by(clock::now(), Posture { epoch, peer });
+    }
+
+    fn other_address(&self) -> Option<IpAddr> {
+        let Agent { id, seen, .. } = *self.pair.protocol.agent();
         let directory = self.body.peers.directory();
         let members =
             seen.map_or_else(|| directory.keys().copied().collect(), |seen| seen.lease.members.to_vec());
         let peer = members.into_iter().find(|member| *member != id).and_then(|peer| directory.get(&peer));
-        let peer = peer.map(|peer| peer.address.ip());
-        self.body.tenant.stand_by(clock::now(), Posture { epoch, peer });
+        peer.map(|peer| peer.address.ip())
     }
 
     fn carry_out(&mut self, effect: Effect) -> io::Result<()> {

@@ -121,6 +121,17 @@ impl Tenant {
         }
     }
 
+    /// The other Pod has this address now: an application that runs as standby follows it, by the hook for standbys.
+    pub fn follow(&mut self, peer: Option<IpAddr>) {
+        if self.is_tenure || peer.is_none() || std::mem::replace(&mut self.posture.peer, peer) == peer {
+            return;
+        }
+        let is_running = matches!(self.running, Running::Application(_)) && self.kill_at.is_none();
+        if is_running && self.hooks.runs_in_standby {
+            self.run_hook(Occasion::Standby);
+        }
+    }
+
     /// Asks it to end, and sees to it that nothing is left of it at the given time.
     ///
     /// # Errors

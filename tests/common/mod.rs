@@ -3,11 +3,12 @@
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
-/// Files of a folder of the repository, sorted.
+/// Files of a folder of the repository, sorted, without those of folders in it.
 pub(crate) fn files(folder: &str) -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
     let entries = std::fs::read_dir(folder).expect("the folder is there");
-    let mut files: Vec<_> = entries.map(|entry| entry.expect("a readable entry").path()).collect();
+    let paths = entries.map(|entry| entry.expect("a readable entry").path());
+    let mut files: Vec<_> = paths.filter(|path| path.is_file()).collect();
     files.sort();
     assert!(!files.is_empty());
     files

@@ -8,6 +8,8 @@
 
 mod bench;
 mod claims;
+#[path = "../../../tests/common/example.rs"]
+mod example;
 mod failover;
 mod hostile;
 mod load;
@@ -17,7 +19,10 @@ mod nodes;
 mod operator;
 mod outages;
 mod pairs;
+mod redis;
+mod redis_clients;
 mod refusals;
+mod resp;
 mod rollout;
 mod sizes;
 mod stage;

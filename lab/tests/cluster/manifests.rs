@@ -14,6 +14,7 @@ pub(crate) async fn every_example_is_applied_and_acted_on(stage: Stage) {
     let mut files: Vec<_> = std::fs::read_dir(Path::new(ROOT).join("examples"))
         .unwrap()
         .map(|entry| entry.unwrap().path())
+        .filter(|path| path.is_file())
         .collect();
     files.sort();
     assert!(!files.is_empty());

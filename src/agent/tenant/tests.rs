@@ -1,6 +1,8 @@
-//! The course of an application that cannot be started, in both modes.
+//! The course of an application that cannot be started, in both modes; and what a standby is told about its peer.
 
 use super::*;
+use crate::agent::settings::PairArguments;
+use clap::Parser;
 
 const POSTURE: Posture = Posture { epoch: Epoch { term: 1, sequence: 0 }, peer: None };
 
@@ -61,4 +63,40 @@ async fn a_standby_that_retired_is_not_started() {
     tenant.enlist();
     tenant.stand_by(BootTime(4), POSTURE);
     assert!(!tenant.is_gone());
+}
+
+#[derive(Parser)]
+struct Program {
+    #[command(flatten)]
+    pair: PairArguments,
+}
+
+fn hooks(arguments: &[&str]) -> Hooks {
+    let whole = [
+        "agent",
+        "--lease=web",
+        "--key-file=/keys",
+        "--peer-bind=0.0.0.0:20001",
+        "--pod-uid=0a1b2c3d-0000-4000-8000-0123456789ab",
+        "--pod=web-0",
+        "--pod-ip=10.0.0.1",
+    ];
+    Program::parse_from([&whole, arguments].concat()).pair.settings().expect("a pair").hooks
+}
+
+#[tokio::test]
+async fn a_standby_that_runs_is_told_each_new_address_of_its_peer_once() {
+    // Whatever is to be launched ends at once, and nobody looks.
+    let hooks = hooks(&["--run-in-standby", "--on-active=promote", "--on-standby=follow"]);
+    let mut tenant = Tenant::new("/bin/true".into(), vec!["true".into()], hooks, Duration::from_millis(200));
+    let told = |tenant: &mut Tenant, last: u8| {
+        tenant.end_hook();
+        tenant.follow(Some([192, 0, 2, last].into()));
+        tenant.has_hook()
+    };
+    assert!(!told(&mut tenant, 1), "it gets the address when it starts");
+    tenant.stand_by(BootTime(0), Posture { peer: Some([192, 0, 2, 1].into()), ..POSTURE });
+    assert_eq!([1, 2, 2].map(|last| told(&mut tenant, last)), [false, true, false]);
+    tenant.activate(BootTime(1), POSTURE);
+    assert!(!told(&mut tenant, 3), "it acts");
 }
