@@ -1,7 +1,8 @@
 # syntax=docker/dockerfile:1
-# Two images from one build, each a single static program on nothing:
+# Three images from one build, each a single static program on nothing:
 #   docker build --target operator -t bps-operator:0.1.0 .
 #   docker build --target wakeup   -t bps-wakeup:0.1.0   .
+#   docker build --target agent    -t bps-agent:0.1.0    .
 
 # Alpine's C library is musl, which links statically. The target is named, although it is the host, so that the
 # flag does not reach procedural macros: those must stay shared libraries.
@@ -13,8 +14,8 @@ ENV RUSTFLAGS="-C target-feature=+crt-static"
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/src/target \
     target="$(rustc -vV | sed -n 's/^host: //p')" \
-    && cargo build --locked --profile dist --target "$target" --bin bps-operator --bin bps-wakeup \
-    && for program in bps-operator bps-wakeup; do \
+    && cargo build --locked --profile dist --target "$target" --bin bps-operator --bin bps-wakeup --bin bps-agent \
+    && for program in bps-operator bps-wakeup bps-agent; do \
          if readelf -d "target/$target/dist/$program" | grep NEEDED; then exit 1; fi; \
          install -D -m 0755 -t /out "target/$target/dist/$program"; \
        done
@@ -26,6 +27,14 @@ LABEL org.opencontainers.image.title="bps-wakeup" \
 COPY --from=build /out/bps-wakeup /bps-wakeup
 USER 65532:65532
 ENTRYPOINT ["/bps-wakeup"]
+
+FROM scratch AS agent
+LABEL org.opencontainers.image.title="bps-agent" \
+      org.opencontainers.image.description="Runs an application only while its Pod is the active one of its pair" \
+      org.opencontainers.image.licenses="Apache-2.0"
+COPY --from=build /out/bps-agent /bps-agent
+USER 65532:65532
+ENTRYPOINT ["/bps-agent"]
 
 FROM scratch AS operator
 LABEL org.opencontainers.image.title="bps-operator" \
