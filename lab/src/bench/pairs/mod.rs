@@ -69,11 +69,12 @@ pub async fn run(options: &Options) -> Result<(), Error> {
     }
     plain.remove().await?;
     let pair = Site::pair(&bench.client, super::NAMESPACE).await?;
+    // Before anything was broken: a Pod whose node comes back has another address, which takes its time to be known.
+    let idle = idle::watch(&bench, &pair, options.idle).await?;
     for fault in Fault::ALL {
         let rounds = if fault.takes_a_minute() { (options.rounds / 10).max(1) } else { options.rounds };
         rows.push(measure((&bench, &pair), (fault, rounds), &mut failures).await);
     }
-    let idle = idle::watch(&bench, &pair, options.idle).await?;
     pair.remove().await?;
     println!("{}", table(&rows));
     println!("{idle}");
