@@ -146,7 +146,12 @@ fn the_paper_file_finds_its_image_and_no_other_image_is_root() {
     let users: Vec<(&str, Option<&str>)> =
         images.iter().map(|image| (image.name.as_str(), image.user.as_deref())).collect();
     let nonroot = Some("65532:65532");
-    let expected =
-        [(OPERATOR_IMAGE, nonroot), (WAKEUP_IMAGE, nonroot), (APP_IMAGE, nonroot), (NGINX_IMAGE, None)];
+    let expected = [
+        (OPERATOR_IMAGE, nonroot),
+        (WAKEUP_IMAGE, nonroot),
+        (AGENT_IMAGE, nonroot),
+        (APP_IMAGE, nonroot),
+        (NGINX_IMAGE, None),
+    ];
     assert_eq!(users, expected);
 }
