@@ -33,6 +33,6 @@ pub use cache::{Affected, Cache, Kind, KnownKeys, SetKey, Written};
 pub use change::Change;
 pub use owner::is_controlled_by;
 pub use snapshot::{Observation, Version, observe};
-pub use store::Scope;
+pub use store::{Scope, version};
 pub use watched::Watched;
 pub use wish::Error;

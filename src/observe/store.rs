@@ -236,6 +236,6 @@ pub(super) struct Outdated;
 ///
 /// Resource versions are comparable as numbers since Kubernetes 1.35 by contract and before in fact, also between
 /// incarnations; one that is no number is taken as it comes.
-pub(super) fn version(meta: &ObjectMeta) -> Option<u64> {
+pub fn version(meta: &ObjectMeta) -> Option<u64> {
     meta.resource_version.as_ref()?.parse().ok()
 }

@@ -15,6 +15,7 @@ use crate::ha::{AgentId, Epoch, Hold, Lease as Content, Replacement, Timing, Wri
 use crate::manifests::{group_metadata, pair_name};
 use crate::observe::group::SeenGroup;
 use crate::observe::slim::SlimPod;
+use crate::observe::version;
 use crate::pairing::{Seat, Shown, Step};
 
 /// What a step was made from.
@@ -189,7 +190,7 @@ impl Hand<'_> {
         let parameters =
             PatchParams { field_manager: Some(keys::FIELD_MANAGER.to_owned()), ..PatchParams::default() };
         let pod = api.patch(&pod.name_any(), &parameters, &Patch::Merge(patch)).await?;
-        Ok(Some(("Pod", pod.name_any(), version(pod.metadata.resource_version.as_deref()))))
+        Ok(Some(("Pod", pod.name_any(), version(&pod.metadata))))
     }
 }
 
@@ -198,10 +199,5 @@ fn member(seat: &Seat) -> Member {
 }
 
 fn written(lease: &Lease) -> Written {
-    ("Lease", lease.name_any(), version(lease.metadata.resource_version.as_deref()))
-}
-
-/// The version of an object as the number it is.
-pub(super) fn version(text: Option<&str>) -> Option<u64> {
-    text?.parse().ok()
+    ("Lease", lease.name_any(), version(&lease.metadata))
 }

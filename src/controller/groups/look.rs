@@ -7,13 +7,13 @@ use std::time::Duration;
 use futures::{StreamExt as _, stream};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::Resource;
 use kube::api::{Api, Patch, PatchParams};
-use kube::{Resource, ResourceExt as _};
 use serde_json::json;
 use tracing::{debug, info, warn};
 
 use super::Context;
-use super::leases::{Error, Hand, Written, version};
+use super::leases::{Error, Hand, Written};
 use super::memory::Memory;
 use super::objects::{Means, carry_out, prepare, service_changes, slice_changes};
 use super::stores::Stores;
@@ -25,9 +25,9 @@ use crate::controller::queue::Job;
 use crate::controller::reconcile::Look;
 use crate::controller::report::merge_difference;
 use crate::ha::{AgentId, Moment, Timing};
-use crate::observe::SetKey;
 use crate::observe::group::{GroupObjects, SeenGroup, see_group};
 use crate::observe::slim::SlimPod;
+use crate::observe::{SetKey, version};
 use crate::pairing::{HaState, Plan, Shown, Step, plan};
 use crate::status::{GroupInput, group_status};
 use crate::wakeup::keys::KeyRing;
@@ -245,7 +245,7 @@ impl Round<'_> {
             PatchParams { field_manager: Some(keys::FIELD_MANAGER_STATUS.into()), ..PatchParams::default() };
         match api.patch_status(&self.key.name, &parameters, &Patch::Merge(patch)).await {
             Ok(written) => {
-                let version = version(written.metadata.resource_version.as_deref());
+                let version = version(&written.metadata);
                 memory.wrote((keys::GROUP_KIND, &self.key.name), version, clock::now());
                 true
             }
@@ -310,14 +310,14 @@ fn with_id(pod: &Arc<SlimPod>) -> Option<(AgentId, Arc<SlimPod>)> {
 fn shown_version(group: &HAGroup, objects: &GroupObjects, (kind, name): (&str, &str)) -> Option<u64> {
     fn find<K: Resource<DynamicType = ()>>(objects: &[Arc<K>], name: &str) -> Option<u64> {
         let found = objects.iter().find(|object| object.meta().name.as_deref() == Some(name))?;
-        version(found.meta().resource_version.as_deref())
+        version(found.meta())
     }
     match kind {
         "Pod" => find(&objects.pods, name),
         "Lease" => find(&objects.leases, name),
         "Service" => find(&objects.services, name),
         "EndpointSlice" => find(&objects.slices, name),
-        _ => version(group.resource_version().as_deref()),
+        _ => version(&group.metadata),
     }
 }
 

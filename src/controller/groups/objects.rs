@@ -13,7 +13,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::leases::{Error, Written, version};
+use super::leases::{Error, Written};
 use crate::agent::identity::{format_uid, parse_uid};
 use crate::api::{HAGroup, keys};
 use crate::ha::{AgentId, Epoch};
@@ -22,6 +22,7 @@ use crate::manifests::{
 };
 use crate::model::{Endpoint, PodName, Uid};
 use crate::observe::group::{GroupObjects, SeenGroup};
+use crate::observe::version;
 use crate::pairing::{Pair, Pod};
 
 /// What to do with one Service or EndpointSlice.
@@ -221,7 +222,7 @@ where
             return Ok(None);
         }
     };
-    Ok(Some((kind, written.name_any(), version(written.meta().resource_version.as_deref()))))
+    Ok(Some((kind, written.name_any(), version(written.meta()))))
 }
 
 /// What agents need before they can do anything.
