@@ -1,6 +1,7 @@
 //! What is searched: arenas in which the invariants must hold, and mutations that must break one of them.
 //!
-//! `cargo test` runs the small ones; `make explore` runs all, in an optimised build.
+//! `cargo test` runs the small ones; `make explore` runs all, in an optimised build. With a text in the environment
+//! variable `ARENA` it searches only the large arenas whose names contain it.
 
 use std::collections::BTreeSet;
 
@@ -145,7 +146,9 @@ fn searched(name: &str, search: Search) -> Found {
 /// Every change of role that happened.
 fn check_arenas(size: Size) -> BTreeSet<(Role, Role)> {
     let changes = Changes::default();
-    for (_, name, arena) in arenas().into_iter().filter(|(other, ..)| *other == size) {
+    let wanted = std::env::var("ARENA").unwrap_or_default();
+    let chosen = |(other, name, _): &(Size, &str, Arena)| *other == size && name.contains(&wanted);
+    for (_, name, arena) in arenas().into_iter().filter(chosen) {
         let found = searched(name, Search { changes: Some(changes.clone()), ..Search::of(arena) });
         assert!(found.broken.is_none(), "{name}: {:#?}", found.broken);
     }
