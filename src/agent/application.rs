@@ -40,6 +40,11 @@ impl Application {
         Ok(Self { tree, endings, ending: None, is_over: false })
     }
 
+    /// Number of the process of the command.
+    pub fn process(&self) -> i32 {
+        self.tree.command()
+    }
+
     /// Passes a signal on to the command and its group.
     ///
     /// # Errors

@@ -3,7 +3,7 @@
 //! Tokio's own timers do not, so an agent would notice only late that its hold ended in the meantime.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::time::{
@@ -50,16 +50,7 @@ impl Alarm {
     /// # Errors
     /// What the kernel refused.
     pub fn set(&self, at: BootTime) -> io::Result<()> {
-        // Zero would switch it off.
-        let at = Duration::from_nanos(at.0.max(1));
-        let it_value = Timespec {
-            tv_sec: i64::try_from(at.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: i64::from(at.subsec_nanos()),
-        };
-        let it_interval = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let value = Itimerspec { it_interval, it_value };
-        timerfd_settime(self.descriptor.get_ref(), TimerfdTimerFlags::ABSTIME, &value)?;
-        Ok(())
+        set(self.descriptor.get_ref(), Some(at))
     }
 
     /// Waits until it goes off. May be dropped and called again.
@@ -76,6 +67,28 @@ impl Alarm {
             }
         }
     }
+}
+
+impl AsFd for Alarm {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.get_ref().as_fd()
+    }
+}
+
+/// Sets the timer of an alarm, which may be another process's, or switches it off.
+///
+/// # Errors
+/// What the kernel refused.
+pub(super) fn set(timer: &impl AsFd, at: Option<BootTime>) -> io::Result<()> {
+    // Zero switches it off.
+    let at = Duration::from_nanos(at.map_or(0, |at| at.0.max(1)));
+    let it_value = Timespec {
+        tv_sec: i64::try_from(at.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(at.subsec_nanos()),
+    };
+    let it_interval = Timespec { tv_sec: 0, tv_nsec: 0 };
+    timerfd_settime(timer, TimerfdTimerFlags::ABSTIME, &Itimerspec { it_interval, it_value })?;
+    Ok(())
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use tracing::info;
 
 use super::clock::{self, Alarm};
+use super::enforcer::Leash;
 use super::identity::Identity;
 use super::init;
 use super::key_ring::{self, KeyRing};
@@ -69,6 +70,9 @@ pub enum Error {
     /// The kernel refused what supervising an application needs.
     #[error("supervise the application")]
     Supervise(#[source] io::Error),
+    /// There is no process above this one that shares its timer.
+    #[error("take the timer of the enforcer")]
+    Enforce(#[source] io::Error),
     /// A task ended.
     #[error("run beside the application")]
     Run(#[source] tasks::Error),
@@ -138,6 +142,9 @@ impl Member {
     ) -> Result<Self, Error> {
         let PairSettings { membership, own, key_file, peer_bind, slice, state_dir, relay_ports, .. } =
             settings;
+        let enforcer = settings.enforcer.ok_or(io::ErrorKind::NotConnected);
+        let leash = enforcer.map_err(io::Error::from).and_then(|name| Leash::take(&name));
+        let leash = leash.map_err(Error::Enforce)?;
         let keys = KeyRing::read(&key_file).map_err(Error::ReadKeys)?;
         let (keys, present) = watch::channel(keys);
         let peers = Peers::bind(peer_bind, own.id, present.clone()).map_err(Error::Listen)?;
@@ -159,7 +166,7 @@ impl Member {
         let relay = Relay::start(tasks, shutdown, RelaySettings { ip: peer_bind.ip(), ports: relay_ports });
         let alarm = Alarm::new().map_err(Error::Supervise)?;
         let signals = init::passed_on().map_err(Error::Supervise)?;
-        let body = Body { tenant, peers, relay, alarm, signals, states, health, timing };
+        let body = Body { tenant, leash, peers, relay, alarm, signals, states, health, timing };
         Ok(Self { body, keys: present, listener, client, membership, own, slice, state_dir })
     }
 

@@ -10,6 +10,7 @@
 //! | [`member`] | an agent of a pair from its start to its end: which Lease when, and what runs beside the loop |
 //! | [`search`] | looks for the Lease that names the agent |
 //! | [`pair`] | the loop: events to the protocol of [`crate::ha`], its effects to everything below |
+//! | [`enforcer`] | PID 1: ends the agent with its application if the agent cannot do so in time |
 //! | [`tenant`] | the application of a pair: starts, stops in time, tells its end |
 //! | [`hook`] | commands that are run when the role changes |
 //! | [`clock`] | the protocol's clock, and an alarm on it |
@@ -26,6 +27,7 @@
 
 pub mod application;
 pub mod clock;
+pub mod enforcer;
 pub mod frame;
 pub mod hook;
 pub mod identity;

@@ -14,6 +14,7 @@ use tokio::time::interval;
 use tracing::{error, info, warn};
 
 use super::clock::{self, Alarm};
+use super::enforcer::Leash;
 use super::lease::Record;
 use super::lifeline::Lifelines;
 use super::marks::{State, word};
@@ -34,6 +35,8 @@ use crate::runtime::shutdown::Shutdown;
 pub struct Body {
     /// The application.
     pub tenant: Tenant,
+    /// Ends it if this process cannot.
+    pub leash: Leash,
     /// The other agents.
     pub peers: Peers,
     /// Serves whoever still comes here while it does not act.
@@ -306,6 +309,7 @@ impl Turn<'_> {
         let agent = self.pair.protocol.agent();
         let (before, unresolved) = (agent.role, agent.unresolved);
         let effects = self.pair.protocol.step(now, event);
+        self.body.leash.follow(self.pair.protocol.agent(), &self.body.timing)?;
         // First: who hears that this agent acts must find its application, and the application its ports.
         self.relay(now);
         for effect in effects {

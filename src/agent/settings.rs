@@ -65,6 +65,9 @@ pub struct PairArguments {
     /// Address of the own Pod: set it from the field status.podIP.
     #[arg(long, env = "POD_IP")]
     pod_ip: Option<IpAddr>,
+    /// Socket of the process that enforces the end of a hold; for the agent itself.
+    #[arg(long, hide = true, requires = "membership")]
+    enforcer: Option<String>,
     #[command(flatten)]
     hooks: HookArguments,
     #[command(flatten)]
@@ -94,6 +97,8 @@ pub struct PairSettings {
     pub relay_ports: BTreeSet<u16>,
     /// What is run when the role changes.
     pub hooks: Hooks,
+    /// Socket of the enforcer; none in the process that is to become it.
+    pub enforcer: Option<String>,
     /// How logs are written.
     pub logs: LogSettings,
 }
@@ -107,6 +112,7 @@ impl PairArguments {
         let (key_file, peer_bind) = (key_file?, peer_bind?);
         let hooks = self.hooks.hooks(self.state_file.clone());
         let (state_file, health_bind, logs) = (self.state_file, self.health_bind, self.logs);
+        let enforcer = self.enforcer;
         let relay_ports = self.relay_port.into_iter().collect();
         Some(PairSettings {
             membership,
@@ -119,6 +125,7 @@ impl PairArguments {
             health_bind,
             relay_ports,
             hooks,
+            enforcer,
             logs,
         })
     }

@@ -101,6 +101,11 @@ impl Tree {
         Ok(Self { command })
     }
 
+    /// Number of the process of the command.
+    pub fn command(&self) -> i32 {
+        self.command.as_raw_pid()
+    }
+
     /// Sends a signal to the command and the processes of its group.
     ///
     /// # Errors

@@ -7,8 +7,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use backuppodset::agent::settings::PairArguments;
-use backuppodset::agent::{hook, init, launch, member};
+use backuppodset::agent::{enforcer, hook, init, launch, member};
 use backuppodset::api::keys;
+use backuppodset::runtime::telemetry::{self, LogSettings};
 use backuppodset::wakeup::install::install;
 use clap::{Parser, Subcommand};
 use tokio::runtime::Builder;
@@ -103,9 +104,24 @@ async fn run(pair: PairArguments, command: Vec<OsString>) -> ExitCode {
             Err(error) => failed("run the application", &error),
         };
     };
+    if settings.enforcer.is_none() {
+        return enforce(launcher, settings.logs).await;
+    }
     match member::run(settings, launcher, command).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => failed("run as one of a pair", &error),
+    }
+}
+
+/// Becomes the enforcer above an agent with the same arguments.
+async fn enforce(launcher: &Path, logs: LogSettings) -> ExitCode {
+    if let Err(error) = telemetry::init(&logs) {
+        return failed("set up logs", &error);
+    }
+    let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
+    match enforcer::run(launcher, &arguments).await {
+        Ok(ending) => ExitCode::from(ending.exit_code()),
+        Err(error) => failed("watch over the agent", &error),
     }
 }
 

@@ -60,7 +60,8 @@ impl Cluster {
     /// `FindContainer`, `ChooseContainer`.
     pub fn aim_below_init(&self, target: &Target) -> Result<Aim, Error> {
         let mut aim = self.aim_at_container(target)?;
-        aim.processes.remove(0);
+        let init = aim.processes.remove(0).program();
+        aim.processes.retain(|process| process.program() != init);
         Ok(aim)
     }
 
@@ -83,7 +84,7 @@ impl Cluster {
         self.aim_at_process(target)?.fire(Signal::KILL)
     }
 
-    /// Kills all processes of a container but the main one.
+    /// Kills all processes of a container but those of its main one's program.
     ///
     /// # Errors
     /// See [`enum@Error`].

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
@@ -41,6 +41,18 @@ impl ProcessId {
     /// Whether this very process is still running.
     pub fn is_running(self) -> bool {
         Self::of(self.pid) == Some(self)
+    }
+
+    /// The file that it runs, as its kernel shows it; `None` if it has ended.
+    pub fn program(self) -> Option<PathBuf> {
+        fs::read_link(format!("/proc/{}/exe", self.pid)).ok()
+    }
+
+    /// The processes that it started itself and that run.
+    pub fn children(self) -> BTreeSet<Self> {
+        let path = format!("/proc/{0}/task/{0}/children", self.pid);
+        let numbers = fs::read_to_string(path).unwrap_or_default();
+        numbers.split_whitespace().filter_map(|number| Self::of(number.parse().ok()?)).collect()
     }
 
     /// Sends a signal to this very process; `false` if it had ended.

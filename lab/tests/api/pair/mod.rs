@@ -175,6 +175,27 @@ async fn an_active_that_reaches_nobody_kills_its_application_in_time_even_if_it_
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_application_of_an_agent_that_is_stuck_is_ended_before_anybody_else_acts() {
+    let mut stage = Stage::set("stuck", 18).await;
+    stage.start_agents();
+    let mut spans = Vec::new();
+    for _ in 0..LONG_ROUNDS {
+        let before = stage.settled().await;
+        let stuck = now();
+        stage.signal_agent(before.agent, Signal::STOP);
+        assert_eq!(stage.ended_agent(before.agent).await, Some(128 + Signal::KILL.as_raw()));
+        let ended = stage.ended(before).await;
+        let after = stage.start_after(before).await;
+        assert_eq!(after.agent, 1 - before.agent);
+        spans.push(ended.saturating_sub(stuck));
+        stage.start_agent(before.agent);
+        stage.await_role(before.agent, "standby").await;
+    }
+    print_outages("from the stop of the agent to the end of the application", &mut spans);
+    stage.end();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_application_that_ignores_signals_is_killed_before_anybody_else_acts() {
     let mut stage = Stage::set("stubborn", 8).await;
     stage.is_stubborn = true;

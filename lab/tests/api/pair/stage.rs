@@ -239,20 +239,30 @@ impl Stage {
 
     /// Asks an agent to end; returns the code that it ends with.
     pub(super) async fn terminate_agent(&mut self, agent: usize) -> Option<i32> {
-        let mut child = self.agents[agent].take().expect("it runs");
-        kill_process(Pid::from_child(&child), Signal::TERM).expect("it runs");
-        let ended = tokio::task::spawn_blocking(move || child.wait());
-        tokio::time::timeout(PATIENCE, ended)
-            .await
-            .expect("it ends")
-            .expect("no panic")
-            .expect("a status")
-            .code()
+        let child = self.agents[agent].as_ref().expect("it runs");
+        kill_process(Pid::from_child(child), Signal::TERM).expect("it runs");
+        self.ended_agent(agent).await
+    }
+
+    /// The agent proper, not the enforcer above it.
+    fn process(&self, agent: usize) -> ProcessId {
+        let child = self.agents[agent].as_ref().expect("it runs");
+        let enforcer = ProcessId::of(Pid::from_child(child).as_raw_pid()).expect("it runs");
+        let agents = enforcer.children();
+        assert_eq!(agents.len(), 1, "{agents:?}");
+        *agents.first().expect("there is one")
     }
 
     pub(super) fn signal_agent(&self, agent: usize, signal: Signal) {
-        let child = self.agents[agent].as_ref().expect("it runs");
-        kill_process(Pid::from_child(child), signal).expect("it runs");
+        assert!(self.process(agent).signal(signal).expect("it may be signalled"));
+    }
+
+    /// The code that an agent ended with by itself.
+    pub(super) async fn ended_agent(&mut self, agent: usize) -> Option<i32> {
+        let mut child = self.agents[agent].take().expect("it runs");
+        let ended = tokio::task::spawn_blocking(move || child.wait());
+        let status = tokio::time::timeout(PATIENCE, ended).await.expect("it ends").expect("no panic");
+        status.expect("a status").code()
     }
 
     /// Sends forged datagrams to both agents, as fast as one thread can, until the returned value is dropped.
@@ -276,7 +286,7 @@ impl Stage {
 
     /// Resident memory of an agent. Unit: pages.
     pub(super) fn pages(&self, agent: usize) -> u64 {
-        let pid = self.agents[agent].as_ref().expect("it runs").id();
+        let pid = self.process(agent).pid;
         let memory = fs::read_to_string(format!("/proc/{pid}/statm")).expect("it runs");
         memory.split(' ').nth(1).expect("the resident size").parse().expect("a number")
     }

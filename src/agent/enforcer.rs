@@ -1,0 +1,246 @@
+//! An agent of a pair is two processes: the enforcer, which is PID 1 of the container, and the agent proper below it.
+//!
+//! An agent that is stopped, starved or stuck cannot end its application when its hold is over. The enforcer can: both
+//! share one timer of the kernel, which the agent sets to the moment when nothing may be left of the application. If it
+//! is ever reached, the enforcer kills the agent with everything below it. No message passes between them, so there is
+//! none that could come late.
+
+use std::ffi::{OsStr, OsString};
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::path::Path;
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use rustix::io::Errno;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, recvmsg, sendmsg,
+};
+use tracing::error;
+
+use super::application::Application;
+use super::clock::{self, Alarm};
+use super::init;
+use super::tree::{self, Ending, Environment};
+use crate::ha::{Agent, BootTime, Timing};
+
+/// How long the agent waits for the timer: 5 s, for a machine that is busy with many starts.
+const SHARED_WITHIN: Duration = Duration::from_secs(5);
+/// Argument that names the enforcer's socket to the agent.
+const ENFORCER: &str = "--enforcer";
+
+/// What this program is called by whoever has it open.
+const OWN_PROGRAM: &str = "/proc/self/exe";
+
+/// Runs the agent with these arguments, ends with it, and ends it when its timer goes off.
+///
+/// `arguments` are those of this process, the verb first. `launcher` is this program. Call it on the main thread, see
+/// [`tree::Tree::start`].
+///
+/// # Errors
+/// What the kernel refused. Nothing is left of the agent then.
+pub async fn run(launcher: &Path, arguments: &[OsString]) -> io::Result<Ending> {
+    tree::adopt_orphans()?;
+    // Before the start: an early SIGTERM is for the agent, and must not end this process instead.
+    let mut signals = init::passed_on()?;
+    let name =
+        format!("bps-agent-{:032x}", u128::from(getrandom::u64()?) << 64 | u128::from(getrandom::u64()?));
+    let timer = Alarm::new()?;
+    let mut lender = Some(Lender::listen(&name)?);
+    let mut agent = Application::start(launcher, &command(arguments, &name), &Environment::new())?;
+    let process = agent.process();
+    loop {
+        tokio::select! {
+            // Who has ended needs no enforcement, and no signal.
+            biased;
+            ended = agent.ended() => return ended,
+            rung = timer.rung() => {
+                rung?;
+                error!("Killed the agent with its application: the hold was over, and the application had not ended");
+                return agent.kill().await;
+            }
+            lent = lend(&mut lender, &timer, process) => {
+                lent?;
+                lender = None;
+            }
+            Some(signal) = signals.next() => agent.pass(signal)?,
+        }
+    }
+}
+
+/// The same arguments with the name of the socket behind the verb.
+fn command(arguments: &[OsString], name: &str) -> Vec<OsString> {
+    let mut command = vec![OsString::from(OWN_PROGRAM)];
+    command.extend(arguments.iter().cloned());
+    let verb = 1.min(arguments.len());
+    command.insert(1 + verb, OsStr::new(&format!("{ENFORCER}={name}")).to_owned());
+    command
+}
+
+async fn lend(lender: &mut Option<Lender>, timer: &Alarm, to: i32) -> io::Result<()> {
+    match lender {
+        Some(lender) => lender.lend(timer, to).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Gives the timer to the agent, and to nobody else.
+struct Lender {
+    listener: tokio::net::UnixListener,
+}
+
+impl Lender {
+    /// In the abstract namespace: no file, and gone with this process.
+    fn listen(name: &str) -> io::Result<Self> {
+        let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?)?;
+        listener.set_nonblocking(true)?;
+        Ok(Self { listener: tokio::net::UnixListener::from_std(listener)? })
+    }
+
+    /// Waits for the process, and sends it a copy of the timer. May be dropped and called again.
+    async fn lend(&self, timer: &Alarm, to: i32) -> io::Result<()> {
+        loop {
+            let (stream, _) = self.listener.accept().await?;
+            // Other containers of the Pod may connect, too; the kernel says who it is.
+            if stream.peer_cred()?.pid() != Some(to) {
+                continue;
+            }
+            let timers = [timer.as_fd()];
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+            let mut ancillary = SendAncillaryBuffer::new(&mut space);
+            assert!(ancillary.push(SendAncillaryMessage::ScmRights(&timers)), "there is space for one");
+            // A descriptor travels with at least one byte, for which a new socket has room.
+            sendmsg(&stream, &[IoSlice::new(&[0])], &mut ancillary, SendFlags::NOSIGNAL)?;
+            return Ok(());
+        }
+    }
+}
+
+/// The agent's hand on the timer.
+#[derive(Debug)]
+pub struct Leash {
+    timer: OwnedFd,
+    set_to: Option<BootTime>,
+}
+
+impl Leash {
+    /// Takes the timer from the enforcer whose socket has this name.
+    ///
+    /// # Errors
+    /// There is no such enforcer, or it did not answer in time.
+    pub fn take(name: &str) -> io::Result<Self> {
+        let stream = UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?)?;
+        stream.set_read_timeout(Some(SHARED_WITHIN))?;
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let mut byte = [0];
+        rustix::io::retry_on_intr(|| {
+            recvmsg(&stream, &mut [IoSliceMut::new(&mut byte)], &mut ancillary, RecvFlags::CMSG_CLOEXEC)
+        })
+        .map_err(|error| {
+            if error == Errno::AGAIN { io::ErrorKind::TimedOut.into() } else { io::Error::from(error) }
+        })?;
+        let received = ancillary.drain().find_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(mut timers) => timers.next(),
+            RecvAncillaryMessage::ScmCredentials(_) | _ => None,
+        });
+        Ok(Self { timer: received.ok_or(io::ErrorKind::UnexpectedEof)?, set_to: None })
+    }
+
+    /// Sets the timer to when nothing may be left of the application, or switches it off. To be called after each change
+    /// of the agent, before it starts an application.
+    ///
+    /// # Errors
+    /// What the kernel refused.
+    pub fn follow(&mut self, agent: &Agent, timing: &Timing) -> io::Result<()> {
+        let due = due(agent, timing);
+        if due != self.set_to {
+            clock::set(&self.timer, due)?;
+            self.set_to = due;
+        }
+        Ok(())
+    }
+}
+
+/// When the enforcer kills: after the agent itself would have (X/2 before the end of the hold), and early enough for the
+/// kernel to end what was killed.
+fn due(agent: &Agent, timing: &Timing) -> Option<BootTime> {
+    agent.role.is_acting().then(|| agent.hold_end().before(timing.stop / 4))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ha::{AgentId, Incarnation, Peer, Role, Tenure};
+
+    fn words(words: &[&str]) -> Vec<OsString> {
+        words.iter().map(OsString::from).collect()
+    }
+
+    #[test]
+    fn the_agent_is_told_of_its_enforcer_before_its_own_arguments() {
+        let arguments = words(&["run", "--group=web", "--", "server", "run"]);
+        let expected =
+            words(&["/proc/self/exe", "run", "--enforcer=name", "--group=web", "--", "server", "run"]);
+        assert_eq!(command(&arguments, "name"), expected);
+    }
+
+    #[test]
+    fn the_timer_is_set_while_an_application_may_act() {
+        let timing = Timing::default();
+        let peer = Peer { id: AgentId(2), hold_end: BootTime(0), ping: None, witness: None };
+        let end = BootTime(0) + Duration::from_secs(9);
+        let tenure = Tenure { api_hold_end: end, grace_end: end, peer, joining: None };
+        let standby = Agent::new(AgentId(1), Incarnation(1));
+        let with = |role| Agent { role, tenure: Some(tenure), ..standby };
+        let killed_at = Some(BootTime(0) + Duration::from_millis(8_950));
+        assert_eq!(due(&standby, &timing), None);
+        for (role, expected) in [
+            (Role::Active, killed_at),
+            (Role::Stopping, killed_at),
+            (Role::Ended, None),
+            (Role::HandedOver, None),
+            (Role::Lapsed, None),
+        ] {
+            assert_eq!(due(&with(role), &timing), expected, "{role:?}");
+        }
+        assert!(timing.stop / 4 < timing.stop / 2, "the agent itself comes first");
+    }
+
+    #[tokio::test]
+    async fn the_timer_that_is_lent_rings_at_the_lender_and_can_be_put_off() {
+        let name = format!("bps-agent-test-{}", std::process::id());
+        let (lender, timer) = (Lender::listen(&name).unwrap(), Alarm::new().unwrap());
+        let own = i32::try_from(std::process::id()).unwrap();
+        let taken = tokio::task::spawn_blocking(move || Leash::take(&name));
+        lender.lend(&timer, own).await.unwrap();
+        let leash = taken.await.unwrap().unwrap();
+
+        clock::set(&leash.timer, Some(BootTime(0))).unwrap();
+        timer.rung().await.unwrap();
+
+        clock::set(&leash.timer, Some(BootTime(0))).unwrap();
+        clock::set(&leash.timer, None).unwrap();
+        assert!(
+            futures::FutureExt::now_or_never(timer.rung()).is_none(),
+            "it rang though it was switched off"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_stranger_does_not_get_the_timer() {
+        let name = format!("bps-agent-stranger-{}", std::process::id());
+        let (lender, timer) = (Lender::listen(&name).unwrap(), Alarm::new().unwrap());
+        let taken = tokio::task::spawn_blocking(move || Leash::take(&name));
+        let somebody_else = 1;
+        let mut lent = std::pin::pin!(lender.lend(&timer, somebody_else));
+        tokio::select! {
+            lent = &mut lent => panic!("it was lent: {lent:?}"),
+            taken = taken => assert_eq!(taken.unwrap().unwrap_err().kind(), io::ErrorKind::UnexpectedEof),
+        }
+    }
+}
