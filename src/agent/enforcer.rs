@@ -47,8 +47,8 @@ pub async fn run(launcher: &Path, arguments: &[OsString]) -> io::Result<Ending> 
     tree::adopt_orphans()?;
     // Before the start: an early SIGTERM is for the agent, and must not end this process instead.
     let mut signals = init::passed_on()?;
-    let name =
-        format!("bps-agent-{:032x}", u128::from(getrandom::u64()?) << 64 | u128::from(getrandom::u64()?));
+    let draw = || getrandom::u64().map_err(io::Error::other);
+    let name = format!("bps-agent-{:016x}{:016x}", draw()?, draw()?);
     let timer = Alarm::new()?;
     let mut lender = Some(Lender::listen(&name)?);
     let mut agent = Application::start(launcher, &command(arguments, &name), &Environment::new())?;
