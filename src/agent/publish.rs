@@ -16,6 +16,7 @@ use tracing::{info, warn};
 use super::identity::{Identity, format_uid};
 use crate::api::keys;
 use crate::ha::Epoch;
+use crate::runtime::backoff::backoff;
 use crate::runtime::shutdown::Shutdown;
 use crate::runtime::tasks::TaskError;
 
@@ -84,19 +85,17 @@ impl Publisher {
     }
 
     async fn repeat(&self, epoch: Epoch) {
-        let mut pause = PAUSE_MIN;
-        loop {
+        for attempts in 1_u32.. {
             let attempt = timeout(ATTEMPT_MAX, self.attempt(epoch)).await;
             match attempt.unwrap_or(Err(Error::Overdue)) {
                 Ok(Outcome::Shown) => return info!(%epoch, "Published the own address"),
                 Ok(Outcome::Overtaken) => return info!(%epoch, "Left the slice to a later epoch"),
-                Err(error) if pause == PAUSE_MIN => {
+                Err(error) if attempts == 1 => {
                     warn!(error = &error as &dyn std::error::Error, "Could not publish the own address yet");
                 }
                 Err(_) => {}
             }
-            sleep(pause).await;
-            pause = (pause * 2).min(PAUSE_MAX);
+            sleep(backoff(PAUSE_MIN, attempts, PAUSE_MAX)).await;
         }
     }
 
