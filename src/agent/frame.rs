@@ -6,12 +6,12 @@
 //! frame, 120 bytes; all numbers big endian
 //!   0  4  "BPSP"
 //!   4  1  version, 1
-//!   5  1  kind: 1 ping, 2 request for a promise, 3 promise, 4 handover
+//!   5  1  kind: 1 ping, 2 request for a promise, 3 promise, 4 handover, 5 farewell
 //!   6  2  zero
 //!   8 16  group: uid of the Lease
 //!  24 16  sender: uid of its Pod
 //!  40 16  receiver: uid of its Pod
-//!  56 32  ping: incarnation, sent; request and promise: epoch, sent;
+//!  56 32  ping and farewell: incarnation, sent; request and promise: epoch, sent;
 //!         handover: epoch, incarnation, sent, grace left in nanoseconds; 8 bytes each, the rest zero
 //!  88 32  HMAC-SHA256 over DOMAIN and bytes 0..88
 //! ```
@@ -120,6 +120,7 @@ fn words(message: &Message) -> (u8, [u64; BODY_WORDS]) {
             let grace_left = u64::try_from(grace_left.as_nanos()).unwrap_or(u64::MAX);
             (4, [epoch.into(), incarnation.0, sent.0, grace_left])
         }
+        Message::Farewell(Ping { incarnation, sent }) => (5, [incarnation.0, sent.0, 0, 0]),
     }
 }
 
@@ -135,6 +136,7 @@ fn message(kind: u8, words: [u64; BODY_WORDS]) -> Option<Message> {
             echo: ping(incarnation, sent),
             grace_left: Duration::from_nanos(grace_left),
         }),
+        (5, [incarnation, sent, 0, 0]) => Message::Farewell(ping(incarnation, sent)),
         _ => return None,
     })
 }
@@ -151,7 +153,7 @@ mod tests {
     }
 
     fn frames() -> impl Strategy<Value = Frame> {
-        let message = (1..=4_u8, any::<[u64; 4]>()).prop_map(|(kind, [a, b, c, d])| {
+        let message = (1..=5_u8, any::<[u64; 4]>()).prop_map(|(kind, [a, b, c, d])| {
             message(kind, if kind == 4 { [a, b, c, d] } else { [a, b, 0, 0] }).unwrap()
         });
         (any::<[u128; 3]>(), message).prop_map(|([group, from, to], message)| Frame {
@@ -220,7 +222,7 @@ mod tests {
     fn a_genuine_frame_of_a_later_version_is_refused() {
         let message = Message::Ping(Ping { incarnation: Incarnation(3), sent: BootTime(4) });
         let frame = Frame { group: 5, from: AgentId(6), to: AgentId(7), message };
-        for (at, value) in [(5, 5), (7, 1), (87, 1)] {
+        for (at, value) in [(5, 9), (7, 1), (87, 1)] {
             let mut bytes = frame.seal(&keys(&[1]));
             bytes[at] = value;
             let tag = keys(&[1]).tag(DOMAIN, &bytes[..SIGNED_BYTES]);

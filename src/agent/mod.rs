@@ -25,6 +25,7 @@
 //! Nothing here decides whether the application may run: `ha` does.
 
 pub mod application;
+mod causes;
 pub mod clock;
 pub mod frame;
 pub mod hook;

@@ -13,6 +13,7 @@ use tokio::sync::watch;
 use tokio::time::interval;
 use tracing::{error, info, warn};
 
+use super::causes::cause;
 use super::clock::{self, Alarm};
 use super::lease::Record;
 use super::lifeline::Lifelines;
@@ -379,21 +380,5 @@ impl Turn<'_> {
             Effect::WakeAt(at) => self.wake_at = at,
         }
         Ok(())
-    }
-}
-
-/// The word for an event in logs, and whether it may be the answer to a write.
-fn cause(event: &Event) -> (&'static str, bool) {
-    match event {
-        Event::LeaseRead { .. } => ("LeaseRead", true),
-        Event::WriteApplied { .. } => ("WriteApplied", true),
-        Event::WriteConflicted => ("WriteConflicted", false),
-        Event::Received { message: Message::Handover(_), .. } => ("Handover", false),
-        Event::Received { message: Message::PromiseRequest(_), .. } => ("PromiseRequest", false),
-        Event::Received { message: Message::Ping(_) | Message::Promise(_), .. } => ("Message", false),
-        Event::ApplicationEnded => ("ApplicationEnded", false),
-        Event::Certificate { .. } => ("Certificate", false),
-        Event::Timer => ("Timer", false),
-        Event::Ordered(_) => ("Ordered", false),
     }
 }

@@ -4,7 +4,8 @@
 
 use super::rules::Ground;
 use super::{
-    Agent, AgentId, BootTime, Effect, Epoch, Event, Hold, Message, Moment, Order, Ping, Role, Timing, Write,
+    Agent, AgentId, BootTime, Effect, Epoch, Event, Hold, Message, Moment, Order, Ping, Role, Seen, Timing,
+    Write,
 };
 
 /// A peer counts as alive while its last ping came at most this many periods ago.
@@ -92,7 +93,13 @@ impl Protocol {
 
     fn take(&mut self, at: &Moment<'_>, event: Event, effects: &mut Vec<Effect>) {
         match event {
-            Event::LeaseRead { lease, version } => self.agent.read(at, lease, version),
+            Event::LeaseRead { lease, version } => {
+                let number = self.agent.last_write;
+                self.agent.read(at, lease, version);
+                if self.agent.last_write != number {
+                    self.next_copy = at.now;
+                }
+            }
             Event::WriteApplied { number, version } => self.agent.answered(at, number, version),
             Event::WriteConflicted => effects.push(Effect::ReadLease),
             Event::Received { from, message } => effects.extend(self.receive(at, from, message)),
@@ -107,7 +114,10 @@ impl Protocol {
             }
             Event::Timer => {}
             Event::Ordered(Order::SwitchOver) => self.switches_over = self.is_peer_alive(at),
-            Event::Ordered(Order::Fence) => self.is_fenced = true,
+            Event::Ordered(Order::Fence) => {
+                self.is_fenced = true;
+                effects.extend(self.farewells(at));
+            }
             Event::Ordered(Order::Unfence) => self.is_fenced = false,
         }
     }
@@ -131,6 +141,14 @@ impl Protocol {
             }
             Message::Promise(promise) => {
                 self.agent.r2_promised(at, from, promise);
+                None
+            }
+            Message::Farewell(ping) => {
+                let peer = self.agent.tenure.map(|tenure| tenure.peer).filter(|peer| peer.id == from);
+                // It may be late, and the peer have come back since.
+                if peer.is_some_and(|peer| peer.ping.is_none_or(|known| known.is_before(&ping))) {
+                    self.heard = BootTime::default();
+                }
                 None
             }
             Message::Handover(handover) => {
@@ -261,8 +279,19 @@ impl Protocol {
             return;
         }
         let message = Message::Ping(Ping { incarnation: self.agent.incarnation, sent: at.now });
-        let others = seen.lease.members.into_iter().filter(|member| *member != self.agent.id);
-        effects.extend(others.map(|to| Effect::Send { to, message }));
+        effects.extend(self.others(&seen).map(|to| Effect::Send { to, message }));
+    }
+
+    /// A standby that is fenced says so: its last ping would have the peer hand over to it for a while.
+    fn farewells(&self, at: &Moment<'_>) -> Vec<Effect> {
+        let Some(seen) = self.agent.seen.filter(|_| self.agent.role.is_standby()) else { return Vec::new() };
+        let message = Message::Farewell(Ping { incarnation: self.agent.incarnation, sent: at.now });
+        self.others(&seen).map(|to| Effect::Send { to, message }).collect()
+    }
+
+    fn others(&self, seen: &Seen) -> impl Iterator<Item = AgentId> + use<> {
+        let id = self.agent.id;
+        seen.lease.members.into_iter().filter(move |member| *member != id)
     }
 
     fn repeat_write(&mut self, at: &Moment<'_>, effects: &mut Vec<Effect>) {
