@@ -14,6 +14,7 @@
 //! | [`hook`] | commands that are run when the role changes |
 //! | [`clock`] | the protocol's clock, and an alarm on it |
 //! | [`lease`], [`store`] | the Lease as the API server keeps it; the tasks that read, write and watch it |
+//! | [`takeover`] | what the Lease tells people about the last takeover |
 //! | [`orders`] | what the Lease asks of its members: switch over, do not act |
 //! | [`outages`] | one line in the log for each outage |
 //! | [`frame`], [`key_ring`], [`peer`] | authenticated datagrams between agents |
@@ -46,5 +47,6 @@ pub mod relay;
 pub mod search;
 pub mod settings;
 pub mod store;
+pub mod takeover;
 pub mod tenant;
 pub mod tree;

@@ -18,6 +18,8 @@ pub struct Protocol {
     timing: Timing,
     is_fenced: bool,
     switches_over: bool,
+    /// The tenure for which the next keep-alive was asked for early, and whether it is still to come.
+    early: (Epoch, bool),
     /// When the present peer was heard last.
     heard: BootTime,
     /// When the certificate came that it has.
@@ -42,6 +44,7 @@ impl Protocol {
             timing,
             is_fenced: false,
             switches_over: false,
+            early: (Epoch::default(), false),
             heard: never,
             certified: never,
             promised: Epoch::default(),
@@ -55,6 +58,13 @@ impl Protocol {
     /// The agent as it is.
     pub fn agent(&self) -> &Agent {
         &self.agent
+    }
+
+    /// Has the present tenure write its next keep-alive as soon as possible, once: there is something to tell.
+    pub fn renew_early(&mut self) {
+        if self.agent.role == Role::Active && self.early.0 != self.agent.epoch {
+            self.early = (self.agent.epoch, true);
+        }
     }
 
     /// What follows from an event that happens now. Total: every event has an answer in every state.
@@ -214,16 +224,20 @@ impl Protocol {
         let is_well_promised = promised > (at.timing.hold + at.timing.peer_margin) / 2;
         let is_written = seen.lease.epoch == self.agent.epoch && seen.lease.holder == Some(self.agent.id);
         let is_in_peer_mode = is_written && seen.lease.hold == Hold::Peer;
+        let is_early = self.early == (self.agent.epoch, true);
         let is_grace_used = tenure.grace_end.since(at.now) + at.timing.keep_alive_period <= at.timing.grace;
         let hold = match (is_in_peer_mode, is_well_promised) {
             (true, _) if promised <= at.timing.peer_margin => Hold::Api,
-            (true, _) if is_grace_used => Hold::Peer,
+            (true, _) if is_grace_used || is_early => Hold::Peer,
             (true, _) => return None,
             (false, true) => Hold::Peer,
             (false, false) if self.next_renewal <= at.now => Hold::Api,
             (false, false) => return None,
         };
-        self.agent.r2_renew(at, hold)
+        let write = self.agent.r2_renew(at, hold)?;
+        // Outside Peer mode, and on the way into it, a write tells as well.
+        self.early.1 = false;
+        Some(write)
     }
 
     /// Hands over to a living peer, else releases, so that anybody may take over at once.
