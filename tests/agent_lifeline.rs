@@ -89,7 +89,15 @@ fn record(addresses: [SocketAddr; 2]) -> Record {
         directory.map(|(id, address)| (id, Member { pod: "web".into(), address })).collect();
     let (epoch, holder, pending, hold, writes) = (Epoch::default(), None, None, Hold::Api, 0);
     let lease = Lease { epoch, holder, members, pending, hold, writes };
-    Record { group: 7, version: Version(1), lease, directory, slice: None, orders: Orders::default() }
+    Record {
+        group: 7,
+        version: Version(1),
+        lease,
+        directory,
+        slice: None,
+        orders: Orders::default(),
+        takeover: None,
+    }
 }
 
 fn epoch(term: u32) -> Epoch {

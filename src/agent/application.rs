@@ -11,7 +11,9 @@ use rustix::process::Signal;
 use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
 use tokio::time::sleep;
 
+use super::clock;
 use super::tree::{Ending, Environment, Tree};
+use crate::ha::BootTime;
 
 /// How often a tree that is being killed is searched for processes that were started meanwhile.
 ///
@@ -25,6 +27,8 @@ pub struct Application {
     tree: Tree,
     endings: Signals,
     ending: Option<Ending>,
+    /// When the end of the command was noticed first.
+    end_seen: Option<BootTime>,
     is_over: bool,
 }
 
@@ -37,7 +41,7 @@ impl Application {
         // Before the start, so that no end is missed.
         let endings = signal(SignalKind::child())?;
         let tree = Tree::start(launcher, command, environment)?;
-        Ok(Self { tree, endings, ending: None, is_over: false })
+        Ok(Self { tree, endings, ending: None, end_seen: None, is_over: false })
     }
 
     /// Number of the process of the command.
@@ -102,10 +106,18 @@ impl Application {
         }
     }
 
+    /// When the end of the command was noticed; more of the application may have been left then.
+    pub fn end_seen(&self) -> Option<BootTime> {
+        self.end_seen
+    }
+
     /// How the command ended, once nothing is left.
     fn look(&mut self) -> io::Result<Option<Ending>> {
         let reaped = self.tree.reap()?;
         self.ending = self.ending.or(reaped.command);
+        if self.ending.is_some() {
+            self.end_seen.get_or_insert_with(clock::now);
+        }
         self.is_over = reaped.is_empty;
         Ok(self.ending.filter(|_| reaped.is_empty))
     }

@@ -6,20 +6,24 @@
 //! frame, 120 bytes; all numbers big endian
 //!   0  4  "BPSP"
 //!   4  1  version, 1
-//!   5  1  kind: 1 ping, 2 request for a promise, 3 promise, 4 handover
+//!   5  1  kind: 1 ping, 2 request for a promise, 3 promise, 4 handover, 5 farewell, 6 account
 //!   6  2  zero
 //!   8 16  group: uid of the Lease
 //!  24 16  sender: uid of its Pod
 //!  40 16  receiver: uid of its Pod
-//!  56 32  ping: incarnation, sent; request and promise: epoch, sent;
-//!         handover: epoch, incarnation, sent, grace left in nanoseconds; 8 bytes each, the rest zero
+//!  56 32  ping and farewell: incarnation, sent; request and promise: epoch, sent;
+//!         handover: epoch, incarnation, sent, grace left in nanoseconds;
+//!         account: epoch that ended, number of the cause, microseconds since its end was noticed and since nothing of
+//!         it was left; 8 bytes each, the rest zero
 //!  88 32  HMAC-SHA256 over DOMAIN and bytes 0..88
 //! ```
 
 use std::time::Duration;
 
 use super::key_ring::{KeyRing, TAG_BYTES};
-use crate::ha::{AgentId, BootTime, Epoch, Handover, Incarnation, Message, Ping, Promise, PromiseRequest};
+use crate::ha::{
+    Account, AgentId, BootTime, Cause, Epoch, Handover, Incarnation, Message, Ping, Promise, PromiseRequest,
+};
 
 /// The version that this code speaks.
 pub const VERSION: u8 = 1;
@@ -45,7 +49,28 @@ pub struct Frame {
     /// The receiver.
     pub to: AgentId,
     /// What is said.
-    pub message: Message,
+    pub content: Content,
+}
+
+/// What agents say to each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// A word of the protocol.
+    Protocol(Message),
+    /// How a tenure ended, for the record alone.
+    Account(Account),
+}
+
+impl From<Message> for Content {
+    fn from(message: Message) -> Self {
+        Self::Protocol(message)
+    }
+}
+
+impl From<Account> for Content {
+    fn from(account: Account) -> Self {
+        Self::Account(account)
+    }
 }
 
 /// Why a datagram is no message.
@@ -69,7 +94,7 @@ impl Frame {
     /// The bytes on the wire.
     pub fn seal(&self, keys: &KeyRing) -> [u8; FRAME_BYTES] {
         let mut bytes = [0; FRAME_BYTES];
-        let (kind, words) = words(&self.message);
+        let (kind, words) = words(&self.content);
         bytes[..4].copy_from_slice(&MAGIC);
         bytes[4] = VERSION;
         bytes[5] = kind;
@@ -99,8 +124,8 @@ impl Frame {
         }
         let id = |index: usize| u128::from_be_bytes(field(bytes, 8 + 16 * index));
         let words = std::array::from_fn(|index| u64::from_be_bytes(field(bytes, BODY_AT + 8 * index)));
-        let message = message(bytes[5], words).filter(|_| bytes[6..8] == [0, 0]).ok_or(Refusal::Unknown)?;
-        Ok(Self { group: id(0), from: AgentId(id(1)), to: AgentId(id(2)), message })
+        let content = content(bytes[5], words).filter(|_| bytes[6..8] == [0, 0]).ok_or(Refusal::Unknown)?;
+        Ok(Self { group: id(0), from: AgentId(id(1)), to: AgentId(id(2)), content })
     }
 }
 
@@ -108,7 +133,21 @@ fn field<const N: usize>(bytes: &[u8; FRAME_BYTES], at: usize) -> [u8; N] {
     bytes[at..at + N].try_into().expect("the layout fits the frame")
 }
 
-fn words(message: &Message) -> (u8, [u64; BODY_WORDS]) {
+fn words(content: &Content) -> (u8, [u64; BODY_WORDS]) {
+    match content {
+        Content::Protocol(message) => message_words(message),
+        Content::Account(Account { epoch, cause, detected_ago, fenced_ago }) => {
+            (6, [(*epoch).into(), cause.number(), microseconds(*detected_ago), microseconds(*fenced_ago)])
+        }
+    }
+}
+
+/// At most as many as 32 bits hold.
+fn microseconds(span: Duration) -> u64 {
+    u32::try_from(span.as_micros()).unwrap_or(u32::MAX).into()
+}
+
+fn message_words(message: &Message) -> (u8, [u64; BODY_WORDS]) {
     match *message {
         Message::Ping(Ping { incarnation, sent }) => (1, [incarnation.0, sent.0, 0, 0]),
         Message::PromiseRequest(PromiseRequest { epoch, sent }) => (2, [epoch.into(), sent.0, 0, 0]),
@@ -120,7 +159,18 @@ fn words(message: &Message) -> (u8, [u64; BODY_WORDS]) {
             let grace_left = u64::try_from(grace_left.as_nanos()).unwrap_or(u64::MAX);
             (4, [epoch.into(), incarnation.0, sent.0, grace_left])
         }
+        Message::Farewell(Ping { incarnation, sent }) => (5, [incarnation.0, sent.0, 0, 0]),
     }
+}
+
+fn content(kind: u8, words: [u64; BODY_WORDS]) -> Option<Content> {
+    let (6, [epoch, cause, detected_ago, fenced_ago]) = (kind, words) else {
+        return message(kind, words).map(Content::Protocol);
+    };
+    let span = |microseconds| Some(Duration::from_micros(u32::try_from(microseconds).ok()?.into()));
+    let (detected_ago, fenced_ago) = (span(detected_ago)?, span(fenced_ago)?);
+    let (epoch, cause) = (Epoch::from(epoch), Cause::numbered(cause)?);
+    Some(Content::Account(Account { epoch, cause, detected_ago, fenced_ago }))
 }
 
 fn message(kind: u8, words: [u64; BODY_WORDS]) -> Option<Message> {
@@ -135,6 +185,7 @@ fn message(kind: u8, words: [u64; BODY_WORDS]) -> Option<Message> {
             echo: ping(incarnation, sent),
             grace_left: Duration::from_nanos(grace_left),
         }),
+        (5, [incarnation, sent, 0, 0]) => Message::Farewell(ping(incarnation, sent)),
         _ => return None,
     })
 }
@@ -151,14 +202,18 @@ mod tests {
     }
 
     fn frames() -> impl Strategy<Value = Frame> {
-        let message = (1..=4_u8, any::<[u64; 4]>()).prop_map(|(kind, [a, b, c, d])| {
-            message(kind, if kind == 4 { [a, b, c, d] } else { [a, b, 0, 0] }).unwrap()
-        });
-        (any::<[u128; 3]>(), message).prop_map(|([group, from, to], message)| Frame {
+        let words = |kind, [a, b, c, d]: [u64; 4]| match kind {
+            4 => [a, b, c, d],
+            6 => [a, b % 10, c >> 32, d >> 32],
+            _ => [a, b, 0, 0],
+        };
+        let content = (1..=6_u8, any::<[u64; 4]>())
+            .prop_map(move |(kind, numbers)| content(kind, words(kind, numbers)).unwrap());
+        (any::<[u128; 3]>(), content).prop_map(|([group, from, to], content)| Frame {
             group,
             from: AgentId(from),
             to: AgentId(to),
-            message,
+            content,
         })
     }
 
@@ -193,7 +248,7 @@ mod tests {
     #[test]
     fn keys_change_without_a_refused_frame() {
         let message = Message::Ping(Ping { incarnation: Incarnation(3), sent: BootTime(4) });
-        let frame = Frame { group: 5, from: AgentId(6), to: AgentId(7), message };
+        let frame = Frame { group: 5, from: AgentId(6), to: AgentId(7), content: message.into() };
         let stages: [&[u8]; 4] = [&[1], &[1, 2], &[2, 1], &[2]];
         for pair in stages.windows(2) {
             for (sender, receiver) in [(pair[0], pair[1]), (pair[1], pair[0])] {
@@ -208,7 +263,8 @@ mod tests {
         let message = Message::Promise(Promise {
             request: PromiseRequest { epoch: Epoch::default(), sent: BootTime(4) },
         });
-        let sealed = Frame { group: 5, from: AgentId(6), to: AgentId(7), message }.seal(&keys(&[1]));
+        let sealed =
+            Frame { group: 5, from: AgentId(6), to: AgentId(7), content: message.into() }.seal(&keys(&[1]));
         for bit in 0..8 * FRAME_BYTES {
             let mut bytes = sealed;
             bytes[bit / 8] ^= 1 << (bit % 8);
@@ -219,8 +275,8 @@ mod tests {
     #[test]
     fn a_genuine_frame_of_a_later_version_is_refused() {
         let message = Message::Ping(Ping { incarnation: Incarnation(3), sent: BootTime(4) });
-        let frame = Frame { group: 5, from: AgentId(6), to: AgentId(7), message };
-        for (at, value) in [(5, 5), (7, 1), (87, 1)] {
+        let frame = Frame { group: 5, from: AgentId(6), to: AgentId(7), content: message.into() };
+        for (at, value) in [(5, 9), (7, 1), (87, 1)] {
             let mut bytes = frame.seal(&keys(&[1]));
             bytes[at] = value;
             let tag = keys(&[1]).tag(DOMAIN, &bytes[..SIGNED_BYTES]);

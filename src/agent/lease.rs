@@ -4,8 +4,8 @@
 //! spec.holderIdentity                    <Pod name>_<uid of the Pod>; absent: nobody holds it
 //! spec.leaseTransitions                  term of the epoch
 //! spec.leaseDurationSeconds, renewTime   for people only, never read
-//! annotations: ha-sequence, ha-writes, ha-hold, ha-members, ha-pending, and, never written by an agent, ha-slice,
-//! ha-switch-over, ha-fenced; see `api::keys`
+//! annotations: ha-sequence, ha-writes, ha-hold, ha-members, ha-pending, ha-takeover, and, never written by an
+//! agent, ha-slice, ha-switch-over, ha-fenced; see `api::keys`
 //! ```
 //!
 //! Never talks to the API server; see `store`.
@@ -21,8 +21,9 @@ use serde_json::{Value, json};
 
 use super::identity::{format_uid, parse_uid};
 use super::orders::Orders;
+use super::takeover;
 use crate::api::keys;
-use crate::ha::{AgentId, Epoch, Hold, Lease, Replacement, Timing, Version, Write};
+use crate::ha::{AgentId, Epoch, Hold, Lease, Replacement, TakeoverRecord, Timing, Version, Write};
 
 /// How to reach an agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,6 +52,8 @@ pub struct Record {
     pub slice: Option<String>,
     /// What people and the operator ask.
     pub orders: Orders,
+    /// What its active last told of a takeover, if that can be read.
+    pub takeover: Option<TakeoverRecord>,
 }
 
 /// Why a Lease cannot be read or written.
@@ -134,7 +137,8 @@ impl Record {
         let lease = Lease { epoch, holder, members: [one.0, two.0], pending, hold, writes };
         let slice = annotated(keys::ANNOTATION_HA_SLICE);
         let orders = object.metadata.annotations.as_ref().map(Orders::read).unwrap_or_default();
-        Ok(Self { group, version: Version(version), lease, directory, slice, orders })
+        let takeover = annotated(keys::ANNOTATION_HA_TAKEOVER).and_then(|text| takeover::read(&text));
+        Ok(Self { group, version: Version(version), lease, directory, slice, orders, takeover })
     }
 }
 
@@ -274,6 +278,7 @@ mod tests {
                     directory,
                     slice: None,
                     orders: Orders::default(),
+                    takeover: None,
                 }
             },
         )

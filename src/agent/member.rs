@@ -205,8 +205,9 @@ impl Member {
         let access = (self.client.clone(), &*self.own.namespace, &*name);
         let store = Store::start(&mut tasks, &over, access, self.body.timing);
         let (acting, acted) = watch::channel(None);
-        if let Some(slice) = slice {
-            let publisher = Publisher::new(self.client.clone(), &slice, self.own.clone());
+        let publisher = slice.map(|slice| Publisher::new(self.client.clone(), &slice, self.own.clone()));
+        let shown = publisher.as_ref().map(Publisher::shown);
+        if let Some(publisher) = publisher {
             tasks.spawn("publisher", publisher.run(acted, over.clone()));
         }
         let needs = Needs {
@@ -218,7 +219,7 @@ impl Member {
         };
         let lifelines = Lifelines::start(&mut tasks, &over, needs).map_err(Error::Listen)?;
         let protocol = Protocol::new(agent, self.body.timing);
-        let pair = Pair { protocol, store, lifelines, acting, is_of_group };
+        let pair = Pair { protocol, store, lifelines, acting, shown, is_of_group };
         let work = async { self.body.run(pair, [shutdown, &over]).await.map_err(Error::Supervise) };
         beside(tasks, &over, Box::pin(work)).await
     }

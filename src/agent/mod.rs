@@ -15,6 +15,7 @@
 //! | [`hook`] | commands that are run when the role changes |
 //! | [`clock`] | the protocol's clock, and an alarm on it |
 //! | [`lease`], [`store`] | the Lease as the API server keeps it; the tasks that read, write and watch it |
+//! | [`takeover`] | what the Lease tells people about the last takeover |
 //! | [`orders`] | what the Lease asks of its members: switch over, do not act |
 //! | [`outages`] | one line in the log for each outage |
 //! | [`frame`], [`key_ring`], [`peer`] | authenticated datagrams between agents |
@@ -26,6 +27,7 @@
 //! Nothing here decides whether the application may run: `ha` does.
 
 pub mod application;
+mod causes;
 pub mod clock;
 pub mod enforcer;
 pub mod frame;
@@ -47,5 +49,6 @@ pub mod relay;
 pub mod search;
 pub mod settings;
 pub mod store;
+pub mod takeover;
 pub mod tenant;
 pub mod tree;

@@ -13,20 +13,26 @@ use tokio::sync::watch;
 use tokio::time::interval;
 use tracing::{error, info, warn};
 
+use super::causes::cause;
 use super::clock::{self, Alarm};
+<<<<<<< HEAD
 use super::enforcer::Leash;
+=======
+use super::frame::Content;
+>>>>>>> record
 use super::lease::Record;
 use super::lifeline::Lifelines;
 use super::marks::{State, word};
 use super::orders::Orders;
 use super::peer::Peers;
+use super::publish::Shown;
 use super::relay::Relay;
 use super::relay::aim::Aim;
 use super::store::{Report, Store};
 use super::tenant::{Posture, Tenant};
 use crate::ha::{
-    Agent, AgentId, BootTime, Effect, Epoch, Event, Message, Order, PromiseRequest, Protocol, Role, Timing,
-    Version,
+    Agent, AgentId, BootTime, Chronicle, Effect, Epoch, Event, Message, Order, PromiseRequest, Protocol,
+    Role, Timing, Version,
 };
 use crate::runtime::health::{Health, TICK_PERIOD};
 use crate::runtime::shutdown::Shutdown;
@@ -64,6 +70,8 @@ pub struct Pair {
     pub lifelines: Lifelines,
     /// The epoch that it acts with, for whoever publishes it.
     pub acting: watch::Sender<Option<Epoch>>,
+    /// What the slice shows of it; `None`: there is no slice.
+    pub shown: Option<watch::Receiver<Option<Shown>>>,
     /// Whether it looks for another Lease once this one does not name it any more.
     pub is_of_group: bool,
 }
@@ -90,6 +98,8 @@ struct Turn<'a> {
     asker: Option<(Epoch, AgentId)>,
     /// The Lease was deleted, or made anew.
     is_gone: bool,
+    /// How the last tenures ended and began.
+    chronicle: Chronicle,
     /// What the Lease asked last, and the version that did.
     orders: (Version, Orders),
 }
@@ -123,6 +133,7 @@ impl Body {
             relay_until: BootTime::default(),
             asker: None,
             is_gone: false,
+            chronicle: Chronicle::default(),
             orders: (Version::default(), Orders::default()),
         };
         turn.body.tenant.enlist();
@@ -155,8 +166,8 @@ impl Body {
                 () = any_requested(shutdowns), if !is_leaving => turn.leave()?,
                 Some(epoch) = turn.pair.lifelines.certificates.recv() => turn.step(Event::Certificate { epoch })?,
                 Some(report) = turn.pair.store.reports.recv() => turn.reported(report)?,
-                said = peers.receive() => if let Some((from, message)) = said {
-                    turn.heard(from, message)?;
+                said = peers.receive() => if let Some((from, content)) = said {
+                    turn.heard(from, content)?;
                 },
             }
         }
@@ -265,34 +276,14 @@ impl Turn<'_> {
         }
     }
 
-    /// Takes over what a version of the Lease asks, unless a later one was read. Who leaves stays fenced.
-    fn fence(&mut self, version: Version, orders: Orders) -> io::Result<()> {
-        let (known, before) = &self.orders;
-        if self.leave_by.is_some() || version < *known {
-            return Ok(());
-        }
-        for annotation in orders.unreadable.difference(&before.unreadable) {
-            warn!(annotation, "Ignored an order that cannot be read");
-        }
-        let own = self.pair.protocol.agent().id;
-        let (was_fenced, is_fenced) = (before.fenced.contains(&own), orders.fenced.contains(&own));
-        self.orders = (version, orders);
-        match (was_fenced, is_fenced) {
-            (false, true) => self.step(Event::Ordered(Order::Fence)),
-            (true, false) => self.step(Event::Ordered(Order::Unfence)),
-            (false, false) | (true, true) => Ok(()),
-        }
-    }
-
-    fn switch_over(&mut self) -> io::Result<()> {
-        let agent = self.pair.protocol.agent();
-        if agent.role == Role::Active && self.orders.1.switch_over == Some(agent.epoch) {
-            return self.step(Event::Ordered(Order::SwitchOver));
-        }
-        Ok(())
-    }
-
-    fn heard(&mut self, from: AgentId, message: Message) -> io::Result<()> {
+    fn heard(&mut self, from: AgentId, content: Content) -> io::Result<()> {
+        let message = match content {
+            Content::Protocol(message) => message,
+            Content::Account(account) => {
+                self.chronicle.heard(clock::now(), account);
+                return Ok(());
+            }
+        };
         // The application may have ended since the loop looked, and the message be about that.
         if self.body.tenant.has_just_ended()? {
             self.step(Event::ApplicationEnded)?;
@@ -306,15 +297,20 @@ impl Turn<'_> {
     fn step(&mut self, event: Event) -> io::Result<()> {
         let now = clock::now();
         self.body.health.tick();
-        let agent = self.pair.protocol.agent();
+        let agent = *self.pair.protocol.agent();
         let (before, unresolved) = (agent.role, agent.unresolved);
         let effects = self.pair.protocol.step(now, event);
+<<<<<<< HEAD
         self.body.leash.follow(self.pair.protocol.agent(), &self.body.timing)?;
+=======
+        self.follow(now, &event, &agent);
+>>>>>>> record
         // First: who hears that this agent acts must find its application, and the application its ports.
         self.relay(now);
         for effect in effects {
             self.carry_out(effect)?;
         }
+        self.note_progress();
         let due = self.body.tenant.due();
         self.body.alarm.set(due.map_or(self.wake_at, |due| due.min(self.wake_at)))?;
         let (role, epoch) = (self.pair.protocol.agent().role, self.pair.protocol.agent().epoch);
@@ -362,8 +358,16 @@ impl Turn<'_> {
     fn carry_out(&mut self, effect: Effect) -> io::Result<()> {
         let (body, pair) = (&mut *self.body, &mut self.pair);
         match effect {
-            Effect::Send { to, message } => body.peers.send(to, message),
-            Effect::WriteLease(write) => pair.store.write(write, body.peers.directory()),
+            Effect::Send { to, message } => {
+                // First, so that what it is about is known when it begins.
+                self.tell_end(to, &message);
+                self.body.peers.send(to, message);
+            }
+            Effect::WriteLease(write) => {
+                self.tell_release(&write);
+                let (takeover, directory) = (self.chronicle.record(&write), self.body.peers.directory());
+                self.pair.store.write(write, directory, takeover);
+            }
             Effect::ReadLease => pair.store.read(),
             Effect::Activate { epoch } => {
                 let peer = pair.protocol.agent().tenure.map(|tenure| tenure.peer.id);
@@ -386,18 +390,5 @@ impl Turn<'_> {
     }
 }
 
-/// The word for an event in logs, and whether it may be the answer to a write.
-fn cause(event: &Event) -> (&'static str, bool) {
-    match event {
-        Event::LeaseRead { .. } => ("LeaseRead", true),
-        Event::WriteApplied { .. } => ("WriteApplied", true),
-        Event::WriteConflicted => ("WriteConflicted", false),
-        Event::Received { message: Message::Handover(_), .. } => ("Handover", false),
-        Event::Received { message: Message::PromiseRequest(_), .. } => ("PromiseRequest", false),
-        Event::Received { message: Message::Ping(_) | Message::Promise(_), .. } => ("Message", false),
-        Event::ApplicationEnded => ("ApplicationEnded", false),
-        Event::Certificate { .. } => ("Certificate", false),
-        Event::Timer => ("Timer", false),
-        Event::Ordered(_) => ("Ordered", false),
-    }
-}
+mod ordered;
+mod telling;

@@ -10,10 +10,10 @@ use tokio::net::UdpSocket;
 use tokio::sync::watch;
 use tracing::warn;
 
-use super::frame::{FRAME_BYTES, Frame, Refusal};
+use super::frame::{Content, FRAME_BYTES, Frame, Refusal};
 use super::key_ring::KeyRing;
 use super::lease::{Directory, Record};
-use crate::ha::{AgentId, Message, Version};
+use crate::ha::{AgentId, Version};
 
 /// The socket, and who may be talked to.
 #[derive(Debug)]
@@ -68,15 +68,15 @@ impl Peers {
     }
 
     /// Sends a message, which may get lost.
-    pub fn send(&self, to: AgentId, message: Message) {
+    pub fn send(&self, to: AgentId, content: impl Into<Content>) {
         let (Some(group), Some(member)) = (self.group, self.directory.get(&to)) else { return };
-        let frame = Frame { group, from: self.own, to, message };
+        let frame = Frame { group, from: self.own, to, content: content.into() };
         // A full buffer and an unreachable network lose it, as any network may.
         drop(self.sending.send_to(&frame.seal(&self.keys.borrow()), member.address));
     }
 
     /// Waits for the next datagram; `None` if it is no message for this agent. May be dropped and called again.
-    pub async fn receive(&mut self) -> Option<(AgentId, Message)> {
+    pub async fn receive(&mut self) -> Option<(AgentId, Content)> {
         // One byte more than a frame: what is longer is seen to be longer.
         let mut bytes = [0; FRAME_BYTES + 1];
         // An error belongs to an earlier datagram that was sent.
@@ -90,11 +90,11 @@ impl Peers {
         }
     }
 
-    fn open(&self, bytes: &[u8]) -> Result<(AgentId, Message), Refusal> {
-        let Frame { group, from, to, message } = Frame::open(bytes, &self.keys.borrow())?;
+    fn open(&self, bytes: &[u8]) -> Result<(AgentId, Content), Refusal> {
+        let Frame { group, from, to, content } = Frame::open(bytes, &self.keys.borrow())?;
         let is_for_us = Some(group) == self.group && to == self.own;
         if is_for_us && from != self.own && self.directory.contains_key(&from) {
-            Ok((from, message))
+            Ok((from, content))
         } else {
             Err(Refusal::Misdirected)
         }
@@ -115,7 +115,7 @@ mod tests {
     use super::*;
     use crate::agent::lease::Member;
     use crate::agent::orders::Orders;
-    use crate::ha::{BootTime, Epoch, Hold, Incarnation, Lease, Ping};
+    use crate::ha::{BootTime, Epoch, Hold, Incarnation, Lease, Message, Ping};
 
     const OWN: AgentId = AgentId(1);
     const OTHER: AgentId = AgentId(2);
@@ -143,7 +143,15 @@ mod tests {
             writes: 0,
         };
         let directory = [OWN, OTHER].into_iter().zip(addresses).map(member).collect();
-        Record { group, version: Version(1), lease, directory, slice: None, orders: Orders::default() }
+        Record {
+            group,
+            version: Version(1),
+            lease,
+            directory,
+            slice: None,
+            orders: Orders::default(),
+            takeover: None,
+        }
     }
 
     #[tokio::test]
@@ -155,7 +163,7 @@ mod tests {
         let record = record([target, other.sending.local_addr().unwrap()], 7);
         assert!(own.know(&record) && other.know(&record));
 
-        let frame = Frame { group: 7, from: OTHER, to: OWN, message: ping(1) };
+        let frame = Frame { group: 7, from: OTHER, to: OWN, content: ping(1).into() };
         let forger = KeyRing::parse(&"f0".repeat(32)).unwrap();
         let foreign = [
             (frame.seal(&forger).to_vec(), Refusal::Forged),
@@ -173,7 +181,7 @@ mod tests {
             assert_eq!(own.refused[&refusal], before + 1, "{refusal}");
         }
         other.send(OWN, ping(2));
-        assert_eq!(own.receive().await, Some((OTHER, ping(2))));
+        assert_eq!(own.receive().await, Some((OTHER, ping(2).into())));
         assert_eq!(own.refused.values().sum::<u64>(), 7);
     }
 

@@ -9,13 +9,15 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::{Api, Patch, PatchParams};
 use kube::{Client, ResourceExt as _};
 use serde_json::{Value, json};
-use tokio::sync::watch::Receiver;
+use tokio::sync::watch::{Receiver, Sender};
 use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
+use super::clock;
 use super::identity::{Identity, format_uid};
 use crate::api::keys;
-use crate::ha::Epoch;
+use crate::ha::{BootTime, Epoch};
+use crate::runtime::backoff::backoff;
 use crate::runtime::shutdown::Shutdown;
 use crate::runtime::tasks::TaskError;
 
@@ -32,7 +34,12 @@ pub struct Publisher {
     api: Api<EndpointSlice>,
     name: String,
     own: Identity,
+    /// The last epoch that the slice showed with the own address, and since when.
+    shown: Sender<Option<Shown>>,
 }
+
+/// An epoch, and when the slice showed it.
+pub type Shown = (Epoch, BootTime);
 
 /// Why the slice does not show this agent yet.
 #[derive(Debug, thiserror::Error)]
@@ -55,7 +62,13 @@ enum Outcome {
 impl Publisher {
     /// For the slice of this name in the agent's own namespace.
     pub fn new(client: Client, name: &str, own: Identity) -> Self {
-        Self { api: Api::namespaced(client, &own.namespace), name: name.to_owned(), own }
+        let shown = Sender::new(None);
+        Self { api: Api::namespaced(client, &own.namespace), name: name.to_owned(), own, shown }
+    }
+
+    /// What the slice shows, as it changes.
+    pub fn shown(&self) -> Receiver<Option<Shown>> {
+        self.shown.subscribe()
     }
 
     /// Publishes each epoch that this agent acts with, as long as it acts.
@@ -84,19 +97,20 @@ impl Publisher {
     }
 
     async fn repeat(&self, epoch: Epoch) {
-        let mut pause = PAUSE_MIN;
-        loop {
+        for attempts in 1_u32.. {
             let attempt = timeout(ATTEMPT_MAX, self.attempt(epoch)).await;
             match attempt.unwrap_or(Err(Error::Overdue)) {
-                Ok(Outcome::Shown) => return info!(%epoch, "Published the own address"),
+                Ok(Outcome::Shown) => {
+                    self.shown.send_replace(Some((epoch, clock::now())));
+                    return info!(%epoch, "Published the own address");
+                }
                 Ok(Outcome::Overtaken) => return info!(%epoch, "Left the slice to a later epoch"),
-                Err(error) if pause == PAUSE_MIN => {
+                Err(error) if attempts == 1 => {
                     warn!(error = &error as &dyn std::error::Error, "Could not publish the own address yet");
                 }
                 Err(_) => {}
             }
-            sleep(pause).await;
-            pause = (pause * 2).min(PAUSE_MAX);
+            sleep(backoff(PAUSE_MIN, attempts, PAUSE_MAX)).await;
         }
     }
 

@@ -10,14 +10,16 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::Client;
 use kube::api::{Api, Patch, PatchParams};
 use kube::runtime::watcher::{self, Event, watcher};
+use serde_json::json;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::mpsc::{self, Receiver, Sender};
 use tokio::time::{sleep, timeout};
 
 use super::lease::{Directory, Error as LeaseError, Record, patch};
 use super::outages::Outages;
+use super::takeover;
 use crate::api::keys;
-use crate::ha::{Timing, Version, Write};
+use crate::ha::{TakeoverRecord, Timing, Version, Write};
 use crate::runtime::shutdown::Shutdown;
 use crate::runtime::tasks::{TaskError, Tasks};
 
@@ -59,11 +61,14 @@ pub enum Report {
 /// The other end of the tasks.
 #[derive(Debug)]
 pub struct Store {
-    writes: Sender<(Write, Directory)>,
+    writes: Sender<Wanted>,
     reads: Sender<()>,
     /// What they report.
     pub reports: Receiver<Report>,
 }
+
+/// A write, how to reach those that it names, and what it tells about a takeover.
+type Wanted = (Write, Directory, Option<TakeoverRecord>);
 
 /// What the tasks share.
 #[derive(Clone)]
@@ -96,8 +101,8 @@ impl Store {
     }
 
     /// Has the Lease written, unless too many writes wait already: then this one counts as lost.
-    pub fn write(&self, write: Write, directory: &Directory) {
-        drop(self.writes.try_send((write, directory.clone())));
+    pub fn write(&self, write: Write, directory: &Directory, takeover: Option<TakeoverRecord>) {
+        drop(self.writes.try_send((write, directory.clone(), takeover)));
     }
 
     /// Has the Lease read, after this call.
@@ -124,15 +129,15 @@ impl Access {
         Ok(())
     }
 
-    async fn write_all(&self, mut wanted: Receiver<(Write, Directory)>) {
+    async fn write_all(&self, mut wanted: Receiver<Wanted>) {
         let mut applied = 0;
         let mut outages = Outages::default();
-        while let Some((write, directory)) = wanted.recv().await {
+        while let Some((write, directory, takeover)) = wanted.recv().await {
             // A copy that waited while the copy before it was applied.
             if write.number <= applied {
                 continue;
             }
-            match self.write(&write, &directory).await {
+            match self.write(&write, &directory, takeover).await {
                 Ok(report) => {
                     outages.end("Wrote the Lease again");
                     if matches!(report, Report::Applied { .. }) {
@@ -145,8 +150,16 @@ impl Access {
         }
     }
 
-    async fn write(&self, write: &Write, directory: &Directory) -> Result<Report, Error> {
-        let patch = patch(write, directory, &self.timing, Timestamp::now()).map_err(Error::Content)?;
+    async fn write(
+        &self,
+        write: &Write,
+        directory: &Directory,
+        takeover: Option<TakeoverRecord>,
+    ) -> Result<Report, Error> {
+        let mut patch = patch(write, directory, &self.timing, Timestamp::now()).map_err(Error::Content)?;
+        if let Some(text) = takeover.and_then(|record| takeover::text(&record)) {
+            patch["metadata"]["annotations"][keys::ANNOTATION_HA_TAKEOVER] = json!(text);
+        }
         let parameters =
             PatchParams { field_manager: Some(keys::FIELD_MANAGER_AGENT.into()), ..PatchParams::default() };
         let patch = Patch::Merge(patch);

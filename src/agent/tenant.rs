@@ -38,6 +38,8 @@ pub struct Tenant {
     running: Running,
     kill_at: Option<BootTime>,
     last_start: Option<BootTime>,
+    /// When the end of the last application was noticed.
+    end_seen: Option<BootTime>,
     posture: Posture,
     /// From the beginning of a tenure until nothing of its application is left.
     is_tenure: bool,
@@ -81,6 +83,7 @@ impl Tenant {
             running: Running::Nothing,
             kill_at: None,
             last_start: None,
+            end_seen: None,
             posture: Posture::default(),
             is_tenure: false,
             is_retired: false,
@@ -350,6 +353,7 @@ impl Tenant {
 
     /// Nothing of it is left. A standby is started again, and is nobody else's business.
     fn end(&mut self) -> bool {
+        self.note_end();
         (self.running, self.bond, self.kill_at) = (Running::Nothing, None, None);
         let was_tenure = std::mem::take(&mut self.is_tenure);
         self.show_bond();
@@ -387,5 +391,6 @@ async fn hook_ended(hook: &mut Option<Hook>) -> io::Result<Ending> {
     }
 }
 
+mod milestones;
 #[cfg(test)]
 mod tests;

@@ -2,7 +2,10 @@
 
 #![allow(unreachable_pub, reason = "the KubeSchema derive puts a pub struct into a function")]
 
-use super::service::{ServicePort, ServiceType};
+use super::service::{
+    ServicePort, ServiceType, name_is_a_label, node_ports_fit_the_type, port_names_differ,
+    port_numbers_differ, several_ports_have_names,
+};
 use super::status::Condition;
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
@@ -87,19 +90,18 @@ pub struct HAGroupSpec {
 /// Service that leads to the active Pods. It has no selector: a switch is one write of the new active.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("self.type != 'ClusterIP' || self.ports.all(port, !has(port.nodePort))").message(
-    "nodePort needs service.type NodePort or LoadBalancer: set the type, or leave nodePort out"))]
+#[x_kube(validation = node_ports_fit_the_type())]
 pub struct GroupService {
     /// Name of the Service in the namespace of the group: a DNS label that starts with a letter.
     #[schemars(length(min = 1, max = 63))]
-    #[x_kube(validation = Rule::new("self.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')").message(
-        "service.name must be a DNS label: lower case letters, digits and dashes, first a letter, last no dash"))]
+    #[x_kube(validation = name_is_a_label())]
     pub name: String,
 
     /// Ports that the Service offers, 1 to 50. More than one port needs a name each. A target port is a number.
     #[schemars(length(min = 1, max = 50))]
-    #[x_kube(validation = Rule::new("self.size() == 1 || self.all(port, has(port.name))").message(
-        "give every port a name when service.ports has more than one"))]
+    #[x_kube(validation = several_ports_have_names())]
+    #[x_kube(validation = port_names_differ())]
+    #[x_kube(validation = port_numbers_differ())]
     #[x_kube(validation = Rule::new("self.all(port, !has(port.targetPort) || type(port.targetPort) == int)").message(
         "write service.ports.targetPort as a number: a group knows no container whose ports have names"))]
     pub ports: Vec<ServicePort>,

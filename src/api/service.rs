@@ -3,32 +3,54 @@
 #![allow(unreachable_pub, reason = "the KubeSchema derive puts a pub struct into a function")]
 
 use kube::KubeSchema;
+use kube::core::Rule;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
+
+/// The rules for a Service in the field `service`, whatever kind it belongs to.
+pub(super) fn node_ports_fit_the_type() -> Rule {
+    Rule::new("self.type != 'ClusterIP' || self.ports.all(port, !has(port.nodePort))")
+        .message("nodePort needs service.type NodePort or LoadBalancer: set the type, or leave nodePort out")
+}
+
+pub(super) fn name_is_a_label() -> Rule {
+    Rule::new("self.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')").message(
+        "service.name must be a DNS label: lower case letters, digits and dashes, first a letter, last no dash",
+    )
+}
+
+pub(super) fn several_ports_have_names() -> Rule {
+    Rule::new("self.size() == 1 || self.all(port, has(port.name))")
+        .message("give every port a name when service.ports has more than one")
+}
+
+pub(super) fn port_names_differ() -> Rule {
+    Rule::new("self.all(a, self.exists_one(b, (has(a.name) ? a.name : '') == (has(b.name) ? b.name : '')))")
+        .message("names in service.ports must differ")
+}
+
+pub(super) fn port_numbers_differ() -> Rule {
+    Rule::new("self.all(a, self.exists_one(b, a.port == b.port && a.protocol == b.protocol))")
+        .message("each pair of port and protocol may stand in service.ports only once")
+}
 
 /// Service that the operator keeps in front of the primaries. It has no selector: the operator writes its
 /// EndpointSlices itself, so that the switch from a lost primary to its successor is one write.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("self.type != 'ClusterIP' || self.ports.all(port, !has(port.nodePort))").message(
-    "nodePort needs service.type NodePort or LoadBalancer: set the type, or leave nodePort out"))]
+#[x_kube(validation = node_ports_fit_the_type())]
 pub struct ExposedService {
     /// Name of the Service in the namespace of the set: a DNS label that starts with a letter.
     #[schemars(length(min = 1, max = 63))]
-    #[x_kube(validation = Rule::new("self.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')").message(
-        "service.name must be a DNS label: lower case letters, digits and dashes, first a letter, last no dash"))]
+    #[x_kube(validation = name_is_a_label())]
     pub name: String,
 
     /// Ports that the Service offers, 1 to 50. More than one port needs a name each.
     #[schemars(length(min = 1, max = 50))]
-    #[x_kube(validation = Rule::new("self.size() == 1 || self.all(port, has(port.name))").message(
-        "give every port a name when service.ports has more than one"))]
-    #[x_kube(validation = Rule::new(
-        "self.all(a, self.exists_one(b, (has(a.name) ? a.name : '') == (has(b.name) ? b.name : '')))")
-        .message("names in service.ports must differ"))]
-    #[x_kube(validation = Rule::new("self.all(a, self.exists_one(b, a.port == b.port && a.protocol == b.protocol))")
-        .message("each pair of port and protocol may stand in service.ports only once"))]
+    #[x_kube(validation = several_ports_have_names())]
+    #[x_kube(validation = port_names_differ())]
+    #[x_kube(validation = port_numbers_differ())]
     pub ports: Vec<ServicePort>,
 
     /// How the Service is reached: `ClusterIP` (default), `NodePort` or `LoadBalancer`.

@@ -6,6 +6,7 @@
 //! | [`queue`] | which set next: failover events never wait behind a start-up storm |
 //! | [`dispatch`] | as many reconciles at once as allowed, never two of one set |
 //! | [`reconcile`] | observe, plan, check, apply, report |
+//! | `streaks` | how often in a row an object's writes were refused, and the pause that follows |
 //! | `confirm` | a consistent list before anything that serves is deleted |
 //! | `report` | status, events, logs and metrics of what was done |
 //! | `timing` | how long a look took until what users wait for was done |
@@ -26,6 +27,7 @@ mod operator;
 mod queue;
 mod reconcile;
 mod report;
+mod streaks;
 #[cfg(test)]
 mod tests;
 mod timing;

@@ -1,7 +1,5 @@
 //! One look at one set: observe, plan, check, apply, until nothing is left to do; then report.
 
-use std::collections::BTreeMap;
-use std::sync::Mutex;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
@@ -13,6 +11,7 @@ use super::dispatch::Looks;
 use super::history;
 use super::queue::Job;
 use super::report::{Reporter, Round};
+use super::streaks::{RETRY_MAX, Streaks};
 use super::watch::Sink;
 use crate::apply::{Applied, Applier};
 use crate::model::{Action, Hold, Outcome, Plan, Reason, Refusal, Step, StepResult};
@@ -26,12 +25,6 @@ use crate::runtime::metrics::reconcile::ReconcileMetrics;
 /// Most passes in one look. A conversion takes one, a wake-up or a swap of the last primary two, what follows them one
 /// more; the rest is slack.
 const PASSES_MAX: u32 = 6;
-
-/// First delay after a refused step; doubles with each further one.
-const RETRY_FIRST: Duration = Duration::from_millis(250);
-
-/// Longest delay after refused steps: a quota that was raised is noticed within a minute.
-const RETRY_MAX: Duration = Duration::from_secs(60);
 
 /// First delay after a write met a newer version: the watch brings that version, and this is for the case that it
 /// does not. Doubles with each further one, up to [`RETRY_MAX`].
@@ -72,24 +65,6 @@ impl Looks for Context {
 
     async fn look(&self, job: &Job) -> Look {
         reconcile(self, job).await
-    }
-}
-
-/// How often in a row something happened to a set.
-#[derive(Debug, Default)]
-pub(super) struct Streaks(pub(super) Mutex<BTreeMap<SetKey, u32>>);
-
-impl Streaks {
-    /// Counts once more.
-    fn lengthen(&self, key: &SetKey) -> u32 {
-        let mut streaks = self.0.lock().expect("no holder of this lock panics");
-        let count = streaks.entry(key.clone()).or_insert(0);
-        *count = count.saturating_add(1);
-        *count
-    }
-
-    fn end(&self, key: &SetKey) {
-        self.0.lock().expect("no holder of this lock panics").remove(key);
     }
 }
 
@@ -266,7 +241,7 @@ fn next_look(
         return Look::Settled(Some(RETRY_MAX));
     }
     if is_refused(reported) || results.iter().any(|result| is_refused(result.outcome) && !is_ticket(result)) {
-        return Look::Refused(backoff(RETRY_FIRST, context.refusals.lengthen(key), RETRY_MAX));
+        return Look::Refused(context.refusals.refused(key));
     }
     context.refusals.end(key);
     let is_stale = results.iter().any(|result| result.outcome == Outcome::Stale);

@@ -17,6 +17,13 @@ pub struct Ping {
     pub sent: BootTime,
 }
 
+impl Ping {
+    /// Whether the other one comes from the same start of the same agent, and was sent no earlier.
+    pub(super) fn is_before(&self, other: &Self) -> bool {
+        self.incarnation == other.incarnation && self.sent <= other.sent
+    }
+}
+
 /// The active asks not to be succeeded for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PromiseRequest {
@@ -55,4 +62,6 @@ pub enum Message {
     Promise(Promise),
     /// See [`Handover`].
     Handover(Handover),
+    /// The last sign of life for now of a standby that would accept no handover.
+    Farewell(Ping),
 }

@@ -7,23 +7,27 @@
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod agent;
+mod chronicle;
 mod epoch;
 mod event;
 mod lease;
 mod message;
 mod policy;
 mod rules;
+mod takeover;
 mod time;
 mod timing;
 mod transition;
 
 pub use agent::{Agent, Peer, Purpose, Role, Seen, Tenure, Unresolved};
+pub use chronicle::{Chronicle, Turn};
 pub use epoch::Epoch;
 pub use event::{Effect, Event, Order};
 pub use lease::{AgentId, Hold, Lease, Replacement, Version, Write};
 pub use message::{Handover, Incarnation, Message, Ping, Promise, PromiseRequest};
 pub use policy::Protocol;
 pub use rules::{forced_replacement, nobody_acts};
+pub use takeover::{Account, Cause, TakeoverRecord};
 pub use time::{BootTime, Moment};
 pub use timing::{Timing, TimingError};
 pub use transition::{TRANSITIONS, Transition, diagram};

@@ -4,7 +4,8 @@
 
 use super::rules::Ground;
 use super::{
-    Agent, AgentId, BootTime, Effect, Epoch, Event, Hold, Message, Moment, Order, Ping, Role, Timing, Write,
+    Agent, AgentId, BootTime, Effect, Epoch, Event, Hold, Message, Moment, Order, Ping, Role, Seen, Timing,
+    Write,
 };
 
 /// A peer counts as alive while its last ping came at most this many periods ago.
@@ -17,6 +18,8 @@ pub struct Protocol {
     timing: Timing,
     is_fenced: bool,
     switches_over: bool,
+    /// The tenure for which the next keep-alive was asked for early, and whether it is still to come.
+    early: (Epoch, bool),
     /// When the present peer was heard last.
     heard: BootTime,
     /// When the certificate came that it has.
@@ -41,6 +44,7 @@ impl Protocol {
             timing,
             is_fenced: false,
             switches_over: false,
+            early: (Epoch::default(), false),
             heard: never,
             certified: never,
             promised: Epoch::default(),
@@ -54,6 +58,13 @@ impl Protocol {
     /// The agent as it is.
     pub fn agent(&self) -> &Agent {
         &self.agent
+    }
+
+    /// Has the present tenure write its next keep-alive as soon as possible, once: there is something to tell.
+    pub fn renew_early(&mut self) {
+        if self.agent.role == Role::Active && self.early.0 != self.agent.epoch {
+            self.early = (self.agent.epoch, true);
+        }
     }
 
     /// What follows from an event that happens now. Total: every event has an answer in every state.
@@ -92,7 +103,13 @@ impl Protocol {
 
     fn take(&mut self, at: &Moment<'_>, event: Event, effects: &mut Vec<Effect>) {
         match event {
-            Event::LeaseRead { lease, version } => self.agent.read(at, lease, version),
+            Event::LeaseRead { lease, version } => {
+                let number = self.agent.last_write;
+                self.agent.read(at, lease, version);
+                if self.agent.last_write != number {
+                    self.next_copy = at.now;
+                }
+            }
             Event::WriteApplied { number, version } => self.agent.answered(at, number, version),
             Event::WriteConflicted => effects.push(Effect::ReadLease),
             Event::Received { from, message } => effects.extend(self.receive(at, from, message)),
@@ -107,7 +124,10 @@ impl Protocol {
             }
             Event::Timer => {}
             Event::Ordered(Order::SwitchOver) => self.switches_over = self.is_peer_alive(at),
-            Event::Ordered(Order::Fence) => self.is_fenced = true,
+            Event::Ordered(Order::Fence) => {
+                self.is_fenced = true;
+                effects.extend(self.farewells(at));
+            }
             Event::Ordered(Order::Unfence) => self.is_fenced = false,
         }
     }
@@ -131,6 +151,14 @@ impl Protocol {
             }
             Message::Promise(promise) => {
                 self.agent.r2_promised(at, from, promise);
+                None
+            }
+            Message::Farewell(ping) => {
+                let peer = self.agent.tenure.map(|tenure| tenure.peer).filter(|peer| peer.id == from);
+                // It may be late, and the peer have come back since.
+                if peer.is_some_and(|peer| peer.ping.is_none_or(|known| known.is_before(&ping))) {
+                    self.heard = BootTime::default();
+                }
                 None
             }
             Message::Handover(handover) => {
@@ -196,16 +224,20 @@ impl Protocol {
         let is_well_promised = promised > (at.timing.hold + at.timing.peer_margin) / 2;
         let is_written = seen.lease.epoch == self.agent.epoch && seen.lease.holder == Some(self.agent.id);
         let is_in_peer_mode = is_written && seen.lease.hold == Hold::Peer;
+        let is_early = self.early == (self.agent.epoch, true);
         let is_grace_used = tenure.grace_end.since(at.now) + at.timing.keep_alive_period <= at.timing.grace;
         let hold = match (is_in_peer_mode, is_well_promised) {
             (true, _) if promised <= at.timing.peer_margin => Hold::Api,
-            (true, _) if is_grace_used => Hold::Peer,
+            (true, _) if is_grace_used || is_early => Hold::Peer,
             (true, _) => return None,
             (false, true) => Hold::Peer,
             (false, false) if self.next_renewal <= at.now => Hold::Api,
             (false, false) => return None,
         };
-        self.agent.r2_renew(at, hold)
+        let write = self.agent.r2_renew(at, hold)?;
+        // Outside Peer mode, and on the way into it, a write tells as well.
+        self.early.1 = false;
+        Some(write)
     }
 
     /// Hands over to a living peer, else releases, so that anybody may take over at once.
@@ -261,8 +293,19 @@ impl Protocol {
             return;
         }
         let message = Message::Ping(Ping { incarnation: self.agent.incarnation, sent: at.now });
-        let others = seen.lease.members.into_iter().filter(|member| *member != self.agent.id);
-        effects.extend(others.map(|to| Effect::Send { to, message }));
+        effects.extend(self.others(&seen).map(|to| Effect::Send { to, message }));
+    }
+
+    /// A standby that is fenced says so: its last ping would have the peer hand over to it for a while.
+    fn farewells(&self, at: &Moment<'_>) -> Vec<Effect> {
+        let Some(seen) = self.agent.seen.filter(|_| self.agent.role.is_standby()) else { return Vec::new() };
+        let message = Message::Farewell(Ping { incarnation: self.agent.incarnation, sent: at.now });
+        self.others(&seen).map(|to| Effect::Send { to, message }).collect()
+    }
+
+    fn others(&self, seen: &Seen) -> impl Iterator<Item = AgentId> + use<> {
+        let id = self.agent.id;
+        seen.lease.members.into_iter().filter(move |member| *member != id)
     }
 
     fn repeat_write(&mut self, at: &Moment<'_>, effects: &mut Vec<Effect>) {

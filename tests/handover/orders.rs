@@ -21,6 +21,30 @@ fn an_active_goes_on_by_itself_while_its_peer_is_fenced() {
 }
 
 #[test]
+fn nobody_hands_over_to_a_peer_that_was_fenced_just_before() {
+    let (mut simulation, active, standby) = idle_pair(6);
+    simulation.plan(5 * SECOND, Fault::Order(standby, Order::Fence), 100 * SECOND);
+    // Its last ping is not missing yet.
+    simulation.plan(5 * SECOND + 20 * MILLISECOND, Fault::ApplicationCrashes(active), SECOND);
+    simulation.run_until(5 * SECOND + 80 * MILLISECOND);
+    assert_eq!(simulation.acting(), [active]);
+}
+
+#[test]
+fn a_release_that_meets_a_change_by_others_is_repeated_on_it() {
+    let (mut simulation, active, standby) = idle_pair(9);
+    // The standby has promised, and is not heard any more: so the Lease is released.
+    simulation.plan(5 * SECOND, Fault::Partition(active, standby), 100 * SECOND);
+    let ended = 5 * SECOND + 500 * MILLISECOND;
+    simulation.plan(ended - 1, Fault::Order(active, Order::Fence), 100 * SECOND);
+    simulation.plan(ended, Fault::ApplicationCrashes(active), SECOND);
+    // A request takes 2 ms at least.
+    simulation.plan(ended + MILLISECOND, Fault::Annotate, SECOND);
+    simulation.run_until(ended + 100 * MILLISECOND);
+    assert_eq!(simulation.acting(), [standby]);
+}
+
+#[test]
 fn a_fenced_standby_promises_all_the_same() {
     let (mut simulation, active, standby) = idle_pair(7);
     simulation.plan(5 * SECOND, Fault::Order(standby, Order::Fence), 100 * SECOND);

@@ -237,6 +237,8 @@ impl World {
                 self.refresh(to);
                 self.act(arena, to, |agent, at| mutations::promised(arena, agent, at, (from, promise)));
             }
+            // The policy sends it; no rule reads it.
+            Message::Farewell(_) => {}
             Message::Handover(handover) => {
                 self.act(arena, to, |agent, at| mutations::accept(arena, agent, at, (from, handover)));
             }

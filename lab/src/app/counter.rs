@@ -5,7 +5,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
@@ -35,15 +35,9 @@ pub struct CounterOptions {
 /// Why the counter could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The port is taken or privileged.
-    #[error("listen on port {port}")]
-    Listen {
-        /// The port.
-        port: u16,
-        /// The operating system's answer.
-        #[source]
-        source: io::Error,
-    },
+    /// It cannot serve.
+    #[error(transparent)]
+    Serve(listen::Error),
     /// The log cannot be written.
     #[error("open the log in {state}")]
     OpenLog {
@@ -56,9 +50,6 @@ pub enum Error {
     /// There is no socket for the sink.
     #[error("open a socket for the sink")]
     OpenSink(#[source] io::Error),
-    /// A signal could not be caught.
-    #[error("catch signals")]
-    CatchSignals(#[source] io::Error),
 }
 
 /// Counts until a signal ends the process.
@@ -67,10 +58,9 @@ pub enum Error {
 /// See [`Error`].
 pub fn run(options: &CounterOptions) -> Result<(), Error> {
     let counter = Counter::open(options, &pod_name())?;
-    exit_on_signal(|| {}).map_err(Error::CatchSignals)?;
+    exit_on_signal(|| {}).map_err(Error::Serve)?;
     let address = SocketAddr::from((Ipv4Addr::UNSPECIFIED, options.port));
-    let listener =
-        TcpListener::bind(address).map_err(|source| Error::Listen { port: options.port, source })?;
+    let listener = listen::open(address).map_err(Error::Serve)?;
     listen::serve(&listener, move |stream| counter.converse(stream));
     Ok(())
 }
@@ -196,6 +186,8 @@ impl Sink {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use std::net::TcpListener;
+
     use super::*;
 
     pub(in super::super) fn start(state: &Path, epoch: u64, sink: Option<SocketAddr>) -> SocketAddr {

@@ -1,7 +1,7 @@
 //! What every server of the stand-in does: a thread for each connection, up to a limit, and an end on a signal.
 
 use std::io::{self, Read};
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,6 +17,28 @@ const STACK_BYTES: usize = 64 * 1024;
 const IO_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause after the listener failed, for example for want of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
+
+/// Why a server could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The port is taken or privileged.
+    #[error("listen on port {port}")]
+    Listen {
+        /// The port.
+        port: u16,
+        /// The operating system's answer.
+        #[source]
+        source: io::Error,
+    },
+    /// A signal could not be caught.
+    #[error("catch signals")]
+    CatchSignals(#[source] io::Error),
+}
+
+/// Opens a port.
+pub(super) fn open(address: SocketAddr) -> Result<TcpListener, Error> {
+    TcpListener::bind(address).map_err(|source| Error::Listen { port: address.port(), source })
+}
 
 /// Serves for ever; each connection has its own thread.
 pub(super) fn serve(
@@ -55,7 +77,11 @@ fn prepare(stream: &TcpStream) -> io::Result<()> {
 ///
 /// A process with id 1 ignores signals that it does not catch, so SIGTERM would only take effect as SIGKILL
 /// after the grace period.
-pub(super) fn exit_on_signal(prepare: impl FnOnce() + Send + 'static) -> io::Result<()> {
+pub(super) fn exit_on_signal(prepare: impl FnOnce() + Send + 'static) -> Result<(), Error> {
+    wait_for_signal(prepare).map_err(Error::CatchSignals)
+}
+
+fn wait_for_signal(prepare: impl FnOnce() + Send + 'static) -> io::Result<()> {
     let (mut woken, waker) = UnixStream::pair()?;
     for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT, signal_hook::consts::SIGQUIT] {
         signal_hook::low_level::pipe::register(signal, waker.try_clone()?)?;

@@ -3,12 +3,13 @@
 //! One connection carries one request. Memory is bounded by the number of connections, each with a small stack.
 
 use std::io::{self, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+pub use super::listen::Error;
 use super::listen::{self, exit_on_signal, pod_name};
 
 /// Longest request head. Unit: bytes. A probe of the kubelet is below 200.
@@ -24,23 +25,6 @@ pub struct ServerOptions {
     /// How long it keeps serving, not ready, after SIGTERM. Zero exits at once and cuts open connections, which
     /// is what nginx does (fast shutdown) and the harsh case for a failover.
     pub drain: Duration,
-}
-
-/// Why the server could not start.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The port is taken or privileged.
-    #[error("listen on port {port}")]
-    Listen {
-        /// The port.
-        port: u16,
-        /// The operating system's answer.
-        #[source]
-        source: io::Error,
-    },
-    /// A signal could not be caught.
-    #[error("catch signals")]
-    CatchSignals(#[source] io::Error),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,15 +84,14 @@ impl Shared {
 /// See [`Error`].
 pub fn run(options: &ServerOptions) -> Result<(), Error> {
     let address = SocketAddr::from((options.address, options.port));
-    let listener =
-        TcpListener::bind(address).map_err(|source| Error::Listen { port: options.port, source })?;
+    let listener = listen::open(address)?;
     let shared = Arc::new(Shared { pod: pod_name(), ..Shared::default() });
     let (draining, drain) = (Arc::clone(&shared), options.drain);
     let prepare = move || {
         draining.is_draining.store(true, Ordering::Relaxed);
         thread::sleep(drain);
     };
-    exit_on_signal(prepare).map_err(Error::CatchSignals)?;
+    exit_on_signal(prepare)?;
     listen::serve(&listener, move |stream| converse(stream, &shared));
     Ok(())
 }
@@ -161,6 +144,8 @@ fn respond(stream: &mut TcpStream, status: u16, body: &str) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::TcpListener;
+
     use super::*;
 
     fn start() -> SocketAddr {

@@ -13,6 +13,7 @@ use serde_json::json;
 use tracing::{debug, info, warn};
 
 use super::Context;
+use super::group_keys::GroupKeys;
 use super::leases::{Error, Hand, Written};
 use super::memory::Memory;
 use super::objects::{Means, carry_out, prepare, service_changes, slice_changes};
@@ -30,15 +31,11 @@ use crate::observe::slim::SlimPod;
 use crate::observe::{SetKey, version};
 use crate::pairing::{HaState, Plan, Shown, Step, plan};
 use crate::status::{GroupInput, group_status};
-use crate::wakeup::keys::KeyRing;
 
 /// Most writes of one group under way at once.
 const WRITES_MAX: usize = 16;
 /// How soon a group is looked at again whose watches are behind our writes.
 const BEHIND_DELAY: Duration = Duration::from_millis(20);
-/// How soon a group is looked at again after a write was refused.
-const REFUSED_DELAY: Duration = Duration::from_secs(1);
-
 /// How soon a group is looked at again whose namespace is being deleted.
 const ENDING_DELAY: Duration = Duration::from_secs(60);
 
@@ -52,6 +49,7 @@ pub(super) async fn look(context: &Context, job: &Job) -> Look {
     let mut memory =
         context.memories.lock().expect("no holder of this lock panics").remove(key).unwrap_or_default();
     let Some(group) = stores.group(key).filter(|group| group.metadata.deletion_timestamp.is_none()) else {
+        context.refusals.end(key);
         return Look::Settled(None);
     };
     let look = Round { context, key, stores, group: &group }.go(&mut memory).await;
@@ -93,8 +91,9 @@ impl Round<'_> {
         }
         let is_reported = self.report((&seen, &plan, &troubles), memory).await;
         if !troubles.is_empty() || !is_reported {
-            return Look::Refused(REFUSED_DELAY);
+            return Look::Refused(self.context.refusals.refused(self.key));
         }
+        self.context.refusals.end(self.key);
         Look::Settled(plan.look_again.map(|again| again.since(clock::now()).max(BEHIND_DELAY)))
     }
 
@@ -108,7 +107,6 @@ impl Round<'_> {
 
     /// Keys and permissions, once for each version of what they are made from.
     async fn prepare(&self, objects: &GroupObjects, memory: &mut Memory, troubles: &mut Vec<String>) {
-        let keys = group_keys_text(&self.context.surroundings.keys.borrow(), self.group, self.now());
         let mut accounts: Vec<&str> = objects
             .pods
             .iter()
@@ -117,11 +115,16 @@ impl Round<'_> {
         accounts.sort_unstable();
         accounts.dedup();
         let pairs = pairs_permitted(objects);
-        let wanted = format!("{}|{}|{pairs}", keys.version, accounts.join(","));
-        if memory.prepared.as_ref() == Some(&wanted) {
-            return;
-        }
-        let means = Means { keys_text: &keys.text, accounts: &accounts, pairs };
+        let (wanted, keys_text) = {
+            let ring = self.context.surroundings.keys.borrow();
+            let keys = GroupKeys::of(&ring, self.now());
+            let wanted = format!("{}|{}|{pairs}", keys.version(), accounts.join(","));
+            if memory.prepared.as_ref() == Some(&wanted) {
+                return;
+            }
+            (wanted, keys.text(self.group))
+        };
+        let means = Means { keys_text: &keys_text, accounts: &accounts, pairs };
         match prepare(&self.context.surroundings.client, self.group, &means).await {
             Ok(()) => memory.prepared = Some(wanted),
             Err(Error::Request(error)) if is_ending(&error) => memory.is_namespace_ending = true,
@@ -318,28 +321,5 @@ fn shown_version(group: &HAGroup, objects: &GroupObjects, (kind, name): (&str, &
         "Service" => find(&objects.services, name),
         "EndpointSlice" => find(&objects.slices, name),
         _ => version(&group.metadata),
-    }
-}
-
-/// Keys of a group as agents read them, and what tells these from others without showing them.
-struct KeysText {
-    text: zeroize::Zeroizing<String>,
-    version: String,
-}
-
-/// How long agents may take to read a changed file of keys. 1 h: a kubelet shows a changed Secret within two minutes.
-const KEYS_SPREAD_WITHIN: jiff::SignedDuration = jiff::SignedDuration::from_hours(1);
-
-/// The present key signs. The other one that is accepted is the one before for a while, because some agents still sign
-/// with it, then the next one, because some agents will sign with it first.
-fn group_keys_text(ring: &KeyRing, group: &HAGroup, now: jiff::Timestamp) -> KeysText {
-    let is_spreading = now.duration_since(ring.rotated_at) < KEYS_SPREAD_WITHIN;
-    let other = ring.previous.first().filter(|_| is_spreading).unwrap_or(&ring.next);
-    let purpose = format!("ha-group-keys/v1/{}", group.metadata.uid.as_deref().unwrap_or_default());
-    let text =
-        [&ring.current, other].map(|key| key.derived(purpose.as_bytes())).map(|key| format!("{}\n", *key));
-    KeysText {
-        text: zeroize::Zeroizing::new(text.concat()),
-        version: format!("{},{}", ring.current.id(), other.id()),
     }
 }

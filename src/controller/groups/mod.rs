@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`stores`] | what the watches have shown, and which group an event belongs to |
 //! | [`memory`] | what a look must know of the ones before it; all of it can be lost |
+//! | [`group_keys`] | the keys of a group, derived from the operator's own |
 //! | [`leases`] | the steps of a plan that write Leases and labels |
 //! | [`objects`] | Services, EndpointSlices, keys and permissions of a group |
 //! | [`look`] | one look: see, plan, write, report |
@@ -16,6 +17,7 @@ use tokio::sync::watch;
 use super::dispatch::{Looks, dispatch};
 use super::queue::{Job, Queue};
 use super::reconcile::Look;
+use super::streaks::Streaks;
 use crate::observe::{Change, Scope};
 use crate::runtime::clock::Clock;
 use crate::runtime::lease::Leadership;
@@ -25,6 +27,7 @@ use crate::runtime::shutdown::Shutdown;
 use crate::runtime::tasks::Tasks;
 use crate::wakeup::keys::KeyRing;
 
+mod group_keys;
 mod leases;
 mod look;
 mod memory;
@@ -49,6 +52,7 @@ pub(super) struct Context {
     surroundings: Surroundings,
     stores: Vec<Stores>,
     memories: Mutex<Memories>,
+    refusals: Streaks,
 }
 
 impl Looks for Context {
@@ -69,7 +73,8 @@ pub(super) fn start(tasks: &mut Tasks, shutdown: &Shutdown, surroundings: Surrou
     let client = surroundings.client.clone();
     let stores =
         scopes.iter().map(|scope| stores::start(tasks, shutdown, (&client, scope), &queue)).collect();
-    let context = Arc::new(Context { surroundings, stores, memories: Mutex::default() });
+    let context =
+        Arc::new(Context { surroundings, stores, memories: Mutex::default(), refusals: Streaks::default() });
     let shutdown = shutdown.clone();
     tasks.spawn("pair", async move {
         lead(context, queue, shutdown).await;
@@ -95,3 +100,6 @@ async fn lead(context: Arc<Context>, queue: Arc<Queue>, shutdown: Shutdown) {
     }
     dispatch(context, queue, shutdown).await;
 }
+
+#[cfg(test)]
+mod tests;

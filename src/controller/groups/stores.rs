@@ -53,6 +53,29 @@ pub(super) fn start(
     }
 }
 
+#[cfg(test)]
+impl Stores {
+    /// Of all namespaces, as if the watches had shown this group and nothing else.
+    pub(super) fn with(group: HAGroup) -> Self {
+        fn store<K>(objects: impl IntoIterator<Item = K>) -> Store<K>
+        where
+            K: Lookup<DynamicType = ()> + Clone + 'static,
+        {
+            let (store, mut writer) = reflector::store();
+            objects.into_iter().for_each(|object| writer.apply_watcher_event(&Event::Apply(object)));
+            store
+        }
+        Self {
+            scope: Scope(None),
+            groups: store([DeserializeGuard(Ok(group))]),
+            pods: store([]),
+            leases: store([]),
+            services: store([]),
+            slices: store([]),
+        }
+    }
+}
+
 fn labelled() -> watcher::Config {
     watcher::Config::default().labels(keys::LABEL_GROUP)
 }

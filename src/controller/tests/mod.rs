@@ -13,8 +13,9 @@ use tokio::time::Instant;
 
 use super::events;
 use super::queue::{Job, Queue};
-use super::reconcile::{Context, Streaks};
+use super::reconcile::Context;
 use super::report::Reporter;
+use super::streaks::Streaks;
 use super::transitions::Transitions;
 use super::watch::{Relist, Sink};
 use crate::api::{BackupPodSet, BackupPodSetStatus};

@@ -22,7 +22,7 @@ impl Agent {
         }
         self.note(at, lease, version);
         if let Some(unresolved) = self.unresolved.filter(|unresolved| unresolved.write.base < version) {
-            self.resolve(at, unresolved, &lease);
+            self.resolve(at, unresolved, &Seen { lease, version, since: at.now });
         }
         self.r1_overtaken(at);
         if self.role.is_standby() {
@@ -39,7 +39,8 @@ impl Agent {
     }
 
     /// The Lease has moved on: the write was applied, or it never will be.
-    fn resolve(&mut self, at: &Moment<'_>, unresolved: Unresolved, lease: &Lease) {
+    fn resolve(&mut self, at: &Moment<'_>, unresolved: Unresolved, seen: &Seen) {
+        let lease = &seen.lease;
         let written = &unresolved.write.lease;
         let is_ours = lease.holder == Some(self.id) && lease.epoch == written.epoch;
         if lease.holder == written.holder && lease.epoch == written.epoch && lease.writes == written.writes {
@@ -47,6 +48,10 @@ impl Agent {
             return;
         }
         self.unresolved = None;
+        // No active wrote meanwhile, so that what was to be released still is.
+        if unresolved.purpose == Purpose::Release && lease.writes + 1 == written.writes {
+            self.r5_release_again(at, (*seen, written.epoch));
+        }
         // Somebody took over, perhaps because the switch to Peer mode had been applied.
         if let (Some(tenure), false) = (&mut self.tenure, is_ours) {
             tenure.api_hold_end = BootTime::default();

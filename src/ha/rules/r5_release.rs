@@ -1,7 +1,7 @@
 //! R5 Release: instead of a handover, so that any member may take over at once.
 
-use crate::ha::agent::{Agent, Purpose, Role};
-use crate::ha::{Moment, Write};
+use crate::ha::agent::{Agent, Purpose, Role, Seen};
+use crate::ha::{Epoch, Moment, Write};
 
 impl Agent {
     /// R5: says in the Lease that nobody acts and nothing is delegated. Never after a handover.
@@ -10,5 +10,10 @@ impl Agent {
         let lease = seen.lease.released(self.epoch);
         self.end_tenure(at, Role::Standby);
         Some(self.begin_write(at, Purpose::Release, (seen, lease)))
+    }
+
+    /// R5: says it again in a version that differs from the one before only in what no active writes.
+    pub(super) fn r5_release_again(&mut self, at: &Moment<'_>, (seen, epoch): (Seen, Epoch)) {
+        self.begin_write(at, Purpose::Release, (seen, seen.lease.released(epoch)));
     }
 }

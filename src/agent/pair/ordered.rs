@@ -1,0 +1,38 @@
+//! What the loop does about orders in the Lease.
+
+use std::io;
+
+use tracing::warn;
+
+use super::Turn;
+use crate::agent::orders::Orders;
+use crate::ha::{Event, Order, Role, Version};
+
+impl Turn<'_> {
+    /// Takes over what a version of the Lease asks, unless a later one was read. Who leaves stays fenced.
+    pub(super) fn fence(&mut self, version: Version, orders: Orders) -> io::Result<()> {
+        let (known, before) = &self.orders;
+        if self.leave_by.is_some() || version < *known {
+            return Ok(());
+        }
+        for annotation in orders.unreadable.difference(&before.unreadable) {
+            warn!(annotation, "Ignored an order that cannot be read");
+        }
+        let own = self.pair.protocol.agent().id;
+        let (was_fenced, is_fenced) = (before.fenced.contains(&own), orders.fenced.contains(&own));
+        self.orders = (version, orders);
+        match (was_fenced, is_fenced) {
+            (false, true) => self.step(Event::Ordered(Order::Fence)),
+            (true, false) => self.step(Event::Ordered(Order::Unfence)),
+            (false, false) | (true, true) => Ok(()),
+        }
+    }
+
+    pub(super) fn switch_over(&mut self) -> io::Result<()> {
+        let agent = self.pair.protocol.agent();
+        if agent.role == Role::Active && self.orders.1.switch_over == Some(agent.epoch) {
+            return self.step(Event::Ordered(Order::SwitchOver));
+        }
+        Ok(())
+    }
+}

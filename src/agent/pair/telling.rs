@@ -1,0 +1,58 @@
+//! What the loop tells about a takeover: to the peer how the old tenure ended, to the Lease how the new one began.
+
+use super::Turn;
+use crate::agent::clock;
+use crate::ha::{Agent, AgentId, BootTime, Event, Message, Purpose, Turn as Step, Write};
+
+impl Turn<'_> {
+    /// Keeps the times of what a step changed.
+    pub(super) fn follow(&mut self, now: BootTime, event: &Event, before: &Agent) {
+        let is_leaving = self.leave_by.is_some();
+        let step = Step { now, event, before, after: self.pair.protocol.agent(), is_leaving };
+        self.chronicle.follow(&step, &self.body.timing);
+        if let (Event::ApplicationEnded, Some(at)) = (event, self.body.tenant.end_seen()) {
+            self.chronicle.saw_end(at);
+        }
+    }
+
+    /// Keeps what the application and the slice have reached, and has it written when there is nothing more to come.
+    pub(super) fn note_progress(&mut self) {
+        let agent = self.pair.protocol.agent();
+        if !agent.role.is_acting() {
+            return;
+        }
+        if self.body.tenant.is_promoted() {
+            self.chronicle.promoted(agent.epoch, clock::now());
+        }
+        if let Some((epoch, at)) = self.pair.shown.as_ref().and_then(|shown| *shown.borrow()) {
+            self.chronicle.published(epoch, at);
+        }
+        let record = self.chronicle.last().filter(|record| record.epoch == agent.epoch);
+        let is_whole = record.is_some_and(|record| {
+            record.promoted.is_some() && (record.published.is_some() || self.pair.shown.is_none())
+        });
+        if is_whole {
+            self.pair.protocol.renew_early();
+        }
+    }
+
+    /// Before a handover: how the tenure ended.
+    pub(super) fn tell_end(&self, to: AgentId, message: &Message) {
+        let Message::Handover(handover) = message else { return };
+        if let Some(account) = self.chronicle.account(clock::now(), handover.epoch) {
+            self.body.peers.send(to, account);
+        }
+    }
+
+    /// Before a release: the same, to the other member.
+    pub(super) fn tell_release(&self, write: &Write) {
+        let agent = self.pair.protocol.agent();
+        if agent.unresolved.is_none_or(|unresolved| unresolved.purpose != Purpose::Release) {
+            return;
+        }
+        if let Some(account) = self.chronicle.account(clock::now(), write.lease.epoch) {
+            let others = write.lease.members.into_iter().filter(|member| *member != agent.id);
+            others.for_each(|other| self.body.peers.send(other, account));
+        }
+    }
+}

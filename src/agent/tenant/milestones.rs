@@ -1,0 +1,27 @@
+//! What the record of a takeover asks of the application.
+
+use super::{Running, Tenant};
+use crate::agent::hook::Occasion;
+use crate::ha::BootTime;
+
+impl Tenant {
+    /// Notes when the end of what ran was noticed.
+    pub(super) fn note_end(&mut self) {
+        self.end_seen = match &self.running {
+            Running::Application(application) => application.end_seen(),
+            Running::Nothing | Running::Waiting(_) | Running::Stillborn => None,
+        };
+    }
+
+    /// When the end of the last application was noticed, before the last of its processes had ended.
+    pub fn end_seen(&self) -> Option<BootTime> {
+        self.end_seen
+    }
+
+    /// Whether the application runs in active mode, and its hook for actives has done its work.
+    pub fn is_promoted(&self) -> bool {
+        let is_running = matches!(self.running, Running::Application(_)) && self.kill_at.is_none();
+        let is_hooking = self.hook.as_ref().is_some_and(|hook| hook.occasion == Occasion::Active);
+        self.is_tenure && is_running && !is_hooking
+    }
+}

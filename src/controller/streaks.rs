@@ -1,0 +1,38 @@
+//! How often in a row something happened to an object, and the pause that follows when its writes are refused.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use crate::observe::SetKey;
+use crate::runtime::backoff::backoff;
+
+/// First delay after a refused step; doubles with each further one.
+const RETRY_FIRST: Duration = Duration::from_millis(250);
+
+/// Longest delay after refused steps: a quota that was raised is noticed within a minute.
+pub(super) const RETRY_MAX: Duration = Duration::from_secs(60);
+
+/// How often in a row something happened to a set or a group.
+#[derive(Debug, Default)]
+pub(super) struct Streaks(pub(super) Mutex<BTreeMap<SetKey, u32>>);
+
+impl Streaks {
+    /// Counts once more.
+    pub(super) fn lengthen(&self, key: &SetKey) -> u32 {
+        let mut streaks = self.0.lock().expect("no holder of this lock panics");
+        let count = streaks.entry(key.clone()).or_insert(0);
+        *count = count.saturating_add(1);
+        *count
+    }
+
+    /// It did not happen, or the object is gone.
+    pub(super) fn end(&self, key: &SetKey) {
+        self.0.lock().expect("no holder of this lock panics").remove(key);
+    }
+
+    /// Counts a refusal; how long to wait before the next attempt.
+    pub(super) fn refused(&self, key: &SetKey) -> Duration {
+        backoff(RETRY_FIRST, self.lengthen(key), RETRY_MAX)
+    }
+}
