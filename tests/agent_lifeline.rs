@@ -11,7 +11,7 @@ use backuppodset::agent::lease::{Member, Record};
 use backuppodset::agent::lifeline::bond::Bond;
 use backuppodset::agent::lifeline::{Lifelines, Needs, Tenancy};
 use backuppodset::agent::orders::Orders;
-use backuppodset::ha::{AgentId, Epoch, Hold, Lease, Version};
+use backuppodset::ha::{AgentId, Epoch, Hold, Lease, Timing, Version};
 use backuppodset::runtime::shutdown::Shutdown;
 use backuppodset::runtime::tasks::Tasks;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -94,6 +94,7 @@ fn record(addresses: [SocketAddr; 2]) -> Record {
         version: Version(1),
         lease,
         directory,
+        timing: Timing::default(),
         slice: None,
         orders: Orders::default(),
         takeover: None,

@@ -5,7 +5,7 @@
 //! spec.leaseTransitions                  term of the epoch
 //! spec.leaseDurationSeconds, renewTime   for people only, never read
 //! annotations: ha-sequence, ha-writes, ha-hold, ha-members, ha-pending, ha-takeover, and, never written by an
-//! agent, ha-slice, ha-switch-over, ha-fenced; see `api::keys`
+//! agent, ha-timing, ha-slice, ha-switch-over, ha-fenced; see `api::keys`
 //! ```
 //!
 //! Never talks to the API server; see `store`.
@@ -22,6 +22,7 @@ use serde_json::{Value, json};
 use super::identity::{format_uid, parse_uid};
 use super::orders::Orders;
 use super::takeover;
+use super::times::{self, TIMES};
 use crate::api::keys;
 use crate::ha::{AgentId, Epoch, Hold, Lease, Replacement, TakeoverRecord, Timing, Version, Write};
 
@@ -48,6 +49,8 @@ pub struct Record {
     pub lease: Lease,
     /// How to reach those that it names.
     pub directory: Directory,
+    /// Times of the pair.
+    pub timing: Timing,
     /// EndpointSlice that its active shows its address in.
     pub slice: Option<String>,
     /// What people and the operator ask.
@@ -135,10 +138,15 @@ impl Record {
         let writes = number(keys::ANNOTATION_HA_WRITES)?;
         let epoch = Epoch { term, sequence };
         let lease = Lease { epoch, holder, members: [one.0, two.0], pending, hold, writes };
+        let timing = keys::ANNOTATION_HA_TIMING;
+        let timing = match annotated(timing) {
+            None => Timing::default(),
+            Some(text) => field(timing, TIMES, Some(text), times::read)?,
+        };
         let slice = annotated(keys::ANNOTATION_HA_SLICE);
         let orders = object.metadata.annotations.as_ref().map(Orders::read).unwrap_or_default();
         let takeover = annotated(keys::ANNOTATION_HA_TAKEOVER).and_then(|text| takeover::read(&text));
-        Ok(Self { group, version: Version(version), lease, directory, slice, orders, takeover })
+        Ok(Self { group, version: Version(version), lease, directory, timing, slice, orders, takeover })
     }
 }
 
@@ -276,6 +284,7 @@ mod tests {
                     version: Version(version),
                     lease,
                     directory,
+                    timing: Timing::default(),
                     slice: None,
                     orders: Orders::default(),
                     takeover: None,

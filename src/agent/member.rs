@@ -198,6 +198,8 @@ impl Member {
         let (mut tasks, over) = (Tasks::new(), Shutdown::new());
         let Found { name, record } = found;
         self.body.peers.know(&record);
+        self.body.timing = record.timing;
+        self.body.tenant.allow(record.timing.stop);
         let is_of_group = matches!(self.membership, Membership::Group(_));
         let slice = if is_of_group { record.slice.clone() } else { self.slice.clone() };
         // Last of what may fail: who did not come this far has promised nothing.

@@ -16,6 +16,7 @@
 //! | [`clock`] | the protocol's clock, and an alarm on it |
 //! | [`lease`], [`store`] | the Lease as the API server keeps it; the tasks that read, write and watch it |
 //! | [`takeover`] | what the Lease tells people about the last takeover |
+//! | [`times`] | the times of the pair, from its Lease |
 //! | [`orders`] | what the Lease asks of its members: switch over, do not act |
 //! | [`outages`] | one line in the log for each outage |
 //! | [`frame`], [`key_ring`], [`peer`] | authenticated datagrams between agents |
@@ -51,4 +52,5 @@ pub mod settings;
 pub mod store;
 pub mod takeover;
 pub mod tenant;
+pub mod times;
 pub mod tree;

@@ -15,11 +15,8 @@ use tracing::{error, info, warn};
 
 use super::causes::cause;
 use super::clock::{self, Alarm};
-<<<<<<< HEAD
 use super::enforcer::Leash;
-=======
 use super::frame::Content;
->>>>>>> record
 use super::lease::Record;
 use super::lifeline::Lifelines;
 use super::marks::{State, word};
@@ -55,7 +52,7 @@ pub struct Body {
     pub states: watch::Sender<State>,
     /// Whether the loop goes round, for the kubelet.
     pub health: Health,
-    /// The times of every group.
+    /// Times of the pair, or the defaults while there is none.
     pub timing: Timing,
 }
 
@@ -300,11 +297,8 @@ impl Turn<'_> {
         let agent = *self.pair.protocol.agent();
         let (before, unresolved) = (agent.role, agent.unresolved);
         let effects = self.pair.protocol.step(now, event);
-<<<<<<< HEAD
         self.body.leash.follow(self.pair.protocol.agent(), &self.body.timing)?;
-=======
         self.follow(now, &event, &agent);
->>>>>>> record
         // First: who hears that this agent acts must find its application, and the application its ports.
         self.relay(now);
         for effect in effects {

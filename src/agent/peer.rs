@@ -148,6 +148,7 @@ mod tests {
             version: Version(1),
             lease,
             directory,
+            timing: crate::ha::Timing::default(),
             slice: None,
             orders: Orders::default(),
             takeover: None,

@@ -74,12 +74,11 @@ enum Running {
 impl Tenant {
     /// An application that does not run. `stop` is how long stopping it may take.
     pub fn new(launcher: PathBuf, command: Vec<OsString>, hooks: Hooks, stop: Duration) -> Self {
-        Self {
+        let mut tenant = Self {
             launcher,
             command,
             hooks,
-            // Half of it for an application that obeys, half of it for the kernel with one that does not.
-            kill_before: stop / 2,
+            kill_before: Duration::ZERO,
             running: Running::Nothing,
             kill_at: None,
             last_start: None,
@@ -90,7 +89,15 @@ impl Tenant {
             hook: None,
             bond: None,
             bonds: watch::Sender::new(None),
-        }
+        };
+        tenant.allow(stop);
+        tenant
+    }
+
+    /// How long stopping may take from now on.
+    pub fn allow(&mut self, stop: Duration) {
+        // Half of it for an application that obeys, half of it for the kernel with one that does not.
+        self.kill_before = stop / 2;
     }
 
     /// The bond with the application of a tenure, as it changes.

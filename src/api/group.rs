@@ -7,6 +7,7 @@ use super::service::{
     port_numbers_differ, several_ports_have_names,
 };
 use super::status::Condition;
+use super::timing::GroupTiming;
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -68,6 +69,8 @@ use serde::{Deserialize, Serialize};
         "metadata.name must not contain dots: use dashes, because labels and objects are named after the group")
 )]
 #[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("has(self.timing) == has(oldSelf.timing) && (!has(self.timing) || self.timing == oldSelf.timing)").message(
+    "timing cannot be changed while pairs act by it: make a new group with other times"))]
 pub struct HAGroupSpec {
     /// Service that leads to the active Pods. The operator keeps it; each active shows its own address behind it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -80,6 +83,10 @@ pub struct HAGroupSpec {
     #[x_kube(validation = Rule::new("self.size() <= 1 || self.all(port, has(port.name))").message(
         "give every port a name when replicationPorts has more than one"))]
     pub replication_ports: Vec<ServicePort>,
+
+    /// Times of its pairs. They cannot be changed: make a new group instead. Default: the defaults of its fields.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timing: Option<GroupTiming>,
 
     /// While true, pairs stay as they are: nobody is paired, replaced or relabelled. Failovers go on, because the
     /// agents carry them out.

@@ -63,6 +63,8 @@ pub const ANNOTATION_HA_HOLD: &str = "backup.example.com/ha-hold";
 pub const ANNOTATION_HA_WRITES: &str = "backup.example.com/ha-writes";
 /// Annotation on the Lease of a pair: what its active knows of the takeover that it acts by, as JSON; see `agent::takeover`.
 pub const ANNOTATION_HA_TAKEOVER: &str = "backup.example.com/ha-takeover";
+/// Annotation on the Lease of a pair: hold, watch and stop of its protocol in milliseconds, as JSON; never changed.
+pub const ANNOTATION_HA_TIMING: &str = "backup.example.com/ha-timing";
 /// Annotation on the Lease of a pair: name of the EndpointSlice that its active shows its address in; absent if none.
 pub const ANNOTATION_HA_SLICE: &str = "backup.example.com/ha-slice";
 /// Annotation on the Lease of a pair: order to hand over to the peer, as the epoch, decimal, of the tenure that shall end;
@@ -208,6 +210,7 @@ mod tests {
             ANNOTATION_HA_HOLD,
             ANNOTATION_HA_WRITES,
             ANNOTATION_HA_TAKEOVER,
+            ANNOTATION_HA_TIMING,
             ANNOTATION_HA_SLICE,
             ANNOTATION_HA_SWITCH_OVER,
             ANNOTATION_HA_FENCED,
@@ -218,7 +221,7 @@ mod tests {
             EVENT_REPORTER,
         ];
         assert_eq!(PREFIX, format!("{GROUP}/"));
-        assert_eq!(keys.map(|key| key.starts_with(PREFIX)), [true; 21]);
+        assert_eq!(keys.map(|key| key.starts_with(PREFIX)), [true; 22]);
     }
 
     #[test]

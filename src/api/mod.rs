@@ -9,7 +9,7 @@
 //! | [`spec`] | the wish: counts, strategy, timing, update and service settings |
 //! | [`template`] | the Pod template and its schema |
 //! | [`status`] | the report: counts, conditions, last failover, conversions |
-//! | [`group`] | the HAGroup kind |
+//! | [`group`], [`timing`] | the HAGroup kind; its times |
 //! | [`crd`] | the CustomResourceDefinition; [`openapi`] makes the schema of the Pod template in it |
 //! | [`rbac`] | what the operator may do in the cluster |
 //! | [`service`] | the Service that exposes the primaries |
@@ -23,6 +23,7 @@ pub mod service;
 pub mod spec;
 pub mod status;
 pub mod template;
+pub mod timing;
 
 pub use group::{GroupService, GroupSummary, HAGroup, HAGroupSpec, HAGroupStatus, PairStatus, Takeover};
 pub use service::{ExposedService, ServicePort, ServiceType, TargetPort};
@@ -35,3 +36,4 @@ pub use status::{
     Tier, TierNames,
 };
 pub use template::{PodTemplate, TemplateMetadata};
+pub use timing::GroupTiming;

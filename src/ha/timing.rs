@@ -119,6 +119,14 @@ pub enum TimingError {
 }
 
 impl Timing {
+    /// The default times with these for hold, watch and stop, and what depends on them.
+    pub fn with(hold: Duration, watch: Duration, stop: Duration) -> Self {
+        let default = Self::default();
+        // Leaving Peer mode takes a write, and stopping must remain possible while it is under way.
+        let peer_margin = default.peer_margin + stop.saturating_sub(default.stop);
+        Self { hold, watch, stop, peer_margin, ..default }
+    }
+
     /// Checks the inequalities of the protocol: T1 to T3 for safety, the others so that it makes progress.
     ///
     /// # Errors
@@ -161,6 +169,23 @@ mod tests {
         let timing = Timing::default();
         assert_eq!(timing.check(), Ok(()));
         assert!(timing.keep_alive_period >= Duration::from_secs(30));
+    }
+
+    #[test]
+    fn times_that_people_may_choose_are_safe_and_live() {
+        let milliseconds = Duration::from_millis;
+        let with =
+            |hold, watch, stop| Timing::with(milliseconds(hold), milliseconds(watch), milliseconds(stop));
+        assert_eq!(with(1_900, 2_000, 200), Timing::default());
+        // The corners of what the schema of a group allows; the rules of the schema are these inequalities.
+        for (hold, watch, stop) in [(1_051, 1_103, 50), (30_000, 30_100, 20_000), (30_000, 30_080, 28_999)] {
+            assert_eq!(with(hold, watch, stop).check(), Ok(()), "{hold} {watch} {stop}");
+        }
+        let least = Err(TimingError::Watch { least: milliseconds(10_060) });
+        assert_eq!(with(10_000, 10_059, 200).check(), least);
+        assert_eq!(with(10_000, 10_060, 200).check(), Ok(()));
+        assert!(with(3_000, 4_000, 2_000).check().is_err());
+        assert_eq!(with(3_001, 4_000, 2_000).check(), Ok(()));
     }
 
     #[test]

@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -15,8 +16,8 @@ use kube::ResourceExt as _;
 use super::slim::SlimPod;
 use crate::agent::identity::parse_uid;
 use crate::agent::lease::{Error, Record};
-use crate::api::{HAGroup, keys};
-use crate::ha::{AgentId, BootTime, Epoch};
+use crate::api::{GroupTiming, HAGroup, keys};
+use crate::ha::{AgentId, BootTime, Epoch, Timing};
 use crate::model::NodeName;
 use crate::pairing::{Group, HaState, Lost, Pair, Pod, Shown};
 
@@ -73,6 +74,15 @@ pub fn see_group(group: &HAGroup, objects: &GroupObjects, now: BootTime) -> Seen
     seen.group.pods = objects.pods.iter().filter_map(|pod| pod_of(pod)).collect();
     seen.group.is_paused = group.spec.paused;
     seen
+}
+
+/// The times of new pairs of a group.
+pub fn times(group: &HAGroup) -> Timing {
+    let GroupTiming { hold_milliseconds, watch_milliseconds, stop_milliseconds } =
+        group.spec.timing.unwrap_or_default();
+    let [hold, watch, stop] = [hold_milliseconds, watch_milliseconds, stop_milliseconds]
+        .map(|time| Duration::from_millis(u64::try_from(time).unwrap_or_default()));
+    Timing::with(hold, watch, stop)
 }
 
 fn pair(number: u32, record: &Record, (is_ending, now): (bool, BootTime)) -> Pair {

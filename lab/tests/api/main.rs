@@ -14,6 +14,7 @@ mod conformance;
 #[path = "../../../tests/conversations/mod.rs"]
 mod conversations;
 mod crd;
+mod groups;
 mod pair;
 mod plugin;
 mod rbac;

@@ -10,8 +10,9 @@ use serde_json::{Value, json};
 
 use crate::agent::identity::format_uid;
 use crate::agent::lease::{Directory, Member, Record, patch};
+use crate::agent::times;
 use crate::api::{HAGroup, keys};
-use crate::ha::{AgentId, Epoch, Hold, Lease as Content, Replacement, Timing, Write};
+use crate::ha::{AgentId, Epoch, Hold, Lease as Content, Replacement, Timing, TimingError, Write};
 use crate::manifests::{group_metadata, pair_name};
 use crate::observe::group::SeenGroup;
 use crate::observe::slim::SlimPod;
@@ -37,6 +38,9 @@ pub(super) enum Error {
     /// The content cannot be written.
     #[error("put the Lease into words")]
     Words(#[source] crate::agent::lease::Error),
+    /// The times of the group would let two act.
+    #[error("use spec.timing")]
+    Times(#[source] TimingError),
     /// A body that is no object of its kind.
     #[error("build the object")]
     Build(#[source] serde_json::Error),
@@ -99,6 +103,8 @@ impl Hand<'_> {
     }
 
     async fn found(&self, number: u32, term: u32, seats: &[Seat; 2]) -> Result<Option<Written>, Error> {
+        // The schema says the same; it may have been bypassed.
+        self.timing.check().map_err(Error::Times)?;
         let content = Content {
             epoch: Epoch { term, sequence: 0 },
             holder: None,
@@ -113,6 +119,7 @@ impl Hand<'_> {
         let mut metadata = group_metadata(self.group, &name);
         metadata["annotations"] = body["metadata"]["annotations"].take();
         metadata["annotations"][keys::ANNOTATION_HA_PAIR] = json!(number.to_string());
+        metadata["annotations"][keys::ANNOTATION_HA_TIMING] = json!(times::written(self.timing));
         if self.group.spec.service.is_some() {
             metadata["annotations"][keys::ANNOTATION_HA_SLICE] = json!(name);
         }

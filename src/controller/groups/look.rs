@@ -26,7 +26,7 @@ use crate::controller::queue::Job;
 use crate::controller::reconcile::Look;
 use crate::controller::report::merge_difference;
 use crate::ha::{AgentId, Moment, Timing};
-use crate::observe::group::{GroupObjects, SeenGroup, see_group};
+use crate::observe::group::{GroupObjects, SeenGroup, see_group, times};
 use crate::observe::slim::SlimPod;
 use crate::observe::{SetKey, version};
 use crate::pairing::{HaState, Plan, Shown, Step, plan};
@@ -66,7 +66,7 @@ struct Round<'a> {
 
 impl Round<'_> {
     async fn go(&self, memory: &mut Memory) -> Look {
-        let (now, timing) = (clock::now(), Timing::default());
+        let (now, timing) = (clock::now(), times(self.group));
         let objects = self.stores.objects(self.key);
         if memory.is_ahead(now, |kind, name| shown_version(self.group, &objects, (kind, name))) {
             return Look::Settled(Some(BEHIND_DELAY));

@@ -3,5 +3,5 @@
 mod command_line;
 mod orders;
 mod roles;
-mod scene;
+pub(super) mod scene;
 mod views;

@@ -24,10 +24,10 @@ const WITHIN: Duration = Duration::from_secs(30);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// The group is called `web`.
-pub(super) const GROUP: &str = "web";
+pub(crate) const GROUP: &str = "web";
 
-pub(super) struct Scene {
-    pub(super) cluster: Cluster,
+pub(crate) struct Scene {
+    pub(crate) cluster: Cluster,
 }
 
 fn params() -> PatchParams {
@@ -36,7 +36,7 @@ fn params() -> PatchParams {
 
 impl Scene {
     /// A namespace of its own with the group and nothing else.
-    pub(super) async fn set(namespace: &str) -> Self {
+    pub(crate) async fn set(namespace: &str) -> Self {
         let client = server::client().await;
         let definitions = Api::<CustomResourceDefinition>::all(client.clone());
         for (name, crd) in [(BackupPodSet::crd_name(), crd()), (HAGroup::crd_name(), group_crd())] {
@@ -58,7 +58,7 @@ impl Scene {
         scene
     }
 
-    pub(super) async fn create<K>(&self, object: Value) -> K
+    pub(crate) async fn create<K>(&self, object: Value) -> K
     where
         K: kube::Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>
             + serde::de::DeserializeOwned
@@ -71,11 +71,11 @@ impl Scene {
     }
 
     /// A running and ready Pod of the group; returns its uid.
-    pub(super) async fn pod(&self, name: &str, last: u8) -> String {
+    pub(crate) async fn pod(&self, name: &str, last: u8) -> String {
         self.labelled_pod(name, (last, json!({(keys::LABEL_GROUP): GROUP}))).await
     }
 
-    pub(super) async fn labelled_pod(&self, name: &str, (last, labels): (u8, Value)) -> String {
+    pub(crate) async fn labelled_pod(&self, name: &str, (last, labels): (u8, Value)) -> String {
         let pod: Pod = serde_json::from_value(json!({"metadata": {"name": name, "labels": labels},
             "spec": {"containers": [{"name": "web", "image": "web:1"}]}}))
         .expect("a Pod");
@@ -100,13 +100,13 @@ impl Scene {
         uid
     }
 
-    pub(super) async fn delete_pod(&self, name: &str) {
+    pub(crate) async fn delete_pod(&self, name: &str) {
         let at_once = DeleteParams::default().grace_period(0);
         self.cluster.api::<Pod>().delete(name, &at_once).await.expect("it was there");
     }
 
     /// A pair of two Pods, given by name and uid; the first one has the tenure 1.0 if anybody does.
-    pub(super) async fn pair(&self, number: u32, members: [(&str, &str); 2], is_held: bool) {
+    pub(crate) async fn pair(&self, number: u32, members: [(&str, &str); 2], is_held: bool) {
         let member = |(pod, uid): (&str, &str)| json!({"uid": uid, "pod": pod, "address": "10.9.0.1:20001"});
         let (pod, uid) = members[0];
         let name = format!("{GROUP}-{number}");
@@ -129,12 +129,12 @@ impl Scene {
         .await;
     }
 
-    pub(super) async fn lease(&self, name: &str) -> Record {
+    pub(crate) async fn lease(&self, name: &str) -> Record {
         let lease = self.cluster.api::<Lease>().get(name).await.expect("the Lease");
         Record::read(&lease).expect("a Lease of a pair")
     }
 
-    pub(super) async fn patch_lease(&self, name: &str, patch: Value) {
+    pub(crate) async fn patch_lease(&self, name: &str, patch: Value) {
         let patch = Patch::Merge(patch);
         self.cluster.api::<Lease>().patch(name, &PatchParams::default(), &patch).await.expect("a patch");
     }
@@ -150,7 +150,7 @@ impl Scene {
     }
 
     /// Plays the active: obeys an order to its tenure, and the Lease shows the next one.
-    pub(super) async fn hand_over_by_lease(&self, name: &str, (epoch, to): (Epoch, (&str, &str))) {
+    pub(crate) async fn hand_over_by_lease(&self, name: &str, (epoch, to): (Epoch, (&str, &str))) {
         self.ordered(name, epoch).await;
         let (pod, uid) = to;
         let sequence = (epoch.sequence + 1).to_string();
@@ -163,7 +163,7 @@ impl Scene {
     }
 
     /// The same, but only the slice shows it, as in the moment before the Lease is written.
-    pub(super) async fn hand_over_by_slice(&self, name: &str, (epoch, to): (Epoch, (&str, &str))) {
+    pub(crate) async fn hand_over_by_slice(&self, name: &str, (epoch, to): (Epoch, (&str, &str))) {
         self.ordered(name, epoch).await;
         let (pod, uid) = to;
         let next = epoch.delegation().expect("a next epoch");
