@@ -203,4 +203,59 @@ pub struct Takeover {
     /// When the operator saw it.
     #[schemars(schema_with = "super::status::date_time")]
     pub time: k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime,
+    /// Why, as one word: `ApplicationEnded`, `CertificateOfDeath` (the container ended), `LeaseExpired` (nothing was
+    /// heard of the former active), `HoldLost` (it reached nobody), `SwitchOver`, `PodDeleted`, `Fenced`, `Released`,
+    /// `HandedOver` or `Resumed`. Empty if the new active did not say.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    /// How long it took, phase by phase.
+    #[serde(default)]
+    pub phases: TakeoverPhases,
+}
+
+/// The phases of a takeover. Unit: milliseconds since its beginning: when the end of the former tenure was noticed or
+/// asked for, or, if nothing was heard of it any more, since the last sign of life. What is not known is absent.
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase", default)]
+pub struct TakeoverPhases {
+    /// The end of the former tenure was noticed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub detected: Option<i32>,
+    /// Nothing of the former active's application was left.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub fenced: Option<i32>,
+    /// The API server had answered the new active's claim, or it had accepted the handover.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub lease: Option<i32>,
+    /// The application ran in active mode, and its hook had done its work.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub promoted: Option<i32>,
+    /// The EndpointSlice showed the new active.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub published: Option<i32>,
+    /// The operator saw the pair whole again, with a standby and all labels. Counted from `lease` by the operator's
+    /// clock, so without the few milliseconds until it saw the takeover.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub repaired: Option<i32>,
+}
+
+impl TakeoverPhases {
+    /// Each phase by its name, in order.
+    pub const fn each(&self) -> [(&'static str, Option<i32>); 6] {
+        let Self { detected, fenced, lease, promoted, published, repaired } = *self;
+        [
+            ("detected", detected),
+            ("fenced", fenced),
+            ("lease", lease),
+            ("promoted", promoted),
+            ("published", published),
+            ("repaired", repaired),
+        ]
+    }
 }

@@ -25,7 +25,9 @@ pub mod status;
 pub mod template;
 pub mod timing;
 
-pub use group::{GroupService, GroupSummary, HAGroup, HAGroupSpec, HAGroupStatus, PairStatus, Takeover};
+pub use group::{
+    GroupService, GroupSummary, HAGroup, HAGroupSpec, HAGroupStatus, PairStatus, Takeover, TakeoverPhases,
+};
 pub use service::{ExposedService, ServicePort, ServiceType, TargetPort};
 pub use spec::{
     BackupPodSet, BackupPodSetSpec, CandidateChoice, ColdStart, ScaleInPolicy, Strategy, UpdateStrategy,

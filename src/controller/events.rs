@@ -10,12 +10,12 @@ use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::api::PostParams;
 use kube::core::ObjectMeta;
-use kube::{Api, Client};
+use kube::{Api, Client, Resource};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, warn};
 
-use crate::api::{BackupPodSet, keys};
+use crate::api::keys;
 use crate::runtime::clock::Clock;
 use crate::runtime::shutdown::Shutdown;
 use crate::status::EventText;
@@ -29,7 +29,7 @@ const WAITING_MAX: usize = 4096;
 const DELAY: Duration = Duration::from_millis(250);
 
 struct Waiting {
-    set: Arc<BackupPodSet>,
+    regarding: ObjectReference,
     text: EventText,
     time: Timestamp,
     sent: Instant,
@@ -62,8 +62,10 @@ pub(super) fn channel(client: Client, clock: Clock, instance: String) -> (EventS
 }
 
 impl EventSender {
-    pub(super) fn send(&self, set: &Arc<BackupPodSet>, text: EventText) {
-        let waiting = Waiting { set: Arc::clone(set), text, time: self.clock.now(), sent: Instant::now() };
+    pub(super) fn send<K: Resource<DynamicType = ()>>(&self, object: &K, text: EventText) {
+        let resource_version = object.meta().resource_version.clone();
+        let regarding = ObjectReference { resource_version, ..object.object_ref(&()) };
+        let waiting = Waiting { regarding, text, time: self.clock.now(), sent: Instant::now() };
         if self.sender.try_send(waiting).is_err() {
             let dropped = self.dropped.fetch_add(1, Ordering::Relaxed) + 1;
             if dropped.is_power_of_two() {
@@ -93,20 +95,20 @@ impl EventWriter {
 
     async fn write(&mut self, waiting: &Waiting) {
         self.written += 1;
-        let namespace = waiting.set.metadata.namespace.as_deref().unwrap_or_default();
+        let namespace = waiting.regarding.namespace.as_deref().unwrap_or_default();
         let api: Api<Event> = Api::namespaced(self.client.clone(), namespace);
         if let Err(error) = api.create(&PostParams::default(), &self.event(waiting)).await {
             debug!(error = &error as &dyn std::error::Error, "Could not write an event");
         }
     }
 
-    fn event(&self, Waiting { set, text, time, sent: _ }: &Waiting) -> Event {
-        let name = set.metadata.name.as_deref().unwrap_or_default();
+    fn event(&self, Waiting { regarding, text, time, sent: _ }: &Waiting) -> Event {
+        let name = regarding.name.as_deref().unwrap_or_default();
         Event {
             metadata: ObjectMeta {
                 // Not deterministic: an event is a record. Steps of one pass share a moment, so it is counted too.
                 name: Some(format!("{name}.{:x}.{:x}", time.as_nanosecond(), self.written)),
-                namespace: set.metadata.namespace.clone(),
+                namespace: regarding.namespace.clone(),
                 ..ObjectMeta::default()
             },
             event_time: Some(MicroTime(*time)),
@@ -114,15 +116,7 @@ impl EventWriter {
             reason: Some(text.reason.to_owned()),
             action: Some(text.action.clone()),
             note: Some(text.note.clone()),
-            regarding: Some(ObjectReference {
-                api_version: Some(format!("{}/{}", keys::GROUP, keys::VERSION)),
-                kind: Some(keys::KIND.to_owned()),
-                name: set.metadata.name.clone(),
-                namespace: set.metadata.namespace.clone(),
-                uid: set.metadata.uid.clone(),
-                resource_version: set.metadata.resource_version.clone(),
-                field_path: None,
-            }),
+            regarding: Some(regarding.clone()),
             reporting_controller: Some(keys::EVENT_REPORTER.to_owned()),
             reporting_instance: Some(self.instance.clone()),
             ..Event::default()

@@ -142,6 +142,7 @@ pub async fn start(
         clock: sink.clock.clone(),
         leadership: leadership.clone(),
         metrics: metrics.clone(),
+        events: events.clone(),
         keys: ring,
     };
     groups::start(tasks, shutdown, surroundings, &scopes);

@@ -49,7 +49,7 @@ impl Reporter {
             self.count(result);
             log(round.observation, result);
             if let Some(text) = event_note(result) {
-                self.events.send(&round.observation.set, text);
+                self.events.send(round.observation.set.as_ref(), text);
             }
         }
         self.transitions.follow((round.key, &round.observation.snapshot.pods), round.results, &self.metrics);

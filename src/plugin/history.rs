@@ -26,15 +26,34 @@ pub fn of_group(name: &str, status: &HAGroupStatus) -> String {
     if status.takeovers.is_empty() {
         return format!("HAGroup {name}: the operator has seen no takeover.\n");
     }
-    takeovers(&status.takeovers).text()
+    [takeovers(&status.takeovers).text(), phases(&status.takeovers).text()].join("\n")
 }
 
 pub(super) fn takeovers(takeovers: &[Takeover]) -> Table {
-    let mut table = Table::new(&["TIME", "PAIR", "FROM", "TO", "EPOCH", "BY"]);
-    for Takeover { pair, from, to, epoch, by, time } in takeovers {
-        table.add(0, &[&moment(time), pair, from, to, &epoch_text(epoch), by]);
+    let mut table = Table::new(&["TIME", "PAIR", "FROM", "TO", "EPOCH", "BY", "REASON"]);
+    for Takeover { pair, from, to, epoch, by, time, reason, phases: _ } in takeovers {
+        let reason = if reason.is_empty() { "-" } else { reason };
+        table.add(0, &[&moment(time), pair, from, to, &epoch_text(epoch), by, reason]);
     }
     table
+}
+
+/// The same takeovers by their phases, each as the time since the takeover began.
+fn phases(takeovers: &[Takeover]) -> Table {
+    let heads = ["TIME", "TO", "DETECTED", "FENCED", "LEASE", "PROMOTED", "PUBLISHED", "REPAIRED"];
+    let mut table = Table::new(&heads);
+    for Takeover { to, time, phases, .. } in takeovers {
+        let moment = moment(time);
+        let times = phases.each().map(|(_, time)| milliseconds(time.as_ref()));
+        let mut cells = vec![moment.as_str(), to];
+        cells.extend(times.iter().map(String::as_str));
+        table.add(0, &cells);
+    }
+    table
+}
+
+fn milliseconds(time: Option<&i32>) -> String {
+    time.map_or_else(|| "-".to_owned(), |time| format!("{time} ms"))
 }
 
 /// An epoch as logs have it: the term, and how often it was handed over.
@@ -96,7 +115,7 @@ fn failover_table(failover: &FailoverReport) -> Table {
     ]);
     let [detected, exposed, ready] =
         [detected_after_milliseconds, exposed_after_milliseconds, ready_after_milliseconds]
-            .map(|time| time.map_or_else(|| "-".to_owned(), |time| format!("{time} ms")));
+            .map(|time| milliseconds(time.as_ref()));
     let lost = if lost_pod.is_empty() { "-" } else { lost_pod };
     let successor = successor.as_deref().unwrap_or("-");
     table.add(0, &[&moment(time), lost, successor, reason, &detected, &exposed, &ready]);

@@ -1,6 +1,6 @@
 //! What is there of groups and sets, as an object: what `status` prints.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use kube::ResourceExt as _;
 use serde::Serialize;
@@ -172,6 +172,7 @@ fn states(group: &HAGroup, seen: &crate::pairing::Group) -> Vec<(String, String)
         name: &group.name_any(),
         group: seen,
         plan: &plan,
+        records: &BTreeMap::new(),
         troubles: &[],
         // Only the states of pairs are read, and those have no time.
         now: jiff::Timestamp::UNIX_EPOCH,

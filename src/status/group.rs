@@ -1,13 +1,15 @@
 //! The status of an HAGroup: pairs, what is waited for, and who took over from whom.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
 use super::conditions::{Saying, condition};
+use super::takeovers::takeovers;
 use super::words;
 use crate::api::status::Condition;
-use crate::api::{GroupSummary, HAGroupStatus, PairStatus, Takeover};
-use crate::ha::Epoch;
+use crate::api::{GroupSummary, HAGroupStatus, PairStatus};
+use crate::ha::TakeoverRecord;
 use crate::manifests::pair_name;
 use crate::pairing::{Group, Pair, Plan, Step, VACANT, Wait};
 
@@ -15,8 +17,6 @@ use crate::pairing::{Group, Pair, Plan, Step, VACANT, Wait};
 const PAIRS_MAX: usize = 500;
 /// Most spares that are listed.
 const SPARES_MAX: usize = 50;
-/// Most takeovers that are kept.
-const TAKEOVERS_MAX: usize = 10;
 /// Most texts in one message.
 const TEXTS_MAX: usize = 5;
 
@@ -33,6 +33,8 @@ pub struct GroupInput<'a> {
     pub group: &'a Group,
     /// What is done about it.
     pub plan: &'a Plan,
+    /// What the Leases of pairs tell about their last takeover, by number.
+    pub records: &'a BTreeMap<u32, TakeoverRecord>,
     /// What stands in the way, one sentence each.
     pub troubles: &'a [String],
     /// The present moment.
@@ -44,9 +46,7 @@ pub fn group_status(input: &GroupInput<'_>) -> HAGroupStatus {
     let group = input.group;
     let pairs: Vec<PairStatus> = group.pairs.iter().map(|pair| pair_status(input, pair)).collect();
     let complete = pairs.iter().filter(|pair| pair.state == PAIRED).count();
-    let mut takeovers = input.previous.takeovers.clone();
-    takeovers.extend(pairs.iter().filter_map(|pair| takeover(input, pair)));
-    takeovers.drain(..takeovers.len().saturating_sub(TAKEOVERS_MAX));
+    let takeovers = takeovers(input, &pairs);
     let mut spares: Vec<String> = spares(group).map(str::to_owned).collect();
     spares.sort_unstable();
     let actives: Vec<&str> =
@@ -73,7 +73,7 @@ pub fn group_status(input: &GroupInput<'_>) -> HAGroupStatus {
     }
 }
 
-const PAIRED: &str = "Paired";
+pub(super) const PAIRED: &str = "Paired";
 
 fn pair_status(input: &GroupInput<'_>, pair: &Pair) -> PairStatus {
     let group = input.group;
@@ -98,27 +98,6 @@ fn pair_status(input: &GroupInput<'_>, pair: &Pair) -> PairStatus {
         epoch: u64::from(pair.lease.epoch).to_string(),
         state: state.to_owned(),
     }
-}
-
-/// Another Pod acts than before; the first tenure of a pair is none.
-fn takeover(input: &GroupInput<'_>, pair: &PairStatus) -> Option<Takeover> {
-    let before = input.previous.pairs.iter().find(|before| before.name == pair.name)?;
-    let is_new = before.epoch != pair.epoch && !pair.active.is_empty() && before.active != pair.active;
-    // A pair that was released names nobody; who acted before is then what the last takeover says.
-    let last = input.previous.takeovers.iter().rev().find(|takeover| takeover.pair == pair.name);
-    let from =
-        if before.active.is_empty() { last.map(|last| last.to.clone()) } else { Some(before.active.clone()) };
-    let from = from.unwrap_or_default();
-    let epoch = Epoch::from(pair.epoch.parse::<u64>().ok()?);
-    let by = if epoch.sequence > 0 { "Handover" } else { "Lease" };
-    (is_new && !from.is_empty()).then(|| Takeover {
-        pair: pair.name.clone(),
-        from,
-        to: pair.active.clone(),
-        epoch: pair.epoch.clone(),
-        by: by.to_owned(),
-        time: MicroTime(input.now),
-    })
 }
 
 fn spares(group: &Group) -> impl Iterator<Item = &str> {
@@ -205,10 +184,8 @@ pub fn describe_wait(name: &str, wait: &Wait) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use super::*;
-    use crate::ha::{AgentId, BootTime, Hold, Lease};
+    use crate::ha::{AgentId, BootTime, Epoch, Hold, Lease};
     use crate::pairing::{Pod, Shown};
 
     fn pod(number: u128) -> Pod {
@@ -249,7 +226,9 @@ mod tests {
 
     fn status(previous: &HAGroupStatus, group: &Group, troubles: &[String]) -> HAGroupStatus {
         let (plan, now) = (Plan::default(), Timestamp::UNIX_EPOCH);
-        group_status(&GroupInput { previous, generation: 1, name: "web", group, plan: &plan, troubles, now })
+        let records = &BTreeMap::new();
+        let (generation, name, plan) = (1, "web", &plan);
+        group_status(&GroupInput { previous, generation, name, group, plan, records, troubles, now })
     }
 
     const FIRST: Epoch = Epoch { term: 1, sequence: 0 };

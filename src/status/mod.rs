@@ -10,6 +10,8 @@
 //! | `conditions` | the four conditions and the STATUS phrase |
 //! | `failover` | the report of the last loss of a primary |
 //! | `group` | the status of an HAGroup |
+//! | `takeovers` | who took over from whom, why, and how long each phase took |
+//! | `news` | what a new status of an HAGroup is worth in events and metrics |
 //! | `ledger` | the list of conversions |
 //! | `event` | the text of one event |
 //! | `refusal` | what a refusal means and what to do about it |
@@ -23,7 +25,9 @@ mod failover;
 mod group;
 mod judgement;
 mod ledger;
+mod news;
 mod refusal;
+mod takeovers;
 mod tally;
 #[cfg(test)]
 mod testing;
@@ -33,6 +37,7 @@ mod words;
 
 pub use event::{EventText, EventType, event_note};
 pub use group::{GroupInput, describe_wait, group_status};
+pub use news::{GroupNews, PhaseTime, group_news, lease_repaired};
 pub use refusal::{advice, is_lasting};
 pub use words::{CONDITIONS, ConditionWords, STATES, Word};
 

@@ -12,25 +12,27 @@ use kube::api::{Api, Patch, PatchParams};
 use serde_json::json;
 use tracing::{debug, info, warn};
 
-use super::Context;
 use super::group_keys::GroupKeys;
 use super::leases::{Error, Hand, Written};
 use super::memory::Memory;
 use super::objects::{Means, carry_out, prepare, service_changes, slice_changes};
 use super::stores::Stores;
+use super::{Context, Surroundings};
 use crate::agent::clock;
 use crate::agent::identity::parse_uid;
+use crate::agent::lease::Record;
 use crate::api::{HAGroup, keys};
 use crate::apply::is_namespace_ending;
 use crate::controller::queue::Job;
 use crate::controller::reconcile::Look;
 use crate::controller::report::merge_difference;
-use crate::ha::{AgentId, Moment, Timing};
+use crate::ha::{AgentId, Moment, TakeoverRecord, Timing};
+use crate::manifests::pair_name;
 use crate::observe::group::{GroupObjects, SeenGroup, see_group, times};
 use crate::observe::slim::SlimPod;
 use crate::observe::{SetKey, version};
 use crate::pairing::{HaState, Plan, Shown, Step, plan};
-use crate::status::{GroupInput, group_status};
+use crate::status::{GroupInput, GroupNews, group_news, group_status, lease_repaired};
 
 /// Most writes of one group under way at once.
 const WRITES_MAX: usize = 16;
@@ -145,8 +147,13 @@ impl Round<'_> {
         for wave in waves(plan) {
             let taken: Vec<_> = wave.iter().map(|step| hand.take(step)).collect();
             for (step, result) in wave.into_iter().zip(at_most(taken).await) {
-                if let (Step::End { pair }, Ok(_)) = (step, &result) {
-                    memory.end_pair(*pair);
+                match (step, &result) {
+                    (Step::End { pair }, Ok(_)) => memory.end_pair(*pair),
+                    (Step::Force { pair, .. }, Ok(_)) => {
+                        let repaired = lease_repaired(&pair_name(&self.key.name, *pair));
+                        self.context.surroundings.events.send(self.group, repaired);
+                    }
+                    _ => {}
                 }
                 let (namespace, group) = (self.key.namespace.as_str(), self.key.name.as_str());
                 info!(namespace, group, step = ?step, is_done = result.is_ok(), "Took step");
@@ -208,6 +215,20 @@ impl Round<'_> {
         self.context.surroundings.clock.now()
     }
 
+    fn tell_news(&self, news: &GroupNews) {
+        let GroupNews { events, takeovers, phases } = news;
+        let Surroundings { events: sender, metrics, .. } = &self.context.surroundings;
+        for event in events {
+            sender.send(self.group, event.clone());
+        }
+        for reason in takeovers {
+            metrics.groups.took_over(reason);
+        }
+        for (phase, time) in phases {
+            metrics.groups.reached(phase, *time);
+        }
+    }
+
     /// Writes the status if it changed; `false` if that was refused.
     async fn report(
         &self,
@@ -221,6 +242,7 @@ impl Round<'_> {
             name: &self.key.name,
             group: &seen.group,
             plan,
+            records: &seen.records.iter().filter_map(told).collect(),
             troubles,
             now: self.now(),
         });
@@ -233,6 +255,7 @@ impl Round<'_> {
                 to = takeover.to,
                 epoch = takeover.epoch,
                 by = takeover.by,
+                reason = takeover.reason,
                 "Another Pod acts"
             );
         }
@@ -250,6 +273,7 @@ impl Round<'_> {
             Ok(written) => {
                 let version = version(&written.metadata);
                 memory.wrote((keys::GROUP_KIND, &self.key.name), version, clock::now());
+                self.tell_news(&group_news(&previous, &status));
                 true
             }
             Err(error) if is_stale(&error) => true,
@@ -307,6 +331,10 @@ fn wave_of(step: &Step) -> usize {
 
 fn with_id(pod: &Arc<SlimPod>) -> Option<(AgentId, Arc<SlimPod>)> {
     Some((AgentId(parse_uid(pod.metadata.uid.as_deref()?).ok()?), Arc::clone(pod)))
+}
+
+fn told((number, record): (&u32, &Record)) -> Option<(u32, TakeoverRecord)> {
+    Some((*number, record.takeover?))
 }
 
 /// The version of an object as the watches show it.

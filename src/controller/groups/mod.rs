@@ -15,6 +15,7 @@ use kube::Client;
 use tokio::sync::watch;
 
 use super::dispatch::{Looks, dispatch};
+use super::events::EventSender;
 use super::queue::{Job, Queue};
 use super::reconcile::Look;
 use super::streaks::Streaks;
@@ -43,6 +44,7 @@ pub(super) struct Surroundings {
     pub(super) clock: Clock,
     pub(super) leadership: Leadership,
     pub(super) metrics: Metrics,
+    pub(super) events: EventSender,
     /// The operator's keys, which those of groups are derived from.
     pub(super) keys: watch::Receiver<KeyRing>,
 }

@@ -13,6 +13,7 @@ use super::stores::Stores;
 use super::{Context, Surroundings};
 use crate::api::HAGroup;
 use crate::apply::testing::{Seen, clock, pair, ring, status};
+use crate::controller::events;
 use crate::controller::queue::Job;
 use crate::controller::reconcile::Look;
 use crate::controller::streaks::Streaks;
@@ -40,6 +41,7 @@ fn context(client: &Client, stores: Stores) -> Context {
         clock: clock(),
         leadership: Leadership::won(),
         metrics: Metrics::new("test"),
+        events: events::channel(client.clone(), clock(), "bps-operator-0".into()).0,
         keys: watch::channel(ring()).1,
     };
     let (memories, refusals) = (Mutex::default(), Streaks::default());

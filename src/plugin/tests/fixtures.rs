@@ -20,7 +20,8 @@ fn parsed<T: serde::de::DeserializeOwned>(value: Value) -> T {
 pub(super) fn group() -> HAGroup {
     let condition = json!({"type": "Ready", "status": "True", "reason": "Paired", "observedGeneration": 1,
         "message": "1 of 1 pairs have an active and a standby", "lastTransitionTime": "2026-01-02T03:04:05Z"});
-    let takeover = json!({"pair": "web-0", "from": "web-1", "to": "web-0", "epoch": "12884901889",
+    let takeover = json!({"pair": "web-0", "from": "web-1", "to": "web-0", "epoch": "12884901889", "reason": "ApplicationEnded",
+        "phases": {"detected": 0, "fenced": 1, "lease": 3, "promoted": 5, "published": 24, "repaired": 61},
         "by": "Handover", "time": "2026-01-02T03:04:05.678901Z"});
     parsed(json!({
         "apiVersion": "backup.example.com/v1alpha1", "kind": "HAGroup",

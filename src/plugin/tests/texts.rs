@@ -31,8 +31,8 @@ HAGroup one/web   Ready
   CONDITION   STATUS   REASON   MESSAGE
   Ready       True     Paired   1 of 1 pairs have an active and a standby
 
-  TIME                       PAIR    FROM    TO      EPOCH   BY
-  2026-01-02T03:04:05.678Z   web-0   web-1   web-0   3.1     Handover
+  TIME                       PAIR    FROM    TO      EPOCH   BY         REASON
+  2026-01-02T03:04:05.678Z   web-0   web-1   web-0   3.1     Handover   ApplicationEnded
 ";
     assert_eq!(text(&report), expected);
 }
@@ -115,8 +115,11 @@ fn a_set_without_a_hot_backup_gets_one() {
 fn history_is_a_table() {
     let status = group().status.expect("a status");
     let expected = "\
-TIME                       PAIR    FROM    TO      EPOCH   BY
-2026-01-02T03:04:05.678Z   web-0   web-1   web-0   3.1     Handover
+TIME                       PAIR    FROM    TO      EPOCH   BY         REASON
+2026-01-02T03:04:05.678Z   web-0   web-1   web-0   3.1     Handover   ApplicationEnded
+
+TIME                       TO      DETECTED   FENCED   LEASE   PROMOTED   PUBLISHED   REPAIRED
+2026-01-02T03:04:05.678Z   web-0   0 ms       1 ms     3 ms    5 ms       24 ms       61 ms
 ";
     assert_eq!(history::of_group("web", &status), expected);
     assert_eq!(

@@ -7,6 +7,7 @@
 //! |---|---|
 //! | [`reconcile`] | `controller_runtime_*`, `workqueue_*`, `leader_election_master_status` |
 //! | [`rest`] | `rest_client_*` |
+//! | [`groups`] | `backuppodset_takeover*` |
 //! | [`sets`] | `backuppodset_*` |
 
 use std::fmt;
@@ -18,6 +19,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
+pub mod groups;
 pub mod reconcile;
 pub mod rest;
 pub mod sets;
@@ -39,6 +41,8 @@ pub struct Metrics {
     pub reconcile: reconcile::ReconcileMetrics,
     /// Requests to the API server.
     pub rest: rest::RestMetrics,
+    /// What happened in groups of pairs.
+    pub groups: groups::GroupMetrics,
     /// What was done to sets of Pods.
     pub sets: sets::SetMetrics,
     registry: Arc<Registry>,
@@ -52,6 +56,7 @@ impl Metrics {
         Self {
             reconcile: reconcile::ReconcileMetrics::register(&mut registry),
             rest: rest::RestMetrics::register(&mut registry),
+            groups: groups::GroupMetrics::register(&mut registry),
             sets: sets::SetMetrics::register(&mut registry),
             registry: Arc::new(registry),
         }

@@ -27,6 +27,8 @@ fn touched() -> Metrics {
     let host = Host::of(&"https://user:secret@10.0.0.1:6443/x".parse().unwrap());
     metrics.rest.answered(&host, &Method::PUT, (Code::Status(StatusCode::CONFLICT), second));
     metrics.rest.answered(&host, &Method::from_bytes(b"BREW").unwrap(), (Code::NoAnswer, second));
+    metrics.groups.took_over("LeaseExpired");
+    metrics.groups.reached("fenced", second);
     let sets = &metrics.sets;
     sets.converted(&Conversion { from: "hot", to: "primary", reason: "PrimaryLost" });
     sets.stepped(&StepLabels { action: "Promote", reason: "PrimaryLost", outcome: "Done" });
@@ -63,6 +65,9 @@ backuppodset_spare_total{result="hit"} 1
 backuppodset_spare_total{result="miss"} 1
 backuppodset_steps_total{action="Promote",reason="PrimaryLost",outcome="Done"} 1
 backuppodset_storm_brake 1
+backuppodset_takeover_phase_seconds_count{phase="fenced"} 1
+backuppodset_takeover_phase_seconds_sum{phase="fenced"} 1.0
+backuppodset_takeovers_total{reason="LeaseExpired"} 1
 backuppodset_transition_seconds_count{from="cold",to="hot"} 1
 backuppodset_transition_seconds_sum{from="cold",to="hot"} 1.0
 backuppodset_wakeup_seconds_count 1

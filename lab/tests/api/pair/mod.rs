@@ -10,6 +10,7 @@ mod journal;
 mod lifeline;
 mod objects;
 mod orders;
+mod record;
 mod relay;
 mod stage;
 

@@ -75,13 +75,16 @@ async fn history_shows_what_the_status_remembers() {
     let none = history::run(&scene.cluster, "web").await.unwrap();
     assert_eq!(none, "HAGroup web: the operator has seen no takeover.\n");
     let takeover = json!({"pair": "web-0", "from": "web-a", "to": "web-b", "epoch": "4294967297", "by": "Handover",
-        "time": "2026-01-02T03:04:05.678000Z"});
+        "time": "2026-01-02T03:04:05.678000Z", "reason": "SwitchOver", "phases": {"detected": 0, "lease": 7}});
     let patch = Patch::Merge(json!({"status": {"takeovers": [takeover]}}));
     let groups = scene.cluster.api::<HAGroup>();
     groups.patch_status("web", &PatchParams::default(), &patch).await.expect("a status");
     let expected = "\
-TIME                       PAIR    FROM    TO      EPOCH   BY
-2026-01-02T03:04:05.678Z   web-0   web-a   web-b   1.1     Handover
+TIME                       PAIR    FROM    TO      EPOCH   BY         REASON
+2026-01-02T03:04:05.678Z   web-0   web-a   web-b   1.1     Handover   SwitchOver
+
+TIME                       TO      DETECTED   FENCED   LEASE   PROMOTED   PUBLISHED   REPAIRED
+2026-01-02T03:04:05.678Z   web-b   0 ms       -        7 ms    -          -           -
 ";
     assert_eq!(history::run(&scene.cluster, "hag/web").await.unwrap(), expected);
 }

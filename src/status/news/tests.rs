@@ -1,0 +1,89 @@
+//! What each change of a status is worth.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+
+use super::*;
+use crate::api::TakeoverPhases;
+
+fn pair(state: &str, (active, standby): (&str, &str)) -> PairStatus {
+    let [name, active, standby, epoch, state] = ["web-0", active, standby, "1", state].map(str::to_owned);
+    PairStatus { name, active, standby, epoch, state }
+}
+
+fn status(pairs: Vec<PairStatus>, takeovers: Vec<Takeover>) -> HAGroupStatus {
+    HAGroupStatus { pairs, takeovers, ..HAGroupStatus::default() }
+}
+
+fn takeover(reason: &str, phases: TakeoverPhases) -> Takeover {
+    let [pair, from, to, epoch, by, reason] = ["web-0", "a", "b", "1", "Handover", reason].map(str::to_owned);
+    Takeover { pair, from, to, epoch, by, time: MicroTime(Timestamp::UNIX_EPOCH), reason, phases }
+}
+
+fn told(before: Option<PairStatus>, after: Option<PairStatus>) -> Vec<(&'static str, String)> {
+    let status = |pair: Option<PairStatus>| status(pair.into_iter().collect(), Vec::new());
+    let news = group_news(&status(before), &status(after));
+    news.events.into_iter().map(|event| (event.reason, event.note)).collect()
+}
+
+#[test]
+fn each_change_of_a_pair_is_told_once() {
+    let starting = || Some(pair("Starting", ("", "b")));
+    let paired = || Some(pair("Paired", ("a", "b")));
+    let event = |reason, note: &str| vec![(reason, note.to_owned())];
+    assert_eq!(told(None, starting()), []);
+    let formed = event("PairFormed", "a and b are pair web-0: a acts");
+    assert_eq!(told(starting(), paired()), formed);
+    assert_eq!(told(None, paired()), formed);
+    assert_eq!(told(paired(), paired()), []);
+    assert_eq!(told(paired(), Some(pair("Paired", ("b", "a")))), []);
+    assert_eq!(told(paired(), Some(pair("Alone", ("a", "")))), []);
+    let replaced = event("MemberReplaced", "c is the standby of a in pair web-0");
+    for state in ["Alone", "Replacing"] {
+        let before = Some(pair(state, ("a", "")));
+        assert_eq!(told(before, Some(pair("Paired", ("a", "c")))), replaced);
+    }
+    let fenced = event("Fenced", "A member of pair web-0 shall not act: its Lease is annotated so");
+    assert_eq!(told(paired(), Some(pair("Fenced", ("a", "b")))), fenced);
+    assert_eq!(told(Some(pair("Fenced", ("a", "b"))), paired()), []);
+    assert_eq!(told(paired(), None), event("PairEnded", "Pair web-0 has no Lease any more"));
+}
+
+#[test]
+fn a_takeover_is_told_once_and_each_of_its_phases_when_it_becomes_known() {
+    let first = TakeoverPhases { detected: Some(0), lease: Some(7), ..TakeoverPhases::default() };
+    let whole = TakeoverPhases { published: Some(31), ..first.clone() };
+    let before = status(Vec::new(), Vec::new());
+    let began = status(Vec::new(), vec![takeover("ApplicationEnded", first)]);
+    let ended = status(Vec::new(), vec![takeover("ApplicationEnded", whole)]);
+    let event = EventText {
+        type_: EventType::Warning,
+        reason: "Takeover",
+        action: "take over b".to_owned(),
+        note: "b took over from a in pair web-0: the application of the former active had ended by itself \
+               (ApplicationEnded)"
+            .to_owned(),
+    };
+    let millis = Duration::from_millis;
+    let expected = GroupNews {
+        events: vec![event],
+        takeovers: vec!["ApplicationEnded"],
+        phases: vec![("detected", millis(0)), ("lease", millis(7))],
+    };
+    assert_eq!(group_news(&before, &began), expected);
+    let later = GroupNews { phases: vec![("published", millis(31))], ..GroupNews::default() };
+    assert_eq!(group_news(&began, &ended), later);
+    assert_eq!(group_news(&ended, &ended), GroupNews::default());
+}
+
+#[test]
+fn what_somebody_wanted_is_no_warning_and_what_nobody_explains_is_one() {
+    let type_of = |reason| {
+        let after = status(Vec::new(), vec![takeover(reason, TakeoverPhases::default())]);
+        let news = group_news(&HAGroupStatus::default(), &after);
+        (news.events[0].type_, news.takeovers[0])
+    };
+    assert_eq!(type_of("PodDeleted"), (EventType::Normal, "PodDeleted"));
+    assert_eq!(type_of("LeaseExpired"), (EventType::Warning, "LeaseExpired"));
+    assert_eq!(type_of(""), (EventType::Warning, "Unexplained"));
+}

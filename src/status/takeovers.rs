@@ -1,0 +1,84 @@
+//! Who took over from whom in an HAGroup, why, and how long each phase took.
+//!
+//! What the new active tells in its Lease comes in parts; the last phase is the operator's own.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+
+use super::group::{GroupInput, PAIRED};
+use crate::api::{PairStatus, Takeover, TakeoverPhases};
+use crate::ha::{Epoch, TakeoverRecord};
+use crate::manifests::pair_name;
+
+/// Most takeovers that are kept.
+const TAKEOVERS_MAX: usize = 10;
+
+/// The takeovers that were known, those that are new, and what became known of them.
+pub(super) fn takeovers(input: &GroupInput<'_>, pairs: &[PairStatus]) -> Vec<Takeover> {
+    let mut all = input.previous.takeovers.clone();
+    all.extend(pairs.iter().filter_map(|pair| takeover(input, pair)));
+    all.drain(..all.len().saturating_sub(TAKEOVERS_MAX));
+    for takeover in &mut all {
+        let record = input.records.iter().find(|(number, record)| {
+            takeover.pair == pair_name(input.name, **number) && takeover.epoch == epoch_text(record.epoch)
+        });
+        if let Some((_, record)) = record {
+            tell(takeover, record);
+        }
+        if is_repaired(input, pairs, takeover) && takeover.phases.repaired.is_none() {
+            let since = input.now.duration_since(takeover.time.0).as_millis();
+            let after = |lease| i32::try_from(i128::from(lease) + since.max(0)).unwrap_or(i32::MAX);
+            takeover.phases.repaired = takeover.phases.lease.map(after);
+        }
+    }
+    all
+}
+
+/// Another Pod acts than before; the first tenure of a pair is none.
+fn takeover(input: &GroupInput<'_>, pair: &PairStatus) -> Option<Takeover> {
+    let before = input.previous.pairs.iter().find(|before| before.name == pair.name)?;
+    let is_new = before.epoch != pair.epoch && !pair.active.is_empty() && before.active != pair.active;
+    // A pair that was released names nobody; who acted before is then what the last takeover says.
+    let last = input.previous.takeovers.iter().rev().find(|takeover| takeover.pair == pair.name);
+    let from =
+        if before.active.is_empty() { last.map(|last| last.to.clone()) } else { Some(before.active.clone()) };
+    let from = from.unwrap_or_default();
+    let epoch = Epoch::from(pair.epoch.parse::<u64>().ok()?);
+    let by = if epoch.sequence > 0 { "Handover" } else { "Lease" };
+    (is_new && !from.is_empty()).then(|| Takeover {
+        pair: pair.name.clone(),
+        from,
+        to: pair.active.clone(),
+        epoch: pair.epoch.clone(),
+        by: by.to_owned(),
+        time: MicroTime(input.now),
+        reason: String::new(),
+        phases: TakeoverPhases::default(),
+    })
+}
+
+fn epoch_text(epoch: Epoch) -> String {
+    u64::from(epoch).to_string()
+}
+
+/// Adds what the new active has told by now.
+fn tell(takeover: &mut Takeover, record: &TakeoverRecord) {
+    let TakeoverRecord { epoch: _, cause, detected, fenced, granted, promoted, published } = *record;
+    let milliseconds =
+        |span: std::time::Duration| i32::try_from(span.as_micros().div_ceil(1_000)).unwrap_or(i32::MAX);
+    cause.as_str().clone_into(&mut takeover.reason);
+    let told = &mut takeover.phases;
+    told.detected = Some(milliseconds(detected));
+    told.fenced = Some(milliseconds(fenced));
+    told.lease = granted.map(milliseconds).or(told.lease);
+    told.promoted = promoted.map(milliseconds).or(told.promoted);
+    told.published = published.map(milliseconds).or(told.published);
+}
+
+/// Whether the pair has a standby again, and nothing is left to do: labels and Services follow the takeover.
+fn is_repaired(input: &GroupInput<'_>, pairs: &[PairStatus], takeover: &Takeover) -> bool {
+    let pair = pairs.iter().find(|pair| pair.name == takeover.pair && pair.epoch == takeover.epoch);
+    input.plan.steps.is_empty() && pair.is_some_and(|pair| pair.state == PAIRED)
+}
+
+#[cfg(test)]
+mod tests;
