@@ -11,6 +11,7 @@ use backuppodset::agent::lease::{Member, Record};
 use backuppodset::agent::lifeline::bond::Bond;
 use backuppodset::agent::lifeline::{Lifelines, Needs, Tenancy};
 use backuppodset::agent::orders::Orders;
+use backuppodset::agent::replicate::gate::Level;
 use backuppodset::ha::{AgentId, Epoch, Hold, Lease, Version};
 use backuppodset::runtime::shutdown::Shutdown;
 use backuppodset::runtime::tasks::Tasks;
@@ -89,7 +90,15 @@ fn record(addresses: [SocketAddr; 2]) -> Record {
         directory.map(|(id, address)| (id, Member { pod: "web".into(), address })).collect();
     let (epoch, holder, pending, hold, writes) = (Epoch::default(), None, None, Hold::Api, 0);
     let lease = Lease { epoch, holder, members, pending, hold, writes };
-    Record { group: 7, version: Version(1), lease, directory, slice: None, orders: Orders::default() }
+    Record {
+        group: 7,
+        version: Version(1),
+        lease,
+        directory,
+        slice: None,
+        orders: Orders::default(),
+        level: Level::default(),
+    }
 }
 
 fn epoch(term: u32) -> Epoch {

@@ -21,6 +21,7 @@ use serde_json::{Value, json};
 
 use super::identity::{format_uid, parse_uid};
 use super::orders::Orders;
+use super::replicate::gate::Level;
 use crate::api::keys;
 use crate::ha::{AgentId, Epoch, Hold, Lease, Replacement, Timing, Version, Write};
 
@@ -51,6 +52,8 @@ pub struct Record {
     pub slice: Option<String>,
     /// What people and the operator ask.
     pub orders: Orders,
+    /// Which state directories have every acknowledged write.
+    pub level: Level,
 }
 
 /// Why a Lease cannot be read or written.
@@ -134,7 +137,8 @@ impl Record {
         let lease = Lease { epoch, holder, members: [one.0, two.0], pending, hold, writes };
         let slice = annotated(keys::ANNOTATION_HA_SLICE);
         let orders = object.metadata.annotations.as_ref().map(Orders::read).unwrap_or_default();
-        Ok(Self { group, version: Version(version), lease, directory, slice, orders })
+        let level = Level::read(annotated(keys::ANNOTATION_HA_IN_SYNC).as_deref());
+        Ok(Self { group, version: Version(version), lease, directory, slice, orders, level })
     }
 }
 
@@ -274,6 +278,7 @@ mod tests {
                     directory,
                     slice: None,
                     orders: Orders::default(),
+                    level: Level::default(),
                 }
             },
         )

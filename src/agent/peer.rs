@@ -115,6 +115,7 @@ mod tests {
     use super::*;
     use crate::agent::lease::Member;
     use crate::agent::orders::Orders;
+    use crate::agent::replicate::gate::Level;
     use crate::ha::{BootTime, Epoch, Hold, Incarnation, Lease, Ping};
 
     const OWN: AgentId = AgentId(1);
@@ -143,7 +144,15 @@ mod tests {
             writes: 0,
         };
         let directory = [OWN, OTHER].into_iter().zip(addresses).map(member).collect();
-        Record { group, version: Version(1), lease, directory, slice: None, orders: Orders::default() }
+        Record {
+            group,
+            version: Version(1),
+            lease,
+            directory,
+            slice: None,
+            orders: Orders::default(),
+            level: Level::default(),
+        }
     }
 
     #[tokio::test]

@@ -11,6 +11,7 @@ mod lifeline;
 mod objects;
 mod orders;
 mod relay;
+mod replica;
 mod stage;
 
 use std::time::Duration;
