@@ -170,5 +170,6 @@ async fn a_standby_that_stalls_is_left_out_of_the_lease_before_anything_is_ackno
     assert!(more.iter().all(|write| !write.is_alone), "{more:?}");
     stage.signal_agent(1 - before.agent, Signal::CONT);
     stage.signal_api_server(Signal::CONT);
+    stage.start_after(before).await;
     end(stage).await;
 }
