@@ -11,6 +11,7 @@ use backuppodset::agent::lease::{Member, Record};
 use backuppodset::agent::lifeline::bond::Bond;
 use backuppodset::agent::lifeline::{Lifelines, Needs, Tenancy};
 use backuppodset::agent::orders::Orders;
+use backuppodset::agent::replicate::gate::Level;
 use backuppodset::ha::{AgentId, Epoch, Hold, Lease, Timing, Version};
 use backuppodset::runtime::shutdown::Shutdown;
 use backuppodset::runtime::tasks::Tasks;
@@ -98,6 +99,7 @@ fn record(addresses: [SocketAddr; 2]) -> Record {
         slice: None,
         orders: Orders::default(),
         takeover: None,
+        level: Level::default(),
     }
 }
 

@@ -82,6 +82,8 @@ pub struct Hooks {
     pub runs_in_standby: bool,
     /// What hooks and applications get as `HA_STATE_FILE`.
     pub state_file: Option<PathBuf>,
+    /// What hooks and applications get as `HA_SYNC_SOCKET`.
+    pub sync_socket: Option<PathBuf>,
 }
 
 /// A hook that runs.
@@ -98,7 +100,8 @@ impl HookArguments {
     pub fn hooks(self, state_file: Option<PathBuf>) -> Hooks {
         let Self { on_active, on_standby, on_fence, hook_timeout, run_in_standby } = self;
         let timeout = Duration::from_secs(hook_timeout.into());
-        Hooks { on_active, on_standby, on_fence, timeout, runs_in_standby: run_in_standby, state_file }
+        let (runs_in_standby, sync_socket) = (run_in_standby, None);
+        Hooks { on_active, on_standby, on_fence, timeout, runs_in_standby, state_file, sync_socket }
     }
 }
 

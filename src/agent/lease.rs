@@ -21,6 +21,7 @@ use serde_json::{Value, json};
 
 use super::identity::{format_uid, parse_uid};
 use super::orders::Orders;
+use super::replicate::gate::Level;
 use super::takeover;
 use super::times::{self, TIMES};
 use crate::api::keys;
@@ -57,6 +58,8 @@ pub struct Record {
     pub orders: Orders,
     /// What its active last told of a takeover, if that can be read.
     pub takeover: Option<TakeoverRecord>,
+    /// Which state directories have every acknowledged write.
+    pub level: Level,
 }
 
 /// Why a Lease cannot be read or written.
@@ -146,7 +149,9 @@ impl Record {
         let slice = annotated(keys::ANNOTATION_HA_SLICE);
         let orders = object.metadata.annotations.as_ref().map(Orders::read).unwrap_or_default();
         let takeover = annotated(keys::ANNOTATION_HA_TAKEOVER).and_then(|text| takeover::read(&text));
-        Ok(Self { group, version: Version(version), lease, directory, timing, slice, orders, takeover })
+        let level = Level::read(annotated(keys::ANNOTATION_HA_IN_SYNC).as_deref());
+        let version = Version(version);
+        Ok(Self { group, version, lease, directory, timing, slice, orders, takeover, level })
     }
 }
 
@@ -288,6 +293,7 @@ mod tests {
                     slice: None,
                     orders: Orders::default(),
                     takeover: None,
+                    level: Level::default(),
                 }
             },
         )

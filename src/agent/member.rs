@@ -13,6 +13,7 @@ use tracing::info;
 
 use super::clock::{self, Alarm};
 use super::enforcer::Leash;
+use super::hook::Hooks;
 use super::identity::Identity;
 use super::init;
 use super::key_ring::{self, KeyRing};
@@ -23,6 +24,7 @@ use super::peer::Peers;
 use super::publish::Publisher;
 use super::relay::aim::Aim;
 use super::relay::{Relay, RelaySettings};
+use super::replicate::Replication;
 use super::search::{Found, Membership, Search};
 use super::settings::PairSettings;
 use super::store::Store;
@@ -58,6 +60,9 @@ pub enum Error {
     /// The mark of the first start cannot be made.
     #[error("mark the start in the state folder")]
     Mark(#[source] io::Error),
+    /// The state directory cannot be replicated.
+    #[error("replicate the state directory")]
+    Replicate(#[source] io::Error),
     /// The peer address cannot be used.
     #[error("listen for the other agent")]
     Listen(#[source] io::Error),
@@ -89,9 +94,14 @@ pub async fn run(settings: PairSettings, launcher: &Path, command: Vec<OsString>
     tree::adopt_orphans().map_err(Error::Supervise)?;
     let timing = Timing::default();
     timing.check().map_err(Error::Time)?;
-    let tenant = Tenant::new(launcher.to_owned(), command, settings.hooks.clone(), timing.stop);
+    let replication = settings.replicate.as_ref().map(|wanted| Replication::open(wanted, settings.peer_bind));
+    let replication = replication.transpose().map_err(Error::Replicate)?;
+    let sync_socket = replication.as_ref().map(Replication::socket_path);
+    let hooks = Hooks { sync_socket, ..settings.hooks.clone() };
+    let tenant = Tenant::new(launcher.to_owned(), command, hooks, timing.stop);
     let (mut tasks, shutdown) = (Tasks::new(), Shutdown::new());
     let member = Member::start(settings, (&mut tasks, &shutdown), (tenant, timing)).await?;
+    let member = Member { replication, ..member };
     beside(tasks, &shutdown, Box::pin(member.run(&shutdown))).await
 }
 
@@ -131,6 +141,8 @@ struct Member {
     /// EndpointSlice to publish in, if the Lease is given by name.
     slice: Option<String>,
     state_dir: Option<PathBuf>,
+    /// What is replicated, if anything.
+    replication: Option<Replication>,
 }
 
 impl Member {
@@ -167,7 +179,17 @@ impl Member {
         let alarm = Alarm::new().map_err(Error::Supervise)?;
         let signals = init::passed_on().map_err(Error::Supervise)?;
         let body = Body { tenant, leash, peers, relay, alarm, signals, states, health, timing };
-        Ok(Self { body, keys: present, listener, client, membership, own, slice, state_dir })
+        Ok(Self {
+            body,
+            keys: present,
+            listener,
+            client,
+            membership,
+            own,
+            slice,
+            state_dir,
+            replication: None,
+        })
     }
 
     /// Belongs to one Lease after the other, until it is asked to end.
@@ -221,7 +243,13 @@ impl Member {
         };
         let lifelines = Lifelines::start(&mut tasks, &over, needs).map_err(Error::Listen)?;
         let protocol = Protocol::new(agent, self.body.timing);
-        let pair = Pair { protocol, store, lifelines, acting, shown, is_of_group };
+        let replica = self.replication.as_ref().map(|replication| {
+            let of = (record.group, self.own.id);
+            replication.start((&mut tasks, &over), of, (self.keys.clone(), store.notes()))
+        });
+        let replica = replica.transpose().map_err(Error::Replicate)?;
+        let protocol = if replica.is_some() { protocol.keeping_state() } else { protocol };
+        let pair = Pair { protocol, store, lifelines, replica, acting, shown, is_of_group };
         let work = async { self.body.run(pair, [shutdown, &over]).await.map_err(Error::Supervise) };
         beside(tasks, &over, Box::pin(work)).await
     }

@@ -22,6 +22,7 @@
 //! | [`frame`], [`key_ring`], [`peer`] | authenticated datagrams between agents |
 //! | [`lifeline`] | connections that end when the application has certainly ended |
 //! | [`relay`] | serves whoever still comes to a Pod that does not act, from the one that does |
+//! | [`replicate`] | keeps a directory of the active on the standby's disk, too |
 //! | [`marks`] | files: whether it ran in this Pod before, and its role for probes |
 //! | [`publish`] | the address of the active in an EndpointSlice |
 //!
@@ -47,6 +48,7 @@ pub mod pair;
 pub mod peer;
 pub mod publish;
 pub mod relay;
+pub mod replicate;
 pub mod search;
 pub mod settings;
 pub mod store;

@@ -25,6 +25,8 @@ use super::peer::Peers;
 use super::publish::Shown;
 use super::relay::Relay;
 use super::relay::aim::Aim;
+use super::replicate::Replica;
+use super::replicate::gate::Level;
 use super::store::{Report, Store};
 use super::tenant::{Posture, Tenant};
 use crate::ha::{
@@ -65,6 +67,8 @@ pub struct Pair {
     pub store: Store,
     /// Certificates of the other member.
     pub lifelines: Lifelines,
+    /// The application's state, if it is replicated.
+    pub replica: Option<Replica>,
     /// The epoch that it acts with, for whoever publishes it.
     pub acting: watch::Sender<Option<Epoch>>,
     /// What the slice shows of it; `None`: there is no slice.
@@ -99,6 +103,8 @@ struct Turn<'a> {
     chronicle: Chronicle,
     /// What the Lease asked last, and the version that did.
     orders: (Version, Orders),
+    /// What the Lease says of the state directories, and the version that does.
+    level: (Version, Level),
 }
 
 impl Body {
@@ -132,8 +138,10 @@ impl Body {
             is_gone: false,
             chronicle: Chronicle::default(),
             orders: (Version::default(), Orders::default()),
+            level: (Version::default(), Level::default()),
         };
         turn.body.tenant.enlist();
+        turn.pair.open_state();
         turn.stand_by();
         turn.step(Event::Timer)?;
         loop {
@@ -145,6 +153,8 @@ impl Body {
             }
             let is_leaving = turn.leave_by.is_some();
             let Body { tenant, alarm, peers, signals, .. } = &mut *turn.body;
+            let Pair { store, lifelines, replica, .. } = &mut turn.pair;
+            let is_held_back = tenant.is_held_back();
             tokio::select! {
                 // The end of the application comes before all that may have been said because of it. Then the time,
                 // because a hold that is over must not be mistaken for one that an answer still extends. Messages are
@@ -159,10 +169,11 @@ impl Body {
                     turn.body.tenant.go_on(clock::now())?;
                     turn.step(Event::Timer)?;
                 }
+                word = replica::word(replica, is_held_back) => turn.replicated(word)?,
                 Some(signal) = signals.next() => turn.signalled(signal)?,
                 () = any_requested(shutdowns), if !is_leaving => turn.leave()?,
-                Some(epoch) = turn.pair.lifelines.certificates.recv() => turn.step(Event::Certificate { epoch })?,
-                Some(report) = turn.pair.store.reports.recv() => turn.reported(report)?,
+                Some(epoch) = lifelines.certificates.recv() => turn.step(Event::Certificate { epoch })?,
+                Some(report) = store.reports.recv() => turn.reported(report)?,
                 said = peers.receive() => if let Some((from, content)) = said {
                     turn.heard(from, content)?;
                 },
@@ -187,6 +198,9 @@ fn is_end(signal: Signal) -> bool {
     is_end
 }
 
+mod leaving;
+mod replica;
+
 impl Turn<'_> {
     fn signalled(&mut self, signal: Signal) -> io::Result<()> {
         if is_end(signal) {
@@ -207,48 +221,14 @@ impl Turn<'_> {
         Ok(())
     }
 
-    /// Whether it was asked to end and owes nobody anything any more.
-    fn is_over(&self) -> bool {
-        let Some(leave_by) = self.leave_by else { return false };
-        let is_settled =
-            self.is_idle() && self.pair.protocol.agent().unresolved.is_none() && !self.body.tenant.has_hook();
-        let over_at = if is_settled { self.relay_until.min(leave_by) } else { leave_by };
-        self.body.tenant.is_gone() && over_at <= clock::now()
-    }
-
-    /// Whether it may forget this Lease, as a restart would: nobody counts on a promise of it, and it cannot come to
-    /// act by a write that is still under way.
-    fn is_dismissed(&self) -> bool {
-        let agent = self.pair.protocol.agent();
-        let is_unnamed = agent.seen.is_some_and(|seen| !seen.lease.names(agent.id));
-        // No write of a Lease that is gone is ever applied.
-        let is_out = self.is_gone || is_unnamed && agent.unresolved.is_none();
-        let is_needed = !self.is_idle() || clock::now() < agent.promise_end;
-        // Who leaves ends, and looks for no other Lease.
-        self.pair.is_of_group && is_out && !is_needed && self.leave_by.is_none()
-    }
-
-    /// Whether nothing of the application is left; asks one that runs as standby to end.
-    fn is_empty(&mut self) -> io::Result<bool> {
-        let now = clock::now();
-        self.body.tenant.retire(now, now + self.body.timing.hold)?;
-        Ok(self.body.tenant.is_gone())
-    }
-
-    /// Whether it neither acts nor may still hand over.
-    fn is_idle(&self) -> bool {
-        match self.pair.protocol.agent().role {
-            Role::Standby | Role::Lapsed => true,
-            Role::HandedOver | Role::Active | Role::Stopping | Role::Ended => false,
-        }
-    }
-
     fn reported(&mut self, report: Report) -> io::Result<()> {
         match report {
             Report::Read(record) if self.body.peers.know(&record) => {
                 self.pair.lifelines.know(&record);
-                let Record { lease, version, orders, .. } = *record;
+                self.know(&record);
+                let Record { lease, version, orders, level, .. } = *record;
                 // First: who shall not act must not take what this version offers.
+                self.withhold(version, level)?;
                 self.fence(version, orders)?;
                 self.step(Event::LeaseRead { lease, version })?;
                 let peer = self.other_address();
@@ -301,6 +281,7 @@ impl Turn<'_> {
         self.follow(now, &event, &agent);
         // First: who hears that this agent acts must find its application, and the application its ports.
         self.relay(now);
+        self.show_replica(before);
         for effect in effects {
             self.carry_out(effect)?;
         }
@@ -367,6 +348,9 @@ impl Turn<'_> {
                 let peer = pair.protocol.agent().tenure.map(|tenure| tenure.peer.id);
                 let peer = peer.and_then(|peer| body.peers.directory().get(&peer));
                 let peer = peer.map(|peer| peer.address.ip());
+                if !pair.is_state_shut() {
+                    body.tenant.hold_back();
+                }
                 body.tenant.activate(clock::now(), Posture { epoch, peer });
                 pair.acting.send_replace(Some(epoch));
             }
@@ -376,6 +360,7 @@ impl Turn<'_> {
             }
             Effect::StandBy => {
                 pair.acting.send_replace(None);
+                pair.open_state();
                 self.stand_by();
             }
             Effect::WakeAt(at) => self.wake_at = at,

@@ -115,6 +115,7 @@ mod tests {
     use super::*;
     use crate::agent::lease::Member;
     use crate::agent::orders::Orders;
+    use crate::agent::replicate::gate::Level;
     use crate::ha::{BootTime, Epoch, Hold, Incarnation, Lease, Message, Ping};
 
     const OWN: AgentId = AgentId(1);
@@ -152,6 +153,7 @@ mod tests {
             slice: None,
             orders: Orders::default(),
             takeover: None,
+            level: Level::default(),
         }
     }
 

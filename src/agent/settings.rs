@@ -8,6 +8,8 @@ use clap::Args;
 
 use super::hook::{HookArguments, Hooks};
 use super::identity::{Identity, parse_own_uid};
+use super::replicate::ReplicateSettings;
+use super::replicate::gate::PromoteWhen;
 use super::search::Membership;
 use crate::api::keys;
 use crate::ha::AgentId;
@@ -56,6 +58,14 @@ pub struct PairArguments {
     /// listens there itself, and relays each connection to the same port of the Pod that acts.
     #[arg(long, requires = "membership", conflicts_with = "run_in_standby", value_parser = clap::value_parser!(u16).range(1..))]
     relay_port: Vec<u16>,
+    /// State directory of the application: what is in it is replicated to the standby, which gets the role only with
+    /// all that the application asked for on the socket in `HA_SYNC_SOCKET`. It should be on a volume. TCP, two ports
+    /// above that of --peer-bind. Default: nothing is replicated.
+    #[arg(long, requires = "membership", conflicts_with = "run_in_standby")]
+    replicate: Option<PathBuf>,
+    /// Which standby may act when state is replicated.
+    #[arg(long, requires = "replicate", value_enum, default_value_t)]
+    promote_when: PromoteWhen,
     /// Uid of the own Pod: set it from the field metadata.uid.
     #[arg(long, env = "POD_UID", value_parser = parse_own_uid)]
     pod_uid: Option<AgentId>,
@@ -95,6 +105,8 @@ pub struct PairSettings {
     pub health_bind: Option<SocketAddr>,
     /// Ports to relay from while it does not act.
     pub relay_ports: BTreeSet<u16>,
+    /// What is replicated, if anything.
+    pub replicate: Option<ReplicateSettings>,
     /// What is run when the role changes.
     pub hooks: Hooks,
     /// Socket of the enforcer; none in the process that is to become it.
@@ -114,6 +126,8 @@ impl PairArguments {
         let (state_file, health_bind, logs) = (self.state_file, self.health_bind, self.logs);
         let enforcer = self.enforcer;
         let relay_ports = self.relay_port.into_iter().collect();
+        let promote_when = self.promote_when;
+        let replicate = self.replicate.map(|directory| ReplicateSettings { directory, promote_when });
         Some(PairSettings {
             membership,
             own,
@@ -124,6 +138,7 @@ impl PairArguments {
             state_file,
             health_bind,
             relay_ports,
+            replicate,
             hooks,
             enforcer,
             logs,
@@ -211,6 +226,20 @@ mod tests {
             "{error}"
         );
         assert!(with(&["--relay-port=0"]).is_err());
+    }
+
+    #[test]
+    fn state_is_replicated_only_for_an_application_that_runs_in_one_role() {
+        let with = |more: &[&str]| {
+            parse(&[&WHOLE, more].concat()).map(|settings| settings.expect("a pair").replicate)
+        };
+        let expected =
+            |promote_when| Ok(Some(ReplicateSettings { directory: "/state".into(), promote_when }));
+        assert_eq!(with(&[]), Ok(None));
+        assert_eq!(with(&["--replicate=/state"]), expected(PromoteWhen::InSync));
+        assert_eq!(with(&["--replicate=/state", "--promote-when=always"]), expected(PromoteWhen::Always));
+        assert!(with(&["--replicate=/state", "--on-active=/promote", "--run-in-standby"]).is_err());
+        assert!(with(&["--promote-when=always"]).is_err());
     }
 
     #[test]

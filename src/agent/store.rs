@@ -2,6 +2,7 @@
 //!
 //! Never decides anything: a write that was not applied is repeated by the protocol, or is not.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use futures::StreamExt as _;
@@ -10,7 +11,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::Client;
 use kube::api::{Api, Patch, PatchParams};
 use kube::runtime::watcher::{self, Event, watcher};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::mpsc::{self, Receiver, Sender};
 use tokio::time::{sleep, timeout};
@@ -25,6 +26,8 @@ use crate::runtime::tasks::{TaskError, Tasks};
 
 /// Writes that wait for the one on its way: its next copy, and the write that may follow it.
 const WRITES_WAITING_MAX: usize = 2;
+/// Changes of annotations that wait for the one on its way; who asks for one asks again.
+const NOTES_WAITING_MAX: usize = 1;
 /// Reads that wait for the one on its way. One: it begins after whatever asked for it.
 const READS_WAITING_MAX: usize = 1;
 /// Reports that wait for the agent's loop, which takes each within microseconds.
@@ -58,9 +61,19 @@ pub enum Report {
     Gone,
 }
 
+/// A change of annotations beside the protocol's own writes, refused unless the Lease has this version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Note {
+    /// The version that the decision was based on.
+    pub base: Version,
+    /// Keys and values.
+    pub annotations: Vec<(&'static str, String)>,
+}
+
 /// The other end of the tasks.
 #[derive(Debug)]
 pub struct Store {
+    notes: Sender<Note>,
     writes: Sender<Wanted>,
     reads: Sender<()>,
     /// What they report.
@@ -86,6 +99,7 @@ impl Store {
         let (client, namespace, name) = of;
         let (writes, writes_wanted) = mpsc::channel(WRITES_WAITING_MAX);
         let (reads, reads_wanted) = mpsc::channel(READS_WAITING_MAX);
+        let (notes, notes_wanted) = mpsc::channel(NOTES_WAITING_MAX);
         let (reporter, reports) = mpsc::channel(REPORTS_WAITING_MAX);
         let access = Access {
             api: Api::namespaced(client, namespace),
@@ -96,8 +110,14 @@ impl Store {
         };
         tasks.spawn("lease writes", access.clone().until_stopped(Access::write_all, writes_wanted));
         tasks.spawn("lease reads", access.clone().until_stopped(Access::read_all, reads_wanted));
+        tasks.spawn("lease notes", access.clone().until_stopped(Access::note_all, notes_wanted));
         tasks.spawn("lease watch", access.until_stopped(Access::watch, ()));
-        Self { writes, reads, reports }
+        Self { notes, writes, reads, reports }
+    }
+
+    /// Where annotations are to be written. What was written is reported as read; what was not is as good as lost.
+    pub fn notes(&self) -> Sender<Note> {
+        self.notes.clone()
     }
 
     /// Has the Lease written, unless too many writes wait already: then this one counts as lost.
@@ -160,19 +180,50 @@ impl Access {
         if let Some(text) = takeover.and_then(|record| takeover::text(&record)) {
             patch["metadata"]["annotations"][keys::ANNOTATION_HA_TAKEOVER] = json!(text);
         }
+        // One that brings nothing is repeated by the protocol.
+        match self.patch(&patch).await? {
+            Ok(lease) => {
+                let version = Record::read(&lease).map_err(Error::Content)?.version;
+                Ok(Report::Applied { number: write.number, version })
+            }
+            Err(report) => Ok(report),
+        }
+    }
+
+    async fn note_all(&self, mut wanted: Receiver<Note>) {
+        let mut outages = Outages::default();
+        while let Some(note) = wanted.recv().await {
+            match self.note(&note).await {
+                Ok(report) => {
+                    outages.end("Wrote annotations of the Lease again");
+                    self.report(report).await;
+                }
+                Err(error) => outages.begin("Could not write annotations of the Lease", &error),
+            }
+        }
+    }
+
+    async fn note(&self, note: &Note) -> Result<Report, Error> {
+        let annotations: BTreeMap<_, _> = note.annotations.iter().cloned().collect();
+        let version = note.base.0.to_string();
+        let patch = json!({"metadata": {"resourceVersion": version, "annotations": annotations}});
+        match self.patch(&patch).await? {
+            Ok(lease) => seen(&lease),
+            Err(report) => Ok(report),
+        }
+    }
+
+    /// The Lease as it is after a patch, or why the API server refused it.
+    async fn patch(&self, patch: &Value) -> Result<Result<Lease, Report>, Error> {
         let parameters =
             PatchParams { field_manager: Some(keys::FIELD_MANAGER_AGENT.into()), ..PatchParams::default() };
         let patch = Patch::Merge(patch);
         let request = self.api.patch(&self.name, &parameters, &patch);
-        // Then the protocol repeats it.
         match timeout(self.timing.request_timeout, request).await {
             Err(_) => Err(Error::Overdue),
-            Ok(Ok(lease)) => {
-                let version = Record::read(&lease).map_err(Error::Content)?.version;
-                Ok(Report::Applied { number: write.number, version })
-            }
-            Ok(Err(kube::Error::Api(status))) if status.code == CONFLICT => Ok(Report::Conflicted),
-            Ok(Err(kube::Error::Api(status))) if status.code == NOT_FOUND => Ok(Report::Gone),
+            Ok(Ok(lease)) => Ok(Ok(lease)),
+            Ok(Err(kube::Error::Api(status))) if status.code == CONFLICT => Ok(Err(Report::Conflicted)),
+            Ok(Err(kube::Error::Api(status))) if status.code == NOT_FOUND => Ok(Err(Report::Gone)),
             Ok(Err(source)) => Err(Error::Request(source)),
         }
     }

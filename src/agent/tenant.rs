@@ -45,6 +45,8 @@ pub struct Tenant {
     is_tenure: bool,
     /// Whether it stays ended as standby.
     is_retired: bool,
+    /// Whether it must not be started yet.
+    is_held_back: bool,
     hook: Option<Hook>,
     bond: Option<Arc<Bond>>,
     /// The bond, as long as it belongs to a tenure.
@@ -86,6 +88,7 @@ impl Tenant {
             posture: Posture::default(),
             is_tenure: false,
             is_retired: false,
+            is_held_back: false,
             hook: None,
             bond: None,
             bonds: watch::Sender::new(None),
@@ -188,6 +191,7 @@ impl Tenant {
     fn start_soon(&mut self, now: BootTime) {
         self.kill_at = None;
         match self.last_start.map(|last| last + STARTS_APART).filter(|earliest| now < *earliest) {
+            None if self.is_held_back => self.running = Running::Waiting(now),
             None => self.start(now),
             Some(earliest) => self.running = Running::Waiting(earliest),
         }
@@ -233,6 +237,8 @@ impl Tenant {
         environment.extend(peer.map(|peer| (keys::ENV_HA_PEER, peer.to_string())));
         let file = self.hooks.state_file.as_ref();
         environment.extend(file.map(|file| (keys::ENV_HA_STATE_FILE, file.display().to_string())));
+        let socket = self.hooks.sync_socket.as_ref();
+        environment.extend(socket.map(|socket| (keys::ENV_HA_SYNC_SOCKET, socket.display().to_string())));
         environment
     }
 
@@ -245,6 +251,7 @@ impl Tenant {
     pub fn due(&self) -> Option<BootTime> {
         match &self.running {
             Running::Nothing | Running::Stillborn => None,
+            Running::Waiting(_) if self.is_held_back => None,
             Running::Waiting(at) => Some(*at),
             Running::Application(_) => self.kill_at,
         }
@@ -398,6 +405,7 @@ async fn hook_ended(hook: &mut Option<Hook>) -> io::Result<Ending> {
     }
 }
 
+mod held;
 mod milestones;
 #[cfg(test)]
 mod tests;

@@ -76,6 +76,9 @@ pub const ANNOTATION_HA_FENCED: &str = "backup.example.com/ha-fenced";
 pub const ANNOTATION_HA_ENDING: &str = "backup.example.com/ha-ending";
 /// Annotation on the Lease of a pair: its number in the group, decimal.
 pub const ANNOTATION_HA_PAIR: &str = "backup.example.com/ha-pair";
+/// Annotation on the Lease of a pair: numbers of the state directories that have every acknowledged write, hexadecimal and
+/// separated by commas; only with one of them may a member take over, unless any may. Absent: nobody has acted yet.
+pub const ANNOTATION_HA_IN_SYNC: &str = "backup.example.com/ha-in-sync";
 /// Annotation on an EndpointSlice: epoch of the active whose address it shows, decimal as in [`ENV_HA_EPOCH`].
 pub const ANNOTATION_HA_EPOCH: &str = "backup.example.com/ha-epoch";
 
@@ -143,6 +146,8 @@ pub const ENV_HA_PEER: &str = "HA_PEER";
 /// Environment of an application with an agent: number of a descriptor that it must leave open until it ends, and pass
 /// on to its children; never to be read or written.
 pub const ENV_HA_LIFELINE_FD: &str = "HA_LIFELINE_FD";
+/// Environment of an application whose state is replicated: Unix socket on which it asks for a barrier.
+pub const ENV_HA_SYNC_SOCKET: &str = "HA_SYNC_SOCKET";
 /// Environment of the agent: uid of its own Pod.
 pub const ENV_AGENT_POD_UID: &str = "POD_UID";
 /// Environment of the agent: IP address of its own Pod.
@@ -187,6 +192,10 @@ pub const HEALTH_PORT: u16 = 8081;
 pub const AGENT_PORT: u16 = 20001;
 /// TCP port of the agent's `/livez` and `/readyz`, plain HTTP.
 pub const AGENT_HEALTH_PORT: u16 = 20002;
+/// TCP port on which agents receive the state of the active: [`AGENT_STATE_PORT_ABOVE`] that of [`AGENT_PORT`].
+pub const AGENT_STATE_PORT: u16 = AGENT_PORT + AGENT_STATE_PORT_ABOVE;
+/// How far above the port that agents talk on is the one that they receive state on.
+pub const AGENT_STATE_PORT_ABOVE: u16 = 2;
 /// TCP port of `/metrics`, HTTPS.
 pub const METRICS_PORT: u16 = 8443;
 
@@ -216,12 +225,13 @@ mod tests {
             ANNOTATION_HA_FENCED,
             ANNOTATION_HA_ENDING,
             ANNOTATION_HA_PAIR,
+            ANNOTATION_HA_IN_SYNC,
             ANNOTATION_INJECTED,
             ANNOTATION_HA_EPOCH,
             EVENT_REPORTER,
         ];
         assert_eq!(PREFIX, format!("{GROUP}/"));
-        assert_eq!(keys.map(|key| key.starts_with(PREFIX)), [true; 22]);
+        assert_eq!(keys.map(|key| key.starts_with(PREFIX)), [true; 23]);
     }
 
     #[test]

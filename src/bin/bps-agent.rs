@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use backuppodset::agent::replicate::socket;
 use backuppodset::agent::settings::PairArguments;
 use backuppodset::agent::{enforcer, hook, init, launch, member};
 use backuppodset::api::keys;
@@ -40,6 +41,13 @@ enum Verb {
     Install {
         /// The folder, for example that of an emptyDir volume.
         directory: PathBuf,
+    },
+    /// Asks the agent of this container for a barrier: what is in the state directory now is on the standby's disk when
+    /// this ends with 0, or the pair is known to be without standby.
+    Sync {
+        /// The agent's socket.
+        #[arg(long, env = keys::ENV_HA_SYNC_SOCKET)]
+        socket: PathBuf,
     },
     /// Runs the command after --, and kills it with all that it started when its time is over; for the agent itself.
     #[command(hide = true)]
@@ -80,6 +88,13 @@ async fn carry_out(verb: Verb) -> ExitCode {
         Verb::Install { directory } => match install(&directory, keys::AGENT) {
             Ok(_) => ExitCode::SUCCESS,
             Err(error) => failed("install the agent", &error),
+        },
+        Verb::Sync { socket } => match socket::ask(&socket) {
+            Ok(answer) => {
+                println!("{answer}");
+                ExitCode::SUCCESS
+            }
+            Err(error) => failed("sync", &error),
         },
         Verb::Hook { seconds, command } => {
             match hook::supervise(Path::new(OWN_PROGRAM), &command, Duration::from_secs(seconds)).await {

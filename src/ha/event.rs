@@ -50,6 +50,16 @@ pub enum Order {
     Fence,
     /// Act again when the rules permit it.
     Unfence,
+    /// Do not claim the Lease until [`Order::Permit`]: the own copy of the application's state lacks something. A
+    /// handover is accepted, as its sender knows better, and a tenure goes on.
+    Withhold,
+    /// Claim the Lease again when the rules permit it.
+    Permit,
+    /// The answer for an application that has ended and keeps state: whether the peer has all of it.
+    Settle {
+        /// It has; the active may hand over.
+        is_level: bool,
+    },
 }
 
 /// Something to do at once, in the order given; none may be waited for before the next event is taken.

@@ -2,11 +2,17 @@
 //!
 //! Nothing here makes a step safe: every change of the agent is made by a rule, which may refuse.
 
+use std::time::Duration;
+
 use super::rules::Ground;
 use super::{
     Agent, AgentId, BootTime, Effect, Epoch, Event, Hold, Message, Moment, Order, Ping, Role, Seen, Timing,
     Write,
 };
+
+/// How long an active whose application has ended waits for word whether its peer has the state. 1 s: about half a hold, so
+/// that there is time to release the Lease.
+const SETTLE_MAX: Duration = Duration::from_secs(1);
 
 /// A peer counts as alive while its last ping came at most this many periods ago.
 const PINGS_MISSED_MAX: u32 = 3;
@@ -20,6 +26,7 @@ pub struct Protocol {
     switches_over: bool,
     /// The tenure for which the next keep-alive was asked for early, and whether it is still to come.
     early: (Epoch, bool),
+    copies: Copies,
     /// When the present peer was heard last.
     heard: BootTime,
     /// When the certificate came that it has.
@@ -35,6 +42,56 @@ pub struct Protocol {
     next_copy: BootTime,
 }
 
+/// What the copies of the application's state allow.
+#[derive(Clone, Copy, Debug)]
+struct Copies {
+    /// Whether the own one lacks something.
+    is_withheld: bool,
+    estate: Estate,
+}
+
+/// What the application left when it ended, and whether the peer has it.
+#[derive(Clone, Copy, Debug)]
+enum Estate {
+    /// It keeps no state.
+    None,
+    /// That is not known yet, and waited for.
+    Unknown { until: BootTime },
+    /// The answer; an application that was not started has none.
+    Known { is_level: bool },
+}
+
+impl Copies {
+    /// A tenure has begun.
+    fn begin(&mut self) {
+        self.estate = match self.estate {
+            Estate::None => Estate::None,
+            Estate::Unknown { .. } | Estate::Known { .. } => Estate::Known { is_level: false },
+        };
+    }
+
+    /// The application has ended.
+    fn end(&mut self, at: &Moment<'_>) {
+        self.estate = match self.estate {
+            Estate::None => Estate::None,
+            Estate::Unknown { .. } | Estate::Known { .. } => Estate::Unknown { until: at.now + SETTLE_MAX },
+        };
+    }
+
+    fn settle(&mut self, is_level: bool) {
+        if let Estate::Unknown { .. } = self.estate {
+            self.estate = Estate::Known { is_level };
+        }
+    }
+
+    fn settle_by(&self) -> BootTime {
+        match self.estate {
+            Estate::Unknown { until } => until,
+            Estate::None | Estate::Known { .. } => BootTime::default(),
+        }
+    }
+}
+
 impl Protocol {
     /// Begins with an agent that has just started; `timing` must have passed its check.
     pub fn new(agent: Agent, timing: Timing) -> Self {
@@ -45,6 +102,7 @@ impl Protocol {
             is_fenced: false,
             switches_over: false,
             early: (Epoch::default(), false),
+            copies: Copies { is_withheld: false, estate: Estate::None },
             heard: never,
             certified: never,
             promised: Epoch::default(),
@@ -53,6 +111,12 @@ impl Protocol {
             next_renewal: never,
             next_copy: never,
         }
+    }
+
+    /// Hands over only after [`Order::Settle`] has said that the peer has the state of the application.
+    #[must_use]
+    pub fn keeping_state(self) -> Self {
+        Self { copies: Copies { estate: Estate::Known { is_level: false }, ..self.copies }, ..self }
     }
 
     /// The agent as it is.
@@ -117,6 +181,7 @@ impl Protocol {
                 self.agent.r1_application_ended(at);
                 self.switches_over = false;
                 self.next_request = at.now;
+                self.copies.end(at);
             }
             Event::Certificate { epoch } => {
                 self.agent.r3_certificate(at, epoch);
@@ -129,6 +194,9 @@ impl Protocol {
                 effects.extend(self.farewells(at));
             }
             Event::Ordered(Order::Unfence) => self.is_fenced = false,
+            Event::Ordered(Order::Withhold) => self.copies.is_withheld = true,
+            Event::Ordered(Order::Permit) => self.copies.is_withheld = false,
+            Event::Ordered(Order::Settle { is_level }) => self.copies.settle(is_level),
         }
     }
 
@@ -173,6 +241,8 @@ impl Protocol {
     /// A new tenure asks for promises and writes at once, unless its claim was under way when it was fenced: then no
     /// application is started, so that there is none any more.
     fn begin(&mut self, at: &Moment<'_>) {
+        // What an earlier tenure left says nothing about this one.
+        self.copies.begin();
         if self.is_fenced {
             self.agent.r1_application_ended(at);
             return;
@@ -240,11 +310,13 @@ impl Protocol {
         Some(write)
     }
 
-    /// Hands over to a living peer, else releases, so that anybody may take over at once.
+    /// Hands over to a living peer that has the state, else releases, so that anybody may take over at once.
     fn pass_on(&mut self, at: &Moment<'_>, effects: &mut Vec<Effect>) {
         let is_peer_alive = at.now.since(self.heard) <= at.timing.ping_period * PINGS_MISSED_MAX;
-        if is_peer_alive {
-            self.hand_over(at, effects);
+        match self.copies.estate {
+            Estate::Unknown { until } if is_peer_alive && at.now < until => return,
+            Estate::None | Estate::Known { is_level: true } if is_peer_alive => self.hand_over(at, effects),
+            Estate::None | Estate::Unknown { .. } | Estate::Known { .. } => {}
         }
         if self.agent.role == Role::Ended {
             self.repeat_write(at, effects);
@@ -273,7 +345,7 @@ impl Protocol {
             Some(Ground::Expired | Ground::Released | Ground::Resumed | Ground::PeerMode) => true,
             None => false,
         };
-        if is_ready && !self.is_fenced {
+        if is_ready && !self.is_fenced && !self.copies.is_withheld {
             let write = self.agent.r3_claim(at);
             effects.extend(write.map(|write| self.written(at, write)));
         }
@@ -331,6 +403,7 @@ impl Protocol {
             self.next_renewal,
             self.next_copy,
             self.certified + at.timing.round_trip,
+            self.copies.settle_by(),
         ];
         let latest = at.now + at.timing.promise_period;
         let times = ends.into_iter().flatten().chain(own).filter(|time| at.now < *time);

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use backuppodset::ha::{
-    Agent, AgentId, BootTime, Effect, Epoch, Event, Hold, Incarnation, Lease, Order, Protocol, Role, Timing,
-    Version,
+    Agent, AgentId, BootTime, Effect, Epoch, Event, Hold, Incarnation, Lease, Message, Order, Ping, Protocol,
+    Role, Timing, Version,
 };
 
 use crate::scripts::idle_pair;
@@ -100,4 +100,75 @@ fn a_claim_that_is_answered_after_a_fence_starts_nothing_and_is_released() {
     assert_eq!(released, Some((Version(2), None)));
     assert!(!effects.iter().any(|effect| matches!(effect, Effect::Activate { .. })), "{effects:?}");
     assert_eq!(protocol.agent().role, Role::Standby);
+}
+
+/// A protocol, and the Lease that nobody holds.
+fn standby() -> (Protocol, Event) {
+    let protocol = Protocol::new(Agent::new(AgentId(1), Incarnation(1)), Timing::default());
+    let lease = Lease {
+        epoch: Epoch::default(),
+        holder: None,
+        members: [AgentId(1), AgentId(2)],
+        pending: None,
+        hold: Hold::Api,
+        writes: 0,
+    };
+    (protocol, Event::LeaseRead { lease, version: Version(1) })
+}
+
+/// Who is to hold the Lease by a write among the effects.
+fn written(effects: &[Effect]) -> Option<Option<AgentId>> {
+    effects.iter().find_map(|effect| {
+        let Effect::WriteLease(write) = effect else { return None };
+        Some(write.lease.holder)
+    })
+}
+
+#[test]
+fn a_standby_that_lacks_state_claims_nothing_until_it_is_level() {
+    let (mut protocol, read) = standby();
+    protocol.step(BootTime(1), Event::Ordered(Order::Withhold));
+    assert_eq!(written(&protocol.step(BootTime(2), read)), None);
+    let later = BootTime(2) + 10 * Timing::default().watch;
+    assert_eq!(written(&protocol.step(later, Event::Timer)), None);
+    let permitted = protocol.step(later, Event::Ordered(Order::Permit));
+    assert_eq!(written(&permitted), Some(Some(AgentId(1))));
+}
+
+/// What an active that keeps state does when its application has ended, and then a while later.
+fn ended(word: Option<bool>) -> [Vec<Effect>; 2] {
+    let (protocol, read) = standby();
+    let mut protocol = protocol.keeping_state();
+    protocol.step(BootTime(1), read);
+    protocol.step(BootTime(2), Event::WriteApplied { number: 1, version: Version(2) });
+    assert_eq!(protocol.agent().role, Role::Active);
+    let ping = |at| {
+        let message = Message::Ping(Ping { incarnation: Incarnation(2), sent: at });
+        Event::Received { from: AgentId(2), message }
+    };
+    protocol.step(BootTime(3), ping(BootTime(3)));
+    protocol.step(BootTime(4), Event::WriteApplied { number: 2, version: Version(3) });
+    let first = protocol.step(BootTime(5), Event::ApplicationEnded);
+    assert_eq!(protocol.agent().role, Role::Ended);
+    let second = match word {
+        Some(is_level) => protocol.step(BootTime(6), Event::Ordered(Order::Settle { is_level })),
+        None => {
+            let later = BootTime(5) + Duration::from_secs(1);
+            protocol.step(later.before(Duration::from_millis(1)), ping(later));
+            protocol.step(later, Event::Timer)
+        }
+    };
+    [first, second]
+}
+
+#[test]
+fn an_application_with_state_is_handed_over_once_the_peer_has_all_of_it() {
+    let is_handover = |effect: &Effect| matches!(effect, Effect::Send { message: Message::Handover(_), .. });
+    for (word, is_handed_over) in [(Some(true), true), (Some(false), false), (None, false)] {
+        let [first, second] = ended(word);
+        assert!(!first.iter().any(is_handover) && written(&first).is_none(), "{first:?}");
+        assert_eq!(second.iter().any(is_handover), is_handed_over, "{word:?} {second:?}");
+        let released = if is_handed_over { None } else { Some(None) };
+        assert_eq!(written(&second), released, "{word:?} {second:?}");
+    }
 }

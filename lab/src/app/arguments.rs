@@ -5,8 +5,9 @@
 use super::client::{ClientOptions, DEFAULT_DEADLINE, IN_FLIGHT_MAX, REQUESTS_MAX};
 use super::counter::CounterOptions;
 use super::server::ServerOptions;
-use backuppodset::api::keys::ENV_HA_EPOCH;
+use backuppodset::api::keys::{ENV_HA_EPOCH, ENV_HA_SYNC_SOCKET};
 use std::net::Ipv4Addr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Port of the server unless the environment or a flag names another.
@@ -24,8 +25,8 @@ pub const USAGE: &str = "usage:
   lab-app counter --state FOLDER [--port N]
   lab-app counter-client --target ADDRESS:PORT [--interval-ms N] [--duration-s N] [--deadline-ms N]
   lab-app sink [--port N]
-LAB_APP_PORT is the port of a server unless --port is given; 80 otherwise. A counter reads HA_EPOCH, and SINK, the
-ADDRESS:PORT of a sink.";
+LAB_APP_PORT is the port of a server unless --port is given; 80 otherwise. A counter reads HA_EPOCH, SINK, the
+ADDRESS:PORT of a sink, and HA_SYNC_SOCKET, where it asks the agent for a barrier before it acknowledges.";
 
 /// Time between two requests unless a flag names another.
 const DEFAULT_INTERVAL: Duration = Duration::from_millis(5);
@@ -110,7 +111,8 @@ fn parse_counter(
     let epoch = variable(ENV_HA_EPOCH).map(|epoch| value(ENV_HA_EPOCH, Some(&epoch))).transpose()?;
     let sink = variable(SINK_VARIABLE).map(|sink| value(SINK_VARIABLE, Some(&sink))).transpose()?;
     let state = state.ok_or(Error::MissingState)?;
-    Ok(CounterOptions { port, state, epoch: epoch.unwrap_or(NO_EPOCH), sink })
+    let barriers = variable(ENV_HA_SYNC_SOCKET).map(PathBuf::from);
+    Ok(CounterOptions { port, state, epoch: epoch.unwrap_or(NO_EPOCH), sink, barriers })
 }
 
 fn parse_sink(words: &[String], mut port: u16) -> Result<Command, Error> {
@@ -203,12 +205,14 @@ mod tests {
         let variable = |name: &str| match name {
             ENV_HA_EPOCH => Some("4294967297".to_owned()),
             SINK_VARIABLE => Some("198.18.0.1:9000".to_owned()),
+            ENV_HA_SYNC_SOCKET => Some("/data/sync".to_owned()),
             _ => None,
         };
         let (epoch, sink) = (4_294_967_297, "198.18.0.1:9000".parse().ok());
-        let expected = CounterOptions { port: 81, state: "/data".into(), epoch, sink };
+        let barriers = Some("/data/sync".into());
+        let expected = CounterOptions { port: 81, state: "/data".into(), epoch, sink, barriers };
         assert_eq!(parse(&words, variable), Ok(Command::Counter(expected.clone())));
-        let alone = CounterOptions { epoch: NO_EPOCH, sink: None, ..expected };
+        let alone = CounterOptions { epoch: NO_EPOCH, sink: None, barriers: None, ..expected };
         assert_eq!(parse(&words, |_| None), Ok(Command::Counter(alone)));
         assert_eq!(parsed("counter", None), Err(Error::MissingState));
         assert_eq!(parsed("sink --port 9000", None), Ok(Command::Sink { port: 9000 }));

@@ -1,4 +1,5 @@
-//! A counter for pairs of an active and a standby: an increment is on disk before it is acknowledged.
+//! A counter for pairs of an active and a standby: an increment is on disk before it is acknowledged, and on the standby's
+//! disk, too, if the agent replicates the state folder.
 //!
 //! A connection carries lines. `add <id>` is answered by `<id> <epoch> <pod>`; `list` by one line `<id> <epoch>` for each
 //! increment, and the end of the connection. The epoch is what the agent gave; nothing here decides who is active.
@@ -6,6 +7,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
@@ -30,6 +32,8 @@ pub struct CounterOptions {
     pub epoch: u64,
     /// Who is told of each output, in a datagram.
     pub sink: Option<SocketAddr>,
+    /// Where the agent is asked for a barrier before increments are acknowledged.
+    pub barriers: Option<PathBuf>,
 }
 
 /// Why the counter could not start.
@@ -87,8 +91,10 @@ impl Counter {
         end_half_line(&log, &mut file).map_err(failed)?;
         let sink = Sink::open(options, pod).map_err(Error::OpenSink)?;
         let (sender, increments) = channel();
-        let epoch = options.epoch;
-        thread::Builder::new().spawn(move || keep((file, epoch), &increments, &sink)).map_err(failed)?;
+        let (epoch, agent) = (options.epoch, Agent { socket: options.barriers.clone(), stream: None });
+        thread::Builder::new()
+            .spawn(move || keep((file, epoch), &increments, (&sink, agent)))
+            .map_err(failed)?;
         Ok(Self { log, tag: format!("{epoch} {pod}"), increments: sender })
     }
 
@@ -142,8 +148,8 @@ fn end_half_line(log: &Path, file: &mut File) -> io::Result<()> {
 }
 
 /// Puts increments on disk, many with one sync, and tells the sink and those who wait. Ends when the log cannot be
-/// written: then nothing is acknowledged any more.
-fn keep((mut log, epoch): (File, u64), increments: &Receiver<Increment>, sink: &Sink) {
+/// written: then nothing is acknowledged any more. What the agent does not keep is not acknowledged, and stays.
+fn keep((mut log, epoch): (File, u64), increments: &Receiver<Increment>, (sink, mut agent): (&Sink, Agent)) {
     let end = format!(" {epoch}\n");
     while let Ok(first) = increments.recv() {
         let others = increments.try_iter().take(BATCH_MAX - 1);
@@ -152,10 +158,39 @@ fn keep((mut log, epoch): (File, u64), increments: &Receiver<Increment>, sink: &
         if log.write_all(lines.as_bytes()).and_then(|()| log.sync_data()).is_err() {
             return;
         }
+        if let Err(error) = agent.barrier() {
+            eprintln!("lab-app: {} increments are not acknowledged: {error}", batch.len());
+            continue;
+        }
         for increment in batch {
             sink.report();
             // Whoever asked may be gone; the increment stays.
             let _ = increment.done.send(());
+        }
+    }
+}
+
+/// The agent, which replicates the state folder; without a socket there is none.
+struct Agent {
+    socket: Option<PathBuf>,
+    stream: Option<BufReader<UnixStream>>,
+}
+
+impl Agent {
+    /// Returns when all that is in the state folder now is safe.
+    fn barrier(&mut self) -> io::Result<()> {
+        let Some(socket) = &self.socket else { return Ok(()) };
+        let mut stream = match self.stream.take() {
+            Some(stream) => stream,
+            None => BufReader::new(UnixStream::connect(socket)?),
+        };
+        stream.get_mut().write_all(b"sync\n")?;
+        let mut answer = String::new();
+        (&mut stream).take(LINE_MAX_BYTES).read_line(&mut answer)?;
+        self.stream = Some(stream);
+        match answer.split_once(' ') {
+            Some(("ok" | "alone", _)) => Ok(()),
+            Some(_) | None => Err(io::Error::other(answer)),
         }
     }
 }
@@ -187,11 +222,12 @@ impl Sink {
 #[cfg(test)]
 pub(super) mod tests {
     use std::net::TcpListener;
+    use std::os::unix::net::UnixListener;
 
     use super::*;
 
     pub(in super::super) fn start(state: &Path, epoch: u64, sink: Option<SocketAddr>) -> SocketAddr {
-        let options = CounterOptions { port: 0, state: state.to_owned(), epoch, sink };
+        let options = CounterOptions { port: 0, state: state.to_owned(), epoch, sink, barriers: None };
         let counter = Counter::open(&options, "web-0").unwrap();
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
@@ -215,6 +251,35 @@ pub(super) mod tests {
         let next = start(state.path(), 8, None);
         assert_eq!(told(next, "add b\n"), "b 8 web-0\n");
         assert_eq!(told(next, "list\n"), "a-1 7\na-2 7\nb 8\n");
+    }
+
+    #[test]
+    fn what_the_agent_does_not_keep_is_not_acknowledged() {
+        let state = tempfile::tempdir().unwrap();
+        let socket = state.path().join("sync");
+        let listener = UnixListener::bind(&socket).unwrap();
+        let agent = thread::spawn(move || {
+            let (stream, _) = listener.accept().unwrap();
+            let mut requests = BufReader::new(stream);
+            for answer in ["ok 7 1\n", "error too late\n", "alone 7 2\n"] {
+                let mut request = String::new();
+                requests.read_line(&mut request).unwrap();
+                assert_eq!(request, "sync\n");
+                requests.get_mut().write_all(answer.as_bytes()).unwrap();
+            }
+        });
+        let options = CounterOptions {
+            port: 0,
+            state: state.path().to_owned(),
+            epoch: 7,
+            sink: None,
+            barriers: Some(socket),
+        };
+        let counter = Counter::open(&options, "web-0").unwrap();
+        let added = ["a", "b", "c"].map(|id| counter.add(id).is_ok());
+        assert_eq!(added, [true, false, true]);
+        agent.join().unwrap();
+        assert_eq!(std::fs::read_to_string(state.path().join(LOG)).unwrap(), "a 7\nb 7\nc 7\n");
     }
 
     #[test]

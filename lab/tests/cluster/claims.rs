@@ -9,7 +9,10 @@ use kube::api::{Api, DeleteParams};
 
 use crate::bench::Bench;
 use crate::stage::Stage;
-use crate::{failover, hostile, manifests, meddling, nodes, outages, pairs, redis, refusals, rollout, sizes};
+use crate::{
+    failover, hostile, manifests, meddling, nodes, outages, pairs, redis, refusals, replication, rollout,
+    sizes,
+};
 
 /// Something that is true on a real cluster, and how to find out.
 pub(crate) struct Claim {
@@ -67,6 +70,7 @@ pub(crate) fn claims() -> Vec<Claim> {
         claim(pairs::labels_and_addresses_written_by_hand_are_put_right),
         claim(pairs::a_pod_may_not_touch_the_lease_of_another_pair),
         claim(redis::a_redis_pair_keeps_every_acknowledged_write_and_only_one_takes_them),
+        claim(replication::a_counter_with_replicated_state_loses_no_acknowledged_increment),
         claim(sizes::a_deleted_set_takes_everything_of_its_with_it),
     ]
 }

@@ -22,6 +22,7 @@ mod pairs;
 mod redis;
 mod redis_clients;
 mod refusals;
+mod replication;
 mod resp;
 mod rollout;
 mod sizes;

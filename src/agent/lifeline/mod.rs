@@ -121,7 +121,7 @@ impl Lifelines {
 }
 
 /// Makes a line quick to say its end, and to notice that the other side has vanished.
-fn prepare(line: &TcpStream) -> io::Result<()> {
+pub(in crate::agent) fn prepare(line: &TcpStream) -> io::Result<()> {
     line.set_nodelay(true)?;
     let line = line.as_fd();
     sockopt::set_socket_keepalive(line, true)?;

@@ -30,7 +30,8 @@ impl Turn<'_> {
 
     pub(super) fn switch_over(&mut self) -> io::Result<()> {
         let agent = self.pair.protocol.agent();
-        if agent.role == Role::Active && self.orders.1.switch_over == Some(agent.epoch) {
+        let is_wanted = agent.role == Role::Active && self.orders.1.switch_over == Some(agent.epoch);
+        if is_wanted && self.may_switch_over() {
             return self.step(Event::Ordered(Order::SwitchOver));
         }
         Ok(())

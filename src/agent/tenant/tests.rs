@@ -22,6 +22,24 @@ async fn an_application_that_cannot_be_started_has_ended_once() {
 }
 
 #[tokio::test]
+async fn an_application_that_is_held_back_starts_when_it_is_let_go_or_ends_without_a_start() {
+    let mut tenant = tenant(false);
+    tenant.hold_back();
+    tenant.activate(BootTime(0), POSTURE);
+    tenant.go_on(BootTime(1)).unwrap();
+    assert_eq!((tenant.due(), tenant.has_just_ended().unwrap()), (None, false));
+    tenant.let_go(BootTime(2)).unwrap();
+    assert!(tenant.has_just_ended().unwrap(), "the start was tried");
+
+    tenant.hold_back();
+    tenant.activate(BootTime(3), POSTURE);
+    tenant.stop(BootTime(4), BootTime(5)).unwrap();
+    assert!(tenant.has_just_ended().unwrap());
+    tenant.let_go(BootTime(6)).unwrap();
+    assert!(tenant.is_gone());
+}
+
+#[tokio::test]
 async fn a_second_start_waits_and_is_never_made_once_it_was_told_to_stop() {
     let mut tenant = tenant(false);
     tenant.activate(BootTime(0), POSTURE);

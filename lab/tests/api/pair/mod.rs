@@ -12,6 +12,7 @@ mod objects;
 mod orders;
 mod record;
 mod relay;
+mod replica;
 mod stage;
 
 use std::time::Duration;

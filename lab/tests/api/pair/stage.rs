@@ -66,6 +66,8 @@ pub(super) struct Stage {
     pub(super) is_grouped: bool,
     /// Whether applications ignore SIGTERM.
     pub(super) is_stubborn: bool,
+    /// When a standby may act, if the state directory of each agent is replicated.
+    pub(super) promote_when: Option<&'static str>,
     is_api_server_stopped: bool,
     _turn: MutexGuard<'static, ()>,
 }
@@ -105,6 +107,7 @@ impl Stage {
             lifeline: "",
             is_grouped,
             is_stubborn,
+            promote_when: None,
             is_api_server_stopped,
             _turn: turn,
         };
@@ -121,7 +124,8 @@ impl Stage {
     /// Starts an agent as the kubelet would: the same Pod, the same emptyDir.
     pub(super) fn start_agent(&mut self, agent: usize) {
         let directory = self.directory.join(pod(agent));
-        fs::create_dir_all(&directory).expect("a directory");
+        let state = directory.join("state");
+        fs::create_dir_all(&state).expect("a directory");
         let log = File::options().create(true).append(true).open(directory.join("log")).expect("a log");
         let named = ["--lease", self.name, "--slice", self.name];
         let grouped = ["--group", self.name];
@@ -137,6 +141,8 @@ impl Stage {
             .arg(&directory)
             .arg("--state-file")
             .arg(directory.join("state.json"))
+            .args(self.promote_when.map(|_| format!("--replicate={}", state.display())))
+            .args(self.promote_when.map(|when| format!("--promote-when={when}")))
             .args(&self.arguments)
             .args(["--", "sh", "-c", self.application])
             .env("KUBECONFIG", &self.kubeconfig)
@@ -146,6 +152,8 @@ impl Stage {
             .env("STUBBORN", if self.is_stubborn { "yes" } else { "" })
             .env("LIFELINE", self.lifeline)
             .env("AGENT", agent.to_string())
+            .env("STATE", &state)
+            .env("PROGRAM", program())
             .env("JOURNAL", self.directory.join("journal"))
             .stdin(Stdio::null())
             .stderr(log)

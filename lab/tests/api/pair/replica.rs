@@ -1,0 +1,175 @@
+//! State that is replicated: no write that was acknowledged after a barrier is lost, whatever fails.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use backuppodset::agent::replicate::gate::Level;
+use rustix::process::Signal;
+
+use super::journal::{Start, print_outages};
+use super::stage::{Stage, pod};
+
+/// Faults of each kind.
+const ROUNDS: usize = 4;
+/// Acknowledged writes between two faults.
+const WRITES: usize = 10;
+/// More than the 2 s after which a standby takes over that may.
+const LONG_ENOUGH: Duration = Duration::from_secs(5);
+
+/// Goes on with the number after the last one in its log, and acknowledges each after a barrier.
+const COUNTER: &str = r#"
+say() { echo "$1 $HA_EPOCH $AGENT $$ $(date +%s%N) $HA_PEER" >> "$JOURNAL"; }
+exec 9>> "$JOURNAL.lock"
+flock -n 9 || say two
+say start
+trap 'say stop; exit 0' TERM
+number=$(tail -n 1 "$STATE/log" 2> /dev/null)
+while :; do
+    number=$((number + 1))
+    echo "$number" >> "$STATE/log"
+    answer=$("$PROGRAM" sync 9>&-) && echo "$number $HA_EPOCH ${answer%% *}" >> "$JOURNAL.acknowledged"
+done
+"#;
+
+/// A write that a client was told is safe.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Acknowledged {
+    number: u64,
+    epoch: u64,
+    is_alone: bool,
+}
+
+fn acknowledged(stage: &Stage) -> Vec<Acknowledged> {
+    let text = fs::read_to_string(stage.directory.join("journal.acknowledged")).unwrap_or_default();
+    let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+    let lines = whole.lines().map(|line| {
+        let fields: Vec<_> = line.split(' ').collect();
+        let number = |index: usize| fields[index].parse().expect("a number");
+        Acknowledged { number: number(0), epoch: number(1), is_alone: fields[2] == "alone" }
+    });
+    lines.collect()
+}
+
+/// Waits until so many more writes were acknowledged in a tenure, on both disks or on one.
+async fn writes(stage: &Stage, start: Start, is_alone: bool) {
+    let count = |writes: Vec<Acknowledged>| {
+        writes.iter().filter(|write| (write.epoch, write.is_alone) == (start.epoch, is_alone)).count()
+    };
+    let before = count(acknowledged(stage));
+    stage
+        .until("acknowledged writes", async || (count(acknowledged(stage)) >= before + WRITES).then_some(()))
+        .await;
+}
+
+/// The log of an agent has each number once and in order, and all that were acknowledged.
+fn nothing_is_lost(stage: &Stage, agent: usize) {
+    let log = fs::read_to_string(stage.directory.join(pod(agent)).join("state/log")).expect("a log");
+    let numbers: Vec<u64> = log.lines().map(|line| line.parse().expect("a number")).collect();
+    let expected: Vec<u64> = (1..=numbers.len() as u64).collect();
+    assert_eq!(numbers, expected);
+    let writes = acknowledged(stage);
+    assert!(writes.is_sorted_by_key(|write| (write.epoch, write.number)), "{writes:?}");
+    let last = writes.last().expect("a write").number;
+    assert!(last <= numbers.len() as u64, "{last} was acknowledged, and {} are there", numbers.len());
+    println!("{} acknowledged writes, {} in the log", writes.len(), numbers.len());
+}
+
+fn counting(stage: &mut Stage) {
+    (stage.promote_when, stage.application) = (Some("in-sync"), COUNTER);
+    stage.start_agents();
+}
+
+/// Ends the last application for good, so that its log does not change any more.
+async fn end(mut stage: Stage) {
+    let last = stage.settled().await;
+    writes(&stage, last, false).await;
+    for agent in [1 - last.agent, last.agent] {
+        stage.kill_agent(agent);
+    }
+    nothing_is_lost(&stage, last.agent);
+    stage.end();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_acknowledged_write_is_lost_with_an_application_an_agent_or_a_pod() {
+    let mut stage = Stage::set("replicated", 20).await;
+    counting(&mut stage);
+    for fault in ["application killed", "agent killed", "agent terminated"] {
+        let mut outages = Vec::new();
+        for _ in 0..ROUNDS {
+            let before = stage.settled().await;
+            writes(&stage, before, false).await;
+            let began = Instant::now();
+            match fault {
+                "application killed" => drop(before.kill()),
+                "agent killed" => drop(stage.kill_agent(before.agent)),
+                _ => assert_eq!(stage.terminate_agent(before.agent).await, Some(0)),
+            }
+            let after = stage.start_after(before).await;
+            assert_eq!(after.agent, 1 - before.agent, "{fault}");
+            outages.push(began.elapsed());
+            if fault != "application killed" {
+                stage.start_agent(before.agent);
+            }
+        }
+        print_outages(fault, &mut outages);
+    }
+    end(stage).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_active_goes_on_alone_and_its_standby_acts_only_once_it_is_level_again() {
+    let mut stage = Stage::set("diverged", 21).await;
+    counting(&mut stage);
+    let before = stage.settled().await;
+    writes(&stage, before, false).await;
+    stage.kill_agent(1 - before.agent);
+    writes(&stage, before, true).await;
+    stage.kill_agent(before.agent);
+
+    // It is the first one that is there, and does not act: it lacks what was acknowledged without it.
+    stage.start_agent(1 - before.agent);
+    tokio::time::sleep(LONG_ENOUGH).await;
+    assert_eq!(stage.starts().last(), Some(&before));
+    stage.start_agent(before.agent);
+    let after = stage.start_after(before).await;
+    assert_eq!(after.agent, before.agent);
+
+    writes(&stage, after, false).await;
+    stage.kill_agent(after.agent);
+    let last = stage.start_after(after).await;
+    assert_eq!(last.agent, 1 - after.agent, "it is level again");
+    stage.start_agent(after.agent);
+    end(stage).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_standby_that_stalls_is_left_out_of_the_lease_before_anything_is_acknowledged_without_it() {
+    let mut stage = Stage::set("stalled", 22).await;
+    counting(&mut stage);
+    let before = stage.settled().await;
+    writes(&stage, before, false).await;
+    let both = stage.lease().await.level;
+    assert!(matches!(&both, Level::Only(level) if level.len() == 2), "{both:?}");
+
+    stage.signal_agent(1 - before.agent, Signal::STOP);
+    writes(&stage, before, true).await;
+    let one = stage.lease().await.level;
+    assert!(matches!(&one, Level::Only(level) if level.len() == 1), "{one:?}");
+    stage.signal_agent(1 - before.agent, Signal::CONT);
+    writes(&stage, before, false).await;
+    assert_eq!(stage.lease().await.level, both);
+
+    // Without an API server nothing may be acknowledged that the standby does not have.
+    stage.signal_api_server(Signal::STOP);
+    stage.signal_agent(1 - before.agent, Signal::STOP);
+    let known = acknowledged(&stage).len();
+    let last = stage.ended(before).await;
+    let more = acknowledged(&stage).split_off(known);
+    println!("ended {last:?} since 1970, {} more writes", more.len());
+    assert!(more.iter().all(|write| !write.is_alone), "{more:?}");
+    stage.signal_agent(1 - before.agent, Signal::CONT);
+    stage.signal_api_server(Signal::CONT);
+    stage.start_after(before).await;
+    end(stage).await;
+}

@@ -1,0 +1,217 @@
+//! The claim about replicated state: a counter whose clients are told of an increment only after a barrier.
+
+use std::collections::BTreeSet;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use backuppodset::agent::lease::Record;
+use backuppodset::agent::replicate::DirectoryId;
+use backuppodset::agent::replicate::gate::Level;
+use backuppodset::api::{HAGroup, PairStatus};
+use backuppodset::manifests::{Injection, inject};
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Pod, Service};
+use kube::api::{Api, DeleteParams, Patch, PatchParams};
+use lab::image::{AGENT_IMAGE, APP_IMAGE};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::json;
+
+use crate::stage::{PORT, Stage};
+use crate::wait;
+
+/// Name of the group, its Service and its StatefulSet.
+const NAME: &str = "counter";
+/// Node that the clients are on.
+const CLIENT_NODE: &str = "n1";
+/// A client ends by itself after this, whatever becomes of the claim.
+const CLIENT_SECONDS_MAX: u32 = 300;
+/// How often something that no watch shows is looked at.
+const LOOK_PERIOD: Duration = Duration::from_millis(50);
+/// Increments that show that the counter goes on.
+const INCREMENTS: usize = 20;
+
+/// What is broken, one after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Blow {
+    ApplicationKilled,
+    ContainerKilled,
+    ActiveDeleted,
+}
+
+const BLOWS: [Blow; 6] = [
+    Blow::ApplicationKilled,
+    Blow::ContainerKilled,
+    Blow::ActiveDeleted,
+    Blow::ApplicationKilled,
+    Blow::ContainerKilled,
+    Blow::ActiveDeleted,
+];
+
+pub(crate) async fn a_counter_with_replicated_state_loses_no_acknowledged_increment(stage: Stage) {
+    start(&stage).await;
+    let mut pair = paired(&stage).await;
+    let mut names = level(&stage, &pair, |names| names.len() == 2).await;
+    let client = start_client(&stage).await;
+    for blow in BLOWS {
+        counts_on(&stage).await;
+        let struck = Instant::now();
+        strike(&stage, &pair.active, blow).await;
+        let after = reported(&stage, |seen| !seen.active.is_empty() && seen.active != pair.active).await;
+        assert_eq!(after.active, pair.standby, "{blow:?}");
+        counts_on(&stage).await;
+        println!("  {blow:?}: it counts again after {} ms at most", struck.elapsed().as_millis());
+        pair = paired(&stage).await;
+        // A Pod that takes the place of a deleted one has another directory, which must be level before the next blow.
+        let is_new = |now: &BTreeSet<_>| blow != Blow::ActiveDeleted || *now != names;
+        names = level(&stage, &pair, |now| now.len() == 2 && is_new(now)).await;
+    }
+    pair = without_a_standby(&stage, pair).await;
+    let summary = tokio::task::spawn_blocking(|| stop(client)).await.unwrap();
+    println!("  {}", summary.join("\n  "));
+    assert!(summary.iter().any(|line| line.ends_with(" lost=0")), "{summary:?}");
+    let epochs: Vec<u64> = listed(&stage).await.iter().map(|(_, epoch)| *epoch).collect();
+    assert!(epochs.is_sorted(), "an increment of an earlier tenure follows one of a later tenure");
+    let tenures: BTreeSet<u64> = epochs.into_iter().collect();
+    assert!(tenures.len() > BLOWS.len(), "{tenures:?} with {pair:?}");
+}
+
+/// The standby is away for a while, comes back, and takes over.
+async fn without_a_standby(stage: &Stage, pair: PairStatus) -> PairStatus {
+    let standby = stage.api::<Pod>().get(&pair.standby).await.unwrap();
+    stage.bench.cluster.pause(&stage.target(&standby)).unwrap();
+    counts_on(stage).await;
+    let alone = level(stage, &pair, |names| names.len() == 1).await;
+    counts_on(stage).await;
+    stage.bench.cluster.resume(&stage.target(&standby)).unwrap();
+    level(stage, &pair, |names| names.len() == 2 && names.is_superset(&alone)).await;
+    strike(stage, &pair.active, Blow::ApplicationKilled).await;
+    let after = reported(stage, |seen| !seen.active.is_empty() && seen.active != pair.active).await;
+    assert_eq!(after.active, pair.standby);
+    counts_on(stage).await;
+    after
+}
+
+async fn start(stage: &Stage) {
+    let params = PatchParams::apply("claims").force();
+    let group = json!({
+        "apiVersion": "backup.example.com/v1alpha1", "kind": "HAGroup", "metadata": {"name": NAME},
+        "spec": {"service": {"name": NAME, "ports": [{"port": 80, "targetPort": PORT}]}},
+    });
+    stage.api::<HAGroup>().patch(NAME, &params, &Patch::Apply(group)).await.unwrap();
+    let template = json!({
+        "metadata": {"labels": {"app": NAME}},
+        "spec": {
+            "terminationGracePeriodSeconds": 10,
+            "containers": [{
+                "name": NAME, "image": APP_IMAGE, "ports": [{"containerPort": PORT}],
+                "command": ["/lab-app", "counter", "--state", "/state", "--port", PORT.to_string()],
+                "volumeMounts": [{"name": "state", "mountPath": "/state"}],
+            }],
+            "volumes": [{"name": "state", "emptyDir": {}}],
+        },
+    });
+    let arguments = vec!["--replicate=/state".to_owned()];
+    let injection = Injection { group: NAME.into(), image: AGENT_IMAGE.into(), container: None, arguments };
+    let set = json!({
+        "apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": NAME},
+        "spec": {
+            "replicas": 2, "serviceName": NAME, "podManagementPolicy": "Parallel",
+            "selector": {"matchLabels": {"app": NAME}},
+            "template": inject(&template, &injection).unwrap(),
+        },
+    });
+    stage.api::<StatefulSet>().patch(NAME, &params, &Patch::Apply(set)).await.unwrap();
+}
+
+async fn strike(stage: &Stage, active: &str, blow: Blow) {
+    let pods: Api<Pod> = stage.api();
+    let target = stage.target(&pods.get(active).await.unwrap());
+    match blow {
+        Blow::ApplicationKilled => drop(stage.bench.cluster.kill_below_init(&target).unwrap()),
+        Blow::ContainerKilled => drop(stage.bench.cluster.kill_container(&target).unwrap()),
+        Blow::ActiveDeleted => drop(pods.delete(active, &DeleteParams::default()).await.unwrap()),
+    }
+}
+
+async fn paired(stage: &Stage) -> PairStatus {
+    reported(stage, |pair| pair.state == "Paired").await
+}
+
+async fn reported(stage: &Stage, is_right: impl Fn(&PairStatus) -> bool) -> PairStatus {
+    wait::until(stage.api(), "", |groups: &[HAGroup]| {
+        let pairs = groups.first().and_then(|group| group.status.clone()).unwrap_or_default().pairs;
+        pairs.first().filter(|pair| is_right(pair)).cloned().ok_or(format!("pairs are {pairs:?}"))
+    })
+    .await
+}
+
+/// Waits until the Lease says what it should of the directories.
+async fn level(
+    stage: &Stage,
+    pair: &PairStatus,
+    is_right: impl Fn(&BTreeSet<DirectoryId>) -> bool,
+) -> BTreeSet<DirectoryId> {
+    wait::until(stage.api(), "", |leases: &[Lease]| {
+        let lease = leases.iter().find(|lease| lease.metadata.name.as_ref() == Some(&pair.name));
+        let record = Record::read(lease.ok_or("there is no Lease")?).map_err(|error| error.to_string())?;
+        let Level::Only(names) = record.level else { return Err("nobody is level".to_owned()) };
+        if is_right(&names) { Ok(names) } else { Err(format!("{} directories are level", names.len())) }
+    })
+    .await
+}
+
+async fn address(stage: &Stage) -> String {
+    wait::until(stage.api(), "", |services: &[Service]| {
+        let service = services.iter().find(|service| service.metadata.name.as_deref() == Some(NAME));
+        let address = service.and_then(|service| service.spec.as_ref()?.cluster_ip.clone());
+        address.ok_or_else(|| "there is no Service".to_owned())
+    })
+    .await
+}
+
+/// Every increment that the counter has, with its epoch; none while nobody answers.
+async fn listed(stage: &Stage) -> Vec<(String, u64)> {
+    let script = format!("exec 3<>/dev/tcp/{}/80 && echo list >&3 && cat <&3", address(stage).await);
+    let mut command = stage.bench.cluster.command_in(CLIENT_NODE, "timeout").unwrap();
+    command.args(["5", "bash", "-c", &script]).stderr(Stdio::null());
+    let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let line = |line: &str| {
+        let (id, epoch) = line.split_once(' ')?;
+        Some((id.to_owned(), epoch.parse().ok()?))
+    };
+    text.lines().filter_map(line).collect()
+}
+
+/// Waits until the counter has some more increments.
+async fn counts_on(stage: &Stage) {
+    let counted = async {
+        let mut before = 0;
+        while before == 0 {
+            before = listed(stage).await.len();
+        }
+        while listed(stage).await.len() < before + INCREMENTS {
+            tokio::time::sleep(LOOK_PERIOD).await;
+        }
+    };
+    tokio::time::timeout(wait::LIMIT, counted).await.expect("the counter goes on");
+}
+
+async fn start_client(stage: &Stage) -> Child {
+    let target = format!("{}:80", address(stage).await);
+    let mut command = stage.bench.cluster.command_in(CLIENT_NODE, stage.bench.app.to_str().unwrap()).unwrap();
+    command.args(["counter-client", "--target", &target, "--interval-ms", "20"]);
+    command.args(["--duration-s", &CLIENT_SECONDS_MAX.to_string()]);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap()
+}
+
+/// The last lines of a client.
+fn stop(client: Child) -> Vec<String> {
+    // It may have ended by itself.
+    let _: Result<(), Errno> = kill_process(Pid::from_child(&client), Signal::TERM);
+    let output = client.wait_with_output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    text.lines().filter(|line| line.starts_with('#')).map(str::to_owned).collect()
+}

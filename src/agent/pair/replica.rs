@@ -1,0 +1,114 @@
+//! What the loop has to do with replicated state: who may claim, when the application may start, and who hears of it.
+//!
+//! Without replication all of this does nothing.
+
+use std::future::pending;
+use std::io;
+
+use tracing::warn;
+
+use super::{Pair, Turn};
+use crate::agent::clock;
+use crate::agent::lease::Record;
+use crate::agent::replicate::Replica;
+use crate::agent::replicate::gate::Level;
+use crate::agent::replicate::ledger::View;
+use crate::ha::{Event, Order, Role, Version};
+
+/// What the replication tells the loop.
+pub(super) enum Word {
+    /// Nothing is received any more: what was held back may start.
+    Shut,
+    /// Whether the standby has what an application that ended has left.
+    Settled(bool),
+}
+
+/// Waits for the next word. May be dropped and called again.
+pub(super) async fn word(replica: &mut Option<Replica>, is_held_back: bool) -> Word {
+    let Some(Replica { door, settled, .. }) = replica else { return pending().await };
+    tokio::select! {
+        biased;
+        () = door.shut(), if is_held_back => Word::Shut,
+        Some(is_level) = settled.recv() => Word::Settled(is_level),
+    }
+}
+
+impl Pair {
+    /// Ends receiving; whether nothing is being received now.
+    pub(super) fn is_state_shut(&self) -> bool {
+        self.replica.as_ref().is_none_or(|replica| {
+            replica.door.close();
+            replica.door.is_shut()
+        })
+    }
+
+    /// Receives from whoever acts, once the own application has ended.
+    pub(super) fn open_state(&self) {
+        if let Some(replica) = &self.replica {
+            replica.door.open(self.protocol.agent().epoch);
+        }
+    }
+}
+
+impl Turn<'_> {
+    pub(super) fn replicated(&mut self, word: Word) -> io::Result<()> {
+        match word {
+            Word::Shut => self.body.tenant.let_go(clock::now()),
+            Word::Settled(is_level) => self.step(Event::Ordered(Order::Settle { is_level })),
+        }
+    }
+
+    pub(super) fn know(&self, record: &Record) {
+        if let Some(replica) = &self.pair.replica {
+            replica.know(record);
+        }
+    }
+
+    /// Takes over what a version of the Lease says of the state directories, unless a later one was read.
+    pub(super) fn withhold(&mut self, version: Version, level: Level) -> io::Result<()> {
+        let Some(replica) = self.pair.replica.as_ref().filter(|_| self.level.0 <= version) else {
+            return Ok(());
+        };
+        let [may_take, could_take] = [&level, &self.level.1].map(|level| replica.may_take(level));
+        self.level = (version, level);
+        match (could_take, may_take) {
+            (true, false) => {
+                warn!(
+                    "Will not take over: the state directory lacks acknowledged writes until the active has sent them; \
+                     if the active is lost for good, remove the annotation ha-in-sync of the Lease to act without them"
+                );
+                self.step(Event::Ordered(Order::Withhold))
+            }
+            (false, true) => self.step(Event::Ordered(Order::Permit)),
+            (true, true) | (false, false) => Ok(()),
+        }
+    }
+
+    /// Whether a switchover could succeed.
+    pub(super) fn may_switch_over(&self) -> bool {
+        self.pair.replica.as_ref().is_none_or(|replica| {
+            let may = replica.may_switch_over(&self.level.1);
+            if !may {
+                warn!("Ignored an order to switch over: the state directory of the standby is not level");
+            }
+            may
+        })
+    }
+
+    /// Shows the replication what the protocol knows now.
+    pub(super) fn show_replica(&self, before: Role) {
+        let Some(replica) = &self.pair.replica else { return };
+        let agent = self.pair.protocol.agent();
+        let is_tenure = matches!(agent.role, Role::Active | Role::Stopping | Role::Ended);
+        let seen = agent.seen.filter(|seen| seen.lease.holder == Some(agent.id));
+        replica.show(View {
+            acting: is_tenure.then_some(agent.epoch),
+            version: agent.seen.map(|seen| seen.version).unwrap_or_default(),
+            is_written: seen.is_some_and(|seen| seen.lease.epoch == agent.epoch),
+            level: self.level.1.clone(),
+        });
+        if agent.role == Role::Ended && before != Role::Ended {
+            replica.settle();
+        }
+    }
+}

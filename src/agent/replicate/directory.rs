@@ -1,0 +1,266 @@
+//! A state directory on disk: reached by descriptors that follow no symbolic link, and with a folder of the agents' own.
+//!
+//! ```text
+//! .bps-ha/id      number of the directory, hexadecimal: drawn when an agent first uses it
+//! .bps-ha/epoch   uid of the Lease, and the highest epoch that was received for it
+//! .bps-ha/new-*   what is being received
+//! .bps-ha/sync    socket on which the application asks for a barrier
+//! ```
+
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, fsync, mkdirat, openat, renameat, unlinkat};
+use rustix::io::Errno;
+
+use super::image::StatePath;
+use super::{DirectoryId, HIDDEN_FOLDER};
+use crate::ha::Epoch;
+
+/// Permission bits of the agents' own folder. An application of another user reaches the socket in it, and sees no more.
+const PASSABLE: Mode = Mode::from_bits_retain(0o711);
+/// Beginning of the names of what is being received.
+const ASIDE: &str = "new-";
+const ID_FILE: &str = "id";
+const EPOCH_FILE: &str = "epoch";
+/// Longest file of the agents' own. Unit: bytes.
+const OWN_FILE_MAX_BYTES: u64 = 256;
+
+/// A state directory. Clones share the descriptors.
+#[derive(Clone, Debug)]
+pub struct StateDirectory {
+    root: Arc<OwnedFd>,
+    hidden: Arc<OwnedFd>,
+    path: PathBuf,
+    id: DirectoryId,
+}
+
+impl StateDirectory {
+    /// Opens it, and gives it a number if it has none.
+    ///
+    /// The number tells it from any other one, also from one at the same place that a restarted container has lost.
+    ///
+    /// # Errors
+    /// It is no directory, cannot be written, or the system has no random numbers.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let root =
+            rustix::fs::open(path, OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::RDONLY, Mode::empty())?;
+        match mkdirat(&root, HIDDEN_FOLDER, PASSABLE) {
+            Ok(()) => fsync(&root)?,
+            Err(Errno::EXIST) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let hidden = open_folder(root.as_fd(), HIDDEN_FOLDER.as_bytes())?;
+        let mut directory = Self {
+            root: Arc::new(root),
+            hidden: Arc::new(hidden),
+            path: path.to_owned(),
+            id: DirectoryId(0),
+        };
+        let known = directory.read_own(ID_FILE)?;
+        let known = known.and_then(|text| u128::from_str_radix(text.trim(), 16).ok());
+        directory.id = DirectoryId(match known {
+            Some(id) => id,
+            None => {
+                let id = super::draw()?;
+                directory.write_own(ID_FILE, &format!("{id:032x}\n"))?;
+                id
+            }
+        });
+        Ok(directory)
+    }
+
+    /// Its number.
+    pub fn id(&self) -> DirectoryId {
+        self.id
+    }
+
+    /// Where the application finds the socket for barriers.
+    pub fn socket_path(&self) -> PathBuf {
+        self.path.join(HIDDEN_FOLDER).join("sync")
+    }
+
+    /// The directory itself.
+    pub fn root(&self) -> BorrowedFd<'_> {
+        self.root.as_fd()
+    }
+
+    /// The highest epoch that was received for this Lease.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn epoch(&self, group: u128) -> io::Result<Epoch> {
+        let text = self.read_own(EPOCH_FILE)?.unwrap_or_default();
+        let mut words = text.split_whitespace();
+        let of = words.next().and_then(|word| u128::from_str_radix(word, 16).ok());
+        let epoch = words.next().and_then(|word| word.parse::<u64>().ok()).map(Epoch::from);
+        Ok(epoch.filter(|_| of == Some(group)).unwrap_or_default())
+    }
+
+    /// Keeps the epoch over restarts.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn keep_epoch(&self, group: u128, epoch: Epoch) -> io::Result<()> {
+        self.write_own(EPOCH_FILE, &format!("{group:032x} {}\n", u64::from(epoch)))
+    }
+
+    /// The folder that a path ends in, and the last name. No part of the way may be a symbolic link.
+    ///
+    /// # Errors
+    /// A part of the way is missing, or is no folder.
+    pub fn parent<'a>(&self, path: &'a StatePath) -> io::Result<(OwnedFd, &'a [u8])> {
+        let (folders, name) = path.parts();
+        let mut folder = self.root.try_clone()?;
+        for part in folders {
+            folder = open_folder(folder.as_fd(), part)?;
+        }
+        Ok((folder, name))
+    }
+
+    /// Opens a regular file for reading.
+    ///
+    /// # Errors
+    /// It is missing or something else.
+    pub fn open_file(&self, path: &StatePath) -> io::Result<File> {
+        let (folder, name) = self.parent(path)?;
+        // Without waiting: a pipe that took the place of a file must not stop anybody.
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let file = File::from(openat(&folder, name, flags, Mode::empty())?);
+        if !file.metadata()?.is_file() {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        Ok(file)
+    }
+
+    /// A new file for what is being received.
+    ///
+    /// # Errors
+    /// What the kernel refused.
+    pub fn create_aside(&self, number: u64) -> io::Result<File> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        Ok(openat(&self.hidden, aside(number), flags, Mode::RUSR | Mode::WUSR)?.into())
+    }
+
+    /// Opens what was received.
+    ///
+    /// # Errors
+    /// What the kernel refused.
+    pub fn open_aside(&self, number: u64) -> io::Result<File> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        Ok(openat(&self.hidden, aside(number), flags, Mode::empty())?.into())
+    }
+
+    /// Removes what was received.
+    ///
+    /// # Errors
+    /// What the kernel refused.
+    pub fn remove_aside(&self, number: u64) -> io::Result<()> {
+        Ok(unlinkat(&self.hidden, aside(number), AtFlags::empty())?)
+    }
+
+    /// Puts what was received at its place, which is replaced as a whole.
+    ///
+    /// # Errors
+    /// What the kernel refused.
+    pub fn move_aside_to(&self, number: u64, path: &StatePath) -> io::Result<()> {
+        let (folder, name) = self.parent(path)?;
+        Ok(renameat(&self.hidden, aside(number), &folder, name)?)
+    }
+
+    /// Removes what was being received when somebody stopped.
+    ///
+    /// # Errors
+    /// What the kernel refused.
+    pub fn remove_asides(&self) -> io::Result<()> {
+        for entry in Dir::read_from(&self.hidden)? {
+            let entry = entry?;
+            let name = entry.file_name().to_bytes();
+            if name.starts_with(ASIDE.as_bytes()) && entry.file_type() != FileType::Directory {
+                unlinkat(&self.hidden, name, AtFlags::empty())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn read_own(&self, name: &str) -> io::Result<Option<String>> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = match openat(&self.hidden, name, flags, Mode::empty()) {
+            Ok(file) => File::from(file),
+            Err(Errno::NOENT) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        let mut text = String::new();
+        file.take(OWN_FILE_MAX_BYTES).read_to_string(&mut text)?;
+        Ok(Some(text))
+    }
+
+    fn write_own(&self, name: &str, text: &str) -> io::Result<()> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let new = format!("{name}.new");
+        let mut file = File::from(openat(&self.hidden, &new, flags, Mode::RUSR | Mode::WUSR)?);
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        renameat(&self.hidden, &new, &self.hidden, name)?;
+        Ok(fsync(&self.hidden)?)
+    }
+}
+
+/// Opens a folder that is no symbolic link.
+///
+/// # Errors
+/// It is missing or something else.
+pub fn open_folder(folder: BorrowedFd<'_>, name: &[u8]) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(openat(folder, std::ffi::OsStr::from_bytes(name), flags, Mode::empty())?)
+}
+
+fn aside(number: u64) -> String {
+    format!("{ASIDE}{number}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_keeps_its_number_and_another_one_has_another() {
+        let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let id = StateDirectory::open(one.path()).unwrap().id();
+        assert_eq!(StateDirectory::open(one.path()).unwrap().id(), id);
+        assert_ne!(StateDirectory::open(two.path()).unwrap().id(), id);
+    }
+
+    #[test]
+    fn the_highest_epoch_is_that_of_one_lease() {
+        let folder = tempfile::tempdir().unwrap();
+        let directory = StateDirectory::open(folder.path()).unwrap();
+        let epoch = Epoch { term: 3, sequence: 1 };
+        assert_eq!(directory.epoch(7).unwrap(), Epoch::default());
+        directory.keep_epoch(7, epoch).unwrap();
+        let again = StateDirectory::open(folder.path()).unwrap();
+        assert_eq!((again.epoch(7).unwrap(), again.epoch(8).unwrap()), (epoch, Epoch::default()));
+    }
+
+    #[test]
+    fn no_symbolic_link_leads_out() {
+        let (inside, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        std::fs::write(outside.path().join("secret"), "x").unwrap();
+        std::os::unix::fs::symlink(outside.path(), inside.path().join("out")).unwrap();
+        std::os::unix::fs::symlink(outside.path().join("secret"), inside.path().join("link")).unwrap();
+        let directory = StateDirectory::open(inside.path()).unwrap();
+        for path in ["out/secret", "link"] {
+            let path = StatePath::parse(path.as_bytes()).unwrap();
+            assert!(directory.open_file(&path).is_err(), "{path:?}");
+        }
+        directory.create_aside(1).unwrap();
+        let through = StatePath::parse(b"out/new").unwrap();
+        assert!(directory.move_aside_to(1, &through).is_err());
+        assert!(!outside.path().join("new").exists());
+        directory.remove_asides().unwrap();
+    }
+}

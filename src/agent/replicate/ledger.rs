@@ -1,0 +1,348 @@
+//! Keeps barriers: looks at the state directory, waits until all who may act have what was seen, and says in the Lease
+//! who that is.
+//!
+//! Barriers that come together share one look. `gate` decides what one comes to; this only knows and waits.
+
+use std::collections::BTreeSet;
+use std::future::pending;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::spawn_blocking;
+use tokio::time::{Instant, sleep_until};
+use tracing::{info, warn};
+
+use super::door::Door;
+use super::gate::{Knowledge, Level, Outcome, PromoteWhen, wanted};
+use super::scan::{Scanner, Snapshot};
+use super::sender::Progress;
+use super::{DirectoryId, StateDirectory};
+use crate::agent::store::Note;
+use crate::api::keys;
+use crate::ha::{Epoch, Version};
+use crate::runtime::shutdown::Shutdown;
+use crate::runtime::tasks::TaskError;
+
+/// How long a level standby is waited for before it counts as level no more.
+pub const STANDBY_MAX: Duration = Duration::from_secs(1);
+/// How long a barrier may take; the application hears of an error then.
+pub const BARRIER_MAX: Duration = Duration::from_secs(10);
+/// Time between two looks that nobody asked for.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Time after which a write of the Lease without effect is tried again, and between two of them.
+const NOTE_EVERY: Duration = Duration::from_millis(500);
+/// Time between two looks at the clock while something waits.
+const TICK: Duration = Duration::from_millis(50);
+/// How long an application that ended waits for its standby; less than the protocol waits for word of it.
+const SETTLE_MAX: Duration = Duration::from_millis(800);
+
+/// What the agent's loop knows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct View {
+    /// The tenure, until its application has been passed on.
+    pub acting: Option<Epoch>,
+    /// The version of the Lease.
+    pub version: Version,
+    /// Whether the Lease has this tenure: nobody else's write of it can succeed any more.
+    pub is_written: bool,
+    /// What the Lease says of the directories.
+    pub level: Level,
+}
+
+/// A kept barrier, or why it was not kept.
+pub type Answer = Result<Kept, &'static str>;
+
+/// A barrier that was kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// The tenure.
+    pub epoch: Epoch,
+    /// The number of the look that has everything.
+    pub sequence: u64,
+    /// Whether only the own directory has it.
+    pub is_alone: bool,
+}
+
+/// Who waits.
+enum Waiter {
+    Application(oneshot::Sender<Answer>),
+    /// The protocol, which may hand over then.
+    Succession,
+}
+
+struct Ticket {
+    asked: Instant,
+    waiter: Waiter,
+}
+
+/// What the ledger is connected to.
+pub struct Wires {
+    /// The state directory.
+    pub directory: StateDirectory,
+    /// Through which the state came before this tenure.
+    pub door: Door,
+    /// Which standby may act.
+    pub promote_when: PromoteWhen,
+    /// What the agent's loop knows.
+    pub views: watch::Receiver<View>,
+    /// Barriers that the application asks for.
+    pub barriers: mpsc::Receiver<oneshot::Sender<Answer>>,
+    /// Asked when the application has ended.
+    pub settle: mpsc::Receiver<()>,
+    /// The answer: whether the standby may go on with it.
+    pub settled: mpsc::Sender<bool>,
+    /// The newest look, for the sender.
+    pub snapshots: watch::Sender<Option<Arc<Snapshot>>>,
+    /// How far the standby is.
+    pub progress: watch::Receiver<Progress>,
+    /// Writes of the Lease.
+    pub notes: mpsc::Sender<Note>,
+}
+
+type Look = BoxFuture<'static, (Scanner, io::Result<Snapshot>)>;
+
+/// A ledger.
+pub struct Ledger {
+    wires: Wires,
+    tenure: Option<Epoch>,
+    scanner: Option<Scanner>,
+    looking: Option<Look>,
+    /// Not looked for yet, being looked for, and looked for with what number.
+    waiting: Vec<Ticket>,
+    looked_for: Vec<Ticket>,
+    looked: Vec<(u64, Ticket)>,
+    sequence: u64,
+    next_look: Instant,
+    /// Since when a level standby is waited for.
+    behind_since: Option<Instant>,
+    /// A write that may yet succeed: the version that it is based on, and what it says.
+    noted: Option<(Version, BTreeSet<DirectoryId>)>,
+    next_note: Instant,
+}
+
+impl Ledger {
+    /// One that has looked at nothing.
+    pub fn new(wires: Wires) -> Self {
+        let now = Instant::now();
+        let scanner = Some(Scanner::new(wires.directory.clone()));
+        let (waiting, looked_for, looked) = (Vec::new(), Vec::new(), Vec::new());
+        Self {
+            wires,
+            tenure: None,
+            scanner,
+            looking: None,
+            waiting,
+            looked_for,
+            looked,
+            sequence: 0,
+            next_look: now,
+            behind_since: None,
+            noted: None,
+            next_note: now,
+        }
+    }
+
+    /// Keeps barriers until the process stops.
+    ///
+    /// # Errors
+    /// None: an application that gets no answer is no reason to stop it.
+    pub async fn run(mut self, shutdown: Shutdown) -> Result<(), TaskError> {
+        loop {
+            let wake_at = self.advance(Instant::now());
+            let Self { wires, looking, .. } = &mut self;
+            tokio::select! {
+                // What ends a tenure comes before what belongs to one.
+                biased;
+                () = shutdown.requested() => return Ok(()),
+                changed = wires.views.changed() => if changed.is_err() { return Ok(()) },
+                (scanner, look) = next_look(looking) => self.looked(scanner, look),
+                Some(()) = wires.settle.recv() => self.wait(Waiter::Succession),
+                changed = wires.progress.changed() => if changed.is_err() { return Ok(()) },
+                Some(waiter) = wires.barriers.recv() => self.wait(Waiter::Application(waiter)),
+                () = sleep_until(wake_at) => {}
+            }
+        }
+    }
+
+    fn wait(&mut self, waiter: Waiter) {
+        self.waiting.push(Ticket { asked: Instant::now(), waiter });
+    }
+
+    /// Does all that can be done now; returns when to do so again.
+    fn advance(&mut self, now: Instant) -> Instant {
+        let view = self.wires.views.borrow_and_update().clone();
+        let progress = *self.wires.progress.borrow_and_update();
+        if self.noted.as_ref().is_some_and(|(base, _)| *base < view.version) {
+            // The Lease has moved on: the write is in what it says, or never will be.
+            self.noted = None;
+        }
+        if self.tenure != view.acting {
+            self.begin(view.acting, now);
+        }
+        let Some(epoch) = view.acting else {
+            for ticket in self.waiting.drain(..) {
+                ticket.refuse("this agent does not act");
+            }
+            return now + LOOK_EVERY;
+        };
+        let knowledge = self.knowledge(&view, progress);
+        self.answer(&knowledge, epoch, now);
+        self.note(&view, &knowledge, (progress, now));
+        self.look(&knowledge, now);
+        let is_busy = !self.looked.is_empty() || self.behind_since.is_some() || self.noted.is_some();
+        if is_busy { now + TICK } else { self.next_look.max(now + TICK) }
+    }
+
+    /// Another tenure, or none.
+    fn begin(&mut self, acting: Option<Epoch>, now: Instant) {
+        self.tenure = acting;
+        let looked = self.looked.drain(..).map(|(_, ticket)| ticket);
+        for ticket in self.looked_for.drain(..).chain(looked) {
+            ticket.refuse("the tenure has ended");
+        }
+        self.waiting.retain(|ticket| matches!(ticket.waiter, Waiter::Application(_)));
+        self.wires.snapshots.send_replace(None);
+        (self.behind_since, self.next_look) = (None, now);
+    }
+
+    fn knowledge(&self, view: &View, progress: Progress) -> Knowledge {
+        let own = self.wires.directory.id();
+        let said = if view.is_written {
+            Some(view.level.clone())
+        } else {
+            // It was handed over, which is done only if exactly both are level.
+            self.wires.door.giver().map(|giver| Level::Only(BTreeSet::from([own, giver])))
+        };
+        let noted = self.noted.iter().map(|(_, level)| Level::Only(level.clone()));
+        // Without the first one nothing is certain, whatever the second one says.
+        let possible = said.map(|said| std::iter::once(said).chain(noted).collect());
+        Knowledge { own, possible: possible.unwrap_or_default(), acknowledged: progress.acknowledged }
+    }
+
+    fn answer(&mut self, knowledge: &Knowledge, epoch: Epoch, now: Instant) {
+        let promote_when = self.wires.promote_when;
+        for (sequence, ticket) in std::mem::take(&mut self.looked) {
+            let waited = now.duration_since(ticket.asked);
+            let outcome = knowledge.outcome(sequence);
+            match ticket.waiter {
+                Waiter::Succession => {
+                    let may = knowledge.may_hand_over(sequence);
+                    let is_hopeless = outcome == Outcome::Alone || waited >= SETTLE_MAX;
+                    if may || is_hopeless {
+                        self.settled(may || promote_when == PromoteWhen::Always);
+                    } else {
+                        self.looked.push((sequence, ticket));
+                    }
+                }
+                Waiter::Application(_) if outcome != Outcome::Waiting => {
+                    ticket.answer(Ok(Kept { epoch, sequence, is_alone: outcome == Outcome::Alone }));
+                }
+                Waiter::Application(_) if waited >= BARRIER_MAX => {
+                    ticket.refuse("neither the standby nor the API server answered in time");
+                }
+                Waiter::Application(_) => self.looked.push((sequence, ticket)),
+            }
+        }
+    }
+
+    fn settled(&self, is_level: bool) {
+        // Without a receiver the agent is about to end.
+        let _: Result<(), TrySendError<bool>> = self.wires.settled.try_send(is_level);
+    }
+
+    /// Has the Lease say who is level.
+    fn note(&mut self, view: &View, knowledge: &Knowledge, (progress, now): (Progress, Instant)) {
+        let own = knowledge.own;
+        let has_looked = self.wires.snapshots.borrow().is_some();
+        let level = progress.acknowledged.filter(|(_, last)| progress.is_connected && *last == self.sequence);
+        let level = level.map(|(directory, _)| directory).filter(|_| has_looked);
+        let is_waited_for = has_looked
+            && knowledge.possible.iter().any(|level| level.names_others(own))
+            && knowledge.outcome(self.sequence) == Outcome::Waiting;
+        self.behind_since = self.behind_since.or(Some(now)).filter(|_| is_waited_for);
+        let is_overdue = self.behind_since.is_some_and(|since| since + STANDBY_MAX <= now);
+        if !view.is_written || !has_looked || now < self.next_note {
+            return;
+        }
+        // One write on one version: of two different ones either might succeed.
+        let noted = self.noted.as_ref().map(|(_, noted)| noted.clone());
+        let wanted = noted.or_else(|| wanted(&view.level, own, (level, is_overdue)));
+        let Some(wanted) = wanted else { return };
+        self.next_note = now + NOTE_EVERY;
+        let annotations = vec![(keys::ANNOTATION_HA_IN_SYNC, Level::write(&wanted))];
+        if self.wires.notes.try_send(Note { base: view.version, annotations }).is_ok() {
+            let count = wanted.len();
+            info!(count, "Writes how many directories are level into the Lease");
+            self.noted = Some((view.version, wanted));
+        }
+    }
+
+    /// Looks, if somebody asked for it or it is time, and the standby has got what was seen before.
+    fn look(&mut self, knowledge: &Knowledge, now: Instant) {
+        let is_due = !self.waiting.is_empty() || self.next_look <= now;
+        let is_behind = knowledge.outcome(self.sequence) == Outcome::Waiting
+            && self.behind_since.is_some_and(|since| now < since + STANDBY_MAX);
+        let Some(mut scanner) = self.scanner.take_if(|_| is_due && !is_behind) else { return };
+        self.next_look = now + LOOK_EVERY;
+        self.looked_for.append(&mut self.waiting);
+        let sequence = self.sequence + 1;
+        let directory = self.wires.directory.clone();
+        self.looking = Some(Box::pin(async move {
+            let looked = spawn_blocking(move || {
+                let look = scanner.look(sequence);
+                (scanner, look)
+            });
+            // A look that panicked knows nothing any more.
+            looked.await.unwrap_or_else(|error| (Scanner::new(directory), Err(error.into())))
+        }));
+    }
+
+    fn looked(&mut self, scanner: Scanner, look: io::Result<Snapshot>) {
+        (self.scanner, self.looking) = (Some(scanner), None);
+        match look {
+            Ok(snapshot) => {
+                let known = self.wires.snapshots.borrow().clone();
+                if known.is_none_or(|known| known.image != snapshot.image) {
+                    self.sequence = snapshot.sequence;
+                    self.wires.snapshots.send_replace(Some(Arc::new(snapshot)));
+                }
+                let sequence = self.sequence;
+                self.looked.extend(self.looked_for.drain(..).map(|ticket| (sequence, ticket)));
+            }
+            Err(error) => {
+                warn!(error = &error as &dyn std::error::Error, "Could not look at the state directory");
+                for ticket in std::mem::take(&mut self.looked_for) {
+                    match ticket.waiter {
+                        Waiter::Application(_) => ticket.refuse("the state directory cannot be read"),
+                        Waiter::Succession => self.settled(false),
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Ticket {
+    fn answer(self, answer: Answer) {
+        match self.waiter {
+            // Who asked may be gone.
+            Waiter::Application(waiter) => drop(waiter.send(answer)),
+            Waiter::Succession => {}
+        }
+    }
+
+    fn refuse(self, reason: &'static str) {
+        self.answer(Err(reason));
+    }
+}
+
+async fn next_look(looking: &mut Option<Look>) -> (Scanner, io::Result<Snapshot>) {
+    match looking {
+        Some(look) => look.await,
+        None => pending().await,
+    }
+}

@@ -1,0 +1,229 @@
+//! Keeps a directory of the active on the standby's disk, too, so that no write that was acknowledged after a barrier is
+//! lost with the active.
+//!
+//! ```text
+//! application   sync on a Unix socket  ->  ledger: looks, waits for the standby or for the Lease to leave it out
+//! active        batch of changes       ->  standby: keeps it aside, carries it out as a whole, syncs
+//! active                               <-  standby: acknowledge
+//! ```
+//!
+//! | file | what it does |
+//! |---|---|
+//! | [`gate`] | who may act because of what its directory has, and when a barrier is kept |
+//! | [`ledger`] | barriers, looks, and what the Lease says of the directories |
+//! | [`socket`] | the socket of the application, and the command that uses it |
+//! | [`image`], [`scan`] | what is below a directory; looks that see what changed |
+//! | [`outbox`], [`inbox`] | a batch as words, and carried out |
+//! | [`directory`] | the directory on disk |
+//! | [`door`] | lets batches in only while the application does not run |
+//! | [`word`], [`channel`] | words as bytes, and the connection on which they are authenticated |
+//! | [`sender`], [`receiver`] | both ends of it |
+//!
+//! What changes while a barrier looks may be on the standby in any mixture, as on a disk after a crash; what was there
+//! when it was asked for is there.
+
+pub mod channel;
+pub mod directory;
+pub mod door;
+pub mod gate;
+pub mod image;
+pub mod inbox;
+pub mod ledger;
+pub mod outbox;
+pub mod receiver;
+pub mod scan;
+pub mod sender;
+pub mod socket;
+pub mod word;
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::{mpsc, watch};
+
+use self::directory::StateDirectory;
+use self::door::Door;
+use self::gate::{Level, PromoteWhen, may_take};
+use self::ledger::{Ledger, View, Wires};
+use self::receiver::Receiver;
+use self::sender::{Progress, Sender};
+use super::key_ring::KeyRing;
+use super::lease::Record;
+use super::lifeline::{Line, Partner, prepare};
+use super::store::Note;
+use crate::api::keys;
+use crate::ha::{AgentId, Epoch};
+use crate::runtime::shutdown::Shutdown;
+use crate::runtime::tasks::Tasks;
+
+/// Folder in a state directory that the agents keep for themselves.
+pub const HIDDEN_FOLDER: &str = ".bps-ha";
+/// How long both sides may take to prove that they have a key.
+const GREETING_MAX: Duration = Duration::from_secs(1);
+/// Barriers that wait for the ledger. 256: as many as there are connections.
+const BARRIERS_WAITING_MAX: usize = 256;
+
+/// Number of a state directory: drawn when it is first used, and kept in it. Not that of a Pod: a Pod may come back with
+/// another directory, and a directory with another Pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DirectoryId(pub u128);
+
+/// What to replicate, and which standby may act.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReplicateSettings {
+    /// The state directory.
+    pub directory: PathBuf,
+    /// Which standby may act.
+    pub promote_when: PromoteWhen,
+}
+
+/// A state directory, from the start of the agent to its end.
+#[derive(Debug)]
+pub struct Replication {
+    directory: StateDirectory,
+    door: Door,
+    promote_when: PromoteWhen,
+    listener: TcpListener,
+}
+
+/// What belongs to one Lease.
+#[derive(Debug)]
+pub struct Replica {
+    own: AgentId,
+    directory: StateDirectory,
+    /// Closed while the application may run.
+    pub door: Door,
+    promote_when: PromoteWhen,
+    partner: watch::Sender<Option<Partner>>,
+    acting: watch::Sender<Option<Epoch>>,
+    views: watch::Sender<View>,
+    settle: mpsc::Sender<()>,
+    /// Whether the standby may go on with what an application that ended has left.
+    pub settled: mpsc::Receiver<bool>,
+}
+
+impl Replication {
+    /// Opens the directory, and listens two ports above that of the agents' other talk.
+    ///
+    /// # Errors
+    /// The directory cannot be used, or the port.
+    pub fn open(settings: &ReplicateSettings, peer_bind: SocketAddr) -> io::Result<Self> {
+        let ReplicateSettings { directory, promote_when } = settings;
+        let directory = StateDirectory::open(directory)?;
+        let listener = TcpListener::bind(state_address(peer_bind))?;
+        listener.set_nonblocking(true)?;
+        Ok(Self { directory, door: Door::default(), promote_when: *promote_when, listener })
+    }
+
+    /// Where the application finds the socket for barriers.
+    pub fn socket_path(&self) -> PathBuf {
+        self.directory.socket_path()
+    }
+
+    /// Starts the tasks for one Lease.
+    ///
+    /// # Errors
+    /// What the kernel refused.
+    pub fn start(
+        &self,
+        (tasks, shutdown): (&mut Tasks, &Shutdown),
+        (group, own): (u128, AgentId),
+        (keys, notes): (watch::Receiver<KeyRing>, mpsc::Sender<Note>),
+    ) -> io::Result<Replica> {
+        let Self { directory, door, promote_when, listener } = self;
+        let (partner, known) = watch::channel(None);
+        let line = Line { group, own, keys, partner: known };
+        let listener = tokio::net::TcpListener::from_std(listener.try_clone()?)?;
+        let receiver = Receiver { line: line.clone(), directory: directory.clone(), door: door.clone() };
+        tasks.spawn("state receiver", receiver.run(listener, shutdown.clone()));
+        let (acting, acted) = watch::channel(None);
+        let (snapshots, seen) = watch::channel(None);
+        let (progress, reached) = watch::channel(Progress::default());
+        let sender = Sender { line, directory: directory.clone(), acting: acted, snapshots: seen, progress };
+        tasks.spawn("state sender", sender.run(shutdown.clone()));
+        let (asked, barriers) = mpsc::channel(BARRIERS_WAITING_MAX);
+        let socket = socket::bind(&directory.socket_path())?;
+        tasks.spawn("barriers", socket::serve(socket, asked, shutdown.clone()));
+        let (views, viewed) = watch::channel(View::default());
+        let (settle, to_settle) = mpsc::channel(1);
+        let (reporter, settled) = mpsc::channel(1);
+        let wires = Wires {
+            directory: directory.clone(),
+            door: door.clone(),
+            promote_when: *promote_when,
+            views: viewed,
+            barriers,
+            settle: to_settle,
+            settled: reporter,
+            snapshots,
+            progress: reached,
+            notes,
+        };
+        tasks.spawn("state ledger", Ledger::new(wires).run(shutdown.clone()));
+        let (directory, door, promote_when) = (directory.clone(), door.clone(), *promote_when);
+        Ok(Replica { own, directory, door, promote_when, partner, acting, views, settle, settled })
+    }
+}
+
+impl Replica {
+    /// Takes over who the other member is, if this agent is one itself.
+    pub fn know(&self, record: &Record) {
+        let members = record.lease.members;
+        let other = members.into_iter().find(|member| *member != self.own && members.contains(&self.own));
+        let partner =
+            other.and_then(|other| Some((other, state_address(record.directory.get(&other)?.address))));
+        self.partner.send_if_modified(|known| std::mem::replace(known, partner) != partner);
+    }
+
+    /// Whether this agent may claim a version of the Lease that says this.
+    pub fn may_take(&self, level: &Level) -> bool {
+        may_take(self.promote_when, level, self.directory.id())
+    }
+
+    /// Whether an order to switch over makes sense: the standby is level, or any may act.
+    pub fn may_switch_over(&self, level: &Level) -> bool {
+        self.promote_when == PromoteWhen::Always || level.names_others(self.directory.id())
+    }
+
+    /// Shows what the agent's loop knows.
+    pub fn show(&self, view: View) {
+        let acting = view.acting;
+        self.acting.send_if_modified(|shown| std::mem::replace(shown, acting) != acting);
+        self.views.send_if_modified(|shown| {
+            let is_news = *shown != view;
+            *shown = view;
+            is_news
+        });
+    }
+
+    /// Asks whether the standby may go on with what the application has left.
+    pub fn settle(&self) {
+        // One that waits already is as good.
+        let _: Result<(), TrySendError<()>> = self.settle.try_send(());
+    }
+}
+
+/// Where an agent receives state that listens for other talk at this address.
+fn state_address(peer: SocketAddr) -> SocketAddr {
+    SocketAddr::new(peer.ip(), peer.port().saturating_add(keys::AGENT_STATE_PORT_ABOVE))
+}
+
+/// A number that no other connection or directory has.
+fn draw() -> io::Result<u128> {
+    let half = || getrandom::u64().map_err(|error| io::Error::other(error.to_string()));
+    Ok(u128::from(half()?) << 64 | u128::from(half()?))
+}
+
+/// Removes a socket that an earlier agent left, and nothing else.
+fn remove_socket(path: &Path) -> io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,177 @@
+//! Makes words of what the standby lacks, and remembers what it has then. Reads files; never talks to anybody.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::os::unix::fs::MetadataExt as _;
+use std::sync::Arc;
+
+use sha2::{Digest as _, Sha256};
+
+use super::directory::StateDirectory;
+use super::image::{Change, Entry, Image, StatePath, diff};
+use super::scan::{Growth, Snapshot, is_gone};
+use super::word::{PIECE_MAX_BYTES, Word};
+
+/// The words of one batch, in order.
+#[derive(Debug)]
+pub struct Outbox {
+    directory: StateDirectory,
+    /// What the standby has, once it has carried out all that was said.
+    mirror: Image,
+    snapshot: Arc<Snapshot>,
+    changes: VecDeque<Change>,
+    open: Option<Open>,
+    is_committed: bool,
+}
+
+/// A file whose content is on its way.
+#[derive(Debug)]
+struct Open {
+    path: StatePath,
+    mode: u16,
+    file: File,
+    /// How much of it is sent at most.
+    left: u64,
+    size: u64,
+    state: Sha256,
+}
+
+impl Outbox {
+    /// What makes the snapshot of `mirror`, which is what the standby has.
+    pub fn new(directory: StateDirectory, mirror: Image, snapshot: Arc<Snapshot>) -> Self {
+        let changes = diff(&mirror, &snapshot.image).into();
+        Self { directory, mirror, snapshot, changes, open: None, is_committed: false }
+    }
+
+    /// What the standby has once it has acknowledged the batch.
+    pub fn into_mirror(self) -> Image {
+        self.mirror
+    }
+
+    /// The next words, together about as long as this; none when all have been given.
+    ///
+    /// # Errors
+    /// A file cannot be read. One that was removed meanwhile is left to the next batch.
+    pub fn next(&mut self, bytes: usize) -> io::Result<Vec<Word>> {
+        let (mut words, mut length) = (Vec::new(), 0);
+        while length < bytes {
+            let Some(word) = self.next_word()? else { break };
+            // Roughly: a word is little more than its piece.
+            length += if let Word::Piece(piece) = &word { piece.len() } else { 64 };
+            words.push(word);
+        }
+        Ok(words)
+    }
+
+    fn next_word(&mut self) -> io::Result<Option<Word>> {
+        loop {
+            if let Some(open) = &mut self.open {
+                if let Some(piece) = open.read()? {
+                    return Ok(Some(Word::Piece(piece)));
+                }
+                self.close();
+            }
+            let Some(change) = self.changes.pop_front() else {
+                let is_first = !std::mem::replace(&mut self.is_committed, true);
+                return Ok(is_first.then_some(Word::Commit(self.snapshot.sequence)));
+            };
+            match self.begin(change) {
+                Err(error) if is_gone(&error) => {}
+                word => return word.map(Some),
+            }
+        }
+    }
+
+    fn begin(&mut self, change: Change) -> io::Result<Word> {
+        Ok(match change {
+            Change::Remove(path) => {
+                self.mirror.remove(&path);
+                Word::Remove(path)
+            }
+            Change::MakeFolder(path, mode) => {
+                self.mirror.insert(path.clone(), Entry::Folder { mode });
+                Word::MakeFolder(path, mode)
+            }
+            Change::SetMode(path, mode) => {
+                if let Some(Entry::Folder { mode: had } | Entry::File { mode: had, .. }) =
+                    self.mirror.get_mut(&path)
+                {
+                    *had = mode;
+                }
+                Word::SetMode(path, mode)
+            }
+            Change::Write(path) => self.open(path)?,
+        })
+    }
+
+    fn open(&mut self, path: StatePath) -> io::Result<Word> {
+        let Some(Entry::File { mode, size: scanned, .. }) = self.snapshot.image.get(&path).cloned() else {
+            return Err(io::ErrorKind::NotFound.into());
+        };
+        let mut file = self.directory.open_file(&path)?;
+        let metadata = file.metadata()?;
+        let source = self.snapshot.sources.get(&path);
+        // Another file may have taken its place; that one is sent as it is.
+        let source = source.filter(|source| source.inode == metadata.ino() && scanned <= metadata.size());
+        let growth = source.and_then(|source| source.growth.clone());
+        let had = self.mirror.get(&path).cloned();
+        let is_grown =
+            |growth: &Growth| had == Some(Entry::File { mode, size: growth.size, hash: growth.hash });
+        let growth = match (growth.filter(is_grown), &had) {
+            (Some(growth), _) => Some(growth),
+            (None, Some(Entry::File { mode: had, size, hash })) if *had == mode && *size < scanned => {
+                prefix(&mut file, *size)?.filter(|prefix| source.is_some() && prefix.hash == *hash)
+            }
+            (None, _) => None,
+        };
+        file.rewind()?;
+        if let Some(Growth { size, state, .. }) = growth {
+            file.seek(SeekFrom::Start(size))?;
+            self.open = Some(Open { path: path.clone(), mode, file, left: scanned - size, size, state });
+            return Ok(Word::Append(path, size));
+        }
+        let left = if source.is_some() { scanned } else { u64::MAX };
+        self.open = Some(Open { path: path.clone(), mode, file, left, size: 0, state: Sha256::new() });
+        Ok(Word::Write(path, mode))
+    }
+
+    /// What was sent is what the standby has, whatever became of the file meanwhile.
+    fn close(&mut self) {
+        if let Some(Open { path, mode, size, state, .. }) = self.open.take() {
+            self.mirror.insert(path, Entry::File { mode, size, hash: state.finalize().into() });
+        }
+    }
+}
+
+/// The first bytes of a file; `None` if it has fewer.
+fn prefix(file: &mut File, size: u64) -> io::Result<Option<Growth>> {
+    let (mut state, mut left) = (Sha256::new(), size);
+    let mut buffer = vec![0; PIECE_MAX_BYTES];
+    while left > 0 {
+        let most = usize::try_from(left).unwrap_or(usize::MAX).min(PIECE_MAX_BYTES);
+        let read = file.read(&mut buffer[..most])?;
+        if read == 0 {
+            return Ok(None);
+        }
+        state.update(&buffer[..read]);
+        left -= read as u64;
+    }
+    let hash = state.clone().finalize().into();
+    Ok(Some(Growth { size, hash, state }))
+}
+
+impl Open {
+    fn read(&mut self) -> io::Result<Option<Vec<u8>>> {
+        let most = usize::try_from(self.left).unwrap_or(usize::MAX).min(PIECE_MAX_BYTES);
+        let mut piece = vec![0; most];
+        let read = self.file.read(&mut piece)?;
+        if read == 0 {
+            return Ok(None);
+        }
+        piece.truncate(read);
+        self.state.update(&piece);
+        (self.left, self.size) = (self.left - read as u64, self.size + read as u64);
+        Ok(Some(piece))
+    }
+}

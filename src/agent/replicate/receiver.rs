@@ -1,0 +1,163 @@
+//! Takes the state from the other agent while this one does not act: brings the directory level, then follows.
+//!
+//! One connection at a time, and nothing of an agent that acts with an older epoch than one seen before.
+
+use std::io;
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use futures::future::{BoxFuture, pending};
+use futures::stream::FuturesUnordered;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::spawn_blocking;
+use tokio::time::{sleep, timeout};
+use tracing::{info, warn};
+
+use super::channel::Channel;
+use super::door::Door;
+use super::inbox::Inbox;
+use super::scan::Scanner;
+use super::word::Word;
+use super::{DirectoryId, GREETING_MAX, Line, StateDirectory, prepare};
+use crate::runtime::shutdown::Shutdown;
+use crate::runtime::tasks::TaskError;
+
+/// Connections that have not proved yet who they are; others wait in the kernel, or are refused by it.
+const GREETINGS_MAX: usize = 4;
+/// Pause after an error of the socket that accepts, such as too many open files.
+const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
+/// How much is kept in memory before it is written. Unit: bytes.
+const BUFFER_BYTES: usize = 1 << 20;
+/// Longest silence within a batch.
+const BATCH_SILENCE_MAX: Duration = Duration::from_secs(10);
+
+/// A connection of somebody who has proved to act in this pair.
+struct Session {
+    channel: Channel<TcpStream>,
+    giver: DirectoryId,
+}
+
+/// What receiving needs.
+#[derive(Clone)]
+pub struct Receiver {
+    /// Who is who.
+    pub line: Line,
+    /// Where to.
+    pub directory: StateDirectory,
+    /// When.
+    pub door: Door,
+}
+
+impl Receiver {
+    /// Receives from whoever acts.
+    ///
+    /// # Errors
+    /// None: without a level standby the active goes on alone.
+    pub async fn run(self, listener: TcpListener, shutdown: Shutdown) -> Result<(), TaskError> {
+        let mut greetings: FuturesUnordered<BoxFuture<'static, io::Result<Session>>> =
+            FuturesUnordered::new();
+        let mut session: BoxFuture<'static, io::Result<()>> = Box::pin(pending());
+        loop {
+            tokio::select! {
+                // A new connection takes the place of one that may be dead, but no flood of them keeps words away.
+                biased;
+                () = shutdown.requested() => return Ok(()),
+                ended = &mut session => {
+                    if let Err(error) = ended {
+                        info!(error = &error as &dyn std::error::Error, "Lost the connection to the active's state");
+                    }
+                    session = Box::pin(pending());
+                }
+                Some(greeted) = greetings.next() => if let Ok(greeted) = greeted {
+                    // The one before ends first: its batch is dropped, or was carried out.
+                    session = Box::pin(self.clone().follow(greeted));
+                },
+                accepted = listener.accept(), if greetings.len() < GREETINGS_MAX => match accepted {
+                    Ok((stream, _)) => {
+                        let greeting = self.clone().greet(stream);
+                        greetings.push(Box::pin(async { timeout(GREETING_MAX, greeting).await? }));
+                    }
+                    Err(error) => {
+                        warn!(error = &error as &dyn std::error::Error, "Could not accept a connection");
+                        sleep(ACCEPT_PAUSE).await;
+                    }
+                },
+            }
+        }
+    }
+
+    async fn greet(self, stream: TcpStream) -> io::Result<Session> {
+        prepare(&stream)?;
+        let refused = || io::Error::from(io::ErrorKind::PermissionDenied);
+        let mut channel = Channel::accepted(stream, self.line.keys.clone()).await?;
+        let Word::Hello { group, from, to, directory } = channel.hear().await? else { return Err(refused()) };
+        let partner = *self.line.partner.borrow();
+        let is_partner = partner.is_some_and(|(partner, _)| partner == from);
+        let is_for_us = group == self.line.group && to == self.line.own && directory != self.directory.id();
+        if !is_for_us || !is_partner || !self.door.admits(channel.epoch()) {
+            return Err(refused());
+        }
+        channel.draw().await?;
+        channel.say(&[Word::Challenge { directory: self.directory.id() }]).await?;
+        if channel.hear().await? != Word::Attach {
+            return Err(refused());
+        }
+        channel.trust();
+        Ok(Session { channel, giver: directory })
+    }
+
+    async fn follow(self, session: Session) -> io::Result<()> {
+        let Session { mut channel, giver } = session;
+        let (epoch, directory, group) = (channel.epoch(), self.directory.clone(), self.line.group);
+        let (mut inbox, has) = spawn_blocking(move || {
+            if epoch < directory.epoch(group)? {
+                return Err(io::ErrorKind::PermissionDenied.into());
+            }
+            directory.keep_epoch(group, epoch)?;
+            let inbox = Inbox::new(directory.clone())?;
+            let snapshot = Scanner::new(directory).look(0)?;
+            Ok::<_, io::Error>((inbox, snapshot.image))
+        })
+        .await??;
+        info!(%epoch, "Receives the state of the active");
+        for (path, entry) in has {
+            channel.say(&[Word::Has(path, entry)]).await?;
+        }
+        channel.say(&[Word::All]).await?;
+        loop {
+            let (words, sequence) = hear_batch(&mut channel).await?;
+            let door = self.door.clone();
+            let taken = spawn_blocking(move || {
+                for word in words {
+                    inbox.take(word)?;
+                }
+                if sequence.is_some() {
+                    inbox.commit(&door.enter(epoch, giver)?)?;
+                }
+                Ok::<_, io::Error>(inbox)
+            });
+            inbox = taken.await??;
+            if let Some(sequence) = sequence {
+                channel.say(&[Word::Acknowledge(sequence)]).await?;
+            }
+        }
+    }
+}
+
+/// The words until the end of the batch, or as many as may be kept in memory; and the number of the batch at its end.
+async fn hear_batch(channel: &mut Channel<TcpStream>) -> io::Result<(Vec<Word>, Option<u64>)> {
+    let (mut words, mut bytes) = (Vec::new(), 0);
+    // Between two batches nothing may be said for a long time.
+    let mut word = channel.hear().await?;
+    loop {
+        if let Word::Commit(sequence) = word {
+            return Ok((words, Some(sequence)));
+        }
+        bytes += if let Word::Piece(piece) = &word { piece.len() } else { 64 };
+        words.push(word);
+        if bytes >= BUFFER_BYTES {
+            return Ok((words, None));
+        }
+        word = timeout(BATCH_SILENCE_MAX, channel.hear()).await??;
+    }
+}

@@ -1,0 +1,275 @@
+//! Looks what is below a state directory, and puts on the own disk what changed since the last look.
+//!
+//! A file is read again when its size, times or inode are others than at the last look, or so recent that a further
+//! change might have left them the same. It is synced before it is read: a page that is written through a mapping
+//! after that changes the times once more.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::fs::{AtFlags, Dir, FileType, Stat, fstat, fsync, statat};
+use rustix::time::{ClockId, clock_gettime};
+use sha2::{Digest as _, Sha256};
+use tracing::warn;
+
+use super::directory::{StateDirectory, open_folder};
+use super::image::{Entry, HASH_BYTES, Image, StatePath};
+
+/// Most files and folders of a state directory. 100,000: an image of them takes some ten megabytes.
+pub const ENTRIES_MAX: usize = 100_000;
+/// Age below which the times of a file prove nothing. 50 ms: the kernel's clock for them ticks each 10 ms at most.
+const RECENT: Duration = Duration::from_millis(50);
+/// How much of a file is read at a time. Unit: bytes.
+const READ_BYTES: usize = 64 * 1024;
+
+/// What the state directory had at one moment of a look.
+#[derive(Clone, Debug, Default)]
+pub struct Snapshot {
+    /// Number of the look; a later one has a higher number.
+    pub sequence: u64,
+    /// What there is.
+    pub image: Image,
+    /// More about each file, for who sends it.
+    pub sources: BTreeMap<StatePath, Source>,
+}
+
+/// What a sender must know of a file.
+#[derive(Clone, Debug)]
+pub struct Source {
+    /// Which file it was.
+    pub inode: u64,
+    /// The file has only grown since the look before.
+    pub growth: Option<Growth>,
+}
+
+/// The content of a file as of the look before.
+#[derive(Clone, Debug)]
+pub struct Growth {
+    /// Its length. Unit: bytes.
+    pub size: u64,
+    /// Its hash.
+    pub hash: [u8; HASH_BYTES],
+    /// The hash's state, to go on with.
+    pub state: Sha256,
+}
+
+/// Looks again and again.
+#[derive(Debug)]
+pub struct Scanner {
+    directory: StateDirectory,
+    known: BTreeMap<StatePath, Known>,
+    /// Folders that have been synced since they were as here.
+    synced: BTreeMap<Option<StatePath>, Fingerprint>,
+    has_warned: bool,
+}
+
+/// A file as of the last look.
+#[derive(Clone, Debug)]
+struct Known {
+    fingerprint: Fingerprint,
+    /// Whether the fingerprint was old enough to prove something.
+    is_settled: bool,
+    size: u64,
+    hash: [u8; HASH_BYTES],
+}
+
+/// What changes when a file does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Fingerprint {
+    device: u64,
+    inode: u64,
+    size: i64,
+    modified: (i64, u64),
+    changed: (i64, u64),
+}
+
+/// One look.
+struct Look<'a> {
+    scanner: &'a mut Scanner,
+    known: BTreeMap<StatePath, Known>,
+    synced: BTreeMap<Option<StatePath>, Fingerprint>,
+    snapshot: Snapshot,
+    began: Duration,
+}
+
+impl Scanner {
+    /// One that knows nothing yet.
+    pub fn new(directory: StateDirectory) -> Self {
+        Self { directory, known: BTreeMap::new(), synced: BTreeMap::new(), has_warned: false }
+    }
+
+    /// Looks at everything; what changed is on the own disk when this returns.
+    ///
+    /// # Errors
+    /// Something cannot be read or synced, or there is too much.
+    pub fn look(&mut self, sequence: u64) -> io::Result<Snapshot> {
+        let began = clock_gettime(ClockId::Realtime);
+        let began = Duration::new(u64::try_from(began.tv_sec).unwrap_or_default(), 0)
+            + Duration::from_nanos(u64::try_from(began.tv_nsec).unwrap_or_default());
+        let root = self.directory.root().try_clone_to_owned()?;
+        let snapshot = Snapshot { sequence, ..Snapshot::default() };
+        let (known, synced) = (BTreeMap::new(), BTreeMap::new());
+        let mut look = Look { scanner: self, known, synced, snapshot, began };
+        let mut folders = vec![(None, root)];
+        while let Some((path, folder)) = folders.pop() {
+            look.folder(path.as_ref(), &folder, &mut folders)?;
+        }
+        let Look { known, synced, snapshot, .. } = look;
+        (self.known, self.synced) = (known, synced);
+        Ok(snapshot)
+    }
+}
+
+impl Look<'_> {
+    fn folder(
+        &mut self,
+        path: Option<&StatePath>,
+        folder: &OwnedFd,
+        folders: &mut Vec<(Option<StatePath>, OwnedFd)>,
+    ) -> io::Result<()> {
+        self.sync(path, folder)?;
+        for entry in Dir::read_from(folder)? {
+            let entry = entry?;
+            let name = entry.file_name().to_bytes();
+            if matches!(name, b"." | b"..") || (path.is_none() && name == super::HIDDEN_FOLDER.as_bytes()) {
+                continue;
+            }
+            if self.snapshot.image.len() >= ENTRIES_MAX {
+                let advice = format!("more than {ENTRIES_MAX} files: replicate a directory with fewer");
+                return Err(io::Error::new(io::ErrorKind::QuotaExceeded, advice));
+            }
+            let Some(below) = StatePath::below(path, name) else {
+                self.pass_over(name);
+                continue;
+            };
+            match self.entry(below, (folder, name), folders) {
+                // It was removed or replaced meanwhile: the next look will see what became of it.
+                Err(error) if is_gone(&error) => {}
+                other => other?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts names that were made or removed on disk.
+    fn sync(&mut self, path: Option<&StatePath>, folder: &OwnedFd) -> io::Result<()> {
+        let (path, fingerprint) = (path.cloned(), fingerprint(&fstat(folder)?));
+        if self.scanner.synced.get(&path) != Some(&fingerprint) {
+            fsync(folder)?;
+        }
+        if is_old(&fingerprint, self.began) {
+            self.synced.insert(path, fingerprint);
+        }
+        Ok(())
+    }
+
+    fn entry(
+        &mut self,
+        path: StatePath,
+        (folder, name): (&OwnedFd, &[u8]),
+        folders: &mut Vec<(Option<StatePath>, OwnedFd)>,
+    ) -> io::Result<()> {
+        let stat = statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Directory => {
+                let below = open_folder(folder.as_fd(), name)?;
+                self.snapshot.image.insert(path.clone(), Entry::Folder { mode: mode_of(&stat) });
+                folders.push((Some(path), below));
+            }
+            FileType::RegularFile => self.file(path, &stat)?,
+            FileType::Symlink
+            | FileType::Fifo
+            | FileType::Socket
+            | FileType::CharacterDevice
+            | FileType::BlockDevice
+            | FileType::Unknown => self.pass_over(name),
+        }
+        Ok(())
+    }
+
+    fn file(&mut self, path: StatePath, stat: &Stat) -> io::Result<()> {
+        let before = self.scanner.known.get(&path);
+        let mut growth = None;
+        let known = match before {
+            Some(known) if known.is_settled && known.fingerprint == fingerprint(stat) => known.clone(),
+            _ => {
+                let file = self.scanner.directory.open_file(&path)?;
+                // Of the file that was opened, and from before it is synced and read.
+                let stat = fstat(&file)?;
+                file.sync_all()?;
+                let (size, hash, grown) = hash(file, before)?;
+                growth = grown;
+                let fingerprint = fingerprint(&stat);
+                let is_settled = is_old(&fingerprint, self.began);
+                Known { fingerprint, is_settled, size, hash }
+            }
+        };
+        let Known { fingerprint, size, hash, .. } = known.clone();
+        self.snapshot.image.insert(path.clone(), Entry::File { mode: mode_of(stat), size, hash });
+        self.snapshot.sources.insert(path.clone(), Source { inode: fingerprint.inode, growth });
+        self.known.insert(path, known);
+        Ok(())
+    }
+
+    fn pass_over(&mut self, name: &[u8]) {
+        if !std::mem::replace(&mut self.scanner.has_warned, true) {
+            let name = String::from_utf8_lossy(name);
+            warn!(%name, "Replicates regular files and folders only: passed over something else");
+        }
+    }
+}
+
+/// Length and hash of a file, and how it has grown if it begins with what was known.
+fn hash(mut file: File, before: Option<&Known>) -> io::Result<(u64, [u8; HASH_BYTES], Option<Growth>)> {
+    let (mut state, mut size, mut growth) = (Sha256::new(), 0, None);
+    let mut buffer = vec![0; READ_BYTES];
+    loop {
+        let until = before.map(|known| known.size - size.min(known.size)).filter(|left| *left > 0);
+        let most =
+            until.and_then(|left| usize::try_from(left).ok()).map_or(READ_BYTES, |left| left.min(READ_BYTES));
+        let read = file.read(&mut buffer[..most])?;
+        if read == 0 {
+            break;
+        }
+        state.update(&buffer[..read]);
+        size += read as u64;
+        if let Some(known) = before.filter(|known| known.size == size) {
+            let hash: [u8; HASH_BYTES] = state.clone().finalize().into();
+            growth = (hash == known.hash).then(|| Growth { size, hash, state: state.clone() });
+        }
+    }
+    Ok((size, state.finalize().into(), growth.filter(|growth| growth.size < size)))
+}
+
+fn fingerprint(stat: &Stat) -> Fingerprint {
+    #[expect(clippy::useless_conversion, reason = "the types differ between architectures")]
+    Fingerprint {
+        device: stat.st_dev.into(),
+        inode: stat.st_ino.into(),
+        size: stat.st_size.into(),
+        modified: (stat.st_mtime.into(), stat.st_mtime_nsec.into()),
+        changed: (stat.st_ctime.into(), stat.st_ctime_nsec.into()),
+    }
+}
+
+fn is_old(fingerprint: &Fingerprint, now: Duration) -> bool {
+    [fingerprint.modified, fingerprint.changed].into_iter().all(|(seconds, nanoseconds)| {
+        let at = Duration::from_secs(u64::try_from(seconds).unwrap_or_default())
+            + Duration::from_nanos(nanoseconds);
+        at + RECENT < now
+    })
+}
+
+fn mode_of(stat: &Stat) -> u16 {
+    u16::try_from(stat.st_mode & 0o7777).unwrap_or_default()
+}
+
+/// Whether somebody removed or replaced it meanwhile.
+pub fn is_gone(error: &io::Error) -> bool {
+    use io::ErrorKind::{InvalidInput, IsADirectory, NotADirectory, NotFound};
+    let is_link = error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error());
+    is_link || matches!(error.kind(), NotFound | NotADirectory | IsADirectory | InvalidInput)
+}

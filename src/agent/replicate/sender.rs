@@ -1,0 +1,171 @@
+//! Gives the state to the standby while this agent acts: what it lacks of the newest look, again and again.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::task::spawn_blocking;
+use tokio::time::{sleep, timeout};
+use tracing::info;
+
+use super::channel::Channel;
+use super::image::Image;
+use super::outbox::Outbox;
+use super::scan::{ENTRIES_MAX, Snapshot};
+use super::word::Word;
+use super::{DirectoryId, GREETING_MAX, Line, Partner, StateDirectory, prepare};
+use crate::ha::Epoch;
+use crate::runtime::shutdown::Shutdown;
+use crate::runtime::tasks::TaskError;
+
+/// Pause between two attempts to connect.
+const RETRY_PAUSE: Duration = Duration::from_millis(200);
+/// How much is read before it is sent. Unit: bytes.
+const BUFFER_BYTES: usize = 1 << 20;
+/// How long the standby may take to look at its directory, or to put a batch on its disk.
+const ANSWER_MAX: Duration = Duration::from_secs(60);
+
+/// How far the standby is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Whose directory it is, and the number of the last look that it has on disk.
+    pub acknowledged: Option<(DirectoryId, u64)>,
+    /// Whether there is a connection to it.
+    pub is_connected: bool,
+}
+
+/// What sending needs.
+#[derive(Clone)]
+pub struct Sender {
+    /// Who is who.
+    pub line: Line,
+    /// Where from.
+    pub directory: StateDirectory,
+    /// The epoch that this agent acts with; `None`: nothing is sent.
+    pub acting: watch::Receiver<Option<Epoch>>,
+    /// The newest look; `None` before the first one of a tenure.
+    pub snapshots: watch::Receiver<Option<Arc<Snapshot>>>,
+    /// How far the standby is.
+    pub progress: watch::Sender<Progress>,
+}
+
+impl Sender {
+    /// Sends to whoever is the other member.
+    ///
+    /// # Errors
+    /// None: without a level standby the active goes on alone.
+    pub async fn run(mut self, shutdown: Shutdown) -> Result<(), TaskError> {
+        let (mut acting, mut partners) = (self.acting.clone(), self.line.partner.clone());
+        loop {
+            let (epoch, partner) = (*acting.borrow_and_update(), *partners.borrow_and_update());
+            self.progress.send_replace(Progress::default());
+            tokio::select! {
+                // Nothing may be sent any more once this agent does not act, or to somebody else.
+                biased;
+                () = shutdown.requested() => return Ok(()),
+                changed = acting.changed() => if changed.is_err() { return Ok(()) },
+                changed = partners.changed() => if changed.is_err() { return Ok(()) },
+                () = self.send(epoch, partner) => {}
+            }
+        }
+    }
+
+    /// Ends only by being dropped.
+    async fn send(&mut self, epoch: Option<Epoch>, partner: Option<Partner>) {
+        let (Some(epoch), Some(partner)) = (epoch, partner) else { return std::future::pending().await };
+        loop {
+            if let Err(error) = self.level(epoch, partner).await {
+                let was_connected = self.progress.borrow().is_connected;
+                if was_connected {
+                    info!(
+                        error = &error as &dyn std::error::Error,
+                        "Lost the connection to the standby's state"
+                    );
+                }
+            }
+            self.progress.send_modify(|progress| progress.is_connected = false);
+            sleep(RETRY_PAUSE).await;
+        }
+    }
+
+    /// One connection.
+    async fn level(&mut self, epoch: Epoch, (to, address): Partner) -> io::Result<()> {
+        let greeting = timeout(GREETING_MAX, self.greet(epoch, (to, address)));
+        let (mut channel, directory) = greeting.await??;
+        let mut mirror = timeout(ANSWER_MAX, manifest(&mut channel)).await??;
+        info!(%epoch, "Sends the state to the standby");
+        self.progress.send_modify(|progress| progress.is_connected = true);
+        let mut snapshots = self.snapshots.clone();
+        snapshots.mark_changed();
+        loop {
+            tokio::select! {
+                // A standby that says something, or goes, is not to be waited for; so nothing is lost when this is dropped.
+                biased;
+                word = channel.hear() => return word.and(Err(io::ErrorKind::InvalidData.into())),
+                changed = snapshots.changed() => changed.map_err(|_| io::ErrorKind::BrokenPipe)?,
+            }
+            let Some(snapshot) = snapshots.borrow_and_update().clone() else { continue };
+            let sequence = snapshot.sequence;
+            let outbox = Outbox::new(self.directory.clone(), mirror, snapshot);
+            mirror = send_batch(&mut channel, outbox).await?;
+            let answer = timeout(ANSWER_MAX, channel.hear()).await??;
+            if answer != Word::Acknowledge(sequence) {
+                return Err(io::ErrorKind::InvalidData.into());
+            }
+            let acknowledged = Some((directory, sequence));
+            self.progress.send_replace(Progress { acknowledged, is_connected: true });
+        }
+    }
+
+    async fn greet(
+        &self,
+        epoch: Epoch,
+        (to, address): (crate::ha::AgentId, SocketAddr),
+    ) -> io::Result<(Channel<TcpStream>, DirectoryId)> {
+        let stream = TcpStream::connect(address).await?;
+        prepare(&stream)?;
+        let Line { group, own, keys, .. } = &self.line;
+        let mut channel = Channel::connected(stream, keys.clone(), epoch).await?;
+        let directory = self.directory.id();
+        channel.say(&[Word::Hello { group: *group, from: *own, to, directory }]).await?;
+        channel.take_drawn().await?;
+        let Word::Challenge { directory } = channel.hear().await? else {
+            return Err(io::ErrorKind::InvalidData.into());
+        };
+        channel.say(&[Word::Attach]).await?;
+        channel.trust();
+        Ok((channel, directory))
+    }
+}
+
+/// What the standby has.
+async fn manifest(channel: &mut Channel<TcpStream>) -> io::Result<Image> {
+    let mut image = Image::new();
+    loop {
+        let word = channel.hear().await?;
+        if word == Word::All {
+            return Ok(image);
+        }
+        let Word::Has(path, entry) = word else { return Err(io::ErrorKind::InvalidData.into()) };
+        image.insert(path, entry);
+        if image.len() > ENTRIES_MAX {
+            return Err(io::ErrorKind::QuotaExceeded.into());
+        }
+    }
+}
+
+/// Returns what the standby has once it has acknowledged the batch.
+async fn send_batch(channel: &mut Channel<TcpStream>, mut outbox: Outbox) -> io::Result<Image> {
+    loop {
+        let read = spawn_blocking(move || outbox.next(BUFFER_BYTES).map(|words| (outbox, words)));
+        let (next, words) = read.await??;
+        outbox = next;
+        if words.is_empty() {
+            return Ok(outbox.into_mirror());
+        }
+        channel.say(&words).await?;
+    }
+}

@@ -1,0 +1,178 @@
+//! Barriers of an active with its ledger, its sender, and a standby on the loopback interface; the Lease is played.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::{Instant, timeout};
+
+use super::lines::{Active, Standby, epoch};
+use super::{Door, content, fs};
+use crate::agent::replicate::DirectoryId;
+use crate::agent::replicate::gate::{Level, PromoteWhen};
+use crate::agent::replicate::ledger::{Answer, Kept, Ledger, STANDBY_MAX, View, Wires};
+use crate::agent::store::Note;
+use crate::api::keys;
+use crate::ha::Version;
+use crate::runtime::shutdown::Shutdown;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// An active in its tenure, and the Lease as it writes it.
+struct Scene {
+    active: Active,
+    views: watch::Sender<View>,
+    barriers: mpsc::Sender<oneshot::Sender<Answer>>,
+    settle: mpsc::Sender<()>,
+    settled: mpsc::Receiver<bool>,
+    notes: mpsc::Receiver<Note>,
+}
+
+impl Scene {
+    fn start(active: Active) -> Self {
+        let (views, viewed) = watch::channel(View::default());
+        let (barriers, asked) = mpsc::channel(8);
+        let (settle, to_settle) = mpsc::channel(1);
+        let (reporter, settled) = mpsc::channel(1);
+        let (written, notes) = mpsc::channel(1);
+        let wires = Wires {
+            directory: active.directory.clone(),
+            door: Door::default(),
+            promote_when: PromoteWhen::InSync,
+            views: viewed,
+            barriers: asked,
+            settle: to_settle,
+            settled: reporter,
+            snapshots: active.snapshots.clone(),
+            progress: active.progress.clone(),
+            notes: written,
+        };
+        tokio::spawn(async move { Ledger::new(wires).run(Shutdown::new()).await.unwrap() });
+        let scene = Self { active, views, barriers, settle, settled, notes };
+        scene.active.acting.send_replace(Some(epoch(1)));
+        scene.views.send_modify(|view| {
+            (view.acting, view.is_written, view.version) = (Some(epoch(1)), true, Version(1));
+        });
+        scene
+    }
+
+    fn asked(&self) -> oneshot::Receiver<Answer> {
+        let (waiter, answer) = oneshot::channel();
+        self.barriers.try_send(waiter).unwrap();
+        answer
+    }
+
+    async fn barrier(&self) -> Answer {
+        timeout(PATIENCE, self.asked()).await.expect("in time").unwrap()
+    }
+
+    /// Waits until the active wants the Lease to say this; it does not say so yet.
+    async fn wants(&mut self, level: &[DirectoryId]) {
+        let level = Level::write(&level.iter().copied().collect());
+        loop {
+            let note = timeout(PATIENCE, self.notes.recv()).await.expect("in time").unwrap();
+            assert_eq!(note.base, self.views.borrow().version);
+            if note.annotations == [(keys::ANNOTATION_HA_IN_SYNC, level.clone())] {
+                return;
+            }
+        }
+    }
+
+    /// The Lease says this, in its next version.
+    fn says(&self, level: &[DirectoryId]) {
+        let level: BTreeSet<_> = level.iter().copied().collect();
+        self.views.send_modify(|view| {
+            (view.version.0, view.level) = (view.version.0 + 1, Level::Only(level));
+        });
+    }
+}
+
+#[tokio::test]
+async fn a_pair_in_sync_keeps_barriers_on_both_disks_and_goes_on_alone_only_when_the_lease_says_so() {
+    let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let standby = Standby::start(to.path()).await;
+    let active = Active::start(from.path(), standby.address, "0f");
+    let (own, other) = (active.directory.id(), standby.directory.id());
+    let mut scene = Scene::start(active);
+
+    // Nobody has acted: as long as anybody might, nothing is kept.
+    let mut first = scene.asked();
+    scene.wants(&[own]).await;
+    assert!(first.try_recv().is_err());
+    scene.says(&[own]);
+    let kept = timeout(PATIENCE, first).await.expect("in time").unwrap().unwrap();
+    assert_eq!((kept.epoch, kept.is_alone), (epoch(1), true));
+
+    standby.door.open(epoch(1));
+    scene.wants(&[own, other]).await;
+    scene.says(&[own, other]);
+    for number in 0..20 {
+        fs::write(from.path().join(format!("file-{}", number % 3)), number.to_string()).unwrap();
+        let Kept { is_alone, .. } = scene.barrier().await.unwrap();
+        assert!(!is_alone);
+        assert_eq!(content(from.path()), content(to.path()));
+    }
+
+    standby.door.close();
+    fs::write(from.path().join("log"), "later").unwrap();
+    let began = Instant::now();
+    let mut alone = scene.asked();
+    scene.wants(&[own]).await;
+    assert!(began.elapsed() >= STANDBY_MAX);
+    assert!(alone.try_recv().is_err(), "the standby may still act");
+    scene.says(&[own]);
+    assert!(timeout(PATIENCE, alone).await.expect("in time").unwrap().unwrap().is_alone);
+
+    // From the send of the write on its acknowledgement is needed.
+    standby.door.open(epoch(1));
+    scene.wants(&[own, other]).await;
+    standby.door.close();
+    fs::write(from.path().join("log"), "last").unwrap();
+    let mut waiting = scene.asked();
+    tokio::time::sleep(2 * STANDBY_MAX).await;
+    assert!(waiting.try_recv().is_err(), "the write may have succeeded");
+    standby.door.open(epoch(1));
+    assert!(!timeout(PATIENCE, waiting).await.expect("in time").unwrap().unwrap().is_alone);
+    assert_eq!(content(from.path()), content(to.path()));
+    standby.stop().await;
+}
+
+#[tokio::test]
+async fn an_application_that_ended_is_handed_over_only_to_a_level_standby() {
+    let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let standby = Standby::start(to.path()).await;
+    let active = Active::start(from.path(), standby.address, "0f");
+    let (own, other) = (active.directory.id(), standby.directory.id());
+    let mut scene = Scene::start(active);
+    scene.says(&[own]);
+    scene.settle.try_send(()).unwrap();
+    assert_eq!(timeout(PATIENCE, scene.settled.recv()).await.expect("in time"), Some(false));
+
+    standby.door.open(epoch(1));
+    scene.wants(&[own, other]).await;
+    scene.says(&[own, other]);
+    fs::write(from.path().join("log"), "last words").unwrap();
+    scene.settle.try_send(()).unwrap();
+    assert_eq!(timeout(PATIENCE, scene.settled.recv()).await.expect("in time"), Some(true));
+    assert_eq!(content(from.path()), content(to.path()));
+
+    standby.door.close();
+    fs::write(from.path().join("log"), "lost words").unwrap();
+    scene.settle.try_send(()).unwrap();
+    assert_eq!(timeout(PATIENCE, scene.settled.recv()).await.expect("in time"), Some(false));
+    standby.stop().await;
+}
+
+#[tokio::test]
+async fn barriers_of_a_standby_and_of_an_ended_tenure_are_refused() {
+    let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let standby = Standby::start(to.path()).await;
+    let scene = Scene::start(Active::start(from.path(), standby.address, "0f"));
+    let ending = scene.asked();
+    // It waits until the Lease says who is level, which it never will.
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    scene.views.send_modify(|view| view.acting = None);
+    assert_eq!(timeout(PATIENCE, ending).await.expect("in time").unwrap(), Err("the tenure has ended"));
+    assert_eq!(scene.barrier().await, Err("this agent does not act"));
+    standby.stop().await;
+}

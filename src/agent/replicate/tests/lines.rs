@@ -1,0 +1,194 @@
+//! Both ends of a connection on the loopback interface.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use super::{Arc, Door, Epoch, Scanner, Snapshot, StateDirectory, Word, content, fs};
+use crate::agent::key_ring::KeyRing;
+use crate::agent::lifeline::{Line, Partner};
+use crate::agent::replicate::DirectoryId;
+use crate::agent::replicate::channel::Channel;
+use crate::agent::replicate::receiver::Receiver;
+use crate::agent::replicate::sender::{Progress, Sender};
+use crate::ha::AgentId;
+use crate::runtime::shutdown::Shutdown;
+
+const ACTIVE: AgentId = AgentId(1);
+const STANDBY: AgentId = AgentId(2);
+const GROUP: u128 = 7;
+/// Longer than anything here takes; only a hang lasts as long.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+pub(super) fn epoch(term: u32) -> Epoch {
+    Epoch { term, sequence: 0 }
+}
+
+fn line(own: AgentId, partner: (AgentId, SocketAddr), key: &str) -> (Line, watch::Sender<Option<Partner>>) {
+    let keys = watch::channel(KeyRing::parse(&key.repeat(32)).unwrap()).1;
+    let (told, partner) = watch::channel(Some(partner));
+    (Line { group: GROUP, own, keys, partner }, told)
+}
+
+/// A standby that listens.
+pub(super) struct Standby {
+    pub(super) directory: StateDirectory,
+    pub(super) door: Door,
+    pub(super) address: SocketAddr,
+    shutdown: Shutdown,
+    task: JoinHandle<()>,
+    _partner: watch::Sender<Option<Partner>>,
+}
+
+impl Standby {
+    pub(super) async fn start(folder: &Path) -> Self {
+        let directory = StateDirectory::open(folder).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (door, shutdown) = (Door::default(), Shutdown::new());
+        let (line, partner) = line(STANDBY, (ACTIVE, address), "0f");
+        let receiver = Receiver { line, directory: directory.clone(), door: door.clone() };
+        let run = receiver.run(listener, shutdown.clone());
+        let task = tokio::spawn(async move { run.await.unwrap() });
+        Self { directory, door, address, shutdown, task, _partner: partner }
+    }
+
+    pub(super) async fn stop(self) {
+        self.shutdown.request();
+        self.task.await.unwrap();
+    }
+}
+
+/// An active that sends.
+pub(super) struct Active {
+    pub(super) directory: StateDirectory,
+    pub(super) acting: watch::Sender<Option<Epoch>>,
+    pub(super) snapshots: watch::Sender<Option<Arc<Snapshot>>>,
+    pub(super) progress: watch::Receiver<Progress>,
+    scanner: Scanner,
+    _partner: watch::Sender<Option<Partner>>,
+}
+
+impl Active {
+    pub(super) fn start(folder: &Path, standby: SocketAddr, key: &str) -> Self {
+        let directory = StateDirectory::open(folder).unwrap();
+        let (acting, acted) = watch::channel(None);
+        let (snapshots, seen) = watch::channel(None);
+        let (progress, reached) = watch::channel(Progress::default());
+        let (line, partner) = line(ACTIVE, (STANDBY, standby), key);
+        let sender = Sender { line, directory: directory.clone(), acting: acted, snapshots: seen, progress };
+        // It ends with the test's runtime.
+        tokio::spawn(async move { sender.run(Shutdown::new()).await.unwrap() });
+        let scanner = Scanner::new(directory.clone());
+        Self { directory, acting, snapshots, progress: reached, scanner, _partner: partner }
+    }
+
+    fn look(&mut self, sequence: u64) {
+        self.snapshots.send_replace(Some(Arc::new(self.scanner.look(sequence).unwrap())));
+    }
+
+    async fn acknowledged(&mut self, by: DirectoryId, sequence: u64) {
+        let has = |progress: &Progress| progress.acknowledged == Some((by, sequence));
+        timeout(PATIENCE, self.progress.wait_for(has)).await.expect("in time").unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_standby_is_brought_level_and_follows_also_after_it_was_away() {
+    let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    fs::write(to.path().join("stale"), "x").unwrap();
+    fs::write(from.path().join("big"), vec![3; 3 << 20]).unwrap();
+    let standby = Standby::start(to.path()).await;
+    standby.door.open(epoch(1));
+    let mut active = Active::start(from.path(), standby.address, "0f");
+    active.acting.send_replace(Some(epoch(1)));
+    active.look(1);
+    active.acknowledged(standby.directory.id(), 1).await;
+    assert_eq!(content(from.path()), content(to.path()));
+
+    fs::write(from.path().join("log"), "one").unwrap();
+    active.look(2);
+    active.acknowledged(standby.directory.id(), 2).await;
+    assert_eq!(content(from.path()), content(to.path()));
+
+    standby.door.close();
+    fs::write(from.path().join("log"), "two").unwrap();
+    active.look(3);
+    let lost = active.progress.wait_for(|progress| !progress.is_connected);
+    timeout(PATIENCE, lost).await.expect("a closed door ends the connection").unwrap();
+    assert_eq!(fs::read(to.path().join("log")).unwrap(), b"one");
+    standby.door.open(epoch(1));
+    active.acknowledged(standby.directory.id(), 3).await;
+    assert_eq!(content(from.path()), content(to.path()));
+    standby.stop().await;
+}
+
+#[tokio::test]
+async fn an_older_epoch_is_refused_also_after_a_restart() {
+    let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    fs::write(from.path().join("a"), "x").unwrap();
+    let standby = Standby::start(to.path()).await;
+    standby.door.open(epoch(1));
+    let mut active = Active::start(from.path(), standby.address, "0f");
+    active.acting.send_replace(Some(epoch(5)));
+    active.look(1);
+    active.acknowledged(standby.directory.id(), 1).await;
+    assert_eq!(standby.directory.epoch(GROUP).unwrap(), epoch(5));
+    standby.stop().await;
+
+    // A new process knows nothing but what is on disk.
+    let standby = Standby::start(to.path()).await;
+    standby.door.open(Epoch::default());
+    let mut channel = greeted(standby.address, "0f", epoch(4)).await.unwrap();
+    assert!(channel.hear().await.is_err(), "it was refused");
+    let mut channel = greeted(standby.address, "0f", epoch(5)).await.unwrap();
+    assert!(matches!(channel.hear().await.unwrap(), Word::Has(..)));
+    standby.stop().await;
+}
+
+#[tokio::test]
+async fn strangers_are_refused() {
+    let to = tempfile::tempdir().unwrap();
+    let standby = Standby::start(to.path()).await;
+    assert!(greeted(standby.address, "0f", epoch(1)).await.is_err(), "the door is closed");
+    standby.door.open(epoch(1));
+    assert!(greeted(standby.address, "f0", epoch(1)).await.is_err(), "it has another key");
+    let words = [
+        Word::Hello { group: GROUP + 1, from: ACTIVE, to: STANDBY, directory: DirectoryId(1) },
+        Word::Hello { group: GROUP, from: AgentId(3), to: STANDBY, directory: DirectoryId(1) },
+        Word::Hello { group: GROUP, from: ACTIVE, to: ACTIVE, directory: DirectoryId(1) },
+        Word::Hello { group: GROUP, from: ACTIVE, to: STANDBY, directory: standby.directory.id() },
+        Word::Attach,
+        Word::Commit(1),
+    ];
+    for word in words {
+        let mut channel = connected(standby.address, "0f", epoch(1)).await;
+        channel.say(std::slice::from_ref(&word)).await.unwrap();
+        assert!(channel.take_drawn().await.is_err(), "{word:?}");
+    }
+    assert!(greeted(standby.address, "0f", epoch(1)).await.is_ok());
+    standby.stop().await;
+}
+
+async fn connected(address: SocketAddr, key: &str, epoch: Epoch) -> Channel<TcpStream> {
+    let keys = watch::channel(KeyRing::parse(&key.repeat(32)).unwrap()).1;
+    let stream = TcpStream::connect(address).await.unwrap();
+    Channel::connected(stream, keys, epoch).await.unwrap()
+}
+
+/// A channel on which the standby believes that it is the active.
+async fn greeted(address: SocketAddr, key: &str, epoch: Epoch) -> std::io::Result<Channel<TcpStream>> {
+    let mut channel = connected(address, key, epoch).await;
+    let hello = Word::Hello { group: GROUP, from: ACTIVE, to: STANDBY, directory: DirectoryId(1) };
+    channel.say(&[hello]).await?;
+    channel.take_drawn().await?;
+    channel.hear().await?;
+    channel.say(&[Word::Attach]).await?;
+    channel.trust();
+    Ok(channel)
+}

@@ -1,0 +1,27 @@
+//! An application that must not be started yet although its tenure has begun.
+
+use std::io;
+
+use super::Tenant;
+use crate::ha::BootTime;
+
+impl Tenant {
+    /// Does not start the application before [`Tenant::let_go`]; one that runs goes on.
+    pub fn hold_back(&mut self) {
+        self.is_held_back = true;
+    }
+
+    /// Whether the application must not be started yet.
+    pub fn is_held_back(&self) -> bool {
+        self.is_held_back
+    }
+
+    /// Starts what was held back, if it is still wanted and its time has come.
+    ///
+    /// # Errors
+    /// The process list cannot be read.
+    pub fn let_go(&mut self, now: BootTime) -> io::Result<()> {
+        self.is_held_back = false;
+        self.go_on(now)
+    }
+}
