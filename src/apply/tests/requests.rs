@@ -52,8 +52,8 @@ async fn a_creation_posts_the_manifest() {
         let action = Action::Create { name: name.clone(), role, slot: 3 };
         let (seen, outcome, written) = sent(&plain(), action, &pod("web-3f583358bca8", ("hot", 18))).await;
         let set = set(&json!({}));
-        let wanted = PodRequest { set: &set, name: &name, role, slot: 3, now: NOW };
-        let body = manifests::pod(&wanted, &gate_kit().settings);
+        let wanted = PodRequest { set: &set, name: &name, role, slot: 3, now: NOW, injection: None };
+        let body = manifests::pod(&wanted, &gate_kit().settings).expect("a Pod");
         assert_eq!(seen, request("POST", PODS, ("application/json", body)));
         assert_eq!(outcome, Outcome::Done);
         assert!(is_pod(written.as_ref(), "18"));

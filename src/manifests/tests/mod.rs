@@ -8,6 +8,7 @@ mod security;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::active_standby::set_injection;
 use super::*;
 use crate::model::{PodName, Role};
 
@@ -39,7 +40,9 @@ fn gate_settings() -> GateSettings {
 
 fn pod_of(set: &BackupPodSet, role: Role) -> Value {
     let name = PodName("web-0123456789ab".into());
-    pod(&PodRequest { set, name: &name, role, slot: 4, now: now() }, &gate_settings())
+    let injection = set_injection(set, "agent:1");
+    let request = PodRequest { set, name: &name, role, slot: 4, now: now(), injection: injection.as_ref() };
+    pod(&request, &gate_settings()).expect("a Pod")
 }
 
 /// A template that restricted Pod security admits, with two images, an init container and a volume.
