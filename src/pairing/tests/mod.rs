@@ -2,6 +2,7 @@
 
 mod properties;
 mod situations;
+mod wanted;
 
 use std::time::Duration;
 
