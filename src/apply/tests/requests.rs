@@ -162,6 +162,32 @@ async fn a_service_is_created_or_put_right_at_the_version_that_was_seen() {
 }
 
 #[tokio::test]
+async fn the_group_of_a_paired_set_is_created_or_put_right_at_the_version_that_was_seen() {
+    let container = json!({"name": "web", "image": "web:1", "command": ["/web"]});
+    let fields = json!({
+        "replicas": 2, "activeStandby": {}, "template": {"spec": {"containers": [container]}},
+    });
+    let groups = "/apis/backup.example.com/v1alpha1/namespaces/shop/hagroups";
+    let set = set(&fields);
+    let spec = manifests::set_group_spec(&set).unwrap().unwrap();
+    let body = manifests::set_group(&set, &spec);
+    let mut kept = body.clone();
+    kept["metadata"]["uid"] = json!("u-web");
+    kept["metadata"]["resourceVersion"] = json!("21");
+    let (seen, outcome, written) = sent(&observation(&fields, &[]), Action::PublishGroup, &kept).await;
+    assert_eq!(seen, request("POST", groups, ("application/json", body.clone())));
+    assert_eq!(outcome, Outcome::Done);
+    assert!(matches!(written, Some(Written::Group(_))), "{written:?}");
+
+    let (seen, outcome, _) = sent(&observation(&fields, &[kept.clone()]), Action::PublishGroup, &kept).await;
+    let metadata = json!({"uid": "u-web", "resourceVersion": "21", "labels": body["metadata"]["labels"]});
+    let spec = json!({"pairs": 2, "paused": false, "service": null, "replicationPorts": null});
+    let patch = json!({"metadata": metadata, "spec": spec});
+    assert_eq!(seen, request("PATCH", &format!("{groups}/web"), (MERGE_PATCH, patch)));
+    assert_eq!(outcome, Outcome::Done);
+}
+
+#[tokio::test]
 async fn addresses_are_written_in_one_request() {
     let (fields, objects) = exposed();
     let slices = "/apis/discovery.k8s.io/v1/namespaces/shop/endpointslices";

@@ -2,13 +2,13 @@
 
 mod golden;
 mod inject;
+mod paired;
 mod ports;
 mod security;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::active_standby::set_injection;
 use super::*;
 use crate::model::{PodName, Role};
 
