@@ -9,13 +9,13 @@ mod example;
 
 use backuppodset::agent::settings::PairArguments;
 use backuppodset::api::{BackupPodSet, HAGroup, crd::crd, keys};
-use backuppodset::manifests::{Injection, inject};
+use backuppodset::manifests::{Injection, check_agent, inject, set_injection};
 use clap::Parser;
 use common::{files, refusal, sets};
 use example::{Example, example};
 use serde_json::Value;
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Schema of the kind as the CRD carries it.
 fn schema() -> Value {
@@ -54,10 +54,15 @@ fn rule_messages(schema: &Value) -> BTreeSet<String> {
     }
 }
 
+/// The example of a set with active and standby Pods.
+fn file_of_pairs() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/active-standby/set.yaml")
+}
+
 #[test]
 fn every_example_parses_and_has_only_known_fields() {
     let schema = schema();
-    for file in files("examples") {
+    for file in files("examples").into_iter().chain([file_of_pairs()]) {
         for set in sets(&file) {
             let unknown = unknown_fields(&set["spec"], &schema["properties"]["spec"], "spec");
             assert_eq!(unknown, Vec::<String>::new(), "{}", file.display());
@@ -65,6 +70,13 @@ fn every_example_parses_and_has_only_known_fields() {
                 .unwrap_or_else(|error| panic!("{}: {error}", file.display()));
         }
     }
+}
+
+#[test]
+fn the_example_of_a_paired_set_can_run_the_agent() {
+    let set: BackupPodSet = serde_json::from_value(sets(&file_of_pairs()).remove(0)).expect("a BackupPodSet");
+    let injection = set_injection(&set, "agent").expect("it is paired");
+    assert_eq!((check_agent(&set, &injection), injection.arguments), (Ok(()), Vec::new()));
 }
 
 #[test]
@@ -108,7 +120,8 @@ fn every_rule_has_a_manifest_that_it_refuses() {
 fn every_misspelled_field_is_unknown_to_the_schema() {
     let schema = schema();
     for file in files("tests/refused") {
-        let unknown = unknown_fields(&sets(&file)[0]["spec"], &schema["properties"]["spec"], "spec");
+        let refused = sets(&file).pop().expect("the last one is refused");
+        let unknown = unknown_fields(&refused["spec"], &schema["properties"]["spec"], "spec");
         let (kind, message) = refusal(&file);
         let named = unknown.iter().map(|path| format!("unknown field \"{path}\"")).collect::<Vec<_>>();
         let expected = if kind == "strict" { vec![message] } else { Vec::new() };
@@ -128,7 +141,7 @@ fn every_example_of_a_pair_has_only_known_fields_and_takes_the_arguments_that_it
     let generated = include_str!("../crds/hagroups.yaml");
     let group_crd: Value = serde_saphyr::from_str(generated).expect("YAML");
     let schema = &group_crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
-    for file in files("examples/active-standby") {
+    for file in files("examples/active-standby").into_iter().filter(|file| *file != file_of_pairs()) {
         let text = std::fs::read_to_string(&file).expect("a readable file");
         let Example { documents, arguments } = example(&text);
         let of_kind = |kind| documents.iter().filter(move |document| document["kind"] == kind);

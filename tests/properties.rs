@@ -19,8 +19,8 @@ use random::ago;
 /// From, to and why.
 type Row = (Option<Role>, Option<Role>, Reason);
 
-/// Snapshots that the search for unused rows of the table looks at; an eighth of them is enough.
-const SEARCHED_SNAPSHOTS: usize = 4_000;
+/// Snapshots that the search for unused rows of the table looks at; a quarter of them is enough.
+const SEARCHED_SNAPSHOTS: usize = 8_000;
 
 fn outcome() -> impl Strategy<Value = Outcome> {
     prop_oneof![

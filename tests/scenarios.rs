@@ -104,6 +104,7 @@ fn step_line(step: &Step) -> String {
         Action::Delete { pod, role: _, is_ready: _ } => format!("delete {}", pod.name),
         Action::Adopt { pod } => format!("adopt {}", pod.name),
         Action::PublishService => "publish service".into(),
+        Action::PublishGroup => "publish group".into(),
         Action::Retire { object } => format!("retire {}", object.name),
         Action::Expose { endpoints } if endpoints.is_empty() => "expose nothing".into(),
         Action::Expose { endpoints } => {

@@ -105,6 +105,15 @@ pub async fn run(settings: PairSettings, launcher: &Path, command: Vec<OsString>
     beside(tasks, &shutdown, Box::pin(member.run(&shutdown))).await
 }
 
+/// Says for ever that the agent works, for one that waits for a Lease.
+async fn tick(health: &Health) {
+    let mut ticks = tokio::time::interval(health::TICK_PERIOD);
+    loop {
+        ticks.tick().await;
+        health.tick();
+    }
+}
+
 /// Runs a loop beside its tasks. The end of either asks the other one to end; the loop comes first.
 async fn beside<Output>(
     tasks: Tasks,
@@ -195,6 +204,7 @@ impl Member {
     /// Belongs to one Lease after the other, until it is asked to end.
     async fn run(mut self, shutdown: &Shutdown) -> Result<(), Error> {
         let search = Search::new(self.client.clone(), self.membership.clone(), self.own.clone());
+        let health = self.body.health.clone();
         loop {
             let found = tokio::select! {
                 // Nothing runs, so there is nothing to end before the process does.
@@ -202,6 +212,7 @@ impl Member {
                 () = self.body.asked_to_end() => return Ok(()),
                 () = shutdown.requested() => return Ok(()),
                 found = search.find() => found,
+                () = tick(&health) => return Ok(()),
             };
             self.body.health.set_ready(true);
             if self.belong(found, shutdown).await? == End::Left {

@@ -88,6 +88,12 @@ pub struct HAGroupSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timing: Option<GroupTiming>,
 
+    /// How many pairs there are, 0 to 1000: further Pods are spares, and take the place of whoever is lost. Until a
+    /// pair has a second Pod its active acts alone. Default: as many pairs as there are Pods for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 1000))]
+    pub pairs: Option<i32>,
+
     /// While true, pairs stay as they are: nobody is paired, replaced or relabelled. Failovers go on, because the
     /// agents carry them out.
     #[serde(default)]

@@ -6,6 +6,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`keys`] | labels, annotations, names, ports and environment variables |
+//! | [`active_standby`] | pairs of an active and a standby Pod in a set |
 //! | [`spec`] | the wish: counts, strategy, timing, update and service settings |
 //! | [`template`] | the Pod template and its schema |
 //! | [`status`] | the report: counts, conditions, last failover, conversions |
@@ -14,6 +15,7 @@
 //! | [`rbac`] | what the operator may do in the cluster |
 //! | [`service`] | the Service that exposes the primaries |
 
+pub mod active_standby;
 pub mod crd;
 pub mod group;
 pub mod keys;
@@ -25,6 +27,7 @@ pub mod status;
 pub mod template;
 pub mod timing;
 
+pub use active_standby::{ActiveStandby, PromoteWhen, StandbyHooks};
 pub use group::{
     GroupService, GroupSummary, HAGroup, HAGroupSpec, HAGroupStatus, PairStatus, Takeover, TakeoverPhases,
 };

@@ -45,6 +45,14 @@ pub const RULES: &[Rule] = &[
         names: &[],
         verbs: READ,
     },
+    // A set with active and standby Pods keeps a group.
+    Rule {
+        scope: Scope::Watched,
+        group: keys::GROUP,
+        resources: &[keys::GROUP_PLURAL],
+        names: &[],
+        verbs: WRITE,
+    },
     Rule {
         scope: Scope::Watched,
         group: keys::GROUP,

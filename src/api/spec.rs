@@ -2,6 +2,7 @@
 
 #![allow(unreachable_pub, reason = "the KubeSchema derive puts a pub struct into a function")]
 
+use super::active_standby::ActiveStandby;
 use super::service::ExposedService;
 use super::status::BackupPodSetStatus;
 use super::template::PodTemplate;
@@ -87,6 +88,28 @@ use serde::{Deserialize, Serialize};
     "self.coldBackups == 0 || !has(self.template.spec.hostNetwork) || !self.template.spec.hostNetwork")
     .message("coldBackups must be 0 with template.spec.hostNetwork, because a cold backup listens on TCP 20000 \
               of its node: use hotBackups, or remove hostNetwork"))]
+#[x_kube(validation = Rule::new("has(self.activeStandby) == has(oldSelf.activeStandby)").message(
+    "activeStandby can be neither added nor removed, because Pods with and without an agent cannot take over from each \
+     other: make a new set, move the clients, and delete this one"))]
+#[x_kube(validation = Rule::new(
+    "!has(self.activeStandby) || has(self.activeStandby.container) || self.template.spec.containers.size() == 1")
+    .message("activeStandby.container is needed when the template has several containers: name the one that runs the \
+              application"))]
+#[x_kube(validation = Rule::new(
+    "!has(self.activeStandby) || !has(self.activeStandby.container) || \
+     self.template.spec.containers.exists(c, c.name == self.activeStandby.container)")
+    .message("activeStandby.container is not a container of the template: write the name of one"))]
+#[x_kube(validation = Rule::new(
+    "!has(self.activeStandby) || self.template.spec.containers.all(c, has(c.command) && c.command.size() > 0 || \
+     has(self.activeStandby.container) && c.name != self.activeStandby.container)")
+    .message("the container of activeStandby needs a command, because the agent has to start it: write the command of \
+              its image"))]
+#[x_kube(validation = Rule::new(
+    "!has(self.activeStandby) || ((!has(self.template.spec.shareProcessNamespace) || \
+     !self.template.spec.shareProcessNamespace) && (!has(self.template.spec.automountServiceAccountToken) || \
+     self.template.spec.automountServiceAccountToken))")
+    .message("with activeStandby leave out shareProcessNamespace and automountServiceAccountToken: the agent is the \
+              first process of its container, and needs the token for its Lease"))]
 pub struct BackupPodSetSpec {
     /// Primaries: Pods that serve. Acted on by the scale subresource. Range 0 to 1000, default 1.
     #[serde(default = "default_replicas")]
@@ -168,6 +191,12 @@ pub struct BackupPodSetSpec {
     /// How cold backups wait.
     #[serde(default)]
     pub cold_start: ColdStart,
+
+    /// Pairs the Pods: each primary is an active, hot backups are the standbys. Absent: Pods know nothing of each
+    /// other. Can be neither added to a set nor taken away from it; any other change of it rolls out like one of the
+    /// template.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub active_standby: Option<ActiveStandby>,
 }
 
 fn default_replicas() -> i32 {

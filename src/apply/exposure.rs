@@ -68,14 +68,14 @@ pub(super) async fn retire(client: &Client, observation: &Observation, object: &
 }
 
 /// The object that a write is about.
-struct Target<'a> {
-    observation: &'a Observation,
-    name: &'a str,
-    version: Option<&'a Version>,
+pub(super) struct Target<'a> {
+    pub(super) observation: &'a Observation,
+    pub(super) name: &'a str,
+    pub(super) version: Option<&'a Version>,
 }
 
 /// Creates the object, or patches the version that was seen.
-async fn write<K>(
+pub(super) async fn write<K>(
     client: &Client,
     target: &Target<'_>,
     ((body, mut patch), keep): ((&Value, Value), impl FnOnce(K) -> Written),
@@ -107,7 +107,7 @@ where
     }
 }
 
-/// The spec lost its Service between decision and write.
-const fn nothing_to_do() -> Answer {
+/// The spec lost its Service, or its pairs, between decision and write.
+pub(super) const fn nothing_to_do() -> Answer {
     Answer { outcome: Outcome::Stale, message: None, written: None }
 }

@@ -3,6 +3,7 @@
 //! Never decides: a write that the server refuses because the object changed is `Stale`, and the next snapshot decides.
 
 mod exposure;
+mod group;
 mod outcome;
 mod pod;
 mod removal;
@@ -137,6 +138,7 @@ impl Applier {
             Action::Delete { pod, role: _, is_ready: _ } => pods.delete(pod).await,
             Action::Adopt { pod } => pods.adopt(pod).await,
             Action::PublishService => exposure::publish_service(&self.client, observation).await,
+            Action::PublishGroup => group::publish_group(&self.client, observation).await,
             Action::Expose { endpoints } => exposure::expose(&self.client, observation, endpoints).await,
             Action::Retire { object } => exposure::retire(&self.client, observation, object).await,
         }

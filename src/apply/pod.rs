@@ -11,8 +11,8 @@ use super::outcome::refused;
 use super::removal::delete;
 use super::taken::taken;
 use crate::api::{BackupPodSet, keys};
-use crate::manifests::{GateSettings, PodRequest, owner_reference, pod, role_patch};
-use crate::model::{PodName, PodRef, Role};
+use crate::manifests::{GateSettings, Injection, PodRequest, owner_reference, pod, role_patch};
+use crate::model::{PodName, PodRef, Refusal, Role};
 use crate::observe::slim::SlimPod;
 use crate::observe::{Observation, Written};
 
@@ -20,6 +20,7 @@ use crate::observe::{Observation, Written};
 pub(super) struct Pods<'a> {
     client: &'a Client,
     set: &'a BackupPodSet,
+    injection: Option<&'a Injection>,
     api: Api<SlimPod>,
 }
 
@@ -27,7 +28,12 @@ impl<'a> Pods<'a> {
     pub(super) fn new(client: &'a Client, observation: &'a Observation) -> Self {
         let set = observation.set.as_ref();
         let namespace = set.metadata.namespace.as_deref().unwrap_or_default();
-        Self { client, set, api: Api::namespaced(client.clone(), namespace) }
+        Self {
+            client,
+            set,
+            injection: observation.injection.as_ref(),
+            api: Api::namespaced(client.clone(), namespace),
+        }
     }
 
     pub(super) async fn create(
@@ -36,7 +42,11 @@ impl<'a> Pods<'a> {
         (name, role, slot): (&PodName, Role, u32),
         now: Timestamp,
     ) -> Answer {
-        let body = pod(&PodRequest { set: self.set, name, role, slot, now }, gate);
+        let request = PodRequest { set: self.set, name, role, slot, now, injection: self.injection };
+        let body = match pod(&request, gate) {
+            Ok(body) => body,
+            Err(error) => return Answer::failed(Refusal::Invalid, error.to_string()),
+        };
         match self.post(&body).await {
             Ok(created) => Answer::done(Written::Pod(Box::new(created))),
             Err(kube::Error::Api(status)) if status.code == 409 => {

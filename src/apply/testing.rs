@@ -143,7 +143,7 @@ pub(crate) fn pod(name: &str, (role, version): (&str, u64)) -> Value {
     let set = set(&json!({}));
     let labels = json!({
         (keys::LABEL_SET): "web", (keys::LABEL_ROLE): role,
-        (keys::LABEL_REVISION): crate::manifests::revision(&set.spec.template).0,
+        (keys::LABEL_REVISION): crate::manifests::revision(&set.spec).0,
     });
     json!({
         "apiVersion": "v1", "kind": "Pod",

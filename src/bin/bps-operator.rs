@@ -24,6 +24,9 @@ struct Arguments {
     /// Image with the bps-wakeup program, for cold backups.
     #[arg(long)]
     wakeup_image: String,
+    /// Image with the bps-agent program, for sets with activeStandby. Default: there can be none.
+    #[arg(long)]
+    agent_image: Option<String>,
     /// Where /livez and /readyz are answered, for example 0.0.0.0:8081. Default: nowhere.
     #[arg(long)]
     health_bind: Option<SocketAddr>,
@@ -51,7 +54,15 @@ async fn main() -> ExitCode {
 }
 
 fn settings(arguments: Arguments) -> Settings {
-    let Arguments { pod, namespace, watched_namespaces, wakeup_image, health_bind, metrics_bind, logs: _ } =
-        arguments;
-    Settings { namespace, pod, watched_namespaces, wakeup_image, health_bind, metrics_bind }
+    let Arguments {
+        pod,
+        namespace,
+        watched_namespaces,
+        wakeup_image,
+        agent_image,
+        health_bind,
+        metrics_bind,
+        logs: _,
+    } = arguments;
+    Settings { namespace, pod, watched_namespaces, wakeup_image, agent_image, health_bind, metrics_bind }
 }

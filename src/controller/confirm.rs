@@ -58,6 +58,7 @@ const fn deleted(step: &Step) -> Option<&PodRef> {
         | Action::Wake { .. }
         | Action::Adopt { .. }
         | Action::PublishService
+        | Action::PublishGroup
         | Action::Expose { .. }
         | Action::Retire { .. } => None,
     }

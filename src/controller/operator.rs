@@ -40,6 +40,8 @@ pub struct Settings {
     pub watched_namespaces: Vec<String>,
     /// Image with the `bps-wakeup` program.
     pub wakeup_image: String,
+    /// Image with the `bps-agent` program; without it no set can have active and standby Pods.
+    pub agent_image: Option<String>,
     /// Where the kubelet's probes are answered; `None` answers none.
     pub health_bind: Option<SocketAddr>,
     /// Where metrics are served to authorised readers; `None` serves none.
@@ -112,6 +114,7 @@ pub async fn start(
     let cache = Arc::new(Mutex::new(Cache::expecting(watches(&scopes))));
     let sink =
         Sink { cache, queue: Arc::new(Queue::default()), clock: clock.clone(), relist: Relist::default() };
+    sink.cache().know_agent_image(settings.agent_image.clone());
     for target in watches(&scopes) {
         spawn(tasks, "watch", watch(client.clone(), target, sink.clone(), shutdown.clone()));
     }

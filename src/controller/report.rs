@@ -223,6 +223,7 @@ fn log(observation: &Observation, result: &StepResult) {
             Action::Wake { .. }
             | Action::Adopt { .. }
             | Action::PublishService
+            | Action::PublishGroup
             | Action::Expose { .. }
             | Action::Retire { .. } => {
                 info!(namespace, set, pod, action, reason, outcome, elapsed_ms, "Took step");

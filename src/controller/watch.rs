@@ -15,7 +15,7 @@ use tokio::sync::watch as signal;
 use tracing::{debug, warn};
 
 use super::queue::Queue;
-use crate::api::{BackupPodSet, keys};
+use crate::api::{BackupPodSet, HAGroup, keys};
 use crate::observe::slim::{SlimNode, SlimPod};
 use crate::observe::{Affected, Cache, Kind, Scope, Watched};
 use crate::runtime::clock::Clock;
@@ -89,7 +89,7 @@ impl Sink {
 
 /// Every watch that the operator needs for these scopes.
 pub(super) fn watches(scopes: &[Scope]) -> Vec<(Kind, Scope)> {
-    let namespaced = [Kind::Sets, Kind::Pods, Kind::Services, Kind::Slices];
+    let namespaced = [Kind::Sets, Kind::Pods, Kind::Services, Kind::Slices, Kind::Groups];
     let mut watches: Vec<(Kind, Scope)> =
         scopes.iter().flat_map(|scope| namespaced.map(|kind| (kind, scope.clone()))).collect();
     watches.push((Kind::Nodes, Scope(None)));
@@ -109,6 +109,8 @@ pub(super) async fn watch(client: Client, (kind, scope): (Kind, Scope), sink: Si
             Kind::Pods => feed(api::<SlimPod>(&client, &scope), labelled, target, &sink).await,
             Kind::Services => feed(api::<Service>(&client, &scope), labelled, target, &sink).await,
             Kind::Slices => feed(api::<EndpointSlice>(&client, &scope), labelled, target, &sink).await,
+            // Also those of somebody else: a set whose name is taken must not touch them.
+            Kind::Groups => feed(api::<DeserializeGuard<HAGroup>>(&client, &scope), all, target, &sink).await,
             Kind::Nodes => feed(Api::<SlimNode>::all(client), all, target, &sink).await,
         }
     };

@@ -5,6 +5,7 @@
 
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
+mod active_standby;
 mod gate;
 mod group;
 mod inject;
@@ -14,6 +15,7 @@ mod service;
 #[cfg(test)]
 mod tests;
 
+pub use active_standby::{check_agent, set_group, set_group_spec, set_injection};
 pub use gate::GateSettings;
 pub use group::{
     agent_binding, agent_role, group_keys, group_keys_name, group_metadata, group_service, pair_name,

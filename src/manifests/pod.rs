@@ -3,7 +3,8 @@
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use super::{GateSettings, gate, owner_reference, revision};
+use super::active_standby::with_agent;
+use super::{GateSettings, InjectError, Injection, gate, owner_reference, revision};
 use crate::api::{BackupPodSet, CandidateChoice, keys};
 use crate::model::{PodName, PodRef, Role};
 
@@ -26,30 +27,37 @@ pub struct PodRequest<'a> {
     pub slot: u32,
     /// Moment of the decision.
     pub now: Timestamp,
+    /// The agent that starts its application, if Pods of the set are paired.
+    pub injection: Option<&'a Injection>,
 }
 
 /// The Pod as it is sent to the API server.
-pub fn pod(request: &PodRequest<'_>, gate_settings: &GateSettings) -> Value {
+///
+/// # Errors
+/// The template cannot run the agent that was asked for.
+pub fn pod(request: &PodRequest<'_>, gate_settings: &GateSettings) -> Result<Value, InjectError> {
     let set = request.set;
-    let mut spec = set.spec.template.spec.clone();
+    let mut template = json!({"metadata": metadata(request, gate_settings), "spec": set.spec.template.spec});
+    if let Some(injection) = request.injection {
+        template = with_agent(&template, injection)?;
+    }
+    let (metadata, spec) = (template["metadata"].take(), template["spec"].take());
+    let Value::Object(mut spec) = spec else { return Ok(Value::Null) };
     if let Some(scheduler) = &set.spec.scheduler_name {
         spec.insert("schedulerName".to_owned(), json!(scheduler));
     }
     if is_spread(request) {
         spread(&mut spec, set);
     }
-    if let Some(seconds) = set.spec.service.as_ref().map(|service| service.drain_seconds) {
+    // An agent that handed over relays what still comes to it.
+    let drained = set.spec.service.as_ref().filter(|_| request.injection.is_none());
+    if let Some(seconds) = drained.map(|service| service.drain_seconds) {
         drain(&mut spec, seconds);
     }
     if request.role == Role::Cold {
         gate::add_gate(&mut spec, set, gate_settings);
     }
-    json!({
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": metadata(request, gate_settings),
-        "spec": spec,
-    })
+    Ok(json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}))
 }
 
 /// The merge patch that changes a Pod's role, refused by the server unless the Pod is as it was seen.
@@ -69,7 +77,7 @@ fn metadata(request: &PodRequest<'_>, gate_settings: &GateSettings) -> Value {
     labels.insert(keys::LABEL_SET.to_owned(), set.metadata.name.clone().unwrap_or_default());
     labels.insert(keys::LABEL_ROLE.to_owned(), request.role.as_str().to_owned());
     labels.insert(keys::LABEL_TYPE.to_owned(), request.role.type_label().to_owned());
-    labels.insert(keys::LABEL_REVISION.to_owned(), revision(&set.spec.template).0);
+    labels.insert(keys::LABEL_REVISION.to_owned(), revision(&set.spec).0);
     let mut annotations = template.annotations;
     annotations.insert(keys::ANNOTATION_SLOT.to_owned(), request.slot.to_string());
     annotations.insert(keys::ANNOTATION_ROLE_SINCE.to_owned(), milliseconds(request.now));

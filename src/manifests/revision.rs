@@ -4,14 +4,33 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use super::owner_reference;
-use crate::api::{BackupPodSet, PodTemplate, keys};
+use crate::api::{ActiveStandby, BackupPodSet, BackupPodSetSpec, keys};
 use crate::model::Revision;
 
-/// Short hash of everything in the template that reaches a Pod; the order of keys does not matter.
-pub fn revision(template: &PodTemplate) -> Revision {
+/// Short hash of everything in the spec that reaches every Pod; the order of keys does not matter.
+///
+/// The images of gate and agent are the operator's: its upgrade must not restart every application.
+pub fn revision(spec: &BackupPodSetSpec) -> Revision {
+    let template = &spec.template;
     // The template's own name has no effect on Pods, so changing it must not replace them.
     let metadata = template.metadata.as_ref().map(|metadata| json!([metadata.labels, metadata.annotations]));
-    let text = json!([metadata, template.spec]).to_string();
+    let text = match &spec.active_standby {
+        None => json!([metadata, template.spec]),
+        Some(ActiveStandby {
+            container,
+            run_in_standby,
+            hooks,
+            state_dir,
+            promote_when,
+            timing: _,
+            replication_ports: _,
+            arguments,
+        }) => {
+            let told = json!([container, run_in_standby, hooks, state_dir, promote_when, arguments]);
+            json!([metadata, template.spec, told])
+        }
+    }
+    .to_string();
     let digest = Sha256::digest(text.as_bytes());
     let digits = digest.iter().flat_map(|byte| [byte >> 4, byte & 0xf]);
     Revision(
@@ -26,8 +45,12 @@ pub fn revision(template: &PodTemplate) -> Revision {
 ///
 /// `number` is the position in the history, higher for later templates.
 pub fn controller_revision(set: &BackupPodSet, number: i64) -> Value {
-    let revision = revision(&set.spec.template);
+    let revision = revision(&set.spec);
     let name = set.metadata.name.as_deref().unwrap_or_default();
+    let mut spec = json!({"template": set.spec.template});
+    if let Some(active_standby) = &set.spec.active_standby {
+        spec["activeStandby"] = json!(active_standby);
+    }
     json!({
         "apiVersion": "apps/v1",
         "kind": "ControllerRevision",
@@ -41,7 +64,7 @@ pub fn controller_revision(set: &BackupPodSet, number: i64) -> Value {
             },
             "ownerReferences": [owner_reference(set)],
         },
-        "data": {"spec": {"template": set.spec.template}},
+        "data": {"spec": spec},
         "revision": number,
     })
 }

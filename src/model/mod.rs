@@ -17,7 +17,7 @@ mod transition;
 pub use desired::{Desired, ScaleIn, Strategies, Strategy, UpdateKind, UpdatePolicy};
 pub use ids::{NodeName, PodName, Revision, Uid};
 pub use outcome::{Outcome, Refusal, StepResult};
-pub use pod::{Gate, Lifecycle, NodeHealth, NodeView, Ownership, PodRef, PodView};
+pub use pod::{Gate, Lifecycle, NodeHealth, NodeView, Ownership, Part, PodRef, PodView};
 pub use reason::Reason;
 pub use role::Role;
 pub use snapshot::{Endpoint, ExposedKind, Exposure, Leftover, ObjectState, Snapshot, Storm};

@@ -72,6 +72,34 @@ pub enum NodeHealth {
     Gone,
 }
 
+/// What a Pod does in its pair, as its labels say. Only sets with active and standby Pods look at it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Part {
+    /// It belongs to no pair.
+    #[default]
+    None,
+    /// It acts.
+    Active {
+        /// The other Pod of its pair, if there is one.
+        peer: Option<PodName>,
+    },
+    /// It takes over when the other Pod of its pair fails.
+    Standby {
+        /// The other Pod of its pair.
+        peer: Option<PodName>,
+    },
+}
+
+impl Part {
+    /// The other Pod of the pair.
+    pub const fn peer(&self) -> Option<&PodName> {
+        match self {
+            Self::None => None,
+            Self::Active { peer } | Self::Standby { peer } => peer.as_ref(),
+        }
+    }
+}
+
 /// The node a Pod is bound to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeView {
@@ -103,6 +131,8 @@ pub struct PodView {
     pub role: Role,
     /// When the role label was last written.
     pub role_since: Timestamp,
+    /// What it does in its pair.
+    pub part: Part,
     /// Place in the set that the Pod's name was derived from.
     pub slot: u32,
     /// Template it was made from.
@@ -131,6 +161,11 @@ impl PodView {
     /// Whether clients can be sent to it.
     pub const fn is_ready(&self) -> bool {
         matches!(self.lifecycle, Lifecycle::Ready { .. })
+    }
+
+    /// Whether it acts in its pair.
+    pub const fn acts(&self) -> bool {
+        matches!(self.part, Part::Active { .. })
     }
 
     /// Whether its gate waits for a ticket.

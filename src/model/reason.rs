@@ -43,6 +43,10 @@ pub enum Reason {
     ServiceChanged,
     /// The addresses behind the Service differ from the ready primaries.
     EndpointsChanged,
+    /// Another Pod of a pair acts.
+    TookOver,
+    /// The group of the set's pairs is missing or differs from the spec.
+    GroupChanged,
     /// The set is paused.
     Paused,
     /// A primary is not ready, but not for long enough.
@@ -65,7 +69,7 @@ pub enum Reason {
 
 impl Reason {
     /// Every reason, for generated documentation.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 30] = [
         Self::ScaledOut,
         Self::ScaledIn,
         Self::PodDeleted,
@@ -85,6 +89,8 @@ impl Reason {
         Self::Orphaned,
         Self::ServiceChanged,
         Self::EndpointsChanged,
+        Self::TookOver,
+        Self::GroupChanged,
         Self::Paused,
         Self::WithinFailoverDelay,
         Self::NoReadyBackup,
@@ -132,6 +138,8 @@ impl Reason {
             Self::Orphaned => "Orphaned",
             Self::ServiceChanged => "ServiceChanged",
             Self::EndpointsChanged => "EndpointsChanged",
+            Self::TookOver => "TookOver",
+            Self::GroupChanged => "GroupChanged",
             Self::Paused => "Paused",
             Self::WithinFailoverDelay => "WithinFailoverDelay",
             Self::NoReadyBackup => "NoReadyBackup",
@@ -166,6 +174,8 @@ impl Reason {
             Self::Orphaned => "A Pod of the set had no controller.",
             Self::ServiceChanged => "The exposed Service was missing or differed from spec.service.",
             Self::EndpointsChanged => "The addresses behind the Service differed from the ready primaries.",
+            Self::TookOver => "Another Pod of a pair acts, and roles follow.",
+            Self::GroupChanged => "The HAGroup of the set was missing or differed from the spec.",
             Self::Paused => "The set is paused.",
             Self::WithinFailoverDelay => "A primary is not ready, but not yet for failoverDelaySeconds.",
             Self::NoReadyBackup => "A primary is not ready and no hot backup is ready to take its place.",

@@ -102,6 +102,8 @@ pub struct Snapshot {
     pub exposure: Option<Exposure>,
     /// What an earlier `spec.service` left behind, sorted.
     pub leftovers: Vec<Leftover>,
+    /// The group of the set's pairs; `None` if its Pods are not paired.
+    pub group: Option<ObjectState>,
     /// Set while the storm brake is on.
     pub storm: Option<Storm>,
     /// The moment of the snapshot.
@@ -109,6 +111,11 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
+    /// Whether primaries are actives and hot backups their standbys.
+    pub const fn is_paired(&self) -> bool {
+        self.group.is_some()
+    }
+
     /// Whether every Pod was made from the template as it stands, also those that are on their way out.
     pub fn is_rolled_out(&self) -> bool {
         self.pods.iter().all(|pod| pod.revision == self.desired.revision)

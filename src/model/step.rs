@@ -50,6 +50,8 @@ pub enum Action {
     },
     /// Creates or corrects the exposed Service.
     PublishService,
+    /// Creates or corrects the group of the set's pairs.
+    PublishGroup,
     /// Writes the addresses of the exposed Service, all in one write.
     Expose {
         /// The addresses, sorted.
@@ -72,6 +74,7 @@ impl Action {
             Self::Delete { .. } => "delete",
             Self::Adopt { .. } => "adopt",
             Self::PublishService => "publish-service",
+            Self::PublishGroup => "publish-group",
             Self::Expose { .. } => "expose",
             Self::Retire { .. } => "retire",
         }
@@ -85,14 +88,18 @@ impl Action {
             | Self::Wake { pod, .. }
             | Self::Delete { pod, .. }
             | Self::Adopt { pod } => Some(&pod.name),
-            Self::PublishService | Self::Expose { .. } | Self::Retire { .. } => None,
+            Self::PublishService | Self::PublishGroup | Self::Expose { .. } | Self::Retire { .. } => None,
         }
     }
 
     /// Whether the step restores service and therefore must not wait behind refills.
     pub const fn is_urgent(&self) -> bool {
         match self {
-            Self::Convert { .. } | Self::Wake { .. } | Self::Expose { .. } | Self::PublishService => true,
+            Self::Convert { .. }
+            | Self::Wake { .. }
+            | Self::Expose { .. }
+            | Self::PublishService
+            | Self::PublishGroup => true,
             Self::Create { .. } | Self::Delete { .. } | Self::Adopt { .. } | Self::Retire { .. } => false,
         }
     }

@@ -49,7 +49,7 @@ pub const TRANSITIONS: [Transition; 10] = [
     Transition {
         from: Some(Role::Hot),
         to: Some(Role::Primary),
-        when: "a primary is missing, not ready, on a cordoned node or outdated",
+        when: "a primary is missing, not ready, on a cordoned node or outdated, or its standby acts",
         reasons: &[
             Reason::ScaledOut,
             Reason::PodDeleted,
@@ -62,6 +62,7 @@ pub const TRANSITIONS: [Transition; 10] = [
             Reason::WakeTimedOut,
             Reason::UnreadyTooLong,
             Reason::TemplateChanged,
+            Reason::TookOver,
         ],
     },
     Transition {
@@ -80,7 +81,13 @@ pub const TRANSITIONS: [Transition; 10] = [
         from: Some(Role::Primary),
         to: Some(Role::Hot),
         when: "a successor serves in its place, or scale-in demotes it",
-        reasons: &[Reason::PodUnready, Reason::NodeCordoned, Reason::NodeLost, Reason::ScaledIn],
+        reasons: &[
+            Reason::PodUnready,
+            Reason::NodeCordoned,
+            Reason::NodeLost,
+            Reason::ScaledIn,
+            Reason::TookOver,
+        ],
     },
     Transition {
         from: None,
@@ -166,6 +173,7 @@ pub const fn transition(action: &Action) -> Option<(Option<Role>, Option<Role>)>
         Action::Wake { .. }
         | Action::Adopt { .. }
         | Action::PublishService
+        | Action::PublishGroup
         | Action::Expose { .. }
         | Action::Retire { .. } => None,
     }

@@ -16,9 +16,10 @@ use kube::core::ObjectMeta;
 use super::change::{self, Change};
 use super::slim::SlimPod;
 use super::store::{self, ObjectKey, Outdated, Scope, Source, Store};
-use crate::api::{BackupPodSet, keys};
+use crate::api::{BackupPodSet, HAGroup, keys};
 use crate::model::{NodeName, NodeView, Storm, Uid};
 
+mod groups;
 mod nodes;
 
 /// Least number of Pods whose common end a single list is not believed.
@@ -63,7 +64,9 @@ pub struct Cache {
     pub(super) pods: Store<SlimPod>,
     pub(super) services: Store<Service>,
     pub(super) slices: Store<EndpointSlice>,
+    pub(super) groups: Store<HAGroup>,
     pub(super) nodes: BTreeMap<NodeName, NodeView>,
+    pub(super) agent_image: Option<String>,
     pub(super) keys: KnownKeys,
     pub(super) tickets: BTreeMap<Uid, Timestamp>,
     pub(super) storm: Option<Storm>,
@@ -259,6 +262,7 @@ impl Cache {
                 Ok(())
             }
             Written::Service(service) => self.services.put(*service, Source::OwnWrite, now).map(drop),
+            Written::Group(group) => self.groups.put(*group, Source::OwnWrite, now).map(drop),
             Written::Slice(slice) => self.slices.put(*slice, Source::OwnWrite, now).map(drop),
             Written::PodGone(pod) => {
                 if let Some(ended) = self.pods.end(&pod, now) {
@@ -276,6 +280,7 @@ impl Cache {
             Kind::Pods => self.pods.begin_list(scope.clone()),
             Kind::Services => self.services.begin_list(scope.clone()),
             Kind::Slices => self.slices.begin_list(scope.clone()),
+            Kind::Groups => self.groups.begin_list(scope.clone()),
             Kind::Nodes => self.listed_nodes = Some(BTreeSet::new()),
         }
     }
@@ -292,6 +297,10 @@ impl Cache {
             }
             Kind::Services => affected(&self.services.end_list(scope, now), set_of),
             Kind::Slices => affected(&self.slices.end_list(scope, now), set_of),
+            Kind::Groups => {
+                let gone = self.groups.end_list(scope, now);
+                gone.iter().filter_map(|group| self.lost_group(group)).collect()
+            }
             Kind::Nodes => self.end_node_list(),
         }
     }
@@ -315,6 +324,7 @@ impl Cache {
             || self.sets.has_overdue(now)
             || self.services.has_overdue(now)
             || self.slices.has_overdue(now)
+            || self.groups.has_overdue(now)
     }
 }
 
@@ -331,6 +341,8 @@ pub enum Kind {
     Services,
     /// `EndpointSlice`.
     Slices,
+    /// `HAGroup`.
+    Groups,
 }
 
 /// What the API server answered to a write of ours.
@@ -344,6 +356,8 @@ pub enum Written {
     Set(Box<BackupPodSet>),
     /// A Service as it is now.
     Service(Box<Service>),
+    /// A group of pairs as it is now.
+    Group(Box<HAGroup>),
     /// A slice as it is now.
     Slice(Box<EndpointSlice>),
     /// A Service that is gone at once.

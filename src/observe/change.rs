@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use super::owner::controller_of;
 use super::pod;
 use super::slim::SlimPod;
-use crate::model::{Gate, Lifecycle, Role};
+use crate::model::{Gate, Lifecycle, Part, Role};
 
 /// How soon a set must be looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,6 +33,7 @@ impl Change {
 pub(super) struct Facts {
     uid: Option<String>,
     role: Option<Role>,
+    part: Part,
     lifecycle: Lifecycle,
     gate: Gate,
     address: Option<IpAddr>,
@@ -49,6 +50,7 @@ pub(super) fn facts(pod: &SlimPod) -> Facts {
     Facts {
         uid: pod.metadata.uid.clone(),
         role: pod::role(pod),
+        part: pod::part(pod),
         lifecycle: pod::lifecycle(pod, created),
         gate: pod::gate(pod),
         address: pod.status.pod_ip.as_ref().and_then(|text| text.parse().ok()),
@@ -82,7 +84,7 @@ fn is_urgent(old: &Facts, new: &Facts) -> bool {
     let serves_now = new.role == Some(Role::Primary) && is_ready(new) && !is_ready(old);
     let waits_for_ticket =
         new.role != Some(Role::Cold) && matches!(new.gate, Gate::Listening { .. }) && new.address.is_some();
-    let was_relabelled = old.role != new.role || old.owner != new.owner;
+    let was_relabelled = old.role != new.role || old.owner != new.owner || old.part != new.part;
     let was_replaced = old.uid != new.uid;
     was_lost || was_replaced || ends || serves_now || was_relabelled || (waits_for_ticket && old != new)
 }

@@ -18,7 +18,7 @@ use crate::agent::identity::parse_uid;
 use crate::agent::lease::{Error, Record};
 use crate::api::{GroupTiming, HAGroup, keys};
 use crate::ha::{AgentId, BootTime, Epoch, Timing};
-use crate::model::NodeName;
+use crate::model::{NodeName, Role};
 use crate::pairing::{Group, HaState, Lost, Pair, Pod, Shown};
 
 /// The objects of one group: those that bear its label.
@@ -73,6 +73,7 @@ pub fn see_group(group: &HAGroup, objects: &GroupObjects, now: BootTime) -> Seen
     seen.group.lost = lost.collect();
     seen.group.pods = objects.pods.iter().filter_map(|pod| pod_of(pod)).collect();
     seen.group.is_paused = group.spec.paused;
+    seen.group.pairs_wanted = group.spec.pairs.map(|pairs| usize::try_from(pairs).unwrap_or_default());
     seen
 }
 
@@ -132,8 +133,13 @@ fn is_ending(lease: &Lease) -> bool {
     lease.annotations().get(keys::ANNOTATION_HA_ENDING).is_some_and(|ending| ending == "true")
 }
 
-/// A Pod as plans see it; `None` for one without a readable uid, which only a faulty server makes.
+/// A Pod as plans see it; `None` for a cold backup, which is nobody's standby before it is woken, and for one without a
+/// readable uid, which only a faulty server makes.
 fn pod_of(pod: &SlimPod) -> Option<Pod> {
+    let role = super::pod::role(pod);
+    if role == Some(Role::Cold) {
+        return None;
+    }
     let id = AgentId(parse_uid(pod.metadata.uid.as_deref()?).ok()?);
     let phase = pod.status.phase.as_deref().unwrap_or_default();
     let address: Option<IpAddr> = pod.status.pod_ip.as_ref().and_then(|ip| ip.parse().ok());
@@ -144,6 +150,7 @@ fn pod_of(pod: &SlimPod) -> Option<Pod> {
         address: address.filter(|_| phase == "Running").map(|ip| SocketAddr::new(ip, keys::AGENT_PORT)),
         created: pod.metadata.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0),
         node: pod.spec.node_name.clone().map(NodeName),
+        role,
         is_leaving: pod.metadata.deletion_timestamp.is_some() || matches!(phase, "Succeeded" | "Failed"),
         shown: Shown {
             state: label(keys::LABEL_HA_STATE).and_then(|label| HaState::parse(&label)),

@@ -12,8 +12,10 @@ use super::owner::controller_of;
 use super::slim::{SlimCondition, SlimContainerState, SlimContainerStatus, SlimPod};
 use crate::api::keys;
 use crate::model::{
-    Gate, Lifecycle, NodeHealth, NodeName, NodeView, Ownership, PodName, PodRef, PodView, Revision, Role, Uid,
+    Gate, Lifecycle, NodeHealth, NodeName, NodeView, Ownership, Part, PodName, PodRef, PodView, Revision,
+    Role, Uid,
 };
+use crate::pairing::HaState;
 
 /// What a Pod is read beside.
 pub(super) struct PodContext<'a> {
@@ -41,6 +43,7 @@ pub(super) fn pod_view(pod: &SlimPod, context: &PodContext<'_>) -> Option<PodVie
         role_since: annotation(keys::ANNOTATION_ROLE_SINCE)
             .and_then(|text| text.parse().ok())
             .unwrap_or(created),
+        part: part(pod),
         slot: annotation(keys::ANNOTATION_SLOT).and_then(|text| text.parse().ok()).unwrap_or(u32::MAX),
         revision: Revision(label(pod, keys::LABEL_REVISION).unwrap_or_default().to_owned()),
         created,
@@ -59,6 +62,16 @@ pub(super) fn pod_view(pod: &SlimPod, context: &PodContext<'_>) -> Option<PodVie
 /// Role by the Pod's label.
 pub(super) fn role(pod: &SlimPod) -> Option<Role> {
     label(pod, keys::LABEL_ROLE).and_then(Role::parse)
+}
+
+/// What the labels say that the Pod does in its pair.
+pub(super) fn part(pod: &SlimPod) -> Part {
+    let peer = label(pod, keys::LABEL_PEER).map(|name| PodName(name.to_owned()));
+    match label(pod, keys::LABEL_HA_STATE).and_then(HaState::parse) {
+        None => Part::None,
+        Some(HaState::Active) => Part::Active { peer },
+        Some(HaState::Standby) => Part::Standby { peer },
+    }
 }
 
 fn label<'p>(pod: &'p SlimPod, key: &str) -> Option<&'p str> {

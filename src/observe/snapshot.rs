@@ -13,9 +13,11 @@ use super::pod::{self, PodContext, pod_view};
 use super::slim::SlimPod;
 use super::store::ObjectKey;
 use super::wish::{self, Error};
-use crate::api::{BackupPodSet, ExposedService, keys};
-use crate::manifests::{SlicePort, slice_name, slice_ports};
-use crate::model::{ExposedKind, Exposure, Leftover, Snapshot, Uid};
+use crate::api::{BackupPodSet, ExposedService, HAGroup, HAGroupSpec, keys};
+use crate::manifests::{
+    Injection, SlicePort, check_agent, set_group_spec, set_injection, slice_name, slice_ports,
+};
+use crate::model::{ExposedKind, Exposure, Leftover, ObjectState, Snapshot, Uid};
 
 /// A set with its snapshot and what writes about it need besides.
 #[derive(Clone, Debug)]
@@ -30,6 +32,12 @@ pub struct Observation {
     pub slice: Option<Version>,
     /// Identity and version of the Service, if there is one.
     pub service: Option<Version>,
+    /// What the group of the set's pairs should be, if its Pods are paired.
+    pub group_spec: Option<HAGroupSpec>,
+    /// Identity and version of that group, if there is one.
+    pub group: Option<Version>,
+    /// The agent of the set's Pods, if they are paired.
+    pub injection: Option<Injection>,
     /// Images of the template's containers.
     pub images: Vec<String>,
     /// Why nothing may be written for this set, in words for the author of its spec.
@@ -61,15 +69,37 @@ pub fn observe(cache: &Cache, key: &SetKey, now: Timestamp) -> Option<Observatio
     };
     let mut pods: Vec<_> = cache.pods_of(key).filter_map(|pod| pod_view(pod, &context)).collect();
     pods.sort_by(|one, other| one.pod.name.cmp(&other.pod.name));
-    let exposed = set.spec.service.as_ref().map(|wanted| exposed(cache, &set, wanted)).transpose();
+    let paired = paired(cache, &set);
+    let (paired, invalid) = match paired {
+        Ok(paired) => (paired, invalid),
+        Err(error) => (None, invalid.or(Some(error))),
+    };
+    // The actives of pairs are exposed by their group.
+    let wanted = set.spec.service.as_ref().filter(|_| set.spec.active_standby.is_none());
+    let exposed = wanted.map(|wanted| exposed(cache, &set, wanted)).transpose();
     let (exposed, invalid) = match exposed {
         Ok(exposed) => (exposed, invalid),
         Err(error) => (None, invalid.or(Some(error))),
     };
     let Exposed { exposure, ports, slice, service } = exposed.unwrap_or_default();
     let leftovers = leftovers(cache, &set);
+    let (group_state, group_spec, group, injection) = match paired {
+        Some(Paired { state, spec, group, injection }) => (Some(state), Some(spec), group, Some(injection)),
+        None => (None, None, None, None),
+    };
     Some(Observation {
-        snapshot: Snapshot { desired, pods, exposure, leftovers, storm: cache.storm, now },
+        snapshot: Snapshot {
+            desired,
+            pods,
+            exposure,
+            leftovers,
+            group: group_state,
+            storm: cache.storm,
+            now,
+        },
+        group_spec,
+        group,
+        injection,
         ports,
         slice,
         service,
@@ -95,6 +125,38 @@ fn wake_keys(cache: &Cache, key: &SetKey) -> BTreeMap<Uid, String> {
         Some((Uid(pod.metadata.uid.clone()?), ids))
     };
     cache.pods_of(key).filter_map(|pod| of_pod(pod)).collect()
+}
+
+/// What a set with active and standby Pods has besides.
+struct Paired {
+    state: ObjectState,
+    spec: HAGroupSpec,
+    group: Option<Version>,
+    injection: Injection,
+}
+
+fn paired(cache: &Cache, set: &BackupPodSet) -> Result<Option<Paired>, Error> {
+    let Some(spec) = set_group_spec(set).map_err(Error::Port)? else { return Ok(None) };
+    let image = cache.agent_image.as_deref().ok_or(Error::NoAgentImage)?;
+    let Some(injection) = set_injection(set, image) else { return Ok(None) };
+    check_agent(set, &injection).map_err(Error::Agent)?;
+    let key = ObjectKey {
+        namespace: set.metadata.namespace.clone().unwrap_or_default(),
+        name: set.metadata.name.clone().unwrap_or_default(),
+    };
+    let found = cache.groups.get(&key);
+    let state = group_state(found.map(AsRef::as_ref), set, &spec);
+    Ok(Some(Paired { state, spec, group: found.map(|group| version(&group.metadata)), injection }))
+}
+
+/// How the group compares with the wish.
+fn group_state(group: Option<&HAGroup>, set: &BackupPodSet, wanted: &HAGroupSpec) -> ObjectState {
+    match group {
+        None => ObjectState::Absent,
+        Some(group) if !is_controlled_by(&group.metadata, set) => ObjectState::Foreign,
+        Some(group) if group.spec == *wanted => ObjectState::Current,
+        Some(_) => ObjectState::Outdated,
+    }
 }
 
 #[derive(Default)]

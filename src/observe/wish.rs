@@ -4,7 +4,7 @@ use jiff::SignedDuration;
 use serde_json::Value;
 
 use crate::api::{BackupPodSet, BackupPodSetSpec, CandidateChoice, ScaleInPolicy, UpdateStrategyType, keys};
-use crate::manifests::{PortError, revision};
+use crate::manifests::{InjectError, PortError, revision};
 use crate::model::{Desired, ScaleIn, Strategies, Strategy, Uid, UpdateKind, UpdatePolicy};
 
 /// Why a set cannot be acted on.
@@ -34,6 +34,15 @@ pub enum Error {
     /// A port of the Service leads nowhere.
     #[error(transparent)]
     Port(PortError),
+    /// The template cannot run an agent.
+    #[error("spec.activeStandby: {0}")]
+    Agent(InjectError),
+    /// The operator knows no agent to put into Pods.
+    #[error(
+        "spec.activeStandby needs an operator that knows the image of the agent: start it with --agent-image, or set \
+         agentImage of the chart"
+    )]
+    NoAgentImage,
 }
 
 /// The wish, and what is wrong with the spec, if something is. Nothing may be written for a set whose spec is wrong;
@@ -59,7 +68,7 @@ pub(super) fn desired(set: &BackupPodSet) -> (Desired, Option<Error>) {
         },
         update: update(&mut reader, spec),
         paused: spec.paused,
-        revision: revision(&spec.template),
+        revision: revision(spec),
         collisions: u32::try_from(status.collision_count).unwrap_or(0),
         is_new_generation: set.metadata.generation.unwrap_or(0) != status.observed_generation,
     };

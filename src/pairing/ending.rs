@@ -16,6 +16,10 @@ pub(super) fn ending(draft: &mut Draft<'_>) {
         end(draft, pair);
     }
     let lasting: Vec<&Pair> = group.pairs.iter().filter(|pair| !pair.is_ending).collect();
+    if let Some(wanted) = group.pairs_wanted {
+        end_unwanted(draft, lasting, wanted);
+        return;
+    }
     let wanted = group.staying().len().div_ceil(2);
     if lasting.len() <= wanted {
         return;
@@ -32,6 +36,20 @@ pub(super) fn ending(draft: &mut Draft<'_>) {
         return;
     }
     for pair in rest {
+        draft.plan.steps.push(Step::Fence { pair: pair.number });
+    }
+}
+
+/// Ends what is beyond the wanted number, at once: first pairs in which nobody is or acts, then the highest number.
+fn end_unwanted(draft: &mut Draft<'_>, mut lasting: Vec<&Pair>, wanted: usize) {
+    let surplus = lasting.len().saturating_sub(wanted);
+    let worth = |pair: &&Pair| {
+        let staying = draft.group.staying_members(pair);
+        let is_served = pair.lease.holder.is_some_and(|holder| staying.contains(&holder));
+        (!staying.is_empty(), is_served, u32::MAX - pair.number)
+    };
+    lasting.sort_by_key(worth);
+    for pair in lasting.into_iter().take(surplus) {
         draft.plan.steps.push(Step::Fence { pair: pair.number });
     }
 }

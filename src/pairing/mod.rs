@@ -7,12 +7,14 @@
 //! |---|---|
 //! | `view` | Pods, pairs and lost Leases as they were seen |
 //! | `plan` | the plan: seats first, then new pairs, then labels |
+//! | `founding` | which pairs are made |
 //! | `ending` | which pair ends when there are more pairs than Pods can fill |
 //! | `labels` | what the labels of each Pod should say |
 
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod ending;
+mod founding;
 mod labels;
 mod plan;
 #[cfg(test)]

@@ -3,9 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use jiff::Timestamp;
+
 use super::ending::ending;
 use super::labels::labels;
-use super::view::{Group, Pair, Pod, Seat, Shown, VACANT};
+use super::view::{Group, Pair, Pod, Seat, Shown};
 use crate::ha::{AgentId, BootTime, Lease, Moment, Replacement, forced_replacement};
 
 /// What to do, in this order.
@@ -109,10 +111,6 @@ pub enum Wait {
     Surplus,
 }
 
-/// How long a single Pod waits for another one before it acts alone. 5 s: Pods of one workload start within a second or
-/// two of each other, and a pair that is made at once needs no admission.
-const ALONE_MIN: Duration = Duration::from_secs(5);
-
 /// What follows from what was seen. Total: every group has a plan.
 pub fn plan(group: &Group, at: &Moment<'_>) -> Plan {
     if group.is_paused {
@@ -127,8 +125,13 @@ pub fn plan(group: &Group, at: &Moment<'_>) -> Plan {
         draft.plan.waits.push(Wait::Lost { pair: lost.number });
         draft.look_again(lost.since + at.timing.operator_wait);
     }
-    draft.fill_seats();
-    draft.found_pairs();
+    match group.pairs_wanted {
+        None => {
+            draft.fill_seats();
+            draft.found_pairs();
+        }
+        Some(wanted) => draft.found_wanted(wanted),
+    }
     ending(&mut draft);
     draft.plan.steps.extend(labels(group));
     draft.plan.waits.sort_unstable();
@@ -141,7 +144,7 @@ pub(super) struct Draft<'a> {
     pub(super) at: &'a Moment<'a>,
     pub(super) plan: Plan,
     /// Pods that could take a place, the oldest first.
-    free: Vec<&'a Pod>,
+    pub(super) free: Vec<&'a Pod>,
     /// Pairs whose request is open, or whose Lease is written in this plan already.
     asked: BTreeSet<u32>,
 }
@@ -195,7 +198,7 @@ impl<'a> Draft<'a> {
     }
 
     /// Pairs with one member come first: their application runs without a standby.
-    fn fill_seats(&mut self) {
+    pub(super) fn fill_seats(&mut self) {
         let mut pairs: Vec<(usize, &Pair)> = self
             .group
             .pairs
@@ -204,7 +207,7 @@ impl<'a> Draft<'a> {
             .map(|pair| (self.group.staying_members(pair).len(), pair))
             .filter(|(staying, _)| *staying < 2)
             .collect();
-        pairs.sort_by_key(|(staying, pair)| (usize::MAX - staying, pair.number));
+        pairs.sort_by_key(|(staying, pair)| (usize::MAX - staying, self.age_rank(pair), pair.number));
         for (staying, pair) in pairs {
             match self.take_apart_from(pair) {
                 Some(pod) => self.ask(pair, pod),
@@ -212,6 +215,13 @@ impl<'a> Draft<'a> {
                 None => {}
             }
         }
+    }
+
+    /// Where not every pair gets a standby, the oldest active comes first: a rollout replaces it next.
+    fn age_rank(&self, pair: &Pair) -> Option<Timestamp> {
+        self.group.pairs_wanted?;
+        let members = self.group.staying_members(pair);
+        self.group.pods.iter().filter(|pod| members.contains(&pod.id)).map(|pod| pod.created).min()
     }
 
     fn ask(&mut self, pair: &Pair, joining: Seat) {
@@ -233,37 +243,12 @@ impl<'a> Draft<'a> {
         self.take(apart.unwrap_or_default())
     }
 
-    fn take(&mut self, index: usize) -> Option<Seat> {
+    pub(super) fn take(&mut self, index: usize) -> Option<Seat> {
         if index >= self.free.len() {
             return None;
         }
         let pod = self.free.remove(index);
         Some(Seat { id: pod.id, pod: pod.name.clone(), address: pod.address? })
-    }
-
-    /// Two by two, the oldest first; the partner is preferably on another node.
-    fn found_pairs(&mut self) {
-        let mut numbers = self.free_numbers();
-        while self.free.len() >= 2 {
-            let node = self.free[0].node.clone();
-            let apart = self.free.iter().position(|pod| pod.node != node).unwrap_or(1);
-            let Some(second) = self.take(apart) else { return };
-            let Some(first) = self.take(0) else { return };
-            self.found(numbers.remove(0), [first, second]);
-        }
-        let has_pair =
-            !self.group.pairs.is_empty() || !self.plan.steps.is_empty() || !self.group.lost.is_empty();
-        if has_pair || self.free.is_empty() {
-            return;
-        }
-        if self.group.staying().len() > 1 && !self.has_waited(self.group.alone_since, ALONE_MIN, Wait::Second)
-        {
-            return;
-        }
-        let address = ([0, 0, 0, 0], 0).into();
-        let vacant = Seat { id: VACANT, pod: String::new(), address };
-        let Some(first) = self.take(0) else { return };
-        self.found(numbers.remove(0), [first, vacant]);
     }
 
     /// Whether something has lasted long enough; if not, it is waited for.
@@ -274,17 +259,6 @@ impl<'a> Draft<'a> {
         self.plan.waits.push(wait);
         self.look_again(since.unwrap_or(self.at.now) + time);
         false
-    }
-
-    fn found(&mut self, number: u32, seats: [Seat; 2]) {
-        self.plan.steps.push(Step::Found { number, term: self.group.highest_term, seats });
-    }
-
-    /// The lowest numbers that no pair has, one for each pair that can be made.
-    fn free_numbers(&self) -> Vec<u32> {
-        let pairs = self.group.pairs.iter().map(|pair| pair.number);
-        let taken: BTreeSet<u32> = pairs.chain(self.group.lost.iter().map(|lost| lost.number)).collect();
-        (0..).filter(|number| !taken.contains(number)).take(self.free.len()).collect()
     }
 }
 

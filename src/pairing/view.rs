@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use jiff::Timestamp;
 
 use crate::ha::{AgentId, BootTime, Lease, Moment, nobody_acts};
-use crate::model::NodeName;
+use crate::model::{NodeName, Role};
 
 /// Member of a pair that has only one Pod: nobody, so that the pair can act while it waits for its standby.
 pub const VACANT: AgentId = AgentId(0);
@@ -20,6 +20,8 @@ pub struct Group {
     pub pairs: Vec<Pair>,
     /// Pairs whose Lease somebody else deleted.
     pub lost: Vec<Lost>,
+    /// How many pairs there shall be; `None` for as many as there are Pods for.
+    pub pairs_wanted: Option<usize>,
     /// Pairs stay as they are.
     pub is_paused: bool,
     /// Highest term of an epoch that was ever seen.
@@ -43,10 +45,19 @@ pub struct Pod {
     pub created: Timestamp,
     /// Where it runs.
     pub node: Option<NodeName>,
+    /// Its role in a set, if it belongs to one: primaries act first.
+    pub role: Option<Role>,
     /// It was deleted, or its containers have ended for good.
     pub is_leaving: bool,
     /// What its labels say.
     pub shown: Shown,
+}
+
+impl Pod {
+    /// Whether it is a primary of a set.
+    pub fn is_primary(&self) -> bool {
+        self.role == Some(Role::Primary)
+    }
 }
 
 /// What the labels of a Pod say about its part.
@@ -131,10 +142,10 @@ pub struct Lost {
 }
 
 impl Group {
-    /// Pods that stay, the oldest first.
+    /// Pods that stay, primaries first, then the oldest.
     pub fn staying(&self) -> Vec<&Pod> {
         let mut pods: Vec<&Pod> = self.pods.iter().filter(|pod| !pod.is_leaving).collect();
-        pods.sort_by_key(|pod| (pod.created, pod.name.clone()));
+        pods.sort_by_key(|pod| (!pod.is_primary(), pod.created, pod.name.clone()));
         pods
     }
 

@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use crate::model::{Action, Ownership, Plan, PodName, PodView, Role, Snapshot};
+use crate::model::{Action, Lifecycle, ObjectState, Ownership, Part, Plan, PodName, PodView, Role, Snapshot};
 
 /// An invariant that a plan would break.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,6 +20,12 @@ pub enum Violation {
     LastPrimary(PodName),
     /// More Pods would be created than can be wanted.
     TooManyCreated(usize),
+    /// A Pod that acts would be deleted although no standby can take over.
+    ActiveDeleted(PodName),
+    /// A Pod that acts would lose the role of a primary.
+    ActiveDemoted(PodName),
+    /// A Pod would be written although the group of the set's pairs is not its own.
+    GroupNotOurs(PodName),
     /// A paused set would be changed.
     PausedSetChanged,
 }
@@ -32,6 +38,9 @@ impl fmt::Display for Violation {
             Self::NameTaken(pod) => write!(formatter, "pod {pod} exists already"),
             Self::LastPrimary(pod) => write!(formatter, "pod {pod} is the last ready primary"),
             Self::TooManyCreated(count) => write!(formatter, "{count} pods would be created"),
+            Self::ActiveDeleted(pod) => write!(formatter, "pod {pod} acts and has no standby that is ready"),
+            Self::ActiveDemoted(pod) => write!(formatter, "pod {pod} acts and would be no primary any more"),
+            Self::GroupNotOurs(pod) => write!(formatter, "pod {pod} has no group of its own set"),
             Self::PausedSetChanged => write!(formatter, "the set is paused"),
         }
     }
@@ -41,9 +50,16 @@ impl fmt::Display for Violation {
 pub fn check(snapshot: &Snapshot, plan: &Plan) -> Vec<Violation> {
     let mut violations = named_twice(plan);
     violations.extend(plan.steps.iter().filter_map(|step| misnamed(snapshot, &step.action)));
-    violations.extend(last_primary(snapshot, plan));
+    if snapshot.is_paired() {
+        violations.extend(plan.steps.iter().filter_map(|step| wrongs_pair(snapshot, plan, &step.action)));
+    } else {
+        violations.extend(last_primary(snapshot, plan));
+    }
     violations.extend(too_many_created(snapshot, plan));
-    if snapshot.desired.paused && !plan.steps.is_empty() {
+    // A pause is passed on to the group.
+    let is_group_told = snapshot.group == Some(ObjectState::Outdated);
+    let mut steps = plan.steps.iter();
+    if snapshot.desired.paused && steps.any(|step| step.action != Action::PublishGroup || !is_group_told) {
         violations.push(Violation::PausedSetChanged);
     }
     violations
@@ -69,7 +85,7 @@ fn misnamed(snapshot: &Snapshot, action: &Action) -> Option<Violation> {
                 find(&pod.name).is_some_and(|view| view.pod == *pod && view.ownership == Ownership::Orphan);
             (!is_orphan).then(|| Violation::NotOurs(pod.name.clone()))
         }
-        Action::PublishService | Action::Expose { .. } | Action::Retire { .. } => None,
+        Action::PublishService | Action::PublishGroup | Action::Expose { .. } | Action::Retire { .. } => None,
     }
 }
 
@@ -88,6 +104,43 @@ fn last_primary(snapshot: &Snapshot, plan: &Plan) -> Option<Violation> {
         .then(|| Violation::LastPrimary(lost.pod.name.clone()))
 }
 
+/// Who acts serves, whatever its role: it is not given up by hand while it could hand over to nobody.
+fn wrongs_pair(snapshot: &Snapshot, plan: &Plan, action: &Action) -> Option<Violation> {
+    let name = action.pod_name()?;
+    if matches!(snapshot.group, Some(ObjectState::Absent | ObjectState::Foreign)) {
+        return Some(Violation::GroupNotOurs(name.clone()));
+    }
+    let find = |name: &PodName| snapshot.pods.iter().find(|view| view.pod.name == *name);
+    let view = find(name).filter(|view| view.acts())?;
+    let is_deleted = |name: &PodName| {
+        plan.steps.iter().any(|step| matches!(&step.action, Action::Delete { pod, .. } if pod.name == *name))
+    };
+    let stands_by = |peer: &&PodView| {
+        matches!(peer.part, Part::Standby { .. })
+            && peer.is_ready()
+            && !peer.is_on_lost_node()
+            && !is_deleted(&peer.pod.name)
+    };
+    let is_hopeless =
+        matches!(view.lifecycle, Lifecycle::Finished | Lifecycle::Unready { .. }) || view.is_on_lost_node();
+    let has_standby = || view.part.peer().and_then(find).as_ref().is_some_and(stands_by);
+    match action {
+        Action::Delete { .. } if !is_hopeless && !has_standby() => {
+            Some(Violation::ActiveDeleted(name.clone()))
+        }
+        Action::Convert { from: Role::Primary, .. } => Some(Violation::ActiveDemoted(name.clone())),
+        Action::Create { .. }
+        | Action::Convert { .. }
+        | Action::Wake { .. }
+        | Action::Delete { .. }
+        | Action::Adopt { .. }
+        | Action::PublishService
+        | Action::PublishGroup
+        | Action::Expose { .. }
+        | Action::Retire { .. } => None,
+    }
+}
+
 const fn given_up(action: &Action) -> Option<&PodName> {
     match action {
         Action::Delete { pod, .. } | Action::Convert { pod, from: Role::Primary, .. } => Some(&pod.name),
@@ -96,6 +149,7 @@ const fn given_up(action: &Action) -> Option<&PodName> {
         | Action::Wake { .. }
         | Action::Adopt { .. }
         | Action::PublishService
+        | Action::PublishGroup
         | Action::Expose { .. }
         | Action::Retire { .. } => None,
     }

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use crate::model::{Hold, Lifecycle, NodeHealth, PodView, Reason, Role};
 
 use super::draft::{Draft, Presence, SeatIndex};
-use super::select;
+use super::{pairs, select};
 
 /// Swaps primaries that stopped being ready, or never became it, with ready hot backups.
 pub(super) fn replace_unready_primaries(draft: &mut Draft<'_>) {
@@ -29,13 +29,19 @@ pub(super) fn replace_unready_primaries(draft: &mut Draft<'_>) {
 /// When a primary that does not serve may give its role away; `None` while there is nothing to swap.
 fn swap_due(draft: &Draft<'_>, view: &PodView) -> Option<Timestamp> {
     let desired = &draft.snapshot.desired;
+    let is_paired = draft.snapshot.is_paired();
+    if is_paired && view.acts() {
+        return None;
+    }
+    let failover_delay =
+        if is_paired { desired.failover_delay.max(pairs::AGENTS_FIRST) } else { desired.failover_delay };
     let (since, delay) = match view.lifecycle {
-        Lifecycle::Unready { since } => (since, desired.failover_delay),
+        Lifecycle::Unready { since } => (since, failover_delay),
         // Pods that were created together become ready almost together: swapping them would be noise. But a primary
         // that cannot start must not keep a ready hot backup from serving.
         Lifecycle::Starting | Lifecycle::Unscheduled => {
             select::best_ready_hot(draft, |_| true)?;
-            (view.role_since.max(view.created), desired.failover_delay.max(desired.wakeup_timeout))
+            (view.role_since.max(view.created), failover_delay.max(desired.wakeup_timeout))
         }
         Lifecycle::Ready { .. } | Lifecycle::Finished | Lifecycle::Terminating => return None,
     };
@@ -63,6 +69,10 @@ fn swap(draft: &mut Draft<'_>, lost: SeatIndex) {
 ///
 /// The old primary is demoted by `shrink` in a later pass, once the new one is seen to be primary and ready.
 pub(super) fn leave_cordoned_nodes(draft: &mut Draft<'_>) {
+    if draft.snapshot.is_paired() {
+        // A drain deletes the active, which hands over; a label would not make it do so.
+        return;
+    }
     let is_endangered = draft.members(Role::Primary).any(|(_, seat)| {
         seat.is_free() && seat.view.is_ready() && seat.view.node_health() == NodeHealth::Cordoned
     });
@@ -85,7 +95,8 @@ pub(super) fn relabel_lost_primaries(draft: &mut Draft<'_>) {
     }
     for index in 0..draft.seats.len() {
         let seat = &draft.seats[index];
-        if seat.presence == Presence::Lost && !seat.is_claimed && seat.role == Role::Primary {
+        let may_act = draft.snapshot.is_paired() && seat.view.acts();
+        if seat.presence == Presence::Lost && !seat.is_claimed && seat.role == Role::Primary && !may_act {
             draft.convert(index, Role::Hot, Reason::NodeLost);
         }
     }

@@ -5,7 +5,7 @@
 use crate::model::{PodView, Reason, Role, UpdateKind};
 
 use super::draft::{Draft, Presence};
-use super::{rollout, select, shrink};
+use super::{pairs, rollout, select, shrink};
 
 /// Fills free primary places.
 pub(super) fn fill_primaries(draft: &mut Draft<'_>) {
@@ -16,7 +16,8 @@ pub(super) fn fill_primaries(draft: &mut Draft<'_>) {
 /// Fills free hot, then cold places.
 pub(super) fn fill_backups(draft: &mut Draft<'_>) {
     let returning = shrink::returning_primaries(draft);
-    fill(draft, Role::Hot, draft.snapshot.desired.hot_backups.saturating_sub(returning));
+    let hot_backups = draft.snapshot.desired.hot_backups + pairs::hot_surge(draft);
+    fill(draft, Role::Hot, hot_backups.saturating_sub(returning));
     fill(draft, Role::Cold, draft.snapshot.desired.cold_backups);
 }
 

@@ -12,6 +12,7 @@ mod expose;
 mod failover;
 mod fill;
 mod names;
+mod pairs;
 mod rollout;
 mod select;
 mod shrink;
@@ -24,16 +25,18 @@ mod tests;
 
 pub use check::{Violation, check};
 
-use crate::model::{Hold, Plan, Reason, Snapshot};
+use crate::model::{Action, Hold, ObjectState, Plan, Reason, Snapshot, Step};
 use draft::Draft;
 
 /// A rule looks at the draft so far and adds steps and holds to it.
 type Rule = fn(&mut Draft<'_>);
 
 /// Every rule, most important first.
-const RULES: [Rule; 13] = [
+const RULES: [Rule; 15] = [
+    pairs::publish_group,
     discard::adopt_orphans,
     discard::delete_hopeless,
+    pairs::follow,
     fill::fill_primaries,
     failover::replace_unready_primaries,
     failover::leave_cordoned_nodes,
@@ -52,21 +55,29 @@ const RULES: [Rule; 13] = [
 /// Total: every snapshot has a plan. A converged snapshot has an empty one.
 pub fn plan(snapshot: &Snapshot) -> Plan {
     let mut draft = Draft::new(snapshot);
-    for rule in RULES {
+    let rules = match snapshot.group {
+        // A Pod that somebody else's group takes in could not be told from its own.
+        Some(ObjectState::Absent | ObjectState::Foreign) => &RULES[..1],
+        Some(ObjectState::Current | ObjectState::Outdated) | None => &RULES[..],
+    };
+    for rule in rules {
         rule(&mut draft);
     }
     let plan = draft.into_plan();
-    if snapshot.desired.paused { paused(plan) } else { plan }
+    if snapshot.desired.paused { paused(snapshot, plan) } else { plan }
 }
 
-/// A paused set keeps its plan as a list of holds: the status says what would be done.
-fn paused(plan: Plan) -> Plan {
+/// A paused set keeps its plan as a list of holds: the status says what would be done. Only its group is told.
+fn paused(snapshot: &Snapshot, plan: Plan) -> Plan {
     let hold = |pod| Hold { reason: Reason::Paused, pod, until: None };
-    let mut holds: Vec<Hold> = plan.steps.iter().map(|step| hold(step.action.pod_name().cloned())).collect();
+    let is_told =
+        |step: &Step| step.action == Action::PublishGroup && snapshot.group == Some(ObjectState::Outdated);
+    let (passed_on, kept_back): (Vec<Step>, Vec<Step>) = plan.steps.into_iter().partition(is_told);
+    let mut holds: Vec<Hold> = kept_back.iter().map(|step| hold(step.action.pod_name().cloned())).collect();
     if holds.is_empty() {
         holds.push(hold(None));
     }
     holds.sort();
     holds.dedup();
-    Plan { steps: Vec::new(), holds }
+    Plan { steps: passed_on, holds }
 }

@@ -8,12 +8,13 @@ use jiff::Timestamp;
 use crate::model::{Hold, Lifecycle, NodeHealth, PodView, Reason, Role, UpdateKind};
 
 use super::draft::{Draft, Seat, SeatIndex};
-use super::select;
+use super::{pairs, select};
 
 /// Primaries that may exist beyond the wanted number while a rollout without hot backups replaces them: 0 or 1.
 pub(super) fn surge(draft: &Draft<'_>) -> usize {
     let desired = &draft.snapshot.desired;
-    let is_needed = desired.update.kind == UpdateKind::BackupFirst
+    let is_needed = !draft.snapshot.is_paired()
+        && desired.update.kind == UpdateKind::BackupFirst
         && desired.hot_backups == 0
         && outdated(draft, Role::Primary).len() > desired.update.partition
         && outdated(draft, Role::Cold).is_empty();
@@ -40,7 +41,11 @@ pub(super) fn replace_outdated(draft: &mut Draft<'_>) {
         is_lower_tier_whole &= is_whole(draft, role);
     }
     if outdated(draft, Role::Primary).len() > draft.snapshot.desired.update.partition {
-        promote_updated(draft);
+        if draft.snapshot.is_paired() {
+            pairs::replace_outdated_primary(draft);
+        } else {
+            promote_updated(draft);
+        }
     }
 }
 
@@ -55,7 +60,7 @@ fn delete_idle_outdated(draft: &mut Draft<'_>) {
     let budget = draft.snapshot.desired.update.max_unavailable.saturating_sub(failing);
     let mut idle = outdated(draft, Role::Cold);
     idle.extend(outdated(draft, Role::Hot));
-    idle.retain(|index| !draft.seats[*index].view.is_available());
+    idle.retain(|index| !draft.seats[*index].view.is_available() && !is_acting(draft, *index));
     for index in idle.into_iter().take(budget) {
         draft.delete(index, Reason::TemplateChanged);
     }
@@ -78,10 +83,16 @@ fn replace_backups(draft: &mut Draft<'_>, role: Role, is_lower_tier_whole: bool)
         draft.hold(rollout_waits(None));
     }
     let outdated = outdated(draft, role);
-    let by_worth = select::surplus(draft, role).into_iter().filter(|index| outdated.contains(index));
+    let may_go = |index: &SeatIndex| outdated.contains(index) && !is_acting(draft, *index);
+    let by_worth = select::surplus(draft, role).into_iter().filter(may_go);
     for index in by_worth.take(budget).collect::<Vec<_>>() {
         draft.delete(index, Reason::TemplateChanged);
     }
+}
+
+/// Whether agents say that a Pod of a pair acts; roles follow in a moment.
+fn is_acting(draft: &Draft<'_>, index: SeatIndex) -> bool {
+    draft.snapshot.is_paired() && draft.seats[index].view.acts()
 }
 
 fn promote_updated(draft: &mut Draft<'_>) {
@@ -113,15 +124,15 @@ fn unsettled(draft: &Draft<'_>) -> Option<Hold> {
     young.map(|seat| settled_at(draft, seat.view)).max().map(rollout_waits)
 }
 
-const fn rollout_waits(until: Option<Timestamp>) -> Hold {
+pub(super) const fn rollout_waits(until: Option<Timestamp>) -> Hold {
     Hold { reason: Reason::RolloutWaits, pod: None, until }
 }
 
-fn is_settled(draft: &Draft<'_>, view: &PodView) -> bool {
+pub(super) fn is_settled(draft: &Draft<'_>, view: &PodView) -> bool {
     settled_at(draft, view).is_some_and(|at| at <= draft.snapshot.now)
 }
 
-fn settled_at(draft: &Draft<'_>, view: &PodView) -> Option<Timestamp> {
+pub(super) fn settled_at(draft: &Draft<'_>, view: &PodView) -> Option<Timestamp> {
     match view.lifecycle {
         Lifecycle::Ready { since } => since.saturating_add(draft.snapshot.desired.min_ready).ok(),
         Lifecycle::Unscheduled
@@ -132,7 +143,7 @@ fn settled_at(draft: &Draft<'_>, view: &PodView) -> Option<Timestamp> {
     }
 }
 
-fn outdated(draft: &Draft<'_>, role: Role) -> Vec<SeatIndex> {
+pub(super) fn outdated(draft: &Draft<'_>, role: Role) -> Vec<SeatIndex> {
     let is_outdated = |seat: &Seat<'_>| seat.is_free() && !draft.is_updated(seat.view);
     draft.members(role).filter(|(_, seat)| is_outdated(seat)).map(|(index, _)| index).collect()
 }

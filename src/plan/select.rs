@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use crate::model::{Lifecycle, NodeHealth, PodName, PodView, Role, Strategy, Uid};
 
 use super::draft::{Draft, Seat, SeatIndex};
+use super::pairs;
 
 /// How soon a candidate can serve in its new role; the soonest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -20,6 +21,7 @@ enum Willingness {
 /// Best candidate first; compared field by field, top to bottom.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct CandidateOrder {
+    is_not_next: bool,
     willingness: Willingness,
     is_on_cordoned_node: bool,
     is_outdated: bool,
@@ -37,10 +39,20 @@ enum Preference {
     Spread { zone_crowd: usize, node_crowd: usize },
 }
 
+/// Whether somebody relies on a backup.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Bond {
+    /// Nobody does.
+    Free,
+    /// It stands by for a Pod that acts.
+    Standby,
+}
+
 /// First to go first; compared field by field, top to bottom.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct SurplusOrder {
     is_available: bool,
+    bond: Bond,
     progress: Reverse<Willingness>,
     is_on_healthy_node: bool,
     is_updated: bool,
@@ -105,7 +117,11 @@ fn candidate_order(
     (to, strategy): (Role, Strategy),
 ) -> Option<CandidateOrder> {
     let view = seat.view;
+    if to == Role::Primary && pairs::is_bound(draft, view) {
+        return None;
+    }
     Some(CandidateOrder {
+        is_not_next: !(to == Role::Primary && pairs::is_next(draft, view)),
         willingness: willingness(view)?,
         is_on_cordoned_node: view.node_health() == NodeHealth::Cordoned,
         is_outdated: !draft.is_updated(view),
@@ -153,6 +169,7 @@ fn surplus_order(draft: &Draft<'_>, seat: &Seat<'_>) -> SurplusOrder {
     let view = seat.view;
     SurplusOrder {
         is_available: view.is_available(),
+        bond: if pairs::is_bound(draft, view) { Bond::Standby } else { Bond::Free },
         progress: Reverse(willingness(view).unwrap_or(Willingness::Unscheduled)),
         is_on_healthy_node: view.node_health() == NodeHealth::Healthy,
         is_updated: draft.is_updated(view),

@@ -5,10 +5,14 @@
 use crate::model::{Gate, Lifecycle, NodeHealth, PodView, Reason, Role, ScaleIn, UpdateKind};
 
 use super::draft::{Draft, SeatIndex};
-use super::{rollout, select};
+use super::{pairs, rollout, select};
 
 /// Demotes or deletes primaries beyond the wanted number.
 pub(super) fn shrink_primaries(draft: &mut Draft<'_>) {
+    if draft.snapshot.is_paired() {
+        // The group ends surplus pairs; their Pods are backups then.
+        return;
+    }
     let wanted = draft.snapshot.desired.replicas;
     let kept = wanted + rollout::surge(draft);
     for index in select::surplus(draft, Role::Primary) {
@@ -30,8 +34,12 @@ pub(super) fn shrink_primaries(draft: &mut Draft<'_>) {
 /// Deletes hot and cold backups beyond the wanted numbers, and cold Pods that started by themselves.
 pub(super) fn shrink_backups(draft: &mut Draft<'_>) {
     for role in [Role::Hot, Role::Cold] {
-        let surplus = draft.count(role).saturating_sub(draft.snapshot.desired.count(role));
-        for index in select::surplus(draft, role).into_iter().take(surplus) {
+        let surge = if role == Role::Hot { pairs::hot_surge(draft) } else { 0 };
+        let surplus = draft.count(role).saturating_sub(draft.snapshot.desired.count(role) + surge);
+        let is_expendable = |index: &SeatIndex| pairs::is_expendable(draft, &draft.seats[*index]);
+        let expendable: Vec<SeatIndex> =
+            select::surplus(draft, role).into_iter().filter(is_expendable).collect();
+        for index in expendable.into_iter().take(surplus) {
             draft.delete(index, surplus_reason(draft, draft.seats[index].view));
         }
     }
@@ -50,6 +58,9 @@ pub(super) fn shrink_backups(draft: &mut Draft<'_>) {
 pub(super) fn returning_primaries(draft: &Draft<'_>) -> usize {
     let surplus =
         draft.count(Role::Primary).saturating_sub(draft.snapshot.desired.replicas + rollout::surge(draft));
+    if draft.snapshot.is_paired() {
+        return surplus;
+    }
     let is_returning = |index: &SeatIndex| is_worth_demoting(draft, draft.seats[*index].view);
     select::surplus(draft, Role::Primary).iter().take(surplus).filter(|index| is_returning(index)).count()
 }

@@ -121,6 +121,7 @@ fn created(snapshot: &Snapshot) -> Vec<PodName> {
         | Action::Delete { .. }
         | Action::Adopt { .. }
         | Action::PublishService
+        | Action::PublishGroup
         | Action::Expose { .. }
         | Action::Retire { .. } => None,
     };

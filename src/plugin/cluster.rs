@@ -48,6 +48,8 @@ pub struct SetObjects {
     pub services: Vec<Service>,
     /// EndpointSlices of its namespace.
     pub slices: Vec<EndpointSlice>,
+    /// Groups that sets of its namespace keep.
+    pub groups: Vec<HAGroup>,
     /// The nodes; `None` if they may not be read.
     pub nodes: Option<Vec<SlimNode>>,
     /// Whether the Pods of other namespaces are among them.
@@ -187,6 +189,7 @@ impl Cluster {
             pods,
             services: self.list(namespace, keys::LABEL_SET).await?,
             slices: self.list(namespace, keys::LABEL_SET).await?,
+            groups: self.list(namespace, keys::LABEL_SET).await?,
             nodes: nodes.ok().map(|list| list.items),
             is_cluster_wide,
         })

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::ResourceExt as _;
+use kube::core::DeserializeGuard;
 
 use super::Error;
 use super::cluster::{Cluster, SetObjects, Subject};
@@ -121,10 +122,11 @@ fn waves(plan: &Plan) -> (Vec<String>, Vec<String>) {
 /// Everything that was listed, as the operator would see it.
 fn observation(set: BackupPodSet, objects: SetObjects, now: Timestamp) -> Option<Observation> {
     let key = SetKey { namespace: set.namespace().unwrap_or_default(), name: set.name_any() };
-    let SetObjects { pods, services, slices, nodes, is_cluster_wide: _ } = objects;
+    let SetObjects { pods, services, slices, groups, nodes, is_cluster_wide: _ } = objects;
     let nodes = nodes.unwrap_or_else(|| assumed_nodes(&pods));
     let mut cache = Cache::default();
     cache.know_keys(assumed_keys(&pods));
+    cache.know_agent_image(Some(keys::AGENT.to_owned()));
     drop(set.seen(&mut cache, now));
     for pod in pods {
         drop(pod.seen(&mut cache, now));
@@ -134,6 +136,9 @@ fn observation(set: BackupPodSet, objects: SetObjects, now: Timestamp) -> Option
     }
     for slice in slices {
         drop(slice.seen(&mut cache, now));
+    }
+    for group in groups {
+        drop(DeserializeGuard(Ok(group)).seen(&mut cache, now));
     }
     for node in nodes {
         drop(node.seen(&mut cache, now));
@@ -168,6 +173,9 @@ fn set_unknown(objects: &SetObjects) -> Vec<String> {
         "which keys of gates it has: those of the cold Pods are taken for known".to_owned(),
         "pauses after refused writes and between tickets to a gate".to_owned(),
     ];
+    if !objects.groups.is_empty() {
+        unknown.push("whether it was started with --agent-image, which activeStandby needs".to_owned());
+    }
     if objects.nodes.is_none() {
         unknown.push("the nodes, which you may not list: they are taken for healthy".to_owned());
     }

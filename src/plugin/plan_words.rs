@@ -67,6 +67,7 @@ pub(super) fn action_words(step: &Step) -> String {
         Action::Delete { pod, role, is_ready: _ } => format!("delete the {role} {}", pod.name),
         Action::Adopt { pod } => format!("adopt {}", pod.name),
         Action::PublishService => "write the Service".to_owned(),
+        Action::PublishGroup => "write the HAGroup".to_owned(),
         Action::Expose { endpoints } => {
             let names: Vec<&str> = endpoints.iter().map(|endpoint| endpoint.pod.0.as_str()).collect();
             format!(

@@ -65,6 +65,7 @@ fn done(result: &StepResult) -> Option<EventText> {
         Action::Delete { pod, role, .. } => format!("Deleted {} {}", noun(*role, 1), pod.name),
         Action::Adopt { pod } => format!("Adopted {}", pod.name),
         Action::PublishService => "Wrote the Service".to_owned(),
+        Action::PublishGroup => "Wrote the HAGroup".to_owned(),
         Action::Retire { object } => format!("Deleted the former {object}"),
         // Follows each conversion, which has an event of its own.
         Action::Expose { .. } => return None,
@@ -125,6 +126,8 @@ const fn needs_look(reason: Reason) -> bool {
         | Reason::Orphaned
         | Reason::ServiceChanged
         | Reason::EndpointsChanged
+        | Reason::TookOver
+        | Reason::GroupChanged
         | Reason::Paused
         | Reason::WithinFailoverDelay
         | Reason::RolloutWaits

@@ -195,6 +195,7 @@ mod tests {
             address: None,
             created: Timestamp::UNIX_EPOCH,
             node: None,
+            role: None,
             is_leaving: false,
             shown: Shown::default(),
         }

@@ -7,9 +7,9 @@ use jiff::{SignedDuration, Timestamp};
 use super::{StatusInput, compute};
 use crate::api::status::BackupPodSetStatus;
 use crate::model::{
-    Action, Desired, Endpoint, Gate, Lifecycle, NodeHealth, NodeName, NodeView, Outcome, Ownership, Plan,
-    PodName, PodRef, PodView, Reason, Revision, Role, ScaleIn, Snapshot, Step, StepResult, Strategies, Uid,
-    UpdateKind, UpdatePolicy,
+    Action, Desired, Endpoint, Gate, Lifecycle, NodeHealth, NodeName, NodeView, Outcome, Ownership, Part,
+    Plan, PodName, PodRef, PodView, Reason, Revision, Role, ScaleIn, Snapshot, Step, StepResult, Strategies,
+    Uid, UpdateKind, UpdatePolicy,
 };
 
 /// The moment of every snapshot, in seconds; each second of a test counts from here.
@@ -86,6 +86,7 @@ pub(in crate::status) fn new(wanted: [usize; 3], pods: Vec<PodView>) -> Case {
             pods,
             exposure: None,
             leftovers: vec![],
+            group: None,
             storm: None,
             now: at(0),
         },
@@ -141,6 +142,7 @@ pub(in crate::status) fn pod(name: &str, role: Role, lifecycle: Lifecycle) -> Po
         ownership: Ownership::Ours,
         role,
         role_since: at(-100),
+        part: Part::None,
         slot: 0,
         revision: Revision("r1".to_owned()),
         created: at(-200),

@@ -4,8 +4,8 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use backuppodset::model::{
     Desired, Endpoint, ExposedKind, Exposure, Gate, Leftover, Lifecycle, NodeHealth, NodeName, NodeView,
-    ObjectState, Ownership, PodName, PodRef, PodView, Revision, Role, ScaleIn, Snapshot, Storm, Strategies,
-    Uid, UpdateKind, UpdatePolicy,
+    ObjectState, Ownership, Part, PodName, PodRef, PodView, Revision, Role, ScaleIn, Snapshot, Storm,
+    Strategies, Uid, UpdateKind, UpdatePolicy,
 };
 use jiff::{SignedDuration, Timestamp};
 use proptest::option;
@@ -26,15 +26,18 @@ pub(crate) fn snapshot() -> impl Strategy<Value = Snapshot> {
     let pods = prop::collection::vec(pod(), 0..=PODS_MAX);
     let moods = (prop::bool::weighted(0.1), prop::bool::weighted(0.2));
     let exposed = (option::of(exposure()), leftovers());
-    (desired(), pods, exposed, moods).prop_map(|(desired, mut pods, exposed, moods)| {
+    let paired = (option::weighted(0.2, object_state()), prop::collection::vec(part(), PODS_MAX));
+    (desired(), pods, exposed, moods, paired).prop_map(|(desired, mut pods, exposed, moods, paired)| {
+        let (group, parts) = paired;
         let ((exposure, leftovers), (is_stormy, is_calm)) = (exposed, moods);
         for (index, view) in pods.iter_mut().enumerate() {
             view.pod.name = PodName(format!("web-{index}"));
             view.pod.uid = Uid(format!("uid-{index}"));
             view.slot = u32::try_from(index).expect("few Pods");
+            view.part = if group.is_some() { parts[index].clone() } else { Part::None };
         }
         let storm = is_stormy.then_some(Storm { lost: 9, total: 10 });
-        let snapshot = Snapshot { desired, pods, exposure, leftovers, storm, now: ago(0) };
+        let snapshot = Snapshot { desired, pods, exposure, leftovers, group, storm, now: ago(0) };
         if is_calm { calm(snapshot) } else { snapshot }
     })
 }
@@ -101,6 +104,7 @@ fn pod() -> impl Strategy<Value = PodView> {
             ownership: if has_known_key || is_updated { Ownership::Ours } else { Ownership::Orphan },
             role,
             role_since: ago(200),
+            part: Part::None,
             slot: 0,
             revision: Revision(if is_updated { "r1" } else { "r0" }.to_owned()),
             created: ago(900),
@@ -152,6 +156,16 @@ fn node() -> impl Strategy<Value = NodeView> {
         zone: None,
         health,
     })
+}
+
+/// What a Pod of a pair does, with a peer that may know nothing of it.
+fn part() -> impl Strategy<Value = Part> {
+    let peer = || option::weighted(0.8, (0..PODS_MAX).prop_map(|index| PodName(format!("web-{index}"))));
+    prop_oneof![
+        1 => Just(Part::None),
+        2 => peer().prop_map(|peer| Part::Active { peer }),
+        2 => peer().prop_map(|peer| Part::Standby { peer }),
+    ]
 }
 
 fn leftovers() -> impl Strategy<Value = Vec<Leftover>> {

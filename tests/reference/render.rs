@@ -149,6 +149,7 @@ fn events(text: &mut String) {
     event_row(text, &wake, &[Reason::RoleAwake]);
     event_row(text, &Action::Adopt { pod: pod() }, &[Reason::Orphaned]);
     event_row(text, &Action::PublishService, &[Reason::ServiceChanged]);
+    event_row(text, &Action::PublishGroup, &[Reason::GroupChanged]);
     event_row(text, &Action::Retire { object: former_service() }, &[Reason::ServiceChanged]);
     text.push_str("\nA refused step has the refusal as reason: `");
     text.push_str(

@@ -97,6 +97,14 @@ pub static BACKUP_POD_SETS: Kind = Kind {
     frozen: None,
     traits: &[Namespaced, StatusSubresource, Generation, Custom],
 };
+pub static HA_GROUPS: Kind = Kind {
+    plural: "hagroups",
+    group: "backup.example.com",
+    version: "v1alpha1",
+    kind: "HAGroup",
+    frozen: None,
+    traits: &[Namespaced, StatusSubresource, Generation, Custom],
+};
 pub static ENDPOINT_SLICES: Kind = Kind {
     plural: "endpointslices",
     group: "discovery.k8s.io",
@@ -131,12 +139,13 @@ pub static CONTROLLER_REVISIONS: Kind = Kind {
 };
 
 /// Every kind that is served.
-pub static KINDS: [&Kind; 9] = [
+pub static KINDS: [&Kind; 10] = [
     &PODS,
     &NODES,
     &SERVICES,
     &SECRETS,
     &BACKUP_POD_SETS,
+    &HA_GROUPS,
     &ENDPOINT_SLICES,
     &EVENTS,
     &LEASES,

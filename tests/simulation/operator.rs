@@ -48,6 +48,7 @@ pub fn settings(namespace: &str, pod: &str) -> Settings {
         pod: pod.to_owned(),
         watched_namespaces: Vec::new(),
         wakeup_image: "registry.local/bps-wakeup:dev".to_owned(),
+        agent_image: Some("registry.local/bps-agent:dev".to_owned()),
         health_bind: None,
         metrics_bind: None,
     }

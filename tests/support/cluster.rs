@@ -73,6 +73,7 @@ impl Cluster {
             Action::Adopt { pod } => self.write(pod, |view| view.ownership = Ownership::Ours),
             Action::Retire { object } => self.snapshot.leftovers.retain(|known| known != object),
             Action::PublishService => self.exposure().service = ObjectState::Current,
+            Action::PublishGroup => self.snapshot.group = Some(ObjectState::Current),
             Action::Expose { endpoints } => {
                 let endpoints = endpoints.clone();
                 let exposure = self.exposure();

@@ -7,8 +7,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use jiff::{SignedDuration, Timestamp};
 
 use super::model::{
-    Desired, Gate, Lifecycle, NodeHealth, NodeName, NodeView, Ownership, PodName, PodRef, PodView, Revision,
-    Role, ScaleIn, Snapshot, Strategies, Uid, UpdateKind, UpdatePolicy,
+    Desired, Gate, Lifecycle, NodeHealth, NodeName, NodeView, Ownership, Part, PodName, PodRef, PodView,
+    Revision, Role, ScaleIn, Snapshot, Strategies, Uid, UpdateKind, UpdatePolicy,
 };
 
 /// Age of a Pod about which a test says nothing.
@@ -59,7 +59,7 @@ pub(crate) fn desired([replicas, hot_backups, cold_backups]: [usize; 3]) -> Desi
 /// A snapshot without a Service.
 pub(crate) fn snapshot(desired: Desired, mut pods: Vec<PodView>) -> Snapshot {
     pods.sort_by(|left, right| left.pod.name.cmp(&right.pod.name));
-    Snapshot { desired, pods, exposure: None, leftovers: vec![], storm: None, now: now() }
+    Snapshot { desired, pods, exposure: None, leftovers: vec![], group: None, storm: None, now: now() }
 }
 
 /// A healthy, settled Pod with a node of its own: ready, or, if cold, at its gate.
@@ -75,6 +75,7 @@ pub(crate) fn pod(name: &str, role: Role, slot: u32) -> PodView {
         ownership: Ownership::Ours,
         role,
         role_since: since,
+        part: Part::None,
         slot,
         revision: current(),
         created: since,

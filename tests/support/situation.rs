@@ -10,8 +10,8 @@ use serde::Deserialize;
 use super::given;
 use super::model::{
     Desired, Endpoint, ExposedKind, Exposure, Gate, Leftover, Lifecycle, NodeHealth, NodeName, NodeView,
-    ObjectState, Ownership, PodView, Revision, Role, ScaleIn, Snapshot, Storm, Strategies, Strategy, Uid,
-    UpdateKind, UpdatePolicy,
+    ObjectState, Ownership, Part, PodName, PodView, Revision, Role, ScaleIn, Snapshot, Storm, Strategies,
+    Strategy, Uid, UpdateKind, UpdatePolicy,
 };
 
 /// One situation and the whole plan for it.
@@ -26,6 +26,8 @@ pub(crate) struct Scenario {
     service: ServiceWord,
     #[serde(default)]
     exposed: Vec<String>,
+    #[serde(default)]
+    group: ServiceWord,
     #[serde(default)]
     leftovers: Vec<String>,
     storm: Option<StormCount>,
@@ -155,8 +157,9 @@ impl Scenario {
         }
         let exposure = self.exposure(&pods)?;
         let leftovers = self.leftovers.iter().map(|name| leftover(name)).collect();
+        let group = state(self.group);
         let storm = self.storm.map(|StormCount { lost, total }| Storm { lost, total });
-        Ok(Snapshot { exposure, leftovers, storm, ..given::snapshot(self.desired(), pods) })
+        Ok(Snapshot { exposure, leftovers, group, storm, ..given::snapshot(self.desired(), pods) })
     }
 
     fn desired(&self) -> Desired {
@@ -190,13 +193,10 @@ impl Scenario {
     }
 
     fn exposure(&self, pods: &[PodView]) -> Result<Option<Exposure>, String> {
-        let state = match self.service {
-            ServiceWord::None if self.exposed.is_empty() => return Ok(None),
-            ServiceWord::None => return Err("`exposed` needs a `service`".into()),
-            ServiceWord::Current => ObjectState::Current,
-            ServiceWord::Missing => ObjectState::Absent,
-            ServiceWord::Outdated => ObjectState::Outdated,
-            ServiceWord::Foreign => ObjectState::Foreign,
+        let state = match state(self.service) {
+            None if self.exposed.is_empty() => return Ok(None),
+            None => return Err("`exposed` needs a `service`".into()),
+            Some(state) => state,
         };
         let mut endpoints = Vec::new();
         for line in &self.exposed {
@@ -238,6 +238,8 @@ impl Scenario {
         match word.split_once(' ').unwrap_or((word, "")) {
             ("old", "template") => view.revision = given::outdated(),
             ("broken", "template") => view.revision = Revision("broken".into()),
+            ("acts", peer) => view.part = Part::Active { peer: named(peer, "beside ") },
+            ("stands", peer) => view.part = Part::Standby { peer: named(peer, "by for ") },
             ("orphan", "") => view.ownership = Ownership::Orphan,
             ("key", "retired") => view.has_known_key = false,
             ("no", "address") => view.address = None,
@@ -272,6 +274,20 @@ impl Scenario {
         }
         Ok(view)
     }
+}
+
+const fn state(word: ServiceWord) -> Option<ObjectState> {
+    match word {
+        ServiceWord::None => None,
+        ServiceWord::Current => Some(ObjectState::Current),
+        ServiceWord::Missing => Some(ObjectState::Absent),
+        ServiceWord::Outdated => Some(ObjectState::Outdated),
+        ServiceWord::Foreign => Some(ObjectState::Foreign),
+    }
+}
+
+fn named(words: &str, before: &str) -> Option<PodName> {
+    words.strip_prefix(before).map(|name| PodName(name.into()))
 }
 
 fn set_lifecycle(view: &mut PodView, word: &str) -> Result<bool, String> {

@@ -4,7 +4,7 @@
 
 use serde_json::{Value, json};
 
-use crate::image::{OPERATOR_IMAGE, WAKEUP_IMAGE};
+use crate::image::{AGENT_IMAGE, OPERATOR_IMAGE, WAKEUP_IMAGE};
 
 /// What the repository ships for `kubectl apply`.
 pub const SHIPPED: &str = include_str!("../../../deploy/install.yaml");
@@ -14,6 +14,8 @@ pub const DEFINITION: &str = "CustomResourceDefinition";
 const ANNOTATION_IMAGES: &str = "lab.backup.example.com/images";
 /// Flag of the operator that names the image of the gate.
 const WAKEUP_FLAG: &str = "--wakeup-image=";
+/// Flag of the operator that names the image of the agent.
+const AGENT_FLAG: &str = "--agent-image=";
 
 /// Why a manifest cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -27,6 +29,8 @@ pub struct Images {
     pub operator: String,
     /// Image with the wake-up program.
     pub wakeup: String,
+    /// Image with the agent.
+    pub agent: String,
     /// Tells these images from others of the same names; a change restarts the operator.
     pub digest: String,
 }
@@ -37,6 +41,7 @@ impl Images {
         Self {
             operator: OPERATOR_IMAGE.to_owned(),
             wakeup: WAKEUP_IMAGE.to_owned(),
+            agent: AGENT_IMAGE.to_owned(),
             digest: digest.to_owned(),
         }
     }
@@ -62,8 +67,10 @@ pub fn with_images(mut objects: Vec<Value>, images: &Images) -> Vec<Value> {
             // Archives are loaded under this name, and there is no registry to ask.
             container["imagePullPolicy"] = json!("IfNotPresent");
             for argument in container["args"].as_array_mut().into_iter().flatten() {
-                if argument.as_str().is_some_and(|text| text.starts_with(WAKEUP_FLAG)) {
-                    *argument = json!(format!("{WAKEUP_FLAG}{}", images.wakeup));
+                for (flag, image) in [(WAKEUP_FLAG, &images.wakeup), (AGENT_FLAG, &images.agent)] {
+                    if argument.as_str().is_some_and(|text| text.starts_with(flag)) {
+                        *argument = json!(format!("{flag}{image}"));
+                    }
                 }
             }
         }
@@ -87,9 +94,9 @@ mod tests {
         let template = &deployment["spec"]["template"];
         let container = &template["spec"]["containers"][0];
         assert_eq!(container["image"], OPERATOR_IMAGE);
-        assert!(
-            container["args"].as_array().unwrap().contains(&json!(format!("{WAKEUP_FLAG}{WAKEUP_IMAGE}")))
-        );
+        for argument in [format!("{WAKEUP_FLAG}{WAKEUP_IMAGE}"), format!("{AGENT_FLAG}{AGENT_IMAGE}")] {
+            assert!(container["args"].as_array().unwrap().contains(&json!(argument)));
+        }
         assert_eq!(template["metadata"]["annotations"][ANNOTATION_IMAGES], "0123");
     }
 

@@ -85,6 +85,7 @@ async fn operator(client: Client) -> (Tasks, Shutdown) {
         pod: "churn".into(),
         watched_namespaces: vec![NAMESPACE.into()],
         wakeup_image: "none".into(),
+        agent_image: None,
         health_bind: None,
         metrics_bind: None,
     };

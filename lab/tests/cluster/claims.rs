@@ -10,8 +10,8 @@ use kube::api::{Api, DeleteParams};
 use crate::bench::Bench;
 use crate::stage::Stage;
 use crate::{
-    failover, hostile, manifests, meddling, nodes, outages, pairs, redis, refusals, replication, rollout,
-    sizes,
+    active_sets, failover, hostile, manifests, meddling, nodes, outages, pairs, redis, refusals, replication,
+    rollout, sizes,
 };
 
 /// Something that is true on a real cluster, and how to find out.
@@ -69,6 +69,9 @@ pub(crate) fn claims() -> Vec<Claim> {
         claim(pairs::a_deleted_lease_is_made_anew_above_the_last_epoch),
         claim(pairs::labels_and_addresses_written_by_hand_are_put_right),
         claim(pairs::a_pod_may_not_touch_the_lease_of_another_pair),
+        claim(active_sets::roles_of_a_paired_set_follow_the_application_that_acts),
+        claim(active_sets::a_deleted_primary_of_a_paired_set_is_followed_by_its_standby_and_a_woken_one),
+        claim(active_sets::the_pairs_of_a_set_come_and_go_with_its_primaries),
         claim(redis::a_redis_pair_keeps_every_acknowledged_write_and_only_one_takes_them),
         claim(replication::a_counter_with_replicated_state_loses_no_acknowledged_increment),
         claim(sizes::a_deleted_set_takes_everything_of_its_with_it),

@@ -6,6 +6,7 @@
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
+mod active_sets;
 mod bench;
 mod claims;
 #[path = "../../../tests/common/example.rs"]

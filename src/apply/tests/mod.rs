@@ -19,6 +19,7 @@ fn key() -> SetKey {
 /// What is seen of the set with these fields, a Pod, and these objects of its exposure.
 fn observation(fields: &Value, exposure: &[Value]) -> Observation {
     let mut cache = Cache::default();
+    cache.know_agent_image(Some("agent:1".into()));
     set(fields).seen(&mut cache, NOW);
     slim(&pod("web-0", ("primary", 17))).seen(&mut cache, NOW);
     for object in exposure {
@@ -26,6 +27,9 @@ fn observation(fields: &Value, exposure: &[Value]) -> Observation {
         if object["kind"] == "Service" {
             let service: k8s_openapi::api::core::v1::Service = serde_json::from_value(object).unwrap();
             service.seen(&mut cache, NOW);
+        } else if object["kind"] == "HAGroup" {
+            let group: crate::api::HAGroup = serde_json::from_value(object).unwrap();
+            kube::core::DeserializeGuard(Ok(group)).seen(&mut cache, NOW);
         } else {
             let slice: k8s_openapi::api::discovery::v1::EndpointSlice =
                 serde_json::from_value(object).unwrap();

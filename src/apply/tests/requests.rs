@@ -52,8 +52,8 @@ async fn a_creation_posts_the_manifest() {
         let action = Action::Create { name: name.clone(), role, slot: 3 };
         let (seen, outcome, written) = sent(&plain(), action, &pod("web-3f583358bca8", ("hot", 18))).await;
         let set = set(&json!({}));
-        let wanted = PodRequest { set: &set, name: &name, role, slot: 3, now: NOW };
-        let body = manifests::pod(&wanted, &gate_kit().settings);
+        let wanted = PodRequest { set: &set, name: &name, role, slot: 3, now: NOW, injection: None };
+        let body = manifests::pod(&wanted, &gate_kit().settings).expect("a Pod");
         assert_eq!(seen, request("POST", PODS, ("application/json", body)));
         assert_eq!(outcome, Outcome::Done);
         assert!(is_pod(written.as_ref(), "18"));
@@ -159,6 +159,32 @@ async fn a_service_is_created_or_put_right_at_the_version_that_was_seen() {
     assert_eq!(seen, request("PATCH", &format!("{services}/front"), (MERGE_PATCH, body)));
     assert_eq!(outcome, Outcome::Done);
     assert!(matches!(written, Some(Written::Service(_))), "{written:?}");
+}
+
+#[tokio::test]
+async fn the_group_of_a_paired_set_is_created_or_put_right_at_the_version_that_was_seen() {
+    let container = json!({"name": "web", "image": "web:1", "command": ["/web"]});
+    let fields = json!({
+        "replicas": 2, "activeStandby": {}, "template": {"spec": {"containers": [container]}},
+    });
+    let groups = "/apis/backup.example.com/v1alpha1/namespaces/shop/hagroups";
+    let set = set(&fields);
+    let spec = manifests::set_group_spec(&set).unwrap().unwrap();
+    let body = manifests::set_group(&set, &spec);
+    let mut kept = body.clone();
+    kept["metadata"]["uid"] = json!("u-web");
+    kept["metadata"]["resourceVersion"] = json!("21");
+    let (seen, outcome, written) = sent(&observation(&fields, &[]), Action::PublishGroup, &kept).await;
+    assert_eq!(seen, request("POST", groups, ("application/json", body.clone())));
+    assert_eq!(outcome, Outcome::Done);
+    assert!(matches!(written, Some(Written::Group(_))), "{written:?}");
+
+    let (seen, outcome, _) = sent(&observation(&fields, &[kept.clone()]), Action::PublishGroup, &kept).await;
+    let metadata = json!({"uid": "u-web", "resourceVersion": "21", "labels": body["metadata"]["labels"]});
+    let spec = json!({"pairs": 2, "paused": false, "service": null, "replicationPorts": null});
+    let patch = json!({"metadata": metadata, "spec": spec});
+    assert_eq!(seen, request("PATCH", &format!("{groups}/web"), (MERGE_PATCH, patch)));
+    assert_eq!(outcome, Outcome::Done);
 }
 
 #[tokio::test]

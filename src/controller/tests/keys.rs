@@ -19,8 +19,9 @@ async fn a_cold_pod_is_told_public_keys_and_no_private_byte() {
         role: Role::Cold,
         slot: 0,
         now: NOW,
+        injection: None,
     };
-    let cold = pod(&request, &kit.settings).to_string();
+    let cold = pod(&request, &kit.settings).expect("a Pod").to_string();
     for key in ring.public_keys() {
         assert!(cold.contains(&key.to_string()), "<id>:<hex public key> is in the environment");
     }

@@ -69,7 +69,7 @@ fn context(client: &Client, fields: &Value, pods: &[Value]) -> Context {
 /// A set whose template is in the history already, with all its Pods.
 fn known_set(fields: &Value) -> BackupPodSet {
     let mut set = set(fields);
-    let update_revision = revision(&set.spec.template).0;
+    let update_revision = revision(&set.spec).0;
     let current_revision = update_revision.clone();
     set.status =
         Some(BackupPodSetStatus { current_revision, update_revision, ..BackupPodSetStatus::default() });

@@ -10,7 +10,7 @@ use crate::manifests::{controller_revision, endpoint_slice, role_patch, service,
 use crate::model::{Endpoint, NodeName, PodName, PodRef, Role, Uid};
 
 /// Compares with the file, byte for byte.
-fn assert_golden(name: &str, object: &Value) {
+pub(super) fn assert_golden(name: &str, object: &Value) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(format!("{name}.yaml"));
     let text = serde_saphyr::to_string(object).expect("YAML");
     if std::env::var_os("UPDATE").is_some() {

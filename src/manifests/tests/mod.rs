@@ -2,6 +2,7 @@
 
 mod golden;
 mod inject;
+mod paired;
 mod ports;
 mod security;
 
@@ -39,7 +40,9 @@ fn gate_settings() -> GateSettings {
 
 fn pod_of(set: &BackupPodSet, role: Role) -> Value {
     let name = PodName("web-0123456789ab".into());
-    pod(&PodRequest { set, name: &name, role, slot: 4, now: now() }, &gate_settings())
+    let injection = set_injection(set, "agent:1");
+    let request = PodRequest { set, name: &name, role, slot: 4, now: now(), injection: injection.as_ref() };
+    pod(&request, &gate_settings()).expect("a Pod")
 }
 
 /// A template that restricted Pod security admits, with two images, an init container and a volume.

@@ -50,7 +50,7 @@ fn an_unknown_port_name_is_answered_with_those_that_exist() {
 
 #[test]
 fn a_revision_follows_what_reaches_the_pods_and_nothing_else() {
-    let of = |template: Value| revision(&set(json!({"template": template})).spec.template).0;
+    let of = |template: Value| revision(&set(json!({"template": template})).spec).0;
     let spec = json!({"containers": [{"name": "web", "image": "web:1"}]});
     let plain = of(json!({"spec": spec}));
     assert!(

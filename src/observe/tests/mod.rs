@@ -6,6 +6,7 @@ mod index;
 mod lifecycle;
 mod node;
 mod order;
+mod paired;
 mod store;
 mod view;
 mod wish;

@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 use super::{SET_UID, at, merge, pod, ready_pod, text};
 use crate::api::keys;
 use crate::model::{
-    Gate, Lifecycle, NodeHealth, NodeName, NodeView, Ownership, PodName, PodRef, PodView, Revision, Role, Uid,
+    Gate, Lifecycle, NodeHealth, NodeName, NodeView, Ownership, Part, PodName, PodRef, PodView, Revision,
+    Role, Uid,
 };
 use crate::observe::KnownKeys;
 use crate::observe::pod::{PodContext, pod_view};
@@ -32,7 +33,10 @@ fn changed(changes: &Value) -> Option<PodView> {
 #[test]
 fn everything_that_decisions_need_is_read() {
     let raw = json!({"metadata": {
-        "labels": {(keys::LABEL_ROLE): "hot", (keys::LABEL_REVISION): "0123456789"},
+        "labels": {
+            (keys::LABEL_ROLE): "hot", (keys::LABEL_REVISION): "0123456789",
+            (keys::LABEL_HA_STATE): "active", (keys::LABEL_PEER): "web-1",
+        },
         "annotations": {
             (keys::ANNOTATION_SLOT): "7", (keys::ANNOTATION_ROLE_SINCE): "2026-01-01T00:00:08.125Z",
         },
@@ -42,6 +46,7 @@ fn everything_that_decisions_need_is_read() {
         ownership: Ownership::Ours,
         role: Role::Hot,
         role_since: at(8) + jiff::SignedDuration::from_millis(125),
+        part: Part::Active { peer: Some(PodName("web-1".into())) },
         slot: 7,
         revision: Revision("0123456789".into()),
         created: at(0),

@@ -34,7 +34,7 @@ fn a_spec_without_settings_has_the_documented_defaults() {
         scale_in: ScaleIn::Delete,
         update: UpdatePolicy { kind: UpdateKind::BackupFirst, max_unavailable: 1, partition: 0 },
         paused: false,
-        revision: revision(&set(json!({"template": template()})).spec.template),
+        revision: revision(&set(json!({"template": template()})).spec),
         collisions: 0,
         is_new_generation: true,
     };

@@ -2,6 +2,7 @@
 
 mod properties;
 mod situations;
+mod wanted;
 
 use std::time::Duration;
 
@@ -30,6 +31,7 @@ fn pod(number: u128) -> Pod {
         address: Some(([10, 0, 0, last], 20_001).into()),
         created: Timestamp::from_second(i64::from(last)).expect("a time"),
         node: Some(NodeName(format!("node-{}", number % 2))),
+        role: None,
         is_leaving: false,
         shown: Shown::default(),
     }

@@ -4,11 +4,15 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::ha::Replacement;
+use crate::model::Role;
 
 /// Something that happens to a group.
 #[derive(Clone, Copy, Debug)]
 enum Happening {
     Comes,
+    ComesTo(Role),
+    IsRelabelled(prop::sample::Index, Role),
+    Wants(usize),
     Moves(prop::sample::Index),
     Leaves(prop::sample::Index),
     Vanishes(prop::sample::Index),
@@ -28,6 +32,17 @@ fn happening() -> impl Strategy<Value = Happening> {
     ]
 }
 
+/// The same for the group of a set.
+fn happening_to_set() -> impl Strategy<Value = Happening> {
+    let role = || prop::sample::select(vec![Role::Primary, Role::Hot]);
+    prop_oneof![
+        5 => role().prop_map(Happening::ComesTo),
+        2 => (any::<prop::sample::Index>(), role()).prop_map(|(index, role)| Happening::IsRelabelled(index, role)),
+        1 => (0..4_usize).prop_map(Happening::Wants),
+        9 => happening(),
+    ]
+}
+
 /// A group, and whoever else changes it.
 struct World {
     group: Group,
@@ -42,6 +57,15 @@ impl World {
                 self.next += 1;
                 self.group.pods.push(pod(self.next));
             }
+            Happening::ComesTo(role) => {
+                self.next += 1;
+                self.group.pods.push(Pod { role: Some(role), ..pod(self.next) });
+            }
+            Happening::IsRelabelled(index, role) if !self.group.pods.is_empty() => {
+                let at = index.index(self.group.pods.len());
+                self.group.pods[at].role = Some(role);
+            }
+            Happening::Wants(pairs) => self.group.pairs_wanted = Some(pairs),
             Happening::Leaves(index) if !self.group.pods.is_empty() => {
                 let at = index.index(self.group.pods.len());
                 self.group.pods[at].is_leaving = true;
@@ -65,6 +89,7 @@ impl World {
                 self.group.lost.push(Lost { number: pair.number, pods, since: self.now });
             }
             Happening::Moves(_)
+            | Happening::IsRelabelled(..)
             | Happening::Leaves(_)
             | Happening::Vanishes(_)
             | Happening::TakesOver(_)
@@ -156,6 +181,10 @@ impl World {
     }
 
     fn check(&self) {
+        if let Some(wanted) = self.group.pairs_wanted {
+            let lasting = self.group.pairs.iter().filter(|pair| !pair.is_ending).count();
+            assert!(lasting <= wanted, "{lasting} of {wanted} pairs: {:?}", self.group.pairs);
+        }
         let named = self.group.pairs.iter().flat_map(|pair| {
             let joining = pair.lease.pending.map(|replacement| replacement.joining);
             pair.lease.members.into_iter().chain(joining)
@@ -206,5 +235,38 @@ proptest! {
         prop_assert_eq!(complete, staying / 2, "{:?}", world.group);
         prop_assert!(pairs.len() <= staying.div_ceil(2), "{:?}", world.group);
         prop_assert!(staying == 0 || !pairs.is_empty());
+    }
+
+    #[test]
+    fn a_group_of_a_set_ends_with_the_wanted_pairs_and_no_idle_spare(
+        wanted in 0..4_usize,
+        history in prop::collection::vec((happening_to_set(), any::<bool>()), 0..40)
+    ) {
+        let group = Group { pairs_wanted: Some(wanted), ..Group::default() };
+        let mut world = World { group, now: now(), next: 0 };
+        for (happening, do_agents_act) in history {
+            world.happen(happening);
+            world.round();
+            if do_agents_act {
+                world.agents_act();
+            }
+        }
+        for _ in 0..ROUNDS {
+            world.agents_act();
+            world.round();
+        }
+        world.agents_act();
+        let last = world.round();
+        prop_assert_eq!(&last.steps, &vec![], "{:?}", world.group);
+
+        let group = &world.group;
+        let wanted = group.pairs_wanted.unwrap_or_default();
+        let members = |pair: &Pair| group.staying_members(pair).len();
+        let seated: usize = group.pairs.iter().map(members).sum();
+        prop_assert!(group.pairs.len() <= wanted, "{:?}", group);
+        prop_assert_eq!(seated, group.staying().len().min(2 * wanted), "{:?}", group);
+        for pair in group.pairs.iter().filter(|pair| members(pair) > 0) {
+            prop_assert!(pair.lease.holder.is_some_and(|holder| group.is_staying(holder)), "{:?}", pair);
+        }
     }
 }

@@ -1,0 +1,166 @@
+//! Claims about sets with active and standby Pods: roles follow who acts, and every pair keeps one that does.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use backuppodset::api::{HAGroup, PairStatus, keys};
+use futures::{StreamExt as _, pin_mut};
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
+use kube::runtime::{WatchStreamExt as _, watcher};
+use serde_json::{Value, json};
+
+use crate::load::Load;
+use crate::stage::{Counts, PORT, Stage, WEB, exposed_web, roles, uids};
+use crate::wait::{self, role};
+
+/// How long roles must stay as they are before nobody calls them restless. A takeover is followed within a second.
+const CALM: Duration = Duration::from_secs(10);
+
+/// How long kube-proxy may take for the last of several changes. Source: its minimum sync period of 1 s.
+const PROXY_WITHIN: Duration = Duration::from_secs(2);
+
+/// The set `web` with its Service, whose Pods are paired.
+fn paired_web(counts: Counts) -> Value {
+    let mut set = exposed_web(counts);
+    let container = &mut set["spec"]["template"]["spec"]["containers"][0];
+    container["command"] = json!(["/lab-app"]);
+    container["args"] = json!(["--port", PORT.to_string()]);
+    set["spec"]["activeStandby"] = json!({});
+    set
+}
+
+/// Waits until the set is as wanted, in so many pairs, of whose Pods each active is a primary; returns Pods and pairs.
+async fn whole(stage: &Stage, counts: Counts) -> (Vec<Pod>, Vec<PairStatus>) {
+    let pairs = wait::until(stage.api(), "", |groups: &[HAGroup]| {
+        let group = groups.iter().find(|group| group.name_any() == WEB).ok_or("there is no such group")?;
+        let status = group.status.clone().unwrap_or_default();
+        let complete = status.pairs.iter().filter(|pair| pair.state == "Paired").count();
+        let is_whole = status.pairs.len() == counts[0] && complete == counts[0].min(counts[1]);
+        if is_whole { Ok(status.pairs) } else { Err(format!("status is {status:?}")) }
+    })
+    .await;
+    stage.settled(WEB, counts).await;
+    let pods = stage.pods_where(WEB, |pods| are_followed(pods, counts)).await;
+    stage.exposes(&uids(&pods, "primary")).await;
+    (pods, pairs)
+}
+
+/// Whether the Pods are as wanted, and exactly the primaries act.
+fn are_followed(pods: &[Pod], counts: Counts) -> Result<(), String> {
+    crate::stage::complete(pods, counts)?;
+    let acting = names(pods, |pod| state(pod) == Some("active"));
+    let primaries = names(pods, |pod| role(pod) == "primary");
+    if acting == primaries { Ok(()) } else { Err(format!("{acting:?} act, {primaries:?} are primaries")) }
+}
+
+fn state(pod: &Pod) -> Option<&str> {
+    pod.labels().get(keys::LABEL_HA_STATE).map(String::as_str)
+}
+
+fn names(pods: &[Pod], is_meant: impl Fn(&Pod) -> bool) -> BTreeSet<String> {
+    pods.iter().filter(|pod| is_meant(pod)).map(ResourceExt::name_any).collect()
+}
+
+/// What a restless operator would change.
+fn parts(pods: &[Pod]) -> BTreeMap<String, (String, Option<String>)> {
+    let all = roles(pods).into_iter();
+    let state_of = |uid: &str| {
+        pods.iter().find(|pod| pod.uid().as_deref() == Some(uid)).and_then(state).map(str::to_owned)
+    };
+    all.map(|(uid, role)| (uid.clone(), (role, state_of(&uid)))).collect()
+}
+
+/// Nothing changes for a while.
+async fn rests(stage: &Stage, before: &[Pod]) {
+    let labels = watcher::Config::default().labels(&format!("{}={WEB}", keys::LABEL_SET));
+    let events = watcher(stage.api::<Pod>(), labels).default_backoff().applied_objects();
+    pin_mut!(events);
+    let before = parts(before);
+    let changed = tokio::time::timeout(CALM, async {
+        while let Some(event) = events.next().await {
+            let Ok(pod) = event else { continue };
+            let now = parts(std::slice::from_ref(&pod));
+            let is_same = now.iter().all(|(uid, part)| before.get(uid) == Some(part));
+            if !is_same {
+                return now;
+            }
+        }
+        BTreeMap::new()
+    });
+    if let Ok(now) = changed.await {
+        panic!("{now:?} is not of {before:?}");
+    }
+}
+
+/// Ends a client, which must have been answered again.
+async fn served_again(what: &str, load: Load) {
+    // Nobody tells when every node has learned the last change: kube-proxy programs it within a second.
+    tokio::time::sleep(PROXY_WITHIN).await;
+    let outage = load.stop().await;
+    println!("  {what}: {outage}");
+    assert!(outage.whole_again.is_some(), "{outage}");
+}
+
+pub(crate) async fn roles_of_a_paired_set_follow_the_application_that_acts(stage: Stage) {
+    let counts = [2, 2, 1];
+    stage.apply(&paired_web(counts)).await;
+    let (pods, pairs) = whole(&stage, counts).await;
+    let load = Load::start(&stage, "n1").await;
+    let lost = pods.iter().find(|pod| pod.name_any() == pairs[0].active).expect("the active is a Pod");
+    stage.bench.cluster.kill_below_init(&stage.target(lost)).unwrap();
+    stage
+        .pods_where(WEB, |pods| {
+            let heir = pods.iter().find(|pod| pod.name_any() == pairs[0].standby).ok_or("no standby")?;
+            let is_followed = role(heir) == "primary" && state(heir) == Some("active");
+            if is_followed {
+                Ok(())
+            } else {
+                Err(format!("the standby is {} and {:?}", role(heir), state(heir)))
+            }
+        })
+        .await;
+    let (after, _) = whole(&stage, counts).await;
+    served_again("application of a paired set killed", load).await;
+    let uids = |pods: &[Pod]| roles(pods).into_keys().collect::<BTreeSet<_>>();
+    assert_eq!(uids(&after), uids(&pods), "no Pod is given up");
+    rests(&stage, &after).await;
+}
+
+pub(crate) async fn a_deleted_primary_of_a_paired_set_is_followed_by_its_standby_and_a_woken_one(
+    stage: Stage,
+) {
+    let counts = [2, 2, 1];
+    stage.apply(&paired_web(counts)).await;
+    let (pods, pairs) = whole(&stage, counts).await;
+    let cold = names(&pods, |pod| role(pod) == "cold");
+    let load = Load::start(&stage, "n1").await;
+    let lost = pods.iter().find(|pod| pod.name_any() == pairs[0].active).expect("the active is a Pod");
+    stage.delete(lost).await;
+    let gone = lost.name_any();
+    stage
+        .pods_where(WEB, |pods| {
+            let is_gone = !pods.iter().any(|pod| pod.name_any() == gone);
+            let heir = pods.iter().find(|pod| pod.name_any() == pairs[0].standby).ok_or("no standby")?;
+            let woken = names(pods, |pod| role(pod) == "hot").intersection(&cold).count();
+            let is_right = is_gone && role(heir) == "primary" && state(heir) == Some("active") && woken == 1;
+            if is_right { Ok(()) } else { Err(format!("{:?}", parts(pods))) }
+        })
+        .await;
+    let (after, _) = whole(&stage, counts).await;
+    served_again("primary of a paired set deleted", load).await;
+    rests(&stage, &after).await;
+}
+
+pub(crate) async fn the_pairs_of_a_set_come_and_go_with_its_primaries(stage: Stage) {
+    stage.apply(&paired_web([2, 2, 0])).await;
+    let (pods, pairs) = whole(&stage, [2, 2, 0]).await;
+    assert_eq!(pods.len(), 4);
+    let kept = pairs[0].active.clone();
+    stage.scale([1, 1, 0]).await;
+    let (pods, pairs) = whole(&stage, [1, 1, 0]).await;
+    assert_eq!((pods.len(), &pairs[0].active), (2, &kept), "the pair that stays is not touched");
+    stage.scale([2, 2, 0]).await;
+    let (pods, pairs) = whole(&stage, [2, 2, 0]).await;
+    assert_eq!((pods.len(), &pairs[0].active), (4, &kept), "the pair that stays is not touched");
+}

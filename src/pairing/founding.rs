@@ -1,0 +1,84 @@
+//! Makes pairs of Pods that belong to none.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::plan::{Draft, Step, Wait};
+use super::view::{Seat, VACANT};
+
+/// How long a single Pod waits for another one before it acts alone. 5 s: Pods of one workload start within a second or
+/// two of each other, and a pair that is made at once needs no admission.
+const ALONE_MIN: Duration = Duration::from_secs(5);
+
+impl Draft<'_> {
+    /// Makes as many pairs as are wanted, and fills their seats.
+    ///
+    /// A primary of a set begins alone, so that it is the one who acts; its standby is admitted a moment later.
+    pub(super) fn found_wanted(&mut self, wanted: usize) {
+        let lasting = self.group.pairs.iter().filter(|pair| !pair.is_ending).count();
+        let mut missing = wanted.saturating_sub(lasting + self.group.lost.len());
+        let mut numbers = self.free_numbers();
+        while missing > 0 && self.free.first().is_some_and(|pod| pod.is_primary()) {
+            self.found_alone(numbers.remove(0));
+            missing -= 1;
+        }
+        self.fill_seats();
+        let has_roles = self.group.staying().iter().any(|pod| pod.role.is_some());
+        while !has_roles && missing > 0 && self.free.len() >= 2 {
+            self.found_two(numbers.remove(0));
+            missing -= 1;
+        }
+        if missing == 0 || self.free.is_empty() || !self.may_found_alone() {
+            return;
+        }
+        while missing > 0 && !self.free.is_empty() {
+            self.found_alone(numbers.remove(0));
+            missing -= 1;
+        }
+    }
+
+    /// Two by two, the oldest first; the partner is preferably on another node.
+    pub(super) fn found_pairs(&mut self) {
+        let mut numbers = self.free_numbers();
+        while self.free.len() >= 2 {
+            self.found_two(numbers.remove(0));
+        }
+        let has_pair =
+            !self.group.pairs.is_empty() || !self.plan.steps.is_empty() || !self.group.lost.is_empty();
+        if has_pair || self.free.is_empty() || !self.may_found_alone() {
+            return;
+        }
+        self.found_alone(numbers.remove(0));
+    }
+
+    /// Whether a single Pod has waited long enough for others, if there are any to come.
+    fn may_found_alone(&mut self) -> bool {
+        self.group.staying().len() <= 1 || self.has_waited(self.group.alone_since, ALONE_MIN, Wait::Second)
+    }
+
+    fn found_two(&mut self, number: u32) {
+        let node = self.free[0].node.clone();
+        let apart = self.free.iter().position(|pod| pod.node != node).unwrap_or(1);
+        let Some(second) = self.take(apart) else { return };
+        let Some(first) = self.take(0) else { return };
+        self.found(number, [first, second]);
+    }
+
+    fn found_alone(&mut self, number: u32) {
+        let address = ([0, 0, 0, 0], 0).into();
+        let vacant = Seat { id: VACANT, pod: String::new(), address };
+        let Some(first) = self.take(0) else { return };
+        self.found(number, [first, vacant]);
+    }
+
+    fn found(&mut self, number: u32, seats: [Seat; 2]) {
+        self.plan.steps.push(Step::Found { number, term: self.group.highest_term, seats });
+    }
+
+    /// The lowest numbers that no pair has, one for each pair that can be made.
+    fn free_numbers(&self) -> Vec<u32> {
+        let pairs = self.group.pairs.iter().map(|pair| pair.number);
+        let taken: BTreeSet<u32> = pairs.chain(self.group.lost.iter().map(|lost| lost.number)).collect();
+        (0..).filter(|number| !taken.contains(number)).take(self.free.len()).collect()
+    }
+}

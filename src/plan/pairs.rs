@@ -1,0 +1,197 @@
+//! Sets whose primaries are actives and whose hot backups are their standbys.
+//!
+//! Who acts is decided by the agents, and which Pods form a pair by the group of the set: roles only follow. So nothing
+//! here gives up a Pod that acts, but for a rollout that hands over to a standby which is as it should be.
+
+use jiff::SignedDuration;
+
+use crate::model::{Action, Hold, Lifecycle, ObjectState, Part, PodView, Reason, Role, UpdateKind};
+
+use super::draft::{Draft, Presence, Seat, SeatIndex};
+use super::{rollout, select};
+
+/// How long a primary may be unready at least before its role is given away: agents take over within 3 s, and their
+/// choice is the better one.
+pub(super) const AGENTS_FIRST: SignedDuration = SignedDuration::from_secs(3);
+
+/// Writes the group of the set's pairs; without one of its own nothing else is done.
+pub(super) fn publish_group(draft: &mut Draft<'_>) {
+    match draft.snapshot.group {
+        Some(ObjectState::Absent | ObjectState::Outdated) => {
+            draft.step(Action::PublishGroup, Reason::GroupChanged);
+        }
+        Some(ObjectState::Foreign) => {
+            draft.hold(Hold { reason: Reason::ForeignObject, pod: None, until: None });
+        }
+        Some(ObjectState::Current) | None => {}
+    }
+}
+
+/// Gives the role of a primary to whoever acts, and takes it from surplus primaries that do not.
+pub(super) fn follow(draft: &mut Draft<'_>) {
+    if !draft.snapshot.is_paired() {
+        return;
+    }
+    let wanted = draft.snapshot.desired.replicas;
+    for index in 0..draft.seats.len() {
+        let seat = &draft.seats[index];
+        if !seat.is_free() || seat.role != Role::Hot || !seat.view.acts() {
+            continue;
+        }
+        let reason = takeover_reason(draft, seat.view);
+        if draft.count(Role::Primary) < wanted {
+            draft.convert(index, Role::Primary, reason);
+        } else if let Some(idle) = idle_primary(draft, seat.view) {
+            draft.convert(index, Role::Primary, reason);
+            let reason = if reason == Reason::PodUnready { reason } else { Reason::TookOver };
+            draft.convert(idle, Role::Hot, reason);
+        }
+    }
+    demote_bound(draft);
+    demote_idle(draft);
+}
+
+/// Takes the role from primaries that stand by for another one: they cannot act, and another Pod can.
+fn demote_bound(draft: &mut Draft<'_>) {
+    for index in 0..draft.seats.len() {
+        let seat = &draft.seats[index];
+        let has_primary = || peer(draft, seat.view).is_some_and(|peer| peer.role == Role::Primary);
+        if seat.is_free() && seat.role == Role::Primary && is_bound(draft, seat.view) && has_primary() {
+            draft.convert(index, Role::Hot, Reason::TookOver);
+        }
+    }
+}
+
+/// Takes the role from primaries that do not act while as many as are wanted do.
+fn demote_idle(draft: &mut Draft<'_>) {
+    let wanted = draft.snapshot.desired.replicas;
+    let acting = draft.members(Role::Primary).filter(|(_, seat)| seat.view.acts()).count();
+    if acting < wanted {
+        return;
+    }
+    for index in select::surplus(draft, Role::Primary) {
+        if draft.count(Role::Primary) <= wanted {
+            return;
+        }
+        if !draft.seats[index].view.acts() {
+            draft.convert(index, Role::Hot, Reason::ScaledIn);
+        }
+    }
+}
+
+/// The primary whose place an acting hot backup takes: the one that it stood by for, else the one worth least.
+fn idle_primary(draft: &Draft<'_>, successor: &PodView) -> Option<SeatIndex> {
+    let idle = select::surplus(draft, Role::Primary).into_iter();
+    let idle: Vec<SeatIndex> = idle.filter(|index| !draft.seats[*index].view.acts()).collect();
+    let is_peer = |index: &&SeatIndex| successor.part.peer() == Some(&draft.seats[**index].view.pod.name);
+    idle.iter().find(is_peer).or(idle.first()).copied()
+}
+
+/// Why the standby acts: what became of the Pod that acted before.
+fn takeover_reason(draft: &Draft<'_>, view: &PodView) -> Reason {
+    match peer(draft, view).map(|peer| (peer.presence, peer.view.lifecycle)) {
+        Some((Presence::Leaving(Reason::PodDeleted), _)) => Reason::PodDeleted,
+        Some((Presence::Leaving(Reason::PodFinished), _)) => Reason::PodFinished,
+        Some((Presence::Lost, _)) => Reason::NodeLost,
+        Some((Presence::Counted, Lifecycle::Unready { .. })) => Reason::PodUnready,
+        Some((Presence::Counted | Presence::Leaving(_), _)) | None => Reason::TookOver,
+    }
+}
+
+fn peer<'d, 'a>(draft: &'d Draft<'a>, view: &PodView) -> Option<&'d Seat<'a>> {
+    let name = view.part.peer()?;
+    draft.seats.iter().find(|seat| seat.view.pod.name == *name)
+}
+
+/// Whether a Pod stands by for one that acts and stays: it cannot act before that one ends.
+pub(super) fn is_bound(draft: &Draft<'_>, view: &PodView) -> bool {
+    let is_standby = matches!(view.part, Part::Standby { .. });
+    let is_served = |peer: &Seat<'_>| peer.is_counted() && peer.view.acts() && peer.view.is_ready();
+    draft.snapshot.is_paired() && is_standby && peer(draft, view).is_some_and(is_served)
+}
+
+/// Whether a Pod stands by for one that does not act any more, so that it acts next.
+pub(super) fn is_next(draft: &Draft<'_>, view: &PodView) -> bool {
+    let is_standby = matches!(view.part, Part::Standby { .. });
+    draft.snapshot.is_paired() && is_standby && !is_bound(draft, view)
+}
+
+/// Whether a surplus Pod may be given up: one that acts never, no backup before surplus pairs have ended, and no standby
+/// while there is a spare.
+pub(super) fn is_expendable(draft: &Draft<'_>, seat: &Seat<'_>) -> bool {
+    if !draft.snapshot.is_paired() {
+        return true;
+    }
+    let has_surplus = || draft.count(Role::Primary) > draft.snapshot.desired.replicas;
+    // A Pod that has just become a backup goes in a later pass.
+    let mut hot = draft.members(Role::Hot);
+    let mut has_later = || hot.any(|(_, other)| other.is_claimed && !is_bound(draft, other.view));
+    let is_kept = seat.role == Role::Hot && (has_surplus() || is_bound(draft, seat.view) && has_later());
+    !seat.view.acts() && !is_kept
+}
+
+/// Hot backups beyond the wanted number while a rollout reaches actives without a standby of their own: one more than
+/// there are, until an outdated active has one.
+pub(super) fn hot_surge(draft: &Draft<'_>) -> usize {
+    let desired = &draft.snapshot.desired;
+    let outdated = rollout::outdated(draft, Role::Primary);
+    let is_needed = draft.snapshot.is_paired()
+        && desired.update.kind == UpdateKind::BackupFirst
+        && desired.hot_backups < desired.replicas
+        && outdated.len() > desired.update.partition
+        && [Role::Cold, Role::Hot].into_iter().all(|role| rollout::outdated(draft, role).is_empty());
+    if !is_needed {
+        return 0;
+    }
+    let hot = || draft.seats.iter().filter(|seat| seat.is_counted() && seat.view.role == Role::Hot);
+    let has_standby = |index: &SeatIndex| {
+        let view = draft.seats[*index].view;
+        hot().any(|standby| standby.view.part.peer() == Some(&view.pod.name) && is_bound(draft, standby.view))
+    };
+    // The group chooses whom a lent standby stands by for; one beside an updated active does not help.
+    let needed = if outdated.iter().any(has_standby) {
+        hot().count()
+    } else {
+        hot().filter(|standby| is_bound(draft, standby.view)).count() + 1
+    };
+    needed.min(desired.replicas).saturating_sub(desired.hot_backups)
+}
+
+/// Deletes one outdated primary whose standby is as it should be: it hands over while it ends.
+pub(super) fn replace_outdated_primary(draft: &mut Draft<'_>) {
+    if let Some(hold) = unsettled(draft) {
+        draft.hold(hold);
+        return;
+    }
+    let outdated = rollout::outdated(draft, Role::Primary);
+    let ready = outdated.into_iter().find(|index| has_good_standby(draft, draft.seats[*index].view));
+    match ready {
+        Some(index) => draft.delete(index, Reason::TemplateChanged),
+        None => draft.hold(rollout::rollout_waits(None)),
+    }
+}
+
+fn has_good_standby(draft: &Draft<'_>, view: &PodView) -> bool {
+    let is_good = |peer: &Seat<'_>| {
+        peer.is_free()
+            && matches!(peer.view.part, Part::Standby { .. })
+            && peer.view.is_ready()
+            && draft.is_updated(peer.view)
+    };
+    view.acts() && peer(draft, view).is_some_and(is_good)
+}
+
+/// Why the rollout waits while a Pod is missing, surplus, in motion or not available for long enough.
+fn unsettled(draft: &Draft<'_>) -> Option<Hold> {
+    let wanted = |role: Role| {
+        draft.snapshot.desired.count(role) + if role == Role::Hot { hot_surge(draft) } else { 0 }
+    };
+    let is_complete = Role::ALL.iter().all(|role| draft.count(*role) == wanted(*role));
+    let is_in_motion = draft.seats.iter().any(|seat| seat.is_claimed);
+    let counted = || draft.seats.iter().filter(|seat| seat.is_counted());
+    if !is_complete || is_in_motion || counted().any(|seat| !seat.view.is_available()) {
+        return Some(rollout::rollout_waits(None));
+    }
+    let young = counted().filter(|seat| seat.role != Role::Cold && !rollout::is_settled(draft, seat.view));
+    young.map(|seat| rollout::settled_at(draft, seat.view)).max().map(rollout::rollout_waits)
+}
