@@ -23,7 +23,7 @@ const PAIRS: usize = 5;
 /// Clients of the one Service; together they reach each pair every 6 ms or so.
 const CLIENTS: usize = 4;
 /// One of how many rounds is made.
-const ONE_OF: u16 = 2;
+const ONE_OF: u16 = 4;
 /// What the last of them should take.
 const TARGET: &str = "150 ms";
 /// How long the next active may take to be known.

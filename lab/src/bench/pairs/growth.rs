@@ -1,4 +1,6 @@
 //! Two more Pods are asked for at the moment at which the active's application is killed.
+//!
+//! With a pair of its own: a second pair comes and goes, whose answers are not for the sink of the first.
 
 use rustix::process::Signal;
 use tokio::time::sleep;
@@ -7,21 +9,33 @@ use super::Course;
 use super::report::{Report, Row};
 use super::site::Site;
 use super::trial::{PROXY_WITHIN, QUIET};
+use super::workload::{Blueprint, Kind};
 use crate::app::Outage;
-use crate::bench::Error;
+use crate::bench::{Error, NAMESPACE};
 
 /// Name of the row.
-pub const WHAT: &str = "pair: application killed, scale-out by 2 at once";
+const WHAT: &str = "pair: application killed, scale-out by 2 at once";
 /// One of how many rounds is made: the second pair has to end before the next.
 const ONE_OF: u16 = 4;
 /// Pods of the pair, and two more.
 const REPLICAS: [usize; 2] = [2, 4];
 
 /// Measures, if it is wanted.
-pub async fn run(course: &Course<'_>, site: &Site, report: &mut Report) {
+///
+/// # Errors
+/// `Request` or `Find` if the pair does not come up or stays.
+pub async fn run(course: &Course<'_>, report: &mut Report) -> Result<(), Error> {
     if !course.options.wants(WHAT) {
-        return;
+        return Ok(());
     }
+    let blueprint = Blueprint {
+        kind: Kind::Pairs,
+        name: "growth",
+        replicas: REPLICAS[0],
+        sink: None,
+        lookout: Some(course.lookout()?),
+    };
+    let site = Site::build(&course.bench.client, NAMESPACE, blueprint).await?;
     let mut row = Row {
         what: WHAT.to_owned(),
         target: "as without",
@@ -30,11 +44,12 @@ pub async fn run(course: &Course<'_>, site: &Site, report: &mut Report) {
     };
     course
         .repeat((WHAT, course.options.one_of(ONE_OF)), &mut report.failures, async |_| {
-            row.saw(&round(course, site).await?);
+            row.saw(&round(course, &site).await?);
             Ok(())
         })
         .await;
     report.rows.push(row);
+    site.remove().await
 }
 
 async fn round(course: &Course<'_>, site: &Site) -> Result<Outage, Error> {

@@ -15,7 +15,7 @@
 //! | [`idle`]* | what a pair costs while nothing happens |
 //! | [`latency`]* | what the agent adds to a request |
 //! | [`hogs`]* | no takeover while the machine has too much to do |
-//! | [`growth`]* | two more Pods while the active fails |
+//! | [`growth`] | two more Pods while the active fails |
 //! | [`crowd`] | five actives that fail at once |
 //! | [`scaling`] | many Pods more, and as many less |
 //! | [`assignment`] | who is what in a group of 128 |
@@ -137,6 +137,7 @@ pub async fn run(options: &Options) -> Result<(), Error> {
     for (family, measured) in [
         ("baselines", baselines::run(&course, &mut report).await),
         ("a pair", single::run(&course, &mut report).await),
+        ("a second pair", growth::run(&course, &mut report).await),
         ("five pairs", crowd::run(&course, &mut report).await),
         ("scaling", scaling::run(&course, &mut report).await),
         ("assignment", assignment::run(&course, &mut report).await),

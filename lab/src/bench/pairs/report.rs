@@ -59,6 +59,12 @@ impl Row {
         self.failed.push(outage.failed);
     }
 
+    /// Adds what a client saw that asks one question after the other over a connection that it keeps.
+    pub fn saw_kept(&mut self, outage: &Outage) {
+        self.samples.push(outage.longest_gap.map_or(f64::INFINITY, |gap| gap.as_secs_f64()));
+        self.failed.push(outage.failed);
+    }
+
     /// Adds a time.
     pub fn took(&mut self, time: Duration) {
         self.samples.push(time.as_secs_f64());
@@ -116,9 +122,13 @@ impl Report {
 }
 
 /// What the rows of clients mean.
-const NOTE: &str = "Faults: until a client is well again: a new connection each 5 ms, or (kept) one connection with a request each 5 ms that \
-     is made anew at once when it is cut; from another node, through the Service; from the last prompt answer before the \
-     first trouble to the first one after the last. A request is given up after 1 s. Target: median / worst.\n";
+const NOTE: &str = "\
+Faults: until a client is well again that makes a new connection each 5 ms, from another node, through the Service: from the
+last prompt answer before the first trouble to the first one after the last. Kept: one connection with a request each 5 ms,
+made anew at once when it is cut and after 1 s without an answer; the longest time between an answer and the next.
+Target: median / worst.
+
+";
 
 /// The sample in the middle of the latencies of all answers; `None` without one. Unit: seconds.
 pub fn median_latency(samples: &[crate::app::Sample]) -> Option<f64> {

@@ -6,7 +6,7 @@ use super::site::{NAME, Site};
 use super::trial::Trial;
 use super::watch::Watch;
 use super::workload::{Blueprint, Kind};
-use super::{Course, growth, hogs, idle, latency};
+use super::{Course, hogs, idle, latency};
 use crate::bench::{Error, NAMESPACE, chain};
 
 /// First word of the rows.
@@ -18,7 +18,7 @@ const TITLE: &str = "pair";
 /// `Request` or `Find` if the pair does not come up or stays.
 pub async fn run(course: &Course<'_>, report: &mut Report) -> Result<(), Error> {
     let faults = Fault::ALL.map(|fault| format!("{TITLE}: {}", fault.title()));
-    let others = [idle::WHAT, latency::WHAT, hogs::WHAT, growth::WHAT].map(str::to_owned);
+    let others = [idle::WHAT, latency::WHAT, hogs::WHAT].map(str::to_owned);
     if !faults.iter().chain(&others).any(|what| course.options.wants(what)) {
         return Ok(());
     }
@@ -47,7 +47,6 @@ pub async fn run(course: &Course<'_>, report: &mut Report) -> Result<(), Error> 
     for fault in Fault::ALL {
         trial.measure(course, (fault, course.options.one_of(fault.one_of())), report).await;
     }
-    growth::run(course, &site, report).await;
     let removed = site.remove().await;
     let (answers, stale) = watch.seen();
     report.answers += answers;

@@ -46,6 +46,16 @@ pub struct Serving {
     pub uid: String,
     /// Where it runs.
     pub node: String,
+    /// Epochs that the Service shows; none without agents.
+    pub epochs: BTreeSet<String>,
+}
+
+/// Where a Service leads.
+struct Shown {
+    /// Uids of Pods.
+    pods: BTreeSet<String>,
+    /// Epochs of their tenures.
+    epochs: BTreeSet<String>,
 }
 
 impl Site {
@@ -121,19 +131,22 @@ impl Site {
             let shown = self.shown().await?;
             let is_paired = !self.kind().has_agents() || self.is_paired().await?;
             let expected = self.kind().serving(replicas);
-            if pods.len() != replicas || ready.len() != replicas || shown.len() != expected || !is_paired {
+            if pods.len() != replicas || ready.len() != replicas || shown.pods.len() != expected || !is_paired
+            {
                 return Ok(None);
             }
-            let serving = ready.into_iter().find(|pod| pod.uid().is_some_and(|uid| shown.contains(&uid)));
+            let serving =
+                ready.into_iter().find(|pod| pod.uid().is_some_and(|uid| shown.pods.contains(&uid)));
             Ok(serving.and_then(|pod| {
                 let node = pod.spec.as_ref()?.node_name.clone()?;
-                Some(Serving { pod: pod.name_any(), uid: pod.uid()?, node })
+                Some(Serving { pod: pod.name_any(), uid: pod.uid()?, node, epochs: shown.epochs.clone() })
             }))
         })
         .await
     }
 
-    /// Waits until others serve than this Pod.
+    /// Waits until others serve than this Pod, or it serves in another tenure: one that has no standby at the moment takes
+    /// over from itself.
     ///
     /// # Errors
     /// As [`Site::settled`].
@@ -145,7 +158,8 @@ impl Site {
         }
         self.until("another active", async || {
             let shown = self.shown().await?;
-            Ok((!shown.is_empty() && !shown.contains(&before.uid)).then_some(()))
+            let is_other = !shown.pods.contains(&before.uid) || shown.epochs.is_disjoint(&before.epochs);
+            Ok((!shown.pods.is_empty() && is_other).then_some(()))
         })
         .await
     }
@@ -217,7 +231,7 @@ impl Site {
         self.delete::<HAGroup>().await?;
         self.delete::<Service>().await?;
         self.until("an empty namespace", async || {
-            let is_empty = self.pods().await?.is_empty() && self.shown().await?.is_empty();
+            let is_empty = self.pods().await?.is_empty() && self.shown().await?.pods.is_empty();
             Ok(is_empty.then_some(()))
         })
         .await
@@ -244,17 +258,19 @@ impl Site {
         Ok(pods.items)
     }
 
-    /// Uids of the Pods that the Service leads to.
-    async fn shown(&self) -> Result<BTreeSet<String>, Error> {
+    async fn shown(&self) -> Result<Shown, Error> {
         let labels = format!("{}={}", keys::LABEL_SERVICE_NAME, self.blueprint.name);
         let parameters = ListParams::default().labels(&labels);
         let slices = self.api::<EndpointSlice>().list(&parameters).await;
         let slices = slices.map_err(Error::request("list", "the addresses"))?;
+        let epochs =
+            slices.items.iter().filter_map(|slice| slice.annotations().get(keys::ANNOTATION_HA_EPOCH));
+        let epochs = epochs.cloned().collect();
         let endpoints = slices.items.into_iter().flat_map(|slice| slice.endpoints);
         let ready = endpoints.filter(|endpoint| {
             endpoint.conditions.as_ref().is_some_and(|conditions| conditions.ready == Some(true))
         });
-        Ok(ready.filter_map(|endpoint| endpoint.target_ref?.uid).collect())
+        Ok(Shown { pods: ready.filter_map(|endpoint| endpoint.target_ref?.uid).collect(), epochs })
     }
 
     async fn is_paired(&self) -> Result<bool, Error> {

@@ -64,7 +64,7 @@ impl Trial<'_> {
                 }
                 let Seen { fresh: one, kept: other } = seen?;
                 fresh.saw(&one);
-                lasting.saw(&other);
+                lasting.saw_kept(&other);
                 Ok(())
             })
             .await;
