@@ -6,7 +6,7 @@ use super::client::{ClientOptions, DEFAULT_DEADLINE, IN_FLIGHT_MAX, REQUESTS_MAX
 use super::counter::CounterOptions;
 use super::server::ServerOptions;
 use backuppodset::api::keys::{ENV_HA_EPOCH, ENV_HA_SYNC_SOCKET};
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use std::time::Duration;
 pub const DEFAULT_PORT: u16 = 80;
 /// Variable of the environment that names the server's port.
 pub const PORT_VARIABLE: &str = "LAB_APP_PORT";
-/// Variable of the environment that names who is told of each output of a counter, `ADDRESS:PORT`.
+/// Variable of the environment that names who is told of each output of a server or a counter, `ADDRESS:PORT`.
 pub const SINK_VARIABLE: &str = "SINK";
 /// Epoch of a counter that no agent has started.
 const NO_EPOCH: u64 = 0;
@@ -22,11 +22,12 @@ const NO_EPOCH: u64 = 0;
 pub const USAGE: &str = "usage:
   lab-app [--address IP] [--port N] [--drain-seconds N]
   lab-app client --target ADDRESS:PORT [--interval-ms N] [--duration-s N] [--deadline-ms N]
+  lab-app kept-client --target ADDRESS:PORT [--interval-ms N] [--duration-s N] [--deadline-ms N]
   lab-app counter --state FOLDER [--port N]
   lab-app counter-client --target ADDRESS:PORT [--interval-ms N] [--duration-s N] [--deadline-ms N]
   lab-app sink [--port N]
-LAB_APP_PORT is the port of a server unless --port is given; 80 otherwise. A counter reads HA_EPOCH, SINK, the
-ADDRESS:PORT of a sink, and HA_SYNC_SOCKET, where it asks the agent for a barrier before it acknowledges.";
+LAB_APP_PORT is the port of a server unless --port is given; 80 otherwise. Servers and counters read HA_EPOCH, and SINK,
+the ADDRESS:PORT of a sink; a counter HA_SYNC_SOCKET, where it asks the agent for a barrier before it acknowledges.";
 
 /// Time between two requests unless a flag names another.
 const DEFAULT_INTERVAL: Duration = Duration::from_millis(5);
@@ -40,6 +41,8 @@ pub enum Command {
     Server(ServerOptions),
     /// Send requests and report.
     Client(ClientOptions),
+    /// Send requests over one connection and report.
+    KeptClient(ClientOptions),
     /// Count until a signal.
     Counter(CounterOptions),
     /// Add to a counter and report.
@@ -88,10 +91,11 @@ pub fn parse(words: &[String], variable: impl Fn(&str) -> Option<String>) -> Res
     match words.first().map(String::as_str) {
         Some("--help" | "-h" | "help") => Ok(Command::Help),
         Some("client") => parse_client(&words[1..]).map(Command::Client),
+        Some("kept-client") => parse_client(&words[1..]).map(Command::KeptClient),
         Some("counter") => parse_counter(&words[1..], (port, variable)).map(Command::Counter),
         Some("counter-client") => parse_client(&words[1..]).map(Command::CounterClient),
         Some("sink") => parse_sink(&words[1..], port),
-        _ => parse_server(words, port).map(Command::Server),
+        _ => parse_server(words, (port, variable)).map(Command::Server),
     }
 }
 
@@ -108,11 +112,17 @@ fn parse_counter(
             _ => return Err(Error::UnknownArgument(flag.to_owned())),
         }
     }
-    let epoch = variable(ENV_HA_EPOCH).map(|epoch| value(ENV_HA_EPOCH, Some(&epoch))).transpose()?;
-    let sink = variable(SINK_VARIABLE).map(|sink| value(SINK_VARIABLE, Some(&sink))).transpose()?;
+    let (epoch, sink) = stamp(&variable)?;
     let state = state.ok_or(Error::MissingState)?;
     let barriers = variable(ENV_HA_SYNC_SOCKET).map(PathBuf::from);
-    Ok(CounterOptions { port, state, epoch: epoch.unwrap_or(NO_EPOCH), sink, barriers })
+    Ok(CounterOptions { port, state, epoch, sink, barriers })
+}
+
+/// Epoch of each output, and who is told of it.
+fn stamp(variable: impl Fn(&str) -> Option<String>) -> Result<(u64, Option<SocketAddr>), Error> {
+    let epoch = variable(ENV_HA_EPOCH).map(|epoch| value(ENV_HA_EPOCH, Some(&epoch))).transpose()?;
+    let sink = variable(SINK_VARIABLE).map(|sink| value(SINK_VARIABLE, Some(&sink))).transpose()?;
+    Ok((epoch.unwrap_or(NO_EPOCH), sink))
 }
 
 fn parse_sink(words: &[String], mut port: u16) -> Result<Command, Error> {
@@ -126,8 +136,13 @@ fn parse_sink(words: &[String], mut port: u16) -> Result<Command, Error> {
     Ok(Command::Sink { port })
 }
 
-fn parse_server(words: &[String], port: u16) -> Result<ServerOptions, Error> {
-    let mut options = ServerOptions { address: Ipv4Addr::UNSPECIFIED, port, drain: Duration::ZERO };
+fn parse_server(
+    words: &[String],
+    (port, variable): (u16, impl Fn(&str) -> Option<String>),
+) -> Result<ServerOptions, Error> {
+    let (epoch, sink) = stamp(variable)?;
+    let mut options =
+        ServerOptions { address: Ipv4Addr::UNSPECIFIED, port, drain: Duration::ZERO, epoch, sink };
     for pair in words.chunks(2) {
         let (flag, text) = (pair[0].as_str(), pair.get(1).map(String::as_str));
         match flag {
@@ -178,7 +193,7 @@ mod tests {
     #[expect(clippy::unnecessary_wraps, reason = "compared with a result")]
     fn server(port: u16, drain_seconds: u64) -> Result<Command, Error> {
         let (address, drain) = (Ipv4Addr::UNSPECIFIED, Duration::from_secs(drain_seconds));
-        Ok(Command::Server(ServerOptions { address, port, drain }))
+        Ok(Command::Server(ServerOptions { address, port, drain, epoch: NO_EPOCH, sink: None }))
     }
 
     #[test]

@@ -21,7 +21,7 @@ pub const REQUESTS_MAX: u128 = 2_000_000;
 /// Stack of a request's thread. Unit: bytes.
 const STACK_BYTES: usize = 64 * 1024;
 /// Longest answer that is read. Unit: bytes. The stand-in's is below 400.
-const ANSWER_MAX_BYTES: usize = 2048;
+pub(super) const ANSWER_MAX_BYTES: usize = 2048;
 /// Longest name of a Pod. Unit: bytes (Kubernetes: DNS subdomain).
 const POD_NAME_MAX_BYTES: usize = 253;
 
@@ -132,7 +132,7 @@ fn exchange(target: SocketAddr, until: Instant) -> io::Result<Vec<u8>> {
 }
 
 /// Whether the head and as many bytes as it announces are there: half of a name is a name as well.
-fn is_whole(answer: &[u8]) -> bool {
+pub(super) fn is_whole(answer: &[u8]) -> bool {
     let text = String::from_utf8_lossy(answer);
     let Some((head, body)) = text.split_once("\r\n\r\n") else { return false };
     let length = head.lines().find_map(|line| line.strip_prefix("Content-Length: "));
@@ -145,7 +145,7 @@ pub(super) fn remaining(until: Instant) -> io::Result<Duration> {
     if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(left) }
 }
 
-fn pod_of(answer: &[u8]) -> Option<&str> {
+pub(super) fn pod_of(answer: &[u8]) -> Option<&str> {
     let (head, body) = std::str::from_utf8(answer).ok()?.split_once("\r\n\r\n")?;
     let is_name = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'.';
     let is_valid = head.starts_with("HTTP/1.1 200 ")

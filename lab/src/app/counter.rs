@@ -51,9 +51,6 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
-    /// There is no socket for the sink.
-    #[error("open a socket for the sink")]
-    OpenSink(#[source] io::Error),
 }
 
 /// Counts until a signal ends the process.
@@ -89,7 +86,8 @@ impl Counter {
         let log = options.state.join(LOG);
         let mut file = OpenOptions::new().create(true).append(true).open(&log).map_err(failed)?;
         end_half_line(&log, &mut file).map_err(failed)?;
-        let sink = Sink::open(options, pod).map_err(Error::OpenSink)?;
+        let sink = Sink::open(options.sink, (options.epoch, pod))
+            .map_err(|source| Error::Serve(listen::Error::OpenSink(source)))?;
         let (sender, increments) = channel();
         let (epoch, agent) = (options.epoch, Agent { socket: options.barriers.clone(), stream: None });
         thread::Builder::new()
@@ -196,22 +194,23 @@ impl Agent {
 }
 
 /// Tells of outputs; without an address it tells nobody.
-struct Sink {
+#[derive(Debug, Default)]
+pub(super) struct Sink {
     to: Option<(UdpSocket, SocketAddr)>,
     output: String,
 }
 
 impl Sink {
-    fn open(options: &CounterOptions, pod: &str) -> io::Result<Self> {
+    pub(super) fn open(address: Option<SocketAddr>, (epoch, pod): (u64, &str)) -> io::Result<Self> {
         let open = |address: SocketAddr| {
             let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
             socket.set_nonblocking(true)?;
             Ok::<_, io::Error>((socket, address))
         };
-        Ok(Self { to: options.sink.map(open).transpose()?, output: format!("{} {pod}", options.epoch) })
+        Ok(Self { to: address.map(open).transpose()?, output: format!("{epoch} {pod}") })
     }
 
-    fn report(&self) {
+    pub(super) fn report(&self) {
         if let Some((socket, address)) = &self.to {
             // A sink that is not there must not stop a counter.
             let _ = socket.send_to(self.output.as_bytes(), address);

@@ -30,6 +30,9 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
+    /// There is no socket for the sink.
+    #[error("open a socket for the sink")]
+    OpenSink(#[source] io::Error),
     /// A signal could not be caught.
     #[error("catch signals")]
     CatchSignals(#[source] io::Error),

@@ -3,8 +3,9 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`server`], [`client`] | answers with its Pod's name; asks for that all the time |
+//! | [`kept_client`] | the same over one connection, made anew only when it fails |
 //! | [`counter`], [`counter_client`] | keeps what it acknowledges; adds all the time and says what was lost |
-//! | [`sink`] | is told of every output of every counter, and says whether two put out at once |
+//! | [`sink`] | is told of every output of every server or counter, and says whether two put out at once |
 //! | [`sample`], [`outage`], [`tenures`] | what was measured, and what it means; pure |
 //! | [`arguments`] | the command line |
 //!
@@ -20,6 +21,7 @@ pub mod arguments;
 pub mod client;
 pub mod counter;
 pub mod counter_client;
+pub mod kept_client;
 mod listen;
 pub mod outage;
 pub mod sample;

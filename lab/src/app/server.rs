@@ -1,6 +1,6 @@
 //! The HTTP/1.1 server of the stand-in application: names its Pod, reports readiness, fails on request.
 //!
-//! One connection carries one request. Memory is bounded by the number of connections, each with a small stack.
+//! One connection carries one request, or more if the client asks for that. Memory is bounded by the number of connections, each with a small stack.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use super::counter::Sink;
 pub use super::listen::Error;
 use super::listen::{self, exit_on_signal, pod_name};
 
@@ -25,6 +26,10 @@ pub struct ServerOptions {
     /// How long it keeps serving, not ready, after SIGTERM. Zero exits at once and cuts open connections, which
     /// is what nginx does (fast shutdown) and the harsh case for a failover.
     pub drain: Duration,
+    /// Epoch of this tenure.
+    pub epoch: u64,
+    /// Who is told of each answer with the Pod's name, in a datagram.
+    pub sink: Option<SocketAddr>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,6 +44,7 @@ enum Answer {
 #[derive(Debug, Default)]
 struct Shared {
     pod: String,
+    sink: Sink,
     is_unready: AtomicBool,
     is_hung: AtomicBool,
     is_draining: AtomicBool,
@@ -85,7 +91,9 @@ impl Shared {
 pub fn run(options: &ServerOptions) -> Result<(), Error> {
     let address = SocketAddr::from((options.address, options.port));
     let listener = listen::open(address)?;
-    let shared = Arc::new(Shared { pod: pod_name(), ..Shared::default() });
+    let pod = pod_name();
+    let sink = Sink::open(options.sink, (options.epoch, &pod)).map_err(Error::OpenSink)?;
+    let shared = Arc::new(Shared { pod, sink, ..Shared::default() });
     let (draining, drain) = (Arc::clone(&shared), options.drain);
     let prepare = move || {
         draining.is_draining.store(true, Ordering::Relaxed);
@@ -98,20 +106,34 @@ pub fn run(options: &ServerOptions) -> Result<(), Error> {
 
 fn converse(mut stream: TcpStream, shared: &Shared) -> io::Result<()> {
     let mut buffer = [0; REQUEST_MAX_BYTES];
-    let path = read_path(&mut stream, &mut buffer)?;
-    match shared.answer(path) {
-        Answer::Text(status, body) => respond(&mut stream, status, body),
-        Answer::Pod => respond(&mut stream, 200, &shared.pod),
-        Answer::Crash => std::process::exit(1),
-        Answer::Hang => {
-            // Ends when the peer gives up, or when the read times out.
-            let _ = stream.read(&mut [0])?;
-            Ok(())
+    loop {
+        let Request { path, is_kept } = read_request(&mut stream, &mut buffer)?;
+        match shared.answer(path) {
+            Answer::Text(status, body) => respond(&mut stream, (status, is_kept), body)?,
+            Answer::Pod => {
+                shared.sink.report();
+                respond(&mut stream, (200, is_kept), &shared.pod)?;
+            }
+            Answer::Crash => std::process::exit(1),
+            Answer::Hang => {
+                // Ends when the peer gives up, or when the read times out.
+                let _ = stream.read(&mut [0])?;
+                return Ok(());
+            }
+        }
+        if !is_kept {
+            return Ok(());
         }
     }
 }
 
-fn read_path<'a>(stream: &mut TcpStream, buffer: &'a mut [u8]) -> io::Result<&'a str> {
+struct Request<'a> {
+    path: &'a str,
+    /// Whether the client asks for more on the same connection.
+    is_kept: bool,
+}
+
+fn read_request<'a>(stream: &mut TcpStream, buffer: &'a mut [u8]) -> io::Result<Request<'a>> {
     let mut length = 0;
     while !buffer[..length].ends_with(b"\r\n\r\n") {
         if length == buffer.len() {
@@ -123,23 +145,25 @@ fn read_path<'a>(stream: &mut TcpStream, buffer: &'a mut [u8]) -> io::Result<&'a
         }
     }
     let head = std::str::from_utf8(&buffer[..length]).map_err(|_| io::ErrorKind::InvalidData)?;
+    let is_kept = head.lines().any(|line| line == "Connection: keep-alive");
     let mut words = head.split(' ');
     match (words.next(), words.next()) {
-        (Some("GET"), Some(path)) => Ok(path),
+        (Some("GET"), Some(path)) => Ok(Request { path, is_kept }),
         _ => Err(io::ErrorKind::InvalidData.into()),
     }
 }
 
-fn respond(stream: &mut TcpStream, status: u16, body: &str) -> io::Result<()> {
+fn respond(stream: &mut TcpStream, (status, is_kept): (u16, bool), body: &str) -> io::Result<()> {
     let reason = match status {
         200 => "OK",
         404 => "Not Found",
         _ => "Service Unavailable",
     };
     let head = format!("HTTP/1.1 {status} {reason}\r\nContent-Type: text/plain\r\n");
-    let length = body.len();
+    let (length, connection) = (body.len(), if is_kept { "keep-alive" } else { "close" });
+    let answer = format!("{head}Content-Length: {length}\r\nConnection: {connection}\r\n\r\n{body}");
     // One write, so that a client never sees half of an answer because of a segment boundary of ours.
-    stream.write_all(format!("{head}Content-Length: {length}\r\nConnection: close\r\n\r\n{body}").as_bytes())
+    stream.write_all(answer.as_bytes())
 }
 
 #[cfg(test)]
@@ -172,6 +196,37 @@ mod tests {
     fn the_root_answers_the_name_of_the_pod() {
         let head = "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 5\r\n";
         assert_eq!(get(start(), "/"), format!("{head}Connection: close\r\n\r\nweb-1"));
+    }
+
+    #[test]
+    fn a_connection_carries_more_requests_if_the_client_asks_for_that() {
+        let kept = "GET / HTTP/1.1\r\nConnection: keep-alive\r\n\r\n";
+        let head = "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 5\r\n";
+        let mut stream = TcpStream::connect(start()).unwrap();
+        for _ in 0..2 {
+            stream.write_all(kept.as_bytes()).unwrap();
+            let expected = format!("{head}Connection: keep-alive\r\n\r\nweb-1");
+            let mut answer = vec![0; expected.len()];
+            stream.read_exact(&mut answer).unwrap();
+            assert_eq!(String::from_utf8(answer).unwrap(), expected);
+        }
+    }
+
+    #[test]
+    fn the_sink_is_told_of_every_name_and_of_nothing_else() {
+        let sink = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let told = Sink::open(sink.local_addr().ok(), (7, "web-1")).unwrap();
+        let shared = Shared { pod: "web-1".to_owned(), sink: told, ..Shared::default() };
+        thread::spawn(move || listen::serve(&listener, move |stream| converse(stream, &shared)));
+        get(address, "/healthz");
+        get(address, "/");
+        let mut buffer = [0; 64];
+        let length = sink.recv(&mut buffer).unwrap();
+        assert_eq!(&buffer[..length], b"7 web-1");
+        sink.set_nonblocking(true).unwrap();
+        assert_eq!(sink.recv(&mut buffer).unwrap_err().kind(), io::ErrorKind::WouldBlock);
     }
 
     #[test]

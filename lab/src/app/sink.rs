@@ -1,9 +1,9 @@
-//! Receives a datagram `<epoch> <pod>` for each output of every counter, and says who put out what when.
+//! Receives a datagram `<epoch> <pod>` for each output of every application, and says who put out what when.
 
 use std::io::{self, ErrorKind, Write};
 use std::net::{Ipv4Addr, UdpSocket};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use super::client::realtime_ns;
@@ -24,22 +24,32 @@ pub fn run(port: u16, output: &mut impl Write) -> io::Result<Tenures> {
         signal_hook::flag::register(signal, Arc::clone(&is_stopped))?;
     }
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port))?;
-    let tenures = receive(&socket, |_| is_stopped.load(Ordering::Relaxed))?;
+    let tenures = Mutex::default();
+    receive((&socket, &tenures), |_| is_stopped.load(Ordering::Relaxed))?;
+    let tenures = tenures.into_inner().unwrap_or_else(PoisonError::into_inner);
     writeln!(output, "{tenures}")?;
     output.flush()?;
     Ok(tenures)
 }
 
-fn receive(socket: &UdpSocket, is_over: impl Fn(&Tenures) -> bool) -> io::Result<Tenures> {
+/// Receives until it is over; others may look at what has come meanwhile.
+///
+/// # Errors
+/// When the socket fails.
+pub(crate) fn receive(
+    (socket, tenures): (&UdpSocket, &Mutex<Tenures>),
+    is_over: impl Fn(&Tenures) -> bool,
+) -> io::Result<()> {
     socket.set_read_timeout(Some(SIGNAL_WITHIN))?;
-    let mut tenures = Tenures::default();
+    // Every change of what was received is complete before anything can panic.
+    let received = || tenures.lock().unwrap_or_else(PoisonError::into_inner);
     let mut buffer = [0; DATAGRAM_MAX_BYTES];
-    while !is_over(&tenures) {
+    while !is_over(&received()) {
         match socket.recv(&mut buffer) {
             Ok(length) => {
                 // What is no output of a counter is not counted as one.
                 if let Some((epoch, pod)) = parse(&buffer[..length]) {
-                    tenures.observe(realtime_ns(), epoch, pod);
+                    received().observe(realtime_ns(), epoch, pod);
                 }
             }
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
@@ -47,7 +57,7 @@ fn receive(socket: &UdpSocket, is_over: impl Fn(&Tenures) -> bool) -> io::Result
             Err(error) => return Err(error),
         }
     }
-    Ok(tenures)
+    Ok(())
 }
 
 fn parse(datagram: &[u8]) -> Option<(u64, &str)> {
@@ -67,7 +77,9 @@ mod tests {
             sender.send_to(datagram.as_bytes(), socket.local_addr().unwrap()).unwrap();
         }
         let is_over = |tenures: &Tenures| tenures.to_string().contains("8,web-1");
-        let text = receive(&socket, is_over).unwrap().to_string();
-        assert!(text.ends_with("# outputs=2 tenures=2 overlaps=0"), "{text}");
+        let tenures = Mutex::default();
+        receive((&socket, &tenures), is_over).unwrap();
+        let text = tenures.into_inner().unwrap().to_string();
+        assert!(text.ends_with("# outputs=2 tenures=2 overlaps=0 stale=0"), "{text}");
     }
 }

@@ -31,20 +31,41 @@ pub struct Overlap {
 
 /// Everything that a sink has received, by epoch and Pod.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Tenures(BTreeMap<(u64, String), Tenure>);
+pub struct Tenures {
+    of: BTreeMap<(u64, String), Tenure>,
+    /// The highest epoch so far, and the Pod that was the first to put out something in it.
+    newest: Option<(u64, String)>,
+    stale: u64,
+}
 
 impl Tenures {
     /// Notes one output; the clock never goes back.
     pub fn observe(&mut self, now_ns: u64, epoch: u64, pod: &str) {
         let new = Tenure { first_ns: now_ns, last_ns: now_ns, outputs: 0 };
-        let tenure = self.0.entry((epoch, pod.to_owned())).or_insert(new);
+        let tenure = self.of.entry((epoch, pod.to_owned())).or_insert(new);
         tenure.last_ns = now_ns;
         tenure.outputs += 1;
+        match &self.newest {
+            Some((newest, by)) if epoch < *newest || (epoch == *newest && pod != by) => self.stale += 1,
+            Some((newest, _)) if epoch == *newest => {}
+            Some(_) | None => self.newest = Some((epoch, pod.to_owned())),
+        }
+    }
+
+    /// Outputs of all Pods.
+    pub fn outputs(&self) -> u64 {
+        self.of.values().map(|tenure| tenure.outputs).sum()
+    }
+
+    /// Outputs that came from somebody who was not, or no longer, the only active: in an epoch below one that had
+    /// been seen, or in the epoch of another Pod.
+    pub fn stale(&self) -> u64 {
+        self.stale
     }
 
     /// Each pair of tenures that were not one after the other: two actives.
     pub fn overlaps(&self) -> Vec<Overlap> {
-        let mut ordered: Vec<_> = self.0.iter().collect();
+        let mut ordered: Vec<_> = self.of.iter().collect();
         ordered.sort_by_key(|((epoch, _), tenure)| (*epoch, tenure.first_ns));
         let pairs = ordered.iter().enumerate().flat_map(|(at, older)| {
             let later = ordered[at + 1..].iter();
@@ -66,7 +87,7 @@ impl Tenures {
 impl fmt::Display for Tenures {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(formatter, "epoch,pod,first_ns,last_ns,outputs")?;
-        for ((epoch, pod), Tenure { first_ns, last_ns, outputs }) in &self.0 {
+        for ((epoch, pod), Tenure { first_ns, last_ns, outputs }) in &self.of {
             writeln!(formatter, "{epoch},{pod},{first_ns},{last_ns},{outputs}")?;
         }
         let overlaps = self.overlaps();
@@ -75,8 +96,8 @@ impl fmt::Display for Tenures {
             let ((older, by), (newer, beside)) = (older, newer);
             writeln!(formatter, "# overlap older={older},{by} newer={newer},{beside} us={microseconds}")?;
         }
-        let outputs: u64 = self.0.values().map(|tenure| tenure.outputs).sum();
-        write!(formatter, "# outputs={outputs} tenures={} overlaps={}", self.0.len(), overlaps.len())
+        let (outputs, stale, count) = (self.outputs(), self.stale, self.of.len());
+        write!(formatter, "# outputs={outputs} tenures={count} overlaps={} stale={stale}", overlaps.len())
     }
 }
 
@@ -99,7 +120,7 @@ mod tests {
         assert_eq!(
             tenures.to_string(),
             "epoch,pod,first_ns,last_ns,outputs\n1,a,10,20,2\n2,b,30,30,1\n3,a,40,40,1\n\
-             # outputs=4 tenures=3 overlaps=0"
+             # outputs=4 tenures=3 overlaps=0 stale=0"
         );
     }
 
@@ -109,6 +130,14 @@ mod tests {
         let (older, newer) = ((1, "a".to_owned()), (2, "b".to_owned()));
         assert_eq!(tenures.overlaps(), [Overlap { older, newer, from_ns: 20, until_ns: 5_020 }]);
         assert!(tenures.to_string().contains("\n# overlap older=1,a newer=2,b us=5\n"), "{tenures}");
+    }
+
+    #[test]
+    fn outputs_of_whoever_is_not_the_only_active_are_counted_one_by_one() {
+        let older = received(&[(10, 1, "a"), (20, 2, "b"), (30, 1, "a"), (40, 1, "a"), (50, 2, "b")]);
+        assert_eq!((older.outputs(), older.stale()), (5, 2));
+        let same = received(&[(10, 1, "a"), (20, 1, "b"), (30, 1, "a"), (40, 2, "b"), (50, 3, "b")]);
+        assert_eq!((same.outputs(), same.stale()), (5, 1));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! A client of a set's Service, in the network of a node: a new connection every 5 ms.
+//! A client of a set's Service, in the network of a node: a request every 5 ms.
 
 use std::net::{IpAddr, SocketAddr};
 use std::process::{Child, Output, Stdio};
@@ -24,6 +24,15 @@ const VISIT_SECONDS_MAX: u32 = 180;
 /// How long the client runs before anything is broken, and after everything is in place again.
 const MARGIN: Duration = Duration::from_millis(700);
 
+/// How a client connects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Habit {
+    /// A new connection for each request.
+    Fresh,
+    /// One connection, made anew only when it fails.
+    Kept,
+}
+
 /// A client that runs.
 pub struct Visit {
     pid: Pid,
@@ -39,18 +48,22 @@ pub async fn start(bench: &Bench, stage: &Stage) -> Result<Visit, Error> {
     let service = services.get(&stage.set).await.map_err(Error::request("read", "the set's Service"))?;
     let address = service.spec.and_then(|spec| spec.cluster_ip?.parse::<IpAddr>().ok());
     let address = address.ok_or_else(|| Error::Find { what: "the Service's address".to_owned() })?;
-    visit(bench, &bench.first_node()?, SocketAddr::new(address, PORT)).await
+    visit(bench, &bench.first_node()?, (Habit::Fresh, SocketAddr::new(address, PORT))).await
 }
 
 /// Starts a client of an address in the network of a node; returns when it has run for a moment.
 ///
 /// # Errors
 /// `FindCluster` or `Machine` if the program does not start.
-pub async fn visit(bench: &Bench, node: &str, target: SocketAddr) -> Result<Visit, Error> {
+pub async fn visit(bench: &Bench, node: &str, (habit, target): (Habit, SocketAddr)) -> Result<Visit, Error> {
     let program = bench.app.display().to_string();
     let command = bench.cluster.command_in(node, &program);
     let mut command = command.map_err(|error| Error::FindCluster(Box::new(error)))?;
-    command.args(["client", "--target", &target.to_string()]);
+    let word = match habit {
+        Habit::Fresh => "client",
+        Habit::Kept => "kept-client",
+    };
+    command.args([word, "--target", &target.to_string()]);
     command.args(["--interval-ms", "5", "--duration-s", &VISIT_SECONDS_MAX.to_string()]);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child: Child = command.spawn().map_err(|source| Error::Machine {

@@ -3,7 +3,7 @@
 #![allow(clippy::disallowed_methods, reason = "configuration is parsed once, here")]
 
 use lab::app::arguments::{Command, USAGE, parse};
-use lab::app::{client, counter, counter_client, server, sink};
+use lab::app::{client, counter, counter_client, kept_client, server, sink};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -16,6 +16,9 @@ fn main() -> ExitCode {
         Ok(Command::Server(options)) => server::run(&options).map_err(anyhow::Error::from),
         Ok(Command::Client(options)) => {
             client::run(&options, &mut std::io::stdout()).map(drop).map_err(anyhow::Error::from)
+        }
+        Ok(Command::KeptClient(options)) => {
+            kept_client::run(&options, &mut std::io::stdout()).map(drop).map_err(anyhow::Error::from)
         }
         Ok(Command::Counter(options)) => counter::run(&options).map_err(anyhow::Error::from),
         Ok(Command::CounterClient(options)) => {

@@ -43,12 +43,16 @@ enum BenchVerb {
     },
     /// Pairs of active and standby: what a client sees of each fault, beside a Deployment.
     Pairs {
-        /// Rounds of each fault; a tenth of it of faults that take a minute.
+        /// Rounds of each fault; a part of it, but at least one, of what takes longer.
         #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..))]
         rounds: u16,
-        /// How long idling is watched. Unit: seconds.
-        #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u16).range(5..))]
+        /// How long idling is watched; twice that with too much to do. Unit: seconds.
+        #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u16).range(5..=85))]
         idle_seconds: u16,
+        /// Only rows whose names contain this, such as `label switch`, `pair: idle`, `scaling` or `node`; may be given
+        /// several times.
+        #[arg(long)]
+        only: Vec<String>,
     },
 }
 
@@ -65,9 +69,9 @@ pub(crate) async fn bench(arguments: BenchArguments) -> anyhow::Result<()> {
         Some(BenchVerb::Scale { sets, idle_seconds }) => {
             return Ok(scale::run(&scale::Options { sets, idle_seconds, out }).await?);
         }
-        Some(BenchVerb::Pairs { rounds, idle_seconds }) => {
+        Some(BenchVerb::Pairs { rounds, idle_seconds, only }) => {
             let idle = Duration::from_secs(idle_seconds.into());
-            return Ok(pairs::run(&pairs::Options { rounds, idle, out, manifest }).await?);
+            return Ok(pairs::run(&pairs::Options { rounds, idle, only, out, manifest }).await?);
         }
     }
     let only: BTreeSet<String> = only.into_iter().collect();

@@ -2,23 +2,26 @@
 
 use std::time::Duration;
 
-use backuppodset::api::keys;
+use backuppodset::api::keys::{self, LEASE_LEADER, OPERATOR_NAMESPACE};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
-use kube::api::{Api, DeleteParams, Patch, PatchParams};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use rustix::process::Signal;
 use serde_json::json;
 
-use super::site::{Serving, Site, lease_name};
+use super::site::{Serving, Site};
 use crate::bench::Error;
 use crate::bench::rounds::Bench;
-use crate::faults::Aim;
-use crate::{faults, ready};
+use crate::cuts::Peer;
+use crate::faults::{Aim, Target};
+use crate::{faults, install, ready};
 
 /// How long a node may take to come back.
 const NODE_WITHIN: Duration = Duration::from_secs(120);
 
+/// How long a fault is watched that should cost nothing: more than the 2 s of a Lease that is not renewed.
+const WATCHED: Duration = Duration::from_secs(6);
 /// The API server among the parts of the control plane.
 const API_SERVER: &str = "kube-apiserver";
 /// How long it is away. Long enough that a takeover through the Lease would be seen.
@@ -39,8 +42,14 @@ pub enum Fault {
     SwitchedOver,
     /// The API server does not answer, and the application is killed.
     ApiServerStoppedThenKilled,
+    /// All replicas of the operator are killed, then the application.
+    OperatorKilledThenKilled,
     /// The node loses power.
     NodeLost,
+    /// Nothing gets into the node or out of it.
+    NodeCutOff,
+    /// Nothing gets from the API server to the node or back.
+    ApiServerCutOff,
 }
 
 /// What was made ready so that the fault itself takes no time.
@@ -50,23 +59,30 @@ pub enum Prepared {
     Aim(Aim),
     /// The API server was stopped, and there are processes to be killed.
     Without(Aim),
+    /// Processes of the operator, and others that are to be killed after them.
+    Unattended(Vec<Aim>, Aim),
     /// The order to hand over, as a patch of the Lease.
     Order(serde_json::Value),
-    /// A node.
+    /// A node that loses power.
     Node(String),
+    /// A node, and from what it is cut off.
+    Cut(String, Peer),
     /// Nothing.
     Nothing,
 }
 
 impl Fault {
     /// All, in the order of the table.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 10] = [
         Self::ApplicationKilled,
         Self::ContainerKilled,
         Self::SandboxKilled,
         Self::PodDeleted,
         Self::SwitchedOver,
         Self::ApiServerStoppedThenKilled,
+        Self::OperatorKilledThenKilled,
+        Self::ApiServerCutOff,
+        Self::NodeCutOff,
         Self::NodeLost,
     ];
 
@@ -79,7 +95,10 @@ impl Fault {
             Self::PodDeleted => "Pod deleted",
             Self::SwitchedOver => "switched over",
             Self::ApiServerStoppedThenKilled => "API server stopped 3 s, application killed",
+            Self::OperatorKilledThenKilled => "operator killed, then application killed",
             Self::NodeLost => "node powered off",
+            Self::NodeCutOff => "node cut off from everybody",
+            Self::ApiServerCutOff => "node cut off from the API server only",
         }
     }
 
@@ -87,17 +106,69 @@ impl Fault {
     pub const fn target(self) -> &'static str {
         match self {
             Self::ApplicationKilled | Self::SwitchedOver => "40 / 100 ms",
+            // As without.
+            Self::ApiServerStoppedThenKilled | Self::OperatorKilledThenKilled => "40 / 100 ms",
             Self::ContainerKilled => "60 / 200 ms",
             Self::SandboxKilled => "100 / 300 ms",
             Self::PodDeleted => "0 failed",
-            Self::ApiServerStoppedThenKilled => "-",
-            Self::NodeLost => "2500 ms",
+            Self::NodeLost | Self::NodeCutOff => "2500 ms",
+            Self::ApiServerCutOff => "0 failed",
         }
     }
 
-    /// Whether putting it right again takes about a minute.
-    pub const fn takes_a_minute(self) -> bool {
-        matches!(self, Self::NodeLost)
+    /// The same for a client that keeps its connection, which ends with the active.
+    pub const fn target_kept(self) -> &'static str {
+        match self {
+            Self::PodDeleted => "-",
+            Self::ApplicationKilled
+            | Self::ContainerKilled
+            | Self::SandboxKilled
+            | Self::SwitchedOver
+            | Self::ApiServerStoppedThenKilled
+            | Self::OperatorKilledThenKilled
+            | Self::NodeLost
+            | Self::NodeCutOff
+            | Self::ApiServerCutOff => self.target(),
+        }
+    }
+
+    /// The row that it stands beside.
+    pub const fn beside(self) -> &'static str {
+        match self {
+            Self::ApplicationKilled | Self::ContainerKilled => "label switch: application killed",
+            Self::PodDeleted => "label switch: Pod deleted",
+            Self::ApiServerStoppedThenKilled | Self::OperatorKilledThenKilled => "pair: application killed",
+            Self::NodeCutOff => "pair: node powered off",
+            Self::SandboxKilled | Self::SwitchedOver | Self::NodeLost | Self::ApiServerCutOff => "",
+        }
+    }
+
+    /// One of how many rounds is made: fewer of those that take long to be put right, and of those whose figures say
+    /// little beyond that of another fault.
+    pub const fn one_of(self) -> u16 {
+        match self {
+            Self::ApplicationKilled | Self::ContainerKilled | Self::SandboxKilled => 1,
+            Self::PodDeleted | Self::SwitchedOver => 1,
+            Self::ApiServerStoppedThenKilled | Self::OperatorKilledThenKilled => 4,
+            Self::NodeLost | Self::NodeCutOff | Self::ApiServerCutOff => 10,
+        }
+    }
+
+    /// Whether another Pod must serve afterwards.
+    const fn costs_the_active(self) -> bool {
+        !matches!(self, Self::ApiServerCutOff)
+    }
+
+    /// Waits until everything that the fault should bring about has come about.
+    ///
+    /// # Errors
+    /// `Request`, or `Find` if nobody takes over.
+    pub async fn over(self, site: &Site, before: &Serving) -> Result<(), Error> {
+        if self.costs_the_active() {
+            return site.recovered(before).await;
+        }
+        tokio::time::sleep(WATCHED).await;
+        Ok(())
     }
 
     /// Makes it ready.
@@ -109,7 +180,9 @@ impl Fault {
         let cluster = &bench.cluster;
         let aim = |aim: Result<Aim, faults::Error>| aim.map_err(broken);
         Ok(match self {
-            Self::ApplicationKilled if site.is_pair() => Prepared::Aim(aim(cluster.aim_below_init(&target))?),
+            Self::ApplicationKilled if site.kind().has_agents() => {
+                Prepared::Aim(aim(cluster.aim_below_init(&target))?)
+            }
             Self::ApplicationKilled | Self::ContainerKilled => {
                 Prepared::Aim(aim(cluster.aim_at_process(&target))?)
             }
@@ -117,7 +190,15 @@ impl Fault {
             Self::PodDeleted => Prepared::Nothing,
             Self::SwitchedOver => Prepared::Order(order(site).await?),
             Self::ApiServerStoppedThenKilled => Prepared::Without(aim(cluster.aim_below_init(&target))?),
+            Self::OperatorKilledThenKilled => {
+                let operators = operator_pods(bench).await?;
+                let operators = operators.iter().map(|pod| aim(cluster.aim_at_process(pod)));
+                let operators = operators.collect::<Result<Vec<_>, _>>()?;
+                Prepared::Unattended(operators, aim(cluster.aim_below_init(&target))?)
+            }
             Self::NodeLost => Prepared::Node(serving.node.clone()),
+            Self::NodeCutOff => Prepared::Cut(serving.node.clone(), Peer::All),
+            Self::ApiServerCutOff => Prepared::Cut(serving.node.clone(), Peer::Api),
         })
     }
 
@@ -136,12 +217,18 @@ impl Fault {
                 bench.cluster.start(API_SERVER).map_err(broken)?;
                 struck
             }
+            Prepared::Unattended(operators, aim) => operators
+                .iter()
+                .chain([aim])
+                .try_for_each(|aim| aim.fire(Signal::KILL).map(drop))
+                .map_err(broken),
             Prepared::Order(patch) => {
                 let leases: Api<Lease> = site.api();
                 let ordered =
-                    leases.patch(&lease_name(), &PatchParams::default(), &Patch::Merge(patch)).await;
+                    leases.patch(&site.lease_name(), &PatchParams::default(), &Patch::Merge(patch)).await;
                 ordered.map(drop).map_err(Error::request("order", "a switch-over"))
             }
+            Prepared::Cut(node, peer) => bench.cluster.cut(node, peer.clone()).map(drop).map_err(broken),
             Prepared::Node(node) => bench.cluster.power_off(node).map(drop).map_err(broken),
             Prepared::Nothing => {
                 let deleted = site.api::<Pod>().delete(&serving.pod, &DeleteParams::default()).await;
@@ -161,8 +248,18 @@ impl Fault {
             let deleted = site.api::<Pod>().delete(&serving.pod, &DeleteParams::default()).await;
             return deleted.map(drop).map_err(Error::request("delete", "the Pod"));
         }
-        let Prepared::Node(node) = prepared else { return Ok(()) };
-        bench.cluster.power_on(node).map_err(broken)?;
+        let node = match prepared {
+            Prepared::Unattended(..) => return replace_operator(bench).await,
+            Prepared::Node(node) => {
+                bench.cluster.power_on(node).map_err(broken)?;
+                node
+            }
+            Prepared::Cut(node, _) => {
+                bench.cluster.heal(node).map_err(broken)?;
+                node
+            }
+            Prepared::Aim(_) | Prepared::Without(_) | Prepared::Order(_) | Prepared::Nothing => return Ok(()),
+        };
         ready::nodes(&bench.client, std::slice::from_ref(node), NODE_WITHIN)
             .await
             .map_err(|_| Error::Find { what: format!("the node {node} ready again") })
@@ -170,7 +267,7 @@ impl Fault {
 
     /// Whether the container goes on.
     fn leaves_container(self, site: &Site) -> bool {
-        self == Self::ApplicationKilled && site.is_pair()
+        self == Self::ApplicationKilled && site.kind().has_agents()
     }
 }
 
@@ -178,9 +275,34 @@ fn broken(error: faults::Error) -> Error {
     Error::Act(Box::new(crate::stage::Error::Break(Box::new(error))))
 }
 
+/// The Pods of the operator.
+async fn operator_pods(bench: &Bench) -> Result<Vec<Target>, Error> {
+    let pods: Api<Pod> = Api::namespaced(bench.client.clone(), OPERATOR_NAMESPACE);
+    let pods = pods.list(&ListParams::default().labels(install::OPERATOR_PODS)).await;
+    let pods = pods.map_err(Error::request("list", "the operator's Pods"))?;
+    let target =
+        |pod: &Pod| Target { namespace: OPERATOR_NAMESPACE.to_owned(), pod: pod.name_any(), container: None };
+    Ok(pods.items.iter().map(target).collect())
+}
+
+/// Replaces the Pods of the operator: a container that was killed several times is started again later and later.
+async fn replace_operator(bench: &Bench) -> Result<(), Error> {
+    let pods: Api<Pod> = Api::namespaced(bench.client.clone(), OPERATOR_NAMESPACE);
+    for pod in operator_pods(bench).await? {
+        let deleted = pods.delete(&pod.pod, &DeleteParams::default().grace_period(0)).await;
+        deleted.map_err(Error::request("delete", "a Pod of the operator"))?;
+    }
+    // Nobody leads, so nobody is robbed: without this the next one waits for the Lease to expire.
+    let leases: Api<Lease> = Api::namespaced(bench.client.clone(), OPERATOR_NAMESPACE);
+    let _ = leases.delete(LEASE_LEADER, &DeleteParams::default()).await;
+    let led = install::await_leader(&bench.client, install::READY_WITHIN).await;
+    led.map(drop).map_err(|error| Error::Install(Box::new(error)))
+}
+
 /// Orders the tenure that the Lease shows to end.
 async fn order(site: &Site) -> Result<serde_json::Value, Error> {
-    let lease = site.api::<Lease>().get(&lease_name()).await.map_err(Error::request("read", "the Lease"))?;
+    let lease = site.api::<Lease>().get(&site.lease_name()).await;
+    let lease = lease.map_err(Error::request("read", "the Lease"))?;
     let term = lease.spec.as_ref().and_then(|spec| spec.lease_transitions).unwrap_or_default();
     let sequence = lease.annotations().get(keys::ANNOTATION_HA_SEQUENCE).and_then(|text| text.parse().ok());
     let term = u32::try_from(term).unwrap_or_default();

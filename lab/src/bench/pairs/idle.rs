@@ -8,11 +8,15 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::ResourceExt as _;
 use tokio::time::sleep;
 
-use super::site::{Site, lease_name};
+use super::Course;
+use super::report::Report;
+use super::site::Site;
 use crate::bench::Error;
 use crate::bench::rounds::Bench;
 use crate::machine::process::ProcessId;
 
+/// Name of the lines.
+pub const WHAT: &str = "pair: idle";
 /// Ticks of processor time in a second. Source: `USER_HZ`, 100 on every architecture that Kubernetes runs on.
 const TICKS_PER_SECOND: f64 = 100.0;
 
@@ -28,6 +32,20 @@ pub struct Idle {
     processor: f64,
     /// Whether the same tenure lasted.
     is_undisturbed: bool,
+}
+
+/// Watches, if it is wanted.
+///
+/// # Errors
+/// As [`watch`].
+pub async fn run(course: &Course<'_>, site: &Site, report: &mut Report) -> Result<(), Error> {
+    if !course.options.wants(WHAT) {
+        return Ok(());
+    }
+    eprintln!("{WHAT:<60} {} s", course.options.idle.as_secs());
+    let idle = watch(course.bench, site, course.options.idle).await?;
+    report.lines.push(idle.to_string());
+    Ok(())
 }
 
 /// Watches a settled pair for a while.
@@ -84,10 +102,14 @@ fn agents(bench: &Bench, site: &Site, active: &str) -> Result<Vec<ProcessId>, Er
 }
 
 async fn lease(site: &Site) -> Result<Lease, Error> {
-    site.api::<Lease>().get(&lease_name()).await.map_err(Error::request("read", "the Lease"))
+    site.api::<Lease>().get(&site.lease_name()).await.map_err(Error::request("read", "the Lease"))
 }
 
-async fn epoch(site: &Site) -> Result<(Option<i32>, Option<String>), Error> {
+/// Term and sequence of the tenure that the Lease shows.
+///
+/// # Errors
+/// `Request`.
+pub(super) async fn epoch(site: &Site) -> Result<(Option<i32>, Option<String>), Error> {
     let lease = lease(site).await?;
     let sequence = lease.annotations().get(keys::ANNOTATION_HA_SEQUENCE).cloned();
     Ok((lease.spec.and_then(|spec| spec.lease_transitions), sequence))

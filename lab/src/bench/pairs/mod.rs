@@ -1,160 +1,185 @@
-//! Measures pairs of active and standby: how long a client is without an answer, fault by fault, beside a Deployment.
+//! Measures pairs of active and standby: how long a client is without an answer, fault by fault, beside a Deployment and
+//! beside a label that is moved; what pairs cost; and how they come and go.
 //!
 //! | module | what it does |
 //! |---|---|
-//! | [`site`] | the group, its workload, and the workload that they are compared with |
+//! | [`report`] | rows, their figures, and the table; pure |
+//! | [`workload`] | the objects that are measured, as documents; pure |
+//! | [`site`] | Pods behind a Service: when they are settled, who serves |
+//! | [`switcher`] | moves a label by readiness, as other operators do |
+//! | [`watch`] | a sink that is told of every answer |
 //! | [`faults`] | what goes wrong, and how each fault is done and undone |
-//! | [`idle`] | what a pair costs while nothing happens |
+//! | [`trial`] | one round of a fault, with its clients |
+//! | [`baselines`] | faults of what pairs are compared with |
+//! | [`single`] | one pair: what follows with a `*` is measured with it |
+//! | [`idle`]* | what a pair costs while nothing happens |
+//! | [`latency`]* | what the agent adds to a request |
+//! | [`hogs`]* | no takeover while the machine has too much to do |
+//! | [`growth`] | two more Pods while the active fails |
+//! | [`crowd`] | five actives that fail at once |
+//! | [`scaling`] | many Pods more, and as many less |
+//! | [`assignment`] | who is what in a group of 128 |
 
 use std::io::IsTerminal;
 use std::time::Duration;
 
 use serde_json::json;
-use tokio::time::sleep;
 
 use super::rounds::Bench;
-use super::summary::{Figures, aligned};
 use super::{Error, chain, hardware};
-use crate::app::outage::Outage;
 
+pub mod assignment;
+pub mod baselines;
+pub mod crowd;
 pub mod faults;
+pub mod growth;
+pub mod hogs;
 pub mod idle;
+pub mod latency;
+pub mod report;
+pub mod scaling;
+pub mod single;
 pub mod site;
+pub mod switcher;
+pub mod trial;
+pub mod watch;
+pub mod workload;
 
-use faults::Fault;
-use site::Site;
+use report::Report;
 
-/// Pause before each fault: kube-proxy programs the first change after a second of quiet at once.
-const QUIET: Duration = Duration::from_millis(1_500);
-
-/// How long the client goes on after the switch.
-const PROXY_WITHIN: Duration = Duration::from_secs(2);
+/// Fewest nodes: one for each Pod of a pair, and one for those who look on.
+const NODES_MIN: usize = 3;
 
 /// What to measure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// Rounds of each fault; a tenth of it, but at least one, of faults that take a minute.
+    /// Rounds of what is cheap; of what takes longer, a part of them, but at least one.
     pub rounds: u16,
-    /// How long idling is watched.
+    /// How long idling is watched; twice that with too much to do.
     pub idle: Duration,
+    /// Only rows whose names contain one of these words; all if there is none.
+    pub only: Vec<String>,
     /// Where the raw samples go as JSON.
     pub out: Option<std::path::PathBuf>,
     /// Instead of the shipped manifest of the operator.
     pub manifest: Option<String>,
 }
 
-/// What clients saw of one fault.
-#[derive(Debug, Clone, Default)]
-struct Row {
-    what: String,
-    target: &'static str,
-    /// Without an answer. Unit: seconds.
-    out: Vec<f64>,
-    /// Requests that failed.
-    failed: Vec<f64>,
+impl Options {
+    /// Whether a row of this name is to be measured.
+    pub fn wants(&self, what: &str) -> bool {
+        let what = what.to_lowercase();
+        self.only.is_empty() || self.only.iter().any(|word| what.contains(&word.to_lowercase()))
+    }
+
+    /// One of so many rounds, but at least one.
+    pub fn one_of(&self, parts: u16) -> u16 {
+        (self.rounds / parts).max(1)
+    }
+}
+
+/// The means to measure, and what to.
+pub struct Course<'a> {
+    /// The cluster.
+    pub bench: &'a Bench,
+    /// What to measure.
+    pub options: &'a Options,
+}
+
+impl Course<'_> {
+    /// The node without Pods, for those who look on.
+    ///
+    /// # Errors
+    /// `FindCluster`, or `Find` if there are not enough nodes.
+    pub fn lookout(&self) -> Result<String, Error> {
+        let nodes = self.bench.cluster.nodes().map_err(|error| Error::FindCluster(Box::new(error)))?;
+        let last = nodes.get(NODES_MIN - 1..).and_then(|rest| rest.last());
+        let missing = || Error::Find { what: format!("{NODES_MIN} nodes") };
+        last.map(|node| node.name.clone()).ok_or_else(missing)
+    }
+
+    /// Makes rounds; the reasons of those that do not come to their end are kept.
+    pub async fn repeat(
+        &self,
+        (what, rounds): (&str, u16),
+        failures: &mut Vec<String>,
+        mut round: impl AsyncFnMut(u16) -> Result<(), Error>,
+    ) {
+        let began = tokio::time::Instant::now();
+        for number in 1..=rounds {
+            // On a terminal the line counts; in a file there is one line for the row.
+            if std::io::stderr().is_terminal() {
+                eprint!("\r{what:<60} {number:>3} of {rounds}");
+            } else if number == 1 {
+                eprint!("{what:<60} {rounds} rounds");
+            }
+            if let Err(error) = round(number).await {
+                let text = format!("round {number} of `{what}`: {}", chain(&error));
+                eprintln!("\n  {text}");
+                failures.push(text);
+            }
+        }
+        eprintln!("  {:.0} s", began.elapsed().as_secs_f64());
+    }
 }
 
 /// Measures and prints.
 ///
 /// # Errors
-/// `Incomplete` after all other rounds if some failed; see [`enum@Error`].
+/// `Incomplete` after everything else if some rounds failed; see [`enum@Error`].
 pub async fn run(options: &Options) -> Result<(), Error> {
     let bench = super::bench(options.manifest.as_deref()).await?;
     let description = hardware::describe(&bench.client).await;
     println!("{description}\n");
-    let (mut rows, mut failures) = (Vec::new(), Vec::new());
-    let plain = Site::deployment(&bench.client, super::NAMESPACE).await?;
-    for fault in [Fault::ApplicationKilled, Fault::PodDeleted] {
-        rows.push(measure((&bench, &plain), (fault, options.rounds), &mut failures).await);
+    let began = tokio::time::Instant::now();
+    let course = Course { bench: &bench, options };
+    let mut report = Report::default();
+    for (family, measured) in [
+        ("baselines", baselines::run(&course, &mut report).await),
+        ("a pair", single::run(&course, &mut report).await),
+        ("a second pair", growth::run(&course, &mut report).await),
+        ("five pairs", crowd::run(&course, &mut report).await),
+        ("scaling", scaling::run(&course, &mut report).await),
+        ("assignment", assignment::run(&course, &mut report).await),
+    ] {
+        if let Err(error) = measured {
+            report.failures.push(format!("{family}: {}", chain(&error)));
+        }
     }
-    plain.remove().await?;
-    let pair = Site::pair(&bench.client, super::NAMESPACE).await?;
-    // Before anything was broken: a Pod whose node comes back has another address, which takes its time to be known.
-    let idle = idle::watch(&bench, &pair, options.idle).await?;
-    for fault in Fault::ALL {
-        let rounds = if fault.takes_a_minute() { (options.rounds / 10).max(1) } else { options.rounds };
-        rows.push(measure((&bench, &pair), (fault, rounds), &mut failures).await);
+    println!("{}", report.text());
+    println!("Measured in {:.1} min.", began.elapsed().as_secs_f64() / 60.0);
+    for failure in &report.failures {
+        println!("failed: {failure}");
     }
-    pair.remove().await?;
-    println!("{}", table(&rows));
-    println!("{idle}");
     if let Some(path) = &options.out {
-        let samples: Vec<_> =
-            rows.iter().map(|row| json!({"what": row.what, "out": row.out, "failed": row.failed})).collect();
-        let text = json!({"hardware": description, "rows": samples, "failures": failures}).to_string();
+        let text = json!({"hardware": description, "report": report}).to_string();
         std::fs::write(path, text).map_err(|source| Error::Write { path: path.clone(), source })?;
     }
-    if failures.is_empty() { Ok(()) } else { Err(Error::Incomplete { failed: failures.len() }) }
-}
-
-async fn measure(
-    (bench, site): (&Bench, &Site),
-    (fault, rounds): (Fault, u16),
-    failures: &mut Vec<String>,
-) -> Row {
-    let what = format!("{}: {}", site.title(), fault.title());
-    let mut row = Row { what: what.clone(), target: site.target(fault), ..Row::default() };
-    for number in 1..=rounds {
-        if std::io::stderr().is_terminal() {
-            eprint!("\r{what:<60} {number:>3} of {rounds}");
-        } else if number == 1 {
-            eprint!("{what:<60} {rounds} rounds");
-        }
-        match round(bench, site, fault).await {
-            Ok(outage) => {
-                row.out.push(outage.whole_again.map_or(f64::INFINITY, |out| out.as_secs_f64()));
-                row.failed.push(f64::from(u32::try_from(outage.failed).unwrap_or(u32::MAX)));
-            }
-            Err(error) => {
-                let text = chain(&error);
-                eprintln!("\n  round {number} of `{what}` failed: {text}");
-                failures.push(text);
-            }
-        }
+    match report.failures.len() {
+        0 => Ok(()),
+        failed => Err(Error::Incomplete { failed }),
     }
-    eprintln!();
-    row
 }
 
-async fn round(bench: &Bench, site: &Site, fault: Fault) -> Result<Outage, Error> {
-    let active = site.settled().await?;
-    sleep(QUIET).await;
-    let prepared = fault.prepare(bench, site, &active).await?;
-    let visit = site.visit(bench, &active).await?;
-    let done = fault.strike(bench, site, (&active, &prepared)).await;
-    let recovered = match &done {
-        Ok(()) => site.recovered(&active).await,
-        Err(_) => Ok(()),
-    };
-    // The last change is programmed within kube-proxy's minimum sync period of 1 s.
-    sleep(PROXY_WITHIN).await;
-    let seen = visit.end().await;
-    // Whatever was broken is put right in any case.
-    fault.undo(bench, site, (&active, &prepared)).await?;
-    done?;
-    recovered?;
-    Ok(seen?.0)
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-fn table(rows: &[Row]) -> String {
-    let header = ["until a client is well again", "n", "median", "p90", "worst", "target", "failed, most"]
-        .map(str::to_owned);
-    let mut lines = vec![header];
-    for row in rows {
-        let Some(Figures { count, median, p90, worst }) = Figures::of(&row.out) else { continue };
-        let text = |seconds: f64| format!("{:.0} ms", seconds * 1e3);
-        let most = row.failed.iter().copied().fold(0.0, f64::max);
-        lines.push([
-            row.what.clone(),
-            count.to_string(),
-            text(median),
-            text(p90),
-            text(worst),
-            row.target.to_owned(),
-            format!("{most:.0}"),
-        ]);
+    fn options(rounds: u16, only: &[&str]) -> Options {
+        let only = only.iter().map(|word| (*word).to_owned()).collect();
+        Options { rounds, idle: Duration::from_secs(60), only, out: None, manifest: None }
     }
-    aligned(&lines)
-        + "A new connection each 5 ms, from a node, through the Service; from the last prompt answer before the first \
-           trouble to the first one after the last. Target: median / worst.\n"
+
+    #[test]
+    fn words_choose_rows_and_no_word_chooses_all() {
+        assert!(options(1, &[]).wants("pair: Pod deleted"));
+        assert!(options(1, &["pod deleted", "idle"]).wants("pair: Pod deleted"));
+        assert!(!options(1, &["idle"]).wants("pair: Pod deleted"));
+    }
+
+    #[test]
+    fn a_part_of_the_rounds_is_at_least_one() {
+        assert_eq!([1, 4, 10].map(|parts| options(20, &[]).one_of(parts)), [20, 5, 2]);
+        assert_eq!(options(3, &[]).one_of(10), 1);
+    }
 }

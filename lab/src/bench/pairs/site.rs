@@ -1,11 +1,10 @@
-//! A pair of active and standby behind a Service, and a plain Deployment of two to compare it with.
+//! Pods behind a Service, made from a blueprint: when they are settled, who serves, and when somebody else does.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use backuppodset::api::{HAGroup, keys};
-use backuppodset::manifests::{Injection, inject};
+use backuppodset::api::{HAGroup, PairStatus, keys};
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::core::v1::{Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -16,17 +15,15 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use crate::bench::Error;
-use crate::bench::client::{Visit, visit};
+use crate::bench::client::{Habit, Visit, visit};
 use crate::bench::rounds::Bench;
 use crate::faults::Target;
-use crate::image::{AGENT_IMAGE, APP_IMAGE};
+use crate::hollow::is_ready;
 
-use super::faults::Fault;
+use super::workload::{Blueprint, Kind};
 
-/// Name of the workload, the group and the Service.
+/// Name of the workload, the group and the Service of a single pair.
 pub const NAME: &str = "pair";
-/// Port of the application.
-const PORT: u16 = 8080;
 /// How long the site may take to be as it should. A node that lost power needs a minute.
 const WITHIN: Duration = Duration::from_secs(180);
 /// Pause between two looks at the site.
@@ -37,7 +34,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 pub struct Site {
     client: Client,
     namespace: String,
-    is_pair: bool,
+    blueprint: Blueprint,
 }
 
 /// The Pod that serves; of a Deployment, one of them.
@@ -49,52 +46,47 @@ pub struct Serving {
     pub uid: String,
     /// Where it runs.
     pub node: String,
+    /// Epochs that the Service shows; none without agents.
+    pub epochs: BTreeSet<String>,
+}
+
+/// Where a Service leads.
+struct Shown {
+    /// Uids of Pods.
+    pods: BTreeSet<String>,
+    /// Epochs of their tenures.
+    epochs: BTreeSet<String>,
 }
 
 impl Site {
     /// Two Pods of a StatefulSet as a pair.
     ///
     /// # Errors
-    /// `Request`, or `Find` if they do not get ready.
+    /// As [`Site::build`].
     pub async fn pair(client: &Client, namespace: &str) -> Result<Self, Error> {
-        let site = Self { client: client.clone(), namespace: namespace.to_owned(), is_pair: true };
-        site.apply::<HAGroup>(&json!({
-            "apiVersion": "backup.example.com/v1alpha1", "kind": "HAGroup", "metadata": {"name": NAME},
-            "spec": {"service": {"name": NAME, "ports": [{"port": 80, "targetPort": PORT}]}},
-        }))
-        .await?;
-        let injection = Injection {
-            group: NAME.to_owned(),
-            image: AGENT_IMAGE.to_owned(),
-            container: None,
-            arguments: Vec::new(),
-        };
-        let template =
-            inject(&template(), &injection).map_err(|error| Error::Find { what: error.to_string() })?;
-        let mut set = workload("StatefulSet", &template);
-        set["spec"]["serviceName"] = json!(NAME);
-        set["spec"]["podManagementPolicy"] = json!("Parallel");
-        site.apply::<StatefulSet>(&set).await?;
+        let blueprint = Blueprint { kind: Kind::Pairs, name: NAME, replicas: 2, sink: None, lookout: None };
+        let site = Self::build(client, namespace, blueprint).await?;
         site.settled().await?;
         Ok(site)
     }
 
-    /// Two Pods of a Deployment behind a Service with a selector, both serving.
+    /// Applies what the blueprint says, and does not wait for it.
     ///
     /// # Errors
-    /// As [`Site::pair`].
-    pub async fn deployment(client: &Client, namespace: &str) -> Result<Self, Error> {
-        let site = Self { client: client.clone(), namespace: namespace.to_owned(), is_pair: false };
-        site.apply::<Service>(&json!({
-            "apiVersion": "v1", "kind": "Service", "metadata": {"name": NAME},
-            "spec": {"selector": {"app": NAME}, "ports": [{"port": 80, "targetPort": PORT}]},
-        }))
-        .await?;
-        let mut template = template();
-        template["spec"]["containers"][0]["readinessProbe"] =
-            json!({"httpGet": {"path": "/healthz", "port": PORT}, "periodSeconds": 1});
-        site.apply::<Deployment>(&workload("Deployment", &template)).await?;
-        site.settled().await?;
+    /// `Request`, or `Find` if the template cannot run an agent.
+    pub async fn build(client: &Client, namespace: &str, blueprint: Blueprint) -> Result<Self, Error> {
+        let site = Self { client: client.clone(), namespace: namespace.to_owned(), blueprint };
+        let workload = site.blueprint.workload()?;
+        if site.kind().has_agents() {
+            site.apply::<HAGroup>(&site.blueprint.group()).await?;
+        } else {
+            site.apply::<Service>(&site.blueprint.service()).await?;
+        }
+        if site.kind().is_stateful_set() {
+            site.apply::<StatefulSet>(&workload).await?;
+        } else {
+            site.apply::<Deployment>(&workload).await?;
+        }
         Ok(site)
     }
 
@@ -103,19 +95,19 @@ impl Site {
         Target { namespace: self.namespace.clone(), pod: pod.to_owned(), container: None }
     }
 
-    /// Whether it is a pair of active and standby.
-    pub const fn is_pair(&self) -> bool {
-        self.is_pair
+    /// What it consists of.
+    pub const fn kind(&self) -> Kind {
+        self.blueprint.kind
     }
 
-    /// For the table.
-    pub const fn title(&self) -> &'static str {
-        if self.is_pair { "pair" } else { "Deployment of 2" }
+    /// A node without Pods, for those who look on.
+    pub fn lookout(&self) -> Option<&str> {
+        self.blueprint.lookout.as_deref()
     }
 
-    /// What a client should see of a fault.
-    pub const fn target(&self, fault: Fault) -> &'static str {
-        if self.is_pair { fault.target() } else { "-" }
+    /// Name of the Lease of its first pair.
+    pub fn lease_name(&self) -> String {
+        format!("{}-0", self.blueprint.name)
     }
 
     /// Talks to a kind of objects of the site.
@@ -131,45 +123,78 @@ impl Site {
     /// # Errors
     /// `Request`, or `Find` if that takes too long.
     pub async fn settled(&self) -> Result<Serving, Error> {
+        let replicas = self.blueprint.replicas;
         self.until("a settled site", async || {
             let pods = self.pods().await?;
-            let is_ready = |pod: &&Pod| {
-                let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
-                let mut conditions = conditions.into_iter().flatten();
-                pod.metadata.deletion_timestamp.is_none()
-                    && conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True")
-            };
-            let ready: Vec<&Pod> = pods.iter().filter(is_ready).collect();
+            let is_staying = |pod: &&Pod| pod.metadata.deletion_timestamp.is_none() && is_ready(pod);
+            let ready: Vec<&Pod> = pods.iter().filter(is_staying).collect();
             let shown = self.shown().await?;
-            let is_paired = !self.is_pair || self.is_paired().await?;
-            let expected = if self.is_pair { 1 } else { 2 };
-            if pods.len() != 2 || ready.len() != 2 || shown.len() != expected || !is_paired {
+            let is_paired = !self.kind().has_agents() || self.is_paired().await?;
+            let expected = self.kind().serving(replicas);
+            if pods.len() != replicas || ready.len() != replicas || shown.pods.len() != expected || !is_paired
+            {
                 return Ok(None);
             }
-            let serving = ready.into_iter().find(|pod| pod.uid().is_some_and(|uid| shown.contains(&uid)));
+            let serving =
+                ready.into_iter().find(|pod| pod.uid().is_some_and(|uid| shown.pods.contains(&uid)));
             Ok(serving.and_then(|pod| {
                 let node = pod.spec.as_ref()?.node_name.clone()?;
-                Some(Serving { pod: pod.name_any(), uid: pod.uid()?, node })
+                Some(Serving { pod: pod.name_any(), uid: pod.uid()?, node, epochs: shown.epochs.clone() })
             }))
         })
         .await
     }
 
-    /// Waits until others serve than this Pod.
+    /// Waits until others serve than this Pod, or it serves in another tenure: one that has no standby at the moment takes
+    /// over from itself.
     ///
     /// # Errors
     /// As [`Site::settled`].
     pub async fn recovered(&self, before: &Serving) -> Result<(), Error> {
-        if !self.is_pair {
-            // The same container starts again, or another Pod comes: both Pods serve once more.
+        if !self.kind().has_agents() {
+            // The same container starts again, or another Pod comes: as many Pods serve once more.
             sleep(Duration::from_secs(1)).await;
             return self.settled().await.map(drop);
         }
         self.until("another active", async || {
             let shown = self.shown().await?;
-            Ok((!shown.is_empty() && !shown.contains(&before.uid)).then_some(()))
+            let is_other = !shown.pods.contains(&before.uid) || shown.epochs.is_disjoint(&before.epochs);
+            Ok((!shown.pods.is_empty() && is_other).then_some(()))
         })
         .await
+    }
+
+    /// Asks for so many Pods, and does not wait for them.
+    ///
+    /// # Errors
+    /// `Request`.
+    pub async fn scale(&self, replicas: usize) -> Result<(), Error> {
+        let patch = Patch::Merge(json!({"spec": {"replicas": replicas}}));
+        let (name, parameters) = (self.blueprint.name, PatchParams::default());
+        let scaled = if self.kind().is_stateful_set() {
+            self.api::<StatefulSet>().patch(name, &parameters, &patch).await.map(drop)
+        } else {
+            self.api::<Deployment>().patch(name, &parameters, &patch).await.map(drop)
+        };
+        scaled.map_err(Error::request("scale", "the workload"))
+    }
+
+    /// Its pairs, as the group reports them.
+    ///
+    /// # Errors
+    /// `Request`.
+    pub async fn pairs(&self) -> Result<Vec<PairStatus>, Error> {
+        let group = self.api::<HAGroup>().get(self.blueprint.name).await;
+        let group = group.map_err(Error::request("read", "the group"))?;
+        Ok(group.status.unwrap_or_default().pairs)
+    }
+
+    /// Waits until its Pods, those that are ending included, are as `is_right` wants them.
+    ///
+    /// # Errors
+    /// As [`Site::settled`].
+    pub async fn pods_are(&self, what: &str, is_right: impl Fn(&[Pod]) -> bool) -> Result<(), Error> {
+        self.until(what, async || Ok(is_right(&self.pods().await?).then_some(()))).await
     }
 
     /// Starts a client on a node that is not the one where it serves.
@@ -177,13 +202,23 @@ impl Site {
     /// # Errors
     /// See [`visit`].
     pub async fn visit(&self, bench: &Bench, serving: &Serving) -> Result<Visit, Error> {
-        let service = self.api::<Service>().get(NAME).await.map_err(Error::request("read", "the Service"))?;
+        self.visit_with(bench, serving, Habit::Fresh).await
+    }
+
+    /// Starts a client of this habit on a node that is not the one where it serves.
+    ///
+    /// # Errors
+    /// See [`visit`].
+    pub async fn visit_with(&self, bench: &Bench, serving: &Serving, habit: Habit) -> Result<Visit, Error> {
+        let service = self.api::<Service>().get(self.blueprint.name).await;
+        let service = service.map_err(Error::request("read", "the Service"))?;
         let address = service.spec.and_then(|spec| spec.cluster_ip?.parse::<IpAddr>().ok());
         let address = address.ok_or_else(|| Error::Find { what: "the Service's address".to_owned() })?;
         let nodes = bench.cluster.nodes().map_err(|error| Error::FindCluster(Box::new(error)))?;
-        let node = nodes.into_iter().map(|node| node.name).find(|name| *name != serving.node);
+        let other = nodes.into_iter().map(|node| node.name).find(|name| *name != serving.node);
+        let node = self.blueprint.lookout.clone().or(other);
         let node = node.ok_or_else(|| Error::Find { what: "another node".to_owned() })?;
-        visit(bench, &node, SocketAddr::new(address, 80)).await
+        visit(bench, &node, (habit, SocketAddr::new(address, 80))).await
     }
 
     /// Takes everything away.
@@ -196,7 +231,7 @@ impl Site {
         self.delete::<HAGroup>().await?;
         self.delete::<Service>().await?;
         self.until("an empty namespace", async || {
-            let is_empty = self.pods().await?.is_empty() && self.shown().await?.is_empty();
+            let is_empty = self.pods().await?.is_empty() && self.shown().await?.pods.is_empty();
             Ok(is_empty.then_some(()))
         })
         .await
@@ -207,34 +242,40 @@ impl Site {
         K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
         K: Clone + DeserializeOwned + std::fmt::Debug,
     {
-        match self.api::<K>().delete(NAME, &DeleteParams::background()).await {
+        match self.api::<K>().delete(self.blueprint.name, &DeleteParams::background()).await {
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
             deleted => deleted.map(drop).map_err(Error::request("delete", "an object of the site")),
         }
     }
 
-    async fn pods(&self) -> Result<Vec<Pod>, Error> {
-        let parameters = ListParams::default().labels(&format!("app={NAME}"));
+    /// Its Pods, those that are ending included.
+    ///
+    /// # Errors
+    /// `Request`.
+    pub async fn pods(&self) -> Result<Vec<Pod>, Error> {
+        let parameters = ListParams::default().labels(&format!("app={}", self.blueprint.name));
         let pods = self.api::<Pod>().list(&parameters).await.map_err(Error::request("list", "the Pods"))?;
         Ok(pods.items)
     }
 
-    /// Uids of the Pods that the Service leads to.
-    async fn shown(&self) -> Result<BTreeSet<String>, Error> {
-        let parameters = ListParams::default().labels(&format!("{}={NAME}", keys::LABEL_SERVICE_NAME));
+    async fn shown(&self) -> Result<Shown, Error> {
+        let labels = format!("{}={}", keys::LABEL_SERVICE_NAME, self.blueprint.name);
+        let parameters = ListParams::default().labels(&labels);
         let slices = self.api::<EndpointSlice>().list(&parameters).await;
         let slices = slices.map_err(Error::request("list", "the addresses"))?;
+        let epochs =
+            slices.items.iter().filter_map(|slice| slice.annotations().get(keys::ANNOTATION_HA_EPOCH));
+        let epochs = epochs.cloned().collect();
         let endpoints = slices.items.into_iter().flat_map(|slice| slice.endpoints);
         let ready = endpoints.filter(|endpoint| {
             endpoint.conditions.as_ref().is_some_and(|conditions| conditions.ready == Some(true))
         });
-        Ok(ready.filter_map(|endpoint| endpoint.target_ref?.uid).collect())
+        Ok(Shown { pods: ready.filter_map(|endpoint| endpoint.target_ref?.uid).collect(), epochs })
     }
 
     async fn is_paired(&self) -> Result<bool, Error> {
-        let group = self.api::<HAGroup>().get(NAME).await.map_err(Error::request("read", "the group"))?;
-        let pairs = group.status.unwrap_or_default().pairs;
-        Ok(pairs.len() == 1 && pairs[0].state == "Paired")
+        let pairs = self.pairs().await?;
+        Ok(pairs.len() == self.blueprint.replicas / 2 && pairs.iter().all(|pair| pair.state == "Paired"))
     }
 
     async fn apply<K>(&self, object: &Value) -> Result<(), Error>
@@ -243,7 +284,7 @@ impl Site {
         K: Clone + DeserializeOwned + std::fmt::Debug,
     {
         let parameters = PatchParams::apply("bench").force();
-        let applied = self.api::<K>().patch(NAME, &parameters, &Patch::Apply(object)).await;
+        let applied = self.api::<K>().patch(self.blueprint.name, &parameters, &Patch::Apply(object)).await;
         applied.map(drop).map_err(Error::request("apply", "an object of the site"))
     }
 
@@ -266,35 +307,4 @@ impl Site {
             sleep(LOOK_EVERY).await;
         }
     }
-}
-
-/// Name of the Lease of the pair.
-pub fn lease_name() -> String {
-    format!("{NAME}-0")
-}
-
-/// The application, which ends at once when it is asked to.
-fn template() -> Value {
-    json!({
-        "metadata": {"labels": {"app": NAME}},
-        "spec": {
-            "terminationGracePeriodSeconds": 5,
-            "topologySpreadConstraints": [{
-                "maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "DoNotSchedule",
-                "labelSelector": {"matchLabels": {"app": NAME}},
-            }],
-            "containers": [{
-                "name": "app", "image": APP_IMAGE, "imagePullPolicy": "IfNotPresent",
-                "command": ["/lab-app"], "args": ["--port", PORT.to_string()],
-                "ports": [{"containerPort": PORT}],
-            }],
-        },
-    })
-}
-
-fn workload(kind: &str, template: &Value) -> Value {
-    json!({
-        "apiVersion": "apps/v1", "kind": kind, "metadata": {"name": NAME},
-        "spec": {"replicas": 2, "selector": {"matchLabels": {"app": NAME}}, "template": template},
-    })
 }

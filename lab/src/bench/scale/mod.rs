@@ -146,7 +146,7 @@ async fn measure(client: &Client, program: &process::Program, options: &Options)
 }
 
 /// The kind, the operator's namespace and the right to read metrics; no Deployment.
-async fn prepare(client: &Client) -> Result<(), Error> {
+pub(super) async fn prepare(client: &Client) -> Result<(), Error> {
     let failed = |error| Error::Install(Box::new(error));
     let objects = manifests::parse(manifests::SHIPPED);
     let objects = objects.map_err(|error| failed(install::Error::ReadManifest(error)))?;

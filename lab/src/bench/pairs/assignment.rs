@@ -1,0 +1,141 @@
+//! A group of 128 Pods that are ready already: how long until each has its state and each pair its Lease.
+//!
+//! With a control plane and an operator of their own. The Pods are on hollow nodes and run no agents, so nobody acts:
+//! every Pod bears the label of a standby. What is measured is the operator's part.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use backuppodset::api::{HAGroup, keys};
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Api, ListParams, PostParams};
+use kube::runtime::watcher::{self, Event};
+use kube::{Client, ResourceExt as _};
+use serde_json::json;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::Course;
+use super::report::{Report, Row, Unit};
+use crate::bench::scale::{self, process};
+use crate::bench::{Error, NAMESPACE};
+use crate::control_plane::ControlPlane;
+use crate::hollow::{self, Binding, HollowNodes, is_ready};
+use crate::image::APP_IMAGE;
+use crate::install::images;
+
+/// Name of the row.
+const WHAT: &str = "assignment: group of 128 Ready Pods made, until 64 Leases and 128 labels (no agents)";
+/// Pods.
+const PODS: usize = 128;
+/// Hollow nodes.
+const NODES: u16 = 3;
+/// One of how many rounds is made; each has a group and Pods of its own.
+const ONE_OF: u16 = 4;
+/// What it should take.
+const TARGET: &str = "1 s";
+/// How long anything may take.
+const WITHIN: Duration = Duration::from_secs(60);
+/// Pods that are created at the same time.
+const CREATED_AT_ONCE: usize = 16;
+/// Pause between two looks, while nothing is measured.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// Measures, if it is wanted.
+///
+/// # Errors
+/// See [`enum@Error`]; the control plane ends in any case.
+pub async fn run(course: &Course<'_>, report: &mut Report) -> Result<(), Error> {
+    if !course.options.wants(WHAT) {
+        return Ok(());
+    }
+    let built = tokio::task::spawn_blocking(images::build_binaries).await.expect("a build does not panic");
+    let program = built.map_err(|error| Error::Build(Box::new(error)))?.operator;
+    let directory =
+        tempfile::tempdir().map_err(|source| Error::Write { path: std::env::temp_dir(), source })?;
+    let control_plane = ControlPlane::start(directory.path().join("control-plane")).await;
+    let control_plane = control_plane.map_err(|error| Error::ControlPlane(Box::new(error)))?;
+    let client = control_plane.client().await.map_err(|error| Error::ControlPlane(Box::new(error)))?;
+    scale::prepare(&client).await?;
+    let settings = hollow::Options { binding: Binding::FewestPods, ..hollow::Options::default() };
+    let nodes = HollowNodes::start(client.clone(), NODES, settings).await;
+    let _nodes = nodes.map_err(|error| Error::Hollow(Box::new(error)))?;
+    let log = directory.path().join("operator.log");
+    let program = process::Program { program, kubeconfig: control_plane.kubeconfig_path(), log };
+    let operator = process::Operator::start(&program, &client).await?;
+    let mut row = Row { what: WHAT.to_owned(), target: TARGET, unit: Unit::Seconds, ..Row::default() };
+    course
+        .repeat((WHAT, course.options.one_of(ONE_OF)), &mut report.failures, async |number| {
+            row.took(round(&client, &format!("many-{number}")).await?);
+            Ok(())
+        })
+        .await;
+    report.rows.push(row);
+    operator.stop().await
+}
+
+async fn round(client: &Client, group: &str) -> Result<Duration, Error> {
+    let pods: &Api<Pod> = &Api::namespaced(client.clone(), NAMESPACE);
+    let labels = format!("{}={group}", keys::LABEL_GROUP);
+    let parameters = &PostParams::default();
+    let created = stream::iter(0..PODS).map(async |number| {
+        let made = pods.create(parameters, &pod(group, number)).await;
+        made.map(drop).map_err(Error::request("create", "a Pod"))
+    });
+    created.buffer_unordered(CREATED_AT_ONCE).try_collect::<()>().await?;
+    await_ready(pods, &labels).await?;
+    let events = watcher::watcher(pods.clone(), watcher::Config::default().labels(&labels));
+    let mut events = std::pin::pin!(events);
+    while !matches!(events.next().await, Some(Ok(Event::InitDone)) | None) {}
+    let groups: Api<HAGroup> = Api::namespaced(client.clone(), NAMESPACE);
+    let document = json!({
+        "apiVersion": "backup.example.com/v1alpha1", "kind": "HAGroup", "metadata": {"name": group}, "spec": {},
+    });
+    let document =
+        serde_json::from_value(document).map_err(|error| Error::Find { what: error.to_string() })?;
+    let began = Instant::now();
+    groups.create(parameters, &document).await.map_err(Error::request("create", "the group"))?;
+    let assigned = async {
+        let mut labelled = BTreeSet::new();
+        while labelled.len() < PODS {
+            if let Some(Ok(Event::Apply(pod))) = events.next().await
+                && pod.labels().contains_key(keys::LABEL_HA_STATE)
+            {
+                labelled.insert(pod.name_any());
+            }
+        }
+    };
+    let overdue = |_| Error::Find { what: "a state of each of 128 Pods".to_owned() };
+    timeout(WITHIN, assigned).await.map_err(overdue)?;
+    let time = began.elapsed();
+    // Labels show Leases, so these are there before.
+    let leases: Api<Lease> = Api::namespaced(client.clone(), NAMESPACE);
+    let leases = leases.list(&ListParams::default().labels(&labels)).await;
+    let leases = leases.map_err(Error::request("list", "the Leases"))?.items.len();
+    if leases == PODS / 2 { Ok(time) } else { Err(Error::Find { what: format!("64 Leases: {leases}") }) }
+}
+
+async fn await_ready(pods: &Api<Pod>, labels: &str) -> Result<(), Error> {
+    let deadline = Instant::now() + WITHIN;
+    while Instant::now() < deadline {
+        let listed = pods.list(&ListParams::default().labels(labels)).await;
+        let listed = listed.map_err(Error::request("list", "the Pods"))?;
+        if listed.items.iter().filter(|pod| is_ready(pod)).count() == PODS {
+            return Ok(());
+        }
+        sleep(LOOK_EVERY).await;
+    }
+    Err(Error::Find { what: "128 ready Pods".to_owned() })
+}
+
+fn pod(group: &str, number: usize) -> Pod {
+    let pod = json!({
+        "metadata": {
+            "name": format!("{group}-{number}"), "namespace": NAMESPACE, "labels": {(keys::LABEL_GROUP): group},
+        },
+        // Hollow nodes bind by themselves; no scheduler feels responsible for this name.
+        "spec": {"schedulerName": "hollow", "containers": [{"name": "app", "image": APP_IMAGE}]},
+    });
+    serde_json::from_value(pod).expect("a Pod")
+}

@@ -1,0 +1,116 @@
+//! A pair without a fault, while other processes want all processor time of the machine: nobody may take over.
+
+use std::collections::BTreeSet;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use super::Course;
+use super::idle::epoch;
+use super::report::Report;
+use super::site::Site;
+use crate::app::Outage;
+use crate::bench::Error;
+use crate::machine;
+
+/// Name of the line.
+pub const WHAT: &str = "pair: four CPU hogs, no fault";
+/// How many processes want a core each.
+const COUNT: usize = 4;
+/// How many times as long as idling it is watched.
+const TIMES: u32 = 2;
+/// Pause between two looks at the Lease: a tenure lasts longer than that.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// A program that never waits for anything.
+const LOOP: [&str; 3] = ["sh", "-c", "while :; do :; done"];
+
+/// Processes that take all they get; dropping the value ends them.
+struct Hogs(Vec<Child>);
+
+impl Hogs {
+    fn start(count: usize) -> Result<Self, Error> {
+        let mut hogs = Self(Vec::new());
+        for _ in 0..count {
+            let [program, arguments @ ..] = LOOP;
+            let mut command = Command::new(program);
+            command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+            let child = command.spawn().map_err(|source| Error::Machine {
+                action: "start a process that takes all processor time",
+                source: Box::new(machine::Error::Start { command: LOOP.join(" "), source }),
+            })?;
+            hogs.0.push(child);
+        }
+        Ok(hogs)
+    }
+}
+
+impl Drop for Hogs {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            // Nothing else ends it, so both succeed.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Watches, if it is wanted.
+///
+/// # Errors
+/// `Request`, `Find`, `Machine`.
+pub async fn run(course: &Course<'_>, site: &Site, report: &mut Report) -> Result<(), Error> {
+    if !course.options.wants(WHAT) {
+        return Ok(());
+    }
+    let time = course.options.idle * TIMES;
+    eprint!("{WHAT:<60} {} s", time.as_secs());
+    let active = site.settled().await?;
+    let visit = site.visit(course.bench, &active).await?;
+    let before = epoch(site).await?;
+    let hogs = Hogs::start(COUNT)?;
+    let (until, mut epochs) = (Instant::now() + time, BTreeSet::from([before]));
+    while Instant::now() < until {
+        sleep(LOOK_EVERY).await;
+        // An API server that is late is asked again.
+        epochs.extend(epoch(site).await.ok());
+    }
+    drop(hogs);
+    let (outage, _) = visit.end().await?;
+    eprintln!();
+    report.lines.push(line(time, epochs.len() - 1, &outage));
+    Ok(())
+}
+
+fn line(time: Duration, takeovers: usize, outage: &Outage) -> String {
+    let (seconds, failed, requests) = (time.as_secs(), outage.failed, outage.requests);
+    format!(
+        "{COUNT} processes that take all processor time, {seconds} s without a fault: {takeovers} takeovers (target 0), \
+         {failed} of {requests} requests failed"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::process::ProcessId;
+
+    #[test]
+    fn hogs_end_with_their_value() {
+        let hogs = Hogs::start(2).unwrap();
+        let processes: Vec<_> =
+            hogs.0.iter().map(|child| ProcessId::of(i32::try_from(child.id()).unwrap()).unwrap()).collect();
+        assert!(processes.iter().all(|process| process.is_running()));
+        drop(hogs);
+        assert!(!processes.iter().any(|process| process.is_running()));
+    }
+
+    #[test]
+    fn the_line_names_takeovers_and_failed_requests() {
+        let outage = Outage { requests: 9, failed: 1, ..Outage::default() };
+        assert_eq!(
+            line(Duration::from_secs(120), 0, &outage),
+            "4 processes that take all processor time, 120 s without a fault: 0 takeovers (target 0), 1 of 9 requests failed"
+        );
+    }
+}

@@ -1,0 +1,97 @@
+//! Faults of one site: its clients are well, something goes wrong, and they are well again.
+
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use super::Course;
+use super::faults::Fault;
+use super::report::{Report, Row};
+use super::site::Site;
+use super::watch::Watch;
+use crate::app::Outage;
+use crate::bench::Error;
+use crate::bench::client::Habit;
+
+/// Pause before each fault: kube-proxy programs the first change after a second of quiet at once.
+pub(super) const QUIET: Duration = Duration::from_millis(1_500);
+/// How long clients go on after the switch: kube-proxy programs the last change within its minimum sync period of 1 s.
+pub(super) const PROXY_WITHIN: Duration = Duration::from_secs(2);
+
+/// What is broken, and what its rows are called and compared with.
+pub struct Trial<'a> {
+    /// What is broken.
+    pub site: &'a Site,
+    /// First word of the names of its rows.
+    pub title: &'static str,
+    /// Who is told of all answers.
+    pub watch: Option<&'a Watch>,
+}
+
+/// What the two clients saw.
+struct Seen {
+    fresh: Outage,
+    kept: Outage,
+}
+
+impl Trial<'_> {
+    /// Name of the row of a fault.
+    pub fn row(&self, fault: Fault) -> String {
+        format!("{}: {}", self.title, fault.title())
+    }
+
+    /// Measures one fault, if it is wanted: two rows.
+    pub async fn measure(&self, course: &Course<'_>, (fault, rounds): (Fault, u16), report: &mut Report) {
+        let what = self.row(fault);
+        if !course.options.wants(&what) {
+            return;
+        }
+        let has_target = self.site.kind().has_agents();
+        let beside = if has_target { fault.beside() } else { "" };
+        let kept = |name: &str| if name.is_empty() { String::new() } else { format!("{name}, kept") };
+        let mut fresh = Row { what: what.clone(), beside: beside.to_owned(), ..Row::default() };
+        let mut lasting = Row { what: kept(&what), beside: kept(beside), ..Row::default() };
+        if has_target {
+            fresh.target = fault.target();
+            lasting.target = fault.target_kept();
+        }
+        course
+            .repeat((&what, rounds), &mut report.failures, async |number| {
+                let seen = self.round(course, fault).await;
+                let stale = self.watch.map_or(0, |watch| watch.seen().1);
+                if stale > 0 {
+                    eprintln!("\n  {stale} stale answers after round {number} of `{what}`");
+                }
+                let Seen { fresh: one, kept: other } = seen?;
+                fresh.saw(&one);
+                lasting.saw_kept(&other);
+                Ok(())
+            })
+            .await;
+        report.rows.extend([fresh, lasting]);
+    }
+
+    async fn round(&self, course: &Course<'_>, fault: Fault) -> Result<Seen, Error> {
+        let (bench, site) = (course.bench, self.site);
+        let active = site.settled().await?;
+        sleep(QUIET).await;
+        let prepared = fault.prepare(bench, site, &active).await?;
+        let (fresh, kept) = tokio::join!(
+            site.visit_with(bench, &active, Habit::Fresh),
+            site.visit_with(bench, &active, Habit::Kept)
+        );
+        let (fresh, kept) = (fresh?, kept?);
+        let done = fault.strike(bench, site, (&active, &prepared)).await;
+        let over = match &done {
+            Ok(()) => fault.over(site, &active).await,
+            Err(_) => Ok(()),
+        };
+        sleep(PROXY_WITHIN).await;
+        let (fresh, kept) = tokio::join!(fresh.end(), kept.end());
+        // Whatever was broken is put right in any case.
+        fault.undo(bench, site, (&active, &prepared)).await?;
+        done?;
+        over?;
+        Ok(Seen { fresh: fresh?.0, kept: kept?.0 })
+    }
+}

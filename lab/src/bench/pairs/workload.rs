@@ -1,0 +1,151 @@
+//! The objects that are measured, as documents: pairs, and what they are compared with.
+//!
+//! Pure.
+
+use std::net::SocketAddr;
+
+use backuppodset::api::keys;
+use backuppodset::manifests::{Injection, inject};
+use serde_json::{Value, json};
+
+use crate::app::arguments::SINK_VARIABLE;
+use crate::bench::Error;
+use crate::image::{AGENT_IMAGE, APP_IMAGE};
+
+/// Port of the application.
+pub(super) const PORT: u16 = 8080;
+
+/// What runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Pods of a StatefulSet with agents, two for each pair.
+    Pairs,
+    /// Pods of a Deployment with agents, two for each pair.
+    PairsOfDeployment,
+    /// Pods of a Deployment that all serve.
+    Deployment,
+    /// Two Pods of a Deployment, of which the one with the label of the active serves.
+    LabelSwitch,
+}
+
+impl Kind {
+    /// Whether its Pods run agents.
+    pub const fn has_agents(self) -> bool {
+        matches!(self, Self::Pairs | Self::PairsOfDeployment)
+    }
+
+    /// Whether its workload is a StatefulSet; otherwise it is a Deployment.
+    pub const fn is_stateful_set(self) -> bool {
+        matches!(self, Self::Pairs)
+    }
+
+    /// How many of so many Pods serve.
+    pub const fn serving(self, replicas: usize) -> usize {
+        match self {
+            Self::Pairs | Self::PairsOfDeployment => replicas / 2,
+            Self::Deployment => replicas,
+            Self::LabelSwitch => 1,
+        }
+    }
+}
+
+/// What to make.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Blueprint {
+    /// What runs.
+    pub kind: Kind,
+    /// Name of the workload, the group and the Service.
+    pub name: &'static str,
+    /// Number of Pods.
+    pub replicas: usize,
+    /// Who is told of each answer.
+    pub sink: Option<SocketAddr>,
+    /// A node without Pods, for those who look on.
+    pub lookout: Option<String>,
+}
+
+impl Blueprint {
+    /// The group of the pairs.
+    pub(super) fn group(&self) -> Value {
+        json!({
+            "apiVersion": "backup.example.com/v1alpha1", "kind": "HAGroup", "metadata": {"name": self.name},
+            "spec": {"service": {"name": self.name, "ports": [{"port": 80, "targetPort": PORT}]}},
+        })
+    }
+
+    /// The Service of Pods without agents.
+    pub(super) fn service(&self) -> Value {
+        let mut selector = json!({"app": self.name});
+        if self.kind == Kind::LabelSwitch {
+            selector[keys::LABEL_HA_STATE] = json!(keys::HA_ROLE_ACTIVE);
+        }
+        json!({
+            "apiVersion": "v1", "kind": "Service", "metadata": {"name": self.name},
+            "spec": {"selector": selector, "ports": [{"port": 80, "targetPort": PORT}]},
+        })
+    }
+
+    /// The StatefulSet or Deployment.
+    ///
+    /// # Errors
+    /// `Find` if the template cannot run an agent.
+    pub(super) fn workload(&self) -> Result<Value, Error> {
+        let mut template = self.template();
+        if self.kind.has_agents() {
+            let injection = Injection {
+                group: self.name.to_owned(),
+                image: AGENT_IMAGE.to_owned(),
+                container: None,
+                arguments: Vec::new(),
+            };
+            template =
+                inject(&template, &injection).map_err(|error| Error::Find { what: error.to_string() })?;
+        } else {
+            template["spec"]["containers"][0]["readinessProbe"] =
+                json!({"httpGet": {"path": "/healthz", "port": PORT}, "periodSeconds": 1});
+        }
+        let kind = if self.kind.is_stateful_set() { "StatefulSet" } else { "Deployment" };
+        let selector = json!({"matchLabels": {"app": self.name}});
+        let mut workload = json!({
+            "apiVersion": "apps/v1", "kind": kind, "metadata": {"name": self.name},
+            "spec": {"replicas": self.replicas, "selector": selector, "template": template},
+        });
+        if self.kind.is_stateful_set() {
+            workload["spec"]["serviceName"] = json!(self.name);
+            workload["spec"]["podManagementPolicy"] = json!("Parallel");
+        }
+        Ok(workload)
+    }
+
+    /// The application, which ends at once when it is asked to.
+    fn template(&self) -> Value {
+        let mut container = container();
+        if let Some(sink) = self.sink {
+            container["env"] = json!([{"name": SINK_VARIABLE, "value": sink.to_string()}]);
+        }
+        let mut spec = json!({
+            "terminationGracePeriodSeconds": 5,
+            "topologySpreadConstraints": [{
+                "maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "DoNotSchedule",
+                "labelSelector": {"matchLabels": {"app": self.name}},
+            }],
+            "containers": [container],
+        });
+        if let Some(node) = &self.lookout {
+            let elsewhere = json!({"key": "kubernetes.io/hostname", "operator": "NotIn", "values": [node]});
+            spec["affinity"] = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
+                "nodeSelectorTerms": [{"matchExpressions": [elsewhere]}],
+            }}});
+        }
+        json!({"metadata": {"labels": {"app": self.name}}, "spec": spec})
+    }
+}
+
+/// The application's container.
+pub(super) fn container() -> Value {
+    json!({
+        "name": "app", "image": APP_IMAGE, "imagePullPolicy": "IfNotPresent",
+        "command": ["/lab-app"], "args": ["--port", PORT.to_string()],
+        "ports": [{"containerPort": PORT}],
+    })
+}
