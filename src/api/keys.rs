@@ -168,6 +168,9 @@ pub const SECRET_TYPE_GROUP_KEYS: &str = "backup.example.com/ha-keys";
 /// Entry of such a Secret: the keys, one in each line.
 pub const SECRET_GROUP_KEYS_ENTRY: &str = "keys";
 
+/// Another entry: what a reader of the agents' `/metrics` must send as bearer token.
+pub const SECRET_METRICS_TOKEN_ENTRY: &str = "metrics-token";
+
 /// Field manager of every write but status.
 pub const FIELD_MANAGER: &str = "bps-operator";
 /// Field manager of what agents write.
@@ -183,7 +186,7 @@ pub const EVENT_REPORTER: &str = "backup.example.com/bps-operator";
 pub const HEALTH_PORT: u16 = 8081;
 /// Port on which the agents of a pair talk to each other, UDP and TCP.
 pub const AGENT_PORT: u16 = 20001;
-/// TCP port of the agent's `/livez` and `/readyz`, plain HTTP.
+/// TCP port of the agent's `/livez`, `/readyz` and `/metrics`, plain HTTP.
 pub const AGENT_HEALTH_PORT: u16 = 20002;
 /// TCP port of `/metrics`, HTTPS.
 pub const METRICS_PORT: u16 = 8443;

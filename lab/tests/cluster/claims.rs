@@ -9,7 +9,9 @@ use kube::api::{Api, DeleteParams};
 
 use crate::bench::Bench;
 use crate::stage::Stage;
-use crate::{failover, hostile, manifests, meddling, nodes, outages, pairs, redis, refusals, rollout, sizes};
+use crate::{
+    failover, hostile, manifests, meddling, nodes, outages, pairs, record, redis, refusals, rollout, sizes,
+};
 
 /// Something that is true on a real cluster, and how to find out.
 pub(crate) struct Claim {
@@ -66,6 +68,8 @@ pub(crate) fn claims() -> Vec<Claim> {
         claim(pairs::a_deleted_lease_is_made_anew_above_the_last_epoch),
         claim(pairs::labels_and_addresses_written_by_hand_are_put_right),
         claim(pairs::a_pod_may_not_touch_the_lease_of_another_pair),
+        claim(record::a_takeover_is_remembered_with_its_reason_and_every_phase_in_order),
+        claim(record::the_metrics_of_an_agent_are_for_the_token_of_its_group_alone),
         claim(redis::a_redis_pair_keeps_every_acknowledged_write_and_only_one_takes_them),
         claim(sizes::a_deleted_set_takes_everything_of_its_with_it),
     ]
