@@ -19,6 +19,7 @@ use super::init;
 use super::key_ring::{self, KeyRing};
 use super::lifeline::{Lifelines, Needs};
 use super::marks::{self, State, is_first_start};
+use super::metrics;
 use super::pair::{Body, End, Pair};
 use super::peer::Peers;
 use super::publish::Publisher;
@@ -171,16 +172,16 @@ impl Member {
         let peers = Peers::bind(peer_bind, own.id, present.clone()).map_err(Error::Listen)?;
         let listener = TcpListener::bind(peer_bind).map_err(Error::Listen)?;
         listener.set_nonblocking(true).map_err(Error::Listen)?;
-        let metrics = Metrics::new(env!("CARGO_PKG_VERSION"));
-        let client =
-            client::connect(client::USER_AGENT_AGENT, &metrics.rest).await.map_err(Error::Connect)?;
+        let requests = Metrics::new(env!("CARGO_PKG_VERSION")).rest;
+        let client = client::connect(client::USER_AGENT_AGENT, &requests).await.map_err(Error::Connect)?;
         let (states, shown) = watch::channel(State::UNASSIGNED);
-        tasks.spawn("keys", key_ring::follow(key_file, keys, shutdown.clone()));
         let health = Health::new();
         if let Some(address) = settings.health_bind {
             let server = HealthServer::listen(address, health.clone()).await.map_err(Error::ServeHealth)?;
+            let server = server.with(metrics::router(tenant.metrics().clone(), &key_file));
             tasks.spawn("health", server.run(shutdown.clone()));
         }
+        tasks.spawn("keys", key_ring::follow(key_file, keys, shutdown.clone()));
         if let Some(file) = settings.state_file {
             tasks.spawn("state file", marks::keep_state(file, shown, shutdown.clone()));
         }
@@ -222,6 +223,7 @@ impl Member {
             self.body.peers.forget();
             self.body.relay.open(Aim::default());
             self.body.states.send_replace(State::UNASSIGNED);
+            self.body.tenant.metrics().show_role(None);
             info!("Left the Lease");
         }
     }
@@ -240,7 +242,10 @@ impl Member {
         let access = (self.client.clone(), &*self.own.namespace, &*name);
         let store = Store::start(&mut tasks, &over, access, self.body.timing);
         let (acting, acted) = watch::channel(None);
-        let publisher = slice.map(|slice| Publisher::new(self.client.clone(), &slice, self.own.clone()));
+        let publisher = slice.map(|slice| {
+            let retries = self.body.tenant.metrics().publish_retries.clone();
+            Publisher::new(self.client.clone(), &slice, self.own.clone(), retries)
+        });
         let shown = publisher.as_ref().map(Publisher::shown);
         if let Some(publisher) = publisher {
             tasks.spawn("publisher", publisher.run(acted, over.clone()));

@@ -24,6 +24,7 @@
 //! | [`relay`] | serves whoever still comes to a Pod that does not act, from the one that does |
 //! | [`replicate`] | keeps a directory of the active on the standby's disk, too |
 //! | [`marks`] | files: whether it ran in this Pod before, and its role for probes |
+//! | [`metrics`] | what an agent counts, and who may read it |
 //! | [`publish`] | the address of the active in an EndpointSlice |
 //!
 //! Nothing here decides whether the application may run: `ha` does.
@@ -42,6 +43,7 @@ pub mod lease;
 pub mod lifeline;
 pub mod marks;
 pub mod member;
+pub mod metrics;
 pub mod orders;
 pub mod outages;
 pub mod pair;

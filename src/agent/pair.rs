@@ -339,7 +339,7 @@ impl Turn<'_> {
                 self.body.peers.send(to, message);
             }
             Effect::WriteLease(write) => {
-                self.tell_release(&write);
+                self.tell_write(&write);
                 let (takeover, directory) = (self.chronicle.record(&write), self.body.peers.directory());
                 self.pair.store.write(write, directory, takeover);
             }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::{Api, Patch, PatchParams};
 use kube::{Client, ResourceExt as _};
+use prometheus_client::metrics::counter::Counter;
 use serde_json::{Value, json};
 use tokio::sync::watch::{Receiver, Sender};
 use tokio::time::{sleep, timeout};
@@ -36,6 +37,7 @@ pub struct Publisher {
     own: Identity,
     /// The last epoch that the slice showed with the own address, and since when.
     shown: Sender<Option<Shown>>,
+    retries: Counter,
 }
 
 /// An epoch, and when the slice showed it.
@@ -61,9 +63,9 @@ enum Outcome {
 
 impl Publisher {
     /// For the slice of this name in the agent's own namespace.
-    pub fn new(client: Client, name: &str, own: Identity) -> Self {
+    pub fn new(client: Client, name: &str, own: Identity, retries: Counter) -> Self {
         let shown = Sender::new(None);
-        Self { api: Api::namespaced(client, &own.namespace), name: name.to_owned(), own, shown }
+        Self { api: Api::namespaced(client, &own.namespace), name: name.to_owned(), own, shown, retries }
     }
 
     /// What the slice shows, as it changes.
@@ -110,6 +112,7 @@ impl Publisher {
                 }
                 Err(_) => {}
             }
+            self.retries.inc();
             sleep(backoff(PAUSE_MIN, attempts, PAUSE_MAX)).await;
         }
     }

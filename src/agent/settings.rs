@@ -35,7 +35,8 @@ pub struct PairArguments {
     #[arg(long, env = "POD_NAMESPACE", default_value = "default")]
     namespace: String,
     /// File with the keys of the pair, one in each line: the key that signs, then another one that is accepted.
-    /// A key is at least 64 hexadecimal digits, as `openssl rand -hex 32` prints.
+    /// A key is at least 64 hexadecimal digits, as `openssl rand -hex 32` prints. With a file metrics-token in the same
+    /// folder, /metrics is served beside the probes to who sends its content as bearer token.
     #[arg(long, requires = "membership")]
     key_file: Option<PathBuf>,
     /// Address to talk to the other agent, for example 0.0.0.0:20001: UDP and TCP.

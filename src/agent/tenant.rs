@@ -19,6 +19,7 @@ use super::application::{Application, KILL_PERIOD};
 use super::hook::{Hook, Hooks, Occasion};
 use super::lifeline::Tenancy;
 use super::lifeline::bond::Bond;
+use super::metrics::AgentMetrics;
 use super::tree::{Ending, Environment};
 use crate::api::keys;
 use crate::ha::{BootTime, Epoch};
@@ -38,7 +39,7 @@ pub struct Tenant {
     running: Running,
     kill_at: Option<BootTime>,
     last_start: Option<BootTime>,
-    /// When the end of the last application was noticed.
+    metrics: AgentMetrics,
     end_seen: Option<BootTime>,
     posture: Posture,
     /// From the beginning of a tenure until nothing of its application is left.
@@ -84,6 +85,7 @@ impl Tenant {
             running: Running::Nothing,
             kill_at: None,
             last_start: None,
+            metrics: AgentMetrics::default(),
             end_seen: None,
             posture: Posture::default(),
             is_tenure: false,
@@ -199,6 +201,7 @@ impl Tenant {
 
     fn start(&mut self, now: BootTime) {
         self.last_start = Some(now);
+        self.metrics.starts.inc();
         let bond = Bond::new().inspect_err(|source| {
             warn!(error = source as &dyn std::error::Error, "Could not make a lifeline for the application");
         });
@@ -325,6 +328,7 @@ impl Tenant {
 
     /// An application that was not promoted is of no use in its tenure, and is killed as soon as possible.
     fn not_done(&mut self, occasion: Occasion) {
+        self.metrics.hook_failures.inc();
         if occasion == Occasion::Active && self.hooks.runs_in_standby {
             self.kill_at = Some(BootTime::default());
         }

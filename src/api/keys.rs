@@ -175,6 +175,9 @@ pub const SECRET_TYPE_GROUP_KEYS: &str = "backup.example.com/ha-keys";
 /// Entry of such a Secret: the keys, one in each line.
 pub const SECRET_GROUP_KEYS_ENTRY: &str = "keys";
 
+/// Another entry: what a reader of the agents' `/metrics` must send as bearer token.
+pub const SECRET_METRICS_TOKEN_ENTRY: &str = "metrics-token";
+
 /// Field manager of every write but status.
 pub const FIELD_MANAGER: &str = "bps-operator";
 /// Field manager of what agents write.
@@ -190,7 +193,7 @@ pub const EVENT_REPORTER: &str = "backup.example.com/bps-operator";
 pub const HEALTH_PORT: u16 = 8081;
 /// Port on which the agents of a pair talk to each other, UDP and TCP.
 pub const AGENT_PORT: u16 = 20001;
-/// TCP port of the agent's `/livez` and `/readyz`, plain HTTP.
+/// TCP port of the agent's `/livez`, `/readyz` and `/metrics`, plain HTTP.
 pub const AGENT_HEALTH_PORT: u16 = 20002;
 /// TCP port on which agents receive the state of the active: [`AGENT_STATE_PORT_ABOVE`] that of [`AGENT_PORT`].
 pub const AGENT_STATE_PORT: u16 = AGENT_PORT + AGENT_STATE_PORT_ABOVE;

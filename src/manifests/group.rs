@@ -115,11 +115,13 @@ fn slice_port(port: &ServicePort) -> SlicePort {
     }
 }
 
-/// The Secret with the keys that the agents of a group sign with, given as one hexadecimal text in each line.
-pub fn group_keys(group: &HAGroup, keys_text: &str) -> Value {
+/// The Secret with the keys that the agents of a group sign with, given as one hexadecimal text in each line, and
+/// with what readers of their metrics must send.
+pub fn group_keys(group: &HAGroup, keys_text: &str, metrics_token: &str) -> Value {
     let name = group_keys_name(group.metadata.name.as_deref().unwrap_or_default());
     let mut data = Map::new();
     data.insert(keys::SECRET_GROUP_KEYS_ENTRY.to_owned(), json!(STANDARD.encode(keys_text)));
+    data.insert(keys::SECRET_METRICS_TOKEN_ENTRY.to_owned(), json!(STANDARD.encode(metrics_token)));
     json!({
         "apiVersion": "v1",
         "kind": "Secret",

@@ -1,6 +1,7 @@
 //! Answers the kubelet's probes: `/livez` (and `/healthz`) and `/readyz`, each with nothing but ok or not ok.
 //!
-//! There is no authentication, because the kubelet sends none; so nothing is told but the one bit.
+//! There is no authentication, because the kubelet sends none; so nothing is told but the one bit. Whatever else is served at
+//! the same port must see to that itself.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -43,7 +44,7 @@ struct HealthState {
 #[derive(Debug)]
 pub struct HealthServer {
     listener: TcpListener,
-    health: Health,
+    router: Router,
 }
 
 impl Default for Health {
@@ -91,7 +92,13 @@ impl HealthServer {
     /// # Errors
     /// `Listen` if the address is in use.
     pub async fn listen(address: SocketAddr, health: Health) -> Result<Self, Error> {
-        Ok(Self { listener: listen(address).await?, health })
+        Ok(Self { listener: listen(address).await?, router: router(health) })
+    }
+
+    /// Answers more than probes.
+    #[must_use]
+    pub fn with(self, more: Router) -> Self {
+        Self { router: self.router.merge(more), ..self }
     }
 
     /// Answers probes until `shutdown`.
@@ -99,7 +106,7 @@ impl HealthServer {
     /// # Errors
     /// None; the type is that of a task.
     pub async fn run(self, shutdown: Shutdown) -> Result<(), TaskError> {
-        serve(self.listener, router(self.health), None, shutdown).await;
+        serve(self.listener, self.router, None, shutdown).await;
         Ok(())
     }
 }

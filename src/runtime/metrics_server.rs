@@ -140,7 +140,7 @@ async fn answer(State(serving): State<Arc<Serving>>, headers: HeaderMap) -> Resp
 }
 
 /// The bearer token of a request.
-fn token(headers: &HeaderMap) -> Option<&str> {
+pub(crate) fn token(headers: &HeaderMap) -> Option<&str> {
     let (scheme, token) = headers.get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
     let token = token.trim();
     let is_usable =

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use backuppodset::api::{BackupPodSet, HAGroup, keys};
+use backuppodset::ha::Cause;
 use backuppodset::model::{
     Action, ExposedKind, Leftover, Outcome, PodName, PodRef, Reason, Refusal, Role, Step, StepResult,
     TRANSITIONS, Uid,
@@ -30,6 +31,7 @@ pub(crate) fn reference() -> String {
     reasons(&mut text);
     refusals(&mut text);
     events(&mut text);
+    takeovers(&mut text);
     labels(&mut text);
     text
 }
@@ -156,6 +158,20 @@ fn events(text: &mut String) {
         &event(create(), Reason::PodMissing, Outcome::Failed(Refusal::QuotaExceeded)).expect("told").note,
     );
     text.push_str("`.\n");
+}
+
+/// Why takeovers happen, and what else is told of pairs.
+fn takeovers(text: &mut String) {
+    heading(text, "Takeovers of pairs", &["reason", "type of the event `Takeover`", "meaning"]);
+    for cause in Cause::ALL {
+        let r#type = if cause.is_planned() { EventType::Normal } else { EventType::Warning };
+        row(text, &[&code(cause.as_str()), r#type.as_str(), cause.meaning()]);
+    }
+    text.push_str(
+        "\nOther events of an HAGroup: `PairFormed`, `MemberReplaced`, `PairEnded` (Normal), `Fenced`, `LeaseRepaired` \
+         (Warning). Metrics: `backuppodset_takeovers_total{reason}`, and \
+         `backuppodset_takeover_phase_seconds{phase}` with the phases of `status.takeovers`.\n",
+    );
 }
 
 /// One row for a kind of step: its reasons differ only in the last part of the note.

@@ -10,7 +10,7 @@ use kube::api::{Api, DeleteParams};
 use crate::bench::Bench;
 use crate::stage::Stage;
 use crate::{
-    active_sets, failover, hostile, manifests, meddling, nodes, outages, pairs, redis, refusals, replication,
+    active_sets, failover, hostile, manifests, meddling, nodes, outages, pairs, record, redis, refusals, replication,
     rollout, sizes,
 };
 
@@ -72,6 +72,8 @@ pub(crate) fn claims() -> Vec<Claim> {
         claim(active_sets::roles_of_a_paired_set_follow_the_application_that_acts),
         claim(active_sets::a_deleted_primary_of_a_paired_set_is_followed_by_its_standby_and_a_woken_one),
         claim(active_sets::the_pairs_of_a_set_come_and_go_with_its_primaries),
+        claim(record::a_takeover_is_remembered_with_its_reason_and_every_phase_in_order),
+        claim(record::the_metrics_of_an_agent_are_for_the_token_of_its_group_alone),
         claim(redis::a_redis_pair_keeps_every_acknowledged_write_and_only_one_takes_them),
         claim(replication::a_counter_with_replicated_state_loses_no_acknowledged_increment),
         claim(sizes::a_deleted_set_takes_everything_of_its_with_it),

@@ -20,6 +20,7 @@ mod nodes;
 mod operator;
 mod outages;
 mod pairs;
+mod record;
 mod redis;
 mod redis_clients;
 mod refusals;

@@ -62,14 +62,14 @@ fn params() -> PatchParams {
     PatchParams::apply("claims").force()
 }
 
-async fn start_stateful_set(stage: &Stage, replicas: usize) {
+pub(crate) async fn start_stateful_set(stage: &Stage, replicas: usize) {
     stage.api::<HAGroup>().patch(WEB, &params(), &Patch::Apply(group())).await.unwrap();
     let sets: Api<StatefulSet> = stage.api();
     sets.patch(WEB, &params(), &Patch::Apply(workload("StatefulSet", replicas))).await.unwrap();
 }
 
 /// Waits until the group reports so many pairs, each with an active and a standby; returns them.
-async fn paired(stage: &Stage, pairs: usize) -> Vec<PairStatus> {
+pub(crate) async fn paired(stage: &Stage, pairs: usize) -> Vec<PairStatus> {
     reported(stage, |pairs_seen| {
         pairs_seen.len() == pairs && pairs_seen.iter().all(|pair| pair.state == "Paired")
     })
@@ -86,7 +86,7 @@ async fn reported(stage: &Stage, is_right: impl Fn(&[PairStatus]) -> bool) -> Ve
 }
 
 /// Waits until the labels of Pods show this pair, and the Service leads to its active alone.
-async fn shown(stage: &Stage, pair: &PairStatus) {
+pub(crate) async fn shown(stage: &Stage, pair: &PairStatus) {
     let pods = wait::until(stage.api(), &format!("{}={WEB}", keys::LABEL_GROUP), |pods: &[Pod]| {
         let is_shown = |name: &str, state: &str, peer: &str| {
             pods.iter().any(|pod| {
@@ -103,12 +103,12 @@ async fn shown(stage: &Stage, pair: &PairStatus) {
     stage.exposes(&[active.uid().unwrap()].into()).await;
 }
 
-async fn pod(stage: &Stage, name: &str) -> Pod {
+pub(crate) async fn pod(stage: &Stage, name: &str) -> Pod {
     stage.api::<Pod>().get(name).await.unwrap()
 }
 
 /// Waits until another Pod acts than in this pair.
-async fn taken_over(stage: &Stage, before: &PairStatus) -> PairStatus {
+pub(crate) async fn taken_over(stage: &Stage, before: &PairStatus) -> PairStatus {
     let is_other = |pairs: &[PairStatus]| {
         pairs
             .iter()

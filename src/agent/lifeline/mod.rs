@@ -79,6 +79,8 @@ pub struct Lifelines {
     partner: watch::Sender<Option<Partner>>,
     /// Tenures of the other member whose application has certainly ended.
     pub certificates: mpsc::Receiver<Epoch>,
+    /// Whether a lifeline of the other member's application is confirmed at present.
+    pub is_confirmed: watch::Receiver<bool>,
 }
 
 /// What the tasks of one Lease need.
@@ -107,8 +109,9 @@ impl Lifelines {
         let line = Line { group, own, keys, partner: known };
         let listener = tokio::net::TcpListener::from_std(listener)?;
         tasks.spawn("lifelines", listener::run(line.clone(), listener, bonds, shutdown.clone()));
-        tasks.spawn("watched lifeline", watcher::run(line, reporter, shutdown.clone()));
-        Ok(Self { own, partner, certificates })
+        let (confirmed, is_confirmed) = watch::channel(false);
+        tasks.spawn("watched lifeline", watcher::run(line, (reporter, confirmed), shutdown.clone()));
+        Ok(Self { own, partner, certificates, is_confirmed })
     }
 
     /// Takes over who the other member is, if this agent is one itself.

@@ -8,6 +8,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc::Sender;
 use tokio::sync::mpsc::error::SendError;
+use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tracing::info;
 
@@ -41,16 +42,21 @@ struct Lines {
 ///
 /// # Errors
 /// None: without a certificate the Lease decides.
-pub async fn run(line: Line, certificates: Sender<Epoch>, shutdown: Shutdown) -> Result<(), TaskError> {
+pub async fn run(
+    line: Line,
+    (certificates, confirmed): (Sender<Epoch>, watch::Sender<bool>),
+    shutdown: Shutdown,
+) -> Result<(), TaskError> {
     let mut partners = line.partner.clone();
     loop {
         let partner = *partners.borrow_and_update();
+        confirmed.send_replace(false);
         tokio::select! {
             // Nothing is worth finishing once the process stops, or with an agent that is no member any more.
             biased;
             () = shutdown.requested() => return Ok(()),
             changed = partners.changed() => if changed.is_err() { return Ok(()) },
-            certificate = watch(&line, partner) => {
+            certificate = watch(&line, partner, &confirmed) => {
                 if let Some(epoch) = certificate {
                     info!(%epoch, "The application of the peer has certainly ended");
                     // Without a receiver the process is about to end.
@@ -62,12 +68,13 @@ pub async fn run(line: Line, certificates: Sender<Epoch>, shutdown: Shutdown) ->
 }
 
 /// One pair of lines, from the first word to the end; then a pause.
-async fn watch(line: &Line, partner: Option<Partner>) -> Option<Epoch> {
+async fn watch(line: &Line, partner: Option<Partner>, confirmed: &watch::Sender<bool>) -> Option<Epoch> {
     let Some(partner) = partner else { return std::future::pending().await };
     let certificate = match timeout(GREETING_MAX, Lines::make(line, partner)).await {
-        Ok(Ok(lines)) => lines.certificate().await.ok(),
+        Ok(Ok(lines)) => lines.certificate(confirmed).await.ok(),
         Ok(Err(_)) | Err(_) => None,
     };
+    confirmed.send_replace(false);
     if certificate.is_none() {
         sleep(RETRY_PAUSE).await;
     }
@@ -97,8 +104,9 @@ impl Lines {
     ///
     /// # Errors
     /// Anything else happened to one of the lines.
-    async fn certificate(mut self) -> io::Result<Epoch> {
+    async fn certificate(mut self, confirmed: &watch::Sender<bool>) -> io::Result<Epoch> {
         let Word::Confirm(epoch) = self.word().await? else { return Err(io::ErrorKind::InvalidData.into()) };
+        confirmed.send_replace(true);
         tokio::select! {
             ended = end(&mut self.control) => {
                 ended?;

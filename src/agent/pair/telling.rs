@@ -10,6 +10,14 @@ impl Turn<'_> {
         let is_leaving = self.leave_by.is_some();
         let step = Step { now, event, before, after: self.pair.protocol.agent(), is_leaving };
         self.chronicle.follow(&step, &self.body.timing);
+        let (metrics, after) = (self.body.tenant.metrics(), self.pair.protocol.agent());
+        metrics.follow(now, event, (before, after));
+        metrics.show_lifeline(*self.pair.lifelines.is_confirmed.borrow());
+        if let (true, false, Some(record)) =
+            (after.role.is_acting(), before.role.is_acting(), self.chronicle.last())
+        {
+            metrics.took_over(record.cause);
+        }
         if let (Event::ApplicationEnded, Some(at)) = (event, self.body.tenant.end_seen()) {
             self.chronicle.saw_end(at);
         }
@@ -44,8 +52,9 @@ impl Turn<'_> {
         }
     }
 
-    /// Before a release: the same, to the other member.
-    pub(super) fn tell_release(&self, write: &Write) {
+    /// Before a write, if it is a release: the same, to the other member.
+    pub(super) fn tell_write(&self, write: &Write) {
+        self.body.tenant.metrics().lease_writes.inc();
         let agent = self.pair.protocol.agent();
         if agent.unresolved.is_none_or(|unresolved| unresolved.purpose != Purpose::Release) {
             return;

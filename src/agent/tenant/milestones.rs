@@ -2,9 +2,15 @@
 
 use super::{Running, Tenant};
 use crate::agent::hook::Occasion;
+use crate::agent::metrics::AgentMetrics;
 use crate::ha::BootTime;
 
 impl Tenant {
+    /// What counts its starts and hooks.
+    pub fn metrics(&self) -> &AgentMetrics {
+        &self.metrics
+    }
+
     /// Notes when the end of what ran was noticed.
     pub(super) fn note_end(&mut self) {
         self.end_seen = match &self.running {

@@ -28,6 +28,12 @@ impl<'a> GroupKeys<'a> {
         format!("{},{}", current.id(), other.id())
     }
 
+    /// What readers of the metrics of a group's agents must send.
+    pub(super) fn metrics_token(&self, group: &HAGroup) -> Zeroizing<String> {
+        let purpose = format!("ha-group-metrics/v1/{}", group.metadata.uid.as_deref().unwrap_or_default());
+        self.0[0].derived(purpose.as_bytes())
+    }
+
     /// The keys of one group, one in each line.
     pub(super) fn text(&self, group: &HAGroup) -> Zeroizing<String> {
         let purpose = format!("ha-group-keys/v1/{}", group.metadata.uid.as_deref().unwrap_or_default());

@@ -117,16 +117,17 @@ impl Round<'_> {
         accounts.sort_unstable();
         accounts.dedup();
         let pairs = pairs_permitted(objects);
-        let (wanted, keys_text) = {
+        let (wanted, keys_text, metrics_token) = {
             let ring = self.context.surroundings.keys.borrow();
             let keys = GroupKeys::of(&ring, self.now());
             let wanted = format!("{}|{}|{pairs}", keys.version(), accounts.join(","));
             if memory.prepared.as_ref() == Some(&wanted) {
                 return;
             }
-            (wanted, keys.text(self.group))
+            (wanted, keys.text(self.group), keys.metrics_token(self.group))
         };
-        let means = Means { keys_text: &keys_text, accounts: &accounts, pairs };
+        let means =
+            Means { keys_text: &keys_text, metrics_token: &metrics_token, accounts: &accounts, pairs };
         match prepare(&self.context.surroundings.client, self.group, &means).await {
             Ok(()) => memory.prepared = Some(wanted),
             Err(Error::Request(error)) if is_ending(&error) => memory.is_namespace_ending = true,

@@ -229,6 +229,8 @@ where
 pub(super) struct Means<'a> {
     /// The keys of the group, as agents read them.
     pub(super) keys_text: &'a str,
+    /// What readers of their metrics must send.
+    pub(super) metrics_token: &'a str,
     /// ServiceAccounts of the Pods.
     pub(super) accounts: &'a [&'a str],
     /// How many pairs there may be.
@@ -239,7 +241,7 @@ pub(super) struct Means<'a> {
 ///
 /// None of it is ever read: the operator may not read Secrets but its own.
 pub(super) async fn prepare(client: &Client, group: &HAGroup, means: &Means<'_>) -> Result<(), Error> {
-    apply::<Secret>(client, group, group_keys(group, means.keys_text)).await?;
+    apply::<Secret>(client, group, group_keys(group, means.keys_text, means.metrics_token)).await?;
     if means.accounts.is_empty() {
         return Ok(());
     }

@@ -55,8 +55,8 @@ pub(super) fn start(
 
 #[cfg(test)]
 impl Stores {
-    /// Of all namespaces, as if the watches had shown this group and nothing else.
-    pub(super) fn with(group: HAGroup) -> Self {
+    /// Of all namespaces, as if the watches had shown this group and these Leases.
+    pub(super) fn with(group: HAGroup, pairs: impl IntoIterator<Item = Lease>) -> Self {
         fn store<K>(objects: impl IntoIterator<Item = K>) -> Store<K>
         where
             K: Lookup<DynamicType = ()> + Clone + 'static,
@@ -69,7 +69,7 @@ impl Stores {
             scope: Scope(None),
             groups: store([DeserializeGuard(Ok(group))]),
             pods: store([]),
-            leases: store([]),
+            leases: store(pairs),
             services: store([]),
             slices: store([]),
         }

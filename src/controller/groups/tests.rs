@@ -2,7 +2,9 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
+use k8s_openapi::api::coordination::v1::Lease;
 use kube::Client;
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -11,15 +13,17 @@ use tokio::time::Instant;
 use super::look::look;
 use super::stores::Stores;
 use super::{Context, Surroundings};
-use crate::api::HAGroup;
+use crate::agent::identity::format_uid;
+use crate::api::{HAGroup, PairStatus, keys};
 use crate::apply::testing::{Seen, clock, pair, ring, status};
-use crate::controller::events;
+use crate::controller::events::{self, EventWriter};
 use crate::controller::queue::Job;
 use crate::controller::reconcile::Look;
 use crate::controller::streaks::Streaks;
 use crate::observe::{Change, SetKey};
 use crate::runtime::lease::Leadership;
 use crate::runtime::metrics::Metrics;
+use crate::runtime::shutdown::Shutdown;
 
 fn key() -> SetKey {
     SetKey { namespace: "shop".into(), name: "web".into() }
@@ -34,18 +38,19 @@ fn group() -> HAGroup {
     serde_json::from_value(group).expect("a group")
 }
 
-/// What a leading operator needs, with this group in its stores.
-fn context(client: &Client, stores: Stores) -> Context {
+/// What a leading operator needs, with this group in its stores, and what writes its events.
+fn context(client: &Client, stores: Stores) -> (Context, EventWriter) {
+    let (events, writer) = events::channel(client.clone(), clock(), "bps-operator-0".into());
     let surroundings = Surroundings {
         client: client.clone(),
         clock: clock(),
         leadership: Leadership::won(),
         metrics: Metrics::new("test"),
-        events: events::channel(client.clone(), clock(), "bps-operator-0".into()).0,
+        events,
         keys: watch::channel(ring()).1,
     };
     let (memories, refusals) = (Mutex::default(), Streaks::default());
-    Context { surroundings, stores: vec![stores], memories, refusals }
+    (Context { surroundings, stores: vec![stores], memories, refusals }, writer)
 }
 
 fn job() -> Job {
@@ -79,7 +84,7 @@ async fn the_delay_after_refusals_doubles_up_to_a_minute_and_is_forgiven_by_succ
         if is_refused { (403, status(403, "Forbidden", "no")) } else { answered(seen) }
     };
     let (_, serving) = server.serve(answer);
-    let context = context(&client, Stores::with(group()));
+    let (context, _) = context(&client, Stores::with(group(), []));
     let grown = [250, 500, 1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 60_000, 60_000];
     assert_eq!(delays(&context, 10).await, grown);
 
@@ -93,7 +98,7 @@ async fn the_delay_after_refusals_doubles_up_to_a_minute_and_is_forgiven_by_succ
 async fn keys_and_permissions_are_written_once_for_each_version_of_what_they_are_made_from() {
     let (client, server) = pair();
     let (log, serving) = server.serve(answered);
-    let context = context(&client, Stores::with(group()));
+    let (context, _) = context(&client, Stores::with(group(), []));
     for _ in 0..2 {
         assert!(matches!(look(&context, &job()).await, Look::Settled(_)));
     }
@@ -101,4 +106,58 @@ async fn keys_and_permissions_are_written_once_for_each_version_of_what_they_are
     let log = log.lock().unwrap();
     let written = log.iter().filter(|seen| seen.path.ends_with("/secrets/web-ha-keys")).count();
     assert_eq!(written, 1, "{log:?}");
+}
+
+/// The pair `web-0`, in which the second Pod acts after a handover, with what it told about that.
+fn lease() -> Lease {
+    let member = |number: u128| json!({"uid": format_uid(number), "pod": format!("web-{number}"), "address": format!("10.0.0.{number}:20001")});
+    let told = json!({"epoch": 4_294_967_297_u64, "cause": "ApplicationEnded", "detected": 0, "fenced": 310, "lease": 1_250});
+    let lease = json!({
+        "metadata": {"name": "web-0", "namespace": "shop", "uid": format_uid(50), "resourceVersion": "5",
+            "labels": {(keys::LABEL_GROUP): "web"}, "annotations": {
+                (keys::ANNOTATION_HA_PAIR): "0", (keys::ANNOTATION_HA_SEQUENCE): "1",
+                (keys::ANNOTATION_HA_HOLD): "Peer", (keys::ANNOTATION_HA_WRITES): "4",
+                (keys::ANNOTATION_HA_MEMBERS): json!([member(1), member(2)]).to_string(),
+                (keys::ANNOTATION_HA_TAKEOVER): told.to_string(),
+            }},
+        "spec": {"holderIdentity": format!("web-2_{}", format_uid(2)), "leaseTransitions": 1},
+    });
+    serde_json::from_value(lease).expect("a Lease")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_takeover_is_told_once_in_status_event_and_metrics() {
+    let mut known = group();
+    known.spec.paused = true;
+    let [name, active, standby, epoch, state] =
+        ["web-0", "web-1", "web-2", "4294967296", "Paired"].map(str::to_owned);
+    let before = PairStatus { name, active, standby, epoch, state };
+    known.status.get_or_insert_default().pairs = vec![before];
+    let (client, server) = pair();
+    let (log, serving) = server.serve(answered);
+    let (context, writer) = context(&client, Stores::with(known, [lease()]));
+    let shutdown = Shutdown::new();
+    let writing = tokio::spawn(writer.run(shutdown.clone()));
+    assert!(matches!(look(&context, &job()).await, Look::Settled(_)));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    shutdown.request();
+    writing.await.unwrap();
+    serving.abort();
+
+    let log = log.lock().unwrap();
+    let status: Vec<&Value> =
+        log.iter().filter(|seen| seen.path.ends_with("/status")).map(|seen| &seen.body).collect();
+    let phases = json!({"detected": 0, "fenced": 1, "lease": 2});
+    let takeover = &status[0]["status"]["takeovers"][0];
+    assert_eq!((&takeover["reason"], &takeover["phases"]), (&json!("ApplicationEnded"), &phases));
+    let events = log.iter().filter(|seen| seen.path.ends_with("/events"));
+    let events: Vec<_> = events.map(|seen| (&seen.body["reason"], &seen.body["regarding"]["kind"])).collect();
+    assert_eq!(events, [(&json!("Takeover"), &json!("HAGroup"))]);
+    let metrics = context.surroundings.metrics.encode().unwrap();
+    for line in [
+        "backuppodset_takeovers_total{reason=\"ApplicationEnded\"} 1",
+        "backuppodset_takeover_phase_seconds_sum{phase=\"lease\"} 0.002",
+    ] {
+        assert!(metrics.lines().any(|found| found == line), "{line} is not in\n{metrics}");
+    }
 }
