@@ -258,13 +258,6 @@ fn settled() -> impl Strategy<Value = World> {
     })
 }
 
-/// Faults of Pods only: what a node takes away is not told apart from it by a group this simple.
-fn fault(world: &mut World, dice: &mut Dice) {
-    let nodes = world.cluster.nodes.clone();
-    world.cluster.fault(dice);
-    world.cluster.nodes = nodes;
-}
-
 /// Acting Pods that can.
 fn serving(snapshot: &Snapshot) -> usize {
     snapshot.pods.iter().filter(|view| view.acts() && view.is_ready()).count()
@@ -286,7 +279,7 @@ proptest! {
         let mut dice = Dice(seed);
         for _ in 0..FAULTY_PASSES {
             if dice.below(2) == 0 {
-                fault(&mut world, &mut dice);
+                world.cluster.fault(&mut dice);
             }
             world.agents_act();
             world.pass(false, &mut dice);

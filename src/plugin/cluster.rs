@@ -16,6 +16,7 @@ use super::Error;
 use super::arguments::Target;
 use crate::api::{BackupPodSet, HAGroup, keys};
 use crate::observe::group::GroupObjects;
+use crate::observe::is_controlled_by;
 use crate::observe::slim::{SlimNode, SlimPod};
 
 /// Time to open a connection. 5 s: a dead address shall be noticed before a person looks for the fault elsewhere.
@@ -100,12 +101,16 @@ impl Cluster {
     /// What a name means: `hag/NAME`, `bps/NAME`, or a name that only one kind has.
     ///
     /// # Errors
-    /// `Usage` if both kinds have it, `Refused` if none does.
+    /// `Usage` if both kinds have it and the group is not the set's own, `Refused` if none does.
     pub async fn subject(&self, text: &str) -> Result<Subject, Error> {
         let Some((kind, name)) = text.split_once('/') else {
             return match (self.found::<HAGroup>(text).await?, self.found::<BackupPodSet>(text).await?) {
                 (Some(group), None) => Ok(Subject::Group(Box::new(group))),
                 (None, Some(set)) => Ok(Subject::Set(Box::new(set))),
+                // The group of a set's own pairs is a part of it.
+                (Some(group), Some(set)) if is_controlled_by(&group.metadata, &set) => {
+                    Ok(Subject::Set(Box::new(set)))
+                }
                 (None, None) => Err(self.unknown("HAGroup and no BackupPodSet", text)),
                 (Some(_), Some(_)) => Err(Error::Usage(format!(
                     "two objects are called {text:?}: write hag/{text} or bps/{text}"

@@ -82,8 +82,8 @@ impl Change<'_> {
                 }
             }
             (keys::GROUP, keys::KIND) if self.injection.is_some() => Err(Error::Refused(format!(
-                "BackupPodSet {} takes no agent, because the operator itself keeps its primaries and backups; \
-                 leave it out, or write a StatefulSet or a Deployment, and an HAGroup",
+                "BackupPodSet {} takes no agent this way: write spec.activeStandby into it, and the operator puts \
+                 the agent into its Pods",
                 name(object)
             ))),
             _ => {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use backuppodset::api::keys;
 use lab::cluster::Cluster;
-use lab::image::WAKEUP_IMAGE;
+use lab::image::{AGENT_IMAGE, WAKEUP_IMAGE};
 use lab::machine::process::MARK_VARIABLE;
 
 /// Lines of a log that are shown after a failure.
@@ -34,6 +34,7 @@ impl Operator {
         let file = File::create(&log).unwrap();
         let child = Command::new(program)
             .args(["--pod", &name, "--namespace", keys::OPERATOR_NAMESPACE, "--wakeup-image", WAKEUP_IMAGE])
+            .args(["--agent-image", AGENT_IMAGE])
             .env("KUBECONFIG", kubeconfig)
             .env("RUST_LOG", "info,backuppodset=debug")
             // So that it ends with the cluster, whatever becomes of this process.
