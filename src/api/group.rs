@@ -189,6 +189,10 @@ pub struct PairStatus {
     pub epoch: String,
     /// What the pair is doing: `Paired`, `Alone`, `Starting`, `Fenced`, `Replacing` or `Ending`.
     pub state: String,
+    /// Where the state is that agents replicate: `InSync` if the standby has every acknowledged write, `CatchingUp` if it
+    /// does not and would not take over, `Alone` if there is none; absent if nothing is replicated.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub sync: String,
 }
 
 /// A pair got another active.

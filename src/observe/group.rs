@@ -93,6 +93,7 @@ fn pair(number: u32, record: &Record, (is_ending, now): (bool, BootTime)) -> Pai
         names: record.directory.iter().map(|(id, member)| (*id, member.pod.clone())).collect(),
         addresses: record.directory.iter().map(|(id, member)| (*id, member.address)).collect(),
         fenced: record.orders.fenced.iter().copied().collect(),
+        level: record.level.count(),
         is_ending,
         unwritten_since: now,
     }

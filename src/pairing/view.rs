@@ -117,6 +117,8 @@ pub struct Pair {
     pub addresses: BTreeMap<AgentId, SocketAddr>,
     /// Pods that shall not act.
     pub fenced: Vec<AgentId>,
+    /// How many state directories have every acknowledged write; `None` if no state is replicated.
+    pub level: Option<usize>,
     /// It was decided that the pair ends.
     pub is_ending: bool,
     /// When the operator first read the Lease as the actives last wrote it.

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::agent::replicate::gate::PromoteWhen;
 use crate::api::keys;
 
 /// Image with the agent of the same version as this program, as `deploy` names that of the operator.
@@ -96,11 +97,17 @@ pub struct InjectArguments {
     /// Image that brings the agent.
     #[arg(long, default_value_t = agent_image())]
     pub agent_image: String,
+    /// State directory of the application, which the agents replicate to the standby.
+    #[arg(long)]
+    pub replicate: Option<PathBuf>,
+    /// Which standby may act when state is replicated: in-sync unless this says always.
+    #[arg(long, value_enum, requires = "replicate")]
+    pub promote_when: Option<PromoteWhen>,
     /// One further argument of the agent; may be given several times.
     #[arg(long = "agent-argument", allow_hyphen_values = true)]
     pub agent_arguments: Vec<String>,
     /// Takes the agent out again.
-    #[arg(long, conflicts_with_all = ["group", "container", "agent_arguments"])]
+    #[arg(long, conflicts_with_all = ["group", "container", "replicate", "agent_arguments"])]
     pub uninject: bool,
     /// Form of the output.
     #[arg(short, long, value_enum, default_value_t = Format::Yaml)]

@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::io::Read as _;
 use std::path::Path;
 
+use clap::ValueEnum as _;
+
 use super::Error;
 use super::arguments::{Format, InjectArguments};
 use super::document::{self, Document};
@@ -18,14 +20,22 @@ const WORKLOADS: [&str; 4] = ["StatefulSet", "Deployment", "DaemonSet", "Replica
 /// # Errors
 /// `ReadFile` and `Parse` if they cannot be read, `Inject` if one of them cannot run the agent, `Refused` if none can.
 pub fn run(wanted: &InjectArguments) -> Result<String, Error> {
-    let InjectArguments { file, group, container, agent_image, agent_arguments, uninject, output } = wanted;
+    let InjectArguments { file, group, container, agent_image, uninject, output, .. } = wanted;
     let injection = group.as_ref().filter(|_| !uninject).map(|group| Injection {
         group: group.clone(),
         image: agent_image.clone(),
         container: container.clone(),
-        arguments: agent_arguments.clone(),
+        arguments: agent_arguments(wanted),
     });
     changed(&text(file)?, injection.as_ref(), *output)
+}
+
+/// What the typed flags and the others come to.
+fn agent_arguments(wanted: &InjectArguments) -> Vec<String> {
+    let replicate = wanted.replicate.as_ref().map(|folder| format!("--replicate={}", folder.display()));
+    let when = wanted.promote_when.and_then(|when| when.to_possible_value());
+    let when = when.map(|when| format!("--promote-when={}", when.get_name()));
+    replicate.into_iter().chain(when).chain(wanted.agent_arguments.iter().cloned()).collect()
 }
 
 /// The manifests with the agent in them; without an injection, with the agent taken out.

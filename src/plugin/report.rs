@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::fence::part;
 use super::pair::{PairNow, pairs_now};
 use crate::agent::identity::parse_uid;
-use crate::api::{BackupPodSet, Condition, Conversion, FailoverReport, HAGroup, Takeover, keys};
+use crate::api::{BackupPodSet, Condition, Conversion, FailoverReport, HAGroup, PairStatus, Takeover, keys};
 use crate::ha::{AgentId, BootTime, Moment, Timing};
 use crate::model::Role;
 use crate::observe::group::{GroupObjects, see_group};
@@ -58,6 +58,9 @@ pub struct PairReport {
     pub name: String,
     /// What it is doing, as in the status of the group.
     pub state: String,
+    /// Where the replicated state is, as in the status of the group; empty if none is.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub sync: String,
     /// Epoch of the present tenure, decimal, as in the environment of the application.
     pub epoch: String,
     /// Its members, the active first, then who shall join.
@@ -137,14 +140,15 @@ pub fn group_report(group: &HAGroup, objects: &GroupObjects) -> GroupReport {
         pairs.iter().flat_map(|pair| pair.members().into_iter().chain(pair.joining())).collect();
     let is_spare = |pod: &&SlimPod| id_of(pod).is_none_or(|id| !named.contains(&id));
     let pods = || objects.pods.iter().map(AsRef::as_ref);
-    let pair_states = states(group, &seen.group);
+    let pair_states = statuses(group, &seen.group);
     let pair_report = |pair: &PairNow| {
         let ids = pair.members().into_iter().chain(pair.joining());
         let find = |id| pods().find(|pod| id_of(pod) == Some(id));
         let pods = ids.map(|id| member_report(pair, id, find(id))).collect();
-        let state = pair_states.iter().find(|(name, _)| *name == pair.name).map(|(_, state)| state.clone());
+        let told = pair_states.iter().find(|told| told.name == pair.name);
+        let (state, sync) = told.map(|told| (told.state.clone(), told.sync.clone())).unwrap_or_default();
         let (name, epoch) = (pair.name.clone(), u64::from(pair.epoch).to_string());
-        PairReport { number: pair.number, name, state: state.unwrap_or_default(), epoch, pods }
+        PairReport { number: pair.number, name, state, sync, epoch, pods }
     };
     let told = group.status.clone().unwrap_or_default();
     let mut spares: Vec<PodReport> =
@@ -162,8 +166,8 @@ pub fn group_report(group: &HAGroup, objects: &GroupObjects) -> GroupReport {
     }
 }
 
-/// Name and state of each pair in the operator's own words, from what is there now.
-fn states(group: &HAGroup, seen: &crate::pairing::Group) -> Vec<(String, String)> {
+/// Each pair in the operator's own words, from what is there now.
+fn statuses(group: &HAGroup, seen: &crate::pairing::Group) -> Vec<PairStatus> {
     let (timing, now) = (Timing::default(), BootTime::default());
     let plan = plan(seen, &Moment { now, timing: &timing });
     let status = group_status(&GroupInput {
@@ -174,10 +178,10 @@ fn states(group: &HAGroup, seen: &crate::pairing::Group) -> Vec<(String, String)
         plan: &plan,
         records: &BTreeMap::new(),
         troubles: &[],
-        // Only the states of pairs are read, and those have no time.
+        // Only pairs are read, and those have no time.
         now: jiff::Timestamp::UNIX_EPOCH,
     });
-    status.pairs.into_iter().map(|pair| (pair.name, pair.state)).collect()
+    status.pairs
 }
 
 fn member_report(pair: &PairNow, id: AgentId, pod: Option<&SlimPod>) -> PodReport {

@@ -67,8 +67,10 @@ fn group_text(group: &GroupReport) -> String {
         group;
     let mut table = Table::new(&["NAME", "STATE", "NODE", "READY", "EPOCH"]);
     table.add(0, &[&format!("HAGroup {namespace}/{name}"), said(state)]);
-    for PairReport { number: _, name, state, epoch, pods } in pairs {
-        table.add(1, &[&format!("pair {name}"), state, "", "", &epoch_text(epoch)]);
+    for PairReport { number: _, name, state, sync, epoch, pods } in pairs {
+        let words: Vec<&str> = [state.as_str(), sync].into_iter().filter(|word| !word.is_empty()).collect();
+        let state = words.join(", ");
+        table.add(1, &[&format!("pair {name}"), &state, "", "", &epoch_text(epoch)]);
         for pod in pods {
             add_pod(&mut table, pod);
         }

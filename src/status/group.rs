@@ -97,6 +97,17 @@ fn pair_status(input: &GroupInput<'_>, pair: &Pair) -> PairStatus {
         standby: other.map(name_of).unwrap_or_default(),
         epoch: u64::from(pair.lease.epoch).to_string(),
         state: state.to_owned(),
+        sync: sync(pair.level, other.is_some()).to_owned(),
+    }
+}
+
+/// Where the replicated state is, by the number of directories that have all of it.
+fn sync(level: Option<usize>, has_other: bool) -> &'static str {
+    match (level, has_other) {
+        (None, _) => "",
+        (Some(2..), true) => "InSync",
+        (Some(_), true) => "CatchingUp",
+        (Some(_), false) => "Alone",
     }
 }
 
@@ -214,6 +225,7 @@ mod tests {
             names,
             addresses,
             fenced: Vec::new(),
+            level: None,
             is_ending: false,
             unwritten_since,
         };
@@ -246,6 +258,7 @@ mod tests {
             standby: "web-2".into(),
             epoch: "4294967296".into(),
             state: "Paired".into(),
+            sync: String::new(),
         };
         assert_eq!((&first.pairs, &first.spares), (&vec![expected], &vec!["web-3".to_owned()]));
         assert_eq!(first.takeovers, []);
@@ -264,6 +277,21 @@ mod tests {
         let taken = status(&released, &group(Some(1), Epoch { term: 2, sequence: 0 }), &[]);
         let told = taken.last_takeover.expect("a takeover");
         assert_eq!((told.from.as_str(), told.to.as_str(), told.by.as_str()), ("web-2", "web-1", "Lease"));
+    }
+
+    #[test]
+    fn a_pair_says_whether_its_standby_has_the_replicated_state() {
+        let table = [
+            (None, true, ""),
+            (Some(2), true, "InSync"),
+            (Some(1), true, "CatchingUp"),
+            (Some(0), true, "CatchingUp"),
+            (Some(2), false, "Alone"),
+            (Some(1), false, "Alone"),
+        ];
+        for (level, has_other, expected) in table {
+            assert_eq!(sync(level, has_other), expected, "{level:?} {has_other}");
+        }
     }
 
     #[test]

@@ -116,23 +116,24 @@ fn standby() -> (Protocol, Event) {
     (protocol, Event::LeaseRead { lease, version: Version(1) })
 }
 
-/// Who is to hold the Lease by a write among the effects.
-fn written(effects: &[Effect]) -> Option<Option<AgentId>> {
-    effects.iter().find_map(|effect| {
+/// Who is to hold the Lease by each write among the effects.
+fn written(effects: &[Effect]) -> Vec<Option<AgentId>> {
+    let holder = |effect: &Effect| {
         let Effect::WriteLease(write) = effect else { return None };
         Some(write.lease.holder)
-    })
+    };
+    effects.iter().filter_map(holder).collect()
 }
 
 #[test]
 fn a_standby_that_lacks_state_claims_nothing_until_it_is_level() {
     let (mut protocol, read) = standby();
     protocol.step(BootTime(1), Event::Ordered(Order::Withhold));
-    assert_eq!(written(&protocol.step(BootTime(2), read)), None);
+    assert_eq!(written(&protocol.step(BootTime(2), read)), []);
     let later = BootTime(2) + 10 * Timing::default().watch;
-    assert_eq!(written(&protocol.step(later, Event::Timer)), None);
+    assert_eq!(written(&protocol.step(later, Event::Timer)), []);
     let permitted = protocol.step(later, Event::Ordered(Order::Permit));
-    assert_eq!(written(&permitted), Some(Some(AgentId(1))));
+    assert_eq!(written(&permitted), [Some(AgentId(1))]);
 }
 
 /// What an active that keeps state does when its application has ended, and then a while later.
@@ -166,9 +167,9 @@ fn an_application_with_state_is_handed_over_once_the_peer_has_all_of_it() {
     let is_handover = |effect: &Effect| matches!(effect, Effect::Send { message: Message::Handover(_), .. });
     for (word, is_handed_over) in [(Some(true), true), (Some(false), false), (None, false)] {
         let [first, second] = ended(word);
-        assert!(!first.iter().any(is_handover) && written(&first).is_none(), "{first:?}");
+        assert!(!first.iter().any(is_handover) && written(&first).is_empty(), "{first:?}");
         assert_eq!(second.iter().any(is_handover), is_handed_over, "{word:?} {second:?}");
-        let released = if is_handed_over { None } else { Some(None) };
+        let released = if is_handed_over { vec![] } else { vec![None] };
         assert_eq!(written(&second), released, "{word:?} {second:?}");
     }
 }

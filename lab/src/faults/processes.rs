@@ -65,6 +65,17 @@ impl Cluster {
         Ok(aim)
     }
 
+    /// All processes of one application container that run the program of its main one.
+    ///
+    /// # Errors
+    /// `FindContainer`, `ChooseContainer`.
+    pub fn aim_at_init(&self, target: &Target) -> Result<Aim, Error> {
+        let mut aim = self.aim_at_container(target)?;
+        let init = aim.processes.first().and_then(|main| main.program());
+        aim.processes.retain(|process| process.program() == init);
+        Ok(aim)
+    }
+
     /// The process that keeps the Pod's namespaces; if it ends, the kubelet stops everything in the Pod and
     /// begins again with the init containers.
     ///

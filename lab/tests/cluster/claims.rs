@@ -10,8 +10,8 @@ use kube::api::{Api, DeleteParams};
 use crate::bench::Bench;
 use crate::stage::Stage;
 use crate::{
-    active_sets, failover, hostile, manifests, meddling, nodes, outages, pairs, record, redis, refusals, replication,
-    rollout, sizes,
+    active_sets, failover, hostile, manifests, meddling, nodes, outages, pairs, record, redis, refusals,
+    replication, rollout, sizes,
 };
 
 /// Something that is true on a real cluster, and how to find out.

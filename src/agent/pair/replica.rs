@@ -71,6 +71,8 @@ impl Turn<'_> {
         };
         let [may_take, could_take] = [&level, &self.level.1].map(|level| replica.may_take(level));
         self.level = (version, level);
+        // A rollout that waits for readiness leaves the other Pod alone until this one could take its place.
+        self.body.health.set_ready(may_take);
         match (could_take, may_take) {
             (true, false) => {
                 warn!(

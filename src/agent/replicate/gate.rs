@@ -74,6 +74,15 @@ impl Level {
         words.join(",")
     }
 
+    /// How many are level; `None` if nobody has acted with replicated state.
+    pub fn count(&self) -> Option<usize> {
+        match self {
+            Self::Unsaid => None,
+            Self::Only(level) => Some(level.len()),
+            Self::Unreadable => Some(0),
+        }
+    }
+
     /// Whether exactly these are level.
     pub fn is(&self, directories: &BTreeSet<DirectoryId>) -> bool {
         matches!(self, Self::Only(level) if level == directories)

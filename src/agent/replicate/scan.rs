@@ -25,6 +25,10 @@ const RECENT: Duration = Duration::from_millis(50);
 /// How much of a file is read at a time. Unit: bytes.
 const READ_BYTES: usize = 64 * 1024;
 
+/// Names in a state directory that are not the application's: the agents' own folder, and what a file system keeps at the
+/// root of a volume, which nobody else may read.
+const OF_OTHERS: [&[u8]; 2] = [super::HIDDEN_FOLDER.as_bytes(), b"lost+found"];
+
 /// What the state directory had at one moment of a look.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
@@ -134,7 +138,8 @@ impl Look<'_> {
         for entry in Dir::read_from(folder)? {
             let entry = entry?;
             let name = entry.file_name().to_bytes();
-            if matches!(name, b"." | b"..") || (path.is_none() && name == super::HIDDEN_FOLDER.as_bytes()) {
+            let is_of_others = path.is_none() && OF_OTHERS.contains(&name);
+            if matches!(name, b"." | b"..") || is_of_others {
                 continue;
             }
             if self.snapshot.image.len() >= ENTRIES_MAX {
@@ -148,7 +153,7 @@ impl Look<'_> {
             match self.entry(below, (folder, name), folders) {
                 // It was removed or replaced meanwhile: the next look will see what became of it.
                 Err(error) if is_gone(&error) => {}
-                other => other?,
+                other => other.map_err(|error| of(&error, name))?,
             }
         }
         Ok(())
@@ -242,6 +247,11 @@ fn hash(mut file: File, before: Option<&Known>) -> io::Result<(u64, [u8; HASH_BY
         }
     }
     Ok((size, state.finalize().into(), growth.filter(|growth| growth.size < size)))
+}
+
+/// The error with the name of what it is about.
+fn of(error: &io::Error, name: &[u8]) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", String::from_utf8_lossy(name)))
 }
 
 fn fingerprint(stat: &Stat) -> Fingerprint {

@@ -56,7 +56,8 @@ fn pair(number: u32, members: [u128; 2]) -> Pair {
     let names = members.into_iter().map(|id| (id, format!("web-{}", id.0))).collect();
     let seated = members.into_iter().filter(|id| *id != VACANT);
     let addresses = seated.map(|id| (id, seat(id.0).address)).collect();
-    Pair { number, lease, names, addresses, fenced: Vec::new(), is_ending: false, unwritten_since: now() }
+    let (fenced, level, is_ending) = (Vec::new(), None, false);
+    Pair { number, lease, names, addresses, fenced, level, is_ending, unwritten_since: now() }
 }
 
 /// Labels as the pairs want them, so that a plan shows only what else is to be done.

@@ -38,6 +38,23 @@ HAGroup one/web   Ready
 }
 
 #[test]
+fn a_pair_whose_state_is_replicated_says_whether_its_standby_has_it() {
+    let said = |pods: &[u32], level: &str| {
+        let objects = objects(pods, lease(&[(keys::ANNOTATION_HA_IN_SYNC, level)]), None);
+        let report = Report { groups: vec![group_report(&group(), &objects)], sets: vec![] };
+        text(&report).lines().find(|line| line.contains("pair web-0")).map(str::to_owned)
+    };
+    for (pods, level, expected) in [
+        (&[1, 2][..], "a,b", "Paired, InSync"),
+        (&[1, 2], "a", "Paired, CatchingUp"),
+        (&[1], "a", "Alone, Alone"),
+    ] {
+        let line = said(pods, level).expect("the pair is shown");
+        assert!(line.contains(expected), "{line}");
+    }
+}
+
+#[test]
 fn a_pod_that_is_gone_is_shown_as_long_as_a_lease_names_it() {
     let objects = objects(&[1], lease(&[]), None);
     let report = group_report(&group(), &objects);

@@ -26,7 +26,7 @@ pub struct Idle {
     watched: Duration,
     /// Writes of the Lease. Unit: per minute.
     writes: f64,
-    /// Most resident memory of an agent. Unit: KiB.
+    /// Most resident memory of an agent, pages that its two processes share counted once. Unit: KiB.
     memory: u64,
     /// Most processor time of an agent. Unit: percent of one core.
     processor: f64,
@@ -60,7 +60,7 @@ pub async fn watch(bench: &Bench, site: &Site, time: Duration) -> Result<Idle, E
     let (epoch, writes, ticks) = (epoch(site).await?, writes(site).await?, processor(&agents)?);
     sleep(time).await;
     let (later, written, used) = (self::epoch(site).await?, self::writes(site).await?, processor(&agents)?);
-    let memory = agents.iter().map(|agent| field(*agent, "VmRSS")).collect::<Result<Vec<_>, _>>()?;
+    let memory = agents.iter().map(|agent| memory(agent)).collect::<Result<Vec<_>, _>>()?;
     let seconds = time.as_secs_f64();
     let used =
         ticks.iter().zip(used).map(|(before, after)| (after - before) / TICKS_PER_SECOND / seconds * 100.0);
@@ -90,15 +90,13 @@ impl fmt::Display for Idle {
     }
 }
 
-/// The first processes of the containers of both Pods.
-fn agents(bench: &Bench, site: &Site, active: &str) -> Result<Vec<ProcessId>, Error> {
+/// The processes of both agents, enforcers included.
+fn agents(bench: &Bench, site: &Site, active: &str) -> Result<Vec<Vec<ProcessId>>, Error> {
     let other = if active.ends_with('0') { active.replace("-0", "-1") } else { active.replace("-1", "-0") };
     let broken = |error| Error::Act(Box::new(crate::stage::Error::Break(Box::new(error))));
     let agent =
-        |pod: String| Ok(bench.cluster.aim_at_process(&site.aim(&pod)).map_err(broken)?.processes().to_vec());
-    let both: Result<Vec<Vec<ProcessId>>, Error> =
-        [active.to_owned(), other].into_iter().map(agent).collect();
-    Ok(both?.concat())
+        |pod: String| Ok(bench.cluster.aim_at_init(&site.aim(&pod)).map_err(broken)?.processes().to_vec());
+    [active.to_owned(), other].into_iter().map(agent).collect()
 }
 
 async fn lease(site: &Site) -> Result<Lease, Error> {
@@ -121,20 +119,24 @@ async fn writes(site: &Site) -> Result<f64, Error> {
     writes.ok_or_else(|| Error::Find { what: "the number of writes in the Lease".to_owned() })
 }
 
-/// Processor time of each process. Unit: ticks.
-fn processor(agents: &[ProcessId]) -> Result<Vec<f64>, Error> {
+/// Processor time of each agent. Unit: ticks.
+fn processor(agents: &[Vec<ProcessId>]) -> Result<Vec<f64>, Error> {
     let ticks = |agent: &ProcessId| {
         let text = std::fs::read_to_string(format!("/proc/{}/stat", agent.pid)).ok()?;
         // Behind the name, which may hold spaces: user time is the 12th field, system time the 13th.
         let fields: Vec<&str> = text.rsplit(')').next()?.split_whitespace().collect();
         Some(fields.get(11)?.parse::<f64>().ok()? + fields.get(12)?.parse::<f64>().ok()?)
     };
-    agents.iter().map(ticks).collect::<Option<_>>().ok_or_else(|| Error::Find { what: "an agent".to_owned() })
+    let sums = agents.iter().map(|processes| processes.iter().map(ticks).sum::<Option<f64>>());
+    sums.collect::<Option<_>>().ok_or_else(|| Error::Find { what: "an agent".to_owned() })
 }
 
-fn field(agent: ProcessId, name: &str) -> Result<u64, Error> {
-    let text = std::fs::read_to_string(format!("/proc/{}/status", agent.pid)).unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-    let number = line.and_then(|line| line.trim().split(' ').next()?.parse().ok());
-    number.ok_or_else(|| Error::Find { what: format!("{name} of an agent") })
+/// Proportional set size of all processes of an agent. Unit: KiB.
+fn memory(processes: &[ProcessId]) -> Result<u64, Error> {
+    let share = |process: &ProcessId| {
+        let text = std::fs::read_to_string(format!("/proc/{}/smaps_rollup", process.pid)).ok()?;
+        text.lines().find_map(|line| line.strip_prefix("Pss:"))?.trim().split(' ').next()?.parse::<u64>().ok()
+    };
+    let sum = processes.iter().map(share).sum::<Option<u64>>();
+    sum.ok_or_else(|| Error::Find { what: "the memory of an agent".to_owned() })
 }
