@@ -20,8 +20,8 @@ use crate::bench::{Error, NAMESPACE};
 const WHAT: &str = "5 actives killed at once:";
 /// Pairs.
 const PAIRS: usize = 5;
-/// Clients of the one Service; together they reach each pair every 6 ms or so.
-const CLIENTS: usize = 4;
+/// Clients of the one Service; together they reach each pair every 12 ms or so, and leave the machine to the Pods.
+const CLIENTS: usize = 2;
 /// One of how many rounds is made.
 const ONE_OF: u16 = 4;
 /// What the last of them should take.

@@ -12,6 +12,7 @@ use serde_json::json;
 use super::Course;
 use super::report::{Report, Row, Unit, median_latency};
 use super::site::{Serving, Site};
+use super::watch::Watch;
 use super::workload::{PORT, container};
 use crate::bench::client::{Habit, visit};
 use crate::bench::{Error, NAMESPACE};
@@ -43,7 +44,9 @@ pub async fn run(course: &Course<'_>, site: &Site, report: &mut Report) -> Resul
     }
     let active = site.settled().await?;
     let pods: Api<Pod> = site.api();
-    let measured = match start(&pods, &active).await {
+    // It has somebody to tell as well, so that the agent is the only difference.
+    let watch = Watch::start(course.bench, &course.lookout()?).await?;
+    let measured = match start(&pods, (&active, &watch)).await {
         Ok(alone) => measure(course, (site, &active, alone), report).await,
         Err(error) => Err(error),
     };
@@ -107,10 +110,11 @@ async fn round(course: &Course<'_>, ways: &Ways, number: u16) -> Result<[f64; 3]
 }
 
 /// Starts the application without an agent on the node of the active; returns where it listens.
-async fn start(pods: &Api<Pod>, active: &Serving) -> Result<SocketAddr, Error> {
+async fn start(pods: &Api<Pod>, (active, watch): (&Serving, &Watch)) -> Result<SocketAddr, Error> {
+    let containers = [container(Some(watch.address))];
     let pod = json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": ALONE, "namespace": NAMESPACE},
-        "spec": {"nodeName": active.node, "terminationGracePeriodSeconds": 1, "containers": [container()]},
+        "spec": {"nodeName": active.node, "terminationGracePeriodSeconds": 1, "containers": containers},
     });
     let applied = pods.patch(ALONE, &PatchParams::apply("bench").force(), &Patch::Apply(pod)).await;
     applied.map_err(Error::request("create", "the Pod without an agent"))?;

@@ -158,8 +158,10 @@ impl Site {
         }
         self.until("another active", async || {
             let shown = self.shown().await?;
-            let is_other = !shown.pods.contains(&before.uid) || shown.epochs.is_disjoint(&before.epochs);
-            Ok((!shown.pods.is_empty() && is_other).then_some(()))
+            let is_other = !shown.pods.contains(&before.uid);
+            // A Service that shows no epoch says nothing about tenures.
+            let is_later = !before.epochs.is_empty() && shown.epochs.is_disjoint(&before.epochs);
+            Ok((!shown.pods.is_empty() && (is_other || is_later)).then_some(()))
         })
         .await
     }

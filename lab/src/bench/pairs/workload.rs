@@ -119,17 +119,13 @@ impl Blueprint {
 
     /// The application, which ends at once when it is asked to.
     fn template(&self) -> Value {
-        let mut container = container();
-        if let Some(sink) = self.sink {
-            container["env"] = json!([{"name": SINK_VARIABLE, "value": sink.to_string()}]);
-        }
         let mut spec = json!({
             "terminationGracePeriodSeconds": 5,
             "topologySpreadConstraints": [{
                 "maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "DoNotSchedule",
                 "labelSelector": {"matchLabels": {"app": self.name}},
             }],
-            "containers": [container],
+            "containers": [container(self.sink)],
         });
         if let Some(node) = &self.lookout {
             let elsewhere = json!({"key": "kubernetes.io/hostname", "operator": "NotIn", "values": [node]});
@@ -142,8 +138,10 @@ impl Blueprint {
 }
 
 /// The application's container.
-pub(super) fn container() -> Value {
+pub(super) fn container(sink: Option<SocketAddr>) -> Value {
+    let sink = sink.map(|sink| json!({"name": SINK_VARIABLE, "value": sink.to_string()}));
     json!({
+        "env": sink.into_iter().collect::<Vec<_>>(),
         "name": "app", "image": APP_IMAGE, "imagePullPolicy": "IfNotPresent",
         "command": ["/lab-app"], "args": ["--port", PORT.to_string()],
         "ports": [{"containerPort": PORT}],
