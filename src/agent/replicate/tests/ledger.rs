@@ -106,12 +106,17 @@ async fn a_pair_in_sync_keeps_barriers_on_both_disks_and_goes_on_alone_only_when
     standby.door.open(epoch(1));
     scene.wants(&[own, other]).await;
     scene.says(&[own, other]);
+    let mut spans = Vec::new();
     for number in 0..20 {
         fs::write(from.path().join(format!("file-{}", number % 3)), number.to_string()).unwrap();
+        let asked = Instant::now();
         let Kept { is_alone, .. } = scene.barrier().await.unwrap();
+        spans.push(asked.elapsed());
         assert!(!is_alone);
         assert_eq!(content(from.path()), content(to.path()));
     }
+    spans.sort_unstable();
+    println!("a barrier on both disks: median {:?}, worst {:?}", spans[10], spans[19]);
 
     standby.door.close();
     fs::write(from.path().join("log"), "later").unwrap();
