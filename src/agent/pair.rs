@@ -229,7 +229,7 @@ impl Turn<'_> {
                 let Record { lease, version, orders, level, .. } = *record;
                 // First: who shall not act must not take what this version offers.
                 self.withhold(version, level)?;
-                self.fence(version, orders)?;
+                self.fence(version, (orders, lease.members))?;
                 self.step(Event::LeaseRead { lease, version })?;
                 let peer = self.other_address();
                 self.body.tenant.follow(peer);

@@ -292,49 +292,6 @@ impl Tenant {
     }
 }
 
-/// Hooks.
-impl Tenant {
-    /// Runs a hook instead of the one before; whether one runs now.
-    fn run_hook(&mut self, occasion: Occasion) -> bool {
-        self.end_hook();
-        match self.hooks.start(occasion, &self.launcher, &self.environment(occasion)) {
-            Ok(hook) => self.hook = hook,
-            Err(error) => {
-                error!(error = &error as &dyn std::error::Error, ?occasion, "Could not start a hook");
-                self.not_done(occasion);
-            }
-        }
-        self.hook.is_some()
-    }
-
-    fn end_hook(&mut self) {
-        if let Some(Err(error)) = self.hook.take().map(Hook::kill) {
-            warn!(error = &error as &dyn std::error::Error, "Could not kill a hook");
-        }
-    }
-
-    /// A hook has ended.
-    fn hooked(&mut self, ending: Ending) -> io::Result<()> {
-        let Some(Hook { occasion, .. }) = self.hook.take() else { return Ok(()) };
-        if ending != Ending::Exited(0) {
-            warn!(?occasion, code = ending.exit_code(), "A hook failed");
-            self.not_done(occasion);
-        }
-        match occasion {
-            Occasion::Fence => self.pass(Signal::TERM),
-            Occasion::Active | Occasion::Standby => Ok(()),
-        }
-    }
-
-    /// An application that was not promoted is of no use in its tenure, and is killed as soon as possible.
-    fn not_done(&mut self, occasion: Occasion) {
-        self.metrics.hook_failures.inc();
-        if occasion == Occasion::Active && self.hooks.runs_in_standby {
-            self.kill_at = Some(BootTime::default());
-        }
-    }
-}
-
 /// Ends.
 impl Tenant {
     /// Waits until something has ended: `true` if that was the last process of a tenure. May be dropped and called
@@ -410,6 +367,7 @@ async fn hook_ended(hook: &mut Option<Hook>) -> io::Result<Ending> {
 }
 
 mod held;
+mod hooks;
 mod milestones;
 #[cfg(test)]
 mod tests;

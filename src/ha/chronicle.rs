@@ -93,7 +93,13 @@ impl Chronicle {
             Event::Ordered(Order::SwitchOver) => Cause::SwitchOver,
             Event::Ordered(Order::Fence) if is_leaving => Cause::PodDeleted,
             Event::Ordered(Order::Fence) => Cause::Fenced,
-            Event::Ordered(Order::Unfence | Order::Withhold | Order::Permit | Order::Settle { .. })
+            Event::Ordered(
+                Order::PeerFenced(_)
+                | Order::Unfence
+                | Order::Withhold
+                | Order::Permit
+                | Order::Settle { .. },
+            )
             | Event::LeaseRead { .. }
             | Event::WriteApplied { .. }
             | Event::WriteConflicted

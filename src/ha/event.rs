@@ -50,6 +50,8 @@ pub enum Order {
     Fence,
     /// Act again when the rules permit it.
     Unfence,
+    /// Whether the peer shall not act either: then nobody hands over to it.
+    PeerFenced(bool),
     /// Do not claim the Lease until [`Order::Permit`]: the own copy of the application's state lacks something. A
     /// handover is accepted, as its sender knows better, and a tenure goes on.
     Withhold,

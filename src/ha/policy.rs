@@ -2,17 +2,15 @@
 //!
 //! Nothing here makes a step safe: every change of the agent is made by a rule, which may refuse.
 
-use std::time::Duration;
+mod copies;
+
+use copies::{Copies, Estate};
 
 use super::rules::Ground;
 use super::{
     Agent, AgentId, BootTime, Effect, Epoch, Event, Hold, Message, Moment, Order, Ping, Role, Seen, Timing,
     Write,
 };
-
-/// How long an active whose application has ended waits for word whether its peer has the state. 1 s: about half a hold, so
-/// that there is time to release the Lease.
-const SETTLE_MAX: Duration = Duration::from_secs(1);
 
 /// A peer counts as alive while its last ping came at most this many periods ago.
 const PINGS_MISSED_MAX: u32 = 3;
@@ -23,6 +21,7 @@ pub struct Protocol {
     agent: Agent,
     timing: Timing,
     is_fenced: bool,
+    is_peer_fenced: bool,
     switches_over: bool,
     /// The tenure for which the next keep-alive was asked for early, and whether it is still to come.
     early: (Epoch, bool),
@@ -42,56 +41,6 @@ pub struct Protocol {
     next_copy: BootTime,
 }
 
-/// What the copies of the application's state allow.
-#[derive(Clone, Copy, Debug)]
-struct Copies {
-    /// Whether the own one lacks something.
-    is_withheld: bool,
-    estate: Estate,
-}
-
-/// What the application left when it ended, and whether the peer has it.
-#[derive(Clone, Copy, Debug)]
-enum Estate {
-    /// It keeps no state.
-    None,
-    /// That is not known yet, and waited for.
-    Unknown { until: BootTime },
-    /// The answer; an application that was not started has none.
-    Known { is_level: bool },
-}
-
-impl Copies {
-    /// A tenure has begun.
-    fn begin(&mut self) {
-        self.estate = match self.estate {
-            Estate::None => Estate::None,
-            Estate::Unknown { .. } | Estate::Known { .. } => Estate::Known { is_level: false },
-        };
-    }
-
-    /// The application has ended.
-    fn end(&mut self, at: &Moment<'_>) {
-        self.estate = match self.estate {
-            Estate::None => Estate::None,
-            Estate::Unknown { .. } | Estate::Known { .. } => Estate::Unknown { until: at.now + SETTLE_MAX },
-        };
-    }
-
-    fn settle(&mut self, is_level: bool) {
-        if let Estate::Unknown { .. } = self.estate {
-            self.estate = Estate::Known { is_level };
-        }
-    }
-
-    fn settle_by(&self) -> BootTime {
-        match self.estate {
-            Estate::Unknown { until } => until,
-            Estate::None | Estate::Known { .. } => BootTime::default(),
-        }
-    }
-}
-
 impl Protocol {
     /// Begins with an agent that has just started; `timing` must have passed its check.
     pub fn new(agent: Agent, timing: Timing) -> Self {
@@ -100,6 +49,7 @@ impl Protocol {
             agent,
             timing,
             is_fenced: false,
+            is_peer_fenced: false,
             switches_over: false,
             early: (Epoch::default(), false),
             copies: Copies { is_withheld: false, estate: Estate::None },
@@ -194,6 +144,7 @@ impl Protocol {
                 effects.extend(self.farewells(at));
             }
             Event::Ordered(Order::Unfence) => self.is_fenced = false,
+            Event::Ordered(Order::PeerFenced(is_fenced)) => self.is_peer_fenced = is_fenced,
             Event::Ordered(Order::Withhold) => self.copies.is_withheld = true,
             Event::Ordered(Order::Permit) => self.copies.is_withheld = false,
             Event::Ordered(Order::Settle { is_level }) => self.copies.settle(is_level),
@@ -252,8 +203,11 @@ impl Protocol {
     }
 
     fn is_peer_alive(&self, at: &Moment<'_>) -> bool {
-        self.agent.role == Role::Active
-            && at.now.since(self.heard) <= at.timing.ping_period * PINGS_MISSED_MAX
+        self.agent.role == Role::Active && self.would_peer_accept(at)
+    }
+
+    fn would_peer_accept(&self, at: &Moment<'_>) -> bool {
+        !self.is_peer_fenced && at.now.since(self.heard) <= at.timing.ping_period * PINGS_MISSED_MAX
     }
 }
 
@@ -312,7 +266,7 @@ impl Protocol {
 
     /// Hands over to a living peer that has the state, else releases, so that anybody may take over at once.
     fn pass_on(&mut self, at: &Moment<'_>, effects: &mut Vec<Effect>) {
-        let is_peer_alive = at.now.since(self.heard) <= at.timing.ping_period * PINGS_MISSED_MAX;
+        let is_peer_alive = self.would_peer_accept(at);
         match self.copies.estate {
             Estate::Unknown { until } if is_peer_alive && at.now < until => return,
             Estate::None | Estate::Known { is_level: true } if is_peer_alive => self.hand_over(at, effects),

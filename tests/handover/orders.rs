@@ -31,6 +31,18 @@ fn nobody_hands_over_to_a_peer_that_was_fenced_just_before() {
 }
 
 #[test]
+fn a_pair_that_is_fenced_as_a_whole_releases_its_lease() {
+    let (mut simulation, active, standby) = idle_pair(6);
+    simulation.plan(5 * SECOND, Fault::Order(active, Order::PeerFenced(true)), 100 * SECOND);
+    for member in [active, standby] {
+        simulation.plan(5 * SECOND, Fault::Order(member, Order::Fence), 100 * SECOND);
+    }
+    simulation.plan(5 * SECOND, Fault::ApplicationCrashes(active), SECOND);
+    simulation.run_until(5 * SECOND + 50 * MILLISECOND);
+    assert_eq!((simulation.acting(), simulation.holder()), (vec![], None));
+}
+
+#[test]
 fn a_release_that_meets_a_change_by_others_is_repeated_on_it() {
     let (mut simulation, active, standby) = idle_pair(9);
     // The standby has promised, and is not heard any more: so the Lease is released.

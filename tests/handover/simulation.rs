@@ -355,6 +355,10 @@ impl Simulation {
         }
     }
 
+    pub(crate) fn holder(&self) -> Option<AgentId> {
+        self.lease.holder
+    }
+
     pub(crate) fn hold(&self) -> Hold {
         self.lease.hold
     }

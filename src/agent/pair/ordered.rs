@@ -6,11 +6,15 @@ use tracing::warn;
 
 use super::Turn;
 use crate::agent::orders::Orders;
-use crate::ha::{Event, Order, Role, Version};
+use crate::ha::{AgentId, Event, Order, Role, Version};
 
 impl Turn<'_> {
     /// Takes over what a version of the Lease asks, unless a later one was read. Who leaves stays fenced.
-    pub(super) fn fence(&mut self, version: Version, orders: Orders) -> io::Result<()> {
+    pub(super) fn fence(
+        &mut self,
+        version: Version,
+        (orders, members): (Orders, [AgentId; 2]),
+    ) -> io::Result<()> {
         let (known, before) = &self.orders;
         if self.leave_by.is_some() || version < *known {
             return Ok(());
@@ -19,6 +23,10 @@ impl Turn<'_> {
             warn!(annotation, "Ignored an order that cannot be read");
         }
         let own = self.pair.protocol.agent().id;
+        // First: who is fenced with its peer must not hand over to it.
+        let is_peer_fenced = members.iter().any(|member| *member != own && orders.fenced.contains(member));
+        self.step(Event::Ordered(Order::PeerFenced(is_peer_fenced)))?;
+        let (_, before) = &self.orders;
         let (was_fenced, is_fenced) = (before.fenced.contains(&own), orders.fenced.contains(&own));
         self.orders = (version, orders);
         match (was_fenced, is_fenced) {

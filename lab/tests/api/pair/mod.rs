@@ -10,6 +10,7 @@ mod journal;
 mod lifeline;
 mod objects;
 mod orders;
+mod programs;
 mod record;
 mod relay;
 mod replica;

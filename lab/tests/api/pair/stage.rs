@@ -6,8 +6,8 @@ use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -20,6 +20,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::sync::{Mutex, MutexGuard, OnceCell};
 
 use super::journal::{self, Start, now};
+use super::programs::{program, start};
 
 /// Longest wait for something that takes milliseconds or some T; only a hang lasts as long.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -358,36 +359,6 @@ impl Drop for Flood {
         self.is_over.store(true, Ordering::Relaxed);
         drop(self.sender.take().map(JoinHandle::join));
     }
-}
-
-async fn start() -> ControlPlane {
-    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("pair-tests");
-    if directory.exists() {
-        // Of an earlier run, which has ended: cargo runs one at a time in a target directory.
-        fs::remove_dir_all(&directory).expect("an old directory can be removed");
-    }
-    ControlPlane::start(directory.join("control-plane")).await.expect("a control plane")
-}
-
-/// The agent, as the sources have it now: cargo builds programs only for the tests of their own package.
-fn program() -> &'static Path {
-    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-    PROGRAM.get_or_init(|| {
-        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("it is in the target directory");
-        // With the lab, so that both share the features of their dependencies, and what is built of them.
-        let built = Command::new(env!("CARGO"))
-            .args(["build", "--quiet", "--locked", "--package", "lab", "--package", "backuppodset"])
-            .args([
-                "--bin",
-                "bps-agent",
-                "--manifest-path",
-                concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"),
-            ])
-            .env("CARGO_TARGET_DIR", target)
-            .status();
-        assert!(built.expect("cargo starts").success());
-        target.join("debug/bps-agent")
-    })
 }
 
 pub(super) fn pod(agent: usize) -> String {

@@ -1,0 +1,38 @@
+//! What a stage needs to run: a control plane, and the agent.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use lab::control_plane::ControlPlane;
+
+pub(super) async fn start() -> ControlPlane {
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("pair-tests");
+    if directory.exists() {
+        // Of an earlier run, which has ended: cargo runs one at a time in a target directory.
+        fs::remove_dir_all(&directory).expect("an old directory can be removed");
+    }
+    ControlPlane::start(directory.join("control-plane")).await.expect("a control plane")
+}
+
+/// The agent, as the sources have it now: cargo builds programs only for the tests of their own package.
+pub(super) fn program() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| {
+        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("it is in the target directory");
+        // With the lab, so that both share the features of their dependencies, and what is built of them.
+        let built = Command::new(env!("CARGO"))
+            .args(["build", "--quiet", "--locked", "--package", "lab", "--package", "backuppodset"])
+            .args([
+                "--bin",
+                "bps-agent",
+                "--manifest-path",
+                concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"),
+            ])
+            .env("CARGO_TARGET_DIR", target)
+            .status();
+        assert!(built.expect("cargo starts").success());
+        target.join("debug/bps-agent")
+    })
+}
