@@ -47,7 +47,6 @@ pub(crate) async fn a_takeover_is_remembered_with_its_reason_and_every_phase_in_
     start_stateful_set(&stage, 2).await;
     let before = paired(&stage, 1).await.remove(0);
     shown(&stage, &before).await;
-    has_event(&stage, "PairFormed", &before.name).await;
     let active = pod(&stage, &before.active).await;
     stage.bench.cluster.kill_below_init(&stage.target(&active)).unwrap();
     let after = taken_over(&stage, &before).await;
