@@ -195,11 +195,12 @@ fn explore_mutations() {
 }
 
 #[test]
-fn the_document_shows_the_table() {
-    let document = include_str!("../../docs/handover-protocol.md");
-    assert!(
-        document.contains(&format!("```mermaid\n{}```", diagram())),
-        "write this instead:\n{}",
-        diagram()
-    );
+fn the_documents_show_the_table() {
+    for document in [include_str!("../../docs/handover-protocol.md"), include_str!("../../README.md")] {
+        assert!(
+            document.contains(&format!("```mermaid\n{}```", diagram())),
+            "write this instead:\n{}",
+            diagram()
+        );
+    }
 }
