@@ -293,7 +293,7 @@ impl Protocol {
         self.ping(at, effects);
         self.repeat_write(at, effects);
         // A living agent hands over by itself, which is faster than a claim and needs no API server.
-        let may_be_handed_over = at.now < self.certified + at.timing.round_trip;
+        let may_be_handed_over = at.now < self.certified + at.timing.certificate_wait;
         let is_ready = match self.agent.r3_ground(at) {
             Some(Ground::Certified) => !may_be_handed_over,
             Some(Ground::Expired | Ground::Released | Ground::Resumed | Ground::PeerMode) => true,
@@ -356,7 +356,7 @@ impl Protocol {
             self.next_request,
             self.next_renewal,
             self.next_copy,
-            self.certified + at.timing.round_trip,
+            self.certified + at.timing.certificate_wait,
             self.copies.settle_by(),
         ];
         let latest = at.now + at.timing.promise_period;

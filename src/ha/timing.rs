@@ -29,8 +29,11 @@ pub struct Timing {
     pub keep_alive_period: Duration,
     /// How long a write waits for its answer before it is repeated.
     pub request_timeout: Duration,
-    /// From a send to a peer until its answer: how long a handover is waited for after a certificate.
+    /// From a send to a peer until its answer.
     pub round_trip: Duration,
+    /// How long a standby waits with a certificate: for a handover on its way, and for the kernel to end what did not hold
+    /// the lifeline.
+    pub certificate_wait: Duration,
     /// How much of a peer hold is left when the active leaves Peer mode.
     pub peer_margin: Duration,
 }
@@ -54,6 +57,8 @@ impl Default for Timing {
             keep_alive_period: milliseconds(30_000),
             request_timeout: milliseconds(500),
             round_trip: milliseconds(50),
+            // Twice the 11 ms at most that the kernel was seen to take for all of a container.
+            certificate_wait: milliseconds(20),
             peer_margin: milliseconds(800),
         }
     }

@@ -153,10 +153,10 @@ fn a_planned_switchover_takes_one_hop_after_the_stop() {
 }
 
 #[test]
-fn a_dead_container_takes_a_round_trip_and_a_claim() {
+fn a_dead_container_takes_a_short_wait_and_a_claim() {
     let gap = longest_gap(Fault::ContainerDies);
     println!("container dies: {gap:?}");
-    assert!(gap <= Timing::default().round_trip + Duration::from_millis(25));
+    assert!(gap <= Timing::default().certificate_wait + Duration::from_millis(25));
 }
 
 #[test]
