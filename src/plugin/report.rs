@@ -177,6 +177,7 @@ fn statuses(group: &HAGroup, seen: &crate::pairing::Group) -> Vec<PairStatus> {
         group: seen,
         plan: &plan,
         records: &BTreeMap::new(),
+        has_service: group.spec.service.is_some(),
         troubles: &[],
         // Only pairs are read, and those have no time.
         now: jiff::Timestamp::UNIX_EPOCH,

@@ -35,6 +35,8 @@ pub struct GroupInput<'a> {
     pub plan: &'a Plan,
     /// What the Leases of pairs tell about their last takeover, by number.
     pub records: &'a BTreeMap<u32, TakeoverRecord>,
+    /// Whether actives show themselves behind a Service.
+    pub has_service: bool,
     /// What stands in the way, one sentence each.
     pub troubles: &'a [String],
     /// The present moment.
@@ -240,8 +242,18 @@ mod tests {
     fn status(previous: &HAGroupStatus, group: &Group, troubles: &[String]) -> HAGroupStatus {
         let (plan, now) = (Plan::default(), Timestamp::UNIX_EPOCH);
         let records = &BTreeMap::new();
-        let (generation, name, plan) = (1, "web", &plan);
-        group_status(&GroupInput { previous, generation, name, group, plan, records, troubles, now })
+        let (generation, name, plan, has_service) = (1, "web", &plan, false);
+        group_status(&GroupInput {
+            previous,
+            generation,
+            name,
+            group,
+            plan,
+            records,
+            has_service,
+            troubles,
+            now,
+        })
     }
 
     const FIRST: Epoch = Epoch { term: 1, sequence: 0 };

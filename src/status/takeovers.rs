@@ -27,7 +27,9 @@ pub(super) fn takeovers(input: &GroupInput<'_>, pairs: &[PairStatus]) -> Vec<Tak
         if is_repaired(input, pairs, takeover) && takeover.phases.repaired.is_none() {
             let since = input.now.duration_since(takeover.time.0).as_millis();
             let after = |lease| i32::try_from(i128::from(lease) + since.max(0)).unwrap_or(i32::MAX);
-            takeover.phases.repaired = takeover.phases.lease.map(after);
+            // Spans of two clocks may overlap by the time until the operator saw the takeover.
+            let found = takeover.phases.published.max(takeover.phases.promoted);
+            takeover.phases.repaired = takeover.phases.lease.map(after).max(found);
         }
     }
     all
@@ -77,7 +79,9 @@ fn tell(takeover: &mut Takeover, record: &TakeoverRecord) {
 /// Whether the pair has a standby again, and nothing is left to do: labels and Services follow the takeover.
 fn is_repaired(input: &GroupInput<'_>, pairs: &[PairStatus], takeover: &Takeover) -> bool {
     let pair = pairs.iter().find(|pair| pair.name == takeover.pair && pair.epoch == takeover.epoch);
-    input.plan.steps.is_empty() && pair.is_some_and(|pair| pair.state == PAIRED)
+    let TakeoverPhases { promoted, published, .. } = takeover.phases;
+    let is_found = promoted.is_some() && (published.is_some() || !input.has_service);
+    is_found && input.plan.steps.is_empty() && pair.is_some_and(|pair| pair.state == PAIRED)
 }
 
 #[cfg(test)]

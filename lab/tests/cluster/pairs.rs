@@ -119,7 +119,7 @@ pub(crate) async fn taken_over(stage: &Stage, before: &PairStatus) -> PairStatus
 }
 
 /// Ends a client, which must have been answered again.
-async fn served_again(what: &str, load: Load) {
+pub(crate) async fn served_again(what: &str, load: Load) {
     // Nobody tells when every node has learned the last change: kube-proxy programs it within a second.
     tokio::time::sleep(PROXY_WITHIN).await;
     let outage: Outage = load.stop().await;

@@ -9,7 +9,8 @@ use kube::ResourceExt as _;
 use kube::api::DeleteParams;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use crate::pairs::{paired, pod, shown, start_stateful_set, taken_over};
+use crate::load::Load;
+use crate::pairs::{paired, pod, served_again, shown, start_stateful_set, taken_over};
 use crate::stage::{Stage, WEB};
 use crate::wait;
 
@@ -47,6 +48,8 @@ pub(crate) async fn a_takeover_is_remembered_with_its_reason_and_every_phase_in_
     start_stateful_set(&stage, 2).await;
     let before = paired(&stage, 1).await.remove(0);
     shown(&stage, &before).await;
+    // By its first answer the active has heard the standby that has just joined; before, it would go on alone.
+    let load = Load::start(&stage, "n1").await;
     let active = pod(&stage, &before.active).await;
     stage.bench.cluster.kill_below_init(&stage.target(&active)).unwrap();
     let after = taken_over(&stage, &before).await;
@@ -59,6 +62,7 @@ pub(crate) async fn a_takeover_is_remembered_with_its_reason_and_every_phase_in_
     let last = taken_over(&stage, &after).await;
     assert_eq!(told(&stage, &last.active).await.reason, "PodDeleted");
     has_event(&stage, "Takeover", "PodDeleted").await;
+    served_again("both takeovers", load).await;
 }
 
 pub(crate) async fn the_metrics_of_an_agent_are_for_the_token_of_its_group_alone(stage: Stage) {

@@ -243,6 +243,7 @@ impl Round<'_> {
             name: &self.key.name,
             group: &seen.group,
             plan,
+            has_service: self.group.spec.service.is_some(),
             records: &seen.records.iter().filter_map(told).collect(),
             troubles,
             now: self.now(),

@@ -32,6 +32,7 @@ fn look(
         group: &Group::default(),
         plan,
         records: &record.map(|record| (0, record)).into_iter().collect::<BTreeMap<_, _>>(),
+        has_service: true,
         troubles: &[],
         now: Timestamp::UNIX_EPOCH + SignedDuration::from_millis(milliseconds),
     };
@@ -72,6 +73,9 @@ fn a_record_is_completed_by_what_the_active_writes_later_and_by_the_repair() {
     // Alone it is not repaired, and neither is it while something is left to do.
     let alone = look(&first, (pair(EPOCH, ["b", ""]), &quiet), Some(record()), 20);
     assert_eq!(alone.takeovers, first.takeovers);
+    // Nor before everybody finds it.
+    let unpublished = look(&alone, (now(), &quiet), Some(record()), 30);
+    assert_eq!(unpublished.takeovers, first.takeovers);
     let [promoted, published] = [3_900, 22_001].map(|micros| Some(Duration::from_micros(micros)));
     let whole = TakeoverRecord { promoted, published, ..record() };
     let repaired = look(&alone, (now(), &quiet), Some(whole), 40);
