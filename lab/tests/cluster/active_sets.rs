@@ -81,6 +81,10 @@ async fn rests(stage: &Stage, before: &[Pod]) {
         while let Some(event) = events.next().await {
             let Ok(pod) = event else { continue };
             let now = parts(std::slice::from_ref(&pod));
+            // The Pod that was lost may still be on its way out.
+            if pod.metadata.deletion_timestamp.is_some() && now.keys().all(|uid| !before.contains_key(uid)) {
+                continue;
+            }
             let is_same = now.iter().all(|(uid, part)| before.get(uid) == Some(part));
             if !is_same {
                 return now;
