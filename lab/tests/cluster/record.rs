@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use backuppodset::api::{HAGroup, Takeover};
+use backuppodset::api::{HAGroup, Takeover, keys};
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use k8s_openapi::api::events::v1::Event;
 use kube::ResourceExt as _;
@@ -33,6 +34,17 @@ async fn told(stage: &Stage, to: &str) -> Takeover {
     takeover
 }
 
+/// Waits until the active lives on the promises of its standby; one that has not heard it goes on alone.
+async fn is_in_touch(stage: &Stage) {
+    let of_group = format!("{}={WEB}", keys::LABEL_GROUP);
+    wait::until(stage.api(), &of_group, |leases: &[Lease]| {
+        let holds = |lease: &Lease| lease.annotations().get(keys::ANNOTATION_HA_HOLD).cloned();
+        let is_promised = leases.iter().any(|lease| holds(lease).as_deref() == Some("Peer"));
+        if is_promised { Ok(()) } else { Err("no pair is in Peer mode".into()) }
+    })
+    .await;
+}
+
 async fn has_event(stage: &Stage, reason: &'static str, note: &str) {
     wait::until(stage.api(), "", |events: &[Event]| {
         let is_it = |event: &&Event| {
@@ -48,8 +60,8 @@ pub(crate) async fn a_takeover_is_remembered_with_its_reason_and_every_phase_in_
     start_stateful_set(&stage, 2).await;
     let before = paired(&stage, 1).await.remove(0);
     shown(&stage, &before).await;
-    // By its first answer the active has heard the standby that has just joined; before, it would go on alone.
     let load = Load::start(&stage, "n1").await;
+    is_in_touch(&stage).await;
     let active = pod(&stage, &before.active).await;
     stage.bench.cluster.kill_below_init(&stage.target(&active)).unwrap();
     let after = taken_over(&stage, &before).await;
@@ -58,6 +70,7 @@ pub(crate) async fn a_takeover_is_remembered_with_its_reason_and_every_phase_in_
     has_event(&stage, "Takeover", "ApplicationEnded").await;
 
     shown(&stage, &after).await;
+    is_in_touch(&stage).await;
     stage.api::<Pod>().delete(&after.active, &DeleteParams::default()).await.unwrap();
     let last = taken_over(&stage, &after).await;
     assert_eq!(told(&stage, &last.active).await.reason, "PodDeleted");
