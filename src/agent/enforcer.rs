@@ -25,6 +25,7 @@ use tracing::error;
 use super::application::Application;
 use super::clock::{self, Alarm};
 use super::init;
+use super::launch::OWN_PROGRAM;
 use super::tree::{self, Ending, Environment};
 use crate::ha::{Agent, BootTime, Timing};
 
@@ -32,9 +33,6 @@ use crate::ha::{Agent, BootTime, Timing};
 const SHARED_WITHIN: Duration = Duration::from_secs(5);
 /// Argument that names the enforcer's socket to the agent.
 const ENFORCER: &str = "--enforcer";
-
-/// What this program is called by whoever has it open.
-const OWN_PROGRAM: &str = "/proc/self/exe";
 
 /// Runs the agent with these arguments, ends with it, and ends it when its timer goes off.
 ///

@@ -13,13 +13,11 @@ use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
 use tokio::time::timeout;
 
 use super::application::Application;
+use super::launch::OWN_PROGRAM;
 use super::tree::{self, Ending, Environment, Tree};
 
 /// Exit code for a hook that was not done in time; `timeout` uses it, and people know it from there.
 pub const EXIT_OVERDUE: u8 = 124;
-
-/// What this program is called by itself; the file may have been replaced since it was started.
-const OWN_PROGRAM: &str = "/proc/self/exe";
 
 /// What to run when the role changes.
 #[derive(Args, Clone, Debug)]

@@ -10,6 +10,9 @@ use std::process::Command;
 
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 
+/// What this program is called by whoever has it open; the file may have been replaced since it was started.
+pub const OWN_PROGRAM: &str = "/proc/self/exe";
+
 /// Exit code for a command that cannot be executed; shells use it, and people know it from them.
 pub const EXIT_NOT_EXECUTABLE: u8 = 126;
 

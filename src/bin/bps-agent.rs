@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use backuppodset::agent::launch::OWN_PROGRAM;
 use backuppodset::agent::replicate::socket;
 use backuppodset::agent::settings::PairArguments;
 use backuppodset::agent::{enforcer, hook, init, launch, member};
@@ -68,9 +69,6 @@ enum Verb {
         command: Vec<OsString>,
     },
 }
-
-/// What this program is called by whoever has it open; the file may have been replaced since it was started.
-const OWN_PROGRAM: &str = "/proc/self/exe";
 
 fn main() -> ExitCode {
     // One thread: the kernel kills the application when the thread that started it ends.

@@ -119,6 +119,11 @@ fn exchange(target: SocketAddr, until: Instant) -> io::Result<Vec<u8>> {
     stream.set_nodelay(true)?;
     stream.set_write_timeout(Some(remaining(until)?))?;
     stream.write_all(b"GET / HTTP/1.1\r\nHost: lab\r\nConnection: close\r\n\r\n")?;
+    read_answer(&mut stream, until)
+}
+
+/// Reads until an answer is whole.
+pub(super) fn read_answer(stream: &mut TcpStream, until: Instant) -> io::Result<Vec<u8>> {
     let mut answer = Vec::new();
     let mut buffer = [0; ANSWER_MAX_BYTES];
     while answer.len() < ANSWER_MAX_BYTES && !is_whole(&answer) {

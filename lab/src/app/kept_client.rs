@@ -2,14 +2,12 @@
 //!
 //! One request after the other: what hangs delays the next, until its deadline. Judges nothing; `outage` does.
 
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::client::{
-    ANSWER_MAX_BYTES, ClientOptions, is_whole, outcome_of, pod_of, realtime_ns, remaining, stop_on_signal,
-};
+use super::client::{ClientOptions, outcome_of, pod_of, read_answer, realtime_ns, remaining, stop_on_signal};
 use super::outage::Outage;
 use super::sample::{CSV_HEADER, Outcome, Sample};
 
@@ -67,15 +65,7 @@ fn exchange(kept: &mut Option<TcpStream>, (target, until): (SocketAddr, Instant)
     };
     stream.set_write_timeout(Some(remaining(until)?))?;
     stream.write_all(b"GET / HTTP/1.1\r\nHost: lab\r\nConnection: keep-alive\r\n\r\n")?;
-    let (mut answer, mut buffer) = (Vec::new(), [0; ANSWER_MAX_BYTES]);
-    while answer.len() < ANSWER_MAX_BYTES && !is_whole(&answer) {
-        stream.set_read_timeout(Some(remaining(until)?))?;
-        match stream.read(&mut buffer)? {
-            0 => return Err(ErrorKind::UnexpectedEof.into()),
-            count => answer.extend_from_slice(&buffer[..count]),
-        }
-    }
-    Ok(answer)
+    read_answer(stream, until)
 }
 
 fn connect(target: SocketAddr, until: Instant) -> io::Result<TcpStream> {
@@ -87,6 +77,8 @@ fn connect(target: SocketAddr, until: Instant) -> io::Result<TcpStream> {
 #[cfg(test)]
 mod tests {
     use std::net::{Ipv4Addr, TcpListener};
+
+    use std::io::Read as _;
 
     use super::*;
 

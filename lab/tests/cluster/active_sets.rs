@@ -11,14 +11,12 @@ use kube::runtime::{WatchStreamExt as _, watcher};
 use serde_json::{Value, json};
 
 use crate::load::Load;
+use crate::pairs::served_again;
 use crate::stage::{Counts, PORT, Stage, WEB, exposed_web, roles, uids};
 use crate::wait::{self, role};
 
 /// How long roles must stay as they are before nobody calls them restless. A takeover is followed within a second.
 const CALM: Duration = Duration::from_secs(10);
-
-/// How long kube-proxy may take for the last of several changes. Source: its minimum sync period of 1 s.
-const PROXY_WITHIN: Duration = Duration::from_secs(2);
 
 /// The set `web` with its Service, whose Pods are paired.
 fn paired_web(counts: Counts) -> Value {
@@ -95,15 +93,6 @@ async fn rests(stage: &Stage, before: &[Pod]) {
     if let Ok(now) = changed.await {
         panic!("{now:?} is not of {before:?}");
     }
-}
-
-/// Ends a client, which must have been answered again.
-async fn served_again(what: &str, load: Load) {
-    // Nobody tells when every node has learned the last change: kube-proxy programs it within a second.
-    tokio::time::sleep(PROXY_WITHIN).await;
-    let outage = load.stop().await;
-    println!("  {what}: {outage}");
-    assert!(outage.whole_again.is_some(), "{outage}");
 }
 
 pub(crate) async fn roles_of_a_paired_set_follow_the_application_that_acts(stage: Stage) {

@@ -118,6 +118,15 @@ pub(crate) async fn taken_over(stage: &Stage, before: &PairStatus) -> PairStatus
     pairs.into_iter().find(|pair| pair.name == before.name).unwrap()
 }
 
+/// The first pair of the only group, once it is as it should be.
+pub(crate) async fn first_reported(stage: &Stage, is_right: impl Fn(&PairStatus) -> bool) -> PairStatus {
+    wait::until(stage.api(), "", |groups: &[HAGroup]| {
+        let pairs = groups.first().and_then(|group| group.status.clone()).unwrap_or_default().pairs;
+        pairs.first().filter(|pair| is_right(pair)).cloned().ok_or(format!("pairs are {pairs:?}"))
+    })
+    .await
+}
+
 /// Ends a client, which must have been answered again.
 pub(crate) async fn served_again(what: &str, load: Load) {
     // Nobody tells when every node has learned the last change: kube-proxy programs it within a second.

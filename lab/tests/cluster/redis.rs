@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use backuppodset::api::{HAGroup, PairStatus, keys};
+use backuppodset::api::{PairStatus, keys};
 use backuppodset::manifests::{Injection, inject};
 use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::ResourceExt as _;
@@ -17,6 +17,7 @@ use serde_json::json;
 
 use crate::bench::ROOT;
 use crate::example::{Example, example};
+use crate::pairs::first_reported;
 use crate::redis_clients::{Log, Witness, Writer};
 use crate::resp::{Answer, Connection, start_in};
 use crate::stage::Stage;
@@ -67,7 +68,8 @@ pub(crate) async fn a_redis_pair_keeps_every_acknowledged_write_and_only_one_tak
         tokio::time::sleep(QUIET).await;
         let since = Instant::now();
         strike(&stage, &pair, blow).await;
-        let after = reported(&stage, |seen| !seen.active.is_empty() && seen.active != pair.active).await;
+        let after =
+            first_reported(&stage, |seen| !seen.active.is_empty() && seen.active != pair.active).await;
         assert_eq!(after.active, pair.standby);
         pair = paired(&stage).await;
         acknowledged(&writer, Instant::now()).await;
@@ -145,15 +147,7 @@ fn apply_example(stage: &Stage) {
 }
 
 async fn paired(stage: &Stage) -> PairStatus {
-    reported(stage, |pair| pair.state == "Paired").await
-}
-
-async fn reported(stage: &Stage, is_right: impl Fn(&PairStatus) -> bool) -> PairStatus {
-    wait::until(stage.api(), "", |groups: &[HAGroup]| {
-        let pairs = groups.first().and_then(|group| group.status.clone()).unwrap_or_default().pairs;
-        pairs.first().filter(|pair| is_right(pair)).cloned().ok_or(format!("pairs are {pairs:?}"))
-    })
-    .await
+    first_reported(stage, |pair| pair.state == "Paired").await
 }
 
 /// Waits until a write is acknowledged after this moment: the standby has all of it, then.

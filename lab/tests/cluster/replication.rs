@@ -18,6 +18,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
+use crate::pairs::first_reported;
 use crate::stage::{PORT, Stage};
 use crate::wait;
 
@@ -58,7 +59,8 @@ pub(crate) async fn a_counter_with_replicated_state_loses_no_acknowledged_increm
         counts_on(&stage).await;
         let struck = Instant::now();
         strike(&stage, &pair.active, blow).await;
-        let after = reported(&stage, |seen| !seen.active.is_empty() && seen.active != pair.active).await;
+        let after =
+            first_reported(&stage, |seen| !seen.active.is_empty() && seen.active != pair.active).await;
         assert_eq!(after.active, pair.standby, "{blow:?}");
         counts_on(&stage).await;
         println!("  {blow:?}: it counts again after {} ms at most", struck.elapsed().as_millis());
@@ -87,7 +89,7 @@ async fn without_a_standby(stage: &Stage, pair: PairStatus) -> PairStatus {
     stage.bench.cluster.resume(&stage.target(&standby)).unwrap();
     level(stage, &pair, |names| names.len() == 2 && names.is_superset(&alone)).await;
     strike(stage, &pair.active, Blow::ApplicationKilled).await;
-    let after = reported(stage, |seen| !seen.active.is_empty() && seen.active != pair.active).await;
+    let after = first_reported(stage, |seen| !seen.active.is_empty() && seen.active != pair.active).await;
     assert_eq!(after.active, pair.standby);
     counts_on(stage).await;
     after
@@ -136,15 +138,7 @@ async fn strike(stage: &Stage, active: &str, blow: Blow) {
 }
 
 async fn paired(stage: &Stage) -> PairStatus {
-    reported(stage, |pair| pair.state == "Paired").await
-}
-
-async fn reported(stage: &Stage, is_right: impl Fn(&PairStatus) -> bool) -> PairStatus {
-    wait::until(stage.api(), "", |groups: &[HAGroup]| {
-        let pairs = groups.first().and_then(|group| group.status.clone()).unwrap_or_default().pairs;
-        pairs.first().filter(|pair| is_right(pair)).cloned().ok_or(format!("pairs are {pairs:?}"))
-    })
-    .await
+    first_reported(stage, |pair| pair.state == "Paired").await
 }
 
 /// Waits until the Lease says what it should of the directories.

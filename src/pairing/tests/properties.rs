@@ -196,6 +196,23 @@ impl World {
         assert_eq!(named.len(), count, "an agent is in two pairs: {:?}", self.group.pairs);
     }
 
+    /// All that happens, and the last plan once there was time to follow it.
+    fn come_to_rest(&mut self, history: Vec<(Happening, bool)>) -> Plan {
+        for (happening, do_agents_act) in history {
+            self.happen(happening);
+            self.round();
+            if do_agents_act {
+                self.agents_act();
+            }
+        }
+        for _ in 0..ROUNDS {
+            self.agents_act();
+            self.round();
+        }
+        self.agents_act();
+        self.round()
+    }
+
     fn round(&mut self) -> Plan {
         let timing = Timing::default();
         let plan = plan(&self.group, &Moment { now: self.now, timing: &timing });
@@ -214,19 +231,7 @@ proptest! {
         history in prop::collection::vec((happening(), any::<bool>()), 0..40)
     ) {
         let mut world = World { group: Group::default(), now: now(), next: 0 };
-        for (happening, do_agents_act) in history {
-            world.happen(happening);
-            world.round();
-            if do_agents_act {
-                world.agents_act();
-            }
-        }
-        for _ in 0..ROUNDS {
-            world.agents_act();
-            world.round();
-        }
-        world.agents_act();
-        let last = world.round();
+        let last = world.come_to_rest(history);
         prop_assert_eq!(&last.steps, &vec![], "{:?}", world.group);
 
         let staying = world.group.staying().len();
@@ -244,19 +249,7 @@ proptest! {
     ) {
         let group = Group { pairs_wanted: Some(wanted), ..Group::default() };
         let mut world = World { group, now: now(), next: 0 };
-        for (happening, do_agents_act) in history {
-            world.happen(happening);
-            world.round();
-            if do_agents_act {
-                world.agents_act();
-            }
-        }
-        for _ in 0..ROUNDS {
-            world.agents_act();
-            world.round();
-        }
-        world.agents_act();
-        let last = world.round();
+        let last = world.come_to_rest(history);
         prop_assert_eq!(&last.steps, &vec![], "{:?}", world.group);
 
         let group = &world.group;
