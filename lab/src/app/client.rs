@@ -2,6 +2,7 @@
 //!
 //! Judges nothing; `outage` does.
 
+use super::dial::dial;
 use super::outage::Outage;
 use super::sample::{CSV_HEADER, Outcome, Sample};
 use std::io::{self, ErrorKind, Read, Write};
@@ -115,8 +116,7 @@ fn request(target: SocketAddr, deadline: Duration) -> Sample {
 }
 
 fn exchange(target: SocketAddr, until: Instant) -> io::Result<Vec<u8>> {
-    let mut stream = TcpStream::connect_timeout(&target, remaining(until)?)?;
-    stream.set_nodelay(true)?;
+    let mut stream = dial(target, until)?;
     stream.set_write_timeout(Some(remaining(until)?))?;
     stream.write_all(b"GET / HTTP/1.1\r\nHost: lab\r\nConnection: close\r\n\r\n")?;
     read_answer(&mut stream, until)

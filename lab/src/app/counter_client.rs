@@ -11,6 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::client::{ClientOptions, open_loop, outcome_of, realtime_ns, remaining, stop_on_signal};
+use super::dial::dial;
 use super::outage::Outage;
 use super::sample::{Outcome, Sample};
 
@@ -96,9 +97,7 @@ type Connected = (TcpStream, Instant);
 
 fn connect(target: SocketAddr, deadline: Duration) -> io::Result<Connected> {
     let until = Instant::now() + deadline;
-    let stream = TcpStream::connect_timeout(&target, remaining(until)?)?;
-    stream.set_nodelay(true)?;
-    Ok((stream, until))
+    Ok((dial(target, until)?, until))
 }
 
 /// Adds once; returns the connection if it can be used again.

@@ -8,6 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::client::{ClientOptions, outcome_of, pod_of, read_answer, realtime_ns, remaining, stop_on_signal};
+use super::dial::dial;
 use super::outage::Outage;
 use super::sample::{CSV_HEADER, Outcome, Sample};
 
@@ -61,17 +62,11 @@ fn request(kept: &mut Option<TcpStream>, target: SocketAddr, deadline: Duration)
 fn exchange(kept: &mut Option<TcpStream>, (target, until): (SocketAddr, Instant)) -> io::Result<Vec<u8>> {
     let stream = match kept {
         Some(stream) => stream,
-        None => kept.insert(connect(target, until)?),
+        None => kept.insert(dial(target, until)?),
     };
     stream.set_write_timeout(Some(remaining(until)?))?;
     stream.write_all(b"GET / HTTP/1.1\r\nHost: lab\r\nConnection: keep-alive\r\n\r\n")?;
     read_answer(stream, until)
-}
-
-fn connect(target: SocketAddr, until: Instant) -> io::Result<TcpStream> {
-    let stream = TcpStream::connect_timeout(&target, remaining(until)?)?;
-    stream.set_nodelay(true)?;
-    Ok(stream)
 }
 
 #[cfg(test)]

@@ -6,10 +6,11 @@
 //! | [`kept_client`] | the same over one connection, made anew only when it fails |
 //! | [`counter`], [`counter_client`] | keeps what it acknowledges; adds all the time and says what was lost |
 //! | [`sink`] | is told of every output of every server or counter, and says whether two put out at once |
+//! | [`dial`] | new connections |
 //! | [`sample`], [`outage`], [`tenures`] | what was measured, and what it means; pure |
 //! | [`arguments`] | the command line |
 //!
-//! Uses the standard library and nothing else but signals: the binary has to start within milliseconds and to
+//! Uses the standard library and little else, signals and options of sockets: the binary has to start within milliseconds and to
 //! stay at a few hundred kilobytes of memory, so that what is measured is the cluster.
 
 #![allow(
@@ -21,7 +22,9 @@ pub mod arguments;
 pub mod client;
 pub mod counter;
 pub mod counter_client;
+mod dial;
 pub mod kept_client;
+
 mod listen;
 pub mod outage;
 pub mod sample;

@@ -12,6 +12,7 @@ use tokio::time::sleep;
 
 use super::Error;
 use super::rounds::Bench;
+use crate::app::client::DEFAULT_DEADLINE;
 use crate::app::outage::Outage;
 use crate::app::sample::{Sample, parse_csv};
 use crate::machine;
@@ -21,6 +22,11 @@ use crate::stage::Stage;
 const PORT: u16 = 80;
 /// Longest visit. Unit: seconds. The client ends by itself then.
 const VISIT_SECONDS_MAX: u32 = 180;
+/// Time for a request of its own connection.
+const DEADLINE: Duration = DEFAULT_DEADLINE;
+/// Time for a request of a connection that is kept. 250 ms: the client has one request at a time, so an outage that nobody
+/// answers is measured as a multiple of it.
+const DEADLINE_KEPT: Duration = Duration::from_millis(250);
 /// How long the client runs before anything is broken, and after everything is in place again.
 const MARGIN: Duration = Duration::from_millis(700);
 
@@ -59,12 +65,13 @@ pub async fn visit(bench: &Bench, node: &str, (habit, target): (Habit, SocketAdd
     let program = bench.app.display().to_string();
     let command = bench.cluster.command_in(node, &program);
     let mut command = command.map_err(|error| Error::FindCluster(Box::new(error)))?;
-    let word = match habit {
-        Habit::Fresh => "client",
-        Habit::Kept => "kept-client",
+    let (word, deadline) = match habit {
+        Habit::Fresh => ("client", DEADLINE),
+        Habit::Kept => ("kept-client", DEADLINE_KEPT),
     };
     command.args([word, "--target", &target.to_string()]);
     command.args(["--interval-ms", "5", "--duration-s", &VISIT_SECONDS_MAX.to_string()]);
+    command.args(["--deadline-ms", &deadline.as_millis().to_string()]);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child: Child = command.spawn().map_err(|source| Error::Machine {
         action: "start the client",

@@ -125,7 +125,7 @@ impl Report {
 const NOTE: &str = "\
 Faults: until a client is well again that makes a new connection each 5 ms, from another node, through the Service: from the
 last prompt answer before the first trouble to the first one after the last. Kept: one connection with a request each 5 ms,
-made anew at once when it is cut and after 1 s without an answer; the longest time between an answer and the next.
+made anew at once when it is cut and after 250 ms without an answer; the longest time between an answer and the next.
 Target: median / worst.
 
 ";
