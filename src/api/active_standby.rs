@@ -36,8 +36,7 @@ pub struct ActiveStandby {
     #[schemars(length(min = 1, max = 63))]
     pub container: Option<String>,
 
-    /// How the agent comes into each Pod: `Copy` (default), an init container copies it; `ImageVolume`, its image is
-    /// mounted (Kubernetes 1.35 or later, containerd 2.1 or CRI-O 1.31 or later); `Image`, the application's image has it.
+    /// How the agent comes into each Pod. Default: `Copy`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_source: Option<AgentDelivery>,
 
@@ -85,7 +84,8 @@ pub struct ActiveStandby {
     pub arguments: Vec<String>,
 }
 
-/// How the agent comes into a Pod.
+/// How the agent comes into each Pod: `Copy` (default), an init container copies it; `ImageVolume`, its image is mounted
+/// (Kubernetes 1.35 or later, containerd 2.1 or CRI-O 1.31 or later); `Image`, the application's image has it.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AgentDelivery {
     /// An init container copies it out of its image: works everywhere, and takes the start of a container.
