@@ -3,7 +3,7 @@
 //! Uses one namespace of its own, in which restricted Pod security is enforced.
 
 use backuppodset::manifests::{AgentSource, Injection, inject};
-use k8s_openapi::api::core::v1::{Namespace, Pod};
+use k8s_openapi::api::core::v1::{Namespace, Pod, ServiceAccount};
 use kube::Client;
 use kube::api::{Api, Patch, PatchParams, ValidationDirective};
 use serde_json::{Value, json};
@@ -46,6 +46,10 @@ async fn restricted_pod_security_admits_each_way_in_which_the_agent_comes() {
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": labels}});
     let namespaces = Api::<Namespace>::all(client.clone());
     namespaces.patch(NAMESPACE, &params(), &Patch::Apply(namespace)).await.expect("a namespace");
+    // A Pod is refused without it, and the controller that makes it may not have been there yet.
+    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}});
+    let accounts = Api::<ServiceAccount>::namespaced(client.clone(), NAMESPACE);
+    accounts.patch("default", &params(), &Patch::Apply(account)).await.expect("a ServiceAccount");
 
     let mut on_host = pod();
     on_host["spec"]["volumes"] = json!([{"name": "root", "hostPath": {"path": "/"}}]);
