@@ -9,7 +9,7 @@ mod example;
 
 use backuppodset::agent::settings::PairArguments;
 use backuppodset::api::{BackupPodSet, HAGroup, crd::crd, keys};
-use backuppodset::manifests::{Injection, check_agent, inject, set_injection};
+use backuppodset::manifests::{AgentSource, Injection, check_agent, inject, set_injection};
 use clap::Parser;
 use common::{files, refusal, sets};
 use example::{Example, example};
@@ -75,7 +75,7 @@ fn every_example_parses_and_has_only_known_fields() {
 #[test]
 fn the_example_of_a_paired_set_can_run_the_agent() {
     let set: BackupPodSet = serde_json::from_value(sets(&file_of_pairs()).remove(0)).expect("a BackupPodSet");
-    let injection = set_injection(&set, "agent").expect("it is paired");
+    let injection = set_injection(&set, Some("agent")).expect("it is paired");
     assert_eq!((check_agent(&set, &injection), injection.arguments), (Ok(()), Vec::new()));
 }
 
@@ -154,7 +154,7 @@ fn every_example_of_a_pair_has_only_known_fields_and_takes_the_arguments_that_it
         assert!(text.contains(&format!("--group={name} ")), "the comment names the group");
         let injection = Injection {
             group: name.into(),
-            image: "agent".into(),
+            source: AgentSource::Copy { image: "agent".into() },
             container: None,
             arguments: arguments.clone(),
         };

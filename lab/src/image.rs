@@ -2,6 +2,7 @@
 //!
 //! Starts no container and talks to no registry. The bytes of an archive depend on its input only.
 
+use backuppodset::api::keys::AGENT_IMAGE_PROGRAM_PATH;
 use serde_json::json;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
@@ -18,7 +19,7 @@ pub const OPERATOR_IMAGE: &str = "registry.local/bps-operator:dev";
 pub const WAKEUP_IMAGE: &str = "registry.local/bps-wakeup:dev";
 /// The image that brings the agent in the lab.
 pub const AGENT_IMAGE: &str = "registry.local/bps-agent:dev";
-/// The stand-in application as a non-root image: user 65532, port 8080.
+/// The stand-in application as a non-root image: user 65532, port 8080. It has the agent, too, where its own image has it.
 pub const APP_IMAGE: &str = "registry.local/lab-app:dev";
 /// The name under which the examples, as the paper's, ask for nginx.
 ///
@@ -324,23 +325,25 @@ fn is_static(path: &Path) -> Result<bool, Error> {
 /// The images of the lab: operator, wake-up binary, agent, and the stand-in application under both of its names.
 pub fn project_images(binaries: &Binaries) -> Vec<ImageSpec> {
     let Binaries { operator, wakeup, agent, app } = binaries;
+    let program = |binary: &Path, destination: &str| ImageFile {
+        source: binary.to_owned(),
+        destination: destination.to_owned(),
+        mode: 0o755,
+    };
     let image = |name: &str, binary: &Path, destination: &str| ImageSpec {
         name: name.to_owned(),
         entrypoint: vec![destination.to_owned()],
-        files: vec![ImageFile {
-            source: binary.to_owned(),
-            destination: destination.to_owned(),
-            mode: 0o755,
-        }],
+        files: vec![program(binary, destination)],
         user: Some(format!("{NONROOT_ID}:{NONROOT_ID}")),
         env: BTreeMap::new(),
     };
     let port = BTreeMap::from([(crate::app::arguments::PORT_VARIABLE.to_owned(), "8080".to_owned())]);
+    let both = vec![program(app, "/lab-app"), program(agent, AGENT_IMAGE_PROGRAM_PATH)];
     vec![
         image(OPERATOR_IMAGE, operator, "/bps-operator"),
         image(WAKEUP_IMAGE, wakeup, "/bps-wakeup"),
-        image(AGENT_IMAGE, agent, "/bps-agent"),
-        ImageSpec { env: port, ..image(APP_IMAGE, app, "/lab-app") },
+        image(AGENT_IMAGE, agent, AGENT_IMAGE_PROGRAM_PATH),
+        ImageSpec { env: port, files: both, ..image(APP_IMAGE, app, "/lab-app") },
         ImageSpec { user: None, ..image(NGINX_IMAGE, app, "/lab-app") },
     ]
 }

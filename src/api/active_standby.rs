@@ -24,6 +24,8 @@ use serde::{Deserialize, Serialize};
      application replicates by itself"))]
 #[x_kube(validation = Rule::new("!has(self.promoteWhen) || has(self.stateDir)").message(
     "promoteWhen is about the copy of stateDir: write stateDir, or leave promoteWhen out"))]
+#[x_kube(validation = Rule::new("!has(self.agentPath) || (has(self.agentSource) && self.agentSource == 'Image')").message(
+    "agentPath says where the agent is in the application's image: write agentSource Image, or leave agentPath out"))]
 #[x_kube(validation = Rule::new(
     "has(self.timing) == has(oldSelf.timing) && (!has(self.timing) || self.timing == oldSelf.timing)").message(
     "activeStandby.timing cannot be changed while pairs act by it: make a new set with other times"))]
@@ -33,6 +35,15 @@ pub struct ActiveStandby {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63))]
     pub container: Option<String>,
+
+    /// How the agent comes into each Pod. Default: `Copy`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent_source: Option<AgentDelivery>,
+
+    /// Where the agent is in the application's image when agentSource is `Image`, an absolute path. Default: `/bps-agent`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 2, max = 1024), regex(pattern = "^/"))]
+    pub agent_path: Option<String>,
 
     /// Run the application as standby, too: it is started with `HA_ROLE=standby`, goes on when its Pod becomes
     /// active, and hooks.onActive promotes it. Default false: a standby starts the application when it takes over.
@@ -71,6 +82,19 @@ pub struct ActiveStandby {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 50), inner(length(min = 1, max = 1024)))]
     pub arguments: Vec<String>,
+}
+
+/// How the agent comes into each Pod: `Copy` (default), an init container copies it; `ImageVolume`, its image is mounted
+/// (Kubernetes 1.35 or later, containerd 2.1 or CRI-O 1.31 or later); `Image`, the application's image has it.
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AgentDelivery {
+    /// An init container copies it out of its image: works everywhere, and takes the start of a container.
+    #[default]
+    Copy,
+    /// Its image is mounted as an image volume; restricted Pod security admits that.
+    ImageVolume,
+    /// The application's image has it: nothing is copied or mounted.
+    Image,
 }
 
 /// Which standby may act.

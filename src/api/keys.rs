@@ -112,8 +112,10 @@ pub const GATE_PORT_NAME: &str = "bps-gate";
 
 /// Init container that copies the agent into [`VOLUME_AGENT`].
 pub const CONTAINER_INSTALL_AGENT: &str = "bps-install-agent";
-/// emptyDir volume with the agent, its marks and its state file.
+/// emptyDir volume with the agent's marks and its state file, and with the agent if it is copied.
 pub const VOLUME_AGENT: &str = "bps-agent";
+/// Image volume that is the agent's image.
+pub const VOLUME_AGENT_PROGRAM: &str = "bps-agent-program";
 /// Volume with the keys of the group.
 pub const VOLUME_AGENT_KEYS: &str = "bps-agent-keys";
 /// Where [`VOLUME_AGENT`] is mounted.
@@ -122,6 +124,12 @@ pub const AGENT_MOUNT_PATH: &str = "/bps-ha";
 pub const AGENT_KEYS_MOUNT_PATH: &str = "/bps-ha-keys";
 /// The agent inside [`VOLUME_AGENT`].
 pub const AGENT_PROGRAM_PATH: &str = "/bps-ha/bps-agent";
+/// Where [`VOLUME_AGENT_PROGRAM`] is mounted.
+pub const AGENT_VOLUME_MOUNT_PATH: &str = "/bps-ha-program";
+/// The agent inside [`VOLUME_AGENT_PROGRAM`].
+pub const AGENT_VOLUME_PROGRAM_PATH: &str = "/bps-ha-program/bps-agent";
+/// The agent inside its own image, and inside an application's image unless its user says otherwise.
+pub const AGENT_IMAGE_PROGRAM_PATH: &str = "/bps-agent";
 /// Annotation of a Pod template with an agent: what the container was before, as JSON.
 pub const ANNOTATION_INJECTED: &str = "backup.example.com/injected";
 
@@ -148,6 +156,8 @@ pub const ENV_HA_PEER: &str = "HA_PEER";
 pub const ENV_HA_LIFELINE_FD: &str = "HA_LIFELINE_FD";
 /// Environment of an application whose state is replicated: Unix socket on which it asks for a barrier.
 pub const ENV_HA_SYNC_SOCKET: &str = "HA_SYNC_SOCKET";
+/// Environment of a container with an agent: path of the agent's program, wherever it comes from.
+pub const ENV_HA_AGENT: &str = "HA_AGENT";
 /// Environment of the agent: uid of its own Pod.
 pub const ENV_AGENT_POD_UID: &str = "POD_UID";
 /// Environment of the agent: IP address of its own Pod.

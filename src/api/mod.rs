@@ -27,7 +27,7 @@ pub mod status;
 pub mod template;
 pub mod timing;
 
-pub use active_standby::{ActiveStandby, PromoteWhen, StandbyHooks};
+pub use active_standby::{ActiveStandby, AgentDelivery, PromoteWhen, StandbyHooks};
 pub use group::{
     GroupService, GroupSummary, HAGroup, HAGroupSpec, HAGroupStatus, PairStatus, Takeover, TakeoverPhases,
 };

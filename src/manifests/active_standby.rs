@@ -2,18 +2,29 @@
 
 use serde_json::{Value, json};
 
-use super::{InjectError, Injection, PortError, inject, owner_reference, slice_ports};
+use super::{AgentSource, InjectError, Injection, PortError, inject, owner_reference, slice_ports};
 use crate::api::service::TargetPort;
 use crate::api::{
-    ActiveStandby, BackupPodSet, GroupService, HAGroupSpec, PromoteWhen, ServicePort, StandbyHooks, keys,
+    ActiveStandby, AgentDelivery, BackupPodSet, GroupService, HAGroupSpec, PromoteWhen, ServicePort,
+    StandbyHooks, keys,
 };
 
-/// The agent of the Pods of a set, from this image; `None` if the set has no active and standby Pods.
-pub fn set_injection(set: &BackupPodSet, image: &str) -> Option<Injection> {
+/// The agent of the Pods of a set; `None` if the set has no active and standby Pods, or if the agent comes from an
+/// image that is not known.
+pub fn set_injection(set: &BackupPodSet, agent_image: Option<&str>) -> Option<Injection> {
     let wanted = set.spec.active_standby.as_ref()?;
+    let image = || agent_image.map(str::to_owned);
+    let source = match wanted.agent_source.unwrap_or_default() {
+        AgentDelivery::Copy => AgentSource::Copy { image: image()? },
+        AgentDelivery::ImageVolume => AgentSource::ImageVolume { image: image()? },
+        AgentDelivery::Image => {
+            let path = wanted.agent_path.as_deref().unwrap_or(keys::AGENT_IMAGE_PROGRAM_PATH);
+            AgentSource::Image { path: path.to_owned() }
+        }
+    };
     Some(Injection {
         group: set.metadata.name.clone().unwrap_or_default(),
-        image: image.to_owned(),
+        source,
         container: wanted.container.clone(),
         arguments: agent_arguments(wanted),
     })

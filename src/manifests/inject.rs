@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::gate::restricted_container;
+use super::agent_source::AgentSource;
 use super::group::group_keys_name;
 use crate::api::keys;
 
@@ -18,8 +18,8 @@ const RUN_IN_STANDBY: &str = "--run-in-standby";
 pub struct Injection {
     /// Name of the group.
     pub group: String,
-    /// Image with the `bps-agent` program.
-    pub image: String,
+    /// Where the agent comes from.
+    pub source: AgentSource,
     /// Container that runs the application; needed if there is more than one.
     pub container: Option<String>,
     /// Further arguments of the agent, for example hooks, or ports to relay that the template does not name.
@@ -75,13 +75,19 @@ pub fn inject(template: &Value, injection: &Injection) -> Result<Value, InjectEr
         return Err(InjectError::NoToken);
     }
     let index = container_index(spec, injection.container.as_deref())?;
-    let install = install(&spec["containers"][index], &injection.image);
+    let install = injection.source.init_container(&spec["containers"][index]);
+    let program = injection.source.volume(&spec["containers"][index]);
     let kept = wrap(&mut template["spec"]["containers"][index], injection)?;
     let spec = &mut template["spec"];
-    prepend(spec, "initContainers", install);
+    if let Some(install) = install {
+        prepend(spec, "initContainers", install);
+    }
     append(spec, "volumes", json!({"name": keys::VOLUME_AGENT, "emptyDir": {}}));
     let secret = json!({"secretName": group_keys_name(&injection.group)});
     append(spec, "volumes", json!({"name": keys::VOLUME_AGENT_KEYS, "secret": secret}));
+    if let Some(program) = program {
+        append(spec, "volumes", program);
+    }
     let metadata = &mut template["metadata"];
     metadata["labels"][keys::LABEL_GROUP] = json!(injection.group);
     metadata["annotations"][keys::ANNOTATION_INJECTED] = json!(kept.to_string());
@@ -129,27 +135,37 @@ fn wrap(container: &mut Value, injection: &Injection) -> Result<Value, InjectErr
     container["readinessProbe"] = json!({
         "httpGet": {"path": "/readyz", "port": keys::AGENT_HEALTH_PORT}, "periodSeconds": 1,
     });
-    let mut added = Vec::new();
-    for (variable, path) in [
-        (keys::ENV_AGENT_POD_UID, "metadata.uid"),
-        (keys::ENV_POD_NAME, "metadata.name"),
-        (keys::ENV_POD_NAMESPACE, "metadata.namespace"),
-        (keys::ENV_POD_IP, "status.podIP"),
-    ] {
-        let known = container["env"].as_array();
-        if known.is_some_and(|known| known.iter().any(|entry| entry["name"] == variable)) {
-            continue;
-        }
-        let field = json!({"fieldRef": {"apiVersion": "v1", "fieldPath": path}});
-        append(container, "env", json!({"name": variable, "valueFrom": field}));
-        added.push(variable);
-    }
+    let added = add_environment(container, &injection.source);
     let mount = |name: &str, path: &str| json!({"name": name, "mountPath": path});
     append(container, "volumeMounts", mount(keys::VOLUME_AGENT, keys::AGENT_MOUNT_PATH));
     let mut keys_mount = mount(keys::VOLUME_AGENT_KEYS, keys::AGENT_KEYS_MOUNT_PATH);
     keys_mount["readOnly"] = json!(true);
     append(container, "volumeMounts", keys_mount);
+    if let Some(program_mount) = injection.source.mount() {
+        append(container, "volumeMounts", program_mount);
+    }
     Ok(json!({"container": name, "command": command, "probes": probes, "env": added}))
+}
+
+/// Returns the names of the variables that were not there before.
+fn add_environment(container: &mut Value, source: &AgentSource) -> Vec<&'static str> {
+    let field = |path: &str| json!({"valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": path}}});
+    let variables = [
+        (keys::ENV_AGENT_POD_UID, field("metadata.uid")),
+        (keys::ENV_POD_NAME, field("metadata.name")),
+        (keys::ENV_POD_NAMESPACE, field("metadata.namespace")),
+        (keys::ENV_POD_IP, field("status.podIP")),
+        (keys::ENV_HA_AGENT, json!({"value": source.program()})),
+    ];
+    let known = container["env"].as_array().cloned().unwrap_or_default();
+    let is_new = |(name, _): &(&str, Value)| known.iter().all(|entry| entry["name"] != *name);
+    let mut added = Vec::new();
+    for (name, mut variable) in variables.into_iter().filter(is_new) {
+        variable["name"] = json!(name);
+        append(container, "env", variable);
+        added.push(name);
+    }
+    added
 }
 
 fn unwrap(container: &mut Value, kept: &Value) {
@@ -164,12 +180,13 @@ fn unwrap(container: &mut Value, kept: &Value) {
 }
 
 fn is_ours(item: &Value) -> bool {
-    [keys::VOLUME_AGENT, keys::VOLUME_AGENT_KEYS].iter().any(|name| item["name"] == *name)
+    let names = [keys::VOLUME_AGENT, keys::VOLUME_AGENT_KEYS, keys::VOLUME_AGENT_PROGRAM];
+    names.iter().any(|name| item["name"] == *name)
 }
 
 fn agent_command(container: &Value, injection: &Injection) -> Vec<String> {
     let mut command = vec![
-        keys::AGENT_PROGRAM_PATH.to_owned(),
+        injection.source.program().to_owned(),
         "run".to_owned(),
         format!("--group={}", injection.group),
         format!("--key-file={}/{}", keys::AGENT_KEYS_MOUNT_PATH, keys::SECRET_GROUP_KEYS_ENTRY),
@@ -192,18 +209,6 @@ fn tcp_ports(container: &Value) -> impl Iterator<Item = u64> {
     let ports = container["ports"].as_array().into_iter().flatten();
     let tcp = ports.filter(|port| port.get("protocol").is_none_or(|protocol| protocol == "TCP"));
     tcp.filter_map(|port| port["containerPort"].as_u64())
-}
-
-/// Copies the agent into the Pod.
-fn install(application: &Value, image: &str) -> Value {
-    let mut like = json!({"image": image, "resources": application["resources"]});
-    if let Some(policy) = application.get("imagePullPolicy") {
-        like["imagePullPolicy"] = policy.clone();
-    }
-    let program = format!("/{}", keys::AGENT);
-    let command = [program.as_str(), "install", keys::AGENT_MOUNT_PATH];
-    let mount = json!({"name": keys::VOLUME_AGENT, "mountPath": keys::AGENT_MOUNT_PATH});
-    restricted_container((keys::CONTAINER_INSTALL_AGENT, &like), &command, &mount)
 }
 
 fn container_index(spec: &Value, wanted: Option<&str>) -> Result<usize, InjectError> {

@@ -6,6 +6,7 @@
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod active_standby;
+mod agent_source;
 mod gate;
 mod group;
 mod inject;
@@ -16,6 +17,7 @@ mod service;
 mod tests;
 
 pub use active_standby::{check_agent, set_group, set_group_spec, set_injection};
+pub use agent_source::AgentSource;
 pub use gate::GateSettings;
 pub use group::{
     agent_binding, agent_role, group_keys, group_keys_name, group_metadata, group_service, pair_name,

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use super::owner_reference;
-use crate::api::{ActiveStandby, BackupPodSet, BackupPodSetSpec, keys};
+use crate::api::{ActiveStandby, AgentDelivery, BackupPodSet, BackupPodSetSpec, keys};
 use crate::model::Revision;
 
 /// Short hash of everything in the spec that reaches every Pod; the order of keys does not matter.
@@ -18,6 +18,8 @@ pub fn revision(spec: &BackupPodSetSpec) -> Revision {
         None => json!([metadata, template.spec]),
         Some(ActiveStandby {
             container,
+            agent_source,
+            agent_path,
             run_in_standby,
             hooks,
             state_dir,
@@ -27,7 +29,13 @@ pub fn revision(spec: &BackupPodSetSpec) -> Revision {
             arguments,
         }) => {
             let told = json!([container, run_in_standby, hooks, state_dir, promote_when, arguments]);
-            json!([metadata, template.spec, told])
+            match agent_source.unwrap_or_default() {
+                // The default is not hashed, so that a set keeps its revision whether it names it or not.
+                AgentDelivery::Copy => json!([metadata, template.spec, told]),
+                AgentDelivery::ImageVolume | AgentDelivery::Image => {
+                    json!([metadata, template.spec, told, agent_source, agent_path])
+                }
+            }
         }
     }
     .to_string();

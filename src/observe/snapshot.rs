@@ -137,8 +137,7 @@ struct Paired {
 
 fn paired(cache: &Cache, set: &BackupPodSet) -> Result<Option<Paired>, Error> {
     let Some(spec) = set_group_spec(set).map_err(Error::Port)? else { return Ok(None) };
-    let image = cache.agent_image.as_deref().ok_or(Error::NoAgentImage)?;
-    let Some(injection) = set_injection(set, image) else { return Ok(None) };
+    let injection = set_injection(set, cache.agent_image.as_deref()).ok_or(Error::NoAgentImage)?;
     check_agent(set, &injection).map_err(Error::Agent)?;
     let key = ObjectKey {
         namespace: set.metadata.namespace.clone().unwrap_or_default(),

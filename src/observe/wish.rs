@@ -39,8 +39,8 @@ pub enum Error {
     Agent(InjectError),
     /// The operator knows no agent to put into Pods.
     #[error(
-        "spec.activeStandby needs an operator that knows the image of the agent: start it with --agent-image, or set \
-         agentImage of the chart"
+        "spec.activeStandby needs an operator that knows the image of the agent: start it with --agent-image, set \
+         agentImage of the chart, or write agentSource Image"
     )]
     NoAgentImage,
 }

@@ -94,9 +94,15 @@ pub struct InjectArguments {
     /// Container that runs the application; needed if a template has more than one.
     #[arg(long)]
     pub container: Option<String>,
-    /// Image that brings the agent.
+    /// How the agent comes into the Pods.
+    #[arg(long, value_enum, default_value_t = AgentDelivery::Copy)]
+    pub agent_source: AgentDelivery,
+    /// Image that brings the agent, to be copied from or mounted.
     #[arg(long, default_value_t = agent_image())]
     pub agent_image: String,
+    /// Where the agent is in the application's image, an absolute path; for --agent-source=image only; default: /bps-agent.
+    #[arg(long, value_parser = absolute_path)]
+    pub agent_path: Option<String>,
     /// State directory of the application, which the agents replicate to the standby.
     #[arg(long)]
     pub replicate: Option<PathBuf>,
@@ -107,11 +113,25 @@ pub struct InjectArguments {
     #[arg(long = "agent-argument", allow_hyphen_values = true)]
     pub agent_arguments: Vec<String>,
     /// Takes the agent out again.
-    #[arg(long, conflicts_with_all = ["group", "container", "replicate", "agent_arguments"])]
+    #[arg(long, conflicts_with_all = [
+        "group", "container", "agent_source", "agent_path", "replicate", "agent_arguments",
+    ])]
     pub uninject: bool,
     /// Form of the output.
     #[arg(short, long, value_enum, default_value_t = Format::Yaml)]
     pub output: Format,
+}
+
+/// How the agent comes into a Pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum AgentDelivery {
+    /// An init container copies it out of its image; works everywhere.
+    Copy,
+    /// Its image is mounted as a volume: needs Kubernetes 1.35 or later, and containerd 2.1 or CRI-O 1.31 or later.
+    /// Restricted Pod security admits it.
+    ImageVolume,
+    /// The image of the application has it, by `COPY --from` in its Dockerfile.
+    Image,
 }
 
 /// What to show.
@@ -209,6 +229,11 @@ fn group_name(text: &str) -> Result<String, String> {
     if is_name { Ok(text.to_owned()) } else { Err(advice.to_owned()) }
 }
 
+fn absolute_path(text: &str) -> Result<String, String> {
+    let advice = "write an absolute path, such as /bps-agent";
+    if text.len() > 1 && text.starts_with('/') { Ok(text.to_owned()) } else { Err(advice.to_owned()) }
+}
+
 fn duration(text: &str) -> Result<std::time::Duration, String> {
     let advice = "write a number of seconds, or one with a unit such as 500ms, 30s or 2m";
     let number = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
@@ -259,6 +284,23 @@ mod tests {
         assert!(parse(&["--uninject"]).is_ok());
         for words in [&[][..], &["--uninject", "--group", "web"], &["--group", "Web"]] {
             assert_eq!(parse(words).map(drop).map_err(|error| error.exit_code()), Err(2), "{words:?}");
+        }
+    }
+
+    #[test]
+    fn the_agent_comes_in_one_of_three_ways_and_from_an_absolute_path() {
+        let parse = |words: &[&str]| {
+            let words = [&["kubectl-bps", "inject", "--group=web"], words].concat();
+            let Verb::Inject(wanted) = Arguments::try_parse_from(words)?.verb else { panic!("it injects") };
+            Ok::<_, clap::Error>((wanted.agent_source, wanted.agent_path))
+        };
+        assert_eq!(parse(&[]).ok(), Some((AgentDelivery::Copy, None)));
+        let volume = parse(&["--agent-source=image-volume"]);
+        assert_eq!(volume.ok(), Some((AgentDelivery::ImageVolume, None)));
+        let built_in = parse(&["--agent-source=image", "--agent-path=/opt/bps-agent"]);
+        assert_eq!(built_in.ok(), Some((AgentDelivery::Image, Some("/opt/bps-agent".to_owned()))));
+        for words in [["--agent-source=sidecar"], ["--agent-path=bps-agent"], ["--agent-path=/"]] {
+            assert!(parse(&words).is_err(), "{words:?}");
         }
     }
 

@@ -7,10 +7,10 @@ use std::path::Path;
 use clap::ValueEnum as _;
 
 use super::Error;
-use super::arguments::{Format, InjectArguments};
+use super::arguments::{AgentDelivery, Format, InjectArguments};
 use super::document::{self, Document};
 use crate::api::keys;
-use crate::manifests::{Injection, inject, uninject};
+use crate::manifests::{AgentSource, Injection, inject, uninject};
 
 /// Kinds of the API group `apps` whose `spec.template` is a Pod template.
 const WORKLOADS: [&str; 4] = ["StatefulSet", "Deployment", "DaemonSet", "ReplicaSet"];
@@ -18,16 +18,35 @@ const WORKLOADS: [&str; 4] = ["StatefulSet", "Deployment", "DaemonSet", "Replica
 /// Reads, changes and returns the manifests.
 ///
 /// # Errors
-/// `ReadFile` and `Parse` if they cannot be read, `Inject` if one of them cannot run the agent, `Refused` if none can.
+/// `ReadFile` and `Parse` if they cannot be read, `Inject` if one of them cannot run the agent, `Refused` if none can or
+/// the arguments contradict each other.
 pub fn run(wanted: &InjectArguments) -> Result<String, Error> {
-    let InjectArguments { file, group, container, agent_image, uninject, output, .. } = wanted;
+    let InjectArguments { file, group, container, uninject, output, .. } = wanted;
+    let source = agent_source(wanted)?;
     let injection = group.as_ref().filter(|_| !uninject).map(|group| Injection {
         group: group.clone(),
-        image: agent_image.clone(),
+        source,
         container: container.clone(),
         arguments: agent_arguments(wanted),
     });
     changed(&text(file)?, injection.as_ref(), *output)
+}
+
+fn agent_source(wanted: &InjectArguments) -> Result<AgentSource, Error> {
+    let InjectArguments { agent_source, agent_image, agent_path, .. } = wanted;
+    match (agent_source, agent_path) {
+        (AgentDelivery::Copy, None) => Ok(AgentSource::Copy { image: agent_image.clone() }),
+        (AgentDelivery::ImageVolume, None) => Ok(AgentSource::ImageVolume { image: agent_image.clone() }),
+        (AgentDelivery::Image, path) => {
+            let path = path.clone().unwrap_or_else(|| keys::AGENT_IMAGE_PROGRAM_PATH.to_owned());
+            Ok(AgentSource::Image { path })
+        }
+        (AgentDelivery::Copy | AgentDelivery::ImageVolume, Some(_)) => Err(Error::Refused(
+            "--agent-path says where the agent is in the application's image: add --agent-source=image, or leave it \
+             out"
+                .to_owned(),
+        )),
+    }
 }
 
 /// What the typed flags and the others come to.

@@ -41,7 +41,7 @@ pub(crate) async fn cluster() -> Client {
     client
 }
 
-async fn dry_run(client: &Client, set: &Value) -> Result<(), String> {
+pub(crate) async fn dry_run(client: &Client, set: &Value) -> Result<(), String> {
     let api = Api::<DynamicObject>::namespaced_with(client.clone(), NAMESPACE, &BackupPodSet::api_resource());
     let params =
         PatchParams { dry_run: true, field_validation: Some(ValidationDirective::Strict), ..params() };

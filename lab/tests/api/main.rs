@@ -6,6 +6,7 @@
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
+mod agent_source;
 mod chart;
 mod churn;
 #[path = "../../../tests/common/mod.rs"]

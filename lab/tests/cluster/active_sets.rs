@@ -124,10 +124,16 @@ pub(crate) async fn a_deleted_primary_of_a_paired_set_is_followed_by_its_standby
     stage: Stage,
 ) {
     let counts = [2, 2, 1];
-    stage.apply(&paired_web(counts)).await;
-    let (pods, pairs) = whole(&stage, counts).await;
+    let after = lose_a_primary(&stage, &paired_web(counts), counts).await;
+    rests(&stage, &after).await;
+}
+
+/// Deletes a primary of a set with one cold backup; its standby must follow, and the cold backup fill that one's place.
+async fn lose_a_primary(stage: &Stage, set: &Value, counts: Counts) -> Vec<Pod> {
+    stage.apply(set).await;
+    let (pods, pairs) = whole(stage, counts).await;
     let cold = names(&pods, |pod| role(pod) == "cold");
-    let load = Load::start(&stage, "n1").await;
+    let load = Load::start(stage, "n1").await;
     let lost = pods.iter().find(|pod| pod.name_any() == pairs[0].active).expect("the active is a Pod");
     stage.delete(lost).await;
     let gone = lost.name_any();
@@ -140,9 +146,21 @@ pub(crate) async fn a_deleted_primary_of_a_paired_set_is_followed_by_its_standby
             if is_right { Ok(()) } else { Err(format!("{:?}", parts(pods))) }
         })
         .await;
-    let (after, _) = whole(&stage, counts).await;
+    let (after, _) = whole(stage, counts).await;
     served_again("primary of a paired set deleted", load).await;
-    rests(&stage, &after).await;
+    after
+}
+
+pub(crate) async fn a_set_whose_image_has_the_agent_is_paired_and_wakes_its_cold_backup(stage: Stage) {
+    let counts = [1, 1, 1];
+    let mut set = paired_web(counts);
+    set["spec"]["activeStandby"] = json!({"agentSource": "Image"});
+    let after = lose_a_primary(&stage, &set, counts).await;
+    let has_copied = |pod: &Pod| {
+        let spec = pod.spec.as_ref().expect("a Pod has a spec");
+        spec.init_containers.iter().flatten().any(|one| one.name == keys::CONTAINER_INSTALL_AGENT)
+    };
+    assert_eq!(names(&after, has_copied), BTreeSet::new());
 }
 
 pub(crate) async fn the_pairs_of_a_set_come_and_go_with_its_primaries(stage: Stage) {

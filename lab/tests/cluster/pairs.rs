@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use backuppodset::api::{HAGroup, PairStatus, keys};
-use backuppodset::manifests::{Injection, inject};
+use backuppodset::manifests::{AgentSource, Injection, inject};
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Pod, Service};
@@ -45,8 +45,8 @@ fn workload(kind: &str, replicas: usize) -> Value {
         "metadata": {"labels": {"app": WEB}},
         "spec": {"terminationGracePeriodSeconds": 5, "containers": [container]},
     });
-    let injection =
-        Injection { group: WEB.into(), image: AGENT_IMAGE.into(), container: None, arguments: Vec::new() };
+    let source = AgentSource::Copy { image: AGENT_IMAGE.into() };
+    let injection = Injection { group: WEB.into(), source, container: None, arguments: Vec::new() };
     let mut spec = json!({
         "replicas": replicas,
         "selector": {"matchLabels": {"app": WEB}},

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use backuppodset::api::{PairStatus, keys};
-use backuppodset::manifests::{Injection, inject};
+use backuppodset::manifests::{AgentSource, Injection, inject};
 use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, ListParams};
@@ -135,7 +135,8 @@ fn load_image(stage: &Stage) {
 fn apply_example(stage: &Stage) {
     let file = Path::new(ROOT).join("examples/active-standby/redis.yaml");
     let Example { mut documents, arguments } = example(&std::fs::read_to_string(file).unwrap());
-    let injection = Injection { group: NAME.into(), image: AGENT_IMAGE.into(), container: None, arguments };
+    let source = AgentSource::Copy { image: AGENT_IMAGE.into() };
+    let injection = Injection { group: NAME.into(), source, container: None, arguments };
     for document in documents.iter_mut().filter(|document| document["kind"] == "StatefulSet") {
         let template = &mut document["spec"]["template"];
         *template = inject(template, &injection).unwrap();

@@ -8,7 +8,7 @@ use backuppodset::agent::lease::Record;
 use backuppodset::agent::replicate::DirectoryId;
 use backuppodset::agent::replicate::gate::Level;
 use backuppodset::api::{HAGroup, PairStatus};
-use backuppodset::manifests::{Injection, inject};
+use backuppodset::manifests::{AgentSource, Injection, inject};
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Pod, Service};
@@ -115,7 +115,8 @@ async fn start(stage: &Stage) {
         },
     });
     let arguments = vec!["--replicate=/state".to_owned()];
-    let injection = Injection { group: NAME.into(), image: AGENT_IMAGE.into(), container: None, arguments };
+    let source = AgentSource::Copy { image: AGENT_IMAGE.into() };
+    let injection = Injection { group: NAME.into(), source, container: None, arguments };
     let set = json!({
         "apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": NAME},
         "spec": {

@@ -3,11 +3,12 @@
 use serde_json::{Value, json};
 
 use crate::api::keys;
-use crate::manifests::{InjectError, Injection, inject, uninject};
+use crate::manifests::{AgentSource, InjectError, Injection, inject, uninject};
 
 fn injection() -> Injection {
     let arguments = vec!["--on-active=/hook".to_owned()];
-    Injection { group: "web".into(), image: "bps-agent:1".into(), container: None, arguments }
+    let source = AgentSource::Copy { image: "bps-agent:1".into() };
+    Injection { group: "web".into(), source, container: None, arguments }
 }
 
 fn template() -> Value {
@@ -58,7 +59,7 @@ fn the_agent_starts_the_application_with_its_own_arguments() {
     assert_eq!(container["readinessProbe"]["httpGet"]["port"], json!(keys::AGENT_HEALTH_PORT));
     let names: Vec<_> =
         container["env"].as_array().unwrap().iter().map(|entry| entry["name"].clone()).collect();
-    assert_eq!(names, ["POD_NAME", "POD_UID", "POD_NAMESPACE", "POD_IP"]);
+    assert_eq!(names, ["POD_NAME", "POD_UID", "POD_NAMESPACE", "POD_IP", "HA_AGENT"]);
     assert_eq!(injected["spec"]["initContainers"][0]["image"], "bps-agent:1");
     assert_eq!(injected["spec"]["volumes"][1]["secret"]["secretName"], "web-ha-keys");
     assert_eq!(injected["metadata"]["labels"], json!({"app": "web", (keys::LABEL_GROUP): "web"}));

@@ -1,5 +1,6 @@
 //! Tests of what is written: whole objects against files, restricted Pod security, ports and names.
 
+mod agent_source;
 mod golden;
 mod inject;
 mod paired;
@@ -40,7 +41,7 @@ fn gate_settings() -> GateSettings {
 
 fn pod_of(set: &BackupPodSet, role: Role) -> Value {
     let name = PodName("web-0123456789ab".into());
-    let injection = set_injection(set, "agent:1");
+    let injection = set_injection(set, Some("agent:1"));
     let request = PodRequest { set, name: &name, role, slot: 4, now: now(), injection: injection.as_ref() };
     pod(&request, &gate_settings()).expect("a Pod")
 }

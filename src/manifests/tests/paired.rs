@@ -48,7 +48,7 @@ fn a_set_tells_its_agents_what_to_replicate_and_its_group_how_fast_to_be() {
         "timing": {"holdMilliseconds": 4_900, "watchMilliseconds": 5_000},
     });
     let set = set(spec);
-    let told = set_injection(&set, "agent:1").expect("it is paired").arguments;
+    let told = set_injection(&set, Some("agent:1")).expect("it is paired").arguments;
     assert_eq!(told, ["--replicate=/var/lib/web", "--promote-when=always"]);
     let timing = set_group_spec(&set).expect("ports that exist").expect("it is paired").timing;
     let expected =
@@ -59,7 +59,7 @@ fn a_set_tells_its_agents_what_to_replicate_and_its_group_how_fast_to_be() {
 #[test]
 fn a_set_without_pairs_has_no_group_and_no_agent() {
     let set = set(json!({"template": {"spec": {"containers": [{"name": "web", "image": "web:1"}]}}}));
-    assert_eq!((set_group_spec(&set), set_injection(&set, "agent:1")), (Ok(None), None));
+    assert_eq!((set_group_spec(&set), set_injection(&set, Some("agent:1"))), (Ok(None), None));
 }
 
 #[test]
@@ -89,6 +89,6 @@ fn a_template_that_cannot_run_the_agent_is_told_apart() {
     let mut spec = paired();
     spec["template"]["spec"]["containers"][0]["command"] = json!([]);
     let set = set(spec);
-    let injection = set_injection(&set, "agent:1").expect("it is paired");
+    let injection = set_injection(&set, Some("agent:1")).expect("it is paired");
     assert_eq!(check_agent(&set, &injection), Err(InjectError::NoCommand { container: "web".into() }));
 }

@@ -5,13 +5,15 @@ use serde_json::{Value, json};
 use super::{gate_settings, pod_of, restricted_template, set};
 use crate::model::Role;
 
-/// Volume types that the restricted level allows.
-const VOLUME_TYPES: [&str; 8] = [
+/// Volume types that the restricted level allows. Source: `policy/check_restrictedVolumes.go` of
+/// k8s.io/pod-security-admission 0.36.4.
+const VOLUME_TYPES: [&str; 9] = [
     "configMap",
     "csi",
     "downwardAPI",
     "emptyDir",
     "ephemeral",
+    "image",
     "persistentVolumeClaim",
     "projected",
     "secret",
@@ -67,6 +69,19 @@ fn every_generated_pod_is_admitted_by_restricted_pod_security() {
                 "template": restricted_template(), "coldStart": {"imageGate": image_gate}, "service": service,
             });
             assert_eq!(violations(&pod_of(&set(spec), role)), [""; 0], "{role}, image gate {image_gate}");
+        }
+    }
+}
+
+#[test]
+fn every_way_in_which_the_agent_comes_is_admitted_by_restricted_pod_security() {
+    let mut template = restricted_template();
+    template["spec"]["containers"][0]["command"] = json!(["/web"]);
+    for source in ["Copy", "ImageVolume", "Image"] {
+        let active_standby = json!({"container": "web", "agentSource": source});
+        let set = set(json!({"template": template, "activeStandby": active_standby}));
+        for role in Role::ALL {
+            assert_eq!(violations(&pod_of(&set, role)), [""; 0], "{role}, {source}");
         }
     }
 }

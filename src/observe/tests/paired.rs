@@ -74,6 +74,9 @@ fn a_set_is_not_acted_on_without_an_agent_or_a_command() {
     assert_eq!(invalid(spec(), Some("agent:1")), None);
     let message = invalid(spec(), None).expect("there is no image");
     assert!(message.contains("start it with --agent-image"), "{message}");
+    let mut built_in = spec();
+    built_in["activeStandby"] = json!({"agentSource": "Image"});
+    assert_eq!(invalid(built_in, None), None);
     let mut silent = spec();
     silent["template"]["spec"]["containers"][0]["command"] = Value::Null;
     let message = invalid(silent, Some("agent:1")).expect("there is no command");

@@ -1,6 +1,6 @@
 //! The agent goes into manifests and out of them. `UPDATE=1` rewrites the file with the agent.
 
-use crate::manifests::Injection;
+use crate::manifests::{AgentSource, Injection};
 use crate::plugin::Error;
 use crate::plugin::arguments::Format;
 use crate::plugin::inject::changed;
@@ -9,8 +9,11 @@ const BEFORE: &str = include_str!("../../../tests/golden/inject-before.yaml");
 const AFTER: &str = include_str!("../../../tests/golden/inject-after.yaml");
 
 fn injection() -> Injection {
-    let image = "registry/bps-agent:9".to_owned();
-    Injection { group: "web".into(), image, container: None, arguments: Vec::new() }
+    from(AgentSource::Copy { image: "registry/bps-agent:9".to_owned() })
+}
+
+fn from(source: AgentSource) -> Injection {
+    Injection { group: "web".into(), source, container: None, arguments: Vec::new() }
 }
 
 fn injected(text: &str) -> Result<String, Error> {
@@ -41,6 +44,22 @@ fn putting_it_in_twice_is_the_same_as_once() {
 fn taking_it_out_leaves_what_was_there_before() {
     assert_eq!(changed(AFTER, None, Format::Yaml).unwrap(), BEFORE);
     assert_eq!(changed(BEFORE, None, Format::Yaml).unwrap(), BEFORE);
+}
+
+#[test]
+fn another_way_for_the_agent_takes_the_place_of_the_first_and_goes_without_a_trace() {
+    let others = [
+        AgentSource::ImageVolume { image: "registry/bps-agent:9".to_owned() },
+        AgentSource::Image { path: "/opt/bps-agent".to_owned() },
+    ];
+    for other in others {
+        let other = from(other);
+        let after = changed(AFTER, Some(&other), Format::Yaml).unwrap();
+        assert_eq!(after, changed(BEFORE, Some(&other), Format::Yaml).unwrap());
+        assert!(!after.contains("initContainers"), "{after}");
+        assert_eq!(injected(&after).unwrap(), AFTER);
+        assert_eq!(changed(&after, None, Format::Yaml).unwrap(), BEFORE);
+    }
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! From 2 Pods to 32 and back: a Deployment with agents beside the same one without, in turn.
+//! From 2 Pods to 32 and back: Deployments with agents, which are copied or in the application's image, beside the same
+//! one without, in turn.
 
 use std::time::Duration;
 
@@ -23,11 +24,30 @@ const FEW: usize = 2;
 const MANY: usize = 32;
 /// One of how many rounds is made.
 const ONE_OF: u16 = 6;
-/// How much more time agents should take, out and in.
+/// How much more time agents should take, out and in, if no container has to start for them.
 const TARGET: &str = "+2 %";
 
+/// A workload with agents.
+struct Variant {
+    kind: Kind,
+    name: &'static str,
+    /// What its agents are called in rows.
+    agents: &'static str,
+    target: &'static str,
+}
+
+const VARIANTS: [Variant; 2] = [
+    Variant { kind: Kind::PairsOfDeployment, name: "many-pairs", agents: "copied agents", target: "" },
+    Variant {
+        kind: Kind::PairsBuiltIn,
+        name: "many-built-in",
+        agents: "agents in the image",
+        target: TARGET,
+    },
+];
+
 /// Times of one workload.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Times {
     /// Until all were ready.
     out: Duration,
@@ -37,18 +57,24 @@ struct Times {
     r#in: Duration,
 }
 
-/// The rows, in the order of the table.
-struct Rows {
-    /// Out and in, without agents.
-    plain: [Row; 2],
-    /// Out and in, with agents.
-    paired: [Row; 2],
-    /// Out and in, how much more.
+/// The rows of a workload with agents.
+struct Paired {
+    /// Out and in.
+    took: [Row; 2],
+    /// Out and in, how much more than without agents.
     more: [Row; 2],
     labelled: Row,
 }
 
-/// Measures, if it is wanted: seven rows.
+/// All rows.
+struct Rows {
+    /// Out and in, without agents.
+    plain: [Row; 2],
+    /// In the order of [`VARIANTS`].
+    paired: [Paired; 2],
+}
+
+/// Measures, if it is wanted: two rows without agents, and five for each way in which they come.
 ///
 /// # Errors
 /// `Request` or `Find` if a workload does not come up or stays.
@@ -56,29 +82,34 @@ pub async fn run(course: &Course<'_>, report: &mut Report) -> Result<(), Error> 
     if !course.options.wants(WHAT) {
         return Ok(());
     }
-    let blueprint = |kind, name| -> Result<Blueprint, Error> {
-        Ok(Blueprint { kind, name, replicas: FEW, sink: None, lookout: Some(course.lookout()?) })
+    let build = async |kind, name| -> Result<Site, Error> {
+        let blueprint = Blueprint { kind, name, replicas: FEW, sink: None, lookout: Some(course.lookout()?) };
+        Site::build(&course.bench.client, NAMESPACE, blueprint).await
     };
-    let client = &course.bench.client;
-    let plain = Site::build(client, NAMESPACE, blueprint(Kind::Deployment, "many")?).await?;
-    let paired = Site::build(client, NAMESPACE, blueprint(Kind::PairsOfDeployment, "many-pairs")?).await?;
+    let [copied, built_in] = VARIANTS;
+    let sites = [
+        build(Kind::Deployment, "many").await?,
+        build(copied.kind, copied.name).await?,
+        build(built_in.kind, built_in.name).await?,
+    ];
     let mut rows = Rows::new();
     course
         .repeat((WHAT, course.options.one_of(ONE_OF)), &mut report.failures, async |number| {
-            // Whatever one of them leaves behind for the other, it is not always the same one.
-            let (one, other) = if number.is_multiple_of(2) {
-                let other = breathe(&paired).await?;
-                (breathe(&plain).await?, other)
-            } else {
-                (breathe(&plain).await?, breathe(&paired).await?)
-            };
-            rows.add((one, other));
+            let mut times = [Times::default(); 3];
+            for turn in 0..sites.len() {
+                // Whatever one of them leaves behind for the next, it is not always the same one.
+                let index = (turn + usize::from(number)) % sites.len();
+                times[index] = breathe(&sites[index]).await?;
+            }
+            rows.add(times);
             Ok(())
         })
         .await;
     report.rows.extend(rows.into_rows());
-    plain.remove().await?;
-    paired.remove().await
+    for site in sites {
+        site.remove().await?;
+    }
+    Ok(())
 }
 
 /// Out and in once.
@@ -104,34 +135,63 @@ async fn breathe(site: &Site) -> Result<Times, Error> {
     Ok(Times { out, labelled, r#in: began.elapsed() })
 }
 
-impl Rows {
-    fn new() -> Self {
-        let row = |what: &str, unit| Row { what: format!("{WHAT} {what}"), unit, ..Row::default() };
-        let plain = ["2 -> 32 ready, plain Deployment", "32 -> 2, plain Deployment"];
-        let plain = plain.map(|what| row(what, Unit::Seconds));
-        let mut paired = ["2 -> 32 ready, with agents", "32 -> 2, with agents"];
-        let mut paired = std::mem::take(&mut paired).map(|what| row(what, Unit::Seconds));
-        for (row, beside) in paired.iter_mut().zip(&plain) {
+/// Two rows, of the way out and of the way in.
+fn out_and_in(what: [String; 2], like: &Row) -> [Row; 2] {
+    what.map(|what| Row { what, ..like.clone() })
+}
+
+impl Paired {
+    fn new(variant: &Variant, plain: &[Row; 2]) -> Self {
+        let &Variant { kind: _, name: _, agents, target } = variant;
+        let seconds = Row { unit: Unit::Seconds, ..Row::default() };
+        let took = [format!("{WHAT} 2 -> 32 ready, {agents}"), format!("{WHAT} 32 -> 2, {agents}")];
+        let mut took = out_and_in(took, &seconds);
+        for (row, beside) in took.iter_mut().zip(plain) {
             row.beside.clone_from(&beside.what);
         }
-        let more = ["2 -> 32, agents take more", "32 -> 2, agents take more"];
-        let more = more.map(|what| Row { target: TARGET, ..row(what, Unit::Percent) });
-        Self { plain, paired, more, labelled: row("2 -> 32, every Pod has a state", Unit::Seconds) }
+        let more =
+            [format!("{WHAT} 2 -> 32, {agents} take more"), format!("{WHAT} 32 -> 2, {agents} take more")];
+        let more = out_and_in(more, &Row { unit: Unit::Percent, target, ..Row::default() });
+        let labelled = Row { what: format!("{WHAT} 2 -> 32, {agents}, every Pod has a state"), ..seconds };
+        Self { took, more, labelled }
     }
 
-    fn add(&mut self, (one, other): (Times, Times)) {
-        let times = [(one.out, other.out), (one.r#in, other.r#in)];
+    fn add(&mut self, plain: Times, paired: Times) {
+        let times = [(plain.out, paired.out), (plain.r#in, paired.r#in)];
         for (index, (plain, paired)) in times.into_iter().enumerate() {
-            self.plain[index].took(plain);
-            self.paired[index].took(paired);
+            self.took[index].took(paired);
             self.more[index].samples.push(percent_more(paired, plain));
         }
-        self.labelled.took(other.labelled);
+        self.labelled.took(paired.labelled);
+    }
+
+    fn into_rows(self) -> impl Iterator<Item = Row> {
+        let Self { took, more, labelled } = self;
+        [took, more].into_iter().flatten().chain([labelled])
+    }
+}
+
+impl Rows {
+    fn new() -> Self {
+        let plain = ["2 -> 32 ready, plain Deployment", "32 -> 2, plain Deployment"];
+        let seconds = Row { unit: Unit::Seconds, ..Row::default() };
+        let plain = out_and_in(plain.map(|what| format!("{WHAT} {what}")), &seconds);
+        let paired = VARIANTS.map(|variant| Paired::new(&variant, &plain));
+        Self { plain, paired }
+    }
+
+    fn add(&mut self, [plain, copied, built_in]: [Times; 3]) {
+        for (row, time) in self.plain.iter_mut().zip([plain.out, plain.r#in]) {
+            row.took(time);
+        }
+        for (paired, times) in self.paired.iter_mut().zip([copied, built_in]) {
+            paired.add(plain, times);
+        }
     }
 
     fn into_rows(self) -> Vec<Row> {
-        let Self { plain, paired, more, labelled } = self;
-        [plain, paired, more].into_iter().flatten().chain([labelled]).collect()
+        let Self { plain, paired } = self;
+        plain.into_iter().chain(paired.into_iter().flat_map(Paired::into_rows)).collect()
     }
 }
 
@@ -147,9 +207,22 @@ mod tests {
             r#in: Duration::from_secs(r#in),
         };
         let mut rows = Rows::new();
-        rows.add((times(10, 4), times(11, 3)));
+        rows.add([times(10, 4), times(16, 5), times(11, 3)]);
         let samples: Vec<Vec<f64>> = rows.into_rows().into_iter().map(|row| row.samples).collect();
         let rounded: Vec<f64> = samples.concat().into_iter().map(f64::round).collect();
-        assert_eq!(rounded, [10.0, 4.0, 11.0, 3.0, 10.0, -25.0, 12.0]);
+        let (plain, copied, built_in) =
+            ([10.0, 4.0], [16.0, 5.0, 60.0, 25.0, 17.0], [11.0, 3.0, 10.0, -25.0, 12.0]);
+        assert_eq!(rounded, [&plain[..], &copied, &built_in].concat());
+    }
+
+    #[test]
+    fn the_target_is_that_of_agents_that_start_no_container() {
+        let rows = Rows::new().into_rows();
+        let with_target = rows.iter().filter(|row| !row.target.is_empty()).map(|row| row.what.as_str());
+        let expected = [
+            "scaling: 2 -> 32, agents in the image take more",
+            "scaling: 32 -> 2, agents in the image take more",
+        ];
+        assert_eq!(with_target.collect::<Vec<_>>(), expected);
     }
 }

@@ -5,7 +5,7 @@
 use std::net::SocketAddr;
 
 use backuppodset::api::keys;
-use backuppodset::manifests::{Injection, inject};
+use backuppodset::manifests::{AgentSource, Injection, inject};
 use serde_json::{Value, json};
 
 use crate::app::arguments::SINK_VARIABLE;
@@ -22,6 +22,8 @@ pub enum Kind {
     Pairs,
     /// Pods of a Deployment with agents, two for each pair.
     PairsOfDeployment,
+    /// The same, whose agents are in the image of the application instead of being copied.
+    PairsBuiltIn,
     /// Pods of a Deployment that all serve.
     Deployment,
     /// Two Pods of a Deployment, of which the one with the label of the active serves.
@@ -30,8 +32,21 @@ pub enum Kind {
 
 impl Kind {
     /// Whether its Pods run agents.
-    pub const fn has_agents(self) -> bool {
-        matches!(self, Self::Pairs | Self::PairsOfDeployment)
+    pub fn has_agents(self) -> bool {
+        self.agent_source().is_some()
+    }
+
+    /// Where its agents come from, if it has any.
+    fn agent_source(self) -> Option<AgentSource> {
+        match self {
+            Self::Pairs | Self::PairsOfDeployment => {
+                Some(AgentSource::Copy { image: AGENT_IMAGE.to_owned() })
+            }
+            Self::PairsBuiltIn => {
+                Some(AgentSource::Image { path: keys::AGENT_IMAGE_PROGRAM_PATH.to_owned() })
+            }
+            Self::Deployment | Self::LabelSwitch => None,
+        }
     }
 
     /// Whether its workload is a StatefulSet; otherwise it is a Deployment.
@@ -42,7 +57,7 @@ impl Kind {
     /// How many of so many Pods serve.
     pub const fn serving(self, replicas: usize) -> usize {
         match self {
-            Self::Pairs | Self::PairsOfDeployment => replicas / 2,
+            Self::Pairs | Self::PairsOfDeployment | Self::PairsBuiltIn => replicas / 2,
             Self::Deployment => replicas,
             Self::LabelSwitch => 1,
         }
@@ -91,13 +106,9 @@ impl Blueprint {
     /// `Find` if the template cannot run an agent.
     pub(super) fn workload(&self) -> Result<Value, Error> {
         let mut template = self.template();
-        if self.kind.has_agents() {
-            let injection = Injection {
-                group: self.name.to_owned(),
-                image: AGENT_IMAGE.to_owned(),
-                container: None,
-                arguments: Vec::new(),
-            };
+        if let Some(source) = self.kind.agent_source() {
+            let injection =
+                Injection { group: self.name.to_owned(), source, container: None, arguments: Vec::new() };
             template =
                 inject(&template, &injection).map_err(|error| Error::Find { what: error.to_string() })?;
         } else {
