@@ -143,7 +143,9 @@ fn course(mistake: Option<Mistake>) {
         thread::spawn(move || course.watch(changes))
     });
     block_on(dispatch(&course));
-    watches.into_iter().for_each(|watch| watch.join().unwrap());
+    for watch in watches {
+        watch.join().unwrap();
+    }
     assert!(course.queue.depth() <= SETS.len(), "a set waits more than once");
 }
 

@@ -97,7 +97,9 @@ fn course(mistake: Option<Mistake>) {
         thread::spawn(move || course.receive(term))
     });
     block_on(course.act());
-    receivers.into_iter().for_each(|receiver| receiver.join().unwrap());
+    for receiver in receivers {
+        receiver.join().unwrap();
+    }
 }
 
 #[test]
