@@ -25,7 +25,6 @@ use tracing::error;
 use super::application::Application;
 use super::clock::{self, Alarm};
 use super::init;
-use super::launch::OWN_PROGRAM;
 use super::tree::{self, Ending, Environment};
 use crate::ha::{Agent, BootTime, Timing};
 
@@ -49,7 +48,8 @@ pub async fn run(launcher: &Path, arguments: &[OsString]) -> io::Result<Ending> 
     let name = format!("bps-agent-{:016x}{:016x}", draw()?, draw()?);
     let timer = Alarm::new()?;
     let mut lender = Some(Lender::listen(&name)?);
-    let mut agent = Application::start(launcher, &command(arguments, &name), &Environment::new())?;
+    let mut agent =
+        Application::start(launcher, &command(launcher, (arguments, &name)), &Environment::new())?;
     let process = agent.process();
     loop {
         tokio::select! {
@@ -71,8 +71,8 @@ pub async fn run(launcher: &Path, arguments: &[OsString]) -> io::Result<Ending> 
 }
 
 /// The same arguments with the name of the socket behind the verb.
-fn command(arguments: &[OsString], name: &str) -> Vec<OsString> {
-    let mut command = vec![OsString::from(OWN_PROGRAM)];
+fn command(program: &Path, (arguments, name): (&[OsString], &str)) -> Vec<OsString> {
+    let mut command = vec![program.as_os_str().to_owned()];
     command.extend(arguments.iter().cloned());
     let verb = 1.min(arguments.len());
     command.insert(1 + verb, OsStr::new(&format!("{ENFORCER}={name}")).to_owned());
@@ -182,9 +182,8 @@ mod tests {
     #[test]
     fn the_agent_is_told_of_its_enforcer_before_its_own_arguments() {
         let arguments = words(&["run", "--group=web", "--", "server", "run"]);
-        let expected =
-            words(&["/proc/self/exe", "run", "--enforcer=name", "--group=web", "--", "server", "run"]);
-        assert_eq!(command(&arguments, "name"), expected);
+        let expected = words(&["/bps-agent", "run", "--enforcer=name", "--group=web", "--", "server", "run"]);
+        assert_eq!(command(Path::new("/bps-agent"), (&arguments, "name")), expected);
     }
 
     #[test]

@@ -13,7 +13,6 @@ use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
 use tokio::time::timeout;
 
 use super::application::Application;
-use super::launch::OWN_PROGRAM;
 use super::tree::{self, Ending, Environment, Tree};
 
 /// Exit code for a hook that was not done in time; `timeout` uses it, and people know it from there.
@@ -129,7 +128,7 @@ impl Hooks {
         };
         let Some(HookCommand(words)) = command else { return Ok(None) };
         let seconds = self.timeout.as_secs().to_string();
-        let own = [OWN_PROGRAM, "hook", &seconds, "--"].map(OsString::from);
+        let own = [launcher.as_os_str().to_owned(), "hook".into(), seconds.into(), "--".into()];
         let command: Vec<OsString> = own.into_iter().chain(words.iter().cloned()).collect();
         let endings = signal(SignalKind::child())?;
         let tree = Tree::start(launcher, &command, environment)?;

@@ -4,14 +4,11 @@
 //! come before all others.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
-
-use tokio::sync::Notify;
-use tokio::time::Instant;
 
 use crate::observe::{Change, SetKey};
 use crate::runtime::backoff::backoff;
+use crate::runtime::sync::{Instant, Mutex, MutexGuard, Notify, timeout_at};
 
 /// How long an ordinary event waits for its neighbours.
 ///
@@ -117,7 +114,7 @@ impl Queue {
             };
             match next_due {
                 Some(due) => {
-                    let _: Result<(), _> = tokio::time::timeout_at(due, changed).await;
+                    let _: Result<(), _> = timeout_at(due, changed).await;
                 }
                 None => changed.await,
             }

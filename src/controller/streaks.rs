@@ -36,3 +36,21 @@ impl Streaks {
         backoff(RETRY_FIRST, self.lengthen(key), RETRY_MAX)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_delay_after_refusals_doubles_up_to_a_minute_and_is_forgiven() {
+        let (streaks, key) = (Streaks::default(), SetKey { namespace: "shop".into(), name: "web".into() });
+        let delays = || std::array::from_fn::<_, 10, _>(|_| streaks.refused(&key).as_millis());
+        let grown = [250, 500, 1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 60_000, 60_000];
+        assert_eq!(delays(), grown);
+        // Far beyond the exponent that a number can hold.
+        streaks.0.lock().unwrap().insert(key.clone(), u32::MAX);
+        assert_eq!(streaks.refused(&key), RETRY_MAX);
+        streaks.end(&key);
+        assert_eq!(delays(), grown);
+    }
+}

@@ -3,6 +3,7 @@
 //! | module | for |
 //! |---|---|
 //! | [`backoff`] | pauses that double |
+//! | [`sync`] | what threads meet at, so that a checker can take its place |
 //! | [`shutdown`] | one cloneable signal that says "stop" to every task |
 //! | [`tasks`] | every task is joined, the first to end stops the process |
 //! | [`client`] | the Kubernetes client: bounded requests, no hidden retries, counted |
@@ -21,5 +22,6 @@ pub mod metrics;
 pub mod metrics_server;
 mod review;
 pub mod shutdown;
+pub mod sync;
 pub mod tasks;
 pub mod telemetry;

@@ -13,7 +13,7 @@ use kube::api::{Api, DeleteParams, ListParams, PostParams};
 use kube::config::{AuthInfo, Kubeconfig};
 use lab::binaries::{self, Component};
 use lab::cluster::Cluster;
-use lab::image;
+use lab::image::{self, ImageSpec};
 use lab::paths;
 use lab::progress::Progress;
 use tokio::sync::{Mutex, MutexGuard};
@@ -42,7 +42,9 @@ pub(crate) struct Bench {
 impl Bench {
     pub(crate) async fn new(cluster: Cluster, built: image::Binaries) -> Self {
         let client = cluster.client().await.unwrap();
-        load_images(&cluster, &built);
+        for spec in &image::project_images(&built) {
+            load_image(&cluster, spec);
+        }
         let programs = binaries::ensure(&[Component::Kubectl], Progress::Silent).unwrap();
         let bench = Self {
             operator_kubeconfig: cluster.run_directory().path().join("operator.kubeconfig"),
@@ -55,6 +57,11 @@ impl Bench {
         };
         bench.install().await;
         bench
+    }
+
+    /// Brings an image to every node.
+    pub(crate) fn load_image(&self, spec: &ImageSpec) {
+        load_image(&self.cluster, spec);
     }
 
     /// Everything of `deploy/base` but what runs: the operator runs here.
@@ -189,11 +196,9 @@ pub(crate) fn build() -> Result<image::Binaries, image::Error> {
     image::build_static(Path::new(ROOT), &paths::cache())
 }
 
-fn load_images(cluster: &Cluster, built: &image::Binaries) {
+fn load_image(cluster: &Cluster, spec: &ImageSpec) {
     let directory = tempfile::tempdir().unwrap();
-    for spec in image::project_images(built) {
-        let archive = directory.path().join("image.tar");
-        image::write_archive(&spec, &archive).unwrap();
-        cluster.load(&archive).unwrap();
-    }
+    let archive = directory.path().join("image.tar");
+    image::write_archive(spec, &archive).unwrap();
+    cluster.load(&archive).unwrap();
 }

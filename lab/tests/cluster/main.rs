@@ -12,6 +12,7 @@ mod claims;
 #[path = "../../../tests/common/example.rs"]
 mod example;
 mod failover;
+mod history;
 mod hostile;
 mod load;
 mod manifests;

@@ -1,12 +1,16 @@
 //! Claims about the files that users copy.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use backuppodset::api::BackupPodSet;
+use backuppodset::manifests::{AgentSource, Injection, inject};
 use kube::ResourceExt as _;
 use kube::api::{Api, ListParams};
+use lab::image::AGENT_IMAGE;
+use serde_json::json;
 
 use crate::bench::ROOT;
+use crate::example::{Example, example};
 use crate::stage::{ROLES, Stage, uids};
 use crate::wait::role;
 
@@ -34,4 +38,24 @@ pub(crate) async fn every_example_is_applied_and_acted_on(stage: Stage) {
             .await;
         assert!(set.spec.replicas == 0 || !uids(&pods, "primary").is_empty());
     }
+}
+
+fn path_of(example: &str) -> PathBuf {
+    Path::new(ROOT).join("examples").join(example)
+}
+
+/// What the comment at the top of an example says, with the agent's image of the lab.
+pub(crate) fn apply_with_agent(stage: &Stage, name: &str, group: &str) {
+    let text = std::fs::read_to_string(path_of(name)).unwrap();
+    let Example { mut documents, arguments } = example(&text);
+    let source = AgentSource::Copy { image: AGENT_IMAGE.into() };
+    let injection = Injection { group: group.into(), source, container: None, arguments };
+    for document in documents.iter_mut().filter(|document| document["kind"] == "StatefulSet") {
+        let template = &mut document["spec"]["template"];
+        *template = inject(template, &injection).unwrap();
+    }
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": documents});
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), list.to_string()).unwrap();
+    stage.kubectl(&["apply", "-f", file.path().to_str().unwrap()]);
 }

@@ -127,6 +127,11 @@ pub(crate) async fn first_reported(stage: &Stage, is_right: impl Fn(&PairStatus)
     .await
 }
 
+/// The first pair of the only group, once both of it are there.
+pub(crate) async fn first_paired(stage: &Stage) -> PairStatus {
+    first_reported(stage, |pair| pair.state == "Paired").await
+}
+
 /// Ends a client, which must have been answered again.
 pub(crate) async fn served_again(what: &str, load: Load) {
     // Nobody tells when every node has learned the last change: kube-proxy programs it within a second.

@@ -2,23 +2,20 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use backuppodset::api::{PairStatus, keys};
-use backuppodset::manifests::{AgentSource, Injection, inject};
 use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, ListParams};
 use lab::image::redis::{PROGRAMS, redis_image};
-use lab::image::{self, AGENT_IMAGE};
 use lab::packages;
-use serde_json::json;
 
-use crate::bench::ROOT;
-use crate::example::{Example, example};
-use crate::pairs::first_reported;
-use crate::redis_clients::{Log, Witness, Writer};
+use crate::history::{Log, Turns};
+use crate::manifests::apply_with_agent;
+use crate::pairs::{first_paired, first_reported};
+use crate::redis_clients::{REDIS_PORT, Witness, Writer, kept};
 use crate::resp::{Answer, Connection, start_in};
 use crate::stage::Stage;
 use crate::wait;
@@ -56,9 +53,9 @@ pub(crate) async fn a_redis_pair_keeps_every_acknowledged_write_and_only_one_tak
         println!("skipped: the claim needs a Redis of the distribution: {error}");
         return;
     }
-    load_image(&stage);
-    apply_example(&stage);
-    let mut pair = paired(&stage).await;
+    stage.bench.load_image(&redis_image().unwrap());
+    apply_with_agent(&stage, "active-standby/redis.yaml", NAME);
+    let mut pair = first_paired(&stage).await;
     let network = stage.bench.cluster.run_directory().node("n1").network_pin();
     let writer = Writer::start(network.clone(), service_address(&stage).await);
     let witness = Witness::start(network.clone());
@@ -71,7 +68,7 @@ pub(crate) async fn a_redis_pair_keeps_every_acknowledged_write_and_only_one_tak
         let after =
             first_reported(&stage, |seen| !seen.active.is_empty() && seen.active != pair.active).await;
         assert_eq!(after.active, pair.standby);
-        pair = paired(&stage).await;
+        pair = first_paired(&stage).await;
         acknowledged(&writer, Instant::now()).await;
         let [silent, unacknowledged] = writer.log.lock().unwrap().outages(since);
         println!(
@@ -84,30 +81,31 @@ pub(crate) async fn a_redis_pair_keeps_every_acknowledged_write_and_only_one_tak
     let log = tokio::task::spawn_blocking(|| writer.stop()).await.unwrap();
     let sight = tokio::task::spawn_blocking(|| witness.stop()).await.unwrap();
     println!(
-        "  {} acknowledged, the last {}; the witness: {} taken, {} refused",
-        log.count(),
-        log.last,
+        "  {} acknowledged; the witness: {} taken, {} refused",
+        log.acknowledged().count(),
         sight.taken,
         sight.refused
     );
-    assert_eq!(log.lost, []);
-    assert_eq!(sight.returned, BTreeSet::new(), "two took writes at the same time: {:?}", sight.primaries);
-    assert!(sight.primaries.len() > BLOWS.len() && sight.refused > 0);
+    let Turns { order, returned } = sight.primaries;
+    assert_eq!(returned, BTreeSet::new(), "two took writes at the same time: {order:?}");
+    assert!(order.len() > BLOWS.len() && sight.refused > 0);
     check_both(&stage, &pair, (network, &log)).await;
 }
 
-/// The active has every acknowledged increment, and so has the standby, which refuses to write.
+/// The active has every acknowledged write, and so has the standby, which takes none itself.
 async fn check_both(stage: &Stage, pair: &PairStatus, (network, log): (PathBuf, &Log)) {
     for (name, is_standby) in [(&pair.active, false), (&pair.standby, true)] {
         let pod = stage.api::<Pod>().get(name).await.unwrap();
-        let address = address(&pod).unwrap();
+        let (address, numbers) = (address(&pod).unwrap(), log.acknowledged().collect::<Vec<_>>());
         let asked = start_in(network.clone(), move || {
-            let mut connection = Connection::open((address, crate::redis_clients::REDIS_PORT).into())?;
-            Ok::<_, std::io::Error>([connection.ask("GET counter")?, connection.ask("SET witness seen")?])
+            let mut connection = Connection::open((address, REDIS_PORT).into())?;
+            Ok::<_, std::io::Error>((
+                kept(&mut connection, numbers.into_iter())?,
+                connection.ask("SET witness seen")?,
+            ))
         });
-        let [counter, written] = asked.join().unwrap().unwrap();
-        let Answer::Text(counter) = counter else { panic!("{name} answered {counter:?}") };
-        assert!(counter.parse::<i64>().unwrap() >= log.last, "{name} has {counter} of {}", log.last);
+        let (kept, written) = asked.join().unwrap().unwrap();
+        assert_eq!(log.lost(&kept), [0; 0], "{name}");
         let refused = Answer::Refused("READONLY".to_owned());
         assert_eq!(written, if is_standby { refused } else { Answer::Text("OK".to_owned()) }, "{name}");
     }
@@ -122,33 +120,6 @@ async fn strike(stage: &Stage, pair: &PairStatus, blow: Blow) {
         }
         Blow::ActiveDeleted => drop(pods.delete(&pair.active, &DeleteParams::default()).await.unwrap()),
     }
-}
-
-fn load_image(stage: &Stage) {
-    let directory = tempfile::tempdir().unwrap();
-    let archive = directory.path().join("image.tar");
-    image::write_archive(&redis_image().unwrap(), &archive).unwrap();
-    stage.bench.cluster.load(&archive).unwrap();
-}
-
-/// What the comment at the top of the example says.
-fn apply_example(stage: &Stage) {
-    let file = Path::new(ROOT).join("examples/active-standby/redis.yaml");
-    let Example { mut documents, arguments } = example(&std::fs::read_to_string(file).unwrap());
-    let source = AgentSource::Copy { image: AGENT_IMAGE.into() };
-    let injection = Injection { group: NAME.into(), source, container: None, arguments };
-    for document in documents.iter_mut().filter(|document| document["kind"] == "StatefulSet") {
-        let template = &mut document["spec"]["template"];
-        *template = inject(template, &injection).unwrap();
-    }
-    let list = json!({"apiVersion": "v1", "kind": "List", "items": documents});
-    let file = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(file.path(), list.to_string()).unwrap();
-    stage.kubectl(&["apply", "-f", file.path().to_str().unwrap()]);
-}
-
-async fn paired(stage: &Stage) -> PairStatus {
-    first_reported(stage, |pair| pair.state == "Paired").await
 }
 
 /// Waits until a write is acknowledged after this moment: the standby has all of it, then.

@@ -9,79 +9,43 @@ use std::sync::{Arc, Mutex};
 use std::thread::{JoinHandle, sleep};
 use std::time::{Duration, Instant};
 
+use crate::history::{Attempt, Log, Turns};
 use crate::resp::{Answer, Connection, start_in};
 
 /// Port of Redis, in Pods and in the Service.
 pub(crate) const REDIS_PORT: u16 = 6379;
+/// Key of one bit for each write.
+const WRITTEN: &str = "written";
 /// Pause after a failed attempt, and between two rounds of the witness.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// What the writer was answered.
-#[derive(Debug, Default)]
-pub(crate) struct Log {
-    /// The last value that was acknowledged by the standby, too.
-    pub(crate) last: i64,
-    /// Values that came after one as high had been acknowledged, with that one.
-    pub(crate) lost: Vec<(i64, i64)>,
-    /// When a primary answered, be it that it wants a second copy first.
-    answers: Vec<Instant>,
-    /// When writes were acknowledged.
-    acknowledged: Vec<Instant>,
-}
-
-/// One increment.
-struct Attempt {
-    /// Absent if the primary wants a second copy first.
-    value: Option<i64>,
-    answered: Instant,
-    acknowledged: Option<Instant>,
-}
-
-impl Log {
-    /// How many writes were acknowledged.
-    pub(crate) fn count(&self) -> usize {
-        self.acknowledged.len()
-    }
-
-    pub(crate) fn is_acknowledged_after(&self, moment: Instant) -> bool {
-        self.acknowledged.last().is_some_and(|last| *last > moment)
-    }
-
-    /// The longest time since this moment in which no primary answered, and in which nothing was acknowledged.
-    pub(crate) fn outages(&self, since: Instant) -> [Duration; 2] {
-        [&self.answers, &self.acknowledged].map(|moments| {
-            let first = moments.partition_point(|moment| *moment < since).saturating_sub(1);
-            moments[first..].windows(2).map(|two| two[1] - two[0]).max().unwrap_or_default()
-        })
-    }
-
-    fn note(&mut self, attempt: &Attempt) {
-        let Attempt { value, answered, acknowledged } = *attempt;
-        self.answers.push(answered);
-        let Some(value) = value else { return };
-        if value <= self.last {
-            self.lost.push((value, self.last));
-        }
-        if let Some(moment) = acknowledged {
-            self.last = value;
-            self.acknowledged.push(moment);
-        }
-    }
-}
-
-/// One increment, and its acknowledgement by the standby; an error if there is no primary at the other end.
-fn attempt(connection: &mut Connection) -> io::Result<Attempt> {
-    let value = match connection.ask("INCR counter")? {
-        Answer::Number(value) => Some(value),
-        Answer::Refused(word) if word == "NOREPLICAS" => None,
+/// One write, and its acknowledgement by the standby; an error if there is no primary at the other end.
+fn attempt(connection: &mut Connection, number: u32) -> io::Result<Attempt> {
+    let is_written = match connection.ask(&format!("SETBIT {WRITTEN} {number} 1"))? {
+        Answer::Number(_) => true,
+        Answer::Refused(word) if word == "NOREPLICAS" => false,
         Answer::Refused(_) | Answer::Text(_) => return Err(io::ErrorKind::PermissionDenied.into()),
     };
     let answered = Instant::now();
-    let is_acknowledged = value.is_some() && matches!(connection.ask("WAIT 1 1000"), Ok(Answer::Number(1..)));
-    Ok(Attempt { value, answered, acknowledged: is_acknowledged.then(Instant::now) })
+    let is_acknowledged = is_written && matches!(connection.ask("WAIT 1 1000"), Ok(Answer::Number(1..)));
+    Ok(Attempt { number, answered, acknowledged: is_acknowledged.then(Instant::now) })
 }
 
-/// Increments a counter, one time after the other.
+/// Which of these writes a Redis has.
+pub(crate) fn kept(
+    connection: &mut Connection,
+    numbers: impl Iterator<Item = u32>,
+) -> io::Result<BTreeSet<u32>> {
+    let mut kept = BTreeSet::new();
+    for number in numbers {
+        if connection.ask(&format!("GETBIT {WRITTEN} {number}"))? == Answer::Number(1) {
+            kept.insert(number);
+        }
+    }
+    Ok(kept)
+}
+
+/// Writes one number after the other.
 pub(crate) struct Writer {
     pub(crate) log: Arc<Mutex<Log>>,
     is_over: Arc<AtomicBool>,
@@ -94,12 +58,14 @@ impl Writer {
         let (notes, end) = (Arc::clone(&log), Arc::clone(&is_over));
         let address = SocketAddr::new(service, REDIS_PORT);
         let thread = start_in(network, move || {
-            let mut connection = None;
+            let (mut connection, mut number) = (None, 0);
             while !end.load(Ordering::Relaxed) {
                 let open = connection.take().map_or_else(|| Connection::open(address), Ok);
-                let written = open.and_then(|mut open| attempt(&mut open).map(|attempt| (open, attempt)));
+                let written =
+                    open.and_then(|mut open| attempt(&mut open, number).map(|attempt| (open, attempt)));
+                number += 1;
                 if let Ok((_, attempt)) = &written {
-                    notes.lock().unwrap().note(attempt);
+                    notes.lock().unwrap().note(*attempt);
                 }
                 let is_done = written.as_ref().is_ok_and(|(_, attempt)| attempt.acknowledged.is_some());
                 connection = written.ok().map(|(open, _)| open);
@@ -121,10 +87,8 @@ impl Writer {
 /// What the witness saw. A Redis that was started again is another one.
 #[derive(Debug, Default)]
 pub(crate) struct Sight {
-    /// Those that took writes, in the order in which they began to.
-    pub(crate) primaries: Vec<String>,
-    /// Those that took a write after another one had.
-    pub(crate) returned: BTreeSet<String>,
+    /// Those that took writes.
+    pub(crate) primaries: Turns,
     /// How many writes were taken, and how many refused by a standby.
     pub(crate) taken: usize,
     pub(crate) refused: usize,
@@ -141,13 +105,7 @@ impl Sight {
             return;
         }
         self.taken += 1;
-        if self.primaries.last().is_some_and(|last| last == run) {
-            return;
-        }
-        if self.primaries.iter().any(|former| former == run) {
-            self.returned.insert(run.to_owned());
-        }
-        self.primaries.push(run.to_owned());
+        self.primaries.note(run);
     }
 }
 

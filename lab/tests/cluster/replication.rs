@@ -18,7 +18,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
-use crate::pairs::first_reported;
+use crate::pairs::{first_paired, first_reported};
 use crate::stage::{PORT, Stage};
 use crate::wait;
 
@@ -52,7 +52,7 @@ const BLOWS: [Blow; 6] = [
 
 pub(crate) async fn a_counter_with_replicated_state_loses_no_acknowledged_increment(stage: Stage) {
     start(&stage).await;
-    let mut pair = paired(&stage).await;
+    let mut pair = first_paired(&stage).await;
     let mut names = level(&stage, &pair, |names| names.len() == 2).await;
     let client = start_client(&stage).await;
     for blow in BLOWS {
@@ -64,7 +64,7 @@ pub(crate) async fn a_counter_with_replicated_state_loses_no_acknowledged_increm
         assert_eq!(after.active, pair.standby, "{blow:?}");
         counts_on(&stage).await;
         println!("  {blow:?}: it counts again after {} ms at most", struck.elapsed().as_millis());
-        pair = paired(&stage).await;
+        pair = first_paired(&stage).await;
         // A Pod that takes the place of a deleted one has another directory, which must be level before the next blow.
         let is_new = |now: &BTreeSet<_>| blow != Blow::ActiveDeleted || *now != names;
         names = level(&stage, &pair, |now| now.len() == 2 && is_new(now)).await;
@@ -136,10 +136,6 @@ async fn strike(stage: &Stage, active: &str, blow: Blow) {
         Blow::ContainerKilled => drop(stage.bench.cluster.kill_container(&target).unwrap()),
         Blow::ActiveDeleted => drop(pods.delete(active, &DeleteParams::default()).await.unwrap()),
     }
-}
-
-async fn paired(stage: &Stage) -> PairStatus {
-    first_reported(stage, |pair| pair.state == "Paired").await
 }
 
 /// Waits until the Lease says what it should of the directories.

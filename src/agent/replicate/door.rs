@@ -1,12 +1,11 @@
 //! Lets batches into the state directory only while the application does not run.
 
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-use tokio::sync::Notify;
+use std::sync::{Arc, PoisonError};
 
 use super::DirectoryId;
 use crate::ha::Epoch;
+use crate::runtime::sync::{Mutex, MutexGuard, Notify};
 
 /// The door of one state directory. Clones are the same door.
 #[derive(Clone, Debug, Default)]
@@ -97,43 +96,5 @@ impl Drop for Pass {
     fn drop(&mut self) {
         self.0.lock().is_used = false;
         self.0.changed.notify_waiters();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use futures::FutureExt as _;
-
-    use super::*;
-
-    const GIVER: DirectoryId = DirectoryId(7);
-
-    fn epoch(term: u32) -> Epoch {
-        Epoch { term, sequence: 0 }
-    }
-
-    #[test]
-    fn nobody_enters_a_closed_door_or_with_an_older_epoch() {
-        let door = Door::default();
-        assert!(door.enter(epoch(1), GIVER).is_err());
-        door.open(epoch(2));
-        assert!(door.enter(epoch(1), GIVER).is_err());
-        drop(door.enter(epoch(3), GIVER).unwrap());
-        assert!(door.enter(epoch(2), GIVER).is_err());
-        assert_eq!((door.giver(), door.admits(epoch(3)), door.admits(epoch(2))), (Some(GIVER), true, false));
-    }
-
-    #[test]
-    fn a_door_is_shut_when_the_last_one_has_left() {
-        let door = Door::default();
-        door.open(epoch(1));
-        let pass = door.enter(epoch(1), GIVER).unwrap();
-        assert!(door.enter(epoch(1), GIVER).is_err(), "one at a time");
-        door.close();
-        let mut shut = Box::pin(door.shut());
-        assert!((&mut shut).now_or_never().is_none());
-        drop(pass);
-        assert!(shut.now_or_never().is_some());
-        assert!(door.enter(epoch(1), GIVER).is_err());
     }
 }

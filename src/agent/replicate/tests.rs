@@ -1,5 +1,6 @@
 //! Two directories, and whatever happens to the first one: after a batch both are equal.
 
+mod door;
 mod ledger;
 mod lines;
 

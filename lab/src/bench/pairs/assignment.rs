@@ -18,12 +18,11 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::Course;
 use super::report::{Report, Row, Unit};
-use crate::bench::scale::{self, process};
+use crate::bench::scale::place::Place;
+use crate::bench::scale::process::Operator;
 use crate::bench::{Error, NAMESPACE};
-use crate::control_plane::ControlPlane;
 use crate::hollow::{self, Binding, HollowNodes, is_ready};
 use crate::image::APP_IMAGE;
-use crate::install::images;
 
 /// Name of the row.
 const WHAT: &str = "assignment: group of 128 Ready Pods made, until 64 Leases and 128 labels (no agents)";
@@ -50,24 +49,16 @@ pub async fn run(course: &Course<'_>, report: &mut Report) -> Result<(), Error> 
     if !course.options.wants(WHAT) {
         return Ok(());
     }
-    let built = tokio::task::spawn_blocking(images::build_binaries).await.expect("a build does not panic");
-    let program = built.map_err(|error| Error::Build(Box::new(error)))?.operator;
-    let directory =
-        tempfile::tempdir().map_err(|source| Error::Write { path: std::env::temp_dir(), source })?;
-    let control_plane = ControlPlane::start(directory.path().join("control-plane")).await;
-    let control_plane = control_plane.map_err(|error| Error::ControlPlane(Box::new(error)))?;
-    let client = control_plane.client().await.map_err(|error| Error::ControlPlane(Box::new(error)))?;
-    scale::prepare(&client).await?;
+    let place = Place::start().await?;
+    let client = &place.client;
     let settings = hollow::Options { binding: Binding::FewestPods, ..hollow::Options::default() };
     let nodes = HollowNodes::start(client.clone(), NODES, settings).await;
     let _nodes = nodes.map_err(|error| Error::Hollow(Box::new(error)))?;
-    let log = directory.path().join("operator.log");
-    let program = process::Program { program, kubeconfig: control_plane.kubeconfig_path(), log };
-    let operator = process::Operator::start(&program, &client).await?;
+    let operator = Operator::start(&place.program, client).await?;
     let mut row = Row { what: WHAT.to_owned(), target: TARGET, unit: Unit::Seconds, ..Row::default() };
     course
         .repeat((WHAT, course.options.one_of(ONE_OF)), &mut report.failures, async |number| {
-            row.took(round(&client, &format!("many-{number}")).await?);
+            row.took(round(client, &format!("many-{number}")).await?);
             Ok(())
         })
         .await;

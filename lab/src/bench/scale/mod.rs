@@ -4,6 +4,7 @@
 //!
 //! | module | what it does |
 //! |---|---|
+//! | [`place`] | the control plane, and what to start |
 //! | [`process`] | the operator as a process of this machine, and what the kernel says about it |
 //! | `sets` | makes many sets, breaks some of them, and waits for their successors |
 //! | `quiet` | counts the writes that reach the API server while nothing happens |
@@ -11,19 +12,18 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use kube::Client;
 use serde::Serialize;
 use serde_json::json;
 
 use super::{Error, hardware, summary};
-use crate::control_plane::ControlPlane;
 use crate::hollow::{self, Binding, HollowNodes};
-use crate::install::{self, images, manifests};
 
+pub mod place;
 pub mod process;
 mod quiet;
 mod sets;
 
+use place::Place;
 use process::Operator;
 use sets::Sets;
 
@@ -77,21 +77,10 @@ pub struct Figures {
 /// # Errors
 /// See [`enum@Error`]; the control plane ends in any case.
 pub async fn run(options: &Options) -> Result<(), Error> {
-    let built = tokio::task::spawn_blocking(images::build_binaries).await.expect("a build does not panic");
-    let program = built.map_err(|error| Error::Build(Box::new(error)))?.operator;
-    let directory =
-        tempfile::tempdir().map_err(|source| Error::Write { path: std::env::temp_dir(), source })?;
-    let control_plane = ControlPlane::start(directory.path().join("control-plane")).await;
-    let control_plane = control_plane.map_err(|error| Error::ControlPlane(Box::new(error)))?;
-    let client = control_plane.client().await.map_err(|error| Error::ControlPlane(Box::new(error)))?;
-    let description = hardware::describe(&client).await;
+    let place = Place::start().await?;
+    let description = hardware::describe(&place.client).await;
     println!("{description}\n");
-    let operator = process::Program {
-        program,
-        kubeconfig: control_plane.kubeconfig_path(),
-        log: directory.path().join("operator.log"),
-    };
-    let figures = measure(&client, &operator, options).await?;
+    let figures = measure(&place, options).await?;
     println!("{}", table(&figures, options));
     if let Some(path) = &options.out {
         let text = json!({"hardware": description, "sets": options.sets, "figures": figures}).to_string();
@@ -100,8 +89,7 @@ pub async fn run(options: &Options) -> Result<(), Error> {
     Ok(())
 }
 
-async fn measure(client: &Client, program: &process::Program, options: &Options) -> Result<Figures, Error> {
-    prepare(client).await?;
+async fn measure(Place { client, program, .. }: &Place, options: &Options) -> Result<Figures, Error> {
     let hollow_failed = |error| Error::Hollow(Box::new(error));
     let pods = u32::from(options.sets) * PODS_PER_SET;
     let count = u16::try_from(pods.div_ceil(PODS_PER_NODE).max(NODES_MIN)).expect("at most 983 nodes");
@@ -143,19 +131,6 @@ async fn measure(client: &Client, program: &process::Program, options: &Options)
         idle_writes_per_minute: idle.writes_per_minute,
         idle_cpu_percent: idle.cpu_percent,
     })
-}
-
-/// The kind, the operator's namespace and the right to read metrics; no Deployment.
-pub(super) async fn prepare(client: &Client) -> Result<(), Error> {
-    let failed = |error| Error::Install(Box::new(error));
-    let objects = manifests::parse(manifests::SHIPPED);
-    let objects = objects.map_err(|error| failed(install::Error::ReadManifest(error)))?;
-    let of = |kind: &str| objects.iter().filter(|object| object["kind"] == kind).cloned().collect::<Vec<_>>();
-    for kind in [manifests::DEFINITION, "Namespace", "ClusterRole"] {
-        install::apply(client, &of(kind)).await.map_err(failed)?;
-    }
-    install::establish(client).await.map_err(failed)?;
-    super::ensure_namespace(client).await
 }
 
 fn table(figures: &Figures, options: &Options) -> String {

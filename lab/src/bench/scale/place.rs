@@ -1,0 +1,55 @@
+//! A control plane and a program to start an operator from, in a directory that goes with them.
+
+use kube::Client;
+use tempfile::TempDir;
+
+use super::process::Program;
+use crate::bench::{Error, ensure_namespace};
+use crate::control_plane::ControlPlane;
+use crate::install::{self, images, manifests};
+
+/// Ends with this value.
+pub struct Place {
+    /// The administrator.
+    pub client: Client,
+    /// What to start.
+    pub program: Program,
+    // Its files go after it.
+    _control_plane: ControlPlane,
+    _directory: TempDir,
+}
+
+impl Place {
+    /// Builds the operator, and starts a control plane that knows its kinds.
+    ///
+    /// # Errors
+    /// See [`enum@Error`].
+    pub async fn start() -> Result<Self, Error> {
+        let built =
+            tokio::task::spawn_blocking(images::build_binaries).await.expect("a build does not panic");
+        let program = built.map_err(|error| Error::Build(Box::new(error)))?.operator;
+        let directory =
+            tempfile::tempdir().map_err(|source| Error::Write { path: std::env::temp_dir(), source })?;
+        let failed = |error| Error::ControlPlane(Box::new(error));
+        let control_plane =
+            ControlPlane::start(directory.path().join("control-plane")).await.map_err(failed)?;
+        let client = control_plane.client().await.map_err(failed)?;
+        prepare(&client).await?;
+        let log = directory.path().join("operator.log");
+        let program = Program { program, kubeconfig: control_plane.kubeconfig_path(), log };
+        Ok(Self { client, program, _control_plane: control_plane, _directory: directory })
+    }
+}
+
+/// The kind, the operator's namespace and the right to read metrics; no Deployment.
+async fn prepare(client: &Client) -> Result<(), Error> {
+    let failed = |error| Error::Install(Box::new(error));
+    let objects = manifests::parse(manifests::SHIPPED);
+    let objects = objects.map_err(|error| failed(install::Error::ReadManifest(error)))?;
+    let of = |kind: &str| objects.iter().filter(|object| object["kind"] == kind).cloned().collect::<Vec<_>>();
+    for kind in [manifests::DEFINITION, "Namespace", "ClusterRole"] {
+        install::apply(client, &of(kind)).await.map_err(failed)?;
+    }
+    install::establish(client).await.map_err(failed)?;
+    ensure_namespace(client).await
+}

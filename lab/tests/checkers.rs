@@ -1,0 +1,64 @@
+//! What the claims of `cluster` judge by would see what it is there to see.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+#[path = "cluster/history.rs"]
+mod history;
+
+use history::{Attempt, Log, Turns};
+
+/// Writes before the active fails; the standby has not got every third of them by then.
+const WRITES: u32 = 10;
+
+/// What a writer was told by a pair whose active fails after the last write, and what its successor has.
+///
+/// `waits`: a write is acknowledged only when the standby has it, too.
+fn a_failure(waits: bool) -> (Log, BTreeSet<u32>) {
+    let (mut log, mut standby, now) = (Log::default(), BTreeSet::new(), Instant::now());
+    for number in 0..WRITES {
+        let is_replicated = number % 3 != 2;
+        if is_replicated {
+            standby.insert(number);
+        }
+        let acknowledged = (is_replicated || !waits).then_some(now);
+        log.note(Attempt { number, answered: now, acknowledged });
+    }
+    (log, standby)
+}
+
+#[test]
+fn a_pair_that_waits_for_its_standby_loses_nothing_and_one_that_does_not_is_found_out() {
+    let (log, kept) = a_failure(true);
+    assert_eq!((log.acknowledged().count(), log.lost(&kept)), (7, vec![]));
+    let (log, mut kept) = a_failure(false);
+    assert_eq!((log.acknowledged().count(), log.lost(&kept)), (10, vec![2, 5, 8]));
+    // What is written after the loss does not hide it.
+    kept.extend(WRITES..2 * WRITES);
+    assert_eq!(log.lost(&kept), [2, 5, 8]);
+}
+
+#[test]
+fn outages_are_the_longest_times_without_an_answer_and_without_an_acknowledgement() {
+    let start = Instant::now();
+    let at = |milliseconds| start + Duration::from_millis(milliseconds);
+    let mut log = Log::default();
+    for (number, answered, acknowledged) in [(1, 0, Some(1)), (2, 90, None), (3, 100, Some(130))] {
+        log.note(Attempt { number, answered: at(answered), acknowledged: acknowledged.map(at) });
+    }
+    assert_eq!(log.outages(at(50)), [90, 129].map(Duration::from_millis));
+    assert_eq!([at(129), at(130)].map(|moment| log.is_acknowledged_after(moment)), [true, false]);
+}
+
+#[test]
+fn two_that_act_at_the_same_time_are_told_from_two_that_take_turns() {
+    let turns = |seen: &[&str]| {
+        let mut turns = Turns::default();
+        for who in seen {
+            turns.note(who);
+        }
+        (turns.order.len(), turns.returned)
+    };
+    assert_eq!(turns(&["a", "a", "b", "b", "c"]), (3, BTreeSet::new()));
+    assert_eq!(turns(&["a", "b", "a", "c"]), (4, ["a".to_owned()].into()));
+}

@@ -1,0 +1,36 @@
+//! Who is let in, and when the door is shut; `tests/threads` has what happens when threads meet at it.
+
+use futures::FutureExt as _;
+
+use super::{DirectoryId, Door, Epoch};
+
+const GIVER: DirectoryId = DirectoryId(7);
+
+fn epoch(term: u32) -> Epoch {
+    Epoch { term, sequence: 0 }
+}
+
+#[test]
+fn nobody_enters_a_closed_door_or_with_an_older_epoch() {
+    let door = Door::default();
+    assert!(door.enter(epoch(1), GIVER).is_err());
+    door.open(epoch(2));
+    assert!(door.enter(epoch(1), GIVER).is_err());
+    drop(door.enter(epoch(3), GIVER).unwrap());
+    assert!(door.enter(epoch(2), GIVER).is_err());
+    assert_eq!((door.giver(), door.admits(epoch(3)), door.admits(epoch(2))), (Some(GIVER), true, false));
+}
+
+#[test]
+fn a_door_is_shut_when_the_last_one_has_left() {
+    let door = Door::default();
+    door.open(epoch(1));
+    let pass = door.enter(epoch(1), GIVER).unwrap();
+    assert!(door.enter(epoch(1), GIVER).is_err(), "one at a time");
+    door.close();
+    let mut shut = Box::pin(door.shut());
+    assert!((&mut shut).now_or_never().is_none());
+    drop(pass);
+    assert!(shut.now_or_never().is_some());
+    assert!(door.enter(epoch(1), GIVER).is_err());
+}
