@@ -55,6 +55,8 @@ pub(crate) fn claims() -> Vec<Claim> {
         claim(refusals::a_taken_name_does_not_stop_the_set),
         claim(sizes::kubectl_scale_and_an_autoscaler_act_on_primaries),
         claim(manifests::every_example_is_applied_and_acted_on),
+        claim(manifests::the_example_of_a_counter_goes_on_where_it_was_after_its_active_is_killed),
+        claim(manifests::the_example_of_a_paired_set_serves_before_and_after_an_active_is_killed),
         claim(meddling::a_removed_service_and_emptied_addresses_are_restored),
         claim(meddling::a_renamed_service_takes_the_place_of_the_former_one),
         claim(meddling::pods_that_are_all_deleted_at_once_are_all_made_again),
