@@ -13,6 +13,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use tar::{EntryType, Header};
 
+use crate::packages;
+
 /// The operator's image in the lab.
 pub const OPERATOR_IMAGE: &str = "registry.local/bps-operator:dev";
 /// The image of the gate and of the wake-up client in the lab.
@@ -291,6 +293,12 @@ fn host_target() -> Result<String, Error> {
     host.map(str::to_owned).ok_or_else(|| run_failed(io::ErrorKind::InvalidData.into()))
 }
 
+/// Where a program of this machine is.
+fn installed(name: &str) -> Result<PathBuf, Error> {
+    packages::find(name)
+        .ok_or_else(|| Error::RunTool { program: name.into(), source: io::ErrorKind::NotFound.into() })
+}
+
 /// Binaries by name, from cargo's messages (one JSON document a line).
 fn executables(messages: &str) -> BTreeMap<String, PathBuf> {
     messages
@@ -348,6 +356,7 @@ pub fn project_images(binaries: &Binaries) -> Vec<ImageSpec> {
     ]
 }
 
+pub mod busybox;
 pub mod redis;
 #[cfg(test)]
 mod tests;

@@ -3,12 +3,10 @@
 //! It has what the example of a Redis pair needs of `redis:7.0`, and nothing else: server, client, and a shell.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use super::{Error, ImageFile, ImageSpec, NONROOT_ID};
-use crate::packages;
+use super::{Error, ImageFile, ImageSpec, NONROOT_ID, installed};
 
 /// The name under which the example asks for Redis.
 pub const REDIS_IMAGE: &str = "docker.io/library/redis:7.0";
@@ -21,12 +19,12 @@ const SERVER: &str = "redis-check-rdb";
 pub const PROGRAMS: [(&str, &str); 3] =
     [(SERVER, "redis-tools"), ("redis-cli", "redis-tools"), ("busybox", "busybox-static")];
 
-/// What the image consists of; see [`packages::ensure_programs`] for [`PROGRAMS`].
+/// What the image consists of; see [`crate::packages::ensure_programs`] for [`PROGRAMS`].
 ///
 /// # Errors
 /// `RunTool` if a program is missing or the libraries that it needs cannot be listed.
 pub fn redis_image() -> Result<ImageSpec, Error> {
-    let (server, client, shell) = (program(SERVER)?, program("redis-cli")?, program("busybox")?);
+    let (server, client, shell) = (installed(SERVER)?, installed("redis-cli")?, installed("busybox")?);
     let libraries: BTreeSet<PathBuf> = libraries(&server)?.into_iter().chain(libraries(&client)?).collect();
     let named = [
         (server, "/usr/bin/redis-server"),
@@ -48,11 +46,6 @@ pub fn redis_image() -> Result<ImageSpec, Error> {
         user: Some(format!("{NONROOT_ID}:{NONROOT_ID}")),
         env: BTreeMap::new(),
     })
-}
-
-fn program(name: &str) -> Result<PathBuf, Error> {
-    packages::find(name)
-        .ok_or_else(|| Error::RunTool { program: name.into(), source: io::ErrorKind::NotFound.into() })
 }
 
 /// The shared libraries of a program and its loader, where they are.

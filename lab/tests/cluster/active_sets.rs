@@ -10,8 +10,10 @@ use kube::ResourceExt;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use serde_json::{Value, json};
 
+use crate::actors::Actors;
 use crate::load::Load;
 use crate::pairs::served_again;
+use crate::rollout::{is_of_revision, revision_of};
 use crate::stage::{Counts, PORT, Stage, WEB, exposed_web, roles, uids};
 use crate::wait::{self, role};
 
@@ -174,4 +176,35 @@ pub(crate) async fn the_pairs_of_a_set_come_and_go_with_its_primaries(stage: Sta
     stage.scale([2, 2, 0]).await;
     let (pods, pairs) = whole(&stage, [2, 2, 0]).await;
     assert_eq!((pods.len(), &pairs[0].active), (4, &kept), "the pair that stays is not touched");
+}
+
+pub(crate) async fn a_new_template_reaches_every_pod_of_a_paired_set_and_one_of_each_pair_acts(stage: Stage) {
+    let counts = [2, 2, 1];
+    stage.apply(&paired_web(counts)).await;
+    let (before, _) = whole(&stage, counts).await;
+    let old = revision_of(&before);
+    let load = Load::start(&stage, "n1").await;
+    let actors = Actors::start(&stage);
+    stage.change(json!({"template": {"metadata": {"annotations": {"edition": "second"}}}})).await;
+    stage
+        .pods_where(WEB, |pods| {
+            crate::stage::complete(pods, counts)?;
+            let outdated = pods.iter().filter(|pod| is_of_revision(pod, &old)).count();
+            if outdated == 0 { Ok(()) } else { Err(format!("{outdated} outdated pods")) }
+        })
+        .await;
+    let (after, pairs) = whole(&stage, counts).await;
+    let turns = actors.stop().await;
+    served_again("rollout of a paired set", load).await;
+    println!("  {turns:?}");
+    let known = roles(&before);
+    assert!(after.iter().all(|pod| !known.contains_key(&pod.uid().unwrap())), "an old Pod is left");
+    for (pair, turns) in &turns {
+        assert_eq!(turns.returned, BTreeSet::new(), "two of {pair} acted at the same time: {turns:?}");
+    }
+    let acted = turns.values().map(|turns| turns.order.len()).sum::<usize>();
+    assert!(acted >= 2 * counts[0], "each active has a successor: {turns:?}");
+    for pair in &pairs {
+        assert_eq!(turns[&pair.name].order.last(), Some(&pair.active), "{turns:?}");
+    }
 }

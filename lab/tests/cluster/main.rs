@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 mod active_sets;
+mod actors;
 mod bench;
 mod claims;
 #[path = "../../../tests/common/example.rs"]

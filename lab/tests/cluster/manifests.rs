@@ -1,18 +1,30 @@
 //! Claims about the files that users copy.
 
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
 
-use backuppodset::api::BackupPodSet;
+use backuppodset::api::{BackupPodSet, keys};
 use backuppodset::manifests::{AgentSource, Injection, inject};
+use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::ResourceExt as _;
 use kube::api::{Api, ListParams};
 use lab::image::AGENT_IMAGE;
+use lab::image::busybox::{busybox_image, nginx_image};
 use serde_json::json;
 
 use crate::bench::ROOT;
 use crate::example::{Example, example};
+use crate::pairs::{first_paired, first_reported};
 use crate::stage::{ROLES, Stage, uids};
-use crate::wait::role;
+use crate::wait::{self, role};
+
+/// Name of the example of replicated state, and of its container.
+const COUNTER: &str = "counter";
+/// Numbers that show that the counter goes on.
+const NUMBERS: usize = 3;
+/// How often something that no watch shows is looked at.
+const LOOK_PERIOD: Duration = Duration::from_millis(200);
 
 pub(crate) async fn every_example_is_applied_and_acted_on(stage: Stage) {
     let mut files: Vec<_> = std::fs::read_dir(Path::new(ROOT).join("examples"))
@@ -58,4 +70,85 @@ pub(crate) fn apply_with_agent(stage: &Stage, name: &str, group: &str) {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), list.to_string()).unwrap();
     stage.kubectl(&["apply", "-f", file.path().to_str().unwrap()]);
+}
+
+pub(crate) async fn the_example_of_a_counter_goes_on_where_it_was_after_its_active_is_killed(stage: Stage) {
+    stage.bench.load_image(&busybox_image().unwrap());
+    apply_with_agent(&stage, "active-standby/counter.yaml", COUNTER);
+    let pair = first_paired(&stage).await;
+    let before = counted(&stage, &pair.active, NUMBERS).await;
+    let active = stage.api::<Pod>().get(&pair.active).await.unwrap();
+    stage.bench.cluster.kill_below_init(&stage.target(&active)).unwrap();
+    let after = first_reported(&stage, |seen| !seen.active.is_empty() && seen.active != pair.active).await;
+    assert_eq!(after.active, pair.standby);
+    counted(&stage, &after.active, NUMBERS).await;
+    // By then the one that was killed says nothing any more.
+    let all = [said(&stage, &pair.active), said(&stage, &after.active)].concat();
+    println!("  {} numbers before, {all:?}", before.len());
+    assert!(all.is_sorted_by(|one, next| one.0 < next.0 && one.1 <= next.1), "{all:?}");
+}
+
+/// Waits until a Pod has said so many numbers; returns them.
+async fn counted(stage: &Stage, pod: &str, count: usize) -> Vec<(u64, u64)> {
+    let counted = async {
+        loop {
+            let numbers = said(stage, pod);
+            if numbers.len() >= count {
+                return numbers;
+            }
+            tokio::time::sleep(LOOK_PERIOD).await;
+        }
+    };
+    tokio::time::timeout(wait::LIMIT, counted).await.expect("it counts")
+}
+
+/// The numbers that a Pod has said to be safe, each with its epoch.
+fn said(stage: &Stage, pod: &str) -> Vec<(u64, u64)> {
+    let log = stage.kubectl(&["logs", pod, "-c", COUNTER]);
+    let line = |line: &str| {
+        let (number, epoch) = line.split_once(" is safe, epoch ")?;
+        Some((number.parse().ok()?, epoch.parse().ok()?))
+    };
+    log.lines().filter_map(line).collect()
+}
+
+pub(crate) async fn the_example_of_a_paired_set_serves_before_and_after_an_active_is_killed(stage: Stage) {
+    let script = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(script.path(), "#!/bin/sh\nexec /lab-app\n").unwrap();
+    stage.bench.load_image(&nginx_image((script.path(), &stage.bench.app)).unwrap());
+    let (name, counts) = ("pairs", [2, 2, 1]);
+    stage.kubectl(&["apply", "-f", path_of("active-standby/set.yaml").to_str().unwrap()]);
+    stage.settled(name, counts).await;
+    let pair = first_paired(&stage).await;
+    answered(&stage, name).await;
+    let active = stage.api::<Pod>().get(&pair.active).await.unwrap();
+    stage.bench.cluster.kill_below_init(&stage.target(&active)).unwrap();
+    let heir = |pods: &[Pod]| {
+        let heir = pods.iter().find(|pod| pod.name_any() == pair.standby).ok_or("no standby")?;
+        let part = heir.labels().get(keys::LABEL_HA_STATE).map(String::as_str);
+        let is_right = role(heir) == "primary" && part == Some("active");
+        if is_right { Ok(()) } else { Err(format!("it is {} and {part:?}", role(heir))) }
+    };
+    stage.pods_where(name, heir).await;
+    stage.settled(name, counts).await;
+    answered(&stage, name).await;
+}
+
+/// Waits until a Service answers with success.
+async fn answered(stage: &Stage, name: &str) {
+    let service = stage.api::<Service>().get(name).await.unwrap();
+    let address = service.spec.and_then(|spec| spec.cluster_ip).unwrap();
+    let script = format!("exec 3<>/dev/tcp/{address}/80 && printf 'GET / HTTP/1.0\r\n\r\n' >&3 && cat <&3");
+    let asked = async {
+        loop {
+            let mut command = stage.bench.cluster.command_in("n1", "timeout").unwrap();
+            command.args(["1", "bash", "-c", &script]).stderr(Stdio::null());
+            let answer = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
+            if String::from_utf8_lossy(&answer.stdout).starts_with("HTTP/1.1 200") {
+                return;
+            }
+            tokio::time::sleep(LOOK_PERIOD).await;
+        }
+    };
+    tokio::time::timeout(wait::LIMIT, asked).await.expect("the Service answers");
 }

@@ -9,11 +9,11 @@ use crate::load::{Load, Witness};
 use crate::stage::{Stage, WEB, complete, exposed_web, roles, uids};
 use crate::wait;
 
-fn is_of_revision(pod: &Pod, revision: &str) -> bool {
+pub(crate) fn is_of_revision(pod: &Pod, revision: &str) -> bool {
     pod.labels().get(keys::LABEL_REVISION).is_some_and(|label| label == revision)
 }
 
-fn revision_of(pods: &[Pod]) -> String {
+pub(crate) fn revision_of(pods: &[Pod]) -> String {
     let first = pods[0].labels()[keys::LABEL_REVISION].clone();
     assert!(pods.iter().all(|pod| is_of_revision(pod, &first)));
     first

@@ -1,0 +1,105 @@
+//! A witness of who acts: asks the application in each Pod of the set itself, whatever labels and Leases say.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use backuppodset::api::{HAGroup, keys};
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt as _;
+use kube::api::{Api, ListParams};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+
+use crate::history::Turns;
+use crate::stage::{PORT, Stage, WEB};
+use crate::wait;
+
+/// Pause between two rounds.
+const PAUSE: Duration = Duration::from_millis(5);
+/// How long a Pod may take to answer; one that does not act refuses at once.
+const ANSWER_WITHIN: Duration = Duration::from_millis(200);
+
+/// What was seen.
+#[derive(Debug, Default)]
+struct Seen {
+    /// Pods that answered, one after the other.
+    answers: Vec<String>,
+    /// The pair of each Pod that was in one.
+    pairs: BTreeMap<String, String>,
+    /// How often all were asked.
+    rounds: usize,
+}
+
+/// Asks until it is stopped.
+pub(crate) struct Actors {
+    seen: Arc<Mutex<Seen>>,
+    task: JoinHandle<()>,
+}
+
+impl Actors {
+    pub(crate) fn start(stage: &Stage) -> Self {
+        let seen: Arc<Mutex<Seen>> = Arc::default();
+        let (notes, pods, groups) = (Arc::clone(&seen), stage.api::<Pod>(), stage.api::<HAGroup>());
+        let task = tokio::spawn(async move {
+            loop {
+                let pairs = pairs(&groups).await;
+                notes.lock().unwrap().pairs.extend(pairs);
+                for (name, address) in addresses(&pods).await {
+                    if matches!(timeout(ANSWER_WITHIN, does_answer(&address)).await, Ok(Ok(true))) {
+                        notes.lock().unwrap().answers.push(name);
+                    }
+                }
+                notes.lock().unwrap().rounds += 1;
+                sleep(PAUSE).await;
+            }
+        });
+        Self { seen, task }
+    }
+
+    /// Asks all once more; who acted in each pair, one after the other.
+    pub(crate) async fn stop(self) -> BTreeMap<String, Turns> {
+        let rounds = || self.seen.lock().unwrap().rounds;
+        // One round may have begun already.
+        let enough = rounds() + 2;
+        let asked = async {
+            while rounds() < enough {
+                sleep(PAUSE).await;
+            }
+        };
+        timeout(wait::LIMIT, asked).await.expect("all are asked");
+        self.task.abort();
+        let Seen { answers, pairs, rounds: _ } = std::mem::take(&mut *self.seen.lock().unwrap());
+        let mut turns: BTreeMap<String, Turns> = BTreeMap::new();
+        for pod in answers {
+            let pair = pairs.get(&pod).expect("a Pod that acts is in a pair");
+            turns.entry(pair.clone()).or_default().note(&pod);
+        }
+        turns
+    }
+}
+
+async fn pairs(groups: &Api<HAGroup>) -> Vec<(String, String)> {
+    let status = groups.get(WEB).await.ok().and_then(|group| group.status).unwrap_or_default();
+    let of_pair = |pair: backuppodset::api::PairStatus| {
+        [pair.active, pair.standby].into_iter().map(move |pod| (pod, pair.name.clone()))
+    };
+    status.pairs.into_iter().flat_map(of_pair).filter(|(pod, _)| !pod.is_empty()).collect()
+}
+
+async fn addresses(pods: &Api<Pod>) -> Vec<(String, String)> {
+    let of_set = ListParams::default().labels(&format!("{}={WEB}", keys::LABEL_SET));
+    let listed = pods.list(&of_set).await.map(|list| list.items).unwrap_or_default();
+    let addressed = |pod: Pod| Some((pod.name_any(), pod.status?.pod_ip?));
+    listed.into_iter().filter_map(addressed).collect()
+}
+
+async fn does_answer(address: &str) -> std::io::Result<bool> {
+    let mut stream = TcpStream::connect((address, PORT)).await?;
+    stream.write_all(b"GET / HTTP/1.0\r\n\r\n").await?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await?;
+    Ok(answer.starts_with("HTTP/1.1 200"))
+}
