@@ -1,6 +1,6 @@
 //! Death certificates between two ends in one process: given only for an application whose agent ended with it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, TcpListener};
 use std::process::{Child, Command};
 use std::sync::Arc;
@@ -12,6 +12,7 @@ use backuppodset::agent::lifeline::bond::Bond;
 use backuppodset::agent::lifeline::{Lifelines, Needs, Tenancy};
 use backuppodset::agent::orders::Orders;
 use backuppodset::agent::replicate::gate::Level;
+use backuppodset::agent::replicate::lag::Told;
 use backuppodset::ha::{AgentId, Epoch, Hold, Lease, Timing, Version};
 use backuppodset::runtime::shutdown::Shutdown;
 use backuppodset::runtime::tasks::Tasks;
@@ -100,6 +101,8 @@ fn record(addresses: [SocketAddr; 2]) -> Record {
         orders: Orders::default(),
         takeover: None,
         level: Level::default(),
+        level_pods: BTreeSet::new(),
+        lag: Told::default(),
     }
 }
 

@@ -1,5 +1,6 @@
 //! Who an agent is: its Pod, and the uid of it as the number that the protocol knows.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use crate::api::keys;
@@ -37,6 +38,12 @@ pub fn parse_uid(text: &str) -> Result<u128, NotAUid> {
     number.ok_or_else(|| NotAUid { found: text.to_owned() })
 }
 
+/// Reads the uids of Pods, separated by commas; nobody if one of them cannot be read.
+pub fn parse_uids(text: &str) -> BTreeSet<AgentId> {
+    let uids = text.split(',').map(|uid| parse_uid(uid.trim()).map(AgentId));
+    uids.collect::<Result<_, _>>().unwrap_or_default()
+}
+
 /// A uid as Kubernetes writes it.
 pub fn format_uid(uid: u128) -> String {
     let digits = format!("{uid:032x}");
@@ -62,6 +69,14 @@ mod tests {
         let text = "0a1b2c3d-0000-4000-8000-0123456789ab";
         assert_eq!(parse_uid(text).map(format_uid), Ok(text.to_owned()));
         assert_eq!(parse_uid("0a1b2c3d0000400080000123456789ab"), parse_uid(text));
+    }
+
+    #[test]
+    fn a_list_is_read_as_a_whole_or_not_at_all() {
+        let [one, two] = [1, 2].map(format_uid);
+        let both = BTreeSet::from([AgentId(1), AgentId(2)]);
+        assert_eq!(parse_uids(&format!("{one}, {two}")), both);
+        assert_eq!([parse_uids(""), parse_uids(&format!("{one},web-2"))], [BTreeSet::new(), BTreeSet::new()]);
     }
 
     #[test]

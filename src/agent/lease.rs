@@ -4,13 +4,13 @@
 //! spec.holderIdentity                    <Pod name>_<uid of the Pod>; absent: nobody holds it
 //! spec.leaseTransitions                  term of the epoch
 //! spec.leaseDurationSeconds, renewTime   for people only, never read
-//! annotations: ha-sequence, ha-writes, ha-hold, ha-members, ha-pending, ha-takeover, and, never written by an
-//! agent, ha-timing, ha-slice, ha-switch-over, ha-fenced; see `api::keys`
+//! annotations: ha-sequence, ha-writes, ha-hold, ha-members, ha-pending, ha-takeover, ha-in-sync, ha-in-sync-pods,
+//! ha-lag, and, never written by an agent, ha-timing, ha-slice, ha-switch-over, ha-fenced; see `api::keys`
 //! ```
 //!
 //! Never talks to the API server; see `store`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use jiff::Timestamp;
@@ -19,9 +19,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::identity::{format_uid, parse_uid};
+use super::identity::{format_uid, parse_uid, parse_uids};
 use super::orders::Orders;
 use super::replicate::gate::Level;
+use super::replicate::lag::Told;
 use super::takeover;
 use super::times::{self, TIMES};
 use crate::api::keys;
@@ -60,6 +61,10 @@ pub struct Record {
     pub takeover: Option<TakeoverRecord>,
     /// Which state directories have every acknowledged write.
     pub level: Level,
+    /// Pods that had those directories when they were written down; nobody if that is not known.
+    pub level_pods: BTreeSet<AgentId>,
+    /// What its active tells of what the standby lacks.
+    pub lag: Told,
 }
 
 /// Why a Lease cannot be read or written.
@@ -146,12 +151,22 @@ impl Record {
             None => Timing::default(),
             Some(text) => field(timing, TIMES, Some(text), times::read)?,
         };
-        let slice = annotated(keys::ANNOTATION_HA_SLICE);
         let orders = object.metadata.annotations.as_ref().map(Orders::read).unwrap_or_default();
-        let takeover = annotated(keys::ANNOTATION_HA_TAKEOVER).and_then(|text| takeover::read(&text));
-        let level = Level::read(annotated(keys::ANNOTATION_HA_IN_SYNC).as_deref());
-        let version = Version(version);
-        Ok(Self { group, version, lease, directory, timing, slice, orders, takeover, level })
+        Ok(Self {
+            group,
+            version: Version(version),
+            lease,
+            directory,
+            timing,
+            slice: annotated(keys::ANNOTATION_HA_SLICE),
+            orders,
+            takeover: annotated(keys::ANNOTATION_HA_TAKEOVER).and_then(|text| takeover::read(&text)),
+            level: Level::read(annotated(keys::ANNOTATION_HA_IN_SYNC).as_deref()),
+            level_pods: annotated(keys::ANNOTATION_HA_IN_SYNC_PODS)
+                .map(|text| parse_uids(&text))
+                .unwrap_or_default(),
+            lag: Told::read(annotated(keys::ANNOTATION_HA_LAG).as_deref()),
+        })
     }
 }
 
@@ -294,6 +309,8 @@ mod tests {
                     orders: Orders::default(),
                     takeover: None,
                     level: Level::default(),
+                    level_pods: BTreeSet::new(),
+                    lag: Told::default(),
                 }
             },
         )

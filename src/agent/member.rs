@@ -261,7 +261,8 @@ impl Member {
         let protocol = Protocol::new(agent, self.body.timing);
         let replica = self.replication.as_ref().map(|replication| {
             let of = (record.group, self.own.id);
-            replication.start((&mut tasks, &over), of, (self.keys.clone(), store.notes()))
+            let metrics = self.body.tenant.metrics().clone();
+            replication.start((&mut tasks, &over), of, (self.keys.clone(), store.notes(), metrics))
         });
         let replica = replica.transpose().map_err(Error::Replicate)?;
         let protocol = if replica.is_some() { protocol.keeping_state() } else { protocol };

@@ -49,9 +49,14 @@ pub struct AgentMetrics {
     pub starts: Counter,
     /// Hooks that failed or took too long.
     pub hook_failures: Counter,
+    lag: [Gauge; 3],
     promised: Arc<Mutex<Option<BootTime>>>,
+    lacks: Arc<Mutex<Option<Lacks>>>,
     registry: Arc<Registry>,
 }
+
+/// How many entries and bytes the standby lacks, and since when.
+type Lacks = (u64, u64, BootTime);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct RoleLabels {
@@ -77,7 +82,9 @@ impl Default for AgentMetrics {
             publish_retries: Counter::default(),
             starts: Counter::default(),
             hook_failures: Counter::default(),
+            lag: Default::default(),
             promised: Arc::default(),
+            lacks: Arc::default(),
             registry: Arc::default(),
         };
         metrics.registry = Arc::new(metrics.register());
@@ -108,6 +115,18 @@ impl AgentMetrics {
         registry.register("publish_retries", "Further attempts to publish", self.publish_retries.clone());
         registry.register("application_starts", "Starts of the application", self.starts.clone());
         registry.register("hook_failures", "Hooks that failed or took too long", self.hook_failures.clone());
+        let [entries, bytes, seconds] = self.lag.clone();
+        registry.register(
+            "state_lag_entries",
+            "Files and folders that the standby of this active lacks",
+            entries,
+        );
+        registry.register("state_lag_bytes", "About how many bytes of files it lacks", bytes);
+        registry.register(
+            "state_lag_seconds",
+            "Time for which it has lacked something; 0 while it is level",
+            seconds,
+        );
         registry
     }
 
@@ -136,6 +155,12 @@ impl AgentMetrics {
         self.lifeline.set(is_confirmed.into());
     }
 
+    /// How many entries and bytes of the state the standby lacks, and since when; `None` if it lacks nothing, or this agent
+    /// does not act.
+    pub fn show_lag(&self, lacks: Option<Lacks>) {
+        *self.lacks.lock().unwrap_or_else(PoisonError::into_inner) = lacks;
+    }
+
     /// The role in the pair; `None` if there is no pair.
     pub fn show_role(&self, role: Option<Role>) {
         for one in ROLES {
@@ -147,6 +172,11 @@ impl AgentMetrics {
         let promised = *self.promised.lock().unwrap_or_else(PoisonError::into_inner);
         let age = promised.map(|promised| i64::try_from(now.since(promised).as_secs()).unwrap_or(i64::MAX));
         self.promise_age.set(age.unwrap_or(-1));
+        let lacks = *self.lacks.lock().unwrap_or_else(PoisonError::into_inner);
+        let lag = lacks.map(|(entries, bytes, since)| [entries, bytes, now.since(since).as_secs()]);
+        for (gauge, number) in self.lag.iter().zip(lag.unwrap_or_default()) {
+            gauge.set(i64::try_from(number).unwrap_or(i64::MAX));
+        }
         let mut encoded = String::new();
         text::encode(&mut encoded, &self.registry).ok()?;
         Some(encoded)

@@ -13,6 +13,7 @@ use tokio::sync::watch;
 use tokio::time::interval;
 use tracing::{error, info, warn};
 
+use self::ordered::PeerFence;
 use super::causes::cause;
 use super::clock::{self, Alarm};
 use super::enforcer::Leash;
@@ -103,6 +104,8 @@ struct Turn<'a> {
     chronicle: Chronicle,
     /// What the Lease asked last, and the version that did.
     orders: (Version, Orders),
+    /// What the protocol was told of its peer.
+    peer_fence: PeerFence,
     /// What the Lease says of the state directories, and the version that does.
     level: (Version, Level),
 }
@@ -138,6 +141,7 @@ impl Body {
             is_gone: false,
             chronicle: Chronicle::default(),
             orders: (Version::default(), Orders::default()),
+            peer_fence: PeerFence::default(),
             level: (Version::default(), Level::default()),
         };
         turn.body.tenant.enlist();

@@ -116,6 +116,7 @@ mod tests {
     use crate::agent::lease::Member;
     use crate::agent::orders::Orders;
     use crate::agent::replicate::gate::Level;
+    use crate::agent::replicate::lag::Told;
     use crate::ha::{BootTime, Epoch, Hold, Incarnation, Lease, Message, Ping};
 
     const OWN: AgentId = AgentId(1);
@@ -154,6 +155,8 @@ mod tests {
             orders: Orders::default(),
             takeover: None,
             level: Level::default(),
+            level_pods: std::collections::BTreeSet::new(),
+            lag: Told::default(),
         }
     }
 

@@ -66,8 +66,8 @@ pub enum Report {
 pub struct Note {
     /// The version that the decision was based on.
     pub base: Version,
-    /// Keys and values.
-    pub annotations: Vec<(&'static str, String)>,
+    /// Keys and values; without a value the annotation is removed.
+    pub annotations: Vec<(&'static str, Option<String>)>,
 }
 
 /// The other end of the tasks.

@@ -149,7 +149,8 @@ pub struct HAGroupStatus {
     #[schemars(range(min = 0))]
     pub highest_term: i64,
 
-    /// `Ready`, `Degraded` and `Paused`, each with reason and message.
+    /// `Ready`, `Degraded`, `Withheld` and `Paused`, each with reason and message. `Withheld`: nobody may act in a pair,
+    /// because no ready Pod has every acknowledged write.
     #[schemars(length(max = 8), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
 
@@ -175,6 +176,9 @@ pub struct GroupSummary {
     pub actives: String,
 }
 
+/// What a pair is doing in which nobody may act, as [`PairStatus::state`] has it.
+pub const PAIR_WITHHELD: &str = "Withheld";
+
 /// One pair.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase", default)]
@@ -187,12 +191,31 @@ pub struct PairStatus {
     pub standby: String,
     /// Epoch of the tenure that the Lease shows, as in the application's environment.
     pub epoch: String,
-    /// What the pair is doing: `Paired`, `Alone`, `Starting`, `Fenced`, `Replacing` or `Ending`.
+    /// What the pair is doing: `Paired`, `Alone`, `Starting`, `Fenced`, `Replacing`, `Ending`, or
+    /// `Withheld` if nobody may act because no ready Pod has every acknowledged write.
     pub state: String,
     /// Where the state is that agents replicate: `InSync` if the standby has every acknowledged write, `CatchingUp` if it
     /// does not and would not take over, `Alone` if there is none; absent if nothing is replicated.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub sync: String,
+    /// How much the standby lacks while `sync` is `CatchingUp`; absent if its active has not told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lag: Option<StateLag>,
+}
+
+/// How much a standby lacks of the replicated state. Told after 2 s, and each 10 s while it changes.
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct StateLag {
+    /// Files and folders that it lacks, has otherwise, or has too many.
+    #[schemars(range(min = 0))]
+    pub entries: i64,
+    /// About how many bytes of files it lacks: what a longer file has more, the whole of any other one.
+    #[schemars(range(min = 0))]
+    pub bytes: i64,
+    /// Since when it has lacked something.
+    #[schemars(schema_with = "super::status::date_time")]
+    pub since: k8s_openapi::apimachinery::pkg::apis::meta::v1::Time,
 }
 
 /// A pair got another active.

@@ -79,6 +79,11 @@ pub const ANNOTATION_HA_PAIR: &str = "backup.example.com/ha-pair";
 /// Annotation on the Lease of a pair: numbers of the state directories that have every acknowledged write, hexadecimal and
 /// separated by commas; only with one of them may a member take over, unless any may. Absent: nobody has acted yet.
 pub const ANNOTATION_HA_IN_SYNC: &str = "backup.example.com/ha-in-sync";
+/// Annotation on the Lease of a pair: uids of the Pods that had those directories when they were written down, separated by
+/// commas; for the operator and for people, no agent reads it.
+pub const ANNOTATION_HA_IN_SYNC_PODS: &str = "backup.example.com/ha-in-sync-pods";
+/// Annotation on the Lease of a pair: how much the standby lacks of the replicated state, as JSON; absent while it is level.
+pub const ANNOTATION_HA_LAG: &str = "backup.example.com/ha-lag";
 /// Annotation on an EndpointSlice: epoch of the active whose address it shows, decimal as in [`ENV_HA_EPOCH`].
 pub const ANNOTATION_HA_EPOCH: &str = "backup.example.com/ha-epoch";
 
@@ -239,12 +244,14 @@ mod tests {
             ANNOTATION_HA_ENDING,
             ANNOTATION_HA_PAIR,
             ANNOTATION_HA_IN_SYNC,
+            ANNOTATION_HA_IN_SYNC_PODS,
+            ANNOTATION_HA_LAG,
             ANNOTATION_INJECTED,
             ANNOTATION_HA_EPOCH,
             EVENT_REPORTER,
         ];
         assert_eq!(PREFIX, format!("{GROUP}/"));
-        assert_eq!(keys.map(|key| key.starts_with(PREFIX)), [true; 23]);
+        assert_eq!(keys.map(|key| key.starts_with(PREFIX)), [true; 25]);
     }
 
     #[test]

@@ -99,7 +99,7 @@ pub struct TierNames {
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Condition {
-    /// Name of the condition: `Ready`, `Progressing`, `Degraded` or `Paused`.
+    /// Name of the condition: `Ready`, `Progressing`, `Degraded` or `Paused`; of a group also `Withheld`.
     #[schemars(length(min = 1, max = 316))]
     pub r#type: String,
     /// Whether it holds: `True`, `False` or `Unknown`.

@@ -13,13 +13,14 @@ use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::ResourceExt as _;
 
-use super::slim::SlimPod;
+use super::slim::{SlimCondition, SlimPod};
 use crate::agent::identity::parse_uid;
 use crate::agent::lease::{Error, Record};
-use crate::api::{GroupTiming, HAGroup, keys};
+use crate::api::{GroupTiming, HAGroup, PAIR_WITHHELD, StateLag, keys};
 use crate::ha::{AgentId, BootTime, Epoch, Timing};
+use crate::manifests::pair_name;
 use crate::model::{NodeName, Role};
-use crate::pairing::{Group, HaState, Lost, Pair, Pod, Shown};
+use crate::pairing::{Forsaken, Group, HaState, Lost, Pair, Pod, Shown};
 
 /// The objects of one group: those that bear its label.
 #[derive(Clone, Debug, Default)]
@@ -49,6 +50,14 @@ pub struct SeenGroup {
     pub told: BTreeMap<u32, Vec<String>>,
 }
 
+impl SeenGroup {
+    /// What the Leases tell of what standbys lack, by the number of the pair.
+    pub fn lags(&self) -> BTreeMap<u32, StateLag> {
+        let lag = |(number, record): (&u32, &Record)| Some((*number, record.lag.clone().lag()?));
+        self.records.iter().filter_map(lag).collect()
+    }
+}
+
 /// Reads everything that belongs to a group, as one who looks for the first time: every wait begins now.
 pub fn see_group(group: &HAGroup, objects: &GroupObjects, now: BootTime) -> SeenGroup {
     let mut seen = SeenGroup { told: told(group), ..SeenGroup::default() };
@@ -72,6 +81,7 @@ pub fn see_group(group: &HAGroup, objects: &GroupObjects, now: BootTime) -> Seen
     let lost = lost.map(|(number, pods)| Lost { number: *number, pods: pods.clone(), since: now });
     seen.group.lost = lost.collect();
     seen.group.pods = objects.pods.iter().filter_map(|pod| pod_of(pod)).collect();
+    see_forsaken(&mut seen.group, group, now);
     seen.group.is_paused = group.spec.paused;
     seen.group.pairs_wanted = group.spec.pairs.map(|pairs| usize::try_from(pairs).unwrap_or_default());
     seen
@@ -94,8 +104,26 @@ fn pair(number: u32, record: &Record, (is_ending, now): (bool, BootTime)) -> Pai
         addresses: record.directory.iter().map(|(id, member)| (*id, member.address)).collect(),
         fenced: record.orders.fenced.iter().copied().collect(),
         level: record.level.count(),
+        level_pods: record.level_pods.clone(),
+        forsaken: None,
         is_ending,
         unwritten_since: now,
+    }
+}
+
+/// What the status tells of pairs in which nobody may act was told already.
+fn see_forsaken(seen: &mut Group, group: &HAGroup, now: BootTime) {
+    let told = group.status.iter().flat_map(|status| &status.pairs);
+    let told: BTreeSet<&str> =
+        told.filter(|pair| pair.state == PAIR_WITHHELD).map(|pair| pair.name.as_str()).collect();
+    let name = group.name_any();
+    let forsaken = |pair: &Pair| {
+        let was_told = told.contains(pair_name(&name, pair.number).as_str());
+        seen.is_forsaken(pair).then_some(Forsaken { since: now, was_told })
+    };
+    let all: Vec<Option<Forsaken>> = seen.pairs.iter().map(forsaken).collect();
+    for (pair, forsaken) in seen.pairs.iter_mut().zip(all) {
+        pair.forsaken = forsaken;
     }
 }
 
@@ -153,6 +181,7 @@ fn pod_of(pod: &SlimPod) -> Option<Pod> {
         node: pod.spec.node_name.clone().map(NodeName),
         role,
         is_leaving: pod.metadata.deletion_timestamp.is_some() || matches!(phase, "Succeeded" | "Failed"),
+        is_ready: SlimCondition::ready(&pod.status.conditions).is_some_and(SlimCondition::is_true),
         shown: Shown {
             state: label(keys::LABEL_HA_STATE).and_then(|label| HaState::parse(&label)),
             peer: label(keys::LABEL_PEER),

@@ -9,6 +9,7 @@
 //! | `plan` | the plan: seats first, then new pairs, then labels |
 //! | `founding` | which pairs are made |
 //! | `ending` | which pair ends when there are more pairs than Pods can fill |
+//! | `withheld` | in which pair nobody may act because no level copy of its state is left |
 //! | `labels` | what the labels of each Pod should say |
 
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
@@ -20,6 +21,8 @@ mod plan;
 #[cfg(test)]
 mod tests;
 mod view;
+mod withheld;
 
 pub use plan::{Plan, Step, Wait, plan};
 pub use view::{Group, HaState, Lost, Pair, Pod, Seat, Shown, VACANT};
+pub use withheld::Forsaken;

@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use super::ending::ending;
 use super::labels::labels;
 use super::view::{Group, Pair, Pod, Seat, Shown};
+use super::withheld::withheld;
 use crate::ha::{AgentId, BootTime, Lease, Moment, Replacement, forced_replacement};
 
 /// What to do, in this order.
@@ -85,6 +86,11 @@ pub enum Step {
 pub enum Wait {
     /// The group is paused.
     Paused,
+    /// Nobody may act in a pair: no ready Pod has every acknowledged write.
+    Withheld {
+        /// Number of the pair.
+        pair: u32,
+    },
     /// A pair has no standby, and there is no spare Pod.
     Standby {
         /// Number of the pair.
@@ -113,10 +119,12 @@ pub enum Wait {
 
 /// What follows from what was seen. Total: every group has a plan.
 pub fn plan(group: &Group, at: &Moment<'_>) -> Plan {
-    if group.is_paused {
-        return Plan { waits: vec![Wait::Paused], ..Plan::default() };
-    }
     let mut draft = Draft::new(group, at);
+    withheld(&mut draft);
+    if group.is_paused {
+        draft.plan.waits.insert(0, Wait::Paused);
+        return draft.plan;
+    }
     for pair in &group.pairs {
         draft.follow_addresses(pair);
         draft.settle_request(pair);

@@ -1,10 +1,11 @@
 //! A group as it was seen.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use jiff::Timestamp;
 
+use super::withheld::Forsaken;
 use crate::ha::{AgentId, BootTime, Lease, Moment, nobody_acts};
 use crate::model::{NodeName, Role};
 
@@ -49,6 +50,8 @@ pub struct Pod {
     pub role: Option<Role>,
     /// It was deleted, or its containers have ended for good.
     pub is_leaving: bool,
+    /// It passes its readiness probes.
+    pub is_ready: bool,
     /// What its labels say.
     pub shown: Shown,
 }
@@ -119,6 +122,10 @@ pub struct Pair {
     pub fenced: Vec<AgentId>,
     /// How many state directories have every acknowledged write; `None` if no state is replicated.
     pub level: Option<usize>,
+    /// Pods that had those directories when they were written down; nobody if that is not known.
+    pub level_pods: BTreeSet<AgentId>,
+    /// Whoever has them is not to be seen, and whoever is lacks acknowledged writes.
+    pub forsaken: Option<Forsaken>,
     /// It was decided that the pair ends.
     pub is_ending: bool,
     /// When the operator first read the Lease as the actives last wrote it.

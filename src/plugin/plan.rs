@@ -71,7 +71,7 @@ fn group_unknown(waits: &[Wait]) -> Vec<String> {
     ];
     let is_counting = |wait: &Wait| match wait {
         Wait::Admission { .. } | Wait::End { .. } | Wait::Lost { .. } | Wait::Second | Wait::Surplus => true,
-        Wait::Paused | Wait::Standby { .. } => false,
+        Wait::Paused | Wait::Withheld { .. } | Wait::Standby { .. } => false,
     };
     if waits.iter().any(is_counting) {
         unknown.insert(

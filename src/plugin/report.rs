@@ -8,10 +8,12 @@ use serde::Serialize;
 use super::fence::part;
 use super::pair::{PairNow, pairs_now};
 use crate::agent::identity::parse_uid;
-use crate::api::{BackupPodSet, Condition, Conversion, FailoverReport, HAGroup, PairStatus, Takeover, keys};
+use crate::api::{
+    BackupPodSet, Condition, Conversion, FailoverReport, HAGroup, PairStatus, StateLag, Takeover, keys,
+};
 use crate::ha::{AgentId, BootTime, Moment, Timing};
 use crate::model::Role;
-use crate::observe::group::{GroupObjects, see_group};
+use crate::observe::group::{GroupObjects, SeenGroup, see_group};
 use crate::observe::slim::{SlimCondition, SlimPod};
 use crate::pairing::plan;
 use crate::status::{GroupInput, group_status};
@@ -61,6 +63,9 @@ pub struct PairReport {
     /// Where the replicated state is, as in the status of the group; empty if none is.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub sync: String,
+    /// How much the standby lacks of it, if that is told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lag: Option<StateLag>,
     /// Epoch of the present tenure, decimal, as in the environment of the application.
     pub epoch: String,
     /// Its members, the active first, then who shall join.
@@ -140,15 +145,15 @@ pub fn group_report(group: &HAGroup, objects: &GroupObjects) -> GroupReport {
         pairs.iter().flat_map(|pair| pair.members().into_iter().chain(pair.joining())).collect();
     let is_spare = |pod: &&SlimPod| id_of(pod).is_none_or(|id| !named.contains(&id));
     let pods = || objects.pods.iter().map(AsRef::as_ref);
-    let pair_states = statuses(group, &seen.group);
+    let pair_states = statuses(group, &seen);
     let pair_report = |pair: &PairNow| {
         let ids = pair.members().into_iter().chain(pair.joining());
         let find = |id| pods().find(|pod| id_of(pod) == Some(id));
         let pods = ids.map(|id| member_report(pair, id, find(id))).collect();
         let told = pair_states.iter().find(|told| told.name == pair.name);
-        let (state, sync) = told.map(|told| (told.state.clone(), told.sync.clone())).unwrap_or_default();
+        let PairStatus { state, sync, lag, .. } = told.cloned().unwrap_or_default();
         let (name, epoch) = (pair.name.clone(), u64::from(pair.epoch).to_string());
-        PairReport { number: pair.number, name, state, sync, epoch, pods }
+        PairReport { number: pair.number, name, state, sync, lag, epoch, pods }
     };
     let told = group.status.clone().unwrap_or_default();
     let mut spares: Vec<PodReport> =
@@ -167,16 +172,17 @@ pub fn group_report(group: &HAGroup, objects: &GroupObjects) -> GroupReport {
 }
 
 /// Each pair in the operator's own words, from what is there now.
-fn statuses(group: &HAGroup, seen: &crate::pairing::Group) -> Vec<PairStatus> {
+fn statuses(group: &HAGroup, seen: &SeenGroup) -> Vec<PairStatus> {
     let (timing, now) = (Timing::default(), BootTime::default());
-    let plan = plan(seen, &Moment { now, timing: &timing });
+    let plan = plan(&seen.group, &Moment { now, timing: &timing });
     let status = group_status(&GroupInput {
         previous: &group.status.clone().unwrap_or_default(),
         generation: 0,
         name: &group.name_any(),
-        group: seen,
+        group: &seen.group,
         plan: &plan,
         records: &BTreeMap::new(),
+        lags: &seen.lags(),
         has_service: group.spec.service.is_some(),
         troubles: &[],
         // Only pairs are read, and those have no time.

@@ -1,5 +1,7 @@
 //! Shows what is there, as a tree or as an object.
 
+use jiff::Timestamp;
+
 use super::arguments::{Format, StatusArguments};
 use super::cluster::{Cluster, Subject};
 use super::history::{conversions, epoch_text, takeovers};
@@ -8,7 +10,7 @@ use super::report::{
 };
 use super::table::{Table, indented};
 use super::{Error, document};
-use crate::api::{BackupPodSet, Condition, ConditionStatus, HAGroup, keys};
+use crate::api::{BackupPodSet, Condition, ConditionStatus, HAGroup, StateLag, keys};
 
 /// Most takeovers or conversions that are shown; `history` shows all.
 const LATEST_MAX: usize = 3;
@@ -35,7 +37,7 @@ pub async fn run(cluster: &Cluster, wanted: &StatusArguments) -> Result<String, 
                 .map_or_else(|| "in any namespace".to_owned(), |name| format!("in namespace {name}"));
             Ok(format!("No HAGroup and no BackupPodSet {place}.\n"))
         }
-        None => Ok(text(&report)),
+        None => Ok(text(&report, Timestamp::now())),
     }
 }
 
@@ -56,20 +58,20 @@ async fn read(
 }
 
 /// The report as trees, one for each group and set.
-pub fn text(report: &Report) -> String {
-    let groups = report.groups.iter().map(group_text);
+pub fn text(report: &Report, now: Timestamp) -> String {
+    let groups = report.groups.iter().map(|group| group_text(group, now));
     let sets = report.sets.iter().map(set_text);
     groups.chain(sets).collect::<Vec<_>>().join("\n")
 }
 
-fn group_text(group: &GroupReport) -> String {
+fn group_text(group: &GroupReport, now: Timestamp) -> String {
     let GroupReport { namespace, name, state, pairs, spares, unreadable_leases, conditions, takeovers: all } =
         group;
     let mut table = Table::new(&["NAME", "STATE", "NODE", "READY", "EPOCH"]);
     table.add(0, &[&format!("HAGroup {namespace}/{name}"), said(state)]);
-    for PairReport { number: _, name, state, sync, epoch, pods } in pairs {
-        let words: Vec<&str> = [state.as_str(), sync].into_iter().filter(|word| !word.is_empty()).collect();
-        let state = words.join(", ");
+    for PairReport { number: _, name, state, sync, lag, epoch, pods } in pairs {
+        let lag = lag.as_ref().map(|lag| lag_text(lag, now)).unwrap_or_default();
+        let state = if sync.is_empty() { state.clone() } else { format!("{state}, {sync}{lag}") };
         table.add(1, &[&format!("pair {name}"), &state, "", "", &epoch_text(epoch)]);
         for pod in pods {
             add_pod(&mut table, pod);
@@ -86,6 +88,21 @@ fn group_text(group: &GroupReport) -> String {
     }
     let latest = &all[all.len().saturating_sub(LATEST_MAX)..];
     [table.text(), conditions_text(conditions), latest_text(&takeovers(latest))].concat()
+}
+
+fn lag_text(StateLag { entries, bytes: _, since }: &StateLag, now: Timestamp) -> String {
+    let seconds = now.duration_since(since.0).as_secs().max(0);
+    format!(" ({} entries, {} s)", grouped(*entries), grouped(seconds))
+}
+
+/// The number with commas.
+fn grouped(number: i64) -> String {
+    let digits = number.to_string();
+    let comma = |(index, digit): (usize, char)| {
+        let is_first_of_three = index > 0 && (digits.len() - index).is_multiple_of(3);
+        is_first_of_three.then_some(',').into_iter().chain([digit])
+    };
+    digits.char_indices().flat_map(comma).collect()
 }
 
 fn set_text(set: &SetReport) -> String {

@@ -8,7 +8,7 @@ use super::conditions::{Saying, condition};
 use super::takeovers::takeovers;
 use super::words;
 use crate::api::status::Condition;
-use crate::api::{GroupSummary, HAGroupStatus, PairStatus};
+use crate::api::{GroupSummary, HAGroupStatus, PAIR_WITHHELD, PairStatus, StateLag, keys};
 use crate::ha::TakeoverRecord;
 use crate::manifests::pair_name;
 use crate::pairing::{Group, Pair, Plan, Step, VACANT, Wait};
@@ -35,6 +35,8 @@ pub struct GroupInput<'a> {
     pub plan: &'a Plan,
     /// What the Leases of pairs tell about their last takeover, by number.
     pub records: &'a BTreeMap<u32, TakeoverRecord>,
+    /// What the Leases of pairs tell of what their standbys lack, by number.
+    pub lags: &'a BTreeMap<u32, StateLag>,
     /// Whether actives show themselves behind a Service.
     pub has_service: bool,
     /// What stands in the way, one sentence each.
@@ -85,30 +87,36 @@ fn pair_status(input: &GroupInput<'_>, pair: &Pair) -> PairStatus {
     let other =
         pair.lease.members.into_iter().find(|id| Some(*id) != holder && *id != VACANT && is_there(*id));
     let is_fenced = pair.lease.members.iter().any(|id| pair.fenced.contains(id));
+    let is_withheld = input.plan.waits.contains(&Wait::Withheld { pair: pair.number });
     let state = match (pair.is_ending, pair.lease.pending, holder, other) {
         (true, ..) => "Ending",
+        _ if is_withheld => PAIR_WITHHELD,
         (_, Some(_), ..) => "Replacing",
         _ if is_fenced => "Fenced",
         (_, _, None, _) => "Starting",
         (_, _, Some(_), None) => "Alone",
         (_, _, Some(_), Some(_)) => PAIRED,
     };
+    let sync = sync(pair.level, other.is_some());
     PairStatus {
         name: pair_name(input.name, pair.number),
         active: holder.map(name_of).unwrap_or_default(),
         standby: other.map(name_of).unwrap_or_default(),
         epoch: u64::from(pair.lease.epoch).to_string(),
         state: state.to_owned(),
-        sync: sync(pair.level, other.is_some()).to_owned(),
+        sync: sync.to_owned(),
+        lag: input.lags.get(&pair.number).filter(|_| sync == CATCHING_UP).cloned(),
     }
 }
+
+const CATCHING_UP: &str = "CatchingUp";
 
 /// Where the replicated state is, by the number of directories that have all of it.
 fn sync(level: Option<usize>, has_other: bool) -> &'static str {
     match (level, has_other) {
         (None, _) => "",
         (Some(2..), true) => "InSync",
-        (Some(_), true) => "CatchingUp",
+        (Some(_), true) => CATCHING_UP,
         (Some(_), false) => "Alone",
     }
 }
@@ -130,6 +138,8 @@ fn state(input: &GroupInput<'_>, (complete, all): (usize, usize)) -> String {
         "Paused"
     } else if !input.troubles.is_empty() {
         "Degraded"
+    } else if !withheld(input).is_empty() {
+        PAIR_WITHHELD
     } else if all == 0 {
         "Waiting for Pods"
     } else if is_pairing || input.plan.waits.iter().any(|wait| matches!(wait, Wait::Admission { .. })) {
@@ -153,10 +163,17 @@ fn conditions(input: &GroupInput<'_>, (complete, all): (usize, usize)) -> Vec<Co
     } else {
         ("Unpaired", joined(std::iter::once(counts.clone()).chain(waits.iter().cloned())))
     };
-    let degraded = if input.troubles.is_empty() {
-        (false, ("AsExpected", "nothing stands in the way".to_owned()))
+    let all_withheld = withheld(input);
+    let is_withheld = !all_withheld.is_empty();
+    let degraded = match (input.troubles, is_withheld) {
+        ([], false) => (false, ("AsExpected", "nothing stands in the way".to_owned())),
+        ([], true) => (true, (PAIR_WITHHELD, joined(all_withheld.iter().cloned()))),
+        ([..], _) => (true, ("Refused", joined(input.troubles.iter().cloned()))),
+    };
+    let withheld = if is_withheld {
+        ("NoLevelCopy", format!("{}; {}", joined(all_withheld.into_iter()), way_out()))
     } else {
-        (true, ("Refused", joined(input.troubles.iter().cloned())))
+        ("AsExpected", "no pair lacks a copy of its state that it may act with".to_owned())
     };
     let paused = if input.group.is_paused {
         ("PausedBySpec", "spec.paused is true: pairs stay as they are, failovers go on".to_owned())
@@ -166,11 +183,26 @@ fn conditions(input: &GroupInput<'_>, (complete, all): (usize, usize)) -> Vec<Co
     let sayings = [
         (words::READY, is_ready, ready),
         (words::DEGRADED, degraded.0, degraded.1),
+        (words::WITHHELD, is_withheld, withheld),
         (words::PAUSED, input.group.is_paused, paused),
     ];
     let meta = (input.previous.conditions.as_slice(), input.now, input.generation);
     let saying = |(r#type, holds, (reason, message))| Saying { r#type, holds, reason, message };
     sayings.into_iter().map(|said| condition(meta, saying(said))).collect()
+}
+
+/// Pairs in which nobody may act, half a sentence each.
+fn withheld(input: &GroupInput<'_>) -> Vec<String> {
+    let is_withheld = |wait: &&Wait| matches!(wait, Wait::Withheld { .. });
+    input.plan.waits.iter().filter(is_withheld).map(|wait| describe_wait(input.name, wait)).collect()
+}
+
+/// What a person can do about a pair in which nobody may act.
+fn way_out() -> String {
+    let key = keys::ANNOTATION_HA_IN_SYNC;
+    format!(
+        "bring the lost Pod back with its volume, or remove the annotation {key} from the Lease to act without those writes"
+    )
 }
 
 fn joined(texts: impl Iterator<Item = String>) -> String {
@@ -182,6 +214,9 @@ pub fn describe_wait(name: &str, wait: &Wait) -> String {
     let pair = |number: &u32| pair_name(name, *number);
     match wait {
         Wait::Paused => "the group is paused".to_owned(),
+        Wait::Withheld { pair: number } => {
+            format!("nobody may act in {}: no ready Pod has every acknowledged write", pair(number))
+        }
         Wait::Standby { pair: number } => {
             format!("{} has no standby, and there is no spare Pod", pair(number))
         }
@@ -196,127 +231,4 @@ pub fn describe_wait(name: &str, wait: &Wait) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::ha::{AgentId, BootTime, Epoch, Hold, Lease};
-    use crate::pairing::{Pod, Shown};
-
-    fn pod(number: u128) -> Pod {
-        Pod {
-            id: AgentId(number),
-            name: format!("web-{number}"),
-            address: None,
-            created: Timestamp::UNIX_EPOCH,
-            node: None,
-            role: None,
-            is_leaving: false,
-            shown: Shown::default(),
-        }
-    }
-
-    fn group(holder: Option<u128>, epoch: Epoch) -> Group {
-        let members = [AgentId(1), AgentId(2)];
-        let holder = holder.map(AgentId);
-        let lease = Lease { epoch, holder, members, pending: None, hold: Hold::Peer, writes: 1 };
-        let names: BTreeMap<_, _> = members.map(|id| (id, format!("web-{}", id.0))).into();
-        let unwritten_since = BootTime::default();
-        let addresses = BTreeMap::new();
-        let pair = Pair {
-            number: 0,
-            lease,
-            names,
-            addresses,
-            fenced: Vec::new(),
-            level: None,
-            is_ending: false,
-            unwritten_since,
-        };
-        Group {
-            pods: [1, 2, 3].map(pod).into(),
-            pairs: vec![pair],
-            highest_term: epoch.term,
-            ..Group::default()
-        }
-    }
-
-    fn status(previous: &HAGroupStatus, group: &Group, troubles: &[String]) -> HAGroupStatus {
-        let (plan, now) = (Plan::default(), Timestamp::UNIX_EPOCH);
-        let records = &BTreeMap::new();
-        let (generation, name, plan, has_service) = (1, "web", &plan, false);
-        group_status(&GroupInput {
-            previous,
-            generation,
-            name,
-            group,
-            plan,
-            records,
-            has_service,
-            troubles,
-            now,
-        })
-    }
-
-    const FIRST: Epoch = Epoch { term: 1, sequence: 0 };
-    const DELEGATED: Epoch = Epoch { term: 1, sequence: 1 };
-
-    #[test]
-    fn a_settled_group_is_ready_and_its_status_does_not_change_again() {
-        let group = group(Some(1), FIRST);
-        let first = status(&HAGroupStatus::default(), &group, &[]);
-        assert_eq!((first.state.as_str(), first.summary.pairs.as_str()), ("Ready", "1/1"));
-        let expected = PairStatus {
-            name: "web-0".into(),
-            active: "web-1".into(),
-            standby: "web-2".into(),
-            epoch: "4294967296".into(),
-            state: "Paired".into(),
-            sync: String::new(),
-        };
-        assert_eq!((&first.pairs, &first.spares), (&vec![expected], &vec!["web-3".to_owned()]));
-        assert_eq!(first.takeovers, []);
-        assert_eq!(status(&first, &group, &[]), first);
-    }
-
-    #[test]
-    fn a_handover_is_told_with_both_pods_even_through_a_release() {
-        let before = status(&HAGroupStatus::default(), &group(Some(1), FIRST), &[]);
-        let after = status(&before, &group(Some(2), DELEGATED), &[]);
-        let told = after.last_takeover.clone().expect("a takeover");
-        assert_eq!((told.from.as_str(), told.to.as_str(), told.by.as_str()), ("web-1", "web-2", "Handover"));
-
-        let released = status(&after, &group(None, DELEGATED), &[]);
-        assert_eq!((released.state.as_str(), released.takeovers.len()), ("Without standby", 1));
-        let taken = status(&released, &group(Some(1), Epoch { term: 2, sequence: 0 }), &[]);
-        let told = taken.last_takeover.expect("a takeover");
-        assert_eq!((told.from.as_str(), told.to.as_str(), told.by.as_str()), ("web-2", "web-1", "Lease"));
-    }
-
-    #[test]
-    fn a_pair_says_whether_its_standby_has_the_replicated_state() {
-        let table = [
-            (None, true, ""),
-            (Some(2), true, "InSync"),
-            (Some(1), true, "CatchingUp"),
-            (Some(0), true, "CatchingUp"),
-            (Some(2), false, "Alone"),
-            (Some(1), false, "Alone"),
-        ];
-        for (level, has_other, expected) in table {
-            assert_eq!(sync(level, has_other), expected, "{level:?} {has_other}");
-        }
-    }
-
-    #[test]
-    fn what_stands_in_the_way_degrades_the_group() {
-        let troubled = status(&HAGroupStatus::default(), &group(Some(1), FIRST), &["no permission".into()]);
-        let degraded = troubled.conditions.iter().find(|condition| condition.r#type == words::DEGRADED);
-        assert!(degraded.is_some_and(|condition| condition.message == "no permission"));
-        assert_eq!(troubled.state, "Degraded");
-    }
-
-    #[test]
-    fn the_highest_term_never_goes_back() {
-        let previous = HAGroupStatus { highest_term: 9, ..HAGroupStatus::default() };
-        assert_eq!(status(&previous, &group(Some(1), FIRST), &[]).highest_term, 9);
-    }
-}
+mod tests;

@@ -10,6 +10,8 @@ pub(super) const READY: &str = "Ready";
 pub(super) const PROGRESSING: &str = "Progressing";
 /// Condition type: something needs attention.
 pub(super) const DEGRADED: &str = "Degraded";
+/// Condition type of a group: nobody may act in a pair, because no level copy of its state is left.
+pub(super) const WITHHELD: &str = "Withheld";
 /// Condition type: the operator only watches.
 pub(super) const PAUSED: &str = "Paused";
 

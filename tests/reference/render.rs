@@ -168,8 +168,8 @@ fn takeovers(text: &mut String) {
         row(text, &[&code(cause.as_str()), r#type.as_str(), cause.meaning()]);
     }
     text.push_str(
-        "\nOther events of an HAGroup: `PairFormed`, `MemberReplaced`, `PairEnded` (Normal), `Fenced`, `LeaseRepaired` \
-         (Warning). Metrics: `backuppodset_takeovers_total{reason}`, and \
+        "\nOther events of an HAGroup: `PairFormed`, `MemberReplaced`, `PairEnded` (Normal), `Fenced`, `LeaseRepaired`, \
+         `Withheld` (Warning). Metrics: `backuppodset_takeovers_total{reason}`, and \
          `backuppodset_takeover_phase_seconds{phase}` with the phases of `status.takeovers`.\n",
     );
 }

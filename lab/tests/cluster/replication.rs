@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use backuppodset::agent::lease::Record;
 use backuppodset::agent::replicate::DirectoryId;
 use backuppodset::agent::replicate::gate::Level;
-use backuppodset::api::{HAGroup, PairStatus};
+use backuppodset::api::{ConditionStatus, HAGroup, PairStatus, keys};
 use backuppodset::manifests::{AgentSource, Injection, inject};
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -70,6 +70,9 @@ pub(crate) async fn a_counter_with_replicated_state_loses_no_acknowledged_increm
         names = level(&stage, &pair, |now| now.len() == 2 && is_new(now)).await;
     }
     pair = without_a_standby(&stage, pair).await;
+    // What is acknowledged from here on is in one directory only.
+    level(&stage, &pair, |names| names.len() == 2).await;
+    let (standby, _) = leave_out(&stage, &pair).await;
     let summary = tokio::task::spawn_blocking(|| stop(client)).await.unwrap();
     println!("  {}", summary.join("\n  "));
     assert!(summary.iter().any(|line| line.ends_with(" lost=0")), "{summary:?}");
@@ -77,22 +80,63 @@ pub(crate) async fn a_counter_with_replicated_state_loses_no_acknowledged_increm
     assert!(epochs.is_sorted(), "an increment of an earlier tenure follows one of a later tenure");
     let tenures: BTreeSet<u64> = epochs.into_iter().collect();
     assert!(tenures.len() > BLOWS.len(), "{tenures:?} with {pair:?}");
+    nobody_may_act_without_the_only_copy(&stage, &pair, &standby).await;
 }
 
 /// The standby is away for a while, comes back, and takes over.
 async fn without_a_standby(stage: &Stage, pair: PairStatus) -> PairStatus {
-    let standby = stage.api::<Pod>().get(&pair.standby).await.unwrap();
-    stage.bench.cluster.pause(&stage.target(&standby)).unwrap();
+    let (standby, alone) = leave_out(stage, &pair).await;
     counts_on(stage).await;
-    let alone = level(stage, &pair, |names| names.len() == 1).await;
-    counts_on(stage).await;
+    let behind = first_reported(stage, |seen| seen.lag.is_some()).await;
+    let lag = behind.lag.expect("it was waited for");
+    assert_eq!((behind.sync.as_str(), lag.entries > 0, lag.bytes > 0), ("CatchingUp", true, true), "{lag:?}");
     stage.bench.cluster.resume(&stage.target(&standby)).unwrap();
     level(stage, &pair, |names| names.len() == 2 && names.is_superset(&alone)).await;
+    let caught_up = first_reported(stage, |seen| seen.sync == "InSync").await;
+    assert_eq!(caught_up.lag, None);
     strike(stage, &pair.active, Blow::ApplicationKilled).await;
     let after = first_reported(stage, |seen| !seen.active.is_empty() && seen.active != pair.active).await;
     assert_eq!(after.active, pair.standby);
     counts_on(stage).await;
     after
+}
+
+/// Freezes the standby, and waits until the Lease names it no more.
+async fn leave_out(stage: &Stage, pair: &PairStatus) -> (Pod, BTreeSet<DirectoryId>) {
+    let standby = stage.api::<Pod>().get(&pair.standby).await.unwrap();
+    stage.bench.cluster.pause(&stage.target(&standby)).unwrap();
+    counts_on(stage).await;
+    (standby, level(stage, pair, |names| names.len() == 1).await)
+}
+
+/// The only Pod that has everything is deleted with its directory; a person decides to do without.
+async fn nobody_may_act_without_the_only_copy(stage: &Stage, pair: &PairStatus, standby: &Pod) {
+    let lost = stage.api::<Pod>().get(&pair.active).await.unwrap();
+    stage.api::<Pod>().delete(&pair.active, &DeleteParams::default()).await.unwrap();
+    wait::until(stage.api(), "", |pods: &[Pod]| {
+        let is_there = pods.iter().any(|pod| pod.metadata.uid == lost.metadata.uid);
+        if is_there { Err(format!("{} is still there", pair.active)) } else { Ok(()) }
+    })
+    .await;
+    stage.bench.cluster.resume(&stage.target(standby)).unwrap();
+    let withheld = first_reported(stage, |seen| seen.state == "Withheld").await;
+    assert_eq!(withheld.active, "");
+    is_withheld(stage, ConditionStatus::True).await;
+    let remove = json!({"metadata": {"annotations": {(keys::ANNOTATION_HA_IN_SYNC): null}}});
+    stage.api::<Lease>().patch(&pair.name, &PatchParams::default(), &Patch::Merge(remove)).await.unwrap();
+    paired(stage).await;
+    is_withheld(stage, ConditionStatus::False).await;
+}
+
+async fn is_withheld(stage: &Stage, expected: ConditionStatus) {
+    wait::until(stage.api(), "", |groups: &[HAGroup]| {
+        let mut conditions =
+            groups.iter().filter_map(|group| group.status.as_ref()).flat_map(|status| &status.conditions);
+        let withheld = conditions.find(|condition| condition.r#type == "Withheld");
+        let is_right = withheld.is_some_and(|withheld| withheld.status == expected);
+        if is_right { Ok(()) } else { Err(format!("{withheld:?}")) }
+    })
+    .await;
 }
 
 async fn start(stage: &Stage) {

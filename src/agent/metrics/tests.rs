@@ -60,6 +60,7 @@ fn the_metrics_say_what_the_agent_is_and_did() {
     metrics.follow(now, &Event::Timer, (&after, &handed_over));
     metrics.show_lifeline(true);
     metrics.lease_writes.inc();
+    metrics.show_lag(Some((3, 70, now)));
     let text = metrics.text(now + std::time::Duration::from_secs(4)).unwrap();
     let mut samples: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
     samples.sort_unstable();
@@ -79,6 +80,9 @@ backuppodset_agent_role{role="handed-over"} 1
 backuppodset_agent_role{role="lapsed"} 0
 backuppodset_agent_role{role="standby"} 0
 backuppodset_agent_role{role="stopping"} 0
+backuppodset_agent_state_lag_bytes 70
+backuppodset_agent_state_lag_entries 3
+backuppodset_agent_state_lag_seconds 4
 backuppodset_agent_takeovers_total{reason="LeaseExpired"} 1
 "#;
     assert_eq!(samples, expected.trim().lines().collect::<Vec<_>>());

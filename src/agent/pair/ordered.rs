@@ -8,6 +8,17 @@ use super::Turn;
 use crate::agent::orders::Orders;
 use crate::ha::{AgentId, Event, Order, Role, Version};
 
+/// Whether the protocol knows its peer to be fenced; `None`: it was not told yet.
+#[derive(Debug, Default)]
+pub(super) struct PeerFence(Option<bool>);
+
+impl PeerFence {
+    /// Whether that is news, which it is not a second time.
+    fn changes_to(&mut self, is_fenced: bool) -> bool {
+        self.0.replace(is_fenced) != Some(is_fenced)
+    }
+}
+
 impl Turn<'_> {
     /// Takes over what a version of the Lease asks, unless a later one was read. Who leaves stays fenced.
     pub(super) fn fence(
@@ -25,7 +36,9 @@ impl Turn<'_> {
         let own = self.pair.protocol.agent().id;
         // First: who is fenced with its peer must not hand over to it.
         let is_peer_fenced = members.iter().any(|member| *member != own && orders.fenced.contains(member));
-        self.step(Event::Ordered(Order::PeerFenced(is_peer_fenced)))?;
+        if self.peer_fence.changes_to(is_peer_fenced) {
+            self.step(Event::Ordered(Order::PeerFenced(is_peer_fenced)))?;
+        }
         let (_, before) = &self.orders;
         let (was_fenced, is_fenced) = (before.fenced.contains(&own), orders.fenced.contains(&own));
         self.orders = (version, orders);
@@ -43,5 +56,17 @@ impl Turn<'_> {
             return self.step(Event::Ordered(Order::SwitchOver));
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_becomes_of_the_peer_is_told_at_first_and_whenever_it_changes() {
+        let mut fence = PeerFence::default();
+        let seen = [false, false, true, true, false];
+        assert_eq!(seen.map(|is_fenced| fence.changes_to(is_fenced)), [true, false, true, false, true]);
     }
 }

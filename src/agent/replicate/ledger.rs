@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use jiff::Timestamp;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::spawn_blocking;
@@ -18,12 +19,15 @@ use tracing::{info, warn};
 
 use super::door::Door;
 use super::gate::{Knowledge, Level, Outcome, PromoteWhen, wanted};
+use super::lag::{Amount, Meter, Told, lacking};
+use super::notes::{lag_note, level_note};
 use super::scan::{Scanner, Snapshot};
 use super::sender::Progress;
 use super::{DirectoryId, StateDirectory};
+use crate::agent::clock;
+use crate::agent::metrics::AgentMetrics;
 use crate::agent::store::Note;
-use crate::api::keys;
-use crate::ha::{Epoch, Version};
+use crate::ha::{AgentId, Epoch, Version};
 use crate::runtime::shutdown::Shutdown;
 use crate::runtime::tasks::TaskError;
 
@@ -81,6 +85,8 @@ struct Ticket {
 
 /// What the ledger is connected to.
 pub struct Wires {
+    /// This agent.
+    pub own: AgentId,
     /// The state directory.
     pub directory: StateDirectory,
     /// Through which the state came before this tenure.
@@ -89,6 +95,8 @@ pub struct Wires {
     pub promote_when: PromoteWhen,
     /// What the agent's loop knows.
     pub views: watch::Receiver<View>,
+    /// What the Lease tells of the standby's lag.
+    pub told: watch::Receiver<Told>,
     /// Barriers that the application asks for.
     pub barriers: mpsc::Receiver<oneshot::Sender<Answer>>,
     /// Asked when the application has ended.
@@ -101,9 +109,13 @@ pub struct Wires {
     pub progress: watch::Receiver<Progress>,
     /// Writes of the Lease.
     pub notes: mpsc::Sender<Note>,
+    /// Shows how much the standby lacks.
+    pub metrics: AgentMetrics,
 }
 
-type Look = BoxFuture<'static, (Scanner, io::Result<Snapshot>)>;
+/// What a look has found, and how much of it the standby lacks.
+type Found = io::Result<(Snapshot, Amount)>;
+type Look = BoxFuture<'static, (Scanner, Found)>;
 
 /// A ledger.
 pub struct Ledger {
@@ -119,16 +131,19 @@ pub struct Ledger {
     next_look: Instant,
     /// Since when a level standby is waited for.
     behind_since: Option<Instant>,
-    /// A write that may yet succeed: the version that it is based on, and what it says.
-    noted: Option<(Version, BTreeSet<DirectoryId>)>,
+    /// A write that may yet succeed, and who is level by it.
+    noted: Option<(Note, BTreeSet<DirectoryId>)>,
     next_note: Instant,
+    /// How much the standby lacks.
+    meter: Meter,
 }
 
 impl Ledger {
     /// One that has looked at nothing.
     pub fn new(wires: Wires) -> Self {
         let now = Instant::now();
-        let scanner = Some(Scanner::new(wires.directory.clone()));
+        let (scanner, meter) =
+            (Some(Scanner::new(wires.directory.clone())), Meter::new(wires.metrics.clone()));
         let (waiting, looked_for, looked) = (Vec::new(), Vec::new(), Vec::new());
         Self {
             wires,
@@ -143,6 +158,7 @@ impl Ledger {
             behind_since: None,
             noted: None,
             next_note: now,
+            meter,
         }
     }
 
@@ -175,8 +191,8 @@ impl Ledger {
     /// Does all that can be done now; returns when to do so again.
     fn advance(&mut self, now: Instant) -> Instant {
         let view = self.wires.views.borrow_and_update().clone();
-        let progress = *self.wires.progress.borrow_and_update();
-        if self.noted.as_ref().is_some_and(|(base, _)| *base < view.version) {
+        let progress = self.wires.progress.borrow_and_update().clone();
+        if self.noted.as_ref().is_some_and(|(note, _)| note.base < view.version) {
             // The Lease has moved on: the write is in what it says, or never will be.
             self.noted = None;
         }
@@ -189,10 +205,10 @@ impl Ledger {
             }
             return now + LOOK_EVERY;
         };
-        let knowledge = self.knowledge(&view, progress);
+        let knowledge = self.knowledge(&view, &progress);
         self.answer(&knowledge, epoch, now);
-        self.note(&view, &knowledge, (progress, now));
-        self.look(&knowledge, now);
+        self.note(&view, &knowledge, (&progress, now));
+        self.look(&knowledge, (progress, now));
         let is_busy = !self.looked.is_empty() || self.behind_since.is_some() || self.noted.is_some();
         if is_busy { now + TICK } else { self.next_look.max(now + TICK) }
     }
@@ -207,9 +223,10 @@ impl Ledger {
         self.waiting.retain(|ticket| matches!(ticket.waiter, Waiter::Application(_)));
         self.wires.snapshots.send_replace(None);
         (self.behind_since, self.next_look) = (None, now);
+        self.meter.clear();
     }
 
-    fn knowledge(&self, view: &View, progress: Progress) -> Knowledge {
+    fn knowledge(&self, view: &View, progress: &Progress) -> Knowledge {
         let own = self.wires.directory.id();
         let said = if view.is_written {
             Some(view.level.clone())
@@ -255,11 +272,14 @@ impl Ledger {
     }
 
     /// Has the Lease say who is level.
-    fn note(&mut self, view: &View, knowledge: &Knowledge, (progress, now): (Progress, Instant)) {
+    fn note(&mut self, view: &View, knowledge: &Knowledge, (progress, now): (&Progress, Instant)) {
         let own = knowledge.own;
         let has_looked = self.wires.snapshots.borrow().is_some();
         let level = progress.acknowledged.filter(|(_, last)| progress.is_connected && *last == self.sequence);
         let level = level.map(|(directory, _)| directory).filter(|_| has_looked);
+        if level.is_some() {
+            self.meter.clear();
+        }
         let is_waited_for = has_looked
             && knowledge.possible.iter().any(|level| level.names_others(own))
             && knowledge.outcome(self.sequence) == Outcome::Waiting;
@@ -269,20 +289,35 @@ impl Ledger {
             return;
         }
         // One write on one version: of two different ones either might succeed.
-        let noted = self.noted.as_ref().map(|(_, noted)| noted.clone());
-        let wanted = noted.or_else(|| wanted(&view.level, own, (level, is_overdue)));
-        let Some(wanted) = wanted else { return };
+        let noted = self.noted.clone().or_else(|| {
+            let wanted = wanted(&view.level, own, (level, is_overdue))?;
+            let standby = progress.standby.filter(|_| wanted.len() > 1);
+            Some((level_note(view.version, &wanted, [Some(self.wires.own), standby]), wanted))
+        });
+        let Some((note, wanted)) = noted else { return self.tell_lag(view, own) };
         self.next_note = now + NOTE_EVERY;
-        let annotations = vec![(keys::ANNOTATION_HA_IN_SYNC, Level::write(&wanted))];
-        if self.wires.notes.try_send(Note { base: view.version, annotations }).is_ok() {
+        if self.wires.notes.try_send(note.clone()).is_ok() {
             let count = wanted.len();
             info!(count, "Writes how many directories are level into the Lease");
-            self.noted = Some((view.version, wanted));
+            self.noted = Some((note, wanted));
+        }
+    }
+
+    /// Has the Lease tell how much the standby lacks, as long as it is left out. Such a write changes nobody's level, so
+    /// nothing needs to know whether it succeeded.
+    fn tell_lag(&mut self, view: &View, own: DirectoryId) {
+        if !view.level.is(&BTreeSet::from([own])) {
+            return;
+        }
+        let due = self.meter.due(&self.wires.told.borrow(), clock::now());
+        if let Some(note) = due.and_then(|lag| lag_note(view.version, &lag)) {
+            // Who asks for a write asks again.
+            let _: Result<(), TrySendError<Note>> = self.wires.notes.try_send(note);
         }
     }
 
     /// Looks, if somebody asked for it or it is time, and the standby has got what was seen before.
-    fn look(&mut self, knowledge: &Knowledge, now: Instant) {
+    fn look(&mut self, knowledge: &Knowledge, (progress, now): (Progress, Instant)) {
         let is_due = !self.waiting.is_empty() || self.next_look <= now;
         let is_behind = knowledge.outcome(self.sequence) == Outcome::Waiting
             && self.behind_since.is_some_and(|since| now < since + STANDBY_MAX);
@@ -293,7 +328,12 @@ impl Ledger {
         let directory = self.wires.directory.clone();
         self.looking = Some(Box::pin(async move {
             let looked = spawn_blocking(move || {
-                let look = scanner.look(sequence);
+                let Progress { standby, has, .. } = progress;
+                let has = standby.map(|_| has.unwrap_or_default());
+                let look = scanner.look(sequence).map(|snapshot| {
+                    let amount = has.map(|has| lacking(&has, &snapshot)).unwrap_or_default();
+                    (snapshot, amount)
+                });
                 (scanner, look)
             });
             // A look that panicked knows nothing any more.
@@ -301,10 +341,13 @@ impl Ledger {
         }));
     }
 
-    fn looked(&mut self, scanner: Scanner, look: io::Result<Snapshot>) {
+    fn looked(&mut self, scanner: Scanner, look: Found) {
         (self.scanner, self.looking) = (Some(scanner), None);
         match look {
-            Ok(snapshot) => {
+            Ok((snapshot, amount)) => {
+                if self.tenure.is_some() {
+                    self.meter.measure(amount, (clock::now(), Timestamp::now()));
+                }
                 let known = self.wires.snapshots.borrow().clone();
                 if known.is_none_or(|known| known.image != snapshot.image) {
                     self.sequence = snapshot.sequence;
@@ -340,7 +383,7 @@ impl Ticket {
     }
 }
 
-async fn next_look(looking: &mut Option<Look>) -> (Scanner, io::Result<Snapshot>) {
+async fn next_look(looking: &mut Option<Look>) -> (Scanner, Found) {
     match looking {
         Some(look) => look.await,
         None => pending().await,

@@ -11,6 +11,8 @@
 //! |---|---|
 //! | [`gate`] | who may act because of what its directory has, and when a barrier is kept |
 //! | [`ledger`] | barriers, looks, and what the Lease says of the directories |
+//! | [`lag`] | how much the standby lacks, and when the Lease tells |
+//! | [`notes`] | what the active writes into the Lease |
 //! | [`socket`] | the socket of the application, and the command that uses it |
 //! | [`image`], [`scan`] | what is below a directory; looks that see what changed |
 //! | [`outbox`], [`inbox`] | a batch as words, and carried out |
@@ -28,7 +30,9 @@ pub mod door;
 pub mod gate;
 pub mod image;
 pub mod inbox;
+pub mod lag;
 pub mod ledger;
+pub mod notes;
 pub mod outbox;
 pub mod receiver;
 pub mod scan;
@@ -43,16 +47,19 @@ use std::time::Duration;
 
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, watch};
+use tracing::warn;
 
 use self::directory::StateDirectory;
 use self::door::Door;
 use self::gate::{Level, PromoteWhen, may_take};
+use self::lag::Told;
 use self::ledger::{Ledger, View, Wires};
 use self::receiver::Receiver;
 use self::sender::{Progress, Sender};
 use super::key_ring::KeyRing;
 use super::lease::Record;
 use super::lifeline::{Line, Partner, prepare};
+use super::metrics::AgentMetrics;
 use super::store::Note;
 use crate::api::keys;
 use crate::ha::{AgentId, Epoch};
@@ -100,6 +107,7 @@ pub struct Replica {
     partner: watch::Sender<Option<Partner>>,
     acting: watch::Sender<Option<Epoch>>,
     views: watch::Sender<View>,
+    told: watch::Sender<Told>,
     settle: mpsc::Sender<()>,
     /// Whether the standby may go on with what an application that ended has left.
     pub settled: mpsc::Receiver<bool>,
@@ -131,7 +139,7 @@ impl Replication {
         &self,
         (tasks, shutdown): (&mut Tasks, &Shutdown),
         (group, own): (u128, AgentId),
-        (keys, notes): (watch::Receiver<KeyRing>, mpsc::Sender<Note>),
+        (keys, notes, metrics): (watch::Receiver<KeyRing>, mpsc::Sender<Note>, AgentMetrics),
     ) -> io::Result<Replica> {
         let Self { directory, door, promote_when, listener } = self;
         let (partner, known) = watch::channel(None);
@@ -148,34 +156,44 @@ impl Replication {
         let socket = socket::bind(&directory.socket_path())?;
         tasks.spawn("barriers", socket::serve(socket, asked, shutdown.clone()));
         let (views, viewed) = watch::channel(View::default());
+        let (told, tells) = watch::channel(Told::default());
         let (settle, to_settle) = mpsc::channel(1);
         let (reporter, settled) = mpsc::channel(1);
         let wires = Wires {
+            own,
             directory: directory.clone(),
             door: door.clone(),
             promote_when: *promote_when,
             views: viewed,
+            told: tells,
             barriers,
             settle: to_settle,
             settled: reporter,
             snapshots,
             progress: reached,
             notes,
+            metrics,
         };
         tasks.spawn("state ledger", Ledger::new(wires).run(shutdown.clone()));
         let (directory, door, promote_when) = (directory.clone(), door.clone(), *promote_when);
-        Ok(Replica { own, directory, door, promote_when, partner, acting, views, settle, settled })
+        Ok(Replica { own, directory, door, promote_when, partner, acting, views, told, settle, settled })
     }
 }
 
 impl Replica {
-    /// Takes over who the other member is, if this agent is one itself.
+    /// Takes over who the other member is, if this agent is one itself, and what the Lease tells of its lag.
     pub fn know(&self, record: &Record) {
         let members = record.lease.members;
         let other = members.into_iter().find(|member| *member != self.own && members.contains(&self.own));
-        let partner =
-            other.and_then(|other| Some((other, state_address(record.directory.get(&other)?.address))));
+        let address = |other| Some(record.directory.get(&other)?.address);
+        // A vacant place has no address.
+        let address = |other| address(other).filter(|address| !address.ip().is_unspecified());
+        let partner = other.and_then(|other| Some((other, state_address(address(other)?))));
         self.partner.send_if_modified(|known| std::mem::replace(known, partner) != partner);
+        let told = self.told.send_replace(record.lag.clone());
+        if record.lag == Told::Unreadable && told != Told::Unreadable {
+            warn!(annotation = keys::ANNOTATION_HA_LAG, "Ignored an annotation that cannot be read");
+        }
     }
 
     /// Whether this agent may claim a version of the Lease that says this.

@@ -1,7 +1,6 @@
 //! Gives the state to the standby while this agent acts: what it lacks of the newest look, again and again.
 
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,7 +16,7 @@ use super::outbox::Outbox;
 use super::scan::{ENTRIES_MAX, Snapshot};
 use super::word::Word;
 use super::{DirectoryId, GREETING_MAX, Line, Partner, StateDirectory, prepare};
-use crate::ha::Epoch;
+use crate::ha::{AgentId, Epoch};
 use crate::runtime::shutdown::Shutdown;
 use crate::runtime::tasks::TaskError;
 
@@ -29,12 +28,16 @@ const BUFFER_BYTES: usize = 1 << 20;
 const ANSWER_MAX: Duration = Duration::from_secs(60);
 
 /// How far the standby is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct Progress {
     /// Whose directory it is, and the number of the last look that it has on disk.
     pub acknowledged: Option<(DirectoryId, u64)>,
     /// Whether there is a connection to it.
     pub is_connected: bool,
+    /// Who it is; `None`: there is no standby.
+    pub standby: Option<AgentId>,
+    /// What it had when it was last heard of; `None`: it was not heard of yet.
+    pub has: Option<Arc<Snapshot>>,
 }
 
 /// What sending needs.
@@ -61,7 +64,8 @@ impl Sender {
         let (mut acting, mut partners) = (self.acting.clone(), self.line.partner.clone());
         loop {
             let (epoch, partner) = (*acting.borrow_and_update(), *partners.borrow_and_update());
-            self.progress.send_replace(Progress::default());
+            let standby = partner.map(|(id, _)| id);
+            self.progress.send_replace(Progress { standby, ..Progress::default() });
             tokio::select! {
                 // Nothing may be sent any more once this agent does not act, or to somebody else.
                 biased;
@@ -95,9 +99,12 @@ impl Sender {
     async fn level(&mut self, epoch: Epoch, (to, address): Partner) -> io::Result<()> {
         let greeting = timeout(GREETING_MAX, self.greet(epoch, (to, address)));
         let (mut channel, directory) = greeting.await??;
-        let mut mirror = timeout(ANSWER_MAX, manifest(&mut channel)).await??;
+        let mirror = timeout(ANSWER_MAX, manifest(&mut channel)).await??;
+        // A copy of many names takes a while, and the agent's loop shares this thread.
+        let (mut mirror, has) = spawn_blocking(move || (mirror.clone(), mirror)).await?;
+        let has = Some(Arc::new(Snapshot { image: has, ..Snapshot::default() }));
         info!(%epoch, "Sends the state to the standby");
-        self.progress.send_modify(|progress| progress.is_connected = true);
+        self.progress.send_modify(|progress| (progress.is_connected, progress.has) = (true, has));
         let mut snapshots = self.snapshots.clone();
         snapshots.mark_changed();
         loop {
@@ -108,7 +115,7 @@ impl Sender {
                 changed = snapshots.changed() => changed.map_err(|_| io::ErrorKind::BrokenPipe)?,
             }
             let Some(snapshot) = snapshots.borrow_and_update().clone() else { continue };
-            let sequence = snapshot.sequence;
+            let (sequence, has) = (snapshot.sequence, Some(Arc::clone(&snapshot)));
             let outbox = Outbox::new(self.directory.clone(), mirror, snapshot);
             mirror = send_batch(&mut channel, outbox).await?;
             let answer = timeout(ANSWER_MAX, channel.hear()).await??;
@@ -116,14 +123,14 @@ impl Sender {
                 return Err(io::ErrorKind::InvalidData.into());
             }
             let acknowledged = Some((directory, sequence));
-            self.progress.send_replace(Progress { acknowledged, is_connected: true });
+            self.progress.send_replace(Progress { acknowledged, is_connected: true, standby: Some(to), has });
         }
     }
 
     async fn greet(
         &self,
         epoch: Epoch,
-        (to, address): (crate::ha::AgentId, SocketAddr),
+        (to, address): Partner,
     ) -> io::Result<(Channel<TcpStream>, DirectoryId)> {
         let stream = TcpStream::connect(address).await?;
         prepare(&stream)?;

@@ -245,6 +245,7 @@ impl Round<'_> {
             plan,
             has_service: self.group.spec.service.is_some(),
             records: &seen.records.iter().filter_map(told).collect(),
+            lags: &seen.lags(),
             troubles,
             now: self.now(),
         });

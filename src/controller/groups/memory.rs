@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::ha::{BootTime, Timing};
 use crate::observe::SetKey;
 use crate::observe::group::SeenGroup;
-use crate::pairing::{Group, Lost, Plan, Wait};
+use crate::pairing::{Forsaken, Group, Lost, Plan, Wait};
 
 /// How long a write is waited for in the watches before it is taken as seen. 2 s: a watch is mostly 10 ms behind, and
 /// every write is guarded by the version that it is based on anyway.
@@ -23,6 +23,8 @@ pub(super) struct Memory {
     /// For each pair by its number: the count of writes in its Lease, when it was first read, and whose Pods they are.
     pairs: BTreeMap<u32, Known>,
     lost: BTreeMap<u32, Lost>,
+    /// Since when no level copy of a pair is to be seen.
+    forsaken: BTreeMap<u32, BootTime>,
     has_looked: bool,
     surplus_since: Option<BootTime>,
     alone_since: Option<BootTime>,
@@ -49,6 +51,7 @@ impl Memory {
         for pair in &mut seen.group.pairs {
             let count = (pair.lease.writes, pair.names.values().cloned().collect());
             pair.unwritten_since = self.see_pair(pair.number, count, now);
+            pair.forsaken = self.see_forsaken(pair.number, pair.forsaken);
         }
         self.highest_term = self.highest_term.max(seen.group.highest_term);
         seen.group.lost = self.see_lost((&seen.numbers, seen.told.clone()), (now, timing));
@@ -62,6 +65,15 @@ impl Memory {
         self.pairs.insert(number, Known { writes, since, pods });
         self.lost.remove(&number);
         since
+    }
+
+    /// Notes whether a level copy of a pair is to be seen; returns since when none is.
+    fn see_forsaken(&mut self, number: u32, seen: Option<Forsaken>) -> Option<Forsaken> {
+        let Some(Forsaken { since, was_told }) = seen else {
+            self.forsaken.remove(&number);
+            return None;
+        };
+        Some(Forsaken { since: *self.forsaken.entry(number).or_insert(since), was_told })
     }
 
     /// Notes which pairs have no Lease any more although nobody decided that they end.
@@ -81,6 +93,7 @@ impl Memory {
             self.lost.entry(number).or_insert(Lost { number, pods, since: now });
         }
         self.pairs.retain(|number, _| seen.contains(number));
+        self.forsaken.retain(|number, _| seen.contains(number));
         self.lost.values().filter(|lost| now < lost.since + timing.operator_wait).cloned().collect()
     }
 
@@ -141,6 +154,14 @@ mod tests {
         let mut memory = Memory::default();
         let mut see = |writes, seconds| memory.see_pair(0, (writes, vec![]), at(seconds));
         assert_eq!([see(1, 10), see(1, 20), see(2, 30), see(2, 40)], [at(10), at(10), at(30), at(30)]);
+    }
+
+    #[test]
+    fn a_pair_is_forsaken_since_it_was_first_seen_so_until_it_is_not() {
+        let mut memory = Memory::default();
+        let seen = |seconds| Some(Forsaken { since: at(seconds), was_told: false });
+        assert_eq!([seen(1), seen(2)].map(|seen| memory.see_forsaken(0, seen)), [seen(1), seen(1)]);
+        assert_eq!([None, seen(4)].map(|seen| memory.see_forsaken(0, seen)), [None, seen(4)]);
     }
 
     #[test]

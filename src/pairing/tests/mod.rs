@@ -3,7 +3,9 @@
 mod properties;
 mod situations;
 mod wanted;
+mod withheld;
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -33,6 +35,7 @@ fn pod(number: u128) -> Pod {
         node: Some(NodeName(format!("node-{}", number % 2))),
         role: None,
         is_leaving: false,
+        is_ready: true,
         shown: Shown::default(),
     }
 }
@@ -56,8 +59,18 @@ fn pair(number: u32, members: [u128; 2]) -> Pair {
     let names = members.into_iter().map(|id| (id, format!("web-{}", id.0))).collect();
     let seated = members.into_iter().filter(|id| *id != VACANT);
     let addresses = seated.map(|id| (id, seat(id.0).address)).collect();
-    let (fenced, level, is_ending) = (Vec::new(), None, false);
-    Pair { number, lease, names, addresses, fenced, level, is_ending, unwritten_since: now() }
+    Pair {
+        number,
+        lease,
+        names,
+        addresses,
+        fenced: Vec::new(),
+        level: None,
+        level_pods: BTreeSet::new(),
+        forsaken: None,
+        is_ending: false,
+        unwritten_since: now(),
+    }
 }
 
 /// Labels as the pairs want them, so that a plan shows only what else is to be done.

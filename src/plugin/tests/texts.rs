@@ -14,6 +14,10 @@ use crate::plugin::plan::{of_group, of_set};
 use crate::plugin::report::{Readiness, Report, group_report, set_report};
 use crate::plugin::status::text;
 
+fn now() -> Timestamp {
+    Timestamp::from_second(1_800_000_000).expect("a time")
+}
+
 #[test]
 fn a_group_is_a_tree_of_pairs_and_pods() {
     let fenced = format_uid(2);
@@ -34,22 +38,25 @@ HAGroup one/web   Ready
   TIME                       PAIR    FROM    TO      EPOCH   BY         REASON
   2026-01-02T03:04:05.678Z   web-0   web-1   web-0   3.1     Handover   ApplicationEnded
 ";
-    assert_eq!(text(&report), expected);
+    assert_eq!(text(&report, now()), expected);
 }
 
 #[test]
 fn a_pair_whose_state_is_replicated_says_whether_its_standby_has_it() {
-    let said = |pods: &[u32], level: &str| {
-        let objects = objects(pods, lease(&[(keys::ANNOTATION_HA_IN_SYNC, level)]), None);
+    let said = |pods: &[u32], level: &str, lag: &str| {
+        let told = [(keys::ANNOTATION_HA_IN_SYNC, level), (keys::ANNOTATION_HA_LAG, lag)];
+        let objects = objects(pods, lease(&told), None);
         let report = Report { groups: vec![group_report(&group(), &objects)], sets: vec![] };
-        text(&report).lines().find(|line| line.contains("pair web-0")).map(str::to_owned)
+        text(&report, now()).lines().find(|line| line.contains("pair web-0")).map(str::to_owned)
     };
-    for (pods, level, expected) in [
-        (&[1, 2][..], "a,b", "Paired, InSync"),
-        (&[1, 2], "a", "Paired, CatchingUp"),
-        (&[1], "a", "Alone, Alone"),
+    let lag = r#"{"entries":1204,"bytes":73400320,"since":"2027-01-15T07:59:23Z"}"#;
+    for (pods, level, lag, expected) in [
+        (&[1, 2][..], "a,b", lag, "Paired, InSync"),
+        (&[1, 2], "a", lag, "Paired, CatchingUp (1,204 entries, 37 s)"),
+        (&[1, 2], "a", "{}", "Paired, CatchingUp  "),
+        (&[1], "a", lag, "Alone, Alone"),
     ] {
-        let line = said(pods, level).expect("the pair is shown");
+        let line = said(pods, level, lag).expect("the pair is shown");
         assert!(line.contains(expected), "{line}");
     }
 }
@@ -79,7 +86,7 @@ BackupPodSet one/web   Ready
 └─ hot                 1 of 1
    └─ web-3            hot       node-3   yes
 ";
-    assert_eq!(text(&report), expected);
+    assert_eq!(text(&report, now()), expected);
 }
 
 #[test]
@@ -123,7 +130,7 @@ fn a_paused_group_waits() {
 #[test]
 fn a_set_without_a_hot_backup_gets_one() {
     let objects = SetObjects { pods: vec![set_pod(2, "primary")], ..SetObjects::default() };
-    let plan = of_set(set(), objects, Timestamp::from_second(1_800_000_000).expect("a time"));
+    let plan = of_set(set(), objects, now());
     assert!(plan.contains("as hot (ScaledOut: More Pods of a role are wanted than there are.)"), "{plan}");
     assert!(plan.contains("the nodes, which you may not list"), "{plan}");
 }

@@ -8,7 +8,7 @@ use crate::api::TakeoverPhases;
 
 fn pair(state: &str, (active, standby): (&str, &str)) -> PairStatus {
     let [name, active, standby, epoch, state] = ["web-0", active, standby, "1", state].map(str::to_owned);
-    PairStatus { name, active, standby, epoch, state, sync: String::new() }
+    PairStatus { name, active, standby, epoch, state, sync: String::new(), lag: None }
 }
 
 fn status(pairs: Vec<PairStatus>, takeovers: Vec<Takeover>) -> HAGroupStatus {
@@ -46,6 +46,10 @@ fn each_change_of_a_pair_is_told_once() {
     let fenced = event("Fenced", "A member of pair web-0 shall not act: its Lease is annotated so");
     assert_eq!(told(paired(), Some(pair("Fenced", ("a", "b")))), fenced);
     assert_eq!(told(Some(pair("Fenced", ("a", "b"))), paired()), []);
+    let withheld = || Some(pair("Withheld", ("a", "b")));
+    let note = "Nobody may act in pair web-0: no ready Pod has every acknowledged write";
+    assert_eq!(told(paired(), withheld()), event("Withheld", note));
+    assert_eq!([told(withheld(), withheld()), told(withheld(), paired())], [[], []]);
     assert_eq!(told(paired(), None), event("PairEnded", "Pair web-0 has no Lease any more"));
 }
 

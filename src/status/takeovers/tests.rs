@@ -15,7 +15,7 @@ const EPOCH: Epoch = Epoch { term: 1, sequence: 1 };
 fn pair(epoch: Epoch, [active, standby]: [&str; 2]) -> PairStatus {
     let state = if standby.is_empty() { "Alone" } else { PAIRED };
     let [name, active, standby, state] = ["web-0", active, standby, state].map(str::to_owned);
-    PairStatus { name, active, standby, epoch: epoch_text(epoch), state, sync: String::new() }
+    PairStatus { name, active, standby, epoch: epoch_text(epoch), state, sync: String::new(), lag: None }
 }
 
 /// The takeovers of a look, so many milliseconds after the first one.
@@ -32,6 +32,7 @@ fn look(
         group: &Group::default(),
         plan,
         records: &record.map(|record| (0, record)).into_iter().collect::<BTreeMap<_, _>>(),
+        lags: &BTreeMap::new(),
         has_service: true,
         troubles: &[],
         now: Timestamp::UNIX_EPOCH + SignedDuration::from_millis(milliseconds),

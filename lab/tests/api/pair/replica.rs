@@ -3,7 +3,9 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
+use backuppodset::agent::lease::Record;
 use backuppodset::agent::replicate::gate::Level;
+use backuppodset::agent::replicate::lag::Told;
 use rustix::process::Signal;
 
 use super::journal::{Start, print_outages};
@@ -149,16 +151,21 @@ async fn a_standby_that_stalls_is_left_out_of_the_lease_before_anything_is_ackno
     counting(&mut stage);
     let before = stage.settled().await;
     writes(&stage, before, false).await;
-    let both = stage.lease().await.level;
+    let Record { level: both, level_pods, lag, .. } = stage.lease().await;
     assert!(matches!(&both, Level::Only(level) if level.len() == 2), "{both:?}");
+    assert_eq!((level_pods.len(), lag), (2, Told::Nothing));
 
     stage.signal_agent(1 - before.agent, Signal::STOP);
     writes(&stage, before, true).await;
-    let one = stage.lease().await.level;
+    let Record { level: one, level_pods, .. } = stage.lease().await;
     assert!(matches!(&one, Level::Only(level) if level.len() == 1), "{one:?}");
+    assert_eq!(level_pods.len(), 1);
+    let lag = stage.until("a lag in the Lease", async || stage.lease().await.lag.lag()).await;
+    assert!(lag.entries > 0 && lag.bytes > 0, "{lag:?}");
     stage.signal_agent(1 - before.agent, Signal::CONT);
     writes(&stage, before, false).await;
-    assert_eq!(stage.lease().await.level, both);
+    let Record { level, lag, .. } = stage.lease().await;
+    assert_eq!((level, lag), (both, Told::Nothing));
 
     // Without an API server nothing may be acknowledged that the standby does not have.
     stage.signal_api_server(Signal::STOP);

@@ -6,13 +6,16 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, timeout};
 
-use super::lines::{Active, Standby, epoch};
+use super::lines::{ACTIVE, Active, STANDBY, Standby, epoch};
 use super::{Door, content, fs};
+use crate::agent::identity::format_uid;
+use crate::agent::metrics::AgentMetrics;
 use crate::agent::replicate::DirectoryId;
 use crate::agent::replicate::gate::{Level, PromoteWhen};
+use crate::agent::replicate::lag::{TELL_AFTER, TELL_EVERY, Told};
 use crate::agent::replicate::ledger::{Answer, Kept, Ledger, STANDBY_MAX, View, Wires};
 use crate::agent::store::Note;
-use crate::api::keys;
+use crate::api::{StateLag, keys};
 use crate::ha::Version;
 use crate::runtime::shutdown::Shutdown;
 
@@ -22,6 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 struct Scene {
     active: Active,
     views: watch::Sender<View>,
+    told: watch::Sender<Told>,
     barriers: mpsc::Sender<oneshot::Sender<Answer>>,
     settle: mpsc::Sender<()>,
     settled: mpsc::Receiver<bool>,
@@ -35,20 +39,24 @@ impl Scene {
         let (settle, to_settle) = mpsc::channel(1);
         let (reporter, settled) = mpsc::channel(1);
         let (written, notes) = mpsc::channel(1);
+        let ((told, tells), metrics) = (watch::channel(Told::default()), AgentMetrics::default());
         let wires = Wires {
+            own: ACTIVE,
             directory: active.directory.clone(),
             door: Door::default(),
             promote_when: PromoteWhen::InSync,
             views: viewed,
+            told: tells,
             barriers: asked,
             settle: to_settle,
             settled: reporter,
             snapshots: active.snapshots.clone(),
             progress: active.progress.clone(),
             notes: written,
+            metrics: metrics.clone(),
         };
         tokio::spawn(async move { Ledger::new(wires).run(Shutdown::new()).await.unwrap() });
-        let scene = Self { active, views, barriers, settle, settled, notes };
+        let scene = Self { active, views, told, barriers, settle, settled, notes };
         scene.active.acting.send_replace(Some(epoch(1)));
         scene.views.send_modify(|view| {
             (view.acting, view.is_written, view.version) = (Some(epoch(1)), true, Version(1));
@@ -68,12 +76,31 @@ impl Scene {
 
     /// Waits until the active wants the Lease to say this; it does not say so yet.
     async fn wants(&mut self, level: &[DirectoryId]) {
-        let level = Level::write(&level.iter().copied().collect());
+        let pods = [ACTIVE, STANDBY].map(|pod| format_uid(pod.0));
+        let expected = [
+            (keys::ANNOTATION_HA_IN_SYNC, Some(Level::write(&level.iter().copied().collect()))),
+            (keys::ANNOTATION_HA_IN_SYNC_PODS, Some(pods[..level.len()].join(","))),
+            (keys::ANNOTATION_HA_LAG, None),
+        ];
         loop {
             let note = timeout(PATIENCE, self.notes.recv()).await.expect("in time").unwrap();
-            assert_eq!(note.base, self.views.borrow().version);
-            if note.annotations == [(keys::ANNOTATION_HA_IN_SYNC, level.clone())] {
+            if note.annotations == expected {
+                assert_eq!(note.base, self.views.borrow().version);
                 return;
+            }
+        }
+    }
+
+    /// Waits until the active wants the Lease to tell of a lag; it tells so then.
+    async fn tells(&mut self) -> StateLag {
+        loop {
+            let note = timeout(PATIENCE, self.notes.recv()).await.expect("in time").unwrap();
+            if let [(keys::ANNOTATION_HA_LAG, text)] = &note.annotations[..] {
+                assert_eq!(note.base, self.views.borrow().version);
+                let told = Told::read(text.as_deref());
+                self.told.send_replace(told.clone());
+                self.views.send_modify(|view| view.version.0 += 1);
+                return told.lag().expect("a lag");
             }
         }
     }
@@ -179,5 +206,37 @@ async fn barriers_of_a_standby_and_of_an_ended_tenure_are_refused() {
     scene.views.send_modify(|view| view.acting = None);
     assert_eq!(timeout(PATIENCE, ending).await.expect("in time").unwrap(), Err("the tenure has ended"));
     assert_eq!(scene.barrier().await, Err("this agent does not act"));
+    standby.stop().await;
+}
+
+#[tokio::test]
+async fn the_lease_tells_what_a_standby_lacks_that_it_does_not_name_and_no_more_once_it_is_level() {
+    let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let standby = Standby::start(to.path()).await;
+    let active = Active::start(from.path(), standby.address, "0f");
+    let (own, other) = (active.directory.id(), standby.directory.id());
+    let mut scene = Scene::start(active);
+    scene.says(&[own]);
+    standby.door.open(epoch(1));
+    scene.wants(&[own, other]).await;
+    scene.says(&[own, other]);
+
+    standby.door.close();
+    fs::write(from.path().join("one"), "12345").unwrap();
+    let began = Instant::now();
+    scene.wants(&[own]).await;
+    scene.says(&[own]);
+    let first = scene.tells().await;
+    assert!(began.elapsed() >= TELL_AFTER);
+    assert_eq!((first.entries, first.bytes), (1, 5));
+    let told = Instant::now();
+    fs::write(from.path().join("two"), "1234567").unwrap();
+    let second = scene.tells().await;
+    assert!(told.elapsed() >= TELL_EVERY);
+    assert_eq!(second, StateLag { entries: 2, bytes: 12, ..first });
+
+    // The same note that names it tells of no lag any more.
+    standby.door.open(epoch(1));
+    scene.wants(&[own, other]).await;
     standby.stop().await;
 }

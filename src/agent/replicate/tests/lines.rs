@@ -19,8 +19,8 @@ use crate::agent::replicate::sender::{Progress, Sender};
 use crate::ha::AgentId;
 use crate::runtime::shutdown::Shutdown;
 
-const ACTIVE: AgentId = AgentId(1);
-const STANDBY: AgentId = AgentId(2);
+pub(super) const ACTIVE: AgentId = AgentId(1);
+pub(super) const STANDBY: AgentId = AgentId(2);
 const GROUP: u128 = 7;
 /// Longer than anything here takes; only a hang lasts as long.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -1,0 +1,85 @@
+//! When a pair is told in which nobody may act.
+
+use super::super::withheld::RESTART_MAX;
+use super::*;
+
+/// Pods 1 and 2 are a pair; the first one acts, and these are level.
+fn replicated(pods: &[u128], level: &[u128]) -> Group {
+    let level_pods = level.iter().copied().map(AgentId).collect();
+    let pair = Pair { level: Some(level.len()), level_pods, ..pair(0, [1, 2]) };
+    group(pods.iter().copied(), [pair])
+}
+
+fn unready(mut group: Group, id: u128) -> Group {
+    for pod in group.pods.iter_mut().filter(|pod| pod.id == AgentId(id)) {
+        pod.is_ready = false;
+    }
+    group
+}
+
+#[test]
+fn a_pair_is_forsaken_once_who_is_left_lacks_what_nobody_else_has() {
+    let fenced = |mut group: Group| {
+        group.pairs[0].fenced = vec![AgentId(2)];
+        group
+    };
+    let unknown = |mut group: Group| {
+        group.pairs[0].level_pods = BTreeSet::new();
+        group
+    };
+    let leaving = |mut group: Group| {
+        group.pods.iter_mut().for_each(|pod| pod.is_leaving = true);
+        group
+    };
+    let table = [
+        (replicated(&[1, 2], &[1]), false),
+        (unready(replicated(&[1, 2], &[1]), 1), true),
+        // Who lacks something is not ready as long as it may not act.
+        (unready(replicated(&[1, 2], &[1]), 2), false),
+        (replicated(&[2], &[1]), true),
+        (replicated(&[2], &[1, 2]), false),
+        // Nobody is left who could act without what is lost.
+        (replicated(&[], &[1]), false),
+        (leaving(unready(replicated(&[1, 2], &[1]), 1)), false),
+        // It is level, and only slow.
+        (unready(replicated(&[2], &[1, 2]), 2), false),
+        // It acts without having everything, as it was told to.
+        (replicated(&[1], &[2]), false),
+        (fenced(replicated(&[2], &[1])), false),
+        (unknown(replicated(&[2], &[1])), false),
+        (group([2], [pair(0, [1, 2])]), false),
+    ];
+    for (group, expected) in table {
+        assert_eq!(group.is_forsaken(&group.pairs[0]), expected, "{group:?}");
+    }
+}
+
+fn forsaken(mut group: Group, was_told: bool) -> Group {
+    group.pairs[0].forsaken = Some(Forsaken { since: now(), was_told });
+    group
+}
+
+fn waits(group: &Group, after: Duration) -> (bool, Option<BootTime>) {
+    let timing = Timing::default();
+    let plan = plan(group, &Moment { now: now() + after, timing: &timing });
+    (plan.waits.contains(&Wait::Withheld { pair: 0 }), plan.look_again)
+}
+
+#[test]
+fn a_pod_that_is_gone_is_given_a_hold_and_a_restart_and_one_that_is_there_all_the_time_that_it_may_act() {
+    let timing = Timing::default();
+    let gone = timing.hold + RESTART_MAX;
+    for (pods, wait) in [(&[2][..], gone), (&[1, 2], timing.operator_wait)] {
+        let group = forsaken(unready(replicated(pods, &[1]), 1), false);
+        assert_eq!(waits(&group, wait.mul_f64(0.999)), (false, Some(now() + wait)), "{pods:?}");
+        assert_eq!(waits(&group, wait), (true, None), "{pods:?}");
+    }
+}
+
+#[test]
+fn what_was_told_is_told_on_and_also_while_the_group_is_paused() {
+    let mut group = forsaken(replicated(&[2], &[1]), true);
+    assert_eq!(waits(&group, Duration::ZERO), (true, None));
+    group.is_paused = true;
+    assert_eq!(plan_now(&group).waits, [Wait::Paused, Wait::Withheld { pair: 0 }]);
+}
