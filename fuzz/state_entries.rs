@@ -113,7 +113,8 @@ pub(crate) fn batch(bytes: &[u8]) {
     let before = (seen(&outside), own());
     let door = Door::default();
     door.open(Epoch::default());
-    let mut inbox = Inbox::new(directory).expect("an inbox");
+    let turn = directory.try_turn().expect("nobody else receives");
+    let mut inbox = Inbox::new(directory, turn).expect("an inbox");
     for word in words(bytes) {
         let _: std::io::Result<()> = inbox.take(word);
     }

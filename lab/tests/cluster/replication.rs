@@ -124,7 +124,7 @@ async fn nobody_may_act_without_the_only_copy(stage: &Stage, pair: &PairStatus, 
     is_withheld(stage, ConditionStatus::True).await;
     let remove = json!({"metadata": {"annotations": {(keys::ANNOTATION_HA_IN_SYNC): null}}});
     stage.api::<Lease>().patch(&pair.name, &PatchParams::default(), &Patch::Merge(remove)).await.unwrap();
-    paired(stage).await;
+    first_paired(stage).await;
     is_withheld(stage, ConditionStatus::False).await;
 }
 

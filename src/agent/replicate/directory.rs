@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, fsync, mkdirat, openat, renameat, unlinkat};
 use rustix::io::Errno;
+use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use super::image::StatePath;
 use super::{DirectoryId, HIDDEN_FOLDER};
@@ -37,6 +38,13 @@ pub struct StateDirectory {
     hidden: Arc<OwnedFd>,
     path: PathBuf,
     id: DirectoryId,
+    turns: Arc<Mutex<()>>,
+}
+
+/// The right to receive into a state directory; one at a time.
+#[derive(Debug)]
+pub struct Turn {
+    _guard: OwnedMutexGuard<()>,
 }
 
 impl StateDirectory {
@@ -60,6 +68,7 @@ impl StateDirectory {
             hidden: Arc::new(hidden),
             path: path.to_owned(),
             id: DirectoryId(0),
+            turns: Arc::default(),
         };
         let known = directory.read_own(ID_FILE)?;
         let known = known.and_then(|text| u128::from_str_radix(text.trim(), 16).ok());
@@ -72,6 +81,16 @@ impl StateDirectory {
             }
         });
         Ok(directory)
+    }
+
+    /// Waits until nobody receives into it. May be dropped and called again.
+    pub async fn turn(&self) -> Turn {
+        Turn { _guard: self.turns.clone().lock_owned().await }
+    }
+
+    /// The turn, if nobody receives into it now.
+    pub fn try_turn(&self) -> Option<Turn> {
+        self.turns.clone().try_lock_owned().ok().map(|guard| Turn { _guard: guard })
     }
 
     /// Its number.

@@ -11,7 +11,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use rustix::fs::{AtFlags, Mode, OFlags, fsync, mkdirat, openat, unlinkat};
 use rustix::io::Errno;
 
-use super::directory::StateDirectory;
+use super::directory::{StateDirectory, Turn};
 use super::door::Pass;
 use super::image::StatePath;
 use super::scan::{ENTRIES_MAX, is_gone};
@@ -28,6 +28,9 @@ pub struct Inbox {
     open: Option<File>,
     /// Number of the next file aside.
     next: u64,
+    /// Work on a thread goes on after its connection is given up, and takes the inbox with it: until it ends, no other one
+    /// may use the same names.
+    _turn: Turn,
 }
 
 #[derive(Debug)]
@@ -46,9 +49,9 @@ impl Inbox {
     ///
     /// # Errors
     /// What an earlier one left behind cannot be removed.
-    pub fn new(directory: StateDirectory) -> io::Result<Self> {
+    pub fn new(directory: StateDirectory, turn: Turn) -> io::Result<Self> {
         directory.remove_asides()?;
-        Ok(Self { directory, steps: Vec::new(), open: None, next: 0 })
+        Ok(Self { directory, steps: Vec::new(), open: None, next: 0, _turn: turn })
     }
 
     /// Takes a word that belongs to a batch.

@@ -69,7 +69,7 @@ impl Receiver {
                     session = Box::pin(pending());
                 }
                 Some(greeted) = greetings.next() => if let Ok(greeted) = greeted {
-                    // The one before ends first: its batch is dropped, or was carried out.
+                    // The one before ends here; what it does on a thread ends before this one gets its turn.
                     session = Box::pin(self.clone().follow(greeted));
                 },
                 accepted = listener.accept(), if greetings.len() < GREETINGS_MAX => match accepted {
@@ -109,12 +109,13 @@ impl Receiver {
     async fn follow(self, session: Session) -> io::Result<()> {
         let Session { mut channel, giver } = session;
         let (epoch, directory, group) = (channel.epoch(), self.directory.clone(), self.line.group);
+        let turn = self.directory.turn().await;
         let (mut inbox, has) = spawn_blocking(move || {
             if epoch < directory.epoch(group)? {
                 return Err(io::ErrorKind::PermissionDenied.into());
             }
             directory.keep_epoch(group, epoch)?;
-            let inbox = Inbox::new(directory.clone())?;
+            let inbox = Inbox::new(directory.clone(), turn)?;
             let snapshot = Scanner::new(directory).look(0)?;
             Ok::<_, io::Error>((inbox, snapshot.image))
         })

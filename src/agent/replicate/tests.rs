@@ -149,7 +149,7 @@ impl Copying {
     /// Returns the words of the batch.
     fn copy(&mut self, snapshot: Snapshot) -> Vec<Word> {
         let mut outbox = Outbox::new(self.from.clone(), std::mem::take(&mut self.mirror), Arc::new(snapshot));
-        let mut inbox = Inbox::new(self.to.clone()).unwrap();
+        let mut inbox = new_inbox(&self.to);
         let mut said = Vec::new();
         loop {
             // Small portions: the boundaries between them must not matter.
@@ -248,6 +248,10 @@ fn of_a_file_that_has_grown_only_the_tail_is_sent() {
     assert_eq!(content(from.path()), content(to.path()));
 }
 
+fn new_inbox(directory: &StateDirectory) -> Inbox {
+    Inbox::new(directory.clone(), directory.try_turn().expect("nobody else receives")).unwrap()
+}
+
 #[test]
 fn a_batch_that_is_not_complete_changes_nothing() {
     let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -256,7 +260,7 @@ fn a_batch_that_is_not_complete_changes_nothing() {
     let mut copying = Copying::new(from.path(), to.path());
     let snapshot = Arc::new(copying.look());
     let mut outbox = Outbox::new(copying.from.clone(), copying.mirror.clone(), snapshot);
-    let mut inbox = Inbox::new(copying.to.clone()).unwrap();
+    let mut inbox = new_inbox(&copying.to);
     for word in outbox.next(usize::MAX).unwrap() {
         if !matches!(word, Word::Commit(_)) {
             inbox.take(word).unwrap();
@@ -264,7 +268,7 @@ fn a_batch_that_is_not_complete_changes_nothing() {
     }
     assert_eq!(fs::read(to.path().join("a")).unwrap(), b"old");
     drop(inbox);
-    Inbox::new(copying.to.clone()).unwrap();
+    new_inbox(&copying.to);
     let hidden = fs::read_dir(to.path().join(HIDDEN_FOLDER)).unwrap();
     let names: Vec<_> = hidden.map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(names, ["id"], "what was kept aside is gone");
@@ -289,7 +293,7 @@ fn no_batch_leads_out_of_the_directory() {
         vec![Word::Append(path("link"), 4), Word::Piece(b"x".to_vec())],
     ];
     for batch in batches {
-        let mut inbox = Inbox::new(directory.clone()).unwrap();
+        let mut inbox = new_inbox(&directory);
         for word in batch.clone() {
             inbox.take(word).unwrap();
         }
@@ -297,7 +301,7 @@ fn no_batch_leads_out_of_the_directory() {
         assert!(inbox.commit(&pass).is_err(), "{batch:?}");
     }
     // A link itself may be replaced and removed, as it is inside.
-    let mut inbox = Inbox::new(directory).unwrap();
+    let mut inbox = new_inbox(&directory);
     for word in [Word::Write(path("link"), 0o644), Word::Piece(b"new".to_vec()), Word::Remove(path("out"))] {
         inbox.take(word).unwrap();
     }
@@ -312,7 +316,7 @@ fn no_batch_leads_out_of_the_directory() {
 fn words_that_belong_to_no_batch_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let directory = StateDirectory::open(folder.path()).unwrap();
-    let mut inbox = Inbox::new(directory).unwrap();
+    let mut inbox = new_inbox(&directory);
     for word in [Word::Attach, Word::All, Word::Commit(1), Word::Acknowledge(1), Word::Piece(vec![1])] {
         assert!(inbox.take(word.clone()).is_err(), "{word:?}");
     }

@@ -14,6 +14,7 @@ use crate::agent::key_ring::KeyRing;
 use crate::agent::lifeline::{Line, Partner};
 use crate::agent::replicate::DirectoryId;
 use crate::agent::replicate::channel::Channel;
+use crate::agent::replicate::inbox::Inbox;
 use crate::agent::replicate::receiver::Receiver;
 use crate::agent::replicate::sender::{Progress, Sender};
 use crate::ha::AgentId;
@@ -148,6 +149,21 @@ async fn an_older_epoch_is_refused_also_after_a_restart() {
     assert!(channel.hear().await.is_err(), "it was refused");
     let mut channel = greeted(standby.address, "0f", epoch(5)).await.unwrap();
     assert!(matches!(channel.hear().await.unwrap(), Word::Has(..)));
+    standby.stop().await;
+}
+
+#[tokio::test]
+async fn a_connection_waits_for_what_the_one_before_still_does_on_a_thread() {
+    let to = tempfile::tempdir().unwrap();
+    let standby = Standby::start(to.path()).await;
+    standby.door.open(epoch(1));
+    // As a thread has it that writes on after its connection was given up.
+    let former = Inbox::new(standby.directory.clone(), standby.directory.turn().await).unwrap();
+    let mut channel = greeted(standby.address, "0f", epoch(1)).await.unwrap();
+    let mut heard = Box::pin(channel.hear());
+    assert!(timeout(Duration::from_millis(100), &mut heard).await.is_err(), "two receive at once");
+    drop(former);
+    assert_eq!(timeout(PATIENCE, heard).await.expect("its turn").unwrap(), Word::All);
     standby.stop().await;
 }
 
