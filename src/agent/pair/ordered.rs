@@ -6,9 +6,10 @@ use tracing::warn;
 
 use super::Turn;
 use crate::agent::orders::Orders;
+use crate::agent::world::Machine;
 use crate::ha::{AgentId, Event, Order, Role, Version};
 
-impl Turn<'_> {
+impl<On: Machine> Turn<'_, On> {
     /// Takes over what a version of the Lease asks, unless a later one was read. Who leaves stays fenced.
     pub(super) fn fence(
         &mut self,
