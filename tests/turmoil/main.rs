@@ -1,4 +1,4 @@
-//! The real code of two agents in turmoil: their loop, tenant, store, peers, search and publisher on simulated machines,
+//! The real code of agents in turmoil: their loop, tenant, store, peers, search and publisher on simulated machines,
 //! with delays, losses, partitions, restarts and clocks that run at different rates.
 //!
 //! | file | what it does |

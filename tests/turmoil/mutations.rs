@@ -4,24 +4,24 @@ use std::time::Duration;
 
 use crate::machine::{Flaw, Skew};
 use crate::scene::run;
-use crate::script::{End, Fault, Planned, Script};
+use crate::script::{End, Fault, PODS, Planned, Script};
 
 const AT: Duration = Duration::from_secs(1);
 
-fn verdict(faults: &[Fault], skews: Option<[Skew; 2]>, flaw: Flaw) -> Result<(), String> {
+fn verdict(faults: &[Fault], skews: Option<[Skew; PODS]>, flaw: Flaw) -> Result<(), String> {
     let planned = |fault: &Fault| Planned { at: AT, fault: *fault, lasts: Duration::from_secs(8) };
     let quiet = Script::quiet();
     let (skews, faults) = (skews.unwrap_or(quiet.skews), faults.iter().map(planned).collect());
     run(1, &Script { skews, faults, ..quiet }, flaw).expect("no agent ends with an error").verdict
 }
 
-/// Both links of a Pod.
+/// All links of a member.
 fn cut_off(pod: usize) -> [Fault; 2] {
     [Fault::Cut(End::Pod(pod), End::Pod(1 - pod)), Fault::Cut(End::Pod(pod), End::Api)]
 }
 
-/// The verdicts for either Pod cut off: one of them acts.
-fn verdicts(skews: Option<fn(usize) -> [Skew; 2]>, flaw: Flaw) -> [Result<(), String>; 2] {
+/// The verdicts for either member cut off: one of them acts.
+fn verdicts(skews: Option<fn(usize) -> [Skew; PODS]>, flaw: Flaw) -> [Result<(), String>; 2] {
     [0, 1].map(|pod| verdict(&cut_off(pod), skews.map(|skews| skews(pod)), flaw))
 }
 
@@ -43,7 +43,7 @@ fn an_application_that_outlives_its_end_is_found_out() {
 #[test]
 fn a_clock_that_runs_faster_than_the_drift_allows_is_found_out() {
     let skewed = |cut_off: usize| {
-        let mut skews = [Skew::default(); 2];
+        let mut skews = [Skew::default(); PODS];
         skews[1 - cut_off].drift_ppm = 500_000;
         skews
     };

@@ -1,4 +1,4 @@
-//! One run: two Pods and an API server, what breaks and is mended, and the kubelet that starts containers again.
+//! One run: three Pods and an API server, what breaks and is mended, and the kubelet that starts containers again.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -7,7 +7,8 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use backuppodset::agent::identity::format_uid;
 use backuppodset::api::keys;
-use backuppodset::ha::Epoch;
+use backuppodset::ha::{Epoch, Lease};
+use serde_json::json;
 use turmoil::{Builder, Sim};
 
 use crate::agent::{Pod, member};
@@ -29,7 +30,7 @@ const RESTART_PAUSE: Duration = Duration::from_millis(300);
 /// Longest time that a certificate takes. Unit: milliseconds.
 const CERTIFICATE_MAX: u64 = 5;
 
-const NAMES: [&str; PODS] = ["a", "b"];
+const NAMES: [&str; PODS] = ["a", "b", "c"];
 
 /// What happens besides what the hosts do.
 #[derive(Clone, Copy, Debug)]
@@ -102,7 +103,7 @@ impl Scene<'_> {
         let journal = Journal::default();
         let addresses: Vec<IpAddr> = NAMES.iter().map(|name| sim.lookup(*name)).collect();
         let members: Vec<_> = NAMES.iter().zip(&addresses).map(|(name, at)| member(name, *at)).collect();
-        let hub = server::cluster(&members);
+        let hub = server::cluster(&members[..2]);
         let served = hub.clone();
         sim.host(API, move || server::serve(served.clone()));
         let mut pods = Vec::new();
@@ -192,10 +193,10 @@ impl Scene<'_> {
                 // The kernel says it on a connection, which goes as long as the network does.
                 if let Some(epoch) = ended {
                     let takes = self.pods[index].computer.draw_milliseconds(CERTIFICATE_MAX);
-                    self.plan(
-                        now + Duration::from_millis(1) + takes,
-                        Step::Certify(1 - index, Epoch::from(epoch)),
-                    );
+                    let at = now + Duration::from_millis(1) + takes;
+                    for other in (0..PODS).filter(|other| *other != index) {
+                        self.plan(at, Step::Certify(other, Epoch::from(epoch)));
+                    }
                 }
             }
             Fault::NodeDies(index) => drop(self.die(index)),
@@ -210,6 +211,19 @@ impl Scene<'_> {
                 let uid = format_uid(self.pods[index].id().0);
                 server::annotate(&self.hub, keys::ANNOTATION_HA_FENCED, Some(uid));
             }
+            Fault::Replace => self.replace(),
+        }
+    }
+
+    /// The operator asks for another partner of whoever acts, see R6; it does not change its mind.
+    fn replace(&mut self) {
+        let Lease { holder, members, pending, .. } = server::lease(&self.hub).lease;
+        let leaving = members.into_iter().find(|member| holder.is_some_and(|holder| holder != *member));
+        let third = PODS - 1;
+        if let (Some(leaving), None, false) = (leaving, pending, members.contains(&self.pods[third].id())) {
+            let joining = member(NAMES[third], self.addresses[third]);
+            let pending = json!({"leaving": format_uid(leaving.0), "joining": joining}).to_string();
+            server::annotate(&self.hub, keys::ANNOTATION_HA_PENDING, Some(pending));
         }
     }
 
@@ -238,15 +252,19 @@ impl Scene<'_> {
             Fault::ContainerDies(index) | Fault::NodeDies(index) => self.take(Step::Start(index)),
             Fault::SwitchOver => server::annotate(&self.hub, keys::ANNOTATION_HA_SWITCH_OVER, None),
             Fault::Fenced(_) => server::annotate(&self.hub, keys::ANNOTATION_HA_FENCED, None),
-            Fault::ApiStops | Fault::ApplicationEnds(_) | Fault::Stall(_) | Fault::Leaves(_) => {}
+            Fault::ApiStops
+            | Fault::ApplicationEnds(_)
+            | Fault::Stall(_)
+            | Fault::Leaves(_)
+            | Fault::Replace => {}
         }
     }
 
     /// Mends everything. The API server starts anew, because turmoil's TCP never repeats what a cut has lost.
     fn calm(&mut self) {
         self.note("calm".to_owned());
-        let links = [(End::Pod(0), End::Pod(1)), (End::Pod(0), End::Api), (End::Pod(1), End::Api)];
-        for (from, to) in links {
+        let between = (0..PODS).flat_map(|to| (0..to).map(move |from| (End::Pod(from), End::Pod(to))));
+        for (from, to) in between.chain((0..PODS).map(|index| (End::Pod(index), End::Api))) {
             self.mend(Fault::Slow(from, to, Duration::ZERO));
             self.mend(Fault::Loss(from, to, 0));
             self.mend(Fault::Held(from, to));

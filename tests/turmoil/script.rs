@@ -8,10 +8,10 @@ use rand::{Rng as _, SeedableRng as _};
 use crate::agent::Habits;
 use crate::machine::Skew;
 
-/// How many Pods there are.
-pub(crate) const PODS: usize = 2;
+/// How many Pods there are: two members, and one that can join.
+pub(crate) const PODS: usize = 3;
 /// How many kinds of faults there are.
-pub(crate) const KINDS: usize = 13;
+pub(crate) const KINDS: usize = 14;
 /// Highest number of faults in a run, each of which may bring another one.
 const FAULTS_MAX: usize = 10;
 /// How long after the first fault the last one may begin.
@@ -54,8 +54,10 @@ pub(crate) enum Fault {
     Leaves(usize),
     /// The Lease asks for a switchover.
     SwitchOver,
-    /// The Lease asks a member not to act.
+    /// The Lease asks a Pod not to act.
     Fenced(usize),
+    /// The operator wants the standby replaced by the third Pod; once in a run.
+    Replace,
 }
 
 /// A fault, when it happens, and when it is mended.
@@ -91,7 +93,7 @@ impl Script {
             offset: Duration::from_millis(random.random_range(1..100_000_000)),
             drift_ppm: random.random_range(-DRIFT_PPM_MAX..=DRIFT_PPM_MAX),
         };
-        let skews = [skew(random), skew(random)];
+        let skews = std::array::from_fn(|_| skew(random));
         let [has_state_dir, has_hooks, runs_in_standby] = [2, 3, 4].map(|of| random.random_ratio(1, of));
         let habits = [Habits { has_state_dir, has_hooks, runs_in_standby }; PODS];
         let latency = Duration::from_millis(random.random_range(1..=30));
@@ -119,14 +121,15 @@ fn planned(random: &mut SmallRng, at: Duration) -> Planned {
 }
 
 fn fault(random: &mut SmallRng) -> Fault {
-    let pod = random.random_range(0..PODS);
+    // The members more often than the third Pod, which may never join.
+    let pod = random.random_range(0..2 * PODS - 1) / 2;
+    let other = (pod + random.random_range(1..PODS)) % PODS;
     let (from, to) = match random.random_range(0..4) {
-        0 => (End::Pod(0), End::Pod(1)),
-        1 => (End::Pod(1), End::Pod(0)),
+        0 | 1 => (End::Pod(pod), End::Pod(other)),
         2 => (End::Pod(pod), End::Api),
         _ => (End::Api, End::Pod(pod)),
     };
-    match random.random_range(0..16) {
+    match random.random_range(0..18) {
         0 => Fault::Slow(from, to, Duration::from_millis(random.random_range(50..1_500))),
         1 => Fault::Loss(from, to, random.random_range(50..700)),
         2 | 3 => Fault::Cut(from, to),
@@ -139,6 +142,7 @@ fn fault(random: &mut SmallRng) -> Fault {
         12 => Fault::Stall(pod),
         13 => Fault::Leaves(pod),
         14 => Fault::SwitchOver,
-        _ => Fault::Fenced(pod),
+        15 => Fault::Fenced(pod),
+        _ => Fault::Replace,
     }
 }
