@@ -171,6 +171,7 @@ impl Pod {
         let protocol = Protocol::new(self.agent(), timing());
         let pair = Pair { protocol, store, lifelines, replica: None, acting, shown, is_of_group: false };
         let ended = tokio::select! {
+            // Who is killed does nothing more.
             biased;
             () = self.enforced(&hand) => "killed by its enforcer".to_owned(),
             end = self.stalling(body.run(pair, [&over, &over])) => format!("{:?}", end?),

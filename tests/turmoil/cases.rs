@@ -19,7 +19,8 @@ fn number(variable: &str) -> Option<u64> {
 }
 
 fn played(seed: u64) -> Outcome {
-    run(seed, &Script::draw(seed), Flaw::default()).expect("no agent ends with an error")
+    let outcome = run(seed, &Script::draw(seed), Flaw::default());
+    outcome.unwrap_or_else(|error| panic!("TURMOIL_SEED={seed}: an agent ended with an error: {error}"))
 }
 
 /// Seed, script, what happened, what is wrong.

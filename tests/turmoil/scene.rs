@@ -17,6 +17,7 @@ use crate::machine::{Computer, Flaw};
 use crate::record::{Entry, Journal, What, check, check_settled, spans};
 use crate::script::{End, Fault, PODS, Planned, Script};
 use crate::server::{self, API};
+use crate::world::EPOCH_SECONDS;
 
 /// When faults begin, and when all of them are mended.
 const FAULTS_FROM: Duration = Duration::from_secs(3);
@@ -92,7 +93,7 @@ impl Scene<'_> {
     fn new(seed: u64, script: &Script, flaw: Flaw) -> Self {
         let mut sim = Builder::new()
             .rng_seed(seed)
-            .epoch(UNIX_EPOCH + Duration::from_secs(1_767_225_600))
+            .epoch(UNIX_EPOCH + Duration::from_secs(EPOCH_SECONDS.unsigned_abs()))
             .simulation_duration(2 * END)
             // Hosts take turns within a millisecond: what takes less would arrive before it was sent.
             .min_message_latency(Duration::from_millis(1))
