@@ -24,6 +24,7 @@ test: lint ## Run every test: decisions, conversation with a simulated API serve
 
 explore: ## Search the large worlds of the failover protocol, in an optimised build (about an hour)
 	$(CARGO) test --release --package backuppodset --test handover -- --ignored --nocapture --test-threads 1
+	$(CARGO) test --release --package backuppodset --test turmoil -- --ignored --nocapture
 
 bench: ## Measure on the local cluster and print the figures beside what they are compared with
 	$(FAST_LAB) bench

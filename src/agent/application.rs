@@ -8,11 +8,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use rustix::process::Signal;
-use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
 use tokio::time::sleep;
 
-use super::clock;
-use super::tree::{Ending, Environment, Tree};
+use super::tree::{Ending, Environment};
+use super::world::{Endings as _, Kernel, Machine, Processes as _};
 use crate::ha::BootTime;
 
 /// How often a tree that is being killed is searched for processes that were started meanwhile.
@@ -23,9 +22,10 @@ pub(super) const KILL_PERIOD: Duration = Duration::from_millis(5);
 
 /// A running application. Whatever is left of it is killed when this value is dropped.
 #[derive(Debug)]
-pub struct Application {
-    tree: Tree,
-    endings: Signals,
+pub struct Application<On: Machine = Kernel> {
+    machine: On,
+    tree: On::Tree,
+    endings: On::Endings,
     ending: Option<Ending>,
     /// When the end of the command was noticed first.
     end_seen: Option<BootTime>,
@@ -33,20 +33,27 @@ pub struct Application {
 }
 
 impl Application {
-    /// Starts it; see [`Tree::start`] for the thread that this must be called on.
-    ///
-    /// # Errors
-    /// The launcher could not be started, or the process cannot listen for the end of its children.
-    pub fn start(launcher: &Path, command: &[OsString], environment: &Environment) -> io::Result<Self> {
-        // Before the start, so that no end is missed.
-        let endings = signal(SignalKind::child())?;
-        let tree = Tree::start(launcher, command, environment)?;
-        Ok(Self { tree, endings, ending: None, end_seen: None, is_over: false })
-    }
-
     /// Number of the process of the command.
     pub fn process(&self) -> i32 {
         self.tree.command()
+    }
+}
+
+impl<On: Machine> Application<On> {
+    /// Starts it; see [`super::tree::Tree::start`] for the thread that this must be called on.
+    ///
+    /// # Errors
+    /// The launcher could not be started, or the process cannot listen for the end of its children.
+    pub fn start(
+        machine: On,
+        launcher: &Path,
+        command: &[OsString],
+        environment: &Environment,
+    ) -> io::Result<Self> {
+        // Before the start, so that no end is missed.
+        let endings = machine.endings()?;
+        let tree = machine.start(launcher, command, environment)?;
+        Ok(Self { machine, tree, endings, ending: None, end_seen: None, is_over: false })
     }
 
     /// Passes a signal on to the command and its group.
@@ -68,7 +75,7 @@ impl Application {
             if self.ending.is_some() {
                 return self.kill().await;
             }
-            self.endings.recv().await;
+            self.endings.next().await;
         }
         Ok(self.ending.expect("the tree is empty, so its command has ended"))
     }
@@ -100,7 +107,7 @@ impl Application {
                 return Ok(ending);
             }
             tokio::select! {
-                _ = self.endings.recv() => {}
+                () = self.endings.next() => {}
                 () = sleep(KILL_PERIOD) => {}
             }
         }
@@ -116,14 +123,14 @@ impl Application {
         let reaped = self.tree.reap()?;
         self.ending = self.ending.or(reaped.command);
         if self.ending.is_some() {
-            self.end_seen.get_or_insert_with(clock::now);
+            self.end_seen.get_or_insert_with(|| self.machine.now());
         }
         self.is_over = reaped.is_empty;
         Ok(self.ending.filter(|_| reaped.is_empty))
     }
 }
 
-impl Drop for Application {
+impl<On: Machine> Drop for Application<On> {
     fn drop(&mut self) {
         if !self.is_over {
             // The process is about to end, which kills the command in any case.

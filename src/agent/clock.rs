@@ -12,6 +12,7 @@ use rustix::time::{
 };
 use tokio::io::unix::AsyncFd;
 
+use super::world::{AlarmClock, Timer};
 use crate::ha::BootTime;
 
 const NANOSECONDS: u64 = 1_000_000_000;
@@ -44,20 +45,16 @@ impl Alarm {
         let descriptor = AsyncFd::new(descriptor)?;
         Ok(Self { descriptor })
     }
+}
 
-    /// Sets it to this moment, instead of the one before; it goes off at once if that has passed.
-    ///
-    /// # Errors
-    /// What the kernel refused.
-    pub fn set(&self, at: BootTime) -> io::Result<()> {
-        set(self.descriptor.get_ref(), Some(at))
+impl Timer for Alarm {
+    fn set(&self, at: Option<BootTime>) -> io::Result<()> {
+        self.descriptor.get_ref().set(at)
     }
+}
 
-    /// Waits until it goes off. May be dropped and called again.
-    ///
-    /// # Errors
-    /// What the kernel refused.
-    pub async fn rung(&self) -> io::Result<()> {
+impl AlarmClock for Alarm {
+    async fn rung(&self) -> io::Result<()> {
         loop {
             let mut guard = self.descriptor.readable().await?;
             // It may have been set anew since it became readable; then there is nothing to read.
@@ -75,20 +72,19 @@ impl AsFd for Alarm {
     }
 }
 
-/// Sets the timer of an alarm, which may be another process's, or switches it off.
-///
-/// # Errors
-/// What the kernel refused.
-pub(super) fn set(timer: &impl AsFd, at: Option<BootTime>) -> io::Result<()> {
-    // Zero switches it off.
-    let at = Duration::from_nanos(at.map_or(0, |at| at.0.max(1)));
-    let it_value = Timespec {
-        tv_sec: i64::try_from(at.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: i64::from(at.subsec_nanos()),
-    };
-    let it_interval = Timespec { tv_sec: 0, tv_nsec: 0 };
-    timerfd_settime(timer, TimerfdTimerFlags::ABSTIME, &Itimerspec { it_interval, it_value })?;
-    Ok(())
+/// The timer of an alarm, which may be another process's.
+impl Timer for OwnedFd {
+    fn set(&self, at: Option<BootTime>) -> io::Result<()> {
+        // Zero switches it off.
+        let at = Duration::from_nanos(at.map_or(0, |at| at.0.max(1)));
+        let it_value = Timespec {
+            tv_sec: i64::try_from(at.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(at.subsec_nanos()),
+        };
+        let it_interval = Timespec { tv_sec: 0, tv_nsec: 0 };
+        timerfd_settime(self, TimerfdTimerFlags::ABSTIME, &Itimerspec { it_interval, it_value })?;
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -100,13 +96,13 @@ mod tests {
     #[tokio::test]
     async fn an_alarm_goes_off_once_not_before_its_time_and_can_be_put_off() {
         let alarm = Alarm::new().unwrap();
-        alarm.set(BootTime(0)).unwrap();
+        alarm.set(Some(BootTime(0))).unwrap();
         alarm.rung().await.unwrap();
         assert!(alarm.rung().now_or_never().is_none(), "it rang twice");
 
-        alarm.set(now()).unwrap();
+        alarm.set(Some(now())).unwrap();
         let later = now() + Duration::from_millis(20);
-        alarm.set(later).unwrap();
+        alarm.set(Some(later)).unwrap();
         alarm.rung().await.unwrap();
         assert!(now() >= later);
     }

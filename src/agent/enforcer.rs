@@ -23,9 +23,10 @@ use rustix::net::{
 use tracing::error;
 
 use super::application::Application;
-use super::clock::{self, Alarm};
+use super::clock::Alarm;
 use super::init;
 use super::tree::{self, Ending, Environment};
+use super::world::{AlarmClock as _, Kernel, Timer};
 use crate::ha::{Agent, BootTime, Timing};
 
 /// How long the agent waits for the timer: 5 s, for a machine that is busy with many starts.
@@ -48,8 +49,8 @@ pub async fn run(launcher: &Path, arguments: &[OsString]) -> io::Result<Ending> 
     let name = format!("bps-agent-{:016x}{:016x}", draw()?, draw()?);
     let timer = Alarm::new()?;
     let mut lender = Some(Lender::listen(&name)?);
-    let mut agent =
-        Application::start(launcher, &command(launcher, (arguments, &name)), &Environment::new())?;
+    let command = command(launcher, (arguments, &name));
+    let mut agent = Application::start(Kernel, launcher, &command, &Environment::new())?;
     let process = agent.process();
     loop {
         tokio::select! {
@@ -120,8 +121,8 @@ impl Lender {
 
 /// The agent's hand on the timer.
 #[derive(Debug)]
-pub struct Leash {
-    timer: OwnedFd,
+pub struct Leash<Hand = OwnedFd> {
+    timer: Hand,
     set_to: Option<BootTime>,
 }
 
@@ -146,7 +147,14 @@ impl Leash {
             RecvAncillaryMessage::ScmRights(mut timers) => timers.next(),
             RecvAncillaryMessage::ScmCredentials(_) | _ => None,
         });
-        Ok(Self { timer: received.ok_or(io::ErrorKind::UnexpectedEof)?, set_to: None })
+        Ok(Self::new(received.ok_or(io::ErrorKind::UnexpectedEof)?))
+    }
+}
+
+impl<Hand: Timer> Leash<Hand> {
+    /// With a timer that is not set.
+    pub fn new(timer: Hand) -> Self {
+        Self { timer, set_to: None }
     }
 
     /// Sets the timer to when nothing may be left of the application, or switches it off. To be called after each change
@@ -157,7 +165,7 @@ impl Leash {
     pub fn follow(&mut self, agent: &Agent, timing: &Timing) -> io::Result<()> {
         let due = due(agent, timing);
         if due != self.set_to {
-            clock::set(&self.timer, due)?;
+            self.timer.set(due)?;
             self.set_to = due;
         }
         Ok(())
@@ -217,11 +225,11 @@ mod tests {
         lender.lend(&timer, own).await.unwrap();
         let leash = taken.await.unwrap().unwrap();
 
-        clock::set(&leash.timer, Some(BootTime(0))).unwrap();
+        leash.timer.set(Some(BootTime(0))).unwrap();
         timer.rung().await.unwrap();
 
-        clock::set(&leash.timer, Some(BootTime(0))).unwrap();
-        clock::set(&leash.timer, None).unwrap();
+        leash.timer.set(Some(BootTime(0))).unwrap();
+        leash.timer.set(None).unwrap();
         assert!(
             futures::FutureExt::now_or_never(timer.rung()).is_none(),
             "it rang though it was switched off"

@@ -9,11 +9,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
 use tokio::time::timeout;
 
 use super::application::Application;
-use super::tree::{self, Ending, Environment, Tree};
+use super::tree::{self, Ending, Environment};
+use super::world::{Endings as _, Kernel, Machine, Processes as _};
 
 /// Exit code for a hook that was not done in time; `timeout` uses it, and people know it from there.
 pub const EXIT_OVERDUE: u8 = 124;
@@ -85,11 +85,11 @@ pub struct Hooks {
 
 /// A hook that runs.
 #[derive(Debug)]
-pub struct Hook {
+pub struct Hook<On: Machine = Kernel> {
     /// What it is run for.
     pub occasion: Occasion,
-    tree: Tree,
-    endings: Signals,
+    tree: On::Tree,
+    endings: On::Endings,
 }
 
 impl HookArguments {
@@ -111,16 +111,16 @@ fn parse_command(text: &str) -> Result<HookCommand, String> {
 }
 
 impl Hooks {
-    /// Starts the hook for this occasion, if there is one; see [`Tree::start`] for the thread to call this on.
+    /// Starts the hook for this occasion, if there is one; see [`tree::Tree::start`] for the thread to call this on.
     ///
     /// # Errors
     /// The launcher could not be started, or the process cannot listen for the end of its children.
-    pub fn start(
+    pub fn start<On: Machine>(
         &self,
         occasion: Occasion,
-        launcher: &Path,
+        (machine, launcher): (&On, &Path),
         environment: &Environment,
-    ) -> io::Result<Option<Hook>> {
+    ) -> io::Result<Option<Hook<On>>> {
         let command = match occasion {
             Occasion::Active => &self.on_active,
             Occasion::Standby => &self.on_standby,
@@ -130,13 +130,13 @@ impl Hooks {
         let seconds = self.timeout.as_secs().to_string();
         let own = [launcher.as_os_str().to_owned(), "hook".into(), seconds.into(), "--".into()];
         let command: Vec<OsString> = own.into_iter().chain(words.iter().cloned()).collect();
-        let endings = signal(SignalKind::child())?;
-        let tree = Tree::start(launcher, &command, environment)?;
+        let endings = machine.endings()?;
+        let tree = machine.start(launcher, &command, environment)?;
         Ok(Some(Hook { occasion, tree, endings }))
     }
 }
 
-impl Hook {
+impl<On: Machine> Hook<On> {
     /// Waits until it has ended with all that it started. May be dropped and called again.
     ///
     /// # Errors
@@ -146,7 +146,7 @@ impl Hook {
             if let Some(ending) = self.tree.reap()?.command {
                 return Ok(ending);
             }
-            self.endings.recv().await;
+            self.endings.next().await;
         }
     }
 
@@ -161,13 +161,13 @@ impl Hook {
 
 /// Runs a hook's command, and ends it with all that it started: when it ends by itself, or when its time is over.
 ///
-/// Returns the exit code. Call it on the main thread of a process of its own, see [`Tree::start`].
+/// Returns the exit code. Call it on the main thread of a process of its own, see [`tree::Tree::start`].
 ///
 /// # Errors
 /// What the kernel refused.
 pub async fn supervise(launcher: &Path, command: &[OsString], longest: Duration) -> io::Result<u8> {
     tree::adopt_orphans()?;
-    let mut application = Application::start(launcher, command, &Environment::new())?;
+    let mut application = Application::start(Kernel, launcher, command, &Environment::new())?;
     match timeout(longest, application.ended()).await {
         Ok(ending) => Ok(ending?.exit_code()),
         Err(_) => application.kill().await.map(|_| EXIT_OVERDUE),

@@ -10,6 +10,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::application::Application;
 use super::tree::{self, Ending, Environment};
+use super::world::Kernel;
 
 /// Signals that are meant for the application; the others are for this process, or cannot be caught.
 const PASSED_ON: [Signal; 7] =
@@ -25,7 +26,7 @@ pub async fn run(launcher: &Path, command: &[OsString]) -> io::Result<Ending> {
     tree::adopt_orphans()?;
     // Before the start: an early SIGTERM is for the application, and must not end this process instead.
     let mut signals = passed_on()?;
-    let mut application = Application::start(launcher, command, &Environment::new())?;
+    let mut application = Application::start(Kernel, launcher, command, &Environment::new())?;
     loop {
         tokio::select! {
             // An ended application needs no signal.

@@ -21,7 +21,7 @@ use super::lifeline::{Lifelines, Needs};
 use super::marks::{self, State, is_first_start};
 use super::metrics;
 use super::pair::{Body, End, Pair};
-use super::peer::Peers;
+use super::peer::{Peers, Socket};
 use super::publish::Publisher;
 use super::relay::aim::Aim;
 use super::relay::{Relay, RelaySettings};
@@ -31,6 +31,7 @@ use super::settings::PairSettings;
 use super::store::Store;
 use super::tenant::Tenant;
 use super::tree;
+use super::world::Kernel;
 use crate::ha::{Agent, AgentId, Incarnation, Moment, Protocol, Timing, TimingError};
 use crate::runtime::health::{self, Health, HealthServer};
 use crate::runtime::metrics::Metrics;
@@ -99,7 +100,7 @@ pub async fn run(settings: PairSettings, launcher: &Path, command: Vec<OsString>
     let replication = replication.transpose().map_err(Error::Replicate)?;
     let sync_socket = replication.as_ref().map(Replication::socket_path);
     let hooks = Hooks { sync_socket, ..settings.hooks.clone() };
-    let tenant = Tenant::new(launcher.to_owned(), command, hooks, timing.stop);
+    let tenant = Tenant::new(Kernel, (launcher.to_owned(), command), hooks, timing.stop);
     let (mut tasks, shutdown) = (Tasks::new(), Shutdown::new());
     let member = Member::start(settings, (&mut tasks, &shutdown), (tenant, timing)).await?;
     let member = Member { replication, ..member };
@@ -169,7 +170,8 @@ impl Member {
         let leash = leash.map_err(Error::Enforce)?;
         let keys = KeyRing::read(&key_file).map_err(Error::ReadKeys)?;
         let (keys, present) = watch::channel(keys);
-        let peers = Peers::bind(peer_bind, own.id, present.clone()).map_err(Error::Listen)?;
+        let socket = Socket::bind(peer_bind).map_err(Error::Listen)?;
+        let peers = Peers::new(socket, own.id, present.clone());
         let listener = TcpListener::bind(peer_bind).map_err(Error::Listen)?;
         listener.set_nonblocking(true).map_err(Error::Listen)?;
         let requests = Metrics::new(env!("CARGO_PKG_VERSION")).rest;
@@ -188,7 +190,8 @@ impl Member {
         let relay = Relay::start(tasks, shutdown, RelaySettings { ip: peer_bind.ip(), ports: relay_ports });
         let alarm = Alarm::new().map_err(Error::Supervise)?;
         let signals = init::passed_on().map_err(Error::Supervise)?;
-        let body = Body { tenant, leash, peers, relay, alarm, signals, states, health, timing };
+        let machine = Kernel;
+        let body = Body { machine, tenant, leash, peers, relay, alarm, signals, states, health, timing };
         Ok(Self {
             body,
             keys: present,
@@ -244,7 +247,7 @@ impl Member {
         let (acting, acted) = watch::channel(None);
         let publisher = slice.map(|slice| {
             let retries = self.body.tenant.metrics().publish_retries.clone();
-            Publisher::new(self.client.clone(), &slice, self.own.clone(), retries)
+            Publisher::new(self.body.machine, (self.client.clone(), &slice), self.own.clone(), retries)
         });
         let shown = publisher.as_ref().map(Publisher::shown);
         if let Some(publisher) = publisher {

@@ -13,6 +13,7 @@
 //! | [`enforcer`] | PID 1: ends the agent with its application if the agent cannot do so in time |
 //! | [`tenant`] | the application of a pair: starts, stops in time, tells its end |
 //! | [`hook`] | commands that are run when the role changes |
+//! | [`world`] | what all this needs of the machine below it; a simulated one can take its place |
 //! | [`clock`] | the protocol's clock, and an alarm on it |
 //! | [`lease`], [`store`] | the Lease as the API server keeps it; the tasks that read, write and watch it |
 //! | [`takeover`] | what the Lease tells people about the last takeover |
@@ -58,3 +59,4 @@ pub mod takeover;
 pub mod tenant;
 pub mod times;
 pub mod tree;
+pub mod world;

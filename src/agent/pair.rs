@@ -15,7 +15,6 @@ use tracing::{error, info, warn};
 
 use self::ordered::PeerFence;
 use super::causes::cause;
-use super::clock::{self, Alarm};
 use super::enforcer::Leash;
 use super::frame::Content;
 use super::lease::Record;
@@ -30,6 +29,7 @@ use super::replicate::Replica;
 use super::replicate::gate::Level;
 use super::store::{Report, Store};
 use super::tenant::{Posture, Tenant};
+use super::world::{AlarmClock as _, Kernel, Machine, Timer as _};
 use crate::ha::{
     Agent, AgentId, BootTime, Chronicle, Effect, Epoch, Event, Message, Order, PromiseRequest, Protocol,
     Role, Timing, Version,
@@ -38,17 +38,19 @@ use crate::runtime::health::{Health, TICK_PERIOD};
 use crate::runtime::shutdown::Shutdown;
 
 /// What an agent keeps from one Lease to the next.
-pub struct Body {
+pub struct Body<On: Machine = Kernel> {
+    /// What it runs on.
+    pub machine: On,
     /// The application.
-    pub tenant: Tenant,
+    pub tenant: Tenant<On>,
     /// Ends it if this process cannot.
-    pub leash: Leash,
+    pub leash: Leash<On::Timer>,
     /// The other agents.
-    pub peers: Peers,
+    pub peers: Peers<On::Socket>,
     /// Serves whoever still comes here while it does not act.
     pub relay: Relay,
     /// Wakes the loop.
-    pub alarm: Alarm,
+    pub alarm: On::Alarm,
     /// What people and the kubelet ask of the application.
     pub signals: SelectAll<BoxStream<'static, Signal>>,
     /// Role and epoch, for whoever shows them.
@@ -88,8 +90,8 @@ pub enum End {
 }
 
 /// What the loop keeps for itself.
-struct Turn<'a> {
-    body: &'a mut Body,
+struct Turn<'a, On: Machine> {
+    body: &'a mut Body<On>,
     pair: Pair,
     wake_at: BootTime,
     /// When it ends even if it could not hand over.
@@ -110,7 +112,7 @@ struct Turn<'a> {
     level: (Version, Level),
 }
 
-impl Body {
+impl<On: Machine> Body<On> {
     /// Waits until something asks the process to end, while there is no Lease; signals for the application are lost.
     pub async fn asked_to_end(&mut self) {
         let mut ticks = interval(TICK_PERIOD);
@@ -170,7 +172,7 @@ impl Body {
                 }
                 rung = alarm.rung() => {
                     rung?;
-                    turn.body.tenant.go_on(clock::now())?;
+                    turn.body.tenant.go_on(turn.now())?;
                     turn.step(Event::Timer)?;
                 }
                 word = replica::word(replica, is_held_back) => turn.replicated(word)?,
@@ -205,7 +207,11 @@ fn is_end(signal: Signal) -> bool {
 mod leaving;
 mod replica;
 
-impl Turn<'_> {
+impl<On: Machine> Turn<'_, On> {
+    fn now(&self) -> BootTime {
+        self.body.machine.now()
+    }
+
     fn signalled(&mut self, signal: Signal) -> io::Result<()> {
         if is_end(signal) {
             return self.leave();
@@ -217,7 +223,7 @@ impl Turn<'_> {
     fn leave(&mut self) -> io::Result<()> {
         if self.leave_by.is_none() {
             // A hold for the application to end in, and as long again to repeat the handover or the release.
-            let (now, handed_over_by) = (clock::now(), clock::now() + 2 * self.body.timing.hold);
+            let (now, handed_over_by) = (self.now(), self.now() + 2 * self.body.timing.hold);
             self.leave_by = Some(handed_over_by + self.body.relay.linger());
             self.body.tenant.retire(now, handed_over_by)?;
             self.step(Event::Ordered(Order::Fence))?;
@@ -261,7 +267,7 @@ impl Turn<'_> {
         let message = match content {
             Content::Protocol(message) => message,
             Content::Account(account) => {
-                self.chronicle.heard(clock::now(), account);
+                self.chronicle.heard(self.now(), account);
                 return Ok(());
             }
         };
@@ -276,7 +282,7 @@ impl Turn<'_> {
     }
 
     fn step(&mut self, event: Event) -> io::Result<()> {
-        let now = clock::now();
+        let now = self.now();
         self.body.health.tick();
         let agent = *self.pair.protocol.agent();
         let (before, unresolved) = (agent.role, agent.unresolved);
@@ -291,12 +297,12 @@ impl Turn<'_> {
         }
         self.note_progress();
         let due = self.body.tenant.due();
-        self.body.alarm.set(due.map_or(self.wake_at, |due| due.min(self.wake_at)))?;
+        self.body.alarm.set(Some(due.map_or(self.wake_at, |due| due.min(self.wake_at))))?;
         let (role, epoch) = (self.pair.protocol.agent().role, self.pair.protocol.agent().epoch);
         if role != before {
             let (reason, is_answer) = cause(&event);
             let sent = unresolved.filter(|_| is_answer).map(|unresolved| unresolved.sent);
-            let elapsed = clock::now().since(sent.unwrap_or(now));
+            let elapsed = self.now().since(sent.unwrap_or(now));
             let elapsed_ms = format_args!("{:.3}", elapsed.as_secs_f64() * 1_000.0);
             info!(role = word(role), %epoch, reason, %elapsed_ms, "Changed role");
         }
@@ -322,7 +328,7 @@ impl Turn<'_> {
 
     fn stand_by(&mut self) {
         let (epoch, peer) = (self.pair.protocol.agent().epoch, self.other_address());
-        self.body.tenant.stand_by(clock::now(), Posture { epoch, peer });
+        self.body.tenant.stand_by(self.now(), Posture { epoch, peer });
     }
 
     fn other_address(&self) -> Option<IpAddr> {
@@ -355,12 +361,12 @@ impl Turn<'_> {
                 if !pair.is_state_shut() {
                     body.tenant.hold_back();
                 }
-                body.tenant.activate(clock::now(), Posture { epoch, peer });
+                body.tenant.activate(body.machine.now(), Posture { epoch, peer });
                 pair.acting.send_replace(Some(epoch));
             }
             Effect::Stop { by } => {
                 pair.acting.send_replace(None);
-                body.tenant.stop(clock::now(), by)?;
+                body.tenant.stop(body.machine.now(), by)?;
             }
             Effect::StandBy => {
                 pair.acting.send_replace(None);

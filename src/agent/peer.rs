@@ -13,17 +13,16 @@ use tracing::warn;
 use super::frame::{Content, FRAME_BYTES, Frame, Refusal};
 use super::key_ring::KeyRing;
 use super::lease::{Directory, Record};
+use super::world::Datagrams;
 use crate::ha::{AgentId, Version};
 
 /// The socket, and who may be talked to.
 #[derive(Debug)]
-pub struct Peers {
+pub struct Peers<By = Socket> {
     own: AgentId,
     /// The present ones; a task reads them again from time to time.
     keys: watch::Receiver<KeyRing>,
-    receiving: UdpSocket,
-    /// The same socket. Tokio's would refuse to send until it has seen that the socket can take something.
-    sending: std::net::UdpSocket,
+    socket: By,
     /// The group once it is known.
     group: Option<u128>,
     version: Version,
@@ -31,17 +30,43 @@ pub struct Peers {
     refused: BTreeMap<Refusal, u64>,
 }
 
-impl Peers {
+/// A socket of the kernel.
+#[derive(Debug)]
+pub struct Socket {
+    receiving: UdpSocket,
+    /// The same socket. Tokio's would refuse to send until it has seen that the socket can take something.
+    sending: std::net::UdpSocket,
+}
+
+impl Socket {
     /// Listens on an address.
     ///
     /// # Errors
     /// What the kernel refused.
-    pub fn bind(address: SocketAddr, own: AgentId, keys: watch::Receiver<KeyRing>) -> io::Result<Self> {
+    pub fn bind(address: SocketAddr) -> io::Result<Self> {
         let sending = std::net::UdpSocket::bind(address)?;
         sending.set_nonblocking(true)?;
         let receiving = UdpSocket::from_std(sending.try_clone()?)?;
+        Ok(Self { receiving, sending })
+    }
+}
+
+impl Datagrams for Socket {
+    fn send(&self, bytes: &[u8], to: SocketAddr) {
+        // A full buffer and an unreachable network lose it, as any network may.
+        drop(self.sending.send_to(bytes, to));
+    }
+
+    async fn receive(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.receiving.recv_from(buffer).await.map(|(length, _)| length)
+    }
+}
+
+impl<By: Datagrams> Peers<By> {
+    /// With a socket, and nobody to talk to yet.
+    pub fn new(socket: By, own: AgentId, keys: watch::Receiver<KeyRing>) -> Self {
         let (version, directory, refused) = (Version::default(), Directory::new(), BTreeMap::new());
-        Ok(Self { own, keys, receiving, sending, group: None, version, directory, refused })
+        Self { own, keys, socket, group: None, version, directory, refused }
     }
 
     /// Takes over whom a version of the Lease names; `false` if it is another Lease than the first one.
@@ -71,8 +96,7 @@ impl Peers {
     pub fn send(&self, to: AgentId, content: impl Into<Content>) {
         let (Some(group), Some(member)) = (self.group, self.directory.get(&to)) else { return };
         let frame = Frame { group, from: self.own, to, content: content.into() };
-        // A full buffer and an unreachable network lose it, as any network may.
-        drop(self.sending.send_to(&frame.seal(&self.keys.borrow()), member.address));
+        self.socket.send(&frame.seal(&self.keys.borrow()), member.address);
     }
 
     /// Waits for the next datagram; `None` if it is no message for this agent. May be dropped and called again.
@@ -80,7 +104,7 @@ impl Peers {
         // One byte more than a frame: what is longer is seen to be longer.
         let mut bytes = [0; FRAME_BYTES + 1];
         // An error belongs to an earlier datagram that was sent.
-        let (length, _) = self.receiving.recv_from(&mut bytes).await.ok()?;
+        let length = self.socket.receive(&mut bytes).await.ok()?;
         match self.open(&bytes[..length]) {
             Ok(said) => Some(said),
             Err(refusal) => {
@@ -126,8 +150,8 @@ mod tests {
         KeyRing::parse(&"0f".repeat(32)).unwrap()
     }
 
-    fn ring() -> watch::Receiver<KeyRing> {
-        watch::channel(keys()).1
+    fn peers(address: SocketAddr, own: AgentId) -> Peers {
+        Peers::new(Socket::bind(address).unwrap(), own, watch::channel(keys()).1)
     }
 
     fn ping(sent: u64) -> Message {
@@ -163,10 +187,10 @@ mod tests {
     #[tokio::test]
     async fn only_genuine_messages_for_this_agent_arrive_and_the_rest_is_counted() {
         let address = "127.0.0.1:0".parse().unwrap();
-        let mut own = Peers::bind(address, OWN, ring()).unwrap();
-        let mut other = Peers::bind(address, OTHER, ring()).unwrap();
-        let target = own.sending.local_addr().unwrap();
-        let record = record([target, other.sending.local_addr().unwrap()], 7);
+        let mut own = peers(address, OWN);
+        let mut other = peers(address, OTHER);
+        let target = own.socket.sending.local_addr().unwrap();
+        let record = record([target, other.socket.sending.local_addr().unwrap()], 7);
         assert!(own.know(&record) && other.know(&record));
 
         let frame = Frame { group: 7, from: OTHER, to: OWN, content: ping(1).into() };
@@ -182,7 +206,7 @@ mod tests {
         ];
         for (bytes, refusal) in foreign {
             let before = own.refused.get(&refusal).copied().unwrap_or_default();
-            other.sending.send_to(&bytes, target).unwrap();
+            other.socket.sending.send_to(&bytes, target).unwrap();
             assert_eq!(own.receive().await, None);
             assert_eq!(own.refused[&refusal], before + 1, "{refusal}");
         }
@@ -194,7 +218,7 @@ mod tests {
     #[tokio::test]
     async fn a_lease_that_was_made_anew_is_not_known() {
         let address: SocketAddr = "127.0.0.1:0".parse().unwrap();
-        let mut own = Peers::bind(address, OWN, ring()).unwrap();
+        let mut own = peers(address, OWN);
         assert!(own.know(&record([address; 2], 7)));
         assert!(!own.know(&record([address; 2], 8)));
     }
@@ -203,7 +227,7 @@ mod tests {
     async fn an_older_version_changes_no_address() {
         let (old, new): (SocketAddr, SocketAddr) =
             ("127.0.0.1:1".parse().unwrap(), "127.0.0.1:2".parse().unwrap());
-        let mut own = Peers::bind("127.0.0.1:0".parse().unwrap(), OWN, ring()).unwrap();
+        let mut own = peers("127.0.0.1:0".parse().unwrap(), OWN);
         assert!(own.know(&Record { version: Version(2), ..record([new; 2], 7) }));
         assert!(own.know(&record([old; 2], 7)));
         assert_eq!(own.directory()[&OTHER].address, new);

@@ -14,8 +14,8 @@ use tokio::sync::watch::{Receiver, Sender};
 use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
-use super::clock;
 use super::identity::{Identity, format_uid};
+use super::world::Machine;
 use crate::api::keys;
 use crate::ha::{BootTime, Epoch};
 use crate::runtime::backoff::backoff;
@@ -30,7 +30,8 @@ const PAUSE_MAX: Duration = Duration::from_secs(2);
 const ATTEMPT_MAX: Duration = Duration::from_secs(2);
 
 /// Where to publish what.
-pub struct Publisher {
+pub struct Publisher<On: Machine> {
+    machine: On,
     /// The slices of the namespace.
     api: Api<EndpointSlice>,
     name: String,
@@ -61,11 +62,11 @@ enum Outcome {
     Overtaken,
 }
 
-impl Publisher {
+impl<On: Machine> Publisher<On> {
     /// For the slice of this name in the agent's own namespace.
-    pub fn new(client: Client, name: &str, own: Identity, retries: Counter) -> Self {
-        let shown = Sender::new(None);
-        Self { api: Api::namespaced(client, &own.namespace), name: name.to_owned(), own, shown, retries }
+    pub fn new(machine: On, (client, name): (Client, &str), own: Identity, retries: Counter) -> Self {
+        let (api, shown) = (Api::namespaced(client, &own.namespace), Sender::new(None));
+        Self { machine, api, name: name.to_owned(), own, shown, retries }
     }
 
     /// What the slice shows, as it changes.
@@ -103,7 +104,7 @@ impl Publisher {
             let attempt = timeout(ATTEMPT_MAX, self.attempt(epoch)).await;
             match attempt.unwrap_or(Err(Error::Overdue)) {
                 Ok(Outcome::Shown) => {
-                    self.shown.send_replace(Some((epoch, clock::now())));
+                    self.shown.send_replace(Some((epoch, self.machine.now())));
                     return info!(%epoch, "Published the own address");
                 }
                 Ok(Outcome::Overtaken) => return info!(%epoch, "Left the slice to a later epoch"),

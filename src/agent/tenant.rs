@@ -21,6 +21,7 @@ use super::lifeline::Tenancy;
 use super::lifeline::bond::Bond;
 use super::metrics::AgentMetrics;
 use super::tree::{Ending, Environment};
+use super::world::{Kernel, Machine};
 use crate::api::keys;
 use crate::ha::{BootTime, Epoch};
 
@@ -30,13 +31,14 @@ const STARTS_APART: Duration = Duration::from_secs(1);
 
 /// The application, if it runs.
 #[derive(Debug)]
-pub struct Tenant {
+pub struct Tenant<On: Machine = Kernel> {
+    machine: On,
     launcher: PathBuf,
     command: Vec<OsString>,
     hooks: Hooks,
     /// How long before the given end SIGTERM gives way to SIGKILL.
     kill_before: Duration,
-    running: Running,
+    running: Running<On>,
     kill_at: Option<BootTime>,
     last_start: Option<BootTime>,
     metrics: AgentMetrics,
@@ -48,7 +50,7 @@ pub struct Tenant {
     is_retired: bool,
     /// Whether it must not be started yet.
     is_held_back: bool,
-    hook: Option<Hook>,
+    hook: Option<Hook<On>>,
     bond: Option<Arc<Bond>>,
     /// The bond, as long as it belongs to a tenure.
     bonds: watch::Sender<Tenancy>,
@@ -64,20 +66,26 @@ pub struct Posture {
 }
 
 #[derive(Debug)]
-enum Running {
+enum Running<On: Machine> {
     Nothing,
     /// It was started only just before, and is started again at this time.
     Waiting(BootTime),
-    Application(Application),
+    Application(Application<On>),
     /// It was to be started and was not: it has ended already, and nobody was told yet.
     Stillborn,
 }
 
 /// The beginning and the end of a tenure.
-impl Tenant {
+impl<On: Machine> Tenant<On> {
     /// An application that does not run. `stop` is how long stopping it may take.
-    pub fn new(launcher: PathBuf, command: Vec<OsString>, hooks: Hooks, stop: Duration) -> Self {
+    pub fn new(
+        machine: On,
+        (launcher, command): (PathBuf, Vec<OsString>),
+        hooks: Hooks,
+        stop: Duration,
+    ) -> Self {
         let mut tenant = Self {
+            machine,
             launcher,
             command,
             hooks,
@@ -189,7 +197,7 @@ impl Tenant {
 }
 
 /// The course of time.
-impl Tenant {
+impl<On: Machine> Tenant<On> {
     fn start_soon(&mut self, now: BootTime) {
         self.kill_at = None;
         match self.last_start.map(|last| last + STARTS_APART).filter(|earliest| now < *earliest) {
@@ -202,7 +210,7 @@ impl Tenant {
     fn start(&mut self, now: BootTime) {
         self.last_start = Some(now);
         self.metrics.starts.inc();
-        let bond = Bond::new().inspect_err(|source| {
+        let bond = self.machine.bond().inspect_err(|source| {
             warn!(error = source as &dyn std::error::Error, "Could not make a lifeline for the application");
         });
         // The application's end is open here only until the start, so that the application alone inherits it.
@@ -211,7 +219,7 @@ impl Tenant {
         let mut environment = self.environment(occasion);
         let number = inherited.as_ref().map(|inherited| inherited.as_raw_fd().to_string());
         environment.extend(number.map(|number| (keys::ENV_HA_LIFELINE_FD, number)));
-        let started = Application::start(&self.launcher, &self.command, &environment);
+        let started = Application::start(self.machine.clone(), &self.launcher, &self.command, &environment);
         drop(inherited);
         match started {
             Ok(application) => {
@@ -293,7 +301,7 @@ impl Tenant {
 }
 
 /// Ends.
-impl Tenant {
+impl<On: Machine> Tenant<On> {
     /// Waits until something has ended: `true` if that was the last process of a tenure. May be dropped and called
     /// again; [`Tenant::due`] may have changed.
     ///
@@ -349,7 +357,7 @@ impl Tenant {
     }
 }
 
-impl Running {
+impl<On: Machine> Running<On> {
     async fn ended(&mut self) -> io::Result<()> {
         match self {
             Self::Nothing | Self::Waiting(_) => std::future::pending().await,
@@ -359,7 +367,7 @@ impl Running {
     }
 }
 
-async fn hook_ended(hook: &mut Option<Hook>) -> io::Result<Ending> {
+async fn hook_ended<On: Machine>(hook: &mut Option<Hook<On>>) -> io::Result<Ending> {
     match hook {
         Some(hook) => hook.ended().await,
         None => std::future::pending().await,

@@ -17,6 +17,8 @@ use rustix::process::{
     Pid, Signal, WaitOptions, getpid, kill_process, kill_process_group, set_child_subreaper, wait,
 };
 
+use super::world::Processes;
+
 /// How often a command that is killed is searched for processes that were started meanwhile. 5: each round kills
 /// whoever could start more; what is left after them ends with the agent.
 const KILL_ROUNDS_MAX: u32 = 5;
@@ -105,23 +107,17 @@ impl Tree {
     pub fn command(&self) -> i32 {
         self.command.as_raw_pid()
     }
+}
 
-    /// Sends a signal to the command and the processes of its group.
-    ///
-    /// # Errors
-    /// What the kernel refused; a group that has ended is no error.
-    pub fn signal(&self, signal: Signal) -> io::Result<()> {
+impl Processes for Tree {
+    fn signal(&self, signal: Signal) -> io::Result<()> {
         match kill_process_group(self.command, signal) {
             Ok(()) | Err(Errno::SRCH) => Ok(()),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Takes note of every process that has ended.
-    ///
-    /// # Errors
-    /// What the kernel refused.
-    pub fn reap(&self) -> io::Result<Reaped> {
+    fn reap(&self) -> io::Result<Reaped> {
         let is_empty = loop {
             let (pid, status) = match wait(WaitOptions::NOHANG) {
                 Ok(Some(ended)) => ended,
@@ -139,13 +135,7 @@ impl Tree {
         Ok(Reaped { command, is_empty })
     }
 
-    /// Sends SIGKILL to every process below this one; returns how many there were.
-    ///
-    /// A process may have started another one meanwhile: repeat it until [`Tree::reap`] finds the tree empty.
-    ///
-    /// # Errors
-    /// The process list cannot be read.
-    pub fn kill(&self) -> io::Result<usize> {
+    fn kill(&self) -> io::Result<usize> {
         let doomed = below(getpid().as_raw_pid(), &parents()?);
         for pid in doomed.iter().copied().filter_map(Pid::from_raw) {
             // It may have ended since the list was read.
@@ -154,13 +144,7 @@ impl Tree {
         Ok(doomed.len())
     }
 
-    /// Kills the command and all that is below it, and nothing else.
-    ///
-    /// The command must adopt its orphans, so that all that it started is below it as long as it lives.
-    ///
-    /// # Errors
-    /// The process list cannot be read.
-    pub fn kill_command(&self) -> io::Result<()> {
+    fn kill_command(&self) -> io::Result<()> {
         // The number of a command that was reaped may be another's by now.
         if self.reap()?.command.is_some() {
             return Ok(());

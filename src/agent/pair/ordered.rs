@@ -6,6 +6,7 @@ use tracing::warn;
 
 use super::Turn;
 use crate::agent::orders::Orders;
+use crate::agent::world::Machine;
 use crate::ha::{AgentId, Event, Order, Role, Version};
 
 /// Whether the protocol knows its peer to be fenced; `None`: it was not told yet.
@@ -19,7 +20,7 @@ impl PeerFence {
     }
 }
 
-impl Turn<'_> {
+impl<On: Machine> Turn<'_, On> {
     /// Takes over what a version of the Lease asks, unless a later one was read. Who leaves stays fenced.
     pub(super) fn fence(
         &mut self,

@@ -8,11 +8,11 @@ use std::io;
 use tracing::warn;
 
 use super::{Pair, Turn};
-use crate::agent::clock;
 use crate::agent::lease::Record;
 use crate::agent::replicate::Replica;
 use crate::agent::replicate::gate::Level;
 use crate::agent::replicate::ledger::View;
+use crate::agent::world::Machine;
 use crate::ha::{Event, Order, Role, Version};
 
 /// What the replication tells the loop.
@@ -50,10 +50,10 @@ impl Pair {
     }
 }
 
-impl Turn<'_> {
+impl<On: Machine> Turn<'_, On> {
     pub(super) fn replicated(&mut self, word: Word) -> io::Result<()> {
         match word {
-            Word::Shut => self.body.tenant.let_go(clock::now()),
+            Word::Shut => self.body.tenant.let_go(self.now()),
             Word::Settled(is_level) => self.step(Event::Ordered(Order::Settle { is_level })),
         }
     }

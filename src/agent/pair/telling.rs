@@ -1,10 +1,10 @@
 //! What the loop tells about a takeover: to the peer how the old tenure ended, to the Lease how the new one began.
 
 use super::Turn;
-use crate::agent::clock;
+use crate::agent::world::Machine;
 use crate::ha::{Agent, AgentId, BootTime, Event, Message, Purpose, Turn as Step, Write};
 
-impl Turn<'_> {
+impl<On: Machine> Turn<'_, On> {
     /// Keeps the times of what a step changed.
     pub(super) fn follow(&mut self, now: BootTime, event: &Event, before: &Agent) {
         let is_leaving = self.leave_by.is_some();
@@ -30,7 +30,7 @@ impl Turn<'_> {
             return;
         }
         if self.body.tenant.is_promoted() {
-            self.chronicle.promoted(agent.epoch, clock::now());
+            self.chronicle.promoted(agent.epoch, self.now());
         }
         if let Some((epoch, at)) = self.pair.shown.as_ref().and_then(|shown| *shown.borrow()) {
             self.chronicle.published(epoch, at);
@@ -47,7 +47,7 @@ impl Turn<'_> {
     /// Before a handover: how the tenure ended.
     pub(super) fn tell_end(&self, to: AgentId, message: &Message) {
         let Message::Handover(handover) = message else { return };
-        if let Some(account) = self.chronicle.account(clock::now(), handover.epoch) {
+        if let Some(account) = self.chronicle.account(self.now(), handover.epoch) {
             self.body.peers.send(to, account);
         }
     }
@@ -59,7 +59,7 @@ impl Turn<'_> {
         if agent.unresolved.is_none_or(|unresolved| unresolved.purpose != Purpose::Release) {
             return;
         }
-        if let Some(account) = self.chronicle.account(clock::now(), write.lease.epoch) {
+        if let Some(account) = self.chronicle.account(self.now(), write.lease.epoch) {
             let others = write.lease.members.into_iter().filter(|member| *member != agent.id);
             others.for_each(|other| self.body.peers.send(other, account));
         }

@@ -3,9 +3,10 @@
 use std::io;
 
 use super::Tenant;
+use crate::agent::world::Machine;
 use crate::ha::BootTime;
 
-impl Tenant {
+impl<On: Machine> Tenant<On> {
     /// Does not start the application before [`Tenant::let_go`]; one that runs goes on.
     pub fn hold_back(&mut self) {
         self.is_held_back = true;

@@ -8,13 +8,14 @@ use tracing::{error, warn};
 use super::Tenant;
 use crate::agent::hook::{Hook, Occasion};
 use crate::agent::tree::Ending;
+use crate::agent::world::Machine;
 use crate::ha::BootTime;
 
-impl Tenant {
+impl<On: Machine> Tenant<On> {
     /// Runs a hook instead of the one before; whether one runs now.
     pub(super) fn run_hook(&mut self, occasion: Occasion) -> bool {
         self.end_hook();
-        match self.hooks.start(occasion, &self.launcher, &self.environment(occasion)) {
+        match self.hooks.start(occasion, (&self.machine, &self.launcher), &self.environment(occasion)) {
             Ok(hook) => self.hook = hook,
             Err(error) => {
                 error!(error = &error as &dyn std::error::Error, ?occasion, "Could not start a hook");

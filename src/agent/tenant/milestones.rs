@@ -3,9 +3,10 @@
 use super::{Running, Tenant};
 use crate::agent::hook::Occasion;
 use crate::agent::metrics::AgentMetrics;
+use crate::agent::world::Machine;
 use crate::ha::BootTime;
 
-impl Tenant {
+impl<On: Machine> Tenant<On> {
     /// What counts its starts and hooks.
     pub fn metrics(&self) -> &AgentMetrics {
         &self.metrics

@@ -8,7 +8,7 @@ const POSTURE: Posture = Posture { epoch: Epoch { term: 1, sequence: 0 }, peer: 
 
 fn tenant(runs_in_standby: bool) -> Tenant {
     let hooks = Hooks { runs_in_standby, ..Hooks::default() };
-    Tenant::new("/no/such/launcher".into(), vec!["true".into()], hooks, Duration::from_millis(200))
+    Tenant::new(Kernel, ("/no/such/launcher".into(), vec!["true".into()]), hooks, Duration::from_millis(200))
 }
 
 #[tokio::test]
@@ -106,7 +106,8 @@ fn hooks(arguments: &[&str]) -> Hooks {
 async fn a_standby_that_runs_is_told_each_new_address_of_its_peer_once() {
     // Whatever is to be launched ends at once, and nobody looks.
     let hooks = hooks(&["--run-in-standby", "--on-active=promote", "--on-standby=follow"]);
-    let mut tenant = Tenant::new("/bin/true".into(), vec!["true".into()], hooks, Duration::from_millis(200));
+    let mut tenant =
+        Tenant::new(Kernel, ("/bin/true".into(), vec!["true".into()]), hooks, Duration::from_millis(200));
     let told = |tenant: &mut Tenant, last: u8| {
         tenant.end_hook();
         tenant.follow(Some([192, 0, 2, last].into()));

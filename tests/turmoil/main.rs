@@ -1,0 +1,38 @@
+//! The real code of agents in turmoil: their loop, tenant, store, peers, search and publisher on simulated machines,
+//! with delays, losses, partitions, restarts and clocks that run at different rates.
+//!
+//! | file | what it does |
+//! |---|---|
+//! | `machine` | a machine: its own clock, alarms that may be late, datagrams |
+//! | `processes` | the processes of a machine: obedient and stubborn ones, what they leave behind, and when all have ended |
+//! | `agent` | a Pod: an agent with its enforcer on a machine, put together as in `agent::member` |
+//! | `simulated`, `server`, `wire` | the API server of `tests/simulation` behind turmoil's TCP |
+//! | `script` | faults, drawn from a seed |
+//! | `scene` | one run: breaks, mends, restarts what has ended |
+//! | `record` | what happened in true time, and what must hold of it |
+//! | `cases`, `mutations` | the tests, and the proof that they can fail |
+//!
+//! `TURMOIL_SEED=<number>` replays one seed in `whatever_happens_one_acts_at_most_and_afterwards_exactly_one` and prints
+//! what happened; `TURMOIL_SEEDS=<count>` is the length of the long search.
+//!
+//! Not simulated: lines of lifelines (a certificate comes from the machine that knows), the relay, replicated state.
+
+#![allow(unreachable_pub, reason = "a test binary exports nothing")]
+
+mod agent;
+mod cases;
+mod machine;
+mod mutations;
+mod processes;
+mod record;
+mod scene;
+mod script;
+mod server;
+mod simulated;
+mod wire;
+
+// The files of `tests/simulation` name each other so.
+use simulated::{
+    actors, admission, api, fault, kinds, list, oracle, patch, physical, refusal, request, selector, serve,
+    store, watch, world,
+};
