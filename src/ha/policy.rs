@@ -12,8 +12,8 @@ use super::{
     Write,
 };
 
-/// A peer counts as alive while its last ping came at most this many periods ago.
-const PINGS_MISSED_MAX: u32 = 3;
+/// A peer counts as alive while its last ping came at most this many periods ago. 2: one may be lost.
+const PINGS_MISSED_MAX: u32 = 2;
 
 /// An agent, and what it means to do when.
 #[derive(Clone, Debug)]
@@ -162,8 +162,10 @@ impl Protocol {
             }
             Message::PromiseRequest(request) => {
                 let promise = self.agent.r2_grant(at, request)?;
-                if self.promised != request.epoch {
-                    // A new active can hand over to whom it has heard, and not before.
+                // A new active can hand over to whom it has heard, and not before. Later a ping that is soon due goes with
+                // the promise: neither side need wake up for it.
+                let is_soon_due = self.next_ping <= at.now + at.timing.promise_period;
+                if self.promised != request.epoch || is_soon_due {
                     (self.promised, self.next_ping) = (request.epoch, at.now);
                 }
                 Some(Effect::Send { to: from, message: Message::Promise(promise) })
@@ -345,7 +347,7 @@ impl Protocol {
         Effect::WriteLease(write)
     }
 
-    /// The next time at which there is something to do; at most a period away.
+    /// The next time at which there is something to do; at most a ping's period away.
     fn wake(&self, at: &Moment<'_>) -> BootTime {
         let agent = &self.agent;
         let stop = agent.hold_end().before(at.timing.stop);
@@ -359,7 +361,7 @@ impl Protocol {
             self.certified + at.timing.certificate_wait,
             self.copies.settle_by(),
         ];
-        let latest = at.now + at.timing.promise_period;
+        let latest = at.now + at.timing.ping_period;
         let times = ends.into_iter().flatten().chain(own).filter(|time| at.now < *time);
         times.fold(latest, BootTime::min)
     }

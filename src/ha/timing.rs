@@ -19,7 +19,7 @@ pub struct Timing {
     pub lateness: Duration,
     /// rho: relative drift between two clocks, in millionths.
     pub drift_ppm: u32,
-    /// How often a standby pings.
+    /// How often a standby pings at least.
     pub ping_period: Duration,
     /// How often the active asks for a promise, and how often a handover is repeated.
     pub promise_period: Duration,
@@ -51,7 +51,8 @@ impl Default for Timing {
             stop: milliseconds(200),
             lateness: milliseconds(50),
             drift_ppm: 1_000,
-            ping_period: milliseconds(100),
+            // Half a promise's period more than two of them: each second promise takes one along.
+            ping_period: milliseconds(250),
             promise_period: milliseconds(100),
             renew_period: milliseconds(500),
             keep_alive_period: milliseconds(30_000),

@@ -14,9 +14,9 @@ use socket2::{Domain, Socket, Type};
 
 use super::client::remaining;
 
-/// Source: nf_conntrack_tcp_timeout_syn_sent, 120 s (Linux, Documentation/networking/nf_conntrack-sysctl.rst).
+/// Source: `nf_conntrack_tcp_timeout_syn_sent`, 120 s (Linux, Documentation/networking/nf_conntrack-sysctl.rst).
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(120);
-/// Source ports: below 30000, where NodePorts and then those begin that the kernel chooses from.
+/// Source ports: below 30000, where those of Services on nodes and then those begin that the kernel chooses from.
 const PORTS: std::ops::Range<u16> = 2_048..30_000;
 /// Ports that are tried, if one is taken: by a server, or by another client at the same moment.
 const ATTEMPTS_MAX: u16 = 8;
@@ -69,10 +69,10 @@ mod tests {
 
     #[test]
     fn a_client_uses_each_port_once_until_it_is_forgotten() {
-        let every = |milliseconds| {
-            let ports = (0..FORGOTTEN_AFTER.as_millis() / milliseconds)
-                .map(|number| source_port(Duration::from_millis(7 + (number * milliseconds) as u64), 0));
-            ports.collect::<Vec<_>>()
+        let every = |milliseconds| -> Vec<u16> {
+            let period = Duration::from_millis(milliseconds);
+            let times = std::iter::successors(Some(Duration::ZERO), |time| Some(*time + period));
+            times.take_while(|time| *time < FORGOTTEN_AFTER).map(|time| source_port(time, 0)).collect()
         };
         let ports = every(5);
         assert_eq!(ports.iter().collect::<BTreeSet<_>>().len(), ports.len());

@@ -25,8 +25,13 @@ use tokio::time::sleep;
 
 use self::aim::Aim;
 use self::station::Station;
+use super::clock::{self, Alarm};
+use super::world::{AlarmClock as _, Timer as _};
 use crate::runtime::shutdown::Shutdown;
 use crate::runtime::tasks::{TaskError, Tasks};
+
+/// Shortest time that tokio's timers tell from nothing.
+const TOKIO_TICK: Duration = Duration::from_millis(1);
 
 /// How long an agent that leaves goes on relaying after it handed over.
 ///
@@ -112,15 +117,27 @@ async fn serve(station: &Mutex<Station>, is_open: bool) {
     if !is_open {
         pending::<()>().await;
     }
+    let alarm = Alarm::new().ok();
     loop {
         let pause = locked(station).listen();
         tokio::select! {
             // A port that became free comes before what the others have to do.
             biased;
-            () = sleep(pause.unwrap_or_default()), if pause.is_some() => {}
+            () = wait(alarm.as_ref(), pause.unwrap_or_default()), if pause.is_some() => {}
             () = poll_fn(|context| locked(station).poll(context)) => {}
         }
     }
+}
+
+/// Waits; less than a millisecond by the kernel's timer, as tokio's would round it up.
+async fn wait(alarm: Option<&Alarm>, time: Duration) {
+    if let Some(alarm) = alarm.filter(|_| time < TOKIO_TICK) {
+        let is_set = alarm.set(Some(clock::now() + time)).is_ok();
+        if is_set && alarm.rung().await.is_ok() {
+            return;
+        }
+    }
+    sleep(time).await;
 }
 
 /// A panic while it was locked ends the process; until then there is nothing in it that could be half done.
