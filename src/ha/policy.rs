@@ -86,13 +86,16 @@ impl Protocol {
         let timing = self.timing;
         let at = Moment { now, timing: &timing };
         let mut effects = Vec::new();
-        let before = self.agent.role;
+        let (before, peer) = (self.agent.role, self.peer());
         // Time has passed first: an answer that comes when the hold is over must not revive it.
         self.agent.r1_enforce(&at);
         self.take(&at, event, &mut effects);
         self.agent.r1_enforce(&at);
         if self.agent.role == Role::Active && !before.is_acting() {
             self.begin(&at);
+        } else if self.peer() != peer {
+            // It has just promised; its last ping came before it was the peer.
+            self.heard = at.now;
         }
         let met = self.agent.role;
         self.do_duties(&at, &mut effects);
@@ -202,6 +205,11 @@ impl Protocol {
         }
         (self.next_request, self.next_renewal) = (at.now, at.now);
         self.heard = at.now;
+    }
+
+    /// The other member of the tenure, if there is one.
+    fn peer(&self) -> Option<AgentId> {
+        self.agent.tenure.map(|tenure| tenure.peer.id)
     }
 
     fn is_peer_alive(&self, at: &Moment<'_>) -> bool {

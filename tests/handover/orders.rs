@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use backuppodset::ha::{
-    Agent, AgentId, BootTime, Effect, Epoch, Event, Hold, Incarnation, Lease, Message, Order, Ping, Protocol,
-    Role, Timing, Version,
+    Agent, AgentId, BootTime, Effect, Epoch, Event, Hold, Incarnation, Lease, Message, Order, Ping, Promise,
+    PromiseRequest, Protocol, Replacement, Role, Timing, Version, Write,
 };
 
 use crate::scripts::idle_pair;
@@ -184,4 +184,50 @@ fn an_application_with_state_is_handed_over_once_the_peer_has_all_of_it() {
         let released = if is_handed_over { vec![] } else { vec![None] };
         assert_eq!(written(&second), released, "{word:?} {second:?}");
     }
+}
+
+/// The first write among the effects.
+fn write_of(effects: &[Effect]) -> Option<Write> {
+    let write = |effect: &Effect| match effect {
+        Effect::WriteLease(write) => Some(*write),
+        _ => None,
+    };
+    effects.iter().find_map(write)
+}
+
+fn applied(write: Write) -> Event {
+    Event::WriteApplied { number: write.number, version: Version(write.base.0 + 1) }
+}
+
+#[test]
+fn an_active_hands_over_to_a_peer_whose_ping_came_before_it_was_admitted() {
+    let (mut protocol, read) = standby();
+    let [vacant, joining] = [AgentId(2), AgentId(3)];
+    let mut effects = protocol.step(BootTime(1), read);
+    while let Some(write) = write_of(&effects) {
+        effects = protocol.step(BootTime(1), applied(write));
+    }
+    // Longer than a peer is thought to live without a ping.
+    let now = BootTime(1) + Duration::from_secs(1);
+    let seen = protocol.agent().seen.expect("it has read the Lease");
+    let lease = Lease { pending: Some(Replacement { leaving: vacant, joining }), ..seen.lease };
+    let read = Event::LeaseRead { lease, version: Version(seen.version.0 + 1) };
+    let asked = protocol.step(now, read);
+    let admission = write_of(&asked).expect("it admits");
+    let request = asked.iter().find_map(|effect| match effect {
+        Effect::Send { to, message: Message::PromiseRequest(request) } if *to == joining => Some(*request),
+        _ => None,
+    });
+    let request = request.unwrap_or(PromiseRequest { epoch: protocol.agent().epoch, sent: now });
+    let ping = Ping { incarnation: Incarnation(7), sent: BootTime(5) };
+    for message in [Message::Promise(Promise { request }), Message::Ping(ping)] {
+        protocol.step(now, Event::Received { from: joining, message });
+    }
+    protocol.step(now, applied(admission));
+    let ended = protocol.step(now, Event::ApplicationEnded);
+    let is_handover = |effect: &Effect| match effect {
+        Effect::Send { to, message: Message::Handover(_) } => *to == joining,
+        _ => false,
+    };
+    assert!(ended.iter().any(is_handover), "{ended:?}");
 }

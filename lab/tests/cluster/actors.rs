@@ -1,4 +1,6 @@
-//! A witness of who acts: asks the application in each Pod of the set itself, whatever labels and Leases say.
+//! A witness of who acts: asks at each Pod of the set, whatever labels and Leases say.
+//!
+//! A Pod that does not act relays to the one that does, so what counts is who says that it answered.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -6,7 +8,6 @@ use std::time::Duration;
 
 use backuppodset::api::{HAGroup, keys};
 use k8s_openapi::api::core::v1::Pod;
-use kube::ResourceExt as _;
 use kube::api::{Api, ListParams};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -19,13 +20,13 @@ use crate::wait;
 
 /// Pause between two rounds.
 const PAUSE: Duration = Duration::from_millis(5);
-/// How long a Pod may take to answer; one that does not act refuses at once.
+/// How long an answer may take; where nobody acts, relays wait for somebody.
 const ANSWER_WITHIN: Duration = Duration::from_millis(200);
 
 /// What was seen.
 #[derive(Debug, Default)]
 struct Seen {
-    /// Pods that answered, one after the other.
+    /// Pods whose application answered, one after the other.
     answers: Vec<String>,
     /// The pair of each Pod that was in one.
     pairs: BTreeMap<String, String>,
@@ -47,9 +48,9 @@ impl Actors {
             loop {
                 let pairs = pairs(&groups).await;
                 notes.lock().unwrap().pairs.extend(pairs);
-                for (name, address) in addresses(&pods).await {
-                    if matches!(timeout(ANSWER_WITHIN, does_answer(&address)).await, Ok(Ok(true))) {
-                        notes.lock().unwrap().answers.push(name);
+                for address in addresses(&pods).await {
+                    if let Ok(Ok(Some(actor))) = timeout(ANSWER_WITHIN, actor(&address)).await {
+                        notes.lock().unwrap().answers.push(actor);
                     }
                 }
                 notes.lock().unwrap().rounds += 1;
@@ -89,17 +90,18 @@ async fn pairs(groups: &Api<HAGroup>) -> Vec<(String, String)> {
     status.pairs.into_iter().flat_map(of_pair).filter(|(pod, _)| !pod.is_empty()).collect()
 }
 
-async fn addresses(pods: &Api<Pod>) -> Vec<(String, String)> {
+async fn addresses(pods: &Api<Pod>) -> Vec<String> {
     let of_set = ListParams::default().labels(&format!("{}={WEB}", keys::LABEL_SET));
     let listed = pods.list(&of_set).await.map(|list| list.items).unwrap_or_default();
-    let addressed = |pod: Pod| Some((pod.name_any(), pod.status?.pod_ip?));
-    listed.into_iter().filter_map(addressed).collect()
+    listed.into_iter().filter_map(|pod| pod.status?.pod_ip).collect()
 }
 
-async fn does_answer(address: &str) -> std::io::Result<bool> {
+/// The Pod whose application answered.
+async fn actor(address: &str) -> std::io::Result<Option<String>> {
     let mut stream = TcpStream::connect((address, PORT)).await?;
     stream.write_all(b"GET / HTTP/1.0\r\n\r\n").await?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await?;
-    Ok(answer.starts_with("HTTP/1.1 200"))
+    let body = answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned());
+    Ok(body.filter(|_| answer.starts_with("HTTP/1.1 200")))
 }
