@@ -188,9 +188,9 @@ fn an_application_with_state_is_handed_over_once_the_peer_has_all_of_it() {
 
 /// The first write among the effects.
 fn write_of(effects: &[Effect]) -> Option<Write> {
-    let write = |effect: &Effect| match effect {
-        Effect::WriteLease(write) => Some(*write),
-        _ => None,
+    let write = |effect: &Effect| {
+        let Effect::WriteLease(write) = effect else { return None };
+        Some(*write)
     };
     effects.iter().find_map(write)
 }
@@ -212,22 +212,14 @@ fn an_active_hands_over_to_a_peer_whose_ping_came_before_it_was_admitted() {
     let seen = protocol.agent().seen.expect("it has read the Lease");
     let lease = Lease { pending: Some(Replacement { leaving: vacant, joining }), ..seen.lease };
     let read = Event::LeaseRead { lease, version: Version(seen.version.0 + 1) };
-    let asked = protocol.step(now, read);
-    let admission = write_of(&asked).expect("it admits");
-    let request = asked.iter().find_map(|effect| match effect {
-        Effect::Send { to, message: Message::PromiseRequest(request) } if *to == joining => Some(*request),
-        _ => None,
-    });
-    let request = request.unwrap_or(PromiseRequest { epoch: protocol.agent().epoch, sent: now });
+    let admission = write_of(&protocol.step(now, read)).expect("it admits");
+    let request = PromiseRequest { epoch: protocol.agent().epoch, sent: now };
     let ping = Ping { incarnation: Incarnation(7), sent: BootTime(5) };
     for message in [Message::Promise(Promise { request }), Message::Ping(ping)] {
         protocol.step(now, Event::Received { from: joining, message });
     }
     protocol.step(now, applied(admission));
     let ended = protocol.step(now, Event::ApplicationEnded);
-    let is_handover = |effect: &Effect| match effect {
-        Effect::Send { to, message: Message::Handover(_) } => *to == joining,
-        _ => false,
-    };
+    let is_handover = |effect: &Effect| matches!(effect, Effect::Send { to, message: Message::Handover(_) } if *to == joining);
     assert!(ended.iter().any(is_handover), "{ended:?}");
 }
