@@ -94,7 +94,7 @@ impl Protocol {
         if self.agent.role == Role::Active && !before.is_acting() {
             self.begin(&at);
         } else if self.peer() != peer {
-            // It has just promised; its last ping came before it was the peer.
+            // Its last ping may have come before it was the peer. Who never pinged gets no handover in any case.
             self.heard = at.now;
         }
         let met = self.agent.role;

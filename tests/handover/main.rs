@@ -17,4 +17,6 @@ mod paths;
 mod scripts;
 mod simulation;
 mod steps;
+#[path = "../support/times.rs"]
+mod times;
 mod world;

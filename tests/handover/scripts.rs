@@ -6,23 +6,12 @@ use backuppodset::ha::{Hold, Order, Timing};
 use proptest::prelude::*;
 
 use crate::simulation::{Fault, MILLISECOND, SECOND, Simulation, Time};
+use crate::times::short;
 
 /// Until when faults happen and are mended.
 const FAULTS_END: Time = 20 * SECOND;
 /// Until when exactly one must act again: a restart's wait T, the operator's wait W, and a few attempts.
 const SETTLED: Time = FAULTS_END + 15 * SECOND;
-
-/// Short times for what takes minutes otherwise.
-fn short() -> Timing {
-    let timing = Timing {
-        grace: Duration::from_secs(5),
-        operator_wait: Duration::from_millis(5_100),
-        keep_alive_period: Duration::from_millis(2_500),
-        ..Timing::default()
-    };
-    assert_eq!(timing.check(), Ok(()));
-    timing
-}
 
 fn fault() -> impl Strategy<Value = Fault> {
     let node = || 0..3_usize;

@@ -23,7 +23,7 @@ use backuppodset::agent::settings::{PairArguments, PairSettings};
 use backuppodset::agent::store::Store;
 use backuppodset::agent::tenant::Tenant;
 use backuppodset::agent::world::{AlarmClock as _, Machine as _};
-use backuppodset::ha::{Agent, AgentId, Epoch, Incarnation, Moment, Protocol, Timing};
+use backuppodset::ha::{Agent, AgentId, Epoch, Incarnation, Moment, Protocol};
 use backuppodset::runtime::health::Health;
 use backuppodset::runtime::shutdown::Shutdown;
 use backuppodset::runtime::tasks::Tasks;
@@ -39,6 +39,7 @@ use turmoil::net::UdpSocket;
 
 use crate::machine::{Bell, Computer, Mailbox, true_time};
 use crate::server::PAIR;
+use crate::times::short;
 use crate::wire;
 
 /// Where agents talk.
@@ -80,18 +81,6 @@ struct Life {
     is_marked: bool,
     signals: Option<mpsc::Sender<Signal>>,
     certificates: Option<mpsc::Sender<Epoch>>,
-}
-
-/// Short times for what takes minutes otherwise.
-pub(crate) fn timing() -> Timing {
-    let timing = Timing {
-        grace: Duration::from_secs(5),
-        operator_wait: Duration::from_millis(5_100),
-        keep_alive_period: Duration::from_millis(2_500),
-        ..Timing::default()
-    };
-    assert_eq!(timing.check(), Ok(()));
-    timing
 }
 
 fn uid(name: &str) -> String {
@@ -161,14 +150,14 @@ impl Pod {
         let search = Search::new(client.clone(), self.settings.membership.clone(), own.clone());
         let Found { name, record } = search.find().await;
         body.peers.know(&record);
-        let store = Store::start(&mut tasks, &over, (client.clone(), &own.namespace, &name), timing());
+        let store = Store::start(&mut tasks, &over, (client.clone(), &own.namespace, &name), short());
         let (acting, acted) = watch::channel(None);
         let retries = body.tenant.metrics().publish_retries.clone();
         let publisher = Publisher::new(self.computer.clone(), (client, PAIR), own.clone(), retries);
         let shown = Some(publisher.shown());
         tasks.spawn("publisher", publisher.run(acted, over.clone()));
         let lifelines = Lifelines::told(own.id, certificates);
-        let protocol = Protocol::new(self.agent(), timing());
+        let protocol = Protocol::new(self.agent(), short());
         let pair = Pair { protocol, store, lifelines, replica: None, acting, shown, is_of_group: false };
         let ended = tokio::select! {
             // Who is killed does nothing more.
@@ -200,7 +189,7 @@ impl Pod {
         let command = ("/agent".into(), vec!["server".into()]);
         let asked = stream::unfold(asked, async |mut asked| asked.recv().await.map(|signal| (signal, asked)));
         let body = Body {
-            tenant: Tenant::new(computer.clone(), command, hooks, timing().stop),
+            tenant: Tenant::new(computer.clone(), command, hooks, short().stop),
             leash: Leash::new(hand),
             peers: Peers::new(Mailbox(UdpSocket::bind(peer_bind).await?), own.id, keys),
             relay: Relay::start(tasks, over, RelaySettings { ip: peer_bind.ip(), ports: relay_ports }),
@@ -208,7 +197,7 @@ impl Pod {
             signals: select_all([asked.boxed()]),
             states: watch::Sender::new(State::UNASSIGNED),
             health: Health::new(),
-            timing: timing(),
+            timing: short(),
             machine: computer,
         };
         Ok((body, certificates))
@@ -226,7 +215,7 @@ impl Pod {
         if self.habits.has_state_dir && !was_marked {
             return Agent::new(self.id(), incarnation);
         }
-        let at = Moment { now: self.computer.now(), timing: &timing() };
+        let at = Moment { now: self.computer.now(), timing: &short() };
         Agent::r7_restarted(&at, self.id(), incarnation)
     }
 

@@ -8,6 +8,7 @@
 //! | `agent` | a Pod: an agent with its enforcer on a machine, put together as in `agent::member` |
 //! | `simulated`, `server`, `wire` | the API server of `tests/simulation` behind turmoil's TCP |
 //! | `script` | faults, drawn from a seed |
+//! | `times` | short times, the same as in `tests/handover` |
 //! | `scene` | one run: breaks, mends, restarts what has ended |
 //! | `record` | what happened in true time, and what must hold of it |
 //! | `cases`, `mutations` | the tests, and the proof that they can fail |
@@ -29,6 +30,8 @@ mod scene;
 mod script;
 mod server;
 mod simulated;
+#[path = "../support/times.rs"]
+mod times;
 mod wire;
 
 // The files of `tests/simulation` name each other so.

@@ -70,6 +70,14 @@ impl Scene {
         answer
     }
 
+    /// Brings the standby level, and has the Lease say so.
+    async fn level(&mut self, standby: &Standby) {
+        let both = [self.active.directory.id(), standby.directory.id()];
+        standby.door.open(epoch(1));
+        self.wants(&both).await;
+        self.says(&both);
+    }
+
     async fn barrier(&self) -> Answer {
         timeout(PATIENCE, self.asked()).await.expect("in time").unwrap()
     }
@@ -130,9 +138,7 @@ async fn a_pair_in_sync_keeps_barriers_on_both_disks_and_goes_on_alone_only_when
     let kept = timeout(PATIENCE, first).await.expect("in time").unwrap().unwrap();
     assert_eq!((kept.epoch, kept.is_alone), (epoch(1), true));
 
-    standby.door.open(epoch(1));
-    scene.wants(&[own, other]).await;
-    scene.says(&[own, other]);
+    scene.level(&standby).await;
     let mut spans = Vec::new();
     for number in 0..20 {
         fs::write(from.path().join(format!("file-{}", number % 3)), number.to_string()).unwrap();
@@ -174,15 +180,13 @@ async fn an_application_that_ended_is_handed_over_only_to_a_level_standby() {
     let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let standby = Standby::start(to.path()).await;
     let active = Active::start(from.path(), standby.address, "0f");
-    let (own, other) = (active.directory.id(), standby.directory.id());
+    let own = active.directory.id();
     let mut scene = Scene::start(active);
     scene.says(&[own]);
     scene.settle.try_send(()).unwrap();
     assert_eq!(timeout(PATIENCE, scene.settled.recv()).await.expect("in time"), Some(false));
 
-    standby.door.open(epoch(1));
-    scene.wants(&[own, other]).await;
-    scene.says(&[own, other]);
+    scene.level(&standby).await;
     fs::write(from.path().join("log"), "last words").unwrap();
     scene.settle.try_send(()).unwrap();
     assert_eq!(timeout(PATIENCE, scene.settled.recv()).await.expect("in time"), Some(true));
@@ -217,9 +221,7 @@ async fn the_lease_tells_what_a_standby_lacks_that_it_does_not_name_and_no_more_
     let (own, other) = (active.directory.id(), standby.directory.id());
     let mut scene = Scene::start(active);
     scene.says(&[own]);
-    standby.door.open(epoch(1));
-    scene.wants(&[own, other]).await;
-    scene.says(&[own, other]);
+    scene.level(&standby).await;
 
     standby.door.close();
     fs::write(from.path().join("one"), "12345").unwrap();
