@@ -65,7 +65,8 @@ fn shortage_reason(draft: &Draft<'_>, role: Role) -> Reason {
     });
     // With a primary too many, a hot backup was promoted in an earlier pass: by a rollout or off a cordoned node.
     let primaries = draft.seats.iter().filter(|seat| seat.view.role == Role::Primary).count();
-    let gave = of_role().any(|seat| seat.is_counted() && seat.role != role)
+    // A primary that was demoted, because it stands by for another one, gave its place up rather than away.
+    let gave = of_role().any(|seat| seat.is_counted() && seat.role < role)
         || (role == Role::Hot && primaries > desired.replicas);
     match left {
         Some(reason) => reason,
