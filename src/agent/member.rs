@@ -244,14 +244,14 @@ impl Member {
         let agent = agent(self.own.id, record.group, self.state_dir.as_deref(), &self.body.timing)?;
         let access = (self.client.clone(), &*self.own.namespace, &*name);
         let store = Store::start(&mut tasks, &over, access, self.body.timing);
-        let (acting, acted) = watch::channel(None);
+        let (showing, shows) = watch::channel(None);
         let publisher = slice.map(|slice| {
             let retries = self.body.tenant.metrics().publish_retries.clone();
             Publisher::new(self.body.machine, (self.client.clone(), &slice), self.own.clone(), retries)
         });
         let shown = publisher.as_ref().map(Publisher::shown);
         if let Some(publisher) = publisher {
-            tasks.spawn("publisher", publisher.run(acted, over.clone()));
+            tasks.spawn("publisher", publisher.run(shows, over.clone()));
         }
         let needs = Needs {
             group: record.group,
@@ -269,7 +269,7 @@ impl Member {
         });
         let replica = replica.transpose().map_err(Error::Replicate)?;
         let protocol = if replica.is_some() { protocol.keeping_state() } else { protocol };
-        let pair = Pair { protocol, store, lifelines, replica, acting, shown, is_of_group };
+        let pair = Pair { protocol, store, lifelines, replica, showing, shown, is_of_group };
         let work = async { self.body.run(pair, [shutdown, &over]).await.map_err(Error::Supervise) };
         beside(tasks, &over, Box::pin(work)).await
     }

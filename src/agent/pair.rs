@@ -32,7 +32,7 @@ use super::tenant::{Posture, Tenant};
 use super::world::{AlarmClock as _, Kernel, Machine, Timer as _};
 use crate::ha::{
     Agent, AgentId, BootTime, Chronicle, Effect, Epoch, Event, Message, Order, PromiseRequest, Protocol,
-    Role, Timing, Version,
+    Role, Showing, Timing, Version,
 };
 use crate::runtime::health::{Health, TICK_PERIOD};
 use crate::runtime::shutdown::Shutdown;
@@ -72,8 +72,8 @@ pub struct Pair {
     pub lifelines: Lifelines,
     /// The application's state, if it is replicated.
     pub replica: Option<Replica>,
-    /// The epoch that it acts with, for whoever publishes it.
-    pub acting: watch::Sender<Option<Epoch>>,
+    /// With which epoch clients are to be led here, for whoever publishes it.
+    pub showing: watch::Sender<Option<Showing>>,
     /// What the slice shows of it; `None`: there is no slice.
     pub shown: Option<watch::Receiver<Option<Shown>>>,
     /// Whether it looks for another Lease once this one does not name it any more.
@@ -295,6 +295,8 @@ impl<On: Machine> Turn<'_, On> {
         for effect in effects {
             self.carry_out(effect)?;
         }
+        let showing = self.pair.protocol.showing();
+        self.pair.showing.send_if_modified(|shown| std::mem::replace(shown, showing) != showing);
         self.note_progress();
         let due = self.body.tenant.due();
         self.body.alarm.set(Some(due.map_or(self.wake_at, |due| due.min(self.wake_at))))?;
@@ -362,14 +364,9 @@ impl<On: Machine> Turn<'_, On> {
                     body.tenant.hold_back();
                 }
                 body.tenant.activate(body.machine.now(), Posture { epoch, peer });
-                pair.acting.send_replace(Some(epoch));
             }
-            Effect::Stop { by } => {
-                pair.acting.send_replace(None);
-                body.tenant.stop(body.machine.now(), by)?;
-            }
+            Effect::Stop { by } => body.tenant.stop(body.machine.now(), by)?,
             Effect::StandBy => {
-                pair.acting.send_replace(None);
                 pair.open_state();
                 self.stand_by();
             }

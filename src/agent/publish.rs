@@ -1,6 +1,6 @@
-//! Shows the own address in an EndpointSlice while this agent is active.
+//! Shows the own address in an EndpointSlice while this agent is active, or is about to take over from one that has ended.
 //!
-//! Never on the path of acting: the application runs before, and whether or not, anything is published.
+//! Never on the path of acting: the application runs whether or not anything is published.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use tracing::{info, warn};
 use super::identity::{Identity, format_uid};
 use super::world::Machine;
 use crate::api::keys;
-use crate::ha::{BootTime, Epoch};
+use crate::ha::{BootTime, Epoch, Showing};
 use crate::runtime::backoff::backoff;
 use crate::runtime::shutdown::Shutdown;
 use crate::runtime::tasks::TaskError;
@@ -74,38 +74,48 @@ impl<On: Machine> Publisher<On> {
         self.shown.subscribe()
     }
 
-    /// Publishes each epoch that this agent acts with, as long as it acts.
+    /// Publishes whatever this agent is to show, as long as it is.
     ///
     /// # Errors
     /// None: an address that is not shown is no reason to stop an application.
-    pub async fn run(self, mut acting: Receiver<Option<Epoch>>, shutdown: Shutdown) -> Result<(), TaskError> {
+    pub async fn run(
+        self,
+        mut showings: Receiver<Option<Showing>>,
+        shutdown: Shutdown,
+    ) -> Result<(), TaskError> {
         loop {
-            let epoch = *acting.borrow_and_update();
+            let showing = *showings.borrow_and_update();
             tokio::select! {
                 // Once it does not act any more, it must not publish that it does.
                 biased;
                 () = shutdown.requested() => return Ok(()),
-                changed = acting.changed() => if changed.is_err() { return Ok(()) },
-                () = self.show(epoch) => {}
+                changed = showings.changed() => if changed.is_err() { return Ok(()) },
+                () = self.show(showing) => {}
             }
         }
     }
 
     /// Ends only by being dropped.
-    async fn show(&self, epoch: Option<Epoch>) {
-        if let Some(epoch) = epoch {
-            self.repeat(epoch).await;
+    async fn show(&self, showing: Option<Showing>) {
+        if let Some(showing) = showing {
+            self.repeat(showing).await;
         }
         std::future::pending::<()>().await;
     }
 
-    async fn repeat(&self, epoch: Epoch) {
+    async fn repeat(&self, showing: Showing) {
+        let Showing { epoch, has_begun } = showing;
         for attempts in 1_u32.. {
-            let attempt = timeout(ATTEMPT_MAX, self.attempt(epoch)).await;
+            let attempt = timeout(ATTEMPT_MAX, self.attempt(showing)).await;
             match attempt.unwrap_or(Err(Error::Overdue)) {
                 Ok(Outcome::Shown) => {
-                    self.shown.send_replace(Some((epoch, self.machine.now())));
-                    return info!(%epoch, "Published the own address");
+                    // Who was shown before its tenure began is shown since then.
+                    let shown = (epoch, self.machine.now());
+                    self.shown.send_if_modified(|known| match known {
+                        Some((known, _)) if *known == epoch => false,
+                        _ => known.replace(shown) != Some(shown),
+                    });
+                    return info!(%epoch, has_begun, "Published the own address");
                 }
                 Ok(Outcome::Overtaken) => return info!(%epoch, "Left the slice to a later epoch"),
                 Err(error) if attempts == 1 => {
@@ -118,25 +128,26 @@ impl<On: Machine> Publisher<On> {
         }
     }
 
-    async fn attempt(&self, epoch: Epoch) -> Result<Outcome, Error> {
+    async fn attempt(&self, showing: Showing) -> Result<Outcome, Error> {
         let request = |source| Error::Request(Box::new(source));
         let slice = self.api.get(&self.name).await.map_err(request)?;
-        if is_later(&slice, epoch)? {
+        if is_overtaken(&slice, showing)? {
             return Ok(Outcome::Overtaken);
         }
         let parameters =
             PatchParams { field_manager: Some(keys::FIELD_MANAGER_AGENT.into()), ..PatchParams::default() };
-        let patch = Patch::Merge(patch(&slice, &self.own, epoch));
+        let patch = Patch::Merge(patch(&slice, &self.own, showing.epoch));
         self.api.patch(&self.name, &parameters, &patch).await.map_err(request)?;
         Ok(Outcome::Shown)
     }
 }
 
-/// Whether the slice shows an active of a later tenure.
-fn is_later(slice: &EndpointSlice, own: Epoch) -> Result<bool, Error> {
+/// Whether the slice shows a later tenure, or the very one whose holder comes before this agent.
+fn is_overtaken(slice: &EndpointSlice, own: Showing) -> Result<bool, Error> {
     let Some(shown) = slice.annotations().get(keys::ANNOTATION_HA_EPOCH) else { return Ok(false) };
     let shown: u64 = shown.parse().map_err(|_| Error::Epoch { found: shown.clone() })?;
-    Ok(Epoch::from(shown) > own)
+    let shown = Epoch::from(shown);
+    Ok(own.epoch < shown || (own.epoch == shown && !own.has_begun))
 }
 
 /// The API server refuses it if somebody wrote the slice since it was read.
@@ -171,11 +182,15 @@ mod tests {
         slice
     }
 
+    fn own(has_begun: bool) -> Showing {
+        Showing { epoch: Epoch { term: 1, sequence: 1 }, has_begun }
+    }
+
     #[test]
     fn a_lower_epoch_never_overwrites_a_higher_one() {
-        let own = Epoch { term: 1, sequence: 1 };
-        let shown = |term: u64, sequence: u64| is_later(&slice(&(term << 32 | sequence).to_string()), own);
-        assert!(!is_later(&EndpointSlice::default(), own).unwrap());
+        let shown =
+            |term: u64, sequence: u64| is_overtaken(&slice(&(term << 32 | sequence).to_string()), own(true));
+        assert!(!is_overtaken(&EndpointSlice::default(), own(true)).unwrap());
         assert!(!shown(1, 1).unwrap());
         assert!(!shown(0, 9).unwrap());
         assert!(shown(1, 2).unwrap());
@@ -183,8 +198,15 @@ mod tests {
     }
 
     #[test]
+    fn who_still_claims_never_overwrites_who_acts_with_the_same_epoch() {
+        let shown = |epoch: Epoch| is_overtaken(&slice(&u64::from(epoch).to_string()), own(false));
+        assert!(!shown(Epoch { term: 1, sequence: 0 }).unwrap());
+        assert!(shown(own(false).epoch).unwrap());
+    }
+
+    #[test]
     fn an_epoch_that_cannot_be_read_is_not_overwritten() {
-        let error = is_later(&slice("new"), Epoch::default()).expect_err("it is no number").to_string();
+        let error = is_overtaken(&slice("new"), own(true)).expect_err("it is no number").to_string();
         assert_eq!(error, "backup.example.com/ha-epoch: expected a decimal number, found \"new\"");
     }
 }

@@ -25,7 +25,7 @@ pub use epoch::Epoch;
 pub use event::{Effect, Event, Order};
 pub use lease::{AgentId, Hold, Lease, Replacement, Version, Write};
 pub use message::{Handover, Incarnation, Message, Ping, Promise, PromiseRequest};
-pub use policy::Protocol;
+pub use policy::{Protocol, Showing};
 pub use rules::{forced_replacement, nobody_acts};
 pub use takeover::{Account, Cause, TakeoverRecord};
 pub use time::{BootTime, Moment};

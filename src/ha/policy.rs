@@ -3,8 +3,10 @@
 //! Nothing here makes a step safe: every change of the agent is made by a rule, which may refuse.
 
 mod copies;
+mod showing;
 
 use copies::{Copies, Estate};
+pub use showing::Showing;
 
 use super::rules::Ground;
 use super::{

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use backuppodset::ha::{
     Agent, AgentId, BootTime, Effect, Epoch, Event, Hold, Incarnation, Lease, Message, Order, Ping, Promise,
-    PromiseRequest, Protocol, Replacement, Role, Timing, Version, Write,
+    PromiseRequest, Protocol, Replacement, Role, Showing, Timing, Version, Write,
 };
 
 use crate::scripts::idle_pair;
@@ -222,4 +222,29 @@ fn an_active_hands_over_to_a_peer_whose_ping_came_before_it_was_admitted() {
     let ended = protocol.step(now, Event::ApplicationEnded);
     let is_handover = |effect: &Effect| matches!(effect, Effect::Send { to, message: Message::Handover(_) } if *to == joining);
     assert!(ended.iter().any(is_handover), "{ended:?}");
+}
+
+#[test]
+fn clients_are_led_to_who_inherits_while_it_still_claims() {
+    let (mut protocol, read) = standby();
+    let Event::LeaseRead { lease, version } = read else { panic!("it is a read") };
+    let epoch = Epoch { term: 3, sequence: 0 };
+    let lease = Lease { epoch, holder: Some(AgentId(2)), ..lease };
+    protocol.step(BootTime(1), Event::LeaseRead { lease, version });
+    let now = BootTime(1) + Duration::from_millis(5);
+    assert_eq!(protocol.showing(), None);
+
+    protocol.step(now, Event::Certificate { epoch });
+    let (inherits, epoch) = (protocol.showing(), Epoch { term: 4, sequence: 0 });
+    assert_eq!(inherits, Some(Showing { epoch, has_begun: false }));
+    protocol.step(now, Event::Ordered(Order::Fence));
+    assert_eq!(protocol.showing(), None);
+    protocol.step(now, Event::Ordered(Order::Unfence));
+
+    let claim = write_of(&protocol.step(now + Timing::default().certificate_wait, Event::Timer));
+    assert_eq!(protocol.showing(), inherits);
+    let claim = claim.expect("it claims after the wait");
+    assert_eq!(claim.lease.epoch, epoch);
+    protocol.step(now + Timing::default().certificate_wait, applied(claim));
+    assert_eq!(protocol.showing(), Some(Showing { epoch, has_begun: true }));
 }

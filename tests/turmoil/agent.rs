@@ -151,14 +151,14 @@ impl Pod {
         let Found { name, record } = search.find().await;
         body.peers.know(&record);
         let store = Store::start(&mut tasks, &over, (client.clone(), &own.namespace, &name), short());
-        let (acting, acted) = watch::channel(None);
+        let (showing, shows) = watch::channel(None);
         let retries = body.tenant.metrics().publish_retries.clone();
         let publisher = Publisher::new(self.computer.clone(), (client, PAIR), own.clone(), retries);
         let shown = Some(publisher.shown());
-        tasks.spawn("publisher", publisher.run(acted, over.clone()));
+        tasks.spawn("publisher", publisher.run(shows, over.clone()));
         let lifelines = Lifelines::told(own.id, certificates);
         let protocol = Protocol::new(self.agent(), short());
-        let pair = Pair { protocol, store, lifelines, replica: None, acting, shown, is_of_group: false };
+        let pair = Pair { protocol, store, lifelines, replica: None, showing, shown, is_of_group: false };
         let ended = tokio::select! {
             // Who is killed does nothing more.
             biased;

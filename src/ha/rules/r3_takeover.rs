@@ -51,6 +51,12 @@ impl Agent {
         permitted.map(|(ground, _, _)| ground).next().filter(|_| is_free)
     }
 
+    /// The epoch that it takes over with, if that is by ground 5.
+    pub(in crate::ha) fn r3_inheritance(&self) -> Option<Epoch> {
+        let seen = self.seen.filter(|seen| seen.lease.members.contains(&self.id))?;
+        self.is_last_tenure_certified(&seen).then(|| seen.lease.epoch.takeover()).flatten()
+    }
+
     fn is_last_tenure_certified(&self, seen: &Seen) -> bool {
         self.is_certified && seen.lease.epoch <= self.epoch
     }
