@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 
 use super::conditions::{Saying, condition};
-use super::takeovers::takeovers;
+use super::takeovers::{last_actor, takeovers};
 use super::words;
 use crate::api::status::Condition;
 use crate::api::{GroupSummary, HAGroupStatus, PAIR_WITHHELD, PairStatus, StateLag, keys};
@@ -98,9 +98,13 @@ fn pair_status(input: &GroupInput<'_>, pair: &Pair) -> PairStatus {
         (_, _, Some(_), Some(_)) => PAIRED,
     };
     let sync = sync(pair.level, other.is_some());
+    let name = pair_name(input.name, pair.number);
+    let active = holder.map(name_of).unwrap_or_default();
+    let before = input.previous.pairs.iter().find(|before| active.is_empty() && before.name == name);
     PairStatus {
-        name: pair_name(input.name, pair.number),
-        active: holder.map(name_of).unwrap_or_default(),
+        last_active: before.map(last_actor).unwrap_or_default().to_owned(),
+        name,
+        active,
         standby: other.map(name_of).unwrap_or_default(),
         epoch: u64::from(pair.lease.epoch).to_string(),
         state: state.to_owned(),
