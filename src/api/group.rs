@@ -176,8 +176,8 @@ pub struct GroupSummary {
     pub actives: String,
 }
 
-/// What a pair is doing in which nobody may act, as [`PairStatus::state`] has it.
-pub const PAIR_WITHHELD: &str = "Withheld";
+/// Nobody may act in a pair: its [`PairStatus::state`], a condition of its group, and why its set is degraded.
+pub const WITHHELD: &str = "Withheld";
 
 /// One pair.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
