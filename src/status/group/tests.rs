@@ -1,47 +1,16 @@
 //! What a group, its pairs and its troubles make of a status.
 
-use std::collections::BTreeSet;
-
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::*;
 use crate::api::status::ConditionStatus;
-use crate::ha::{AgentId, BootTime, Epoch, Hold, Lease};
-use crate::pairing::{Pod, Shown};
+use crate::ha::{AgentId, Epoch};
+use crate::pairing::testing::{pair, pod};
 
-fn pod(number: u128) -> Pod {
-    Pod {
-        id: AgentId(number),
-        name: format!("web-{number}"),
-        address: None,
-        created: Timestamp::UNIX_EPOCH,
-        node: None,
-        role: None,
-        is_leaving: false,
-        is_ready: true,
-        shown: Shown::default(),
-    }
-}
-
+/// Pods 1 and 2 are a pair, and Pod 3 is a spare.
 fn group(holder: Option<u128>, epoch: Epoch) -> Group {
-    let members = [AgentId(1), AgentId(2)];
-    let holder = holder.map(AgentId);
-    let lease = Lease { epoch, holder, members, pending: None, hold: Hold::Peer, writes: 1 };
-    let names: BTreeMap<_, _> = members.map(|id| (id, format!("web-{}", id.0))).into();
-    let unwritten_since = BootTime::default();
-    let addresses = BTreeMap::new();
-    let pair = Pair {
-        number: 0,
-        lease,
-        names,
-        addresses,
-        fenced: Vec::new(),
-        level: None,
-        level_pods: BTreeSet::new(),
-        forsaken: None,
-        is_ending: false,
-        unwritten_since,
-    };
+    let mut pair = pair(0, [1, 2]);
+    (pair.lease.holder, pair.lease.epoch) = (holder.map(AgentId), epoch);
     Group { pods: [1, 2, 3].map(pod).into(), pairs: vec![pair], highest_term: epoch.term, ..Group::default() }
 }
 
