@@ -31,6 +31,14 @@ fn outcome() -> impl Strategy<Value = Outcome> {
 }
 
 fn compute(snapshot: &Snapshot, previous: &BackupPodSetStatus, results: &[StepResult]) -> BackupPodSetStatus {
+    compute_withheld(snapshot, previous, (results, None))
+}
+
+fn compute_withheld(
+    snapshot: &Snapshot,
+    previous: &BackupPodSetStatus,
+    (results, withheld): (&[StepResult], Option<&str>),
+) -> BackupPodSetStatus {
     status::compute(&StatusInput {
         previous,
         snapshot,
@@ -40,6 +48,7 @@ fn compute(snapshot: &Snapshot, previous: &BackupPodSetStatus, results: &[StepRe
         images: &["app:1".to_owned()],
         foreign_pods: &[],
         invalid: None,
+        withheld,
     })
 }
 
@@ -83,8 +92,10 @@ proptest! {
     fn a_condition_says_only_words_of_its_table(
         snapshot in random::snapshot(),
         outcomes in prop::collection::vec(outcome(), 12),
+        withheld in prop::option::weighted(0.2, Just("nobody may act in web-0")),
     ) {
-        let status = compute(&snapshot, &BackupPodSetStatus::default(), &results(&snapshot, &outcomes));
+        let results = results(&snapshot, &outcomes);
+        let status = compute_withheld(&snapshot, &BackupPodSetStatus::default(), (&results, withheld));
         prop_assert_eq!(status.conditions.len(), status::CONDITIONS.len());
         for (condition, words) in status.conditions.iter().zip(status::CONDITIONS) {
             let listed = if condition.status == ConditionStatus::True { words.when_true } else { words.when_false };

@@ -176,8 +176,8 @@ pub struct GroupSummary {
     pub actives: String,
 }
 
-/// What a pair is doing in which nobody may act, as [`PairStatus::state`] has it.
-pub const PAIR_WITHHELD: &str = "Withheld";
+/// Nobody may act in a pair: its [`PairStatus::state`], a condition of its group, and why its set is degraded.
+pub const WITHHELD: &str = "Withheld";
 
 /// One pair.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
@@ -187,6 +187,9 @@ pub struct PairStatus {
     pub name: String,
     /// Name of the Pod that acts; empty if none does.
     pub active: String,
+    /// Name of the Pod that acted last; absent while one acts, and before the first one did.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub last_active: String,
     /// Name of the Pod that takes over; empty if there is none.
     pub standby: String,
     /// Epoch of the tenure that the Lease shows, as in the application's environment.
@@ -224,7 +227,7 @@ pub struct StateLag {
 pub struct Takeover {
     /// Name of the Lease of the pair.
     pub pair: String,
-    /// Name of the Pod that acted before; empty if none did.
+    /// Name of the Pod that acted before.
     pub from: String,
     /// Name of the Pod that acts now.
     pub to: String,

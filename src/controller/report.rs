@@ -91,6 +91,7 @@ impl Reporter {
             images: &observation.images,
             foreign_pods: &observation.foreign_pods,
             invalid: invalid.as_deref(),
+            withheld: observation.withheld.as_deref(),
         });
         if !round.is_history_kept {
             status.update_revision.clone_from(&previous.update_revision);

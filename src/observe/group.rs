@@ -16,7 +16,7 @@ use kube::ResourceExt as _;
 use super::slim::{SlimCondition, SlimPod};
 use crate::agent::identity::parse_uid;
 use crate::agent::lease::{Error, Record};
-use crate::api::{GroupTiming, HAGroup, PAIR_WITHHELD, StateLag, keys};
+use crate::api::{Condition, ConditionStatus, GroupTiming, HAGroup, StateLag, WITHHELD, keys};
 use crate::ha::{AgentId, BootTime, Epoch, Timing};
 use crate::manifests::pair_name;
 use crate::model::{NodeName, Role};
@@ -115,7 +115,7 @@ fn pair(number: u32, record: &Record, (is_ending, now): (bool, BootTime)) -> Pai
 fn see_forsaken(seen: &mut Group, group: &HAGroup, now: BootTime) {
     let told = group.status.iter().flat_map(|status| &status.pairs);
     let told: BTreeSet<&str> =
-        told.filter(|pair| pair.state == PAIR_WITHHELD).map(|pair| pair.name.as_str()).collect();
+        told.filter(|pair| pair.state == WITHHELD).map(|pair| pair.name.as_str()).collect();
     let name = group.name_any();
     let forsaken = |pair: &Pair| {
         let was_told = told.contains(pair_name(&name, pair.number).as_str());
@@ -125,6 +125,13 @@ fn see_forsaken(seen: &mut Group, group: &HAGroup, now: BootTime) {
     for (pair, forsaken) in seen.pairs.iter_mut().zip(all) {
         pair.forsaken = forsaken;
     }
+}
+
+/// What a group says of pairs in which nobody may act, if there are any.
+pub(super) fn withheld(group: &HAGroup) -> Option<&str> {
+    let mut conditions = group.status.iter().flat_map(|status| &status.conditions);
+    let is_said = |said: &&Condition| said.r#type == WITHHELD && said.status == ConditionStatus::True;
+    conditions.find(is_said).map(|said| said.message.as_str())
 }
 
 /// Terms outlive Leases in the status and in what the slices show.

@@ -25,6 +25,8 @@ mod store;
 mod storm;
 mod tally;
 #[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
 mod tests;
 mod watched;
 mod wish;

@@ -8,6 +8,7 @@ use kube::core::ObjectMeta;
 
 use super::cache::{Cache, SetKey};
 use super::exposure;
+use super::group::withheld;
 use super::owner::is_controlled_by;
 use super::pod::{self, PodContext, pod_view};
 use super::slim::SlimPod;
@@ -44,6 +45,8 @@ pub struct Observation {
     pub invalid: Option<Error>,
     /// Pods that carry the set's label and are controlled by somebody else, sorted.
     pub foreign_pods: Vec<String>,
+    /// In which pairs nobody may act and what to do about it, as the group's status says; `None` if there is none.
+    pub withheld: Option<String>,
     /// Identifiers of the keys that each cold Pod was made with.
     pub wake_keys: BTreeMap<Uid, String>,
 }
@@ -83,9 +86,11 @@ pub fn observe(cache: &Cache, key: &SetKey, now: Timestamp) -> Option<Observatio
     };
     let Exposed { exposure, ports, slice, service } = exposed.unwrap_or_default();
     let leftovers = leftovers(cache, &set);
-    let (group_state, group_spec, group, injection) = match paired {
-        Some(Paired { state, spec, group, injection }) => (Some(state), Some(spec), group, Some(injection)),
-        None => (None, None, None, None),
+    let (group_state, group_spec, group, withheld, injection) = match paired {
+        Some(Paired { state, spec, group, withheld, injection }) => {
+            (Some(state), Some(spec), group, withheld, Some(injection))
+        }
+        None => (None, None, None, None, None),
     };
     Some(Observation {
         snapshot: Snapshot {
@@ -106,6 +111,7 @@ pub fn observe(cache: &Cache, key: &SetKey, now: Timestamp) -> Option<Observatio
         images: exposure::images(&set),
         invalid,
         foreign_pods: foreign_pods(cache, key, context.set_uid),
+        withheld,
         wake_keys: wake_keys(cache, key),
         set: Arc::clone(&set),
     })
@@ -132,6 +138,7 @@ struct Paired {
     state: ObjectState,
     spec: HAGroupSpec,
     group: Option<Version>,
+    withheld: Option<String>,
     injection: Injection,
 }
 
@@ -145,7 +152,9 @@ fn paired(cache: &Cache, set: &BackupPodSet) -> Result<Option<Paired>, Error> {
     };
     let found = cache.groups.get(&key);
     let state = group_state(found.map(AsRef::as_ref), set, &spec);
-    Ok(Some(Paired { state, spec, group: found.map(|group| version(&group.metadata)), injection }))
+    let own = found.filter(|_| state != ObjectState::Foreign);
+    let withheld = own.and_then(|group| withheld(group)).map(str::to_owned);
+    Ok(Some(Paired { state, spec, group: found.map(|group| version(&group.metadata)), withheld, injection }))
 }
 
 /// How the group compares with the wish.

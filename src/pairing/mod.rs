@@ -19,6 +19,8 @@ mod founding;
 mod labels;
 mod plan;
 #[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
 mod tests;
 mod view;
 mod withheld;

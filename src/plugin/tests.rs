@@ -1,5 +1,4 @@
 //! Manifests in, manifests out; and what is there, as text.
 
-mod fixtures;
 mod manifests;
 mod texts;

@@ -32,7 +32,7 @@ pub(super) fn state(input: &StatusInput<'_>, judgement: &Judgement) -> String {
         Some(Trouble::AtRisk(Reason::PodUnready, _)) if judgement.is_failing_over() => usual(),
         Some(Trouble::Storm(_)) => "Storm brake".to_owned(),
         Some(Trouble::InvalidSpec(_) | Trouble::Refused(_)) => format!("Refused: {}", reason_of(trouble)),
-        Some(Trouble::AtRisk(..)) => format!("Degraded: {}", reason_of(trouble)),
+        Some(Trouble::Withheld(_) | Trouble::AtRisk(..)) => format!("Degraded: {}", reason_of(trouble)),
     }
 }
 
@@ -99,9 +99,12 @@ fn degraded(judgement: &Judgement) -> Saying {
     let message = match trouble {
         None => words::AS_EXPECTED.meaning.to_owned(),
         Some(Trouble::Refused(refused)) => refused.message.clone(),
-        Some(Trouble::InvalidSpec(message) | Trouble::Storm(message) | Trouble::AtRisk(_, message)) => {
-            message.clone()
-        }
+        Some(
+            Trouble::InvalidSpec(message)
+            | Trouble::Storm(message)
+            | Trouble::Withheld(message)
+            | Trouble::AtRisk(_, message),
+        ) => message.clone(),
     };
     Saying { r#type: words::DEGRADED, holds: trouble.is_some(), reason: reason_of(trouble), message }
 }
@@ -156,6 +159,7 @@ const fn reason_of(trouble: Option<&Trouble>) -> &'static str {
         Some(Trouble::InvalidSpec(_)) => words::INVALID_SPEC.word,
         Some(Trouble::Storm(_)) => words::STORM_BRAKE.word,
         Some(Trouble::Refused(refused)) => refused.refusal.as_str(),
+        Some(Trouble::Withheld(_)) => words::WITHHELD.word,
         Some(Trouble::AtRisk(reason, _)) => reason.as_str(),
     }
 }

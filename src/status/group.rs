@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 
 use super::conditions::{Saying, condition};
-use super::takeovers::takeovers;
+use super::takeovers::{last_actor, takeovers};
 use super::words;
 use crate::api::status::Condition;
-use crate::api::{GroupSummary, HAGroupStatus, PAIR_WITHHELD, PairStatus, StateLag, keys};
+use crate::api::{GroupSummary, HAGroupStatus, PairStatus, StateLag, WITHHELD, keys};
 use crate::ha::TakeoverRecord;
 use crate::manifests::pair_name;
 use crate::pairing::{Group, Pair, Plan, Step, VACANT, Wait};
@@ -90,7 +90,7 @@ fn pair_status(input: &GroupInput<'_>, pair: &Pair) -> PairStatus {
     let is_withheld = input.plan.waits.contains(&Wait::Withheld { pair: pair.number });
     let state = match (pair.is_ending, pair.lease.pending, holder, other) {
         (true, ..) => "Ending",
-        _ if is_withheld => PAIR_WITHHELD,
+        _ if is_withheld => WITHHELD,
         (_, Some(_), ..) => "Replacing",
         _ if is_fenced => "Fenced",
         (_, _, None, _) => "Starting",
@@ -98,9 +98,13 @@ fn pair_status(input: &GroupInput<'_>, pair: &Pair) -> PairStatus {
         (_, _, Some(_), Some(_)) => PAIRED,
     };
     let sync = sync(pair.level, other.is_some());
+    let name = pair_name(input.name, pair.number);
+    let active = holder.map(name_of).unwrap_or_default();
+    let before = input.previous.pairs.iter().find(|before| active.is_empty() && before.name == name);
     PairStatus {
-        name: pair_name(input.name, pair.number),
-        active: holder.map(name_of).unwrap_or_default(),
+        last_active: before.map(last_actor).unwrap_or_default().to_owned(),
+        name,
+        active,
         standby: other.map(name_of).unwrap_or_default(),
         epoch: u64::from(pair.lease.epoch).to_string(),
         state: state.to_owned(),
@@ -139,7 +143,7 @@ fn state(input: &GroupInput<'_>, (complete, all): (usize, usize)) -> String {
     } else if !input.troubles.is_empty() {
         "Degraded"
     } else if !withheld(input).is_empty() {
-        PAIR_WITHHELD
+        WITHHELD
     } else if all == 0 {
         "Waiting for Pods"
     } else if is_pairing || input.plan.waits.iter().any(|wait| matches!(wait, Wait::Admission { .. })) {
@@ -167,7 +171,7 @@ fn conditions(input: &GroupInput<'_>, (complete, all): (usize, usize)) -> Vec<Co
     let is_withheld = !all_withheld.is_empty();
     let degraded = match (input.troubles, is_withheld) {
         ([], false) => (false, ("AsExpected", "nothing stands in the way".to_owned())),
-        ([], true) => (true, (PAIR_WITHHELD, joined(all_withheld.iter().cloned()))),
+        ([], true) => (true, (WITHHELD, joined(all_withheld.iter().cloned()))),
         ([..], _) => (true, ("Refused", joined(input.troubles.iter().cloned()))),
     };
     let withheld = if is_withheld {
@@ -183,7 +187,7 @@ fn conditions(input: &GroupInput<'_>, (complete, all): (usize, usize)) -> Vec<Co
     let sayings = [
         (words::READY, is_ready, ready),
         (words::DEGRADED, degraded.0, degraded.1),
-        (words::WITHHELD, is_withheld, withheld),
+        (WITHHELD, is_withheld, withheld),
         (words::PAUSED, input.group.is_paused, paused),
     ];
     let meta = (input.previous.conditions.as_slice(), input.now, input.generation);

@@ -18,6 +18,8 @@ pub(super) enum Trouble {
     Storm(String),
     /// A write was refused and will be again.
     Refused(refusal::Refused),
+    /// Nobody may act in a pair.
+    Withheld(String),
     /// A rule, or the state of a Pod, puts the set at risk.
     AtRisk(Reason, String),
 }
@@ -132,8 +134,10 @@ fn trouble(input: &StatusInput<'_>, tally: &Tally<'_>) -> Option<Trouble> {
         );
         return Some(Trouble::Storm(message));
     }
+    let withheld = || input.withheld.map(|told| refusal::bounded(told, refusal::QUOTE_MAX_CHARS));
     refusal::lasting(input)
         .map(Trouble::Refused)
+        .or_else(|| withheld().map(Trouble::Withheld))
         .or_else(|| {
             [Reason::CheckRefused, Reason::ForeignObject].into_iter().find_map(|reason| held(input, reason))
         })

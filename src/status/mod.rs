@@ -66,6 +66,8 @@ pub struct StatusInput<'a> {
     pub foreign_pods: &'a [String],
     /// Why the specification cannot be used, if it cannot: what is wrong and what to write instead.
     pub invalid: Option<&'a str>,
+    /// In which pairs nobody may act and what to do about it, if the group of the set says so.
+    pub withheld: Option<&'a str>,
 }
 
 /// The status to be written.

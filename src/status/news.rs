@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use super::event::{EventText, EventType};
-use crate::api::{HAGroupStatus, PAIR_WITHHELD, PairStatus, Takeover};
+use crate::api::{HAGroupStatus, PairStatus, Takeover, WITHHELD};
 use crate::ha::Cause;
 
 /// Why a takeover happened that its new active does not explain.
@@ -87,7 +87,7 @@ fn taken_over(takeover: &Takeover) -> EventText {
 
 /// What happened to a pair but for a takeover.
 fn changed(before: Option<&PairStatus>, pair: &PairStatus) -> Option<EventText> {
-    let PairStatus { name, active, standby, epoch: _, state, sync: _, lag: _ } = pair;
+    let PairStatus { name, active, last_active: _, standby, epoch: _, state, sync: _, lag: _ } = pair;
     let had_state = before.map_or("", |before| before.state.as_str());
     let has_been_member =
         |pod: &String| before.is_some_and(|before| [&before.active, &before.standby].contains(&pod));
@@ -98,9 +98,9 @@ fn changed(before: Option<&PairStatus>, pair: &PairStatus) -> Option<EventText> 
             format!("fence {name}"),
             format!("A member of pair {name} shall not act: its Lease is annotated so"),
         ),
-        (PAIR_WITHHELD, before) if before != PAIR_WITHHELD => (
+        (WITHHELD, before) if before != WITHHELD => (
             EventType::Warning,
-            PAIR_WITHHELD,
+            WITHHELD,
             format!("withhold {name}"),
             format!("Nobody may act in pair {name}: no ready Pod has every acknowledged write"),
         ),

@@ -35,20 +35,21 @@ pub(super) fn takeovers(input: &GroupInput<'_>, pairs: &[PairStatus]) -> Vec<Tak
     all
 }
 
+/// Who acts in a pair, or acted last if nobody does; empty before the first tenure.
+pub(super) fn last_actor(pair: &PairStatus) -> &str {
+    if pair.active.is_empty() { &pair.last_active } else { &pair.active }
+}
+
 /// Another Pod acts than before; the first tenure of a pair is none.
 fn takeover(input: &GroupInput<'_>, pair: &PairStatus) -> Option<Takeover> {
     let before = input.previous.pairs.iter().find(|before| before.name == pair.name)?;
-    let is_new = before.epoch != pair.epoch && !pair.active.is_empty() && before.active != pair.active;
-    // A pair that was released names nobody; who acted before is then what the last takeover says.
-    let last = input.previous.takeovers.iter().rev().find(|takeover| takeover.pair == pair.name);
-    let from =
-        if before.active.is_empty() { last.map(|last| last.to.clone()) } else { Some(before.active.clone()) };
-    let from = from.unwrap_or_default();
+    let from = last_actor(before);
+    let has_changed = !from.is_empty() && !pair.active.is_empty() && from != pair.active;
     let epoch = Epoch::from(pair.epoch.parse::<u64>().ok()?);
     let by = if epoch.sequence > 0 { "Handover" } else { "Lease" };
-    (is_new && !from.is_empty()).then(|| Takeover {
+    (has_changed && before.epoch != pair.epoch).then(|| Takeover {
         pair: pair.name.clone(),
-        from,
+        from: from.to_owned(),
         to: pair.active.clone(),
         epoch: pair.epoch.clone(),
         by: by.to_owned(),

@@ -24,6 +24,7 @@ pub(in crate::status) struct Case {
     pub(in crate::status) results: Vec<StepResult>,
     pub(in crate::status) foreign_pods: Vec<String>,
     pub(in crate::status) invalid: Option<String>,
+    pub(in crate::status) withheld: Option<String>,
 }
 
 impl Case {
@@ -37,6 +38,7 @@ impl Case {
             images: &["app:1".to_owned(), "log:2".to_owned()],
             foreign_pods: &self.foreign_pods,
             invalid: self.invalid.as_deref(),
+            withheld: self.withheld.as_deref(),
         })
     }
 
@@ -94,6 +96,7 @@ pub(in crate::status) fn new(wanted: [usize; 3], pods: Vec<PodView>) -> Case {
         results: Vec::new(),
         foreign_pods: Vec::new(),
         invalid: None,
+        withheld: None,
     }
 }
 

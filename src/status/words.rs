@@ -2,6 +2,7 @@
 //!
 //! `docs/reference.md` is generated from these tables.
 
+use crate::api;
 use crate::model::{Reason, Refusal};
 
 /// Condition type: the set is as its specification wants it.
@@ -10,8 +11,6 @@ pub(super) const READY: &str = "Ready";
 pub(super) const PROGRESSING: &str = "Progressing";
 /// Condition type: something needs attention.
 pub(super) const DEGRADED: &str = "Degraded";
-/// Condition type of a group: nobody may act in a pair, because no level copy of its state is left.
-pub(super) const WITHHELD: &str = "Withheld";
 /// Condition type: the operator only watches.
 pub(super) const PAUSED: &str = "Paused";
 
@@ -78,6 +77,10 @@ pub(super) const AS_EXPECTED: Word = Word { word: "AsExpected", meaning: "Nothin
 pub(super) const NOT_PAUSED: Word = Word { word: "NotPaused", meaning: "The operator acts." };
 pub(super) const PAUSED_BY_SPEC: Word = of_reason(Reason::Paused);
 pub(super) const STORM_BRAKE: Word = of_reason(Reason::StormBrake);
+pub(super) const WITHHELD: Word = Word {
+    word: api::WITHHELD,
+    meaning: "Nobody may act in a pair: no ready Pod has every acknowledged write.",
+};
 
 /// The four conditions in the order of the status.
 pub const CONDITIONS: [ConditionWords; 4] = [
@@ -109,6 +112,7 @@ pub const CONDITIONS: [ConditionWords; 4] = [
                 "Permissions, Pod security or an admission check refused a write.",
             ),
             of_refusal(Refusal::Invalid, "The API server does not accept a Pod made from the template."),
+            WITHHELD,
             of_reason(Reason::CheckRefused),
             of_reason(Reason::ForeignObject),
             of_reason(Reason::NoReadyBackup),

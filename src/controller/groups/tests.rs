@@ -121,7 +121,7 @@ async fn a_takeover_is_told_once_in_status_event_and_metrics() {
     known.spec.paused = true;
     let [name, active, standby, epoch, state] =
         ["web-0", "web-1", "web-2", "4294967296", "Paired"].map(str::to_owned);
-    let before = PairStatus { name, active, standby, epoch, state, sync: String::new(), lag: None };
+    let before = PairStatus { name, active, standby, epoch, state, ..PairStatus::default() };
     known.status.get_or_insert_default().pairs = vec![before];
     let (client, server) = pair();
     let (log, serving) = server.serve(answered);

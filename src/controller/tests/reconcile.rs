@@ -4,11 +4,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use kube::core::DeserializeGuard;
 use serde_json::{Value, json};
 
 use super::{context, job, key, primary};
+use crate::api::HAGroup;
 use crate::apply::testing::{NOW, Seen, pair, set, slim, status};
 use crate::controller::reconcile::{Context, Look, reconcile};
+use crate::manifests::{set_group, set_group_spec};
 use crate::observe::Watched;
 
 /// Answers creations with a new primary, or with a refusal while the switch is on, and status writes with the set.
@@ -111,6 +114,30 @@ async fn nothing_but_status_is_written_for_a_paused_or_a_wrong_spec() {
         let (look, sent) = sent(fields.clone(), &[]).await;
         assert_eq!((look, sent), (Look::Settled(None), vec![status_write()]), "{fields}");
     }
+}
+
+#[tokio::test]
+async fn a_set_says_in_which_of_its_pairs_nobody_may_act() {
+    let (client, server) = pair();
+    let (log, serving) = server.serve(api(Arc::default()));
+    let container = json!({"name": "web", "image": "web:1", "command": ["/web"]});
+    let fields = json!({"replicas": 1, "activeStandby": {"agentSource": "Image"}, "template": {"spec": {"containers": [container]}}});
+    let context = context(&client, &fields, &[primary("web-0")]);
+    let message = "nobody may act in web-0; bring the lost Pod back";
+    let set = set(&fields);
+    let mut group = set_group(&set, &set_group_spec(&set).unwrap().unwrap());
+    group["status"]["conditions"] = json!([{
+        "type": "Withheld", "status": "True", "reason": "NoLevelCopy", "message": message, "lastTransitionTime": NOW,
+    }]);
+    let group: HAGroup = serde_json::from_value(group).unwrap();
+    DeserializeGuard(Ok(group)).seen(&mut context.sink.cache(), NOW);
+    assert!(matches!(reconcile(&context, &job()).await, Look::Settled(_)));
+    serving.abort();
+    let log = log.lock().unwrap();
+    let told = &log.iter().find(|seen| seen.path.ends_with("/status")).unwrap().body["status"];
+    let degraded = &told["conditions"][2];
+    let expected = (&json!("Degraded: Withheld"), &json!("Withheld"), &json!(message));
+    assert_eq!((&told["state"], &degraded["reason"], &degraded["message"]), expected);
 }
 
 #[tokio::test]

@@ -5,6 +5,7 @@ use kube::core::DeserializeGuard;
 use kube::core::ObjectMeta;
 use tracing::warn;
 
+use super::super::group::withheld;
 use super::super::store::{ObjectKey, Source};
 use super::super::watched::Watched;
 use super::{Affected, Cache, Change, SetKey};
@@ -18,16 +19,23 @@ impl Cache {
 
     /// A group was seen by its watch.
     fn see_group(&mut self, group: HAGroup, now: Timestamp) -> Option<Affected> {
-        // Its status is somebody else's affair.
+        // Its status is somebody else's affair, but for what the set tells of it, too.
         let wish = |group: &HAGroup| {
             let ObjectMeta { uid, labels, owner_references, .. } = group.metadata.clone();
             (group.spec.clone(), uid, labels, owner_references)
         };
+        let told = |group: &HAGroup| withheld(group).map(str::to_owned);
         let key = ObjectKey::of(&group);
-        let new_wish = wish(&group);
+        let (new_wish, newly_told) = (wish(&group), told(&group));
         let old = self.groups.put(group, Source::Watch, now).ok()?;
-        let is_same = old.is_some_and(|old| wish(&old) == new_wish);
-        (!is_same).then(|| self.affected_by_group(key, Change::Contested)).flatten()
+        let is_same = old.as_deref().is_some_and(|old| wish(old) == new_wish);
+        let was_told = old.as_deref().and_then(told);
+        let change = match (is_same, was_told == newly_told) {
+            (true, true) => return None,
+            (true, false) => Change::Ordinary,
+            (false, _) => Change::Contested,
+        };
+        self.affected_by_group(key, change)
     }
 
     /// A group is gone.

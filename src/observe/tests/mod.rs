@@ -2,6 +2,7 @@
 
 mod change;
 mod exposure;
+mod forsaken;
 mod index;
 mod lifecycle;
 mod node;

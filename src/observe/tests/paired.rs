@@ -3,7 +3,7 @@
 use kube::core::DeserializeGuard;
 use serde_json::{Value, json};
 
-use super::{at, merge, pod, set};
+use super::{at, merge, pod, set, text};
 use crate::api::HAGroup;
 use crate::ha::BootTime;
 use crate::manifests::{set_group, set_group_spec};
@@ -56,6 +56,27 @@ fn a_group_is_absent_current_outdated_or_somebody_else_s() {
     );
 }
 
+/// Status of a group that says this of pairs in which nobody may act.
+fn told(status: &str, message: &str) -> Value {
+    json!({"status": {"conditions": [{
+        "type": "Withheld", "status": status, "reason": "NoLevelCopy", "message": message,
+        "lastTransitionTime": text(0),
+    }]}})
+}
+
+#[test]
+fn what_the_group_says_of_pairs_in_which_nobody_may_act_is_known_of_its_set() {
+    let withheld = |changes: Value| seen(spec(), Some("agent:1"), Some(group(&changes))).withheld;
+    let message = "nobody may act in web-0; bring the lost Pod back";
+    assert_eq!(withheld(told("True", message)), Some(message.to_owned()));
+    assert_eq!(withheld(told("False", "no pair lacks a copy")), None);
+    assert_eq!(withheld(json!({})), None);
+    let mut foreign = told("True", message);
+    foreign["metadata"]["ownerReferences"] = Value::Null;
+    assert_eq!(withheld(foreign), None);
+    assert_eq!(seen(spec(), Some("agent:1"), None).withheld, None);
+}
+
 #[test]
 fn the_service_of_a_paired_set_is_not_its_own() {
     let mut exposed = spec();
@@ -84,7 +105,7 @@ fn a_set_is_not_acted_on_without_an_agent_or_a_command() {
 }
 
 #[test]
-fn a_set_is_looked_at_when_its_group_changes_but_not_for_its_status() {
+fn a_set_is_looked_at_when_its_group_changes_but_of_its_status_only_for_pairs_in_which_nobody_may_act() {
     let mut cache = Cache::default();
     set(spec()).seen(&mut cache, at(0));
     let mut show = |changes: Value| DeserializeGuard(Ok(group(&changes))).seen(&mut cache, at(0));
@@ -92,6 +113,17 @@ fn a_set_is_looked_at_when_its_group_changes_but_not_for_its_status() {
     assert_eq!(show(json!({})), affected);
     assert_eq!(show(json!({"metadata": {"resourceVersion": "8"}, "status": {"state": "Ready"}})), []);
     assert_eq!(show(json!({"metadata": {"resourceVersion": "9"}, "spec": {"pairs": 7}})), affected);
+    let mut show_told = |version: &str, told: Value| {
+        let mut changes = json!({"metadata": {"resourceVersion": version}, "spec": {"pairs": 7}});
+        merge(&mut changes, &told);
+        show(changes)
+    };
+    let is_told = vec![(key(), Change::Ordinary)];
+    assert_eq!(show_told("10", told("False", "no pair lacks a copy")), []);
+    assert_eq!(show_told("11", told("True", "nobody may act in web-0")), is_told);
+    assert_eq!(show_told("12", told("True", "nobody may act in web-0")), []);
+    assert_eq!(show_told("13", told("True", "nobody may act in web-0, web-1")), is_told);
+    assert_eq!(show_told("14", json!({})), is_told);
     let other = group(&json!({"metadata": {"name": "other"}}));
     assert_eq!(DeserializeGuard(Ok(other)).seen(&mut cache, at(0)), []);
     let lost = DeserializeGuard(Ok(group(&json!({})))).lost(&mut cache, at(1));

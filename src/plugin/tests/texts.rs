@@ -3,10 +3,10 @@
 use jiff::Timestamp;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 
-use super::fixtures::{group, lease, objects, set, set_pod, slice};
 use crate::agent::identity::format_uid;
 use crate::api::{BackupPodSetStatus, keys};
 use crate::ha::{AgentId, BootTime, Epoch};
+use crate::observe::testing::{group, lease, objects, set, set_pod, slice};
 use crate::plugin::cluster::SetObjects;
 use crate::plugin::history;
 use crate::plugin::pair::pair_now;

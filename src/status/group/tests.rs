@@ -1,47 +1,16 @@
 //! What a group, its pairs and its troubles make of a status.
 
-use std::collections::BTreeSet;
-
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::*;
 use crate::api::status::ConditionStatus;
-use crate::ha::{AgentId, BootTime, Epoch, Hold, Lease};
-use crate::pairing::{Pod, Shown};
+use crate::ha::{AgentId, Epoch};
+use crate::pairing::testing::{pair, pod};
 
-fn pod(number: u128) -> Pod {
-    Pod {
-        id: AgentId(number),
-        name: format!("web-{number}"),
-        address: None,
-        created: Timestamp::UNIX_EPOCH,
-        node: None,
-        role: None,
-        is_leaving: false,
-        is_ready: true,
-        shown: Shown::default(),
-    }
-}
-
+/// Pods 1 and 2 are a pair, and Pod 3 is a spare.
 fn group(holder: Option<u128>, epoch: Epoch) -> Group {
-    let members = [AgentId(1), AgentId(2)];
-    let holder = holder.map(AgentId);
-    let lease = Lease { epoch, holder, members, pending: None, hold: Hold::Peer, writes: 1 };
-    let names: BTreeMap<_, _> = members.map(|id| (id, format!("web-{}", id.0))).into();
-    let unwritten_since = BootTime::default();
-    let addresses = BTreeMap::new();
-    let pair = Pair {
-        number: 0,
-        lease,
-        names,
-        addresses,
-        fenced: Vec::new(),
-        level: None,
-        level_pods: BTreeSet::new(),
-        forsaken: None,
-        is_ending: false,
-        unwritten_since,
-    };
+    let mut pair = pair(0, [1, 2]);
+    (pair.lease.holder, pair.lease.epoch) = (holder.map(AgentId), epoch);
     Group { pods: [1, 2, 3].map(pod).into(), pairs: vec![pair], highest_term: epoch.term, ..Group::default() }
 }
 
@@ -82,8 +51,7 @@ fn a_settled_group_is_ready_and_its_status_does_not_change_again() {
         standby: "web-2".into(),
         epoch: "4294967296".into(),
         state: "Paired".into(),
-        sync: String::new(),
-        lag: None,
+        ..PairStatus::default()
     };
     assert_eq!((&first.pairs, &first.spares), (&vec![expected], &vec!["web-3".to_owned()]));
     assert_eq!(first.takeovers, []);
@@ -102,6 +70,20 @@ fn a_handover_is_told_with_both_pods_even_through_a_release() {
     let taken = status(&released, &group(Some(1), Epoch { term: 2, sequence: 0 }), &[]);
     let told = taken.last_takeover.expect("a takeover");
     assert_eq!((told.from.as_str(), told.to.as_str(), told.by.as_str()), ("web-2", "web-1", "Lease"));
+}
+
+#[test]
+fn a_pair_in_which_nobody_acts_remembers_who_did_so_that_its_first_takeover_is_told() {
+    let last = |status: &HAGroupStatus| status.pairs[0].last_active.clone();
+    let second = Epoch { term: 2, sequence: 0 };
+    let untouched = status(&HAGroupStatus::default(), &group(None, FIRST), &[]);
+    let first = status(&untouched, &group(Some(1), FIRST), &[]);
+    let released = status(&first, &group(None, FIRST), &[]);
+    let still = status(&released, &group(None, FIRST), &[]);
+    let taken = status(&still, &group(Some(2), second), &[]);
+    assert_eq!([&untouched, &first, &released, &still, &taken].map(last), ["", "", "web-1", "web-1", ""]);
+    let told: Vec<_> = taken.takeovers.iter().map(|told| (&*told.from, &*told.to, &*told.by)).collect();
+    assert_eq!((still.takeovers, told), (vec![], vec![("web-1", "web-2", "Lease")]));
 }
 
 #[test]

@@ -8,7 +8,7 @@ use crate::api::TakeoverPhases;
 
 fn pair(state: &str, (active, standby): (&str, &str)) -> PairStatus {
     let [name, active, standby, epoch, state] = ["web-0", active, standby, "1", state].map(str::to_owned);
-    PairStatus { name, active, standby, epoch, state, sync: String::new(), lag: None }
+    PairStatus { name, active, standby, epoch, state, ..PairStatus::default() }
 }
 
 fn status(pairs: Vec<PairStatus>, takeovers: Vec<Takeover>) -> HAGroupStatus {

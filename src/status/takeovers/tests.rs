@@ -15,7 +15,7 @@ const EPOCH: Epoch = Epoch { term: 1, sequence: 1 };
 fn pair(epoch: Epoch, [active, standby]: [&str; 2]) -> PairStatus {
     let state = if standby.is_empty() { "Alone" } else { PAIRED };
     let [name, active, standby, state] = ["web-0", active, standby, state].map(str::to_owned);
-    PairStatus { name, active, standby, epoch: epoch_text(epoch), state, sync: String::new(), lag: None }
+    PairStatus { name, active, standby, epoch: epoch_text(epoch), state, ..PairStatus::default() }
 }
 
 /// The takeovers of a look, so many milliseconds after the first one.
@@ -95,4 +95,43 @@ fn the_record_of_another_tenure_is_not_taken_for_this_one() {
     let after = look(&before, (pair(EPOCH, ["b", "a"]), &Plan::default()), Some(old), 0);
     assert_eq!(after.takeovers[0].reason, "");
     assert_eq!(after.takeovers[0].phases, TakeoverPhases::default());
+}
+
+#[test]
+fn another_pod_than_the_last_one_takes_over_also_when_nobody_acted_in_between() {
+    let table = [
+        (("a", ""), "b", vec!["a"]),
+        (("", "a"), "b", vec!["a"]),
+        // Nobody acted before: the first tenure, or a status of an operator that did not remember it.
+        (("", ""), "b", vec![]),
+        (("", "b"), "b", vec![]),
+        (("a", ""), "", vec![]),
+    ];
+    for ((active, last), next, expected) in table {
+        let last_active = last.to_owned();
+        let released = PairStatus { last_active, ..pair(Epoch { term: 1, sequence: 0 }, [active, ""]) };
+        let before = HAGroupStatus { pairs: vec![released], ..HAGroupStatus::default() };
+        let after = look(&before, (pair(EPOCH, [next, ""]), &Plan::default()), None, 0);
+        let from: Vec<&str> = after.takeovers.iter().map(|told| told.from.as_str()).collect();
+        assert_eq!(from, expected, "{active} {last} {next}");
+    }
+}
+
+#[test]
+fn the_last_takeover_of_a_pair_that_ended_says_nothing_of_its_successor() {
+    let alone = |term, active| pair(Epoch { term, sequence: 0 }, [active, ""]);
+    let next = |before: &HAGroupStatus, pair| look(before, (pair, &Plan::default()), None, 0);
+    let before = HAGroupStatus { pairs: vec![alone(1, "a")], ..HAGroupStatus::default() };
+    let taken = next(&before, alone(2, "b"));
+    let ended = HAGroupStatus { pairs: Vec::new(), ..taken.clone() };
+    let first = next(&next(&ended, alone(2, "")), alone(3, "c"));
+    assert_eq!((first.takeovers, taken.takeovers.len()), (taken.takeovers, 1));
+}
+
+#[test]
+fn a_status_of_an_operator_that_did_not_remember_who_acted_last_is_read() {
+    let released = pair(EPOCH, ["", "b"]);
+    let written = serde_json::to_value(&released).expect("a pair is JSON");
+    assert_eq!(written.get("lastActive"), None);
+    assert_eq!(serde_json::from_value::<PairStatus>(written).expect("a pair"), released);
 }

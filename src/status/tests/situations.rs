@@ -104,6 +104,13 @@ fn refused(refusal: Refusal) -> Case {
     seen([1, 1, 0], full([1, 0, 0])).result(step, Outcome::Failed(refusal))
 }
 
+/// A pair whose level Pod is lost.
+fn withheld() -> Case {
+    with(seen([1, 1, 0], vec![crashed(Role::Hot)]).hold(Reason::NoReadyBackup, "web-a"), |case| {
+        case.withheld = Some("nobody may act in web-0; bring the lost Pod back".to_owned());
+    })
+}
+
 #[rustfmt::skip]
 fn growing() -> Vec<Situation> {
     let scaled = with(seen([2, 0, 0], full([2, 0, 0])), |case| case.previous.observed_generation = 2);
@@ -172,6 +179,12 @@ fn stopped_or_unexposed() -> Vec<Situation> {
         ("somebody else's Pod", with(seen([1, 0, 0], full([1, 0, 0])),
                 |case| case.foreign_pods = vec!["intruder".to_owned()]),
             "Degraded: ForeignObject", ["+AsWanted", "-Complete", "+ForeignObject"]),
+        ("a pair in which nobody may act", withheld(),
+            "Degraded: Withheld", ["-PrimariesNotReady", "+FailingOver", "+Withheld"]),
+        ("a pair in which nobody may act, and a quota", with(refused(Refusal::QuotaExceeded), |case| {
+                case.withheld = Some("nobody may act in web-0".to_owned());
+            }),
+            "Refused: QuotaExceeded", ["-BackupsNotReady", "+Refilling", "+QuotaExceeded"]),
         ("a bug of a rule", seen([1, 0, 0], vec![]).hold(Reason::CheckRefused, "web-a"),
             "Degraded: CheckRefused", ["-PrimariesNotReady", "+FailingOver", "+CheckRefused"]),
         ("a Service that does not lead to the primary", with(new([1, 0, 0], full([1, 0, 0])), |case| {
@@ -233,6 +246,19 @@ fn a_long_quote_is_cut() {
         "ü".repeat(1_021)
     );
     assert_eq!(case.compute().conditions[2].message, expected);
+}
+
+#[test]
+fn a_pair_in_which_nobody_may_act_is_told_in_the_words_of_its_group() {
+    let message = "nobody may act in web-0; bring the lost Pod back";
+    let expected = condition("Degraded", ConditionStatus::True, ("Withheld", message));
+    assert_eq!(
+        withheld().compute().conditions[2],
+        Condition { last_transition_time: Time(at(10)), ..expected }
+    );
+    let mut long = withheld();
+    long.withheld = Some("ü".repeat(5_000));
+    assert_eq!(long.compute().conditions[2].message, format!("{}...", "ü".repeat(1_021)));
 }
 
 #[test]

@@ -11,13 +11,13 @@ use crate::api::{BackupPodSet, HAGroup, keys};
 use crate::observe::group::GroupObjects;
 use crate::observe::slim::SlimPod;
 
-pub(super) const SET_UID: &str = "00000000-0000-4000-8000-0000000000aa";
+const SET_UID: &str = "00000000-0000-4000-8000-0000000000aa";
 
 fn parsed<T: serde::de::DeserializeOwned>(value: Value) -> T {
     serde_json::from_value(value).expect("an object of its kind")
 }
 
-pub(super) fn group() -> HAGroup {
+pub(crate) fn group() -> HAGroup {
     let condition = json!({"type": "Ready", "status": "True", "reason": "Paired", "observedGeneration": 1,
         "message": "1 of 1 pairs have an active and a standby", "lastTransitionTime": "2026-01-02T03:04:05Z"});
     let takeover = json!({"pair": "web-0", "from": "web-1", "to": "web-0", "epoch": "12884901889", "reason": "ApplicationEnded",
@@ -31,7 +31,7 @@ pub(super) fn group() -> HAGroup {
 }
 
 /// A running Pod; the number is its uid, its age and its node.
-pub(super) fn pod(number: u32, labels: Value) -> SlimPod {
+pub(crate) fn pod(number: u32, labels: Value) -> SlimPod {
     parsed(json!({
         "metadata": {"name": format!("web-{number}"), "namespace": "one", "uid": format_uid(number.into()),
             "labels": labels, "resourceVersion": "7", "creationTimestamp": format!("2026-01-01T00:00:{number:02}Z")},
@@ -42,7 +42,7 @@ pub(super) fn pod(number: u32, labels: Value) -> SlimPod {
 }
 
 /// Held by the first of Pods 1 and 2, in epoch 3.0.
-pub(super) fn lease(annotations: &[(&str, &str)]) -> Lease {
+pub(crate) fn lease(annotations: &[(&str, &str)]) -> Lease {
     let member = |number: u128| json!({"uid": format_uid(number), "pod": format!("web-{number}"), "address": format!("10.0.0.{number}:20001")});
     let mut lease = json!({
         "metadata": {"name": "web-0", "namespace": "one", "uid": format_uid(50), "resourceVersion": "5",
@@ -60,7 +60,7 @@ pub(super) fn lease(annotations: &[(&str, &str)]) -> Lease {
 }
 
 /// Shows a Pod as the active of an epoch.
-pub(super) fn slice(epoch: u64, number: u128) -> EndpointSlice {
+pub(crate) fn slice(epoch: u64, number: u128) -> EndpointSlice {
     let target = json!({"kind": "Pod", "uid": format_uid(number)});
     parsed(json!({
         "metadata": {"name": "web-0", "annotations": {(keys::ANNOTATION_HA_EPOCH): epoch.to_string()}},
@@ -69,7 +69,7 @@ pub(super) fn slice(epoch: u64, number: u128) -> EndpointSlice {
 }
 
 /// Pods with these numbers, and the pair.
-pub(super) fn objects(pods: &[u32], lease: Lease, slice: Option<EndpointSlice>) -> GroupObjects {
+pub(crate) fn objects(pods: &[u32], lease: Lease, slice: Option<EndpointSlice>) -> GroupObjects {
     let labels = json!({(keys::LABEL_GROUP): "web"});
     GroupObjects {
         pods: pods.iter().map(|number| Arc::new(pod(*number, labels.clone()))).collect(),
@@ -80,7 +80,7 @@ pub(super) fn objects(pods: &[u32], lease: Lease, slice: Option<EndpointSlice>) 
 }
 
 /// One primary, one hot backup.
-pub(super) fn set() -> BackupPodSet {
+pub(crate) fn set() -> BackupPodSet {
     parsed(json!({
         "apiVersion": "backup.example.com/v1alpha1", "kind": "BackupPodSet",
         "metadata": {"name": "web", "namespace": "one", "uid": SET_UID, "generation": 1},
@@ -90,7 +90,7 @@ pub(super) fn set() -> BackupPodSet {
 }
 
 /// A ready Pod of the set.
-pub(super) fn set_pod(number: u32, role: &str) -> SlimPod {
+pub(crate) fn set_pod(number: u32, role: &str) -> SlimPod {
     let mut pod = pod(number, json!({(keys::LABEL_SET): "web", (keys::LABEL_ROLE): role}));
     let owner = json!([{"apiVersion": "backup.example.com/v1alpha1", "kind": "BackupPodSet", "name": "web",
         "uid": SET_UID, "controller": true}]);
