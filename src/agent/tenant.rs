@@ -294,7 +294,10 @@ impl<On: Machine> Tenant<On> {
         let Running::Application(application) = &self.running else { return Vec::new() };
         application.listening(ports).unwrap_or_else(|source| {
             let error = &source as &dyn std::error::Error;
-            info!(error, "Could not keep the ports of the application open: who connects just as it ends is refused");
+            info!(
+                error,
+                "Could not keep the ports of the application open: who connects just as it ends is refused"
+            );
             Vec::new()
         })
     }
