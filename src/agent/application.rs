@@ -2,8 +2,10 @@
 //!
 //! Nothing here decides when it runs.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::Duration;
 
@@ -62,6 +64,14 @@ impl<On: Machine> Application<On> {
     /// What the kernel refused.
     pub fn pass(&self, signal: Signal) -> io::Result<()> {
         self.tree.signal(signal)
+    }
+
+    /// The sockets on which it listens at these ports, see [`super::world::Processes::listening`].
+    ///
+    /// # Errors
+    /// They may not be had.
+    pub fn listening(&self, ports: &BTreeSet<u16>) -> io::Result<Vec<OwnedFd>> {
+        self.tree.listening(ports)
     }
 
     /// Waits until the command has ended by itself; kills what it left behind and returns when nothing is left.

@@ -54,6 +54,7 @@ pub mod relay;
 pub mod replicate;
 pub mod search;
 pub mod settings;
+mod sockets;
 pub mod store;
 pub mod takeover;
 pub mod tenant;

@@ -317,10 +317,13 @@ impl<On: Machine> Turn<'_, On> {
     fn relay(&mut self, now: BootTime) {
         let Body { relay, peers, .. } = &*self.body;
         let agent = self.pair.protocol.agent();
+        let aim = || Aim::of(agent, self.asker, peers.directory());
         match agent.role {
             Role::Active => relay.close(),
-            Role::Standby | Role::Lapsed | Role::HandedOver | Role::Stopping | Role::Ended => {
-                relay.open(Aim::of(agent, self.asker, peers.directory()));
+            Role::Stopping => relay.open(aim()),
+            Role::Standby | Role::Lapsed | Role::HandedOver | Role::Ended => {
+                relay.inherit();
+                relay.open(aim());
             }
         }
         if !self.is_idle() {
@@ -365,7 +368,10 @@ impl<On: Machine> Turn<'_, On> {
                 }
                 body.tenant.activate(body.machine.now(), Posture { epoch, peer });
             }
-            Effect::Stop { by } => body.tenant.stop(body.machine.now(), by)?,
+            Effect::Stop { by } => {
+                body.relay.keep(body.tenant.listening(&body.relay.ports()));
+                body.tenant.stop(body.machine.now(), by)?;
+            }
             Effect::StandBy => {
                 pair.open_state();
                 self.stand_by();

@@ -3,17 +3,18 @@
 //!
 //! Never decides who acts. What it reports as the end of a tenure is that no process is left that was there in it.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::AsRawFd as _;
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::process::Signal;
 use tokio::sync::watch;
-use tracing::{error, warn};
+use tracing::{error, info, warn};
 
 use super::application::{Application, KILL_PERIOD};
 use super::hook::{Hook, Hooks, Occasion};
@@ -286,6 +287,19 @@ impl<On: Machine> Tenant<On> {
             }
         }
         Ok(())
+    }
+
+    /// The sockets on which it listens at these ports, as far as they may be had.
+    pub fn listening(&self, ports: &BTreeSet<u16>) -> Vec<OwnedFd> {
+        let Running::Application(application) = &self.running else { return Vec::new() };
+        application.listening(ports).unwrap_or_else(|source| {
+            let error = &source as &dyn std::error::Error;
+            info!(
+                error,
+                "Could not keep the ports of the application open: who connects just as it ends is refused"
+            );
+            Vec::new()
+        })
     }
 
     /// Passes a signal on, if it runs.

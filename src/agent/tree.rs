@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::Command;
@@ -17,6 +18,7 @@ use rustix::process::{
     Pid, Signal, WaitOptions, getpid, kill_process, kill_process_group, set_child_subreaper, wait,
 };
 
+use super::sockets::listening;
 use super::world::Processes;
 
 /// How often a command that is killed is searched for processes that were started meanwhile. 5: each round kills
@@ -115,6 +117,10 @@ impl Processes for Tree {
             Ok(()) | Err(Errno::SRCH) => Ok(()),
             Err(error) => Err(error.into()),
         }
+    }
+
+    fn listening(&self, ports: &BTreeSet<u16>) -> io::Result<Vec<OwnedFd>> {
+        if ports.is_empty() { Ok(Vec::new()) } else { listening(&living()?, ports) }
     }
 
     fn reap(&self) -> io::Result<Reaped> {

@@ -3,6 +3,7 @@
 //! [`Kernel`] is the machine that agents run on. Everything above it is generic, so that the same code runs on a
 //! simulated machine, too (`tests/turmoil`). Decides nothing.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fmt::Debug;
 use std::future::Future;
@@ -97,6 +98,12 @@ pub trait Processes: Debug {
     /// # Errors
     /// What the kernel refused; a group that has ended is no error.
     fn signal(&self, signal: Signal) -> io::Result<()>;
+
+    /// Copies of the sockets on which these processes listen at these TCP ports, so that they outlive them.
+    ///
+    /// # Errors
+    /// The kernel lets nobody have them.
+    fn listening(&self, ports: &BTreeSet<u16>) -> io::Result<Vec<OwnedFd>>;
 
     /// Takes note of every process that has ended.
     ///

@@ -145,6 +145,10 @@ impl Processes for Tree {
         Ok(())
     }
 
+    fn listening(&self, _ports: &BTreeSet<u16>) -> io::Result<Vec<OwnedFd>> {
+        Ok(Vec::new())
+    }
+
     fn reap(&self) -> io::Result<Reaped> {
         let table = self.computer.table();
         Ok(Reaped { command: table.endings.get(&self.command).copied(), is_empty: table.is_empty() })

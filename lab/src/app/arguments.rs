@@ -4,7 +4,7 @@
 
 use super::client::{ClientOptions, DEFAULT_DEADLINE, IN_FLIGHT_MAX, REQUESTS_MAX};
 use super::counter::CounterOptions;
-use super::server::ServerOptions;
+use super::server::{Ending, ServerOptions};
 use backuppodset::api::keys::{ENV_HA_EPOCH, ENV_HA_SYNC_SOCKET};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ pub const SINK_VARIABLE: &str = "SINK";
 const NO_EPOCH: u64 = 0;
 /// What `--help` and each error print.
 pub const USAGE: &str = "usage:
-  lab-app [--address IP] [--port N] [--drain-seconds N]
+  lab-app [--address IP] [--port N] [--drain-seconds N | --finish-ms N]
   lab-app client --target ADDRESS:PORT [--interval-ms N] [--duration-s N] [--deadline-ms N]
   lab-app kept-client --target ADDRESS:PORT [--interval-ms N] [--duration-s N] [--deadline-ms N]
   lab-app counter --state FOLDER [--port N]
@@ -141,14 +141,19 @@ fn parse_server(
     (port, variable): (u16, impl Fn(&str) -> Option<String>),
 ) -> Result<ServerOptions, Error> {
     let (epoch, sink) = stamp(variable)?;
-    let mut options =
-        ServerOptions { address: Ipv4Addr::UNSPECIFIED, port, drain: Duration::ZERO, epoch, sink };
+    let ending = Ending::Drain(Duration::ZERO);
+    let mut options = ServerOptions { address: Ipv4Addr::UNSPECIFIED, port, ending, epoch, sink };
     for pair in words.chunks(2) {
         let (flag, text) = (pair[0].as_str(), pair.get(1).map(String::as_str));
         match flag {
             "--address" => options.address = value(flag, text)?,
             "--port" => options.port = value(flag, text)?,
-            "--drain-seconds" => options.drain = Duration::from_secs(value::<u32>(flag, text)?.into()),
+            "--drain-seconds" => {
+                options.ending = Ending::Drain(Duration::from_secs(value::<u32>(flag, text)?.into()));
+            }
+            "--finish-ms" => {
+                options.ending = Ending::Finish(Duration::from_millis(value::<u32>(flag, text)?.into()));
+            }
             _ => return Err(Error::UnknownArgument(flag.to_owned())),
         }
     }
@@ -191,16 +196,19 @@ mod tests {
     }
 
     #[expect(clippy::unnecessary_wraps, reason = "compared with a result")]
-    fn server(port: u16, drain_seconds: u64) -> Result<Command, Error> {
-        let (address, drain) = (Ipv4Addr::UNSPECIFIED, Duration::from_secs(drain_seconds));
-        Ok(Command::Server(ServerOptions { address, port, drain, epoch: NO_EPOCH, sink: None }))
+    fn server(port: u16, ending: Ending) -> Result<Command, Error> {
+        let address = Ipv4Addr::UNSPECIFIED;
+        Ok(Command::Server(ServerOptions { address, port, ending, epoch: NO_EPOCH, sink: None }))
     }
 
     #[test]
     fn a_flag_wins_over_the_environment_and_the_environment_over_the_default() {
-        assert_eq!(parsed("", None), server(80, 0));
-        assert_eq!(parsed("", Some("8080")), server(8080, 0));
-        assert_eq!(parsed("--port 81 --drain-seconds 3", Some("8080")), server(81, 3));
+        let drain = |seconds| Ending::Drain(Duration::from_secs(seconds));
+        assert_eq!(parsed("", None), server(80, drain(0)));
+        assert_eq!(parsed("", Some("8080")), server(8080, drain(0)));
+        assert_eq!(parsed("--port 81 --drain-seconds 3", Some("8080")), server(81, drain(3)));
+        let finish = Ending::Finish(Duration::from_millis(100));
+        assert_eq!(parsed("--finish-ms 100", None), server(80, finish));
     }
 
     #[test]

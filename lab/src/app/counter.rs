@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
-use super::listen::{self, exit_on_signal, pod_name};
+use super::listen::{self, Desk, exit_on_signal, pod_name};
 
 /// Name of the log in the state folder.
 const LOG: &str = "increments";
@@ -62,7 +62,7 @@ pub fn run(options: &CounterOptions) -> Result<(), Error> {
     exit_on_signal(|| {}).map_err(Error::Serve)?;
     let address = SocketAddr::from((Ipv4Addr::UNSPECIFIED, options.port));
     let listener = listen::open(address).map_err(Error::Serve)?;
-    listen::serve(&listener, move |stream| counter.converse(stream));
+    listen::serve(&listener, &Desk::default(), move |stream, _| counter.converse(stream));
     Ok(())
 }
 
@@ -230,7 +230,8 @@ pub(super) mod tests {
         let counter = Counter::open(&options, "web-0").unwrap();
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
-        thread::spawn(move || listen::serve(&listener, move |stream| counter.converse(stream)));
+        let serve = move |stream, _| counter.converse(stream);
+        thread::spawn(move || listen::serve(&listener, &Desk::default(), serve));
         address
     }
 

@@ -3,10 +3,12 @@
 use std::io::{self, Read};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, poll};
 
 /// Connections served at the same time; one more is closed at once. Holds the load client's 200 requests a
 /// second through its deadline of one second, four times over.
@@ -17,6 +19,9 @@ const STACK_BYTES: usize = 64 * 1024;
 const IO_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause after the listener failed, for example for want of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
+
+/// Pause between two looks at what is not answered yet.
+const FINISH_PAUSE: Duration = Duration::from_micros(100);
 
 /// Why a server could not start.
 #[derive(Debug, thiserror::Error)]
@@ -43,14 +48,64 @@ pub(super) fn open(address: SocketAddr) -> Result<TcpListener, Error> {
     TcpListener::bind(address).map_err(|source| Error::Listen { port: address.port(), source })
 }
 
+/// What a server has taken and not answered yet.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Desk {
+    requests: Arc<AtomicUsize>,
+    /// Locked while a connection is taken, so that none is once it is locked for good.
+    door: Arc<Mutex<()>>,
+}
+
+/// A request, until it is answered.
+#[derive(Debug)]
+pub(super) struct InHand(Arc<AtomicUsize>);
+
+impl Drop for InHand {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Desk {
+    /// Takes one.
+    pub(super) fn take(&self) -> InHand {
+        self.requests.fetch_add(1, Ordering::SeqCst);
+        InHand(Arc::clone(&self.requests))
+    }
+
+    /// Takes no connection any more, and waits until all that was taken is answered, but at most this long.
+    pub(super) fn finish(&self, longest: Duration) {
+        let door = self.door.lock().unwrap_or_else(PoisonError::into_inner);
+        let began = Instant::now();
+        while !self.is_empty() && began.elapsed() < longest {
+            thread::sleep(FINISH_PAUSE);
+        }
+        // It stays shut until the process has ended.
+        std::mem::forget(door);
+    }
+
+    /// Whether all that was taken is answered.
+    pub(super) fn is_empty(&self) -> bool {
+        self.requests.load(Ordering::SeqCst) == 0
+    }
+
+    /// The next connection, and its first request, which is about to come.
+    fn accept(&self, listener: &TcpListener) -> io::Result<(TcpStream, InHand)> {
+        poll(&mut [PollFd::new(listener, PollFlags::IN)], None)?;
+        let _open = self.door.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok((listener.accept()?.0, self.take()))
+    }
+}
+
 /// Serves for ever; each connection has its own thread.
 pub(super) fn serve(
     listener: &TcpListener,
-    converse: impl Fn(TcpStream) -> io::Result<()> + Send + Sync + 'static,
+    desk: &Desk,
+    converse: impl Fn(TcpStream, InHand) -> io::Result<()> + Send + Sync + 'static,
 ) {
     let (converse, connections) = (Arc::new(converse), Arc::new(AtomicUsize::new(0)));
-    for connection in listener.incoming() {
-        let Ok(stream) = connection else {
+    loop {
+        let Ok((stream, request)) = desk.accept(listener) else {
             thread::sleep(ACCEPT_PAUSE);
             continue;
         };
@@ -61,7 +116,7 @@ pub(super) fn serve(
         let (converse, open) = (Arc::clone(&converse), Arc::clone(&connections));
         let spawned = thread::Builder::new().stack_size(STACK_BYTES).spawn(move || {
             // A peer that is gone has nobody to report to.
-            let _ = prepare(&stream).and_then(|()| converse(stream));
+            let _ = prepare(&stream).and_then(|()| converse(stream, request));
             open.fetch_sub(1, Ordering::Relaxed);
         });
         if spawned.is_err() {

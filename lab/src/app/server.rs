@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::counter::Sink;
 pub use super::listen::Error;
-use super::listen::{self, exit_on_signal, pod_name};
+use super::listen::{self, Desk, InHand, exit_on_signal, pod_name};
 
 /// Longest request head. Unit: bytes. A probe of the kubelet is below 200.
 const REQUEST_MAX_BYTES: usize = 2048;
@@ -23,13 +23,22 @@ pub struct ServerOptions {
     pub address: Ipv4Addr,
     /// TCP port.
     pub port: u16,
-    /// How long it keeps serving, not ready, after SIGTERM. Zero exits at once and cuts open connections, which
-    /// is what nginx does (fast shutdown) and the harsh case for a failover.
-    pub drain: Duration,
+    /// What it does after SIGTERM.
+    pub ending: Ending,
     /// Epoch of this tenure.
     pub epoch: u64,
     /// Who is told of each answer with the Pod's name, in a datagram.
     pub sink: Option<SocketAddr>,
+}
+
+/// How a server ends that was asked to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// It keeps serving, not ready, for so long, and then cuts what is open. Zero: at once, which is what nginx does (fast
+    /// shutdown) and the harsh case for a failover.
+    Drain(Duration),
+    /// It takes no connection any more, and ends when all that it has taken is answered, or after this time.
+    Finish(Duration),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,6 +54,7 @@ enum Answer {
 struct Shared {
     pod: String,
     sink: Sink,
+    desk: Desk,
     is_unready: AtomicBool,
     is_hung: AtomicBool,
     is_draining: AtomicBool,
@@ -94,20 +104,29 @@ pub fn run(options: &ServerOptions) -> Result<(), Error> {
     let pod = pod_name();
     let sink = Sink::open(options.sink, (options.epoch, &pod)).map_err(Error::OpenSink)?;
     let shared = Arc::new(Shared { pod, sink, ..Shared::default() });
-    let (draining, drain) = (Arc::clone(&shared), options.drain);
-    let prepare = move || {
-        draining.is_draining.store(true, Ordering::Relaxed);
-        thread::sleep(drain);
-    };
-    exit_on_signal(prepare)?;
-    listen::serve(&listener, move |stream| converse(stream, &shared));
+    let (ended, ending) = (Arc::clone(&shared), options.ending);
+    exit_on_signal(move || end(&ended, ending))?;
+    let desk = shared.desk.clone();
+    listen::serve(&listener, &desk, move |stream, request| converse(stream, request, &shared));
     Ok(())
 }
 
-fn converse(mut stream: TcpStream, shared: &Shared) -> io::Result<()> {
+fn end(shared: &Shared, ending: Ending) {
+    shared.is_draining.store(true, Ordering::Relaxed);
+    match ending {
+        Ending::Drain(time) => thread::sleep(time),
+        Ending::Finish(longest) => shared.desk.finish(longest),
+    }
+}
+
+/// Answers the first request, which counts already, and further ones if the client asks for that.
+fn converse(mut stream: TcpStream, first: InHand, shared: &Shared) -> io::Result<()> {
     let mut buffer = [0; REQUEST_MAX_BYTES];
+    let mut first = Some(first);
     loop {
         let Request { path, is_kept } = read_request(&mut stream, &mut buffer)?;
+        // Until it is answered.
+        let _in_hand = first.take().unwrap_or_else(|| shared.desk.take());
         match shared.answer(path) {
             Answer::Text(status, body) => respond(&mut stream, (status, is_kept), body)?,
             Answer::Pod => {
@@ -176,7 +195,8 @@ mod tests {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
         let shared = Shared { pod: "web-1".to_owned(), ..Shared::default() };
-        thread::spawn(move || listen::serve(&listener, move |stream| converse(stream, &shared)));
+        let serve = move |stream, request| converse(stream, request, &shared);
+        thread::spawn(move || listen::serve(&listener, &Desk::default(), serve));
         address
     }
 
@@ -219,7 +239,8 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let told = Sink::open(sink.local_addr().ok(), (7, "web-1")).unwrap();
         let shared = Shared { pod: "web-1".to_owned(), sink: told, ..Shared::default() };
-        thread::spawn(move || listen::serve(&listener, move |stream| converse(stream, &shared)));
+        let serve = move |stream, request| converse(stream, request, &shared);
+        thread::spawn(move || listen::serve(&listener, &Desk::default(), serve));
         get(address, "/healthz");
         get(address, "/");
         let mut buffer = [0; 64];
@@ -249,6 +270,37 @@ mod tests {
         assert_eq!(shared.answer("/"), Answer::Pod);
         assert_eq!(shared.answer("/ready"), Answer::Text(200, "done\n"));
         assert_eq!(shared.answer("/healthz"), Answer::Text(200, "ready\n"));
+    }
+
+    #[test]
+    fn who_finishes_answers_what_it_took_and_takes_nothing_more() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let shared = Arc::new(Shared { pod: "web-1".to_owned(), ..Shared::default() });
+        let (served, desk) = (Arc::clone(&shared), shared.desk.clone());
+        let serve = move |stream, request| converse(stream, request, &served);
+        thread::spawn(move || listen::serve(&listener, &desk, serve));
+        let mut taken = TcpStream::connect(address).unwrap();
+        while shared.desk.is_empty() {
+            thread::yield_now();
+        }
+
+        let ended = Arc::clone(&shared);
+        let ending = thread::spawn(move || end(&ended, Ending::Finish(Duration::from_secs(60))));
+        while !shared.is_draining.load(Ordering::Relaxed) {
+            thread::yield_now();
+        }
+        taken.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        taken.read_to_string(&mut answer).unwrap();
+        assert!(answer.ends_with("web-1"), "{answer}");
+        ending.join().unwrap();
+
+        let mut late = TcpStream::connect(address).unwrap();
+        late.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+        late.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+        assert_eq!(late.read(&mut [0]).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        assert!(shared.desk.is_empty());
     }
 
     #[test]

@@ -17,6 +17,7 @@ mod station;
 use std::collections::BTreeSet;
 use std::future::{pending, poll_fn};
 use std::net::IpAddr;
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -74,6 +75,26 @@ impl Relay {
         let Some(station) = &self.station else { return };
         let is_complete = locked(station).open(aim);
         self.wishes.send_if_modified(|is_open| !(std::mem::replace(is_open, true) && is_complete));
+    }
+
+    /// Ports from which it relays.
+    pub fn ports(&self) -> BTreeSet<u16> {
+        self.station.as_ref().map(|station| locked(station).ports().clone()).unwrap_or_default()
+    }
+
+    /// Keeps the sockets on which an application listens that is about to end, so that nobody who connects is refused.
+    pub fn keep(&self, sockets: Vec<OwnedFd>) {
+        if let Some(station) = &self.station {
+            locked(station).keep(sockets);
+        }
+    }
+
+    /// The application has ended: serves whoever has connected to what was kept.
+    pub fn inherit(&self) {
+        if self.station.as_ref().is_some_and(|station| locked(station).inherit()) {
+            // Its task does not know of them yet.
+            self.wishes.send_modify(|_| {});
+        }
     }
 
     /// Closes all listeners before it returns, so that an application finds its ports free; the task cuts all

@@ -2,9 +2,10 @@
 //!
 //! Who polls it holds its lock for one poll, so that whoever closes it finds nothing that somebody else still holds.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::OwnedFd;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -20,6 +21,7 @@ use tracing::{info, warn};
 use super::RelaySettings;
 use super::aim::Aim;
 use super::connection::{Fate, Way, relay};
+use crate::agent::sockets::port_of;
 
 /// Most connections at a time. With 2 x 8 KiB each they take 16 MiB.
 const CONNECTIONS_MAX: usize = 1_024;
@@ -56,7 +58,10 @@ pub(super) struct Station {
     accepts_again: Option<Instant>,
     active: watch::Sender<Option<IpAddr>>,
     others: Vec<IpAddr>,
-    listeners: BTreeMap<u16, TcpListener>,
+    /// At least one for each port that it has; an application may listen with more.
+    listeners: BTreeMap<u16, Vec<TcpListener>>,
+    /// Sockets on which the application listens until it has ended.
+    kept: Vec<OwnedFd>,
     connections: Connections,
     /// Those to be cut.
     cut: Vec<Connections>,
@@ -77,10 +82,16 @@ impl Station {
             active: watch::Sender::new(None),
             others: Vec::new(),
             listeners: BTreeMap::new(),
+            kept: Vec::new(),
             connections: Connections::new(),
             cut: Vec::new(),
             fates: BTreeMap::new(),
         }
+    }
+
+    /// Ports from which it relays.
+    pub(super) fn ports(&self) -> &BTreeSet<u16> {
+        &self.settings.ports
     }
 
     /// Opens it, and aims it; whether it listens at all ports. [`Station::listen`] does that.
@@ -94,10 +105,32 @@ impl Station {
         self.listeners.len() == self.settings.ports.len()
     }
 
+    /// Keeps sockets of an application that is about to end. Nothing is accepted from them before [`Station::inherit`].
+    pub(super) fn keep(&mut self, sockets: Vec<OwnedFd>) {
+        self.kept = sockets;
+    }
+
+    /// The application has ended: whoever connected to a socket that was kept is served here, too; whether there is one.
+    pub(super) fn inherit(&mut self) -> bool {
+        let has_kept = !self.kept.is_empty();
+        for socket in std::mem::take(&mut self.kept) {
+            let Some(port) = port_of(&socket) else { continue };
+            let listener = std::net::TcpListener::from(socket);
+            match listener.set_nonblocking(true).and_then(|()| TcpListener::from_std(listener)) {
+                Ok(listener) => self.listeners.entry(port).or_default().push(listener),
+                Err(error) => {
+                    warn!(error = &error as &dyn std::error::Error, port, "Could not listen to relay");
+                }
+            }
+        }
+        has_kept
+    }
+
     /// Closes the listeners, and passes nothing on any more. The caller need not wait for what [`Station::cut`] does:
     /// resetting a thousand connections takes some ten milliseconds.
     pub(super) fn close(&mut self) {
         self.is_open = false;
+        self.kept.clear();
         self.listeners.clear();
         if !self.connections.is_empty() {
             self.cut.push(std::mem::take(&mut self.connections));
@@ -118,13 +151,14 @@ impl Station {
             return None;
         }
         let RelaySettings { ip, ports } = &self.settings;
-        for port in ports {
+        let kept: BTreeSet<u16> = self.kept.iter().filter_map(port_of).collect();
+        for port in ports.iter().filter(|port| !kept.contains(port)) {
             if self.listeners.contains_key(port) {
                 continue;
             }
             match listen((*ip, *port).into()) {
                 Ok(listener) => {
-                    self.listeners.insert(*port, listener);
+                    self.listeners.insert(*port, vec![listener]);
                 }
                 Err(error) if self.attempts == ATTEMPTS_MAX => {
                     warn!(error = &error as &dyn std::error::Error, port, "Could not listen to relay");
@@ -132,7 +166,7 @@ impl Station {
                 Err(_) => {}
             }
         }
-        if self.listeners.len() == ports.len() {
+        if ports.iter().all(|port| kept.contains(port) || self.listeners.contains_key(port)) {
             return pause;
         }
         self.attempts = self.attempts.saturating_add(1);
@@ -145,7 +179,8 @@ impl Station {
     pub(super) fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let mut accepted = Vec::new();
         let mut is_exhausted = false;
-        for (port, listener) in self.listeners.iter().filter(|_| self.accepts_again.is_none()) {
+        let listeners = self.listeners.iter().filter(|_| self.accepts_again.is_none());
+        for (port, listener) in listeners.flat_map(|(port, all)| all.iter().map(move |one| (port, one))) {
             loop {
                 match listener.poll_accept(context) {
                     Poll::Ready(Ok((client, from))) => accepted.push((client, from.ip(), *port)),

@@ -15,6 +15,10 @@ use crate::image::{AGENT_IMAGE, APP_IMAGE};
 /// Port of the application.
 pub(super) const PORT: u16 = 8080;
 
+/// How long the application may take to answer what it has taken when it is asked to end: it needs a millisecond, and an
+/// agent allows it 100. Unit: milliseconds.
+const FINISH_MS: u32 = 50;
+
 /// What runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
@@ -128,7 +132,7 @@ impl Blueprint {
         Ok(workload)
     }
 
-    /// The application, which ends at once when it is asked to.
+    /// The application, which answers what it has taken and then ends when it is asked to, as servers do.
     fn template(&self) -> Value {
         let mut spec = json!({
             "terminationGracePeriodSeconds": 5,
@@ -154,7 +158,7 @@ pub(super) fn container(sink: Option<SocketAddr>) -> Value {
     json!({
         "env": sink.into_iter().collect::<Vec<_>>(),
         "name": "app", "image": APP_IMAGE, "imagePullPolicy": "IfNotPresent",
-        "command": ["/lab-app"], "args": ["--port", PORT.to_string()],
+        "command": ["/lab-app"], "args": ["--port", PORT.to_string(), "--finish-ms", FINISH_MS.to_string()],
         "ports": [{"containerPort": PORT}],
     })
 }

@@ -1,0 +1,118 @@
+//! Listening sockets of other processes, held open so that who has connected is not turned away when those processes end.
+
+use std::collections::BTreeSet;
+use std::fs::{read_dir, read_link};
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+
+use rustix::net::getsockname;
+use rustix::net::sockopt::socket_acceptconn;
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
+
+/// Most descriptors that are looked at. Each takes some microseconds, and the agent's loop waits for them.
+const DESCRIPTORS_MAX: usize = 1_024;
+
+/// The TCP sockets at these ports on which one of these processes listens, each once.
+///
+/// They are the very sockets of the processes: connections come to whoever accepts first.
+///
+/// # Errors
+/// The kernel lets nobody have a descriptor of one of the processes. The seccomp profiles of container runtimes do not,
+/// and a process that changed its user must not be looked into.
+pub(super) fn listening(processes: &BTreeSet<i32>, ports: &BTreeSet<u16>) -> io::Result<Vec<OwnedFd>> {
+    let (mut found, mut known) = (Vec::new(), BTreeSet::new());
+    let mut looks = DESCRIPTORS_MAX;
+    for number in processes {
+        let Some(pid) = Pid::from_raw(*number) else { continue };
+        let process = match pidfd_open(pid, PidfdFlags::empty()) {
+            Ok(process) => process,
+            // It has ended since it was listed.
+            Err(rustix::io::Errno::SRCH) => continue,
+            Err(error) => return Err(error.into()),
+        };
+        for (descriptor, socket) in sockets(*number)?.into_iter().take(looks) {
+            looks -= 1;
+            if !known.insert(socket) {
+                continue;
+            }
+            match pidfd_getfd(&process, descriptor, PidfdGetfdFlags::empty()) {
+                Ok(copy) if is_listening(&copy, ports) => found.push(copy),
+                // It was closed since it was listed.
+                Ok(_) | Err(rustix::io::Errno::BADF | rustix::io::Errno::SRCH) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// The sockets of a process: number of the descriptor, and the name of the socket, which is the same in all processes.
+fn sockets(process: i32) -> io::Result<Vec<(i32, PathBuf)>> {
+    let files = match read_dir(format!("/proc/{process}/fd")) {
+        Ok(files) => files,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    let socket = |file: io::Result<std::fs::DirEntry>| {
+        let file = file.ok()?;
+        let descriptor = file.file_name().to_str()?.parse().ok()?;
+        let target = read_link(file.path()).ok()?;
+        target.to_str()?.starts_with("socket:").then_some((descriptor, target))
+    };
+    Ok(files.filter_map(socket).collect())
+}
+
+fn is_listening(socket: &impl AsFd, ports: &BTreeSet<u16>) -> bool {
+    port_of(socket).is_some_and(|port| ports.contains(&port)) && socket_acceptconn(socket).unwrap_or(false)
+}
+
+/// The own port of a socket of the Internet.
+pub(super) fn port_of(socket: &impl AsFd) -> Option<u16> {
+    let address = getsockname(socket).ok()?;
+    SocketAddr::try_from(address).ok().map(|address| address.port())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    /// The sockets of this very process.
+    fn own(ports: &BTreeSet<u16>) -> Vec<OwnedFd> {
+        let number = i32::try_from(std::process::id()).expect("a number of a process");
+        listening(&BTreeSet::from([number]), ports).expect("it may look into itself")
+    }
+
+    #[test]
+    fn a_listening_socket_is_found_once_and_outlives_its_owner() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let second = listener.try_clone().unwrap();
+        let mut found = own(&BTreeSet::from([address.port()]));
+        assert_eq!(found.iter().map(port_of).collect::<Vec<_>>(), [Some(address.port())]);
+
+        let client = TcpStream::connect(address).unwrap();
+        drop((listener, second));
+        let kept = TcpListener::from(found.remove(0));
+        assert_eq!(kept.accept().unwrap().1, client.local_addr().unwrap());
+    }
+
+    #[test]
+    fn connections_and_other_ports_are_left_alone() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let other = client.local_addr().unwrap().port();
+        assert!(own(&BTreeSet::from([other])).is_empty());
+    }
+
+    #[test]
+    fn a_process_that_has_ended_has_no_sockets() {
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        child.wait().unwrap();
+        let number = i32::try_from(child.id()).unwrap();
+        assert!(listening(&BTreeSet::from([number]), &BTreeSet::from([80])).unwrap().is_empty());
+    }
+}
