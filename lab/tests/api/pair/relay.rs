@@ -2,11 +2,13 @@
 
 use std::fs;
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsRawFd as _;
 use std::time::{Duration, Instant};
 
 use backuppodset::api::keys;
 use lab::app::Outcome;
 use lab::app::client::{ClientOptions, run};
+use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
 use tokio::task::JoinHandle;
 
 use super::journal::{Start, print_outages};
@@ -22,7 +24,7 @@ flock -n 9 || say two
 say start
 HOSTNAME=web-$AGENT exec "#,
     env!("CARGO_BIN_EXE_lab-app"),
-    r#" --address 127.0.0.$((AGENT + 2)) --port "$(cat "$JOURNAL.port")""#,
+    r#" --address 127.0.0.$((AGENT + 2)) --port "$(cat "$JOURNAL.port")" --finish-ms 90"#,
 );
 
 /// How long the client runs before the fault.
@@ -105,6 +107,15 @@ fn print(what: &str, seen: &[Seen]) {
     print_outages("longest time between two answers", &mut silences);
 }
 
+/// An agent that ends its application keeps the sockets on which that listens, where it may.
+fn assert_nobody_was_refused(seen: &[Seen]) {
+    let itself = pidfd_open(getpid(), PidfdFlags::empty()).expect("a descriptor of this process");
+    match pidfd_getfd(&itself, itself.as_raw_fd(), PidfdGetfdFlags::empty()) {
+        Ok(_) => assert!(seen.iter().all(|seen| seen.refused == 0), "{seen:?}"),
+        Err(error) => println!("Nothing was asserted: an agent may not keep sockets here ({error})."),
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn who_still_comes_to_a_pod_whose_application_was_killed_is_served_by_the_other_one() {
     let (stage, port) = relaying("relay-crash", 18).await;
@@ -136,6 +147,7 @@ async fn who_still_comes_to_a_pod_after_a_switchover_is_served_by_the_other_one(
         seen.push(client.seen(after.agent).await);
     }
     print("switchover, seen at the old address", &seen);
+    assert_nobody_was_refused(&seen);
     stage.end();
 }
 
@@ -165,6 +177,7 @@ async fn an_agent_that_leaves_relays_for_a_while_and_then_closes_its_ports() {
         stage.start_agent(before.agent);
     }
     print("agent terminated, seen at its address", &seen);
+    assert_nobody_was_refused(&seen);
     print_outages("from SIGTERM to the end of the agent", &mut leaves);
     stage.end();
 }
