@@ -10,8 +10,8 @@ use crate::bench::{Error, NAMESPACE};
 
 /// What can be compared: Pods without agents have no order to hand over, and no Lease.
 const FAULTS: [Fault; 2] = [Fault::ApplicationKilled, Fault::PodDeleted];
-/// One of how many rounds is made.
-const ONE_OF: u16 = 4;
+/// One of how many rounds is made: a label that moves costs seconds each time.
+const ONE_OF: u16 = 2;
 /// First words of the rows.
 pub(super) const DEPLOYMENT: &str = "Deployment of 2";
 /// First words of the rows.

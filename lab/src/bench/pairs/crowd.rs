@@ -22,8 +22,6 @@ const WHAT: &str = "5 actives killed at once:";
 const PAIRS: usize = 5;
 /// Clients of the one Service; together they reach each pair every 12 ms or so, and leave the machine to the Pods.
 const CLIENTS: usize = 2;
-/// One of how many rounds is made.
-const ONE_OF: u16 = 4;
 /// What the last of them should take.
 const TARGET: &str = "150 ms";
 /// How long the next active may take to be known.
@@ -65,7 +63,7 @@ pub async fn run(course: &Course<'_>, report: &mut Report) -> Result<(), Error> 
     let mut last = Row { target: TARGET, ..row("until the last pair answers") };
     let mut each = row("each pair");
     let mut service = row("until their Service is well again");
-    let rounds = course.options.one_of(ONE_OF);
+    let rounds = course.options.rounds;
     course
         .repeat((WHAT, rounds), &mut report.failures, async |_| {
             let seen = round(course, &site).await?;

@@ -143,17 +143,6 @@ impl Fault {
         }
     }
 
-    /// One of how many rounds is made: fewer of those that take long to be put right, and of those whose figures say
-    /// little beyond that of another fault.
-    pub const fn one_of(self) -> u16 {
-        match self {
-            Self::ApplicationKilled | Self::ContainerKilled | Self::SandboxKilled => 1,
-            Self::PodDeleted | Self::SwitchedOver => 1,
-            Self::ApiServerStoppedThenKilled | Self::OperatorKilledThenKilled => 4,
-            Self::NodeLost | Self::NodeCutOff | Self::ApiServerCutOff => 10,
-        }
-    }
-
     /// Whether another Pod must serve afterwards.
     const fn costs_the_active(self) -> bool {
         !matches!(self, Self::ApiServerCutOff)

@@ -15,8 +15,6 @@ use crate::bench::{Error, NAMESPACE};
 
 /// Name of the row.
 const WHAT: &str = "pair: application killed, scale-out by 2 at once";
-/// One of how many rounds is made: the second pair has to end before the next.
-const ONE_OF: u16 = 4;
 /// Pods of the pair, and two more.
 const REPLICAS: [usize; 2] = [2, 4];
 
@@ -43,7 +41,7 @@ pub async fn run(course: &Course<'_>, report: &mut Report) -> Result<(), Error> 
         ..Row::default()
     };
     course
-        .repeat((WHAT, course.options.one_of(ONE_OF)), &mut report.failures, async |_| {
+        .repeat((WHAT, course.options.rounds), &mut report.failures, async |_| {
             row.saw(&round(course, &site).await?);
             Ok(())
         })

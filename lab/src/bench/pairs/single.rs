@@ -45,7 +45,7 @@ pub async fn run(course: &Course<'_>, report: &mut Report) -> Result<(), Error> 
     }
     let trial = Trial { site: &site, title: TITLE, watch: Some(&watch) };
     for fault in Fault::ALL {
-        trial.measure(course, (fault, course.options.one_of(fault.one_of())), report).await;
+        trial.measure(course, (fault, course.options.rounds), report).await;
     }
     let removed = site.remove().await;
     let (answers, stale) = watch.seen();
