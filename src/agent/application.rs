@@ -2,7 +2,6 @@
 //!
 //! Nothing here decides when it runs.
 
-use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -12,6 +11,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use tokio::time::sleep;
 
+use super::relay::RelaySettings;
 use super::tree::{Ending, Environment};
 use super::world::{Endings as _, Kernel, Machine, Processes as _};
 use crate::ha::BootTime;
@@ -66,12 +66,12 @@ impl<On: Machine> Application<On> {
         self.tree.signal(signal)
     }
 
-    /// The sockets on which it listens at these ports, see [`super::world::Processes::listening`].
+    /// The sockets on which it listens for those who come there, see [`super::world::Processes::listening`].
     ///
     /// # Errors
     /// They may not be had.
-    pub fn listening(&self, ports: &BTreeSet<u16>) -> io::Result<Vec<OwnedFd>> {
-        self.tree.listening(ports)
+    pub fn listening(&self, at: &RelaySettings) -> io::Result<Vec<OwnedFd>> {
+        self.tree.listening(at)
     }
 
     /// Waits until the command has ended by itself; kills what it left behind and returns when nothing is left.

@@ -369,7 +369,8 @@ impl<On: Machine> Turn<'_, On> {
                 body.tenant.activate(body.machine.now(), Posture { epoch, peer });
             }
             Effect::Stop { by } => {
-                body.relay.keep(body.tenant.listening(&body.relay.ports()));
+                let kept = body.relay.settings().map(|at| body.tenant.listening(&at));
+                body.relay.keep(kept.unwrap_or_default());
                 body.tenant.stop(body.machine.now(), by)?;
             }
             Effect::StandBy => {

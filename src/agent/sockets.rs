@@ -11,17 +11,19 @@ use rustix::net::getsockname;
 use rustix::net::sockopt::socket_acceptconn;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
+use super::relay::RelaySettings;
+
 /// Most descriptors that are looked at. Each takes some microseconds, and the agent's loop waits for them.
 const DESCRIPTORS_MAX: usize = 1_024;
 
-/// The TCP sockets at these ports on which one of these processes listens, each once.
+/// The TCP sockets on which one of these processes listens for those who come there, each once.
 ///
 /// They are the very sockets of the processes: connections come to whoever accepts first.
 ///
 /// # Errors
 /// The kernel lets nobody have a descriptor of one of the processes. The seccomp profiles of container runtimes do not,
 /// and a process that changed its user must not be looked into.
-pub(super) fn listening(processes: &BTreeSet<i32>, ports: &BTreeSet<u16>) -> io::Result<Vec<OwnedFd>> {
+pub(super) fn listening(processes: &BTreeSet<i32>, at: &RelaySettings) -> io::Result<Vec<OwnedFd>> {
     let (mut found, mut known) = (Vec::new(), BTreeSet::new());
     let mut looks = DESCRIPTORS_MAX;
     for number in processes {
@@ -38,7 +40,7 @@ pub(super) fn listening(processes: &BTreeSet<i32>, ports: &BTreeSet<u16>) -> io:
                 continue;
             }
             match pidfd_getfd(&process, descriptor, PidfdGetfdFlags::empty()) {
-                Ok(copy) if is_listening(&copy, ports) => found.push(copy),
+                Ok(copy) if is_listening(&copy, at) => found.push(copy),
                 // It was closed since it was listed.
                 Ok(_) | Err(rustix::io::Errno::BADF | rustix::io::Errno::SRCH) => {}
                 Err(error) => return Err(error.into()),
@@ -64,14 +66,21 @@ fn sockets(process: i32) -> io::Result<Vec<(i32, PathBuf)>> {
     Ok(files.filter_map(socket).collect())
 }
 
-fn is_listening(socket: &impl AsFd, ports: &BTreeSet<u16>) -> bool {
-    port_of(socket).is_some_and(|port| ports.contains(&port)) && socket_acceptconn(socket).unwrap_or(false)
+fn is_listening(socket: &impl AsFd, at: &RelaySettings) -> bool {
+    let is_meant = |address: SocketAddr| {
+        let ip = address.ip().to_canonical();
+        at.ports.contains(&address.port()) && (ip.is_unspecified() || ip == at.ip)
+    };
+    address_of(socket).is_some_and(is_meant) && socket_acceptconn(socket).unwrap_or(false)
+}
+
+fn address_of(socket: &impl AsFd) -> Option<SocketAddr> {
+    SocketAddr::try_from(getsockname(socket).ok()?).ok()
 }
 
 /// The own port of a socket of the Internet.
 pub(super) fn port_of(socket: &impl AsFd) -> Option<u16> {
-    let address = getsockname(socket).ok()?;
-    SocketAddr::try_from(address).ok().map(|address| address.port())
+    address_of(socket).map(|address| address.port())
 }
 
 #[cfg(test)]
@@ -81,9 +90,13 @@ mod tests {
     use super::*;
 
     /// The sockets of this very process.
-    fn own(ports: &BTreeSet<u16>) -> Vec<OwnedFd> {
+    fn own(port: u16) -> Vec<OwnedFd> {
         let number = i32::try_from(std::process::id()).expect("a number of a process");
-        listening(&BTreeSet::from([number]), ports).expect("it may look into itself")
+        listening(&BTreeSet::from([number]), &at(port)).expect("it may look into itself")
+    }
+
+    fn at(port: u16) -> RelaySettings {
+        RelaySettings { ip: "127.0.0.1".parse().unwrap(), ports: BTreeSet::from([port]) }
     }
 
     #[test]
@@ -91,7 +104,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let second = listener.try_clone().unwrap();
-        let mut found = own(&BTreeSet::from([address.port()]));
+        let mut found = own(address.port());
         assert_eq!(found.iter().map(port_of).collect::<Vec<_>>(), [Some(address.port())]);
 
         let client = TcpStream::connect(address).unwrap();
@@ -101,11 +114,12 @@ mod tests {
     }
 
     #[test]
-    fn connections_and_other_ports_are_left_alone() {
+    fn connections_and_other_addresses_are_left_alone() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let other = client.local_addr().unwrap().port();
-        assert!(own(&BTreeSet::from([other])).is_empty());
+        let elsewhere = TcpListener::bind("127.0.0.23:0").unwrap();
+        assert!(own(elsewhere.local_addr().unwrap().port()).is_empty());
+        assert!(own(client.local_addr().unwrap().port()).is_empty());
     }
 
     #[test]
@@ -113,6 +127,6 @@ mod tests {
         let mut child = std::process::Command::new("true").spawn().unwrap();
         child.wait().unwrap();
         let number = i32::try_from(child.id()).unwrap();
-        assert!(listening(&BTreeSet::from([number]), &BTreeSet::from([80])).unwrap().is_empty());
+        assert!(listening(&BTreeSet::from([number]), &at(80)).unwrap().is_empty());
     }
 }

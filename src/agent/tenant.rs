@@ -3,7 +3,6 @@
 //!
 //! Never decides who acts. What it reports as the end of a tenure is that no process is left that was there in it.
 
-use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io;
 use std::net::IpAddr;
@@ -21,6 +20,7 @@ use super::hook::{Hook, Hooks, Occasion};
 use super::lifeline::Tenancy;
 use super::lifeline::bond::Bond;
 use super::metrics::AgentMetrics;
+use super::relay::RelaySettings;
 use super::tree::{Ending, Environment};
 use super::world::{Kernel, Machine};
 use crate::api::keys;
@@ -289,10 +289,10 @@ impl<On: Machine> Tenant<On> {
         Ok(())
     }
 
-    /// The sockets on which it listens at these ports, as far as they may be had.
-    pub fn listening(&self, ports: &BTreeSet<u16>) -> Vec<OwnedFd> {
+    /// The sockets on which it listens for those who come there, as far as they may be had.
+    pub fn listening(&self, at: &RelaySettings) -> Vec<OwnedFd> {
         let Running::Application(application) = &self.running else { return Vec::new() };
-        application.listening(ports).unwrap_or_else(|source| {
+        application.listening(at).unwrap_or_else(|source| {
             let error = &source as &dyn std::error::Error;
             info!(
                 error,

@@ -18,6 +18,7 @@ use rustix::process::{
     Pid, Signal, WaitOptions, getpid, kill_process, kill_process_group, set_child_subreaper, wait,
 };
 
+use super::relay::RelaySettings;
 use super::sockets::listening;
 use super::world::Processes;
 
@@ -119,8 +120,8 @@ impl Processes for Tree {
         }
     }
 
-    fn listening(&self, ports: &BTreeSet<u16>) -> io::Result<Vec<OwnedFd>> {
-        if ports.is_empty() { Ok(Vec::new()) } else { listening(&living()?, ports) }
+    fn listening(&self, at: &RelaySettings) -> io::Result<Vec<OwnedFd>> {
+        listening(&living()?, at)
     }
 
     fn reap(&self) -> io::Result<Reaped> {

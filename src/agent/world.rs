@@ -3,7 +3,6 @@
 //! [`Kernel`] is the machine that agents run on. Everything above it is generic, so that the same code runs on a
 //! simulated machine, too (`tests/turmoil`). Decides nothing.
 
-use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fmt::Debug;
 use std::future::Future;
@@ -18,6 +17,7 @@ use tokio::signal::unix::{self, SignalKind, signal};
 use super::clock::{self, Alarm};
 use super::lifeline::bond::Bond;
 use super::peer::Socket;
+use super::relay::RelaySettings;
 use super::tree::{Environment, Reaped, Tree};
 use crate::ha::BootTime;
 
@@ -99,11 +99,11 @@ pub trait Processes: Debug {
     /// What the kernel refused; a group that has ended is no error.
     fn signal(&self, signal: Signal) -> io::Result<()>;
 
-    /// Copies of the sockets on which these processes listen at these TCP ports, so that they outlive them.
+    /// Copies of the sockets on which these processes listen for those who come there, so that they outlive them.
     ///
     /// # Errors
     /// The kernel lets nobody have them.
-    fn listening(&self, ports: &BTreeSet<u16>) -> io::Result<Vec<OwnedFd>>;
+    fn listening(&self, at: &RelaySettings) -> io::Result<Vec<OwnedFd>>;
 
     /// Takes note of every process that has ended.
     ///

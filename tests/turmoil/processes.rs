@@ -5,8 +5,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
+use backuppodset::agent::relay::RelaySettings;
 use backuppodset::agent::tree::{Ending, Environment, Reaped};
 use backuppodset::agent::world::Processes;
 use backuppodset::api::keys;
@@ -145,7 +147,7 @@ impl Processes for Tree {
         Ok(())
     }
 
-    fn listening(&self, _ports: &BTreeSet<u16>) -> io::Result<Vec<OwnedFd>> {
+    fn listening(&self, _at: &RelaySettings) -> io::Result<Vec<OwnedFd>> {
         Ok(Vec::new())
     }
 

@@ -77,9 +77,9 @@ impl Relay {
         self.wishes.send_if_modified(|is_open| !(std::mem::replace(is_open, true) && is_complete));
     }
 
-    /// Ports from which it relays.
-    pub fn ports(&self) -> BTreeSet<u16> {
-        self.station.as_ref().map(|station| locked(station).ports().clone()).unwrap_or_default()
+    /// Where it relays from, if it does.
+    pub fn settings(&self) -> Option<RelaySettings> {
+        self.station.as_ref().map(|station| locked(station).settings().clone())
     }
 
     /// Keeps the sockets on which an application listens that is about to end, so that nobody who connects is refused.

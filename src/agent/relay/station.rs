@@ -89,9 +89,9 @@ impl Station {
         }
     }
 
-    /// Ports from which it relays.
-    pub(super) fn ports(&self) -> &BTreeSet<u16> {
-        &self.settings.ports
+    /// Where it relays from.
+    pub(super) fn settings(&self) -> &RelaySettings {
+        &self.settings
     }
 
     /// Opens it, and aims it; whether it listens at all ports. [`Station::listen`] does that.
