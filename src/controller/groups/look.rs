@@ -70,6 +70,7 @@ impl Round<'_> {
     async fn go(&self, memory: &mut Memory) -> Look {
         let (now, timing) = (clock::now(), times(self.group));
         let objects = self.stores.objects(self.key);
+        memory.see_ends(&self.stores.take_ends(self.key));
         if memory.is_ahead(now, |kind, name| shown_version(self.group, &objects, (kind, name))) {
             return Look::Settled(Some(BEHIND_DELAY));
         }

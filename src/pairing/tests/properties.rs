@@ -86,7 +86,7 @@ impl World {
             Happening::IsDeleted(index) if !self.group.pairs.is_empty() => {
                 let pair = self.group.pairs.remove(index.index(self.group.pairs.len()));
                 let pods = pair.names.into_values().collect();
-                self.group.lost.push(Lost { number: pair.number, pods, since: self.now });
+                self.group.lost.push(Lost { number: pair.number, pods, level: None, since: self.now });
             }
             Happening::Moves(_)
             | Happening::IsRelabelled(..)
