@@ -184,6 +184,9 @@ pub struct GroupSummary {
 /// What a pair is doing in which nobody may act, as [`PairStatus::state`] has it.
 pub const PAIR_WITHHELD: &str = "Withheld";
 
+/// What a pair is doing that was decided to end, as [`PairStatus::state`] has it.
+pub const PAIR_ENDING: &str = "Ending";
+
 /// One pair.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase", default)]

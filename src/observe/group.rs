@@ -16,7 +16,7 @@ use kube::ResourceExt as _;
 use super::slim::{SlimCondition, SlimPod};
 use crate::agent::identity::{format_uid, parse_uid};
 use crate::agent::lease::{Error, Record};
-use crate::api::{GroupTiming, HAGroup, LostPair, PAIR_WITHHELD, PairStatus, StateLag, keys};
+use crate::api::{GroupTiming, HAGroup, LostPair, PAIR_ENDING, PAIR_WITHHELD, PairStatus, StateLag, keys};
 use crate::ha::{AgentId, BootTime, Epoch, Timing};
 use crate::manifests::pair_name;
 use crate::model::{NodeName, Role};
@@ -149,9 +149,9 @@ fn told(group: &HAGroup, now: BootTime) -> BTreeMap<u32, Lost> {
     let number = |pair: &str| pair.strip_prefix(&name)?.strip_prefix('-')?.parse().ok();
     let status = group.status.iter();
     let pairs = status.clone().flat_map(|status| &status.pairs).filter_map(|pair| {
-        let PairStatus { name, active, standby, sync, .. } = pair;
+        let PairStatus { name, active, standby, state, sync, .. } = pair;
         let pods = [active, standby].into_iter().filter(|pod| !pod.is_empty()).cloned().collect();
-        let level = (!sync.is_empty()).then(level_of_nobody);
+        let level = (!sync.is_empty() && state != PAIR_ENDING).then(level_of_nobody);
         Some(Lost { number: number(name)?, pods, level, since: now })
     });
     let lost = status.flat_map(|status| &status.lost).filter_map(|pair| {
@@ -162,8 +162,12 @@ fn told(group: &HAGroup, now: BootTime) -> BTreeMap<u32, Lost> {
     pairs.chain(lost).map(|lost| (lost.number, lost)).collect()
 }
 
-/// What a Lease says of the copies of a pair's state; `None` if none is replicated.
+/// What a Lease says of the copies of a pair's state that the next one is to say, too; `None` if none is replicated, or if it
+/// was decided that the pair ends.
 pub fn level_text(lease: &Lease) -> Option<LevelText> {
+    if is_ending(lease) {
+        return None;
+    }
     let annotated = |key: &str| lease.annotations().get(key).cloned();
     let pods = annotated(keys::ANNOTATION_HA_IN_SYNC_PODS).unwrap_or_default();
     Some(LevelText { directories: annotated(keys::ANNOTATION_HA_IN_SYNC)?, pods })

@@ -8,7 +8,9 @@ use super::conditions::{Saying, condition};
 use super::takeovers::takeovers;
 use super::words;
 use crate::api::status::Condition;
-use crate::api::{GroupSummary, HAGroupStatus, LostPair, PAIR_WITHHELD, PairStatus, StateLag, keys};
+use crate::api::{
+    GroupSummary, HAGroupStatus, LostPair, PAIR_ENDING, PAIR_WITHHELD, PairStatus, StateLag, keys,
+};
 use crate::ha::TakeoverRecord;
 use crate::manifests::pair_name;
 use crate::pairing::{Group, Lost, Pair, Plan, Step, VACANT, Wait};
@@ -90,7 +92,7 @@ fn pair_status(input: &GroupInput<'_>, pair: &Pair) -> PairStatus {
     let is_fenced = pair.lease.members.iter().any(|id| pair.fenced.contains(id));
     let is_withheld = input.plan.waits.contains(&Wait::Withheld { pair: pair.number });
     let state = match (pair.is_ending, pair.lease.pending, holder, other) {
-        (true, ..) => "Ending",
+        (true, ..) => PAIR_ENDING,
         _ if is_withheld => PAIR_WITHHELD,
         (_, Some(_), ..) => "Replacing",
         _ if is_fenced => "Fenced",

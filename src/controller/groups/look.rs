@@ -52,6 +52,7 @@ pub(super) async fn look(context: &Context, job: &Job) -> Look {
         context.memories.lock().expect("no holder of this lock panics").remove(key).unwrap_or_default();
     let Some(group) = stores.group(key).filter(|group| group.metadata.deletion_timestamp.is_none()) else {
         context.refusals.end(key);
+        drop(stores.take_ends(key));
         return Look::Settled(None);
     };
     let look = Round { context, key, stores, group: &group }.go(&mut memory).await;

@@ -90,7 +90,9 @@ impl Memory {
         let lost = self.see_lost(&seen.numbers, seen.told.clone(), now);
         let (waiting, over) = lost.into_iter().partition(|lost| now < lost.since + timing.operator_wait);
         seen.group.lost = waiting;
-        seen.group.remembered = Vec::into_iter(over).filter(|lost| lost.level.is_some()).collect();
+        seen.group.remembered = Vec::into_iter(over)
+            .filter(|lost| lost.level.is_some() && !seen.numbers.contains(&lost.number))
+            .collect();
         self.recall(&mut seen.group);
     }
 
@@ -233,8 +235,8 @@ mod tests {
         Lost { number, pods: vec![pod.into()], level, since: at(5) }
     }
 
-    fn level(directory: &str) -> Option<LevelText> {
-        Some(LevelText { directories: directory.into(), pods: String::new() })
+    fn level(directory: &str) -> LevelText {
+        LevelText { directories: directory.into(), pods: String::new() }
     }
 
     /// The Lease of the pair 0 as it was when its deletion was seen.
@@ -251,12 +253,22 @@ mod tests {
         Lease { metadata, ..Lease::default() }
     }
 
+    fn ending(uid: u128) -> Lease {
+        let mut lease = ended(uid, "x");
+        lease
+            .metadata
+            .annotations
+            .get_or_insert_default()
+            .insert(keys::ANNOTATION_HA_ENDING.into(), "true".into());
+        lease
+    }
+
     #[test]
     fn a_lost_lease_is_known_whoever_knew_it() {
-        let told = BTreeMap::from([(1, lost(1, "b", level("b")))]);
+        let told = BTreeMap::from([(1, lost(1, "b", Some(level("b"))))]);
         let mut memory = Memory::default();
         memory.see_pair(0, Known { has_state: false, ..known(1) });
-        let expected = [lost(0, "a", None), lost(1, "b", level("b"))];
+        let expected = [lost(0, "a", None), lost(1, "b", Some(level("b")))];
         assert_eq!(memory.see_lost(&BTreeSet::new(), told, at(5)), expected);
         assert_eq!(memory.see_lost(&BTreeSet::new(), BTreeMap::new(), at(6)), expected);
     }
@@ -267,13 +279,15 @@ mod tests {
         let nobody = Some(level_of_nobody());
         let table = [
             (Some(known(1)), vec![], nobody.clone()),
-            (Some(known(1)), vec![ended(7, "x")], level("x")),
+            (Some(known(1)), vec![ended(7, "x")], Some(level("x"))),
             // Another one of that name has come and gone unseen.
             (Some(known(1)), vec![ended(6, "x")], nobody.clone()),
+            // It was decided that it ends, and the answer to its deletion was lost.
+            (Some(known(1)), vec![ending(7)], None),
             // It began to be replicated after it was last looked at.
-            (Some(Known { has_state: false, ..known(1) }), vec![ended(7, "x")], level("x")),
+            (Some(Known { has_state: false, ..known(1) }), vec![ended(7, "x")], Some(level("x"))),
             (None, vec![], nobody),
-            (None, vec![ended(7, "x")], level("x")),
+            (None, vec![ended(7, "x")], Some(level("x"))),
         ];
         for (known, ends, expected) in table {
             let mut memory = Memory::default();
@@ -290,15 +304,15 @@ mod tests {
         let timing = Timing::default();
         let mut memory = Memory::default();
         let mut look = |after: Duration, numbers: &[u32]| {
-            let told = BTreeMap::from([(0, lost(0, "a", level("x"))), (1, lost(1, "b", None))]);
+            let told = BTreeMap::from([(0, lost(0, "a", Some(level("x")))), (1, lost(1, "b", None))]);
             let numbers = numbers.iter().copied().collect();
-            let mut seen = SeenGroup { told, numbers, ..SeenGroup::default() };
+            let mut seen = SeenGroup { numbers, told, ..SeenGroup::default() };
             memory.remember(&mut seen, (at(5) + after, &timing));
             (seen.group.lost, seen.group.remembered)
         };
-        let both = vec![lost(0, "a", level("x")), lost(1, "b", None)];
+        let both = vec![lost(0, "a", Some(level("x"))), lost(1, "b", None)];
         assert_eq!(look(Duration::ZERO, &[]), (both, vec![]));
-        assert_eq!(look(timing.operator_wait, &[]), (vec![], vec![lost(0, "a", level("x"))]));
+        assert_eq!(look(timing.operator_wait, &[]), (vec![], vec![lost(0, "a", Some(level("x")))]));
         memory.see_pair(0, known(9));
         let mut seen = SeenGroup { numbers: BTreeSet::from([0]), ..SeenGroup::default() };
         memory.remember(&mut seen, (at(5) + timing.operator_wait, &timing));

@@ -54,7 +54,7 @@ pub(super) fn start(
         groups: feeds.start(watcher::Config::default(), (own_key, Change::Urgent), |_| {}),
         pods: feeds.start(labelled(), (labelled_key, Change::Ordinary), |_| {}),
         // Who acts is what everybody waits for.
-        leases: feeds.start(labelled(), (labelled_key, Change::Urgent), move |lease| keep_end(&kept, lease)),
+        leases: feeds.start(labelled(), (labelled_key, Change::Urgent), move |event| keep_end(&kept, event)),
         services: feeds.start(labelled(), (labelled_key, Change::Ordinary), |_| {}),
         slices: feeds.start(labelled(), (labelled_key, Change::Ordinary), |_| {}),
         ends,
@@ -78,7 +78,7 @@ impl Stores {
 
     /// As if the watch had shown the deletion of a Lease.
     pub(super) fn end(&mut self, lease: &Lease) {
-        keep_end(&self.ends, lease);
+        keep_end(&self.ends, &Event::Delete(lease.clone()));
         self.leases = reflector::store().0;
     }
 
@@ -99,9 +99,15 @@ where
     store
 }
 
-fn keep_end(ends: &Ends, lease: &Lease) {
-    if let Some(pair) = labelled_key(&lease.metadata).zip(pair_number(lease)) {
-        ends.lock().expect("no holder of this lock panics").insert(pair, lease.clone());
+/// Keeps how a Lease ended, until there is another one for its pair.
+fn keep_end(ends: &Ends, event: &Event<Lease>) {
+    let (Event::Apply(lease) | Event::InitApply(lease) | Event::Delete(lease)) = event else { return };
+    let Some(pair) = labelled_key(&lease.metadata).zip(pair_number(lease)) else { return };
+    let mut ends = ends.lock().expect("no holder of this lock panics");
+    if matches!(event, Event::Delete(_)) {
+        ends.insert(pair, lease.clone());
+    } else {
+        ends.remove(&pair);
     }
 }
 
@@ -131,12 +137,12 @@ struct Feeds<'a> {
 impl Feeds<'_> {
     /// Watches one kind until shutdown; errors are logged and tried again with growing delay.
     ///
-    /// `ending` sees what is deleted before the store forgets it.
+    /// `hear` hears of each event before the store does.
     fn start<K>(
         &mut self,
         config: watcher::Config,
         (key_of, change): (KeyOf, Change),
-        ending: impl Fn(&K) + Send + 'static,
+        hear: impl Fn(&Event<K>) + Send + 'static,
     ) -> Store<K>
     where
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Lookup<DynamicType = ()>,
@@ -147,7 +153,7 @@ impl Feeds<'_> {
         let (queue, shutdown, known) = (Arc::clone(self.queue), self.shutdown.clone(), store.clone());
         self.tasks.spawn("watch-groups", async move {
             let note = |event| note(&event, (&known, &queue), (key_of, change));
-            let feeding = feed(writer, events, (ending, note));
+            let feeding = feed(writer, events, (hear, note));
             tokio::select! {
                 // The order does not matter: both end this watch.
                 () = shutdown.requested() => {}
@@ -162,7 +168,7 @@ impl Feeds<'_> {
 async fn feed<K>(
     mut writer: Writer<K>,
     events: impl futures::Stream<Item = watcher::Result<Event<K>>>,
-    (ending, mut note): (impl Fn(&K), impl FnMut(Event<K>)),
+    (hear, mut note): (impl Fn(&Event<K>), impl FnMut(Event<K>)),
 ) where
     K: Lookup<DynamicType = ()> + Resource<DynamicType = ()> + Clone + 'static,
 {
@@ -173,9 +179,7 @@ async fn feed<K>(
                 if let Event::Apply(object) | Event::InitApply(object) = &mut event {
                     object.managed_fields_mut().clear();
                 }
-                if let Event::Delete(object) = &event {
-                    ending(object);
-                }
+                hear(&event);
                 writer.apply_watcher_event(&event);
                 note(event);
             }
@@ -272,4 +276,35 @@ where
     let mut objects = store.state();
     objects.retain(|object| labelled_key(object.meta()).is_some_and(|labelled| labelled == *key));
     objects
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_lease_is_kept_until_it_is_taken_or_another_one_is_there() {
+        let lease = |uid: &str| -> Lease {
+            let metadata = json!({"name": "web-0", "namespace": "shop", "uid": uid,
+                "labels": {(keys::LABEL_GROUP): "web"}, "annotations": {(keys::ANNOTATION_HA_PAIR): "0"}});
+            serde_json::from_value(json!({"metadata": metadata})).expect("a Lease")
+        };
+        let key = |name: &str| SetKey { namespace: "shop".into(), name: name.into() };
+        let group = serde_json::from_value(json!({
+            "apiVersion": "backup.example.com/v1alpha1", "kind": "HAGroup", "metadata": {"name": "web"}, "spec": {},
+        }));
+        let stores = Stores::with(group.expect("a group"), []);
+        let hear = |event| keep_end(&stores.ends, &event);
+        hear(Event::Apply(lease("a")));
+        assert_eq!(stores.take_ends(&key("web")), []);
+        hear(Event::Delete(lease("a")));
+        assert_eq!(stores.take_ends(&key("api")), []);
+        assert_eq!(stores.take_ends(&key("web")), [lease("a")]);
+        assert_eq!(stores.take_ends(&key("web")), []);
+        hear(Event::Delete(lease("a")));
+        hear(Event::InitApply(lease("b")));
+        assert_eq!(stores.take_ends(&key("web")), []);
+    }
 }

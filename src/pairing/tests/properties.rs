@@ -85,7 +85,9 @@ impl World {
             }
             Happening::IsDeleted(index) if !self.group.pairs.is_empty() => {
                 let pair = self.group.pairs.remove(index.index(self.group.pairs.len()));
-                let level = (pair.number % 2 == 0)
+                let level = pair
+                    .number
+                    .is_multiple_of(2)
                     .then(|| LevelText { directories: pair.number.to_string(), pods: String::new() });
                 let pods = pair.names.into_values().collect();
                 self.group.lost.push(Lost { number: pair.number, pods, level, since: self.now });
