@@ -141,6 +141,11 @@ pub struct HAGroupStatus {
     #[schemars(length(max = 500))]
     pub pairs: Vec<PairStatus>,
 
+    /// Pairs whose Lease somebody deleted, until they are made anew; at most 500.
+    #[schemars(length(max = 500))]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub lost: Vec<LostPair>,
+
     /// Names of Pods that are in no pair, sorted, at most 50.
     #[schemars(length(max = 50))]
     pub spares: Vec<String>,
@@ -179,6 +184,9 @@ pub struct GroupSummary {
 /// Nobody may act in a pair: its [`PairStatus::state`], a condition of its group, and why its set is degraded.
 pub const WITHHELD: &str = "Withheld";
 
+/// What a pair is doing that was decided to end, as [`PairStatus::state`] has it.
+pub const PAIR_ENDING: &str = "Ending";
+
 /// One pair.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase", default)]
@@ -204,6 +212,25 @@ pub struct PairStatus {
     /// How much the standby lacks while `sync` is `CatchingUp`; absent if its active has not told.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lag: Option<StateLag>,
+}
+
+/// What is remembered of a pair whose Lease was deleted.
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase", default)]
+pub struct LostPair {
+    /// Name of its Lease.
+    pub name: String,
+    /// Names of its Pods, which will be a pair again.
+    #[schemars(length(max = 3))]
+    pub pods: Vec<String>,
+    /// The directories that have every acknowledged write, as the Lease had them in `ha-in-sync`; the next Lease will say
+    /// the same. Empty if its end was not seen: then nobody may act before a person decides. Absent if no state is
+    /// replicated.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub in_sync: Option<String>,
+    /// The Pods that have them, as in `ha-in-sync-pods`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub in_sync_pods: String,
 }
 
 /// How much a standby lacks of the replicated state. Told after 2 s, and each 10 s while it changes.

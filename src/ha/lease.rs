@@ -6,6 +6,11 @@ use super::Epoch;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AgentId(pub u128);
 
+impl AgentId {
+    /// No agent: the uid of no Pod.
+    pub const NOBODY: Self = Self(0);
+}
+
 /// The `resourceVersion` of the Lease, as the number it is; a later write has a higher one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version(pub u64);

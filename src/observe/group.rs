@@ -14,13 +14,16 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::ResourceExt as _;
 
 use super::slim::{SlimCondition, SlimPod};
-use crate::agent::identity::parse_uid;
+use crate::agent::identity::{format_uid, parse_uid};
 use crate::agent::lease::{Error, Record};
-use crate::api::{Condition, ConditionStatus, GroupTiming, HAGroup, StateLag, WITHHELD, keys};
+use crate::api::{
+    Condition, ConditionStatus, GroupTiming, HAGroup, LostPair, PAIR_ENDING, PairStatus, StateLag, WITHHELD,
+    keys,
+};
 use crate::ha::{AgentId, BootTime, Epoch, Timing};
 use crate::manifests::pair_name;
 use crate::model::{NodeName, Role};
-use crate::pairing::{Forsaken, Group, HaState, Lost, Pair, Pod, Shown};
+use crate::pairing::{Forsaken, Group, HaState, LevelText, Lost, Pair, Pod, Shown};
 
 /// The objects of one group: those that bear its label.
 #[derive(Clone, Debug, Default)]
@@ -46,8 +49,8 @@ pub struct SeenGroup {
     pub numbers: BTreeSet<u32>,
     /// Leases with the group's label that cannot be read, and why; a pair of theirs is left alone.
     pub unreadable: BTreeMap<String, Option<Error>>,
-    /// Pairs that the status names, with the names of their Pods.
-    pub told: BTreeMap<u32, Vec<String>>,
+    /// Pairs that the status names, as they would be if their Lease had been lost just now.
+    pub told: BTreeMap<u32, Lost>,
 }
 
 impl SeenGroup {
@@ -60,7 +63,7 @@ impl SeenGroup {
 
 /// Reads everything that belongs to a group, as one who looks for the first time: every wait begins now.
 pub fn see_group(group: &HAGroup, objects: &GroupObjects, now: BootTime) -> SeenGroup {
-    let mut seen = SeenGroup { told: told(group), ..SeenGroup::default() };
+    let mut seen = SeenGroup { told: told(group, now), ..SeenGroup::default() };
     for lease in &objects.leases {
         let Some(number) = pair_number(lease) else {
             seen.unreadable.insert(lease.name_any(), None);
@@ -77,9 +80,8 @@ pub fn see_group(group: &HAGroup, objects: &GroupObjects, now: BootTime) -> Seen
     }
     seen.group.pairs.sort_by_key(|pair| pair.number);
     seen.group.highest_term = highest_term(group, objects, &seen.group.pairs);
-    let lost = seen.told.iter().filter(|(number, _)| !seen.numbers.contains(number));
-    let lost = lost.map(|(number, pods)| Lost { number: *number, pods: pods.clone(), since: now });
-    seen.group.lost = lost.collect();
+    let lost = seen.told.values().filter(|lost| !seen.numbers.contains(&lost.number));
+    seen.group.lost = lost.cloned().collect();
     seen.group.pods = objects.pods.iter().filter_map(|pod| pod_of(pod)).collect();
     see_forsaken(&mut seen.group, group, now);
     seen.group.is_paused = group.spec.paused;
@@ -148,16 +150,42 @@ pub fn shown_epoch(slice: &EndpointSlice) -> Option<Epoch> {
     Some(Epoch::from(epoch))
 }
 
-/// Pairs that the status names, with their Pods.
-fn told(group: &HAGroup) -> BTreeMap<u32, Vec<String>> {
+/// Pairs that the status names: those that have a Lease, or had one when the status was written, and lost ones.
+///
+/// Of the first ones it is not known what their Lease said at its end. The status is older, and a copy that it calls level
+/// may have been left out since.
+fn told(group: &HAGroup, now: BootTime) -> BTreeMap<u32, Lost> {
     let name = group.name_any();
-    let pairs = group.status.iter().flat_map(|status| &status.pairs);
-    let told = pairs.filter_map(|pair| {
-        let number = pair.name.strip_prefix(&name)?.strip_prefix('-')?.parse().ok()?;
-        let pods = [&pair.active, &pair.standby].into_iter().filter(|pod| !pod.is_empty());
-        Some((number, pods.cloned().collect()))
+    let number = |pair: &str| pair.strip_prefix(&name)?.strip_prefix('-')?.parse().ok();
+    let status = group.status.iter();
+    let pairs = status.clone().flat_map(|status| &status.pairs).filter_map(|pair| {
+        let PairStatus { name, active, standby, state, sync, .. } = pair;
+        let pods = [active, standby].into_iter().filter(|pod| !pod.is_empty()).cloned().collect();
+        let level = (!sync.is_empty() && state != PAIR_ENDING).then(level_of_nobody);
+        Some(Lost { number: number(name)?, pods, level, since: now })
     });
-    told.collect()
+    let lost = status.flat_map(|status| &status.lost).filter_map(|pair| {
+        let LostPair { name, pods, in_sync, in_sync_pods } = pair.clone();
+        let level = in_sync.map(|directories| LevelText { directories, pods: in_sync_pods });
+        Some(Lost { number: number(&name)?, pods, level, since: now })
+    });
+    pairs.chain(lost).map(|lost| (lost.number, lost)).collect()
+}
+
+/// What a Lease says of the copies of a pair's state that the next one is to say, too; `None` if none is replicated, or if it
+/// was decided that the pair ends.
+pub fn level_text(lease: &Lease) -> Option<LevelText> {
+    if is_ending(lease) {
+        return None;
+    }
+    let annotated = |key: &str| lease.annotations().get(key).cloned();
+    let pods = annotated(keys::ANNOTATION_HA_IN_SYNC_PODS).unwrap_or_default();
+    Some(LevelText { directories: annotated(keys::ANNOTATION_HA_IN_SYNC)?, pods })
+}
+
+/// Nobody may act before a person decides: it is not known whose copy has every acknowledged write.
+pub fn level_of_nobody() -> LevelText {
+    LevelText { directories: String::new(), pods: format_uid(AgentId::NOBODY.0) }
 }
 
 /// Number of the pair that a Lease belongs to.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::plan::{Draft, Step, Wait};
-use super::view::{Seat, VACANT};
+use super::view::{Pod, Seat, VACANT};
 
 /// How long a single Pod waits for another one before it acts alone. 5 s: Pods of one workload start within a second or
 /// two of each other, and a pair that is made at once needs no admission.
@@ -17,6 +17,7 @@ impl Draft<'_> {
     pub(super) fn found_wanted(&mut self, wanted: usize) {
         let lasting = self.group.pairs.iter().filter(|pair| !pair.is_ending).count();
         let mut missing = wanted.saturating_sub(lasting + self.group.lost.len());
+        missing -= self.found_again(missing);
         let mut numbers = self.free_numbers();
         while missing > 0 && self.free.first().is_some_and(|pod| pod.is_primary()) {
             self.found_alone(numbers.remove(0));
@@ -35,6 +36,29 @@ impl Draft<'_> {
             self.found_alone(numbers.remove(0));
             missing -= 1;
         }
+    }
+
+    /// Makes pairs anew whose Leases are lost, at most so many, of the Pods that they had: in another pair a Pod's copy of
+    /// the state would be replaced. Returns how many.
+    pub(super) fn found_again(&mut self, most: usize) -> usize {
+        let group = self.group;
+        let mut count = 0;
+        for lost in &group.remembered {
+            let is_there = |pod: &&Pod| lost.pods.contains(&pod.name);
+            if count == most || !self.free.iter().any(is_there) {
+                continue;
+            }
+            let mut seats = lost.pods.iter().filter_map(|name| {
+                let index = self.free.iter().position(|pod| pod.name == *name)?;
+                self.take(index)
+            });
+            if let Some(first) = seats.next() {
+                let second = seats.next().unwrap_or_else(vacant);
+                self.found(lost.number, [first, second]);
+                count += 1;
+            }
+        }
+        count
     }
 
     /// Two by two, the oldest first; the partner is preferably on another node.
@@ -65,20 +89,30 @@ impl Draft<'_> {
     }
 
     fn found_alone(&mut self, number: u32) {
-        let address = ([0, 0, 0, 0], 0).into();
-        let vacant = Seat { id: VACANT, pod: String::new(), address };
         let Some(first) = self.take(0) else { return };
-        self.found(number, [first, vacant]);
+        self.found(number, [first, vacant()]);
     }
 
     fn found(&mut self, number: u32, seats: [Seat; 2]) {
-        self.plan.steps.push(Step::Found { number, term: self.group.highest_term, seats });
+        let lost = self.group.remembered.iter().find(|lost| lost.number == number);
+        let level = lost.and_then(|lost| lost.level.clone());
+        self.plan.steps.push(Step::Found { number, term: self.group.highest_term, seats, level });
     }
 
     /// The lowest numbers that no pair has, one for each pair that can be made.
     fn free_numbers(&self) -> Vec<u32> {
         let pairs = self.group.pairs.iter().map(|pair| pair.number);
-        let taken: BTreeSet<u32> = pairs.chain(self.group.lost.iter().map(|lost| lost.number)).collect();
+        let lost = self.group.lost.iter().map(|lost| lost.number);
+        let founded = self
+            .plan
+            .steps
+            .iter()
+            .filter_map(|step| if let Step::Found { number, .. } = step { Some(*number) } else { None });
+        let taken: BTreeSet<u32> = pairs.chain(lost).chain(founded).collect();
         (0..).filter(|number| !taken.contains(number)).take(self.free.len()).collect()
     }
+}
+
+fn vacant() -> Seat {
+    Seat { id: VACANT, pod: String::new(), address: ([0, 0, 0, 0], 0).into() }
 }

@@ -26,5 +26,5 @@ mod view;
 mod withheld;
 
 pub use plan::{Plan, Step, Wait, plan};
-pub use view::{Group, HaState, Lost, Pair, Pod, Seat, Shown, VACANT};
+pub use view::{Group, HaState, LevelText, Lost, Pair, Pod, Seat, Shown, VACANT};
 pub use withheld::Forsaken;

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use super::ending::ending;
 use super::labels::labels;
-use super::view::{Group, Pair, Pod, Seat, Shown};
+use super::view::{Group, LevelText, Pair, Pod, Seat, Shown};
 use super::withheld::withheld;
 use crate::ha::{AgentId, BootTime, Lease, Moment, Replacement, forced_replacement};
 
@@ -33,6 +33,8 @@ pub enum Step {
         term: u32,
         /// Its members.
         seats: [Seat; 2],
+        /// What the Lease said that it had before.
+        level: Option<LevelText>,
     },
     /// Asks whoever acts to admit a Pod in the place of another one.
     Ask {
@@ -135,6 +137,7 @@ pub fn plan(group: &Group, at: &Moment<'_>) -> Plan {
     }
     match group.pairs_wanted {
         None => {
+            draft.found_again(usize::MAX);
             draft.fill_seats();
             draft.found_pairs();
         }

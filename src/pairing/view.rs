@@ -10,7 +10,7 @@ use crate::ha::{AgentId, BootTime, Lease, Moment, nobody_acts};
 use crate::model::{NodeName, Role};
 
 /// Member of a pair that has only one Pod: nobody, so that the pair can act while it waits for its standby.
-pub const VACANT: AgentId = AgentId(0);
+pub const VACANT: AgentId = AgentId::NOBODY;
 
 /// All that a plan is made from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -21,6 +21,8 @@ pub struct Group {
     pub pairs: Vec<Pair>,
     /// Pairs whose Lease somebody else deleted.
     pub lost: Vec<Lost>,
+    /// Those of them whose wait is over and whose Lease said which copies of the state are level, until it is made anew.
+    pub remembered: Vec<Lost>,
     /// How many pairs there shall be; `None` for as many as there are Pods for.
     pub pairs_wanted: Option<usize>,
     /// Pairs stay as they are.
@@ -144,10 +146,21 @@ impl Pair {
 pub struct Lost {
     /// Its number in the group.
     pub number: u32,
-    /// Names of the Pods that it had; nobody pairs them anew before that time is over.
+    /// Names of the Pods that it had, members first; nobody pairs them anew before that time is over.
     pub pods: Vec<String>,
+    /// What its Lease said of the copies of its state; `None` if none is replicated.
+    pub level: Option<LevelText>,
     /// When that was seen.
     pub since: BootTime,
+}
+
+/// What the Lease of a pair says of the copies of its state that have every acknowledged write, in its own words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LevelText {
+    /// The directories; nobody may act if none is named.
+    pub directories: String,
+    /// The Pods that have them.
+    pub pods: String,
 }
 
 impl Group {

@@ -11,8 +11,9 @@ use crate::pairing::{Group, Seat, Shown, Step as PairingStep, VACANT};
 pub(super) fn step_words(group: &str, step: &PairingStep, seen: &Group) -> String {
     let pair = |number: &u32| pair_name(group, *number);
     match step {
-        PairingStep::Found { number, term, seats } => {
-            format!("make the pair {} of {} (epochs above {term}.0)", pair(number), members(seats))
+        PairingStep::Found { number, term, seats, level } => {
+            let before = if level.is_some() { ", with the copies of its state as before" } else { "" };
+            format!("make the pair {} of {} (epochs above {term}.0{before})", pair(number), members(seats))
         }
         PairingStep::Ask { pair: number, leaving, joining } => {
             let leaving = pod_name(seen, *leaving);

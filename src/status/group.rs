@@ -8,10 +8,10 @@ use super::conditions::{Saying, condition};
 use super::takeovers::{last_actor, takeovers};
 use super::words;
 use crate::api::status::Condition;
-use crate::api::{GroupSummary, HAGroupStatus, PairStatus, StateLag, WITHHELD, keys};
+use crate::api::{GroupSummary, HAGroupStatus, LostPair, PAIR_ENDING, PairStatus, StateLag, WITHHELD, keys};
 use crate::ha::TakeoverRecord;
 use crate::manifests::pair_name;
-use crate::pairing::{Group, Pair, Plan, Step, VACANT, Wait};
+use crate::pairing::{Group, Lost, Pair, Plan, Step, VACANT, Wait};
 
 /// Most pairs that are listed.
 const PAIRS_MAX: usize = 500;
@@ -69,6 +69,7 @@ pub fn group_status(input: &GroupInput<'_>) -> HAGroupStatus {
         state,
         summary,
         pairs: pairs.into_iter().take(PAIRS_MAX).collect(),
+        lost: lost_pairs(input),
         spares,
         highest_term,
         conditions,
@@ -89,7 +90,7 @@ fn pair_status(input: &GroupInput<'_>, pair: &Pair) -> PairStatus {
     let is_fenced = pair.lease.members.iter().any(|id| pair.fenced.contains(id));
     let is_withheld = input.plan.waits.contains(&Wait::Withheld { pair: pair.number });
     let state = match (pair.is_ending, pair.lease.pending, holder, other) {
-        (true, ..) => "Ending",
+        (true, ..) => PAIR_ENDING,
         _ if is_withheld => WITHHELD,
         (_, Some(_), ..) => "Replacing",
         _ if is_fenced => "Fenced",
@@ -111,6 +112,17 @@ fn pair_status(input: &GroupInput<'_>, pair: &Pair) -> PairStatus {
         sync: sync.to_owned(),
         lag: input.lags.get(&pair.number).filter(|_| sync == CATCHING_UP).cloned(),
     }
+}
+
+fn lost_pairs(input: &GroupInput<'_>) -> Vec<LostPair> {
+    let lost = input.group.lost.iter().chain(&input.group.remembered);
+    let told = lost.map(|Lost { number, pods, level, since: _ }| LostPair {
+        name: pair_name(input.name, *number),
+        pods: pods.clone(),
+        in_sync: level.as_ref().map(|level| level.directories.clone()),
+        in_sync_pods: level.as_ref().map(|level| level.pods.clone()).unwrap_or_default(),
+    });
+    told.take(PAIRS_MAX).collect()
 }
 
 const CATCHING_UP: &str = "CatchingUp";

@@ -244,7 +244,10 @@ fn aside(number: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
+    use crate::agent::replicate::gate::{Level, PromoteWhen, may_take};
 
     #[test]
     fn a_directory_keeps_its_number_and_another_one_has_another() {
@@ -252,6 +255,22 @@ mod tests {
         let id = StateDirectory::open(one.path()).unwrap().id();
         assert_eq!(StateDirectory::open(one.path()).unwrap().id(), id);
         assert_ne!(StateDirectory::open(two.path()).unwrap().id(), id);
+    }
+
+    #[test]
+    fn a_directory_that_was_emptied_or_has_lost_its_number_is_another_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let open = || StateDirectory::open(folder.path()).unwrap().id();
+        let mut ids = vec![open()];
+        std::fs::remove_file(folder.path().join(HIDDEN_FOLDER).join(ID_FILE)).unwrap();
+        ids.push(open());
+        std::fs::remove_dir_all(folder.path().join(HIDDEN_FOLDER)).unwrap();
+        ids.push(open());
+        for (index, id) in ids.iter().enumerate() {
+            let level = Level::Only(BTreeSet::from([*id]));
+            let may = ids.iter().map(|own| may_take(PromoteWhen::InSync, &level, *own));
+            assert!(may.eq((0..ids.len()).map(|other| other == index)), "{ids:?}");
+        }
     }
 
     #[test]

@@ -12,7 +12,7 @@
 //! | [`gate`] | who may act because of what its directory has, and when a barrier is kept |
 //! | [`ledger`] | barriers, looks, and what the Lease says of the directories |
 //! | [`lag`] | how much the standby lacks, and when the Lease tells |
-//! | [`notes`] | what the active writes into the Lease |
+//! | [`notes`] | what agents write into the Lease of their own accord |
 //! | [`socket`] | the socket of the application, and the command that uses it |
 //! | [`image`], [`scan`] | what is below a directory; looks that see what changed |
 //! | [`outbox`], [`inbox`] | a batch as words, and carried out |
@@ -54,6 +54,7 @@ use self::door::Door;
 use self::gate::{Level, PromoteWhen, may_take};
 use self::lag::Told;
 use self::ledger::{Ledger, View, Wires};
+use self::notes::loss_note;
 use self::receiver::Receiver;
 use self::sender::{Progress, Sender};
 use super::key_ring::KeyRing;
@@ -108,6 +109,7 @@ pub struct Replica {
     acting: watch::Sender<Option<Epoch>>,
     views: watch::Sender<View>,
     told: watch::Sender<Told>,
+    notes: mpsc::Sender<Note>,
     settle: mpsc::Sender<()>,
     /// Whether the standby may go on with what an application that ended has left.
     pub settled: mpsc::Receiver<bool>,
@@ -171,17 +173,30 @@ impl Replication {
             settled: reporter,
             snapshots,
             progress: reached,
-            notes,
+            notes: notes.clone(),
             metrics,
         };
         tasks.spawn("state ledger", Ledger::new(wires).run(shutdown.clone()));
         let (directory, door, promote_when) = (directory.clone(), door.clone(), *promote_when);
-        Ok(Replica { own, directory, door, promote_when, partner, acting, views, told, settle, settled })
+        Ok(Replica {
+            own,
+            directory,
+            door,
+            promote_when,
+            partner,
+            acting,
+            views,
+            told,
+            notes,
+            settle,
+            settled,
+        })
     }
 }
 
 impl Replica {
-    /// Takes over who the other member is, if this agent is one itself, and what the Lease tells of its lag.
+    /// Takes over who the other member is, if this agent is one itself, and what the Lease tells of its lag; has it corrected
+    /// if it takes this Pod for one that has a level copy.
     pub fn know(&self, record: &Record) {
         let members = record.lease.members;
         let other = members.into_iter().find(|member| *member != self.own && members.contains(&self.own));
@@ -193,6 +208,11 @@ impl Replica {
         let told = self.told.send_replace(record.lag.clone());
         if record.lag == Told::Unreadable && told != Told::Unreadable {
             warn!(annotation = keys::ANNOTATION_HA_LAG, "Ignored an annotation that cannot be read");
+        }
+        if let Some(note) = loss_note(record, self.own, self.directory.id()) {
+            warn!("The state directory is not the one that the Lease calls level");
+            // What finds no place is written after the next version that says the same.
+            let _: Result<(), TrySendError<Note>> = self.notes.try_send(note);
         }
     }
 

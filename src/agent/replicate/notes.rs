@@ -1,10 +1,12 @@
-//! What the active writes into the Lease of its own accord: who is level, and how much the standby lacks.
+//! What an agent writes into the Lease of its own accord: who is level, how much the standby lacks, and that a Pod has lost
+//! its level copy.
 
 use std::collections::BTreeSet;
 
 use super::DirectoryId;
 use super::gate::Level;
 use crate::agent::identity::format_uid;
+use crate::agent::lease::Record;
 use crate::agent::store::Note;
 use crate::api::{StateLag, keys};
 use crate::ha::{AgentId, Version};
@@ -20,8 +22,78 @@ pub fn level_note(base: Version, level: &BTreeSet<DirectoryId>, pods: [Option<Ag
     Note { base, annotations }
 }
 
+/// The Lease lists this Pod, but not its directory: the one that was level is lost, or belongs to another Pod now. Nobody
+/// takes its place in the list, so that it still says that there is a copy that is not to be seen.
+pub fn loss_note(record: &Record, own: AgentId, directory: DirectoryId) -> Option<Note> {
+    let Level::Only(level) = &record.level else { return None };
+    if level.contains(&directory) || !record.level_pods.contains(&own) {
+        return None;
+    }
+    let others = record.level_pods.iter().filter(|pod| **pod != own);
+    let pods: Vec<String> = others.chain([&AgentId::NOBODY]).map(|pod| format_uid(pod.0)).collect();
+    Some(Note {
+        base: record.version,
+        annotations: vec![(keys::ANNOTATION_HA_IN_SYNC_PODS, Some(pods.join(",")))],
+    })
+}
+
 /// The standby lacks this much; `None` only if that cannot be put into words.
 pub fn lag_note(base: Version, lag: &StateLag) -> Option<Note> {
     let text = serde_json::to_string(lag).ok()?;
     Some(Note { base, annotations: vec![(keys::ANNOTATION_HA_LAG, Some(text))] })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    const A: DirectoryId = DirectoryId(0xa);
+    const NEW: DirectoryId = DirectoryId(0xb);
+
+    /// A Lease with these annotations of the pair of the Pods 1 and 2.
+    fn record(level: Option<&str>, pods: &[u128]) -> Record {
+        let member =
+            |number: u128| json!({"uid": format_uid(number), "pod": "web", "address": "10.0.0.1:20001"});
+        let pods: Vec<String> = pods.iter().map(|pod| format_uid(*pod)).collect();
+        let mut lease = json!({
+            "metadata": {"uid": format_uid(9), "resourceVersion": "5", "annotations": {
+                (keys::ANNOTATION_HA_SEQUENCE): "1", (keys::ANNOTATION_HA_HOLD): "Peer",
+                (keys::ANNOTATION_HA_WRITES): "4",
+                (keys::ANNOTATION_HA_MEMBERS): json!([member(1), member(2)]).to_string(),
+                (keys::ANNOTATION_HA_IN_SYNC_PODS): pods.join(","),
+            }},
+            "spec": {"leaseTransitions": 1},
+        });
+        lease["metadata"]["annotations"][keys::ANNOTATION_HA_IN_SYNC] = json!(level);
+        lease["metadata"]["annotations"].as_object_mut().unwrap().retain(|_, value| *value != Value::Null);
+        Record::read(&serde_json::from_value(lease).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn a_pod_that_has_lost_its_level_copy_has_itself_taken_out_of_the_list() {
+        let (level, other) = (Level::write(&BTreeSet::from([A])), "not a number");
+        let only =
+            |pods: &[u128]| Some(pods.iter().map(|pod| format_uid(*pod)).collect::<Vec<_>>().join(","));
+        let table = [
+            (Some(&*level), &[1][..], A, None),
+            (Some(&*level), &[1], NEW, only(&[0])),
+            (Some(&*level), &[1, 2], NEW, only(&[2, 0])),
+            // What it was taken out of says so already, and says nothing of others.
+            (Some(&*level), &[0], NEW, None),
+            (Some(&*level), &[2], NEW, None),
+            // Whoever removed the annotation lets anybody act; whoever spoiled it is not understood.
+            (None, &[1], NEW, None),
+            (Some(other), &[1], NEW, None),
+        ];
+        for (level, pods, own, expected) in table {
+            let note = loss_note(&record(level, pods), AgentId(1), own);
+            let expected = expected.map(|text| Note {
+                base: Version(5),
+                annotations: vec![(keys::ANNOTATION_HA_IN_SYNC_PODS, Some(text))],
+            });
+            assert_eq!(note, expected, "{level:?} {pods:?}");
+        }
+    }
 }

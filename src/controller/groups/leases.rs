@@ -17,7 +17,7 @@ use crate::manifests::{group_metadata, pair_name};
 use crate::observe::group::SeenGroup;
 use crate::observe::slim::SlimPod;
 use crate::observe::version;
-use crate::pairing::{Seat, Shown, Step};
+use crate::pairing::{LevelText, Seat, Shown, Step};
 
 /// What a step was made from.
 pub(super) struct Hand<'a> {
@@ -62,7 +62,14 @@ impl Hand<'_> {
     /// Takes one step.
     pub(super) async fn take(&self, step: &Step) -> Result<Option<Written>, Error> {
         match step {
-            Step::Found { number, term, seats } => self.found(*number, *term, seats).await,
+            Step::Found { number, term, seats, level } => {
+                let body = self.founded((*number, *term), seats, level.as_ref())?;
+                let parameters = PostParams {
+                    field_manager: Some(keys::FIELD_MANAGER.to_owned()),
+                    ..PostParams::default()
+                };
+                Ok(Some(written(&self.api().create(&parameters, &body).await?)))
+            }
             Step::Ask { pair, leaving, joining } => {
                 let record = self.record(*pair)?;
                 let pending = Some(Replacement { leaving: *leaving, joining: joining.id });
@@ -102,7 +109,13 @@ impl Hand<'_> {
         self.seen.records.get(&pair).ok_or(Error::Gone)
     }
 
-    async fn found(&self, number: u32, term: u32, seats: &[Seat; 2]) -> Result<Option<Written>, Error> {
+    /// The Lease of a new pair, or of one whose Lease was lost.
+    fn founded(
+        &self,
+        (number, term): (u32, u32),
+        seats: &[Seat; 2],
+        level: Option<&LevelText>,
+    ) -> Result<Lease, Error> {
         // The schema says the same; it may have been bypassed.
         self.timing.check().map_err(Error::Times)?;
         let content = Content {
@@ -123,14 +136,15 @@ impl Hand<'_> {
         if self.group.spec.service.is_some() {
             metadata["annotations"][keys::ANNOTATION_HA_SLICE] = json!(name);
         }
+        if let Some(LevelText { directories, pods }) = level {
+            metadata["annotations"][keys::ANNOTATION_HA_IN_SYNC] = json!(directories);
+            metadata["annotations"][keys::ANNOTATION_HA_IN_SYNC_PODS] = json!(pods);
+        }
         if let Some(annotations) = metadata["annotations"].as_object_mut() {
             annotations.retain(|_, value| !value.is_null());
         }
         body["metadata"] = metadata;
-        let lease = serde_json::from_value(body).map_err(Error::Build)?;
-        let parameters =
-            PostParams { field_manager: Some(keys::FIELD_MANAGER.to_owned()), ..PostParams::default() };
-        Ok(Some(written(&self.api().create(&parameters, &lease).await?)))
+        serde_json::from_value(body).map_err(Error::Build)
     }
 
     async fn write(

@@ -52,6 +52,7 @@ pub(super) async fn look(context: &Context, job: &Job) -> Look {
         context.memories.lock().expect("no holder of this lock panics").remove(key).unwrap_or_default();
     let Some(group) = stores.group(key).filter(|group| group.metadata.deletion_timestamp.is_none()) else {
         context.refusals.end(key);
+        drop(stores.take_ends(key));
         return Look::Settled(None);
     };
     let look = Round { context, key, stores, group: &group }.go(&mut memory).await;
@@ -70,6 +71,7 @@ impl Round<'_> {
     async fn go(&self, memory: &mut Memory) -> Look {
         let (now, timing) = (clock::now(), times(self.group));
         let objects = self.stores.objects(self.key);
+        memory.see_ends(&self.stores.take_ends(self.key));
         if memory.is_ahead(now, |kind, name| shown_version(self.group, &objects, (kind, name))) {
             return Look::Settled(Some(BEHIND_DELAY));
         }

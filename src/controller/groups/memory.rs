@@ -1,14 +1,19 @@
 //! What a look at a group must know of the looks before it.
 //!
-//! All of it can be lost: then waits begin anew, which takes longer and is never less safe.
+//! All of it can be lost: then waits begin anew, which takes longer and is never less safe. What the Lease of a lost pair
+//! said is in the status, too; what is in neither is taken for the worst.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use k8s_openapi::api::coordination::v1::Lease;
+
+use crate::agent::identity::parse_uid;
+use crate::agent::lease::Record;
 use crate::ha::{BootTime, Timing};
 use crate::observe::SetKey;
-use crate::observe::group::SeenGroup;
-use crate::pairing::{Forsaken, Group, Lost, Plan, Wait};
+use crate::observe::group::{SeenGroup, level_of_nobody, level_text, pair_number};
+use crate::pairing::{Forsaken, Group, LevelText, Lost, Pair, Plan, Wait};
 
 /// How long a write is waited for in the watches before it is taken as seen. 2 s: a watch is mostly 10 ms behind, and
 /// every write is guarded by the version that it is based on anyway.
@@ -20,9 +25,11 @@ pub(super) type Memories = BTreeMap<SetKey, Memory>;
 /// What is remembered of one group.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
-    /// For each pair by its number: the count of writes in its Lease, when it was first read, and whose Pods they are.
+    /// What is known of each pair by its number.
     pairs: BTreeMap<u32, Known>,
     lost: BTreeMap<u32, Lost>,
+    /// How Leases ended whose deletion was seen, by the number of the pair.
+    ends: BTreeMap<u32, End>,
     /// Since when no level copy of a pair is to be seen.
     forsaken: BTreeMap<u32, BootTime>,
     has_looked: bool,
@@ -40,29 +47,60 @@ pub(super) struct Memory {
 
 #[derive(Clone, Debug)]
 struct Known {
+    /// Uid of the Lease.
+    lease: u128,
+    /// The count of writes in it, and when that was first read.
     writes: u64,
     since: BootTime,
     pods: Vec<String>,
+    /// Whether state is replicated.
+    has_state: bool,
+}
+
+/// The end of a Lease.
+#[derive(Clone, Debug)]
+struct End {
+    lease: Option<u128>,
+    level: Option<LevelText>,
+}
+
+impl Known {
+    fn of(pair: &Pair, record: Option<&Record>, now: BootTime) -> Self {
+        let joining = pair.lease.pending.map(|replacement| replacement.joining);
+        let ids = pair.lease.members.into_iter().chain(joining);
+        Self {
+            lease: record.map_or(0, |record| record.group),
+            writes: pair.lease.writes,
+            since: now,
+            pods: ids.filter_map(|id| pair.names.get(&id).filter(|name| !name.is_empty()).cloned()).collect(),
+            has_state: pair.level.is_some(),
+        }
+    }
 }
 
 impl Memory {
     /// Notes what was seen, and puts into it what only earlier looks know.
     pub(super) fn remember(&mut self, seen: &mut SeenGroup, (now, timing): (BootTime, &Timing)) {
         for pair in &mut seen.group.pairs {
-            let count = (pair.lease.writes, pair.names.values().cloned().collect());
-            pair.unwritten_since = self.see_pair(pair.number, count, now);
+            let known = Known::of(pair, seen.records.get(&pair.number), now);
+            pair.unwritten_since = self.see_pair(pair.number, known);
             pair.forsaken = self.see_forsaken(pair.number, pair.forsaken);
         }
         self.highest_term = self.highest_term.max(seen.group.highest_term);
-        seen.group.lost = self.see_lost((&seen.numbers, seen.told.clone()), (now, timing));
+        let lost = self.see_lost(&seen.numbers, seen.told.clone(), now);
+        let (waiting, over) = lost.into_iter().partition(|lost| now < lost.since + timing.operator_wait);
+        seen.group.lost = waiting;
+        seen.group.remembered = Vec::into_iter(over)
+            .filter(|lost| lost.level.is_some() && !seen.numbers.contains(&lost.number))
+            .collect();
         self.recall(&mut seen.group);
     }
 
     /// Notes a pair that was seen; returns since when its Lease is as its actives last wrote it.
-    fn see_pair(&mut self, number: u32, (writes, pods): (u64, Vec<String>), now: BootTime) -> BootTime {
-        let since =
-            self.pairs.get(&number).filter(|known| known.writes == writes).map_or(now, |known| known.since);
-        self.pairs.insert(number, Known { writes, since, pods });
+    fn see_pair(&mut self, number: u32, seen: Known) -> BootTime {
+        let known = self.pairs.get(&number).filter(|known| known.writes == seen.writes);
+        let since = known.map_or(seen.since, |known| known.since);
+        self.pairs.insert(number, Known { since, ..seen });
         self.lost.remove(&number);
         since
     }
@@ -78,23 +116,38 @@ impl Memory {
 
     /// Notes which pairs have no Lease any more although nobody decided that they end.
     ///
-    /// `told` are those that the status names, by number and with their Pods: the last operator knew them. They count
-    /// in the first look only; afterwards this memory knows better.
-    fn see_lost(
-        &mut self,
-        (seen, told): (&BTreeSet<u32>, BTreeMap<u32, Vec<String>>),
-        (now, timing): (BootTime, &Timing),
-    ) -> Vec<Lost> {
-        let known = self.pairs.iter().map(|(number, known)| (*number, known.pods.clone()));
+    /// `told` are those that the status names, by number: the last operator knew them. They count in the first look only;
+    /// afterwards this memory knows better.
+    fn see_lost(&mut self, seen: &BTreeSet<u32>, told: BTreeMap<u32, Lost>, now: BootTime) -> Vec<Lost> {
         let told = if self.has_looked { BTreeMap::new() } else { told };
         self.has_looked = true;
-        let known: BTreeMap<u32, Vec<String>> = told.into_iter().chain(known).collect();
-        for (number, pods) in known.into_iter().filter(|(number, _)| !seen.contains(number)) {
-            self.lost.entry(number).or_insert(Lost { number, pods, since: now });
+        let told = told.into_values().map(|lost| match self.ends.get(&lost.number) {
+            Some(End { lease: _, level }) => Lost { level: level.clone(), ..lost },
+            None => lost,
+        });
+        let known = self.pairs.iter().map(|(number, known)| {
+            let end = self.ends.get(number).filter(|end| end.lease == Some(known.lease));
+            // Without its end the last version that was seen may call a copy level that was left out after that.
+            let level = end.map_or_else(|| known.has_state.then(level_of_nobody), |end| end.level.clone());
+            Lost { number: *number, pods: known.pods.clone(), level, since: now }
+        });
+        let gone = told.chain(known).filter(|lost| !seen.contains(&lost.number));
+        let gone: BTreeMap<u32, Lost> = gone.map(|lost| (lost.number, lost)).collect();
+        for (number, lost) in gone {
+            self.lost.entry(number).or_insert(lost);
         }
         self.pairs.retain(|number, _| seen.contains(number));
         self.forsaken.retain(|number, _| seen.contains(number));
-        self.lost.values().filter(|lost| now < lost.since + timing.operator_wait).cloned().collect()
+        self.lost.values().cloned().collect()
+    }
+
+    /// Notes how Leases ended whose deletion was seen.
+    pub(super) fn see_ends(&mut self, leases: &[Lease]) {
+        let ends = leases.iter().filter_map(|lease| {
+            let uid = lease.metadata.uid.as_deref().and_then(|uid| parse_uid(uid).ok());
+            Some((pair_number(lease)?, End { lease: uid, level: level_text(lease) }))
+        });
+        self.ends.extend(ends);
     }
 
     /// A pair ended because it was decided so.
@@ -108,6 +161,12 @@ impl Memory {
         group.surplus_since = self.surplus_since;
         group.alone_since = self.alone_since;
         group.highest_term = self.highest_term;
+    }
+
+    /// As if nobody could act by the Leases any more that were lost.
+    #[cfg(test)]
+    pub(super) fn outwait(&mut self) {
+        self.lost.values_mut().for_each(|lost| lost.since = BootTime::default());
     }
 
     /// Notes what a plan waits for.
@@ -141,7 +200,11 @@ impl Memory {
 
 #[cfg(test)]
 mod tests {
+    use kube::core::ObjectMeta;
+
     use super::*;
+    use crate::agent::identity::format_uid;
+    use crate::api::keys;
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -152,7 +215,7 @@ mod tests {
     #[test]
     fn an_active_s_write_begins_the_watch_anew_and_nothing_else_does() {
         let mut memory = Memory::default();
-        let mut see = |writes, seconds| memory.see_pair(0, (writes, vec![]), at(seconds));
+        let mut see = |writes, seconds| memory.see_pair(0, Known { writes, ..known(seconds) });
         assert_eq!([see(1, 10), see(1, 20), see(2, 30), see(2, 40)], [at(10), at(10), at(30), at(30)]);
     }
 
@@ -164,18 +227,96 @@ mod tests {
         assert_eq!([None, seen(4)].map(|seen| memory.see_forsaken(0, seen)), [None, seen(4)]);
     }
 
+    fn known(seconds: u32) -> Known {
+        Known { lease: 7, writes: 1, since: at(seconds), pods: vec!["a".into()], has_state: true }
+    }
+
+    fn lost(number: u32, pod: &str, level: Option<LevelText>) -> Lost {
+        Lost { number, pods: vec![pod.into()], level, since: at(5) }
+    }
+
+    fn level(directory: &str) -> LevelText {
+        LevelText { directories: directory.into(), pods: String::new() }
+    }
+
+    /// The Lease of the pair 0 as it was when its deletion was seen.
+    fn ended(uid: u128, directory: &str) -> Lease {
+        let annotations = BTreeMap::from(
+            [(keys::ANNOTATION_HA_PAIR, "0"), (keys::ANNOTATION_HA_IN_SYNC, directory)]
+                .map(|(key, value)| (key.to_owned(), value.to_owned())),
+        );
+        let metadata = ObjectMeta {
+            uid: Some(format_uid(uid)),
+            annotations: Some(annotations),
+            ..ObjectMeta::default()
+        };
+        Lease { metadata, ..Lease::default() }
+    }
+
+    fn ending(uid: u128) -> Lease {
+        let mut lease = ended(uid, "x");
+        lease
+            .metadata
+            .annotations
+            .get_or_insert_default()
+            .insert(keys::ANNOTATION_HA_ENDING.into(), "true".into());
+        lease
+    }
+
     #[test]
-    fn a_lost_lease_is_waited_for_whoever_knew_it() {
-        let timing = Timing::default();
-        let told = BTreeMap::from([(1, vec!["b".to_owned()])]);
+    fn a_lost_lease_is_known_whoever_knew_it() {
+        let told = BTreeMap::from([(1, lost(1, "b", Some(level("b"))))]);
         let mut memory = Memory::default();
-        memory.see_pair(0, (1, vec!["a".into()]), at(1));
-        let lost = memory.see_lost((&BTreeSet::new(), told), (at(5), &timing));
-        let expected =
-            [(0, "a"), (1, "b")].map(|(number, pod)| Lost { number, pods: vec![pod.into()], since: at(5) });
-        assert_eq!(lost, expected);
-        let later = at(5) + timing.operator_wait;
-        assert_eq!(memory.see_lost((&BTreeSet::new(), BTreeMap::new()), (later, &timing)), []);
+        memory.see_pair(0, Known { has_state: false, ..known(1) });
+        let expected = [lost(0, "a", None), lost(1, "b", Some(level("b")))];
+        assert_eq!(memory.see_lost(&BTreeSet::new(), told, at(5)), expected);
+        assert_eq!(memory.see_lost(&BTreeSet::new(), BTreeMap::new(), at(6)), expected);
+    }
+
+    #[test]
+    fn who_was_level_is_known_only_if_the_end_of_that_lease_was_seen() {
+        let told = || BTreeMap::from([(0, lost(0, "a", Some(level_of_nobody())))]);
+        let nobody = Some(level_of_nobody());
+        let table = [
+            (Some(known(1)), vec![], nobody.clone()),
+            (Some(known(1)), vec![ended(7, "x")], Some(level("x"))),
+            // Another one of that name has come and gone unseen.
+            (Some(known(1)), vec![ended(6, "x")], nobody.clone()),
+            // It was decided that it ends, and the answer to its deletion was lost.
+            (Some(known(1)), vec![ending(7)], None),
+            // It began to be replicated after it was last looked at.
+            (Some(Known { has_state: false, ..known(1) }), vec![ended(7, "x")], Some(level("x"))),
+            (None, vec![], nobody),
+            (None, vec![ended(7, "x")], Some(level("x"))),
+        ];
+        for (known, ends, expected) in table {
+            let mut memory = Memory::default();
+            if let Some(known) = known {
+                memory.see_pair(0, known);
+            }
+            memory.see_ends(&ends);
+            assert_eq!(memory.see_lost(&BTreeSet::new(), told(), at(5)), [lost(0, "a", expected)]);
+        }
+    }
+
+    #[test]
+    fn what_a_lost_lease_said_is_remembered_until_there_is_another_one() {
+        let timing = Timing::default();
+        let mut memory = Memory::default();
+        let mut look = |after: Duration, numbers: &[u32]| {
+            let told = BTreeMap::from([(0, lost(0, "a", Some(level("x")))), (1, lost(1, "b", None))]);
+            let numbers = numbers.iter().copied().collect();
+            let mut seen = SeenGroup { numbers, told, ..SeenGroup::default() };
+            memory.remember(&mut seen, (at(5) + after, &timing));
+            (seen.group.lost, seen.group.remembered)
+        };
+        let both = vec![lost(0, "a", Some(level("x"))), lost(1, "b", None)];
+        assert_eq!(look(Duration::ZERO, &[]), (both, vec![]));
+        assert_eq!(look(timing.operator_wait, &[]), (vec![], vec![lost(0, "a", Some(level("x")))]));
+        memory.see_pair(0, known(9));
+        let mut seen = SeenGroup { numbers: BTreeSet::from([0]), ..SeenGroup::default() };
+        memory.remember(&mut seen, (at(5) + timing.operator_wait, &timing));
+        assert_eq!((seen.group.lost, seen.group.remembered), (vec![], vec![]));
     }
 
     #[test]
@@ -183,11 +324,11 @@ mod tests {
         let timing = Timing::default();
         let seen = || SeenGroup {
             group: Group { highest_term: 4, ..Group::default() },
-            told: BTreeMap::from([(2, vec!["a".to_owned()])]),
+            told: BTreeMap::from([(2, lost(2, "a", None))]),
             ..SeenGroup::default()
         };
         let mut memory = Memory { alone_since: Some(at(1)), highest_term: 7, ..Memory::default() };
-        let lost = vec![Lost { number: 2, pods: vec!["a".into()], since: at(5) }];
+        let lost = vec![lost(2, "a", None)];
         let expected = Group { lost, highest_term: 7, alone_since: Some(at(1)), ..Group::default() };
         for seconds in [5, 6] {
             let mut seen = seen();
@@ -199,10 +340,9 @@ mod tests {
     #[test]
     fn a_pair_that_was_ended_is_not_lost() {
         let mut memory = Memory::default();
-        memory.see_pair(0, (1, vec![]), at(1));
+        memory.see_pair(0, known(1));
         memory.end_pair(0);
-        let none = (&BTreeSet::new(), BTreeMap::new());
-        assert_eq!(memory.see_lost(none, (at(2), &Timing::default())), []);
+        assert_eq!(memory.see_lost(&BTreeSet::new(), BTreeMap::new(), at(2)), []);
     }
 
     #[test]

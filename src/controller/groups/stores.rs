@@ -1,7 +1,8 @@
 //! What the watches have shown of groups, and which group an event belongs to.
 
+use std::collections::BTreeMap;
 use std::fmt::Debug;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use futures::StreamExt as _;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -18,7 +19,7 @@ use tracing::warn;
 use crate::api::{HAGroup, keys};
 use crate::controller::queue::Queue;
 use crate::controller::watch::api;
-use crate::observe::group::GroupObjects;
+use crate::observe::group::{GroupObjects, pair_number};
 use crate::observe::slim::SlimPod;
 use crate::observe::{Change, Scope, SetKey};
 use crate::runtime::shutdown::Shutdown;
@@ -32,7 +33,11 @@ pub(super) struct Stores {
     leases: Store<Lease>,
     services: Store<Service>,
     slices: Store<EndpointSlice>,
+    ends: Ends,
 }
+
+/// Leases as they were when their deletion was seen, by group and number of the pair; the last one of each.
+type Ends = Arc<Mutex<BTreeMap<(SetKey, u32), Lease>>>;
 
 /// Starts the watches of one scope.
 pub(super) fn start(
@@ -42,14 +47,17 @@ pub(super) fn start(
     queue: &Arc<Queue>,
 ) -> Stores {
     let mut feeds = Feeds { tasks, shutdown, client, scope, queue };
+    let ends = Ends::default();
+    let kept = Arc::clone(&ends);
     Stores {
         scope: scope.clone(),
-        groups: feeds.start(watcher::Config::default(), own_key, Change::Urgent),
-        pods: feeds.start(labelled(), labelled_key, Change::Ordinary),
+        groups: feeds.start(watcher::Config::default(), (own_key, Change::Urgent), |_| {}),
+        pods: feeds.start(labelled(), (labelled_key, Change::Ordinary), |_| {}),
         // Who acts is what everybody waits for.
-        leases: feeds.start(labelled(), labelled_key, Change::Urgent),
-        services: feeds.start(labelled(), labelled_key, Change::Ordinary),
-        slices: feeds.start(labelled(), labelled_key, Change::Ordinary),
+        leases: feeds.start(labelled(), (labelled_key, Change::Urgent), move |event| keep_end(&kept, event)),
+        services: feeds.start(labelled(), (labelled_key, Change::Ordinary), |_| {}),
+        slices: feeds.start(labelled(), (labelled_key, Change::Ordinary), |_| {}),
+        ends,
     }
 }
 
@@ -57,22 +65,49 @@ pub(super) fn start(
 impl Stores {
     /// Of all namespaces, as if the watches had shown this group and these Leases.
     pub(super) fn with(group: HAGroup, pairs: impl IntoIterator<Item = Lease>) -> Self {
-        fn store<K>(objects: impl IntoIterator<Item = K>) -> Store<K>
-        where
-            K: Lookup<DynamicType = ()> + Clone + 'static,
-        {
-            let (store, mut writer) = reflector::store();
-            objects.into_iter().for_each(|object| writer.apply_watcher_event(&Event::Apply(object)));
-            store
-        }
         Self {
             scope: Scope(None),
-            groups: store([DeserializeGuard(Ok(group))]),
-            pods: store([]),
-            leases: store(pairs),
-            services: store([]),
-            slices: store([]),
+            groups: shown([DeserializeGuard(Ok(group))]),
+            pods: shown([]),
+            leases: shown(pairs),
+            services: shown([]),
+            slices: shown([]),
+            ends: Ends::default(),
         }
+    }
+
+    /// As if the watch had shown the deletion of a Lease.
+    pub(super) fn end(&mut self, lease: &Lease) {
+        keep_end(&self.ends, &Event::Delete(lease.clone()));
+        self.leases = reflector::store().0;
+    }
+
+    /// As if the watch had shown these Pods.
+    pub(super) fn with_pods(self, pods: impl IntoIterator<Item = SlimPod>) -> Self {
+        Self { pods: shown(pods), ..self }
+    }
+}
+
+/// A store as if the watch had shown these objects.
+#[cfg(test)]
+fn shown<K>(objects: impl IntoIterator<Item = K>) -> Store<K>
+where
+    K: Lookup<DynamicType = ()> + Clone + 'static,
+{
+    let (store, mut writer) = reflector::store();
+    objects.into_iter().for_each(|object| writer.apply_watcher_event(&Event::Apply(object)));
+    store
+}
+
+/// Keeps how a Lease ended, until there is another one for its pair.
+fn keep_end(ends: &Ends, event: &Event<Lease>) {
+    let (Event::Apply(lease) | Event::InitApply(lease) | Event::Delete(lease)) = event else { return };
+    let Some(pair) = labelled_key(&lease.metadata).zip(pair_number(lease)) else { return };
+    let mut ends = ends.lock().expect("no holder of this lock panics");
+    if matches!(event, Event::Delete(_)) {
+        ends.insert(pair, lease.clone());
+    } else {
+        ends.remove(&pair);
     }
 }
 
@@ -101,7 +136,14 @@ struct Feeds<'a> {
 
 impl Feeds<'_> {
     /// Watches one kind until shutdown; errors are logged and tried again with growing delay.
-    fn start<K>(&mut self, config: watcher::Config, key_of: KeyOf, change: Change) -> Store<K>
+    ///
+    /// `hear` hears of each event before the store does.
+    fn start<K>(
+        &mut self,
+        config: watcher::Config,
+        (key_of, change): (KeyOf, Change),
+        hear: impl Fn(&Event<K>) + Send + 'static,
+    ) -> Store<K>
     where
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Lookup<DynamicType = ()>,
         K: Clone + Debug + DeserializeOwned + Send + Sync + 'static,
@@ -110,7 +152,8 @@ impl Feeds<'_> {
         let events = watcher::watcher(api::<K>(self.client, self.scope), config).default_backoff();
         let (queue, shutdown, known) = (Arc::clone(self.queue), self.shutdown.clone(), store.clone());
         self.tasks.spawn("watch-groups", async move {
-            let feeding = feed(writer, events, |event| note(&event, (&known, &queue), (key_of, change)));
+            let note = |event| note(&event, (&known, &queue), (key_of, change));
+            let feeding = feed(writer, events, (hear, note));
             tokio::select! {
                 // The order does not matter: both end this watch.
                 () = shutdown.requested() => {}
@@ -125,7 +168,7 @@ impl Feeds<'_> {
 async fn feed<K>(
     mut writer: Writer<K>,
     events: impl futures::Stream<Item = watcher::Result<Event<K>>>,
-    mut note: impl FnMut(Event<K>),
+    (hear, mut note): (impl Fn(&Event<K>), impl FnMut(Event<K>)),
 ) where
     K: Lookup<DynamicType = ()> + Resource<DynamicType = ()> + Clone + 'static,
 {
@@ -136,6 +179,7 @@ async fn feed<K>(
                 if let Event::Apply(object) | Event::InitApply(object) = &mut event {
                     object.managed_fields_mut().clear();
                 }
+                hear(&event);
                 writer.apply_watcher_event(&event);
                 note(event);
             }
@@ -205,6 +249,15 @@ impl Stores {
         }
     }
 
+    /// The Leases of a group whose deletion was seen since the last call. To be called after [`Self::objects`]: what is
+    /// missing there without being here is gone without an end that was seen.
+    pub(super) fn take_ends(&self, key: &SetKey) -> Vec<Lease> {
+        let mut ends = self.ends.lock().expect("no holder of this lock panics");
+        let (own, others) = std::mem::take(&mut *ends).into_iter().partition(|((of, _), _)| of == key);
+        *ends = others;
+        BTreeMap::into_values(own).collect()
+    }
+
     /// The objects of a group as last seen.
     pub(super) fn objects(&self, key: &SetKey) -> GroupObjects {
         GroupObjects {
@@ -223,4 +276,35 @@ where
     let mut objects = store.state();
     objects.retain(|object| labelled_key(object.meta()).is_some_and(|labelled| labelled == *key));
     objects
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_lease_is_kept_until_it_is_taken_or_another_one_is_there() {
+        let lease = |uid: &str| -> Lease {
+            let metadata = json!({"name": "web-0", "namespace": "shop", "uid": uid,
+                "labels": {(keys::LABEL_GROUP): "web"}, "annotations": {(keys::ANNOTATION_HA_PAIR): "0"}});
+            serde_json::from_value(json!({"metadata": metadata})).expect("a Lease")
+        };
+        let key = |name: &str| SetKey { namespace: "shop".into(), name: name.into() };
+        let group = serde_json::from_value(json!({
+            "apiVersion": "backup.example.com/v1alpha1", "kind": "HAGroup", "metadata": {"name": "web"}, "spec": {},
+        }));
+        let stores = Stores::with(group.expect("a group"), []);
+        let hear = |event| keep_end(&stores.ends, &event);
+        hear(Event::Apply(lease("a")));
+        assert_eq!(stores.take_ends(&key("web")), []);
+        hear(Event::Delete(lease("a")));
+        assert_eq!(stores.take_ends(&key("api")), []);
+        assert_eq!(stores.take_ends(&key("web")), [lease("a")]);
+        assert_eq!(stores.take_ends(&key("web")), []);
+        hear(Event::Delete(lease("a")));
+        hear(Event::InitApply(lease("b")));
+        assert_eq!(stores.take_ends(&key("web")), []);
+    }
 }

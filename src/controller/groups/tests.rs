@@ -25,6 +25,8 @@ use crate::runtime::lease::Leadership;
 use crate::runtime::metrics::Metrics;
 use crate::runtime::shutdown::Shutdown;
 
+mod lost;
+
 fn key() -> SetKey {
     SetKey { namespace: "shop".into(), name: "web".into() }
 }

@@ -1,5 +1,6 @@
 //! Plans for single situations, and what holds for all of them.
 
+mod lost;
 mod properties;
 mod situations;
 mod wanted;

@@ -85,8 +85,12 @@ impl World {
             }
             Happening::IsDeleted(index) if !self.group.pairs.is_empty() => {
                 let pair = self.group.pairs.remove(index.index(self.group.pairs.len()));
+                let level = pair
+                    .number
+                    .is_multiple_of(2)
+                    .then(|| LevelText { directories: pair.number.to_string(), pods: String::new() });
                 let pods = pair.names.into_values().collect();
-                self.group.lost.push(Lost { number: pair.number, pods, since: self.now });
+                self.group.lost.push(Lost { number: pair.number, pods, level, since: self.now });
             }
             Happening::Moves(_)
             | Happening::IsRelabelled(..)
@@ -101,7 +105,11 @@ impl World {
     fn agents_act(&mut self) {
         self.now = self.now + Duration::from_secs(10);
         let timing = Timing::default();
-        self.group.lost.retain(|lost| self.now < lost.since + timing.operator_wait);
+        let lost = std::mem::take(&mut self.group.lost);
+        let (waiting, over): (Vec<Lost>, Vec<Lost>) =
+            lost.into_iter().partition(|lost| self.now < lost.since + timing.operator_wait);
+        self.group.lost = waiting;
+        self.group.remembered.extend(over.into_iter().filter(|lost| lost.level.is_some()));
         let staying: Vec<AgentId> = self.group.staying().iter().map(|pod| pod.id).collect();
         for pair in &mut self.group.pairs {
             let may_act = |id: &AgentId| staying.contains(id) && !pair.fenced.contains(id);
@@ -134,7 +142,10 @@ impl World {
         };
         let group = &mut self.group;
         match step {
-            Step::Found { number, seats, .. } => {
+            Step::Found { number, seats, level, .. } => {
+                let said = group.remembered.iter().find(|lost| lost.number == *number);
+                assert_eq!(*level, said.and_then(|lost| lost.level.clone()), "{number} has forgotten it");
+                group.remembered.retain(|lost| lost.number != *number);
                 assert!(group.pairs.iter().all(|pair| pair.number != *number), "{number} is taken");
                 let mut new = pair(*number, [seats[0].id.0, seats[1].id.0]);
                 new.lease.holder = None;

@@ -17,7 +17,8 @@ fn leave(group: &mut Group, ids: &[u128]) {
 fn new_pods_are_paired_two_by_two_on_different_nodes() {
     let mut group = group([2, 4, 1, 3], []);
     group.highest_term = 7;
-    let found = |number, one, two| Step::Found { number, term: 7, seats: [seat(one), seat(two)] };
+    let found =
+        |number, one, two| Step::Found { number, term: 7, seats: [seat(one), seat(two)], level: None };
     assert_eq!(steps(&group), [found(0, 1, 2), found(1, 3, 4)]);
 }
 
@@ -128,9 +129,14 @@ fn of_two_actives_without_standbys_one_ends_for_the_other() {
 #[test]
 fn nobody_is_paired_anew_before_the_hold_of_a_lost_lease_is_over() {
     let mut group = group([1, 2, 3, 4], []);
-    group.lost.push(Lost { number: 0, pods: vec!["web-1".into(), "web-2".into()], since: now() });
+    group.lost.push(Lost {
+        number: 0,
+        pods: vec!["web-1".into(), "web-2".into()],
+        level: None,
+        since: now(),
+    });
     let plan = plan_now(&group);
-    assert_eq!(plan.steps, [Step::Found { number: 1, term: 0, seats: [seat(3), seat(4)] }]);
+    assert_eq!(plan.steps, [Step::Found { number: 1, term: 0, seats: [seat(3), seat(4)], level: None }]);
     assert_eq!(plan.waits, [Wait::Lost { pair: 0 }]);
     assert_eq!(plan.look_again, Some(now() + Timing::default().operator_wait));
 }

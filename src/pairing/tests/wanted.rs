@@ -16,7 +16,7 @@ fn set_group(wanted: usize, pods: &[(u128, Role)], pairs: impl IntoIterator<Item
 
 fn alone(number: u32, id: u128) -> Step {
     let vacant = Seat { id: VACANT, pod: String::new(), address: ([0, 0, 0, 0], 0).into() };
-    Step::Found { number, term: 7, seats: [seat(id), vacant] }
+    Step::Found { number, term: 7, seats: [seat(id), vacant], level: None }
 }
 
 #[test]
@@ -69,5 +69,5 @@ fn pods_without_roles_are_paired_two_by_two_up_to_the_wanted_number() {
     let mut group = group([1, 2, 3, 4, 5], []);
     group.pairs_wanted = Some(1);
     let seats = [seat(1), seat(2)];
-    assert_eq!(plan_now(&group).steps, [Step::Found { number: 0, term: 0, seats }]);
+    assert_eq!(plan_now(&group).steps, [Step::Found { number: 0, term: 0, seats, level: None }]);
 }

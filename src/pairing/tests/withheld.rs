@@ -41,6 +41,9 @@ fn a_pair_is_forsaken_once_who_is_left_lacks_what_nobody_else_has() {
         // Nobody is left who could act without what is lost.
         (replicated(&[], &[1]), false),
         (leaving(unready(replicated(&[1, 2], &[1]), 1)), false),
+        // Its directory was lost.
+        (unready(replicated(&[1], &[0]), 1), true),
+        (unready(replicated(&[1, 2], &[0, 2]), 1), false),
         // It is level, and only slow.
         (unready(replicated(&[2], &[1, 2]), 2), false),
         // It acts without having everything, as it was told to.

@@ -1,11 +1,14 @@
 //! State that is replicated: no write that was acknowledged after a barrier is lost, whatever fails.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::time::{Duration, Instant};
 
 use backuppodset::agent::lease::Record;
 use backuppodset::agent::replicate::gate::Level;
 use backuppodset::agent::replicate::lag::Told;
+use backuppodset::api::keys;
+use backuppodset::ha::AgentId;
 use rustix::process::Signal;
 
 use super::journal::{Start, print_outages};
@@ -143,6 +146,34 @@ async fn an_active_goes_on_alone_and_its_standby_acts_only_once_it_is_level_agai
     assert_eq!(last.agent, 1 - after.agent, "it is level again");
     stage.start_agent(after.agent);
     end(stage).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_that_has_lost_its_level_directory_does_not_act_and_takes_its_pod_out_of_the_list() {
+    let mut stage = Stage::set("emptied", 24).await;
+    counting(&mut stage);
+    let before = stage.settled().await;
+    writes(&stage, before, false).await;
+    stage.kill_agent(1 - before.agent);
+    writes(&stage, before, true).await;
+    stage.kill_agent(before.agent);
+    let Record { level, level_pods, .. } = stage.lease().await;
+    assert_eq!(level_pods, BTreeSet::from([stage.id(before.agent)]));
+
+    // The same Pod, with another directory at the same place.
+    fs::remove_dir_all(stage.directory.join(pod(before.agent)).join("state")).expect("a directory");
+    stage.start_agents();
+    let nobody = BTreeSet::from([AgentId::NOBODY]);
+    stage.until("an empty list", async || (stage.lease().await.level_pods == nobody).then_some(())).await;
+    tokio::time::sleep(LONG_ENOUGH).await;
+    assert_eq!(stage.starts().last(), Some(&before));
+    assert_eq!([0, 1].map(|agent| stage.is_ready(agent)), [false; 2]);
+    assert_eq!(stage.lease().await.level, level);
+
+    // A person does without what was lost.
+    stage.annotate(keys::ANNOTATION_HA_IN_SYNC, None).await;
+    stage.start_after(before).await;
+    stage.end();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,0 +1,108 @@
+//! What becomes of a pair whose Lease is deleted while not every copy of its state is level.
+
+use super::*;
+use crate::api::{HAGroupStatus, LostPair};
+use crate::observe::slim::SlimPod;
+
+/// Number of the directory of the Pod 2, which alone has every acknowledged write.
+const LEVEL: &str = "0000000000000000000000000000000b";
+
+fn pod(number: u128) -> SlimPod {
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": format!("web-{number}"), "namespace": "shop", "uid": format_uid(number),
+            "labels": {(keys::LABEL_GROUP): "web"}, "creationTimestamp": "2026-01-01T00:00:00Z"},
+        "spec": {"nodeName": format!("n{number}")},
+        "status": {"phase": "Running", "podIP": format!("10.0.0.{number}")},
+    });
+    serde_json::from_value(pod).expect("a Pod")
+}
+
+/// The pair `web-0`, in which the second Pod acts and the first one lacks acknowledged writes.
+fn replicating() -> Lease {
+    let mut lease = lease();
+    let annotations = lease.metadata.annotations.get_or_insert_default();
+    annotations.insert(keys::ANNOTATION_HA_IN_SYNC.into(), LEVEL.into());
+    annotations.insert(keys::ANNOTATION_HA_IN_SYNC_PODS.into(), format_uid(2));
+    lease
+}
+
+/// An operator that looks at the group with this status.
+struct Operator {
+    context: Context,
+    log: Arc<Mutex<Vec<Seen>>>,
+    _writer: EventWriter,
+}
+
+impl Operator {
+    fn start(status: HAGroupStatus, leases: &[Lease]) -> Self {
+        let (client, server) = pair();
+        let (log, _serving) = server.serve(answered);
+        let group = HAGroup { status: Some(status), ..group() };
+        let stores = Stores::with(group, leases.iter().cloned()).with_pods([1, 2].map(pod));
+        let (context, writer) = context(&client, stores);
+        Self { context, log, _writer: writer }
+    }
+
+    /// Looks once; returns what was written to this path.
+    async fn look(&self, path: &str) -> Vec<Value> {
+        self.log.lock().unwrap().clear();
+        assert!(matches!(look(&self.context, &job()).await, Look::Settled(_)));
+        let log = self.log.lock().unwrap();
+        log.iter().filter(|seen| seen.path.ends_with(path)).map(|seen| seen.body.clone()).collect()
+    }
+
+    /// What the status says of lost pairs.
+    async fn lost(&self) -> Vec<LostPair> {
+        let written = self.look("/status").await;
+        serde_json::from_value(written[0]["status"]["lost"].clone()).expect("lost pairs")
+    }
+
+    /// What the Lease that comes says of the copies of the state, and whose it is.
+    async fn next_lease(&self) -> (Value, Value, Vec<String>) {
+        self.context.memories.lock().unwrap().get_mut(&key()).expect("it has looked").outwait();
+        let made = self.look("/leases").await;
+        let annotations = &made[0]["metadata"]["annotations"];
+        let members = annotations[keys::ANNOTATION_HA_MEMBERS].as_str().expect("members");
+        let members: Vec<Value> = serde_json::from_str(members).expect("members");
+        let pods = members.iter().map(|member| member["pod"].as_str().expect("a name").to_owned());
+        let [level, of] = [keys::ANNOTATION_HA_IN_SYNC, keys::ANNOTATION_HA_IN_SYNC_PODS]
+            .map(|key| annotations[key].clone());
+        (level, of, pods.collect())
+    }
+}
+
+fn lost(level: &str, of: u128) -> Vec<LostPair> {
+    let (name, pods) = ("web-0".into(), ["web-1", "web-2"].map(str::to_owned).into());
+    vec![LostPair { name, pods, in_sync: Some(level.into()), in_sync_pods: format_uid(of) }]
+}
+
+fn next(level: &str, of: u128) -> (Value, Value, Vec<String>) {
+    (json!(level), json!(format_uid(of)), ["web-1", "web-2"].map(str::to_owned).into())
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_lease_that_comes_says_what_the_deleted_one_said_last_also_after_a_restart() {
+    // The last version was never looked at: it came together with the deletion.
+    let mut before = replicating();
+    before.metadata.annotations.get_or_insert_default().remove(keys::ANNOTATION_HA_IN_SYNC);
+    let mut operator = Operator::start(HAGroupStatus::default(), &[before]);
+    operator.look("/status").await;
+    operator.context.stores[0].end(&replicating());
+    assert_eq!(operator.lost().await, lost(LEVEL, 2));
+    assert_eq!(operator.next_lease().await, next(LEVEL, 2));
+
+    let status = HAGroupStatus { lost: lost(LEVEL, 2), ..HAGroupStatus::default() };
+    let restarted = Operator::start(status, &[]);
+    assert_eq!(restarted.look("/leases").await, [] as [Value; 0], "whoever acted may still act");
+    assert_eq!(restarted.next_lease().await, next(LEVEL, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_may_act_by_the_lease_that_comes_if_the_end_of_the_last_one_was_not_seen() {
+    let [name, active, standby, sync] = ["web-0", "web-1", "web-2", "InSync"].map(str::to_owned);
+    let told = PairStatus { name, active, standby, sync, ..PairStatus::default() };
+    let operator = Operator::start(HAGroupStatus { pairs: vec![told], ..HAGroupStatus::default() }, &[]);
+    assert_eq!(operator.lost().await, lost("", 0));
+    assert_eq!(operator.next_lease().await, next("", 0));
+}

@@ -1,0 +1,54 @@
+//! Pairs whose Lease somebody deleted, once nobody can act by it any more.
+
+use super::*;
+
+fn said(directories: &str) -> LevelText {
+    LevelText { directories: directories.into(), pods: "pods".into() }
+}
+
+/// Pairs whose wait is over, with their Pods and what their Leases said.
+fn remembered(pods: &[u128], lost: &[(u32, [u128; 2], &str)]) -> Group {
+    let lost = lost.iter().map(|(number, pods, level)| Lost {
+        number: *number,
+        pods: pods.map(|pod| format!("web-{pod}")).into(),
+        level: Some(said(level)),
+        since: now(),
+    });
+    Group { remembered: lost.collect(), ..group(pods.iter().copied(), []) }
+}
+
+fn found(number: u32, seats: [Seat; 2], level: Option<LevelText>) -> Step {
+    Step::Found { number, term: 0, seats, level }
+}
+
+fn vacant() -> Seat {
+    Seat { id: VACANT, pod: String::new(), address: ([0, 0, 0, 0], 0).into() }
+}
+
+#[test]
+fn a_pair_is_made_anew_of_its_own_pods_and_says_what_it_said() {
+    let group = remembered(&[1, 2, 3, 4], &[(0, [1, 4], "a"), (2, [2, 3], "b")]);
+    let expected =
+        [found(0, [seat(1), seat(4)], Some(said("a"))), found(2, [seat(2), seat(3)], Some(said("b")))];
+    assert_eq!(plan_now(&group).steps, expected);
+}
+
+#[test]
+fn whoever_is_left_waits_for_the_other_one_and_spares_make_another_pair() {
+    let group = remembered(&[2, 3, 4], &[(0, [1, 2], "a")]);
+    let expected = [found(0, [seat(2), vacant()], Some(said("a"))), found(1, [seat(3), seat(4)], None)];
+    assert_eq!(plan_now(&group).steps, expected);
+}
+
+#[test]
+fn a_pair_all_of_whose_pods_are_others_now_still_says_what_it_said() {
+    let group = remembered(&[3, 4], &[(0, [1, 2], "a")]);
+    assert_eq!(plan_now(&group).steps, [found(0, [seat(3), seat(4)], Some(said("a")))]);
+}
+
+#[test]
+fn no_more_pairs_are_made_anew_than_are_wanted() {
+    let mut group = remembered(&[1, 2, 3, 4], &[(0, [1, 2], "a"), (1, [3, 4], "b")]);
+    group.pairs_wanted = Some(1);
+    assert_eq!(plan_now(&group).steps, [found(0, [seat(1), seat(2)], Some(said("a")))]);
+}
