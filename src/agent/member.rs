@@ -163,8 +163,17 @@ impl Member {
         (tasks, shutdown): (&mut Tasks, &Shutdown),
         (tenant, timing): (Tenant, Timing),
     ) -> Result<Self, Error> {
-        let PairSettings { membership, own, key_file, peer_bind, slice, state_dir, relay_ports, .. } =
-            settings;
+        let PairSettings {
+            membership,
+            own,
+            key_file,
+            peer_bind,
+            slice,
+            state_dir,
+            relay_ports,
+            handover,
+            ..
+        } = settings;
         let enforcer = settings.enforcer.ok_or(io::ErrorKind::NotConnected);
         let leash = enforcer.map_err(io::Error::from).and_then(|name| Leash::take(&name));
         let leash = leash.map_err(Error::Enforce)?;
@@ -191,7 +200,8 @@ impl Member {
         let alarm = Alarm::new().map_err(Error::Supervise)?;
         let signals = init::passed_on().map_err(Error::Supervise)?;
         let machine = Kernel;
-        let body = Body { machine, tenant, leash, peers, relay, alarm, signals, states, health, timing };
+        let body =
+            Body { machine, tenant, leash, peers, relay, alarm, signals, states, health, timing, handover };
         Ok(Self {
             body,
             keys: present,

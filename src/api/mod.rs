@@ -29,8 +29,8 @@ pub mod timing;
 
 pub use active_standby::{ActiveStandby, AgentDelivery, PromoteWhen, StandbyHooks};
 pub use group::{
-    GroupService, GroupSummary, HAGroup, HAGroupSpec, HAGroupStatus, PAIR_WITHHELD, PairStatus, StateLag,
-    Takeover, TakeoverPhases,
+    GroupService, GroupSummary, HAGroup, HAGroupSpec, HAGroupStatus, HandoverOrder, PAIR_WITHHELD,
+    PairStatus, StateLag, Takeover, TakeoverPhases,
 };
 pub use service::{ExposedService, ServicePort, ServiceType, TargetPort};
 pub use spec::{
