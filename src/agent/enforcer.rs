@@ -158,12 +158,18 @@ impl<Hand: Timer> Leash<Hand> {
     }
 
     /// Sets the timer to when nothing may be left of the application, or switches it off. To be called after each change
-    /// of the agent, before it starts an application.
+    /// of the agent, before it starts an application. `lingers_until` is when an application must be gone whose tenure has
+    /// passed to the peer, if there is one.
     ///
     /// # Errors
     /// What the kernel refused.
-    pub fn follow(&mut self, agent: &Agent, timing: &Timing) -> io::Result<()> {
-        let due = due(agent, timing);
+    pub fn follow(
+        &mut self,
+        agent: &Agent,
+        lingers_until: Option<BootTime>,
+        timing: &Timing,
+    ) -> io::Result<()> {
+        let due = due(agent, lingers_until, timing);
         if due != self.set_to {
             self.timer.set(due)?;
             self.set_to = due;
@@ -174,8 +180,10 @@ impl<Hand: Timer> Leash<Hand> {
 
 /// When the enforcer kills: after the agent itself would have (X/2 before the end of the hold), and early enough for the
 /// kernel to end what was killed.
-fn due(agent: &Agent, timing: &Timing) -> Option<BootTime> {
-    agent.role.is_acting().then(|| agent.hold_end().before(timing.stop / 4))
+fn due(agent: &Agent, lingers_until: Option<BootTime>, timing: &Timing) -> Option<BootTime> {
+    let acts_until = agent.role.is_acting().then(|| agent.hold_end());
+    let earliest = acts_until.into_iter().chain(lingers_until).min();
+    earliest.map(|end| end.before(timing.stop / 4))
 }
 
 #[cfg(test)]
@@ -203,7 +211,8 @@ mod tests {
         let standby = Agent::new(AgentId(1), Incarnation(1));
         let with = |role| Agent { role, tenure: Some(tenure), ..standby };
         let killed_at = Some(BootTime(0) + Duration::from_millis(8_950));
-        assert_eq!(due(&standby, &timing), None);
+        assert_eq!(due(&standby, None, &timing), None);
+        assert_eq!(due(&standby, Some(end), &timing), killed_at);
         for (role, expected) in [
             (Role::Active, killed_at),
             (Role::Stopping, killed_at),
@@ -211,7 +220,10 @@ mod tests {
             (Role::HandedOver, None),
             (Role::Lapsed, None),
         ] {
-            assert_eq!(due(&with(role), &timing), expected, "{role:?}");
+            assert_eq!(due(&with(role), None, &timing), expected, "{role:?}");
+            let earlier = Some(end.before(Duration::from_secs(1)));
+            let killed_at = Some(BootTime(0) + Duration::from_millis(7_950));
+            assert_eq!(due(&with(role), earlier, &timing), killed_at, "{role:?}");
         }
         assert!(timing.stop / 4 < timing.stop / 2, "the agent itself comes first");
     }

@@ -5,7 +5,7 @@
 //! spec.leaseTransitions                  term of the epoch
 //! spec.leaseDurationSeconds, renewTime   for people only, never read
 //! annotations: ha-sequence, ha-writes, ha-hold, ha-members, ha-pending, ha-takeover, ha-in-sync, ha-in-sync-pods,
-//! ha-lag, and, never written by an agent, ha-timing, ha-slice, ha-switch-over, ha-fenced; see `api::keys`
+//! ha-lag, and, never written by an agent, ha-timing, ha-slice, ha-handover, ha-switch-over, ha-fenced; see `api::keys`
 //! ```
 //!
 //! Never talks to the API server; see `store`.

@@ -163,8 +163,17 @@ impl Member {
         (tasks, shutdown): (&mut Tasks, &Shutdown),
         (tenant, timing): (Tenant, Timing),
     ) -> Result<Self, Error> {
-        let PairSettings { membership, own, key_file, peer_bind, slice, state_dir, relay_ports, .. } =
-            settings;
+        let PairSettings {
+            membership,
+            own,
+            key_file,
+            peer_bind,
+            slice,
+            state_dir,
+            relay_ports,
+            handover,
+            ..
+        } = settings;
         let enforcer = settings.enforcer.ok_or(io::ErrorKind::NotConnected);
         let leash = enforcer.map_err(io::Error::from).and_then(|name| Leash::take(&name));
         let leash = leash.map_err(Error::Enforce)?;
@@ -191,7 +200,8 @@ impl Member {
         let alarm = Alarm::new().map_err(Error::Supervise)?;
         let signals = init::passed_on().map_err(Error::Supervise)?;
         let machine = Kernel;
-        let body = Body { machine, tenant, leash, peers, relay, alarm, signals, states, health, timing };
+        let body =
+            Body { machine, tenant, leash, peers, relay, alarm, signals, states, health, timing, handover };
         Ok(Self {
             body,
             keys: present,
@@ -244,14 +254,14 @@ impl Member {
         let agent = agent(self.own.id, record.group, self.state_dir.as_deref(), &self.body.timing)?;
         let access = (self.client.clone(), &*self.own.namespace, &*name);
         let store = Store::start(&mut tasks, &over, access, self.body.timing);
-        let (showing, shows) = watch::channel(None);
+        let (showing, to_show) = watch::channel(None);
         let publisher = slice.map(|slice| {
             let retries = self.body.tenant.metrics().publish_retries.clone();
             Publisher::new(self.body.machine, (self.client.clone(), &slice), self.own.clone(), retries)
         });
         let shown = publisher.as_ref().map(Publisher::shown);
         if let Some(publisher) = publisher {
-            tasks.spawn("publisher", publisher.run(shows, over.clone()));
+            tasks.spawn("publisher", publisher.run(to_show, over.clone()));
         }
         let needs = Needs {
             group: record.group,

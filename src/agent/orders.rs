@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::identity::parse_uid;
-use crate::api::keys;
+use crate::api::{HandoverOrder, keys};
 use crate::ha::{AgentId, Epoch};
 
 /// What one version of the Lease asks.
@@ -15,6 +15,8 @@ pub struct Orders {
     pub switch_over: Option<Epoch>,
     /// Who shall not act.
     pub fenced: BTreeSet<AgentId>,
+    /// Whether the application may outlast a planned handover.
+    pub handover: HandoverOrder,
     /// Annotations of which something cannot be read, and therefore asks nothing.
     pub unreadable: BTreeSet<&'static str>,
 }
@@ -27,6 +29,12 @@ impl Orders {
             match text.parse::<u64>() {
                 Ok(epoch) => orders.switch_over = Some(Epoch::from(epoch)),
                 Err(_) => drop(orders.unreadable.insert(keys::ANNOTATION_HA_SWITCH_OVER)),
+            }
+        }
+        if let Some(text) = annotations.get(keys::ANNOTATION_HA_HANDOVER) {
+            match HandoverOrder::parse(text) {
+                Some(handover) => orders.handover = handover,
+                None => drop(orders.unreadable.insert(keys::ANNOTATION_HA_HANDOVER)),
             }
         }
         let fenced = annotations.get(keys::ANNOTATION_HA_FENCED).map_or("", String::as_str);
@@ -59,6 +67,7 @@ mod tests {
         let expected = Orders {
             switch_over: Some(Epoch { term: 1, sequence: 2 }),
             fenced: BTreeSet::from([AgentId(1), AgentId(2)]),
+            handover: HandoverOrder::BreakBeforeMake,
             unreadable: BTreeSet::new(),
         };
         assert_eq!(read("4294967298", &fenced), expected);
@@ -67,11 +76,24 @@ mod tests {
     }
 
     #[test]
+    fn an_application_may_outlast_a_handover_only_if_that_is_said_in_so_many_words() {
+        let read = |word: &str| {
+            Orders::read(&BTreeMap::from([(keys::ANNOTATION_HA_HANDOVER.to_owned(), word.to_owned())]))
+        };
+        let said = Orders { handover: HandoverOrder::MakeBeforeBreak, ..Orders::default() };
+        assert_eq!(read("MakeBeforeBreak"), said);
+        assert_eq!(read("BreakBeforeMake"), Orders::default());
+        let unreadable = BTreeSet::from([keys::ANNOTATION_HA_HANDOVER]);
+        assert_eq!(read("make-before-break"), Orders { unreadable, ..Orders::default() });
+    }
+
+    #[test]
     fn what_cannot_be_read_asks_nothing_and_spoils_nothing_else() {
         let orders = read("now", &format!("web-0,{}", format_uid(2)));
         let expected = Orders {
             switch_over: None,
             fenced: BTreeSet::from([AgentId(2)]),
+            handover: HandoverOrder::BreakBeforeMake,
             unreadable: BTreeSet::from([keys::ANNOTATION_HA_SWITCH_OVER, keys::ANNOTATION_HA_FENCED]),
         };
         assert_eq!(orders, expected);

@@ -14,6 +14,7 @@ use tokio::time::interval;
 use tracing::{error, info, warn};
 
 use self::ordered::PeerFence;
+use self::overlap::Awaited;
 use super::causes::cause;
 use super::enforcer::Leash;
 use super::frame::Content;
@@ -24,15 +25,15 @@ use super::orders::Orders;
 use super::peer::Peers;
 use super::publish::Shown;
 use super::relay::Relay;
-use super::relay::aim::Aim;
 use super::replicate::Replica;
 use super::replicate::gate::Level;
 use super::store::{Report, Store};
 use super::tenant::{Posture, Tenant};
 use super::world::{AlarmClock as _, Kernel, Machine, Timer as _};
+use crate::api::HandoverOrder;
 use crate::ha::{
     Agent, AgentId, BootTime, Chronicle, Effect, Epoch, Event, Message, Order, PromiseRequest, Protocol,
-    Role, Showing, Timing, Version,
+    Showing, Timing, Version,
 };
 use crate::runtime::health::{Health, TICK_PERIOD};
 use crate::runtime::shutdown::Shutdown;
@@ -59,6 +60,8 @@ pub struct Body<On: Machine = Kernel> {
     pub health: Health,
     /// Times of the pair, or the defaults while there is none.
     pub timing: Timing,
+    /// Whether the application may outlast a planned handover; `None`: as the Lease says.
+    pub handover: Option<HandoverOrder>,
 }
 
 /// What belongs to one Lease.
@@ -98,6 +101,10 @@ struct Turn<'a, On: Machine> {
     leave_by: Option<BootTime>,
     /// Until then somebody may still come here because it acted.
     relay_until: BootTime,
+    /// That the successor of an application that goes on serves.
+    successor: Awaited,
+    /// That the own application listens, before the address is shown.
+    debut: Awaited,
     /// Who asked for a promise last, and the epoch that it acts with.
     asker: Option<(Epoch, AgentId)>,
     /// The Lease was deleted, or made anew.
@@ -139,6 +146,8 @@ impl<On: Machine> Body<On> {
             wake_at: BootTime::default(),
             leave_by: None,
             relay_until: BootTime::default(),
+            successor: Awaited::default(),
+            debut: Awaited::default(),
             asker: None,
             is_gone: false,
             chronicle: Chronicle::default(),
@@ -160,6 +169,7 @@ impl<On: Machine> Body<On> {
             let is_leaving = turn.leave_by.is_some();
             let Body { tenant, alarm, peers, signals, .. } = &mut *turn.body;
             let Pair { store, lifelines, replica, .. } = &mut turn.pair;
+            let (successor, debut) = (&mut turn.successor, &mut turn.debut);
             let is_held_back = tenant.is_held_back();
             tokio::select! {
                 // The end of the application comes before all that may have been said because of it. Then the time,
@@ -176,6 +186,8 @@ impl<On: Machine> Body<On> {
                     turn.step(Event::Timer)?;
                 }
                 word = replica::word(replica, is_held_back) => turn.replicated(word)?,
+                () = successor.come() => turn.relieve()?,
+                () = debut.come() => turn.show(),
                 Some(signal) = signals.next() => turn.signalled(signal)?,
                 () = any_requested(shutdowns), if !is_leaving => turn.leave()?,
                 Some(epoch) = lifelines.certificates.recv() => turn.step(Event::Certificate { epoch })?,
@@ -205,6 +217,8 @@ fn is_end(signal: Signal) -> bool {
 }
 
 mod leaving;
+mod overlap;
+mod ports;
 mod replica;
 
 impl<On: Machine> Turn<'_, On> {
@@ -286,8 +300,13 @@ impl<On: Machine> Turn<'_, On> {
         self.body.health.tick();
         let agent = *self.pair.protocol.agent();
         let (before, unresolved) = (agent.role, agent.unresolved);
-        let effects = self.pair.protocol.step(now, event);
-        self.body.leash.follow(self.pair.protocol.agent(), &self.body.timing)?;
+        let is_outlasted = self.is_outlasted(now, event);
+        let mut effects = self.pair.protocol.step(now, event);
+        if is_outlasted {
+            self.let_linger(now, &mut effects);
+        }
+        let lingers_until = self.body.tenant.lingers_until();
+        self.body.leash.follow(self.pair.protocol.agent(), lingers_until, &self.body.timing)?;
         self.follow(now, &event, &agent);
         // First: who hears that this agent acts must find its application, and the application its ports.
         self.relay(now);
@@ -295,9 +314,9 @@ impl<On: Machine> Turn<'_, On> {
         for effect in effects {
             self.carry_out(effect)?;
         }
-        let showing = self.pair.protocol.showing();
-        self.pair.showing.send_if_modified(|shown| std::mem::replace(shown, showing) != showing);
+        self.show();
         self.note_progress();
+        self.watch_successor();
         let due = self.body.tenant.due();
         self.body.alarm.set(Some(due.map_or(self.wake_at, |due| due.min(self.wake_at))))?;
         let (role, epoch) = (self.pair.protocol.agent().role, self.pair.protocol.agent().epoch);
@@ -311,24 +330,6 @@ impl<On: Machine> Turn<'_, On> {
         let state = State { role: Some(role), epoch };
         self.body.states.send_if_modified(|shown| std::mem::replace(shown, state) != state);
         Ok(())
-    }
-
-    /// Relays as long as it does not act. Also while the application is being stopped: it may have left its ports.
-    fn relay(&mut self, now: BootTime) {
-        let Body { relay, peers, .. } = &*self.body;
-        let agent = self.pair.protocol.agent();
-        let aim = || Aim::of(agent, self.asker, peers.directory());
-        match agent.role {
-            Role::Active => relay.close(),
-            Role::Stopping => relay.open(aim()),
-            Role::Standby | Role::Lapsed | Role::HandedOver | Role::Ended => {
-                relay.inherit();
-                relay.open(aim());
-            }
-        }
-        if !self.is_idle() {
-            self.relay_until = now + self.body.relay.linger();
-        }
     }
 
     fn stand_by(&mut self) {
@@ -346,7 +347,6 @@ impl<On: Machine> Turn<'_, On> {
     }
 
     fn carry_out(&mut self, effect: Effect) -> io::Result<()> {
-        let (body, pair) = (&mut *self.body, &mut self.pair);
         match effect {
             Effect::Send { to, message } => {
                 // First, so that what it is about is known when it begins.
@@ -358,23 +358,14 @@ impl<On: Machine> Turn<'_, On> {
                 let (takeover, directory) = (self.chronicle.record(&write), self.body.peers.directory());
                 self.pair.store.write(write, directory, takeover);
             }
-            Effect::ReadLease => pair.store.read(),
-            Effect::Activate { epoch } => {
-                let peer = pair.protocol.agent().tenure.map(|tenure| tenure.peer.id);
-                let peer = peer.and_then(|peer| body.peers.directory().get(&peer));
-                let peer = peer.map(|peer| peer.address.ip());
-                if !pair.is_state_shut() {
-                    body.tenant.hold_back();
-                }
-                body.tenant.activate(body.machine.now(), Posture { epoch, peer });
-            }
+            Effect::ReadLease => self.pair.store.read(),
+            Effect::Activate { epoch } => self.activate(epoch),
             Effect::Stop { by } => {
-                let kept = body.relay.settings().map(|at| body.tenant.listening(&at));
-                body.relay.keep(kept.unwrap_or_default());
-                body.tenant.stop(body.machine.now(), by)?;
+                self.keep_ports();
+                self.body.tenant.stop(self.now(), by)?;
             }
             Effect::StandBy => {
-                pair.open_state();
+                self.pair.open_state();
                 self.stand_by();
             }
             Effect::WakeAt(at) => self.wake_at = at,

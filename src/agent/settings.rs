@@ -11,7 +11,7 @@ use super::identity::{Identity, parse_own_uid};
 use super::replicate::ReplicateSettings;
 use super::replicate::gate::PromoteWhen;
 use super::search::Membership;
-use crate::api::keys;
+use crate::api::{HandoverOrder, keys};
 use crate::ha::AgentId;
 use crate::runtime::telemetry::LogSettings;
 
@@ -67,6 +67,10 @@ pub struct PairArguments {
     /// Which standby may act when state is replicated.
     #[arg(long, requires = "replicate", value_enum, default_value_t)]
     promote_when: PromoteWhen,
+    /// Which comes first in a handover that somebody wants: the end of the old application, or the new one that serves;
+    /// then both act for a while. Default: what the Lease says, which is break-before-make unless the group says otherwise.
+    #[arg(long, requires = "membership", value_enum, conflicts_with_all = ["replicate", "run_in_standby"])]
+    handover: Option<HandoverOrder>,
     /// Uid of the own Pod: set it from the field metadata.uid.
     #[arg(long, env = "POD_UID", value_parser = parse_own_uid)]
     pod_uid: Option<AgentId>,
@@ -108,6 +112,8 @@ pub struct PairSettings {
     pub relay_ports: BTreeSet<u16>,
     /// What is replicated, if anything.
     pub replicate: Option<ReplicateSettings>,
+    /// Whether the application may outlast a planned handover; `None`: as the Lease says.
+    pub handover: Option<HandoverOrder>,
     /// What is run when the role changes.
     pub hooks: Hooks,
     /// Socket of the enforcer; none in the process that is to become it.
@@ -119,7 +125,7 @@ pub struct PairSettings {
 impl PairArguments {
     /// The settings of a pair, if the agent belongs to one.
     pub fn settings(self) -> Option<PairSettings> {
-        let Self { lease, group, namespace, key_file, peer_bind, slice, state_dir, .. } = self;
+        let Self { lease, group, namespace, key_file, peer_bind, slice, state_dir, handover, .. } = self;
         let own = Identity { id: self.pod_uid?, pod: self.pod?, namespace, ip: self.pod_ip? };
         let membership = lease.map(Membership::Lease).or(group.map(Membership::Group))?;
         let (key_file, peer_bind) = (key_file?, peer_bind?);
@@ -140,6 +146,7 @@ impl PairArguments {
             health_bind,
             relay_ports,
             replicate,
+            handover,
             hooks,
             enforcer,
             logs,
@@ -241,6 +248,21 @@ mod tests {
         assert_eq!(with(&["--replicate=/state", "--promote-when=always"]), expected(PromoteWhen::Always));
         assert!(with(&["--replicate=/state", "--on-active=/promote", "--run-in-standby"]).is_err());
         assert!(with(&["--promote-when=always"]).is_err());
+    }
+
+    #[test]
+    fn an_application_outlasts_a_handover_only_if_it_keeps_no_state_and_runs_in_one_role() {
+        let with = |more: &[&str]| {
+            parse(&[&WHOLE, more].concat()).map(|settings| settings.expect("a pair").handover)
+        };
+        assert_eq!(with(&[]), Ok(None));
+        let overlap = "--handover=make-before-break";
+        assert_eq!(with(&[overlap]), Ok(Some(HandoverOrder::MakeBeforeBreak)));
+        assert_eq!(with(&["--handover=break-before-make"]), Ok(Some(HandoverOrder::BreakBeforeMake)));
+        for other in [&["--replicate=/state"][..], &["--on-active=/promote", "--run-in-standby"]] {
+            let error = with(&[&[overlap], other].concat()).expect_err("both");
+            assert!(error.contains("'--handover <HANDOVER>' cannot be used with"), "{error}");
+        }
     }
 
     #[test]

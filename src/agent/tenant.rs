@@ -6,22 +6,23 @@
 use std::ffi::OsString;
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::fd::AsRawFd as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::process::Signal;
 use tokio::sync::watch;
-use tracing::{error, info, warn};
+use tracing::{error, warn};
 
+pub(super) use self::lingering::LINGER_MAX;
+use self::lingering::Lingering;
 use super::application::{Application, KILL_PERIOD};
 use super::hook::{Hook, Hooks, Occasion};
 use super::lifeline::Tenancy;
 use super::lifeline::bond::Bond;
 use super::metrics::AgentMetrics;
-use super::relay::RelaySettings;
-use super::tree::{Ending, Environment};
+use super::tree::Ending;
 use super::world::{Kernel, Machine};
 use crate::api::keys;
 use crate::ha::{BootTime, Epoch};
@@ -72,6 +73,8 @@ enum Running<On: Machine> {
     /// It was started only just before, and is started again at this time.
     Waiting(BootTime),
     Application(Application<On>),
+    /// The application of a tenure that has passed to the peer.
+    Lingering(Lingering<On>),
     /// It was to be started and was not: it has ended already, and nobody was told yet.
     Stillborn,
 }
@@ -131,6 +134,7 @@ impl<On: Machine> Tenant<On> {
             }
             // It is being ended; its end is that of the tenure.
             Running::Application(_) => {}
+            Running::Lingering(_) => self.make_room(now),
             Running::Nothing | Running::Waiting(_) | Running::Stillborn => self.start_soon(now),
         }
     }
@@ -141,7 +145,11 @@ impl<On: Machine> Tenant<On> {
         match self.running {
             Running::Nothing if self.hooks.runs_in_standby && !self.is_retired => self.start_soon(now),
             Running::Nothing if !self.hooks.runs_in_standby => drop(self.run_hook(Occasion::Standby)),
-            Running::Nothing | Running::Waiting(_) | Running::Application(_) | Running::Stillborn => {}
+            Running::Nothing
+            | Running::Waiting(_)
+            | Running::Application(_)
+            | Running::Lingering(_)
+            | Running::Stillborn => {}
         }
     }
 
@@ -162,8 +170,10 @@ impl<On: Machine> Tenant<On> {
     /// What the kernel refused.
     pub fn stop(&mut self, now: BootTime, by: BootTime) -> io::Result<()> {
         self.kill_at = Some(by.before(self.kill_before));
-        if matches!(self.running, Running::Waiting(_)) {
-            self.running = Running::Stillborn;
+        match self.running {
+            Running::Waiting(_) => self.running = Running::Stillborn,
+            Running::Lingering(_) => self.adopt(),
+            Running::Nothing | Running::Application(_) | Running::Stillborn => {}
         }
         // What the hook does comes first; the application is asked to end after it.
         let is_running = matches!(self.running, Running::Application(_));
@@ -179,14 +189,15 @@ impl<On: Machine> Tenant<On> {
     /// # Errors
     /// What the kernel refused.
     pub fn retire(&mut self, now: BootTime, by: BootTime) -> io::Result<()> {
-        if std::mem::replace(&mut self.is_retired, true) || self.is_tenure {
+        let is_lingering = matches!(self.running, Running::Lingering(_));
+        if std::mem::replace(&mut self.is_retired, true) || self.is_tenure || is_lingering {
             return Ok(());
         }
         self.kill_at = Some(by.before(self.kill_before));
         match self.running {
             Running::Waiting(_) | Running::Stillborn => self.running = Running::Nothing,
             Running::Application(_) => self.pass(Signal::TERM)?,
-            Running::Nothing => {}
+            Running::Nothing | Running::Lingering(_) => {}
         }
         self.go_on(now)
     }
@@ -236,24 +247,6 @@ impl<On: Machine> Tenant<On> {
         }
     }
 
-    fn environment(&self, occasion: Occasion) -> Environment {
-        let Posture { epoch, peer } = self.posture;
-        let role = match occasion {
-            Occasion::Active => keys::HA_ROLE_ACTIVE,
-            Occasion::Standby | Occasion::Fence => keys::HA_ROLE_STANDBY,
-        };
-        let mut environment = Environment::from([
-            (keys::ENV_HA_EPOCH, u64::from(epoch).to_string()),
-            (keys::ENV_HA_ROLE, role.to_owned()),
-        ]);
-        environment.extend(peer.map(|peer| (keys::ENV_HA_PEER, peer.to_string())));
-        let file = self.hooks.state_file.as_ref();
-        environment.extend(file.map(|file| (keys::ENV_HA_STATE_FILE, file.display().to_string())));
-        let socket = self.hooks.sync_socket.as_ref();
-        environment.extend(socket.map(|socket| (keys::ENV_HA_SYNC_SOCKET, socket.display().to_string())));
-        environment
-    }
-
     fn show_bond(&self) {
         let tenancy = self.bond.clone().filter(|_| self.is_tenure).map(|bond| (self.posture.epoch, bond));
         self.bonds.send_replace(tenancy);
@@ -266,6 +259,7 @@ impl<On: Machine> Tenant<On> {
             Running::Waiting(_) if self.is_held_back => None,
             Running::Waiting(at) => Some(*at),
             Running::Application(_) => self.kill_at,
+            Running::Lingering(Lingering { ends_at, .. }) => Some(self.kill_at.unwrap_or(*ends_at)),
         }
     }
 
@@ -280,7 +274,8 @@ impl<On: Machine> Tenant<On> {
         match &mut self.running {
             Running::Nothing | Running::Stillborn => {}
             Running::Waiting(_) => self.start(now),
-            Running::Application(application) => {
+            Running::Lingering(_) if self.kill_at.is_none() => self.part()?,
+            Running::Application(application) | Running::Lingering(Lingering { application, .. }) => {
                 application.kill_once()?;
                 // More may have been started meanwhile.
                 self.kill_at = Some(now + KILL_PERIOD);
@@ -289,26 +284,15 @@ impl<On: Machine> Tenant<On> {
         Ok(())
     }
 
-    /// The sockets on which it listens for those who come there, as far as they may be had.
-    pub fn listening(&self, at: &RelaySettings) -> Vec<OwnedFd> {
-        let Running::Application(application) = &self.running else { return Vec::new() };
-        application.listening(at).unwrap_or_else(|source| {
-            let error = &source as &dyn std::error::Error;
-            info!(
-                error,
-                "Could not keep the ports of the application open: who connects just as it ends is refused"
-            );
-            Vec::new()
-        })
-    }
-
     /// Passes a signal on, if it runs.
     ///
     /// # Errors
     /// What the kernel refused.
     pub fn pass(&self, signal: Signal) -> io::Result<()> {
         match &self.running {
-            Running::Application(application) => application.pass(signal),
+            Running::Application(application) | Running::Lingering(Lingering { application, .. }) => {
+                application.pass(signal)
+            }
             Running::Nothing | Running::Waiting(_) | Running::Stillborn => Ok(()),
         }
     }
@@ -342,7 +326,9 @@ impl<On: Machine> Tenant<On> {
     pub fn has_just_ended(&mut self) -> io::Result<bool> {
         let has_ended = match &mut self.running {
             Running::Nothing | Running::Waiting(_) => false,
-            Running::Application(application) => application.has_ended()?,
+            Running::Application(application) | Running::Lingering(Lingering { application, .. }) => {
+                application.has_ended()?
+            }
             Running::Stillborn => true,
         };
         Ok(has_ended && self.end())
@@ -351,7 +337,12 @@ impl<On: Machine> Tenant<On> {
     /// Nothing of it is left. A standby is started again, and is nobody else's business.
     fn end(&mut self) -> bool {
         self.note_end();
+        let has_lingered = matches!(self.running, Running::Lingering(_));
         (self.running, self.bond, self.kill_at) = (Running::Nothing, None, None);
+        if has_lingered {
+            self.parted();
+            return false;
+        }
         let was_tenure = std::mem::take(&mut self.is_tenure);
         self.show_bond();
         if let (false, false, Some(last)) = (was_tenure, self.is_retired, self.last_start) {
@@ -375,7 +366,9 @@ impl<On: Machine> Running<On> {
     async fn ended(&mut self) -> io::Result<()> {
         match self {
             Self::Nothing | Self::Waiting(_) => std::future::pending().await,
-            Self::Application(application) => application.ended().await.map(drop),
+            Self::Application(application) | Self::Lingering(Lingering { application, .. }) => {
+                application.ended().await.map(drop)
+            }
             Self::Stillborn => Ok(()),
         }
     }
@@ -390,6 +383,8 @@ async fn hook_ended<On: Machine>(hook: &mut Option<Hook<On>>) -> io::Result<Endi
 
 mod held;
 mod hooks;
+mod lingering;
 mod milestones;
+mod ports;
 #[cfg(test)]
 mod tests;

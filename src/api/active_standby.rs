@@ -2,6 +2,7 @@
 
 #![allow(unreachable_pub, reason = "the KubeSchema derive puts a pub struct into a function")]
 
+use super::group::HandoverOrder;
 use super::service::ServicePort;
 use super::timing::GroupTiming;
 use kube::KubeSchema;
@@ -26,6 +27,10 @@ use serde::{Deserialize, Serialize};
     "promoteWhen is about the copy of stateDir: write stateDir, or leave promoteWhen out"))]
 #[x_kube(validation = Rule::new("!has(self.agentPath) || (has(self.agentSource) && self.agentSource == 'Image')").message(
     "agentPath says where the agent is in the application's image: write agentSource Image, or leave agentPath out"))]
+#[x_kube(validation = Rule::new(
+    "!has(self.handover) || self.handover != 'MakeBeforeBreak' || (!has(self.stateDir) && (!has(self.runInStandby) || !self.runInStandby))").message(
+    "handover MakeBeforeBreak is for an application without state that runs in one role: leave out handover, or \
+     stateDir and runInStandby"))]
 #[x_kube(validation = Rule::new(
     "has(self.timing) == has(oldSelf.timing) && (!has(self.timing) || self.timing == oldSelf.timing)").message(
     "activeStandby.timing cannot be changed while pairs act by it: make a new set with other times"))]
@@ -63,6 +68,10 @@ pub struct ActiveStandby {
     /// Which standby may act when stateDir is replicated: `InSync` (default), only one that has everything, or `Always`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub promote_when: Option<PromoteWhen>,
+
+    /// Which comes first when an active hands over because somebody wants it to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub handover: Option<HandoverOrder>,
 
     /// Times of the pairs; they cannot be changed. Default: the defaults of its fields.
     #[serde(default, skip_serializing_if = "Option::is_none")]

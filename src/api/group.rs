@@ -8,6 +8,7 @@ use super::service::{
 };
 use super::status::Condition;
 use super::timing::GroupTiming;
+use clap::ValueEnum;
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -88,6 +89,10 @@ pub struct HAGroupSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timing: Option<GroupTiming>,
 
+    /// Which comes first when an active hands over because somebody wants it to: a switchover, a deleted Pod, a fence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub handover: Option<HandoverOrder>,
+
     /// How many pairs there are, 0 to 1000: further Pods are spares, and take the place of whoever is lost. Until a
     /// pair has a second Pod its active acts alone. Default: as many pairs as there are Pods for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -98,6 +103,34 @@ pub struct HAGroupSpec {
     /// agents carry them out.
     #[serde(default)]
     pub paused: bool,
+}
+
+/// Which comes first in a planned handover: `BreakBeforeMake` (default), the old application ends before the new one
+/// starts, so that never do both act; `MakeBeforeBreak`, for stateless applications, the old one goes on until the new
+/// one serves, at most 10 s, so that both act for a while. The latter has no effect on an application that runs in both
+/// roles or whose state is replicated. Failovers know no order. It may be changed at any time, and nothing restarts.
+#[derive(JsonSchema, Serialize, Deserialize, ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HandoverOrder {
+    /// The old application ends before the new one starts: never do both act.
+    #[default]
+    BreakBeforeMake,
+    /// The old application goes on until the new one serves: there is always one, and for a while there are two.
+    MakeBeforeBreak,
+}
+
+impl HandoverOrder {
+    /// The word in the Lease of a pair.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::BreakBeforeMake => "BreakBeforeMake",
+            Self::MakeBeforeBreak => "MakeBeforeBreak",
+        }
+    }
+
+    /// The order of this word.
+    pub fn parse(word: &str) -> Option<Self> {
+        Self::value_variants().iter().copied().find(|order| order.as_str() == word)
+    }
 }
 
 /// Service that leads to the active Pods. It has no selector: a switch is one write of the new active.

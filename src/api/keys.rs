@@ -67,6 +67,8 @@ pub const ANNOTATION_HA_TAKEOVER: &str = "backup.example.com/ha-takeover";
 pub const ANNOTATION_HA_TIMING: &str = "backup.example.com/ha-timing";
 /// Annotation on the Lease of a pair: name of the EndpointSlice that its active shows its address in; absent if none.
 pub const ANNOTATION_HA_SLICE: &str = "backup.example.com/ha-slice";
+/// Annotation on the Lease of a pair: `MakeBeforeBreak` if the active may outlast a planned handover; absent else.
+pub const ANNOTATION_HA_HANDOVER: &str = "backup.example.com/ha-handover";
 /// Annotation on the Lease of a pair: order to hand over to the peer, as the epoch, decimal, of the tenure that shall end;
 /// it means nothing to any other tenure.
 pub const ANNOTATION_HA_SWITCH_OVER: &str = "backup.example.com/ha-switch-over";
@@ -240,6 +242,7 @@ mod tests {
             ANNOTATION_HA_TAKEOVER,
             ANNOTATION_HA_TIMING,
             ANNOTATION_HA_SLICE,
+            ANNOTATION_HA_HANDOVER,
             ANNOTATION_HA_SWITCH_OVER,
             ANNOTATION_HA_FENCED,
             ANNOTATION_HA_ENDING,
@@ -252,7 +255,7 @@ mod tests {
             EVENT_REPORTER,
         ];
         assert_eq!(PREFIX, format!("{GROUP}/"));
-        assert_eq!(keys.map(|key| key.starts_with(PREFIX)), [true; 25]);
+        assert_eq!(keys.map(|key| key.starts_with(PREFIX)), [true; 26]);
     }
 
     #[test]

@@ -96,6 +96,7 @@ pub fn set_group_spec(set: &BackupPodSet) -> Result<Option<HAGroupSpec>, PortErr
         replication_ports: wanted.replication_ports.clone(),
         pairs: Some(set.spec.replicas),
         timing: wanted.timing,
+        handover: wanted.handover,
         paused: set.spec.paused,
     }))
 }

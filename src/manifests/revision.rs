@@ -24,6 +24,7 @@ pub fn revision(spec: &BackupPodSetSpec) -> Revision {
             hooks,
             state_dir,
             promote_when,
+            handover: _,
             timing: _,
             replication_ports: _,
             arguments,

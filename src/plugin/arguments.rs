@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::agent::replicate::gate::PromoteWhen;
-use crate::api::keys;
+use crate::api::{HandoverOrder, keys};
 
 /// Image with the agent of the same version as this program, as `deploy` names that of the operator.
 fn agent_image() -> String {
@@ -109,12 +109,15 @@ pub struct InjectArguments {
     /// Which standby may act when state is replicated: in-sync unless this says always.
     #[arg(long, value_enum, requires = "replicate")]
     pub promote_when: Option<PromoteWhen>,
+    /// Which comes first in a planned handover; only needed if that is not as spec.handover of the HAGroup says.
+    #[arg(long, value_enum, conflicts_with = "replicate")]
+    pub handover: Option<HandoverOrder>,
     /// One further argument of the agent; may be given several times.
     #[arg(long = "agent-argument", allow_hyphen_values = true)]
     pub agent_arguments: Vec<String>,
     /// Takes the agent out again.
     #[arg(long, conflicts_with_all = [
-        "group", "container", "agent_source", "agent_path", "replicate", "agent_arguments",
+        "group", "container", "agent_source", "agent_path", "replicate", "handover", "agent_arguments",
     ])]
     pub uninject: bool,
     /// Form of the output.

@@ -23,6 +23,7 @@ const WORKLOADS: [&str; 4] = ["StatefulSet", "Deployment", "DaemonSet", "Replica
 pub fn run(wanted: &InjectArguments) -> Result<String, Error> {
     let InjectArguments { file, group, container, uninject, output, .. } = wanted;
     let source = agent_source(wanted)?;
+    refuse_overlap_in_both_roles(wanted)?;
     let injection = group.as_ref().filter(|_| !uninject).map(|group| Injection {
         group: group.clone(),
         source,
@@ -49,12 +50,26 @@ fn agent_source(wanted: &InjectArguments) -> Result<AgentSource, Error> {
     }
 }
 
+/// The agent refuses it, too, but only once it is started.
+fn refuse_overlap_in_both_roles(wanted: &InjectArguments) -> Result<(), Error> {
+    let runs_in_both = wanted.agent_arguments.iter().any(|argument| argument == "--run-in-standby");
+    if wanted.handover.is_some() && runs_in_both {
+        return Err(Error::Refused(
+            "--handover is for an application that runs in one role: leave it out, or --run-in-standby"
+                .to_owned(),
+        ));
+    }
+    Ok(())
+}
+
 /// What the typed flags and the others come to.
 fn agent_arguments(wanted: &InjectArguments) -> Vec<String> {
     let replicate = wanted.replicate.as_ref().map(|folder| format!("--replicate={}", folder.display()));
     let when = wanted.promote_when.and_then(|when| when.to_possible_value());
     let when = when.map(|when| format!("--promote-when={}", when.get_name()));
-    replicate.into_iter().chain(when).chain(wanted.agent_arguments.iter().cloned()).collect()
+    let handover = wanted.handover.and_then(|order| order.to_possible_value());
+    let handover = handover.map(|order| format!("--handover={}", order.get_name()));
+    replicate.into_iter().chain(when).chain(handover).chain(wanted.agent_arguments.iter().cloned()).collect()
 }
 
 /// The manifests with the agent in them; without an injection, with the agent taken out.

@@ -23,6 +23,7 @@ use backuppodset::agent::settings::{PairArguments, PairSettings};
 use backuppodset::agent::store::Store;
 use backuppodset::agent::tenant::Tenant;
 use backuppodset::agent::world::{AlarmClock as _, Machine as _};
+use backuppodset::api::HandoverOrder;
 use backuppodset::ha::{Agent, AgentId, Epoch, Incarnation, Moment, Protocol};
 use backuppodset::runtime::health::Health;
 use backuppodset::runtime::shutdown::Shutdown;
@@ -63,6 +64,8 @@ pub(crate) struct Habits {
     pub(crate) has_hooks: bool,
     /// Whether its application stands by, too; then there are hooks.
     pub(crate) runs_in_standby: bool,
+    /// Whether its application may outlast a planned handover.
+    pub(crate) handover: HandoverOrder,
 }
 
 /// A Pod.
@@ -108,6 +111,10 @@ impl Pod {
             arguments.extend(["--on-active=a", "--on-standby=s", "--on-fence=f"].map(str::to_owned));
         }
         arguments.extend(habits.runs_in_standby.then(|| "--run-in-standby".to_owned()));
+        arguments.extend(match habits.handover {
+            HandoverOrder::BreakBeforeMake => None,
+            HandoverOrder::MakeBeforeBreak => Some("--handover=make-before-break".to_owned()),
+        });
         let settings = Arguments::parse_from(arguments).pair.settings().expect("it names a Lease");
         let stalled_until = watch::Sender::new(Duration::ZERO);
         Arc::new(Self { computer, settings, habits, life: Mutex::default(), stalled_until })
@@ -151,11 +158,11 @@ impl Pod {
         let Found { name, record } = search.find().await;
         body.peers.know(&record);
         let store = Store::start(&mut tasks, &over, (client.clone(), &own.namespace, &name), short());
-        let (showing, shows) = watch::channel(None);
+        let (showing, to_show) = watch::channel(None);
         let retries = body.tenant.metrics().publish_retries.clone();
         let publisher = Publisher::new(self.computer.clone(), (client, PAIR), own.clone(), retries);
         let shown = Some(publisher.shown());
-        tasks.spawn("publisher", publisher.run(shows, over.clone()));
+        tasks.spawn("publisher", publisher.run(to_show, over.clone()));
         let lifelines = Lifelines::told(own.id, certificates);
         let protocol = Protocol::new(self.agent(), short());
         let pair = Pair { protocol, store, lifelines, replica: None, showing, shown, is_of_group: false };
@@ -180,7 +187,7 @@ impl Pod {
         over: &Shutdown,
         hand: Bell,
     ) -> turmoil::Result<(Body<Computer>, mpsc::Receiver<Epoch>)> {
-        let PairSettings { own, peer_bind, relay_ports, hooks, .. } = self.settings.clone();
+        let PairSettings { own, peer_bind, relay_ports, hooks, handover, .. } = self.settings.clone();
         let computer = self.computer.clone();
         let (signals, asked) = mpsc::channel(WAITING_MAX);
         let (certifier, certificates) = mpsc::channel(WAITING_MAX);
@@ -198,6 +205,7 @@ impl Pod {
             states: watch::Sender::new(State::UNASSIGNED),
             health: Health::new(),
             timing: short(),
+            handover,
             machine: computer,
         };
         Ok((body, certificates))

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use backuppodset::api::HandoverOrder;
 use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
 
@@ -81,7 +82,12 @@ pub(crate) struct Script {
 impl Script {
     /// Nothing happens, on plain Pods with exact clocks.
     pub(crate) fn quiet() -> Self {
-        let habits = Habits { has_state_dir: true, has_hooks: false, runs_in_standby: false };
+        let habits = Habits {
+            has_state_dir: true,
+            has_hooks: false,
+            runs_in_standby: false,
+            handover: HandoverOrder::BreakBeforeMake,
+        };
         let latency = Duration::from_millis(2);
         Self { skews: [Skew::default(); PODS], habits: [habits; PODS], latency, faults: Vec::new() }
     }
@@ -95,7 +101,9 @@ impl Script {
         };
         let skews = std::array::from_fn(|_| skew(random));
         let [has_state_dir, has_hooks, runs_in_standby] = [2, 3, 4].map(|of| random.random_ratio(1, of));
-        let habits = [Habits { has_state_dir, has_hooks, runs_in_standby }; PODS];
+        let habits =
+            [Habits { has_state_dir, has_hooks, runs_in_standby, handover: HandoverOrder::BreakBeforeMake };
+                PODS];
         let latency = Duration::from_millis(random.random_range(1..=30));
         let mut faults = Vec::new();
         for _ in 0..random.random_range(2..=FAULTS_MAX) {

@@ -66,6 +66,7 @@ pub(crate) fn claims() -> Vec<Claim> {
         claim(pairs::a_stateful_set_of_two_becomes_a_pair_with_its_labels_and_services),
         claim(pairs::a_killed_application_is_followed_by_the_standby_s_within_a_moment),
         claim(pairs::a_deleted_active_hands_over_and_its_successor_becomes_the_standby),
+        claim(pairs::no_request_fails_in_a_switchover_that_makes_before_it_breaks),
         claim(pairs::a_lost_node_costs_no_more_than_the_lease),
         claim(pairs::pairs_come_and_go_with_the_replicas_of_a_deployment),
         claim(pairs::a_deleted_lease_is_made_anew_above_the_last_epoch),

@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use lab::app::Outage;
-use lab::app::sample::parse_csv;
+use lab::app::sample::{Sample, parse_csv};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::task::JoinHandle;
 
@@ -37,7 +37,11 @@ impl Load {
             address.ok_or_else(|| "there is no Service".to_owned())
         })
         .await;
-        let target: SocketAddr = format!("{address}:80").parse().unwrap();
+        Self::start_at(stage, from_node, format!("{address}:80").parse().unwrap()).await
+    }
+
+    /// Starts to send to this address.
+    pub(crate) async fn start_at(stage: &Stage, from_node: &str, target: SocketAddr) -> Self {
         await_answer(stage, from_node, target).await;
         let mut command =
             stage.bench.cluster.command_in(from_node, stage.bench.app.to_str().unwrap()).unwrap();
@@ -50,16 +54,22 @@ impl Load {
 
     /// Stops sending and says what became of the requests.
     pub(crate) async fn stop(self) -> Outage {
+        Outage::from_samples(&self.samples().await)
+    }
+
+    /// Stops sending and returns every request in the order of their starts.
+    pub(crate) async fn samples(self) -> Vec<Sample> {
         let pid = Pid::from_child(&self.child);
         kill_process(pid, Signal::TERM).unwrap();
         let output =
             tokio::task::spawn_blocking(move || self.child.wait_with_output()).await.unwrap().unwrap();
-        let samples = parse_csv(std::str::from_utf8(&output.stdout).unwrap()).unwrap();
+        let mut samples = parse_csv(std::str::from_utf8(&output.stdout).unwrap()).unwrap();
+        samples.sort_by_key(|sample| sample.start_ns);
         let failed: Vec<_> = samples.iter().filter(|sample| !sample.is_ok()).take(10).collect();
         if !failed.is_empty() {
             println!("first failed requests: {failed:?}");
         }
-        Outage::from_samples(&samples)
+        samples
     }
 }
 

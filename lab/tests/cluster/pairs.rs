@@ -1,5 +1,6 @@
 //! Claims about pairs: who acts, who takes over, and that never two act.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use backuppodset::api::{HAGroup, PairStatus, keys};
@@ -11,6 +12,7 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use lab::app::Outage;
+use lab::app::sample::Sample;
 use lab::image::{AGENT_IMAGE, APP_IMAGE};
 use lab::ready;
 use serde_json::{Value, json};
@@ -188,6 +190,56 @@ pub(crate) async fn a_deleted_active_hands_over_and_its_successor_becomes_the_st
     );
     shown(&stage, &restored).await;
     served_again("active deleted", load).await;
+}
+
+/// Asks the Pod itself until its successor answers in its place; returns all answers, the last one the successor's.
+async fn answered_until_relayed(stage: &Stage, (old, new): (&Pod, &str)) -> Vec<Sample> {
+    let ip = old.status.clone().and_then(|status| status.pod_ip).expect("a Pod with an address");
+    let target = SocketAddr::new(ip.parse().unwrap(), PORT);
+    let mut answers = Vec::new();
+    let asked = async {
+        while answers.last().is_none_or(|last: &Sample| last.pod != new) {
+            let load = Load::start_at(stage, "n1", target).await;
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            answers.extend(load.samples().await.into_iter().filter(Sample::is_ok));
+        }
+    };
+    tokio::time::timeout(wait::LIMIT, asked).await.expect("the successor answers in the end");
+    answers
+}
+
+pub(crate) async fn no_request_fails_in_a_switchover_that_makes_before_it_breaks(stage: Stage) {
+    start_stateful_set(&stage, 2).await;
+    let pair = paired(&stage, 1).await.remove(0);
+    shown(&stage, &pair).await;
+    stage.kubectl(&[
+        "patch",
+        "hagroup",
+        WEB,
+        "--type=merge",
+        "-p",
+        r#"{"spec":{"handover":"MakeBeforeBreak"}}"#,
+    ]);
+    wait::until(stage.api(), "", |leases: &[Lease]| {
+        let said = leases.iter().find_map(|lease| lease.annotations().get(keys::ANNOTATION_HA_HANDOVER));
+        said.map(drop).ok_or_else(|| "the Lease says nothing of it".to_owned())
+    })
+    .await;
+    let old = pod(&stage, &pair.active).await;
+    let load = Load::start(&stage, "n1").await;
+    let order = format!("{}={}", keys::ANNOTATION_HA_SWITCH_OVER, pair.epoch);
+    stage.kubectl(&["annotate", "lease", &pair.name, &order]);
+    let answers = answered_until_relayed(&stage, (&old, &pair.standby)).await;
+    let after = taken_over(&stage, &pair).await;
+    assert_eq!(after.active, pair.standby);
+
+    let requests = load.samples().await;
+    let outage = Outage::from_samples(&requests);
+    println!("  switchover that makes before it breaks: {outage}");
+    assert!(outage.requests > 0 && outage.failed == 0, "{outage}");
+    let first_of_new = requests.iter().find(|sample| sample.pod == pair.standby).expect("it serves").end_ns;
+    let last_of_old = answers.iter().rfind(|sample| sample.pod == pair.active).expect("it served").start_ns;
+    assert!(first_of_new < last_of_old, "both served for a moment");
 }
 
 pub(crate) async fn a_lost_node_costs_no_more_than_the_lease(stage: Stage) {

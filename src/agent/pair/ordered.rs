@@ -40,6 +40,7 @@ impl<On: Machine> Turn<'_, On> {
         if self.peer_fence.changes_to(is_peer_fenced) {
             self.step(Event::Ordered(Order::PeerFenced(is_peer_fenced)))?;
         }
+        self.heed_order(orders.handover);
         let (_, before) = &self.orders;
         let (was_fenced, is_fenced) = (before.fenced.contains(&own), orders.fenced.contains(&own));
         self.orders = (version, orders);

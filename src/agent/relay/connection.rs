@@ -73,7 +73,7 @@ pub(super) async fn relay(mut client: TcpStream, way: Way) -> Fate {
 }
 
 /// Connects to who acts, as soon as somebody does and listens; `None` if nobody ever will.
-async fn reach(mut way: Way) -> Option<TcpStream> {
+pub(super) async fn reach(mut way: Way) -> Option<TcpStream> {
     loop {
         let active = *way.active.wait_for(Option::is_some).await.ok()?;
         if let Some(active) = active

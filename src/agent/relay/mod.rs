@@ -21,10 +21,13 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use futures::FutureExt as _;
+use futures::future::{BoxFuture, join_all};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
 use self::aim::Aim;
+use self::connection::reach;
 use self::station::Station;
 use super::clock::{self, Alarm};
 use super::world::{AlarmClock as _, Timer as _};
@@ -37,7 +40,7 @@ const TOKIO_TICK: Duration = Duration::from_millis(1);
 /// How long an agent that leaves goes on relaying after it handed over.
 ///
 /// 2 s: kube-proxy programs a change at most a second (its `minSyncPeriod`) after it heard of it.
-const LINGER: Duration = Duration::from_secs(2);
+pub(in crate::agent) const LINGER: Duration = Duration::from_secs(2);
 
 /// Where to listen.
 #[derive(Clone, Debug)]
@@ -103,6 +106,14 @@ impl Relay {
         let Some(station) = &self.station else { return };
         locked(station).close();
         self.wishes.send_if_modified(|is_open| std::mem::replace(is_open, false));
+    }
+
+    /// Waits until the application of this Pod listens at every port that is relayed; at once if there is none.
+    ///
+    /// That Pod must have said that it acts: until then it may listen there itself.
+    pub fn served(&self, active: IpAddr) -> BoxFuture<'static, ()> {
+        let ways = self.station.as_ref().map(|station| locked(station).ways(active)).unwrap_or_default();
+        Box::pin(join_all(ways.into_iter().map(reach)).map(drop))
     }
 
     /// How long to go on after a handover before the process ends.

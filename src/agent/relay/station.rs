@@ -175,6 +175,13 @@ impl Station {
         Some(pause.map_or(LONG_PAUSE, |(_, pause)| pause))
     }
 
+    /// The way to each port of this Pod.
+    pub(super) fn ways(&self, active: IpAddr) -> Vec<Way> {
+        let RelaySettings { ip, ports } = &self.settings;
+        let (_, active) = watch::channel(Some(active));
+        ports.iter().map(|port| Way { own: *ip, active: active.clone(), port: *port }).collect()
+    }
+
     /// Does what can be done without waiting. Ready when it is time to listen again.
     pub(super) fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let mut accepted = Vec::new();

@@ -5,13 +5,38 @@ use std::io;
 use rustix::process::Signal;
 use tracing::{error, warn};
 
-use super::Tenant;
+use super::{Posture, Tenant};
 use crate::agent::hook::{Hook, Occasion};
-use crate::agent::tree::Ending;
+use crate::agent::tree::{Ending, Environment};
 use crate::agent::world::Machine;
+use crate::api::keys;
 use crate::ha::BootTime;
 
 impl<On: Machine> Tenant<On> {
+    /// Whether the application runs in both roles.
+    pub fn runs_in_standby(&self) -> bool {
+        self.hooks.runs_in_standby
+    }
+
+    /// What a hook or an application is told.
+    pub(super) fn environment(&self, occasion: Occasion) -> Environment {
+        let Posture { epoch, peer } = self.posture;
+        let role = match occasion {
+            Occasion::Active => keys::HA_ROLE_ACTIVE,
+            Occasion::Standby | Occasion::Fence => keys::HA_ROLE_STANDBY,
+        };
+        let mut environment = Environment::from([
+            (keys::ENV_HA_EPOCH, u64::from(epoch).to_string()),
+            (keys::ENV_HA_ROLE, role.to_owned()),
+        ]);
+        environment.extend(peer.map(|peer| (keys::ENV_HA_PEER, peer.to_string())));
+        let file = self.hooks.state_file.as_ref();
+        environment.extend(file.map(|file| (keys::ENV_HA_STATE_FILE, file.display().to_string())));
+        let socket = self.hooks.sync_socket.as_ref();
+        environment.extend(socket.map(|socket| (keys::ENV_HA_SYNC_SOCKET, socket.display().to_string())));
+        environment
+    }
+
     /// Runs a hook instead of the one before; whether one runs now.
     pub(super) fn run_hook(&mut self, occasion: Occasion) -> bool {
         self.end_hook();

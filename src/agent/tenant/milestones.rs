@@ -16,7 +16,7 @@ impl<On: Machine> Tenant<On> {
     pub(super) fn note_end(&mut self) {
         self.end_seen = match &self.running {
             Running::Application(application) => application.end_seen(),
-            Running::Nothing | Running::Waiting(_) | Running::Stillborn => None,
+            Running::Nothing | Running::Waiting(_) | Running::Lingering(_) | Running::Stillborn => None,
         };
     }
 

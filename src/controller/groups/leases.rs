@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::agent::identity::format_uid;
 use crate::agent::lease::{Directory, Member, Record, patch};
 use crate::agent::times;
-use crate::api::{HAGroup, keys};
+use crate::api::{HAGroup, HandoverOrder, keys};
 use crate::ha::{AgentId, Epoch, Hold, Lease as Content, Replacement, Timing, TimingError, Write};
 use crate::manifests::{group_metadata, pair_name};
 use crate::observe::group::SeenGroup;
@@ -140,6 +140,7 @@ impl Hand<'_> {
             metadata["annotations"][keys::ANNOTATION_HA_IN_SYNC] = json!(directories);
             metadata["annotations"][keys::ANNOTATION_HA_IN_SYNC_PODS] = json!(pods);
         }
+        metadata["annotations"][keys::ANNOTATION_HA_HANDOVER] = handover(self.group);
         if let Some(annotations) = metadata["annotations"].as_object_mut() {
             annotations.retain(|_, value| !value.is_null());
         }
@@ -173,6 +174,16 @@ impl Hand<'_> {
                 (keys::ANNOTATION_HA_ENDING): "true",
                 (keys::ANNOTATION_HA_FENCED): uids.join(","),
             },
+        }});
+        self.patch(pair, patch).await
+    }
+
+    /// Tells the agents of a pair which order of a planned handover the group wants.
+    pub(super) async fn tell_handover(&self, pair: u32) -> Result<Option<Written>, Error> {
+        let record = self.record(pair)?;
+        let patch = json!({"metadata": {
+            "resourceVersion": record.version.0.to_string(),
+            "annotations": {(keys::ANNOTATION_HA_HANDOVER): handover(self.group)},
         }});
         self.patch(pair, patch).await
     }
@@ -212,6 +223,21 @@ impl Hand<'_> {
             PatchParams { field_manager: Some(keys::FIELD_MANAGER.to_owned()), ..PatchParams::default() };
         let pod = api.patch(&pod.name_any(), &parameters, &Patch::Merge(patch)).await?;
         Ok(Some(("Pod", pod.name_any(), version(&pod.metadata))))
+    }
+}
+
+/// Pairs whose agents know another order of a planned handover than the group wants.
+pub(super) fn misled(group: &HAGroup, seen: &SeenGroup) -> Vec<u32> {
+    let wanted = group.spec.handover.unwrap_or_default();
+    let is_misled = |(_, record): &(&u32, &Record)| record.orders.handover != wanted;
+    seen.records.iter().filter(is_misled).map(|(number, _)| *number).collect()
+}
+
+/// The order of a planned handover as the Lease has it; the default is left out.
+fn handover(group: &HAGroup) -> Value {
+    match group.spec.handover.unwrap_or_default() {
+        HandoverOrder::BreakBeforeMake => Value::Null,
+        order @ HandoverOrder::MakeBeforeBreak => json!(order.as_str()),
     }
 }
 

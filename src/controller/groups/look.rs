@@ -13,7 +13,7 @@ use serde_json::json;
 use tracing::{debug, info, warn};
 
 use super::group_keys::GroupKeys;
-use super::leases::{Error, Hand, Written};
+use super::leases::{Error, Hand, Written, misled};
 use super::memory::Memory;
 use super::objects::{Means, carry_out, prepare, service_changes, slice_changes};
 use super::stores::Stores;
@@ -160,6 +160,12 @@ impl Round<'_> {
                 }
                 let (namespace, group) = (self.key.namespace.as_str(), self.key.name.as_str());
                 info!(namespace, group, step = ?step, is_done = result.is_ok(), "Took step");
+                self.settle(result, memory, troubles);
+            }
+        }
+        if !self.group.spec.paused {
+            let told = misled(self.group, seen).into_iter().map(|pair| hand.tell_handover(pair)).collect();
+            for result in at_most(told).await {
                 self.settle(result, memory, troubles);
             }
         }

@@ -14,7 +14,7 @@ use super::look::look;
 use super::stores::Stores;
 use super::{Context, Surroundings};
 use crate::agent::identity::format_uid;
-use crate::api::{HAGroup, PairStatus, keys};
+use crate::api::{HAGroup, HandoverOrder, PairStatus, keys};
 use crate::apply::testing::{Seen, clock, pair, ring, status};
 use crate::controller::events::{self, EventWriter};
 use crate::controller::queue::Job;
@@ -151,5 +151,32 @@ async fn a_takeover_is_told_once_in_status_event_and_metrics() {
         "backuppodset_takeover_phase_seconds_sum{phase=\"lease\"} 0.002",
     ] {
         assert!(metrics.lines().any(|found| found == line), "{line} is not in\n{metrics}");
+    }
+}
+
+#[tokio::test]
+async fn agents_are_told_a_new_order_of_a_planned_handover_once() {
+    let mut wishing = group();
+    wishing.spec.handover = Some(HandoverOrder::MakeBeforeBreak);
+    let annotation =
+        |order: HandoverOrder| [(keys::ANNOTATION_HA_HANDOVER.to_owned(), order.as_str().to_owned())];
+    let mut told = lease();
+    told.metadata.annotations.get_or_insert_default().extend(annotation(HandoverOrder::MakeBeforeBreak));
+    let cases = [
+        (wishing.clone(), lease(), Some(json!("MakeBeforeBreak"))),
+        (wishing, told.clone(), None),
+        (group(), told, Some(Value::Null)),
+        (group(), lease(), None),
+    ];
+    for (group, lease, expected) in cases {
+        let (client, server) = pair();
+        let (log, serving) = server.serve(answered);
+        let (context, _) = context(&client, Stores::with(group, [lease]));
+        look(&context, &job()).await;
+        serving.abort();
+        let log = log.lock().unwrap();
+        let annotations = log.iter().map(|seen| &seen.body["metadata"]["annotations"]);
+        let written: Vec<_> = annotations.filter_map(|all| all.get(keys::ANNOTATION_HA_HANDOVER)).collect();
+        assert_eq!(written, Vec::from_iter(&expected), "{log:?}");
     }
 }

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::golden::assert_golden;
 use super::{pod_of, set};
-use crate::api::GroupTiming;
+use crate::api::{GroupTiming, HandoverOrder};
 use crate::manifests::{InjectError, check_agent, revision, set_group, set_group_spec, set_injection};
 use crate::model::Role;
 
@@ -54,6 +54,19 @@ fn a_set_tells_its_agents_what_to_replicate_and_its_group_how_fast_to_be() {
     let expected =
         GroupTiming { hold_milliseconds: 4_900, watch_milliseconds: 5_000, stop_milliseconds: 200 };
     assert_eq!(timing, Some(expected));
+}
+
+#[test]
+fn the_order_of_a_planned_handover_is_the_group_s_and_no_revision() {
+    let mut spec = paired();
+    spec["activeStandby"] = json!({"container": "web"});
+    let usual = revision(&set(spec.clone()).spec);
+    spec["activeStandby"]["handover"] = json!("MakeBeforeBreak");
+    let set = set(spec);
+    assert_eq!(revision(&set.spec), usual);
+    assert_eq!(set_injection(&set, Some("agent:1")).expect("it is paired").arguments, [""; 0]);
+    let group = set_group_spec(&set).expect("ports that exist").expect("it is paired");
+    assert_eq!(group.handover, Some(HandoverOrder::MakeBeforeBreak));
 }
 
 #[test]

@@ -1,9 +1,11 @@
 //! The agent goes into manifests and out of them. `UPDATE=1` rewrites the file with the agent.
 
+use clap::Parser as _;
+
 use crate::manifests::{AgentSource, Injection};
 use crate::plugin::Error;
-use crate::plugin::arguments::Format;
-use crate::plugin::inject::changed;
+use crate::plugin::arguments::{Arguments, Format, Verb};
+use crate::plugin::inject::{changed, run};
 
 const BEFORE: &str = include_str!("../../../tests/golden/inject-before.yaml");
 const AFTER: &str = include_str!("../../../tests/golden/inject-after.yaml");
@@ -110,4 +112,24 @@ fn what_cannot_run_an_agent_is_refused_with_what_to_write_instead() {
     assert_eq!(refused(bare), "Deployment a has no spec.template: write one");
     assert!(refused("a: [").starts_with("understand the manifests"), "{}", refused("a: ["));
     assert!(refused("{a: 1, a: 2}").starts_with("understand the manifests"));
+}
+
+#[test]
+fn agents_are_told_the_order_of_a_planned_handover_unless_both_applications_cannot_run() {
+    let told = |words: &[&str]| {
+        let file = concat!("--file=", env!("CARGO_MANIFEST_DIR"), "/tests/golden/inject-before.yaml");
+        let words = [&["kubectl-bps", "inject", "--group=web", file], words].concat();
+        let Verb::Inject(wanted) = Arguments::try_parse_from(words).map_err(|error| error.to_string())?.verb
+        else {
+            panic!("it injects");
+        };
+        run(&wanted).map_err(|error| error.chain())
+    };
+    let overlap = "--handover=make-before-break";
+    assert!(told(&[overlap]).unwrap().contains("- --handover=make-before-break"));
+    assert!(!told(&[]).unwrap().contains("--handover"));
+    let refused = told(&[overlap, "--agent-argument=--run-in-standby"]).expect_err("it runs in both roles");
+    assert!(refused.ends_with("leave it out, or --run-in-standby"), "{refused}");
+    let refused = told(&[overlap, "--replicate=/state"]).expect_err("it keeps state");
+    assert!(refused.contains("cannot be used with"), "{refused}");
 }

@@ -1,0 +1,36 @@
+//! Who serves at the ports of the application: it, or the relay to the Pod that acts.
+
+use super::{Body, Turn};
+use crate::agent::relay::aim::Aim;
+use crate::agent::world::Machine;
+use crate::ha::{BootTime, Role};
+
+impl<On: Machine> Turn<'_, On> {
+    /// Relays as long as it does not act. Also while the application is being stopped: it may have left its ports.
+    pub(super) fn relay(&mut self, now: BootTime) {
+        let Body { relay, peers, tenant, .. } = &*self.body;
+        let agent = self.pair.protocol.agent();
+        let aim = || Aim::of(agent, self.asker, peers.directory());
+        match agent.role {
+            Role::Active => relay.close(),
+            Role::Stopping => relay.open(aim()),
+            // Its ports are still the application's, and the relay is closed as it was before the handover.
+            Role::Standby | Role::Lapsed | Role::HandedOver if tenant.is_lingering() => {}
+            Role::Standby | Role::Lapsed | Role::HandedOver | Role::Ended => {
+                relay.inherit();
+                relay.open(aim());
+            }
+        }
+        if !self.is_idle() {
+            self.relay_until = now + self.body.relay.linger();
+        }
+    }
+
+    /// Keeps the ports of an application that is about to end, so that nobody who connects meanwhile is refused.
+    pub(super) fn keep_ports(&self) {
+        let Body { relay, tenant, .. } = &*self.body;
+        if let Some(at) = relay.settings() {
+            relay.keep(tenant.listening(&at));
+        }
+    }
+}
