@@ -359,7 +359,10 @@ impl<On: Machine> Turn<'_, On> {
                 self.pair.store.write(write, directory, takeover);
             }
             Effect::ReadLease => self.pair.store.read(),
-            Effect::Activate { epoch } => self.activate(epoch),
+            Effect::Activate { epoch, not_before } => {
+                self.body.tenant.wait_until(not_before);
+                self.activate(epoch);
+            }
             Effect::Stop { by } => {
                 self.keep_ports();
                 self.body.tenant.stop(self.now(), by)?;

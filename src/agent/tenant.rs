@@ -15,6 +15,7 @@ use rustix::process::Signal;
 use tokio::sync::watch;
 use tracing::{error, warn};
 
+use self::hooks::hook_ended;
 pub(super) use self::lingering::LINGER_MAX;
 use self::lingering::Lingering;
 use super::application::{Application, KILL_PERIOD};
@@ -22,7 +23,6 @@ use super::hook::{Hook, Hooks, Occasion};
 use super::lifeline::Tenancy;
 use super::lifeline::bond::Bond;
 use super::metrics::AgentMetrics;
-use super::tree::Ending;
 use super::world::{Kernel, Machine};
 use crate::api::keys;
 use crate::ha::{BootTime, Epoch};
@@ -43,6 +43,10 @@ pub struct Tenant<On: Machine = Kernel> {
     running: Running<On>,
     kill_at: Option<BootTime>,
     last_start: Option<BootTime>,
+    /// Nothing of a tenure begins before this.
+    not_before: BootTime,
+    /// When an application that runs already is promoted, if that is still to come.
+    promote_at: Option<BootTime>,
     metrics: AgentMetrics,
     end_seen: Option<BootTime>,
     posture: Posture,
@@ -97,6 +101,8 @@ impl<On: Machine> Tenant<On> {
             running: Running::Nothing,
             kill_at: None,
             last_start: None,
+            not_before: BootTime::default(),
+            promote_at: None,
             metrics: AgentMetrics::default(),
             end_seen: None,
             posture: Posture::default(),
@@ -130,7 +136,8 @@ impl<On: Machine> Tenant<On> {
         match self.running {
             Running::Application(_) if self.kill_at.is_none() => {
                 self.show_bond();
-                self.run_hook(Occasion::Active);
+                self.promote_at = Some(self.not_before);
+                self.promote_once_due(now);
             }
             // It is being ended; its end is that of the tenure.
             Running::Application(_) => {}
@@ -169,7 +176,7 @@ impl<On: Machine> Tenant<On> {
     /// # Errors
     /// What the kernel refused.
     pub fn stop(&mut self, now: BootTime, by: BootTime) -> io::Result<()> {
-        self.kill_at = Some(by.before(self.kill_before));
+        (self.kill_at, self.promote_at) = (Some(by.before(self.kill_before)), None);
         match self.running {
             Running::Waiting(_) => self.running = Running::Stillborn,
             Running::Lingering(_) => self.adopt(),
@@ -212,10 +219,12 @@ impl<On: Machine> Tenant<On> {
 impl<On: Machine> Tenant<On> {
     fn start_soon(&mut self, now: BootTime) {
         self.kill_at = None;
-        match self.last_start.map(|last| last + STARTS_APART).filter(|earliest| now < *earliest) {
-            None if self.is_held_back => self.running = Running::Waiting(now),
-            None => self.start(now),
-            Some(earliest) => self.running = Running::Waiting(earliest),
+        let earliest =
+            self.last_start.map_or(self.not_before, |last| self.not_before.max(last + STARTS_APART));
+        if earliest <= now && !self.is_held_back {
+            self.start(now);
+        } else {
+            self.running = Running::Waiting(earliest.max(now));
         }
     }
 
@@ -258,7 +267,7 @@ impl<On: Machine> Tenant<On> {
             Running::Nothing | Running::Stillborn => None,
             Running::Waiting(_) if self.is_held_back => None,
             Running::Waiting(at) => Some(*at),
-            Running::Application(_) => self.kill_at,
+            Running::Application(_) => self.kill_at.into_iter().chain(self.promote_at).min(),
             Running::Lingering(Lingering { ends_at, .. }) => Some(self.kill_at.unwrap_or(*ends_at)),
         }
     }
@@ -275,6 +284,7 @@ impl<On: Machine> Tenant<On> {
             Running::Nothing | Running::Stillborn => {}
             Running::Waiting(_) => self.start(now),
             Running::Lingering(_) if self.kill_at.is_none() => self.part()?,
+            Running::Application(_) if self.kill_at.is_none_or(|at| now < at) => self.promote_once_due(now),
             Running::Application(application) | Running::Lingering(Lingering { application, .. }) => {
                 application.kill_once()?;
                 // More may have been started meanwhile.
@@ -338,7 +348,8 @@ impl<On: Machine> Tenant<On> {
     fn end(&mut self) -> bool {
         self.note_end();
         let has_lingered = matches!(self.running, Running::Lingering(_));
-        (self.running, self.bond, self.kill_at) = (Running::Nothing, None, None);
+        (self.running, self.bond) = (Running::Nothing, None);
+        (self.kill_at, self.promote_at) = (None, None);
         if has_lingered {
             self.parted();
             return false;
@@ -371,13 +382,6 @@ impl<On: Machine> Running<On> {
             }
             Self::Stillborn => Ok(()),
         }
-    }
-}
-
-async fn hook_ended<On: Machine>(hook: &mut Option<Hook<On>>) -> io::Result<Ending> {
-    match hook {
-        Some(hook) => hook.ended().await,
-        None => std::future::pending().await,
     }
 }
 

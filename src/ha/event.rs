@@ -82,6 +82,8 @@ pub enum Effect {
     Activate {
         /// The epoch that every output must carry.
         epoch: Epoch,
+        /// Not before this time, on the own clock: what is left of the application of a certified end may take as long.
+        not_before: BootTime,
     },
     /// End the application; none of its processes may be left at this time.
     Stop {

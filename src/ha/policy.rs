@@ -8,7 +8,6 @@ mod showing;
 use copies::{Copies, Estate};
 pub use showing::Showing;
 
-use super::rules::Ground;
 use super::{
     Agent, AgentId, BootTime, Effect, Epoch, Event, Hold, Message, Moment, Order, Ping, Role, Seen, Timing,
     Write,
@@ -30,8 +29,8 @@ pub struct Protocol {
     copies: Copies,
     /// When the present peer was heard last.
     heard: BootTime,
-    /// When the certificate came that it has.
-    certified: BootTime,
+    /// When its last certificate came.
+    certified: Option<BootTime>,
     /// The last tenure that it gave a promise to.
     promised: Epoch,
     next_ping: BootTime,
@@ -56,7 +55,7 @@ impl Protocol {
             early: (Epoch::default(), false),
             copies: Copies { is_withheld: false, estate: Estate::None },
             heard: never,
-            certified: never,
+            certified: None,
             promised: Epoch::default(),
             next_ping: never,
             next_request: never,
@@ -112,8 +111,9 @@ impl Protocol {
     /// What a change of role means for the application.
     fn change(&self, before: Role, after: Role) -> Option<Effect> {
         let stop = Effect::Stop { by: self.agent.hold_end() };
+        let not_before = self.certified.map_or(BootTime::default(), |at| at + self.timing.certificate_wait);
         match (before.is_acting(), after) {
-            (false, Role::Active) => Some(Effect::Activate { epoch: self.agent.epoch }),
+            (false, Role::Active) => Some(Effect::Activate { epoch: self.agent.epoch, not_before }),
             (true, Role::Stopping) if before == Role::Active => Some(stop),
             _ if after.is_standby() && !before.is_standby() => Some(Effect::StandBy),
             _ => None,
@@ -140,7 +140,7 @@ impl Protocol {
             }
             Event::Certificate { epoch } => {
                 self.agent.r3_certificate(at, epoch);
-                self.certified = at.now;
+                self.certified = Some(at.now);
             }
             Event::Timer => {}
             Event::Ordered(Order::SwitchOver) => self.switches_over = self.is_peer_alive(at),
@@ -304,14 +304,7 @@ impl Protocol {
         }
         self.ping(at, effects);
         self.repeat_write(at, effects);
-        // A living agent hands over by itself, which is faster than a claim and needs no API server.
-        let may_be_handed_over = at.now < self.certified + at.timing.certificate_wait;
-        let is_ready = match self.agent.r3_ground(at) {
-            Some(Ground::Certified) => !may_be_handed_over,
-            Some(Ground::Expired | Ground::Released | Ground::Resumed | Ground::PeerMode) => true,
-            None => false,
-        };
-        if is_ready && !self.is_fenced && !self.copies.is_withheld {
+        if !self.is_fenced && !self.copies.is_withheld {
             let write = self.agent.r3_claim(at);
             effects.extend(write.map(|write| self.written(at, write)));
         }
@@ -363,14 +356,8 @@ impl Protocol {
         let stop = agent.hold_end().before(at.timing.stop);
         let watch = agent.seen.map(|seen| seen.since + at.timing.watch);
         let ends = [Some(stop), Some(agent.hold_end()), Some(agent.promise_end), watch];
-        let own = [
-            self.next_ping,
-            self.next_request,
-            self.next_renewal,
-            self.next_copy,
-            self.certified + at.timing.certificate_wait,
-            self.copies.settle_by(),
-        ];
+        let own =
+            [self.next_ping, self.next_request, self.next_renewal, self.next_copy, self.copies.settle_by()];
         let latest = at.now + at.timing.ping_period;
         let times = ends.into_iter().flatten().chain(own).filter(|time| at.now < *time);
         times.fold(latest, BootTime::min)

@@ -31,8 +31,7 @@ pub struct Timing {
     pub request_timeout: Duration,
     /// From a send to a peer until its answer.
     pub round_trip: Duration,
-    /// How long a standby waits with a certificate: for a handover on its way, and for the kernel to end what did not hold
-    /// the lifeline.
+    /// How long after a certificate no application is started, so that the kernel has ended what did not hold the lifeline.
     pub certificate_wait: Duration,
     /// How much of a peer hold is left when the active leaves Peer mode.
     pub peer_margin: Duration,

@@ -225,7 +225,7 @@ fn an_active_hands_over_to_a_peer_whose_ping_came_before_it_was_admitted() {
 }
 
 #[test]
-fn clients_are_led_to_who_inherits_while_it_still_claims() {
+fn who_inherits_claims_and_is_shown_at_once_and_begins_when_all_of_a_container_has_ended() {
     let (mut protocol, read) = standby();
     let Event::LeaseRead { lease, version } = read else { panic!("it is a read") };
     let epoch = Epoch { term: 3, sequence: 0 };
@@ -233,18 +233,26 @@ fn clients_are_led_to_who_inherits_while_it_still_claims() {
     protocol.step(BootTime(1), Event::LeaseRead { lease, version });
     let now = BootTime(1) + Duration::from_millis(5);
     assert_eq!(protocol.showing(), None);
-
-    protocol.step(now, Event::Certificate { epoch });
-    let (inherits, epoch) = (protocol.showing(), Epoch { term: 4, sequence: 0 });
-    assert_eq!(inherits, Some(Showing { epoch, has_begun: false }));
-    protocol.step(now, Event::Ordered(Order::Fence));
-    assert_eq!(protocol.showing(), None);
-    protocol.step(now, Event::Ordered(Order::Unfence));
-
-    let claim = write_of(&protocol.step(now + Timing::default().certificate_wait, Event::Timer));
-    assert_eq!(protocol.showing(), inherits);
-    let claim = claim.expect("it claims after the wait");
+    let claim = write_of(&protocol.step(now, Event::Certificate { epoch })).expect("it claims");
+    let epoch = Epoch { term: 4, sequence: 0 };
     assert_eq!(claim.lease.epoch, epoch);
-    protocol.step(now + Timing::default().certificate_wait, applied(claim));
+    assert_eq!(protocol.showing(), Some(Showing { epoch, has_begun: false }));
+
+    let effects = protocol.step(now + Duration::from_millis(2), applied(claim));
+    let not_before = now + Timing::default().certificate_wait;
+    assert!(effects.contains(&Effect::Activate { epoch, not_before }), "{effects:?}");
     assert_eq!(protocol.showing(), Some(Showing { epoch, has_begun: true }));
+}
+
+#[test]
+fn clients_are_not_led_to_who_must_not_act() {
+    for order in [Order::Fence, Order::Withhold] {
+        let (mut protocol, read) = standby();
+        let Event::LeaseRead { lease, version } = read else { panic!("it is a read") };
+        let lease = Lease { holder: Some(AgentId(2)), ..lease };
+        protocol.step(BootTime(1), Event::LeaseRead { lease, version });
+        protocol.step(BootTime(2), Event::Ordered(order));
+        let effects = protocol.step(BootTime(3), Event::Certificate { epoch: lease.epoch });
+        assert_eq!((written(&effects), protocol.showing()), (vec![], None), "{order:?}");
+    }
 }

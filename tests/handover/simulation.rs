@@ -239,7 +239,7 @@ impl Simulation {
                     self.schedule(self.now + delay, Happening::ReadArrives { node, incarnation });
                 }
             }
-            Effect::Activate { epoch } => self.activate(node, epoch),
+            Effect::Activate { epoch, .. } => self.activate(node, epoch),
             Effect::Stop { by } => {
                 let epoch = self.nodes[node].acting;
                 let ended = self.now + self.below(MILLISECOND * 150);
@@ -267,7 +267,7 @@ impl Simulation {
         self.began.push((self.now, node));
     }
 
-    /// The kernel closes the connections, then the agent, if there is one, learns of it.
+    /// Nothing of it is left: its agent learns of it, or if there is none, the others by a certificate.
     fn end_application(&mut self, node: usize, epoch: Epoch) {
         if self.nodes[node].acting != Some(epoch) {
             return;
@@ -275,6 +275,10 @@ impl Simulation {
         self.nodes[node].acting = None;
         self.ended.push((self.now, node));
         self.give(node, self.nodes[node].incarnation, Event::ApplicationEnded);
+        // An agent that lives says "void" before its lines end.
+        if self.nodes[node].protocol.is_some() {
+            return;
+        }
         for other in (0..self.nodes.len()).filter(|other| *other != node) {
             self.send(node, other, Event::Certificate { epoch });
         }

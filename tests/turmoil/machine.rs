@@ -37,6 +37,8 @@ pub(crate) struct Skew {
 /// What a run assumes of its machines; anything else than the default breaks what the protocol assumes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Flaw {
+    /// The Pod whose machine alone has it; `None`: all have it.
+    pub(crate) only: Option<usize>,
     /// How long an application goes on after its processes seem to have ended.
     pub(crate) outlives: Duration,
     /// How late the agent's alarm is, beside a few milliseconds.

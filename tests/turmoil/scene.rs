@@ -110,6 +110,7 @@ impl Scene<'_> {
         let mut pods = Vec::new();
         for (index, name) in NAMES.into_iter().enumerate() {
             let own = seed.wrapping_mul(PODS as u64).wrapping_add(index as u64);
+            let flaw = if flaw.only.is_none_or(|only| only == index) { flaw } else { Flaw::default() };
             let computer = Computer::new(name, own, (script.skews[index], flaw), journal.clone());
             let pod = Pod::new(computer, addresses[index], script.habits[index]);
             let started = pod.clone();

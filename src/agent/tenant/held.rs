@@ -7,6 +7,11 @@ use crate::agent::world::Machine;
 use crate::ha::BootTime;
 
 impl<On: Machine> Tenant<On> {
+    /// Begins nothing of the next tenure before this time.
+    pub fn wait_until(&mut self, not_before: BootTime) {
+        self.not_before = not_before;
+    }
+
     /// Does not start the application before [`Tenant::let_go`]; one that runs goes on.
     pub fn hold_back(&mut self) {
         self.is_held_back = true;

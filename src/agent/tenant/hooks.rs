@@ -50,6 +50,13 @@ impl<On: Machine> Tenant<On> {
         self.hook.is_some()
     }
 
+    /// Promotes what runs already, once nothing of an earlier tenure can be left.
+    pub(super) fn promote_once_due(&mut self, now: BootTime) {
+        if self.promote_at.take_if(|at| *at <= now).is_some() {
+            self.run_hook(Occasion::Active);
+        }
+    }
+
     pub(super) fn end_hook(&mut self) {
         if let Some(Err(error)) = self.hook.take().map(Hook::kill) {
             warn!(error = &error as &dyn std::error::Error, "Could not kill a hook");
@@ -75,5 +82,13 @@ impl<On: Machine> Tenant<On> {
         if occasion == Occasion::Active && self.hooks.runs_in_standby {
             self.kill_at = Some(BootTime::default());
         }
+    }
+}
+
+/// How a hook ended, if one runs; else it waits for ever.
+pub(super) async fn hook_ended<On: Machine>(hook: &mut Option<Hook<On>>) -> io::Result<Ending> {
+    match hook {
+        Some(hook) => hook.ended().await,
+        None => std::future::pending().await,
     }
 }

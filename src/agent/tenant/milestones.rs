@@ -29,6 +29,6 @@ impl<On: Machine> Tenant<On> {
     pub fn is_promoted(&self) -> bool {
         let is_running = matches!(self.running, Running::Application(_)) && self.kill_at.is_none();
         let is_hooking = self.hook.as_ref().is_some_and(|hook| hook.occasion == Occasion::Active);
-        self.is_tenure && is_running && !is_hooking
+        self.is_tenure && is_running && self.promote_at.is_none() && !is_hooking
     }
 }

@@ -40,6 +40,17 @@ async fn an_application_that_is_held_back_starts_when_it_is_let_go_or_ends_witho
 }
 
 #[tokio::test]
+async fn nothing_of_a_tenure_begins_before_its_time() {
+    let mut tenant = tenant(false);
+    tenant.wait_until(BootTime(20));
+    tenant.activate(BootTime(1), POSTURE);
+    tenant.go_on(BootTime(19)).unwrap();
+    assert_eq!((tenant.due(), tenant.has_just_ended().unwrap()), (Some(BootTime(20)), false));
+    tenant.go_on(BootTime(20)).unwrap();
+    assert!(tenant.has_just_ended().unwrap(), "the start was tried");
+}
+
+#[tokio::test]
 async fn a_second_start_waits_and_is_never_made_once_it_was_told_to_stop() {
     let mut tenant = tenant(false);
     tenant.activate(BootTime(0), POSTURE);

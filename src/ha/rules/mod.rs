@@ -12,5 +12,4 @@ mod r5_release;
 mod r6_membership;
 mod r7_restart;
 
-pub(super) use r3_takeover::Ground;
 pub use r6_membership::{forced_replacement, nobody_acts};

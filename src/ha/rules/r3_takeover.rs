@@ -5,7 +5,7 @@ use crate::ha::{Epoch, Hold, Moment, Write};
 
 /// Why a standby may take over, in the very version of the Lease that its claim is based on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::ha) enum Ground {
+enum Ground {
     /// 1: no active wrote the Lease for T.
     Expired,
     /// 2: nobody holds the Lease.
@@ -33,7 +33,7 @@ impl Agent {
     }
 
     /// The ground on which it may take over now.
-    pub(in crate::ha) fn r3_ground(&self, at: &Moment<'_>) -> Option<Ground> {
+    fn r3_ground(&self, at: &Moment<'_>) -> Option<Ground> {
         let seen = self.seen?;
         let is_bound = at.now < self.promise_end;
         let grounds = [
