@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 
+use rustix::io::Errno;
 use rustix::net::getsockname;
 use rustix::net::sockopt::socket_acceptconn;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
@@ -21,33 +22,51 @@ const DESCRIPTORS_MAX: usize = 1_024;
 /// They are the very sockets of the processes: connections come to whoever accepts first.
 ///
 /// # Errors
-/// The kernel lets nobody have a descriptor of one of the processes. The seccomp profiles of container runtimes do not,
-/// and a process that changed its user must not be looked into.
+/// The kernel lets nobody have a descriptor, and none was had. The seccomp profiles of container runtimes do not, and a
+/// process that changed its user must not be looked into.
 pub(super) fn listening(processes: &BTreeSet<i32>, at: &RelaySettings) -> io::Result<Vec<OwnedFd>> {
-    let (mut found, mut known) = (Vec::new(), BTreeSet::new());
-    let mut looks = DESCRIPTORS_MAX;
-    for number in processes {
-        let Some(pid) = Pid::from_raw(*number) else { continue };
+    let mut search = Search { at, looks: DESCRIPTORS_MAX, known: BTreeSet::new(), found: Vec::new() };
+    let mut refused = None;
+    for process in processes {
+        refused = search.look_into(*process).err().or(refused);
+    }
+    match refused {
+        Some(error) if search.found.is_empty() => Err(error),
+        Some(_) | None => Ok(search.found),
+    }
+}
+
+struct Search<'a> {
+    at: &'a RelaySettings,
+    /// How many descriptors may still be looked at.
+    looks: usize,
+    /// Sockets that were looked at: processes share them.
+    known: BTreeSet<PathBuf>,
+    found: Vec<OwnedFd>,
+}
+
+impl Search<'_> {
+    fn look_into(&mut self, number: i32) -> io::Result<()> {
+        let Some(pid) = Pid::from_raw(number) else { return Ok(()) };
         let process = match pidfd_open(pid, PidfdFlags::empty()) {
-            Ok(process) => process,
             // It has ended since it was listed.
-            Err(rustix::io::Errno::SRCH) => continue,
-            Err(error) => return Err(error.into()),
+            Err(Errno::SRCH) => return Ok(()),
+            opened => opened?,
         };
-        for (descriptor, socket) in sockets(*number)?.into_iter().take(looks) {
-            looks -= 1;
-            if !known.insert(socket) {
+        for (descriptor, socket) in sockets(number)? {
+            if self.looks == 0 || !self.known.insert(socket) {
                 continue;
             }
+            self.looks -= 1;
             match pidfd_getfd(&process, descriptor, PidfdGetfdFlags::empty()) {
-                Ok(copy) if is_listening(&copy, at) => found.push(copy),
+                Ok(copy) if is_listening(&copy, self.at) => self.found.push(copy),
                 // It was closed since it was listed.
-                Ok(_) | Err(rustix::io::Errno::BADF | rustix::io::Errno::SRCH) => {}
+                Ok(_) | Err(Errno::BADF | Errno::SRCH) => {}
                 Err(error) => return Err(error.into()),
             }
         }
+        Ok(())
     }
-    Ok(found)
 }
 
 /// The sockets of a process: number of the descriptor, and the name of the socket, which is the same in all processes.

@@ -330,7 +330,8 @@ pub struct TakeoverPhases {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub promoted: Option<i32>,
-    /// The EndpointSlice showed the new active.
+    /// The EndpointSlice showed the new active. After `CertificateOfDeath` that may be before `lease`: who is about to take
+    /// over is shown while it still claims.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub published: Option<i32>,
@@ -342,7 +343,7 @@ pub struct TakeoverPhases {
 }
 
 impl TakeoverPhases {
-    /// Each phase by its name, in order.
+    /// Each phase by its name, in their usual order.
     pub const fn each(&self) -> [(&'static str, Option<i32>); 6] {
         let Self { detected, fenced, lease, promoted, published, repaired } = *self;
         [

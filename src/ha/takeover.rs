@@ -136,7 +136,7 @@ pub struct TakeoverRecord {
     pub granted: Option<Duration>,
     /// The application was started, or its hook for actives had done its work.
     pub promoted: Option<Duration>,
-    /// The EndpointSlice showed the new address.
+    /// The EndpointSlice showed the new address; with a certificate of the old tenure's end that may be before the answer.
     pub published: Option<Duration>,
 }
 
