@@ -23,6 +23,7 @@
 //! | [`frame`], [`key_ring`], [`peer`] | authenticated datagrams between agents |
 //! | [`lifeline`] | connections that end when the application has certainly ended |
 //! | [`relay`] | serves whoever still comes to a Pod that does not act, from the one that does |
+//! | [`sockets`] | those on which an application listens that is about to end |
 //! | [`replicate`] | keeps a directory of the active on the standby's disk, too |
 //! | [`marks`] | files: whether it ran in this Pod before, and its role for probes |
 //! | [`metrics`] | what an agent counts, and who may read it |
