@@ -62,6 +62,10 @@ impl Cluster {
             apply_cuts(&site, journal)?;
             for part in node::PARTS {
                 let owner = node::owner(&node.name, part);
+                if part == node::KUBELET {
+                    parts::start_and_watch(journal, &owner)?;
+                    continue;
+                }
                 parts::start(journal, &owner)?;
                 if part == node::CONTAINERD {
                     let directory = self.run_directory().node(&node.name);

@@ -1,5 +1,7 @@
 //! Ends and starts the cluster's own programs.
 
+use std::time::Duration;
+
 use rustix::process::Signal;
 
 use super::{Error, acting};
@@ -8,6 +10,13 @@ use crate::daemon;
 use crate::machine::clock::Instant;
 use crate::machine::process::ProcessId;
 use crate::state::Journal;
+
+/// How often a part is started that ends at once.
+const STARTS_MAX: u32 = 5;
+/// How long it is watched. 1 s: a kubelet that does not stay ends within some 20 ms of an idle machine.
+const WATCHED: Duration = Duration::from_secs(1);
+/// Pause between two looks.
+const LOOK_PAUSE: Duration = Duration::from_millis(20);
 
 /// Faults of the cluster's own programs.
 impl Cluster {
@@ -64,4 +73,30 @@ pub(super) fn start(journal: &Journal, owner: &str) -> Result<(), Error> {
         StartError::Keep(source) => Error::KeepState(source),
         StartError::Machine(source) => acting("start a part")(source),
     })
+}
+
+/// Starts a part, and again if it ends at once, as the service manager of a node would: containerd accepts connections before
+/// it knows its containers, and a kubelet that asks it just then gives up.
+///
+/// Whoever waits for the node tells if it did not stay in the end.
+pub(super) fn start_and_watch(journal: &Journal, owner: &str) -> Result<(), Error> {
+    for _ in 0..STARTS_MAX {
+        start(journal, owner)?;
+        if stays(journal, owner) {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn stays(journal: &Journal, owner: &str) -> bool {
+    let process = journal.snapshot().daemons.get(owner).and_then(|daemon| daemon.process);
+    let watched_until = std::time::Instant::now() + WATCHED;
+    while process.is_some_and(ProcessId::is_running) {
+        if watched_until <= std::time::Instant::now() {
+            return true;
+        }
+        std::thread::sleep(LOOK_PAUSE);
+    }
+    false
 }
