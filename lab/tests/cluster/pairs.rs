@@ -159,11 +159,23 @@ pub(crate) async fn a_stateful_set_of_two_becomes_a_pair_with_its_labels_and_ser
     .await;
 }
 
+/// Waits until the active lives on the promises of its standby; one that has not heard it goes on alone.
+pub(crate) async fn is_in_touch(stage: &Stage) {
+    let of_group = format!("{}={WEB}", keys::LABEL_GROUP);
+    wait::until(stage.api(), &of_group, |leases: &[Lease]| {
+        let holds = |lease: &Lease| lease.annotations().get(keys::ANNOTATION_HA_HOLD).cloned();
+        let is_promised = leases.iter().any(|lease| holds(lease).as_deref() == Some("Peer"));
+        if is_promised { Ok(()) } else { Err("no pair is in Peer mode".into()) }
+    })
+    .await;
+}
+
 pub(crate) async fn a_killed_application_is_followed_by_the_standby_s_within_a_moment(stage: Stage) {
     start_stateful_set(&stage, 2).await;
     let mut pair = paired(&stage, 1).await.remove(0);
     shown(&stage, &pair).await;
     for _ in 0..3 {
+        is_in_touch(&stage).await;
         let load = Load::start(&stage, "n1").await;
         let active = pod(&stage, &pair.active).await;
         stage.bench.cluster.kill_below_init(&stage.target(&active)).unwrap();
@@ -179,6 +191,7 @@ pub(crate) async fn a_deleted_active_hands_over_and_its_successor_becomes_the_st
     start_stateful_set(&stage, 2).await;
     let pair = paired(&stage, 1).await.remove(0);
     shown(&stage, &pair).await;
+    is_in_touch(&stage).await;
     let load = Load::start(&stage, "n1").await;
     stage.api::<Pod>().delete(&pair.active, &DeleteParams::default()).await.unwrap();
     let after = taken_over(&stage, &pair).await;
@@ -212,6 +225,7 @@ pub(crate) async fn no_request_fails_in_a_switchover_that_makes_before_it_breaks
     start_stateful_set(&stage, 2).await;
     let pair = paired(&stage, 1).await.remove(0);
     shown(&stage, &pair).await;
+    is_in_touch(&stage).await;
     stage.kubectl(&[
         "patch",
         "hagroup",

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use backuppodset::api::{HAGroup, Takeover, keys};
-use k8s_openapi::api::coordination::v1::Lease;
+use backuppodset::api::{HAGroup, Takeover};
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use k8s_openapi::api::events::v1::Event;
 use kube::ResourceExt as _;
@@ -11,7 +10,7 @@ use kube::api::DeleteParams;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::load::Load;
-use crate::pairs::{paired, pod, served_again, shown, start_stateful_set, taken_over};
+use crate::pairs::{is_in_touch, paired, pod, served_again, shown, start_stateful_set, taken_over};
 use crate::stage::{Stage, WEB};
 use crate::wait;
 
@@ -32,17 +31,6 @@ async fn told(stage: &Stage, to: &str) -> Takeover {
     println!("  {}: {phases:?}", takeover.reason);
     assert!(phases.map(|(_, time)| time).is_sorted(), "{phases:?}");
     takeover
-}
-
-/// Waits until the active lives on the promises of its standby; one that has not heard it goes on alone.
-async fn is_in_touch(stage: &Stage) {
-    let of_group = format!("{}={WEB}", keys::LABEL_GROUP);
-    wait::until(stage.api(), &of_group, |leases: &[Lease]| {
-        let holds = |lease: &Lease| lease.annotations().get(keys::ANNOTATION_HA_HOLD).cloned();
-        let is_promised = leases.iter().any(|lease| holds(lease).as_deref() == Some("Peer"));
-        if is_promised { Ok(()) } else { Err("no pair is in Peer mode".into()) }
-    })
-    .await;
 }
 
 async fn has_event(stage: &Stage, reason: &'static str, note: &str) {
