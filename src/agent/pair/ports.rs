@@ -16,6 +16,10 @@ impl<On: Machine> Turn<'_, On> {
             Role::Stopping => relay.open(aim()),
             // Its ports are still the application's, and the relay is closed as it was before the handover.
             Role::Standby | Role::Lapsed | Role::HandedOver if tenant.is_lingering() => {}
+            // As in a tenure that is stopped: what was kept is not the relay's before nothing of the application is left.
+            Role::Standby | Role::Lapsed | Role::HandedOver if tenant.lingers_until().is_some() => {
+                relay.open(aim());
+            }
             Role::Standby | Role::Lapsed | Role::HandedOver | Role::Ended => {
                 relay.inherit();
                 relay.open(aim());
