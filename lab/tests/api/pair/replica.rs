@@ -122,15 +122,21 @@ async fn no_acknowledged_write_is_lost_with_an_application_an_agent_or_a_pod() {
     end(stage).await;
 }
 
+/// An active that acknowledged writes without its standby; neither agent runs any more.
+async fn alone(stage: &mut Stage) -> Start {
+    counting(stage);
+    let before = stage.settled().await;
+    writes(stage, before, false).await;
+    stage.kill_agent(1 - before.agent);
+    writes(stage, before, true).await;
+    stage.kill_agent(before.agent);
+    before
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_active_goes_on_alone_and_its_standby_acts_only_once_it_is_level_again() {
     let mut stage = Stage::set("diverged", 21).await;
-    counting(&mut stage);
-    let before = stage.settled().await;
-    writes(&stage, before, false).await;
-    stage.kill_agent(1 - before.agent);
-    writes(&stage, before, true).await;
-    stage.kill_agent(before.agent);
+    let before = alone(&mut stage).await;
 
     // It is the first one that is there, and does not act: it lacks what was acknowledged without it.
     stage.start_agent(1 - before.agent);
@@ -151,12 +157,7 @@ async fn an_active_goes_on_alone_and_its_standby_acts_only_once_it_is_level_agai
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_that_has_lost_its_level_directory_does_not_act_and_takes_its_pod_out_of_the_list() {
     let mut stage = Stage::set("emptied", 24).await;
-    counting(&mut stage);
-    let before = stage.settled().await;
-    writes(&stage, before, false).await;
-    stage.kill_agent(1 - before.agent);
-    writes(&stage, before, true).await;
-    stage.kill_agent(before.agent);
+    let before = alone(&mut stage).await;
     let Record { level, level_pods, .. } = stage.lease().await;
     assert_eq!(level_pods, BTreeSet::from([stage.id(before.agent)]));
 
