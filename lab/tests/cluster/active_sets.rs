@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::actors::Actors;
 use crate::load::Load;
-use crate::pairs::served_again;
+use crate::pairs::{can_follow, served_again};
 use crate::rollout::{is_of_revision, revision_of};
 use crate::stage::{Counts, PORT, Stage, WEB, exposed_web, roles, uids};
 use crate::wait::{self, role};
@@ -40,6 +40,9 @@ async fn whole(stage: &Stage, counts: Counts) -> (Vec<Pod>, Vec<PairStatus>) {
         if is_whole { Ok(status.pairs) } else { Err(format!("status is {status:?}")) }
     })
     .await;
+    for pair in pairs.iter().filter(|pair| !pair.standby.is_empty()) {
+        can_follow(stage, pair).await;
+    }
     stage.settled(WEB, counts).await;
     let pods = stage.pods_where(WEB, |pods| are_followed(pods, counts)).await;
     stage.exposes(&uids(&pods, "primary")).await;

@@ -118,10 +118,14 @@ async fn hold_all((cluster, built): (Cluster, Binaries), chosen: Vec<Claim>) -> 
         println!("claim {} ... {word} ({:.1} s)", claim.name, since.elapsed().as_secs_f64());
         if let Some(problem) = problem {
             println!("{problem}\n{}", bench.diagnosis(&namespace).await);
-            failed.push(claim.name);
+            failed.push((claim.name, problem));
         }
     }
     bench.stop_operators().await;
-    println!("\n{} of {} claims hold; failed: {failed:?}", chosen.len() - failed.len(), chosen.len());
+    println!("\n{} of {} claims hold", chosen.len() - failed.len(), chosen.len());
+    // Once more at the end: who sees only the last lines should not have to guess.
+    for (name, problem) in &failed {
+        println!("failed: {name}: {problem}");
+    }
     failed.is_empty()
 }

@@ -15,7 +15,7 @@ use serde_json::json;
 
 use crate::bench::ROOT;
 use crate::example::{Example, example};
-use crate::pairs::{first_paired, first_reported};
+use crate::pairs::{can_follow, first_paired, first_reported};
 use crate::stage::{ROLES, Stage, uids};
 use crate::wait::{self, role};
 
@@ -77,6 +77,8 @@ pub(crate) async fn the_example_of_a_counter_goes_on_where_it_was_after_its_acti
     apply_with_agent(&stage, "active-standby/counter.yaml", COUNTER);
     let pair = first_paired(&stage).await;
     let before = counted(&stage, &pair.active, NUMBERS).await;
+    // Whoever counted before there was a standby said so without one.
+    can_follow(&stage, &pair).await;
     let active = stage.api::<Pod>().get(&pair.active).await.unwrap();
     stage.bench.cluster.kill_below_init(&stage.target(&active)).unwrap();
     let after = first_reported(&stage, |seen| !seen.active.is_empty() && seen.active != pair.active).await;

@@ -3,7 +3,10 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use backuppodset::agent::lease::Record;
+use backuppodset::agent::replicate::gate::Level;
 use backuppodset::api::{HAGroup, PairStatus, keys};
+use backuppodset::ha::Hold;
 use backuppodset::manifests::{AgentSource, Injection, inject};
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::coordination::v1::Lease;
@@ -70,12 +73,30 @@ pub(crate) async fn start_stateful_set(stage: &Stage, replicas: usize) {
     sets.patch(WEB, &params(), &Patch::Apply(workload("StatefulSet", replicas))).await.unwrap();
 }
 
-/// Waits until the group reports so many pairs, each with an active and a standby; returns them.
+/// Waits until the group reports so many pairs, each with an active and a standby that can follow it; returns them.
 pub(crate) async fn paired(stage: &Stage, pairs: usize) -> Vec<PairStatus> {
-    reported(stage, |pairs_seen| {
+    let pairs = reported(stage, |pairs_seen| {
         pairs_seen.len() == pairs && pairs_seen.iter().all(|pair| pair.state == "Paired")
     })
-    .await
+    .await;
+    for pair in &pairs {
+        can_follow(stage, pair).await;
+    }
+    pairs
+}
+
+/// Waits until the active of a pair has heard its standby, which has all of its state.
+///
+/// One that was never heard, or lacks something, does not act: the application is started again where it was.
+pub(crate) async fn can_follow(stage: &Stage, pair: &PairStatus) {
+    wait::until(stage.api(), "", |leases: &[Lease]| {
+        let lease = leases.iter().find(|lease| lease.name_any() == pair.name).ok_or("there is no Lease")?;
+        let record = Record::read(lease).map_err(|error| error.to_string())?;
+        let is_promised = record.lease.hold == Hold::Peer;
+        let is_behind = matches!(&record.level, Level::Only(directories) if directories.len() < 2);
+        if is_promised && !is_behind { Ok(()) } else { Err(format!("{record:?}")) }
+    })
+    .await;
 }
 
 async fn reported(stage: &Stage, is_right: impl Fn(&[PairStatus]) -> bool) -> Vec<PairStatus> {
@@ -129,9 +150,11 @@ pub(crate) async fn first_reported(stage: &Stage, is_right: impl Fn(&PairStatus)
     .await
 }
 
-/// The first pair of the only group, once both of it are there.
+/// The first pair of the only group, once both of it are there and the standby can follow.
 pub(crate) async fn first_paired(stage: &Stage) -> PairStatus {
-    first_reported(stage, |pair| pair.state == "Paired").await
+    let pair = first_reported(stage, |pair| pair.state == "Paired").await;
+    can_follow(stage, &pair).await;
+    pair
 }
 
 /// Ends a client, which must have been answered again.
@@ -159,23 +182,11 @@ pub(crate) async fn a_stateful_set_of_two_becomes_a_pair_with_its_labels_and_ser
     .await;
 }
 
-/// Waits until the active lives on the promises of its standby; one that has not heard it goes on alone.
-pub(crate) async fn is_in_touch(stage: &Stage) {
-    let of_group = format!("{}={WEB}", keys::LABEL_GROUP);
-    wait::until(stage.api(), &of_group, |leases: &[Lease]| {
-        let holds = |lease: &Lease| lease.annotations().get(keys::ANNOTATION_HA_HOLD).cloned();
-        let is_promised = leases.iter().any(|lease| holds(lease).as_deref() == Some("Peer"));
-        if is_promised { Ok(()) } else { Err("no pair is in Peer mode".into()) }
-    })
-    .await;
-}
-
 pub(crate) async fn a_killed_application_is_followed_by_the_standby_s_within_a_moment(stage: Stage) {
     start_stateful_set(&stage, 2).await;
     let mut pair = paired(&stage, 1).await.remove(0);
     shown(&stage, &pair).await;
     for _ in 0..3 {
-        is_in_touch(&stage).await;
         let load = Load::start(&stage, "n1").await;
         let active = pod(&stage, &pair.active).await;
         stage.bench.cluster.kill_below_init(&stage.target(&active)).unwrap();
@@ -191,7 +202,6 @@ pub(crate) async fn a_deleted_active_hands_over_and_its_successor_becomes_the_st
     start_stateful_set(&stage, 2).await;
     let pair = paired(&stage, 1).await.remove(0);
     shown(&stage, &pair).await;
-    is_in_touch(&stage).await;
     let load = Load::start(&stage, "n1").await;
     stage.api::<Pod>().delete(&pair.active, &DeleteParams::default()).await.unwrap();
     let after = taken_over(&stage, &pair).await;
@@ -225,7 +235,6 @@ pub(crate) async fn no_request_fails_in_a_switchover_that_makes_before_it_breaks
     start_stateful_set(&stage, 2).await;
     let pair = paired(&stage, 1).await.remove(0);
     shown(&stage, &pair).await;
-    is_in_touch(&stage).await;
     stage.kubectl(&[
         "patch",
         "hagroup",

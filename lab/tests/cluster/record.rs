@@ -10,7 +10,7 @@ use kube::api::DeleteParams;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::load::Load;
-use crate::pairs::{is_in_touch, paired, pod, served_again, shown, start_stateful_set, taken_over};
+use crate::pairs::{paired, pod, served_again, shown, start_stateful_set, taken_over};
 use crate::stage::{Stage, WEB};
 use crate::wait;
 
@@ -49,7 +49,6 @@ pub(crate) async fn a_takeover_is_remembered_with_its_reason_and_every_phase_in_
     let before = paired(&stage, 1).await.remove(0);
     shown(&stage, &before).await;
     let load = Load::start(&stage, "n1").await;
-    is_in_touch(&stage).await;
     let active = pod(&stage, &before.active).await;
     stage.bench.cluster.kill_below_init(&stage.target(&active)).unwrap();
     let after = taken_over(&stage, &before).await;
@@ -57,8 +56,8 @@ pub(crate) async fn a_takeover_is_remembered_with_its_reason_and_every_phase_in_
     assert_eq!(takeover.reason, "ApplicationEnded");
     has_event(&stage, "Takeover", "ApplicationEnded").await;
 
+    let after = paired(&stage, 1).await.remove(0);
     shown(&stage, &after).await;
-    is_in_touch(&stage).await;
     stage.api::<Pod>().delete(&after.active, &DeleteParams::default()).await.unwrap();
     let last = taken_over(&stage, &after).await;
     assert_eq!(told(&stage, &last.active).await.reason, "PodDeleted");
