@@ -44,6 +44,10 @@ use crate::runtime::{client, telemetry};
 /// 4: a full turn of the relay takes about a millisecond, and a heartbeat that is late by some of them is none the worse.
 pub const TURNS_BESIDE_LOOP: u32 = 4;
 
+/// Connections to the API server that are kept open beside that of the watch: a claim and the address that is shown are
+/// written at the same time.
+const CONNECTIONS_KEPT: usize = 2;
+
 /// Why an agent did not run, or ended without being asked to.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -185,6 +189,7 @@ impl Member {
         listener.set_nonblocking(true).map_err(Error::Listen)?;
         let requests = Metrics::new(env!("CARGO_PKG_VERSION")).rest;
         let client = client::connect(client::USER_AGENT_AGENT, &requests).await.map_err(Error::Connect)?;
+        tasks.spawn("connections", client::keep_open(client.clone(), CONNECTIONS_KEPT, shutdown.clone()));
         let (states, shown) = watch::channel(State::UNASSIGNED);
         let health = Health::new();
         if let Some(address) = settings.health_bind {

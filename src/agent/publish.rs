@@ -5,6 +5,8 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use json_patch::jsonptr::PointerBuf;
+use json_patch::{AddOperation, PatchOperation, ReplaceOperation, TestOperation};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::{Api, Patch, PatchParams};
 use kube::{Client, ResourceExt as _};
@@ -28,6 +30,9 @@ const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 /// How long one attempt, a read and a write, may take.
 const ATTEMPT_MAX: Duration = Duration::from_secs(2);
+
+/// HTTP status: a test of a JSON patch failed.
+const UNPROCESSABLE: u16 = 422;
 
 /// Where to publish what.
 pub struct Publisher<On: Machine> {
@@ -84,28 +89,34 @@ impl<On: Machine> Publisher<On> {
         shutdown: Shutdown,
     ) -> Result<(), TaskError> {
         loop {
-            let showing = *showings.borrow_and_update();
+            let epoch = showings.borrow_and_update().map(|showing| showing.epoch);
+            let latest = showings.clone();
             tokio::select! {
                 // Once it does not act any more, it must not publish that it does.
                 biased;
                 () = shutdown.requested() => return Ok(()),
-                changed = showings.changed() => if changed.is_err() { return Ok(()) },
-                () = self.show(showing) => {}
+                // What was begun before the tenure is not begun anew because it begins.
+                changed = showings.wait_for(|now| now.map(|showing| showing.epoch) != epoch) => {
+                    if changed.is_err() {
+                        return Ok(());
+                    }
+                }
+                () = self.show(latest) => {}
             }
         }
     }
 
     /// Ends only by being dropped.
-    async fn show(&self, showing: Option<Showing>) {
-        if let Some(showing) = showing {
-            self.repeat(showing).await;
-        }
+    async fn show(&self, latest: Receiver<Option<Showing>>) {
+        self.repeat(latest).await;
         std::future::pending::<()>().await;
     }
 
-    async fn repeat(&self, showing: Showing) {
-        let Showing { epoch, has_begun } = showing;
+    /// Ends when the slice shows what it should, or nothing is to be shown.
+    async fn repeat(&self, mut latest: Receiver<Option<Showing>>) {
         for attempts in 1_u32.. {
+            let Some(showing) = *latest.borrow_and_update() else { return };
+            let (epoch, has_begun) = (showing.epoch, showing.has_begun());
             let attempt = timeout(ATTEMPT_MAX, self.attempt(showing)).await;
             match attempt.unwrap_or(Err(Error::Overdue)) {
                 Ok(Outcome::Shown) => {
@@ -117,7 +128,14 @@ impl<On: Machine> Publisher<On> {
                     });
                     return info!(%epoch, has_begun, "Published the own address");
                 }
-                Ok(Outcome::Overtaken) => return info!(%epoch, "Left the slice to a later epoch"),
+                Ok(Outcome::Overtaken) if has_begun => {
+                    return info!(%epoch, "Left the slice to a later epoch");
+                }
+                // Another one claims the same epoch; if this one has it, it comes first.
+                Ok(Outcome::Overtaken) => match latest.changed().await {
+                    Ok(()) => continue,
+                    Err(_) => return,
+                },
                 Err(error) if attempts == 1 => {
                     warn!(error = &error as &dyn std::error::Error, "Could not publish the own address yet");
                 }
@@ -129,17 +147,38 @@ impl<On: Machine> Publisher<On> {
     }
 
     async fn attempt(&self, showing: Showing) -> Result<Outcome, Error> {
-        let request = |source| Error::Request(Box::new(source));
+        if let Some(last) = showing.follows
+            && self.succeed(last, showing.epoch).await?
+        {
+            return Ok(Outcome::Shown);
+        }
         let slice = self.api.get(&self.name).await.map_err(request)?;
         if is_overtaken(&slice, showing)? {
             return Ok(Outcome::Overtaken);
         }
-        let parameters =
-            PatchParams { field_manager: Some(keys::FIELD_MANAGER_AGENT.into()), ..PatchParams::default() };
         let patch = Patch::Merge(patch(&slice, &self.own, showing.epoch));
-        self.api.patch(&self.name, &parameters, &patch).await.map_err(request)?;
+        self.api.patch(&self.name, &parameters(), &patch).await.map_err(request)?;
         Ok(Outcome::Shown)
     }
+
+    /// Takes the place of the address that is shown with the epoch `last`; whether it was. One request instead of two,
+    /// as long as nobody serves.
+    async fn succeed(&self, last: Epoch, epoch: Epoch) -> Result<bool, Error> {
+        let patch = Patch::Json::<()>(succession(&self.own, last, epoch));
+        match self.api.patch(&self.name, &parameters(), &patch).await {
+            Ok(_) => Ok(true),
+            Err(kube::Error::Api(status)) if status.code == UNPROCESSABLE => Ok(false),
+            Err(error) => Err(request(error)),
+        }
+    }
+}
+
+fn request(source: kube::Error) -> Error {
+    Error::Request(Box::new(source))
+}
+
+fn parameters() -> PatchParams {
+    PatchParams { field_manager: Some(keys::FIELD_MANAGER_AGENT.into()), ..PatchParams::default() }
 }
 
 /// Whether the slice shows a later tenure, or the very one whose holder comes before this agent.
@@ -147,7 +186,7 @@ fn is_overtaken(slice: &EndpointSlice, own: Showing) -> Result<bool, Error> {
     let Some(shown) = slice.annotations().get(keys::ANNOTATION_HA_EPOCH) else { return Ok(false) };
     let shown: u64 = shown.parse().map_err(|_| Error::Epoch { found: shown.clone() })?;
     let shown = Epoch::from(shown);
-    Ok(own.epoch < shown || (own.epoch == shown && !own.has_begun))
+    Ok(own.epoch < shown || (own.epoch == shown && !own.has_begun()))
 }
 
 /// The API server refuses it if somebody wrote the slice since it was read.
@@ -162,51 +201,31 @@ fn patch(slice: &EndpointSlice, own: &Identity, epoch: Epoch) -> Value {
             "annotations": {(keys::ANNOTATION_HA_EPOCH): u64::from(epoch).to_string()},
         },
         "addressType": address_type,
-        "endpoints": [{
-            "addresses": [own.ip.to_string()],
-            "conditions": {"ready": true, "serving": true, "terminating": false},
-            "targetRef": {
-                "kind": "Pod", "namespace": own.namespace, "name": own.pod, "uid": format_uid(own.id.0),
-            },
-        }],
+        "endpoints": endpoints(own),
     })
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn slice(epoch: &str) -> EndpointSlice {
-        let mut slice = EndpointSlice::default();
-        slice.annotations_mut().insert(keys::ANNOTATION_HA_EPOCH.into(), epoch.into());
-        slice
-    }
-
-    fn own(has_begun: bool) -> Showing {
-        Showing { epoch: Epoch { term: 1, sequence: 1 }, has_begun }
-    }
-
-    #[test]
-    fn a_lower_epoch_never_overwrites_a_higher_one() {
-        let shown =
-            |term: u64, sequence: u64| is_overtaken(&slice(&(term << 32 | sequence).to_string()), own(true));
-        assert!(!is_overtaken(&EndpointSlice::default(), own(true)).unwrap());
-        assert!(!shown(1, 1).unwrap());
-        assert!(!shown(0, 9).unwrap());
-        assert!(shown(1, 2).unwrap());
-        assert!(shown(2, 0).unwrap());
-    }
-
-    #[test]
-    fn who_still_claims_never_overwrites_who_acts_with_the_same_epoch() {
-        let shown = |epoch: Epoch| is_overtaken(&slice(&u64::from(epoch).to_string()), own(false));
-        assert!(!shown(Epoch { term: 1, sequence: 0 }).unwrap());
-        assert!(shown(own(false).epoch).unwrap());
-    }
-
-    #[test]
-    fn an_epoch_that_cannot_be_read_is_not_overwritten() {
-        let error = is_overtaken(&slice("new"), own(true)).expect_err("it is no number").to_string();
-        assert_eq!(error, "backup.example.com/ha-epoch: expected a decimal number, found \"new\"");
-    }
+/// The API server refuses it unless the slice shows the epoch `last`.
+fn succession(own: &Identity, last: Epoch, epoch: Epoch) -> json_patch::Patch {
+    let [last, epoch] = [last, epoch].map(|epoch| Value::from(u64::from(epoch).to_string()));
+    let annotation = PointerBuf::from_tokens(["metadata", "annotations", keys::ANNOTATION_HA_EPOCH]);
+    let shown = PointerBuf::from_tokens(["endpoints"]);
+    json_patch::Patch(vec![
+        PatchOperation::Test(TestOperation { path: annotation.clone(), value: last }),
+        PatchOperation::Replace(ReplaceOperation { path: annotation, value: epoch }),
+        PatchOperation::Add(AddOperation { path: shown, value: endpoints(own) }),
+    ])
 }
+
+fn endpoints(own: &Identity) -> Value {
+    json!([{
+        "addresses": [own.ip.to_string()],
+        "conditions": {"ready": true, "serving": true, "terminating": false},
+        "targetRef": {
+            "kind": "Pod", "namespace": own.namespace, "name": own.pod, "uid": format_uid(own.id.0),
+        },
+    }])
+}
+
+#[cfg(test)]
+mod tests;

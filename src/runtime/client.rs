@@ -12,10 +12,12 @@ use kube::{Client, Config};
 
 use self::bounded::BoundedLayer;
 pub use self::bounded::NoAnswer;
+pub use self::connections::keep_open;
 pub use self::transport::{Transport, transport};
 use super::metrics::rest::{Host, RestMetrics};
 
 mod bounded;
+mod connections;
 mod transport;
 
 /// How the API server sees the operator in its audit log.

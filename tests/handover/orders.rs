@@ -234,14 +234,15 @@ fn who_inherits_claims_and_is_shown_at_once_and_begins_when_all_of_a_container_h
     let now = BootTime(1) + Duration::from_millis(5);
     assert_eq!(protocol.showing(), None);
     let claim = write_of(&protocol.step(now, Event::Certificate { epoch })).expect("it claims");
+    let last = epoch;
     let epoch = Epoch { term: 4, sequence: 0 };
     assert_eq!(claim.lease.epoch, epoch);
-    assert_eq!(protocol.showing(), Some(Showing { epoch, has_begun: false }));
+    assert_eq!(protocol.showing(), Some(Showing { epoch, follows: Some(last) }));
 
     let effects = protocol.step(now + Duration::from_millis(2), applied(claim));
     let not_before = now + Timing::default().certificate_wait;
     assert!(effects.contains(&Effect::Activate { epoch, not_before }), "{effects:?}");
-    assert_eq!(protocol.showing(), Some(Showing { epoch, has_begun: true }));
+    assert_eq!(protocol.showing(), Some(Showing { epoch, follows: None }));
 }
 
 #[test]

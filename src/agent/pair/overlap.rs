@@ -150,7 +150,7 @@ impl<On: Machine> Turn<'_, On> {
             self.debut = Awaited::Nothing;
         }
         let is_early = matches!(self.debut, Awaited::Coming(_));
-        let showing = self.pair.protocol.showing().filter(|showing| !(showing.has_begun && is_early));
+        let showing = self.pair.protocol.showing().filter(|showing| !(showing.has_begun() && is_early));
         self.pair.showing.send_if_modified(|shown| std::mem::replace(shown, showing) != showing);
     }
 }

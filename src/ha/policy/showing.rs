@@ -8,9 +8,16 @@ use crate::ha::{Epoch, Role};
 pub struct Showing {
     /// Of the tenure that they are led to.
     pub epoch: Epoch,
-    /// Whether that tenure has begun. Otherwise it is the one that this agent is about to claim, and whoever acts with the
-    /// same epoch comes before it.
-    pub has_begun: bool,
+    /// The tenure that it follows, which has certainly ended, as long as the own one has not begun: this agent is about to
+    /// claim it, and whoever acts with the same epoch comes before it.
+    pub follows: Option<Epoch>,
+}
+
+impl Showing {
+    /// Whether the tenure that clients are led to has begun.
+    pub fn has_begun(&self) -> bool {
+        self.follows.is_none()
+    }
 }
 
 impl Protocol {
@@ -21,10 +28,10 @@ impl Protocol {
     pub fn showing(&self) -> Option<Showing> {
         let Self { agent, copies, is_fenced, .. } = self;
         match agent.role {
-            Role::Active => Some(Showing { epoch: agent.epoch, has_begun: true }),
+            Role::Active => Some(Showing { epoch: agent.epoch, follows: None }),
             Role::Standby | Role::Lapsed | Role::HandedOver if !is_fenced && !copies.is_withheld => {
                 let epoch = agent.r3_inheritance()?;
-                Some(Showing { epoch, has_begun: false })
+                Some(Showing { epoch, follows: Some(agent.epoch) })
             }
             Role::Standby | Role::Lapsed | Role::HandedOver | Role::Stopping | Role::Ended => None,
         }

@@ -1,10 +1,12 @@
 //! Tests of the client: its bounds under paused time, its identity and its lack of retries over a loopback socket.
 
+use std::collections::BTreeSet;
 use std::convert::Infallible;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
 use axum::Router;
-use axum::extract::State;
+use axum::extract::{ConnectInfo, State};
 use axum::http::{HeaderMap, StatusCode};
 use futures::{StreamExt, stream};
 use http::{Request, Response};
@@ -15,6 +17,7 @@ use kube::Api;
 use kube::api::{ListParams, PostParams, WatchParams};
 use kube::client::{Body, ClientBuilder};
 use tokio::net::TcpListener;
+use tokio::sync::{Barrier, mpsc};
 use tokio::time::{Instant, sleep};
 use tower::service_fn;
 
@@ -118,5 +121,37 @@ async fn a_refused_request_is_returned_at_once_and_never_repeated() {
     assert!(!is_no_answer(&write.unwrap_err()));
     assert_eq!(*seen.lock().unwrap(), vec![Some(USER_AGENT_AGENT.to_owned()); 2]);
     assert!(metrics.encode().unwrap().contains("rest_client_requests_total{code=\"503\",method=\"POST\""));
+    server.abort();
+}
+
+/// Where two requests wait for each other, and where their connections are told.
+type Pairs = Arc<(Barrier, mpsc::UnboundedSender<SocketAddr>)>;
+
+async fn answer_two(State(pairs): State<Pairs>, ConnectInfo(from): ConnectInfo<SocketAddr>) -> &'static str {
+    pairs.1.send(from).unwrap();
+    pairs.0.wait().await;
+    "{}"
+}
+
+#[tokio::test]
+async fn requests_at_the_same_time_find_the_connections_that_were_kept_for_them() {
+    let (told, mut connections) = mpsc::unbounded_channel();
+    let router = Router::new().fallback(answer_two).with_state(Arc::new((Barrier::new(2), told)));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+    let service = router.into_make_service_with_connect_info::<SocketAddr>();
+    let server = tokio::spawn(async move { axum::serve(listener, service).await });
+    let client = build(Config::new(url), USER_AGENT_AGENT, &Metrics::new("test").rest).unwrap();
+    let mut two = async || -> BTreeSet<SocketAddr> {
+        [connections.recv().await.unwrap(), connections.recv().await.unwrap()].into()
+    };
+    connections::use_all(&client, 2).await;
+    let kept = two().await;
+
+    let pods: Api<Pod> = Api::default_namespaced(client);
+    let (first, second) = tokio::join!(pods.get("web-0"), pods.get("web-1"));
+
+    assert_eq!((first.is_ok(), second.is_ok()), (true, true));
+    assert_eq!((kept.len(), two().await), (2, kept));
     server.abort();
 }
