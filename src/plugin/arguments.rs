@@ -64,15 +64,9 @@ pub enum Verb {
         name: String,
     },
     /// Shows takeovers of a group, or conversions of a set.
-    History {
-        /// hag/NAME for an HAGroup, bps/NAME for a BackupPodSet, or a name that only one of them has.
-        name: String,
-    },
+    History(ShowArguments),
     /// Shows what the operator would do now, and what it waits for.
-    Plan {
-        /// hag/NAME for an HAGroup, bps/NAME for a BackupPodSet, or a name that only one of them has.
-        name: String,
-    },
+    Plan(ShowArguments),
     /// Prints the completions of a shell for the command kubectl-bps.
     Completion {
         /// The shell.
@@ -146,6 +140,16 @@ pub struct StatusArguments {
     #[arg(short = 'A', long, conflicts_with_all = ["name", "namespace"])]
     pub all_namespaces: bool,
     /// The same as an object instead of a tree.
+    #[arg(short, long, value_enum)]
+    pub output: Option<Format>,
+}
+
+/// What to show something of.
+#[derive(Args, Clone, Debug)]
+pub struct ShowArguments {
+    /// hag/NAME for an HAGroup, bps/NAME for a BackupPodSet, or a name that only one of them has.
+    pub name: String,
+    /// The same as an object instead of text.
     #[arg(short, long, value_enum)]
     pub output: Option<Format>,
 }

@@ -49,6 +49,19 @@ pub(super) fn write(documents: &[Document], format: Format) -> Result<String, Er
     }
 }
 
+/// A value in the form that was asked for; without one, as text for people.
+pub(super) fn formed(
+    format: Option<Format>,
+    value: &impl Serialize,
+    text: impl FnOnce() -> String,
+) -> Result<String, Error> {
+    match format {
+        Some(Format::Json) => json(value),
+        Some(Format::Yaml) => yaml(value),
+        None => Ok(text()),
+    }
+}
+
 /// A value as YAML; texts of several lines as blocks, everything else in one line.
 pub(super) fn yaml(value: &impl Serialize) -> Result<String, Error> {
     let options = serde_saphyr::ser_options! { folded_wrap_chars: usize::MAX };

@@ -3,9 +3,12 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::ResourceExt as _;
 
-use super::Error;
+use serde::Serialize;
+
+use super::arguments::ShowArguments;
 use super::cluster::{Cluster, Subject};
 use super::table::Table;
+use super::{Error, document};
 use crate::api::{
     BackupPodSetStatus, Conversion, ConversionOutcome, FailoverReport, HAGroupStatus, Takeover, Tier,
 };
@@ -14,11 +17,35 @@ use crate::api::{
 ///
 /// # Errors
 /// `Usage` or `Refused` if the name means two objects or none.
-pub async fn run(cluster: &Cluster, name: &str) -> Result<String, Error> {
-    Ok(match cluster.subject(name).await? {
-        Subject::Group(group) => of_group(&group.name_any(), &group.status.clone().unwrap_or_default()),
-        Subject::Set(set) => of_set(&set.name_any(), &set.status.clone().unwrap_or_default()),
-    })
+pub async fn run(cluster: &Cluster, wanted: &ShowArguments) -> Result<String, Error> {
+    match cluster.subject(&wanted.name).await? {
+        Subject::Group(group) => {
+            let status = group.status.clone().unwrap_or_default();
+            let history = GroupHistory { takeovers: &status.takeovers };
+            document::formed(wanted.output, &history, || of_group(&group.name_any(), &status))
+        }
+        Subject::Set(set) => {
+            let status = set.status.clone().unwrap_or_default();
+            let BackupPodSetStatus { conversions, last_failover, .. } = &status;
+            let history = SetHistory { conversions, last_failover: last_failover.as_ref() };
+            document::formed(wanted.output, &history, || of_set(&set.name_any(), &status))
+        }
+    }
+}
+
+/// What happened to a group, the latest last.
+#[derive(Serialize)]
+struct GroupHistory<'a> {
+    takeovers: &'a [Takeover],
+}
+
+/// What happened to a set, the latest last.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct SetHistory<'a> {
+    conversions: &'a [Conversion],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_failover: Option<&'a FailoverReport>,
 }
 
 /// The takeovers of a group, the latest last.

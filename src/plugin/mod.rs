@@ -15,7 +15,7 @@
 //! | [`report`], [`status`] | what is there, as an object and as a tree |
 //! | [`switchover`], [`fence`], [`pause`] | orders |
 //! | [`history`] | what happened |
-//! | [`plan`] | what the operator would do |
+//! | [`plan`], [`outlook`] | what the operator would do, and how that is told |
 
 pub mod arguments;
 pub mod cluster;
@@ -24,6 +24,7 @@ pub mod error;
 pub mod fence;
 pub mod history;
 pub mod inject;
+pub mod outlook;
 mod pair;
 pub mod pause;
 pub mod plan;
@@ -62,8 +63,8 @@ pub async fn run(arguments: Arguments) -> Result<String, Error> {
         Verb::Fence { verb } => fence::run(&connect().await?, &verb).await,
         Verb::Pause { name } => pause::run(&connect().await?, &name, true).await,
         Verb::Resume { name } => pause::run(&connect().await?, &name, false).await,
-        Verb::History { name } => history::run(&connect().await?, &name).await,
-        Verb::Plan { name } => plan::run(&connect().await?, &name).await,
+        Verb::History(wanted) => history::run(&connect().await?, &wanted).await,
+        Verb::Plan(wanted) => plan::run(&connect().await?, &wanted).await,
         Verb::Completion { shell } => Ok(completion(shell.into())),
         Verb::Version => Ok(format!("{PROGRAM} {}\n", env!("CARGO_PKG_VERSION"))),
     }

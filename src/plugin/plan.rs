@@ -2,16 +2,15 @@
 //!
 //! What only the operator's memory holds is not known here; each text says what that is.
 
-use std::time::Duration;
-
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 use kube::core::DeserializeGuard;
 
-use super::Error;
+use super::arguments::ShowArguments;
 use super::cluster::{Cluster, SetObjects, Subject};
+use super::outlook::Outlook;
 use super::plan_words::{action_words, hold_words, step_words};
-use super::table::indented;
+use super::{Error, document};
 use crate::agent::clock;
 use crate::api::{BackupPodSet, HAGroup, keys};
 use crate::ha::{BootTime, Moment, Timing};
@@ -27,25 +26,26 @@ use crate::status::describe_wait;
 ///
 /// # Errors
 /// `Usage` or `Refused` if the name means two objects or none.
-pub async fn run(cluster: &Cluster, name: &str) -> Result<String, Error> {
-    match cluster.subject(name).await? {
+pub async fn run(cluster: &Cluster, wanted: &ShowArguments) -> Result<String, Error> {
+    let outlook = match cluster.subject(&wanted.name).await? {
         Subject::Group(group) => {
             let objects = cluster.group_objects(&group).await?;
-            Ok(of_group(&group, &objects, clock::now()))
+            of_group(&group, &objects, clock::now())
         }
         Subject::Set(set) => {
             let objects = cluster.set_objects(&set).await?;
-            Ok(of_set(*set, objects, Timestamp::now()))
+            of_set(*set, objects, Timestamp::now())
         }
-    }
+    };
+    document::formed(wanted.output, &outlook, || outlook.text())
 }
 
 /// The plan for a group.
-pub fn of_group(group: &HAGroup, objects: &GroupObjects, now: BootTime) -> String {
+pub fn of_group(group: &HAGroup, objects: &GroupObjects, now: BootTime) -> Outlook {
     let name = group.name_any();
-    let title = format!("HAGroup {}/{name}", group.namespace().unwrap_or_default());
+    let outlook = Outlook::of("HAGroup", group);
     if group.metadata.deletion_timestamp.is_some() {
-        return format!("{title} is being deleted: the operator does nothing.\n");
+        return outlook.idle("it is being deleted".to_owned());
     }
     let (seen, timing) = (see_group(group, objects, now), Timing::default());
     let plan = pairing_plan(&seen.group, &Moment { now, timing: &timing });
@@ -54,13 +54,13 @@ pub fn of_group(group: &HAGroup, objects: &GroupObjects, now: BootTime) -> Strin
     waits.extend(seen.unreadable.keys().map(|lease| {
         format!("the Lease {lease} is not as agents write it: its pair is left alone until it is deleted")
     }));
-    let again = plan.look_again.map(|again| again.since(now));
-    let unknown = group_unknown(&plan.waits);
-    text(
-        &title,
-        &[("It would now", &steps), ("It waits", &waits), ("Not known from outside", &unknown)],
-        again,
-    )
+    Outlook {
+        steps,
+        waits,
+        unknown: group_unknown(&plan.waits),
+        look_again_seconds: plan.look_again.map(|again| again.since(now).as_secs_f32()),
+        ..outlook
+    }
 }
 
 /// What the operator knows beside what can be listed.
@@ -84,31 +84,25 @@ fn group_unknown(waits: &[Wait]) -> Vec<String> {
 }
 
 /// The plan for a set.
-pub fn of_set(set: BackupPodSet, objects: SetObjects, now: Timestamp) -> String {
-    let title = format!("BackupPodSet {}/{}", set.namespace().unwrap_or_default(), set.name_any());
+pub fn of_set(set: BackupPodSet, objects: SetObjects, now: Timestamp) -> Outlook {
+    let outlook = Outlook::of("BackupPodSet", &set);
     let unknown = set_unknown(&objects);
     let Some(observation) = observation(set, objects, now) else {
-        return format!("{title} is being deleted: the operator does nothing.\n");
+        return outlook.idle("it is being deleted".to_owned());
     };
     if let Some(invalid) = &observation.invalid {
-        return format!("{title}: the operator does nothing, because its spec is refused: {invalid}\n");
+        return outlook.idle(format!("its spec is refused: {invalid}"));
     }
     let plan = set_plan(&observation.snapshot);
     let violations = check(&observation.snapshot, &plan);
     if !violations.is_empty() {
         // A bug of the planner; the operator counts it, logs it and leaves the set alone.
-        return format!("{title}: the operator does nothing, because its plan is refused: {violations:?}\n");
+        return outlook.idle(format!("its plan is refused: {violations:?}"));
     }
-    let (first, later) = waves(&plan);
-    let holds: Vec<String> = plan.holds.iter().map(|hold| hold_words(hold, now)).collect();
-    let again = plan.next_look().map(|next| Duration::try_from(next.duration_since(now)).unwrap_or_default());
-    let sections = [
-        ("It would now", &first),
-        ("It would then", &later),
-        ("It holds back", &holds),
-        ("Not known from outside", &unknown),
-    ];
-    text(&title, &sections, again)
+    let (steps, later) = waves(&plan);
+    let look_again = plan.next_look().map(|next| next.duration_since(now).as_secs_f32().max(0.0));
+    let holds = plan.holds.iter().map(|hold| hold_words(hold, now)).collect();
+    Outlook { steps, later, holds, unknown, look_again_seconds: look_again, ..outlook }
 }
 
 /// What goes out at once, and what waits for the look after it.
@@ -186,21 +180,4 @@ fn set_unknown(objects: &SetObjects) -> Vec<String> {
         );
     }
     unknown
-}
-
-fn text(title: &str, sections: &[(&str, &Vec<String>)], again: Option<Duration>) -> String {
-    let mut text = format!("{title}\n");
-    let has_work = sections.iter().any(|(heading, lines)| heading.starts_with("It") && !lines.is_empty());
-    if !has_work {
-        text.push_str("\nNothing is to be done, and nothing is waited for.\n");
-    }
-    for (heading, lines) in sections.iter().filter(|(_, lines)| !lines.is_empty()) {
-        let lines: Vec<String> = lines.iter().map(|line| format!("- {line}")).collect();
-        text.extend(["\n", heading, ":\n", &indented(&lines.join("\n"))]);
-    }
-    if let Some(again) = again {
-        let again = format!("\nIf nothing happens, it looks again in {:.1} s.\n", again.as_secs_f32());
-        text.push_str(&again);
-    }
-    text
 }

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use super::arguments::{Format, StatusArguments};
+use super::arguments::StatusArguments;
 use super::cluster::{Cluster, Subject};
 use super::history::{conversions, epoch_text, takeovers};
 use super::report::{
@@ -29,16 +29,14 @@ pub async fn run(cluster: &Cluster, wanted: &StatusArguments) -> Result<String, 
         },
     };
     let report = read(cluster, namespace, (groups, sets)).await?;
-    match wanted.output {
-        Some(Format::Json) => document::json(&report),
-        Some(Format::Yaml) => document::yaml(&report),
-        None if report.groups.is_empty() && report.sets.is_empty() => {
+    document::formed(wanted.output, &report, || {
+        if report.groups.is_empty() && report.sets.is_empty() {
             let place = namespace
                 .map_or_else(|| "in any namespace".to_owned(), |name| format!("in namespace {name}"));
-            Ok(format!("No HAGroup and no BackupPodSet {place}.\n"))
+            return format!("No HAGroup and no BackupPodSet {place}.\n");
         }
-        None => Ok(text(&report, Timestamp::now())),
-    }
+        text(&report, Timestamp::now())
+    })
 }
 
 async fn read(

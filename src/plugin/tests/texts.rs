@@ -2,6 +2,7 @@
 
 use jiff::Timestamp;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use serde_json::json;
 
 use crate::agent::identity::format_uid;
 use crate::api::{BackupPodSetStatus, keys};
@@ -104,7 +105,7 @@ fn the_slice_knows_of_a_handover_before_the_lease_does() {
 
 #[test]
 fn a_plan_says_what_is_done_what_is_waited_for_and_what_is_not_known() {
-    let plan = of_group(&group(), &objects(&[2, 3], lease(&[]), None), BootTime::default());
+    let plan = of_group(&group(), &objects(&[2, 3], lease(&[]), None), BootTime::default()).text();
     let expected = "\
 HAGroup one/web
 
@@ -120,17 +121,31 @@ Not known from outside:
 }
 
 #[test]
-fn a_paused_group_waits() {
+fn a_plan_is_an_object_for_programs() {
     let mut group = group();
     group.spec.paused = true;
     let plan = of_group(&group, &objects(&[1, 2], lease(&[]), None), BootTime::default());
+    let mut object = serde_json::to_value(&plan).expect("an object");
+    assert_eq!(object["unknown"].take().as_array().map(Vec::len), Some(2));
+    let expected = json!({
+        "kind": "HAGroup", "namespace": "one", "name": "web", "steps": [], "later": [], "holds": [], "unknown": null,
+        "waits": ["the group is paused"],
+    });
+    assert_eq!(object, expected);
+}
+
+#[test]
+fn a_paused_group_waits() {
+    let mut group = group();
+    group.spec.paused = true;
+    let plan = of_group(&group, &objects(&[1, 2], lease(&[]), None), BootTime::default()).text();
     assert!(plan.starts_with("HAGroup one/web\n\nIt waits:\n  - the group is paused\n"), "{plan}");
 }
 
 #[test]
 fn a_set_without_a_hot_backup_gets_one() {
     let objects = SetObjects { pods: vec![set_pod(2, "primary")], ..SetObjects::default() };
-    let plan = of_set(set(), objects, now());
+    let plan = of_set(set(), objects, now()).text();
     assert!(plan.contains("as hot (ScaledOut: More Pods of a role are wanted than there are.)"), "{plan}");
     assert!(plan.contains("the nodes, which you may not list"), "{plan}");
 }

@@ -1,7 +1,7 @@
 //! What is shown: status, history, plan.
 
 use backuppodset::api::{BackupPodSet, HAGroup};
-use backuppodset::plugin::arguments::{Format, StatusArguments};
+use backuppodset::plugin::arguments::{Format, ShowArguments, StatusArguments};
 use backuppodset::plugin::{history, plan, status};
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
@@ -13,6 +13,10 @@ pub(super) fn set(name: &str) -> Value {
     json!({"apiVersion": "backup.example.com/v1alpha1", "kind": "BackupPodSet", "metadata": {"name": name},
         "spec": {"replicas": 1, "hotBackups": 1,
             "template": {"spec": {"containers": [{"name": "web", "image": "web:1"}]}}}})
+}
+
+fn named(name: &str) -> ShowArguments {
+    ShowArguments { name: name.to_owned(), output: None }
 }
 
 #[tokio::test]
@@ -55,16 +59,16 @@ BackupPodSet plugin-status/shop   not seen by the operator yet
 #[tokio::test]
 async fn plan_says_what_the_operator_would_do() {
     let scene = Scene::set("plugin-plan").await;
-    let waiting = plan::run(&scene.cluster, "web").await.unwrap();
+    let waiting = plan::run(&scene.cluster, &named("web")).await.unwrap();
     assert!(waiting.starts_with("HAGroup plugin-plan/web\n\nNothing is to be done"), "{waiting}");
 
     scene.pod("web-a", 1).await;
     scene.pod("web-b", 2).await;
-    let founded = plan::run(&scene.cluster, "web").await.unwrap();
+    let founded = plan::run(&scene.cluster, &named("web")).await.unwrap();
     assert!(founded.contains("  - make the pair web-0 of web-a and web-b (epochs above 0.0)\n"), "{founded}");
 
     scene.create::<BackupPodSet>(set("shop")).await;
-    let created = plan::run(&scene.cluster, "bps/shop").await.unwrap();
+    let created = plan::run(&scene.cluster, &named("bps/shop")).await.unwrap();
     assert_eq!(created.matches("  - create shop-").count(), 2, "{created}");
     assert!(created.contains("which keys of gates it has"), "{created}");
 }
@@ -72,7 +76,7 @@ async fn plan_says_what_the_operator_would_do() {
 #[tokio::test]
 async fn history_shows_what_the_status_remembers() {
     let scene = Scene::set("plugin-history").await;
-    let none = history::run(&scene.cluster, "web").await.unwrap();
+    let none = history::run(&scene.cluster, &named("web")).await.unwrap();
     assert_eq!(none, "HAGroup web: the operator has seen no takeover.\n");
     let takeover = json!({"pair": "web-0", "from": "web-a", "to": "web-b", "epoch": "4294967297", "by": "Handover",
         "time": "2026-01-02T03:04:05.678000Z", "reason": "SwitchOver", "phases": {"detected": 0, "lease": 7}});
@@ -86,5 +90,8 @@ TIME                       PAIR    FROM    TO      EPOCH   BY         REASON
 TIME                       TO      DETECTED   FENCED   LEASE   PROMOTED   PUBLISHED   REPAIRED
 2026-01-02T03:04:05.678Z   web-b   0 ms       -        7 ms    -          -           -
 ";
-    assert_eq!(history::run(&scene.cluster, "hag/web").await.unwrap(), expected);
+    assert_eq!(history::run(&scene.cluster, &named("hag/web")).await.unwrap(), expected);
+    let as_json = ShowArguments { output: Some(Format::Json), ..named("hag/web") };
+    let object: Value = serde_json::from_str(&history::run(&scene.cluster, &as_json).await.unwrap()).unwrap();
+    assert_eq!(object, json!({"takeovers": [takeover]}));
 }
