@@ -40,6 +40,12 @@ const PRIVATE_DIRECTORIES: [(&str, &str); 4] = [
     ("/var/log", "var-log"),
 ];
 
+/// Where a node's programs read who resolves names.
+const RESOLVER: &str = "/etc/resolv.conf";
+/// The node's own file that is mounted over it, and names nobody: a node has no way out, so whoever asks this machine's
+/// resolver for a registry waits for minutes, and every later pull of that image waits with it.
+const OWN_RESOLVER: &str = "resolv.conf";
+
 /// Those of the directories above that this machine does not have.
 pub fn missing_directories() -> Vec<PathBuf> {
     PRIVATE_DIRECTORIES.iter().map(|(path, _)| PathBuf::from(path)).filter(|path| !path.exists()).collect()
@@ -99,6 +105,7 @@ impl Site {
         }
         let plain = [
             ("containerd.toml", config::containerd(&directory, &files)),
+            (OWN_RESOLVER, "nameserver 127.0.0.1\n".to_owned()),
             ("cni/10-lab.conflist", config::cni(&directory, node)),
             ("kubelet.json", config::kubelet(&directory, node, &files)),
             ("kube-proxy.json", config::kube_proxy(node, &files)),
@@ -121,7 +128,11 @@ impl Site {
         network::connect(node, &self.nodes, &directory.network_pin())?;
         mounts::create_mount_namespace(&directory.mount_pin())?;
         for (target, own) in PRIVATE_DIRECTORIES {
+            machine::create_directory(&directory.join(own))?;
             mounts::bind_inside(&directory.mount_pin(), &directory.join(own), Path::new(target))?;
+        }
+        if Path::new(RESOLVER).exists() {
+            mounts::bind_inside(&directory.mount_pin(), &directory.join(OWN_RESOLVER), Path::new(RESOLVER))?;
         }
         cgroups::create(&node.name)
     }

@@ -48,12 +48,11 @@ pub fn create_mount_namespace(pin: &Path) -> Result<(), Error> {
         .map(drop)
 }
 
-/// Mounts `source` over `target` inside the pinned mount namespace.
+/// Mounts a file or directory, `source`, over another one, `target`, inside the pinned mount namespace.
 ///
 /// # Errors
 /// `File` or `Refuse` if it cannot be mounted.
 pub fn bind_inside(pin: &Path, source: &Path, target: &Path) -> Result<(), Error> {
-    super::create_directory(source)?;
     let namespace = format!("--mount={}", pin.display());
     let (source, target) = (source.display().to_string(), target.display().to_string());
     command::run("nsenter", [&namespace, "mount", "--bind", &source, &target]).map(drop)
