@@ -49,6 +49,8 @@ fn an_epoch_that_cannot_be_read_is_not_overwritten() {
     assert_eq!(error, "backup.example.com/ha-epoch: expected a decimal number, found \"new\"");
 }
 
+/// Longest wait for what is done within milliseconds.
+const SHOWN_MAX: Duration = Duration::from_secs(10);
 const LAST: Epoch = Epoch { term: 0, sequence: 9 };
 
 /// A server of one slice.
@@ -137,7 +139,8 @@ impl Scene {
     /// Waits until the own address is shown; returns with which requests it came to that.
     async fn requests(&mut self) -> Vec<&'static str> {
         let is_shown = |shown: &Option<Shown>| shown.is_some_and(|(epoch, _)| epoch == own(true).epoch);
-        self.shown.wait_for(is_shown).await.unwrap();
+        let shown = timeout(SHOWN_MAX, self.shown.wait_for(is_shown)).await;
+        drop(shown.expect("it is shown in time").unwrap());
         let epoch = u64::from(own(true).epoch).to_string();
         assert_eq!(self.server.shows(), (epoch, json!("198.18.0.1")));
         self.server.requests.lock().unwrap().clone()
