@@ -18,6 +18,7 @@ use kube::api::{ListParams, PostParams, WatchParams};
 use kube::client::{Body, ClientBuilder};
 use tokio::net::TcpListener;
 use tokio::sync::{Barrier, mpsc};
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 use tower::service_fn;
 
@@ -91,6 +92,14 @@ async fn a_quiet_watch_is_left_alone() {
     }
 }
 
+/// Serves on the loopback until it is aborted; returns how a client gets there.
+async fn serve(router: Router) -> (Config, JoinHandle<std::io::Result<()>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+    let service = router.into_make_service_with_connect_info::<SocketAddr>();
+    (Config::new(url), tokio::spawn(async move { axum::serve(listener, service).await }))
+}
+
 type Seen = Arc<Mutex<Vec<Option<String>>>>;
 
 async fn refuse(
@@ -106,12 +115,9 @@ async fn refuse(
 async fn a_refused_request_is_returned_at_once_and_never_repeated() {
     let seen = Seen::default();
     let router = Router::new().fallback(refuse).with_state(seen.clone());
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
-    let server = tokio::spawn(async move { axum::serve(listener, router).await });
+    let (config, server) = serve(router).await;
     let metrics = Metrics::new("test");
-    let pods: Api<Pod> =
-        Api::default_namespaced(build(Config::new(url), USER_AGENT_AGENT, &metrics.rest).unwrap());
+    let pods: Api<Pod> = Api::default_namespaced(build(config, USER_AGENT_AGENT, &metrics.rest).unwrap());
 
     let write = pods.create(&PostParams::default(), &Pod::default()).await;
     let read = pods.get("web-0").await;
@@ -137,11 +143,8 @@ async fn answer_two(State(pairs): State<Pairs>, ConnectInfo(from): ConnectInfo<S
 async fn requests_at_the_same_time_find_the_connections_that_were_kept_for_them() {
     let (told, mut connections) = mpsc::unbounded_channel();
     let router = Router::new().fallback(answer_two).with_state(Arc::new((Barrier::new(2), told)));
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
-    let service = router.into_make_service_with_connect_info::<SocketAddr>();
-    let server = tokio::spawn(async move { axum::serve(listener, service).await });
-    let client = build(Config::new(url), USER_AGENT_AGENT, &Metrics::new("test").rest).unwrap();
+    let (config, server) = serve(router).await;
+    let client = build(config, USER_AGENT_AGENT, &Metrics::new("test").rest).unwrap();
     let mut two = async || -> BTreeSet<SocketAddr> {
         [connections.recv().await.unwrap(), connections.recv().await.unwrap()].into()
     };
