@@ -311,14 +311,18 @@ impl Protocol {
     }
 
     fn ping(&mut self, at: &Moment<'_>, effects: &mut Vec<Effect>) {
+        let Some(seen) = self.agent.seen else {
+            // A ping that is due stays due: who was promised something waits for it.
+            if self.next_copy <= at.now {
+                self.next_copy = at.now + at.timing.request_timeout;
+                effects.push(Effect::ReadLease);
+            }
+            return;
+        };
         if at.now < self.next_ping {
             return;
         }
         self.next_ping = at.now + at.timing.ping_period;
-        let Some(seen) = self.agent.seen else {
-            effects.push(Effect::ReadLease);
-            return;
-        };
         // It would not accept a handover; so its peer must not try one, and releases the Lease instead.
         if self.is_fenced {
             return;

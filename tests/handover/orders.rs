@@ -224,6 +224,29 @@ fn an_active_hands_over_to_a_peer_whose_ping_came_before_it_was_admitted() {
     assert!(ended.iter().any(is_handover), "{ended:?}");
 }
 
+/// Until its ping has arrived, an active whose application ends would release the Lease and go on by itself.
+#[test]
+fn who_promised_before_it_read_the_lease_pings_as_soon_as_it_has() {
+    let (mut protocol, _) = standby();
+    let active = AgentId(2);
+    let started = BootTime(1);
+    let effects = protocol.step(started, Event::Timer);
+    assert!(effects.contains(&Effect::ReadLease), "{effects:?}");
+    let request = PromiseRequest { epoch: Epoch { term: 1, sequence: 0 }, sent: BootTime(9) };
+    let asked = Event::Received { from: active, message: Message::PromiseRequest(request) };
+    let promise = Effect::Send { to: active, message: Message::Promise(Promise { request }) };
+    let effects = protocol.step(started + Duration::from_millis(2), asked);
+    assert!(effects.contains(&promise), "{effects:?}");
+    assert!(!effects.contains(&Effect::ReadLease), "it is on its way: {effects:?}");
+
+    let read = started + Duration::from_millis(4);
+    let (_, Event::LeaseRead { lease, version }) = standby() else { panic!("it is a read") };
+    let lease = Lease { epoch: request.epoch, holder: Some(active), ..lease };
+    let effects = protocol.step(read, Event::LeaseRead { lease, version });
+    let ping = Message::Ping(Ping { incarnation: Incarnation(1), sent: read });
+    assert!(effects.contains(&Effect::Send { to: active, message: ping }), "{effects:?}");
+}
+
 #[test]
 fn who_inherits_claims_and_is_shown_at_once_and_begins_when_all_of_a_container_has_ended() {
     let (mut protocol, read) = standby();

@@ -30,6 +30,9 @@ const DEADLINE_KEPT: Duration = Duration::from_millis(250);
 /// How long the client runs before anything is broken, and after everything is in place again.
 const MARGIN: Duration = Duration::from_millis(700);
 
+/// How long emptying a connection table may take. It ends within 0.1 s.
+const FORGET_WITHIN: Duration = Duration::from_secs(10);
+
 /// How a client connects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Habit {
@@ -82,6 +85,33 @@ pub async fn visit(bench: &Bench, node: &str, (habit, target): (Habit, SocketAdd
     let output = tokio::task::spawn_blocking(move || child.wait_with_output());
     sleep(MARGIN).await;
     Ok(Visit { pid, output })
+}
+
+/// Empties a node's connection table of all that clients of an address have left there.
+///
+/// A connection that nobody ended stays in it with the Pod that kube-proxy had chosen: for minutes while the kernel
+/// repeats the end of it, and as long again after that. A later client that comes to the same source port goes to that Pod,
+/// too, and would measure an outage that is long over.
+///
+/// # Errors
+/// `FindCluster`, or `Machine` if the table cannot be changed.
+pub fn forget(bench: &Bench, node: &str, target: SocketAddr) -> Result<(), Error> {
+    let command = bench.cluster.command_in(node, "conntrack");
+    let mut command = command.map_err(|error| Error::FindCluster(Box::new(error)))?;
+    command.args(["--delete", "--proto", "tcp", "--orig-dst", &target.ip().to_string()]);
+    command.args(["--orig-port-dst", &target.port().to_string()]);
+    match machine::command::run_command(command, FORGET_WITHIN) {
+        // It takes an empty table for a failure.
+        Err(machine::Error::Refuse { stderr, .. })
+            if stderr.contains(" 0 flow entries have been deleted") =>
+        {
+            Ok(())
+        }
+        done => done.map(drop).map_err(|source| Error::Machine {
+            action: "forget earlier connections",
+            source: Box::new(source),
+        }),
+    }
 }
 
 impl Visit {

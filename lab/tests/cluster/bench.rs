@@ -8,9 +8,9 @@ use backuppodset::api::{BackupPodSet, keys};
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Pod, Secret, ServiceAccount};
-use kube::Client;
-use kube::api::{Api, DeleteParams, ListParams, PostParams};
+use kube::api::{Api, DeleteParams, ListParams, LogParams, PostParams};
 use kube::config::{AuthInfo, Kubeconfig};
+use kube::{Client, ResourceExt as _};
 use lab::binaries::{self, Component};
 use lab::cluster::Cluster;
 use lab::image::{self, ImageSpec};
@@ -26,6 +26,11 @@ pub(crate) const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
 /// How long the operator's token is good for: longer than all claims together.
 const TOKEN_SECONDS: i64 = 4 * 3600;
+
+/// Lines of a container's log that are shown after a failure.
+const TAIL_LINES: i64 = 30;
+/// How much of a line is shown after a failure: some repeat an answer of the API server three times.
+const LINE_CHARACTERS_MAX: usize = 400;
 
 /// A cluster that is ready for claims.
 pub(crate) struct Bench {
@@ -185,10 +190,24 @@ impl Bench {
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
         for pod in pods.list(&ListParams::default()).await.map(|list| list.items).unwrap_or_default() {
             lines.push(wait::describe(&pod));
+            lines.extend(tails(&pods, &pod).await);
         }
-        lines.extend(self.operators.lock().await.iter().map(Operator::tail));
-        lines.join("\n")
+        lines.extend(self.operators.lock().await.iter().map(|operator| operator.tail(namespace)));
+        let lines = lines.iter().flat_map(|text| text.lines());
+        lines.map(|line| line.chars().take(LINE_CHARACTERS_MAX).collect()).collect::<Vec<String>>().join("\n")
     }
+}
+
+/// The last lines of each container of a Pod that says anything.
+async fn tails(pods: &Api<Pod>, pod: &Pod) -> Vec<String> {
+    let mut tails = Vec::new();
+    for container in pod.spec.iter().flat_map(|spec| &spec.containers) {
+        let (container, tail_lines) = (Some(container.name.clone()), Some(TAIL_LINES));
+        let parameters = LogParams { container, tail_lines, ..LogParams::default() };
+        let text = pods.logs(&pod.name_any(), &parameters).await.unwrap_or_else(|error| error.to_string());
+        tails.push(text);
+    }
+    tails
 }
 
 /// Builds what goes into the images; takes minutes after a change.

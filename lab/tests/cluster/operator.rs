@@ -74,9 +74,12 @@ impl Operator {
         bad
     }
 
-    pub(crate) fn tail(&self) -> String {
+    /// The last lines of its log that are not about another namespace.
+    pub(crate) fn tail(&self, namespace: &str) -> String {
         let text = fs::read_to_string(&self.log).unwrap_or_default();
-        let lines: Vec<&str> = text.lines().collect();
+        let own = format!("namespace=\"{namespace}\"");
+        let is_own = |line: &&str| !line.contains(" namespace=") || line.contains(&own);
+        let lines: Vec<&str> = text.lines().filter(is_own).collect();
         let tail = &lines[lines.len().saturating_sub(TAIL_LINES)..];
         format!("log of {}:\n{}", self.name, tail.join("\n"))
     }

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use crate::bench::Error;
-use crate::bench::client::{Habit, Visit, visit};
+use crate::bench::client::{Habit, Visit, forget, visit};
 use crate::bench::rounds::Bench;
 use crate::faults::Target;
 use crate::hollow::is_ready;
@@ -212,6 +212,21 @@ impl Site {
     /// # Errors
     /// See [`visit`].
     pub async fn visit_with(&self, bench: &Bench, serving: &Serving, habit: Habit) -> Result<Visit, Error> {
+        let (node, target) = self.visited(bench, serving).await?;
+        visit(bench, &node, (habit, target)).await
+    }
+
+    /// Sees to it that no client meets connections of earlier ones, none of which may still run.
+    ///
+    /// # Errors
+    /// See [`forget`].
+    pub async fn forget_visits(&self, bench: &Bench, serving: &Serving) -> Result<(), Error> {
+        let (node, target) = self.visited(bench, serving).await?;
+        forget(bench, &node, target)
+    }
+
+    /// From which node a client comes, and where it goes.
+    async fn visited(&self, bench: &Bench, serving: &Serving) -> Result<(String, SocketAddr), Error> {
         let service = self.api::<Service>().get(self.blueprint.name).await;
         let service = service.map_err(Error::request("read", "the Service"))?;
         let address = service.spec.and_then(|spec| spec.cluster_ip?.parse::<IpAddr>().ok());
@@ -220,7 +235,7 @@ impl Site {
         let other = nodes.into_iter().map(|node| node.name).find(|name| *name != serving.node);
         let node = self.blueprint.lookout.clone().or(other);
         let node = node.ok_or_else(|| Error::Find { what: "another node".to_owned() })?;
-        visit(bench, &node, (habit, SocketAddr::new(address, 80))).await
+        Ok((node, SocketAddr::new(address, 80)))
     }
 
     /// Takes everything away.

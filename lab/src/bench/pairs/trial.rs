@@ -76,6 +76,7 @@ impl Trial<'_> {
         let active = site.settled().await?;
         sleep(QUIET).await;
         let prepared = fault.prepare(bench, site, &active).await?;
+        site.forget_visits(bench, &active).await?;
         let (fresh, kept) = tokio::join!(
             site.visit_with(bench, &active, Habit::Fresh),
             site.visit_with(bench, &active, Habit::Kept)
