@@ -241,20 +241,38 @@ pub struct Binaries {
     pub app: PathBuf,
 }
 
-/// Builds the binaries of the images as static executables of this machine's own target, in release mode.
+/// How programs are optimised: profiles of the workspace's `Cargo.toml`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Profile {
+    /// Built soon: for whoever waits for it.
+    Release,
+    /// As the container images ship: for measurements.
+    Dist,
+}
+
+impl Profile {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Release => "release",
+            Self::Dist => "dist",
+        }
+    }
+}
+
+/// Builds the binaries of the images as static executables of this machine's own target.
 ///
 /// `root` is the workspace; `cache` is a directory outside of it, for the build's files, unless
 /// `CARGO_TARGET_DIR` names another. cargo prints its progress to standard error. Blocks for minutes when cold.
 ///
 /// # Errors
 /// [`Error::RunTool`], [`Error::BuildBinaries`], [`Error::MissingBinary`] or [`Error::DynamicBinary`].
-pub fn build_static(root: &Path, cache: &Path) -> Result<Binaries, Error> {
+pub fn build_static(root: &Path, cache: &Path, profile: Profile) -> Result<Binaries, Error> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
     let run_failed = |source| Error::RunTool { program: PathBuf::from(&cargo), source };
     let target = host_target()?;
     let flags = format!("CARGO_TARGET_{}_RUSTFLAGS", target.replace(['-', '.'], "_").to_uppercase());
     let mut command = Command::new(&cargo);
-    command.current_dir(root).args(["build", "--release", "--locked", "--target", &target]);
+    command.current_dir(root).args(["build", "--profile", profile.name(), "--locked", "--target", &target]);
     // One invocation for both packages: with the same features, dependencies are compiled once.
     command.args(["--message-format", "json-render-diagnostics", "-p", "backuppodset", "-p", "lab"]);
     command.args(BINARIES.iter().flat_map(|name| ["--bin", name]));

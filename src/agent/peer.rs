@@ -4,9 +4,10 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, UdpSocket};
 
-use tokio::net::UdpSocket;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
 use tokio::sync::watch;
 use tracing::warn;
 
@@ -32,11 +33,7 @@ pub struct Peers<By = Socket> {
 
 /// A socket of the kernel.
 #[derive(Debug)]
-pub struct Socket {
-    receiving: UdpSocket,
-    /// The same socket. Tokio's would refuse to send until it has seen that the socket can take something.
-    sending: std::net::UdpSocket,
-}
+pub struct Socket(AsyncFd<UdpSocket>);
 
 impl Socket {
     /// Listens on an address.
@@ -44,21 +41,31 @@ impl Socket {
     /// # Errors
     /// What the kernel refused.
     pub fn bind(address: SocketAddr) -> io::Result<Self> {
-        let sending = std::net::UdpSocket::bind(address)?;
-        sending.set_nonblocking(true)?;
-        let receiving = UdpSocket::from_std(sending.try_clone()?)?;
-        Ok(Self { receiving, sending })
+        let socket = UdpSocket::bind(address)?;
+        socket.set_nonblocking(true)?;
+        #[expect(
+            deprecated,
+            reason = "a UdpSocket is open until it is dropped: all that the unsafe form asks for"
+        )]
+        // That it can send again wakes nobody: it would after each datagram.
+        let socket = AsyncFd::with_interest(socket, Interest::READABLE)?;
+        Ok(Self(socket))
     }
 }
 
 impl Datagrams for Socket {
     fn send(&self, bytes: &[u8], to: SocketAddr) {
         // A full buffer and an unreachable network lose it, as any network may.
-        drop(self.sending.send_to(bytes, to));
+        drop(self.0.get_ref().send_to(bytes, to));
     }
 
     async fn receive(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.receiving.recv_from(buffer).await.map(|(length, _)| length)
+        loop {
+            let mut guard = self.0.readable().await?;
+            if let Ok(received) = guard.try_io(|socket| socket.get_ref().recv(buffer)) {
+                return received;
+            }
+        }
     }
 }
 
@@ -189,8 +196,8 @@ mod tests {
         let address = "127.0.0.1:0".parse().unwrap();
         let mut own = peers(address, OWN);
         let mut other = peers(address, OTHER);
-        let target = own.socket.sending.local_addr().unwrap();
-        let record = record([target, other.socket.sending.local_addr().unwrap()], 7);
+        let target = own.socket.0.get_ref().local_addr().unwrap();
+        let record = record([target, other.socket.0.get_ref().local_addr().unwrap()], 7);
         assert!(own.know(&record) && other.know(&record));
 
         let frame = Frame { group: 7, from: OTHER, to: OWN, content: ping(1).into() };
@@ -206,7 +213,7 @@ mod tests {
         ];
         for (bytes, refusal) in foreign {
             let before = own.refused.get(&refusal).copied().unwrap_or_default();
-            other.socket.sending.send_to(&bytes, target).unwrap();
+            other.socket.0.get_ref().send_to(&bytes, target).unwrap();
             assert_eq!(own.receive().await, None);
             assert_eq!(own.refused[&refusal], before + 1, "{refusal}");
         }

@@ -293,7 +293,7 @@ impl Protocol {
 
     fn hand_over(&mut self, at: &Moment<'_>, effects: &mut Vec<Effect>) {
         if let Some((to, handover)) = self.agent.r4_hand_over(at) {
-            self.next_request = at.now + at.timing.promise_period;
+            self.next_request = at.now + at.timing.round_trip;
             effects.push(Effect::Send { to, message: Message::Handover(handover) });
         }
     }

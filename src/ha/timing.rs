@@ -21,7 +21,7 @@ pub struct Timing {
     pub drift_ppm: u32,
     /// How often a standby pings at least.
     pub ping_period: Duration,
-    /// How often the active asks for a promise, and how often a handover is repeated.
+    /// How often the active asks for a promise.
     pub promise_period: Duration,
     /// How often the active renews while it does not live in Peer mode.
     pub renew_period: Duration,
@@ -29,7 +29,7 @@ pub struct Timing {
     pub keep_alive_period: Duration,
     /// How long a write waits for its answer before it is repeated.
     pub request_timeout: Duration,
-    /// From a send to a peer until its answer.
+    /// From a send to a peer until its answer; a handover is repeated when none has come.
     pub round_trip: Duration,
     /// How long after a certificate no application is started, so that the kernel has ended what did not hold the lifeline.
     pub certificate_wait: Duration,
@@ -50,9 +50,10 @@ impl Default for Timing {
             stop: milliseconds(200),
             lateness: milliseconds(50),
             drift_ppm: 1_000,
-            // Half a promise's period more than two of them: each second promise takes one along.
+            // A quarter of a promise's period more than one of them: each promise takes one along.
             ping_period: milliseconds(250),
-            promise_period: milliseconds(100),
+            // Five may be lost before the active leaves Peer mode. Half of it would double what an idle pair costs.
+            promise_period: milliseconds(200),
             renew_period: milliseconds(500),
             keep_alive_period: milliseconds(30_000),
             request_timeout: milliseconds(500),

@@ -26,6 +26,7 @@ use kube::api::{Api, DeleteParams, ListParams, PostParams};
 use serde_json::json;
 
 use crate::cluster::{self, Cluster};
+use crate::image::Profile;
 use crate::install::{self, images};
 use crate::machine;
 use crate::stage;
@@ -51,6 +52,8 @@ use summary::Samples;
 pub const NAMESPACE: &str = "bps-bench";
 /// How long a new namespace may take to get its ServiceAccount.
 const NAMESPACE_WITHIN: std::time::Duration = std::time::Duration::from_secs(10);
+/// What is measured is what ships.
+const PROFILE: Profile = Profile::Dist;
 
 /// Why something could not be measured.
 #[derive(Debug, thiserror::Error)]
@@ -183,7 +186,8 @@ pub async fn run(options: &Options) -> Result<(), Error> {
 /// The means to measure on the local cluster, which is started if there is none.
 async fn bench(manifest: Option<&str>) -> Result<Bench, Error> {
     let (client, cluster) = prepare(manifest).await?;
-    let binaries = tokio::task::spawn_blocking(images::build_binaries).await.expect("a build does not panic");
+    let built = tokio::task::spawn_blocking(|| images::build_binaries(PROFILE));
+    let binaries = built.await.expect("a build does not panic");
     let binaries = binaries.map_err(|error| Error::Build(Box::new(error)))?;
     Ok(Bench { client, cluster, app: binaries.app })
 }
@@ -193,7 +197,7 @@ async fn prepare(manifest: Option<&str>) -> Result<(Client, Cluster), Error> {
     let chosen = site::choose(crate::progress::Progress::Shown).await;
     let (client, site) = chosen.map_err(|error| prepared(story::Error::FindCluster(error)))?;
     let site::Site::Local(cluster) = &site else { return Err(Error::NeedLocal) };
-    story::provide(&client, &site, manifest).await.map_err(prepared)?;
+    story::provide(&client, (&site, PROFILE), manifest).await.map_err(prepared)?;
     ensure_namespace(&client).await?;
     clear(&client).await?;
     Ok((client, cluster.clone()))

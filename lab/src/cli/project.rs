@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use lab::cluster::Cluster;
+use lab::image::Profile;
 use lab::install::images;
 use lab::progress::Progress;
 use lab::story::{self, site};
@@ -11,8 +12,10 @@ use lab::story::{self, site};
 /// Builds the images and loads them into the nodes of the local cluster, if one runs.
 pub(crate) fn images() -> anyhow::Result<()> {
     let archives = match Cluster::attach() {
-        Ok(cluster) => images::provide(&cluster, Progress::Shown)?,
-        Err(lab::cluster::Error::FindNone { .. }) => images::archives(&images::build_binaries()?)?,
+        Ok(cluster) => images::provide(&cluster, Profile::Release, Progress::Shown)?,
+        Err(lab::cluster::Error::FindNone { .. }) => {
+            images::archives(&images::build_binaries(Profile::Release)?)?
+        }
         Err(error) => return Err(error.into()),
     };
     for archive in archives {
@@ -27,7 +30,7 @@ pub(crate) async fn install(manifest: Option<&Path>) -> anyhow::Result<()> {
     let text = manifest.map(read).transpose()?;
     let (client, site) = site::choose(Progress::Shown).await?;
     println!("{site}\n");
-    Ok(story::provide(&client, &site, text.as_deref()).await?)
+    Ok(story::provide(&client, (&site, Profile::Release), text.as_deref()).await?)
 }
 
 /// Tells the paper's story.

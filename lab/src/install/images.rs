@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest, Sha256};
 
 use crate::cluster::{self, Cluster};
-use crate::image::{self, Binaries, ImageSpec};
+use crate::image::{self, Binaries, ImageSpec, Profile};
 use crate::machine::{self, hexadecimal};
 use crate::paths;
 use crate::progress::Progress;
@@ -56,8 +56,8 @@ pub fn workspace() -> &'static Path {
 ///
 /// # Errors
 /// `Build` if cargo does not succeed.
-pub fn build_binaries() -> Result<Binaries, Error> {
-    image::build_static(workspace(), &paths::cache()).map_err(Error::Build)
+pub fn build_binaries(profile: Profile) -> Result<Binaries, Error> {
+    image::build_static(workspace(), &paths::cache(), profile).map_err(Error::Build)
 }
 
 /// Makes the archives of all images, unless the cache has them.
@@ -130,9 +130,9 @@ pub fn load(cluster: &Cluster, archives: &[Archive]) -> Result<(), Error> {
 ///
 /// # Errors
 /// See [`enum@Error`].
-pub fn provide(cluster: &Cluster, progress: Progress) -> Result<Vec<Archive>, Error> {
+pub fn provide(cluster: &Cluster, profile: Profile, progress: Progress) -> Result<Vec<Archive>, Error> {
     let step = progress.step("build the operator's binaries");
-    let binaries = build_binaries()?;
+    let binaries = build_binaries(profile)?;
     step.done();
     let archives = archives(&binaries)?;
     let step = progress.step("load images into the nodes");

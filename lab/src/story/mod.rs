@@ -14,6 +14,7 @@ use std::path::PathBuf;
 use kube::Client;
 use serde_json::Value;
 
+use crate::image::Profile;
 use crate::install::{self, images, manifests};
 use crate::progress::Progress;
 use crate::stage::{self, Act, Counts, Stage};
@@ -100,7 +101,7 @@ pub enum Error {
 pub async fn tell(manifest: Option<&str>) -> Result<(), Error> {
     let (client, site) = site::choose(Progress::Shown).await.map_err(Error::FindCluster)?;
     println!("{site}\n");
-    provide(&client, &site, manifest).await?;
+    provide(&client, (&site, Profile::Release), manifest).await?;
     let set = manifest_of_paper()?;
     let name = set["metadata"]["name"].as_str().unwrap_or_default().to_owned();
     let failed = |step| move |source| Error::Act { step, source };
@@ -141,17 +142,22 @@ async fn clear(stage: &mut Stage, site: &Site) -> Result<(), Error> {
 }
 
 /// Sees to it that the operator runs: in the lab always the one of this checkout, elsewhere the one that is
-/// there, or else the shipped one.
+/// there, or else the shipped one. `profile` is for the images of the lab.
 ///
 /// # Errors
 /// `ProvideImages`, `Install`, `ReadManifest`.
-pub async fn provide(client: &Client, site: &Site, manifest: Option<&str>) -> Result<(), Error> {
+pub async fn provide(
+    client: &Client,
+    (site, profile): (&Site, Profile),
+    manifest: Option<&str>,
+) -> Result<(), Error> {
     let read = |source| Error::ReadManifest { what: "the operator's manifest", source };
     let objects = manifests::parse(manifest.unwrap_or(manifests::SHIPPED)).map_err(read)?;
     let objects = match site {
         Site::Local(cluster) => {
             let cluster = cluster.clone();
-            let archives = tokio::task::spawn_blocking(move || images::provide(&cluster, Progress::Shown));
+            let archives =
+                tokio::task::spawn_blocking(move || images::provide(&cluster, profile, Progress::Shown));
             let archives = archives.await.expect("providing images does not panic");
             let archives = archives.map_err(Error::ProvideImages)?;
             manifests::with_images(objects, &manifests::Images::of_lab(&images::combined_digest(&archives)))

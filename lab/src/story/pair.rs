@@ -10,6 +10,7 @@ use super::{Error, indented, table};
 use crate::bench::pairs::site::{NAME, Serving, Site};
 use crate::bench::rounds::Bench;
 use crate::cluster::Cluster;
+use crate::image::Profile;
 use crate::install::images;
 
 /// Pause before the failure: kube-proxy programs the first change after a second of quiet at once.
@@ -21,7 +22,8 @@ const QUIET: Duration = Duration::from_millis(1_500);
 /// `Pair`, `ProvideImages`, `ReadTable`.
 pub(super) async fn tell(client: &Client, cluster: &Cluster, namespace: &str) -> Result<(), Error> {
     let failed = |source| Error::Pair(Box::new(source));
-    let binaries = tokio::task::spawn_blocking(images::build_binaries).await.expect("a build does not panic");
+    let built = tokio::task::spawn_blocking(|| images::build_binaries(Profile::Release));
+    let binaries = built.await.expect("a build does not panic");
     let app = binaries.map_err(Error::ProvideImages)?.app;
     let bench = Bench { client: client.clone(), cluster: cluster.clone(), app };
     println!("6. Two Pods of a StatefulSet become active and standby\n");

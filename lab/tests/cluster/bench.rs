@@ -13,7 +13,7 @@ use kube::config::{AuthInfo, Kubeconfig};
 use kube::{Client, ResourceExt as _};
 use lab::binaries::{self, Component};
 use lab::cluster::Cluster;
-use lab::image::{self, ImageSpec};
+use lab::image::{self, ImageSpec, Profile};
 use lab::paths;
 use lab::progress::Progress;
 use tokio::sync::{Mutex, MutexGuard};
@@ -212,7 +212,7 @@ async fn tails(pods: &Api<Pod>, pod: &Pod) -> Vec<String> {
 
 /// Builds what goes into the images; takes minutes after a change.
 pub(crate) fn build() -> Result<image::Binaries, image::Error> {
-    image::build_static(Path::new(ROOT), &paths::cache())
+    image::build_static(Path::new(ROOT), &paths::cache(), Profile::Release)
 }
 
 fn load_image(cluster: &Cluster, spec: &ImageSpec) {

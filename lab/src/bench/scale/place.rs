@@ -4,7 +4,7 @@ use kube::Client;
 use tempfile::TempDir;
 
 use super::process::Program;
-use crate::bench::{Error, ensure_namespace};
+use crate::bench::{Error, PROFILE, ensure_namespace};
 use crate::control_plane::ControlPlane;
 use crate::install::{self, images, manifests};
 
@@ -25,8 +25,9 @@ impl Place {
     /// # Errors
     /// See [`enum@Error`].
     pub async fn start() -> Result<Self, Error> {
-        let built =
-            tokio::task::spawn_blocking(images::build_binaries).await.expect("a build does not panic");
+        let built = tokio::task::spawn_blocking(|| images::build_binaries(PROFILE))
+            .await
+            .expect("a build does not panic");
         let program = built.map_err(|error| Error::Build(Box::new(error)))?.operator;
         let directory =
             tempfile::tempdir().map_err(|source| Error::Write { path: std::env::temp_dir(), source })?;
