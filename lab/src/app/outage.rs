@@ -12,6 +12,8 @@ use std::time::Duration;
 /// is an outage for its user; answers of the stand-in application take less than 1 ms otherwise, and 100 ms
 /// leaves room for a starved machine.
 pub const SLOW_AFTER: Duration = Duration::from_millis(100);
+/// How many troubles are told one by one.
+const TROUBLES_TOLD_MAX: usize = 8;
 
 /// What a client saw of an outage.
 ///
@@ -63,6 +65,27 @@ impl Outage {
             ..counted
         }
     }
+}
+
+/// What a client met again after it had been well for a while, if it did; a line of text, times since the first trouble.
+///
+/// One outage is one row of troubles. What comes `apart` from it has another cause, and the figures do not tell which.
+pub fn second_trouble(samples: &[Sample], apart: Duration) -> Option<String> {
+    let mut troubles: Vec<&Sample> = samples.iter().filter(|sample| is_trouble(sample)).collect();
+    troubles.sort_by_key(|sample| sample.start_ns);
+    let since = |sample: &Sample| Duration::from_nanos(sample.start_ns.saturating_sub(troubles[0].start_ns));
+    let pauses = troubles.windows(2);
+    let second = 1 + pauses.take_while(|pair| since(pair[1]) < since(pair[0]) + apart).count();
+    let told = troubles.get(second..)?.iter().take(TROUBLES_TOLD_MAX).map(|sample| {
+        let lasted = Duration::from_nanos(sample.end_ns.saturating_sub(sample.start_ns));
+        format!(
+            "{:.3} s: {} after {:.3} s",
+            since(sample).as_secs_f64(),
+            sample.outcome,
+            lasted.as_secs_f64()
+        )
+    });
+    Some(told.collect::<Vec<_>>().join(", ")).filter(|told| !told.is_empty())
 }
 
 fn is_trouble(sample: &Sample) -> bool {
@@ -214,5 +237,18 @@ mod tests {
         let forward = Outage::from_samples(&samples);
         samples.reverse();
         assert_eq!(Outage::from_samples(&samples), forward);
+    }
+
+    #[test]
+    fn a_trouble_that_comes_apart_is_told() {
+        let apart = Duration::from_millis(200);
+        let good = sample(0, 1, Outcome::Ok);
+        let one = [good.clone(), sample(10, 11, Outcome::Refused), sample(150, 151, Outcome::Reset)];
+        assert_eq!(second_trouble(&one[..1], apart), None);
+        assert_eq!(second_trouble(&one, apart), None);
+        let other =
+            [&one[..], &[sample(200, 201, Outcome::Ok), sample(400, 1_400, Outcome::Timeout)]].concat();
+        let told = second_trouble(&other, apart);
+        assert_eq!(told.as_deref(), Some("0.390 s: timeout after 1.000 s"));
     }
 }

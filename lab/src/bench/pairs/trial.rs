@@ -10,6 +10,7 @@ use super::report::{Report, Row};
 use super::site::Site;
 use super::watch::Watch;
 use crate::app::Outage;
+use crate::app::outage::second_trouble;
 use crate::bench::Error;
 use crate::bench::client::Habit;
 
@@ -17,6 +18,9 @@ use crate::bench::client::Habit;
 pub(super) const QUIET: Duration = Duration::from_millis(1_500);
 /// How long clients go on after the switch: kube-proxy programs the last change within its minimum sync period of 1 s.
 pub(super) const PROXY_WITHIN: Duration = Duration::from_secs(2);
+
+/// After such a time without trouble, more of it is said to have come later. No takeover pauses for so long.
+const APART: Duration = Duration::from_millis(200);
 
 /// What is broken, and what its rows are called and compared with.
 pub struct Trial<'a> {
@@ -93,6 +97,10 @@ impl Trial<'_> {
         fault.undo(bench, site, (&active, &prepared)).await?;
         done?;
         over?;
-        Ok(Seen { fresh: fresh?.0, kept: kept?.0 })
+        let (outage, samples) = fresh?;
+        if let Some(told) = second_trouble(&samples, APART) {
+            eprintln!("\n  well again, and then at {told}");
+        }
+        Ok(Seen { fresh: outage, kept: kept?.0 })
     }
 }
