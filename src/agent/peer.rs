@@ -60,12 +60,8 @@ impl Datagrams for Socket {
     }
 
     async fn receive(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        loop {
-            let mut guard = self.0.readable().await?;
-            if let Ok(received) = guard.try_io(|socket| socket.get_ref().recv(buffer)) {
-                return received;
-            }
-        }
+        // Counts what it takes, so that a flood leaves other tasks their turns.
+        self.0.async_io(Interest::READABLE, |socket| socket.recv(buffer)).await
     }
 }
 
@@ -220,6 +216,27 @@ mod tests {
         other.send(OWN, ping(2));
         assert_eq!(own.receive().await, Some((OTHER, ping(2).into())));
         assert_eq!(own.refused.values().sum::<u64>(), 7);
+    }
+
+    /// More than tokio lets a task do in a row, and fewer than the kernel keeps for a socket.
+    const FLOOD: usize = 200;
+
+    #[tokio::test]
+    async fn a_flood_of_datagrams_leaves_other_tasks_their_turns() {
+        let mut own = peers("127.0.0.1:0".parse().unwrap(), OWN);
+        let target = own.socket.0.get_ref().local_addr().unwrap();
+        let flood = UdpSocket::bind("127.0.0.1:0").unwrap();
+        for _ in 0..FLOOD {
+            flood.send_to(b"flood", target).unwrap();
+        }
+        // For the first one it waits, in which time everybody has a turn.
+        assert_eq!(own.receive().await, None);
+        let other = tokio::spawn(async {});
+        for _ in 1..FLOOD {
+            assert_eq!(own.receive().await, None);
+        }
+        assert!(other.is_finished(), "it had no turn");
+        assert_eq!(own.refused[&Refusal::NotAFrame], FLOOD as u64);
     }
 
     #[tokio::test]

@@ -77,19 +77,14 @@ pub fn second_trouble(samples: &[Sample], apart: Duration) -> Option<String> {
     let pauses = troubles.windows(2);
     let second = 1 + pauses.take_while(|pair| since(pair[1]) < since(pair[0]) + apart).count();
     let told = troubles.get(second..)?.iter().take(TROUBLES_TOLD_MAX).map(|sample| {
-        let lasted = Duration::from_nanos(sample.end_ns.saturating_sub(sample.start_ns));
-        format!(
-            "{:.3} s: {} after {:.3} s",
-            since(sample).as_secs_f64(),
-            sample.outcome,
-            lasted.as_secs_f64()
-        )
+        let (since, elapsed) = (since(sample).as_secs_f64(), sample.elapsed().as_secs_f64());
+        format!("{since:.3} s: {} after {elapsed:.3} s", sample.outcome)
     });
     Some(told.collect::<Vec<_>>().join(", ")).filter(|told| !told.is_empty())
 }
 
 fn is_trouble(sample: &Sample) -> bool {
-    !sample.is_ok() || Duration::from_nanos(sample.end_ns.saturating_sub(sample.start_ns)) >= SLOW_AFTER
+    !sample.is_ok() || sample.elapsed() >= SLOW_AFTER
 }
 
 fn longest_gap(samples: &[Sample], troubles: &[&Sample]) -> Option<Duration> {

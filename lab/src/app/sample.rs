@@ -4,6 +4,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 /// First line of a file of samples.
 pub const CSV_HEADER: &str = "start_ns,end_ns,outcome,pod";
@@ -85,6 +86,11 @@ impl Sample {
     /// Whether the request was answered.
     pub fn is_ok(&self) -> bool {
         self.outcome == Outcome::Ok
+    }
+
+    /// From the start of the request until its end.
+    pub fn elapsed(&self) -> Duration {
+        Duration::from_nanos(self.end_ns.saturating_sub(self.start_ns))
     }
 }
 

@@ -186,9 +186,7 @@ pub async fn run(options: &Options) -> Result<(), Error> {
 /// The means to measure on the local cluster, which is started if there is none.
 async fn bench(manifest: Option<&str>) -> Result<Bench, Error> {
     let (client, cluster) = prepare(manifest).await?;
-    let built = tokio::task::spawn_blocking(|| images::build_binaries(PROFILE));
-    let binaries = built.await.expect("a build does not panic");
-    let binaries = binaries.map_err(|error| Error::Build(Box::new(error)))?;
+    let binaries = images::await_binaries(PROFILE).await.map_err(|error| Error::Build(Box::new(error)))?;
     Ok(Bench { client, cluster, app: binaries.app })
 }
 

@@ -60,6 +60,14 @@ pub fn build_binaries(profile: Profile) -> Result<Binaries, Error> {
     image::build_static(workspace(), &paths::cache(), profile).map_err(Error::Build)
 }
 
+/// As [`build_binaries`], without holding up other tasks.
+///
+/// # Errors
+/// As [`build_binaries`].
+pub async fn await_binaries(profile: Profile) -> Result<Binaries, Error> {
+    tokio::task::spawn_blocking(move || build_binaries(profile)).await.expect("a build does not panic")
+}
+
 /// Makes the archives of all images, unless the cache has them.
 ///
 /// # Errors

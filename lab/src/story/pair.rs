@@ -22,9 +22,7 @@ const QUIET: Duration = Duration::from_millis(1_500);
 /// `Pair`, `ProvideImages`, `ReadTable`.
 pub(super) async fn tell(client: &Client, cluster: &Cluster, namespace: &str) -> Result<(), Error> {
     let failed = |source| Error::Pair(Box::new(source));
-    let built = tokio::task::spawn_blocking(|| images::build_binaries(Profile::Release));
-    let binaries = built.await.expect("a build does not panic");
-    let app = binaries.map_err(Error::ProvideImages)?.app;
+    let app = images::await_binaries(Profile::Release).await.map_err(Error::ProvideImages)?.app;
     let bench = Bench { client: client.clone(), cluster: cluster.clone(), app };
     println!("6. Two Pods of a StatefulSet become active and standby\n");
     let site = Site::pair(client, namespace).await.map_err(failed)?;

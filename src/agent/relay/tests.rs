@@ -336,14 +336,13 @@ async fn a_successor_serves_when_it_listens_at_every_port() {
     let mut tasks = Tasks::new();
     let port = free_port();
     let other = std::iter::repeat_with(free_port).find(|other| *other != port).expect("there are many");
-    let ports = [port, other];
-    let settings = RelaySettings { ip: OWN, ports: ports.into() };
+    let settings = RelaySettings { ip: OWN, ports: [port, other].into() };
     let relay = Relay::start(&mut tasks, &Shutdown::new(), settings);
     let served = tokio::spawn(relay.served(ACTIVE));
-    let first = TcpListener::bind((ACTIVE, ports[0])).await.expect("the port is free");
+    let first = TcpListener::bind((ACTIVE, port)).await.expect("the port is free");
     let (_, from) = first.accept().await.expect("it is tried");
     assert_eq!(from.ip(), OWN);
     assert!(!served.is_finished(), "nobody listens at the other port");
-    let _second = TcpListener::bind((ACTIVE, ports[1])).await.expect("the port is free");
+    let _second = TcpListener::bind((ACTIVE, other)).await.expect("the port is free");
     timeout(REACH_MAX, served).await.expect("it has been tried again").expect("no panic");
 }

@@ -133,9 +133,7 @@ Target: median / worst.
 /// The sample in the middle of the latencies of all answers; `None` without one. Unit: seconds.
 pub fn median_latency(samples: &[crate::app::Sample]) -> Option<f64> {
     let answered = samples.iter().filter(|sample| sample.is_ok());
-    let latencies: Vec<f64> = answered
-        .map(|sample| Duration::from_nanos(sample.end_ns.saturating_sub(sample.start_ns)).as_secs_f64())
-        .collect();
+    let latencies: Vec<f64> = answered.map(|sample| sample.elapsed().as_secs_f64()).collect();
     Figures::of(&latencies).map(|figures| figures.median)
 }
 

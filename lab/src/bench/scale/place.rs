@@ -25,9 +25,7 @@ impl Place {
     /// # Errors
     /// See [`enum@Error`].
     pub async fn start() -> Result<Self, Error> {
-        let built = tokio::task::spawn_blocking(|| images::build_binaries(PROFILE))
-            .await
-            .expect("a build does not panic");
+        let built = images::await_binaries(PROFILE).await;
         let program = built.map_err(|error| Error::Build(Box::new(error)))?.operator;
         let directory =
             tempfile::tempdir().map_err(|source| Error::Write { path: std::env::temp_dir(), source })?;
