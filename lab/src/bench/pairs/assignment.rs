@@ -62,7 +62,7 @@ pub async fn run(course: &Course<'_>, report: &mut Report) -> Result<(), Error> 
             Ok(())
         })
         .await;
-    report.rows.push(row);
+    course.keep(report, [row]);
     operator.stop().await
 }
 

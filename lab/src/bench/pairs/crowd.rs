@@ -75,7 +75,7 @@ pub async fn run(course: &Course<'_>, report: &mut Report) -> Result<(), Error> 
             Ok(())
         })
         .await;
-    report.rows.extend([last, each, service]);
+    course.keep(report, [last, each, service]);
     site.remove().await
 }
 

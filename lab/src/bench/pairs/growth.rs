@@ -46,7 +46,7 @@ pub async fn run(course: &Course<'_>, report: &mut Report) -> Result<(), Error> 
             Ok(())
         })
         .await;
-    report.rows.push(row);
+    course.keep(report, [row]);
     site.remove().await
 }
 

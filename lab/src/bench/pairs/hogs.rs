@@ -78,7 +78,7 @@ pub async fn run(course: &Course<'_>, site: &Site, report: &mut Report) -> Resul
     drop(hogs);
     let (outage, _) = visit.end().await?;
     eprintln!();
-    report.lines.push(line(time, epochs.len() - 1, &outage));
+    course.note(report, line(time, epochs.len() - 1, &outage));
     Ok(())
 }
 

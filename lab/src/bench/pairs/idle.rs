@@ -44,7 +44,7 @@ pub async fn run(course: &Course<'_>, site: &Site, report: &mut Report) -> Resul
     }
     eprintln!("{WHAT:<60} {} s", course.options.idle.as_secs());
     let idle = watch(course.bench, site, course.options.idle).await?;
-    report.lines.push(idle.to_string());
+    course.note(report, idle.to_string());
     Ok(())
 }
 

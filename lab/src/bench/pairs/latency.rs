@@ -88,7 +88,7 @@ async fn measure(
             Ok(())
         })
         .await;
-    report.rows.extend([alone, wrapped, added, relayed]);
+    course.keep(report, [alone, wrapped, added, relayed]);
     Ok(())
 }
 

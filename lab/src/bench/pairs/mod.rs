@@ -45,7 +45,7 @@ pub mod trial;
 pub mod watch;
 pub mod workload;
 
-use report::Report;
+use report::{Report, Row};
 
 /// Fewest nodes: one for each Pod of a pair, and one for those who look on.
 const NODES_MIN: usize = 3;
@@ -120,6 +120,22 @@ impl Course<'_> {
             }
         }
         eprintln!("  {:.0} s", began.elapsed().as_secs_f64());
+    }
+
+    /// Adds rows, and prints them at once: they are what is left of a run that does not come to its end.
+    pub fn keep(&self, report: &mut Report, rows: impl IntoIterator<Item = Row>) {
+        for row in rows {
+            if let Some(cells) = report.line(&row) {
+                eprintln!("  {}", cells.join("  "));
+            }
+            report.rows.push(row);
+        }
+    }
+
+    /// Adds what is no figure of a row, and prints it at once.
+    pub fn note(&self, report: &mut Report, text: String) {
+        eprintln!("  {text}");
+        report.lines.push(text);
     }
 }
 

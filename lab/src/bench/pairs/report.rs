@@ -99,7 +99,8 @@ impl Report {
         aligned(&lines) + NOTE + &rest.join("\n")
     }
 
-    fn line(&self, row: &Row) -> Option<[String; 8]> {
+    /// The cells of a row; `None` without samples.
+    pub fn line(&self, row: &Row) -> Option<[String; 8]> {
         let Figures { count, median, p90, worst } = Figures::of(&row.samples)?;
         let [median, p90, worst] = [median, p90, worst].map(|value| row.unit.text(value));
         let most = row.failed.iter().max().map_or_else(|| "-".to_owned(), usize::to_string);

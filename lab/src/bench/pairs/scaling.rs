@@ -105,7 +105,7 @@ pub async fn run(course: &Course<'_>, report: &mut Report) -> Result<(), Error> 
             Ok(())
         })
         .await;
-    report.rows.extend(rows.into_rows());
+    course.keep(report, rows.into_rows());
     for site in sites {
         site.remove().await?;
     }

@@ -52,7 +52,7 @@ pub async fn run(course: &Course<'_>, report: &mut Report) -> Result<(), Error> 
     report.answers += answers;
     report.stale += stale;
     if stale > 0 {
-        report.lines.push(watch.describe());
+        course.note(report, watch.describe());
     }
     removed
 }

@@ -72,7 +72,7 @@ impl Trial<'_> {
                 Ok(())
             })
             .await;
-        report.rows.extend([fresh, lasting]);
+        course.keep(report, [fresh, lasting]);
     }
 
     async fn round(&self, course: &Course<'_>, fault: Fault) -> Result<Seen, Error> {
