@@ -1,5 +1,5 @@
-//! Finds or builds the programs of Kubernetes, etcd and CoreDNS, from Go modules whose versions and checksums
-//! are pinned in this repository.
+//! Finds or builds the programs of Kubernetes, etcd, containerd and CoreDNS, from Go modules whose versions and
+//! checksums are pinned in this repository.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -16,7 +16,7 @@ use crate::progress::Progress;
 
 mod module;
 
-use module::{COREDNS, KUBERNETES, Module};
+use module::{CONTAINERD, COREDNS, KUBERNETES, Module};
 
 /// Version of Kubernetes that is built. The modules of `kubernetes/go.mod` are of this version.
 pub const KUBERNETES_VERSION: &str = "v1.36.4";
@@ -44,6 +44,12 @@ pub enum Component {
     Kubectl,
     /// Answers for the names of Services.
     CoreDns,
+    /// A node's container runtime.
+    Containerd,
+    /// What it starts for each Pod.
+    Shim,
+    /// Its command line.
+    Ctr,
 }
 
 /// What a control plane needs.
@@ -56,7 +62,7 @@ pub const CONTROL_PLANE: [Component; 5] = [
 ];
 
 /// What a cluster with nodes needs.
-pub const CLUSTER: [Component; 8] = [
+pub const CLUSTER: [Component; 11] = [
     Component::Etcd,
     Component::ApiServer,
     Component::ControllerManager,
@@ -65,6 +71,9 @@ pub const CLUSTER: [Component; 8] = [
     Component::KubeProxy,
     Component::Kubectl,
     Component::CoreDns,
+    Component::Containerd,
+    Component::Shim,
+    Component::Ctr,
 ];
 
 impl Component {
@@ -79,6 +88,9 @@ impl Component {
             Self::KubeProxy => "kube-proxy",
             Self::Kubectl => "kubectl",
             Self::CoreDns => "coredns",
+            Self::Containerd => "containerd",
+            Self::Shim => "containerd-shim-runc-v2",
+            Self::Ctr => "ctr",
         }
     }
 
@@ -92,7 +104,13 @@ impl Component {
             | Self::KubeProxy
             | Self::Kubectl => &KUBERNETES,
             Self::CoreDns => &COREDNS,
+            Self::Containerd | Self::Shim | Self::Ctr => &CONTAINERD,
         }
+    }
+
+    /// Where it is once it was built.
+    pub fn file(self) -> PathBuf {
+        self.module().directory().join("bin").join(self.name())
     }
 
     fn version(self) -> &'static str {
@@ -105,6 +123,9 @@ impl Component {
             | Self::KubeProxy
             | Self::Kubectl => KUBERNETES_VERSION,
             Self::CoreDns => COREDNS.version_of("github.com/coredns/coredns"),
+            Self::Containerd | Self::Shim | Self::Ctr => {
+                CONTAINERD.version_of("github.com/containerd/containerd/v2")
+            }
         }
     }
 
@@ -118,6 +139,9 @@ impl Component {
             | Self::Kubelet
             | Self::KubeProxy
             | Self::Kubectl => format!("k8s.io/kubernetes/cmd/{}", self.name()),
+            Self::Containerd | Self::Shim | Self::Ctr => {
+                format!("github.com/containerd/containerd/v2/cmd/{}", self.name())
+            }
         }
     }
 
@@ -127,9 +151,14 @@ impl Component {
             Self::Etcd => Some("TEST_ASSET_ETCD"),
             Self::ApiServer => Some("TEST_ASSET_KUBE_APISERVER"),
             Self::Kubectl => Some("TEST_ASSET_KUBECTL"),
-            Self::ControllerManager | Self::Scheduler | Self::Kubelet | Self::KubeProxy | Self::CoreDns => {
-                None
-            }
+            Self::ControllerManager
+            | Self::Scheduler
+            | Self::Kubelet
+            | Self::KubeProxy
+            | Self::CoreDns
+            | Self::Containerd
+            | Self::Shim
+            | Self::Ctr => None,
         }
     }
 }
@@ -196,8 +225,7 @@ fn assets(directory: Option<&Path>, named: impl Fn(&str) -> Option<PathBuf>) -> 
 /// # Errors
 /// `FindGo` if something must be built and there is no Go; `Build` or `Cache` if that does not work.
 pub fn ensure(wanted: &[Component], progress: Progress) -> Result<Binaries, Error> {
-    let file = |component: Component| component.module().directory().join("bin").join(component.name());
-    let binaries = Binaries(wanted.iter().map(|component| (*component, file(*component))).collect());
+    let binaries = Binaries(wanted.iter().map(|component| (*component, component.file())).collect());
     if binaries.0.values().all(|path| path.is_file()) {
         return Ok(binaries);
     }
@@ -273,7 +301,8 @@ mod tests {
 
     #[test]
     fn the_version_is_linked_into_kubernetes_but_into_nothing_else() {
-        assert_eq!([Component::Etcd, Component::CoreDns].map(linker_flags), ["-s -w", "-s -w"]);
+        let others = [Component::Etcd, Component::CoreDns, Component::Containerd];
+        assert_eq!(others.map(linker_flags), ["-s -w"; 3]);
         assert_eq!(
             linker_flags(Component::Kubelet),
             "-s -w -X k8s.io/component-base/version.gitVersion=v1.36.4 \

@@ -48,16 +48,19 @@ pub struct NodeFiles {
     pub proxy_kubeconfig: PathBuf,
     /// Where the CNI plugins are installed.
     pub cni_plugins: PathBuf,
+    /// What containerd starts for each Pod.
+    pub shim: PathBuf,
 }
 
-/// Configuration of a node's containerd, version 1.6 and later 1.x (TOML).
+/// Configuration of a node's containerd, version 2 (TOML).
 pub fn containerd(node: &NodeDirectory, files: &NodeFiles) -> String {
     let at = |name: &str| quoted(&node.join(name));
     format!(
-        r#"version = 2
+        r#"version = 3
 root = {root}
 state = {state}
-disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapshotter.v1.zfs", "io.containerd.snapshotter.v1.devmapper", "io.containerd.snapshotter.v1.aufs"]
+# Nodes share the machine's directory for plugins of this interface, and have none.
+disabled_plugins = ["io.containerd.nri.v1.nri"]
 
 [grpc]
   address = {socket}
@@ -68,21 +71,25 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
 [plugins."io.containerd.internal.v1.opt"]
   path = {opt}
 
-[plugins."io.containerd.grpc.v1.cri"]
-  sandbox_image = "{PAUSE_IMAGE}"
+[plugins."io.containerd.cri.v1.images".pinned_images]
+  sandbox = "{PAUSE_IMAGE}"
+
+[plugins."io.containerd.cri.v1.runtime"]
   # Lowering a score needs CAP_SYS_RESOURCE, which a root in a container often lacks.
   restrict_oom_score_adj = true
   disable_apparmor = true
   netns_mounts_under_state_dir = true
 
-  [plugins."io.containerd.grpc.v1.cri".cni]
+  [plugins."io.containerd.cri.v1.runtime".cni]
     bin_dir = {cni_plugins}
     conf_dir = {cni}
 
-  [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+  [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
     runtime_type = "io.containerd.runc.v2"
+    # Whatever another containerd of this machine has brought is not taken.
+    runtime_path = {shim}
 
-    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+    [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
       SystemdCgroup = false
 "#,
         root = at("root"),
@@ -92,6 +99,7 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
         opt = at("opt"),
         cni_plugins = quoted(&files.cni_plugins),
         cni = at("cni"),
+        shim = quoted(&files.shim),
     )
 }
 
@@ -192,6 +200,7 @@ mod tests {
             authority: "/run/lab/pki/ca.crt".into(),
             proxy_kubeconfig: "/run/lab/pki/kube-proxy.kubeconfig".into(),
             cni_plugins: "/usr/lib/cni".into(),
+            shim: "/cache/containerd-shim-runc-v2".into(),
         }
     }
 
@@ -201,7 +210,7 @@ mod tests {
         let text = containerd(&directory, &files());
         let own: Vec<_> = text.matches("\"/run/lab/nodes/n2/").collect();
         let all: Vec<_> = text.matches("\"/").collect();
-        assert_eq!((own.len(), all.len()), (6, 7), "{text}");
+        assert_eq!((own.len(), all.len()), (6, 8), "{text}");
         assert!(text.contains("bin_dir = \"/usr/lib/cni\""));
     }
 

@@ -14,7 +14,6 @@ use crate::cuts;
 use crate::daemon::{Daemon, Namespaces};
 use crate::machine::clock;
 use crate::machine::{self, Error, cgroups, command, mounts, network, process};
-use crate::packages;
 use crate::paths::{NodeDirectory, RunDirectory};
 use crate::pki::Identity;
 use crate::state::State;
@@ -86,6 +85,7 @@ impl Site {
             authority: self.run.pki().join("ca.crt"),
             proxy_kubeconfig: self.run.pki().join(KUBE_PROXY_KUBECONFIG),
             cni_plugins: self.cni_plugins.clone(),
+            shim: Component::Shim.file(),
         }
     }
 
@@ -160,7 +160,7 @@ impl Site {
             format!("--node-labels=topology.kubernetes.io/zone={}", node.zone),
         ];
         let parts = [
-            (CONTAINERD, packages::find("containerd"), vec!["--config".to_owned(), at("containerd.toml")]),
+            (CONTAINERD, program(Component::Containerd), vec!["--config".to_owned(), at("containerd.toml")]),
             (KUBELET, program(Component::Kubelet), kubelet),
             (KUBE_PROXY, program(Component::KubeProxy), vec![format!("--config={}", at("kube-proxy.json"))]),
         ];
@@ -233,6 +233,7 @@ pub fn await_containerd(directory: &NodeDirectory) -> Result<(), Error> {
 pub fn import(directory: &NodeDirectory, archive: &Path) -> Result<(), Error> {
     let socket = directory.containerd_socket().display().to_string();
     let archive = archive.display().to_string();
-    command::run("ctr", ["--address", &socket, "--namespace", "k8s.io", "images", "import", &archive])
+    let program = Component::Ctr.file().display().to_string();
+    command::run(&program, ["--address", &socket, "--namespace", "k8s.io", "images", "import", &archive])
         .map(drop)
 }

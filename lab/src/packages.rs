@@ -12,8 +12,6 @@ const INSTALL_SECONDS_MAX: u64 = 600;
 
 /// What a node calls, and the Debian package that has it.
 const NEEDED: &[(&str, &str)] = &[
-    ("containerd", "containerd"),
-    ("ctr", "containerd"),
     ("runc", "runc"),
     ("nft", "nftables"),
     ("iptables", "iptables"),
@@ -151,10 +149,10 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_said_in_one_line_that_can_be_pasted() {
-        let error = report(&[("ctr", "containerd"), ("containerd", "containerd"), ("nft", "nftables")]);
+        let error = report(&[("ip", "iproute2"), ("nsenter", "util-linux"), ("setsid", "util-linux")]);
         assert_eq!(
             error.to_string(),
-            "missing ctr, containerd, nft; run: sudo apt-get update && sudo apt-get install -y containerd nftables"
+            "missing ip, nsenter, setsid; run: sudo apt-get update && sudo apt-get install -y iproute2 util-linux"
         );
     }
 }

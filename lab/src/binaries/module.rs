@@ -37,6 +37,14 @@ pub(super) const COREDNS: Module = Module {
     main: Some(include_str!("../../coredns/main.go")),
 };
 
+/// containerd, its shim and its command line, built as they are.
+pub(super) const CONTAINERD: Module = Module {
+    name: "containerd",
+    go_mod: include_str!("../../containerd/go.mod"),
+    go_sum: include_str!("../../containerd/go.sum"),
+    main: None,
+};
+
 impl Module {
     /// Its directory in the cache, named for exactly these files.
     pub(super) fn directory(&self) -> PathBuf {
@@ -81,6 +89,7 @@ mod tests {
         assert_eq!(KUBERNETES.version_of("go.etcd.io/etcd/server/v3"), "v3.6.16");
         assert_eq!(COREDNS.version_of("github.com/coredns/coredns"), "v1.14.7");
         assert_eq!(COREDNS.version_of("github.com/coredns"), "");
+        assert_eq!(CONTAINERD.version_of("github.com/containerd/containerd/v2"), "v2.1.9");
     }
 
     #[test]

@@ -157,15 +157,32 @@ async fn lose_a_primary(stage: &Stage, set: &Value, counts: Counts) -> Vec<Pod> 
 }
 
 pub(crate) async fn a_set_whose_image_has_the_agent_is_paired_and_wakes_its_cold_backup(stage: Stage) {
+    no_container_copies_the_agent(&stage, "Image").await;
+}
+
+pub(crate) async fn a_set_that_mounts_the_agents_image_is_paired_and_wakes_its_cold_backup(stage: Stage) {
+    let pods = no_container_copies_the_agent(&stage, "ImageVolume").await;
+    let is_mounted = |pod: &Pod| {
+        let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+        volumes
+            .filter(|volume| volume.image.is_some())
+            .any(|volume| volume.name == keys::VOLUME_AGENT_PROGRAM)
+    };
+    assert_eq!(names(&pods, is_mounted), names(&pods, |_| true));
+}
+
+/// Loses a primary of a set whose agents come from there; returns the Pods after it.
+async fn no_container_copies_the_agent(stage: &Stage, source: &str) -> Vec<Pod> {
     let counts = [1, 1, 1];
     let mut set = paired_web(counts);
-    set["spec"]["activeStandby"] = json!({"agentSource": "Image"});
-    let after = lose_a_primary(&stage, &set, counts).await;
+    set["spec"]["activeStandby"] = json!({"agentSource": source});
+    let after = lose_a_primary(stage, &set, counts).await;
     let has_copied = |pod: &Pod| {
         let spec = pod.spec.as_ref().expect("a Pod has a spec");
         spec.init_containers.iter().flatten().any(|one| one.name == keys::CONTAINER_INSTALL_AGENT)
     };
     assert_eq!(names(&after, has_copied), BTreeSet::new());
+    after
 }
 
 pub(crate) async fn the_pairs_of_a_set_come_and_go_with_its_primaries(stage: Stage) {

@@ -75,6 +75,7 @@ pub(crate) fn claims() -> Vec<Claim> {
         claim(active_sets::roles_of_a_paired_set_follow_the_application_that_acts),
         claim(active_sets::a_deleted_primary_of_a_paired_set_is_followed_by_its_standby_and_a_woken_one),
         claim(active_sets::a_set_whose_image_has_the_agent_is_paired_and_wakes_its_cold_backup),
+        claim(active_sets::a_set_that_mounts_the_agents_image_is_paired_and_wakes_its_cold_backup),
         claim(active_sets::the_pairs_of_a_set_come_and_go_with_its_primaries),
         claim(active_sets::a_new_template_reaches_every_pod_of_a_paired_set_and_one_of_each_pair_acts),
         claim(record::a_takeover_is_remembered_with_its_reason_and_every_phase_in_order),

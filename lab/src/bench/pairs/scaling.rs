@@ -1,5 +1,5 @@
-//! From 2 Pods to 32 and back: Deployments with agents, which are copied or in the application's image, beside the same
-//! one without, in turn.
+//! From 2 Pods to 32 and back: Deployments with agents, which are copied, in a volume that is their image, or in the
+//! application's image, beside the same one without, in turn.
 
 use std::time::Duration;
 
@@ -36,8 +36,9 @@ struct Variant {
     target: &'static str,
 }
 
-const VARIANTS: [Variant; 2] = [
+const VARIANTS: [Variant; 3] = [
     Variant { kind: Kind::PairsOfDeployment, name: "many-pairs", agents: "copied agents", target: "" },
+    Variant { kind: Kind::PairsMounted, name: "many-mounted", agents: "mounted agents", target: TARGET },
     Variant {
         kind: Kind::PairsBuiltIn,
         name: "many-built-in",
@@ -71,7 +72,7 @@ struct Rows {
     /// Out and in, without agents.
     plain: [Row; 2],
     /// In the order of [`VARIANTS`].
-    paired: [Paired; 2],
+    paired: [Paired; 3],
 }
 
 /// Measures, if it is wanted: two rows without agents, and five for each way in which they come.
@@ -86,16 +87,17 @@ pub async fn run(course: &Course<'_>, report: &mut Report) -> Result<(), Error> 
         let blueprint = Blueprint { kind, name, replicas: FEW, sink: None, lookout: Some(course.lookout()?) };
         Site::build(&course.bench.client, NAMESPACE, blueprint).await
     };
-    let [copied, built_in] = VARIANTS;
+    let [copied, mounted, built_in] = VARIANTS;
     let sites = [
         build(Kind::Deployment, "many").await?,
         build(copied.kind, copied.name).await?,
+        build(mounted.kind, mounted.name).await?,
         build(built_in.kind, built_in.name).await?,
     ];
     let mut rows = Rows::new();
     course
         .repeat((WHAT, course.options.one_of(ONE_OF)), &mut report.failures, async |number| {
-            let mut times = [Times::default(); 3];
+            let mut times = [Times::default(); 4];
             for turn in 0..sites.len() {
                 // Whatever one of them leaves behind for the next, it is not always the same one.
                 let index = (turn + usize::from(number)) % sites.len();
@@ -180,12 +182,12 @@ impl Rows {
         Self { plain, paired }
     }
 
-    fn add(&mut self, [plain, copied, built_in]: [Times; 3]) {
+    fn add(&mut self, [plain, paired @ ..]: [Times; 4]) {
         for (row, time) in self.plain.iter_mut().zip([plain.out, plain.r#in]) {
             row.took(time);
         }
-        for (paired, times) in self.paired.iter_mut().zip([copied, built_in]) {
-            paired.add(plain, times);
+        for (rows, times) in self.paired.iter_mut().zip(paired) {
+            rows.add(plain, times);
         }
     }
 
@@ -207,12 +209,14 @@ mod tests {
             r#in: Duration::from_secs(r#in),
         };
         let mut rows = Rows::new();
-        rows.add([times(10, 4), times(16, 5), times(11, 3)]);
+        rows.add([times(10, 4), times(16, 5), times(12, 4), times(11, 3)]);
         let samples: Vec<Vec<f64>> = rows.into_rows().into_iter().map(|row| row.samples).collect();
         let rounded: Vec<f64> = samples.concat().into_iter().map(f64::round).collect();
-        let (plain, copied, built_in) =
-            ([10.0, 4.0], [16.0, 5.0, 60.0, 25.0, 17.0], [11.0, 3.0, 10.0, -25.0, 12.0]);
-        assert_eq!(rounded, [&plain[..], &copied, &built_in].concat());
+        let plain = [10.0, 4.0];
+        let copied = [16.0, 5.0, 60.0, 25.0, 17.0];
+        let mounted = [12.0, 4.0, 20.0, 0.0, 13.0];
+        let built_in = [11.0, 3.0, 10.0, -25.0, 12.0];
+        assert_eq!(rounded, [&plain[..], &copied, &mounted, &built_in].concat());
     }
 
     #[test]
@@ -220,6 +224,8 @@ mod tests {
         let rows = Rows::new().into_rows();
         let with_target = rows.iter().filter(|row| !row.target.is_empty()).map(|row| row.what.as_str());
         let expected = [
+            "scaling: 2 -> 32, mounted agents take more",
+            "scaling: 32 -> 2, mounted agents take more",
             "scaling: 2 -> 32, agents in the image take more",
             "scaling: 32 -> 2, agents in the image take more",
         ];

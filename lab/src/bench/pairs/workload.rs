@@ -28,6 +28,8 @@ pub enum Kind {
     PairsOfDeployment,
     /// The same, whose agents are in the image of the application instead of being copied.
     PairsBuiltIn,
+    /// The same, whose agents are in a volume that is their image.
+    PairsMounted,
     /// Pods of a Deployment that all serve.
     Deployment,
     /// Two Pods of a Deployment, of which the one with the label of the active serves.
@@ -49,6 +51,7 @@ impl Kind {
             Self::PairsBuiltIn => {
                 Some(AgentSource::Image { path: keys::AGENT_IMAGE_PROGRAM_PATH.to_owned() })
             }
+            Self::PairsMounted => Some(AgentSource::ImageVolume { image: AGENT_IMAGE.to_owned() }),
             Self::Deployment | Self::LabelSwitch => None,
         }
     }
@@ -61,7 +64,7 @@ impl Kind {
     /// How many of so many Pods serve.
     pub const fn serving(self, replicas: usize) -> usize {
         match self {
-            Self::Pairs | Self::PairsOfDeployment | Self::PairsBuiltIn => replicas / 2,
+            Self::Pairs | Self::PairsOfDeployment | Self::PairsBuiltIn | Self::PairsMounted => replicas / 2,
             Self::Deployment => replicas,
             Self::LabelSwitch => 1,
         }
