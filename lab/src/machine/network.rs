@@ -67,6 +67,7 @@ pub fn connect(node: &NodeAddresses, peers: &[NodeAddresses], pin: &Path) -> Res
     let pin_name = pin.display().to_string();
     delete_link(&cable)?;
     ip(&["link", "add", &cable, "type", "veth", "peer", "name", "eth0", "netns", &pin_name])?;
+    refuse_strangers(&cable)?;
     ip(&["link", "set", &cable, "master", BRIDGE, "up"])?;
     // Replies may come by another way than the request when a Service's address is translated.
     for (setting, value) in [("ip_forward", "1"), ("conf/all/rp_filter", "0")] {
@@ -82,6 +83,14 @@ pub fn connect(node: &NodeAddresses, peers: &[NodeAddresses], pin: &Path) -> Res
         inside(pin, &["ip", "route", "add", &range, "via", &gateway])?;
     }
     ip(&["route", "replace", &node.pods.to_string(), "via", &node.address.to_string(), "dev", BRIDGE])
+}
+
+/// Lets the machine take nothing from the cable itself, and answer nobody who asks there for its address: by the routes
+/// everybody comes by the bridge. The bridge has the hardware address of one of its cables, so that what that node sends
+/// would get in even while its cable is out of the bridge.
+fn refuse_strangers(cable: &str) -> Result<(), Error> {
+    let filter = format!("/proc/sys/net/ipv4/conf/{cable}/rp_filter");
+    std::fs::write(&filter, "1").map_err(|error| Error::file("write", Path::new(&filter), error))
 }
 
 /// Pulls a node's cable out of the bridge: both ends stay up, and nothing passes in either direction.

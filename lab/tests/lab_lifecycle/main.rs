@@ -8,6 +8,7 @@
 mod pods;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -15,6 +16,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, DeleteParams, PostParams};
 use kube::runtime::wait::{await_condition, conditions};
+use lab::addresses::HOST;
 use lab::cluster::{Cluster, Error, Options};
 use lab::config::PAUSE_IMAGE;
 use lab::cuts::Peer;
@@ -25,6 +27,8 @@ use lab::progress::Progress;
 
 /// How long anything that a cluster does may take.
 pub(crate) const WAIT: Duration = Duration::from_secs(60);
+/// How long a datagram may take, an address that is asked for included.
+const HEARD_WITHIN: Duration = Duration::from_secs(1);
 
 /// Everything of the machine that a cluster touches.
 #[derive(Debug, PartialEq)]
@@ -87,6 +91,16 @@ fn reaches_api_server(cluster: &Cluster, node: &str) -> bool {
     command.args(["2", "bash", "-c", "exec 3<>/dev/tcp/198.18.0.1/6443"]).output().unwrap().status.success()
 }
 
+/// Whether a datagram from the node gets to the machine with the control plane, whose addresses the node may have to ask for.
+fn is_heard(cluster: &Cluster, node: &str) -> bool {
+    let ear = UdpSocket::bind((HOST, 0)).unwrap();
+    ear.set_read_timeout(Some(HEARD_WITHIN)).unwrap();
+    let words =
+        format!("ip neighbour flush all; echo > /dev/udp/{HOST}/{}", ear.local_addr().unwrap().port());
+    cluster.command_in(node, "bash").unwrap().args(["-c", &words]).output().unwrap();
+    ear.recv(&mut [0; 1]).is_ok()
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cluster_runs_pods_breaks_as_told_and_leaves_nothing_behind() {
     if !paths::is_root() || network::bridge_alias().is_some() {
@@ -139,6 +153,14 @@ fn exercise(cluster: &Cluster, options: Options) -> impl Future<Output = ()> + S
         assert!(reaches_api_server(&cluster, "n2"));
         cluster.heal("n1").unwrap();
         assert!(reaches_api_server(&cluster, "n1"));
+
+        for node in ["n1", "n2"] {
+            assert!(is_heard(&cluster, node));
+            cluster.cut(node, Peer::All).unwrap();
+            assert!(!is_heard(&cluster, node), "{node} is cut off, and heard");
+            cluster.heal(node).unwrap();
+            assert!(is_heard(&cluster, node));
+        }
 
         cluster.power_off("n2").unwrap();
         assert!(cluster.aim_at_process(&target).is_err());
