@@ -40,6 +40,8 @@ pub enum Habit {
     Fresh,
     /// One connection, made anew only when it fails.
     Kept,
+    /// Both, to a counter.
+    Counting,
 }
 
 /// A client that runs.
@@ -71,6 +73,7 @@ pub async fn visit(bench: &Bench, node: &str, (habit, target): (Habit, SocketAdd
     let (word, deadline) = match habit {
         Habit::Fresh => ("client", DEADLINE),
         Habit::Kept => ("kept-client", DEADLINE_KEPT),
+        Habit::Counting => ("counter-client", DEADLINE),
     };
     command.args([word, "--target", &target.to_string()]);
     command.args(["--interval-ms", "5", "--duration-s", &VISIT_SECONDS_MAX.to_string()]);
@@ -120,15 +123,25 @@ impl Visit {
     /// # Errors
     /// `Find` if it did not report.
     pub async fn end(self) -> Result<(Outage, Vec<Sample>), Error> {
+        let samples = parse_csv(&self.report().await?).ok().filter(|samples| !samples.is_empty());
+        let samples = samples.ok_or_else(unreported)?;
+        Ok((Outage::from_samples(&samples), samples))
+    }
+
+    /// Ends the client after another moment and returns what it has printed.
+    ///
+    /// # Errors
+    /// `Find` if nothing was heard of it.
+    pub async fn report(self) -> Result<String, Error> {
         sleep(MARGIN).await;
-        let unreported = || Error::Find { what: "the client's report".to_owned() };
         // One that has ended already has its report in the pipe.
         let _ = kill_process(self.pid, Signal::TERM);
         let output = self.output.await.expect("waiting does not panic").map_err(|_| unreported())?;
-        let samples = parse_csv(&String::from_utf8_lossy(&output.stdout)).map_err(|_| unreported())?;
-        if samples.is_empty() {
-            return Err(unreported());
-        }
-        Ok((Outage::from_samples(&samples), samples))
+        String::from_utf8(output.stdout).map_err(|_| unreported())
     }
+}
+
+/// A client has not said what it saw.
+pub fn unreported() -> Error {
+    Error::Find { what: "the client's report".to_owned() }
 }

@@ -16,6 +16,7 @@
 //! | [`latency`]* | what the agent adds to a request |
 //! | [`hogs`]* | no takeover while the machine has too much to do |
 //! | [`growth`] | two more Pods while the active fails |
+//! | [`state`] | what replicated state costs, and whether any of it is lost |
 //! | [`crowd`] | five actives that fail at once |
 //! | [`scaling`] | many Pods more, and as many less |
 //! | [`assignment`] | who is what in a group of 128 |
@@ -40,6 +41,7 @@ pub mod report;
 pub mod scaling;
 pub mod single;
 pub mod site;
+pub mod state;
 pub mod switcher;
 pub mod trial;
 pub mod watch;
@@ -154,6 +156,7 @@ pub async fn run(options: &Options) -> Result<(), Error> {
         ("baselines", baselines::run(&course, &mut report).await),
         ("a pair", single::run(&course, &mut report).await),
         ("a second pair", growth::run(&course, &mut report).await),
+        ("a counter", state::run(&course, &mut report).await),
         ("five pairs", crowd::run(&course, &mut report).await),
         ("scaling", scaling::run(&course, &mut report).await),
         ("assignment", assignment::run(&course, &mut report).await),

@@ -166,6 +166,16 @@ impl Site {
         .await
     }
 
+    /// Waits until every standby has all that was acknowledged.
+    ///
+    /// # Errors
+    /// As [`Site::settled`].
+    pub async fn in_sync(&self) -> Result<(), Error> {
+        let is_level =
+            async || Ok(self.pairs().await?.iter().all(|pair| pair.sync == "InSync").then_some(()));
+        self.until("standbys in sync", is_level).await
+    }
+
     /// Asks for so many Pods, and does not wait for them.
     ///
     /// # Errors

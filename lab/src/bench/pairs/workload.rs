@@ -15,6 +15,9 @@ use crate::image::{AGENT_IMAGE, APP_IMAGE};
 /// Port of the application.
 pub(super) const PORT: u16 = 8080;
 
+/// Folder of the counter's state.
+const STATE: &str = "/state";
+
 /// How long the application may take to answer what it has taken when it is asked to end: it needs a millisecond, and an
 /// agent allows it 100. Unit: milliseconds.
 const FINISH_MS: u32 = 50;
@@ -30,6 +33,10 @@ pub enum Kind {
     PairsBuiltIn,
     /// The same, whose agents are in a volume that is their image.
     PairsMounted,
+    /// Pods of a StatefulSet that count, two for each pair; their agents replicate the count.
+    CountingPairs,
+    /// Pods of a Deployment that count, each for itself.
+    Counter,
     /// Pods of a Deployment that all serve.
     Deployment,
     /// Two Pods of a Deployment, of which the one with the label of the active serves.
@@ -45,27 +52,36 @@ impl Kind {
     /// Where its agents come from, if it has any.
     fn agent_source(self) -> Option<AgentSource> {
         match self {
-            Self::Pairs | Self::PairsOfDeployment => {
+            Self::Pairs | Self::PairsOfDeployment | Self::CountingPairs => {
                 Some(AgentSource::Copy { image: AGENT_IMAGE.to_owned() })
             }
             Self::PairsBuiltIn => {
                 Some(AgentSource::Image { path: keys::AGENT_IMAGE_PROGRAM_PATH.to_owned() })
             }
             Self::PairsMounted => Some(AgentSource::ImageVolume { image: AGENT_IMAGE.to_owned() }),
-            Self::Deployment | Self::LabelSwitch => None,
+            Self::Counter | Self::Deployment | Self::LabelSwitch => None,
         }
+    }
+
+    /// Whether the application is the counter.
+    const fn counts(self) -> bool {
+        matches!(self, Self::CountingPairs | Self::Counter)
     }
 
     /// Whether its workload is a StatefulSet; otherwise it is a Deployment.
     pub const fn is_stateful_set(self) -> bool {
-        matches!(self, Self::Pairs)
+        matches!(self, Self::Pairs | Self::CountingPairs)
     }
 
     /// How many of so many Pods serve.
     pub const fn serving(self, replicas: usize) -> usize {
         match self {
-            Self::Pairs | Self::PairsOfDeployment | Self::PairsBuiltIn | Self::PairsMounted => replicas / 2,
-            Self::Deployment => replicas,
+            Self::Pairs
+            | Self::PairsOfDeployment
+            | Self::PairsBuiltIn
+            | Self::PairsMounted
+            | Self::CountingPairs => replicas / 2,
+            Self::Counter | Self::Deployment => replicas,
             Self::LabelSwitch => 1,
         }
     }
@@ -114,13 +130,17 @@ impl Blueprint {
     pub(super) fn workload(&self) -> Result<Value, Error> {
         let mut template = self.template();
         if let Some(source) = self.kind.agent_source() {
-            let injection =
-                Injection { group: self.name.to_owned(), source, container: None, arguments: Vec::new() };
+            let replicated = self.kind.counts().then(|| format!("--replicate={STATE}"));
+            let arguments = replicated.into_iter().collect();
+            let injection = Injection { group: self.name.to_owned(), source, container: None, arguments };
             template =
                 inject(&template, &injection).map_err(|error| Error::Find { what: error.to_string() })?;
         } else {
-            template["spec"]["containers"][0]["readinessProbe"] =
-                json!({"httpGet": {"path": "/healthz", "port": PORT}, "periodSeconds": 1});
+            let mut probe = json!({"httpGet": {"path": "/healthz", "port": PORT}, "periodSeconds": 1});
+            if self.kind.counts() {
+                probe = json!({"tcpSocket": {"port": PORT}, "periodSeconds": 1});
+            }
+            template["spec"]["containers"][0]["readinessProbe"] = probe;
         }
         let kind = if self.kind.is_stateful_set() { "StatefulSet" } else { "Deployment" };
         let selector = json!({"matchLabels": {"app": self.name}});
@@ -143,8 +163,11 @@ impl Blueprint {
                 "maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "DoNotSchedule",
                 "labelSelector": {"matchLabels": {"app": self.name}},
             }],
-            "containers": [container(self.sink)],
+            "containers": [if self.kind.counts() { counter() } else { container(self.sink) }],
         });
+        if self.kind.counts() {
+            spec["volumes"] = json!([{"name": "state", "emptyDir": {}}]);
+        }
         if let Some(node) = &self.lookout {
             let elsewhere = json!({"key": "kubernetes.io/hostname", "operator": "NotIn", "values": [node]});
             spec["affinity"] = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
@@ -153,6 +176,15 @@ impl Blueprint {
         }
         json!({"metadata": {"labels": {"app": self.name}}, "spec": spec})
     }
+}
+
+/// The container of the counter, which keeps its count in [`STATE`].
+fn counter() -> Value {
+    json!({
+        "name": "app", "image": APP_IMAGE, "imagePullPolicy": "IfNotPresent",
+        "command": ["/lab-app", "counter", "--state", STATE, "--port", PORT.to_string()],
+        "ports": [{"containerPort": PORT}], "volumeMounts": [{"name": "state", "mountPath": STATE}],
+    })
 }
 
 /// The application's container.
