@@ -26,6 +26,7 @@ use kube::api::{Api, DeleteParams, ListParams, PostParams};
 use serde_json::json;
 
 use crate::cluster::{self, Cluster};
+use crate::faults;
 use crate::image::Profile;
 use crate::install::{self, images};
 use crate::machine;
@@ -137,6 +138,12 @@ impl Error {
 impl From<stage::Error> for Error {
     fn from(source: stage::Error) -> Self {
         Self::Act(Box::new(source))
+    }
+}
+
+impl From<faults::Error> for Error {
+    fn from(source: faults::Error) -> Self {
+        stage::Error::Break(Box::new(source)).into()
     }
 }
 

@@ -84,8 +84,7 @@ impl Bench {
         let victim = stage.victim()?;
         let aim = stage.aim(&self.cluster, &victim.name)?;
         let visit = client::start(self, stage).await?;
-        let failed = |error| Error::Act(Box::new(crate::stage::Error::Break(Box::new(error))));
-        let began = aim.fire(rustix::process::Signal::KILL).map_err(failed)?;
+        let began = aim.fire(rustix::process::Signal::KILL)?;
         let act = stage.recover(began, (&victim, ONE)).await?;
         let seen = finish(visit, act, "kill the primary's process").await?;
         let values = vec![("client-kill-out", seen.out), ("client-kill-failed", seen.failed)];

@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use super::{Error, command};
+use super::{Error, command, sysctls};
 use crate::addresses::{HOST, HOST_PREFIX_LENGTH, NodeAddresses};
 use crate::cuts;
 
@@ -89,8 +89,7 @@ pub fn connect(node: &NodeAddresses, peers: &[NodeAddresses], pin: &Path) -> Res
 /// everybody comes by the bridge. The bridge has the hardware address of one of its cables, so that what that node sends
 /// would get in even while its cable is out of the bridge.
 fn refuse_strangers(cable: &str) -> Result<(), Error> {
-    let filter = format!("/proc/sys/net/ipv4/conf/{cable}/rp_filter");
-    std::fs::write(&filter, "1").map_err(|error| Error::file("write", Path::new(&filter), error))
+    sysctls::write(&format!("net/ipv4/conf/{cable}/rp_filter"), "1")
 }
 
 /// Pulls a node's cable out of the bridge: both ends stay up, and nothing passes in either direction.

@@ -34,10 +34,18 @@ pub fn read() -> BTreeMap<String, String> {
 /// `File` if the kernel refuses a value.
 pub fn restore(saved: &BTreeMap<String, String>) -> Result<(), Error> {
     for (key, value) in changed(saved, &read()) {
-        let path = path(&key);
-        fs::write(&path, &value).map_err(|error| Error::file("write", &path, error))?;
+        write(&key, &value)?;
     }
     Ok(())
+}
+
+/// Writes one value, by path below `/proc/sys`.
+///
+/// # Errors
+/// `File` if the kernel refuses it.
+pub fn write(key: &str, value: &str) -> Result<(), Error> {
+    let path = path(key);
+    fs::write(&path, value).map_err(|error| Error::file("write", &path, error))
 }
 
 /// The saved values that differ from the present ones.

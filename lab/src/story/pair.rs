@@ -46,10 +46,9 @@ async fn kill(
     site: &Site,
     active: &Serving,
 ) -> Result<crate::app::outage::Outage, crate::bench::Error> {
-    let broken = |error| crate::bench::Error::Act(Box::new(crate::stage::Error::Break(Box::new(error))));
-    let aim = bench.cluster.aim_below_init(&site.aim(&active.pod)).map_err(broken)?;
+    let aim = bench.cluster.aim_below_init(&site.aim(&active.pod))?;
     let visit = site.visit(bench, active).await?;
-    aim.fire(Signal::KILL).map_err(broken)?;
+    aim.fire(Signal::KILL)?;
     site.recovered(active).await?;
     Ok(visit.end().await?.0)
 }

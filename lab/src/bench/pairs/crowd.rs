@@ -80,19 +80,18 @@ pub async fn run(course: &Course<'_>, report: &mut Report) -> Result<(), Error> 
 }
 
 async fn round(course: &Course<'_>, site: &Site) -> Result<Seen, Error> {
-    let broken = |error| Error::Act(Box::new(crate::stage::Error::Break(Box::new(error))));
     let serving = site.settled().await?;
     let pairs = site.pairs().await?.into_iter();
     let pairs: Vec<Pair> = pairs.map(|pair| Pair { active: pair.active, standby: pair.standby }).collect();
     sleep(QUIET).await;
     let cluster = &course.bench.cluster;
-    let aims = pairs.iter().map(|pair| cluster.aim_below_init(&site.aim(&pair.active)).map_err(broken));
+    let aims = pairs.iter().map(|pair| cluster.aim_below_init(&site.aim(&pair.active)).map_err(Error::from));
     let aims = aims.collect::<Result<Vec<_>, _>>()?;
     let visits = (0..CLIENTS).map(|_| site.visit(course.bench, &serving));
     let visits: Vec<Visit> = futures::future::try_join_all(visits).await?;
     let struck_ns = realtime_ns();
     for aim in &aims {
-        aim.fire(Signal::KILL).map_err(broken)?;
+        aim.fire(Signal::KILL)?;
     }
     let over = tokio::time::timeout(RECOVERED_WITHIN, taken_over(site, &pairs)).await;
     sleep(PROXY_WITHIN).await;

@@ -167,7 +167,7 @@ impl Fault {
     pub async fn prepare(self, bench: &Bench, site: &Site, serving: &Serving) -> Result<Prepared, Error> {
         let target = site.aim(&serving.pod);
         let cluster = &bench.cluster;
-        let aim = |aim: Result<Aim, faults::Error>| aim.map_err(broken);
+        let aim = |aim: Result<Aim, faults::Error>| aim.map_err(Error::from);
         Ok(match self {
             Self::ApplicationKilled if site.kind().has_agents() => {
                 Prepared::Aim(aim(cluster.aim_below_init(&target))?)
@@ -198,27 +198,27 @@ impl Fault {
     pub async fn strike(self, bench: &Bench, site: &Site, of: (&Serving, &Prepared)) -> Result<(), Error> {
         let (serving, prepared) = of;
         match prepared {
-            Prepared::Aim(aim) => aim.fire(Signal::KILL).map(drop).map_err(broken),
+            Prepared::Aim(aim) => aim.fire(Signal::KILL).map(drop).map_err(Error::from),
             Prepared::Without(aim) => {
-                bench.cluster.stop(API_SERVER, true).map_err(broken)?;
-                let struck = aim.fire(Signal::KILL).map(drop).map_err(broken);
+                bench.cluster.stop(API_SERVER, true)?;
+                let struck = aim.fire(Signal::KILL).map(drop).map_err(Error::from);
                 tokio::time::sleep(AWAY).await;
-                bench.cluster.start(API_SERVER).map_err(broken)?;
+                bench.cluster.start(API_SERVER)?;
                 struck
             }
             Prepared::Unattended(operators, aim) => operators
                 .iter()
                 .chain([aim])
                 .try_for_each(|aim| aim.fire(Signal::KILL).map(drop))
-                .map_err(broken),
+                .map_err(Error::from),
             Prepared::Order(patch) => {
                 let leases: Api<Lease> = site.api();
                 let ordered =
                     leases.patch(&site.lease_name(), &PatchParams::default(), &Patch::Merge(patch)).await;
                 ordered.map(drop).map_err(Error::request("order", "a switch-over"))
             }
-            Prepared::Cut(node, peer) => bench.cluster.cut(node, peer.clone()).map(drop).map_err(broken),
-            Prepared::Node(node) => bench.cluster.power_off(node).map(drop).map_err(broken),
+            Prepared::Cut(node, peer) => bench.cluster.cut(node, peer.clone()).map(drop).map_err(Error::from),
+            Prepared::Node(node) => bench.cluster.power_off(node).map(drop).map_err(Error::from),
             Prepared::Nothing => {
                 let deleted = site.api::<Pod>().delete(&serving.pod, &DeleteParams::default()).await;
                 deleted.map(drop).map_err(Error::request("delete", "the Pod"))
@@ -240,11 +240,11 @@ impl Fault {
         let node = match prepared {
             Prepared::Unattended(..) => return replace_operator(bench).await,
             Prepared::Node(node) => {
-                bench.cluster.power_on(node).map_err(broken)?;
+                bench.cluster.power_on(node)?;
                 node
             }
             Prepared::Cut(node, _) => {
-                bench.cluster.heal(node).map_err(broken)?;
+                bench.cluster.heal(node)?;
                 node
             }
             Prepared::Aim(_) | Prepared::Without(_) | Prepared::Order(_) | Prepared::Nothing => return Ok(()),
@@ -258,10 +258,6 @@ impl Fault {
     fn leaves_container(self, site: &Site) -> bool {
         self == Self::ApplicationKilled && site.kind().has_agents()
     }
-}
-
-fn broken(error: faults::Error) -> Error {
-    Error::Act(Box::new(crate::stage::Error::Break(Box::new(error))))
 }
 
 /// The Pods of the operator.

@@ -51,13 +51,12 @@ pub async fn run(course: &Course<'_>, report: &mut Report) -> Result<(), Error> 
 }
 
 async fn round(course: &Course<'_>, site: &Site) -> Result<Outage, Error> {
-    let broken = |error| Error::Act(Box::new(crate::stage::Error::Break(Box::new(error))));
     let active = site.settled().await?;
     sleep(QUIET).await;
-    let aim = course.bench.cluster.aim_below_init(&site.aim(&active.pod)).map_err(broken)?;
+    let aim = course.bench.cluster.aim_below_init(&site.aim(&active.pod))?;
     let visit = site.visit(course.bench, &active).await?;
     let grown = site.scale(REPLICAS[1]).await;
-    let struck = aim.fire(Signal::KILL).map_err(broken);
+    let struck = aim.fire(Signal::KILL).map_err(Error::from);
     let over = site.recovered(&active).await;
     sleep(PROXY_WITHIN).await;
     let seen = visit.end().await;

@@ -93,9 +93,7 @@ impl fmt::Display for Idle {
 /// The processes of both agents, enforcers included.
 fn agents(bench: &Bench, site: &Site, active: &str) -> Result<Vec<Vec<ProcessId>>, Error> {
     let other = if active.ends_with('0') { active.replace("-0", "-1") } else { active.replace("-1", "-0") };
-    let broken = |error| Error::Act(Box::new(crate::stage::Error::Break(Box::new(error))));
-    let agent =
-        |pod: String| Ok(bench.cluster.aim_at_init(&site.aim(&pod)).map_err(broken)?.processes().to_vec());
+    let agent = |pod: String| Ok(bench.cluster.aim_at_init(&site.aim(&pod))?.processes().to_vec());
     [active.to_owned(), other].into_iter().map(agent).collect()
 }
 

@@ -80,9 +80,8 @@ async fn takeovers(course: &Course<'_>, pair: &Site, report: &mut Report) {
     course
         .repeat((&row.what.clone(), course.options.rounds), &mut report.failures, async |_| {
             let counted = count(course, pair, async |active| {
-                let broken = |error| Error::Act(Box::new(crate::stage::Error::Break(Box::new(error))));
-                let aim = course.bench.cluster.aim_below_init(&pair.aim(&active.pod)).map_err(broken)?;
-                aim.fire(Signal::KILL).map_err(broken)?;
+                let aim = course.bench.cluster.aim_below_init(&pair.aim(&active.pod))?;
+                aim.fire(Signal::KILL)?;
                 pair.recovered(active).await?;
                 sleep(PROXY_WITHIN).await;
                 Ok(())

@@ -136,11 +136,11 @@ impl Blueprint {
             template =
                 inject(&template, &injection).map_err(|error| Error::Find { what: error.to_string() })?;
         } else {
-            let mut probe = json!({"httpGet": {"path": "/healthz", "port": PORT}, "periodSeconds": 1});
-            if self.kind.counts() {
-                probe = json!({"tcpSocket": {"port": PORT}, "periodSeconds": 1});
-            }
-            template["spec"]["containers"][0]["readinessProbe"] = probe;
+            template["spec"]["containers"][0]["readinessProbe"] = if self.kind.counts() {
+                json!({"tcpSocket": {"port": PORT}, "periodSeconds": 1})
+            } else {
+                json!({"httpGet": {"path": "/healthz", "port": PORT}, "periodSeconds": 1})
+            };
         }
         let kind = if self.kind.is_stateful_set() { "StatefulSet" } else { "Deployment" };
         let selector = json!({"matchLabels": {"app": self.name}});
