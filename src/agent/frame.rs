@@ -6,13 +6,14 @@
 //! frame, 120 bytes; all numbers big endian
 //!   0  4  "BPSP"
 //!   4  1  version, 1
-//!   5  1  kind: 1 ping, 2 request for a promise, 3 promise, 4 handover, 5 farewell, 6 account
+//!   5  1  kind: 1 ping, 2 request for a promise, 3 promise, 4 handover, 5 farewell, 6 account, 7 promise with a ping
 //!   6  2  zero
 //!   8 16  group: uid of the Lease
 //!  24 16  sender: uid of its Pod
 //!  40 16  receiver: uid of its Pod
 //!  56 32  ping and farewell: incarnation, sent; request and promise: epoch, sent;
-//!         handover: epoch, incarnation, sent, grace left in nanoseconds;
+//!         handover: epoch, incarnation, sent, grace left in nanoseconds; promise with a ping: epoch, sent as in the
+//!         request, incarnation, sent;
 //!         account: epoch that ended, number of the cause, microseconds since its end was noticed and since nothing of
 //!         it was left; 8 bytes each, the rest zero
 //!  88 32  HMAC-SHA256 over DOMAIN and bytes 0..88
@@ -57,6 +58,8 @@ pub struct Frame {
 pub enum Content {
     /// A word of the protocol.
     Protocol(Message),
+    /// Two words of a standby in one datagram: half of what an idle standby sends.
+    PromiseWithPing(Promise, Ping),
     /// How a tenure ended, for the record alone.
     Account(Account),
 }
@@ -136,6 +139,9 @@ fn field<const N: usize>(bytes: &[u8; FRAME_BYTES], at: usize) -> [u8; N] {
 fn words(content: &Content) -> (u8, [u64; BODY_WORDS]) {
     match content {
         Content::Protocol(message) => message_words(message),
+        Content::PromiseWithPing(Promise { request }, ping) => {
+            (7, [request.epoch.into(), request.sent.0, ping.incarnation.0, ping.sent.0])
+        }
         Content::Account(Account { epoch, cause, detected_ago, fenced_ago }) => {
             (6, [(*epoch).into(), cause.number(), microseconds(*detected_ago), microseconds(*fenced_ago)])
         }
@@ -164,19 +170,10 @@ fn message_words(message: &Message) -> (u8, [u64; BODY_WORDS]) {
 }
 
 fn content(kind: u8, words: [u64; BODY_WORDS]) -> Option<Content> {
-    let (6, [epoch, cause, detected_ago, fenced_ago]) = (kind, words) else {
-        return message(kind, words).map(Content::Protocol);
-    };
-    let span = |microseconds| Some(Duration::from_micros(u32::try_from(microseconds).ok()?.into()));
-    let (detected_ago, fenced_ago) = (span(detected_ago)?, span(fenced_ago)?);
-    let (epoch, cause) = (Epoch::from(epoch), Cause::numbered(cause)?);
-    Some(Content::Account(Account { epoch, cause, detected_ago, fenced_ago }))
-}
-
-fn message(kind: u8, words: [u64; BODY_WORDS]) -> Option<Message> {
     let request = |epoch: u64, sent| PromiseRequest { epoch: Epoch::from(epoch), sent: BootTime(sent) };
     let ping = |incarnation, sent| Ping { incarnation: Incarnation(incarnation), sent: BootTime(sent) };
-    Some(match (kind, words) {
+    let span = |microseconds| Some(Duration::from_micros(u32::try_from(microseconds).ok()?.into()));
+    let message = match (kind, words) {
         (1, [incarnation, sent, 0, 0]) => Message::Ping(ping(incarnation, sent)),
         (2, [epoch, sent, 0, 0]) => Message::PromiseRequest(request(epoch, sent)),
         (3, [epoch, sent, 0, 0]) => Message::Promise(Promise { request: request(epoch, sent) }),
@@ -186,8 +183,18 @@ fn message(kind: u8, words: [u64; BODY_WORDS]) -> Option<Message> {
             grace_left: Duration::from_nanos(grace_left),
         }),
         (5, [incarnation, sent, 0, 0]) => Message::Farewell(ping(incarnation, sent)),
+        (6, [epoch, cause, detected_ago, fenced_ago]) => {
+            let (detected_ago, fenced_ago) = (span(detected_ago)?, span(fenced_ago)?);
+            let (epoch, cause) = (Epoch::from(epoch), Cause::numbered(cause)?);
+            return Some(Content::Account(Account { epoch, cause, detected_ago, fenced_ago }));
+        }
+        (7, [epoch, requested, incarnation, sent]) => {
+            let promise = Promise { request: request(epoch, requested) };
+            return Some(Content::PromiseWithPing(promise, ping(incarnation, sent)));
+        }
         _ => return None,
-    })
+    };
+    Some(Content::Protocol(message))
 }
 
 #[cfg(test)]
@@ -203,11 +210,11 @@ mod tests {
 
     fn frames() -> impl Strategy<Value = Frame> {
         let words = |kind, [a, b, c, d]: [u64; 4]| match kind {
-            4 => [a, b, c, d],
+            4 | 7 => [a, b, c, d],
             6 => [a, b % 10, c >> 32, d >> 32],
             _ => [a, b, 0, 0],
         };
-        let content = (1..=6_u8, any::<[u64; 4]>())
+        let content = (1..=7_u8, any::<[u64; 4]>())
             .prop_map(move |(kind, numbers)| content(kind, words(kind, numbers)).unwrap());
         (any::<[u128; 3]>(), content).prop_map(|([group, from, to], content)| Frame {
             group,

@@ -17,6 +17,7 @@ use super::hook::Hooks;
 use super::identity::Identity;
 use super::init;
 use super::key_ring::{self, KeyRing};
+use super::lease::Record;
 use super::lifeline::{Lifelines, Needs};
 use super::marks::{self, State, is_first_start};
 use super::metrics;
@@ -178,6 +179,13 @@ impl Member {
             handover,
             ..
         } = settings;
+        let health = Health::new();
+        // First: the kubelet may ask at once, and tells everybody if nobody listens yet.
+        if let Some(address) = settings.health_bind {
+            let server = HealthServer::listen(address, health.clone()).await.map_err(Error::ServeHealth)?;
+            let server = server.with(metrics::router(tenant.metrics().clone(), &key_file));
+            tasks.spawn("health", server.run(shutdown.clone()));
+        }
         let enforcer = settings.enforcer.ok_or(io::ErrorKind::NotConnected);
         let leash = enforcer.map_err(io::Error::from).and_then(|name| Leash::take(&name));
         let leash = leash.map_err(Error::Enforce)?;
@@ -191,12 +199,6 @@ impl Member {
         let client = client::connect(client::USER_AGENT_AGENT, &requests).await.map_err(Error::Connect)?;
         tasks.spawn("connections", client::keep_open(client.clone(), CONNECTIONS_KEPT, shutdown.clone()));
         let (states, shown) = watch::channel(State::UNASSIGNED);
-        let health = Health::new();
-        if let Some(address) = settings.health_bind {
-            let server = HealthServer::listen(address, health.clone()).await.map_err(Error::ServeHealth)?;
-            let server = server.with(metrics::router(tenant.metrics().clone(), &key_file));
-            tasks.spawn("health", server.run(shutdown.clone()));
-        }
         tasks.spawn("keys", key_ring::follow(key_file, keys, shutdown.clone()));
         if let Some(file) = settings.state_file {
             tasks.spawn("state file", marks::keep_state(file, shown, shutdown.clone()));
@@ -249,16 +251,16 @@ impl Member {
     /// Belongs to one Lease; its tasks end with it.
     async fn belong(&mut self, found: Found, shutdown: &Shutdown) -> Result<End, Error> {
         let (mut tasks, over) = (Tasks::new(), Shutdown::new());
-        let Found { name, record } = found;
-        self.body.peers.know(&record);
-        self.body.timing = record.timing;
-        self.body.tenant.allow(record.timing.stop);
+        let Record { group, timing, .. } = found.record;
+        self.body.peers.know(&found.record);
+        self.body.timing = timing;
+        self.body.tenant.allow(timing.stop);
         let is_of_group = matches!(self.membership, Membership::Group(_));
-        let slice = if is_of_group { record.slice.clone() } else { self.slice.clone() };
+        let slice = if is_of_group { found.record.slice.clone() } else { self.slice.clone() };
         // Last of what may fail: who did not come this far has promised nothing.
-        let agent = agent(self.own.id, record.group, self.state_dir.as_deref(), &self.body.timing)?;
-        let access = (self.client.clone(), &*self.own.namespace, &*name);
-        let store = Store::start(&mut tasks, &over, access, self.body.timing);
+        let agent = agent(self.own.id, group, self.state_dir.as_deref(), &timing)?;
+        let access = (self.client.clone(), &*self.own.namespace, found);
+        let store = Store::start(&mut tasks, &over, access, timing);
         let (showing, to_show) = watch::channel(None);
         let publisher = slice.map(|slice| {
             let retries = self.body.tenant.metrics().publish_retries.clone();
@@ -269,16 +271,16 @@ impl Member {
             tasks.spawn("publisher", publisher.run(to_show, over.clone()));
         }
         let needs = Needs {
-            group: record.group,
+            group,
             own: self.own.id,
             keys: self.keys.clone(),
             listener: self.listener.try_clone().map_err(Error::Listen)?,
             bonds: self.body.tenant.bonds(),
         };
         let lifelines = Lifelines::start(&mut tasks, &over, needs).map_err(Error::Listen)?;
-        let protocol = Protocol::new(agent, self.body.timing);
+        let protocol = Protocol::new(agent, timing);
         let replica = self.replication.as_ref().map(|replication| {
-            let of = (record.group, self.own.id);
+            let of = (group, self.own.id);
             let metrics = self.body.tenant.metrics().clone();
             replication.start((&mut tasks, &over), of, (self.keys.clone(), store.notes(), metrics))
         });

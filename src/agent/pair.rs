@@ -13,7 +13,6 @@ use tokio::sync::watch;
 use tokio::time::interval;
 use tracing::{error, info, warn};
 
-use self::ordered::PeerFence;
 use self::overlap::Awaited;
 use super::causes::cause;
 use super::enforcer::Leash;
@@ -32,8 +31,8 @@ use super::tenant::{Posture, Tenant};
 use super::world::{AlarmClock as _, Kernel, Machine, Timer as _};
 use crate::api::HandoverOrder;
 use crate::ha::{
-    Agent, AgentId, BootTime, Chronicle, Effect, Epoch, Event, Message, Order, PromiseRequest, Protocol,
-    Showing, Timing, Version,
+    Agent, AgentId, BootTime, Chronicle, Epoch, Event, Message, Order, PromiseRequest, Protocol, Showing,
+    Timing, Version,
 };
 use crate::runtime::health::{Health, TICK_PERIOD};
 use crate::runtime::shutdown::Shutdown;
@@ -114,7 +113,7 @@ struct Turn<'a, On: Machine> {
     /// What the Lease asked last, and the version that did.
     orders: (Version, Orders),
     /// What the protocol was told of its peer.
-    peer_fence: PeerFence,
+    is_peer_fenced: bool,
     /// What the Lease says of the state directories, and the version that does.
     level: (Version, Level),
 }
@@ -152,12 +151,16 @@ impl<On: Machine> Body<On> {
             is_gone: false,
             chronicle: Chronicle::default(),
             orders: (Version::default(), Orders::default()),
-            peer_fence: PeerFence::default(),
+            is_peer_fenced: false,
             level: (Version::default(), Level::default()),
         };
         turn.body.tenant.enlist();
         turn.pair.open_state();
         turn.stand_by();
+        // What was found of the Lease: without it the first step would ask for it.
+        if let Ok(report) = turn.pair.store.reports.try_recv() {
+            turn.reported(report)?;
+        }
         turn.step(Event::Timer)?;
         loop {
             if turn.is_over() {
@@ -278,8 +281,11 @@ impl<On: Machine> Turn<'_, On> {
     }
 
     fn heard(&mut self, from: AgentId, content: Content) -> io::Result<()> {
-        let message = match content {
-            Content::Protocol(message) => message,
+        let messages = match content {
+            Content::Protocol(message) => [Some(message), None],
+            Content::PromiseWithPing(promise, ping) => {
+                [Some(Message::Promise(promise)), Some(Message::Ping(ping))]
+            }
             Content::Account(account) => {
                 self.chronicle.heard(self.now(), account);
                 return Ok(());
@@ -289,10 +295,13 @@ impl<On: Machine> Turn<'_, On> {
         if self.body.tenant.has_just_ended()? {
             self.step(Event::ApplicationEnded)?;
         }
-        if let Message::PromiseRequest(PromiseRequest { epoch, .. }) = message {
-            self.asker = self.asker.max(Some((epoch, from)));
+        for message in messages.into_iter().flatten() {
+            if let Message::PromiseRequest(PromiseRequest { epoch, .. }) = message {
+                self.asker = self.asker.max(Some((epoch, from)));
+            }
+            self.step(Event::Received { from, message })?;
         }
-        self.step(Event::Received { from, message })
+        Ok(())
     }
 
     fn step(&mut self, event: Event) -> io::Result<()> {
@@ -311,9 +320,7 @@ impl<On: Machine> Turn<'_, On> {
         // First: who hears that this agent acts must find its application, and the application its ports.
         self.relay(now);
         self.show_replica(before);
-        for effect in effects {
-            self.carry_out(effect)?;
-        }
+        self.carry_out(effects)?;
         self.show();
         self.note_progress();
         self.watch_successor();
@@ -345,37 +352,8 @@ impl<On: Machine> Turn<'_, On> {
         let peer = members.into_iter().find(|member| *member != id).and_then(|peer| directory.get(&peer));
         peer.map(|peer| peer.address.ip())
     }
-
-    fn carry_out(&mut self, effect: Effect) -> io::Result<()> {
-        match effect {
-            Effect::Send { to, message } => {
-                // First, so that what it is about is known when it begins.
-                self.tell_end(to, &message);
-                self.body.peers.send(to, message);
-            }
-            Effect::WriteLease(write) => {
-                self.tell_write(&write);
-                let (takeover, directory) = (self.chronicle.record(&write), self.body.peers.directory());
-                self.pair.store.write(write, directory, takeover);
-            }
-            Effect::ReadLease => self.pair.store.read(),
-            Effect::Activate { epoch, not_before } => {
-                self.body.tenant.wait_until(not_before);
-                self.activate(epoch);
-            }
-            Effect::Stop { by } => {
-                self.keep_ports();
-                self.body.tenant.stop(self.now(), by)?;
-            }
-            Effect::StandBy => {
-                self.pair.open_state();
-                self.stand_by();
-            }
-            Effect::WakeAt(at) => self.wake_at = at,
-        }
-        Ok(())
-    }
 }
 
+mod effects;
 mod ordered;
 mod telling;

@@ -2,11 +2,12 @@
 //!
 //! Never writes anything, and knows nothing of the protocol.
 
+use std::pin::pin;
 use std::time::Duration;
 
-use futures::StreamExt as _;
+use futures::TryStreamExt as _;
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::runtime::watcher::{self, Event, watcher};
+use kube::api::{WatchEvent, WatchParams};
 use kube::{Api, Client, ResourceExt as _};
 use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
@@ -19,8 +20,12 @@ use crate::api::keys;
 /// Pause after a watch that failed. 1 s: a group whose API server comes back does not meet it all at once.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// How long one watch is trusted. 60 s: a connection that died without a word delays an agent without a Lease by at
-/// most this, and a list of one group's Leases a minute is nothing.
+/// most this, and to be told of one group's Leases once a minute is nothing.
 const WATCH_MAX: Duration = Duration::from_secs(60);
+/// Version that a watch begins at: whatever the API server has at hand, told first, and then what changes. One request
+/// instead of a list and a watch, which counts where many Pods start at once. It may be old; the Lease is read anew by
+/// whoever belongs to it.
+const AT_HAND: &str = "0";
 
 /// Which Lease an agent belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,41 +62,45 @@ impl Search {
     pub async fn find(&self) -> Found {
         let mut outages = Outages::default();
         loop {
-            if let Ok(found) = timeout(WATCH_MAX, self.watch(&mut outages)).await {
-                info!(lease = found.name, "Found the Lease");
-                return found;
-            }
-        }
-    }
-
-    async fn watch(&self, outages: &mut Outages) -> Found {
-        let mut events = watcher(self.api.clone(), self.selection()).boxed();
-        loop {
-            match events.next().await {
-                Some(Ok(Event::Apply(lease) | Event::InitApply(lease))) => {
-                    if let Some(found) = self.look(&lease) {
-                        outages.end("Saw the Leases again");
-                        return found;
-                    }
+            match timeout(WATCH_MAX, self.watch(&mut outages)).await {
+                Ok(Ok(Some(found))) => {
+                    info!(lease = found.name, "Found the Lease");
+                    return found;
                 }
-                Some(Ok(Event::InitDone)) => outages.end("Saw the Leases again"),
-                Some(Ok(Event::Init | Event::Delete(_))) => {}
-                Some(Err(error)) => {
+                Ok(Err(error)) => {
                     outages.begin("Could not look for the Lease", &error);
                     sleep(RETRY_PAUSE).await;
                 }
-                // A watch does not end; one that did must not be asked in a loop.
-                None => sleep(RETRY_PAUSE).await,
+                // The API server ended it early: it must not be asked in a loop.
+                Ok(Ok(None)) => sleep(RETRY_PAUSE).await,
+                Err(_) => {}
             }
         }
     }
 
-    fn selection(&self) -> watcher::Config {
-        match &self.membership {
-            Membership::Lease(name) => watcher::Config::default().fields(&format!("metadata.name={name}")),
-            Membership::Group(group) => {
-                watcher::Config::default().labels(&format!("{}={group}", keys::LABEL_GROUP))
+    /// Looks until it has found the Lease; `None` if the watch ended before.
+    async fn watch(&self, outages: &mut Outages) -> Result<Option<Found>, kube::Error> {
+        let mut events = pin!(self.api.watch(&self.selection(), AT_HAND).await?);
+        outages.end("Saw the Leases again");
+        while let Some(event) = events.try_next().await? {
+            match event {
+                WatchEvent::Added(lease) | WatchEvent::Modified(lease) => {
+                    if let Some(found) = self.look(&lease) {
+                        return Ok(Some(found));
+                    }
+                }
+                WatchEvent::Deleted(_) | WatchEvent::Bookmark(_) => {}
+                WatchEvent::Error(status) => return Err(kube::Error::Api(status)),
             }
+        }
+        Ok(None)
+    }
+
+    fn selection(&self) -> WatchParams {
+        let parameters = WatchParams::default().disable_bookmarks();
+        match &self.membership {
+            Membership::Lease(name) => parameters.fields(&format!("metadata.name={name}")),
+            Membership::Group(group) => parameters.labels(&format!("{}={group}", keys::LABEL_GROUP)),
         }
     }
 

@@ -18,6 +18,7 @@ use tokio::time::{sleep, timeout};
 
 use super::lease::{Directory, Error as LeaseError, Record, patch};
 use super::outages::Outages;
+use super::search::Found;
 use super::takeover;
 use crate::api::keys;
 use crate::ha::{TakeoverRecord, Timing, Version, Write};
@@ -94,16 +95,17 @@ struct Access {
 }
 
 impl Store {
-    /// Starts the tasks for one Lease.
-    pub fn start(tasks: &mut Tasks, shutdown: &Shutdown, of: (Client, &str, &str), timing: Timing) -> Self {
-        let (client, namespace, name) = of;
+    /// Starts the tasks for one Lease; what was found of it is the first report, so that the loop need not ask for it.
+    pub fn start(tasks: &mut Tasks, shutdown: &Shutdown, of: (Client, &str, Found), timing: Timing) -> Self {
+        let (client, namespace, Found { name, record }) = of;
         let (writes, writes_wanted) = mpsc::channel(WRITES_WAITING_MAX);
         let (reads, reads_wanted) = mpsc::channel(READS_WAITING_MAX);
         let (notes, notes_wanted) = mpsc::channel(NOTES_WAITING_MAX);
         let (reporter, reports) = mpsc::channel(REPORTS_WAITING_MAX);
+        reporter.try_send(Report::Read(Box::new(record))).expect("nothing waits in a new channel");
         let access = Access {
             api: Api::namespaced(client, namespace),
-            name: name.to_owned(),
+            name,
             timing,
             reports: reporter,
             shutdown: shutdown.clone(),

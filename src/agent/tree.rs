@@ -143,7 +143,7 @@ impl Processes for Tree {
     }
 
     fn kill(&self) -> io::Result<usize> {
-        let doomed = below(getpid().as_raw_pid(), &parents()?);
+        let doomed = below(getpid().as_raw_pid(), &parents(&stats()?));
         for pid in doomed.iter().copied().filter_map(Pid::from_raw) {
             // It may have ended since the list was read.
             let _: Result<(), Errno> = kill_process(pid, Signal::KILL);
@@ -157,7 +157,7 @@ impl Processes for Tree {
             return Ok(());
         }
         for _ in 0..KILL_ROUNDS_MAX {
-            let doomed = below(self.command.as_raw_pid(), &parents()?);
+            let doomed = below(self.command.as_raw_pid(), &parents(&stats()?));
             if doomed.is_empty() {
                 break;
             }
@@ -184,10 +184,9 @@ impl Drop for Tree {
 /// # Errors
 /// The process list cannot be read.
 pub(super) fn living() -> io::Result<BTreeSet<i32>> {
-    let mut living = below(getpid().as_raw_pid(), &parents()?);
-    living.retain(|pid| {
-        std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !has_ended(&stat))
-    });
+    let stats = stats()?;
+    let mut living = below(getpid().as_raw_pid(), &parents(&stats));
+    living.retain(|pid| !has_ended(&stats[pid]));
     Ok(living)
 }
 
@@ -202,17 +201,22 @@ fn has_ended(stat: &str) -> bool {
     is_zombie && matches!(fields.nth(16), Some("0" | "1"))
 }
 
-/// Every process with its parent.
-fn parents() -> io::Result<BTreeMap<i32, i32>> {
-    let mut parents = BTreeMap::new();
+/// Every process with its line of `/proc/<pid>/stat`.
+fn stats() -> io::Result<BTreeMap<i32, String>> {
+    let mut stats = BTreeMap::new();
     for entry in std::fs::read_dir("/proc")? {
         let name = entry?.file_name();
         let Some(pid) = name.to_str().and_then(|name| name.parse().ok()) else { continue };
         // It may have ended since the directory was read.
         let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { continue };
-        parents.extend(parent_of(&stat).map(|parent| (pid, parent)));
+        stats.insert(pid, stat);
     }
-    Ok(parents)
+    Ok(stats)
+}
+
+/// Every process with its parent.
+fn parents(stats: &BTreeMap<i32, String>) -> BTreeMap<i32, i32> {
+    stats.iter().filter_map(|(pid, stat)| Some((*pid, parent_of(stat)?))).collect()
 }
 
 /// The parent in a line of `/proc/<pid>/stat`: the second field after the name, which is in brackets and may hold

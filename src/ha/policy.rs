@@ -196,7 +196,7 @@ impl Protocol {
         }
     }
 
-    /// A new tenure asks for promises and writes at once, unless its claim was under way when it was fenced: then no
+    /// A new tenure asks for promises, and has itself written down, at once, unless its claim was under way when it was fenced: then no
     /// application is started, so that there is none any more.
     fn begin(&mut self, at: &Moment<'_>) {
         // What an earlier tenure left says nothing about this one.
@@ -205,7 +205,11 @@ impl Protocol {
             self.agent.r1_application_ended(at);
             return;
         }
-        (self.next_request, self.next_renewal) = (at.now, at.now);
+        self.next_request = at.now;
+        // A claim has written it, and is as good as a renewal.
+        if self.agent.seen.is_none_or(|seen| seen.lease.epoch != self.agent.epoch) {
+            self.next_renewal = at.now;
+        }
         self.heard = at.now;
     }
 
@@ -304,10 +308,18 @@ impl Protocol {
         }
         self.ping(at, effects);
         self.repeat_write(at, effects);
-        if !self.is_fenced && !self.copies.is_withheld {
+        if !self.is_fenced && !self.copies.is_withheld && !self.lets_first_begin(at) {
             let write = self.agent.r3_claim(at);
             effects.extend(write.map(|write| self.written(at, write)));
         }
+    }
+
+    /// The first member of a new pair begins, so that not both claim at once; the second does if it sees nothing of that.
+    fn lets_first_begin(&self, at: &Moment<'_>) -> bool {
+        self.agent.seen.is_some_and(|Seen { lease, since, .. }| {
+            let is_new = lease.writes == 0 && lease.holder.is_none();
+            is_new && lease.members[1] == self.agent.id && at.now < since + at.timing.renew_period
+        })
     }
 
     fn ping(&mut self, at: &Moment<'_>, effects: &mut Vec<Effect>) {

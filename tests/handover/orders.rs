@@ -280,3 +280,22 @@ fn clients_are_not_led_to_who_must_not_act() {
         assert_eq!((written(&effects), protocol.showing()), (vec![], None), "{order:?}");
     }
 }
+
+#[test]
+fn the_first_member_of_a_new_pair_begins_and_the_second_only_if_it_does_not() {
+    let members = [AgentId(1), AgentId(2)];
+    let epoch = Epoch::default();
+    let lease = Lease { epoch, holder: None, members, pending: None, hold: Hold::Api, writes: 0 };
+    let claims_of = |id: AgentId, lease: Lease, after: Duration| {
+        let mut protocol = Protocol::new(Agent::new(id, Incarnation(1)), Timing::default());
+        let seen = protocol.step(BootTime(1), Event::LeaseRead { lease, version: Version(1) });
+        let later = protocol.step(BootTime(1) + after, Event::Timer);
+        [seen, later].map(|effects| effects.iter().any(|effect| matches!(effect, Effect::WriteLease(_))))
+    };
+    let (short, long) = (Timing::default().renew_period / 2, Timing::default().renew_period);
+    assert_eq!(claims_of(members[0], lease, short), [true, false]);
+    assert_eq!(claims_of(members[1], lease, short), [false, false]);
+    assert_eq!(claims_of(members[1], lease, long), [false, true]);
+    // Somebody has acted in it before: whoever can shall act.
+    assert_eq!(claims_of(members[1], Lease { writes: 1, ..lease }, short), [true, false]);
+}

@@ -2,7 +2,7 @@
 
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -24,6 +24,8 @@ const LIFELINES_MAX: u32 = 64;
 #[derive(Debug)]
 pub struct Bond {
     socket: AsyncFd<OwnedFd>,
+    /// Number of the application's end in every process that inherited it and did not move it.
+    number: RawFd,
     /// What `/proc/<pid>/fd` shows of the application's end.
     shown: PathBuf,
     passed: AtomicU32,
@@ -40,13 +42,14 @@ impl Bond {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (own, inherited) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
         fcntl_setfd(&inherited, FdFlags::empty())?;
-        let shown = std::fs::read_link(format!("/proc/self/fd/{}", inherited.as_raw_fd()))?;
+        let number = inherited.as_raw_fd();
+        let shown = std::fs::read_link(format!("/proc/self/fd/{number}"))?;
         #[expect(
             deprecated,
             reason = "an OwnedFd is open until it is dropped: all that the unsafe form asks for"
         )]
         let socket = AsyncFd::with_interest(own, Interest::READABLE)?;
-        Ok((Self { socket, shown, passed: AtomicU32::new(0) }, inherited))
+        Ok((Self { socket, number, shown, passed: AtomicU32::new(0) }, inherited))
     }
 
     /// Puts a lifeline into the queue; the caller must close its own copy.
@@ -93,8 +96,13 @@ impl Bond {
     /// A process that has ended holds nothing back. One whose descriptors must not be read counts as not holding it.
     fn is_held_by(&self, pid: i32) -> bool {
         let process = PathBuf::from(format!("/proc/{pid}"));
+        let descriptors = process.join("fd");
         let is_shown = |file: &Path| std::fs::read_link(file).is_ok_and(|link| link == self.shown);
-        match std::fs::read_dir(process.join("fd")) {
+        // A process may have thousands; the first look is nearly always enough.
+        if is_shown(&descriptors.join(self.number.to_string())) {
+            return true;
+        }
+        match std::fs::read_dir(descriptors) {
             Ok(mut files) => files.any(|file| file.is_ok_and(|file| is_shown(&file.path()))),
             Err(error) => error.kind() == io::ErrorKind::NotFound && !process.exists(),
         }

@@ -9,17 +9,6 @@ use crate::agent::orders::Orders;
 use crate::agent::world::Machine;
 use crate::ha::{AgentId, Event, Order, Role, Version};
 
-/// Whether the protocol knows its peer to be fenced; `None`: it was not told yet.
-#[derive(Debug, Default)]
-pub(super) struct PeerFence(Option<bool>);
-
-impl PeerFence {
-    /// Whether that is news, which it is not a second time.
-    fn changes_to(&mut self, is_fenced: bool) -> bool {
-        self.0.replace(is_fenced) != Some(is_fenced)
-    }
-}
-
 impl<On: Machine> Turn<'_, On> {
     /// Takes over what a version of the Lease asks, unless a later one was read. Who leaves stays fenced.
     pub(super) fn fence(
@@ -37,7 +26,7 @@ impl<On: Machine> Turn<'_, On> {
         let own = self.pair.protocol.agent().id;
         // First: who is fenced with its peer must not hand over to it.
         let is_peer_fenced = members.iter().any(|member| *member != own && orders.fenced.contains(member));
-        if self.peer_fence.changes_to(is_peer_fenced) {
+        if std::mem::replace(&mut self.is_peer_fenced, is_peer_fenced) != is_peer_fenced {
             self.step(Event::Ordered(Order::PeerFenced(is_peer_fenced)))?;
         }
         self.heed_order(orders.handover);
@@ -58,17 +47,5 @@ impl<On: Machine> Turn<'_, On> {
             return self.step(Event::Ordered(Order::SwitchOver));
         }
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_becomes_of_the_peer_is_told_at_first_and_whenever_it_changes() {
-        let mut fence = PeerFence::default();
-        let seen = [false, false, true, true, false];
-        assert_eq!(seen.map(|is_fenced| fence.changes_to(is_fenced)), [true, false, true, false, true]);
     }
 }

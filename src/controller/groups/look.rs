@@ -15,7 +15,8 @@ use tracing::{debug, info, warn};
 use super::group_keys::GroupKeys;
 use super::leases::{Error, Hand, Written, misled};
 use super::memory::Memory;
-use super::objects::{Means, carry_out, prepare, service_changes, slice_changes};
+use super::objects::{Change, Means, carry_out, prepare, service_changes};
+use super::slices::{self, FIRST_SHOWN_WITHIN};
 use super::stores::Stores;
 use super::{Context, Surroundings};
 use crate::agent::clock;
@@ -86,9 +87,17 @@ impl Round<'_> {
         troubles.extend(seen.unreadable.keys().map(|name| {
             format!("the Lease {name} is not as agents write it: delete it, it is made anew after a minute")
         }));
+        self.put_slices(&slices::of_founded(self.group, &plan, &objects), (memory, &mut troubles)).await;
         self.take_steps(&plan, (&seen, &objects, &timing), (memory, &mut troubles)).await;
+        let mut look_again = plan.look_again.map(|again| again.since(clock::now()));
         if !self.group.spec.paused {
-            self.put_objects((&seen, &objects), (memory, &mut troubles)).await;
+            self.put_services((&seen, &objects), (memory, &mut troubles)).await;
+            let needs = slices::needs(self.group, &seen, &objects, self.now());
+            self.put_slices(&needs.changes, (memory, &mut troubles)).await;
+            if needs.is_any_left {
+                look_again =
+                    Some(look_again.map_or(FIRST_SHOWN_WITHIN, |again| again.min(FIRST_SHOWN_WITHIN)));
+            }
         }
         if memory.is_namespace_ending {
             return Look::Settled(Some(ENDING_DELAY));
@@ -98,7 +107,7 @@ impl Round<'_> {
             return Look::Refused(self.context.refusals.refused(self.key));
         }
         self.context.refusals.end(self.key);
-        Look::Settled(plan.look_again.map(|again| again.since(clock::now()).max(BEHIND_DELAY)))
+        Look::Settled(look_again.map(|again| again.max(BEHIND_DELAY)))
     }
 
     fn tell_unreadable(&self, seen: &SeenGroup) {
@@ -171,25 +180,26 @@ impl Round<'_> {
         }
     }
 
-    /// Then Services and EndpointSlices.
-    async fn put_objects(
+    async fn put_services(
         &self,
         (seen, objects): (&SeenGroup, &GroupObjects),
         (memory, troubles): (&mut Memory, &mut Vec<String>),
     ) {
         let (client, namespace) = (&self.context.surroundings.client, self.key.namespace.as_str());
-        let services = service_changes(self.group, seen, objects);
-        let slices = slice_changes(self.group, seen, objects);
-        let services: Vec<_> = services
+        let changes = service_changes(self.group, seen, objects);
+        let services =
+            changes.iter().map(|change| carry_out::<Service>(client, ("Service", namespace), change));
+        for result in at_most(services.collect()).await {
+            self.settle(result, memory, troubles);
+        }
+    }
+
+    async fn put_slices(&self, changes: &[Change], (memory, troubles): (&mut Memory, &mut Vec<String>)) {
+        let (client, namespace) = (&self.context.surroundings.client, self.key.namespace.as_str());
+        let slices = changes
             .iter()
-            .map(|change| carry_out::<Service>(client, ("Service", namespace), change))
-            .collect();
-        let slices: Vec<_> = slices
-            .iter()
-            .map(|change| carry_out::<EndpointSlice>(client, ("EndpointSlice", namespace), change))
-            .collect();
-        let (services, slices) = (at_most(services).await, at_most(slices).await);
-        for result in services.into_iter().chain(slices) {
+            .map(|change| carry_out::<EndpointSlice>(client, ("EndpointSlice", namespace), change));
+        for result in at_most(slices.collect()).await {
             self.settle(result, memory, troubles);
         }
     }

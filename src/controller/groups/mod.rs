@@ -6,7 +6,8 @@
 //! | [`memory`] | what a look must know of the ones before it; all of it can be lost |
 //! | [`group_keys`] | the keys of a group, derived from the operator's own |
 //! | [`leases`] | the steps of a plan that write Leases and labels |
-//! | [`objects`] | Services, EndpointSlices, keys and permissions of a group |
+//! | [`objects`] | Services, keys and permissions of a group, and how any object is put right |
+//! | [`slices`] | EndpointSlices of its pairs |
 //! | [`look`] | one look: see, plan, write, report |
 
 use std::sync::{Arc, Mutex};
@@ -33,6 +34,7 @@ mod leases;
 mod look;
 mod memory;
 mod objects;
+mod slices;
 mod stores;
 
 use memory::Memories;

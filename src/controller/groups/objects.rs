@@ -1,10 +1,9 @@
-//! Services, EndpointSlices, keys and permissions of a group: what is missing or other than wanted is written.
+//! Services, keys and permissions of a group, and how any object is put right: what is missing or other than wanted is
+//! written.
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::Secret;
-use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::{NamespaceResourceScope, ObjectMeta};
@@ -14,18 +13,13 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::leases::{Error, Written};
-use crate::agent::identity::{format_uid, parse_uid};
 use crate::api::{HAGroup, keys};
-use crate::ha::{AgentId, Epoch};
-use crate::manifests::{
-    agent_binding, agent_role, group_keys, group_service, pair_name, pair_slice, replication_service,
-};
-use crate::model::{Endpoint, PodName, Uid};
+use crate::manifests::{agent_binding, agent_role, group_keys, group_service, replication_service};
 use crate::observe::group::{GroupObjects, SeenGroup};
 use crate::observe::version;
-use crate::pairing::{Pair, Pod};
+use crate::pairing::Pair;
 
-/// What to do with one Service or EndpointSlice.
+/// What to do with one object.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Change {
     /// Makes it.
@@ -60,84 +54,12 @@ pub(super) fn service_changes(group: &HAGroup, seen: &SeenGroup, objects: &Group
     changes
 }
 
-/// What EndpointSlices need. Their addresses are the actives' own affair, but for those that show what cannot be.
-pub(super) fn slice_changes(group: &HAGroup, seen: &SeenGroup, objects: &GroupObjects) -> Vec<Change> {
-    let name = group.name_any();
-    let mut wanted = Vec::new();
-    let mut changes = Vec::new();
-    for pair in &seen.group.pairs {
-        let slice_name = pair_name(&name, pair.number);
-        let slice = objects.slices.iter().find(|slice| slice.name_any() == slice_name);
-        let is_v6 = slice.map_or_else(|| is_v6(seen, pair), |slice| slice.address_type == "IPv6");
-        let Some(body) = pair_slice(group, &slice_name, &[], is_v6) else { continue };
-        let mut patch = json!({"metadata": {"labels": body["metadata"]["labels"]}, "ports": body["ports"]});
-        if let Some((endpoints, epoch)) = slice.and_then(|slice| correction(seen, pair, slice)) {
-            let corrected = pair_slice(group, &slice_name, &endpoints, is_v6).unwrap_or_default();
-            patch["endpoints"] = corrected["endpoints"].clone();
-            patch["metadata"]["annotations"] =
-                json!({(keys::ANNOTATION_HA_EPOCH): u64::from(epoch).to_string()});
-        }
-        changes.extend(change(&body, &objects.slices, patch));
-        wanted.push(body);
-    }
-    changes.extend(removals(group, &objects.slices, &wanted));
-    changes
-}
-
-/// The addresses that a slice should show instead of those that it does, and with which epoch.
-///
-/// A slice may be ahead of the Lease, because a handover is written down later; then it is believed as long as its Pod
-/// exists.
-fn correction(seen: &SeenGroup, pair: &Pair, slice: &EndpointSlice) -> Option<(Vec<Endpoint>, Epoch)> {
-    let shown_epoch = slice.annotations().get(keys::ANNOTATION_HA_EPOCH).map(|epoch| epoch.parse::<u64>());
-    let shown_epoch = match shown_epoch {
-        Some(Ok(epoch)) => Epoch::from(epoch),
-        // Nobody showed anything yet, or somebody wrote what no agent writes.
-        None | Some(Err(_)) => Epoch::default(),
-    };
-    let shown = slice.endpoints.iter().map(|endpoint| {
-        let uid = endpoint.target_ref.as_ref().and_then(|target| target.uid.as_deref());
-        (uid.and_then(|uid| parse_uid(uid).ok()).map(AgentId), endpoint.addresses.clone())
-    });
-    let shown: Vec<_> = shown.collect();
-    let pod = |id: AgentId| seen.group.pods.iter().find(|pod| pod.id == id);
-    let exists = |id: Option<AgentId>| id.is_some_and(|id| pod(id).is_some());
-    if shown_epoch > pair.lease.epoch {
-        let is_stray = shown.iter().any(|(id, _)| !exists(*id));
-        return is_stray.then(|| (Vec::new(), shown_epoch));
-    }
-    let holder = pair.lease.holder.and_then(pod);
-    let wanted: Vec<Endpoint> = holder.and_then(endpoint).into_iter().collect();
-    let expected =
-        wanted.iter().zip(holder).map(|(wanted, pod)| (Some(pod.id), vec![wanted.address.to_string()]));
-    let is_right = shown == expected.collect::<Vec<_>>();
-    (!is_right).then_some((wanted, pair.lease.epoch))
-}
-
-fn endpoint(pod: &Pod) -> Option<Endpoint> {
-    Some(Endpoint {
-        pod: PodName(pod.name.clone()),
-        uid: Uid(format_uid(pod.id.0)),
-        address: pod.address?.ip(),
-        node: pod.node.clone(),
-        zone: None,
-        is_ready: true,
-        is_terminating: false,
-    })
-}
-
 fn active(pair: &Pair) -> Option<&str> {
     pair.names.get(&pair.lease.holder?).map(String::as_str)
 }
 
-fn is_v6(seen: &SeenGroup, pair: &Pair) -> bool {
-    let members = seen.group.pods.iter().filter(|pod| pair.lease.members.contains(&pod.id));
-    let mut addresses = members.filter_map(|pod| pod.address);
-    addresses.next().is_some_and(|address| matches!(address.ip(), IpAddr::V6(_)))
-}
-
 /// What makes an object as it is wanted; `None` if it is.
-fn change<K>(body: &Value, existing: &[std::sync::Arc<K>], mut patch: Value) -> Option<Change>
+pub(super) fn change<K>(body: &Value, existing: &[std::sync::Arc<K>], mut patch: Value) -> Option<Change>
 where
     K: Resource<DynamicType = ()> + Serialize,
 {
@@ -168,7 +90,7 @@ fn covers(seen: &Value, wanted: &Value) -> bool {
 }
 
 /// What a former wish left; only objects of this very group.
-fn removals<K>(group: &HAGroup, existing: &[std::sync::Arc<K>], wanted: &[Value]) -> Vec<Change>
+pub(super) fn removals<K>(group: &HAGroup, existing: &[std::sync::Arc<K>], wanted: &[Value]) -> Vec<Change>
 where
     K: Resource<DynamicType = ()>,
 {

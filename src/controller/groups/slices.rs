@@ -1,0 +1,235 @@
+//! EndpointSlices of the pairs of a group. Their addresses are the actives' own affair, but for those that show what cannot be.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::ResourceExt as _;
+use serde_json::json;
+
+use super::objects::{Change, change, removals};
+use crate::agent::identity::{format_uid, parse_uid};
+use crate::api::{HAGroup, keys};
+use crate::ha::{AgentId, Epoch};
+use crate::manifests::{pair_name, pair_slice};
+use crate::model::{Endpoint, PodName, Uid};
+use crate::observe::group::{GroupObjects, SeenGroup};
+use crate::pairing::{Pair, Plan, Pod, Step};
+
+/// How long the first active of a new pair is left to show itself before it is done for it. 2 s: as long as one attempt of an
+/// agent may take; both at once would only be in each other's way.
+pub(super) const FIRST_SHOWN_WITHIN: Duration = Duration::from_secs(2);
+
+/// What EndpointSlices need.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Needs {
+    /// What is to be written now.
+    pub(super) changes: Vec<Change>,
+    /// Whether a new pair was left to its first active, so that a later look is needed.
+    pub(super) is_any_left: bool,
+}
+
+/// The slices of pairs that are about to be founded: their first actives look for them as soon as there is a Lease.
+pub(super) fn of_founded(group: &HAGroup, plan: &Plan, objects: &GroupObjects) -> Vec<Change> {
+    let bodies = plan.steps.iter().filter_map(|step| {
+        let Step::Found { number, seats: [first, _], .. } = step else { return None };
+        let name = pair_name(&group.name_any(), *number);
+        let is_there = objects.slices.iter().any(|slice| slice.name_any() == name);
+        pair_slice(group, &name, &[], first.address.is_ipv6()).filter(|_| !is_there)
+    });
+    bodies.map(Change::Create).collect()
+}
+
+/// What the slices of all pairs need.
+pub(super) fn needs(group: &HAGroup, seen: &SeenGroup, objects: &GroupObjects, now: Timestamp) -> Needs {
+    let name = group.name_any();
+    let mut wanted = Vec::new();
+    let mut needs = Needs::default();
+    for pair in &seen.group.pairs {
+        let slice_name = pair_name(&name, pair.number);
+        let slice = objects.slices.iter().find(|slice| slice.name_any() == slice_name);
+        let is_v6 = slice.map_or_else(|| is_v6(seen, pair), |slice| slice.address_type == "IPv6");
+        let Some(body) = pair_slice(group, &slice_name, &[], is_v6) else { continue };
+        let mut patch = json!({"metadata": {"labels": body["metadata"]["labels"]}, "ports": body["ports"]});
+        if let Some((slice, (endpoints, epoch))) =
+            slice.and_then(|slice| Some((slice, correction(seen, pair, slice)?)))
+        {
+            if shown_epoch(slice).is_none() && is_new(objects, &slice_name, now) {
+                needs.is_any_left = true;
+            } else {
+                let corrected = pair_slice(group, &slice_name, &endpoints, is_v6).unwrap_or_default();
+                patch["endpoints"] = corrected["endpoints"].clone();
+                patch["metadata"]["annotations"] =
+                    json!({(keys::ANNOTATION_HA_EPOCH): u64::from(epoch).to_string()});
+            }
+        }
+        needs.changes.extend(change(&body, &objects.slices, patch));
+        wanted.push(body);
+    }
+    needs.changes.extend(removals(group, &objects.slices, &wanted));
+    needs
+}
+
+/// Whether the Lease of a pair was made just now, as far as the clocks of operator and API server agree.
+fn is_new(objects: &GroupObjects, lease: &str, now: Timestamp) -> bool {
+    let lease = objects.leases.iter().find(|object| object.name_any() == lease);
+    let created = lease.and_then(|lease| lease.metadata.creation_timestamp.as_ref());
+    created.is_some_and(|created| now.duration_since(created.0).unsigned_abs() < FIRST_SHOWN_WITHIN)
+}
+
+/// The epoch that a slice shows; `None`: nobody showed anything yet, or somebody wrote what no agent writes.
+fn shown_epoch(slice: &EndpointSlice) -> Option<Epoch> {
+    slice.annotations().get(keys::ANNOTATION_HA_EPOCH)?.parse::<u64>().ok().map(Epoch::from)
+}
+
+/// The addresses that a slice should show instead of those that it does, and with which epoch.
+///
+/// A slice may be ahead of the Lease, because a handover is written down later; then it is believed as long as its Pod
+/// exists.
+fn correction(seen: &SeenGroup, pair: &Pair, slice: &EndpointSlice) -> Option<(Vec<Endpoint>, Epoch)> {
+    let shown_epoch = shown_epoch(slice).unwrap_or_default();
+    let shown = slice.endpoints.iter().map(|endpoint| {
+        let uid = endpoint.target_ref.as_ref().and_then(|target| target.uid.as_deref());
+        (uid.and_then(|uid| parse_uid(uid).ok()).map(AgentId), endpoint.addresses.clone())
+    });
+    let shown: Vec<_> = shown.collect();
+    let pod = |id: AgentId| seen.group.pods.iter().find(|pod| pod.id == id);
+    let exists = |id: Option<AgentId>| id.is_some_and(|id| pod(id).is_some());
+    if shown_epoch > pair.lease.epoch {
+        let is_stray = shown.iter().any(|(id, _)| !exists(*id));
+        return is_stray.then(|| (Vec::new(), shown_epoch));
+    }
+    let holder = pair.lease.holder.and_then(pod);
+    let wanted: Vec<Endpoint> = holder.and_then(endpoint).into_iter().collect();
+    let expected =
+        wanted.iter().zip(holder).map(|(wanted, pod)| (Some(pod.id), vec![wanted.address.to_string()]));
+    let is_right = shown == expected.collect::<Vec<_>>();
+    (!is_right).then_some((wanted, pair.lease.epoch))
+}
+
+fn endpoint(pod: &Pod) -> Option<Endpoint> {
+    Some(Endpoint {
+        pod: PodName(pod.name.clone()),
+        uid: Uid(format_uid(pod.id.0)),
+        address: pod.address?.ip(),
+        node: pod.node.clone(),
+        zone: None,
+        is_ready: true,
+        is_terminating: false,
+    })
+}
+
+fn is_v6(seen: &SeenGroup, pair: &Pair) -> bool {
+    let members = seen.group.pods.iter().filter(|pod| pair.lease.members.contains(&pod.id));
+    let mut addresses = members.filter_map(|pod| pod.address);
+    addresses.next().is_some_and(|address| matches!(address.ip(), IpAddr::V6(_)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::Value;
+    use serde_json::value::from_value;
+
+    use super::*;
+    use crate::ha::BootTime;
+    use crate::observe::group::see_group;
+    use crate::pairing::Seat;
+
+    const MADE: &str = "2026-01-01T00:00:00Z";
+
+    fn group() -> HAGroup {
+        let group = json!({
+            "apiVersion": "backup.example.com/v1alpha1", "kind": "HAGroup",
+            "metadata": {"name": "web", "namespace": "shop", "uid": "group-uid"},
+            "spec": {"service": {"name": "web", "ports": [{"port": 80}]}},
+        });
+        from_value(group).unwrap()
+    }
+
+    fn pod(number: u128) -> Value {
+        json!({
+            "metadata": {"name": format!("web-{number}"), "namespace": "shop", "uid": format_uid(number),
+                "labels": {(keys::LABEL_GROUP): "web"}},
+            "spec": {"containers": []},
+            "status": {"phase": "Running", "podIP": format!("10.0.0.{number}")},
+        })
+    }
+
+    /// The pair `web-0`, in which the first Pod acts.
+    fn lease() -> Value {
+        let member = |number: u128| json!({"uid": format_uid(number), "pod": format!("web-{number}"), "address": format!("10.0.0.{number}:20001")});
+        json!({
+            "metadata": {"name": "web-0", "uid": format_uid(50), "resourceVersion": "5", "creationTimestamp": MADE,
+                "labels": {(keys::LABEL_GROUP): "web"}, "annotations": {
+                    (keys::ANNOTATION_HA_PAIR): "0", (keys::ANNOTATION_HA_SEQUENCE): "0",
+                    (keys::ANNOTATION_HA_HOLD): "Api", (keys::ANNOTATION_HA_WRITES): "1",
+                    (keys::ANNOTATION_HA_MEMBERS): json!([member(1), member(2)]).to_string(),
+                }},
+            "spec": {"holderIdentity": format!("web-1_{}", format_uid(1)), "leaseTransitions": 1},
+        })
+    }
+
+    /// What is written of the slice of that pair at a time, and whether a later look is needed.
+    fn written(slice: Option<Value>, at: &str) -> (Vec<Value>, bool) {
+        let objects = GroupObjects {
+            pods: [1, 2].map(|number| Arc::new(from_value(pod(number)).unwrap())).to_vec(),
+            leases: vec![Arc::new(from_value(lease()).unwrap())],
+            services: Vec::new(),
+            slices: slice.into_iter().map(|slice| Arc::new(from_value(slice).unwrap())).collect(),
+        };
+        let seen = see_group(&group(), &objects, BootTime::default());
+        let Needs { changes, is_any_left } = needs(&group(), &seen, &objects, at.parse().unwrap());
+        let addresses = changes.into_iter().map(|change| match change {
+            Change::Create(body) | Change::Put { patch: body, .. } => {
+                body["endpoints"][0]["addresses"].clone()
+            }
+            Change::Remove(_) => panic!("nothing is to be removed"),
+        });
+        (addresses.collect(), is_any_left)
+    }
+
+    #[test]
+    fn the_first_active_of_a_new_pair_shows_itself_unless_it_does_not() {
+        let untouched = pair_slice(&group(), "web-0", &[], false).unwrap();
+        let shown = |epoch: u64| {
+            let mut slice = untouched.clone();
+            slice["metadata"]["annotations"] = json!({(keys::ANNOTATION_HA_EPOCH): epoch.to_string()});
+            slice
+        };
+        let active = vec![json!(["10.0.0.1"])];
+        let [at_once, later] = ["2026-01-01T00:00:01Z", "2026-01-01T00:00:03Z"];
+        assert_eq!(written(Some(untouched.clone()), at_once), (vec![], true));
+        assert_eq!(written(Some(untouched.clone()), later), (active.clone(), false));
+        // The clocks of operator and API server disagree.
+        assert_eq!(written(Some(untouched.clone()), "2025-12-31T23:59:00Z"), (active.clone(), false));
+        // Somebody has shown something else.
+        assert_eq!(written(Some(shown(1)), at_once), (active, false));
+        assert_eq!(written(None, at_once), (vec![Value::Null], false));
+    }
+
+    #[test]
+    fn a_pair_that_is_to_be_founded_gets_its_slice_first() {
+        let seat = |number: u128, address: &str| Seat {
+            id: AgentId(number),
+            pod: format!("web-{number}"),
+            address: address.parse().unwrap(),
+        };
+        let plan = |address: &str| {
+            let seats = [seat(1, address), seat(2, address)];
+            Plan { steps: vec![Step::Found { number: 3, term: 0, seats, level: None }], ..Plan::default() }
+        };
+        let made = |address| match &of_founded(&group(), &plan(address), &GroupObjects::default())[..] {
+            [Change::Create(body)] => (body["metadata"]["name"].clone(), body["addressType"].clone()),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(made("10.0.0.1:20001"), (json!("web-3"), json!("IPv4")));
+        assert_eq!(made("[fd00::1]:20001"), (json!("web-3"), json!("IPv6")));
+        let slice = pair_slice(&group(), "web-3", &[], false).unwrap();
+        let slices = vec![Arc::new(from_value(slice).unwrap())];
+        let there = GroupObjects { slices, ..GroupObjects::default() };
+        assert_eq!(of_founded(&group(), &plan("10.0.0.1:20001"), &there), []);
+    }
+}
