@@ -180,7 +180,14 @@ impl Fault {
             Self::SwitchedOver => Prepared::Order(order(site).await?),
             Self::ApiServerStoppedThenKilled => Prepared::Without(aim(cluster.aim_below_init(&target))?),
             Self::OperatorKilledThenKilled => {
-                let operators = operator_pods(bench).await?;
+                // After the API server was away for a while, nodes and their Pods may have been given up.
+                let operators = site
+                    .until("Pods of the operator that run", async || {
+                        let pods = operator_pods(bench).await?;
+                        let is_whole = !pods.is_empty() && pods.iter().all(is_running);
+                        Ok(is_whole.then(|| pods.iter().map(target_of).collect::<Vec<_>>()))
+                    })
+                    .await?;
                 let operators = operators.iter().map(|pod| aim(cluster.aim_at_process(pod)));
                 let operators = operators.collect::<Result<Vec<_>, _>>()?;
                 Prepared::Unattended(operators, aim(cluster.aim_below_init(&target))?)
@@ -260,21 +267,26 @@ impl Fault {
     }
 }
 
-/// The Pods of the operator.
-async fn operator_pods(bench: &Bench) -> Result<Vec<Target>, Error> {
+async fn operator_pods(bench: &Bench) -> Result<Vec<Pod>, Error> {
     let pods: Api<Pod> = Api::namespaced(bench.client.clone(), OPERATOR_NAMESPACE);
     let pods = pods.list(&ListParams::default().labels(install::OPERATOR_PODS)).await;
-    let pods = pods.map_err(Error::request("list", "the operator's Pods"))?;
-    let target =
-        |pod: &Pod| Target { namespace: OPERATOR_NAMESPACE.to_owned(), pod: pod.name_any(), container: None };
-    Ok(pods.items.iter().map(target).collect())
+    Ok(pods.map_err(Error::request("list", "the operator's Pods"))?.items)
+}
+
+fn is_running(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    pod.metadata.deletion_timestamp.is_none() && phase == Some("Running")
+}
+
+fn target_of(pod: &Pod) -> Target {
+    Target { namespace: OPERATOR_NAMESPACE.to_owned(), pod: pod.name_any(), container: None }
 }
 
 /// Replaces the Pods of the operator: a container that was killed several times is started again later and later.
 async fn replace_operator(bench: &Bench) -> Result<(), Error> {
     let pods: Api<Pod> = Api::namespaced(bench.client.clone(), OPERATOR_NAMESPACE);
     for pod in operator_pods(bench).await? {
-        let deleted = pods.delete(&pod.pod, &DeleteParams::default().grace_period(0)).await;
+        let deleted = pods.delete(&pod.name_any(), &DeleteParams::default().grace_period(0)).await;
         deleted.map_err(Error::request("delete", "a Pod of the operator"))?;
     }
     // Nobody leads, so nobody is robbed: without this the next one waits for the Lease to expire.

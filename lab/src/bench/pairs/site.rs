@@ -316,7 +316,10 @@ impl Site {
     }
 
     /// Looks until something is found; an API server that is away for a while is asked again.
-    async fn until<T>(
+    ///
+    /// # Errors
+    /// `Find` with `what` if it never is, or why it could not be looked for.
+    pub async fn until<T>(
         &self,
         what: &str,
         look: impl AsyncFn() -> Result<Option<T>, Error>,
