@@ -58,7 +58,7 @@ pub struct Frame {
 pub enum Content {
     /// A word of the protocol.
     Protocol(Message),
-    /// Two words of a standby in one datagram: half of what an idle standby sends.
+    /// Two words of a standby that are due together, in one datagram: that halves how many an idle standby sends.
     PromiseWithPing(Promise, Ping),
     /// How a tenure ended, for the record alone.
     Account(Account),

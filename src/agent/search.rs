@@ -23,8 +23,8 @@ const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// most this, and to be told of one group's Leases once a minute is nothing.
 const WATCH_MAX: Duration = Duration::from_secs(60);
 /// Version that a watch begins at: whatever the API server has at hand, told first, and then what changes. One request
-/// instead of a list and a watch, which counts where many Pods start at once. It may be old; the Lease is read anew by
-/// whoever belongs to it.
+/// instead of a list and a watch, which counts where many Pods start at once. It may be old: whoever writes the Lease
+/// compares its version, and reads it anew if that is another one.
 const AT_HAND: &str = "0";
 
 /// Which Lease an agent belongs to.

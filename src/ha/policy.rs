@@ -196,8 +196,8 @@ impl Protocol {
         }
     }
 
-    /// A new tenure asks for promises, and has itself written down, at once, unless its claim was under way when it was fenced: then no
-    /// application is started, so that there is none any more.
+    /// A new tenure asks for promises and sees to it that it is written down, both at once, unless its claim was under way
+    /// when it was fenced: then no application is started, so that there is none any more.
     fn begin(&mut self, at: &Moment<'_>) {
         // What an earlier tenure left says nothing about this one.
         self.copies.begin();

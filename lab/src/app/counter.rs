@@ -11,8 +11,9 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
+use std::time::Duration;
 
-use super::listen::{self, Desk, exit_on_signal, pod_name};
+use super::listen::{self, Desk, InHand, exit_on_signal, pod_name};
 
 /// Name of the log in the state folder.
 const LOG: &str = "increments";
@@ -20,6 +21,9 @@ const LOG: &str = "increments";
 const LINE_MAX_BYTES: u64 = 128;
 /// Most increments that one sync puts on disk: as many as there are connections.
 const BATCH_MAX: usize = 1024;
+/// How long a counter that is asked to end may take to answer what it has taken. 50 ms: many times what an increment takes,
+/// and a quarter of what an agent gives it by default.
+const FINISH_WITHIN: Duration = Duration::from_millis(50);
 
 /// What the counter needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,16 +57,18 @@ pub enum Error {
     },
 }
 
-/// Counts until a signal ends the process.
+/// Counts until a signal ends the process, which then answers what it has taken.
 ///
 /// # Errors
 /// See [`Error`].
 pub fn run(options: &CounterOptions) -> Result<(), Error> {
-    let counter = Counter::open(options, &pod_name())?;
-    exit_on_signal(|| {}).map_err(Error::Serve)?;
+    let (counter, desk) = (Counter::open(options, &pod_name())?, Desk::default());
+    let ending = desk.clone();
+    exit_on_signal(move || ending.finish(FINISH_WITHIN)).map_err(Error::Serve)?;
     let address = SocketAddr::from((Ipv4Addr::UNSPECIFIED, options.port));
     let listener = listen::open(address).map_err(Error::Serve)?;
-    listen::serve(&listener, &Desk::default(), move |stream, _| counter.converse(stream));
+    let taking = desk.clone();
+    listen::serve(&listener, &desk, move |stream, first| counter.converse(stream, (first, &taking)));
     Ok(())
 }
 
@@ -96,14 +102,18 @@ impl Counter {
         Ok(Self { log, tag: format!("{epoch} {pod}"), increments: sender })
     }
 
-    fn converse(&self, mut stream: TcpStream) -> io::Result<()> {
+    /// Answers the first request, which counts already, and further ones.
+    fn converse(&self, mut stream: TcpStream, (first, desk): (InHand, &Desk)) -> io::Result<()> {
         let mut requests = BufReader::new(stream.try_clone()?);
+        let mut first = Some(first);
         let mut line = String::new();
         loop {
             line.clear();
             if (&mut requests).take(LINE_MAX_BYTES).read_line(&mut line)? == 0 {
                 return Ok(());
             }
+            // Until it is answered.
+            let _in_hand = first.take().unwrap_or_else(|| desk.take());
             match line.strip_suffix('\n').and_then(parse) {
                 Some(Request::Add(id)) => {
                     self.add(id)?;
@@ -226,13 +236,17 @@ pub(super) mod tests {
     use super::*;
 
     pub(in super::super) fn start(state: &Path, epoch: u64, sink: Option<SocketAddr>) -> SocketAddr {
-        let options = CounterOptions { port: 0, state: state.to_owned(), epoch, sink, barriers: None };
-        let counter = Counter::open(&options, "web-0").unwrap();
+        start_with(&CounterOptions { port: 0, state: state.to_owned(), epoch, sink, barriers: None }).0
+    }
+
+    fn start_with(options: &CounterOptions) -> (SocketAddr, Desk) {
+        let (counter, desk) = (Counter::open(options, "web-0").unwrap(), Desk::default());
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
-        let serve = move |stream, _| counter.converse(stream);
-        thread::spawn(move || listen::serve(&listener, &Desk::default(), serve));
-        address
+        let [serving, taking] = [(); 2].map(|()| desk.clone());
+        let serve = move |stream, first| counter.converse(stream, (first, &taking));
+        thread::spawn(move || listen::serve(&listener, &serving, serve));
+        (address, desk)
     }
 
     fn told(address: SocketAddr, requests: &str) -> String {
@@ -280,6 +294,30 @@ pub(super) mod tests {
         assert_eq!(added, [true, false, true]);
         agent.join().unwrap();
         assert_eq!(std::fs::read_to_string(state.path().join(LOG)).unwrap(), "a 7\nb 7\nc 7\n");
+    }
+
+    #[test]
+    fn who_is_asked_to_end_answers_what_it_has_taken() {
+        let state = tempfile::tempdir().unwrap();
+        let socket = state.path().join("sync");
+        let listener = UnixListener::bind(&socket).unwrap();
+        let options = CounterOptions {
+            port: 0,
+            state: state.path().to_owned(),
+            epoch: 7,
+            sink: None,
+            barriers: Some(socket),
+        };
+        let (address, desk) = start_with(&options);
+        let client = thread::spawn(move || told(address, "add a\n"));
+        let (stream, _) = listener.accept().unwrap();
+        let mut barriers = BufReader::new(stream);
+        barriers.read_line(&mut String::new()).unwrap();
+        assert!(!desk.is_empty());
+        barriers.get_mut().write_all(b"ok 7 1\n").unwrap();
+        desk.finish(Duration::from_secs(60));
+        assert!(desk.is_empty());
+        assert_eq!(client.join().unwrap(), "a 7 web-0\n");
     }
 
     #[test]

@@ -10,8 +10,8 @@
 //! | [`sample`], [`outage`], [`tenures`] | what was measured, and what it means; pure |
 //! | [`arguments`] | the command line |
 //!
-//! Uses the standard library and little else, signals and options of sockets: the binary has to start within milliseconds and to
-//! stay at a few hundred kilobytes of memory, so that what is measured is the cluster.
+//! Uses the standard library and little else, signals and options of sockets: the binary has to start within
+//! milliseconds and to stay at a few hundred kilobytes of memory, so that what is measured is the cluster.
 
 #![allow(
     clippy::disallowed_methods,

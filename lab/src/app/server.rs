@@ -1,6 +1,7 @@
 //! The HTTP/1.1 server of the stand-in application: names its Pod, reports readiness, fails on request.
 //!
-//! One connection carries one request, or more if the client asks for that. Memory is bounded by the number of connections, each with a small stack.
+//! One connection carries one request, or more if the client asks for that. Memory is bounded by the number of
+//! connections, each with a small stack.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};

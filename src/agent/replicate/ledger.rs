@@ -31,7 +31,7 @@ use crate::ha::{AgentId, Epoch, Version};
 use crate::runtime::shutdown::Shutdown;
 use crate::runtime::tasks::TaskError;
 
-/// How long a level standby is waited for before it counts as level no more.
+/// How long a level standby is waited for before it counts as level no more, unless nobody listens at its address.
 pub const STANDBY_MAX: Duration = Duration::from_secs(1);
 /// How long a barrier may take; the application hears of an error then.
 pub const BARRIER_MAX: Duration = Duration::from_secs(10);
@@ -284,7 +284,8 @@ impl Ledger {
             && knowledge.possible.iter().any(|level| level.names_others(own))
             && knowledge.outcome(self.sequence) == Outcome::Waiting;
         self.behind_since = self.behind_since.or(Some(now)).filter(|_| is_waited_for);
-        let is_overdue = self.behind_since.is_some_and(|since| since + STANDBY_MAX <= now);
+        let is_overdue =
+            self.behind_since.is_some_and(|since| progress.is_absent || since + STANDBY_MAX <= now);
         if !view.is_written || !has_looked || now < self.next_note {
             return;
         }

@@ -1,5 +1,6 @@
 //! Gives the state to the standby while this agent acts: what it lacks of the newest look, again and again.
 
+use std::convert::Infallible;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +8,7 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tracing::info;
 
 use super::channel::Channel;
@@ -22,6 +23,10 @@ use crate::runtime::tasks::TaskError;
 
 /// Pause between two attempts to connect.
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
+/// Pause before the first attempt after a connection that has lasted. 10 ms: whoever ended it has closed its port by then.
+const RENEWAL_PAUSE: Duration = Duration::from_millis(10);
+/// How long a connection has lasted then, so that one that is lost again and again is not made a hundred times a second.
+const LASTING: Duration = Duration::from_secs(1);
 /// How much is read before it is sent. Unit: bytes.
 const BUFFER_BYTES: usize = 1 << 20;
 /// How long the standby may take to look at its directory, or to put a batch on its disk.
@@ -34,6 +39,8 @@ pub struct Progress {
     pub acknowledged: Option<(DirectoryId, u64)>,
     /// Whether there is a connection to it.
     pub is_connected: bool,
+    /// Whether nobody listens at its address: its agent has ended, or has not started yet.
+    pub is_absent: bool,
     /// Who it is; `None`: there is no standby.
     pub standby: Option<AgentId>,
     /// What it had when it was last heard of; `None`: it was not heard of yet.
@@ -81,22 +88,22 @@ impl Sender {
     async fn send(&mut self, epoch: Option<Epoch>, partner: Option<Partner>) {
         let (Some(epoch), Some(partner)) = (epoch, partner) else { return std::future::pending().await };
         loop {
-            if let Err(error) = self.level(epoch, partner).await {
-                let was_connected = self.progress.borrow().is_connected;
-                if was_connected {
-                    info!(
-                        error = &error as &dyn std::error::Error,
-                        "Lost the connection to the standby's state"
-                    );
-                }
+            let began = Instant::now();
+            let Err(error) = self.level(epoch, partner).await;
+            let was_connected = self.progress.borrow().is_connected;
+            if was_connected {
+                info!(error = &error as &dyn std::error::Error, "Lost the connection to the standby's state");
             }
-            self.progress.send_modify(|progress| progress.is_connected = false);
-            sleep(RETRY_PAUSE).await;
+            let is_absent = error.kind() == io::ErrorKind::ConnectionRefused;
+            self.progress
+                .send_modify(|progress| (progress.is_connected, progress.is_absent) = (false, is_absent));
+            let has_lasted = was_connected && began.elapsed() >= LASTING;
+            sleep(if has_lasted { RENEWAL_PAUSE } else { RETRY_PAUSE }).await;
         }
     }
 
-    /// One connection.
-    async fn level(&mut self, epoch: Epoch, (to, address): Partner) -> io::Result<()> {
+    /// One connection; ends only by an error.
+    async fn level(&mut self, epoch: Epoch, (to, address): Partner) -> io::Result<Infallible> {
         let greeting = timeout(GREETING_MAX, self.greet(epoch, (to, address)));
         let (mut channel, directory) = greeting.await??;
         let mirror = timeout(ANSWER_MAX, manifest(&mut channel)).await??;
@@ -104,14 +111,16 @@ impl Sender {
         let (mut mirror, has) = spawn_blocking(move || (mirror.clone(), mirror)).await?;
         let has = Some(Arc::new(Snapshot { image: has, ..Snapshot::default() }));
         info!(%epoch, "Sends the state to the standby");
-        self.progress.send_modify(|progress| (progress.is_connected, progress.has) = (true, has));
+        self.progress.send_modify(|progress| {
+            *progress = Progress { is_connected: true, is_absent: false, has, ..progress.clone() };
+        });
         let mut snapshots = self.snapshots.clone();
         snapshots.mark_changed();
         loop {
             tokio::select! {
                 // A standby that says something, or goes, is not to be waited for; so nothing is lost when this is dropped.
                 biased;
-                word = channel.hear() => return word.and(Err(io::ErrorKind::InvalidData.into())),
+                word = channel.hear() => return Err(word.err().unwrap_or_else(|| io::ErrorKind::InvalidData.into())),
                 changed = snapshots.changed() => changed.map_err(|_| io::ErrorKind::BrokenPipe)?,
             }
             let Some(snapshot) = snapshots.borrow_and_update().clone() else { continue };
@@ -123,7 +132,14 @@ impl Sender {
                 return Err(io::ErrorKind::InvalidData.into());
             }
             let acknowledged = Some((directory, sequence));
-            self.progress.send_replace(Progress { acknowledged, is_connected: true, standby: Some(to), has });
+            let standby = Some(to);
+            self.progress.send_replace(Progress {
+                acknowledged,
+                is_connected: true,
+                is_absent: false,
+                standby,
+                has,
+            });
         }
     }
 

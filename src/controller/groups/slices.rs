@@ -1,4 +1,5 @@
-//! EndpointSlices of the pairs of a group. Their addresses are the actives' own affair, but for those that show what cannot be.
+//! EndpointSlices of the pairs of a group. Their addresses are the actives' own affair, but for those that show what
+//! cannot be.
 
 use std::net::IpAddr;
 use std::time::Duration;

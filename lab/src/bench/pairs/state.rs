@@ -1,10 +1,10 @@
-//! A counter whose increments are acknowledged once both Pods of its pair have them: what that adds to an increment, and what
-//! is lost when the active fails.
+//! A counter whose increments are acknowledged once both Pods of its pair have them: what that adds to an increment, and
+//! what is lost when the active fails or another one is to act.
 
-use rustix::process::Signal;
 use tokio::time::sleep;
 
 use super::Course;
+use super::faults::Fault;
 use super::report::{Report, Row, Unit, median_latency};
 use super::site::Site;
 use super::trial::{PROXY_WITHIN, QUIET};
@@ -15,6 +15,11 @@ use crate::bench::{Error, NAMESPACE};
 
 /// First words of the rows.
 const WHAT: &str = "state:";
+/// Name of the row that all about time is measured for.
+const OVERHEAD: &str = "added to an increment";
+/// What happens to the active.
+const FAULTS: [Fault; 4] =
+    [Fault::ApplicationKilled, Fault::ContainerKilled, Fault::SwitchedOver, Fault::PodDeleted];
 /// One of how many rounds is made of what no fault is needed for.
 const ONE_OF: u16 = 2;
 
@@ -28,30 +33,37 @@ struct Counted {
     lost: usize,
 }
 
-/// Measures, if it is wanted: four rows, and a line about what was lost.
+/// Measures what is wanted: three rows about time, one for each fault, and a line about what was lost.
 ///
 /// # Errors
 /// `Request` or `Find` if a counter does not come up or stays.
 pub async fn run(course: &Course<'_>, report: &mut Report) -> Result<(), Error> {
-    if !course.options.wants(WHAT) {
+    let is_overhead_wanted = course.options.wants(&format!("{WHAT} {OVERHEAD}"));
+    let faults = FAULTS.map(|fault| (fault, format!("{WHAT} {}", fault.title())));
+    let faults: Vec<_> = faults.into_iter().filter(|(_, what)| course.options.wants(what)).collect();
+    if faults.is_empty() && !is_overhead_wanted {
         return Ok(());
     }
     let build = async |kind, name, replicas| -> Result<Site, Error> {
         let blueprint = Blueprint { kind, name, replicas, sink: None, lookout: Some(course.lookout()?) };
         Site::build(&course.bench.client, NAMESPACE, blueprint).await
     };
-    let alone = build(Kind::Counter, "counter-alone", 1).await?;
     let pair = build(Kind::CountingPairs, "counter", 2).await?;
-    overhead(course, (&alone, &pair), report).await;
-    takeovers(course, &pair, report).await;
-    alone.remove().await?;
+    if is_overhead_wanted {
+        let alone = build(Kind::Counter, "counter-alone", 1).await?;
+        overhead(course, (&alone, &pair), report).await;
+        alone.remove().await?;
+    }
+    for fault in faults {
+        takeovers(course, (&pair, fault), report).await;
+    }
     pair.remove().await
 }
 
 async fn overhead(course: &Course<'_>, (alone, pair): (&Site, &Site), report: &mut Report) {
     let row = |what: &str| Row { what: format!("{WHAT} {what}"), unit: Unit::Microseconds, ..Row::default() };
     let (mut plain, mut replicated) = (row("an increment of a counter alone"), row("an increment of a pair"));
-    let mut added = row("added to an increment");
+    let mut added = row(OVERHEAD);
     replicated.beside.clone_from(&plain.what);
     course
         .repeat((WHAT, course.options.one_of(ONE_OF)), &mut report.failures, async |number| {
@@ -74,17 +86,21 @@ async fn overhead(course: &Course<'_>, (alone, pair): (&Site, &Site), report: &m
     course.keep(report, [plain, replicated, added]);
 }
 
-async fn takeovers(course: &Course<'_>, pair: &Site, report: &mut Report) {
-    let mut row = Row { what: format!("{WHAT} application killed"), target: "40 / 100 ms", ..Row::default() };
+async fn takeovers(
+    course: &Course<'_>,
+    (pair, (fault, what)): (&Site, (Fault, String)),
+    report: &mut Report,
+) {
+    let mut row = Row { what: what.clone(), target: fault.target(), ..Row::default() };
     let (mut acknowledged, mut lost) = (0, 0);
     course
-        .repeat((&row.what.clone(), course.options.rounds), &mut report.failures, async |_| {
+        .repeat((&what, course.options.rounds), &mut report.failures, async |_| {
             let counted = count(course, pair, async |active| {
-                let aim = course.bench.cluster.aim_below_init(&pair.aim(&active.pod))?;
-                aim.fire(Signal::KILL)?;
-                pair.recovered(active).await?;
+                let prepared = fault.prepare(course.bench, pair, active).await?;
+                fault.strike(course.bench, pair, (active, &prepared)).await?;
+                fault.over(pair, active).await?;
                 sleep(PROXY_WITHIN).await;
-                Ok(())
+                fault.undo(course.bench, pair, (active, &prepared)).await
             })
             .await?;
             row.saw(&Outage::from_samples(&counted.increments));
@@ -96,7 +112,7 @@ async fn takeovers(course: &Course<'_>, pair: &Site, report: &mut Report) {
     let rounds = row.samples.len();
     course.keep(report, [row]);
     let line = format!(
-        "{acknowledged} increments were acknowledged while {rounds} actives were killed, {lost} were lost (target 0)"
+        "{what}: {acknowledged} increments were acknowledged in {rounds} rounds, {lost} were lost (target 0)"
     );
     course.note(report, line);
 }

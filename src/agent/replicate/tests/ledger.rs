@@ -175,6 +175,26 @@ async fn a_pair_in_sync_keeps_barriers_on_both_disks_and_goes_on_alone_only_when
     standby.stop().await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_standby_at_whose_address_nobody_listens_is_not_waited_for() {
+    let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let standby = Standby::start(to.path()).await;
+    let (address, other) = (standby.address, standby.directory.id());
+    standby.stop().await;
+    let active = Active::start(from.path(), address, "0f");
+    let own = active.directory.id();
+    let mut scene = Scene::start(active);
+    scene.says(&[own, other]);
+
+    let began = Instant::now();
+    let mut alone = scene.asked();
+    scene.wants(&[own]).await;
+    assert!(began.elapsed() < STANDBY_MAX);
+    assert!(alone.try_recv().is_err(), "the standby may still act");
+    scene.says(&[own]);
+    assert!(timeout(PATIENCE, alone).await.expect("in time").unwrap().unwrap().is_alone);
+}
+
 #[tokio::test]
 async fn an_application_that_ended_is_handed_over_only_to_a_level_standby() {
     let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());

@@ -1,6 +1,6 @@
 //! Both ends of a connection on the loopback interface.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 
@@ -48,8 +48,12 @@ pub(super) struct Standby {
 
 impl Standby {
     pub(super) async fn start(folder: &Path) -> Self {
+        Self::start_at(folder, (Ipv4Addr::LOCALHOST, 0).into()).await
+    }
+
+    async fn start_at(folder: &Path, address: SocketAddr) -> Self {
         let directory = StateDirectory::open(folder).unwrap();
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let listener = TcpListener::bind(address).await.unwrap();
         let address = listener.local_addr().unwrap();
         let (door, shutdown) = (Door::default(), Shutdown::new());
         let (line, partner) = line(STANDBY, (ACTIVE, address), "0f");
@@ -126,6 +130,29 @@ async fn a_standby_is_brought_level_and_follows_also_after_it_was_away() {
     standby.door.open(epoch(1));
     active.acknowledged(standby.directory.id(), 3).await;
     assert_eq!(content(from.path()), content(to.path()));
+    standby.stop().await;
+}
+
+#[tokio::test]
+async fn a_standby_is_absent_while_nobody_listens_at_its_address() {
+    let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let standby = Standby::start(to.path()).await;
+    standby.door.open(epoch(1));
+    let mut active = Active::start(from.path(), standby.address, "0f");
+    active.acting.send_replace(Some(epoch(1)));
+    active.look(1);
+    active.acknowledged(standby.directory.id(), 1).await;
+    assert!(!active.progress.borrow().is_absent);
+
+    let address = standby.address;
+    standby.stop().await;
+    let absent = active.progress.wait_for(|progress| progress.is_absent && !progress.is_connected);
+    timeout(PATIENCE, absent).await.expect("in time").unwrap();
+
+    let standby = Standby::start_at(to.path(), address).await;
+    standby.door.open(epoch(1));
+    let there = active.progress.wait_for(|progress| !progress.is_absent && progress.is_connected);
+    timeout(PATIENCE, there).await.expect("in time").unwrap();
     standby.stop().await;
 }
 
