@@ -239,6 +239,10 @@ pub(super) mod tests {
         start_with(&CounterOptions { port: 0, state: state.to_owned(), epoch, sink, barriers: None }).0
     }
 
+    fn with_barriers(state: &Path, socket: PathBuf) -> CounterOptions {
+        CounterOptions { port: 0, state: state.to_owned(), epoch: 7, sink: None, barriers: Some(socket) }
+    }
+
     fn start_with(options: &CounterOptions) -> (SocketAddr, Desk) {
         let (counter, desk) = (Counter::open(options, "web-0").unwrap(), Desk::default());
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
@@ -282,14 +286,7 @@ pub(super) mod tests {
                 requests.get_mut().write_all(answer.as_bytes()).unwrap();
             }
         });
-        let options = CounterOptions {
-            port: 0,
-            state: state.path().to_owned(),
-            epoch: 7,
-            sink: None,
-            barriers: Some(socket),
-        };
-        let counter = Counter::open(&options, "web-0").unwrap();
+        let counter = Counter::open(&with_barriers(state.path(), socket), "web-0").unwrap();
         let added = ["a", "b", "c"].map(|id| counter.add(id).is_ok());
         assert_eq!(added, [true, false, true]);
         agent.join().unwrap();
@@ -301,14 +298,7 @@ pub(super) mod tests {
         let state = tempfile::tempdir().unwrap();
         let socket = state.path().join("sync");
         let listener = UnixListener::bind(&socket).unwrap();
-        let options = CounterOptions {
-            port: 0,
-            state: state.path().to_owned(),
-            epoch: 7,
-            sink: None,
-            barriers: Some(socket),
-        };
-        let (address, desk) = start_with(&options);
+        let (address, desk) = start_with(&with_barriers(state.path(), socket));
         let client = thread::spawn(move || told(address, "add a\n"));
         let (stream, _) = listener.accept().unwrap();
         let mut barriers = BufReader::new(stream);

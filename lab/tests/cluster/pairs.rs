@@ -40,10 +40,12 @@ fn group() -> Value {
     })
 }
 
-/// A workload of the stand-in application with an agent; it stops at once when it is asked to.
+/// A workload of the stand-in application with an agent; it answers what it has taken, and ends.
 fn workload(kind: &str, replicas: usize) -> Value {
+    // What an application cuts that it has taken is lost, however late the client's node leads elsewhere.
+    let arguments = ["--port", &PORT.to_string(), "--finish-ms", "50"];
     let container = json!({
-        "name": WEB, "image": APP_IMAGE, "command": ["/lab-app"], "args": ["--port", PORT.to_string()],
+        "name": WEB, "image": APP_IMAGE, "command": ["/lab-app"], "args": arguments,
         "ports": [{"containerPort": PORT}],
     });
     let template = json!({

@@ -103,17 +103,23 @@ impl Active {
     }
 }
 
+/// An active in its first tenure, and a standby that has what it has.
+async fn level(from: &Path, to: &Path) -> (Standby, Active) {
+    let standby = Standby::start(to).await;
+    standby.door.open(epoch(1));
+    let mut active = Active::start(from, standby.address, "0f");
+    active.acting.send_replace(Some(epoch(1)));
+    active.look(1);
+    active.acknowledged(standby.directory.id(), 1).await;
+    (standby, active)
+}
+
 #[tokio::test]
 async fn a_standby_is_brought_level_and_follows_also_after_it_was_away() {
     let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     fs::write(to.path().join("stale"), "x").unwrap();
     fs::write(from.path().join("big"), vec![3; 3 << 20]).unwrap();
-    let standby = Standby::start(to.path()).await;
-    standby.door.open(epoch(1));
-    let mut active = Active::start(from.path(), standby.address, "0f");
-    active.acting.send_replace(Some(epoch(1)));
-    active.look(1);
-    active.acknowledged(standby.directory.id(), 1).await;
+    let (standby, mut active) = level(from.path(), to.path()).await;
     assert_eq!(content(from.path()), content(to.path()));
 
     fs::write(from.path().join("log"), "one").unwrap();
@@ -136,12 +142,7 @@ async fn a_standby_is_brought_level_and_follows_also_after_it_was_away() {
 #[tokio::test]
 async fn a_standby_is_absent_while_nobody_listens_at_its_address() {
     let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let standby = Standby::start(to.path()).await;
-    standby.door.open(epoch(1));
-    let mut active = Active::start(from.path(), standby.address, "0f");
-    active.acting.send_replace(Some(epoch(1)));
-    active.look(1);
-    active.acknowledged(standby.directory.id(), 1).await;
+    let (standby, mut active) = level(from.path(), to.path()).await;
     assert!(!active.progress.borrow().is_absent);
 
     let address = standby.address;
