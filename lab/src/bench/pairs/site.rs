@@ -59,14 +59,16 @@ struct Shown {
 }
 
 impl Site {
-    /// Two Pods of a StatefulSet as a pair.
+    /// Two Pods of a StatefulSet as a pair that counts on the disks of both.
     ///
     /// # Errors
     /// As [`Site::build`].
     pub async fn pair(client: &Client, namespace: &str) -> Result<Self, Error> {
-        let blueprint = Blueprint { kind: Kind::Pairs, name: NAME, replicas: 2, sink: None, lookout: None };
+        let blueprint =
+            Blueprint { kind: Kind::CountingPairs, name: NAME, replicas: 2, sink: None, lookout: None };
         let site = Self::build(client, namespace, blueprint).await?;
         site.settled().await?;
+        site.in_sync().await?;
         Ok(site)
     }
 

@@ -25,12 +25,13 @@ const ONE_OF: u16 = 2;
 
 /// What a client knows of its increments.
 #[derive(Debug, PartialEq, Eq)]
-struct Counted {
+pub struct Counted {
     /// Those of new connections.
-    increments: Vec<Sample>,
-    acknowledged: usize,
+    pub increments: Vec<Sample>,
+    /// How many were acknowledged, of all connections.
+    pub acknowledged: usize,
     /// Acknowledged, and not in the counter at the end.
-    lost: usize,
+    pub lost: usize,
 }
 
 /// Measures what is wanted: three rows about time, one for each fault, and a line about what was lost.
@@ -137,7 +138,7 @@ async fn count(
 }
 
 /// Understands what the client of a counter prints; `None` if the counter did not say at the end what it has.
-fn read(told: &str) -> Option<Counted> {
+pub fn read(told: &str) -> Option<Counted> {
     let increments = told.lines().filter_map(|line| line.strip_prefix("fresh,")).map(str::parse);
     let (acknowledged, lost) =
         told.lines().find_map(|line| line.strip_prefix("# acknowledged="))?.split_once(" lost=")?;
