@@ -22,7 +22,7 @@ use super::gate::{Knowledge, Level, Outcome, PromoteWhen, wanted};
 use super::lag::{Amount, Meter, Told, lacking};
 use super::notes::{lag_note, level_note};
 use super::scan::{Scanner, Snapshot};
-use super::sender::Progress;
+use super::sender::{Progress, Reach};
 use super::{DirectoryId, StateDirectory};
 use crate::agent::clock;
 use crate::agent::metrics::AgentMetrics;
@@ -275,7 +275,9 @@ impl Ledger {
     fn note(&mut self, view: &View, knowledge: &Knowledge, (progress, now): (&Progress, Instant)) {
         let own = knowledge.own;
         let has_looked = self.wires.snapshots.borrow().is_some();
-        let level = progress.acknowledged.filter(|(_, last)| progress.is_connected && *last == self.sequence);
+        let level = progress
+            .acknowledged
+            .filter(|(_, last)| progress.reach == Reach::Connected && *last == self.sequence);
         let level = level.map(|(directory, _)| directory).filter(|_| has_looked);
         if level.is_some() {
             self.meter.clear();
@@ -284,8 +286,8 @@ impl Ledger {
             && knowledge.possible.iter().any(|level| level.names_others(own))
             && knowledge.outcome(self.sequence) == Outcome::Waiting;
         self.behind_since = self.behind_since.or(Some(now)).filter(|_| is_waited_for);
-        let is_overdue =
-            self.behind_since.is_some_and(|since| progress.is_absent || since + STANDBY_MAX <= now);
+        let is_absent = progress.reach == Reach::Absent;
+        let is_overdue = self.behind_since.is_some_and(|since| is_absent || since + STANDBY_MAX <= now);
         if !view.is_written || !has_looked || now < self.next_note {
             return;
         }

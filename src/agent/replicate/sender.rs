@@ -32,15 +32,25 @@ const BUFFER_BYTES: usize = 1 << 20;
 /// How long the standby may take to look at its directory, or to put a batch on its disk.
 const ANSWER_MAX: Duration = Duration::from_secs(60);
 
+/// Whether the standby is there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Reach {
+    /// Not connected, and that is all that is known.
+    #[default]
+    Unknown,
+    /// Nobody listens at its address: its agent has ended, or has not started yet.
+    Absent,
+    /// There is a connection to it.
+    Connected,
+}
+
 /// How far the standby is.
 #[derive(Clone, Debug, Default)]
 pub struct Progress {
     /// Whose directory it is, and the number of the last look that it has on disk.
     pub acknowledged: Option<(DirectoryId, u64)>,
-    /// Whether there is a connection to it.
-    pub is_connected: bool,
-    /// Whether nobody listens at its address: its agent has ended, or has not started yet.
-    pub is_absent: bool,
+    /// Whether it is there.
+    pub reach: Reach,
     /// Who it is; `None`: there is no standby.
     pub standby: Option<AgentId>,
     /// What it had when it was last heard of; `None`: it was not heard of yet.
@@ -90,13 +100,13 @@ impl Sender {
         loop {
             let began = Instant::now();
             let Err(error) = self.level(epoch, partner).await;
-            let was_connected = self.progress.borrow().is_connected;
+            let was_connected = self.progress.borrow().reach == Reach::Connected;
             if was_connected {
                 info!(error = &error as &dyn std::error::Error, "Lost the connection to the standby's state");
             }
-            let is_absent = error.kind() == io::ErrorKind::ConnectionRefused;
-            self.progress
-                .send_modify(|progress| (progress.is_connected, progress.is_absent) = (false, is_absent));
+            let is_refused = error.kind() == io::ErrorKind::ConnectionRefused;
+            let reach = if is_refused { Reach::Absent } else { Reach::Unknown };
+            self.progress.send_modify(|progress| progress.reach = reach);
             let has_lasted = was_connected && began.elapsed() >= LASTING;
             sleep(if has_lasted { RENEWAL_PAUSE } else { RETRY_PAUSE }).await;
         }
@@ -111,16 +121,14 @@ impl Sender {
         let (mut mirror, has) = spawn_blocking(move || (mirror.clone(), mirror)).await?;
         let has = Some(Arc::new(Snapshot { image: has, ..Snapshot::default() }));
         info!(%epoch, "Sends the state to the standby");
-        self.progress.send_modify(|progress| {
-            *progress = Progress { is_connected: true, is_absent: false, has, ..progress.clone() };
-        });
+        self.progress.send_modify(|progress| (progress.reach, progress.has) = (Reach::Connected, has));
         let mut snapshots = self.snapshots.clone();
         snapshots.mark_changed();
         loop {
             tokio::select! {
                 // A standby that says something, or goes, is not to be waited for; so nothing is lost when this is dropped.
                 biased;
-                word = channel.hear() => return Err(word.err().unwrap_or_else(|| io::ErrorKind::InvalidData.into())),
+                word = channel.hear() => return word.and(Err(io::ErrorKind::InvalidData.into())),
                 changed = snapshots.changed() => changed.map_err(|_| io::ErrorKind::BrokenPipe)?,
             }
             let Some(snapshot) = snapshots.borrow_and_update().clone() else { continue };
@@ -132,14 +140,8 @@ impl Sender {
                 return Err(io::ErrorKind::InvalidData.into());
             }
             let acknowledged = Some((directory, sequence));
-            let standby = Some(to);
-            self.progress.send_replace(Progress {
-                acknowledged,
-                is_connected: true,
-                is_absent: false,
-                standby,
-                has,
-            });
+            let (reach, standby) = (Reach::Connected, Some(to));
+            self.progress.send_replace(Progress { acknowledged, reach, standby, has });
         }
     }
 

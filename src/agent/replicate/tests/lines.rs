@@ -16,7 +16,7 @@ use crate::agent::replicate::DirectoryId;
 use crate::agent::replicate::channel::Channel;
 use crate::agent::replicate::inbox::Inbox;
 use crate::agent::replicate::receiver::Receiver;
-use crate::agent::replicate::sender::{Progress, Sender};
+use crate::agent::replicate::sender::{Progress, Reach, Sender};
 use crate::ha::AgentId;
 use crate::runtime::shutdown::Shutdown;
 
@@ -130,7 +130,7 @@ async fn a_standby_is_brought_level_and_follows_also_after_it_was_away() {
     standby.door.close();
     fs::write(from.path().join("log"), "two").unwrap();
     active.look(3);
-    let lost = active.progress.wait_for(|progress| !progress.is_connected);
+    let lost = active.progress.wait_for(|progress| progress.reach != Reach::Connected);
     timeout(PATIENCE, lost).await.expect("a closed door ends the connection").unwrap();
     assert_eq!(fs::read(to.path().join("log")).unwrap(), b"one");
     standby.door.open(epoch(1));
@@ -143,16 +143,16 @@ async fn a_standby_is_brought_level_and_follows_also_after_it_was_away() {
 async fn a_standby_is_absent_while_nobody_listens_at_its_address() {
     let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (standby, mut active) = level(from.path(), to.path()).await;
-    assert!(!active.progress.borrow().is_absent);
+    assert_eq!(active.progress.borrow().reach, Reach::Connected);
 
     let address = standby.address;
     standby.stop().await;
-    let absent = active.progress.wait_for(|progress| progress.is_absent && !progress.is_connected);
+    let absent = active.progress.wait_for(|progress| progress.reach == Reach::Absent);
     timeout(PATIENCE, absent).await.expect("in time").unwrap();
 
     let standby = Standby::start_at(to.path(), address).await;
     standby.door.open(epoch(1));
-    let there = active.progress.wait_for(|progress| !progress.is_absent && progress.is_connected);
+    let there = active.progress.wait_for(|progress| progress.reach == Reach::Connected);
     timeout(PATIENCE, there).await.expect("in time").unwrap();
     standby.stop().await;
 }
