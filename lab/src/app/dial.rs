@@ -5,9 +5,13 @@
 //! has long been elsewhere. The kernel chooses source ports at random, so one in fifty new connections met one of the
 //! five hundred that a lost node leaves: what they saw was not the outage any more. So each source port is used once in
 //! that time.
+//!
+//! A client that did not get the processor for a while sends all requests at once that were due meanwhile. Each takes the
+//! next port that its process did not use, however many they are: one that finds no port would count as an outage.
 
 use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use socket2::{Domain, Socket, Type};
@@ -18,18 +22,26 @@ use super::client::remaining;
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(120);
 /// Source ports: below 30000, where those of Services on nodes and then those begin that the kernel chooses from.
 const PORTS: std::ops::Range<u16> = 2_048..30_000;
-/// Ports that are tried, if one is taken: by a server, or by another client at the same moment.
-const ATTEMPTS_MAX: u16 = 8;
+/// Ports that are tried, if one is taken: by a server, or by another client at the same moment. As many as two clients
+/// have requests under way that waited for the processor for 150 ms, twice.
+const ATTEMPTS_MAX: u32 = 64;
+
+/// The ports of this process.
+static PORTS_USED: Ports = Ports(AtomicU64::new(0));
 
 /// A connection without delay for small packets.
 ///
 /// # Errors
 /// As of [`TcpStream::connect_timeout`].
 pub(super) fn dial(target: SocketAddr, until: Instant) -> io::Result<TcpStream> {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    dial_with(&PORTS_USED, target, until)
+}
+
+fn dial_with(ports: &Ports, target: SocketAddr, until: Instant) -> io::Result<TcpStream> {
     let mut taken = None;
-    for attempt in 0..ATTEMPTS_MAX {
-        match dial_from(source_port(since, attempt), target, until) {
+    for _ in 0..ATTEMPTS_MAX {
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        match dial_from(ports.next(since), target, until) {
             Err(error) if matches!(error.kind(), ErrorKind::AddrInUse | ErrorKind::AddrNotAvailable) => {
                 taken = Some(error);
             }
@@ -39,11 +51,21 @@ pub(super) fn dial(target: SocketAddr, until: Instant) -> io::Result<TcpStream> 
     Err(taken.unwrap_or_else(|| ErrorKind::AddrInUse.into()))
 }
 
-/// The ports in turn: each belongs to a few milliseconds of every [`FORGOTTEN_AFTER`].
-fn source_port(since: Duration, attempt: u16) -> u16 {
-    let ports = u128::from(PORTS.end - PORTS.start);
-    let slot = since.as_micros() * ports / FORGOTTEN_AFTER.as_micros() + u128::from(attempt);
-    PORTS.start + u16::try_from(slot % ports).unwrap_or_default()
+/// The ports in turn: each belongs to a few milliseconds of every [`FORGOTTEN_AFTER`]. Holds the first turn that was not
+/// used.
+struct Ports(AtomicU64);
+
+impl Ports {
+    /// The one whose turn it is, or the next one that was not used yet.
+    fn next(&self, since: Duration) -> u16 {
+        let ports = u128::from(PORTS.end - PORTS.start);
+        let turn = since.as_micros() * ports / FORGOTTEN_AFTER.as_micros();
+        let turn = u64::try_from(turn).unwrap_or_default();
+        let after = |unused: u64| unused.max(turn) + 1;
+        let unused = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |unused| Some(after(unused)));
+        let taken = unused.map_or(turn, |unused| unused.max(turn));
+        PORTS.start + u16::try_from(u128::from(taken) % ports).unwrap_or_default()
+    }
 }
 
 fn dial_from(port: u16, target: SocketAddr, until: Instant) -> io::Result<TcpStream> {
@@ -67,27 +89,40 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn a_client_uses_each_port_once_until_it_is_forgotten() {
-        let every = |milliseconds| -> Vec<u16> {
-            let period = Duration::from_millis(milliseconds);
-            let times = std::iter::successors(Some(Duration::ZERO), |time| Some(*time + period));
-            times.take_while(|time| *time < FORGOTTEN_AFTER).map(|time| source_port(time, 0)).collect()
-        };
-        let ports = every(5);
-        assert_eq!(ports.iter().collect::<BTreeSet<_>>().len(), ports.len());
-        assert!(every(1).iter().all(|port| PORTS.contains(port)));
-        assert_ne!(source_port(Duration::ZERO, 0), source_port(Duration::ZERO, 1));
+    fn ports() -> Ports {
+        Ports(AtomicU64::new(0))
     }
 
     #[test]
-    fn connections_at_the_same_moment_have_ports_of_their_own() {
+    fn a_client_uses_each_port_once_until_it_is_forgotten() {
+        let every = |milliseconds| -> Vec<u16> {
+            let (ports, period) = (ports(), Duration::from_millis(milliseconds));
+            let times = std::iter::successors(Some(Duration::ZERO), |time| Some(*time + period));
+            times.take_while(|time| *time < FORGOTTEN_AFTER).map(|time| ports.next(time)).collect()
+        };
+        let used = every(5);
+        assert_eq!(used.iter().collect::<BTreeSet<_>>().len(), used.len());
+        assert!(every(1).iter().all(|port| PORTS.contains(port)));
+    }
+
+    #[test]
+    fn what_was_late_takes_the_next_ports_and_then_the_clock_leads_again() {
+        let (ports, second) = (ports(), Duration::from_secs(1));
+        let late = [ports.next(second), ports.next(second), ports.next(second)];
+        assert_eq!(late, [late[0], late[0] + 1, late[0] + 2]);
+        assert_eq!(ports.next(second * 2), self::ports().next(second * 2));
+    }
+
+    #[test]
+    fn two_clients_that_are_late_find_a_port_for_each_connection() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let target = listener.local_addr().unwrap();
         let until = Instant::now() + Duration::from_secs(5);
-        let streams: Vec<_> = (0..4).map(|_| dial(target, until).unwrap()).collect();
-        let ports: BTreeSet<_> = streams.iter().map(|stream| stream.local_addr().unwrap().port()).collect();
-        assert_eq!(ports.len(), streams.len());
-        assert!(ports.iter().all(|port| PORTS.contains(port)));
+        let clients = [ports(), ports()];
+        let streams: Vec<_> =
+            (0..40).map(|number| dial_with(&clients[number % 2], target, until).unwrap()).collect();
+        let used: BTreeSet<_> = streams.iter().map(|stream| stream.local_addr().unwrap().port()).collect();
+        assert_eq!(used.len(), streams.len());
+        assert!(used.iter().all(|port| PORTS.contains(port)));
     }
 }

@@ -22,7 +22,8 @@ const WHAT: &str = "5 actives killed at once:";
 const PAIRS: usize = 5;
 /// Clients of the one Service; together they reach each pair every 12 ms or so, and leave the machine to the Pods.
 const CLIENTS: usize = 2;
-/// What the last of them should take.
+/// What the last of them should take. The client of a Service is well again when all pairs are; who waits for an answer of
+/// each also waits for the next request that kube-proxy leads there.
 const TARGET: &str = "150 ms";
 /// How long the next active may take to be known.
 const RECOVERED_WITHIN: Duration = Duration::from_secs(30);
@@ -62,7 +63,7 @@ pub async fn run(course: &Course<'_>, report: &mut Report) -> Result<(), Error> 
     let row = |what: &str| Row { what: format!("{WHAT} {what}"), beside: beside.clone(), ..Row::default() };
     let mut last = Row { target: TARGET, ..row("until the last pair answers") };
     let mut each = row("each pair");
-    let mut service = row("until their Service is well again");
+    let mut service = Row { target: TARGET, ..row("until their Service is well again") };
     let rounds = course.options.rounds;
     course
         .repeat((WHAT, rounds), &mut report.failures, async |_| {
