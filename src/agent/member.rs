@@ -232,10 +232,9 @@ impl Member {
                 biased;
                 () = self.body.asked_to_end() => return Ok(()),
                 () = shutdown.requested() => return Ok(()),
-                found = search.find() => found,
+                found = search.find(|is_spare| health.set_ready(is_spare)) => found,
                 () = tick(&health) => return Ok(()),
             };
-            self.body.health.set_ready(true);
             if self.belong(found, shutdown).await? == End::Left {
                 return Ok(());
             }

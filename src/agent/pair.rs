@@ -255,7 +255,7 @@ impl<On: Machine> Turn<'_, On> {
                 self.know(&record);
                 let Record { lease, version, orders, level, .. } = *record;
                 // First: who shall not act must not take what this version offers.
-                self.withhold(version, level)?;
+                self.withhold(version, (lease.members, level))?;
                 self.fence(version, (orders, lease.members))?;
                 self.step(Event::LeaseRead { lease, version })?;
                 let peer = self.other_address();

@@ -1,7 +1,13 @@
 //! Looks for the Lease that the agent belongs to: one that it was told by name, or the one of a group that names it.
 //!
+//! Who finds none in a group whose pairs are all whole is a spare: it waits for somebody to fail, and is as ready as it can
+//! be. A Deployment goes on with a rollout only when the Pod that it has added is ready, which belongs to no pair before
+//! another Pod goes. While a place is free, or soon will be, the agent is not ready: a rollout would go on to the Pod that
+//! acts alone. Who acts says by the mode that it lives in whether its standby answers, within the time of a promise.
+//!
 //! Never writes anything, and knows nothing of the protocol.
 
+use std::collections::BTreeMap;
 use std::pin::pin;
 use std::time::Duration;
 
@@ -9,19 +15,26 @@ use futures::TryStreamExt as _;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{WatchEvent, WatchParams};
 use kube::{Api, Client, ResourceExt as _};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tracing::{info, warn};
 
 use super::identity::Identity;
 use super::lease::Record;
 use super::outages::Outages;
+use super::replicate::gate::Level;
 use crate::api::keys;
+use crate::ha::Hold;
 
 /// Pause after a watch that failed. 1 s: a group whose API server comes back does not meet it all at once.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// How long one watch is trusted. 60 s: a connection that died without a word delays an agent without a Lease by at
 /// most this, and to be told of one group's Leases once a minute is nothing.
 const WATCH_MAX: Duration = Duration::from_secs(60);
+/// How long an agent that no Lease names waits for one before it is a spare. 1 s: the operator gives a new Pod its place
+/// within some 100 ms, and one that gets a place should be ready because of that.
+const SPARE_AFTER: Duration = Duration::from_secs(1);
+/// How long a watch is silent before its Leases are taken for all that there are. 50 ms: what is at hand comes at once.
+const TOLD_WITHIN: Duration = Duration::from_millis(50);
 /// Version that a watch begins at: whatever the API server has at hand, told first, and then what changes. One request
 /// instead of a list and a watch, which counts where many Pods start at once. It may be old: whoever writes the Lease
 /// compares its version, and reads it anew if that is another one.
@@ -52,17 +65,28 @@ pub struct Search {
     own: Identity,
 }
 
+/// Whether the agent is a spare.
+struct Spare<Tell> {
+    /// Since when it looks for a Lease.
+    since: Instant,
+    is_it: bool,
+    /// Is told when that changes.
+    tell: Tell,
+}
+
 impl Search {
     /// For an agent, in its own namespace.
     pub fn new(client: Client, membership: Membership, own: Identity) -> Self {
         Self { api: Api::namespaced(client, &own.namespace), membership, own }
     }
 
-    /// Waits until there is such a Lease; of several the first one seen. May be dropped and called again.
-    pub async fn find(&self) -> Found {
+    /// Waits until there is such a Lease; of several the first one seen. Tells meanwhile whether this agent is a spare, when
+    /// that changes; at first it is none. May be dropped and called again.
+    pub async fn find(&self, tell: impl Fn(bool)) -> Found {
         let mut outages = Outages::default();
+        let mut spare = Spare { since: Instant::now(), is_it: false, tell };
         loop {
-            match timeout(WATCH_MAX, self.watch(&mut outages)).await {
+            match timeout(WATCH_MAX, self.watch(&mut outages, &mut spare)).await {
                 Ok(Ok(Some(found))) => {
                     info!(lease = found.name, "Found the Lease");
                     return found;
@@ -79,21 +103,38 @@ impl Search {
     }
 
     /// Looks until it has found the Lease; `None` if the watch ended before.
-    async fn watch(&self, outages: &mut Outages) -> Result<Option<Found>, kube::Error> {
+    async fn watch(
+        &self,
+        outages: &mut Outages,
+        spare: &mut Spare<impl Fn(bool)>,
+    ) -> Result<Option<Found>, kube::Error> {
         let mut events = pin!(self.api.watch(&self.selection(), AT_HAND).await?);
         outages.end("Saw the Leases again");
-        while let Some(event) = events.try_next().await? {
+        // Of each Lease, whether it has no place for this agent.
+        let mut pairs = BTreeMap::new();
+        loop {
+            let told = (spare.since + SPARE_AFTER).max(Instant::now() + TOLD_WITHIN);
+            let event = if let Ok(event) = timeout_at(told, events.try_next()).await {
+                event?
+            } else {
+                spare.see(!pairs.is_empty() && pairs.values().all(|is_whole| *is_whole));
+                events.try_next().await?
+            };
             match event {
-                WatchEvent::Added(lease) | WatchEvent::Modified(lease) => {
-                    if let Some(found) = self.look(&lease) {
-                        return Ok(Some(found));
+                Some(WatchEvent::Added(lease) | WatchEvent::Modified(lease)) => {
+                    let record = Self::read(&lease);
+                    if let Some(record) = record.as_ref().filter(|record| self.is_it(record)) {
+                        return Ok(Some(Found { name: lease.name_any(), record: record.clone() }));
                     }
+                    let is_whole = record.is_some_and(|record| is_whole_without(&self.own, &record));
+                    pairs.insert(lease.name_any(), is_whole);
                 }
-                WatchEvent::Deleted(_) | WatchEvent::Bookmark(_) => {}
-                WatchEvent::Error(status) => return Err(kube::Error::Api(status)),
+                Some(WatchEvent::Deleted(lease)) => drop(pairs.remove(&lease.name_any())),
+                Some(WatchEvent::Bookmark(_)) => {}
+                Some(WatchEvent::Error(status)) => return Err(kube::Error::Api(status)),
+                None => return Ok(None),
             }
         }
-        Ok(None)
     }
 
     fn selection(&self) -> WatchParams {
@@ -104,20 +145,45 @@ impl Search {
         }
     }
 
-    fn look(&self, lease: &Lease) -> Option<Found> {
+    fn read(lease: &Lease) -> Option<Record> {
         let name = lease.name_any();
-        match Record::read(lease) {
-            Ok(record) => {
-                let is_it = match self.membership {
-                    Membership::Lease(_) => true,
-                    Membership::Group(_) => record.lease.names(self.own.id),
-                };
-                is_it.then_some(Found { name, record })
-            }
-            Err(error) => {
-                warn!(lease = name, error = &error as &dyn std::error::Error, "Could not understand a Lease");
-                None
-            }
+        Record::read(lease)
+            .inspect_err(|error| {
+                warn!(lease = name, error = error as &dyn std::error::Error, "Could not understand a Lease");
+            })
+            .ok()
+    }
+
+    fn is_it(&self, record: &Record) -> bool {
+        match self.membership {
+            Membership::Lease(_) => true,
+            Membership::Group(_) => record.lease.names(self.own.id),
         }
     }
+}
+
+impl<Tell: Fn(bool)> Spare<Tell> {
+    fn see(&mut self, is_spare: bool) {
+        if std::mem::replace(&mut self.is_it, is_spare) == is_spare {
+            return;
+        }
+        if is_spare {
+            info!("Is a spare: every pair of the group is whole");
+        } else {
+            info!("Is no spare any more: a pair of the group is not whole");
+        }
+        (self.tell)(is_spare);
+    }
+}
+
+/// Whether a pair has an active and a standby that answers and lacks nothing, and this agent's Pod is not the successor of
+/// either: one of a StatefulSet has the name of the Pod that it replaces.
+fn is_whole_without(own: &Identity, record: &Record) -> bool {
+    let is_level = match &record.level {
+        Level::Unsaid => true,
+        Level::Only(directories) => directories.len() >= record.lease.members.len(),
+        Level::Unreadable => false,
+    };
+    let is_successor = record.directory.values().any(|member| member.pod == own.pod);
+    record.lease.hold == Hold::Peer && record.lease.pending.is_none() && is_level && !is_successor
 }

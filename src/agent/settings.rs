@@ -52,7 +52,8 @@ pub struct PairArguments {
     /// File that shows role and epoch, for probes. Default: none.
     #[arg(long, requires = "membership")]
     state_file: Option<PathBuf>,
-    /// Address and TCP port for probes: /livez while the agent works, /readyz while it belongs to a pair. Default: none.
+    /// Address and TCP port for probes: /livez while the agent works, /readyz while it could take over, or
+    /// is a spare that no pair of its group needs. Default: none.
     #[arg(long, requires = "membership")]
     health_bind: Option<SocketAddr>,
     /// TCP port of the application, at the address of --peer-bind; repeat it for more. While this agent does not act it

@@ -155,7 +155,7 @@ impl Pod {
         let own = &self.settings.own;
         let client = wire::client();
         let search = Search::new(client.clone(), self.settings.membership.clone(), own.clone());
-        let found = search.find().await;
+        let found = search.find(drop).await;
         body.peers.know(&found.record);
         let store = Store::start(&mut tasks, &over, (client.clone(), &own.namespace, found), short());
         let (showing, to_show) = watch::channel(None);

@@ -11,9 +11,8 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
-use std::time::Duration;
 
-use super::listen::{self, Desk, InHand, exit_on_signal, pod_name};
+use super::listen::{self, Desk, FINISH_WITHIN, Requests, exit_on_signal, pod_name};
 
 /// Name of the log in the state folder.
 const LOG: &str = "increments";
@@ -21,9 +20,6 @@ const LOG: &str = "increments";
 const LINE_MAX_BYTES: u64 = 128;
 /// Most increments that one sync puts on disk: as many as there are connections.
 const BATCH_MAX: usize = 1024;
-/// How long a counter that is asked to end may take to answer what it has taken. 50 ms: many times what an increment takes,
-/// and a quarter of what an agent gives it by default.
-const FINISH_WITHIN: Duration = Duration::from_millis(50);
 
 /// What the counter needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,8 +63,7 @@ pub fn run(options: &CounterOptions) -> Result<(), Error> {
     exit_on_signal(move || ending.finish(FINISH_WITHIN)).map_err(Error::Serve)?;
     let address = SocketAddr::from((Ipv4Addr::UNSPECIFIED, options.port));
     let listener = listen::open(address).map_err(Error::Serve)?;
-    let taking = desk.clone();
-    listen::serve(&listener, &desk, move |stream, first| counter.converse(stream, (first, &taking)));
+    listen::serve(&listener, &desk, move |stream, requests| counter.converse(stream, requests));
     Ok(())
 }
 
@@ -102,18 +97,17 @@ impl Counter {
         Ok(Self { log, tag: format!("{epoch} {pod}"), increments: sender })
     }
 
-    /// Answers the first request, which counts already, and further ones.
-    fn converse(&self, mut stream: TcpStream, (first, desk): (InHand, &Desk)) -> io::Result<()> {
-        let mut requests = BufReader::new(stream.try_clone()?);
-        let mut first = Some(first);
+    /// Answers one request after the other.
+    fn converse(&self, mut stream: TcpStream, mut requests: Requests) -> io::Result<()> {
+        let mut lines = BufReader::new(stream.try_clone()?);
         let mut line = String::new();
         loop {
             line.clear();
-            if (&mut requests).take(LINE_MAX_BYTES).read_line(&mut line)? == 0 {
+            if (&mut lines).take(LINE_MAX_BYTES).read_line(&mut line)? == 0 {
                 return Ok(());
             }
             // Until it is answered.
-            let _in_hand = first.take().unwrap_or_else(|| desk.take());
+            let _in_hand = requests.take();
             match line.strip_suffix('\n').and_then(parse) {
                 Some(Request::Add(id)) => {
                     self.add(id)?;
@@ -232,6 +226,7 @@ impl Sink {
 pub(super) mod tests {
     use std::net::TcpListener;
     use std::os::unix::net::UnixListener;
+    use std::time::Duration;
 
     use super::*;
 
@@ -247,8 +242,7 @@ pub(super) mod tests {
         let (counter, desk) = (Counter::open(options, "web-0").unwrap(), Desk::default());
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
-        let [serving, taking] = [(); 2].map(|()| desk.clone());
-        let serve = move |stream, first| counter.converse(stream, (first, &taking));
+        let (serving, serve) = (desk.clone(), move |stream, requests| counter.converse(stream, requests));
         thread::spawn(move || listen::serve(&listener, &serving, serve));
         (address, desk)
     }

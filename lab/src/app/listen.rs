@@ -20,6 +20,9 @@ const IO_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause after the listener failed, for example for want of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 
+/// How long an application that is asked to end may take to answer what it has taken. 50 ms: many times what an answer
+/// takes, and well within what an agent gives it by default before it is killed.
+pub const FINISH_WITHIN: Duration = Duration::from_millis(50);
 /// Pause between two looks at what is not answered yet.
 const FINISH_PAUSE: Duration = Duration::from_micros(100);
 
@@ -66,13 +69,28 @@ impl Drop for InHand {
     }
 }
 
-impl Desk {
-    /// Takes one.
-    pub(super) fn take(&self) -> InHand {
-        self.requests.fetch_add(1, Ordering::SeqCst);
-        InHand(Arc::clone(&self.requests))
+impl InHand {
+    fn take(requests: &Arc<AtomicUsize>) -> Self {
+        requests.fetch_add(1, Ordering::SeqCst);
+        Self(Arc::clone(requests))
     }
+}
 
+/// The requests of one connection. The first one counts before it has come.
+#[derive(Debug)]
+pub(super) struct Requests {
+    first: Option<InHand>,
+    taken: Arc<AtomicUsize>,
+}
+
+impl Requests {
+    /// The next one, which has come.
+    pub(super) fn take(&mut self) -> InHand {
+        self.first.take().unwrap_or_else(|| InHand::take(&self.taken))
+    }
+}
+
+impl Desk {
     /// Takes no connection any more, and waits until all that was taken is answered, but at most this long.
     pub(super) fn finish(&self, longest: Duration) {
         let door = self.door.lock().unwrap_or_else(PoisonError::into_inner);
@@ -89,11 +107,13 @@ impl Desk {
         self.requests.load(Ordering::SeqCst) == 0
     }
 
-    /// The next connection, and its first request, which is about to come.
-    fn accept(&self, listener: &TcpListener) -> io::Result<(TcpStream, InHand)> {
+    /// The next connection.
+    fn accept(&self, listener: &TcpListener) -> io::Result<(TcpStream, Requests)> {
         poll(&mut [PollFd::new(listener, PollFlags::IN)], None)?;
         let _open = self.door.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok((listener.accept()?.0, self.take()))
+        let (stream, _) = listener.accept()?;
+        let (first, taken) = (Some(InHand::take(&self.requests)), Arc::clone(&self.requests));
+        Ok((stream, Requests { first, taken }))
     }
 }
 
@@ -101,11 +121,11 @@ impl Desk {
 pub(super) fn serve(
     listener: &TcpListener,
     desk: &Desk,
-    converse: impl Fn(TcpStream, InHand) -> io::Result<()> + Send + Sync + 'static,
+    converse: impl Fn(TcpStream, Requests) -> io::Result<()> + Send + Sync + 'static,
 ) {
     let (converse, connections) = (Arc::new(converse), Arc::new(AtomicUsize::new(0)));
     loop {
-        let Ok((stream, request)) = desk.accept(listener) else {
+        let Ok((stream, requests)) = desk.accept(listener) else {
             thread::sleep(ACCEPT_PAUSE);
             continue;
         };
@@ -116,7 +136,7 @@ pub(super) fn serve(
         let (converse, open) = (Arc::clone(&converse), Arc::clone(&connections));
         let spawned = thread::Builder::new().stack_size(STACK_BYTES).spawn(move || {
             // A peer that is gone has nobody to report to.
-            let _ = prepare(&stream).and_then(|()| converse(stream, request));
+            let _ = prepare(&stream).and_then(|()| converse(stream, requests));
             open.fetch_sub(1, Ordering::Relaxed);
         });
         if spawned.is_err() {

@@ -24,7 +24,6 @@ pub mod counter;
 pub mod counter_client;
 mod dial;
 pub mod kept_client;
-
 mod listen;
 pub mod outage;
 pub mod sample;
@@ -32,5 +31,6 @@ pub mod server;
 pub mod sink;
 pub mod tenures;
 
+pub use listen::FINISH_WITHIN;
 pub use outage::Outage;
 pub use sample::{Outcome, Sample};

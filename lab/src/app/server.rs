@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use super::counter::Sink;
 pub use super::listen::Error;
-use super::listen::{self, Desk, InHand, exit_on_signal, pod_name};
+use super::listen::{self, Desk, Requests, exit_on_signal, pod_name};
 
 /// Longest request head. Unit: bytes. A probe of the kubelet is below 200.
 const REQUEST_MAX_BYTES: usize = 2048;
@@ -108,7 +108,7 @@ pub fn run(options: &ServerOptions) -> Result<(), Error> {
     let (ended, ending) = (Arc::clone(&shared), options.ending);
     exit_on_signal(move || end(&ended, ending))?;
     let desk = shared.desk.clone();
-    listen::serve(&listener, &desk, move |stream, request| converse(stream, request, &shared));
+    listen::serve(&listener, &desk, move |stream, requests| converse(stream, requests, &shared));
     Ok(())
 }
 
@@ -120,14 +120,13 @@ fn end(shared: &Shared, ending: Ending) {
     }
 }
 
-/// Answers the first request, which counts already, and further ones if the client asks for that.
-fn converse(mut stream: TcpStream, first: InHand, shared: &Shared) -> io::Result<()> {
+/// Answers the first request, and further ones if the client asks for that.
+fn converse(mut stream: TcpStream, mut requests: Requests, shared: &Shared) -> io::Result<()> {
     let mut buffer = [0; REQUEST_MAX_BYTES];
-    let mut first = Some(first);
     loop {
         let Request { path, is_kept } = read_request(&mut stream, &mut buffer)?;
         // Until it is answered.
-        let _in_hand = first.take().unwrap_or_else(|| shared.desk.take());
+        let _in_hand = requests.take();
         match shared.answer(path) {
             Answer::Text(status, body) => respond(&mut stream, (status, is_kept), body)?,
             Answer::Pod => {
@@ -196,7 +195,7 @@ mod tests {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
         let shared = Shared { pod: "web-1".to_owned(), ..Shared::default() };
-        let serve = move |stream, request| converse(stream, request, &shared);
+        let serve = move |stream, requests| converse(stream, requests, &shared);
         thread::spawn(move || listen::serve(&listener, &Desk::default(), serve));
         address
     }
@@ -240,7 +239,7 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let told = Sink::open(sink.local_addr().ok(), (7, "web-1")).unwrap();
         let shared = Shared { pod: "web-1".to_owned(), sink: told, ..Shared::default() };
-        let serve = move |stream, request| converse(stream, request, &shared);
+        let serve = move |stream, requests| converse(stream, requests, &shared);
         thread::spawn(move || listen::serve(&listener, &Desk::default(), serve));
         get(address, "/healthz");
         get(address, "/");
@@ -279,7 +278,7 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let shared = Arc::new(Shared { pod: "web-1".to_owned(), ..Shared::default() });
         let (served, desk) = (Arc::clone(&shared), shared.desk.clone());
-        let serve = move |stream, request| converse(stream, request, &served);
+        let serve = move |stream, requests| converse(stream, requests, &served);
         thread::spawn(move || listen::serve(&listener, &desk, serve));
         let mut taken = TcpStream::connect(address).unwrap();
         while shared.desk.is_empty() {

@@ -30,8 +30,7 @@ pub(super) async fn tell(client: &Client, cluster: &Cluster, namespace: &str) ->
     println!(
         "6. Two Pods of a StatefulSet become active and standby of a counter that is on the disks of both\n"
     );
-    let site = Site::pair(client, namespace).await.map_err(failed)?;
-    let before = site.settled().await.map_err(failed)?;
+    let (site, before) = Site::pair(client, namespace).await.map_err(failed)?;
     show(client, namespace).await?;
     println!("7. The application of the active is killed, while clients add to the counter every 5 ms\n");
     sleep(QUIET).await;

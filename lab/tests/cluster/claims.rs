@@ -11,7 +11,7 @@ use crate::bench::Bench;
 use crate::stage::Stage;
 use crate::{
     active_sets, failover, hostile, manifests, meddling, nodes, outages, pairs, record, redis, refusals,
-    replication, rollout, sizes,
+    replication, rollout, sizes, workloads,
 };
 
 /// Something that is true on a real cluster, and how to find out.
@@ -68,7 +68,10 @@ pub(crate) fn claims() -> Vec<Claim> {
         claim(pairs::a_deleted_active_hands_over_and_its_successor_becomes_the_standby),
         claim(pairs::no_request_fails_in_a_switchover_that_makes_before_it_breaks),
         claim(pairs::a_lost_node_costs_no_more_than_the_lease),
-        claim(pairs::pairs_come_and_go_with_the_replicas_of_a_deployment),
+        claim(workloads::pairs_come_and_go_with_the_replicas_of_a_deployment),
+        claim(workloads::a_stateful_set_that_starts_one_pod_after_the_other_grows_by_a_pair),
+        claim(workloads::a_rollout_of_a_deployment_of_one_pair_reaches_both_pods),
+        claim(workloads::a_rollout_of_a_stateful_set_of_one_pair_reaches_both_pods),
         claim(pairs::a_deleted_lease_is_made_anew_above_the_last_epoch),
         claim(pairs::labels_and_addresses_written_by_hand_are_put_right),
         claim(pairs::a_pod_may_not_touch_the_lease_of_another_pair),

@@ -32,6 +32,7 @@ mod rollout;
 mod sizes;
 mod stage;
 mod wait;
+mod workloads;
 
 use std::process::ExitCode;
 use std::sync::Arc;

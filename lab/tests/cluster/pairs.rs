@@ -14,8 +14,8 @@ use k8s_openapi::api::core::v1::{Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, Patch, PatchParams};
-use lab::app::Outage;
 use lab::app::sample::Sample;
+use lab::app::{FINISH_WITHIN, Outage};
 use lab::image::{AGENT_IMAGE, APP_IMAGE};
 use lab::ready;
 use serde_json::{Value, json};
@@ -28,7 +28,7 @@ use crate::wait;
 const PROXY_WITHIN: Duration = Duration::from_secs(2);
 
 /// The group `web` with its Service, and with replication Services.
-fn group() -> Value {
+pub(crate) fn group() -> Value {
     json!({
         "apiVersion": "backup.example.com/v1alpha1",
         "kind": "HAGroup",
@@ -41,9 +41,10 @@ fn group() -> Value {
 }
 
 /// A workload of the stand-in application with an agent; it answers what it has taken, and ends.
-fn workload(kind: &str, replicas: usize) -> Value {
+pub(crate) fn workload(kind: &str, replicas: usize) -> Value {
     // What an application cuts that it has taken is lost, however late the client's node leads elsewhere.
-    let arguments = ["--port", &PORT.to_string(), "--finish-ms", "50"];
+    let finish = FINISH_WITHIN.as_millis().to_string();
+    let arguments = ["--port", &PORT.to_string(), "--finish-ms", &finish];
     let container = json!({
         "name": WEB, "image": APP_IMAGE, "command": ["/lab-app"], "args": arguments,
         "ports": [{"containerPort": PORT}],
@@ -65,7 +66,7 @@ fn workload(kind: &str, replicas: usize) -> Value {
     json!({"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": WEB}, "spec": spec})
 }
 
-fn params() -> PatchParams {
+pub(crate) fn params() -> PatchParams {
     PatchParams::apply("claims").force()
 }
 
@@ -101,7 +102,7 @@ pub(crate) async fn can_follow(stage: &Stage, pair: &PairStatus) {
     .await;
 }
 
-async fn reported(stage: &Stage, is_right: impl Fn(&[PairStatus]) -> bool) -> Vec<PairStatus> {
+pub(crate) async fn reported(stage: &Stage, is_right: impl Fn(&[PairStatus]) -> bool) -> Vec<PairStatus> {
     wait::until(stage.api(), "", |groups: &[HAGroup]| {
         let group = groups.iter().find(|group| group.name_any() == WEB).ok_or("there is no such group")?;
         let status = group.status.clone().unwrap_or_default();
@@ -282,23 +283,6 @@ pub(crate) async fn a_lost_node_costs_no_more_than_the_lease(stage: Stage) {
     ready::nodes(&stage.client(), std::slice::from_ref(&lost), wait::LIMIT).await.unwrap();
     let pair = paired(&stage, 1).await.remove(0);
     shown(&stage, &pair).await;
-}
-
-pub(crate) async fn pairs_come_and_go_with_the_replicas_of_a_deployment(stage: Stage) {
-    stage.api::<HAGroup>().patch(WEB, &params(), &Patch::Apply(group())).await.unwrap();
-    let deployments: Api<Deployment> = stage.api();
-    deployments.patch(WEB, &params(), &Patch::Apply(workload("Deployment", 4))).await.unwrap();
-    paired(&stage, 2).await;
-    for replicas in [3_usize, 2, 5, 1, 2] {
-        stage.kubectl(&["scale", "deployment", WEB, &format!("--replicas={replicas}")]);
-        let is_right = |seen: &[PairStatus]| {
-            let complete = seen.iter().filter(|pair| pair.state == "Paired").count();
-            // Of an odd number one is a spare, or acts alone because it did before.
-            let is_bounded = (1..=replicas.div_ceil(2)).contains(&seen.len());
-            is_bounded && complete == replicas / 2 && seen.iter().all(|pair| !pair.active.is_empty())
-        };
-        reported(&stage, is_right).await;
-    }
 }
 
 pub(crate) async fn a_deleted_lease_is_made_anew_above_the_last_epoch(stage: Stage) {

@@ -13,7 +13,7 @@ use crate::agent::replicate::Replica;
 use crate::agent::replicate::gate::Level;
 use crate::agent::replicate::ledger::View;
 use crate::agent::world::Machine;
-use crate::ha::{Event, Order, Role, Version};
+use crate::ha::{AgentId, Event, Order, Role, Version};
 
 /// What the replication tells the loop.
 pub(super) enum Word {
@@ -64,15 +64,22 @@ impl<On: Machine> Turn<'_, On> {
         }
     }
 
-    /// Takes over what a version of the Lease says of the state directories, unless a later one was read.
-    pub(super) fn withhold(&mut self, version: Version, level: Level) -> io::Result<()> {
-        let Some(replica) = self.pair.replica.as_ref().filter(|_| self.level.0 <= version) else {
+    /// Takes over what a version of the Lease says of the state directories and who may take over, unless a later one was
+    /// read.
+    pub(super) fn withhold(
+        &mut self,
+        version: Version,
+        (members, level): ([AgentId; 2], Level),
+    ) -> io::Result<()> {
+        if version < self.level.0 {
             return Ok(());
-        };
-        let [may_take, could_take] = [&level, &self.level.1].map(|level| replica.may_take(level));
+        }
+        let may = |level| self.pair.replica.as_ref().is_none_or(|replica| replica.may_take(level));
+        let [may_take, could_take] = [&level, &self.level.1].map(may);
         self.level = (version, level);
         // A rollout that waits for readiness leaves the other Pod alone until this one could take its place.
-        self.body.health.set_ready(may_take);
+        let is_member = members.contains(&self.pair.protocol.agent().id);
+        self.body.health.set_ready(is_member && may_take);
         match (could_take, may_take) {
             (true, false) => {
                 warn!(

@@ -59,17 +59,17 @@ struct Shown {
 }
 
 impl Site {
-    /// Two Pods of a StatefulSet as a pair that counts on the disks of both.
+    /// Two Pods of a StatefulSet as a pair that counts on the disks of both, once they do; and who serves.
     ///
     /// # Errors
-    /// As [`Site::build`].
-    pub async fn pair(client: &Client, namespace: &str) -> Result<Self, Error> {
+    /// As [`Site::build`] and [`Site::settled`].
+    pub async fn pair(client: &Client, namespace: &str) -> Result<(Self, Serving), Error> {
         let blueprint =
             Blueprint { kind: Kind::CountingPairs, name: NAME, replicas: 2, sink: None, lookout: None };
         let site = Self::build(client, namespace, blueprint).await?;
-        site.settled().await?;
+        let serving = site.settled().await?;
         site.in_sync().await?;
-        Ok(site)
+        Ok((site, serving))
     }
 
     /// Applies what the blueprint says, and does not wait for it.

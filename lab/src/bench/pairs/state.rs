@@ -6,11 +6,11 @@ use tokio::time::sleep;
 use super::Course;
 use super::faults::Fault;
 use super::report::{Report, Row, Unit, median_latency};
-use super::site::Site;
-use super::trial::{PROXY_WITHIN, QUIET};
+use super::site::{Serving, Site};
+use super::trial::{QUIET, befall};
 use super::workload::{Blueprint, Kind};
 use crate::app::{Outage, Sample};
-use crate::bench::client::{Habit, unreported};
+use crate::bench::client::{Habit, Visit, unreported};
 use crate::bench::{Error, NAMESPACE};
 
 /// First words of the rows.
@@ -74,7 +74,7 @@ async fn overhead(course: &Course<'_>, (alone, pair): (&Site, &Site), report: &m
             }
             let mut medians = [0.0; 2];
             for (index, site) in order {
-                let counted = count(course, site, async |_| Ok(())).await?;
+                let counted = count(course, site).await?;
                 medians[index] = median_latency(&counted.increments).ok_or_else(unreported)?;
             }
             let [one, other] = medians;
@@ -96,14 +96,9 @@ async fn takeovers(
     let (mut acknowledged, mut lost) = (0, 0);
     course
         .repeat((&what, course.options.rounds), &mut report.failures, async |_| {
-            let counted = count(course, pair, async |active| {
-                let prepared = fault.prepare(course.bench, pair, active).await?;
-                fault.strike(course.bench, pair, (active, &prepared)).await?;
-                fault.over(pair, active).await?;
-                sleep(PROXY_WITHIN).await;
-                fault.undo(course.bench, pair, (active, &prepared)).await
-            })
-            .await?;
+            let come = async |active: &Serving| pair.visit_with(course.bench, active, Habit::Counting).await;
+            let told = befall((course.bench, pair), fault, (come, Visit::report)).await?;
+            let counted = read(&told).ok_or_else(unreported)?;
             row.saw(&Outage::from_samples(&counted.increments));
             acknowledged += counted.acknowledged;
             lost += counted.lost;
@@ -118,23 +113,16 @@ async fn takeovers(
     course.note(report, line);
 }
 
-/// Adds to a counter while something happens to it.
-async fn count(
-    course: &Course<'_>,
-    site: &Site,
-    happens: impl AsyncFnOnce(&super::site::Serving) -> Result<(), Error>,
-) -> Result<Counted, Error> {
+/// Adds to a counter while nothing happens to it.
+async fn count(course: &Course<'_>, site: &Site) -> Result<Counted, Error> {
     let active = site.settled().await?;
-    if site.kind().has_agents() {
+    if site.kind().is_replicated() {
         site.in_sync().await?;
     }
     sleep(QUIET).await;
     site.forget_visits(course.bench, &active).await?;
     let visit = site.visit_with(course.bench, &active, Habit::Counting).await?;
-    let happened = happens(&active).await;
-    let told = visit.report().await;
-    happened?;
-    read(&told?).ok_or_else(unreported)
+    read(&visit.report().await?).ok_or_else(unreported)
 }
 
 /// Understands what the client of a counter prints; `None` if the counter did not say at the end what it has.

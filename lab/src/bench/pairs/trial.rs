@@ -7,12 +7,13 @@ use tokio::time::sleep;
 use super::Course;
 use super::faults::Fault;
 use super::report::{Report, Row};
-use super::site::Site;
+use super::site::{Serving, Site};
 use super::watch::Watch;
 use crate::app::Outage;
 use crate::app::outage::second_trouble;
 use crate::bench::Error;
-use crate::bench::client::Habit;
+use crate::bench::client::{Habit, Visit};
+use crate::bench::rounds::Bench;
 
 /// Pause before each fault: kube-proxy programs the first change after a second of quiet at once.
 pub(super) const QUIET: Duration = Duration::from_millis(1_500);
@@ -77,30 +78,48 @@ impl Trial<'_> {
 
     async fn round(&self, course: &Course<'_>, fault: Fault) -> Result<Seen, Error> {
         let (bench, site) = (course.bench, self.site);
-        let active = site.settled().await?;
-        sleep(QUIET).await;
-        let prepared = fault.prepare(bench, site, &active).await?;
-        site.forget_visits(bench, &active).await?;
-        let (fresh, kept) = tokio::join!(
-            site.visit_with(bench, &active, Habit::Fresh),
-            site.visit_with(bench, &active, Habit::Kept)
-        );
-        let (fresh, kept) = (fresh?, kept?);
-        let done = fault.strike(bench, site, (&active, &prepared)).await;
-        let over = match &done {
-            Ok(()) => fault.over(site, &active).await,
-            Err(_) => Ok(()),
+        let visits = async |active: &Serving| {
+            tokio::try_join!(
+                site.visit_with(bench, active, Habit::Fresh),
+                site.visit_with(bench, active, Habit::Kept)
+            )
         };
-        sleep(PROXY_WITHIN).await;
-        let (fresh, kept) = tokio::join!(fresh.end(), kept.end());
-        // Whatever was broken is put right in any case.
-        fault.undo(bench, site, (&active, &prepared)).await?;
-        done?;
-        over?;
-        let (outage, samples) = fresh?;
+        let end = async |(fresh, kept): (Visit, Visit)| tokio::try_join!(fresh.end(), kept.end());
+        let ((fresh, samples), (kept, _)) = befall((bench, site), fault, (visits, end)).await?;
         if let Some(told) = second_trouble(&samples, APART) {
             eprintln!("\n  well again, and then at {told}");
         }
-        Ok(Seen { fresh: outage, kept: kept?.0 })
+        Ok(Seen { fresh, kept })
     }
+}
+
+/// Lets clients come to a settled site, lets a fault befall it, and lets them go when it is over; returns what they tell.
+/// Whatever was broken is put right in any case.
+///
+/// # Errors
+/// Why one of these could not be done.
+pub(super) async fn befall<V, T>(
+    (bench, site): (&Bench, &Site),
+    fault: Fault,
+    (come, go): (impl AsyncFnOnce(&Serving) -> Result<V, Error>, impl AsyncFnOnce(V) -> Result<T, Error>),
+) -> Result<T, Error> {
+    let active = site.settled().await?;
+    if site.kind().is_replicated() {
+        site.in_sync().await?;
+    }
+    sleep(QUIET).await;
+    let prepared = fault.prepare(bench, site, &active).await?;
+    site.forget_visits(bench, &active).await?;
+    let visits = come(&active).await?;
+    let done = fault.strike(bench, site, (&active, &prepared)).await;
+    let over = match &done {
+        Ok(()) => fault.over(site, &active).await,
+        Err(_) => Ok(()),
+    };
+    sleep(PROXY_WITHIN).await;
+    let told = go(visits).await;
+    fault.undo(bench, site, (&active, &prepared)).await?;
+    done?;
+    over?;
+    told
 }

@@ -8,6 +8,7 @@ use backuppodset::api::keys;
 use backuppodset::manifests::{AgentSource, Injection, inject};
 use serde_json::{Value, json};
 
+use crate::app::FINISH_WITHIN;
 use crate::app::arguments::SINK_VARIABLE;
 use crate::bench::Error;
 use crate::image::{AGENT_IMAGE, APP_IMAGE};
@@ -17,10 +18,6 @@ pub(super) const PORT: u16 = 8080;
 
 /// Folder of the counter's state.
 const STATE: &str = "/state";
-
-/// How long the application may take to answer what it has taken when it is asked to end: it needs a millisecond, and an
-/// agent allows it 100. Unit: milliseconds.
-const FINISH_MS: u32 = 50;
 
 /// What runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,6 +44,11 @@ impl Kind {
     /// Whether its Pods run agents.
     pub fn has_agents(self) -> bool {
         self.agent_source().is_some()
+    }
+
+    /// Whether its agents keep the state of one Pod level with that of another.
+    pub fn is_replicated(self) -> bool {
+        self.counts() && self.has_agents()
     }
 
     /// Where its agents come from, if it has any.
@@ -190,10 +192,11 @@ fn counter() -> Value {
 /// The application's container.
 pub(super) fn container(sink: Option<SocketAddr>) -> Value {
     let sink = sink.map(|sink| json!({"name": SINK_VARIABLE, "value": sink.to_string()}));
+    let finish = FINISH_WITHIN.as_millis().to_string();
     json!({
         "env": sink.into_iter().collect::<Vec<_>>(),
         "name": "app", "image": APP_IMAGE, "imagePullPolicy": "IfNotPresent",
-        "command": ["/lab-app"], "args": ["--port", PORT.to_string(), "--finish-ms", FINISH_MS.to_string()],
+        "command": ["/lab-app"], "args": ["--port", PORT.to_string(), "--finish-ms", finish],
         "ports": [{"containerPort": PORT}],
     })
 }

@@ -41,6 +41,49 @@ async fn agents_of_a_group_find_their_lease_leave_it_when_it_is_gone_and_act_by_
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn who_is_not_needed_for_any_pair_is_a_spare_and_ready() {
+    let mut stage = Stage::set("spare", 12).await;
+    stage.is_grouped = true;
+    stage.delete_lease().await;
+    let stranger = |uid: u32, pod: &str| {
+        let uid = format!("a9e00000-0000-4000-8000-ffffffffff{uid}");
+        json!({"uid": uid, "pod": pod, "address": "127.0.0.9:1"})
+    };
+    let whole = json!([stranger(10, "web-8"), stranger(11, "web-9")]);
+    stage.create_lease_of(0, whole.clone()).await;
+    stage.start_agent(0);
+    stage.await_role(0, "unassigned").await;
+    assert!(!stage.is_ready(0));
+    let pending =
+        json!({"leaving": stranger(11, "web-9")["uid"], "joining": stranger(12, "web-7")}).to_string();
+    let followed = json!([stranger(10, "web-8"), stranger(13, "web-0")]).to_string();
+    let steps = [
+        (keys::ANNOTATION_HA_HOLD, Some("Peer"), true),
+        (keys::ANNOTATION_HA_PENDING, Some(&pending), false),
+        (keys::ANNOTATION_HA_PENDING, None, true),
+        (keys::ANNOTATION_HA_IN_SYNC, Some("1"), false),
+        (keys::ANNOTATION_HA_IN_SYNC, Some("1,2"), true),
+        (keys::ANNOTATION_HA_MEMBERS, Some(&followed), false),
+        (keys::ANNOTATION_HA_MEMBERS, Some(&whole.to_string()), true),
+        (keys::ANNOTATION_HA_HOLD, Some("Api"), false),
+        (keys::ANNOTATION_HA_HOLD, Some("Peer"), true),
+    ];
+    for (key, value, is_ready) in steps {
+        stage.annotate(key, value.map(str::to_owned)).await;
+        let what = format!("ready {is_ready} after {key}={value:?}");
+        stage.until(&what, async || (stage.is_ready(0) == is_ready).then_some(())).await;
+    }
+    stage.delete_lease().await;
+    stage.until("not ready without a pair", async || (!stage.is_ready(0)).then_some(())).await;
+
+    stage.start_agent(1);
+    stage.create_lease(3).await;
+    stage.settled().await;
+    assert_eq!([0, 1].map(|agent| stage.is_ready(agent)), [true; 2]);
+    stage.end();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_standby_that_the_lease_does_not_name_any_more_looks_for_another_one_and_ends_at_once() {
     let mut stage = Stage::set("replaced", 11).await;
     stage.is_grouped = true;

@@ -15,10 +15,15 @@ use super::stage::{NAMESPACE, Stage, address, ip, pod};
 impl Stage {
     /// A Lease that nobody holds.
     pub(super) async fn create_lease(&self, term: u32) {
+        self.create_lease_of(term, json!([0, 1].map(|agent| self.member(agent)))).await;
+    }
+
+    /// One for these members.
+    pub(super) async fn create_lease_of(&self, term: u32, members: serde_json::Value) {
         let lease: Lease = serde_json::from_value(json!({
             "metadata": {"name": self.name, "labels": {(keys::LABEL_GROUP): self.name}, "annotations": {
                 (keys::ANNOTATION_HA_SEQUENCE): "0",
-                (keys::ANNOTATION_HA_MEMBERS): json!([0, 1].map(|agent| self.member(agent))).to_string(),
+                (keys::ANNOTATION_HA_MEMBERS): members.to_string(),
                 (keys::ANNOTATION_HA_HOLD): "Api",
                 (keys::ANNOTATION_HA_WRITES): "0",
                 (keys::ANNOTATION_HA_SLICE): self.name,

@@ -1,0 +1,80 @@
+//! Claims about workloads of pairs: they grow, shrink and are replaced by their own controllers, which wait until each Pod is
+//! ready.
+
+use std::collections::BTreeSet;
+
+use backuppodset::api::{HAGroup, PairStatus};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
+use kube::api::{Api, ListParams, Patch};
+
+use crate::load::Load;
+use crate::pairs::{group, paired, params, reported, served_again, shown, start_stateful_set, workload};
+use crate::stage::{Stage, WEB};
+use crate::wait;
+
+/// How the labels select the Pods of [`workload`].
+const PODS: &str = "app=web";
+
+pub(crate) async fn pairs_come_and_go_with_the_replicas_of_a_deployment(stage: Stage) {
+    stage.api::<HAGroup>().patch(WEB, &params(), &Patch::Apply(group())).await.unwrap();
+    let deployments: Api<Deployment> = stage.api();
+    deployments.patch(WEB, &params(), &Patch::Apply(workload("Deployment", 4))).await.unwrap();
+    paired(&stage, 2).await;
+    for replicas in [3_usize, 2, 5, 1, 2] {
+        stage.kubectl(&["scale", "deployment", WEB, &format!("--replicas={replicas}")]);
+        let is_right = |seen: &[PairStatus]| {
+            let complete = seen.iter().filter(|pair| pair.state == "Paired").count();
+            // Of an odd number one is a spare, or acts alone because it did before.
+            let is_bounded = (1..=replicas.div_ceil(2)).contains(&seen.len());
+            is_bounded && complete == replicas / 2 && seen.iter().all(|pair| !pair.active.is_empty())
+        };
+        reported(&stage, is_right).await;
+    }
+}
+
+pub(crate) async fn a_stateful_set_that_starts_one_pod_after_the_other_grows_by_a_pair(stage: Stage) {
+    start_stateful_set(&stage, 2).await;
+    paired(&stage, 1).await;
+    // The third Pod belongs to no pair before there is a fourth, which comes when the third is ready.
+    stage.kubectl(&["scale", "statefulset", WEB, "--replicas=4"]);
+    paired(&stage, 2).await;
+}
+
+pub(crate) async fn a_rollout_of_a_deployment_of_one_pair_reaches_both_pods(stage: Stage) {
+    stage.api::<HAGroup>().patch(WEB, &params(), &Patch::Apply(group())).await.unwrap();
+    let deployments: Api<Deployment> = stage.api();
+    deployments.patch(WEB, &params(), &Patch::Apply(workload("Deployment", 2))).await.unwrap();
+    rolled_out(&stage, "deployment").await;
+}
+
+pub(crate) async fn a_rollout_of_a_stateful_set_of_one_pair_reaches_both_pods(stage: Stage) {
+    start_stateful_set(&stage, 2).await;
+    rolled_out(&stage, "statefulset").await;
+}
+
+/// Replaces both Pods of a pair, as its workload does it by default, while clients come.
+async fn rolled_out(stage: &Stage, kind: &str) {
+    let pair = paired(stage, 1).await.remove(0);
+    shown(stage, &pair).await;
+    let pods = stage.api::<Pod>().list(&ListParams::default().labels(PODS)).await.unwrap();
+    let (before, load) = (uids(&pods.items), Load::start(stage, "n1").await);
+    stage.kubectl(&["rollout", "restart", kind, WEB]);
+    wait::until(stage.api(), PODS, |pods: &[Pod]| {
+        let is_new = uids(pods).is_disjoint(&before) && pods.len() == before.len();
+        if is_new && pods.iter().all(wait::is_ready) {
+            Ok(())
+        } else {
+            Err(pods.iter().map(wait::describe).collect::<Vec<_>>().join(", "))
+        }
+    })
+    .await;
+    let pair = paired(stage, 1).await.remove(0);
+    shown(stage, &pair).await;
+    served_again(&format!("rollout of a {kind}"), load).await;
+}
+
+fn uids(pods: &[Pod]) -> BTreeSet<String> {
+    pods.iter().filter_map(ResourceExt::uid).collect()
+}
