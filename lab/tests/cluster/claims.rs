@@ -85,6 +85,7 @@ pub(crate) fn claims() -> Vec<Claim> {
         claim(record::the_metrics_of_an_agent_are_for_the_token_of_its_group_alone),
         claim(redis::a_redis_pair_keeps_every_acknowledged_write_and_only_one_takes_them),
         claim(replication::a_counter_with_replicated_state_loses_no_acknowledged_increment),
+        claim(replication::a_rollout_of_a_replicated_counter_loses_no_acknowledged_increment),
         claim(sizes::a_deleted_set_takes_everything_of_its_with_it),
     ]
 }

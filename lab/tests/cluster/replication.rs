@@ -21,6 +21,7 @@ use serde_json::json;
 use crate::pairs::{first_paired, first_reported};
 use crate::stage::{PORT, Stage};
 use crate::wait;
+use crate::workloads::roll_out;
 
 /// Name of the group, its Service and its StatefulSet.
 const NAME: &str = "counter";
@@ -81,6 +82,22 @@ pub(crate) async fn a_counter_with_replicated_state_loses_no_acknowledged_increm
     let tenures: BTreeSet<u64> = epochs.into_iter().collect();
     assert!(tenures.len() > BLOWS.len(), "{tenures:?} with {pair:?}");
     nobody_may_act_without_the_only_copy(&stage, &pair, &standby).await;
+}
+
+pub(crate) async fn a_rollout_of_a_replicated_counter_loses_no_acknowledged_increment(stage: Stage) {
+    start(&stage).await;
+    let pair = first_paired(&stage).await;
+    let before = level(&stage, &pair, |names| names.len() == 2).await;
+    let client = start_client(&stage).await;
+    counts_on(&stage).await;
+    // Each Pod takes its directory along, so the second must not go before the first one's successor has everything.
+    roll_out(&stage, "statefulset", NAME).await;
+    let pair = first_paired(&stage).await;
+    level(&stage, &pair, |names| names.len() == 2 && names.is_disjoint(&before)).await;
+    counts_on(&stage).await;
+    let summary = tokio::task::spawn_blocking(|| stop(client)).await.unwrap();
+    println!("  {}", summary.join("\n  "));
+    assert!(summary.iter().any(|line| line.ends_with(" lost=0")), "{summary:?}");
 }
 
 /// The standby is away for a while, comes back, and takes over.

@@ -14,9 +14,6 @@ use crate::pairs::{group, paired, params, reported, served_again, shown, start_s
 use crate::stage::{Stage, WEB};
 use crate::wait;
 
-/// How the labels select the Pods of [`workload`].
-const PODS: &str = "app=web";
-
 pub(crate) async fn pairs_come_and_go_with_the_replicas_of_a_deployment(stage: Stage) {
     stage.api::<HAGroup>().patch(WEB, &params(), &Patch::Apply(group())).await.unwrap();
     let deployments: Api<Deployment> = stage.api();
@@ -54,14 +51,24 @@ pub(crate) async fn a_rollout_of_a_stateful_set_of_one_pair_reaches_both_pods(st
     rolled_out(&stage, "statefulset").await;
 }
 
-/// Replaces both Pods of a pair, as its workload does it by default, while clients come.
+/// Replaces both Pods of a pair while clients come.
 async fn rolled_out(stage: &Stage, kind: &str) {
     let pair = paired(stage, 1).await.remove(0);
     shown(stage, &pair).await;
-    let pods = stage.api::<Pod>().list(&ListParams::default().labels(PODS)).await.unwrap();
-    let (before, load) = (uids(&pods.items), Load::start(stage, "n1").await);
-    stage.kubectl(&["rollout", "restart", kind, WEB]);
-    wait::until(stage.api(), PODS, |pods: &[Pod]| {
+    let load = Load::start(stage, "n1").await;
+    roll_out(stage, kind, WEB).await;
+    let pair = paired(stage, 1).await.remove(0);
+    shown(stage, &pair).await;
+    served_again(&format!("rollout of a {kind}"), load).await;
+}
+
+/// Lets a workload replace its Pods, which have its name as label `app`, and waits until all are others and ready.
+pub(crate) async fn roll_out(stage: &Stage, kind: &str, name: &str) {
+    let labels = format!("app={name}");
+    let pods = stage.api::<Pod>().list(&ListParams::default().labels(&labels)).await.unwrap();
+    let before = uids(&pods.items);
+    stage.kubectl(&["rollout", "restart", kind, name]);
+    wait::until(stage.api(), &labels, |pods: &[Pod]| {
         let is_new = uids(pods).is_disjoint(&before) && pods.len() == before.len();
         if is_new && pods.iter().all(wait::is_ready) {
             Ok(())
@@ -70,9 +77,6 @@ async fn rolled_out(stage: &Stage, kind: &str) {
         }
     })
     .await;
-    let pair = paired(stage, 1).await.remove(0);
-    shown(stage, &pair).await;
-    served_again(&format!("rollout of a {kind}"), load).await;
 }
 
 fn uids(pods: &[Pod]) -> BTreeSet<String> {
