@@ -122,12 +122,13 @@ impl Search {
             };
             match event {
                 Some(WatchEvent::Added(lease) | WatchEvent::Modified(lease)) => {
-                    let record = Self::read(&lease);
-                    if let Some(record) = record.as_ref().filter(|record| self.is_it(record)) {
-                        return Ok(Some(Found { name: lease.name_any(), record: record.clone() }));
-                    }
-                    let is_whole = record.is_some_and(|record| is_whole_without(&self.own, &record));
-                    pairs.insert(lease.name_any(), is_whole);
+                    let name = lease.name_any();
+                    let is_whole = match Self::read(&lease) {
+                        Some(record) if self.is_it(&record) => return Ok(Some(Found { name, record })),
+                        Some(record) => is_whole_without(&self.own, &record),
+                        None => false,
+                    };
+                    pairs.insert(name, is_whole);
                 }
                 Some(WatchEvent::Deleted(lease)) => drop(pairs.remove(&lease.name_any())),
                 Some(WatchEvent::Bookmark(_)) => {}

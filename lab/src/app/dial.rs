@@ -60,10 +60,8 @@ impl Ports {
     fn next(&self, since: Duration) -> u16 {
         let ports = u128::from(PORTS.end - PORTS.start);
         let turn = since.as_micros() * ports / FORGOTTEN_AFTER.as_micros();
-        let turn = u64::try_from(turn).unwrap_or_default();
-        let after = |unused: u64| unused.max(turn) + 1;
-        let unused = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |unused| Some(after(unused)));
-        let taken = unused.map_or(turn, |unused| unused.max(turn));
+        self.0.fetch_max(u64::try_from(turn).unwrap_or_default(), Ordering::Relaxed);
+        let taken = self.0.fetch_add(1, Ordering::Relaxed);
         PORTS.start + u16::try_from(u128::from(taken) % ports).unwrap_or_default()
     }
 }

@@ -28,7 +28,7 @@ use crate::wait;
 const PROXY_WITHIN: Duration = Duration::from_secs(2);
 
 /// The group `web` with its Service, and with replication Services.
-pub(crate) fn group() -> Value {
+fn group() -> Value {
     json!({
         "apiVersion": "backup.example.com/v1alpha1",
         "kind": "HAGroup",
@@ -41,7 +41,7 @@ pub(crate) fn group() -> Value {
 }
 
 /// A workload of the stand-in application with an agent; it answers what it has taken, and ends.
-pub(crate) fn workload(kind: &str, replicas: usize) -> Value {
+fn workload(kind: &str, replicas: usize) -> Value {
     // What an application cuts that it has taken is lost, however late the client's node leads elsewhere.
     let finish = FINISH_WITHIN.as_millis().to_string();
     let arguments = ["--port", &PORT.to_string(), "--finish-ms", &finish];
@@ -66,7 +66,7 @@ pub(crate) fn workload(kind: &str, replicas: usize) -> Value {
     json!({"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": WEB}, "spec": spec})
 }
 
-pub(crate) fn params() -> PatchParams {
+fn params() -> PatchParams {
     PatchParams::apply("claims").force()
 }
 
@@ -74,6 +74,12 @@ pub(crate) async fn start_stateful_set(stage: &Stage, replicas: usize) {
     stage.api::<HAGroup>().patch(WEB, &params(), &Patch::Apply(group())).await.unwrap();
     let sets: Api<StatefulSet> = stage.api();
     sets.patch(WEB, &params(), &Patch::Apply(workload("StatefulSet", replicas))).await.unwrap();
+}
+
+pub(crate) async fn start_deployment(stage: &Stage, replicas: usize) {
+    stage.api::<HAGroup>().patch(WEB, &params(), &Patch::Apply(group())).await.unwrap();
+    let deployments: Api<Deployment> = stage.api();
+    deployments.patch(WEB, &params(), &Patch::Apply(workload("Deployment", replicas))).await.unwrap();
 }
 
 /// Waits until the group reports so many pairs, each with an active and a standby that can follow it; returns them.
@@ -320,9 +326,7 @@ pub(crate) async fn labels_and_addresses_written_by_hand_are_put_right(stage: St
 }
 
 pub(crate) async fn a_pod_may_not_touch_the_lease_of_another_pair(stage: Stage) {
-    stage.api::<HAGroup>().patch(WEB, &params(), &Patch::Apply(group())).await.unwrap();
-    let deployments: Api<Deployment> = stage.api();
-    deployments.patch(WEB, &params(), &Patch::Apply(workload("Deployment", 4))).await.unwrap();
+    start_deployment(&stage, 4).await;
     let pairs = paired(&stage, 2).await;
     let stranger = pod(&stage, &pairs[0].active).await;
     let client = stage.client_of(&stranger).await;

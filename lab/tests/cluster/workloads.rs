@@ -3,21 +3,18 @@
 
 use std::collections::BTreeSet;
 
-use backuppodset::api::{HAGroup, PairStatus};
-use k8s_openapi::api::apps::v1::Deployment;
+use backuppodset::api::PairStatus;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
-use kube::api::{Api, ListParams, Patch};
+use kube::api::ListParams;
 
 use crate::load::Load;
-use crate::pairs::{group, paired, params, reported, served_again, shown, start_stateful_set, workload};
+use crate::pairs::{paired, reported, served_again, shown, start_deployment, start_stateful_set};
 use crate::stage::{Stage, WEB};
 use crate::wait;
 
 pub(crate) async fn pairs_come_and_go_with_the_replicas_of_a_deployment(stage: Stage) {
-    stage.api::<HAGroup>().patch(WEB, &params(), &Patch::Apply(group())).await.unwrap();
-    let deployments: Api<Deployment> = stage.api();
-    deployments.patch(WEB, &params(), &Patch::Apply(workload("Deployment", 4))).await.unwrap();
+    start_deployment(&stage, 4).await;
     paired(&stage, 2).await;
     for replicas in [3_usize, 2, 5, 1, 2] {
         stage.kubectl(&["scale", "deployment", WEB, &format!("--replicas={replicas}")]);
@@ -40,9 +37,7 @@ pub(crate) async fn a_stateful_set_that_starts_one_pod_after_the_other_grows_by_
 }
 
 pub(crate) async fn a_rollout_of_a_deployment_of_one_pair_reaches_both_pods(stage: Stage) {
-    stage.api::<HAGroup>().patch(WEB, &params(), &Patch::Apply(group())).await.unwrap();
-    let deployments: Api<Deployment> = stage.api();
-    deployments.patch(WEB, &params(), &Patch::Apply(workload("Deployment", 2))).await.unwrap();
+    start_deployment(&stage, 2).await;
     rolled_out(&stage, "deployment").await;
 }
 
