@@ -16,16 +16,16 @@ use serde::{Deserialize, Serialize};
 #[x_kube(validation = Rule::new("self.stopMilliseconds + 1000 < self.holdMilliseconds").message(
     "timing.holdMilliseconds must be more than stopMilliseconds + 1000: write a longer hold or a shorter stop"))]
 pub struct GroupTiming {
-    /// How long an active may act after the last sign of its peer or the API server, 1051 to 30000, default 1900. Its
+    /// How long an active may act after the last sign of its peer or the API server, 1101 to 30000, default 1900. Its
     /// application has certainly ended by then.
     #[serde(default = "hold_milliseconds")]
-    #[schemars(range(min = 1_051, max = 30_000))]
+    #[schemars(range(min = 1_101, max = 30_000))]
     pub hold_milliseconds: i32,
 
-    /// How long a standby waits for a sign of its active before it takes over, 1103 to 30100, default 2000: the time that
+    /// How long a standby waits for a sign of its active before it takes over, 1153 to 30100, default 2000: the time that
     /// the loss of a node costs. At least holdMilliseconds * 1.001 + 50.
     #[serde(default = "watch_milliseconds")]
-    #[schemars(range(min = 1_103, max = 30_100))]
+    #[schemars(range(min = 1_153, max = 30_100))]
     pub watch_milliseconds: i32,
 
     /// How long ending the application may take when its hold runs out, 50 to 20000, default 200. It gets SIGTERM, after

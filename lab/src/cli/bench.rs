@@ -53,6 +53,13 @@ enum BenchVerb {
         /// several times.
         #[arg(long)]
         only: Vec<String>,
+        /// For each round of a fault that took long: write what its clients saw and what all containers logged below this
+        /// folder.
+        #[arg(long)]
+        keep: Option<PathBuf>,
+        /// What is long: a client waited for an answer for more than this. Unit: milliseconds.
+        #[arg(long, default_value_t = 100, requires = "keep")]
+        keep_over_ms: u16,
     },
 }
 
@@ -69,9 +76,11 @@ pub(crate) async fn bench(arguments: BenchArguments) -> anyhow::Result<()> {
         Some(BenchVerb::Scale { sets, idle_seconds }) => {
             return Ok(scale::run(&scale::Options { sets, idle_seconds, out }).await?);
         }
-        Some(BenchVerb::Pairs { rounds, idle_seconds, only }) => {
+        Some(BenchVerb::Pairs { rounds, idle_seconds, only, keep, keep_over_ms }) => {
             let idle = Duration::from_secs(idle_seconds.into());
-            return Ok(pairs::run(&pairs::Options { rounds, idle, only, out, manifest }).await?);
+            let over = Duration::from_millis(keep_over_ms.into());
+            let keeping = keep.map(|folder| pairs::evidence::Keeping { folder, over });
+            return Ok(pairs::run(&pairs::Options { rounds, idle, only, out, keeping, manifest }).await?);
         }
     }
     let only: BTreeSet<String> = only.into_iter().collect();

@@ -25,13 +25,13 @@ async fn times_are_accepted_that_the_protocol_accepts() {
     let scene = Scene::set("groups-times").await;
     let groups = scene.cluster.api::<HAGroup>();
     let mut accepted = 0;
-    for hold in [1_051_u32, 1_900, 2_500, 30_000] {
+    for hold in [1_101_u32, 1_900, 2_500, 30_000] {
         for above in [0, 49, 51, 52, 53, 80, 100] {
             for stop in [50_u32, 51, 200, 900, 1_500, 20_000] {
                 let watch = hold + above;
                 let [held, watched, stopped] =
                     [hold, watch, stop].map(|time| Duration::from_millis(time.into()));
-                let is_allowed = (1_103..=30_100).contains(&watch);
+                let is_allowed = (1_153..=30_100).contains(&watch);
                 let is_safe = is_allowed && Timing::with(held, watched, stopped).check().is_ok();
                 let timing =
                     json!({"holdMilliseconds": hold, "watchMilliseconds": watch, "stopMilliseconds": stop});

@@ -10,6 +10,7 @@
 //! | [`watch`] | a sink that is told of every answer |
 //! | [`faults`] | what goes wrong, and how each fault is done and undone |
 //! | [`trial`] | one round of a fault, with its clients |
+//! | [`evidence`] | what explains a round that took long |
 //! | [`baselines`] | faults of what pairs are compared with |
 //! | [`single`] | one pair: what follows with a `*` is measured with it |
 //! | [`idle`]* | what a pair costs while nothing happens |
@@ -32,6 +33,7 @@ use super::{Error, chain, hardware};
 pub mod assignment;
 pub mod baselines;
 pub mod crowd;
+pub mod evidence;
 pub mod faults;
 pub mod growth;
 pub mod hogs;
@@ -47,6 +49,7 @@ pub mod trial;
 pub mod watch;
 pub mod workload;
 
+use evidence::Keeping;
 use report::{Report, Row};
 
 /// Fewest nodes: one for each Pod of a pair, and one for those who look on.
@@ -63,6 +66,8 @@ pub struct Options {
     pub only: Vec<String>,
     /// Where the raw samples go as JSON.
     pub out: Option<std::path::PathBuf>,
+    /// Which rounds leave more than figures.
+    pub keeping: Option<Keeping>,
     /// Instead of the shipped manifest of the operator.
     pub manifest: Option<String>,
 }
@@ -186,7 +191,7 @@ mod tests {
 
     fn options(rounds: u16, only: &[&str]) -> Options {
         let only = only.iter().map(|word| (*word).to_owned()).collect();
-        Options { rounds, idle: Duration::from_secs(60), only, out: None, manifest: None }
+        Options { rounds, idle: Duration::from_secs(60), only, out: None, keeping: None, manifest: None }
     }
 
     #[test]

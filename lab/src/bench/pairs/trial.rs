@@ -5,6 +5,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use super::Course;
+use super::evidence::Evidence;
 use super::faults::Fault;
 use super::report::{Report, Row};
 use super::site::{Serving, Site};
@@ -62,7 +63,7 @@ impl Trial<'_> {
         }
         course
             .repeat((&what, rounds), &mut report.failures, async |number| {
-                let seen = self.round(course, fault).await;
+                let seen = self.round(course, (fault, &format!("{what}, {number}"))).await;
                 let stale = self.watch.map_or(0, |watch| watch.seen().1);
                 if stale > 0 {
                     eprintln!("\n  {stale} stale answers after round {number} of `{what}`");
@@ -76,15 +77,23 @@ impl Trial<'_> {
         course.keep(report, [fresh, lasting]);
     }
 
-    async fn round(&self, course: &Course<'_>, fault: Fault) -> Result<Seen, Error> {
+    async fn round(&self, course: &Course<'_>, (fault, name): (Fault, &str)) -> Result<Seen, Error> {
         let (bench, site) = (course.bench, self.site);
+        let run = bench.cluster.run_directory();
+        let evidence = course.options.keeping.as_ref().map(|keeping| Evidence::begin(keeping, run));
+        let evidence = evidence.transpose()?;
         let visits = async |active: &Serving| {
             tokio::try_join!(
                 site.visit_with(bench, active, Habit::Fresh),
                 site.visit_with(bench, active, Habit::Kept)
             )
         };
-        let end = async |(fresh, kept): (Visit, Visit)| tokio::try_join!(fresh.end(), kept.end());
+        let end = async |(fresh, kept): (Visit, Visit)| {
+            let told = tokio::try_join!(fresh.end(), kept.end())?;
+            let clients = [&told.0, &told.1].map(|(outage, samples)| (outage, &samples[..]));
+            evidence.map(|evidence| evidence.end(name, clients)).transpose()?;
+            Ok(told)
+        };
         let ((fresh, samples), (kept, _)) = befall((bench, site), fault, (visits, end)).await?;
         if let Some(told) = second_trouble(&samples, APART) {
             eprintln!("\n  well again, and then at {told}");
