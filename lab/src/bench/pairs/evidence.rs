@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io;
+use std::iter;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -65,8 +66,9 @@ impl<'a> Evidence<'a> {
         let folder = self.keeping.folder.join(name.replace([' ', ':', ','], "-"));
         fs::create_dir_all(&folder).map_err(writing(&folder))?;
         for (file, (_, samples)) in ["new-connections.csv", "kept-connection.csv"].into_iter().zip(clients) {
-            let lines = samples.iter().map(|sample| format!("{sample}\n")).collect::<String>();
-            fs::write(folder.join(file), format!("{CSV_HEADER}\n{lines}")).map_err(writing(&folder))?;
+            let header = iter::once(CSV_HEADER.to_owned());
+            let lines: Vec<String> = header.chain(samples.iter().map(Sample::to_string)).collect();
+            fs::write(folder.join(file), lines.join("\n") + "\n").map_err(writing(&folder))?;
         }
         for log in entries(self.held.path()).map_err(writing(&folder))? {
             let name = log.file_name().unwrap_or_default();
