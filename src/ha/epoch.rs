@@ -20,6 +20,11 @@ impl Epoch {
         Some(Self { term: self.term.checked_add(1)?, sequence: 0 })
     }
 
+    /// Whether the tenure began by a delegation, from an agent that lived.
+    pub fn is_delegated(self) -> bool {
+        self.sequence > 0
+    }
+
     /// Epoch that the holder of this one delegates; `None` when all sequence numbers are used up.
     pub fn delegation(self) -> Option<Self> {
         Some(Self { sequence: self.sequence.checked_add(1)?, ..self })
@@ -63,5 +68,12 @@ mod tests {
     fn numbers_that_are_used_up_give_no_epoch() {
         let last = Epoch { term: u32::MAX, sequence: u32::MAX };
         assert_eq!((last.takeover(), last.delegation()), (None, None));
+    }
+
+    #[test]
+    fn a_delegation_is_known_by_its_epoch_and_a_takeover_is_none() {
+        let takeover = Epoch { term: 1, sequence: 7 }.takeover();
+        let both = [takeover, takeover.and_then(Epoch::delegation)];
+        assert_eq!(both.map(|epoch| epoch.map(Epoch::is_delegated)), [Some(false), Some(true)]);
     }
 }

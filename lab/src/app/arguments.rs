@@ -20,7 +20,7 @@ pub const SINK_VARIABLE: &str = "SINK";
 const NO_EPOCH: u64 = 0;
 /// What `--help` and each error print.
 pub const USAGE: &str = "usage:
-  lab-app [--address IP] [--port N] [--drain-seconds N | --finish-ms N]
+  lab-app [--address IP] [--port N] [--listen-after-ms N] [--drain-seconds N | --finish-ms N]
   lab-app client --target ADDRESS:PORT [--interval-ms N] [--duration-s N] [--deadline-ms N]
   lab-app kept-client --target ADDRESS:PORT [--interval-ms N] [--duration-s N] [--deadline-ms N]
   lab-app counter --state FOLDER [--port N]
@@ -142,12 +142,16 @@ fn parse_server(
 ) -> Result<ServerOptions, Error> {
     let (epoch, sink) = stamp(variable)?;
     let ending = Ending::Drain(Duration::ZERO);
-    let mut options = ServerOptions { address: Ipv4Addr::UNSPECIFIED, port, ending, epoch, sink };
+    let (address, listens_after) = (Ipv4Addr::UNSPECIFIED, Duration::ZERO);
+    let mut options = ServerOptions { address, port, listens_after, ending, epoch, sink };
     for pair in words.chunks(2) {
         let (flag, text) = (pair[0].as_str(), pair.get(1).map(String::as_str));
         match flag {
             "--address" => options.address = value(flag, text)?,
             "--port" => options.port = value(flag, text)?,
+            "--listen-after-ms" => {
+                options.listens_after = Duration::from_millis(value::<u32>(flag, text)?.into());
+            }
             "--drain-seconds" => {
                 options.ending = Ending::Drain(Duration::from_secs(value::<u32>(flag, text)?.into()));
             }
@@ -197,8 +201,9 @@ mod tests {
 
     #[expect(clippy::unnecessary_wraps, reason = "compared with a result")]
     fn server(port: u16, ending: Ending) -> Result<Command, Error> {
-        let address = Ipv4Addr::UNSPECIFIED;
-        Ok(Command::Server(ServerOptions { address, port, ending, epoch: NO_EPOCH, sink: None }))
+        let (address, listens_after) = (Ipv4Addr::UNSPECIFIED, Duration::ZERO);
+        let (epoch, sink) = (NO_EPOCH, None);
+        Ok(Command::Server(ServerOptions { address, port, listens_after, ending, epoch, sink }))
     }
 
     #[test]
@@ -209,6 +214,8 @@ mod tests {
         assert_eq!(parsed("--port 81 --drain-seconds 3", Some("8080")), server(81, drain(3)));
         let finish = Ending::Finish(Duration::from_millis(100));
         assert_eq!(parsed("--finish-ms 100", None), server(80, finish));
+        let Ok(Command::Server(slow)) = parsed("--listen-after-ms 300", None) else { panic!("no server") };
+        assert_eq!(slow.listens_after, Duration::from_millis(300));
     }
 
     #[test]

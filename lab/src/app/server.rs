@@ -24,6 +24,8 @@ pub struct ServerOptions {
     pub address: Ipv4Addr,
     /// TCP port.
     pub port: u16,
+    /// How long it takes to start: nobody listens before.
+    pub listens_after: Duration,
     /// What it does after SIGTERM.
     pub ending: Ending,
     /// Epoch of this tenure.
@@ -100,6 +102,7 @@ impl Shared {
 /// # Errors
 /// See [`Error`].
 pub fn run(options: &ServerOptions) -> Result<(), Error> {
+    thread::sleep(options.listens_after);
     let address = SocketAddr::from((options.address, options.port));
     let listener = listen::open(address)?;
     let pod = pod_name();

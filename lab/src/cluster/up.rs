@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use tokio::signal::unix::{SignalKind, signal};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::low_level::emulate_default_handler;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinSet;
 
 use super::{Cluster, Error, Options, down};
@@ -138,7 +140,10 @@ async fn build_or_interrupt(builder: Builder, is_interruptible: bool) -> Result<
         tokio::select! {
             // A finished build is finished, even if a signal came at the same moment.
             biased;
-            Some(result) = task.join_next() => return result.expect("building does not panic"),
+            Some(result) = task.join_next() => {
+                tokio::spawn(end_as_by_default(interrupt, terminate));
+                return result.expect("building does not panic");
+            }
             _ = interrupt.recv() => {}
             _ = terminate.recv() => {}
         }
@@ -149,6 +154,16 @@ async fn build_or_interrupt(builder: Builder, is_interruptible: bool) -> Result<
         result if is_interruptible => result.and(Err(Error::Interrupt)),
         result => result,
     }
+}
+
+/// Gives signals their usual effect back: once somebody has listened for them, they end no process any more.
+async fn end_as_by_default(mut interrupt: Signal, mut terminate: Signal) {
+    let number = tokio::select! {
+        _ = interrupt.recv() => SIGINT,
+        _ = terminate.recv() => SIGTERM,
+    };
+    // Ends this process. It fails only for numbers of no signal.
+    drop(emulate_default_handler(number));
 }
 
 struct Builder {

@@ -67,6 +67,7 @@ pub(crate) fn claims() -> Vec<Claim> {
         claim(pairs::a_killed_application_is_followed_by_the_standby_s_within_a_moment),
         claim(pairs::a_deleted_active_hands_over_and_its_successor_becomes_the_standby),
         claim(pairs::no_request_fails_in_a_switchover_that_makes_before_it_breaks),
+        claim(pairs::nobody_is_refused_when_a_deleted_pod_hands_over_to_one_that_starts_slowly),
         claim(pairs::a_lost_node_costs_no_more_than_the_lease),
         claim(workloads::pairs_come_and_go_with_the_replicas_of_a_deployment),
         claim(workloads::a_stateful_set_that_starts_one_pod_after_the_other_grows_by_a_pair),

@@ -15,7 +15,7 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use lab::app::sample::Sample;
-use lab::app::{FINISH_WITHIN, Outage};
+use lab::app::{FINISH_WITHIN, Outage, Outcome};
 use lab::image::{AGENT_IMAGE, APP_IMAGE};
 use lab::ready;
 use serde_json::{Value, json};
@@ -40,11 +40,12 @@ fn group() -> Value {
     })
 }
 
-/// A workload of the stand-in application with an agent; it answers what it has taken, and ends.
-fn workload(kind: &str, replicas: usize) -> Value {
+/// A workload of the stand-in application with an agent; it takes so long to start, answers what it has taken, and ends.
+fn workload(kind: &str, replicas: usize, listens_after: Duration) -> Value {
     // What an application cuts that it has taken is lost, however late the client's node leads elsewhere.
     let finish = FINISH_WITHIN.as_millis().to_string();
-    let arguments = ["--port", &PORT.to_string(), "--finish-ms", &finish];
+    let start = listens_after.as_millis().to_string();
+    let arguments = ["--port", &PORT.to_string(), "--finish-ms", &finish, "--listen-after-ms", &start];
     let container = json!({
         "name": WEB, "image": APP_IMAGE, "command": ["/lab-app"], "args": arguments,
         "ports": [{"containerPort": PORT}],
@@ -71,15 +72,24 @@ fn params() -> PatchParams {
 }
 
 pub(crate) async fn start_stateful_set(stage: &Stage, replicas: usize) {
+    start_slow_stateful_set(stage, replicas, Duration::ZERO).await;
+}
+
+async fn start_slow_stateful_set(stage: &Stage, replicas: usize, listens_after: Duration) {
     stage.api::<HAGroup>().patch(WEB, &params(), &Patch::Apply(group())).await.unwrap();
     let sets: Api<StatefulSet> = stage.api();
-    sets.patch(WEB, &params(), &Patch::Apply(workload("StatefulSet", replicas))).await.unwrap();
+    sets.patch(WEB, &params(), &Patch::Apply(workload("StatefulSet", replicas, listens_after)))
+        .await
+        .unwrap();
 }
 
 pub(crate) async fn start_deployment(stage: &Stage, replicas: usize) {
     stage.api::<HAGroup>().patch(WEB, &params(), &Patch::Apply(group())).await.unwrap();
     let deployments: Api<Deployment> = stage.api();
-    deployments.patch(WEB, &params(), &Patch::Apply(workload("Deployment", replicas))).await.unwrap();
+    deployments
+        .patch(WEB, &params(), &Patch::Apply(workload("Deployment", replicas, Duration::ZERO)))
+        .await
+        .unwrap();
 }
 
 /// Waits until the group reports so many pairs, each with an active and a standby that can follow it; returns them.
@@ -272,6 +282,23 @@ pub(crate) async fn no_request_fails_in_a_switchover_that_makes_before_it_breaks
     let first_of_new = requests.iter().find(|sample| sample.pod == pair.standby).expect("it serves").end_ns;
     let last_of_old = answers.iter().rfind(|sample| sample.pod == pair.active).expect("it served").start_ns;
     assert!(first_of_new < last_of_old, "both served for a moment");
+}
+
+pub(crate) async fn nobody_is_refused_when_a_deleted_pod_hands_over_to_one_that_starts_slowly(stage: Stage) {
+    start_slow_stateful_set(&stage, 2, Duration::from_millis(300)).await;
+    let pair = paired(&stage, 1).await.remove(0);
+    shown(&stage, &pair).await;
+    let load = Load::start(&stage, "n1").await;
+    stage.api::<Pod>().delete(&pair.active, &DeleteParams::default()).await.unwrap();
+    let after = taken_over(&stage, &pair).await;
+    assert_eq!(after.active, pair.standby);
+    shown(&stage, &paired(&stage, 1).await.remove(0)).await;
+
+    let requests = load.samples().await;
+    println!("  deleted Pod, the other one starts slowly: {}", Outage::from_samples(&requests));
+    let refused = requests.iter().filter(|sample| sample.outcome == Outcome::Refused).count();
+    let is_served = requests.iter().any(|sample| sample.pod == pair.standby);
+    assert!(is_served && refused == 0, "{refused} of {} refused", requests.len());
 }
 
 pub(crate) async fn a_lost_node_costs_no_more_than_the_lease(stage: Stage) {

@@ -1,5 +1,8 @@
 //! Makes before it breaks, where the group wants that: in a planned handover the old application goes on until the new one
-//! serves, and the new active shows its address when its application listens.
+//! serves.
+//!
+//! After every handover the new active shows its address when its application listens: until then the old Pod serves its
+//! clients, by the old application or by its agent, which relays to the new one.
 //!
 //! The rules of the protocol are what they were. To them the application ends at the moment of the order, and the peer
 //! acts as after any handover: that two act meanwhile is what the group asked for. Failures take another way, in which
@@ -7,6 +10,7 @@
 
 use std::fmt;
 use std::io;
+use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
@@ -20,6 +24,10 @@ use crate::agent::tenant::LINGER_MAX;
 use crate::agent::world::Machine;
 use crate::api::HandoverOrder;
 use crate::ha::{BootTime, Effect, Epoch, Event, Order, Protocol, Role};
+
+/// How long an application that took over from another agent is waited for before clients are led to it. 1 s: that agent
+/// relays for [`LINGER`], the other half of which nodes may need to follow.
+const DEBUT_MAX: Duration = Duration::from_secs(1);
 
 /// Something that is waited for once.
 #[derive(Default)]
@@ -127,7 +135,7 @@ impl<On: Machine> Turn<'_, On> {
         self.step(Event::Timer)
     }
 
-    /// A tenure begins. Who has an address to show shows it at once, unless an application before this one may still serve.
+    /// A tenure begins. Who has an address to show shows it at once, unless somebody still serves at the one that is shown.
     pub(super) fn activate(&mut self, epoch: Epoch) {
         let (body, pair) = (&mut *self.body, &self.pair);
         let directory = body.peers.directory();
@@ -138,10 +146,18 @@ impl<On: Machine> Turn<'_, On> {
             body.tenant.hold_back();
         }
         body.tenant.activate(body.machine.now(), Posture { epoch, peer });
-        if let Some(own) = own.filter(|_| self.may_overlap()) {
-            let listens = timeout(LINGER_MAX, self.body.relay.served(own)).map(drop);
+        if let (Some(own), Some(patience)) = (own, self.patience(epoch)) {
+            let listens = timeout(patience, self.body.relay.served(own)).map(drop);
             self.debut = Awaited::Coming(Box::pin(listens));
         }
+    }
+
+    /// For how long clients are served elsewhere if the application of this tenure does not listen.
+    fn patience(&self, epoch: Epoch) -> Option<Duration> {
+        if self.may_overlap() {
+            return Some(LINGER_MAX);
+        }
+        epoch.is_delegated().then_some(DEBUT_MAX)
     }
 
     /// Has clients led here, or not any more.

@@ -16,7 +16,7 @@ use super::group_keys::GroupKeys;
 use super::leases::{Error, Hand, Written, misled};
 use super::memory::Memory;
 use super::objects::{Change, Means, carry_out, prepare, service_changes};
-use super::slices::{self, FIRST_SHOWN_WITHIN};
+use super::slices;
 use super::stores::Stores;
 use super::{Context, Surroundings};
 use crate::agent::clock;
@@ -92,11 +92,11 @@ impl Round<'_> {
         let mut look_again = plan.look_again.map(|again| again.since(clock::now()));
         if !self.group.spec.paused {
             self.put_services((&seen, &objects), (memory, &mut troubles)).await;
-            let needs = slices::needs(self.group, &seen, &objects, self.now());
+            let patience = slices::patience(self.group);
+            let needs = slices::needs(self.group, &seen, &objects, &memory.young((now, patience)));
             self.put_slices(&needs.changes, (memory, &mut troubles)).await;
             if needs.is_any_left {
-                look_again =
-                    Some(look_again.map_or(FIRST_SHOWN_WITHIN, |again| again.min(FIRST_SHOWN_WITHIN)));
+                look_again = Some(look_again.map_or(patience, |again| again.min(patience)));
             }
         }
         if memory.is_namespace_ending {

@@ -10,7 +10,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 
 use crate::agent::identity::parse_uid;
 use crate::agent::lease::Record;
-use crate::ha::{BootTime, Timing};
+use crate::ha::{BootTime, Epoch, Timing};
 use crate::observe::SetKey;
 use crate::observe::group::{SeenGroup, level_of_nobody, level_text, pair_number};
 use crate::pairing::{Forsaken, Group, LevelText, Lost, Pair, Plan, Wait};
@@ -52,6 +52,9 @@ struct Known {
     /// The count of writes in it, and when that was first read.
     writes: u64,
     since: BootTime,
+    /// Whose tenure it shows, and when that was first read.
+    epoch: Epoch,
+    tenure_since: BootTime,
     pods: Vec<String>,
     /// Whether state is replicated.
     has_state: bool,
@@ -72,6 +75,8 @@ impl Known {
             lease: record.map_or(0, |record| record.group),
             writes: pair.lease.writes,
             since: now,
+            epoch: pair.lease.epoch,
+            tenure_since: now,
             pods: ids.filter_map(|id| pair.names.get(&id).filter(|name| !name.is_empty()).cloned()).collect(),
             has_state: pair.level.is_some(),
         }
@@ -98,11 +103,20 @@ impl Memory {
 
     /// Notes a pair that was seen; returns since when its Lease is as its actives last wrote it.
     fn see_pair(&mut self, number: u32, seen: Known) -> BootTime {
-        let known = self.pairs.get(&number).filter(|known| known.writes == seen.writes);
-        let since = known.map_or(seen.since, |known| known.since);
-        self.pairs.insert(number, Known { since, ..seen });
+        let known = || self.pairs.get(&number);
+        let since =
+            known().filter(|known| known.writes == seen.writes).map_or(seen.since, |known| known.since);
+        let same = known().filter(|known| (known.lease, known.epoch) == (seen.lease, seen.epoch));
+        let tenure_since = same.map_or(seen.tenure_since, |known| known.tenure_since);
+        self.pairs.insert(number, Known { since, tenure_since, ..seen });
         self.lost.remove(&number);
         since
+    }
+
+    /// Pairs whose tenure was first seen less than this time ago.
+    pub(super) fn young(&self, (now, time): (BootTime, Duration)) -> BTreeSet<u32> {
+        let young = self.pairs.iter().filter(|(_, known)| now < known.tenure_since + time);
+        young.map(|(number, _)| *number).collect()
     }
 
     /// Notes whether a level copy of a pair is to be seen; returns since when none is.
@@ -220,6 +234,20 @@ mod tests {
     }
 
     #[test]
+    fn a_tenure_is_young_since_it_was_first_seen_whatever_is_written_in_it() {
+        let mut memory = Memory::default();
+        let mut see = |epoch: u64, writes, seconds| {
+            memory.see_pair(3, Known { epoch: epoch.into(), writes, ..known(seconds) });
+            !memory.young((at(seconds), 2 * SECOND)).is_empty()
+        };
+        let seen = [(1, 1, 10), (1, 2, 11), (1, 3, 12), (2, 4, 13), (2, 5, 15)];
+        assert_eq!(
+            seen.map(|(epoch, writes, seconds)| see(epoch, writes, seconds)),
+            [true, true, false, true, false]
+        );
+    }
+
+    #[test]
     fn a_pair_is_forsaken_since_it_was_first_seen_so_until_it_is_not() {
         let mut memory = Memory::default();
         let seen = |seconds| Some(Forsaken { since: at(seconds), was_told: false });
@@ -228,7 +256,16 @@ mod tests {
     }
 
     fn known(seconds: u32) -> Known {
-        Known { lease: 7, writes: 1, since: at(seconds), pods: vec!["a".into()], has_state: true }
+        let (epoch, now) = (Epoch::default(), at(seconds));
+        Known {
+            lease: 7,
+            writes: 1,
+            since: now,
+            epoch,
+            tenure_since: now,
+            pods: vec!["a".into()],
+            has_state: true,
+        }
     }
 
     fn lost(number: u32, pod: &str, level: Option<LevelText>) -> Lost {

@@ -1,33 +1,35 @@
 //! EndpointSlices of the pairs of a group. Their addresses are the actives' own affair, but for those that show what
 //! cannot be.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::ResourceExt as _;
 use serde_json::json;
 
 use super::objects::{Change, change, removals};
 use crate::agent::identity::{format_uid, parse_uid};
-use crate::api::{HAGroup, keys};
+use crate::api::{HAGroup, HandoverOrder, keys};
 use crate::ha::{AgentId, Epoch};
 use crate::manifests::{pair_name, pair_slice};
 use crate::model::{Endpoint, PodName, Uid};
 use crate::observe::group::{GroupObjects, SeenGroup};
 use crate::pairing::{Pair, Plan, Pod, Step};
 
-/// How long the first active of a new pair is left to show itself before it is done for it. 2 s: as long as one attempt of an
-/// agent may take; both at once would only be in each other's way.
-pub(super) const FIRST_SHOWN_WITHIN: Duration = Duration::from_secs(2);
+/// How long a new active is left to show itself before it is done for it. 2 s: as long as one attempt of an agent may take,
+/// both at once would only be in each other's way; and longer than an agent waits until its application listens.
+const SHOWN_WITHIN: Duration = Duration::from_secs(2);
+/// The same where applications overlap: 10 s for the new one to listen, and an attempt.
+const SHOWN_WITHIN_OVERLAP: Duration = Duration::from_secs(12);
 
 /// What EndpointSlices need.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Needs {
     /// What is to be written now.
     pub(super) changes: Vec<Change>,
-    /// Whether a new pair was left to its first active, so that a later look is needed.
+    /// Whether a slice was left to a new active, so that a later look is needed.
     pub(super) is_any_left: bool,
 }
 
@@ -42,8 +44,21 @@ pub(super) fn of_founded(group: &HAGroup, plan: &Plan, objects: &GroupObjects) -
     bodies.map(Change::Create).collect()
 }
 
-/// What the slices of all pairs need.
-pub(super) fn needs(group: &HAGroup, seen: &SeenGroup, objects: &GroupObjects, now: Timestamp) -> Needs {
+/// How long the actives of a group are left to show themselves.
+pub(super) fn patience(group: &HAGroup) -> Duration {
+    match group.spec.handover.unwrap_or_default() {
+        HandoverOrder::BreakBeforeMake => SHOWN_WITHIN,
+        HandoverOrder::MakeBeforeBreak => SHOWN_WITHIN_OVERLAP,
+    }
+}
+
+/// What the slices of all pairs need; those with these numbers have new actives.
+pub(super) fn needs(
+    group: &HAGroup,
+    seen: &SeenGroup,
+    objects: &GroupObjects,
+    young: &BTreeSet<u32>,
+) -> Needs {
     let name = group.name_any();
     let mut wanted = Vec::new();
     let mut needs = Needs::default();
@@ -56,7 +71,8 @@ pub(super) fn needs(group: &HAGroup, seen: &SeenGroup, objects: &GroupObjects, n
         if let Some((slice, (endpoints, epoch))) =
             slice.and_then(|slice| Some((slice, correction(seen, pair, slice)?)))
         {
-            if shown_epoch(slice).is_none() && is_new(objects, &slice_name, now) {
+            let is_behind = shown_epoch(slice).unwrap_or_default() < pair.lease.epoch;
+            if is_behind && young.contains(&pair.number) {
                 needs.is_any_left = true;
             } else {
                 let corrected = pair_slice(group, &slice_name, &endpoints, is_v6).unwrap_or_default();
@@ -70,13 +86,6 @@ pub(super) fn needs(group: &HAGroup, seen: &SeenGroup, objects: &GroupObjects, n
     }
     needs.changes.extend(removals(group, &objects.slices, &wanted));
     needs
-}
-
-/// Whether the Lease of a pair was made just now, as far as the clocks of operator and API server agree.
-fn is_new(objects: &GroupObjects, lease: &str, now: Timestamp) -> bool {
-    let lease = objects.leases.iter().find(|object| object.name_any() == lease);
-    let created = lease.and_then(|lease| lease.metadata.creation_timestamp.as_ref());
-    created.is_some_and(|created| now.duration_since(created.0).unsigned_abs() < FIRST_SHOWN_WITHIN)
 }
 
 /// The epoch that a slice shows; `None`: nobody showed anything yet, or somebody wrote what no agent writes.
@@ -139,8 +148,6 @@ mod tests {
     use crate::observe::group::see_group;
     use crate::pairing::Seat;
 
-    const MADE: &str = "2026-01-01T00:00:00Z";
-
     fn group() -> HAGroup {
         let group = json!({
             "apiVersion": "backup.example.com/v1alpha1", "kind": "HAGroup",
@@ -163,7 +170,7 @@ mod tests {
     fn lease() -> Value {
         let member = |number: u128| json!({"uid": format_uid(number), "pod": format!("web-{number}"), "address": format!("10.0.0.{number}:20001")});
         json!({
-            "metadata": {"name": "web-0", "uid": format_uid(50), "resourceVersion": "5", "creationTimestamp": MADE,
+            "metadata": {"name": "web-0", "uid": format_uid(50), "resourceVersion": "5",
                 "labels": {(keys::LABEL_GROUP): "web"}, "annotations": {
                     (keys::ANNOTATION_HA_PAIR): "0", (keys::ANNOTATION_HA_SEQUENCE): "0",
                     (keys::ANNOTATION_HA_HOLD): "Api", (keys::ANNOTATION_HA_WRITES): "1",
@@ -173,8 +180,8 @@ mod tests {
         })
     }
 
-    /// What is written of the slice of that pair at a time, and whether a later look is needed.
-    fn written(slice: Option<Value>, at: &str) -> (Vec<Value>, bool) {
+    /// What is written of the slice of that pair, and whether a later look is needed.
+    fn written(slice: Option<Value>, young: &[u32]) -> (Vec<Value>, bool) {
         let objects = GroupObjects {
             pods: [1, 2].map(|number| Arc::new(from_value(pod(number)).unwrap())).to_vec(),
             leases: vec![Arc::new(from_value(lease()).unwrap())],
@@ -182,7 +189,8 @@ mod tests {
             slices: slice.into_iter().map(|slice| Arc::new(from_value(slice).unwrap())).collect(),
         };
         let seen = see_group(&group(), &objects, BootTime::default());
-        let Needs { changes, is_any_left } = needs(&group(), &seen, &objects, at.parse().unwrap());
+        let Needs { changes, is_any_left } =
+            needs(&group(), &seen, &objects, &young.iter().copied().collect());
         let addresses = changes.into_iter().map(|change| match change {
             Change::Create(body) | Change::Put { patch: body, .. } => {
                 body["endpoints"][0]["addresses"].clone()
@@ -193,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_active_of_a_new_pair_shows_itself_unless_it_does_not() {
+    fn a_new_active_shows_itself_unless_it_does_not() {
         let untouched = pair_slice(&group(), "web-0", &[], false).unwrap();
         let shown = |epoch: u64| {
             let mut slice = untouched.clone();
@@ -201,14 +209,15 @@ mod tests {
             slice
         };
         let active = vec![json!(["10.0.0.1"])];
-        let [at_once, later] = ["2026-01-01T00:00:01Z", "2026-01-01T00:00:03Z"];
-        assert_eq!(written(Some(untouched.clone()), at_once), (vec![], true));
-        assert_eq!(written(Some(untouched.clone()), later), (active.clone(), false));
-        // The clocks of operator and API server disagree.
-        assert_eq!(written(Some(untouched.clone()), "2025-12-31T23:59:00Z"), (active.clone(), false));
-        // Somebody has shown something else.
-        assert_eq!(written(Some(shown(1)), at_once), (active, false));
-        assert_eq!(written(None, at_once), (vec![Value::Null], false));
+        let [before, present] =
+            [Epoch { term: 0, sequence: 9 }, Epoch { term: 1, sequence: 0 }].map(u64::from);
+        for behind in [untouched.clone(), shown(before)] {
+            assert_eq!(written(Some(behind.clone()), &[0]), (vec![], true));
+            assert_eq!(written(Some(behind), &[1]), (active.clone(), false));
+        }
+        // Somebody has written over what the active showed.
+        assert_eq!(written(Some(shown(present)), &[0]), (active, false));
+        assert_eq!(written(None, &[0]), (vec![Value::Null], false));
     }
 
     #[test]

@@ -79,22 +79,23 @@ impl Trial<'_> {
 
     async fn round(&self, course: &Course<'_>, (fault, name): (Fault, &str)) -> Result<Seen, Error> {
         let (bench, site) = (course.bench, self.site);
-        let run = bench.cluster.run_directory();
-        let evidence = course.options.keeping.as_ref().map(|keeping| Evidence::begin(keeping, run));
-        let evidence = evidence.transpose()?;
-        let visits = async |active: &Serving| {
-            tokio::try_join!(
+        let come = async |active: &Serving| {
+            let run = bench.cluster.run_directory();
+            let evidence = course.options.keeping.as_ref().map(|keeping| Evidence::begin(keeping, run));
+            let evidence = evidence.transpose()?;
+            let (fresh, kept) = tokio::try_join!(
                 site.visit_with(bench, active, Habit::Fresh),
                 site.visit_with(bench, active, Habit::Kept)
-            )
+            )?;
+            Ok((evidence, fresh, kept))
         };
-        let end = async |(fresh, kept): (Visit, Visit)| {
+        let go = async |(evidence, fresh, kept): (Option<Evidence<'_>>, Visit, Visit)| {
             let told = tokio::try_join!(fresh.end(), kept.end())?;
             let clients = [&told.0, &told.1].map(|(outage, samples)| (outage, &samples[..]));
             evidence.map(|evidence| evidence.end(name, clients)).transpose()?;
             Ok(told)
         };
-        let ((fresh, samples), (kept, _)) = befall((bench, site), fault, (visits, end)).await?;
+        let ((fresh, samples), (kept, _)) = befall((bench, site), fault, (come, go)).await?;
         if let Some(told) = second_trouble(&samples, APART) {
             eprintln!("\n  well again, and then at {told}");
         }

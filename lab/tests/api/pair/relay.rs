@@ -24,7 +24,8 @@ flock -n 9 || say two
 say start
 HOSTNAME=web-$AGENT exec "#,
     env!("CARGO_BIN_EXE_lab-app"),
-    r#" --address 127.0.0.$((AGENT + 2)) --port "$(cat "$JOURNAL.port")" --finish-ms 90"#,
+    r#" --address 127.0.0.$((AGENT + 2)) --port "$(cat "$JOURNAL.port")" --finish-ms 90 \
+    --listen-after-ms "$(cat "$JOURNAL.start")""#,
 );
 
 /// How long the client runs before the fault.
@@ -38,11 +39,17 @@ const LAST: usize = 100;
 
 /// A pair that relays, and the port of its application.
 async fn relaying(name: &'static str, number: u128) -> (Stage, u16) {
+    relaying_to((name, number), Duration::ZERO).await
+}
+
+/// The same with an application that takes so long to start.
+async fn relaying_to((name, number): (&'static str, u128), start: Duration) -> (Stage, u16) {
     let mut stage = Stage::set(name, number).await;
     let free = TcpListener::bind((address(0), 0)).expect("a free port");
     let port = free.local_addr().expect("an address").port();
     drop((TcpListener::bind((address(1), port)).expect("free there, too"), free));
     fs::write(stage.directory.join("journal.port"), port.to_string()).expect("a file");
+    fs::write(stage.directory.join("journal.start"), start.as_millis().to_string()).expect("a file");
     stage.application = APPLICATION;
     stage.arguments = vec![format!("--relay-port={port}")];
     stage.start_agents();
@@ -148,6 +155,18 @@ async fn who_still_comes_to_a_pod_after_a_switchover_is_served_by_the_other_one(
     }
     print("switchover, seen at the old address", &seen);
     assert_nobody_was_refused(&seen);
+    stage.end();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_are_led_to_a_new_active_that_was_handed_over_to_when_it_listens() {
+    let (stage, port) = relaying_to(("relay-slow", 27), Duration::from_millis(300)).await;
+    let before = stage.settled().await;
+    stage.annotate(keys::ANNOTATION_HA_SWITCH_OVER, Some(before.epoch.to_string())).await;
+    let after = stage.start_after(before).await;
+    assert_eq!(after.agent, 1 - before.agent);
+    stage.shows(after).await;
+    TcpStream::connect((address(after.agent), port)).expect("it listens");
     stage.end();
 }
 
