@@ -3,18 +3,18 @@
 //! Never decides anything: a write that was not applied is repeated by the protocol, or is not.
 
 use std::collections::BTreeMap;
+use std::pin::pin;
 use std::time::Duration;
 
-use futures::StreamExt as _;
+use futures::TryStreamExt as _;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::Client;
-use kube::api::{Api, Patch, PatchParams};
-use kube::runtime::watcher::{self, Event, watcher};
+use kube::api::{Api, Patch, PatchParams, WatchEvent, WatchParams};
+use kube::{Client, ResourceExt as _};
 use serde_json::{Value, json};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::mpsc::{self, Receiver, Sender};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::lease::{Directory, Error as LeaseError, Record, patch};
 use super::outages::Outages;
@@ -39,6 +39,11 @@ const READ_PAUSE: Duration = Duration::from_secs(1);
 /// How long a read may take. 2 s: as long as the API server may be slow for a write, four times
 /// over.
 const READ_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long the API server keeps one watch open. 290 s: less than the 5 minutes for which it remembers old versions. Unit:
+/// seconds.
+const WATCH_SECONDS: u32 = 290;
+/// How long a watch may last. 5 s more: it should end by itself.
+const WATCH_MAX: Duration = Duration::from_secs(295);
 /// HTTP status: the object has another version than a write asks for.
 const CONFLICT: u16 = 409;
 /// HTTP status: there is no such object.
@@ -102,6 +107,7 @@ impl Store {
         let (reads, reads_wanted) = mpsc::channel(READS_WAITING_MAX);
         let (notes, notes_wanted) = mpsc::channel(NOTES_WAITING_MAX);
         let (reporter, reports) = mpsc::channel(REPORTS_WAITING_MAX);
+        let found = record.version;
         reporter.try_send(Report::Read(Box::new(record))).expect("nothing waits in a new channel");
         let access = Access {
             api: Api::namespaced(client, namespace),
@@ -113,7 +119,7 @@ impl Store {
         tasks.spawn("lease writes", access.clone().until_stopped(Access::write_all, writes_wanted));
         tasks.spawn("lease reads", access.clone().until_stopped(Access::read_all, reads_wanted));
         tasks.spawn("lease notes", access.clone().until_stopped(Access::note_all, notes_wanted));
-        tasks.spawn("lease watch", access.until_stopped(Access::watch, ()));
+        tasks.spawn("lease watch", access.until_stopped(Access::watch, found));
         Self { notes, writes, reads, reports }
     }
 
@@ -261,37 +267,66 @@ impl Access {
         }
     }
 
-    /// Watches exactly this Lease; while the watch is down, reads it from time to time.
-    async fn watch(&self, (): ()) {
-        let only_it = watcher::Config::default().fields(&format!("metadata.name={}", self.name));
-        let mut events = watcher(self.api.clone(), only_it).boxed();
-        let (mut outages, mut is_listed) = (Outages::default(), false);
-        while let Some(event) = events.next().await {
-            let report = match event {
-                Ok(Event::Init) => {
-                    is_listed = false;
-                    continue;
-                }
-                Ok(Event::InitDone) if is_listed => continue,
-                Ok(Event::InitDone | Event::Delete(_)) => Ok(Report::Gone),
-                Ok(Event::Apply(lease) | Event::InitApply(lease)) => {
-                    is_listed = true;
-                    seen(&lease)
-                }
-                Err(error) => {
-                    outages.begin("Lost the watch of the Lease", &error);
-                    sleep(READ_PAUSE).await;
-                    self.read().await
-                }
-            };
-            match report {
+    /// Watches exactly this Lease, from the version that was found: nothing is listed. While the watch is down, reads it
+    /// from time to time.
+    async fn watch(&self, found: Version) {
+        let (mut outages, mut known) = (Outages::default(), found.0.to_string());
+        loop {
+            if let Err(error) = self.follow(&mut known, &mut outages).await {
+                outages.begin("Lost the watch of the Lease", &error);
+            }
+            sleep(READ_PAUSE).await;
+            match self.read().await {
                 Ok(report) => {
+                    if let Report::Read(record) = &report {
+                        known = record.version.0.to_string();
+                    }
                     outages.end("Saw the Lease again");
                     self.report(report).await;
                 }
                 Err(error) => outages.begin("Could not see the Lease", &error),
             }
         }
+    }
+
+    /// Watches again and again; returns when that must not go on at once.
+    async fn follow(&self, known: &mut String, outages: &mut Outages) -> Result<(), Error> {
+        loop {
+            let began = Instant::now();
+            // After that time the connection has died without a word.
+            timeout(WATCH_MAX, self.watch_once(known, outages)).await.unwrap_or(Ok(()))?;
+            // It ends when its time is over; one that ends at once must not be asked for in a loop.
+            if began.elapsed() < READ_PAUSE {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Reports what changes after the version `known`, and keeps that.
+    async fn watch_once(&self, known: &mut String, outages: &mut Outages) -> Result<(), Error> {
+        let only_it = WatchParams::default().fields(&format!("metadata.name={}", self.name));
+        let events = self.api.watch(&only_it.timeout(WATCH_SECONDS), known).await;
+        let mut events = pin!(events.map_err(Error::Request)?);
+        while let Some(event) = events.try_next().await.map_err(Error::Request)? {
+            let (version, report) = match event {
+                WatchEvent::Added(lease) | WatchEvent::Modified(lease) => {
+                    (lease.resource_version(), Some(seen(&lease)))
+                }
+                WatchEvent::Deleted(lease) => (lease.resource_version(), Some(Ok(Report::Gone))),
+                WatchEvent::Bookmark(mark) => (Some(mark.metadata.resource_version), None),
+                WatchEvent::Error(status) => return Err(Error::Request(kube::Error::Api(status))),
+            };
+            *known = version.unwrap_or_default();
+            match report {
+                Some(Ok(report)) => {
+                    outages.end("Saw the Lease again");
+                    self.report(report).await;
+                }
+                Some(Err(error)) => outages.begin("Could not see the Lease", &error),
+                None => {}
+            }
+        }
+        Ok(())
     }
 
     async fn report(&self, report: Report) {
@@ -317,3 +352,6 @@ enum Error {
     #[error("understand the Lease")]
     Content(#[source] LeaseError),
 }
+
+#[cfg(test)]
+mod tests;

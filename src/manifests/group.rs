@@ -147,8 +147,8 @@ pub fn agent_role(group: &HAGroup, pairs: u32) -> Value {
         "kind": "Role",
         "metadata": group_metadata(group, &agent_role_name(name)),
         "rules": [
-            // A list cannot be limited to names.
-            {"apiGroups": [leases], "resources": ["leases"], "verbs": ["get", "list", "watch"]},
+            // A watch cannot be limited to names.
+            {"apiGroups": [leases], "resources": ["leases"], "verbs": ["get", "watch"]},
             {"apiGroups": [leases], "resources": ["leases"], "resourceNames": names, "verbs": ["patch"]},
             {"apiGroups": [slices], "resources": ["endpointslices"], "resourceNames": names, "verbs": ["get", "patch"]},
         ],

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use kube::Client;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{Instant, MissedTickBehavior, interval_at};
 use tracing::debug;
 
 use crate::runtime::shutdown::Shutdown;
@@ -18,6 +18,10 @@ use crate::runtime::tasks::TaskError;
 /// some load balancers forget a silent connection.
 const PERIOD: Duration = Duration::from_secs(45);
 
+/// How long after the beginning they are used first. 5 s: where many Pods start at once, the processor time of these
+/// handshakes, an agent's and the API server's, delays those that come after; who needs a connection earlier makes it.
+const FIRST_AFTER: Duration = Duration::from_secs(5);
+
 /// Keeps so many connections open until the process stops, by asking for the server's version on all at once.
 ///
 /// Everybody who is authenticated may ask for that, and it is answered without a look into the store.
@@ -25,7 +29,7 @@ const PERIOD: Duration = Duration::from_secs(45);
 /// # Errors
 /// None: who needs a connection that is not there makes one.
 pub async fn keep_open(client: Client, count: usize, shutdown: Shutdown) -> Result<(), TaskError> {
-    let mut ticks = interval(PERIOD);
+    let mut ticks = interval_at(Instant::now() + FIRST_AFTER, PERIOD);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         let used = async {

@@ -1,6 +1,7 @@
 //! From 2 Pods to 32 and back: Deployments with agents, which are copied, in a volume that is their image, or in the
 //! application's image, beside the same one without, in turn.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use backuppodset::api::keys;
@@ -120,11 +121,11 @@ async fn breathe(site: &Site) -> Result<Times, Error> {
     sleep(QUIET).await;
     let began = Instant::now();
     site.scale(MANY).await?;
-    let are_ready = |pods: &[Pod]| pods.iter().filter(|pod| is_ready(pod)).count() == MANY;
+    let are_ready = |pods: &[Arc<Pod>]| pods.iter().filter(|pod| is_ready(pod)).count() == MANY;
     site.pods_are("32 ready Pods", are_ready).await?;
     let out = began.elapsed();
     if site.kind().has_agents() {
-        let have_state = |pods: &[Pod]| {
+        let have_state = |pods: &[Arc<Pod>]| {
             pods.iter().filter(|pod| pod.labels().contains_key(keys::LABEL_HA_STATE)).count() == MANY
         };
         site.pods_are("32 Pods with a state", have_state).await?;

@@ -1,18 +1,25 @@
 //! Pods behind a Service, made from a blueprint: when they are settled, who serves, and when somebody else does.
 
 use std::collections::BTreeSet;
+use std::future::ready;
 use std::net::{IpAddr, SocketAddr};
+use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use backuppodset::api::{HAGroup, PairStatus, keys};
+use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::core::v1::{Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
+use kube::runtime::WatchStreamExt as _;
+use kube::runtime::reflector::store;
+use kube::runtime::watcher::{self, Event};
 use kube::{Client, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::bench::Error;
 use crate::bench::client::{Habit, Visit, forget, visit};
@@ -203,12 +210,23 @@ impl Site {
         Ok(group.status.unwrap_or_default().pairs)
     }
 
-    /// Waits until its Pods, those that are ending included, are as `is_right` wants them.
+    /// Waits until its Pods, those that are ending included, are as `is_right` wants them. Watches them: to list them again
+    /// and again would take processor time from those who bring them about, the more of it the larger a Pod is.
     ///
     /// # Errors
-    /// As [`Site::settled`].
-    pub async fn pods_are(&self, what: &str, is_right: impl Fn(&[Pod]) -> bool) -> Result<(), Error> {
-        self.until(what, async || Ok(is_right(&self.pods().await?).then_some(()))).await
+    /// `Find` if that takes too long.
+    pub async fn pods_are(&self, what: &str, is_right: impl Fn(&[Arc<Pod>]) -> bool) -> Result<(), Error> {
+        let (pods, writer) = store();
+        let events = watcher::watcher(self.api::<Pod>(), watcher::Config::default().labels(&self.selector()));
+        let events = events.default_backoff().reflect(writer);
+        let right = events.try_filter(|event| {
+            let is_whole = matches!(event, Event::InitDone | Event::Apply(_) | Event::Delete(_));
+            ready(is_whole && is_right(&pods.state()))
+        });
+        // What fails is asked for again by the watcher.
+        let mut right = pin!(right.filter_map(async |event| event.ok()));
+        let seen = timeout(WITHIN, right.next()).await.ok().flatten();
+        seen.map(drop).ok_or_else(|| Error::Find { what: what.to_owned() })
     }
 
     /// Starts a client on a node that is not the one where it serves.
@@ -282,9 +300,14 @@ impl Site {
     /// # Errors
     /// `Request`.
     pub async fn pods(&self) -> Result<Vec<Pod>, Error> {
-        let parameters = ListParams::default().labels(&format!("app={}", self.blueprint.name));
+        let parameters = ListParams::default().labels(&self.selector());
         let pods = self.api::<Pod>().list(&parameters).await.map_err(Error::request("list", "the Pods"))?;
         Ok(pods.items)
+    }
+
+    /// Which Pods are its own.
+    fn selector(&self) -> String {
+        format!("app={}", self.blueprint.name)
     }
 
     async fn shown(&self) -> Result<Shown, Error> {
