@@ -32,6 +32,8 @@ const MARGIN: Duration = Duration::from_millis(700);
 
 /// How long emptying a connection table may take. It ends within 0.1 s.
 const FORGET_WITHIN: Duration = Duration::from_secs(10);
+/// How often that is tried while connections end by themselves.
+const FORGET_ATTEMPTS: u32 = 8;
 
 /// How a client connects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,21 +101,32 @@ pub async fn visit(bench: &Bench, node: &str, (habit, target): (Habit, SocketAdd
 /// # Errors
 /// `FindCluster`, or `Machine` if the table cannot be changed.
 pub fn forget(bench: &Bench, node: &str, target: SocketAddr) -> Result<(), Error> {
-    let command = bench.cluster.command_in(node, "conntrack");
-    let mut command = command.map_err(|error| Error::FindCluster(Box::new(error)))?;
-    command.args(["--delete", "--proto", "tcp", "--orig-dst", &target.ip().to_string()]);
-    command.args(["--orig-port-dst", &target.port().to_string()]);
-    match machine::command::run_command(command, FORGET_WITHIN) {
-        // It takes an empty table for a failure.
-        Err(machine::Error::Refuse { stderr, .. })
-            if stderr.contains(" 0 flow entries have been deleted") =>
-        {
-            Ok(())
+    let mut attempts = 1;
+    loop {
+        let command = bench.cluster.command_in(node, "conntrack");
+        let mut command = command.map_err(|error| Error::FindCluster(Box::new(error)))?;
+        command.args(["--delete", "--proto", "tcp", "--orig-dst", &target.ip().to_string()]);
+        command.args(["--orig-port-dst", &target.port().to_string()]);
+        match machine::command::run_command(command, FORGET_WITHIN) {
+            // It takes an empty table for a failure.
+            Err(machine::Error::Refuse { stderr, .. })
+                if stderr.contains(" 0 flow entries have been deleted") =>
+            {
+                return Ok(());
+            }
+            // A connection ended by itself while the table was read; the rest is still there.
+            Err(machine::Error::Refuse { stderr, .. })
+                if stderr.contains("such conntrack doesn't exist") && attempts < FORGET_ATTEMPTS =>
+            {
+                attempts += 1;
+            }
+            done => {
+                return done.map(drop).map_err(|source| Error::Machine {
+                    action: "forget earlier connections",
+                    source: Box::new(source),
+                });
+            }
         }
-        done => done.map(drop).map_err(|source| Error::Machine {
-            action: "forget earlier connections",
-            source: Box::new(source),
-        }),
     }
 }
 

@@ -12,6 +12,11 @@ use crate::cuts;
 /// The bridge that all nodes are plugged into.
 pub const BRIDGE: &str = "bpslab0";
 
+/// Its hardware address, a locally administered one. Without one of its own a bridge has the lowest of its cables', and
+/// another one when that cable is pulled: the other nodes would send to the old one for some seconds, and a node that is
+/// cut off would take the API server with it.
+const BRIDGE_HARDWARE: &str = "02:62:70:73:6c:61";
+
 /// Whether a link of this name exists in the machine's own network namespace.
 pub fn link_exists(name: &str) -> bool {
     Path::new("/sys/class/net").join(name).exists()
@@ -36,7 +41,7 @@ pub fn cable(node: &str) -> String {
 /// # Errors
 /// `Refuse` if the address is in use or the kernel has no bridges.
 pub fn create_bridge(alias: &str) -> Result<(), Error> {
-    ip(&["link", "add", BRIDGE, "type", "bridge"])?;
+    ip(&["link", "add", BRIDGE, "address", BRIDGE_HARDWARE, "type", "bridge"])?;
     // Whoever meets the bridge later can see which run directory it belongs to.
     ip(&["link", "set", BRIDGE, "alias", alias])?;
     ip(&["address", "add", &format!("{HOST}/{HOST_PREFIX_LENGTH}"), "dev", BRIDGE])?;
@@ -85,9 +90,8 @@ pub fn connect(node: &NodeAddresses, peers: &[NodeAddresses], pin: &Path) -> Res
     ip(&["route", "replace", &node.pods.to_string(), "via", &node.address.to_string(), "dev", BRIDGE])
 }
 
-/// Lets the machine take nothing from the cable itself, and answer nobody who asks there for its address: by the routes
-/// everybody comes by the bridge. The bridge has the hardware address of one of its cables, so that what that node sends
-/// would get in even while its cable is out of the bridge.
+/// Lets the machine take nothing from the cable itself, and answer nobody who asks there for its address, while the cable
+/// is out of the bridge: by the routes everybody comes by the bridge.
 fn refuse_strangers(cable: &str) -> Result<(), Error> {
     sysctls::write(&format!("net/ipv4/conf/{cable}/rp_filter"), "1")
 }

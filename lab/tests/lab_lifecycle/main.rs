@@ -154,10 +154,15 @@ fn exercise(cluster: &Cluster, options: Options) -> impl Future<Output = ()> + S
         cluster.heal("n1").unwrap();
         assert!(reaches_api_server(&cluster, "n1"));
 
-        for node in ["n1", "n2"] {
+        let hardware_address =
+            || std::fs::read_to_string(format!("/sys/class/net/{}/address", network::BRIDGE)).unwrap();
+        for (node, other) in [("n1", "n2"), ("n2", "n1")] {
             assert!(is_heard(&cluster, node));
+            let known = hardware_address();
             cluster.cut(node, Peer::All).unwrap();
             assert!(!is_heard(&cluster, node), "{node} is cut off, and heard");
+            assert_eq!(hardware_address(), known, "{other} knows the machine by another address than it has");
+            assert!(reaches_api_server(&cluster, other));
             cluster.heal(node).unwrap();
             assert!(is_heard(&cluster, node));
         }
