@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use rustix::process::getpid;
+use rustix::process::{Pid, getpid, getppid};
 use serde_json::json;
 use tokio::sync::watch;
 use tracing::warn;
@@ -40,8 +40,9 @@ impl State {
 /// # Errors
 /// The mark can neither be made nor found.
 pub fn is_first_start(directory: &Path, pod: AgentId, lease: u128) -> io::Result<bool> {
-    let is_init = getpid().is_init();
-    if is_init && fs::metadata(directory)?.dev() == fs::metadata("/")?.dev() {
+    // Below the enforcer, which is the first process of a container, or without one.
+    let is_in_container = getpid().is_init() || getppid().is_some_and(Pid::is_init);
+    if is_in_container && fs::metadata(directory)?.dev() == fs::metadata("/")?.dev() {
         warn!("The state folder is no volume: this start counts as a restart");
         return Ok(false);
     }

@@ -196,7 +196,8 @@ impl Member {
         let listener = TcpListener::bind(peer_bind).map_err(Error::Listen)?;
         listener.set_nonblocking(true).map_err(Error::Listen)?;
         let requests = Metrics::new(env!("CARGO_PKG_VERSION")).rest;
-        let client = client::connect(client::USER_AGENT_AGENT, &requests).await.map_err(Error::Connect)?;
+        let client =
+            client::connect_to_own(client::USER_AGENT_AGENT, &requests).await.map_err(Error::Connect)?;
         tasks.spawn("connections", client::keep_open(client.clone(), CONNECTIONS_KEPT, shutdown.clone()));
         let (states, shown) = watch::channel(State::UNASSIGNED);
         tasks.spawn("keys", key_ring::follow(key_file, keys, shutdown.clone()));
@@ -261,14 +262,12 @@ impl Member {
         let access = (self.client.clone(), &*self.own.namespace, found);
         let store = Store::start(&mut tasks, &over, access, timing);
         let (showing, to_show) = watch::channel(None);
-        let publisher = slice.map(|slice| {
-            let retries = self.body.tenant.metrics().publish_retries.clone();
-            Publisher::new(self.body.machine, (self.client.clone(), &slice), self.own.clone(), retries)
-        });
-        let shown = publisher.as_ref().map(Publisher::shown);
-        if let Some(publisher) = publisher {
-            tasks.spawn("publisher", publisher.run(to_show, over.clone()));
-        }
+        let retries = self.body.tenant.metrics().publish_retries.clone();
+        let (slice, names) = watch::channel(slice);
+        let publisher =
+            Publisher::new(self.body.machine, (self.client.clone(), names), self.own.clone(), retries);
+        let shown = publisher.shown();
+        tasks.spawn("publisher", publisher.run(to_show, over.clone()));
         let needs = Needs {
             group,
             own: self.own.id,
@@ -285,7 +284,7 @@ impl Member {
         });
         let replica = replica.transpose().map_err(Error::Replicate)?;
         let protocol = if replica.is_some() { protocol.keeping_state() } else { protocol };
-        let pair = Pair { protocol, store, lifelines, replica, showing, shown, is_of_group };
+        let pair = Pair { protocol, store, lifelines, replica, showing, slice, shown, is_of_group };
         let work = async { self.body.run(pair, [shutdown, &over]).await.map_err(Error::Supervise) };
         beside(tasks, &over, Box::pin(work)).await
     }

@@ -76,8 +76,10 @@ pub struct Pair {
     pub replica: Option<Replica>,
     /// With which epoch clients are to be led here, for whoever publishes it.
     pub showing: watch::Sender<Option<Showing>>,
-    /// What the slice shows of it; `None`: there is no slice.
-    pub shown: Option<watch::Receiver<Option<Shown>>>,
+    /// In which slice; `None`: there is none.
+    pub slice: watch::Sender<Option<String>>,
+    /// What the slice shows of it.
+    pub shown: watch::Receiver<Option<Shown>>,
     /// Whether it looks for another Lease once this one does not name it any more.
     pub is_of_group: bool,
 }
@@ -253,7 +255,12 @@ impl<On: Machine> Turn<'_, On> {
             Report::Read(record) if self.body.peers.know(&record) => {
                 self.pair.lifelines.know(&record);
                 self.know(&record);
-                let Record { lease, version, orders, level, .. } = *record;
+                let Record { lease, version, slice, orders, level, .. } = *record;
+                if self.pair.is_of_group {
+                    self.pair
+                        .slice
+                        .send_if_modified(|known| std::mem::replace(known, slice.clone()) != slice);
+                }
                 // First: who shall not act must not take what this version offers.
                 self.withhold(version, (lease.members, level))?;
                 self.fence(version, (orders, lease.members))?;

@@ -39,7 +39,8 @@ pub struct Publisher<On: Machine> {
     machine: On,
     /// The slices of the namespace.
     api: Api<EndpointSlice>,
-    name: String,
+    /// Name of the slice; `None`: there is none.
+    names: Receiver<Option<String>>,
     own: Identity,
     /// The last epoch that the slice showed with the own address, and since when.
     shown: Sender<Option<Shown>>,
@@ -68,10 +69,15 @@ enum Outcome {
 }
 
 impl<On: Machine> Publisher<On> {
-    /// For the slice of this name in the agent's own namespace.
-    pub fn new(machine: On, (client, name): (Client, &str), own: Identity, retries: Counter) -> Self {
+    /// For the slice of the name that is given, in the agent's own namespace.
+    pub fn new(
+        machine: On,
+        (client, names): (Client, Receiver<Option<String>>),
+        own: Identity,
+        retries: Counter,
+    ) -> Self {
         let (api, shown) = (Api::namespaced(client, &own.namespace), Sender::new(None));
-        Self { machine, api, name: name.to_owned(), own, shown, retries }
+        Self { machine, api, names, own, shown, retries }
     }
 
     /// What the slice shows, as it changes.
@@ -84,13 +90,14 @@ impl<On: Machine> Publisher<On> {
     /// # Errors
     /// None: an address that is not shown is no reason to stop an application.
     pub async fn run(
-        self,
+        mut self,
         mut showings: Receiver<Option<Showing>>,
         shutdown: Shutdown,
     ) -> Result<(), TaskError> {
         loop {
             let epoch = showings.borrow_and_update().map(|showing| showing.epoch);
-            let latest = showings.clone();
+            let (latest, name) = (showings.clone(), self.names.borrow_and_update().clone());
+            let mut names = self.names.clone();
             tokio::select! {
                 // Once it does not act any more, it must not publish that it does.
                 biased;
@@ -101,23 +108,26 @@ impl<On: Machine> Publisher<On> {
                         return Ok(());
                     }
                 }
-                () = self.show(latest) => {}
+                changed = names.changed() => if changed.is_err() { return Ok(()) },
+                () = self.show(latest, name.as_deref()) => {}
             }
         }
     }
 
     /// Ends only by being dropped.
-    async fn show(&self, latest: Receiver<Option<Showing>>) {
-        self.repeat(latest).await;
+    async fn show(&self, latest: Receiver<Option<Showing>>, name: Option<&str>) {
+        if let Some(name) = name {
+            self.repeat(latest, name).await;
+        }
         std::future::pending::<()>().await;
     }
 
     /// Ends when the slice shows what it should, or nothing is to be shown.
-    async fn repeat(&self, mut latest: Receiver<Option<Showing>>) {
+    async fn repeat(&self, mut latest: Receiver<Option<Showing>>, name: &str) {
         for attempts in 1_u32.. {
             let Some(showing) = *latest.borrow_and_update() else { return };
             let (epoch, has_begun) = (showing.epoch, showing.has_begun());
-            let attempt = timeout(ATTEMPT_MAX, self.attempt(showing)).await;
+            let attempt = timeout(ATTEMPT_MAX, self.attempt(showing, name)).await;
             match attempt.unwrap_or(Err(Error::Overdue)) {
                 Ok(Outcome::Shown) => {
                     // Who was shown before its tenure began is shown since then.
@@ -146,26 +156,26 @@ impl<On: Machine> Publisher<On> {
         }
     }
 
-    async fn attempt(&self, showing: Showing) -> Result<Outcome, Error> {
+    async fn attempt(&self, showing: Showing, name: &str) -> Result<Outcome, Error> {
         if let Some(last) = showing.follows
-            && self.succeed(last, showing.epoch).await?
+            && self.succeed((last, showing.epoch), name).await?
         {
             return Ok(Outcome::Shown);
         }
-        let slice = self.api.get(&self.name).await.map_err(request)?;
+        let slice = self.api.get(name).await.map_err(request)?;
         if is_overtaken(&slice, showing)? {
             return Ok(Outcome::Overtaken);
         }
         let patch = Patch::Merge(patch(&slice, &self.own, showing.epoch));
-        self.api.patch(&self.name, &parameters(), &patch).await.map_err(request)?;
+        self.api.patch(name, &parameters(), &patch).await.map_err(request)?;
         Ok(Outcome::Shown)
     }
 
     /// Takes the place of the address that is shown with the epoch `last`; whether it was. One request instead of two,
     /// as long as nobody serves.
-    async fn succeed(&self, last: Epoch, epoch: Epoch) -> Result<bool, Error> {
+    async fn succeed(&self, (last, epoch): (Epoch, Epoch), name: &str) -> Result<bool, Error> {
         let patch = Patch::Json::<()>(succession(&self.own, last, epoch));
-        match self.api.patch(&self.name, &parameters(), &patch).await {
+        match self.api.patch(name, &parameters(), &patch).await {
             Ok(_) => Ok(true),
             Err(kube::Error::Api(status)) if status.code == UNPROCESSABLE => Ok(false),
             Err(error) => Err(request(error)),

@@ -1,7 +1,7 @@
 //! What an agent is told when it starts: arguments for the pair it belongs to, and who it is from the environment.
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
 use clap::Args;
@@ -39,7 +39,8 @@ pub struct PairArguments {
     /// folder, /metrics is served beside the probes to who sends its content as bearer token.
     #[arg(long, requires = "membership")]
     key_file: Option<PathBuf>,
-    /// Address to talk to the other agent, for example 0.0.0.0:20001: UDP and TCP.
+    /// Address to talk to the other agent, for example 0.0.0.0:20001: UDP and TCP. 0.0.0.0 and `[::]` both stand for all
+    /// addresses of the own Pod, of IPv4 or IPv6 as --pod-ip is.
     #[arg(long, requires = "membership")]
     peer_bind: Option<SocketAddr>,
     /// EndpointSlice that shows the address of the active. Default: none.
@@ -52,8 +53,8 @@ pub struct PairArguments {
     /// File that shows role and epoch, for probes. Default: none.
     #[arg(long, requires = "membership")]
     state_file: Option<PathBuf>,
-    /// Address and TCP port for probes: /livez while the agent works, /readyz while it could take over, or
-    /// is a spare that no pair of its group needs. Default: none.
+    /// Address, as in --peer-bind, and TCP port for probes: /livez while the agent works, /readyz while it could take
+    /// over, or is a spare that no pair of its group needs. Default: none.
     #[arg(long, requires = "membership")]
     health_bind: Option<SocketAddr>,
     /// TCP port of the application, at the address of --peer-bind; repeat it for more. While this agent does not act it
@@ -128,10 +129,11 @@ impl PairArguments {
     pub fn settings(self) -> Option<PairSettings> {
         let Self { lease, group, namespace, key_file, peer_bind, slice, state_dir, handover, .. } = self;
         let own = Identity { id: self.pod_uid?, pod: self.pod?, namespace, ip: self.pod_ip? };
+        let listening = |address| in_family_of(own.ip, address);
         let membership = lease.map(Membership::Lease).or(group.map(Membership::Group))?;
-        let (key_file, peer_bind) = (key_file?, peer_bind?);
+        let (key_file, peer_bind) = (key_file?, listening(peer_bind?));
         let hooks = self.hooks.hooks(self.state_file.clone());
-        let (state_file, health_bind, logs) = (self.state_file, self.health_bind, self.logs);
+        let (state_file, health_bind, logs) = (self.state_file, self.health_bind.map(listening), self.logs);
         let enforcer = self.enforcer;
         let relay_ports = self.relay_port.into_iter().collect();
         let promote_when = self.promote_when;
@@ -153,6 +155,19 @@ impl PairArguments {
             logs,
         })
     }
+}
+
+/// Where to listen: 0.0.0.0 and `[::]` stand for all addresses of the family that the Pod's own is of.
+///
+/// Manifests are written before there is a Pod, and the kubelet and other agents come to its own address. A socket at 0.0.0.0
+/// does not hear them if that is one of IPv6; one at `[::]` cannot send to a plain IPv4 address, and there is none where
+/// IPv6 is off.
+fn in_family_of(pod: IpAddr, address: SocketAddr) -> SocketAddr {
+    let all = match pod {
+        IpAddr::V4(_) => IpAddr::from(Ipv4Addr::UNSPECIFIED),
+        IpAddr::V6(_) => IpAddr::from(Ipv6Addr::UNSPECIFIED),
+    };
+    if address.ip().is_unspecified() { SocketAddr::new(all, address.port()) } else { address }
 }
 
 /// The value of a label; anything else would be another selector than the one that was meant.
@@ -235,6 +250,24 @@ mod tests {
             "{error}"
         );
         assert!(with(&["--relay-port=0"]).is_err());
+    }
+
+    #[test]
+    fn an_address_that_stands_for_all_is_of_the_family_of_the_pod() {
+        let listening = |pod: &str, address: &str| {
+            let (peer, pod) = (format!("--peer-bind={address}:20001"), format!("--pod-ip={pod}"));
+            let health = format!("--health-bind={address}:20002");
+            let arguments = [&WHOLE[..3], &[peer.as_str(), WHOLE[4], WHOLE[5], &pod, &health]].concat();
+            let settings = parse(&arguments).unwrap().expect("a pair");
+            (settings.peer_bind.to_string(), settings.health_bind.map(|address| address.to_string()))
+        };
+        let at = |address: &str| (format!("{address}:20001"), Some(format!("{address}:20002")));
+        for all in ["0.0.0.0", "[::]"] {
+            assert_eq!(listening("10.0.0.1", all), at("0.0.0.0"));
+            assert_eq!(listening("fd00::1", all), at("[::]"));
+        }
+        assert_eq!(listening("fd00::1", "[fd00::1]"), at("[fd00::1]"));
+        assert_eq!(listening("10.0.0.1", "127.0.0.1"), at("127.0.0.1"));
     }
 
     #[test]

@@ -87,7 +87,8 @@ pub const ANNOTATION_HA_IN_SYNC: &str = "backup.example.com/ha-in-sync";
 pub const ANNOTATION_HA_IN_SYNC_PODS: &str = "backup.example.com/ha-in-sync-pods";
 /// Annotation on the Lease of a pair: how much the standby lacks of the replicated state, as JSON; absent while it is level.
 pub const ANNOTATION_HA_LAG: &str = "backup.example.com/ha-lag";
-/// Annotation on an EndpointSlice: epoch of the active whose address it shows, decimal as in [`ENV_HA_EPOCH`].
+/// Annotation on an EndpointSlice: epoch of the active whose address it shows, decimal as in [`ENV_HA_EPOCH`]. On a Pod: epoch
+/// of its last tenure, so that a group that is made anew knows what its epochs must exceed.
 pub const ANNOTATION_HA_EPOCH: &str = "backup.example.com/ha-epoch";
 
 /// Digits of a revision: 40 bits, enough that two templates of one set never meet by chance.

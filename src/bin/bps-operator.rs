@@ -27,10 +27,10 @@ struct Arguments {
     /// Image with the bps-agent program, for sets with activeStandby. Default: there can be none.
     #[arg(long)]
     agent_image: Option<String>,
-    /// Where /livez and /readyz are answered, for example 0.0.0.0:8081. Default: nowhere.
+    /// Where /livez and /readyz are answered, for example [::]:8081. Default: nowhere.
     #[arg(long)]
     health_bind: Option<SocketAddr>,
-    /// Where /metrics is served over HTTPS to authorised readers, for example 0.0.0.0:8443. Default: nowhere.
+    /// Where /metrics is served over HTTPS to authorised readers, for example [::]:8443. Default: nowhere.
     #[arg(long)]
     metrics_bind: Option<SocketAddr>,
     #[command(flatten)]

@@ -5,6 +5,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
+use sha2::{Digest as _, Sha256};
 
 use super::service::{SlicePort, endpoint_value, port_value, service_ports};
 use crate::api::service::TargetPort;
@@ -46,9 +47,18 @@ pub fn group_keys_name(group: &str) -> String {
     format!("{group}-ha-keys")
 }
 
-/// Name of the Service that leads to the standby of an active Pod.
+/// Longest name of a Service. Unit: characters. Source: Kubernetes, RFC 1035.
+const SERVICE_NAME_MAX: usize = 63;
+/// Name of the Service that leads to the standby of an active Pod: `replicate-<Pod>`, or if that is too long, its beginning
+/// and a hash of it.
 pub fn replication_service_name(active: &str) -> String {
-    format!("replicate-{active}")
+    let name = format!("replicate-{active}");
+    if name.len() <= SERVICE_NAME_MAX {
+        return name;
+    }
+    let [one, two, three, four, ..] = <[u8; 32]>::from(Sha256::digest(&name));
+    let hash = format!("-{:08x}", u32::from_be_bytes([one, two, three, four]));
+    format!("{}{hash}", &name[..SERVICE_NAME_MAX - hash.len()])
 }
 
 /// The Service that leads to all actives; `None` if the group wants none.
@@ -133,7 +143,7 @@ pub fn group_keys(group: &HAGroup, keys_text: &str, metrics_token: &str) -> Valu
 
 /// Name of the Role and the RoleBinding for the agents of a group.
 fn agent_role_name(group: &str) -> String {
-    format!("{group}-agent")
+    format!("{group}-ha-agent")
 }
 
 /// What the agents of a group may do: read the Leases of the namespace, among which they find their own, and change those
@@ -147,7 +157,7 @@ pub fn agent_role(group: &HAGroup, pairs: u32) -> Value {
         "kind": "Role",
         "metadata": group_metadata(group, &agent_role_name(name)),
         "rules": [
-            // A watch cannot be limited to names.
+            // An agent finds its Lease among those with its group's label, and a watch by label cannot be limited to names.
             {"apiGroups": [leases], "resources": ["leases"], "verbs": ["get", "watch"]},
             {"apiGroups": [leases], "resources": ["leases"], "resourceNames": names, "verbs": ["patch"]},
             {"apiGroups": [slices], "resources": ["endpointslices"], "resourceNames": names, "verbs": ["get", "patch"]},

@@ -1,7 +1,11 @@
 //! Puts the agent into a Pod template, and takes it out again.
 
+mod check;
+
 use serde_json::{Map, Value, json};
 
+pub use self::check::InjectError;
+use self::check::{check_container, check_pod, check_selector};
 use super::agent_source::AgentSource;
 use super::group::group_keys_name;
 use crate::api::keys;
@@ -26,37 +30,14 @@ pub struct Injection {
     pub arguments: Vec<String>,
 }
 
-/// Why a template cannot run an agent, and what to write instead.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum InjectError {
-    /// There is no such container.
-    #[error("the template has no container {wanted:?}; choose one of {known:?}")]
-    NoContainer {
-        /// The name that was asked for.
-        wanted: String,
-        /// Names that exist.
-        known: Vec<String>,
-    },
-    /// It is not clear which container is meant.
-    #[error("the template has several containers; say which one runs the application: one of {known:?}")]
-    Ambiguous {
-        /// Names that exist.
-        known: Vec<String>,
-    },
-    /// The program is known to the image only.
-    #[error(
-        "container {container:?} has no command; write the command of its image, the agent has to start it"
-    )]
-    NoCommand {
-        /// Name of the container.
-        container: String,
-    },
-    /// The agent must be the first process of its container.
-    #[error("set shareProcessNamespace to false: the agent must be the first process of its container")]
-    SharedProcesses,
-    /// The agent needs the token of its ServiceAccount.
-    #[error("set automountServiceAccountToken to true: the agent needs the token for its Lease")]
-    NoToken,
+impl Injection {
+    /// Checks the `spec.selector` of a workload whose Pods get an agent.
+    ///
+    /// # Errors
+    /// `WrittenSelector` if it names a label that the operator writes.
+    pub fn check_selector(selector: &Value) -> Result<(), InjectError> {
+        check_selector(selector)
+    }
 }
 
 /// The Pod template with the agent in it. Putting it in twice is the same as once.
@@ -67,14 +48,10 @@ pub enum InjectError {
 /// See [`InjectError`].
 pub fn inject(template: &Value, injection: &Injection) -> Result<Value, InjectError> {
     let mut template = uninject(template);
+    check_pod(&template)?;
     let spec = &template["spec"];
-    if spec["shareProcessNamespace"] == json!(true) {
-        return Err(InjectError::SharedProcesses);
-    }
-    if spec["automountServiceAccountToken"] == json!(false) {
-        return Err(InjectError::NoToken);
-    }
     let index = container_index(spec, injection.container.as_deref())?;
+    check_container(&spec["containers"][index])?;
     let install = injection.source.init_container(&spec["containers"][index]);
     let program = injection.source.volume(&spec["containers"][index]);
     let kept = wrap(&mut template["spec"]["containers"][index], injection)?;
@@ -185,6 +162,7 @@ fn is_ours(item: &Value) -> bool {
 }
 
 fn agent_command(container: &Value, injection: &Injection) -> Vec<String> {
+    // Which family of addresses Pods have is not known yet; an agent takes 0.0.0.0 for all of its Pod's family.
     let mut command = vec![
         injection.source.program().to_owned(),
         "run".to_owned(),

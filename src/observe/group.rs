@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use kube::ResourceExt as _;
+use kube::{Resource, ResourceExt as _};
 
 use super::slim::{SlimCondition, SlimPod};
 use crate::agent::identity::{format_uid, parse_uid};
@@ -49,6 +49,8 @@ pub struct SeenGroup {
     pub numbers: BTreeSet<u32>,
     /// Leases with the group's label that cannot be read, and why; a pair of theirs is left alone.
     pub unreadable: BTreeMap<String, Option<Error>>,
+    /// Pairs whose Lease shows a term that is over.
+    pub set_back: BTreeSet<u32>,
     /// Pairs that the status names, as they would be if their Lease had been lost just now.
     pub told: BTreeMap<u32, Lost>,
 }
@@ -63,7 +65,8 @@ impl SeenGroup {
 
 /// Reads everything that belongs to a group, as one who looks for the first time: every wait begins now.
 pub fn see_group(group: &HAGroup, objects: &GroupObjects, now: BootTime) -> SeenGroup {
-    let mut seen = SeenGroup { told: told(group, now), ..SeenGroup::default() };
+    let told = if is_new(group, objects) { shown_before(objects, now) } else { told(group, now) };
+    let mut seen = SeenGroup { told, ..SeenGroup::default() };
     for lease in &objects.leases {
         let Some(number) = pair_number(lease) else {
             seen.unreadable.insert(lease.name_any(), None);
@@ -136,17 +139,18 @@ pub(super) fn withheld(group: &HAGroup) -> Option<&str> {
     conditions.find(is_said).map(|said| said.message.as_str())
 }
 
-/// Terms outlive Leases in the status and in what the slices show.
+/// Terms outlive Leases in the status and in what the slices show, and the group in what its Pods show.
 fn highest_term(group: &HAGroup, objects: &GroupObjects, pairs: &[Pair]) -> u32 {
     let told = group.status.as_ref().and_then(|status| u32::try_from(status.highest_term).ok());
-    let shown = objects.slices.iter().filter_map(|slice| shown_epoch(slice)).map(|epoch| epoch.term);
-    let held = pairs.iter().map(|pair| pair.lease.epoch.term);
-    shown.chain(told).chain(held).max().unwrap_or_default()
+    let slices = objects.slices.iter().filter_map(|slice| shown_epoch(&**slice));
+    let shown = objects.pods.iter().filter_map(|pod| shown_epoch(&**pod)).chain(slices);
+    let held = pairs.iter().map(|pair| pair.lease.epoch);
+    shown.chain(held).map(|epoch| epoch.term).chain(told).max().unwrap_or_default()
 }
 
-/// Epoch of the active whose address a slice shows.
-pub fn shown_epoch(slice: &EndpointSlice) -> Option<Epoch> {
-    let epoch: u64 = slice.annotations().get(keys::ANNOTATION_HA_EPOCH)?.parse().ok()?;
+/// Epoch of the active whose address a slice shows, or of the last tenure of a Pod.
+pub fn shown_epoch(object: &impl Resource) -> Option<Epoch> {
+    let epoch: u64 = object.annotations().get(keys::ANNOTATION_HA_EPOCH)?.parse().ok()?;
     Some(Epoch::from(epoch))
 }
 
@@ -170,6 +174,32 @@ fn told(group: &HAGroup, now: BootTime) -> BTreeMap<u32, Lost> {
         Some(Lost { number: number(&name)?, pods, level, since: now })
     });
     pairs.chain(lost).map(|lost| (lost.number, lost)).collect()
+}
+
+/// Whether nothing is known of pairs yet.
+fn is_new(group: &HAGroup, objects: &GroupObjects) -> bool {
+    let status = group.status.as_ref();
+    let is_told = status
+        .is_some_and(|status| !status.pairs.is_empty() || !status.lost.is_empty() || status.highest_term > 0);
+    !is_told && objects.leases.is_empty()
+}
+
+/// Pairs that a group of the same name had, which was deleted with all that it knew: their actives may act for a while.
+fn shown_before(objects: &GroupObjects, now: BootTime) -> BTreeMap<u32, Lost> {
+    let mut pods: Vec<Pod> = objects.pods.iter().filter_map(|pod| pod_of(pod)).collect();
+    pods.retain(|pod| pod.shown.state.is_some());
+    pods.sort_by_key(|pod| (pod.shown.state, pod.name.clone()));
+    let mut pairs: Vec<Vec<String>> = Vec::new();
+    for pod in pods {
+        // Actives come first, so that they are the first members again.
+        let peer = pod.shown.peer.as_ref();
+        match pairs.iter_mut().find(|pair| pair.len() == 1 && pair.first() == peer) {
+            Some(pair) => pair.push(pod.name),
+            None => pairs.push(vec![pod.name]),
+        }
+    }
+    let lost = |(number, pods)| (number, Lost { number, pods, level: None, since: now });
+    (0..).zip(pairs).map(lost).collect()
 }
 
 /// What a Lease says of the copies of a pair's state that the next one is to say, too; `None` if none is replicated, or if it
@@ -220,6 +250,7 @@ fn pod_of(pod: &SlimPod) -> Option<Pod> {
         shown: Shown {
             state: label(keys::LABEL_HA_STATE).and_then(|label| HaState::parse(&label)),
             peer: label(keys::LABEL_PEER),
+            epoch: shown_epoch(pod),
         },
     })
 }

@@ -3,21 +3,26 @@
 use std::collections::BTreeMap;
 
 use super::plan::{Step, names};
-use super::view::{Group, HaState, Shown};
+use super::view::{Group, HaState, Pod, Shown};
 use crate::ha::AgentId;
 
 /// Longest value of a label. Unit: characters. Source: Kubernetes.
-const LABEL_MAX: usize = 63;
+pub const LABEL_MAX: usize = 63;
 
 /// Writes the labels that are not as they should be; first all that take a part away, so that two Pods of one pair
-/// never both bear the label of the active.
+/// never both bear the label of the active. Pods of a lost pair keep theirs: whoever acted may still act, and if the group
+/// is new, its labels are all that tells.
 pub(super) fn labels(group: &Group) -> Vec<Step> {
     let wanted = wanted(group);
+    let is_lost =
+        |pod: &&Pod| group.lost.iter().chain(&group.remembered).any(|lost| lost.pods.contains(&pod.name));
     let mut steps: Vec<(bool, Step)> = group
         .pods
         .iter()
+        .filter(|pod| wanted.contains_key(&pod.id) || !is_lost(pod))
         .filter_map(|pod| {
-            let shown = wanted.get(&pod.id).cloned().unwrap_or_default();
+            let mut shown = wanted.get(&pod.id).cloned().unwrap_or_default();
+            shown.epoch = shown.epoch.or(pod.shown.epoch);
             let is_promotion = shown.state == Some(HaState::Active) && pod.shown.state != shown.state;
             (pod.shown != shown).then_some((is_promotion, Step::Label { pod: pod.id, shown }))
         })
@@ -36,7 +41,8 @@ fn wanted(group: &Group) -> BTreeMap<AgentId, Shown> {
             let state = Some(if is_active { HaState::Active } else { HaState::Standby });
             let peer =
                 names.get(&other).filter(|name| name.len() <= LABEL_MAX).map(|name| (*name).to_owned());
-            wanted.insert(own, Shown { state, peer });
+            let epoch = is_active.then_some(pair.lease.epoch);
+            wanted.insert(own, Shown { state, peer, epoch });
         }
     }
     wanted

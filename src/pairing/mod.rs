@@ -25,6 +25,7 @@ mod tests;
 mod view;
 mod withheld;
 
+pub use labels::LABEL_MAX;
 pub use plan::{Plan, Step, Wait, plan};
 pub use view::{Group, HaState, LevelText, Lost, Pair, Pod, Seat, Shown, VACANT};
 pub use withheld::Forsaken;

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use jiff::Timestamp;
 
 use super::withheld::Forsaken;
-use crate::ha::{AgentId, BootTime, Lease, Moment, nobody_acts};
+use crate::ha::{AgentId, BootTime, Epoch, Lease, Moment, nobody_acts};
 use crate::model::{NodeName, Role};
 
 /// Member of a pair that has only one Pod: nobody, so that the pair can act while it waits for its standby.
@@ -21,7 +21,8 @@ pub struct Group {
     pub pairs: Vec<Pair>,
     /// Pairs whose Lease somebody else deleted.
     pub lost: Vec<Lost>,
-    /// Those of them whose wait is over and whose Lease said which copies of the state are level, until it is made anew.
+    /// Those of them whose wait is over and whose Pods are both there or whose Lease said which copies of the state are level,
+    /// until it is made anew.
     pub remembered: Vec<Lost>,
     /// How many pairs there shall be; `None` for as many as there are Pods for.
     pub pairs_wanted: Option<usize>,
@@ -65,13 +66,15 @@ impl Pod {
     }
 }
 
-/// What the labels of a Pod say about its part.
+/// What the labels and annotations of a Pod say about its part.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Shown {
     /// The label `HAState`.
     pub state: Option<HaState>,
     /// The label `peer`.
     pub peer: Option<String>,
+    /// The annotation that names its last tenure: it outlives the group and its Leases.
+    pub epoch: Option<Epoch>,
 }
 
 /// Part of a Pod in its pair.

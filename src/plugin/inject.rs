@@ -10,7 +10,7 @@ use super::Error;
 use super::arguments::{AgentDelivery, Format, InjectArguments};
 use super::document::{self, Document};
 use crate::api::keys;
-use crate::manifests::{AgentSource, Injection, inject, uninject};
+use crate::manifests::{AgentSource, InjectError, Injection, inject, uninject};
 
 /// Kinds of the API group `apps` whose `spec.template` is a Pod template.
 const WORKLOADS: [&str; 4] = ["StatefulSet", "Deployment", "DaemonSet", "ReplicaSet"];
@@ -120,6 +120,7 @@ impl Change<'_> {
             ("", "Pod") => self.template(&format!("Pod {}", name(object)), object),
             ("apps", kind) if WORKLOADS.contains(&kind) => {
                 let title = format!("{kind} {}", name(object));
+                self.selector(&title, object)?;
                 match object.get_mut("spec").and_then(|spec| spec.get_mut("template")) {
                     Some(template) => self.template(&title, template),
                     None => Err(Error::Refused(format!("{title} has no spec.template: write one"))),
@@ -137,12 +138,22 @@ impl Change<'_> {
         }
     }
 
+    /// The selector stays as it is, so Pods with an agent must match it as long as they live.
+    fn selector(&self, title: &str, workload: &Document) -> Result<(), Error> {
+        let selector = workload.get("spec").and_then(|spec| spec.get("selector"));
+        match (self.injection, selector) {
+            (Some(_), Some(selector)) => {
+                Injection::check_selector(&selector.value()).map_err(cannot_run(title))
+            }
+            (None, _) | (_, None) => Ok(()),
+        }
+    }
+
     fn template(&mut self, title: &str, template: &mut Document) -> Result<(), Error> {
         let before = template.value();
         let after = match self.injection {
             None => uninject(&before),
-            Some(injection) => inject(&before, injection)
-                .map_err(|source| Error::Inject { object: title.to_owned(), source })?,
+            Some(injection) => inject(&before, injection).map_err(cannot_run(title))?,
         };
         // An unchanged template keeps its form, and the order of its lists too.
         if after != before {
@@ -158,6 +169,11 @@ impl Change<'_> {
         let kinds = WORKLOADS.join(", ");
         format!("no object that can run an agent: give a {kinds} or Pod; found {found}")
     }
+}
+
+/// For `map_err`: which object cannot run the agent.
+fn cannot_run(object: &str) -> impl FnOnce(InjectError) -> Error {
+    move |source| Error::Inject { object: object.to_owned(), source }
 }
 
 fn name(object: &Document) -> &str {

@@ -79,5 +79,7 @@ pub fn print(text: &str) {
 fn completion(shell: clap_complete::Shell) -> String {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Arguments::command(), PROGRAM, &mut script);
-    String::from_utf8_lossy(&script).into_owned()
+    let script = String::from_utf8_lossy(&script);
+    // Because of the hyphen in our name, clap_complete 4.6 sets words for verbs in Bash that it does not look for.
+    script.replace("kubectl__subcmd__bps", "kubectl__bps")
 }

@@ -79,6 +79,18 @@ pub async fn connect(user_agent: &'static str, metrics: &RestMetrics) -> Result<
     build(config, user_agent, metrics)
 }
 
+/// The same, but the Pod's service account comes first: an agent has the environment and the files of its application,
+/// which may manage another cluster.
+///
+/// # Errors
+/// Those of [`connect()`].
+pub async fn connect_to_own(user_agent: &'static str, metrics: &RestMetrics) -> Result<Client, Error> {
+    match Config::incluster() {
+        Ok(config) => build(config, user_agent, metrics),
+        Err(_) => connect(user_agent, metrics).await,
+    }
+}
+
 /// A client for the cluster of `config`; its User-Agent, timeouts and retries are replaced by ours.
 ///
 /// # Errors

@@ -4,7 +4,8 @@
 //! once: the kubelet's probe must get through even if somebody else holds connections open.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr};
+use std::io::ErrorKind;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -72,8 +73,15 @@ struct Connections {
 }
 
 /// Opens the port; separate from [`serve`] so that a port in use is an error before anything starts.
+///
+/// `[::]` stands for all addresses, of IPv4 too, also on a node without IPv6.
 pub(super) async fn listen(address: SocketAddr) -> Result<TcpListener, Error> {
-    TcpListener::bind(address).await.map_err(|source| Error::Listen { address, source })
+    let refused = match TcpListener::bind(address).await {
+        Err(error) if address.ip().is_unspecified() && error.kind() != ErrorKind::AddrInUse => error,
+        bound => return bound.map_err(|source| Error::Listen { address, source }),
+    };
+    let v4 = TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port())).await;
+    v4.map_err(|_| Error::Listen { address, source: refused })
 }
 
 /// Answers by `router`, over TLS if `tls` is given, until `shutdown`.

@@ -72,7 +72,8 @@ where
     Writer: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
     let level = &settings.log_level;
-    let filter = EnvFilter::try_new(format!("{QUIET_LIBRARIES},{level}"))
+    // The agent shares `RUST_LOG` with its application, whose directives say nothing of the agent.
+    let filter = EnvFilter::try_new(format!("info,{QUIET_LIBRARIES},{level}"))
         .map_err(|source| Error::ParseLevel { level: level.clone(), source })?;
     // `SystemTime` prints UTC with microseconds: failovers take milliseconds. No colours: logs are read by machines.
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_timer(SystemTime).with_writer(writer);
@@ -156,6 +157,7 @@ mod tests {
         assert_eq!(lines(LogFormat::Text, "info", work).len(), 1);
         assert_eq!(lines(LogFormat::Text, "debug", work).len(), 2);
         assert_eq!(lines(LogFormat::Text, "debug,kube=debug", work).len(), 3);
+        assert_eq!(lines(LogFormat::Text, "my_app=debug", work).len(), 1);
     }
 
     #[test]

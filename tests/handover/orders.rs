@@ -299,3 +299,26 @@ fn the_first_member_of_a_new_pair_begins_and_the_second_only_if_it_does_not() {
     // Somebody has acted in it before: whoever can shall act.
     assert_eq!(claims_of(members[1], Lease { writes: 1, ..lease }, short), [true, false]);
 }
+
+#[test]
+fn nobody_takes_over_on_a_lease_that_forgot_a_term() {
+    let id = AgentId(1);
+    let claims = |holder: Option<AgentId>, hold: Hold, term: u32| {
+        let known = Epoch { term: 3, sequence: 1 };
+        let agent = Agent { epoch: known, ..Agent::new(id, Incarnation(1)) };
+        let mut protocol = Protocol::new(agent, Timing::default());
+        let epoch = Epoch { term, sequence: 0 };
+        let lease = Lease { epoch, holder, members: [id, AgentId(2)], pending: None, hold, writes: 1 };
+        let read = Event::LeaseRead { lease, version: Version(1) };
+        let mut effects = protocol.step(BootTime(1), read);
+        // Longer than anybody may act by it.
+        effects.extend(protocol.step(BootTime(1) + Duration::from_secs(61), Event::Timer));
+        effects.iter().any(|effect| matches!(effect, Effect::WriteLease(_)))
+    };
+    let peer = Some(AgentId(2));
+    let grounds = [(None, Hold::Api), (peer, Hold::Peer), (peer, Hold::Api), (Some(id), Hold::Api)];
+    for (holder, hold) in grounds {
+        assert!(!claims(holder, hold, 2), "{holder:?} {hold:?}");
+        assert!(claims(holder, hold, 3), "{holder:?} {hold:?}");
+    }
+}

@@ -160,12 +160,14 @@ impl Pod {
         let store = Store::start(&mut tasks, &over, (client.clone(), &own.namespace, found), short());
         let (showing, to_show) = watch::channel(None);
         let retries = body.tenant.metrics().publish_retries.clone();
-        let publisher = Publisher::new(self.computer.clone(), (client, PAIR), own.clone(), retries);
-        let shown = Some(publisher.shown());
+        let (slice, names) = watch::channel(Some(PAIR.to_owned()));
+        let publisher = Publisher::new(self.computer.clone(), (client, names), own.clone(), retries);
+        let shown = publisher.shown();
         tasks.spawn("publisher", publisher.run(to_show, over.clone()));
         let lifelines = Lifelines::told(own.id, certificates);
         let protocol = Protocol::new(self.agent(), short());
-        let pair = Pair { protocol, store, lifelines, replica: None, showing, shown, is_of_group: false };
+        let pair =
+            Pair { protocol, store, lifelines, replica: None, showing, slice, shown, is_of_group: false };
         let ended = tokio::select! {
             // Who is killed does nothing more.
             biased;

@@ -18,5 +18,6 @@ mod crd;
 mod groups;
 mod pair;
 mod plugin;
+mod policies;
 mod rbac;
 mod server;

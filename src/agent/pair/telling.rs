@@ -32,12 +32,12 @@ impl<On: Machine> Turn<'_, On> {
         if self.body.tenant.is_promoted() {
             self.chronicle.promoted(agent.epoch, self.now());
         }
-        if let Some((epoch, at)) = self.pair.shown.as_ref().and_then(|shown| *shown.borrow()) {
+        if let Some((epoch, at)) = *self.pair.shown.borrow() {
             self.chronicle.published(epoch, at);
         }
         let record = self.chronicle.last().filter(|record| record.epoch == agent.epoch);
         let is_whole = record.is_some_and(|record| {
-            record.promoted.is_some() && (record.published.is_some() || self.pair.shown.is_none())
+            record.promoted.is_some() && (record.published.is_some() || self.pair.slice.borrow().is_none())
         });
         if is_whole {
             self.pair.protocol.renew_early();

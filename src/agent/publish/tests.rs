@@ -116,6 +116,7 @@ impl Server {
 struct Scene {
     server: Arc<Server>,
     wanted: watch::Sender<Option<Showing>>,
+    names: watch::Sender<Option<String>>,
     shown: Receiver<Option<Shown>>,
 }
 
@@ -129,11 +130,12 @@ impl Scene {
             ip: Ipv4Addr::new(198, 18, 0, 1).into(),
             namespace: "default".into(),
         };
-        let publisher = Publisher::new(Kernel, (client, "web"), own, Counter::default());
+        let (names, to_read) = watch::channel(Some("web".to_owned()));
+        let publisher = Publisher::new(Kernel, (client, to_read), own, Counter::default());
         let (wanted, to_show) = watch::channel(None);
         let shown = publisher.shown();
         tokio::spawn(publisher.run(to_show, Shutdown::new()));
-        Self { server, wanted, shown }
+        Self { server, wanted, names, shown }
     }
 
     /// Waits until the own address is shown; returns with which requests it came to that.
@@ -189,4 +191,17 @@ async fn who_is_overtaken_while_it_claims_is_shown_when_its_tenure_begins_after_
     assert_eq!(scene.server.shows().1, Value::Null);
     scene.wanted.send_replace(Some(own(true)));
     assert_eq!(scene.requests().await, ["succeed", "GET", "GET", "PATCH"]);
+}
+
+#[tokio::test]
+async fn an_address_is_shown_as_soon_as_there_is_a_slice() {
+    let mut scene = Scene::start(Server::showing(LAST));
+    scene.names.send_replace(None);
+    scene.wanted.send_replace(Some(own(true)));
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    assert!(scene.server.requests.lock().unwrap().is_empty());
+    scene.names.send_replace(Some("web".into()));
+    assert_eq!(scene.requests().await, ["GET", "PATCH"]);
 }

@@ -12,7 +12,7 @@ use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, RwLock};
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, fsync, mkdirat, openat, renameat, unlinkat};
 use rustix::io::Errno;
@@ -37,7 +37,7 @@ pub struct StateDirectory {
     root: Arc<OwnedFd>,
     hidden: Arc<OwnedFd>,
     path: PathBuf,
-    id: DirectoryId,
+    id: Arc<RwLock<DirectoryId>>,
     turns: Arc<Mutex<()>>,
 }
 
@@ -63,23 +63,19 @@ impl StateDirectory {
             Err(error) => return Err(error.into()),
         }
         let hidden = open_folder(root.as_fd(), HIDDEN_FOLDER.as_bytes())?;
-        let mut directory = Self {
+        let directory = Self {
             root: Arc::new(root),
             hidden: Arc::new(hidden),
             path: path.to_owned(),
-            id: DirectoryId(0),
+            id: Arc::default(),
             turns: Arc::default(),
         };
         let known = directory.read_own(ID_FILE)?;
         let known = known.and_then(|text| u128::from_str_radix(text.trim(), 16).ok());
-        directory.id = DirectoryId(match known {
-            Some(id) => id,
-            None => {
-                let id = super::draw()?;
-                directory.write_own(ID_FILE, &format!("{id:032x}\n"))?;
-                id
-            }
-        });
+        match known {
+            Some(id) => directory.set_id(DirectoryId(id)),
+            None => drop(directory.renew()?),
+        }
         Ok(directory)
     }
 
@@ -95,7 +91,22 @@ impl StateDirectory {
 
     /// Its number.
     pub fn id(&self) -> DirectoryId {
-        self.id
+        *self.id.read().expect("no holder of this lock panics")
+    }
+
+    /// Gives it another number: nothing that was said of the old one is said of it any more.
+    ///
+    /// # Errors
+    /// The number cannot be kept, or the system has no random numbers; it has the old one then.
+    pub fn renew(&self) -> io::Result<DirectoryId> {
+        let id = super::draw()?;
+        self.write_own(ID_FILE, &format!("{id:032x}\n"))?;
+        self.set_id(DirectoryId(id));
+        Ok(DirectoryId(id))
+    }
+
+    fn set_id(&self, id: DirectoryId) {
+        *self.id.write().expect("no holder of this lock panics") = id;
     }
 
     /// Where the application finds the socket for barriers.

@@ -183,7 +183,7 @@ mod tests {
             files.iter().map(|(name, content, size, _)| (path(name), file(*content, *size))).collect();
         let source = |inode| Source { inode, growth: None };
         let sources = files.iter().map(|(name, _, _, inode)| (path(name), source(*inode))).collect();
-        Snapshot { sequence: 1, image, sources }
+        Snapshot { sequence: 1, image, sources, ..Snapshot::default() }
     }
 
     #[test]

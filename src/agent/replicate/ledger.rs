@@ -321,8 +321,10 @@ impl Ledger {
 
     /// Looks, if somebody asked for it or it is time, and the standby has got what was seen before.
     fn look(&mut self, knowledge: &Knowledge, (progress, now): (Progress, Instant)) {
-        let is_due = !self.waiting.is_empty() || self.next_look <= now;
-        let is_behind = knowledge.outcome(self.sequence) == Outcome::Waiting
+        let is_torn = progress.torn == Some(self.sequence);
+        let is_due = is_torn || !self.waiting.is_empty() || self.next_look <= now;
+        let is_behind = !is_torn
+            && knowledge.outcome(self.sequence) == Outcome::Waiting
             && self.behind_since.is_some_and(|since| now < since + STANDBY_MAX);
         let Some(mut scanner) = self.scanner.take_if(|_| is_due && !is_behind) else { return };
         self.next_look = now + LOOK_EVERY;
@@ -352,7 +354,8 @@ impl Ledger {
                     self.meter.measure(amount, (clock::now(), Timestamp::now()));
                 }
                 let known = self.wires.snapshots.borrow().clone();
-                if known.is_none_or(|known| known.image != snapshot.image) {
+                let is_torn = self.wires.progress.borrow().torn == Some(self.sequence);
+                if is_torn || known.is_none_or(|known| known.image != snapshot.image) {
                     self.sequence = snapshot.sequence;
                     self.wires.snapshots.send_replace(Some(Arc::new(snapshot)));
                 }

@@ -76,7 +76,7 @@ const BARRIERS_WAITING_MAX: usize = 256;
 
 /// Number of a state directory: drawn when it is first used, and kept in it. Not that of a Pod: a Pod may come back with
 /// another directory, and a directory with another Pod.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DirectoryId(pub u128);
 
 /// What to replicate, and which standby may act.

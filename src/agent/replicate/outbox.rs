@@ -23,6 +23,7 @@ pub struct Outbox {
     changes: VecDeque<Change>,
     open: Option<Open>,
     is_committed: bool,
+    is_torn: bool,
 }
 
 /// A file whose content is on its way.
@@ -41,12 +42,17 @@ impl Outbox {
     /// What makes the snapshot of `mirror`, which is what the standby has.
     pub fn new(directory: StateDirectory, mirror: Image, snapshot: Arc<Snapshot>) -> Self {
         let changes = diff(&mirror, &snapshot.image).into();
-        Self { directory, mirror, snapshot, changes, open: None, is_committed: false }
+        Self { directory, mirror, snapshot, changes, open: None, is_committed: false, is_torn: false }
     }
 
     /// What the standby has once it has acknowledged the batch.
     pub fn into_mirror(self) -> Image {
         self.mirror
+    }
+
+    /// Whether something was gone that the snapshot has: it may be there under another name, which only a further look tells.
+    pub fn is_torn(&self) -> bool {
+        self.is_torn
     }
 
     /// The next words, together about as long as this; none when all have been given.
@@ -77,7 +83,7 @@ impl Outbox {
                 return Ok(is_first.then_some(Word::Commit(self.snapshot.sequence)));
             };
             match self.begin(change) {
-                Err(error) if is_gone(&error) => {}
+                Err(error) if is_gone(&error) => self.is_torn = true,
                 word => return word.map(Some),
             }
         }
@@ -109,10 +115,12 @@ impl Outbox {
         let Some(Entry::File { mode, size: scanned, .. }) = self.snapshot.image.get(&path).cloned() else {
             return Err(io::ErrorKind::NotFound.into());
         };
-        let mut file = self.directory.open_file(&path)?;
+        let kept = self.snapshot.kept.take(&path);
+        let mut file = kept.map_or_else(|| self.directory.open_file(&path), Ok)?;
+        file.rewind()?;
         let metadata = file.metadata()?;
         let source = self.snapshot.sources.get(&path);
-        // Another file may have taken its place; that one is sent as it is.
+        // Another file may have taken the place of one that is not open any more; that one is sent as it is.
         let source = source.filter(|source| source.inode == metadata.ino() && scanned <= metadata.size());
         let growth = source.and_then(|source| source.growth.clone());
         let had = self.mirror.get(&path).cloned();

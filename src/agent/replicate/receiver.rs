@@ -93,7 +93,7 @@ impl Receiver {
         let Word::Hello { group, from, to, directory } = channel.hear().await? else { return Err(refused()) };
         let partner = *self.line.partner.borrow();
         let is_partner = partner.is_some_and(|(partner, _)| partner == from);
-        let is_for_us = group == self.line.group && to == self.line.own && directory != self.directory.id();
+        let is_for_us = group == self.line.group && to == self.line.own;
         if !is_for_us || !is_partner || !self.door.admits(channel.epoch()) {
             return Err(refused());
         }
@@ -103,6 +103,14 @@ impl Receiver {
             return Err(refused());
         }
         channel.trust();
+        if directory == self.directory.id() {
+            // Both are copies of one volume. Which of them has acknowledged writes is the active's to say.
+            warn!(
+                "The state directory has the number of the active's: it gets another one, and what it has is brought level"
+            );
+            spawn_blocking(move || self.directory.renew()).await??;
+            return Err(refused());
+        }
         Ok(Session { channel, giver: directory })
     }
 

@@ -3,11 +3,15 @@
 //! A file is read again when its size, times or inode are others than at the last look, or so recent that a further
 //! change might have left them the same. It is synced before it is read: a page that is written through a mapping
 //! after that changes the times once more.
+//!
+//! Names may change while they are looked at. A file that was read is kept open until it is sent, whatever its name is then;
+//! and one that is missed may have moved to a folder that had been read already, so everything is looked at once more.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rustix::fs::{AtFlags, Dir, FileType, Stat, fstat, fsync, statat};
@@ -22,6 +26,8 @@ use super::image::{Entry, HASH_BYTES, Image, StatePath};
 pub const ENTRIES_MAX: usize = 100_000;
 /// Age below which the times of a file prove nothing. 50 ms: the kernel's clock for them ticks each 10 ms at most.
 const RECENT: Duration = Duration::from_millis(50);
+/// Most files that a look keeps open. 128: three looks may be alive, and a process has 1,024 files at least.
+const KEPT_MAX: usize = 128;
 /// How much of a file is read at a time. Unit: bytes.
 const READ_BYTES: usize = 64 * 1024;
 
@@ -38,6 +44,26 @@ pub struct Snapshot {
     pub image: Image,
     /// More about each file, for who sends it.
     pub sources: BTreeMap<StatePath, Source>,
+    /// Files that were read, for who sends them.
+    pub kept: Kept,
+}
+
+/// Open files by the paths that they had. Clones share them; whoever takes one has it alone.
+#[derive(Clone, Debug, Default)]
+pub struct Kept(Arc<Mutex<BTreeMap<StatePath, File>>>);
+
+impl Kept {
+    /// The file that had this path.
+    pub fn take(&self, path: &StatePath) -> Option<File> {
+        self.0.lock().expect("no holder of this lock panics").remove(path)
+    }
+
+    fn keep(&self, path: StatePath, file: File) {
+        let mut files = self.0.lock().expect("no holder of this lock panics");
+        if files.len() < KEPT_MAX {
+            files.insert(path, file);
+        }
+    }
 }
 
 /// What a sender must know of a file.
@@ -110,6 +136,17 @@ impl Scanner {
     /// # Errors
     /// Something cannot be read or synced, or there is too much.
     pub fn look(&mut self, sequence: u64) -> io::Result<Snapshot> {
+        let (snapshot, known) = self.pass(sequence)?;
+        let before = std::mem::replace(&mut self.known, known);
+        if !misses_one(&before, &self.known) {
+            return Ok(snapshot);
+        }
+        let (snapshot, known) = self.pass(sequence)?;
+        self.known = known;
+        Ok(snapshot)
+    }
+
+    fn pass(&mut self, sequence: u64) -> io::Result<(Snapshot, BTreeMap<StatePath, Known>)> {
         let began = clock_gettime(ClockId::Realtime);
         let began = Duration::new(u64::try_from(began.tv_sec).unwrap_or_default(), 0)
             + Duration::from_nanos(u64::try_from(began.tv_nsec).unwrap_or_default());
@@ -122,8 +159,8 @@ impl Scanner {
             look.folder(path.as_ref(), &folder, &mut folders)?;
         }
         let Look { known, synced, snapshot, .. } = look;
-        (self.known, self.synced) = (known, synced);
-        Ok(snapshot)
+        self.synced = synced;
+        Ok((snapshot, known))
     }
 }
 
@@ -201,11 +238,12 @@ impl Look<'_> {
         let known = match before {
             Some(known) if known.is_settled && known.fingerprint == fingerprint(stat) => known.clone(),
             _ => {
-                let file = self.scanner.directory.open_file(&path)?;
+                let mut file = self.scanner.directory.open_file(&path)?;
                 // Of the file that was opened, and from before it is synced and read.
                 let stat = fstat(&file)?;
                 file.sync_all()?;
-                let (size, hash, grown) = hash(file, before)?;
+                let (size, hash, grown) = hash(&mut file, before)?;
+                self.snapshot.kept.keep(path.clone(), file);
                 growth = grown;
                 let fingerprint = fingerprint(&stat);
                 let is_settled = is_old(&fingerprint, self.began);
@@ -227,8 +265,18 @@ impl Look<'_> {
     }
 }
 
+/// Whether a file is gone that was there before: removed, or moved to where it could not be seen any more.
+fn misses_one(before: &BTreeMap<StatePath, Known>, now: &BTreeMap<StatePath, Known>) -> bool {
+    let mut gone = before.iter().filter(|(path, _)| !now.contains_key(path)).peekable();
+    if gone.peek().is_none() {
+        return false;
+    }
+    let found: BTreeSet<u64> = now.values().map(|known| known.fingerprint.inode).collect();
+    gone.any(|(_, known)| !found.contains(&known.fingerprint.inode))
+}
+
 /// Length and hash of a file, and how it has grown if it begins with what was known.
-fn hash(mut file: File, before: Option<&Known>) -> io::Result<(u64, [u8; HASH_BYTES], Option<Growth>)> {
+fn hash(file: &mut File, before: Option<&Known>) -> io::Result<(u64, [u8; HASH_BYTES], Option<Growth>)> {
     let (mut state, mut size, mut growth) = (Sha256::new(), 0, None);
     let mut buffer = vec![0; READ_BYTES];
     loop {
@@ -282,4 +330,33 @@ pub fn is_gone(error: &io::Error) -> bool {
     use io::ErrorKind::{InvalidInput, IsADirectory, NotADirectory, NotFound};
     let is_link = error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error());
     is_link || matches!(error.kind(), NotFound | NotADirectory | IsADirectory | InvalidInput)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn files(files: &[(&str, u64)]) -> BTreeMap<StatePath, Known> {
+        let file = |(path, inode): &(&str, u64)| {
+            let fingerprint =
+                Fingerprint { device: 1, inode: *inode, size: 0, modified: (0, 0), changed: (0, 0) };
+            let known = Known { fingerprint, is_settled: true, size: 0, hash: [0; HASH_BYTES] };
+            (StatePath::parse(path.as_bytes()).unwrap(), known)
+        };
+        files.iter().map(file).collect()
+    }
+
+    #[test]
+    fn a_file_that_is_gone_is_looked_for_unless_it_was_seen_under_another_name() {
+        let before = files(&[("a", 1), ("b", 2)]);
+        let table = [
+            (files(&[("a", 1), ("b", 2), ("c", 3)]), false),
+            // Replaced as a whole.
+            (files(&[("a", 1), ("b", 3)]), false),
+            (files(&[("a", 1), ("c", 2)]), false),
+            (files(&[("a", 1)]), true),
+            (files(&[("a", 1), ("c", 3)]), true),
+        ];
+        assert_eq!(table.each_ref().map(|(now, _)| misses_one(&before, now)), table.map(|(_, is)| is));
+    }
 }

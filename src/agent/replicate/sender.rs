@@ -55,6 +55,8 @@ pub struct Progress {
     pub standby: Option<AgentId>,
     /// What it had when it was last heard of; `None`: it was not heard of yet.
     pub has: Option<Arc<Snapshot>>,
+    /// The number of a look of which it could not be given everything.
+    pub torn: Option<u64>,
 }
 
 /// What sending needs.
@@ -134,14 +136,17 @@ impl Sender {
             let Some(snapshot) = snapshots.borrow_and_update().clone() else { continue };
             let (sequence, has) = (snapshot.sequence, Some(Arc::clone(&snapshot)));
             let outbox = Outbox::new(self.directory.clone(), mirror, snapshot);
-            mirror = send_batch(&mut channel, outbox).await?;
+            let is_torn;
+            (mirror, is_torn) = send_batch(&mut channel, outbox).await?;
             let answer = timeout(ANSWER_MAX, channel.hear()).await??;
             if answer != Word::Acknowledge(sequence) {
                 return Err(io::ErrorKind::InvalidData.into());
             }
-            let acknowledged = Some((directory, sequence));
-            let (reach, standby) = (Reach::Connected, Some(to));
-            self.progress.send_replace(Progress { acknowledged, reach, standby, has });
+            let torn = is_torn.then_some(sequence);
+            self.progress.send_modify(|progress| {
+                let acknowledged = if is_torn { progress.acknowledged } else { Some((directory, sequence)) };
+                *progress = Progress { acknowledged, reach: Reach::Connected, standby: Some(to), has, torn };
+            });
         }
     }
 
@@ -182,14 +187,15 @@ async fn manifest(channel: &mut Channel<TcpStream>) -> io::Result<Image> {
     }
 }
 
-/// Returns what the standby has once it has acknowledged the batch.
-async fn send_batch(channel: &mut Channel<TcpStream>, mut outbox: Outbox) -> io::Result<Image> {
+/// Returns what the standby has once it has acknowledged the batch, and whether that is less than the snapshot.
+async fn send_batch(channel: &mut Channel<TcpStream>, mut outbox: Outbox) -> io::Result<(Image, bool)> {
     loop {
         let read = spawn_blocking(move || outbox.next(BUFFER_BYTES).map(|words| (outbox, words)));
         let (next, words) = read.await??;
         outbox = next;
         if words.is_empty() {
-            return Ok(outbox.into_mirror());
+            let is_torn = outbox.is_torn();
+            return Ok((outbox.into_mirror(), is_torn));
         }
         channel.say(&words).await?;
     }

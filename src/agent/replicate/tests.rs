@@ -248,6 +248,20 @@ fn of_a_file_that_has_grown_only_the_tail_is_sent() {
     assert_eq!(content(from.path()), content(to.path()));
 }
 
+#[test]
+fn a_file_that_got_another_name_after_the_look_is_there_all_the_same() {
+    let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let mut copying = Copying::new(from.path(), to.path());
+    fs::write(from.path().join("new"), "acknowledged").unwrap();
+    let snapshot = copying.look();
+    fs::rename(from.path().join("new"), from.path().join("cur")).unwrap();
+    copying.copy(snapshot);
+    assert_eq!(fs::read_to_string(to.path().join("new")).unwrap(), "acknowledged");
+    let snapshot = copying.look();
+    copying.copy(snapshot);
+    assert_eq!(content(from.path()), content(to.path()));
+}
+
 fn new_inbox(directory: &StateDirectory) -> Inbox {
     Inbox::new(directory.clone(), directory.try_turn().expect("nobody else receives")).unwrap()
 }

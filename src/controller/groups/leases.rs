@@ -133,14 +133,12 @@ impl Hand<'_> {
         metadata["annotations"] = body["metadata"]["annotations"].take();
         metadata["annotations"][keys::ANNOTATION_HA_PAIR] = json!(number.to_string());
         metadata["annotations"][keys::ANNOTATION_HA_TIMING] = json!(times::written(self.timing));
-        if self.group.spec.service.is_some() {
-            metadata["annotations"][keys::ANNOTATION_HA_SLICE] = json!(name);
-        }
         if let Some(LevelText { directories, pods }) = level {
             metadata["annotations"][keys::ANNOTATION_HA_IN_SYNC] = json!(directories);
             metadata["annotations"][keys::ANNOTATION_HA_IN_SYNC_PODS] = json!(pods);
         }
         metadata["annotations"][keys::ANNOTATION_HA_HANDOVER] = handover(self.group);
+        metadata["annotations"][keys::ANNOTATION_HA_SLICE] = json!(slice(self.group, number));
         if let Some(annotations) = metadata["annotations"].as_object_mut() {
             annotations.retain(|_, value| !value.is_null());
         }
@@ -178,12 +176,15 @@ impl Hand<'_> {
         self.patch(pair, patch).await
     }
 
-    /// Tells the agents of a pair which order of a planned handover the group wants.
-    pub(super) async fn tell_handover(&self, pair: u32) -> Result<Option<Written>, Error> {
+    /// Tells the agents of a pair what the group wants of them now: the order of a planned handover, and a slice or none.
+    pub(super) async fn tell_wishes(&self, pair: u32) -> Result<Option<Written>, Error> {
         let record = self.record(pair)?;
         let patch = json!({"metadata": {
             "resourceVersion": record.version.0.to_string(),
-            "annotations": {(keys::ANNOTATION_HA_HANDOVER): handover(self.group)},
+            "annotations": {
+                (keys::ANNOTATION_HA_HANDOVER): handover(self.group),
+                (keys::ANNOTATION_HA_SLICE): slice(self.group, pair),
+            },
         }});
         self.patch(pair, patch).await
     }
@@ -195,7 +196,7 @@ impl Hand<'_> {
         Ok(Some(written(&lease)))
     }
 
-    async fn end(&self, pair: u32) -> Result<Option<Written>, Error> {
+    pub(super) async fn end(&self, pair: u32) -> Result<Option<Written>, Error> {
         let record = self.record(pair)?;
         let preconditions = Preconditions {
             uid: Some(format_uid(record.group)),
@@ -208,13 +209,17 @@ impl Hand<'_> {
 
     async fn label(&self, pod: AgentId, shown: &Shown) -> Result<Option<Written>, Error> {
         let pod = self.pods.get(&pod).ok_or(Error::Gone)?;
-        let patch = json!({"metadata": {
+        let mut patch = json!({"metadata": {
             "uid": pod.metadata.uid,
             "labels": {
                 (keys::LABEL_HA_STATE): shown.state.map(crate::pairing::HaState::as_str),
                 (keys::LABEL_PEER): shown.peer,
             },
         }});
+        if let Some(epoch) = shown.epoch {
+            let epoch = u64::from(epoch).to_string();
+            patch["metadata"]["annotations"] = json!({(keys::ANNOTATION_HA_EPOCH): epoch});
+        }
         let api: Api<SlimPod> = Api::namespaced(
             self.client.clone(),
             self.group.metadata.namespace.as_deref().unwrap_or_default(),
@@ -226,11 +231,18 @@ impl Hand<'_> {
     }
 }
 
-/// Pairs whose agents know another order of a planned handover than the group wants.
+/// Pairs whose agents know other wishes than the group has.
 pub(super) fn misled(group: &HAGroup, seen: &SeenGroup) -> Vec<u32> {
     let wanted = group.spec.handover.unwrap_or_default();
-    let is_misled = |(_, record): &(&u32, &Record)| record.orders.handover != wanted;
+    let is_misled = |(number, record): &(&u32, &Record)| {
+        record.orders.handover != wanted || record.slice != slice(group, **number)
+    };
     seen.records.iter().filter(is_misled).map(|(number, _)| *number).collect()
+}
+
+/// Name of the slice that the active of a pair shows its address in; `None` if the group has no Service.
+fn slice(group: &HAGroup, number: u32) -> Option<String> {
+    group.spec.service.is_some().then(|| pair_name(&group.name_any(), number))
 }
 
 /// The order of a planned handover as the Lease has it; the default is left out.

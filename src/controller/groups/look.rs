@@ -15,7 +15,7 @@ use tracing::{debug, info, warn};
 use super::group_keys::GroupKeys;
 use super::leases::{Error, Hand, Written, misled};
 use super::memory::Memory;
-use super::objects::{Change, Means, carry_out, prepare, service_changes};
+use super::objects::{Change, Means, carry_out, pairs_permitted, prepare, service_changes};
 use super::slices;
 use super::stores::Stores;
 use super::{Context, Surroundings};
@@ -27,7 +27,7 @@ use crate::apply::is_namespace_ending;
 use crate::controller::queue::Job;
 use crate::controller::reconcile::Look;
 use crate::controller::report::merge_difference;
-use crate::ha::{AgentId, Moment, TakeoverRecord, Timing};
+use crate::ha::{AgentId, BootTime, Moment, TakeoverRecord, Timing};
 use crate::manifests::pair_name;
 use crate::observe::group::{GroupObjects, SeenGroup, see_group, times};
 use crate::observe::slim::SlimPod;
@@ -39,6 +39,9 @@ use crate::status::{GroupInput, GroupNews, group_news, group_status, lease_repai
 const WRITES_MAX: usize = 16;
 /// How soon a group is looked at again whose watches are behind our writes.
 const BEHIND_DELAY: Duration = Duration::from_millis(20);
+/// How often keys and permissions are written that nobody changed. 20 s: the operator cannot see them, and an active whose
+/// permissions somebody deletes goes on for at least 30 s.
+const PREPARE_EVERY: Duration = Duration::from_secs(20);
 /// How soon a group is looked at again whose namespace is being deleted.
 const ENDING_DELAY: Duration = Duration::from_secs(60);
 
@@ -89,14 +92,19 @@ impl Round<'_> {
         }));
         self.put_slices(&slices::of_founded(self.group, &plan, &objects), (memory, &mut troubles)).await;
         self.take_steps(&plan, (&seen, &objects, &timing), (memory, &mut troubles)).await;
-        let mut look_again = plan.look_again.map(|again| again.since(clock::now()));
+        troubles.extend(seen.set_back.iter().map(|pair| {
+            let name = pair_name(&self.key.name, *pair);
+            format!("the Lease {name} was set back to a term that is over: it is deleted, and made anew after a minute")
+        }));
+        let planned = plan.look_again.map(|again| again.since(clock::now()));
+        let mut look_again = planned.map_or(PREPARE_EVERY, |again| again.min(PREPARE_EVERY));
         if !self.group.spec.paused {
             self.put_services((&seen, &objects), (memory, &mut troubles)).await;
             let patience = slices::patience(self.group);
             let needs = slices::needs(self.group, &seen, &objects, &memory.young((now, patience)));
             self.put_slices(&needs.changes, (memory, &mut troubles)).await;
             if needs.is_any_left {
-                look_again = Some(look_again.map_or(patience, |again| again.min(patience)));
+                look_again = look_again.min(patience);
             }
         }
         if memory.is_namespace_ending {
@@ -104,10 +112,11 @@ impl Round<'_> {
         }
         let is_reported = self.report((&seen, &plan, &troubles), memory).await;
         if !troubles.is_empty() || !is_reported {
-            return Look::Refused(self.context.refusals.refused(self.key));
+            // Trouble with one object keeps nothing else waiting.
+            return Look::Refused(self.context.refusals.refused(self.key).min(look_again.max(BEHIND_DELAY)));
         }
         self.context.refusals.end(self.key);
-        Look::Settled(look_again.map(|again| again.max(BEHIND_DELAY)))
+        Look::Settled(Some(look_again.max(BEHIND_DELAY)))
     }
 
     fn tell_unreadable(&self, seen: &SeenGroup) {
@@ -118,7 +127,7 @@ impl Round<'_> {
         }
     }
 
-    /// Keys and permissions, once for each version of what they are made from.
+    /// Keys and permissions, once for each version of what they are made from, and from time to time.
     async fn prepare(&self, objects: &GroupObjects, memory: &mut Memory, troubles: &mut Vec<String>) {
         let mut accounts: Vec<&str> = objects
             .pods
@@ -132,7 +141,10 @@ impl Round<'_> {
             let ring = self.context.surroundings.keys.borrow();
             let keys = GroupKeys::of(&ring, self.now());
             let wanted = format!("{}|{}|{pairs}", keys.version(), accounts.join(","));
-            if memory.prepared.as_ref() == Some(&wanted) {
+            let is_done = |(prepared, at): &(String, BootTime)| {
+                *prepared == wanted && clock::now() < *at + PREPARE_EVERY
+            };
+            if memory.prepared.as_ref().is_some_and(is_done) {
                 return;
             }
             (wanted, keys.text(self.group), keys.metrics_token(self.group))
@@ -140,7 +152,7 @@ impl Round<'_> {
         let means =
             Means { keys_text: &keys_text, metrics_token: &metrics_token, accounts: &accounts, pairs };
         match prepare(&self.context.surroundings.client, self.group, &means).await {
-            Ok(()) => memory.prepared = Some(wanted),
+            Ok(()) => memory.prepared = Some((wanted, clock::now())),
             Err(Error::Request(error)) if is_ending(&error) => memory.is_namespace_ending = true,
             Err(error) => self.tell(troubles, "keys and permissions of the agents", &error),
         }
@@ -172,8 +184,12 @@ impl Round<'_> {
                 self.settle(result, memory, troubles);
             }
         }
+        let set_back = seen.set_back.iter().map(|pair| hand.end(*pair)).collect();
+        for result in at_most(set_back).await {
+            self.settle(result, memory, troubles);
+        }
         if !self.group.spec.paused {
-            let told = misled(self.group, seen).into_iter().map(|pair| hand.tell_handover(pair)).collect();
+            let told = misled(self.group, seen).into_iter().map(|pair| hand.tell_wishes(pair)).collect();
             for result in at_most(told).await {
                 self.settle(result, memory, troubles);
             }
@@ -304,15 +320,6 @@ impl Round<'_> {
             }
         }
     }
-}
-
-/// Least number of pairs that agents are permitted to change.
-const PAIRS_PERMITTED_MIN: u32 = 8;
-
-/// How many pairs the agents may change: more than there can be now, and a power of two, so that it rarely changes.
-fn pairs_permitted(objects: &GroupObjects) -> u32 {
-    let most = u32::try_from(objects.pods.len() + objects.leases.len()).unwrap_or(u32::MAX / 2);
-    most.next_power_of_two().max(PAIRS_PERMITTED_MIN)
 }
 
 /// Does all of these, a bounded number at a time; answers in the same order.

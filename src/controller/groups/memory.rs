@@ -41,8 +41,8 @@ pub(super) struct Memory {
     written: BTreeMap<(&'static str, String), (u64, BootTime)>,
     /// The last look found that the namespace is being deleted.
     pub(super) is_namespace_ending: bool,
-    /// What the group's keys and permissions were last written from.
-    pub(super) prepared: Option<String>,
+    /// What the group's keys and permissions were last written from, and when.
+    pub(super) prepared: Option<(String, BootTime)>,
 }
 
 #[derive(Clone, Debug)]
@@ -86,6 +86,7 @@ impl Known {
 impl Memory {
     /// Notes what was seen, and puts into it what only earlier looks know.
     pub(super) fn remember(&mut self, seen: &mut SeenGroup, (now, timing): (BootTime, &Timing)) {
+        let set_back = self.take_set_back(seen, now);
         for pair in &mut seen.group.pairs {
             let known = Known::of(pair, seen.records.get(&pair.number), now);
             pair.unwritten_since = self.see_pair(pair.number, known);
@@ -95,10 +96,34 @@ impl Memory {
         let lost = self.see_lost(&seen.numbers, seen.told.clone(), now);
         let (waiting, over) = lost.into_iter().partition(|lost| now < lost.since + timing.operator_wait);
         seen.group.lost = waiting;
+        seen.group.lost.extend(set_back);
+        let names: BTreeSet<&str> = seen.group.pods.iter().map(|pod| pod.name.as_str()).collect();
+        let is_whole = |lost: &Lost| lost.pods.iter().filter(|pod| names.contains(pod.as_str())).count() >= 2;
         seen.group.remembered = Vec::into_iter(over)
-            .filter(|lost| lost.level.is_some() && !seen.numbers.contains(&lost.number))
+            .filter(|lost| lost.level.is_some() || is_whole(lost))
+            .filter(|lost| !seen.numbers.contains(&lost.number))
             .collect();
         self.recall(&mut seen.group);
+    }
+
+    /// Takes the pairs out whose Lease shows a term that is over, as one that was put back from a backup does. Whoever acts
+    /// in them may do so until its hold ends, as if the Lease was lost; and it soon is, because it is deleted.
+    fn take_set_back(&mut self, seen: &mut SeenGroup, now: BootTime) -> Vec<Lost> {
+        let mut lost = Vec::new();
+        for pair in &seen.group.pairs {
+            let known = self.pairs.get_mut(&pair.number);
+            let Some(known) = known.filter(|known| pair.lease.epoch.term < known.epoch.term) else {
+                continue;
+            };
+            // What it says of copies of the state is as old as its term.
+            known.lease = 0;
+            let pods = known.pods.iter().chain(pair.names.values()).cloned().collect();
+            let level = known.has_state.then(level_of_nobody);
+            lost.push(Lost { number: pair.number, pods, level, since: now });
+        }
+        seen.set_back = lost.iter().map(|lost| lost.number).collect();
+        seen.group.pairs.retain(|pair| !seen.set_back.contains(&pair.number));
+        lost
     }
 
     /// Notes a pair that was seen; returns since when its Lease is as its actives last wrote it.
@@ -213,183 +238,4 @@ impl Memory {
 }
 
 #[cfg(test)]
-mod tests {
-    use kube::core::ObjectMeta;
-
-    use super::*;
-    use crate::agent::identity::format_uid;
-    use crate::api::keys;
-
-    const SECOND: Duration = Duration::from_secs(1);
-
-    fn at(seconds: u32) -> BootTime {
-        BootTime::default() + seconds * SECOND
-    }
-
-    #[test]
-    fn an_active_s_write_begins_the_watch_anew_and_nothing_else_does() {
-        let mut memory = Memory::default();
-        let mut see = |writes, seconds| memory.see_pair(0, Known { writes, ..known(seconds) });
-        assert_eq!([see(1, 10), see(1, 20), see(2, 30), see(2, 40)], [at(10), at(10), at(30), at(30)]);
-    }
-
-    #[test]
-    fn a_tenure_is_young_since_it_was_first_seen_whatever_is_written_in_it() {
-        let mut memory = Memory::default();
-        let mut see = |epoch: u64, writes, seconds| {
-            memory.see_pair(3, Known { epoch: epoch.into(), writes, ..known(seconds) });
-            !memory.young((at(seconds), 2 * SECOND)).is_empty()
-        };
-        let seen = [(1, 1, 10), (1, 2, 11), (1, 3, 12), (2, 4, 13), (2, 5, 15)];
-        assert_eq!(
-            seen.map(|(epoch, writes, seconds)| see(epoch, writes, seconds)),
-            [true, true, false, true, false]
-        );
-    }
-
-    #[test]
-    fn a_pair_is_forsaken_since_it_was_first_seen_so_until_it_is_not() {
-        let mut memory = Memory::default();
-        let seen = |seconds| Some(Forsaken { since: at(seconds), was_told: false });
-        assert_eq!([seen(1), seen(2)].map(|seen| memory.see_forsaken(0, seen)), [seen(1), seen(1)]);
-        assert_eq!([None, seen(4)].map(|seen| memory.see_forsaken(0, seen)), [None, seen(4)]);
-    }
-
-    fn known(seconds: u32) -> Known {
-        let (epoch, now) = (Epoch::default(), at(seconds));
-        Known {
-            lease: 7,
-            writes: 1,
-            since: now,
-            epoch,
-            tenure_since: now,
-            pods: vec!["a".into()],
-            has_state: true,
-        }
-    }
-
-    fn lost(number: u32, pod: &str, level: Option<LevelText>) -> Lost {
-        Lost { number, pods: vec![pod.into()], level, since: at(5) }
-    }
-
-    fn level(directory: &str) -> LevelText {
-        LevelText { directories: directory.into(), pods: String::new() }
-    }
-
-    /// The Lease of the pair 0 as it was when its deletion was seen.
-    fn ended(uid: u128, directory: &str) -> Lease {
-        let annotations = BTreeMap::from(
-            [(keys::ANNOTATION_HA_PAIR, "0"), (keys::ANNOTATION_HA_IN_SYNC, directory)]
-                .map(|(key, value)| (key.to_owned(), value.to_owned())),
-        );
-        let metadata = ObjectMeta {
-            uid: Some(format_uid(uid)),
-            annotations: Some(annotations),
-            ..ObjectMeta::default()
-        };
-        Lease { metadata, ..Lease::default() }
-    }
-
-    fn ending(uid: u128) -> Lease {
-        let mut lease = ended(uid, "x");
-        lease
-            .metadata
-            .annotations
-            .get_or_insert_default()
-            .insert(keys::ANNOTATION_HA_ENDING.into(), "true".into());
-        lease
-    }
-
-    #[test]
-    fn a_lost_lease_is_known_whoever_knew_it() {
-        let told = BTreeMap::from([(1, lost(1, "b", Some(level("b"))))]);
-        let mut memory = Memory::default();
-        memory.see_pair(0, Known { has_state: false, ..known(1) });
-        let expected = [lost(0, "a", None), lost(1, "b", Some(level("b")))];
-        assert_eq!(memory.see_lost(&BTreeSet::new(), told, at(5)), expected);
-        assert_eq!(memory.see_lost(&BTreeSet::new(), BTreeMap::new(), at(6)), expected);
-    }
-
-    #[test]
-    fn who_was_level_is_known_only_if_the_end_of_that_lease_was_seen() {
-        let told = || BTreeMap::from([(0, lost(0, "a", Some(level_of_nobody())))]);
-        let nobody = Some(level_of_nobody());
-        let table = [
-            (Some(known(1)), vec![], nobody.clone()),
-            (Some(known(1)), vec![ended(7, "x")], Some(level("x"))),
-            // Another one of that name has come and gone unseen.
-            (Some(known(1)), vec![ended(6, "x")], nobody.clone()),
-            // It was decided that it ends, and the answer to its deletion was lost.
-            (Some(known(1)), vec![ending(7)], None),
-            // It began to be replicated after it was last looked at.
-            (Some(Known { has_state: false, ..known(1) }), vec![ended(7, "x")], Some(level("x"))),
-            (None, vec![], nobody),
-            (None, vec![ended(7, "x")], Some(level("x"))),
-        ];
-        for (known, ends, expected) in table {
-            let mut memory = Memory::default();
-            if let Some(known) = known {
-                memory.see_pair(0, known);
-            }
-            memory.see_ends(&ends);
-            assert_eq!(memory.see_lost(&BTreeSet::new(), told(), at(5)), [lost(0, "a", expected)]);
-        }
-    }
-
-    #[test]
-    fn what_a_lost_lease_said_is_remembered_until_there_is_another_one() {
-        let timing = Timing::default();
-        let mut memory = Memory::default();
-        let mut look = |after: Duration, numbers: &[u32]| {
-            let told = BTreeMap::from([(0, lost(0, "a", Some(level("x")))), (1, lost(1, "b", None))]);
-            let numbers = numbers.iter().copied().collect();
-            let mut seen = SeenGroup { numbers, told, ..SeenGroup::default() };
-            memory.remember(&mut seen, (at(5) + after, &timing));
-            (seen.group.lost, seen.group.remembered)
-        };
-        let both = vec![lost(0, "a", Some(level("x"))), lost(1, "b", None)];
-        assert_eq!(look(Duration::ZERO, &[]), (both, vec![]));
-        assert_eq!(look(timing.operator_wait, &[]), (vec![], vec![lost(0, "a", Some(level("x")))]));
-        memory.see_pair(0, known(9));
-        let mut seen = SeenGroup { numbers: BTreeSet::from([0]), ..SeenGroup::default() };
-        memory.remember(&mut seen, (at(5) + timing.operator_wait, &timing));
-        assert_eq!((seen.group.lost, seen.group.remembered), (vec![], vec![]));
-    }
-
-    #[test]
-    fn what_is_seen_first_is_taken_for_new_and_what_was_seen_before_keeps_its_time() {
-        let timing = Timing::default();
-        let seen = || SeenGroup {
-            group: Group { highest_term: 4, ..Group::default() },
-            told: BTreeMap::from([(2, lost(2, "a", None))]),
-            ..SeenGroup::default()
-        };
-        let mut memory = Memory { alone_since: Some(at(1)), highest_term: 7, ..Memory::default() };
-        let lost = vec![lost(2, "a", None)];
-        let expected = Group { lost, highest_term: 7, alone_since: Some(at(1)), ..Group::default() };
-        for seconds in [5, 6] {
-            let mut seen = seen();
-            memory.remember(&mut seen, (at(seconds), &timing));
-            assert_eq!(seen.group, expected);
-        }
-    }
-
-    #[test]
-    fn a_pair_that_was_ended_is_not_lost() {
-        let mut memory = Memory::default();
-        memory.see_pair(0, known(1));
-        memory.end_pair(0);
-        assert_eq!(memory.see_lost(&BTreeSet::new(), BTreeMap::new(), at(2)), []);
-    }
-
-    #[test]
-    fn own_writes_are_waited_for_but_not_for_ever() {
-        let mut memory = Memory::default();
-        memory.wrote(("Lease", "web-0"), Some(7), at(1));
-        assert!(memory.is_ahead(at(1), |_, _| None));
-        assert!(memory.is_ahead(at(2), |_, _| Some(6)));
-        assert!(!memory.is_ahead(at(2), |_, _| Some(7)));
-        memory.wrote(("Lease", "web-0"), Some(9), at(3));
-        assert!(!memory.is_ahead(at(3) + CONFIRMED_WITHIN, |_, _| None));
-    }
-}
+mod tests;

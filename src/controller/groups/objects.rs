@@ -15,9 +15,9 @@ use serde_json::{Value, json};
 use super::leases::{Error, Written};
 use crate::api::{HAGroup, keys};
 use crate::manifests::{agent_binding, agent_role, group_keys, group_service, replication_service};
-use crate::observe::group::{GroupObjects, SeenGroup};
+use crate::observe::group::{GroupObjects, SeenGroup, pair_number};
 use crate::observe::version;
-use crate::pairing::Pair;
+use crate::pairing::{LABEL_MAX, Pair};
 
 /// What to do with one object.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,7 +39,8 @@ pub(super) enum Change {
 pub(super) fn service_changes(group: &HAGroup, seen: &SeenGroup, objects: &GroupObjects) -> Vec<Change> {
     let mut wanted: Vec<Value> = group_service(group).into_iter().collect();
     if !group.spec.replication_ports.is_empty() {
-        let actives = seen.group.pairs.iter().filter_map(active);
+        // A longer name is no label, so no selector could find its standby.
+        let actives = seen.group.pairs.iter().filter_map(active).filter(|active| active.len() <= LABEL_MAX);
         wanted.extend(actives.map(|active| replication_service(group, active)));
     }
     for body in &mut wanted {
@@ -159,6 +160,19 @@ pub(super) struct Means<'a> {
     pub(super) pairs: u32,
 }
 
+/// Least and greatest number of pairs that agents are permitted to change. 4,096: the names take a Role some 50 KB.
+const PAIRS_PERMITTED: (u32, u32) = (8, 4_096);
+
+/// How many pairs the agents may change: more than there can be now, and those that were left with high numbers. A power of
+/// two, so that it rarely changes.
+pub(super) fn pairs_permitted(objects: &GroupObjects) -> u32 {
+    let (least, greatest) = PAIRS_PERMITTED;
+    let there = u32::try_from(objects.pods.len() + objects.leases.len()).unwrap_or(greatest);
+    let numbers = objects.leases.iter().filter_map(|lease| pair_number(lease));
+    let named = numbers.map(|number| number.saturating_add(1)).max().unwrap_or_default();
+    there.max(named).clamp(least, greatest).next_power_of_two()
+}
+
 /// Writes the keys of a group and what permits its agents to do their work, whatever there is.
 ///
 /// None of it is ever read: the operator may not read Secrets but its own.
@@ -188,7 +202,24 @@ where
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::observe::testing::lease;
+
+    #[test]
+    fn agents_may_change_every_pair_that_there_is_and_some_that_may_come() {
+        let permitted = |numbers: &[u32]| {
+            let leases = numbers
+                .iter()
+                .map(|number| Arc::new(lease(&[(keys::ANNOTATION_HA_PAIR, number.to_string().as_str())])));
+            pairs_permitted(&GroupObjects { leases: leases.collect(), ..GroupObjects::default() })
+        };
+        // What is left after a scale-in may have any number.
+        let table: [(&[u32], u32); 5] =
+            [(&[], 8), (&[0, 1], 8), (&[9, 12], 16), (&[16], 32), (&[u32::MAX], 4_096)];
+        assert_eq!(table.map(|(numbers, _)| permitted(numbers)), table.map(|(_, expected)| expected));
+    }
 
     #[test]
     fn an_object_covers_what_it_has_more_of() {

@@ -180,3 +180,52 @@ async fn agents_are_told_a_new_order_of_a_planned_handover_once() {
         assert_eq!(written, Vec::from_iter(&expected), "{log:?}");
     }
 }
+
+#[tokio::test]
+async fn agents_are_told_of_a_service_that_is_added_or_taken_away() {
+    let mut exposed = group();
+    exposed.spec.service =
+        serde_json::from_value(json!({"name": "shop", "ports": [{"port": 80}]})).expect("a Service");
+    let mut told = lease();
+    let slice = (keys::ANNOTATION_HA_SLICE.to_owned(), "web-0".to_owned());
+    told.metadata.annotations.get_or_insert_default().extend([slice]);
+    let cases = [
+        (exposed.clone(), lease(), Some(json!("web-0"))),
+        (exposed, told.clone(), None),
+        (group(), told, Some(Value::Null)),
+        (group(), lease(), None),
+    ];
+    for (group, lease, expected) in cases {
+        let (client, server) = pair();
+        let (log, serving) = server.serve(answered);
+        let (context, _) = context(&client, Stores::with(group, [lease]));
+        look(&context, &job()).await;
+        serving.abort();
+        let log = log.lock().unwrap();
+        let leases = log.iter().filter(|seen| seen.path.contains("/leases"));
+        let written: Vec<_> = leases
+            .filter_map(|seen| seen.body["metadata"]["annotations"].get(keys::ANNOTATION_HA_SLICE))
+            .collect();
+        assert_eq!(written, Vec::from_iter(&expected), "{log:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_lease_with_a_term_that_is_over_is_deleted_and_its_pods_wait() {
+    let (client, server) = pair();
+    let (log, serving) = server.serve(answered);
+    let mut newer = lease();
+    newer.spec.get_or_insert_default().lease_transitions = Some(7);
+    let (before, _) = context(&client, Stores::with(group(), [newer]));
+    look(&before, &job()).await;
+    let (mut after, _) = context(&client, Stores::with(group(), [lease()]));
+    after.memories = before.memories;
+    log.lock().unwrap().clear();
+    assert!(matches!(look(&after, &job()).await, Look::Refused(_)), "people hear of it");
+    serving.abort();
+    let log = log.lock().unwrap();
+    let deleted = log.iter().filter(|seen| seen.method == "DELETE").map(|seen| seen.path.as_str());
+    assert_eq!(deleted.collect::<Vec<_>>(), ["/apis/coordination.k8s.io/v1/namespaces/shop/leases/web-0"]);
+    let made = log.iter().filter(|seen| seen.method == "POST" && seen.path.ends_with("/leases"));
+    assert_eq!(made.count(), 0, "whoever acted may still act");
+}

@@ -32,9 +32,9 @@ impl Agent {
         Some(self.begin_write(at, Purpose::Claim, (seen, lease)))
     }
 
-    /// The ground on which it may take over now.
+    /// The ground on which it may take over now; none on a Lease that forgot a term, as one put back from a backup did.
     fn r3_ground(&self, at: &Moment<'_>) -> Option<Ground> {
-        let seen = self.seen?;
+        let seen = self.seen.filter(|seen| self.epoch.term <= seen.lease.epoch.term)?;
         let is_bound = at.now < self.promise_end;
         let grounds = [
             (Ground::Certified, self.is_last_tenure_certified(&seen), true),

@@ -103,12 +103,95 @@ fn what_stands_in_the_way_is_named_with_what_to_write_instead() {
     assert_eq!(refused(&second, Some("side")), InjectError::NoCommand { container: "side".into() });
     let missing = InjectError::NoContainer { wanted: "db".into(), known: vec!["web".into()] };
     assert_eq!(refused(&|_| {}, Some("db")), missing);
-    assert_eq!(
-        refused(&|spec| spec["shareProcessNamespace"] = json!(true), None),
-        InjectError::SharedProcesses
-    );
-    assert_eq!(
-        refused(&|spec| spec["automountServiceAccountToken"] = json!(false), None),
-        InjectError::NoToken
-    );
+    let fields = [
+        ("shareProcessNamespace", json!(true), InjectError::SharedProcesses),
+        ("hostPID", json!(true), InjectError::HostProcesses),
+        ("hostNetwork", json!(true), InjectError::HostNetwork),
+        ("automountServiceAccountToken", json!(false), InjectError::NoToken),
+    ];
+    for (field, value, error) in fields {
+        assert_eq!(refused(&|spec| spec[field] = value.clone(), None), error);
+    }
+}
+
+/// The template with this in the place of a field of its container.
+fn with(field: &str, value: Value) -> Value {
+    let mut template = template();
+    template["spec"]["containers"][0][field] = value;
+    template
+}
+
+fn error_of(template: &Value) -> Option<InjectError> {
+    inject(template, &injection()).err()
+}
+
+#[test]
+fn a_hook_of_the_kubelet_that_would_meet_no_application_or_that_of_another_pod_is_refused() {
+    let container = || "web".to_owned();
+    let exec = json!({"exec": {"command": ["/flush"]}});
+    let get = json!({"httpGet": {"path": "/drain", "port": 80}});
+    let (after_start, before_end) =
+        (InjectError::PostStart { container: container() }, InjectError::PreStop { container: container() });
+    for hook in [exec, get] {
+        assert_eq!(error_of(&with("lifecycle", json!({"postStart": hook}))), Some(after_start.clone()));
+        assert_eq!(error_of(&with("lifecycle", json!({"preStop": hook}))), Some(before_end.clone()));
+    }
+    let both = json!({"preStop": {"sleep": {"seconds": 3}, "exec": {"command": ["/flush"]}}});
+    assert_eq!(error_of(&with("lifecycle", both)), Some(before_end));
+}
+
+#[test]
+fn a_sleep_before_the_end_stays_with_the_agent_and_without_it() {
+    let sleeps =
+        with("lifecycle", json!({"preStop": {"sleep": {"seconds": 3}, "exec": null}, "postStart": null}));
+    let injected = inject(&sleeps, &injection()).unwrap();
+    let lifecycle = |template: &Value| template["spec"]["containers"][0]["lifecycle"].clone();
+    assert_eq!(lifecycle(&injected), lifecycle(&sleeps));
+    assert_eq!(uninject(&injected), sleeps);
+}
+
+#[test]
+fn hooks_of_another_container_are_its_own_affair() {
+    let mut template = template();
+    let hooks = json!({"postStart": {"exec": {"command": ["/a"]}}, "preStop": {"exec": {"command": ["/b"]}}});
+    let side = json!({"name": "side", "image": "side:1", "lifecycle": hooks});
+    template["spec"]["containers"].as_array_mut().unwrap().push(side.clone());
+    let injection = Injection { container: Some("web".into()), ..injection() };
+    assert_eq!(inject(&template, &injection).unwrap()["spec"]["containers"][1], side);
+}
+
+#[test]
+fn labels_that_the_operator_writes_are_refused_in_templates_and_selectors() {
+    for label in [keys::LABEL_HA_STATE, keys::LABEL_PEER] {
+        let mut labelled = template();
+        labelled["metadata"]["labels"][label] = json!("active");
+        assert_eq!(error_of(&labelled), Some(InjectError::WrittenLabel { label }));
+        let selectors = [
+            json!({"matchLabels": {"app": "web", (label): "active"}}),
+            json!({"matchLabels": {"app": "web"}, "matchExpressions": [{"key": label, "operator": "DoesNotExist"}]}),
+        ];
+        for selector in selectors {
+            let refused = Injection::check_selector(&selector);
+            assert_eq!(refused, Err(InjectError::WrittenSelector { label }), "{selector}");
+        }
+    }
+    let expression = json!({"key": "tier", "operator": "In", "values": ["peer", "HAState"]});
+    let own = json!({"matchLabels": {"app": "peer", "type": "web"}, "matchExpressions": [expression]});
+    assert_eq!(Injection::check_selector(&own), Ok(()));
+}
+
+#[test]
+fn a_container_that_runs_beside_the_agent_leaves_it_its_ports() {
+    let ports = |number: u16| json!([{"containerPort": 80}, {"containerPort": number, "protocol": "UDP"}]);
+    for port in [20_001, 20_002, 20_003] {
+        let taken = |container: &str| Some(InjectError::AgentPort { container: container.into(), port });
+        assert_eq!(error_of(&with("ports", ports(port))), taken("web"));
+        let mut template = template();
+        let before = json!({"name": "before", "image": "tools:1", "ports": ports(port)});
+        template["spec"]["initContainers"] = json!([before]);
+        assert_eq!(error_of(&template), None, "it has ended when the agent starts");
+        template["spec"]["initContainers"][0]["restartPolicy"] = json!("Always");
+        assert_eq!(error_of(&template), taken("before"));
+    }
+    assert_eq!([20_000, 20_004].map(|port| error_of(&with("ports", ports(port)))), [None, None]);
 }

@@ -99,9 +99,36 @@ fn what_agents_are_told_makes_a_revision_and_what_the_group_is_told_does_not() {
 
 #[test]
 fn a_template_that_cannot_run_the_agent_is_told_apart() {
-    let mut spec = paired();
-    spec["template"]["spec"]["containers"][0]["command"] = json!([]);
-    let set = set(spec);
-    let injection = set_injection(&set, Some("agent:1")).expect("it is paired");
-    assert_eq!(check_agent(&set, &injection), Err(InjectError::NoCommand { container: "web".into() }));
+    let (container, hook) = (|| "web".to_owned(), json!({"exec": {"command": ["/hook"]}}));
+    let cases = [
+        ("/containers/0", "command", json!([]), InjectError::NoCommand { container: container() }),
+        (
+            "/containers/0",
+            "lifecycle",
+            json!({"postStart": hook}),
+            InjectError::PostStart { container: container() },
+        ),
+        (
+            "/containers/0",
+            "lifecycle",
+            json!({"preStop": hook}),
+            InjectError::PreStop { container: container() },
+        ),
+        (
+            "/containers/0",
+            "ports",
+            json!([{"containerPort": 20_002}]),
+            InjectError::AgentPort { container: container(), port: 20_002 },
+        ),
+        ("", "shareProcessNamespace", json!(true), InjectError::SharedProcesses),
+        ("", "hostPID", json!(true), InjectError::HostProcesses),
+        ("", "hostNetwork", json!(true), InjectError::HostNetwork),
+    ];
+    for (path, field, value, error) in cases {
+        let mut spec = paired();
+        spec.pointer_mut(&format!("/template/spec{path}")).expect("a parent")[field] = value;
+        let set = set(spec);
+        let injection = set_injection(&set, Some("agent:1")).expect("it is paired");
+        assert_eq!(check_agent(&set, &injection), Err(error));
+    }
 }

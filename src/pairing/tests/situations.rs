@@ -146,7 +146,8 @@ fn labels_follow_the_lease_and_the_part_of_an_active_is_taken_away_first() {
     let mut group = group([1, 2, 3], [pair(0, [1, 2])]);
     group.pairs[0].lease.holder = Some(AgentId(2));
     group.pods[2].shown.state = Some(HaState::Active);
-    let shown = |state, peer: &str| Shown { state: Some(state), peer: Some(peer.into()) };
+    let epoch = Some(group.pairs[0].lease.epoch);
+    let shown = |state, peer: &str| Shown { state: Some(state), peer: Some(peer.into()), epoch };
     let label = |pod, shown| Step::Label { pod: AgentId(pod), shown };
     let wanted = [
         label(1, shown(HaState::Standby, "web-2")),

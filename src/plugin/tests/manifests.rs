@@ -108,10 +108,44 @@ fn what_cannot_run_an_agent_is_refused_with_what_to_write_instead() {
         refused(pod),
         "Pod a: container \"b\" has no command; write the command of its image, the agent has to start it"
     );
+    let hooked = |hook: &str| {
+        let container =
+            format!("{{name: b, command: [/b], lifecycle: {{{hook}: {{exec: {{command: [/c]}}}}}}}}");
+        refused(&format!(
+            "apiVersion: v1\nkind: Pod\nmetadata: {{name: a}}\nspec: {{containers: [{container}]}}\n"
+        ))
+    };
+    assert_eq!(
+        hooked("postStart"),
+        "Pod a: container \"b\" has lifecycle.postStart, which has to end before the agent starts the application: \
+         remove it, and give the agent a hook: --agent-argument='--on-active=COMMAND', in a BackupPodSet \
+         activeStandby.hooks.onActive"
+    );
+    assert!(hooked("preStop").contains("--agent-argument='--on-fence=COMMAND'"), "{}", hooked("preStop"));
+    let port = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n\
+        spec: {containers: [{name: b, command: [/b], ports: [{containerPort: 20003}]}]}\n";
+    assert_eq!(
+        refused(port),
+        "Pod a: container \"b\" has containerPort 20003, but the agent listens at 20001, 20002, 20003: let it listen at \
+         another port"
+    );
     let bare = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: a}\n";
     assert_eq!(refused(bare), "Deployment a has no spec.template: write one");
     assert!(refused("a: [").starts_with("understand the manifests"), "{}", refused("a: ["));
     assert!(refused("{a: 1, a: 2}").starts_with("understand the manifests"));
+}
+
+#[test]
+fn a_workload_that_selects_by_a_label_of_the_operator_is_refused_and_loses_its_agent_all_the_same() {
+    let selecting =
+        |text: &str| text.replace("    serviceName: web\n", "    selector: {matchLabels: {peer: web}}\n");
+    assert_eq!(
+        refused(&selecting(BEFORE)),
+        "StatefulSet web: spec.selector names the label \"peer\", which the operator writes: select by another key, \
+         for example app"
+    );
+    let after = changed(&selecting(AFTER), None, Format::Yaml).unwrap();
+    assert_eq!(after, changed(&selecting(BEFORE), None, Format::Yaml).unwrap());
 }
 
 #[test]

@@ -88,3 +88,11 @@ async fn shutdown_waits_for_an_answer_no_longer_than_its_bound() {
     task.await.unwrap();
     assert!(start.elapsed() <= STOP_MAX, "{:?}", start.elapsed());
 }
+
+#[tokio::test]
+async fn whoever_listens_everywhere_is_reached_by_ipv4() {
+    let listener = listen("[::]:0".parse().unwrap()).await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    assert!(TcpStream::connect(("127.0.0.1", port)).await.is_ok());
+    assert!(listen(listener.local_addr().unwrap()).await.is_err(), "the port is taken");
+}

@@ -51,8 +51,10 @@ fn record() -> TakeoverRecord {
 #[test]
 fn a_record_is_completed_by_what_the_active_writes_later_and_by_the_repair() {
     let (quiet, mut busy) = (Plan::default(), Plan::default());
-    busy.steps
-        .push(Step::Label { pod: AgentId(1), shown: Shown { state: Some(HaState::Active), peer: None } });
+    busy.steps.push(Step::Label {
+        pod: AgentId(1),
+        shown: Shown { state: Some(HaState::Active), ..Shown::default() },
+    });
     let before = HAGroupStatus {
         pairs: vec![pair(Epoch { term: 1, sequence: 0 }, ["a", "b"])],
         ..HAGroupStatus::default()

@@ -38,7 +38,26 @@ async fn kubeconfig_namespace_and_context_are_those_of_kubectl() {
 async fn what_needs_no_cluster_asks_none() {
     let run = async |words: &[&str]| run(Arguments::try_parse_from(words).expect("a command line")).await;
     let script = run(&["kubectl-bps", "completion", "bash"]).await.unwrap();
-    assert!(script.contains("kubectl-bps") && script.contains("switchover"));
+    assert_eq!(completed(&script, &["switch"]), "switchover");
+    assert_eq!(completed(&script, &["status", "--out"]), "--output");
+    assert_eq!(completed(&script, &["fence", "o"]), "on off");
     let version = run(&["kubectl-bps", "version"]).await.unwrap();
     assert_eq!(version, format!("kubectl-bps {}\n", env!("CARGO_PKG_VERSION")));
+}
+
+/// What Bash offers for the last of the words after the program's name.
+fn completed(script: &str, words: &[&str]) -> String {
+    let last = words.last().expect("something to complete");
+    let offer = format!(
+        r#"{script}
+complete -p kubectl-bps > /dev/null || exit 1
+COMP_WORDS=(kubectl-bps {words}); COMP_CWORD={place}
+_kubectl__bps kubectl-bps {last} ""
+echo "${{COMPREPLY[*]}}""#,
+        words = words.join(" "),
+        place = words.len(),
+    );
+    let output = std::process::Command::new("bash").args(["-c", &offer]).output().expect("bash runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).trim().to_owned()
 }

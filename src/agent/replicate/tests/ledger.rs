@@ -12,8 +12,10 @@ use crate::agent::identity::format_uid;
 use crate::agent::metrics::AgentMetrics;
 use crate::agent::replicate::DirectoryId;
 use crate::agent::replicate::gate::{Level, PromoteWhen};
+use crate::agent::replicate::image::StatePath;
 use crate::agent::replicate::lag::{TELL_AFTER, TELL_EVERY, Told};
 use crate::agent::replicate::ledger::{Answer, Kept, Ledger, STANDBY_MAX, View, Wires};
+use crate::agent::replicate::sender::Progress;
 use crate::agent::store::Note;
 use crate::api::{StateLag, keys};
 use crate::ha::Version;
@@ -260,5 +262,26 @@ async fn the_lease_tells_what_a_standby_lacks_that_it_does_not_name_and_no_more_
     // The same note that names it tells of no lag any more.
     standby.door.open(epoch(1));
     scene.wants(&[own, other]).await;
+    standby.stop().await;
+}
+
+#[tokio::test]
+async fn what_could_not_be_sent_is_looked_for_again_before_anything_is_acknowledged() {
+    let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    // Nobody listens there yet, so that the first look waits to be sent.
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = free.local_addr().unwrap();
+    drop(free);
+    fs::write(from.path().join("a"), "x").unwrap();
+    let mut scene = Scene::start(Active::start(from.path(), address, "0f"));
+    let mut looks = scene.active.snapshots.subscribe();
+    let first = timeout(PATIENCE, looks.wait_for(Option::is_some)).await.expect("in time").unwrap().clone();
+    drop(first.unwrap().kept.take(&StatePath::parse(b"a").unwrap()));
+    fs::rename(from.path().join("a"), from.path().join("b")).unwrap();
+    let standby = Standby::start_at(to.path(), address).await;
+    standby.door.open(epoch(1));
+    let has = |progress: &Progress| progress.acknowledged.is_some();
+    drop(timeout(PATIENCE, scene.active.progress.wait_for(has)).await.expect("in time").unwrap());
+    assert_eq!(content(from.path()), content(to.path()));
     standby.stop().await;
 }

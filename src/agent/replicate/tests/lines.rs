@@ -9,11 +9,12 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use super::{Arc, Door, Epoch, Scanner, Snapshot, StateDirectory, Word, content, fs};
+use super::{Arc, Door, Epoch, HIDDEN_FOLDER, Scanner, Snapshot, StateDirectory, Word, content, fs};
 use crate::agent::key_ring::KeyRing;
 use crate::agent::lifeline::{Line, Partner};
 use crate::agent::replicate::DirectoryId;
 use crate::agent::replicate::channel::Channel;
+use crate::agent::replicate::image::StatePath;
 use crate::agent::replicate::inbox::Inbox;
 use crate::agent::replicate::receiver::Receiver;
 use crate::agent::replicate::sender::{Progress, Reach, Sender};
@@ -51,7 +52,7 @@ impl Standby {
         Self::start_at(folder, (Ipv4Addr::LOCALHOST, 0).into()).await
     }
 
-    async fn start_at(folder: &Path, address: SocketAddr) -> Self {
+    pub(super) async fn start_at(folder: &Path, address: SocketAddr) -> Self {
         let directory = StateDirectory::open(folder).unwrap();
         let listener = TcpListener::bind(address).await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -181,6 +182,49 @@ async fn an_older_epoch_is_refused_also_after_a_restart() {
 }
 
 #[tokio::test]
+async fn a_look_of_which_a_file_could_not_be_sent_is_not_acknowledged() {
+    let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (standby, mut active) = level(from.path(), to.path()).await;
+    fs::write(from.path().join("a"), "x").unwrap();
+    let snapshot = active.scanner.look(2).unwrap();
+    drop(snapshot.kept.take(&StatePath::parse(b"a").unwrap()));
+    fs::rename(from.path().join("a"), from.path().join("b")).unwrap();
+    active.snapshots.send_replace(Some(Arc::new(snapshot)));
+    let torn = active.progress.wait_for(|progress| progress.torn == Some(2));
+    let acknowledged = timeout(PATIENCE, torn).await.expect("in time").unwrap().acknowledged;
+    assert_eq!(acknowledged, Some((standby.directory.id(), 1)));
+    active.look(3);
+    active.acknowledged(standby.directory.id(), 3).await;
+    assert_eq!(content(from.path()), content(to.path()));
+    standby.stop().await;
+}
+
+#[tokio::test]
+async fn a_copy_of_the_active_s_volume_gets_a_number_of_its_own_and_is_brought_level() {
+    let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let id = StateDirectory::open(from.path()).unwrap().id();
+    let hidden = to.path().join(HIDDEN_FOLDER);
+    fs::create_dir(&hidden).unwrap();
+    fs::copy(from.path().join(HIDDEN_FOLDER).join("id"), hidden.join("id")).unwrap();
+    fs::write(from.path().join("a"), "x").unwrap();
+    let standby = Standby::start(to.path()).await;
+    assert_eq!(standby.directory.id(), id);
+    standby.door.open(epoch(1));
+    let mut active = Active::start(from.path(), standby.address, "0f");
+    active.acting.send_replace(Some(epoch(1)));
+    active.look(1);
+    let has = |progress: &Progress| progress.acknowledged.is_some();
+    let acknowledged =
+        timeout(PATIENCE, active.progress.wait_for(has)).await.expect("in time").unwrap().acknowledged;
+    let renewed = standby.directory.id();
+    assert_ne!(renewed, id);
+    assert_eq!(acknowledged, Some((renewed, 1)));
+    assert_eq!(StateDirectory::open(to.path()).unwrap().id(), renewed, "it is kept");
+    assert_eq!(content(from.path()), content(to.path()));
+    standby.stop().await;
+}
+
+#[tokio::test]
 async fn a_connection_waits_for_what_the_one_before_still_does_on_a_thread() {
     let to = tempfile::tempdir().unwrap();
     let standby = Standby::start(to.path()).await;
@@ -206,7 +250,6 @@ async fn strangers_are_refused() {
         Word::Hello { group: GROUP + 1, from: ACTIVE, to: STANDBY, directory: DirectoryId(1) },
         Word::Hello { group: GROUP, from: AgentId(3), to: STANDBY, directory: DirectoryId(1) },
         Word::Hello { group: GROUP, from: ACTIVE, to: ACTIVE, directory: DirectoryId(1) },
-        Word::Hello { group: GROUP, from: ACTIVE, to: STANDBY, directory: standby.directory.id() },
         Word::Attach,
         Word::Commit(1),
     ];

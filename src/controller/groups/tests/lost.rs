@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::api::{HAGroupStatus, LostPair};
+use crate::ha::Epoch;
 use crate::observe::slim::SlimPod;
 
 /// Number of the directory of the Pod 2, which alone has every acknowledged write.
@@ -105,4 +106,46 @@ async fn nobody_may_act_by_the_lease_that_comes_if_the_end_of_the_last_one_was_n
     let operator = Operator::start(HAGroupStatus { pairs: vec![told], ..HAGroupStatus::default() }, &[]);
     assert_eq!(operator.lost().await, lost("", 0));
     assert_eq!(operator.next_lease().await, next("", 0));
+}
+
+/// A Pod as a pair left it whose group was deleted.
+fn left(number: u128, (state, peer, epoch): (&str, &str, Option<Epoch>)) -> SlimPod {
+    let mut pod = pod(number);
+    let labels = [(keys::LABEL_HA_STATE, state), (keys::LABEL_PEER, peer)];
+    let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned()));
+    pod.metadata.labels.get_or_insert_default().extend(labels);
+    let epoch = epoch.map(|epoch| (keys::ANNOTATION_HA_EPOCH.to_owned(), u64::from(epoch).to_string()));
+    pod.metadata.annotations.get_or_insert_default().extend(epoch);
+    pod
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_group_that_is_made_anew_waits_for_those_who_may_act_and_pairs_them_as_before_above_their_epochs() {
+    let (client, server) = pair();
+    let (log, _serving) = server.serve(answered);
+    let epoch = Some(Epoch { term: 6, sequence: 2 });
+    let pods = [
+        left(1, ("standby", "web-4", None)),
+        left(2, ("active", "web-3", None)),
+        left(3, ("standby", "web-2", None)),
+        left(4, ("active", "web-1", epoch)),
+    ];
+    let (context, writer) = context(&client, Stores::with(group(), []).with_pods(pods));
+    let operator = Operator { context, log, _writer: writer };
+    assert_eq!(operator.look("/leases").await, [] as [Value; 0], "whoever acted may still act");
+    operator.context.memories.lock().unwrap().get_mut(&key()).expect("it has looked").outwait();
+    let founded = operator.look("/leases").await;
+    let told = founded.iter().map(|lease| {
+        let members =
+            lease["metadata"]["annotations"][keys::ANNOTATION_HA_MEMBERS].as_str().expect("members");
+        let members: Vec<Value> = serde_json::from_str(members).expect("members");
+        let names: Vec<_> =
+            members.iter().map(|member| member["pod"].as_str().expect("a name").to_owned()).collect();
+        (lease["metadata"]["name"].clone(), lease["spec"]["leaseTransitions"].clone(), names)
+    });
+    let pair = |name: &str, pods: [&str; 2]| (json!(name), json!(6), pods.map(str::to_owned).to_vec());
+    assert_eq!(
+        told.collect::<Vec<_>>(),
+        [pair("web-0", ["web-2", "web-3"]), pair("web-1", ["web-4", "web-1"])]
+    );
 }

@@ -1,0 +1,188 @@
+//! Says what in a template stands in the way of an agent, and what to write instead.
+//!
+//! Looks at the template as its user wrote it, and puts nothing in.
+
+use serde_json::{Value, json};
+
+use crate::api::keys;
+
+/// Where an agent listens. All containers of a Pod share their ports with it.
+const AGENT_PORTS: [u16; 3] = [keys::AGENT_PORT, keys::AGENT_HEALTH_PORT, keys::AGENT_STATE_PORT];
+
+/// Labels that the operator writes on Pods with an agent, as they become active or standby.
+const WRITTEN_LABELS: [&str; 2] = [keys::LABEL_HA_STATE, keys::LABEL_PEER];
+
+/// Why a template cannot run an agent, and what to write instead.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InjectError {
+    /// There is no such container.
+    #[error("the template has no container {wanted:?}; choose one of {known:?}")]
+    NoContainer {
+        /// The name that was asked for.
+        wanted: String,
+        /// Names that exist.
+        known: Vec<String>,
+    },
+    /// It is not clear which container is meant.
+    #[error("the template has several containers; say which one runs the application: one of {known:?}")]
+    Ambiguous {
+        /// Names that exist.
+        known: Vec<String>,
+    },
+    /// The program is known to the image only.
+    #[error(
+        "container {container:?} has no command; write the command of its image, the agent has to start it"
+    )]
+    NoCommand {
+        /// Name of the container.
+        container: String,
+    },
+    /// The kubelet runs this hook before it calls the container running, and only running Pods come into a pair.
+    #[error(
+        "container {container:?} has lifecycle.postStart, which has to end before the agent starts the application: \
+         remove it, and give the agent a hook: --agent-argument='--on-active=COMMAND', in a BackupPodSet \
+         activeStandby.hooks.onActive"
+    )]
+    PostStart {
+        /// Name of the container.
+        container: String,
+    },
+    /// The kubelet runs this hook in a standby that is deleted, too.
+    #[error(
+        "container {container:?} has lifecycle.preStop, which also runs in a standby, whose ports lead to the active: \
+         keep only a sleep in it, and give the agent a hook: --agent-argument='--on-fence=COMMAND', in a BackupPodSet \
+         activeStandby.hooks.onFence"
+    )]
+    PreStop {
+        /// Name of the container.
+        container: String,
+    },
+    /// A container listens where the agent does.
+    #[error(
+        "container {container:?} has containerPort {port}, but the agent listens at {agent_ports}: let it listen at \
+         another port",
+        agent_ports = agent_ports()
+    )]
+    AgentPort {
+        /// Name of the container.
+        container: String,
+        /// The port.
+        port: u16,
+    },
+    /// The agent must be the first process of its container.
+    #[error("set shareProcessNamespace to false: the agent must be the first process of its container")]
+    SharedProcesses,
+    /// The same, by another field.
+    #[error("set hostPID to false: the agent must be the first process of its container")]
+    HostProcesses,
+    /// The agents of two Pods would meet on a node.
+    #[error(
+        "set hostNetwork to false: every agent listens at {agent_ports}, so that two of them cannot share the network of \
+         a node",
+        agent_ports = agent_ports()
+    )]
+    HostNetwork,
+    /// The agent needs the token of its ServiceAccount.
+    #[error("set automountServiceAccountToken to true: the agent needs the token for its Lease")]
+    NoToken,
+    /// The template pretends to be active or standby.
+    #[error(
+        "the template has the label {label:?}, which the operator writes: use another key, for example app"
+    )]
+    WrittenLabel {
+        /// Key of the label.
+        label: &'static str,
+    },
+    /// Pods would leave their workload when the operator labels them, and it would make others.
+    #[error(
+        "spec.selector names the label {label:?}, which the operator writes: select by another key, for example app"
+    )]
+    WrittenSelector {
+        /// Key of the label.
+        label: &'static str,
+    },
+}
+
+/// Checks what all containers of a Pod have in common.
+///
+/// # Errors
+/// See [`InjectError`].
+pub(super) fn check_pod(template: &Value) -> Result<(), InjectError> {
+    let spec = &template["spec"];
+    if spec["shareProcessNamespace"] == json!(true) {
+        return Err(InjectError::SharedProcesses);
+    }
+    if spec["hostPID"] == json!(true) {
+        return Err(InjectError::HostProcesses);
+    }
+    if spec["hostNetwork"] == json!(true) {
+        return Err(InjectError::HostNetwork);
+    }
+    if spec["automountServiceAccountToken"] == json!(false) {
+        return Err(InjectError::NoToken);
+    }
+    let labels = &template["metadata"]["labels"];
+    if let Some(label) = WRITTEN_LABELS.into_iter().find(|label| labels.get(label).is_some()) {
+        return Err(InjectError::WrittenLabel { label });
+    }
+    check_ports(spec)
+}
+
+/// Checks the container of the application.
+///
+/// # Errors
+/// `PostStart` and `PreStop`. A sleep before the end may stay: it is the same in both roles, and needs no application.
+pub(super) fn check_container(container: &Value) -> Result<(), InjectError> {
+    let lifecycle = &container["lifecycle"];
+    if !lifecycle["postStart"].is_null() {
+        return Err(InjectError::PostStart { container: name(container) });
+    }
+    let handlers = lifecycle["preStop"].as_object().into_iter().flatten();
+    let mut present = handlers.filter(|(_, handler)| !handler.is_null());
+    if present.any(|(kind, _)| kind != "sleep") {
+        return Err(InjectError::PreStop { container: name(container) });
+    }
+    Ok(())
+}
+
+/// Checks which Pods a workload calls its own.
+///
+/// # Errors
+/// `WrittenSelector`.
+pub(super) fn check_selector(selector: &Value) -> Result<(), InjectError> {
+    let labels = &selector["matchLabels"];
+    let expressions = || selector["matchExpressions"].as_array().into_iter().flatten();
+    let is_named = |label: &&str| {
+        labels.get(label).is_some() || expressions().any(|expression| expression["key"] == *label)
+    };
+    match WRITTEN_LABELS.into_iter().find(is_named) {
+        Some(label) => Err(InjectError::WrittenSelector { label }),
+        None => Ok(()),
+    }
+}
+
+/// Init containers end before the agent starts, unless they are sidecars.
+fn check_ports(spec: &Value) -> Result<(), InjectError> {
+    let list = |field: &str| spec[field].as_array().into_iter().flatten();
+    let sidecars = list("initContainers").filter(|container| container["restartPolicy"] == "Always");
+    let taken = list("containers").chain(sidecars).find_map(|container| {
+        let port = agent_port(container)?;
+        Some(InjectError::AgentPort { container: name(container), port })
+    });
+    taken.map_or(Ok(()), Err)
+}
+
+/// The first port of the agent that a container has, by whatever protocol: the agent uses both.
+fn agent_port(container: &Value) -> Option<u16> {
+    let ports = container["ports"].as_array().into_iter().flatten();
+    let mut numbers = ports.filter_map(|port| u16::try_from(port["containerPort"].as_u64()?).ok());
+    numbers.find(|number| AGENT_PORTS.contains(number))
+}
+
+fn agent_ports() -> String {
+    AGENT_PORTS.map(|port| port.to_string()).join(", ")
+}
+
+fn name(container: &Value) -> String {
+    container["name"].as_str().unwrap_or_default().to_owned()
+}
