@@ -128,6 +128,11 @@ impl<On: Machine> Application<On> {
         self.end_seen
     }
 
+    /// How the command ended, if it has.
+    pub fn ending(&self) -> Option<Ending> {
+        self.ending
+    }
+
     /// How the command ended, once nothing is left.
     fn look(&mut self) -> io::Result<Option<Ending>> {
         let reaped = self.tree.reap()?;

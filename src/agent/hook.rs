@@ -12,6 +12,7 @@ use clap::Args;
 use tokio::time::timeout;
 
 use super::application::Application;
+use super::check::Check;
 use super::tree::{self, Ending, Environment};
 use super::world::{Endings as _, Kernel, Machine, Processes as _};
 
@@ -64,7 +65,7 @@ pub enum Occasion {
     Fence,
 }
 
-/// All hooks.
+/// All that is run beside the application.
 #[derive(Clone, Debug, Default)]
 pub struct Hooks {
     /// See [`Occasion::Active`].
@@ -81,6 +82,8 @@ pub struct Hooks {
     pub state_file: Option<PathBuf>,
     /// What hooks and applications get as `HA_SYNC_SOCKET`.
     pub sync_socket: Option<PathBuf>,
+    /// How it is found out that an application works no more, if it is to be.
+    pub check: Option<Check>,
 }
 
 /// A hook that runs.
@@ -88,6 +91,13 @@ pub struct Hooks {
 pub struct Hook<On: Machine = Kernel> {
     /// What it is run for.
     pub occasion: Occasion,
+    /// Its process.
+    pub helper: Helper<On>,
+}
+
+/// A process of ours beside the application.
+#[derive(Debug)]
+pub struct Helper<On: Machine = Kernel> {
     tree: On::Tree,
     endings: On::Endings,
 }
@@ -97,8 +107,8 @@ impl HookArguments {
     pub fn hooks(self, state_file: Option<PathBuf>) -> Hooks {
         let Self { on_active, on_standby, on_fence, hook_timeout, run_in_standby } = self;
         let timeout = Duration::from_secs(hook_timeout.into());
-        let (runs_in_standby, sync_socket) = (run_in_standby, None);
-        Hooks { on_active, on_standby, on_fence, timeout, runs_in_standby, state_file, sync_socket }
+        let (runs_in_standby, sync_socket, check) = (run_in_standby, None, None);
+        Hooks { on_active, on_standby, on_fence, timeout, runs_in_standby, state_file, sync_socket, check }
     }
 }
 
@@ -130,13 +140,26 @@ impl Hooks {
         let seconds = self.timeout.as_secs().to_string();
         let own = [launcher.as_os_str().to_owned(), "hook".into(), seconds.into(), "--".into()];
         let command: Vec<OsString> = own.into_iter().chain(words.iter().cloned()).collect();
-        let endings = machine.endings()?;
-        let tree = machine.start(launcher, &command, environment)?;
-        Ok(Some(Hook { occasion, tree, endings }))
+        let helper = Helper::start((machine, launcher), &command, environment)?;
+        Ok(Some(Hook { occasion, helper }))
     }
 }
 
-impl<On: Machine> Hook<On> {
+impl<On: Machine> Helper<On> {
+    /// Starts it; see [`tree::Tree::start`] for the thread to call this on.
+    ///
+    /// # Errors
+    /// The launcher could not be started, or the process cannot listen for the end of its children.
+    pub fn start(
+        (machine, launcher): (&On, &Path),
+        command: &[OsString],
+        environment: &Environment,
+    ) -> io::Result<Self> {
+        let endings = machine.endings()?;
+        let tree = machine.start(launcher, command, environment)?;
+        Ok(Self { tree, endings })
+    }
+
     /// Waits until it has ended with all that it started. May be dropped and called again.
     ///
     /// # Errors

@@ -33,6 +33,7 @@
 
 pub mod application;
 mod causes;
+pub mod check;
 pub mod clock;
 pub mod enforcer;
 pub mod frame;

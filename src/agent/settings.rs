@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::check::CheckArguments;
 use super::hook::{HookArguments, Hooks};
 use super::identity::{Identity, parse_own_uid};
 use super::replicate::ReplicateSettings;
@@ -88,6 +89,8 @@ pub struct PairArguments {
     #[command(flatten)]
     hooks: HookArguments,
     #[command(flatten)]
+    check: CheckArguments,
+    #[command(flatten)]
     logs: LogSettings,
 }
 
@@ -133,6 +136,7 @@ impl PairArguments {
         let membership = lease.map(Membership::Lease).or(group.map(Membership::Group))?;
         let (key_file, peer_bind) = (key_file?, listening(peer_bind?));
         let hooks = self.hooks.hooks(self.state_file.clone());
+        let hooks = Hooks { check: self.check.check(own.ip), ..hooks };
         let (state_file, health_bind, logs) = (self.state_file, self.health_bind.map(listening), self.logs);
         let enforcer = self.enforcer;
         let relay_ports = self.relay_port.into_iter().collect();

@@ -15,11 +15,12 @@ use rustix::process::Signal;
 use tokio::sync::watch;
 use tracing::{error, warn};
 
-use self::hooks::hook_ended;
+use self::hooks::helper_ended;
 pub(super) use self::lingering::LINGER_MAX;
 use self::lingering::Lingering;
+use self::running::Running;
 use super::application::{Application, KILL_PERIOD};
-use super::hook::{Hook, Hooks, Occasion};
+use super::hook::{Helper, Hook, Hooks, Occasion};
 use super::lifeline::Tenancy;
 use super::lifeline::bond::Bond;
 use super::metrics::AgentMetrics;
@@ -57,6 +58,8 @@ pub struct Tenant<On: Machine = Kernel> {
     /// Whether it must not be started yet.
     is_held_back: bool,
     hook: Option<Hook<On>>,
+    /// What finds out that the application works no more.
+    check: Option<Helper<On>>,
     bond: Option<Arc<Bond>>,
     /// The bond, as long as it belongs to a tenure.
     bonds: watch::Sender<Tenancy>,
@@ -69,18 +72,6 @@ pub struct Posture {
     pub epoch: Epoch,
     /// Address of the other Pod.
     pub peer: Option<IpAddr>,
-}
-
-#[derive(Debug)]
-enum Running<On: Machine> {
-    Nothing,
-    /// It was started only just before, and is started again at this time.
-    Waiting(BootTime),
-    Application(Application<On>),
-    /// The application of a tenure that has passed to the peer.
-    Lingering(Lingering<On>),
-    /// It was to be started and was not: it has ended already, and nobody was told yet.
-    Stillborn,
 }
 
 /// The beginning and the end of a tenure.
@@ -110,6 +101,7 @@ impl<On: Machine> Tenant<On> {
             is_retired: false,
             is_held_back: false,
             hook: None,
+            check: None,
             bond: None,
             bonds: watch::Sender::new(None),
         };
@@ -177,6 +169,7 @@ impl<On: Machine> Tenant<On> {
     /// What the kernel refused.
     pub fn stop(&mut self, now: BootTime, by: BootTime) -> io::Result<()> {
         (self.kill_at, self.promote_at) = (Some(by.before(self.kill_before)), None);
+        self.end_check();
         match self.running {
             Running::Waiting(_) => self.running = Running::Stillborn,
             Running::Lingering(_) => self.adopt(),
@@ -201,6 +194,7 @@ impl<On: Machine> Tenant<On> {
             return Ok(());
         }
         self.kill_at = Some(by.before(self.kill_before));
+        self.end_check();
         match self.running {
             Running::Waiting(_) | Running::Stillborn => self.running = Running::Nothing,
             Running::Application(_) => self.pass(Signal::TERM)?,
@@ -234,13 +228,17 @@ impl<On: Machine> Tenant<On> {
         let bond = self.machine.bond().inspect_err(|source| {
             warn!(error = source as &dyn std::error::Error, "Could not make a lifeline for the application");
         });
-        // The application's end is open here only until the start, so that the application alone inherits it.
+        // The application's end is open here only until the start, so that nothing else inherits it.
         let (bond, inherited) = bond.ok().unzip();
         let occasion = if self.is_tenure { Occasion::Active } else { Occasion::Standby };
         let mut environment = self.environment(occasion);
         let number = inherited.as_ref().map(|inherited| inherited.as_raw_fd().to_string());
         environment.extend(number.map(|number| (keys::ENV_HA_LIFELINE_FD, number)));
         let started = Application::start(self.machine.clone(), &self.launcher, &self.command, &environment);
+        if started.is_ok() {
+            // It lives as long as the application, so it holds the lifelines, too.
+            self.start_check(&environment);
+        }
         drop(inherited);
         match started {
             Ok(application) => {
@@ -316,16 +314,18 @@ impl<On: Machine> Tenant<On> {
     /// # Errors
     /// What the kernel refused.
     pub async fn ended(&mut self) -> io::Result<bool> {
-        let Self { running, hook, .. } = self;
-        let ending = tokio::select! {
-            // Nothing is left of a hook either when the application has ended.
+        let Self { running, hook, check, .. } = self;
+        tokio::select! {
+            // Nothing of the others is left either when the application has ended.
             biased;
-            ended = running.ended() => { ended?; None }
-            ending = hook_ended(hook) => Some(ending?),
-        };
-        match ending {
-            Some(ending) => self.hooked(ending).map(|()| false),
-            None => Ok(self.end()),
+            ended = running.ended() => ended.map(|()| self.end()),
+            ending = helper_ended(hook.as_mut().map(|hook| &mut hook.helper)) => {
+                self.hooked(ending?).map(|()| false)
+            }
+            ending = helper_ended(check.as_mut()) => {
+                self.checked(ending?);
+                Ok(false)
+            }
         }
     }
 
@@ -348,7 +348,7 @@ impl<On: Machine> Tenant<On> {
     fn end(&mut self) -> bool {
         self.note_end();
         let has_lingered = matches!(self.running, Running::Lingering(_));
-        (self.running, self.bond) = (Running::Nothing, None);
+        (self.running, self.bond, self.check) = (Running::Nothing, None, None);
         (self.kill_at, self.promote_at) = (None, None);
         if has_lingered {
             self.parted();
@@ -373,22 +373,12 @@ impl<On: Machine> Tenant<On> {
     }
 }
 
-impl<On: Machine> Running<On> {
-    async fn ended(&mut self) -> io::Result<()> {
-        match self {
-            Self::Nothing | Self::Waiting(_) => std::future::pending().await,
-            Self::Application(application) | Self::Lingering(Lingering { application, .. }) => {
-                application.ended().await.map(drop)
-            }
-            Self::Stillborn => Ok(()),
-        }
-    }
-}
-
+mod checks;
 mod held;
 mod hooks;
 mod lingering;
 mod milestones;
 mod ports;
+mod running;
 #[cfg(test)]
 mod tests;

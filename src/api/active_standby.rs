@@ -36,7 +36,7 @@ use serde::{Deserialize, Serialize};
     "activeStandby.timing cannot be changed while pairs act by it: make a new set with other times"))]
 pub struct ActiveStandby {
     /// Container that runs the application; needed if the template has more than one. It must have a command: the
-    /// agent starts it. Its probes are not used, because they would fail in a standby.
+    /// agent starts it. The agent does its liveness probe; the others are not used, because they would fail in a standby.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63))]
     pub container: Option<String>,

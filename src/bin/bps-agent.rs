@@ -2,10 +2,12 @@
 
 use std::error::Error as _;
 use std::ffi::OsString;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use backuppodset::agent::check::{CheckArguments, EXIT_FAILED};
 use backuppodset::agent::launch::OWN_PROGRAM;
 use backuppodset::agent::replicate::socket;
 use backuppodset::agent::settings::PairArguments;
@@ -59,6 +61,20 @@ enum Verb {
         #[arg(required = true, last = true)]
         command: Vec<OsString>,
     },
+    /// Ends with 3 once the application works no more; for the agent itself.
+    #[command(hide = true)]
+    Check {
+        /// Address of the own Pod.
+        #[arg(long)]
+        address: IpAddr,
+        /// File that shows the role.
+        #[arg(long, env = keys::ENV_HA_STATE_FILE)]
+        state_file: Option<PathBuf>,
+        #[command(flatten)]
+        check: CheckArguments,
+        #[command(flatten)]
+        logs: LogSettings,
+    },
     /// Becomes the command after --; for the agent itself.
     #[command(hide = true)]
     Launch {
@@ -98,6 +114,18 @@ async fn carry_out(verb: Verb) -> ExitCode {
             match hook::supervise(Path::new(OWN_PROGRAM), &command, Duration::from_secs(seconds)).await {
                 Ok(code) => ExitCode::from(code),
                 Err(error) => failed("run the hook", &error),
+            }
+        }
+        Verb::Check { address, state_file, check, logs } => {
+            if let Err(error) = telemetry::init(&logs) {
+                return failed("set up logs", &error);
+            }
+            match check.check(address) {
+                Some(check) => {
+                    check.while_active(state_file).fails().await;
+                    ExitCode::from(EXIT_FAILED)
+                }
+                None => ExitCode::SUCCESS,
             }
         }
         Verb::Launch { agent, command } => {

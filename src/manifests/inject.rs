@@ -1,17 +1,19 @@
 //! Puts the agent into a Pod template, and takes it out again.
 
 mod check;
+mod liveness;
 
 use serde_json::{Map, Value, json};
 
 pub use self::check::InjectError;
 use self::check::{check_container, check_pod, check_selector};
+use self::liveness::check_arguments;
 use super::agent_source::AgentSource;
 use super::group::group_keys_name;
 use crate::api::keys;
 
 /// Probes of the application. They would fail in a standby, whose application does not run; the agent notices the end of
-/// the application by itself.
+/// the application by itself, and does what the liveness probe did.
 const PROBES: [&str; 3] = ["livenessProbe", "readinessProbe", "startupProbe"];
 
 /// Argument of an agent whose application runs as standby, too.
@@ -177,6 +179,7 @@ fn agent_command(container: &Value, injection: &Injection) -> Vec<String> {
     if !injection.arguments.iter().any(|argument| argument == RUN_IN_STANDBY) {
         command.extend(tcp_ports(container).map(|port| format!("--relay-port={port}")));
     }
+    command.extend(check_arguments(container, &injection.arguments));
     command.extend(injection.arguments.iter().cloned());
     command.push("--".to_owned());
     command

@@ -33,7 +33,7 @@ mod wish;
 
 pub use cache::{Affected, Cache, Kind, KnownKeys, SetKey, Written};
 pub use change::Change;
-pub use owner::is_controlled_by;
+pub use owner::{controller_of, is_controlled_by};
 pub use snapshot::{Observation, Version, observe};
 pub use store::{Scope, version};
 pub use watched::Watched;

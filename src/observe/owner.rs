@@ -6,7 +6,7 @@ use kube::core::ObjectMeta;
 use crate::api::BackupPodSet;
 
 /// The controller of an object; Kubernetes allows at most one.
-pub(super) fn controller_of(metadata: &ObjectMeta) -> Option<&OwnerReference> {
+pub fn controller_of(metadata: &ObjectMeta) -> Option<&OwnerReference> {
     metadata.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))
 }
 

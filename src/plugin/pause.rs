@@ -11,14 +11,21 @@ use serde_json::json;
 use super::Error;
 use super::cluster::{Cluster, Subject};
 use crate::api::{BackupPodSet, HAGroup, keys};
+use crate::observe::controller_of;
 
 /// Writes `spec.paused`.
 ///
 /// # Errors
-/// `Usage` or `Refused` if the name means two objects or none.
+/// `Usage` or `Refused` if the name means two objects or none; `Usage` if it means the group of a set.
 pub async fn run(cluster: &Cluster, name: &str, is_paused: bool) -> Result<String, Error> {
     match cluster.subject(name).await? {
         Subject::Group(group) => {
+            if let Some(set) = controller_of(&group.metadata).filter(|owner| owner.kind == keys::KIND) {
+                let (group, set) = (group.name_any(), &set.name);
+                return Err(Error::Usage(format!(
+                    "HAGroup {group} is as its BackupPodSet wants it: write bps/{set}, which stops failovers of Pods, too"
+                )));
+            }
             let is_change = group.spec.paused != is_paused;
             let then = "pairs stay as they are, and failovers go on";
             write::<HAGroup>(cluster, &group.name_any(), (is_paused, is_change, then)).await

@@ -65,6 +65,7 @@ impl Model for Search {
             Property::always("I1", |_, world: &World| world.acting() <= 1),
             Property::always("I2", |_, world: &World| world.broken != Some(Broken::StaleEpoch)),
             Property::always("I3", |_, world: &World| world.broken != Some(Broken::ReusedEpoch)),
+            Property::always("I4", |_, world: &World| world.is_known_to_lease()),
         ];
         if self.arena.must_converge {
             properties.push(Property::always("C", |search: &Self, world: &World| {

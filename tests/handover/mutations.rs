@@ -57,6 +57,8 @@ pub(crate) enum Mutation {
     HandsOverToRestarted,
     /// R4: the hold counts from the receipt of the handover.
     HoldFromReceipt,
+    /// R3: acts as soon as it has sent its claim.
+    ActsUnanswered,
     /// R4: accepts whatever epoch is handed over.
     AcceptsAnyEpoch,
     /// R4: the receiver gets the full grace.
@@ -96,6 +98,9 @@ pub(crate) fn claim(arena: &Arena, agent: &mut Agent, at: &Moment<'_>) -> Option
         write.lease.epoch = before.seen?.lease.epoch.delegation()?;
     }
     agent.unresolved.as_mut()?.write = write;
+    if arena.has(Mutation::ActsUnanswered) {
+        agent.answered(at, write.number, write.base);
+    }
     Some(write)
 }
 

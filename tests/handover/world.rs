@@ -146,6 +146,12 @@ impl World {
         self.role(id).is_some_and(Role::is_acting) && !self.unnoticed[index(id)]
     }
 
+    /// Whether the Lease knows the term of everybody who acts.
+    pub(crate) fn is_known_to_lease(&self) -> bool {
+        let acting = self.agents.iter().flatten().filter(|agent| agent.role.is_acting());
+        acting.into_iter().all(|agent| agent.epoch.term <= self.lease.epoch.term)
+    }
+
     pub(crate) fn acting(&self) -> usize {
         AGENTS.into_iter().filter(|id| self.is_acting(*id)).count()
     }

@@ -11,7 +11,7 @@ use crate::bench::Bench;
 use crate::stage::Stage;
 use crate::{
     active_sets, failover, hostile, manifests, meddling, nodes, outages, pairs, record, redis, refusals,
-    replication, rollout, sizes, workloads,
+    replication, rollout, sizes, tampering, two_faults, workloads,
 };
 
 /// Something that is true on a real cluster, and how to find out.
@@ -32,6 +32,10 @@ where
 
 /// Every claim, in the order in which they are held.
 pub(crate) fn claims() -> Vec<Claim> {
+    of_sets().into_iter().chain(of_pairs()).collect()
+}
+
+fn of_sets() -> Vec<Claim> {
     vec![
         claim(sizes::the_papers_example_becomes_two_primaries_two_hot_and_two_cold_with_its_columns_right),
         claim(sizes::scaling_out_converts_and_keeps_every_pod),
@@ -63,6 +67,12 @@ pub(crate) fn claims() -> Vec<Claim> {
         claim(meddling::a_role_label_written_by_hand_ends_in_the_wanted_counts),
         claim(meddling::an_orphaned_pod_is_adopted_by_a_set_of_the_same_name),
         claim(hostile::garbage_at_the_gate_wakes_nobody),
+        claim(sizes::a_deleted_set_takes_everything_of_its_with_it),
+    ]
+}
+
+fn of_pairs() -> Vec<Claim> {
+    vec![
         claim(pairs::a_stateful_set_of_two_becomes_a_pair_with_its_labels_and_services),
         claim(pairs::a_killed_application_is_followed_by_the_standby_s_within_a_moment),
         claim(pairs::a_deleted_active_hands_over_and_its_successor_becomes_the_standby),
@@ -73,9 +83,13 @@ pub(crate) fn claims() -> Vec<Claim> {
         claim(workloads::a_stateful_set_that_starts_one_pod_after_the_other_grows_by_a_pair),
         claim(workloads::a_rollout_of_a_deployment_of_one_pair_reaches_both_pods),
         claim(workloads::a_rollout_of_a_stateful_set_of_one_pair_reaches_both_pods),
-        claim(pairs::a_deleted_lease_is_made_anew_above_the_last_epoch),
-        claim(pairs::labels_and_addresses_written_by_hand_are_put_right),
-        claim(pairs::a_pod_may_not_touch_the_lease_of_another_pair),
+        claim(two_faults::never_do_two_act_when_two_faults_come_together),
+        claim(tampering::a_deleted_lease_is_made_anew_above_the_last_epoch),
+        claim(tampering::labels_and_addresses_written_by_hand_are_put_right),
+        claim(tampering::a_pod_may_not_touch_the_lease_of_another_pair),
+        claim(tampering::a_group_that_is_made_anew_goes_on_above_its_last_epoch),
+        claim(tampering::permissions_and_keys_that_are_deleted_are_made_again),
+        claim(tampering::nobody_but_its_pods_says_who_acts_in_a_pair),
         claim(active_sets::roles_of_a_paired_set_follow_the_application_that_acts),
         claim(active_sets::a_deleted_primary_of_a_paired_set_is_followed_by_its_standby_and_a_woken_one),
         claim(active_sets::a_set_whose_image_has_the_agent_is_paired_and_wakes_its_cold_backup),
@@ -87,7 +101,6 @@ pub(crate) fn claims() -> Vec<Claim> {
         claim(redis::a_redis_pair_keeps_every_acknowledged_write_and_only_one_takes_them),
         claim(replication::a_counter_with_replicated_state_loses_no_acknowledged_increment),
         claim(replication::a_rollout_of_a_replicated_counter_loses_no_acknowledged_increment),
-        claim(sizes::a_deleted_set_takes_everything_of_its_with_it),
     ]
 }
 

@@ -31,6 +31,8 @@ mod resp;
 mod rollout;
 mod sizes;
 mod stage;
+mod tampering;
+mod two_faults;
 mod wait;
 mod workloads;
 

@@ -11,9 +11,9 @@ use backuppodset::manifests::{AgentSource, Injection, inject};
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Pod, Service};
-use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, Patch, PatchParams};
+use lab::app::arguments::SINK_VARIABLE;
 use lab::app::sample::Sample;
 use lab::app::{FINISH_WITHIN, Outage, Outcome};
 use lab::image::{AGENT_IMAGE, APP_IMAGE};
@@ -76,11 +76,22 @@ pub(crate) async fn start_stateful_set(stage: &Stage, replicas: usize) {
 }
 
 async fn start_slow_stateful_set(stage: &Stage, replicas: usize, listens_after: Duration) {
+    apply_stateful_set(stage, workload("StatefulSet", replicas, listens_after)).await;
+}
+
+/// One whose application tells a sink of each answer.
+pub(crate) async fn start_watched_stateful_set(stage: &Stage, replicas: usize, sink: SocketAddr) {
+    let mut set = workload("StatefulSet", replicas, Duration::ZERO);
+    let environment = &mut set["spec"]["template"]["spec"]["containers"][0]["env"];
+    let sink = json!({"name": SINK_VARIABLE, "value": sink.to_string()});
+    environment.as_array_mut().expect("the agent's variables").push(sink);
+    apply_stateful_set(stage, set).await;
+}
+
+async fn apply_stateful_set(stage: &Stage, set: Value) {
     stage.api::<HAGroup>().patch(WEB, &params(), &Patch::Apply(group())).await.unwrap();
     let sets: Api<StatefulSet> = stage.api();
-    sets.patch(WEB, &params(), &Patch::Apply(workload("StatefulSet", replicas, listens_after)))
-        .await
-        .unwrap();
+    sets.patch(WEB, &params(), &Patch::Apply(set)).await.unwrap();
 }
 
 pub(crate) async fn start_deployment(stage: &Stage, replicas: usize) {
@@ -316,53 +327,4 @@ pub(crate) async fn a_lost_node_costs_no_more_than_the_lease(stage: Stage) {
     ready::nodes(&stage.client(), std::slice::from_ref(&lost), wait::LIMIT).await.unwrap();
     let pair = paired(&stage, 1).await.remove(0);
     shown(&stage, &pair).await;
-}
-
-pub(crate) async fn a_deleted_lease_is_made_anew_above_the_last_epoch(stage: Stage) {
-    start_stateful_set(&stage, 2).await;
-    let before = paired(&stage, 1).await.remove(0);
-    shown(&stage, &before).await;
-    let leases: Api<Lease> = stage.api();
-    let uid = leases.get(&before.name).await.unwrap().uid();
-    leases.delete(&before.name, &DeleteParams::default()).await.unwrap();
-    wait::until(leases, &format!("{}={WEB}", keys::LABEL_GROUP), |leases: &[Lease]| {
-        let is_new = leases.iter().any(|lease| lease.name_any() == before.name && lease.uid() != uid);
-        if is_new { Ok(()) } else { Err("no new Lease".into()) }
-    })
-    .await;
-    let after = paired(&stage, 1).await.remove(0);
-    shown(&stage, &after).await;
-    let epoch = |pair: &PairStatus| pair.epoch.parse::<u64>().unwrap();
-    assert!(epoch(&after) > epoch(&before), "{before:?}, {after:?}");
-}
-
-pub(crate) async fn labels_and_addresses_written_by_hand_are_put_right(stage: Stage) {
-    start_stateful_set(&stage, 2).await;
-    let pair = paired(&stage, 1).await.remove(0);
-    shown(&stage, &pair).await;
-    stage.kubectl(&["label", "pod", &pair.standby, "HAState=active", "--overwrite"]);
-    stage.kubectl(&["label", "pod", &pair.active, "HAState-", "peer-"]);
-    shown(&stage, &pair).await;
-    let empty = json!({"endpoints": []});
-    stage
-        .api::<EndpointSlice>()
-        .patch(&pair.name, &PatchParams::default(), &Patch::Merge(empty))
-        .await
-        .unwrap();
-    shown(&stage, &pair).await;
-}
-
-pub(crate) async fn a_pod_may_not_touch_the_lease_of_another_pair(stage: Stage) {
-    start_deployment(&stage, 4).await;
-    let pairs = paired(&stage, 2).await;
-    let stranger = pod(&stage, &pairs[0].active).await;
-    let client = stage.client_of(&stranger).await;
-    let leases: Api<Lease> = Api::namespaced(client, &stage.namespace);
-    let claim =
-        json!({"spec": {"holderIdentity": format!("{}_{}", stranger.name_any(), stranger.uid().unwrap())}});
-    let own = leases.patch(&pairs[0].name, &PatchParams::default(), &Patch::Merge(json!({"spec": {}}))).await;
-    own.expect("a Pod may write the Lease of its own pair");
-    let refused = leases.patch(&pairs[1].name, &PatchParams::default(), &Patch::Merge(claim)).await;
-    let message = refused.expect_err("the Lease of another pair").to_string();
-    assert!(message.contains("a Pod may change the Lease of its own pair only"), "{message}");
 }

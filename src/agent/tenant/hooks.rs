@@ -6,7 +6,7 @@ use rustix::process::Signal;
 use tracing::{error, warn};
 
 use super::{Posture, Tenant};
-use crate::agent::hook::{Hook, Occasion};
+use crate::agent::hook::{Helper, Hook, Occasion};
 use crate::agent::tree::{Ending, Environment};
 use crate::agent::world::Machine;
 use crate::api::keys;
@@ -58,7 +58,7 @@ impl<On: Machine> Tenant<On> {
     }
 
     pub(super) fn end_hook(&mut self) {
-        if let Some(Err(error)) = self.hook.take().map(Hook::kill) {
+        if let Some(Err(error)) = self.hook.take().map(|hook| hook.helper.kill()) {
             warn!(error = &error as &dyn std::error::Error, "Could not kill a hook");
         }
     }
@@ -85,10 +85,10 @@ impl<On: Machine> Tenant<On> {
     }
 }
 
-/// How a hook ended, if one runs; else it waits for ever.
-pub(super) async fn hook_ended<On: Machine>(hook: &mut Option<Hook<On>>) -> io::Result<Ending> {
-    match hook {
-        Some(hook) => hook.ended().await,
+/// How a process beside the application ended, if there is one; else it waits for ever.
+pub(super) async fn helper_ended<On: Machine>(helper: Option<&mut Helper<On>>) -> io::Result<Ending> {
+    match helper {
+        Some(helper) => helper.ended().await,
         None => std::future::pending().await,
     }
 }

@@ -1,6 +1,8 @@
 //! What the record of a takeover asks of the application.
 
-use super::{Running, Tenant};
+use tracing::info;
+
+use super::{Lingering, Running, Tenant};
 use crate::agent::hook::Occasion;
 use crate::agent::metrics::AgentMetrics;
 use crate::agent::world::Machine;
@@ -12,12 +14,19 @@ impl<On: Machine> Tenant<On> {
         &self.metrics
     }
 
-    /// Notes when the end of what ran was noticed.
+    /// Notes when the end of what ran was noticed, and tells of it.
     pub(super) fn note_end(&mut self) {
         self.end_seen = match &self.running {
             Running::Application(application) => application.end_seen(),
             Running::Nothing | Running::Waiting(_) | Running::Lingering(_) | Running::Stillborn => None,
         };
+        if let Running::Application(application) | Running::Lingering(Lingering { application, .. }) =
+            &self.running
+            && let Some(ending) = application.ending()
+        {
+            let (epoch, was_asked) = (self.posture.epoch, self.kill_at.is_some());
+            info!(exit_code = ending.exit_code(), was_asked, %epoch, "The application has ended");
+        }
     }
 
     /// When the end of the last application was noticed, before the last of its processes had ended.

@@ -48,6 +48,11 @@ fn the_agent_starts_the_application_with_its_own_arguments() {
         "--state-file=/bps-ha/state.json",
         "--relay-port=80",
         "--relay-port=443",
+        "--live-http=80/",
+        "--live-period=10",
+        "--live-timeout=1",
+        "--live-failures=3",
+        "--live-grace=0",
         "--on-active=/hook",
         "--",
         "/web",
@@ -194,4 +199,60 @@ fn a_container_that_runs_beside_the_agent_leaves_it_its_ports() {
         assert_eq!(error_of(&template), taken("before"));
     }
     assert_eq!([20_000, 20_004].map(|port| error_of(&with("ports", ports(port)))), [None, None]);
+}
+
+/// What the agent is told of these probes.
+fn checks(liveness: Value, startup: Value, arguments: &[&str]) -> Vec<String> {
+    let mut template = with("livenessProbe", liveness);
+    let container = &mut template["spec"]["containers"][0];
+    container["startupProbe"] = startup;
+    container["ports"][0]["name"] = json!("http");
+    let arguments = arguments.iter().map(|argument| (*argument).to_owned()).collect();
+    let injected = inject(&template, &Injection { arguments, ..injection() }).unwrap();
+    let command = injected["spec"]["containers"][0]["command"].as_array().unwrap().clone();
+    let words = command.iter().filter_map(Value::as_str).filter(|word| word.starts_with("--live-"));
+    words.map(str::to_owned).collect()
+}
+
+#[test]
+fn the_agent_checks_what_the_liveness_probe_checked() {
+    let times = ["period=10", "timeout=1", "failures=3", "grace=0"];
+    let told = |target: &str, times: [&str; 4]| {
+        let times = times.into_iter().map(|time| format!("--live-{time}"));
+        std::iter::once(format!("--live-{target}")).chain(times).collect::<Vec<_>>()
+    };
+    let table = [
+        (
+            json!({"httpGet": {"path": "/healthz?deep=1", "port": "http"}}),
+            told("http=80/healthz?deep=1", times),
+        ),
+        (json!({"httpGet": {"port": 8080, "scheme": "HTTP"}}), told("http=8080/", times)),
+        (json!({"tcpSocket": {"port": 6379}}), told("tcp=6379", times)),
+        (
+            json!({"exec": {"command": ["sh", "-c", "redis-cli ping"]}}),
+            told(r#"exec=["sh","-c","redis-cli ping"]"#, times),
+        ),
+        (
+            json!({"tcpSocket": {"port": 80}, "initialDelaySeconds": 5, "periodSeconds": 2, "timeoutSeconds": 4, "failureThreshold": 1}),
+            told("tcp=80", ["period=2", "timeout=4", "failures=1", "grace=5"]),
+        ),
+        // What only the kubelet can do.
+        (json!({"httpGet": {"port": 443, "scheme": "HTTPS"}}), vec![]),
+        (json!({"httpGet": {"port": "metrics"}}), vec![]),
+        (json!({"httpGet": {"port": 80, "httpHeaders": [{"name": "x", "value": "y"}]}}), vec![]),
+        (json!({"tcpSocket": {"port": 80, "host": "127.0.0.1"}}), vec![]),
+        (json!({"grpc": {"port": 80}}), vec![]),
+        (Value::Null, vec![]),
+    ];
+    for (probe, expected) in table {
+        assert_eq!(checks(probe.clone(), Value::Null, &[]), expected, "{probe}");
+    }
+}
+
+#[test]
+fn an_application_has_the_time_to_start_that_its_probes_give_it_and_own_arguments_count() {
+    let liveness = json!({"tcpSocket": {"port": 80}, "initialDelaySeconds": 5});
+    let startup = json!({"tcpSocket": {"port": 80}, "periodSeconds": 2, "failureThreshold": 30});
+    assert_eq!(checks(liveness.clone(), startup.clone(), &[]).last().unwrap(), "--live-grace=60");
+    assert_eq!(checks(liveness, startup, &["--live-tcp=81"]), ["--live-tcp=81"]);
 }

@@ -45,7 +45,7 @@ pub async fn run(course: &Course<'_>, site: &Site, report: &mut Report) -> Resul
     let active = site.settled().await?;
     let pods: Api<Pod> = site.api();
     // It has somebody to tell as well, so that the agent is the only difference.
-    let watch = Watch::start(course.bench, &course.lookout()?).await?;
+    let watch = Watch::start(&course.bench.cluster, &course.lookout()?).await?;
     let measured = match start(&pods, (&active, &watch)).await {
         Ok(alone) => measure(course, (site, &active, alone), report).await,
         Err(error) => Err(error),

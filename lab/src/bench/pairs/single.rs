@@ -23,7 +23,7 @@ pub async fn run(course: &Course<'_>, report: &mut Report) -> Result<(), Error> 
         return Ok(());
     }
     let lookout = course.lookout()?;
-    let watch = Watch::start(course.bench, &lookout).await?;
+    let watch = Watch::start(&course.bench.cluster, &lookout).await?;
     let blueprint = Blueprint {
         kind: Kind::Pairs,
         name: NAME,
@@ -53,6 +53,9 @@ pub async fn run(course: &Course<'_>, report: &mut Report) -> Result<(), Error> 
     report.stale += stale;
     if stale > 0 {
         course.note(report, watch.describe());
+        report
+            .failures
+            .push(format!("two actives: {stale} of {answers} answers were of one that had been followed"));
     }
     removed
 }

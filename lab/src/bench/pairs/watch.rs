@@ -7,8 +7,8 @@ use std::thread::JoinHandle;
 
 use crate::app::sink;
 use crate::app::tenures::Tenures;
-use crate::bench::rounds::Bench;
 use crate::bench::{Error, inside};
+use crate::cluster::Cluster;
 
 /// A running sink; dropping it ends it.
 pub struct Watch {
@@ -24,10 +24,10 @@ impl Watch {
     ///
     /// # Errors
     /// `FindCluster` without such a node, `Find` without a socket; see [`inside::run`].
-    pub async fn start(bench: &Bench, node: &str) -> Result<Self, Error> {
-        let found = bench.cluster.node(node).map_err(|error| Error::FindCluster(Box::new(error)))?;
+    pub async fn start(cluster: &Cluster, node: &str) -> Result<Self, Error> {
+        let found = cluster.node(node).map_err(|error| Error::FindCluster(Box::new(error)))?;
         let bind = async || UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0));
-        let socket = inside::run(&bench.cluster, node, bind).await?;
+        let socket = inside::run(cluster, node, bind).await?;
         let missing = |_| Error::Find { what: "a socket in a node's network".to_owned() };
         let socket = socket.map_err(missing)?;
         let port = socket.local_addr().map_err(missing)?.port();

@@ -4,6 +4,7 @@
 //! gives it back in the instant in which a process ends, so an application that does not get it has found another one.
 //! The outages are printed; no verdict depends on them.
 
+mod checks;
 mod group;
 mod hooks;
 mod journal;

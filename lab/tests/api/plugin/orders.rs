@@ -6,6 +6,7 @@ use backuppodset::api::{BackupPodSet, HAGroup, keys};
 use backuppodset::ha::Epoch;
 use backuppodset::plugin::arguments::{FenceVerb, SwitchoverArguments};
 use backuppodset::plugin::{Error, fence, pause, switchover};
+use kube::Resource as _;
 use serde_json::json;
 
 use super::scene::{GROUP, Scene};
@@ -183,4 +184,13 @@ async fn a_pause_reaches_the_object_that_is_meant() {
     assert_eq!(paused("shop").await, (None, Some(true)));
     assert_eq!(pause::run(&scene.cluster, "shop", false).await.unwrap(), "BackupPodSet shop: resumed\n");
     assert_eq!(pause::run(&scene.cluster, "bps/web", false).await.unwrap(), "BackupPodSet web: not paused\n");
+
+    let set = scene.cluster.api::<BackupPodSet>().get("shop").await.unwrap();
+    let owner = set.controller_owner_ref(&()).expect("a uid");
+    let own = json!({"apiVersion": "backup.example.com/v1alpha1", "kind": "HAGroup",
+        "metadata": {"name": "shop", "ownerReferences": [owner]}, "spec": {}});
+    scene.create::<HAGroup>(own).await;
+    let (code, said) = refusal(pause::run(&scene.cluster, "hag/shop", true).await);
+    assert!(code == 2 && said.contains("write bps/shop"), "{said}");
+    assert_eq!(paused("shop").await, (Some(false), Some(false)));
 }

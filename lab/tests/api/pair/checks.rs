@@ -1,0 +1,37 @@
+//! An application that works no more without ending.
+
+use std::fs;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::LONG_ROUNDS;
+use super::journal::{now, print_outages};
+use super::stage::Stage;
+
+/// Succeeds until the test says that the application of this agent hangs.
+const CHECK: &str = r#"--live-exec=["sh", "-c", "[ ! -e \"$JOURNAL.$AGENT.hangs\" ]"]"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_application_that_hangs_is_followed_as_one_that_crashed() {
+    let mut stage = Stage::set("hangs", 25).await;
+    stage.arguments = vec![CHECK.to_owned(), "--live-period=1".to_owned(), "--live-failures=2".to_owned()];
+    stage.start_agents();
+    let mut outages = Vec::new();
+    for _ in 0..LONG_ROUNDS {
+        let before = stage.settled().await;
+        let hangs = stage.directory.join(format!("journal.{}.hangs", before.agent));
+        let pid = Pid::from_raw(before.pid).expect("a process");
+        kill_process(pid, Signal::STOP).expect("it runs");
+        let hung = now();
+        fs::write(&hangs, "").expect("a file");
+        let after = stage.start_after(before).await;
+        assert_ne!(after.agent, before.agent);
+        outages.push(after.at.saturating_sub(hung));
+        fs::remove_file(&hangs).expect("it was there");
+    }
+    print_outages("application hangs, two checks of one second", &mut outages);
+    for agent in 0..2 {
+        assert_eq!(stage.terminate_agent(agent).await, Some(0));
+    }
+    stage.end();
+}

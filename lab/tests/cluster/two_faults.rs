@@ -1,0 +1,86 @@
+//! Claims about two faults at once, with a sink that is told of every answer: the one place that sees two actives.
+
+use backuppodset::ha::Timing;
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt as _;
+use kube::api::{Api, DeleteParams};
+use lab::bench::pairs::watch::Watch;
+
+use lab::cuts::Peer;
+use lab::faults::{PodPair, Target};
+
+use crate::load::Load;
+use crate::pairs::{paired, pod, served_again, shown, start_watched_stateful_set};
+use crate::stage::{Stage, node};
+
+/// What happens to the active.
+#[derive(Clone, Copy, Debug)]
+enum Blow {
+    ApplicationKilled,
+    ContainerKilled,
+    PodDeleted,
+}
+
+/// Who does not hear whom meanwhile.
+#[derive(Clone, Copy, Debug)]
+enum Silence {
+    /// The two Pods of the pair.
+    Pods,
+    /// The active's node and the API server.
+    Api,
+}
+
+impl Blow {
+    async fn strike(self, stage: &Stage, active: &Pod) {
+        let target = stage.target(active);
+        match self {
+            Self::ApplicationKilled => drop(stage.bench.cluster.kill_below_init(&target).unwrap()),
+            Self::ContainerKilled => drop(stage.bench.cluster.kill_container(&target).unwrap()),
+            Self::PodDeleted => {
+                let pods: Api<Pod> = stage.api();
+                pods.delete(&active.name_any(), &DeleteParams::default()).await.unwrap();
+            }
+        }
+    }
+}
+
+impl Silence {
+    fn begin(self, stage: &Stage, (pods, active): (&PodPair, &str)) {
+        match self {
+            Self::Pods => stage.bench.cluster.cut_pods(pods).unwrap(),
+            Self::Api => stage.bench.cluster.cut(active, Peer::Api).unwrap(),
+        };
+    }
+
+    fn end(self, stage: &Stage, (pods, active): (&PodPair, &str)) {
+        match self {
+            Self::Pods => stage.bench.cluster.heal_pods(pods).unwrap(),
+            Self::Api => stage.bench.cluster.heal(active).unwrap(),
+        };
+    }
+}
+
+pub(crate) async fn never_do_two_act_when_two_faults_come_together(stage: Stage) {
+    let sink = Watch::start(&stage.bench.cluster, "n1").await.unwrap();
+    start_watched_stateful_set(&stage, 2, sink.address).await;
+    for silence in [Silence::Pods, Silence::Api] {
+        for blow in [Blow::ApplicationKilled, Blow::ContainerKilled, Blow::PodDeleted] {
+            let pair = paired(&stage, 1).await.remove(0);
+            shown(&stage, &pair).await;
+            let [active, standby] = [pod(&stage, &pair.active).await, pod(&stage, &pair.standby).await];
+            let [from, to]: [Target; 2] = [stage.target(&active), stage.target(&standby)];
+            let (pods, lost) = (PodPair { from, to, is_both_ways: true }, node(&active));
+            let load = Load::start(&stage, "n1").await;
+            silence.begin(&stage, (&pods, &lost));
+            blow.strike(&stage, &active).await;
+            // Longer than a hold: whoever cannot be heard has been followed, or has ended.
+            tokio::time::sleep(2 * Timing::default().hold).await;
+            silence.end(&stage, (&pods, &lost));
+            paired(&stage, 1).await;
+            served_again(&format!("{blow:?} while {silence:?} hear nothing"), load).await;
+        }
+    }
+    let (answers, late) = sink.seen();
+    println!("  {late} of {answers} answers were of one that had been followed");
+    assert!(answers > 0 && late == 0, "{}", sink.describe());
+}

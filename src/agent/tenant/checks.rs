@@ -1,0 +1,43 @@
+//! The process that checks whether the application still works.
+
+use tracing::{error, warn};
+
+use super::Tenant;
+use crate::agent::check::EXIT_FAILED;
+use crate::agent::hook::Helper;
+use crate::agent::tree::{Ending, Environment};
+use crate::agent::world::Machine;
+use crate::ha::BootTime;
+
+impl<On: Machine> Tenant<On> {
+    /// Starts it beside an application that was just started. Without it the application runs on.
+    pub(super) fn start_check(&mut self, environment: &Environment) {
+        let Some(check) = &self.hooks.check else { return };
+        let command = check.command(&self.launcher);
+        match Helper::start((&self.machine, &self.launcher), &command, environment) {
+            Ok(helper) => self.check = Some(helper),
+            Err(error) => {
+                error!(error = &error as &dyn std::error::Error, "The application is not checked");
+            }
+        }
+    }
+
+    /// An application that is asked to end need not work any more.
+    pub(super) fn end_check(&mut self) {
+        if let Some(Err(error)) = self.check.take().map(Helper::kill) {
+            warn!(error = &error as &dyn std::error::Error, "Could not end the check of the application");
+        }
+    }
+
+    /// It has ended. An application that works no more is killed, which is the same as if it had crashed.
+    pub(super) fn checked(&mut self, ending: Ending) {
+        self.check = None;
+        if ending == Ending::Exited(EXIT_FAILED.into()) {
+            error!("The application works no more: kills it");
+            self.kill_at = Some(BootTime::default());
+        } else {
+            let code = ending.exit_code();
+            error!(code, "The application is not checked any more until it is started again");
+        }
+    }
+}
