@@ -4,6 +4,8 @@
 //! runs, and a container that the kubelet restarts takes the agent along.
 
 use std::ffi::OsString;
+use std::fs::File;
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -15,6 +17,7 @@ use http_body_util::Empty;
 use hyper::body::Bytes;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
+use rustix::stdio::dup2_stdout;
 use serde_json::Value;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, timeout};
@@ -145,6 +148,12 @@ impl Check {
     ///
     /// Call it on the main thread of a process of its own: a program that checks is run as hooks are.
     pub async fn fails(&self) -> String {
+        if let (Target::Exec(_), Err(error)) = (&self.target, discard_output()) {
+            warn!(
+                error = &error as &dyn std::error::Error,
+                "What checks say is among the application's output"
+            );
+        }
         let (began, mut failed, mut has_worked) = (Instant::now(), 0, false);
         loop {
             let reason = match self.once().await {
@@ -198,6 +207,12 @@ impl Check {
             }
         }
     }
+}
+
+/// What a program that checks prints is nobody's business, each few seconds; its errors are.
+fn discard_output() -> io::Result<()> {
+    let nowhere = File::options().write(true).open("/dev/null")?;
+    Ok(dup2_stdout(nowhere)?)
 }
 
 impl HttpCheck {
