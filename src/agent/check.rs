@@ -148,32 +148,30 @@ impl Check {
     ///
     /// Call it on the main thread of a process of its own: a program that checks is run as hooks are.
     pub async fn fails(&self) -> String {
-        if let (Target::Exec(_), Err(error)) = (&self.target, discard_output()) {
+        if matches!(self.target, Target::Exec(_))
+            && let Err(error) = discard_output()
+        {
             warn!(
                 error = &error as &dyn std::error::Error,
                 "What checks say is among the application's output"
             );
         }
-        let (began, mut failed, mut has_worked) = (Instant::now(), 0, false);
+        let (mut began, mut failed, mut has_worked) = (Instant::now(), 0, false);
         loop {
-            let reason = match self.once().await {
-                Ok(()) => {
-                    (failed, has_worked) = (0, true);
-                    None
+            let checked = self.once().await;
+            if !self.is_active() {
+                // What it does as standby says nothing of what it will do when it acts.
+                (began, failed, has_worked) = (Instant::now(), 0, false);
+            } else if let Err(reason) = checked {
+                if has_worked || began.elapsed() >= self.grace {
+                    failed += 1;
+                    warn!(reason, failed, of = self.failures, "The application did not pass its check");
                 }
-                Err(_) if !self.is_active() => {
-                    failed = 0;
-                    None
-                }
-                Err(_) if !has_worked && began.elapsed() < self.grace => None,
-                Err(reason) => Some(reason),
-            };
-            if let Some(reason) = reason {
-                failed += 1;
-                warn!(reason, failed, of = self.failures, "The application did not pass its check");
                 if failed >= self.failures {
                     return reason;
                 }
+            } else {
+                (failed, has_worked) = (0, true);
             }
             sleep(self.period).await;
         }

@@ -254,8 +254,8 @@ pub struct PairStatus {
 pub struct LostPair {
     /// Name of its Lease.
     pub name: String,
-    /// Names of its Pods, which will be a pair again.
-    #[schemars(length(max = 3))]
+    /// Names of its Pods, which will be a pair again; more if the Lease was set back.
+    #[schemars(length(max = 6))]
     pub pods: Vec<String>,
     /// The directories that have every acknowledged write, as the Lease had them in `ha-in-sync`; the next Lease will say
     /// the same. Empty if its end was not seen: then nobody may act before a person decides. Absent if no state is

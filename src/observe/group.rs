@@ -51,6 +51,8 @@ pub struct SeenGroup {
     pub unreadable: BTreeMap<String, Option<Error>>,
     /// Pairs whose Lease shows a term that is over.
     pub set_back: BTreeSet<u32>,
+    /// The tenures that the status tells of, by the number of the pair.
+    pub told_epochs: BTreeMap<u32, Epoch>,
     /// Pairs that the status names, as they would be if their Lease had been lost just now.
     pub told: BTreeMap<u32, Lost>,
 }
@@ -65,8 +67,7 @@ impl SeenGroup {
 
 /// Reads everything that belongs to a group, as one who looks for the first time: every wait begins now.
 pub fn see_group(group: &HAGroup, objects: &GroupObjects, now: BootTime) -> SeenGroup {
-    let told = if is_new(group, objects) { shown_before(objects, now) } else { told(group, now) };
-    let mut seen = SeenGroup { told, ..SeenGroup::default() };
+    let mut seen = SeenGroup::default();
     for lease in &objects.leases {
         let Some(number) = pair_number(lease) else {
             seen.unreadable.insert(lease.name_any(), None);
@@ -82,6 +83,8 @@ pub fn see_group(group: &HAGroup, objects: &GroupObjects, now: BootTime) -> Seen
         }
     }
     seen.group.pairs.sort_by_key(|pair| pair.number);
+    seen.told = if is_told(group) { told(group, now) } else { shown_before(objects, &seen, now) };
+    seen.told_epochs = told_epochs(group);
     seen.group.highest_term = highest_term(group, objects, &seen.group.pairs);
     let lost = seen.told.values().filter(|lost| !seen.numbers.contains(&lost.number));
     seen.group.lost = lost.cloned().collect();
@@ -176,18 +179,32 @@ fn told(group: &HAGroup, now: BootTime) -> BTreeMap<u32, Lost> {
     pairs.chain(lost).map(|lost| (lost.number, lost)).collect()
 }
 
-/// Whether nothing is known of pairs yet.
-fn is_new(group: &HAGroup, objects: &GroupObjects) -> bool {
-    let status = group.status.as_ref();
-    let is_told = status
-        .is_some_and(|status| !status.pairs.is_empty() || !status.lost.is_empty() || status.highest_term > 0);
-    !is_told && objects.leases.is_empty()
+/// Whether the status knows of pairs, or of former ones.
+fn is_told(group: &HAGroup) -> bool {
+    group
+        .status
+        .as_ref()
+        .is_some_and(|status| !status.pairs.is_empty() || !status.lost.is_empty() || status.highest_term > 0)
+}
+
+/// The tenures that the status tells of, by the number of the pair.
+fn told_epochs(group: &HAGroup) -> BTreeMap<u32, Epoch> {
+    let name = group.name_any();
+    let told = group.status.iter().flat_map(|status| &status.pairs);
+    let epoch = |pair: &PairStatus| {
+        let number = pair.name.strip_prefix(&name)?.strip_prefix('-')?.parse().ok()?;
+        Some((number, Epoch::from(pair.epoch.parse::<u64>().ok()?)))
+    };
+    told.filter_map(epoch).collect()
 }
 
 /// Pairs that a group of the same name had, which was deleted with all that it knew: their actives may act for a while.
-fn shown_before(objects: &GroupObjects, now: BootTime) -> BTreeMap<u32, Lost> {
+/// Leases of it may still be there; they speak for their Pods.
+fn shown_before(objects: &GroupObjects, seen: &SeenGroup, now: BootTime) -> BTreeMap<u32, Lost> {
+    let named: BTreeSet<&str> =
+        seen.group.pairs.iter().flat_map(|pair| pair.names.values()).map(String::as_str).collect();
     let mut pods: Vec<Pod> = objects.pods.iter().filter_map(|pod| pod_of(pod)).collect();
-    pods.retain(|pod| pod.shown.state.is_some());
+    pods.retain(|pod| pod.shown.state.is_some() && !named.contains(pod.name.as_str()));
     pods.sort_by_key(|pod| (pod.shown.state, pod.name.clone()));
     let mut pairs: Vec<Vec<String>> = Vec::new();
     for pod in pods {
@@ -198,8 +215,9 @@ fn shown_before(objects: &GroupObjects, now: BootTime) -> BTreeMap<u32, Lost> {
             None => pairs.push(vec![pod.name]),
         }
     }
+    let free = (0..).filter(|number| !seen.numbers.contains(number));
     let lost = |(number, pods)| (number, Lost { number, pods, level: None, since: now });
-    (0..).zip(pairs).map(lost).collect()
+    free.zip(pairs).map(lost).collect()
 }
 
 /// What a Lease says of the copies of a pair's state that the next one is to say, too; `None` if none is replicated, or if it

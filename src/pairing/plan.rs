@@ -144,7 +144,8 @@ pub fn plan(group: &Group, at: &Moment<'_>) -> Plan {
         Some(wanted) => draft.found_wanted(wanted),
     }
     ending(&mut draft);
-    draft.plan.steps.extend(labels(group));
+    let labels = labels(group, &draft.plan.steps);
+    draft.plan.steps.extend(labels);
     draft.plan.waits.sort_unstable();
     draft.plan
 }

@@ -105,6 +105,15 @@ impl StateDirectory {
         Ok(DirectoryId(id))
     }
 
+    /// Whether its number is still what this process knows. If not, another agent uses the very same directory.
+    ///
+    /// # Errors
+    /// The number cannot be read.
+    pub fn is_own(&self) -> io::Result<bool> {
+        let number = self.read_own(ID_FILE)?.and_then(|text| u128::from_str_radix(text.trim(), 16).ok());
+        Ok(number == Some(self.id().0))
+    }
+
     fn set_id(&self, id: DirectoryId) {
         *self.id.write().expect("no holder of this lock panics") = id;
     }
@@ -266,6 +275,15 @@ mod tests {
         let id = StateDirectory::open(one.path()).unwrap().id();
         assert_eq!(StateDirectory::open(one.path()).unwrap().id(), id);
         assert_ne!(StateDirectory::open(two.path()).unwrap().id(), id);
+    }
+
+    #[test]
+    fn whoever_shares_a_directory_with_one_that_renews_it_notices() {
+        let folder = tempfile::tempdir().unwrap();
+        let [one, two] = [(); 2].map(|()| StateDirectory::open(folder.path()).unwrap());
+        assert!(one.is_own().unwrap() && two.is_own().unwrap());
+        two.renew().unwrap();
+        assert!(!one.is_own().unwrap() && two.is_own().unwrap());
     }
 
     #[test]

@@ -3,6 +3,8 @@
 //!
 //! Barriers that come together share one look. `gate` decides what one comes to; this only knows and waits.
 
+mod ticket;
+
 use std::collections::BTreeSet;
 use std::future::pending;
 use std::io;
@@ -17,6 +19,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
+use self::ticket::{Ticket, Waiter};
 use super::door::Door;
 use super::gate::{Knowledge, Level, Outcome, PromoteWhen, wanted};
 use super::lag::{Amount, Meter, Told, lacking};
@@ -71,18 +74,6 @@ pub struct Kept {
     pub is_alone: bool,
 }
 
-/// Who waits.
-enum Waiter {
-    Application(oneshot::Sender<Answer>),
-    /// The protocol, which may hand over then.
-    Succession,
-}
-
-struct Ticket {
-    asked: Instant,
-    waiter: Waiter,
-}
-
 /// What the ledger is connected to.
 pub struct Wires {
     /// This agent.
@@ -129,6 +120,8 @@ pub struct Ledger {
     looked: Vec<(u64, Ticket)>,
     sequence: u64,
     next_look: Instant,
+    /// When to look again for what could not be sent.
+    next_repeat: Instant,
     /// Since when a level standby is waited for.
     behind_since: Option<Instant>,
     /// A write that may yet succeed, and who is level by it.
@@ -155,6 +148,7 @@ impl Ledger {
             looked,
             sequence: 0,
             next_look: now,
+            next_repeat: now,
             behind_since: None,
             noted: None,
             next_note: now,
@@ -184,6 +178,11 @@ impl Ledger {
         }
     }
 
+    /// Whether something that the newest look found could not be sent.
+    fn is_torn(&self, progress: &Progress) -> bool {
+        progress.torn == Some(self.sequence)
+    }
+
     fn wait(&mut self, waiter: Waiter) {
         self.waiting.push(Ticket { asked: Instant::now(), waiter });
     }
@@ -209,7 +208,9 @@ impl Ledger {
         self.answer(&knowledge, epoch, now);
         self.note(&view, &knowledge, (&progress, now));
         self.look(&knowledge, (progress, now));
-        let is_busy = !self.looked.is_empty() || self.behind_since.is_some() || self.noted.is_some();
+        let is_torn = self.is_torn(&self.wires.progress.borrow());
+        let is_busy =
+            is_torn || !self.looked.is_empty() || self.behind_since.is_some() || self.noted.is_some();
         if is_busy { now + TICK } else { self.next_look.max(now + TICK) }
     }
 
@@ -321,13 +322,13 @@ impl Ledger {
 
     /// Looks, if somebody asked for it or it is time, and the standby has got what was seen before.
     fn look(&mut self, knowledge: &Knowledge, (progress, now): (Progress, Instant)) {
-        let is_torn = progress.torn == Some(self.sequence);
-        let is_due = is_torn || !self.waiting.is_empty() || self.next_look <= now;
+        let is_torn = self.is_torn(&progress);
+        let is_due = is_torn && self.next_repeat <= now || !self.waiting.is_empty() || self.next_look <= now;
         let is_behind = !is_torn
             && knowledge.outcome(self.sequence) == Outcome::Waiting
             && self.behind_since.is_some_and(|since| now < since + STANDBY_MAX);
         let Some(mut scanner) = self.scanner.take_if(|_| is_due && !is_behind) else { return };
-        self.next_look = now + LOOK_EVERY;
+        (self.next_look, self.next_repeat) = (now + LOOK_EVERY, now + TICK);
         self.looked_for.append(&mut self.waiting);
         let sequence = self.sequence + 1;
         let directory = self.wires.directory.clone();
@@ -354,7 +355,7 @@ impl Ledger {
                     self.meter.measure(amount, (clock::now(), Timestamp::now()));
                 }
                 let known = self.wires.snapshots.borrow().clone();
-                let is_torn = self.wires.progress.borrow().torn == Some(self.sequence);
+                let is_torn = self.is_torn(&self.wires.progress.borrow());
                 if is_torn || known.is_none_or(|known| known.image != snapshot.image) {
                     self.sequence = snapshot.sequence;
                     self.wires.snapshots.send_replace(Some(Arc::new(snapshot)));
@@ -363,6 +364,7 @@ impl Ledger {
                 self.looked.extend(self.looked_for.drain(..).map(|ticket| (sequence, ticket)));
             }
             Err(error) => {
+                self.next_repeat = self.next_look;
                 warn!(error = &error as &dyn std::error::Error, "Could not look at the state directory");
                 for ticket in std::mem::take(&mut self.looked_for) {
                     match ticket.waiter {
@@ -372,20 +374,6 @@ impl Ledger {
                 }
             }
         }
-    }
-}
-
-impl Ticket {
-    fn answer(self, answer: Answer) {
-        match self.waiter {
-            // Who asked may be gone.
-            Waiter::Application(waiter) => drop(waiter.send(answer)),
-            Waiter::Succession => {}
-        }
-    }
-
-    fn refuse(self, reason: &'static str) {
-        self.answer(Err(reason));
     }
 }
 

@@ -82,6 +82,10 @@ impl Outbox {
                 let is_first = !std::mem::replace(&mut self.is_committed, true);
                 return Ok(is_first.then_some(Word::Commit(self.snapshot.sequence)));
             };
+            if self.is_torn && matches!(change, Change::Remove(_)) {
+                // It may be what is gone under its new name.
+                continue;
+            }
             match self.begin(change) {
                 Err(error) if is_gone(&error) => self.is_torn = true,
                 word => return word.map(Some),

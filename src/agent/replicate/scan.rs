@@ -5,7 +5,7 @@
 //! after that changes the times once more.
 //!
 //! Names may change while they are looked at. A file that was read is kept open until it is sent, whatever its name is then;
-//! and one that is missed may have moved to a folder that had been read already, so everything is looked at once more.
+//! and one may move to a folder that had been read already, so if names changed or one is missed all names are read again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -28,6 +28,9 @@ pub const ENTRIES_MAX: usize = 100_000;
 const RECENT: Duration = Duration::from_millis(50);
 /// Most files that a look keeps open. 128: three looks may be alive, and a process has 1,024 files at least.
 const KEPT_MAX: usize = 128;
+/// How often everything is looked at, if names change meanwhile. 3: whoever makes names all the time must not keep a barrier
+/// waiting; then only a file that moves from pass to pass is missed until the next look.
+const PASSES_MAX: usize = 3;
 /// How much of a file is read at a time. Unit: bytes.
 const READ_BYTES: usize = 64 * 1024;
 
@@ -56,6 +59,11 @@ impl Kept {
     /// The file that had this path.
     pub fn take(&self, path: &StatePath) -> Option<File> {
         self.0.lock().expect("no holder of this lock panics").remove(path)
+    }
+
+    /// Closes all of them.
+    pub fn clear(&self) {
+        self.0.lock().expect("no holder of this lock panics").clear();
     }
 
     fn keep(&self, path: StatePath, file: File) {
@@ -116,12 +124,20 @@ struct Fingerprint {
     changed: (i64, u64),
 }
 
-/// One look.
+/// What was found when everything was looked at once.
+struct Pass {
+    snapshot: Snapshot,
+    known: BTreeMap<StatePath, Known>,
+    /// The folders as they were before their names were read.
+    folders: BTreeMap<Option<StatePath>, Fingerprint>,
+}
+
+/// One pass.
 struct Look<'a> {
     scanner: &'a mut Scanner,
-    known: BTreeMap<StatePath, Known>,
+    before: Option<Pass>,
+    now: Pass,
     synced: BTreeMap<Option<StatePath>, Fingerprint>,
-    snapshot: Snapshot,
     began: Duration,
 }
 
@@ -136,31 +152,51 @@ impl Scanner {
     /// # Errors
     /// Something cannot be read or synced, or there is too much.
     pub fn look(&mut self, sequence: u64) -> io::Result<Snapshot> {
-        let (snapshot, known) = self.pass(sequence)?;
-        let before = std::mem::replace(&mut self.known, known);
-        if !misses_one(&before, &self.known) {
-            return Ok(snapshot);
+        let mut found = self.pass(sequence, None)?;
+        for passes in 1.. {
+            let before = std::mem::replace(&mut self.known, std::mem::take(&mut found.known));
+            let is_whole = !misses_one(&before, &self.known) && self.are_unchanged(&found.folders);
+            if is_whole || passes == PASSES_MAX {
+                break;
+            }
+            found = self.pass(sequence, Some(found))?;
         }
-        let (snapshot, known) = self.pass(sequence)?;
-        self.known = known;
-        Ok(snapshot)
+        Ok(found.snapshot)
     }
 
-    fn pass(&mut self, sequence: u64) -> io::Result<(Snapshot, BTreeMap<StatePath, Known>)> {
+    /// Whether no name was made, removed or moved in these folders since they were read.
+    fn are_unchanged(&self, folders: &BTreeMap<Option<StatePath>, Fingerprint>) -> bool {
+        let is_same = |(path, read): (&Option<StatePath>, &Fingerprint)| {
+            let now = match path {
+                None => fstat(self.directory.root()).map_err(io::Error::from),
+                Some(path) => self
+                    .directory
+                    .parent(path)
+                    .and_then(|(parent, name)| Ok(statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW)?)),
+            };
+            now.is_ok_and(|now| fingerprint(&now) == *read)
+        };
+        folders.iter().all(is_same)
+    }
+
+    /// Looks at everything once. `before` is what an earlier pass of the same look found: what is as it was then is not read
+    /// again, as changes since then belong to the next look.
+    fn pass(&mut self, sequence: u64, before: Option<Pass>) -> io::Result<Pass> {
         let began = clock_gettime(ClockId::Realtime);
         let began = Duration::new(u64::try_from(began.tv_sec).unwrap_or_default(), 0)
             + Duration::from_nanos(u64::try_from(began.tv_nsec).unwrap_or_default());
         let root = self.directory.root().try_clone_to_owned()?;
-        let snapshot = Snapshot { sequence, ..Snapshot::default() };
-        let (known, synced) = (BTreeMap::new(), BTreeMap::new());
-        let mut look = Look { scanner: self, known, synced, snapshot, began };
+        let kept = before.as_ref().map(|before| before.snapshot.kept.clone()).unwrap_or_default();
+        let snapshot = Snapshot { sequence, kept, ..Snapshot::default() };
+        let now = Pass { snapshot, known: BTreeMap::new(), folders: BTreeMap::new() };
+        let mut look = Look { scanner: self, before, now, synced: BTreeMap::new(), began };
         let mut folders = vec![(None, root)];
         while let Some((path, folder)) = folders.pop() {
             look.folder(path.as_ref(), &folder, &mut folders)?;
         }
-        let Look { known, synced, snapshot, .. } = look;
+        let Look { now, synced, .. } = look;
         self.synced = synced;
-        Ok((snapshot, known))
+        Ok(now)
     }
 }
 
@@ -179,7 +215,7 @@ impl Look<'_> {
             if matches!(name, b"." | b"..") || is_of_others {
                 continue;
             }
-            if self.snapshot.image.len() >= ENTRIES_MAX {
+            if self.now.snapshot.image.len() >= ENTRIES_MAX {
                 let advice = format!("more than {ENTRIES_MAX} files: replicate a directory with fewer");
                 return Err(io::Error::new(io::ErrorKind::QuotaExceeded, advice));
             }
@@ -199,9 +235,12 @@ impl Look<'_> {
     /// Puts names that were made or removed on disk.
     fn sync(&mut self, path: Option<&StatePath>, folder: &OwnedFd) -> io::Result<()> {
         let (path, fingerprint) = (path.cloned(), fingerprint(&fstat(folder)?));
-        if self.scanner.synced.get(&path) != Some(&fingerprint) {
+        let is_synced = self.scanner.synced.get(&path) == Some(&fingerprint)
+            || self.before.as_ref().is_some_and(|before| before.folders.get(&path) == Some(&fingerprint));
+        if !is_synced {
             fsync(folder)?;
         }
+        self.now.folders.insert(path.clone(), fingerprint);
         if is_old(&fingerprint, self.began) {
             self.synced.insert(path, fingerprint);
         }
@@ -218,7 +257,7 @@ impl Look<'_> {
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::Directory => {
                 let below = open_folder(folder.as_fd(), name)?;
-                self.snapshot.image.insert(path.clone(), Entry::Folder { mode: mode_of(&stat) });
+                self.now.snapshot.image.insert(path.clone(), Entry::Folder { mode: mode_of(&stat) });
                 folders.push((Some(path), below));
             }
             FileType::RegularFile => self.file(path, &stat)?,
@@ -234,26 +273,30 @@ impl Look<'_> {
 
     fn file(&mut self, path: StatePath, stat: &Stat) -> io::Result<()> {
         let before = self.scanner.known.get(&path);
-        let mut growth = None;
-        let known = match before {
-            Some(known) if known.is_settled && known.fingerprint == fingerprint(stat) => known.clone(),
+        let (known, growth) = match before {
+            Some(known)
+                if (known.is_settled || self.before.is_some()) && known.fingerprint == fingerprint(stat) =>
+            {
+                let sources = self.before.as_ref().map(|before| &before.snapshot.sources);
+                let growth = sources.and_then(|sources| sources.get(&path)?.growth.clone());
+                (known.clone(), growth)
+            }
             _ => {
                 let mut file = self.scanner.directory.open_file(&path)?;
                 // Of the file that was opened, and from before it is synced and read.
                 let stat = fstat(&file)?;
                 file.sync_all()?;
-                let (size, hash, grown) = hash(&mut file, before)?;
-                self.snapshot.kept.keep(path.clone(), file);
-                growth = grown;
+                let (size, hash, growth) = hash(&mut file, before)?;
+                self.now.snapshot.kept.keep(path.clone(), file);
                 let fingerprint = fingerprint(&stat);
                 let is_settled = is_old(&fingerprint, self.began);
-                Known { fingerprint, is_settled, size, hash }
+                (Known { fingerprint, is_settled, size, hash }, growth)
             }
         };
         let Known { fingerprint, size, hash, .. } = known.clone();
-        self.snapshot.image.insert(path.clone(), Entry::File { mode: mode_of(stat), size, hash });
-        self.snapshot.sources.insert(path.clone(), Source { inode: fingerprint.inode, growth });
-        self.known.insert(path, known);
+        self.now.snapshot.image.insert(path.clone(), Entry::File { mode: mode_of(stat), size, hash });
+        self.now.snapshot.sources.insert(path.clone(), Source { inode: fingerprint.inode, growth });
+        self.now.known.insert(path, known);
         Ok(())
     }
 
@@ -333,30 +376,4 @@ pub fn is_gone(error: &io::Error) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn files(files: &[(&str, u64)]) -> BTreeMap<StatePath, Known> {
-        let file = |(path, inode): &(&str, u64)| {
-            let fingerprint =
-                Fingerprint { device: 1, inode: *inode, size: 0, modified: (0, 0), changed: (0, 0) };
-            let known = Known { fingerprint, is_settled: true, size: 0, hash: [0; HASH_BYTES] };
-            (StatePath::parse(path.as_bytes()).unwrap(), known)
-        };
-        files.iter().map(file).collect()
-    }
-
-    #[test]
-    fn a_file_that_is_gone_is_looked_for_unless_it_was_seen_under_another_name() {
-        let before = files(&[("a", 1), ("b", 2)]);
-        let table = [
-            (files(&[("a", 1), ("b", 2), ("c", 3)]), false),
-            // Replaced as a whole.
-            (files(&[("a", 1), ("b", 3)]), false),
-            (files(&[("a", 1), ("c", 2)]), false),
-            (files(&[("a", 1)]), true),
-            (files(&[("a", 1), ("c", 3)]), true),
-        ];
-        assert_eq!(table.each_ref().map(|(now, _)| misses_one(&before, now)), table.map(|(_, is)| is));
-    }
-}
+mod tests;

@@ -9,7 +9,7 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, timeout};
-use tracing::info;
+use tracing::{error, info};
 
 use super::channel::Channel;
 use super::image::Image;
@@ -99,9 +99,13 @@ impl Sender {
     /// Ends only by being dropped.
     async fn send(&mut self, epoch: Option<Epoch>, partner: Option<Partner>) {
         let (Some(epoch), Some(partner)) = (epoch, partner) else { return std::future::pending().await };
+        let mut has_complained = false;
         loop {
             let began = Instant::now();
             let Err(error) = self.level(epoch, partner).await;
+            if error.kind() == io::ErrorKind::AlreadyExists && !std::mem::replace(&mut has_complained, true) {
+                error!("Sends no state: both Pods use one directory; give each a volume of its own");
+            }
             let was_connected = self.progress.borrow().reach == Reach::Connected;
             if was_connected {
                 info!(error = &error as &dyn std::error::Error, "Lost the connection to the standby's state");
@@ -138,6 +142,9 @@ impl Sender {
             let outbox = Outbox::new(self.directory.clone(), mirror, snapshot);
             let is_torn;
             (mirror, is_torn) = send_batch(&mut channel, outbox).await?;
+            if let Some(sent) = &has {
+                sent.kept.clear();
+            }
             let answer = timeout(ANSWER_MAX, channel.hear()).await??;
             if answer != Word::Acknowledge(sequence) {
                 return Err(io::ErrorKind::InvalidData.into());
@@ -155,6 +162,10 @@ impl Sender {
         epoch: Epoch,
         (to, address): Partner,
     ) -> io::Result<(Channel<TcpStream>, DirectoryId)> {
+        let directory = self.directory.clone();
+        if !spawn_blocking(move || directory.is_own()).await?? {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
         let stream = TcpStream::connect(address).await?;
         prepare(&stream)?;
         let Line { group, own, keys, .. } = &self.line;

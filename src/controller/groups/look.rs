@@ -96,6 +96,10 @@ impl Round<'_> {
             let name = pair_name(&self.key.name, *pair);
             format!("the Lease {name} was set back to a term that is over: it is deleted, and made anew after a minute")
         }));
+        for pair in &seen.set_back {
+            let (namespace, group) = (self.key.namespace.as_str(), self.key.name.as_str());
+            warn!(namespace, group, pair, "The Lease of a pair was set back to a term that is over");
+        }
         let planned = plan.look_again.map(|again| again.since(clock::now()));
         let mut look_again = planned.map_or(PREPARE_EVERY, |again| again.min(PREPARE_EVERY));
         if !self.group.spec.paused {
@@ -184,11 +188,11 @@ impl Round<'_> {
                 self.settle(result, memory, troubles);
             }
         }
-        let set_back = seen.set_back.iter().map(|pair| hand.end(*pair)).collect();
-        for result in at_most(set_back).await {
-            self.settle(result, memory, troubles);
-        }
         if !self.group.spec.paused {
+            let set_back = seen.set_back.iter().map(|pair| hand.end(*pair)).collect();
+            for result in at_most(set_back).await {
+                self.settle(result, memory, troubles);
+            }
             let told = misled(self.group, seen).into_iter().map(|pair| hand.tell_wishes(pair)).collect();
             for result in at_most(told).await {
                 self.settle(result, memory, troubles);

@@ -111,15 +111,21 @@ impl Memory {
     fn take_set_back(&mut self, seen: &mut SeenGroup, now: BootTime) -> Vec<Lost> {
         let mut lost = Vec::new();
         for pair in &seen.group.pairs {
-            let known = self.pairs.get_mut(&pair.number);
-            let Some(known) = known.filter(|known| pair.lease.epoch.term < known.epoch.term) else {
+            // The status is that of an operator who knew more, as long as this one knows nothing.
+            let told = seen.told_epochs.get(&pair.number).copied().filter(|_| !self.has_looked);
+            let newest = self.pairs.get(&pair.number).map(|known| known.epoch).or(told);
+            if newest.is_none_or(|newest| newest.term <= pair.lease.epoch.term) {
                 continue;
-            };
+            }
+            let new = Known { epoch: newest.unwrap_or_default(), ..Known::of(pair, None, now) };
+            let known = self.pairs.entry(pair.number).or_insert(new);
             // What it says of copies of the state is as old as its term.
             known.lease = 0;
-            let pods = known.pods.iter().chain(pair.names.values()).cloned().collect();
+            let unknown = pair.names.values().filter(|name| !name.is_empty() && !known.pods.contains(name));
+            let unknown: Vec<String> = unknown.cloned().collect();
+            known.pods.extend(unknown);
             let level = known.has_state.then(level_of_nobody);
-            lost.push(Lost { number: pair.number, pods, level, since: now });
+            lost.push(Lost { number: pair.number, pods: known.pods.clone(), level, since: now });
         }
         seen.set_back = lost.iter().map(|lost| lost.number).collect();
         seen.group.pairs.retain(|pair| !seen.set_back.contains(&pair.number));

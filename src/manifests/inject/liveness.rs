@@ -17,8 +17,9 @@ pub(super) fn check_arguments(container: &Value, given: &[String]) -> Vec<String
     let Some(target) = target(container, probe) else { return Vec::new() };
     let startup = &container["startupProbe"];
     let of_startup = if startup.is_object() {
-        seconds(startup, "initialDelaySeconds", 0)
-            + seconds(startup, "periodSeconds", 10) * seconds(startup, "failureThreshold", 3)
+        let time =
+            seconds(startup, "periodSeconds", 10).saturating_mul(seconds(startup, "failureThreshold", 3));
+        time.saturating_add(seconds(startup, "initialDelaySeconds", 0))
     } else {
         0
     };
@@ -62,8 +63,9 @@ fn port(container: &Value, wanted: &Value) -> Option<u64> {
     wanted.as_u64().or_else(named)
 }
 
+/// A number of a probe; 0 stands for its default, as in Kubernetes.
 fn seconds(probe: &Value, key: &str, default: u64) -> u64 {
-    probe[key].as_u64().unwrap_or(default)
+    probe[key].as_u64().filter(|number| *number > 0).unwrap_or(default)
 }
 
 fn is_empty(value: &Value) -> bool {

@@ -20,7 +20,7 @@ fn plan_now(group: &Group) -> Plan {
 
 /// Labels as the pairs want them, so that a plan shows only what else is to be done.
 fn labelled(mut group: Group) -> Group {
-    for step in super::labels::labels(&group) {
+    for step in super::labels::labels(&group, &[]) {
         let Step::Label { pod, shown } = step else { unreachable!("labels are all it plans") };
         let labelled = group.pods.iter_mut().find(|candidate| candidate.id == pod);
         labelled.expect("a Pod of the group").shown = shown;

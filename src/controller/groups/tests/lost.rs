@@ -149,3 +149,40 @@ async fn a_group_that_is_made_anew_waits_for_those_who_may_act_and_pairs_them_as
         [pair("web-0", ["web-2", "web-3"]), pair("web-1", ["web-4", "web-1"])]
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_is_left_of_the_former_group_speaks_for_its_own_pods_only() {
+    let (client, server) = pair();
+    let (log, _serving) = server.serve(answered);
+    let pods = [
+        left(1, ("standby", "web-2", None)),
+        left(2, ("active", "web-1", None)),
+        left(3, ("standby", "web-4", None)),
+        left(4, ("active", "web-3", None)),
+    ];
+    let (context, writer) = context(&client, Stores::with(group(), [lease()]).with_pods(pods));
+    let operator = Operator { context, log, _writer: writer };
+    assert_eq!(
+        operator.look("/leases").await,
+        [] as [Value; 0],
+        "whoever acted in the other pair may still act"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_operator_that_knows_nothing_believes_the_status_that_a_term_is_over() {
+    let [name, active, standby] = ["web-0", "web-2", "web-1"].map(str::to_owned);
+    let epoch = u64::from(Epoch { term: 9, sequence: 0 }).to_string();
+    let told = PairStatus { name, active, standby, epoch, ..PairStatus::default() };
+    let status = HAGroupStatus { pairs: vec![told], highest_term: 9, ..HAGroupStatus::default() };
+    let operator = Operator::start(status, &[lease()]);
+    assert!(matches!(look(&operator.context, &job()).await, Look::Refused(_)), "people hear of it");
+    let log = operator.log.lock().unwrap();
+    let deleted = log.iter().filter(|seen| seen.method == "DELETE").map(|seen| seen.path.as_str());
+    assert_eq!(deleted.collect::<Vec<_>>(), ["/apis/coordination.k8s.io/v1/namespaces/shop/leases/web-0"]);
+    let made = log.iter().filter(|seen| seen.method == "POST" && seen.path.ends_with("/leases"));
+    assert_eq!(made.count(), 0);
+    let reported = log.iter().find(|seen| seen.path.ends_with("/status")).expect("a status");
+    let pods = &reported.body["status"]["lost"][0]["pods"];
+    assert_eq!(*pods, json!(["web-1", "web-2"]));
+}
