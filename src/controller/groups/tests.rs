@@ -154,6 +154,18 @@ async fn a_takeover_is_told_once_in_status_event_and_metrics() {
     }
 }
 
+/// What one look writes into this annotation of Leases.
+async fn told(group: HAGroup, lease: Lease, annotation: &str) -> Vec<Value> {
+    let (client, server) = pair();
+    let (log, serving) = server.serve(answered);
+    let (context, _) = context(&client, Stores::with(group, [lease]));
+    look(&context, &job()).await;
+    serving.abort();
+    let log = log.lock().unwrap();
+    let leases = log.iter().filter(|seen| seen.path.contains("/leases"));
+    leases.filter_map(|seen| seen.body["metadata"]["annotations"].get(annotation).cloned()).collect()
+}
+
 #[tokio::test]
 async fn agents_are_told_a_new_order_of_a_planned_handover_once() {
     let mut wishing = group();
@@ -169,15 +181,7 @@ async fn agents_are_told_a_new_order_of_a_planned_handover_once() {
         (group(), lease(), None),
     ];
     for (group, lease, expected) in cases {
-        let (client, server) = pair();
-        let (log, serving) = server.serve(answered);
-        let (context, _) = context(&client, Stores::with(group, [lease]));
-        look(&context, &job()).await;
-        serving.abort();
-        let log = log.lock().unwrap();
-        let annotations = log.iter().map(|seen| &seen.body["metadata"]["annotations"]);
-        let written: Vec<_> = annotations.filter_map(|all| all.get(keys::ANNOTATION_HA_HANDOVER)).collect();
-        assert_eq!(written, Vec::from_iter(&expected), "{log:?}");
+        assert_eq!(told(group, lease, keys::ANNOTATION_HA_HANDOVER).await, Vec::from_iter(expected));
     }
 }
 
@@ -196,17 +200,7 @@ async fn agents_are_told_of_a_service_that_is_added_or_taken_away() {
         (group(), lease(), None),
     ];
     for (group, lease, expected) in cases {
-        let (client, server) = pair();
-        let (log, serving) = server.serve(answered);
-        let (context, _) = context(&client, Stores::with(group, [lease]));
-        look(&context, &job()).await;
-        serving.abort();
-        let log = log.lock().unwrap();
-        let leases = log.iter().filter(|seen| seen.path.contains("/leases"));
-        let written: Vec<_> = leases
-            .filter_map(|seen| seen.body["metadata"]["annotations"].get(keys::ANNOTATION_HA_SLICE))
-            .collect();
-        assert_eq!(written, Vec::from_iter(&expected), "{log:?}");
+        assert_eq!(told(group, lease, keys::ANNOTATION_HA_SLICE).await, Vec::from_iter(expected));
     }
 }
 
