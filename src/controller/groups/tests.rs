@@ -155,7 +155,7 @@ async fn a_takeover_is_told_once_in_status_event_and_metrics() {
 }
 
 /// What one look writes into this annotation of Leases.
-async fn told(group: HAGroup, lease: Lease, annotation: &str) -> Vec<Value> {
+async fn written(group: HAGroup, lease: Lease, annotation: &str) -> Vec<Value> {
     let (client, server) = pair();
     let (log, serving) = server.serve(answered);
     let (context, _) = context(&client, Stores::with(group, [lease]));
@@ -181,7 +181,7 @@ async fn agents_are_told_a_new_order_of_a_planned_handover_once() {
         (group(), lease(), None),
     ];
     for (group, lease, expected) in cases {
-        assert_eq!(told(group, lease, keys::ANNOTATION_HA_HANDOVER).await, Vec::from_iter(expected));
+        assert_eq!(written(group, lease, keys::ANNOTATION_HA_HANDOVER).await, Vec::from_iter(expected));
     }
 }
 
@@ -200,7 +200,7 @@ async fn agents_are_told_of_a_service_that_is_added_or_taken_away() {
         (group(), lease(), None),
     ];
     for (group, lease, expected) in cases {
-        assert_eq!(told(group, lease, keys::ANNOTATION_HA_SLICE).await, Vec::from_iter(expected));
+        assert_eq!(written(group, lease, keys::ANNOTATION_HA_SLICE).await, Vec::from_iter(expected));
     }
 }
 
