@@ -125,8 +125,9 @@ impl Check {
         Self { state_file, ..self }
     }
 
-    /// The command of the process that checks; `launcher` is this program.
-    pub fn command(&self, launcher: &Path) -> Vec<OsString> {
+    /// The command of the process that checks; `launcher` is this program. With a file that shows the role, see
+    /// [`Self::while_active`].
+    pub fn command(&self, launcher: &Path, state_file: Option<&Path>) -> Vec<OsString> {
         let target = match &self.target {
             Target::Http(HttpCheck { port, path }) => format!("--live-http={port}{path}"),
             Target::Tcp(port) => format!("--live-tcp={port}"),
@@ -141,7 +142,12 @@ impl Check {
             format!("--live-grace={}", self.grace.as_secs()),
         ];
         let own = [launcher.into(), OsString::from("check")];
-        own.into_iter().chain(options.map(OsString::from)).collect()
+        let state_file = state_file.map(|file| {
+            let mut option = OsString::from("--state-file=");
+            option.push(file);
+            option
+        });
+        own.into_iter().chain(options.map(OsString::from)).chain(state_file).collect()
     }
 
     /// Returns once the application works no more, with the reason of the last failure.
@@ -261,7 +267,7 @@ mod tests {
         let targets = ["--live-http=8080/healthz?deep=1", "--live-tcp=80", r#"--live-exec=["a","b c"]"#];
         for target in targets {
             let told: Vec<&str> = std::iter::once(target).chain(options).collect();
-            let command = check(&told).expect("a check").command(Path::new("/agent"));
+            let command = check(&told).expect("a check").command(Path::new("/agent"), None);
             let command: Vec<&str> = command.iter().map(|word| word.to_str().unwrap()).collect();
             assert_eq!(command[..3], ["/agent", "check", "--address=127.0.0.1"]);
             assert_eq!(command[3..], told);

@@ -208,8 +208,9 @@ fn stats() -> io::Result<BTreeMap<i32, String>> {
         let name = entry?.file_name();
         let Some(pid) = name.to_str().and_then(|name| name.parse().ok()) else { continue };
         // It may have ended since the directory was read.
-        let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { continue };
-        stats.insert(pid, stat);
+        let Ok(stat) = std::fs::read(format!("/proc/{pid}/stat")) else { continue };
+        // The name in it is whatever bytes the process chose.
+        stats.insert(pid, String::from_utf8_lossy(&stat).into_owned());
     }
     Ok(stats)
 }
@@ -245,6 +246,21 @@ mod tests {
         assert_eq!(parent_of("17 (nginx) S 1 17 17 0 -1"), Some(1));
         assert_eq!(parent_of("17 (a) S 9 (b) ) R 4 17 17"), Some(4));
         assert_eq!(parent_of("17 (cut"), None);
+    }
+
+    #[test]
+    fn a_process_is_seen_whatever_bytes_it_is_called_by() {
+        use std::os::unix::ffi::OsStrExt as _;
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join(std::ffi::OsStr::from_bytes(b"\xc3"));
+        // No copy: a file that was just written may still be open in a child of another test.
+        std::os::unix::fs::symlink("/bin/sleep", &program).unwrap();
+        let mut child = Command::new(program).arg("60").spawn().unwrap();
+        let number = i32::try_from(child.id()).unwrap();
+        let is_seen = living().unwrap().contains(&number);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(is_seen);
     }
 
     #[test]

@@ -218,6 +218,9 @@ pub struct GroupSummary {
 /// Nobody may act in a pair: its [`PairStatus::state`], a condition of its group, and why its set is degraded.
 pub const WITHHELD: &str = "Withheld";
 
+/// The standby has every acknowledged write, as [`PairStatus::sync`] has it.
+pub const IN_SYNC: &str = "InSync";
+
 /// What a pair is doing that was decided to end, as [`PairStatus::state`] has it.
 pub const PAIR_ENDING: &str = "Ending";
 

@@ -16,7 +16,7 @@ pub(super) async fn publish_group(client: &Client, observation: &Observation) ->
     let body = set_group(set, spec);
     let mut patch = json!({"metadata": {"labels": body["metadata"]["labels"]}, "spec": body["spec"]});
     // What the body leaves out is taken away.
-    for field in ["service", "replicationPorts"] {
+    for field in ["service", "replicationPorts", "handover", "timing"] {
         patch["spec"][field] = body["spec"][field].clone();
     }
     let name = set.metadata.name.clone().unwrap_or_default();

@@ -67,8 +67,8 @@ enum Verb {
         /// Address of the own Pod.
         #[arg(long)]
         address: IpAddr,
-        /// File that shows the role.
-        #[arg(long, env = keys::ENV_HA_STATE_FILE)]
+        /// File that shows the role: failures count only while it is that of an active.
+        #[arg(long)]
         state_file: Option<PathBuf>,
         #[command(flatten)]
         check: CheckArguments,

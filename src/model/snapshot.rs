@@ -1,5 +1,6 @@
 //! One consistent view of a set: the wish, its Pods, its exposure and the time.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::net::IpAddr;
 
@@ -104,6 +105,8 @@ pub struct Snapshot {
     pub leftovers: Vec<Leftover>,
     /// The group of the set's pairs; `None` if its Pods are not paired.
     pub group: Option<ObjectState>,
+    /// Standbys whose copy of the replicated state has every acknowledged write; `None` if a standby may act without.
+    pub level: Option<BTreeSet<PodName>>,
     /// Set while the storm brake is on.
     pub storm: Option<Storm>,
     /// The moment of the snapshot.
@@ -114,6 +117,11 @@ impl Snapshot {
     /// Whether primaries are actives and hot backups their standbys.
     pub const fn is_paired(&self) -> bool {
         self.group.is_some()
+    }
+
+    /// Whether a standby could act with all that was acknowledged.
+    pub fn is_level(&self, standby: &PodName) -> bool {
+        self.level.as_ref().is_none_or(|level| level.contains(standby))
     }
 
     /// Whether every Pod was made from the template as it stands, also those that are on their way out.

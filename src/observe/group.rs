@@ -17,12 +17,12 @@ use super::slim::{SlimCondition, SlimPod};
 use crate::agent::identity::{format_uid, parse_uid};
 use crate::agent::lease::{Error, Record};
 use crate::api::{
-    Condition, ConditionStatus, GroupTiming, HAGroup, LostPair, PAIR_ENDING, PairStatus, StateLag, WITHHELD,
-    keys,
+    Condition, ConditionStatus, GroupTiming, HAGroup, IN_SYNC, LostPair, PAIR_ENDING, PairStatus, StateLag,
+    WITHHELD, keys,
 };
 use crate::ha::{AgentId, BootTime, Epoch, Timing};
 use crate::manifests::pair_name;
-use crate::model::{NodeName, Role};
+use crate::model::{NodeName, PodName, Role};
 use crate::pairing::{Forsaken, Group, HaState, LevelText, Lost, Pair, Pod, Shown};
 
 /// The objects of one group: those that bear its label.
@@ -140,6 +140,13 @@ pub(super) fn withheld(group: &HAGroup) -> Option<&str> {
     let mut conditions = group.status.iter().flat_map(|status| &status.conditions);
     let is_said = |said: &&Condition| said.r#type == WITHHELD && said.status == ConditionStatus::True;
     conditions.find(is_said).map(|said| said.message.as_str())
+}
+
+/// Standbys that have every acknowledged write, as far as the status of their group tells.
+pub(super) fn level_standbys(group: &HAGroup) -> BTreeSet<PodName> {
+    let pairs = group.status.iter().flat_map(|status| &status.pairs);
+    let level = pairs.filter(|pair| pair.sync == IN_SYNC && !pair.standby.is_empty());
+    level.map(|pair| PodName(pair.standby.clone())).collect()
 }
 
 /// Terms outlive Leases in the status and in what the slices show, and the group in what its Pods show.

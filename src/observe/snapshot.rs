@@ -1,6 +1,6 @@
 //! Joins everything known of one set at one moment.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -8,17 +8,17 @@ use kube::core::ObjectMeta;
 
 use super::cache::{Cache, SetKey};
 use super::exposure;
-use super::group::withheld;
+use super::group::{level_standbys, withheld};
 use super::owner::is_controlled_by;
 use super::pod::{self, PodContext, pod_view};
 use super::slim::SlimPod;
 use super::store::ObjectKey;
 use super::wish::{self, Error};
-use crate::api::{BackupPodSet, ExposedService, HAGroup, HAGroupSpec, keys};
+use crate::api::{BackupPodSet, ExposedService, HAGroup, HAGroupSpec, PromoteWhen, keys};
 use crate::manifests::{
     Injection, SlicePort, check_agent, set_group_spec, set_injection, slice_name, slice_ports,
 };
-use crate::model::{ExposedKind, Exposure, Leftover, ObjectState, Snapshot, Uid};
+use crate::model::{ExposedKind, Exposure, Leftover, ObjectState, PodName, Snapshot, Uid};
 
 /// A set with its snapshot and what writes about it need besides.
 #[derive(Clone, Debug)]
@@ -86,8 +86,9 @@ pub fn observe(cache: &Cache, key: &SetKey, now: Timestamp) -> Option<Observatio
     };
     let Exposed { exposure, ports, slice, service } = exposed.unwrap_or_default();
     let leftovers = leftovers(cache, &set);
+    let level = paired.as_ref().and_then(|paired| paired.level.clone());
     let (group_state, group_spec, group, withheld, injection) = match paired {
-        Some(Paired { state, spec, group, withheld, injection }) => {
+        Some(Paired { state, spec, group, withheld, injection, .. }) => {
             (Some(state), Some(spec), group, withheld, Some(injection))
         }
         None => (None, None, None, None, None),
@@ -99,6 +100,7 @@ pub fn observe(cache: &Cache, key: &SetKey, now: Timestamp) -> Option<Observatio
             exposure,
             leftovers,
             group: group_state,
+            level,
             storm: cache.storm,
             now,
         },
@@ -139,6 +141,7 @@ struct Paired {
     spec: HAGroupSpec,
     group: Option<Version>,
     withheld: Option<String>,
+    level: Option<BTreeSet<PodName>>,
     injection: Injection,
 }
 
@@ -154,7 +157,12 @@ fn paired(cache: &Cache, set: &BackupPodSet) -> Result<Option<Paired>, Error> {
     let state = group_state(found.map(AsRef::as_ref), set, &spec);
     let own = found.filter(|_| state != ObjectState::Foreign);
     let withheld = own.and_then(|group| withheld(group)).map(str::to_owned);
-    Ok(Some(Paired { state, spec, group: found.map(|group| version(&group.metadata)), withheld, injection }))
+    let wanted = set.spec.active_standby.as_ref();
+    let needs_level = wanted
+        .is_some_and(|wanted| wanted.state_dir.is_some() && wanted.promote_when != Some(PromoteWhen::Always));
+    let level = needs_level.then(|| own.into_iter().flat_map(|group| level_standbys(group)).collect());
+    let group = found.map(|group| version(&group.metadata));
+    Ok(Some(Paired { state, spec, group, withheld, level, injection }))
 }
 
 /// How the group compares with the wish.

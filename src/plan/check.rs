@@ -120,6 +120,7 @@ fn wrongs_pair(snapshot: &Snapshot, plan: &Plan, action: &Action) -> Option<Viol
             && peer.is_ready()
             && !peer.is_on_lost_node()
             && !is_deleted(&peer.pod.name)
+            && snapshot.is_level(&peer.pod.name)
     };
     let is_hopeless =
         matches!(view.lifecycle, Lifecycle::Finished | Lifecycle::Unready { .. }) || view.is_on_lost_node();

@@ -177,6 +177,7 @@ fn has_good_standby(draft: &Draft<'_>, view: &PodView) -> bool {
             && matches!(peer.view.part, Part::Standby { .. })
             && peer.view.is_ready()
             && draft.is_updated(peer.view)
+            && draft.snapshot.is_level(&peer.view.pod.name)
     };
     view.acts() && peer(draft, view).is_some_and(is_good)
 }

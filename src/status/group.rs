@@ -8,7 +8,9 @@ use super::conditions::{Saying, condition};
 use super::takeovers::{last_actor, takeovers};
 use super::words;
 use crate::api::status::Condition;
-use crate::api::{GroupSummary, HAGroupStatus, LostPair, PAIR_ENDING, PairStatus, StateLag, WITHHELD, keys};
+use crate::api::{
+    GroupSummary, HAGroupStatus, IN_SYNC, LostPair, PAIR_ENDING, PairStatus, StateLag, WITHHELD, keys,
+};
 use crate::ha::TakeoverRecord;
 use crate::manifests::pair_name;
 use crate::pairing::{Group, Lost, Pair, Plan, Step, VACANT, Wait};
@@ -131,7 +133,7 @@ const CATCHING_UP: &str = "CatchingUp";
 fn sync(level: Option<usize>, has_other: bool) -> &'static str {
     match (level, has_other) {
         (None, _) => "",
-        (Some(2..), true) => "InSync",
+        (Some(2..), true) => IN_SYNC,
         (Some(_), true) => CATCHING_UP,
         (Some(_), false) => "Alone",
     }

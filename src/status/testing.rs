@@ -89,6 +89,7 @@ pub(in crate::status) fn new(wanted: [usize; 3], pods: Vec<PodView>) -> Case {
             exposure: None,
             leftovers: vec![],
             group: None,
+            level: None,
             storm: None,
             now: at(0),
         },

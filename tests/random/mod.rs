@@ -37,7 +37,8 @@ pub(crate) fn snapshot() -> impl Strategy<Value = Snapshot> {
             view.part = if group.is_some() { parts[index].clone() } else { Part::None };
         }
         let storm = is_stormy.then_some(Storm { lost: 9, total: 10 });
-        let snapshot = Snapshot { desired, pods, exposure, leftovers, group, storm, now: ago(0) };
+        let snapshot =
+            Snapshot { desired, pods, exposure, leftovers, group, level: None, storm, now: ago(0) };
         if is_calm { calm(snapshot) } else { snapshot }
     })
 }

@@ -59,7 +59,16 @@ pub(crate) fn desired([replicas, hot_backups, cold_backups]: [usize; 3]) -> Desi
 /// A snapshot without a Service.
 pub(crate) fn snapshot(desired: Desired, mut pods: Vec<PodView>) -> Snapshot {
     pods.sort_by(|left, right| left.pod.name.cmp(&right.pod.name));
-    Snapshot { desired, pods, exposure: None, leftovers: vec![], group: None, storm: None, now: now() }
+    Snapshot {
+        desired,
+        pods,
+        exposure: None,
+        leftovers: vec![],
+        group: None,
+        level: None,
+        storm: None,
+        now: now(),
+    }
 }
 
 /// A healthy, settled Pod with a node of its own: ready, or, if cold, at its gate.

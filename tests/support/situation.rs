@@ -2,7 +2,7 @@
 //!
 //! Anything that is not understood is an error that names the words that would be.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
@@ -28,6 +28,7 @@ pub(crate) struct Scenario {
     exposed: Vec<String>,
     #[serde(default)]
     group: ServiceWord,
+    level: Option<BTreeSet<String>>,
     #[serde(default)]
     leftovers: Vec<String>,
     storm: Option<StormCount>,
@@ -159,7 +160,8 @@ impl Scenario {
         let leftovers = self.leftovers.iter().map(|name| leftover(name)).collect();
         let group = state(self.group);
         let storm = self.storm.map(|StormCount { lost, total }| Storm { lost, total });
-        Ok(Snapshot { exposure, leftovers, group, storm, ..given::snapshot(self.desired(), pods) })
+        let level = self.level.as_ref().map(|names| names.iter().cloned().map(PodName).collect());
+        Ok(Snapshot { exposure, leftovers, group, level, storm, ..given::snapshot(self.desired(), pods) })
     }
 
     fn desired(&self) -> Desired {

@@ -154,10 +154,7 @@ impl<On: Machine> Turn<'_, On> {
 
     /// For how long clients are served elsewhere if the application of this tenure does not listen.
     fn patience(&self, epoch: Epoch) -> Option<Duration> {
-        if self.may_overlap() {
-            return Some(LINGER_MAX);
-        }
-        epoch.is_delegated().then_some(DEBUT_MAX)
+        epoch.is_delegated().then_some(if self.may_overlap() { LINGER_MAX } else { DEBUT_MAX })
     }
 
     /// Has clients led here, or not any more.

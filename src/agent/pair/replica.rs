@@ -53,7 +53,11 @@ impl Pair {
 impl<On: Machine> Turn<'_, On> {
     pub(super) fn replicated(&mut self, word: Word) -> io::Result<()> {
         match word {
-            Word::Shut => self.body.tenant.let_go(self.now()),
+            Word::Shut => {
+                self.body.tenant.let_go(self.now())?;
+                // What was let go may have a time of its own to begin.
+                self.step(Event::Timer)
+            }
             Word::Settled(is_level) => self.step(Event::Ordered(Order::Settle { is_level })),
         }
     }

@@ -92,7 +92,13 @@ async fn connect(own: IpAddr, target: SocketAddr) -> io::Result<TcpStream> {
         socket.set_reuseaddr(true)?;
         socket.bind((own, 0).into())?;
     }
-    socket.connect(target).await
+    let stream = socket.connect(target).await?;
+    if stream.local_addr()? == target {
+        // Where nobody listens, a connection may meet itself.
+        stream.set_zero_linger()?;
+        return Err(io::ErrorKind::ConnectionRefused.into());
+    }
+    Ok(stream)
 }
 
 async fn copy_both(client: &mut TcpStream, target: &mut TcpStream, passed: &AtomicU64) -> io::Result<()> {

@@ -13,7 +13,9 @@ impl<On: Machine> Tenant<On> {
     /// Starts it beside an application that was just started. Without it the application runs on.
     pub(super) fn start_check(&mut self, environment: &Environment) {
         let Some(check) = &self.hooks.check else { return };
-        let command = check.command(&self.launcher);
+        // Whoever runs in one role only runs in its tenures.
+        let state_file = self.hooks.state_file.as_deref().filter(|_| self.hooks.runs_in_standby);
+        let command = check.command(&self.launcher, state_file);
         match Helper::start((&self.machine, &self.launcher), &command, environment) {
             Ok(helper) => self.check = Some(helper),
             Err(error) => {

@@ -181,7 +181,8 @@ async fn the_group_of_a_paired_set_is_created_or_put_right_at_the_version_that_w
 
     let (seen, outcome, _) = sent(&observation(&fields, &[kept.clone()]), Action::PublishGroup, &kept).await;
     let metadata = json!({"uid": "u-web", "resourceVersion": "21", "labels": body["metadata"]["labels"]});
-    let spec = json!({"pairs": 2, "paused": false, "service": null, "replicationPorts": null});
+    let spec = json!({"pairs": 2, "paused": false, "service": null, "replicationPorts": null, "handover": null,
+        "timing": null});
     let patch = json!({"metadata": metadata, "spec": spec});
     assert_eq!(seen, request("PATCH", &format!("{groups}/web"), (MERGE_PATCH, patch)));
     assert_eq!(outcome, Outcome::Done);

@@ -46,6 +46,13 @@ pub(super) fn service_changes(group: &HAGroup, seen: &SeenGroup, objects: &Group
     for body in &mut wanted {
         // Indexing puts a null where there is none: a selector that somebody added is taken away.
         body["spec"]["selector"].as_object_mut();
+        // So is what a port has no more: slices are found by the names of their ports.
+        let ports = body["spec"]["ports"].as_array_mut().into_iter().flatten();
+        for port in ports.filter_map(Value::as_object_mut) {
+            for optional in ["name", "appProtocol"] {
+                port.entry(optional).or_insert(Value::Null);
+            }
+        }
     }
     let mut changes: Vec<Change> = wanted
         .iter()
@@ -219,6 +226,34 @@ mod tests {
         let table: [(&[u32], u32); 5] =
             [(&[], 8), (&[0, 1], 8), (&[9, 12], 16), (&[16], 32), (&[u32::MAX], 4_096)];
         assert_eq!(table.map(|(numbers, _)| permitted(numbers)), table.map(|(_, expected)| expected));
+    }
+
+    #[test]
+    fn a_service_loses_the_name_of_a_port_that_has_none_any_more() {
+        let group = |port: Value| -> HAGroup {
+            let spec = json!({"service": {"name": "shop", "ports": [port]}});
+            let metadata = json!({"name": "web", "namespace": "one", "uid": "u"});
+            serde_json::from_value(json!({"apiVersion": "backup.example.com/v1alpha1", "kind": "HAGroup", "metadata": metadata, "spec": spec}))
+                .expect("a group")
+        };
+        let changes = |wish: &HAGroup, services: Vec<Arc<k8s_openapi::api::core::v1::Service>>| {
+            let objects = GroupObjects { services, ..GroupObjects::default() };
+            service_changes(wish, &SeenGroup::default(), &objects)
+        };
+        let named = group(json!({"name": "http", "port": 80, "appProtocol": "http"}));
+        let [Change::Create(made)] = &changes(&named, Vec::new())[..] else { panic!("it is made") };
+        let made: k8s_openapi::api::core::v1::Service =
+            serde_json::from_value(made.clone()).expect("a Service");
+        assert_eq!(changes(&named, vec![Arc::new(made.clone())]), []);
+        let plain = group(json!({"port": 80}));
+        let [Change::Put { patch, .. }] = &changes(&plain, vec![Arc::new(made)])[..] else {
+            panic!("it is put right")
+        };
+        let port = &patch["spec"]["ports"][0];
+        assert_eq!(
+            (&port["name"], &port["appProtocol"], &port["port"]),
+            (&Value::Null, &Value::Null, &json!(80))
+        );
     }
 
     #[test]

@@ -5,7 +5,7 @@ use kube::core::DeserializeGuard;
 use kube::core::ObjectMeta;
 use tracing::warn;
 
-use super::super::group::withheld;
+use super::super::group::{level_standbys, withheld};
 use super::super::store::{ObjectKey, Source};
 use super::super::watched::Watched;
 use super::{Affected, Cache, Change, SetKey};
@@ -24,12 +24,12 @@ impl Cache {
             let ObjectMeta { uid, labels, owner_references, .. } = group.metadata.clone();
             (group.spec.clone(), uid, labels, owner_references)
         };
-        let told = |group: &HAGroup| withheld(group).map(str::to_owned);
+        let told = |group: &HAGroup| (withheld(group).map(str::to_owned), level_standbys(group));
         let key = ObjectKey::of(&group);
         let (new_wish, newly_told) = (wish(&group), told(&group));
         let old = self.groups.put(group, Source::Watch, now).ok()?;
         let is_same = old.as_deref().is_some_and(|old| wish(old) == new_wish);
-        let was_told = old.as_deref().and_then(told);
+        let was_told = old.as_deref().map(told).unwrap_or_default();
         let change = match (is_same, was_told == newly_told) {
             (true, true) => return None,
             (true, false) => Change::Ordinary,

@@ -148,3 +148,19 @@ fn labels_tell_who_acts_and_a_cold_backup_is_no_member() {
     };
     assert_eq!(["primary", "hot", "cold"].map(members), [1, 1, 0]);
 }
+
+#[test]
+fn a_standby_of_a_set_with_replicated_state_counts_once_it_has_all_of_it() {
+    let pair = |standby: &str, sync: &str| json!({"name": "web-0", "active": "web-a", "standby": standby, "sync": sync});
+    let told = json!({"status": {"pairs": [pair("web-b", "InSync"), pair("web-c", "CatchingUp"), pair("", "Alone")]}});
+    let level = |replicated: Value| {
+        let mut spec = spec();
+        for (key, value) in replicated.as_object().expect("fields") {
+            spec["activeStandby"][key] = value.clone();
+        }
+        seen(spec, Some("agent:1"), Some(group(&told))).snapshot.level
+    };
+    assert_eq!(level(json!({})), None);
+    assert_eq!(level(json!({"stateDir": "/state"})), Some([PodName("web-b".into())].into()));
+    assert_eq!(level(json!({"stateDir": "/state", "promoteWhen": "Always"})), None);
+}
