@@ -3,7 +3,7 @@
 //!
 //! The group is written from what the protocol promises, not from the operator's part of it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use backuppodset::model;
 use backuppodset::model::{
@@ -35,6 +35,8 @@ const FAULTY_PASSES: usize = 40;
 const QUIET_PASSES: usize = 30;
 /// Passes that a hot backup waits for a primary to form a pair with.
 const ALONE_PASSES: u32 = 5;
+/// Times that agents act until a new standby has the state, where that is replicated.
+const COPY_TIMES: u32 = 7;
 
 /// One pair, by the identities of its Pods.
 #[derive(Clone, Debug, Default)]
@@ -56,6 +58,8 @@ struct World {
     pairs: Vec<Pair>,
     wanted: usize,
     alone: u32,
+    /// For how long each standby has been one.
+    copying: BTreeMap<Uid, u32>,
 }
 
 impl World {
@@ -64,7 +68,7 @@ impl World {
             cluster.snapshot.group = Some(ObjectState::Absent);
         }
         let wanted = cluster.snapshot.desired.replicas;
-        let mut world = Self { cluster, pairs: Vec::new(), wanted, alone: 0 };
+        let mut world = Self { cluster, pairs: Vec::new(), wanted, alone: 0, copying: BTreeMap::new() };
         world.pairs = world.shown_pairs();
         world
     }
@@ -123,6 +127,23 @@ impl World {
             self.pairs.push(Pair { active: Some(first), standby: None });
         }
         self.label();
+        self.copy_state();
+    }
+
+    /// Standbys get the state of their actives.
+    fn copy_state(&mut self) {
+        let standbys: BTreeSet<Uid> = self.pairs.iter().filter_map(|pair| pair.standby.clone()).collect();
+        self.copying.retain(|uid, _| standbys.contains(uid));
+        for uid in standbys {
+            *self.copying.entry(uid).or_default() += 1;
+        }
+        let has_all =
+            |view: &&PodView| self.copying.get(&view.pod.uid).is_some_and(|times| *times > COPY_TIMES);
+        let names =
+            self.cluster.snapshot.pods.iter().filter(has_all).map(|view| view.pod.name.clone()).collect();
+        if let Some(level) = &mut self.cluster.snapshot.level {
+            *level = names;
+        }
     }
 
     fn settled(&self, pair: &Pair) -> Pair {
@@ -192,7 +213,10 @@ impl World {
         let Action::Delete { pod, .. } = action else { return };
         let pair = self.pairs.iter().find(|pair| pair.active.as_ref() == Some(&pod.uid));
         let Some(pair) = pair.filter(|_| self.can_act(&pod.uid)) else { return };
-        let has_heir = pair.standby.as_ref().is_some_and(|standby| self.can_act(standby));
+        let has_state =
+            |uid: &Uid| self.view(uid).is_some_and(|view| self.cluster.snapshot.is_level(&view.pod.name));
+        let heir = pair.standby.as_ref().filter(|standby| self.can_act(standby));
+        let has_heir = heir.is_some_and(has_state);
         assert!(has_heir, "{action:?} ends the only one of {pair:?}\n{:#?}", self.cluster.snapshot);
     }
 
@@ -252,7 +276,9 @@ fn nodes() -> Vec<model::NodeView> {
 /// A set that has what it wants.
 fn settled() -> impl Strategy<Value = World> {
     (wish(), any::<u64>()).prop_map(|(desired, seed)| {
-        let mut world = World::new(Cluster::new(given::snapshot(desired, Vec::new()), nodes()));
+        let level = (seed % 2 == 0).then(BTreeSet::new);
+        let snapshot = Snapshot { level, ..given::snapshot(desired, Vec::new()) };
+        let mut world = World::new(Cluster::new(snapshot, nodes()));
         world.converge(true, &mut Dice(seed));
         world
     })
