@@ -83,12 +83,12 @@ pub fn see_group(group: &HAGroup, objects: &GroupObjects, now: BootTime) -> Seen
         }
     }
     seen.group.pairs.sort_by_key(|pair| pair.number);
-    seen.told = if is_told(group) { told(group, now) } else { shown_before(objects, &seen, now) };
+    seen.group.pods = objects.pods.iter().filter_map(|pod| pod_of(pod)).collect();
+    seen.told = if is_told(group) { told(group, now) } else { shown_before(&seen, now) };
     seen.told_epochs = told_epochs(group);
     seen.group.highest_term = highest_term(group, objects, &seen.group.pairs);
     let lost = seen.told.values().filter(|lost| !seen.numbers.contains(&lost.number));
     seen.group.lost = lost.cloned().collect();
-    seen.group.pods = objects.pods.iter().filter_map(|pod| pod_of(pod)).collect();
     see_forsaken(&mut seen.group, group, now);
     seen.group.is_paused = group.spec.paused;
     seen.group.pairs_wanted = group.spec.pairs.map(|pairs| usize::try_from(pairs).unwrap_or_default());
@@ -169,21 +169,25 @@ pub fn shown_epoch(object: &impl Resource) -> Option<Epoch> {
 /// Of the first ones it is not known what their Lease said at its end. The status is older, and a copy that it calls level
 /// may have been left out since.
 fn told(group: &HAGroup, now: BootTime) -> BTreeMap<u32, Lost> {
-    let name = group.name_any();
-    let number = |pair: &str| pair.strip_prefix(&name)?.strip_prefix('-')?.parse().ok();
+    let group_name = group.name_any();
     let status = group.status.iter();
     let pairs = status.clone().flat_map(|status| &status.pairs).filter_map(|pair| {
         let PairStatus { name, active, standby, state, sync, .. } = pair;
         let pods = [active, standby].into_iter().filter(|pod| !pod.is_empty()).cloned().collect();
         let level = (!sync.is_empty() && state != PAIR_ENDING).then(level_of_nobody);
-        Some(Lost { number: number(name)?, pods, level, since: now })
+        Some(Lost { number: number_in(&group_name, name)?, pods, level, since: now })
     });
     let lost = status.flat_map(|status| &status.lost).filter_map(|pair| {
         let LostPair { name, pods, in_sync, in_sync_pods } = pair.clone();
         let level = in_sync.map(|directories| LevelText { directories, pods: in_sync_pods });
-        Some(Lost { number: number(&name)?, pods, level, since: now })
+        Some(Lost { number: number_in(&group_name, &name)?, pods, level, since: now })
     });
     pairs.chain(lost).map(|lost| (lost.number, lost)).collect()
+}
+
+/// The number in the name of a pair, the inverse of [`pair_name`].
+fn number_in(group: &str, pair: &str) -> Option<u32> {
+    pair.strip_prefix(group)?.strip_prefix('-')?.parse().ok()
 }
 
 /// Whether the status knows of pairs, or of former ones.
@@ -199,19 +203,18 @@ fn told_epochs(group: &HAGroup) -> BTreeMap<u32, Epoch> {
     let name = group.name_any();
     let told = group.status.iter().flat_map(|status| &status.pairs);
     let epoch = |pair: &PairStatus| {
-        let number = pair.name.strip_prefix(&name)?.strip_prefix('-')?.parse().ok()?;
-        Some((number, Epoch::from(pair.epoch.parse::<u64>().ok()?)))
+        Some((number_in(&name, &pair.name)?, Epoch::from(pair.epoch.parse::<u64>().ok()?)))
     };
     told.filter_map(epoch).collect()
 }
 
 /// Pairs that a group of the same name had, which was deleted with all that it knew: their actives may act for a while.
 /// Leases of it may still be there; they speak for their Pods.
-fn shown_before(objects: &GroupObjects, seen: &SeenGroup, now: BootTime) -> BTreeMap<u32, Lost> {
+fn shown_before(seen: &SeenGroup, now: BootTime) -> BTreeMap<u32, Lost> {
     let named: BTreeSet<&str> =
         seen.group.pairs.iter().flat_map(|pair| pair.names.values()).map(String::as_str).collect();
-    let mut pods: Vec<Pod> = objects.pods.iter().filter_map(|pod| pod_of(pod)).collect();
-    pods.retain(|pod| pod.shown.state.is_some() && !named.contains(pod.name.as_str()));
+    let is_left = |pod: &&Pod| pod.shown.state.is_some() && !named.contains(pod.name.as_str());
+    let mut pods: Vec<Pod> = seen.group.pods.iter().filter(is_left).cloned().collect();
     pods.sort_by_key(|pod| (pod.shown.state, pod.name.clone()));
     let mut pairs: Vec<Vec<String>> = Vec::new();
     for pod in pods {

@@ -15,7 +15,7 @@ use crate::api::{HAGroup, HandoverOrder, keys};
 use crate::ha::{AgentId, Epoch};
 use crate::manifests::{pair_name, pair_slice};
 use crate::model::{Endpoint, PodName, Uid};
-use crate::observe::group::{GroupObjects, SeenGroup};
+use crate::observe::group::{GroupObjects, SeenGroup, shown_epoch};
 use crate::pairing::{Pair, Plan, Pod, Step};
 
 /// How long a new active is left to show itself before it is done for it. 2 s: as long as one attempt of an agent may take,
@@ -71,7 +71,7 @@ pub(super) fn needs(
         if let Some((slice, (endpoints, epoch))) =
             slice.and_then(|slice| Some((slice, correction(seen, pair, slice)?)))
         {
-            let is_behind = shown_epoch(slice).unwrap_or_default() < pair.lease.epoch;
+            let is_behind = shown_epoch(slice.as_ref()).unwrap_or_default() < pair.lease.epoch;
             if is_behind && young.contains(&pair.number) {
                 needs.is_any_left = true;
             } else {
@@ -86,11 +86,6 @@ pub(super) fn needs(
     }
     needs.changes.extend(removals(group, &objects.slices, &wanted));
     needs
-}
-
-/// The epoch that a slice shows; `None`: nobody showed anything yet, or somebody wrote what no agent writes.
-fn shown_epoch(slice: &EndpointSlice) -> Option<Epoch> {
-    slice.annotations().get(keys::ANNOTATION_HA_EPOCH)?.parse::<u64>().ok().map(Epoch::from)
 }
 
 /// The addresses that a slice should show instead of those that it does, and with which epoch.
