@@ -19,6 +19,9 @@ use super::world::{Endings as _, Kernel, Machine, Processes as _};
 /// Exit code for a hook that was not done in time; `timeout` uses it, and people know it from there.
 pub const EXIT_OVERDUE: u8 = 124;
 
+/// How long killing a hook may take. 1 s: the kernel needs some milliseconds, unless a process waits for a disk.
+const KILLING_MAX: Duration = Duration::from_secs(1);
+
 /// What to run when the role changes.
 #[derive(Args, Clone, Debug)]
 pub struct HookArguments {
@@ -193,7 +196,13 @@ pub async fn supervise(launcher: &Path, command: &[OsString], longest: Duration)
     let mut application = Application::start(Kernel, launcher, command, &Environment::new())?;
     match timeout(longest, application.ended()).await {
         Ok(ending) => Ok(ending?.exit_code()),
-        Err(_) => application.kill().await.map(|_| EXIT_OVERDUE),
+        Err(_) => {
+            // What waits for a disk cannot be ended, and falls to the agent.
+            if let Ok(killed) = timeout(KILLING_MAX, application.kill()).await {
+                killed?;
+            }
+            Ok(EXIT_OVERDUE)
+        }
     }
 }
 

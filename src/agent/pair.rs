@@ -168,7 +168,9 @@ impl<On: Machine> Body<On> {
             if turn.is_over() {
                 return Ok(End::Left);
             }
-            if turn.is_dismissed() && turn.is_empty()? {
+            if !turn.is_dismissed() {
+                turn.stay();
+            } else if turn.is_empty()? {
                 return Ok(End::Dismissed);
             }
             let is_leaving = turn.leave_by.is_some();
@@ -188,7 +190,7 @@ impl<On: Machine> Body<On> {
                 rung = alarm.rung() => {
                     rung?;
                     turn.body.tenant.go_on(turn.now())?;
-                    turn.step(Event::Timer)?;
+                    turn.step(turn.as_time_passes())?;
                 }
                 word = replica::word(replica, is_held_back) => turn.replicated(word)?,
                 () = successor.come() => turn.relieve()?,
@@ -252,6 +254,8 @@ impl<On: Machine> Turn<'_, On> {
 
     fn reported(&mut self, report: Report) -> io::Result<()> {
         match report {
+            // A read may be behind the watch; the protocol has no use for it either.
+            Report::Read(record) if self.body.peers.is_behind(&record) => Ok(()),
             Report::Read(record) if self.body.peers.know(&record) => {
                 self.pair.lifelines.know(&record);
                 self.know(&record);

@@ -77,12 +77,16 @@ impl<By: Datagrams> Peers<By> {
     /// One that was deleted and made anew has forgotten epochs that were acted with.
     pub fn know(&mut self, record: &Record) -> bool {
         let is_same = *self.group.get_or_insert(record.group) == record.group;
-        // A watch may be behind a read.
-        if is_same && self.version <= record.version {
+        if is_same && !self.is_behind(record) {
             self.version = record.version;
             self.directory.clone_from(&record.directory);
         }
         is_same
+    }
+
+    /// Whether a later version of the same Lease is known: a watch may be behind a read, and a read behind the watch.
+    pub fn is_behind(&self, record: &Record) -> bool {
+        self.group == Some(record.group) && record.version < self.version
     }
 
     /// Nobody may be talked to, until another Lease is known.

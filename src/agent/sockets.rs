@@ -1,7 +1,7 @@
 //! Listening sockets of other processes, held open so that who has connected is not turned away when those processes end.
 
 use std::collections::BTreeSet;
-use std::fs::{read_dir, read_link};
+use std::fs::{DirEntry, ReadDir, read_dir, read_link};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -14,8 +14,11 @@ use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open}
 
 use super::relay::RelaySettings;
 
-/// Most descriptors that are looked at. Each takes some microseconds, and the agent's loop waits for them.
-const DESCRIPTORS_MAX: usize = 1_024;
+/// Most descriptors that are looked at, of whatever kind: each takes some 8 us, and the agent's loop waits for them before
+/// the application is asked to end.
+const DESCRIPTORS_MAX: usize = 2_048;
+/// Most of them in one process. Servers listen before they accept, so that their listeners have the lowest numbers.
+const DESCRIPTORS_PER_PROCESS_MAX: usize = 256;
 
 /// The TCP sockets on which one of these processes listens for those who come there, each once.
 ///
@@ -53,11 +56,13 @@ impl Search<'_> {
             Err(Errno::SRCH) => return Ok(()),
             opened => opened?,
         };
-        for (descriptor, socket) in sockets(number)? {
-            if self.looks == 0 || !self.known.insert(socket) {
+        for file in descriptors(number)?.into_iter().flatten().take(DESCRIPTORS_PER_PROCESS_MAX) {
+            let Some(looks) = self.looks.checked_sub(1) else { break };
+            self.looks = looks;
+            let Some((descriptor, socket)) = socket_of(&file?) else { continue };
+            if !self.known.insert(socket) {
                 continue;
             }
-            self.looks -= 1;
             match pidfd_getfd(&process, descriptor, PidfdGetfdFlags::empty()) {
                 Ok(copy) if is_listening(&copy, self.at) => self.found.push(copy),
                 // It was closed since it was listed.
@@ -69,20 +74,21 @@ impl Search<'_> {
     }
 }
 
-/// The sockets of a process: number of the descriptor, and the name of the socket, which is the same in all processes.
-fn sockets(process: i32) -> io::Result<Vec<(i32, PathBuf)>> {
-    let files = match read_dir(format!("/proc/{process}/fd")) {
-        Ok(files) => files,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(error),
-    };
-    let socket = |file: io::Result<std::fs::DirEntry>| {
-        let file = file.ok()?;
-        let descriptor = file.file_name().to_str()?.parse().ok()?;
-        let target = read_link(file.path()).ok()?;
-        target.to_str()?.starts_with("socket:").then_some((descriptor, target))
-    };
-    Ok(files.filter_map(socket).collect())
+/// The descriptors of a process, lowest number first; `None` if it has ended.
+fn descriptors(process: i32) -> io::Result<Option<ReadDir>> {
+    match read_dir(format!("/proc/{process}/fd")) {
+        Ok(files) => Ok(Some(files)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Number of the descriptor, and the name of the socket, which is the same in all processes; `None` if it is none.
+fn socket_of(file: &DirEntry) -> Option<(i32, PathBuf)> {
+    let descriptor = file.file_name().to_str()?.parse().ok()?;
+    // It may have been closed since the list was read.
+    let target = read_link(file.path()).ok()?;
+    target.to_str()?.starts_with("socket:").then_some((descriptor, target))
 }
 
 fn is_listening(socket: &impl AsFd, at: &RelaySettings) -> bool {
@@ -139,6 +145,15 @@ mod tests {
         let elsewhere = TcpListener::bind("127.0.0.23:0").unwrap();
         assert!(own(elsewhere.local_addr().unwrap().port()).is_empty());
         assert!(own(client.local_addr().unwrap().port()).is_empty());
+    }
+
+    #[test]
+    fn a_process_with_more_descriptors_than_are_looked_at_still_shows_its_listeners() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let file = std::fs::File::open("/dev/null").unwrap();
+        let many: Vec<_> = (0..DESCRIPTORS_PER_PROCESS_MAX).map(|_| file.try_clone().unwrap()).collect();
+        let found = own(listener.local_addr().unwrap().port());
+        assert_eq!((found.len(), many.len()), (1, DESCRIPTORS_PER_PROCESS_MAX));
     }
 
     #[test]

@@ -43,6 +43,8 @@ pub struct Tenant<On: Machine = Kernel> {
     kill_before: Duration,
     running: Running<On>,
     kill_at: Option<BootTime>,
+    /// Since when it is being killed.
+    killed_since: Option<BootTime>,
     last_start: Option<BootTime>,
     /// Nothing of a tenure begins before this.
     not_before: BootTime,
@@ -91,6 +93,7 @@ impl<On: Machine> Tenant<On> {
             kill_before: Duration::ZERO,
             running: Running::Nothing,
             kill_at: None,
+            killed_since: None,
             last_start: None,
             not_before: BootTime::default(),
             promote_at: None,
@@ -168,7 +171,9 @@ impl<On: Machine> Tenant<On> {
     /// # Errors
     /// What the kernel refused.
     pub fn stop(&mut self, now: BootTime, by: BootTime) -> io::Result<()> {
-        (self.kill_at, self.promote_at) = (Some(by.before(self.kill_before)), None);
+        let kill_at = by.before(self.kill_before);
+        // What is being killed already goes on being killed.
+        (self.kill_at, self.promote_at) = (Some(self.kill_at.map_or(kill_at, |at| at.min(kill_at))), None);
         self.end_check();
         match self.running {
             Running::Waiting(_) => self.running = Running::Stillborn,
@@ -176,7 +181,7 @@ impl<On: Machine> Tenant<On> {
             Running::Nothing | Running::Application(_) | Running::Stillborn => {}
         }
         // What the hook does comes first; the application is asked to end after it.
-        let is_running = matches!(self.running, Running::Application(_));
+        let is_running = matches!(self.running, Running::Application(_)) && self.being_killed_since().is_none();
         if is_running && !self.run_hook(Occasion::Fence) {
             self.pass(Signal::TERM)?;
         }
@@ -206,6 +211,11 @@ impl<On: Machine> Tenant<On> {
     /// There is a pair to stand by for.
     pub fn enlist(&mut self) {
         self.is_retired = false;
+    }
+
+    /// Whether it stays ended as standby.
+    pub fn is_retired(&self) -> bool {
+        self.is_retired
     }
 }
 
@@ -285,6 +295,7 @@ impl<On: Machine> Tenant<On> {
             Running::Application(_) if self.kill_at.is_none_or(|at| now < at) => self.promote_once_due(now),
             Running::Application(application) | Running::Lingering(Lingering { application, .. }) => {
                 application.kill_once()?;
+                self.killed_since.get_or_insert(now);
                 // More may have been started meanwhile.
                 self.kill_at = Some(now + KILL_PERIOD);
             }
@@ -349,7 +360,7 @@ impl<On: Machine> Tenant<On> {
         self.note_end();
         let has_lingered = matches!(self.running, Running::Lingering(_));
         (self.running, self.bond, self.check) = (Running::Nothing, None, None);
-        (self.kill_at, self.promote_at) = (None, None);
+        (self.kill_at, self.killed_since, self.promote_at) = (None, None, None);
         if has_lingered {
             self.parted();
             return false;
@@ -380,5 +391,6 @@ mod lingering;
 mod milestones;
 mod ports;
 mod running;
+mod stuck;
 #[cfg(test)]
 mod tests;

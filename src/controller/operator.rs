@@ -113,7 +113,7 @@ pub async fn start(
     let scopes = scopes(&settings.watched_namespaces);
     let cache = Arc::new(Mutex::new(Cache::expecting(watches(&scopes))));
     let sink =
-        Sink { cache, queue: Arc::new(Queue::default()), clock: clock.clone(), relist: Relist::default() };
+        Sink { cache, queue: Arc::new(Queue::closed()), clock: clock.clone(), relist: Relist::default() };
     sink.cache().know_agent_image(settings.agent_image.clone());
     for target in watches(&scopes) {
         spawn(tasks, "watch", watch(client.clone(), target, sink.clone(), shutdown.clone()));
@@ -199,6 +199,7 @@ async fn lead(context: Arc<Context>, shutdown: Shutdown) {
         () = ready => {}
     }
     let queue = Arc::clone(&context.sink.queue);
+    queue.open();
     let keys = context.sink.cache().set_keys();
     info!(attempt = keys.len(), "Began to reconcile");
     for key in keys {

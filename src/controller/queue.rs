@@ -58,6 +58,8 @@ struct Contest {
 
 #[derive(Debug, Default)]
 struct State {
+    /// Nobody takes sets yet, so that notes are not kept either.
+    is_closed: bool,
     contests: BTreeMap<SetKey, Contest>,
     waiting: BTreeMap<SetKey, Entry>,
     urgent: BTreeSet<(Instant, SetKey)>,
@@ -75,6 +77,17 @@ pub(super) struct Queue {
 }
 
 impl Queue {
+    /// One that keeps nothing before [`Queue::open`]: an operator that does not lead sees sets come and go for months.
+    pub(super) fn closed() -> Self {
+        let state = State { is_closed: true, ..State::default() };
+        Self { state: Mutex::new(state), changed: Notify::default() }
+    }
+
+    /// Keeps what is noted from now on; who opens it notes every set after that.
+    pub(super) fn open(&self) {
+        self.lock().is_closed = false;
+    }
+
     /// Notes that a set changed just now.
     pub(super) fn note(&self, key: SetKey, change: Change) {
         let now = Instant::now();
@@ -94,6 +107,9 @@ impl Queue {
 
     fn insert(&self, key: SetKey, entry: Entry) {
         let mut state = self.lock();
+        if state.is_closed {
+            return;
+        }
         if state.running.contains(&key) {
             let merged = state.again.get(&key).map_or(entry, |earlier| earlier.merge(entry));
             state.again.insert(key, merged);

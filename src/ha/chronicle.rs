@@ -89,7 +89,7 @@ impl Chronicle {
     fn part(&mut self, turn: &Turn<'_>) {
         let Turn { now, event, before, after, is_leaving } = *turn;
         let cause = match event {
-            Event::ApplicationEnded => Cause::ApplicationEnded,
+            Event::ApplicationEnded | Event::Ordered(Order::GiveUp) => Cause::ApplicationEnded,
             Event::Ordered(Order::SwitchOver) => Cause::SwitchOver,
             Event::Ordered(Order::Fence) if is_leaving => Cause::PodDeleted,
             Event::Ordered(Order::Fence) => Cause::Fenced,

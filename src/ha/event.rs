@@ -46,6 +46,9 @@ pub enum Event {
 pub enum Order {
     /// Hand over to the peer; without effect unless it acts and its peer lives.
     SwitchOver,
+    /// Let the tenure end: the application does not work any more, and does not end either. Nobody is handed anything
+    /// before it has ended, so it may take until the hold is over.
+    GiveUp,
     /// Do not act until [`Order::Unfence`].
     Fence,
     /// Act again when the rules permit it.

@@ -144,6 +144,7 @@ impl Protocol {
             }
             Event::Timer => {}
             Event::Ordered(Order::SwitchOver) => self.switches_over = self.is_peer_alive(at),
+            Event::Ordered(Order::GiveUp) => drop(self.agent.r1_stop()),
             Event::Ordered(Order::Fence) => {
                 self.is_fenced = true;
                 effects.extend(self.farewells(at));

@@ -21,6 +21,14 @@ fn an_active_goes_on_by_itself_while_its_peer_is_fenced() {
 }
 
 #[test]
+fn an_active_that_gives_up_is_followed() {
+    let (mut simulation, active, standby) = idle_pair(6);
+    simulation.plan(5 * SECOND, Fault::Order(active, Order::GiveUp), MILLISECOND);
+    simulation.run_until(6 * SECOND);
+    assert_eq!(simulation.acting(), [standby]);
+}
+
+#[test]
 fn nobody_hands_over_to_a_peer_that_was_fenced_just_before() {
     let (mut simulation, active, standby) = idle_pair(6);
     simulation.plan(5 * SECOND, Fault::Order(standby, Order::Fence), 100 * SECOND);

@@ -37,6 +37,8 @@ enum Mistake {
     NotesTooEarly,
     /// A look goes on after the queue was told that it is done.
     IsDoneTooEarly,
+    /// Who begins to lead notes every set before the queue keeps what is noted.
+    OpensTooLate,
 }
 
 /// A set as the looks see it.
@@ -68,6 +70,18 @@ impl Course {
                     self.queue.note(key.clone(), change);
                 }
             }
+        }
+    }
+
+    /// As an operator does that begins to lead.
+    fn begin(&self) {
+        let note_all = || self.sets.keys().for_each(|key| self.queue.note(key.clone(), Change::Ordinary));
+        if self.mistake == Some(Mistake::OpensTooLate) {
+            note_all();
+            self.queue.open();
+        } else {
+            self.queue.open();
+            note_all();
         }
     }
 
@@ -137,12 +151,15 @@ async fn dispatch(course: &Arc<Course>) {
 fn course(mistake: Option<Mistake>) {
     let key = |name: &str| SetKey { namespace: "shop".into(), name: name.into() };
     let sets = SETS.map(|name| (key(name), Set::default())).into();
-    let course = Arc::new(Course { queue: Queue::default(), sets, mistake });
+    let course = Arc::new(Course { queue: Queue::closed(), sets, mistake });
     let watches = WATCHES.map(|changes| {
         let course = Arc::clone(&course);
         thread::spawn(move || course.watch(changes))
     });
-    block_on(dispatch(&course));
+    block_on(async {
+        course.begin();
+        dispatch(&course).await;
+    });
     for watch in watches {
         watch.join().unwrap();
     }
@@ -157,6 +174,12 @@ fn every_change_is_looked_at_and_no_set_by_two_at_once() {
 #[test]
 fn a_change_that_is_noted_too_early_is_found_to_be_lost() {
     let said = failure(|| course(Some(Mistake::NotesTooEarly)));
+    assert!(said.contains("deadlock"), "{said}");
+}
+
+#[test]
+fn a_queue_that_is_opened_too_late_is_found_to_have_lost_a_change() {
+    let said = failure(|| course(Some(Mistake::OpensTooLate)));
     assert!(said.contains("deadlock"), "{said}");
 }
 

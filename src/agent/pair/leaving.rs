@@ -1,10 +1,12 @@
-//! When an agent of a pair may leave: its process, or only its Lease.
+//! When an agent of a pair may leave: its process, its Lease, or its tenure.
 
 use std::io;
 
+use tracing::error;
+
 use super::Turn;
 use crate::agent::world::Machine;
-use crate::ha::Role;
+use crate::ha::{Event, Order, Role};
 
 impl<On: Machine> Turn<'_, On> {
     /// Whether it was asked to end and owes nobody anything any more.
@@ -33,6 +35,24 @@ impl<On: Machine> Turn<'_, On> {
         let now = self.now();
         self.body.tenant.retire(now, now + self.body.timing.hold)?;
         Ok(self.body.tenant.is_gone())
+    }
+
+    /// Takes back what was done because nobody seemed to need it: the Lease may name it again before it has left.
+    pub(super) fn stay(&mut self) {
+        if self.leave_by.is_none() && self.body.tenant.is_retired() {
+            self.body.tenant.enlist();
+            self.stand_by();
+        }
+    }
+
+    /// What it means that time has passed, and nothing else happened.
+    pub(super) fn as_time_passes(&self) -> Event {
+        let is_active = self.pair.protocol.agent().role == Role::Active;
+        if !is_active || !self.body.tenant.is_stuck(self.now()) {
+            return Event::Timer;
+        }
+        error!("The application was killed and does not end: lets the tenure end");
+        Event::Ordered(Order::GiveUp)
     }
 
     /// Whether it neither acts nor may still hand over.

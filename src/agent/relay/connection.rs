@@ -2,13 +2,14 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use rustix::net::sockopt::set_socket_linger;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::time::{sleep, timeout};
 
 /// How long a client waits for a target that listens.
@@ -19,6 +20,9 @@ pub(super) const REACH_MAX: Duration = Duration::from_secs(2);
 const REACH_PAUSE: Duration = Duration::from_millis(3);
 /// How long one attempt may take. 200 ms: less than the second after which the kernel repeats a lost packet.
 const ATTEMPT_MAX: Duration = Duration::from_millis(200);
+/// Connections that try at the same time to reach one port. 8: a few thousand attempts a second are no burden, and some
+/// hundred clients are through within milliseconds once their target listens.
+const ATTEMPTS_AT_ONCE_MAX: usize = 8;
 /// A connection on which nothing was passed on for this long is cut, at the latest after twice as long.
 const IDLE_MAX: Duration = Duration::from_secs(3_600);
 /// Memory for each direction of a connection.
@@ -46,6 +50,18 @@ pub(super) struct Way {
     pub(super) active: watch::Receiver<Option<IpAddr>>,
     /// The port at both ends.
     pub(super) port: u16,
+    /// For all who want to go to that port.
+    pub(super) turns: Turns,
+}
+
+/// Who waits for its turn to try one port.
+#[derive(Clone, Debug)]
+pub(super) struct Turns(Arc<Semaphore>);
+
+impl Default for Turns {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(ATTEMPTS_AT_ONCE_MAX)))
+    }
 }
 
 /// Relays until both directions have ended, or one is broken.
@@ -75,13 +91,19 @@ pub(super) async fn relay(mut client: TcpStream, way: Way) -> Fate {
 /// Connects to who acts, as soon as somebody does and listens; `None` if nobody ever will.
 pub(super) async fn reach(mut way: Way) -> Option<TcpStream> {
     loop {
+        let _turn = way.turns.0.acquire().await.ok()?;
         let active = *way.active.wait_for(Option::is_some).await.ok()?;
-        if let Some(active) = active
-            && let Ok(Ok(target)) = timeout(ATTEMPT_MAX, connect(way.own, (active, way.port).into())).await
-        {
-            return Some(target);
+        let target = SocketAddr::new(active?, way.port);
+        tokio::select! {
+            reached = timeout(ATTEMPT_MAX, connect(way.own, target)) => {
+                if let Ok(Ok(target)) = reached {
+                    return Some(target);
+                }
+                sleep(REACH_PAUSE).await;
+            }
+            // Whoever acts now is not kept waiting for the answer of who does no more.
+            Ok(()) = way.active.changed() => {}
         }
-        sleep(REACH_PAUSE).await;
     }
 }
 

@@ -20,7 +20,7 @@ use tracing::{info, warn};
 
 use super::RelaySettings;
 use super::aim::Aim;
-use super::connection::{Fate, Way, relay};
+use super::connection::{Fate, Turns, Way, relay};
 use crate::agent::sockets::port_of;
 
 /// Most connections at a time. With 2 x 8 KiB each they take 16 MiB.
@@ -62,6 +62,8 @@ pub(super) struct Station {
     listeners: BTreeMap<u16, Vec<TcpListener>>,
     /// Sockets on which the application listens until it has ended.
     kept: Vec<OwnedFd>,
+    /// For each port.
+    turns: BTreeMap<u16, Turns>,
     connections: Connections,
     /// Those to be cut.
     cut: Vec<Connections>,
@@ -83,6 +85,7 @@ impl Station {
             others: Vec::new(),
             listeners: BTreeMap::new(),
             kept: Vec::new(),
+            turns: BTreeMap::new(),
             connections: Connections::new(),
             cut: Vec::new(),
             fates: BTreeMap::new(),
@@ -179,7 +182,10 @@ impl Station {
     pub(super) fn ways(&self, active: IpAddr) -> Vec<Way> {
         let RelaySettings { ip, ports } = &self.settings;
         let (_, active) = watch::channel(Some(active));
-        ports.iter().map(|port| Way { own: *ip, active: active.clone(), port: *port }).collect()
+        let way = |port: &u16| {
+            Way { own: *ip, active: active.clone(), port: *port, turns: Turns::default() }
+        };
+        ports.iter().map(way).collect()
     }
 
     /// Does what can be done without waiting. Ready when it is time to listen again.
@@ -218,7 +224,8 @@ impl Station {
             _ if self.others.contains(&from) => Fate::FromPeer,
             full if full >= self.connections_max => Fate::TooMany,
             _ => {
-                let way = Way { own: self.settings.ip, active: self.active.subscribe(), port };
+                let turns = self.turns.entry(port).or_default().clone();
+                let way = Way { own: self.settings.ip, active: self.active.subscribe(), port, turns };
                 return self.connections.push(Box::pin(relay(client, way)));
             }
         };

@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::time::{Instant, timeout};
 
-use super::connection::REACH_MAX;
+use super::connection::{REACH_MAX, Turns, Way};
 use super::*;
 
 /// The Pod that acts.
@@ -166,6 +166,50 @@ async fn a_client_does_not_wait_for_ever() {
         assert!(began.elapsed() <= REACH_MAX + Duration::from_millis(10), "{:?}", began.elapsed());
         assert!(began.elapsed() >= REACH_MAX, "{:?}", began.elapsed());
     }
+}
+
+#[tokio::test]
+async fn all_who_wait_are_served() {
+    const CLIENTS: usize = 100;
+    let stage = Stage::set();
+    stage.aim(Some(ACTIVE));
+    let mut clients = Vec::new();
+    for _ in 0..CLIENTS {
+        clients.push(stage.client().await);
+    }
+    // Nobody listens there, so that each attempt is refused.
+    sleep(Duration::from_millis(20)).await;
+    let target = stage.target().await;
+    let answers = async {
+        for _ in 0..CLIENTS {
+            answer(&target).await;
+        }
+    };
+    let began = Instant::now();
+    let (answered, ()) = tokio::join!(join_all(clients.into_iter().map(|client| ask(client, b"me?"))), answers);
+    println!("{CLIENTS} clients were served {:?} after their target listened", began.elapsed());
+    assert_eq!(answered, vec![b"me?"; CLIENTS]);
+}
+
+#[tokio::test]
+async fn who_acts_now_is_reached_although_an_attempt_to_reach_another_hangs() {
+    let port = free_port();
+    let silent = TcpSocket::new_v4().expect("a socket");
+    silent.bind((OWN, port).into()).expect("the port is free");
+    let full = silent.listen(0).expect("it listens");
+    // The kernel drops whatever comes to a queue that is full.
+    let _queued = [TcpStream::connect((OWN, port)).await.expect("the first finds room")];
+    let (aims, active) = tokio::sync::watch::channel(Some(OWN));
+    let own = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+    let reached = tokio::spawn(reach(Way { own, active, port, turns: Turns::default() }));
+    sleep(Duration::from_millis(20)).await;
+    let target = TcpListener::bind((ACTIVE, port)).await.expect("the port is free");
+    let began = Instant::now();
+    aims.send_replace(Some(ACTIVE));
+    target.accept().await.expect("it is tried");
+    println!("reached after {:?}", began.elapsed());
+    assert!(reached.await.expect("no panic").is_some());
+    drop(full);
 }
 
 #[tokio::test]

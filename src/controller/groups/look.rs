@@ -144,7 +144,8 @@ impl Round<'_> {
         let (wanted, keys_text, metrics_token) = {
             let ring = self.context.surroundings.keys.borrow();
             let keys = GroupKeys::of(&ring, self.now());
-            let wanted = format!("{}|{}|{pairs}", keys.version(), accounts.join(","));
+            let uid = self.group.metadata.uid.as_deref().unwrap_or_default();
+            let wanted = format!("{uid}|{}|{}|{pairs}", keys.version(), accounts.join(","));
             let is_done = |(prepared, at): &(String, BootTime)| {
                 *prepared == wanted && clock::now() < *at + PREPARE_EVERY
             };

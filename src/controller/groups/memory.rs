@@ -30,6 +30,8 @@ pub(super) struct Memory {
     lost: BTreeMap<u32, Lost>,
     /// How Leases ended whose deletion was seen, by the number of the pair.
     ends: BTreeMap<u32, End>,
+    /// Uids of Leases whose deletion was decided, as long as a watch still shows them.
+    ended: BTreeSet<u128>,
     /// Since when no level copy of a pair is to be seen.
     forsaken: BTreeMap<u32, BootTime>,
     has_looked: bool,
@@ -86,6 +88,7 @@ impl Known {
 impl Memory {
     /// Notes what was seen, and puts into it what only earlier looks know.
     pub(super) fn remember(&mut self, seen: &mut SeenGroup, (now, timing): (BootTime, &Timing)) {
+        self.ended.retain(|lease| seen.records.values().any(|record| record.group == *lease));
         let set_back = self.take_set_back(seen, now);
         for pair in &mut seen.group.pairs {
             let known = Known::of(pair, seen.records.get(&pair.number), now);
@@ -139,7 +142,10 @@ impl Memory {
             known().filter(|known| known.writes == seen.writes).map_or(seen.since, |known| known.since);
         let same = known().filter(|known| (known.lease, known.epoch) == (seen.lease, seen.epoch));
         let tenure_since = same.map_or(seen.tenure_since, |known| known.tenure_since);
-        self.pairs.insert(number, Known { since, tenure_since, ..seen });
+        // What was ended and is still shown is not missed when it is gone.
+        if !self.ended.contains(&seen.lease) {
+            self.pairs.insert(number, Known { since, tenure_since, ..seen });
+        }
         self.lost.remove(&number);
         since
     }
@@ -197,7 +203,8 @@ impl Memory {
 
     /// A pair ended because it was decided so.
     pub(super) fn end_pair(&mut self, number: u32) {
-        self.pairs.remove(&number);
+        let known = self.pairs.remove(&number);
+        self.ended.extend(known.map(|known| known.lease));
         self.lost.remove(&number);
     }
 

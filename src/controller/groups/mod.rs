@@ -73,7 +73,7 @@ impl Looks for Context {
 
 /// Starts the watches, and the looks once this replica leads.
 pub(super) fn start(tasks: &mut Tasks, shutdown: &Shutdown, surroundings: Surroundings, scopes: &[Scope]) {
-    let queue = Arc::new(Queue::default());
+    let queue = Arc::new(Queue::closed());
     let client = surroundings.client.clone();
     let stores =
         scopes.iter().map(|scope| stores::start(tasks, shutdown, (&client, scope), &queue)).collect();
@@ -99,6 +99,7 @@ async fn lead(context: Arc<Context>, queue: Arc<Queue>, shutdown: Shutdown) {
         () = shutdown.requested() => return,
         () = ready => {}
     }
+    queue.open();
     for key in context.stores.iter().flat_map(Stores::keys) {
         queue.note(key, Change::Ordinary);
     }

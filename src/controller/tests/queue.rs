@@ -41,6 +41,17 @@ async fn urgent_sets_come_at_once_and_before_ordinary_ones_that_waited_longer() 
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_closed_queue_keeps_nothing() {
+    let queue = Queue::closed();
+    urgent(&queue, "a");
+    queue.note_later(key("b"), ORDINARY_DELAY);
+    assert_eq!((due(&queue), queue.depth()), (None, 0));
+    queue.open();
+    urgent(&queue, "a");
+    assert_eq!(due(&queue), Some("a".into()));
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_ordinary_set_waits_for_its_neighbours_from_the_first_event_on() {
     let queue = Queue::default();
     let start = Instant::now();

@@ -16,6 +16,7 @@ mod record;
 mod relay;
 mod replica;
 mod stage;
+mod stuck;
 
 use std::time::Duration;
 

@@ -166,6 +166,19 @@ fn a_pair_that_was_ended_is_not_lost() {
 }
 
 #[test]
+fn a_pair_that_was_ended_is_not_missed_when_the_watch_shows_it_once_more() {
+    let timing = Timing::default();
+    let mut memory = Memory::default();
+    memory.see_pair(0, known(1));
+    memory.end_pair(0);
+    memory.see_pair(0, known(2));
+    let mut seen = SeenGroup::default();
+    memory.remember(&mut seen, (at(3), &timing));
+    assert_eq!(seen.group.lost, []);
+    assert!(memory.ended.is_empty(), "no watch shows it any more");
+}
+
+#[test]
 fn own_writes_are_waited_for_but_not_for_ever() {
     let mut memory = Memory::default();
     memory.wrote(("Lease", "web-0"), Some(7), at(1));

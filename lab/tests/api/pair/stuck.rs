@@ -1,0 +1,66 @@
+//! An application that cannot be killed.
+
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+
+use lab::machine::process::ProcessId;
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::journal::print_outages;
+use super::stage::Stage;
+
+/// Where the kernel offers to freeze processes so that not even SIGKILL ends them; the second version of cgroups does not.
+const FREEZERS: &str = "/sys/fs/cgroup/freezer";
+
+/// A process that does not end before this value is dropped, as if it waited for a disk.
+struct Stuck {
+    group: PathBuf,
+}
+
+impl Stuck {
+    fn new(pid: i32) -> io::Result<Self> {
+        let group = PathBuf::from(FREEZERS).join(format!("stuck-{pid}"));
+        fs::create_dir(&group)?;
+        let stuck = Self { group };
+        fs::write(stuck.group.join("cgroup.procs"), pid.to_string())?;
+        fs::write(stuck.group.join("freezer.state"), "FROZEN")?;
+        Ok(stuck)
+    }
+}
+
+impl Drop for Stuck {
+    fn drop(&mut self) {
+        fs::write(self.group.join("freezer.state"), "THAWED").expect("it was frozen");
+        while fs::remove_dir(&self.group).is_err() {
+            std::thread::yield_now();
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_application_that_cannot_be_killed_is_followed_once_its_hold_is_over() {
+    if !PathBuf::from(FREEZERS).is_dir() {
+        eprintln!("not tested: this kernel has no {FREEZERS}, without which a process ends when it is killed");
+        return;
+    }
+    let mut stage = Stage::set("stuck", 26).await;
+    stage.start_agents();
+    let before = stage.settled().await;
+    let application = ProcessId::of(before.pid).expect("it runs");
+    let child = *application.children().first().expect("it sleeps by way of a child");
+    let stuck = Stuck::new(child.pid).expect("it runs");
+    let killed = super::journal::now();
+    kill_process(Pid::from_raw(before.pid).expect("a process"), Signal::KILL).expect("it runs");
+    let after = stage.start_after(before).await;
+    assert_ne!(after.agent, before.agent);
+    print_outages("application cannot be killed", &mut [after.at.saturating_sub(killed)]);
+    drop(stuck);
+    assert_eq!(stage.ended_agent(before.agent).await, Some(137), "its enforcer has killed it");
+    stage.start_agent(before.agent);
+    stage.settled().await;
+    for agent in 0..2 {
+        assert_eq!(stage.terminate_agent(agent).await, Some(0));
+    }
+    stage.end();
+}
