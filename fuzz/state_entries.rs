@@ -38,7 +38,9 @@ pub(crate) fn word(bytes: &[u8]) {
         | Word::All
         | Word::Piece(_)
         | Word::Commit(_)
-        | Word::Acknowledge(_) => return,
+        | Word::Acknowledge(_)
+        | Word::Abandon
+        | Word::Busy => return,
     };
     stays_below(path);
 }

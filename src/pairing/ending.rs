@@ -32,6 +32,8 @@ pub(super) fn ending(draft: &mut Draft<'_>) {
     for pair in empty {
         end(draft, pair);
     }
+    // What another pair's active would overwrite may be the last copy of its state: only a wish for fewer pairs ends such a one.
+    let rest: Vec<_> = rest.into_iter().filter(|pair| pair.level.is_none()).collect();
     if rest.is_empty() || !draft.has_waited(group.surplus_since, SURPLUS_MIN, Wait::Surplus) {
         return;
     }

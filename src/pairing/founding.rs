@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::plan::{Draft, Step, Wait};
-use super::view::{Pod, Seat, VACANT};
+use super::view::{Pod, Seat, VACANT, is_lasting};
 
 /// How long a single Pod waits for another one before it acts alone. 5 s: Pods of one workload start within a second or
 /// two of each other, and a pair that is made at once needs no admission.
@@ -102,7 +102,9 @@ impl Draft<'_> {
     /// The lowest numbers that no pair has, one for each pair that can be made.
     fn free_numbers(&self) -> Vec<u32> {
         let pairs = self.group.pairs.iter().map(|pair| pair.number);
-        let lost = self.group.lost.iter().map(|lost| lost.number);
+        // Pods of these names come back, mostly with their volumes; nobody else gets what the Lease said of those.
+        let left = self.group.remembered.iter().filter(|lost| lost.pods.iter().any(|pod| is_lasting(pod)));
+        let lost = self.group.lost.iter().chain(left).map(|lost| lost.number);
         let founded = self
             .plan
             .steps

@@ -27,5 +27,5 @@ mod withheld;
 
 pub use labels::LABEL_MAX;
 pub use plan::{Plan, Step, Wait, plan};
-pub use view::{Group, HaState, LevelText, Lost, Pair, Pod, Seat, Shown, VACANT};
+pub use view::{Group, HaState, LevelText, Lost, Pair, Pod, Seat, Shown, VACANT, is_lasting};
 pub use withheld::Forsaken;

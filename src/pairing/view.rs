@@ -144,7 +144,8 @@ impl Pair {
     }
 }
 
-/// A pair whose Lease somebody else deleted: whoever acted may do so until its hold ends.
+/// A pair whose Lease is gone although nobody wished that: somebody else deleted it, and whoever acted may do so until its
+/// hold ends; or all its Pods went, and may come back with their state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lost {
     /// Its number in the group.
@@ -155,6 +156,11 @@ pub struct Lost {
     pub level: Option<LevelText>,
     /// When that was seen.
     pub since: BootTime,
+}
+
+/// Whether a Pod that is gone may come back under its name: those of `StatefulSet`s end with their number.
+pub fn is_lasting(pod: &str) -> bool {
+    pod.rsplit_once('-').is_some_and(|(_, number)| number.parse::<u32>().is_ok())
 }
 
 /// What the Lease of a pair says of the copies of its state that have every acknowledged write, in its own words.

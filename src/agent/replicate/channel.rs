@@ -29,6 +29,10 @@ const DOMAIN: &[u8] = b"backup.example.com/bps-state/v1\0";
 const GREETING_MAX_BYTES: usize = 128;
 /// How long one frame may take on its way. 10 s: the longest one needs that on a line of 100 kbit/s.
 const FRAME_MAX: Duration = Duration::from_secs(10);
+/// Longest silence of somebody who is waited for.
+const SILENCE_MAX: Duration = Duration::from_secs(10);
+/// How often somebody who is waited for says that it works. 1 s: a fraction of [`SILENCE_MAX`].
+const BUSY_EVERY: Duration = Duration::from_secs(1);
 /// What is signed before the word. Unit: bytes.
 const PREFIX_BYTES: usize = 16 + 16 + 1 + 8 + 8;
 /// Where the epoch is in it.
@@ -128,6 +132,33 @@ impl<Stream: AsyncRead + AsyncWrite + Unpin> Channel<Stream> {
             send_bytes(&mut self.stream, &frame).await?;
         }
         Ok(())
+    }
+
+    /// Waits for a word that was asked for, however long the other side works at it as long as it says so.
+    ///
+    /// # Errors
+    /// As [`Channel::hear`]; and nothing is heard for too long.
+    pub async fn hear_answer(&mut self) -> io::Result<Word> {
+        loop {
+            let word = timeout(SILENCE_MAX, self.hear()).await??;
+            if word != Word::Busy {
+                return Ok(word);
+            }
+        }
+    }
+
+    /// Waits for work that the other side waits for, and tells it so.
+    ///
+    /// # Errors
+    /// The connection broke.
+    pub async fn work<T>(&mut self, work: impl Future<Output = T>) -> io::Result<T> {
+        let mut work = std::pin::pin!(work);
+        loop {
+            match timeout(BUSY_EVERY, &mut work).await {
+                Ok(done) => return Ok(done),
+                Err(_) => self.say(&[Word::Busy]).await?,
+            }
+        }
     }
 
     /// Waits for the next word, however long; may not be dropped and called again.

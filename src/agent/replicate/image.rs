@@ -81,12 +81,17 @@ impl StatePath {
         &self.0
     }
 
-    /// The names of the folders on the way, and the last name.
-    pub fn parts(&self) -> (impl Iterator<Item = &[u8]>, &[u8]) {
-        let (folders, name) = match self.0.iter().rposition(|byte| *byte == b'/') {
+    /// The path of the folder, empty for the state directory itself, and the last name.
+    pub fn split(&self) -> (&[u8], &[u8]) {
+        match self.0.iter().rposition(|byte| *byte == b'/') {
             Some(at) => (&self.0[..at], &self.0[at + 1..]),
             None => (&[][..], &self.0[..]),
-        };
+        }
+    }
+
+    /// The names of the folders on the way, and the last name.
+    pub fn parts(&self) -> (impl Iterator<Item = &[u8]>, &[u8]) {
+        let (folders, name) = self.split();
         (folders.split(|byte| *byte == b'/').filter(|name| !name.is_empty()), name)
     }
 

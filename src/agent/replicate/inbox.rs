@@ -5,20 +5,24 @@
 use std::collections::BTreeSet;
 use std::fs::{File, Permissions};
 use std::io::{self, Seek as _, SeekFrom, Write as _};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::PermissionsExt as _;
 
-use rustix::fs::{AtFlags, Mode, OFlags, fsync, mkdirat, openat, unlinkat};
+use rustix::fs::{AtFlags, Dir, Mode, OFlags, fsync, mkdirat, openat, unlinkat};
 use rustix::io::Errno;
 
-use super::directory::{StateDirectory, Turn};
+use super::directory::{StateDirectory, Turn, open_folder};
 use super::door::Pass;
-use super::image::StatePath;
+use super::image::{PATH_MAX_PARTS, StatePath};
 use super::scan::{ENTRIES_MAX, is_gone};
 use super::word::Word;
 
 /// Most steps of a batch: everything goes and everything comes.
 const STEPS_MAX: usize = 2 * ENTRIES_MAX;
+
+/// How much is written before it is put on the disk. 64 MiB: a slow disk takes a few seconds for that, in which nothing more is
+/// read from the connection. Unit: bytes.
+const UNSYNCED_MAX_BYTES: usize = 64 << 20;
 
 /// A batch that is being received.
 #[derive(Debug)]
@@ -26,6 +30,8 @@ pub struct Inbox {
     directory: StateDirectory,
     steps: Vec<Step>,
     open: Option<File>,
+    /// How much was written since something was put on the disk. Unit: bytes.
+    unsynced: usize,
     /// Number of the next file aside.
     next: u64,
     /// Work on a thread goes on after its connection is given up, and takes the inbox with it: until it ends, no other one
@@ -51,7 +57,7 @@ impl Inbox {
     /// What an earlier one left behind cannot be removed.
     pub fn new(directory: StateDirectory, turn: Turn) -> io::Result<Self> {
         directory.remove_asides()?;
-        Ok(Self { directory, steps: Vec::new(), open: None, next: 0, _turn: turn })
+        Ok(Self { directory, steps: Vec::new(), open: None, unsynced: 0, next: 0, _turn: turn })
     }
 
     /// Takes a word that belongs to a batch.
@@ -60,8 +66,7 @@ impl Inbox {
     /// It belongs to none, or cannot be kept.
     pub fn take(&mut self, word: Word) -> io::Result<()> {
         if let Word::Piece(bytes) = &word {
-            let file = self.open.as_mut().ok_or(io::ErrorKind::InvalidData)?;
-            return file.write_all(bytes);
+            return self.keep(bytes);
         }
         self.close()?;
         if self.steps.len() >= STEPS_MAX {
@@ -86,7 +91,9 @@ impl Inbox {
             | Word::All
             | Word::Piece(_)
             | Word::Commit(_)
-            | Word::Acknowledge(_) => return Err(io::ErrorKind::InvalidData.into()),
+            | Word::Acknowledge(_)
+            | Word::Abandon
+            | Word::Busy => return Err(io::ErrorKind::InvalidData.into()),
         };
         self.steps.push(step);
         Ok(())
@@ -98,7 +105,7 @@ impl Inbox {
     /// A step is impossible: what was said does not fit what is there. The steps before it have been carried out.
     pub fn commit(&mut self, _pass: &Pass) -> io::Result<()> {
         self.close()?;
-        let mut folders = BTreeSet::new();
+        let (mut folders, mut modes) = (BTreeSet::new(), Vec::new());
         for step in std::mem::take(&mut self.steps) {
             let path = match step {
                 Step::Remove(path) => {
@@ -106,13 +113,12 @@ impl Inbox {
                     path
                 }
                 Step::MakeFolder(path, mode) => {
-                    let (folder, name) = self.directory.parent(&path)?;
-                    mkdirat(&folder, name, Mode::from_raw_mode(mode.into()))?;
-                    self.set_mode(&path, mode)?;
+                    self.make_folder(&path)?;
+                    modes.push((path.clone(), mode));
                     path
                 }
                 Step::SetMode(path, mode) => {
-                    self.set_mode(&path, mode)?;
+                    modes.push((path.clone(), mode));
                     path
                 }
                 Step::Place(path, number) => {
@@ -124,11 +130,34 @@ impl Inbox {
                     continue;
                 }
             };
-            let bytes = path.as_bytes();
-            let end = bytes.iter().rposition(|byte| *byte == b'/');
-            folders.insert(end.and_then(|end| StatePath::parse(&bytes[..end])));
+            folders.insert(StatePath::parse(path.split().0));
+        }
+        // Last, and what is below first: a folder in which nobody may write still had to be filled.
+        for (path, mode) in modes.into_iter().rev() {
+            self.set_mode(&path, mode)?;
         }
         self.sync(&folders)
+    }
+
+    fn keep(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let file = self.open.as_mut().ok_or(io::ErrorKind::InvalidData)?;
+        file.write_all(bytes)?;
+        self.unsynced += bytes.len();
+        if self.unsynced >= UNSYNCED_MAX_BYTES {
+            self.unsynced = 0;
+            file.sync_data()?;
+        }
+        Ok(())
+    }
+
+    /// Forgets the words of a batch that is not to be carried out.
+    ///
+    /// # Errors
+    /// What was kept cannot be removed.
+    pub fn abandon(&mut self) -> io::Result<()> {
+        (self.open, self.unsynced) = (None, 0);
+        self.steps.clear();
+        self.directory.remove_asides()
     }
 
     fn create(&mut self) -> io::Result<u64> {
@@ -144,8 +173,21 @@ impl Inbox {
     fn remove(&self, path: &StatePath) -> io::Result<()> {
         let (folder, name) = self.directory.parent(path)?;
         match unlinkat(&folder, name, AtFlags::empty()) {
-            Err(Errno::ISDIR | Errno::PERM) => Ok(unlinkat(&folder, name, AtFlags::REMOVEDIR)?),
+            Err(Errno::ISDIR | Errno::PERM) => remove_folder(&folder, name, PATH_MAX_PARTS),
             other => Ok(other?),
+        }
+    }
+
+    /// What is there and is no folder was passed over when it was looked at, and is in the way.
+    fn make_folder(&self, path: &StatePath) -> io::Result<()> {
+        let (folder, name) = self.directory.parent(path)?;
+        match mkdirat(&folder, name, Mode::RWXU) {
+            Err(Errno::EXIST) if open_folder(folder.as_fd(), name).is_err() => {
+                unlinkat(&folder, name, AtFlags::empty())?;
+                Ok(mkdirat(&folder, name, Mode::RWXU)?)
+            }
+            Ok(()) | Err(Errno::EXIST) => Ok(()),
+            Err(error) => Err(error.into()),
         }
     }
 
@@ -193,4 +235,25 @@ impl Inbox {
         }
         Ok(())
     }
+}
+
+/// Removes a folder with what is left in it: nothing that is replicated, as that was removed before.
+fn remove_folder(parent: &OwnedFd, name: &[u8], deepest: usize) -> io::Result<()> {
+    match unlinkat(parent, name, AtFlags::REMOVEDIR) {
+        Err(Errno::NOTEMPTY | Errno::EXIST) if deepest > 0 => {}
+        other => return Ok(other?),
+    }
+    let folder = open_folder(parent.as_fd(), name)?;
+    for entry in Dir::read_from(&folder)? {
+        let entry = entry?;
+        let left = entry.file_name().to_bytes();
+        if matches!(left, b"." | b"..") {
+            continue;
+        }
+        match unlinkat(&folder, left, AtFlags::empty()) {
+            Err(Errno::ISDIR | Errno::PERM) => remove_folder(&folder, left, deepest - 1)?,
+            other => other?,
+        }
+    }
+    Ok(unlinkat(parent, name, AtFlags::REMOVEDIR)?)
 }

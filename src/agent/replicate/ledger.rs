@@ -3,26 +3,23 @@
 //!
 //! Barriers that come together share one look. `gate` decides what one comes to; this only knows and waits.
 
+mod looks;
 mod ticket;
 
 use std::collections::BTreeSet;
-use std::future::pending;
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::BoxFuture;
-use jiff::Timestamp;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep_until};
-use tracing::{info, warn};
+use tracing::info;
 
+use self::looks::{Look, next_look};
 use self::ticket::{Ticket, Waiter};
 use super::door::Door;
 use super::gate::{Knowledge, Level, Outcome, PromoteWhen, wanted};
-use super::lag::{Amount, Meter, Told, lacking};
+use super::lag::{Meter, Told};
 use super::notes::{lag_note, level_note};
 use super::scan::{Scanner, Snapshot};
 use super::sender::{Progress, Reach};
@@ -104,21 +101,25 @@ pub struct Wires {
     pub metrics: AgentMetrics,
 }
 
-/// What a look has found, and how much of it the standby lacks.
-type Found = io::Result<(Snapshot, Amount)>;
-type Look = BoxFuture<'static, (Scanner, Found)>;
-
 /// A ledger.
 pub struct Ledger {
     wires: Wires,
     tenure: Option<Epoch>,
+    tenure_since: Instant,
+    /// Whether something was looked at in this tenure.
+    has_looked: bool,
+    /// Whether the application has ever asked for a barrier.
+    was_asked: bool,
     scanner: Option<Scanner>,
     looking: Option<Look>,
     /// Not looked for yet, being looked for, and looked for with what number.
     waiting: Vec<Ticket>,
     looked_for: Vec<Ticket>,
     looked: Vec<(u64, Ticket)>,
+    /// The number of the newest look.
     sequence: u64,
+    /// That look was not sent.
+    is_kept_back: bool,
     next_look: Instant,
     /// When to look again for what could not be sent.
     next_repeat: Instant,
@@ -141,12 +142,16 @@ impl Ledger {
         Self {
             wires,
             tenure: None,
+            tenure_since: now,
+            has_looked: false,
+            was_asked: false,
             scanner,
             looking: None,
             waiting,
             looked_for,
             looked,
             sequence: 0,
+            is_kept_back: false,
             next_look: now,
             next_repeat: now,
             behind_since: None,
@@ -169,18 +174,16 @@ impl Ledger {
                 biased;
                 () = shutdown.requested() => return Ok(()),
                 changed = wires.views.changed() => if changed.is_err() { return Ok(()) },
-                (scanner, look) = next_look(looking) => self.looked(scanner, look),
+                looked = next_look(looking) => self.looked(looked),
                 Some(()) = wires.settle.recv() => self.wait(Waiter::Succession),
                 changed = wires.progress.changed() => if changed.is_err() { return Ok(()) },
-                Some(waiter) = wires.barriers.recv() => self.wait(Waiter::Application(waiter)),
+                Some(waiter) = wires.barriers.recv() => {
+                    self.was_asked = true;
+                    self.wait(Waiter::Application(waiter));
+                }
                 () = sleep_until(wake_at) => {}
             }
         }
-    }
-
-    /// Whether something that the newest look found could not be sent.
-    fn is_torn(&self, progress: &Progress) -> bool {
-        progress.torn == Some(self.sequence)
     }
 
     fn wait(&mut self, waiter: Waiter) {
@@ -208,7 +211,7 @@ impl Ledger {
         self.answer(&knowledge, epoch, now);
         self.note(&view, &knowledge, (&progress, now));
         self.look(&knowledge, (progress, now));
-        let is_torn = self.is_torn(&self.wires.progress.borrow());
+        let is_torn = self.is_to_be_repeated(&self.wires.progress.borrow());
         let is_busy =
             is_torn || !self.looked.is_empty() || self.behind_since.is_some() || self.noted.is_some();
         if is_busy { now + TICK } else { self.next_look.max(now + TICK) }
@@ -216,7 +219,7 @@ impl Ledger {
 
     /// Another tenure, or none.
     fn begin(&mut self, acting: Option<Epoch>, now: Instant) {
-        self.tenure = acting;
+        (self.tenure, self.tenure_since, self.has_looked) = (acting, now, false);
         let looked = self.looked.drain(..).map(|(_, ticket)| ticket);
         for ticket in self.looked_for.drain(..).chain(looked) {
             ticket.refuse("the tenure has ended");
@@ -275,7 +278,7 @@ impl Ledger {
     /// Has the Lease say who is level.
     fn note(&mut self, view: &View, knowledge: &Knowledge, (progress, now): (&Progress, Instant)) {
         let own = knowledge.own;
-        let has_looked = self.wires.snapshots.borrow().is_some();
+        let has_looked = self.has_looked;
         let level = progress
             .acknowledged
             .filter(|(_, last)| progress.reach == Reach::Connected && *last == self.sequence);
@@ -318,68 +321,5 @@ impl Ledger {
             // Who asks for a write asks again.
             let _: Result<(), TrySendError<Note>> = self.wires.notes.try_send(note);
         }
-    }
-
-    /// Looks, if somebody asked for it or it is time, and the standby has got what was seen before.
-    fn look(&mut self, knowledge: &Knowledge, (progress, now): (Progress, Instant)) {
-        let is_torn = self.is_torn(&progress);
-        let is_due = is_torn && self.next_repeat <= now || !self.waiting.is_empty() || self.next_look <= now;
-        let is_behind = !is_torn
-            && knowledge.outcome(self.sequence) == Outcome::Waiting
-            && self.behind_since.is_some_and(|since| now < since + STANDBY_MAX);
-        let Some(mut scanner) = self.scanner.take_if(|_| is_due && !is_behind) else { return };
-        (self.next_look, self.next_repeat) = (now + LOOK_EVERY, now + TICK);
-        self.looked_for.append(&mut self.waiting);
-        let sequence = self.sequence + 1;
-        let directory = self.wires.directory.clone();
-        self.looking = Some(Box::pin(async move {
-            let looked = spawn_blocking(move || {
-                let Progress { standby, has, .. } = progress;
-                let has = standby.map(|_| has.unwrap_or_default());
-                let look = scanner.look(sequence).map(|snapshot| {
-                    let amount = has.map(|has| lacking(&has, &snapshot)).unwrap_or_default();
-                    (snapshot, amount)
-                });
-                (scanner, look)
-            });
-            // A look that panicked knows nothing any more.
-            looked.await.unwrap_or_else(|error| (Scanner::new(directory), Err(error.into())))
-        }));
-    }
-
-    fn looked(&mut self, scanner: Scanner, look: Found) {
-        (self.scanner, self.looking) = (Some(scanner), None);
-        match look {
-            Ok((snapshot, amount)) => {
-                if self.tenure.is_some() {
-                    self.meter.measure(amount, (clock::now(), Timestamp::now()));
-                }
-                let known = self.wires.snapshots.borrow().clone();
-                let is_torn = self.is_torn(&self.wires.progress.borrow());
-                if is_torn || known.is_none_or(|known| known.image != snapshot.image) {
-                    self.sequence = snapshot.sequence;
-                    self.wires.snapshots.send_replace(Some(Arc::new(snapshot)));
-                }
-                let sequence = self.sequence;
-                self.looked.extend(self.looked_for.drain(..).map(|ticket| (sequence, ticket)));
-            }
-            Err(error) => {
-                self.next_repeat = self.next_look;
-                warn!(error = &error as &dyn std::error::Error, "Could not look at the state directory");
-                for ticket in std::mem::take(&mut self.looked_for) {
-                    match ticket.waiter {
-                        Waiter::Application(_) => ticket.refuse("the state directory cannot be read"),
-                        Waiter::Succession => self.settled(false),
-                    }
-                }
-            }
-        }
-    }
-}
-
-async fn next_look(looking: &mut Option<Look>) -> (Scanner, Found) {
-    match looking {
-        Some(look) => look.await,
-        None => pending().await,
     }
 }

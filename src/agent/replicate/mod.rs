@@ -21,8 +21,7 @@
 //! | [`word`], [`channel`] | words as bytes, and the connection on which they are authenticated |
 //! | [`sender`], [`receiver`] | both ends of it |
 //!
-//! What changes while a barrier looks may be on the standby in any mixture, as on a disk after a crash; what was there
-//! when it was asked for is there.
+//! The standby has what the active had at one moment, never a mixture; see `ledger::looks`.
 
 pub mod channel;
 pub mod directory;

@@ -1,4 +1,7 @@
 //! Makes words of what the standby lacks, and remembers what it has then. Reads files; never talks to anybody.
+//!
+//! A look that is to be had as it is arrives as that or not at all: a batch is abandoned if a file has other content by now.
+//! Of any other look the standby gets what can be had.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -22,8 +25,30 @@ pub struct Outbox {
     snapshot: Arc<Snapshot>,
     changes: VecDeque<Change>,
     open: Option<Open>,
-    is_committed: bool,
+    /// What the batch makes of entries; `None`: it removes one.
+    made: Vec<(StatePath, Option<Entry>)>,
+    flaws: Flaws,
+    end: Option<BatchEnd>,
+}
+
+/// What came of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BatchEnd {
+    /// The standby has the look once it has acknowledged it.
+    Exact,
+    /// It has something newer in its place.
+    Newer,
+    /// It lacks something, or has nothing of it at all: only a further look tells where that is now.
+    Torn,
+}
+
+/// What was found of files when they were sent.
+#[derive(Clone, Copy, Debug, Default)]
+struct Flaws {
+    /// Something was gone that the look has: it may be there under another name.
     is_torn: bool,
+    /// Something had other content than the look has.
+    is_newer: bool,
 }
 
 /// A file whose content is on its way.
@@ -42,17 +67,13 @@ impl Outbox {
     /// What makes the snapshot of `mirror`, which is what the standby has.
     pub fn new(directory: StateDirectory, mirror: Image, snapshot: Arc<Snapshot>) -> Self {
         let changes = diff(&mirror, &snapshot.image).into();
-        Self { directory, mirror, snapshot, changes, open: None, is_committed: false, is_torn: false }
+        let (open, made, flaws, end) = (None, Vec::new(), Flaws::default(), None);
+        Self { directory, mirror, snapshot, changes, open, made, flaws, end }
     }
 
-    /// What the standby has once it has acknowledged the batch.
-    pub fn into_mirror(self) -> Image {
-        self.mirror
-    }
-
-    /// Whether something was gone that the snapshot has: it may be there under another name, which only a further look tells.
-    pub fn is_torn(&self) -> bool {
-        self.is_torn
+    /// What the standby has once it has carried out what was said, and what came of the batch.
+    pub fn into_mirror(self) -> (Image, BatchEnd) {
+        (self.mirror, self.end.unwrap_or(BatchEnd::Torn))
     }
 
     /// The next words, together about as long as this; none when all have been given.
@@ -71,44 +92,62 @@ impl Outbox {
     }
 
     fn next_word(&mut self) -> io::Result<Option<Word>> {
-        loop {
+        while self.end.is_none() {
             if let Some(open) = &mut self.open {
                 if let Some(piece) = open.read()? {
                     return Ok(Some(Word::Piece(piece)));
                 }
                 self.close();
             }
-            let Some(change) = self.changes.pop_front() else {
-                let is_first = !std::mem::replace(&mut self.is_committed, true);
-                return Ok(is_first.then_some(Word::Commit(self.snapshot.sequence)));
-            };
-            if self.is_torn && matches!(change, Change::Remove(_)) {
+            let Flaws { is_torn, is_newer } = self.flaws;
+            if self.snapshot.is_exact && (is_torn || is_newer) {
+                self.end = Some(BatchEnd::Torn);
+                return Ok(Some(Word::Abandon));
+            }
+            let Some(change) = self.changes.pop_front() else { return Ok(Some(self.commit())) };
+            if is_torn && matches!(change, Change::Remove(_)) {
                 // It may be what is gone under its new name.
                 continue;
             }
             match self.begin(change) {
-                Err(error) if is_gone(&error) => self.is_torn = true,
+                Err(error) if is_gone(&error) => self.flaws.is_torn = true,
                 word => return word.map(Some),
             }
         }
+        Ok(None)
+    }
+
+    fn commit(&mut self) -> Word {
+        for (path, made) in self.made.drain(..) {
+            match made {
+                Some(entry) => drop(self.mirror.insert(path, entry)),
+                None => drop(self.mirror.remove(&path)),
+            }
+        }
+        self.end = Some(match self.flaws {
+            Flaws { is_torn: true, .. } => BatchEnd::Torn,
+            Flaws { is_newer: true, .. } => BatchEnd::Newer,
+            Flaws { is_torn: false, is_newer: false } => BatchEnd::Exact,
+        });
+        Word::Commit(self.snapshot.sequence)
     }
 
     fn begin(&mut self, change: Change) -> io::Result<Word> {
         Ok(match change {
             Change::Remove(path) => {
-                self.mirror.remove(&path);
+                self.made.push((path.clone(), None));
                 Word::Remove(path)
             }
             Change::MakeFolder(path, mode) => {
-                self.mirror.insert(path.clone(), Entry::Folder { mode });
+                self.made.push((path.clone(), Some(Entry::Folder { mode })));
                 Word::MakeFolder(path, mode)
             }
             Change::SetMode(path, mode) => {
-                if let Some(Entry::Folder { mode: had } | Entry::File { mode: had, .. }) =
-                    self.mirror.get_mut(&path)
-                {
-                    *had = mode;
-                }
+                let changed = self.mirror.get(&path).map(|had| match had {
+                    Entry::Folder { .. } => Entry::Folder { mode },
+                    Entry::File { size, hash, .. } => Entry::File { mode, size: *size, hash: *hash },
+                });
+                self.made.push((path.clone(), changed));
                 Word::SetMode(path, mode)
             }
             Change::Write(path) => self.open(path)?,
@@ -148,10 +187,12 @@ impl Outbox {
         Ok(Word::Write(path, mode))
     }
 
-    /// What was sent is what the standby has, whatever became of the file meanwhile.
+    /// What was sent is what the standby gets, whatever became of the file meanwhile.
     fn close(&mut self) {
         if let Some(Open { path, mode, size, state, .. }) = self.open.take() {
-            self.mirror.insert(path, Entry::File { mode, size, hash: state.finalize().into() });
+            let sent = Entry::File { mode, size, hash: state.finalize().into() };
+            self.flaws.is_newer |= self.snapshot.image.get(&path) != Some(&sent);
+            self.made.push((path, Some(sent)));
         }
     }
 }

@@ -28,8 +28,6 @@ const GREETINGS_MAX: usize = 4;
 const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
 /// How much is kept in memory before it is written. Unit: bytes.
 const BUFFER_BYTES: usize = 1 << 20;
-/// Longest silence within a batch.
-const BATCH_SILENCE_MAX: Duration = Duration::from_secs(10);
 
 /// A connection of somebody who has proved to act in this pair.
 struct Session {
@@ -64,7 +62,7 @@ impl Receiver {
                 () = shutdown.requested() => return Ok(()),
                 ended = &mut session => {
                     if let Err(error) = ended {
-                        info!(error = &error as &dyn std::error::Error, "Lost the connection to the active's state");
+                        tell_end(&error);
                     }
                     session = Box::pin(pending());
                 }
@@ -117,56 +115,88 @@ impl Receiver {
     async fn follow(self, session: Session) -> io::Result<()> {
         let Session { mut channel, giver } = session;
         let (epoch, directory, group) = (channel.epoch(), self.directory.clone(), self.line.group);
-        let turn = self.directory.turn().await;
-        let (mut inbox, has) = spawn_blocking(move || {
-            if epoch < directory.epoch(group)? {
-                return Err(io::ErrorKind::PermissionDenied.into());
-            }
-            directory.keep_epoch(group, epoch)?;
-            let inbox = Inbox::new(directory.clone(), turn)?;
-            let snapshot = Scanner::new(directory).look(0)?;
-            Ok::<_, io::Error>((inbox, snapshot.image))
-        })
-        .await??;
+        let prepared = async {
+            let turn = directory.turn().await;
+            let prepare = move || {
+                if epoch < directory.epoch(group)? {
+                    return Err(io::ErrorKind::PermissionDenied.into());
+                }
+                directory.keep_epoch(group, epoch)?;
+                let inbox = Inbox::new(directory.clone(), turn)?;
+                let snapshot = Scanner::new(directory).look(0)?;
+                Ok::<_, io::Error>((inbox, snapshot.image))
+            };
+            spawn_blocking(prepare).await?
+        };
+        let (mut inbox, has) = channel.work(prepared).await??;
         info!(%epoch, "Receives the state of the active");
         for (path, entry) in has {
             channel.say(&[Word::Has(path, entry)]).await?;
         }
         channel.say(&[Word::All]).await?;
         loop {
-            let (words, sequence) = hear_batch(&mut channel).await?;
+            let (words, end) = hear_batch(&mut channel).await?;
             let door = self.door.clone();
             let taken = spawn_blocking(move || {
                 for word in words {
                     inbox.take(word)?;
                 }
-                if sequence.is_some() {
-                    inbox.commit(&door.enter(epoch, giver)?)?;
+                match end {
+                    Some(End::Commit(_)) => inbox.commit(&door.enter(epoch, giver)?)?,
+                    Some(End::Abandon) => inbox.abandon()?,
+                    None => {}
                 }
                 Ok::<_, io::Error>(inbox)
             });
-            inbox = taken.await??;
-            if let Some(sequence) = sequence {
-                channel.say(&[Word::Acknowledge(sequence)]).await?;
+            match end {
+                // Somebody waits for the answer, and for nothing else.
+                Some(End::Commit(sequence)) => {
+                    inbox = channel.work(taken).await???;
+                    channel.say(&[Word::Acknowledge(sequence)]).await?;
+                }
+                Some(End::Abandon) | None => inbox = taken.await??,
             }
         }
     }
 }
 
-/// The words until the end of the batch, or as many as may be kept in memory; and the number of the batch at its end.
-async fn hear_batch(channel: &mut Channel<TcpStream>) -> io::Result<(Vec<Word>, Option<u64>)> {
+/// How a batch ends.
+#[derive(Clone, Copy)]
+enum End {
+    Commit(u64),
+    Abandon,
+}
+
+/// The words until the end of the batch, or as many as may be kept in memory; and the end.
+async fn hear_batch(channel: &mut Channel<TcpStream>) -> io::Result<(Vec<Word>, Option<End>)> {
     let (mut words, mut bytes) = (Vec::new(), 0);
     // Between two batches nothing may be said for a long time.
     let mut word = channel.hear().await?;
     loop {
         if let Word::Commit(sequence) = word {
-            return Ok((words, Some(sequence)));
+            return Ok((words, Some(End::Commit(sequence))));
         }
-        bytes += if let Word::Piece(piece) = &word { piece.len() } else { 64 };
-        words.push(word);
+        if word == Word::Abandon {
+            return Ok((words, Some(End::Abandon)));
+        }
+        if word != Word::Busy {
+            bytes += if let Word::Piece(piece) = &word { piece.len() } else { 64 };
+            words.push(word);
+        }
         if bytes >= BUFFER_BYTES {
             return Ok((words, None));
         }
-        word = timeout(BATCH_SILENCE_MAX, channel.hear()).await??;
+        word = channel.hear_answer().await?;
+    }
+}
+
+/// A connection that is lost is nothing special. What went wrong here may do so again each time.
+fn tell_end(error: &io::Error) {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, PermissionDenied, TimedOut, UnexpectedEof};
+    let told = error as &dyn std::error::Error;
+    if matches!(error.kind(), BrokenPipe | ConnectionReset | PermissionDenied | TimedOut | UnexpectedEof) {
+        info!(error = told, "Lost the connection to the active's state");
+    } else {
+        warn!(error = told, "Could not take the active's state");
     }
 }

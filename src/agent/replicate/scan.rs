@@ -4,8 +4,12 @@
 //! change might have left them the same. It is synced before it is read: a page that is written through a mapping
 //! after that changes the times once more.
 //!
-//! Names may change while they are looked at. A file that was read is kept open until it is sent, whatever its name is then;
-//! and one may move to a folder that had been read already, so if names changed or one is missed all names are read again.
+//! Content may move while it is looked at, from one file to another as a log that is merged into a table, or to another name.
+//! A look that reads the place where it goes first and the place where it came from last finds it in neither. So a look reads
+//! all again that may have changed, until what it has was there at one moment; if that moment does not come, it says so. A
+//! file that was read is kept open until it is sent, whatever its name is then.
+
+mod fingerprint;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -15,22 +19,19 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rustix::fs::{AtFlags, Dir, FileType, Stat, fstat, fsync, statat};
-use rustix::time::{ClockId, clock_gettime};
 use sha2::{Digest as _, Sha256};
 use tracing::warn;
 
+use self::fingerprint::{Fingerprint, fingerprint, mode_of, wall_clock};
 use super::directory::{StateDirectory, open_folder};
 use super::image::{Entry, HASH_BYTES, Image, StatePath};
 
 /// Most files and folders of a state directory. 100,000: an image of them takes some ten megabytes.
 pub const ENTRIES_MAX: usize = 100_000;
-/// Age below which the times of a file prove nothing. 50 ms: the kernel's clock for them ticks each 10 ms at most.
-const RECENT: Duration = Duration::from_millis(50);
 /// Most files that a look keeps open. 128: three looks may be alive, and a process has 1,024 files at least.
 const KEPT_MAX: usize = 128;
-/// How often everything is looked at, if names change meanwhile. 3: whoever makes names all the time must not keep a barrier
-/// waiting; then only a file that moves from pass to pass is missed until the next look.
-const PASSES_MAX: usize = 3;
+/// How often everything is looked at, if it changes meanwhile. 8: whoever writes all the time must not occupy a core with it.
+const PASSES_MAX: usize = 8;
 /// How much of a file is read at a time. Unit: bytes.
 const READ_BYTES: usize = 64 * 1024;
 
@@ -49,6 +50,10 @@ pub struct Snapshot {
     pub sources: BTreeMap<StatePath, Source>,
     /// Files that were read, for who sends them.
     pub kept: Kept,
+    /// Whether all of it was there at one moment.
+    pub is_whole: bool,
+    /// Whether it is to be had as it is, or not at all.
+    pub is_exact: bool,
 }
 
 /// Open files by the paths that they had. Clones share them; whoever takes one has it alone.
@@ -68,7 +73,7 @@ impl Kept {
 
     fn keep(&self, path: StatePath, file: File) {
         let mut files = self.0.lock().expect("no holder of this lock panics");
-        if files.len() < KEPT_MAX {
+        if files.len() < KEPT_MAX || files.contains_key(&path) {
             files.insert(path, file);
         }
     }
@@ -98,11 +103,13 @@ pub struct Growth {
 #[derive(Debug)]
 pub struct Scanner {
     directory: StateDirectory,
-    known: BTreeMap<StatePath, Known>,
+    known: Files,
     /// Folders that have been synced since they were as here.
     synced: BTreeMap<Option<StatePath>, Fingerprint>,
     has_warned: bool,
 }
+
+type Files = BTreeMap<StatePath, Known>;
 
 /// A file as of the last look.
 #[derive(Clone, Debug)]
@@ -114,28 +121,22 @@ struct Known {
     hash: [u8; HASH_BYTES],
 }
 
-/// What changes when a file does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Fingerprint {
-    device: u64,
-    inode: u64,
-    size: i64,
-    modified: (i64, u64),
-    changed: (i64, u64),
-}
-
 /// What was found when everything was looked at once.
 struct Pass {
     snapshot: Snapshot,
-    known: BTreeMap<StatePath, Known>,
+    known: Files,
     /// The folders as they were before their names were read.
     folders: BTreeMap<Option<StatePath>, Fingerprint>,
+    /// Files that had other content than when they were read before, and whether they have only grown since the look before.
+    moving: Vec<(StatePath, bool)>,
 }
 
 /// One pass.
 struct Look<'a> {
     scanner: &'a mut Scanner,
-    before: Option<Pass>,
+    /// Files as of the look before.
+    base: &'a Files,
+    before: Option<&'a Pass>,
     now: Pass,
     synced: BTreeMap<Option<StatePath>, Fingerprint>,
     began: Duration,
@@ -144,7 +145,7 @@ struct Look<'a> {
 impl Scanner {
     /// One that knows nothing yet.
     pub fn new(directory: StateDirectory) -> Self {
-        Self { directory, known: BTreeMap::new(), synced: BTreeMap::new(), has_warned: false }
+        Self { directory, known: Files::new(), synced: BTreeMap::new(), has_warned: false }
     }
 
     /// Looks at everything; what changed is on the own disk when this returns.
@@ -152,16 +153,58 @@ impl Scanner {
     /// # Errors
     /// Something cannot be read or synced, or there is too much.
     pub fn look(&mut self, sequence: u64) -> io::Result<Snapshot> {
-        let mut found = self.pass(sequence, None)?;
-        for passes in 1.. {
-            let before = std::mem::replace(&mut self.known, std::mem::take(&mut found.known));
-            let is_whole = !misses_one(&before, &self.known) && self.are_unchanged(&found.folders);
-            if is_whole || passes == PASSES_MAX {
+        let base = std::mem::take(&mut self.known);
+        match self.passes(sequence, &base) {
+            Ok(found) => {
+                self.known = found.known;
+                Ok(found.snapshot)
+            }
+            Err(error) => {
+                self.known = base;
+                Err(error)
+            }
+        }
+    }
+
+    fn passes(&mut self, sequence: u64, base: &Files) -> io::Result<Pass> {
+        let mut found = self.pass(sequence, base, None)?;
+        found.snapshot.is_whole = self.is_whole(base, &found);
+        for _ in 1..PASSES_MAX {
+            if found.snapshot.is_whole {
                 break;
             }
-            found = self.pass(sequence, Some(found))?;
+            let mut next = self.pass(sequence, base, Some(&found))?;
+            next.snapshot.is_whole = self.is_whole(&found.known, &next);
+            found = next;
         }
-        Ok(found.snapshot)
+        Ok(found)
+    }
+
+    /// Whether all that a pass found was there at one moment. `before` is what was known when it began.
+    ///
+    /// What was read twice with the same content was there when the pass began. One file may have grown since: then that
+    /// moment is when it was read, provided that nothing else has changed until after the pass.
+    fn is_whole(&self, before: &Files, found: &Pass) -> bool {
+        let are_names_whole = || !misses_one(before, &found.known) && self.are_unchanged(&found.folders);
+        match &found.moving[..] {
+            [] => are_names_whole(),
+            [(path, true)] => are_names_whole() && self.are_others_at_rest(&found.known, path),
+            _ => false,
+        }
+    }
+
+    /// Whether no file but this one has changed since it was read.
+    fn are_others_at_rest(&self, files: &Files, but: &StatePath) -> bool {
+        let mut at_hand = None;
+        files.iter().filter(|(path, _)| *path != but).all(|(path, known)| {
+            let (folder, name) = path.split();
+            if at_hand.as_ref().is_none_or(|(of, _)| *of != folder) {
+                at_hand = self.directory.parent(path).ok().map(|(parent, _)| (folder, parent));
+            }
+            let Some((_, parent)) = &at_hand else { return false };
+            let now = statat(parent, name, AtFlags::SYMLINK_NOFOLLOW);
+            known.is_settled && now.is_ok_and(|now| fingerprint(&now) == known.fingerprint)
+        })
     }
 
     /// Whether no name was made, removed or moved in these folders since they were read.
@@ -179,17 +222,14 @@ impl Scanner {
         folders.iter().all(is_same)
     }
 
-    /// Looks at everything once. `before` is what an earlier pass of the same look found: what is as it was then is not read
-    /// again, as changes since then belong to the next look.
-    fn pass(&mut self, sequence: u64, before: Option<Pass>) -> io::Result<Pass> {
-        let began = clock_gettime(ClockId::Realtime);
-        let began = Duration::new(u64::try_from(began.tv_sec).unwrap_or_default(), 0)
-            + Duration::from_nanos(u64::try_from(began.tv_nsec).unwrap_or_default());
+    /// Looks at everything once. `before` is what the pass before found.
+    fn pass(&mut self, sequence: u64, base: &Files, before: Option<&Pass>) -> io::Result<Pass> {
+        let began = wall_clock();
         let root = self.directory.root().try_clone_to_owned()?;
-        let kept = before.as_ref().map(|before| before.snapshot.kept.clone()).unwrap_or_default();
+        let kept = before.map(|before| before.snapshot.kept.clone()).unwrap_or_default();
         let snapshot = Snapshot { sequence, kept, ..Snapshot::default() };
-        let now = Pass { snapshot, known: BTreeMap::new(), folders: BTreeMap::new() };
-        let mut look = Look { scanner: self, before, now, synced: BTreeMap::new(), began };
+        let now = Pass { snapshot, known: Files::new(), folders: BTreeMap::new(), moving: Vec::new() };
+        let mut look = Look { scanner: self, base, before, now, synced: BTreeMap::new(), began };
         let mut folders = vec![(None, root)];
         while let Some((path, folder)) = folders.pop() {
             look.folder(path.as_ref(), &folder, &mut folders)?;
@@ -236,12 +276,12 @@ impl Look<'_> {
     fn sync(&mut self, path: Option<&StatePath>, folder: &OwnedFd) -> io::Result<()> {
         let (path, fingerprint) = (path.cloned(), fingerprint(&fstat(folder)?));
         let is_synced = self.scanner.synced.get(&path) == Some(&fingerprint)
-            || self.before.as_ref().is_some_and(|before| before.folders.get(&path) == Some(&fingerprint));
+            || self.before.is_some_and(|before| before.folders.get(&path) == Some(&fingerprint));
         if !is_synced {
             fsync(folder)?;
         }
         self.now.folders.insert(path.clone(), fingerprint);
-        if is_old(&fingerprint, self.began) {
+        if fingerprint.is_old(self.began) {
             self.synced.insert(path, fingerprint);
         }
         Ok(())
@@ -272,24 +312,24 @@ impl Look<'_> {
     }
 
     fn file(&mut self, path: StatePath, stat: &Stat) -> io::Result<()> {
-        let before = self.scanner.known.get(&path);
-        let (known, growth) = match before {
-            Some(known)
-                if (known.is_settled || self.before.is_some()) && known.fingerprint == fingerprint(stat) =>
-            {
-                let sources = self.before.as_ref().map(|before| &before.snapshot.sources);
-                let growth = sources.and_then(|sources| sources.get(&path)?.growth.clone());
-                (known.clone(), growth)
+        let last = self.before.map_or(self.base, |before| &before.known).get(&path);
+        let (known, growth) = match last {
+            Some(known) if known.is_settled && known.fingerprint == fingerprint(stat) => {
+                let source = self.before.and_then(|before| before.snapshot.sources.get(&path));
+                (known.clone(), source.and_then(|source| source.growth.clone()))
             }
             _ => {
                 let mut file = self.scanner.directory.open_file(&path)?;
                 // Of the file that was opened, and from before it is synced and read.
                 let stat = fstat(&file)?;
                 file.sync_all()?;
-                let (size, hash, growth) = hash(&mut file, before)?;
+                let (size, hash, growth) = hash(&mut file, self.base.get(&path))?;
                 self.now.snapshot.kept.keep(path.clone(), file);
+                if last.is_none_or(|known| (known.size, known.hash) != (size, hash)) {
+                    self.now.moving.push((path.clone(), growth.is_some()));
+                }
                 let fingerprint = fingerprint(&stat);
-                let is_settled = is_old(&fingerprint, self.began);
+                let is_settled = fingerprint.is_old(self.began);
                 (Known { fingerprint, is_settled, size, hash }, growth)
             }
         };
@@ -309,7 +349,7 @@ impl Look<'_> {
 }
 
 /// Whether a file is gone that was there before: removed, or moved to where it could not be seen any more.
-fn misses_one(before: &BTreeMap<StatePath, Known>, now: &BTreeMap<StatePath, Known>) -> bool {
+fn misses_one(before: &Files, now: &Files) -> bool {
     let mut gone = before.iter().filter(|(path, _)| !now.contains_key(path)).peekable();
     if gone.peek().is_none() {
         return false;
@@ -343,29 +383,6 @@ fn hash(file: &mut File, before: Option<&Known>) -> io::Result<(u64, [u8; HASH_B
 /// The error with the name of what it is about.
 fn of(error: &io::Error, name: &[u8]) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", String::from_utf8_lossy(name)))
-}
-
-fn fingerprint(stat: &Stat) -> Fingerprint {
-    #[expect(clippy::useless_conversion, reason = "the types differ between architectures")]
-    Fingerprint {
-        device: stat.st_dev.into(),
-        inode: stat.st_ino.into(),
-        size: stat.st_size.into(),
-        modified: (stat.st_mtime.into(), stat.st_mtime_nsec.into()),
-        changed: (stat.st_ctime.into(), stat.st_ctime_nsec.into()),
-    }
-}
-
-fn is_old(fingerprint: &Fingerprint, now: Duration) -> bool {
-    [fingerprint.modified, fingerprint.changed].into_iter().all(|(seconds, nanoseconds)| {
-        let at = Duration::from_secs(u64::try_from(seconds).unwrap_or_default())
-            + Duration::from_nanos(nanoseconds);
-        at + RECENT < now
-    })
-}
-
-fn mode_of(stat: &Stat) -> u16 {
-    u16::try_from(stat.st_mode & 0o7777).unwrap_or_default()
 }
 
 /// Whether somebody removed or replaced it meanwhile.

@@ -13,7 +13,7 @@ use tracing::{error, info};
 
 use super::channel::Channel;
 use super::image::Image;
-use super::outbox::Outbox;
+use super::outbox::{BatchEnd, Outbox};
 use super::scan::{ENTRIES_MAX, Snapshot};
 use super::word::Word;
 use super::{DirectoryId, GREETING_MAX, Line, Partner, StateDirectory, prepare};
@@ -25,12 +25,13 @@ use crate::runtime::tasks::TaskError;
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
 /// Pause before the first attempt after a connection that has lasted. 10 ms: whoever ended it has closed its port by then.
 const RENEWAL_PAUSE: Duration = Duration::from_millis(10);
+/// Longest pause before an attempt, if one connection after the other is lost at once: each has the standby read all that it
+/// has.
+const RETRY_PAUSE_MAX: Duration = Duration::from_secs(10);
 /// How long a connection has lasted then, so that one that is lost again and again is not made a hundred times a second.
 const LASTING: Duration = Duration::from_secs(1);
 /// How much is read before it is sent. Unit: bytes.
 const BUFFER_BYTES: usize = 1 << 20;
-/// How long the standby may take to look at its directory, or to put a batch on its disk.
-const ANSWER_MAX: Duration = Duration::from_secs(60);
 
 /// Whether the standby is there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -55,8 +56,8 @@ pub struct Progress {
     pub standby: Option<AgentId>,
     /// What it had when it was last heard of; `None`: it was not heard of yet.
     pub has: Option<Arc<Snapshot>>,
-    /// The number of a look of which it could not be given everything.
-    pub torn: Option<u64>,
+    /// The number of a look that it could not be given as it is, and what came of it.
+    pub flawed: Option<(u64, BatchEnd)>,
 }
 
 /// What sending needs.
@@ -99,7 +100,7 @@ impl Sender {
     /// Ends only by being dropped.
     async fn send(&mut self, epoch: Option<Epoch>, partner: Option<Partner>) {
         let (Some(epoch), Some(partner)) = (epoch, partner) else { return std::future::pending().await };
-        let mut has_complained = false;
+        let (mut has_complained, mut retry_pause) = (false, RETRY_PAUSE);
         loop {
             let began = Instant::now();
             let Err(error) = self.level(epoch, partner).await;
@@ -114,7 +115,12 @@ impl Sender {
             let reach = if is_refused { Reach::Absent } else { Reach::Unknown };
             self.progress.send_modify(|progress| progress.reach = reach);
             let has_lasted = was_connected && began.elapsed() >= LASTING;
-            sleep(if has_lasted { RENEWAL_PAUSE } else { RETRY_PAUSE }).await;
+            retry_pause = if was_connected && !has_lasted {
+                (2 * retry_pause).min(RETRY_PAUSE_MAX)
+            } else {
+                RETRY_PAUSE
+            };
+            sleep(if has_lasted { RENEWAL_PAUSE } else { retry_pause }).await;
         }
     }
 
@@ -122,7 +128,7 @@ impl Sender {
     async fn level(&mut self, epoch: Epoch, (to, address): Partner) -> io::Result<Infallible> {
         let greeting = timeout(GREETING_MAX, self.greet(epoch, (to, address)));
         let (mut channel, directory) = greeting.await??;
-        let mirror = timeout(ANSWER_MAX, manifest(&mut channel)).await??;
+        let mirror = manifest(&mut channel).await?;
         // A copy of many names takes a while, and the agent's loop shares this thread.
         let (mut mirror, has) = spawn_blocking(move || (mirror.clone(), mirror)).await?;
         let has = Some(Arc::new(Snapshot { image: has, ..Snapshot::default() }));
@@ -140,19 +146,20 @@ impl Sender {
             let Some(snapshot) = snapshots.borrow_and_update().clone() else { continue };
             let (sequence, has) = (snapshot.sequence, Some(Arc::clone(&snapshot)));
             let outbox = Outbox::new(self.directory.clone(), mirror, snapshot);
-            let is_torn;
-            (mirror, is_torn) = send_batch(&mut channel, outbox).await?;
+            let (is_committed, end);
+            (is_committed, (mirror, end)) = send_batch(&mut channel, outbox).await?;
             if let Some(sent) = &has {
                 sent.kept.clear();
             }
-            let answer = timeout(ANSWER_MAX, channel.hear()).await??;
-            if answer != Word::Acknowledge(sequence) {
+            if is_committed && channel.hear_answer().await? != Word::Acknowledge(sequence) {
                 return Err(io::ErrorKind::InvalidData.into());
             }
-            let torn = is_torn.then_some(sequence);
             self.progress.send_modify(|progress| {
-                let acknowledged = if is_torn { progress.acknowledged } else { Some((directory, sequence)) };
-                *progress = Progress { acknowledged, reach: Reach::Connected, standby: Some(to), has, torn };
+                let is_there = end != BatchEnd::Torn;
+                let acknowledged = if is_there { Some((directory, sequence)) } else { progress.acknowledged };
+                let has = if is_committed { has } else { progress.has.take() };
+                let flawed = (end != BatchEnd::Exact).then_some((sequence, end));
+                *progress = Progress { acknowledged, reach: Reach::Connected, standby: Some(to), has, flawed };
             });
         }
     }
@@ -186,7 +193,7 @@ impl Sender {
 async fn manifest(channel: &mut Channel<TcpStream>) -> io::Result<Image> {
     let mut image = Image::new();
     loop {
-        let word = channel.hear().await?;
+        let word = channel.hear_answer().await?;
         if word == Word::All {
             return Ok(image);
         }
@@ -198,16 +205,20 @@ async fn manifest(channel: &mut Channel<TcpStream>) -> io::Result<Image> {
     }
 }
 
-/// Returns what the standby has once it has acknowledged the batch, and whether that is less than the snapshot.
-async fn send_batch(channel: &mut Channel<TcpStream>, mut outbox: Outbox) -> io::Result<(Image, bool)> {
+/// Returns whether the batch is to be carried out, what the standby has then, and what came of it.
+async fn send_batch(
+    channel: &mut Channel<TcpStream>,
+    mut outbox: Outbox,
+) -> io::Result<(bool, (Image, BatchEnd))> {
+    let mut is_committed = false;
     loop {
         let read = spawn_blocking(move || outbox.next(BUFFER_BYTES).map(|words| (outbox, words)));
-        let (next, words) = read.await??;
+        let (next, words) = channel.work(read).await???;
         outbox = next;
         if words.is_empty() {
-            let is_torn = outbox.is_torn();
-            return Ok((outbox.into_mirror(), is_torn));
+            return Ok((is_committed, outbox.into_mirror()));
         }
+        is_committed |= matches!(words.last(), Some(Word::Commit(_)));
         channel.say(&words).await?;
     }
 }

@@ -3,6 +3,7 @@
 mod door;
 mod ledger;
 mod lines;
+mod moments;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, Permissions};
@@ -17,7 +18,7 @@ use super::directory::StateDirectory;
 use super::door::Door;
 use super::image::Image;
 use super::inbox::Inbox;
-use super::outbox::Outbox;
+use super::outbox::{BatchEnd, Outbox};
 use super::scan::{Scanner, Snapshot};
 use super::word::Word;
 use super::{DirectoryId, HIDDEN_FOLDER};
@@ -148,6 +149,11 @@ impl Copying {
 
     /// Returns the words of the batch.
     fn copy(&mut self, snapshot: Snapshot) -> Vec<Word> {
+        self.copied(snapshot).0
+    }
+
+    /// Returns the words of the batch, and what came of it.
+    fn copied(&mut self, snapshot: Snapshot) -> (Vec<Word>, BatchEnd) {
         let mut outbox = Outbox::new(self.from.clone(), std::mem::take(&mut self.mirror), Arc::new(snapshot));
         let mut inbox = new_inbox(&self.to);
         let mut said = Vec::new();
@@ -161,14 +167,17 @@ impl Copying {
                 if let Word::Commit(sequence) = word {
                     assert_eq!(*sequence, self.sequence);
                     inbox.commit(&self.door.enter(Epoch::default(), DirectoryId(1)).unwrap()).unwrap();
+                } else if *word == Word::Abandon {
+                    inbox.abandon().unwrap();
                 } else {
                     inbox.take(word.clone()).unwrap();
                 }
             }
             said.extend(words);
         }
-        self.mirror = outbox.into_mirror();
-        said
+        let end;
+        (self.mirror, end) = outbox.into_mirror();
+        (said, end)
     }
 }
 
@@ -204,17 +213,28 @@ proptest! {
     }
 
     #[test]
-    fn what_changes_between_look_and_batch_is_there_after_the_next_batch(before in deeds(), between in deeds()) {
+    fn what_changes_between_look_and_batch_is_there_after_the_next_batch(
+        before in deeds(),
+        between in deeds(),
+        is_exact in any::<bool>(),
+    ) {
         let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let mut copying = Copying::new(from.path(), to.path());
         for deed in &before {
             deed.happen(from.path());
         }
-        let snapshot = copying.look();
+        let (had, looked_at) = (content(to.path()), content(from.path()));
+        let snapshot = Snapshot { is_exact, ..copying.look() };
+        prop_assert!(snapshot.is_whole, "nothing changed while it was looked at");
         for deed in &between {
             deed.happen(from.path());
         }
-        copying.copy(snapshot);
+        let (_, end) = copying.copied(snapshot);
+        match end {
+            BatchEnd::Exact => prop_assert_eq!(content(to.path()), looked_at),
+            BatchEnd::Torn if is_exact => prop_assert_eq!(content(to.path()), had),
+            BatchEnd::Torn | BatchEnd::Newer => prop_assert!(!is_exact),
+        }
         let seen = Scanner::new(copying.to.clone()).look(0).unwrap().image;
         prop_assert_eq!(&copying.mirror, &seen, "what the active believes of the standby");
         let snapshot = copying.look();

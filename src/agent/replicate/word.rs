@@ -11,6 +11,7 @@
 //!   9 set mode    path, mode 2                   10 write    path, mode 2
 //!  11 append      path, size so far 8            12 piece    bytes, to the end
 //!  13 commit      sequence 8                     14 acknowledge  sequence 8
+//!  15 abandon                                    16 busy
 //! ```
 
 use super::DirectoryId;
@@ -64,6 +65,10 @@ pub enum Word {
     Commit(u64),
     /// It has been carried out and is on disk.
     Acknowledge(u64),
+    /// Nothing of the batch is to be carried out.
+    Abandon,
+    /// Its sender works at what the other side waits for.
+    Busy,
 }
 
 impl Word {
@@ -94,6 +99,8 @@ impl Word {
             Self::Piece(bytes) => [&[12], &bytes[..]].concat(),
             Self::Commit(sequence) => [&[13], &sequence.to_be_bytes()[..]].concat(),
             Self::Acknowledge(sequence) => [&[14], &sequence.to_be_bytes()[..]].concat(),
+            Self::Abandon => vec![15],
+            Self::Busy => vec![16],
         }
     }
 
@@ -129,6 +136,8 @@ impl Word {
             }
             13 => Self::Commit(fields.u64()?),
             14 => Self::Acknowledge(fields.u64()?),
+            15 => Self::Abandon,
+            16 => Self::Busy,
             _ => return None,
         };
         fields.0.is_empty().then_some(word)
@@ -176,7 +185,7 @@ mod tests {
         let path = "[a-z]{1,8}(/[a-z]{1,8}){0,3}".prop_map(|text| StatePath::parse(text.as_bytes()).unwrap());
         let numbers = (any::<[u128; 4]>(), any::<u64>(), 0..0o10000_u16, any::<[u8; HASH_BYTES]>());
         let bytes = proptest::collection::vec(any::<u8>(), 1..200);
-        (1..=14_u8, path, numbers, bytes).prop_map(
+        (1..=16_u8, path, numbers, bytes).prop_map(
             |(kind, path, ([a, b, c, d], number, mode, hash), bytes)| {
                 let directory = DirectoryId(d);
                 match kind {
@@ -193,7 +202,9 @@ mod tests {
                     11 => Word::Append(path, number),
                     12 => Word::Piece(bytes),
                     13 => Word::Commit(number),
-                    _ => Word::Acknowledge(number),
+                    14 => Word::Acknowledge(number),
+                    15 => Word::Abandon,
+                    _ => Word::Busy,
                 }
             },
         )
@@ -206,7 +217,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_a_word_of_the_same_bytes_or_none(kind in 0..16_u8, bytes in proptest::collection::vec(any::<u8>(), 0..90)) {
+        fn any_bytes_are_a_word_of_the_same_bytes_or_none(kind in 0..18_u8, bytes in proptest::collection::vec(any::<u8>(), 0..90)) {
             let bytes = [&[kind], &bytes[..]].concat();
             if let Some(word) = Word::decode(&bytes) {
                 prop_assert_eq!(word.encode(), bytes);

@@ -29,10 +29,10 @@ use crate::controller::reconcile::Look;
 use crate::controller::report::merge_difference;
 use crate::ha::{AgentId, BootTime, Moment, TakeoverRecord, Timing};
 use crate::manifests::pair_name;
-use crate::observe::group::{GroupObjects, SeenGroup, see_group, times};
+use crate::observe::group::{GroupObjects, SeenGroup, level_text, pair_number, see_group, times};
 use crate::observe::slim::SlimPod;
 use crate::observe::{SetKey, version};
-use crate::pairing::{HaState, Plan, Shown, Step, plan};
+use crate::pairing::{Group, HaState, LevelText, Plan, Shown, Step, plan};
 use crate::status::{GroupInput, GroupNews, group_news, group_status, lease_repaired};
 
 /// Most writes of one group under way at once.
@@ -177,7 +177,10 @@ impl Round<'_> {
             let taken: Vec<_> = wave.iter().map(|step| hand.take(step)).collect();
             for (step, result) in wave.into_iter().zip(at_most(taken).await) {
                 match (step, &result) {
-                    (Step::End { pair }, Ok(_)) => memory.end_pair(*pair),
+                    (Step::End { pair }, Ok(_)) => {
+                        let level = state_left(&seen.group, objects, *pair);
+                        memory.end_pair(*pair, level, clock::now().before(timing.operator_wait));
+                    }
                     (Step::Force { pair, .. }, Ok(_)) => {
                         let repaired = lease_repaired(&pair_name(&self.key.name, *pair));
                         self.context.surroundings.events.send(self.group, repaired);
@@ -364,6 +367,12 @@ fn wave_of(step: &Step) -> usize {
 
 fn with_id(pod: &Arc<SlimPod>) -> Option<(AgentId, Arc<SlimPod>)> {
     Some((AgentId(parse_uid(pod.metadata.uid.as_deref()?).ok()?), Arc::clone(pod)))
+}
+
+/// What the Lease of a pair says that ends because all its Pods went, and not because fewer pairs are wanted.
+fn state_left(group: &Group, objects: &GroupObjects, pair: u32) -> Option<LevelText> {
+    let lease = objects.leases.iter().find(|lease| pair_number(lease) == Some(pair));
+    level_text(lease.filter(|_| group.pairs_wanted.is_none())?)
 }
 
 fn told((number, record): (&u32, &Record)) -> Option<(u32, TakeoverRecord)> {

@@ -13,7 +13,7 @@ use crate::agent::lease::Record;
 use crate::ha::{BootTime, Epoch, Timing};
 use crate::observe::SetKey;
 use crate::observe::group::{SeenGroup, level_of_nobody, level_text, pair_number};
-use crate::pairing::{Forsaken, Group, LevelText, Lost, Pair, Plan, Wait};
+use crate::pairing::{Forsaken, Group, LevelText, Lost, Pair, Plan, Wait, is_lasting};
 
 /// How long a write is waited for in the watches before it is taken as seen. 2 s: a watch is mostly 10 ms behind, and
 /// every write is guarded by the version that it is based on anyway.
@@ -145,8 +145,8 @@ impl Memory {
         // What was ended and is still shown is not missed when it is gone.
         if !self.ended.contains(&seen.lease) {
             self.pairs.insert(number, Known { since, tenure_since, ..seen });
+            self.lost.remove(&number);
         }
-        self.lost.remove(&number);
         since
     }
 
@@ -201,11 +201,15 @@ impl Memory {
         self.ends.extend(ends);
     }
 
-    /// A pair ended because it was decided so.
-    pub(super) fn end_pair(&mut self, number: u32) {
-        let known = self.pairs.remove(&number);
-        self.ended.extend(known.map(|known| known.lease));
+    /// A pair ended because it was decided so. `level` is what its Lease said of the copies of its state, if they are to be
+    /// found again: once Pods that may come back under their names do so.
+    pub(super) fn end_pair(&mut self, number: u32, level: Option<LevelText>, over: BootTime) {
         self.lost.remove(&number);
+        let Some(Known { lease, pods, .. }) = self.pairs.remove(&number) else { return };
+        self.ended.insert(lease);
+        if level.is_some() && pods.iter().any(|pod| is_lasting(pod)) {
+            self.lost.insert(number, Lost { number, pods, level, since: over });
+        }
     }
 
     /// Puts what lasts into a group before it is planned for.

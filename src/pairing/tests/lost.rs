@@ -41,8 +41,11 @@ fn whoever_is_left_waits_for_the_other_one_and_spares_make_another_pair() {
 }
 
 #[test]
-fn a_pair_all_of_whose_pods_are_others_now_still_says_what_it_said() {
-    let group = remembered(&[3, 4], &[(0, [1, 2], "a")]);
+fn a_pair_whose_pods_never_come_back_still_says_what_it_said() {
+    let mut group = remembered(&[3, 4], &[(0, [1, 2], "a")]);
+    // They are for Pods of these names, which come back.
+    assert_eq!(plan_now(&group).steps, [found(1, [seat(3), seat(4)], None)]);
+    group.remembered[0].pods = vec!["web-5d9c-x2x4z".into(), "web-5d9c-7xkzr".into()];
     assert_eq!(plan_now(&group).steps, [found(0, [seat(3), seat(4)], Some(said("a")))]);
 }
 

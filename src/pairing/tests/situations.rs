@@ -127,6 +127,20 @@ fn of_two_actives_without_standbys_one_ends_for_the_other() {
 }
 
 #[test]
+fn no_pair_with_state_ends_for_another_one() {
+    let mut group = group([1, 3], [pair(0, [1, 2]), pair(1, [3, 4])]);
+    group.surplus_since = Some(BootTime::default());
+    for pair in &mut group.pairs {
+        pair.level = Some(1);
+    }
+    assert_eq!(plan_now(&group).waits, [Wait::Standby { pair: 0 }, Wait::Standby { pair: 1 }]);
+    assert_eq!(steps(&group), []);
+    // The other one has none that could be overwritten.
+    group.pairs[1].level = None;
+    assert_eq!(steps(&group), [Step::Fence { pair: 1 }]);
+}
+
+#[test]
 fn nobody_is_paired_anew_before_the_hold_of_a_lost_lease_is_over() {
     let mut group = group([1, 2, 3, 4], []);
     group.lost.push(Lost {

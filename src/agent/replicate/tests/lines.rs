@@ -16,6 +16,7 @@ use crate::agent::replicate::DirectoryId;
 use crate::agent::replicate::channel::Channel;
 use crate::agent::replicate::image::StatePath;
 use crate::agent::replicate::inbox::Inbox;
+use crate::agent::replicate::outbox::BatchEnd;
 use crate::agent::replicate::receiver::Receiver;
 use crate::agent::replicate::sender::{Progress, Reach, Sender};
 use crate::ha::AgentId;
@@ -190,7 +191,7 @@ async fn a_look_of_which_a_file_could_not_be_sent_is_not_acknowledged() {
     drop(snapshot.kept.take(&StatePath::parse(b"a").unwrap()));
     fs::rename(from.path().join("a"), from.path().join("b")).unwrap();
     active.snapshots.send_replace(Some(Arc::new(snapshot)));
-    let torn = active.progress.wait_for(|progress| progress.torn == Some(2));
+    let torn = active.progress.wait_for(|progress| progress.flawed == Some((2, BatchEnd::Torn)));
     let acknowledged = timeout(PATIENCE, torn).await.expect("in time").unwrap().acknowledged;
     assert_eq!(acknowledged, Some((standby.directory.id(), 1)));
     active.look(3);

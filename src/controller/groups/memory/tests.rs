@@ -161,7 +161,7 @@ fn what_is_seen_first_is_taken_for_new_and_what_was_seen_before_keeps_its_time()
 fn a_pair_that_was_ended_is_not_lost() {
     let mut memory = Memory::default();
     memory.see_pair(0, known(1));
-    memory.end_pair(0);
+    memory.end_pair(0, None, at(1));
     assert_eq!(memory.see_lost(&BTreeSet::new(), BTreeMap::new(), at(2)), []);
 }
 
@@ -170,12 +170,40 @@ fn a_pair_that_was_ended_is_not_missed_when_the_watch_shows_it_once_more() {
     let timing = Timing::default();
     let mut memory = Memory::default();
     memory.see_pair(0, known(1));
-    memory.end_pair(0);
+    memory.end_pair(0, None, at(1));
     memory.see_pair(0, known(2));
     let mut seen = SeenGroup::default();
     memory.remember(&mut seen, (at(3), &timing));
     assert_eq!(seen.group.lost, []);
     assert!(memory.ended.is_empty(), "no watch shows it any more");
+}
+
+#[test]
+fn a_pair_whose_pods_may_come_back_with_their_state_is_remembered_when_it_ends() {
+    let timing = Timing::default();
+    let table = [
+        ("web-0", Some(level("x")), vec![lost(0, "web-0", Some(level("x")))]),
+        ("web-5d9c-x2x4z", Some(level("x")), vec![]),
+        ("web-0", None, vec![]),
+    ];
+    for (pod, level, expected) in table {
+        let mut memory = Memory::default();
+        memory.see_pair(0, Known { pods: vec![pod.into()], ..known(1) });
+        memory.end_pair(0, level, at(5));
+        // The watch may show it once more.
+        for records in [BTreeSet::from([0]), BTreeSet::new()] {
+            if !records.is_empty() {
+                memory.see_pair(0, known(2));
+            }
+            let mut seen = SeenGroup { numbers: records, ..SeenGroup::default() };
+            memory.ended.insert(7);
+            memory.remember(&mut seen, (at(5) + timing.operator_wait, &timing));
+            assert_eq!(seen.group.lost, []);
+            if seen.numbers.is_empty() {
+                assert_eq!(seen.group.remembered, expected, "{pod}");
+            }
+        }
+    }
 }
 
 #[test]

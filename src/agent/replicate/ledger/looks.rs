@@ -1,0 +1,224 @@
+//! Looks at the state directory: when, and what of them is sent.
+//!
+//! A standby that has every acknowledged write must never get a mixture of moments: what was acknowledged may be in none of
+//! them. So a look that found no such moment is kept back, and who waits for it waits for the next one, or for the Lease to
+//! leave the standby out. Only an application that asks for no barriers, so that nothing of it counts as acknowledged, is sent
+//! as it is found.
+
+use std::future::pending;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use jiff::Timestamp;
+use tokio::task::spawn_blocking;
+use tokio::time::Instant;
+use tracing::warn;
+
+use super::super::gate::{Knowledge, Outcome};
+use super::super::lag::{Amount, lacking};
+use super::super::outbox::BatchEnd;
+use super::super::scan::{Scanner, Snapshot};
+use super::super::sender::Progress;
+use super::ticket::Waiter;
+use super::{LOOK_EVERY, Ledger, STANDBY_MAX, TICK};
+use crate::agent::clock;
+use crate::ha::Epoch;
+
+/// How long a tenure is taken for one in which barriers are asked for, before there was any. 10 s: whoever serves clients by
+/// then has asked.
+const UNASKED_MIN: Duration = Duration::from_secs(10);
+
+pub(super) type Look = BoxFuture<'static, Looked>;
+
+/// The end of a look.
+pub(super) struct Looked {
+    scanner: Scanner,
+    /// The tenure in which it began.
+    tenure: Option<Epoch>,
+    /// What it has found, and how much of it the standby lacks.
+    found: io::Result<(Snapshot, Amount)>,
+}
+
+impl Ledger {
+    /// Whether the newest look did not become the standby's, and only another one can.
+    pub(super) fn is_to_be_repeated(&self, progress: &Progress) -> bool {
+        let is_missed = self.is_kept_back && !self.looked.is_empty();
+        is_missed || progress.flawed == Some((self.sequence, BatchEnd::Torn))
+    }
+
+    /// Looks, if somebody asked for it or it is time, and the standby has got what was seen before.
+    pub(super) fn look(&mut self, knowledge: &Knowledge, (progress, now): (Progress, Instant)) {
+        let is_repeated = self.is_to_be_repeated(&progress);
+        let is_due =
+            is_repeated && self.next_repeat <= now || !self.waiting.is_empty() || self.next_look <= now;
+        let is_behind = !is_repeated
+            && knowledge.outcome(self.sequence) == Outcome::Waiting
+            && self.behind_since.is_some_and(|since| now < since + STANDBY_MAX);
+        let Some(mut scanner) = self.scanner.take_if(|_| is_due && !is_behind) else { return };
+        (self.next_look, self.next_repeat) = (now + LOOK_EVERY, now + TICK);
+        self.looked_for.append(&mut self.waiting);
+        let (sequence, tenure) = (self.sequence + 1, self.tenure);
+        let directory = self.wires.directory.clone();
+        self.looking = Some(Box::pin(async move {
+            let looked = spawn_blocking(move || {
+                let Progress { standby, has, .. } = progress;
+                let has = standby.map(|_| has.unwrap_or_default());
+                let found = scanner.look(sequence).map(|snapshot| {
+                    let amount = has.map(|has| lacking(&has, &snapshot)).unwrap_or_default();
+                    (snapshot, amount)
+                });
+                Looked { scanner, tenure, found }
+            });
+            // A look that panicked knows nothing any more.
+            let anew = |error| Looked { scanner: Scanner::new(directory), tenure, found: Err(error) };
+            looked.await.unwrap_or_else(|error| anew(error.into()))
+        }));
+    }
+
+    pub(super) fn looked(&mut self, Looked { scanner, tenure, found }: Looked) {
+        (self.scanner, self.looking) = (Some(scanner), None);
+        if tenure != self.tenure {
+            // What it found may be from before other agents acted.
+            return;
+        }
+        match found {
+            Ok((snapshot, amount)) => {
+                if self.tenure.is_some() {
+                    self.meter.measure(amount, (clock::now(), Timestamp::now()));
+                }
+                self.publish(snapshot);
+                let sequence = self.sequence;
+                self.looked.extend(self.looked_for.drain(..).map(|ticket| (sequence, ticket)));
+            }
+            Err(error) => {
+                self.next_repeat = self.next_look;
+                warn!(error = &error as &dyn std::error::Error, "Could not look at the state directory");
+                for ticket in std::mem::take(&mut self.looked_for) {
+                    match ticket.waiter {
+                        Waiter::Application(_) => ticket.refuse("the state directory cannot be read"),
+                        Waiter::Succession => self.settled(false),
+                    }
+                }
+            }
+        }
+    }
+
+    /// Has a look sent, if it says something new and may be.
+    fn publish(&mut self, snapshot: Snapshot) {
+        let is_exact = self.was_asked || self.tenure_since.elapsed() < UNASKED_MIN;
+        if is_exact && !snapshot.is_whole {
+            if !self.looked_for.is_empty() {
+                // Who waits for it must not be content with an earlier one.
+                (self.sequence, self.is_kept_back, self.has_looked) = (snapshot.sequence, true, true);
+            }
+            return;
+        }
+        self.has_looked = true;
+        let known = self.wires.snapshots.borrow().clone();
+        let flawed = self.wires.progress.borrow().flawed;
+        let is_missed = self.is_kept_back || flawed.is_some_and(|(sequence, _)| sequence == self.sequence);
+        if is_missed || known.is_none_or(|known| known.image != snapshot.image) {
+            (self.sequence, self.is_kept_back) = (snapshot.sequence, false);
+            self.wires.snapshots.send_replace(Some(Arc::new(Snapshot { is_exact, ..snapshot })));
+        }
+    }
+}
+
+pub(super) async fn next_look(looking: &mut Option<Look>) -> Looked {
+    match looking {
+        Some(look) => look.await,
+        None => pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::{mpsc, oneshot, watch};
+    use tokio::time::advance;
+
+    use super::super::super::directory::StateDirectory;
+    use super::super::super::door::Door;
+    use super::super::super::gate::PromoteWhen;
+    use super::super::super::lag::Told;
+    use super::super::{View, Wires};
+    use super::*;
+    use crate::agent::metrics::AgentMetrics;
+    use crate::ha::AgentId;
+
+    const EPOCH: Option<Epoch> = Some(Epoch { term: 1, sequence: 0 });
+
+    /// In its tenure; nothing is connected to it.
+    fn ledger(folder: &std::path::Path) -> Ledger {
+        let wires = Wires {
+            own: AgentId(1),
+            directory: StateDirectory::open(folder).expect("a directory"),
+            door: Door::default(),
+            promote_when: PromoteWhen::InSync,
+            views: watch::channel(View::default()).1,
+            told: watch::channel(Told::default()).1,
+            barriers: mpsc::channel(1).1,
+            settle: mpsc::channel(1).1,
+            settled: mpsc::channel(1).0,
+            snapshots: watch::channel(None).0,
+            progress: watch::channel(Progress::default()).1,
+            notes: mpsc::channel(1).0,
+            metrics: AgentMetrics::default(),
+        };
+        let mut ledger = Ledger::new(wires);
+        ledger.begin(EPOCH, Instant::now());
+        ledger
+    }
+
+    /// A look ends that found nothing, at one moment or not. Returns what was sent last: its number, and whether it is to be
+    /// had as it is.
+    fn end(
+        ledger: &mut Ledger,
+        tenure: Option<Epoch>,
+        (sequence, is_whole): (u64, bool),
+    ) -> Option<(u64, bool)> {
+        let scanner = Scanner::new(ledger.wires.directory.clone());
+        let snapshot = Snapshot { sequence, is_whole, ..Snapshot::default() };
+        ledger.looked(Looked { scanner, tenure, found: Ok((snapshot, Amount::default())) });
+        let sent = ledger.wires.snapshots.borrow();
+        sent.as_ref().map(|snapshot| (snapshot.sequence, snapshot.is_exact))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_look_that_found_no_moment_is_kept_back_and_who_waits_for_it_is_not_content_with_less() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut ledger = ledger(folder.path());
+        assert_eq!(end(&mut ledger, EPOCH, (1, true)), Some((1, true)));
+        assert_eq!(end(&mut ledger, EPOCH, (2, false)), Some((1, true)));
+        assert_eq!((ledger.sequence, ledger.is_kept_back), (1, false), "nobody waits for it");
+
+        let (waiter, _answer) = oneshot::channel();
+        ledger.wait(Waiter::Application(waiter));
+        ledger.looked_for.append(&mut ledger.waiting);
+        assert_eq!(end(&mut ledger, EPOCH, (2, false)), Some((1, true)));
+        assert_eq!(ledger.looked.iter().map(|(sequence, _)| *sequence).collect::<Vec<_>>(), [2]);
+        assert!(ledger.is_to_be_repeated(&Progress::default()));
+        // With what was sent before, but the standby is to acknowledge the new number.
+        assert_eq!(end(&mut ledger, EPOCH, (3, true)), Some((3, true)));
+        assert!(!ledger.is_to_be_repeated(&Progress::default()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_look_of_another_tenure_says_nothing_about_this_one() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut ledger = ledger(folder.path());
+        let former = Some(Epoch { term: 0, sequence: 9 });
+        assert_eq!(end(&mut ledger, former, (1, true)), None);
+        assert!(ledger.scanner.is_some() && !ledger.has_looked);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_application_that_asks_for_no_barriers_is_sent_as_it_is_found() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut ledger = ledger(folder.path());
+        assert_eq!(end(&mut ledger, EPOCH, (1, false)), None);
+        advance(UNASKED_MIN).await;
+        assert_eq!(end(&mut ledger, EPOCH, (2, false)), Some((2, false)));
+    }
+}

@@ -1,0 +1,53 @@
+//! What tells that a file or folder has changed, without reading it.
+
+use std::time::Duration;
+
+use rustix::fs::Stat;
+use rustix::time::{ClockId, clock_gettime};
+
+/// Age below which the times of a file prove nothing. 50 ms: the kernel's clock for them ticks each 10 ms at most.
+const RECENT: Duration = Duration::from_millis(50);
+
+/// What changes when a file does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Fingerprint {
+    pub(super) device: u64,
+    pub(super) inode: u64,
+    pub(super) size: i64,
+    pub(super) modified: (i64, u64),
+    pub(super) changed: (i64, u64),
+}
+
+impl Fingerprint {
+    /// Whether a change after this moment would show.
+    pub(super) fn is_old(&self, now: Duration) -> bool {
+        [self.modified, self.changed].into_iter().all(|(seconds, nanoseconds)| {
+            let at = Duration::from_secs(u64::try_from(seconds).unwrap_or_default())
+                + Duration::from_nanos(nanoseconds);
+            at + RECENT < now
+        })
+    }
+}
+
+pub(super) fn fingerprint(stat: &Stat) -> Fingerprint {
+    #[expect(clippy::useless_conversion, reason = "the types differ between architectures")]
+    Fingerprint {
+        device: stat.st_dev.into(),
+        inode: stat.st_ino.into(),
+        size: stat.st_size.into(),
+        modified: (stat.st_mtime.into(), stat.st_mtime_nsec.into()),
+        changed: (stat.st_ctime.into(), stat.st_ctime_nsec.into()),
+    }
+}
+
+/// Permission bits.
+pub(super) fn mode_of(stat: &Stat) -> u16 {
+    u16::try_from(stat.st_mode & 0o7777).unwrap_or_default()
+}
+
+/// The clock that files are stamped by, since 1970.
+pub(super) fn wall_clock() -> Duration {
+    let now = clock_gettime(ClockId::Realtime);
+    Duration::new(u64::try_from(now.tv_sec).unwrap_or_default(), 0)
+        + Duration::from_nanos(u64::try_from(now.tv_nsec).unwrap_or_default())
+}
