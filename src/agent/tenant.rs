@@ -181,7 +181,8 @@ impl<On: Machine> Tenant<On> {
             Running::Nothing | Running::Application(_) | Running::Stillborn => {}
         }
         // What the hook does comes first; the application is asked to end after it.
-        let is_running = matches!(self.running, Running::Application(_)) && self.being_killed_since().is_none();
+        let is_running =
+            matches!(self.running, Running::Application(_)) && self.being_killed_since().is_none();
         if is_running && !self.run_hook(Occasion::Fence) {
             self.pass(Signal::TERM)?;
         }

@@ -90,6 +90,9 @@ where
     let written = if let Some(version) = target.version {
         patch["metadata"]["uid"] = json!(version.uid);
         patch["metadata"]["resourceVersion"] = json!(version.resource_version);
+        if version.is_orphan {
+            patch["metadata"]["ownerReferences"] = body["metadata"]["ownerReferences"].clone();
+        }
         let parameters = PatchParams { field_manager, ..PatchParams::default() };
         api.patch(target.name, &parameters, &Patch::Merge(patch)).await
     } else {

@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::core::ObjectMeta;
 use serde_json::Value;
 
-use super::owner::is_controlled_by;
+use super::owner::{is_controlled_by, is_for};
 use crate::api::{BackupPodSet, ExposedService, ServicePort, TargetPort, keys};
 use crate::manifests::SlicePort;
 use crate::model::{Endpoint, NodeName, ObjectState, PodName, Uid};
@@ -20,7 +20,7 @@ pub(super) fn service_state(
     wanted: &ExposedService,
 ) -> ObjectState {
     let Some(service) = service else { return ObjectState::Absent };
-    if !is_controlled_by(&service.metadata, set) {
+    if !is_for(&service.metadata, set) {
         return ObjectState::Foreign;
     }
     let Some(spec) = &service.spec else { return ObjectState::Outdated };
@@ -28,7 +28,9 @@ pub(super) fn service_state(
     let ports = spec.ports.as_deref().unwrap_or_default();
     let has_ports = ports.len() == wanted.ports.len()
         && wanted.ports.iter().all(|wanted| ports.iter().any(|port| is_port(port, wanted)));
-    let is_current = !has_selector && has_ports && spec.type_.as_deref() == Some(wanted.r#type.as_str());
+    let is_owned = is_controlled_by(&service.metadata, set);
+    let is_current =
+        is_owned && !has_selector && has_ports && spec.type_.as_deref() == Some(wanted.r#type.as_str());
     if is_current { ObjectState::Current } else { ObjectState::Outdated }
 }
 
@@ -39,7 +41,7 @@ pub(super) fn slice_state(
     (wanted, ports): (&ExposedService, &[SlicePort]),
 ) -> (ObjectState, Vec<Endpoint>) {
     let Some(slice) = slice else { return (ObjectState::Absent, Vec::new()) };
-    if !is_controlled_by(&slice.metadata, set) {
+    if !is_for(&slice.metadata, set) {
         return (ObjectState::Foreign, Vec::new());
     }
     let mut endpoints: Vec<Endpoint> = slice.endpoints.iter().filter_map(endpoint).collect();
@@ -50,7 +52,8 @@ pub(super) fn slice_state(
     });
     // One that cannot be read was added by somebody: it would stay beside the addresses that are compared.
     let is_readable = endpoints.len() == slice.endpoints.len();
-    let is_current = has_ports && is_readable && is_found(&slice.metadata, wanted);
+    let is_owned = is_controlled_by(&slice.metadata, set);
+    let is_current = is_owned && has_ports && is_readable && is_found(&slice.metadata, wanted);
     (if is_current { ObjectState::Current } else { ObjectState::Outdated }, endpoints)
 }
 

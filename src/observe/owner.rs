@@ -3,7 +3,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::core::ObjectMeta;
 
-use crate::api::BackupPodSet;
+use crate::api::{BackupPodSet, keys};
 
 /// The controller of an object; Kubernetes allows at most one.
 pub fn controller_of(metadata: &ObjectMeta) -> Option<&OwnerReference> {
@@ -13,4 +13,17 @@ pub fn controller_of(metadata: &ObjectMeta) -> Option<&OwnerReference> {
 /// Whether an object is controlled by this incarnation of the set.
 pub fn is_controlled_by(metadata: &ObjectMeta, set: &BackupPodSet) -> bool {
     controller_of(metadata).is_some_and(|owner| Some(&owner.uid) == set.metadata.uid.as_ref())
+}
+
+/// Whether an object was left behind by an earlier set of this name, as `kubectl delete --cascade=orphan` does: nobody owns it.
+fn is_left_behind(metadata: &ObjectMeta, set: &BackupPodSet) -> bool {
+    let label = |key: &str| metadata.labels.as_ref().and_then(|labels| labels.get(key));
+    let is_ours = label(keys::LABEL_MANAGED_BY).map(String::as_str) == Some(keys::MANAGED_BY);
+    let is_owned = metadata.owner_references.iter().flatten().next().is_some();
+    !is_owned && is_ours && label(keys::LABEL_SET) == set.metadata.name.as_ref()
+}
+
+/// Whether an object of a name that the set needs is for the set to write.
+pub(super) fn is_for(metadata: &ObjectMeta, set: &BackupPodSet) -> bool {
+    is_controlled_by(metadata, set) || is_left_behind(metadata, set)
 }

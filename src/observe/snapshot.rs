@@ -9,7 +9,7 @@ use kube::core::ObjectMeta;
 use super::cache::{Cache, SetKey};
 use super::exposure;
 use super::group::{level_standbys, withheld};
-use super::owner::is_controlled_by;
+use super::owner::{is_controlled_by, is_for};
 use super::pod::{self, PodContext, pod_view};
 use super::slim::SlimPod;
 use super::store::ObjectKey;
@@ -58,6 +58,8 @@ pub struct Version {
     pub uid: String,
     /// Version.
     pub resource_version: String,
+    /// Nobody owns it.
+    pub is_orphan: bool,
 }
 
 /// One consistent view of a set at `now`; `None` if the set does not exist or is being deleted.
@@ -169,8 +171,10 @@ fn paired(cache: &Cache, set: &BackupPodSet) -> Result<Option<Paired>, Error> {
 fn group_state(group: Option<&HAGroup>, set: &BackupPodSet, wanted: &HAGroupSpec) -> ObjectState {
     match group {
         None => ObjectState::Absent,
-        Some(group) if !is_controlled_by(&group.metadata, set) => ObjectState::Foreign,
-        Some(group) if group.spec == *wanted => ObjectState::Current,
+        Some(group) if !is_for(&group.metadata, set) => ObjectState::Foreign,
+        Some(group) if group.spec == *wanted && is_controlled_by(&group.metadata, set) => {
+            ObjectState::Current
+        }
         Some(_) => ObjectState::Outdated,
     }
 }
@@ -221,7 +225,7 @@ fn leftover(
     if found.deletion_timestamp.is_some() || !is_controlled_by(found, set) {
         return None;
     }
-    let Version { uid, resource_version } = version(found);
+    let Version { uid, resource_version, .. } = version(found);
     Some(Leftover { kind, name, uid: Uid(uid), resource_version })
 }
 
@@ -229,5 +233,6 @@ fn version(metadata: &ObjectMeta) -> Version {
     Version {
         uid: metadata.uid.clone().unwrap_or_default(),
         resource_version: metadata.resource_version.clone().unwrap_or_default(),
+        is_orphan: metadata.owner_references.iter().flatten().next().is_none(),
     }
 }

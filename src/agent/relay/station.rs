@@ -182,9 +182,7 @@ impl Station {
     pub(super) fn ways(&self, active: IpAddr) -> Vec<Way> {
         let RelaySettings { ip, ports } = &self.settings;
         let (_, active) = watch::channel(Some(active));
-        let way = |port: &u16| {
-            Way { own: *ip, active: active.clone(), port: *port, turns: Turns::default() }
-        };
+        let way = |port: &u16| Way { own: *ip, active: active.clone(), port: *port, turns: Turns::default() };
         ports.iter().map(way).collect()
     }
 

@@ -186,7 +186,8 @@ async fn all_who_wait_are_served() {
         }
     };
     let began = Instant::now();
-    let (answered, ()) = tokio::join!(join_all(clients.into_iter().map(|client| ask(client, b"me?"))), answers);
+    let (answered, ()) =
+        tokio::join!(join_all(clients.into_iter().map(|client| ask(client, b"me?"))), answers);
     println!("{CLIENTS} clients were served {:?} after their target listened", began.elapsed());
     assert_eq!(answered, vec![b"me?"; CLIENTS]);
 }

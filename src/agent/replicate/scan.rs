@@ -10,28 +10,30 @@
 //! file that was read is kept open until it is sent, whatever its name is then.
 
 mod fingerprint;
+mod kept;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{AtFlags, Dir, FileType, Stat, fstat, fsync, statat};
 use sha2::{Digest as _, Sha256};
 use tracing::warn;
 
 use self::fingerprint::{Fingerprint, fingerprint, mode_of, wall_clock};
+pub use self::kept::Kept;
 use super::directory::{StateDirectory, open_folder};
 use super::image::{Entry, HASH_BYTES, Image, StatePath};
 
 /// Most files and folders of a state directory. 100,000: an image of them takes some ten megabytes.
 pub const ENTRIES_MAX: usize = 100_000;
-/// Most files that a look keeps open. 128: three looks may be alive, and a process has 1,024 files at least.
-const KEPT_MAX: usize = 128;
 /// How often everything is looked at, if it changes meanwhile. 8: whoever writes all the time must not occupy a core with it.
 const PASSES_MAX: usize = 8;
+/// How long a look begins further passes, but for the second one, without which most changes are no whole look. 1 s: it is
+/// mostly a large file then that is read again each time.
+const PASSES_WITHIN: Duration = Duration::from_secs(1);
 /// How much of a file is read at a time. Unit: bytes.
 const READ_BYTES: usize = 64 * 1024;
 
@@ -54,29 +56,6 @@ pub struct Snapshot {
     pub is_whole: bool,
     /// Whether it is to be had as it is, or not at all.
     pub is_exact: bool,
-}
-
-/// Open files by the paths that they had. Clones share them; whoever takes one has it alone.
-#[derive(Clone, Debug, Default)]
-pub struct Kept(Arc<Mutex<BTreeMap<StatePath, File>>>);
-
-impl Kept {
-    /// The file that had this path.
-    pub fn take(&self, path: &StatePath) -> Option<File> {
-        self.0.lock().expect("no holder of this lock panics").remove(path)
-    }
-
-    /// Closes all of them.
-    pub fn clear(&self) {
-        self.0.lock().expect("no holder of this lock panics").clear();
-    }
-
-    fn keep(&self, path: StatePath, file: File) {
-        let mut files = self.0.lock().expect("no holder of this lock panics");
-        if files.len() < KEPT_MAX || files.contains_key(&path) {
-            files.insert(path, file);
-        }
-    }
 }
 
 /// What a sender must know of a file.
@@ -127,7 +106,7 @@ struct Pass {
     known: Files,
     /// The folders as they were before their names were read.
     folders: BTreeMap<Option<StatePath>, Fingerprint>,
-    /// Files that had other content than when they were read before, and whether they have only grown since the look before.
+    /// Files that have changed since they were read before, and whether they have only grown since the look before.
     moving: Vec<(StatePath, bool)>,
 }
 
@@ -167,10 +146,11 @@ impl Scanner {
     }
 
     fn passes(&mut self, sequence: u64, base: &Files) -> io::Result<Pass> {
+        let began = Instant::now();
         let mut found = self.pass(sequence, base, None)?;
         found.snapshot.is_whole = self.is_whole(base, &found);
-        for _ in 1..PASSES_MAX {
-            if found.snapshot.is_whole {
+        for passes in 1..PASSES_MAX {
+            if found.snapshot.is_whole || passes > 1 && began.elapsed() >= PASSES_WITHIN {
                 break;
             }
             let mut next = self.pass(sequence, base, Some(&found))?;
@@ -182,8 +162,8 @@ impl Scanner {
 
     /// Whether all that a pass found was there at one moment. `before` is what was known when it began.
     ///
-    /// What was read twice with the same content was there when the pass began. One file may have grown since: then that
-    /// moment is when it was read, provided that nothing else has changed until after the pass.
+    /// What was read twice with the same content and times was there when the pass began. One file may have grown since: then
+    /// that moment is when it was read, provided that nothing else has changed until after the pass.
     fn is_whole(&self, before: &Files, found: &Pass) -> bool {
         let are_names_whole = || !misses_one(before, &found.known) && self.are_unchanged(&found.folders);
         match &found.moving[..] {
@@ -325,10 +305,12 @@ impl Look<'_> {
                 file.sync_all()?;
                 let (size, hash, growth) = hash(&mut file, self.base.get(&path))?;
                 self.now.snapshot.kept.keep(path.clone(), file);
-                if last.is_none_or(|known| (known.size, known.hash) != (size, hash)) {
+                let fingerprint = fingerprint(&stat);
+                // The same content alone proves nothing: it may have been another one in between.
+                let is_same = |known: &Known| known.fingerprint == fingerprint && known.hash == hash;
+                if !last.is_some_and(is_same) {
                     self.now.moving.push((path.clone(), growth.is_some()));
                 }
-                let fingerprint = fingerprint(&stat);
                 let is_settled = fingerprint.is_old(self.began);
                 (Known { fingerprint, is_settled, size, hash }, growth)
             }

@@ -159,7 +159,8 @@ impl Sender {
                 let acknowledged = if is_there { Some((directory, sequence)) } else { progress.acknowledged };
                 let has = if is_committed { has } else { progress.has.take() };
                 let flawed = (end != BatchEnd::Exact).then_some((sequence, end));
-                *progress = Progress { acknowledged, reach: Reach::Connected, standby: Some(to), has, flawed };
+                *progress =
+                    Progress { acknowledged, reach: Reach::Connected, standby: Some(to), has, flawed };
             });
         }
     }

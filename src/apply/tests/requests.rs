@@ -162,6 +162,22 @@ async fn a_service_is_created_or_put_right_at_the_version_that_was_seen() {
 }
 
 #[tokio::test]
+async fn what_an_earlier_set_left_behind_gets_an_owner() {
+    let (fields, mut objects) = exposed();
+    let owners = objects[0]["metadata"]["ownerReferences"].clone();
+    for object in &mut objects {
+        object["metadata"]["ownerReferences"] = json!([]);
+    }
+    let seen = observation(&fields, &objects);
+    for (action, answer) in
+        [(Action::PublishService, &objects[0]), (Action::Expose { endpoints: vec![] }, &objects[1])]
+    {
+        let (sent, outcome, _) = sent(&seen, action, answer).await;
+        assert_eq!((&sent.body["metadata"]["ownerReferences"], outcome), (&owners, Outcome::Done));
+    }
+}
+
+#[tokio::test]
 async fn the_group_of_a_paired_set_is_created_or_put_right_at_the_version_that_was_seen() {
     let container = json!({"name": "web", "image": "web:1", "command": ["/web"]});
     let fields = json!({

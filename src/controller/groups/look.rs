@@ -92,13 +92,13 @@ impl Round<'_> {
         }));
         self.put_slices(&slices::of_founded(self.group, &plan, &objects), (memory, &mut troubles)).await;
         self.take_steps(&plan, (&seen, &objects, &timing), (memory, &mut troubles)).await;
-        troubles.extend(seen.set_back.iter().map(|pair| {
-            let name = pair_name(&self.key.name, *pair);
-            format!("the Lease {name} was set back to a term that is over: it is deleted, and made anew after a minute")
-        }));
         for pair in &seen.set_back {
+            let lease = pair_name(&self.key.name, *pair);
             let (namespace, group) = (self.key.namespace.as_str(), self.key.name.as_str());
-            warn!(namespace, group, pair, "The Lease of a pair was set back to a term that is over");
+            warn!(namespace, group, lease, "The Lease of a pair was set back to a term that is over");
+            troubles.push(format!(
+                "the Lease {lease} was set back to a term that is over: it is deleted, and made anew after a minute"
+            ));
         }
         let planned = plan.look_again.map(|again| again.since(clock::now()));
         let mut look_again = planned.map_or(PREPARE_EVERY, |again| again.min(PREPARE_EVERY));

@@ -5,7 +5,7 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use serde_json::{Value, json};
 
 use super::{SET_UID, merge, set};
-use crate::api::BackupPodSet;
+use crate::api::{BackupPodSet, keys};
 use crate::manifests::{endpoint_slice, service, slice_ports};
 use crate::model::{Endpoint, NodeName, ObjectState, PodName, Uid};
 use crate::observe::exposure::{service_state, slice_state};
@@ -119,7 +119,16 @@ fn an_object_of_somebody_else_is_foreign() {
         (owner(SET_UID, true), ObjectState::Current),
         (owner(SET_UID, false), ObjectState::Foreign),
         (owner("other", true), ObjectState::Foreign),
-        (json!({"metadata": {"ownerReferences": null}}), ObjectState::Foreign),
+        // Left behind by an earlier set of this name.
+        (json!({"metadata": {"ownerReferences": null}}), ObjectState::Outdated),
+        (
+            json!({"metadata": {"ownerReferences": null, "labels": {(keys::LABEL_SET): "other"}}}),
+            ObjectState::Foreign,
+        ),
+        (
+            json!({"metadata": {"ownerReferences": null, "labels": {(keys::LABEL_MANAGED_BY): null}}}),
+            ObjectState::Foreign,
+        ),
     ] {
         assert_eq!(state(&owner), expected, "{owner}");
         assert_eq!(read_slice(&owner).0, expected, "{owner}");

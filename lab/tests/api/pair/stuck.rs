@@ -41,7 +41,9 @@ impl Drop for Stuck {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_application_that_cannot_be_killed_is_followed_once_its_hold_is_over() {
     if !PathBuf::from(FREEZERS).is_dir() {
-        eprintln!("not tested: this kernel has no {FREEZERS}, without which a process ends when it is killed");
+        eprintln!(
+            "not tested: this kernel has no {FREEZERS}, without which a process ends when it is killed"
+        );
         return;
     }
     let mut stage = Stage::set("stuck", 26).await;

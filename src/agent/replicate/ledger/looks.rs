@@ -83,6 +83,8 @@ impl Ledger {
             // What it found may be from before other agents acted.
             return;
         }
+        // One that takes long is not followed by another one at once.
+        self.next_look = Instant::now() + LOOK_EVERY;
         match found {
             Ok((snapshot, amount)) => {
                 if self.tenure.is_some() {
