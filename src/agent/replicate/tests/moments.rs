@@ -13,10 +13,13 @@ fn path(text: &str) -> StatePath {
 
 #[test]
 fn what_moves_from_file_to_file_is_in_every_whole_look() {
-    const LOOKS: usize = 150;
-    let folder = tempfile::tempdir().unwrap();
+    const LOOKS: usize = 1_000;
+    /// Length of a file in which it is; without it a file is shorter. Unit: bytes.
+    const LENGTH: u64 = 1_000;
+    // In memory, so that looks and writes are about as fast.
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
     let file = |name: &str| folder.path().join(name);
-    fs::write(file("log"), "acknowledged").unwrap();
+    fs::write(file("log"), vec![0; 1_000]).unwrap();
     fs::write(file("table"), "").unwrap();
     let mut scanner = Scanner::new(StateDirectory::open(folder.path()).unwrap());
     let is_over = AtomicBool::new(false);
@@ -24,10 +27,14 @@ fn what_moves_from_file_to_file_is_in_every_whole_look() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let mut names = ["log", "table"];
-            while !is_over.load(Ordering::Relaxed) {
+            // No content twice: what comes back as it was may have been away.
+            for number in 0_u64.. {
+                if is_over.load(Ordering::Relaxed) {
+                    break;
+                }
                 let [from, to] = names;
-                fs::write(file(to), "acknowledged").unwrap();
-                fs::write(file(from), "").unwrap();
+                fs::write(file(to), [number.to_be_bytes(); 125].as_flattened()).unwrap();
+                fs::write(file(from), number.to_be_bytes()).unwrap();
                 names = [to, from];
                 // Now and then it rests for as long as a look takes.
                 std::thread::sleep(Duration::from_micros(if rand_bit() { 2_000 } else { 0 }));
@@ -35,7 +42,7 @@ fn what_moves_from_file_to_file_is_in_every_whole_look() {
         });
         for number in 0..LOOKS {
             let snapshot = scanner.look(number as u64).unwrap();
-            let is_empty = |name| matches!(snapshot.image[&path(name)], Entry::File { size: 0, .. });
+            let is_empty = |name| matches!(snapshot.image[&path(name)], Entry::File { size: ..LENGTH, .. });
             if snapshot.is_whole {
                 whole += 1;
                 missed += usize::from(is_empty("log") && is_empty("table"));
