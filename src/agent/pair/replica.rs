@@ -82,8 +82,11 @@ impl<On: Machine> Turn<'_, On> {
         let [may_take, could_take] = [&level, &self.level.1].map(may);
         self.level = (version, level);
         // A rollout that waits for readiness leaves the other Pod alone until this one could take its place.
+        // One that lacks something and has nobody to get it from stands in nobody's way: it may be for the Pod that has it
+        // that the rollout waits.
         let is_member = members.contains(&self.pair.protocol.agent().id);
-        self.body.health.set_ready(is_member && may_take);
+        let is_by_itself = members.contains(&AgentId::NOBODY);
+        self.body.health.set_ready(is_member && (may_take || is_by_itself));
         match (could_take, may_take) {
             (true, false) => {
                 warn!(

@@ -125,6 +125,12 @@ impl Knowledge {
         if self.possible.is_empty() { Outcome::Waiting } else { outcome }
     }
 
+    /// Whether anybody else may act with what is in another directory, now or soon.
+    pub fn may_others_act(&self) -> bool {
+        let alone = BTreeSet::from([self.own]);
+        self.possible.is_empty() || self.possible.iter().any(|level| !level.is(&alone))
+    }
+
     /// Whether the application may go on with the standby: it has all, and both directories are certainly level.
     pub fn may_hand_over(&self, sequence: u64) -> bool {
         let has = self.acknowledged.filter(|(_, last)| sequence <= *last);

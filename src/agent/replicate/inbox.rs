@@ -24,6 +24,9 @@ const STEPS_MAX: usize = 2 * ENTRIES_MAX;
 /// read from the connection. Unit: bytes.
 const UNSYNCED_MAX_BYTES: usize = 64 << 20;
 
+/// Permission bits with which a folder can be filled.
+const OWNER_MAY_ALL: u16 = 0o700;
+
 /// A batch that is being received.
 #[derive(Debug)]
 pub struct Inbox {
@@ -118,6 +121,7 @@ impl Inbox {
                     path
                 }
                 Step::SetMode(path, mode) => {
+                    self.set_mode(&path, mode | OWNER_MAY_ALL)?;
                     modes.push((path.clone(), mode));
                     path
                 }
@@ -132,7 +136,7 @@ impl Inbox {
             };
             folders.insert(StatePath::parse(path.split().0));
         }
-        // Last, and what is below first: a folder in which nobody may write still had to be filled.
+        // Last, and what is below first: a folder in which nobody may write had to be filled before.
         for (path, mode) in modes.into_iter().rev() {
             self.set_mode(&path, mode)?;
         }

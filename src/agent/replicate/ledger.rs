@@ -105,11 +105,8 @@ pub struct Wires {
 pub struct Ledger {
     wires: Wires,
     tenure: Option<Epoch>,
-    tenure_since: Instant,
     /// Whether something was looked at in this tenure.
     has_looked: bool,
-    /// Whether the application has ever asked for a barrier.
-    was_asked: bool,
     scanner: Option<Scanner>,
     looking: Option<Look>,
     /// Not looked for yet, being looked for, and looked for with what number.
@@ -120,6 +117,8 @@ pub struct Ledger {
     sequence: u64,
     /// That look was not sent.
     is_kept_back: bool,
+    /// Since when looks are kept back, one after the other.
+    stale_since: Option<Instant>,
     next_look: Instant,
     /// When to look again for what could not be sent.
     next_repeat: Instant,
@@ -142,9 +141,7 @@ impl Ledger {
         Self {
             wires,
             tenure: None,
-            tenure_since: now,
             has_looked: false,
-            was_asked: false,
             scanner,
             looking: None,
             waiting,
@@ -152,6 +149,7 @@ impl Ledger {
             looked,
             sequence: 0,
             is_kept_back: false,
+            stale_since: None,
             next_look: now,
             next_repeat: now,
             behind_since: None,
@@ -177,10 +175,7 @@ impl Ledger {
                 looked = next_look(looking) => self.looked(looked),
                 Some(()) = wires.settle.recv() => self.wait(Waiter::Succession),
                 changed = wires.progress.changed() => if changed.is_err() { return Ok(()) },
-                Some(waiter) = wires.barriers.recv() => {
-                    self.was_asked = true;
-                    self.wait(Waiter::Application(waiter));
-                }
+                Some(waiter) = wires.barriers.recv() => self.wait(Waiter::Application(waiter)),
                 () = sleep_until(wake_at) => {}
             }
         }
@@ -219,7 +214,7 @@ impl Ledger {
 
     /// Another tenure, or none.
     fn begin(&mut self, acting: Option<Epoch>, now: Instant) {
-        (self.tenure, self.tenure_since, self.has_looked) = (acting, now, false);
+        (self.tenure, self.has_looked, self.stale_since) = (acting, false, None);
         let looked = self.looked.drain(..).map(|(_, ticket)| ticket);
         for ticket in self.looked_for.drain(..).chain(looked) {
             ticket.refuse("the tenure has ended");
@@ -278,11 +273,11 @@ impl Ledger {
     /// Has the Lease say who is level.
     fn note(&mut self, view: &View, knowledge: &Knowledge, (progress, now): (&Progress, Instant)) {
         let own = knowledge.own;
-        let has_looked = self.has_looked;
+        let (has_looked, has_sent) = (self.has_looked, self.wires.snapshots.borrow().is_some());
         let level = progress
             .acknowledged
             .filter(|(_, last)| progress.reach == Reach::Connected && *last == self.sequence);
-        let level = level.map(|(directory, _)| directory).filter(|_| has_looked);
+        let level = level.map(|(directory, _)| directory).filter(|_| has_sent);
         if level.is_some() {
             self.meter.clear();
         }

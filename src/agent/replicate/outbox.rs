@@ -36,7 +36,7 @@ pub struct Outbox {
 pub enum BatchEnd {
     /// The standby has the look once it has acknowledged it.
     Exact,
-    /// It has something newer in its place.
+    /// It has a mixture: something newer in places, or what the look had was never there at one moment.
     Newer,
     /// It lacks something, or has nothing of it at all: only a further look tells where that is now.
     Torn,
@@ -47,7 +47,7 @@ pub enum BatchEnd {
 struct Flaws {
     /// Something was gone that the look has: it may be there under another name.
     is_torn: bool,
-    /// Something had other content than the look has.
+    /// What is sent was not there at the moment of the look.
     is_newer: bool,
 }
 
@@ -67,7 +67,8 @@ impl Outbox {
     /// What makes the snapshot of `mirror`, which is what the standby has.
     pub fn new(directory: StateDirectory, mirror: Image, snapshot: Arc<Snapshot>) -> Self {
         let changes = diff(&mirror, &snapshot.image).into();
-        let (open, made, flaws, end) = (None, Vec::new(), Flaws::default(), None);
+        let (open, made, end) = (None, Vec::new(), None);
+        let flaws = Flaws { is_torn: false, is_newer: !snapshot.is_whole };
         Self { directory, mirror, snapshot, changes, open, made, flaws, end }
     }
 
@@ -101,6 +102,7 @@ impl Outbox {
             }
             let Flaws { is_torn, is_newer } = self.flaws;
             if self.snapshot.is_exact && (is_torn || is_newer) {
+                // The standby goes on with what it has.
                 self.end = Some(BatchEnd::Torn);
                 return Ok(Some(Word::Abandon));
             }

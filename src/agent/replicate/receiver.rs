@@ -142,7 +142,11 @@ impl Receiver {
                     inbox.take(word)?;
                 }
                 match end {
-                    Some(End::Commit(_)) => inbox.commit(&door.enter(epoch, giver)?)?,
+                    Some(End::Commit(_)) => {
+                        let pass = door.enter(epoch, giver)?;
+                        // Whatever was refused here was refused by the own disk.
+                        inbox.commit(&pass).map_err(io::Error::other)?;
+                    }
                     Some(End::Abandon) => inbox.abandon()?,
                     None => {}
                 }

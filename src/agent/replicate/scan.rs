@@ -9,19 +9,20 @@
 //! all again that may have changed, until what it has was there at one moment; if that moment does not come, it says so. A
 //! file that was read is kept open until it is sent, whatever its name is then.
 
+mod content;
 mod fingerprint;
 mod kept;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
-use std::io::{self, Read as _};
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{AtFlags, Dir, FileType, Stat, fstat, fsync, statat};
-use sha2::{Digest as _, Sha256};
+use sha2::Sha256;
 use tracing::warn;
 
+use self::content::{hash, hash_of};
 use self::fingerprint::{Fingerprint, fingerprint, mode_of, wall_clock};
 pub use self::kept::Kept;
 use super::directory::{StateDirectory, open_folder};
@@ -34,9 +35,6 @@ const PASSES_MAX: usize = 8;
 /// How long a look begins further passes, but for the second one, without which most changes are no whole look. 1 s: it is
 /// mostly a large file then that is read again each time.
 const PASSES_WITHIN: Duration = Duration::from_secs(1);
-/// How much of a file is read at a time. Unit: bytes.
-const READ_BYTES: usize = 64 * 1024;
-
 /// Names in a state directory that are not the application's: the agents' own folder, and what a file system keeps at the
 /// root of a volume, which nobody else may read.
 const OF_OTHERS: [&[u8]; 2] = [super::HIDDEN_FOLDER.as_bytes(), b"lost+found"];
@@ -54,7 +52,7 @@ pub struct Snapshot {
     pub kept: Kept,
     /// Whether all of it was there at one moment.
     pub is_whole: bool,
-    /// Whether it is to be had as it is, or not at all.
+    /// Whether the standby is to get it as it is, or nothing of it.
     pub is_exact: bool,
 }
 
@@ -94,8 +92,10 @@ type Files = BTreeMap<StatePath, Known>;
 #[derive(Clone, Debug)]
 struct Known {
     fingerprint: Fingerprint,
-    /// Whether the fingerprint was old enough to prove something.
+    /// Whether it need not be read again as long as the fingerprint is the same.
     is_settled: bool,
+    /// Whether the fingerprint would have changed if something was written since.
+    is_past: bool,
     size: u64,
     hash: [u8; HASH_BYTES],
 }
@@ -168,9 +168,25 @@ impl Scanner {
         let are_names_whole = || !misses_one(before, &found.known) && self.are_unchanged(&found.folders);
         match &found.moving[..] {
             [] => are_names_whole(),
-            [(path, true)] => are_names_whole() && self.are_others_at_rest(&found.known, path),
+            [(path, true)] => {
+                are_names_whole()
+                    && self.is_tail_the_same(&found.snapshot, path)
+                    && self.are_others_at_rest(&found.known, path)
+            }
             _ => false,
         }
+    }
+
+    /// Whether what a file has grown by is still as it was read, and so was there when it was read last.
+    fn is_tail_the_same(&self, snapshot: &Snapshot, path: &StatePath) -> bool {
+        let growth = snapshot.sources.get(path).and_then(|source| source.growth.clone());
+        let (Some(Growth { size: from, state, .. }), Some(Entry::File { size, hash, .. })) =
+            (growth, snapshot.image.get(path))
+        else {
+            return false;
+        };
+        let tail = self.directory.open_file(path).and_then(|file| hash_of(file, (from, *size), state));
+        tail.is_ok_and(|now| now == *hash)
     }
 
     /// Whether no file but this one has changed since it was read.
@@ -183,7 +199,7 @@ impl Scanner {
             }
             let Some((_, parent)) = &at_hand else { return false };
             let now = statat(parent, name, AtFlags::SYMLINK_NOFOLLOW);
-            known.is_settled && now.is_ok_and(|now| fingerprint(&now) == known.fingerprint)
+            known.is_past && now.is_ok_and(|now| fingerprint(&now) == known.fingerprint)
         })
     }
 
@@ -255,13 +271,11 @@ impl Look<'_> {
     /// Puts names that were made or removed on disk.
     fn sync(&mut self, path: Option<&StatePath>, folder: &OwnedFd) -> io::Result<()> {
         let (path, fingerprint) = (path.cloned(), fingerprint(&fstat(folder)?));
-        let is_synced = self.scanner.synced.get(&path) == Some(&fingerprint)
-            || self.before.is_some_and(|before| before.folders.get(&path) == Some(&fingerprint));
-        if !is_synced {
+        if self.scanner.synced.get(&path) != Some(&fingerprint) {
             fsync(folder)?;
         }
         self.now.folders.insert(path.clone(), fingerprint);
-        if fingerprint.is_old(self.began) {
+        if fingerprint.is_past(self.began) {
             self.synced.insert(path, fingerprint);
         }
         Ok(())
@@ -311,8 +325,9 @@ impl Look<'_> {
                 if !last.is_some_and(is_same) {
                     self.now.moving.push((path.clone(), growth.is_some()));
                 }
-                let is_settled = fingerprint.is_old(self.began);
-                (Known { fingerprint, is_settled, size, hash }, growth)
+                let (is_settled, is_past) =
+                    (fingerprint.is_settled(self.began), fingerprint.is_past(self.began));
+                (Known { fingerprint, is_settled, is_past, size, hash }, growth)
             }
         };
         let Known { fingerprint, size, hash, .. } = known.clone();
@@ -338,28 +353,6 @@ fn misses_one(before: &Files, now: &Files) -> bool {
     }
     let found: BTreeSet<u64> = now.values().map(|known| known.fingerprint.inode).collect();
     gone.any(|(_, known)| !found.contains(&known.fingerprint.inode))
-}
-
-/// Length and hash of a file, and how it has grown if it begins with what was known.
-fn hash(file: &mut File, before: Option<&Known>) -> io::Result<(u64, [u8; HASH_BYTES], Option<Growth>)> {
-    let (mut state, mut size, mut growth) = (Sha256::new(), 0, None);
-    let mut buffer = vec![0; READ_BYTES];
-    loop {
-        let until = before.map(|known| known.size - size.min(known.size)).filter(|left| *left > 0);
-        let most =
-            until.and_then(|left| usize::try_from(left).ok()).map_or(READ_BYTES, |left| left.min(READ_BYTES));
-        let read = file.read(&mut buffer[..most])?;
-        if read == 0 {
-            break;
-        }
-        state.update(&buffer[..read]);
-        size += read as u64;
-        if let Some(known) = before.filter(|known| known.size == size) {
-            let hash: [u8; HASH_BYTES] = state.clone().finalize().into();
-            growth = (hash == known.hash).then(|| Growth { size, hash, state: state.clone() });
-        }
-    }
-    Ok((size, state.finalize().into(), growth.filter(|growth| growth.size < size)))
 }
 
 /// The error with the name of what it is about.

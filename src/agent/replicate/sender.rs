@@ -155,10 +155,10 @@ impl Sender {
                 return Err(io::ErrorKind::InvalidData.into());
             }
             self.progress.send_modify(|progress| {
-                let is_there = end != BatchEnd::Torn;
-                let acknowledged = if is_there { Some((directory, sequence)) } else { progress.acknowledged };
+                let is_exact = end == BatchEnd::Exact;
+                let acknowledged = if is_exact { Some((directory, sequence)) } else { progress.acknowledged };
                 let has = if is_committed { has } else { progress.has.take() };
-                let flawed = (end != BatchEnd::Exact).then_some((sequence, end));
+                let flawed = (!is_exact).then_some((sequence, end));
                 *progress =
                     Progress { acknowledged, reach: Reach::Connected, standby: Some(to), has, flawed };
             });

@@ -46,7 +46,7 @@ async fn an_application_that_cannot_be_killed_is_followed_once_its_hold_is_over(
         );
         return;
     }
-    let mut stage = Stage::set("stuck", 26).await;
+    let mut stage = Stage::set("unkillable", 26).await;
     stage.start_agents();
     let before = stage.settled().await;
     let application = ProcessId::of(before.pid).expect("it runs");

@@ -1,9 +1,8 @@
 //! Looks at the state directory: when, and what of them is sent.
 //!
-//! A standby that has every acknowledged write must never get a mixture of moments: what was acknowledged may be in none of
-//! them. So a look that found no such moment is kept back, and who waits for it waits for the next one, or for the Lease to
-//! leave the standby out. Only an application that asks for no barriers, so that nothing of it counts as acknowledged, is sent
-//! as it is found.
+//! A standby that may act must never get a mixture of moments: what was acknowledged may be in none of them. So a look that
+//! found no such moment is kept back from it, and who waits for it waits for the next one, or for the Lease to leave the
+//! standby out. One that is left out gets whatever can be had, so that little is left to send at the moment that counts.
 
 use std::future::pending;
 use std::io;
@@ -26,9 +25,9 @@ use super::{LOOK_EVERY, Ledger, STANDBY_MAX, TICK};
 use crate::agent::clock;
 use crate::ha::Epoch;
 
-/// How long a tenure is taken for one in which barriers are asked for, before there was any. 10 s: whoever serves clients by
-/// then has asked.
-const UNASKED_MIN: Duration = Duration::from_secs(10);
+/// How long looks are kept back that nobody waits for. 10 s: then a standby that is called level would have little of what the
+/// application does, and is better left out.
+const STALE_MAX: Duration = Duration::from_secs(10);
 
 pub(super) type Look = BoxFuture<'static, Looked>;
 
@@ -109,18 +108,22 @@ impl Ledger {
 
     /// Has a look sent, if it says something new and may be.
     fn publish(&mut self, snapshot: Snapshot) {
-        let is_exact = self.was_asked || self.tenure_since.elapsed() < UNASKED_MIN;
+        self.has_looked = true;
+        let view = self.wires.views.borrow().clone();
+        let flawed = self.wires.progress.borrow().flawed;
+        let is_exact = self.knowledge(&view, &Progress::default()).may_others_act();
         if is_exact && !snapshot.is_whole {
-            if !self.looked_for.is_empty() {
-                // Who waits for it must not be content with an earlier one.
-                (self.sequence, self.is_kept_back, self.has_looked) = (snapshot.sequence, true, true);
+            let now = Instant::now();
+            let is_stale = *self.stale_since.get_or_insert(now) + STALE_MAX <= now;
+            if is_stale || !self.looked_for.is_empty() {
+                // Who waits for it must not be content with an earlier one, and the standby not be called level by it.
+                (self.sequence, self.is_kept_back) = (snapshot.sequence, true);
             }
             return;
         }
-        self.has_looked = true;
         let known = self.wires.snapshots.borrow().clone();
-        let flawed = self.wires.progress.borrow().flawed;
         let is_missed = self.is_kept_back || flawed.is_some_and(|(sequence, _)| sequence == self.sequence);
+        self.stale_since = None;
         if is_missed || known.is_none_or(|known| known.image != snapshot.image) {
             (self.sequence, self.is_kept_back) = (snapshot.sequence, false);
             self.wires.snapshots.send_replace(Some(Arc::new(Snapshot { is_exact, ..snapshot })));
@@ -140,9 +143,10 @@ mod tests {
     use tokio::sync::{mpsc, oneshot, watch};
     use tokio::time::advance;
 
+    use super::super::super::DirectoryId;
     use super::super::super::directory::StateDirectory;
     use super::super::super::door::Door;
-    use super::super::super::gate::PromoteWhen;
+    use super::super::super::gate::{Level, PromoteWhen};
     use super::super::super::lag::Told;
     use super::super::{View, Wires};
     use super::*;
@@ -151,14 +155,17 @@ mod tests {
 
     const EPOCH: Option<Epoch> = Some(Epoch { term: 1, sequence: 0 });
 
-    /// In its tenure; nothing is connected to it.
-    fn ledger(folder: &std::path::Path) -> Ledger {
+    /// In its tenure, by a Lease that calls this other directory level; nothing is connected to it.
+    fn ledger(folder: &std::path::Path, other: Option<DirectoryId>) -> Ledger {
+        let directory = StateDirectory::open(folder).expect("a directory");
+        let level = Level::Only(other.into_iter().chain([directory.id()]).collect());
+        let view = View { acting: EPOCH, is_written: true, level, ..View::default() };
         let wires = Wires {
             own: AgentId(1),
-            directory: StateDirectory::open(folder).expect("a directory"),
+            directory,
             door: Door::default(),
             promote_when: PromoteWhen::InSync,
-            views: watch::channel(View::default()).1,
+            views: watch::channel(view).1,
             told: watch::channel(Told::default()).1,
             barriers: mpsc::channel(1).1,
             settle: mpsc::channel(1).1,
@@ -187,10 +194,12 @@ mod tests {
         sent.as_ref().map(|snapshot| (snapshot.sequence, snapshot.is_exact))
     }
 
+    const OTHER: Option<DirectoryId> = Some(DirectoryId(7));
+
     #[tokio::test(start_paused = true)]
     async fn a_look_that_found_no_moment_is_kept_back_and_who_waits_for_it_is_not_content_with_less() {
         let folder = tempfile::tempdir().expect("a folder");
-        let mut ledger = ledger(folder.path());
+        let mut ledger = ledger(folder.path(), OTHER);
         assert_eq!(end(&mut ledger, EPOCH, (1, true)), Some((1, true)));
         assert_eq!(end(&mut ledger, EPOCH, (2, false)), Some((1, true)));
         assert_eq!((ledger.sequence, ledger.is_kept_back), (1, false), "nobody waits for it");
@@ -207,20 +216,29 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_standby_for_which_there_is_no_moment_for_long_is_called_level_no_more() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut ledger = ledger(folder.path(), OTHER);
+        end(&mut ledger, EPOCH, (1, true));
+        end(&mut ledger, EPOCH, (2, false));
+        advance(STALE_MAX).await;
+        assert_eq!(end(&mut ledger, EPOCH, (2, false)), Some((1, true)));
+        assert_eq!((ledger.sequence, ledger.is_kept_back), (2, true));
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_look_of_another_tenure_says_nothing_about_this_one() {
         let folder = tempfile::tempdir().expect("a folder");
-        let mut ledger = ledger(folder.path());
+        let mut ledger = ledger(folder.path(), OTHER);
         let former = Some(Epoch { term: 0, sequence: 9 });
         assert_eq!(end(&mut ledger, former, (1, true)), None);
         assert!(ledger.scanner.is_some() && !ledger.has_looked);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_application_that_asks_for_no_barriers_is_sent_as_it_is_found() {
+    async fn who_may_not_act_gets_what_can_be_had() {
         let folder = tempfile::tempdir().expect("a folder");
-        let mut ledger = ledger(folder.path());
-        assert_eq!(end(&mut ledger, EPOCH, (1, false)), None);
-        advance(UNASKED_MIN).await;
-        assert_eq!(end(&mut ledger, EPOCH, (2, false)), Some((2, false)));
+        let mut ledger = ledger(folder.path(), None);
+        assert_eq!(end(&mut ledger, EPOCH, (1, false)), Some((1, false)));
     }
 }

@@ -5,8 +5,12 @@ use std::time::Duration;
 use rustix::fs::Stat;
 use rustix::time::{ClockId, clock_gettime};
 
-/// Age below which the times of a file prove nothing. 50 ms: the kernel's clock for them ticks each 10 ms at most.
-const RECENT: Duration = Duration::from_millis(50);
+/// Age below which the times of a file do not tell that nothing else was written. 2 s: a write stamps them when it begins, and
+/// may wait for a slow disk before it changes anything.
+const RECENT: Duration = Duration::from_secs(2);
+/// Age below which the times of a file do not tell that no other write has begun. 50 ms: the kernel's clock for them ticks each
+/// 10 ms at most.
+const TICKS: Duration = Duration::from_millis(50);
 
 /// What changes when a file does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,13 +23,20 @@ pub(super) struct Fingerprint {
 }
 
 impl Fingerprint {
-    /// Whether a change after this moment would show.
-    pub(super) fn is_old(&self, now: Duration) -> bool {
-        [self.modified, self.changed].into_iter().all(|(seconds, nanoseconds)| {
-            let at = Duration::from_secs(u64::try_from(seconds).unwrap_or_default())
-                + Duration::from_nanos(nanoseconds);
-            at + RECENT < now
-        })
+    /// Whether all writes that they tell of are over at this moment.
+    pub(super) fn is_settled(&self, now: Duration) -> bool {
+        self.changed() + RECENT < now
+    }
+
+    /// Whether another write after this moment would show.
+    pub(super) fn is_past(&self, now: Duration) -> bool {
+        self.changed() + TICKS < now
+    }
+
+    /// When it was changed last. Not when it was modified, which anybody may set.
+    fn changed(&self) -> Duration {
+        let (seconds, nanoseconds) = self.changed;
+        Duration::from_secs(u64::try_from(seconds).unwrap_or_default()) + Duration::from_nanos(nanoseconds)
     }
 }
 
