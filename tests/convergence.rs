@@ -60,7 +60,7 @@ fn pass(cluster: &mut Cluster, application: Application, dice: &mut Dice) -> Pla
         let kept = dice.below(steps.len() + 1);
         steps.truncate(kept);
     }
-    let live_before = live(&cluster.snapshot);
+    let (live_before, held_back) = (live(&cluster.snapshot), held_back(&cluster.snapshot));
     for step in &steps {
         let standing = standing(&cluster.snapshot);
         cluster.apply(step);
@@ -69,7 +69,7 @@ fn pass(cluster: &mut Cluster, application: Application, dice: &mut Dice) -> Pla
     let wanted: usize = Role::ALL.iter().map(|role| cluster.snapshot.desired.count(*role)).sum();
     // Orphans cannot be converted in the pass that adopts them, so a Pod may be created beside them.
     let adopted = steps.iter().filter(|step| matches!(step.action, Action::Adopt { .. })).count();
-    let most = live_before.max(wanted + 1) + adopted;
+    let most = live_before.max(wanted + 1) + adopted + held_back;
     assert!(
         !is_whole || live(&cluster.snapshot) <= most,
         "too many Pods: {planned:#?}\n{:#?}",
@@ -85,6 +85,19 @@ fn live(snapshot: &Snapshot) -> usize {
         !matches!(view.lifecycle, Lifecycle::Terminating | Lifecycle::Finished) && !view.is_on_lost_node()
     };
     snapshot.pods.iter().filter(is_live).count()
+}
+
+/// Surplus primaries that may not go yet, because clients do not know enough others that serve; nobody waits for that to
+/// refill.
+fn held_back(snapshot: &Snapshot) -> usize {
+    let is_known = |view: &&PodView| {
+        let shown = snapshot.exposure.as_ref().map(|exposure| &exposure.endpoints);
+        shown.is_none_or(|shown| shown.iter().any(|endpoint| endpoint.uid == view.pod.uid))
+    };
+    let primaries = || snapshot.pods.iter().filter(|view| view.role == Role::Primary);
+    let serving = primaries().filter(|view| view.is_ready()).filter(is_known).count();
+    let wanted = snapshot.desired.replicas;
+    if serving > wanted { 0 } else { primaries().count().saturating_sub(wanted) }
 }
 
 /// Primaries that clients can use: labelled, ready, on a node that is heard of.
@@ -117,7 +130,14 @@ fn converge(cluster: &mut Cluster, application: Application, dice: &mut Dice) {
         let application = if number < MOST_PASSES / 2 { application } else { Application::Whole };
         // A pass that waits for a moment to come, or for a Pod to come or go, is not the end.
         let is_settled = unlike_the_wish(&cluster.snapshot).is_none() && !is_terminating(&cluster.snapshot);
+        let before = cluster.snapshot.pods.clone();
         let planned = pass(cluster, application, dice);
+        let is_in_motion = is_terminating(&cluster.snapshot) || cluster.snapshot.pods != before;
+        assert!(
+            is_settled || is_in_motion || !planned.steps.is_empty() || planned.next_look().is_some(),
+            "nobody looks again: {planned:#?}\n{:#?}",
+            cluster.snapshot
+        );
         watch.look(&cluster.snapshot, &planned, application);
         let is_quiet = is_settled && planned.steps.is_empty() && planned.next_look().is_none();
         quiet = if is_quiet { quiet + 1 } else { 0 };

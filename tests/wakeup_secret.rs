@@ -55,6 +55,12 @@ fn id(seed: u8) -> String {
     SigningKey::from_seed(&[seed; 32]).id().to_string()
 }
 
+/// The ring in memory.
+fn known_ring() -> KeyRing {
+    let [current, next, previous] = [2, 3, 1].map(|seed| SigningKey::from_seed(&[seed; 32]));
+    KeyRing { current, next, previous: vec![previous], rotated_at: start() }
+}
+
 fn ids(ring: &KeyRing) -> (String, String, Vec<String>) {
     let previous = ring.previous.iter().map(|key| key.id().to_string()).collect();
     (ring.current.id().to_string(), ring.next.id().to_string(), previous)
@@ -117,6 +123,24 @@ async fn a_missing_ring_is_created_with_two_fresh_keys() {
 }
 
 #[tokio::test]
+async fn a_deleted_ring_that_is_known_is_written_back_and_not_rotated_at_once() {
+    let script = || vec![on("GET", 404, status(404, "NotFound")), on("POST", 201, secret("9", 2, 3, &[1]))];
+    let missing =
+        || [vec![on("GET", 404, status(404, "NotFound"))], script()].into_iter().flatten().collect();
+    let late = start() + DEFAULT_ROTATION_PERIOD;
+    let follower =
+        converse(script(), |store| async move { store.load_or_restore(&known_ring()).await }).await;
+    let leader =
+        converse(missing(), |store| async move { store.rotate_if_due(&known_ring(), late).await }).await;
+    for (ring, bodies) in [follower, leader] {
+        let ring = ring.unwrap();
+        assert_eq!((ids(&ring), ring.rotated_at), (ids(&known_ring()), start()));
+        assert_eq!(bodies.len(), 1);
+        assert_eq!(bodies[0]["data"], secret("9", 2, 3, &[1])["data"]);
+    }
+}
+
+#[tokio::test]
 async fn the_loser_of_the_creation_race_takes_the_winners_ring() {
     let script = vec![
         on("GET", 404, status(404, "NotFound")),
@@ -139,7 +163,8 @@ async fn a_ring_that_changes_all_the_time_is_given_up_for_now() {
 async fn a_young_ring_is_not_rotated() {
     let now = start() + DEFAULT_ROTATION_PERIOD - jiff::SignedDuration::from_secs(1);
     let script = vec![on("GET", 200, secret("7", 2, 3, &[1]))];
-    let (ring, bodies) = converse(script, |store| async move { store.rotate_if_due(now).await }).await;
+    let (ring, bodies) =
+        converse(script, |store| async move { store.rotate_if_due(&known_ring(), now).await }).await;
     assert_eq!(ids(&ring.unwrap()), (id(2), id(3), vec![id(1)]));
     assert_eq!(bodies, Vec::<Value>::new());
 }
@@ -148,7 +173,8 @@ async fn a_young_ring_is_not_rotated() {
 async fn an_old_ring_is_rotated_on_the_version_that_was_read() {
     let now = start() + DEFAULT_ROTATION_PERIOD;
     let script = vec![on("GET", 200, secret("7", 2, 3, &[1])), on("PUT", 200, secret("8", 0, 0, &[]))];
-    let (ring, bodies) = converse(script, |store| async move { store.rotate_if_due(now).await }).await;
+    let (ring, bodies) =
+        converse(script, |store| async move { store.rotate_if_due(&known_ring(), now).await }).await;
     let ring = ring.unwrap();
     let (current, next, previous) = ids(&ring);
     assert_eq!((current, previous, ring.rotated_at), (id(3), vec![id(2), id(1)], now));
@@ -171,7 +197,8 @@ async fn the_loser_of_the_rotation_race_takes_the_winners_ring() {
         on("PUT", 409, status(409, "Conflict")),
         on("GET", 200, winners),
     ];
-    let (ring, _) = converse(script, |store| async move { store.rotate_if_due(now).await }).await;
+    let (ring, _) =
+        converse(script, |store| async move { store.rotate_if_due(&known_ring(), now).await }).await;
     assert_eq!(ids(&ring.unwrap()), (id(3), id(4), vec![id(2), id(1)]));
 }
 
@@ -180,7 +207,8 @@ async fn a_full_ring_forgets_its_oldest_key() {
     let now = start() + DEFAULT_ROTATION_PERIOD;
     let previous: Vec<u8> = (100..).take(PREVIOUS_KEYS_MAX).collect();
     let script = vec![on("GET", 200, secret("7", 2, 3, &previous)), on("PUT", 200, secret("8", 0, 0, &[]))];
-    let (ring, _) = converse(script, |store| async move { store.rotate_if_due(now).await }).await;
+    let (ring, _) =
+        converse(script, |store| async move { store.rotate_if_due(&known_ring(), now).await }).await;
     let expected: Vec<String> = std::iter::once(2).chain(previous).take(PREVIOUS_KEYS_MAX).map(id).collect();
     assert_eq!(ids(&ring.unwrap()).2, expected);
 }
@@ -200,7 +228,8 @@ async fn a_damaged_ring_is_reported_and_never_written_over() {
         }
         let now = start() + DEFAULT_ROTATION_PERIOD;
         let script = vec![on("GET", 200, damaged)];
-        let (ring, bodies) = converse(script, |store| async move { store.rotate_if_due(now).await }).await;
+        let (ring, bodies) =
+            converse(script, |store| async move { store.rotate_if_due(&known_ring(), now).await }).await;
         let error = ring.expect_err("a damaged ring");
         assert!(matches!(&error, Error::ReadEntry { entry: named } if named == entry), "{error:?}");
         assert!(!error.is_transient());

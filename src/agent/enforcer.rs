@@ -20,11 +20,16 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
     SendFlags, recvmsg, sendmsg,
 };
+use rustix::process::Signal;
+use signal_hook::iterator::exfiltrator::WithOrigin;
+use signal_hook::low_level::siginfo::Origin;
+use signal_hook_tokio::SignalsInfo;
 use tracing::error;
 
 use super::application::Application;
 use super::clock::Alarm;
-use super::init;
+use super::init::PASSED_ON;
+use super::stop_signal::StopSignal;
 use super::tree::{self, Ending, Environment};
 use super::world::{AlarmClock as _, Kernel, Timer};
 use crate::ha::{Agent, BootTime, Timing};
@@ -36,15 +41,15 @@ const ENFORCER: &str = "--enforcer";
 
 /// Runs the agent with these arguments, ends with it, and ends it when its timer goes off.
 ///
-/// `arguments` are those of this process, the verb first. `launcher` is this program. Call it on the main thread, see
-/// [`tree::Tree::start`].
+/// `arguments` are those of this process, the verb first. `launcher` is this program. Whatever signal stops the container, the
+/// agent gets SIGTERM for it. Call it on the main thread, see [`tree::Tree::start`].
 ///
 /// # Errors
 /// What the kernel refused. Nothing is left of the agent then.
-pub async fn run(launcher: &Path, arguments: &[OsString]) -> io::Result<Ending> {
+pub async fn run(launcher: &Path, arguments: &[OsString], stop_signal: StopSignal) -> io::Result<Ending> {
     tree::adopt_orphans()?;
     // Before the start: an early SIGTERM is for the agent, and must not end this process instead.
-    let mut signals = init::passed_on()?;
+    let mut signals = SignalsInfo::<WithOrigin>::new(PASSED_ON.map(Signal::as_raw))?;
     let draw = || getrandom::u64().map_err(io::Error::other);
     let name = format!("bps-agent-{:016x}{:016x}", draw()?, draw()?);
     let timer = Alarm::new()?;
@@ -66,7 +71,11 @@ pub async fn run(launcher: &Path, arguments: &[OsString]) -> io::Result<Ending> 
                 lent?;
                 lender = None;
             }
-            Some(signal) = signals.next() => agent.pass(signal)?,
+            Some(Origin { signal, process, .. }) = signals.next() => {
+                let Some(signal) = Signal::from_named_raw(signal) else { continue };
+                let is_stop = stop_signal.stops_container(signal, process.map(|process| process.pid));
+                agent.pass(if is_stop { Signal::TERM } else { signal })?;
+            }
         }
     }
 }

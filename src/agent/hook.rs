@@ -13,6 +13,7 @@ use tokio::time::timeout;
 
 use super::application::Application;
 use super::check::Check;
+use super::stop_signal::StopSignal;
 use super::tree::{self, Ending, Environment};
 use super::world::{Endings as _, Kernel, Machine, Processes as _};
 
@@ -51,6 +52,10 @@ pub struct HookArguments {
     /// run when the agent became active, it must be ready for the hook all the same.
     #[arg(long, requires = "on_active")]
     run_in_standby: bool,
+    /// The signal that asks the application to end. Whichever signal stops the container, by its image or otherwise, the
+    /// application gets this one, and not before the role has been handed over.
+    #[arg(long, requires = "membership", value_enum, ignore_case = true, default_value_t)]
+    stop_signal: StopSignal,
 }
 
 /// A program and its arguments.
@@ -81,6 +86,8 @@ pub struct Hooks {
     pub timeout: Duration,
     /// Whether the application runs in both roles.
     pub runs_in_standby: bool,
+    /// How the application is asked to end.
+    pub stop_signal: StopSignal,
     /// What hooks and applications get as `HA_STATE_FILE`.
     pub state_file: Option<PathBuf>,
     /// What hooks and applications get as `HA_SYNC_SOCKET`.
@@ -108,10 +115,20 @@ pub struct Helper<On: Machine = Kernel> {
 impl HookArguments {
     /// The hooks.
     pub fn hooks(self, state_file: Option<PathBuf>) -> Hooks {
-        let Self { on_active, on_standby, on_fence, hook_timeout, run_in_standby } = self;
+        let Self { on_active, on_standby, on_fence, hook_timeout, run_in_standby, stop_signal } = self;
         let timeout = Duration::from_secs(hook_timeout.into());
         let (runs_in_standby, sync_socket, check) = (run_in_standby, None, None);
-        Hooks { on_active, on_standby, on_fence, timeout, runs_in_standby, state_file, sync_socket, check }
+        Hooks {
+            on_active,
+            on_standby,
+            on_fence,
+            timeout,
+            runs_in_standby,
+            stop_signal,
+            state_file,
+            sync_socket,
+            check,
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use super::tree::{self, Ending, Environment};
 use super::world::Kernel;
 
 /// Signals that are meant for the application; the others are for this process, or cannot be caught.
-const PASSED_ON: [Signal; 7] =
+pub(super) const PASSED_ON: [Signal; 7] =
     [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM, Signal::USR1, Signal::USR2, Signal::WINCH];
 
 /// Starts the command and stays until it and all that it started have ended.

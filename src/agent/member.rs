@@ -228,15 +228,23 @@ impl Member {
         let search = Search::new(self.client.clone(), self.membership.clone(), self.own.clone());
         let health = self.body.health.clone();
         loop {
-            let found = tokio::select! {
+            let (id, state_dir) = (self.own.id, self.state_dir.clone());
+            let found = async {
+                let found = search.find(|is_spare| health.set_ready(is_spare)).await;
+                let is_first = is_first(state_dir.as_deref(), id, found.record.group)?;
+                let found = if is_first { Some(found) } else { search.present(&found).await };
+                Ok((found, is_first))
+            };
+            let (found, is_first) = tokio::select! {
                 // Nothing runs, so there is nothing to end before the process does.
                 biased;
                 () = self.body.asked_to_end() => return Ok(()),
                 () = shutdown.requested() => return Ok(()),
-                found = search.find(|is_spare| health.set_ready(is_spare)) => found,
+                found = found => found?,
                 () = tick(&health) => return Ok(()),
             };
-            if self.belong(found, shutdown).await? == End::Left {
+            let Some(found) = found else { continue };
+            if self.belong((found, is_first), shutdown).await? == End::Left {
                 return Ok(());
             }
             self.body.health.set_ready(false);
@@ -249,7 +257,7 @@ impl Member {
     }
 
     /// Belongs to one Lease; its tasks end with it.
-    async fn belong(&mut self, found: Found, shutdown: &Shutdown) -> Result<End, Error> {
+    async fn belong(&mut self, (found, is_first): (Found, bool), shutdown: &Shutdown) -> Result<End, Error> {
         let (mut tasks, over) = (Tasks::new(), Shutdown::new());
         let Record { group, timing, .. } = found.record;
         self.body.peers.know(&found.record);
@@ -257,8 +265,7 @@ impl Member {
         self.body.tenant.allow(timing.stop);
         let is_of_group = matches!(self.membership, Membership::Group(_));
         let slice = if is_of_group { found.record.slice.clone() } else { self.slice.clone() };
-        // Last of what may fail: who did not come this far has promised nothing.
-        let agent = agent(self.own.id, group, self.state_dir.as_deref(), &timing)?;
+        let agent = agent((self.own.id, is_first), &timing)?;
         let access = (self.client.clone(), &*self.own.namespace, found);
         let store = Store::start(&mut tasks, &over, access, timing);
         let (showing, to_show) = watch::channel(None);
@@ -290,11 +297,14 @@ impl Member {
     }
 }
 
+/// Whether the Pod comes to this Lease for the first time.
+fn is_first(state_dir: Option<&Path>, id: AgentId, lease: u128) -> Result<bool, Error> {
+    state_dir.map_or(Ok(false), |directory| is_first_start(directory, id, lease)).map_err(Error::Mark)
+}
+
 /// The agent as it may start: only one that comes to a Lease for the first time has certainly promised nothing in it.
-fn agent(id: AgentId, lease: u128, state_dir: Option<&Path>, timing: &Timing) -> Result<Agent, Error> {
+fn agent((id, is_first): (AgentId, bool), timing: &Timing) -> Result<Agent, Error> {
     let incarnation = Incarnation(getrandom::u64().map_err(Error::Draw)?);
-    let is_first =
-        state_dir.map_or(Ok(false), |directory| is_first_start(directory, id, lease)).map_err(Error::Mark)?;
     let at = Moment { now: clock::now(), timing };
     Ok(if is_first { Agent::new(id, incarnation) } else { Agent::r7_restarted(&at, id, incarnation) })
 }

@@ -57,6 +57,7 @@ pub mod replicate;
 pub mod search;
 pub mod settings;
 mod sockets;
+pub mod stop_signal;
 pub mod store;
 pub mod takeover;
 pub mod tenant;

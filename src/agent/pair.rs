@@ -108,7 +108,7 @@ struct Turn<'a, On: Machine> {
     debut: Awaited,
     /// Who asked for a promise last, and the epoch that it acts with.
     asker: Option<(Epoch, AgentId)>,
-    /// The Lease was deleted, or made anew.
+    /// The Lease was deleted, or made anew, for all that is known: an answer that there is none may be wrong.
     is_gone: bool,
     /// How the last tenures ended and began.
     chronicle: Chronicle,
@@ -260,6 +260,7 @@ impl<On: Machine> Turn<'_, On> {
                 self.pair.lifelines.know(&record);
                 self.know(&record);
                 let Record { lease, version, slice, orders, level, .. } = *record;
+                self.is_gone &= self.pair.protocol.agent().seen.is_none_or(|seen| version <= seen.version);
                 if self.pair.is_of_group {
                     self.pair
                         .slice

@@ -37,7 +37,8 @@ const SPARE_AFTER: Duration = Duration::from_secs(1);
 const TOLD_WITHIN: Duration = Duration::from_millis(50);
 /// Version that a watch begins at: whatever the API server has at hand, told first, and then what changes. One request
 /// instead of a list and a watch, which counts where many Pods start at once. It may be old: whoever writes the Lease
-/// compares its version, and reads it anew if that is another one.
+/// compares its version, and reads it anew if that is another one. Who may have written it before asks for what it is now,
+/// see [`Search::present`].
 const AT_HAND: &str = "0";
 
 /// Which Lease an agent belongs to.
@@ -97,6 +98,29 @@ impl Search {
                 }
                 // The API server ended it early: it must not be asked in a loop.
                 Ok(Ok(None)) => sleep(RETRY_PAUSE).await,
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// What a Lease that was found says now, by an answer that is not behind any write; `None`, after a pause, if it is not
+    /// the own one any more. An agent that acted by this Lease before needs it: in an older version there is room for a write
+    /// that would be taken for the one by which it acted.
+    pub async fn present(&self, Found { name, record: before }: &Found) -> Option<Found> {
+        let mut outages = Outages::default();
+        loop {
+            let is_same = |record: &Record| record.group == before.group && self.is_it(record);
+            let answer = timeout(WATCH_MAX, self.api.get_opt(name)).await;
+            if let Ok(Ok(lease)) = &answer
+                && let Some(record) = lease.as_ref().and_then(Self::read).filter(is_same)
+            {
+                return Some(Found { name: name.clone(), record });
+            }
+            // Or what is at hand catches up.
+            sleep(RETRY_PAUSE).await;
+            match answer {
+                Ok(Ok(_)) => return None,
+                Ok(Err(error)) => outages.begin("Could not read the Lease again", &error),
                 Err(_) => {}
             }
         }
@@ -187,4 +211,67 @@ fn is_whole_without(own: &Identity, record: &Record) -> bool {
     };
     let is_successor = record.directory.values().any(|member| member.pod == own.pod);
     record.lease.hold == Hold::Peer && record.lease.pending.is_none() && is_level && !is_successor
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+    use std::convert::Infallible;
+    use std::sync::Mutex;
+
+    use http::{Request, Response};
+    use kube::client::Body;
+    use serde_json::{Value, json};
+    use tower::service_fn;
+
+    use super::*;
+    use crate::agent::identity::format_uid;
+    use crate::ha::AgentId;
+
+    const OWN: u128 = 1;
+
+    /// In which these two Pods are, and that was written so often.
+    fn lease(uid: u128, members: [u128; 2], writes: u64) -> Value {
+        let member = |number: u128| json!({"uid": format_uid(number), "pod": "web", "address": format!("10.0.0.{number}:20001")});
+        json!({
+            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+            "metadata": {"name": "web-0", "uid": format_uid(uid), "resourceVersion": "5", "annotations": {
+                (keys::ANNOTATION_HA_PAIR): "0", (keys::ANNOTATION_HA_SEQUENCE): "0",
+                (keys::ANNOTATION_HA_HOLD): "Api", (keys::ANNOTATION_HA_WRITES): writes.to_string(),
+                (keys::ANNOTATION_HA_MEMBERS): json!(members.map(member)).to_string(),
+            }},
+            "spec": {"leaseTransitions": 1},
+        })
+    }
+
+    /// How often the Lease was written by what is found of it, if the API server answers this after it was found.
+    async fn writes_at_present(answers: impl IntoIterator<Item = (u16, Value)>) -> Option<u64> {
+        let answers: Mutex<VecDeque<_>> = Mutex::new(answers.into_iter().collect());
+        let server = service_fn(move |request: Request<Body>| {
+            assert_eq!((request.method().as_str(), request.uri().query().unwrap_or_default()), ("GET", ""));
+            let (status, body) = answers.lock().unwrap().pop_front().expect("one answer for each request");
+            let body = Body::from(body.to_string().into_bytes());
+            async move { Ok::<_, Infallible>(Response::builder().status(status).body(body).unwrap()) }
+        });
+        let ip = "10.0.0.1".parse().unwrap();
+        let own = Identity { id: AgentId(OWN), pod: "web".to_owned(), namespace: "shop".to_owned(), ip };
+        let search = Search::new(Client::new(server, "shop"), Membership::Group("web".to_owned()), own);
+        let at_hand = serde_json::from_value(lease(50, [OWN, 2], 7)).unwrap();
+        let found = Found { name: "web-0".to_owned(), record: Record::read(&at_hand).unwrap() };
+        let present = timeout(Duration::from_secs(600), search.present(&found)).await;
+        present.expect("an answer that it accepts").map(|found| found.record.lease.writes)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_acted_before_goes_by_what_the_lease_is_and_not_by_what_is_at_hand() {
+        let failure = |code: u16, reason: &str| {
+            (code, json!({"kind": "Status", "status": "Failure", "code": code, "reason": reason}))
+        };
+        let lease = |uid, members, writes| (200, lease(uid, members, writes));
+        assert_eq!(writes_at_present([lease(50, [OWN, 2], 8)]).await, Some(8));
+        assert_eq!(writes_at_present([failure(500, "InternalError"), lease(50, [OWN, 2], 9)]).await, Some(9));
+        for other in [failure(404, "NotFound"), lease(50, [2, 3], 8), lease(51, [OWN, 2], 1)] {
+            assert_eq!(writes_at_present([other]).await, None);
+        }
+    }
 }

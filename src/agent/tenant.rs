@@ -39,7 +39,7 @@ pub struct Tenant<On: Machine = Kernel> {
     launcher: PathBuf,
     command: Vec<OsString>,
     hooks: Hooks,
-    /// How long before the given end SIGTERM gives way to SIGKILL.
+    /// How long before the given end SIGKILL follows the signal that asks it to end.
     kill_before: Duration,
     running: Running<On>,
     kill_at: Option<BootTime>,
@@ -184,7 +184,7 @@ impl<On: Machine> Tenant<On> {
         let is_running =
             matches!(self.running, Running::Application(_)) && self.being_killed_since().is_none();
         if is_running && !self.run_hook(Occasion::Fence) {
-            self.pass(Signal::TERM)?;
+            self.ask_to_end()?;
         }
         self.go_on(now)
     }
@@ -203,7 +203,7 @@ impl<On: Machine> Tenant<On> {
         self.end_check();
         match self.running {
             Running::Waiting(_) | Running::Stillborn => self.running = Running::Nothing,
-            Running::Application(_) => self.pass(Signal::TERM)?,
+            Running::Application(_) => self.ask_to_end()?,
             Running::Nothing | Running::Lingering(_) => {}
         }
         self.go_on(now)

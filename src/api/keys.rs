@@ -175,6 +175,14 @@ pub const ENV_POD_IP: &str = "POD_IP";
 pub const ENV_POD_NAME: &str = "POD_NAME";
 /// Environment of the operator and the agent: its own namespace.
 pub const ENV_POD_NAMESPACE: &str = "POD_NAMESPACE";
+/// Environment of a container with an agent whose template has another [`ENV_AGENT_POD_UID`]: uid of its own Pod.
+pub const ENV_OWN_POD_UID: &str = "BPS_HA_POD_UID";
+/// The same for [`ENV_POD_IP`].
+pub const ENV_OWN_POD_IP: &str = "BPS_HA_POD_IP";
+/// The same for [`ENV_POD_NAME`].
+pub const ENV_OWN_POD_NAME: &str = "BPS_HA_POD_NAME";
+/// The same for [`ENV_POD_NAMESPACE`].
+pub const ENV_OWN_POD_NAMESPACE: &str = "BPS_HA_POD_NAMESPACE";
 
 /// Namespace that the operator is installed in.
 pub const OPERATOR_NAMESPACE: &str = "backuppodset-system";

@@ -11,22 +11,24 @@ use serde_json::{Value, json};
 use super::Answer;
 use super::outcome::refused;
 use super::removal::delete;
+use super::standing::objection;
 use super::taken::taken;
 use crate::api::keys;
 use crate::manifests::{endpoint_slice, service, slice_name};
-use crate::model::{Endpoint, ExposedKind, Leftover, Outcome};
-use crate::observe::{Observation, Version, Written};
+use crate::model::{Endpoint, ExposedKind, Leftover, Outcome, Refusal};
+use crate::observe::{Observation, TakenName, Version, Written, is_controlled_by};
 
 /// Creates the Service, or puts its ports and type right.
 pub(super) async fn publish_service(client: &Client, observation: &Observation) -> Answer {
     let set = observation.set.as_ref();
     let Some(wanted) = &set.spec.service else { return nothing_to_do() };
     let body = service(set, wanted);
-    let patch =
-        json!({"spec": {"type": body["spec"]["type"], "ports": body["spec"]["ports"], "selector": null}});
+    let spec = json!({"type": body["spec"]["type"], "ports": body["spec"]["ports"], "selector": null});
+    let patch = json!({"metadata": {"labels": body["metadata"]["labels"]}, "spec": spec});
     let target = Target { observation, name: &wanted.name, version: observation.service.as_ref() };
     let keep = |service: Service| Written::Service(Box::new(service));
-    write(client, &target, ((&body, patch), keep)).await
+    let answer = write(client, &target, ((&body, patch), keep)).await;
+    with_taken_name(answer, ExposedKind::Service, &target)
 }
 
 /// Writes all addresses of the slice at once.
@@ -40,7 +42,18 @@ pub(super) async fn expose(client: &Client, observation: &Observation, endpoints
     let name = slice_name(&wanted.name);
     let target = Target { observation, name: &name, version: observation.slice.as_ref() };
     let keep = |slice: EndpointSlice| Written::Slice(Box::new(slice));
-    write(client, &target, ((&body, patch), keep)).await
+    let answer = write(client, &target, ((&body, patch), keep)).await;
+    with_taken_name(answer, ExposedKind::Slice, &target)
+}
+
+/// Tells the cache that somebody else has the name, which none of our watches shows.
+fn with_taken_name(answer: Answer, kind: ExposedKind, target: &Target<'_>) -> Answer {
+    if answer.outcome != Outcome::Failed(Refusal::NameTaken) {
+        return answer;
+    }
+    let namespace = target.observation.set.metadata.namespace.clone().unwrap_or_default();
+    let taken = TakenName { kind, namespace, name: target.name.to_owned() };
+    Answer { written: Some(Written::NameTaken(taken)), ..answer }
 }
 
 /// Deletes what an earlier spec exposed.
@@ -74,7 +87,7 @@ pub(super) struct Target<'a> {
     pub(super) version: Option<&'a Version>,
 }
 
-/// Creates the object, or patches the version that was seen.
+/// Creates the object, or patches the version that was seen; one that nobody owns only for a set that stands.
 pub(super) async fn write<K>(
     client: &Client,
     target: &Target<'_>,
@@ -91,6 +104,9 @@ where
         patch["metadata"]["uid"] = json!(version.uid);
         patch["metadata"]["resourceVersion"] = json!(version.resource_version);
         if version.is_orphan {
+            if let Some(answer) = objection(client, set).await {
+                return answer;
+            }
             patch["metadata"]["ownerReferences"] = body["metadata"]["ownerReferences"].clone();
         }
         let parameters = PatchParams { field_manager, ..PatchParams::default() };
@@ -104,7 +120,8 @@ where
     match written {
         Ok(object) => Answer::done(keep(object)),
         Err(kube::Error::Api(status)) if status.reason == "AlreadyExists" => {
-            taken(&api, (set, target.name), keep).await
+            let is_ours = |found: &ObjectMeta| is_controlled_by(found, set);
+            taken(&api, target.name, (is_ours, keep)).await
         }
         Err(error) => refused(&error),
     }

@@ -2,18 +2,19 @@
 
 use std::sync::LazyLock;
 
-use kube::{Client, CustomResourceExt as _};
+use kube::Client;
 use serde_json::{Value, json};
 
 use super::Answer;
 use super::exposure::{Target, nothing_to_do, write};
 use crate::api::HAGroup;
+use crate::api::crd::group_crd;
 use crate::manifests::set_group;
 use crate::observe::{Observation, Written};
 
 /// Every field that a group's spec may have, by its schema.
 static FIELDS: LazyLock<Vec<String>> = LazyLock::new(|| {
-    let versions = HAGroup::crd().spec.versions.into_iter();
+    let versions = group_crd().spec.versions.into_iter();
     let schemas =
         versions.filter_map(|version| version.schema?.open_api_v3_schema?.properties?.remove("spec"));
     schemas.filter_map(|spec| spec.properties).flatten().map(|(field, _)| field).collect()

@@ -7,6 +7,7 @@ mod group;
 mod outcome;
 mod pod;
 mod removal;
+mod standing;
 mod taken;
 #[cfg(test)]
 pub(crate) mod testing;

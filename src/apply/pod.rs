@@ -9,12 +9,13 @@ use serde_json::{Value, json};
 use super::Answer;
 use super::outcome::refused;
 use super::removal::delete;
+use super::standing::objection;
 use super::taken::taken;
 use crate::api::{BackupPodSet, keys};
 use crate::manifests::{GateSettings, Injection, PodRequest, owner_reference, pod, role_patch};
 use crate::model::{PodName, PodRef, Refusal, Role};
 use crate::observe::slim::SlimPod;
-use crate::observe::{Observation, Written};
+use crate::observe::{Observation, Written, is_controlled_by};
 
 /// Pods of one set's namespace.
 pub(super) struct Pods<'a> {
@@ -50,7 +51,8 @@ impl<'a> Pods<'a> {
         match self.post(&body).await {
             Ok(created) => Answer::done(Written::Pod(Box::new(created))),
             Err(kube::Error::Api(status)) if status.code == 409 => {
-                taken(&self.api, (self.set, &name.0), |pod| Written::Pod(Box::new(pod))).await
+                let is_ours = |found: &ObjectMeta| is_seen_in(self.set, found);
+                taken(&self.api, &name.0, (is_ours, |pod| Written::Pod(Box::new(pod)))).await
             }
             Err(error) => refused(&error),
         }
@@ -70,6 +72,9 @@ impl<'a> Pods<'a> {
     }
 
     pub(super) async fn adopt(&self, pod: &PodRef) -> Answer {
+        if let Some(answer) = objection(self.client, self.set).await {
+            return answer;
+        }
         let patch = json!({"metadata": {
             "uid": pod.uid.0,
             "resourceVersion": pod.resource_version,
@@ -99,4 +104,11 @@ impl<'a> Pods<'a> {
         let gone = |pod: SlimPod| Written::PodGone(Box::new(pod));
         delete(&self.api, seen, (kept, gone)).await
     }
+}
+
+/// Whether plans see the Pod: with its labels as well, for what a human took out of the set by them never fills a place.
+fn is_seen_in(set: &BackupPodSet, pod: &ObjectMeta) -> bool {
+    let label = |key: &str| pod.labels.as_ref().and_then(|labels| labels.get(key));
+    let has_role = label(keys::LABEL_ROLE).is_some_and(|role| Role::parse(role).is_some());
+    is_controlled_by(pod, set) && label(keys::LABEL_SET) == set.metadata.name.as_ref() && has_role
 }

@@ -6,21 +6,20 @@ use serde::de::DeserializeOwned;
 
 use super::Answer;
 use super::outcome::refused;
-use crate::api::{BackupPodSet, keys};
 use crate::model::{Outcome, Refusal};
-use crate::observe::{Written, is_controlled_by};
+use crate::observe::Written;
 
 /// What a create came to whose name exists: our own earlier one is no failure, an object of somebody else is.
 pub(super) async fn taken<K>(
     api: &Api<K>,
-    (set, name): (&BackupPodSet, &str),
-    keep: impl FnOnce(K) -> Written,
+    name: &str,
+    (is_ours, keep): (impl FnOnce(&ObjectMeta) -> bool, impl FnOnce(K) -> Written),
 ) -> Answer
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
 {
     match api.get_opt(name).await {
-        Ok(Some(found)) if is_ours(found.meta(), set) => {
+        Ok(Some(found)) if is_ours(found.meta()) => {
             Answer { outcome: Outcome::Stale, message: None, written: Some(keep(found)) }
         }
         Ok(Some(_)) => {
@@ -30,10 +29,4 @@ where
         Ok(None) => Answer { outcome: Outcome::Stale, message: None, written: None },
         Err(error) => refused(&error),
     }
-}
-
-/// With the label as well: what a human took out of the set by its label is never seen by our watches again.
-fn is_ours(metadata: &ObjectMeta, set: &BackupPodSet) -> bool {
-    let label = metadata.labels.as_ref().and_then(|labels| labels.get(keys::LABEL_SET));
-    is_controlled_by(metadata, set) && label == set.metadata.name.as_ref()
 }

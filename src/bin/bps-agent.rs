@@ -11,6 +11,7 @@ use backuppodset::agent::check::{CheckArguments, EXIT_FAILED};
 use backuppodset::agent::launch::OWN_PROGRAM;
 use backuppodset::agent::replicate::socket;
 use backuppodset::agent::settings::PairArguments;
+use backuppodset::agent::stop_signal::StopSignal;
 use backuppodset::agent::{enforcer, hook, init, launch, member};
 use backuppodset::api::keys;
 use backuppodset::runtime::telemetry::{self, LogSettings};
@@ -146,7 +147,7 @@ async fn run(pair: PairArguments, command: Vec<OsString>) -> ExitCode {
         };
     };
     if settings.enforcer.is_none() {
-        return enforce(launcher, settings.logs).await;
+        return enforce(launcher, settings.logs, settings.hooks.stop_signal).await;
     }
     match member::run(settings, launcher, command).await {
         Ok(()) => ExitCode::SUCCESS,
@@ -155,12 +156,12 @@ async fn run(pair: PairArguments, command: Vec<OsString>) -> ExitCode {
 }
 
 /// Becomes the enforcer above an agent with the same arguments.
-async fn enforce(launcher: &Path, logs: LogSettings) -> ExitCode {
+async fn enforce(launcher: &Path, logs: LogSettings, stop_signal: StopSignal) -> ExitCode {
     if let Err(error) = telemetry::init(&logs) {
         return failed("set up logs", &error);
     }
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
-    match enforcer::run(launcher, &arguments).await {
+    match enforcer::run(launcher, &arguments, stop_signal).await {
         Ok(ending) => ExitCode::from(ending.exit_code()),
         Err(error) => failed("watch over the agent", &error),
     }

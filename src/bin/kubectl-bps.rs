@@ -13,6 +13,7 @@ async fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(error) => {
+            print(error.done());
             eprintln!("error: {}", error.chain());
             ExitCode::from(error.exit_code())
         }

@@ -82,15 +82,16 @@ impl Housekeeper {
                 self.sink.relist.ask();
             }
             self.measure();
+            let known = self.ring.borrow().clone();
             // Only the leader rotates; the others read what it wrote, so that they can sign when they lead.
             let ring = if leadership.is_leader() {
-                self.keys.store.rotate_if_due(now).await
+                self.keys.store.rotate_if_due(&known, now).await
             } else {
-                self.keys.store.load_or_create(now).await
+                self.keys.store.load_or_restore(&known).await
             };
             match ring {
                 Ok(ring) => {
-                    self.sink.cache().know_keys(known_keys(&ring));
+                    self.sink.change(|cache| cache.know_keys(known_keys(&ring)));
                     self.applier.replace_gate_kit(self.keys.kit(&ring));
                     self.ring.send_replace(ring);
                 }

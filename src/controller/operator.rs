@@ -122,7 +122,7 @@ pub async fn start(
     let keys = GateKeys::new(&client, &settings.namespace, settings.wakeup_image);
     let ring = keys.store.load_or_create(clock.now()).await.map_err(Error::LoadKeys)?;
     let applier = Applier::new(client.clone(), (clock.clone(), send_ticket), keys.kit(&ring));
-    sink.cache().know_keys(known_keys(&ring));
+    sink.change(|cache| cache.know_keys(known_keys(&ring)));
     let lease_settings =
         lease::Settings::new(settings.namespace, keys::LEASE_LEADER, &settings.pod).map_err(Error::Elect)?;
     let elector = Elector::new(client.clone(), lease_settings, &metrics.reconcile).map_err(Error::Elect)?;

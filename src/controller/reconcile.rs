@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use kube::Client;
 use tracing::{debug, error, warn};
 
-use super::confirm::{confirmed, needs_confirmation};
+use super::confirm::{Confirmed, confirmed, needs_confirmation};
 use super::dispatch::Looks;
 use super::history;
 use super::queue::Job;
@@ -126,22 +126,26 @@ struct Worked {
     results: Vec<StepResult>,
 }
 
-/// Plans and applies until nothing is left to do, or something stands in the way.
+/// Plans and applies until nothing is left to do, or something stands in the way. What does not need the step that
+/// failed is done before the look ends.
 async fn work(context: &Context, key: &SetKey, mut observation: Observation) -> Worked {
     let mut results = Vec::new();
     let mut plan = checked_plan(context, key, &observation);
+    let mut is_disturbed = false;
     for _ in 0..PASSES_MAX {
-        if plan.steps.is_empty() {
+        let steps = if is_disturbed { plan.second_wave() } else { plan.first_wave() };
+        if steps.is_empty() {
             break;
         }
-        let applied = take_steps(context, key, (&observation, plan.first_wave())).await;
-        let is_undisturbed = applied.iter().all(|result| result.outcome == Outcome::Done);
+        let is_rest_waiting = steps.iter().all(|step| step.action.goes_first());
+        let applied = take_steps(context, key, (&observation, steps)).await;
+        is_disturbed |= applied.iter().any(|result| result.outcome != Outcome::Done);
         results.extend(applied);
         // A set that is gone meanwhile needs no further plan; its last one says what was wanted.
         let Some(after) = observe(&context.sink.cache(), key, context.sink.clock.now()) else { break };
         plan = checked_plan(context, key, &after);
         observation = after;
-        if !is_undisturbed {
+        if is_disturbed && !is_rest_waiting {
             break;
         }
     }
@@ -182,7 +186,7 @@ fn checked_plan(context: &Context, key: &SetKey, observation: &Observation) -> P
     Plan { steps: Vec::new(), holds: vec![Hold { reason: Reason::CheckRefused, pod: None, until: None }] }
 }
 
-/// Takes the steps at once; deletions of Pods that serve only after a consistent list.
+/// Takes the steps at once; deletions that could be a mistake of the cache only after they were confirmed.
 async fn take_steps(
     context: &Context,
     key: &SetKey,
@@ -213,11 +217,13 @@ async fn take_confirmed(context: &Context, key: &SetKey, steps: &[Step]) -> Vec<
         return Vec::new();
     }
     match confirmed(&context.client, &context.sink, (key, steps)).await {
-        Ok(Some((observation, still))) => {
+        Ok(Some(Confirmed { observation, still, doubted })) => {
             if still.len() < steps.len() {
-                debug!(namespace = %key.namespace, set = %key.name, "Dropped deletions that a fresh list did not confirm");
+                debug!(namespace = %key.namespace, set = %key.name, "Dropped deletions that were not confirmed");
             }
-            context.applier.apply(&observation, &still).await
+            let mut applied = context.applier.apply(&observation, &still).await;
+            applied.extend(context.applier.leave(&doubted, None));
+            applied
         }
         Ok(None) => context.applier.leave(steps, None),
         Err(error) => {

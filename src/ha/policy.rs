@@ -31,8 +31,8 @@ pub struct Protocol {
     heard: BootTime,
     /// When its last certificate came.
     certified: Option<BootTime>,
-    /// The last tenure that it gave a promise to.
-    promised: Epoch,
+    /// The last tenure that it gave a promise to, and when that asked, by its own clock.
+    granted: (Epoch, BootTime),
     next_ping: BootTime,
     /// Next request for a promise, or repetition of a handover.
     next_request: BootTime,
@@ -56,7 +56,7 @@ impl Protocol {
             copies: Copies { is_withheld: false, estate: Estate::None },
             heard: never,
             certified: None,
-            promised: Epoch::default(),
+            granted: (Epoch::default(), BootTime::default()),
             next_ping: never,
             next_request: never,
             next_renewal: never,
@@ -167,12 +167,16 @@ impl Protocol {
                 None
             }
             Message::PromiseRequest(request) => {
-                let promise = self.agent.r2_grant(at, request)?;
+                let asked = (request.epoch, request.sent);
+                // A copy must not bind this agent once more: whoever asked may have failed since.
+                let promise = (self.granted < asked).then(|| self.agent.r2_grant(at, request)).flatten()?;
                 // A new active can hand over to whom it has heard, and not before. Later a ping that is soon due goes with
                 // the promise: neither side need wake up for it.
                 let is_soon_due = self.next_ping <= at.now + at.timing.promise_period;
-                if self.promised != request.epoch || is_soon_due {
-                    (self.promised, self.next_ping) = (request.epoch, at.now);
+                let is_new = self.granted.0 != request.epoch;
+                self.granted = asked;
+                if is_new || is_soon_due {
+                    self.next_ping = at.now;
                 }
                 Some(Effect::Send { to: from, message: Message::Promise(promise) })
             }

@@ -1,13 +1,19 @@
 //! Puts the agent into a Pod template, and takes it out again.
 
 mod check;
+mod environment;
+mod kept;
 mod liveness;
+mod stop;
 
 use serde_json::{Map, Value, json};
 
 pub use self::check::InjectError;
 use self::check::{check_container, check_pod, check_selector};
+use self::environment::{add_environment, identity_arguments};
+use self::kept::kept;
 use self::liveness::check_arguments;
+use self::stop::stop_argument;
 use super::agent_source::AgentSource;
 use super::group::group_keys_name;
 use crate::api::keys;
@@ -49,7 +55,7 @@ impl Injection {
 /// # Errors
 /// See [`InjectError`].
 pub fn inject(template: &Value, injection: &Injection) -> Result<Value, InjectError> {
-    let mut template = uninject(template);
+    let mut template = uninject(template)?;
     check_pod(&template)?;
     let spec = &template["spec"];
     let index = container_index(spec, injection.container.as_deref())?;
@@ -74,10 +80,13 @@ pub fn inject(template: &Value, injection: &Injection) -> Result<Value, InjectEr
 }
 
 /// The Pod template without the agent; one that has none stays as it is.
-pub fn uninject(template: &Value) -> Value {
+///
+/// # Errors
+/// `Unreadable` and `Renamed` if it cannot be told what the container was before.
+pub fn uninject(template: &Value) -> Result<Value, InjectError> {
     let mut template = template.clone();
-    let kept = template["metadata"]["annotations"].get(keys::ANNOTATION_INJECTED).and_then(Value::as_str);
-    let Some(kept) = kept.and_then(|kept| serde_json::from_str::<Value>(kept).ok()) else { return template };
+    let Some((kept, index)) = kept(&template)? else { return Ok(template) };
+    unwrap(&mut template["spec"]["containers"][index], &kept);
     for (part, key) in [("annotations", keys::ANNOTATION_INJECTED), ("labels", keys::LABEL_GROUP)] {
         let is_empty = template["metadata"][part].as_object_mut().is_none_or(|entries| {
             entries.remove(key);
@@ -90,12 +99,7 @@ pub fn uninject(template: &Value) -> Value {
     let spec = &mut template["spec"];
     remove(spec, "initContainers", |item| item["name"] == keys::CONTAINER_INSTALL_AGENT);
     remove(spec, "volumes", is_ours);
-    let containers = spec["containers"].as_array_mut();
-    let wrapped = containers.into_iter().flatten().find(|container| container["name"] == kept["container"]);
-    if let Some(container) = wrapped {
-        unwrap(container, &kept);
-    }
-    template
+    Ok(template)
 }
 
 /// Wraps the command; returns what [`uninject`] needs to know.
@@ -114,7 +118,7 @@ fn wrap(container: &mut Value, injection: &Injection) -> Result<Value, InjectErr
     container["readinessProbe"] = json!({
         "httpGet": {"path": "/readyz", "port": keys::AGENT_HEALTH_PORT}, "periodSeconds": 1,
     });
-    let added = add_environment(container, &injection.source);
+    let added = add_environment(container, injection);
     let mount = |name: &str, path: &str| json!({"name": name, "mountPath": path});
     append(container, "volumeMounts", mount(keys::VOLUME_AGENT, keys::AGENT_MOUNT_PATH));
     let mut keys_mount = mount(keys::VOLUME_AGENT_KEYS, keys::AGENT_KEYS_MOUNT_PATH);
@@ -124,27 +128,6 @@ fn wrap(container: &mut Value, injection: &Injection) -> Result<Value, InjectErr
         append(container, "volumeMounts", program_mount);
     }
     Ok(json!({"container": name, "command": command, "probes": probes, "env": added}))
-}
-
-/// Returns the names of the variables that were not there before.
-fn add_environment(container: &mut Value, source: &AgentSource) -> Vec<&'static str> {
-    let field = |path: &str| json!({"valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": path}}});
-    let variables = [
-        (keys::ENV_AGENT_POD_UID, field("metadata.uid")),
-        (keys::ENV_POD_NAME, field("metadata.name")),
-        (keys::ENV_POD_NAMESPACE, field("metadata.namespace")),
-        (keys::ENV_POD_IP, field("status.podIP")),
-        (keys::ENV_HA_AGENT, json!({"value": source.program()})),
-    ];
-    let known = container["env"].as_array().cloned().unwrap_or_default();
-    let is_new = |(name, _): &(&str, Value)| known.iter().all(|entry| entry["name"] != *name);
-    let mut added = Vec::new();
-    for (name, mut variable) in variables.into_iter().filter(is_new) {
-        variable["name"] = json!(name);
-        append(container, "env", variable);
-        added.push(name);
-    }
-    added
 }
 
 fn unwrap(container: &mut Value, kept: &Value) {
@@ -175,11 +158,13 @@ fn agent_command(container: &Value, injection: &Injection) -> Vec<String> {
         format!("--state-dir={}", keys::AGENT_MOUNT_PATH),
         format!("--state-file={}/state.json", keys::AGENT_MOUNT_PATH),
     ];
+    command.extend(identity_arguments(container, &injection.arguments));
     // An application that runs in both roles has its ports in both.
     if !injection.arguments.iter().any(|argument| argument == RUN_IN_STANDBY) {
         command.extend(tcp_ports(container).map(|port| format!("--relay-port={port}")));
     }
     command.extend(check_arguments(container, &injection.arguments));
+    command.extend(stop_argument(container, &injection.arguments));
     command.extend(injection.arguments.iter().cloned());
     command.push("--".to_owned());
     command

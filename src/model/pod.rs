@@ -183,11 +183,11 @@ impl PodView {
         self.node_health() >= NodeHealth::NotReady
     }
 
-    /// Whether the Pod does what its role asks for: ready, or, if cold, waiting at its gate.
+    /// Whether the Pod does what its role asks for: ready, or, if cold, waiting at a gate that can be opened.
     pub fn is_available(&self) -> bool {
         match self.role {
             Role::Primary | Role::Hot => self.is_ready(),
-            Role::Cold => self.is_at_gate() && self.lifecycle == Lifecycle::Starting,
+            Role::Cold => self.is_at_gate() && self.has_known_key && self.lifecycle == Lifecycle::Starting,
         }
     }
 }

@@ -103,6 +103,29 @@ impl Action {
             Self::Create { .. } | Self::Delete { .. } | Self::Adopt { .. } | Self::Retire { .. } => false,
         }
     }
+
+    /// Whether everything else of a plan waits until the step was tried.
+    pub const fn goes_first(&self) -> bool {
+        matches!(self, Self::Convert { .. } | Self::Expose { .. })
+    }
+
+    /// Whether the step is right even if no conversion and no address write of its plan succeeds.
+    ///
+    /// A primary goes because of its successor, and a former Service because of the one that replaces it.
+    const fn needs_no_first_wave(&self) -> bool {
+        match self {
+            Self::Create { .. }
+            | Self::Wake { .. }
+            | Self::Adopt { .. }
+            | Self::PublishService
+            | Self::PublishGroup
+            | Self::Delete { role: Role::Hot | Role::Cold, .. } => true,
+            Self::Convert { .. }
+            | Self::Expose { .. }
+            | Self::Retire { .. }
+            | Self::Delete { role: Role::Primary, .. } => false,
+        }
+    }
 }
 
 /// One thing to do and why.
@@ -144,8 +167,12 @@ impl Plan {
     ///
     /// Creations and deletions make nodes busy and compete for the API server; service comes before spares.
     pub fn first_wave(&self) -> Vec<Step> {
-        let is_first = |step: &&Step| matches!(step.action, Action::Convert { .. } | Action::Expose { .. });
-        let first: Vec<Step> = self.steps.iter().filter(is_first).cloned().collect();
+        let first: Vec<Step> = self.steps.iter().filter(|step| step.action.goes_first()).cloned().collect();
         if first.is_empty() { self.steps.clone() } else { first }
+    }
+
+    /// The steps to take after a first wave that did not succeed: one that fails for ever must not hold up the rest.
+    pub fn second_wave(&self) -> Vec<Step> {
+        self.steps.iter().filter(|step| step.action.needs_no_first_wave()).cloned().collect()
     }
 }

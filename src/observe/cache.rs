@@ -21,6 +21,11 @@ use crate::model::{NodeName, NodeView, Storm, Uid};
 
 mod groups;
 mod nodes;
+mod taken;
+mod written;
+
+pub use taken::TakenName;
+pub use written::Written;
 
 /// Least number of Pods whose common end a single list is not believed.
 ///
@@ -70,6 +75,8 @@ pub struct Cache {
     pub(super) keys: KnownKeys,
     pub(super) tickets: BTreeMap<Uid, Timestamp>,
     pub(super) storm: Option<Storm>,
+    /// Names that are taken, and until when that is believed.
+    taken: BTreeMap<TakenName, Timestamp>,
     pods_of_set: BTreeMap<SetKey, BTreeSet<ObjectKey>>,
     listed_nodes: Option<BTreeSet<NodeName>>,
     unlisted: BTreeSet<(Kind, Scope)>,
@@ -108,9 +115,13 @@ impl Cache {
         self.pods_of_set.get(key).into_iter().flatten().filter_map(|pod| self.pods.get(pod))
     }
 
-    /// Replaces what the operator can sign with.
-    pub fn know_keys(&mut self, keys: KnownKeys) {
+    /// Replaces what the operator can sign with; other keys affect every set.
+    pub fn know_keys(&mut self, keys: KnownKeys) -> Vec<Affected> {
+        if self.keys == keys {
+            return Vec::new();
+        }
         self.keys = keys;
+        self.set_keys().into_iter().map(|set| (set, Change::Ordinary)).collect()
     }
 
     /// Holds back further tickets to a gate until then.
@@ -253,6 +264,10 @@ impl Cache {
                 Ok(())
             }
             Written::Set(set) => self.sets.put(*set, Source::OwnWrite, now).map(drop),
+            Written::NameTaken(name) => {
+                self.find_taken(name, now);
+                Ok(())
+            }
             Written::ServiceGone(service) => {
                 self.services.end(&service, now);
                 Ok(())
@@ -343,27 +358,6 @@ pub enum Kind {
     Slices,
     /// `HAGroup`.
     Groups,
-}
-
-/// What the API server answered to a write of ours.
-#[derive(Debug)]
-pub enum Written {
-    /// A Pod as it is now.
-    Pod(Box<SlimPod>),
-    /// A Pod that is gone at once.
-    PodGone(Box<SlimPod>),
-    /// A set as it is now.
-    Set(Box<BackupPodSet>),
-    /// A Service as it is now.
-    Service(Box<Service>),
-    /// A group of pairs as it is now.
-    Group(Box<HAGroup>),
-    /// A slice as it is now.
-    Slice(Box<EndpointSlice>),
-    /// A Service that is gone at once.
-    ServiceGone(Box<Service>),
-    /// A slice that is gone at once.
-    SliceGone(Box<EndpointSlice>),
 }
 
 fn affected<K>(gone: &[Arc<K>], set: impl Fn(&K) -> Option<SetKey>) -> Vec<Affected> {

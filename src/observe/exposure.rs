@@ -29,8 +29,8 @@ pub(super) fn service_state(
     let has_ports = ports.len() == wanted.ports.len()
         && wanted.ports.iter().all(|wanted| ports.iter().any(|port| is_port(port, wanted)));
     let is_owned = is_controlled_by(&service.metadata, set);
-    let is_current =
-        is_owned && !has_selector && has_ports && spec.type_.as_deref() == Some(wanted.r#type.as_str());
+    let has_type = spec.type_.as_deref() == Some(wanted.r#type.as_str());
+    let is_current = is_owned && is_watched(&service.metadata, set) && !has_selector && has_ports && has_type;
     if is_current { ObjectState::Current } else { ObjectState::Outdated }
 }
 
@@ -53,8 +53,15 @@ pub(super) fn slice_state(
     // One that cannot be read was added by somebody: it would stay beside the addresses that are compared.
     let is_readable = endpoints.len() == slice.endpoints.len();
     let is_owned = is_controlled_by(&slice.metadata, set);
-    let is_current = is_owned && has_ports && is_readable && is_found(&slice.metadata, wanted);
+    let is_visible = is_watched(&slice.metadata, set) && is_found(&slice.metadata, wanted);
+    let is_current = is_owned && has_ports && is_readable && is_visible;
     (if is_current { ObjectState::Current } else { ObjectState::Outdated }, endpoints)
+}
+
+/// Whether our watches show the object: by the label that somebody may have taken from it.
+fn is_watched(metadata: &ObjectMeta, set: &BackupPodSet) -> bool {
+    let label = metadata.labels.as_ref().and_then(|labels| labels.get(keys::LABEL_SET));
+    label == set.metadata.name.as_ref()
 }
 
 /// Whether kube-proxy takes the slice for the Service's, and Kubernetes' own controllers leave it alone.

@@ -16,8 +16,13 @@ pub(super) fn node_view(node: &SlimNode) -> NodeView {
     }
 }
 
+/// Whether an administrator vouches that the node is off.
+pub fn is_out_of_service(node: &SlimNode) -> bool {
+    node.spec.taints.iter().any(|taint| taint.key == OUT_OF_SERVICE_TAINT)
+}
+
 fn health(node: &SlimNode) -> NodeHealth {
-    if node.spec.taints.iter().any(|taint| taint.key == OUT_OF_SERVICE_TAINT) {
+    if is_out_of_service(node) {
         return NodeHealth::Gone;
     }
     let is_ready = SlimCondition::ready(&node.status.conditions).is_some_and(SlimCondition::is_true);

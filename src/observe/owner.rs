@@ -15,12 +15,16 @@ pub fn is_controlled_by(metadata: &ObjectMeta, set: &BackupPodSet) -> bool {
     controller_of(metadata).is_some_and(|owner| Some(&owner.uid) == set.metadata.uid.as_ref())
 }
 
+/// Whether nobody owns an object.
+pub(super) fn is_orphan(metadata: &ObjectMeta) -> bool {
+    metadata.owner_references.as_ref().is_none_or(Vec::is_empty)
+}
+
 /// Whether an object was left behind by an earlier set of this name, as `kubectl delete --cascade=orphan` does: nobody owns it.
 fn is_left_behind(metadata: &ObjectMeta, set: &BackupPodSet) -> bool {
     let label = |key: &str| metadata.labels.as_ref().and_then(|labels| labels.get(key));
     let is_ours = label(keys::LABEL_MANAGED_BY).map(String::as_str) == Some(keys::MANAGED_BY);
-    let is_owned = metadata.owner_references.iter().flatten().next().is_some();
-    !is_owned && is_ours && label(keys::LABEL_SET) == set.metadata.name.as_ref()
+    is_orphan(metadata) && is_ours && label(keys::LABEL_SET) == set.metadata.name.as_ref()
 }
 
 /// Whether an object of a name that the set needs is for the set to write.

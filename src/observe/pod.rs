@@ -90,7 +90,8 @@ fn created(pod: &SlimPod) -> Timestamp {
     pod.metadata.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0)
 }
 
-/// A node that is not in the cache is gone: nodes are listed before the first decision.
+/// A node that is not in the cache is gone: nodes are listed before the first decision. Before a Pod is deleted for that,
+/// its node is asked for.
 fn node(name: &str, nodes: &BTreeMap<NodeName, NodeView>) -> NodeView {
     let name = NodeName(name.to_owned());
     nodes.get(&name).cloned().unwrap_or(NodeView { name, zone: None, health: NodeHealth::Gone })

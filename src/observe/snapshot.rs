@@ -6,10 +6,10 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use kube::core::ObjectMeta;
 
-use super::cache::{Cache, SetKey};
+use super::cache::{Cache, SetKey, TakenName};
 use super::exposure;
 use super::group::{level_standbys, withheld};
-use super::owner::{is_controlled_by, is_for};
+use super::owner::{is_controlled_by, is_for, is_orphan};
 use super::pod::{self, PodContext, pod_view};
 use super::slim::SlimPod;
 use super::store::ObjectKey;
@@ -81,7 +81,7 @@ pub fn observe(cache: &Cache, key: &SetKey, now: Timestamp) -> Option<Observatio
     };
     // The actives of pairs are exposed by their group.
     let wanted = set.spec.service.as_ref().filter(|_| set.spec.active_standby.is_none());
-    let exposed = wanted.map(|wanted| exposed(cache, &set, wanted)).transpose();
+    let exposed = wanted.map(|wanted| exposed(cache, &set, (wanted, now))).transpose();
     let (exposed, invalid) = match exposed {
         Ok(exposed) => (exposed, invalid),
         Err(error) => (None, invalid.or(Some(error))),
@@ -187,13 +187,24 @@ struct Exposed {
     service: Option<Version>,
 }
 
-fn exposed(cache: &Cache, set: &BackupPodSet, wanted: &ExposedService) -> Result<Exposed, Error> {
+fn exposed(
+    cache: &Cache,
+    set: &BackupPodSet,
+    (wanted, now): (&ExposedService, Timestamp),
+) -> Result<Exposed, Error> {
     let ports = slice_ports(set, wanted).map_err(Error::Port)?;
     let namespace = set.metadata.namespace.clone().unwrap_or_default();
-    let service = cache.services.get(&ObjectKey { namespace: namespace.clone(), name: wanted.name.clone() });
-    let slice = cache.slices.get(&ObjectKey { namespace, name: slice_name(&wanted.name) });
+    let key = |name: String| ObjectKey { namespace: namespace.clone(), name };
+    let service = cache.services.get(&key(wanted.name.clone()));
+    let slice = cache.slices.get(&key(slice_name(&wanted.name)));
+    let unless_taken = |state: ObjectState, (kind, name): (ExposedKind, String)| {
+        let taken = TakenName { kind, namespace: namespace.clone(), name };
+        if state == ObjectState::Absent && cache.is_taken(&taken, now) { ObjectState::Foreign } else { state }
+    };
     let (slice_state, endpoints) = exposure::slice_state(slice.map(AsRef::as_ref), set, (wanted, &ports));
+    let slice_state = unless_taken(slice_state, (ExposedKind::Slice, slice_name(&wanted.name)));
     let service_state = exposure::service_state(service.map(AsRef::as_ref), set, wanted);
+    let service_state = unless_taken(service_state, (ExposedKind::Service, wanted.name.clone()));
     Ok(Exposed {
         exposure: Some(Exposure { service: service_state, slice: slice_state, endpoints }),
         ports,
@@ -233,6 +244,6 @@ fn version(metadata: &ObjectMeta) -> Version {
     Version {
         uid: metadata.uid.clone().unwrap_or_default(),
         resource_version: metadata.resource_version.clone().unwrap_or_default(),
-        is_orphan: metadata.owner_references.iter().flatten().next().is_none(),
+        is_orphan: is_orphan(metadata),
     }
 }

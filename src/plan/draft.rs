@@ -114,8 +114,7 @@ impl<'a> Draft<'a> {
 
     /// Makes a Pod in the lowest free slot; returns false when the storm brake forbids it.
     pub(super) fn create(&mut self, role: Role, reason: Reason) -> bool {
-        let slot = names::lowest_free_slot(&self.snapshot.pods, self.created.iter().map(|(_, slot)| *slot));
-        let name = names::pod_name(self.snapshot, slot);
+        let (slot, name) = names::next_place(self.snapshot, self.created.iter().map(|(_, slot)| *slot));
         if self.is_braked(&name) {
             return false;
         }

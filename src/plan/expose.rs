@@ -3,18 +3,34 @@
 //! Works on the roles as they will be after the plan: the promotion's label and the switch of the addresses are
 //! written at the same time.
 
+use jiff::SignedDuration;
+
 use crate::model::{Action, Endpoint, Exposure, Hold, Lifecycle, ObjectState, PodView, Reason, Role};
 
 use super::draft::{Draft, Presence, Seat};
 
+/// How often it is looked whether a name that somebody else has is free: no watch of ours shows their objects.
+///
+/// 60 s: as long as the longest delay after a refused write.
+const FOREIGN_LOOK_PERIOD: SignedDuration = SignedDuration::from_secs(60);
+
 pub(super) fn expose_ready_primaries(draft: &mut Draft<'_>) {
     let Some(exposure) = &draft.snapshot.exposure else { return };
     if exposure.service == ObjectState::Foreign || exposure.slice == ObjectState::Foreign {
-        draft.hold(Hold { reason: Reason::ForeignObject, pod: None, until: None });
+        let until = draft.snapshot.now.saturating_add(FOREIGN_LOOK_PERIOD).ok();
+        draft.hold(Hold { reason: Reason::ForeignObject, pod: None, until });
+        // Somebody replaced our Service by theirs: what our slice says holds for it, too.
+        if exposure.slice != ObjectState::Foreign && !exposure.endpoints.is_empty() {
+            draft.step(Action::Expose { endpoints: Vec::new() }, Reason::EndpointsChanged);
+        }
         return;
     }
     if exposure.service != ObjectState::Current {
         draft.step(Action::PublishService, Reason::ServiceChanged);
+    }
+    // Only its creation tells whether the name is free: addresses must not get behind the Service of somebody else.
+    if exposure.service == ObjectState::Absent {
+        return;
     }
     let endpoints = endpoints(draft);
     // The first address decides the slice's address family, which cannot be changed later.

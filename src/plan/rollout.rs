@@ -116,12 +116,22 @@ fn unsettled(draft: &Draft<'_>) -> Option<Hold> {
     let is_in_motion = draft.seats.iter().any(|seat| seat.is_claimed);
     let mut counted = draft.seats.iter().filter(|seat| seat.is_counted());
     if !is_complete || is_in_motion || counted.any(|seat| !seat.view.is_available()) {
-        return Some(rollout_waits(None));
+        return Some(rollout_waits(extra_settles_at(draft)));
     }
     let is_young =
         |seat: &&Seat<'_>| seat.is_counted() && seat.role != Role::Cold && !is_settled(draft, seat.view);
     let young = draft.seats.iter().filter(is_young);
     young.map(|seat| settled_at(draft, seat.view)).max().map(rollout_waits)
+}
+
+/// When the primary beyond the wish has been available for long enough; no event tells of that moment.
+fn extra_settles_at(draft: &Draft<'_>) -> Option<Timestamp> {
+    if surge(draft) == 0 {
+        return None;
+    }
+    let updated = draft.members(Role::Primary).filter(|(_, seat)| draft.is_updated(seat.view));
+    let settling = updated.filter_map(|(_, seat)| settled_at(draft, seat.view));
+    settling.filter(|at| *at > draft.snapshot.now).max()
 }
 
 pub(super) const fn rollout_waits(until: Option<Timestamp>) -> Hold {

@@ -1,6 +1,7 @@
 //! Gives up surplus Pods, in the reverse order of their worth.
 //!
-//! A ready primary goes only while as many others as are wanted stand as primaries already: never the last one.
+//! A ready primary goes only while as many others as are wanted stand as primaries already: never the last one. One that
+//! was ready is not deleted in favour of others that never were.
 
 use crate::model::{Gate, Lifecycle, NodeHealth, PodView, Reason, Role, ScaleIn, UpdateKind};
 
@@ -25,10 +26,25 @@ pub(super) fn shrink_primaries(draft: &mut Draft<'_>) {
         }
         if is_demoted(draft, index) {
             draft.convert(index, Role::Hot, surplus_reason(draft, view));
+        } else if may_serve_first(draft, index) {
+            return;
         } else {
             draft.delete(index, surplus_reason(draft, view));
         }
     }
+}
+
+/// Whether a primary that stopped being ready may be ready again before the others have started, for example because its
+/// node came back; a dead one is ended by its deadline.
+fn may_serve_first(draft: &Draft<'_>, index: SeatIndex) -> bool {
+    let is_unready = |view: &PodView| matches!(view.lifecycle, Lifecycle::Unready { .. });
+    // With a primary too many no hot backup is promoted, so one that is ready must not wait for this.
+    if !is_unready(draft.seats[index].view) || select::best_ready_hot(draft, |_| true).is_some() {
+        return false;
+    }
+    let others = draft.members(Role::Primary).filter(|(other, _)| *other != index);
+    let unready = others.filter(|(_, seat)| is_unready(seat.view)).count();
+    draft.standing_primaries_without(Some(index)) + unready < draft.snapshot.desired.replicas
 }
 
 /// Deletes hot and cold backups beyond the wanted numbers, and cold Pods that started by themselves.

@@ -39,6 +39,16 @@ fn a_name_differs_from_a_terminating_predecessor_a_collision_and_another_templat
 }
 
 #[test]
+fn a_name_that_a_pod_bears_is_not_given_again_although_its_slot_was_edited() {
+    let first = created(&snapshot(desired([1, 0, 0]), vec![]));
+    let edited = snapshot(desired([2, 0, 0]), vec![pod(&first[0].0, Role::Primary, 7)]);
+    let planned = plan(&edited);
+    assert_eq!(check(&edited, &planned), []);
+    let slots: Vec<u32> = planned.steps.iter().filter_map(|step| slot(&step.action)).collect();
+    assert_eq!(slots, [1]);
+}
+
+#[test]
 fn new_pods_take_the_lowest_free_slots() {
     let taken = snapshot(desired([4, 0, 0]), vec![pod("a", Role::Primary, 0), pod("b", Role::Primary, 2)]);
     let slots: Vec<u32> = plan(&taken).steps.iter().filter_map(|step| slot(&step.action)).collect();

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use super::workload::Workload;
 use crate::agent::replicate::gate::PromoteWhen;
 use crate::api::{HandoverOrder, keys};
 
@@ -88,6 +89,10 @@ pub struct InjectArguments {
     /// Container that runs the application; needed if a template has more than one.
     #[arg(long)]
     pub container: Option<String>,
+    /// Workload to change, for example sts/web; may be given several times, and is needed if there is more than one. All
+    /// others stay as they are.
+    #[arg(long = "workload", value_name = "KIND/NAME")]
+    pub workloads: Vec<Workload>,
     /// How the agent comes into the Pods.
     #[arg(long, value_enum, default_value_t = AgentDelivery::Copy)]
     pub agent_source: AgentDelivery,

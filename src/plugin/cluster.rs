@@ -14,6 +14,7 @@ use serde::de::DeserializeOwned;
 
 use super::Error;
 use super::arguments::Target;
+use super::proxy::{ProxyEnvironment, without_proxy};
 use crate::api::{BackupPodSet, HAGroup, keys};
 use crate::observe::group::GroupObjects;
 use crate::observe::is_controlled_by;
@@ -61,7 +62,7 @@ impl Cluster {
     /// Connects as kubectl would.
     ///
     /// # Errors
-    /// `Configure` if there is no usable kubeconfig.
+    /// `Configure` if there is no usable kubeconfig, `Proxy` if the API server is behind a proxy.
     pub async fn connect(target: &Target) -> Result<Self, Error> {
         let Target { namespace, context, kubeconfig } = target;
         let options = KubeConfigOptions { context: context.clone(), ..KubeConfigOptions::default() };
@@ -74,6 +75,7 @@ impl Cluster {
             // In a Pod there is no kubeconfig.
             None => Config::infer().await.map_err(configure)?,
         };
+        config = without_proxy(config, &ProxyEnvironment::read())?;
         config.connect_timeout = Some(CONNECT_TIMEOUT);
         config.read_timeout = Some(READ_TIMEOUT);
         let namespace = namespace.clone().unwrap_or_else(|| config.default_namespace.clone());

@@ -19,6 +19,26 @@ pub enum Error {
     /// The kubeconfig cannot be used.
     #[error("use the kubeconfig; set KUBECONFIG, or give --kubeconfig and --context")]
     Configure(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The API server is behind a proxy.
+    #[error(
+        "the API server {server} would be reached through the proxy {proxy}, and this program supports no proxies: name the \
+         server in NO_PROXY, or use a context without proxy-url"
+    )]
+    Proxy {
+        /// Host of the API server.
+        server: String,
+        /// Host of the proxy, without what somebody needs to use it.
+        proxy: String,
+    },
+    /// Some of it was done before the rest went wrong.
+    #[error("{cause}")]
+    Partly {
+        /// What was done, as text for standard output.
+        done: String,
+        /// What went wrong.
+        #[source]
+        cause: Box<Self>,
+    },
     /// The API server did not do what was asked.
     #[error("{what}")]
     Request {
@@ -61,13 +81,25 @@ impl Error {
         |source| Self::Request { what, source: Box::new(source) }
     }
 
+    /// The same, if something was done before.
+    pub(super) fn after(self, done: String) -> Self {
+        if done.is_empty() { self } else { Self::Partly { done, cause: Box::new(self) } }
+    }
+
+    /// What was done all the same, as text for standard output.
+    pub fn done(&self) -> &str {
+        if let Self::Partly { done, .. } = self { done } else { "" }
+    }
+
     /// 1: failed, 2: wrong command line, 3: not in time.
-    pub const fn exit_code(&self) -> u8 {
+    pub fn exit_code(&self) -> u8 {
         match self {
             Self::Usage(_) => 2,
             Self::Overdue(_) => 3,
+            Self::Partly { cause, .. } => cause.exit_code(),
             Self::Refused(_)
             | Self::Configure(_)
+            | Self::Proxy { .. }
             | Self::Request { .. }
             | Self::ReadFile { .. }
             | Self::Parse(_)

@@ -22,18 +22,24 @@ const ATTEMPTS_MAX: usize = 8;
 /// Fences, unfences or lists.
 ///
 /// # Errors
-/// `Refused` if a Pod is in no pair.
+/// `Refused` if a Pod is in no pair; then nothing was written. `Partly` if a write fails after others.
 pub async fn run(cluster: &Cluster, verb: &FenceVerb) -> Result<String, Error> {
     let (pods, is_on) = match verb {
         FenceVerb::List { all_namespaces } => return list(cluster, *all_namespaces).await,
         FenceVerb::On { pods } => (pods, true),
         FenceVerb::Off { pods } => (pods, false),
     };
-    let mut text = String::new();
     for pod in pods {
-        text.push_str(&fence(cluster, pod, is_on).await?);
+        find(cluster, pod, is_on).await?;
     }
-    Ok(text)
+    let mut done = String::new();
+    for pod in pods {
+        match fence(cluster, pod, is_on).await {
+            Ok(text) => done.push_str(&text),
+            Err(error) => return Err(error.after(done)),
+        }
+    }
+    Ok(done)
 }
 
 async fn list(cluster: &Cluster, is_everywhere: bool) -> Result<String, Error> {

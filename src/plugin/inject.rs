@@ -9,19 +9,17 @@ use clap::ValueEnum as _;
 use super::Error;
 use super::arguments::{AgentDelivery, Format, InjectArguments};
 use super::document::{self, Document};
+use super::workload::{Workload, group_and_kind, name};
 use crate::api::keys;
 use crate::manifests::{AgentSource, InjectError, Injection, inject, uninject};
-
-/// Kinds of the API group `apps` whose `spec.template` is a Pod template.
-const WORKLOADS: [&str; 4] = ["StatefulSet", "Deployment", "DaemonSet", "ReplicaSet"];
 
 /// Reads, changes and returns the manifests.
 ///
 /// # Errors
-/// `ReadFile` and `Parse` if they cannot be read, `Inject` if one of them cannot run the agent, `Refused` if none can or
-/// the arguments contradict each other.
+/// `ReadFile` and `Parse` if they cannot be read, `Inject` if one of them cannot run the agent, `Refused` if none can, if it
+/// is not clear which one shall, or if the arguments contradict each other.
 pub fn run(wanted: &InjectArguments) -> Result<String, Error> {
-    let InjectArguments { file, group, container, uninject, output, .. } = wanted;
+    let InjectArguments { file, group, container, workloads, uninject, output, .. } = wanted;
     let source = agent_source(wanted)?;
     refuse_overlap_in_both_roles(wanted)?;
     let injection = group.as_ref().filter(|_| !uninject).map(|group| Injection {
@@ -30,7 +28,7 @@ pub fn run(wanted: &InjectArguments) -> Result<String, Error> {
         container: container.clone(),
         arguments: agent_arguments(wanted),
     });
-    changed(&text(file)?, injection.as_ref(), *output)
+    changed(&text(file)?, injection.as_ref(), workloads, *output)
 }
 
 fn agent_source(wanted: &InjectArguments) -> Result<AgentSource, Error> {
@@ -74,12 +72,21 @@ fn agent_arguments(wanted: &InjectArguments) -> Vec<String> {
 
 /// The manifests with the agent in them; without an injection, with the agent taken out.
 ///
+/// `chosen` are the workloads that are changed. Without one it is the only one there is, and an agent is taken out of all.
+///
 /// # Errors
 /// As [`run`], which reads the text.
-pub fn changed(text: &str, injection: Option<&Injection>, format: Format) -> Result<String, Error> {
+pub fn changed(
+    text: &str,
+    injection: Option<&Injection>,
+    chosen: &[Workload],
+    format: Format,
+) -> Result<String, Error> {
     let mut documents: Vec<Document> = document::read(text)?;
     documents.retain(|document| *document != Document::Scalar(serde_json::Value::Null));
-    let mut change = Change { injection, changed: 0, passed: BTreeSet::new() };
+    let found: Vec<Workload> = documents.iter().flat_map(Workload::all).collect();
+    check_choice(&found, chosen, injection.is_some())?;
+    let mut change = Change { injection, chosen, changed: 0, passed: BTreeSet::new() };
     for document in &mut documents {
         change.object(document)?;
     }
@@ -87,6 +94,24 @@ pub fn changed(text: &str, injection: Option<&Injection>, format: Format) -> Res
         return Err(Error::Refused(change.nothing()));
     }
     document::write(&documents, format)
+}
+
+/// Pods of one group are each other's partners, so that two workloads in it by mistake would share one application.
+fn check_choice(found: &[Workload], chosen: &[Workload], injects: bool) -> Result<(), Error> {
+    let words = |each: &dyn Fn(&Workload) -> String| found.iter().map(each).collect::<Vec<_>>();
+    if let Some(unknown) = chosen.iter().find(|chosen| !found.contains(chosen)) {
+        let known = words(&Workload::argument).join(", ");
+        let known = if known.is_empty() { "no workload" } else { &known };
+        return Err(Error::Refused(format!("the manifests have no {unknown}; they have {known}")));
+    }
+    if injects && chosen.is_empty() && found.len() > 1 {
+        let flags = words(&|workload| format!("--workload={}", workload.argument()));
+        return Err(Error::Refused(format!(
+            "there are several workloads, and all Pods of a group are peers: say which get the agent, by one or more of {}",
+            flags.join(" ")
+        )));
+    }
+    Ok(())
 }
 
 fn text(file: &Path) -> Result<String, Error> {
@@ -101,6 +126,8 @@ fn text(file: &Path) -> Result<String, Error> {
 
 struct Change<'a> {
     injection: Option<&'a Injection>,
+    /// The only ones that are changed; all if it is empty.
+    chosen: &'a [Workload],
     /// Workloads that were met.
     changed: usize,
     /// Kinds that were passed on.
@@ -109,32 +136,39 @@ struct Change<'a> {
 
 impl Change<'_> {
     fn object(&mut self, object: &mut Document) -> Result<(), Error> {
-        let field = |key| object.get(key).and_then(Document::as_str).unwrap_or_default().to_owned();
-        let (version, kind) = (field("apiVersion"), field("kind"));
-        let group = version.split_once('/').map_or("", |(group, _)| group);
-        match (group, kind.as_str()) {
+        if let Some(workload) = Workload::of(object) {
+            let is_chosen = self.chosen.is_empty() || self.chosen.contains(&workload);
+            return if is_chosen { self.workload(&workload, object) } else { Ok(()) };
+        }
+        match group_and_kind(object) {
             ("", "List") => {
                 let Some(Document::List(items)) = object.get_mut("items") else { return Ok(()) };
                 items.iter_mut().try_for_each(|item| self.object(item))
             }
-            ("", "Pod") => self.template(&format!("Pod {}", name(object)), object),
-            ("apps", kind) if WORKLOADS.contains(&kind) => {
-                let title = format!("{kind} {}", name(object));
-                self.selector(&title, object)?;
-                match object.get_mut("spec").and_then(|spec| spec.get_mut("template")) {
-                    Some(template) => self.template(&title, template),
-                    None => Err(Error::Refused(format!("{title} has no spec.template: write one"))),
-                }
+            (keys::GROUP, keys::KIND) if self.injection.is_some() && self.chosen.is_empty() => {
+                Err(Error::Refused(format!(
+                    "BackupPodSet {} takes no agent this way: write spec.activeStandby into it, and the operator puts \
+                     the agent into its Pods",
+                    name(object)
+                )))
             }
-            (keys::GROUP, keys::KIND) if self.injection.is_some() => Err(Error::Refused(format!(
-                "BackupPodSet {} takes no agent this way: write spec.activeStandby into it, and the operator puts \
-                 the agent into its Pods",
-                name(object)
-            ))),
-            _ => {
-                self.passed.insert(if kind.is_empty() { "an object without kind".to_owned() } else { kind });
+            (_, kind) => {
+                let kind = if kind.is_empty() { "an object without kind" } else { kind };
+                self.passed.insert(kind.to_owned());
                 Ok(())
             }
+        }
+    }
+
+    fn workload(&mut self, workload: &Workload, object: &mut Document) -> Result<(), Error> {
+        let title = workload.to_string();
+        if workload.is_pod() {
+            return self.template(&title, object);
+        }
+        self.selector(&title, object)?;
+        match object.get_mut("spec").and_then(|spec| spec.get_mut("template")) {
+            Some(template) => self.template(&title, template),
+            None => Err(Error::Refused(format!("{title} has no spec.template: write one"))),
         }
     }
 
@@ -153,8 +187,9 @@ impl Change<'_> {
         let before = template.value();
         let after = match self.injection {
             None => uninject(&before),
-            Some(injection) => inject(&before, injection).map_err(cannot_run(title))?,
+            Some(injection) => inject(&before, injection),
         };
+        let after = after.map_err(cannot_run(title))?;
         // An unchanged template keeps its form, and the order of its lists too.
         if after != before {
             *template = Document::ordered(after, Some(template));
@@ -166,17 +201,11 @@ impl Change<'_> {
     fn nothing(&self) -> String {
         let passed: Vec<&str> = self.passed.iter().map(String::as_str).collect();
         let found = if passed.is_empty() { "nothing".to_owned() } else { passed.join(", ") };
-        let kinds = WORKLOADS.join(", ");
-        format!("no object that can run an agent: give a {kinds} or Pod; found {found}")
+        format!("no object that can run an agent: give a {}; found {found}", Workload::kinds())
     }
 }
 
-/// For `map_err`: which object cannot run the agent.
+/// For `map_err`: which object cannot run the agent, or be freed of it.
 fn cannot_run(object: &str) -> impl FnOnce(InjectError) -> Error {
     move |source| Error::Inject { object: object.to_owned(), source }
-}
-
-fn name(object: &Document) -> &str {
-    let name = object.get("metadata").and_then(|metadata| metadata.get("name")).and_then(Document::as_str);
-    name.unwrap_or("without a name")
 }

@@ -8,8 +8,9 @@
 //! | [`arguments`] | the command line |
 //! | [`error`] | what can go wrong, and with which exit code |
 //! | [`cluster`] | the connection, and everything that is read of a group or a set |
+//! | `proxy` | whether the connection would need what cannot be had |
 //! | `document` | manifests that keep the order of their keys |
-//! | [`inject`] | puts the agent into manifests |
+//! | [`inject`], [`workload`] | puts the agent into manifests; which of them can have it |
 //! | `table` | aligned columns and trees |
 //! | `pair` | who acts in a pair now |
 //! | [`report`], [`status`] | what is there, as an object and as a tree |
@@ -29,12 +30,14 @@ mod pair;
 pub mod pause;
 pub mod plan;
 mod plan_words;
+mod proxy;
 pub mod report;
 pub mod status;
 pub mod switchover;
 mod table;
 #[cfg(test)]
 mod tests;
+pub mod workload;
 
 pub use arguments::Arguments;
 pub use error::Error;

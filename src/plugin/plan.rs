@@ -13,9 +13,9 @@ use super::plan_words::{action_words, hold_words, step_words};
 use super::{Error, document};
 use crate::agent::clock;
 use crate::api::{BackupPodSet, HAGroup, keys};
-use crate::ha::{BootTime, Moment, Timing};
+use crate::ha::{BootTime, Moment};
 use crate::model::{NodeName, Plan, Step};
-use crate::observe::group::{GroupObjects, see_group};
+use crate::observe::group::{GroupObjects, see_group, times};
 use crate::observe::slim::{SlimCondition, SlimNode, SlimNodeStatus, SlimPod};
 use crate::observe::{Cache, KnownKeys, Observation, SetKey, Watched, observe};
 use crate::pairing::{Wait, plan as pairing_plan};
@@ -47,7 +47,7 @@ pub fn of_group(group: &HAGroup, objects: &GroupObjects, now: BootTime) -> Outlo
     if group.metadata.deletion_timestamp.is_some() {
         return outlook.idle("it is being deleted".to_owned());
     }
-    let (seen, timing) = (see_group(group, objects, now), Timing::default());
+    let (seen, timing) = (see_group(group, objects, now), times(group));
     let plan = pairing_plan(&seen.group, &Moment { now, timing: &timing });
     let steps: Vec<String> = plan.steps.iter().map(|step| step_words(&name, step, &seen.group)).collect();
     let mut waits: Vec<String> = plan.waits.iter().map(|wait| describe_wait(&name, wait)).collect();

@@ -11,9 +11,9 @@ use crate::agent::identity::parse_uid;
 use crate::api::{
     BackupPodSet, Condition, Conversion, FailoverReport, HAGroup, PairStatus, StateLag, Takeover, keys,
 };
-use crate::ha::{AgentId, BootTime, Moment, Timing};
+use crate::ha::{AgentId, BootTime, Moment};
 use crate::model::Role;
-use crate::observe::group::{GroupObjects, SeenGroup, see_group};
+use crate::observe::group::{GroupObjects, SeenGroup, see_group, times};
 use crate::observe::slim::{SlimCondition, SlimPod};
 use crate::pairing::plan;
 use crate::status::{GroupInput, group_status};
@@ -173,7 +173,7 @@ pub fn group_report(group: &HAGroup, objects: &GroupObjects) -> GroupReport {
 
 /// Each pair in the operator's own words, from what is there now.
 fn statuses(group: &HAGroup, seen: &SeenGroup) -> Vec<PairStatus> {
-    let (timing, now) = (Timing::default(), BootTime::default());
+    let (timing, now) = (times(group), BootTime::default());
     let plan = plan(&seen.group, &Moment { now, timing: &timing });
     let status = group_status(&GroupInput {
         previous: &group.status.clone().unwrap_or_default(),

@@ -158,6 +158,9 @@ fn wait(view: &PodView) -> Option<String> {
         (Lifecycle::Starting | Lifecycle::Ready { .. }, Gate::Passed { .. }) if view.role == Role::Cold => {
             "runs although nobody woke it".to_owned()
         }
+        (Lifecycle::Starting, Gate::Listening { .. }) if !view.has_known_key => {
+            "waits at a gate that no key opens any more".to_owned()
+        }
         (Lifecycle::Starting, Gate::Listening { .. }) => "waits at its gate to be woken".to_owned(),
         (Lifecycle::Starting, Gate::Ahead) if view.role == Role::Cold => {
             "has not reached its gate yet".to_owned()

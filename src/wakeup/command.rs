@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH};
 
 use crate::api::keys;
 
@@ -27,7 +27,7 @@ pub enum Error {
     /// The copy could not be made.
     #[error("install the gate")]
     Install(#[source] std::io::Error),
-    /// The handlers of SIGTERM and SIGINT could not be set.
+    /// The handlers could not be set.
     #[error("handle signals")]
     HandleSignals(#[source] std::io::Error),
     /// The environment is incomplete.
@@ -57,12 +57,12 @@ pub fn run(arguments: &[&str], variable: impl Fn(&str) -> Option<String>) -> Res
     }
 }
 
-/// Lets SIGTERM and SIGINT end the process at once.
+/// Lets each signal that images name as the one to stop their containers end the process at once.
 ///
-/// The gate is process 1 of its container, for which the kernel ignores signals that have no handler. The exit
-/// code is never 0: a gate that is told to stop has not opened.
+/// The gate is process 1 of its container, for which the kernel ignores signals that have no handler, and mostly of the
+/// application's image. The exit code is never 0: a gate that is told to stop has not opened.
 fn end_at_signals() -> std::io::Result<()> {
-    for signal in [SIGTERM, SIGINT] {
+    for signal in [SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2, SIGWINCH] {
         let always = Arc::new(AtomicBool::new(true));
         signal_hook::flag::register_conditional_shutdown(signal, EXIT_SIGNAL_BASE + signal, always)?;
     }

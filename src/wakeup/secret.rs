@@ -89,11 +89,23 @@ impl KeyStore {
     /// # Errors
     /// [`Error`].
     pub async fn load_or_create(&self, now: Timestamp) -> Result<KeyRing, Error> {
+        self.load_or_write(|| KeyRing::generate(now).map_err(Error::Generate)).await
+    }
+
+    /// Reads the ring, or writes back the one that is known: without its keys no gate that waits could be opened.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn load_or_restore(&self, known: &KeyRing) -> Result<KeyRing, Error> {
+        self.load_or_write(|| Ok(known.clone())).await
+    }
+
+    async fn load_or_write(&self, missing: impl Fn() -> Result<KeyRing, Error>) -> Result<KeyRing, Error> {
         for _ in 0..ATTEMPTS_MAX {
             if let Some((ring, _)) = self.read().await? {
                 return Ok(ring);
             }
-            let ring = KeyRing::generate(now).map_err(Error::Generate)?;
+            let ring = missing()?;
             if self.create(&ring).await? {
                 return Ok(ring);
             }
@@ -101,16 +113,17 @@ impl KeyStore {
         Err(Error::LoseRaces)
     }
 
-    /// Reads or creates the ring, and rotates it if the current key has been current for the period.
+    /// Reads the ring or writes back the one that is known, and rotates it if the current key has been current for the
+    /// period.
     ///
     /// Two operators rotate once: the second write has an old resourceVersion, and its maker reads again.
     ///
     /// # Errors
     /// [`Error`].
-    pub async fn rotate_if_due(&self, now: Timestamp) -> Result<KeyRing, Error> {
+    pub async fn rotate_if_due(&self, known: &KeyRing, now: Timestamp) -> Result<KeyRing, Error> {
         for _ in 0..ATTEMPTS_MAX {
             let Some((ring, metadata)) = self.read().await? else {
-                return self.load_or_create(now).await;
+                return self.load_or_restore(known).await;
             };
             if now.duration_since(ring.rotated_at) < self.rotation_period {
                 return Ok(ring);

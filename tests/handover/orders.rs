@@ -330,3 +330,26 @@ fn nobody_takes_over_on_a_lease_that_forgot_a_term() {
         assert!(claims(holder, hold, 3), "{holder:?} {hold:?}");
     }
 }
+
+#[test]
+fn copies_of_a_request_bind_a_standby_once() {
+    let (id, peer) = (AgentId(1), AgentId(2));
+    let mut protocol = Protocol::new(Agent::new(id, Incarnation(1)), Timing::default());
+    let epoch = Epoch { term: 1, sequence: 0 };
+    let request = |sent: u64| {
+        let message = Message::PromiseRequest(PromiseRequest { epoch, sent: BootTime(sent) });
+        Event::Received { from: peer, message }
+    };
+    let mut is_promised = |now: BootTime, sent: u64| {
+        let effects = protocol.step(now, request(sent));
+        let is_promise =
+            |effect: &Effect| matches!(effect, Effect::Send { message: Message::Promise(_), .. });
+        (effects.iter().any(is_promise), protocol.agent().promise_end)
+    };
+    let (first, watch) = (BootTime(0) + Duration::from_secs(1), Timing::default().watch);
+    assert_eq!(is_promised(first, 70), (true, first + watch));
+    let later = first + watch / 2;
+    assert_eq!(is_promised(later, 70), (false, first + watch), "a copy");
+    assert_eq!(is_promised(later, 69), (false, first + watch), "a copy of an earlier one");
+    assert_eq!(is_promised(later, 71), (true, later + watch));
+}

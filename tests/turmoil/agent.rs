@@ -155,7 +155,14 @@ impl Pod {
         let own = &self.settings.own;
         let client = wire::client();
         let search = Search::new(client.clone(), self.settings.membership.clone(), own.clone());
-        let found = search.find(drop).await;
+        let (agent, is_first) = self.agent();
+        let found = loop {
+            let found = search.find(drop).await;
+            let present = if is_first { Some(found) } else { search.present(&found).await };
+            if let Some(found) = present {
+                break found;
+            }
+        };
         body.peers.know(&found.record);
         let store = Store::start(&mut tasks, &over, (client.clone(), &own.namespace, found), short());
         let (showing, to_show) = watch::channel(None);
@@ -165,7 +172,7 @@ impl Pod {
         let shown = publisher.shown();
         tasks.spawn("publisher", publisher.run(to_show, over.clone()));
         let lifelines = Lifelines::told(own.id, certificates);
-        let protocol = Protocol::new(self.agent(), short());
+        let protocol = Protocol::new(agent, short());
         let pair =
             Pair { protocol, store, lifelines, replica: None, showing, slice, shown, is_of_group: false };
         let ended = tokio::select! {
@@ -218,15 +225,15 @@ impl Pod {
         (life.signals, life.certificates) = (Some(signals), Some(certificates));
     }
 
-    /// The agent as it may start, see `agent::member`.
-    fn agent(&self) -> Agent {
+    /// The agent as it may start, see `agent::member`, and whether it does for the first time.
+    fn agent(&self) -> (Agent, bool) {
         let incarnation = Incarnation(self.computer.draw(u64::MAX));
         let was_marked = std::mem::replace(&mut self.life.lock().expect("no panic").is_marked, true);
         if self.habits.has_state_dir && !was_marked {
-            return Agent::new(self.id(), incarnation);
+            return (Agent::new(self.id(), incarnation), true);
         }
         let at = Moment { now: self.computer.now(), timing: &short() };
-        Agent::r7_restarted(&at, self.id(), incarnation)
+        (Agent::r7_restarted(&at, self.id(), incarnation), false)
     }
 
     async fn enforced(&self, hand: &Bell) {

@@ -145,7 +145,12 @@ impl<On: Machine> Turn<'_, On> {
         if !pair.is_state_shut() {
             body.tenant.hold_back();
         }
-        body.tenant.activate(body.machine.now(), Posture { epoch, peer });
+        // The process may have been stopped since the step began. Its enforcer's timer is set by now, so it may be later.
+        let (now, posture) = (body.machine.now(), Posture { epoch, peer });
+        if pair.protocol.agent().hold_end() <= now {
+            return body.tenant.miss(posture);
+        }
+        body.tenant.activate(now, posture);
         if let (Some(own), Some(patience)) = (own, self.patience(epoch)) {
             let listens = timeout(patience, self.body.relay.served(own)).map(drop);
             self.debut = Awaited::Coming(Box::pin(listens));

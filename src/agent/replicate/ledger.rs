@@ -206,9 +206,9 @@ impl Ledger {
         self.answer(&knowledge, epoch, now);
         self.note(&view, &knowledge, (&progress, now));
         self.look(&knowledge, (progress, now));
-        let is_torn = self.is_to_be_repeated(&self.wires.progress.borrow());
+        let is_repeated = self.is_to_be_repeated(&self.wires.progress.borrow());
         let is_busy =
-            is_torn || !self.looked.is_empty() || self.behind_since.is_some() || self.noted.is_some();
+            is_repeated || !self.looked.is_empty() || self.behind_since.is_some() || self.noted.is_some();
         if is_busy { now + TICK } else { self.next_look.max(now + TICK) }
     }
 

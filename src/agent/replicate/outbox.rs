@@ -13,7 +13,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::directory::StateDirectory;
 use super::image::{Change, Entry, Image, StatePath, diff};
-use super::scan::{Growth, Snapshot, is_gone};
+use super::scan::{Growth, Snapshot, is_gone, prefix};
 use super::word::{PIECE_MAX_BYTES, Word};
 
 /// The words of one batch, in order.
@@ -197,23 +197,6 @@ impl Outbox {
             self.made.push((path, Some(sent)));
         }
     }
-}
-
-/// The first bytes of a file; `None` if it has fewer.
-fn prefix(file: &mut File, size: u64) -> io::Result<Option<Growth>> {
-    let (mut state, mut left) = (Sha256::new(), size);
-    let mut buffer = vec![0; PIECE_MAX_BYTES];
-    while left > 0 {
-        let most = usize::try_from(left).unwrap_or(usize::MAX).min(PIECE_MAX_BYTES);
-        let read = file.read(&mut buffer[..most])?;
-        if read == 0 {
-            return Ok(None);
-        }
-        state.update(&buffer[..read]);
-        left -= read as u64;
-    }
-    let hash = state.clone().finalize().into();
-    Ok(Some(Growth { size, hash, state }))
 }
 
 impl Open {

@@ -22,6 +22,7 @@ use rustix::fs::{AtFlags, Dir, FileType, Stat, fstat, fsync, statat};
 use sha2::Sha256;
 use tracing::warn;
 
+pub use self::content::prefix;
 use self::content::{hash, hash_of};
 use self::fingerprint::{Fingerprint, fingerprint, mode_of, wall_clock};
 pub use self::kept::Kept;
@@ -35,6 +36,7 @@ const PASSES_MAX: usize = 8;
 /// How long a look begins further passes, but for the second one, without which most changes are no whole look. 1 s: it is
 /// mostly a large file then that is read again each time.
 const PASSES_WITHIN: Duration = Duration::from_secs(1);
+
 /// Names in a state directory that are not the application's: the agents' own folder, and what a file system keeps at the
 /// root of a volume, which nobody else may read.
 const OF_OTHERS: [&[u8]; 2] = [super::HIDDEN_FOLDER.as_bytes(), b"lost+found"];
@@ -125,6 +127,14 @@ impl Scanner {
     /// One that knows nothing yet.
     pub fn new(directory: StateDirectory) -> Self {
         Self { directory, known: Files::new(), synced: BTreeMap::new(), has_warned: false }
+    }
+
+    /// What is there, if nobody changes it meanwhile; it is on the own disk when this returns.
+    ///
+    /// # Errors
+    /// As [`Scanner::look`].
+    pub fn read(directory: StateDirectory) -> io::Result<Image> {
+        Ok(Self::new(directory).pass(0, &Files::new(), None)?.snapshot.image)
     }
 
     /// Looks at everything; what changed is on the own disk when this returns.

@@ -144,20 +144,20 @@ impl Sender {
                 changed = snapshots.changed() => changed.map_err(|_| io::ErrorKind::BrokenPipe)?,
             }
             let Some(snapshot) = snapshots.borrow_and_update().clone() else { continue };
-            let (sequence, has) = (snapshot.sequence, Some(Arc::clone(&snapshot)));
+            let (sequence, sent) = (snapshot.sequence, Arc::clone(&snapshot));
             let outbox = Outbox::new(self.directory.clone(), mirror, snapshot);
-            let (is_committed, end);
-            (is_committed, (mirror, end)) = send_batch(&mut channel, outbox).await?;
-            if let Some(sent) = &has {
-                sent.kept.clear();
-            }
+            let end;
+            (mirror, end) = send_batch(&mut channel, outbox).await?;
+            sent.kept.clear();
+            // What is to be had as it is or not at all was abandoned then.
+            let is_committed = end != BatchEnd::Torn || !sent.is_exact;
             if is_committed && channel.hear_answer().await? != Word::Acknowledge(sequence) {
                 return Err(io::ErrorKind::InvalidData.into());
             }
             self.progress.send_modify(|progress| {
                 let is_exact = end == BatchEnd::Exact;
                 let acknowledged = if is_exact { Some((directory, sequence)) } else { progress.acknowledged };
-                let has = if is_committed { has } else { progress.has.take() };
+                let has = if is_committed { Some(sent) } else { progress.has.take() };
                 let flawed = (!is_exact).then_some((sequence, end));
                 *progress =
                     Progress { acknowledged, reach: Reach::Connected, standby: Some(to), has, flawed };
@@ -206,20 +206,15 @@ async fn manifest(channel: &mut Channel<TcpStream>) -> io::Result<Image> {
     }
 }
 
-/// Returns whether the batch is to be carried out, what the standby has then, and what came of it.
-async fn send_batch(
-    channel: &mut Channel<TcpStream>,
-    mut outbox: Outbox,
-) -> io::Result<(bool, (Image, BatchEnd))> {
-    let mut is_committed = false;
+/// Returns what the standby has once it has carried out what was said, and what came of the batch.
+async fn send_batch(channel: &mut Channel<TcpStream>, mut outbox: Outbox) -> io::Result<(Image, BatchEnd)> {
     loop {
         let read = spawn_blocking(move || outbox.next(BUFFER_BYTES).map(|words| (outbox, words)));
         let (next, words) = channel.work(read).await???;
         outbox = next;
         if words.is_empty() {
-            return Ok((is_committed, outbox.into_mirror()));
+            return Ok(outbox.into_mirror());
         }
-        is_committed |= matches!(words.last(), Some(Word::Commit(_)));
         channel.say(&words).await?;
     }
 }

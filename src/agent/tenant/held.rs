@@ -1,8 +1,8 @@
-//! An application that must not be started yet although its tenure has begun.
+//! An application that must not be started although its tenure has begun: not yet, or not any more.
 
 use std::io;
 
-use super::Tenant;
+use super::{Posture, Running, Tenant};
 use crate::agent::world::Machine;
 use crate::ha::BootTime;
 
@@ -29,5 +29,14 @@ impl<On: Machine> Tenant<On> {
     pub fn let_go(&mut self, now: BootTime) -> io::Result<()> {
         self.is_held_back = false;
         self.go_on(now)
+    }
+
+    /// A tenure whose hold was over before anything could be done for it: it ends at once.
+    pub fn miss(&mut self, posture: Posture) {
+        (self.posture, self.is_tenure) = (posture, true);
+        match self.running {
+            Running::Nothing | Running::Waiting(_) | Running::Stillborn => self.running = Running::Stillborn,
+            Running::Application(_) | Running::Lingering(_) => self.kill_at = Some(BootTime::default()),
+        }
     }
 }

@@ -2,7 +2,6 @@
 
 use std::io;
 
-use rustix::process::Signal;
 use tracing::{error, warn};
 
 use super::{Posture, Tenant};
@@ -57,6 +56,10 @@ impl<On: Machine> Tenant<On> {
         }
     }
 
+    pub(super) fn ask_to_end(&self) -> io::Result<()> {
+        self.pass(self.hooks.stop_signal.signal())
+    }
+
     pub(super) fn end_hook(&mut self) {
         if let Some(Err(error)) = self.hook.take().map(|hook| hook.helper.kill()) {
             warn!(error = &error as &dyn std::error::Error, "Could not kill a hook");
@@ -71,7 +74,7 @@ impl<On: Machine> Tenant<On> {
             self.not_done(occasion);
         }
         match occasion {
-            Occasion::Fence => self.pass(Signal::TERM),
+            Occasion::Fence => self.ask_to_end(),
             Occasion::Active | Occasion::Standby => Ok(()),
         }
     }

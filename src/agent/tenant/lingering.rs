@@ -6,7 +6,6 @@
 use std::io;
 use std::time::Duration;
 
-use rustix::process::Signal;
 use tracing::error;
 
 use super::{Running, STARTS_APART, Tenant};
@@ -76,7 +75,7 @@ impl<On: Machine> Tenant<On> {
         *ends_at = now.min(*ends_at);
         let kill_at = now + self.kill_before;
         // A hook that ran before it has been ended.
-        if let Err(error) = self.pass(Signal::TERM) {
+        if let Err(error) = self.ask_to_end() {
             error!(error = &error as &dyn std::error::Error, "Could not ask an earlier application to end");
         }
         self.kill_at = Some(self.kill_at.map_or(kill_at, |known| known.min(kill_at)));
@@ -97,7 +96,7 @@ impl<On: Machine> Tenant<On> {
     /// Its time has come.
     pub(super) fn part(&mut self) -> io::Result<()> {
         self.kill_at = self.lingers_until().map(|gone| gone.before(self.kill_before));
-        if self.run_hook(Occasion::Fence) { Ok(()) } else { self.pass(Signal::TERM) }
+        if self.run_hook(Occasion::Fence) { Ok(()) } else { self.ask_to_end() }
     }
 
     /// Nothing is left of it: now there is room for the application of a tenure, or else the Pod is standby.

@@ -40,6 +40,14 @@ async fn an_application_that_is_held_back_starts_when_it_is_let_go_or_ends_witho
 }
 
 #[tokio::test]
+async fn a_tenure_that_is_missed_ends_and_nothing_was_started_for_it() {
+    let mut tenant = tenant(false);
+    tenant.miss(POSTURE);
+    assert!(tenant.has_just_ended().unwrap());
+    assert_eq!((tenant.last_start, tenant.is_gone()), (None, true));
+}
+
+#[tokio::test]
 async fn nothing_of_a_tenure_begins_before_its_time() {
     let mut tenant = tenant(false);
     tenant.wait_until(BootTime(20));

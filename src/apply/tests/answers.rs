@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{observation, plain, pod_ref, take};
+use super::{is_about_set, observation, plain, pod_ref, take};
 use crate::api::keys;
 use crate::apply::Applied;
 use crate::apply::testing::{SET_UID, applier, pair, pod, set, status};
@@ -22,13 +22,19 @@ fn others() -> [Action; 3] {
     ]
 }
 
-/// Takes an action whose requests are answered with these, in order; no further one may come.
+/// Takes an action whose requests are answered with these, in order, once it knows that the set stands; no further one
+/// may come.
 async fn answered(seen: &Observation, action: &Action, answers: &[(u16, Value)]) -> Applied {
     let (client, mut server) = pair();
     let applier = applier(&client);
     let serving = async {
         for (code, body) in answers {
-            server.call().await.reply(*code, body);
+            let mut call = server.call().await;
+            if is_about_set(&call.seen) {
+                call.reply(200, &serde_json::to_value(set(&json!({}))).unwrap());
+                call = server.call().await;
+            }
+            call.reply(*code, body);
         }
         server.call().await;
         panic!("a request too many");
@@ -115,18 +121,19 @@ fn claimed(mut object: Value, (owner, set): (Option<&str>, Option<&str>)) -> Val
 }
 
 #[tokio::test]
-async fn a_name_that_is_taken_is_ours_only_with_our_owner_and_our_label() {
+async fn a_name_that_is_taken_is_ours_only_with_our_owner_and_our_labels() {
     let cases = [
-        ((Some(SET_UID), Some("web")), Outcome::Stale),
-        ((Some("other"), Some("web")), Outcome::Failed(Refusal::NameTaken)),
-        ((None, Some("web")), Outcome::Failed(Refusal::NameTaken)),
-        // Somebody took the Pod out of the set by its label: it never fills this place again.
-        ((Some(SET_UID), None), Outcome::Failed(Refusal::NameTaken)),
+        ((Some(SET_UID), Some("web")), "hot", Outcome::Stale),
+        ((Some("other"), Some("web")), "hot", Outcome::Failed(Refusal::NameTaken)),
+        ((None, Some("web")), "hot", Outcome::Failed(Refusal::NameTaken)),
+        // Somebody took the Pod out of the set by a label: it never fills this place again.
+        ((Some(SET_UID), None), "hot", Outcome::Failed(Refusal::NameTaken)),
+        ((Some(SET_UID), Some("web")), "", Outcome::Failed(Refusal::NameTaken)),
     ];
-    for (claim, outcome) in cases {
-        let found = (200, claimed(pod("web-1", ("hot", 18)), claim));
+    for (claim, role, outcome) in cases {
+        let found = (200, claimed(pod("web-1", (role, 18)), claim));
         let tried = answered(&plain(), &create(), &[already_exists(), found]).await;
-        assert_eq!(tried.result.outcome, outcome, "{claim:?}");
+        assert_eq!(tried.result.outcome, outcome, "{claim:?} {role:?}");
         let is_kept = matches!(&tried.written, Some(Written::Pod(pod))
             if pod.metadata.resource_version.as_deref() == Some("18"));
         assert_eq!((is_kept, tried.written.is_some()), (outcome == Outcome::Stale, is_kept), "{claim:?}");
@@ -158,16 +165,17 @@ async fn an_exposure_that_exists_already_is_ours_or_somebody_elses() {
         object["metadata"]["uid"] = json!("u-front");
         object["metadata"]["resourceVersion"] = json!("21");
         let found = |claim| (200, claimed(object.clone(), claim));
-        let ours = answered(&seen, &action, &[already_exists(), found((Some(SET_UID), Some("web")))]).await;
-        assert_eq!(
-            (ours.result.outcome, ours.written.is_some()),
-            (Outcome::Stale, true),
-            "{}",
-            action.as_str()
-        );
-        for claim in [(Some("other"), Some("web")), (None, None), (Some(SET_UID), None)] {
+        // Without the label it is put right in the next look.
+        for claim in [(Some(SET_UID), Some("web")), (Some(SET_UID), None)] {
+            let ours = answered(&seen, &action, &[already_exists(), found(claim)]).await;
+            let is_kept = matches!(ours.written, Some(Written::Service(_) | Written::Slice(_)));
+            let told = (ours.result.outcome, is_kept);
+            assert_eq!(told, (Outcome::Stale, true), "{}: {claim:?}", action.as_str());
+        }
+        for claim in [(Some("other"), Some("web")), (None, None)] {
             let foreign = answered(&seen, &action, &[already_exists(), found(claim)]).await;
-            let told = (foreign.result.outcome, foreign.written.is_none());
+            let is_told = matches!(foreign.written, Some(Written::NameTaken(_)));
+            let told = (foreign.result.outcome, is_told);
             assert_eq!(told, (Outcome::Failed(Refusal::NameTaken), true), "{}: {claim:?}", action.as_str());
         }
         let gone = (404, status(404, "NotFound", "not found"));

@@ -3,11 +3,12 @@
 mod answers;
 mod patience;
 mod requests;
+mod standing;
 mod tickets;
 
 use serde_json::{Value, json};
 
-use super::testing::{NOW, pod, set, slim};
+use super::testing::{NOW, Seen, pod, set, slim};
 use super::{Applied, Applier};
 use crate::model::{Action, PodName, PodRef, Reason, Step, Uid};
 use crate::observe::{Cache, Observation, SetKey, Watched, observe};
@@ -53,6 +54,11 @@ fn pod_ref(name: &str, version: u64) -> PodRef {
 
 fn step(action: Action) -> Step {
     Step { action, reason: Reason::ScaledOut }
+}
+
+/// Whether a request asks for the set itself.
+fn is_about_set(seen: &Seen) -> bool {
+    seen.method == "GET" && seen.path == "/apis/backup.example.com/v1alpha1/namespaces/shop/backuppodsets/web"
 }
 
 /// Takes one step.

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use serde_json::{Value, json};
 
-use super::{observation, plain, pod_ref, take};
+use super::{is_about_set, observation, plain, pod_ref, take};
 use crate::api::keys;
 use crate::apply::testing::{NOW, SET_UID, Seen, applier, gate_kit, pair, pod, set};
 use crate::manifests::{self, PodRequest};
@@ -14,12 +14,16 @@ use crate::observe::{Observation, Written};
 const MERGE_PATCH: &str = "application/merge-patch+json";
 const PODS: &str = "/api/v1/namespaces/shop/pods";
 
-/// The one request that an action makes, answered with this; and what became of it.
+/// The one request that an action makes, answered with this, once it knows that the set stands; and what became of it.
 async fn sent(seen: &Observation, action: Action, answer: &Value) -> (Seen, Outcome, Option<Written>) {
     let (client, mut server) = pair();
     let applier = applier(&client);
     let (tried, request) = tokio::join!(take(&applier, seen, &action), async {
-        let call = server.call().await;
+        let mut call = server.call().await;
+        if is_about_set(&call.seen) {
+            call.reply(200, &serde_json::to_value(set(&json!({}))).unwrap());
+            call = server.call().await;
+        }
         let request = call.seen.clone();
         call.reply(200, answer);
         request
@@ -152,8 +156,9 @@ async fn a_service_is_created_or_put_right_at_the_version_that_was_seen() {
 
     let (seen, outcome, written) =
         sent(&observation(&fields, &objects), Action::PublishService, &answer).await;
+    let labels = &body["metadata"]["labels"];
     body = json!({
-        "metadata": {"uid": "u-front", "resourceVersion": "21"},
+        "metadata": {"uid": "u-front", "resourceVersion": "21", "labels": labels},
         "spec": {"type": "ClusterIP", "ports": body["spec"]["ports"], "selector": null},
     });
     assert_eq!(seen, request("PATCH", &format!("{services}/front"), (MERGE_PATCH, body)));

@@ -3,6 +3,7 @@
 //! All of it can be lost: then waits begin anew, which takes longer and is never less safe. What the Lease of a lost pair
 //! said is in the status, too; what is in neither is taken for the worst.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -18,6 +19,10 @@ use crate::pairing::{Forsaken, Group, LevelText, Lost, Pair, Plan, Wait, is_last
 /// How long a write is waited for in the watches before it is taken as seen. 2 s: a watch is mostly 10 ms behind, and
 /// every write is guarded by the version that it is based on anyway.
 const CONFIRMED_WITHIN: Duration = Duration::from_secs(2);
+
+/// How many terms a Lease may have had that nobody saw before it was deleted. 1,024: a takeover after the other takes at least
+/// some milliseconds, and each has to be written; terms are 31 bits.
+pub(super) const TERMS_MISSED: u32 = 1_024;
 
 /// Memories of all groups.
 pub(super) type Memories = BTreeMap<SetKey, Memory>;
@@ -173,7 +178,7 @@ impl Memory {
         let told = if self.has_looked { BTreeMap::new() } else { told };
         self.has_looked = true;
         let told = told.into_values().map(|lost| match self.ends.get(&lost.number) {
-            Some(End { lease: _, level }) => Lost { level: level.clone(), ..lost },
+            Some(End { level, .. }) => Lost { level: level.clone(), ..lost },
             None => lost,
         });
         let known = self.pairs.iter().map(|(number, known)| {
@@ -185,7 +190,11 @@ impl Memory {
         let gone = told.chain(known).filter(|lost| !seen.contains(&lost.number));
         let gone: BTreeMap<u32, Lost> = gone.map(|lost| (lost.number, lost)).collect();
         for (number, lost) in gone {
-            self.lost.entry(number).or_insert(lost);
+            let Entry::Vacant(place) = self.lost.entry(number) else { continue };
+            place.insert(lost);
+            if !self.ends.contains_key(&number) {
+                self.highest_term = self.highest_term.saturating_add(TERMS_MISSED);
+            }
         }
         self.pairs.retain(|number, _| seen.contains(number));
         self.forsaken.retain(|number, _| seen.contains(number));
@@ -194,11 +203,14 @@ impl Memory {
 
     /// Notes how Leases ended whose deletion was seen.
     pub(super) fn see_ends(&mut self, leases: &[Lease]) {
-        let ends = leases.iter().filter_map(|lease| {
+        for lease in leases {
+            let Some(number) = pair_number(lease) else { continue };
             let uid = lease.metadata.uid.as_deref().and_then(|uid| parse_uid(uid).ok());
-            Some((pair_number(lease)?, End { lease: uid, level: level_text(lease) }))
-        });
-        self.ends.extend(ends);
+            let term = lease.spec.as_ref().and_then(|spec| u32::try_from(spec.lease_transitions?).ok());
+            // No look may have seen that term, and whoever acts next must have a later one.
+            self.highest_term = self.highest_term.max(term.unwrap_or_default());
+            self.ends.insert(number, End { lease: uid, level: level_text(lease) });
+        }
     }
 
     /// A pair ended because it was decided so. `level` is what its Lease said of the copies of its state, if they are to be

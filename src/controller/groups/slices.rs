@@ -90,8 +90,9 @@ pub(super) fn needs(
 
 /// The addresses that a slice should show instead of those that it does, and with which epoch.
 ///
-/// A slice may be ahead of the Lease, because a handover is written down later; then it is believed as long as its Pod
-/// exists.
+/// A slice may be ahead of the Lease, because a handover is written down later, and the watches are not in step; then it is
+/// believed as long as its Pod exists. Nobody acts by an epoch that is further ahead, or that a Pod of another pair shows or
+/// another address: somebody else wrote that, and the active would leave the slice to it for ever.
 fn correction(seen: &SeenGroup, pair: &Pair, slice: &EndpointSlice) -> Option<(Vec<Endpoint>, Epoch)> {
     let shown_epoch = shown_epoch(slice).unwrap_or_default();
     let shown = slice.endpoints.iter().map(|endpoint| {
@@ -101,16 +102,24 @@ fn correction(seen: &SeenGroup, pair: &Pair, slice: &EndpointSlice) -> Option<(V
     let shown: Vec<_> = shown.collect();
     let pod = |id: AgentId| seen.group.pods.iter().find(|pod| pod.id == id);
     let exists = |id: Option<AgentId>| id.is_some_and(|id| pod(id).is_some());
-    if shown_epoch > pair.lease.epoch {
+    let is_own = |id: AgentId, addresses: &Vec<String>| {
+        pair.lease.names(id) && pod(id).is_none_or(|pod| *addresses == addresses_of(pod))
+    };
+    let is_true = |(id, addresses): &(Option<AgentId>, _)| id.is_some_and(|id| is_own(id, addresses));
+    let is_next = shown_epoch.term.saturating_sub(pair.lease.epoch.term) <= 1;
+    if shown_epoch > pair.lease.epoch && is_next && shown.iter().all(is_true) {
         let is_stray = shown.iter().any(|(id, _)| !exists(*id));
         return is_stray.then(|| (Vec::new(), shown_epoch));
     }
     let holder = pair.lease.holder.and_then(pod);
     let wanted: Vec<Endpoint> = holder.and_then(endpoint).into_iter().collect();
-    let expected =
-        wanted.iter().zip(holder).map(|(wanted, pod)| (Some(pod.id), vec![wanted.address.to_string()]));
-    let is_right = shown == expected.collect::<Vec<_>>();
+    let expected = holder.filter(|_| !wanted.is_empty()).map(|pod| (Some(pod.id), addresses_of(pod)));
+    let is_right = shown == Vec::from_iter(expected) && shown_epoch <= pair.lease.epoch;
     (!is_right).then_some((wanted, pair.lease.epoch))
+}
+
+fn addresses_of(pod: &Pod) -> Vec<String> {
+    pod.address.iter().map(|address| address.ip().to_string()).collect()
 }
 
 fn endpoint(pod: &Pod) -> Option<Endpoint> {
@@ -213,6 +222,38 @@ mod tests {
         // Somebody has written over what the active showed.
         assert_eq!(written(Some(shown(present)), &[0]), (active, false));
         assert_eq!(written(None, &[0]), (vec![Value::Null], false));
+    }
+
+    #[test]
+    fn a_slice_that_is_ahead_of_its_lease_is_believed_only_if_it_can_be_right() {
+        let shown = |epoch: Epoch, endpoint: Option<(u128, &str)>| {
+            let mut slice = pair_slice(&group(), "web-0", &[], false).unwrap();
+            slice["metadata"]["annotations"] =
+                json!({(keys::ANNOTATION_HA_EPOCH): u64::from(epoch).to_string()});
+            slice["endpoints"] = endpoint
+                .map(|(pod, address)| {
+                    let target = json!({"kind": "Pod", "name": "web", "uid": format_uid(pod)});
+                    json!({"addresses": [address], "targetRef": target})
+                })
+                .into_iter()
+                .collect();
+            written(Some(slice), &[]).0
+        };
+        let [handed_over, taken_over, far] =
+            [(1, 3), (2, 0), (9, 0)].map(|(term, sequence)| Epoch { term, sequence });
+        let standby = Some((2, "10.0.0.2"));
+        for right in [handed_over, taken_over] {
+            assert_eq!(shown(right, standby), Vec::<Value>::new());
+        }
+        let active = vec![json!(["10.0.0.1"])];
+        for (epoch, wrong) in [
+            (far, standby),
+            (far, None),
+            (handed_over, Some((2, "10.9.9.9"))),
+            (handed_over, Some((3, "10.0.0.3"))),
+        ] {
+            assert_eq!(shown(epoch, wrong), active, "{epoch} {wrong:?}");
+        }
     }
 
     #[test]

@@ -114,3 +114,53 @@ async fn a_list_that_fails_is_asked_once_and_then_with_growing_delay() {
     assert_eq!(short(&seen), [("GET", "pods")]);
     assert_eq!(look, Look::Refused(Duration::from_millis(250)));
 }
+
+/// What one look sends about a Pod whose node no watch has shown, while the node is answered with this.
+async fn sent_of_unknown_node(is_ready: bool, node: (u16, Value)) -> (Look, Vec<(String, String)>) {
+    let (client, server) = pair();
+    let fields = json!({"replicas": 0});
+    let mut bound = primary("web-0");
+    bound["spec"]["nodeName"] = json!("n2");
+    bound["status"]["containerStatuses"][0]["ready"] = json!(is_ready);
+    let context = context(&client, &fields, std::slice::from_ref(&bound));
+    let (log, serving) = server.serve(move |seen| match seen.method.as_str() {
+        "GET" if seen.path == "/api/v1/nodes/n2" => node.clone(),
+        "GET" => (200, list(std::slice::from_ref(&bound), "20")),
+        "DELETE" => {
+            let mut leaving = bound.clone();
+            leaving["metadata"]["resourceVersion"] = json!("31");
+            leaving["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:30Z");
+            (200, leaving)
+        }
+        _ => (200, serde_json::to_value(set(&fields)).unwrap()),
+    });
+    let look = reconcile(&context, &job()).await;
+    serving.abort();
+    let log = log.lock().unwrap().clone();
+    let seen: Vec<Seen> = log.into_iter().filter(|seen| !seen.path.ends_with("/status")).collect();
+    (look, short(&seen).into_iter().map(|(method, last)| (method.to_owned(), last.to_owned())).collect())
+}
+
+/// The watch of nodes may lag behind that of Pods, as when a node was added a moment ago.
+#[tokio::test]
+async fn a_pod_is_deleted_for_its_node_only_if_that_is_asked_for_and_gone() {
+    let asked = [("GET".to_owned(), "pods".to_owned()), ("GET".to_owned(), "n2".to_owned())];
+    let deleted = [asked.as_slice(), &[("DELETE".to_owned(), "web-0".to_owned())]].concat();
+    let node = json!({"metadata": {"name": "n2"}});
+    let mut off = node.clone();
+    off["spec"] = json!({"taints": [{"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute"}]});
+    let gone = status(404, "NotFound", "nodes \"n2\" not found");
+    let failed = status(500, "InternalError", "etcd is away");
+    let again = |milliseconds| Duration::from_millis(milliseconds);
+    for (answer, look, expected) in [
+        ((200, node), Look::Settled(Some(again(500))), asked.as_slice()),
+        ((200, off), Look::Settled(None), deleted.as_slice()),
+        ((404, gone), Look::Settled(None), deleted.as_slice()),
+        ((500, failed), Look::Refused(again(250)), asked.as_slice()),
+    ] {
+        for is_ready in [true, false] {
+            let (looked, sent) = sent_of_unknown_node(is_ready, answer.clone()).await;
+            assert_eq!((looked, sent.as_slice()), (look, expected), "{answer:?}, ready: {is_ready}");
+        }
+    }
+}

@@ -4,15 +4,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::Service;
 use kube::core::DeserializeGuard;
 use serde_json::{Value, json};
 
 use super::{context, job, key, primary};
-use crate::api::HAGroup;
-use crate::apply::testing::{NOW, Seen, pair, set, slim, status};
+use crate::api::{HAGroup, keys};
+use crate::apply::testing::{NOW, Seen, pair, pod, ring, set, slim, status};
+use crate::controller::housekeeping::known_keys;
 use crate::controller::reconcile::{Context, Look, reconcile};
-use crate::manifests::{set_group, set_group_spec};
-use crate::observe::Watched;
+use crate::manifests::{service, set_group, set_group_spec};
+use crate::observe::{Watched, Written, observe};
 
 /// Answers creations with a new primary, or with a refusal while the switch is on, and status writes with the set.
 fn api(is_refusing: Arc<AtomicBool>) -> impl FnMut(&Seen) -> (u16, Value) + Send + 'static {
@@ -58,7 +60,7 @@ async fn a_set_that_is_refused_is_looked_at_less_and_less_often_until_it_succeed
 
 fn lose_all_pods(context: &Context) {
     let mut cache = context.sink.cache();
-    let pods = crate::observe::observe(&cache, &key(), NOW).unwrap().snapshot.pods;
+    let pods = observe(&cache, &key(), NOW).unwrap().snapshot.pods;
     for pod in pods {
         let mut lost = primary(&pod.pod.name.0);
         lost["metadata"]["uid"] = json!(pod.pod.uid.0);
@@ -141,6 +143,31 @@ async fn a_set_says_in_which_of_its_pairs_nobody_may_act() {
 }
 
 #[tokio::test]
+async fn no_address_is_put_behind_a_service_of_somebody_else() {
+    let (client, server) = pair();
+    let fields = json!({"replicas": 1, "service": {"name": "front", "ports": [{"port": 80}]}});
+    let known = serde_json::to_value(super::known_set(&fields)).unwrap();
+    let (log, serving) = server.serve(move |seen| match (seen.method.as_str(), seen.path.as_str()) {
+        ("POST", _) => (409, status(409, "AlreadyExists", "it already exists")),
+        ("GET", "/api/v1/namespaces/shop/services/front") => {
+            (200, json!({"metadata": {"name": "front", "namespace": "shop", "uid": "u9"}}))
+        }
+        _ => (200, known.clone()),
+    });
+    let context = context(&client, &fields, &[primary("web-0")]);
+    assert!(matches!(reconcile(&context, &job()).await, Look::Refused(_)));
+    // From then on it is known whose the Service is, until it is time to try again.
+    assert_eq!(reconcile(&context, &job()).await, Look::Settled(Some(Duration::from_secs(60))));
+    serving.abort();
+    let log = log.lock().unwrap();
+    let sent: Vec<&str> = log.iter().filter_map(|seen| seen.path.rsplit('/').next()).collect();
+    assert_eq!(sent, ["services", "front", "status", "status"]);
+    for told in log.iter().filter(|seen| seen.path.ends_with("/status")) {
+        assert_eq!(told.body["status"]["state"], json!("Degraded: ForeignObject"));
+    }
+}
+
+#[tokio::test]
 async fn a_stale_write_ends_the_look_and_has_it_repeated_soon() {
     let (client, server) = pair();
     let (log, serving) = server.serve(|seen| match seen.method.as_str() {
@@ -150,11 +177,60 @@ async fn a_stale_write_ends_the_look_and_has_it_repeated_soon() {
         _ => (409, status(409, "Conflict", "the object has been modified")),
     });
     // A hot backup is to be promoted.
-    let context =
-        context(&client, &json!({"replicas": 1}), &[crate::apply::testing::pod("web-0", ("hot", 17))]);
+    let context = context(&client, &json!({"replicas": 1}), &[pod("web-0", ("hot", 17))]);
     let look = reconcile(&context, &job()).await;
     serving.abort();
     assert_eq!(look, Look::Settled(Some(Duration::from_millis(500))));
     let patches = log.lock().unwrap().iter().filter(|seen| seen.path.ends_with("/web-0")).count();
     assert_eq!(patches, 1, "what others changed is not written again before it is seen");
+}
+
+/// A Pod that became a primary while it waits at its gate, since a second.
+fn primary_at_gate(name: &str) -> Value {
+    let mut woken = primary(name);
+    let ids = ring().public_keys().map(|key| key.id().to_string());
+    woken["metadata"]["annotations"][keys::ANNOTATION_WAKE_KEYS] = json!(ids.join(","));
+    woken["spec"]["initContainers"] = json!([{"name": keys::CONTAINER_GATE}]);
+    let gate = json!({"name": keys::CONTAINER_GATE, "ready": false, "restartCount": 0,
+        "state": {"running": {"startedAt": "2025-12-31T23:59:59Z"}}});
+    woken["status"] = json!({
+        "phase": "Pending", "podIP": "198.18.0.2", "initContainerStatuses": [gate],
+        "conditions": [{"type": "Ready", "status": "False", "lastTransitionTime": "2025-12-31T00:00:00Z"}],
+    });
+    woken
+}
+
+/// A webhook or a quota may refuse the addresses for ever: who is to be woken and who is missing must not wait for that.
+#[tokio::test]
+async fn addresses_that_are_refused_hold_up_no_ticket_and_no_refill() {
+    let (client, server) = pair();
+    let (log, serving) = server.serve(|seen| match seen.path.rsplit('/').next() {
+        Some("endpointslices") => (422, status(422, "Invalid", "denied by a webhook")),
+        Some("pods") => {
+            let mut created = pod(seen.body["metadata"]["name"].as_str().unwrap_or_default(), ("hot", 30));
+            created["metadata"]["annotations"] = seen.body["metadata"]["annotations"].clone();
+            (201, created)
+        }
+        _ => (200, serde_json::to_value(super::known_set(&json!({}))).unwrap()),
+    });
+    let fields = json!({
+        "replicas": 2, "hotBackups": 1, "service": {"name": "front", "ports": [{"port": 80}]},
+    });
+    let context = context(&client, &fields, &[primary("web-0"), primary_at_gate("web-1")]);
+    context.sink.cache().know_keys(known_keys(&ring()));
+    let set = super::known_set(&fields);
+    let mut own = service(&set, set.spec.service.as_ref().unwrap());
+    own["metadata"]["resourceVersion"] = json!("7");
+    let own: Service = serde_json::from_value(own).unwrap();
+    context.sink.cache().wrote(Written::Service(Box::new(own)), NOW);
+    let look = reconcile(&context, &job()).await;
+    serving.abort();
+    assert_eq!(look, Look::Refused(Duration::from_millis(250)));
+    let snapshot = observe(&context.sink.cache(), &key(), NOW).unwrap().snapshot;
+    let woken = snapshot.pods.iter().find(|view| view.pod.name.0 == "web-1").unwrap();
+    assert!(woken.next_ticket.is_some(), "a ticket was sent");
+    let posted = |what: &str| {
+        log.lock().unwrap().iter().filter(|seen| seen.method == "POST" && seen.path.ends_with(what)).count()
+    };
+    assert_eq!([posted("/endpointslices"), posted("/pods")], [1, 1], "each is tried once in a look");
 }

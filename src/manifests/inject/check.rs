@@ -4,6 +4,7 @@
 
 use serde_json::{Value, json};
 
+use super::stop::{known_signals, unknown_signal};
 use crate::api::keys;
 
 /// Where an agent listens. All containers of a Pod share their ports with it.
@@ -47,6 +48,18 @@ pub enum InjectError {
         /// Name of the container.
         container: String,
     },
+    /// No signal that agents pass on.
+    #[error(
+        "container {container:?} has lifecycle.stopSignal {signal:?}, which an agent cannot pass on: write one of {}, or \
+         leave it out",
+        known_signals()
+    )]
+    StopSignal {
+        /// Name of the container.
+        container: String,
+        /// Its name.
+        signal: String,
+    },
     /// The kubelet runs this hook in a standby that is deleted, too.
     #[error(
         "container {container:?} has lifecycle.preStop, which also runs in a standby, whose ports lead to the active: \
@@ -56,6 +69,34 @@ pub enum InjectError {
     PreStop {
         /// Name of the container.
         container: String,
+    },
+    /// The application is no foreground process of its terminal, so that the kernel stops it when it reads from there.
+    #[error(
+        "container {container:?} has tty: true, but the agent starts the application in the background of that terminal, \
+         where it is stopped as soon as it reads: set tty to false"
+    )]
+    Terminal {
+        /// Name of the container.
+        container: String,
+    },
+    /// It is not known what to restore.
+    #[error(
+        "the annotation {annotation:?} cannot be read, which says what the container was before it got the agent: write \
+         the container without the agent, and remove the annotation",
+        annotation = keys::ANNOTATION_INJECTED
+    )]
+    Unreadable,
+    /// It is not known which container to restore.
+    #[error(
+        "the annotation {annotation:?} says that container {was:?} has the agent, but there are only {known:?}: rename it \
+         back, and once more after --uninject; or write the container without the agent, and remove the annotation",
+        annotation = keys::ANNOTATION_INJECTED
+    )]
+    Renamed {
+        /// The name that it had.
+        was: String,
+        /// Names that exist.
+        known: Vec<String>,
     },
     /// A container listens where the agent does.
     #[error(
@@ -131,16 +172,22 @@ pub(super) fn check_pod(template: &Value) -> Result<(), InjectError> {
 /// Checks the container of the application.
 ///
 /// # Errors
-/// `PostStart` and `PreStop`. A sleep before the end may stay: it is the same in both roles, and needs no application.
+/// `PostStart`, `PreStop` and `Terminal`. A sleep before the end may stay: it is the same in both roles, and needs no application.
 pub(super) fn check_container(container: &Value) -> Result<(), InjectError> {
     let lifecycle = &container["lifecycle"];
     if !lifecycle["postStart"].is_null() {
         return Err(InjectError::PostStart { container: name(container) });
     }
+    if let Some(signal) = unknown_signal(container) {
+        return Err(InjectError::StopSignal { container: name(container), signal: signal.to_owned() });
+    }
     let handlers = lifecycle["preStop"].as_object().into_iter().flatten();
     let mut present = handlers.filter(|(_, handler)| !handler.is_null());
     if present.any(|(kind, _)| kind != "sleep") {
         return Err(InjectError::PreStop { container: name(container) });
+    }
+    if container["tty"] == json!(true) {
+        return Err(InjectError::Terminal { container: name(container) });
     }
     Ok(())
 }

@@ -24,7 +24,7 @@ fn template() -> Value {
                 {"containerPort": 443, "protocol": "TCP"},
                 {"containerPort": 443, "protocol": "UDP"},
             ],
-            "env": [{"name": "POD_NAME", "value": "mine"}],
+            "env": [{"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
             "livenessProbe": {"httpGet": {"path": "/", "port": 80}},
             "readinessProbe": {"httpGet": {"path": "/ready", "port": 80}},
         }]},
@@ -81,8 +81,8 @@ fn the_ports_of_an_application_that_runs_in_both_roles_are_not_relayed() {
 fn twice_is_once_and_out_again_is_nothing() {
     let once = inject(&template(), &injection()).unwrap();
     assert_eq!(inject(&once, &injection()).unwrap(), once);
-    assert_eq!(uninject(&once), template());
-    assert_eq!(uninject(&template()), template());
+    assert_eq!(uninject(&once), Ok(template()));
+    assert_eq!(uninject(&template()), Ok(template()));
 }
 
 #[test]
@@ -152,7 +152,7 @@ fn a_sleep_before_the_end_stays_with_the_agent_and_without_it() {
     let injected = inject(&sleeps, &injection()).unwrap();
     let lifecycle = |template: &Value| template["spec"]["containers"][0]["lifecycle"].clone();
     assert_eq!(lifecycle(&injected), lifecycle(&sleeps));
-    assert_eq!(uninject(&injected), sleeps);
+    assert_eq!(uninject(&injected), Ok(sleeps));
 }
 
 #[test]
@@ -255,4 +255,74 @@ fn an_application_has_the_time_to_start_that_its_probes_give_it_and_own_argument
     let startup = json!({"tcpSocket": {"port": 80}, "periodSeconds": 2, "failureThreshold": 30});
     assert_eq!(checks(liveness.clone(), startup.clone(), &[]).last().unwrap(), "--live-grace=60");
     assert_eq!(checks(liveness, startup, &["--live-tcp=81"]), ["--live-tcp=81"]);
+}
+
+/// What the agent learns of its Pod beside the variables that it reads by itself.
+fn identity(injected: &Value) -> Vec<&str> {
+    let command = injected["spec"]["containers"][0]["command"].as_array().into_iter().flatten();
+    let own = ["--pod=", "--pod-uid=", "--pod-ip=", "--namespace="];
+    command.filter_map(Value::as_str).filter(|word| own.iter().any(|own| word.starts_with(own))).collect()
+}
+
+#[test]
+fn an_agent_does_not_believe_what_a_template_says_of_its_pod() {
+    let field =
+        |name: &str, path: &str| json!({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}});
+    let says = json!([
+        field("POD_UID", "metadata.uid"),
+        field("POD_NAME", "metadata.name"),
+        field("POD_NAMESPACE", "metadata.labels['zone']"),
+        {"name": "POD_IP", "value": "10.0.0.9"},
+    ]);
+    let template = with("env", says.clone());
+    let injected = inject(&template, &injection()).unwrap();
+    assert_eq!(identity(&injected), ["--namespace=$(BPS_HA_POD_NAMESPACE)", "--pod-ip=$(BPS_HA_POD_IP)"]);
+    let env = injected["spec"]["containers"][0]["env"].as_array().unwrap();
+    assert_eq!(env[..4], *says.as_array().unwrap(), "the application keeps its own");
+    let path = |name: &str| {
+        let entry = env.iter().find(|entry| entry["name"] == name).expect("it is added");
+        entry["valueFrom"]["fieldRef"]["fieldPath"].clone()
+    };
+    assert_eq!(path("BPS_HA_POD_IP"), "status.podIP");
+    assert_eq!(path("BPS_HA_POD_NAMESPACE"), "metadata.namespace");
+    assert_eq!(inject(&injected, &injection()).unwrap(), injected);
+    assert_eq!(uninject(&injected), Ok(template));
+}
+
+#[test]
+fn an_identity_that_the_template_gives_as_we_would_or_that_somebody_wrote_as_an_argument_counts() {
+    let field = json!({"apiVersion": "v1", "fieldPath": "status.podIP"});
+    let right = with("env", json!([{"name": "POD_IP", "valueFrom": {"fieldRef": field}}]));
+    assert_eq!(identity(&inject(&right, &injection()).unwrap()), Vec::<&str>::new());
+    let wrong = with("env", json!([{"name": "POD_IP", "value": "10.0.0.9"}]));
+    let arguments = vec!["--pod-ip=10.0.0.8".to_owned()];
+    let injected = inject(&wrong, &Injection { arguments, ..injection() }).unwrap();
+    assert_eq!(identity(&injected), ["--pod-ip=10.0.0.8"]);
+}
+
+#[test]
+fn an_application_that_would_read_from_a_terminal_is_refused() {
+    let terminal = error_of(&with("tty", json!(true))).expect("it is refused").to_string();
+    assert!(
+        terminal.contains("\"web\" has tty: true") && terminal.contains("set tty to false"),
+        "{terminal}"
+    );
+    assert_eq!(error_of(&with("tty", json!(false))), None);
+}
+
+#[test]
+fn an_agent_whose_container_cannot_be_told_stays_until_somebody_says_what_it_was() {
+    let injected = inject(&template(), &injection()).unwrap();
+    let mut renamed = injected.clone();
+    renamed["spec"]["containers"][0]["name"] = json!("shop");
+    let refused = error_of(&renamed).expect("its command would be lost").to_string();
+    for word in ["\"web\"", "\"shop\"", keys::ANNOTATION_INJECTED, "rename"] {
+        assert!(refused.contains(word), "{word}: {refused}");
+    }
+    for text in [json!("{"), json!(7), json!("{}"), json!(r#"{"container": "web", "command": []}"#)] {
+        let mut unreadable = injected.clone();
+        unreadable["metadata"]["annotations"][keys::ANNOTATION_INJECTED] = text;
+        let refused = error_of(&unreadable).expect("its command would be lost").to_string();
+        assert!(refused.contains("cannot be read"), "{refused}");
+    }
 }

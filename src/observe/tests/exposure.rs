@@ -4,11 +4,12 @@ use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use serde_json::{Value, json};
 
-use super::{SET_UID, merge, set};
+use super::{SET_UID, at, merge, set};
 use crate::api::{BackupPodSet, keys};
 use crate::manifests::{endpoint_slice, service, slice_ports};
-use crate::model::{Endpoint, NodeName, ObjectState, PodName, Uid};
+use crate::model::{Endpoint, ExposedKind, NodeName, ObjectState, PodName, Uid};
 use crate::observe::exposure::{service_state, slice_state};
+use crate::observe::{Cache, SetKey, TakenName, Watched as _, Written, observe};
 
 fn exposed() -> BackupPodSet {
     let container =
@@ -119,6 +120,8 @@ fn an_object_of_somebody_else_is_foreign() {
         (owner(SET_UID, true), ObjectState::Current),
         (owner(SET_UID, false), ObjectState::Foreign),
         (owner("other", true), ObjectState::Foreign),
+        // Our watches would not show it any more.
+        (json!({"metadata": {"labels": {(keys::LABEL_SET): null}}}), ObjectState::Outdated),
         // Left behind by an earlier set of this name.
         (json!({"metadata": {"ownerReferences": null}}), ObjectState::Outdated),
         (
@@ -139,6 +142,33 @@ fn an_object_of_somebody_else_is_foreign() {
         slice_state(None, &set, (set.spec.service.as_ref().unwrap(), &[])),
         (ObjectState::Absent, vec![])
     );
+}
+
+#[test]
+fn a_name_that_a_write_found_taken_counts_as_foreign_for_a_minute() {
+    let mut cache = Cache::default();
+    exposed().seen(&mut cache, at(0));
+    let key = SetKey { namespace: "shop".into(), name: "web".into() };
+    let states = |cache: &Cache, seconds| {
+        let exposure = observe(cache, &key, at(seconds)).unwrap().snapshot.exposure.unwrap();
+        (exposure.service, exposure.slice)
+    };
+    assert_eq!(states(&cache, 0), (ObjectState::Absent, ObjectState::Absent));
+    let taken = |kind, name: &str| {
+        Written::NameTaken(TakenName { kind, namespace: "shop".into(), name: name.into() })
+    };
+    cache.wrote(taken(ExposedKind::Service, "front"), at(0));
+    cache.wrote(taken(ExposedKind::Slice, "front-bps"), at(10));
+    assert_eq!(states(&cache, 59), (ObjectState::Foreign, ObjectState::Foreign));
+    assert_eq!(states(&cache, 60), (ObjectState::Absent, ObjectState::Foreign));
+    assert_eq!(states(&cache, 70), (ObjectState::Absent, ObjectState::Absent));
+
+    let set = exposed();
+    let own = service(&set, set.spec.service.as_ref().unwrap());
+    let own: Service = serde_json::from_value(own).unwrap();
+    cache.wrote(taken(ExposedKind::Service, "front"), at(70));
+    own.seen(&mut cache, at(71));
+    assert_eq!(states(&cache, 72).0, ObjectState::Current);
 }
 
 fn endpoint(number: u8) -> Endpoint {

@@ -8,7 +8,7 @@ use crate::api::keys;
 use crate::model::NodeHealth;
 use crate::observe::slim::{SlimNode, SlimPod};
 use crate::observe::store::CONFIRMATION_DEADLINE;
-use crate::observe::{Affected, Cache, Change, Kind, Scope, SetKey, Watched, Written};
+use crate::observe::{Affected, Cache, Change, Kind, KnownKeys, Scope, SetKey, Watched, Written};
 
 fn key(name: &str) -> SetKey {
     SetKey { namespace: "shop".into(), name: name.into() }
@@ -245,4 +245,15 @@ fn a_list_without_any_pod_is_believed_the_second_time_if_there_were_many() {
     pods(&mut doubted, 10);
     doubted.end_list(Kind::Pods, &Scope(None), at(0));
     assert!(!doubted.has_overdue(at(0)), "the next list has shown them");
+}
+
+#[test]
+fn other_keys_affect_every_set_and_the_same_ones_none() {
+    let mut cache = Cache::default();
+    set(json!({"template": template()})).seen(&mut cache, at(0));
+    let keys = |id: &str| KnownKeys([id.to_owned()].into());
+    let affected = [(key("web"), Change::Ordinary)];
+    assert_eq!(cache.know_keys(keys("k1")), affected);
+    assert_eq!(cache.know_keys(keys("k1")), []);
+    assert_eq!(cache.know_keys(keys("k2")), affected);
 }

@@ -19,7 +19,7 @@ fn from(source: AgentSource) -> Injection {
 }
 
 fn injected(text: &str) -> Result<String, Error> {
-    changed(text, Some(&injection()), Format::Yaml)
+    changed(text, Some(&injection()), &[], Format::Yaml)
 }
 
 fn refused(text: &str) -> String {
@@ -44,8 +44,8 @@ fn putting_it_in_twice_is_the_same_as_once() {
 
 #[test]
 fn taking_it_out_leaves_what_was_there_before() {
-    assert_eq!(changed(AFTER, None, Format::Yaml).unwrap(), BEFORE);
-    assert_eq!(changed(BEFORE, None, Format::Yaml).unwrap(), BEFORE);
+    assert_eq!(changed(AFTER, None, &[], Format::Yaml).unwrap(), BEFORE);
+    assert_eq!(changed(BEFORE, None, &[], Format::Yaml).unwrap(), BEFORE);
 }
 
 #[test]
@@ -56,20 +56,20 @@ fn another_way_for_the_agent_takes_the_place_of_the_first_and_goes_without_a_tra
     ];
     for other in others {
         let other = from(other);
-        let after = changed(AFTER, Some(&other), Format::Yaml).unwrap();
-        assert_eq!(after, changed(BEFORE, Some(&other), Format::Yaml).unwrap());
+        let after = changed(AFTER, Some(&other), &[], Format::Yaml).unwrap();
+        assert_eq!(after, changed(BEFORE, Some(&other), &[], Format::Yaml).unwrap());
         assert!(!after.contains("initContainers"), "{after}");
         assert_eq!(injected(&after).unwrap(), AFTER);
-        assert_eq!(changed(&after, None, Format::Yaml).unwrap(), BEFORE);
+        assert_eq!(changed(&after, None, &[], Format::Yaml).unwrap(), BEFORE);
     }
 }
 
 #[test]
 fn json_is_read_and_written_and_several_documents_become_a_list() {
-    let json = changed(BEFORE, Some(&injection()), Format::Json).unwrap();
+    let json = changed(BEFORE, Some(&injection()), &[], Format::Json).unwrap();
     let list: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!((list["kind"].as_str(), list["items"].as_array().map(Vec::len)), (Some("List"), Some(2)));
-    assert_eq!(changed(&json, Some(&injection()), Format::Json).unwrap(), json);
+    assert_eq!(changed(&json, Some(&injection()), &[], Format::Json).unwrap(), json);
     let yaml = injected(&json).unwrap();
     assert!(yaml.starts_with("apiVersion: v1\nkind: List\n"), "{yaml}");
 }
@@ -86,7 +86,7 @@ fn a_bare_pod_is_its_own_template() {
 fn numbers_and_booleans_are_understood_as_kubectl_does() {
     let pod = "{apiVersion: v1, kind: Pod, metadata: {name: a, annotations: {a: 'on', b: '0644'}}, \
         spec: {x: 0644, y: on, z: 1.5, containers: []}}";
-    let text = changed(pod, None, Format::Json).unwrap();
+    let text = changed(pod, None, &[], Format::Json).unwrap();
     let value: serde_json::Value = serde_json::from_str(&text).unwrap();
     let expected = serde_json::json!({"x": 420, "y": true, "z": 1.5, "containers": []});
     assert_eq!(value["spec"], expected);
@@ -144,8 +144,8 @@ fn a_workload_that_selects_by_a_label_of_the_operator_is_refused_and_loses_its_a
         "StatefulSet web: spec.selector names the label \"peer\", which the operator writes: select by another key, \
          for example app"
     );
-    let after = changed(&selecting(AFTER), None, Format::Yaml).unwrap();
-    assert_eq!(after, changed(&selecting(BEFORE), None, Format::Yaml).unwrap());
+    let after = changed(&selecting(AFTER), None, &[], Format::Yaml).unwrap();
+    assert_eq!(after, changed(&selecting(BEFORE), None, &[], Format::Yaml).unwrap());
 }
 
 #[test]
@@ -166,4 +166,12 @@ fn agents_are_told_the_order_of_a_planned_handover_unless_both_applications_cann
     assert!(refused.ends_with("leave it out, or --run-in-standby"), "{refused}");
     let refused = told(&[overlap, "--replicate=/state"]).expect_err("it keeps state");
     assert!(refused.contains("cannot be used with"), "{refused}");
+}
+
+#[test]
+fn an_agent_is_not_taken_out_of_a_container_that_was_renamed() {
+    let renamed = AFTER.replace("- name: web\n          image", "- name: shop\n          image");
+    assert_ne!(renamed, AFTER);
+    let error = changed(&renamed, None, &[], Format::Yaml).expect_err("its command would be lost").chain();
+    assert!(error.starts_with("StatefulSet web: ") && error.contains("\"shop\""), "{error}");
 }

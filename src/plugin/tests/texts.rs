@@ -135,6 +135,22 @@ fn a_plan_is_an_object_for_programs() {
 }
 
 #[test]
+fn a_plan_counts_with_the_times_of_its_group() {
+    let look_again = |hold: i64| {
+        let mut group = group();
+        group.spec.timing =
+            serde_json::from_value(json!({"holdMilliseconds": hold, "watchMilliseconds": hold + 100}))
+                .expect("times");
+        let acknowledged = format_uid(1);
+        let level =
+            [(keys::ANNOTATION_HA_IN_SYNC, "a"), (keys::ANNOTATION_HA_IN_SYNC_PODS, acknowledged.as_str())];
+        let objects = objects(&[2], lease(&level), None);
+        of_group(&group, &objects, BootTime::default()).look_again_seconds
+    };
+    assert!(look_again(2_000) < look_again(8_000), "{:?}", look_again(8_000));
+}
+
+#[test]
 fn a_paused_group_waits() {
     let mut group = group();
     group.spec.paused = true;

@@ -226,6 +226,18 @@ fn the_message_says_what_is_missing_and_what_is_waited_for() {
 }
 
 #[test]
+fn a_cold_backup_whose_keys_are_gone_is_not_available() {
+    let mut case = seen([1, 0, 1], full([1, 0, 1])).hold(Reason::StormBrake, "web-cold-0");
+    let is_cold = |view: &&mut PodView| view.role == Role::Cold;
+    case.snapshot.pods.iter_mut().find(is_cold).unwrap().has_known_key = false;
+    let status = case.compute();
+    assert_eq!(status.ready_cold_backups, 0);
+    let message = &status.conditions[1].message;
+    let expected = "cold backup web-cold-0 waits at a gate that no key opens any more";
+    assert!(message.contains(expected), "{message}");
+}
+
+#[test]
 fn a_refusal_quotes_the_server_and_says_what_to_do() {
     let step = create("web-b", Role::Hot, Reason::PodMissing);
     let case = seen([1, 1, 0], full([1, 0, 0])).result(step, Outcome::Failed(Refusal::QuotaExceeded));

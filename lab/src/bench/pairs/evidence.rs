@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
+use super::Course;
 use crate::app::sample::CSV_HEADER;
 use crate::app::{Outage, Sample};
 use crate::bench::Error;
@@ -27,9 +28,29 @@ pub struct Keeping {
 
 impl Keeping {
     /// Whether one of the clients waited so long, or was never answered again.
-    fn is_worth(&self, outages: [&Outage; 2]) -> bool {
-        let [fresh, kept] = outages;
-        [fresh.whole_again, kept.longest_gap].iter().any(|time| time.is_none_or(|time| time > self.over))
+    fn is_worth(&self, clients: &[Client<'_>]) -> bool {
+        clients.iter().any(|client| client.waited.is_none_or(|time| time > self.over))
+    }
+}
+
+/// What a client of a round saw.
+pub struct Client<'a> {
+    /// Name of the file that tells it.
+    file: &'static str,
+    /// How long it waited; `None`: it was never answered again.
+    waited: Option<Duration>,
+    samples: &'a [Sample],
+}
+
+impl<'a> Client<'a> {
+    /// One that makes a connection for each request.
+    pub fn fresh(outage: &Outage, samples: &'a [Sample]) -> Self {
+        Self { file: "new-connections.csv", waited: outage.whole_again, samples }
+    }
+
+    /// One that has one connection.
+    pub fn kept(outage: &Outage, samples: &'a [Sample]) -> Self {
+        Self { file: "kept-connection.csv", waited: outage.longest_gap, samples }
     }
 }
 
@@ -41,11 +62,16 @@ pub struct Evidence<'a> {
 }
 
 impl<'a> Evidence<'a> {
-    /// Begins to hold the logs that there are.
+    /// Begins to hold the logs that there are, if rounds are kept at all.
     ///
     /// # Errors
     /// `Write`.
-    pub fn begin(keeping: &'a Keeping, run: &'a RunDirectory) -> Result<Self, Error> {
+    pub fn of(course: &'a Course<'_>) -> Result<Option<Self>, Error> {
+        let run = course.bench.cluster.run_directory();
+        course.options.keeping.as_ref().map(|keeping| Self::begin(keeping, run)).transpose()
+    }
+
+    fn begin(keeping: &'a Keeping, run: &'a RunDirectory) -> Result<Self, Error> {
         // A file has a second name only in its own file system.
         let held = tempfile::tempdir_in(run.path()).map_err(writing(run.path()))?;
         let evidence = Self { keeping, run, held };
@@ -58,14 +84,14 @@ impl<'a> Evidence<'a> {
     ///
     /// # Errors
     /// `Write`.
-    pub fn end(self, name: &str, clients: [(&Outage, &[Sample]); 2]) -> Result<(), Error> {
-        if !self.keeping.is_worth(clients.map(|(outage, _)| outage)) {
+    pub fn end(self, name: &str, clients: &[Client<'_>]) -> Result<(), Error> {
+        if !self.keeping.is_worth(clients) {
             return Ok(());
         }
         self.hold()?;
         let folder = self.keeping.folder.join(name.replace([' ', ':', ','], "-"));
         fs::create_dir_all(&folder).map_err(writing(&folder))?;
-        for (file, (_, samples)) in ["new-connections.csv", "kept-connection.csv"].into_iter().zip(clients) {
+        for Client { file, samples, .. } in clients {
             let header = iter::once(CSV_HEADER.to_owned());
             let lines: Vec<String> = header.chain(samples.iter().map(Sample::to_string)).collect();
             fs::write(folder.join(file), lines.join("\n") + "\n").map_err(writing(&folder))?;
@@ -130,7 +156,8 @@ mod tests {
             let evidence = Evidence::begin(&keeping, &run).unwrap();
             fs::remove_dir_all(before).unwrap();
             let after = log("after");
-            evidence.end(name, [(outage, &samples[..]), (&prompt, &[])]).unwrap();
+            let clients = [Client::fresh(outage, &samples), Client::kept(&prompt, &[])];
+            evidence.end(name, &clients).unwrap();
             fs::remove_dir_all(after).unwrap();
         };
         round("prompt", &prompt);

@@ -4,6 +4,7 @@
 use tokio::time::sleep;
 
 use super::Course;
+use super::evidence::{Client, Evidence};
 use super::faults::Fault;
 use super::report::{Report, Row, Unit, median_latency};
 use super::site::{Serving, Site};
@@ -95,11 +96,9 @@ async fn takeovers(
     let mut row = Row { what: what.clone(), target: fault.target(), ..Row::default() };
     let (mut acknowledged, mut lost) = (0, 0);
     course
-        .repeat((&what, course.options.rounds), &mut report.failures, async |_| {
-            let come = async |active: &Serving| pair.visit_with(course.bench, active, Habit::Counting).await;
-            let told = befall((course.bench, pair), fault, (come, Visit::report)).await?;
-            let counted = read(&told).ok_or_else(unreported)?;
-            row.saw(&Outage::from_samples(&counted.increments));
+        .repeat((&what, course.options.rounds), &mut report.failures, async |number| {
+            let (outage, counted) = takeover(course, (pair, fault), &format!("{what}, {number}")).await?;
+            row.saw(&outage);
             acknowledged += counted.acknowledged;
             lost += counted.lost;
             Ok(())
@@ -111,6 +110,27 @@ async fn takeovers(
         "{what}: {acknowledged} increments were acknowledged in {rounds} rounds, {lost} were lost (target 0)"
     );
     course.note(report, line);
+}
+
+/// Adds to a counter whose active fails or is to act no more.
+async fn takeover(
+    course: &Course<'_>,
+    (pair, fault): (&Site, Fault),
+    name: &str,
+) -> Result<(Outage, Counted), Error> {
+    let come = async |active: &Serving| {
+        let evidence = Evidence::of(course)?;
+        Ok((evidence, pair.visit_with(course.bench, active, Habit::Counting).await?))
+    };
+    let go = async |(evidence, visit): (Option<Evidence<'_>>, Visit)| {
+        let counted = read(&visit.report().await?).ok_or_else(unreported)?;
+        let outage = Outage::from_samples(&counted.increments);
+        if let Some(evidence) = evidence {
+            evidence.end(name, &[Client::fresh(&outage, &counted.increments)])?;
+        }
+        Ok((outage, counted))
+    };
+    befall((course.bench, pair), fault, (come, go)).await
 }
 
 /// Adds to a counter while nothing happens to it.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use super::Course;
-use super::evidence::Evidence;
+use super::evidence::{Client, Evidence};
 use super::faults::Fault;
 use super::report::{Report, Row};
 use super::site::{Serving, Site};
@@ -80,9 +80,7 @@ impl Trial<'_> {
     async fn round(&self, course: &Course<'_>, (fault, name): (Fault, &str)) -> Result<Seen, Error> {
         let (bench, site) = (course.bench, self.site);
         let come = async |active: &Serving| {
-            let run = bench.cluster.run_directory();
-            let evidence = course.options.keeping.as_ref().map(|keeping| Evidence::begin(keeping, run));
-            let evidence = evidence.transpose()?;
+            let evidence = Evidence::of(course)?;
             let (fresh, kept) = tokio::try_join!(
                 site.visit_with(bench, active, Habit::Fresh),
                 site.visit_with(bench, active, Habit::Kept)
@@ -91,8 +89,10 @@ impl Trial<'_> {
         };
         let go = async |(evidence, fresh, kept): (Option<Evidence<'_>>, Visit, Visit)| {
             let told = tokio::try_join!(fresh.end(), kept.end())?;
-            let clients = [&told.0, &told.1].map(|(outage, samples)| (outage, &samples[..]));
-            evidence.map(|evidence| evidence.end(name, clients)).transpose()?;
+            if let Some(evidence) = evidence {
+                let ((fresh, of_fresh), (kept, of_kept)) = &told;
+                evidence.end(name, &[Client::fresh(fresh, of_fresh), Client::kept(kept, of_kept)])?;
+            }
             Ok(told)
         };
         let ((fresh, samples), (kept, _)) = befall((bench, site), fault, (come, go)).await?;

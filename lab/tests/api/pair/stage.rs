@@ -23,7 +23,7 @@ use super::journal::{self, Start, now};
 use super::programs::{program, start};
 
 /// Longest wait for something that takes milliseconds or some T; only a hang lasts as long.
-const PATIENCE: Duration = Duration::from_secs(120);
+pub(super) const PATIENCE: Duration = Duration::from_secs(120);
 /// Time for some pings.
 const HEARD_WITHIN: Duration = Duration::from_millis(500);
 /// Pause between two looks.

@@ -3,12 +3,13 @@
 use std::fs;
 use std::io;
 use std::path::PathBuf;
+use std::time::Instant;
 
 use lab::machine::process::ProcessId;
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::journal::print_outages;
-use super::stage::Stage;
+use super::journal::{now, print_outages};
+use super::stage::{PATIENCE, Stage};
 
 /// Where the kernel offers to freeze processes so that not even SIGKILL ends them; the second version of cgroups does not.
 const FREEZERS: &str = "/sys/fs/cgroup/freezer";
@@ -32,7 +33,9 @@ impl Stuck {
 impl Drop for Stuck {
     fn drop(&mut self) {
         fs::write(self.group.join("freezer.state"), "THAWED").expect("it was frozen");
+        let began = Instant::now();
         while fs::remove_dir(&self.group).is_err() {
+            assert!(began.elapsed() < PATIENCE, "a process that was thawed does not end");
             std::thread::yield_now();
         }
     }
@@ -52,7 +55,7 @@ async fn an_application_that_cannot_be_killed_is_followed_once_its_hold_is_over(
     let application = ProcessId::of(before.pid).expect("it runs");
     let child = *application.children().first().expect("it sleeps by way of a child");
     let stuck = Stuck::new(child.pid).expect("it runs");
-    let killed = super::journal::now();
+    let killed = now();
     kill_process(Pid::from_raw(before.pid).expect("a process"), Signal::KILL).expect("it runs");
     let after = stage.start_after(before).await;
     assert_ne!(after.agent, before.agent);

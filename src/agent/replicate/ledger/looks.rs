@@ -19,7 +19,7 @@ use super::super::gate::{Knowledge, Outcome};
 use super::super::lag::{Amount, lacking};
 use super::super::outbox::BatchEnd;
 use super::super::scan::{Scanner, Snapshot};
-use super::super::sender::Progress;
+use super::super::sender::{Progress, Reach};
 use super::ticket::Waiter;
 use super::{LOOK_EVERY, Ledger, STANDBY_MAX, TICK};
 use crate::agent::clock;
@@ -47,12 +47,14 @@ impl Ledger {
         is_missed || progress.flawed == Some((self.sequence, BatchEnd::Torn))
     }
 
-    /// Looks, if somebody asked for it or it is time, and the standby has got what was seen before.
+    /// Looks, if somebody asked for it or it is time, and what was seen before is not on its way to the standby: one that is
+    /// not connected yet gets the newest look.
     pub(super) fn look(&mut self, knowledge: &Knowledge, (progress, now): (Progress, Instant)) {
         let is_repeated = self.is_to_be_repeated(&progress);
         let is_due =
             is_repeated && self.next_repeat <= now || !self.waiting.is_empty() || self.next_look <= now;
         let is_behind = !is_repeated
+            && progress.reach == Reach::Connected
             && knowledge.outcome(self.sequence) == Outcome::Waiting
             && self.behind_since.is_some_and(|since| now < since + STANDBY_MAX);
         let Some(mut scanner) = self.scanner.take_if(|_| is_due && !is_behind) else { return };
@@ -110,8 +112,8 @@ impl Ledger {
     fn publish(&mut self, snapshot: Snapshot) {
         self.has_looked = true;
         let view = self.wires.views.borrow().clone();
-        let flawed = self.wires.progress.borrow().flawed;
-        let is_exact = self.knowledge(&view, &Progress::default()).may_others_act();
+        let progress = self.wires.progress.borrow().clone();
+        let is_exact = self.knowledge(&view, &progress).may_others_act();
         if is_exact && !snapshot.is_whole {
             let now = Instant::now();
             let is_stale = *self.stale_since.get_or_insert(now) + STALE_MAX <= now;
@@ -122,7 +124,8 @@ impl Ledger {
             return;
         }
         let known = self.wires.snapshots.borrow().clone();
-        let is_missed = self.is_kept_back || flawed.is_some_and(|(sequence, _)| sequence == self.sequence);
+        let is_missed =
+            self.is_kept_back || progress.flawed.is_some_and(|(sequence, _)| sequence == self.sequence);
         self.stale_since = None;
         if is_missed || known.is_none_or(|known| known.image != snapshot.image) {
             (self.sequence, self.is_kept_back) = (snapshot.sequence, false);
@@ -233,6 +236,22 @@ mod tests {
         let former = Some(Epoch { term: 0, sequence: 9 });
         assert_eq!(end(&mut ledger, former, (1, true)), None);
         assert!(ledger.scanner.is_some() && !ledger.has_looked);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_waits_for_a_standby_that_is_not_connected_yet_is_looked_for_at_once() {
+        let folder = tempfile::tempdir().expect("a folder");
+        for (reach, is_looked_for) in [(Reach::Unknown, true), (Reach::Connected, false)] {
+            let mut ledger = ledger(folder.path(), OTHER);
+            let (progress, received) = watch::channel(Progress { reach, ..Progress::default() });
+            ledger.wires.progress = received;
+            end(&mut ledger, EPOCH, (1, true));
+            let (waiter, _answer) = oneshot::channel();
+            ledger.wait(Waiter::Application(waiter));
+            ledger.advance(Instant::now());
+            assert_eq!(ledger.looking.is_some(), is_looked_for, "{reach:?}");
+            drop(progress);
+        }
     }
 
     #[tokio::test(start_paused = true)]

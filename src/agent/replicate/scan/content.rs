@@ -42,13 +42,30 @@ pub(super) fn hash_of(
     mut state: Sha256,
 ) -> io::Result<[u8; HASH_BYTES]> {
     file.seek(SeekFrom::Start(from))?;
-    let mut tail = file.take(until.saturating_sub(from));
-    let mut buffer = vec![0; READ_BYTES];
+    absorb(&mut state, file.take(until.saturating_sub(from)))?;
+    Ok(state.finalize().into())
+}
+
+/// The first bytes of a file, from where it stands; `None` if it has fewer.
+///
+/// # Errors
+/// It cannot be read.
+pub fn prefix(file: &mut File, size: u64) -> io::Result<Option<Growth>> {
+    let mut state = Sha256::new();
+    let read = absorb(&mut state, file.take(size))?;
+    let hash = state.clone().finalize().into();
+    Ok((read == size).then_some(Growth { size, hash, state }))
+}
+
+/// Reads to the end; returns how many bytes that were.
+fn absorb(state: &mut Sha256, mut from: impl io::Read) -> io::Result<u64> {
+    let (mut buffer, mut all) = (vec![0; READ_BYTES], 0);
     loop {
-        let read = tail.read(&mut buffer)?;
+        let read = from.read(&mut buffer)?;
         if read == 0 {
-            return Ok(state.finalize().into());
+            return Ok(all);
         }
         state.update(&buffer[..read]);
+        all += read as u64;
     }
 }

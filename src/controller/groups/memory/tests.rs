@@ -120,6 +120,26 @@ fn who_was_level_is_known_only_if_the_end_of_that_lease_was_seen() {
 }
 
 #[test]
+fn a_term_that_no_look_has_seen_is_not_used_again() {
+    let timing = Timing::default();
+    let highest = |ends: &[Lease]| {
+        let mut memory = Memory { highest_term: 3, ..Memory::default() };
+        memory.see_pair(0, known(1));
+        memory.see_ends(ends);
+        let mut seen = SeenGroup::default();
+        memory.remember(&mut seen, (at(5), &timing));
+        let first = seen.group.highest_term;
+        memory.remember(&mut seen, (at(6), &timing));
+        assert_eq!(seen.group.highest_term, first, "once for each Lease");
+        first
+    };
+    let mut end = ended(7, "x");
+    end.spec.get_or_insert_default().lease_transitions = Some(8);
+    assert_eq!(highest(&[end]), 8);
+    assert_eq!(highest(&[]), 3 + TERMS_MISSED);
+}
+
+#[test]
 fn what_a_lost_lease_said_is_remembered_until_there_is_another_one() {
     let timing = Timing::default();
     let mut memory = Memory::default();
@@ -149,7 +169,8 @@ fn what_is_seen_first_is_taken_for_new_and_what_was_seen_before_keeps_its_time()
     };
     let mut memory = Memory { alone_since: Some(at(1)), highest_term: 7, ..Memory::default() };
     let lost = vec![lost(2, "a", None)];
-    let expected = Group { lost, highest_term: 7, alone_since: Some(at(1)), ..Group::default() };
+    let expected =
+        Group { lost, highest_term: 7 + TERMS_MISSED, alone_since: Some(at(1)), ..Group::default() };
     for seconds in [5, 6] {
         let mut seen = seen();
         memory.remember(&mut seen, (at(seconds), &timing));

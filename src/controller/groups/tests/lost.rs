@@ -1,5 +1,6 @@
 //! What becomes of a pair whose Lease is deleted while not every copy of its state is level.
 
+use super::super::memory::TERMS_MISSED;
 use super::*;
 use crate::api::{HAGroupStatus, LostPair};
 use crate::ha::Epoch;
@@ -143,7 +144,9 @@ async fn a_group_that_is_made_anew_waits_for_those_who_may_act_and_pairs_them_as
             members.iter().map(|member| member["pod"].as_str().expect("a name").to_owned()).collect();
         (lease["metadata"]["name"].clone(), lease["spec"]["leaseTransitions"].clone(), names)
     });
-    let pair = |name: &str, pods: [&str; 2]| (json!(name), json!(6), pods.map(str::to_owned).to_vec());
+    let pair = |name: &str, pods: [&str; 2]| {
+        (json!(name), json!(6 + 2 * TERMS_MISSED), pods.map(str::to_owned).to_vec())
+    };
     assert_eq!(
         told.collect::<Vec<_>>(),
         [pair("web-0", ["web-2", "web-3"]), pair("web-1", ["web-4", "web-1"])]

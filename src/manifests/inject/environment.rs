@@ -1,0 +1,89 @@
+//! How the agent learns who its Pod is, whatever the template says of it.
+
+use serde_json::{Value, json};
+
+use super::{Injection, append};
+use crate::api::keys;
+
+/// What an agent has to know of its own Pod.
+struct Fact {
+    /// The variable that it reads.
+    variable: &'static str,
+    /// Our own name for it, where the template uses the other one for something else.
+    own_variable: &'static str,
+    /// The argument that comes before the variable.
+    argument: &'static str,
+    /// Where a Pod has it.
+    field: &'static str,
+}
+
+const FACTS: [Fact; 4] = [
+    Fact {
+        variable: keys::ENV_AGENT_POD_UID,
+        own_variable: keys::ENV_OWN_POD_UID,
+        argument: "--pod-uid",
+        field: "metadata.uid",
+    },
+    Fact {
+        variable: keys::ENV_POD_NAME,
+        own_variable: keys::ENV_OWN_POD_NAME,
+        argument: "--pod",
+        field: "metadata.name",
+    },
+    Fact {
+        variable: keys::ENV_POD_NAMESPACE,
+        own_variable: keys::ENV_OWN_POD_NAMESPACE,
+        argument: "--namespace",
+        field: "metadata.namespace",
+    },
+    Fact {
+        variable: keys::ENV_POD_IP,
+        own_variable: keys::ENV_OWN_POD_IP,
+        argument: "--pod-ip",
+        field: "status.podIP",
+    },
+];
+
+/// The agent's arguments for what it must not read from a variable, because the template has another value there. The
+/// kubelet puts the values in.
+///
+/// `given` are arguments that somebody wrote: they count.
+pub(super) fn identity_arguments(container: &Value, given: &[String]) -> Vec<String> {
+    let is_given = |fact: &&Fact| {
+        given.iter().any(|argument| argument.split('=').next().is_some_and(|name| name == fact.argument))
+    };
+    let other = FACTS.iter().filter(|fact| has_other_value(container, fact) && !is_given(fact));
+    other.map(|fact| format!("{}=$({})", fact.argument, fact.own_variable)).collect()
+}
+
+/// Returns the names of the variables that were not there before.
+pub(super) fn add_environment(container: &mut Value, injection: &Injection) -> Vec<&'static str> {
+    let variable = |fact: &Fact| {
+        let name = if has_other_value(container, fact) { fact.own_variable } else { fact.variable };
+        (name, json!({"valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": fact.field}}}))
+    };
+    let mut variables: Vec<(&str, Value)> = FACTS.iter().map(variable).collect();
+    variables.push((keys::ENV_HA_AGENT, json!({"value": injection.source.program()})));
+    let mut added = Vec::new();
+    for (name, mut variable) in variables {
+        if entries(container, name).next().is_none() {
+            variable["name"] = json!(name);
+            append(container, "env", variable);
+            added.push(name);
+        }
+    }
+    added
+}
+
+/// Whether the template gives the variable, and not the field that the agent means.
+fn has_other_value(container: &Value, fact: &Fact) -> bool {
+    entries(container, fact.variable).any(|entry| {
+        let field = &entry["valueFrom"]["fieldRef"];
+        let is_version_1 = field.get("apiVersion").is_none_or(|version| version == "v1");
+        !(is_version_1 && field["fieldPath"] == fact.field)
+    })
+}
+
+fn entries<'a>(container: &'a Value, name: &'a str) -> impl Iterator<Item = &'a Value> {
+    container["env"].as_array().into_iter().flatten().filter(move |entry| entry["name"] == name)
+}
