@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::cuts::Cut;
 use crate::daemon::Daemon;
 use crate::machine;
+use crate::machine::process::ProcessId;
 use crate::paths::RunDirectory;
 
 /// How often a lock is taken again because its file was removed in between by whoever held it.
@@ -52,6 +53,8 @@ pub struct State {
     pub run: String,
     /// How far it has come.
     pub progress: Progress,
+    /// The only process that has a use for it; `None` if it is there for everybody.
+    pub keeper: Option<ProcessId>,
     /// When `up` began.
     pub created: Timestamp,
     /// Address of the API server.
@@ -66,6 +69,13 @@ pub struct State {
     pub directories: Vec<PathBuf>,
     /// Connections that are cut at present.
     pub cuts: BTreeSet<Cut>,
+}
+
+impl State {
+    /// Whether it is there for one process only, and that process has ended.
+    pub fn is_abandoned(&self) -> bool {
+        self.keeper.is_some_and(|keeper| !keeper.is_running())
+    }
 }
 
 /// Why the state could not be kept.
@@ -203,6 +213,7 @@ pub(crate) mod tests {
         State {
             run: "0123abcd".into(),
             progress: Progress::Running,
+            keeper: None,
             created: Timestamp::UNIX_EPOCH,
             server: "https://198.18.0.1:6443".into(),
             nodes: vec![Node { name: "n1".into(), is_on: true }],
@@ -228,6 +239,16 @@ pub(crate) mod tests {
         assert_eq!(load(&run).unwrap(), Some(sample()));
         journal.change(|state| state.progress = Progress::Stopping).unwrap();
         assert_eq!(load(&run).unwrap(), Some(State { progress: Progress::Stopping, ..sample() }));
+    }
+
+    #[test]
+    fn a_cluster_is_abandoned_when_the_process_that_it_is_for_has_ended() {
+        let kept_by = |keeper| State { keeper, ..sample() };
+        let own = ProcessId::current();
+        assert!(!kept_by(None).is_abandoned());
+        assert!(!kept_by(Some(own)).is_abandoned());
+        // The number was given to another process meanwhile.
+        assert!(kept_by(Some(ProcessId { start_time: own.start_time - 1, ..own })).is_abandoned());
     }
 
     #[test]

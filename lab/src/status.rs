@@ -50,8 +50,18 @@ impl Cluster {
 
 impl fmt::Display for Status {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let State { run: _, progress, created, server, nodes, daemons, sysctls: _, directories: _, cuts } =
-            &self.state;
+        let State {
+            run: _,
+            progress,
+            keeper: _,
+            created,
+            server,
+            nodes,
+            daemons,
+            sysctls: _,
+            directories: _,
+            cuts,
+        } = &self.state;
         let answer = if self.ready.is_some() { "answers" } else { "does not answer" };
         writeln!(formatter, "{progress:?} since {created:.0}, API server {server} {answer}")?;
         for node in nodes {

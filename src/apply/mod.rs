@@ -31,10 +31,14 @@ use crate::model::{Action, Outcome, Refusal, Step, StepResult};
 use crate::observe::{Observation, Written};
 use crate::runtime::clock::Clock;
 
-/// Most writes under way at once that can wait (creations, deletions, adoptions), for all sets together.
+/// Most deletions, adoptions and retirements under way at once, for all sets together.
 ///
 /// Promotions, tickets and address writes are not counted: they never queue behind a start-up of other sets.
 const PATIENT_WRITES_MAX: usize = 48;
+
+/// Most creations under way at once, for all sets together. Counted apart: admission may take seconds for each of them,
+/// and nothing else is to wait for that.
+const CREATIONS_MAX: usize = 48;
 
 /// What one write came to.
 pub(crate) struct Answer {
@@ -70,6 +74,7 @@ pub struct Applier {
     send_ticket: TicketSender,
     gate: Arc<RwLock<Arc<GateKit>>>,
     patience: Arc<Semaphore>,
+    creations: Arc<Semaphore>,
 }
 
 impl Applier {
@@ -81,6 +86,7 @@ impl Applier {
             send_ticket,
             gate: Arc::new(RwLock::new(Arc::new(gate))),
             patience: Arc::new(Semaphore::new(PATIENT_WRITES_MAX)),
+            creations: Arc::new(Semaphore::new(CREATIONS_MAX)),
         }
     }
 
@@ -116,7 +122,9 @@ impl Applier {
     }
 
     async fn take(&self, observation: &Observation, step: &Step) -> Applied {
-        let _permit = if step.action.is_urgent() { None } else { self.patience.acquire().await.ok() };
+        let is_creation = matches!(step.action, Action::Create { .. });
+        let turns = if is_creation { &self.creations } else { &self.patience };
+        let _turn = if step.action.is_urgent() { None } else { turns.acquire().await.ok() };
         let started = self.clock.now();
         let clock = Instant::now();
         let answer = self.write(observation, &step.action, started).await;

@@ -27,6 +27,7 @@ mod operator;
 mod queue;
 mod reconcile;
 mod report;
+mod steps;
 mod streaks;
 #[cfg(test)]
 mod tests;

@@ -6,6 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use tokio::sync::watch;
+
 use crate::observe::{Change, SetKey};
 use crate::runtime::backoff::backoff;
 use crate::runtime::sync::{Instant, Mutex, MutexGuard, Notify, timeout_at};
@@ -23,12 +25,14 @@ const CONTEST_DELAY_MAX: Duration = Duration::from_secs(30);
 const CONTEST_MEMORY: Duration = Duration::from_secs(120);
 
 /// A set to be looked at.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(super) struct Job {
     pub(super) key: SetKey,
     pub(super) change: Change,
     /// When the first of the merged events arrived.
     pub(super) since: Instant,
+    /// Changes with each urgent event that comes before the look at the set has ended.
+    pub(super) urgent: watch::Receiver<()>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -64,7 +68,8 @@ struct State {
     waiting: BTreeMap<SetKey, Entry>,
     urgent: BTreeSet<(Instant, SetKey)>,
     ordinary: BTreeSet<(Instant, SetKey)>,
-    running: BTreeSet<SetKey>,
+    /// Sets that are being looked at, and what tells their looks of urgent events.
+    running: BTreeMap<SetKey, watch::Sender<()>>,
     /// Events of sets that are being looked at.
     again: BTreeMap<SetKey, Entry>,
 }
@@ -110,7 +115,10 @@ impl Queue {
         if state.is_closed {
             return;
         }
-        if state.running.contains(&key) {
+        if let Some(urgent) = state.running.get(&key) {
+            if entry.change.is_urgent() {
+                urgent.send_replace(());
+            }
             let merged = state.again.get(&key).map_or(entry, |earlier| earlier.merge(entry));
             state.again.insert(key, merged);
             return;
@@ -191,8 +199,9 @@ impl State {
         };
         let entry = self.waiting.remove(&key).expect("each entry of a lane waits");
         self.lane(entry.change).remove(&(due, key.clone()));
-        self.running.insert(key.clone());
-        Ok(Job { key, change: entry.change, since: entry.since })
+        let (sender, urgent) = watch::channel(());
+        self.running.insert(key.clone(), sender);
+        Ok(Job { key, change: entry.change, since: entry.since, urgent })
     }
 
     fn lane(&mut self, change: Change) -> &mut BTreeSet<(Instant, SetKey)> {

@@ -2,19 +2,19 @@
 
 use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use kube::Client;
-use tracing::{debug, error, warn};
+use tracing::{error, warn};
 
-use super::confirm::{Confirmed, confirmed, needs_confirmation};
 use super::dispatch::Looks;
 use super::history;
 use super::queue::Job;
 use super::report::{Reporter, Round};
+use super::steps::Taker;
 use super::streaks::{RETRY_MAX, Streaks};
 use super::watch::Sink;
-use crate::apply::{Applied, Applier};
-use crate::model::{Action, Hold, Outcome, Plan, Reason, Refusal, Step, StepResult};
+use crate::apply::Applier;
+use crate::model::{Action, Hold, Outcome, Plan, Reason, Refusal, StepResult};
 use crate::observe::{Observation, SetKey, observe};
 use crate::plan::{check, plan};
 use crate::runtime::backoff::backoff;
@@ -24,7 +24,7 @@ use crate::runtime::metrics::reconcile::ReconcileMetrics;
 
 /// Most passes in one look. A conversion takes one, a wake-up or a swap of the last primary two, what follows them one
 /// more; the rest is slack.
-const PASSES_MAX: u32 = 6;
+pub(super) const PASSES_MAX: u32 = 6;
 
 /// First delay after a write met a newer version: the watch brings that version, and this is for the case that it
 /// does not. Doubles with each further one, up to [`RETRY_MAX`].
@@ -37,12 +37,6 @@ const STALE_MAX: u32 = 2;
 ///
 /// 5 s: mostly the Pods that start cause a look with nothing to do long before.
 const HISTORY_DELAY: Duration = Duration::from_secs(5);
-
-/// How long no further ticket is sent after one was accepted: the kubelet takes a second to say that the gate ended.
-const ACCEPTED_TICKET_PAUSE: SignedDuration = SignedDuration::from_secs(2);
-
-/// How long no further ticket is sent after one got no good answer.
-const REFUSED_TICKET_PAUSE: SignedDuration = SignedDuration::from_millis(200);
 
 /// What every reconcile needs.
 pub(super) struct Context {
@@ -86,7 +80,7 @@ pub(super) async fn reconcile(context: &Context, job: &Job) -> Look {
         context.reporter.transitions.forget(&job.key);
         return Look::Settled(None);
     };
-    let Worked { observation, plan, results } = work(context, &job.key, first).await;
+    let Worked { observation, plan, results } = work(context, job, first).await;
     let history = keep_history(context, &observation, results.is_empty()).await;
     let round = Round {
         key: &job.key,
@@ -128,9 +122,11 @@ struct Worked {
 
 /// Plans and applies until nothing is left to do, or something stands in the way. What does not need the step that
 /// failed is done before the look ends.
-async fn work(context: &Context, key: &SetKey, mut observation: Observation) -> Worked {
+async fn work(context: &Context, job: &Job, mut observation: Observation) -> Worked {
+    let key = &job.key;
     let mut results = Vec::new();
     let mut plan = checked_plan(context, key, &observation);
+    let mut taker = Taker { context, key, urgent: job.urgent.clone() };
     let mut is_disturbed = false;
     for _ in 0..PASSES_MAX {
         let steps = if is_disturbed { plan.second_wave() } else { plan.first_wave() };
@@ -138,7 +134,7 @@ async fn work(context: &Context, key: &SetKey, mut observation: Observation) -> 
             break;
         }
         let is_rest_waiting = steps.iter().all(|step| step.action.goes_first());
-        let applied = take_steps(context, key, (&observation, steps)).await;
+        let applied = taker.take(&observation, steps).await;
         is_disturbed |= applied.iter().any(|result| result.outcome != Outcome::Done);
         results.extend(applied);
         // A set that is gone meanwhile needs no further plan; its last one says what was wanted.
@@ -170,7 +166,7 @@ async fn keep_history(context: &Context, observation: &Observation, is_calm: boo
 }
 
 /// The plan, or nothing if it would break an invariant or the spec is wrong.
-fn checked_plan(context: &Context, key: &SetKey, observation: &Observation) -> Plan {
+pub(super) fn checked_plan(context: &Context, key: &SetKey, observation: &Observation) -> Plan {
     if observation.invalid.is_some() {
         return Plan::default();
     }
@@ -184,54 +180,6 @@ fn checked_plan(context: &Context, key: &SetKey, observation: &Observation) -> P
         error!(namespace = %key.namespace, set = %key.name, %violation, "Refused a plan that breaks an invariant");
     }
     Plan { steps: Vec::new(), holds: vec![Hold { reason: Reason::CheckRefused, pod: None, until: None }] }
-}
-
-/// Takes the steps at once; deletions that could be a mistake of the cache only after they were confirmed.
-async fn take_steps(
-    context: &Context,
-    key: &SetKey,
-    (observation, steps): (&Observation, Vec<Step>),
-) -> Vec<StepResult> {
-    let (unconfirmed, free): (Vec<Step>, Vec<Step>) = steps.into_iter().partition(needs_confirmation);
-    let free = context.applier.apply(observation, &free);
-    let confirmed = take_confirmed(context, key, &unconfirmed);
-    let (free, confirmed) = tokio::join!(free, confirmed);
-    let now = context.sink.clock.now();
-    let mut cache = context.sink.cache();
-    let absorb = |Applied { result, written }: Applied| {
-        if let Some(written) = written {
-            cache.wrote(written, now);
-        }
-        if let Action::Wake { pod, address: _ } = &result.step.action {
-            let pause =
-                if result.outcome == Outcome::Done { ACCEPTED_TICKET_PAUSE } else { REFUSED_TICKET_PAUSE };
-            cache.hold_tickets(pod.uid.clone(), now.saturating_add(pause).unwrap_or(now), now);
-        }
-        result
-    };
-    free.into_iter().chain(confirmed).map(absorb).collect()
-}
-
-async fn take_confirmed(context: &Context, key: &SetKey, steps: &[Step]) -> Vec<Applied> {
-    if steps.is_empty() {
-        return Vec::new();
-    }
-    match confirmed(&context.client, &context.sink, (key, steps)).await {
-        Ok(Some(Confirmed { observation, still, doubted })) => {
-            if still.len() < steps.len() {
-                debug!(namespace = %key.namespace, set = %key.name, "Dropped deletions that were not confirmed");
-            }
-            let mut applied = context.applier.apply(&observation, &still).await;
-            applied.extend(context.applier.leave(&doubted, None));
-            applied
-        }
-        Ok(None) => context.applier.leave(steps, None),
-        Err(error) => {
-            warn!(namespace = %key.namespace, set = %key.name, error = &error as &dyn std::error::Error,
-                "Could not confirm deletions");
-            context.applier.leave(steps, Some(&error))
-        }
-    }
 }
 
 fn next_look(

@@ -6,6 +6,9 @@ use kube::Config;
 
 use super::Error;
 
+/// Port of a server whose address names none.
+const HTTPS_PORT: u16 = 443;
+
 /// What the environment says of proxies.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ProxyEnvironment {
@@ -35,7 +38,8 @@ pub(super) fn without_proxy(mut config: Config, environment: &ProxyEnvironment) 
     let server = config.cluster_url.host().unwrap_or_default();
     let of_environment = environment.proxy.as_ref().and_then(|proxy| proxy.parse().ok());
     // A proxy-url of the kubeconfig counts whatever NO_PROXY says.
-    if of_environment.as_ref() == Some(proxy) && is_exempt(server, environment.exempt.as_deref()) {
+    let port = config.cluster_url.port_u16().unwrap_or(HTTPS_PORT);
+    if of_environment.as_ref() == Some(proxy) && is_exempt((server, port), environment.exempt.as_deref()) {
         config.proxy_url = None;
         return Ok(config);
     }
@@ -43,13 +47,22 @@ pub(super) fn without_proxy(mut config: Config, environment: &ProxyEnvironment) 
     Err(Error::Proxy { server: server.to_owned(), proxy })
 }
 
-/// Whether a host is reached without a proxy. The own machine always is.
-fn is_exempt(host: &str, exempt: Option<&str>) -> bool {
+/// Whether a server is reached without a proxy. The own machine always is.
+fn is_exempt((host, port): (&str, u16), exempt: Option<&str>) -> bool {
     let host = host.trim_start_matches('[').trim_end_matches(']').to_ascii_lowercase();
     let address: Option<IpAddr> = host.parse().ok();
     let is_own = host == "localhost" || address.is_some_and(|address| address.is_loopback());
     let is_named = |entry: &str| {
         let entry = entry.trim().to_ascii_lowercase();
+        // An address of IPv6 has more than one colon, and no port without brackets.
+        let (entry, own_port) = match entry.rsplit_once(':') {
+            Some((name, own_port)) if !name.contains(':') || name.ends_with(']') => (name, Some(own_port)),
+            Some(_) | None => (entry.as_str(), None),
+        };
+        if own_port.is_some_and(|own_port| own_port.parse() != Ok(port)) {
+            return false;
+        }
+        let entry = entry.trim_start_matches('[').trim_end_matches(']');
         let domain = entry.trim_start_matches('.');
         let is_below = || host.strip_suffix(domain).is_some_and(|rest| rest.ends_with('.'));
         match (entry.split_once('/'), address) {
@@ -82,6 +95,12 @@ mod tests {
             ("api.example.com", "example.com", true),
             ("api.example.com", ".example.com", true),
             ("api.example.com", "*", true),
+            ("api.example.com", "api.example.com:6443", true),
+            ("api.example.com", "api.example.com:443", false),
+            ("api.example.com", ".example.com:6443", true),
+            ("api.example.com", "api.example.com:https", false),
+            ("[fd00::1]", "[fd00::1]:6443", true),
+            ("[fd00::1]", "[fd00::1]:443", false),
             ("api.example.com", "ample.com", false),
             ("api.example.com", "api.example.com.org", false),
             ("api.example.com", ",,.", false),
@@ -98,9 +117,9 @@ mod tests {
             ("localhost", "", true),
         ];
         for (host, exempt, expected) in table {
-            assert_eq!(is_exempt(host, Some(exempt)), expected, "{host} {exempt}");
+            assert_eq!(is_exempt((host, 6_443), Some(exempt)), expected, "{host} {exempt}");
         }
-        assert!(!is_exempt("10.1.2.3", None));
+        assert!(!is_exempt(("10.1.2.3", 6_443), None));
     }
 
     #[test]

@@ -136,6 +136,7 @@ async fn dispatch(course: &Arc<Course>) {
             }
             Either::Right(job) => {
                 assert!(job.since <= Instant::now(), "it was handed out before its time");
+                assert!(job.urgent.has_changed().is_ok(), "nobody would tell the look of what is urgent");
                 ordinary += usize::from(!job.change.is_urgent());
                 assert!(ordinary <= ORDINARY_MAX, "more than was allowed");
                 let course = Arc::clone(course);

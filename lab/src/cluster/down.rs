@@ -12,6 +12,7 @@ use super::Error;
 use crate::machine::process::{self, ProcessId};
 use crate::machine::{self, cgroups, mounts, network, sysctls};
 use crate::paths::RunDirectory;
+use crate::progress::Progress;
 use crate::state::{self, Journal, Lock, Progress as Stage, State};
 
 /// How long all processes together may take to end after SIGKILL. Unit: seconds.
@@ -28,6 +29,20 @@ pub(super) fn down(run: &RunDirectory) -> Result<(), Error> {
     let journal = Journal::open(run.clone(), state).map_err(Error::KeepState)?;
     journal.change(|state| state.progress = Stage::Stopping).map_err(Error::KeepState)?;
     remove(run, &journal.snapshot())
+}
+
+/// See [`super::Cluster::remove_abandoned`].
+pub(super) fn remove_abandoned(run: &RunDirectory, progress: Progress) -> Result<(), Error> {
+    // A cluster that was killed early has no bridge yet; one of another directory has nothing else that names it.
+    let owner = network::bridge_alias().map(RunDirectory::at);
+    for run in [Some(run.clone()), owner].into_iter().flatten() {
+        if state::load(&run).map_err(Error::KeepState)?.is_some_and(|state| state.is_abandoned()) {
+            let step = progress.step("remove a cluster whose process was killed");
+            down(&run)?;
+            step.done();
+        }
+    }
+    Ok(())
 }
 
 /// Removes everything; the caller holds the lock.

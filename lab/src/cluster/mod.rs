@@ -29,6 +29,8 @@ pub struct Options {
     pub progress: Progress,
     /// Whether SIGINT and SIGTERM undo what was made so far; else they do what the process says.
     pub is_interruptible: bool,
+    /// Whether it is of use to this process only: if the process is killed, the next `up` removes the cluster.
+    pub is_tethered: bool,
 }
 
 impl Default for Options {
@@ -40,6 +42,7 @@ impl Default for Options {
             is_control_plane_only: false,
             progress: Progress::Silent,
             is_interruptible: false,
+            is_tethered: false,
         }
     }
 }
@@ -165,7 +168,8 @@ pub struct Cluster {
 
 impl Cluster {
     /// Makes a cluster and waits until all its nodes are ready. It stays until [`Cluster::down`], also when
-    /// this process ends. If it cannot be completed, what was made is removed.
+    /// this process ends. If it cannot be completed, what was made is removed. What [`Cluster::remove_abandoned`]
+    /// finds goes first.
     ///
     /// # Errors
     /// See [`enum@Error`].
@@ -201,6 +205,15 @@ impl Cluster {
     /// `LeaveBehind` with a list of what could not be removed; `KeepState` if another command is at work.
     pub fn down(run: &RunDirectory) -> Result<(), Error> {
         down::down(run)
+    }
+
+    /// Removes the cluster in this directory, and the one that the nodes' bridge belongs to, if it was made for one
+    /// process only and that process has ended without removing it.
+    ///
+    /// # Errors
+    /// As [`Cluster::down`].
+    pub fn remove_abandoned(run: &RunDirectory, progress: Progress) -> Result<(), Error> {
+        down::remove_abandoned(run, progress)
     }
 
     /// What the cluster consists of.

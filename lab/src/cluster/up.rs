@@ -19,6 +19,7 @@ use crate::control_plane::{self, Endpoints, READY_SECONDS_MAX, certify_node, own
 use crate::daemon::Daemon;
 use crate::dns;
 use crate::install;
+use crate::machine::process::ProcessId;
 use crate::machine::{self, mounts, network, sysctls};
 use crate::node::{self, Site};
 use crate::packages;
@@ -36,6 +37,7 @@ const NODES_READY_SECONDS_MAX: u64 = 120;
 
 pub(super) async fn up(options: Options) -> Result<Cluster, Error> {
     check(&options)?;
+    down::remove_abandoned(&options.run, options.progress)?;
     let lock = Lock::take(&options.run).map_err(Error::KeepState)?;
     refuse_second(&options)?;
     let (binaries, cni_plugins) = provide(&options).await?;
@@ -113,6 +115,7 @@ fn open_journal(options: &Options, endpoints: Endpoints) -> Result<Journal, Erro
     let state = State {
         run: format!("{:x}-{:x}", now.as_millisecond(), std::process::id()),
         progress: Stage::Starting,
+        keeper: options.is_tethered.then(ProcessId::current),
         created: now,
         server: endpoints.server(),
         nodes: Vec::new(),

@@ -38,6 +38,12 @@ impl ProcessId {
         Some(Self { pid, start_time })
     }
 
+    /// The process that asks.
+    pub fn current() -> Self {
+        let pid = i32::try_from(std::process::id()).expect("the kernel gives positive numbers of 31 bits");
+        Self::of(pid).expect("the process that asks is running")
+    }
+
     /// Whether this very process is still running.
     pub fn is_running(self) -> bool {
         Self::of(self.pid) == Some(self)
@@ -189,7 +195,7 @@ mod tests {
 
     #[test]
     fn a_process_with_our_number_but_another_start_is_not_signalled() {
-        let own = ProcessId::of(i32::try_from(std::process::id()).unwrap()).unwrap();
+        let own = ProcessId::current();
         let earlier = ProcessId { start_time: own.start_time - 1, ..own };
         assert!(own.is_running());
         assert!(!earlier.is_running());

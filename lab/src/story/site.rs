@@ -97,6 +97,7 @@ async fn up(progress: Progress) -> Result<Cluster, cluster::Error> {
         is_control_plane_only: false,
         progress,
         is_interruptible: true,
+        is_tethered: false,
     })
     .await
 }

@@ -86,7 +86,8 @@ fn main() -> ExitCode {
 /// Whether every chosen claim held and nothing was left behind.
 async fn run_all(built: Binaries, chosen: Vec<Claim>) -> bool {
     let run = RunDirectory::at(DIRECTORY);
-    let options = Options { run: run.clone(), progress: Progress::Shown, ..Options::default() };
+    let options =
+        Options { run: run.clone(), progress: Progress::Shown, is_tethered: true, ..Options::default() };
     let cluster = match Cluster::up(options).await {
         Ok(cluster) => cluster,
         Err(error) => {

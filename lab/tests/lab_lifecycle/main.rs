@@ -103,13 +103,17 @@ fn is_heard(cluster: &Cluster, node: &str) -> bool {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cluster_runs_pods_breaks_as_told_and_leaves_nothing_behind() {
+    let run = RunDirectory::at("/run/backuppodset-lab-test");
+    if paths::is_root() {
+        Cluster::remove_abandoned(&run, Progress::Shown).unwrap();
+    }
     if !paths::is_root() || network::bridge_alias().is_some() {
         eprintln!("skipped: needs root, and no other cluster on this machine");
         return;
     }
     let before = machine();
-    let run = RunDirectory::at("/run/backuppodset-lab-test");
-    let options = Options { run: run.clone(), nodes: 2, progress: Progress::Shown, ..Options::default() };
+    let progress = Progress::Shown;
+    let options = Options { run: run.clone(), nodes: 2, progress, is_tethered: true, ..Options::default() };
 
     let cluster = Cluster::up(options.clone()).await.unwrap();
     let mark = cluster.state().unwrap().run;

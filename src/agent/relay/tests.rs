@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicU16, Ordering};
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -14,6 +15,9 @@ use super::*;
 const ACTIVE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 22));
 /// The Pod with the relay.
 const OWN: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 21));
+
+/// Number of ports to choose from, and the first of them.
+const PORTS: u16 = 10_000;
 
 /// A relay, and a port that is free at both addresses.
 struct Stage {
@@ -56,12 +60,16 @@ impl Stage {
     }
 }
 
-/// A port that is free at both addresses: another test may have a connection from the one that the kernel chooses.
+/// A port that is free at both addresses and stays so: each is given once, and the kernel chooses from higher ones for the
+/// connections of other tests.
 fn free_port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    // The kernel may remember connections of another run, and refuses those ports, as nothing is reused here.
+    let offset = u16::try_from(std::process::id() % u32::from(PORTS)).expect("it is less than a port");
+    let is_free = |ip, port| TcpSocket::new_v4().expect("a socket").bind((ip, port).into()).is_ok();
     loop {
-        let there = std::net::TcpListener::bind((ACTIVE, 0)).expect("a free port");
-        let port = there.local_addr().expect("an address").port();
-        if std::net::TcpListener::bind((OWN, port)).is_ok() {
+        let port = PORTS + offset.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % PORTS;
+        if is_free(ACTIVE, port) && is_free(OWN, port) {
             return port;
         }
     }
@@ -379,8 +387,7 @@ async fn without_ports_there_is_nothing_to_wait_for() {
 #[tokio::test]
 async fn a_successor_serves_when_it_listens_at_every_port() {
     let mut tasks = Tasks::new();
-    let port = free_port();
-    let other = std::iter::repeat_with(free_port).find(|other| *other != port).expect("there are many");
+    let (port, other) = (free_port(), free_port());
     let settings = RelaySettings { ip: OWN, ports: [port, other].into() };
     let relay = Relay::start(&mut tasks, &Shutdown::new(), settings);
     let served = tokio::spawn(relay.served(ACTIVE));

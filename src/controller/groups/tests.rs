@@ -56,7 +56,7 @@ fn context(client: &Client, stores: Stores) -> (Context, EventWriter) {
 }
 
 fn job() -> Job {
-    Job { key: key(), change: Change::Urgent, since: Instant::now() }
+    Job { key: key(), change: Change::Urgent, since: Instant::now(), urgent: watch::channel(()).1 }
 }
 
 /// Takes every write.

@@ -4,11 +4,13 @@ mod confirm;
 mod keys;
 mod queue;
 mod reconcile;
+mod steps;
 
 use std::sync::{Arc, Mutex};
 
 use kube::Client;
 use serde_json::Value;
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::events;
@@ -77,7 +79,7 @@ fn known_set(fields: &Value) -> BackupPodSet {
 }
 
 fn job() -> Job {
-    Job { key: key(), change: Change::Urgent, since: Instant::now() }
+    Job { key: key(), change: Change::Urgent, since: Instant::now(), urgent: watch::channel(()).1 }
 }
 
 /// A ready primary of this name.

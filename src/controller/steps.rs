@@ -1,0 +1,138 @@
+//! Takes the steps of a plan. What service depends on is not kept waiting by Pods that are being created: admission may
+//! take seconds for each, and there may be many.
+
+use std::pin::pin;
+
+use futures::future::{Either, select};
+use jiff::SignedDuration;
+use tokio::sync::watch;
+use tracing::{debug, warn};
+
+use super::confirm::{Confirmed, confirmed, needs_confirmation};
+use super::reconcile::{Context, PASSES_MAX, checked_plan};
+use crate::apply::Applied;
+use crate::model::{Action, Outcome, Step, StepResult};
+use crate::observe::{Observation, SetKey, observe};
+
+/// How often at most a look answers urgent events while its creations are not; the next look answers the others.
+const INTERRUPTIONS_MAX: u32 = 64;
+
+/// How long no further ticket is sent after one was accepted: the kubelet takes a second to say that the gate ended.
+const ACCEPTED_TICKET_PAUSE: SignedDuration = SignedDuration::from_secs(2);
+
+/// How long no further ticket is sent after one got no good answer.
+const REFUSED_TICKET_PAUSE: SignedDuration = SignedDuration::from_millis(200);
+
+/// Takes steps for one set during one look.
+pub(super) struct Taker<'c> {
+    pub(super) context: &'c Context,
+    pub(super) key: &'c SetKey,
+    /// Changes with each urgent event.
+    pub(super) urgent: watch::Receiver<()>,
+}
+
+impl Taker<'_> {
+    /// Takes all steps at once. While nothing but creations is unanswered, it answers what is urgent: a creation changes
+    /// nothing for the Pods that are there, while a deletion must be known before the next decision.
+    pub(super) async fn take(&mut self, observation: &Observation, steps: Vec<Step>) -> Vec<StepResult> {
+        let is_creation = |step: &Step| matches!(step.action, Action::Create { .. });
+        let (creations, others): (Vec<Step>, Vec<Step>) = steps.into_iter().partition(is_creation);
+        let (context, key) = (self.context, self.key);
+        let creating = pin!(context.applier.apply(observation, &creations));
+        let taking = pin!(take_others(context, key, (observation, others)));
+        let (created, mut results) = match select(creating, taking).await {
+            Either::Left((created, taking)) => (created, taking.await),
+            Either::Right((taken, creating)) => {
+                let (created, served) = self.serve_until(creating).await;
+                (created, [taken, served].concat())
+            }
+        };
+        results.extend(absorb(context, created));
+        results
+    }
+
+    async fn serve_until<T>(&mut self, mut end: impl Future<Output = T> + Unpin) -> (T, Vec<StepResult>) {
+        let mut served = Vec::new();
+        for _ in 0..INTERRUPTIONS_MAX {
+            tokio::select! {
+                biased;
+                end = &mut end => return (end, served),
+                Ok(()) = self.urgent.changed() => served.extend(serve(self.context, self.key).await),
+            }
+        }
+        (end.await, served)
+    }
+}
+
+/// Does what is urgent by a new plan, until nothing is or something stands in the way.
+async fn serve(context: &Context, key: &SetKey) -> Vec<StepResult> {
+    let mut results = Vec::new();
+    for _ in 0..PASSES_MAX {
+        let Some(observation) = observe(&context.sink.cache(), key, context.sink.clock.now()) else { break };
+        let mut steps = checked_plan(context, key, &observation).first_wave();
+        steps.retain(|step| step.action.is_urgent());
+        if steps.is_empty() {
+            break;
+        }
+        let taken = absorb(context, context.applier.apply(&observation, &steps).await);
+        let is_disturbed = taken.iter().any(|result| result.outcome != Outcome::Done);
+        results.extend(taken);
+        if is_disturbed {
+            break;
+        }
+    }
+    results
+}
+
+/// Takes the steps at once; deletions that could be a mistake of the cache only after they were confirmed.
+async fn take_others(
+    context: &Context,
+    key: &SetKey,
+    (observation, steps): (&Observation, Vec<Step>),
+) -> Vec<StepResult> {
+    let (unconfirmed, free): (Vec<Step>, Vec<Step>) = steps.into_iter().partition(needs_confirmation);
+    let free = context.applier.apply(observation, &free);
+    let confirmed = take_confirmed(context, key, &unconfirmed);
+    let (free, confirmed) = tokio::join!(free, confirmed);
+    absorb(context, free.into_iter().chain(confirmed))
+}
+
+/// Puts what was written into the cache, and holds back tickets that would follow too soon.
+fn absorb(context: &Context, applied: impl IntoIterator<Item = Applied>) -> Vec<StepResult> {
+    let now = context.sink.clock.now();
+    let mut cache = context.sink.cache();
+    let absorb = |Applied { result, written }: Applied| {
+        if let Some(written) = written {
+            cache.wrote(written, now);
+        }
+        if let Action::Wake { pod, address: _ } = &result.step.action {
+            let pause =
+                if result.outcome == Outcome::Done { ACCEPTED_TICKET_PAUSE } else { REFUSED_TICKET_PAUSE };
+            cache.hold_tickets(pod.uid.clone(), now.saturating_add(pause).unwrap_or(now), now);
+        }
+        result
+    };
+    applied.into_iter().map(absorb).collect()
+}
+
+async fn take_confirmed(context: &Context, key: &SetKey, steps: &[Step]) -> Vec<Applied> {
+    if steps.is_empty() {
+        return Vec::new();
+    }
+    match confirmed(&context.client, &context.sink, (key, steps)).await {
+        Ok(Some(Confirmed { observation, still, doubted })) => {
+            if still.len() < steps.len() {
+                debug!(namespace = %key.namespace, set = %key.name, "Dropped deletions that were not confirmed");
+            }
+            let mut applied = context.applier.apply(&observation, &still).await;
+            applied.extend(context.applier.leave(&doubted, None));
+            applied
+        }
+        Ok(None) => context.applier.leave(steps, None),
+        Err(error) => {
+            warn!(namespace = %key.namespace, set = %key.name, error = &error as &dyn std::error::Error,
+                "Could not confirm deletions");
+            context.applier.leave(steps, Some(&error))
+        }
+    }
+}
