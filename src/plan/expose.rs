@@ -3,9 +3,11 @@
 //! Works on the roles as they will be after the plan: the promotion's label and the switch of the addresses are
 //! written at the same time.
 
+use std::collections::BTreeSet;
+
 use jiff::SignedDuration;
 
-use crate::model::{Action, Endpoint, Exposure, Hold, Lifecycle, ObjectState, PodView, Reason, Role};
+use crate::model::{Action, Endpoint, Exposure, Hold, Lifecycle, ObjectState, PodView, Reason, Role, Uid};
 
 use super::draft::{Draft, Presence, Seat};
 
@@ -13,6 +15,10 @@ use super::draft::{Draft, Presence, Seat};
 ///
 /// 60 s: as long as the longest delay after a refused write.
 const FOREIGN_LOOK_PERIOD: SignedDuration = SignedDuration::from_secs(60);
+
+/// Most addresses in one slice. The API server refuses a slice with more (validation of `discovery.k8s.io/v1`), and with it
+/// every change of the addresses.
+pub(super) const ENDPOINTS_MAX: usize = 1_000;
 
 pub(super) fn expose_ready_primaries(draft: &mut Draft<'_>) {
     let Some(exposure) = &draft.snapshot.exposure else { return };
@@ -80,7 +86,20 @@ fn endpoints(draft: &Draft<'_>) -> Vec<Endpoint> {
             .collect();
     }
     endpoints.sort();
+    keep_what_fits(draft, &mut endpoints);
     endpoints
+}
+
+/// There are more ready primaries than fit only while some are surplus; those that clients reach already stay.
+fn keep_what_fits(draft: &Draft<'_>, endpoints: &mut Vec<Endpoint>) {
+    if endpoints.len() <= ENDPOINTS_MAX {
+        return;
+    }
+    let exposed = draft.snapshot.exposure.iter().flat_map(|exposure| &exposure.endpoints);
+    let exposed: BTreeSet<&Uid> = exposed.map(|endpoint| &endpoint.uid).collect();
+    endpoints.sort_by_key(|endpoint| !exposed.contains(&endpoint.uid));
+    endpoints.truncate(ENDPOINTS_MAX);
+    endpoints.sort();
 }
 
 fn is_exposed(draft: &Draft<'_>, seat: &Seat<'_>) -> bool {

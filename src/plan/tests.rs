@@ -2,10 +2,12 @@
 
 use jiff::SignedDuration;
 
+use super::expose::ENDPOINTS_MAX;
 use super::testing::{desired, node, now, outdated, pod, seconds_ago, snapshot};
 use super::{Violation, check, plan};
 use crate::model::{
-    Action, Hold, Lifecycle, NodeHealth, Ownership, Plan, PodName, PodView, Reason, Role, Snapshot, Step,
+    Action, Endpoint, Exposure, Hold, Lifecycle, NodeHealth, ObjectState, Ownership, Plan, PodName, PodView,
+    Reason, Role, Snapshot, Step,
 };
 
 #[test]
@@ -53,6 +55,34 @@ fn new_pods_take_the_lowest_free_slots() {
     let taken = snapshot(desired([4, 0, 0]), vec![pod("a", Role::Primary, 0), pod("b", Role::Primary, 2)]);
     let slots: Vec<u32> = plan(&taken).steps.iter().filter_map(|step| slot(&step.action)).collect();
     assert_eq!(slots, [1, 3]);
+}
+
+#[test]
+fn a_slice_gets_no_more_addresses_than_fit_and_keeps_those_that_clients_reach() {
+    let fitting = u32::try_from(ENDPOINTS_MAX).unwrap();
+    let primary = |slot: u32| pod(&format!("web-{slot:04}"), Role::Primary, slot);
+    let exposing = |pods: Vec<PodView>, endpoints: Vec<Endpoint>| {
+        let current = ObjectState::Current;
+        let exposure = Some(Exposure { service: current, slice: current, endpoints });
+        let crowded = Snapshot { exposure, ..snapshot(desired([ENDPOINTS_MAX + 2, 0, 0]), pods) };
+        let exposed = plan(&crowded).steps.into_iter().find_map(|step| {
+            if let Action::Expose { endpoints } = step.action { Some(endpoints) } else { None }
+        });
+        exposed.unwrap()
+    };
+    let names = |endpoints: &[Endpoint]| -> Vec<PodName> {
+        endpoints.iter().map(|endpoint| endpoint.pod.clone()).collect()
+    };
+    let wanted = |slots: &mut dyn Iterator<Item = u32>| -> Vec<PodName> {
+        slots.map(|slot| primary(slot).pod.name).collect()
+    };
+    let all: Vec<PodView> = (0..fitting + 2).map(primary).collect();
+    let first = exposing(all.clone(), Vec::new());
+    assert_eq!(names(&first), wanted(&mut (0..fitting)));
+
+    let reached = exposing(all[ENDPOINTS_MAX..].to_vec(), Vec::new());
+    let then = exposing(all, reached);
+    assert_eq!(names(&then), wanted(&mut (0..fitting - 2).chain(fitting..fitting + 2)));
 }
 
 #[test]
