@@ -122,7 +122,7 @@ pub(crate) fn batch(bytes: &[u8]) {
     }
     let pass = door.enter(Epoch::default(), DirectoryId(1)).expect("an open door");
     // A step may be impossible; what counts is what it has done.
-    let _: std::io::Result<()> = inbox.commit(&pass);
+    let _: std::io::Result<()> = inbox.commit(pass);
     assert_eq!((seen(&outside), own()), before);
 }
 

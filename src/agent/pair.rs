@@ -14,6 +14,7 @@ use tokio::time::interval;
 use tracing::{error, info, warn};
 
 use self::overlap::Awaited;
+use self::replica::Permission;
 use super::causes::cause;
 use super::enforcer::Leash;
 use super::frame::Content;
@@ -31,8 +32,8 @@ use super::tenant::{Posture, Tenant};
 use super::world::{AlarmClock as _, Kernel, Machine, Timer as _};
 use crate::api::HandoverOrder;
 use crate::ha::{
-    Agent, AgentId, BootTime, Chronicle, Epoch, Event, Message, Order, PromiseRequest, Protocol, Showing,
-    Timing, Version,
+    Agent, AgentId, BootTime, Chronicle, Epoch, Event, Message, Order, PromiseRequest, Protocol, Role,
+    Showing, Timing, Version,
 };
 use crate::runtime::health::{Health, TICK_PERIOD};
 use crate::runtime::shutdown::Shutdown;
@@ -116,6 +117,8 @@ struct Turn<'a, On: Machine> {
     orders: (Version, Orders),
     /// What the protocol was told of its peer.
     is_peer_fenced: bool,
+    /// What the protocol was told of the own state directory.
+    permission: Permission,
     /// What the Lease says of the state directories, and the version that does.
     level: (Version, Level),
 }
@@ -154,6 +157,7 @@ impl<On: Machine> Body<On> {
             chronicle: Chronicle::default(),
             orders: (Version::default(), Orders::default()),
             is_peer_fenced: false,
+            permission: Permission::default(),
             level: (Version::default(), Level::default()),
         };
         turn.body.tenant.enlist();
@@ -189,8 +193,7 @@ impl<On: Machine> Body<On> {
                 }
                 rung = alarm.rung() => {
                     rung?;
-                    turn.body.tenant.go_on(turn.now())?;
-                    turn.step(turn.as_time_passes())?;
+                    turn.pass_time()?;
                 }
                 word = replica::word(replica, is_held_back) => turn.replicated(word)?,
                 () = successor.come() => turn.relieve()?,
@@ -267,7 +270,7 @@ impl<On: Machine> Turn<'_, On> {
                         .send_if_modified(|known| std::mem::replace(known, slice.clone()) != slice);
                 }
                 // First: who shall not act must not take what this version offers.
-                self.withhold(version, (lease.members, level))?;
+                self.know_level(version, (lease.members, level));
                 self.fence(version, (orders, lease.members))?;
                 self.step(Event::LeaseRead { lease, version })?;
                 let peer = self.other_address();
@@ -290,6 +293,16 @@ impl<On: Machine> Turn<'_, On> {
             Report::Applied { number, version } => self.step(Event::WriteApplied { number, version }),
             Report::Conflicted => self.step(Event::WriteConflicted),
         }
+    }
+
+    /// Does what is due. No application begins whose time is over: a whole container may have stood still.
+    fn pass_time(&mut self) -> io::Result<()> {
+        let (now, agent) = (self.now(), self.pair.protocol.agent());
+        let is_over = agent.role == Role::Active && agent.hold_end() <= now;
+        if !is_over {
+            self.body.tenant.go_on(now)?;
+        }
+        self.step(self.as_time_passes())
     }
 
     fn heard(&mut self, from: AgentId, content: Content) -> io::Result<()> {
@@ -316,7 +329,15 @@ impl<On: Machine> Turn<'_, On> {
         Ok(())
     }
 
+    /// What the protocol does about an event, knowing whether it may take over.
     fn step(&mut self, event: Event) -> io::Result<()> {
+        if let Some(order) = self.permission.changed(self.may_take()) {
+            self.step_now(Event::Ordered(order))?;
+        }
+        self.step_now(event)
+    }
+
+    fn step_now(&mut self, event: Event) -> io::Result<()> {
         let now = self.now();
         self.body.health.tick();
         let agent = *self.pair.protocol.agent();

@@ -61,7 +61,7 @@ impl Course {
             } else {
                 assert_eq!(self.door.giver(), Some(DirectoryId(term.into())));
                 self.write(term);
-                drop(pass);
+                pass.done();
             }
         }
     }
@@ -74,6 +74,7 @@ impl Course {
     }
 
     async fn act(&self) {
+        self.door.forget();
         self.door.open(epoch(0));
         for _ in 0..TENURES {
             thread::yield_now();
@@ -81,6 +82,7 @@ impl Course {
             if self.mistake != Some(Mistake::ActsAtOnce) {
                 self.door.shut().await;
                 assert!(self.door.is_shut());
+                assert!(self.mistake.is_some() || !self.door.is_torn(), "it was carried out as a whole");
             }
             self.does_application_run.store(true, Ordering::SeqCst);
             assert!(!self.is_written.load(Ordering::SeqCst), "the application runs below a batch");

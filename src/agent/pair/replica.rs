@@ -5,7 +5,7 @@
 use std::future::pending;
 use std::io;
 
-use tracing::warn;
+use tracing::{error, warn};
 
 use super::{Pair, Turn};
 use crate::agent::lease::Record;
@@ -33,6 +33,31 @@ pub(super) async fn word(replica: &mut Option<Replica>, is_held_back: bool) -> W
     }
 }
 
+/// What the protocol was told last of whether it may take over.
+#[derive(Debug, Default)]
+pub(super) struct Permission {
+    is_withheld: bool,
+}
+
+impl Permission {
+    /// What to tell it now. The own directory may have got another number since the Lease was read, so that this is asked
+    /// before each step.
+    pub(super) fn changed(&mut self, may_take: bool) -> Option<Order> {
+        if may_take != self.is_withheld {
+            return None;
+        }
+        self.is_withheld = !may_take;
+        if may_take {
+            return Some(Order::Permit);
+        }
+        warn!(
+            "Will not take over: the state directory lacks acknowledged writes until the active has sent them; \
+             if the active is lost for good, remove the annotation ha-in-sync of the Lease to act without them"
+        );
+        Some(Order::Withhold)
+    }
+}
+
 impl Pair {
     /// Ends receiving; whether nothing is being received now.
     pub(super) fn is_state_shut(&self) -> bool {
@@ -54,6 +79,11 @@ impl<On: Machine> Turn<'_, On> {
     pub(super) fn replicated(&mut self, word: Word) -> io::Result<()> {
         match word {
             Word::Shut => {
+                let is_usable = self.pair.replica.as_ref().is_none_or(Replica::is_usable);
+                if !is_usable {
+                    error!("Does not act: the last batch of the state could not be carried out as a whole");
+                    self.step(Event::Ordered(Order::GiveUp))?;
+                }
                 self.body.tenant.let_go(self.now())?;
                 // What was let go may have a time of its own to begin.
                 self.step(Event::Timer)
@@ -68,36 +98,24 @@ impl<On: Machine> Turn<'_, On> {
         }
     }
 
-    /// Takes over what a version of the Lease says of the state directories and who may take over, unless a later one was
-    /// read.
-    pub(super) fn withhold(
-        &mut self,
-        version: Version,
-        (members, level): ([AgentId; 2], Level),
-    ) -> io::Result<()> {
+    /// Takes over what a version of the Lease says of the state directories, unless a later one was read.
+    pub(super) fn know_level(&mut self, version: Version, (members, level): ([AgentId; 2], Level)) {
         if version < self.level.0 {
-            return Ok(());
+            return;
         }
-        let may = |level| self.pair.replica.as_ref().is_none_or(|replica| replica.may_take(level));
-        let [may_take, could_take] = [&level, &self.level.1].map(may);
         self.level = (version, level);
+        let may_take = self.may_take();
         // A rollout that waits for readiness leaves the other Pod alone until this one could take its place.
         // One that lacks something and has nobody to get it from stands in nobody's way: it may be for the Pod that has it
         // that the rollout waits.
         let is_member = members.contains(&self.pair.protocol.agent().id);
         let is_by_itself = members.contains(&AgentId::NOBODY);
         self.body.health.set_ready(is_member && (may_take || is_by_itself));
-        match (could_take, may_take) {
-            (true, false) => {
-                warn!(
-                    "Will not take over: the state directory lacks acknowledged writes until the active has sent them; \
-                     if the active is lost for good, remove the annotation ha-in-sync of the Lease to act without them"
-                );
-                self.step(Event::Ordered(Order::Withhold))
-            }
-            (false, true) => self.step(Event::Ordered(Order::Permit)),
-            (true, true) | (false, false) => Ok(()),
-        }
+    }
+
+    /// Whether the application may act with what is in the state directory now, by what the Lease says.
+    pub(super) fn may_take(&self) -> bool {
+        self.pair.replica.as_ref().is_none_or(|replica| replica.may_take(&self.level.1))
     }
 
     /// Whether a switchover could succeed.
@@ -126,5 +144,27 @@ impl<On: Machine> Turn<'_, On> {
         if agent.role == Role::Ended && before != Role::Ended {
             replica.settle();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agent::replicate::directory::StateDirectory;
+    use crate::agent::replicate::gate::{PromoteWhen, may_take};
+
+    #[test]
+    fn a_directory_that_gets_another_number_may_not_take_over_until_the_lease_calls_it_level() {
+        let folder = tempfile::tempdir().unwrap();
+        let directory = StateDirectory::open(folder.path()).unwrap();
+        let mut permission = Permission::default();
+        let mut told =
+            |level: &Level| permission.changed(may_take(PromoteWhen::InSync, level, directory.id()));
+        let of_both = Level::Only([directory.id()].into());
+        assert_eq!(told(&of_both), None);
+        let renewed = directory.renew().unwrap();
+        assert_eq!(told(&of_both), Some(Order::Withhold));
+        assert_eq!(told(&of_both), None, "once");
+        assert_eq!(told(&Level::Only([renewed].into())), Some(Order::Permit));
     }
 }

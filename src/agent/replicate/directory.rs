@@ -4,6 +4,7 @@
 //! .bps-ha/id      number of the directory, hexadecimal: drawn when an agent first uses it
 //! .bps-ha/epoch   uid of the Lease, and the highest epoch that was received for it
 //! .bps-ha/new-*   what is being received
+//! .bps-ha/torn    there while a batch of several steps is being carried out
 //! .bps-ha/sync    socket on which the application asks for a barrier
 //! ```
 
@@ -17,6 +18,7 @@ use std::sync::{Arc, RwLock};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, fsync, mkdirat, openat, renameat, unlinkat};
 use rustix::io::Errno;
 use tokio::sync::{Mutex, OwnedMutexGuard};
+use tracing::warn;
 
 use super::image::StatePath;
 use super::{DirectoryId, HIDDEN_FOLDER};
@@ -28,6 +30,7 @@ const PASSABLE: Mode = Mode::from_bits_retain(0o711);
 const ASIDE: &str = "new-";
 const ID_FILE: &str = "id";
 const EPOCH_FILE: &str = "epoch";
+const TORN_FILE: &str = "torn";
 /// Longest file of the agents' own. Unit: bytes.
 const OWN_FILE_MAX_BYTES: u64 = 256;
 
@@ -48,7 +51,8 @@ pub struct Turn {
 }
 
 impl StateDirectory {
-    /// Opens it, and gives it a number if it has none.
+    /// Opens it, and gives it a number if it has none, or another one if somebody stopped in the middle of a batch: what is
+    /// there may be a mixture of two moments, and have neither.
     ///
     /// The number tells it from any other one, also from one at the same place that a restarted container has lost.
     ///
@@ -75,6 +79,13 @@ impl StateDirectory {
         match known {
             Some(id) => directory.set_id(DirectoryId(id)),
             None => drop(directory.renew()?),
+        }
+        if directory.read_own(TORN_FILE)?.is_some() {
+            warn!(
+                "The state directory was left in the middle of a batch: it counts as another one until it is level"
+            );
+            directory.renew()?;
+            directory.end_steps()?;
         }
         Ok(directory)
     }
@@ -159,6 +170,25 @@ impl StateDirectory {
             folder = open_folder(folder.as_fd(), part)?;
         }
         Ok((folder, name))
+    }
+
+    /// Notes on disk that what follows is to happen as a whole.
+    ///
+    /// # Errors
+    /// What the kernel refused.
+    pub fn begin_steps(&self) -> io::Result<()> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        drop(openat(&self.hidden, TORN_FILE, flags, Mode::RUSR | Mode::WUSR)?);
+        Ok(fsync(&self.hidden)?)
+    }
+
+    /// It has happened as a whole, or the directory has another number.
+    ///
+    /// # Errors
+    /// What the kernel refused.
+    pub fn end_steps(&self) -> io::Result<()> {
+        // Not put on the disk: a mark that comes back costs a transfer, never what was acknowledged.
+        Ok(unlinkat(&self.hidden, TORN_FILE, AtFlags::empty())?)
     }
 
     /// Opens a regular file for reading.
@@ -300,6 +330,20 @@ mod tests {
             let may = ids.iter().map(|own| may_take(PromoteWhen::InSync, &level, *own));
             assert!(may.eq((0..ids.len()).map(|other| other == index)), "{ids:?}");
         }
+    }
+
+    #[test]
+    fn a_directory_that_was_left_in_the_middle_of_a_batch_is_another_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let directory = StateDirectory::open(folder.path()).unwrap();
+        let id = directory.id();
+        directory.begin_steps().unwrap();
+        directory.end_steps().unwrap();
+        assert_eq!(StateDirectory::open(folder.path()).unwrap().id(), id);
+        directory.begin_steps().unwrap();
+        let another = StateDirectory::open(folder.path()).unwrap().id();
+        assert_ne!(another, id);
+        assert_eq!(StateDirectory::open(folder.path()).unwrap().id(), another, "once");
     }
 
     #[test]

@@ -25,17 +25,30 @@ struct State {
     least: Epoch,
     /// The directory that the last batch came from.
     giver: Option<DirectoryId>,
+    /// The last batch was not carried out as a whole.
+    is_torn: bool,
 }
 
-/// The right to carry out one batch; the door is not shut before it is given back.
+/// The right to carry out one batch; the door is not shut before it is given back. Unless [`Pass::done`] gives it back, the
+/// batch counts as torn.
 #[derive(Debug)]
-pub struct Pass(Arc<Shared>);
+pub struct Pass {
+    door: Arc<Shared>,
+    is_done: bool,
+}
 
 impl Door {
     /// Lets in whoever acts with this epoch or a later one.
     pub fn open(&self, least: Epoch) {
         let mut state = self.0.lock();
         (state.is_open, state.least) = (true, state.least.max(least));
+    }
+
+    /// Closed, and as if nobody had come yet: another Lease has epochs of its own. Who is inside stays, and what a batch left
+    /// half done is so for every Lease.
+    pub fn forget(&self) {
+        let mut state = self.0.lock();
+        (state.is_open, state.least, state.giver) = (false, Epoch::default(), None);
     }
 
     /// Lets nobody in from now on; somebody may be inside still.
@@ -66,6 +79,11 @@ impl Door {
         state.is_open && state.least <= epoch
     }
 
+    /// Whether the last batch was begun and not carried out as a whole.
+    pub fn is_torn(&self) -> bool {
+        self.0.lock().is_torn
+    }
+
     /// The directory that the last batch came from.
     pub fn giver(&self) -> Option<DirectoryId> {
         self.0.lock().giver
@@ -81,7 +99,14 @@ impl Door {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
         (state.is_used, state.least, state.giver) = (true, epoch, Some(giver));
-        Ok(Pass(self.0.clone()))
+        Ok(Pass { door: self.0.clone(), is_done: false })
+    }
+}
+
+impl Pass {
+    /// The batch was carried out, or nothing of it that matters.
+    pub fn done(mut self) {
+        self.is_done = true;
     }
 }
 
@@ -94,7 +119,9 @@ impl Shared {
 
 impl Drop for Pass {
     fn drop(&mut self) {
-        self.0.lock().is_used = false;
-        self.0.changed.notify_waiters();
+        let mut state = self.door.lock();
+        (state.is_used, state.is_torn) = (false, !self.is_done);
+        drop(state);
+        self.door.changed.notify_waiters();
     }
 }

@@ -105,11 +105,31 @@ impl Inbox {
     /// Carries out the batch; when this returns it is on disk.
     ///
     /// # Errors
-    /// A step is impossible: what was said does not fit what is there. The steps before it have been carried out.
-    pub fn commit(&mut self, _pass: &Pass) -> io::Result<()> {
-        self.close()?;
+    /// A step is impossible: what was said does not fit what is there. The steps before it have been carried out, and the
+    /// directory has another number, so that nobody takes what is there for what was level.
+    pub fn commit(&mut self, pass: Pass) -> io::Result<()> {
+        let steps = std::mem::take(&mut self.steps);
+        // One step happens or does not; of an append what is beyond the acknowledged length is nobody's.
+        let is_one = steps.len() < 2;
+        let begun = self.close().and_then(|()| if is_one { Ok(()) } else { self.directory.begin_steps() });
+        if is_one || begun.is_err() {
+            let carried = begun.and_then(|()| self.carry_out(steps));
+            pass.done();
+            return carried;
+        }
+        let carried = self.carry_out(steps);
+        if carried.is_ok() {
+            pass.done();
+        } else {
+            self.directory.renew()?;
+        }
+        self.directory.end_steps()?;
+        carried
+    }
+
+    fn carry_out(&self, steps: Vec<Step>) -> io::Result<()> {
         let (mut folders, mut modes) = (BTreeSet::new(), Vec::new());
-        for step in std::mem::take(&mut self.steps) {
+        for step in steps {
             let path = match step {
                 Step::Remove(path) => {
                     self.remove(&path)?;

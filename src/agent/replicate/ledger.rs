@@ -202,14 +202,25 @@ impl Ledger {
             }
             return now + LOOK_EVERY;
         };
+        self.refuse_late(now);
         let knowledge = self.knowledge(&view, &progress);
         self.answer(&knowledge, epoch, now);
         self.note(&view, &knowledge, (&progress, now));
         self.look(&knowledge, (progress, now));
         let is_repeated = self.is_to_be_repeated(&self.wires.progress.borrow());
-        let is_busy =
-            is_repeated || !self.looked.is_empty() || self.behind_since.is_some() || self.noted.is_some();
+        let is_asked = [&self.waiting, &self.looked_for].iter().any(|tickets| !tickets.is_empty());
+        let is_waiting = is_asked || !self.looked.is_empty() || self.noted.is_some();
+        let is_busy = is_repeated || is_waiting || self.behind_since.is_some();
         if is_busy { now + TICK } else { self.next_look.max(now + TICK) }
+    }
+
+    /// Refuses barriers whose look does not end: the first one of a tenure reads everything, and a disk may hang.
+    fn refuse_late(&mut self, now: Instant) {
+        let is_late = |ticket: &mut Ticket| {
+            matches!(ticket.waiter, Waiter::Application(_)) && ticket.asked + BARRIER_MAX <= now
+        };
+        let late = self.waiting.extract_if(.., is_late).chain(self.looked_for.extract_if(.., is_late));
+        late.for_each(|ticket| ticket.refuse("the state directory was not read in time"));
     }
 
     /// Another tenure, or none.

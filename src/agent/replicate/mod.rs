@@ -143,6 +143,7 @@ impl Replication {
         (keys, notes, metrics): (watch::Receiver<KeyRing>, mpsc::Sender<Note>, AgentMetrics),
     ) -> io::Result<Replica> {
         let Self { directory, door, promote_when, listener } = self;
+        door.forget();
         let (partner, known) = watch::channel(None);
         let line = Line { group, own, keys, partner: known };
         let listener = tokio::net::TcpListener::from_std(listener.try_clone()?)?;
@@ -217,7 +218,12 @@ impl Replica {
 
     /// Whether this agent may claim a version of the Lease that says this.
     pub fn may_take(&self, level: &Level) -> bool {
-        may_take(self.promote_when, level, self.directory.id())
+        may_take(self.promote_when, level, self.directory.id()) && self.is_usable()
+    }
+
+    /// Whether the application may act with what is in the directory.
+    pub fn is_usable(&self) -> bool {
+        self.promote_when == PromoteWhen::Always || !self.door.is_torn()
     }
 
     /// Whether an order to switch over makes sense: the standby is level, or any may act.

@@ -146,7 +146,7 @@ impl Receiver {
                     Some(End::Commit(_)) => {
                         let pass = door.enter(epoch, giver)?;
                         // Whatever was refused here was refused by the own disk.
-                        inbox.commit(&pass).map_err(io::Error::other)?;
+                        inbox.commit(pass).map_err(io::Error::other)?;
                     }
                     Some(End::Abandon) => inbox.abandon()?,
                     None => {}

@@ -1,5 +1,6 @@
 //! Two directories, and whatever happens to the first one: after a batch both are equal.
 
+mod batches;
 mod door;
 mod ledger;
 mod lines;
@@ -166,7 +167,7 @@ impl Copying {
             for word in &words {
                 if let Word::Commit(sequence) = word {
                     assert_eq!(*sequence, self.sequence);
-                    inbox.commit(&self.door.enter(Epoch::default(), DirectoryId(1)).unwrap()).unwrap();
+                    inbox.commit(self.door.enter(Epoch::default(), DirectoryId(1)).unwrap()).unwrap();
                 } else if *word == Word::Abandon {
                     inbox.abandon().unwrap();
                 } else {
@@ -332,14 +333,14 @@ fn no_batch_leads_out_of_the_directory() {
             inbox.take(word).unwrap();
         }
         let pass = door.enter(Epoch::default(), DirectoryId(1)).unwrap();
-        assert!(inbox.commit(&pass).is_err(), "{batch:?}");
+        assert!(inbox.commit(pass).is_err(), "{batch:?}");
     }
     // A link itself may be replaced and removed, as it is inside.
     let mut inbox = new_inbox(&directory);
     for word in [Word::Write(path("link"), 0o644), Word::Piece(b"new".to_vec()), Word::Remove(path("out"))] {
         inbox.take(word).unwrap();
     }
-    inbox.commit(&door.enter(Epoch::default(), DirectoryId(1)).unwrap()).unwrap();
+    inbox.commit(door.enter(Epoch::default(), DirectoryId(1)).unwrap()).unwrap();
     let safe = (0o100_644, Some(b"safe".to_vec()));
     assert_eq!(content(outside.path()).remove("file"), Some((safe.0 & 0o7777, safe.1)));
     assert_eq!(content(outside.path()).len(), 1);

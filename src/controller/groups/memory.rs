@@ -24,6 +24,9 @@ const CONFIRMED_WITHIN: Duration = Duration::from_secs(2);
 /// some milliseconds, and each has to be written; terms are 31 bits.
 pub(super) const TERMS_MISSED: u32 = 1_024;
 
+/// In place of the uid of a Lease that says nothing that can be relied on.
+const LEASE_UNKNOWN: u128 = 0;
+
 /// Memories of all groups.
 pub(super) type Memories = BTreeMap<SetKey, Memory>;
 
@@ -79,7 +82,7 @@ impl Known {
         let joining = pair.lease.pending.map(|replacement| replacement.joining);
         let ids = pair.lease.members.into_iter().chain(joining);
         Self {
-            lease: record.map_or(0, |record| record.group),
+            lease: record.map_or(LEASE_UNKNOWN, |record| record.group),
             writes: pair.lease.writes,
             since: now,
             epoch: pair.lease.epoch,
@@ -128,7 +131,7 @@ impl Memory {
             let new = Known { epoch: newest.unwrap_or_default(), ..Known::of(pair, None, now) };
             let known = self.pairs.entry(pair.number).or_insert(new);
             // What it says of copies of the state is as old as its term.
-            known.lease = 0;
+            known.lease = LEASE_UNKNOWN;
             let unknown = pair.names.values().filter(|name| !name.is_empty() && !known.pods.contains(name));
             let unknown: Vec<String> = unknown.cloned().collect();
             known.pods.extend(unknown);
@@ -192,7 +195,11 @@ impl Memory {
         for (number, lost) in gone {
             let Entry::Vacant(place) = self.lost.entry(number) else { continue };
             place.insert(lost);
-            if !self.ends.contains_key(&number) {
+            let last = self.pairs.get(&number).map(|known| known.lease);
+            let last = last.filter(|lease| *lease != LEASE_UNKNOWN);
+            // The end of an earlier Lease with this number says nothing about that of the last one.
+            let is_other = |end: &End| last.is_some_and(|last| end.lease != Some(last));
+            if self.ends.get(&number).is_none_or(is_other) {
                 self.highest_term = self.highest_term.saturating_add(TERMS_MISSED);
             }
         }

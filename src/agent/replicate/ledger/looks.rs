@@ -151,7 +151,7 @@ mod tests {
     use super::super::super::door::Door;
     use super::super::super::gate::{Level, PromoteWhen};
     use super::super::super::lag::Told;
-    use super::super::{View, Wires};
+    use super::super::{BARRIER_MAX, View, Wires};
     use super::*;
     use crate::agent::metrics::AgentMetrics;
     use crate::ha::AgentId;
@@ -251,6 +251,27 @@ mod tests {
             ledger.advance(Instant::now());
             assert_eq!(ledger.looking.is_some(), is_looked_for, "{reach:?}");
             drop(progress);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_barrier_whose_look_does_not_end_is_refused_in_time() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut ledger = ledger(folder.path(), OTHER);
+        // The look of another tenure has the scanner; or the look has begun.
+        ledger.scanner = None;
+        for has_begun in [false, true] {
+            let (waiter, mut answer) = oneshot::channel();
+            ledger.wait(Waiter::Application(waiter));
+            if has_begun {
+                ledger.looked_for.append(&mut ledger.waiting);
+            }
+            let wake_at = ledger.advance(Instant::now());
+            assert!(wake_at <= Instant::now() + TICK, "it looks at the clock");
+            assert!(answer.try_recv().is_err());
+            advance(BARRIER_MAX).await;
+            ledger.advance(Instant::now());
+            assert!(answer.try_recv().expect("an answer").is_err());
         }
     }
 

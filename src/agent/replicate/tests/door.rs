@@ -16,7 +16,7 @@ fn nobody_enters_a_closed_door_or_with_an_older_epoch() {
     assert!(door.enter(epoch(1), GIVER).is_err());
     door.open(epoch(2));
     assert!(door.enter(epoch(1), GIVER).is_err());
-    drop(door.enter(epoch(3), GIVER).unwrap());
+    door.enter(epoch(3), GIVER).unwrap().done();
     assert!(door.enter(epoch(2), GIVER).is_err());
     assert_eq!((door.giver(), door.admits(epoch(3)), door.admits(epoch(2))), (Some(GIVER), true, false));
 }
@@ -33,4 +33,17 @@ fn a_door_is_shut_when_the_last_one_has_left() {
     drop(pass);
     assert!(shut.now_or_never().is_some());
     assert!(door.enter(epoch(1), GIVER).is_err());
+}
+
+#[test]
+fn another_lease_begins_with_its_own_epochs_and_what_was_torn_stays_so_until_a_whole_batch() {
+    let door = Door::default();
+    door.open(epoch(1));
+    drop(door.enter(epoch(9), GIVER).unwrap());
+    door.forget();
+    assert!(!door.admits(epoch(9)), "it is closed");
+    door.open(Epoch::default());
+    assert_eq!((door.admits(epoch(3)), door.giver(), door.is_torn()), (true, None, true));
+    door.enter(epoch(3), GIVER).unwrap().done();
+    assert!(!door.is_torn());
 }

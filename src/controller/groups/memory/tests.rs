@@ -137,6 +137,8 @@ fn a_term_that_no_look_has_seen_is_not_used_again() {
     end.spec.get_or_insert_default().lease_transitions = Some(8);
     assert_eq!(highest(&[end]), 8);
     assert_eq!(highest(&[]), 3 + TERMS_MISSED);
+    // An earlier Lease of the same number, whose end was seen.
+    assert_eq!(highest(&[ended(6, "x")]), 3 + TERMS_MISSED);
 }
 
 #[test]

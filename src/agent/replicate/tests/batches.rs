@@ -1,0 +1,39 @@
+//! What is left of a batch that cannot be carried out as a whole.
+
+use std::fs;
+
+use super::super::gate::{Level, PromoteWhen, may_take};
+use super::super::image::StatePath;
+use super::{DirectoryId, Door, Epoch, StateDirectory, Word, new_inbox};
+
+/// Carries out a batch with which nothing but its last step is wrong; whether the directory may act afterwards by a Lease that
+/// calls it level, and whether the door calls it torn.
+fn after(steps_before: &[Word]) -> (bool, bool) {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("log"), "acknowledged").unwrap();
+    let directory = StateDirectory::open(folder.path()).unwrap();
+    let level = Level::Only([directory.id()].into());
+    let door = Door::default();
+    door.open(Epoch::default());
+    let mut inbox = new_inbox(&directory);
+    let wrong = [Word::Append(StatePath::parse(b"log").unwrap(), 1), Word::Piece(b"more".to_vec())];
+    for word in steps_before.iter().chain(&wrong) {
+        inbox.take(word.clone()).unwrap();
+    }
+    assert!(inbox.commit(door.enter(Epoch::default(), DirectoryId(1)).unwrap()).is_err());
+    let id = directory.id();
+    assert_eq!(StateDirectory::open(folder.path()).unwrap().id(), id, "it is on disk");
+    (may_take(PromoteWhen::InSync, &level, id), door.is_torn())
+}
+
+#[test]
+fn a_directory_with_half_a_batch_is_not_the_one_that_was_level() {
+    let path = StatePath::parse(b"base").unwrap();
+    let place = [Word::Write(path, 0o644), Word::Piece(b"moved from the log".to_vec())];
+    assert_eq!(after(&place), (false, true));
+}
+
+#[test]
+fn a_step_that_failed_alone_takes_nothing_away() {
+    assert_eq!(after(&[]), (true, false));
+}
