@@ -68,9 +68,10 @@ pub enum Verb {
     History(ShowArguments),
     /// Shows what the operator would do now, and what it waits for.
     Plan(ShowArguments),
-    /// Prints the completions of a shell for the command kubectl-bps.
+    /// Prints the completions of a shell for the command kubectl-bps, or the program that kubectl asks for those of
+    /// `kubectl bps`.
     Completion {
-        /// The shell.
+        /// Who completes.
         shell: Shell,
     },
     /// Prints the version.
@@ -208,7 +209,7 @@ pub enum Format {
     Yaml,
 }
 
-/// Shells that completions are made for.
+/// Those who complete what is typed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Shell {
     /// GNU Bash.
@@ -217,16 +218,8 @@ pub enum Shell {
     Zsh,
     /// fish.
     Fish,
-}
-
-impl From<Shell> for clap_complete::Shell {
-    fn from(shell: Shell) -> Self {
-        match shell {
-            Shell::Bash => Self::Bash,
-            Shell::Zsh => Self::Zsh,
-            Shell::Fish => Self::Fish,
-        }
-    }
+    /// kubectl: write it to an executable file `kubectl_complete-bps` in the PATH.
+    Kubectl,
 }
 
 /// Longest name of a group. Source: the rule of its CRD.

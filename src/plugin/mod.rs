@@ -46,7 +46,7 @@ use std::io::Write as _;
 
 use clap::CommandFactory as _;
 
-use arguments::Verb;
+use arguments::{Shell, Verb};
 use cluster::Cluster;
 
 /// Name of the program.
@@ -68,7 +68,7 @@ pub async fn run(arguments: Arguments) -> Result<String, Error> {
         Verb::Resume { name } => pause::run(&connect().await?, &name, false).await,
         Verb::History(wanted) => history::run(&connect().await?, &wanted).await,
         Verb::Plan(wanted) => plan::run(&connect().await?, &wanted).await,
-        Verb::Completion { shell } => Ok(completion(shell.into())),
+        Verb::Completion { shell } => Ok(completion(shell)),
         Verb::Version => Ok(format!("{PROGRAM} {}\n", env!("CARGO_PKG_VERSION"))),
     }
 }
@@ -79,7 +79,25 @@ pub fn print(text: &str) {
     drop(output.write_all(text.as_bytes()).and_then(|()| output.flush()));
 }
 
-fn completion(shell: clap_complete::Shell) -> String {
+/// Asked by kubectl for the completions of `kubectl bps`, with what was typed after it: passes on what Bash completes for the
+/// program itself, options only after a hyphen. Source: the convention of kubectl for plugins, a program `kubectl_complete-NAME` in the PATH, whose last
+/// line is a directive of Cobra (0: the default).
+const KUBECTL_COMPLETION: &str = r#"#!/bin/bash
+source <(kubectl-bps completion bash)
+COMP_WORDS=(kubectl-bps "$@") COMP_CWORD=$#
+_kubectl__bps kubectl-bps "${@: -1}" "${COMP_WORDS[-2]}"
+[[ "${@: -1}" == -* ]] && unwanted='^$' || unwanted='^(-|$)'
+printf '%s\n' "${COMPREPLY[@]}" | grep -Ev "$unwanted"
+echo :0
+"#;
+
+fn completion(shell: Shell) -> String {
+    let shell = match shell {
+        Shell::Kubectl => return KUBECTL_COMPLETION.to_owned(),
+        Shell::Bash => clap_complete::Shell::Bash,
+        Shell::Zsh => clap_complete::Shell::Zsh,
+        Shell::Fish => clap_complete::Shell::Fish,
+    };
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Arguments::command(), PROGRAM, &mut script);
     let script = String::from_utf8_lossy(&script);

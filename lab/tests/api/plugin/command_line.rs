@@ -1,5 +1,8 @@
 //! The whole way from the command line to the answer.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
+
 use backuppodset::plugin::{Arguments, Error, run};
 use clap::Parser as _;
 
@@ -41,8 +44,30 @@ async fn what_needs_no_cluster_asks_none() {
     assert_eq!(completed(&script, &["switch"]), "switchover");
     assert_eq!(completed(&script, &["status", "--out"]), "--output");
     assert_eq!(completed(&script, &["fence", "o"]), "on off");
+    let asked = run(&["kubectl-bps", "completion", "kubectl"]).await.unwrap();
+    assert_eq!(asked_by_kubectl((&asked, &script), &["switch"]), "switchover\n:0\n");
+    assert_eq!(asked_by_kubectl((&asked, &script), &["fence", ""]), "on\noff\nlist\nhelp\n:0\n");
+    assert_eq!(asked_by_kubectl((&asked, &script), &["status", "--out"]), "--output\n:0\n");
+    assert_eq!(asked_by_kubectl((&asked, &script), &["nothing"]), ":0\n");
     let version = run(&["kubectl-bps", "version"]).await.unwrap();
     assert_eq!(version, format!("kubectl-bps {}\n", env!("CARGO_PKG_VERSION")));
+}
+
+/// What the program for kubectl prints, beside a `kubectl-bps` that prints its completions for Bash.
+fn asked_by_kubectl((program, completions): (&str, &str), words: &[&str]) -> String {
+    let folder = tempfile::tempdir().expect("a folder");
+    let write = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).expect("it is written");
+        std::fs::set_permissions(&path, Permissions::from_mode(0o755)).expect("it may be run");
+        path
+    };
+    write("kubectl-bps", &format!("#!/bin/bash\ncat <<'END'\n{completions}\nEND\n"));
+    let program = write("kubectl_complete-bps", program);
+    let path = std::env::var("PATH").unwrap_or_default();
+    let mut command = std::process::Command::new(program);
+    command.args(words).env("PATH", format!("{}:{path}", folder.path().display()));
+    String::from_utf8(command.output().expect("bash runs").stdout).expect("text")
 }
 
 /// What Bash offers for the last of the words after the program's name.
