@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::actors::Actors;
 use crate::load::Load;
-use crate::pairs::{can_follow, served_again};
+use crate::pairs::{can_follow, lost_within, served_again, told_within};
 use crate::rollout::{is_of_revision, revision_of};
 use crate::stage::{Counts, PORT, Stage, WEB, exposed_web, roles, uids};
 use crate::wait::{self, role};
@@ -119,7 +119,7 @@ pub(crate) async fn roles_of_a_paired_set_follow_the_application_that_acts(stage
         })
         .await;
     let (after, _) = whole(&stage, counts).await;
-    served_again("application of a paired set killed", load).await;
+    served_again("application of a paired set killed", (load, told_within())).await;
     let uids = |pods: &[Pod]| roles(pods).into_keys().collect::<BTreeSet<_>>();
     assert_eq!(uids(&after), uids(&pods), "no Pod is given up");
     rests(&stage, &after).await;
@@ -152,7 +152,7 @@ async fn lose_a_primary(stage: &Stage, set: &Value, counts: Counts) -> Vec<Pod> 
         })
         .await;
     let (after, _) = whole(stage, counts).await;
-    served_again("primary of a paired set deleted", load).await;
+    served_again("primary of a paired set deleted", (load, told_within())).await;
     after
 }
 
@@ -215,7 +215,7 @@ pub(crate) async fn a_new_template_reaches_every_pod_of_a_paired_set_and_one_of_
         .await;
     let (after, pairs) = whole(&stage, counts).await;
     let turns = actors.stop().await;
-    served_again("rollout of a paired set", load).await;
+    served_again("rollout of a paired set", (load, lost_within())).await;
     println!("  {turns:?}");
     let known = roles(&before);
     assert!(after.iter().all(|pod| !known.contains_key(&pod.uid().unwrap())), "an old Pod is left");

@@ -1,4 +1,4 @@
-//! A witness of who acts: asks at each Pod of the set, whatever labels and Leases say.
+//! A witness of who acts: asks at each Pod of the workload, whatever labels and Leases say.
 //!
 //! A Pod that does not act relays to the one that does, so what counts is who says that it answered.
 
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use backuppodset::api::{HAGroup, keys};
+use backuppodset::api::HAGroup;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, ListParams};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -91,8 +91,8 @@ async fn pairs(groups: &Api<HAGroup>) -> Vec<(String, String)> {
 }
 
 async fn addresses(pods: &Api<Pod>) -> Vec<String> {
-    let of_set = ListParams::default().labels(&format!("{}={WEB}", keys::LABEL_SET));
-    let listed = pods.list(&of_set).await.map(|list| list.items).unwrap_or_default();
+    let of_workload = ListParams::default().labels(&format!("app={WEB}"));
+    let listed = pods.list(&of_workload).await.map(|list| list.items).unwrap_or_default();
     listed.into_iter().filter_map(|pod| pod.status?.pod_ip).collect()
 }
 

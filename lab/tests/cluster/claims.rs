@@ -6,12 +6,13 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Api, DeleteParams};
+use tokio::runtime::Handle;
 
 use crate::bench::Bench;
 use crate::stage::Stage;
 use crate::{
-    active_sets, failover, hostile, manifests, meddling, nodes, outages, pairs, record, redis, refusals,
-    replication, rollout, sizes, tampering, two_faults, workloads,
+    active_sets, failover, faults, hostile, manifests, meddling, nodes, outages, pairs, record, redis,
+    refusals, replication, rollout, sizes, tampering, two_faults, workloads,
 };
 
 /// Something that is true on a real cluster, and how to find out.
@@ -26,8 +27,27 @@ where
     Run: Fn(Stage) -> Held + Send + Sync + 'static,
     Held: Future<Output = ()> + Send + 'static,
 {
+    Claim { name: name_of::<Run>(), run: Box::new(move |stage| run(stage).boxed()) }
+}
+
+/// One whose future stays on a thread: those of the benchmark, which has a thread of its own, cannot be moved.
+fn staying<Run, Held>(run: Run) -> Claim
+where
+    Run: Fn(Stage) -> Held + Copy + Send + Sync + 'static,
+    Held: Future<Output = ()>,
+{
+    let held = move |stage| async move {
+        let runtime = Handle::current();
+        let held = tokio::task::spawn_blocking(move || runtime.block_on(run(stage))).await;
+        held.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()));
+    };
+    Claim { name: name_of::<Run>(), run: Box::new(move |stage| held(stage).boxed()) }
+}
+
+/// Name of a function.
+fn name_of<Run>() -> &'static str {
     let path = std::any::type_name::<Run>();
-    Claim { name: path.rsplit("::").next().unwrap_or(path), run: Box::new(move |stage| run(stage).boxed()) }
+    path.rsplit("::").next().unwrap_or(path)
 }
 
 /// Every claim, in the order in which they are held.
@@ -83,6 +103,11 @@ fn of_pairs() -> Vec<Claim> {
         claim(workloads::a_stateful_set_that_starts_one_pod_after_the_other_grows_by_a_pair),
         claim(workloads::a_rollout_of_a_deployment_of_one_pair_reaches_both_pods),
         claim(workloads::a_rollout_of_a_stateful_set_of_one_pair_reaches_both_pods),
+        staying(faults::whatever_befalls_its_active_a_pair_serves_again_in_time_and_never_do_two_act),
+        staying(faults::an_active_is_followed_in_time_although_the_operator_was_killed_before_it),
+        staying(faults::several_actives_killed_at_once_are_followed_in_time_each_by_its_standby),
+        staying(faults::nobody_takes_over_while_the_machine_has_too_much_to_do),
+        staying(faults::an_active_is_followed_in_time_while_its_group_grows_by_a_pair),
         claim(two_faults::never_do_two_act_when_two_faults_come_together),
         claim(tampering::a_deleted_lease_is_made_anew_above_the_last_epoch),
         claim(tampering::labels_and_addresses_written_by_hand_are_put_right),

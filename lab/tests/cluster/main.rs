@@ -13,6 +13,7 @@ mod claims;
 #[path = "../../../tests/common/example.rs"]
 mod example;
 mod failover;
+mod faults;
 mod history;
 mod hostile;
 mod load;

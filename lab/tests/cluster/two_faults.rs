@@ -1,6 +1,7 @@
 //! Claims about two faults at once, with a sink that is told of every answer: the one place that sees two actives.
 
-use backuppodset::ha::Timing;
+use std::time::Duration;
+
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams};
@@ -10,8 +11,11 @@ use lab::cuts::Peer;
 use lab::faults::{PodPair, Target};
 
 use crate::load::Load;
-use crate::pairs::{paired, pod, served_again, shown, start_watched_stateful_set};
+use crate::pairs::{lost_within, paired, pod, served_again, shown, start_watched_stateful_set};
 use crate::stage::{Stage, node};
+
+/// How long somebody is not heard: longer than a hold of 1.9 s, so that he has been followed, or has ended.
+const SILENT: Duration = Duration::from_secs(4);
 
 /// What happens to the active.
 #[derive(Clone, Copy, Debug)]
@@ -73,11 +77,11 @@ pub(crate) async fn never_do_two_act_when_two_faults_come_together(stage: Stage)
             let load = Load::start(&stage, "n1").await;
             silence.begin(&stage, (&pods, &lost));
             blow.strike(&stage, &active).await;
-            // Longer than a hold: whoever cannot be heard has been followed, or has ended.
-            tokio::time::sleep(2 * Timing::default().hold).await;
+            tokio::time::sleep(SILENT).await;
             silence.end(&stage, (&pods, &lost));
             paired(&stage, 1).await;
-            served_again(&format!("{blow:?} while {silence:?} hear nothing"), load).await;
+            served_again(&format!("{blow:?} while {silence:?} hear nothing"), (load, SILENT + lost_within()))
+                .await;
         }
     }
     let (answers, late) = sink.seen();

@@ -9,7 +9,9 @@ use kube::ResourceExt;
 use kube::api::ListParams;
 
 use crate::load::Load;
-use crate::pairs::{paired, reported, served_again, shown, start_deployment, start_stateful_set};
+use crate::pairs::{
+    lost_within, paired, reported, served_again, shown, start_deployment, start_stateful_set,
+};
 use crate::stage::{Stage, WEB};
 use crate::wait;
 
@@ -54,7 +56,7 @@ async fn rolled_out(stage: &Stage, kind: &str) {
     roll_out(stage, kind, WEB).await;
     let pair = paired(stage, 1).await.remove(0);
     shown(stage, &pair).await;
-    served_again(&format!("rollout of a {kind}"), load).await;
+    served_again(&format!("rollout of a {kind}"), (load, lost_within())).await;
 }
 
 /// Lets a workload replace its Pods, which have its name as label `app`, and waits until all are others and ready.

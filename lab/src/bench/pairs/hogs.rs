@@ -17,7 +17,7 @@ use crate::machine;
 /// Name of the line.
 pub const WHAT: &str = "pair: four CPU hogs, no fault";
 /// How many processes want a core each.
-const COUNT: usize = 4;
+pub const COUNT: usize = 4;
 /// How many times as long as idling it is watched.
 const TIMES: u32 = 2;
 /// Pause between two looks at the Lease: a tenure lasts longer than that.
@@ -26,10 +26,14 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 const LOOP: [&str; 3] = ["sh", "-c", "while :; do :; done"];
 
 /// Processes that take all they get; dropping the value ends them.
-struct Hogs(Vec<Child>);
+pub struct Hogs(Vec<Child>);
 
 impl Hogs {
-    fn start(count: usize) -> Result<Self, Error> {
+    /// Starts so many.
+    ///
+    /// # Errors
+    /// `Machine` if one does not start.
+    pub fn start(count: usize) -> Result<Self, Error> {
         let mut hogs = Self(Vec::new());
         for _ in 0..count {
             let [program, arguments @ ..] = LOOP;

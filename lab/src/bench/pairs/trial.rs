@@ -17,9 +17,9 @@ use crate::bench::client::{Habit, Visit};
 use crate::bench::rounds::Bench;
 
 /// Pause before each fault: kube-proxy programs the first change after a second of quiet at once.
-pub(super) const QUIET: Duration = Duration::from_millis(1_500);
+pub const QUIET: Duration = Duration::from_millis(1_500);
 /// How long clients go on after the switch: kube-proxy programs the last change within its minimum sync period of 1 s.
-pub(super) const PROXY_WITHIN: Duration = Duration::from_secs(2);
+pub const PROXY_WITHIN: Duration = Duration::from_secs(2);
 
 /// After such a time without trouble, more of it is said to have come later. No takeover pauses for so long.
 const APART: Duration = Duration::from_millis(200);
@@ -108,7 +108,7 @@ impl Trial<'_> {
 ///
 /// # Errors
 /// Why one of these could not be done.
-pub(super) async fn befall<V, T>(
+pub async fn befall<V, T>(
     (bench, site): (&Bench, &Site),
     fault: Fault,
     (come, go): (impl AsyncFnOnce(&Serving) -> Result<V, Error>, impl AsyncFnOnce(V) -> Result<T, Error>),

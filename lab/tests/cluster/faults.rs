@@ -1,0 +1,295 @@
+//! Claims about every fault of the benchmark's table at the active of a pair: how long its clients may be without an answer,
+//! that what was broken is put right, and that never do two act.
+//!
+//! The benchmark's own faults, done with its own means: what is measured is what is claimed.
+
+use std::time::Duration;
+
+use backuppodset::api::PairStatus;
+use lab::app::{Outage, Sample};
+use lab::bench::Error;
+use lab::bench::client::Visit;
+use lab::bench::pairs::faults::Fault;
+use lab::bench::pairs::hogs::{self, Hogs};
+use lab::bench::pairs::site::{Serving, Site};
+use lab::bench::pairs::trial::{PROXY_WITHIN, QUIET, befall};
+use lab::bench::pairs::watch::Watch;
+use lab::bench::pairs::workload::{Blueprint, Kind};
+use lab::bench::rounds::Bench;
+use lab::faults::Aim;
+use rustix::process::Signal;
+use tokio::time::sleep;
+
+use crate::actors::Actors;
+use crate::history::Turns;
+use crate::outages::has_just_started;
+use crate::pairs::{lost_within, told_within, too_long};
+use crate::stage::{Stage, WEB};
+
+/// The node without Pods, where clients and the sink are.
+const LOOKOUT: &str = "n3";
+
+/// How long a machine with too much to do is watched: more than ten times as long as an active lives without a promise.
+const HOGGED: Duration = Duration::from_secs(30);
+
+/// Pods of the workload that grows, before and after.
+const GROWTH: [usize; 2] = [2, 4];
+/// Pods of several pairs.
+const SEVERAL: usize = 8;
+/// Of how many of these pairs the active is killed. One pair stays as it is.
+const STRUCK: usize = 3;
+
+/// The longest time without an answer that this fault may cost.
+fn bound(fault: Fault) -> Duration {
+    match fault {
+        Fault::ApplicationKilled
+        | Fault::ContainerKilled
+        | Fault::SandboxKilled
+        | Fault::PodDeleted
+        | Fault::SwitchedOver
+        | Fault::ApiServerStoppedThenKilled
+        | Fault::OperatorKilledThenKilled => told_within(),
+        Fault::NodeLost | Fault::NodeCutOff => lost_within(),
+        Fault::ApiServerCutOff => Duration::ZERO,
+    }
+}
+
+/// Whether no request may fail.
+const fn is_free(fault: Fault) -> bool {
+    matches!(fault, Fault::PodDeleted | Fault::ApiServerCutOff)
+}
+
+/// Pairs, and the benchmark's means to break them.
+struct Scene {
+    bench: Bench,
+    site: Site,
+}
+
+impl Scene {
+    /// Builds so many Pods, whose applications may tell a sink of each answer.
+    async fn build(stage: &Stage, replicas: usize, watch: Option<&Watch>) -> Self {
+        let cluster = stage.bench.cluster.clone();
+        let bench = Bench { client: stage.client(), cluster, app: stage.bench.app.clone() };
+        let blueprint = Blueprint {
+            kind: Kind::Pairs,
+            name: WEB,
+            replicas,
+            sink: watch.map(|watch| watch.address),
+            lookout: Some(LOOKOUT.to_owned()),
+        };
+        let site = Site::build(&bench.client, &stage.namespace, blueprint).await.unwrap();
+        Self { bench, site }
+    }
+
+    fn aim(&self, pod: &str) -> Aim {
+        self.bench.cluster.aim_below_init(&self.site.aim(pod)).unwrap()
+    }
+
+    /// Requests from before a blow until everything is over that it should bring about.
+    async fn requests(
+        &self,
+        active: &Serving,
+        blow: impl Future<Output = ()>,
+        over: impl Future<Output = Result<(), Error>>,
+    ) -> Vec<Sample> {
+        sleep(QUIET).await;
+        self.site.forget_visits(&self.bench, active).await.unwrap();
+        let visit = self.site.visit(&self.bench, active).await.unwrap();
+        blow.await;
+        over.await.unwrap();
+        sleep(PROXY_WITHIN).await;
+        visit.end().await.unwrap().1
+    }
+
+    /// Waits until there are so many pairs, each with both of its Pods.
+    async fn paired(&self, count: usize) -> Vec<PairStatus> {
+        let paired = async || {
+            let pairs = self.site.pairs().await?;
+            let is_whole = pairs.len() == count && pairs.iter().all(|pair| pair.state == "Paired");
+            Ok(is_whole.then_some(pairs))
+        };
+        self.site.until("pairs with both of their Pods", paired).await.unwrap()
+    }
+
+    /// Lets a fault befall the active; returns what is wrong about that.
+    async fn suffer(&self, fault: Fault) -> Vec<String> {
+        let come = async |active: &Serving| {
+            let visit = self.site.visit(&self.bench, active).await?;
+            Ok((active.clone(), visit))
+        };
+        let go = async |(active, visit): (Serving, Visit)| Ok((active, visit.end().await?));
+        let befallen = befall((&self.bench, &self.site), fault, (come, go)).await;
+        let after = self.site.settled().await;
+        match (befallen, after) {
+            (Ok((before, (outage, samples))), Ok(after)) => {
+                println!("  {}: {outage}", fault.title());
+                verdict(fault, (&before, &after), (&outage, &samples))
+            }
+            (befallen, after) => {
+                let errors = [befallen.err(), after.err()].into_iter().flatten();
+                errors.map(|error| format!("{:#}", anyhow::Error::from(error))).collect()
+            }
+        }
+    }
+}
+
+/// What is wrong about the end of a fault.
+fn verdict(
+    fault: Fault,
+    (before, after): (&Serving, &Serving),
+    (outage, samples): (&Outage, &[Sample]),
+) -> Vec<String> {
+    let is_same = before == after;
+    let is_followed =
+        before.epochs.is_disjoint(&after.epochs) && is_answered_by_another(samples, &before.pod);
+    let is_right = if fault == Fault::ApiServerCutOff { is_same } else { is_followed };
+    let mut wrong = Vec::new();
+    if !is_right {
+        wrong.push(format!("{before:?} was followed by {after:?}"));
+    }
+    wrong.extend(too_long(outage, bound(fault)));
+    if is_free(fault) && outage.failed > 0 {
+        wrong.push(format!("requests failed: {outage}"));
+    }
+    wrong
+}
+
+fn is_answered_by_another(samples: &[Sample], pod: &str) -> bool {
+    samples.iter().any(|sample| sample.is_ok() && sample.pod != pod)
+}
+
+/// Nobody needed the Lease to run out to take over from this Pod.
+fn assert_followed(samples: &[Sample], from: &str) {
+    let outage = Outage::from_samples(samples);
+    println!("  {outage}");
+    assert!(is_answered_by_another(samples, from), "nobody followed {from}");
+    assert_eq!(too_long(&outage, told_within()), None);
+}
+
+/// The sink was told of answers, and of none by somebody who was not the only active.
+fn assert_one_at_a_time(watch: &Watch) {
+    let (answers, stale) = watch.seen();
+    println!("  {stale} of {answers} answers were of one that had been followed");
+    assert!(answers > 0 && stale == 0, "{}", watch.describe());
+}
+
+pub(crate) async fn whatever_befalls_its_active_a_pair_serves_again_in_time_and_never_do_two_act(
+    stage: Stage,
+) {
+    let watch = Watch::start(&stage.bench.cluster, LOOKOUT).await.unwrap();
+    let scene = Scene::build(&stage, GROWTH[0], Some(&watch)).await;
+    let mut wrong = Vec::new();
+    // The operator of these claims is no Pod: a claim of its own is about that fault.
+    for fault in Fault::ALL.into_iter().filter(|fault| *fault != Fault::OperatorKilledThenKilled) {
+        let told = watch.seen().0;
+        let mut found = scene.suffer(fault).await;
+        if watch.seen().0 == told {
+            found.push("the sink was told of nothing".to_owned());
+        }
+        // A leader that could not renew its Lease has ended, and a kubelet would have started it again.
+        stage.bench.one_operator().await;
+        let said = stage.bench.complaints().await;
+        let is_excused = fault == Fault::ApiServerStoppedThenKilled && has_just_started(&said);
+        if !is_excused {
+            found.extend(said);
+        }
+        wrong.extend(found.into_iter().map(|what| format!("{}: {what}", fault.title())));
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}\n{}", watch.describe());
+    assert_one_at_a_time(&watch);
+}
+
+pub(crate) async fn an_active_is_followed_in_time_although_the_operator_was_killed_before_it(stage: Stage) {
+    let watch = Watch::start(&stage.bench.cluster, LOOKOUT).await.unwrap();
+    let scene = Scene::build(&stage, GROWTH[0], Some(&watch)).await;
+    let active = scene.site.settled().await.unwrap();
+    let aim = scene.aim(&active.pod);
+    let blow = async {
+        stage.bench.operators().await[0].kill();
+        aim.fire(Signal::KILL).unwrap();
+    };
+    let samples = scene.requests(&active, blow, scene.site.recovered(&active)).await;
+    stage.bench.one_operator().await;
+    assert_followed(&samples, &active.pod);
+    let after = scene.site.settled().await.unwrap();
+    assert_ne!(after.uid, active.uid, "who follows goes on when there is an operator again");
+    assert_one_at_a_time(&watch);
+}
+
+/// No two of a pair acted at the same time; who acted in each, one after the other.
+///
+/// A sink knows one row of epochs, so several pairs are asked who acts.
+async fn one_after_the_other(actors: Actors) -> Vec<(String, Turns)> {
+    let turns: Vec<_> = actors.stop().await.into_iter().collect();
+    println!("  {turns:?}");
+    assert!(turns.iter().all(|(_, turns)| turns.returned.is_empty()), "two acted: {turns:?}");
+    turns
+}
+
+pub(crate) async fn several_actives_killed_at_once_are_followed_in_time_each_by_its_standby(stage: Stage) {
+    let scene = Scene::build(&stage, SEVERAL, None).await;
+    let serving = scene.site.settled().await.unwrap();
+    let before = scene.paired(SEVERAL / 2).await;
+    let (struck, spared) = before.split_at(STRUCK);
+    let aims: Vec<Aim> = struck.iter().map(|pair| scene.aim(&pair.active)).collect();
+    let actors = Actors::start(&stage);
+    let blow = async {
+        for aim in &aims {
+            aim.fire(Signal::KILL).unwrap();
+        }
+    };
+    let is_followed = async || {
+        let now = scene.site.pairs().await?;
+        let follows =
+            |pair: &PairStatus| now.iter().any(|it| it.name == pair.name && it.active == pair.standby);
+        Ok(struck.iter().all(follows).then_some(()))
+    };
+    let samples = scene.requests(&serving, blow, scene.site.until("successors", is_followed)).await;
+    let outage = Outage::from_samples(&samples);
+    println!("  {outage}");
+    assert_eq!(too_long(&outage, told_within()), None);
+    for heir in struck.iter().map(|pair| &pair.standby) {
+        let is_heard = samples.iter().any(|sample| sample.is_ok() && sample.pod == *heir);
+        assert!(is_heard, "{heir} serves");
+    }
+    let after = scene.paired(before.len()).await;
+    for pair in spared {
+        let now = after.iter().find(|it| it.name == pair.name).map(|it| (&it.active, &it.epoch));
+        assert_eq!(now, Some((&pair.active, &pair.epoch)), "a pair without a fault is left alone");
+    }
+    assert_eq!(one_after_the_other(actors).await.len(), before.len());
+}
+
+pub(crate) async fn nobody_takes_over_while_the_machine_has_too_much_to_do(stage: Stage) {
+    let watch = Watch::start(&stage.bench.cluster, LOOKOUT).await.unwrap();
+    let scene = Scene::build(&stage, GROWTH[0], Some(&watch)).await;
+    let active = scene.site.settled().await.unwrap();
+    let hogged = async {
+        let hogs = Hogs::start(hogs::COUNT).unwrap();
+        sleep(HOGGED).await;
+        drop(hogs);
+    };
+    let samples = scene.requests(&active, hogged, async { Ok(()) }).await;
+    let outage = Outage::from_samples(&samples);
+    println!("  {outage}");
+    assert_eq!(outage.failed, 0, "{outage}");
+    // Tenures never go back, so one that is the same at the end was the only one.
+    assert_eq!(scene.site.settled().await.unwrap(), active);
+    assert_one_at_a_time(&watch);
+}
+
+pub(crate) async fn an_active_is_followed_in_time_while_its_group_grows_by_a_pair(stage: Stage) {
+    let scene = Scene::build(&stage, GROWTH[0], None).await;
+    let active = scene.site.settled().await.unwrap();
+    let aim = scene.aim(&active.pod);
+    let actors = Actors::start(&stage);
+    let blow = async {
+        scene.site.scale(GROWTH[1]).await.unwrap();
+        aim.fire(Signal::KILL).unwrap();
+    };
+    let samples = scene.requests(&active, blow, scene.site.recovered(&active)).await;
+    assert_followed(&samples, &active.pod);
+    scene.paired(GROWTH[1] / 2).await;
+    let turns = one_after_the_other(actors).await;
+    assert_eq!(turns.len(), GROWTH[1] / 2, "one acts in each pair");
+}
