@@ -3,9 +3,16 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
+use lab::app::{Outcome, Sample};
+use lab::bench::pairs::faults::Fault;
+use lab::bench::pairs::site::Serving;
+
+#[path = "cluster/bounds.rs"]
+mod bounds;
 #[path = "cluster/history.rs"]
 mod history;
 
+use bounds::{End, lost_within, told_within};
 use history::{Attempt, Log, Turns};
 
 /// Writes before the active fails; the standby has not got every third of them by then.
@@ -61,4 +68,44 @@ fn two_that_act_at_the_same_time_are_told_from_two_that_take_turns() {
     };
     assert_eq!(turns(&["a", "a", "b", "b", "c"]), (3, BTreeSet::new()));
     assert_eq!(turns(&["a", "b", "a", "c"]), (4, ["a".to_owned()].into()));
+}
+
+/// A client's requests, each 10 ms: `a` answers, then nobody for a while, then `b`.
+fn an_outage(lasts: Duration) -> End {
+    let period = Duration::from_millis(10);
+    let refused = u64::try_from(lasts.as_nanos() / period.as_nanos()).expect("a short time");
+    let request = |number: u64| {
+        let (outcome, pod) = match number.checked_sub(10) {
+            None => (Outcome::Ok, "a"),
+            Some(since) if since < refused => (Outcome::Refused, ""),
+            Some(_) => (Outcome::Ok, "b"),
+        };
+        let start_ns = number * 10_000_000;
+        Sample { start_ns, end_ns: start_ns + 1_000, outcome, pod: pod.to_owned() }
+    };
+    let samples = (0..refused + 20).map(request).collect();
+    End { before: serving("a", "1"), after: serving("b", "2"), samples }
+}
+
+fn serving(pod: &str, epoch: &str) -> Serving {
+    let epochs = [epoch.to_owned()].into();
+    Serving { pod: pod.to_owned(), uid: pod.to_owned(), node: "n1".to_owned(), epochs }
+}
+
+#[test]
+fn a_failover_that_takes_too_long_fails_requests_or_does_not_happen_is_found_out() {
+    let wrong = |lasts, fault| an_outage(lasts).wrong(fault).len();
+    let [moment, too_late] = [Duration::from_millis(100), Duration::from_millis(200)];
+    assert_eq!(wrong(moment, Fault::ApplicationKilled), 0);
+    assert_eq!(wrong(told_within() + too_late, Fault::ApplicationKilled), 1);
+    assert_eq!(wrong(told_within() + too_late, Fault::NodeLost), 0);
+    assert_eq!(wrong(lost_within() + too_late, Fault::NodeLost), 1);
+    assert_eq!([wrong(Duration::ZERO, Fault::PodDeleted), wrong(moment, Fault::PodDeleted)], [0, 1]);
+    // Nobody may follow, no time may pass and no request may fail.
+    assert_eq!(wrong(moment, Fault::ApiServerCutOff), 3);
+    let stays = End { after: serving("a", "1"), ..an_outage(moment) };
+    assert_eq!(stays.wrong(Fault::ApplicationKilled).len(), 1);
+    let mut silent = an_outage(moment);
+    silent.samples.retain(|sample| sample.pod != "b");
+    assert_eq!(silent.wrong(Fault::ApplicationKilled).len(), 2, "nobody else answers, and nobody in the end");
 }

@@ -11,8 +11,9 @@ use kube::runtime::{WatchStreamExt as _, watcher};
 use serde_json::{Value, json};
 
 use crate::actors::Actors;
+use crate::bounds::{lost_within, told_within};
 use crate::load::Load;
-use crate::pairs::{can_follow, lost_within, served_again, told_within};
+use crate::pairs::{can_follow, served_again};
 use crate::rollout::{is_of_revision, revision_of};
 use crate::stage::{Counts, PORT, Stage, WEB, exposed_web, roles, uids};
 use crate::wait::{self, role};

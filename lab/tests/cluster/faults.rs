@@ -21,9 +21,9 @@ use rustix::process::Signal;
 use tokio::time::sleep;
 
 use crate::actors::Actors;
+use crate::bounds::{End, is_answered_by_another, told_within, too_long};
 use crate::history::Turns;
 use crate::outages::has_just_started;
-use crate::pairs::{lost_within, told_within, too_long};
 use crate::stage::{Stage, WEB};
 
 /// The node without Pods, where clients and the sink are.
@@ -32,32 +32,12 @@ const LOOKOUT: &str = "n3";
 /// How long a machine with too much to do is watched: more than ten times as long as an active lives without a promise.
 const HOGGED: Duration = Duration::from_secs(30);
 
-/// Pods of the workload that grows, before and after.
-const GROWTH: [usize; 2] = [2, 4];
+/// Pods of a pair.
+const PAIR: usize = 2;
 /// Pods of several pairs.
 const SEVERAL: usize = 8;
 /// Of how many of these pairs the active is killed. One pair stays as it is.
 const STRUCK: usize = 3;
-
-/// The longest time without an answer that this fault may cost.
-fn bound(fault: Fault) -> Duration {
-    match fault {
-        Fault::ApplicationKilled
-        | Fault::ContainerKilled
-        | Fault::SandboxKilled
-        | Fault::PodDeleted
-        | Fault::SwitchedOver
-        | Fault::ApiServerStoppedThenKilled
-        | Fault::OperatorKilledThenKilled => told_within(),
-        Fault::NodeLost | Fault::NodeCutOff => lost_within(),
-        Fault::ApiServerCutOff => Duration::ZERO,
-    }
-}
-
-/// Whether no request may fail.
-const fn is_free(fault: Fault) -> bool {
-    matches!(fault, Fault::PodDeleted | Fault::ApiServerCutOff)
-}
 
 /// Pairs, and the benchmark's means to break them.
 struct Scene {
@@ -117,13 +97,13 @@ impl Scene {
             let visit = self.site.visit(&self.bench, active).await?;
             Ok((active.clone(), visit))
         };
-        let go = async |(active, visit): (Serving, Visit)| Ok((active, visit.end().await?));
+        let go = async |(active, visit): (Serving, Visit)| Ok((active, visit.end().await?.1));
         let befallen = befall((&self.bench, &self.site), fault, (come, go)).await;
         let after = self.site.settled().await;
         match (befallen, after) {
-            (Ok((before, (outage, samples))), Ok(after)) => {
-                println!("  {}: {outage}", fault.title());
-                verdict(fault, (&before, &after), (&outage, &samples))
+            (Ok((before, samples)), Ok(after)) => {
+                println!("  {}: {}", fault.title(), Outage::from_samples(&samples));
+                End { before, after, samples }.wrong(fault)
             }
             (befallen, after) => {
                 let errors = [befallen.err(), after.err()].into_iter().flatten();
@@ -131,31 +111,6 @@ impl Scene {
             }
         }
     }
-}
-
-/// What is wrong about the end of a fault.
-fn verdict(
-    fault: Fault,
-    (before, after): (&Serving, &Serving),
-    (outage, samples): (&Outage, &[Sample]),
-) -> Vec<String> {
-    let is_same = before == after;
-    let is_followed =
-        before.epochs.is_disjoint(&after.epochs) && is_answered_by_another(samples, &before.pod);
-    let is_right = if fault == Fault::ApiServerCutOff { is_same } else { is_followed };
-    let mut wrong = Vec::new();
-    if !is_right {
-        wrong.push(format!("{before:?} was followed by {after:?}"));
-    }
-    wrong.extend(too_long(outage, bound(fault)));
-    if is_free(fault) && outage.failed > 0 {
-        wrong.push(format!("requests failed: {outage}"));
-    }
-    wrong
-}
-
-fn is_answered_by_another(samples: &[Sample], pod: &str) -> bool {
-    samples.iter().any(|sample| sample.is_ok() && sample.pod != pod)
 }
 
 /// Nobody needed the Lease to run out to take over from this Pod.
@@ -177,7 +132,7 @@ pub(crate) async fn whatever_befalls_its_active_a_pair_serves_again_in_time_and_
     stage: Stage,
 ) {
     let watch = Watch::start(&stage.bench.cluster, LOOKOUT).await.unwrap();
-    let scene = Scene::build(&stage, GROWTH[0], Some(&watch)).await;
+    let scene = Scene::build(&stage, PAIR, Some(&watch)).await;
     let mut wrong = Vec::new();
     // The operator of these claims is no Pod: a claim of its own is about that fault.
     for fault in Fault::ALL.into_iter().filter(|fault| *fault != Fault::OperatorKilledThenKilled) {
@@ -201,7 +156,7 @@ pub(crate) async fn whatever_befalls_its_active_a_pair_serves_again_in_time_and_
 
 pub(crate) async fn an_active_is_followed_in_time_although_the_operator_was_killed_before_it(stage: Stage) {
     let watch = Watch::start(&stage.bench.cluster, LOOKOUT).await.unwrap();
-    let scene = Scene::build(&stage, GROWTH[0], Some(&watch)).await;
+    let scene = Scene::build(&stage, PAIR, Some(&watch)).await;
     let active = scene.site.settled().await.unwrap();
     let aim = scene.aim(&active.pod);
     let blow = async {
@@ -229,7 +184,7 @@ async fn one_after_the_other(actors: Actors) -> Vec<(String, Turns)> {
 pub(crate) async fn several_actives_killed_at_once_are_followed_in_time_each_by_its_standby(stage: Stage) {
     let scene = Scene::build(&stage, SEVERAL, None).await;
     let serving = scene.site.settled().await.unwrap();
-    let before = scene.paired(SEVERAL / 2).await;
+    let before = scene.paired(SEVERAL / PAIR).await;
     let (struck, spared) = before.split_at(STRUCK);
     let aims: Vec<Aim> = struck.iter().map(|pair| scene.aim(&pair.active)).collect();
     let actors = Actors::start(&stage);
@@ -262,7 +217,7 @@ pub(crate) async fn several_actives_killed_at_once_are_followed_in_time_each_by_
 
 pub(crate) async fn nobody_takes_over_while_the_machine_has_too_much_to_do(stage: Stage) {
     let watch = Watch::start(&stage.bench.cluster, LOOKOUT).await.unwrap();
-    let scene = Scene::build(&stage, GROWTH[0], Some(&watch)).await;
+    let scene = Scene::build(&stage, PAIR, Some(&watch)).await;
     let active = scene.site.settled().await.unwrap();
     let hogged = async {
         let hogs = Hogs::start(hogs::COUNT).unwrap();
@@ -279,17 +234,17 @@ pub(crate) async fn nobody_takes_over_while_the_machine_has_too_much_to_do(stage
 }
 
 pub(crate) async fn an_active_is_followed_in_time_while_its_group_grows_by_a_pair(stage: Stage) {
-    let scene = Scene::build(&stage, GROWTH[0], None).await;
+    let scene = Scene::build(&stage, PAIR, None).await;
     let active = scene.site.settled().await.unwrap();
     let aim = scene.aim(&active.pod);
     let actors = Actors::start(&stage);
     let blow = async {
-        scene.site.scale(GROWTH[1]).await.unwrap();
+        scene.site.scale(2 * PAIR).await.unwrap();
         aim.fire(Signal::KILL).unwrap();
     };
     let samples = scene.requests(&active, blow, scene.site.recovered(&active)).await;
     assert_followed(&samples, &active.pod);
-    scene.paired(GROWTH[1] / 2).await;
+    scene.paired(2).await;
     let turns = one_after_the_other(actors).await;
-    assert_eq!(turns.len(), GROWTH[1] / 2, "one acts in each pair");
+    assert_eq!(turns.len(), 2, "one acts in each pair");
 }

@@ -9,6 +9,7 @@
 mod active_sets;
 mod actors;
 mod bench;
+mod bounds;
 mod claims;
 #[path = "../../../tests/common/example.rs"]
 mod example;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use backuppodset::agent::lease::Record;
 use backuppodset::agent::replicate::gate::Level;
 use backuppodset::api::{HAGroup, PairStatus, keys};
-use backuppodset::ha::{Hold, Timing};
+use backuppodset::ha::Hold;
 use backuppodset::manifests::{AgentSource, Injection, inject};
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::coordination::v1::Lease;
@@ -21,12 +21,10 @@ use lab::image::{AGENT_IMAGE, APP_IMAGE};
 use lab::ready;
 use serde_json::{Value, json};
 
+use crate::bounds::{lost_within, told_within, too_long};
 use crate::load::Load;
 use crate::stage::{PORT, Stage, WEB, node};
 use crate::wait;
-
-/// What a machine that also compiles may add to an outage.
-const BUSY_EXTRA: Duration = Duration::from_secs(5);
 
 /// The group `web` with its Service, and with replication Services.
 fn group() -> Value {
@@ -186,24 +184,6 @@ pub(crate) async fn first_paired(stage: &Stage) -> PairStatus {
     let pair = first_reported(stage, |pair| pair.state == "Paired").await;
     can_follow(stage, &pair).await;
     pair
-}
-
-/// The longest time without an answer when somebody notices the fault and tells of it.
-///
-/// The benchmark's worst is 0.1 s. Whoever needs as long as a standby watches an unchanged Lease has not been told.
-pub(crate) fn told_within() -> Duration {
-    Timing::default().watch
-}
-
-/// The longest time without an answer when a node is lost and its Lease has to run out.
-pub(crate) fn lost_within() -> Duration {
-    Timing::default().watch + BUSY_EXTRA
-}
-
-/// What is wrong if nobody answered for longer than this, or in the end.
-pub(crate) fn too_long(outage: &Outage, within: Duration) -> Option<String> {
-    let is_in_time = outage.whole_again.is_some() && outage.longest_gap.is_some_and(|gap| gap <= within);
-    (!is_in_time).then(|| format!("more than {within:?} without an answer: {outage}"))
 }
 
 /// Ends a client, which must have been answered again, and never been without an answer for longer than this.

@@ -9,8 +9,9 @@ use kube::ResourceExt as _;
 use kube::api::DeleteParams;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
+use crate::bounds::told_within;
 use crate::load::Load;
-use crate::pairs::{paired, pod, served_again, shown, start_stateful_set, taken_over, told_within};
+use crate::pairs::{paired, pod, served_again, shown, start_stateful_set, taken_over};
 use crate::stage::{Stage, WEB};
 use crate::wait;
 

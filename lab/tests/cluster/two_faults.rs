@@ -10,8 +10,9 @@ use lab::bench::pairs::watch::Watch;
 use lab::cuts::Peer;
 use lab::faults::{PodPair, Target};
 
+use crate::bounds::lost_within;
 use crate::load::Load;
-use crate::pairs::{lost_within, paired, pod, served_again, shown, start_watched_stateful_set};
+use crate::pairs::{paired, pod, served_again, shown, start_watched_stateful_set};
 use crate::stage::{Stage, node};
 
 /// How long somebody is not heard: longer than a hold of 1.9 s, so that he has been followed, or has ended.

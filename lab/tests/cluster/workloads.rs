@@ -8,10 +8,9 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kube::api::ListParams;
 
+use crate::bounds::lost_within;
 use crate::load::Load;
-use crate::pairs::{
-    lost_within, paired, reported, served_again, shown, start_deployment, start_stateful_set,
-};
+use crate::pairs::{paired, reported, served_again, shown, start_deployment, start_stateful_set};
 use crate::stage::{Stage, WEB};
 use crate::wait;
 
