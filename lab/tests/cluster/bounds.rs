@@ -49,7 +49,7 @@ pub(crate) fn too_long(outage: &Outage, within: Duration) -> Option<String> {
     (!is_in_time).then(|| format!("more than {within:?} without an answer: {outage}"))
 }
 
-pub(crate) fn is_answered_by_another(samples: &[Sample], pod: &str) -> bool {
+fn is_answered_by_another(samples: &[Sample], pod: &str) -> bool {
     samples.iter().any(|sample| sample.is_ok() && sample.pod != pod)
 }
 
@@ -70,7 +70,10 @@ impl End {
         let outage = Outage::from_samples(samples);
         let is_followed =
             before.epochs.is_disjoint(&after.epochs) && is_answered_by_another(samples, &before.pod);
-        let is_right = if fault == Fault::ApiServerCutOff { before == after } else { is_followed };
+        // A Service that shows no epoch says nothing about tenures.
+        let is_shown = !before.epochs.is_empty() && !after.epochs.is_empty();
+        let is_right =
+            is_shown && if fault == Fault::ApiServerCutOff { before == after } else { is_followed };
         let may_fail = !matches!(fault, Fault::PodDeleted | Fault::ApiServerCutOff);
         let wrong = [
             (!is_right).then(|| format!("{before:?} was followed by {after:?}")),

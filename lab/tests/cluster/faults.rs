@@ -9,6 +9,7 @@ use backuppodset::api::PairStatus;
 use lab::app::{Outage, Sample};
 use lab::bench::Error;
 use lab::bench::client::Visit;
+use lab::bench::pairs::crowd::{self, Pair};
 use lab::bench::pairs::faults::Fault;
 use lab::bench::pairs::hogs::{self, Hogs};
 use lab::bench::pairs::site::{Serving, Site};
@@ -18,13 +19,14 @@ use lab::bench::pairs::workload::{Blueprint, Kind};
 use lab::bench::rounds::Bench;
 use lab::faults::Aim;
 use rustix::process::Signal;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use crate::actors::Actors;
-use crate::bounds::{End, is_answered_by_another, told_within, too_long};
+use crate::bounds::{End, told_within, too_long};
 use crate::history::Turns;
 use crate::outages::has_just_started;
 use crate::stage::{Stage, WEB};
+use crate::wait;
 
 /// The node without Pods, where clients and the sink are.
 const LOOKOUT: &str = "n3";
@@ -65,20 +67,21 @@ impl Scene {
         self.bench.cluster.aim_below_init(&self.site.aim(pod)).unwrap()
     }
 
-    /// Requests from before a blow until everything is over that it should bring about.
+    /// Requests from before a blow until everything is over that it should bring about, and when the blow came.
     async fn requests(
         &self,
         active: &Serving,
         blow: impl Future<Output = ()>,
         over: impl Future<Output = Result<(), Error>>,
-    ) -> Vec<Sample> {
+    ) -> (Vec<Sample>, u64) {
         sleep(QUIET).await;
         self.site.forget_visits(&self.bench, active).await.unwrap();
         let visit = self.site.visit(&self.bench, active).await.unwrap();
+        let struck_ns = crowd::realtime_ns();
         blow.await;
         over.await.unwrap();
         sleep(PROXY_WITHIN).await;
-        visit.end().await.unwrap().1
+        (visit.end().await.unwrap().1, struck_ns)
     }
 
     /// Waits until there are so many pairs, each with both of its Pods.
@@ -113,12 +116,14 @@ impl Scene {
     }
 }
 
-/// Nobody needed the Lease to run out to take over from this Pod.
-fn assert_followed(samples: &[Sample], from: &str) {
+/// A client is well again, and each standby answered it before a Lease had run out since its active's last answer.
+fn assert_followed(samples: &[Sample], struck: &[Pair], struck_ns: u64) {
     let outage = Outage::from_samples(samples);
-    println!("  {outage}");
-    assert!(is_answered_by_another(samples, from), "nobody followed {from}");
+    let each = crowd::outages(samples, struck, struck_ns);
+    println!("  {outage}; each of the pairs: {each:?}");
     assert_eq!(too_long(&outage, told_within()), None);
+    let is_in_time = |outage: &Option<Duration>| outage.is_some_and(|outage| outage <= told_within());
+    assert!(each.iter().all(is_in_time), "{struck:?} were without an answer for {each:?}");
 }
 
 /// The sink was told of answers, and of none by somebody who was not the only active.
@@ -158,14 +163,15 @@ pub(crate) async fn an_active_is_followed_in_time_although_the_operator_was_kill
     let watch = Watch::start(&stage.bench.cluster, LOOKOUT).await.unwrap();
     let scene = Scene::build(&stage, PAIR, Some(&watch)).await;
     let active = scene.site.settled().await.unwrap();
+    let struck: Vec<Pair> = scene.paired(1).await.into_iter().map(Pair::from).collect();
     let aim = scene.aim(&active.pod);
     let blow = async {
         stage.bench.operators().await[0].kill();
         aim.fire(Signal::KILL).unwrap();
     };
-    let samples = scene.requests(&active, blow, scene.site.recovered(&active)).await;
+    let (samples, struck_ns) = scene.requests(&active, blow, scene.site.recovered(&active)).await;
     stage.bench.one_operator().await;
-    assert_followed(&samples, &active.pod);
+    assert_followed(&samples, &struck, struck_ns);
     let after = scene.site.settled().await.unwrap();
     assert_ne!(after.uid, active.uid, "who follows goes on when there is an operator again");
     assert_one_at_a_time(&watch);
@@ -185,7 +191,8 @@ pub(crate) async fn several_actives_killed_at_once_are_followed_in_time_each_by_
     let scene = Scene::build(&stage, SEVERAL, None).await;
     let serving = scene.site.settled().await.unwrap();
     let before = scene.paired(SEVERAL / PAIR).await;
-    let (struck, spared) = before.split_at(STRUCK);
+    let spared = &before[STRUCK..];
+    let struck: Vec<Pair> = before[..STRUCK].iter().cloned().map(Pair::from).collect();
     let aims: Vec<Aim> = struck.iter().map(|pair| scene.aim(&pair.active)).collect();
     let actors = Actors::start(&stage);
     let blow = async {
@@ -193,20 +200,10 @@ pub(crate) async fn several_actives_killed_at_once_are_followed_in_time_each_by_
             aim.fire(Signal::KILL).unwrap();
         }
     };
-    let is_followed = async || {
-        let now = scene.site.pairs().await?;
-        let follows =
-            |pair: &PairStatus| now.iter().any(|it| it.name == pair.name && it.active == pair.standby);
-        Ok(struck.iter().all(follows).then_some(()))
-    };
-    let samples = scene.requests(&serving, blow, scene.site.until("successors", is_followed)).await;
-    let outage = Outage::from_samples(&samples);
-    println!("  {outage}");
-    assert_eq!(too_long(&outage, told_within()), None);
-    for heir in struck.iter().map(|pair| &pair.standby) {
-        let is_heard = samples.iter().any(|sample| sample.is_ok() && sample.pod == *heir);
-        assert!(is_heard, "{heir} serves");
-    }
+    let over =
+        async { timeout(wait::LIMIT, crowd::taken_over(&scene.site, &struck)).await.expect("successors") };
+    let (samples, struck_ns) = scene.requests(&serving, blow, over).await;
+    assert_followed(&samples, &struck, struck_ns);
     let after = scene.paired(before.len()).await;
     for pair in spared {
         let now = after.iter().find(|it| it.name == pair.name).map(|it| (&it.active, &it.epoch));
@@ -224,7 +221,7 @@ pub(crate) async fn nobody_takes_over_while_the_machine_has_too_much_to_do(stage
         sleep(HOGGED).await;
         drop(hogs);
     };
-    let samples = scene.requests(&active, hogged, async { Ok(()) }).await;
+    let (samples, _) = scene.requests(&active, hogged, async { Ok(()) }).await;
     let outage = Outage::from_samples(&samples);
     println!("  {outage}");
     assert_eq!(outage.failed, 0, "{outage}");
@@ -236,14 +233,15 @@ pub(crate) async fn nobody_takes_over_while_the_machine_has_too_much_to_do(stage
 pub(crate) async fn an_active_is_followed_in_time_while_its_group_grows_by_a_pair(stage: Stage) {
     let scene = Scene::build(&stage, PAIR, None).await;
     let active = scene.site.settled().await.unwrap();
+    let struck: Vec<Pair> = scene.paired(1).await.into_iter().map(Pair::from).collect();
     let aim = scene.aim(&active.pod);
     let actors = Actors::start(&stage);
     let blow = async {
         scene.site.scale(2 * PAIR).await.unwrap();
         aim.fire(Signal::KILL).unwrap();
     };
-    let samples = scene.requests(&active, blow, scene.site.recovered(&active)).await;
-    assert_followed(&samples, &active.pod);
+    let (samples, struck_ns) = scene.requests(&active, blow, scene.site.recovered(&active)).await;
+    assert_followed(&samples, &struck, struck_ns);
     scene.paired(2).await;
     let turns = one_after_the_other(actors).await;
     assert_eq!(turns.len(), 2, "one acts in each pair");

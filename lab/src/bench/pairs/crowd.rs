@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use backuppodset::api::PairStatus;
 use rustix::process::Signal;
 use tokio::time::sleep;
 
@@ -30,9 +31,17 @@ const RECOVERED_WITHIN: Duration = Duration::from_secs(30);
 
 /// The Pods of a pair before the fault.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Pair {
-    active: String,
-    standby: String,
+pub struct Pair {
+    /// Who acts.
+    pub active: String,
+    /// Who should follow.
+    pub standby: String,
+}
+
+impl From<PairStatus> for Pair {
+    fn from(PairStatus { active, standby, .. }: PairStatus) -> Self {
+        Self { active, standby }
+    }
 }
 
 /// What one round measured.
@@ -82,8 +91,7 @@ pub async fn run(course: &Course<'_>, report: &mut Report) -> Result<(), Error> 
 
 async fn round(course: &Course<'_>, site: &Site) -> Result<Seen, Error> {
     let serving = site.settled().await?;
-    let pairs = site.pairs().await?.into_iter();
-    let pairs: Vec<Pair> = pairs.map(|pair| Pair { active: pair.active, standby: pair.standby }).collect();
+    let pairs: Vec<Pair> = site.pairs().await?.into_iter().map(Pair::from).collect();
     sleep(QUIET).await;
     let cluster = &course.bench.cluster;
     let aims = pairs.iter().map(|pair| cluster.aim_below_init(&site.aim(&pair.active)).map_err(Error::from));
@@ -103,7 +111,10 @@ async fn round(course: &Course<'_>, site: &Site) -> Result<Seen, Error> {
 }
 
 /// Waits until every standby acts.
-async fn taken_over(site: &Site, before: &[Pair]) -> Result<(), Error> {
+///
+/// # Errors
+/// `Request`.
+pub async fn taken_over(site: &Site, before: &[Pair]) -> Result<(), Error> {
     loop {
         let now = site.pairs().await?;
         if before.iter().all(|pair| now.iter().any(|it| it.active == pair.standby)) {
@@ -113,13 +124,14 @@ async fn taken_over(site: &Site, before: &[Pair]) -> Result<(), Error> {
     }
 }
 
-fn realtime_ns() -> u64 {
+/// Now, as clients note it.
+pub fn realtime_ns() -> u64 {
     u64::try_from(jiff::Timestamp::now().as_nanosecond()).unwrap_or_default()
 }
 
 /// Of each pair, the time from the last answer of its active to the first of its standby; `None` if one of them is
 /// missing.
-fn outages(samples: &[Sample], pairs: &[Pair], struck_ns: u64) -> Vec<Option<Duration>> {
+pub fn outages(samples: &[Sample], pairs: &[Pair], struck_ns: u64) -> Vec<Option<Duration>> {
     let answers = |pod: &str| {
         let of_pod = samples.iter().filter(move |sample| sample.is_ok() && sample.pod == pod);
         of_pod.map(|sample| (sample.start_ns, sample.end_ns)).collect::<Vec<_>>()
