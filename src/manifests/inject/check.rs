@@ -116,6 +116,35 @@ pub enum InjectError {
     /// The same, by another field.
     #[error("set hostPID to false: the agent must be the first process of its container")]
     HostProcesses,
+    /// The Pod may be over when its agent has ended.
+    #[error(
+        "restartPolicy is {policy:?}, with which the container of an agent that has ended may stay ended, and its pair \
+         without a standby: write Always, or leave it out"
+    )]
+    RestartPolicy {
+        /// What it is.
+        policy: String,
+    },
+    /// The same of one container.
+    #[error(
+        "container {container:?} has restartPolicy {policy:?}, with which it may stay ended when its agent has ended, and \
+         its pair without a standby: write Always, or leave it out"
+    )]
+    ContainerRestartPolicy {
+        /// Name of the container.
+        container: String,
+        /// What it is.
+        policy: String,
+    },
+    /// Exit codes of its container are those of the agent.
+    #[error(
+        "container {container:?} has restartPolicyRules, but its exit codes are those of the agent, each of whose ends the \
+         kubelet has to follow by a start: leave them out"
+    )]
+    RestartRules {
+        /// Name of the container.
+        container: String,
+    },
     /// The agents of two Pods would meet on a node.
     #[error(
         "set hostNetwork to false: every agent listens at {agent_ports}, so that two of them cannot share the network of \
@@ -162,6 +191,9 @@ pub(super) fn check_pod(template: &Value) -> Result<(), InjectError> {
     if spec["automountServiceAccountToken"] == json!(false) {
         return Err(InjectError::NoToken);
     }
+    if let Some(policy) = ending_policy(spec) {
+        return Err(InjectError::RestartPolicy { policy });
+    }
     let labels = &template["metadata"]["labels"];
     if let Some(label) = WRITTEN_LABELS.into_iter().find(|label| labels.get(label).is_some()) {
         return Err(InjectError::WrittenLabel { label });
@@ -172,7 +204,7 @@ pub(super) fn check_pod(template: &Value) -> Result<(), InjectError> {
 /// Checks the container of the application.
 ///
 /// # Errors
-/// `PostStart`, `PreStop` and `Terminal`. A sleep before the end may stay: it is the same in both roles, and needs no application.
+/// `PostStart`, `StopSignal`, `PreStop`, `Terminal`, `ContainerRestartPolicy` and `RestartRules`. A sleep before the end may stay: it is the same in both roles, and needs no application.
 pub(super) fn check_container(container: &Value) -> Result<(), InjectError> {
     let lifecycle = &container["lifecycle"];
     if !lifecycle["postStart"].is_null() {
@@ -188,6 +220,12 @@ pub(super) fn check_container(container: &Value) -> Result<(), InjectError> {
     }
     if container["tty"] == json!(true) {
         return Err(InjectError::Terminal { container: name(container) });
+    }
+    if let Some(policy) = ending_policy(container) {
+        return Err(InjectError::ContainerRestartPolicy { container: name(container), policy });
+    }
+    if container["restartPolicyRules"].as_array().is_some_and(|rules| !rules.is_empty()) {
+        return Err(InjectError::RestartRules { container: name(container) });
     }
     Ok(())
 }
@@ -206,6 +244,11 @@ pub(super) fn check_selector(selector: &Value) -> Result<(), InjectError> {
         Some(label) => Err(InjectError::WrittenSelector { label }),
         None => Ok(()),
     }
+}
+
+/// The `restartPolicy` of a Pod or of a container, if it lets anything end for good.
+fn ending_policy(of: &Value) -> Option<String> {
+    of["restartPolicy"].as_str().filter(|policy| *policy != "Always").map(str::to_owned)
 }
 
 /// Init containers end before the agent starts, unless they are sidecars.

@@ -166,6 +166,33 @@ fn hooks_of_another_container_are_its_own_affair() {
 }
 
 #[test]
+fn an_agent_that_would_not_come_back_in_its_pod_is_refused() {
+    let of_pod = |policy: Value| {
+        let mut template = template();
+        template["spec"]["restartPolicy"] = policy;
+        error_of(&template)
+    };
+    for policy in ["Never", "OnFailure"] {
+        assert_eq!(of_pod(json!(policy)), Some(InjectError::RestartPolicy { policy: policy.into() }));
+        let error = InjectError::ContainerRestartPolicy { container: "web".into(), policy: policy.into() };
+        assert_eq!(error_of(&with("restartPolicy", json!(policy))), Some(error));
+    }
+    let rules = json!([{"action": "Restart", "exitCodes": {"operator": "In", "values": [42]}}]);
+    let error = InjectError::RestartRules { container: "web".into() };
+    assert_eq!(error_of(&with("restartPolicyRules", rules)), Some(error));
+    for usual in [json!("Always"), json!(null)] {
+        let of_container = error_of(&with("restartPolicy", usual.clone()));
+        assert_eq!((of_pod(usual), of_container), (None, None));
+    }
+    assert_eq!(error_of(&with("restartPolicyRules", json!([]))), None);
+    let mut beside = template();
+    let side = json!({"name": "side", "image": "side:1", "restartPolicy": "Never"});
+    beside["spec"]["containers"].as_array_mut().unwrap().push(side);
+    let injection = Injection { container: Some("web".into()), ..injection() };
+    assert_eq!(inject(&beside, &injection).err(), None, "another container is its own affair");
+}
+
+#[test]
 fn labels_that_the_operator_writes_are_refused_in_templates_and_selectors() {
     for label in [keys::LABEL_HA_STATE, keys::LABEL_PEER] {
         let mut labelled = template();

@@ -120,6 +120,12 @@ fn a_template_that_cannot_run_the_agent_is_told_apart() {
             json!([{"containerPort": 20_002}]),
             InjectError::AgentPort { container: container(), port: 20_002 },
         ),
+        (
+            "/containers/0",
+            "restartPolicy",
+            json!("Never"),
+            InjectError::ContainerRestartPolicy { container: container(), policy: "Never".into() },
+        ),
         ("", "shareProcessNamespace", json!(true), InjectError::SharedProcesses),
         ("", "hostPID", json!(true), InjectError::HostProcesses),
         ("", "hostNetwork", json!(true), InjectError::HostNetwork),
