@@ -10,7 +10,7 @@
 //! | `conditions` | the four conditions and the STATUS phrase |
 //! | `failover` | the report of the last loss of a primary |
 //! | `group` | the status of an HAGroup |
-//! | `takeovers` | who took over from whom, why, and how long each phase took |
+//! | `takeovers` | who took over from whom, why, and when each phase was over |
 //! | `news` | what a new status of an HAGroup is worth in events and metrics |
 //! | `ledger` | the list of conversions |
 //! | `event` | the text of one event |
@@ -39,6 +39,7 @@ pub use event::{EventText, EventType, event_note};
 pub use group::{GroupInput, describe_wait, group_status};
 pub use news::{GroupNews, PhaseTime, group_news, lease_repaired};
 pub use refusal::{advice, is_lasting};
+pub use takeovers::Told;
 pub use words::{CONDITIONS, ConditionWords, STATES, Word};
 
 use crate::api::keys;

@@ -5,14 +5,21 @@
 use std::time::Duration;
 
 use super::event::{EventText, EventType};
+use super::takeovers::{Told, record_of};
 use crate::api::{HAGroupStatus, PairStatus, Takeover, WITHHELD};
-use crate::ha::Cause;
+use crate::ha::{Cause, TakeoverRecord};
 
 /// Why a takeover happened that its new active does not explain.
 const UNEXPLAINED: &str = "Unexplained";
 
-/// How long one phase of a takeover took, by the name of the phase.
+/// The phase with which a takeover is over.
+const LAST_PHASE: &str = "repaired";
+
+/// How long after the beginning of a takeover a phase of it was over, by the name of the phase.
 pub type PhaseTime = (&'static str, Duration);
+
+/// All phases of a takeover, in their usual order; `None` for those that are not known.
+type Phases = [(&'static str, Option<Duration>); 6];
 
 /// What is told.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,21 +32,24 @@ pub struct GroupNews {
     pub phases: Vec<PhaseTime>,
 }
 
-/// What is new in `next`.
-pub fn group_news(previous: &HAGroupStatus, next: &HAGroupStatus) -> GroupNews {
+/// What is new in `next`; `told` has the times of phases more exactly than a status.
+pub fn group_news(previous: &HAGroupStatus, next: &HAGroupStatus, told: Told<'_>) -> GroupNews {
     let mut news = GroupNews::default();
     for takeover in &next.takeovers {
         let known = previous.takeovers.iter().find(|known| is_same(known, takeover));
+        let phases = phases(takeover, told);
         if known.is_none() {
             news.takeovers.push(reason(takeover));
-            news.events.push(taken_over(takeover));
+            news.events.push(taken_over(takeover, &phases));
         }
         let before = known.map(|known| known.phases.each().map(|(_, time)| time)).unwrap_or_default();
-        let became_known = |((phase, time), before): ((&'static str, Option<i32>), Option<i32>)| {
-            let time = time.filter(|_| before.is_none())?;
-            Some((phase, Duration::from_millis(time.max(0).unsigned_abs().into())))
-        };
-        news.phases.extend(takeover.phases.each().into_iter().zip(before).filter_map(became_known));
+        let became_known = phases.iter().zip(before).filter(|(_, before)| before.is_none());
+        let became_known: Vec<PhaseTime> =
+            became_known.filter_map(|((phase, time), _)| Some((*phase, (*time)?))).collect();
+        if became_known.iter().any(|(phase, _)| *phase == LAST_PHASE) {
+            news.events.push(completed(takeover, &phases));
+        }
+        news.phases.extend(became_known);
     }
     for pair in &next.pairs {
         let before = previous.pairs.iter().find(|before| before.name == pair.name);
@@ -73,7 +83,47 @@ fn reason(takeover: &Takeover) -> &'static str {
     Cause::parse(&takeover.reason).map_or(UNEXPLAINED, Cause::as_str)
 }
 
-fn taken_over(takeover: &Takeover) -> EventText {
+/// The phases that a status knows. It has whole milliseconds, rounded up; what the Lease still tells is more exact.
+fn phases(takeover: &Takeover, told: Told<'_>) -> Phases {
+    let exact = record_of(told, takeover).map(|record| {
+        let TakeoverRecord { epoch: _, cause: _, detected, fenced, granted, promoted, published } = *record;
+        [Some(detected), Some(fenced), granted, promoted, published, None]
+    });
+    let mut exact = exact.unwrap_or_default().into_iter();
+    takeover.phases.each().map(|(phase, time)| {
+        let exact = exact.next().flatten();
+        let rough = |time: i32| Duration::from_millis(time.max(0).unsigned_abs().into());
+        (phase, time.map(|time| exact.unwrap_or_else(|| rough(time))))
+    })
+}
+
+/// The phases that are known, in words; empty if none is.
+fn in_words(phases: &Phases) -> String {
+    let known =
+        phases.iter().filter_map(|(phase, time)| Some(format!("{phase} {} ms", milliseconds((*time)?))));
+    let known: Vec<String> = known.collect();
+    if known.is_empty() { String::new() } else { format!("; since its beginning: {}", known.join(", ")) }
+}
+
+/// In milliseconds, with the microseconds that there are: `0.05`.
+fn milliseconds(time: Duration) -> String {
+    let text = format!("{}.{:03}", time.as_millis(), time.subsec_micros() % 1_000);
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+/// The pair is whole again.
+fn completed(takeover: &Takeover, phases: &Phases) -> EventText {
+    let Takeover { pair, from, to, .. } = takeover;
+    let (reason, times) = (reason(takeover), in_words(phases));
+    EventText {
+        type_: EventType::Normal,
+        reason: "TakeoverComplete",
+        action: format!("complete the takeover of {to}"),
+        note: format!("Pair {pair} is whole again, in which {to} took over from {from} ({reason}){times}"),
+    }
+}
+
+fn taken_over(takeover: &Takeover, phases: &Phases) -> EventText {
     let cause = Cause::parse(&takeover.reason);
     let why = cause.map_or("it is not known why", Cause::meaning);
     let Takeover { pair, from, to, .. } = takeover;
@@ -81,7 +131,11 @@ fn taken_over(takeover: &Takeover) -> EventText {
         type_: if cause.is_some_and(Cause::is_planned) { EventType::Normal } else { EventType::Warning },
         reason: "Takeover",
         action: format!("take over {to}"),
-        note: format!("{to} took over from {from} in pair {pair}: {why} ({})", reason(takeover)),
+        note: format!(
+            "{to} took over from {from} in pair {pair}: {why} ({}){}",
+            reason(takeover),
+            in_words(phases)
+        ),
     }
 }
 

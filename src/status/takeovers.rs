@@ -1,6 +1,8 @@
-//! Who took over from whom in an HAGroup, why, and how long each phase took.
+//! Who took over from whom in an HAGroup, why, and when each phase was over.
 //!
 //! What the new active tells in its Lease comes in parts; the last phase is the operator's own.
+
+use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
@@ -12,16 +14,16 @@ use crate::manifests::pair_name;
 /// Most takeovers that are kept.
 const TAKEOVERS_MAX: usize = 10;
 
+/// The name of a group, and what the actives of its pairs told in their Leases.
+pub type Told<'a> = (&'a str, &'a BTreeMap<u32, TakeoverRecord>);
+
 /// The takeovers that were known, those that are new, and what became known of them.
 pub(super) fn takeovers(input: &GroupInput<'_>, pairs: &[PairStatus]) -> Vec<Takeover> {
     let mut all = input.previous.takeovers.clone();
     all.extend(pairs.iter().filter_map(|pair| takeover(input, pair)));
     all.drain(..all.len().saturating_sub(TAKEOVERS_MAX));
     for takeover in &mut all {
-        let record = input.records.iter().find(|(number, record)| {
-            takeover.pair == pair_name(input.name, **number) && takeover.epoch == epoch_text(record.epoch)
-        });
-        if let Some((_, record)) = record {
+        if let Some(record) = record_of((input.name, input.records), takeover) {
             tell(takeover, record);
         }
         if is_repaired(input, pairs, takeover) && takeover.phases.repaired.is_none() {
@@ -57,6 +59,14 @@ fn takeover(input: &GroupInput<'_>, pair: &PairStatus) -> Option<Takeover> {
         reason: String::new(),
         phases: TakeoverPhases::default(),
     })
+}
+
+/// What the new active of a takeover told, if its Lease still says so.
+pub(super) fn record_of<'a>((group, records): Told<'a>, takeover: &Takeover) -> Option<&'a TakeoverRecord> {
+    let is_it = |(number, record): &(&u32, &TakeoverRecord)| {
+        takeover.pair == pair_name(group, **number) && takeover.epoch == epoch_text(record.epoch)
+    };
+    records.iter().find(is_it).map(|(_, record)| record)
 }
 
 fn epoch_text(epoch: Epoch) -> String {

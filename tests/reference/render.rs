@@ -168,9 +168,14 @@ fn takeovers(text: &mut String) {
         row(text, &[&code(cause.as_str()), r#type.as_str(), cause.meaning()]);
     }
     text.push_str(
-        "\nOther events of an HAGroup: `PairFormed`, `MemberReplaced`, `PairEnded` (Normal), `Fenced`, `LeaseRepaired`, \
+        "\nThe event `Takeover` has the times that are known when it is told. `TakeoverComplete` (Normal) follows once, when \
+         the pair is whole again, with those of all phases. Both count milliseconds since the beginning of the takeover, to \
+         the microsecond where the new active told it; `status.takeovers` has whole ones, rounded up. If the next takeover \
+         comes before the pair is whole, there is no `TakeoverComplete`.\n\n\
+         Other events of an HAGroup: `PairFormed`, `MemberReplaced`, `PairEnded` (Normal), `Fenced`, `LeaseRepaired`, \
          `Withheld` (Warning). Metrics: `backuppodset_takeovers_total{reason}`, and \
-         `backuppodset_takeover_phase_seconds{phase}` with the phases of `status.takeovers`.\n",
+         `backuppodset_takeover_phase_seconds{phase}`: the time from the beginning of a takeover to the end of a phase of \
+         `status.takeovers`, the phases before it included.\n",
     );
 }
 

@@ -279,6 +279,7 @@ impl Round<'_> {
         memory: &mut Memory,
     ) -> bool {
         let previous = self.group.status.clone().unwrap_or_default();
+        let records = seen.records.iter().filter_map(told).collect();
         let status = group_status(&GroupInput {
             previous: &previous,
             generation: self.group.metadata.generation.unwrap_or_default(),
@@ -286,7 +287,7 @@ impl Round<'_> {
             group: &seen.group,
             plan,
             has_service: self.group.spec.service.is_some(),
-            records: &seen.records.iter().filter_map(told).collect(),
+            records: &records,
             lags: &seen.lags(),
             troubles,
             now: self.now(),
@@ -318,7 +319,7 @@ impl Round<'_> {
             Ok(written) => {
                 let version = version(&written.metadata);
                 memory.wrote((keys::GROUP_KIND, &self.key.name), version, clock::now());
-                self.tell_news(&group_news(&previous, &status));
+                self.tell_news(&group_news(&previous, &status, (&self.key.name, &records)));
                 true
             }
             Err(error) if is_stale(&error) => true,

@@ -145,10 +145,13 @@ async fn a_takeover_is_told_once_in_status_event_and_metrics() {
     let events = log.iter().filter(|seen| seen.path.ends_with("/events"));
     let events: Vec<_> = events.map(|seen| (&seen.body["reason"], &seen.body["regarding"]["kind"])).collect();
     assert_eq!(events, [(&json!("Takeover"), &json!("HAGroup"))]);
+    let mut notes = log.iter().filter_map(|seen| seen.body["note"].as_str());
+    let times = "; since its beginning: detected 0 ms, fenced 0.31 ms, lease 1.25 ms";
+    assert!(notes.any(|note| note.ends_with(times)), "no event has the times: {log:?}");
     let metrics = context.surroundings.metrics.encode().unwrap();
     for line in [
         "backuppodset_takeovers_total{reason=\"ApplicationEnded\"} 1",
-        "backuppodset_takeover_phase_seconds_sum{phase=\"lease\"} 0.002",
+        "backuppodset_takeover_phase_seconds_sum{phase=\"lease\"} 0.00125",
     ] {
         assert!(metrics.lines().any(|found| found == line), "{line} is not in\n{metrics}");
     }

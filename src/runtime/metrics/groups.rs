@@ -34,7 +34,7 @@ impl GroupMetrics {
         groups.register("takeovers", "Takeovers in pairs, by reason", metrics.takeovers.clone());
         groups.register(
             "takeover_phase_seconds",
-            "Time from the beginning of a takeover until a phase was over",
+            "Time from the beginning of a takeover to the end of a phase, the phases before it included",
             metrics.phases.clone(),
         );
         metrics

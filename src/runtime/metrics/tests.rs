@@ -98,6 +98,14 @@ workqueue_work_duration_seconds_sum{name="backuppodset",controller="backuppodset
 }
 
 #[test]
+fn the_times_of_a_takeover_say_since_when_they_count() {
+    let help = "# HELP backuppodset_takeover_phase_seconds Time from the beginning of a takeover to the end of a phase, \
+                the phases before it included.";
+    let text = touched().encode().unwrap();
+    assert!(text.lines().any(|line| line == help), "{text}");
+}
+
+#[test]
 fn buckets_reach_from_a_millisecond_to_a_minute() {
     let text = touched().encode().unwrap();
     let bounds: Vec<&str> = text

@@ -1,10 +1,18 @@
 //! What each change of a status is worth.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
 use super::*;
 use crate::api::TakeoverPhases;
+use crate::ha::{Epoch, TakeoverRecord};
+
+/// What is new, if no Lease tells of it any more.
+fn news(previous: &HAGroupStatus, next: &HAGroupStatus) -> GroupNews {
+    group_news(previous, next, ("web", &BTreeMap::new()))
+}
 
 fn pair(state: &str, (active, standby): (&str, &str)) -> PairStatus {
     let [name, active, standby, epoch, state] = ["web-0", active, standby, "1", state].map(str::to_owned);
@@ -22,8 +30,8 @@ fn takeover(reason: &str, phases: TakeoverPhases) -> Takeover {
 
 fn told(before: Option<PairStatus>, after: Option<PairStatus>) -> Vec<(&'static str, String)> {
     let status = |pair: Option<PairStatus>| status(pair.into_iter().collect(), Vec::new());
-    let news = group_news(&status(before), &status(after));
-    news.events.into_iter().map(|event| (event.reason, event.note)).collect()
+    let found = news(&status(before), &status(after));
+    found.events.into_iter().map(|event| (event.reason, event.note)).collect()
 }
 
 #[test]
@@ -65,7 +73,7 @@ fn a_takeover_is_told_once_and_each_of_its_phases_when_it_becomes_known() {
         reason: "Takeover",
         action: "take over b".to_owned(),
         note: "b took over from a in pair web-0: the application of the former active had ended by itself \
-               (ApplicationEnded)"
+               (ApplicationEnded); since its beginning: detected 0 ms, lease 7 ms"
             .to_owned(),
     };
     let millis = Duration::from_millis;
@@ -74,18 +82,67 @@ fn a_takeover_is_told_once_and_each_of_its_phases_when_it_becomes_known() {
         takeovers: vec!["ApplicationEnded"],
         phases: vec![("detected", millis(0)), ("lease", millis(7))],
     };
-    assert_eq!(group_news(&before, &began), expected);
+    assert_eq!(news(&before, &began), expected);
     let later = GroupNews { phases: vec![("published", millis(31))], ..GroupNews::default() };
-    assert_eq!(group_news(&began, &ended), later);
-    assert_eq!(group_news(&ended, &ended), GroupNews::default());
+    assert_eq!(news(&began, &ended), later);
+    assert_eq!(news(&ended, &ended), GroupNews::default());
+}
+
+/// What `b` told of it in the Lease of the pair.
+fn record(epoch: Epoch) -> TakeoverRecord {
+    let micros = Duration::from_micros;
+    TakeoverRecord {
+        epoch,
+        cause: Cause::ApplicationEnded,
+        detected: Duration::ZERO,
+        fenced: micros(50),
+        granted: Some(micros(170)),
+        promoted: Some(micros(700)),
+        published: Some(micros(28_004)),
+    }
+}
+
+fn whole() -> TakeoverPhases {
+    let [detected, fenced, lease, promoted, published, repaired] = [0, 1, 1, 1, 29, 61].map(Some);
+    TakeoverPhases { detected, fenced, lease, promoted, published, repaired }
+}
+
+#[test]
+fn the_end_of_a_takeover_is_told_once_with_every_phase_as_exactly_as_it_is_known() {
+    let is_whole = status(Vec::new(), vec![takeover("ApplicationEnded", whole())]);
+    let is_not = TakeoverPhases { repaired: None, ..whole() };
+    let before = status(Vec::new(), vec![takeover("ApplicationEnded", is_not)]);
+    let event = |times: &str| EventText {
+        type_: EventType::Normal,
+        reason: "TakeoverComplete",
+        action: "complete the takeover of b".to_owned(),
+        note: format!(
+            "Pair web-0 is whole again, in which b took over from a (ApplicationEnded); since its beginning: {times}"
+        ),
+    };
+    let repaired = ("repaired", Duration::from_millis(61));
+    let exact =
+        "detected 0 ms, fenced 0.05 ms, lease 0.17 ms, promoted 0.7 ms, published 28.004 ms, repaired 61 ms";
+    let rough = "detected 0 ms, fenced 1 ms, lease 1 ms, promoted 1 ms, published 29 ms, repaired 61 ms";
+    let of = |number: u32, epoch: u64| BTreeMap::from([(number, record(Epoch::from(epoch)))]);
+    for (records, times) in [(of(0, 1), exact), (of(0, 2), rough), (of(1, 1), rough)] {
+        let expected =
+            GroupNews { events: vec![event(times)], phases: vec![repaired], ..GroupNews::default() };
+        assert_eq!(group_news(&before, &is_whole, ("web", &records)), expected);
+        assert_eq!(group_news(&is_whole, &is_whole, ("web", &records)), GroupNews::default());
+    }
+    let at_once = group_news(&HAGroupStatus::default(), &is_whole, ("web", &of(0, 1)));
+    let reasons: Vec<_> = at_once.events.iter().map(|event| event.reason).collect();
+    assert_eq!(reasons, ["Takeover", "TakeoverComplete"]);
+    assert_eq!(at_once.phases[1], ("fenced", Duration::from_micros(50)));
 }
 
 #[test]
 fn what_somebody_wanted_is_no_warning_and_what_nobody_explains_is_one() {
     let type_of = |reason| {
         let after = status(Vec::new(), vec![takeover(reason, TakeoverPhases::default())]);
-        let news = group_news(&HAGroupStatus::default(), &after);
-        (news.events[0].type_, news.takeovers[0])
+        let found = news(&HAGroupStatus::default(), &after);
+        (found.events[0].type_, found.takeovers[0])
     };
     assert_eq!(type_of("PodDeleted"), (EventType::Normal, "PodDeleted"));
     assert_eq!(type_of("LeaseExpired"), (EventType::Warning, "LeaseExpired"));
