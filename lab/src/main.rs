@@ -59,7 +59,8 @@ enum Verb {
     Images,
     /// Install the operator into the cluster of KUBECONFIG, else into the local one, and wait until it leads.
     Install(ManifestArguments),
-    /// Show the story of the BPS paper: create, update, decrease, and two failures.
+    /// Show the story of the BPS paper: create, update, decrease, and two failures; then a pair of active and standby.
+    /// On a cluster of KUBECONFIG the crash and the pair are left out.
     Demo(ManifestArguments),
     /// Measure, and print the figures beside the paper's. Needs the local cluster to itself.
     Bench(BenchArguments),
