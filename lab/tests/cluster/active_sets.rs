@@ -11,7 +11,6 @@ use kube::runtime::{WatchStreamExt as _, watcher};
 use serde_json::{Value, json};
 
 use crate::actors::Actors;
-use crate::bounds::{lost_within, told_within};
 use crate::load::Load;
 use crate::pairs::{can_follow, served_again};
 use crate::rollout::{is_of_revision, revision_of};
@@ -120,7 +119,7 @@ pub(crate) async fn roles_of_a_paired_set_follow_the_application_that_acts(stage
         })
         .await;
     let (after, _) = whole(&stage, counts).await;
-    served_again("application of a paired set killed", (load, told_within())).await;
+    served_again("application of a paired set killed", load).await;
     let uids = |pods: &[Pod]| roles(pods).into_keys().collect::<BTreeSet<_>>();
     assert_eq!(uids(&after), uids(&pods), "no Pod is given up");
     rests(&stage, &after).await;
@@ -153,7 +152,7 @@ async fn lose_a_primary(stage: &Stage, set: &Value, counts: Counts) -> Vec<Pod> 
         })
         .await;
     let (after, _) = whole(stage, counts).await;
-    served_again("primary of a paired set deleted", (load, told_within())).await;
+    served_again("primary of a paired set deleted", load).await;
     after
 }
 
@@ -216,7 +215,7 @@ pub(crate) async fn a_new_template_reaches_every_pod_of_a_paired_set_and_one_of_
         .await;
     let (after, pairs) = whole(&stage, counts).await;
     let turns = actors.stop().await;
-    served_again("rollout of a paired set", (load, lost_within())).await;
+    served_again("rollout of a paired set", load).await;
     println!("  {turns:?}");
     let known = roles(&before);
     assert!(after.iter().all(|pod| !known.contains_key(&pod.uid().unwrap())), "an old Pod is left");

@@ -9,8 +9,8 @@
 mod active_sets;
 mod actors;
 mod bench;
-mod bounds;
 mod claims;
+mod endings;
 #[path = "../../../tests/common/example.rs"]
 mod example;
 mod failover;

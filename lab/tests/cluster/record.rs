@@ -9,7 +9,6 @@ use kube::ResourceExt as _;
 use kube::api::DeleteParams;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use crate::bounds::told_within;
 use crate::load::Load;
 use crate::pairs::{paired, pod, served_again, shown, start_stateful_set, taken_over};
 use crate::stage::{Stage, WEB};
@@ -63,7 +62,7 @@ pub(crate) async fn a_takeover_is_remembered_with_its_reason_and_every_phase_in_
     let last = taken_over(&stage, &after).await;
     assert_eq!(told(&stage, &last.active).await.reason, "PodDeleted");
     has_event(&stage, "Takeover", "PodDeleted").await;
-    served_again("both takeovers", (load, told_within())).await;
+    served_again("both takeovers", load).await;
 }
 
 pub(crate) async fn the_metrics_of_an_agent_are_for_the_token_of_its_group_alone(stage: Stage) {

@@ -10,7 +10,6 @@ use lab::bench::pairs::watch::Watch;
 use lab::cuts::Peer;
 use lab::faults::{PodPair, Target};
 
-use crate::bounds::lost_within;
 use crate::load::Load;
 use crate::pairs::{paired, pod, served_again, shown, start_watched_stateful_set};
 use crate::stage::{Stage, node};
@@ -81,8 +80,7 @@ pub(crate) async fn never_do_two_act_when_two_faults_come_together(stage: Stage)
             tokio::time::sleep(SILENT).await;
             silence.end(&stage, (&pods, &lost));
             paired(&stage, 1).await;
-            served_again(&format!("{blow:?} while {silence:?} hear nothing"), (load, SILENT + lost_within()))
-                .await;
+            served_again(&format!("{blow:?} while {silence:?} hear nothing"), load).await;
         }
     }
     let (answers, late) = sink.seen();

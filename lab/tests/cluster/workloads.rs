@@ -8,7 +8,6 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kube::api::ListParams;
 
-use crate::bounds::lost_within;
 use crate::load::Load;
 use crate::pairs::{paired, reported, served_again, shown, start_deployment, start_stateful_set};
 use crate::stage::{Stage, WEB};
@@ -55,7 +54,7 @@ async fn rolled_out(stage: &Stage, kind: &str) {
     roll_out(stage, kind, WEB).await;
     let pair = paired(stage, 1).await.remove(0);
     shown(stage, &pair).await;
-    served_again(&format!("rollout of a {kind}"), (load, lost_within())).await;
+    served_again(&format!("rollout of a {kind}"), load).await;
 }
 
 /// Lets a workload replace its Pods, which have its name as label `app`, and waits until all are others and ready.

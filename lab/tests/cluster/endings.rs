@@ -1,0 +1,60 @@
+//! What may be the end of a fault at the active of a pair: pure, so that `tests/checkers.rs` can show that it would see a broken
+//! failover.
+//!
+//! No time decides, because a machine that also compiles must not break a claim: a quick takeover is told from a slow one by
+//! its reason.
+
+use backuppodset::ha::Cause;
+use lab::app::{Outage, Outcome, Sample};
+use lab::bench::pairs::faults::Fault;
+use lab::bench::pairs::site::Serving;
+
+/// Whether nobody can tell of the fault, so that the standby waits until the Lease has run out.
+fn is_untold(fault: Fault) -> bool {
+    matches!(fault, Fault::NodeLost | Fault::NodeCutOff)
+}
+
+/// What is wrong about the reason of a takeover: whether it had to wait for the Lease is not as it should be.
+pub(crate) fn wrong_reason(is_untold: bool, reason: &str) -> Option<String> {
+    let has_waited = reason == Cause::LeaseExpired.as_str();
+    (has_waited != is_untold).then(|| format!("it was taken over because of {reason}"))
+}
+
+fn is_answered_by_another(samples: &[Sample], pod: &str) -> bool {
+    samples.iter().any(|sample| sample.is_ok() && sample.pod != pod)
+}
+
+/// How a fault ended.
+pub(crate) struct End {
+    /// Who served before it.
+    pub(crate) before: Serving,
+    /// Who serves when it is undone.
+    pub(crate) after: Serving,
+    /// What a client saw.
+    pub(crate) samples: Vec<Sample>,
+    /// Why another Pod took over, if one did.
+    pub(crate) reason: Option<String>,
+}
+
+impl End {
+    /// What is wrong about it.
+    pub(crate) fn wrong(&self, fault: Fault) -> Vec<String> {
+        let Self { before, after, samples, reason } = self;
+        let outage = Outage::from_samples(samples);
+        let is_followed =
+            before.epochs.is_disjoint(&after.epochs) && is_answered_by_another(samples, &before.pod);
+        // A Service that shows no epoch says nothing about tenures.
+        let is_shown = !before.epochs.is_empty() && !after.epochs.is_empty();
+        let is_right =
+            is_shown && if fault == Fault::ApiServerCutOff { before == after } else { is_followed };
+        let is_refused = samples.iter().any(|sample| sample.outcome == Outcome::Refused);
+        let may_be_refused = !matches!(fault, Fault::PodDeleted | Fault::ApiServerCutOff);
+        let wrong = [
+            (!is_right).then(|| format!("{before:?} was followed by {after:?}")),
+            outage.whole_again.is_none().then(|| format!("nobody answers in the end: {outage}")),
+            reason.as_deref().and_then(|reason| wrong_reason(is_untold(fault), reason)),
+            (is_refused && !may_be_refused).then(|| format!("requests were refused: {outage}")),
+        ];
+        wrong.into_iter().flatten().collect()
+    }
+}
