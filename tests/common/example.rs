@@ -13,9 +13,14 @@ pub(crate) struct Example {
 /// The example in a text.
 pub(crate) fn example(text: &str) -> Example {
     let comment = text.lines().take_while(|line| line.starts_with('#'));
-    let quoted = comment.filter_map(|line| line.split_once("--agent-argument='")?.1.split_once('\''));
+    let arguments = comment.filter_map(|line| {
+        let quoted = line.split_once("--agent-argument='").and_then(|(_, rest)| rest.split_once('\''));
+        // What `inject` passes on to the agent under the same name.
+        let replicated = || line.split(' ').find(|word| word.starts_with("--replicate="));
+        quoted.map(|(argument, _)| argument).or_else(replicated)
+    });
     Example {
-        arguments: quoted.map(|(argument, _)| argument.to_owned()).collect(),
+        arguments: arguments.map(str::to_owned).collect(),
         documents: serde_saphyr::from_multiple(text).expect("YAML"),
     }
 }
