@@ -123,7 +123,7 @@ impl<On: Machine> Turn<'_, On> {
         self.pair.replica.as_ref().is_none_or(|replica| {
             let may = replica.may_switch_over(&self.level.1);
             if !may {
-                warn!("Ignored an order to switch over: the state directory of the standby is not level");
+                warn!("Does not switch over yet: the state directory of the standby is not level");
             }
             may
         })
