@@ -204,7 +204,8 @@ pub(super) fn check_pod(template: &Value) -> Result<(), InjectError> {
 /// Checks the container of the application.
 ///
 /// # Errors
-/// `PostStart`, `StopSignal`, `PreStop`, `Terminal`, `ContainerRestartPolicy` and `RestartRules`. A sleep before the end may stay: it is the same in both roles, and needs no application.
+/// `PostStart`, `StopSignal`, `PreStop`, `Terminal`, `ContainerRestartPolicy` and `RestartRules`. A sleep before the end may
+/// stay: it is the same in both roles, and needs no application.
 pub(super) fn check_container(container: &Value) -> Result<(), InjectError> {
     let lifecycle = &container["lifecycle"];
     if !lifecycle["postStart"].is_null() {
