@@ -22,13 +22,7 @@ async fn sent(listed: (u16, Value)) -> (Look, Vec<Seen>) {
     let context = context(&client, &fields, &[primary("web-0"), primary("web-1")]);
     let (log, serving) = server.serve(move |seen| match seen.method.as_str() {
         "GET" => listed.clone(),
-        "DELETE" => {
-            let name = seen.path.rsplit('/').next().unwrap_or_default();
-            let mut leaving = primary(name);
-            leaving["metadata"]["resourceVersion"] = json!("31");
-            leaving["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:30Z");
-            (200, leaving)
-        }
+        "DELETE" => (200, leaving(primary(seen.path.rsplit('/').next().unwrap_or_default()))),
         _ => (200, serde_json::to_value(set(&fields)).unwrap()),
     });
     let look = reconcile(&context, &job()).await;
@@ -115,6 +109,13 @@ async fn a_list_that_fails_is_asked_once_and_then_with_growing_delay() {
     assert_eq!(look, Look::Refused(Duration::from_millis(250)));
 }
 
+/// A Pod as the API server answers its deletion.
+fn leaving(mut pod: Value) -> Value {
+    pod["metadata"]["resourceVersion"] = json!("31");
+    pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:30Z");
+    pod
+}
+
 /// What one look sends about a Pod whose node no watch has shown, while the node is answered with this.
 async fn sent_of_unknown_node(is_ready: bool, node: (u16, Value)) -> (Look, Vec<(String, String)>) {
     let (client, server) = pair();
@@ -126,12 +127,7 @@ async fn sent_of_unknown_node(is_ready: bool, node: (u16, Value)) -> (Look, Vec<
     let (log, serving) = server.serve(move |seen| match seen.method.as_str() {
         "GET" if seen.path == "/api/v1/nodes/n2" => node.clone(),
         "GET" => (200, list(std::slice::from_ref(&bound), "20")),
-        "DELETE" => {
-            let mut leaving = bound.clone();
-            leaving["metadata"]["resourceVersion"] = json!("31");
-            leaving["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:30Z");
-            (200, leaving)
-        }
+        "DELETE" => (200, leaving(bound.clone())),
         _ => (200, serde_json::to_value(set(&fields)).unwrap()),
     });
     let look = reconcile(&context, &job()).await;
