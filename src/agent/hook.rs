@@ -28,7 +28,7 @@ const KILLING_MAX: Duration = Duration::from_secs(1);
 pub struct HookArguments {
     /// Program and arguments, separated by blanks, to run when the agent becomes active; there is no shell.
     ///
-    /// Like the other hooks it gets `HA_EPOCH`, `HA_ROLE`, `HA_PEER` (address of the other Pod) and `HA_STATE_FILE`.
+    /// Like the other hooks it gets `HA_EPOCH`, `HA_PAIR`, `HA_ROLE`, `HA_PEER` (address of the other Pod) and `HA_STATE_FILE`.
     #[arg(long, requires = "membership", value_parser = parse_command)]
     on_active: Option<HookCommand>,
     /// The same for when the agent becomes standby, also at its start. The application of a tenure has ended then;

@@ -262,7 +262,7 @@ impl Member {
         let Record { group, timing, .. } = found.record;
         self.body.peers.know(&found.record);
         self.body.timing = timing;
-        self.body.tenant.allow(timing.stop);
+        self.body.tenant.join(found.name.clone(), timing.stop);
         let is_of_group = matches!(self.membership, Membership::Group(_));
         let slice = if is_of_group { found.record.slice.clone() } else { self.slice.clone() };
         let agent = agent((self.own.id, is_first), &timing)?;

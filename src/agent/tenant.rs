@@ -53,6 +53,8 @@ pub struct Tenant<On: Machine = Kernel> {
     metrics: AgentMetrics,
     end_seen: Option<BootTime>,
     posture: Posture,
+    /// The pair that it belongs to, or did last.
+    pair: Option<String>,
     /// From the beginning of a tenure until nothing of its application is left.
     is_tenure: bool,
     /// Whether it stays ended as standby.
@@ -76,6 +78,11 @@ pub struct Posture {
     pub peer: Option<IpAddr>,
 }
 
+/// Half of the time is for an application that obeys, half of it for the kernel with one that does not.
+fn kill_before(stop: Duration) -> Duration {
+    stop / 2
+}
+
 /// The beginning and the end of a tenure.
 impl<On: Machine> Tenant<On> {
     /// An application that does not run. `stop` is how long stopping it may take.
@@ -85,12 +92,12 @@ impl<On: Machine> Tenant<On> {
         hooks: Hooks,
         stop: Duration,
     ) -> Self {
-        let mut tenant = Self {
+        Self {
             machine,
             launcher,
             command,
             hooks,
-            kill_before: Duration::ZERO,
+            kill_before: kill_before(stop),
             running: Running::Nothing,
             kill_at: None,
             killed_since: None,
@@ -100,6 +107,7 @@ impl<On: Machine> Tenant<On> {
             metrics: AgentMetrics::default(),
             end_seen: None,
             posture: Posture::default(),
+            pair: None,
             is_tenure: false,
             is_retired: false,
             is_held_back: false,
@@ -107,15 +115,12 @@ impl<On: Machine> Tenant<On> {
             check: None,
             bond: None,
             bonds: watch::Sender::new(None),
-        };
-        tenant.allow(stop);
-        tenant
+        }
     }
 
-    /// How long stopping may take from now on.
-    pub fn allow(&mut self, stop: Duration) {
-        // Half of it for an application that obeys, half of it for the kernel with one that does not.
-        self.kill_before = stop / 2;
+    /// Belongs to this pair from now on, in which stopping may take so long.
+    pub fn join(&mut self, pair: String, stop: Duration) {
+        (self.pair, self.kill_before) = (Some(pair), kill_before(stop));
     }
 
     /// The bond with the application of a tenure, as it changes.

@@ -117,7 +117,7 @@ pub enum PromoteWhen {
 }
 
 /// Commands that the agent runs in the container of the application: a program and its arguments, separated by blanks;
-/// there is no shell. They get `HA_EPOCH`, `HA_ROLE`, `HA_PEER` and `HA_STATE_FILE`.
+/// there is no shell. They get `HA_EPOCH`, `HA_PAIR`, `HA_ROLE`, `HA_PEER` and `HA_STATE_FILE`.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct StandbyHooks {

@@ -148,8 +148,12 @@ pub const ENV_POD_UID: &str = "BPS_POD_UID";
 pub const ENV_SET_UID: &str = "BPS_SET_UID";
 /// Environment of the gate: `<id>:<hexadecimal public key>`, separated by commas. Public, not secret.
 pub const ENV_WAKE_KEYS: &str = "BPS_WAKE_KEYS";
-/// Environment of an application with an agent: epoch of its tenure as one decimal number; later ones are higher.
+/// Environment of an application with an agent: epoch of its tenure as one decimal number; later ones of the same pair are
+/// higher.
 pub const ENV_HA_EPOCH: &str = "HA_EPOCH";
+/// Environment of an application with an agent, and of hooks: name of the Lease of its pair, among whose epochs its own is
+/// one.
+pub const ENV_HA_PAIR: &str = "HA_PAIR";
 /// Environment of an application with an agent, and of hooks: [`HA_ROLE_ACTIVE`] or [`HA_ROLE_STANDBY`].
 pub const ENV_HA_ROLE: &str = "HA_ROLE";
 /// Value of [`ENV_HA_ROLE`].

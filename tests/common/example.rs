@@ -19,8 +19,10 @@ pub(crate) fn example(text: &str) -> Example {
         let replicated = || line.split(' ').find(|word| word.starts_with("--replicate="));
         quoted.map(|(argument, _)| argument).or_else(replicated)
     });
+    // As kubectl reads it.
+    let options = serde_saphyr::options! { legacy_octal_numbers: true };
     Example {
         arguments: arguments.map(str::to_owned).collect(),
-        documents: serde_saphyr::from_multiple(text).expect("YAML"),
+        documents: serde_saphyr::from_multiple_with_options(text, options).expect("YAML"),
     }
 }

@@ -5,8 +5,9 @@
 use super::client::{ClientOptions, DEFAULT_DEADLINE, IN_FLIGHT_MAX, REQUESTS_MAX};
 use super::counter::CounterOptions;
 use super::server::{Ending, ServerOptions};
-use backuppodset::api::keys::{ENV_HA_EPOCH, ENV_HA_SYNC_SOCKET};
-use std::net::{Ipv4Addr, SocketAddr};
+use super::stamp::{NO_PAIR, Stamp};
+use backuppodset::api::keys::{ENV_HA_EPOCH, ENV_HA_PAIR, ENV_HA_SYNC_SOCKET};
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -26,8 +27,8 @@ pub const USAGE: &str = "usage:
   lab-app counter --state FOLDER [--port N]
   lab-app counter-client --target ADDRESS:PORT [--interval-ms N] [--duration-s N] [--deadline-ms N]
   lab-app sink [--port N]
-LAB_APP_PORT is the port of a server unless --port is given; 80 otherwise. Servers and counters read HA_EPOCH, and SINK,
-the ADDRESS:PORT of a sink; a counter HA_SYNC_SOCKET, where it asks the agent for a barrier before it acknowledges.";
+LAB_APP_PORT is the port of a server unless --port is given; 80 otherwise. Servers and counters read HA_PAIR, HA_EPOCH, and
+SINK, the ADDRESS:PORT of a sink; a counter HA_SYNC_SOCKET, where it asks the agent for a barrier before it acknowledges.";
 
 /// Time between two requests unless a flag names another.
 const DEFAULT_INTERVAL: Duration = Duration::from_millis(5);
@@ -112,17 +113,17 @@ fn parse_counter(
             _ => return Err(Error::UnknownArgument(flag.to_owned())),
         }
     }
-    let (epoch, sink) = stamp(&variable)?;
+    let stamp = stamp(&variable)?;
     let state = state.ok_or(Error::MissingState)?;
     let barriers = variable(ENV_HA_SYNC_SOCKET).map(PathBuf::from);
-    Ok(CounterOptions { port, state, epoch, sink, barriers })
+    Ok(CounterOptions { port, state, stamp, barriers })
 }
 
-/// Epoch of each output, and who is told of it.
-fn stamp(variable: impl Fn(&str) -> Option<String>) -> Result<(u64, Option<SocketAddr>), Error> {
+fn stamp(variable: impl Fn(&str) -> Option<String>) -> Result<Stamp, Error> {
+    let pair = variable(ENV_HA_PAIR).unwrap_or_else(|| NO_PAIR.to_owned());
     let epoch = variable(ENV_HA_EPOCH).map(|epoch| value(ENV_HA_EPOCH, Some(&epoch))).transpose()?;
     let sink = variable(SINK_VARIABLE).map(|sink| value(SINK_VARIABLE, Some(&sink))).transpose()?;
-    Ok((epoch.unwrap_or(NO_EPOCH), sink))
+    Ok(Stamp { pair, epoch: epoch.unwrap_or(NO_EPOCH), sink })
 }
 
 fn parse_sink(words: &[String], mut port: u16) -> Result<Command, Error> {
@@ -140,10 +141,10 @@ fn parse_server(
     words: &[String],
     (port, variable): (u16, impl Fn(&str) -> Option<String>),
 ) -> Result<ServerOptions, Error> {
-    let (epoch, sink) = stamp(variable)?;
+    let stamp = stamp(variable)?;
     let ending = Ending::Drain(Duration::ZERO);
     let (address, listens_after) = (Ipv4Addr::UNSPECIFIED, Duration::ZERO);
-    let mut options = ServerOptions { address, port, listens_after, ending, epoch, sink };
+    let mut options = ServerOptions { address, port, listens_after, ending, stamp };
     for pair in words.chunks(2) {
         let (flag, text) = (pair[0].as_str(), pair.get(1).map(String::as_str));
         match flag {
@@ -202,8 +203,8 @@ mod tests {
     #[expect(clippy::unnecessary_wraps, reason = "compared with a result")]
     fn server(port: u16, ending: Ending) -> Result<Command, Error> {
         let (address, listens_after) = (Ipv4Addr::UNSPECIFIED, Duration::ZERO);
-        let (epoch, sink) = (NO_EPOCH, None);
-        Ok(Command::Server(ServerOptions { address, port, listens_after, ending, epoch, sink }))
+        let stamp = Stamp { pair: NO_PAIR.to_owned(), epoch: NO_EPOCH, sink: None };
+        Ok(Command::Server(ServerOptions { address, port, listens_after, ending, stamp }))
     }
 
     #[test]
@@ -230,19 +231,22 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_takes_epoch_and_sink_from_its_environment() {
+    fn a_counter_takes_its_stamp_from_its_environment() {
         let words = ["counter", "--state", "/data", "--port", "81"].map(str::to_owned);
         let variable = |name: &str| match name {
+            ENV_HA_PAIR => Some("web-0".to_owned()),
             ENV_HA_EPOCH => Some("4294967297".to_owned()),
             SINK_VARIABLE => Some("198.18.0.1:9000".to_owned()),
             ENV_HA_SYNC_SOCKET => Some("/data/sync".to_owned()),
             _ => None,
         };
-        let (epoch, sink) = (4_294_967_297, "198.18.0.1:9000".parse().ok());
+        let sink = "198.18.0.1:9000".parse().ok();
+        let stamp = Stamp { pair: "web-0".to_owned(), epoch: 4_294_967_297, sink };
         let barriers = Some("/data/sync".into());
-        let expected = CounterOptions { port: 81, state: "/data".into(), epoch, sink, barriers };
+        let expected = CounterOptions { port: 81, state: "/data".into(), stamp, barriers };
         assert_eq!(parse(&words, variable), Ok(Command::Counter(expected.clone())));
-        let alone = CounterOptions { epoch: NO_EPOCH, sink: None, barriers: None, ..expected };
+        let stamp = Stamp { pair: NO_PAIR.to_owned(), epoch: NO_EPOCH, sink: None };
+        let alone = CounterOptions { stamp, barriers: None, ..expected };
         assert_eq!(parse(&words, |_| None), Ok(Command::Counter(alone)));
         assert_eq!(parsed("counter", None), Err(Error::MissingState));
         assert_eq!(parsed("sink --port 9000", None), Ok(Command::Sink { port: 9000 }));

@@ -6,13 +6,14 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
 use super::listen::{self, Desk, FINISH_WITHIN, Requests, exit_on_signal, pod_name};
+use super::stamp::{Stamp, Teller};
 
 /// Name of the log in the state folder.
 const LOG: &str = "increments";
@@ -28,10 +29,8 @@ pub struct CounterOptions {
     pub port: u16,
     /// Folder of the log; it must exist.
     pub state: PathBuf,
-    /// Epoch of this tenure.
-    pub epoch: u64,
-    /// Who is told of each output, in a datagram.
-    pub sink: Option<SocketAddr>,
+    /// Of this tenure.
+    pub stamp: Stamp,
     /// Where the agent is asked for a barrier before increments are acknowledged.
     pub barriers: Option<PathBuf>,
 }
@@ -87,12 +86,12 @@ impl Counter {
         let log = options.state.join(LOG);
         let mut file = OpenOptions::new().create(true).append(true).open(&log).map_err(failed)?;
         end_half_line(&log, &mut file).map_err(failed)?;
-        let sink = Sink::open(options.sink, (options.epoch, pod))
+        let teller = Teller::open(&options.stamp, pod)
             .map_err(|source| Error::Serve(listen::Error::OpenSink(source)))?;
         let (sender, increments) = channel();
-        let (epoch, agent) = (options.epoch, Agent { socket: options.barriers.clone(), stream: None });
+        let (epoch, agent) = (options.stamp.epoch, Agent { socket: options.barriers.clone(), stream: None });
         thread::Builder::new()
-            .spawn(move || keep((file, epoch), &increments, (&sink, agent)))
+            .spawn(move || keep((file, epoch), &increments, (&teller, agent)))
             .map_err(failed)?;
         Ok(Self { log, tag: format!("{epoch} {pod}"), increments: sender })
     }
@@ -151,7 +150,11 @@ fn end_half_line(log: &Path, file: &mut File) -> io::Result<()> {
 
 /// Puts increments on disk, many with one sync, and tells the sink and those who wait. Ends when the log cannot be
 /// written: then nothing is acknowledged any more. What the agent does not keep is not acknowledged, and stays.
-fn keep((mut log, epoch): (File, u64), increments: &Receiver<Increment>, (sink, mut agent): (&Sink, Agent)) {
+fn keep(
+    (mut log, epoch): (File, u64),
+    increments: &Receiver<Increment>,
+    (teller, mut agent): (&Teller, Agent),
+) {
     let end = format!(" {epoch}\n");
     while let Ok(first) = increments.recv() {
         let others = increments.try_iter().take(BATCH_MAX - 1);
@@ -165,7 +168,7 @@ fn keep((mut log, epoch): (File, u64), increments: &Receiver<Increment>, (sink, 
             continue;
         }
         for increment in batch {
-            sink.report();
+            teller.tell();
             // Whoever asked may be gone; the increment stays.
             let _ = increment.done.send(());
         }
@@ -197,45 +200,22 @@ impl Agent {
     }
 }
 
-/// Tells of outputs; without an address it tells nobody.
-#[derive(Debug, Default)]
-pub(super) struct Sink {
-    to: Option<(UdpSocket, SocketAddr)>,
-    output: String,
-}
-
-impl Sink {
-    pub(super) fn open(address: Option<SocketAddr>, (epoch, pod): (u64, &str)) -> io::Result<Self> {
-        let open = |address: SocketAddr| {
-            let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
-            socket.set_nonblocking(true)?;
-            Ok::<_, io::Error>((socket, address))
-        };
-        Ok(Self { to: address.map(open).transpose()?, output: format!("{epoch} {pod}") })
-    }
-
-    pub(super) fn report(&self) {
-        if let Some((socket, address)) = &self.to {
-            // A sink that is not there must not stop a counter.
-            let _ = socket.send_to(self.output.as_bytes(), address);
-        }
-    }
-}
-
 #[cfg(test)]
 pub(super) mod tests {
-    use std::net::TcpListener;
+    use std::net::{TcpListener, UdpSocket};
     use std::os::unix::net::UnixListener;
     use std::time::Duration;
 
     use super::*;
 
     pub(in super::super) fn start(state: &Path, epoch: u64, sink: Option<SocketAddr>) -> SocketAddr {
-        start_with(&CounterOptions { port: 0, state: state.to_owned(), epoch, sink, barriers: None }).0
+        let stamp = Stamp { pair: "web".to_owned(), epoch, sink };
+        start_with(&CounterOptions { port: 0, state: state.to_owned(), stamp, barriers: None }).0
     }
 
     fn with_barriers(state: &Path, socket: PathBuf) -> CounterOptions {
-        CounterOptions { port: 0, state: state.to_owned(), epoch: 7, sink: None, barriers: Some(socket) }
+        let stamp = Stamp { pair: "web".to_owned(), epoch: 7, sink: None };
+        CounterOptions { port: 0, state: state.to_owned(), stamp, barriers: Some(socket) }
     }
 
     fn start_with(options: &CounterOptions) -> (SocketAddr, Desk) {
@@ -321,7 +301,7 @@ pub(super) mod tests {
         assert_eq!(told(address, "add a\n"), "a 7 web-0\n");
         let mut buffer = [0; 64];
         let length = sink.recv(&mut buffer).unwrap();
-        assert_eq!(&buffer[..length], b"7 web-0");
+        assert_eq!(&buffer[..length], b"web 7 web-0");
     }
 
     #[test]

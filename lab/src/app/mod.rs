@@ -5,6 +5,7 @@
 //! | [`server`], [`client`] | answers with its Pod's name; asks for that all the time |
 //! | [`kept_client`] | the same over one connection, made anew only when it fails |
 //! | [`counter`], [`counter_client`] | keeps what it acknowledges; adds all the time and says what was lost |
+//! | [`stamp`] | in which tenure an output is made |
 //! | [`sink`] | is told of every output of every server or counter, and says whether two put out at once |
 //! | [`dial`] | new connections |
 //! | [`sample`], [`outage`], [`tenures`] | what was measured, and what it means; pure |
@@ -29,6 +30,7 @@ pub mod outage;
 pub mod sample;
 pub mod server;
 pub mod sink;
+pub mod stamp;
 pub mod tenures;
 
 pub use listen::FINISH_WITHIN;

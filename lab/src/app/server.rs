@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use super::counter::Sink;
 pub use super::listen::Error;
 use super::listen::{self, Desk, Requests, exit_on_signal, pod_name};
+use super::stamp::{Stamp, Teller};
 
 /// Longest request head. Unit: bytes. A probe of the kubelet is below 200.
 const REQUEST_MAX_BYTES: usize = 2048;
@@ -28,10 +28,8 @@ pub struct ServerOptions {
     pub listens_after: Duration,
     /// What it does after SIGTERM.
     pub ending: Ending,
-    /// Epoch of this tenure.
-    pub epoch: u64,
-    /// Who is told of each answer with the Pod's name, in a datagram.
-    pub sink: Option<SocketAddr>,
+    /// Of this tenure; the sink is told of each answer with the Pod's name.
+    pub stamp: Stamp,
 }
 
 /// How a server ends that was asked to.
@@ -56,7 +54,7 @@ enum Answer {
 #[derive(Debug, Default)]
 struct Shared {
     pod: String,
-    sink: Sink,
+    teller: Teller,
     desk: Desk,
     is_unready: AtomicBool,
     is_hung: AtomicBool,
@@ -106,8 +104,8 @@ pub fn run(options: &ServerOptions) -> Result<(), Error> {
     let address = SocketAddr::from((options.address, options.port));
     let listener = listen::open(address)?;
     let pod = pod_name();
-    let sink = Sink::open(options.sink, (options.epoch, &pod)).map_err(Error::OpenSink)?;
-    let shared = Arc::new(Shared { pod, sink, ..Shared::default() });
+    let teller = Teller::open(&options.stamp, &pod).map_err(Error::OpenSink)?;
+    let shared = Arc::new(Shared { pod, teller, ..Shared::default() });
     let (ended, ending) = (Arc::clone(&shared), options.ending);
     exit_on_signal(move || end(&ended, ending))?;
     let desk = shared.desk.clone();
@@ -133,7 +131,7 @@ fn converse(mut stream: TcpStream, mut requests: Requests, shared: &Shared) -> i
         match shared.answer(path) {
             Answer::Text(status, body) => respond(&mut stream, (status, is_kept), body)?,
             Answer::Pod => {
-                shared.sink.report();
+                shared.teller.tell();
                 respond(&mut stream, (200, is_kept), &shared.pod)?;
             }
             Answer::Crash => std::process::exit(1),
@@ -240,15 +238,16 @@ mod tests {
         let sink = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
-        let told = Sink::open(sink.local_addr().ok(), (7, "web-1")).unwrap();
-        let shared = Shared { pod: "web-1".to_owned(), sink: told, ..Shared::default() };
+        let stamp = Stamp { pair: "web-0".to_owned(), epoch: 7, sink: sink.local_addr().ok() };
+        let teller = Teller::open(&stamp, "web-1").unwrap();
+        let shared = Shared { pod: "web-1".to_owned(), teller, ..Shared::default() };
         let serve = move |stream, requests| converse(stream, requests, &shared);
         thread::spawn(move || listen::serve(&listener, &Desk::default(), serve));
         get(address, "/healthz");
         get(address, "/");
         let mut buffer = [0; 64];
         let length = sink.recv(&mut buffer).unwrap();
-        assert_eq!(&buffer[..length], b"7 web-1");
+        assert_eq!(&buffer[..length], b"web-0 7 web-1");
         sink.set_nonblocking(true).unwrap();
         assert_eq!(sink.recv(&mut buffer).unwrap_err().kind(), io::ErrorKind::WouldBlock);
     }

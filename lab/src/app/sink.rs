@@ -1,4 +1,4 @@
-//! Receives a datagram `<epoch> <pod>` for each output of every application, and says who put out what when.
+//! Receives a datagram `<pair> <epoch> <pod>` for each output of every application, and says who put out what when.
 
 use std::io::{self, ErrorKind, Write};
 use std::net::{Ipv4Addr, UdpSocket};
@@ -9,8 +9,8 @@ use std::time::Duration;
 use super::client::realtime_ns;
 use super::tenures::Tenures;
 
-/// Longest datagram. Unit: bytes. A number of 64 bits, a blank, and a Pod's name of at most 253 bytes.
-const DATAGRAM_MAX_BYTES: usize = 280;
+/// Longest datagram. Unit: bytes. A number of 64 bits, two blanks, and the names of a pair and a Pod of at most 253 bytes.
+const DATAGRAM_MAX_BYTES: usize = 530;
 /// How soon a signal is noticed.
 const SIGNAL_WITHIN: Duration = Duration::from_millis(100);
 
@@ -47,9 +47,9 @@ pub(crate) fn receive(
     while !is_over(&received()) {
         match socket.recv(&mut buffer) {
             Ok(length) => {
-                // What is no output of a counter is not counted as one.
-                if let Some((epoch, pod)) = parse(&buffer[..length]) {
-                    received().observe(realtime_ns(), epoch, pod);
+                // What is no output of an application is not counted as one.
+                if let Some(output) = parse(&buffer[..length]) {
+                    received().observe(realtime_ns(), output);
                 }
             }
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
@@ -60,9 +60,10 @@ pub(crate) fn receive(
     Ok(())
 }
 
-fn parse(datagram: &[u8]) -> Option<(u64, &str)> {
-    let (epoch, pod) = std::str::from_utf8(datagram).ok()?.split_once(' ')?;
-    Some((epoch.parse().ok()?, pod))
+fn parse(datagram: &[u8]) -> Option<(&str, u64, &str)> {
+    let (pair, output) = std::str::from_utf8(datagram).ok()?.split_once(' ')?;
+    let (epoch, pod) = output.split_once(' ')?;
+    Some((pair, epoch.parse().ok()?, pod))
 }
 
 #[cfg(test)]
@@ -70,10 +71,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_outputs_of_counters_are_counted() {
+    fn only_outputs_of_applications_are_counted() {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let sender = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        for datagram in ["7 web-0", "hello", "7", "8 web-1"] {
+        for datagram in ["web 7 web-0", "hello", "7 web-0", "web 8 web-1"] {
             sender.send_to(datagram.as_bytes(), socket.local_addr().unwrap()).unwrap();
         }
         let is_over = |tenures: &Tenures| tenures.to_string().contains("8,web-1");

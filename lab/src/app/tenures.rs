@@ -1,4 +1,4 @@
-//! Who put out something when, and whether two did at the same time: computed from what a sink has received.
+//! Who put out something when, and whether two of a pair did at the same time: computed from what a sink has received.
 //!
 //! Reads no clock and no socket.
 
@@ -29,18 +29,17 @@ pub struct Overlap {
     pub until_ns: u64,
 }
 
-/// Everything that a sink has received, by epoch and Pod.
+/// What a sink has received from one pair, by epoch and Pod.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Tenures {
+struct History {
     of: BTreeMap<(u64, String), Tenure>,
     /// The highest epoch so far, and the Pod that was the first to put out something in it.
     newest: Option<(u64, String)>,
     stale: u64,
 }
 
-impl Tenures {
-    /// Notes one output; the clock never goes back.
-    pub fn observe(&mut self, now_ns: u64, epoch: u64, pod: &str) {
+impl History {
+    fn observe(&mut self, now_ns: u64, epoch: u64, pod: &str) {
         let new = Tenure { first_ns: now_ns, last_ns: now_ns, outputs: 0 };
         let tenure = self.of.entry((epoch, pod.to_owned())).or_insert(new);
         tenure.last_ns = now_ns;
@@ -52,19 +51,7 @@ impl Tenures {
         }
     }
 
-    /// Outputs of all Pods.
-    pub fn outputs(&self) -> u64 {
-        self.of.values().map(|tenure| tenure.outputs).sum()
-    }
-
-    /// Outputs that came from somebody who was not, or no longer, the only active: in an epoch below one that had
-    /// been seen, or in the epoch of another Pod.
-    pub fn stale(&self) -> u64 {
-        self.stale
-    }
-
-    /// Each pair of tenures that were not one after the other: two actives.
-    pub fn overlaps(&self) -> Vec<Overlap> {
+    fn overlaps(&self) -> Vec<Overlap> {
         let mut ordered: Vec<_> = self.of.iter().collect();
         ordered.sort_by_key(|((epoch, _), tenure)| (*epoch, tenure.first_ns));
         let pairs = ordered.iter().enumerate().flat_map(|(at, older)| {
@@ -83,12 +70,49 @@ impl Tenures {
     }
 }
 
+/// Everything that a sink has received, by pair: epochs of two pairs have nothing to do with each other.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Tenures {
+    of: BTreeMap<String, History>,
+}
+
+impl Tenures {
+    /// Notes one output; the clock never goes back.
+    pub fn observe(&mut self, now_ns: u64, (pair, epoch, pod): (&str, u64, &str)) {
+        if !self.of.contains_key(pair) {
+            self.of.insert(pair.to_owned(), History::default());
+        }
+        if let Some(history) = self.of.get_mut(pair) {
+            history.observe(now_ns, epoch, pod);
+        }
+    }
+
+    /// Outputs of all Pods.
+    pub fn outputs(&self) -> u64 {
+        let tenures = self.of.values().flat_map(|history| history.of.values());
+        tenures.map(|tenure| tenure.outputs).sum()
+    }
+
+    /// Outputs that came from somebody who was not, or no longer, the only active of its pair: in an epoch below one that
+    /// had been seen, or in the epoch of another Pod.
+    pub fn stale(&self) -> u64 {
+        self.of.values().map(|history| history.stale).sum()
+    }
+
+    /// Each two tenures of a pair that were not one after the other: two actives.
+    pub fn overlaps(&self) -> Vec<Overlap> {
+        self.of.values().flat_map(History::overlaps).collect()
+    }
+}
+
 /// One line for each tenure, one for each overlap, and one with the numbers of all.
 impl fmt::Display for Tenures {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(formatter, "epoch,pod,first_ns,last_ns,outputs")?;
-        for ((epoch, pod), Tenure { first_ns, last_ns, outputs }) in &self.of {
-            writeln!(formatter, "{epoch},{pod},{first_ns},{last_ns},{outputs}")?;
+        writeln!(formatter, "pair,epoch,pod,first_ns,last_ns,outputs")?;
+        for (pair, history) in &self.of {
+            for ((epoch, pod), Tenure { first_ns, last_ns, outputs }) in &history.of {
+                writeln!(formatter, "{pair},{epoch},{pod},{first_ns},{last_ns},{outputs}")?;
+            }
         }
         let overlaps = self.overlaps();
         for Overlap { older, newer, from_ns, until_ns } in &overlaps {
@@ -96,7 +120,8 @@ impl fmt::Display for Tenures {
             let ((older, by), (newer, beside)) = (older, newer);
             writeln!(formatter, "# overlap older={older},{by} newer={newer},{beside} us={microseconds}")?;
         }
-        let (outputs, stale, count) = (self.outputs(), self.stale, self.of.len());
+        let count: usize = self.of.values().map(|history| history.of.len()).sum();
+        let (outputs, stale) = (self.outputs(), self.stale());
         write!(formatter, "# outputs={outputs} tenures={count} overlaps={} stale={stale}", overlaps.len())
     }
 }
@@ -108,7 +133,7 @@ mod tests {
     fn received(outputs: &[(u64, u64, &str)]) -> Tenures {
         let mut tenures = Tenures::default();
         for (now, epoch, pod) in outputs {
-            tenures.observe(*now, *epoch, pod);
+            tenures.observe(*now, ("web", *epoch, pod));
         }
         tenures
     }
@@ -119,7 +144,7 @@ mod tests {
         assert_eq!(tenures.overlaps(), []);
         assert_eq!(
             tenures.to_string(),
-            "epoch,pod,first_ns,last_ns,outputs\n1,a,10,20,2\n2,b,30,30,1\n3,a,40,40,1\n\
+            "pair,epoch,pod,first_ns,last_ns,outputs\nweb,1,a,10,20,2\nweb,2,b,30,30,1\nweb,3,a,40,40,1\n\
              # outputs=4 tenures=3 overlaps=0 stale=0"
         );
     }
@@ -138,6 +163,17 @@ mod tests {
         assert_eq!((older.outputs(), older.stale()), (5, 2));
         let same = received(&[(10, 1, "a"), (20, 1, "b"), (30, 1, "a"), (40, 2, "b"), (50, 3, "b")]);
         assert_eq!((same.outputs(), same.stale()), (5, 1));
+    }
+
+    #[test]
+    fn epochs_of_two_pairs_say_nothing_about_each_other() {
+        let mut tenures = Tenures::default();
+        for (now, output) in [(10, ("web", 5, "a")), (20, ("db", 1, "c")), (30, ("web", 5, "a"))] {
+            tenures.observe(now, output);
+        }
+        assert_eq!((tenures.outputs(), tenures.stale(), tenures.overlaps()), (3, 0, Vec::new()));
+        tenures.observe(40, ("db", 1, "a"));
+        assert_eq!((tenures.outputs(), tenures.stale()), (4, 1), "of one pair");
     }
 
     #[test]

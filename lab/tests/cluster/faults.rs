@@ -6,7 +6,6 @@
 use std::time::Duration;
 
 use backuppodset::api::{HAGroup, PairStatus};
-use kube::ResourceExt as _;
 use kube::api::Api;
 use lab::app::{Outage, Sample};
 use lab::bench::Error;
@@ -27,6 +26,7 @@ use crate::actors::Actors;
 use crate::endings::{End, wrong_reason};
 use crate::history::Turns;
 use crate::outages::has_just_started;
+use crate::pairs::takeover;
 use crate::stage::{Stage, WEB};
 use crate::wait;
 
@@ -51,15 +51,15 @@ struct Scene {
 }
 
 impl Scene {
-    /// Builds so many Pods, whose applications may tell a sink of each answer.
-    async fn build(stage: &Stage, replicas: usize, watch: Option<&Watch>) -> Self {
+    /// Builds so many Pods, whose applications tell a sink of each answer.
+    async fn build(stage: &Stage, replicas: usize, watch: &Watch) -> Self {
         let cluster = stage.bench.cluster.clone();
         let bench = Bench { client: stage.client(), cluster, app: stage.bench.app.clone() };
         let blueprint = Blueprint {
             kind: Kind::Pairs,
             name: WEB,
             replicas,
-            sink: watch.map(|watch| watch.address),
+            sink: Some(watch.address),
             lookout: Some(LOOKOUT.to_owned()),
         };
         let site = Site::build(&bench.client, &stage.namespace, blueprint).await.unwrap();
@@ -97,19 +97,9 @@ impl Scene {
         self.site.until("pairs with both of their Pods", paired).await.unwrap()
     }
 
-    /// Why this Pod took over last, once the operator knows of no later takeover in its pair.
+    /// Why this Pod acts.
     async fn reason(&self, to: &str) -> String {
-        wait::until(self.groups.clone(), "", |groups: &[HAGroup]| {
-            let group =
-                groups.iter().find(|group| group.name_any() == WEB).ok_or("there is no such group")?;
-            let status = group.status.as_ref().ok_or("it has no status")?;
-            let pair =
-                status.pairs.iter().find(|pair| pair.active == to).ok_or(format!("{to} does not act"))?;
-            let takeover =
-                status.takeovers.iter().find(|takeover| takeover.to == to && takeover.epoch == pair.epoch);
-            takeover.map(|takeover| takeover.reason.clone()).ok_or(format!("no takeover by {to}: {status:?}"))
-        })
-        .await
+        takeover(self.groups.clone(), to, |_| true).await.reason
     }
 
     /// Lets a fault befall the active; returns what is wrong about that.
@@ -156,7 +146,7 @@ fn assert_one_at_a_time(watch: &Watch) {
 
 pub(crate) async fn whatever_befalls_its_active_a_pair_serves_again_and_never_do_two_act(stage: Stage) {
     let watch = Watch::start(&stage.bench.cluster, LOOKOUT).await.unwrap();
-    let scene = Scene::build(&stage, PAIR, Some(&watch)).await;
+    let scene = Scene::build(&stage, PAIR, &watch).await;
     let mut wrong = Vec::new();
     // The operator of these claims is no Pod: a claim of its own is about that fault.
     for fault in Fault::ALL.into_iter().filter(|fault| *fault != Fault::OperatorKilledThenKilled) {
@@ -180,7 +170,7 @@ pub(crate) async fn whatever_befalls_its_active_a_pair_serves_again_and_never_do
 
 pub(crate) async fn an_active_is_followed_at_once_although_the_operator_was_killed_before_it(stage: Stage) {
     let watch = Watch::start(&stage.bench.cluster, LOOKOUT).await.unwrap();
-    let scene = Scene::build(&stage, PAIR, Some(&watch)).await;
+    let scene = Scene::build(&stage, PAIR, &watch).await;
     let active = scene.site.settled().await.unwrap();
     let struck: Vec<Pair> = scene.paired(1).await.into_iter().map(Pair::from).collect();
     let aim = scene.aim(&active.pod);
@@ -197,8 +187,6 @@ pub(crate) async fn an_active_is_followed_at_once_although_the_operator_was_kill
 }
 
 /// No two of a pair acted at the same time; who acted in each, one after the other.
-///
-/// A sink knows one row of epochs, so several pairs are asked who acts.
 async fn one_after_the_other(actors: Actors) -> Vec<(String, Turns)> {
     let turns: Vec<_> = actors.stop().await.into_iter().collect();
     println!("  {turns:?}");
@@ -207,7 +195,8 @@ async fn one_after_the_other(actors: Actors) -> Vec<(String, Turns)> {
 }
 
 pub(crate) async fn several_actives_killed_at_once_are_followed_at_once_each_by_its_standby(stage: Stage) {
-    let scene = Scene::build(&stage, SEVERAL, None).await;
+    let watch = Watch::start(&stage.bench.cluster, LOOKOUT).await.unwrap();
+    let scene = Scene::build(&stage, SEVERAL, &watch).await;
     let serving = scene.site.settled().await.unwrap();
     let before = scene.paired(SEVERAL / PAIR).await;
     let spared = &before[STRUCK..];
@@ -229,11 +218,12 @@ pub(crate) async fn several_actives_killed_at_once_are_followed_at_once_each_by_
         assert_eq!(now, Some((&pair.active, &pair.epoch)), "a pair without a fault is left alone");
     }
     assert_eq!(one_after_the_other(actors).await.len(), before.len());
+    assert_one_at_a_time(&watch);
 }
 
 pub(crate) async fn nobody_takes_over_while_the_machine_has_too_much_to_do(stage: Stage) {
     let watch = Watch::start(&stage.bench.cluster, LOOKOUT).await.unwrap();
-    let scene = Scene::build(&stage, PAIR, Some(&watch)).await;
+    let scene = Scene::build(&stage, PAIR, &watch).await;
     let active = scene.site.settled().await.unwrap();
     let hogged = async {
         let hogs = Hogs::start(hogs::COUNT).unwrap();
@@ -250,7 +240,8 @@ pub(crate) async fn nobody_takes_over_while_the_machine_has_too_much_to_do(stage
 }
 
 pub(crate) async fn an_active_is_followed_at_once_while_its_group_grows_by_a_pair(stage: Stage) {
-    let scene = Scene::build(&stage, PAIR, None).await;
+    let watch = Watch::start(&stage.bench.cluster, LOOKOUT).await.unwrap();
+    let scene = Scene::build(&stage, PAIR, &watch).await;
     let active = scene.site.settled().await.unwrap();
     let struck: Vec<Pair> = scene.paired(1).await.into_iter().map(Pair::from).collect();
     let aim = scene.aim(&active.pod);
@@ -264,4 +255,5 @@ pub(crate) async fn an_active_is_followed_at_once_while_its_group_grows_by_a_pai
     scene.paired(2).await;
     let turns = one_after_the_other(actors).await;
     assert_eq!(turns.len(), 2, "one acts in each pair");
+    assert_one_at_a_time(&watch);
 }

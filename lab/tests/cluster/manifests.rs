@@ -9,6 +9,7 @@ use backuppodset::manifests::{AgentSource, Injection, inject};
 use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::ResourceExt as _;
 use kube::api::{Api, ListParams};
+use lab::hollow::is_ready;
 use lab::image::AGENT_IMAGE;
 use lab::image::busybox::{busybox_image, nginx_image};
 use serde_json::json;
@@ -19,8 +20,9 @@ use crate::pairs::{can_follow, first_paired, first_reported};
 use crate::stage::{ROLES, Stage, uids};
 use crate::wait::{self, role};
 
-/// Name of the example of replicated state, and of its container.
+/// Name of the example of replicated state, and that of its client.
 const COUNTER: &str = "counter";
+const COUNTER_CLIENT: &str = "counter-client";
 /// Numbers that show that the counter goes on.
 const NUMBERS: usize = 3;
 /// How often something that no watch shows is looked at.
@@ -72,44 +74,51 @@ pub(crate) fn apply_with_agent(stage: &Stage, name: &str, group: &str) {
     stage.kubectl(&["apply", "-f", file.path().to_str().unwrap()]);
 }
 
-pub(crate) async fn the_example_of_a_counter_goes_on_where_it_was_after_its_active_is_killed(stage: Stage) {
+pub(crate) async fn the_client_of_the_counter_loses_nothing_when_its_active_is_killed(stage: Stage) {
     stage.bench.load_image(&busybox_image().unwrap());
     apply_with_agent(&stage, "active-standby/counter.yaml", COUNTER);
     let pair = first_paired(&stage).await;
-    let before = counted(&stage, &pair.active, NUMBERS).await;
-    // Whoever counted before there was a standby said so without one.
+    wait::until(stage.api(), "", |pods: &[Pod]| {
+        let client = pods.iter().find(|pod| pod.name_any() == COUNTER_CLIENT).filter(|pod| is_ready(pod));
+        client.map(drop).ok_or_else(|| "the client is not ready".to_owned())
+    })
+    .await;
+    acknowledged_more(&stage, 0).await;
+    // What was counted before there was a standby was acknowledged without one.
     can_follow(&stage, &pair).await;
+    let before = acknowledged_more(&stage, acknowledged(&stage).len()).await;
     let active = stage.api::<Pod>().get(&pair.active).await.unwrap();
     stage.bench.cluster.kill_below_init(&stage.target(&active)).unwrap();
     let after = first_reported(&stage, |seen| !seen.active.is_empty() && seen.active != pair.active).await;
     assert_eq!(after.active, pair.standby);
-    counted(&stage, &after.active, NUMBERS).await;
-    // By then the one that was killed says nothing any more.
-    let all = [said(&stage, &pair.active), said(&stage, &after.active)].concat();
-    println!("  {} numbers before, {all:?}", before.len());
-    assert!(all.is_sorted_by(|one, next| one.0 < next.0 && one.1 <= next.1), "{all:?}");
+    let all = acknowledged_more(&stage, acknowledged(&stage).len()).await;
+    println!("  {} numbers before, {} after", before.len(), all.len() - before.len());
+    assert!(
+        all.is_sorted_by(|one, next| one.0 < next.0) && all.iter().all(|(_, lost)| *lost == 0),
+        "{all:?}"
+    );
 }
 
-/// Waits until a Pod has said so many numbers; returns them.
-async fn counted(stage: &Stage, pod: &str, count: usize) -> Vec<(u64, u64)> {
-    let counted = async {
+/// Waits until the client of the counter was told so many numbers and some more; returns them.
+async fn acknowledged_more(stage: &Stage, known: usize) -> Vec<(u64, u64)> {
+    let told = async {
         loop {
-            let numbers = said(stage, pod);
-            if numbers.len() >= count {
+            let numbers = acknowledged(stage);
+            if numbers.len() >= known + NUMBERS {
                 return numbers;
             }
             tokio::time::sleep(LOOK_PERIOD).await;
         }
     };
-    tokio::time::timeout(wait::LIMIT, counted).await.expect("it counts")
+    tokio::time::timeout(wait::LIMIT, told).await.expect("it counts")
 }
 
-/// The numbers that a Pod has said to be safe, each with its epoch.
-fn said(stage: &Stage, pod: &str) -> Vec<(u64, u64)> {
-    let log = stage.kubectl(&["logs", pod, "-c", COUNTER]);
+/// The numbers that the client of the counter was told, each with how many were lost until then.
+fn acknowledged(stage: &Stage) -> Vec<(u64, u64)> {
+    let log = stage.kubectl(&["logs", COUNTER_CLIENT]);
     let line = |line: &str| {
-        let (number, epoch) = line.split_once(" is safe, epoch ")?;
-        Some((number.parse().ok()?, epoch.parse().ok()?))
+        let (number, lost) = line.strip_suffix(" lost")?.split_once(" acknowledged, ")?;
+        Some((number.parse().ok()?, lost.parse().ok()?))
     };
     log.lines().filter_map(line).collect()
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use backuppodset::agent::lease::Record;
 use backuppodset::agent::replicate::gate::Level;
-use backuppodset::api::{HAGroup, PairStatus, keys};
+use backuppodset::api::{HAGroup, PairStatus, Takeover, keys};
 use backuppodset::ha::Hold;
 use backuppodset::manifests::{AgentSource, Injection, inject};
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
@@ -185,16 +185,27 @@ pub(crate) async fn first_paired(stage: &Stage) -> PairStatus {
     pair
 }
 
-/// Why this Pod took over, which is the last takeover of the group. Tells a takeover that somebody told the standby of from
-/// one that it had to wait for, whatever else the machine does meanwhile.
-pub(crate) async fn reason_of_takeover(stage: &Stage, to: &str) -> String {
-    wait::until(stage.api(), "", |groups: &[HAGroup]| {
+/// The takeover by which this Pod acts now, once that much of it is known. Its reason tells one that somebody told the standby
+/// of from one that it had to wait for, whatever else the machine does meanwhile.
+pub(crate) async fn takeover(
+    groups: Api<HAGroup>,
+    to: &str,
+    is_known: impl Fn(&Takeover) -> bool,
+) -> Takeover {
+    wait::until(groups, "", |groups: &[HAGroup]| {
         let group = groups.iter().find(|group| group.name_any() == WEB).ok_or("there is no such group")?;
-        let takeover = group.status.as_ref().and_then(|status| status.last_takeover.as_ref());
-        let takeover = takeover.filter(|takeover| takeover.to == to);
-        takeover.map(|takeover| takeover.reason.clone()).ok_or(format!("no takeover by {to}"))
+        let status = group.status.as_ref().ok_or("it has no status")?;
+        let acting =
+            status.pairs.iter().find(|pair| pair.active == to).ok_or(format!("{to} does not act"))?;
+        let by_it = |takeover: &&Takeover| takeover.to == to && takeover.epoch == acting.epoch;
+        let known = status.takeovers.iter().find(by_it).filter(|takeover| is_known(takeover));
+        known.cloned().ok_or(format!("not enough is known of a takeover by {to}: {status:?}"))
     })
     .await
+}
+
+async fn reason_of_takeover(stage: &Stage, to: &str) -> String {
+    takeover(stage.api(), to, |_| true).await.reason
 }
 
 /// Ends a client, which must have been answered again.

@@ -2,15 +2,14 @@
 
 use std::time::Duration;
 
-use backuppodset::api::{HAGroup, Takeover};
+use backuppodset::api::Takeover;
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use k8s_openapi::api::events::v1::Event;
-use kube::ResourceExt as _;
 use kube::api::DeleteParams;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::load::Load;
-use crate::pairs::{paired, pod, served_again, shown, start_stateful_set, taken_over};
+use crate::pairs::{paired, pod, served_again, shown, start_stateful_set, taken_over, takeover};
 use crate::stage::{Stage, WEB};
 use crate::wait;
 
@@ -19,14 +18,8 @@ const SCRAPE_MAX: Duration = Duration::from_secs(5);
 
 /// The takeover by this Pod, once every phase of it is known.
 async fn told(stage: &Stage, to: &str) -> Takeover {
-    let takeover = wait::until(stage.api(), "", |groups: &[HAGroup]| {
-        let group = groups.iter().find(|group| group.name_any() == WEB).ok_or("there is no such group")?;
-        let takeover = group.status.as_ref().and_then(|status| status.last_takeover.clone());
-        let takeover = takeover.filter(|takeover| takeover.to == to).ok_or("no takeover by it")?;
-        let is_whole = takeover.phases.each().iter().all(|(_, time)| time.is_some());
-        if is_whole { Ok(takeover) } else { Err(format!("only {takeover:?}")) }
-    })
-    .await;
+    let is_whole = |takeover: &Takeover| takeover.phases.each().iter().all(|(_, time)| time.is_some());
+    let takeover = takeover(stage.api(), to, is_whole).await;
     let phases = takeover.phases.each();
     println!("  {}: {phases:?}", takeover.reason);
     assert!(phases.map(|(_, time)| time).is_sorted(), "{phases:?}");
@@ -55,6 +48,7 @@ pub(crate) async fn a_takeover_is_remembered_with_its_reason_and_every_phase_in_
     let takeover = told(&stage, &after.active).await;
     assert_eq!(takeover.reason, "ApplicationEnded");
     has_event(&stage, "Takeover", "ApplicationEnded").await;
+    has_event(&stage, "TakeoverComplete", "ApplicationEnded").await;
 
     let after = paired(&stage, 1).await.remove(0);
     shown(&stage, &after).await;

@@ -7,33 +7,50 @@ use backuppodset::api::PairStatus;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kube::api::ListParams;
+use lab::bench::pairs::watch::Watch;
 
+use crate::actors::Actors;
 use crate::load::Load;
-use crate::pairs::{paired, reported, served_again, shown, start_deployment, start_stateful_set};
+use crate::pairs::{
+    paired, reported, served_again, shown, start_deployment, start_stateful_set, start_watched_stateful_set,
+};
 use crate::stage::{Stage, WEB};
 use crate::wait;
 
 pub(crate) async fn pairs_come_and_go_with_the_replicas_of_a_deployment(stage: Stage) {
     start_deployment(&stage, 4).await;
     paired(&stage, 2).await;
-    for replicas in [3_usize, 2, 5, 1, 2] {
-        stage.kubectl(&["scale", "deployment", WEB, &format!("--replicas={replicas}")]);
-        let is_right = |seen: &[PairStatus]| {
-            let complete = seen.iter().filter(|pair| pair.state == "Paired").count();
-            // Of an odd number one is a spare, or acts alone because it did before.
-            let is_bounded = (1..=replicas.div_ceil(2)).contains(&seen.len());
-            is_bounded && complete == replicas / 2 && seen.iter().all(|pair| !pair.active.is_empty())
-        };
-        reported(&stage, is_right).await;
+    for replicas in [3, 2, 5, 1, 2] {
+        scaled(&stage, "deployment", replicas).await;
     }
 }
 
-pub(crate) async fn a_stateful_set_that_starts_one_pod_after_the_other_grows_by_a_pair(stage: Stage) {
-    start_stateful_set(&stage, 2).await;
+pub(crate) async fn a_stateful_set_grows_one_pod_after_the_other_and_shrinks_from_the_top(stage: Stage) {
+    let watch = Watch::start(&stage.bench.cluster, "n1").await.unwrap();
+    start_watched_stateful_set(&stage, 2, watch.address).await;
     paired(&stage, 1).await;
+    // Whoever acts is asked, and tells the sink.
+    let actors = Actors::start(&stage);
     // The third Pod belongs to no pair before there is a fourth, which comes when the third is ready.
-    stage.kubectl(&["scale", "statefulset", WEB, "--replicas=4"]);
-    paired(&stage, 2).await;
+    for replicas in [4, 3, 2, 5, 1, 2] {
+        scaled(&stage, "statefulset", replicas).await;
+    }
+    drop(actors.stop().await);
+    let (answers, late) = watch.seen();
+    println!("  {late} of {answers} answers were of one that had been followed");
+    assert!(answers > 0 && late == 0, "{}", watch.describe());
+}
+
+/// Asks for so many Pods, and waits until as many pairs are whole as there can be.
+async fn scaled(stage: &Stage, kind: &str, replicas: usize) {
+    stage.kubectl(&["scale", kind, WEB, &format!("--replicas={replicas}")]);
+    let is_right = |seen: &[PairStatus]| {
+        let complete = seen.iter().filter(|pair| pair.state == "Paired").count();
+        // Of an odd number one is a spare, or acts alone because it did before.
+        let is_bounded = (1..=replicas.div_ceil(2)).contains(&seen.len());
+        is_bounded && complete == replicas / 2 && seen.iter().all(|pair| !pair.active.is_empty())
+    };
+    reported(stage, is_right).await;
 }
 
 pub(crate) async fn a_rollout_of_a_deployment_of_one_pair_reaches_both_pods(stage: Stage) {

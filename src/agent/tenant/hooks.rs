@@ -28,6 +28,7 @@ impl<On: Machine> Tenant<On> {
             (keys::ENV_HA_EPOCH, u64::from(epoch).to_string()),
             (keys::ENV_HA_ROLE, role.to_owned()),
         ]);
+        environment.extend(self.pair.clone().map(|pair| (keys::ENV_HA_PAIR, pair)));
         environment.extend(peer.map(|peer| (keys::ENV_HA_PEER, peer.to_string())));
         let file = self.hooks.state_file.as_ref();
         environment.extend(file.map(|file| (keys::ENV_HA_STATE_FILE, file.display().to_string())));

@@ -102,6 +102,15 @@ async fn a_standby_that_retired_is_not_started() {
     assert!(!tenant.is_gone());
 }
 
+#[test]
+fn an_application_is_told_of_its_pair_once_there_is_one() {
+    let mut tenant = tenant(false);
+    let told = |tenant: &Tenant| tenant.environment(Occasion::Active).get(keys::ENV_HA_PAIR).cloned();
+    assert_eq!(told(&tenant), None);
+    tenant.join("web-0".to_owned(), Duration::from_millis(200));
+    assert_eq!(told(&tenant), Some("web-0".to_owned()));
+}
+
 #[derive(Parser)]
 struct Program {
     #[command(flatten)]

@@ -4,14 +4,12 @@ use super::faults::Fault;
 use super::report::Report;
 use super::site::Site;
 use super::trial::Trial;
-use super::workload::{Blueprint, Kind};
+use super::workload::Kind;
 use super::{Course, switcher};
 use crate::bench::{Error, NAMESPACE};
 
 /// What can be compared: Pods without agents have no order to hand over, and no Lease.
 const FAULTS: [Fault; 2] = [Fault::ApplicationKilled, Fault::PodDeleted];
-/// One of how many rounds is made: a label that moves costs seconds each time.
-const ONE_OF: u16 = 2;
 /// First words of the rows.
 pub(super) const DEPLOYMENT: &str = "Deployment of 2";
 /// First words of the rows.
@@ -35,11 +33,10 @@ async fn compare(
     if !FAULTS.iter().any(|fault| course.options.wants(&format!("{title}: {}", fault.title()))) {
         return Ok(());
     }
-    let blueprint = Blueprint { kind, name, replicas: 2, sink: None, lookout: Some(course.lookout()?) };
-    let site = Site::build(&course.bench.client, NAMESPACE, blueprint).await?;
-    let trial = Trial { site: &site, title, watch: None };
+    let site = Site::build(&course.bench.client, NAMESPACE, course.blueprint(kind, name, 2)).await?;
+    let trial = Trial { site: &site, title };
     for fault in FAULTS {
-        trial.measure(course, (fault, course.options.one_of(ONE_OF)), report).await;
+        trial.measure(course, (fault, course.options.rounds), report).await;
     }
     site.remove().await
 }

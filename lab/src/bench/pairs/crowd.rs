@@ -12,7 +12,7 @@ use super::Course;
 use super::report::{Report, Row};
 use super::site::Site;
 use super::trial::{PROXY_WITHIN, QUIET};
-use super::workload::{Blueprint, Kind};
+use super::workload::Kind;
 use crate::app::{Outage, Sample};
 use crate::bench::client::Visit;
 use crate::bench::{Error, NAMESPACE};
@@ -60,13 +60,7 @@ pub async fn run(course: &Course<'_>, report: &mut Report) -> Result<(), Error> 
     if !course.options.wants(WHAT) {
         return Ok(());
     }
-    let blueprint = Blueprint {
-        kind: Kind::Pairs,
-        name: "crowd",
-        replicas: 2 * PAIRS,
-        sink: None,
-        lookout: Some(course.lookout()?),
-    };
+    let blueprint = course.blueprint(Kind::Pairs, "crowd", 2 * PAIRS);
     let site = Site::build(&course.bench.client, NAMESPACE, blueprint).await?;
     let beside = "pair: application killed".to_owned();
     let row = |what: &str| Row { what: format!("{WHAT} {what}"), beside: beside.clone(), ..Row::default() };

@@ -1,6 +1,4 @@
 //! Two more Pods are asked for at the moment at which the active's application is killed.
-//!
-//! With a pair of its own: a second pair comes and goes, whose answers are not for the sink of the first.
 
 use rustix::process::Signal;
 use tokio::time::sleep;
@@ -9,7 +7,7 @@ use super::Course;
 use super::report::{Report, Row};
 use super::site::Site;
 use super::trial::{PROXY_WITHIN, QUIET};
-use super::workload::{Blueprint, Kind};
+use super::workload::Kind;
 use crate::app::Outage;
 use crate::bench::{Error, NAMESPACE};
 
@@ -26,13 +24,7 @@ pub async fn run(course: &Course<'_>, report: &mut Report) -> Result<(), Error> 
     if !course.options.wants(WHAT) {
         return Ok(());
     }
-    let blueprint = Blueprint {
-        kind: Kind::Pairs,
-        name: "growth",
-        replicas: REPLICAS[0],
-        sink: None,
-        lookout: Some(course.lookout()?),
-    };
+    let blueprint = course.blueprint(Kind::Pairs, "growth", REPLICAS[0]);
     let site = Site::build(&course.bench.client, NAMESPACE, blueprint).await?;
     let mut row = Row {
         what: WHAT.to_owned(),

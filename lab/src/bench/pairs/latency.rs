@@ -45,7 +45,7 @@ pub async fn run(course: &Course<'_>, site: &Site, report: &mut Report) -> Resul
     let active = site.settled().await?;
     let pods: Api<Pod> = site.api();
     // It has somebody to tell as well, so that the agent is the only difference.
-    let watch = Watch::start(&course.bench.cluster, &course.lookout()?).await?;
+    let watch = Watch::start(&course.bench.cluster, course.lookout).await?;
     let measured = match start(&pods, (&active, &watch)).await {
         Ok(alone) => measure(course, (site, &active, alone), report).await,
         Err(error) => Err(error),
@@ -94,7 +94,6 @@ async fn measure(
 
 /// Median latencies alone, under the agent, and through the relay; every second round in the other order.
 async fn round(course: &Course<'_>, ways: &Ways, number: u16) -> Result<[f64; 3], Error> {
-    let lookout = course.lookout()?;
     let mut order = [(0, ways.alone), (1, ways.active), (2, ways.standby)];
     if number.is_multiple_of(2) {
         order.reverse();
@@ -102,7 +101,7 @@ async fn round(course: &Course<'_>, ways: &Ways, number: u16) -> Result<[f64; 3]
     let mut medians = [0.0; 3];
     for (index, target) in order {
         // It runs for two margins: enough requests for a median.
-        let (_, samples) = visit(course.bench, &lookout, (Habit::Fresh, target)).await?.end().await?;
+        let (_, samples) = visit(course.bench, course.lookout, (Habit::Fresh, target)).await?.end().await?;
         let none = || Error::Find { what: format!("an answer of {target}") };
         medians[index] = median_latency(&samples).ok_or_else(none)?;
     }

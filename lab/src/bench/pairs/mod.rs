@@ -7,7 +7,7 @@
 //! | [`workload`] | the objects that are measured, as documents; pure |
 //! | [`site`] | Pods behind a Service: when they are settled, who serves |
 //! | [`switcher`] | moves a label by readiness, as other operators do |
-//! | [`watch`] | a sink that is told of every answer |
+//! | [`watch`] | a sink that is told of every answer of every pair |
 //! | [`faults`] | what goes wrong, and how each fault is done and undone |
 //! | [`trial`] | one round of a fault, with its clients |
 //! | [`evidence`] | what explains a round that took long |
@@ -51,6 +51,8 @@ pub mod workload;
 
 use evidence::Keeping;
 use report::{Report, Row};
+use watch::Watch;
+use workload::{Blueprint, Kind};
 
 /// Fewest nodes: one for each Pod of a pair, and one for those who look on.
 const NODES_MIN: usize = 3;
@@ -91,18 +93,26 @@ pub struct Course<'a> {
     pub bench: &'a Bench,
     /// What to measure.
     pub options: &'a Options,
+    /// The node without Pods, for those who look on.
+    pub lookout: &'a String,
+    /// Is told there of every answer of every pair.
+    pub watch: &'a Watch,
+}
+
+/// The node without Pods.
+fn lookout(bench: &Bench) -> Result<String, Error> {
+    let nodes = bench.cluster.nodes().map_err(|error| Error::FindCluster(Box::new(error)))?;
+    let last = nodes.get(NODES_MIN - 1..).and_then(|rest| rest.last());
+    let missing = || Error::Find { what: format!("{NODES_MIN} nodes") };
+    last.map(|node| node.name.clone()).ok_or_else(missing)
 }
 
 impl Course<'_> {
-    /// The node without Pods, for those who look on.
-    ///
-    /// # Errors
-    /// `FindCluster`, or `Find` if there are not enough nodes.
-    pub fn lookout(&self) -> Result<String, Error> {
-        let nodes = self.bench.cluster.nodes().map_err(|error| Error::FindCluster(Box::new(error)))?;
-        let last = nodes.get(NODES_MIN - 1..).and_then(|rest| rest.last());
-        let missing = || Error::Find { what: format!("{NODES_MIN} nodes") };
-        last.map(|node| node.name.clone()).ok_or_else(missing)
+    /// What to make, with a sink and a place for those who look on.
+    pub fn blueprint(&self, kind: Kind, name: &'static str, replicas: usize) -> Blueprint {
+        // It judges by epochs, and Pods that serve beside each other without agents have none.
+        let sink = (kind.has_agents() || kind.counts()).then_some(self.watch.address);
+        Blueprint { kind, name, replicas, sink, lookout: Some(self.lookout.clone()) }
     }
 
     /// Makes rounds; the reasons of those that do not come to their end are kept.
@@ -139,6 +149,18 @@ impl Course<'_> {
         }
     }
 
+    /// Adds what the sink was told; two actives are a failure.
+    fn judge(&self, report: &mut Report) {
+        (report.answers, report.stale) = self.watch.seen();
+        let Report { answers, stale, .. } = *report;
+        if stale > 0 {
+            self.note(report, self.watch.describe());
+            let text =
+                format!("two actives: {stale} of {answers} answers were of one that had been followed");
+            report.failures.push(text);
+        }
+    }
+
     /// Adds what is no figure of a row, and prints it at once.
     pub fn note(&self, report: &mut Report, text: String) {
         eprintln!("  {text}");
@@ -149,13 +171,16 @@ impl Course<'_> {
 /// Measures and prints.
 ///
 /// # Errors
+/// `FindCluster`, or `Find` if there are not enough nodes.
 /// `Incomplete` after everything else if some rounds failed; see [`enum@Error`].
 pub async fn run(options: &Options) -> Result<(), Error> {
     let bench = super::bench(options.manifest.as_deref()).await?;
     let description = hardware::describe(&bench.client).await;
     println!("{description}\n");
     let began = tokio::time::Instant::now();
-    let course = Course { bench: &bench, options };
+    let lookout = lookout(&bench)?;
+    let watch = Watch::start(&bench.cluster, &lookout).await?;
+    let course = Course { bench: &bench, options, lookout: &lookout, watch: &watch };
     let mut report = Report::default();
     for (family, measured) in [
         ("baselines", baselines::run(&course, &mut report).await),
@@ -170,6 +195,7 @@ pub async fn run(options: &Options) -> Result<(), Error> {
             report.failures.push(format!("{family}: {}", chain(&error)));
         }
     }
+    course.judge(&mut report);
     println!("{}", report.text());
     println!("Measured in {:.1} min.", began.elapsed().as_secs_f64() / 60.0);
     for failure in &report.failures {

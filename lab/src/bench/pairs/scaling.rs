@@ -13,7 +13,7 @@ use super::Course;
 use super::report::{Report, Row, Unit, percent_more};
 use super::site::Site;
 use super::trial::QUIET;
-use super::workload::{Blueprint, Kind};
+use super::workload::Kind;
 use crate::bench::{Error, NAMESPACE};
 use crate::hollow::is_ready;
 
@@ -85,8 +85,7 @@ pub async fn run(course: &Course<'_>, report: &mut Report) -> Result<(), Error> 
         return Ok(());
     }
     let build = async |kind, name| -> Result<Site, Error> {
-        let blueprint = Blueprint { kind, name, replicas: FEW, sink: None, lookout: Some(course.lookout()?) };
-        Site::build(&course.bench.client, NAMESPACE, blueprint).await
+        Site::build(&course.bench.client, NAMESPACE, course.blueprint(kind, name, FEW)).await
     };
     let [copied, mounted, built_in] = VARIANTS;
     let sites = [

@@ -9,7 +9,7 @@ use super::faults::Fault;
 use super::report::{Report, Row, Unit, median_latency};
 use super::site::{Serving, Site};
 use super::trial::{QUIET, befall};
-use super::workload::{Blueprint, Kind};
+use super::workload::Kind;
 use crate::app::{Outage, Sample};
 use crate::bench::client::{Habit, Visit, unreported};
 use crate::bench::{Error, NAMESPACE};
@@ -47,8 +47,7 @@ pub async fn run(course: &Course<'_>, report: &mut Report) -> Result<(), Error> 
         return Ok(());
     }
     let build = async |kind, name, replicas| -> Result<Site, Error> {
-        let blueprint = Blueprint { kind, name, replicas, sink: None, lookout: Some(course.lookout()?) };
-        Site::build(&course.bench.client, NAMESPACE, blueprint).await
+        Site::build(&course.bench.client, NAMESPACE, course.blueprint(kind, name, replicas)).await
     };
     let pair = build(Kind::CountingPairs, "counter", 2).await?;
     if is_overhead_wanted {

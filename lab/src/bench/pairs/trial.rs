@@ -9,7 +9,6 @@ use super::evidence::{Client, Evidence};
 use super::faults::Fault;
 use super::report::{Report, Row};
 use super::site::{Serving, Site};
-use super::watch::Watch;
 use crate::app::Outage;
 use crate::app::outage::second_trouble;
 use crate::bench::Error;
@@ -30,8 +29,6 @@ pub struct Trial<'a> {
     pub site: &'a Site,
     /// First word of the names of its rows.
     pub title: &'static str,
-    /// Who is told of all answers.
-    pub watch: Option<&'a Watch>,
 }
 
 /// What the two clients saw.
@@ -64,7 +61,7 @@ impl Trial<'_> {
         course
             .repeat((&what, rounds), &mut report.failures, async |number| {
                 let seen = self.round(course, (fault, &format!("{what}, {number}"))).await;
-                let stale = self.watch.map_or(0, |watch| watch.seen().1);
+                let stale = course.watch.seen().1;
                 if stale > 0 {
                     eprintln!("\n  {stale} stale answers after round {number} of `{what}`");
                 }

@@ -1,4 +1,4 @@
-//! A sink in the network of a node that is told of every answer of a pair, while the pair is broken again and again.
+//! A sink in the network of a node that is told of every answer of pairs, while they are broken again and again.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -70,7 +70,7 @@ impl Kind {
     }
 
     /// Whether the application is the counter.
-    const fn counts(self) -> bool {
+    pub(super) const fn counts(self) -> bool {
         matches!(self, Self::CountingPairs | Self::Counter)
     }
 
@@ -169,7 +169,7 @@ impl Blueprint {
                 "maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "DoNotSchedule",
                 "labelSelector": {"matchLabels": {"app": self.name}},
             }],
-            "containers": [if self.kind.counts() { counter() } else { container(self.sink) }],
+            "containers": [if self.kind.counts() { counter(self.sink) } else { container(self.sink) }],
         });
         if self.kind.counts() {
             spec["volumes"] = json!([{"name": "state", "emptyDir": {}}]);
@@ -185,21 +185,25 @@ impl Blueprint {
 }
 
 /// The container of the counter, which keeps its count in [`STATE`].
-fn counter() -> Value {
+fn counter(sink: Option<SocketAddr>) -> Value {
     json!({
-        "name": "app", "image": APP_IMAGE, "imagePullPolicy": "IfNotPresent",
+        "env": told(sink), "name": "app", "image": APP_IMAGE, "imagePullPolicy": "IfNotPresent",
         "command": ["/lab-app", "counter", "--state", STATE, "--port", PORT.to_string()],
         "ports": [{"containerPort": PORT}], "volumeMounts": [{"name": "state", "mountPath": STATE}],
         "resources": {"requests": {"cpu": REQUEST}},
     })
 }
 
+/// Variables that say whom to tell of each answer.
+fn told(sink: Option<SocketAddr>) -> Vec<Value> {
+    sink.map(|sink| json!({"name": SINK_VARIABLE, "value": sink.to_string()})).into_iter().collect()
+}
+
 /// The application's container.
 pub(super) fn container(sink: Option<SocketAddr>) -> Value {
-    let sink = sink.map(|sink| json!({"name": SINK_VARIABLE, "value": sink.to_string()}));
     let finish = FINISH_WITHIN.as_millis().to_string();
     json!({
-        "env": sink.into_iter().collect::<Vec<_>>(),
+        "env": told(sink),
         "name": "app", "image": APP_IMAGE, "imagePullPolicy": "IfNotPresent",
         "command": ["/lab-app"], "args": ["--port", PORT.to_string(), "--finish-ms", finish],
         "ports": [{"containerPort": PORT}], "resources": {"requests": {"cpu": REQUEST}},
