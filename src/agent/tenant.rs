@@ -31,6 +31,8 @@ use crate::ha::{BootTime, Epoch};
 /// Shortest time between two starts by the same agent. 1 s: an application that cannot start is handed to and fro at
 /// most twice a second, and the Lease is written as rarely.
 const STARTS_APART: Duration = Duration::from_secs(1);
+/// One part of the time to stop is for an application that obeys, one for the kernel with one that does not.
+const STOP_PARTS: u32 = 2;
 
 /// The application, if it runs.
 #[derive(Debug)]
@@ -78,11 +80,6 @@ pub struct Posture {
     pub peer: Option<IpAddr>,
 }
 
-/// Half of the time is for an application that obeys, half of it for the kernel with one that does not.
-fn kill_before(stop: Duration) -> Duration {
-    stop / 2
-}
-
 /// The beginning and the end of a tenure.
 impl<On: Machine> Tenant<On> {
     /// An application that does not run. `stop` is how long stopping it may take.
@@ -97,7 +94,7 @@ impl<On: Machine> Tenant<On> {
             launcher,
             command,
             hooks,
-            kill_before: kill_before(stop),
+            kill_before: stop / STOP_PARTS,
             running: Running::Nothing,
             kill_at: None,
             killed_since: None,
@@ -120,7 +117,7 @@ impl<On: Machine> Tenant<On> {
 
     /// Belongs to this pair from now on, in which stopping may take so long.
     pub fn join(&mut self, pair: String, stop: Duration) {
-        (self.pair, self.kill_before) = (Some(pair), kill_before(stop));
+        (self.pair, self.kill_before) = (Some(pair), stop / STOP_PARTS);
     }
 
     /// The bond with the application of a tenure, as it changes.

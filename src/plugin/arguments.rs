@@ -175,6 +175,9 @@ pub struct SwitchoverArguments {
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true",
         require_equals = true)]
     pub wait: bool,
+    /// What became of it as an object instead of a sentence.
+    #[arg(short, long, value_enum)]
+    pub output: Option<Format>,
 }
 
 /// Which Pods shall not act.
@@ -197,6 +200,9 @@ pub enum FenceVerb {
         /// In all namespaces.
         #[arg(short = 'A', long, conflicts_with = "namespace")]
         all_namespaces: bool,
+        /// The same as an object instead of a table.
+        #[arg(short, long, value_enum)]
+        output: Option<Format>,
     },
 }
 

@@ -3,13 +3,14 @@
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::ResourceExt as _;
 use kube::api::{Patch, PatchParams};
+use serde::Serialize;
 use serde_json::json;
 
-use super::Error;
-use super::arguments::FenceVerb;
+use super::arguments::{FenceVerb, Format};
 use super::cluster::Cluster;
 use super::pair::{PairNow, pair_now};
 use super::table::Table;
+use super::{Error, document};
 use crate::agent::identity::{format_uid, parse_uid};
 use crate::api::keys;
 use crate::ha::AgentId;
@@ -25,7 +26,7 @@ const ATTEMPTS_MAX: usize = 8;
 /// `Refused` if a Pod is in no pair; then nothing was written. `Partly` if a write fails after others.
 pub async fn run(cluster: &Cluster, verb: &FenceVerb) -> Result<String, Error> {
     let (pods, is_on) = match verb {
-        FenceVerb::List { all_namespaces } => return list(cluster, *all_namespaces).await,
+        FenceVerb::List { all_namespaces, output } => return list(cluster, *all_namespaces, *output).await,
         FenceVerb::On { pods } => (pods, true),
         FenceVerb::Off { pods } => (pods, false),
     };
@@ -42,20 +43,51 @@ pub async fn run(cluster: &Cluster, verb: &FenceVerb) -> Result<String, Error> {
     Ok(done)
 }
 
-async fn list(cluster: &Cluster, is_everywhere: bool) -> Result<String, Error> {
+/// All Pods that shall not act.
+#[derive(Serialize)]
+struct Fences {
+    fences: Vec<Fence>,
+}
+
+/// A Pod that shall not act.
+#[derive(Serialize)]
+struct Fence {
+    namespace: String,
+    pair: String,
+    /// Its name, unless it is gone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pod: Option<String>,
+    part: &'static str,
+    uid: String,
+}
+
+async fn list(cluster: &Cluster, is_everywhere: bool, output: Option<Format>) -> Result<String, Error> {
     let namespace = Some(cluster.namespace.as_str()).filter(|_| !is_everywhere);
     let leases: Vec<Lease> = cluster.list(namespace, keys::LABEL_GROUP).await?;
-    let mut table = Table::new(&["NAMESPACE", "PAIR", "POD", "PART", "UID"]);
-    for lease in leases {
-        let Some(pair) = pair_now(&lease, None) else { continue };
-        let namespace = lease.namespace().unwrap_or_default();
-        for id in &pair.record.orders.fenced {
-            let uid = format_uid(id.0);
-            let name = pair.record.directory.get(id).map_or("<gone>", |member| member.pod.as_str());
-            table.add(0, &[&namespace, &pair.name, name, part(&pair, *id), &uid]);
+    let fences = leases.iter().filter_map(|lease| Some((lease, pair_now(lease, None)?))).flat_map(fences_of);
+    let fences = Fences { fences: fences.collect() };
+    document::formed(output, &fences, || fences.text())
+}
+
+fn fences_of((lease, pair): (&Lease, PairNow)) -> Vec<Fence> {
+    let fence = |id: &AgentId| Fence {
+        namespace: lease.namespace().unwrap_or_default(),
+        pair: pair.name.clone(),
+        pod: pair.record.directory.get(id).map(|member| member.pod.clone()),
+        part: part(&pair, *id),
+        uid: format_uid(id.0),
+    };
+    pair.record.orders.fenced.iter().map(fence).collect()
+}
+
+impl Fences {
+    fn text(&self) -> String {
+        let mut table = Table::new(&["NAMESPACE", "PAIR", "POD", "PART", "UID"]);
+        for Fence { namespace, pair, pod, part, uid } in &self.fences {
+            table.add(0, &[namespace, pair, pod.as_deref().unwrap_or("<gone>"), part, uid]);
         }
+        if table.is_empty() { "No Pod is fenced.\n".to_owned() } else { table.text() }
     }
-    Ok(if table.is_empty() { "No Pod is fenced.\n".to_owned() } else { table.text() })
 }
 
 /// The part of a Pod in its pair, in a word.

@@ -5,12 +5,13 @@ use std::time::{Duration, Instant};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::{Patch, PatchParams};
+use serde::Serialize;
 use serde_json::json;
 
-use super::Error;
 use super::arguments::SwitchoverArguments;
 use super::cluster::Cluster;
 use super::pair::{PairNow, pair_now, pairs_now};
+use super::{Error, document};
 use crate::agent::identity::format_uid;
 use crate::api::{HAGroup, keys};
 use crate::ha::{AgentId, BootTime, Epoch};
@@ -27,6 +28,39 @@ struct Ready {
     to: AgentId,
 }
 
+/// What became of an order.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Handover {
+    pair: String,
+    from: String,
+    to: String,
+    /// Of the tenure that ends.
+    epoch: String,
+    /// What is known of the tenure after it, if it was waited for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    done: Option<Done>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Done {
+    epoch: String,
+    milliseconds: u64,
+}
+
+impl Handover {
+    fn text(&self) -> String {
+        let Self { pair, from, to, epoch, done } = self;
+        match done {
+            None => format!("{pair}: {from} was told to hand over to {to}\n"),
+            Some(Done { epoch: next, milliseconds }) => {
+                format!("{pair}: {from} handed over to {to} in {milliseconds} ms (epoch {epoch} -> {next})\n")
+            }
+        }
+    }
+}
+
 /// Orders the switchover, and waits for it if asked.
 ///
 /// # Errors
@@ -40,19 +74,20 @@ pub async fn run(cluster: &Cluster, wanted: &SwitchoverArguments) -> Result<Stri
     let ready = ready(&group, &objects, pair)?;
     let began = Instant::now();
     order(cluster, &ready.pair, ready.pair.epoch).await?;
-    let (from, to) = (ready.pair.name_of(ready.from), ready.pair.name_of(ready.to));
-    if !wanted.wait {
-        return Ok(format!("{}: {from} was told to hand over to {to}\n", ready.pair.name));
+    let mut handover = Handover {
+        pair: ready.pair.name.clone(),
+        from: ready.pair.name_of(ready.from),
+        to: ready.pair.name_of(ready.to),
+        epoch: ready.pair.epoch.to_string(),
+        done: None,
+    };
+    if wanted.wait {
+        let after = await_other(cluster, &ready, (began, wanted.timeout)).await?;
+        handover.to = after.active.map(|active| after.name_of(active)).unwrap_or_default();
+        let milliseconds = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        handover.done = Some(Done { epoch: after.epoch.to_string(), milliseconds });
     }
-    let after = await_other(cluster, &ready, (began, wanted.timeout)).await?;
-    let to = after.active.map(|active| after.name_of(active)).unwrap_or_default();
-    Ok(format!(
-        "{}: {from} handed over to {to} in {} ms (epoch {} -> {})\n",
-        ready.pair.name,
-        began.elapsed().as_millis(),
-        ready.pair.epoch,
-        after.epoch
-    ))
+    document::formed(wanted.output, &handover, || handover.text())
 }
 
 fn choose(group: &str, mut pairs: Vec<PairNow>, wanted: Option<u32>) -> Result<PairNow, Error> {

@@ -10,13 +10,16 @@ mod calm;
 mod clock;
 mod configurations;
 mod faults;
+mod lean;
 mod model;
 mod mutations;
 mod orders;
 mod paths;
+mod possible;
 mod scripts;
 mod simulation;
 mod steps;
 #[path = "../support/times.rs"]
 mod times;
+mod whole;
 mod world;

@@ -9,6 +9,7 @@ use stateright::{Checker, HasDiscoveries, Model, Property};
 
 use crate::arena::Arena;
 use crate::steps::Step;
+use crate::whole::Audit;
 use crate::world::{Broken, World};
 
 /// A world that must be reachable.
@@ -23,6 +24,7 @@ pub(crate) struct Search {
     pub(crate) arena: Arena,
     pub(crate) goal: Option<Goal>,
     pub(crate) changes: Option<Changes>,
+    pub(crate) audit: Option<Arc<Mutex<Audit>>>,
 }
 
 /// What a search found.
@@ -57,7 +59,10 @@ impl Model for Search {
                 pairs.filter_map(|(before, after)| Some((before.as_ref()?.role, after.as_ref()?.role)));
             changes.lock().expect("nobody panics").extend(roles.filter(|(before, after)| before != after));
         }
-        Some(next)
+        let is_as_expected = self.audit.as_ref().is_none_or(|audit| {
+            audit.lock().expect("nobody panics").watch(&self.arena, (world, &next), &step)
+        });
+        is_as_expected.then_some(next)
     }
 
     fn properties(&self) -> Vec<Property<Self>> {
@@ -84,7 +89,7 @@ impl Model for Search {
 
 impl Search {
     pub(crate) fn of(arena: Arena) -> Self {
-        Self { arena, goal: None, changes: None }
+        Self { arena, goal: None, changes: None, audit: None }
     }
 
     /// Looks at every world that can be reached, nearest first, until an invariant is broken.

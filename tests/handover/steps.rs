@@ -289,7 +289,7 @@ impl World {
     }
 
     /// The newest ping of the peer arrives in no time, which is the worst case for safety.
-    fn hear_peer(&mut self, id: AgentId) {
+    pub(crate) fn hear_peer(&mut self, id: AgentId) {
         let Some(agent) = &mut self.agents[index(id)] else { return };
         if let Some(tenure) = agent.tenure {
             agent.hear(tenure.peer.id, Ping { incarnation: Incarnation(CURRENT), sent: NOW });

@@ -22,10 +22,16 @@ pub const COUNT: usize = 4;
 const TIMES: u32 = 2;
 /// Pause between two looks at the Lease: a tenure lasts longer than that.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// A program that never waits for anything.
-const LOOP: [&str; 3] = ["sh", "-c", "while :; do :; done"];
+/// A program that never waits for anything, and ends within a second or so after whoever started it.
+const LOOP: [&str; 3] = [
+    "sh",
+    "-c",
+    "while read -r _ _ _ parent _ < /proc/$$/stat && [ $parent = $PPID ]; do
+        i=0; while [ $i -lt 100000 ]; do i=$((i + 1)); done
+    done",
+];
 
-/// Processes that take all they get; dropping the value ends them.
+/// Processes that take all they get; dropping the value ends them, and so does the end of this process.
 pub struct Hogs(Vec<Child>);
 
 impl Hogs {
@@ -96,8 +102,31 @@ fn line(time: Duration, takeovers: usize, outage: &Outage) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{BufRead as _, BufReader};
+
     use super::*;
     use crate::machine::process::ProcessId;
+
+    #[test]
+    fn hogs_end_after_whoever_started_them() {
+        let [program, flag, script] = LOOP;
+        let mut between = Command::new(program)
+            .args([flag, r#""$0" "$1" "$2" 2>/dev/null & echo $!; wait"#, program, flag, script])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut pid = String::new();
+        BufReader::new(between.stdout.take().unwrap()).read_line(&mut pid).unwrap();
+        let hog = ProcessId::of(pid.trim().parse().unwrap()).unwrap();
+        assert!(hog.is_running());
+        between.kill().unwrap();
+        between.wait().unwrap();
+        let began = std::time::Instant::now();
+        while hog.is_running() {
+            assert!(began.elapsed() < Duration::from_secs(30), "it goes on");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
 
     #[test]
     fn hogs_end_with_their_value() {

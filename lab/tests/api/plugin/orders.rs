@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use backuppodset::api::{BackupPodSet, HAGroup, keys};
 use backuppodset::ha::Epoch;
-use backuppodset::plugin::arguments::{FenceVerb, SwitchoverArguments};
+use backuppodset::plugin::arguments::{FenceVerb, Format, SwitchoverArguments};
 use backuppodset::plugin::{Error, fence, pause, switchover};
 use kube::Resource as _;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::scene::{GROUP, Scene};
 
@@ -16,7 +16,8 @@ const SECOND: Epoch = Epoch { term: 1, sequence: 1 };
 const THIRD: Epoch = Epoch { term: 1, sequence: 2 };
 
 fn wanted() -> SwitchoverArguments {
-    SwitchoverArguments { group: GROUP.into(), pair: None, timeout: Duration::from_secs(30), wait: true }
+    let timeout = Duration::from_secs(30);
+    SwitchoverArguments { group: GROUP.into(), pair: None, timeout, wait: true, output: None }
 }
 
 fn refusal(answer: Result<String, Error>) -> (u8, String) {
@@ -98,6 +99,9 @@ async fn a_switchover_that_cannot_be_is_refused_with_what_to_do_instead() {
     assert_eq!((code, said.starts_with("no other Pod acts in web-0 after 0.3 s")), (3, true), "{said}");
     let told = run(&SwitchoverArguments { wait: false, ..zero.clone() }).await.unwrap();
     assert_eq!(told, "web-0: web-a was told to hand over to web-b\n");
+    let object = SwitchoverArguments { wait: false, output: Some(Format::Json), ..zero.clone() };
+    let told: Value = serde_json::from_str(&run(&object).await.unwrap()).unwrap();
+    assert_eq!(told, json!({"pair": "web-0", "from": "web-a", "to": "web-b", "epoch": "1.0"}));
     assert_eq!(scene.lease("web-0").await.orders.switch_over, Some(FIRST));
 
     fence::run(&scene.cluster, &FenceVerb::On { pods: vec!["web-b".into()] }).await.unwrap();
@@ -116,7 +120,7 @@ async fn a_fence_is_set_and_taken_back_beside_other_writers() {
     scene.pair(0, [("web-a", &one), ("web-b", &two)], true).await;
     let run = async |verb: FenceVerb| fence::run(&scene.cluster, &verb).await;
     let pods = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
-    let list = FenceVerb::List { all_namespaces: false };
+    let list = FenceVerb::List { all_namespaces: false, output: None };
     assert_eq!(run(list.clone()).await.unwrap(), "No Pod is fenced.\n");
 
     // An agent writes every now and then.
@@ -135,6 +139,10 @@ async fn a_fence_is_set_and_taken_back_beside_other_writers() {
     );
     let record = scene.lease("web-0").await;
     assert_eq!((record.orders.fenced.len(), record.lease.writes), (2, 11));
+    let objects = FenceVerb::List { all_namespaces: false, output: Some(Format::Json) };
+    let told: Value = serde_json::from_str(&run(objects).await.unwrap()).unwrap();
+    let fence = |pod, part, uid| json!({"namespace": scene.cluster.namespace, "pair": "web-0", "pod": pod, "part": part, "uid": uid});
+    assert_eq!(told, json!({"fences": [fence("web-a", "active", &one), fence("web-b", "standby", &two)]}));
     assert_eq!(
         run(FenceVerb::On { pods: pods(&["web-a"]) }).await.unwrap(),
         "web-0: web-a is already fenced\n"
