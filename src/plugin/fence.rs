@@ -1,5 +1,7 @@
 //! Says which Pods shall not act: their uids stand in the Lease of their pair.
 
+use std::collections::BTreeSet;
+
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::ResourceExt as _;
 use kube::api::{Patch, PatchParams};
@@ -46,11 +48,11 @@ pub async fn run(cluster: &Cluster, verb: &FenceVerb) -> Result<String, Error> {
 /// All Pods that shall not act.
 #[derive(Serialize)]
 struct Fences {
-    fences: Vec<Fence>,
+    fences: BTreeSet<Fence>,
 }
 
 /// A Pod that shall not act.
-#[derive(Serialize)]
+#[derive(Serialize, PartialEq, Eq, PartialOrd, Ord)]
 struct Fence {
     namespace: String,
     pair: String,

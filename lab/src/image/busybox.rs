@@ -16,7 +16,7 @@ const PAIRED_NGINX_IMAGE: &str = "docker.io/library/nginx:1.29";
 /// `RunTool` without busybox, which each machine with a cluster has.
 pub fn busybox_image() -> Result<ImageSpec, Error> {
     let shell = installed("busybox")?;
-    let named = ["sh", "sleep", "cat", "cut", "grep", "httpd", "wget"].map(|name| ImageFile {
+    let named = ["sh", "sleep", "cat", "cut", "grep", "httpd", "timeout", "wget"].map(|name| ImageFile {
         source: shell.clone(),
         destination: format!("/bin/{name}"),
         mode: 0o755,

@@ -1,7 +1,7 @@
 //! A pair without a fault, while other processes want all processor time of the machine: nobody may take over.
 
 use std::collections::BTreeSet;
-use std::process::{Child, Command, Stdio};
+use std::process::{self, Child, Command, Stdio};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
@@ -22,11 +22,12 @@ pub const COUNT: usize = 4;
 const TIMES: u32 = 2;
 /// Pause between two looks at the Lease: a tenure lasts longer than that.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// A program that never waits for anything, and ends within a second or so after whoever started it.
+/// A program that never waits for anything, and ends within a second or so after whoever started it, whose process ID
+/// it is told: its own `$PPID` is another one if that has ended before it looks.
 const LOOP: [&str; 3] = [
     "sh",
     "-c",
-    "while read -r _ _ _ parent _ < /proc/$$/stat && [ $parent = $PPID ]; do
+    "while read -r _ _ _ parent _ < /proc/$$/stat && [ $parent = $0 ]; do
         i=0; while [ $i -lt 100000 ]; do i=$((i + 1)); done
     done",
 ];
@@ -44,7 +45,12 @@ impl Hogs {
         for _ in 0..count {
             let [program, arguments @ ..] = LOOP;
             let mut command = Command::new(program);
-            command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+            command
+                .args(arguments)
+                .arg(process::id().to_string())
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .stderr(Stdio::null());
             let child = command.spawn().map_err(|source| Error::Machine {
                 action: "start a process that takes all processor time",
                 source: Box::new(machine::Error::Start { command: LOOP.join(" "), source }),
@@ -111,7 +117,7 @@ mod tests {
     fn hogs_end_after_whoever_started_them() {
         let [program, flag, script] = LOOP;
         let mut between = Command::new(program)
-            .args([flag, r#""$0" "$1" "$2" 2>/dev/null & echo $!; wait"#, program, flag, script])
+            .args([flag, r#""$0" "$1" "$2" $$ 2>/dev/null & echo $!; wait"#, program, flag, script])
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
