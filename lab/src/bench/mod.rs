@@ -10,6 +10,7 @@
 //! | [`client`] | a client of the exposed Service while a primary goes away |
 //! | [`gate`] | a ticket to a cold Pod |
 //! | [`metrics`] | reads counters from the operator |
+//! | [`requests`] | counts what reaches the API server |
 //! | [`inside`] | work in the network of a node |
 //! | [`timeline`] | one round, event by event |
 //! | [`hardware`] | what it was measured on |
@@ -39,6 +40,7 @@ pub mod hardware;
 pub mod inside;
 pub mod metrics;
 pub mod pairs;
+pub mod requests;
 pub mod rounds;
 pub mod rows;
 pub mod scale;

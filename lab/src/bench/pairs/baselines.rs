@@ -9,7 +9,7 @@ use super::{Course, switcher};
 use crate::bench::{Error, NAMESPACE};
 
 /// What can be compared: Pods without agents have no order to hand over, and no Lease.
-const FAULTS: [Fault; 2] = [Fault::ApplicationKilled, Fault::PodDeleted];
+const FAULTS: [Fault; 3] = [Fault::ApplicationKilled, Fault::SandboxKilled, Fault::PodDeleted];
 /// First words of the rows.
 pub(super) const DEPLOYMENT: &str = "Deployment of 2";
 /// First words of the rows.

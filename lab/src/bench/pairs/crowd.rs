@@ -11,6 +11,7 @@ use tokio::time::sleep;
 use super::Course;
 use super::report::{Report, Row};
 use super::site::Site;
+use super::target::Target;
 use super::trial::{PROXY_WITHIN, QUIET};
 use super::workload::Kind;
 use crate::app::{Outage, Sample};
@@ -25,7 +26,7 @@ const PAIRS: usize = 5;
 const CLIENTS: usize = 2;
 /// What the last of them should take. The client of a Service is well again when all pairs are; who waits for an answer of
 /// each also waits for the next request that kube-proxy leads there.
-const TARGET: &str = "150 ms";
+const TARGET: Target = Target::Worst(0.15);
 /// How long the next active may take to be known.
 const RECOVERED_WITHIN: Duration = Duration::from_secs(30);
 
@@ -64,7 +65,8 @@ pub async fn run(course: &Course<'_>, report: &mut Report) -> Result<(), Error> 
     let site = Site::build(&course.bench.client, NAMESPACE, blueprint).await?;
     let beside = "pair: application killed".to_owned();
     let row = |what: &str| Row { what: format!("{WHAT} {what}"), beside: beside.clone(), ..Row::default() };
-    let mut last = Row { target: TARGET, ..row("until the last pair answers") };
+    let elsewhere = "thesis up to 5.810 s";
+    let mut last = Row { target: TARGET, elsewhere, ..row("until the last pair answers") };
     let mut each = row("each pair");
     let mut service = Row { target: TARGET, ..row("until their Service is well again") };
     let rounds = course.options.rounds;
@@ -90,6 +92,7 @@ async fn round(course: &Course<'_>, site: &Site) -> Result<Seen, Error> {
     let cluster = &course.bench.cluster;
     let aims = pairs.iter().map(|pair| cluster.aim_below_init(&site.aim(&pair.active)).map_err(Error::from));
     let aims = aims.collect::<Result<Vec<_>, _>>()?;
+    site.forget_visits(course.bench, &serving).await?;
     let visits = (0..CLIENTS).map(|_| site.visit(course.bench, &serving));
     let visits: Vec<Visit> = futures::future::try_join_all(visits).await?;
     let struck_ns = realtime_ns();

@@ -1,28 +1,19 @@
 //! What a pair costs while nothing happens: writes to the API server, memory and processor time of its agents.
 
-use std::cell::Cell;
 use std::fmt;
-use std::pin::pin;
 use std::time::Duration;
 
-use backuppodset::api::{HAGroup, keys};
-use futures::StreamExt as _;
-use futures::future::join_all;
-use k8s_openapi::api::apps::v1::StatefulSet;
+use backuppodset::api::keys;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Pod, Secret, Service};
-use k8s_openapi::api::discovery::v1::EndpointSlice;
-use k8s_openapi::api::events::v1::Event;
 use kube::ResourceExt as _;
-use kube::api::{Api, ApiResource, DynamicObject};
-use kube::runtime::watcher;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
 use super::Course;
 use super::report::Report;
 use super::site::Site;
+use crate::bench::Error;
+use crate::bench::requests;
 use crate::bench::rounds::Bench;
-use crate::bench::{Error, NAMESPACE};
 use crate::machine::process::ProcessId;
 
 /// Name of the lines.
@@ -34,8 +25,8 @@ const TICKS_PER_SECOND: f64 = 100.0;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Idle {
     watched: Duration,
-    /// Changes of whatever is in the namespace of the pair. Unit: per minute.
-    changes: f64,
+    /// Requests that may change something, whoever sends them, accepted or not. Unit: per minute.
+    requests: f64,
     /// Writes of the Lease. Unit: per minute.
     writes: f64,
     /// Most resident memory of an agent, pages that its two processes share counted once. Unit: KiB.
@@ -70,7 +61,9 @@ pub async fn watch(bench: &Bench, site: &Site, time: Duration) -> Result<Idle, E
     sleep(Duration::from_secs(5)).await;
     let agents = agents(bench, site, &serving.pod)?;
     let (epoch, writes, ticks) = (epoch(site).await?, writes(site).await?, processor(&agents)?);
-    let changes = changes(bench, time).await;
+    let asked = requests::writes(&bench.client).await?;
+    sleep(time).await;
+    let requests = requests::writes(&bench.client).await? - asked;
     let (later, written, used) = (self::epoch(site).await?, self::writes(site).await?, processor(&agents)?);
     let memory = agents.iter().map(|agent| memory(agent)).collect::<Result<Vec<_>, _>>()?;
     let seconds = time.as_secs_f64();
@@ -78,7 +71,7 @@ pub async fn watch(bench: &Bench, site: &Site, time: Duration) -> Result<Idle, E
         ticks.iter().zip(used).map(|(before, after)| (after - before) / TICKS_PER_SECOND / seconds * 100.0);
     Ok(Idle {
         watched: time,
-        changes: changes / seconds * 60.0,
+        requests: requests / seconds * 60.0,
         writes: (written - writes) / seconds * 60.0,
         memory: memory.into_iter().max().unwrap_or_default(),
         processor: used.fold(0.0, f64::max),
@@ -90,10 +83,10 @@ impl fmt::Display for Idle {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = self.watched.as_secs();
         writeln!(formatter, "An idle pair, watched for {seconds} s (target):")?;
-        let Self { changes, writes, .. } = self;
+        let Self { requests, writes, .. } = self;
         writeln!(
             formatter,
-            "  API writes            {changes:.1} /min (at most 2), of its Lease {writes:.1}"
+            "  API write requests    {requests:.1} /min (at most 2), of its Lease {writes:.1}"
         )?;
         #[expect(clippy::cast_precision_loss, reason = "memory of a process has fewer digits")]
         let mebibytes = self.memory as f64 / 1024.0;
@@ -105,33 +98,6 @@ impl fmt::Display for Idle {
             if self.is_undisturbed { "none" } else { "there was one" }
         )
     }
-}
-
-/// How often objects in the namespace of the pair change, whoever writes them.
-async fn changes(bench: &Bench, time: Duration) -> f64 {
-    let kinds = [
-        ApiResource::erase::<Lease>(&()),
-        ApiResource::erase::<EndpointSlice>(&()),
-        ApiResource::erase::<Pod>(&()),
-        ApiResource::erase::<Service>(&()),
-        ApiResource::erase::<Secret>(&()),
-        ApiResource::erase::<StatefulSet>(&()),
-        ApiResource::erase::<Event>(&()),
-        ApiResource::erase::<HAGroup>(&()),
-    ];
-    let seen = Cell::new(0_u32);
-    let watched = kinds.iter().map(async |kind| {
-        let objects: Api<DynamicObject> = Api::namespaced_with(bench.client.clone(), NAMESPACE, kind);
-        // What fails is asked for again by the watcher; what is there at the beginning is no change.
-        let mut events = pin!(watcher::watcher(objects, watcher::Config::default()));
-        while let Some(event) = events.next().await {
-            if let Ok(watcher::Event::Apply(_) | watcher::Event::Delete(_)) = event {
-                seen.set(seen.get() + 1);
-            }
-        }
-    });
-    let _: Result<Vec<()>, _> = timeout(time, join_all(watched)).await;
-    f64::from(seen.get())
 }
 
 /// The processes of both agents, enforcers included.

@@ -24,8 +24,6 @@ pub const WHAT: &str = "request:";
 const ALONE: &str = "alone";
 /// How long that Pod may take to be ready.
 const READY_WITHIN: Duration = Duration::from_secs(60);
-/// One of how many rounds is made. A round has some 280 requests of each.
-const ONE_OF: u16 = 2;
 
 /// Where the requests of a round go.
 struct Ways {
@@ -66,20 +64,15 @@ async fn measure(
         pod.and_then(address).ok_or_else(|| Error::Find { what: "the address of a Pod".to_owned() })
     };
     let ways = Ways { alone, active: of(true)?, standby: of(false)? };
-    let row = |what: &str, target| Row {
-        what: format!("{WHAT} {what}"),
-        target,
-        unit: Unit::Microseconds,
-        ..Row::default()
-    };
-    let mut alone = row("application alone", "-");
-    let mut wrapped = row("application under its agent", "-");
-    let mut added = row("added by the agent", "-");
-    let mut relayed = row("added by the standby's relay", "-");
+    let row = |what: &str| Row { what: format!("{WHAT} {what}"), unit: Unit::Microseconds, ..Row::default() };
+    let mut alone = row("application alone");
+    let mut wrapped = row("application under its agent");
+    let mut added = row("added by the agent");
+    let mut relayed = row("added by the standby's relay");
     wrapped.beside.clone_from(&alone.what);
-    let rounds = course.options.one_of(ONE_OF);
+    // A round has some 280 requests of each.
     course
-        .repeat((WHAT, rounds), &mut report.failures, async |number| {
+        .repeat((WHAT, course.options.rounds), &mut report.failures, async |number| {
             let [one, other, relay] = round(course, &ways, number).await?;
             alone.samples.push(one);
             wrapped.samples.push(other);

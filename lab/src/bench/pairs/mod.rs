@@ -4,6 +4,7 @@
 //! | module | what it does |
 //! |---|---|
 //! | [`report`] | rows, their figures, and the table; pure |
+//! | [`target`] | what a figure should be at most; pure |
 //! | [`workload`] | the objects that are measured, as documents; pure |
 //! | [`site`] | Pods behind a Service: when they are settled, who serves |
 //! | [`switcher`] | moves a label by readiness, as other operators do |
@@ -45,6 +46,7 @@ pub mod single;
 pub mod site;
 pub mod state;
 pub mod switcher;
+pub mod target;
 pub mod trial;
 pub mod watch;
 pub mod workload;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use super::target::Target;
 use crate::app::outage::Outage;
 use crate::bench::summary::{Figures, aligned};
 
@@ -24,7 +25,8 @@ pub enum Unit {
 }
 
 impl Unit {
-    fn text(self, value: f64) -> String {
+    /// A figure in it.
+    pub fn text(self, value: f64) -> String {
         match self {
             _ if value.is_infinite() => "never".to_owned(),
             Self::Milliseconds => format!("{:.0} ms", value * 1e3),
@@ -40,8 +42,10 @@ impl Unit {
 pub struct Row {
     /// What it is.
     pub what: String,
-    /// What it should be at most, median / worst; `-` if nobody has said.
-    pub target: &'static str,
+    /// What it should be at most.
+    pub target: Target,
+    /// What was measured elsewhere, and by whom; empty if it was not.
+    pub elsewhere: &'static str,
     /// The row that it is compared with; empty if there is none.
     pub beside: String,
     /// What the samples are.
@@ -89,8 +93,17 @@ pub struct Report {
 impl Report {
     /// The table, and what is no figure of a row.
     pub fn text(&self) -> String {
-        let header =
-            ["", "n", "median", "p90", "worst", "target", "failed, most", "beside it: median / worst"];
+        let header = [
+            "",
+            "n",
+            "median",
+            "p90",
+            "worst",
+            "target",
+            "failed, most",
+            "beside it: median / worst",
+            "elsewhere",
+        ];
         let mut lines = vec![header.map(str::to_owned)];
         lines.extend(self.rows.iter().filter_map(|row| self.line(row)));
         let actives = format!("two actives: {} of {} answers (target 0)", self.stale, self.answers);
@@ -100,12 +113,24 @@ impl Report {
     }
 
     /// The cells of a row; `None` without samples.
-    pub fn line(&self, row: &Row) -> Option<[String; 8]> {
-        let Figures { count, median, p90, worst } = Figures::of(&row.samples)?;
+    pub fn line(&self, row: &Row) -> Option<[String; 9]> {
+        let figures = Figures::of(&row.samples)?;
+        let target = row.target.text(row, &figures);
+        let Figures { count, median, p90, worst } = figures;
         let [median, p90, worst] = [median, p90, worst].map(|value| row.unit.text(value));
         let most = row.failed.iter().max().map_or_else(|| "-".to_owned(), usize::to_string);
-        let target = if row.target.is_empty() { "-" } else { row.target }.to_owned();
-        Some([row.what.clone(), count.to_string(), median, p90, worst, target, most, self.beside(row)])
+        let elsewhere = if row.elsewhere.is_empty() { "-" } else { row.elsewhere }.to_owned();
+        Some([
+            row.what.clone(),
+            count.to_string(),
+            median,
+            p90,
+            worst,
+            target,
+            most,
+            self.beside(row),
+            elsewhere,
+        ])
     }
 
     /// The row that a row is compared with, if it was measured in the same run.
@@ -127,7 +152,8 @@ const NOTE: &str = "\
 Faults: until a client is well again that makes a new connection each 5 ms, from another node, through the Service: from the
 last prompt answer before the first trouble to the first one after the last. Kept: one connection with a request each 5 ms,
 made anew at once when it is cut and after 250 ms without an answer; the longest time between an answer and the next.
-Target: median / worst.
+Target: median / worst, or one of both. Elsewhere: the State Controller's thesis (Kubernetes 1.12) and what it says of OpenSAF;
+\"here\": an earlier run on such a cluster (2026-11-20, n = 7, nodes n = 1), mitou being an active/standby operator.
 
 ";
 
@@ -158,7 +184,8 @@ mod tests {
             rows: vec![
                 row("plain", "", &[0.5, 0.7]),
                 Row {
-                    target: "40 / 100 ms",
+                    target: Target::Both(0.04, 0.1),
+                    elsewhere: "thesis 1.2 s",
                     failed: vec![0, 3],
                     ..row("pair", "plain", &[0.02, 0.01, f64::INFINITY])
                 },
@@ -172,11 +199,11 @@ mod tests {
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(
             lines[1].split_whitespace().collect::<Vec<_>>().join(" "),
-            "plain 2 600 ms 700 ms 700 ms - - -"
+            "plain 2 600 ms 700 ms 700 ms - - - -"
         );
         assert_eq!(
             lines[2].split_whitespace().collect::<Vec<_>>().join(" "),
-            "pair 3 20 ms never never 40 / 100 ms 3 plain: 600 ms / 700 ms"
+            "pair 3 20 ms never never 40 ms / 100 ms, missed 3 plain: 600 ms / 700 ms thesis 1.2 s"
         );
         assert!(!text.contains("nobody measured this"));
         assert!(text.ends_with("a line\ntwo actives: 0 of 9 answers (target 0)"), "{text}");

@@ -21,14 +21,14 @@ const OVERHEAD: &str = "added to an increment";
 /// What happens to the active.
 const FAULTS: [Fault; 4] =
     [Fault::ApplicationKilled, Fault::ContainerKilled, Fault::SwitchedOver, Fault::PodDeleted];
-/// One of how many rounds is made of what no fault is needed for.
-const ONE_OF: u16 = 2;
 
 /// What a client knows of its increments.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Counted {
     /// Those of new connections.
     pub increments: Vec<Sample>,
+    /// Those of a connection that is kept.
+    pub kept: Vec<Sample>,
     /// How many were acknowledged, of all connections.
     pub acknowledged: usize,
     /// Acknowledged, and not in the counter at the end.
@@ -67,7 +67,7 @@ async fn overhead(course: &Course<'_>, (alone, pair): (&Site, &Site), report: &m
     let mut added = row(OVERHEAD);
     replicated.beside.clone_from(&plain.what);
     course
-        .repeat((WHAT, course.options.one_of(ONE_OF)), &mut report.failures, async |number| {
+        .repeat((WHAT, course.options.rounds), &mut report.failures, async |number| {
             let mut order = [(0, alone), (1, pair)];
             if number.is_multiple_of(2) {
                 order.reverse();
@@ -93,18 +93,20 @@ async fn takeovers(
     report: &mut Report,
 ) {
     let mut row = Row { what: what.clone(), target: fault.target(), ..Row::default() };
+    let mut kept = Row { what: format!("{what}, kept"), target: fault.target_kept(), ..Row::default() };
     let (mut acknowledged, mut lost) = (0, 0);
     course
         .repeat((&what, course.options.rounds), &mut report.failures, async |number| {
             let (outage, counted) = takeover(course, (pair, fault), &format!("{what}, {number}")).await?;
             row.saw(&outage);
+            kept.saw_kept(&Outage::from_samples(&counted.kept));
             acknowledged += counted.acknowledged;
             lost += counted.lost;
             Ok(())
         })
         .await;
     let rounds = row.samples.len();
-    course.keep(report, [row]);
+    course.keep(report, [row, kept]);
     let line = format!(
         "{what}: {acknowledged} increments were acknowledged in {rounds} rounds, {lost} were lost (target 0)"
     );
@@ -146,11 +148,18 @@ async fn count(course: &Course<'_>, site: &Site) -> Result<Counted, Error> {
 
 /// Understands what the client of a counter prints; `None` if the counter did not say at the end what it has.
 pub fn read(told: &str) -> Option<Counted> {
-    let increments = told.lines().filter_map(|line| line.strip_prefix("fresh,")).map(str::parse);
+    let of = |client: &str| -> Option<Vec<Sample>> {
+        told.lines()
+            .filter_map(|line| line.strip_prefix(client))
+            .map(str::parse)
+            .collect::<Result<_, _>>()
+            .ok()
+    };
     let (acknowledged, lost) =
         told.lines().find_map(|line| line.strip_prefix("# acknowledged="))?.split_once(" lost=")?;
     Some(Counted {
-        increments: increments.collect::<Result<_, _>>().ok()?,
+        increments: of("fresh,")?,
+        kept: of("kept,")?,
         acknowledged: acknowledged.parse().ok()?,
         lost: lost.parse().ok()?,
     })
@@ -165,8 +174,9 @@ mod tests {
     fn what_is_not_known_to_be_there_is_not_called_kept() {
         let told =
             "connection,start_ns,end_ns,outcome,pod\nfresh,1,3,ok,web-1\nkept,2,3,ok,web-1\n# fresh \n";
-        let sample = Sample { start_ns: 1, end_ns: 3, outcome: Outcome::Ok, pod: "web-1".to_owned() };
-        let counted = Counted { increments: vec![sample], acknowledged: 2, lost: 1 };
+        let sample = |start_ns| Sample { start_ns, end_ns: 3, outcome: Outcome::Ok, pod: "web-1".to_owned() };
+        let counted =
+            Counted { increments: vec![sample(1)], kept: vec![sample(2)], acknowledged: 2, lost: 1 };
         assert_eq!(read(&format!("{told}# acknowledged=2 lost=1\n")), Some(counted));
         assert_eq!(read(&format!("{told}# acknowledged=2 lost=unknown\n")), None);
         assert_eq!(read(told), None);

@@ -57,6 +57,7 @@ impl Trial<'_> {
         if has_target {
             fresh.target = fault.target();
             lasting.target = fault.target_kept();
+            fresh.elsewhere = fault.elsewhere();
         }
         course
             .repeat((&what, rounds), &mut report.failures, async |number| {
