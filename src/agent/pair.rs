@@ -14,7 +14,7 @@ use tokio::time::interval;
 use tracing::{error, info, warn};
 
 use self::overlap::Awaited;
-use self::replica::Permission;
+use self::replica::{Footing, Permission};
 use super::causes::cause;
 use super::enforcer::Leash;
 use super::frame::Content;
@@ -121,6 +121,8 @@ struct Turn<'a, On: Machine> {
     permission: Permission,
     /// What the Lease says of the state directories, and the version that does.
     level: (Version, Level),
+    /// Whether the tenure may act with what is in the own one.
+    footing: Footing,
 }
 
 impl<On: Machine> Body<On> {
@@ -159,6 +161,7 @@ impl<On: Machine> Body<On> {
             is_peer_fenced: false,
             permission: Permission::default(),
             level: (Version::default(), Level::default()),
+            footing: Footing::default(),
         };
         turn.body.tenant.enlist();
         turn.pair.open_state();
@@ -181,7 +184,6 @@ impl<On: Machine> Body<On> {
             let Body { tenant, alarm, peers, signals, .. } = &mut *turn.body;
             let Pair { store, lifelines, replica, .. } = &mut turn.pair;
             let (successor, debut) = (&mut turn.successor, &mut turn.debut);
-            let is_held_back = tenant.is_held_back();
             tokio::select! {
                 // The end of the application comes before all that may have been said because of it. Then the time,
                 // because a hold that is over must not be mistaken for one that an answer still extends. Messages are
@@ -195,7 +197,7 @@ impl<On: Machine> Body<On> {
                     rung?;
                     turn.pass_time()?;
                 }
-                word = replica::word(replica, is_held_back) => turn.replicated(word)?,
+                word = replica::word(replica, turn.footing.held_until()) => turn.replicated(word)?,
                 () = successor.come() => turn.relieve()?,
                 () = debut.come() => turn.show(),
                 Some(signal) = signals.next() => turn.signalled(signal)?,
@@ -354,6 +356,7 @@ impl<On: Machine> Turn<'_, On> {
         self.relay(now);
         self.show_replica(before);
         self.carry_out(effects)?;
+        self.show_replica(self.pair.protocol.agent().role);
         self.show();
         self.note_progress();
         self.watch_successor();

@@ -92,7 +92,12 @@ fn main() -> ExitCode {
     let runtime =
         Builder::new_current_thread().enable_all().event_interval(member::TURNS_BESIDE_LOOP).build();
     match runtime {
-        Ok(runtime) => runtime.block_on(carry_out(Arguments::parse().verb)),
+        Ok(runtime) => {
+            let code = runtime.block_on(carry_out(Arguments::parse().verb));
+            // Threads may wait for a disk that hangs; nobody waits for them.
+            runtime.shutdown_background();
+            code
+        }
         Err(error) => failed("start", &error),
     }
 }

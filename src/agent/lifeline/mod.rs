@@ -122,11 +122,17 @@ impl Lifelines {
 
     /// Takes over who the other member is, if this agent is one itself.
     pub fn know(&self, record: &Record) {
-        let members = record.lease.members;
-        let other = members.into_iter().find(|member| *member != self.own && members.contains(&self.own));
-        let partner = other.and_then(|other| Some((other, record.directory.get(&other)?.address)));
+        let partner = partner_of(record, self.own);
         self.partner.send_if_modified(|known| std::mem::replace(known, partner) != partner);
     }
+}
+
+/// The other member of a pair that this agent is in, and where it listens; a vacant place has no address.
+pub(in crate::agent) fn partner_of(record: &Record, own: AgentId) -> Option<Partner> {
+    let members = record.lease.members;
+    let other = members.into_iter().find(|member| *member != own && members.contains(&own))?;
+    let address = record.directory.get(&other)?.address;
+    Some((other, address)).filter(|_| !address.ip().is_unspecified())
 }
 
 /// Makes a line quick to say its end, and to notice that the other side has vanished.

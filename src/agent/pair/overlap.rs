@@ -137,14 +137,12 @@ impl<On: Machine> Turn<'_, On> {
 
     /// A tenure begins. Who has an address to show shows it at once, unless somebody still serves at the one that is shown.
     pub(super) fn activate(&mut self, epoch: Epoch) {
+        self.take_footing(epoch);
         let (body, pair) = (&mut *self.body, &self.pair);
         let directory = body.peers.directory();
         let address = |id| directory.get(&id).map(|member| member.address.ip());
         let peer = pair.protocol.agent().tenure.and_then(|tenure| address(tenure.peer.id));
         let own = address(pair.protocol.agent().id);
-        if !pair.is_state_shut() {
-            body.tenant.hold_back();
-        }
         // The process may have been stopped since the step began. Its enforcer's timer is set by now, so it may be later.
         let (now, posture) = (body.machine.now(), Posture { epoch, peer });
         if pair.protocol.agent().hold_end() <= now {

@@ -4,7 +4,9 @@
 
 use std::future::pending;
 use std::io;
+use std::time::Duration;
 
+use tokio::time::{Instant, sleep_until};
 use tracing::{error, warn};
 
 use super::{Pair, Turn};
@@ -13,23 +15,48 @@ use crate::agent::replicate::Replica;
 use crate::agent::replicate::gate::Level;
 use crate::agent::replicate::ledger::View;
 use crate::agent::world::Machine;
-use crate::ha::{AgentId, Event, Order, Role, Version};
+use crate::ha::{AgentId, Epoch, Event, Order, Role, Version};
+
+/// How long a tenure waits for a batch that is being carried out before it is given up, so that the other Pod may act. 5 s: a
+/// disk that takes longer does not serve an application either.
+const HELD_BACK_MAX: Duration = Duration::from_secs(5);
 
 /// What the replication tells the loop.
 pub(super) enum Word {
     /// Nothing is received any more: what was held back may start.
     Shut,
+    /// Something is still being received.
+    Overdue,
     /// Whether the standby has what an application that ended has left.
     Settled(bool),
 }
 
 /// Waits for the next word. May be dropped and called again.
-pub(super) async fn word(replica: &mut Option<Replica>, is_held_back: bool) -> Word {
+pub(super) async fn word(replica: &mut Option<Replica>, held_until: Option<Instant>) -> Word {
     let Some(Replica { door, settled, .. }) = replica else { return pending().await };
+    let is_held_back = held_until.is_some();
+    let overdue = async { sleep_until(held_until.unwrap_or_else(Instant::now)).await };
     tokio::select! {
         biased;
         () = door.shut(), if is_held_back => Word::Shut,
+        () = overdue, if is_held_back => Word::Overdue,
         Some(is_level) = settled.recv() => Word::Settled(is_level),
+    }
+}
+
+/// Whether the state of the tenure is what it may act with.
+#[derive(Debug, Default)]
+pub(super) struct Footing {
+    /// It was so when the tenure began, and nothing was left half done since.
+    is_firm: bool,
+    /// Until when a batch that is being carried out is waited for.
+    held_until: Option<Instant>,
+}
+
+impl Footing {
+    /// Until when the application is held back; `None`: it is not.
+    pub(super) fn held_until(&self) -> Option<Instant> {
+        self.held_until
     }
 }
 
@@ -79,17 +106,47 @@ impl<On: Machine> Turn<'_, On> {
     pub(super) fn replicated(&mut self, word: Word) -> io::Result<()> {
         match word {
             Word::Shut => {
-                let is_usable = self.pair.replica.as_ref().is_none_or(Replica::is_usable);
-                if !is_usable {
-                    error!("Does not act: the last batch of the state could not be carried out as a whole");
-                    self.step(Event::Ordered(Order::GiveUp))?;
+                self.footing.is_firm &= self.pair.replica.as_ref().is_none_or(Replica::is_usable);
+                if !self.footing.is_firm {
+                    error!("Does not act: the state directory is not what it was when the Lease was claimed");
                 }
-                self.body.tenant.let_go(self.now())?;
-                // What was let go may have a time of its own to begin.
-                self.step(Event::Timer)
+                self.go_on_or_give_up()
+            }
+            Word::Overdue => {
+                error!("Does not act: the last batch of the state is still being carried out");
+                self.footing.is_firm = false;
+                if let Some(replica) = &self.pair.replica {
+                    replica.door.distrust();
+                }
+                self.go_on_or_give_up()
             }
             Word::Settled(is_level) => self.step(Event::Ordered(Order::Settle { is_level })),
         }
+    }
+
+    fn go_on_or_give_up(&mut self) -> io::Result<()> {
+        self.footing.held_until = None;
+        if !self.footing.is_firm {
+            self.step(Event::Ordered(Order::GiveUp))?;
+        }
+        self.body.tenant.let_go(self.now())?;
+        // What was let go may have a time of its own to begin.
+        self.step(Event::Timer)
+    }
+
+    /// A tenure begins: ends receiving, and holds the application back unless it may start with what is there. What was
+    /// received while the claim was on its way may have changed that.
+    pub(super) fn take_footing(&mut self, epoch: Epoch) {
+        let is_shut = self.pair.is_state_shut();
+        // Who hands over knows that this directory is level, maybe by a version of the Lease that was not read here yet.
+        let is_usable = self.pair.replica.as_ref().is_none_or(Replica::is_usable);
+        let is_firm = if epoch.is_delegated() { is_usable } else { self.may_take() };
+        let is_held_back = !(is_shut && is_firm);
+        if is_held_back {
+            self.body.tenant.hold_back();
+        }
+        let held_until = is_held_back.then(|| Instant::now() + HELD_BACK_MAX);
+        self.footing = Footing { is_firm, held_until };
     }
 
     pub(super) fn know(&self, record: &Record) {
@@ -133,7 +190,9 @@ impl<On: Machine> Turn<'_, On> {
     pub(super) fn show_replica(&self, before: Role) {
         let Some(replica) = &self.pair.replica else { return };
         let agent = self.pair.protocol.agent();
-        let is_tenure = matches!(agent.role, Role::Active | Role::Stopping | Role::Ended);
+        // What is half done or still being changed is nobody's state: it is neither sent nor called level.
+        let is_settled = self.footing.is_firm && replica.door.is_shut();
+        let is_tenure = is_settled && matches!(agent.role, Role::Active | Role::Stopping | Role::Ended);
         let seen = agent.seen.filter(|seen| seen.lease.holder == Some(agent.id));
         replica.show(View {
             acting: is_tenure.then_some(agent.epoch),

@@ -20,21 +20,40 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     is_open: bool,
-    is_used: bool,
+    inside: Inside,
     /// The lowest epoch that is let in.
     least: Epoch,
     /// The directory that the last batch came from.
     giver: Option<DirectoryId>,
-    /// The last batch was not carried out as a whole.
+    /// A batch was not carried out as a whole, and none was after it.
     is_torn: bool,
 }
 
-/// The right to carry out one batch; the door is not shut before it is given back. Unless [`Pass::done`] gives it back, the
-/// batch counts as torn.
+/// Who is inside.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Inside {
+    #[default]
+    Nobody,
+    Somebody,
+    /// Somebody who takes too long.
+    Distrusted,
+}
+
+/// What became of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    Whole,
+    /// Nothing of it that matters.
+    Nothing,
+    Torn,
+}
+
+/// The right to carry out one batch; the door is not shut before it is given back. Unless it says how the batch ended, that
+/// counts as torn.
 #[derive(Debug)]
 pub struct Pass {
     door: Arc<Shared>,
-    is_done: bool,
+    outcome: Outcome,
 }
 
 impl Door {
@@ -59,7 +78,7 @@ impl Door {
     /// Whether it is closed, and nobody is inside.
     pub fn is_shut(&self) -> bool {
         let state = self.0.lock();
-        !state.is_open && !state.is_used
+        !state.is_open && state.inside == Inside::Nobody
     }
 
     /// Waits until it is closed and nobody is inside. May be dropped and called again.
@@ -79,7 +98,20 @@ impl Door {
         state.is_open && state.least <= epoch
     }
 
-    /// Whether the last batch was begun and not carried out as a whole.
+    /// Nobody counts on what is inside before whoever is there has left.
+    pub fn distrust(&self) {
+        let mut state = self.0.lock();
+        if state.inside == Inside::Somebody {
+            state.inside = Inside::Distrusted;
+        }
+    }
+
+    /// Whether somebody has been inside for too long.
+    pub fn is_distrusted(&self) -> bool {
+        self.0.lock().inside == Inside::Distrusted
+    }
+
+    /// Whether a batch was begun and not carried out as a whole, and none was carried out since.
     pub fn is_torn(&self) -> bool {
         self.0.lock().is_torn
     }
@@ -95,18 +127,23 @@ impl Door {
     /// The door is closed, somebody is inside, or a later epoch has been let in.
     pub fn enter(&self, epoch: Epoch, giver: DirectoryId) -> io::Result<Pass> {
         let mut state = self.0.lock();
-        if !state.is_open || state.is_used || epoch < state.least {
+        if !state.is_open || state.inside != Inside::Nobody || epoch < state.least {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
-        (state.is_used, state.least, state.giver) = (true, epoch, Some(giver));
-        Ok(Pass { door: self.0.clone(), is_done: false })
+        (state.inside, state.least, state.giver) = (Inside::Somebody, epoch, Some(giver));
+        Ok(Pass { door: self.0.clone(), outcome: Outcome::Torn })
     }
 }
 
 impl Pass {
-    /// The batch was carried out, or nothing of it that matters.
+    /// The batch was carried out as a whole.
     pub fn done(mut self) {
-        self.is_done = true;
+        self.outcome = Outcome::Whole;
+    }
+
+    /// Nothing of the batch that matters was carried out; what an earlier one left half done still is.
+    pub fn nothing_done(mut self) {
+        self.outcome = Outcome::Nothing;
     }
 }
 
@@ -120,7 +157,12 @@ impl Shared {
 impl Drop for Pass {
     fn drop(&mut self) {
         let mut state = self.door.lock();
-        (state.is_used, state.is_torn) = (false, !self.is_done);
+        state.inside = Inside::Nobody;
+        state.is_torn = match self.outcome {
+            Outcome::Whole => false,
+            Outcome::Nothing => state.is_torn,
+            Outcome::Torn => true,
+        };
         drop(state);
         self.door.changed.notify_waiters();
     }

@@ -114,7 +114,11 @@ impl Inbox {
         let begun = self.close().and_then(|()| if is_one { Ok(()) } else { self.directory.begin_steps() });
         if is_one || begun.is_err() {
             let carried = begun.and_then(|()| self.carry_out(steps));
-            pass.done();
+            if carried.is_ok() {
+                pass.done();
+            } else {
+                pass.nothing_done();
+            }
             return carried;
         }
         let carried = self.carry_out(steps);

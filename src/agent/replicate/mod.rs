@@ -58,7 +58,7 @@ use self::receiver::Receiver;
 use self::sender::{Progress, Sender};
 use super::key_ring::KeyRing;
 use super::lease::Record;
-use super::lifeline::{Line, Partner, prepare};
+use super::lifeline::{Line, Partner, partner_of, prepare};
 use super::metrics::AgentMetrics;
 use super::store::Note;
 use crate::api::keys;
@@ -198,12 +198,7 @@ impl Replica {
     /// Takes over who the other member is, if this agent is one itself, and what the Lease tells of its lag; has it corrected
     /// if it takes this Pod for one that has a level copy.
     pub fn know(&self, record: &Record) {
-        let members = record.lease.members;
-        let other = members.into_iter().find(|member| *member != self.own && members.contains(&self.own));
-        let address = |other| Some(record.directory.get(&other)?.address);
-        // A vacant place has no address.
-        let address = |other| address(other).filter(|address| !address.ip().is_unspecified());
-        let partner = other.and_then(|other| Some((other, state_address(address(other)?))));
+        let partner = partner_of(record, self.own).map(|(other, address)| (other, state_address(address)));
         self.partner.send_if_modified(|known| std::mem::replace(known, partner) != partner);
         let told = self.told.send_replace(record.lag.clone());
         if record.lag == Told::Unreadable && told != Told::Unreadable {
@@ -218,7 +213,9 @@ impl Replica {
 
     /// Whether this agent may claim a version of the Lease that says this.
     pub fn may_take(&self, level: &Level) -> bool {
-        may_take(self.promote_when, level, self.directory.id()) && self.is_usable()
+        may_take(self.promote_when, level, self.directory.id())
+            && self.is_usable()
+            && !self.door.is_distrusted()
     }
 
     /// Whether the application may act with what is in the directory.

@@ -3,6 +3,8 @@
 //! kube's own connector leaves Nagle's algorithm on. A request is written in two parts, head and body, and the second
 //! then waits for the acknowledgement of the first, which Linux delays by 40 ms: every write would take that long.
 
+use std::time::Duration;
+
 use http::{Request, Response};
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::{Builder, Client as HyperClient};
@@ -13,6 +15,10 @@ use tower::util::BoxService;
 use tower::{BoxError, ServiceBuilder, ServiceExt as _};
 
 use super::{CONNECT_TIMEOUT, Error};
+
+/// After which time without a byte a connection is asked whether it still is one, how often then, and how many of that may
+/// stay unanswered. 16 s in all: a watch through a server that lost its power says nothing, for up to five minutes else.
+const KEEP_ALIVE: (Duration, Duration, u32) = (Duration::from_secs(10), Duration::from_secs(2), 3);
 
 /// A service that sends requests to the API server.
 pub type Transport = BoxService<Request<Body>, Response<Box<DynBody>>, BoxError>;
@@ -31,6 +37,10 @@ pub fn transport(config: &Config) -> Result<ClientBuilder<Transport>, Error> {
     connector.enforce_http(false);
     connector.set_nodelay(true);
     connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
+    let (idle, interval, retries) = KEEP_ALIVE;
+    connector.set_keepalive(Some(idle));
+    connector.set_keepalive_interval(Some(interval));
+    connector.set_keepalive_retries(Some(retries));
     let connector = config.rustls_https_connector_with_connector(connector).map_err(build)?;
     let client: HyperClient<_, Body> = Builder::new(TokioExecutor::new()).build(connector);
     let service = ServiceBuilder::new()

@@ -34,6 +34,22 @@ fn a_directory_with_half_a_batch_is_not_the_one_that_was_level() {
 }
 
 #[test]
+fn a_step_that_failed_alone_does_not_mend_what_an_earlier_batch_left() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("log"), "acknowledged").unwrap();
+    let directory = StateDirectory::open(folder.path()).unwrap();
+    let door = Door::default();
+    door.open(Epoch::default());
+    drop(door.enter(Epoch::default(), DirectoryId(1)).unwrap());
+    let mut fails = new_inbox(&directory);
+    for word in [Word::Append(StatePath::parse(b"log").unwrap(), 1), Word::Piece(b"more".to_vec())] {
+        fails.take(word).unwrap();
+    }
+    assert!(fails.commit(door.enter(Epoch::default(), DirectoryId(1)).unwrap()).is_err());
+    assert!(door.is_torn());
+}
+
+#[test]
 fn a_step_that_failed_alone_takes_nothing_away() {
     assert_eq!(after(&[]), (true, false));
 }

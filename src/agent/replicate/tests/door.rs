@@ -44,6 +44,22 @@ fn another_lease_begins_with_its_own_epochs_and_what_was_torn_stays_so_until_a_w
     assert!(!door.admits(epoch(9)), "it is closed");
     door.open(Epoch::default());
     assert_eq!((door.admits(epoch(3)), door.giver(), door.is_torn()), (true, None, true));
+    door.enter(epoch(3), GIVER).unwrap().nothing_done();
+    assert!(door.is_torn(), "a batch of which nothing was carried out mends nothing");
     door.enter(epoch(3), GIVER).unwrap().done();
+    door.enter(epoch(3), GIVER).unwrap().nothing_done();
     assert!(!door.is_torn());
+}
+
+#[test]
+fn who_takes_too_long_inside_is_distrusted_until_it_leaves() {
+    let door = Door::default();
+    door.open(epoch(1));
+    door.distrust();
+    assert!(!door.is_distrusted(), "nobody is inside");
+    let pass = door.enter(epoch(1), GIVER).unwrap();
+    door.distrust();
+    assert!(door.is_distrusted());
+    pass.done();
+    assert!(!door.is_distrusted());
 }
