@@ -171,12 +171,12 @@ pub struct HAGroupStatus {
     /// Texts for the columns of `kubectl get`.
     pub summary: GroupSummary,
 
-    /// The pairs by number, at most 500.
-    #[schemars(length(max = 500))]
+    /// The pairs by number, at most 1,000.
+    #[schemars(length(max = 1_000))]
     pub pairs: Vec<PairStatus>,
 
-    /// Pairs whose Lease somebody deleted, until they are made anew; at most 500.
-    #[schemars(length(max = 500))]
+    /// Pairs whose Lease somebody deleted, until they are made anew; at most 1,000.
+    #[schemars(length(max = 1_000))]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub lost: Vec<LostPair>,
 

@@ -106,15 +106,16 @@ pub const RULES: &[Rule] = &[
         names: &[],
         verbs: KEEP,
     },
-    // Keys and permissions of agents are written and never read; `deploy/base/admission.yaml` limits the Secrets to
-    // those of groups. What the roles of agents permit, the operator may do itself.
+    // Keys of agents are written and never read; `deploy/base/admission.yaml` limits the Secrets to those of groups.
     Rule { scope: Scope::Watched, group: "", resources: &["secrets"], names: &[], verbs: WRITE },
+    // Permissions of agents are watched, so that they are put right at once and an idle group costs no request. What they
+    // permit, the operator may do itself.
     Rule {
         scope: Scope::Watched,
         group: "rbac.authorization.k8s.io",
         resources: &["roles", "rolebindings"],
         names: &[],
-        verbs: WRITE,
+        verbs: &["get", "list", "watch", "create", "patch"],
     },
     Rule { scope: Scope::Cluster, group: "", resources: &["nodes"], names: &[], verbs: READ },
     // Who reads /metrics is asked of the API server.

@@ -130,8 +130,21 @@ fn wrap(container: &mut Value, injection: &Injection) -> Result<Value, InjectErr
     Ok(json!({"container": name, "command": command, "probes": probes, "env": added}))
 }
 
+/// The command of the application as it is now: somebody may have edited it since the agent was put before it.
+fn command_now(container: &Value, kept: &Value) -> Value {
+    let words = container["command"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let is_of_agent = |word: &Value| word.as_str().is_some_and(|word| word.starts_with("--group="));
+    let end = words.iter().position(|word| word == "--");
+    let behind_agent = end.filter(|end| words[..*end].iter().any(is_of_agent));
+    match behind_agent.and_then(|end| words.get(end + 1..)) {
+        Some(command) if !command.is_empty() => json!(command),
+        None if !words.is_empty() => json!(words),
+        Some(_) | None => kept["command"].clone(),
+    }
+}
+
 fn unwrap(container: &mut Value, kept: &Value) {
-    container["command"] = kept["command"].clone();
+    container["command"] = command_now(container, kept);
     if let Some(container) = container.as_object_mut() {
         container.remove("readinessProbe");
         container.extend(kept["probes"].as_object().cloned().unwrap_or_default());

@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::rbac::v1::{Role as AgentRole, RoleBinding};
 use kube::{Resource, ResourceExt as _};
 
 use super::slim::{SlimCondition, SlimPod};
@@ -36,6 +37,10 @@ pub struct GroupObjects {
     pub services: Vec<Arc<Service>>,
     /// The EndpointSlices of its pairs.
     pub slices: Vec<Arc<EndpointSlice>>,
+    /// What permits its agents to do their work.
+    pub roles: Vec<Arc<AgentRole>>,
+    /// Who has that permission.
+    pub bindings: Vec<Arc<RoleBinding>>,
 }
 
 /// A group, and the records that its pairs were read from.
@@ -69,7 +74,8 @@ impl SeenGroup {
 pub fn see_group(group: &HAGroup, objects: &GroupObjects, now: BootTime) -> SeenGroup {
     let mut seen = SeenGroup::default();
     for lease in &objects.leases {
-        let Some(number) = pair_number(lease) else {
+        let named = || number_in(&group.name_any(), &lease.name_any());
+        let Some(number) = pair_number(lease).or_else(named) else {
             seen.unreadable.insert(lease.name_any(), None);
             continue;
         };
@@ -89,6 +95,10 @@ pub fn see_group(group: &HAGroup, objects: &GroupObjects, now: BootTime) -> Seen
     seen.group.highest_term = highest_term(group, objects, &seen.group.pairs);
     let lost = seen.told.values().filter(|lost| !seen.numbers.contains(&lost.number));
     seen.group.lost = lost.cloned().collect();
+    let unreadable = seen.numbers.iter().filter(|number| !seen.records.contains_key(number));
+    seen.group.unreadable = unreadable
+        .map(|number| seen.told.get(number).cloned().unwrap_or_else(|| nameless(*number, now)))
+        .collect();
     see_forsaken(&mut seen.group, group, now);
     seen.group.is_paused = group.spec.paused;
     seen.group.pairs_wanted = group.spec.pairs.map(|pairs| usize::try_from(pairs).unwrap_or_default());
@@ -190,6 +200,11 @@ fn told(group: &HAGroup, now: BootTime) -> BTreeMap<u32, Lost> {
     pairs.chain(lost).map(|lost| (lost.number, lost)).collect()
 }
 
+/// A pair of which only the number is known.
+fn nameless(number: u32, now: BootTime) -> Lost {
+    Lost { number, pods: Vec::new(), level: None, since: now }
+}
+
 /// The number in the name of a pair, the inverse of [`pair_name`].
 fn number_in(group: &str, pair: &str) -> Option<u32> {
     pair.strip_prefix(group)?.strip_prefix('-')?.parse().ok()
@@ -256,7 +271,8 @@ pub fn pair_number(lease: &Lease) -> Option<u32> {
     lease.annotations().get(keys::ANNOTATION_HA_PAIR)?.parse().ok()
 }
 
-fn is_ending(lease: &Lease) -> bool {
+/// Whether it was decided that the pair of a Lease ends.
+pub fn is_ending(lease: &Lease) -> bool {
     lease.annotations().get(keys::ANNOTATION_HA_ENDING).is_some_and(|ending| ending == "true")
 }
 

@@ -74,8 +74,8 @@ pub(crate) fn objects(pods: &[u32], lease: Lease, slice: Option<EndpointSlice>) 
     GroupObjects {
         pods: pods.iter().map(|number| Arc::new(pod(*number, labels.clone()))).collect(),
         leases: vec![Arc::new(lease)],
-        services: Vec::new(),
         slices: slice.into_iter().map(Arc::new).collect(),
+        ..GroupObjects::default()
     }
 }
 

@@ -16,7 +16,7 @@ impl Draft<'_> {
     /// A primary of a set begins alone, so that it is the one who acts; its standby is admitted a moment later.
     pub(super) fn found_wanted(&mut self, wanted: usize) {
         let lasting = self.group.pairs.iter().filter(|pair| !pair.is_ending).count();
-        let mut missing = wanted.saturating_sub(lasting + self.group.lost.len());
+        let mut missing = wanted.saturating_sub(lasting + self.group.left_alone().count());
         missing -= self.found_again(missing);
         let mut numbers = self.free_numbers();
         while missing > 0 && self.free.first().is_some_and(|pod| pod.is_primary()) {
@@ -67,8 +67,9 @@ impl Draft<'_> {
         while self.free.len() >= 2 {
             self.found_two(numbers.remove(0));
         }
-        let has_pair =
-            !self.group.pairs.is_empty() || !self.plan.steps.is_empty() || !self.group.lost.is_empty();
+        let has_pair = !self.group.pairs.is_empty()
+            || !self.plan.steps.is_empty()
+            || self.group.left_alone().next().is_some();
         if has_pair || self.free.is_empty() || !self.may_found_alone() {
             return;
         }
@@ -104,7 +105,7 @@ impl Draft<'_> {
         let pairs = self.group.pairs.iter().map(|pair| pair.number);
         // Pods of these names come back, mostly with their volumes; nobody else gets what the Lease said of those.
         let left = self.group.remembered.iter().filter(|lost| lost.pods.iter().any(|pod| is_lasting(pod)));
-        let lost = self.group.lost.iter().chain(left).map(|lost| lost.number);
+        let lost = self.group.left_alone().chain(left).map(|lost| lost.number);
         let founded = self
             .plan
             .steps

@@ -10,11 +10,10 @@ use crate::ha::AgentId;
 pub const LABEL_MAX: usize = 63;
 
 /// Writes the labels that are not as they should be; first all that take a part away, so that two Pods of one pair
-/// never both bear the label of the active. Pods of a lost pair keep theirs: whoever acted may still act, and if the group
-/// is new, its labels are all that tells. So do those of which a pair is `planned`.
+/// never both bear the label of the active. Pods of a pair that is left alone keep theirs: whoever acted may still act, and if
+/// the group is new, its labels are all that tells. So do those of which a pair is `planned`.
 pub(super) fn labels(group: &Group, planned: &[Step]) -> Vec<Step> {
     let wanted = wanted(group);
-    let is_lost = |pod: &Pod| group.lost.iter().any(|lost| lost.pods.contains(&pod.name));
     let is_founded = |pod: &Pod| {
         let has_seat = |step: &Step| matches!(step, Step::Found { seats, .. } if seats.iter().any(|seat| seat.id == pod.id));
         planned.iter().any(has_seat)
@@ -22,7 +21,7 @@ pub(super) fn labels(group: &Group, planned: &[Step]) -> Vec<Step> {
     let mut steps: Vec<(bool, Step)> = group
         .pods
         .iter()
-        .filter(|pod| wanted.contains_key(&pod.id) || !(is_lost(pod) || is_founded(pod)))
+        .filter(|pod| wanted.contains_key(&pod.id) || !(group.is_left_alone(pod) || is_founded(pod)))
         .filter_map(|pod| {
             let mut shown = wanted.get(&pod.id).cloned().unwrap_or_default();
             shown.epoch = shown.epoch.or(pod.shown.epoch);

@@ -164,8 +164,8 @@ pub(super) struct Draft<'a> {
 impl<'a> Draft<'a> {
     fn new(group: &'a Group, at: &'a Moment<'a>) -> Self {
         let named: BTreeSet<AgentId> = group.pairs.iter().flat_map(named).collect();
-        let is_lost = |pod: &Pod| group.lost.iter().any(|lost| lost.pods.contains(&pod.name));
-        let is_free = |pod: &&Pod| pod.address.is_some() && !named.contains(&pod.id) && !is_lost(pod);
+        let is_free =
+            |pod: &&Pod| pod.address.is_some() && !named.contains(&pod.id) && !group.is_left_alone(pod);
         let free = group.staying().into_iter().filter(is_free).collect();
         Self { group, at, plan: Plan::default(), free, asked: BTreeSet::new() }
     }
@@ -246,13 +246,15 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// The oldest free Pod, preferably on another node than the member that stays.
+    /// The oldest free Pod, preferably a ready one, and on another node than the member that stays: one whose node is lost
+    /// or whose containers crash would be no standby.
     fn take_apart_from(&mut self, pair: &Pair) -> Option<Seat> {
         let members = self.group.staying_members(pair);
         let nodes: Vec<_> =
             self.group.pods.iter().filter(|pod| members.contains(&pod.id)).map(|pod| &pod.node).collect();
-        let apart = self.free.iter().position(|pod| !nodes.contains(&&pod.node));
-        self.take(apart.unwrap_or_default())
+        let place = |(index, pod): &(usize, &&Pod)| (!pod.is_ready, nodes.contains(&&pod.node), *index);
+        let best = self.free.iter().enumerate().min_by_key(place).map(|(index, _)| index);
+        self.take(best?)
     }
 
     pub(super) fn take(&mut self, index: usize) -> Option<Seat> {

@@ -21,7 +21,9 @@ pub struct Group {
     pub pairs: Vec<Pair>,
     /// Pairs whose Lease somebody else deleted.
     pub lost: Vec<Lost>,
-    /// Those of them whose wait is over and whose Pods are both there or whose Lease said which copies of the state are level,
+    /// Pairs whose Lease is there and cannot be read: whoever acts goes on, so that all of theirs stays as it is.
+    pub unreadable: Vec<Lost>,
+    /// Those of the lost ones whose wait is over and whose Pods are both there or whose Lease said which copies of the state are level,
     /// until it is made anew.
     pub remembered: Vec<Lost>,
     /// How many pairs there shall be; `None` for as many as there are Pods for.
@@ -173,6 +175,16 @@ pub struct LevelText {
 }
 
 impl Group {
+    /// Pairs of which nothing is known but that somebody may act in them.
+    pub fn left_alone(&self) -> impl Iterator<Item = &Lost> {
+        self.lost.iter().chain(&self.unreadable)
+    }
+
+    /// Whether a Pod belongs to one of those.
+    pub(super) fn is_left_alone(&self, pod: &Pod) -> bool {
+        self.left_alone().any(|lost| lost.pods.contains(&pod.name))
+    }
+
     /// Pods that stay, primaries first, then the oldest.
     pub fn staying(&self) -> Vec<&Pod> {
         let mut pods: Vec<&Pod> = self.pods.iter().filter(|pod| !pod.is_leaving).collect();

@@ -174,6 +174,7 @@ impl Cluster {
             leases: shared(self.list(namespace, &label).await?),
             services: Vec::new(),
             slices: shared(self.list(namespace, &label).await?),
+            ..GroupObjects::default()
         })
     }
 

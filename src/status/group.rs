@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 
 use super::conditions::{Saying, condition};
-use super::takeovers::{last_actor, takeovers};
+use super::takeovers::{TAKEOVERS_MAX, last_actor, takeovers};
 use super::words;
 use crate::api::status::Condition;
 use crate::api::{
@@ -15,8 +15,8 @@ use crate::ha::TakeoverRecord;
 use crate::manifests::pair_name;
 use crate::pairing::{Group, Lost, Pair, Plan, Step, VACANT, Wait};
 
-/// Most pairs that are listed.
-const PAIRS_MAX: usize = 500;
+/// Most pairs that are listed: as many as a set may have.
+const PAIRS_MAX: usize = 1_000;
 /// Most spares that are listed.
 const SPARES_MAX: usize = 50;
 /// Most texts in one message.
@@ -47,7 +47,13 @@ pub struct GroupInput<'a> {
     pub now: Timestamp,
 }
 
-/// The status that follows.
+/// A status as it is written: of the takeovers only the last ones.
+pub fn kept(status: &HAGroupStatus) -> HAGroupStatus {
+    let passed = status.takeovers.len().saturating_sub(TAKEOVERS_MAX);
+    HAGroupStatus { takeovers: status.takeovers[passed..].to_vec(), ..status.clone() }
+}
+
+/// The status that follows, with every takeover that is new.
 pub fn group_status(input: &GroupInput<'_>) -> HAGroupStatus {
     let group = input.group;
     let pairs: Vec<PairStatus> = group.pairs.iter().map(|pair| pair_status(input, pair)).collect();

@@ -36,7 +36,7 @@ mod tests;
 mod words;
 
 pub use event::{EventText, EventType, event_note};
-pub use group::{GroupInput, describe_wait, group_status};
+pub use group::{GroupInput, describe_wait, group_status, kept};
 pub use news::{GroupNews, PhaseTime, group_news, lease_repaired};
 pub use refusal::{advice, is_lasting};
 pub use takeovers::Told;

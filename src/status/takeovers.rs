@@ -12,7 +12,7 @@ use crate::ha::{Epoch, TakeoverRecord};
 use crate::manifests::pair_name;
 
 /// Most takeovers that are kept.
-const TAKEOVERS_MAX: usize = 10;
+pub(super) const TAKEOVERS_MAX: usize = 10;
 
 /// The name of a group, and what the actives of its pairs told in their Leases.
 pub type Told<'a> = (&'a str, &'a BTreeMap<u32, TakeoverRecord>);
@@ -21,7 +21,6 @@ pub type Told<'a> = (&'a str, &'a BTreeMap<u32, TakeoverRecord>);
 pub(super) fn takeovers(input: &GroupInput<'_>, pairs: &[PairStatus]) -> Vec<Takeover> {
     let mut all = input.previous.takeovers.clone();
     all.extend(pairs.iter().filter_map(|pair| takeover(input, pair)));
-    all.drain(..all.len().saturating_sub(TAKEOVERS_MAX));
     for takeover in &mut all {
         if let Some(record) = record_of((input.name, input.records), takeover) {
             tell(takeover, record);

@@ -57,10 +57,13 @@ pub(crate) async fn permissions_and_keys_that_are_deleted_are_made_again(stage: 
     let pair = paired(&stage, 1).await.remove(0);
     let (role, secret) = ("web-ha-agent", "web-ha-keys");
     stage.kubectl(&["delete", "role,rolebinding", role]);
-    stage.kubectl(&["delete", "secret", secret]);
     is_there::<Role>(&stage, role).await;
     is_there::<RoleBinding>(&stage, role).await;
+    // The operator may not read it, and writes it when a Pod starts, which waits for it.
+    stage.kubectl(&["delete", "secret", secret]);
+    stage.kubectl(&["delete", "pod", &pair.standby, "--wait=true"]);
     is_there::<Secret>(&stage, secret).await;
+    let pair = paired(&stage, 1).await.remove(0);
     switched_over(&stage, &pair).await;
     acts_above(&stage, &pair).await;
 }

@@ -7,41 +7,36 @@ use std::time::Duration;
 use futures::{StreamExt as _, stream};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::Resource;
-use kube::api::{Api, Patch, PatchParams};
-use serde_json::json;
 use tracing::{debug, info, warn};
 
+use super::Context;
 use super::group_keys::GroupKeys;
 use super::leases::{Error, Hand, Written, misled};
+use super::means::{self, KeysWritten, Need, keys_due};
 use super::memory::Memory;
-use super::objects::{Change, Means, carry_out, pairs_permitted, prepare, service_changes};
+use super::objects::{Change, carry_out, service_changes};
 use super::slices;
 use super::stores::Stores;
-use super::{Context, Surroundings};
 use crate::agent::clock;
 use crate::agent::identity::parse_uid;
-use crate::agent::lease::Record;
-use crate::api::{HAGroup, keys};
+use crate::api::HAGroup;
 use crate::apply::is_namespace_ending;
 use crate::controller::queue::Job;
 use crate::controller::reconcile::Look;
-use crate::controller::report::merge_difference;
-use crate::ha::{AgentId, BootTime, Moment, TakeoverRecord, Timing};
-use crate::manifests::pair_name;
+use crate::ha::{AgentId, BootTime, Moment, Timing};
+use crate::manifests::{group_keys, pair_name};
 use crate::observe::group::{GroupObjects, SeenGroup, level_text, pair_number, see_group, times};
 use crate::observe::slim::SlimPod;
 use crate::observe::{SetKey, version};
 use crate::pairing::{Group, HaState, LevelText, Plan, Shown, Step, plan};
-use crate::status::{GroupInput, GroupNews, group_news, group_status, lease_repaired};
+use crate::status::lease_repaired;
 
 /// Most writes of one group under way at once.
 const WRITES_MAX: usize = 16;
 /// How soon a group is looked at again whose watches are behind our writes.
 const BEHIND_DELAY: Duration = Duration::from_millis(20);
-/// How often keys and permissions are written that nobody changed. 20 s: the operator cannot see them, and an active whose
-/// permissions somebody deletes goes on for at least 30 s.
-const PREPARE_EVERY: Duration = Duration::from_secs(20);
 /// How soon a group is looked at again whose namespace is being deleted.
 const ENDING_DELAY: Duration = Duration::from_secs(60);
 
@@ -64,11 +59,12 @@ pub(super) async fn look(context: &Context, job: &Job) -> Look {
     look
 }
 
-struct Round<'a> {
-    context: &'a Context,
-    key: &'a SetKey,
+/// One look.
+pub(super) struct Round<'a> {
+    pub(super) context: &'a Context,
+    pub(super) key: &'a SetKey,
     stores: &'a Stores,
-    group: &'a HAGroup,
+    pub(super) group: &'a HAGroup,
 }
 
 impl Round<'_> {
@@ -81,8 +77,8 @@ impl Round<'_> {
         }
         let mut troubles = Vec::new();
         memory.is_namespace_ending = false;
-        self.prepare(&objects, memory, &mut troubles).await;
         let mut seen = see_group(self.group, &objects, now);
+        let keys_due = self.put_means((&seen, &objects), (memory, &mut troubles)).await;
         memory.remember(&mut seen, (now, &timing));
         self.tell_unreadable(&seen);
         let plan = plan(&seen.group, &Moment { now, timing: &timing });
@@ -100,8 +96,8 @@ impl Round<'_> {
                 "the Lease {lease} was set back to a term that is over: it is deleted, and made anew after a minute"
             ));
         }
-        let planned = plan.look_again.map(|again| again.since(clock::now()));
-        let mut look_again = planned.map_or(PREPARE_EVERY, |again| again.min(PREPARE_EVERY));
+        let due = plan.look_again.map_or(keys_due, |again| again.min(keys_due));
+        let mut look_again = due.since(clock::now());
         if !self.group.spec.paused {
             self.put_services((&seen, &objects), (memory, &mut troubles)).await;
             let patience = slices::patience(self.group);
@@ -131,36 +127,38 @@ impl Round<'_> {
         }
     }
 
-    /// Keys and permissions, once for each version of what they are made from, and from time to time.
-    async fn prepare(&self, objects: &GroupObjects, memory: &mut Memory, troubles: &mut Vec<String>) {
-        let mut accounts: Vec<&str> = objects
-            .pods
-            .iter()
-            .map(|pod| pod.spec.service_account_name.as_deref().unwrap_or("default"))
-            .collect();
-        accounts.sort_unstable();
-        accounts.dedup();
-        let pairs = pairs_permitted(objects);
-        let (wanted, keys_text, metrics_token) = {
+    /// Keys and permissions of the agents; returns when to write the keys again.
+    async fn put_means(
+        &self,
+        (seen, objects): (&SeenGroup, &GroupObjects),
+        (memory, troubles): (&mut Memory, &mut Vec<String>),
+    ) -> BootTime {
+        let (client, now) = (&self.context.surroundings.client, clock::now());
+        memory.need = Need::of(seen, memory.need, now);
+        let (version, body) = {
             let ring = self.context.surroundings.keys.borrow();
             let keys = GroupKeys::of(&ring, self.now());
             let uid = self.group.metadata.uid.as_deref().unwrap_or_default();
-            let wanted = format!("{uid}|{}|{}|{pairs}", keys.version(), accounts.join(","));
-            let is_done = |(prepared, at): &(String, BootTime)| {
-                *prepared == wanted && clock::now() < *at + PREPARE_EVERY
-            };
-            if memory.prepared.as_ref().is_some_and(is_done) {
-                return;
-            }
-            (wanted, keys.text(self.group), keys.metrics_token(self.group))
+            let body = group_keys(self.group, &keys.text(self.group), &keys.metrics_token(self.group));
+            (format!("{uid}|{}", keys.version()), body)
         };
-        let means =
-            Means { keys_text: &keys_text, metrics_token: &metrics_token, accounts: &accounts, pairs };
-        match prepare(&self.context.surroundings.client, self.group, &means).await {
-            Ok(()) => memory.prepared = Some((wanted, clock::now())),
-            Err(Error::Request(error)) if is_ending(&error) => memory.is_namespace_ending = true,
-            Err(error) => self.tell(troubles, "keys and permissions of the agents", &error),
+        if keys_due(memory.keys_written.as_ref(), &version, memory.need) <= now {
+            let written = means::write_keys(client, self.group, &body).await;
+            if written.is_ok() {
+                memory.keys_written = Some(KeysWritten { version: version.clone(), at: clock::now() });
+            }
+            self.settle(written.map(|()| None), memory, troubles);
         }
+        let [role, binding] = means::permissions_wanting(self.group, objects);
+        if let Some(role) = role {
+            self.settle(means::apply::<Role>(client, self.group, &role).await, memory, troubles);
+        }
+        if let Some(binding) = binding {
+            self.settle(means::apply::<RoleBinding>(client, self.group, &binding).await, memory, troubles);
+        }
+        let due = keys_due(memory.keys_written.as_ref(), &version, memory.need);
+        // What was refused just now is tried again with whatever else was.
+        if due <= now { now + means::KEYS_EVERY_UNSETTLED } else { due }
     }
 
     /// First Leases, then labels that take a part away, then the others.
@@ -254,80 +252,8 @@ impl Round<'_> {
         troubles.push(format!("could not write {what}: {error}{cause}"));
     }
 
-    fn now(&self) -> jiff::Timestamp {
+    pub(super) fn now(&self) -> jiff::Timestamp {
         self.context.surroundings.clock.now()
-    }
-
-    fn tell_news(&self, news: &GroupNews) {
-        let GroupNews { events, takeovers, phases } = news;
-        let Surroundings { events: sender, metrics, .. } = &self.context.surroundings;
-        for event in events {
-            sender.send(self.group, event.clone());
-        }
-        for reason in takeovers {
-            metrics.groups.took_over(reason);
-        }
-        for (phase, time) in phases {
-            metrics.groups.reached(phase, *time);
-        }
-    }
-
-    /// Writes the status if it changed; `false` if that was refused.
-    async fn report(
-        &self,
-        (seen, plan, troubles): (&SeenGroup, &Plan, &[String]),
-        memory: &mut Memory,
-    ) -> bool {
-        let previous = self.group.status.clone().unwrap_or_default();
-        let records = seen.records.iter().filter_map(told).collect();
-        let status = group_status(&GroupInput {
-            previous: &previous,
-            generation: self.group.metadata.generation.unwrap_or_default(),
-            name: &self.key.name,
-            group: &seen.group,
-            plan,
-            has_service: self.group.spec.service.is_some(),
-            records: &records,
-            lags: &seen.lags(),
-            troubles,
-            now: self.now(),
-        });
-        for takeover in status.takeovers.iter().filter(|takeover| !previous.takeovers.contains(takeover)) {
-            info!(
-                namespace = self.key.namespace,
-                group = self.key.name,
-                pair = takeover.pair,
-                from = takeover.from,
-                to = takeover.to,
-                epoch = takeover.epoch,
-                by = takeover.by,
-                reason = takeover.reason,
-                "Another Pod acts"
-            );
-        }
-        let (Ok(old), Ok(new)) = (serde_json::to_value(&self.group.status), serde_json::to_value(&status))
-        else {
-            return false;
-        };
-        let Some(changes) = merge_difference(&old, &new) else { return true };
-        let patch = json!({"metadata": {"uid": self.group.metadata.uid}, "status": changes});
-        let api: Api<HAGroup> =
-            Api::namespaced(self.context.surroundings.client.clone(), &self.key.namespace);
-        let parameters =
-            PatchParams { field_manager: Some(keys::FIELD_MANAGER_STATUS.into()), ..PatchParams::default() };
-        match api.patch_status(&self.key.name, &parameters, &Patch::Merge(patch)).await {
-            Ok(written) => {
-                let version = version(&written.metadata);
-                memory.wrote((keys::GROUP_KIND, &self.key.name), version, clock::now());
-                self.tell_news(&group_news(&previous, &status, (&self.key.name, &records)));
-                true
-            }
-            Err(error) if is_stale(&error) => true,
-            Err(error) => {
-                warn!(error = &error as &dyn std::error::Error, "Could not write the status of a group");
-                false
-            }
-        }
     }
 }
 
@@ -341,7 +267,7 @@ fn is_ending(error: &kube::Error) -> bool {
 }
 
 /// Whether another version was met. A name that is taken is not that: somebody else has an object of that name.
-fn is_stale(error: &kube::Error) -> bool {
+pub(super) fn is_stale(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status)
         if matches!(status.code, 404 | 409) && status.reason != "AlreadyExists")
 }
@@ -376,10 +302,6 @@ fn state_left(group: &Group, objects: &GroupObjects, pair: u32) -> Option<LevelT
     level_text(lease.filter(|_| group.pairs_wanted.is_none())?)
 }
 
-fn told((number, record): (&u32, &Record)) -> Option<(u32, TakeoverRecord)> {
-    Some((*number, record.takeover?))
-}
-
 /// The version of an object as the watches show it.
 fn shown_version(group: &HAGroup, objects: &GroupObjects, (kind, name): (&str, &str)) -> Option<u64> {
     fn find<K: Resource<DynamicType = ()>>(objects: &[Arc<K>], name: &str) -> Option<u64> {
@@ -391,6 +313,8 @@ fn shown_version(group: &HAGroup, objects: &GroupObjects, (kind, name): (&str, &
         "Lease" => find(&objects.leases, name),
         "Service" => find(&objects.services, name),
         "EndpointSlice" => find(&objects.slices, name),
+        "Role" => find(&objects.roles, name),
+        "RoleBinding" => find(&objects.bindings, name),
         _ => version(&group.metadata),
     }
 }

@@ -9,11 +9,13 @@ use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
 
+use super::ends::End;
+use super::means::{KeysWritten, Need};
 use crate::agent::identity::parse_uid;
 use crate::agent::lease::Record;
 use crate::ha::{BootTime, Epoch, Timing};
 use crate::observe::SetKey;
-use crate::observe::group::{SeenGroup, level_of_nobody, level_text, pair_number};
+use crate::observe::group::{SeenGroup, is_ending, level_of_nobody, level_text, pair_number};
 use crate::pairing::{Forsaken, Group, LevelText, Lost, Pair, Plan, Wait, is_lasting};
 
 /// How long a write is waited for in the watches before it is taken as seen. 2 s: a watch is mostly 10 ms behind, and
@@ -37,7 +39,7 @@ pub(super) struct Memory {
     pairs: BTreeMap<u32, Known>,
     lost: BTreeMap<u32, Lost>,
     /// How Leases ended whose deletion was seen, by the number of the pair.
-    ends: BTreeMap<u32, End>,
+    ends: BTreeMap<u32, Ended>,
     /// Uids of Leases whose deletion was decided, as long as a watch still shows them.
     ended: BTreeSet<u128>,
     /// Since when no level copy of a pair is to be seen.
@@ -51,8 +53,10 @@ pub(super) struct Memory {
     written: BTreeMap<(&'static str, String), (u64, BootTime)>,
     /// The last look found that the namespace is being deleted.
     pub(super) is_namespace_ending: bool,
-    /// What the group's keys and permissions were last written from, and when.
-    pub(super) prepared: Option<(String, BootTime)>,
+    /// Which keys were last written.
+    pub(super) keys_written: Option<KeysWritten>,
+    /// Who may miss them.
+    pub(super) need: Need,
 }
 
 #[derive(Clone, Debug)]
@@ -72,9 +76,13 @@ struct Known {
 
 /// The end of a Lease.
 #[derive(Clone, Debug)]
-struct End {
+struct Ended {
     lease: Option<u128>,
     level: Option<LevelText>,
+    /// Pods that it named, unless it was decided that the pair ends.
+    pods: Option<Vec<String>>,
+    /// When it was seen.
+    at: BootTime,
 }
 
 impl Known {
@@ -91,6 +99,14 @@ impl Known {
             has_state: pair.level.is_some(),
         }
     }
+}
+
+/// Names of the Pods that a Lease names.
+fn pods_of(lease: &Lease) -> Vec<String> {
+    let Ok(Record { lease, directory, .. }) = Record::read(lease) else { return Vec::new() };
+    let joining = lease.pending.map(|replacement| replacement.joining);
+    let named = lease.members.into_iter().chain(joining).filter_map(|id| directory.get(&id));
+    named.map(|member| member.pod.clone()).filter(|pod| !pod.is_empty()).collect()
 }
 
 impl Memory {
@@ -152,6 +168,10 @@ impl Memory {
         let tenure_since = same.map_or(seen.tenure_since, |known| known.tenure_since);
         // What was ended and is still shown is not missed when it is gone.
         if !self.ended.contains(&seen.lease) {
+            // The Lease that ended is another one, or about to be missed.
+            if self.ends.get(&number).is_some_and(|end| end.lease != Some(seen.lease)) {
+                self.ends.remove(&number);
+            }
             self.pairs.insert(number, Known { since, tenure_since, ..seen });
             self.lost.remove(&number);
         }
@@ -181,7 +201,7 @@ impl Memory {
         let told = if self.has_looked { BTreeMap::new() } else { told };
         self.has_looked = true;
         let told = told.into_values().map(|lost| match self.ends.get(&lost.number) {
-            Some(End { level, .. }) => Lost { level: level.clone(), ..lost },
+            Some(Ended { level, .. }) => Lost { level: level.clone(), ..lost },
             None => lost,
         });
         let known = self.pairs.iter().map(|(number, known)| {
@@ -190,7 +210,12 @@ impl Memory {
             let level = end.map_or_else(|| known.has_state.then(level_of_nobody), |end| end.level.clone());
             Lost { number: *number, pods: known.pods.clone(), level, since: now }
         });
-        let gone = told.chain(known).filter(|lost| !seen.contains(&lost.number));
+        // Whoever led before may have said nothing of one: its status lists only so many pairs.
+        let ended = self.ends.iter().filter_map(|(number, end)| {
+            let Ended { lease: _, level, pods, at } = end.clone();
+            Some(Lost { number: *number, pods: pods?, level, since: at })
+        });
+        let gone = ended.chain(told).chain(known).filter(|lost| !seen.contains(&lost.number));
         let gone: BTreeMap<u32, Lost> = gone.map(|lost| (lost.number, lost)).collect();
         for (number, lost) in gone {
             let Entry::Vacant(place) = self.lost.entry(number) else { continue };
@@ -198,7 +223,7 @@ impl Memory {
             let last = self.pairs.get(&number).map(|known| known.lease);
             let last = last.filter(|lease| *lease != LEASE_UNKNOWN);
             // The end of an earlier Lease with this number says nothing about that of the last one.
-            let is_other = |end: &End| last.is_some_and(|last| end.lease != Some(last));
+            let is_other = |end: &Ended| last.is_some_and(|last| end.lease != Some(last));
             if self.ends.get(&number).is_none_or(is_other) {
                 self.highest_term = self.highest_term.saturating_add(TERMS_MISSED);
             }
@@ -209,14 +234,16 @@ impl Memory {
     }
 
     /// Notes how Leases ended whose deletion was seen.
-    pub(super) fn see_ends(&mut self, leases: &[Lease]) {
-        for lease in leases {
+    pub(super) fn see_ends(&mut self, leases: &[End]) {
+        for (lease, at) in leases {
             let Some(number) = pair_number(lease) else { continue };
             let uid = lease.metadata.uid.as_deref().and_then(|uid| parse_uid(uid).ok());
             let term = lease.spec.as_ref().and_then(|spec| u32::try_from(spec.lease_transitions?).ok());
             // No look may have seen that term, and whoever acts next must have a later one.
             self.highest_term = self.highest_term.max(term.unwrap_or_default());
-            self.ends.insert(number, End { lease: uid, level: level_text(lease) });
+            let is_decided = uid.is_some_and(|uid| self.ended.contains(&uid)) || is_ending(lease);
+            let pods = (!is_decided).then(|| pods_of(lease));
+            self.ends.insert(number, Ended { lease: uid, level: level_text(lease), pods, at: *at });
         }
     }
 
@@ -233,6 +260,11 @@ impl Memory {
 
     /// Puts what lasts into a group before it is planned for.
     fn recall(&self, group: &mut Group) {
+        for unreadable in &mut group.unreadable {
+            if let Some(known) = self.pairs.get(&unreadable.number) {
+                unreadable.pods.clone_from(&known.pods);
+            }
+        }
         group.surplus_since = self.surplus_since;
         group.alone_since = self.alone_since;
         group.highest_term = self.highest_term;

@@ -3,12 +3,16 @@
 //! | module | what it does |
 //! |---|---|
 //! | [`stores`] | what the watches have shown, and which group an event belongs to |
+//! | [`ends`] | how Leases ended whose deletion was seen |
+//! | [`labelled`] | objects by the group that their label names |
 //! | [`memory`] | what a look must know of the ones before it; all of it can be lost |
 //! | [`group_keys`] | the keys of a group, derived from the operator's own |
 //! | [`leases`] | the steps of a plan that write Leases and labels |
-//! | [`objects`] | Services, keys and permissions of a group, and how any object is put right |
+//! | [`means`] | keys and permissions of its agents |
+//! | [`objects`] | its Services, and how any object is put right |
 //! | [`slices`] | EndpointSlices of its pairs |
 //! | [`look`] | one look: see, plan, write, report |
+//! | [`report`] | what it tells |
 
 use std::sync::{Arc, Mutex};
 
@@ -29,11 +33,15 @@ use crate::runtime::shutdown::Shutdown;
 use crate::runtime::tasks::Tasks;
 use crate::wakeup::keys::KeyRing;
 
+mod ends;
 mod group_keys;
+mod labelled;
 mod leases;
 mod look;
+mod means;
 mod memory;
 mod objects;
+mod report;
 mod slices;
 mod stores;
 

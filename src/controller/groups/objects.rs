@@ -1,10 +1,7 @@
-//! Services, keys and permissions of a group, and how any object is put right: what is missing or other than wanted is
-//! written.
+//! Services of a group, and how any object is put right: what is missing or other than wanted is written.
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::api::core::v1::Secret;
-use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::{NamespaceResourceScope, ObjectMeta};
 use kube::{Api, Client, Resource, ResourceExt as _};
@@ -14,8 +11,8 @@ use serde_json::{Value, json};
 
 use super::leases::{Error, Written};
 use crate::api::{HAGroup, keys};
-use crate::manifests::{agent_binding, agent_role, group_keys, group_service, replication_service};
-use crate::observe::group::{GroupObjects, SeenGroup, pair_number};
+use crate::manifests::{group_service, replication_service, replication_service_name};
+use crate::observe::group::{GroupObjects, SeenGroup};
 use crate::observe::version;
 use crate::pairing::{LABEL_MAX, Pair};
 
@@ -58,6 +55,9 @@ pub(super) fn service_changes(group: &HAGroup, seen: &SeenGroup, objects: &Group
         .iter()
         .filter_map(|body| change(body, &objects.services, json!({"spec": body["spec"]})))
         .collect();
+    // Whoever acted there may still act.
+    let left_alone = seen.group.left_alone().flat_map(|lost| &lost.pods);
+    wanted.extend(left_alone.map(|pod| json!({"metadata": {"name": replication_service_name(pod)}})));
     changes.extend(removals(group, &objects.services, &wanted));
     changes
 }
@@ -85,7 +85,7 @@ where
 }
 
 /// Whether an object already is as a merge patch would make it, but for what the API server adds to lists' items.
-fn covers(seen: &Value, wanted: &Value) -> bool {
+pub(super) fn covers(seen: &Value, wanted: &Value) -> bool {
     match (seen, wanted) {
         (_, Value::Object(wanted)) => wanted.iter().all(|(key, value)| covers(&seen[key], value)),
         (Value::Array(seen), Value::Array(wanted)) => {
@@ -103,13 +103,9 @@ where
     K: Resource<DynamicType = ()>,
 {
     let names: BTreeSet<_> = wanted.iter().filter_map(|body| body["metadata"]["name"].as_str()).collect();
-    let is_ours = |metadata: &ObjectMeta| {
-        let owners = metadata.owner_references.iter().flatten();
-        owners.into_iter().any(|owner| Some(&owner.uid) == group.metadata.uid.as_ref())
-    };
     let is_left = |metadata: &&ObjectMeta| {
         let is_wanted = metadata.name.as_deref().is_some_and(|name| names.contains(name));
-        !is_wanted && is_ours(metadata) && metadata.deletion_timestamp.is_none()
+        !is_wanted && is_owned(metadata, group) && metadata.deletion_timestamp.is_none()
     };
     existing
         .iter()
@@ -119,6 +115,12 @@ where
         .map(Box::new)
         .map(Change::Remove)
         .collect()
+}
+
+/// Whether an object ends with this very group.
+pub(super) fn is_owned(metadata: &ObjectMeta, group: &HAGroup) -> bool {
+    let mut owners = metadata.owner_references.iter().flatten();
+    owners.any(|owner| Some(&owner.uid) == group.metadata.uid.as_ref())
 }
 
 /// Writes one change.
@@ -155,78 +157,11 @@ where
     Ok(Some((kind, written.name_any(), version(written.meta()))))
 }
 
-/// What agents need before they can do anything.
-pub(super) struct Means<'a> {
-    /// The keys of the group, as agents read them.
-    pub(super) keys_text: &'a str,
-    /// What readers of their metrics must send.
-    pub(super) metrics_token: &'a str,
-    /// ServiceAccounts of the Pods.
-    pub(super) accounts: &'a [&'a str],
-    /// How many pairs there may be.
-    pub(super) pairs: u32,
-}
-
-/// Least and greatest number of pairs that agents are permitted to change. 4,096: the names take a Role some 50 KB.
-const PAIRS_PERMITTED: (u32, u32) = (8, 4_096);
-
-/// How many pairs the agents may change: more than there can be now, and those that were left with high numbers. A power of
-/// two, so that it rarely changes.
-pub(super) fn pairs_permitted(objects: &GroupObjects) -> u32 {
-    let (least, greatest) = PAIRS_PERMITTED;
-    let there = u32::try_from(objects.pods.len() + objects.leases.len()).unwrap_or(greatest);
-    let numbers = objects.leases.iter().filter_map(|lease| pair_number(lease));
-    let named = numbers.map(|number| number.saturating_add(1)).max().unwrap_or_default();
-    there.max(named).clamp(least, greatest).next_power_of_two()
-}
-
-/// Writes the keys of a group and what permits its agents to do their work, whatever there is.
-///
-/// None of it is ever read: the operator may not read Secrets but its own.
-pub(super) async fn prepare(client: &Client, group: &HAGroup, means: &Means<'_>) -> Result<(), Error> {
-    apply::<Secret>(client, group, group_keys(group, means.keys_text, means.metrics_token)).await?;
-    if means.accounts.is_empty() {
-        return Ok(());
-    }
-    apply::<Role>(client, group, agent_role(group, means.pairs)).await?;
-    apply::<RoleBinding>(client, group, agent_binding(group, means.accounts)).await
-}
-
-async fn apply<K>(client: &Client, group: &HAGroup, body: Value) -> Result<(), Error>
-where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + Clone
-        + DeserializeOwned
-        + std::fmt::Debug,
-{
-    let api: Api<K> =
-        Api::namespaced(client.clone(), group.metadata.namespace.as_deref().unwrap_or_default());
-    let name = body["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-    let parameters = PatchParams::apply(keys::FIELD_MANAGER).force();
-    api.patch(&name, &parameters, &Patch::Apply(body)).await?;
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::observe::testing::lease;
-
-    #[test]
-    fn agents_may_change_every_pair_that_there_is_and_some_that_may_come() {
-        let permitted = |numbers: &[u32]| {
-            let leases = numbers
-                .iter()
-                .map(|number| Arc::new(lease(&[(keys::ANNOTATION_HA_PAIR, number.to_string().as_str())])));
-            pairs_permitted(&GroupObjects { leases: leases.collect(), ..GroupObjects::default() })
-        };
-        // What is left after a scale-in may have any number.
-        let table: [(&[u32], u32); 5] =
-            [(&[], 8), (&[0, 1], 8), (&[9, 12], 16), (&[16], 32), (&[u32::MAX], 4_096)];
-        assert_eq!(table.map(|(numbers, _)| permitted(numbers)), table.map(|(_, expected)| expected));
-    }
 
     #[test]
     fn a_service_loses_the_name_of_a_port_that_has_none_any_more() {

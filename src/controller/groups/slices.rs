@@ -84,6 +84,10 @@ pub(super) fn needs(
         needs.changes.extend(change(&body, &objects.slices, patch));
         wanted.push(body);
     }
+    // Whoever acted there may still act, and cannot make its slice anew.
+    wanted.extend(
+        seen.group.left_alone().map(|lost| json!({"metadata": {"name": pair_name(&name, lost.number)}})),
+    );
     needs.changes.extend(removals(group, &objects.slices, &wanted));
     needs
 }
@@ -150,7 +154,7 @@ mod tests {
     use super::*;
     use crate::ha::BootTime;
     use crate::observe::group::see_group;
-    use crate::pairing::Seat;
+    use crate::pairing::{Lost, Seat};
 
     fn group() -> HAGroup {
         let group = json!({
@@ -189,8 +193,8 @@ mod tests {
         let objects = GroupObjects {
             pods: [1, 2].map(|number| Arc::new(from_value(pod(number)).unwrap())).to_vec(),
             leases: vec![Arc::new(from_value(lease()).unwrap())],
-            services: Vec::new(),
             slices: slice.into_iter().map(|slice| Arc::new(from_value(slice).unwrap())).collect(),
+            ..GroupObjects::default()
         };
         let seen = see_group(&group(), &objects, BootTime::default());
         let Needs { changes, is_any_left } =
@@ -254,6 +258,22 @@ mod tests {
         ] {
             assert_eq!(shown(epoch, wrong), active, "{epoch} {wrong:?}");
         }
+    }
+
+    #[test]
+    fn the_slice_of_a_lost_pair_stays_as_long_as_somebody_may_act_by_it() {
+        let mut slice = pair_slice(&group(), "web-0", &[], false).unwrap();
+        slice["metadata"]["uid"] = json!("slice-uid");
+        let objects =
+            GroupObjects { slices: vec![Arc::new(from_value(slice).unwrap())], ..GroupObjects::default() };
+        let changes = |lost: Vec<Lost>| {
+            let mut seen = see_group(&group(), &objects, BootTime::default());
+            seen.group.lost = lost;
+            needs(&group(), &seen, &objects, &BTreeSet::new()).changes
+        };
+        let lost = Lost { number: 0, pods: Vec::new(), level: None, since: BootTime::default() };
+        assert_eq!(changes(vec![lost]), []);
+        assert!(matches!(changes(Vec::new())[..], [Change::Remove(_)]));
     }
 
     #[test]

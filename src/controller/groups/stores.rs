@@ -1,14 +1,14 @@
 //! What the watches have shown of groups, and which group an event belongs to.
 
-use std::collections::BTreeMap;
 use std::fmt::Debug;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use futures::StreamExt as _;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use kube::core::{DeserializeGuard, NamespaceResourceScope};
+use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
+use kube::core::{DeserializeGuard, NamespaceResourceScope, ObjectMeta};
 use kube::runtime::reflector::{self, Lookup, Store};
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt as _, reflector::store::Writer};
@@ -16,32 +16,30 @@ use kube::{Client, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use tracing::warn;
 
+use super::ends::Ends;
+use super::labelled::{Labelled, Names, labelled_key};
 use crate::api::{HAGroup, keys};
 use crate::controller::queue::Queue;
 use crate::controller::watch::api;
-use crate::observe::group::{GroupObjects, pair_number};
+use crate::ha::BootTime;
+use crate::observe::group::GroupObjects;
 use crate::observe::slim::SlimPod;
 use crate::observe::{Change, Scope, SetKey};
 use crate::runtime::shutdown::Shutdown;
 use crate::runtime::tasks::Tasks;
 
-/// Most Leases that are kept after their end. 4,096, of some 2 KB each: who does not lead takes none. What is left out ended
-/// without being seen, which makes nobody act too early.
-const ENDS_MAX: usize = 4_096;
-
 /// Everything that is known of the groups of one scope.
 pub(super) struct Stores {
     scope: Scope,
     groups: Store<DeserializeGuard<HAGroup>>,
-    pods: Store<SlimPod>,
-    leases: Store<Lease>,
-    services: Store<Service>,
-    slices: Store<EndpointSlice>,
+    pods: Labelled<SlimPod>,
+    leases: Labelled<Lease>,
+    services: Labelled<Service>,
+    slices: Labelled<EndpointSlice>,
+    roles: Labelled<Role>,
+    bindings: Labelled<RoleBinding>,
     ends: Ends,
 }
-
-/// Leases as they were when their deletion was seen, by group and number of the pair; the last one of each.
-type Ends = Arc<Mutex<BTreeMap<(SetKey, u32), Lease>>>;
 
 /// Starts the watches of one scope.
 pub(super) fn start(
@@ -52,15 +50,26 @@ pub(super) fn start(
 ) -> Stores {
     let mut feeds = Feeds { tasks, shutdown, client, scope, queue };
     let ends = Ends::default();
-    let kept = Arc::clone(&ends);
+    let kept = ends.clone();
     Stores {
         scope: scope.clone(),
-        groups: feeds.start(watcher::Config::default(), (own_key, Change::Urgent), |_| {}),
-        pods: feeds.start(labelled(), (labelled_key, Change::Ordinary), |_| {}),
+        groups: feeds.start(
+            watcher::Config::default(),
+            Interest { key_of: own_key, change: Change::Urgent, is_news: |_, _| true },
+            (|_| {}, |_, _| {}),
+        ),
+        pods: feeds.labelled(ordinary(), |_| {}),
         // Who acts is what everybody waits for.
-        leases: feeds.start(labelled(), (labelled_key, Change::Urgent), move |event| keep_end(&kept, event)),
-        services: feeds.start(labelled(), (labelled_key, Change::Ordinary), |_| {}),
-        slices: feeds.start(labelled(), (labelled_key, Change::Ordinary), |_| {}),
+        leases: feeds.labelled(
+            Interest { key_of: labelled_key, change: Change::Urgent, is_news },
+            move |event| {
+                kept.hear(event);
+            },
+        ),
+        services: feeds.labelled(ordinary(), |_| {}),
+        slices: feeds.labelled(ordinary(), |_| {}),
+        roles: feeds.labelled(ordinary(), |_| {}),
+        bindings: feeds.labelled(ordinary(), |_| {}),
         ends,
     }
 }
@@ -72,23 +81,30 @@ impl Stores {
         Self {
             scope: Scope(None),
             groups: shown([DeserializeGuard(Ok(group))]),
-            pods: shown([]),
-            leases: shown(pairs),
-            services: shown([]),
-            slices: shown([]),
+            pods: labelled([]),
+            leases: labelled(pairs),
+            services: labelled([]),
+            slices: labelled([]),
+            roles: labelled([]),
+            bindings: labelled([]),
             ends: Ends::default(),
         }
     }
 
     /// As if the watch had shown the deletion of a Lease.
     pub(super) fn end(&mut self, lease: &Lease) {
-        keep_end(&self.ends, &Event::Delete(lease.clone()));
-        self.leases = reflector::store().0;
+        self.ends.hear(&Event::Delete(lease.clone()));
+        self.leases = labelled([]);
     }
 
     /// As if the watch had shown these Pods.
     pub(super) fn with_pods(self, pods: impl IntoIterator<Item = SlimPod>) -> Self {
-        Self { pods: shown(pods), ..self }
+        Self { pods: labelled(pods), ..self }
+    }
+
+    /// As if the watches had shown what permits agents to do their work.
+    pub(super) fn with_permissions(self, role: Role, binding: RoleBinding) -> Self {
+        Self { roles: labelled([role]), bindings: labelled([binding]), ..self }
     }
 }
 
@@ -103,35 +119,54 @@ where
     store
 }
 
-/// Keeps how a Lease ended, until there is another one for its pair.
-fn keep_end(ends: &Ends, event: &Event<Lease>) {
-    let (Event::Apply(lease) | Event::InitApply(lease) | Event::Delete(lease)) = event else { return };
-    let Some(pair) = labelled_key(&lease.metadata).zip(pair_number(lease)) else { return };
-    let mut ends = ends.lock().expect("no holder of this lock panics");
-    if matches!(event, Event::Delete(_)) {
-        ends.insert(pair, lease.clone());
-        if ends.len() > ENDS_MAX {
-            ends.pop_first();
-        }
-    } else {
-        ends.remove(&pair);
+/// The same of objects with the label of a group.
+#[cfg(test)]
+fn labelled<K>(objects: impl IntoIterator<Item = K>) -> Labelled<K>
+where
+    K: Lookup<DynamicType = ()> + Resource<DynamicType = ()> + Clone + 'static,
+{
+    let objects: Vec<K> = objects.into_iter().collect();
+    let names = Names::default();
+    for object in &objects {
+        names.expect(&Event::Apply(object.clone()));
     }
+    Labelled { store: shown(objects), names }
 }
 
-fn labelled() -> watcher::Config {
-    watcher::Config::default().labels(keys::LABEL_GROUP)
-}
-
-fn own_key(metadata: &kube::core::ObjectMeta) -> Option<SetKey> {
+fn own_key(metadata: &ObjectMeta) -> Option<SetKey> {
     Some(SetKey { namespace: metadata.namespace.clone()?, name: metadata.name.clone()? })
 }
 
-fn labelled_key(metadata: &kube::core::ObjectMeta) -> Option<SetKey> {
-    let name = metadata.labels.as_ref()?.get(keys::LABEL_GROUP)?.clone();
-    Some(SetKey { namespace: metadata.namespace.clone()?, name })
+/// What events of one kind mean.
+struct Interest<K> {
+    /// Whose group one is about.
+    key_of: fn(&ObjectMeta) -> Option<SetKey>,
+    change: Change,
+    /// Whether an object differs from what it was before in more than nobody asks for.
+    is_news: fn(&K, &K) -> bool,
 }
 
-type KeyOf = fn(&kube::core::ObjectMeta) -> Option<SetKey>;
+/// Of objects that nobody waits for.
+fn ordinary<K>() -> Interest<K> {
+    Interest { key_of: labelled_key, change: Change::Ordinary, is_news: |_, _| true }
+}
+
+/// Whether a Lease says more than that somebody is still there, as those of idle pairs do twice a minute. When one was
+/// written last is looked up when it matters.
+fn is_news(before: &Lease, now: &Lease) -> bool {
+    let said = |lease: &Lease| {
+        let mut lease = lease.clone();
+        lease.metadata = ObjectMeta { resource_version: None, managed_fields: None, ..lease.metadata };
+        if let Some(annotations) = &mut lease.metadata.annotations {
+            annotations.remove(keys::ANNOTATION_HA_WRITES);
+        }
+        if let Some(spec) = &mut lease.spec {
+            spec.renew_time = None;
+        }
+        lease
+    };
+    said(before) != said(now)
+}
 
 struct Feeds<'a> {
     tasks: &'a mut Tasks,
@@ -142,14 +177,38 @@ struct Feeds<'a> {
 }
 
 impl Feeds<'_> {
+    /// Watches the objects of one kind that have the label of a group; `hear` hears of each event before the store does.
+    fn labelled<K>(
+        &mut self,
+        interest: Interest<K>,
+        hear: impl Fn(&Event<K>) + Send + Sync + 'static,
+    ) -> Labelled<K>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Lookup<DynamicType = ()>,
+        K: Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+    {
+        let names = Names::default();
+        let (before, after) = (names.clone(), names.clone());
+        let hear = move |event: &Event<K>| {
+            hear(event);
+            before.expect(event);
+        };
+        let follow = move |event: &Event<K>, store: &Store<K>| after.follow(event, store);
+        let config = watcher::Config::default().labels(keys::LABEL_GROUP);
+        Labelled { store: self.start(config, interest, (hear, follow)), names }
+    }
+
     /// Watches one kind until shutdown; errors are logged and tried again with growing delay.
     ///
-    /// `hear` hears of each event before the store does.
+    /// `hear` hears of each event before the store does, `follow` after it.
     fn start<K>(
         &mut self,
         config: watcher::Config,
-        (key_of, change): (KeyOf, Change),
-        hear: impl Fn(&Event<K>) + Send + 'static,
+        interest: Interest<K>,
+        (hear, follow): (
+            impl Fn(&Event<K>) + Send + Sync + 'static,
+            impl Fn(&Event<K>, &Store<K>) + Send + Sync + 'static,
+        ),
     ) -> Store<K>
     where
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Lookup<DynamicType = ()>,
@@ -159,8 +218,17 @@ impl Feeds<'_> {
         let events = watcher::watcher(api::<K>(self.client, self.scope), config).default_backoff();
         let (queue, shutdown, known) = (Arc::clone(self.queue), self.shutdown.clone(), store.clone());
         self.tasks.spawn("watch-groups", async move {
-            let note = |event| note(&event, (&known, &queue), (key_of, change));
-            let feeding = feed(writer, events, (hear, note));
+            let before = |event: &Event<K>| {
+                hear(event);
+                is_new(event, &known, interest.is_news)
+            };
+            let after = |event, is_new| {
+                follow(&event, &known);
+                if is_new {
+                    note(&event, (&known, &queue), &interest);
+                }
+            };
+            let feeding = feed(writer, events, (before, after));
             tokio::select! {
                 // The order does not matter: both end this watch.
                 () = shutdown.requested() => {}
@@ -172,10 +240,20 @@ impl Feeds<'_> {
     }
 }
 
+/// Whether an event tells something that the store does not say already.
+fn is_new<K>(event: &Event<K>, store: &Store<K>, is_news: fn(&K, &K) -> bool) -> bool
+where
+    K: Lookup<DynamicType = ()> + Clone + 'static,
+{
+    let Event::Apply(object) = event else { return true };
+    let known = store.get(&object.to_object_ref(()));
+    known.is_none_or(|known| is_news(&known, object))
+}
+
 async fn feed<K>(
     mut writer: Writer<K>,
     events: impl futures::Stream<Item = watcher::Result<Event<K>>>,
-    (hear, mut note): (impl Fn(&Event<K>), impl FnMut(Event<K>)),
+    (before, after): (impl Fn(&Event<K>) -> bool, impl Fn(Event<K>, bool)),
 ) where
     K: Lookup<DynamicType = ()> + Resource<DynamicType = ()> + Clone + 'static,
 {
@@ -186,9 +264,9 @@ async fn feed<K>(
                 if let Event::Apply(object) | Event::InitApply(object) = &mut event {
                     object.managed_fields_mut().clear();
                 }
-                hear(&event);
+                let is_new = before(&event);
                 writer.apply_watcher_event(&event);
-                note(event);
+                after(event, is_new);
             }
             Err(error) => {
                 warn!(error = &error as &dyn std::error::Error, kind = %<K as Resource>::kind(&()), "Lost a watch");
@@ -198,10 +276,11 @@ async fn feed<K>(
 }
 
 /// Queues the group of an event; after a list every group, because it does not tell what is gone.
-fn note<K>(event: &Event<K>, (store, queue): (&Store<K>, &Queue), (key_of, change): (KeyOf, Change))
+fn note<K>(event: &Event<K>, (store, queue): (&Store<K>, &Queue), interest: &Interest<K>)
 where
     K: Lookup<DynamicType = ()> + Resource<DynamicType = ()> + Clone + 'static,
 {
+    let Interest { key_of, change, is_news: _ } = *interest;
     match event {
         Event::Apply(object) | Event::Delete(object) => {
             if let Some(key) = key_of(object.meta()) {
@@ -220,12 +299,14 @@ impl Stores {
     /// Waits until every watch has listed.
     pub(super) async fn listed(&self) {
         // A watch that ends takes the process with it.
-        let _: [Result<(), _>; 5] = [
+        let _: [Result<(), _>; 7] = [
             self.groups.wait_until_ready().await,
-            self.pods.wait_until_ready().await,
-            self.leases.wait_until_ready().await,
-            self.services.wait_until_ready().await,
-            self.slices.wait_until_ready().await,
+            self.pods.store.wait_until_ready().await,
+            self.leases.store.wait_until_ready().await,
+            self.services.store.wait_until_ready().await,
+            self.slices.store.wait_until_ready().await,
+            self.roles.store.wait_until_ready().await,
+            self.bindings.store.wait_until_ready().await,
         ];
     }
 
@@ -258,31 +339,21 @@ impl Stores {
 
     /// The Leases of a group whose deletion was seen since the last call. To be called after [`Self::objects`]: what is
     /// missing there without being here is gone without an end that was seen.
-    pub(super) fn take_ends(&self, key: &SetKey) -> Vec<Lease> {
-        let mut ends = self.ends.lock().expect("no holder of this lock panics");
-        let (own, others) = std::mem::take(&mut *ends).into_iter().partition(|((of, _), _)| of == key);
-        *ends = others;
-        BTreeMap::into_values(own).collect()
+    pub(super) fn take_ends(&self, key: &SetKey) -> Vec<(Lease, BootTime)> {
+        self.ends.take(key)
     }
 
     /// The objects of a group as last seen.
     pub(super) fn objects(&self, key: &SetKey) -> GroupObjects {
         GroupObjects {
-            pods: of_group(&self.pods, key),
-            leases: of_group(&self.leases, key),
-            services: of_group(&self.services, key),
-            slices: of_group(&self.slices, key),
+            pods: self.pods.of_group(key),
+            leases: self.leases.of_group(key),
+            services: self.services.of_group(key),
+            slices: self.slices.of_group(key),
+            roles: self.roles.of_group(key),
+            bindings: self.bindings.of_group(key),
         }
     }
-}
-
-fn of_group<K>(store: &Store<K>, key: &SetKey) -> Vec<Arc<K>>
-where
-    K: Lookup<DynamicType = ()> + Resource<DynamicType = ()> + Clone + 'static,
-{
-    let mut objects = store.state();
-    objects.retain(|object| labelled_key(object.meta()).is_some_and(|labelled| labelled == *key));
-    objects
 }
 
 #[cfg(test)]
@@ -292,26 +363,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_end_of_a_lease_is_kept_until_it_is_taken_or_another_one_is_there() {
-        let lease = |uid: &str| -> Lease {
-            let metadata = json!({"name": "web-0", "namespace": "shop", "uid": uid,
-                "labels": {(keys::LABEL_GROUP): "web"}, "annotations": {(keys::ANNOTATION_HA_PAIR): "0"}});
-            serde_json::from_value(json!({"metadata": metadata})).expect("a Lease")
+    fn a_lease_that_only_lives_on_is_no_news_and_everything_else_is() {
+        let lease = |writes: &str, hold: &str, holder: &str, term: u32| -> Lease {
+            let annotations = json!({(keys::ANNOTATION_HA_WRITES): writes, (keys::ANNOTATION_HA_HOLD): hold});
+            let metadata = json!({"name": "web-0", "resourceVersion": writes, "annotations": annotations});
+            let renewed = format!("2026-01-01T00:00:{writes}.000000Z");
+            let spec = json!({"holderIdentity": holder, "leaseTransitions": term, "renewTime": renewed});
+            serde_json::from_value(json!({"metadata": metadata, "spec": spec})).expect("a Lease")
         };
-        let key = |name: &str| SetKey { namespace: "shop".into(), name: name.into() };
-        let group = serde_json::from_value(json!({
-            "apiVersion": "backup.example.com/v1alpha1", "kind": "HAGroup", "metadata": {"name": "web"}, "spec": {},
-        }));
-        let stores = Stores::with(group.expect("a group"), []);
-        let hear = |event| keep_end(&stores.ends, &event);
-        hear(Event::Apply(lease("a")));
-        assert_eq!(stores.take_ends(&key("web")), []);
-        hear(Event::Delete(lease("a")));
-        assert_eq!(stores.take_ends(&key("api")), []);
-        assert_eq!(stores.take_ends(&key("web")), [lease("a")]);
-        assert_eq!(stores.take_ends(&key("web")), []);
-        hear(Event::Delete(lease("a")));
-        hear(Event::InitApply(lease("b")));
-        assert_eq!(stores.take_ends(&key("web")), []);
+        let known = lease("10", "Peer", "one", 1);
+        assert!(!is_news(&known, &lease("11", "Peer", "one", 1)));
+        for other in
+            [lease("11", "Api", "one", 1), lease("11", "Peer", "two", 1), lease("11", "Peer", "one", 2)]
+        {
+            assert!(is_news(&known, &other), "{other:?}");
+        }
     }
 }

@@ -20,6 +20,7 @@ use crate::controller::events::{self, EventWriter};
 use crate::controller::queue::Job;
 use crate::controller::reconcile::Look;
 use crate::controller::streaks::Streaks;
+use crate::observe::slim::SlimPod;
 use crate::observe::{Change, SetKey};
 use crate::runtime::lease::Leadership;
 use crate::runtime::metrics::Metrics;
@@ -59,6 +60,17 @@ fn job() -> Job {
     Job { key: key(), change: Change::Urgent, since: Instant::now(), urgent: watch::channel(()).1 }
 }
 
+fn pod(number: u128) -> SlimPod {
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": format!("web-{number}"), "namespace": "shop", "uid": format_uid(number),
+            "labels": {(keys::LABEL_GROUP): "web"}, "creationTimestamp": "2026-01-01T00:00:00Z"},
+        "spec": {"nodeName": format!("n{number}")},
+        "status": {"phase": "Running", "podIP": format!("10.0.0.{number}")},
+    });
+    serde_json::from_value(pod).expect("a Pod")
+}
+
 /// Takes every write.
 fn answered(seen: &Seen) -> (u16, Value) {
     let is_status = seen.path.ends_with("/status");
@@ -86,8 +98,15 @@ async fn a_group_that_is_refused_is_looked_at_later_and_forgiven_by_success() {
     serving.abort();
 }
 
+/// How many requests of a log changed these objects.
+fn changes(log: &Mutex<Vec<Seen>>, kind: &str) -> Vec<Value> {
+    let log = log.lock().unwrap();
+    let of_kind = log.iter().filter(|seen| seen.method != "GET" && seen.path.contains(&format!("/{kind}/")));
+    of_kind.map(|seen| seen.body.clone()).collect()
+}
+
 #[tokio::test]
-async fn keys_and_permissions_are_written_once_for_each_version_of_what_they_are_made_from() {
+async fn keys_are_written_once_for_each_version_of_what_they_are_made_from() {
     let (client, server) = pair();
     let (log, serving) = server.serve(answered);
     let (context, _) = context(&client, Stores::with(group(), []));
@@ -95,9 +114,28 @@ async fn keys_and_permissions_are_written_once_for_each_version_of_what_they_are
         assert!(matches!(look(&context, &job()).await, Look::Settled(_)));
     }
     serving.abort();
-    let log = log.lock().unwrap();
-    let written = log.iter().filter(|seen| seen.path.ends_with("/secrets/web-ha-keys")).count();
-    assert_eq!(written, 1, "{log:?}");
+    assert_eq!(changes(&log, "secrets").len(), 1, "{log:?}");
+}
+
+#[tokio::test]
+async fn permissions_are_written_if_they_are_not_there_and_an_idle_group_costs_nothing() {
+    let (client, server) = pair();
+    let (log, serving) = server.serve(answered);
+    let stores = || Stores::with(group(), []).with_pods([pod(1)]);
+    let (before, _) = context(&client, stores());
+    assert!(matches!(look(&before, &job()).await, Look::Settled(_)));
+    let [role, binding] = ["roles", "rolebindings"].map(|kind| changes(&log, kind));
+    assert_eq!((role.len(), binding.len()), (1, 1), "{log:?}");
+    let role = serde_json::from_value(role[0].clone()).expect("a Role");
+    let binding = serde_json::from_value(binding[0].clone()).expect("a RoleBinding");
+
+    let (mut after, _) = context(&client, stores().with_permissions(role, binding));
+    after.memories = before.memories;
+    log.lock().unwrap().clear();
+    look(&after, &job()).await;
+    serving.abort();
+    let kinds = ["secrets", "roles", "rolebindings"];
+    assert_eq!(kinds.map(|kind| changes(&log, kind).len()), [0; 3], "{log:?}");
 }
 
 /// The pair `web-0`, in which the second Pod acts after a handover, with what it told about that.

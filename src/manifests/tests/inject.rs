@@ -86,6 +86,21 @@ fn twice_is_once_and_out_again_is_nothing() {
 }
 
 #[test]
+fn what_was_edited_behind_the_agent_stays() {
+    let mut once = inject(&template(), &injection()).unwrap();
+    let words = once["spec"]["containers"][0]["command"].as_array_mut().unwrap();
+    words.push(json!("--new"));
+    let mut edited = template();
+    edited["spec"]["containers"][0]["command"].as_array_mut().unwrap().push(json!("--new"));
+    assert_eq!(uninject(&once).as_ref(), Ok(&edited));
+    assert_eq!(inject(&once, &injection()), inject(&edited, &injection()));
+    // Or the whole command was replaced.
+    once["spec"]["containers"][0]["command"] = json!(["/other", "--", "x"]);
+    edited["spec"]["containers"][0]["command"] = json!(["/other", "--", "x"]);
+    assert_eq!(uninject(&once), Ok(edited));
+}
+
+#[test]
 fn another_group_replaces_the_first_one() {
     let once = inject(&template(), &injection()).unwrap();
     let other = Injection { group: "other".into(), ..injection() };

@@ -121,9 +121,33 @@ fn of_two_actives_without_standbys_one_ends_for_the_other() {
     assert_eq!(steps(&group), [Step::Fence { pair: 1 }]);
 
     group.pairs[1].is_ending = true;
+    assert_eq!(steps(&group), [Step::Fence { pair: 1 }], "somebody lifted the fence of a member");
+    group.pairs[1].fenced = group.pairs[1].lease.members.to_vec();
     assert!(plan_now(&group).waits.contains(&Wait::End { pair: 1 }));
     group.pairs[1].lease.holder = None;
     assert_eq!(steps(&labelled(group)), [Step::End { pair: 1 }]);
+}
+
+#[test]
+fn a_ready_pod_takes_a_lost_place_before_an_older_one_that_is_not() {
+    let mut group = group([1, 4, 6], [pair(0, [1, 2])]);
+    assert!(steps(&group).contains(&Step::Ask { pair: 0, leaving: AgentId(2), joining: seat(4) }));
+    group.pods[1].is_ready = false;
+    assert!(steps(&group).contains(&Step::Ask { pair: 0, leaving: AgentId(2), joining: seat(6) }));
+}
+
+#[test]
+fn pods_of_a_pair_that_cannot_be_read_are_left_alone() {
+    let mut group = group([1, 2, 3, 4], []);
+    group.unreadable = vec![Lost {
+        number: 0,
+        pods: vec!["web-1".into(), "web-2".into()],
+        level: None,
+        since: BootTime::default(),
+    }];
+    group.pods[0].shown.state = Some(HaState::Active);
+    let seats = [seat(3), seat(4)];
+    assert_eq!(steps(&group), [Step::Found { number: 1, term: 0, seats, level: None }]);
 }
 
 #[test]

@@ -114,9 +114,45 @@ fn who_was_level_is_known_only_if_the_end_of_that_lease_was_seen() {
         if let Some(known) = known {
             memory.see_pair(0, known);
         }
-        memory.see_ends(&ends);
+        memory.see_ends(&seen_at(5, &ends));
         assert_eq!(memory.see_lost(&BTreeSet::new(), told(), at(5)), [lost(0, "a", expected)]);
     }
+}
+
+fn seen_at(seconds: u32, leases: &[Lease]) -> Vec<End> {
+    leases.iter().map(|lease| (lease.clone(), at(seconds))).collect()
+}
+
+#[test]
+fn a_lease_whose_end_is_all_that_is_known_is_missed_unless_the_pair_was_to_end() {
+    let timing = Timing::default();
+    let mut named = ended(7, "x");
+    let members = serde_json::json!([
+        {"uid": format_uid(1), "pod": "a", "address": "10.0.0.1:20001"},
+        {"uid": format_uid(2), "pod": "b", "address": "10.0.0.2:20001"},
+    ]);
+    let said = [
+        (keys::ANNOTATION_HA_MEMBERS, members.to_string()),
+        (keys::ANNOTATION_HA_SEQUENCE, "0".to_owned()),
+        (keys::ANNOTATION_HA_HOLD, "Peer".to_owned()),
+        (keys::ANNOTATION_HA_WRITES, "4".to_owned()),
+    ];
+    named.metadata.annotations.get_or_insert_default().extend(said.map(|(key, text)| (key.to_owned(), text)));
+    named.metadata.resource_version = Some("5".to_owned());
+    named.spec.get_or_insert_default().lease_transitions = Some(3);
+    let missed = |ends: &[Lease], seen_after: u32| {
+        let mut memory = Memory::default();
+        memory.see_ends(&seen_at(5, ends));
+        let mut seen = SeenGroup::default();
+        memory.remember(&mut seen, (at(5 + seen_after), &timing));
+        let pods = |lost: Vec<Lost>| lost.into_iter().map(|lost| lost.pods).collect::<Vec<_>>();
+        (pods(seen.group.lost), pods(seen.group.remembered))
+    };
+    let both = vec![vec!["a".to_owned(), "b".to_owned()]];
+    assert_eq!(missed(&[named.clone()], 1), (both.clone(), vec![]));
+    // An end that was seen long ago is waited for no more; what it said of the state counts.
+    assert_eq!(missed(&[named], 100), (vec![], both));
+    assert_eq!(missed(&[ending(7)], 1), (vec![], vec![]));
 }
 
 #[test]
@@ -125,7 +161,7 @@ fn a_term_that_no_look_has_seen_is_not_used_again() {
     let highest = |ends: &[Lease]| {
         let mut memory = Memory { highest_term: 3, ..Memory::default() };
         memory.see_pair(0, known(1));
-        memory.see_ends(ends);
+        memory.see_ends(&seen_at(5, ends));
         let mut seen = SeenGroup::default();
         memory.remember(&mut seen, (at(5), &timing));
         let first = seen.group.highest_term;

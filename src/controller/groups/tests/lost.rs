@@ -4,21 +4,9 @@ use super::super::memory::TERMS_MISSED;
 use super::*;
 use crate::api::{HAGroupStatus, LostPair};
 use crate::ha::Epoch;
-use crate::observe::slim::SlimPod;
 
 /// Number of the directory of the Pod 2, which alone has every acknowledged write.
 const LEVEL: &str = "0000000000000000000000000000000b";
-
-fn pod(number: u128) -> SlimPod {
-    let pod = json!({
-        "apiVersion": "v1", "kind": "Pod",
-        "metadata": {"name": format!("web-{number}"), "namespace": "shop", "uid": format_uid(number),
-            "labels": {(keys::LABEL_GROUP): "web"}, "creationTimestamp": "2026-01-01T00:00:00Z"},
-        "spec": {"nodeName": format!("n{number}")},
-        "status": {"phase": "Running", "podIP": format!("10.0.0.{number}")},
-    });
-    serde_json::from_value(pod).expect("a Pod")
-}
 
 /// The pair `web-0`, in which the second Pod acts and the first one lacks acknowledged writes.
 fn replicating() -> Lease {

@@ -1,0 +1,114 @@
+//! Leases as they were when their deletion was seen, until a look at their group asks for them.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::runtime::watcher::Event;
+
+use super::labelled::labelled_key;
+use crate::agent::clock;
+use crate::ha::BootTime;
+use crate::observe::SetKey;
+use crate::observe::group::pair_number;
+
+/// Most Leases that are kept after their end, the newest. 4,096, of some 2 KB each: who does not lead takes none. What is left
+/// out ended without being seen, which makes nobody act too early.
+const ENDS_MAX: usize = 4_096;
+
+/// A Lease, and when its deletion was seen.
+pub(super) type End = (Lease, BootTime);
+
+/// The last end of each pair, by group and number.
+type ByGroup = BTreeMap<SetKey, BTreeMap<u32, End>>;
+
+/// Shared by a watch and the looks.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Ends(Arc<Mutex<ByGroup>>);
+
+impl Ends {
+    /// Keeps how a Lease ended, until there is another one for its pair.
+    pub(super) fn hear(&self, event: &Event<Lease>) {
+        self.hear_at(event, clock::now());
+    }
+
+    fn hear_at(&self, event: &Event<Lease>, now: BootTime) {
+        let (Event::Apply(lease) | Event::InitApply(lease) | Event::Delete(lease)) = event else { return };
+        let Some((key, number)) = labelled_key(&lease.metadata).zip(pair_number(lease)) else { return };
+        let mut ends = self.0.lock().expect("no holder of this lock panics");
+        if matches!(event, Event::Delete(_)) {
+            ends.entry(key).or_default().insert(number, (lease.clone(), now));
+            if ends.values().map(BTreeMap::len).sum::<usize>() > ENDS_MAX {
+                forget_oldest(&mut ends);
+            }
+        } else if let Some(of_group) = ends.get_mut(&key) {
+            of_group.remove(&number);
+            ends.retain(|_, of_group| !of_group.is_empty());
+        }
+    }
+
+    /// Those of one group; they are told once.
+    pub(super) fn take(&self, key: &SetKey) -> Vec<End> {
+        let mut ends = self.0.lock().expect("no holder of this lock panics");
+        ends.remove(key).into_iter().flat_map(BTreeMap::into_values).collect()
+    }
+}
+
+fn forget_oldest(ends: &mut ByGroup) {
+    let all = ends
+        .iter()
+        .flat_map(|(key, of_group)| of_group.iter().map(move |(number, end)| (end.1, key, number)));
+    let Some((_, key, number)) = all.min_by_key(|(at, ..)| *at) else { return };
+    let (key, number) = (key.clone(), *number);
+    if let Some(of_group) = ends.get_mut(&key) {
+        of_group.remove(&number);
+    }
+    ends.retain(|_, of_group| !of_group.is_empty());
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::api::keys;
+
+    fn lease(group: &str, number: usize, uid: &str) -> Lease {
+        let metadata = json!({"name": "lease", "namespace": "shop", "uid": uid,
+            "labels": {(keys::LABEL_GROUP): group},
+            "annotations": {(keys::ANNOTATION_HA_PAIR): number.to_string()}});
+        serde_json::from_value(json!({"metadata": metadata})).expect("a Lease")
+    }
+
+    fn key(name: &str) -> SetKey {
+        SetKey { namespace: "shop".into(), name: name.into() }
+    }
+
+    #[test]
+    fn the_end_of_a_lease_is_kept_until_it_is_taken_or_another_one_is_there() {
+        let (ends, now) = (Ends::default(), BootTime(7));
+        let hear = |event| ends.hear_at(&event, now);
+        hear(Event::Apply(lease("web", 0, "a")));
+        assert_eq!(ends.take(&key("web")), []);
+        hear(Event::Delete(lease("web", 0, "a")));
+        assert_eq!(ends.take(&key("api")), []);
+        assert_eq!(ends.take(&key("web")), [(lease("web", 0, "a"), now)]);
+        assert_eq!(ends.take(&key("web")), []);
+        hear(Event::Delete(lease("web", 0, "a")));
+        hear(Event::InitApply(lease("web", 0, "b")));
+        assert_eq!(ends.take(&key("web")), []);
+    }
+
+    #[test]
+    fn the_oldest_end_gives_way_to_a_new_one() {
+        let ends = Ends::default();
+        for number in 0..ENDS_MAX {
+            ends.hear_at(&Event::Delete(lease("web", number, "a")), BootTime(1 + number as u64));
+        }
+        // Its group comes first by name, and its end is the newest.
+        ends.hear_at(&Event::Delete(lease("api", 0, "a")), BootTime(1 + ENDS_MAX as u64));
+        assert_eq!(ends.take(&key("api")).len(), 1);
+        let left = ends.take(&key("web"));
+        assert_eq!((left.len(), left[0].1), (ENDS_MAX - 1, BootTime(2)));
+    }
+}

@@ -1,0 +1,97 @@
+//! What a look tells: the status of the group, and what is new in it as events, numbers and lines of the log.
+
+use kube::api::{Api, Patch, PatchParams};
+use serde_json::json;
+use tracing::{info, warn};
+
+use super::Surroundings;
+use super::look::{Round, is_stale};
+use super::memory::Memory;
+use crate::agent::clock;
+use crate::agent::lease::Record;
+use crate::api::{HAGroup, keys};
+use crate::controller::report::merge_difference;
+use crate::ha::TakeoverRecord;
+use crate::observe::group::SeenGroup;
+use crate::observe::version;
+use crate::pairing::Plan;
+use crate::status::{GroupInput, GroupNews, group_news, group_status, kept};
+
+impl Round<'_> {
+    fn tell_news(&self, news: &GroupNews) {
+        let GroupNews { events, takeovers, phases } = news;
+        let Surroundings { events: sender, metrics, .. } = &self.context.surroundings;
+        for event in events {
+            sender.send(self.group, event.clone());
+        }
+        for reason in takeovers {
+            metrics.groups.took_over(reason);
+        }
+        for (phase, time) in phases {
+            metrics.groups.reached(phase, *time);
+        }
+    }
+
+    /// Writes the status if it changed; `false` if that was refused.
+    pub(super) async fn report(
+        &self,
+        (seen, plan, troubles): (&SeenGroup, &Plan, &[String]),
+        memory: &mut Memory,
+    ) -> bool {
+        let previous = self.group.status.clone().unwrap_or_default();
+        let records = seen.records.iter().filter_map(told).collect();
+        let all = group_status(&GroupInput {
+            previous: &previous,
+            generation: self.group.metadata.generation.unwrap_or_default(),
+            name: &self.key.name,
+            group: &seen.group,
+            plan,
+            has_service: self.group.spec.service.is_some(),
+            records: &records,
+            lags: &seen.lags(),
+            troubles,
+            now: self.now(),
+        });
+        for takeover in all.takeovers.iter().filter(|takeover| !previous.takeovers.contains(takeover)) {
+            info!(
+                namespace = self.key.namespace,
+                group = self.key.name,
+                pair = takeover.pair,
+                from = takeover.from,
+                to = takeover.to,
+                epoch = takeover.epoch,
+                by = takeover.by,
+                reason = takeover.reason,
+                "Another Pod acts"
+            );
+        }
+        let status = kept(&all);
+        let (Ok(old), Ok(new)) = (serde_json::to_value(&self.group.status), serde_json::to_value(&status))
+        else {
+            return false;
+        };
+        let Some(changes) = merge_difference(&old, &new) else { return true };
+        let patch = json!({"metadata": {"uid": self.group.metadata.uid}, "status": changes});
+        let api: Api<HAGroup> =
+            Api::namespaced(self.context.surroundings.client.clone(), &self.key.namespace);
+        let parameters =
+            PatchParams { field_manager: Some(keys::FIELD_MANAGER_STATUS.into()), ..PatchParams::default() };
+        match api.patch_status(&self.key.name, &parameters, &Patch::Merge(patch)).await {
+            Ok(written) => {
+                let version = version(&written.metadata);
+                memory.wrote((keys::GROUP_KIND, &self.key.name), version, clock::now());
+                self.tell_news(&group_news(&previous, &all, (&self.key.name, &records)));
+                true
+            }
+            Err(error) if is_stale(&error) => true,
+            Err(error) => {
+                warn!(error = &error as &dyn std::error::Error, "Could not write the status of a group");
+                false
+            }
+        }
+    }
+}
+
+fn told((number, record): (&u32, &Record)) -> Option<(u32, TakeoverRecord)> {
+    Some((*number, record.takeover?))
+}
