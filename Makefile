@@ -22,7 +22,7 @@ demo: ## Show the main job on a real cluster: the one in KUBECONFIG, else a loca
 test: lint ## Run every test: decisions, conversation with a simulated API server, real cluster
 	$(CARGO) test --workspace
 
-explore: ## Search the large worlds of the failover protocol, in an optimised build (about an hour)
+explore: ## Search the large worlds of the failover protocol, in an optimised build (about an hour; ARENA=<part of a name>: also huge ones)
 	$(CARGO) test --release --package backuppodset --test handover -- --ignored --nocapture --test-threads 1
 	$(CARGO) test --release --package backuppodset --test turmoil -- --ignored --nocapture
 

@@ -164,8 +164,7 @@ impl<On: Machine> Body<On> {
             footing: Footing::default(),
         };
         turn.body.tenant.enlist();
-        turn.pair.open_state();
-        turn.stand_by();
+        turn.be_standby();
         // What was found of the Lease: without it the first step would ask for it.
         if let Ok(report) = turn.pair.store.reports.try_recv() {
             turn.reported(report)?;

@@ -134,8 +134,8 @@ fn wrap(container: &mut Value, injection: &Injection) -> Result<Value, InjectErr
 fn command_now(container: &Value, kept: &Value) -> Value {
     let words = container["command"].as_array().map(Vec::as_slice).unwrap_or_default();
     let is_of_agent = |word: &Value| word.as_str().is_some_and(|word| word.starts_with("--group="));
-    let end = words.iter().position(|word| word == "--");
-    let behind_agent = end.filter(|end| words[..*end].iter().any(is_of_agent));
+    let is_wrapped = words.get(1).is_some_and(|verb| verb == "run") && words.get(2).is_some_and(is_of_agent);
+    let behind_agent = words.iter().position(|word| word == "--").filter(|_| is_wrapped);
     match behind_agent.and_then(|end| words.get(end + 1..)) {
         Some(command) if !command.is_empty() => json!(command),
         None if !words.is_empty() => json!(words),

@@ -68,9 +68,12 @@ fn arenas() -> Vec<(Size, &'static str, Arena)> {
             Arena { starts_released: true, ..Arena::drifting_pair().faults(1) },
         ),
         (Large, "trio, 1 packet, 1 fault", trio().packets(1)),
+        (Huge, "drifting pair, 2 faults", Arena::drifting_pair()),
+        (Huge, "pair, 2 faults, converges", converging(pair())),
         (Huge, "trio, 1 fault, one takeover", one_takeover(trio())),
         (Large, "trio, 1 packet, 1 fault, late notice, one takeover", late(one_takeover(trio().packets(1)))),
         (Large, "drifting trio, 1 packet, no fault", Arena::drifting_trio().packets(1)),
+        (Huge, "drifting trio, no fault", Arena::drifting_trio()),
         (Huge, "drifting trio, 1 packet, 1 fault", Arena::drifting_trio().packets(1).faults(1)),
     ]
 }

@@ -137,10 +137,11 @@ impl World {
         id: AgentId,
         rule: impl FnOnce(&mut Agent, &Moment<'_>) -> Option<Write>,
     ) -> Option<Self> {
-        let mut world = self.clone();
+        // Most steps of most worlds end here, before anything is copied.
+        let mut world = (self.at(id).is_some() && self.has_room(arena)).then(|| self.clone())?;
         world.refresh(id);
         let is_current = world.at(id)?.seen.is_some_and(|seen| seen.version.0 == CURRENT);
-        if !is_current || !world.has_room(arena) {
+        if !is_current {
             return None;
         }
         let write = world.act(arena, id, rule)??;

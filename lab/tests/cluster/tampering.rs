@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use backuppodset::api::{PairStatus, keys};
+use backuppodset::api::{HAGroup, PairStatus, keys};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -10,15 +10,35 @@ use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use kube::core::NamespaceResourceScope;
+use lab::bench::pairs::watch::Watch;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::pairs::{paired, pod, shown, start_deployment, start_stateful_set, taken_over};
+use crate::actors::Actors;
+use crate::pairs::{
+    paired, pod, shown, start_deployment, start_stateful_set, start_watched_stateful_set, taken_over,
+};
 use crate::stage::{Stage, WEB};
 use crate::wait;
 
+/// A pair whose Pods tell a sink of each answer, and who asks them.
+async fn start_witnessed(stage: &Stage) -> (Watch, Actors) {
+    let watch = Watch::start(&stage.bench.cluster, "n1").await.unwrap();
+    start_watched_stateful_set(stage, 2, watch.address).await;
+    paired(stage, 1).await;
+    (watch, Actors::start(stage))
+}
+
+/// There were answers, and none of them was of one that had been followed.
+async fn assert_one_at_a_time((watch, actors): (Watch, Actors)) {
+    drop(actors.stop().await);
+    let (answers, late) = watch.seen();
+    println!("  {late} of {answers} answers were of one that had been followed");
+    assert!(answers > 0 && late == 0, "{}", watch.describe());
+}
+
 pub(crate) async fn a_deleted_lease_is_made_anew_above_the_last_epoch(stage: Stage) {
-    start_stateful_set(&stage, 2).await;
+    let witness = start_witnessed(&stage).await;
     let before = paired(&stage, 1).await.remove(0);
     shown(&stage, &before).await;
     let leases: Api<Lease> = stage.api();
@@ -28,12 +48,21 @@ pub(crate) async fn a_deleted_lease_is_made_anew_above_the_last_epoch(stage: Sta
     (backup.metadata.uid, backup.metadata.resource_version) = (None, None);
     let refused = leases.create(&PostParams::default(), &backup).await.expect_err("one from a backup");
     assert!(refused.to_string().contains("made by the operator only"), "{refused}");
+    // Whoever acts goes on until its grace ends, and clients must find it.
+    wait::until(stage.api(), "", |groups: &[HAGroup]| {
+        let mut lost = groups.iter().flat_map(|group| &group.status).flat_map(|status| &status.lost);
+        lost.any(|lost| lost.name == before.name).then_some(()).ok_or_else(|| "nothing is lost".to_owned())
+    })
+    .await;
+    let slice = stage.api::<EndpointSlice>().get(&before.name).await.unwrap();
+    assert_eq!(slice.endpoints.len(), 1, "{slice:?}");
     is_made_anew(&stage, uid).await;
     acts_above(&stage, &before).await;
+    assert_one_at_a_time(witness).await;
 }
 
 pub(crate) async fn a_group_that_is_made_anew_goes_on_above_its_last_epoch(stage: Stage) {
-    start_stateful_set(&stage, 2).await;
+    let witness = start_witnessed(&stage).await;
     let first = paired(&stage, 1).await.remove(0);
     let before = switched_over(&stage, &first).await;
     let uid = stage.api::<Lease>().get(&before.name).await.unwrap().uid();
@@ -47,9 +76,10 @@ pub(crate) async fn a_group_that_is_made_anew_goes_on_above_its_last_epoch(stage
     })
     .await;
     // The Pods stay as they are.
-    start_stateful_set(&stage, 2).await;
+    start_watched_stateful_set(&stage, 2, witness.0.address).await;
     is_made_anew(&stage, uid).await;
     acts_above(&stage, &before).await;
+    assert_one_at_a_time(witness).await;
 }
 
 pub(crate) async fn permissions_and_keys_that_are_deleted_are_made_again(stage: Stage) {

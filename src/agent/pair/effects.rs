@@ -42,10 +42,7 @@ impl<On: Machine> Turn<'_, On> {
                     self.keep_ports();
                     self.body.tenant.stop(self.now(), by)?;
                 }
-                Effect::StandBy => {
-                    self.pair.open_state();
-                    self.stand_by();
-                }
+                Effect::StandBy => self.be_standby(),
                 Effect::WakeAt(at) => self.wake_at = at,
             }
         }

@@ -142,11 +142,17 @@ impl<On: Machine> Turn<'_, On> {
         let is_usable = self.pair.replica.as_ref().is_none_or(Replica::is_usable);
         let is_firm = if epoch.is_delegated() { is_usable } else { self.may_take() };
         let is_held_back = !(is_shut && is_firm);
-        if is_held_back {
-            self.body.tenant.hold_back();
-        }
+        self.body.tenant.hold_back(is_held_back);
         let held_until = is_held_back.then(|| Instant::now() + HELD_BACK_MAX);
         self.footing = Footing { is_firm, held_until };
+    }
+
+    /// There is no tenure: state may come in, and nothing is held back.
+    pub(super) fn be_standby(&mut self) {
+        self.pair.open_state();
+        self.footing = Footing::default();
+        self.body.tenant.hold_back(false);
+        self.stand_by();
     }
 
     pub(super) fn know(&self, record: &Record) {

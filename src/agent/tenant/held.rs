@@ -12,14 +12,9 @@ impl<On: Machine> Tenant<On> {
         self.not_before = not_before;
     }
 
-    /// Does not start the application before [`Tenant::let_go`]; one that runs goes on.
-    pub fn hold_back(&mut self) {
-        self.is_held_back = true;
-    }
-
-    /// Whether the application must not be started yet.
-    pub fn is_held_back(&self) -> bool {
-        self.is_held_back
+    /// Does not start the application before [`Tenant::let_go`], or may do so from now on; one that runs goes on.
+    pub fn hold_back(&mut self, is_held_back: bool) {
+        self.is_held_back = is_held_back;
     }
 
     /// Starts what was held back, if it is still wanted and its time has come.

@@ -24,14 +24,14 @@ async fn an_application_that_cannot_be_started_has_ended_once() {
 #[tokio::test]
 async fn an_application_that_is_held_back_starts_when_it_is_let_go_or_ends_without_a_start() {
     let mut tenant = tenant(false);
-    tenant.hold_back();
+    tenant.hold_back(true);
     tenant.activate(BootTime(0), POSTURE);
     tenant.go_on(BootTime(1)).unwrap();
     assert_eq!((tenant.due(), tenant.has_just_ended().unwrap()), (None, false));
     tenant.let_go(BootTime(2)).unwrap();
     assert!(tenant.has_just_ended().unwrap(), "the start was tried");
 
-    tenant.hold_back();
+    tenant.hold_back(true);
     tenant.activate(BootTime(3), POSTURE);
     tenant.stop(BootTime(4), BootTime(5)).unwrap();
     assert!(tenant.has_just_ended().unwrap());

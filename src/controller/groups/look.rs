@@ -16,7 +16,7 @@ use super::group_keys::GroupKeys;
 use super::leases::{Error, Hand, Written, misled};
 use super::means::{self, KeysWritten, Need, keys_due};
 use super::memory::Memory;
-use super::objects::{Change, carry_out, service_changes};
+use super::objects::{Change, carry_out, is_owned, service_changes};
 use super::slices;
 use super::stores::Stores;
 use crate::agent::clock;
@@ -71,7 +71,7 @@ impl Round<'_> {
     async fn go(&self, memory: &mut Memory) -> Look {
         let (now, timing) = (clock::now(), times(self.group));
         let objects = self.stores.objects(self.key);
-        memory.see_ends(&self.stores.take_ends(self.key));
+        memory.see_ends(&self.stores.take_ends(self.key), |metadata| is_owned(metadata, self.group));
         if memory.is_ahead(now, |kind, name| shown_version(self.group, &objects, (kind, name))) {
             return Look::Settled(Some(BEHIND_DELAY));
         }
@@ -101,7 +101,7 @@ impl Round<'_> {
         if !self.group.spec.paused {
             self.put_services((&seen, &objects), (memory, &mut troubles)).await;
             let patience = slices::patience(self.group);
-            let needs = slices::needs(self.group, &seen, &objects, &memory.young((now, patience)));
+            let needs = slices::needs(self.group, (&seen, &plan), &objects, &memory.young((now, patience)));
             self.put_slices(&needs.changes, (memory, &mut troubles)).await;
             if needs.is_any_left {
                 look_again = look_again.min(patience);

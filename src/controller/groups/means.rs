@@ -23,6 +23,7 @@ use crate::ha::{BootTime, Hold};
 use crate::manifests::{agent_binding, agent_role};
 use crate::observe::group::{GroupObjects, SeenGroup, pair_number};
 use crate::observe::version;
+use crate::pairing::{Pair, VACANT};
 
 /// How soon keys are written again while a Pod starts, which waits for them, or after something has not worked as it should
 /// for so long: the reason may be that they are gone. 20 s: a failover, which needs none, is over by then.
@@ -54,9 +55,11 @@ impl Need {
     /// Who does now; `before` says who did at the last look.
     pub(super) fn of(seen: &SeenGroup, before: Self, now: BootTime) -> Self {
         let pods = &seen.group.pods;
-        let is_settled = pods.iter().all(|pod| pod.is_ready)
-            // Agents that cannot talk to each other do not live on promises.
-            && seen.group.pairs.iter().all(|pair| pair.lease.hold == Hold::Peer);
+        // Agents that cannot talk to each other do not live on promises; who is alone has nobody to talk to.
+        let are_close =
+            |pair: &Pair| pair.lease.hold == Hold::Peer || pair.lease.members.contains(&VACANT);
+        let is_settled = pods.iter().all(|pod| pod.is_ready || pod.is_leaving)
+            && seen.group.pairs.iter().all(are_close);
         match before {
             _ if pods.iter().any(|pod| pod.address.is_none() && !pod.is_leaving) => Self::Starting,
             _ if is_settled => Self::Nobody,
@@ -233,6 +236,14 @@ mod tests {
         seen.group.pods[0].address = None;
         assert_eq!(Need::of(&seen, Need::Unsettled(now), later), Need::Starting);
         seen.group.pods[0].is_leaving = true;
-        assert_eq!(Need::of(&seen, Need::Starting, later), Need::Unsettled(later));
+        assert_eq!(Need::of(&seen, Need::Starting, later), Need::Nobody);
+        let alone = crate::pairing::testing::pair(0, [1, 0]);
+        seen.group.pairs = vec![crate::pairing::testing::pair(1, [2, 3]), alone];
+        for pair in &mut seen.group.pairs {
+            pair.lease.hold = Hold::Api;
+        }
+        assert_eq!(Need::of(&seen, Need::Nobody, now), Need::Unsettled(now));
+        seen.group.pairs.remove(0);
+        assert_eq!(Need::of(&seen, Need::Nobody, now), Need::Nobody);
     }
 }

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
+use kube::core::ObjectMeta;
 
 use super::ends::End;
 use super::means::{KeysWritten, Need};
@@ -120,6 +121,7 @@ impl Memory {
             pair.forsaken = self.see_forsaken(pair.number, pair.forsaken);
         }
         self.highest_term = self.highest_term.max(seen.group.highest_term);
+        self.forget_old_ends(seen, (now, timing));
         let lost = self.see_lost(&seen.numbers, seen.told.clone(), now);
         let (waiting, over) = lost.into_iter().partition(|lost| now < lost.since + timing.operator_wait);
         seen.group.lost = waiting;
@@ -233,8 +235,16 @@ impl Memory {
         self.lost.values().cloned().collect()
     }
 
-    /// Notes how Leases ended whose deletion was seen.
-    pub(super) fn see_ends(&mut self, leases: &[End]) {
+    /// Nobody acts by a Lease that ended long ago, and nobody comes back to it unless one of its Pods is there or may be again.
+    fn forget_old_ends(&mut self, seen: &SeenGroup, (now, timing): (BootTime, &Timing)) {
+        let is_there = |pod: &String| is_lasting(pod) || seen.group.pods.iter().any(|seen| seen.name == *pod);
+        for end in self.ends.values_mut().filter(|end| end.at + timing.operator_wait <= now) {
+            end.pods = end.pods.take().filter(|pods| pods.iter().any(is_there));
+        }
+    }
+
+    /// Notes how Leases ended whose deletion was seen; `is_own` tells those of this group from those of an earlier one.
+    pub(super) fn see_ends(&mut self, leases: &[End], is_own: impl Fn(&ObjectMeta) -> bool) {
         for (lease, at) in leases {
             let Some(number) = pair_number(lease) else { continue };
             let uid = lease.metadata.uid.as_deref().and_then(|uid| parse_uid(uid).ok());
@@ -242,7 +252,7 @@ impl Memory {
             // No look may have seen that term, and whoever acts next must have a later one.
             self.highest_term = self.highest_term.max(term.unwrap_or_default());
             let is_decided = uid.is_some_and(|uid| self.ended.contains(&uid)) || is_ending(lease);
-            let pods = (!is_decided).then(|| pods_of(lease));
+            let pods = (!is_decided && is_own(&lease.metadata)).then(|| pods_of(lease));
             self.ends.insert(number, Ended { lease: uid, level: level_text(lease), pods, at: *at });
         }
     }

@@ -55,7 +55,7 @@ pub(super) fn patience(group: &HAGroup) -> Duration {
 /// What the slices of all pairs need; those with these numbers have new actives.
 pub(super) fn needs(
     group: &HAGroup,
-    seen: &SeenGroup,
+    (seen, plan): (&SeenGroup, &Plan),
     objects: &GroupObjects,
     young: &BTreeSet<u32>,
 ) -> Needs {
@@ -84,10 +84,13 @@ pub(super) fn needs(
         needs.changes.extend(change(&body, &objects.slices, patch));
         wanted.push(body);
     }
-    // Whoever acted there may still act, and cannot make its slice anew.
-    wanted.extend(
-        seen.group.left_alone().map(|lost| json!({"metadata": {"name": pair_name(&name, lost.number)}})),
-    );
+    // Whoever acts there, still or from now on, cannot make its slice anew.
+    let founded = plan.steps.iter().filter_map(|step| {
+        let Step::Found { number, .. } = step else { return None };
+        Some(*number)
+    });
+    let others = seen.group.left_alone().map(|lost| lost.number).chain(founded);
+    wanted.extend(others.map(|number| json!({"metadata": {"name": pair_name(&name, number)}})));
     needs.changes.extend(removals(group, &objects.slices, &wanted));
     needs
 }
@@ -198,7 +201,7 @@ mod tests {
         };
         let seen = see_group(&group(), &objects, BootTime::default());
         let Needs { changes, is_any_left } =
-            needs(&group(), &seen, &objects, &young.iter().copied().collect());
+            needs(&group(), (&seen, &Plan::default()), &objects, &young.iter().copied().collect());
         let addresses = changes.into_iter().map(|change| match change {
             Change::Create(body) | Change::Put { patch: body, .. } => {
                 body["endpoints"][0]["addresses"].clone()
@@ -266,14 +269,17 @@ mod tests {
         slice["metadata"]["uid"] = json!("slice-uid");
         let objects =
             GroupObjects { slices: vec![Arc::new(from_value(slice).unwrap())], ..GroupObjects::default() };
-        let changes = |lost: Vec<Lost>| {
+        let changes = |lost: Vec<Lost>, steps: Vec<Step>| {
             let mut seen = see_group(&group(), &objects, BootTime::default());
             seen.group.lost = lost;
-            needs(&group(), &seen, &objects, &BTreeSet::new()).changes
+            let plan = Plan { steps, ..Plan::default() };
+            needs(&group(), (&seen, &plan), &objects, &BTreeSet::new()).changes
         };
         let lost = Lost { number: 0, pods: Vec::new(), level: None, since: BootTime::default() };
-        assert_eq!(changes(vec![lost]), []);
-        assert!(matches!(changes(Vec::new())[..], [Change::Remove(_)]));
+        assert_eq!(changes(vec![lost], vec![]), []);
+        let seats = [1, 2].map(crate::pairing::testing::seat);
+        assert_eq!(changes(vec![], vec![Step::Found { number: 0, term: 1, seats, level: None }]), []);
+        assert!(matches!(changes(vec![], vec![])[..], [Change::Remove(_)]));
     }
 
     #[test]

@@ -1,10 +1,10 @@
 //! What is remembered of Leases that go, come and are set back.
 
-use kube::core::ObjectMeta;
-
 use super::*;
 use crate::agent::identity::format_uid;
 use crate::api::keys;
+use crate::pairing::Pod;
+use crate::pairing::testing::pod;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -114,7 +114,7 @@ fn who_was_level_is_known_only_if_the_end_of_that_lease_was_seen() {
         if let Some(known) = known {
             memory.see_pair(0, known);
         }
-        memory.see_ends(&seen_at(5, &ends));
+        memory.see_ends(&seen_at(5, &ends), |_| true);
         assert_eq!(memory.see_lost(&BTreeSet::new(), told(), at(5)), [lost(0, "a", expected)]);
     }
 }
@@ -140,19 +140,22 @@ fn a_lease_whose_end_is_all_that_is_known_is_missed_unless_the_pair_was_to_end()
     named.metadata.annotations.get_or_insert_default().extend(said.map(|(key, text)| (key.to_owned(), text)));
     named.metadata.resource_version = Some("5".to_owned());
     named.spec.get_or_insert_default().lease_transitions = Some(3);
-    let missed = |ends: &[Lease], seen_after: u32| {
+    let missed = |lease: &Lease, seen_after: u32, pods: &[&str], is_own: bool| {
         let mut memory = Memory::default();
-        memory.see_ends(&seen_at(5, ends));
+        memory.see_ends(&seen_at(5, std::slice::from_ref(lease)), |_| is_own);
         let mut seen = SeenGroup::default();
+        seen.group.pods = pods.iter().map(|name| Pod { name: (*name).to_owned(), ..pod(1) }).collect();
         memory.remember(&mut seen, (at(5 + seen_after), &timing));
         let pods = |lost: Vec<Lost>| lost.into_iter().map(|lost| lost.pods).collect::<Vec<_>>();
         (pods(seen.group.lost), pods(seen.group.remembered))
     };
-    let both = vec![vec!["a".to_owned(), "b".to_owned()]];
-    assert_eq!(missed(&[named.clone()], 1), (both.clone(), vec![]));
-    // An end that was seen long ago is waited for no more; what it said of the state counts.
-    assert_eq!(missed(&[named], 100), (vec![], both));
-    assert_eq!(missed(&[ending(7)], 1), (vec![], vec![]));
+    let (nothing, both) = ((vec![], vec![]), vec![vec!["a".to_owned(), "b".to_owned()]]);
+    assert_eq!(missed(&named, 1, &[], true), (both.clone(), vec![]));
+    // An end that was seen long ago is waited for no more; what it said of the state counts while there is somebody for it.
+    assert_eq!(missed(&named, 100, &["b"], true), (vec![], both));
+    assert_eq!(missed(&named, 100, &["c"], true), nothing);
+    assert_eq!(missed(&named, 1, &[], false), nothing, "a group of that name was before");
+    assert_eq!(missed(&ending(7), 1, &[], true), nothing);
 }
 
 #[test]
@@ -161,7 +164,7 @@ fn a_term_that_no_look_has_seen_is_not_used_again() {
     let highest = |ends: &[Lease]| {
         let mut memory = Memory { highest_term: 3, ..Memory::default() };
         memory.see_pair(0, known(1));
-        memory.see_ends(&seen_at(5, ends));
+        memory.see_ends(&seen_at(5, ends), |_| true);
         let mut seen = SeenGroup::default();
         memory.remember(&mut seen, (at(5), &timing));
         let first = seen.group.highest_term;
