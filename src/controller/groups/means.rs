@@ -56,10 +56,9 @@ impl Need {
     pub(super) fn of(seen: &SeenGroup, before: Self, now: BootTime) -> Self {
         let pods = &seen.group.pods;
         // Agents that cannot talk to each other do not live on promises; who is alone has nobody to talk to.
-        let are_close =
-            |pair: &Pair| pair.lease.hold == Hold::Peer || pair.lease.members.contains(&VACANT);
-        let is_settled = pods.iter().all(|pod| pod.is_ready || pod.is_leaving)
-            && seen.group.pairs.iter().all(are_close);
+        let are_close = |pair: &Pair| pair.lease.hold == Hold::Peer || pair.lease.members.contains(&VACANT);
+        let is_settled =
+            pods.iter().all(|pod| pod.is_ready || pod.is_leaving) && seen.group.pairs.iter().all(are_close);
         match before {
             _ if pods.iter().any(|pod| pod.address.is_none() && !pod.is_leaving) => Self::Starting,
             _ if is_settled => Self::Nobody,
