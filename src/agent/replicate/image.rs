@@ -89,6 +89,11 @@ impl StatePath {
         }
     }
 
+    /// The folder that it is in; `None`: the state directory itself.
+    pub fn folder(&self) -> Option<Self> {
+        Self::parse(self.split().0)
+    }
+
     /// The names of the folders on the way, and the last name.
     pub fn parts(&self) -> (impl Iterator<Item = &[u8]>, &[u8]) {
         let (folders, name) = self.split();

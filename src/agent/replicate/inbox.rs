@@ -2,14 +2,15 @@
 //!
 //! Nothing is changed in the state directory before the commit, and nothing at all without a pass of the door.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, Permissions};
 use std::io::{self, Seek as _, SeekFrom, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 
 use rustix::fs::{AtFlags, Dir, Mode, OFlags, fsync, mkdirat, openat, unlinkat};
 use rustix::io::Errno;
+use rustix::process::geteuid;
 
 use super::directory::{StateDirectory, Turn, open_folder};
 use super::door::Pass;
@@ -24,7 +25,7 @@ const STEPS_MAX: usize = 2 * ENTRIES_MAX;
 /// read from the connection. Unit: bytes.
 const UNSYNCED_MAX_BYTES: usize = 64 << 20;
 
-/// Permission bits with which a folder can be filled.
+/// Permission bits with which a folder can be filled, and a file be written.
 const OWNER_MAY_ALL: u16 = 0o700;
 
 /// A batch that is being received.
@@ -52,6 +53,20 @@ enum Step {
     /// Append a file that was received to what has this length.
     Append(StatePath, u64, u64),
 }
+
+impl Step {
+    /// The folder in which it changes what there is, or the file whose content it changes.
+    fn changed(&self) -> Option<StatePath> {
+        match self {
+            Self::Remove(path) | Self::MakeFolder(path, _) | Self::Place(path, _) => path.folder(),
+            Self::Append(path, ..) => Some(path.clone()),
+            Self::SetMode(..) => None,
+        }
+    }
+}
+
+/// Permission bits of what is read-only and about to be changed.
+type Locked = BTreeMap<StatePath, u16>;
 
 impl Inbox {
     /// An empty one.
@@ -109,19 +124,23 @@ impl Inbox {
     /// directory has another number, so that nobody takes what is there for what was level.
     pub fn commit(&mut self, pass: Pass) -> io::Result<()> {
         let steps = std::mem::take(&mut self.steps);
+        let locked = self.close().and_then(|()| self.locked(&steps));
         // One step happens or does not; of an append what is beyond the acknowledged length is nobody's.
-        let is_one = steps.len() < 2;
-        let begun = self.close().and_then(|()| if is_one { Ok(()) } else { self.directory.begin_steps() });
-        if is_one || begun.is_err() {
-            let carried = begun.and_then(|()| self.carry_out(steps));
-            if carried.is_ok() {
-                pass.done();
-            } else {
-                pass.nothing_done();
+        let is_one = steps.len() < 2 && locked.as_ref().is_ok_and(Locked::is_empty);
+        let begun = if is_one || locked.is_err() { Ok(()) } else { self.directory.begin_steps() };
+        let locked = match begun.and(locked) {
+            Ok(locked) if !is_one => locked,
+            one => {
+                let carried = one.and_then(|locked| self.carry_out(steps, locked));
+                if carried.is_ok() {
+                    pass.done();
+                } else {
+                    pass.nothing_done();
+                }
+                return carried;
             }
-            return carried;
-        }
-        let carried = self.carry_out(steps);
+        };
+        let carried = self.carry_out(steps, locked);
         if carried.is_ok() {
             pass.done();
         } else {
@@ -131,26 +150,51 @@ impl Inbox {
         carried
     }
 
-    fn carry_out(&self, steps: Vec<Step>) -> io::Result<()> {
-        let (mut folders, mut modes) = (BTreeSet::new(), Vec::new());
+    /// What these steps change and its owner may not, who is this process: whoever is not root has to make it writable for
+    /// the time. The application did so itself, or had it open.
+    fn locked(&self, steps: &[Step]) -> io::Result<Locked> {
+        let mut locked = Locked::new();
+        for path in steps.iter().filter_map(Step::changed).collect::<BTreeSet<_>>() {
+            let found = match self.open_any(&path) {
+                Ok(found) => File::from(found).metadata()?,
+                // It comes with this batch.
+                Err(error) if is_gone(&error) => continue,
+                Err(error) => return Err(error),
+            };
+            let mode = Mode::from_raw_mode(found.mode());
+            let needed = if found.is_dir() { Mode::RWXU } else { Mode::WUSR };
+            if !mode.contains(needed) && found.uid() == geteuid().as_raw() {
+                locked.insert(path, u16::try_from(mode.bits()).unwrap_or(OWNER_MAY_ALL));
+            }
+        }
+        Ok(locked)
+    }
+
+    fn carry_out(&self, steps: Vec<Step>, locked: Locked) -> io::Result<()> {
+        for (path, mode) in &locked {
+            self.set_mode(path, mode | OWNER_MAY_ALL)?;
+        }
+        let (mut folders, mut modes) = (BTreeSet::new(), locked);
         for step in steps {
             let path = match step {
                 Step::Remove(path) => {
                     self.remove(&path)?;
+                    modes.remove(&path);
                     path
                 }
                 Step::MakeFolder(path, mode) => {
                     self.make_folder(&path)?;
-                    modes.push((path.clone(), mode));
+                    modes.insert(path.clone(), mode);
                     path
                 }
                 Step::SetMode(path, mode) => {
                     self.set_mode(&path, mode | OWNER_MAY_ALL)?;
-                    modes.push((path.clone(), mode));
+                    modes.insert(path.clone(), mode);
                     path
                 }
                 Step::Place(path, number) => {
                     self.directory.move_aside_to(number, &path)?;
+                    modes.remove(&path);
                     path
                 }
                 Step::Append(path, size, number) => {
@@ -158,7 +202,7 @@ impl Inbox {
                     continue;
                 }
             };
-            folders.insert(StatePath::parse(path.split().0));
+            folders.insert(path.folder());
         }
         // Last, and what is below first: a folder in which nobody may write had to be filled before.
         for (path, mode) in modes.into_iter().rev() {

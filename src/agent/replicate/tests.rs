@@ -14,6 +14,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use proptest::prelude::*;
+use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 
 use super::directory::StateDirectory;
 use super::door::Door;
@@ -54,7 +55,9 @@ fn deeds() -> impl Strategy<Value = Vec<Deed>> {
         2 => path().prop_map(Deed::Remove),
         2 => (path(), path()).prop_map(|(from, to)| Deed::Rename(from, to)),
         1 => path().prop_map(Deed::MakeFolder),
-        1 => (path(), 0..8_u32).prop_map(|(path, bits)| Deed::SetMode(path, 0o700 | bits)),
+        1 => (path(), any::<bool>(), 0..8_u32).prop_map(|(path, is_writable, bits)| {
+            Deed::SetMode(path, if is_writable { 0o700 } else { 0o500 } | bits)
+        }),
         4 => Just(Deed::Barrier),
         1 => Just(Deed::Reconnect),
     ];
@@ -118,6 +121,17 @@ fn content(root: &Path) -> Content {
     found
 }
 
+/// Does this on a thread that has no capability, so that permission bits hold for it, also if it is of root.
+fn unprivileged<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    let limited = || {
+        let none = CapabilitySet::empty();
+        let sets = CapabilitySets { effective: none, permitted: none, inheritable: none };
+        set_capabilities(None, sets).unwrap();
+        work()
+    };
+    std::thread::scope(|scope| scope.spawn(limited).join().unwrap())
+}
+
 /// An active's and a standby's directory without a network in between.
 struct Copying {
     from: StateDirectory,
@@ -153,8 +167,12 @@ impl Copying {
         self.copied(snapshot).0
     }
 
-    /// Returns the words of the batch, and what came of it.
+    /// Returns the words of the batch, and what came of it. Agents are seldom privileged.
     fn copied(&mut self, snapshot: Snapshot) -> (Vec<Word>, BatchEnd) {
+        unprivileged(|| self.carried_out(snapshot))
+    }
+
+    fn carried_out(&mut self, snapshot: Snapshot) -> (Vec<Word>, BatchEnd) {
         let mut outbox = Outbox::new(self.from.clone(), std::mem::take(&mut self.mirror), Arc::new(snapshot));
         let mut inbox = new_inbox(&self.to);
         let mut said = Vec::new();

@@ -41,9 +41,8 @@ impl Ends {
             if ends.values().map(BTreeMap::len).sum::<usize>() > ENDS_MAX {
                 forget_oldest(&mut ends);
             }
-        } else if let Some(of_group) = ends.get_mut(&key) {
-            of_group.remove(&number);
-            ends.retain(|_, of_group| !of_group.is_empty());
+        } else {
+            forget(&mut ends, (&key, number));
         }
     }
 
@@ -60,10 +59,15 @@ fn forget_oldest(ends: &mut ByGroup) {
         .flat_map(|(key, of_group)| of_group.iter().map(move |(number, end)| (end.1, key, number)));
     let Some((_, key, number)) = all.min_by_key(|(at, ..)| *at) else { return };
     let (key, number) = (key.clone(), *number);
-    if let Some(of_group) = ends.get_mut(&key) {
-        of_group.remove(&number);
+    forget(ends, (&key, number));
+}
+
+fn forget(ends: &mut ByGroup, (key, number): (&SetKey, u32)) {
+    let Some(of_group) = ends.get_mut(key) else { return };
+    of_group.remove(&number);
+    if of_group.is_empty() {
+        ends.remove(key);
     }
-    ends.retain(|_, of_group| !of_group.is_empty());
 }
 
 #[cfg(test)]

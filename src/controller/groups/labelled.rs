@@ -1,7 +1,7 @@
 //! Objects by the group that their label names: who looks at one group does not go through those of all others.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use kube::core::{NamespaceResourceScope, ObjectMeta};
 use kube::runtime::reflector::{Lookup, ObjectRef, Store};
@@ -17,17 +17,17 @@ pub(super) fn labelled_key(metadata: &ObjectMeta) -> Option<SetKey> {
     Some(SetKey { namespace: metadata.namespace.clone()?, name })
 }
 
+type ByGroup = BTreeMap<SetKey, BTreeSet<String>>;
+
 /// Names of the objects of each group, and maybe of some that were: never fewer than the store has.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Names(Arc<Mutex<BTreeMap<SetKey, BTreeSet<String>>>>);
+pub(super) struct Names(Arc<Mutex<ByGroup>>);
 
 impl Names {
     /// To be told before the store is, so that what the store shows is found.
     pub(super) fn expect<K: Resource<DynamicType = ()>>(&self, event: &Event<K>) {
-        if let Event::Apply(object) | Event::InitApply(object) = event
-            && let Some(key) = labelled_key(object.meta())
-        {
-            self.lock().entry(key).or_default().insert(object.name_any());
+        if let Event::Apply(object) | Event::InitApply(object) = event {
+            insert(&mut self.lock(), object);
         }
     }
 
@@ -39,7 +39,11 @@ impl Names {
         match event {
             Event::Delete(object) => self.forget(object.meta()),
             // What was deleted while nobody watched is told by nobody.
-            Event::InitDone => *self.lock() = all(&store.state()),
+            Event::InitDone => {
+                let mut names = self.lock();
+                names.clear();
+                store.state().iter().for_each(|object| insert(&mut names, &**object));
+            }
             Event::Init | Event::InitApply(_) | Event::Apply(_) => {}
         }
     }
@@ -59,19 +63,15 @@ impl Names {
         self.lock().get(key).cloned().unwrap_or_default()
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<SetKey, BTreeSet<String>>> {
+    fn lock(&self) -> MutexGuard<'_, ByGroup> {
         self.0.lock().expect("no holder of this lock panics")
     }
 }
 
-fn all<K: Resource<DynamicType = ()>>(objects: &[Arc<K>]) -> BTreeMap<SetKey, BTreeSet<String>> {
-    let mut names = BTreeMap::<SetKey, BTreeSet<String>>::new();
-    for object in objects {
-        if let Some(key) = labelled_key(object.meta()) {
-            names.entry(key).or_default().insert(object.name_any());
-        }
+fn insert(names: &mut ByGroup, object: &impl Resource) {
+    if let Some(key) = labelled_key(object.meta()) {
+        names.entry(key).or_default().insert(object.name_any());
     }
-    names
 }
 
 /// Objects of one kind that have the label of a group.

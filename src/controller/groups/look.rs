@@ -139,10 +139,12 @@ impl Round<'_> {
             let ring = self.context.surroundings.keys.borrow();
             let keys = GroupKeys::of(&ring, self.now());
             let uid = self.group.metadata.uid.as_deref().unwrap_or_default();
-            let body = group_keys(self.group, &keys.text(self.group), &keys.metrics_token(self.group));
-            (format!("{uid}|{}", keys.version()), body)
+            let version = format!("{uid}|{}", keys.version());
+            let is_due = keys_due(memory.keys_written.as_ref(), &version, memory.need) <= now;
+            let body = || group_keys(self.group, &keys.text(self.group), &keys.metrics_token(self.group));
+            (version, is_due.then(body))
         };
-        if keys_due(memory.keys_written.as_ref(), &version, memory.need) <= now {
+        if let Some(body) = body {
             let written = means::write_keys(client, self.group, &body).await;
             if written.is_ok() {
                 memory.keys_written = Some(KeysWritten { version: version.clone(), at: clock::now() });

@@ -108,10 +108,24 @@ async fn lead(context: Arc<Context>, queue: Arc<Queue>, shutdown: Shutdown) {
         () = ready => {}
     }
     queue.open();
-    for key in context.stores.iter().flat_map(Stores::keys) {
-        queue.note(key, Change::Ordinary);
+    tokio::select! {
+        () = look_at_all(&context, &queue) => {}
+        () = dispatch(context.clone(), queue.clone(), shutdown) => {}
     }
-    dispatch(context, queue, shutdown).await;
+}
+
+/// Has every group looked at now, and whenever there are other keys to derive theirs from. Does not end.
+async fn look_at_all(context: &Context, queue: &Queue) {
+    let mut keys = context.surroundings.keys.clone();
+    loop {
+        for key in context.stores.iter().flat_map(Stores::keys) {
+            queue.note(key, Change::Ordinary);
+        }
+        if keys.changed().await.is_err() {
+            // The operator is ending, and with it the looks.
+            return std::future::pending().await;
+        }
+    }
 }
 
 #[cfg(test)]

@@ -12,12 +12,12 @@ use tokio::time::Instant;
 
 use super::look::look;
 use super::stores::Stores;
-use super::{Context, Surroundings};
+use super::{Context, Surroundings, look_at_all};
 use crate::agent::identity::format_uid;
 use crate::api::{HAGroup, HandoverOrder, PairStatus, keys};
 use crate::apply::testing::{Seen, clock, pair, ring, status};
 use crate::controller::events::{self, EventWriter};
-use crate::controller::queue::Job;
+use crate::controller::queue::{Job, Queue};
 use crate::controller::reconcile::Look;
 use crate::controller::streaks::Streaks;
 use crate::observe::slim::SlimPod;
@@ -115,6 +115,31 @@ async fn keys_are_written_once_for_each_version_of_what_they_are_made_from() {
     }
     serving.abort();
     assert_eq!(changes(&log, "secrets").len(), 1, "{log:?}");
+}
+
+/// Agents of an idle group would else hear of it minutes later.
+#[tokio::test(start_paused = true)]
+async fn groups_are_looked_at_when_the_operators_keys_change() {
+    let (client, _server) = pair();
+    let (mut context, _) = context(&client, Stores::with(group(), []));
+    let (ring_now, keys) = watch::channel(ring());
+    context.surroundings.keys = keys;
+    let queue = Queue::closed();
+    queue.open();
+    let next =
+        async || tokio::time::timeout(Duration::from_secs(1), queue.take(true)).await.map(|job| job.key);
+    let jobs = async {
+        let first = next().await;
+        queue.done(&key());
+        let idle = next().await;
+        ring_now.send_replace(ring());
+        [first, idle, next().await]
+    };
+    let [first, idle, after] = tokio::select! {
+        () = look_at_all(&context, &queue) => panic!("it goes on as long as the operator"),
+        jobs = jobs => jobs,
+    };
+    assert_eq!((first, idle.is_err(), after), (Ok(key()), true, Ok(key())));
 }
 
 #[tokio::test]
