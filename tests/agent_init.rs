@@ -111,6 +111,42 @@ fn what_the_application_leaves_behind_ends_with_it() {
     assert!(!runs(&orphan), "{orphan} was left behind");
 }
 
+/// The kernel asks nobody for permission when the first process of a container ends.
+#[test]
+fn what_has_changed_its_user_and_may_not_be_killed_ends_with_the_container() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("not tested: only root can give a process another user");
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let pipe = folder.path().join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().expect("mkfifo is installed").success());
+    // The worker keeps the pipe open for writing as long as it lives.
+    let script = r#"setpriv --reuid=65534 --clear-groups sleep 1000 > "$0" & exit 5"#;
+    let mut container = Command::new("unshare")
+        .args(["--pid", "--fork", "--kill-child", "--mount-proc", "setpriv"])
+        .args(["--bounding-set=-kill", "--inh-caps=-kill", env!("CARGO_BIN_EXE_bps-agent")])
+        .args(["run", "--", "sh", "-c", script])
+        .arg(&pipe)
+        .spawn()
+        .expect("unshare is installed");
+    let mut left = fs::File::open(&pipe).expect("the worker opens it, too");
+    let began = Instant::now();
+    let status = loop {
+        if let Some(status) = container.try_wait().expect("it was started here") {
+            break status;
+        }
+        if began.elapsed() > PATIENCE {
+            container.kill().expect("it runs");
+            container.wait().expect("it was started here");
+            panic!("never: the container ends");
+        }
+        sleep(Duration::from_millis(1));
+    };
+    assert_eq!(status.code(), Some(5));
+    assert_eq!(std::io::Read::read(&mut left, &mut [0]).expect("an end"), 0, "the worker has ended");
+}
+
 #[test]
 fn orphans_are_reaped_while_the_application_runs() {
     let running =

@@ -9,7 +9,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use rustix::process::Signal;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
+use tracing::error;
 
 use super::relay::RelaySettings;
 use super::tree::{Ending, Environment};
@@ -81,13 +82,22 @@ impl<On: Machine> Application<On> {
     /// # Errors
     /// What the kernel refused.
     pub async fn ended(&mut self) -> io::Result<Ending> {
-        while self.look()?.is_none() {
-            if self.ending.is_some() {
-                return self.kill().await;
+        let ending = self.command_ended().await?;
+        if self.is_over { Ok(ending) } else { self.kill().await }
+    }
+
+    /// Waits until the command has ended by itself; something that it started may be left. May be dropped and called again.
+    ///
+    /// # Errors
+    /// What the kernel refused.
+    pub(super) async fn command_ended(&mut self) -> io::Result<Ending> {
+        loop {
+            self.look()?;
+            if let Some(ending) = self.ending {
+                return Ok(ending);
             }
             self.endings.next().await;
         }
-        Ok(self.ending.expect("the tree is empty, so its command has ended"))
     }
 
     /// Whether it has ended by now, and nothing of it is left.
@@ -101,15 +111,30 @@ impl<On: Machine> Application<On> {
     /// Sends SIGKILL to everything that is there now; to be repeated until it has ended.
     ///
     /// # Errors
-    /// The process list cannot be read.
+    /// The process list cannot be read, or something may not be killed.
     pub fn kill_once(&self) -> io::Result<()> {
         self.tree.kill().map(drop)
+    }
+
+    /// Kills everything, but tries for this long only: what may not be killed, as it has changed its user, or does not end,
+    /// as it waits for a disk, ends with the container, whose first process the caller is and ends as well.
+    pub(super) async fn kill_within(&mut self, bound: Duration) {
+        match timeout(bound, self.kill()).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => {
+                error!(
+                    error = &error as &dyn std::error::Error,
+                    "Leaves it to the kernel to end the container"
+                );
+            }
+            Err(_) => error!("Leaves it to the kernel to end the container: not all of it ends"),
+        }
     }
 
     /// Kills everything, as often as it takes.
     ///
     /// # Errors
-    /// What the kernel refused.
+    /// What the kernel refused, as if something has changed its user.
     pub(super) async fn kill(&mut self) -> io::Result<Ending> {
         loop {
             self.tree.kill()?;

@@ -30,12 +30,17 @@ use super::application::Application;
 use super::clock::Alarm;
 use super::init::PASSED_ON;
 use super::stop_signal::StopSignal;
+use super::tenant::KILLED_BEFORE_MAX;
 use super::tree::{self, Ending, Environment};
 use super::world::{AlarmClock as _, Kernel, Timer};
 use crate::ha::{Agent, BootTime, Timing};
 
 /// How long the agent waits for the timer: 5 s, for a machine that is busy with many starts.
 const SHARED_WITHIN: Duration = Duration::from_secs(5);
+/// How long the enforcer tries to kill what is left before it ends itself, with which the kernel kills it, whatever it is.
+///
+/// 10 ms: what can be killed is dead by then, and there is X/4 for both, 50 ms by default.
+const GONE_WITHIN: Duration = Duration::from_millis(10);
 /// Argument that names the enforcer's socket to the agent.
 const ENFORCER: &str = "--enforcer";
 
@@ -61,11 +66,16 @@ pub async fn run(launcher: &Path, arguments: &[OsString], stop_signal: StopSigna
         tokio::select! {
             // Who has ended needs no enforcement, and no signal.
             biased;
-            ended = agent.ended() => return ended,
+            ended = agent.command_ended() => {
+                let ending = ended?;
+                agent.kill_within(GONE_WITHIN).await;
+                return Ok(ending);
+            }
             rung = timer.rung() => {
                 rung?;
-                error!("Killed the agent with its application: the hold was over, and the application had not ended");
-                return agent.kill().await;
+                error!("Kills the agent with its application: the hold was over, and the application had not ended");
+                agent.kill_within(GONE_WITHIN).await;
+                return Ok(agent.ending().unwrap_or(Ending::Killed(Signal::KILL.as_raw())));
             }
             lent = lend(&mut lender, &timer, process) => {
                 lent?;
@@ -187,12 +197,13 @@ impl<Hand: Timer> Leash<Hand> {
     }
 }
 
-/// When the enforcer kills: after the agent itself would have (X/2 before the end of the hold), and early enough for the
-/// kernel to end what was killed.
+/// When the enforcer kills: after the agent itself would have (X/2 before the end of the hold, and less for an application
+/// that lingers), and early enough for the kernel to end what was killed.
 fn due(agent: &Agent, lingers_until: Option<BootTime>, timing: &Timing) -> Option<BootTime> {
-    let acts_until = agent.role.is_acting().then(|| agent.hold_end());
-    let earliest = acts_until.into_iter().chain(lingers_until).min();
-    earliest.map(|end| end.before(timing.stop / 4))
+    let lead = timing.stop / 4;
+    let acts_until = agent.role.is_acting().then(|| agent.hold_end().before(lead));
+    let lingers_until = lingers_until.map(|end| end.before(lead.min(KILLED_BEFORE_MAX / 2)));
+    acts_until.into_iter().chain(lingers_until).min()
 }
 
 #[cfg(test)]
@@ -235,6 +246,9 @@ mod tests {
             assert_eq!(due(&with(role), earlier, &timing), killed_at, "{role:?}");
         }
         assert!(timing.stop / 4 < timing.stop / 2, "the agent itself comes first");
+        // Most of the time that an application has which lingers is its own, however long stopping may take in a tenure.
+        let patient = Timing { stop: Duration::from_secs(20), ..timing };
+        assert_eq!(due(&standby, Some(end), &patient), Some(end.before(Duration::from_millis(500))));
     }
 
     #[tokio::test]

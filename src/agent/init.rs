@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::io;
 use std::path::Path;
+use std::time::Duration;
 
 use futures::stream::{BoxStream, SelectAll, StreamExt as _, poll_fn, select_all};
 use rustix::process::Signal;
@@ -12,6 +13,8 @@ use super::application::Application;
 use super::tree::{self, Ending, Environment};
 use super::world::Kernel;
 
+/// How long what the command has left is waited for. 1 s: nobody waits for it, and the end of a container kills the rest.
+const GONE_WITHIN: Duration = Duration::from_secs(1);
 /// Signals that are meant for the application; the others are for this process, or cannot be caught.
 pub(super) const PASSED_ON: [Signal; 7] =
     [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM, Signal::USR1, Signal::USR2, Signal::WINCH];
@@ -31,7 +34,11 @@ pub async fn run(launcher: &Path, command: &[OsString]) -> io::Result<Ending> {
         tokio::select! {
             // An ended application needs no signal.
             biased;
-            ended = application.ended() => return ended,
+            ended = application.command_ended() => {
+                let ending = ended?;
+                application.kill_within(GONE_WITHIN).await;
+                return Ok(ending);
+            }
             Some(signal) = signals.next() => application.pass(signal)?,
         }
     }

@@ -4,16 +4,21 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::process::{Pid, getpid, getppid};
 use serde_json::json;
 use tokio::sync::watch;
+use tokio::time::sleep;
 use tracing::warn;
 
 use super::identity::format_uid;
 use crate::ha::{AgentId, Epoch, Role};
 use crate::runtime::shutdown::Shutdown;
 use crate::runtime::tasks::TaskError;
+
+/// Pause before a state that could not be written is written again.
+const WRITE_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// What the state file says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,10 +40,11 @@ impl State {
 /// Lease anew only when nobody can act by the old one any more.
 ///
 /// In the container's own layer, which is new after each restart of the container, the mark would be lost; so there
-/// every start counts as a further one.
+/// every start counts as a further one. So it does if a mark cannot be kept, as on a full disk: that costs a wait, and the
+/// pair a standby otherwise.
 ///
 /// # Errors
-/// The mark can neither be made nor found.
+/// There is no such directory.
 pub fn is_first_start(directory: &Path, pod: AgentId, lease: u128) -> io::Result<bool> {
     // Below the enforcer, which is the first process of a container, or without one.
     let is_in_container = getpid().is_init() || getppid().is_some_and(Pid::is_init);
@@ -47,16 +53,22 @@ pub fn is_first_start(directory: &Path, pod: AgentId, lease: u128) -> io::Result
         return Ok(false);
     }
     let name = format!("started-{}-{}", format_uid(pod.0), format_uid(lease));
-    match File::create_new(directory.join(name)) {
-        Ok(mark) => {
-            // It must be there after a crash of the node, when the same Pod starts again.
-            mark.sync_all()?;
-            File::open(directory)?.sync_all()?;
-            Ok(true)
-        }
+    match make(directory, &name) {
+        Ok(()) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
-        Err(error) => Err(error),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(error),
+        Err(error) => {
+            let told = &error as &dyn std::error::Error;
+            warn!(error = told, "Could not keep a mark of this start: it counts as a restart");
+            Ok(false)
+        }
     }
+}
+
+/// It must be there after a crash of the node, when the same Pod starts again.
+fn make(directory: &Path, name: &str) -> io::Result<()> {
+    File::create_new(directory.join(name))?.sync_all()?;
+    File::open(directory)?.sync_all()
 }
 
 /// Writes each state into the file, the newest if they change faster than the disk is.
@@ -73,14 +85,16 @@ pub async fn keep_state(
         let target = file.clone();
         // A disk may be slow, and the agent's loop shares this thread.
         let written = tokio::task::spawn_blocking(move || write(&target, state)).await?;
-        if let Err(error) = written {
-            warn!(error = &error as &dyn std::error::Error, "Could not write the state file");
+        if let Err(error) = &written {
+            warn!(error = error as &dyn std::error::Error, "Could not write the state file");
         }
         tokio::select! {
             // The last state is written before the end.
             biased;
             changed = states.changed() => if changed.is_err() { return Ok(()) },
             () = shutdown.requested() => return Ok(()),
+            // A disk that is full may have room again.
+            () = sleep(WRITE_AGAIN_AFTER), if written.is_err() => {}
         }
     }
 }

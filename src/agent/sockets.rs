@@ -96,7 +96,12 @@ fn is_listening(socket: &impl AsFd, at: &RelaySettings) -> bool {
         let ip = address.ip().to_canonical();
         at.ports.contains(&address.port()) && (ip.is_unspecified() || ip == at.ip)
     };
-    address_of(socket).is_some_and(is_meant) && socket_acceptconn(socket).unwrap_or(false)
+    address_of(socket).is_some_and(is_meant) && accepts(socket)
+}
+
+/// Whether a socket listens: one that an application has shut down does so no more, whoever has a copy.
+pub(super) fn accepts(socket: &impl AsFd) -> bool {
+    socket_acceptconn(socket).unwrap_or(false)
 }
 
 fn address_of(socket: &impl AsFd) -> Option<SocketAddr> {

@@ -16,8 +16,8 @@ use tokio::sync::watch;
 use tracing::{error, warn};
 
 use self::hooks::helper_ended;
-pub(super) use self::lingering::LINGER_MAX;
 use self::lingering::Lingering;
+pub(super) use self::lingering::{KILLED_BEFORE_MAX, LINGER_MAX};
 use self::running::Running;
 use super::application::{Application, KILL_PERIOD};
 use super::hook::{Helper, Hook, Hooks, Occasion};
@@ -362,7 +362,8 @@ impl<On: Machine> Tenant<On> {
     fn end(&mut self) -> bool {
         self.note_end();
         let has_lingered = matches!(self.running, Running::Lingering(_));
-        (self.running, self.bond, self.check) = (Running::Nothing, None, None);
+        // A hook has ended with it, and what it came to is for nobody that comes after.
+        (self.running, self.bond, self.check, self.hook) = (Running::Nothing, None, None, None);
         (self.kill_at, self.killed_since, self.promote_at) = (None, None, None);
         if has_lingered {
             self.parted();

@@ -18,6 +18,8 @@ use rustix::process::{
     Pid, Signal, WaitOptions, getpid, kill_process, kill_process_group, set_child_subreaper, wait,
 };
 
+use tracing::warn;
+
 use super::relay::RelaySettings;
 use super::sockets::listening;
 use super::world::Processes;
@@ -116,6 +118,13 @@ impl Processes for Tree {
     fn signal(&self, signal: Signal) -> io::Result<()> {
         match kill_process_group(self.command, signal) {
             Ok(()) | Err(Errno::SRCH) => Ok(()),
+            // It is killed when its time is over, by the end of this container if there is no other way.
+            Err(Errno::PERM) => {
+                warn!(
+                    "May not signal the application, which has changed its user: give the container the capability KILL"
+                );
+                Ok(())
+            }
             Err(error) => Err(error.into()),
         }
     }
@@ -143,12 +152,7 @@ impl Processes for Tree {
     }
 
     fn kill(&self) -> io::Result<usize> {
-        let doomed = below(getpid().as_raw_pid(), &parents(&stats()?));
-        for pid in doomed.iter().copied().filter_map(Pid::from_raw) {
-            // It may have ended since the list was read.
-            let _: Result<(), Errno> = kill_process(pid, Signal::KILL);
-        }
-        Ok(doomed.len())
+        kill_all(&below(getpid().as_raw_pid(), &parents(&stats()?)))
     }
 
     fn kill_command(&self) -> io::Result<()> {
@@ -158,19 +162,25 @@ impl Processes for Tree {
         }
         for _ in 0..KILL_ROUNDS_MAX {
             let doomed = below(self.command.as_raw_pid(), &parents(&stats()?));
-            if doomed.is_empty() {
+            if kill_all(&doomed)? == 0 {
                 break;
             }
-            for pid in doomed.into_iter().filter_map(Pid::from_raw) {
-                // It may have ended since the list was read.
-                let _: Result<(), Errno> = kill_process(pid, Signal::KILL);
-            }
         }
-        match kill_process(self.command, Signal::KILL) {
-            Ok(()) | Err(Errno::SRCH) => Ok(()),
-            Err(error) => Err(error.into()),
+        kill_all(&BTreeSet::from([self.command.as_raw_pid()])).map(drop)
+    }
+}
+
+/// Kills each of these processes, and then says if one may not be killed; how many there were.
+fn kill_all(doomed: &BTreeSet<i32>) -> io::Result<usize> {
+    let mut killed = Ok(doomed.len());
+    for pid in doomed.iter().copied().filter_map(Pid::from_raw) {
+        match kill_process(pid, Signal::KILL) {
+            // It may have ended since the list was read.
+            Ok(()) | Err(Errno::SRCH) => {}
+            Err(error) => killed = Err(error.into()),
         }
     }
+    killed
 }
 
 impl Drop for Tree {
@@ -188,6 +198,26 @@ pub(super) fn living() -> io::Result<BTreeSet<i32>> {
     let mut living = below(getpid().as_raw_pid(), &parents(&stats));
     living.retain(|pid| !has_ended(&stats[pid]));
     Ok(living)
+}
+
+/// Whether a process has ended, or has begun to and has let go of its descriptors or is about to.
+pub(super) fn is_ending(pid: i32) -> bool {
+    std::fs::read(format!("/proc/{pid}/stat")).map_or(true, |stat| {
+        let stat = String::from_utf8_lossy(&stat);
+        has_ended(&stat) || is_exiting(&stat)
+    })
+}
+
+/// Flag of the kernel for a thread that is ending, `PF_EXITING` in its `sched.h`.
+const EXITING: u32 = 4;
+
+/// Whether a line of `/proc/<pid>/stat` is about a process whose only thread is ending: flags are the 7th field after the
+/// name.
+fn is_exiting(stat: &str) -> bool {
+    let Some((_, rest)) = stat.rsplit_once(')') else { return false };
+    let mut fields = rest.split_whitespace();
+    let flags = fields.nth(6).and_then(|flags| flags.parse::<u32>().ok());
+    flags.is_some_and(|flags| flags & EXITING != 0) && matches!(fields.nth(10), Some("0" | "1"))
 }
 
 /// Whether a line of `/proc/<pid>/stat` is about a process that only waits for its parent to take note.
@@ -271,6 +301,19 @@ mod tests {
         assert!(has_ended(&stat("Z", 1)));
         assert!(!has_ended(&stat("Z", 2)));
         assert!(!has_ended(&stat("S", 1)));
+    }
+
+    #[test]
+    fn a_process_that_ends_is_ending_unless_another_thread_of_it_goes_on() {
+        let stat = |flags, threads| {
+            format!("17 (a) R (b) R 1 17 17 0 -1 {flags} 0 0 0 0 0 0 0 0 20 0 {threads} 0 9")
+        };
+        let exiting = 0x40_0104;
+        assert!(is_exiting(&stat(exiting, 1)));
+        assert!(!is_exiting(&stat(exiting, 2)));
+        assert!(!is_exiting(&stat(0x40_0100, 1)));
+        let own = i32::try_from(std::process::id()).unwrap();
+        assert_eq!([own, i32::MAX].map(is_ending), [false, true]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 #![allow(unreachable_pub, reason = "the KubeSchema derive puts a pub struct into a function")]
 
 use super::group::HandoverOrder;
-use super::service::ServicePort;
+use super::service::{ServicePort, no_node_ports, port_names_differ, port_numbers_differ};
 use super::timing::GroupTiming;
 use kube::KubeSchema;
 use schemars::JsonSchema;
@@ -86,6 +86,9 @@ pub struct ActiveStandby {
         "give every port a name when activeStandby.replicationPorts has more than one"))]
     #[x_kube(validation = Rule::new("self.all(port, !has(port.targetPort) || type(port.targetPort) == int)").message(
         "write activeStandby.replicationPorts.targetPort as a number"))]
+    #[x_kube(validation = port_names_differ())]
+    #[x_kube(validation = port_numbers_differ())]
+    #[x_kube(validation = no_node_ports())]
     pub replication_ports: Vec<ServicePort>,
 
     /// Further arguments of the agent, 0 to 50, such as `--relay-port=9000`.

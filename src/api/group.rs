@@ -3,7 +3,7 @@
 #![allow(unreachable_pub, reason = "the KubeSchema derive puts a pub struct into a function")]
 
 use super::service::{
-    ServicePort, ServiceType, name_is_a_label, node_ports_fit_the_type, port_names_differ,
+    ServicePort, ServiceType, name_is_a_label, no_node_ports, node_ports_fit_the_type, port_names_differ,
     port_numbers_differ, several_ports_have_names,
 };
 use super::status::Condition;
@@ -84,6 +84,9 @@ pub struct HAGroupSpec {
     #[schemars(length(max = 50))]
     #[x_kube(validation = Rule::new("self.size() <= 1 || self.all(port, has(port.name))").message(
         "give every port a name when replicationPorts has more than one"))]
+    #[x_kube(validation = port_names_differ())]
+    #[x_kube(validation = port_numbers_differ())]
+    #[x_kube(validation = no_node_ports())]
     pub replication_ports: Vec<ServicePort>,
 
     /// Times of its pairs. They cannot be changed: make a new group instead. Default: the defaults of its fields.

@@ -27,12 +27,18 @@ pub(super) fn several_ports_have_names() -> Rule {
 
 pub(super) fn port_names_differ() -> Rule {
     Rule::new("self.all(a, self.exists_one(b, (has(a.name) ? a.name : '') == (has(b.name) ? b.name : '')))")
-        .message("names in service.ports must differ")
+        .message("names of ports must differ")
 }
 
 pub(super) fn port_numbers_differ() -> Rule {
     Rule::new("self.all(a, self.exists_one(b, a.port == b.port && a.protocol == b.protocol))")
-        .message("each pair of port and protocol may stand in service.ports only once")
+        .message("each pair of port and protocol may stand in a list of ports only once")
+}
+
+/// The Services that lead to standbys are reached from within the cluster only.
+pub(super) fn no_node_ports() -> Rule {
+    Rule::new("self.all(port, !has(port.nodePort))")
+        .message("ports for replication have no nodePort: leave it out")
 }
 
 /// Service that the operator keeps in front of the primaries. It has no selector: the operator writes its

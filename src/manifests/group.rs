@@ -49,16 +49,20 @@ pub fn group_keys_name(group: &str) -> String {
 
 /// Longest name of a Service. Unit: characters. Source: Kubernetes, RFC 1035.
 const SERVICE_NAME_MAX: usize = 63;
-/// Name of the Service that leads to the standby of an active Pod: `replicate-<Pod>`, or if that is too long, its beginning
-/// and a hash of it.
+/// Beginning of the names of Services that lead to standbys.
+pub const REPLICATION_SERVICE_PREFIX: &str = "replicate-";
+
+/// Name of the Service that leads to the standby of an active Pod: `replicate-<Pod>`, or if that is too long or has dots, its
+/// beginning without them and a hash of it.
 pub fn replication_service_name(active: &str) -> String {
-    let name = format!("replicate-{active}");
-    if name.len() <= SERVICE_NAME_MAX {
+    let name = format!("{REPLICATION_SERVICE_PREFIX}{active}");
+    if name.len() <= SERVICE_NAME_MAX && !name.contains('.') {
         return name;
     }
     let [one, two, three, four, ..] = <[u8; 32]>::from(Sha256::digest(&name));
     let hash = format!("-{:08x}", u32::from_be_bytes([one, two, three, four]));
-    format!("{}{hash}", &name[..SERVICE_NAME_MAX - hash.len()])
+    let beginning: String = name.replace('.', "-").chars().take(SERVICE_NAME_MAX - hash.len()).collect();
+    format!("{beginning}{hash}")
 }
 
 /// The Service that leads to all actives; `None` if the group wants none.

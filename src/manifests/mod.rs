@@ -20,8 +20,8 @@ pub use active_standby::{check_agent, set_group, set_group_spec, set_injection};
 pub use agent_source::AgentSource;
 pub use gate::GateSettings;
 pub use group::{
-    agent_binding, agent_role, group_keys, group_keys_name, group_metadata, group_service, pair_name,
-    pair_slice, replication_service, replication_service_name,
+    REPLICATION_SERVICE_PREFIX, agent_binding, agent_role, group_keys, group_keys_name, group_metadata,
+    group_service, pair_name, pair_slice, replication_service, replication_service_name,
 };
 pub use inject::{InjectError, Injection, inject, uninject};
 pub use pod::{PodRequest, pod, role_patch};

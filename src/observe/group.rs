@@ -161,16 +161,16 @@ pub(super) fn level_standbys(group: &HAGroup) -> BTreeSet<PodName> {
 
 /// Terms from which on nobody is believed. 2^30, half of what a Lease can hold: takeovers never come that far, and a Pod that
 /// shows such a term would leave none to the next ones.
-const TERM_SHOWN_MAX: u32 = 1 << 30;
+pub const TERM_SHOWN_MAX: u32 = 1 << 30;
 
 /// Terms outlive Leases in the status and in what the slices show, and the group in what its Pods show.
 fn highest_term(group: &HAGroup, objects: &GroupObjects, pairs: &[Pair]) -> u32 {
     let told = group.status.as_ref().and_then(|status| u32::try_from(status.highest_term).ok());
     let slices = objects.slices.iter().filter_map(|slice| shown_epoch(&**slice));
     let shown = objects.pods.iter().filter_map(|pod| shown_epoch(&**pod)).chain(slices);
-    let shown = shown.filter(|epoch| epoch.term < TERM_SHOWN_MAX);
     let held = pairs.iter().map(|pair| pair.lease.epoch);
-    shown.chain(held).map(|epoch| epoch.term).chain(told).max().unwrap_or_default()
+    let believed = shown.chain(held).map(|epoch| epoch.term).filter(|term| *term < TERM_SHOWN_MAX);
+    believed.chain(told).max().unwrap_or_default()
 }
 
 /// Epoch of the active whose address a slice shows, or of the last tenure of a Pod.

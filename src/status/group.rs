@@ -123,7 +123,9 @@ fn pair_status(input: &GroupInput<'_>, pair: &Pair) -> PairStatus {
 }
 
 fn lost_pairs(input: &GroupInput<'_>) -> Vec<LostPair> {
-    let lost = input.group.lost.iter().chain(&input.group.remembered);
+    // Of a pair whose Lease cannot be read the next operator knows nothing but this.
+    let Group { lost, remembered, unreadable, .. } = input.group;
+    let lost = lost.iter().chain(remembered).chain(unreadable);
     let told = lost.map(|Lost { number, pods, level, since: _ }| LostPair {
         name: pair_name(input.name, *number),
         pods: pods.clone(),

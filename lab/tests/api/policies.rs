@@ -207,6 +207,7 @@ async fn only_agents_and_the_operator_change_who_acts_and_each_only_what_is_its_
         "addressType": "IPv4", "endpoints": [], "ports": []});
     scene.create::<EndpointSlice>(slice).await;
     refuses_leases(&askers, &uids[2]).await;
+    refuses_agents(&askers.agent, &uids[2]).await;
     refuses_others(&askers, (&uids[0], &uids[1])).await;
     permits(&askers, &uids).await;
 }
@@ -265,6 +266,23 @@ async fn refuses_leases(askers: &Askers, spare: &str) {
     }
 }
 
+/// What an agent may not do to the Lease of its own pair.
+async fn refuses_agents(agent: &Client, spare: &str) {
+    let (members, operators) = ("the operator's to say", "are the operator's");
+    let spare = format!(r#"{{"uid":"{spare}"}}"#);
+    let pending = format!(r#"{{"joining":{spare}}}"#);
+    let table = [
+        ("makes a spare a member", annotated(keys::ANNOTATION_HA_MEMBERS, format!("[{spare}]")), members),
+        ("asks for a spare", annotated(keys::ANNOTATION_HA_PENDING, pending), members),
+        ("leaps over terms", json!({"spec": {"leaseTransitions": 5}}), "grows by one"),
+        ("gives it another number", annotated(keys::ANNOTATION_HA_PAIR, "7"), operators),
+        ("ends the pair", annotated(keys::ANNOTATION_HA_ENDING, "true"), operators),
+    ];
+    for (what, patch, why) in table {
+        is_refused(what, why, async || patched::<Lease>(agent, "web-0", patch.clone()).await).await;
+    }
+}
+
 async fn refuses_others(askers: &Askers, (own, other): (&str, &str)) {
     let address = "its own address only";
     is_refused("another Pod's address", address, async || {
@@ -273,6 +291,19 @@ async fn refuses_others(askers: &Askers, (own, other): (&str, &str)) {
     .await;
     is_refused("an agent empties a slice", address, async || {
         patched::<EndpointSlice>(&askers.agent, "web-0", json!({"endpoints": []})).await
+    })
+    .await;
+    let several = "one address, and the ports";
+    is_refused("an agent shows two addresses", several, async || {
+        let mut two = shown(own);
+        two["endpoints"][0]["addresses"] = json!(["10.9.0.1", "10.9.0.2"]);
+        patched::<EndpointSlice>(&askers.agent, "web-0", two).await
+    })
+    .await;
+    is_refused("an agent shows another port", several, async || {
+        let mut other = shown(own);
+        other["ports"] = json!([{"port": 22}]);
+        patched::<EndpointSlice>(&askers.agent, "web-0", other).await
     })
     .await;
     is_refused("an agent hides a slice", "are the operator's", async || {

@@ -14,7 +14,7 @@ use rustix::net::{
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-use crate::agent::tree::living;
+use crate::agent::tree::{is_ending, living};
 
 /// Most lifelines of one application. Nobody can take one back out of the queue, so each time that the other agent
 /// connects costs one until the application ends; after these there is no certificate of it.
@@ -93,19 +93,18 @@ impl Bond {
         Ok(!living.is_empty() && living.into_iter().all(|pid| self.is_held_by(pid)))
     }
 
-    /// A process that has ended holds nothing back. One whose descriptors must not be read counts as not holding it.
+    /// A process that has ended holds nothing back, nor one that ends while it is looked at: it seems to hold nothing then, or
+    /// must not be looked at. One whose descriptors must not be read otherwise counts as not holding it.
     fn is_held_by(&self, pid: i32) -> bool {
-        let process = PathBuf::from(format!("/proc/{pid}"));
-        let descriptors = process.join("fd");
+        let descriptors = PathBuf::from(format!("/proc/{pid}/fd"));
         let is_shown = |file: &Path| std::fs::read_link(file).is_ok_and(|link| link == self.shown);
         // A process may have thousands; the first look is nearly always enough.
         if is_shown(&descriptors.join(self.number.to_string())) {
             return true;
         }
-        match std::fs::read_dir(descriptors) {
-            Ok(mut files) => files.any(|file| file.is_ok_and(|file| is_shown(&file.path()))),
-            Err(error) => error.kind() == io::ErrorKind::NotFound && !process.exists(),
-        }
+        let found = std::fs::read_dir(descriptors)
+            .is_ok_and(|mut files| files.any(|file| file.is_ok_and(|file| is_shown(&file.path()))));
+        found || is_ending(pid)
     }
 }
 
@@ -130,6 +129,23 @@ mod tests {
         far.set_nonblocking(false).unwrap();
         drop(inherited);
         assert_eq!(far.read(&mut [0]).unwrap(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_process_holds_nothing_back_once_it_has_ended_and_else_counts_as_not_holding_it() {
+        let (bond, inherited) = Bond::new().unwrap();
+        drop(inherited);
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let number = i32::try_from(child.id()).unwrap();
+        assert!(!bond.is_held_by(number));
+        child.kill().unwrap();
+        while living().unwrap().contains(&number) {
+            std::thread::yield_now();
+        }
+        // Its parent took no note yet, unless another test did.
+        assert!(bond.is_held_by(number));
+        drop(child.wait());
+        assert!(bond.is_held_by(number));
     }
 
     #[tokio::test]

@@ -21,7 +21,7 @@ use tracing::{info, warn};
 use super::RelaySettings;
 use super::aim::Aim;
 use super::connection::{Fate, Turns, Way, relay};
-use crate::agent::sockets::port_of;
+use crate::agent::sockets::{accepts, port_of};
 
 /// Most connections at a time. With 2 x 8 KiB each they take 16 MiB.
 const CONNECTIONS_MAX: usize = 1_024;
@@ -117,7 +117,7 @@ impl Station {
     pub(super) fn inherit(&mut self) -> bool {
         let has_kept = !self.kept.is_empty();
         for socket in std::mem::take(&mut self.kept) {
-            let Some(port) = port_of(&socket) else { continue };
+            let Some(port) = port_of(&socket).filter(|_| accepts(&socket)) else { continue };
             let listener = std::net::TcpListener::from(socket);
             match listener.set_nonblocking(true).and_then(|()| TcpListener::from_std(listener)) {
                 Ok(listener) => self.listeners.entry(port).or_default().push(listener),

@@ -148,6 +148,21 @@ async fn an_application_that_starts_again_finds_the_port_that_was_kept() {
 }
 
 #[tokio::test]
+async fn a_socket_that_the_application_has_shut_down_keeps_nobody_from_its_port() {
+    let stage = Stage::set();
+    let application = std::net::TcpListener::bind(stage.here()).expect("the port is free");
+    stage.relay.keep(vec![application.try_clone().expect("a descriptor is free").into()]);
+    rustix::net::shutdown(&application, rustix::net::Shutdown::Both).expect("it listens");
+    drop(application);
+    stage.relay.inherit();
+    stage.aim(Some(ACTIVE));
+    let target = stage.target().await;
+    let client = stage.client().await;
+    let (answered, _) = tokio::join!(ask(client, b"still there?"), answer(&target));
+    assert_eq!(answered, b"still there?");
+}
+
+#[tokio::test]
 async fn a_client_waits_until_somebody_acts_and_listens() {
     let stage = Stage::set();
     stage.aim(None);

@@ -24,6 +24,10 @@ pub(in crate::agent) const LINGER_MAX: Duration = Duration::from_secs(10);
 /// 5 s: nothing waits for it, so that requests which it still answers may take longer than in a tenure.
 const ENDING_MAX: Duration = Duration::from_secs(5);
 
+/// Longest time before the end of a lingering application at which it is killed, however long stopping one may take in a
+/// tenure: most of [`ENDING_MAX`] is for what it still answers.
+pub(in crate::agent) const KILLED_BEFORE_MAX: Duration = Duration::from_secs(1);
+
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Lingering<On: Machine = Kernel> {
@@ -83,8 +87,7 @@ impl<On: Machine> Tenant<On> {
 
     /// A tenure ends that waited for room: no other application was started, so that the end of this one is its end.
     pub(super) fn adopt(&mut self) {
-        let gone_by = self.lingers_until().map(|gone| gone.before(self.kill_before));
-        self.kill_at = self.kill_at.into_iter().chain(gone_by).min();
+        self.kill_at = self.kill_at.into_iter().chain(self.lingering_killed_at()).min();
         let running = std::mem::replace(&mut self.running, Running::Nothing);
         self.running = if let Running::Lingering(Lingering { application, .. }) = running {
             Running::Application(application)
@@ -93,16 +96,21 @@ impl<On: Machine> Tenant<On> {
         };
     }
 
+    fn lingering_killed_at(&self) -> Option<BootTime> {
+        Some(self.lingers_until()?.before(self.kill_before.min(KILLED_BEFORE_MAX)))
+    }
+
     /// Its time has come.
     pub(super) fn part(&mut self) -> io::Result<()> {
-        self.kill_at = self.lingers_until().map(|gone| gone.before(self.kill_before));
+        self.kill_at = self.lingering_killed_at();
+        self.end_check();
         if self.run_hook(Occasion::Fence) { Ok(()) } else { self.ask_to_end() }
     }
 
     /// Nothing is left of it: now there is room for the application of a tenure, or else the Pod is standby.
     pub(super) fn parted(&mut self) {
         match self.last_start.filter(|_| self.is_tenure) {
-            Some(last) => self.running = Running::Waiting(last + STARTS_APART),
+            Some(last) => self.running = Running::Waiting(self.not_before.max(last + STARTS_APART)),
             None => drop(self.run_hook(Occasion::Standby)),
         }
     }

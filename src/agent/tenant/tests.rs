@@ -102,6 +102,22 @@ async fn a_standby_that_retired_is_not_started() {
     assert!(!tenant.is_gone());
 }
 
+#[tokio::test]
+async fn an_application_that_lingers_has_its_time_to_end_however_long_stopping_may_take_in_a_tenure() {
+    let second = Duration::from_secs(1);
+    for (stop, killed_after) in [(2 * second / 10, 49 * second / 10), (20 * second, 4 * second)] {
+        // Whatever is to be launched ends at once, and nobody looks.
+        let command = ("/bin/true".into(), vec!["true".into()]);
+        let mut tenant = Tenant::new(Kernel, command, Hooks::default(), stop);
+        tenant.activate(BootTime(0), POSTURE);
+        tenant.linger(BootTime(0));
+        let ends_at = BootTime(0) + second;
+        tenant.relieve(ends_at);
+        tenant.go_on(ends_at).unwrap();
+        assert_eq!(tenant.due(), Some(ends_at + killed_after));
+    }
+}
+
 #[test]
 fn an_application_is_told_of_its_pair_once_there_is_one() {
     let mut tenant = tenant(false);

@@ -31,21 +31,22 @@ impl Names {
         }
     }
 
-    /// To be told after the store was: names of what it does not show any more are forgotten.
-    pub(super) fn follow<K>(&self, event: &Event<K>, store: &Store<K>)
+    /// To be told after the store was: names of what it does not show any more are forgotten. Returns the groups that may have
+    /// lost something without an event that tells: what was deleted while nobody watched.
+    pub(super) fn follow<K>(&self, event: &Event<K>, store: &Store<K>) -> Vec<SetKey>
     where
         K: Lookup<DynamicType = ()> + Resource<DynamicType = ()> + Clone + 'static,
     {
         match event {
             Event::Delete(object) => self.forget(object.meta()),
-            // What was deleted while nobody watched is told by nobody.
             Event::InitDone => {
-                let mut names = self.lock();
-                names.clear();
-                store.state().iter().for_each(|object| insert(&mut names, &**object));
+                let mut listed = ByGroup::new();
+                store.state().iter().for_each(|object| insert(&mut listed, &**object));
+                return std::mem::replace(&mut *self.lock(), listed).into_keys().collect();
             }
             Event::Init | Event::InitApply(_) | Event::Apply(_) => {}
         }
+        Vec::new()
     }
 
     fn forget(&self, metadata: &ObjectMeta) {
@@ -122,7 +123,7 @@ mod tests {
         let mut tell = |event: Event<Lease>| {
             leases.names.expect(&event);
             writer.apply_watcher_event(&event);
-            leases.names.follow(&event, &leases.store);
+            leases.names.follow(&event, &leases.store)
         };
         let of = |group: &str| -> Vec<String> {
             leases.of_group(&key(group)).iter().map(|lease| lease.name_any()).collect()
@@ -141,7 +142,7 @@ mod tests {
         tell(Event::Init);
         tell(Event::InitApply(lease("web-2", "web")));
         assert_eq!(of("web"), ["api-0", "web-1"]);
-        tell(Event::InitDone);
+        assert_eq!(tell(Event::InitDone), [key("api"), key("web")], "both may have lost something");
         assert_eq!(of("web"), ["web-2"]);
         assert_eq!(leases.names.of(&key("web")), BTreeSet::from(["web-2".to_owned()]));
     }

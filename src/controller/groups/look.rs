@@ -16,7 +16,7 @@ use super::group_keys::GroupKeys;
 use super::leases::{Error, Hand, Written, misled};
 use super::means::{self, KeysWritten, Need, keys_due};
 use super::memory::Memory;
-use super::objects::{Change, carry_out, is_owned, service_changes};
+use super::objects::{Change, carry_out, is_led, is_owned, service_changes};
 use super::slices;
 use super::stores::Stores;
 use crate::agent::clock;
@@ -86,7 +86,9 @@ impl Round<'_> {
         troubles.extend(seen.unreadable.keys().map(|name| {
             format!("the Lease {name} is not as agents write it: delete it, it is made anew after a minute")
         }));
-        self.put_slices(&slices::of_founded(self.group, &plan, &objects), (memory, &mut troubles)).await;
+        let is_led = self.put_services((&seen, &objects), (memory, &mut troubles)).await;
+        let founded = slices::of_founded((self.group, is_led), &plan, &objects);
+        self.put_slices(&founded, (memory, &mut troubles)).await;
         self.take_steps(&plan, (&seen, &objects, &timing), (memory, &mut troubles)).await;
         for pair in &seen.set_back {
             let lease = pair_name(&self.key.name, *pair);
@@ -99,9 +101,8 @@ impl Round<'_> {
         let due = plan.look_again.map_or(keys_due, |again| again.min(keys_due));
         let mut look_again = due.since(clock::now());
         if !self.group.spec.paused {
-            self.put_services((&seen, &objects), (memory, &mut troubles)).await;
-            let patience = slices::patience(self.group);
-            let needs = slices::needs(self.group, (&seen, &plan), &objects, &memory.young((now, patience)));
+            let (patience, group) = (slices::patience(self.group), (self.group, is_led));
+            let needs = slices::needs(group, (&seen, &plan), &objects, &memory.young((now, patience)));
             self.put_slices(&needs.changes, (memory, &mut troubles)).await;
             if needs.is_any_left {
                 look_again = look_again.min(patience);
@@ -204,18 +205,32 @@ impl Round<'_> {
         }
     }
 
+    /// Returns whether the Service that leads to the actives is the group's own now.
     async fn put_services(
         &self,
         (seen, objects): (&SeenGroup, &GroupObjects),
         (memory, troubles): (&mut Memory, &mut Vec<String>),
-    ) {
+    ) -> bool {
+        let mut is_led = is_led(self.group, objects);
+        if self.group.spec.paused {
+            return is_led;
+        }
         let (client, namespace) = (&self.context.surroundings.client, self.key.namespace.as_str());
         let changes = service_changes(self.group, seen, objects);
         let services =
             changes.iter().map(|change| carry_out::<Service>(client, ("Service", namespace), change));
-        for result in at_most(services.collect()).await {
-            self.settle(result, memory, troubles);
+        let results = at_most(services.collect()).await;
+        let leading = self.group.spec.service.as_ref().map(|service| service.name.as_str());
+        for (change, result) in changes.iter().zip(results) {
+            is_led |= result.is_ok() && leading.is_some() && change.created() == leading;
+            match (change.created(), result) {
+                (Some(name), Err(Error::Request(error))) if is_taken(&error) => troubles.push(format!(
+                    "the Service {name} belongs to somebody else: delete it, or write another name"
+                )),
+                (_, result) => self.settle(result, memory, troubles),
+            }
         }
+        is_led
     }
 
     async fn put_slices(&self, changes: &[Change], (memory, troubles): (&mut Memory, &mut Vec<String>)) {
@@ -266,6 +281,10 @@ async fn at_most<F: Future>(all: Vec<F>) -> Vec<F::Output> {
 
 fn is_ending(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if is_namespace_ending(status))
+}
+
+fn is_taken(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 409 && status.reason == "AlreadyExists")
 }
 
 /// Whether another version was met. A name that is taken is not that: somebody else has an object of that name.

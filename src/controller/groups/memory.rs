@@ -16,7 +16,7 @@ use crate::agent::identity::parse_uid;
 use crate::agent::lease::Record;
 use crate::ha::{BootTime, Epoch, Timing};
 use crate::observe::SetKey;
-use crate::observe::group::{SeenGroup, is_ending, level_of_nobody, level_text, pair_number};
+use crate::observe::group::{SeenGroup, TERM_SHOWN_MAX, is_ending, level_of_nobody, level_text, pair_number};
 use crate::pairing::{Forsaken, Group, LevelText, Lost, Pair, Plan, Wait, is_lasting};
 
 /// How long a write is waited for in the watches before it is taken as seen. 2 s: a watch is mostly 10 ms behind, and
@@ -250,7 +250,8 @@ impl Memory {
             let uid = lease.metadata.uid.as_deref().and_then(|uid| parse_uid(uid).ok());
             let term = lease.spec.as_ref().and_then(|spec| u32::try_from(spec.lease_transitions?).ok());
             // No look may have seen that term, and whoever acts next must have a later one.
-            self.highest_term = self.highest_term.max(term.unwrap_or_default());
+            let believed = term.filter(|term| *term < TERM_SHOWN_MAX);
+            self.highest_term = self.highest_term.max(believed.unwrap_or_default());
             let is_decided = uid.is_some_and(|uid| self.ended.contains(&uid)) || is_ending(lease);
             let pods = (!is_decided && is_own(&lease.metadata)).then(|| pods_of(lease));
             self.ends.insert(number, Ended { lease: uid, level: level_text(lease), pods, at: *at });

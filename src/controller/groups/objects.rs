@@ -11,7 +11,9 @@ use serde_json::{Value, json};
 
 use super::leases::{Error, Written};
 use crate::api::{HAGroup, keys};
-use crate::manifests::{group_service, replication_service, replication_service_name};
+use crate::manifests::{
+    REPLICATION_SERVICE_PREFIX, group_service, replication_service, replication_service_name,
+};
 use crate::observe::group::{GroupObjects, SeenGroup};
 use crate::observe::version;
 use crate::pairing::{LABEL_MAX, Pair};
@@ -30,6 +32,26 @@ pub(super) enum Change {
     },
     /// Takes it away, at the version that was seen.
     Remove(Box<ObjectMeta>),
+}
+
+impl Change {
+    /// The name of what it makes.
+    pub(super) fn created(&self) -> Option<&str> {
+        match self {
+            Self::Create(body) => body["metadata"]["name"].as_str(),
+            Self::Put { .. } | Self::Remove(_) => None,
+        }
+    }
+}
+
+/// Whether the Service that leads to the actives is there, and of this very group: addresses must not get behind the Service
+/// of somebody else.
+pub(super) fn is_led(group: &HAGroup, objects: &GroupObjects) -> bool {
+    let is_its_own = |name: &str| {
+        let mut services = objects.services.iter().map(|service| service.meta());
+        services.any(|metadata| metadata.name.as_deref() == Some(name) && is_owned(metadata, group))
+    };
+    group.spec.service.as_ref().is_some_and(|wanted| is_its_own(&wanted.name))
 }
 
 /// What Services need.
@@ -58,6 +80,11 @@ pub(super) fn service_changes(group: &HAGroup, seen: &SeenGroup, objects: &Group
     // Whoever acted there may still act.
     let left_alone = seen.group.left_alone().flat_map(|lost| &lost.pods);
     wanted.extend(left_alone.map(|pod| json!({"metadata": {"name": replication_service_name(pod)}})));
+    let is_led = group.spec.service.is_none() || is_led(group, objects);
+    // Clients may use the former one until there is another.
+    let former = objects.services.iter().map(|service| service.name_any());
+    let former = former.filter(|name| !is_led && !name.starts_with(REPLICATION_SERVICE_PREFIX));
+    wanted.extend(former.map(|name| json!({"metadata": {"name": name}})));
     changes.extend(removals(group, &objects.services, &wanted));
     changes
 }
@@ -189,6 +216,44 @@ mod tests {
             (&port["name"], &port["appProtocol"], &port["port"]),
             (&Value::Null, &Value::Null, &json!(80))
         );
+    }
+
+    #[test]
+    fn the_former_service_goes_when_the_next_one_is_there() {
+        let group = |name: &str| -> HAGroup {
+            let spec = json!({"service": {"name": name, "ports": [{"port": 80}]}});
+            let metadata = json!({"name": "web", "namespace": "one", "uid": "u"});
+            serde_json::from_value(json!({"apiVersion": "backup.example.com/v1alpha1", "kind": "HAGroup", "metadata": metadata, "spec": spec}))
+                .expect("a group")
+        };
+        let made = |name: &str| {
+            let [Change::Create(made)] =
+                &service_changes(&group(name), &SeenGroup::default(), &GroupObjects::default())[..]
+            else {
+                panic!("it is made")
+            };
+            let mut service: k8s_openapi::api::core::v1::Service =
+                serde_json::from_value(made.clone()).expect("a Service");
+            service.metadata.uid = Some(name.to_owned());
+            Arc::new(service)
+        };
+        let removed = |services: Vec<Arc<k8s_openapi::api::core::v1::Service>>| -> Vec<String> {
+            let objects = GroupObjects { services, ..GroupObjects::default() };
+            let changes = service_changes(&group("next"), &SeenGroup::default(), &objects);
+            let removed = changes.into_iter().filter_map(|change| match change {
+                Change::Remove(metadata) => metadata.name,
+                Change::Create(_) | Change::Put { .. } => None,
+            });
+            removed.collect()
+        };
+        let former = [made("former"), made("replicate-web-9")];
+        assert_eq!(removed(former.to_vec()), ["replicate-web-9"]);
+        let mut foreign = (*made("next")).clone();
+        foreign.metadata.owner_references = None;
+        let [one, two] = former.clone();
+        assert_eq!(removed(vec![one, two, Arc::new(foreign)]), ["replicate-web-9"]);
+        let [one, two] = former;
+        assert_eq!(removed(vec![one, two, made("next")]), ["former", "replicate-web-9"]);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::ResourceExt as _;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::objects::{Change, change, removals};
 use crate::agent::identity::{format_uid, parse_uid};
@@ -34,14 +34,27 @@ pub(super) struct Needs {
 }
 
 /// The slices of pairs that are about to be founded: their first actives look for them as soon as there is a Lease.
-pub(super) fn of_founded(group: &HAGroup, plan: &Plan, objects: &GroupObjects) -> Vec<Change> {
+pub(super) fn of_founded(
+    (group, is_led): (&HAGroup, bool),
+    plan: &Plan,
+    objects: &GroupObjects,
+) -> Vec<Change> {
     let bodies = plan.steps.iter().filter_map(|step| {
         let Step::Found { number, seats: [first, _], .. } = step else { return None };
         let name = pair_name(&group.name_any(), *number);
         let is_there = objects.slices.iter().any(|slice| slice.name_any() == name);
-        pair_slice(group, &name, &[], first.address.is_ipv6()).filter(|_| !is_there)
+        let body = pair_slice(group, &name, &[], first.address.is_ipv6()).filter(|_| !is_there)?;
+        Some(if is_led { body } else { unled(body) })
     });
     bodies.map(Change::Create).collect()
+}
+
+/// The same slice behind no Service.
+fn unled(mut slice: Value) -> Value {
+    if let Some(labels) = slice["metadata"]["labels"].as_object_mut() {
+        labels.remove(keys::LABEL_SERVICE_NAME);
+    }
+    slice
 }
 
 /// How long the actives of a group are left to show themselves.
@@ -52,9 +65,10 @@ pub(super) fn patience(group: &HAGroup) -> Duration {
     }
 }
 
-/// What the slices of all pairs need; those with these numbers have new actives.
+/// What the slices of all pairs need; those with these numbers have new actives. `is_led` says whether the Service that the
+/// group names is its own; meanwhile they stay behind the one before.
 pub(super) fn needs(
-    group: &HAGroup,
+    (group, is_led): (&HAGroup, bool),
     (seen, plan): (&SeenGroup, &Plan),
     objects: &GroupObjects,
     young: &BTreeSet<u32>,
@@ -66,8 +80,16 @@ pub(super) fn needs(
         let slice_name = pair_name(&name, pair.number);
         let slice = objects.slices.iter().find(|slice| slice.name_any() == slice_name);
         let is_v6 = slice.map_or_else(|| is_v6(seen, pair), |slice| slice.address_type == "IPv6");
-        let Some(body) = pair_slice(group, &slice_name, &[], is_v6) else { continue };
+        let Some(mut body) = pair_slice(group, &slice_name, &[], is_v6) else { continue };
         let mut patch = json!({"metadata": {"labels": body["metadata"]["labels"]}, "ports": body["ports"]});
+        if !is_led {
+            let service = body["metadata"]["labels"][keys::LABEL_SERVICE_NAME].take();
+            let shown = slice.and_then(|slice| slice.labels().get(keys::LABEL_SERVICE_NAME));
+            let is_behind_it = shown.is_some_and(|shown| service == *shown);
+            let former = shown.filter(|_| !is_behind_it);
+            patch["metadata"]["labels"][keys::LABEL_SERVICE_NAME] = json!(former);
+            body = unled(body);
+        }
         if let Some((slice, (endpoints, epoch))) =
             slice.and_then(|slice| Some((slice, correction(seen, pair, slice)?)))
         {
@@ -151,7 +173,6 @@ fn is_v6(seen: &SeenGroup, pair: &Pair) -> bool {
 mod tests {
     use std::sync::Arc;
 
-    use serde_json::Value;
     use serde_json::value::from_value;
 
     use super::*;
@@ -201,7 +222,7 @@ mod tests {
         };
         let seen = see_group(&group(), &objects, BootTime::default());
         let Needs { changes, is_any_left } =
-            needs(&group(), (&seen, &Plan::default()), &objects, &young.iter().copied().collect());
+            needs((&group(), true), (&seen, &Plan::default()), &objects, &young.iter().copied().collect());
         let addresses = changes.into_iter().map(|change| match change {
             Change::Create(body) | Change::Put { patch: body, .. } => {
                 body["endpoints"][0]["addresses"].clone()
@@ -264,6 +285,31 @@ mod tests {
     }
 
     #[test]
+    fn a_slice_gets_behind_no_service_of_somebody_else_and_stays_behind_the_former_one() {
+        let labels = |behind: Option<&str>| {
+            let mut slice = pair_slice(&group(), "web-0", &[], false).unwrap();
+            slice["metadata"]["labels"][keys::LABEL_SERVICE_NAME] = json!(behind);
+            let objects = GroupObjects {
+                leases: vec![Arc::new(from_value(lease()).unwrap())],
+                slices: behind.map(|_| Arc::new(from_value(slice).unwrap())).into_iter().collect(),
+                ..GroupObjects::default()
+            };
+            let seen = see_group(&group(), &objects, BootTime::default());
+            let needs = needs((&group(), false), (&seen, &Plan::default()), &objects, &BTreeSet::from([0]));
+            match &needs.changes[..] {
+                [] => None,
+                [Change::Create(body) | Change::Put { patch: body, .. }] => {
+                    Some(body["metadata"]["labels"].get(keys::LABEL_SERVICE_NAME).cloned())
+                }
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(labels(Some("former")), None, "nothing is written");
+        assert_eq!(labels(Some("web")), Some(Some(Value::Null)), "it is taken from behind it");
+        assert_eq!(labels(None), Some(None), "it is made behind nothing");
+    }
+
+    #[test]
     fn the_slice_of_a_lost_pair_stays_as_long_as_somebody_may_act_by_it() {
         let mut slice = pair_slice(&group(), "web-0", &[], false).unwrap();
         slice["metadata"]["uid"] = json!("slice-uid");
@@ -273,7 +319,7 @@ mod tests {
             let mut seen = see_group(&group(), &objects, BootTime::default());
             seen.group.lost = lost;
             let plan = Plan { steps, ..Plan::default() };
-            needs(&group(), (&seen, &plan), &objects, &BTreeSet::new()).changes
+            needs((&group(), true), (&seen, &plan), &objects, &BTreeSet::new()).changes
         };
         let lost = Lost { number: 0, pods: Vec::new(), level: None, since: BootTime::default() };
         assert_eq!(changes(vec![lost], vec![]), []);
@@ -293,7 +339,8 @@ mod tests {
             let seats = [seat(1, address), seat(2, address)];
             Plan { steps: vec![Step::Found { number: 3, term: 0, seats, level: None }], ..Plan::default() }
         };
-        let made = |address| match &of_founded(&group(), &plan(address), &GroupObjects::default())[..] {
+        let made = |address| match &of_founded((&group(), true), &plan(address), &GroupObjects::default())[..]
+        {
             [Change::Create(body)] => (body["metadata"]["name"].clone(), body["addressType"].clone()),
             other => panic!("{other:?}"),
         };
@@ -302,6 +349,6 @@ mod tests {
         let slice = pair_slice(&group(), "web-3", &[], false).unwrap();
         let slices = vec![Arc::new(from_value(slice).unwrap())];
         let there = GroupObjects { slices, ..GroupObjects::default() };
-        assert_eq!(of_founded(&group(), &plan("10.0.0.1:20001"), &there), []);
+        assert_eq!(of_founded((&group(), true), &plan("10.0.0.1:20001"), &there), []);
     }
 }

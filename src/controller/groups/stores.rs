@@ -56,12 +56,12 @@ pub(super) fn start(
         groups: feeds.start(
             watcher::Config::default(),
             Interest { key_of: own_key, change: Change::Urgent, is_news: |_, _| true },
-            (|_| {}, |_, _| {}),
+            (|_| {}, |_, _| Vec::new()),
         ),
         pods: feeds.labelled(ordinary(), |_| {}),
-        // Who acts is what everybody waits for.
+        // Who acts shows itself to clients; meanwhile what is done here would take processor time from the nodes that follow.
         leases: feeds.labelled(
-            Interest { key_of: labelled_key, change: Change::Urgent, is_news },
+            Interest { key_of: labelled_key, change: Change::Ordinary, is_news },
             move |event| {
                 kept.hear(event);
             },
@@ -200,14 +200,14 @@ impl Feeds<'_> {
 
     /// Watches one kind until shutdown; errors are logged and tried again with growing delay.
     ///
-    /// `hear` hears of each event before the store does, `follow` after it.
+    /// `hear` hears of each event before the store does, `follow` after it and says which groups to look at besides.
     fn start<K>(
         &mut self,
         config: watcher::Config,
         interest: Interest<K>,
         (hear, follow): (
             impl Fn(&Event<K>) + Send + Sync + 'static,
-            impl Fn(&Event<K>, &Store<K>) + Send + Sync + 'static,
+            impl Fn(&Event<K>, &Store<K>) -> Vec<SetKey> + Send + Sync + 'static,
         ),
     ) -> Store<K>
     where
@@ -223,9 +223,12 @@ impl Feeds<'_> {
                 is_new(event, &known, interest.is_news)
             };
             let after = |event, is_new| {
-                follow(&event, &known);
+                let losers = follow(&event, &known);
                 if is_new {
                     note(&event, (&known, &queue), &interest);
+                }
+                for key in losers {
+                    queue.note(key, Change::Ordinary);
                 }
             };
             let feeding = feed(writer, events, (before, after));
@@ -275,7 +278,7 @@ async fn feed<K>(
     }
 }
 
-/// Queues the group of an event; after a list every group, because it does not tell what is gone.
+/// Queues the group of an event, and after a list every group that has something.
 fn note<K>(event: &Event<K>, (store, queue): (&Store<K>, &Queue), interest: &Interest<K>)
 where
     K: Lookup<DynamicType = ()> + Resource<DynamicType = ()> + Clone + 'static,

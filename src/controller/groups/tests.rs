@@ -270,6 +270,31 @@ async fn agents_are_told_of_a_service_that_is_added_or_taken_away() {
     }
 }
 
+/// Clients of that Service would reach the actives of this group.
+#[tokio::test]
+async fn addresses_get_behind_no_service_of_somebody_else() {
+    let (client, server) = pair();
+    let (log, serving) = server.serve(|seen| {
+        let is_taken = seen.method == "POST" && seen.path.ends_with("/services");
+        if is_taken { (409, status(409, "AlreadyExists", "shop is there")) } else { answered(seen) }
+    });
+    let mut exposed = group();
+    exposed.spec.service =
+        serde_json::from_value(json!({"name": "shop", "ports": [{"port": 80}]})).expect("a Service");
+    let (context, _) = context(&client, Stores::with(exposed, [lease()]).with_pods([pod(1), pod(2)]));
+    assert!(matches!(look(&context, &job()).await, Look::Refused(_)), "people hear of it");
+    serving.abort();
+    let log = log.lock().unwrap();
+    let made = |kind: &str| log.iter().find(|seen| seen.method == "POST" && seen.path.ends_with(kind));
+    let labels = &made("/endpointslices").expect("the pair has a slice").body["metadata"]["labels"];
+    assert_eq!(
+        (&labels[keys::LABEL_GROUP], &labels[keys::LABEL_SERVICE_NAME]),
+        (&json!("web"), &Value::Null)
+    );
+    let mut told = log.iter().filter(|seen| seen.path.ends_with("/status")).map(|seen| seen.body.to_string());
+    assert!(told.next_back().expect("a status").contains("the Service shop belongs to somebody else"));
+}
+
 #[tokio::test]
 async fn a_lease_with_a_term_that_is_over_is_deleted_and_its_pods_wait() {
     let (client, server) = pair();
