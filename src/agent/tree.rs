@@ -160,13 +160,14 @@ impl Processes for Tree {
         if self.reap()?.command.is_some() {
             return Ok(());
         }
+        let mut killed = Ok(0);
         for _ in 0..KILL_ROUNDS_MAX {
-            let doomed = below(self.command.as_raw_pid(), &parents(&stats()?));
-            if kill_all(&doomed)? == 0 {
+            killed = kill_all(&below(self.command.as_raw_pid(), &parents(&stats()?)));
+            if !matches!(killed, Ok(1..)) {
                 break;
             }
         }
-        kill_all(&BTreeSet::from([self.command.as_raw_pid()])).map(drop)
+        kill_all(&BTreeSet::from([self.command.as_raw_pid()])).and(killed).map(drop)
     }
 }
 

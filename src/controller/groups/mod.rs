@@ -109,6 +109,7 @@ async fn lead(context: Arc<Context>, queue: Arc<Queue>, shutdown: Shutdown) {
     }
     queue.open();
     tokio::select! {
+        // Only the second one ends.
         () = look_at_all(&context, &queue) => {}
         () = dispatch(context.clone(), queue.clone(), shutdown) => {}
     }
