@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::Answer;
-use super::outcome::refused;
+use super::outcome::{is_name_taken, refused};
 use super::removal::delete;
 use super::standing::objection;
 use super::taken::taken;
@@ -119,7 +119,7 @@ where
     };
     match written {
         Ok(object) => Answer::done(keep(object)),
-        Err(kube::Error::Api(status)) if status.reason == "AlreadyExists" => {
+        Err(error) if is_name_taken(&error) => {
             let is_ours = |found: &ObjectMeta| is_controlled_by(found, set);
             taken(&api, target.name, (is_ours, keep)).await
         }

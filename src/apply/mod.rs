@@ -15,7 +15,7 @@ pub(crate) mod testing;
 mod tests;
 mod wake;
 
-pub(crate) use outcome::is_namespace_ending;
+pub(crate) use outcome::{is_name_taken, is_namespace_ending};
 pub use wake::{GateKit, TicketSender, send_by_tcp};
 
 use std::sync::{Arc, RwLock};

@@ -29,6 +29,11 @@ pub(crate) fn is_namespace_ending(status: &Status) -> bool {
     causes.iter().any(|cause| cause.reason == "NamespaceTerminating")
 }
 
+/// Whether a creation was refused because somebody has an object of that name.
+pub(crate) fn is_name_taken(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.reason == "AlreadyExists")
+}
+
 /// The error with everything that caused it, on one line.
 pub(super) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();

@@ -9,6 +9,7 @@ use kube::{Api, Client, ResourceExt as _};
 use serde_json::json;
 
 use crate::api::keys;
+use crate::apply::is_name_taken;
 use crate::manifests::controller_revision;
 use crate::observe::{Observation, is_controlled_by};
 
@@ -60,7 +61,7 @@ async fn record(
         None => {
             let body: ControllerRevision = serde_json::from_value(body).map_err(kube::Error::SerdeError)?;
             match api.create(&PostParams { field_manager, ..PostParams::default() }, &body).await {
-                Err(error) if is_taken(&error) => {
+                Err(error) if is_name_taken(&error) => {
                     // Made by another, or by a request whose answer was lost. If it is gone by now, try again later.
                     let named = ListParams::default().fields(&format!("metadata.name={}", body.name_any()));
                     let is_there = !api.list(&named).await?.items.is_empty();
@@ -70,10 +71,6 @@ async fn record(
             }
         }
     }
-}
-
-fn is_taken(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if status.reason == "AlreadyExists")
 }
 
 /// Deletes the oldest templates beyond the limit, except those that a Pod was made from.

@@ -22,7 +22,7 @@ use super::stores::Stores;
 use crate::agent::clock;
 use crate::agent::identity::parse_uid;
 use crate::api::HAGroup;
-use crate::apply::is_namespace_ending;
+use crate::apply::{is_name_taken, is_namespace_ending};
 use crate::controller::queue::Job;
 use crate::controller::reconcile::Look;
 use crate::ha::{AgentId, BootTime, Moment, Timing};
@@ -224,7 +224,7 @@ impl Round<'_> {
         for (change, result) in changes.iter().zip(results) {
             is_led |= result.is_ok() && leading.is_some() && change.created() == leading;
             match (change.created(), result) {
-                (Some(name), Err(Error::Request(error))) if is_taken(&error) => troubles.push(format!(
+                (Some(name), Err(Error::Request(error))) if is_name_taken(&error) => troubles.push(format!(
                     "the Service {name} belongs to somebody else: delete it, or write another name"
                 )),
                 (_, result) => self.settle(result, memory, troubles),
@@ -283,14 +283,10 @@ fn is_ending(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if is_namespace_ending(status))
 }
 
-fn is_taken(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if status.code == 409 && status.reason == "AlreadyExists")
-}
-
 /// Whether another version was met. A name that is taken is not that: somebody else has an object of that name.
 pub(super) fn is_stale(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status)
-        if matches!(status.code, 404 | 409) && status.reason != "AlreadyExists")
+        if matches!(status.code, 404 | 409) && !is_name_taken(error))
 }
 
 /// Steps that may be taken at the same time.

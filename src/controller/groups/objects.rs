@@ -190,14 +190,17 @@ mod tests {
 
     use super::*;
 
+    /// A group that is led to by this Service, with one port.
+    fn group(service: &str, port: Value) -> HAGroup {
+        let spec = json!({"service": {"name": service, "ports": [port]}});
+        let metadata = json!({"name": "web", "namespace": "one", "uid": "u"});
+        let group = json!({"apiVersion": "backup.example.com/v1alpha1", "kind": "HAGroup", "metadata": metadata, "spec": spec});
+        serde_json::from_value(group).expect("a group")
+    }
+
     #[test]
     fn a_service_loses_the_name_of_a_port_that_has_none_any_more() {
-        let group = |port: Value| -> HAGroup {
-            let spec = json!({"service": {"name": "shop", "ports": [port]}});
-            let metadata = json!({"name": "web", "namespace": "one", "uid": "u"});
-            serde_json::from_value(json!({"apiVersion": "backup.example.com/v1alpha1", "kind": "HAGroup", "metadata": metadata, "spec": spec}))
-                .expect("a group")
-        };
+        let group = |port: Value| group("shop", port);
         let changes = |wish: &HAGroup, services: Vec<Arc<k8s_openapi::api::core::v1::Service>>| {
             let objects = GroupObjects { services, ..GroupObjects::default() };
             service_changes(wish, &SeenGroup::default(), &objects)
@@ -220,12 +223,7 @@ mod tests {
 
     #[test]
     fn the_former_service_goes_when_the_next_one_is_there() {
-        let group = |name: &str| -> HAGroup {
-            let spec = json!({"service": {"name": name, "ports": [{"port": 80}]}});
-            let metadata = json!({"name": "web", "namespace": "one", "uid": "u"});
-            serde_json::from_value(json!({"apiVersion": "backup.example.com/v1alpha1", "kind": "HAGroup", "metadata": metadata, "spec": spec}))
-                .expect("a group")
-        };
+        let group = |name: &str| group(name, json!({"port": 80}));
         let made = |name: &str| {
             let [Change::Create(made)] =
                 &service_changes(&group(name), &SeenGroup::default(), &GroupObjects::default())[..]
