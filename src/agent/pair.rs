@@ -291,7 +291,11 @@ impl<On: Machine> Turn<'_, On> {
                 }
                 Ok(())
             }
-            Report::Applied { number, version } => self.step(Event::WriteApplied { number, version }),
+            Report::Applied { number, record } => {
+                let Record { version, lease, level, .. } = *record;
+                self.know_level(version, (lease.members, level));
+                self.step(Event::WriteApplied { number, version })
+            }
             Report::Conflicted => self.step(Event::WriteConflicted),
         }
     }

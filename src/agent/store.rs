@@ -19,9 +19,8 @@ use tokio::time::{Instant, sleep, timeout};
 use super::lease::{Directory, Error as LeaseError, Record, patch};
 use super::outages::Outages;
 use super::search::Found;
-use super::takeover;
 use crate::api::keys;
-use crate::ha::{TakeoverRecord, Timing, Version, Write};
+use crate::ha::{Timing, Version, Write};
 use crate::runtime::shutdown::Shutdown;
 use crate::runtime::tasks::{TaskError, Tasks};
 
@@ -58,8 +57,8 @@ pub enum Report {
     Applied {
         /// Number of the write.
         number: u64,
-        /// Version that it made.
-        version: Version,
+        /// The Lease as it is since then.
+        record: Box<Record>,
     },
     /// The Lease had another version than the base of a write.
     Conflicted,
@@ -67,13 +66,16 @@ pub enum Report {
     Gone,
 }
 
+/// Annotations by their keys; without a value one is removed.
+pub type Annotations = BTreeMap<&'static str, Option<String>>;
+
 /// A change of annotations beside the protocol's own writes, refused unless the Lease has this version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
     /// The version that the decision was based on.
     pub base: Version,
-    /// Keys and values; without a value the annotation is removed.
-    pub annotations: Vec<(&'static str, Option<String>)>,
+    /// What to change.
+    pub annotations: Annotations,
 }
 
 /// The other end of the tasks.
@@ -86,8 +88,8 @@ pub struct Store {
     pub reports: Receiver<Report>,
 }
 
-/// A write, how to reach those that it names, and what it tells about a takeover.
-type Wanted = (Write, Directory, Option<TakeoverRecord>);
+/// A write, how to reach those that it names, and what else it says.
+type Wanted = (Write, Directory, Annotations);
 
 /// What the tasks share.
 #[derive(Clone)]
@@ -129,8 +131,8 @@ impl Store {
     }
 
     /// Has the Lease written, unless too many writes wait already: then this one counts as lost.
-    pub fn write(&self, write: Write, directory: &Directory, takeover: Option<TakeoverRecord>) {
-        drop(self.writes.try_send((write, directory.clone(), takeover)));
+    pub fn write(&self, write: Write, directory: &Directory, annotations: Annotations) {
+        drop(self.writes.try_send((write, directory.clone(), annotations)));
     }
 
     /// Has the Lease read, after this call.
@@ -160,12 +162,12 @@ impl Access {
     async fn write_all(&self, mut wanted: Receiver<Wanted>) {
         let mut applied = 0;
         let mut outages = Outages::default();
-        while let Some((write, directory, takeover)) = wanted.recv().await {
+        while let Some((write, directory, annotations)) = wanted.recv().await {
             // A copy that waited while the copy before it was applied.
             if write.number <= applied {
                 continue;
             }
-            match self.write(&write, &directory, takeover).await {
+            match self.write(&write, &directory, annotations).await {
                 Ok(report) => {
                     outages.end("Wrote the Lease again");
                     if matches!(report, Report::Applied { .. }) {
@@ -182,17 +184,17 @@ impl Access {
         &self,
         write: &Write,
         directory: &Directory,
-        takeover: Option<TakeoverRecord>,
+        annotations: Annotations,
     ) -> Result<Report, Error> {
         let mut patch = patch(write, directory, &self.timing, Timestamp::now()).map_err(Error::Content)?;
-        if let Some(text) = takeover.and_then(|record| takeover::text(&record)) {
-            patch["metadata"]["annotations"][keys::ANNOTATION_HA_TAKEOVER] = json!(text);
+        for (key, value) in annotations {
+            patch["metadata"]["annotations"][key] = json!(value);
         }
         // One that brings nothing is repeated by the protocol.
         match self.patch(&patch).await? {
             Ok(lease) => {
-                let version = Record::read(&lease).map_err(Error::Content)?.version;
-                Ok(Report::Applied { number: write.number, version })
+                let record = Record::read(&lease).map_err(Error::Content)?;
+                Ok(Report::Applied { number: write.number, record: Box::new(record) })
             }
             Err(report) => Ok(report),
         }
@@ -212,9 +214,8 @@ impl Access {
     }
 
     async fn note(&self, note: &Note) -> Result<Report, Error> {
-        let annotations: BTreeMap<_, _> = note.annotations.iter().cloned().collect();
         let version = note.base.0.to_string();
-        let patch = json!({"metadata": {"resourceVersion": version, "annotations": annotations}});
+        let patch = json!({"metadata": {"resourceVersion": version, "annotations": note.annotations}});
         match self.patch(&patch).await? {
             Ok(lease) => seen(&lease),
             Err(report) => Ok(report),

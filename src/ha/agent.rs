@@ -148,6 +148,13 @@ impl Agent {
         self.unresolved.is_some_and(|unresolved| unresolved.purpose == purpose)
     }
 
+    /// Whether its claim under way is made because whoever acted has certainly ended, or was not heard of for T.
+    pub fn is_bereaved(&self) -> bool {
+        let Some(Unresolved { write, purpose: Purpose::Claim, .. }) = self.unresolved else { return false };
+        let former = self.seen.filter(|seen| seen.version == write.base).and_then(|seen| seen.lease.holder);
+        self.is_certified || former.is_some_and(|former| former != self.id)
+    }
+
     /// Notes a sign of life of the peer or of the agent that is to replace it; an older one changes nothing.
     pub fn hear(&mut self, from: AgentId, ping: Ping) {
         let Some(tenure) = &mut self.tenure else { return };

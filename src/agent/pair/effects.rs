@@ -30,8 +30,8 @@ impl<On: Machine> Turn<'_, On> {
                 }
                 Effect::WriteLease(write) => {
                     self.tell_write(&write);
-                    let (takeover, directory) = (self.chronicle.record(&write), self.body.peers.directory());
-                    self.pair.store.write(write, directory, takeover);
+                    let said = self.says_beside(&write);
+                    self.pair.store.write(write, self.body.peers.directory(), said);
                 }
                 Effect::ReadLease => self.pair.store.read(),
                 Effect::Activate { epoch, not_before } => {

@@ -14,8 +14,9 @@ use crate::agent::lease::Record;
 use crate::agent::replicate::Replica;
 use crate::agent::replicate::gate::Level;
 use crate::agent::replicate::ledger::View;
+use crate::agent::store::Annotations;
 use crate::agent::world::Machine;
-use crate::ha::{AgentId, Epoch, Event, Order, Role, Version};
+use crate::ha::{AgentId, Epoch, Event, Order, Role, Version, Write};
 
 /// How long a tenure waits for a batch that is being carried out before it is given up, so that the other Pod may act. 5 s: a
 /// disk that takes longer does not serve an application either.
@@ -179,6 +180,15 @@ impl<On: Machine> Turn<'_, On> {
     /// Whether the application may act with what is in the state directory now, by what the Lease says.
     pub(super) fn may_take(&self) -> bool {
         self.pair.replica.as_ref().is_none_or(|replica| replica.may_take(&self.level.1))
+    }
+
+    /// What a claim says of the directories, if whoever acted is not there any more: to leave it out by a write of its own
+    /// would have everybody wait for that.
+    pub(super) fn leaves_out(&self, write: &Write) -> Annotations {
+        let (version, level) = &self.level;
+        let is_bereaved = self.pair.protocol.agent().is_bereaved() && *version == write.base;
+        let replica = self.pair.replica.as_ref().filter(|_| is_bereaved);
+        replica.and_then(|replica| replica.leaves_out(*version, level)).unwrap_or_default()
     }
 
     /// Whether a switchover could succeed.

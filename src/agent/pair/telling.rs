@@ -1,7 +1,10 @@
 //! What the loop tells about a takeover: to the peer how the old tenure ended, to the Lease how the new one began.
 
 use super::Turn;
+use crate::agent::store::Annotations;
+use crate::agent::takeover;
 use crate::agent::world::Machine;
+use crate::api::keys;
 use crate::ha::{Agent, AgentId, BootTime, Event, Message, Purpose, Turn as Step, Write};
 
 impl<On: Machine> Turn<'_, On> {
@@ -42,6 +45,13 @@ impl<On: Machine> Turn<'_, On> {
         if is_whole {
             self.pair.protocol.renew_early();
         }
+    }
+
+    /// What a write says beside what the protocol reads: how the takeover went, and who is level from then on.
+    pub(super) fn says_beside(&self, write: &Write) -> Annotations {
+        let takeover = self.chronicle.record(write).and_then(|record| takeover::text(&record));
+        let takeover = takeover.map(|text| (keys::ANNOTATION_HA_TAKEOVER, Some(text)));
+        self.leaves_out(write).into_iter().chain(takeover).collect()
     }
 
     /// Before a handover: how the tenure ended.

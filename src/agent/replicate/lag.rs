@@ -230,7 +230,7 @@ mod tests {
     fn what_others_may_have_written_is_bounded() {
         let good = r#"{"entries":1,"bytes":0,"since":"1970-01-01T00:16:41Z"}"#;
         let note = lag_note(Version(7), &lag(1, 0)).expect("it can be put into words");
-        let annotations = vec![(keys::ANNOTATION_HA_LAG, Some(good.to_owned()))];
+        let annotations = [(keys::ANNOTATION_HA_LAG, Some(good.to_owned()))].into();
         assert_eq!(note, Note { base: Version(7), annotations });
         assert_eq!((Told::read(None), Told::read(Some(good))), (Told::Nothing, Told::Lacks(lag(1, 0))));
         let padded = format!("{good}{}", " ".repeat(TEXT_MAX_BYTES));

@@ -50,19 +50,19 @@ use tracing::warn;
 
 use self::directory::StateDirectory;
 use self::door::Door;
-use self::gate::{Level, PromoteWhen, may_take};
+use self::gate::{Level, PromoteWhen, may_take, wanted};
 use self::lag::Told;
 use self::ledger::{Ledger, View, Wires};
-use self::notes::loss_note;
+use self::notes::{level_note, loss_note};
 use self::receiver::Receiver;
 use self::sender::{Progress, Sender};
 use super::key_ring::KeyRing;
 use super::lease::Record;
 use super::lifeline::{Line, Partner, partner_of, prepare};
 use super::metrics::AgentMetrics;
-use super::store::Note;
+use super::store::{Annotations, Note};
 use crate::api::keys;
-use crate::ha::{AgentId, Epoch};
+use crate::ha::{AgentId, Epoch, Version};
 use crate::runtime::shutdown::Shutdown;
 use crate::runtime::tasks::Tasks;
 
@@ -221,6 +221,12 @@ impl Replica {
     /// Whether the application may act with what is in the directory.
     pub fn is_usable(&self) -> bool {
         self.promote_when == PromoteWhen::Always || !self.door.is_torn()
+    }
+
+    /// How a claim of this version of the Lease leaves the other directory out; `None`: the Lease names this one alone.
+    pub fn leaves_out(&self, base: Version, level: &Level) -> Option<Annotations> {
+        let alone = wanted(level, self.directory.id(), (None, true))?;
+        Some(level_note(base, &alone, [Some(self.own), None]).annotations)
     }
 
     /// Whether an order to switch over makes sense: the standby is level, or any may act.

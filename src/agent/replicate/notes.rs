@@ -14,12 +14,12 @@ use crate::ha::{AgentId, Version};
 /// These directories, which these Pods have, are level; what a standby lacked before is told no more.
 pub fn level_note(base: Version, level: &BTreeSet<DirectoryId>, pods: [Option<AgentId>; 2]) -> Note {
     let pods: Vec<String> = pods.into_iter().flatten().map(|pod| format_uid(pod.0)).collect();
-    let annotations = vec![
+    let annotations = [
         (keys::ANNOTATION_HA_IN_SYNC, Some(Level::write(level))),
         (keys::ANNOTATION_HA_IN_SYNC_PODS, Some(pods.join(","))),
         (keys::ANNOTATION_HA_LAG, None),
     ];
-    Note { base, annotations }
+    Note { base, annotations: annotations.into() }
 }
 
 /// The Lease lists this Pod, but not its directory: the one that was level is lost, or belongs to another Pod now. Nobody
@@ -33,14 +33,14 @@ pub fn loss_note(record: &Record, own: AgentId, directory: DirectoryId) -> Optio
     let pods: Vec<String> = others.chain([&AgentId::NOBODY]).map(|pod| format_uid(pod.0)).collect();
     Some(Note {
         base: record.version,
-        annotations: vec![(keys::ANNOTATION_HA_IN_SYNC_PODS, Some(pods.join(",")))],
+        annotations: [(keys::ANNOTATION_HA_IN_SYNC_PODS, Some(pods.join(",")))].into(),
     })
 }
 
 /// The standby lacks this much; `None` only if that cannot be put into words.
 pub fn lag_note(base: Version, lag: &StateLag) -> Option<Note> {
     let text = serde_json::to_string(lag).ok()?;
-    Some(Note { base, annotations: vec![(keys::ANNOTATION_HA_LAG, Some(text))] })
+    Some(Note { base, annotations: [(keys::ANNOTATION_HA_LAG, Some(text))].into() })
 }
 
 #[cfg(test)]
@@ -91,7 +91,7 @@ mod tests {
             let note = loss_note(&record(level, pods), AgentId(1), own);
             let expected = expected.map(|text| Note {
                 base: Version(5),
-                annotations: vec![(keys::ANNOTATION_HA_IN_SYNC_PODS, Some(text))],
+                annotations: [(keys::ANNOTATION_HA_IN_SYNC_PODS, Some(text))].into(),
             });
             assert_eq!(note, expected, "{level:?} {pods:?}");
         }

@@ -114,12 +114,17 @@ fn a_claim_is_told_by_its_ground() {
     let claimed = |prepare: &dyn Fn(&mut Scribe), moment| {
         let mut scribe = Scribe::standby();
         prepare(&mut scribe);
+        assert!(scribe.protocol.agent().unresolved.is_some() || !scribe.protocol.agent().is_bereaved());
         scribe.step(moment, Event::Timer);
         let write = scribe.protocol.agent().unresolved.expect("a claim").write;
+        let is_bereaved = scribe.protocol.agent().is_bereaved();
         let promised = scribe.chronicle.record(&write);
         scribe.step(moment + 10, Event::WriteApplied { number: write.number, version: Version(9) });
         let granted = scribe.chronicle.last().expect("a tenure");
         assert_eq!(promised, Some(TakeoverRecord { granted: None, ..granted }));
+        let is_known_to_have_left = !matches!(granted.cause, Cause::LeaseExpired | Cause::CertificateOfDeath);
+        assert_eq!(is_bereaved, !is_known_to_have_left, "{granted:?}");
+        assert!(!scribe.protocol.agent().is_bereaved(), "the claim is answered");
         granted
     };
     assert_eq!(claimed(&|_| {}, 2_001), record(second, Cause::LeaseExpired, [2_001, 2_001, 2_011]));

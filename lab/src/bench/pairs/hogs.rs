@@ -10,6 +10,7 @@ use super::Course;
 use super::idle::epoch;
 use super::report::Report;
 use super::site::Site;
+use super::trial::QUIET;
 use crate::app::Outage;
 use crate::bench::Error;
 use crate::machine;
@@ -82,6 +83,9 @@ pub async fn run(course: &Course<'_>, site: &Site, report: &mut Report) -> Resul
     let time = course.options.idle * TIMES;
     eprint!("{WHAT:<60} {} s", time.as_secs());
     let active = site.settled().await?;
+    // The nodes lead to it then, too.
+    sleep(QUIET).await;
+    site.forget_visits(course.bench, &active).await?;
     let visit = site.visit(course.bench, &active).await?;
     let before = epoch(site).await?;
     let hogs = Hogs::start(COUNT)?;

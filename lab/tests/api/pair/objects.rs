@@ -1,12 +1,16 @@
 //! What the operator would keep for a pair on the API server: its Lease and its slice.
 
+use std::pin::pin;
+
 use backuppodset::agent::identity::format_uid;
 use backuppodset::agent::lease::Record;
 use backuppodset::api::keys;
+use backuppodset::ha::Version;
+use futures::StreamExt as _;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::ResourceExt as _;
-use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
 use serde_json::json;
 
 use super::journal::Start;
@@ -69,6 +73,22 @@ impl Stage {
     pub(super) async fn lease(&self) -> Record {
         let lease = self.leases().get(self.name).await.expect("the Lease");
         Record::read(&lease).expect("a Lease of a pair")
+    }
+
+    /// The first version of the Lease after this one of which something is true, whatever came after it.
+    pub(super) async fn first_after(&self, known: Version, is_it: impl Fn(&Record) -> bool) -> Record {
+        let only_it = WatchParams::default().fields(&format!("metadata.name={}", self.name)).timeout(60);
+        let versions = self.leases().watch(&only_it, &known.0.to_string()).await.expect("a watch");
+        let mut records = pin!(versions.filter_map(async |event| match event.expect("a version") {
+            WatchEvent::Modified(lease) => Some(Record::read(&lease).expect("a Lease of a pair")),
+            other => panic!("{other:?}"),
+        }));
+        loop {
+            let record = records.next().await.expect("it comes within the time of the watch");
+            if is_it(&record) {
+                return record;
+            }
+        }
     }
 
     /// Waits until the slice shows a tenure.

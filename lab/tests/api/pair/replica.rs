@@ -178,6 +178,25 @@ async fn an_agent_that_has_lost_its_level_directory_does_not_act_and_takes_its_p
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn who_claims_after_an_agent_that_is_gone_leaves_it_out_by_the_same_write() {
+    let mut stage = Stage::set("bereaved", 25).await;
+    counting(&mut stage);
+    let before = stage.settled().await;
+    writes(&stage, before, false).await;
+    let (survivor, known) = (1 - before.agent, stage.lease().await.version);
+    stage.kill_agent(before.agent);
+    let holder = Some(stage.id(survivor));
+    let claim = stage.first_after(known, |record| record.lease.holder == holder).await;
+    assert_eq!(claim.level_pods, BTreeSet::from([stage.id(survivor)]));
+    assert!(matches!(&claim.level, Level::Only(level) if level.len() == 1), "{:?}", claim.level);
+
+    let after = stage.start_after(before).await;
+    writes(&stage, after, true).await;
+    stage.start_agent(before.agent);
+    end(stage).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_standby_that_stalls_is_left_out_of_the_lease_before_anything_is_acknowledged_without_it() {
     let mut stage = Stage::set("stalled", 22).await;
     counting(&mut stage);

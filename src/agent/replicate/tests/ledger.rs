@@ -94,7 +94,7 @@ impl Scene {
         ];
         loop {
             let note = timeout(PATIENCE, self.notes.recv()).await.expect("in time").unwrap();
-            if note.annotations == expected {
+            if note.annotations == expected.clone().into() {
                 assert_eq!(note.base, self.views.borrow().version);
                 return;
             }
@@ -105,7 +105,7 @@ impl Scene {
     async fn tells(&mut self) -> StateLag {
         loop {
             let note = timeout(PATIENCE, self.notes.recv()).await.expect("in time").unwrap();
-            if let [(keys::ANNOTATION_HA_LAG, text)] = &note.annotations[..] {
+            if let (Some(text), 1) = (note.annotations.get(keys::ANNOTATION_HA_LAG), note.annotations.len()) {
                 assert_eq!(note.base, self.views.borrow().version);
                 let told = Told::read(text.as_deref());
                 self.told.send_replace(told.clone());
