@@ -245,6 +245,7 @@ impl Member {
             };
             let Some(found) = found else { continue };
             if self.belong((found, is_first), shutdown).await? == End::Left {
+                self.body.relay.finish().await;
                 return Ok(());
             }
             self.body.health.set_ready(false);

@@ -136,6 +136,14 @@ pub(super) fn read_answer(stream: &mut TcpStream, until: Instant) -> io::Result<
     Ok(answer)
 }
 
+/// A kept connection, unless the other side has ended it between two requests, as servers do that stop. What comes later than
+/// this look is for the request that follows it.
+pub(super) fn reusable(stream: TcpStream) -> Option<TcpStream> {
+    let looked = stream.set_nonblocking(true).and_then(|()| stream.peek(&mut [0]));
+    let is_quiet = looked.is_err_and(|error| error.kind() == ErrorKind::WouldBlock);
+    (is_quiet && stream.set_nonblocking(false).is_ok()).then_some(stream)
+}
+
 /// Whether the head and as many bytes as it announces are there: half of a name is a name as well.
 pub(super) fn is_whole(answer: &[u8]) -> bool {
     let text = String::from_utf8_lossy(answer);
@@ -148,6 +156,13 @@ pub(super) fn is_whole(answer: &[u8]) -> bool {
 pub(super) fn remaining(until: Instant) -> io::Result<Duration> {
     let left = until.saturating_duration_since(Instant::now());
     if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(left) }
+}
+
+/// Whether the server ends the connection after this answer.
+pub(super) fn is_last(answer: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(answer);
+    let head = text.split("\r\n\r\n").next().unwrap_or_default();
+    head.lines().any(|line| line == "Connection: close")
 }
 
 pub(super) fn pod_of(answer: &[u8]) -> Option<&str> {

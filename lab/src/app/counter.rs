@@ -111,6 +111,9 @@ impl Counter {
                 Some(Request::Add(id)) => {
                     self.add(id)?;
                     stream.write_all(format!("{id} {}\n", self.tag).as_bytes())?;
+                    if requests.are_last() {
+                        return Ok(());
+                    }
                 }
                 Some(Request::List) => return io::copy(&mut File::open(&self.log)?, &mut stream).map(drop),
                 None => return Err(io::ErrorKind::InvalidData.into()),

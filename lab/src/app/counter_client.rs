@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::client::{ClientOptions, open_loop, outcome_of, realtime_ns, remaining, stop_on_signal};
+use super::client::{ClientOptions, open_loop, outcome_of, realtime_ns, remaining, reusable, stop_on_signal};
 use super::dial::dial;
 use super::outage::Outage;
 use super::sample::{Outcome, Sample};
@@ -34,7 +34,7 @@ struct Attempt {
 pub struct Count {
     /// Over a new connection each time.
     pub fresh: Outage,
-    /// Over one connection, made anew only when it failed.
+    /// Over one connection, made anew when it failed or the counter had ended it.
     pub kept: Outage,
     /// Increments that were acknowledged.
     pub acknowledged: usize,
@@ -137,7 +137,7 @@ fn keep(options: &ClientOptions, client: u64, is_stopped: &AtomicBool) -> Vec<At
     let (begin, mut attempts, mut kept) = (Instant::now(), Vec::new(), None);
     while begin.elapsed() < options.duration && !is_stopped.load(Ordering::Relaxed) {
         let next = Instant::now() + options.interval;
-        let stream = || match kept.take() {
+        let stream = || match kept.take().and_then(reusable) {
             Some(stream) => Ok((stream, Instant::now() + options.deadline)),
             None => connect(options.target, options.deadline),
         };

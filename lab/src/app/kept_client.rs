@@ -1,4 +1,5 @@
-//! Asks all the time over one connection, which is made anew only when it fails.
+//! Asks all the time over one connection, which is made anew only when it fails, or when the server has ended it between two
+//! requests.
 //!
 //! One request after the other: what hangs delays the next, until its deadline. Judges nothing; `outage` does.
 
@@ -7,7 +8,9 @@ use std::net::{SocketAddr, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::client::{ClientOptions, outcome_of, pod_of, read_answer, realtime_ns, remaining, stop_on_signal};
+use super::client::{
+    ClientOptions, is_last, outcome_of, pod_of, read_answer, realtime_ns, remaining, reusable, stop_on_signal,
+};
 use super::dial::dial;
 use super::outage::Outage;
 use super::sample::{CSV_HEADER, Outcome, Sample};
@@ -45,15 +48,15 @@ pub fn run(options: &ClientOptions, output: &mut impl Write) -> io::Result<Outag
 fn request(kept: &mut Option<TcpStream>, target: SocketAddr, deadline: Duration) -> Sample {
     let start_ns = realtime_ns();
     let until = Instant::now() + deadline;
-    let mut stream = kept.take();
+    let mut stream = kept.take().and_then(reusable);
     let result = exchange(&mut stream, (target, until));
     let end_ns = realtime_ns();
-    let (outcome, pod) = match result.as_deref().map(pod_of) {
-        Ok(Some(pod)) => {
-            *kept = stream;
+    let (outcome, pod) = match result.as_deref().map(|answer| (pod_of(answer), is_last(answer))) {
+        Ok((Some(pod), is_last)) => {
+            *kept = stream.filter(|_| !is_last);
             (Outcome::Ok, pod.to_owned())
         }
-        Ok(None) => (Outcome::Malformed, String::new()),
+        Ok((None, _)) => (Outcome::Malformed, String::new()),
         Err(error) => (outcome_of(error), String::new()),
     };
     Sample { start_ns, end_ns, outcome, pod }
@@ -77,35 +80,51 @@ mod tests {
 
     use super::*;
 
-    /// Gives each connection so many answers, then cuts it.
-    fn server(answers: Vec<usize>) -> SocketAddr {
+    const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nweb-1";
+    const LAST_ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nweb-1";
+
+    /// Gives each connection these answers, and then ends it. An empty answer is none.
+    fn server(connections: Vec<Vec<&'static [u8]>>) -> SocketAddr {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
         thread::spawn(move || {
-            for count in answers {
+            for answers in connections {
                 let (mut stream, _) = listener.accept().unwrap();
-                for _ in 0..count {
+                for answer in answers {
                     let _ = stream.read(&mut [0; 256]).unwrap();
-                    stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nweb-1").unwrap();
+                    stream.write_all(answer).unwrap();
                 }
             }
         });
         address
     }
 
+    fn ask(kept: &mut Option<TcpStream>, target: SocketAddr) -> Outcome {
+        request(kept, target, Duration::from_secs(10)).outcome
+    }
+
     #[test]
     fn a_connection_is_used_until_it_is_cut_and_then_made_anew() {
-        let (target, mut kept) = (server(vec![2, 1]), None);
-        let outcomes = [(); 4].map(|()| request(&mut kept, target, Duration::from_secs(10)).outcome);
-        // The second connection is cut after its only answer.
-        assert_eq!(outcomes, [Outcome::Ok, Outcome::Ok, Outcome::Reset, Outcome::Ok]);
-        assert!(kept.is_some());
+        // The second request gets no answer.
+        let (target, mut kept) = (server(vec![vec![ANSWER, b""], vec![ANSWER; 2]]), None);
+        let outcomes = [(); 4].map(|()| ask(&mut kept, target));
+        assert_eq!(outcomes, [Outcome::Ok, Outcome::Reset, Outcome::Ok, Outcome::Ok]);
+    }
+
+    #[test]
+    fn a_connection_that_the_server_ends_between_two_requests_is_made_anew_before_the_next_one() {
+        let (target, mut kept) = (server(vec![vec![LAST_ANSWER], vec![ANSWER], vec![ANSWER]]), None);
+        assert_eq!((ask(&mut kept, target), kept.is_none()), (Outcome::Ok, true), "it said so");
+        assert_eq!(ask(&mut kept, target), Outcome::Ok);
+        // Its end has come.
+        assert_eq!(kept.as_ref().unwrap().peek(&mut [0]).unwrap(), 0);
+        assert_eq!(ask(&mut kept, target), Outcome::Ok);
     }
 
     #[test]
     fn a_run_reports_each_request_and_the_outage() {
         let options = ClientOptions {
-            target: server(vec![1, 1_000]),
+            target: server(vec![vec![ANSWER, b""], vec![ANSWER; 1_000]]),
             interval: Duration::from_millis(5),
             duration: Duration::from_millis(50),
             deadline: Duration::from_secs(10),

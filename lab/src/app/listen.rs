@@ -3,7 +3,7 @@
 use std::io::{self, Read};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -23,6 +23,9 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 /// How long an application that is asked to end may take to answer what it has taken. 50 ms: many times what an answer
 /// takes, and well within what an agent gives it by default before it is killed.
 pub const FINISH_WITHIN: Duration = Duration::from_millis(50);
+/// How long connections stay open for another request that are kept, so that its answer is the last one and nobody asks what is
+/// not answered any more. 10 ms: twice the time between two requests of a client of the lab.
+const KEPT_WITHIN: Duration = Duration::from_millis(10);
 /// Pause between two looks at what is not answered yet.
 const FINISH_PAUSE: Duration = Duration::from_micros(100);
 
@@ -55,47 +58,58 @@ pub(super) fn open(address: SocketAddr) -> Result<TcpListener, Error> {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Desk {
     requests: Arc<AtomicUsize>,
+    connections: Arc<AtomicUsize>,
+    is_ending: Arc<AtomicBool>,
     /// Locked while a connection is taken, so that none is once it is locked for good.
     door: Arc<Mutex<()>>,
 }
 
-/// A request, until it is answered.
+/// One of those that are counted, until it is dropped.
 #[derive(Debug)]
-pub(super) struct InHand(Arc<AtomicUsize>);
+pub(super) struct Counted(Arc<AtomicUsize>);
 
-impl Drop for InHand {
+impl Drop for Counted {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
-impl InHand {
-    fn take(requests: &Arc<AtomicUsize>) -> Self {
-        requests.fetch_add(1, Ordering::SeqCst);
-        Self(Arc::clone(requests))
+impl Counted {
+    fn one_of(all: &Arc<AtomicUsize>) -> Self {
+        all.fetch_add(1, Ordering::SeqCst);
+        Self(Arc::clone(all))
     }
 }
 
-/// The requests of one connection. The first one counts before it has come.
+/// The requests of one connection, until it ends. The first one counts before it has come.
 #[derive(Debug)]
 pub(super) struct Requests {
-    first: Option<InHand>,
-    taken: Arc<AtomicUsize>,
+    first: Option<Counted>,
+    desk: Desk,
+    _connection: Counted,
 }
 
 impl Requests {
-    /// The next one, which has come.
-    pub(super) fn take(&mut self) -> InHand {
-        self.first.take().unwrap_or_else(|| InHand::take(&self.taken))
+    /// The next one, which has come; it counts until it is answered.
+    pub(super) fn take(&mut self) -> Counted {
+        self.first.take().unwrap_or_else(|| Counted::one_of(&self.desk.requests))
+    }
+
+    /// Whether the connection is to end with the next answer.
+    pub(super) fn are_last(&self) -> bool {
+        self.desk.is_ending.load(Ordering::SeqCst)
     }
 }
 
 impl Desk {
-    /// Takes no connection any more, and waits until all that was taken is answered, but at most this long.
+    /// Takes no connection any more, and waits until all that was taken is answered and connections that are kept have ended
+    /// between two requests, but at most this long.
     pub(super) fn finish(&self, longest: Duration) {
         let door = self.door.lock().unwrap_or_else(PoisonError::into_inner);
+        self.is_ending.store(true, Ordering::SeqCst);
         let began = Instant::now();
-        while !self.is_empty() && began.elapsed() < longest {
+        let has_kept = || self.has_connections() && began.elapsed() < KEPT_WITHIN;
+        while (!self.is_empty() || has_kept()) && began.elapsed() < longest {
             thread::sleep(FINISH_PAUSE);
         }
         // It stays shut until the process has ended.
@@ -107,13 +121,20 @@ impl Desk {
         self.requests.load(Ordering::SeqCst) == 0
     }
 
-    /// The next connection.
-    fn accept(&self, listener: &TcpListener) -> io::Result<(TcpStream, Requests)> {
+    fn has_connections(&self) -> bool {
+        self.connections.load(Ordering::SeqCst) > 0
+    }
+
+    /// The next connection; `None` if there are as many as there may be.
+    fn accept(&self, listener: &TcpListener) -> io::Result<Option<(TcpStream, Requests)>> {
         poll(&mut [PollFd::new(listener, PollFlags::IN)], None)?;
         let _open = self.door.lock().unwrap_or_else(PoisonError::into_inner);
         let (stream, _) = listener.accept()?;
-        let (first, taken) = (Some(InHand::take(&self.requests)), Arc::clone(&self.requests));
-        Ok((stream, Requests { first, taken }))
+        if self.connections.load(Ordering::SeqCst) >= CONNECTIONS_MAX {
+            return Ok(None);
+        }
+        let (first, connection) = (Some(Counted::one_of(&self.requests)), Counted::one_of(&self.connections));
+        Ok(Some((stream, Requests { first, desk: self.clone(), _connection: connection })))
     }
 }
 
@@ -123,25 +144,20 @@ pub(super) fn serve(
     desk: &Desk,
     converse: impl Fn(TcpStream, Requests) -> io::Result<()> + Send + Sync + 'static,
 ) {
-    let (converse, connections) = (Arc::new(converse), Arc::new(AtomicUsize::new(0)));
+    let converse = Arc::new(converse);
     loop {
-        let Ok((stream, requests)) = desk.accept(listener) else {
+        let Ok(accepted) = desk.accept(listener) else {
             thread::sleep(ACCEPT_PAUSE);
             continue;
         };
-        if connections.fetch_add(1, Ordering::Relaxed) >= CONNECTIONS_MAX {
-            connections.fetch_sub(1, Ordering::Relaxed);
-            continue;
-        }
-        let (converse, open) = (Arc::clone(&converse), Arc::clone(&connections));
-        let spawned = thread::Builder::new().stack_size(STACK_BYTES).spawn(move || {
+        let Some((stream, requests)) = accepted else { continue };
+        let converse = Arc::clone(&converse);
+        let serve = move || {
             // A peer that is gone has nobody to report to.
             let _ = prepare(&stream).and_then(|()| converse(stream, requests));
-            open.fetch_sub(1, Ordering::Relaxed);
-        });
-        if spawned.is_err() {
-            connections.fetch_sub(1, Ordering::Relaxed);
-        }
+        };
+        // Without a thread it is closed, as if it had never been taken.
+        let _ = thread::Builder::new().stack_size(STACK_BYTES).spawn(serve);
     }
 }
 

@@ -128,6 +128,7 @@ fn converse(mut stream: TcpStream, mut requests: Requests, shared: &Shared) -> i
         let Request { path, is_kept } = read_request(&mut stream, &mut buffer)?;
         // Until it is answered.
         let _in_hand = requests.take();
+        let is_kept = is_kept && !requests.are_last();
         match shared.answer(path) {
             Answer::Text(status, body) => respond(&mut stream, (status, is_kept), body)?,
             Answer::Pod => {
@@ -193,12 +194,18 @@ mod tests {
     use super::*;
 
     fn start() -> SocketAddr {
+        start_with_desk().0
+    }
+
+    fn start_with_desk() -> (SocketAddr, Desk) {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
         let shared = Shared { pod: "web-1".to_owned(), ..Shared::default() };
+        let desk = shared.desk.clone();
         let serve = move |stream, requests| converse(stream, requests, &shared);
-        thread::spawn(move || listen::serve(&listener, &Desk::default(), serve));
-        address
+        let serving = desk.clone();
+        thread::spawn(move || listen::serve(&listener, &serving, serve));
+        (address, desk)
     }
 
     fn exchange(address: SocketAddr, request: &str) -> String {
@@ -211,6 +218,28 @@ mod tests {
 
     fn get(address: SocketAddr, path: &str) -> String {
         exchange(address, &format!("GET {path} HTTP/1.1\r\nHost: web\r\n\r\n"))
+    }
+
+    #[test]
+    fn a_server_that_ends_says_so_with_the_last_answer_of_a_kept_connection() {
+        let kept = "GET / HTTP/1.1\r\nConnection: keep-alive\r\n\r\n";
+        let (address, desk) = start_with_desk();
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.write_all(kept.as_bytes()).unwrap();
+        let mut first = [0; 256];
+        let length = stream.read(&mut first).unwrap();
+        assert!(String::from_utf8_lossy(&first[..length]).contains("Connection: keep-alive"));
+        let ending = thread::spawn(move || desk.finish(Duration::from_secs(60)));
+        // Answers may have been on their way before it began to end.
+        let mut last = String::new();
+        while !last.contains("Connection: close") {
+            stream.write_all(kept.as_bytes()).unwrap();
+            let mut answer = [0; 256];
+            let length = stream.read(&mut answer).unwrap();
+            last = String::from_utf8_lossy(&answer[..length]).into_owned();
+        }
+        assert_eq!(stream.read(&mut [0]).unwrap(), 0);
+        ending.join().unwrap();
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use rustix::net::sockopt::set_socket_linger;
@@ -25,6 +25,9 @@ const ATTEMPT_MAX: Duration = Duration::from_millis(200);
 const ATTEMPTS_AT_ONCE_MAX: usize = 8;
 /// A connection on which nothing was passed on for this long is cut, at the latest after twice as long.
 const IDLE_MAX: Duration = Duration::from_secs(3_600);
+/// How long nothing is passed on after an answer before a relay that is about to end ends the connection. 1 ms: many times what
+/// an answer needs to come whole, and less than what lies between two requests of most clients.
+const REST: Duration = Duration::from_millis(1);
 /// Memory for each direction of a connection.
 const BUFFER_BYTES: usize = 8_192;
 
@@ -52,6 +55,53 @@ pub(super) struct Way {
     pub(super) port: u16,
     /// For all who want to go to that port.
     pub(super) turns: Turns,
+    /// Whether the relay is about to end.
+    pub(super) is_ending: watch::Receiver<bool>,
+}
+
+/// What was passed on.
+#[derive(Debug, Default)]
+struct Passed {
+    count: AtomicU64,
+    /// The last bytes came from the target.
+    is_answered: AtomicBool,
+}
+
+impl Passed {
+    fn note(&self, is_answer: bool) {
+        self.is_answered.store(is_answer, Ordering::Relaxed);
+        self.count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn count(&self) -> u64 {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// Ends when nothing was passed on for a while.
+    async fn idle(&self) {
+        loop {
+            let before = self.count();
+            sleep(IDLE_MAX).await;
+            if self.count() == before {
+                return;
+            }
+        }
+    }
+
+    /// Ends when a relay that is about to end has passed on an answer, and nobody has asked again since.
+    async fn rest(&self, mut is_ending: watch::Receiver<bool>) {
+        if is_ending.wait_for(|is_ending| *is_ending).await.is_err() {
+            // Without its relay it is cut.
+            return std::future::pending().await;
+        }
+        loop {
+            let before = self.count();
+            sleep(REST).await;
+            if self.count() == before && self.is_answered.load(Ordering::Relaxed) {
+                return;
+            }
+        }
+    }
 }
 
 /// Who waits for its turn to try one port.
@@ -64,21 +114,23 @@ impl Default for Turns {
     }
 }
 
-/// Relays until both directions have ended, or one is broken.
+/// Relays until both directions have ended, or one is broken, or the relay is about to end and nobody waits for an answer.
 pub(super) async fn relay(mut client: TcpStream, way: Way) -> Fate {
     // Whoever drops this resets the connection: nothing of it must keep the application from its port.
     drop(client.set_zero_linger());
+    let is_ending = way.is_ending.clone();
     let Ok(Some(mut target)) = timeout(REACH_MAX, reach(way)).await else { return Fate::NotReached };
     drop(client.set_nodelay(true));
     drop(target.set_nodelay(true));
     // A broken connection is passed on as what it is, too.
     drop(target.set_zero_linger());
-    let passed = AtomicU64::new(0);
+    let passed = Passed::default();
     let is_whole = tokio::select! {
         // Bytes come before the end of patience.
         biased;
         copied = copy_both(&mut client, &mut target, &passed) => copied.is_ok(),
-        () = idle(&passed) => false,
+        () = passed.rest(is_ending) => true,
+        () = passed.idle() => false,
     };
     if is_whole {
         // What was written last may still be on its way.
@@ -123,18 +175,19 @@ async fn connect(own: IpAddr, target: SocketAddr) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-async fn copy_both(client: &mut TcpStream, target: &mut TcpStream, passed: &AtomicU64) -> io::Result<()> {
+async fn copy_both(client: &mut TcpStream, target: &mut TcpStream, passed: &Passed) -> io::Result<()> {
     let (from_client, to_client) = client.split();
     let (from_target, to_target) = target.split();
-    let copies = (copy(from_client, to_target, passed), copy(from_target, to_client, passed));
-    tokio::try_join!(copies.0, copies.1).map(drop)
+    let questions = copy(from_client, to_target, || passed.note(false));
+    let answers = copy(from_target, to_client, || passed.note(true));
+    tokio::try_join!(questions, answers).map(drop)
 }
 
 /// Passes on bytes until there are no more, and then that.
 async fn copy(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
-    passed: &AtomicU64,
+    note: impl Fn(),
 ) -> io::Result<()> {
     let mut buffer = vec![0; BUFFER_BYTES];
     loop {
@@ -143,17 +196,6 @@ async fn copy(
             return to.shutdown().await;
         }
         to.write_all(&buffer[..read]).await?;
-        passed.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-/// Ends when nothing was passed on for a while.
-async fn idle(passed: &AtomicU64) {
-    loop {
-        let before = passed.load(Ordering::Relaxed);
-        sleep(IDLE_MAX).await;
-        if passed.load(Ordering::Relaxed) == before {
-            return;
-        }
+        note();
     }
 }

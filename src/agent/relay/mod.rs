@@ -24,7 +24,8 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use futures::future::{BoxFuture, join_all};
 use tokio::sync::watch;
-use tokio::time::sleep;
+use tokio::time::error::Elapsed;
+use tokio::time::{sleep, timeout};
 
 use self::aim::Aim;
 use self::connection::reach;
@@ -41,6 +42,10 @@ const TOKIO_TICK: Duration = Duration::from_millis(1);
 ///
 /// 2 s: kube-proxy programs a change at most a second (its `minSyncPeriod`) after it heard of it.
 pub(in crate::agent) const LINGER: Duration = Duration::from_secs(2);
+
+/// How long connections are given to end between two requests before the process does. 50 ms: ten requests of a client that asks
+/// each 5 ms.
+const FINISH_MAX: Duration = Duration::from_millis(50);
 
 /// Where to listen.
 #[derive(Clone, Debug)]
@@ -114,6 +119,20 @@ impl Relay {
     pub fn served(&self, active: IpAddr) -> BoxFuture<'static, ()> {
         let ways = self.station.as_ref().map(|station| locked(station).ways(active)).unwrap_or_default();
         Box::pin(join_all(ways.into_iter().map(reach)).map(drop))
+    }
+
+    /// Before the process ends: ends connections in order as soon as nobody waits for an answer, and waits for that, but not
+    /// long. What it cuts then was in the middle of something.
+    pub async fn finish(&self) {
+        let Some(station) = &self.station else { return };
+        locked(station).finish();
+        let all_ended = async {
+            while !locked(station).is_empty() {
+                sleep(TOKIO_TICK).await;
+            }
+        };
+        // Whoever goes on is cut with the process.
+        let _: Result<(), Elapsed> = timeout(FINISH_MAX, all_ended).await;
     }
 
     /// How long to go on after a handover before the process ends.

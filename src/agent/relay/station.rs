@@ -65,6 +65,8 @@ pub(super) struct Station {
     /// For each port.
     turns: BTreeMap<u16, Turns>,
     connections: Connections,
+    /// Whether it is about to end, for its connections.
+    is_ending: watch::Sender<bool>,
     /// Those to be cut.
     cut: Vec<Connections>,
     fates: BTreeMap<Fate, u64>,
@@ -87,6 +89,7 @@ impl Station {
             kept: Vec::new(),
             turns: BTreeMap::new(),
             connections: Connections::new(),
+            is_ending: watch::Sender::new(false),
             cut: Vec::new(),
             fates: BTreeMap::new(),
         }
@@ -140,6 +143,16 @@ impl Station {
         }
     }
 
+    /// Has each connection end once nobody waits for an answer on it.
+    pub(super) fn finish(&self) {
+        self.is_ending.send_replace(true);
+    }
+
+    /// Whether nothing is relayed.
+    pub(super) fn is_empty(&self) -> bool {
+        self.connections.is_empty()
+    }
+
     /// What is to be cut, for the caller to drop.
     pub(super) fn cut(&mut self) -> Vec<Connections> {
         std::mem::take(&mut self.cut)
@@ -182,7 +195,13 @@ impl Station {
     pub(super) fn ways(&self, active: IpAddr) -> Vec<Way> {
         let RelaySettings { ip, ports } = &self.settings;
         let (_, active) = watch::channel(Some(active));
-        let way = |port: &u16| Way { own: *ip, active: active.clone(), port: *port, turns: Turns::default() };
+        let way = |port: &u16| Way {
+            own: *ip,
+            active: active.clone(),
+            port: *port,
+            turns: Turns::default(),
+            is_ending: self.is_ending.subscribe(),
+        };
         ports.iter().map(way).collect()
     }
 
@@ -223,7 +242,8 @@ impl Station {
             full if full >= self.connections_max => Fate::TooMany,
             _ => {
                 let turns = self.turns.entry(port).or_default().clone();
-                let way = Way { own: self.settings.ip, active: self.active.subscribe(), port, turns };
+                let (active, is_ending) = (self.active.subscribe(), self.is_ending.subscribe());
+                let way = Way { own: self.settings.ip, active, port, turns, is_ending };
                 return self.connections.push(Box::pin(relay(client, way)));
             }
         };

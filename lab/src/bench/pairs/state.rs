@@ -97,9 +97,10 @@ async fn takeovers(
     let (mut acknowledged, mut lost) = (0, 0);
     course
         .repeat((&what, course.options.rounds), &mut report.failures, async |number| {
-            let (outage, counted) = takeover(course, (pair, fault), &format!("{what}, {number}")).await?;
-            row.saw(&outage);
-            kept.saw_kept(&Outage::from_samples(&counted.kept));
+            let ([fresh, lasting], counted) =
+                takeover(course, (pair, fault), &format!("{what}, {number}")).await?;
+            row.saw(&fresh);
+            kept.saw_kept(&lasting);
             acknowledged += counted.acknowledged;
             lost += counted.lost;
             Ok(())
@@ -118,18 +119,20 @@ async fn takeover(
     course: &Course<'_>,
     (pair, fault): (&Site, Fault),
     name: &str,
-) -> Result<(Outage, Counted), Error> {
+) -> Result<([Outage; 2], Counted), Error> {
     let come = async |active: &Serving| {
         let evidence = Evidence::of(course)?;
         Ok((evidence, pair.visit_with(course.bench, active, Habit::Counting).await?))
     };
     let go = async |(evidence, visit): (Option<Evidence<'_>>, Visit)| {
         let counted = read(&visit.report().await?).ok_or_else(unreported)?;
-        let outage = Outage::from_samples(&counted.increments);
+        let outages = [&counted.increments, &counted.kept].map(|samples| Outage::from_samples(samples));
         if let Some(evidence) = evidence {
-            evidence.end(name, &[Client::fresh(&outage, &counted.increments)])?;
+            let [fresh, kept] = &outages;
+            evidence
+                .end(name, &[Client::fresh(fresh, &counted.increments), Client::kept(kept, &counted.kept)])?;
         }
-        Ok((outage, counted))
+        Ok((outages, counted))
     };
     befall((course.bench, pair), fault, (come, go)).await
 }

@@ -79,9 +79,9 @@ impl Stage {
     pub(super) async fn first_after(&self, known: Version, is_it: impl Fn(&Record) -> bool) -> Record {
         let only_it = WatchParams::default().fields(&format!("metadata.name={}", self.name)).timeout(60);
         let versions = self.leases().watch(&only_it, &known.0.to_string()).await.expect("a watch");
-        let mut records = pin!(versions.filter_map(async |event| match event.expect("a version") {
-            WatchEvent::Modified(lease) => Some(Record::read(&lease).expect("a Lease of a pair")),
-            other => panic!("{other:?}"),
+        let mut records = pin!(versions.map(|event| {
+            let Ok(WatchEvent::Modified(lease)) = event else { panic!("{event:?}") };
+            Record::read(&lease).expect("a Lease of a pair")
         }));
         loop {
             let record = records.next().await.expect("it comes within the time of the watch");
