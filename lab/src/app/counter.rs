@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
-use super::listen::{self, Desk, FINISH_WITHIN, Requests, exit_on_signal, pod_name};
+use super::listen::{self, Desk, FINISH_WITHIN, Requests, Then, exit_on_signal, pod_name};
 use super::stamp::{Stamp, Teller};
 
 /// Name of the log in the state folder.
@@ -110,8 +110,8 @@ impl Counter {
             match line.strip_suffix('\n').and_then(parse) {
                 Some(Request::Add(id)) => {
                     self.add(id)?;
-                    stream.write_all(format!("{id} {}\n", self.tag).as_bytes())?;
-                    if requests.are_last() {
+                    let answer = format!("{id} {}\n", self.tag);
+                    if requests.answer(&mut stream, answer.as_bytes())? == Then::End {
                         return Ok(());
                     }
                 }
@@ -285,6 +285,32 @@ pub(super) mod tests {
         desk.finish(Duration::from_secs(60));
         assert!(desk.is_empty());
         assert_eq!(client.join().unwrap(), "a 7 web-0\n");
+    }
+
+    #[test]
+    fn the_end_of_a_kept_connection_comes_with_its_last_answer() {
+        let state = tempfile::tempdir().unwrap();
+        let socket = state.path().join("sync");
+        let listener = UnixListener::bind(&socket).unwrap();
+        let (address, desk) = start_with(&with_barriers(state.path(), socket));
+        let mut client = TcpStream::connect(address).unwrap();
+        client.write_all(b"add a\n").unwrap();
+        let mut barriers = BufReader::new(listener.accept().unwrap().0);
+        barriers.read_line(&mut String::new()).unwrap();
+        let ending = thread::spawn({
+            let desk = desk.clone();
+            move || desk.finish(Duration::from_secs(60))
+        });
+        while !desk.is_ending() {
+            thread::yield_now();
+        }
+        barriers.get_mut().write_all(b"ok 7 1\n").unwrap();
+        let mut answer = [0; 64];
+        let length = client.read(&mut answer).unwrap();
+        assert_eq!(&answer[..length], b"a 7 web-0\n");
+        client.set_nonblocking(true).unwrap();
+        assert_eq!(client.read(&mut answer).unwrap(), 0, "who has read the one sees the other");
+        ending.join().unwrap();
     }
 
     #[test]

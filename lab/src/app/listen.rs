@@ -1,7 +1,7 @@
 //! What every server of the stand-in does: a thread for each connection, up to a limit, and an end on a signal.
 
-use std::io::{self, Read};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::io::{self, Read, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,6 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::net::{SendFlags, send};
 
 /// Connections served at the same time; one more is closed at once. Holds the load client's 200 requests a
 /// second through its deadline of one second, four times over.
@@ -81,6 +82,13 @@ impl Counted {
     }
 }
 
+/// What follows an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Then {
+    GoOn,
+    End,
+}
+
 /// The requests of one connection, until it ends. The first one counts before it has come.
 #[derive(Debug)]
 pub(super) struct Requests {
@@ -97,7 +105,20 @@ impl Requests {
 
     /// Whether the connection is to end with the next answer.
     pub(super) fn are_last(&self) -> bool {
-        self.desk.is_ending.load(Ordering::SeqCst)
+        self.desk.is_ending()
+    }
+
+    /// Gives an answer that cannot say that it is the last one. If it is, the end of the connection goes with it in one
+    /// segment: who asks at once after an answer sees it before that.
+    pub(super) fn answer(&self, stream: &mut TcpStream, answer: &[u8]) -> io::Result<Then> {
+        if !self.are_last() {
+            return stream.write_all(answer).map(|()| Then::GoOn);
+        }
+        let mut rest = answer;
+        while !rest.is_empty() {
+            rest = &rest[send(&*stream, rest, SendFlags::MORE | SendFlags::NOSIGNAL)?..];
+        }
+        stream.shutdown(Shutdown::Write).map(|()| Then::End)
     }
 }
 
@@ -119,6 +140,11 @@ impl Desk {
     /// Whether all that was taken is answered.
     pub(super) fn is_empty(&self) -> bool {
         self.requests.load(Ordering::SeqCst) == 0
+    }
+
+    /// Whether it was asked to finish.
+    pub(super) fn is_ending(&self) -> bool {
+        self.is_ending.load(Ordering::SeqCst)
     }
 
     fn has_connections(&self) -> bool {
