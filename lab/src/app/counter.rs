@@ -230,6 +230,13 @@ pub(super) mod tests {
         (address, desk)
     }
 
+    /// A counter, and the socket on which it asks for barriers.
+    fn start_behind_barriers(state: &Path) -> (UnixListener, (SocketAddr, Desk)) {
+        let socket = state.join("sync");
+        let listener = UnixListener::bind(&socket).unwrap();
+        (listener, start_with(&with_barriers(state, socket)))
+    }
+
     fn told(address: SocketAddr, requests: &str) -> String {
         let mut stream = TcpStream::connect(address).unwrap();
         stream.write_all(requests.as_bytes()).unwrap();
@@ -273,9 +280,7 @@ pub(super) mod tests {
     #[test]
     fn who_is_asked_to_end_answers_what_it_has_taken() {
         let state = tempfile::tempdir().unwrap();
-        let socket = state.path().join("sync");
-        let listener = UnixListener::bind(&socket).unwrap();
-        let (address, desk) = start_with(&with_barriers(state.path(), socket));
+        let (listener, (address, desk)) = start_behind_barriers(state.path());
         let client = thread::spawn(move || told(address, "add a\n"));
         let (stream, _) = listener.accept().unwrap();
         let mut barriers = BufReader::new(stream);
@@ -290,9 +295,7 @@ pub(super) mod tests {
     #[test]
     fn the_end_of_a_kept_connection_comes_with_its_last_answer() {
         let state = tempfile::tempdir().unwrap();
-        let socket = state.path().join("sync");
-        let listener = UnixListener::bind(&socket).unwrap();
-        let (address, desk) = start_with(&with_barriers(state.path(), socket));
+        let (listener, (address, desk)) = start_behind_barriers(state.path());
         let mut client = TcpStream::connect(address).unwrap();
         client.write_all(b"add a\n").unwrap();
         let mut barriers = BufReader::new(listener.accept().unwrap().0);

@@ -188,7 +188,7 @@ impl<On: Machine> Turn<'_, On> {
         let (version, level) = &self.level;
         let is_bereaved = self.pair.protocol.agent().is_bereaved() && *version == write.base;
         let replica = self.pair.replica.as_ref().filter(|_| is_bereaved);
-        replica.and_then(|replica| replica.leaves_out(*version, level)).unwrap_or_default()
+        replica.and_then(|replica| replica.leaves_out(level)).unwrap_or_default()
     }
 
     /// Whether a switchover could succeed.

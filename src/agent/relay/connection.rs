@@ -58,8 +58,6 @@ pub(super) struct Way {
     pub(super) port: u16,
     /// For all who want to go to that port.
     pub(super) turns: Turns,
-    /// Whether the relay is about to end.
-    pub(super) is_ending: watch::Receiver<bool>,
 }
 
 /// What was passed on.
@@ -121,10 +119,9 @@ impl Default for Turns {
 }
 
 /// Relays until both directions have ended, or one is broken, or the relay is about to end and nobody waits for an answer.
-pub(super) async fn relay(mut client: TcpStream, way: Way) -> Fate {
+pub(super) async fn relay(mut client: TcpStream, way: Way, is_ending: watch::Receiver<bool>) -> Fate {
     // Whoever drops this resets the connection: nothing of it must keep the application from its port.
     drop(client.set_zero_linger());
-    let is_ending = way.is_ending.clone();
     let Ok(Some(mut target)) = timeout(REACH_MAX, reach(way)).await else { return Fate::NotReached };
     drop(client.set_nodelay(true));
     drop(target.set_nodelay(true));

@@ -195,13 +195,7 @@ impl Station {
     pub(super) fn ways(&self, active: IpAddr) -> Vec<Way> {
         let RelaySettings { ip, ports } = &self.settings;
         let (_, active) = watch::channel(Some(active));
-        let way = |port: &u16| Way {
-            own: *ip,
-            active: active.clone(),
-            port: *port,
-            turns: Turns::default(),
-            is_ending: self.is_ending.subscribe(),
-        };
+        let way = |port: &u16| Way { own: *ip, active: active.clone(), port: *port, turns: Turns::default() };
         ports.iter().map(way).collect()
     }
 
@@ -242,9 +236,8 @@ impl Station {
             full if full >= self.connections_max => Fate::TooMany,
             _ => {
                 let turns = self.turns.entry(port).or_default().clone();
-                let (active, is_ending) = (self.active.subscribe(), self.is_ending.subscribe());
-                let way = Way { own: self.settings.ip, active, port, turns, is_ending };
-                return self.connections.push(Box::pin(relay(client, way)));
+                let way = Way { own: self.settings.ip, active: self.active.subscribe(), port, turns };
+                return self.connections.push(Box::pin(relay(client, way, self.is_ending.subscribe())));
             }
         };
         // Its end must not occupy the port either.

@@ -178,13 +178,7 @@ async fn who_acts_now_is_reached_although_an_attempt_to_reach_another_hangs() {
     let _queued = [TcpStream::connect((OWN, port)).await.expect("the first finds room")];
     let (aims, active) = tokio::sync::watch::channel(Some(OWN));
     let own = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
-    let reached = tokio::spawn(reach(Way {
-        own,
-        active,
-        port,
-        turns: Turns::default(),
-        is_ending: watch::channel(false).1,
-    }));
+    let reached = tokio::spawn(reach(Way { own, active, port, turns: Turns::default() }));
     sleep(Duration::from_millis(20)).await;
     let target = TcpListener::bind((ACTIVE, port)).await.expect("the port is free");
     let began = Instant::now();

@@ -20,7 +20,7 @@ use self::ticket::{Ticket, Waiter};
 use super::door::Door;
 use super::gate::{Knowledge, Level, Outcome, PromoteWhen, wanted};
 use super::lag::{Meter, Told};
-use super::notes::{lag_note, level_note};
+use super::notes::{lag_note, level_annotations};
 use super::scan::{Scanner, Snapshot};
 use super::sender::{Progress, Reach};
 use super::{DirectoryId, StateDirectory};
@@ -305,7 +305,8 @@ impl Ledger {
         let noted = self.noted.clone().or_else(|| {
             let wanted = wanted(&view.level, own, (level, is_overdue))?;
             let standby = progress.standby.filter(|_| wanted.len() > 1);
-            Some((level_note(view.version, &wanted, [Some(self.wires.own), standby]), wanted))
+            let annotations = level_annotations(&wanted, [Some(self.wires.own), standby]);
+            Some((Note { base: view.version, annotations }, wanted))
         });
         let Some((note, wanted)) = noted else { return self.tell_lag(view, own) };
         self.next_note = now + NOTE_EVERY;

@@ -53,7 +53,7 @@ use self::door::Door;
 use self::gate::{Level, PromoteWhen, may_take, wanted};
 use self::lag::Told;
 use self::ledger::{Ledger, View, Wires};
-use self::notes::{level_note, loss_note};
+use self::notes::{level_annotations, loss_note};
 use self::receiver::Receiver;
 use self::sender::{Progress, Sender};
 use super::key_ring::KeyRing;
@@ -62,7 +62,7 @@ use super::lifeline::{Line, Partner, partner_of, prepare};
 use super::metrics::AgentMetrics;
 use super::store::{Annotations, Note};
 use crate::api::keys;
-use crate::ha::{AgentId, Epoch, Version};
+use crate::ha::{AgentId, Epoch};
 use crate::runtime::shutdown::Shutdown;
 use crate::runtime::tasks::Tasks;
 
@@ -223,10 +223,10 @@ impl Replica {
         self.promote_when == PromoteWhen::Always || !self.door.is_torn()
     }
 
-    /// How a claim of this version of the Lease leaves the other directory out; `None`: the Lease names this one alone.
-    pub fn leaves_out(&self, base: Version, level: &Level) -> Option<Annotations> {
+    /// How a claim of a version of the Lease that says this leaves the other directory out; `None`: the Lease names this one alone.
+    pub fn leaves_out(&self, level: &Level) -> Option<Annotations> {
         let alone = wanted(level, self.directory.id(), (None, true))?;
-        Some(level_note(base, &alone, [Some(self.own), None]).annotations)
+        Some(level_annotations(&alone, [Some(self.own), None]))
     }
 
     /// Whether an order to switch over makes sense: the standby is level, or any may act.

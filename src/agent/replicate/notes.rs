@@ -7,19 +7,18 @@ use super::DirectoryId;
 use super::gate::Level;
 use crate::agent::identity::format_uid;
 use crate::agent::lease::Record;
-use crate::agent::store::Note;
+use crate::agent::store::{Annotations, Note};
 use crate::api::{StateLag, keys};
 use crate::ha::{AgentId, Version};
 
 /// These directories, which these Pods have, are level; what a standby lacked before is told no more.
-pub fn level_note(base: Version, level: &BTreeSet<DirectoryId>, pods: [Option<AgentId>; 2]) -> Note {
+pub fn level_annotations(level: &BTreeSet<DirectoryId>, pods: [Option<AgentId>; 2]) -> Annotations {
     let pods: Vec<String> = pods.into_iter().flatten().map(|pod| format_uid(pod.0)).collect();
-    let annotations = [
+    Annotations::from([
         (keys::ANNOTATION_HA_IN_SYNC, Some(Level::write(level))),
         (keys::ANNOTATION_HA_IN_SYNC_PODS, Some(pods.join(","))),
         (keys::ANNOTATION_HA_LAG, None),
-    ];
-    Note { base, annotations: annotations.into() }
+    ])
 }
 
 /// The Lease lists this Pod, but not its directory: the one that was level is lost, or belongs to another Pod now. Nobody

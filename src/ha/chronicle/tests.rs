@@ -122,8 +122,8 @@ fn a_claim_is_told_by_its_ground() {
         scribe.step(moment + 10, Event::WriteApplied { number: write.number, version: Version(9) });
         let granted = scribe.chronicle.last().expect("a tenure");
         assert_eq!(promised, Some(TakeoverRecord { granted: None, ..granted }));
-        let is_known_to_have_left = !matches!(granted.cause, Cause::LeaseExpired | Cause::CertificateOfDeath);
-        assert_eq!(is_bereaved, !is_known_to_have_left, "{granted:?}");
+        let is_gone = matches!(granted.cause, Cause::LeaseExpired | Cause::CertificateOfDeath);
+        assert_eq!(is_bereaved, is_gone, "{granted:?}");
         assert!(!scribe.protocol.agent().is_bereaved(), "the claim is answered");
         granted
     };

@@ -129,8 +129,8 @@ async fn takeover(
         let outages = [&counted.increments, &counted.kept].map(|samples| Outage::from_samples(samples));
         if let Some(evidence) = evidence {
             let [fresh, kept] = &outages;
-            evidence
-                .end(name, &[Client::fresh(fresh, &counted.increments), Client::kept(kept, &counted.kept)])?;
+            let clients = [Client::fresh(fresh, &counted.increments), Client::kept(kept, &counted.kept)];
+            evidence.end(name, &clients)?;
         }
         Ok((outages, counted))
     };

@@ -84,6 +84,14 @@ fn counting(stage: &mut Stage) {
     stage.start_agents();
 }
 
+/// An active whose writes are acknowledged once they are on both disks.
+async fn in_sync(stage: &mut Stage) -> Start {
+    counting(stage);
+    let active = stage.settled().await;
+    writes(stage, active, false).await;
+    active
+}
+
 /// Ends the last application for good, so that its log does not change any more.
 async fn end(mut stage: Stage) {
     let last = stage.settled().await;
@@ -124,9 +132,7 @@ async fn no_acknowledged_write_is_lost_with_an_application_an_agent_or_a_pod() {
 
 /// An active that acknowledged writes without its standby; neither agent runs any more.
 async fn alone(stage: &mut Stage) -> Start {
-    counting(stage);
-    let before = stage.settled().await;
-    writes(stage, before, false).await;
+    let before = in_sync(stage).await;
     stage.kill_agent(1 - before.agent);
     writes(stage, before, true).await;
     stage.kill_agent(before.agent);
@@ -180,9 +186,7 @@ async fn an_agent_that_has_lost_its_level_directory_does_not_act_and_takes_its_p
 #[tokio::test(flavor = "multi_thread")]
 async fn who_claims_after_an_agent_that_is_gone_leaves_it_out_by_the_same_write() {
     let mut stage = Stage::set("bereaved", 25).await;
-    counting(&mut stage);
-    let before = stage.settled().await;
-    writes(&stage, before, false).await;
+    let before = in_sync(&mut stage).await;
     let (survivor, known) = (1 - before.agent, stage.lease().await.version);
     stage.kill_agent(before.agent);
     let holder = Some(stage.id(survivor));
@@ -199,9 +203,7 @@ async fn who_claims_after_an_agent_that_is_gone_leaves_it_out_by_the_same_write(
 #[tokio::test(flavor = "multi_thread")]
 async fn a_standby_that_stalls_is_left_out_of_the_lease_before_anything_is_acknowledged_without_it() {
     let mut stage = Stage::set("stalled", 22).await;
-    counting(&mut stage);
-    let before = stage.settled().await;
-    writes(&stage, before, false).await;
+    let before = in_sync(&mut stage).await;
     let Record { level: both, level_pods, lag, .. } = stage.lease().await;
     assert!(matches!(&both, Level::Only(level) if level.len() == 2), "{both:?}");
     assert_eq!((level_pods.len(), lag), (2, Told::Nothing));
