@@ -2,12 +2,13 @@
 //! deep first and keeps fingerprints. So it says which world breaks an invariant, and not how it came about.
 
 use std::collections::HashSet;
-use std::hash::{BuildHasherDefault, DefaultHasher, Hash as _, Hasher};
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-use stateright::Model as _;
+use ahash::RandomState;
+use stateright::{Model as _, Property};
 
 use crate::model::Search;
 use crate::world::World;
@@ -53,6 +54,9 @@ struct Pool {
 
 struct Hunt<'a> {
     search: &'a Search,
+    invariants: Vec<Property<Search>>,
+    /// The hash function that stateright's own searches use.
+    hashing: RandomState,
     threads: usize,
     known: Vec<Mutex<Fingerprints>>,
     worlds: AtomicUsize,
@@ -69,6 +73,8 @@ pub(crate) fn run(search: &Search, threads: usize) -> Found {
     let began = Instant::now();
     let hunt = Hunt {
         search,
+        invariants: search.properties(),
+        hashing: RandomState::with_seeds(1, 2, 3, 4),
         threads,
         known: std::iter::repeat_with(Mutex::default).take(SHARDS).collect(),
         worlds: AtomicUsize::new(0),
@@ -111,7 +117,7 @@ impl Hunt<'_> {
     }
 
     fn judge(&self, world: &World) {
-        let broken = self.search.properties().into_iter().find(|it| !(it.condition)(self.search, world));
+        let broken = self.invariants.iter().find(|it| !(it.condition)(self.search, world));
         if let Some(invariant) = broken {
             self.broken.lock().expect("nobody panics").get_or_insert((invariant.name, world.clone()));
             self.end();
@@ -127,9 +133,7 @@ impl Hunt<'_> {
 
     /// Whether nobody has met this world, who will not meet it again.
     fn is_new(&self, world: &World) -> bool {
-        let mut hasher = DefaultHasher::new();
-        world.hash(&mut hasher);
-        let fingerprint = hasher.finish();
+        let fingerprint = self.hashing.hash_one(world);
         // The low bits choose the place in a set.
         let shard = usize::try_from(fingerprint >> 56).expect("a byte") % SHARDS;
         let is_new = self.known[shard].lock().expect("nobody panics").insert(fingerprint);

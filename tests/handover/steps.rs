@@ -110,24 +110,37 @@ impl World {
         id: AgentId,
         act: impl FnOnce(&mut Agent, &Moment<'_>) -> T,
     ) -> Option<T> {
-        let agent = self.agents[index(id)].as_mut()?;
-        let was_acting = agent.role.is_acting();
-        let result = act(agent, &now(&arena.timing));
-        let (is_acting, epoch) = (agent.role.is_acting(), agent.epoch);
-        if is_acting && !was_acting {
-            self.began(epoch);
-        }
+        let mut agent = *self.at(id)?;
+        let result = act(&mut agent, &now(&arena.timing));
+        self.put(&agent);
         Some(result)
     }
 
-    /// The agent knows the present Lease, if it decides on it without a write whose outcome it would learn from it.
-    fn refresh(&mut self, id: AgentId) {
-        let lease = self.lease;
-        let Some(agent) = &mut self.agents[index(id)] else { return };
+    /// An agent is as it has become.
+    fn put(&mut self, agent: &Agent) {
+        let was_acting = self.role(agent.id).is_some_and(Role::is_acting);
+        self.agents[index(agent.id)] = Some(*agent);
+        if agent.role.is_acting() && !was_acting {
+            self.began(agent.epoch);
+        }
+    }
+
+    /// The world with this agent as it has become, and what it sends.
+    fn sending(&self, arena: &Arena, agent: &Agent, packet: Packet) -> Self {
+        let mut world = self.clone();
+        world.put(agent);
+        world.send(arena, packet);
+        world
+    }
+
+    /// The agent as it knows the present Lease, if it decides on it without a write whose outcome it would learn from it.
+    fn refreshed(&self, id: AgentId) -> Option<Agent> {
+        let mut agent = *self.at(id)?;
         let is_resolved = agent.unresolved.is_none_or(|unresolved| unresolved.write.base.0 == CURRENT);
         if !agent.role.is_standby() && is_resolved {
-            agent.seen = Some(Seen { lease, version: Version(CURRENT), since: NOW });
+            agent.seen = Some(Seen { lease: self.lease, version: Version(CURRENT), since: NOW });
         }
+        Some(agent)
     }
 
     /// A rule that writes the Lease. A decision on an older version only costs a conflict and is left out.
@@ -137,17 +150,12 @@ impl World {
         id: AgentId,
         rule: impl FnOnce(&mut Agent, &Moment<'_>) -> Option<Write>,
     ) -> Option<Self> {
-        // Most steps of most worlds end here, before anything is copied.
-        let mut world = (self.at(id).is_some() && self.has_room(arena)).then(|| self.clone())?;
-        world.refresh(id);
-        let is_current = world.at(id)?.seen.is_some_and(|seen| seen.version.0 == CURRENT);
-        if !is_current {
-            return None;
-        }
-        let write = world.act(arena, id, rule)??;
+        // Most steps of most worlds end here, before the world is copied.
+        let mut agent = self.refreshed(id).filter(|_| self.has_room(arena))?;
+        agent.seen.filter(|seen| seen.version.0 == CURRENT)?;
+        let write = rule(&mut agent, &now(&arena.timing))?;
         let is_bounded = write.lease.epoch.term <= arena.most_terms;
-        world.send(arena, Packet::Write { from: id, write });
-        is_bounded.then_some(world)
+        is_bounded.then(|| self.sending(arena, &agent, Packet::Write { from: id, write }))
     }
 
     fn renew(&self, arena: &Arena, id: AgentId, hold: Hold) -> Option<Self> {
@@ -190,12 +198,12 @@ impl World {
             | Packet::Write { .. }
             | Packet::Answer { .. } => false,
         };
-        let mut world = (self.has_room(arena) && !self.net.iter().any(is_between)).then(|| self.clone())?;
-        world.refresh(id);
-        let agent = world.at(id).filter(|agent| agent.r2_promisers().any(|promiser| promiser == to))?;
+        let is_possible = self.has_room(arena) && !self.net.iter().any(is_between);
+        let agent = self.refreshed(id).filter(|_| is_possible)?;
+        let to = agent.r2_promisers().find(|promiser| *promiser == to)?;
         let request = agent.r2_request(&now(&arena.timing))?;
-        world.send(arena, Packet::Message { from: id, to, message: Message::PromiseRequest(request) });
-        Some(world)
+        let message = Message::PromiseRequest(request);
+        Some(self.sending(arena, &agent, Packet::Message { from: id, to, message }))
     }
 
     pub(crate) fn without(&self, packet: &Packet) -> Self {
@@ -235,7 +243,7 @@ impl World {
                 }
             }
             Message::Promise(promise) => {
-                self.refresh(to);
+                self.refreshed(to).into_iter().for_each(|agent| self.put(&agent));
                 self.act(arena, to, |agent, at| mutations::promised(arena, agent, at, (from, promise)));
             }
             // The policy sends it; no rule reads it.
@@ -285,26 +293,20 @@ impl World {
     /// The agent learns that its application has ended. It is taken to have heard of its peer just before.
     pub(crate) fn notice_end(&mut self, arena: &Arena, id: AgentId) {
         self.unnoticed[index(id)] = false;
-        self.hear_peer(id);
-        self.act(arena, id, |agent, at| mutations::ended(arena, agent, at));
-    }
-
-    /// The newest ping of the peer arrives in no time, which is the worst case for safety.
-    pub(crate) fn hear_peer(&mut self, id: AgentId) {
-        let Some(agent) = &mut self.agents[index(id)] else { return };
-        if let Some(tenure) = agent.tenure {
-            agent.hear(tenure.peer.id, Ping { incarnation: Incarnation(CURRENT), sent: NOW });
-        }
+        self.act(arena, id, |agent, at| {
+            hear_peer(agent);
+            mutations::ended(arena, agent, at);
+        });
     }
 
     fn hand_over(&self, arena: &Arena, id: AgentId) -> Option<Self> {
-        let mut world = self.has_room(arena).then(|| self.clone())?;
-        world.hear_peer(id);
-        let (to, handover) = world.act(arena, id, |agent, at| mutations::hand_over(arena, agent, at))??;
+        let mut agent = *self.at(id).filter(|_| self.has_room(arena))?;
+        hear_peer(&mut agent);
+        let (to, handover) = mutations::hand_over(arena, &mut agent, &now(&arena.timing))?;
         let is_bounded =
             handover.epoch.sequence <= arena.most_delegations && handover.epoch.term <= arena.most_terms;
-        world.send(arena, Packet::Message { from: id, to, message: Message::Handover(handover) });
-        is_bounded.then_some(world)
+        let message = Message::Handover(handover);
+        is_bounded.then(|| self.sending(arena, &agent, Packet::Message { from: id, to, message }))
     }
 
     /// The operator asks; this write restarts nobody's watch.
@@ -328,5 +330,12 @@ impl World {
         world.replace_lease(arena, lease);
         world.unwritten_since = BootTime(NOW.0);
         Some(world)
+    }
+}
+
+/// The newest ping of the peer arrives in no time, which is the worst case for safety.
+pub(crate) fn hear_peer(agent: &mut Agent) {
+    if let Some(tenure) = agent.tenure {
+        agent.hear(tenure.peer.id, Ping { incarnation: Incarnation(CURRENT), sent: NOW });
     }
 }

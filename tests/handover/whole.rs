@@ -16,7 +16,7 @@ use crate::arena::{Arena, ticks};
 use crate::model::Search;
 use crate::mutations::{self, Mutation};
 use crate::possible::Possible;
-use crate::steps::Step;
+use crate::steps::{Step, hear_peer};
 use crate::world::{AGENTS, CURRENT, NOW, Packet, World, index};
 
 /// Something from outside.
@@ -111,7 +111,7 @@ impl Audit {
         {
             read(arena, &mut world, id);
         }
-        world.hear_peer(id);
+        world.agents[index(id)].iter_mut().for_each(hear_peer);
         for mood in &MOODS {
             let (whole, effects) = answer(arena, (&world, id), mood, stimulus);
             if decides_on_old_version(&whole, world.at(id)) {

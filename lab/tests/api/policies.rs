@@ -11,7 +11,7 @@ use std::time::Duration;
 use backuppodset::api::keys;
 use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Namespace, Secret, ServiceAccount};
+use k8s_openapi::api::core::v1::{Namespace, Pod, Secret, ServiceAccount};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams, PostParams, TypeMeta};
@@ -185,6 +185,7 @@ async fn only_agents_and_the_operator_change_who_acts_and_each_only_what_is_its_
     for last in 0..4 {
         uids.push(scene.pod(&format!("web-{last}"), last).await);
     }
+    scene.labelled_pod("no-member", (4, json!({"app": "x"}))).await;
     let askers = Askers::of(&scene, ("web-0", &uids[0])).await;
     // What is bound to the namespace counts from here on; these two were made before, or by the operator.
     let make = |number: u32, members: [usize; 2]| {
@@ -209,6 +210,7 @@ async fn only_agents_and_the_operator_change_who_acts_and_each_only_what_is_its_
     refuses_leases(&askers, &uids[2]).await;
     refuses_agents(&askers.agent, &uids[2]).await;
     refuses_others(&askers, (&uids[0], &uids[1])).await;
+    refuses_strays(&askers).await;
     permits(&askers, &uids).await;
 }
 
@@ -318,6 +320,21 @@ async fn refuses_others(askers: &Askers, (own, other): (&str, &str)) {
     .await;
 }
 
+/// A Pod that acts would else be one that nobody leads clients to.
+async fn refuses_strays(askers: &Askers) {
+    let table = [
+        ("a person takes a Pod out of its group", &askers.person, labelled(Value::Null)),
+        ("a person removes all labels", &askers.person, json!({"metadata": {"labels": null}})),
+        ("a script moves it to another group", &askers.script, labelled("other")),
+        ("its agent leaves the group", &askers.agent, labelled(Value::Null)),
+        ("the operator takes a Pod out of its group", &askers.operator, labelled(Value::Null)),
+    ];
+    for (what, asker, patch) in table {
+        is_refused(what, "stays in its group", async || patched::<Pod>(asker, "web-0", patch.clone()).await)
+            .await;
+    }
+}
+
 /// Asked last: the policies are in force then.
 async fn permits(askers: &Askers, uids: &[String]) {
     let unchanged = json!({"spec": {"leaseTransitions": 3}});
@@ -334,6 +351,9 @@ async fn permits(askers: &Askers, uids: &[String]) {
     for (what, asker, patch) in table {
         assert_eq!(patched::<Lease>(asker, "web-0", patch).await, Ok(()), "{what}");
     }
+    let label = json!({"metadata": {"labels": {"example.com/note": "mine"}}});
+    assert_eq!(patched::<Pod>(&askers.person, "web-0", label).await, Ok(()));
+    assert_eq!(patched::<Pod>(&askers.person, "no-member", labelled(GROUP)).await, Ok(()));
     assert_eq!(created::<Lease>(&askers.operator, copy()).await, Ok(()));
     assert_eq!(patched::<EndpointSlice>(&askers.agent, "web-0", shown(&uids[0])).await, Ok(()));
     assert_eq!(created::<Secret>(&askers.operator, secret("web-ha-keys")).await, Ok(()));

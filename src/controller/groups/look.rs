@@ -49,7 +49,8 @@ pub(super) async fn look(context: &Context, job: &Job) -> Look {
     };
     let mut memory =
         context.memories.lock().expect("no holder of this lock panics").remove(key).unwrap_or_default();
-    let Some(group) = stores.group(key).filter(|group| group.metadata.deletion_timestamp.is_none()) else {
+    let group = stores.group(key).map(|shown| memory.newest(shown, clock::now()));
+    let Some(group) = group.filter(|group| group.metadata.deletion_timestamp.is_none()) else {
         context.refusals.end(key);
         drop(stores.take_ends(key));
         return Look::Settled(None);
@@ -72,7 +73,7 @@ impl Round<'_> {
         let (now, timing) = (clock::now(), times(self.group));
         let objects = self.stores.objects(self.key);
         memory.see_ends(&self.stores.take_ends(self.key), |metadata| is_owned(metadata, self.group));
-        if memory.is_ahead(now, |kind, name| shown_version(self.group, &objects, (kind, name))) {
+        if memory.is_ahead(now, |kind, name| shown_version(&objects, (kind, name))) {
             return Look::Settled(Some(BEHIND_DELAY));
         }
         let mut troubles = Vec::new();
@@ -320,7 +321,7 @@ fn state_left(group: &Group, objects: &GroupObjects, pair: u32) -> Option<LevelT
 }
 
 /// The version of an object as the watches show it.
-fn shown_version(group: &HAGroup, objects: &GroupObjects, (kind, name): (&str, &str)) -> Option<u64> {
+fn shown_version(objects: &GroupObjects, (kind, name): (&str, &str)) -> Option<u64> {
     fn find<K: Resource<DynamicType = ()>>(objects: &[Arc<K>], name: &str) -> Option<u64> {
         let found = objects.iter().find(|object| object.meta().name.as_deref() == Some(name))?;
         version(found.meta())
@@ -332,6 +333,6 @@ fn shown_version(group: &HAGroup, objects: &GroupObjects, (kind, name): (&str, &
         "EndpointSlice" => find(&objects.slices, name),
         "Role" => find(&objects.roles, name),
         "RoleBinding" => find(&objects.bindings, name),
-        _ => version(&group.metadata),
+        _ => None,
     }
 }

@@ -14,14 +14,20 @@ use super::ends::End;
 use super::means::{KeysWritten, Need};
 use crate::agent::identity::parse_uid;
 use crate::agent::lease::Record;
+use crate::api::HAGroup;
 use crate::ha::{BootTime, Epoch, Timing};
-use crate::observe::SetKey;
 use crate::observe::group::{SeenGroup, TERM_SHOWN_MAX, is_ending, level_of_nobody, level_text, pair_number};
+use crate::observe::{SetKey, version};
 use crate::pairing::{Forsaken, Group, LevelText, Lost, Pair, Plan, Wait, is_lasting};
 
 /// How long a write is waited for in the watches before it is taken as seen. 2 s: a watch is mostly 10 ms behind, and
 /// every write is guarded by the version that it is based on anyway.
 const CONFIRMED_WITHIN: Duration = Duration::from_secs(2);
+
+/// How long the group as our own write left it is taken for newer than what the watch shows. 5 min: after the API server was away a watch
+/// was seen behind for 17 s and kube waits up to 30 s between its tries; but versions that went back, as those of a cluster
+/// that was restored, must not blind us to what people write.
+const OWN_WRITE_HOLDS: Duration = Duration::from_secs(300);
 
 /// How many terms a Lease may have had that nobody saw before it was deleted. 1,024: a takeover after the other takes at least
 /// some milliseconds, and each has to be written; terms are 31 bits.
@@ -52,6 +58,8 @@ pub(super) struct Memory {
     highest_term: u32,
     /// Versions of objects that were written and that no watch has shown yet, by kind and name.
     written: BTreeMap<(&'static str, String), (u64, BootTime)>,
+    /// The group as our last write of its status left it, and when that was.
+    group_written: Option<(HAGroup, BootTime)>,
     /// The last look found that the namespace is being deleted.
     pub(super) is_namespace_ending: bool,
     /// Which keys were last written.
@@ -293,6 +301,23 @@ impl Memory {
             |wait: Wait, since: Option<BootTime>| plan.waits.contains(&wait).then(|| since.unwrap_or(now));
         self.surplus_since = since(Wait::Surplus, self.surplus_since);
         self.alone_since = since(Wait::Second, self.alone_since);
+    }
+
+    /// Notes the group as a write of its status left it.
+    pub(super) fn wrote_group(&mut self, group: HAGroup, now: BootTime) {
+        self.group_written = Some((group, now));
+    }
+
+    /// The newer one of the group that a watch shows and of that which was written. A watch may be behind for long after the
+    /// API server was away, and who looks at an old status takes for news what is told already.
+    pub(super) fn newest(&mut self, shown: HAGroup, now: BootTime) -> HAGroup {
+        let is_newer = |(written, at): &(HAGroup, BootTime)| {
+            written.metadata.uid == shown.metadata.uid
+                && version(&written.metadata) > version(&shown.metadata)
+                && now < *at + OWN_WRITE_HOLDS
+        };
+        self.group_written = self.group_written.take().filter(is_newer);
+        self.group_written.as_ref().map_or(shown, |(written, _)| written.clone())
     }
 
     /// Notes a version that was written.

@@ -13,7 +13,6 @@ use crate::api::{HAGroup, keys};
 use crate::controller::report::merge_difference;
 use crate::ha::TakeoverRecord;
 use crate::observe::group::SeenGroup;
-use crate::observe::version;
 use crate::pairing::Plan;
 use crate::status::{GroupInput, GroupNews, group_news, group_status, kept};
 
@@ -78,8 +77,7 @@ impl Round<'_> {
             PatchParams { field_manager: Some(keys::FIELD_MANAGER_STATUS.into()), ..PatchParams::default() };
         match api.patch_status(&self.key.name, &parameters, &Patch::Merge(patch)).await {
             Ok(written) => {
-                let version = version(&written.metadata);
-                memory.wrote((keys::GROUP_KIND, &self.key.name), version, clock::now());
+                memory.wrote_group(written, clock::now());
                 self.tell_news(&group_news(&previous, &all, (&self.key.name, &records)));
                 true
             }

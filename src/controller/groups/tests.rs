@@ -26,6 +26,7 @@ use crate::runtime::lease::Leadership;
 use crate::runtime::metrics::Metrics;
 use crate::runtime::shutdown::Shutdown;
 
+mod behind;
 mod lost;
 
 fn key() -> SetKey {

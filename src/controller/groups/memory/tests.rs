@@ -1,5 +1,7 @@
 //! What is remembered of Leases that go, come and are set back.
 
+use serde_json::json;
+
 use super::*;
 use crate::agent::identity::format_uid;
 use crate::api::keys;
@@ -39,6 +41,24 @@ fn a_pair_is_forsaken_since_it_was_first_seen_so_until_it_is_not() {
     let seen = |seconds| Some(Forsaken { since: at(seconds), was_told: false });
     assert_eq!([seen(1), seen(2)].map(|seen| memory.see_forsaken(0, seen)), [seen(1), seen(1)]);
     assert_eq!([None, seen(4)].map(|seen| memory.see_forsaken(0, seen)), [None, seen(4)]);
+}
+
+#[test]
+fn an_own_write_of_the_group_is_newer_until_a_watch_shows_it_or_it_is_old() {
+    let group = |uid: &str, version: u64| -> HAGroup {
+        let metadata = json!({"name": "web", "uid": uid, "resourceVersion": version.to_string()});
+        serde_json::from_value(json!({"metadata": metadata, "spec": {}})).expect("a group")
+    };
+    let newest = |shown: HAGroup, since: Duration| {
+        let mut memory = Memory::default();
+        memory.wrote_group(group("a", 10), at(0));
+        version(&memory.newest(shown, at(0) + since).metadata)
+    };
+    // Numbers, not words: "9" is above "10".
+    let shown = [("a", 9), ("a", 10), ("a", 11), ("b", 9)];
+    let found = shown.map(|(uid, version)| newest(group(uid, version), SECOND));
+    assert_eq!(found, [Some(10), Some(10), Some(11), Some(9)]);
+    assert_eq!(newest(group("a", 9), OWN_WRITE_HOLDS), Some(9));
 }
 
 fn known(seconds: u32) -> Known {
