@@ -71,10 +71,12 @@ fn arenas() -> Vec<(Size, &'static str, Arena)> {
         (Huge, "drifting pair, 2 faults", Arena::drifting_pair()),
         (Huge, "pair, 2 faults, converges", converging(pair())),
         (Huge, "trio, 1 fault, one takeover", one_takeover(trio())),
+        (Huge, "trio, 2 packets, 1 fault", trio()),
         (Large, "trio, 1 packet, 1 fault, late notice, one takeover", late(one_takeover(trio().packets(1)))),
         (Large, "drifting trio, 1 packet, no fault", Arena::drifting_trio().packets(1)),
         (Huge, "drifting trio, no fault", Arena::drifting_trio()),
         (Huge, "drifting trio, 1 packet, 1 fault", Arena::drifting_trio().packets(1).faults(1)),
+        (Huge, "drifting trio, 1 fault, one takeover", one_takeover(Arena::drifting_trio().faults(1))),
     ]
 }
 

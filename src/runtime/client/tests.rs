@@ -158,3 +158,26 @@ async fn requests_at_the_same_time_find_the_connections_that_were_kept_for_them(
     assert_eq!((kept.len(), two().await), (2, kept));
     server.abort();
 }
+
+#[tokio::test]
+async fn an_agent_reads_a_kubeconfig_in_json_and_says_how_to_write_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("kubeconfig");
+    let read = async |text: &str| {
+        std::fs::write(&path, text).unwrap();
+        read_json(&path).await
+    };
+    let whole = serde_json::json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "here",
+        "clusters": [{"name": "near", "cluster": {"server": "https://10.1.2.3:6443"}}],
+        "contexts": [{"name": "here", "context": {"cluster": "near", "user": "me"}}],
+        "users": [{"name": "me", "user": {"token": "secret"}}],
+    });
+    let config = read(&whole.to_string()).await.unwrap();
+    assert_eq!(config.cluster_url, "https://10.1.2.3:6443");
+    assert!(matches!(read("apiVersion: v1\nkind: Config\n").await, Err(UnreadError::Json(_))));
+    assert!(matches!(read("{}").await, Err(UnreadError::Incomplete(_))));
+    let source = Box::new(read_json(&directory.path().join("none")).await.err().unwrap());
+    let told = Error::Kubeconfig { path: "none".into(), source }.to_string();
+    assert_eq!(told, "use the kubeconfig none; write it with: kubectl config view --raw -o json");
+}

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use backuppodset::agent::identity::format_uid;
 use backuppodset::ha::{AgentId, Hold};
 use kube::Client;
+use kube::config::Kubeconfig;
 use lab::control_plane::ControlPlane;
 use lab::machine::process::ProcessId;
 use rustix::process::{Pid, Signal, kill_process};
@@ -51,7 +52,6 @@ static ONE_AT_A_TIME: Mutex<()> = Mutex::const_new(());
 pub(super) struct Stage {
     pub(super) name: &'static str,
     pub(super) directory: PathBuf,
-    kubeconfig: PathBuf,
     pub(super) client: Client,
     pub(super) ports: [u16; 2],
     health_ports: [u16; 2],
@@ -91,13 +91,14 @@ impl Stage {
             listener.local_addr().expect("an address").port()
         });
         let uids = [0, 1].map(|agent: u128| 0xa9e0_0000_0000_4000_8000_0000_0000_0000 + 16 * number + agent);
-        let kubeconfig = control_plane.kubeconfig_path();
+        let kubeconfig = Kubeconfig::read_from(control_plane.kubeconfig_path()).expect("a kubeconfig");
+        let kubeconfig = serde_json::to_vec(&kubeconfig).expect("JSON");
+        fs::write(directory.join("kubeconfig"), kubeconfig).expect("a file");
         let agents = [None, None];
         let (is_grouped, is_stubborn, is_api_server_stopped) = (false, false, false);
         let stage = Self {
             name,
             directory,
-            kubeconfig,
             client,
             ports,
             health_ports,
@@ -146,7 +147,7 @@ impl Stage {
             .args(self.promote_when.map(|when| format!("--promote-when={when}")))
             .args(&self.arguments)
             .args(["--", "sh", "-c", self.application])
-            .env("KUBECONFIG", &self.kubeconfig)
+            .env("KUBECONFIG", self.directory.join("kubeconfig"))
             .env("POD_UID", format_uid(self.uids[agent]))
             .env("POD_NAME", pod(agent))
             .env("POD_IP", ip(agent))
