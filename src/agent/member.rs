@@ -223,8 +223,14 @@ impl Member {
         })
     }
 
-    /// Belongs to one Lease after the other, until it is asked to end.
+    /// Belongs to one Lease after the other, until it is asked to end; ends what it relays first.
     async fn run(mut self, shutdown: &Shutdown) -> Result<(), Error> {
+        self.belong_to_all(shutdown).await?;
+        self.body.relay.finish().await;
+        Ok(())
+    }
+
+    async fn belong_to_all(&mut self, shutdown: &Shutdown) -> Result<(), Error> {
         let search = Search::new(self.client.clone(), self.membership.clone(), self.own.clone());
         let health = self.body.health.clone();
         loop {
@@ -245,7 +251,6 @@ impl Member {
             };
             let Some(found) = found else { continue };
             if self.belong((found, is_first), shutdown).await? == End::Left {
-                self.body.relay.finish().await;
                 return Ok(());
             }
             self.body.health.set_ready(false);

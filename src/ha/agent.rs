@@ -148,11 +148,13 @@ impl Agent {
         self.unresolved.is_some_and(|unresolved| unresolved.purpose == purpose)
     }
 
-    /// Whether its claim under way is made because whoever acted has certainly ended, or was not heard of for T.
+    /// Whether its claim under way is made because whoever acted has certainly ended, or was not heard of for T. One whose own
+    /// tenure has lapsed waited for nobody.
     pub fn is_bereaved(&self) -> bool {
         let Some(Unresolved { write, purpose: Purpose::Claim, .. }) = self.unresolved else { return false };
         let former = self.seen.filter(|seen| seen.version == write.base).and_then(|seen| seen.lease.holder);
-        self.is_certified || former.is_some_and(|former| former != self.id)
+        let is_other = former.is_some_and(|former| former != self.id);
+        self.is_certified || self.role == Role::Standby && is_other
     }
 
     /// Notes a sign of life of the peer or of the agent that is to replace it; an older one changes nothing.
@@ -196,5 +198,39 @@ impl Agent {
             self.is_certified = false;
             self.unresolved = unresolved;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ha::Hold;
+
+    #[test]
+    fn only_who_waited_as_a_standby_is_bereaved_without_a_certificate() {
+        let [own, other] = [1, 2].map(AgentId);
+        let lease = |holder| Lease {
+            epoch: Epoch { term: 3, sequence: 0 },
+            holder,
+            members: [own, other],
+            pending: None,
+            hold: Hold::Peer,
+            writes: 9,
+        };
+        let write = Write { number: 4, base: Version(7), lease: lease(Some(own)) };
+        let claim = Unresolved { write, purpose: Purpose::Claim, sent: BootTime(1) };
+        let bereaved = |role, holder, is_certified| {
+            let seen = Some(Seen { lease: lease(holder), version: Version(7), since: BootTime(1) });
+            let agent = Agent::new(own, Incarnation(5));
+            Agent { role, seen, is_certified, unresolved: Some(claim), ..agent }.is_bereaved()
+        };
+        let told = [
+            bereaved(Role::Standby, Some(other), false),
+            bereaved(Role::Lapsed, Some(other), false),
+            bereaved(Role::Standby, Some(own), false),
+            bereaved(Role::Standby, None, false),
+            bereaved(Role::Lapsed, Some(other), true),
+        ];
+        assert_eq!(told, [true, false, false, false, true]);
     }
 }

@@ -55,19 +55,13 @@ pub enum Verb {
         verb: FenceVerb,
     },
     /// Stops what the operator does for a group or a set; failovers of groups go on.
-    Pause {
-        /// hag/NAME for an HAGroup, bps/NAME for a BackupPodSet, or a name that only one of them has.
-        name: String,
-    },
+    Pause(NamedArguments),
     /// Ends a pause.
-    Resume {
-        /// hag/NAME for an HAGroup, bps/NAME for a BackupPodSet, or a name that only one of them has.
-        name: String,
-    },
+    Resume(NamedArguments),
     /// Shows takeovers of a group, or conversions of a set.
-    History(ShowArguments),
+    History(NamedArguments),
     /// Shows what the operator would do now, and what it waits for.
-    Plan(ShowArguments),
+    Plan(NamedArguments),
     /// Prints the completions of a shell for the command kubectl-bps, or the program that kubectl asks for those of
     /// `kubectl bps`.
     Completion {
@@ -150,9 +144,9 @@ pub struct StatusArguments {
     pub output: Option<Format>,
 }
 
-/// What to show something of.
+/// What is meant, and how the answer looks.
 #[derive(Args, Clone, Debug)]
-pub struct ShowArguments {
+pub struct NamedArguments {
     /// hag/NAME for an HAGroup, bps/NAME for a BackupPodSet, or a name that only one of them has.
     pub name: String,
     /// The same as an object instead of text.
@@ -184,17 +178,9 @@ pub struct SwitchoverArguments {
 #[derive(Subcommand, Clone, Debug)]
 pub enum FenceVerb {
     /// These Pods shall not act until they are unfenced.
-    On {
-        /// Names of the Pods.
-        #[arg(required = true)]
-        pods: Vec<String>,
-    },
+    On(FenceArguments),
     /// These Pods may act again.
-    Off {
-        /// Names of the Pods, or uids of Pods that are gone.
-        #[arg(required = true)]
-        pods: Vec<String>,
-    },
+    Off(FenceArguments),
     /// Shows which Pods are fenced.
     List {
         /// In all namespaces.
@@ -204,6 +190,17 @@ pub enum FenceVerb {
         #[arg(short, long, value_enum)]
         output: Option<Format>,
     },
+}
+
+/// Which Pods are meant.
+#[derive(Args, Clone, Debug, Default)]
+pub struct FenceArguments {
+    /// Names of the Pods; those that are gone may be unfenced by their uids.
+    #[arg(required = true)]
+    pub pods: Vec<String>,
+    /// What became of them as an object instead of sentences.
+    #[arg(short, long, value_enum)]
+    pub output: Option<Format>,
 }
 
 /// Form of an output for programs.

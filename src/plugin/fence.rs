@@ -8,7 +8,7 @@ use kube::api::{Patch, PatchParams};
 use serde::Serialize;
 use serde_json::json;
 
-use super::arguments::{FenceVerb, Format};
+use super::arguments::{FenceArguments, FenceVerb, Format};
 use super::cluster::Cluster;
 use super::pair::{PairNow, pair_now};
 use super::table::Table;
@@ -27,22 +27,51 @@ const ATTEMPTS_MAX: usize = 8;
 /// # Errors
 /// `Refused` if a Pod is in no pair; then nothing was written. `Partly` if a write fails after others.
 pub async fn run(cluster: &Cluster, verb: &FenceVerb) -> Result<String, Error> {
-    let (pods, is_on) = match verb {
-        FenceVerb::List { all_namespaces, output } => return list(cluster, *all_namespaces, *output).await,
-        FenceVerb::On { pods } => (pods, true),
-        FenceVerb::Off { pods } => (pods, false),
-    };
-    for pod in pods {
+    match verb {
+        FenceVerb::List { all_namespaces, output } => list(cluster, *all_namespaces, *output).await,
+        FenceVerb::On(wanted) => change(cluster, wanted, true).await,
+        FenceVerb::Off(wanted) => change(cluster, wanted, false).await,
+    }
+}
+
+async fn change(cluster: &Cluster, wanted: &FenceArguments, is_on: bool) -> Result<String, Error> {
+    for pod in &wanted.pods {
         find(cluster, pod, is_on).await?;
     }
-    let mut done = String::new();
-    for pod in pods {
+    let mut outcomes = Outcomes::default();
+    for pod in &wanted.pods {
         match fence(cluster, pod, is_on).await {
-            Ok(text) => done.push_str(&text),
-            Err(error) => return Err(error.after(done)),
+            Ok(outcome) => outcomes.pods.push(outcome),
+            Err(error) => return Err(error.after(outcomes.text())),
         }
     }
-    Ok(done)
+    document::formed(wanted.output, &outcomes, || outcomes.text())
+}
+
+/// What became of the Pods that were to be fenced or unfenced, in the order in which they were named.
+#[derive(Serialize, Default)]
+struct Outcomes {
+    pods: Vec<Outcome>,
+}
+
+/// What became of one of them.
+#[derive(Serialize)]
+struct Outcome {
+    namespace: String,
+    pair: String,
+    pod: String,
+    uid: String,
+    fenced: bool,
+    /// It was not so before.
+    changed: bool,
+    #[serde(skip)]
+    text: String,
+}
+
+impl Outcomes {
+    fn text(&self) -> String {
+        self.pods.iter().map(|outcome| outcome.text.as_str()).collect()
+    }
 }
 
 /// All Pods that shall not act.
@@ -105,15 +134,24 @@ pub(super) fn part(pair: &PairNow, id: AgentId) -> &'static str {
     }
 }
 
-async fn fence(cluster: &Cluster, pod: &str, is_on: bool) -> Result<String, Error> {
+async fn fence(cluster: &Cluster, pod: &str, is_on: bool) -> Result<Outcome, Error> {
     for _ in 0..ATTEMPTS_MAX {
         let (pair, id) = find(cluster, pod, is_on).await?;
+        let outcome = |changed: bool, text: String| Outcome {
+            namespace: cluster.namespace.clone(),
+            pair: pair.name.clone(),
+            pod: pair.name_of(id),
+            uid: format_uid(id.0),
+            fenced: is_on,
+            changed,
+            text,
+        };
         if pair.is_fenced(id) == is_on {
             let state = if is_on { "already fenced" } else { "not fenced" };
-            return Ok(format!("{}: {pod} is {state}\n", pair.name));
+            return Ok(outcome(false, format!("{}: {pod} is {state}\n", pair.name)));
         }
         match write(cluster, &pair, (id, is_on)).await {
-            Ok(()) => return Ok(outlook(&pair, id, is_on)),
+            Ok(()) => return Ok(outcome(true, outlook(&pair, id, is_on))),
             // An agent or the operator wrote the Lease in the meantime.
             Err(kube::Error::Api(status)) if status.code == 409 => {}
             Err(error) => return Err(Error::request(format!("write Lease {}", pair.name))(error)),

@@ -5,7 +5,7 @@ use kube::ResourceExt as _;
 
 use serde::Serialize;
 
-use super::arguments::ShowArguments;
+use super::arguments::NamedArguments;
 use super::cluster::{Cluster, Subject};
 use super::table::Table;
 use super::{Error, document};
@@ -17,7 +17,7 @@ use crate::api::{
 ///
 /// # Errors
 /// `Usage` or `Refused` if the name means two objects or none.
-pub async fn run(cluster: &Cluster, wanted: &ShowArguments) -> Result<String, Error> {
+pub async fn run(cluster: &Cluster, wanted: &NamedArguments) -> Result<String, Error> {
     match cluster.subject(&wanted.name).await? {
         Subject::Group(group) => {
             let status = group.status.clone().unwrap_or_default();

@@ -5,20 +5,49 @@ use std::fmt::Debug;
 use kube::api::{Patch, PatchParams};
 use kube::core::NamespaceResourceScope;
 use kube::{Resource, ResourceExt as _};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-use super::Error;
+use super::arguments::NamedArguments;
 use super::cluster::{Cluster, Subject};
-use crate::api::{BackupPodSet, HAGroup, keys};
+use super::{Error, document};
+use crate::api::keys;
 use crate::observe::controller_of;
+
+/// What became of an object that was to be paused or resumed.
+#[derive(Serialize)]
+struct Outcome {
+    kind: String,
+    namespace: String,
+    name: String,
+    paused: bool,
+    /// It was not so before.
+    changed: bool,
+    /// What goes on, and what does not, while it is paused.
+    #[serde(skip)]
+    then: &'static str,
+}
+
+impl Outcome {
+    fn text(&self) -> String {
+        let Self { kind, namespace: _, name, paused, changed, then } = self;
+        let state = match (paused, changed) {
+            (true, true) => format!("paused: {then}; `kubectl bps resume` ends it"),
+            (true, false) => "already paused".to_owned(),
+            (false, true) => "resumed".to_owned(),
+            (false, false) => "not paused".to_owned(),
+        };
+        format!("{kind} {name}: {state}\n")
+    }
+}
 
 /// Writes `spec.paused`.
 ///
 /// # Errors
 /// `Usage` or `Refused` if the name means two objects or none; `Usage` if it means the group of a set.
-pub async fn run(cluster: &Cluster, name: &str, is_paused: bool) -> Result<String, Error> {
-    match cluster.subject(name).await? {
+pub async fn run(cluster: &Cluster, wanted: &NamedArguments, is_paused: bool) -> Result<String, Error> {
+    let outcome = match cluster.subject(&wanted.name).await? {
         Subject::Group(group) => {
             if let Some(set) = controller_of(&group.metadata).filter(|owner| owner.kind == keys::KIND) {
                 let (group, set) = (group.name_any(), &set.name);
@@ -26,39 +55,33 @@ pub async fn run(cluster: &Cluster, name: &str, is_paused: bool) -> Result<Strin
                     "HAGroup {group} is as its BackupPodSet wants it: write bps/{set}, which stops failovers of Pods, too"
                 )));
             }
-            let is_change = group.spec.paused != is_paused;
             let then = "pairs stay as they are, and failovers go on";
-            write::<HAGroup>(cluster, &group.name_any(), (is_paused, is_change, then)).await
+            write(cluster, group.as_ref(), (group.spec.paused, is_paused, then)).await?
         }
         Subject::Set(set) => {
-            let is_change = set.spec.paused != is_paused;
             let then = "nothing is created, converted or deleted, and there is no failover";
-            write::<BackupPodSet>(cluster, &set.name_any(), (is_paused, is_change, then)).await
+            write(cluster, set.as_ref(), (set.spec.paused, is_paused, then)).await?
         }
-    }
+    };
+    document::formed(wanted.output, &outcome, || outcome.text())
 }
 
 async fn write<K>(
     cluster: &Cluster,
-    name: &str,
-    (is_paused, is_change, then): (bool, bool, &str),
-) -> Result<String, Error>
+    object: &K,
+    (was_paused, paused, then): (bool, bool, &'static str),
+) -> Result<Outcome, Error>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
 {
-    let kind = K::kind(&());
-    let state = match (is_paused, is_change) {
-        (true, true) => format!("paused: {then}; `kubectl bps resume` ends it"),
-        (true, false) => "already paused".to_owned(),
-        (false, true) => "resumed".to_owned(),
-        (false, false) => "not paused".to_owned(),
-    };
-    if is_change {
-        let patch = Patch::Merge(json!({"spec": {"paused": is_paused}}));
+    let (kind, name) = (K::kind(&()).into_owned(), object.name_any());
+    let changed = was_paused != paused;
+    if changed {
+        let patch = Patch::Merge(json!({"spec": {"paused": paused}}));
         let parameters =
             PatchParams { field_manager: Some(keys::FIELD_MANAGER_PLUGIN.into()), ..PatchParams::default() };
-        let patched = cluster.api::<K>().patch(name, &parameters, &patch).await;
+        let patched = cluster.api::<K>().patch(&name, &parameters, &patch).await;
         patched.map_err(Error::request(format!("write {kind} {name}")))?;
     }
-    Ok(format!("{kind} {name}: {state}\n"))
+    Ok(Outcome { kind, namespace: object.namespace().unwrap_or_default(), name, paused, changed, then })
 }

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use kube::ResourceExt as _;
 use kube::core::DeserializeGuard;
 
-use super::arguments::ShowArguments;
+use super::arguments::NamedArguments;
 use super::cluster::{Cluster, SetObjects, Subject};
 use super::outlook::Outlook;
 use super::plan_words::{action_words, hold_words, step_words};
@@ -26,7 +26,7 @@ use crate::status::describe_wait;
 ///
 /// # Errors
 /// `Usage` or `Refused` if the name means two objects or none.
-pub async fn run(cluster: &Cluster, wanted: &ShowArguments) -> Result<String, Error> {
+pub async fn run(cluster: &Cluster, wanted: &NamedArguments) -> Result<String, Error> {
     let outlook = match cluster.subject(&wanted.name).await? {
         Subject::Group(group) => {
             let objects = cluster.group_objects(&group).await?;

@@ -62,7 +62,7 @@ pub enum Error {
         source: InClusterError,
     },
     /// The kubeconfig of an agent outside a Pod cannot be used.
-    #[error("use the kubeconfig {path}; write it with: kubectl config view --raw -o json", path = path.display())]
+    #[error("use the kubeconfig {path}; write it with: kubectl config view --raw --flatten -o json", path = path.display())]
     Kubeconfig {
         /// The file.
         path: PathBuf,
@@ -96,9 +96,9 @@ pub async fn connect(user_agent: &'static str, metrics: &RestMetrics) -> Result<
     build(config, user_agent, metrics)
 }
 
-/// A client for the cluster of the own Pod, whatever the environment says: an agent has that of its application, which may
-/// manage another cluster. Outside a Pod `KUBECONFIG` names the file, in JSON: what reads YAML would be a tenth of an agent's
-/// memory.
+/// A client for the cluster of the own Pod's service account, if there is one: an agent has the environment of its
+/// application, which may manage another cluster. Else `KUBECONFIG` names one file, in JSON and with all data in it: what reads
+/// YAML would be a tenth of an agent's memory.
 ///
 /// # Errors
 /// `Outside` and `Kubeconfig` if there is no configuration, and those of [`transport()`].

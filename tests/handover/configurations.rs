@@ -143,6 +143,12 @@ fn bad_times() -> Vec<(Size, &'static str, &'static str, Arena)> {
         ),
         (Small, "I1", "T2, R6: W = 0", plain_trio().with(|timing| timing.operator_wait = ticks(0))),
         (Small, "I1", "T2: W = G - 1", plain_trio().with(|timing| timing.operator_wait = ticks(2))),
+        (
+            Large,
+            "I1",
+            "T2: W = G + drift - 1",
+            Arena::drifting_trio().plain().packets(1).with(|timing| timing.operator_wait = ticks(2 + SKEW)),
+        ),
     ]
 }
 

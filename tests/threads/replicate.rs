@@ -84,6 +84,7 @@ impl Course {
                 self.door.shut().await;
                 assert!(self.door.is_shut() && !self.door.is_distrusted());
                 assert!(self.mistake.is_some() || !self.door.is_torn(), "it was carried out as a whole");
+                assert_eq!(self.door.is_in_order(), !self.door.is_torn(), "nobody is inside");
             }
             self.does_application_run.store(true, Ordering::SeqCst);
             assert!(!self.is_written.load(Ordering::SeqCst), "the application runs below a batch");

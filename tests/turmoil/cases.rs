@@ -66,11 +66,56 @@ fn many_seeds_hold() {
     println!("{} tenures in {seeds} runs", hold(SEEDS..SEEDS + seeds));
 }
 
+/// Faults of any two kinds, the second one so many milliseconds after the first; those whose number leaves this rest by two,
+/// so that two threads share the work.
+fn hold_two(moments: &[u64], rest: usize, is_in: impl Fn(usize, usize) -> bool) -> usize {
+    let kinds = (0..KINDS).flat_map(|one| (0..KINDS).map(move |other| (one, other)));
+    let chosen = kinds.filter(|(one, other)| is_in(*one, *other)).enumerate();
+    let mut runs = 0;
+    for (number, (one, other)) in chosen.filter(|(number, _)| number % 2 == rest) {
+        for moment in moments {
+            let (seed, moment) = (number as u64, Duration::from_millis(*moment));
+            let faults = [Fault::of_each_kind(0)[one], Fault::of_each_kind(1)[other]];
+            let outcome = run(seed, &Script::of_two(seed, faults, moment), Flaw::default());
+            let told = || format!("{faults:?} {moment:?} apart, seed {seed}");
+            let outcome = outcome.unwrap_or_else(|error| panic!("{}: an agent ended: {error}", told()));
+            assert_eq!(outcome.verdict, Ok(()), "{}: {:#?}", told(), outcome.entries);
+            assert!(!spans(&outcome.entries).is_empty(), "{}: nobody ever acted", told());
+            runs += 1;
+        }
+    }
+    runs
+}
+
+/// At the first Pod the one, at the second Pod the other; the long search has both orders.
+fn in_one_order(one: usize, other: usize) -> bool {
+    one <= other
+}
+
+#[test]
+fn faults_of_any_two_kinds_at_once_hold() {
+    assert_eq!(hold_two(&[0], 0, in_one_order), 53);
+}
+
+#[test]
+fn faults_of_any_two_kinds_at_once_hold_in_the_other_half() {
+    assert_eq!(hold_two(&[0], 1, in_one_order), 52);
+}
+
+#[test]
+#[ignore = "a long search, see `make explore`"]
+fn faults_of_any_two_kinds_hold_in_any_order() {
+    let runs: usize = [0, 1].into_iter().map(|rest| hold_two(&[0, 100, 400], rest, |_, _| true)).sum();
+    println!("{runs} runs of two faults");
+}
+
 #[test]
 fn the_seeds_of_the_tests_draw_every_kind_of_fault() {
     let faults = (0..SEEDS).flat_map(|seed| Script::draw(seed).faults);
     let kinds: HashSet<_> = faults.map(|planned| std::mem::discriminant(&planned.fault)).collect();
     assert_eq!(kinds.len(), KINDS);
+    let of_each: HashSet<_> = Fault::of_each_kind(0).iter().map(std::mem::discriminant).collect();
+    assert_eq!(of_each.len(), KINDS);
 }
 
 #[test]

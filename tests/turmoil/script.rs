@@ -61,6 +61,29 @@ pub(crate) enum Fault {
     Replace,
 }
 
+impl Fault {
+    /// One of each kind: at this Pod, or between it and another part.
+    pub(crate) const fn of_each_kind(pod: usize) -> [Self; KINDS] {
+        let (own, other) = (End::Pod(pod), End::Pod((pod + 1) % PODS));
+        [
+            Self::Slow(own, other, Duration::from_secs(1)),
+            Self::Loss(own, other, 500),
+            Self::Cut(own, other),
+            Self::CutOneWay(other, own),
+            Self::Held(own, End::Api),
+            Self::ApiStops,
+            Self::ContainerDies(pod),
+            Self::NodeDies(pod),
+            Self::ApplicationEnds(pod),
+            Self::Stall(pod),
+            Self::Leaves(pod),
+            Self::SwitchOver,
+            Self::Fenced(pod),
+            Self::Replace,
+        ]
+    }
+}
+
 /// A fault, when it happens, and when it is mended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Planned {
@@ -116,6 +139,16 @@ impl Script {
             }
         }
         Self { skews, habits, latency, faults }
+    }
+}
+
+impl Script {
+    /// The machines of a seed, and two faults: the second one a moment after the first.
+    pub(crate) fn of_two(seed: u64, [first, second]: [Fault; 2], moment: Duration) -> Self {
+        let (at, lasts) = (Duration::from_secs(1), Duration::from_secs(3));
+        let faults =
+            vec![Planned { at, fault: first, lasts }, Planned { at: at + moment, fault: second, lasts }];
+        Self { faults, ..Self::draw(seed) }
     }
 }
 

@@ -333,6 +333,12 @@ async fn refuses_strays(askers: &Askers) {
         is_refused(what, "stays in its group", async || patched::<Pod>(asker, "web-0", patch.clone()).await)
             .await;
     }
+    // A write of the status may change labels, too.
+    let pods = Api::<Pod>::namespaced(askers.person.clone(), NAMESPACE);
+    let params = PatchParams { dry_run: true, ..PatchParams::default() };
+    let patch = Patch::Merge(labelled(Value::Null));
+    let said = pods.patch_status("web-0", &params, &patch).await.map(drop).map_err(|error| error.to_string());
+    assert!(said.as_ref().is_err_and(|said| said.contains("stays in its group")), "{said:?}");
 }
 
 /// Asked last: the policies are in force then.

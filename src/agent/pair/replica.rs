@@ -14,9 +14,10 @@ use crate::agent::lease::Record;
 use crate::agent::replicate::Replica;
 use crate::agent::replicate::gate::Level;
 use crate::agent::replicate::ledger::View;
+use crate::agent::replicate::notes::level_annotations;
 use crate::agent::store::Annotations;
 use crate::agent::world::Machine;
-use crate::ha::{AgentId, Epoch, Event, Order, Role, Version, Write};
+use crate::ha::{AgentId, Epoch, Event, Order, Purpose, Role, Version, Write};
 
 /// How long a tenure waits for a batch that is being carried out before it is given up, so that the other Pod may act. 5 s: a
 /// disk that takes longer does not serve an application either.
@@ -52,6 +53,40 @@ pub(super) struct Footing {
     is_firm: bool,
     /// Until when a batch that is being carried out is waited for.
     held_until: Option<Instant>,
+    /// Its claim, or the one that is under way.
+    claim: Claim,
+}
+
+/// What a claim says of the directories: the same in each copy, whatever has become of the own one since the first.
+#[derive(Debug, Default)]
+struct Claim {
+    number: u64,
+    epoch: Epoch,
+    says: Annotations,
+    /// What its release says, as long as no application was started.
+    undo: Annotations,
+}
+
+impl Claim {
+    fn new(write: &Write, (before, says): (&Level, Option<Annotations>)) -> Self {
+        let (number, epoch) = (write.number, write.lease.epoch);
+        let pods = write.lease.members.map(|member| Some(member).filter(|id| *id != AgentId::NOBODY));
+        let undo = match (before, &says) {
+            (Level::Only(before), Some(_)) => level_annotations(before, pods),
+            (Level::Only(_) | Level::Unsaid | Level::Unreadable, _) => Annotations::new(),
+        };
+        Self { number, epoch, says: says.unwrap_or_default(), undo }
+    }
+
+    fn says_in(&self, write: &Write) -> Annotations {
+        if write.number == self.number {
+            self.says.clone()
+        } else if write.lease.epoch == self.epoch && write.lease.holder.is_none() {
+            self.undo.clone()
+        } else {
+            Annotations::new()
+        }
+    }
 }
 
 impl Footing {
@@ -127,7 +162,9 @@ impl<On: Machine> Turn<'_, On> {
 
     fn go_on_or_give_up(&mut self) -> io::Result<()> {
         self.footing.held_until = None;
-        if !self.footing.is_firm {
+        if self.footing.is_firm {
+            self.footing.claim.undo.clear();
+        } else {
             self.step(Event::Ordered(Order::GiveUp))?;
         }
         self.body.tenant.let_go(self.now())?;
@@ -144,14 +181,17 @@ impl<On: Machine> Turn<'_, On> {
         let is_firm = if epoch.is_delegated() { is_usable } else { self.may_take() };
         let is_held_back = !(is_shut && is_firm);
         self.body.tenant.hold_back(is_held_back);
-        let held_until = is_held_back.then(|| Instant::now() + HELD_BACK_MAX);
-        self.footing = Footing { is_firm, held_until };
+        if !is_held_back {
+            self.footing.claim.undo.clear();
+        }
+        self.footing.is_firm = is_firm;
+        self.footing.held_until = is_held_back.then(|| Instant::now() + HELD_BACK_MAX);
     }
 
     /// There is no tenure: state may come in, and nothing is held back.
     pub(super) fn be_standby(&mut self) {
         self.pair.open_state();
-        self.footing = Footing::default();
+        self.footing = Footing { claim: std::mem::take(&mut self.footing.claim), ..Footing::default() };
         self.body.tenant.hold_back(false);
         self.stand_by();
     }
@@ -182,13 +222,23 @@ impl<On: Machine> Turn<'_, On> {
         self.pair.replica.as_ref().is_none_or(|replica| replica.may_take(&self.level.1))
     }
 
-    /// What a claim says of the directories, if whoever acted is not there any more: to leave it out by a write of its own
-    /// would have everybody wait for that.
-    pub(super) fn leaves_out(&self, write: &Write) -> Annotations {
-        let (version, level) = &self.level;
-        let is_bereaved = self.pair.protocol.agent().is_bereaved() && *version == write.base;
-        let replica = self.pair.replica.as_ref().filter(|_| is_bereaved);
-        replica.and_then(|replica| replica.leaves_out(level)).unwrap_or_default()
+    /// What a write says of the directories.
+    ///
+    /// A claim leaves that of whoever acted out if that one is not there any more: to do so by a write of its own would have
+    /// everybody wait for that. A release takes it back if no application was started meanwhile.
+    pub(super) fn says_of_directories(&mut self, write: &Write) -> Annotations {
+        let agent = self.pair.protocol.agent();
+        match agent.unresolved.map(|unresolved| unresolved.purpose) {
+            Some(Purpose::Claim) if self.footing.claim.number != write.number => {
+                let (version, level) = &self.level;
+                let is_bereaved = agent.is_bereaved() && *version == write.base;
+                let replica = self.pair.replica.as_ref().filter(|_| is_bereaved);
+                let says = replica.and_then(|replica| replica.leaves_out(level));
+                self.footing.claim = Claim::new(write, (level, says));
+            }
+            Some(Purpose::Claim | Purpose::Renew | Purpose::Admit | Purpose::Release) | None => {}
+        }
+        self.footing.claim.says_in(write)
     }
 
     /// Whether a switchover could succeed.
@@ -225,8 +275,10 @@ impl<On: Machine> Turn<'_, On> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::agent::replicate::DirectoryId;
     use crate::agent::replicate::directory::StateDirectory;
     use crate::agent::replicate::gate::{PromoteWhen, may_take};
+    use crate::ha::{Hold, Lease};
 
     #[test]
     fn a_directory_that_gets_another_number_may_not_take_over_until_the_lease_calls_it_level() {
@@ -241,5 +293,35 @@ mod tests {
         assert_eq!(told(&of_both), Some(Order::Withhold));
         assert_eq!(told(&of_both), None, "once");
         assert_eq!(told(&Level::Only([renewed].into())), Some(Order::Permit));
+    }
+
+    #[test]
+    fn each_copy_of_a_claim_says_the_same_and_only_its_release_takes_that_back() {
+        let [own, other] = [1, 2].map(DirectoryId);
+        let lease = Lease {
+            epoch: Epoch { term: 4, sequence: 0 },
+            holder: Some(AgentId(7)),
+            members: [AgentId(7), AgentId(8)],
+            pending: None,
+            hold: Hold::Api,
+            writes: 3,
+        };
+        let write = |number, lease| Write { number, base: Version(9), lease };
+        let says = level_annotations(&[own].into(), [Some(AgentId(7)), None]);
+        let before = Level::Only([own, other].into());
+        let mut claim = Claim::new(&write(5, lease), (&before, Some(says.clone())));
+        let release = |number, lease| write(number, Lease { holder: None, ..lease });
+        let undone = level_annotations(&[own, other].into(), [Some(AgentId(7)), Some(AgentId(8))]);
+        assert_eq!(claim.says_in(&write(5, lease)), says);
+        assert_eq!(claim.says_in(&release(6, lease)), undone);
+        let delegated = Lease { epoch: Epoch { sequence: 1, ..lease.epoch }, ..lease };
+        for other in [write(6, lease), release(7, delegated)] {
+            assert_eq!(claim.says_in(&other), Annotations::new(), "{other:?}");
+        }
+        // The application was started.
+        claim.undo.clear();
+        assert_eq!(claim.says_in(&release(6, lease)), Annotations::new());
+        let silent = Claim::new(&write(8, lease), (&before, None));
+        assert_eq!(silent.says_in(&release(9, lease)), Annotations::new(), "it left nobody out");
     }
 }

@@ -48,10 +48,10 @@ impl<On: Machine> Turn<'_, On> {
     }
 
     /// What a write says beside what the protocol reads: how the takeover went, and who is level from then on.
-    pub(super) fn says_beside(&self, write: &Write) -> Annotations {
+    pub(super) fn says_beside(&mut self, write: &Write) -> Annotations {
         let takeover = self.chronicle.record(write).and_then(|record| takeover::text(&record));
         let takeover = takeover.map(|text| (keys::ANNOTATION_HA_TAKEOVER, Some(text)));
-        self.leaves_out(write).into_iter().chain(takeover).collect()
+        self.says_of_directories(write).into_iter().chain(takeover).collect()
     }
 
     /// Before a handover: how the tenure ended.

@@ -3,7 +3,7 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use rustix::net::sockopt::set_socket_linger;
@@ -64,18 +64,40 @@ pub(super) struct Way {
 #[derive(Debug, Default)]
 struct Passed {
     count: AtomicU64,
+    /// How many pieces were read and are not yet written.
+    under_way: AtomicUsize,
     /// The last bytes came from the target.
     is_answered: AtomicBool,
+    /// Something was asked after an answer: so the end of the connection is not what ends an answer.
+    is_kept: AtomicBool,
+    /// One end has nothing more to say, and may wait for the end of the other.
+    is_half_closed: AtomicBool,
 }
 
 impl Passed {
-    fn note(&self, is_answer: bool) {
-        self.is_answered.store(is_answer, Ordering::Relaxed);
+    fn begin(&self, is_answer: bool) {
+        self.under_way.fetch_add(1, Ordering::Relaxed);
+        let was_answered = self.is_answered.swap(is_answer, Ordering::Relaxed);
+        if was_answered && !is_answer {
+            self.is_kept.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn done(&self) {
         self.count.fetch_add(1, Ordering::Relaxed);
+        self.under_way.fetch_sub(1, Ordering::Relaxed);
     }
 
     fn count(&self) -> u64 {
         self.count.load(Ordering::Relaxed)
+    }
+
+    /// Whether nobody waits for anything, as far as bytes tell.
+    fn is_at_rest(&self) -> bool {
+        let is = |flag: &AtomicBool| flag.load(Ordering::Relaxed);
+        let is_between_requests = is(&self.is_answered) && is(&self.is_kept);
+        let is_quiet = self.under_way.load(Ordering::Relaxed) == 0 && !is(&self.is_half_closed);
+        is_quiet && (is_between_requests || self.count() == 0)
     }
 
     /// Ends when nothing was passed on for a while.
@@ -100,7 +122,7 @@ impl Passed {
         loop {
             let before = self.count();
             sleep(REST).await;
-            let is_at_rest = self.count() == before && self.is_answered.load(Ordering::Relaxed);
+            let is_at_rest = self.count() == before && self.is_at_rest();
             if is_at_rest && (before != began || until <= Instant::now()) {
                 return;
             }
@@ -181,8 +203,8 @@ async fn connect(own: IpAddr, target: SocketAddr) -> io::Result<TcpStream> {
 async fn copy_both(client: &mut TcpStream, target: &mut TcpStream, passed: &Passed) -> io::Result<()> {
     let (from_client, to_client) = client.split();
     let (from_target, to_target) = target.split();
-    let questions = copy(from_client, to_target, || passed.note(false));
-    let answers = copy(from_target, to_client, || passed.note(true));
+    let questions = copy(from_client, to_target, (passed, false));
+    let answers = copy(from_target, to_client, (passed, true));
     tokio::try_join!(questions, answers).map(drop)
 }
 
@@ -190,15 +212,17 @@ async fn copy_both(client: &mut TcpStream, target: &mut TcpStream, passed: &Pass
 async fn copy(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
-    note: impl Fn(),
+    (passed, is_answer): (&Passed, bool),
 ) -> io::Result<()> {
     let mut buffer = vec![0; BUFFER_BYTES];
     loop {
         let read = from.read(&mut buffer).await?;
         if read == 0 {
+            passed.is_half_closed.store(true, Ordering::Relaxed);
             return to.shutdown().await;
         }
+        passed.begin(is_answer);
         to.write_all(&buffer[..read]).await?;
-        note();
+        passed.done();
     }
 }

@@ -81,6 +81,12 @@ impl Door {
         !state.is_open && state.inside == Inside::Nobody
     }
 
+    /// Whether nobody is inside, and what is there is whole.
+    pub fn is_in_order(&self) -> bool {
+        let state = self.0.lock();
+        state.inside == Inside::Nobody && !state.is_torn
+    }
+
     /// Waits until it is closed and nobody is inside. May be dropped and called again.
     pub async fn shut(&self) {
         loop {

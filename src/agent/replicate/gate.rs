@@ -88,6 +88,11 @@ impl Level {
         matches!(self, Self::Only(level) if level == directories)
     }
 
+    /// Whether this one is level.
+    pub fn names(&self, own: DirectoryId) -> bool {
+        matches!(self, Self::Only(level) if level.contains(&own))
+    }
+
     /// Whether another one than this is level.
     pub fn names_others(&self, own: DirectoryId) -> bool {
         matches!(self, Self::Only(level) if level.iter().any(|directory| *directory != own))

@@ -50,7 +50,7 @@ use tracing::warn;
 
 use self::directory::StateDirectory;
 use self::door::Door;
-use self::gate::{Level, PromoteWhen, may_take, wanted};
+use self::gate::{Level, PromoteWhen, may_take};
 use self::lag::Told;
 use self::ledger::{Ledger, View, Wires};
 use self::notes::{level_annotations, loss_note};
@@ -223,10 +223,13 @@ impl Replica {
         self.promote_when == PromoteWhen::Always || !self.door.is_torn()
     }
 
-    /// How a claim of a version of the Lease that says this leaves the other directory out; `None`: the Lease names this one alone.
+    /// How a claim of a version of the Lease that says this leaves the other directory out; `None`: it does not, because it names
+    /// no other, or because this one may be something else by the time the tenure begins.
     pub fn leaves_out(&self, level: &Level) -> Option<Annotations> {
-        let alone = wanted(level, self.directory.id(), (None, true))?;
-        Some(level_annotations(&alone, [Some(self.own), None]))
+        // In this order: a batch that fails gives the directory another number before it leaves.
+        let own = self.directory.id();
+        let is_sure = self.door.is_in_order() && level.names(own) && level.names_others(own);
+        is_sure.then(|| level_annotations(&[own].into(), [Some(self.own), None]))
     }
 
     /// Whether an order to switch over makes sense: the standby is level, or any may act.

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::apply::testing::{Seen, pair, status};
 use crate::observe::testing::{lease, pod};
-use crate::plugin::arguments::FenceVerb;
+use crate::plugin::arguments::{FenceArguments, FenceVerb};
 use crate::plugin::cluster::Cluster;
 use crate::plugin::{Error, fence};
 
@@ -28,7 +28,7 @@ async fn fenced(names: &[&str], refused: usize) -> (Result<String, Error>, Vec<S
     });
     let cluster = Cluster { client, namespace: "one".to_owned() };
     let pods = names.iter().map(|name| (*name).to_owned()).collect();
-    let answer = fence::run(&cluster, &FenceVerb::On { pods }).await;
+    let answer = fence::run(&cluster, &FenceVerb::On(FenceArguments { pods, output: None })).await;
     serving.abort();
     let is_write = |seen: &&Seen| seen.method == "PATCH";
     let written = log.lock().unwrap().iter().filter(is_write).map(|seen| seen.path.clone()).collect();

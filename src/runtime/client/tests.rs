@@ -179,5 +179,5 @@ async fn an_agent_reads_a_kubeconfig_in_json_and_says_how_to_write_one() {
     assert!(matches!(read("{}").await, Err(UnreadError::Incomplete(_))));
     let source = Box::new(read_json(&directory.path().join("none")).await.err().unwrap());
     let told = Error::Kubeconfig { path: "none".into(), source }.to_string();
-    assert_eq!(told, "use the kubeconfig none; write it with: kubectl config view --raw -o json");
+    assert_eq!(told, "use the kubeconfig none; write it with: kubectl config view --raw --flatten -o json");
 }

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use backuppodset::api::{BackupPodSet, HAGroup, keys};
 use backuppodset::ha::Epoch;
-use backuppodset::plugin::arguments::{FenceVerb, Format, SwitchoverArguments};
+use backuppodset::plugin::arguments::{
+    FenceArguments, FenceVerb, Format, NamedArguments, SwitchoverArguments,
+};
 use backuppodset::plugin::{Error, fence, pause, switchover};
 use kube::Resource as _;
 use serde_json::{Value, json};
@@ -104,11 +106,15 @@ async fn a_switchover_that_cannot_be_is_refused_with_what_to_do_instead() {
     assert_eq!(told, json!({"pair": "web-0", "from": "web-a", "to": "web-b", "epoch": "1.0"}));
     assert_eq!(scene.lease("web-0").await.orders.switch_over, Some(FIRST));
 
-    fence::run(&scene.cluster, &FenceVerb::On { pods: vec!["web-b".into()] }).await.unwrap();
+    fence::run(&scene.cluster, &FenceVerb::On(pods(&["web-b"]))).await.unwrap();
     assert!(refusal(run(&zero).await).1.starts_with("the standby web-b of web-0 is fenced"));
     scene.delete_pod("web-b").await;
     let said = refusal(run(&zero).await).1;
     assert!(said.starts_with("web-0 has no standby (web-b is gone or does not run)"), "{said}");
+}
+
+fn pods(names: &[&str]) -> FenceArguments {
+    FenceArguments { pods: names.iter().map(|name| (*name).to_owned()).collect(), output: None }
 }
 
 #[tokio::test]
@@ -119,7 +125,6 @@ async fn a_fence_is_set_and_taken_back_beside_other_writers() {
     scene.labelled_pod("other", (4, json!({}))).await;
     scene.pair(0, [("web-a", &one), ("web-b", &two)], true).await;
     let run = async |verb: FenceVerb| fence::run(&scene.cluster, &verb).await;
-    let pods = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
     let list = FenceVerb::List { all_namespaces: false, output: None };
     assert_eq!(run(list.clone()).await.unwrap(), "No Pod is fenced.\n");
 
@@ -131,7 +136,7 @@ async fn a_fence_is_set_and_taken_back_beside_other_writers() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    let (said, ()) = tokio::join!(run(FenceVerb::On { pods: pods(&["web-a", "web-b"]) }), writer);
+    let (said, ()) = tokio::join!(run(FenceVerb::On(pods(&["web-a", "web-b"]))), writer);
     assert_eq!(
         said.unwrap(),
         "web-0: web-a is fenced: it ends its application, and web-b takes over if it runs\n\
@@ -143,28 +148,30 @@ async fn a_fence_is_set_and_taken_back_beside_other_writers() {
     let told: Value = serde_json::from_str(&run(objects).await.unwrap()).unwrap();
     let fence = |pod, part, uid| json!({"namespace": scene.cluster.namespace, "pair": "web-0", "pod": pod, "part": part, "uid": uid});
     assert_eq!(told, json!({"fences": [fence("web-a", "active", &one), fence("web-b", "standby", &two)]}));
-    assert_eq!(
-        run(FenceVerb::On { pods: pods(&["web-a"]) }).await.unwrap(),
-        "web-0: web-a is already fenced\n"
-    );
+    assert_eq!(run(FenceVerb::On(pods(&["web-a"]))).await.unwrap(), "web-0: web-a is already fenced\n");
     let listed = run(list.clone()).await.unwrap();
     assert!(listed.contains("web-a   active") && listed.contains("web-b   standby"), "{listed}");
 
     // One that is gone can be unfenced too.
     scene.delete_pod("web-b").await;
-    let said = run(FenceVerb::Off { pods: pods(&["web-b", &one]) }).await.unwrap();
+    let said = run(FenceVerb::Off(pods(&["web-b", &one]))).await.unwrap();
     assert_eq!(
         said,
         "web-0: web-b is not fenced any more: it may act again; the other member is still fenced\n\
          web-0: web-a is not fenced any more: it may act again\n"
     );
     assert_eq!(run(list).await.unwrap(), "No Pod is fenced.\n");
+    let objects = FenceArguments { output: Some(Format::Json), ..pods(&["web-a"]) };
+    let told: Value = serde_json::from_str(&run(FenceVerb::On(objects)).await.unwrap()).unwrap();
+    let outcome = json!({"namespace": "plugin-fence", "pair": "web-0", "pod": "web-a", "uid": one,
+        "fenced": true, "changed": true});
+    assert_eq!(told, json!({"pods": [outcome]}));
 
-    let said = refusal(run(FenceVerb::On { pods: pods(&["web-c"]) }).await).1;
+    let said = refusal(run(FenceVerb::On(pods(&["web-c"]))).await).1;
     assert!(said.starts_with("Pod web-c is in no pair of group web"), "{said}");
-    let said = refusal(run(FenceVerb::On { pods: pods(&["other"]) }).await).1;
+    let said = refusal(run(FenceVerb::On(pods(&["other"]))).await).1;
     assert!(said.starts_with("Pod other belongs to no group"), "{said}");
-    let said = refusal(run(FenceVerb::On { pods: pods(&["gone"]) }).await).1;
+    let said = refusal(run(FenceVerb::On(pods(&["gone"]))).await).1;
     assert!(said.starts_with("no Pod is called \"gone\" in namespace \"plugin-fence\""), "{said}");
 }
 
@@ -179,26 +186,36 @@ async fn a_pause_reaches_the_object_that_is_meant() {
         let set = scene.cluster.api::<BackupPodSet>().get_opt(name).await.unwrap().map(|set| set.spec.paused);
         (group, set)
     };
-    let (code, said) = refusal(pause::run(&scene.cluster, "web", true).await);
+    let run = async |name: &str, is_paused| {
+        let wanted = NamedArguments { name: name.into(), output: None };
+        pause::run(&scene.cluster, &wanted, is_paused).await
+    };
+    let (code, said) = refusal(run("web", true).await);
     assert_eq!((code, said.as_str()), (2, "two objects are called \"web\": write hag/web or bps/web"));
-    assert_eq!(refusal(pause::run(&scene.cluster, "sts/web", true).await).0, 2);
-    assert_eq!(refusal(pause::run(&scene.cluster, "gone", true).await).0, 1);
+    assert_eq!(refusal(run("sts/web", true).await).0, 2);
+    assert_eq!(refusal(run("gone", true).await).0, 1);
 
-    let said = pause::run(&scene.cluster, "hag/web", true).await.unwrap();
+    let said = run("hag/web", true).await.unwrap();
     assert!(said.starts_with("HAGroup web: paused: pairs stay as they are, and failovers go on"), "{said}");
     assert_eq!(paused("web").await, (Some(true), Some(false)));
-    assert_eq!(pause::run(&scene.cluster, "hag/web", true).await.unwrap(), "HAGroup web: already paused\n");
-    pause::run(&scene.cluster, "shop", true).await.unwrap();
+    assert_eq!(run("hag/web", true).await.unwrap(), "HAGroup web: already paused\n");
+    run("shop", true).await.unwrap();
     assert_eq!(paused("shop").await, (None, Some(true)));
-    assert_eq!(pause::run(&scene.cluster, "shop", false).await.unwrap(), "BackupPodSet shop: resumed\n");
-    assert_eq!(pause::run(&scene.cluster, "bps/web", false).await.unwrap(), "BackupPodSet web: not paused\n");
+    assert_eq!(run("shop", false).await.unwrap(), "BackupPodSet shop: resumed\n");
+    assert_eq!(run("bps/web", false).await.unwrap(), "BackupPodSet web: not paused\n");
+    let object = NamedArguments { name: "bps/web".into(), output: Some(Format::Json) };
+    let told: Value =
+        serde_json::from_str(&pause::run(&scene.cluster, &object, true).await.unwrap()).unwrap();
+    let outcome = json!({"kind": "BackupPodSet", "namespace": "plugin-pause", "name": "web", "paused": true,
+        "changed": true});
+    assert_eq!(told, outcome);
 
     let set = scene.cluster.api::<BackupPodSet>().get("shop").await.unwrap();
     let owner = set.controller_owner_ref(&()).expect("a uid");
     let own = json!({"apiVersion": "backup.example.com/v1alpha1", "kind": "HAGroup",
         "metadata": {"name": "shop", "ownerReferences": [owner]}, "spec": {}});
     scene.create::<HAGroup>(own).await;
-    let (code, said) = refusal(pause::run(&scene.cluster, "hag/shop", true).await);
+    let (code, said) = refusal(run("hag/shop", true).await);
     assert!(code == 2 && said.contains("write bps/shop"), "{said}");
     assert_eq!(paused("shop").await, (Some(false), Some(false)));
 }

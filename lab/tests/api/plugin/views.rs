@@ -1,7 +1,7 @@
 //! What is shown: status, history, plan.
 
 use backuppodset::api::{BackupPodSet, HAGroup};
-use backuppodset::plugin::arguments::{Format, ShowArguments, StatusArguments};
+use backuppodset::plugin::arguments::{Format, NamedArguments, StatusArguments};
 use backuppodset::plugin::{history, plan, status};
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
@@ -15,8 +15,8 @@ pub(super) fn set(name: &str) -> Value {
             "template": {"spec": {"containers": [{"name": "web", "image": "web:1"}]}}}})
 }
 
-fn named(name: &str) -> ShowArguments {
-    ShowArguments { name: name.to_owned(), output: None }
+fn named(name: &str) -> NamedArguments {
+    NamedArguments { name: name.to_owned(), output: None }
 }
 
 #[tokio::test]
@@ -91,7 +91,7 @@ TIME                       TO      DETECTED   FENCED   LEASE   PROMOTED   PUBLIS
 2026-01-02T03:04:05.678Z   web-b   0 ms       -        7 ms    -          -           -
 ";
     assert_eq!(history::run(&scene.cluster, &named("hag/web")).await.unwrap(), expected);
-    let as_json = ShowArguments { output: Some(Format::Json), ..named("hag/web") };
+    let as_json = NamedArguments { output: Some(Format::Json), ..named("hag/web") };
     let object: Value = serde_json::from_str(&history::run(&scene.cluster, &as_json).await.unwrap()).unwrap();
     assert_eq!(object, json!({"takeovers": [takeover]}));
 }

@@ -20,40 +20,90 @@ async fn passes([from, to]: [&mut TcpStream; 2], word: &[u8]) {
     assert_eq!(read, word);
 }
 
+/// A client that has asked twice, so that the end of its connection ends no answer.
+async fn kept(stage: &Stage) -> [TcpStream; 2] {
+    let [mut client, mut target] = relayed(stage).await;
+    passes([&mut client, &mut target], b"question").await;
+    passes([&mut target, &mut client], b"answer").await;
+    passes([&mut client, &mut target], b"question").await;
+    [client, target]
+}
+
+async fn ended(stream: &mut TcpStream) -> bool {
+    stream.read(&mut [0]).await.expect("no reset") == 0
+}
+
 #[tokio::test]
 async fn who_was_answered_sees_an_orderly_end() {
     let stage = Stage::set();
-    let [mut client, mut target] = relayed(&stage).await;
-    passes([&mut client, &mut target], b"question").await;
+    let [mut client, mut target] = kept(&stage).await;
     passes([&mut target, &mut client], b"answer").await;
     stage.relay.finish().await;
-    assert_eq!(client.read(&mut [0]).await.expect("no reset"), 0);
-    assert_eq!(target.read(&mut [0]).await.expect("no reset"), 0);
+    assert!(ended(&mut client).await && ended(&mut target).await);
+}
+
+#[tokio::test]
+async fn who_has_asked_nothing_yet_sees_an_orderly_end() {
+    let stage = Stage::set();
+    let [mut client, mut target] = relayed(&stage).await;
+    stage.relay.finish().await;
+    assert!(ended(&mut client).await && ended(&mut target).await);
 }
 
 #[tokio::test]
 async fn who_waits_for_an_answer_gets_it_first() {
     let stage = Stage::set();
-    let [mut client, mut target] = relayed(&stage).await;
-    passes([&mut client, &mut target], b"question").await;
+    let [mut client, mut target] = kept(&stage).await;
     let answer = async {
         sleep(A_WHILE).await;
         passes([&mut target, &mut client], b"answer").await;
-        client.read(&mut [0]).await.expect("no reset")
+        ended(&mut client).await
     };
-    let ((), end) = tokio::join!(stage.relay.finish(), answer);
-    assert_eq!(end, 0);
+    let ((), has_ended) = tokio::join!(stage.relay.finish(), answer);
+    assert!(has_ended);
+}
+
+/// It would take what has come for all there is.
+#[tokio::test]
+async fn whose_answer_may_end_with_the_connection_sees_no_orderly_end() {
+    let stage = Stage::set();
+    let [mut client, mut target] = relayed(&stage).await;
+    passes([&mut client, &mut target], b"question").await;
+    passes([&mut target, &mut client], b"half of an").await;
+    stage.relay.finish().await;
+    passes([&mut target, &mut client], b" answer").await;
+
+    let [mut half_closed, mut other] = kept(&stage).await;
+    half_closed.shutdown().await.expect("it is connected");
+    assert!(ended(&mut other).await);
+    passes([&mut other, &mut half_closed], b"half of an").await;
+    stage.relay.finish().await;
+    passes([&mut other, &mut half_closed], b" answer").await;
+}
+
+/// The rest of the answer waits for room.
+#[tokio::test]
+async fn a_client_that_reads_slowly_gets_its_answer() {
+    let stage = Stage::set();
+    let [mut client, mut target] = kept(&stage).await;
+    let answer = vec![7; 32 << 20];
+    let answering = tokio::spawn(async move { target.write_all(&answer).await.map(|()| target) });
+    sleep(A_WHILE).await;
+    stage.relay.finish().await;
+    let mut read = vec![0; 32 << 20];
+    client.read_exact(&mut read).await.expect("all of it");
+    answering.await.expect("no panic").expect("it is relayed");
+    assert!(ended(&mut client).await);
 }
 
 #[tokio::test]
 async fn who_is_never_answered_is_not_waited_for() {
     let stage = Stage::set();
-    let [mut client, mut target] = relayed(&stage).await;
-    passes([&mut client, &mut target], b"question").await;
+    let [mut client, mut target] = kept(&stage).await;
     stage.relay.finish().await;
     // It goes on as long as the process does.
     passes([&mut target, &mut client], b"answer").await;
-    assert_eq!(client.read(&mut [0]).await.expect("no reset"), 0);
+    assert!(ended(&mut client).await);
 }
 
 #[tokio::test]

@@ -25,13 +25,16 @@ fn nobody_enters_a_closed_door_or_with_an_older_epoch() {
 fn a_door_is_shut_when_the_last_one_has_left() {
     let door = Door::default();
     door.open(epoch(1));
+    assert!(door.is_in_order());
     let pass = door.enter(epoch(1), GIVER).unwrap();
+    assert!(!door.is_in_order(), "somebody is inside");
     assert!(door.enter(epoch(1), GIVER).is_err(), "one at a time");
     door.close();
     let mut shut = Box::pin(door.shut());
     assert!((&mut shut).now_or_never().is_none());
     drop(pass);
     assert!(shut.now_or_never().is_some());
+    assert!(!door.is_in_order(), "it was left half done");
     assert!(door.enter(epoch(1), GIVER).is_err());
 }
 
