@@ -62,9 +62,9 @@ pub(crate) enum Fault {
 }
 
 impl Fault {
-    /// One of each kind: at this Pod, or between it and another part.
+    /// One of each kind: at this member, or between it and the other one or the API server.
     pub(crate) const fn of_each_kind(pod: usize) -> [Self; KINDS] {
-        let (own, other) = (End::Pod(pod), End::Pod((pod + 1) % PODS));
+        let (own, other) = (End::Pod(pod), End::Pod(1 - pod));
         [
             Self::Slow(own, other, Duration::from_secs(1)),
             Self::Loss(own, other, 500),

@@ -128,12 +128,23 @@ pub(super) fn read_answer(stream: &mut TcpStream, until: Instant) -> io::Result<
     let mut buffer = [0; ANSWER_MAX_BYTES];
     while answer.len() < ANSWER_MAX_BYTES && !is_whole(&answer) {
         stream.set_read_timeout(Some(remaining(until)?))?;
-        match stream.read(&mut buffer)? {
+        match read_on(stream, &mut buffer)? {
             0 => return Err(ErrorKind::UnexpectedEof.into()),
             count => answer.extend_from_slice(&buffer[..count]),
         }
     }
     Ok(answer)
+}
+
+/// Reads what comes next. A signal that comes first, as the one that ends a run does, is none of the server's doing: the kernel
+/// starts a read with a time limit not again by itself.
+pub(super) fn read_on(stream: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
+    loop {
+        match stream.read(buffer) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            read => return read,
+        }
+    }
 }
 
 /// A kept connection, unless the other side has ended it between two requests, as servers do that stop. What comes later than
@@ -193,6 +204,23 @@ pub(super) fn outcome_of(error: &io::Error) -> Outcome {
 mod tests {
     use super::*;
     use std::net::{Ipv4Addr, TcpListener};
+
+    /// A stream whose first reads meet signals.
+    struct Signalled(Vec<ErrorKind>);
+
+    impl Read for Signalled {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            self.0.pop().map_or(Ok(buffer.len()), |kind| Err(kind.into()))
+        }
+    }
+
+    #[test]
+    fn a_signal_is_no_failure_of_the_server() {
+        let interrupted = ErrorKind::Interrupted;
+        let read = |errors| read_on(&mut Signalled(errors), &mut [0; 3]).map_err(|error| error.kind());
+        assert_eq!(read(vec![interrupted, interrupted]), Ok(3));
+        assert_eq!(read(vec![ErrorKind::ConnectionReset, interrupted]), Err(ErrorKind::ConnectionReset));
+    }
 
     fn listener() -> (TcpListener, SocketAddr) {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();

@@ -4,13 +4,15 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read as _, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::client::{ClientOptions, open_loop, outcome_of, realtime_ns, remaining, reusable, stop_on_signal};
+use super::client::{
+    ClientOptions, open_loop, outcome_of, read_on, realtime_ns, remaining, reusable, stop_on_signal,
+};
 use super::dial::dial;
 use super::outage::Outage;
 use super::sample::{Outcome, Sample};
@@ -120,7 +122,7 @@ fn add(stream: &mut TcpStream, id: &str, until: Instant) -> io::Result<Option<St
     let (mut answer, mut buffer) = (Vec::new(), [0; ANSWER_MAX_BYTES]);
     while answer.len() < ANSWER_MAX_BYTES && !answer.ends_with(b"\n") {
         stream.set_read_timeout(Some(remaining(until)?))?;
-        match stream.read(&mut buffer)? {
+        match read_on(stream, &mut buffer)? {
             0 => return Err(ErrorKind::UnexpectedEof.into()),
             length => answer.extend_from_slice(&buffer[..length]),
         }

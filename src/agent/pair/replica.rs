@@ -63,7 +63,7 @@ struct Claim {
     number: u64,
     epoch: Epoch,
     says: Annotations,
-    /// What its release says, as long as no application was started.
+    /// What its release says, as long as no application was let go.
     undo: Annotations,
 }
 
@@ -76,6 +76,12 @@ impl Claim {
             (Level::Only(_) | Level::Unsaid | Level::Unreadable, _) => Annotations::new(),
         };
         Self { number, epoch, says: says.unwrap_or_default(), undo }
+    }
+
+    /// The same after another one: who resumes a tenure that lapsed before it began anything has that one's to take back.
+    fn after(self, former: Self, base: Option<Epoch>) -> Self {
+        let is_resumed = self.undo.is_empty() && base == Some(former.epoch);
+        if is_resumed { Self { undo: former.undo, ..self } } else { self }
     }
 
     fn says_in(&self, write: &Write) -> Annotations {
@@ -225,7 +231,7 @@ impl<On: Machine> Turn<'_, On> {
     /// What a write says of the directories.
     ///
     /// A claim leaves that of whoever acted out if that one is not there any more: to do so by a write of its own would have
-    /// everybody wait for that. A release takes it back if no application was started meanwhile.
+    /// everybody wait for that. A release takes it back if no application was let go meanwhile.
     pub(super) fn says_of_directories(&mut self, write: &Write) -> Annotations {
         let agent = self.pair.protocol.agent();
         match agent.unresolved.map(|unresolved| unresolved.purpose) {
@@ -234,7 +240,9 @@ impl<On: Machine> Turn<'_, On> {
                 let is_bereaved = agent.is_bereaved() && *version == write.base;
                 let replica = self.pair.replica.as_ref().filter(|_| is_bereaved);
                 let says = replica.and_then(|replica| replica.leaves_out(level));
-                self.footing.claim = Claim::new(write, (level, says));
+                let base = agent.seen.map(|seen| seen.lease.epoch);
+                let claim = Claim::new(write, (level, says));
+                self.footing.claim = claim.after(std::mem::take(&mut self.footing.claim), base);
             }
             Some(Purpose::Claim | Purpose::Renew | Purpose::Admit | Purpose::Release) | None => {}
         }
@@ -321,7 +329,16 @@ mod tests {
         // The application was started.
         claim.undo.clear();
         assert_eq!(claim.says_in(&release(6, lease)), Annotations::new());
-        let silent = Claim::new(&write(8, lease), (&before, None));
-        assert_eq!(silent.says_in(&release(9, lease)), Annotations::new(), "it left nobody out");
+        let silent = || Claim::new(&write(8, lease), (&before, None));
+        assert_eq!(silent().says_in(&release(9, lease)), Annotations::new(), "it left nobody out");
+
+        // A tenure that lapsed before it began anything is resumed by another claim.
+        let epoch = Epoch { term: 3, sequence: 0 };
+        let lapsed = || Claim::new(&write(7, Lease { epoch, ..lease }), (&before, Some(says.clone())));
+        let said = |base| silent().after(lapsed(), base).says_in(&release(9, lease));
+        assert_eq!(
+            [said(Some(epoch)), said(Some(lease.epoch)), said(None)],
+            [undone, Annotations::new(), Annotations::new()]
+        );
     }
 }

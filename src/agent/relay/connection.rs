@@ -68,7 +68,8 @@ struct Passed {
     under_way: AtomicUsize,
     /// The last bytes came from the target.
     is_answered: AtomicBool,
-    /// Something was asked after an answer: so the end of the connection is not what ends an answer.
+    /// Something was asked after an answer: so the end of the connection is hardly what ends an answer. What sends in turns before
+    /// it asks, as TLS does, and then ends an answer so, must know an end that came too soon by itself.
     is_kept: AtomicBool,
     /// One end has nothing more to say, and may wait for the end of the other.
     is_half_closed: AtomicBool,

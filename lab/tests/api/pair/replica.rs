@@ -200,6 +200,26 @@ async fn who_claims_after_an_agent_that_is_gone_leaves_it_out_by_the_same_write(
     end(stage).await;
 }
 
+/// Else the release of who acted alone would call level what lacks its writes.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_was_left_out_stays_so_once_the_other_one_has_acted_alone() {
+    let mut stage = Stage::set("outlived", 27).await;
+    let before = in_sync(&mut stage).await;
+    stage.kill_agent(before.agent);
+    let after = stage.start_after(before).await;
+    writes(&stage, after, true).await;
+    let survivor = BTreeSet::from([stage.id(after.agent)]);
+    let known = stage.lease().await.version;
+    assert_eq!(stage.terminate_agent(after.agent).await, Some(0));
+    let released = stage.first_after(known, |record| record.lease.holder.is_none()).await;
+    assert_eq!(released.level_pods, survivor);
+    assert!(matches!(&released.level, Level::Only(level) if level.len() == 1), "{:?}", released.level);
+    stage.start_agent(before.agent);
+    tokio::time::sleep(LONG_ENOUGH).await;
+    assert_eq!(stage.starts().last(), Some(&after));
+    stage.end();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_standby_that_stalls_is_left_out_of_the_lease_before_anything_is_acknowledged_without_it() {
     let mut stage = Stage::set("stalled", 22).await;
