@@ -226,6 +226,8 @@ impl Member {
     /// Belongs to one Lease after the other, until it is asked to end; ends what it relays first.
     async fn run(mut self, shutdown: &Shutdown) -> Result<(), Error> {
         self.belong_to_all(shutdown).await?;
+        // Closes the port: who acts must not wait for the answer of an agent that receives no state any more.
+        self.replication = None;
         self.body.relay.finish().await;
         Ok(())
     }

@@ -312,7 +312,7 @@ impl Ledger {
         self.next_note = now + NOTE_EVERY;
         if self.wires.notes.try_send(note.clone()).is_ok() {
             let count = wanted.len();
-            info!(count, "Writes how many directories are level into the Lease");
+            info!(count, is_absent, "Writes how many directories are level into the Lease");
             self.noted = Some((note, wanted));
         }
     }
