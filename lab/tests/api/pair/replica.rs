@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use backuppodset::agent::lease::Record;
@@ -12,7 +14,7 @@ use backuppodset::ha::AgentId;
 use rustix::process::Signal;
 
 use super::journal::{Start, print_outages};
-use super::stage::{Stage, pod};
+use super::stage::{Stage, address, pod};
 
 /// Faults of each kind.
 const ROUNDS: usize = 4;
@@ -218,6 +220,31 @@ async fn who_was_left_out_stays_so_once_the_other_one_has_acted_alone() {
     tokio::time::sleep(LONG_ENOUGH).await;
     assert_eq!(stage.starts().last(), Some(&after));
     stage.end();
+}
+
+/// It waits for what it relays before it ends, and the active does not wait for it meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_standby_that_leaves_while_it_relays_is_left_out_at_once() {
+    let mut stage = Stage::set("relaying", 28).await;
+    let free = TcpListener::bind((address(0), 0)).expect("a free port");
+    let port = free.local_addr().expect("an address").port();
+    drop(free);
+    stage.arguments = vec![format!("--relay-port={port}")];
+    let active = in_sync(&mut stage).await;
+    let target = TcpListener::bind((address(active.agent), port)).expect("the application does not listen");
+    let mut client = TcpStream::connect((address(1 - active.agent), port)).expect("it relays");
+    client.write_all(b"question").expect("it takes it");
+    let mut question = [0; 8];
+    let (mut asked, _) = target.accept().expect("a connection");
+    asked.read_exact(&mut question).expect("it is relayed");
+
+    assert_eq!(stage.terminate_agent(1 - active.agent).await, Some(0));
+    writes(&stage, active, true).await;
+    let log = fs::read_to_string(stage.directory.join(pod(active.agent)).join("log")).expect("a log");
+    let words = log.lines().rfind(|line| line.contains("how many directories are level"));
+    assert!(words.is_some_and(|words| words.contains("is_absent=true")), "{words:?}");
+    stage.start_agent(1 - active.agent);
+    end(stage).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
