@@ -8,6 +8,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::json;
 
 /// Longest wait for something that takes milliseconds; only a hang lasts as long.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -23,9 +24,13 @@ impl Container {
     fn start(folder: &Path) -> Self {
         let [keys, kubeconfig, log] = ["keys", "kubeconfig", "log"].map(|name| folder.join(name));
         fs::write(&keys, "0f".repeat(32)).expect("a file");
-        let nowhere = "{apiVersion: v1, kind: Config, current-context: no, contexts: [{name: no, context: {cluster: no, \
-                       user: no}}], clusters: [{name: no, cluster: {server: 'http://127.0.0.1:1'}}], users: [{name: no}]}";
-        fs::write(&kubeconfig, nowhere).expect("a file");
+        let nowhere = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "no",
+            "contexts": [{"name": "no", "context": {"cluster": "no", "user": "no"}}],
+            "clusters": [{"name": "no", "cluster": {"server": "http://127.0.0.1:1"}}],
+            "users": [{"name": "no"}],
+        });
+        fs::write(&kubeconfig, nowhere.to_string()).expect("a file");
         let runtime = Command::new("unshare")
             .args(["--map-root-user", "--pid", "--net", "--fork", "--kill-child", "--mount-proc"])
             .arg(env!("CARGO_BIN_EXE_bps-agent"))
