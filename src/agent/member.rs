@@ -244,7 +244,7 @@ impl Member {
                 Ok((found, is_first))
             };
             let (found, is_first) = tokio::select! {
-                // Nothing runs, so there is nothing to end before the process does.
+                // No application runs; what is relayed ends after this.
                 biased;
                 () = self.body.asked_to_end() => return Ok(()),
                 () = shutdown.requested() => return Ok(()),

@@ -140,9 +140,7 @@ impl Script {
         }
         Self { skews, habits, latency, faults }
     }
-}
 
-impl Script {
     /// The machines of a seed, and two faults: the second one a moment after the first.
     pub(crate) fn of_two(seed: u64, [first, second]: [Fault; 2], moment: Duration) -> Self {
         let (at, lasts) = (Duration::from_secs(1), Duration::from_secs(3));

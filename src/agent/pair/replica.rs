@@ -100,6 +100,11 @@ impl Footing {
     pub(super) fn held_until(&self) -> Option<Instant> {
         self.held_until
     }
+
+    /// The application may begin: whom the claim left out stays left out, whatever its release says.
+    fn keep_claim(&mut self) {
+        self.claim.undo.clear();
+    }
 }
 
 /// What the protocol was told last of whether it may take over.
@@ -169,7 +174,7 @@ impl<On: Machine> Turn<'_, On> {
     fn go_on_or_give_up(&mut self) -> io::Result<()> {
         self.footing.held_until = None;
         if self.footing.is_firm {
-            self.footing.claim.undo.clear();
+            self.footing.keep_claim();
         } else {
             self.step(Event::Ordered(Order::GiveUp))?;
         }
@@ -188,7 +193,7 @@ impl<On: Machine> Turn<'_, On> {
         let is_held_back = !(is_shut && is_firm);
         self.body.tenant.hold_back(is_held_back);
         if !is_held_back {
-            self.footing.claim.undo.clear();
+            self.footing.keep_claim();
         }
         self.footing.is_firm = is_firm;
         self.footing.held_until = is_held_back.then(|| Instant::now() + HELD_BACK_MAX);

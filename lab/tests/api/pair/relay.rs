@@ -45,13 +45,10 @@ async fn relaying(name: &'static str, number: u128) -> (Stage, u16) {
 /// The same with an application that takes so long to start.
 async fn relaying_to((name, number): (&'static str, u128), start: Duration) -> (Stage, u16) {
     let mut stage = Stage::set(name, number).await;
-    let free = TcpListener::bind((address(0), 0)).expect("a free port");
-    let port = free.local_addr().expect("an address").port();
-    drop((TcpListener::bind((address(1), port)).expect("free there, too"), free));
+    let port = stage.relay();
     fs::write(stage.directory.join("journal.port"), port.to_string()).expect("a file");
     fs::write(stage.directory.join("journal.start"), start.as_millis().to_string()).expect("a file");
     stage.application = APPLICATION;
-    stage.arguments = vec![format!("--relay-port={port}")];
     stage.start_agents();
     (stage, port)
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use backuppodset::agent::lease::Record;
@@ -222,28 +222,42 @@ async fn who_was_left_out_stays_so_once_the_other_one_has_acted_alone() {
     stage.end();
 }
 
-/// It waits for what it relays before it ends, and the active does not wait for it meanwhile.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_standby_that_leaves_while_it_relays_is_left_out_at_once() {
-    let mut stage = Stage::set("relaying", 28).await;
-    let free = TcpListener::bind((address(0), 0)).expect("a free port");
-    let port = free.local_addr().expect("an address").port();
-    drop(free);
-    stage.arguments = vec![format!("--relay-port={port}")];
-    let active = in_sync(&mut stage).await;
-    let target = TcpListener::bind((address(active.agent), port)).expect("the application does not listen");
-    let mut client = TcpStream::connect((address(1 - active.agent), port)).expect("it relays");
+/// Two ends of a connection that a standby relays, in the middle of an answer.
+fn relayed(active: &TcpListener, standby: (Ipv4Addr, u16)) -> [TcpStream; 2] {
+    let mut client = TcpStream::connect(standby).expect("it relays");
     client.write_all(b"question").expect("it takes it");
-    let mut question = [0; 8];
-    let (mut asked, _) = target.accept().expect("a connection");
-    asked.read_exact(&mut question).expect("it is relayed");
+    let (mut asked, _) = active.accept().expect("a connection");
+    asked.read_exact(&mut [0; 8]).expect("it is relayed");
+    [client, asked]
+}
 
-    assert_eq!(stage.terminate_agent(1 - active.agent).await, Some(0));
-    writes(&stage, active, true).await;
-    let log = fs::read_to_string(stage.directory.join(pod(active.agent)).join("log")).expect("a log");
-    let words = log.lines().rfind(|line| line.contains("how many directories are level"));
-    assert!(words.is_some_and(|words| words.contains("is_absent=true")), "{words:?}");
-    stage.start_agent(1 - active.agent);
+/// An agent waits for what it relays before it ends, and the active does not wait for it meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_standby_that_leaves_closes_its_state_port_before_it_ends_what_it_relays() {
+    let mut stage = Stage::set("relaying", 28).await;
+    let port = stage.relay();
+    let active = in_sync(&mut stage).await;
+    let standby = 1 - active.agent;
+    let application = TcpListener::bind((address(active.agent), port)).expect("the counter does not listen");
+    let state_port = (address(standby), stage.ports[standby] + keys::AGENT_STATE_PORT_ABOVE);
+    let mut seen = 0;
+    for _ in 0..ROUNDS {
+        let [mut client, mut asked] = relayed(&application, (address(standby), port));
+        stage.ask_agent_to_end(standby);
+        stage
+            .until("a closed state port", async || TcpStream::connect(state_port).is_err().then_some(()))
+            .await;
+        let is_relayed = client.write_all(b"more").and_then(|()| asked.read_exact(&mut [0; 4])).is_ok();
+        seen += usize::from(is_relayed);
+        assert_eq!(stage.ended_agent(standby).await, Some(0));
+        writes(&stage, active, true).await;
+        let log = fs::read_to_string(stage.directory.join(pod(active.agent)).join("log")).expect("a log");
+        let words = log.lines().rfind(|line| line.contains("how many directories are level"));
+        assert!(words.is_some_and(|words| words.contains("is_absent=true")), "{words:?}");
+        stage.start_agent(standby);
+        writes(&stage, active, false).await;
+    }
+    assert!(seen > 0, "no state port was closed while its agent relayed, in {ROUNDS} rounds");
     end(stage).await;
 }
 

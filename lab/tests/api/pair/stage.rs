@@ -249,9 +249,14 @@ impl Stage {
 
     /// Asks an agent to end; returns the code that it ends with.
     pub(super) async fn terminate_agent(&mut self, agent: usize) -> Option<i32> {
+        self.ask_agent_to_end(agent);
+        self.ended_agent(agent).await
+    }
+
+    /// The same without a look at the end.
+    pub(super) fn ask_agent_to_end(&self, agent: usize) {
         let child = self.agents[agent].as_ref().expect("it runs");
         kill_process(Pid::from_child(child), Signal::TERM).expect("it runs");
-        self.ended_agent(agent).await
     }
 
     /// The agent proper, not the enforcer above it.
@@ -273,6 +278,15 @@ impl Stage {
         let ended = tokio::task::spawn_blocking(move || child.wait());
         let status = tokio::time::timeout(PATIENCE, ended).await.expect("it ends").expect("no panic");
         status.expect("a status").code()
+    }
+
+    /// Lets agents that start after this relay from a port; returns it. Nothing listens there at either address yet.
+    pub(super) fn relay(&mut self) -> u16 {
+        let free = TcpListener::bind((address(0), 0)).expect("a free port");
+        let port = free.local_addr().expect("an address").port();
+        drop((TcpListener::bind((address(1), port)).expect("free there, too"), free));
+        self.arguments = vec![format!("--relay-port={port}")];
+        port
     }
 
     /// Sends forged datagrams to both agents, as fast as one thread can, until the returned value is dropped.
