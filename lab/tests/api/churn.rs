@@ -1,17 +1,10 @@
 //! The operator among 500 Pods on hollow nodes that fail and are deleted: every set is whole again.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use backuppodset::api::{BackupPodSet, keys};
-use backuppodset::controller::{Settings, Surroundings, start};
-use backuppodset::runtime::clock::Clock;
-use backuppodset::runtime::metrics::Metrics;
-use backuppodset::runtime::shutdown::Shutdown;
-use backuppodset::runtime::tasks::Tasks;
-use backuppodset::wakeup::protocol::Answer;
-use futures::{FutureExt as _, StreamExt as _, stream};
+use futures::{StreamExt as _, stream};
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::runtime::reflector::ObjectRef;
@@ -20,6 +13,7 @@ use lab::hollow::{self, HollowNodes};
 use serde_json::{Value, json};
 
 use crate::crd;
+use crate::operator::operate;
 
 /// Sets of 2 primaries, 2 hot and 1 cold backup each: 500 Pods.
 const SETS: usize = 100;
@@ -75,24 +69,6 @@ fn set(index: usize) -> Value {
     })
 }
 
-async fn operator(client: Client) -> (Tasks, Shutdown) {
-    let (mut tasks, shutdown) = (Tasks::new(), Shutdown::new());
-    // Hollow Pods have no gate that listens: they wake when their label changes.
-    let send_ticket = Arc::new(|_, _| async { Ok(Answer::Accepted) }.boxed());
-    let surroundings = Surroundings { client, clock: Clock::system(), send_ticket };
-    let settings = Settings {
-        namespace: NAMESPACE.into(),
-        pod: "churn".into(),
-        watched_namespaces: vec![NAMESPACE.into()],
-        wakeup_image: "none".into(),
-        agent_image: None,
-        health_bind: None,
-        metrics_bind: None,
-    };
-    start(&mut tasks, &shutdown, (surroundings, settings, Metrics::new("test"))).await.expect("an operator");
-    (tasks, shutdown)
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn five_hundred_pods_that_churn_end_as_their_sets_want_them_and_not_one_more() {
     let client = crd::cluster().await;
@@ -101,7 +77,7 @@ async fn five_hundred_pods_that_churn_end_as_their_sets_want_them_and_not_one_mo
     let params = PatchParams::apply("churn").force();
     namespaces.patch(NAMESPACE, &params, &Patch::Apply(namespace)).await.expect("a namespace");
     let nodes = HollowNodes::start(client.clone(), 5, hollow::Options::default()).await.expect("nodes");
-    let (_tasks, shutdown) = operator(client.clone()).await;
+    let (_tasks, shutdown) = operate(client.clone(), NAMESPACE).await;
     let sets: Api<BackupPodSet> = Api::namespaced(client.clone(), NAMESPACE);
     let create = async |index| {
         let set: BackupPodSet = serde_json::from_value(set(index)).expect("a set");

@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 mod agent_source;
+mod assignment;
 mod chart;
 mod churn;
 #[path = "../../../tests/common/mod.rs"]
@@ -16,6 +17,7 @@ mod conformance;
 mod conversations;
 mod crd;
 mod groups;
+mod operator;
 mod pair;
 mod plugin;
 mod policies;

@@ -1,7 +1,7 @@
 //! What a client sees that knows only the address of the old active, as behind a node whose rules are late.
 
 use std::fs;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsRawFd as _;
 use std::time::{Duration, Instant};
 

@@ -1,0 +1,31 @@
+//! An operator in this process that acts in one namespace.
+
+use std::sync::Arc;
+
+use backuppodset::controller::{Settings, Surroundings, start};
+use backuppodset::runtime::clock::Clock;
+use backuppodset::runtime::metrics::Metrics;
+use backuppodset::runtime::shutdown::Shutdown;
+use backuppodset::runtime::tasks::Tasks;
+use backuppodset::wakeup::protocol::Answer;
+use futures::FutureExt as _;
+use kube::Client;
+
+/// Starts it; it ends with what is returned.
+pub(crate) async fn operate(client: Client, namespace: &str) -> (Tasks, Shutdown) {
+    let (mut tasks, shutdown) = (Tasks::new(), Shutdown::new());
+    // Pods that run nowhere have no gate that listens: they wake when their label changes.
+    let send_ticket = Arc::new(|_, _| async { Ok(Answer::Accepted) }.boxed());
+    let surroundings = Surroundings { client, clock: Clock::system(), send_ticket };
+    let settings = Settings {
+        namespace: namespace.into(),
+        pod: "operator".into(),
+        watched_namespaces: vec![namespace.into()],
+        wakeup_image: "none".into(),
+        agent_image: None,
+        health_bind: None,
+        metrics_bind: None,
+    };
+    start(&mut tasks, &shutdown, (surroundings, settings, Metrics::new("test"))).await.expect("an operator");
+    (tasks, shutdown)
+}
