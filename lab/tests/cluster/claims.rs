@@ -11,7 +11,7 @@ use tokio::runtime::Handle;
 use crate::bench::Bench;
 use crate::stage::Stage;
 use crate::{
-    active_sets, failover, faults, hostile, manifests, meddling, nodes, outages, pairs, record, redis,
+    active_sets, failover, faults, hostile, idle, manifests, meddling, nodes, outages, pairs, record, redis,
     refusals, replication, rollout, sizes, tampering, two_faults, workloads,
 };
 
@@ -108,6 +108,8 @@ fn of_pairs() -> Vec<Claim> {
         staying(faults::several_actives_killed_at_once_are_followed_at_once_each_by_its_standby),
         staying(faults::nobody_takes_over_while_the_machine_has_too_much_to_do),
         staying(faults::an_active_is_followed_at_once_while_its_group_grows_by_a_pair),
+        staying(faults::a_deployment_grows_to_sixteen_pairs_and_shrinks_to_one_and_never_do_two_act),
+        claim(idle::nothing_is_written_about_an_idle_pair_but_that_its_lease_is_held),
         claim(two_faults::never_do_two_act_when_two_faults_come_together),
         claim(tampering::a_deleted_lease_is_made_anew_above_the_last_epoch),
         claim(tampering::labels_and_addresses_written_by_hand_are_put_right),

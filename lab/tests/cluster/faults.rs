@@ -3,6 +3,7 @@
 //!
 //! The benchmark's own faults, done with its own means: what is measured is what is claimed.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use backuppodset::api::{HAGroup, PairStatus};
@@ -42,6 +43,8 @@ const PAIR: usize = 2;
 const SEVERAL: usize = 8;
 /// Of how many of these pairs the active is killed. One pair stays as it is.
 const STRUCK: usize = 3;
+/// Pods of many pairs, as in the benchmark's row about scaling.
+const MANY: usize = 32;
 
 /// Pairs, and the benchmark's means to break them.
 struct Scene {
@@ -51,12 +54,17 @@ struct Scene {
 }
 
 impl Scene {
-    /// Builds so many Pods, whose applications tell a sink of each answer.
+    /// Builds so many Pods of a StatefulSet, whose applications tell a sink of each answer.
     async fn build(stage: &Stage, replicas: usize, watch: &Watch) -> Self {
+        Self::of(stage, (Kind::Pairs, replicas), watch).await
+    }
+
+    /// The same of this kind.
+    async fn of(stage: &Stage, (kind, replicas): (Kind, usize), watch: &Watch) -> Self {
         let cluster = stage.bench.cluster.clone();
         let bench = Bench { client: stage.client(), cluster, app: stage.bench.app.clone() };
         let blueprint = Blueprint {
-            kind: Kind::Pairs,
+            kind,
             name: WEB,
             replicas,
             sink: Some(watch.address),
@@ -255,5 +263,30 @@ pub(crate) async fn an_active_is_followed_at_once_while_its_group_grows_by_a_pai
     scene.paired(2).await;
     let turns = one_after_the_other(actors).await;
     assert_eq!(turns.len(), 2, "one acts in each pair");
+    assert_one_at_a_time(&watch);
+}
+
+pub(crate) async fn a_deployment_grows_to_sixteen_pairs_and_shrinks_to_one_and_never_do_two_act(
+    stage: Stage,
+) {
+    let watch = Watch::start(&stage.bench.cluster, LOOKOUT).await.unwrap();
+    let scene = Scene::of(&stage, (Kind::PairsOfDeployment, PAIR), &watch).await;
+    let active = scene.site.settled().await.unwrap();
+    let first = scene.paired(1).await.remove(0);
+    let breathed = async {
+        scene.site.scale(MANY).await?;
+        let pairs = scene.paired(MANY / PAIR).await;
+        let pods: BTreeSet<_> = pairs.iter().flat_map(|pair| [&pair.active, &pair.standby]).collect();
+        assert_eq!(pods.len(), MANY, "each Pod is in one pair: {pairs:?}");
+        let now = pairs.iter().find(|pair| pair.name == first.name).map(|pair| (&pair.active, &pair.epoch));
+        assert_eq!(now, Some((&first.active, &first.epoch)), "who acts already is left alone");
+        scene.site.scale(PAIR).await?;
+        // Of those that leave, one may act until its grace period is over.
+        scene.site.pods_are("2 Pods", |pods| pods.len() == PAIR).await?;
+        scene.paired(1).await;
+        Ok(())
+    };
+    let (samples, _) = scene.requests(&active, async {}, breathed).await;
+    println!("  {}", Outage::from_samples(&samples));
     assert_one_at_a_time(&watch);
 }

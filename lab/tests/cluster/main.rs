@@ -17,6 +17,7 @@ mod failover;
 mod faults;
 mod history;
 mod hostile;
+mod idle;
 mod load;
 mod manifests;
 mod meddling;
