@@ -13,11 +13,11 @@ use tokio::sync::watch;
 use tokio::time::interval;
 use tracing::{error, info, warn};
 
+use self::leaving::Leaving;
 use self::overlap::Awaited;
 use self::replica::{Footing, Permission};
 use super::causes::cause;
 use super::enforcer::Leash;
-use super::frame::Content;
 use super::lease::Record;
 use super::lifeline::Lifelines;
 use super::marks::{State, word};
@@ -25,6 +25,7 @@ use super::orders::Orders;
 use super::peer::Peers;
 use super::publish::Shown;
 use super::relay::Relay;
+use super::relay::aftermath::Aftermath;
 use super::replicate::Replica;
 use super::replicate::gate::Level;
 use super::store::{Report, Store};
@@ -32,8 +33,7 @@ use super::tenant::{Posture, Tenant};
 use super::world::{AlarmClock as _, Kernel, Machine, Timer as _};
 use crate::api::HandoverOrder;
 use crate::ha::{
-    Agent, AgentId, BootTime, Chronicle, Epoch, Event, Message, Order, PromiseRequest, Protocol, Role,
-    Showing, Timing, Version,
+    Agent, AgentId, BootTime, Chronicle, Epoch, Event, Protocol, Role, Showing, Timing, Version,
 };
 use crate::runtime::health::{Health, TICK_PERIOD};
 use crate::runtime::shutdown::Shutdown;
@@ -99,10 +99,10 @@ struct Turn<'a, On: Machine> {
     body: &'a mut Body<On>,
     pair: Pair,
     wake_at: BootTime,
-    /// When it ends even if it could not hand over.
-    leave_by: Option<BootTime>,
-    /// Until then somebody may still come here because it acted.
-    relay_until: BootTime,
+    /// It was asked to end.
+    leaving: Option<Leaving>,
+    /// How long somebody may still come here because it acted.
+    aftermath: Aftermath,
     /// That the successor of an application that goes on serves.
     successor: Awaited,
     /// That the own application listens, before the address is shown.
@@ -150,8 +150,8 @@ impl<On: Machine> Body<On> {
             body: self,
             pair,
             wake_at: BootTime::default(),
-            leave_by: None,
-            relay_until: BootTime::default(),
+            leaving: None,
+            aftermath: Aftermath::default(),
             successor: Awaited::default(),
             debut: Awaited::default(),
             asker: None,
@@ -179,7 +179,7 @@ impl<On: Machine> Body<On> {
             } else if turn.is_empty()? {
                 return Ok(End::Dismissed);
             }
-            let is_leaving = turn.leave_by.is_some();
+            let is_leaving = turn.leaving.is_some();
             let Body { tenant, alarm, peers, signals, .. } = &mut *turn.body;
             let Pair { store, lifelines, replica, .. } = &mut turn.pair;
             let (successor, debut) = (&mut turn.successor, &mut turn.debut);
@@ -227,6 +227,7 @@ fn is_end(signal: Signal) -> bool {
     is_end
 }
 
+mod hearing;
 mod leaving;
 mod overlap;
 mod ports;
@@ -242,18 +243,6 @@ impl<On: Machine> Turn<'_, On> {
             return self.leave();
         }
         self.body.tenant.pass(signal)
-    }
-
-    /// Stops acting for good, by a handover if there is a peer. Leaving again changes nothing.
-    fn leave(&mut self) -> io::Result<()> {
-        if self.leave_by.is_none() {
-            // A hold for the application to end in, and as long again to repeat the handover or the release.
-            let (now, handed_over_by) = (self.now(), self.now() + 2 * self.body.timing.hold);
-            self.leave_by = Some(handed_over_by + self.body.relay.linger());
-            self.body.tenant.retire(now, handed_over_by)?;
-            self.step(Event::Ordered(Order::Fence))?;
-        }
-        Ok(())
     }
 
     fn reported(&mut self, report: Report) -> io::Result<()> {
@@ -310,30 +299,6 @@ impl<On: Machine> Turn<'_, On> {
         self.step(self.as_time_passes())
     }
 
-    fn heard(&mut self, from: AgentId, content: Content) -> io::Result<()> {
-        let messages = match content {
-            Content::Protocol(message) => [Some(message), None],
-            Content::PromiseWithPing(promise, ping) => {
-                [Some(Message::Promise(promise)), Some(Message::Ping(ping))]
-            }
-            Content::Account(account) => {
-                self.chronicle.heard(self.now(), account);
-                return Ok(());
-            }
-        };
-        // The application may have ended since the loop looked, and the message be about that.
-        if self.body.tenant.has_just_ended()? {
-            self.step(Event::ApplicationEnded)?;
-        }
-        for message in messages.into_iter().flatten() {
-            if let Message::PromiseRequest(PromiseRequest { epoch, .. }) = message {
-                self.asker = self.asker.max(Some((epoch, from)));
-            }
-            self.step(Event::Received { from, message })?;
-        }
-        Ok(())
-    }
-
     /// What the protocol does about an event, knowing whether it may take over.
     fn step(&mut self, event: Event) -> io::Result<()> {
         if let Some(order) = self.permission.changed(self.may_take()) {
@@ -363,8 +328,8 @@ impl<On: Machine> Turn<'_, On> {
         self.show();
         self.note_progress();
         self.watch_successor();
-        let due = self.body.tenant.due();
-        self.body.alarm.set(Some(due.map_or(self.wake_at, |due| due.min(self.wake_at))))?;
+        let due = [self.body.tenant.due(), self.stays_until(now)].into_iter().flatten();
+        self.body.alarm.set(Some(due.fold(self.wake_at, BootTime::min)))?;
         let (role, epoch) = (self.pair.protocol.agent().role, self.pair.protocol.agent().epoch);
         if role != before {
             let (reason, is_answer) = cause(&event);

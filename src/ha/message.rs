@@ -19,7 +19,7 @@ pub struct Ping {
 
 impl Ping {
     /// Whether the other one comes from the same start of the same agent, and was sent no earlier.
-    pub(super) fn is_before(&self, other: &Self) -> bool {
+    pub fn is_before(&self, other: &Self) -> bool {
         self.incarnation == other.incarnation && self.sent <= other.sent
     }
 }

@@ -147,7 +147,8 @@ impl Protocol {
             Event::Ordered(Order::GiveUp) => drop(self.agent.r1_stop()),
             Event::Ordered(Order::Fence) => {
                 self.is_fenced = true;
-                effects.extend(self.farewells(at));
+                // A standby says so at once: its last ping would have the peer hand over to it for a while.
+                self.next_ping = at.now;
             }
             Event::Ordered(Order::Unfence) => self.is_fenced = false,
             Event::Ordered(Order::PeerFenced(is_fenced)) => self.is_peer_fenced = is_fenced,
@@ -193,16 +194,15 @@ impl Protocol {
                 None
             }
             Message::Handover(handover) => {
-                if !self.is_fenced {
-                    self.agent.r4_accept(at, from, handover);
-                }
+                // Also if it is fenced: then only it can release what was delegated.
+                self.agent.r4_accept(at, from, handover);
                 None
             }
         }
     }
 
-    /// A new tenure asks for promises and sees to it that it is written down, both at once, unless its claim was under way
-    /// when it was fenced: then no application is started, so that there is none any more.
+    /// A new tenure asks for promises and sees to it that it is written down, both at once, unless its claim or the handover
+    /// was under way when it was fenced: then no application is started, so that there is none any more.
     fn begin(&mut self, at: &Moment<'_>) {
         // What an earlier tenure left says nothing about this one.
         self.copies.begin();
@@ -340,19 +340,10 @@ impl Protocol {
             return;
         }
         self.next_ping = at.now + at.timing.ping_period;
+        let ping = Ping { incarnation: self.agent.incarnation, sent: at.now };
         // It would not accept a handover; so its peer must not try one, and releases the Lease instead.
-        if self.is_fenced {
-            return;
-        }
-        let message = Message::Ping(Ping { incarnation: self.agent.incarnation, sent: at.now });
+        let message = if self.is_fenced { Message::Farewell(ping) } else { Message::Ping(ping) };
         effects.extend(self.others(&seen).map(|to| Effect::Send { to, message }));
-    }
-
-    /// A standby that is fenced says so: its last ping would have the peer hand over to it for a while.
-    fn farewells(&self, at: &Moment<'_>) -> Vec<Effect> {
-        let Some(seen) = self.agent.seen.filter(|_| self.agent.role.is_standby()) else { return Vec::new() };
-        let message = Message::Farewell(Ping { incarnation: self.agent.incarnation, sent: at.now });
-        self.others(&seen).map(|to| Effect::Send { to, message }).collect()
     }
 
     fn others(&self, seen: &Seen) -> impl Iterator<Item = AgentId> + use<> {

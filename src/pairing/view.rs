@@ -193,12 +193,12 @@ impl Group {
     }
 
     /// Whether the Pod exists and stays.
-    pub(super) fn is_staying(&self, id: AgentId) -> bool {
+    pub fn is_staying(&self, id: AgentId) -> bool {
         self.pods.iter().any(|pod| pod.id == id && !pod.is_leaving)
     }
 
     /// Members of a pair that exist and stay.
-    pub(super) fn staying_members(&self, pair: &Pair) -> Vec<AgentId> {
+    pub fn staying_members(&self, pair: &Pair) -> Vec<AgentId> {
         pair.lease.members.into_iter().filter(|id| self.is_staying(*id)).collect()
     }
 }

@@ -38,6 +38,18 @@ fn nobody_hands_over_to_a_peer_that_was_fenced_just_before() {
     assert_eq!(simulation.acting(), [active]);
 }
 
+/// Else nobody could act before the hold of the delegated tenure is over, nor anybody replace them before W.
+#[test]
+fn who_is_handed_over_to_while_it_leaves_releases_the_lease() {
+    let (mut simulation, active, standby) = idle_pair(6);
+    simulation.plan(5 * SECOND, Fault::Order(active, Order::Fence), 100 * SECOND);
+    simulation.plan(5 * SECOND, Fault::ApplicationCrashes(active), SECOND);
+    // The handover is on its way, and so is the farewell then: a message takes a millisecond.
+    simulation.plan(5 * SECOND + MILLISECOND / 2, Fault::Order(standby, Order::Fence), 100 * SECOND);
+    simulation.run_until(5 * SECOND + 100 * MILLISECOND);
+    assert_eq!((simulation.acting(), simulation.holder()), (vec![], None));
+}
+
 #[test]
 fn a_pair_that_is_fenced_as_a_whole_releases_its_lease() {
     let (mut simulation, active, standby) = idle_pair(6);
@@ -192,6 +204,28 @@ fn an_application_with_state_is_handed_over_once_the_peer_has_all_of_it() {
         let released = if is_handed_over { vec![] } else { vec![None] };
         assert_eq!(written(&second), released, "{word:?} {second:?}");
     }
+}
+
+/// Who acts then need not wait for it when it leaves itself.
+#[test]
+fn who_leaves_says_farewell_as_soon_as_it_does_not_act_any_more_and_goes_on_saying_so() {
+    let (mut protocol, read) = standby();
+    let claim = write_of(&protocol.step(BootTime(1), read)).expect("it claims");
+    protocol.step(BootTime(2), applied(claim));
+    let said = |at: BootTime| {
+        let message = Message::Farewell(Ping { incarnation: Incarnation(1), sent: at });
+        Effect::Send { to: AgentId(2), message }
+    };
+    let fenced = protocol.step(BootTime(3), Event::Ordered(Order::Fence));
+    assert!(!fenced.contains(&said(BootTime(3))), "it acts: {fenced:?}");
+    let mut effects = protocol.step(BootTime(4), Event::ApplicationEnded);
+    while let Some(write) = write_of(&effects) {
+        effects = protocol.step(BootTime(5), applied(write));
+    }
+    assert_eq!(protocol.agent().role, Role::Standby);
+    assert!(effects.contains(&said(BootTime(5))), "{effects:?}");
+    let later = BootTime(5) + Timing::default().ping_period;
+    assert!(protocol.step(later, Event::Timer).contains(&said(later)));
 }
 
 /// The first write among the effects.

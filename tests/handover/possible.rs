@@ -9,6 +9,8 @@ use crate::steps::Step;
 use crate::whole::{Mood, Stimulus, is_current, read};
 use crate::world::{AGENTS, Packet, World, index};
 
+type Rule = fn(&mut Agent, &Moment<'_>);
+
 /// What the model can make of an agent at one moment.
 pub(crate) struct Possible {
     worlds: HashSet<World>,
@@ -32,9 +34,7 @@ impl Possible {
         possible.decide(arena, id, &others);
         let before = std::mem::take(&mut possible.worlds);
         for world in before {
-            let is_refused = mood.is_fenced() && is_handover(stimulus);
-            let after = if is_refused { world } else { stimulated(arena, (&world, id), stimulus) };
-            possible.add(after);
+            possible.add(stimulated(arena, (&world, id), stimulus));
         }
         possible.decide(arena, id, &others);
         possible
@@ -94,11 +94,6 @@ impl Possible {
     }
 }
 
-fn is_handover(stimulus: &Stimulus) -> bool {
-    let Stimulus::Arrival(packet) = stimulus else { return false };
-    matches!(**packet, Packet::Message { message: Message::Handover(_), .. })
-}
-
 fn settled(arena: &Arena, world: &World) -> World {
     let mut world = world.clone();
     world.settle(arena);
@@ -139,8 +134,11 @@ fn decisions(arena: &Arena, world: &World, id: AgentId, others: &[Step]) -> Vec<
     let stop = |agent: &mut Agent, _: &Moment<'_>| {
         agent.r1_stop();
     };
-    let rules: [fn(&mut Agent, &Moment<'_>); 2] = [enforce, stop];
-    let at_once = rules.into_iter().map(|rule| {
+    // Who ends a tenure as it begins has not heard of its peer in it. The model takes it to have, which only allows more.
+    let end: Rule = |agent, at| agent.r1_application_ended(at);
+    let end = others.contains(&Step::End(id)).then_some(end);
+    let rules: [Rule; 2] = [enforce, stop];
+    let at_once = rules.into_iter().chain(end).map(|rule| {
         let mut world = world.clone();
         world.act(arena, id, rule);
         settled(arena, &world)

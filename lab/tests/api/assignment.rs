@@ -50,7 +50,7 @@ async fn members(scene: &Scene) -> Vec<BTreeSet<String>> {
     let labels = ListParams::default().labels(&format!("{}={GROUP}", keys::LABEL_GROUP));
     let leases = leases.list(&labels).await.expect("a list").items;
     let records = leases.iter().map(|lease| Record::read(lease).expect("a Lease of a pair"));
-    records.map(|record| record.directory.iter().map(|(_, contact)| contact.pod.clone()).collect()).collect()
+    records.map(|record| record.directory.values().map(|contact| contact.pod.clone()).collect()).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -286,7 +286,7 @@ pub(crate) async fn a_deployment_grows_to_sixteen_pairs_and_shrinks_to_one_and_n
         scene.paired(1).await;
         Ok(())
     };
-    let (samples, _) = scene.requests(&active, async {}, breathed).await;
+    let (samples, _) = Box::pin(scene.requests(&active, async {}, breathed)).await;
     println!("  {}", Outage::from_samples(&samples));
     assert_one_at_a_time(&watch);
 }

@@ -86,6 +86,14 @@ pub(crate) async fn start_watched_stateful_set(stage: &Stage, replicas: usize, s
     apply_stateful_set(stage, set).await;
 }
 
+/// One whose containers sleep for so many seconds before they are asked to end.
+pub(crate) async fn start_sleeping_stateful_set(stage: &Stage, replicas: usize, seconds: u32) {
+    let mut set = workload("StatefulSet", replicas, Duration::ZERO);
+    set["spec"]["template"]["spec"]["containers"][0]["lifecycle"] =
+        json!({"preStop": {"sleep": {"seconds": seconds}}});
+    apply_stateful_set(stage, set).await;
+}
+
 async fn apply_stateful_set(stage: &Stage, set: Value) {
     stage.api::<HAGroup>().patch(WEB, &params(), &Patch::Apply(group())).await.unwrap();
     let sets: Api<StatefulSet> = stage.api();

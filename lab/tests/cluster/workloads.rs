@@ -12,7 +12,8 @@ use lab::bench::pairs::watch::Watch;
 use crate::actors::Actors;
 use crate::load::Load;
 use crate::pairs::{
-    paired, reported, served_again, shown, start_deployment, start_stateful_set, start_watched_stateful_set,
+    paired, pod, reported, served_again, shown, start_deployment, start_sleeping_stateful_set,
+    start_stateful_set, start_watched_stateful_set,
 };
 use crate::stage::{Stage, WEB};
 use crate::wait;
@@ -39,6 +40,26 @@ pub(crate) async fn a_stateful_set_grows_one_pod_after_the_other_and_shrinks_fro
     let (answers, late) = watch.seen();
     println!("  {late} of {answers} answers were of one that had been followed");
     assert!(answers > 0 && late == 0, "{}", watch.describe());
+}
+
+pub(crate) async fn no_request_fails_when_pairs_go_whose_containers_sleep_before_they_end(stage: Stage) {
+    // Two seconds for nodes to lead elsewhere, and one for a machine with much to do.
+    start_sleeping_stateful_set(&stage, 6, 3).await;
+    let mut actives = BTreeSet::new();
+    for pair in paired(&stage, 3).await {
+        actives.extend(pod(&stage, &pair.active).await.uid());
+    }
+    stage.exposes(&actives).await;
+    let load = Load::start(&stage, "n1").await;
+    scaled(&stage, "statefulset", 2).await;
+    wait::until(stage.api(), &format!("app={WEB}"), |pods: &[Pod]| match pods.len() {
+        2 => Ok(()),
+        count => Err(format!("there are {count} Pods")),
+    })
+    .await;
+    let outage = load.stop().await;
+    println!("  {outage}");
+    assert!(outage.requests > 0 && outage.failed == 0, "{outage}");
 }
 
 /// Asks for so many Pods, and waits until as many pairs are whole as there can be.

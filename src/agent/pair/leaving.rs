@@ -6,15 +6,48 @@ use tracing::error;
 
 use super::Turn;
 use crate::agent::world::Machine;
-use crate::ha::{Event, Order, Role};
+use crate::ha::{BootTime, Event, Order, Role};
+
+/// How many round trips an agent that leaves stays at least. 2: a handover that crossed its farewell is repeated after one,
+/// and only who answers it can release what was delegated.
+const ROUND_TRIPS_MIN: u32 = 2;
+
+/// When an agent that was asked to end does so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Leaving {
+    /// Until then somebody may hand over to it who did not hear yet that it leaves.
+    not_before: BootTime,
+    /// Then at last, even if it could not hand over.
+    by: BootTime,
+}
 
 impl<On: Machine> Turn<'_, On> {
+    /// Stops acting for good, by a handover if there is a peer. Leaving again changes nothing.
+    pub(super) fn leave(&mut self) -> io::Result<()> {
+        if self.leaving.is_none() {
+            // A hold for the application to end in, and as long again to repeat the handover or the release.
+            let (now, timing) = (self.now(), &self.body.timing);
+            let (not_before, handed_over_by) =
+                (now + ROUND_TRIPS_MIN * timing.round_trip, now + 2 * timing.hold);
+            self.leaving = Some(Leaving { not_before, by: handed_over_by + self.body.relay.linger() });
+            self.body.tenant.retire(now, handed_over_by)?;
+            self.step(Event::Ordered(Order::Fence))?;
+        }
+        Ok(())
+    }
+
+    /// When to look again whether it may end, if only for the time.
+    pub(super) fn stays_until(&self, now: BootTime) -> Option<BootTime> {
+        self.leaving.map(|leaving| leaving.not_before).filter(|time| now < *time)
+    }
+
     /// Whether it was asked to end and owes nobody anything any more.
     pub(super) fn is_over(&self) -> bool {
-        let Some(leave_by) = self.leave_by else { return false };
+        let Some(Leaving { not_before, by }) = self.leaving else { return false };
         let is_settled =
             self.is_idle() && self.pair.protocol.agent().unresolved.is_none() && !self.body.tenant.has_hook();
-        let over_at = if is_settled { self.relay_until.min(leave_by) } else { leave_by };
+        let relays_until = self.aftermath.relays_until(self.pair.protocol.agent());
+        let over_at = if is_settled { relays_until.max(not_before).min(by) } else { by };
         self.body.tenant.is_gone() && over_at <= self.now()
     }
 
@@ -27,7 +60,7 @@ impl<On: Machine> Turn<'_, On> {
         let is_out = self.is_gone || is_unnamed && agent.unresolved.is_none();
         let is_needed = !self.is_idle() || self.now() < agent.promise_end;
         // Who leaves ends, and looks for no other Lease.
-        self.pair.is_of_group && is_out && !is_needed && self.leave_by.is_none()
+        self.pair.is_of_group && is_out && !is_needed && self.leaving.is_none()
     }
 
     /// Whether nothing of the application is left; asks one that runs as standby to end.
@@ -39,7 +72,7 @@ impl<On: Machine> Turn<'_, On> {
 
     /// Takes back what was done because nobody seemed to need it: the Lease may name it again before it has left.
     pub(super) fn stay(&mut self) {
-        if self.leave_by.is_none() && self.body.tenant.is_retired() {
+        if self.leaving.is_none() && self.body.tenant.is_retired() {
             self.body.tenant.enlist();
             self.stand_by();
         }

@@ -17,7 +17,7 @@ impl<On: Machine> Turn<'_, On> {
         (orders, members): (Orders, [AgentId; 2]),
     ) -> io::Result<()> {
         let (known, before) = &self.orders;
-        if self.leave_by.is_some() || version < *known {
+        if self.leaving.is_some() || version < *known {
             return Ok(());
         }
         for annotation in orders.unreadable.difference(&before.unreadable) {

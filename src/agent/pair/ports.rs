@@ -26,7 +26,7 @@ impl<On: Machine> Turn<'_, On> {
             }
         }
         if !self.is_idle() {
-            self.relay_until = now + self.body.relay.linger();
+            self.aftermath.acted(agent.epoch, now + self.body.relay.linger());
         }
     }
 

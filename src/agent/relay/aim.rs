@@ -39,10 +39,7 @@ fn active(agent: &Agent, asker: Option<(Epoch, AgentId)>) -> Option<AgentId> {
 mod tests {
     use super::*;
     use crate::agent::lease::Member;
-    use crate::ha::{BootTime, Hold, Incarnation, Lease, Seen, Version};
-
-    const OWN: AgentId = AgentId(1);
-    const OTHER: AgentId = AgentId(2);
+    use crate::agent::relay::testing::{OTHER, OWN, agent, epoch};
 
     fn directory() -> Directory {
         let member = |id: u128| {
@@ -50,24 +47,6 @@ mod tests {
             (AgentId(id), Member { pod: format!("web-{id}"), address })
         };
         Directory::from([member(1), member(2)])
-    }
-
-    fn epoch(term: u32) -> Epoch {
-        Epoch { term, sequence: 0 }
-    }
-
-    /// An agent that knows of this term, and a Lease that says who holds which one.
-    fn agent(known: u32, (written, holder): (u32, Option<AgentId>)) -> Agent {
-        let lease = Lease {
-            epoch: epoch(written),
-            holder,
-            members: [OWN, OTHER],
-            pending: None,
-            hold: Hold::Api,
-            writes: 0,
-        };
-        let seen = Some(Seen { lease, version: Version(1), since: BootTime(0) });
-        Agent { epoch: epoch(known), seen, ..Agent::new(OWN, Incarnation(1)) }
     }
 
     #[test]

@@ -6,10 +6,12 @@
 //!
 //! | file | what it does |
 //! |---|---|
+//! | [`aftermath`] | how long: until every node has learnt where to lead clients, if there is anybody |
 //! | [`aim`] | where to: who acts, as far as this agent knows |
 //! | [`station`] | the listeners and all connections, in one place that can be closed at once |
 //! | [`connection`] | one connection: finds its target, passes bytes on in both directions |
 
+pub mod aftermath;
 pub mod aim;
 mod connection;
 mod station;
@@ -196,5 +198,7 @@ fn locked(station: &Mutex<Station>) -> MutexGuard<'_, Station> {
     station.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+#[cfg(test)]
+mod testing;
 #[cfg(test)]
 mod tests;

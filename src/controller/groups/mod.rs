@@ -33,6 +33,7 @@ use crate::runtime::shutdown::Shutdown;
 use crate::runtime::tasks::Tasks;
 use crate::wakeup::keys::KeyRing;
 
+mod correction;
 mod ends;
 mod group_keys;
 mod labelled;
@@ -129,5 +130,7 @@ async fn look_at_all(context: &Context, queue: &Queue) {
     }
 }
 
+#[cfg(test)]
+mod testing;
 #[cfg(test)]
 mod tests;

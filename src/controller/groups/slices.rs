@@ -5,18 +5,15 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::ResourceExt as _;
 use serde_json::{Value, json};
 
+use super::correction::correction;
 use super::objects::{Change, change, removals};
-use crate::agent::identity::{format_uid, parse_uid};
 use crate::api::{HAGroup, HandoverOrder, keys};
-use crate::ha::{AgentId, Epoch};
 use crate::manifests::{pair_name, pair_slice};
-use crate::model::{Endpoint, PodName, Uid};
 use crate::observe::group::{GroupObjects, SeenGroup, shown_epoch};
-use crate::pairing::{Pair, Plan, Pod, Step};
+use crate::pairing::{Pair, Plan, Step};
 
 /// How long a new active is left to show itself before it is done for it. 2 s: as long as one attempt of an agent may take,
 /// both at once would only be in each other's way; and longer than an agent waits until its application listens.
@@ -117,52 +114,6 @@ pub(super) fn needs(
     needs
 }
 
-/// The addresses that a slice should show instead of those that it does, and with which epoch.
-///
-/// A slice may be ahead of the Lease, because a handover is written down later, and the watches are not in step; then it is
-/// believed as long as its Pod exists. Nobody acts by an epoch that is further ahead, or that a Pod of another pair shows or
-/// another address: somebody else wrote that, and the active would leave the slice to it for ever.
-fn correction(seen: &SeenGroup, pair: &Pair, slice: &EndpointSlice) -> Option<(Vec<Endpoint>, Epoch)> {
-    let shown_epoch = shown_epoch(slice).unwrap_or_default();
-    let shown = slice.endpoints.iter().map(|endpoint| {
-        let uid = endpoint.target_ref.as_ref().and_then(|target| target.uid.as_deref());
-        (uid.and_then(|uid| parse_uid(uid).ok()).map(AgentId), endpoint.addresses.clone())
-    });
-    let shown: Vec<_> = shown.collect();
-    let pod = |id: AgentId| seen.group.pods.iter().find(|pod| pod.id == id);
-    let exists = |id: Option<AgentId>| id.is_some_and(|id| pod(id).is_some());
-    let is_own = |id: AgentId, addresses: &Vec<String>| {
-        pair.lease.names(id) && pod(id).is_none_or(|pod| *addresses == addresses_of(pod))
-    };
-    let is_true = |(id, addresses): &(Option<AgentId>, _)| id.is_some_and(|id| is_own(id, addresses));
-    let is_next = shown_epoch.term.saturating_sub(pair.lease.epoch.term) <= 1;
-    if shown_epoch > pair.lease.epoch && is_next && shown.iter().all(is_true) {
-        let is_stray = shown.iter().any(|(id, _)| !exists(*id));
-        return is_stray.then(|| (Vec::new(), shown_epoch));
-    }
-    let holder = pair.lease.holder.and_then(pod);
-    let wanted: Vec<Endpoint> = holder.and_then(endpoint).into_iter().collect();
-    let expected = holder.filter(|_| !wanted.is_empty()).map(|pod| (Some(pod.id), addresses_of(pod)));
-    let is_right = shown == Vec::from_iter(expected) && shown_epoch <= pair.lease.epoch;
-    (!is_right).then_some((wanted, pair.lease.epoch))
-}
-
-fn addresses_of(pod: &Pod) -> Vec<String> {
-    pod.address.iter().map(|address| address.ip().to_string()).collect()
-}
-
-fn endpoint(pod: &Pod) -> Option<Endpoint> {
-    Some(Endpoint {
-        pod: PodName(pod.name.clone()),
-        uid: Uid(format_uid(pod.id.0)),
-        address: pod.address?.ip(),
-        node: pod.node.clone(),
-        zone: None,
-        is_ready: true,
-        is_terminating: false,
-    })
-}
-
 fn is_v6(seen: &SeenGroup, pair: &Pair) -> bool {
     let members = seen.group.pods.iter().filter(|pod| pair.lease.members.contains(&pod.id));
     let mut addresses = members.filter_map(|pod| pod.address);
@@ -176,47 +127,17 @@ mod tests {
     use serde_json::value::from_value;
 
     use super::*;
-    use crate::ha::BootTime;
+    use crate::agent::identity::format_uid;
+    use crate::controller::groups::testing::{group, lease, pod};
+    use crate::ha::{AgentId, BootTime, Epoch};
     use crate::observe::group::see_group;
     use crate::pairing::{Lost, Seat};
 
-    fn group() -> HAGroup {
-        let group = json!({
-            "apiVersion": "backup.example.com/v1alpha1", "kind": "HAGroup",
-            "metadata": {"name": "web", "namespace": "shop", "uid": "group-uid"},
-            "spec": {"service": {"name": "web", "ports": [{"port": 80}]}},
-        });
-        from_value(group).unwrap()
-    }
-
-    fn pod(number: u128) -> Value {
-        json!({
-            "metadata": {"name": format!("web-{number}"), "namespace": "shop", "uid": format_uid(number),
-                "labels": {(keys::LABEL_GROUP): "web"}},
-            "spec": {"containers": []},
-            "status": {"phase": "Running", "podIP": format!("10.0.0.{number}")},
-        })
-    }
-
-    /// The pair `web-0`, in which the first Pod acts.
-    fn lease() -> Value {
-        let member = |number: u128| json!({"uid": format_uid(number), "pod": format!("web-{number}"), "address": format!("10.0.0.{number}:20001")});
-        json!({
-            "metadata": {"name": "web-0", "uid": format_uid(50), "resourceVersion": "5",
-                "labels": {(keys::LABEL_GROUP): "web"}, "annotations": {
-                    (keys::ANNOTATION_HA_PAIR): "0", (keys::ANNOTATION_HA_SEQUENCE): "0",
-                    (keys::ANNOTATION_HA_HOLD): "Api", (keys::ANNOTATION_HA_WRITES): "1",
-                    (keys::ANNOTATION_HA_MEMBERS): json!([member(1), member(2)]).to_string(),
-                }},
-            "spec": {"holderIdentity": format!("web-1_{}", format_uid(1)), "leaseTransitions": 1},
-        })
-    }
-
-    /// What is written of the slice of that pair, and whether a later look is needed.
+    /// What is written of the slice of the pair `web-0`, in which the first Pod acts, and whether a later look is needed.
     fn written(slice: Option<Value>, young: &[u32]) -> (Vec<Value>, bool) {
         let objects = GroupObjects {
             pods: [1, 2].map(|number| Arc::new(from_value(pod(number)).unwrap())).to_vec(),
-            leases: vec![Arc::new(from_value(lease()).unwrap())],
+            leases: vec![Arc::new(from_value(lease(0, [1, 2])).unwrap())],
             slices: slice.into_iter().map(|slice| Arc::new(from_value(slice).unwrap())).collect(),
             ..GroupObjects::default()
         };
@@ -290,7 +211,7 @@ mod tests {
             let mut slice = pair_slice(&group(), "web-0", &[], false).unwrap();
             slice["metadata"]["labels"][keys::LABEL_SERVICE_NAME] = json!(behind);
             let objects = GroupObjects {
-                leases: vec![Arc::new(from_value(lease()).unwrap())],
+                leases: vec![Arc::new(from_value(lease(0, [1, 2])).unwrap())],
                 slices: behind.map(|_| Arc::new(from_value(slice).unwrap())).into_iter().collect(),
                 ..GroupObjects::default()
             };
