@@ -185,19 +185,23 @@ fn open_log(path: &Path) -> Result<File, Error> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
 
-    fn sleeper(directory: &tempfile::TempDir) -> Daemon {
+    pub(crate) fn sample() -> Daemon {
         Daemon {
             program: "/bin/sleep".into(),
             arguments: vec!["60".into()],
-            log: directory.path().join("sleep.log"),
+            log: "/dev/null".into(),
             namespaces: None,
             process: None,
         }
+    }
+
+    fn sleeper(directory: &tempfile::TempDir) -> Daemon {
+        Daemon { log: directory.path().join("sleep.log"), ..sample() }
     }
 
     /// What is seen as soon as it is as expected, at the latest after a while.

@@ -35,6 +35,19 @@ pub enum Progress {
     Stopping,
 }
 
+/// What a cluster is there for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Purpose {
+    /// Somebody asked for it, and removes it.
+    #[default]
+    Asked,
+    /// To show or to measure something; tests, which need the machine for themselves, may remove it.
+    Show,
+    /// Of use to this process only.
+    OneProcess(ProcessId),
+}
+
 /// One node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -53,8 +66,9 @@ pub struct State {
     pub run: String,
     /// How far it has come.
     pub progress: Progress,
-    /// The only process that has a use for it; `None` if it is there for everybody.
-    pub keeper: Option<ProcessId>,
+    /// What it is there for.
+    #[serde(default)]
+    pub purpose: Purpose,
     /// When `up` began.
     pub created: Timestamp,
     /// Address of the API server.
@@ -72,9 +86,16 @@ pub struct State {
 }
 
 impl State {
-    /// Whether it is there for one process only, and that process has ended.
+    /// Whether nobody can use it any more: it was for one process and that has ended, or everything that was to run
+    /// has. What was stopped on purpose has no process here.
     pub fn is_abandoned(&self) -> bool {
-        self.keeper.is_some_and(|keeper| !keeper.is_running())
+        if let Purpose::OneProcess(keeper) = self.purpose
+            && !keeper.is_running()
+        {
+            return true;
+        }
+        let mut processes = self.daemons.values().filter_map(|daemon| daemon.process).peekable();
+        processes.peek().is_some() && processes.all(|process| !process.is_running())
     }
 }
 
@@ -213,7 +234,7 @@ pub(crate) mod tests {
         State {
             run: "0123abcd".into(),
             progress: Progress::Running,
-            keeper: None,
+            purpose: Purpose::Asked,
             created: Timestamp::UNIX_EPOCH,
             server: "https://198.18.0.1:6443".into(),
             nodes: vec![Node { name: "n1".into(), is_on: true }],
@@ -241,14 +262,34 @@ pub(crate) mod tests {
         assert_eq!(load(&run).unwrap(), Some(State { progress: Progress::Stopping, ..sample() }));
     }
 
+    fn ended() -> ProcessId {
+        // The number was given to another process meanwhile.
+        let own = ProcessId::current();
+        ProcessId { start_time: own.start_time - 1, ..own }
+    }
+
     #[test]
     fn a_cluster_is_abandoned_when_the_process_that_it_is_for_has_ended() {
-        let kept_by = |keeper| State { keeper, ..sample() };
-        let own = ProcessId::current();
-        assert!(!kept_by(None).is_abandoned());
-        assert!(!kept_by(Some(own)).is_abandoned());
-        // The number was given to another process meanwhile.
-        assert!(kept_by(Some(ProcessId { start_time: own.start_time - 1, ..own })).is_abandoned());
+        let is_abandoned = |purpose| State { purpose, ..sample() }.is_abandoned();
+        assert!(!is_abandoned(Purpose::Asked));
+        assert!(!is_abandoned(Purpose::Show));
+        assert!(!is_abandoned(Purpose::OneProcess(ProcessId::current())));
+        assert!(is_abandoned(Purpose::OneProcess(ended())));
+    }
+
+    #[test]
+    fn a_cluster_is_abandoned_when_all_that_was_to_run_has_ended() {
+        let is_abandoned = |processes: &[Option<ProcessId>]| {
+            let daemons = processes.iter().enumerate().map(|(index, process)| {
+                (format!("n{index}/kubelet"), Daemon { process: *process, ..crate::daemon::tests::sample() })
+            });
+            State { daemons: daemons.collect(), ..sample() }.is_abandoned()
+        };
+        let running = Some(ProcessId::current());
+        assert!(is_abandoned(&[Some(ended()), Some(ended())]));
+        assert!(is_abandoned(&[Some(ended()), None]));
+        assert!(!is_abandoned(&[Some(ended()), running]));
+        assert!(!is_abandoned(&[None, None]), "stopped on purpose");
     }
 
     #[test]

@@ -53,7 +53,7 @@ impl fmt::Display for Status {
         let State {
             run: _,
             progress,
-            keeper: _,
+            purpose: _,
             created,
             server,
             nodes,

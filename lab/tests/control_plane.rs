@@ -2,13 +2,19 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::time::Duration;
+
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::api::{Api, ListParams, PostParams};
 use lab::cluster::{Cluster, Error, Options};
 use lab::control_plane::ControlPlane;
 use lab::machine::process::{self, ProcessId};
 use lab::paths::RunDirectory;
-use lab::state::{Journal, State};
+use lab::state::{Journal, Purpose, State};
+use rustix::process::Signal;
+
+/// How long a killed process may take to end.
+const WAIT: Duration = Duration::from_secs(60);
 
 fn config_map(name: &str) -> ConfigMap {
     serde_json::from_value(serde_json::json!({"metadata": {"name": name}})).unwrap()
@@ -34,20 +40,31 @@ async fn two_control_planes_are_apart_and_end_with_their_values() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cluster_whose_process_was_killed_is_not_in_the_way_of_the_next_one() {
+async fn a_cluster_whose_processes_were_killed_is_not_in_the_way_of_the_next_one() {
     let parent = tempfile::tempdir().unwrap();
     let run = RunDirectory::at(parent.path().join("cluster"));
-    let options =
-        Options { run: run.clone(), is_control_plane_only: true, is_tethered: true, ..Options::default() };
+    let own = ProcessId::current();
+    let options = Options {
+        run: run.clone(),
+        is_control_plane_only: true,
+        purpose: Purpose::OneProcess(own),
+        ..Options::default()
+    };
     let first = Cluster::up(options.clone()).await.unwrap().state().unwrap();
     let refused = Cluster::up(options.clone()).await;
     assert!(matches!(refused, Err(Error::FindRunning { .. })), "{refused:?}");
 
-    let own = first.keeper.unwrap();
-    let killed = Some(ProcessId { start_time: own.start_time - 1, ..own });
-    Journal::open(run.clone(), State { keeper: killed, ..first.clone() }).unwrap();
-    let second = Cluster::up(options).await.unwrap().state().unwrap();
+    let killed = Purpose::OneProcess(ProcessId { start_time: own.start_time - 1, ..own });
+    Journal::open(run.clone(), State { purpose: killed, ..first.clone() }).unwrap();
+    let second = Cluster::up(options.clone()).await.unwrap().state().unwrap();
     assert_ne!(second.run, first.run);
     assert_eq!(process::marked(&first.run), std::collections::BTreeSet::new());
+
+    for process in process::marked(&second.run) {
+        process.signal(Signal::KILL).unwrap();
+        process::wait_gone(process, WAIT);
+    }
+    let third = Cluster::up(options).await.unwrap().state().unwrap();
+    assert_ne!(third.run, second.run);
     Cluster::down(&run).unwrap();
 }

@@ -11,9 +11,9 @@ use std::time::Duration;
 use super::Error;
 use crate::machine::process::{self, ProcessId};
 use crate::machine::{self, cgroups, mounts, network, sysctls};
-use crate::paths::RunDirectory;
+use crate::paths::{self, RunDirectory};
 use crate::progress::Progress;
-use crate::state::{self, Journal, Lock, Progress as Stage, State};
+use crate::state::{self, Journal, Lock, Progress as Stage, Purpose, State};
 
 /// How long all processes together may take to end after SIGKILL. Unit: seconds.
 const KILL_SECONDS_MAX: u64 = 60;
@@ -33,11 +33,46 @@ pub(super) fn down(run: &RunDirectory) -> Result<(), Error> {
 
 /// See [`super::Cluster::remove_abandoned`].
 pub(super) fn remove_abandoned(run: &RunDirectory, progress: Progress) -> Result<(), Error> {
+    remove_if(run, progress, "remove a cluster whose processes were killed", State::is_abandoned)?;
+    if let Some(owner) = bridge_owner()
+        && !owner.path().exists()
+        && process::marked("").is_empty()
+        && process::in_cgroup(&format!("/{}", cgroups::ROOT)).is_empty()
+    {
+        let step = progress.step("remove what is left of a cluster whose directory is gone");
+        remove_nameless();
+        report(leftovers(&owner, None))?;
+        step.done();
+    }
+    Ok(())
+}
+
+/// See [`super::Cluster::make_room`].
+pub(super) fn make_room(run: &RunDirectory, progress: Progress) -> Result<(), Error> {
+    remove_abandoned(run, progress)?;
+    remove_if(run, progress, "remove the cluster that shows something", |state| {
+        state.purpose == Purpose::Show
+    })?;
+    network::bridge_alias().map_or(Ok(()), |owner| Err(Error::FindBridge { owner }))
+}
+
+/// The directory of the cluster that the bridge belongs to; `None` also for a user who could not remove it.
+fn bridge_owner() -> Option<RunDirectory> {
+    network::bridge_alias().filter(|_| paths::is_root()).map(RunDirectory::at)
+}
+
+/// Removes the cluster in this directory and the one that the bridge belongs to, each if it is to go.
+fn remove_if(
+    run: &RunDirectory,
+    progress: Progress,
+    step: &'static str,
+    is_to_go: impl Fn(&State) -> bool,
+) -> Result<(), Error> {
     // A cluster that was killed early has no bridge yet; one of another directory has nothing else that names it.
-    let owner = network::bridge_alias().map(RunDirectory::at);
+    let owner = bridge_owner().filter(|owner| owner != run);
     for run in [Some(run.clone()), owner].into_iter().flatten() {
-        if state::load(&run).map_err(Error::KeepState)?.is_some_and(|state| state.is_abandoned()) {
-            let step = progress.step("remove a cluster whose process was killed");
+        if state::load(&run).map_err(Error::KeepState)?.is_some_and(|state| is_to_go(&state)) {
+            let step = progress.step(step);
             down(&run)?;
             step.done();
         }
@@ -53,12 +88,9 @@ pub(super) fn remove(run: &RunDirectory, state: &State) -> Result<(), Error> {
     step(process::kill_all("processes", limit, || processes(state)));
     if has_nodes(state) {
         step(mounts::unmount_below(run.path()));
-        for link in network::links() {
-            let deleted = network::delete_link(&link);
-            // The kernel may have removed it in between, together with its other end.
-            step(if network::link_exists(&link) { deleted } else { Ok(()) });
+        for problem in remove_nameless() {
+            step(Err(problem));
         }
-        step(cgroups::remove(None));
         step(sysctls::restore(&state.sysctls));
         for directory in state.directories.iter().rev() {
             step(
@@ -75,6 +107,16 @@ pub(super) fn remove(run: &RunDirectory, state: &State) -> Result<(), Error> {
     let mut left = leftovers(run, Some(state));
     left.extend(problems.iter().map(ToString::to_string));
     report(left)
+}
+
+/// Removes what has no run's name on it, as there is one of it on a machine. Returns what could not be done.
+fn remove_nameless() -> Vec<machine::Error> {
+    let links = network::links().into_iter().filter_map(|link| {
+        let deleted = network::delete_link(&link);
+        // The kernel may have removed it in between, together with its other end.
+        deleted.err().filter(|_| network::link_exists(&link))
+    });
+    links.chain(cgroups::remove(None).err()).collect()
 }
 
 /// All processes that the cluster has started, and all that its containers consist of.

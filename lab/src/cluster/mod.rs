@@ -8,7 +8,7 @@ use crate::machine::{self, process::MARK_VARIABLE};
 use crate::node;
 use crate::paths::{RUN_DIRECTORY_BYTES_MAX, RunDirectory};
 use crate::progress::Progress;
-use crate::state::{self, Journal, Lock, Progress as Stage, State};
+use crate::state::{self, Journal, Lock, Progress as Stage, Purpose, State};
 use crate::{binaries, control_plane, install, packages, pki, ready};
 
 mod down;
@@ -29,8 +29,8 @@ pub struct Options {
     pub progress: Progress,
     /// Whether SIGINT and SIGTERM undo what was made so far; else they do what the process says.
     pub is_interruptible: bool,
-    /// Whether it is of use to this process only: if the process is killed, the next `up` removes the cluster.
-    pub is_tethered: bool,
+    /// Who may remove it, and when.
+    pub purpose: Purpose,
 }
 
 impl Default for Options {
@@ -42,7 +42,7 @@ impl Default for Options {
             is_control_plane_only: false,
             progress: Progress::Silent,
             is_interruptible: false,
-            is_tethered: false,
+            purpose: Purpose::Asked,
         }
     }
 }
@@ -207,13 +207,22 @@ impl Cluster {
         down::down(run)
     }
 
-    /// Removes the cluster in this directory, and the one that the nodes' bridge belongs to, if it was made for one
-    /// process only and that process has ended without removing it.
+    /// Removes the cluster in this directory, and the one that the nodes' bridge belongs to, if nobody can use it any
+    /// more ([`State::is_abandoned`]), and what is left of one whose directory is gone.
     ///
     /// # Errors
     /// As [`Cluster::down`].
     pub fn remove_abandoned(run: &RunDirectory, progress: Progress) -> Result<(), Error> {
         down::remove_abandoned(run, progress)
+    }
+
+    /// [`Cluster::remove_abandoned`], and removes a cluster that is only there to show something: for tests, as two
+    /// clusters with nodes do not fit on a machine.
+    ///
+    /// # Errors
+    /// As [`Cluster::down`]; `FindBridge` if a cluster is there that somebody asked for.
+    pub fn make_room(run: &RunDirectory, progress: Progress) -> Result<(), Error> {
+        down::make_room(run, progress)
     }
 
     /// What the cluster consists of.

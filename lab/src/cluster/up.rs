@@ -19,7 +19,6 @@ use crate::control_plane::{self, Endpoints, READY_SECONDS_MAX, certify_node, own
 use crate::daemon::Daemon;
 use crate::dns;
 use crate::install;
-use crate::machine::process::ProcessId;
 use crate::machine::{self, mounts, network, sysctls};
 use crate::node::{self, Site};
 use crate::packages;
@@ -115,7 +114,7 @@ fn open_journal(options: &Options, endpoints: Endpoints) -> Result<Journal, Erro
     let state = State {
         run: format!("{:x}-{:x}", now.as_millisecond(), std::process::id()),
         progress: Stage::Starting,
-        keeper: options.is_tethered.then(ProcessId::current),
+        purpose: options.purpose,
         created: now,
         server: endpoints.server(),
         nodes: Vec::new(),

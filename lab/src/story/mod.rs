@@ -240,7 +240,8 @@ fn farewell(site: &Site, set: &str) -> String {
             let kubeconfig = cluster.kubeconfig_path();
             format!(
                 "The cluster and the set {set} go on running. To look around:\n\n  export KUBECONFIG={}\n  \
-                 alias kubectl={}\n{}\n\nTo stop and remove everything:\n\n  make down",
+                 alias kubectl={}\n{}\n\nTo stop and remove everything:\n\n  make down\n\n\
+                 `make test` does so, too: it needs the machine for itself.",
                 kubeconfig.display(),
                 kubectl.display(),
                 look("kubectl"),

@@ -12,6 +12,7 @@ use crate::binaries::{self, Component};
 use crate::cluster::{self, Cluster, Options};
 use crate::paths::{self, RunDirectory};
 use crate::progress::Progress;
+use crate::state::Purpose;
 
 /// Nodes of the local cluster: as many as are needed for a hot backup and a cold one elsewhere.
 const NODES: u8 = 3;
@@ -78,6 +79,7 @@ pub async fn choose(progress: Progress) -> Result<(Client, Site), Error> {
             None => eprintln!("The cluster of KUBECONFIG={} does not answer; not used.", path.display()),
         }
     }
+    Cluster::remove_abandoned(&RunDirectory::from_environment(), progress).map_err(start)?;
     let cluster = match Cluster::attach() {
         Ok(cluster) => cluster,
         Err(cluster::Error::FindNone { .. }) => up(progress).await.map_err(start)?,
@@ -97,7 +99,7 @@ async fn up(progress: Progress) -> Result<Cluster, cluster::Error> {
         is_control_plane_only: false,
         progress,
         is_interruptible: true,
-        is_tethered: false,
+        purpose: Purpose::Show,
     })
     .await
 }

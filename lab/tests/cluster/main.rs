@@ -46,9 +46,11 @@ use bench::Bench;
 use claims::{Claim, claims};
 use lab::cluster::{Cluster, Options};
 use lab::image::Binaries;
+use lab::machine::process::ProcessId;
 use lab::packages;
 use lab::paths::{self, RunDirectory};
 use lab::progress::Progress;
+use lab::state::Purpose;
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Where the cluster of these tests has its files.
@@ -73,6 +75,10 @@ fn main() -> ExitCode {
         println!("skipped: the cluster tests need packages of the distribution: {error}");
         return ExitCode::SUCCESS;
     }
+    if let Err(error) = Cluster::make_room(&RunDirectory::at(DIRECTORY), Progress::Shown) {
+        println!("no room for a cluster: {:#}", anyhow::Error::from(error));
+        return ExitCode::FAILURE;
+    }
     // Before the cluster starts: the build takes all the machine has, and nobody else can have a cluster meanwhile.
     let built = match bench::build() {
         Ok(built) => built,
@@ -89,8 +95,8 @@ fn main() -> ExitCode {
 /// Whether every chosen claim held and nothing was left behind.
 async fn run_all(built: Binaries, chosen: Vec<Claim>) -> bool {
     let run = RunDirectory::at(DIRECTORY);
-    let options =
-        Options { run: run.clone(), progress: Progress::Shown, is_tethered: true, ..Options::default() };
+    let purpose = Purpose::OneProcess(ProcessId::current());
+    let options = Options { run: run.clone(), progress: Progress::Shown, purpose, ..Options::default() };
     let cluster = match Cluster::up(options).await {
         Ok(cluster) => cluster,
         Err(error) => {
