@@ -1,7 +1,7 @@
 //! The agent as the init of real processes: signals, orphans, exit codes, and nothing left behind.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::thread::sleep;
@@ -118,19 +118,19 @@ fn what_has_changed_its_user_and_may_not_be_killed_ends_with_the_container() {
         eprintln!("not tested: only root can give a process another user");
         return;
     }
-    let folder = tempfile::tempdir().expect("a folder");
-    let pipe = folder.path().join("pipe");
-    assert!(Command::new("mkfifo").arg(&pipe).status().expect("mkfifo is installed").success());
-    // The worker keeps the pipe open for writing as long as it lives.
-    let script = r#"setpriv --reuid=65534 --clear-groups sleep 1000 > "$0" & exit 5"#;
+    // The worker says that it is another user now, and keeps its output open as long as it lives.
+    let script = "setpriv --reuid=65534 --clear-groups sh -c 'echo; exec sleep 1000' & read word; exit 5";
     let mut container = Command::new("unshare")
         .args(["--pid", "--fork", "--kill-child", "--mount-proc", "setpriv"])
         .args(["--bounding-set=-kill", "--inh-caps=-kill", env!("CARGO_BIN_EXE_bps-agent")])
         .args(["run", "--", "sh", "-c", script])
-        .arg(&pipe)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
         .spawn()
         .expect("unshare is installed");
-    let mut left = fs::File::open(&pipe).expect("the worker opens it, too");
+    let mut left = BufReader::new(container.stdout.take().expect("it is piped"));
+    assert_eq!(left.read_line(&mut String::new()).expect("a line"), 1);
+    container.stdin.take().expect("it is piped").write_all(b"\n").expect("the application reads it");
     let began = Instant::now();
     let status = loop {
         if let Some(status) = container.try_wait().expect("it was started here") {
@@ -144,7 +144,7 @@ fn what_has_changed_its_user_and_may_not_be_killed_ends_with_the_container() {
         sleep(Duration::from_millis(1));
     };
     assert_eq!(status.code(), Some(5));
-    assert_eq!(std::io::Read::read(&mut left, &mut [0]).expect("an end"), 0, "the worker has ended");
+    assert_eq!(left.read(&mut [0]).expect("an end"), 0, "the worker has ended");
 }
 
 #[test]

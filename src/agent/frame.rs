@@ -64,6 +64,19 @@ pub enum Content {
     Account(Account),
 }
 
+impl Content {
+    /// The words of the protocol in it, in their order.
+    pub const fn messages(&self) -> [Option<Message>; 2] {
+        match *self {
+            Self::Protocol(message) => [Some(message), None],
+            Self::PromiseWithPing(promise, ping) => {
+                [Some(Message::Promise(promise)), Some(Message::Ping(ping))]
+            }
+            Self::Account(_) => [None, None],
+        }
+    }
+}
+
 impl From<Message> for Content {
     fn from(message: Message) -> Self {
         Self::Protocol(message)

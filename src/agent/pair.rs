@@ -171,7 +171,7 @@ impl<On: Machine> Body<On> {
         }
         turn.step(Event::Timer)?;
         loop {
-            if turn.is_over() {
+            if turn.is_over() && turn.is_over_for_all_heard()? {
                 return Ok(End::Left);
             }
             if !turn.is_dismissed() {
@@ -188,10 +188,7 @@ impl<On: Machine> Body<On> {
                 // because a hold that is over must not be mistaken for one that an answer still extends. Messages are
                 // last: no flood of them keeps the agent from anything else.
                 biased;
-                ended = tenant.ended() => {
-                    // Anything else that ended may have changed what is due.
-                    turn.step(if ended? { Event::ApplicationEnded } else { Event::Timer })?;
-                }
+                ended = tenant.ended() => turn.ended(ended?)?,
                 rung = alarm.rung() => {
                     rung?;
                     turn.pass_time()?;

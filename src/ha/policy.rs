@@ -158,13 +158,33 @@ impl Protocol {
         }
     }
 
-    fn receive(&mut self, at: &Moment<'_>, from: AgentId, message: Message) -> Option<Effect> {
+    /// Notes a sign of life, or a farewell, and does nothing about it; the step that receives it does that, too.
+    pub fn hear(&mut self, now: BootTime, from: AgentId, message: Message) {
+        let Some(peer) = self.agent.tenure.map(|tenure| tenure.peer) else { return };
         match message {
             Message::Ping(ping) => {
                 self.agent.hear(from, ping);
-                if self.agent.tenure.is_some_and(|tenure| tenure.peer.id == from) {
-                    self.heard = at.now;
+                if peer.id == from {
+                    self.heard = now;
                 }
+            }
+            // It may be late, and the peer have come back since.
+            Message::Farewell(ping) if peer.id == from => {
+                if peer.ping.is_none_or(|known| known.is_before(&ping)) {
+                    self.heard = BootTime::default();
+                }
+            }
+            Message::Farewell(_)
+            | Message::PromiseRequest(_)
+            | Message::Promise(_)
+            | Message::Handover(_) => {}
+        }
+    }
+
+    fn receive(&mut self, at: &Moment<'_>, from: AgentId, message: Message) -> Option<Effect> {
+        match message {
+            Message::Ping(_) | Message::Farewell(_) => {
+                self.hear(at.now, from, message);
                 None
             }
             Message::PromiseRequest(request) => {
@@ -183,14 +203,6 @@ impl Protocol {
             }
             Message::Promise(promise) => {
                 self.agent.r2_promised(at, from, promise);
-                None
-            }
-            Message::Farewell(ping) => {
-                let peer = self.agent.tenure.map(|tenure| tenure.peer).filter(|peer| peer.id == from);
-                // It may be late, and the peer have come back since.
-                if peer.is_some_and(|peer| peer.ping.is_none_or(|known| known.is_before(&ping))) {
-                    self.heard = BootTime::default();
-                }
                 None
             }
             Message::Handover(handover) => {

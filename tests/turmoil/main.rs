@@ -12,6 +12,7 @@
 //! | `scene` | one run: breaks, mends, restarts what has ended |
 //! | `record` | what happened in true time, and what must hold of it |
 //! | `cases`, `mutations` | the tests, and the proof that they can fail |
+//! | `departures` | both Pods are deleted, one soon after the other |
 //! | `overlap` | the same of Pods that make before they break: two act, where and as long as that is wanted |
 //!
 //! `TURMOIL_SEED=<number>` replays one seed in `whatever_happens_one_acts_at_most_and_afterwards_exactly_one` and prints
@@ -23,6 +24,7 @@
 
 mod agent;
 mod cases;
+mod departures;
 mod machine;
 mod mutations;
 mod overlap;

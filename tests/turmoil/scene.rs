@@ -73,20 +73,40 @@ struct Scene<'a> {
 /// # Errors
 /// An agent ended with an error.
 pub(crate) fn run(seed: u64, script: &Script, flaw: Flaw) -> turmoil::Result<Outcome> {
-    let mut scene = Scene::new(seed, script, flaw);
-    for planned in &script.faults {
-        scene.plan(FAULTS_FROM + planned.at, Step::Break(*planned));
-    }
-    scene.plan(CALM, Step::Calm);
-    while scene.sim.elapsed() < END {
-        scene.turn()?;
-    }
+    let scene = played(seed, script, flaw, END)?;
     let entries = scene.journal.entries();
     let spans = spans(&entries);
     let verdict = check(&spans).and_then(|()| check_settled(&spans, SETTLED));
     let revision = scene.hub.with(|state| state.world.revision());
     let objects = (revision, server::shown(&scene.hub).to_string());
     Ok(Outcome { entries, objects, verdict })
+}
+
+/// The Lease so long after faults began, and all that happened until then.
+///
+/// # Errors
+/// An agent ended with an error.
+pub(crate) fn lease_after(
+    seed: u64,
+    script: &Script,
+    faults_for: Duration,
+) -> turmoil::Result<(Lease, Vec<Entry>)> {
+    let until = FAULTS_FROM + faults_for;
+    assert!(until < CALM, "containers are started again then");
+    let scene = played(seed, script, Flaw::default(), until)?;
+    Ok((server::lease(&scene.hub).lease, scene.journal.entries()))
+}
+
+fn played(seed: u64, script: &Script, flaw: Flaw, until: Duration) -> turmoil::Result<Scene<'static>> {
+    let mut scene = Scene::new(seed, script, flaw);
+    for planned in &script.faults {
+        scene.plan(FAULTS_FROM + planned.at, Step::Break(*planned));
+    }
+    scene.plan(CALM, Step::Calm);
+    while scene.sim.elapsed() < until {
+        scene.turn()?;
+    }
+    Ok(scene)
 }
 
 impl Scene<'_> {
@@ -205,6 +225,10 @@ impl Scene<'_> {
             Fault::ApplicationEnds(index) => self.pods[index].computer.end_application(now),
             Fault::Stall(index) => self.pods[index].stall(CALM.min(now + lasts)),
             Fault::Leaves(index) => self.pods[index].ask_to_end(),
+            Fault::Deleted(index) => {
+                self.pods[index].ask_to_end();
+                self.down[index] = true;
+            }
             Fault::SwitchOver => {
                 let epoch = u64::from(server::lease(&self.hub).lease.epoch);
                 server::annotate(&self.hub, keys::ANNOTATION_HA_SWITCH_OVER, Some(epoch.to_string()));
@@ -258,6 +282,7 @@ impl Scene<'_> {
             | Fault::ApplicationEnds(_)
             | Fault::Stall(_)
             | Fault::Leaves(_)
+            | Fault::Deleted(_)
             | Fault::Replace => {}
         }
     }

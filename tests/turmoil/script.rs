@@ -53,6 +53,8 @@ pub(crate) enum Fault {
     Stall(usize),
     /// SIGTERM, as the kubelet sends it.
     Leaves(usize),
+    /// The same, and no container is started again until everything is mended: its Pod was deleted. Not drawn.
+    Deleted(usize),
     /// The Lease asks for a switchover.
     SwitchOver,
     /// The Lease asks a Pod not to act.

@@ -2,28 +2,55 @@
 
 use std::io;
 
+use futures::FutureExt as _;
+
 use super::Turn;
 use crate::agent::frame::Content;
 use crate::agent::world::Machine;
 use crate::ha::{AgentId, Event, Message, PromiseRequest};
 
+/// How many messages are heard in one go. 16: those of two members in two seconds; a flood must not keep the agent.
+const HEARD_AT_ONCE_MAX: usize = 16;
+
 impl<On: Machine> Turn<'_, On> {
+    /// The application has ended, or something else that may have changed what is due.
+    pub(super) fn ended(&mut self, is_application: bool) -> io::Result<()> {
+        if !is_application {
+            return self.step(Event::Timer);
+        }
+        // The role goes to the peer now, which may have said farewell while this agent stood still.
+        let (now, waiting) = (self.now(), self.waiting());
+        for (from, content) in &waiting {
+            for message in content.messages().into_iter().flatten() {
+                self.pair.protocol.hear(now, *from, message);
+            }
+        }
+        self.step(Event::ApplicationEnded)?;
+        waiting.into_iter().try_for_each(|(from, content)| self.heard(from, content))
+    }
+
+    /// Whether it is over when all that has come is heard: who leaves may have been handed over to.
+    pub(super) fn is_over_for_all_heard(&mut self) -> io::Result<bool> {
+        self.waiting().into_iter().try_for_each(|(from, content)| self.heard(from, content))?;
+        Ok(self.is_over())
+    }
+
+    /// What has come and was not heard yet.
+    fn waiting(&mut self) -> Vec<(AgentId, Content)> {
+        let next = std::iter::from_fn(|| self.body.peers.receive().now_or_never());
+        next.take(HEARD_AT_ONCE_MAX).flatten().collect()
+    }
+
     pub(super) fn heard(&mut self, from: AgentId, content: Content) -> io::Result<()> {
-        let messages = match content {
-            Content::Protocol(message) => [Some(message), None],
-            Content::PromiseWithPing(promise, ping) => {
-                [Some(Message::Promise(promise)), Some(Message::Ping(ping))]
-            }
-            Content::Account(account) => {
-                self.chronicle.heard(self.now(), account);
-                return Ok(());
-            }
-        };
+        if let Content::Account(account) = content {
+            self.chronicle.heard(self.now(), account);
+            return Ok(());
+        }
         // The application may have ended since the loop looked, and the message be about that.
         if self.body.tenant.has_just_ended()? {
             self.step(Event::ApplicationEnded)?;
         }
-        for message in messages.into_iter().flatten() {
+        for message in content.messages().into_iter().flatten() {
             self.aftermath.heard(from, &message);
             if let Message::PromiseRequest(PromiseRequest { epoch, .. }) = message {
                 self.asker = self.asker.max(Some((epoch, from)));

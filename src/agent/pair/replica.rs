@@ -102,7 +102,7 @@ impl Footing {
     }
 
     /// The application may begin: whom the claim left out stays left out, whatever its release says.
-    fn keep_claim(&mut self) {
+    fn finalize_claim(&mut self) {
         self.claim.undo.clear();
     }
 }
@@ -174,7 +174,7 @@ impl<On: Machine> Turn<'_, On> {
     fn go_on_or_give_up(&mut self) -> io::Result<()> {
         self.footing.held_until = None;
         if self.footing.is_firm {
-            self.footing.keep_claim();
+            self.footing.finalize_claim();
         } else {
             self.step(Event::Ordered(Order::GiveUp))?;
         }
@@ -193,7 +193,7 @@ impl<On: Machine> Turn<'_, On> {
         let is_held_back = !(is_shut && is_firm);
         self.body.tenant.hold_back(is_held_back);
         if !is_held_back {
-            self.footing.keep_claim();
+            self.footing.finalize_claim();
         }
         self.footing.is_firm = is_firm;
         self.footing.held_until = is_held_back.then(|| Instant::now() + HELD_BACK_MAX);
