@@ -158,33 +158,23 @@ impl Protocol {
         }
     }
 
-    /// Notes a sign of life, or a farewell, and does nothing about it; the step that receives it does that, too.
-    pub fn hear(&mut self, now: BootTime, from: AgentId, message: Message) {
-        let Some(peer) = self.agent.tenure.map(|tenure| tenure.peer) else { return };
-        match message {
-            Message::Ping(ping) => {
-                self.agent.hear(from, ping);
-                if peer.id == from {
-                    self.heard = now;
-                }
-            }
-            // It may be late, and the peer have come back since.
-            Message::Farewell(ping) if peer.id == from => {
-                if peer.ping.is_none_or(|known| known.is_before(&ping)) {
-                    self.heard = BootTime::default();
-                }
-            }
-            Message::Farewell(_)
-            | Message::PromiseRequest(_)
-            | Message::Promise(_)
-            | Message::Handover(_) => {}
+    /// The peer would accept no handover from now on. May be told before the end of an application that it came after, which
+    /// a ping must not, see [`Agent::r1_application_ended`].
+    pub fn part(&mut self, from: AgentId, farewell: Ping) {
+        let peer = self.agent.tenure.map(|tenure| tenure.peer).filter(|peer| peer.id == from);
+        // It may be late, and the peer have come back since.
+        if peer.is_some_and(|peer| peer.ping.is_none_or(|known| known.is_before(&farewell))) {
+            self.heard = BootTime::default();
         }
     }
 
     fn receive(&mut self, at: &Moment<'_>, from: AgentId, message: Message) -> Option<Effect> {
         match message {
-            Message::Ping(_) | Message::Farewell(_) => {
-                self.hear(at.now, from, message);
+            Message::Ping(ping) => {
+                self.agent.hear(from, ping);
+                if self.agent.tenure.is_some_and(|tenure| tenure.peer.id == from) {
+                    self.heard = at.now;
+                }
                 None
             }
             Message::PromiseRequest(request) => {
@@ -203,6 +193,10 @@ impl Protocol {
             }
             Message::Promise(promise) => {
                 self.agent.r2_promised(at, from, promise);
+                None
+            }
+            Message::Farewell(ping) => {
+                self.part(from, ping);
                 None
             }
             Message::Handover(handover) => {
@@ -325,10 +319,19 @@ impl Protocol {
         }
         self.ping(at, effects);
         self.repeat_write(at, effects);
-        if !self.is_fenced && !self.copies.is_withheld && !self.lets_first_begin(at) {
+        let may_act = !self.is_fenced && !self.copies.is_withheld && !self.lets_first_begin(at);
+        if may_act || self.is_to_clear() {
             let write = self.agent.r3_claim(at);
             effects.extend(write.map(|write| self.written(at, write)));
         }
+    }
+
+    /// Whether the Lease names a tenure of its own that lapsed before it could be released. As nobody acts by it, it is claimed
+    /// also by who is fenced, for the release that follows: else the operator would wait for W.
+    pub fn is_to_clear(&self) -> bool {
+        let is_holder = |seen: Seen| seen.lease.holder == Some(self.agent.id);
+        let is_left_over = self.agent.role == Role::Lapsed && self.agent.seen.is_some_and(is_holder);
+        is_left_over && !self.copies.is_withheld
     }
 
     /// The first member of a new pair begins, so that not both claim at once; the second does if it sees nothing of that.

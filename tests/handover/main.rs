@@ -11,6 +11,7 @@ mod clock;
 mod configurations;
 mod faults;
 mod lean;
+mod leaving;
 mod model;
 mod mutations;
 mod orders;

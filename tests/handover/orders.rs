@@ -38,30 +38,6 @@ fn nobody_hands_over_to_a_peer_that_was_fenced_just_before() {
     assert_eq!(simulation.acting(), [active]);
 }
 
-/// Else nobody could act before the hold of the delegated tenure is over, nor anybody replace them before W.
-#[test]
-fn who_is_handed_over_to_while_it_leaves_releases_the_lease() {
-    let (mut simulation, active, standby) = idle_pair(6);
-    simulation.plan(5 * SECOND, Fault::Order(active, Order::Fence), 100 * SECOND);
-    simulation.plan(5 * SECOND, Fault::ApplicationCrashes(active), SECOND);
-    // The handover is on its way, and so is the farewell then: a message takes a millisecond.
-    simulation.plan(5 * SECOND + MILLISECOND / 2, Fault::Order(standby, Order::Fence), 100 * SECOND);
-    simulation.run_until(5 * SECOND + 100 * MILLISECOND);
-    assert_eq!((simulation.acting(), simulation.holder()), (vec![], None));
-}
-
-#[test]
-fn a_pair_that_is_fenced_as_a_whole_releases_its_lease() {
-    let (mut simulation, active, standby) = idle_pair(6);
-    simulation.plan(5 * SECOND, Fault::Order(active, Order::PeerFenced(true)), 100 * SECOND);
-    for member in [active, standby] {
-        simulation.plan(5 * SECOND, Fault::Order(member, Order::Fence), 100 * SECOND);
-    }
-    simulation.plan(5 * SECOND, Fault::ApplicationCrashes(active), SECOND);
-    simulation.run_until(5 * SECOND + 50 * MILLISECOND);
-    assert_eq!((simulation.acting(), simulation.holder()), (vec![], None));
-}
-
 #[test]
 fn a_release_that_meets_a_change_by_others_is_repeated_on_it() {
     let (mut simulation, active, standby) = idle_pair(9);
@@ -135,7 +111,7 @@ fn a_claim_that_is_answered_after_a_fence_starts_nothing_and_is_released() {
 }
 
 /// A protocol, and the Lease that nobody holds.
-fn standby() -> (Protocol, Event) {
+pub(crate) fn standby() -> (Protocol, Event) {
     let protocol = Protocol::new(Agent::new(AgentId(1), Incarnation(1)), Timing::default());
     let lease = Lease {
         epoch: Epoch::default(),
@@ -149,7 +125,7 @@ fn standby() -> (Protocol, Event) {
 }
 
 /// Who is to hold the Lease by each write among the effects.
-fn written(effects: &[Effect]) -> Vec<Option<AgentId>> {
+pub(crate) fn written(effects: &[Effect]) -> Vec<Option<AgentId>> {
     let holder = |effect: &Effect| {
         let Effect::WriteLease(write) = effect else { return None };
         Some(write.lease.holder)

@@ -5,7 +5,7 @@ use std::time::Duration;
 use backuppodset::ha::Lease;
 
 use crate::scene::lease_after;
-use crate::script::{Fault, Planned, Script};
+use crate::script::{End, Fault, Planned, Script};
 
 /// When the first Pod is deleted.
 const AT: Duration = Duration::from_secs(1);
@@ -72,6 +72,24 @@ fn who_leaves_hears_a_handover_that_came_while_it_stood_still() {
             for first in [0, 1] {
                 let [one, other] = deleted(first, apart);
                 is_released(seed, FAR, &[one, other, stalled(other.at + MILLISECOND, 1 - first)]);
+            }
+        }
+    }
+}
+
+/// The standby has left and the API server is slow, so that the hold of the active ends before it can release.
+#[test]
+fn an_active_that_lapses_as_it_leaves_releases_what_names_it() {
+    for seed in SEEDS {
+        for apart in [1_250, 1_300, 1_400] {
+            for first in [0, 1] {
+                let [one, other] = deleted(first, apart);
+                let slow = |pod| Planned {
+                    at: other.at.saturating_sub(60 * MILLISECOND),
+                    fault: Fault::Held(End::Pod(pod), End::Api),
+                    lasts: 1_500 * MILLISECOND,
+                };
+                is_released(seed, NEAR, &[one, slow(0), slow(1), other]);
             }
         }
     }

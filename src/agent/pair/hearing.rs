@@ -19,10 +19,10 @@ impl<On: Machine> Turn<'_, On> {
             return self.step(Event::Timer);
         }
         // The role goes to the peer now, which may have said farewell while this agent stood still.
-        let (now, waiting) = (self.now(), self.waiting());
+        let waiting = self.waiting();
         for (from, content) in &waiting {
-            for message in content.messages().into_iter().flatten() {
-                self.pair.protocol.hear(now, *from, message);
+            if let Content::Protocol(Message::Farewell(ping)) = content {
+                self.pair.protocol.part(*from, *ping);
             }
         }
         self.step(Event::ApplicationEnded)?;

@@ -44,11 +44,15 @@ impl<On: Machine> Turn<'_, On> {
     /// Whether it was asked to end and owes nobody anything any more.
     pub(super) fn is_over(&self) -> bool {
         let Some(Leaving { not_before, by }) = self.leaving else { return false };
-        let is_settled =
-            self.is_idle() && self.pair.protocol.agent().unresolved.is_none() && !self.body.tenant.has_hook();
+        let is_settled = self.is_idle() && self.owes_no_write() && !self.body.tenant.has_hook();
         let relays_until = self.aftermath.relays_until(self.pair.protocol.agent());
         let over_at = if is_settled { relays_until.max(not_before).min(by) } else { by };
         self.body.tenant.is_gone() && over_at <= self.now()
+    }
+
+    fn owes_no_write(&self) -> bool {
+        let protocol = &self.pair.protocol;
+        protocol.agent().unresolved.is_none() && !protocol.is_to_clear()
     }
 
     /// Whether it may forget this Lease, as a restart would: nobody counts on a promise of it, and it cannot come to
