@@ -62,6 +62,23 @@ pub(crate) async fn no_request_fails_when_pairs_go_whose_containers_sleep_before
     assert!(outage.requests > 0 && outage.failed == 0, "{outage}");
 }
 
+pub(crate) async fn no_request_fails_when_two_actives_without_standbys_become_one_pair(stage: Stage) {
+    start_deployment(&stage, 4).await;
+    let mut actives = BTreeSet::new();
+    for pair in paired(&stage, 2).await {
+        actives.extend(pod(&stage, &pair.active).await.uid());
+        stage.kubectl(&["annotate", "pod", &pair.standby, "controller.kubernetes.io/pod-deletion-cost=-1"]);
+    }
+    stage.exposes(&actives).await;
+    let load = Load::start(&stage, "n1").await;
+    scaled(&stage, "deployment", 2).await;
+    let outage = load.stop().await;
+    println!("  {outage}");
+    let left = stage.api::<Pod>().list(&ListParams::default().labels(&format!("app={WEB}"))).await.unwrap();
+    assert_eq!(uids(&left.items), actives, "the standbys went");
+    assert!(outage.requests > 0 && outage.failed == 0, "{outage}");
+}
+
 /// Asks for so many Pods, and waits until as many pairs are whole as there can be.
 async fn scaled(stage: &Stage, kind: &str, replicas: usize) {
     stage.kubectl(&["scale", kind, WEB, &format!("--replicas={replicas}")]);
