@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use super::draining::surplus_drains_at;
 use super::plan::{Draft, Step, Wait};
-use super::view::{Group, Pair};
+use super::view::Pair;
 
 /// How long there must be too many pairs before one is ended. 5 s: whoever makes Pods replaces a lost one within a
 /// second, and an active is not stopped for a gap that closes by itself.
@@ -16,40 +15,31 @@ pub(super) fn ending(draft: &mut Draft<'_>) {
     for pair in group.pairs.iter().filter(|pair| pair.is_ending) {
         end(draft, pair);
     }
+    let lasting: Vec<&Pair> = group.pairs.iter().filter(|pair| !pair.is_ending).collect();
     if let Some(wanted) = group.pairs_wanted {
-        let lasting = group.pairs.iter().filter(|pair| !pair.is_ending).collect();
         end_unwanted(draft, lasting, wanted);
         return;
     }
+    let wanted = group.staying().len().div_ceil(2);
+    if lasting.len() <= wanted {
+        return;
+    }
+    let surplus = lasting.len() - wanted;
+    let mut least_worth = lasting;
+    least_worth.sort_by_key(|pair| worth(draft, pair));
     let (empty, rest): (Vec<_>, Vec<_>) =
-        surplus(group).into_iter().partition(|pair| group.staying_members(pair).is_empty());
+        least_worth.into_iter().take(surplus).partition(|pair| group.staying_members(pair).is_empty());
     for pair in empty {
         end(draft, pair);
     }
-    if rest.is_empty() {
-        return;
-    }
-    if !draft.has_waited(group.surplus_since, SURPLUS_MIN, Wait::Surplus) {
-        draft.look_again(surplus_drains_at(group.surplus_since.unwrap_or(draft.at.now)));
+    // What another pair's active would overwrite may be the last copy of its state: only a wish for fewer pairs ends such a one.
+    let rest: Vec<_> = rest.into_iter().filter(|pair| pair.level.is_none()).collect();
+    if rest.is_empty() || !draft.has_waited(group.surplus_since, SURPLUS_MIN, Wait::Surplus) {
         return;
     }
     for pair in rest {
         draft.plan.steps.push(Step::Fence { pair: pair.number });
     }
-}
-
-/// The pairs that are too many for the Pods that stay, as far as they may end for that.
-pub(super) fn surplus(group: &Group) -> Vec<&Pair> {
-    if group.pairs_wanted.is_some() {
-        return Vec::new();
-    }
-    let mut lasting: Vec<&Pair> = group.pairs.iter().filter(|pair| !pair.is_ending).collect();
-    let wanted = group.staying().len().div_ceil(2);
-    let surplus = lasting.len().saturating_sub(wanted);
-    lasting.sort_by_key(|pair| worth(group, pair));
-    // What another pair's active would overwrite may be the last copy of its state: only a wish for fewer pairs ends such a one.
-    let may_end = |pair: &&Pair| pair.level.is_none() || group.staying_members(pair).is_empty();
-    lasting.into_iter().take(surplus).filter(may_end).collect()
 }
 
 /// Ends what is beyond the wanted number, at once: first pairs in which nobody is or acts, then the highest number.
@@ -67,8 +57,8 @@ fn end_unwanted(draft: &mut Draft<'_>, mut lasting: Vec<&Pair>, wanted: usize) {
 }
 
 /// What is lost least comes first: nobody there, nobody acting, then the highest number.
-fn worth(group: &Group, pair: &Pair) -> (usize, bool, u32) {
-    let staying = group.staying_members(pair);
+fn worth(draft: &Draft<'_>, pair: &Pair) -> (usize, bool, u32) {
+    let staying = draft.group.staying_members(pair);
     let is_served = pair.lease.holder.is_some_and(|holder| staying.contains(&holder));
     (staying.len(), is_served, u32::MAX - pair.number)
 }

@@ -9,13 +9,11 @@
 //! | `plan` | the plan: seats first, then new pairs, then labels |
 //! | `founding` | which pairs are made |
 //! | `ending` | which pair ends when there are more pairs than Pods can fill |
-//! | `draining` | which actives serve on while their clients are led elsewhere |
 //! | `withheld` | in which pair nobody may act because no level copy of its state is left |
 //! | `labels` | what the labels of each Pod should say |
 
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
-mod draining;
 mod ending;
 mod founding;
 mod labels;

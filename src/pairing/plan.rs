@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::draining::drained;
 use super::ending::ending;
 use super::labels::labels;
 use super::view::{Group, LevelText, Pair, Pod, Seat, Shown};
@@ -19,8 +18,6 @@ pub struct Plan {
     pub steps: Vec<Step>,
     /// What is waited for.
     pub waits: Vec<Wait>,
-    /// Numbers of the pairs whose clients are led elsewhere although somebody acts: it will soon be gone.
-    pub drained: BTreeSet<u32>,
     /// When to look again even if nothing happens.
     pub look_again: Option<BootTime>,
 }
@@ -170,8 +167,7 @@ impl<'a> Draft<'a> {
         let is_free =
             |pod: &&Pod| pod.address.is_some() && !named.contains(&pod.id) && !group.is_left_alone(pod);
         let free = group.staying().into_iter().filter(is_free).collect();
-        let plan = Plan { drained: drained(group, at.now), ..Plan::default() };
-        Self { group, at, plan, free, asked: BTreeSet::new() }
+        Self { group, at, plan: Plan::default(), free, asked: BTreeSet::new() }
     }
 
     pub(super) fn look_again(&mut self, when: BootTime) {

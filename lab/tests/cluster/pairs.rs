@@ -12,13 +12,14 @@ use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::ResourceExt as _;
-use kube::api::{Api, DeleteParams, Patch, PatchParams};
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use lab::app::arguments::SINK_VARIABLE;
 use lab::app::sample::Sample;
 use lab::app::{FINISH_WITHIN, Outage, Outcome};
 use lab::bench::pairs::trial::PROXY_WITHIN;
 use lab::image::{AGENT_IMAGE, APP_IMAGE};
 use lab::ready;
+use serde_json::value::from_value;
 use serde_json::{Value, json};
 
 use crate::load::Load;
@@ -107,6 +108,18 @@ pub(crate) async fn start_deployment(stage: &Stage, replicas: usize) {
         .patch(WEB, &params(), &Patch::Apply(workload("Deployment", replicas, Duration::ZERO)))
         .await
         .unwrap();
+}
+
+/// Pods that belong to no workload: who is deleted is not replaced.
+pub(crate) async fn start_lone_pods(stage: &Stage, count: usize) {
+    stage.api::<HAGroup>().patch(WEB, &params(), &Patch::Apply(group())).await.unwrap();
+    let template = workload("Deployment", count, Duration::ZERO)["spec"]["template"].take();
+    for number in 0..count {
+        let mut pod = template.clone();
+        pod["metadata"]["name"] = json!(format!("{WEB}-{number}"));
+        let pod: Pod = from_value(pod).unwrap();
+        stage.api().create(&PostParams::default(), &pod).await.unwrap();
+    }
 }
 
 /// Waits until the group reports so many pairs, each with an active and a standby that can follow it; returns them.

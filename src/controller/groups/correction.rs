@@ -6,7 +6,7 @@ use crate::agent::identity::{format_uid, parse_uid};
 use crate::ha::{AgentId, Epoch};
 use crate::model::{Endpoint, PodName, Uid};
 use crate::observe::group::{SeenGroup, shown_epoch};
-use crate::pairing::{Pair, Plan, Pod};
+use crate::pairing::{Group, Pair, Pod};
 
 /// What an endpoint says: which Pod, where, and whether clients are led there.
 type Said = (Option<AgentId>, Vec<String>, bool);
@@ -17,7 +17,7 @@ type Said = (Option<AgentId>, Vec<String>, bool);
 /// believed as long as its Pod exists. Nobody acts by an epoch that is further ahead, or that a Pod of another pair shows or
 /// another address: somebody else wrote that, and the active would leave the slice to it for ever.
 pub(super) fn correction(
-    (seen, plan): (&SeenGroup, &Plan),
+    seen: &SeenGroup,
     pair: &Pair,
     slice: &EndpointSlice,
 ) -> Option<(Vec<Endpoint>, Epoch)> {
@@ -42,10 +42,16 @@ pub(super) fn correction(
         return is_stray.then(|| (Vec::new(), shown_epoch));
     }
     let holder = pair.lease.holder.and_then(pod);
-    let is_ready = !plan.drained.contains(&pair.number);
+    let is_ready = !is_drained(&seen.group, pair);
     let wanted: Vec<Endpoint> = holder.and_then(|pod| endpoint(pod, is_ready)).into_iter().collect();
     let is_right = shown == wanted.iter().map(said_of).collect::<Vec<_>>() && shown_epoch <= pair.lease.epoch;
     (!is_right).then_some((wanted, pair.lease.epoch))
+}
+
+/// Whether clients are led elsewhere while this pair's active still serves: all of the pair go, and another one serves on.
+fn is_drained(group: &Group, pair: &Pair) -> bool {
+    let serves_on = |other: &Pair| other.lease.holder.is_some_and(|holder| group.is_staying(holder));
+    group.staying_members(pair).is_empty() && group.pairs.iter().any(serves_on)
 }
 
 fn said_of(endpoint: &Endpoint) -> Said {
@@ -83,11 +89,20 @@ mod tests {
     use crate::manifests::pair_slice;
     use crate::observe::group::{GroupObjects, see_group};
 
-    /// Whether clients are to be led to the active of the pair `web-0` instead of not, or the other way round.
-    fn corrected(drained: &[u32], is_shown_ready: bool) -> Option<bool> {
+    /// Whether clients are to be led to the active of the pair `web-0` instead of not, or the other way round; two pairs of
+    /// the Pods 1 to 4, of which these leave.
+    fn corrected(leaving: &[u128], is_shown_ready: bool) -> Option<bool> {
+        let pods = (1..=4).map(|number| {
+            let mut pod = pod(number);
+            pod["metadata"]["deletionTimestamp"] =
+                json!(leaving.contains(&number).then_some("2026-11-25T12:00:00Z"));
+            pod
+        });
         let objects = GroupObjects {
-            pods: [1, 2].map(|number| Arc::new(from_value(pod(number)).unwrap())).to_vec(),
-            leases: vec![Arc::new(from_value(lease(0, [1, 2])).unwrap())],
+            pods: pods.map(|pod| Arc::new(from_value(pod).unwrap())).collect(),
+            leases: [lease(0, [1, 2]), lease(1, [3, 4])]
+                .map(|lease| Arc::new(from_value(lease).unwrap()))
+                .to_vec(),
             ..GroupObjects::default()
         };
         let seen = see_group(&group(), &objects, BootTime::default());
@@ -96,16 +111,19 @@ mod tests {
         let mut slice = pair_slice(&group(), "web-0", &[shown], false).unwrap();
         slice["metadata"]["annotations"] =
             json!({(keys::ANNOTATION_HA_EPOCH): u64::from(pair.lease.epoch).to_string()});
-        let plan = Plan { drained: drained.iter().copied().collect(), ..Plan::default() };
-        let correction = correction((&seen, &plan), pair, &from_value(slice).unwrap());
+        let correction = correction(&seen, pair, &from_value(slice).unwrap());
         correction.map(|(endpoints, _)| endpoints[0].is_ready)
     }
 
     #[test]
-    fn clients_are_led_to_whoever_acts_unless_its_pair_is_drained_whatever_the_slice_says() {
-        assert_eq!(corrected(&[1], true), None);
-        assert_eq!(corrected(&[1], false), Some(true));
-        assert_eq!(corrected(&[0], true), Some(false));
-        assert_eq!(corrected(&[0], false), None);
+    fn clients_are_led_elsewhere_once_both_pods_go_and_another_pair_serves_on() {
+        for leaving in [&[][..], &[1], &[2], &[1, 2, 3, 4], &[1, 2, 3], &[3, 4]] {
+            assert_eq!(corrected(leaving, true), None, "{leaving:?} leave");
+            assert_eq!(corrected(leaving, false), Some(true), "{leaving:?} leave");
+        }
+        for drained in [&[1, 2][..], &[1, 2, 4]] {
+            assert_eq!(corrected(drained, true), Some(false), "{drained:?} leave");
+            assert_eq!(corrected(drained, false), None, "{drained:?} leave");
+        }
     }
 }

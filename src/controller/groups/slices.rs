@@ -88,7 +88,7 @@ pub(super) fn needs(
             body = unled(body);
         }
         if let Some((slice, (endpoints, epoch))) =
-            slice.and_then(|slice| Some((slice, correction((seen, plan), pair, slice)?)))
+            slice.and_then(|slice| Some((slice, correction(seen, pair, slice)?)))
         {
             let is_behind = shown_epoch(slice.as_ref()).unwrap_or_default() < pair.lease.epoch;
             if is_behind && young.contains(&pair.number) {

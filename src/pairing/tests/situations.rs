@@ -128,40 +128,6 @@ fn of_two_actives_without_standbys_one_ends_for_the_other() {
     assert_eq!(steps(&labelled(group)), [Step::End { pair: 1 }]);
 }
 
-/// Two pairs of the Pods 1 to 4, of which these leave.
-fn two_pairs(leaving: &[u128]) -> Group {
-    let mut group = group(1..=4, [pair(0, [1, 2]), pair(1, [3, 4])]);
-    leave(&mut group, leaving);
-    group
-}
-
-#[test]
-fn clients_are_led_elsewhere_once_both_pods_go_and_another_pair_serves_on() {
-    for leaving in [&[][..], &[1], &[2], &[1, 2, 3, 4], &[1, 2, 3]] {
-        assert_eq!(plan_now(&two_pairs(leaving)).drained, BTreeSet::new(), "{leaving:?} leave");
-    }
-    for (leaving, drained) in [(&[1, 2][..], 0), (&[1, 2, 4], 0), (&[3, 4], 1)] {
-        assert_eq!(plan_now(&two_pairs(leaving)).drained, BTreeSet::from([drained]), "{leaving:?} leave");
-    }
-    let mut paused = two_pairs(&[1, 2]);
-    paused.is_paused = true;
-    assert_eq!(plan_now(&paused).drained, BTreeSet::from([0]));
-}
-
-#[test]
-fn clients_of_a_surplus_pair_are_led_elsewhere_before_it_ends_and_until_it_has() {
-    let mut group = two_pairs(&[2, 4]);
-    assert_eq!(plan_now(&group).look_again, Some(now() + Duration::from_secs(3)));
-    for (waited, drained) in [(2_999, None), (3_000, Some(1)), (5_000, Some(1))] {
-        group.surplus_since = Some(now().before(Duration::from_millis(waited)));
-        assert_eq!(plan_now(&group).drained, BTreeSet::from_iter(drained), "after {waited} ms");
-    }
-    (group.surplus_since, group.pairs[1].is_ending) = (None, true);
-    assert_eq!(plan_now(&group).drained, BTreeSet::from([1]));
-    group.pairs[0].lease.holder = None;
-    assert_eq!(plan_now(&group).drained, BTreeSet::new(), "nobody else acts");
-}
-
 #[test]
 fn a_ready_pod_takes_a_lost_place_before_an_older_one_that_is_not() {
     let mut group = group([1, 4, 6], [pair(0, [1, 2])]);
