@@ -1,5 +1,6 @@
 //! What goes wrong with whoever serves.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use backuppodset::api::keys::{self, LEASE_LEADER, OPERATOR_NAMESPACE};
@@ -16,6 +17,7 @@ use crate::bench::Error;
 use crate::bench::rounds::Bench;
 use crate::cuts::Peer;
 use crate::faults::Aim;
+use crate::hollow::is_ready;
 use crate::{faults, install, ready};
 
 /// How long a node may take to come back.
@@ -267,7 +269,9 @@ impl Fault {
         let node = match prepared {
             Prepared::Unattended(..) => return replace_operator(bench).await,
             Prepared::Node(node) => {
+                let before = operator_containers(bench, node).await?;
                 bench.cluster.power_on(node)?;
+                started_again((bench, site), node, &before).await?;
                 node
             }
             Prepared::Cut(node, _) => {
@@ -291,6 +295,29 @@ async fn operator_pods(bench: &Bench) -> Result<Vec<Pod>, Error> {
     let pods: Api<Pod> = Api::namespaced(bench.client.clone(), OPERATOR_NAMESPACE);
     let pods = pods.list(&ListParams::default().labels(install::OPERATOR_PODS)).await;
     Ok(pods.map_err(Error::request("list", "the operator's Pods"))?.items)
+}
+
+/// Containers of the operator's ready Pods on a node.
+async fn operator_containers(bench: &Bench, node: &str) -> Result<BTreeSet<String>, Error> {
+    let is_there = |pod: &&Pod| pod.spec.as_ref().is_some_and(|spec| spec.node_name.as_deref() == Some(node));
+    let pods = operator_pods(bench).await?;
+    let ready = pods.iter().filter(|pod| is_ready(pod)).filter(is_there);
+    let statuses = ready.filter_map(|pod| pod.status.as_ref()?.container_statuses.as_ref()).flatten();
+    Ok(statuses.filter_map(|status| status.container_id.clone()).collect())
+}
+
+/// Waits until the operator's Pods on the node are ready with other containers. That changes a Service, and kube-proxy would
+/// program the next change, which is that of the next fault, up to a second later.
+async fn started_again(
+    (bench, site): (&Bench, &Site),
+    node: &str,
+    before: &BTreeSet<String>,
+) -> Result<(), Error> {
+    site.until("the operator's Pods of the node, ready again", async || {
+        let now = operator_containers(bench, node).await?;
+        Ok((now.len() == before.len() && now.is_disjoint(before)).then_some(()))
+    })
+    .await
 }
 
 fn is_running(pod: &Pod) -> bool {
