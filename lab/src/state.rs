@@ -42,8 +42,8 @@ pub enum Purpose {
     /// Somebody asked for it, and removes it.
     #[default]
     Asked,
-    /// To show or to measure something; tests, which need the machine for themselves, may remove it.
-    Show,
+    /// To show or to measure something, by this process; afterwards tests, which need the machine for themselves, may remove it.
+    Show(ProcessId),
     /// Of use to this process only.
     OneProcess(ProcessId),
 }
@@ -86,8 +86,7 @@ pub struct State {
 }
 
 impl State {
-    /// Whether nobody can use it any more: it was for one process and that has ended, or everything that was to run
-    /// has. What was stopped on purpose has no process here.
+    /// Whether nobody can use it any more: it was for one process and that has ended, or all that was started has, be it by hand.
     pub fn is_abandoned(&self) -> bool {
         if let Purpose::OneProcess(keeper) = self.purpose
             && !keeper.is_running()
@@ -272,7 +271,7 @@ pub(crate) mod tests {
     fn a_cluster_is_abandoned_when_the_process_that_it_is_for_has_ended() {
         let is_abandoned = |purpose| State { purpose, ..sample() }.is_abandoned();
         assert!(!is_abandoned(Purpose::Asked));
-        assert!(!is_abandoned(Purpose::Show));
+        assert!(!is_abandoned(Purpose::Show(ended())));
         assert!(!is_abandoned(Purpose::OneProcess(ProcessId::current())));
         assert!(is_abandoned(Purpose::OneProcess(ended())));
     }
@@ -289,7 +288,7 @@ pub(crate) mod tests {
         assert!(is_abandoned(&[Some(ended()), Some(ended())]));
         assert!(is_abandoned(&[Some(ended()), None]));
         assert!(!is_abandoned(&[Some(ended()), running]));
-        assert!(!is_abandoned(&[None, None]), "stopped on purpose");
+        assert!(!is_abandoned(&[None, None]), "nothing was started yet");
     }
 
     #[test]

@@ -23,8 +23,6 @@ pub struct Turn<'a> {
     pub before: &'a Agent,
     /// The agent after it.
     pub after: &'a Agent,
-    /// Whether the agent was asked to end.
-    pub is_leaving: bool,
 }
 
 /// The last tenure that ended here, and the one that began last.
@@ -87,11 +85,11 @@ impl Chronicle {
 
     /// A tenure comes to its end, or has ended.
     fn part(&mut self, turn: &Turn<'_>) {
-        let Turn { now, event, before, after, is_leaving } = *turn;
+        let Turn { now, event, before, after } = *turn;
         let cause = match event {
             Event::ApplicationEnded | Event::Ordered(Order::GiveUp) => Cause::ApplicationEnded,
             Event::Ordered(Order::SwitchOver) => Cause::SwitchOver,
-            Event::Ordered(Order::Fence) if is_leaving => Cause::PodDeleted,
+            Event::Ordered(Order::Leave) => Cause::PodDeleted,
             Event::Ordered(Order::Fence) => Cause::Fenced,
             Event::Ordered(
                 Order::PeerFenced(_)

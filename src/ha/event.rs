@@ -51,8 +51,10 @@ pub enum Order {
     GiveUp,
     /// Do not act until [`Order::Unfence`].
     Fence,
-    /// Act again when the rules permit it.
+    /// Act again when the rules permit it; without effect on who leaves.
     Unfence,
+    /// Do not act any more, as the agent ends: also sees to it that the Lease is not left to name its last tenure.
+    Leave,
     /// Whether the peer shall not act either: then nobody hands over to it.
     PeerFenced(bool),
     /// Do not claim the Lease until [`Order::Permit`]: the own copy of the application's state lacks something. A

@@ -4,9 +4,11 @@
 
 mod copies;
 mod showing;
+mod stance;
 
 use copies::{Copies, Estate};
 pub use showing::Showing;
+use stance::Stance;
 
 use super::{
     Agent, AgentId, BootTime, Effect, Epoch, Event, Hold, Message, Moment, Order, Ping, Role, Seen, Timing,
@@ -21,7 +23,7 @@ const PINGS_MISSED_MAX: u32 = 2;
 pub struct Protocol {
     agent: Agent,
     timing: Timing,
-    is_fenced: bool,
+    stance: Stance,
     is_peer_fenced: bool,
     switches_over: bool,
     /// The tenure for which the next keep-alive was asked for early, and whether it is still to come.
@@ -49,7 +51,7 @@ impl Protocol {
         Self {
             agent,
             timing,
-            is_fenced: false,
+            stance: Stance::Ready,
             is_peer_fenced: false,
             switches_over: false,
             early: (Epoch::default(), false),
@@ -145,12 +147,9 @@ impl Protocol {
             Event::Timer => {}
             Event::Ordered(Order::SwitchOver) => self.switches_over = self.is_peer_alive(at),
             Event::Ordered(Order::GiveUp) => drop(self.agent.r1_stop()),
-            Event::Ordered(Order::Fence) => {
-                self.is_fenced = true;
-                // A standby says so at once: its last ping would have the peer hand over to it for a while.
-                self.next_ping = at.now;
-            }
-            Event::Ordered(Order::Unfence) => self.is_fenced = false,
+            Event::Ordered(Order::Fence) => self.fence(at, Stance::Fenced),
+            Event::Ordered(Order::Unfence) => self.fence(at, Stance::Ready),
+            Event::Ordered(Order::Leave) => self.fence(at, Stance::Leaving),
             Event::Ordered(Order::PeerFenced(is_fenced)) => self.is_peer_fenced = is_fenced,
             Event::Ordered(Order::Withhold) => self.copies.is_withheld = true,
             Event::Ordered(Order::Permit) => self.copies.is_withheld = false,
@@ -212,7 +211,7 @@ impl Protocol {
     fn begin(&mut self, at: &Moment<'_>) {
         // What an earlier tenure left says nothing about this one.
         self.copies.begin();
-        if self.is_fenced {
+        if self.is_fenced() {
             self.agent.r1_application_ended(at);
             return;
         }
@@ -251,7 +250,7 @@ impl Protocol {
 
     fn act(&mut self, at: &Moment<'_>, effects: &mut Vec<Effect>) {
         let is_overtaken = self.agent.seen.is_some_and(|seen| self.agent.epoch < seen.lease.epoch);
-        if self.is_fenced || self.switches_over || is_overtaken {
+        if self.is_fenced() || self.switches_over || is_overtaken {
             self.agent.r1_stop();
             return;
         }
@@ -319,19 +318,11 @@ impl Protocol {
         }
         self.ping(at, effects);
         self.repeat_write(at, effects);
-        let may_act = !self.is_fenced && !self.copies.is_withheld && !self.lets_first_begin(at);
+        let may_act = !self.is_fenced() && !self.copies.is_withheld && !self.lets_first_begin(at);
         if may_act || self.is_to_clear() {
             let write = self.agent.r3_claim(at);
             effects.extend(write.map(|write| self.written(at, write)));
         }
-    }
-
-    /// Whether the Lease names a tenure of its own that lapsed before it could be released. As nobody acts by it, it is claimed
-    /// also by who is fenced, for the release that follows: else the operator would wait for W.
-    pub fn is_to_clear(&self) -> bool {
-        let is_holder = |seen: Seen| seen.lease.holder == Some(self.agent.id);
-        let is_left_over = self.agent.role == Role::Lapsed && self.agent.seen.is_some_and(is_holder);
-        is_left_over && !self.copies.is_withheld
     }
 
     /// The first member of a new pair begins, so that not both claim at once; the second does if it sees nothing of that.
@@ -357,7 +348,7 @@ impl Protocol {
         self.next_ping = at.now + at.timing.ping_period;
         let ping = Ping { incarnation: self.agent.incarnation, sent: at.now };
         // It would not accept a handover; so its peer must not try one, and releases the Lease instead.
-        let message = if self.is_fenced { Message::Farewell(ping) } else { Message::Ping(ping) };
+        let message = if self.is_fenced() { Message::Farewell(ping) } else { Message::Ping(ping) };
         effects.extend(self.others(&seen).map(|to| Effect::Send { to, message }));
     }
 

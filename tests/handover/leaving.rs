@@ -32,11 +32,11 @@ fn a_pair_that_is_fenced_as_a_whole_releases_its_lease() {
 
 /// The API server did not answer in time.
 #[test]
-fn who_is_fenced_and_lapses_claims_once_more_to_release() {
+fn who_leaves_and_lapses_claims_once_more_to_release() {
     let (mut protocol, read) = standby();
     protocol.step(BootTime(1), read);
     protocol.step(BootTime(2), Event::WriteApplied { number: 1, version: Version(2) });
-    protocol.step(BootTime(3), Event::Ordered(Order::Fence));
+    protocol.step(BootTime(3), Event::Ordered(Order::Leave));
 
     let lapsed = BootTime(3) + Timing::default().hold;
     assert_eq!(written(&protocol.step(lapsed, Event::ApplicationEnded)), [Some(AgentId(1))]);

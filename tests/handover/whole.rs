@@ -35,9 +35,10 @@ pub(crate) struct Mood {
     after: &'static [Order],
 }
 
-const MOODS: [Mood; 8] = [
+const MOODS: [Mood; 9] = [
     Mood { keeps_state: false, before: &[], after: &[] },
     Mood { keeps_state: false, before: &[Order::Fence], after: &[Order::Unfence] },
+    Mood { keeps_state: false, before: &[Order::Leave], after: &[] },
     Mood { keeps_state: false, before: &[Order::SwitchOver], after: &[] },
     Mood { keeps_state: false, before: &[Order::PeerFenced(true)], after: &[] },
     Mood { keeps_state: false, before: &[Order::GiveUp], after: &[] },
@@ -49,7 +50,7 @@ const MOODS: [Mood; 8] = [
 impl Mood {
     /// A fenced agent starts no application, and counts it as ended at once.
     pub(crate) fn is_fenced(&self) -> bool {
-        self.before.contains(&Order::Fence)
+        self.before.iter().any(|order| [Order::Fence, Order::Leave].contains(order))
     }
 }
 

@@ -30,8 +30,9 @@ use crate::cluster::{self, Cluster};
 use crate::faults;
 use crate::image::Profile;
 use crate::install::{self, images};
-use crate::machine;
+use crate::machine::{self, process::ProcessId};
 use crate::stage;
+use crate::state::Purpose;
 use crate::story::{self, site};
 
 pub mod client;
@@ -201,7 +202,7 @@ async fn bench(manifest: Option<&str>) -> Result<Bench, Error> {
 
 async fn prepare(manifest: Option<&str>) -> Result<(Client, Cluster), Error> {
     let prepared = |error| Error::Prepare(Box::new(error));
-    let chosen = site::choose(crate::progress::Progress::Shown).await;
+    let chosen = site::choose(crate::progress::Progress::Shown, Purpose::Show(ProcessId::current())).await;
     let (client, site) = chosen.map_err(|error| prepared(story::Error::FindCluster(error)))?;
     let site::Site::Local(cluster) = &site else { return Err(Error::NeedLocal) };
     story::provide(&client, (&site, PROFILE), manifest).await.map_err(prepared)?;

@@ -7,6 +7,7 @@ use lab::cluster::Cluster;
 use lab::image::Profile;
 use lab::install::images;
 use lab::progress::Progress;
+use lab::state::Purpose;
 use lab::story::{self, site};
 
 /// Builds the images and loads them into the nodes of the local cluster, if one runs.
@@ -28,7 +29,7 @@ pub(crate) fn images() -> anyhow::Result<()> {
 #[tokio::main]
 pub(crate) async fn install(manifest: Option<&Path>) -> anyhow::Result<()> {
     let text = manifest.map(read).transpose()?;
-    let (client, site) = site::choose(Progress::Shown).await?;
+    let (client, site) = site::choose(Progress::Shown, Purpose::Asked).await?;
     println!("{site}\n");
     Ok(story::provide(&client, (&site, Profile::Release), text.as_deref()).await?)
 }

@@ -36,6 +36,8 @@ pub(super) fn remove_abandoned(run: &RunDirectory, progress: Progress) -> Result
     remove_if(run, progress, "remove a cluster whose processes were killed", State::is_abandoned)?;
     if let Some(owner) = bridge_owner()
         && !owner.path().exists()
+        // A cable goes with its node's network namespace: who is not to be seen from here may be there all the same.
+        && network::links() == [network::BRIDGE]
         && process::marked("").is_empty()
         && process::in_cgroup(&format!("/{}", cgroups::ROOT)).is_empty()
     {
@@ -50,15 +52,16 @@ pub(super) fn remove_abandoned(run: &RunDirectory, progress: Progress) -> Result
 /// See [`super::Cluster::make_room`].
 pub(super) fn make_room(run: &RunDirectory, progress: Progress) -> Result<(), Error> {
     remove_abandoned(run, progress)?;
-    remove_if(run, progress, "remove the cluster that shows something", |state| {
-        state.purpose == Purpose::Show
-    })?;
+    let has_shown = |state: &State| matches!(state.purpose, Purpose::Show(by) if !by.is_running());
+    remove_if(run, progress, "remove the cluster that has shown something", has_shown)?;
     network::bridge_alias().map_or(Ok(()), |owner| Err(Error::FindBridge { owner }))
 }
 
 /// The directory of the cluster that the bridge belongs to; `None` also for a user who could not remove it.
 fn bridge_owner() -> Option<RunDirectory> {
-    network::bridge_alias().filter(|_| paths::is_root()).map(RunDirectory::at)
+    // One that is only just being made has no name yet.
+    let alias = network::bridge_alias().filter(|alias| paths::is_root() && !alias.is_empty());
+    alias.map(RunDirectory::at)
 }
 
 /// Removes the cluster in this directory and the one that the bridge belongs to, each if it is to go.

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::addresses::{self, NODES_MAX, NodeAddresses};
-use crate::machine::{self, process::MARK_VARIABLE};
+use crate::machine::{self, process::MARK_VARIABLE, process::ProcessId};
 use crate::node;
 use crate::paths::{RUN_DIRECTORY_BYTES_MAX, RunDirectory};
 use crate::progress::Progress;
@@ -216,13 +216,28 @@ impl Cluster {
         down::remove_abandoned(run, progress)
     }
 
-    /// [`Cluster::remove_abandoned`], and removes a cluster that is only there to show something: for tests, as two
+    /// [`Cluster::remove_abandoned`], and removes a cluster that was only there to show something: for tests, as two
     /// clusters with nodes do not fit on a machine.
     ///
     /// # Errors
-    /// As [`Cluster::down`]; `FindBridge` if a cluster is there that somebody asked for.
+    /// As [`Cluster::down`]; `FindBridge` if a cluster is there that somebody asked for or uses at the moment.
     pub fn make_room(run: &RunDirectory, progress: Progress) -> Result<(), Error> {
         down::make_room(run, progress)
+    }
+
+    /// If it is there to show something, notes that this process does.
+    ///
+    /// # Errors
+    /// `FindNone` or `KeepState`.
+    pub fn show(&self) -> Result<(), Error> {
+        self.change(|journal| {
+            let noted = journal.change(|state| {
+                if matches!(state.purpose, Purpose::Show(_)) {
+                    state.purpose = Purpose::Show(ProcessId::current());
+                }
+            });
+            noted.map_err(Error::KeepState)
+        })
     }
 
     /// What the cluster consists of.

@@ -16,8 +16,10 @@ use serde_json::Value;
 
 use crate::image::Profile;
 use crate::install::{self, images, manifests};
+use crate::machine::process::ProcessId;
 use crate::progress::Progress;
 use crate::stage::{self, Act, Counts, Stage};
+use crate::state::Purpose;
 
 mod pair;
 pub mod site;
@@ -99,7 +101,9 @@ pub enum Error {
 /// # Errors
 /// See [`enum@Error`]; the cluster is left as it is then, to be looked at.
 pub async fn tell(manifest: Option<&str>) -> Result<(), Error> {
-    let (client, site) = site::choose(Progress::Shown).await.map_err(Error::FindCluster)?;
+    let (client, site) = site::choose(Progress::Shown, Purpose::Show(ProcessId::current()))
+        .await
+        .map_err(Error::FindCluster)?;
     println!("{site}\n");
     provide(&client, (&site, Profile::Release), manifest).await?;
     let set = manifest_of_paper()?;

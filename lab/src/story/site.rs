@@ -65,16 +65,20 @@ impl fmt::Display for Site {
     }
 }
 
-/// The cluster to use, and a client for it.
+/// The cluster to use, and a client for it. One that is made is there for this purpose.
 ///
 /// # Errors
 /// See [`enum@Error`].
-pub async fn choose(progress: Progress) -> Result<(Client, Site), Error> {
+pub async fn choose(progress: Progress, purpose: Purpose) -> Result<(Client, Site), Error> {
     let start = |source| Error::Start(Box::new(source));
     if let Some(path) = paths::set("KUBECONFIG") {
         match reach().await {
             Some((client, server, version)) => {
-                return Ok((client, local(&server).unwrap_or(Site::Foreign { server, version })));
+                let Some(cluster) = local(&server) else {
+                    return Ok((client, Site::Foreign { server, version }));
+                };
+                cluster.show().map_err(start)?;
+                return Ok((client, Site::Local(cluster)));
             }
             None => eprintln!("The cluster of KUBECONFIG={} does not answer; not used.", path.display()),
         }
@@ -82,9 +86,10 @@ pub async fn choose(progress: Progress) -> Result<(Client, Site), Error> {
     Cluster::remove_abandoned(&RunDirectory::from_environment(), progress).map_err(start)?;
     let cluster = match Cluster::attach() {
         Ok(cluster) => cluster,
-        Err(cluster::Error::FindNone { .. }) => up(progress).await.map_err(start)?,
+        Err(cluster::Error::FindNone { .. }) => up(progress, purpose).await.map_err(start)?,
         Err(error) => return Err(start(error)),
     };
+    cluster.show().map_err(start)?;
     if cluster.nodes().map_err(start)?.is_empty() {
         return Err(Error::NeedNodes);
     }
@@ -92,14 +97,14 @@ pub async fn choose(progress: Progress) -> Result<(Client, Site), Error> {
     Ok((client, Site::Local(cluster)))
 }
 
-async fn up(progress: Progress) -> Result<Cluster, cluster::Error> {
+async fn up(progress: Progress, purpose: Purpose) -> Result<Cluster, cluster::Error> {
     Cluster::up(Options {
         run: RunDirectory::from_environment(),
         nodes: NODES,
         is_control_plane_only: false,
         progress,
         is_interruptible: true,
-        purpose: Purpose::Show,
+        purpose,
     })
     .await
 }
@@ -115,11 +120,11 @@ async fn reach() -> Option<(Client, String, String)> {
 }
 
 /// The local cluster, if this is its address.
-fn local(server: &str) -> Option<Site> {
+fn local(server: &str) -> Option<Cluster> {
     let cluster = Cluster::attach().ok()?;
     let state = cluster.state().ok()?;
     let is_same = state.server.trim_end_matches('/') == server.trim_end_matches('/');
-    (is_same && !state.nodes.is_empty()).then_some(Site::Local(cluster))
+    (is_same && !state.nodes.is_empty()).then_some(cluster)
 }
 
 /// The command line client of the local cluster.

@@ -30,6 +30,9 @@ impl<On: Machine> Turn<'_, On> {
                 }
                 Effect::WriteLease(write) => {
                     self.tell_write(&write);
+                    if write.lease.holder == Some(self.pair.protocol.agent().id) {
+                        self.aftermath.claims(write.lease.epoch);
+                    }
                     let said = self.says_beside(&write);
                     self.pair.store.write(write, self.body.peers.directory(), said);
                 }

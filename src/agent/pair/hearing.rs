@@ -18,14 +18,17 @@ impl<On: Machine> Turn<'_, On> {
         if !is_application {
             return self.step(Event::Timer);
         }
-        // The role goes to the peer now, which may have said farewell while this agent stood still.
+        self.step_forewarned(Event::ApplicationEnded)
+    }
+
+    /// A step that may hand over: the peer may have said farewell while this agent stood still. All else that has come is
+    /// heard afterwards.
+    pub(super) fn step_forewarned(&mut self, event: Event) -> io::Result<()> {
         let waiting = self.waiting();
         for (from, content) in &waiting {
-            if let Content::Protocol(Message::Farewell(ping)) = content {
-                self.pair.protocol.part(*from, *ping);
-            }
+            self.part(*from, content);
         }
-        self.step(Event::ApplicationEnded)?;
+        self.step(event)?;
         waiting.into_iter().try_for_each(|(from, content)| self.heard(from, content))
     }
 
@@ -41,11 +44,18 @@ impl<On: Machine> Turn<'_, On> {
         next.take(HEARD_AT_ONCE_MAX).flatten().collect()
     }
 
+    fn part(&mut self, from: AgentId, content: &Content) {
+        if let Content::Protocol(Message::Farewell(ping)) = content {
+            self.pair.protocol.part(from, *ping);
+        }
+    }
+
     pub(super) fn heard(&mut self, from: AgentId, content: Content) -> io::Result<()> {
         if let Content::Account(account) = content {
             self.chronicle.heard(self.now(), account);
             return Ok(());
         }
+        self.part(from, &content);
         // The application may have ended since the loop looked, and the message be about that.
         if self.body.tenant.has_just_ended()? {
             self.step(Event::ApplicationEnded)?;

@@ -31,7 +31,7 @@ impl<On: Machine> Turn<'_, On> {
                 (now + ROUND_TRIPS_MIN * timing.round_trip, now + 2 * timing.hold);
             self.leaving = Some(Leaving { not_before, by: handed_over_by + self.body.relay.linger() });
             self.body.tenant.retire(now, handed_over_by)?;
-            self.step(Event::Ordered(Order::Fence))?;
+            self.step_forewarned(Event::Ordered(Order::Leave))?;
         }
         Ok(())
     }
@@ -52,7 +52,8 @@ impl<On: Machine> Turn<'_, On> {
 
     fn owes_no_write(&self) -> bool {
         let protocol = &self.pair.protocol;
-        protocol.agent().unresolved.is_none() && !protocol.is_to_clear()
+        // No write of a Lease that is gone is ever applied.
+        self.is_gone || protocol.agent().unresolved.is_none() && !protocol.is_to_clear()
     }
 
     /// Whether it may forget this Lease, as a restart would: nobody counts on a promise of it, and it cannot come to

@@ -64,7 +64,7 @@ impl Awaited {
 
 /// Whether somebody wants this, so that there is time.
 fn is_planned(event: Event) -> bool {
-    matches!(event, Event::Ordered(Order::SwitchOver | Order::Fence))
+    matches!(event, Event::Ordered(Order::SwitchOver | Order::Fence | Order::Leave))
 }
 
 /// Whether the event leads to a handover at once if the application ends with it.

@@ -10,8 +10,7 @@ use crate::ha::{Agent, AgentId, BootTime, Event, Message, Purpose, Turn as Step,
 impl<On: Machine> Turn<'_, On> {
     /// Keeps the times of what a step changed.
     pub(super) fn follow(&mut self, now: BootTime, event: &Event, before: &Agent) {
-        let is_leaving = self.leaving.is_some();
-        let step = Step { now, event, before, after: self.pair.protocol.agent(), is_leaving };
+        let step = Step { now, event, before, after: self.pair.protocol.agent() };
         self.chronicle.follow(&step, &self.body.timing);
         let (metrics, after) = (self.body.tenant.metrics(), self.pair.protocol.agent());
         metrics.follow(now, event, (before, after));

@@ -21,6 +21,11 @@ impl Aftermath {
         (self.epoch, self.until) = (epoch, until);
     }
 
+    /// It claims this tenure, and may release it without having acted.
+    pub fn claims(&mut self, epoch: Epoch) {
+        self.epoch = self.epoch.max(epoch);
+    }
+
     /// What the other member says.
     pub fn heard(&mut self, from: AgentId, message: &Message) {
         match message {
@@ -76,6 +81,10 @@ mod tests {
         assert!(relays((3, None), &[]), "it released the Lease, and the other one may take it");
         assert!(relays((4, Some(OTHER)), &[]), "the other one acts");
         assert!(!relays((4, None), &[]), "the other one has released the Lease");
+        let mut own = Aftermath::default();
+        own.acted(epoch(3), UNTIL);
+        own.claims(epoch(4));
+        assert_eq!(own.relays_until(&agent(4, (4, None))), UNTIL, "it has claimed once more, to release");
         let farewell = (OTHER, Message::Farewell(ping(1, 5)));
         for written in [(3, Some(OWN)), (3, None), (4, Some(OTHER))] {
             assert!(!relays(written, &[farewell]), "{written:?}");

@@ -13,7 +13,6 @@ const MILLISECOND: Duration = Duration::from_millis(1);
 struct Scribe {
     protocol: Protocol,
     chronicle: Chronicle,
-    is_leaving: bool,
 }
 
 fn at(milliseconds: u32) -> BootTime {
@@ -30,7 +29,7 @@ impl Scribe {
     /// A standby whose peer acts in Peer mode with [`FIRST`], and has its promise from the moment 0.
     fn standby() -> Self {
         let protocol = Protocol::new(Agent::new(OWN, Incarnation(7)), Timing::default());
-        let mut scribe = Self { protocol, chronicle: Chronicle::default(), is_leaving: false };
+        let mut scribe = Self { protocol, chronicle: Chronicle::default() };
         let request = PromiseRequest { epoch: FIRST, sent: BootTime(5) };
         scribe.step(0, Event::Received { from: PEER, message: Message::PromiseRequest(request) });
         scribe.read(0, lease(Some(PEER), Hold::Peer, FIRST), 1);
@@ -52,8 +51,7 @@ impl Scribe {
         let before = *self.protocol.agent();
         self.protocol.step(at(moment), event);
         let after = self.protocol.agent();
-        let turn =
-            Turn { now: at(moment), event: &event, before: &before, after, is_leaving: self.is_leaving };
+        let turn = Turn { now: at(moment), event: &event, before: &before, after };
         self.chronicle.follow(&turn, &Timing::default());
     }
 
@@ -142,9 +140,8 @@ fn a_claim_is_told_by_its_ground() {
 #[test]
 fn an_account_tells_why_a_tenure_ended_and_how_long_ago() {
     let second = Epoch { term: 2, sequence: 0 };
-    let told = |ordered: Option<Order>, is_leaving| {
+    let told = |ordered: Option<Order>| {
         let mut scribe = Scribe::active();
-        scribe.is_leaving = is_leaving;
         if let Some(order) = ordered {
             scribe.step(20, Event::Ordered(order));
         }
@@ -160,10 +157,10 @@ fn an_account_tells_why_a_tenure_ended_and_how_long_ago() {
         detected_ago: MILLISECOND * detected,
         fenced_ago: MILLISECOND * 10,
     };
-    assert_eq!(told(None, false), account(Cause::ApplicationEnded, 20));
-    assert_eq!(told(Some(Order::SwitchOver), false), account(Cause::SwitchOver, 40));
-    assert_eq!(told(Some(Order::Fence), true), account(Cause::PodDeleted, 40));
-    assert_eq!(told(Some(Order::Fence), false), account(Cause::Fenced, 40));
+    assert_eq!(told(None), account(Cause::ApplicationEnded, 20));
+    assert_eq!(told(Some(Order::SwitchOver)), account(Cause::SwitchOver, 40));
+    assert_eq!(told(Some(Order::Leave)), account(Cause::PodDeleted, 40));
+    assert_eq!(told(Some(Order::Fence)), account(Cause::Fenced, 40));
 }
 
 #[test]

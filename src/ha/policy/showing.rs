@@ -26,10 +26,10 @@ impl Protocol {
     ///
     /// Leads clients, and lets nobody act.
     pub fn showing(&self) -> Option<Showing> {
-        let Self { agent, copies, is_fenced, .. } = self;
+        let Self { agent, copies, .. } = self;
         match agent.role {
             Role::Active => Some(Showing { epoch: agent.epoch, follows: None }),
-            Role::Standby | Role::Lapsed | Role::HandedOver if !is_fenced && !copies.is_withheld => {
+            Role::Standby | Role::Lapsed | Role::HandedOver if !self.is_fenced() && !copies.is_withheld => {
                 let epoch = agent.r3_inheritance()?;
                 Some(Showing { epoch, follows: Some(agent.epoch) })
             }
