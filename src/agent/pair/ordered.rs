@@ -34,7 +34,7 @@ impl<On: Machine> Turn<'_, On> {
         let (was_fenced, is_fenced) = (before.fenced.contains(&own), orders.fenced.contains(&own));
         self.orders = (version, orders);
         match (was_fenced, is_fenced) {
-            (false, true) => self.step(Event::Ordered(Order::Fence)),
+            (false, true) => self.step_forewarned(Event::Ordered(Order::Fence)),
             (true, false) => self.step(Event::Ordered(Order::Unfence)),
             (false, false) | (true, true) => Ok(()),
         }
@@ -44,7 +44,7 @@ impl<On: Machine> Turn<'_, On> {
         let agent = self.pair.protocol.agent();
         let is_wanted = agent.role == Role::Active && self.orders.1.switch_over == Some(agent.epoch);
         if is_wanted && self.may_switch_over() {
-            return self.step(Event::Ordered(Order::SwitchOver));
+            return self.step_forewarned(Event::Ordered(Order::SwitchOver));
         }
         Ok(())
     }

@@ -167,7 +167,7 @@ impl<On: Machine> Turn<'_, On> {
                 }
                 self.go_on_or_give_up()
             }
-            Word::Settled(is_level) => self.step(Event::Ordered(Order::Settle { is_level })),
+            Word::Settled(is_level) => self.step_forewarned(Event::Ordered(Order::Settle { is_level })),
         }
     }
 
