@@ -93,7 +93,7 @@ fn serving(pod: &str, epoch: &str) -> Serving {
 }
 
 #[test]
-fn a_failover_that_waited_refused_requests_or_did_not_happen_is_found_out() {
+fn a_failover_that_waited_failed_requests_or_did_not_happen_is_found_out() {
     let wrong = |lasts, (reason, fault): (&str, Fault)| {
         End { reason: Some(reason.to_owned()), ..an_outage(lasts) }.wrong(fault).len()
     };
@@ -104,7 +104,16 @@ fn a_failover_that_waited_refused_requests_or_did_not_happen_is_found_out() {
     assert_eq!([wrong(moment, (untold, Fault::NodeLost)), wrong(moment, (told, Fault::NodeLost))], [0, 1]);
     let deleted = ("PodDeleted", Fault::PodDeleted);
     assert_eq!([wrong(Duration::ZERO, deleted), wrong(moment, deleted)], [0, 1]);
-    // Nobody may follow, and no request be refused.
+    let mut unanswered = an_outage(moment);
+    let silent = unanswered.samples.iter_mut().filter(|sample| !sample.is_ok());
+    silent.for_each(|sample| sample.outcome = Outcome::Timeout);
+    assert_eq!(
+        unanswered.wrong(Fault::PodDeleted),
+        [
+            "requests failed: requests=30 failed=10 slow=0 out_ms=110.000 whole_again_ms=110.000 longest_gap_ms=110.000"
+        ]
+    );
+    // Nobody may follow, and no request fail.
     assert_eq!(wrong(moment, (told, Fault::ApiServerCutOff)), 2);
     let stays = End { after: serving("a", "1"), ..an_outage(moment) };
     assert_eq!(stays.wrong(Fault::ApplicationKilled).len(), 1);

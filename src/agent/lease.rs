@@ -247,11 +247,17 @@ fn hold_of(text: &str) -> Option<Hold> {
 
 fn holder_of(text: &str) -> Option<AgentId> {
     let (_, uid) = text.rsplit_once('_')?;
-    parse_uid(uid).ok().map(AgentId)
+    agent_of(uid)
+}
+
+/// The agent that a uid names in the one form in which agents write it: the admission policies look for no other.
+fn agent_of(uid: &str) -> Option<AgentId> {
+    let id = parse_uid(uid).ok()?;
+    (format_uid(id) == uid).then_some(AgentId(id))
 }
 
 fn member_of(MemberWire { uid, pod, address }: MemberWire) -> Option<(AgentId, Member)> {
-    Some((AgentId(parse_uid(&uid).ok()?), Member { pod, address }))
+    Some((agent_of(&uid)?, Member { pod, address }))
 }
 
 fn members_of(text: &str) -> Option<[(AgentId, Member); 2]> {
@@ -262,7 +268,7 @@ fn members_of(text: &str) -> Option<[(AgentId, Member); 2]> {
 
 fn pending_of(text: &str) -> Option<(AgentId, (AgentId, Member))> {
     let PendingWire { leaving, joining } = serde_json::from_str(text).ok()?;
-    Some((AgentId(parse_uid(&leaving).ok()?), member_of(joining)?))
+    Some((agent_of(&leaving)?, member_of(joining)?))
 }
 
 #[cfg(test)]
@@ -339,17 +345,31 @@ mod tests {
             let address = format!("10.0.0.{index}:20001").parse().unwrap();
             (AgentId(index), Member { pod: format!("web-{index}"), address })
         };
-        let directory = Directory::from([member(1), member(2)]);
+        let directory = Directory::from([member(1), member(0xab)]);
         let lease = Lease {
             epoch: Epoch { term: 3, sequence: 1 },
             holder: Some(AgentId(1)),
-            members: [AgentId(1), AgentId(2)],
+            members: [AgentId(1), AgentId(0xab)],
             pending: None,
             hold: Hold::Peer,
             writes: 17,
         };
         let write = Write { number: 1, base: Version(5), lease };
         patched(patch(&write, &directory, &Timing::default(), Timestamp::UNIX_EPOCH).unwrap())
+    }
+
+    #[test]
+    fn an_agent_has_one_name_only_the_one_that_admission_policies_look_for() {
+        let read = |form: &dyn Fn(&str) -> String| {
+            let mut lease = example();
+            let annotations = lease.metadata.annotations.get_or_insert_default();
+            let members = annotations.get_mut(keys::ANNOTATION_HA_MEMBERS).unwrap();
+            *members = members.replace(&format_uid(0xab), &form(&format_uid(0xab)));
+            Record::read(&lease).is_ok()
+        };
+        assert!(read(&str::to_owned));
+        assert!(!read(&str::to_uppercase));
+        assert!(!read(&|uid| uid.replace('-', "")));
     }
 
     #[test]

@@ -240,6 +240,10 @@ pub struct PairStatus {
     pub last_active: String,
     /// Name of the Pod that takes over; empty if there is none.
     pub standby: String,
+    /// Names of all Pods that its Lease names: if it is deleted, nobody else may be paired with any of them for a while.
+    #[schemars(length(max = 3))]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub pods: Vec<String>,
     /// Epoch of the tenure that the Lease shows, as in the application's environment.
     pub epoch: String,
     /// What the pair is doing: `Paired`, `Alone`, `Starting`, `Fenced`, `Replacing`, `Ending`, or
@@ -254,6 +258,9 @@ pub struct PairStatus {
     pub lag: Option<StateLag>,
 }
 
+/// Most Pods of a lost pair that are told: those of its Lease, of its status and of its end, should they differ.
+pub const LOST_PODS_MAX: usize = 9;
+
 /// What is remembered of a pair whose Lease was deleted.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase", default)]
@@ -261,7 +268,7 @@ pub struct LostPair {
     /// Name of its Lease.
     pub name: String,
     /// Names of its Pods, which will be a pair again; more if the Lease was set back.
-    #[schemars(length(max = 6))]
+    #[schemars(length(max = LOST_PODS_MAX))]
     pub pods: Vec<String>,
     /// The directories that have every acknowledged write, as the Lease had them in `ha-in-sync`; the next Lease will say
     /// the same. Empty if its end was not seen: then nobody may act before a person decides. Absent if no state is

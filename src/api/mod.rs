@@ -29,8 +29,8 @@ pub mod timing;
 
 pub use active_standby::{ActiveStandby, AgentDelivery, PromoteWhen, StandbyHooks};
 pub use group::{
-    GroupService, GroupSummary, HAGroup, HAGroupSpec, HAGroupStatus, HandoverOrder, IN_SYNC, LostPair,
-    PAIR_ENDING, PairStatus, StateLag, Takeover, TakeoverPhases, WITHHELD,
+    GroupService, GroupSummary, HAGroup, HAGroupSpec, HAGroupStatus, HandoverOrder, IN_SYNC, LOST_PODS_MAX,
+    LostPair, PAIR_ENDING, PairStatus, StateLag, Takeover, TakeoverPhases, WITHHELD,
 };
 pub use service::{ExposedService, ServicePort, ServiceType, TargetPort};
 pub use spec::{

@@ -187,8 +187,12 @@ fn told(group: &HAGroup, now: BootTime) -> BTreeMap<u32, Lost> {
     let group_name = group.name_any();
     let status = group.status.iter();
     let pairs = status.clone().flat_map(|status| &status.pairs).filter_map(|pair| {
-        let PairStatus { name, active, standby, state, sync, .. } = pair;
-        let pods = [active, standby].into_iter().filter(|pod| !pod.is_empty()).cloned().collect();
+        let PairStatus { name, active, standby, pods: named, state, sync, .. } = pair;
+        let mut pods: Vec<String> =
+            [active, standby].into_iter().filter(|pod| !pod.is_empty()).cloned().collect();
+        // A fenced or starting pair has members that are neither.
+        let others: Vec<String> = named.iter().filter(|pod| !pods.contains(pod)).cloned().collect();
+        pods.extend(others);
         let level = (!sync.is_empty() && state != PAIR_ENDING).then(level_of_nobody);
         Some(Lost { number: number_in(&group_name, name)?, pods, level, since: now })
     });

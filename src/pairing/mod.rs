@@ -9,6 +9,7 @@
 //! | `plan` | the plan: seats first, then new pairs, then labels |
 //! | `founding` | which pairs are made |
 //! | `ending` | which pair ends when there are more pairs than Pods can fill |
+//! | `keepers` | whose place is kept, because nobody else has every acknowledged write |
 //! | `withheld` | in which pair nobody may act because no level copy of its state is left |
 //! | `labels` | what the labels of each Pod should say |
 
@@ -16,6 +17,7 @@
 
 mod ending;
 mod founding;
+mod keepers;
 mod labels;
 mod plan;
 #[cfg(test)]

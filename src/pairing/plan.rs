@@ -157,6 +157,8 @@ pub(super) struct Draft<'a> {
     pub(super) plan: Plan,
     /// Pods that could take a place, the oldest first.
     pub(super) free: Vec<&'a Pod>,
+    /// Pods that came back to a place that was kept for them.
+    returned: Vec<&'a Pod>,
     /// Pairs whose request is open, or whose Lease is written in this plan already.
     asked: BTreeSet<u32>,
 }
@@ -166,8 +168,10 @@ impl<'a> Draft<'a> {
         let named: BTreeSet<AgentId> = group.pairs.iter().flat_map(named).collect();
         let is_free =
             |pod: &&Pod| pod.address.is_some() && !named.contains(&pod.id) && !group.is_left_alone(pod);
-        let free = group.staying().into_iter().filter(is_free).collect();
-        Self { group, at, plan: Plan::default(), free, asked: BTreeSet::new() }
+        let kept: BTreeSet<&str> = group.pairs.iter().flat_map(|pair| group.absent_keepers(pair)).collect();
+        let is_returned = |pod: &&Pod| kept.contains(pod.name.as_str());
+        let (returned, free) = group.staying().into_iter().filter(is_free).partition(is_returned);
+        Self { group, at, plan: Plan::default(), free, returned, asked: BTreeSet::new() }
     }
 
     pub(super) fn look_again(&mut self, when: BootTime) {
@@ -198,7 +202,11 @@ impl<'a> Draft<'a> {
         let Some(replacement) = pair.lease.pending.filter(|_| is_open) else { return };
         self.asked.insert(pair.number);
         let Replacement { leaving, joining } = replacement;
-        let is_wanted = self.group.is_staying(joining) && !self.group.is_staying(leaving);
+        let keepers = self.group.absent_keepers(pair);
+        let is_its_place = |name: &String| keepers.is_empty() || keepers.contains(&name.as_str());
+        let is_wanted = self.group.is_staying(joining)
+            && !self.group.is_staying(leaving)
+            && pair.names.get(&joining).is_none_or(is_its_place);
         if !is_wanted {
             self.plan.steps.push(Step::Withdraw { pair: pair.number });
         } else if let Some(lease) = forced_replacement(self.at, &pair.lease, pair.unwritten_since) {
@@ -238,8 +246,10 @@ impl<'a> Draft<'a> {
 
     fn ask(&mut self, pair: &Pair, joining: Seat) {
         let gone = pair.lease.members.into_iter().filter(|member| !self.group.is_staying(*member));
-        // The holder last: as long as it acts it cannot be replaced, but hands over to its peer.
-        let leaving = gone.min_by_key(|member| pair.lease.holder == Some(*member));
+        // Who comes back takes its own place. The holder last: as long as it acts it cannot be replaced, but hands over to its
+        // peer.
+        let is_own = |member: &AgentId| pair.names.get(member) == Some(&joining.pod);
+        let leaving = gone.min_by_key(|member| (!is_own(member), pair.lease.holder == Some(*member)));
         if let Some(leaving) = leaving {
             self.asked.insert(pair.number);
             self.plan.steps.push(Step::Ask { pair: pair.number, leaving, joining });
@@ -247,8 +257,13 @@ impl<'a> Draft<'a> {
     }
 
     /// The oldest free Pod, preferably a ready one, and on another node than the member that stays: one whose node is lost
-    /// or whose containers crash would be no standby.
+    /// or whose containers crash would be no standby. Only who comes back to it if a place is kept.
     fn take_apart_from(&mut self, pair: &Pair) -> Option<Seat> {
+        let keepers = self.group.absent_keepers(pair);
+        if !keepers.is_empty() {
+            let index = self.returned.iter().position(|pod| keepers.contains(&pod.name.as_str()))?;
+            return seat(self.returned.remove(index));
+        }
         let members = self.group.staying_members(pair);
         let nodes: Vec<_> =
             self.group.pods.iter().filter(|pod| members.contains(&pod.id)).map(|pod| &pod.node).collect();
@@ -261,8 +276,7 @@ impl<'a> Draft<'a> {
         if index >= self.free.len() {
             return None;
         }
-        let pod = self.free.remove(index);
-        Some(Seat { id: pod.id, pod: pod.name.clone(), address: pod.address? })
+        seat(self.free.remove(index))
     }
 
     /// Whether something has lasted long enough; if not, it is waited for.
@@ -274,6 +288,10 @@ impl<'a> Draft<'a> {
         self.look_again(since.unwrap_or(self.at.now) + time);
         false
     }
+}
+
+fn seat(pod: &Pod) -> Option<Seat> {
+    Some(Seat { id: pod.id, pod: pod.name.clone(), address: pod.address? })
 }
 
 /// Agents that the Lease of a pair names.

@@ -150,35 +150,44 @@ async fn order(cluster: &Cluster, pair: &PairNow, epoch: Epoch) -> Result<(), Er
     patched.map(drop).map_err(Error::request(what))
 }
 
-/// Waits until another Pod acts. An active that began another tenure in the meantime is told again.
+/// Waits until another Pod acts. An active that began another tenure in the meantime is told again. The order is given, so that
+/// an API server that does not answer for a while changes nothing about it.
 async fn await_other(
     cluster: &Cluster,
     ready: &Ready,
     (began, timeout): (Instant, Duration),
 ) -> Result<PairNow, Error> {
     let mut ordered = ready.pair.epoch;
+    let mut trouble = None;
     loop {
         let left = timeout.saturating_sub(began.elapsed());
         let seen = tokio::time::timeout(left, look(cluster, &ready.pair.name)).await;
-        let Ok(seen) = seen else { return Err(overdue(ready, timeout)) };
-        if let Some(now) = seen? {
+        let Ok(seen) = seen else { return Err(overdue(ready, timeout, trouble.as_ref())) };
+        let now = seen.unwrap_or_else(|error| {
+            trouble = Some(error);
+            None
+        });
+        if let Some(now) = now {
             if now.active.is_some_and(|active| active != ready.from) {
                 return Ok(now);
             }
             if now.active == Some(ready.from) && now.epoch > ordered {
-                order(cluster, &now, now.epoch).await?;
-                ordered = now.epoch;
+                match order(cluster, &now, now.epoch).await {
+                    Ok(()) => ordered = now.epoch,
+                    Err(error) => trouble = Some(error),
+                }
             }
         }
         tokio::time::sleep(LOOK_EVERY.min(left)).await;
     }
 }
 
-fn overdue(ready: &Ready, timeout: Duration) -> Error {
+fn overdue(ready: &Ready, timeout: Duration, trouble: Option<&Error>) -> Error {
+    let trouble = trouble.map(|error| format!("; meanwhile: {error}")).unwrap_or_default();
     let (pair, from) = (&ready.pair.name, ready.pair.name_of(ready.from));
     Error::Overdue(format!(
         "no other Pod acts in {pair} after {} s; the order stays in its Lease until {from} ends this tenure; \
-         look at the log of its agent",
+         look at the log of its agent{trouble}",
         timeout.as_secs_f32()
     ))
 }

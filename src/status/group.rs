@@ -9,7 +9,8 @@ use super::takeovers::{TAKEOVERS_MAX, last_actor, takeovers};
 use super::words;
 use crate::api::status::Condition;
 use crate::api::{
-    GroupSummary, HAGroupStatus, IN_SYNC, LostPair, PAIR_ENDING, PairStatus, StateLag, WITHHELD, keys,
+    GroupSummary, HAGroupStatus, IN_SYNC, LOST_PODS_MAX, LostPair, PAIR_ENDING, PairStatus, StateLag,
+    WITHHELD, keys,
 };
 use crate::ha::TakeoverRecord;
 use crate::manifests::pair_name;
@@ -115,11 +116,19 @@ fn pair_status(input: &GroupInput<'_>, pair: &Pair) -> PairStatus {
         name,
         active,
         standby: other.map(name_of).unwrap_or_default(),
+        pods: pods(pair),
         epoch: u64::from(pair.lease.epoch).to_string(),
         state: state.to_owned(),
         sync: sync.to_owned(),
         lag: input.lags.get(&pair.number).filter(|_| sync == CATCHING_UP).cloned(),
     }
+}
+
+/// Everybody whom the Lease names.
+fn pods(pair: &Pair) -> Vec<String> {
+    let joining = pair.lease.pending.map(|replacement| replacement.joining);
+    let named = pair.lease.members.into_iter().chain(joining);
+    named.filter_map(|id| pair.names.get(&id)).filter(|name| !name.is_empty()).cloned().collect()
 }
 
 fn lost_pairs(input: &GroupInput<'_>) -> Vec<LostPair> {
@@ -128,7 +137,7 @@ fn lost_pairs(input: &GroupInput<'_>) -> Vec<LostPair> {
     let lost = lost.iter().chain(remembered).chain(unreadable);
     let told = lost.map(|Lost { number, pods, level, since: _ }| LostPair {
         name: pair_name(input.name, *number),
-        pods: pods.clone(),
+        pods: pods.iter().take(LOST_PODS_MAX).cloned().collect(),
         in_sync: level.as_ref().map(|level| level.directories.clone()),
         in_sync_pods: level.as_ref().map(|level| level.pods.clone()).unwrap_or_default(),
     });

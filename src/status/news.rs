@@ -141,7 +141,8 @@ fn taken_over(takeover: &Takeover, phases: &Phases) -> EventText {
 
 /// What happened to a pair but for a takeover.
 fn changed(before: Option<&PairStatus>, pair: &PairStatus) -> Option<EventText> {
-    let PairStatus { name, active, last_active: _, standby, epoch: _, state, sync: _, lag: _ } = pair;
+    let PairStatus { name, active, last_active: _, standby, epoch: _, state, sync: _, lag: _, pods: _ } =
+        pair;
     let had_state = before.map_or("", |before| before.state.as_str());
     let has_been_member =
         |pod: &String| before.is_some_and(|before| [&before.active, &before.standby].contains(&pod));

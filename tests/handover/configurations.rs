@@ -108,6 +108,7 @@ fn mutations() -> Vec<(Size, &'static str, Mutation, Arena)> {
         (Small, "I4", ActsUnanswered, plain()),
         (Small, "I1", CertificateOfAnyTenure, certified().faults(1)),
         (Small, "I1", CertificateIgnoresLease, certified().faults(1)),
+        (Small, "I1", ResumesAfterHandover, plain().faults(1)),
         (Small, "C", NoRepeat, Arena { must_converge: true, ..plain().packets(1).faults(1) }),
         (Small, "I2", HandsOverAfterLapse, plain().faults(1)),
         (Small, "I1", HandoverIsNoPromise, peered().faults(1)),

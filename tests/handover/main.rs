@@ -3,7 +3,7 @@
 //! The model has no rules of its own: `world` keeps the real agents, the Lease and what is in flight, `steps` calls the
 //! real rules, `faults` breaks things. `mutations` tampers with what goes into a rule or comes out of it, to show that
 //! each rule is needed and that the check sees it. `simulation` runs whole agents, with the policy, on a simulated
-//! network with drifting clocks; `scripts` breaks it at random and measures it.
+//! network with drifting clocks; `scripts` breaks it at random and measures it, and `trail` holds it to the model.
 
 mod arena;
 mod calm;
@@ -22,5 +22,6 @@ mod simulation;
 mod steps;
 #[path = "../support/times.rs"]
 mod times;
+mod trail;
 mod whole;
 mod world;

@@ -47,6 +47,8 @@ pub(crate) enum Mutation {
     CertificateOfAnyTenure,
     /// R3: a certificate counts whatever epoch the Lease shows.
     CertificateIgnoresLease,
+    /// R3: resumes a tenure that was handed over.
+    ResumesAfterHandover,
     /// R3: an unresolved write is not repeated.
     NoRepeat,
     /// R4: hands over after the hold has lapsed.
@@ -83,6 +85,9 @@ pub(crate) fn claim(arena: &Arena, agent: &mut Agent, at: &Moment<'_>) -> Option
     let before = *agent;
     match arena.mutation {
         Some(Mutation::ClaimIgnoresPromise) => agent.promise_end = BootTime(0),
+        Some(Mutation::ResumesAfterHandover) if agent.role == Role::HandedOver => {
+            (agent.role, agent.promise_end) = (Role::Lapsed, BootTime(0));
+        }
         Some(Mutation::ClaimIgnoresMembers) => {
             if let Some(seen) = agent.seen.as_mut().filter(|seen| !seen.lease.members.contains(&before.id)) {
                 seen.lease.members[0] = before.id;

@@ -2,12 +2,12 @@
 
 use std::collections::HashSet;
 
-use backuppodset::ha::{Agent, AgentId, Effect, Hold, Message, Moment, Role};
+use backuppodset::ha::{Agent, AgentId, Effect, Hold, Incarnation, Message, Moment, Role};
 
 use crate::arena::Arena;
 use crate::steps::Step;
-use crate::whole::{Mood, Stimulus, is_current, read};
-use crate::world::{AGENTS, Packet, World, index};
+use crate::whole::{Stimulus, is_current, read};
+use crate::world::{AGENTS, CURRENT, Packet, World, index};
 
 type Rule = fn(&mut Agent, &Moment<'_>);
 
@@ -22,14 +22,15 @@ impl Possible {
     pub(crate) fn of(
         arena: &Arena,
         (world, id): (&World, AgentId),
-        mood: &Mood,
+        is_fenced: bool,
         stimulus: &Stimulus,
     ) -> Self {
         let mut possible = Self { worlds: HashSet::from([settled(arena, world)]), sent: HashSet::new() };
         let acted = world.role(id).is_some_and(|role| !role.is_standby());
         // The model forgets what an active has read until it is needed.
         let read = acted.then_some(Step::Read(id));
-        let end = mood.is_fenced().then_some(Step::End(id));
+        // A fenced agent starts no application, and counts it as ended at once.
+        let end = is_fenced.then_some(Step::End(id));
         let others: Vec<Step> = read.into_iter().chain(end).collect();
         possible.decide(arena, id, &others);
         let before = std::mem::take(&mut possible.worlds);
@@ -65,8 +66,9 @@ impl Possible {
         let mut ended = World { net: Vec::new(), ..world.clone() };
         ended.agents[index(id)] = Some(*whole);
         let ended = settled(arena, &ended);
-        let agent = ended.at(id);
-        if !self.worlds.iter().any(|possible| possible.at(id) == agent) {
+        let agent = ended.at(id).map(|agent| as_bound(*agent, arena));
+        let alike = |agent: &Agent| as_bound(with_witness_of(*agent, whole), arena);
+        if !self.worlds.iter().any(|world| world.at(id).map(alike) == agent) {
             let possible: Vec<_> = self.worlds.iter().map(|world| world.at(id)).collect();
             return Some(format!("became {agent:?}\ninstead of one of {possible:#?}"));
         }
@@ -92,6 +94,24 @@ impl Possible {
             Effect::Stop { .. } | Effect::StandBy | Effect::ReadLease | Effect::WakeAt(_) => true,
         }
     }
+}
+
+/// The model takes it that the peer is heard of as the application ends; who is not heard of gets no handover.
+fn with_witness_of(mut possible: Agent, whole: &Agent) -> Agent {
+    if let (Some(tenure), Some(other)) = (&mut possible.tenure, whole.tenure)
+        && other.peer.witness != Some(Incarnation(CURRENT))
+    {
+        tenure.peer.witness = other.peer.witness;
+    }
+    possible
+}
+
+/// Who promised for T takes over by expiry no sooner than if it had read the Lease just then.
+fn as_bound(mut agent: Agent, arena: &Arena) -> Agent {
+    if let (Some(seen), true) = (&mut agent.seen, agent.role.is_standby()) {
+        seen.since = seen.since.max(agent.promise_end.before(arena.timing.watch));
+    }
+    agent
 }
 
 fn settled(arena: &Arena, world: &World) -> World {

@@ -1,12 +1,18 @@
 //! What the simulated pair goes through: random faults, after which exactly one acts again, and failures that are timed.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use backuppodset::ha::{Hold, Order, Timing};
 use proptest::prelude::*;
+use proptest::strategy::ValueTree as _;
+use proptest::test_runner::TestRunner;
 
+use crate::arena::Arena;
+use crate::mutations::Mutation;
 use crate::simulation::{Fault, MILLISECOND, SECOND, Simulation, Time};
 use crate::times::short;
+use crate::trail::Trail;
 
 /// Until when faults happen and are mended.
 const FAULTS_END: Time = 20 * SECOND;
@@ -49,6 +55,54 @@ proptest! {
         simulation.run_until(SETTLED + 20 * SECOND);
         prop_assert_eq!(simulation.acting(), settled);
     }
+}
+
+/// What comes of so many random scripts, judged by the rules of this arena; the same scripts each time.
+fn trail(scripts: u64, arena: &Arena) -> Trail {
+    let mut trail = Trail::new(arena, short());
+    let mut runner = TestRunner::deterministic();
+    for seed in 0..scripts {
+        let mut simulation = Simulation::new(short(), seed);
+        for (at, fault, lasts) in script().new_tree(&mut runner).expect("there are faults").current() {
+            simulation.plan(at, fault, lasts);
+        }
+        simulation.trail = Some(trail);
+        simulation.run_until(SETTLED);
+        trail = simulation.trail.take().expect("nobody else takes it");
+    }
+    println!("{} steps judged", trail.judged);
+    trail
+}
+
+#[test]
+fn whole_agents_go_no_way_that_the_model_does_not_know() {
+    let trail = trail(200, &Arena::trio());
+    assert!(trail.difference.is_none(), "{}", trail.difference.unwrap_or_default());
+    let all =
+        ["act", "ask", "enter Peer mode", "hand over", "promise", "release", "stand by", "stop", "write"];
+    assert_eq!(trail.decided, BTreeSet::from(all));
+}
+
+/// The judge can find fault: by other rules than those of the agents, whatever they are about.
+#[test]
+fn the_way_of_whole_agents_is_not_that_of_a_model_with_other_rules() {
+    let others = [
+        Mutation::ApiHoldFromAnswer,
+        Mutation::PeerHoldFromAnswer,
+        Mutation::PromiseBindsNobody,
+        Mutation::PromiseLastsHold,
+        Mutation::TakeoverRaisesSequence,
+        Mutation::HandoverIsNoPromise,
+        Mutation::HoldFromReceipt,
+        Mutation::FreshGrace,
+        Mutation::AdmissionKeepsOldPeer,
+        Mutation::RestartIsNoPromise,
+    ];
+    let unnoticed = others.into_iter().filter(|other| {
+        let trail = trail(60, &Arena::trio().mutated(*other));
+        trail.difference.is_none()
+    });
+    assert_eq!(unnoticed.collect::<Vec<_>>(), []);
 }
 
 /// A pair that lives in Peer mode; node numbers of the active and its standby.

@@ -2,13 +2,17 @@
 //! lose, delay and repeat, and applications that must never act at the same time.
 
 mod faults;
+mod watched;
 
 use std::collections::BTreeMap;
 
 use backuppodset::ha::{
-    Agent, AgentId, BootTime, Effect, Epoch, Event, Hold, Incarnation, Lease, Moment, Protocol, Timing,
-    Version, Write, forced_replacement,
+    Agent, AgentId, BootTime, Effect, Epoch, Event, Hold, Incarnation, Lease, Moment, Order, Protocol,
+    Timing, Version, Write, forced_replacement,
 };
+
+use crate::trail::Trail;
+use crate::world::AGENTS;
 
 /// Nanoseconds of true time since the start.
 pub(crate) type Time = u64;
@@ -67,7 +71,7 @@ pub(crate) enum Fault {
     ApiUnreachable(usize),
     /// Packets are lost, repeated and late.
     Storm,
-    Order(usize, backuppodset::ha::Order),
+    Order(usize, Order),
     /// Somebody changes what no agent reads of the Lease.
     Annotate,
     /// The operator wants the third agent in the place of this one.
@@ -82,6 +86,7 @@ pub(crate) struct Node {
     pub(crate) protocol: Option<Protocol>,
     timer: u64,
     pub(crate) acting: Option<Epoch>,
+    is_fenced: bool,
 }
 
 pub(crate) struct Simulation {
@@ -100,12 +105,14 @@ pub(crate) struct Simulation {
     /// When somebody began to act, and when an application ended.
     pub(crate) began: Vec<(Time, usize)>,
     pub(crate) ended: Vec<(Time, usize)>,
+    /// Who judges every step, if anybody does.
+    pub(crate) trail: Option<Trail>,
 }
 
 impl Simulation {
     /// Three nodes, of which the first two are the pair, and a Lease that nobody holds.
     pub(crate) fn new(timing: Timing, seed: u64) -> Self {
-        let ids = [AgentId(1), AgentId(2), AgentId(3)];
+        let ids = AGENTS;
         let lease = Lease {
             epoch: Epoch::default(),
             holder: None,
@@ -116,7 +123,15 @@ impl Simulation {
         };
         // Each clock deviates by at most half of the drift between any two.
         let clocks = [(7 * SECOND, 499), (0, -499), (SECOND / 3, 120)];
-        let node = |(id, clock)| Node { id, clock, incarnation: 0, protocol: None, timer: 0, acting: None };
+        let node = |(id, clock)| Node {
+            id,
+            clock,
+            incarnation: 0,
+            protocol: None,
+            timer: 0,
+            acting: None,
+            is_fenced: false,
+        };
         let mut simulation = Self {
             now: 0,
             timing,
@@ -132,6 +147,7 @@ impl Simulation {
             writes: 0,
             began: Vec::new(),
             ended: Vec::new(),
+            trail: None,
         };
         (0..2).for_each(|node| simulation.schedule(0, Happening::Starts { node }));
         simulation.schedule(SECOND, Happening::OperatorLooks);
@@ -204,13 +220,14 @@ impl Simulation {
     }
 
     fn give(&mut self, node: usize, incarnation: u64, event: Event) {
-        let now = self.local(node, self.now);
         if self.nodes[node].incarnation != incarnation {
             return;
         }
-        let Some(protocol) = &mut self.nodes[node].protocol else { return };
-        for effect in protocol.step(now, event) {
+        for effect in self.step(node, event) {
             self.carry_out(node, effect);
+        }
+        if self.nodes[node].protocol.is_none() {
+            return;
         }
         let Node { protocol, acting, .. } = &self.nodes[node];
         let believes = protocol.as_ref().map(|protocol| protocol.agent().role.is_acting());
@@ -345,7 +362,11 @@ impl Simulation {
         let next = Incarnation(incarnation + 1);
         let agent = if incarnation == 0 { Agent::new(id, next) } else { Agent::r7_restarted(&at, id, next) };
         self.nodes[node].incarnation = next.0;
+        self.nodes[node].is_fenced = false;
         self.nodes[node].protocol = Some(Protocol::new(agent, self.timing));
+        if incarnation > 0 {
+            self.watch_restart(node);
+        }
         self.give(node, next.0, Event::Timer);
         self.answer(node, next.0, self.read());
     }

@@ -29,7 +29,7 @@ pub(crate) enum Stimulus {
 }
 
 /// What was said to an agent besides.
-pub(crate) struct Mood {
+struct Mood {
     keeps_state: bool,
     before: &'static [Order],
     after: &'static [Order],
@@ -48,8 +48,7 @@ const MOODS: [Mood; 9] = [
 ];
 
 impl Mood {
-    /// A fenced agent starts no application, and counts it as ended at once.
-    pub(crate) fn is_fenced(&self) -> bool {
+    fn is_fenced(&self) -> bool {
         self.before.iter().any(|order| [Order::Fence, Order::Leave].contains(order))
     }
 }
@@ -119,7 +118,7 @@ impl Audit {
                 continue;
             }
             self.decided.extend(effects.iter().filter_map(decision));
-            let possible = Possible::of(arena, (&world, id), mood, stimulus);
+            let possible = Possible::of(arena, (&world, id), mood.is_fenced(), stimulus);
             if let Some(impossible) = possible.objection(arena, (&world, id), (&whole, &effects)) {
                 let told = (mood.before, stimulus, mood.after);
                 self.difference = Some(format!("{:?}\n{told:?}\n{impossible}", world.at(id)));
@@ -130,7 +129,7 @@ impl Audit {
 }
 
 /// The same rules and times; nothing is left out because the search would not end, or to see what one feature does.
-fn unbounded(arena: &Arena) -> Arena {
+pub(crate) fn unbounded(arena: &Arena) -> Arena {
     let arena = arena.clone();
     Arena {
         packets: usize::MAX,
@@ -144,7 +143,7 @@ fn unbounded(arena: &Arena) -> Arena {
 /// The times that rules do not ask for are such that everything is due at once, in ticks as well.
 fn eager(timing: Timing) -> Timing {
     Timing {
-        ping_period: ticks(64),
+        ping_period: ticks(NOW.0),
         promise_period: ticks(1),
         renew_period: ticks(1),
         keep_alive_period: ticks(1),
@@ -194,14 +193,14 @@ pub(crate) fn is_current(write: &Write) -> bool {
 }
 
 /// The model leaves out what the compare-and-swap refuses.
-fn decides_on_old_version(whole: &Agent, before: Option<&Agent>) -> bool {
+pub(crate) fn decides_on_old_version(whole: &Agent, before: Option<&Agent>) -> bool {
     let under_way = before.and_then(|agent| agent.unresolved).map(|unresolved| unresolved.write);
     let write = whole.unresolved.map(|unresolved| unresolved.write);
     write.is_some_and(|write| !is_current(&write) && Some(write) != under_way)
 }
 
 /// A name for a decision.
-fn decision(effect: &Effect) -> Option<&'static str> {
+pub(crate) fn decision(effect: &Effect) -> Option<&'static str> {
     Some(match effect {
         Effect::Send { message, .. } => match message {
             Message::PromiseRequest(_) => "ask",

@@ -12,8 +12,8 @@ use backuppodset::ha::{
 use crate::arena::Arena;
 use crate::mutations::Mutation;
 
-/// Now, on every clock.
-pub(crate) const NOW: BootTime = BootTime(64);
+/// Now, on every clock: later than any time since some moment in a test, be it in ticks or in nanoseconds.
+pub(crate) const NOW: BootTime = BootTime(1 << 50);
 /// The pair, and the agent that the operator may bring in.
 pub(crate) const A: AgentId = AgentId(0);
 pub(crate) const S: AgentId = AgentId(1);

@@ -230,14 +230,21 @@ impl Cluster {
     /// # Errors
     /// `FindNone` or `KeepState`.
     pub fn show(&self) -> Result<(), Error> {
+        if !self.makes_room()? {
+            return Ok(());
+        }
         self.change(|journal| {
-            let noted = journal.change(|state| {
-                if matches!(state.purpose, Purpose::Show(_)) {
-                    state.purpose = Purpose::Show(ProcessId::current());
-                }
-            });
+            let noted = journal.change(|state| state.purpose = Purpose::Show(ProcessId::current()));
             noted.map_err(Error::KeepState)
         })
+    }
+
+    /// Whether [`Cluster::make_room`] removes it once it is not used any more.
+    ///
+    /// # Errors
+    /// `FindNone` or `KeepState`.
+    pub fn makes_room(&self) -> Result<bool, Error> {
+        Ok(matches!(self.state()?.purpose, Purpose::Show(_)))
     }
 
     /// What the cluster consists of.

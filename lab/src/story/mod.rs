@@ -242,10 +242,13 @@ fn farewell(site: &Site, set: &str) -> String {
         Site::Local(cluster) => {
             let kubectl = site::kubectl().unwrap_or_else(|| PathBuf::from("kubectl"));
             let kubeconfig = cluster.kubeconfig_path();
+            let too = match cluster.makes_room() {
+                Ok(true) => "\n\n`make test` does so, too: it needs the machine for itself.",
+                Ok(false) | Err(_) => "",
+            };
             format!(
                 "The cluster and the set {set} go on running. To look around:\n\n  export KUBECONFIG={}\n  \
-                 alias kubectl={}\n{}\n\nTo stop and remove everything:\n\n  make down\n\n\
-                 `make test` does so, too: it needs the machine for itself.",
+                 alias kubectl={}\n{}\n\nTo stop and remove everything:\n\n  make down{too}",
                 kubeconfig.display(),
                 kubectl.display(),
                 look("kubectl"),

@@ -269,12 +269,18 @@ async fn refuses_leases(askers: &Askers, spare: &str) {
 }
 
 /// What an agent may not do to the Lease of its own pair.
-async fn refuses_agents(agent: &Client, spare: &str) {
+async fn refuses_agents(agent: &Client, uid: &str) {
     let (members, operators) = ("the operator's to say", "are the operator's");
-    let spare = format!(r#"{{"uid":"{spare}"}}"#);
+    let spare = format!(r#"{{"uid":"{uid}"}}"#);
     let pending = format!(r#"{{"joining":{spare}}}"#);
+    // Forms of a uid in which the policy would not find it.
+    let (all_but_last, last) = uid.split_at(uid.len() - 1);
+    let escaped = format!(r#"{{"uid":"{all_but_last}\u{:04x}"}}"#, last.as_bytes()[0]);
+    let shouted = spare.to_uppercase();
     let table = [
         ("makes a spare a member", annotated(keys::ANNOTATION_HA_MEMBERS, format!("[{spare}]")), members),
+        ("escapes a letter", annotated(keys::ANNOTATION_HA_MEMBERS, format!("[{escaped}]")), members),
+        ("writes in capitals", annotated(keys::ANNOTATION_HA_MEMBERS, format!("[{shouted}]")), members),
         ("asks for a spare", annotated(keys::ANNOTATION_HA_PENDING, pending), members),
         ("leaps over terms", json!({"spec": {"leaseTransitions": 5}}), "grows by one"),
         ("gives it another number", annotated(keys::ANNOTATION_HA_PAIR, "7"), operators),

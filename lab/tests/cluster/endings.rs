@@ -5,9 +5,10 @@
 //! its reason.
 
 use backuppodset::ha::Cause;
-use lab::app::{Outage, Outcome, Sample};
+use lab::app::{Outage, Sample};
 use lab::bench::pairs::faults::Fault;
 use lab::bench::pairs::site::Serving;
+use lab::bench::pairs::target::Target;
 
 /// Whether nobody can tell of the fault, so that the standby waits until the Lease has run out.
 fn is_untold(fault: Fault) -> bool {
@@ -47,13 +48,12 @@ impl End {
         let is_shown = !before.epochs.is_empty() && !after.epochs.is_empty();
         let is_right =
             is_shown && if fault == Fault::ApiServerCutOff { before == after } else { is_followed };
-        let is_refused = samples.iter().any(|sample| sample.outcome == Outcome::Refused);
-        let may_be_refused = !matches!(fault, Fault::PodDeleted | Fault::ApiServerCutOff);
+        let may_fail = fault.target() != Target::NoneFailed;
         let wrong = [
             (!is_right).then(|| format!("{before:?} was followed by {after:?}")),
             outage.whole_again.is_none().then(|| format!("nobody answers in the end: {outage}")),
             reason.as_deref().and_then(|reason| wrong_reason(is_untold(fault), reason)),
-            (is_refused && !may_be_refused).then(|| format!("requests were refused: {outage}")),
+            (outage.failed > 0 && !may_fail).then(|| format!("requests failed: {outage}")),
         ];
         wrong.into_iter().flatten().collect()
     }

@@ -7,7 +7,7 @@ use backuppodset::agent::lease::Record;
 use backuppodset::agent::replicate::gate::Level;
 use backuppodset::api::{HAGroup, PairStatus, Takeover, keys};
 use backuppodset::ha::Hold;
-use backuppodset::manifests::{AgentSource, Injection, inject};
+use backuppodset::manifests::{AgentSource, Injection, REPLICATION_SERVICE_PREFIX, inject};
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Pod, Service};
@@ -242,14 +242,22 @@ pub(crate) async fn a_stateful_set_of_two_becomes_a_pair_with_its_labels_and_ser
     start_stateful_set(&stage, 2).await;
     let [pair] = &paired(&stage, 1).await[..] else { unreachable!("one pair was waited for") };
     shown(&stage, pair).await;
-    let replicate = format!("replicate-{}", pair.active);
+    replicates(&stage, pair).await;
+}
+
+/// Waits until the only replication Service is the one of the active, and leads to its standby.
+async fn replicates(stage: &Stage, pair: &PairStatus) {
+    let replicate = format!("{REPLICATION_SERVICE_PREFIX}{}", pair.active);
     wait::until(stage.api(), "", |services: &[Service]| {
-        let service = services.iter().find(|service| service.name_any() == replicate);
-        let selector =
-            service.and_then(|service| service.spec.as_ref()?.selector.clone()).ok_or("no such Service")?;
-        let is_right = selector.get("HAState").is_some_and(|state| state == "standby")
+        let mut services = services.iter().filter(|it| it.name_any().starts_with(REPLICATION_SERVICE_PREFIX));
+        let (Some(service), None) = (services.next(), services.next()) else {
+            return Err("there is not one".to_owned());
+        };
+        let selector = service.spec.as_ref().and_then(|spec| spec.selector.clone()).unwrap_or_default();
+        let is_right = service.name_any() == replicate
+            && selector.get("HAState").is_some_and(|state| state == "standby")
             && selector.get("peer").is_some_and(|peer| *peer == pair.active);
-        if is_right { Ok(()) } else { Err(format!("it selects {selector:?}")) }
+        if is_right { Ok(()) } else { Err(format!("{} selects {selector:?}", service.name_any())) }
     })
     .await;
 }
@@ -266,6 +274,7 @@ pub(crate) async fn a_killed_application_is_followed_by_the_standby_s_within_a_m
         assert_eq!(after.active, pair.standby);
         pair = paired(&stage, 1).await.remove(0);
         shown(&stage, &pair).await;
+        replicates(&stage, &pair).await;
         assert_eq!(reason_of_takeover(&stage, &pair.active).await, "ApplicationEnded");
         served_again("application killed", load).await;
     }

@@ -40,15 +40,18 @@ enum Blow {
     ApplicationKilled,
     ContainerKilled,
     ActiveDeleted,
+    SwitchedOver,
 }
 
-const BLOWS: [Blow; 6] = [
+const BLOWS: [Blow; 8] = [
     Blow::ApplicationKilled,
     Blow::ContainerKilled,
     Blow::ActiveDeleted,
+    Blow::SwitchedOver,
     Blow::ApplicationKilled,
     Blow::ContainerKilled,
     Blow::ActiveDeleted,
+    Blow::SwitchedOver,
 ];
 
 pub(crate) async fn a_counter_with_replicated_state_loses_no_acknowledged_increment(stage: Stage) {
@@ -59,7 +62,7 @@ pub(crate) async fn a_counter_with_replicated_state_loses_no_acknowledged_increm
     for blow in BLOWS {
         counts_on(&stage).await;
         let struck = Instant::now();
-        strike(&stage, &pair.active, blow).await;
+        strike(&stage, &pair, blow).await;
         let after =
             first_reported(&stage, |seen| !seen.active.is_empty() && seen.active != pair.active).await;
         assert_eq!(after.active, pair.standby, "{blow:?}");
@@ -111,7 +114,7 @@ async fn without_a_standby(stage: &Stage, pair: PairStatus) -> PairStatus {
     level(stage, &pair, |names| names.len() == 2 && names.is_superset(&alone)).await;
     let caught_up = first_reported(stage, |seen| seen.sync == "InSync").await;
     assert_eq!(caught_up.lag, None);
-    strike(stage, &pair.active, Blow::ApplicationKilled).await;
+    strike(stage, &pair, Blow::ApplicationKilled).await;
     let after = first_reported(stage, |seen| !seen.active.is_empty() && seen.active != pair.active).await;
     assert_eq!(after.active, pair.standby);
     counts_on(stage).await;
@@ -189,13 +192,19 @@ async fn start(stage: &Stage) {
     stage.api::<StatefulSet>().patch(NAME, &params, &Patch::Apply(set)).await.unwrap();
 }
 
-async fn strike(stage: &Stage, active: &str, blow: Blow) {
+async fn strike(stage: &Stage, pair: &PairStatus, blow: Blow) {
+    let active = &pair.active;
     let pods: Api<Pod> = stage.api();
     let target = stage.target(&pods.get(active).await.unwrap());
     match blow {
         Blow::ApplicationKilled => drop(stage.bench.cluster.kill_below_init(&target).unwrap()),
         Blow::ContainerKilled => drop(stage.bench.cluster.kill_container(&target).unwrap()),
         Blow::ActiveDeleted => drop(pods.delete(active, &DeleteParams::default()).await.unwrap()),
+        Blow::SwitchedOver => {
+            let order = json!({"metadata": {"annotations": {(keys::ANNOTATION_HA_SWITCH_OVER): pair.epoch}}});
+            let leases: Api<Lease> = stage.api();
+            leases.patch(&pair.name, &PatchParams::default(), &Patch::Merge(order)).await.unwrap();
+        }
     }
 }
 

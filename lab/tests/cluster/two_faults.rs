@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use backuppodset::api::{PairStatus, keys};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams};
 use lab::bench::pairs::watch::Watch;
-
 use lab::cuts::Peer;
 use lab::faults::{PodPair, Target};
 
@@ -22,7 +22,9 @@ const SILENT: Duration = Duration::from_secs(4);
 enum Blow {
     ApplicationKilled,
     ContainerKilled,
+    SandboxKilled,
     PodDeleted,
+    SwitchedOver,
 }
 
 /// Who does not hear whom meanwhile.
@@ -35,14 +37,27 @@ enum Silence {
 }
 
 impl Blow {
-    async fn strike(self, stage: &Stage, active: &Pod) {
+    const ALL: [Self; 5] = [
+        Self::ApplicationKilled,
+        Self::ContainerKilled,
+        Self::SandboxKilled,
+        Self::PodDeleted,
+        Self::SwitchedOver,
+    ];
+
+    async fn strike(self, stage: &Stage, (pair, active): (&PairStatus, &Pod)) {
         let target = stage.target(active);
         match self {
             Self::ApplicationKilled => drop(stage.bench.cluster.kill_below_init(&target).unwrap()),
             Self::ContainerKilled => drop(stage.bench.cluster.kill_container(&target).unwrap()),
+            Self::SandboxKilled => drop(stage.bench.cluster.kill_sandbox(&target).unwrap()),
             Self::PodDeleted => {
                 let pods: Api<Pod> = stage.api();
                 pods.delete(&active.name_any(), &DeleteParams::default()).await.unwrap();
+            }
+            Self::SwitchedOver => {
+                let order = format!("{}={}", keys::ANNOTATION_HA_SWITCH_OVER, pair.epoch);
+                stage.kubectl(&["annotate", "lease", &pair.name, &order]);
             }
         }
     }
@@ -68,7 +83,7 @@ pub(crate) async fn never_do_two_act_when_two_faults_come_together(stage: Stage)
     let sink = Watch::start(&stage.bench.cluster, "n1").await.unwrap();
     start_watched_stateful_set(&stage, 2, sink.address).await;
     for silence in [Silence::Pods, Silence::Api] {
-        for blow in [Blow::ApplicationKilled, Blow::ContainerKilled, Blow::PodDeleted] {
+        for blow in Blow::ALL {
             let pair = paired(&stage, 1).await.remove(0);
             shown(&stage, &pair).await;
             let [active, standby] = [pod(&stage, &pair.active).await, pod(&stage, &pair.standby).await];
@@ -76,7 +91,7 @@ pub(crate) async fn never_do_two_act_when_two_faults_come_together(stage: Stage)
             let (pods, lost) = (PodPair { from, to, is_both_ways: true }, node(&active));
             let load = Load::start(&stage, "n1").await;
             silence.begin(&stage, (&pods, &lost));
-            blow.strike(&stage, &active).await;
+            blow.strike(&stage, (&pair, &active)).await;
             tokio::time::sleep(SILENT).await;
             silence.end(&stage, (&pods, &lost));
             paired(&stage, 1).await;

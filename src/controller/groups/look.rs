@@ -5,23 +5,26 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{StreamExt as _, stream};
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::Resource;
+use kube::api::{Api, ListParams};
 use tracing::{debug, info, warn};
 
 use super::Context;
+use super::awaited::Watches;
 use super::group_keys::GroupKeys;
 use super::leases::{Error, Hand, Written, misled};
 use super::means::{self, KeysWritten, Need, keys_due};
 use super::memory::Memory;
 use super::objects::{Change, carry_out, is_led, is_owned, service_changes};
-use super::slices;
+use super::slices::{self, Reliance};
 use super::stores::Stores;
 use crate::agent::clock;
 use crate::agent::identity::parse_uid;
-use crate::api::HAGroup;
+use crate::api::{HAGroup, keys};
 use crate::apply::{is_name_taken, is_namespace_ending};
 use crate::controller::queue::Job;
 use crate::controller::reconcile::Look;
@@ -71,10 +74,18 @@ pub(super) struct Round<'a> {
 impl Round<'_> {
     async fn go(&self, memory: &mut Memory) -> Look {
         let (now, timing) = (clock::now(), times(self.group));
-        let objects = self.stores.objects(self.key);
+        let mut objects = self.stores.objects(self.key);
         memory.see_ends(&self.stores.take_ends(self.key), |metadata| is_owned(metadata, self.group));
-        if memory.is_ahead(now, |kind, name| shown_version(&objects, (kind, name))) {
-            return Look::Settled(Some(BEHIND_DELAY));
+        let watches = memory.awaited.watches(now, |kind, name| shown_version(&objects, (kind, name)));
+        match watches {
+            Watches::InStep => {}
+            Watches::Behind => return Look::Settled(Some(BEHIND_DELAY)),
+            Watches::Doubtful => {
+                if let Err(error) = self.read_leases(&mut objects, memory).await {
+                    self.tell(&mut Vec::new(), "read the Leases of the group", &error);
+                    return Look::Refused(self.context.refusals.refused(self.key));
+                }
+            }
         }
         let mut troubles = Vec::new();
         memory.is_namespace_ending = false;
@@ -101,13 +112,9 @@ impl Round<'_> {
         }
         let due = plan.look_again.map_or(keys_due, |again| again.min(keys_due));
         let mut look_again = due.since(clock::now());
-        if !self.group.spec.paused {
-            let (patience, group) = (slices::patience(self.group), (self.group, is_led));
-            let needs = slices::needs(group, (&seen, &plan), &objects, &memory.young((now, patience)));
-            self.put_slices(&needs.changes, (memory, &mut troubles)).await;
-            if needs.is_any_left {
-                look_again = look_again.min(patience);
-            }
+        let sight = (&seen, &plan, &objects, watches);
+        if let Some(soon) = self.correct_slices(is_led, sight, (memory, &mut troubles)).await {
+            look_again = look_again.min(soon);
         }
         if memory.is_namespace_ending {
             return Look::Settled(Some(ENDING_DELAY));
@@ -119,6 +126,17 @@ impl Round<'_> {
         }
         self.context.refusals.end(self.key);
         Look::Settled(Some(look_again.max(BEHIND_DELAY)))
+    }
+
+    /// Takes the Leases as they are instead of as a watch shows them.
+    async fn read_leases(&self, objects: &mut GroupObjects, memory: &mut Memory) -> Result<(), Error> {
+        let client = self.context.surroundings.client.clone();
+        let of_group = ListParams::default().labels(&format!("{}={}", keys::LABEL_GROUP, self.key.name));
+        let list = Api::<Lease>::namespaced(client, &self.key.namespace).list(&of_group).await?;
+        let leases: Vec<_> = list.items.into_iter().map(Arc::new).collect();
+        memory.awaited.read(&leases, &objects.leases, clock::now());
+        objects.leases = leases;
+        Ok(())
     }
 
     fn tell_unreadable(&self, seen: &SeenGroup) {
@@ -234,6 +252,28 @@ impl Round<'_> {
         is_led
     }
 
+    /// Puts the slices right that show what cannot be; returns how soon to look again if that is for a later look.
+    async fn correct_slices(
+        &self,
+        is_led: bool,
+        (seen, plan, objects, watches): (&SeenGroup, &Plan, &GroupObjects, Watches),
+        (memory, troubles): (&mut Memory, &mut Vec<String>),
+    ) -> Option<Duration> {
+        if self.group.spec.paused {
+            return None;
+        }
+        let patience = slices::patience(self.group);
+        let young = memory.young((clock::now(), patience));
+        let reliance = Reliance { young, are_leases_fresh: watches == Watches::Doubtful };
+        let needs = slices::needs((self.group, is_led), (seen, plan), objects, &reliance);
+        self.put_slices(&needs.changes, (memory, troubles)).await;
+        if needs.is_any_doubted {
+            memory.awaited.doubt();
+            return Some(Duration::ZERO);
+        }
+        needs.is_any_left.then_some(patience)
+    }
+
     async fn put_slices(&self, changes: &[Change], (memory, troubles): (&mut Memory, &mut Vec<String>)) {
         let (client, namespace) = (&self.context.surroundings.client, self.key.namespace.as_str());
         let slices = changes
@@ -252,7 +292,7 @@ impl Round<'_> {
         troubles: &mut Vec<String>,
     ) {
         match result {
-            Ok(Some((kind, name, version))) => memory.wrote((kind, &name), version, clock::now()),
+            Ok(Some((kind, name, version))) => memory.awaited.wrote((kind, &name), version, clock::now()),
             Ok(None) => {}
             Err(Error::Request(error)) if is_stale(&error) => {
                 debug!(error = &*error as &dyn std::error::Error, "A write met another version");
@@ -327,7 +367,8 @@ fn shown_version(objects: &GroupObjects, (kind, name): (&str, &str)) -> Option<u
         version(found.meta())
     }
     match kind {
-        "Pod" => find(&objects.pods, name),
+        // It was there when it was written; one that is gone by now has nothing to wait for.
+        "Pod" => find(&objects.pods, name).or(Some(u64::MAX)),
         "Lease" => find(&objects.leases, name),
         "Service" => find(&objects.services, name),
         "EndpointSlice" => find(&objects.slices, name),

@@ -10,6 +10,7 @@ use std::time::Duration;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::core::ObjectMeta;
 
+use super::awaited::Awaited;
 use super::ends::End;
 use super::means::{KeysWritten, Need};
 use crate::agent::identity::parse_uid;
@@ -20,14 +21,10 @@ use crate::observe::group::{SeenGroup, TERM_SHOWN_MAX, is_ending, level_of_nobod
 use crate::observe::{SetKey, version};
 use crate::pairing::{Forsaken, Group, LevelText, Lost, Pair, Plan, Wait, is_lasting};
 
-/// How long a write is waited for in the watches before it is taken as seen. 2 s: a watch is mostly 10 ms behind, and
-/// every write is guarded by the version that it is based on anyway.
-const CONFIRMED_WITHIN: Duration = Duration::from_secs(2);
-
 /// How long the group as our own write left it is taken for newer than what the watch shows. 5 min: after the API server was away a watch
 /// was seen behind for 17 s and kube waits up to 30 s between its tries; but versions that went back, as those of a cluster
 /// that was restored, must not blind us to what people write.
-const OWN_WRITE_HOLDS: Duration = Duration::from_secs(300);
+pub(super) const OWN_WRITE_HOLDS: Duration = Duration::from_secs(300);
 
 /// How many terms a Lease may have had that nobody saw before it was deleted. 1,024: a takeover after the other takes at least
 /// some milliseconds, and each has to be written; terms are 31 bits.
@@ -56,8 +53,8 @@ pub(super) struct Memory {
     alone_since: Option<BootTime>,
     /// Highest term that was ever seen.
     highest_term: u32,
-    /// Versions of objects that were written and that no watch has shown yet, by kind and name.
-    written: BTreeMap<(&'static str, String), (u64, BootTime)>,
+    /// What the watches have still to show.
+    pub(super) awaited: Awaited,
     /// The group as our last write of its status left it, and when that was.
     group_written: Option<(HAGroup, BootTime)>,
     /// The last look found that the namespace is being deleted.
@@ -116,6 +113,15 @@ fn pods_of(lease: &Lease) -> Vec<String> {
     let joining = lease.pending.map(|replacement| replacement.joining);
     let named = lease.members.into_iter().chain(joining).filter_map(|id| directory.get(&id));
     named.map(|member| member.pod.clone()).filter(|pod| !pod.is_empty()).collect()
+}
+
+/// What is told last of a pair counts; but whoever is named by any of those who tell may act.
+fn merged(mut all: BTreeMap<u32, Lost>, mut lost: Lost) -> BTreeMap<u32, Lost> {
+    let earlier = all.remove(&lost.number).map(|earlier| earlier.pods).unwrap_or_default();
+    let others: Vec<String> = earlier.into_iter().filter(|pod| !lost.pods.contains(pod)).collect();
+    lost.pods.extend(others);
+    all.insert(lost.number, lost);
+    all
 }
 
 impl Memory {
@@ -226,7 +232,7 @@ impl Memory {
             Some(Lost { number: *number, pods: pods?, level, since: at })
         });
         let gone = ended.chain(told).chain(known).filter(|lost| !seen.contains(&lost.number));
-        let gone: BTreeMap<u32, Lost> = gone.map(|lost| (lost.number, lost)).collect();
+        let gone = gone.fold(BTreeMap::new(), merged);
         for (number, lost) in gone {
             let Entry::Vacant(place) = self.lost.entry(number) else { continue };
             place.insert(lost);
@@ -318,26 +324,6 @@ impl Memory {
         };
         self.group_written = self.group_written.take().filter(is_newer);
         self.group_written.as_ref().map_or(shown, |(written, _)| written.clone())
-    }
-
-    /// Notes a version that was written.
-    pub(super) fn wrote(&mut self, (kind, name): (&'static str, &str), version: Option<u64>, now: BootTime) {
-        if let Some(version) = version {
-            self.written.insert((kind, name.to_owned()), (version, now));
-        }
-    }
-
-    /// Whether the watches are behind our own writes; `version` tells what they show.
-    pub(super) fn is_ahead(
-        &mut self,
-        now: BootTime,
-        version: impl Fn(&'static str, &str) -> Option<u64>,
-    ) -> bool {
-        self.written.retain(|(kind, name), (written, since)| {
-            let is_shown = version(kind, name).is_some_and(|shown| shown >= *written);
-            !is_shown && now < *since + CONFIRMED_WITHIN
-        });
-        !self.written.is_empty()
     }
 }
 

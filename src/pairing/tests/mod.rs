@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::testing::{now, pair, pod, seat};
 use super::*;
-use crate::ha::{AgentId, BootTime, Hold, Lease, Moment, Timing};
+use crate::ha::{AgentId, BootTime, Hold, Lease, Moment, Replacement, Timing};
 
 fn plan_now(group: &Group) -> Plan {
     let timing = Timing::default();

@@ -86,3 +86,62 @@ fn what_was_told_is_told_on_and_also_while_the_group_is_paused() {
     group.is_paused = true;
     assert_eq!(plan_now(&group).waits, [Wait::Paused, Wait::Withheld { pair: 0 }]);
 }
+
+/// The Pod of this number, made anew under its name.
+fn again(number: u128) -> Pod {
+    Pod { id: AgentId(10 * number), ..pod(number) }
+}
+
+fn asked(group: &Group) -> Vec<Step> {
+    let steps = plan_now(&labelled(group.clone())).steps.into_iter();
+    steps.filter(|step| !matches!(step, Step::Label { .. })).collect()
+}
+
+fn ask(pair: u32, leaving: u128, joining: &Pod) -> Step {
+    let Pod { id, name: pod, address, .. } = joining.clone();
+    Step::Ask {
+        pair,
+        leaving: AgentId(leaving),
+        joining: Seat { id, pod, address: address.expect("it runs") },
+    }
+}
+
+#[test]
+fn the_place_of_who_alone_has_every_write_is_kept_for_it() {
+    let mut group = replicated(&[2, 3], &[1]);
+    assert_eq!(asked(&group), [], "a spare could not act, and the place would be lost");
+    group.pods.push(again(1));
+    assert_eq!(asked(&group), [ask(0, 1, &again(1))]);
+    // With a copy that is level a spare is as good.
+    for level in [&[2][..], &[1, 2]] {
+        assert_eq!(asked(&replicated(&[2, 3], level)), [ask(0, 1, &pod(3))]);
+    }
+    // Nobody comes back under the name of a Pod of a Deployment.
+    let mut group = replicated(&[2, 3], &[1]);
+    group.pairs[0].names.insert(AgentId(1), "web-x7k2p".to_owned());
+    assert_eq!(asked(&group), [ask(0, 1, &pod(3))]);
+}
+
+#[test]
+fn who_alone_has_every_write_of_a_pair_gets_no_place_in_another_one_and_no_new_pair() {
+    let mut group = replicated(&[2, 3, 4], &[1]);
+    group.pairs.push(pair(1, [3, 4]));
+    // The first Pod to come back is the other pair's.
+    group.pods.retain(|pod| pod.id != AgentId(4));
+    group.pods.push(again(4));
+    assert_eq!(asked(&group), [ask(1, 4, &again(4))]);
+    group.pods.push(again(1));
+    assert_eq!(asked(&group), [ask(0, 1, &again(1)), ask(1, 4, &again(4))]);
+    // While the Lease of its own pair is written for another reason it waits.
+    group.pairs[0].addresses.insert(AgentId(2), ([10, 0, 0, 99], 20_001).into());
+    let moved = asked(&group);
+    assert!(matches!(moved[..], [Step::Move { pair: 0, .. }, Step::Ask { pair: 1, .. }]), "{moved:?}");
+}
+
+#[test]
+fn a_request_for_a_spare_is_taken_back_where_a_place_is_kept() {
+    let mut group = replicated(&[2, 3], &[1]);
+    group.pairs[0].lease.pending = Some(Replacement { leaving: AgentId(1), joining: AgentId(3) });
+    group.pairs[0].names.insert(AgentId(3), "web-3".to_owned());
+    assert_eq!(asked(&group), [Step::Withdraw { pair: 0 }]);
+}

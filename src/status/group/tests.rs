@@ -49,6 +49,7 @@ fn a_settled_group_is_ready_and_its_status_does_not_change_again() {
         name: "web-0".into(),
         active: "web-1".into(),
         standby: "web-2".into(),
+        pods: vec!["web-1".into(), "web-2".into()],
         epoch: "4294967296".into(),
         state: "Paired".into(),
         ..PairStatus::default()

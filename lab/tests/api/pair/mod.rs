@@ -255,5 +255,7 @@ async fn peer_mode_writes_the_lease_rarely() {
     tokio::time::sleep(Duration::from_secs(10)).await;
     let written = stage.lease().await.lease.writes - before.lease.writes;
     println!("an idle pair wrote its Lease {written} times in 10 s");
+    // Twice a minute; one of them may fall into these 10 s.
+    assert!(written <= 1);
     stage.end();
 }

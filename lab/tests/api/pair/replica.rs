@@ -106,10 +106,10 @@ async fn end(mut stage: Stage) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_acknowledged_write_is_lost_with_an_application_an_agent_or_a_pod() {
+async fn no_acknowledged_write_is_lost_with_an_application_or_an_agent_nor_in_a_handover() {
     let mut stage = Stage::set("replicated", 20).await;
     counting(&mut stage);
-    for fault in ["application killed", "agent killed", "agent terminated"] {
+    for fault in ["application killed", "agent killed", "agent terminated", "switched over"] {
         let mut outages = Vec::new();
         for _ in 0..ROUNDS {
             let before = stage.settled().await;
@@ -118,12 +118,15 @@ async fn no_acknowledged_write_is_lost_with_an_application_an_agent_or_a_pod() {
             match fault {
                 "application killed" => drop(before.kill()),
                 "agent killed" => drop(stage.kill_agent(before.agent)),
+                "switched over" => {
+                    stage.annotate(keys::ANNOTATION_HA_SWITCH_OVER, Some(before.epoch.to_string())).await;
+                }
                 _ => assert_eq!(stage.terminate_agent(before.agent).await, Some(0)),
             }
             let after = stage.start_after(before).await;
             assert_eq!(after.agent, 1 - before.agent, "{fault}");
             outages.push(began.elapsed());
-            if fault != "application killed" {
+            if fault.starts_with("agent") {
                 stage.start_agent(before.agent);
             }
         }

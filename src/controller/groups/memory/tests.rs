@@ -114,6 +114,31 @@ fn a_lost_lease_is_known_whoever_knew_it() {
 }
 
 #[test]
+fn whoever_is_named_by_any_who_know_of_a_lost_pair_is_left_alone() {
+    let told = BTreeMap::from([(0, lost(0, "told", None))]);
+    let mut lease = ended(9, "");
+    let member =
+        |number: u128, pod: &str| json!({"uid": format_uid(number), "pod": pod, "address": "10.9.0.1:20001"});
+    let members = json!([member(1, "told"), member(2, "ended")]).to_string();
+    lease.metadata.annotations.get_or_insert_default().extend(
+        [
+            (keys::ANNOTATION_HA_MEMBERS, members.as_str()),
+            (keys::ANNOTATION_HA_HOLD, "Peer"),
+            (keys::ANNOTATION_HA_SEQUENCE, "0"),
+            (keys::ANNOTATION_HA_WRITES, "1"),
+        ]
+        .map(|(key, value)| (key.to_owned(), value.to_owned())),
+    );
+    lease.metadata.resource_version = Some("5".into());
+    lease.spec.get_or_insert_default().lease_transitions = Some(1);
+    assert_eq!(pods_of(&lease), ["told", "ended"]);
+    let mut memory = Memory::default();
+    memory.see_ends(&[(lease, at(4))], |_| true);
+    let gone = memory.see_lost(&BTreeSet::new(), told, at(5));
+    assert_eq!(gone.into_iter().map(|lost| lost.pods).collect::<Vec<_>>(), [["told", "ended"]]);
+}
+
+#[test]
 fn who_was_level_is_known_only_if_the_end_of_that_lease_was_seen() {
     let told = || BTreeMap::from([(0, lost(0, "a", Some(level_of_nobody())))]);
     let nobody = Some(level_of_nobody());
@@ -286,15 +311,4 @@ fn a_pair_whose_pods_may_come_back_with_their_state_is_remembered_when_it_ends()
             }
         }
     }
-}
-
-#[test]
-fn own_writes_are_waited_for_but_not_for_ever() {
-    let mut memory = Memory::default();
-    memory.wrote(("Lease", "web-0"), Some(7), at(1));
-    assert!(memory.is_ahead(at(1), |_, _| None));
-    assert!(memory.is_ahead(at(2), |_, _| Some(6)));
-    assert!(!memory.is_ahead(at(2), |_, _| Some(7)));
-    memory.wrote(("Lease", "web-0"), Some(9), at(3));
-    assert!(!memory.is_ahead(at(3) + CONFIRMED_WITHIN, |_, _| None));
 }

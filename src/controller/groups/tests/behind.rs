@@ -44,3 +44,54 @@ async fn takeovers_are_told_once_and_none_is_missed_as_long_as_no_watch_shows_th
     let takeovers: Vec<_> = status.map(|status| status["takeovers"].as_array().map_or(0, Vec::len)).collect();
     assert_eq!(takeovers, [0, 1, 2]);
 }
+
+/// The labels of Pods that were written, by name of the Pod.
+fn labelled(log: &Mutex<Vec<Seen>>) -> Vec<(String, Value)> {
+    let mut log = log.lock().unwrap();
+    let labels = log.drain(..).filter(|seen| seen.path.contains("/pods/")).map(|seen| {
+        let pod = seen.path.rsplit('/').next().unwrap_or_default().to_owned();
+        (pod, seen.body["metadata"]["labels"][keys::LABEL_HA_STATE].clone())
+    });
+    let mut labels: Vec<_> = labels.collect();
+    labels.sort_by_key(|(pod, _)| pod.clone());
+    labels
+}
+
+#[tokio::test]
+async fn leases_are_read_and_not_planned_from_as_they_were_while_their_watch_is_behind() {
+    let versioned = |mut lease: Lease, version: &str| {
+        lease.metadata.resource_version = Some(version.to_owned());
+        lease
+    };
+    let (old, new) = (versioned(held(1, 1), "6"), versioned(held(2, 2), "9"));
+    let (client, server) = pair();
+    let list =
+        json!({"apiVersion": "coordination.k8s.io/v1", "kind": "LeaseList", "metadata": {}, "items": [new]});
+    let (log, serving) = server.serve(move |seen| {
+        let is_list = seen.method == "GET" && seen.path.ends_with("/leases");
+        if is_list { (200, list.clone()) } else { answered(seen) }
+    });
+    let shown = |lease: &Lease| Stores::with(group(), [lease.clone()]).with_pods([1, 2].map(pod));
+    let (mut context, _writer) = context(&client, shown(&old));
+    let [active, standby] = ["active", "standby"].map(|state| json!(state));
+    let acts = |number: u32| {
+        let state = |pod| if pod == number { active.clone() } else { standby.clone() };
+        vec![("web-1".to_owned(), state(1)), ("web-2".to_owned(), state(2))]
+    };
+    for (stores, is_doubted, expected) in [
+        (shown(&old), false, acts(1)),
+        (shown(&old), true, acts(2)),
+        // It is not forgotten what was read.
+        (shown(&old), false, acts(2)),
+        (shown(&new), false, acts(2)),
+        (shown(&new), false, acts(2)),
+    ] {
+        context.stores = vec![stores];
+        if is_doubted {
+            context.memories.lock().unwrap().get_mut(&key()).expect("it has looked").awaited.doubt();
+        }
+        assert!(matches!(look(&context, &job()).await, Look::Settled(_)));
+        assert_eq!(labelled(&log), expected);
+    }
+    serving.abort();
+}

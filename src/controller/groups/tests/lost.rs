@@ -97,6 +97,19 @@ async fn nobody_may_act_by_the_lease_that_comes_if_the_end_of_the_last_one_was_n
     assert_eq!(operator.next_lease().await, next("", 0));
 }
 
+/// A person may have lifted the fence of either since the status was written.
+#[tokio::test(start_paused = true)]
+async fn nobody_is_paired_with_a_member_of_a_fenced_pair_whose_lease_was_deleted_while_nobody_looked() {
+    let [name, standby, state] = ["web-0", "web-1", "Fenced"].map(str::to_owned);
+    let pods = ["web-1", "web-2"].map(str::to_owned).into();
+    let told = PairStatus { name, standby, pods, state, ..PairStatus::default() };
+    let status = HAGroupStatus { pairs: vec![told], ..HAGroupStatus::default() };
+    let mut operator = Operator::start(status, &[]);
+    let stores = Stores::with(operator.context.stores[0].group(&key()).expect("a group"), []);
+    operator.context.stores = vec![stores.with_pods([1, 2, 3].map(pod))];
+    assert_eq!(operator.look("/leases").await, [] as [Value; 0], "web-2 may act");
+}
+
 /// A Pod as a pair left it whose group was deleted.
 fn left(number: u128, (state, peer, epoch): (&str, &str, Option<Epoch>)) -> SlimPod {
     let mut pod = pod(number);
