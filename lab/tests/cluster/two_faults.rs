@@ -57,7 +57,7 @@ impl Blow {
             }
             Self::SwitchedOver => {
                 let order = format!("{}={}", keys::ANNOTATION_HA_SWITCH_OVER, pair.epoch);
-                stage.kubectl(&["annotate", "lease", &pair.name, &order]);
+                stage.kubectl(&["annotate", "lease", &pair.name, &order, "--overwrite"]);
             }
         }
     }
