@@ -9,7 +9,7 @@
 //! | `plan` | the plan: seats first, then new pairs, then labels |
 //! | `founding` | which pairs are made |
 //! | `ending` | which pair ends when there are more pairs than Pods can fill |
-//! | `keepers` | whose place is kept, because nobody else has every acknowledged write |
+//! | `keepers` | who comes back to a copy of the state, and whose place is kept until then |
 //! | `withheld` | in which pair nobody may act because no level copy of its state is left |
 //! | `labels` | what the labels of each Pod should say |
 

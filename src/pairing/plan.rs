@@ -93,7 +93,7 @@ pub enum Wait {
         /// Number of the pair.
         pair: u32,
     },
-    /// A pair has no standby, and there is no spare Pod.
+    /// A pair has no standby, and there is no Pod for that place.
     Standby {
         /// Number of the pair.
         pair: u32,
@@ -157,7 +157,7 @@ pub(super) struct Draft<'a> {
     pub(super) plan: Plan,
     /// Pods that could take a place, the oldest first.
     pub(super) free: Vec<&'a Pod>,
-    /// Pods that came back to a place that was kept for them.
+    /// Pods that came back to a pair that has no other ones in their places yet, with a copy of its state.
     returned: Vec<&'a Pod>,
     /// Pairs whose request is open, or whose Lease is written in this plan already.
     asked: BTreeSet<u32>,
@@ -168,8 +168,8 @@ impl<'a> Draft<'a> {
         let named: BTreeSet<AgentId> = group.pairs.iter().flat_map(named).collect();
         let is_free =
             |pod: &&Pod| pod.address.is_some() && !named.contains(&pod.id) && !group.is_left_alone(pod);
-        let kept: BTreeSet<&str> = group.pairs.iter().flat_map(|pair| group.absent_keepers(pair)).collect();
-        let is_returned = |pod: &&Pod| kept.contains(pod.name.as_str());
+        let homes: BTreeSet<&str> = group.pairs.iter().flat_map(|pair| group.homes(pair)).collect();
+        let is_returned = |pod: &&Pod| homes.contains(pod.name.as_str());
         let (returned, free) = group.staying().into_iter().filter(is_free).partition(is_returned);
         Self { group, at, plan: Plan::default(), free, returned, asked: BTreeSet::new() }
     }
@@ -202,11 +202,10 @@ impl<'a> Draft<'a> {
         let Some(replacement) = pair.lease.pending.filter(|_| is_open) else { return };
         self.asked.insert(pair.number);
         let Replacement { leaving, joining } = replacement;
-        let keepers = self.group.absent_keepers(pair);
-        let is_its_place = |name: &String| keepers.is_empty() || keepers.contains(&name.as_str());
+        let joins_as = pair.names.get(&joining).map(String::as_str);
         let is_wanted = self.group.is_staying(joining)
             && !self.group.is_staying(leaving)
-            && pair.names.get(&joining).is_none_or(is_its_place);
+            && self.group.kept_place(pair).is_none_or(|(id, name)| id != leaving || joins_as == Some(name));
         if !is_wanted {
             self.plan.steps.push(Step::Withdraw { pair: pair.number });
         } else if let Some(lease) = forced_replacement(self.at, &pair.lease, pair.unwritten_since) {
@@ -245,7 +244,12 @@ impl<'a> Draft<'a> {
     }
 
     fn ask(&mut self, pair: &Pair, joining: Seat) {
-        let gone = pair.lease.members.into_iter().filter(|member| !self.group.is_staying(*member));
+        let kept = self.group.kept_place(pair).filter(|(_, name)| *name != joining.pod);
+        let gone = self
+            .group
+            .gone_members(pair)
+            .into_iter()
+            .filter(|member| kept.is_none_or(|(id, _)| id != *member));
         // Who comes back takes its own place. The holder last: as long as it acts it cannot be replaced, but hands over to its
         // peer.
         let is_own = |member: &AgentId| pair.names.get(member) == Some(&joining.pod);
@@ -257,12 +261,18 @@ impl<'a> Draft<'a> {
     }
 
     /// The oldest free Pod, preferably a ready one, and on another node than the member that stays: one whose node is lost
-    /// or whose containers crash would be no standby. Only who comes back to it if a place is kept.
+    /// or whose containers crash would be no standby. Who comes back to its place goes before.
     fn take_apart_from(&mut self, pair: &Pair) -> Option<Seat> {
-        let keepers = self.group.absent_keepers(pair);
-        if !keepers.is_empty() {
-            let index = self.returned.iter().position(|pod| keepers.contains(&pod.name.as_str()))?;
+        let kept = self.group.kept_place(pair);
+        let mut homes = self.group.homes(pair);
+        homes.sort_by_key(|name| kept.is_none_or(|(_, kept)| kept != *name));
+        let mut returned =
+            homes.iter().filter_map(|name| self.returned.iter().position(|pod| pod.name == *name));
+        if let Some(index) = returned.next() {
             return seat(self.returned.remove(index));
+        }
+        if self.group.gone_members(pair).len() <= usize::from(kept.is_some()) {
+            return None;
         }
         let members = self.group.staying_members(pair);
         let nodes: Vec<_> =

@@ -197,6 +197,11 @@ impl Group {
         self.pods.iter().any(|pod| pod.id == id && !pod.is_leaving)
     }
 
+    /// Members of a pair that do not exist or do not stay.
+    pub(super) fn gone_members(&self, pair: &Pair) -> Vec<AgentId> {
+        pair.lease.members.into_iter().filter(|id| !self.is_staying(*id)).collect()
+    }
+
     /// Members of a pair that exist and stay.
     pub fn staying_members(&self, pair: &Pair) -> Vec<AgentId> {
         pair.lease.members.into_iter().filter(|id| self.is_staying(*id)).collect()

@@ -253,7 +253,7 @@ pub fn describe_wait(name: &str, wait: &Wait) -> String {
             format!("nobody may act in {}: no ready Pod has every acknowledged write", pair(number))
         }
         Wait::Standby { pair: number } => {
-            format!("{} has no standby, and there is no spare Pod", pair(number))
+            format!("{} has no standby, and there is no Pod for that place", pair(number))
         }
         Wait::Admission { pair: number } => format!("the active of {} is asked to admit a Pod", pair(number)),
         Wait::End { pair: number } => format!("{} ends once nobody can act in it any more", pair(number)),

@@ -78,6 +78,7 @@ fn trail(scripts: u64, arena: &Arena) -> Trail {
 fn whole_agents_go_no_way_that_the_model_does_not_know() {
     let trail = trail(200, &Arena::trio());
     assert!(trail.difference.is_none(), "{}", trail.difference.unwrap_or_default());
+    assert!(trail.judged > 10_000, "only {} steps were judged", trail.judged);
     let all =
         ["act", "ask", "enter Peer mode", "hand over", "promise", "release", "stand by", "stop", "write"];
     assert_eq!(trail.decided, BTreeSet::from(all));

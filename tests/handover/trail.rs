@@ -7,8 +7,8 @@
 use std::collections::BTreeSet;
 
 use backuppodset::ha::{
-    Agent, AgentId, BootTime, Effect, Epoch, Event, Handover, Incarnation, Lease, Message, Peer, Ping,
-    Promise, PromiseRequest, Seen, Tenure, Timing, Unresolved, Version, Write,
+    Agent, AgentId, BootTime, Effect, Epoch, Event, Handover, Incarnation, Lease, Message, Moment, Peer,
+    Ping, Promise, PromiseRequest, Seen, Tenure, Timing, Unresolved, Version, Write,
 };
 
 use crate::arena::Arena;
@@ -48,8 +48,7 @@ impl Trail {
     /// A step was taken.
     pub(crate) fn follow(&mut self, taken: &Taken<'_>) {
         if self.difference.is_none() {
-            self.decided.extend(taken.effects.iter().filter_map(decision));
-            self.difference = self.judge(taken);
+            self.difference = self.unenforced(taken).or_else(|| self.judge(taken));
         }
     }
 
@@ -64,6 +63,13 @@ impl Trail {
         }
     }
 
+    /// R1 is not a choice.
+    fn unenforced(&self, Taken { after, clocks, .. }: &Taken<'_>) -> Option<String> {
+        let mut enforced = *after;
+        enforced.r1_enforce(&Moment { now: clocks[index(after.id)], timing: &self.arena.timing });
+        (enforced.role != after.role).then(|| format!("{after:?}\nshould be {:?} by now", enforced.role))
+    }
+
     fn judge(&mut self, taken: &Taken<'_>) -> Option<String> {
         let (view, id) = (View::of(taken), taken.before.id);
         let world = view.world(&self.arena, &taken.before);
@@ -76,6 +82,7 @@ impl Trail {
             return None;
         }
         self.judged += 1;
+        self.decided.extend(taken.effects.iter().filter_map(decision));
         // Whatever arrives may be ignored: it could have been lost.
         let is_arrival = matches!(stimulus, Stimulus::Arrival(_));
         let ignored = is_arrival.then_some(Stimulus::TimePasses);

@@ -1,7 +1,8 @@
 //! What was written and no watch has shown yet.
 //!
 //! Every write is guarded by the version that it is based on, so that old news about one object undoes nothing. That a Pod
-//! has one place, and who may be shown to clients, is about several: so old news about Leases is not planned from.
+//! has one place, and whether a slice tells the truth, is about several: so Leases that are known to be others than their watch
+//! shows are read.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +11,6 @@ use std::time::Duration;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::ResourceExt as _;
 
-use super::memory::OWN_WRITE_HOLDS;
 use crate::ha::BootTime;
 use crate::observe::version;
 
@@ -29,80 +29,60 @@ pub(super) enum Watches {
     Doubtful,
 }
 
-/// Versions of objects that no watch has shown yet, by kind and name.
+/// Versions of objects that no watch has shown yet, by kind and name, and since when they have been awaited.
 #[derive(Debug, Default)]
-pub(super) struct Awaited {
-    objects: BTreeMap<(&'static str, String), Expected>,
-    /// Something else shows what no Lease accounts for.
-    has_doubt: bool,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Expected {
-    /// `None`: it is gone.
-    version: Option<u64>,
-    since: BootTime,
-}
-
-impl Expected {
-    fn is_met_by(self, shown: Option<u64>) -> bool {
-        match (self.version, shown) {
-            (Some(version), Some(shown)) => version <= shown,
-            (expected, shown) => expected.is_none() && shown.is_none(),
-        }
-    }
-}
+pub(super) struct Awaited(BTreeMap<(&'static str, String), (u64, BootTime)>);
 
 impl Awaited {
     /// Notes a version that was written.
     pub(super) fn wrote(&mut self, (kind, name): (&'static str, &str), version: Option<u64>, now: BootTime) {
-        if version.is_some() {
-            self.objects.insert((kind, name.to_owned()), Expected { version, since: now });
+        if let Some(version) = version {
+            self.0.insert((kind, name.to_owned()), (version, now));
         }
     }
 
-    /// Something was seen that speaks of a Lease as it is not shown.
-    pub(super) fn doubt(&mut self) {
-        self.has_doubt = true;
-    }
-
-    /// Compares with what the watches show.
+    /// Compares with what the watches show. That of a Lease is not given up: whoever reads it will know.
     pub(super) fn watches(
         &mut self,
         now: BootTime,
         shown: impl Fn(&'static str, &str) -> Option<u64>,
     ) -> Watches {
-        self.objects.retain(|(kind, name), expected| {
-            // A cluster that was restored has lower versions; one must not wait for ever.
-            let patience = if *kind == LEASE { OWN_WRITE_HOLDS } else { CONFIRMED_WITHIN };
-            !expected.is_met_by(shown(kind, name)) && now < expected.since + patience
+        let is_late = |since: BootTime| since + CONFIRMED_WITHIN <= now;
+        self.0.retain(|(kind, name), (version, since)| {
+            let is_shown = shown(kind, name).is_some_and(|shown| *version <= shown);
+            !is_shown && (*kind == LEASE || !is_late(*since))
         });
-        let is_late = |expected: &Expected| expected.since + CONFIRMED_WITHIN <= now;
-        if self.objects.values().any(|expected| !is_late(expected)) {
+        if self.0.values().any(|(_, since)| !is_late(*since)) {
             Watches::Behind
-        } else if self.has_doubt || !self.objects.is_empty() {
-            Watches::Doubtful
-        } else {
+        } else if self.0.is_empty() {
             Watches::InStep
+        } else {
+            Watches::Doubtful
         }
     }
 
-    /// The Leases were read. As long as the watch shows others they must be read again, as looks must not go back in time.
-    pub(super) fn read(&mut self, leases: &[Arc<Lease>], shown: &[Arc<Lease>], now: BootTime) {
-        self.has_doubt = false;
-        self.objects.retain(|(kind, _), _| *kind != LEASE);
-        let since = now.before(CONFIRMED_WITHIN);
-        let find = |leases: &[Arc<Lease>], name: &str| {
-            let found = leases.iter().find(|lease| lease.metadata.name.as_deref() == Some(name));
-            found.and_then(|lease| version(&lease.metadata))
+    /// The Leases were read; returns them as a look shall see them. As long as the watch shows older ones they must be read
+    /// again, as looks must not go back in time. One that is gone stays until the watch says how it ended.
+    pub(super) fn read(
+        &mut self,
+        mut leases: Vec<Arc<Lease>>,
+        shown: &[Arc<Lease>],
+        now: BootTime,
+    ) -> Vec<Arc<Lease>> {
+        self.0.retain(|(kind, _), _| *kind != LEASE);
+        let named = |leases: &[Arc<Lease>], name: &str| {
+            leases.iter().find(|lease| lease.metadata.name.as_deref() == Some(name)).cloned()
         };
-        for lease in leases.iter().chain(shown) {
+        for lease in &leases {
             let name = lease.name_any();
-            let expected = Expected { version: find(leases, &name), since };
-            if !expected.is_met_by(find(shown, &name)) {
-                self.objects.insert((LEASE, name), expected);
-            }
+            let before = named(shown, &name).and_then(|lease| version(&lease.metadata));
+            let read = version(&lease.metadata).filter(|read| before.is_none_or(|before| before < *read));
+            self.wrote((LEASE, &name), read, now.before(CONFIRMED_WITHIN));
         }
+        let gone = shown.iter().filter(|lease| named(&leases, &lease.name_any()).is_none()).cloned();
+        let gone: Vec<_> = gone.collect();
+        leases.extend(gone);
+        leases
     }
 }
 
@@ -135,34 +115,33 @@ mod tests {
             assert_eq!(watches(kind, None, 6), Watches::Behind);
             assert_eq!(watches(kind, Some(10), 6), Watches::InStep);
         }
-        assert_eq!(
-            [watches("Pod", Some(9), 7), watches(LEASE, Some(9), 7)],
-            [Watches::InStep, Watches::Doubtful]
-        );
-        assert_eq!(watches(LEASE, Some(9), 306), Watches::InStep, "versions went back");
+        assert_eq!([watches("Pod", Some(9), 7), watches("Pod", None, 7)], [Watches::InStep; 2]);
+        assert_eq!([watches(LEASE, Some(9), 7), watches(LEASE, None, 9_999)], [Watches::Doubtful; 2]);
     }
 
     #[test]
-    fn leases_are_read_until_the_watch_shows_what_was_read() {
+    fn leases_are_read_until_the_watch_shows_what_was_read_and_one_that_is_gone_stays_until_it_says_so() {
         let mut awaited = Awaited::default();
-        awaited.doubt();
-        let mut watches = |shown: &[Arc<Lease>]| {
+        awaited.wrote((LEASE, "a"), Some(7), at(1));
+        let mut look = |shown: &[(&str, u64)]| {
+            let shown: Vec<_> = shown.iter().map(|(name, version)| lease(name, *version)).collect();
             let find = |name: &str| shown.iter().find(|lease| lease.name_any() == name);
             let watches = awaited.watches(at(9), |_, name| version(&find(name)?.metadata));
-            awaited.read(&[lease("a", 7), lease("new", 8)], shown, at(9));
-            watches
+            let read = match watches {
+                Watches::Doubtful => awaited.read(vec![lease("a", 7), lease("new", 8)], &shown, at(9)),
+                Watches::InStep | Watches::Behind => shown.clone(),
+            };
+            let read = read.iter().map(|lease| (lease.name_any(), version(&lease.metadata)));
+            (watches, read.collect::<Vec<_>>())
         };
-        let [old, gone, new] = [lease("a", 6), lease("gone", 3), lease("new", 8)];
-        let shown = [
-            vec![old.clone(), gone.clone()],
-            vec![old, gone.clone()],
-            vec![lease("a", 7), gone],
-            vec![lease("a", 7)],
-            vec![lease("a", 9)],
-            vec![lease("a", 9), new],
-        ];
-        let found = shown.map(|shown| watches(&shown));
-        let (doubtful, in_step) = (Watches::Doubtful, Watches::InStep);
-        assert_eq!(found, [doubtful, doubtful, doubtful, doubtful, doubtful, in_step]);
+        let seen = |leases: &[(&str, u64)]| {
+            leases.iter().map(|(name, version)| ((*name).to_owned(), Some(*version))).collect::<Vec<_>>()
+        };
+        let behind = [("a", 6), ("gone", 3)];
+        for _ in 0..2 {
+            assert_eq!(look(&behind), (Watches::Doubtful, seen(&[("a", 7), ("new", 8), ("gone", 3)])));
+        }
+        assert_eq!(look(&[("a", 7)]), (Watches::Doubtful, seen(&[("a", 7), ("new", 8)])));
+        assert_eq!(look(&[("a", 9), ("new", 8)]), (Watches::InStep, seen(&[("a", 9), ("new", 8)])));
     }
 }

@@ -20,7 +20,7 @@ use super::leases::{Error, Hand, Written, misled};
 use super::means::{self, KeysWritten, Need, keys_due};
 use super::memory::Memory;
 use super::objects::{Change, carry_out, is_led, is_owned, service_changes};
-use super::slices::{self, Reliance};
+use super::slices;
 use super::stores::Stores;
 use crate::agent::clock;
 use crate::agent::identity::parse_uid;
@@ -74,22 +74,18 @@ pub(super) struct Round<'a> {
 impl Round<'_> {
     async fn go(&self, memory: &mut Memory) -> Look {
         let (now, timing) = (clock::now(), times(self.group));
-        let mut objects = self.stores.objects(self.key);
         memory.see_ends(&self.stores.take_ends(self.key), |metadata| is_owned(metadata, self.group));
-        let watches = memory.awaited.watches(now, |kind, name| shown_version(&objects, (kind, name)));
-        match watches {
-            Watches::InStep => {}
-            Watches::Behind => return Look::Settled(Some(BEHIND_DELAY)),
-            Watches::Doubtful => {
-                if let Err(error) = self.read_leases(&mut objects, memory).await {
-                    self.tell(&mut Vec::new(), "read the Leases of the group", &error);
-                    return Look::Refused(self.context.refusals.refused(self.key));
-                }
+        let (mut seen, objects) = match self.see(memory, now).await {
+            Ok(Some(seen)) => seen,
+            Ok(None) => return Look::Settled(Some(BEHIND_DELAY)),
+            Err(error) => {
+                let (namespace, group) = (self.key.namespace.as_str(), self.key.name.as_str());
+                warn!(namespace, group, error = &error as &dyn std::error::Error, "Could not read Leases");
+                return Look::Refused(self.context.refusals.refused(self.key));
             }
-        }
+        };
         let mut troubles = Vec::new();
         memory.is_namespace_ending = false;
-        let mut seen = see_group(self.group, &objects, now);
         let keys_due = self.put_means((&seen, &objects), (memory, &mut troubles)).await;
         memory.remember(&mut seen, (now, &timing));
         self.tell_unreadable(&seen);
@@ -112,9 +108,13 @@ impl Round<'_> {
         }
         let due = plan.look_again.map_or(keys_due, |again| again.min(keys_due));
         let mut look_again = due.since(clock::now());
-        let sight = (&seen, &plan, &objects, watches);
-        if let Some(soon) = self.correct_slices(is_led, sight, (memory, &mut troubles)).await {
-            look_again = look_again.min(soon);
+        if !self.group.spec.paused {
+            let (patience, group) = (slices::patience(self.group), (self.group, is_led));
+            let needs = slices::needs(group, (&seen, &plan), &objects, &memory.young((now, patience)));
+            self.put_slices(&needs.changes, (memory, &mut troubles)).await;
+            if needs.is_any_left {
+                look_again = look_again.min(patience);
+            }
         }
         if memory.is_namespace_ending {
             return Look::Settled(Some(ENDING_DELAY));
@@ -128,15 +128,28 @@ impl Round<'_> {
         Look::Settled(Some(look_again.max(BEHIND_DELAY)))
     }
 
-    /// Takes the Leases as they are instead of as a watch shows them.
-    async fn read_leases(&self, objects: &mut GroupObjects, memory: &mut Memory) -> Result<(), Error> {
+    /// What the watches show, but for Leases that are known to be others than theirs shows; `None` if they are about to show
+    /// what was written.
+    async fn see(
+        &self,
+        memory: &mut Memory,
+        now: BootTime,
+    ) -> Result<Option<(SeenGroup, GroupObjects)>, kube::Error> {
+        let mut objects = self.stores.objects(self.key);
+        let watches = memory.awaited.watches(now, |kind, name| shown_version(&objects, (kind, name)));
+        if watches == Watches::Behind {
+            return Ok(None);
+        }
+        let seen = see_group(self.group, &objects, now);
+        if watches == Watches::InStep && !slices::are_ahead(self.group, &seen, &objects) {
+            return Ok(Some((seen, objects)));
+        }
         let client = self.context.surroundings.client.clone();
         let of_group = ListParams::default().labels(&format!("{}={}", keys::LABEL_GROUP, self.key.name));
         let list = Api::<Lease>::namespaced(client, &self.key.namespace).list(&of_group).await?;
-        let leases: Vec<_> = list.items.into_iter().map(Arc::new).collect();
-        memory.awaited.read(&leases, &objects.leases, clock::now());
-        objects.leases = leases;
-        Ok(())
+        let leases = list.items.into_iter().map(Arc::new).collect();
+        objects.leases = memory.awaited.read(leases, &objects.leases, clock::now());
+        Ok(Some((see_group(self.group, &objects, now), objects)))
     }
 
     fn tell_unreadable(&self, seen: &SeenGroup) {
@@ -250,28 +263,6 @@ impl Round<'_> {
             }
         }
         is_led
-    }
-
-    /// Puts the slices right that show what cannot be; returns how soon to look again if that is for a later look.
-    async fn correct_slices(
-        &self,
-        is_led: bool,
-        (seen, plan, objects, watches): (&SeenGroup, &Plan, &GroupObjects, Watches),
-        (memory, troubles): (&mut Memory, &mut Vec<String>),
-    ) -> Option<Duration> {
-        if self.group.spec.paused {
-            return None;
-        }
-        let patience = slices::patience(self.group);
-        let young = memory.young((clock::now(), patience));
-        let reliance = Reliance { young, are_leases_fresh: watches == Watches::Doubtful };
-        let needs = slices::needs((self.group, is_led), (seen, plan), objects, &reliance);
-        self.put_slices(&needs.changes, (memory, troubles)).await;
-        if needs.is_any_doubted {
-            memory.awaited.doubt();
-            return Some(Duration::ZERO);
-        }
-        needs.is_any_left.then_some(patience)
     }
 
     async fn put_slices(&self, changes: &[Change], (memory, troubles): (&mut Memory, &mut Vec<String>)) {

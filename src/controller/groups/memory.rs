@@ -24,7 +24,7 @@ use crate::pairing::{Forsaken, Group, LevelText, Lost, Pair, Plan, Wait, is_last
 /// How long the group as our own write left it is taken for newer than what the watch shows. 5 min: after the API server was away a watch
 /// was seen behind for 17 s and kube waits up to 30 s between its tries; but versions that went back, as those of a cluster
 /// that was restored, must not blind us to what people write.
-pub(super) const OWN_WRITE_HOLDS: Duration = Duration::from_secs(300);
+const OWN_WRITE_HOLDS: Duration = Duration::from_secs(300);
 
 /// How many terms a Lease may have had that nobody saw before it was deleted. 1,024: a takeover after the other takes at least
 /// some milliseconds, and each has to be written; terms are 31 bits.

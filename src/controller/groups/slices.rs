@@ -28,17 +28,19 @@ pub(super) struct Needs {
     pub(super) changes: Vec<Change>,
     /// Whether a slice was left to a new active, so that a later look is needed.
     pub(super) is_any_left: bool,
-    /// Whether a slice shows what no Lease accounts for, so that the Leases are to be read before anything is done about it.
-    pub(super) is_any_doubted: bool,
 }
 
-/// How far what was seen can be relied on.
-#[derive(Debug, Default)]
-pub(super) struct Reliance {
-    /// Pairs that have new actives.
-    pub(super) young: BTreeSet<u32>,
-    /// The Leases were read from the API server just now, so that no slice can know more.
-    pub(super) are_leases_fresh: bool,
+/// Whether a slice shows a later epoch than its Lease, and one that the Lease does not account for: one of the two is old.
+pub(super) fn are_ahead(group: &HAGroup, seen: &SeenGroup, objects: &GroupObjects) -> bool {
+    let name = group.name_any();
+    seen.group.pairs.iter().any(|pair| {
+        let slice_name = pair_name(&name, pair.number);
+        let slice = objects.slices.iter().find(|slice| slice.name_any() == slice_name);
+        slice.is_some_and(|slice| {
+            let is_later = shown_epoch(slice.as_ref()).is_some_and(|shown| shown > pair.lease.epoch);
+            is_later && correction(seen, pair, slice).is_some()
+        })
+    })
 }
 
 /// The slices of pairs that are about to be founded: their first actives look for them as soon as there is a Lease.
@@ -73,13 +75,13 @@ pub(super) fn patience(group: &HAGroup) -> Duration {
     }
 }
 
-/// What the slices of all pairs need. `is_led` says whether the Service that the
+/// What the slices of all pairs need; those with these numbers have new actives. `is_led` says whether the Service that the
 /// group names is its own; meanwhile they stay behind the one before.
 pub(super) fn needs(
     (group, is_led): (&HAGroup, bool),
     (seen, plan): (&SeenGroup, &Plan),
     objects: &GroupObjects,
-    reliance: &Reliance,
+    young: &BTreeSet<u32>,
 ) -> Needs {
     let name = group.name_any();
     let mut wanted = Vec::new();
@@ -101,11 +103,9 @@ pub(super) fn needs(
         if let Some((slice, (endpoints, epoch))) =
             slice.and_then(|slice| Some((slice, correction(seen, pair, slice)?)))
         {
-            let shown = shown_epoch(slice.as_ref()).unwrap_or_default();
-            if shown < pair.lease.epoch && reliance.young.contains(&pair.number) {
+            let is_behind = shown_epoch(slice.as_ref()).unwrap_or_default() < pair.lease.epoch;
+            if is_behind && young.contains(&pair.number) {
                 needs.is_any_left = true;
-            } else if shown > pair.lease.epoch && !reliance.are_leases_fresh {
-                needs.is_any_doubted = true;
             } else {
                 let corrected = pair_slice(group, &slice_name, &endpoints, is_v6).unwrap_or_default();
                 patch["endpoints"] = corrected["endpoints"].clone();
@@ -155,17 +155,8 @@ mod tests {
             ..GroupObjects::default()
         };
         let seen = see_group(&group(), &objects, BootTime::default());
-        let looked = |are_leases_fresh| {
-            let reliance = Reliance { young: young.iter().copied().collect(), are_leases_fresh };
-            needs((&group(), true), (&seen, &Plan::default()), &objects, &reliance)
-        };
-        let (at_first, Needs { changes, is_any_left, is_any_doubted }) = (looked(false), looked(true));
-        assert!(!is_any_doubted);
-        if at_first.is_any_doubted {
-            assert_eq!(at_first.changes, [], "it is not done at once");
-        } else {
-            assert_eq!((&at_first.changes, at_first.is_any_left), (&changes, is_any_left));
-        }
+        let Needs { changes, is_any_left } =
+            needs((&group(), true), (&seen, &Plan::default()), &objects, &young.iter().copied().collect());
         let addresses = changes.into_iter().map(|change| match change {
             Change::Create(body) | Change::Put { patch: body, .. } => {
                 body["endpoints"][0]["addresses"].clone()
@@ -238,7 +229,7 @@ mod tests {
                 ..GroupObjects::default()
             };
             let seen = see_group(&group(), &objects, BootTime::default());
-            let needs = needs((&group(), false), (&seen, &Plan::default()), &objects, &Reliance::default());
+            let needs = needs((&group(), false), (&seen, &Plan::default()), &objects, &BTreeSet::new());
             match &needs.changes[..] {
                 [] => None,
                 [Change::Create(body) | Change::Put { patch: body, .. }] => {
@@ -262,7 +253,7 @@ mod tests {
             let mut seen = see_group(&group(), &objects, BootTime::default());
             seen.group.lost = lost;
             let plan = Plan { steps, ..Plan::default() };
-            needs((&group(), true), (&seen, &plan), &objects, &Reliance::default()).changes
+            needs((&group(), true), (&seen, &plan), &objects, &BTreeSet::new()).changes
         };
         let lost = Lost { number: 0, pods: Vec::new(), level: None, since: BootTime::default() };
         assert_eq!(changes(vec![lost], vec![]), []);

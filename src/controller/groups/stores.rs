@@ -102,6 +102,11 @@ impl Stores {
         Self { pods: labelled(pods), ..self }
     }
 
+    /// As if the watch had shown these slices.
+    pub(super) fn with_slices(self, slices: impl IntoIterator<Item = EndpointSlice>) -> Self {
+        Self { slices: labelled(slices), ..self }
+    }
+
     /// As if the watches had shown what permits agents to do their work.
     pub(super) fn with_permissions(self, role: Role, binding: RoleBinding) -> Self {
         Self { roles: labelled([role]), bindings: labelled([binding]), ..self }

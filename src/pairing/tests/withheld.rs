@@ -139,9 +139,27 @@ fn who_alone_has_every_write_of_a_pair_gets_no_place_in_another_one_and_no_new_p
 }
 
 #[test]
-fn a_request_for_a_spare_is_taken_back_where_a_place_is_kept() {
-    let mut group = replicated(&[2, 3], &[1]);
-    group.pairs[0].lease.pending = Some(Replacement { leaving: AgentId(1), joining: AgentId(3) });
-    group.pairs[0].names.insert(AgentId(3), "web-3".to_owned());
-    assert_eq!(asked(&group), [Step::Withdraw { pair: 0 }]);
+fn one_place_is_kept_and_the_other_one_is_for_anybody_first_for_who_has_a_copy() {
+    // Nobody of the pair is there.
+    for (level, kept, other) in [(&[1][..], 1, 2), (&[1, 2], 1, 2), (&[2], 2, 1)] {
+        let mut group = replicated(&[4], level);
+        assert_eq!(asked(&group), [ask(0, other, &pod(4))], "it may act if it was told to do without");
+        group.pods.push(again(other));
+        assert_eq!(asked(&group), [ask(0, other, &again(other))], "and the spare makes no pair with it");
+        group.pods.push(again(kept));
+        assert_eq!(asked(&group), [ask(0, kept, &again(kept))]);
+    }
+}
+
+#[test]
+fn a_request_for_another_one_is_taken_back_where_a_place_is_kept() {
+    let taken_back = |[leaving, joining]: [u128; 2]| {
+        let mut group = replicated(&[3], &[1]);
+        group.pairs[0].lease.pending =
+            Some(Replacement { leaving: AgentId(leaving), joining: AgentId(joining) });
+        group.pairs[0].names.insert(AgentId(3), "web-3".to_owned());
+        asked(&group) == [Step::Withdraw { pair: 0 }]
+    };
+    assert!(taken_back([1, 3]));
+    assert!(!taken_back([2, 3]), "that place is for anybody");
 }

@@ -1,6 +1,9 @@
 //! Looks while the watch of groups is behind, as it is for a while after the API server was away.
 
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+
 use super::*;
+use crate::ha::Epoch;
 
 /// Takes every write, and merges those of the status into the group as it is.
 fn merging(group: HAGroup) -> impl FnMut(&Seen) -> (u16, Value) + Send + 'static {
@@ -45,6 +48,18 @@ async fn takeovers_are_told_once_and_none_is_missed_as_long_as_no_watch_shows_th
     assert_eq!(takeovers, [0, 1, 2]);
 }
 
+/// The slice of the pair `web-0`, which shows this Pod.
+fn slice_of(number: u128, epoch: Epoch) -> EndpointSlice {
+    let target = json!({"kind": "Pod", "name": format!("web-{number}"), "uid": format_uid(number)});
+    let slice = json!({
+        "metadata": {"name": "web-0", "namespace": "shop", "labels": {(keys::LABEL_GROUP): "web"},
+            "annotations": {(keys::ANNOTATION_HA_EPOCH): u64::from(epoch).to_string()}},
+        "addressType": "IPv4",
+        "endpoints": [{"addresses": [format!("10.0.0.{number}")], "targetRef": target}],
+    });
+    serde_json::from_value(slice).unwrap()
+}
+
 /// The labels of Pods that were written, by name of the Pod.
 fn labelled(log: &Mutex<Vec<Seen>>) -> Vec<(String, Value)> {
     let mut log = log.lock().unwrap();
@@ -72,26 +87,41 @@ async fn leases_are_read_and_not_planned_from_as_they_were_while_their_watch_is_
         if is_list { (200, list.clone()) } else { answered(seen) }
     });
     let shown = |lease: &Lease| Stores::with(group(), [lease.clone()]).with_pods([1, 2].map(pod));
+    // By the old Lease nobody can act in this epoch, by the new one it is another one's.
+    let ahead = |lease: &Lease| shown(lease).with_slices([slice_of(2, Epoch { term: 9, sequence: 0 })]);
     let (mut context, _writer) = context(&client, shown(&old));
     let [active, standby] = ["active", "standby"].map(|state| json!(state));
     let acts = |number: u32| {
         let state = |pod| if pod == number { active.clone() } else { standby.clone() };
         vec![("web-1".to_owned(), state(1)), ("web-2".to_owned(), state(2))]
     };
-    for (stores, is_doubted, expected) in [
-        (shown(&old), false, acts(1)),
-        (shown(&old), true, acts(2)),
-        // It is not forgotten what was read.
-        (shown(&old), false, acts(2)),
-        (shown(&new), false, acts(2)),
-        (shown(&new), false, acts(2)),
+    for (stores, expected) in [
+        (shown(&old), acts(1)),
+        (ahead(&old), acts(2)),
+        // What was read is not forgotten.
+        (shown(&old), acts(2)),
+        (shown(&new), acts(2)),
+        (shown(&new), acts(2)),
     ] {
         context.stores = vec![stores];
-        if is_doubted {
-            context.memories.lock().unwrap().get_mut(&key()).expect("it has looked").awaited.doubt();
-        }
         assert!(matches!(look(&context, &job()).await, Look::Settled(_)));
         assert_eq!(labelled(&log), expected);
     }
     serving.abort();
+}
+
+#[tokio::test]
+async fn nothing_is_planned_from_old_leases_as_long_as_they_cannot_be_read() {
+    let (client, server) = pair();
+    let (log, serving) = server.serve(|seen| {
+        if seen.method == "GET" { (500, status(500, "InternalError", "no")) } else { answered(seen) }
+    });
+    let slice = slice_of(2, Epoch { term: 9, sequence: 0 });
+    let stores = Stores::with(group(), [held(1, 1)]).with_pods([1, 2].map(pod)).with_slices([slice]);
+    let (context, _writer) = context(&client, stores);
+    for delay in [250, 500] {
+        assert_eq!(look(&context, &job()).await, Look::Refused(Duration::from_millis(delay)));
+    }
+    serving.abort();
+    assert!(log.lock().unwrap().iter().all(|seen| seen.method == "GET"), "{log:?}");
 }
