@@ -49,12 +49,18 @@ async fn whole(stage: &Stage, counts: Counts) -> (Vec<Pod>, Vec<PairStatus>) {
     (pods, pairs)
 }
 
-/// Whether the Pods are as wanted, and exactly the primaries act.
+/// Whether the Pods are as wanted, exactly the primaries act, and each that can have one has a standby.
 fn are_followed(pods: &[Pod], counts: Counts) -> Result<(), String> {
     crate::stage::complete(pods, counts)?;
     let acting = names(pods, |pod| state(pod) == Some("active"));
     let primaries = names(pods, |pod| role(pod) == "primary");
-    if acting == primaries { Ok(()) } else { Err(format!("{acting:?} act, {primaries:?} are primaries")) }
+    if acting != primaries {
+        return Err(format!("{acting:?} act, {primaries:?} are primaries"));
+    }
+    // A Pod that was woken is labelled once it is a member; the status may still be that of the pair before.
+    let standbys = names(pods, |pod| role(pod) == "hot" && state(pod) == Some("standby"));
+    let is_complete = standbys.len() == counts[0].min(counts[1]);
+    if is_complete { Ok(()) } else { Err(format!("only {standbys:?} are standbys")) }
 }
 
 fn state(pod: &Pod) -> Option<&str> {
