@@ -54,9 +54,14 @@ pub struct Lease {
 }
 
 impl Lease {
+    /// The members, and who is to become one.
+    pub fn named(&self) -> impl Iterator<Item = AgentId> + use<> {
+        self.members.into_iter().chain(self.pending.map(|replacement| replacement.joining))
+    }
+
     /// Whether this agent is a member, or is to become one.
     pub fn names(&self, id: AgentId) -> bool {
-        self.members.contains(&id) || self.pending.is_some_and(|replacement| replacement.joining == id)
+        self.named().any(|named| named == id)
     }
 
     /// The member that is not this agent.

@@ -165,7 +165,7 @@ pub(super) struct Draft<'a> {
 
 impl<'a> Draft<'a> {
     fn new(group: &'a Group, at: &'a Moment<'a>) -> Self {
-        let named: BTreeSet<AgentId> = group.pairs.iter().flat_map(named).collect();
+        let named: BTreeSet<AgentId> = group.pairs.iter().flat_map(|pair| pair.lease.named()).collect();
         let is_free =
             |pod: &&Pod| pod.address.is_some() && !named.contains(&pod.id) && !group.is_left_alone(pod);
         let homes: BTreeSet<&str> = group.pairs.iter().flat_map(|pair| group.homes(pair)).collect();
@@ -302,12 +302,6 @@ impl<'a> Draft<'a> {
 
 fn seat(pod: &Pod) -> Option<Seat> {
     Some(Seat { id: pod.id, pod: pod.name.clone(), address: pod.address? })
-}
-
-/// Agents that the Lease of a pair names.
-fn named(pair: &Pair) -> Vec<AgentId> {
-    let joining = pair.lease.pending.map(|replacement| replacement.joining);
-    pair.lease.members.into_iter().chain(joining).collect()
 }
 
 /// Name of each Pod that a group knows, by uid.

@@ -140,6 +140,12 @@ pub struct Pair {
 }
 
 impl Pair {
+    /// Names of the Pods that its Lease names, members first.
+    pub fn pods(&self) -> Vec<String> {
+        let names = self.lease.named().filter_map(|id| self.names.get(&id));
+        names.filter(|name| !name.is_empty()).cloned().collect()
+    }
+
     /// Whether nobody acts in it, and nobody will before it is changed.
     pub fn is_over(&self, at: &Moment<'_>) -> bool {
         nobody_acts(at, &self.lease, self.unwritten_since)

@@ -163,16 +163,8 @@ async fn await_other(
         let left = timeout.saturating_sub(began.elapsed());
         let seen = tokio::time::timeout(left, look(cluster, &ready.pair.name)).await;
         let Ok(seen) = seen else { return Err(overdue(ready, timeout, trouble.as_ref())) };
-        let now = match seen {
-            Ok(now) => {
-                trouble = None;
-                now
-            }
-            Err(error) => {
-                trouble = Some(error);
-                None
-            }
-        };
+        let now;
+        (now, trouble) = seen.map_or_else(|error| (None, Some(error)), |now| (now, None));
         if let Some(now) = now {
             if now.active.is_some_and(|active| active != ready.from) {
                 return Ok(now);
@@ -189,10 +181,7 @@ async fn await_other(
 }
 
 fn overdue(ready: &Ready, timeout: Duration, trouble: Option<&Error>) -> Error {
-    let cause = |error: &Error| {
-        std::error::Error::source(error).map(|cause| format!(": {cause}")).unwrap_or_default()
-    };
-    let trouble = trouble.map(|error| format!("; last: {error}{}", cause(error))).unwrap_or_default();
+    let trouble = trouble.map(|error| format!("; last: {}", error.chain())).unwrap_or_default();
     let (pair, from) = (&ready.pair.name, ready.pair.name_of(ready.from));
     Error::Overdue(format!(
         "no other Pod acts in {pair} after {} s; the order stays in its Lease until {from} ends this tenure; \

@@ -116,19 +116,12 @@ fn pair_status(input: &GroupInput<'_>, pair: &Pair) -> PairStatus {
         name,
         active,
         standby: other.map(name_of).unwrap_or_default(),
-        pods: pods(pair),
+        pods: pair.pods(),
         epoch: u64::from(pair.lease.epoch).to_string(),
         state: state.to_owned(),
         sync: sync.to_owned(),
         lag: input.lags.get(&pair.number).filter(|_| sync == CATCHING_UP).cloned(),
     }
-}
-
-/// Everybody whom the Lease names.
-fn pods(pair: &Pair) -> Vec<String> {
-    let joining = pair.lease.pending.map(|replacement| replacement.joining);
-    let named = pair.lease.members.into_iter().chain(joining);
-    named.filter_map(|id| pair.names.get(&id)).filter(|name| !name.is_empty()).cloned().collect()
 }
 
 fn lost_pairs(input: &GroupInput<'_>) -> Vec<LostPair> {
@@ -157,12 +150,7 @@ fn sync(level: Option<usize>, has_other: bool) -> &'static str {
 }
 
 fn spares(group: &Group) -> impl Iterator<Item = &str> {
-    let is_named = |id| {
-        group.pairs.iter().any(|pair| {
-            let joining = pair.lease.pending.map(|replacement| replacement.joining);
-            pair.lease.members.contains(&id) || joining == Some(id)
-        })
-    };
+    let is_named = |id| group.pairs.iter().any(|pair| pair.lease.names(id));
     let spares = group.pods.iter().filter(move |pod| !pod.is_leaving && !is_named(pod.id));
     spares.map(|pod| pod.name.as_str())
 }

@@ -175,6 +175,12 @@ pub(crate) async fn shown(stage: &Stage, pair: &PairStatus) {
     stage.exposes(&[active.uid().unwrap()].into()).await;
 }
 
+/// Asks the active of a pair to hand over.
+pub(crate) async fn order_switchover(stage: &Stage, pair: &PairStatus) {
+    let order = json!({"metadata": {"annotations": {(keys::ANNOTATION_HA_SWITCH_OVER): pair.epoch}}});
+    stage.api::<Lease>().patch(&pair.name, &PatchParams::default(), &Patch::Merge(order)).await.unwrap();
+}
+
 pub(crate) async fn pod(stage: &Stage, name: &str) -> Pod {
     stage.api::<Pod>().get(name).await.unwrap()
 }
@@ -333,8 +339,7 @@ pub(crate) async fn no_request_fails_in_a_switchover_that_makes_before_it_breaks
     .await;
     let old = pod(&stage, &pair.active).await;
     let load = Load::start(&stage, "n1").await;
-    let order = format!("{}={}", keys::ANNOTATION_HA_SWITCH_OVER, pair.epoch);
-    stage.kubectl(&["annotate", "lease", &pair.name, &order]);
+    order_switchover(&stage, &pair).await;
     let answers = answered_until_relayed(&stage, (&old, &pair.standby)).await;
     let after = taken_over(&stage, &pair).await;
     assert_eq!(after.active, pair.standby);

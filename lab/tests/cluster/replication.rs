@@ -18,7 +18,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
-use crate::pairs::{first_paired, first_reported};
+use crate::pairs::{first_paired, first_reported, order_switchover};
 use crate::stage::{PORT, Stage};
 use crate::wait;
 use crate::workloads::roll_out;
@@ -200,11 +200,7 @@ async fn strike(stage: &Stage, pair: &PairStatus, blow: Blow) {
         Blow::ApplicationKilled => drop(stage.bench.cluster.kill_below_init(&target).unwrap()),
         Blow::ContainerKilled => drop(stage.bench.cluster.kill_container(&target).unwrap()),
         Blow::ActiveDeleted => drop(pods.delete(active, &DeleteParams::default()).await.unwrap()),
-        Blow::SwitchedOver => {
-            let order = json!({"metadata": {"annotations": {(keys::ANNOTATION_HA_SWITCH_OVER): pair.epoch}}});
-            let leases: Api<Lease> = stage.api();
-            leases.patch(&pair.name, &PatchParams::default(), &Patch::Merge(order)).await.unwrap();
-        }
+        Blow::SwitchedOver => order_switchover(stage, pair).await,
     }
 }
 

@@ -16,7 +16,8 @@ use serde_json::{Value, json};
 
 use crate::actors::Actors;
 use crate::pairs::{
-    paired, pod, shown, start_deployment, start_stateful_set, start_watched_stateful_set, taken_over,
+    order_switchover, paired, pod, shown, start_deployment, start_stateful_set, start_watched_stateful_set,
+    taken_over,
 };
 use crate::stage::{Stage, WEB};
 use crate::wait;
@@ -135,8 +136,7 @@ async fn acts_above(stage: &Stage, before: &PairStatus) {
 
 /// Lets the standby of the only pair take over.
 async fn switched_over(stage: &Stage, before: &PairStatus) -> PairStatus {
-    let order = json!({"metadata": {"annotations": {(keys::ANNOTATION_HA_SWITCH_OVER): before.epoch}}});
-    stage.api::<Lease>().patch(&before.name, &PatchParams::default(), &Patch::Merge(order)).await.unwrap();
+    order_switchover(stage, before).await;
     let after = taken_over(stage, before).await;
     assert_eq!(after.active, before.standby);
     after

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use backuppodset::api::{PairStatus, keys};
+use backuppodset::api::PairStatus;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams};
@@ -11,7 +11,7 @@ use lab::cuts::Peer;
 use lab::faults::{PodPair, Target};
 
 use crate::load::Load;
-use crate::pairs::{paired, pod, served_again, shown, start_watched_stateful_set};
+use crate::pairs::{order_switchover, paired, pod, served_again, shown, start_watched_stateful_set};
 use crate::stage::{Stage, node};
 
 /// How long somebody is not heard: longer than a hold of 1.9 s, so that he has been followed, or has ended.
@@ -55,10 +55,7 @@ impl Blow {
                 let pods: Api<Pod> = stage.api();
                 pods.delete(&active.name_any(), &DeleteParams::default()).await.unwrap();
             }
-            Self::SwitchedOver => {
-                let order = format!("{}={}", keys::ANNOTATION_HA_SWITCH_OVER, pair.epoch);
-                stage.kubectl(&["annotate", "lease", &pair.name, &order, "--overwrite"]);
-            }
+            Self::SwitchedOver => order_switchover(stage, pair).await,
         }
     }
 }

@@ -93,15 +93,13 @@ struct Ended {
 
 impl Known {
     fn of(pair: &Pair, record: Option<&Record>, now: BootTime) -> Self {
-        let joining = pair.lease.pending.map(|replacement| replacement.joining);
-        let ids = pair.lease.members.into_iter().chain(joining);
         Self {
             lease: record.map_or(LEASE_UNKNOWN, |record| record.group),
             writes: pair.lease.writes,
             since: now,
             epoch: pair.lease.epoch,
             tenure_since: now,
-            pods: ids.filter_map(|id| pair.names.get(&id).filter(|name| !name.is_empty()).cloned()).collect(),
+            pods: pair.pods(),
             has_state: pair.level.is_some(),
         }
     }
@@ -110,8 +108,7 @@ impl Known {
 /// Names of the Pods that a Lease names.
 fn pods_of(lease: &Lease) -> Vec<String> {
     let Ok(Record { lease, directory, .. }) = Record::read(lease) else { return Vec::new() };
-    let joining = lease.pending.map(|replacement| replacement.joining);
-    let named = lease.members.into_iter().chain(joining).filter_map(|id| directory.get(&id));
+    let named = lease.named().filter_map(|id| directory.get(&id));
     named.map(|member| member.pod.clone()).filter(|pod| !pod.is_empty()).collect()
 }
 
