@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use lab::app::{Outcome, Sample};
+use lab::app::{Outage, Outcome, Sample};
 use lab::bench::pairs::faults::Fault;
 use lab::bench::pairs::site::Serving;
 
@@ -83,8 +83,9 @@ fn an_outage(lasts: Duration) -> End {
         let start_ns = number * 10_000_000;
         Sample { start_ns, end_ns: start_ns + 1_000, outcome, pod: pod.to_owned() }
     };
-    let samples = (0..refused + 20).map(request).collect();
-    End { before: serving("a", "1"), after: serving("b", "2"), samples, reason: None }
+    let samples: Vec<_> = (0..refused + 20).map(request).collect();
+    let kept = Outage::from_samples(&samples);
+    End { before: serving("a", "1"), after: serving("b", "2"), samples, kept, reason: None }
 }
 
 fn serving(pod: &str, epoch: &str) -> Serving {
@@ -113,10 +114,17 @@ fn a_failover_that_waited_failed_requests_or_did_not_happen_is_found_out() {
             "requests failed: requests=30 failed=10 slow=0 out_ms=110.000 whole_again_ms=110.000 longest_gap_ms=110.000"
         ]
     );
-    // Nobody may follow, and no request fail.
-    assert_eq!(wrong(moment, (told, Fault::ApiServerCutOff)), 2);
+    // Nobody may follow, and no request fail, be it on a kept connection.
+    assert_eq!(wrong(moment, (told, Fault::ApiServerCutOff)), 3);
     let stays = End { after: serving("a", "1"), ..an_outage(moment) };
     assert_eq!(stays.wrong(Fault::ApplicationKilled).len(), 1);
+    let ends = |answers| Outage::from_samples(&an_outage(moment).samples[..answers]);
+    let cut = End { kept: ends(15), ..an_outage(moment) };
+    assert_eq!(
+        cut.wrong(Fault::ApplicationKilled).len(),
+        1,
+        "nobody answers on the kept connection in the end"
+    );
     let mut silent = an_outage(moment);
     silent.samples.retain(|sample| sample.pod != "b");
     assert_eq!(silent.wrong(Fault::ApplicationKilled).len(), 2, "nobody else answers, and nobody in the end");

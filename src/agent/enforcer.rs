@@ -4,13 +4,17 @@
 //! share one timer of the kernel, which the agent sets to the moment when nothing may be left of the application. If it
 //! is ever reached, the enforcer kills the agent with everything below it. No message passes between them, so there is
 //! none that could come late.
+//!
+//! It also opens the port for probes, and the agent gets that with the timer: the kubelet asks as soon as the container has
+//! started, and where nobody listens by then it asks again a second later.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt as _;
-use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::os::unix::net::{self as unix, UnixListener, UnixStream};
 use std::path::Path;
 use std::time::Duration;
 
@@ -24,6 +28,7 @@ use rustix::process::Signal;
 use signal_hook::iterator::exfiltrator::WithOrigin;
 use signal_hook::low_level::siginfo::Origin;
 use signal_hook_tokio::SignalsInfo;
+use tokio::net::TcpListener;
 use tracing::error;
 
 use super::application::Application;
@@ -34,6 +39,7 @@ use super::tenant::KILLED_BEFORE_MAX;
 use super::tree::{self, Ending, Environment};
 use super::world::{AlarmClock as _, Kernel, Timer};
 use crate::ha::{Agent, BootTime, Timing};
+use crate::runtime::health;
 
 /// How long the agent waits for the timer: 5 s, for a machine that is busy with many starts.
 const SHARED_WITHIN: Duration = Duration::from_secs(5);
@@ -50,8 +56,16 @@ const ENFORCER: &str = "--enforcer";
 /// agent gets SIGTERM for it. Call it on the main thread, see [`tree::Tree::start`].
 ///
 /// # Errors
-/// What the kernel refused. Nothing is left of the agent then.
-pub async fn run(launcher: &Path, arguments: &[OsString], stop_signal: StopSignal) -> io::Result<Ending> {
+/// The address for probes cannot be used, or what the kernel refused. Nothing is left of the agent then.
+pub async fn run(
+    launcher: &Path,
+    arguments: &[OsString],
+    (stop_signal, health_bind): (StopSignal, Option<SocketAddr>),
+) -> io::Result<Ending> {
+    let mut probes = match health_bind {
+        Some(address) => Some(health::listen(address).await.map_err(io::Error::other)?),
+        None => None,
+    };
     tree::adopt_orphans()?;
     // Before the start: an early SIGTERM is for the agent, and must not end this process instead.
     let mut signals = SignalsInfo::<WithOrigin>::new(PASSED_ON.map(Signal::as_raw))?;
@@ -77,9 +91,9 @@ pub async fn run(launcher: &Path, arguments: &[OsString], stop_signal: StopSigna
                 agent.kill_within(GONE_WITHIN).await;
                 return Ok(agent.ending().unwrap_or(Ending::Killed(Signal::KILL.as_raw())));
             }
-            lent = lend(&mut lender, &timer, process) => {
+            lent = lend(&mut lender, (&timer, probes.as_ref()), process) => {
                 lent?;
-                lender = None;
+                (lender, probes) = (None, None);
             }
             Some(Origin { signal, process, .. }) = signals.next() => {
                 let Some(signal) = Signal::from_named_raw(signal) else { continue };
@@ -99,14 +113,17 @@ fn command(program: &Path, (arguments, name): (&[OsString], &str)) -> Vec<OsStri
     command
 }
 
-async fn lend(lender: &mut Option<Lender>, timer: &Alarm, to: i32) -> io::Result<()> {
+async fn lend(lender: &mut Option<Lender>, loan: Loan<'_>, to: i32) -> io::Result<()> {
     match lender {
-        Some(lender) => lender.lend(timer, to).await,
+        Some(lender) => lender.lend(loan, to).await,
         None => std::future::pending().await,
     }
 }
 
-/// Gives the timer to the agent, and to nobody else.
+/// The timer, and the port for probes if there is one.
+type Loan<'a> = (&'a Alarm, Option<&'a TcpListener>);
+
+/// Gives both to the agent, and to nobody else.
 struct Lender {
     listener: tokio::net::UnixListener,
 }
@@ -114,28 +131,37 @@ struct Lender {
 impl Lender {
     /// In the abstract namespace: no file, and gone with this process.
     fn listen(name: &str) -> io::Result<Self> {
-        let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?)?;
+        let listener = UnixListener::bind_addr(&unix::SocketAddr::from_abstract_name(name)?)?;
         listener.set_nonblocking(true)?;
         Ok(Self { listener: tokio::net::UnixListener::from_std(listener)? })
     }
 
-    /// Waits for the process, and sends it a copy of the timer. May be dropped and called again.
-    async fn lend(&self, timer: &Alarm, to: i32) -> io::Result<()> {
+    /// Waits for the process, and sends it copies of both. May be dropped and called again.
+    async fn lend(&self, (timer, probes): Loan<'_>, to: i32) -> io::Result<()> {
         loop {
             let (stream, _) = self.listener.accept().await?;
             // Other containers of the Pod may connect, too; the kernel says who it is.
             if stream.peer_cred()?.pid() != Some(to) {
                 continue;
             }
-            let timers = [timer.as_fd()];
-            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+            let lent: Vec<_> = std::iter::once(timer.as_fd()).chain(probes.map(AsFd::as_fd)).collect();
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
             let mut ancillary = SendAncillaryBuffer::new(&mut space);
-            assert!(ancillary.push(SendAncillaryMessage::ScmRights(&timers)), "there is space for one");
+            assert!(ancillary.push(SendAncillaryMessage::ScmRights(&lent)), "there is space for two");
             // A descriptor travels with at least one byte, for which a new socket has room.
             sendmsg(&stream, &[IoSlice::new(&[0])], &mut ancillary, SendFlags::NOSIGNAL)?;
             return Ok(());
         }
     }
+}
+
+/// What an agent has from its enforcer.
+#[derive(Debug)]
+pub struct Lent {
+    /// The timer.
+    pub leash: Leash,
+    /// The port for probes, if it was to be opened.
+    pub probes: Option<std::net::TcpListener>,
 }
 
 /// The agent's hand on the timer.
@@ -145,15 +171,15 @@ pub struct Leash<Hand = OwnedFd> {
     set_to: Option<BootTime>,
 }
 
-impl Leash {
-    /// Takes the timer from the enforcer whose socket has this name.
+impl Lent {
+    /// Takes it from the enforcer whose socket has this name.
     ///
     /// # Errors
     /// There is no such enforcer, or it did not answer in time.
     pub fn take(name: &str) -> io::Result<Self> {
-        let stream = UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?)?;
+        let stream = UnixStream::connect_addr(&unix::SocketAddr::from_abstract_name(name)?)?;
         stream.set_read_timeout(Some(SHARED_WITHIN))?;
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let mut byte = [0];
         rustix::io::retry_on_intr(|| {
@@ -162,11 +188,13 @@ impl Leash {
         .map_err(|error| {
             if error == Errno::AGAIN { io::ErrorKind::TimedOut.into() } else { io::Error::from(error) }
         })?;
-        let received = ancillary.drain().find_map(|message| match message {
-            RecvAncillaryMessage::ScmRights(mut timers) => timers.next(),
+        let mut received = ancillary.drain().filter_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(lent) => Some(lent),
             RecvAncillaryMessage::ScmCredentials(_) | _ => None,
         });
-        Ok(Self::new(received.ok_or(io::ErrorKind::UnexpectedEof)?))
+        let mut received = received.next().ok_or(io::ErrorKind::UnexpectedEof)?;
+        let leash = Leash::new(received.next().ok_or(io::ErrorKind::UnexpectedEof)?);
+        Ok(Self { leash, probes: received.next().map(Into::into) })
     }
 }
 
@@ -256,9 +284,10 @@ mod tests {
         let name = format!("bps-agent-test-{}", std::process::id());
         let (lender, timer) = (Lender::listen(&name).unwrap(), Alarm::new().unwrap());
         let own = i32::try_from(std::process::id()).unwrap();
-        let taken = tokio::task::spawn_blocking(move || Leash::take(&name));
-        lender.lend(&timer, own).await.unwrap();
-        let leash = taken.await.unwrap().unwrap();
+        let taken = tokio::task::spawn_blocking(move || Lent::take(&name));
+        lender.lend((&timer, None), own).await.unwrap();
+        let Lent { leash, probes } = taken.await.unwrap().unwrap();
+        assert!(probes.is_none());
 
         leash.timer.set(Some(BootTime(0))).unwrap();
         timer.rung().await.unwrap();
@@ -272,12 +301,29 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn the_port_for_probes_is_lent_open() {
+        let name = format!("bps-agent-probes-{}", std::process::id());
+        let (lender, timer) = (Lender::listen(&name).unwrap(), Alarm::new().unwrap());
+        let probes = health::listen((std::net::Ipv4Addr::LOCALHOST, 0).into()).await.unwrap();
+        let own = i32::try_from(std::process::id()).unwrap();
+        // Asked before there is anybody to answer.
+        let asked = std::net::TcpStream::connect(probes.local_addr().unwrap()).unwrap();
+        let taken = tokio::task::spawn_blocking(move || Lent::take(&name));
+        lender.lend((&timer, Some(&probes)), own).await.unwrap();
+        drop(probes);
+        let lent = taken.await.unwrap().unwrap().probes.expect("a port");
+        lent.set_nonblocking(false).unwrap();
+        let (_, from) = lent.accept().unwrap();
+        assert_eq!(from, asked.local_addr().unwrap());
+    }
+
+    #[tokio::test]
     async fn a_stranger_does_not_get_the_timer() {
         let name = format!("bps-agent-stranger-{}", std::process::id());
         let (lender, timer) = (Lender::listen(&name).unwrap(), Alarm::new().unwrap());
-        let taken = tokio::task::spawn_blocking(move || Leash::take(&name));
+        let taken = tokio::task::spawn_blocking(move || Lent::take(&name));
         let somebody_else = 1;
-        let mut lent = std::pin::pin!(lender.lend(&timer, somebody_else));
+        let mut lent = std::pin::pin!(lender.lend((&timer, None), somebody_else));
         tokio::select! {
             lent = &mut lent => panic!("it was lent: {lent:?}"),
             taken = taken => assert_eq!(taken.unwrap().unwrap_err().kind(), io::ErrorKind::UnexpectedEof),

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tracing::info;
 
 use super::clock::{self, Alarm};
-use super::enforcer::Leash;
+use super::enforcer::Lent;
 use super::hook::Hooks;
 use super::identity::Identity;
 use super::init;
@@ -73,17 +73,17 @@ pub enum Error {
     /// The peer address cannot be used.
     #[error("listen for the other agent")]
     Listen(#[source] io::Error),
-    /// The address for probes cannot be used.
+    /// The port for probes cannot be used.
     #[error("listen for probes")]
-    ServeHealth(#[source] health::Error),
+    ServeHealth(#[source] io::Error),
     /// There is no client for the API server.
     #[error("make a client for the API server")]
     Connect(#[source] client::Error),
     /// The kernel refused what supervising an application needs.
     #[error("supervise the application")]
     Supervise(#[source] io::Error),
-    /// There is no process above this one that shares its timer.
-    #[error("take the timer of the enforcer")]
+    /// There is no process above this one that shares its timer and the port for probes.
+    #[error("take what the enforcer lends")]
     Enforce(#[source] io::Error),
     /// A task ended.
     #[error("run beside the application")]
@@ -180,15 +180,15 @@ impl Member {
             ..
         } = settings;
         let health = Health::new();
-        // First: the kubelet may ask at once, and tells everybody if nobody listens yet.
-        if let Some(address) = settings.health_bind {
-            let server = HealthServer::listen(address, health.clone()).await.map_err(Error::ServeHealth)?;
+        let enforcer = settings.enforcer.ok_or(io::ErrorKind::NotConnected);
+        let lent = enforcer.map_err(io::Error::from).and_then(|name| Lent::take(&name));
+        let Lent { leash, probes } = lent.map_err(Error::Enforce)?;
+        // First: the kubelet may have asked already.
+        if let Some(probes) = probes {
+            let server = HealthServer::at(probes, health.clone()).map_err(Error::ServeHealth)?;
             let server = server.with(metrics::router(tenant.metrics().clone(), &key_file));
             tasks.spawn("health", server.run(shutdown.clone()));
         }
-        let enforcer = settings.enforcer.ok_or(io::ErrorKind::NotConnected);
-        let leash = enforcer.map_err(io::Error::from).and_then(|name| Leash::take(&name));
-        let leash = leash.map_err(Error::Enforce)?;
         let keys = KeyRing::read(&key_file).map_err(Error::ReadKeys)?;
         let (keys, present) = watch::channel(keys);
         let socket = Socket::bind(peer_bind).map_err(Error::Listen)?;

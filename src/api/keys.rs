@@ -81,9 +81,8 @@ pub const ANNOTATION_HA_PAIR: &str = "backup.example.com/ha-pair";
 /// Annotation on the Lease of a pair: numbers of the state directories that have every acknowledged write, hexadecimal and
 /// separated by commas; only with one of them may a member take over, unless any may. Absent: nobody has acted yet.
 pub const ANNOTATION_HA_IN_SYNC: &str = "backup.example.com/ha-in-sync";
-/// Annotation on the Lease of a pair: uids of the Pods that had those directories when they were written down, separated by
-/// commas, and the uid of no Pod (zeros) in the place of one that has lost its directory since; for the operator and for
-/// people, no agent decides by it.
+/// Annotation on the Lease of a pair: uids of the Pods that have those directories, separated by commas, and the uid of no
+/// Pod (zeros) in the place of one that has lost its directory; for the operator and for people, no agent decides by it.
 pub const ANNOTATION_HA_IN_SYNC_PODS: &str = "backup.example.com/ha-in-sync-pods";
 /// Annotation on the Lease of a pair: how much the standby lacks of the replicated state, as JSON; absent while it is level.
 pub const ANNOTATION_HA_LAG: &str = "backup.example.com/ha-lag";

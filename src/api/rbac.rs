@@ -58,7 +58,7 @@ pub const RULES: &[Rule] = &[
         group: keys::GROUP,
         resources: &["backuppodsets/status", "hagroups/status"],
         names: &[],
-        verbs: &["get", "patch"],
+        verbs: &["patch"],
     },
     // An owner reference that blocks the deletion of its owner needs this where
     // OwnerReferencesPermissionEnforcement is on.
@@ -92,13 +92,7 @@ pub const RULES: &[Rule] = &[
         names: &[],
         verbs: &["list", "create", "patch", "delete"],
     },
-    Rule {
-        scope: Scope::Watched,
-        group: "events.k8s.io",
-        resources: &["events"],
-        names: &[],
-        verbs: &["create", "patch"],
-    },
+    Rule { scope: Scope::Watched, group: "events.k8s.io", resources: &["events"], names: &[], verbs: CREATE },
     Rule {
         scope: Scope::Watched,
         group: "coordination.k8s.io",

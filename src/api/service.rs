@@ -66,7 +66,8 @@ pub struct ExposedService {
     /// How long a Pod that is going away still answers, in seconds, while every node learns of the switch.
     /// Becomes a preStop sleep of application containers that define no preStop hook of their own.
     /// Range 0 to 60, default 2: of several changes in a row kube-proxy programs the last one up to a second later
-    /// (minSyncPeriod), and programming takes its time as well. 0 adds no hook.
+    /// (minSyncPeriod), and programming takes its time as well. 0 adds no hook. Without effect with `activeStandby`, where
+    /// a Pod that is deleted hands over first.
     #[serde(default = "default_drain_seconds")]
     #[schemars(range(min = 0, max = 60))]
     pub drain_seconds: i32,

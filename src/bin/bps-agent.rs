@@ -10,8 +10,7 @@ use std::time::Duration;
 use backuppodset::agent::check::{CheckArguments, EXIT_FAILED};
 use backuppodset::agent::launch::OWN_PROGRAM;
 use backuppodset::agent::replicate::socket;
-use backuppodset::agent::settings::PairArguments;
-use backuppodset::agent::stop_signal::StopSignal;
+use backuppodset::agent::settings::{PairArguments, PairSettings};
 use backuppodset::agent::{enforcer, hook, init, launch, member};
 use backuppodset::api::keys;
 use backuppodset::runtime::telemetry::{self, LogSettings};
@@ -152,7 +151,7 @@ async fn run(pair: PairArguments, command: Vec<OsString>) -> ExitCode {
         };
     };
     if settings.enforcer.is_none() {
-        return enforce(launcher, settings.logs, settings.hooks.stop_signal).await;
+        return enforce(launcher, &settings).await;
     }
     match member::run(settings, launcher, command).await {
         Ok(()) => ExitCode::SUCCESS,
@@ -161,12 +160,12 @@ async fn run(pair: PairArguments, command: Vec<OsString>) -> ExitCode {
 }
 
 /// Becomes the enforcer above an agent with the same arguments.
-async fn enforce(launcher: &Path, logs: LogSettings, stop_signal: StopSignal) -> ExitCode {
-    if let Err(error) = telemetry::init(&logs) {
+async fn enforce(launcher: &Path, PairSettings { logs, hooks, health_bind, .. }: &PairSettings) -> ExitCode {
+    if let Err(error) = telemetry::init(logs) {
         return failed("set up logs", &error);
     }
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
-    match enforcer::run(launcher, &arguments, stop_signal).await {
+    match enforcer::run(launcher, &arguments, (hooks.stop_signal, *health_bind)).await {
         Ok(ending) => ExitCode::from(ending.exit_code()),
         Err(error) => failed("watch over the agent", &error),
     }

@@ -2,18 +2,16 @@
 
 use std::process::ExitCode;
 
-use backuppodset::plugin::{Arguments, print, run};
+use backuppodset::plugin::{Arguments, Error, print, run};
 use clap::Parser as _;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
-    match run(Arguments::parse()).await {
-        Ok(text) => {
-            print(&text);
-            ExitCode::SUCCESS
-        }
+    let said = run(Arguments::parse()).await;
+    let printed = print(said.as_ref().map_or_else(Error::done, String::as_str));
+    match said.map(drop).and(printed) {
+        Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            print(error.done());
             eprintln!("error: {}", error.chain());
             ExitCode::from(error.exit_code())
         }

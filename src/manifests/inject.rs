@@ -12,7 +12,7 @@ pub use self::check::InjectError;
 use self::check::{check_container, check_pod, check_selector};
 use self::environment::{add_environment, identity_arguments};
 use self::kept::kept;
-use self::liveness::check_arguments;
+use self::liveness::{check_arguments, is_given_up};
 use self::stop::stop_argument;
 use super::agent_source::AgentSource;
 use super::group::group_keys_name;
@@ -45,6 +45,13 @@ impl Injection {
     /// `WrittenSelector` if it names a label that the operator writes.
     pub fn check_selector(selector: &Value) -> Result<(), InjectError> {
         check_selector(selector)
+    }
+
+    /// Whether nobody does the liveness probe any more that the container has in a template that can run the agent.
+    pub fn gives_liveness_up(&self, template: &Value) -> bool {
+        let Ok(template) = uninject(template) else { return false };
+        let index = container_index(&template["spec"], self.container.as_deref());
+        index.is_ok_and(|index| is_given_up(&template["spec"]["containers"][index], &self.arguments))
     }
 }
 
@@ -145,9 +152,15 @@ fn command_now(container: &Value, kept: &Value) -> Value {
 
 fn unwrap(container: &mut Value, kept: &Value) {
     container["command"] = command_now(container, kept);
+    let asks_agent = container["readinessProbe"]["httpGet"]["port"] == keys::AGENT_HEALTH_PORT;
     if let Some(container) = container.as_object_mut() {
-        container.remove("readinessProbe");
-        container.extend(kept["probes"].as_object().cloned().unwrap_or_default());
+        if asks_agent {
+            container.remove("readinessProbe");
+        }
+        // What somebody wrote in the meantime stays.
+        for (name, probe) in kept["probes"].as_object().cloned().unwrap_or_default() {
+            container.entry(name).or_insert(probe);
+        }
     }
     let added = kept["env"].as_array().cloned().unwrap_or_default();
     remove(container, "env", |entry| added.contains(&entry["name"]));

@@ -75,7 +75,7 @@ pub enum Verb {
 /// What to put into which manifests.
 #[derive(Args, Clone, Debug)]
 pub struct InjectArguments {
-    /// File with manifests, YAML or JSON; - is standard input.
+    /// File with manifests, YAML or JSON; - is standard input. Their comments and anchors are not in the output.
     #[arg(short, long, default_value = "-")]
     pub file: PathBuf,
     /// Name of the HAGroup that the Pods belong to.
@@ -97,9 +97,9 @@ pub struct InjectArguments {
     /// Where the agent is in the application's image, an absolute path; for --agent-source=image only; default: /bps-agent.
     #[arg(long, value_parser = absolute_path)]
     pub agent_path: Option<String>,
-    /// State directory of the application, which the agents replicate to the standby.
-    #[arg(long)]
-    pub replicate: Option<PathBuf>,
+    /// State directory of the application, an absolute path, which the agents replicate to the standby.
+    #[arg(long, value_parser = absolute_path)]
+    pub replicate: Option<String>,
     /// Which standby may act when state is replicated: in-sync unless this says always.
     #[arg(long, value_enum, requires = "replicate")]
     pub promote_when: Option<PromoteWhen>,
@@ -238,7 +238,7 @@ fn group_name(text: &str) -> Result<String, String> {
 }
 
 fn absolute_path(text: &str) -> Result<String, String> {
-    let advice = "write an absolute path, such as /bps-agent";
+    let advice = "write an absolute path, and not the root";
     if text.len() > 1 && text.starts_with('/') { Ok(text.to_owned()) } else { Err(advice.to_owned()) }
 }
 
@@ -307,7 +307,9 @@ mod tests {
         assert_eq!(volume.ok(), Some((AgentDelivery::ImageVolume, None)));
         let built_in = parse(&["--agent-source=image", "--agent-path=/opt/bps-agent"]);
         assert_eq!(built_in.ok(), Some((AgentDelivery::Image, Some("/opt/bps-agent".to_owned()))));
-        for words in [["--agent-source=sidecar"], ["--agent-path=bps-agent"], ["--agent-path=/"]] {
+        let wrong =
+            ["--agent-source=sidecar", "--agent-path=bps-agent", "--agent-path=/", "--replicate=state"];
+        for words in wrong.map(|word| [word]) {
             assert!(parse(&words).is_err(), "{words:?}");
         }
     }

@@ -145,7 +145,7 @@ impl Cluster {
         self.api::<K>().get_opt(name).await.map_err(Error::request(what))
     }
 
-    /// Objects of a kind in a namespace, or in all with `None`; none if the cluster does not know the kind.
+    /// Objects of a kind in a namespace, or in all with `None`.
     pub(super) async fn list<K>(&self, namespace: Option<&str>, labels: &str) -> Result<Vec<K>, Error>
     where
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
@@ -156,7 +156,10 @@ impl Cluster {
         };
         match api.list(&ListParams::default().labels(labels)).await {
             Ok(list) => Ok(list.items),
-            Err(kube::Error::Api(status)) if status.code == 404 => Ok(Vec::new()),
+            Err(kube::Error::Api(status)) if status.code == 404 => Err(Error::Refused(format!(
+                "this cluster does not know {}: install the operator, or choose another cluster by --context",
+                K::plural(&())
+            ))),
             Err(error) => Err(Error::request(format!("list {}", K::plural(&())))(error)),
         }
     }

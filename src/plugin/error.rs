@@ -60,6 +60,9 @@ pub enum Error {
     /// The manifests are no YAML or JSON.
     #[error("understand the manifests; write YAML documents or JSON")]
     Parse(#[source] Box<serde_saphyr::Error>),
+    /// What was to be told cannot be written; what was to be done is done.
+    #[error("write to standard output")]
+    Print(#[source] std::io::Error),
     /// An object cannot be written as text.
     #[error("write an object as text")]
     Write(#[source] Box<dyn std::error::Error + Send + Sync>),
@@ -81,14 +84,20 @@ impl Error {
         |source| Self::Request { what, source: Box::new(source) }
     }
 
-    /// The same, if something was done before.
+    /// The same, after this was done.
     pub(super) fn after(self, done: String) -> Self {
-        if done.is_empty() { self } else { Self::Partly { done, cause: Box::new(self) } }
+        Self::Partly { done, cause: Box::new(self) }
     }
 
     /// What was done all the same, as text for standard output.
     pub fn done(&self) -> &str {
         if let Self::Partly { done, .. } = self { done } else { "" }
+    }
+
+    /// Whether an object is not there that was asked for.
+    pub(super) fn is_absence(&self) -> bool {
+        let Self::Request { source, .. } = self else { return false };
+        matches!(&**source, kube::Error::Api(status) if status.is_not_found())
     }
 
     /// 1: failed, 2: wrong command line, 3: not in time.
@@ -103,6 +112,7 @@ impl Error {
             | Self::Request { .. }
             | Self::ReadFile { .. }
             | Self::Parse(_)
+            | Self::Print(_)
             | Self::Write(_)
             | Self::Inject { .. } => 1,
         }

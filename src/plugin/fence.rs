@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::ResourceExt as _;
+use kube::ResourceExt;
 use kube::api::{Patch, PatchParams};
 use serde::Serialize;
 use serde_json::json;
@@ -42,10 +42,11 @@ async fn change(cluster: &Cluster, wanted: &FenceArguments, is_on: bool) -> Resu
     for pod in &wanted.pods {
         match fence(cluster, pod, is_on).await {
             Ok(outcome) => outcomes.pods.push(outcome),
-            Err(error) => return Err(error.after(outcomes.text())),
+            Err(error) if outcomes.pods.is_empty() => return Err(error),
+            Err(error) => return Err(error.after(outcomes.formed(wanted.output)?)),
         }
     }
-    document::formed(wanted.output, &outcomes, || outcomes.text())
+    outcomes.formed(wanted.output)
 }
 
 /// What became of the Pods that were to be fenced or unfenced, in the order in which they were named.
@@ -69,8 +70,8 @@ struct Outcome {
 }
 
 impl Outcomes {
-    fn text(&self) -> String {
-        self.pods.iter().map(|outcome| outcome.text.as_str()).collect()
+    fn formed(&self, format: Option<Format>) -> Result<String, Error> {
+        document::formed(format, self, || self.pods.iter().map(|outcome| outcome.text.as_str()).collect())
     }
 }
 
@@ -207,11 +208,22 @@ async fn find(cluster: &Cluster, pod: &str, is_on: bool) -> Result<(PairNow, Age
             "no Pod is called {pod:?} in namespace {namespace:?}; `kubectl bps status` shows the Pods of groups"
         )));
     };
-    Err(Error::Refused(match found.labels().get(keys::LABEL_GROUP) {
-        Some(group) => format!(
+    let unread = |group: &String| {
+        let is_unread = |lease: &&Lease| {
+            lease.labels().get(keys::LABEL_GROUP) == Some(group) && pair_now(lease, None).is_none()
+        };
+        leases.iter().find(is_unread).map(ResourceExt::name_any)
+    };
+    let group = found.labels().get(keys::LABEL_GROUP);
+    Err(Error::Refused(match (group, group.and_then(unread)) {
+        (Some(group), Some(lease)) => format!(
+            "the Lease {lease} of group {group} cannot be read, so it is not known whether {pod} may act by it: to be sure \
+             that it does not, delete the Pod; `kubectl bps status hag/{group}` says what is wrong with the Lease"
+        ),
+        (Some(group), None) => format!(
             "Pod {pod} is in no pair of group {group}: only members of pairs act, so there is nothing to fence"
         ),
-        None => format!(
+        (None, _) => format!(
             "Pod {pod} belongs to no group: only Pods with an agent can be fenced, see `kubectl bps inject --help`"
         ),
     }))

@@ -1,4 +1,4 @@
-//! Puts the agent into manifests, and takes it out again. Everything else in them stays as it is.
+//! Puts the agent into manifests, and takes it out again. Everything else in them stays as it is, but for comments and anchors.
 
 use std::collections::BTreeSet;
 use std::io::Read as _;
@@ -62,7 +62,7 @@ fn refuse_overlap_in_both_roles(wanted: &InjectArguments) -> Result<(), Error> {
 
 /// What the typed flags and the others come to.
 fn agent_arguments(wanted: &InjectArguments) -> Vec<String> {
-    let replicate = wanted.replicate.as_ref().map(|folder| format!("--replicate={}", folder.display()));
+    let replicate = wanted.replicate.as_ref().map(|folder| format!("--replicate={folder}"));
     let when = wanted.promote_when.and_then(|when| when.to_possible_value());
     let when = when.map(|when| format!("--promote-when={}", when.get_name()));
     let handover = wanted.handover.and_then(|order| order.to_possible_value());
@@ -190,6 +190,13 @@ impl Change<'_> {
             Some(injection) => inject(&before, injection),
         };
         let after = after.map_err(cannot_run(title))?;
+        if self.injection.is_some_and(|injection| injection.gives_liveness_up(&before)) {
+            eprintln!(
+                "warning: {title}: the agent cannot do this livenessProbe (gRPC, HTTPS, another host, or headers), so \
+                 nobody notices that the application hangs; give --agent-argument=--live-exec='[\"COMMAND\"]' or another \
+                 --live- argument of the agent"
+            );
+        }
         // An unchanged template keeps its form, and the order of its lists too.
         if after != before {
             *template = Document::ordered(after, Some(template));

@@ -42,8 +42,6 @@ pub mod workload;
 pub use arguments::Arguments;
 pub use error::Error;
 
-use std::io::Write as _;
-
 use clap::CommandFactory as _;
 
 use arguments::{Shell, Verb};
@@ -74,9 +72,18 @@ pub async fn run(arguments: Arguments) -> Result<String, Error> {
 }
 
 /// Prints what [`run`] returned. A reader that went away, for example `head`, is no failure.
-pub fn print(text: &str) {
-    let mut output = std::io::stdout().lock();
-    drop(output.write_all(text.as_bytes()).and_then(|()| output.flush()));
+///
+/// # Errors
+/// `Print` if it cannot be written, for example to a full disk.
+pub fn print(text: &str) -> Result<(), Error> {
+    printed(text, &mut std::io::stdout().lock())
+}
+
+fn printed(text: &str, output: &mut impl std::io::Write) -> Result<(), Error> {
+    match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(Error::Print(error)),
+        Ok(()) | Err(_) => Ok(()),
+    }
 }
 
 /// Asked by kubectl for the completions of `kubectl bps`, with what was typed after it: passes on what Bash completes for the

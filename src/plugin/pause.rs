@@ -52,14 +52,18 @@ pub async fn run(cluster: &Cluster, wanted: &NamedArguments, is_paused: bool) ->
             if let Some(set) = controller_of(&group.metadata).filter(|owner| owner.kind == keys::KIND) {
                 let (group, set) = (group.name_any(), &set.name);
                 return Err(Error::Usage(format!(
-                    "HAGroup {group} is as its BackupPodSet wants it: write bps/{set}, which stops failovers of Pods, too"
+                    "HAGroup {group} is as its BackupPodSet wants it: write bps/{set}"
                 )));
             }
             let then = "pairs stay as they are, and failovers go on";
             write(cluster, group.as_ref(), (group.spec.paused, is_paused, then)).await?
         }
         Subject::Set(set) => {
-            let then = "nothing is created, converted or deleted, and there is no failover";
+            let then = if set.spec.active_standby.is_some() {
+                "nothing is created, converted or deleted, pairs stay as they are, and failovers go on"
+            } else {
+                "nothing is created, converted or deleted, and there is no failover"
+            };
             write(cluster, set.as_ref(), (set.spec.paused, is_paused, then)).await?
         }
     };

@@ -10,6 +10,7 @@ use serde_json::json;
 
 use super::arguments::SwitchoverArguments;
 use super::cluster::Cluster;
+use super::history::epoch_text;
 use super::pair::{PairNow, pair_now, pairs_now};
 use super::{Error, document};
 use crate::agent::identity::format_uid;
@@ -49,12 +50,18 @@ struct Done {
     milliseconds: u64,
 }
 
+/// As `status` and `history` tell epochs, and `HA_EPOCH`.
+fn decimal(epoch: Epoch) -> String {
+    u64::from(epoch).to_string()
+}
+
 impl Handover {
     fn text(&self) -> String {
         let Self { pair, from, to, epoch, done } = self;
         match done {
             None => format!("{pair}: {from} was told to hand over to {to}\n"),
             Some(Done { epoch: next, milliseconds }) => {
+                let [epoch, next] = [epoch, next].map(|wire| epoch_text(wire));
                 format!("{pair}: {from} handed over to {to} in {milliseconds} ms (epoch {epoch} -> {next})\n")
             }
         }
@@ -78,14 +85,14 @@ pub async fn run(cluster: &Cluster, wanted: &SwitchoverArguments) -> Result<Stri
         pair: ready.pair.name.clone(),
         from: ready.pair.name_of(ready.from),
         to: ready.pair.name_of(ready.to),
-        epoch: ready.pair.epoch.to_string(),
+        epoch: decimal(ready.pair.epoch),
         done: None,
     };
     if wanted.wait {
         let after = await_other(cluster, &ready, (began, wanted.timeout)).await?;
         handover.to = after.active.map(|active| after.name_of(active)).unwrap_or_default();
         let milliseconds = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
-        handover.done = Some(Done { epoch: after.epoch.to_string(), milliseconds });
+        handover.done = Some(Done { epoch: decimal(after.epoch), milliseconds });
     }
     document::formed(wanted.output, &handover, || handover.text())
 }
@@ -151,7 +158,7 @@ async fn order(cluster: &Cluster, pair: &PairNow, epoch: Epoch) -> Result<(), Er
 }
 
 /// Waits until another Pod acts. An active that began another tenure in the meantime is told again. The order is given, so that
-/// an API server that does not answer for a while changes nothing about it.
+/// an API server that does not answer for a while, or refuses to, changes nothing about it; without the Lease it is gone.
 async fn await_other(
     cluster: &Cluster,
     ready: &Ready,
@@ -161,32 +168,42 @@ async fn await_other(
     let mut trouble = None;
     loop {
         let left = timeout.saturating_sub(began.elapsed());
-        let seen = tokio::time::timeout(left, look(cluster, &ready.pair.name)).await;
+        let seen = tokio::time::timeout(left, insist(cluster, ready, &mut ordered)).await;
         let Ok(seen) = seen else { return Err(overdue(ready, timeout, trouble.as_ref())) };
-        let now;
-        (now, trouble) = seen.map_or_else(|error| (None, Some(error)), |now| (now, None));
-        if let Some(now) = now {
-            if now.active.is_some_and(|active| active != ready.from) {
-                return Ok(now);
-            }
-            if now.active == Some(ready.from) && now.epoch > ordered {
-                match order(cluster, &now, now.epoch).await {
-                    Ok(()) => ordered = now.epoch,
-                    Err(error) => trouble = Some(error),
-                }
-            }
+        match seen {
+            Ok(Some(now)) if now.active.is_some_and(|active| active != ready.from) => return Ok(now),
+            Ok(_) => trouble = None,
+            Err(error) if error.is_absence() => return Err(error),
+            Err(error) => trouble = Some(error),
         }
         tokio::time::sleep(LOOK_EVERY.min(left)).await;
     }
 }
 
+/// Looks once, and tells an active that began another tenure again.
+async fn insist(cluster: &Cluster, ready: &Ready, ordered: &mut Epoch) -> Result<Option<PairNow>, Error> {
+    let now = look(cluster, &ready.pair.name).await?;
+    if let Some(now) = now.as_ref().filter(|now| now.active == Some(ready.from) && now.epoch > *ordered) {
+        order(cluster, now, now.epoch).await?;
+        *ordered = now.epoch;
+    }
+    Ok(now)
+}
+
 fn overdue(ready: &Ready, timeout: Duration, trouble: Option<&Error>) -> Error {
     let trouble = trouble.map(|error| format!("; last: {}", error.chain())).unwrap_or_default();
     let (pair, from) = (&ready.pair.name, ready.pair.name_of(ready.from));
+    let is_level = ready.pair.record.level.count().is_none_or(|count| count > 1);
+    let hint = if is_level {
+        "look at the log of its agent"
+    } else {
+        "its standby lacks state, see `kubectl bps status`"
+    };
     Error::Overdue(format!(
-        "no other Pod acts in {pair} after {} s; the order stays in its Lease until {from} ends this tenure; \
-         look at the log of its agent{trouble}",
-        timeout.as_secs_f32()
+        "no other Pod acts in {pair} after {} s; the order stays in its Lease until {from} ends this tenure, \
+         unless it is taken back by `kubectl annotate lease {pair} {order}-`; {hint}{trouble}",
+        timeout.as_secs_f32(),
+        order = keys::ANNOTATION_HA_SWITCH_OVER,
     ))
 }
 

@@ -4,3 +4,26 @@ mod manifests;
 mod orders;
 mod texts;
 mod workloads;
+
+use super::{Error, printed};
+
+/// A standard output that fails in this way.
+struct Failing(std::io::ErrorKind);
+
+impl std::io::Write for Failing {
+    fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {
+        Err(self.0.into())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn what_cannot_be_printed_is_a_failure_unless_its_reader_went_away() {
+    use std::io::ErrorKind::{BrokenPipe, StorageFull};
+    assert!(matches!(printed("text", &mut Failing(StorageFull)), Err(Error::Print(_))));
+    assert!(printed("text", &mut Failing(BrokenPipe)).is_ok());
+    assert!(printed("text", &mut Vec::new()).is_ok());
+}

@@ -15,8 +15,8 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
-pub use super::http_server::Error;
-use super::http_server::{listen, serve};
+use super::http_server::serve;
+pub use super::http_server::{Error, listen};
 use super::shutdown::Shutdown;
 use super::tasks::TaskError;
 
@@ -100,6 +100,15 @@ impl HealthServer {
     /// `Listen` if the address is in use.
     pub async fn listen(address: SocketAddr, health: Health) -> Result<Self, Error> {
         Ok(Self { listener: listen(address).await?, health, more: Router::new() })
+    }
+
+    /// At a port that was opened before.
+    ///
+    /// # Errors
+    /// What the kernel refused.
+    pub fn at(listener: std::net::TcpListener, health: Health) -> std::io::Result<Self> {
+        listener.set_nonblocking(true)?;
+        Ok(Self { listener: TcpListener::from_std(listener)?, health, more: Router::new() })
     }
 
     /// Answers more than probes.

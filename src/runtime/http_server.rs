@@ -75,7 +75,10 @@ struct Connections {
 /// Opens the port; separate from [`serve`] so that a port in use is an error before anything starts.
 ///
 /// `[::]` stands for all addresses, of IPv4 too, also on a node without IPv6.
-pub(super) async fn listen(address: SocketAddr) -> Result<TcpListener, Error> {
+///
+/// # Errors
+/// `Listen`.
+pub async fn listen(address: SocketAddr) -> Result<TcpListener, Error> {
     let refused = match TcpListener::bind(address).await {
         Err(error) if address.ip().is_unspecified() && error.kind() != ErrorKind::AddrInUse => error,
         bound => return bound.map_err(|source| Error::Listen { address, source }),

@@ -12,7 +12,7 @@ use crate::bench::Bench;
 use crate::stage::Stage;
 use crate::{
     active_sets, failover, faults, hostile, idle, manifests, meddling, nodes, outages, pairs, record, redis,
-    refusals, replication, rollout, sizes, tampering, two_faults, workloads,
+    refusals, replication, rollout, sizes, tampering, two_faults, volumes, workloads,
 };
 
 /// Something that is true on a real cluster, and how to find out.
@@ -110,6 +110,7 @@ fn of_pairs() -> Vec<Claim> {
         staying(faults::several_actives_killed_at_once_are_followed_at_once_each_by_its_standby),
         staying(faults::nobody_takes_over_while_the_machine_has_too_much_to_do),
         staying(faults::an_active_is_followed_at_once_while_its_group_grows_by_a_pair),
+        staying(faults::an_active_is_followed_at_once_while_other_pairs_of_its_group_go),
         staying(faults::a_deployment_grows_to_sixteen_pairs_and_shrinks_to_one_and_never_do_two_act),
         claim(idle::nothing_is_written_about_an_idle_pair_but_that_its_lease_is_held),
         claim(two_faults::never_do_two_act_when_two_faults_come_together),
@@ -130,6 +131,7 @@ fn of_pairs() -> Vec<Claim> {
         claim(redis::a_redis_pair_keeps_every_acknowledged_write_and_only_one_takes_them),
         claim(replication::a_counter_with_replicated_state_loses_no_acknowledged_increment),
         claim(replication::a_rollout_of_a_replicated_counter_loses_no_acknowledged_increment),
+        claim(volumes::pods_that_come_back_with_their_volumes_have_every_acknowledged_increment),
     ]
 }
 

@@ -31,8 +31,10 @@ pub(crate) struct End {
     pub(crate) before: Serving,
     /// Who serves when it is undone.
     pub(crate) after: Serving,
-    /// What a client saw.
+    /// What a client saw that opens a connection for each request.
     pub(crate) samples: Vec<Sample>,
+    /// What one saw that keeps its connection.
+    pub(crate) kept: Outage,
     /// Why another Pod took over, if one did.
     pub(crate) reason: Option<String>,
 }
@@ -40,7 +42,7 @@ pub(crate) struct End {
 impl End {
     /// What is wrong about it.
     pub(crate) fn wrong(&self, fault: Fault) -> Vec<String> {
-        let Self { before, after, samples, reason } = self;
+        let Self { before, after, samples, kept, reason } = self;
         let outage = Outage::from_samples(samples);
         let is_followed =
             before.epochs.is_disjoint(&after.epochs) && is_answered_by_another(samples, &before.pod);
@@ -48,12 +50,15 @@ impl End {
         let is_shown = !before.epochs.is_empty() && !after.epochs.is_empty();
         let is_right =
             is_shown && if fault == Fault::ApiServerCutOff { before == after } else { is_followed };
-        let may_fail = fault.target() != Target::NoneFailed;
+        let may_fail = |target: Target| target != Target::NoneFailed;
         let wrong = [
             (!is_right).then(|| format!("{before:?} was followed by {after:?}")),
             outage.whole_again.is_none().then(|| format!("nobody answers in the end: {outage}")),
             reason.as_deref().and_then(|reason| wrong_reason(is_untold(fault), reason)),
-            (outage.failed > 0 && !may_fail).then(|| format!("requests failed: {outage}")),
+            (outage.failed > 0 && !may_fail(fault.target())).then(|| format!("requests failed: {outage}")),
+            kept.whole_again.is_none().then(|| format!("nobody answers on a kept connection: {kept}")),
+            (kept.failed > 0 && !may_fail(fault.target_kept()))
+                .then(|| format!("requests failed on a kept connection: {kept}")),
         ];
         wrong.into_iter().flatten().collect()
     }

@@ -10,7 +10,7 @@ use backuppodset::api::{HAGroup, PairStatus};
 use kube::api::Api;
 use lab::app::{Outage, Sample};
 use lab::bench::Error;
-use lab::bench::client::Visit;
+use lab::bench::client::{Habit, Visit};
 use lab::bench::pairs::crowd::{self, Pair};
 use lab::bench::pairs::faults::Fault;
 use lab::bench::pairs::hogs::{self, Hogs};
@@ -113,18 +113,21 @@ impl Scene {
     /// Lets a fault befall the active; returns what is wrong about that.
     async fn suffer(&self, fault: Fault) -> Vec<String> {
         let come = async |active: &Serving| {
-            let visit = self.site.visit(&self.bench, active).await?;
-            Ok((active.clone(), visit))
+            let visit = async |habit| self.site.visit_with(&self.bench, active, habit).await;
+            Ok((active.clone(), tokio::try_join!(visit(Habit::Fresh), visit(Habit::Kept))?))
         };
-        let go = async |(active, visit): (Serving, Visit)| Ok((active, visit.end().await?.1));
+        let go = async |(active, (fresh, kept)): (Serving, (Visit, Visit))| {
+            let ((_, fresh), (kept, _)) = tokio::try_join!(fresh.end(), kept.end())?;
+            Ok((active, fresh, kept))
+        };
         let befallen = befall((&self.bench, &self.site), fault, (come, go)).await;
         let after = self.site.settled().await;
         match (befallen, after) {
-            (Ok((before, samples)), Ok(after)) => {
-                println!("  {}: {}", fault.title(), Outage::from_samples(&samples));
+            (Ok((before, samples, kept)), Ok(after)) => {
+                println!("  {}: {}, kept {kept}", fault.title(), Outage::from_samples(&samples));
                 let is_followed = before.pod != after.pod;
                 let reason = if is_followed { Some(self.reason(&after.pod).await) } else { None };
-                End { before, after, samples, reason }.wrong(fault)
+                End { before, after, samples, kept, reason }.wrong(fault)
             }
             (befallen, after) => {
                 let errors = [befallen.err(), after.err()].into_iter().flatten();
@@ -263,6 +266,31 @@ pub(crate) async fn an_active_is_followed_at_once_while_its_group_grows_by_a_pai
     scene.paired(2).await;
     let turns = one_after_the_other(actors).await;
     assert_eq!(turns.len(), 2, "one acts in each pair");
+    assert_one_at_a_time(&watch);
+}
+
+pub(crate) async fn an_active_is_followed_at_once_while_other_pairs_of_its_group_go(stage: Stage) {
+    let watch = Watch::start(&stage.bench.cluster, LOOKOUT).await.unwrap();
+    let scene = Scene::build(&stage, SEVERAL, &watch).await;
+    let serving = scene.site.settled().await.unwrap();
+    let staying: BTreeSet<String> = (0..PAIR).map(|ordinal| format!("{WEB}-{ordinal}")).collect();
+    let mut struck: Vec<Pair> = scene.paired(SEVERAL / PAIR).await.into_iter().map(Pair::from).collect();
+    struck.retain(|pair| staying.contains(&pair.active) && staying.contains(&pair.standby));
+    assert_eq!(struck.len(), 1, "the first two Pods were paired before there were others");
+    let aim = scene.aim(&struck[0].active);
+    let actors = Actors::start(&stage);
+    let blow = async {
+        scene.site.scale(PAIR).await.unwrap();
+        aim.fire(Signal::KILL).unwrap();
+    };
+    let over = async {
+        timeout(wait::LIMIT, crowd::taken_over(&scene.site, &struck)).await.expect("a successor")?;
+        scene.site.pods_are("2 Pods", |pods| pods.len() == PAIR).await
+    };
+    let (samples, struck_ns) = Box::pin(scene.requests(&serving, blow, over)).await;
+    assert_followed(&scene, (&samples, struck_ns), &struck).await;
+    scene.paired(1).await;
+    one_after_the_other(actors).await;
     assert_one_at_a_time(&watch);
 }
 

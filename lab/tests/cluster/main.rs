@@ -36,6 +36,7 @@ mod sizes;
 mod stage;
 mod tampering;
 mod two_faults;
+mod volumes;
 mod wait;
 mod workloads;
 

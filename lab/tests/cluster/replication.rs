@@ -16,7 +16,7 @@ use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use lab::image::{AGENT_IMAGE, APP_IMAGE};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::pairs::{first_paired, first_reported, order_switchover};
 use crate::stage::{PORT, Stage};
@@ -33,6 +33,15 @@ const CLIENT_SECONDS_MAX: u32 = 300;
 const LOOK_PERIOD: Duration = Duration::from_millis(50);
 /// Increments that show that the counter goes on.
 const INCREMENTS: usize = 20;
+
+/// How long a state directory lasts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Keeping {
+    /// As long as its Pod.
+    WithPods,
+    /// Longer: the next Pod of that name finds it again.
+    InVolumes,
+}
 
 /// What is broken, one after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +64,7 @@ const BLOWS: [Blow; 8] = [
 ];
 
 pub(crate) async fn a_counter_with_replicated_state_loses_no_acknowledged_increment(stage: Stage) {
-    start(&stage).await;
+    start(&stage, Keeping::WithPods).await;
     let mut pair = first_paired(&stage).await;
     let mut names = level(&stage, &pair, |names| names.len() == 2).await;
     let client = start_client(&stage).await;
@@ -77,18 +86,14 @@ pub(crate) async fn a_counter_with_replicated_state_loses_no_acknowledged_increm
     // What is acknowledged from here on is in one directory only.
     level(&stage, &pair, |names| names.len() == 2).await;
     let (standby, _) = leave_out(&stage, &pair).await;
-    let summary = tokio::task::spawn_blocking(|| stop(client)).await.unwrap();
-    println!("  {}", summary.join("\n  "));
-    assert!(summary.iter().any(|line| line.ends_with(" lost=0")), "{summary:?}");
-    let epochs: Vec<u64> = listed(&stage).await.iter().map(|(_, epoch)| *epoch).collect();
-    assert!(epochs.is_sorted(), "an increment of an earlier tenure follows one of a later tenure");
-    let tenures: BTreeSet<u64> = epochs.into_iter().collect();
+    nothing_is_lost(&stage, client).await;
+    let tenures: BTreeSet<u64> = listed(&stage).await.into_iter().map(|(_, epoch)| epoch).collect();
     assert!(tenures.len() > BLOWS.len(), "{tenures:?} with {pair:?}");
     nobody_may_act_without_the_only_copy(&stage, &pair, &standby).await;
 }
 
 pub(crate) async fn a_rollout_of_a_replicated_counter_loses_no_acknowledged_increment(stage: Stage) {
-    start(&stage).await;
+    start(&stage, Keeping::WithPods).await;
     let pair = first_paired(&stage).await;
     let before = level(&stage, &pair, |names| names.len() == 2).await;
     let client = start_client(&stage).await;
@@ -98,9 +103,7 @@ pub(crate) async fn a_rollout_of_a_replicated_counter_loses_no_acknowledged_incr
     let pair = first_paired(&stage).await;
     level(&stage, &pair, |names| names.len() == 2 && names.is_disjoint(&before)).await;
     counts_on(&stage).await;
-    let summary = tokio::task::spawn_blocking(|| stop(client)).await.unwrap();
-    println!("  {}", summary.join("\n  "));
-    assert!(summary.iter().any(|line| line.ends_with(" lost=0")), "{summary:?}");
+    nothing_is_lost(&stage, client).await;
 }
 
 /// The standby is away for a while, comes back, and takes over.
@@ -122,7 +125,7 @@ async fn without_a_standby(stage: &Stage, pair: PairStatus) -> PairStatus {
 }
 
 /// Freezes the standby, and waits until the Lease names it no more.
-async fn leave_out(stage: &Stage, pair: &PairStatus) -> (Pod, BTreeSet<DirectoryId>) {
+pub(crate) async fn leave_out(stage: &Stage, pair: &PairStatus) -> (Pod, BTreeSet<DirectoryId>) {
     let standby = stage.api::<Pod>().get(&pair.standby).await.unwrap();
     stage.bench.cluster.pause(&stage.target(&standby)).unwrap();
     counts_on(stage).await;
@@ -159,14 +162,14 @@ async fn is_withheld(stage: &Stage, expected: ConditionStatus) {
     .await;
 }
 
-async fn start(stage: &Stage) {
+pub(crate) async fn start(stage: &Stage, keeping: Keeping) {
     let params = PatchParams::apply("claims").force();
     let group = json!({
         "apiVersion": "backup.example.com/v1alpha1", "kind": "HAGroup", "metadata": {"name": NAME},
         "spec": {"service": {"name": NAME, "ports": [{"port": 80, "targetPort": PORT}]}},
     });
     stage.api::<HAGroup>().patch(NAME, &params, &Patch::Apply(group)).await.unwrap();
-    let template = json!({
+    let mut template = json!({
         "metadata": {"labels": {"app": NAME}},
         "spec": {
             "terminationGracePeriodSeconds": 10,
@@ -175,9 +178,13 @@ async fn start(stage: &Stage) {
                 "command": ["/lab-app", "counter", "--state", "/state", "--port", PORT.to_string()],
                 "volumeMounts": [{"name": "state", "mountPath": "/state"}],
             }],
-            "volumes": [{"name": "state", "emptyDir": {}}],
         },
     });
+    let (volumes, claims) = match keeping {
+        Keeping::WithPods => (json!([{"name": "state", "emptyDir": {}}]), json!([])),
+        Keeping::InVolumes => (json!([]), json!([volume_claim()])),
+    };
+    template["spec"]["volumes"] = volumes;
     let arguments = vec!["--replicate=/state".to_owned()];
     let source = AgentSource::Copy { image: AGENT_IMAGE.into() };
     let injection = Injection { group: NAME.into(), source, container: None, arguments };
@@ -187,9 +194,17 @@ async fn start(stage: &Stage) {
             "replicas": 2, "serviceName": NAME, "podManagementPolicy": "Parallel",
             "selector": {"matchLabels": {"app": NAME}},
             "template": inject(&template, &injection).unwrap(),
+            "volumeClaimTemplates": claims,
         },
     });
     stage.api::<StatefulSet>().patch(NAME, &params, &Patch::Apply(set)).await.unwrap();
+}
+
+fn volume_claim() -> Value {
+    json!({
+        "metadata": {"name": "state"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}},
+    })
 }
 
 async fn strike(stage: &Stage, pair: &PairStatus, blow: Blow) {
@@ -205,7 +220,7 @@ async fn strike(stage: &Stage, pair: &PairStatus, blow: Blow) {
 }
 
 /// Waits until the Lease says what it should of the directories.
-async fn level(
+pub(crate) async fn level(
     stage: &Stage,
     pair: &PairStatus,
     is_right: impl Fn(&BTreeSet<DirectoryId>) -> bool,
@@ -243,7 +258,7 @@ async fn listed(stage: &Stage) -> Vec<(String, u64)> {
 }
 
 /// Waits until the counter has some more increments.
-async fn counts_on(stage: &Stage) {
+pub(crate) async fn counts_on(stage: &Stage) {
     let counted = async {
         let mut before = 0;
         while before == 0 {
@@ -256,12 +271,22 @@ async fn counts_on(stage: &Stage) {
     tokio::time::timeout(wait::LIMIT, counted).await.expect("the counter goes on");
 }
 
-async fn start_client(stage: &Stage) -> Child {
+pub(crate) async fn start_client(stage: &Stage) -> Child {
     let target = format!("{}:80", address(stage).await);
     let mut command = stage.bench.cluster.command_in(CLIENT_NODE, stage.bench.app.to_str().unwrap()).unwrap();
     command.args(["counter-client", "--target", &target, "--interval-ms", "20"]);
     command.args(["--duration-s", &CLIENT_SECONDS_MAX.to_string()]);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap()
+}
+
+/// Ends a client: the counter still has every increment that it was told of, those of each tenure after those of the one
+/// before.
+pub(crate) async fn nothing_is_lost(stage: &Stage, client: Child) {
+    let summary = tokio::task::spawn_blocking(|| stop(client)).await.unwrap();
+    println!("  {}", summary.join("\n  "));
+    assert!(summary.iter().any(|line| line.ends_with(" lost=0")), "{summary:?}");
+    let epochs: Vec<u64> = listed(stage).await.iter().map(|(_, epoch)| *epoch).collect();
+    assert!(!epochs.is_empty() && epochs.is_sorted(), "{epochs:?}");
 }
 
 /// The last lines of a client.

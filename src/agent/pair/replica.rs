@@ -173,6 +173,8 @@ impl<On: Machine> Turn<'_, On> {
 
     fn go_on_or_give_up(&mut self) -> io::Result<()> {
         self.footing.held_until = None;
+        // The hold may be over: a whole container may have stood still.
+        self.step(Event::Timer)?;
         if self.footing.is_firm {
             self.footing.finalize_claim();
         } else {
@@ -189,6 +191,9 @@ impl<On: Machine> Turn<'_, On> {
         let is_shut = self.pair.is_state_shut();
         // Who hands over knows that this directory is level, maybe by a version of the Lease that was not read here yet.
         let is_usable = self.pair.replica.as_ref().is_none_or(Replica::is_usable);
+        if let Some(replica) = self.pair.replica.as_ref().filter(|_| self.level.1 == Level::Unsaid) {
+            replica.begin_anew();
+        }
         let is_firm = if epoch.is_delegated() { is_usable } else { self.may_take() };
         let is_held_back = !(is_shut && is_firm);
         self.body.tenant.hold_back(is_held_back);

@@ -46,14 +46,14 @@ use std::time::Duration;
 
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, watch};
-use tracing::warn;
+use tracing::{info, warn};
 
 use self::directory::StateDirectory;
 use self::door::Door;
 use self::gate::{Level, PromoteWhen, may_take};
 use self::lag::Told;
 use self::ledger::{Ledger, View, Wires};
-use self::notes::{level_annotations, loss_note};
+use self::notes::{copy_note, level_annotations};
 use self::receiver::Receiver;
 use self::sender::{Progress, Sender};
 use super::key_ring::KeyRing;
@@ -196,7 +196,7 @@ impl Replication {
 
 impl Replica {
     /// Takes over who the other member is, if this agent is one itself, and what the Lease tells of its lag; has it corrected
-    /// if it takes this Pod for one that has a level copy.
+    /// if it is wrong about whether this Pod has a level copy.
     pub fn know(&self, record: &Record) {
         let partner = partner_of(record, self.own).map(|(other, address)| (other, state_address(address)));
         self.partner.send_if_modified(|known| std::mem::replace(known, partner) != partner);
@@ -204,8 +204,12 @@ impl Replica {
         if record.lag == Told::Unreadable && told != Told::Unreadable {
             warn!(annotation = keys::ANNOTATION_HA_LAG, "Ignored an annotation that cannot be read");
         }
-        if let Some(note) = loss_note(record, self.own, self.directory.id()) {
-            warn!("The state directory is not the one that the Lease calls level");
+        if let Some(note) = copy_note(record, self.own, self.directory.id()) {
+            if record.level_pods.contains(&self.own) {
+                warn!("The state directory is not the one that the Lease calls level");
+            } else {
+                info!("This Pod came back with a state directory that the Lease calls level");
+            }
             // What finds no place is written after the next version that says the same.
             let _: Result<(), TrySendError<Note>> = self.notes.try_send(note);
         }
@@ -221,6 +225,17 @@ impl Replica {
     /// Whether the application may act with what is in the directory.
     pub fn is_usable(&self) -> bool {
         self.promote_when == PromoteWhen::Always || !self.door.is_torn()
+    }
+
+    /// Gives the directory a number that no copy of it has, such as a volume that was made of the same snapshot: before any is
+    /// called level.
+    pub fn begin_anew(&self) {
+        if let Err(error) = self.directory.renew() {
+            warn!(
+                error = &error as &dyn std::error::Error,
+                "Could not give the state directory another number"
+            );
+        }
     }
 
     /// How a claim of a version of the Lease that says this leaves the other directory out; `None`: it does not, because it names

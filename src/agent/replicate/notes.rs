@@ -1,5 +1,5 @@
 //! What an agent writes into the Lease of its own accord: who is level, how much the standby lacks, and that a Pod has lost
-//! its level copy.
+//! its level copy or came back with it.
 
 use std::collections::BTreeSet;
 
@@ -21,15 +21,23 @@ pub fn level_annotations(level: &BTreeSet<DirectoryId>, pods: [Option<AgentId>; 
     ])
 }
 
-/// The Lease lists this Pod, but not its directory: the one that was level is lost, or belongs to another Pod now. Nobody
+/// What the list of Pods lacks that this agent knows better, if it is a member.
+///
+/// *The Lease lists this Pod, but not its directory:* the one that was level is lost, or belongs to another Pod now. Nobody
 /// takes its place in the list, so that it still says that there is a copy that is not to be seen.
-pub fn loss_note(record: &Record, own: AgentId, directory: DirectoryId) -> Option<Note> {
+///
+/// *It lists the directory, but not this Pod:* it came back with it as another Pod, and takes the place of those that are
+/// members no more.
+pub fn copy_note(record: &Record, own: AgentId, directory: DirectoryId) -> Option<Note> {
     let Level::Only(level) = &record.level else { return None };
-    if level.contains(&directory) || !record.level_pods.contains(&own) {
+    let (members, listed) = (&record.lease.members, &record.level_pods);
+    let is_listed = listed.contains(&own);
+    if level.contains(&directory) == is_listed || !(is_listed || members.contains(&own)) {
         return None;
     }
-    let others = record.level_pods.iter().filter(|pod| **pod != own);
-    let pods: Vec<String> = others.chain([&AgentId::NOBODY]).map(|pod| format_uid(pod.0)).collect();
+    let others = listed.iter().filter(|pod| **pod != own && (is_listed || members.contains(pod)));
+    let last = if is_listed { AgentId::NOBODY } else { own };
+    let pods: Vec<String> = others.chain([&last]).map(|pod| format_uid(pod.0)).collect();
     Some(Note {
         base: record.version,
         annotations: [(keys::ANNOTATION_HA_IN_SYNC_PODS, Some(pods.join(",")))].into(),
@@ -71,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_has_lost_its_level_copy_has_itself_taken_out_of_the_list() {
+    fn a_pod_has_itself_listed_if_its_copy_is_level_and_taken_out_if_it_lost_it() {
         let (level, other) = (Level::write(&BTreeSet::from([A])), "not a number");
         let only =
             |pods: &[u128]| Some(pods.iter().map(|pod| format_uid(*pod)).collect::<Vec<_>>().join(","));
@@ -82,17 +90,24 @@ mod tests {
             // What it was taken out of says so already, and says nothing of others.
             (Some(&*level), &[0], NEW, None),
             (Some(&*level), &[2], NEW, None),
+            // It came back with it: the Pod 7 is no member, and what is not to be seen may be what it has.
+            (Some(&*level), &[7], A, only(&[1])),
+            (Some(&*level), &[0], A, only(&[1])),
+            (Some(&*level), &[], A, only(&[1])),
+            (Some(&*level), &[2, 7], A, only(&[2, 1])),
             // Whoever removed the annotation lets anybody act; whoever spoiled it is not understood.
             (None, &[1], NEW, None),
             (Some(other), &[1], NEW, None),
         ];
         for (level, pods, own, expected) in table {
-            let note = loss_note(&record(level, pods), AgentId(1), own);
+            let note = copy_note(&record(level, pods), AgentId(1), own);
             let expected = expected.map(|text| Note {
                 base: Version(5),
                 annotations: [(keys::ANNOTATION_HA_IN_SYNC_PODS, Some(text))].into(),
             });
             assert_eq!(note, expected, "{level:?} {pods:?}");
         }
+        let record = record(Some(&level), &[7]);
+        assert_eq!(copy_note(&record, AgentId(3), A), None, "no member");
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! A file is read again when its size, times or inode are others than at the last look, or so recent that a further
 //! change might have left them the same. It is synced before it is read: a page that is written through a mapping
-//! after that changes the times once more.
+//! after that changes the times once more, but not in memory, where each look reads all.
 //!
 //! Content may move while it is looked at, from one file to another as a log that is merged into a table, or to another name.
 //! A look that reads the place where it goes first and the place where it came from last finds it in neither. So a look reads
@@ -22,12 +22,12 @@ use rustix::fs::{AtFlags, Dir, FileType, Stat, fstat, fsync, statat};
 use sha2::Sha256;
 use tracing::warn;
 
+use self::content::hash;
 pub use self::content::prefix;
-use self::content::{hash, hash_of};
-use self::fingerprint::{Fingerprint, fingerprint, mode_of, wall_clock};
+use self::fingerprint::{Fingerprint, fingerprint, is_in_memory, mode_of, wall_clock};
 pub use self::kept::Kept;
 use super::directory::{StateDirectory, open_folder};
-use super::image::{Entry, HASH_BYTES, Image, StatePath};
+use super::image::{Entry, HASH_BYTES, Image, PATH_MAX_BYTES, PATH_MAX_PARTS, StatePath};
 
 /// Most files and folders of a state directory. 100,000: an image of them takes some ten megabytes.
 pub const ENTRIES_MAX: usize = 100_000;
@@ -85,6 +85,8 @@ pub struct Scanner {
     known: Files,
     /// Folders that have been synced since they were as here.
     synced: BTreeMap<Option<StatePath>, Fingerprint>,
+    /// Whether each change shows in the times of a file.
+    do_times_tell: bool,
     has_warned: bool,
 }
 
@@ -94,6 +96,8 @@ type Files = BTreeMap<StatePath, Known>;
 #[derive(Clone, Debug)]
 struct Known {
     fingerprint: Fingerprint,
+    /// When it was read for the first time as it is.
+    same_since: Duration,
     /// Whether it need not be read again as long as the fingerprint is the same.
     is_settled: bool,
     /// Whether the fingerprint would have changed if something was written since.
@@ -126,7 +130,8 @@ struct Look<'a> {
 impl Scanner {
     /// One that knows nothing yet.
     pub fn new(directory: StateDirectory) -> Self {
-        Self { directory, known: Files::new(), synced: BTreeMap::new(), has_warned: false }
+        let do_times_tell = !is_in_memory(directory.root());
+        Self { directory, known: Files::new(), synced: BTreeMap::new(), do_times_tell, has_warned: false }
     }
 
     /// What is there, if nobody changes it meanwhile; it is on the own disk when this returns.
@@ -180,27 +185,22 @@ impl Scanner {
             [] => are_names_whole(),
             [(path, true)] => {
                 are_names_whole()
-                    && self.is_tail_the_same(&found.snapshot, path)
-                    && self.are_others_at_rest(&found.known, path)
+                    && self.is_content_the_same(&found.snapshot, path)
+                    && self.are_others_at_rest((&found.snapshot, &found.known), path)
             }
             _ => false,
         }
     }
 
-    /// Whether what a file has grown by is still as it was read, and so was there when it was read last.
-    fn is_tail_the_same(&self, snapshot: &Snapshot, path: &StatePath) -> bool {
-        let growth = snapshot.sources.get(path).and_then(|source| source.growth.clone());
-        let (Some(Growth { size: from, state, .. }), Some(Entry::File { size, hash, .. })) =
-            (growth, snapshot.image.get(path))
-        else {
-            return false;
-        };
-        let tail = self.directory.open_file(path).and_then(|file| hash_of(file, (from, *size), state));
-        tail.is_ok_and(|now| now == *hash)
+    /// Whether what was read of a file is still there, and so was all there when it had been read.
+    fn is_content_the_same(&self, snapshot: &Snapshot, path: &StatePath) -> bool {
+        let Some(Entry::File { size, hash, .. }) = snapshot.image.get(path) else { return false };
+        let now = self.directory.open_file(path).and_then(|mut file| prefix(&mut file, *size));
+        now.is_ok_and(|now| now.is_some_and(|now| now.hash == *hash))
     }
 
     /// Whether no file but this one has changed since it was read.
-    fn are_others_at_rest(&self, files: &Files, but: &StatePath) -> bool {
+    fn are_others_at_rest(&self, (snapshot, files): (&Snapshot, &Files), but: &StatePath) -> bool {
         let mut at_hand = None;
         files.iter().filter(|(path, _)| *path != but).all(|(path, known)| {
             let (folder, name) = path.split();
@@ -209,7 +209,9 @@ impl Scanner {
             }
             let Some((_, parent)) = &at_hand else { return false };
             let now = statat(parent, name, AtFlags::SYMLINK_NOFOLLOW);
-            known.is_past && now.is_ok_and(|now| fingerprint(&now) == known.fingerprint)
+            let is_same = now.is_ok_and(|now| fingerprint(&now) == known.fingerprint);
+            is_same
+                && if self.do_times_tell { known.is_past } else { self.is_content_the_same(snapshot, path) }
         })
     }
 
@@ -265,10 +267,7 @@ impl Look<'_> {
                 let advice = format!("more than {ENTRIES_MAX} files: replicate a directory with fewer");
                 return Err(io::Error::new(io::ErrorKind::QuotaExceeded, advice));
             }
-            let Some(below) = StatePath::below(path, name) else {
-                self.pass_over(name);
-                continue;
-            };
+            let below = StatePath::below(path, name).ok_or_else(|| too_deep(path, name))?;
             match self.entry(below, (folder, name), folders) {
                 // It was removed or replaced meanwhile: the next look will see what became of it.
                 Err(error) if is_gone(&error) => {}
@@ -318,7 +317,11 @@ impl Look<'_> {
     fn file(&mut self, path: StatePath, stat: &Stat) -> io::Result<()> {
         let last = self.before.map_or(self.base, |before| &before.known).get(&path);
         let (known, growth) = match last {
-            Some(known) if known.is_settled && known.fingerprint == fingerprint(stat) => {
+            Some(known)
+                if self.scanner.do_times_tell
+                    && known.is_settled
+                    && known.fingerprint == fingerprint(stat) =>
+            {
                 let source = self.before.and_then(|before| before.snapshot.sources.get(&path));
                 (known.clone(), source.and_then(|source| source.growth.clone()))
             }
@@ -331,13 +334,14 @@ impl Look<'_> {
                 self.now.snapshot.kept.keep(path.clone(), file);
                 let fingerprint = fingerprint(&stat);
                 // The same content alone proves nothing: it may have been another one in between.
-                let is_same = |known: &Known| known.fingerprint == fingerprint && known.hash == hash;
-                if !last.is_some_and(is_same) {
+                let same = last.filter(|known| known.fingerprint == fingerprint && known.hash == hash);
+                if same.is_none() {
                     self.now.moving.push((path.clone(), growth.is_some()));
                 }
-                let (is_settled, is_past) =
-                    (fingerprint.is_settled(self.began), fingerprint.is_past(self.began));
-                (Known { fingerprint, is_settled, is_past, size, hash }, growth)
+                let same_since = same.map_or(self.began, |known| known.same_since);
+                let is_settled = fingerprint.is_settled(same_since, self.began);
+                let is_past = fingerprint.is_past(self.began);
+                (Known { fingerprint, same_since, is_settled, is_past, size, hash }, growth)
             }
         };
         let Known { fingerprint, size, hash, .. } = known.clone();
@@ -363,6 +367,17 @@ fn misses_one(before: &Files, now: &Files) -> bool {
     }
     let found: BTreeSet<u64> = now.values().map(|known| known.fingerprint.inode).collect();
     gone.any(|(_, known)| !found.contains(&known.fingerprint.inode))
+}
+
+/// Of a path that is longer than what can be replicated.
+fn too_deep(folder: Option<&StatePath>, name: &[u8]) -> io::Error {
+    let folder = folder.map(StatePath::display).unwrap_or_default();
+    let advice = format!(
+        "{folder}/{}: a path of more than {PATH_MAX_BYTES} bytes or {PATH_MAX_PARTS} folders: shorten it, or move it out of \
+         the directory that is replicated",
+        String::from_utf8_lossy(name)
+    );
+    io::Error::new(io::ErrorKind::InvalidFilename, advice)
 }
 
 /// The error with the name of what it is about.

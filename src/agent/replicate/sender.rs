@@ -48,7 +48,8 @@ pub enum Reach {
 /// How far the standby is.
 #[derive(Clone, Debug, Default)]
 pub struct Progress {
-    /// Whose directory it is, and the number of the last look that it has on disk.
+    /// Whose directory it is, and the number of the last look that it has on disk; what it acknowledged over an earlier
+    /// connection counts until there is another one.
     pub acknowledged: Option<(DirectoryId, u64)>,
     /// Whether it is there.
     pub reach: Reach,
@@ -133,7 +134,10 @@ impl Sender {
         let (mut mirror, has) = spawn_blocking(move || (mirror.clone(), mirror)).await?;
         let has = Some(Arc::new(Snapshot { image: has, ..Snapshot::default() }));
         info!(%epoch, "Sends the state to the standby");
-        self.progress.send_modify(|progress| (progress.reach, progress.has) = (Reach::Connected, has));
+        // What it acknowledged before, it may have lost since: it says so again once it has all.
+        self.progress.send_modify(|progress| {
+            (progress.reach, progress.has, progress.acknowledged) = (Reach::Connected, has, None);
+        });
         let mut snapshots = self.snapshots.clone();
         snapshots.mark_changed();
         loop {

@@ -33,6 +33,13 @@ pub(super) fn check_arguments(container: &Value, given: &[String]) -> Vec<String
     ]
 }
 
+/// Whether the container has a liveness probe that nobody does once the agent is there.
+pub(super) fn is_given_up(container: &Value, given: &[String]) -> bool {
+    container["livenessProbe"].is_object()
+        && check_arguments(container, given).is_empty()
+        && !given.iter().any(|argument| argument.starts_with(LIVE))
+}
+
 fn target(container: &Value, probe: &Value) -> Option<String> {
     let (http, tcp) = (&probe["httpGet"], &probe["tcpSocket"]);
     let is_plain = |action: &Value| {

@@ -5,13 +5,13 @@ use serde_json::{Value, json};
 use crate::api::keys;
 use crate::manifests::{AgentSource, InjectError, Injection, inject, uninject};
 
-fn injection() -> Injection {
+pub(super) fn injection() -> Injection {
     let arguments = vec!["--on-active=/hook".to_owned()];
     let source = AgentSource::Copy { image: "bps-agent:1".into() };
     Injection { group: "web".into(), source, container: None, arguments }
 }
 
-fn template() -> Value {
+pub(super) fn template() -> Value {
     json!({
         "metadata": {"labels": {"app": "web"}},
         "spec": {"containers": [{
@@ -135,7 +135,7 @@ fn what_stands_in_the_way_is_named_with_what_to_write_instead() {
 }
 
 /// The template with this in the place of a field of its container.
-fn with(field: &str, value: Value) -> Value {
+pub(super) fn with(field: &str, value: Value) -> Value {
     let mut template = template();
     template["spec"]["containers"][0][field] = value;
     template

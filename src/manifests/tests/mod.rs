@@ -5,6 +5,7 @@ mod golden;
 mod inject;
 mod paired;
 mod ports;
+mod probes;
 mod security;
 
 use jiff::Timestamp;

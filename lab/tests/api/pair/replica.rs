@@ -7,11 +7,13 @@ use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use backuppodset::agent::lease::Record;
+use backuppodset::agent::replicate::HIDDEN_FOLDER;
 use backuppodset::agent::replicate::gate::Level;
 use backuppodset::agent::replicate::lag::Told;
 use backuppodset::api::keys;
 use backuppodset::ha::AgentId;
 use rustix::process::Signal;
+use serde_json::json;
 
 use super::journal::{Start, print_outages};
 use super::stage::{Stage, address, pod};
@@ -186,6 +188,46 @@ async fn an_agent_that_has_lost_its_level_directory_does_not_act_and_takes_its_p
     stage.annotate(keys::ANNOTATION_HA_IN_SYNC, None).await;
     stage.start_after(before).await;
     stage.end();
+}
+
+/// Else a second loss would find no place kept for the only whole copy.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_comes_back_as_another_pod_with_the_only_level_directory_puts_itself_into_the_list() {
+    let mut stage = Stage::set("returned", 29).await;
+    let before = alone(&mut stage).await;
+    let Record { level, .. } = stage.lease().await;
+    stage.uids[before.agent] += 8;
+    let members = json!([stage.member(0), stage.member(1)]).to_string();
+    stage.annotate(keys::ANNOTATION_HA_MEMBERS, Some(members)).await;
+    stage.start_agent(before.agent);
+    let after = stage.start_after(before).await;
+    writes(&stage, after, true).await;
+    let own = BTreeSet::from([stage.id(before.agent)]);
+    stage.until("itself in the list", async || (stage.lease().await.level_pods == own).then_some(())).await;
+    assert_eq!(stage.lease().await.level, level);
+    stage.start_agent(1 - before.agent);
+    end(stage).await;
+}
+
+/// As volumes that were made of one snapshot have it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_of_a_directory_is_not_level_because_of_the_number_in_it() {
+    let mut stage = Stage::set("cloned", 30).await;
+    for agent in [0, 1] {
+        let hidden = stage.directory.join(pod(agent)).join("state").join(HIDDEN_FOLDER);
+        fs::create_dir_all(&hidden).expect("a directory");
+        fs::write(hidden.join("id"), format!("{:032x}\n", 7)).expect("a file");
+    }
+    (stage.promote_when, stage.application) = (Some("in-sync"), COUNTER);
+    stage.start_agent(0);
+    let before = stage.settled().await;
+    writes(&stage, before, true).await;
+    stage.kill_agent(0);
+    stage.start_agent(1);
+    tokio::time::sleep(LONG_ENOUGH).await;
+    assert_eq!(stage.starts().last(), Some(&before), "it has nothing of what was acknowledged");
+    stage.start_agent(0);
+    end(stage).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -74,6 +74,18 @@ async fn a_tenure_that_ends_before_it_reads_the_order_is_ordered_again() {
 }
 
 #[tokio::test]
+async fn a_switchover_is_not_waited_for_once_its_lease_is_gone() {
+    let scene = Scene::set("plugin-order-lost").await;
+    let (one, two) = (scene.pod("web-a", 1).await, scene.pod("web-b", 2).await);
+    scene.pair(0, [("web-a", &one), ("web-b", &two)], true).await;
+    let order = wanted();
+    let delete = scene.delete_lease_once_ordered("web-0", FIRST);
+    let (said, ()) = tokio::join!(switchover::run(&scene.cluster, &order), delete);
+    let (code, said) = refusal(said);
+    assert_eq!((code, said.starts_with("read Lease web-0: ")), (1, true), "{said}");
+}
+
+#[tokio::test]
 async fn a_switchover_that_cannot_be_is_refused_with_what_to_do_instead() {
     let scene = Scene::set("plugin-refused").await;
     let run = async |wanted: &SwitchoverArguments| switchover::run(&scene.cluster, wanted).await;
@@ -103,7 +115,10 @@ async fn a_switchover_that_cannot_be_is_refused_with_what_to_do_instead() {
     assert_eq!(told, "web-0: web-a was told to hand over to web-b\n");
     let object = SwitchoverArguments { wait: false, output: Some(Format::Json), ..zero.clone() };
     let told: Value = serde_json::from_str(&run(&object).await.unwrap()).unwrap();
-    assert_eq!(told, json!({"pair": "web-0", "from": "web-a", "to": "web-b", "epoch": "1.0"}));
+    assert_eq!(
+        told,
+        json!({"pair": "web-0", "from": "web-a", "to": "web-b", "epoch": u64::from(FIRST).to_string()})
+    );
     assert_eq!(scene.lease("web-0").await.orders.switch_over, Some(FIRST));
 
     fence::run(&scene.cluster, &FenceVerb::On(pods(&["web-b"]))).await.unwrap();
@@ -203,6 +218,12 @@ async fn a_pause_reaches_the_object_that_is_meant() {
     assert_eq!(paused("shop").await, (None, Some(true)));
     assert_eq!(run("shop", false).await.unwrap(), "BackupPodSet shop: resumed\n");
     assert_eq!(run("bps/web", false).await.unwrap(), "BackupPodSet web: not paused\n");
+    let mut pairs = super::views::set("pairs");
+    pairs["spec"]["activeStandby"] = json!({});
+    pairs["spec"]["template"]["spec"]["containers"][0]["command"] = json!(["/web"]);
+    scene.create::<BackupPodSet>(pairs).await;
+    let said = run("bps/pairs", true).await.unwrap();
+    assert!(said.contains("failovers go on") && !said.contains("no failover"), "{said}");
     let object = NamedArguments { name: "bps/web".into(), output: Some(Format::Json) };
     let told: Value =
         serde_json::from_str(&pause::run(&scene.cluster, &object, true).await.unwrap()).unwrap();

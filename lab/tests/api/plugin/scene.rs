@@ -149,6 +149,13 @@ impl Scene {
         tokio::time::timeout(WITHIN, seen).await.expect("an order in time");
     }
 
+    /// Deletes the Lease, and the order with it.
+    pub(crate) async fn delete_lease_once_ordered(&self, name: &str, epoch: Epoch) {
+        self.ordered(name, epoch).await;
+        let deleted = self.cluster.api::<Lease>().delete(name, &DeleteParams::default()).await;
+        deleted.expect("it was there");
+    }
+
     /// Plays the active: obeys an order to its tenure, and the Lease shows the next one.
     pub(crate) async fn hand_over_by_lease(&self, name: &str, (epoch, to): (Epoch, (&str, &str))) {
         self.ordered(name, epoch).await;

@@ -1,7 +1,7 @@
 //! Reads files, and makes hashes of what is in them.
 
 use std::fs::File;
-use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::io::{self, Read as _};
 
 use sha2::{Digest as _, Sha256};
 
@@ -33,17 +33,6 @@ pub(super) fn hash(
         }
     }
     Ok((size, state.finalize().into(), growth.filter(|growth| growth.size < size)))
-}
-
-/// The hash of a file up to a length, from where it is known on.
-pub(super) fn hash_of(
-    mut file: File,
-    (from, until): (u64, u64),
-    mut state: Sha256,
-) -> io::Result<[u8; HASH_BYTES]> {
-    file.seek(SeekFrom::Start(from))?;
-    absorb(&mut state, file.take(until.saturating_sub(from)))?;
-    Ok(state.finalize().into())
 }
 
 /// The first bytes of a file, from where it stands; `None` if it has fewer.

@@ -160,6 +160,30 @@ async fn a_standby_is_absent_while_nobody_listens_at_its_address() {
 }
 
 #[tokio::test]
+async fn what_a_standby_acknowledged_before_it_came_back_without_it_counts_no_more() {
+    let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    fs::write(from.path().join("log"), "one").unwrap();
+    let (standby, mut active) = level(from.path(), to.path()).await;
+    let (address, directory) = (standby.address, standby.directory.id());
+    standby.stop().await;
+
+    // It has lost everything but its number, and takes its time to get it again.
+    let listener = TcpListener::bind(address).await.unwrap();
+    let (stream, _) = listener.accept().await.unwrap();
+    let keys = watch::channel(KeyRing::parse(&"0f".repeat(32)).unwrap()).1;
+    let mut channel = Channel::accepted(stream, keys).await.unwrap();
+    let Word::Hello { .. } = channel.hear().await.unwrap() else { panic!("it greets") };
+    channel.draw().await.unwrap();
+    channel.say(&[Word::Challenge { directory }]).await.unwrap();
+    assert_eq!(channel.hear().await.unwrap(), Word::Attach);
+    channel.trust();
+    channel.say(&[Word::All]).await.unwrap();
+    let there = active.progress.wait_for(|progress| progress.reach == Reach::Connected);
+    let acknowledged = timeout(PATIENCE, there).await.expect("in time").unwrap().acknowledged;
+    assert_eq!(acknowledged, None);
+}
+
+#[tokio::test]
 async fn an_older_epoch_is_refused_also_after_a_restart() {
     let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     fs::write(from.path().join("a"), "x").unwrap();

@@ -51,6 +51,7 @@ fn what_moves_from_file_to_file_is_in_every_whole_look() {
         is_over.store(true, Ordering::Relaxed);
     });
     println!("{whole} of {LOOKS} looks found a moment");
+    assert!(whole > 0, "nothing was judged");
     assert_eq!(missed, 0, "what was acknowledged is in neither file");
     assert!(scanner.look(LOOKS as u64).unwrap().is_whole, "nothing changes any more");
 }

@@ -1,0 +1,39 @@
+//! What becomes of the probes of an application that gets an agent.
+
+use serde_json::{Value, json};
+
+use super::inject::{injection, template, with};
+use crate::manifests::{Injection, inject, uninject};
+
+#[test]
+fn probes_that_were_edited_beside_the_agent_stay() {
+    let probe = |path: &str| json!({"httpGet": {"path": path, "port": 80}});
+    let before = with("livenessProbe", probe("/old"));
+    for (name, is_lost) in [("livenessProbe", true), ("readinessProbe", false), ("startupProbe", false)] {
+        let mut edited = inject(&before, &injection()).unwrap();
+        edited["spec"]["containers"][0][name] = probe("/new");
+        let mut expected = before.clone();
+        expected["spec"]["containers"][0][name] = probe("/new");
+        assert_eq!(uninject(&edited).as_ref(), Ok(&expected), "{name}");
+        let now = &expected["spec"]["containers"][0]["livenessProbe"]["httpGet"]["path"];
+        assert_eq!(*now == "/new", is_lost);
+    }
+}
+
+#[test]
+fn a_liveness_probe_that_nobody_does_any_more_is_told() {
+    let of = |probe: Value| with("livenessProbe", probe);
+    let given = |argument: &str| Injection { arguments: vec![argument.to_owned()], ..injection() };
+    let grpc = of(json!({"grpc": {"port": 80}}));
+    let table = [
+        (template(), injection(), false),
+        (of(json!({"tcpSocket": {"port": 80}})), injection(), false),
+        (grpc.clone(), injection(), true),
+        (inject(&grpc, &injection()).unwrap(), injection(), true),
+        (grpc.clone(), given("--live-tcp=80"), false),
+        (grpc, given("--hook-timeout=1s"), true),
+    ];
+    for (template, injection, expected) in table {
+        assert_eq!(injection.gives_liveness_up(&template), expected, "{template} {injection:?}");
+    }
+}
