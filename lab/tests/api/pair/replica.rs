@@ -220,7 +220,7 @@ async fn a_copy_of_a_directory_is_not_level_because_of_the_number_in_it() {
     }
     (stage.promote_when, stage.application) = (Some("in-sync"), COUNTER);
     stage.start_agent(0);
-    let before = stage.settled().await;
+    let before = stage.until("a start", async || stage.starts().last().copied()).await;
     writes(&stage, before, true).await;
     stage.kill_agent(0);
     stage.start_agent(1);
