@@ -1,51 +1,77 @@
 //! The claim about replicated state in volumes that outlive Pods: who comes back with a whole copy acts with it, and nobody else.
 
+use std::collections::BTreeSet;
+
+use backuppodset::agent::identity::parse_uid;
+use backuppodset::agent::lease::Record;
 use backuppodset::api::PairStatus;
+use backuppodset::ha::AgentId;
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt as _;
 use kube::api::DeleteParams;
 
 use crate::pairs::{first_paired, first_reported};
 use crate::replication::{Keeping, counts_on, leave_out, level, nothing_is_lost, start, start_client};
 use crate::stage::Stage;
+use crate::wait;
 
-/// How often the only Pod with a whole copy is lost, one time after the other.
+/// How often the only Pod with a whole copy is lost.
 const LOSSES: usize = 2;
 
 pub(crate) async fn pods_that_come_back_with_their_volumes_have_every_acknowledged_increment(stage: Stage) {
     start(&stage, Keeping::InVolumes).await;
-    let mut pair = first_paired(&stage).await;
+    let pair = first_paired(&stage).await;
     let both = level(&stage, &pair, |names| names.len() == 2).await;
     let client = start_client(&stage).await;
     counts_on(&stage).await;
-    for pod in [&pair.active, &pair.standby] {
-        delete(&stage, pod).await;
+    let before = [delete(&stage, &pair.active).await, delete(&stage, &pair.standby).await];
+    for pod in &before {
+        is_gone(&stage, pod).await;
     }
-    pair = served_since(&stage, &pair).await;
-    first_paired(&stage).await;
-    level(&stage, &pair, |names| *names == both).await;
-
-    let (standby, alone) = leave_out(&stage, &pair).await;
-    for _ in 0..LOSSES {
-        delete(&stage, &pair.active).await;
-        let after = served_since(&stage, &pair).await;
-        assert_eq!(after.active, pair.active, "nobody else has every increment");
-        level(&stage, &pair, |names| *names == alone).await;
-        pair = after;
-    }
-    stage.bench.cluster.resume(&stage.target(&standby)).unwrap();
-    level(&stage, &pair, |names| *names == both).await;
     counts_on(&stage).await;
+
+    for _ in 0..LOSSES {
+        let pair = first_paired(&stage).await;
+        level(&stage, &pair, |names| *names == both).await;
+        let (standby, alone) = leave_out(&stage, &pair).await;
+        let lost = delete(&stage, &pair.active).await;
+        is_gone(&stage, &lost).await;
+        // It lacks what was acknowledged without it, and waits for who has that.
+        stage.bench.cluster.resume(&stage.target(&standby)).unwrap();
+        let is_later = |seen: &PairStatus| !seen.active.is_empty() && seen.epoch != pair.epoch;
+        let after = first_reported(&stage, is_later).await;
+        assert_eq!(after.active, pair.active, "nobody else has every increment");
+        is_listed(&stage, &after).await;
+        level(&stage, &after, |names| names.is_superset(&alone)).await;
+        counts_on(&stage).await;
+    }
     nothing_is_lost(&stage, client).await;
 }
 
-async fn delete(stage: &Stage, pod: &str) {
+/// Asks for the end of a Pod; returns what it was.
+async fn delete(stage: &Stage, pod: &str) -> Pod {
+    let before = stage.api::<Pod>().get(pod).await.unwrap();
     stage.api::<Pod>().delete(pod, &DeleteParams::default()).await.unwrap();
+    before
 }
 
-/// Waits until somebody acts in a later tenure, and counts.
-async fn served_since(stage: &Stage, before: &PairStatus) -> PairStatus {
-    let is_later = |seen: &PairStatus| !seen.active.is_empty() && seen.epoch != before.epoch;
-    let after = first_reported(stage, is_later).await;
-    counts_on(stage).await;
-    after
+async fn is_gone(stage: &Stage, before: &Pod) {
+    wait::until(stage.api(), "", |pods: &[Pod]| {
+        let is_there = pods.iter().any(|pod| pod.metadata.uid == before.metadata.uid);
+        if is_there { Err(format!("{} is still there", before.name_any())) } else { Ok(()) }
+    })
+    .await;
+}
+
+/// Waits until the Lease says of the Pod that acts that it has a level directory: it did so under its former uid.
+async fn is_listed(stage: &Stage, pair: &PairStatus) {
+    let uid = stage.api::<Pod>().get(&pair.active).await.unwrap().uid().unwrap();
+    let own = AgentId(parse_uid(&uid).unwrap());
+    wait::until(stage.api(), "", |leases: &[Lease]| {
+        let lease = leases.iter().find(|lease| lease.name_any() == pair.name).ok_or("there is no Lease")?;
+        let listed: BTreeSet<AgentId> = Record::read(lease).map_err(|error| error.to_string())?.level_pods;
+        if listed.contains(&own) { Ok(()) } else { Err(format!("{listed:?} are listed")) }
+    })
+    .await;
 }

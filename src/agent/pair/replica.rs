@@ -175,10 +175,11 @@ impl<On: Machine> Turn<'_, On> {
         self.footing.held_until = None;
         // The hold may be over: a whole container may have stood still.
         self.step(Event::Timer)?;
-        if self.footing.is_firm {
-            self.footing.finalize_claim();
-        } else {
-            self.step(Event::Ordered(Order::GiveUp))?;
+        let may_begin = self.pair.protocol.agent().role == Role::Active;
+        match self.footing.is_firm {
+            true if may_begin => self.footing.finalize_claim(),
+            true => {}
+            false => self.step(Event::Ordered(Order::GiveUp))?,
         }
         self.body.tenant.let_go(self.now())?;
         // What was let go may have a time of its own to begin.
@@ -191,7 +192,8 @@ impl<On: Machine> Turn<'_, On> {
         let is_shut = self.pair.is_state_shut();
         // Who hands over knows that this directory is level, maybe by a version of the Lease that was not read here yet.
         let is_usable = self.pair.replica.as_ref().is_none_or(Replica::is_usable);
-        if let Some(replica) = self.pair.replica.as_ref().filter(|_| self.level.1 == Level::Unsaid) {
+        let is_unsaid = !epoch.is_delegated() && self.level.1 == Level::Unsaid;
+        if let Some(replica) = self.pair.replica.as_ref().filter(|_| is_unsaid) {
             replica.begin_anew();
         }
         let is_firm = if epoch.is_delegated() { is_usable } else { self.may_take() };

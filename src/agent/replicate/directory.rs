@@ -74,10 +74,8 @@ impl StateDirectory {
             id: Arc::default(),
             turns: Arc::default(),
         };
-        let known = directory.read_own(ID_FILE)?;
-        let known = known.and_then(|text| u128::from_str_radix(text.trim(), 16).ok());
-        match known {
-            Some(id) => directory.set_id(DirectoryId(id)),
+        match directory.number()? {
+            Some(id) => directory.set_id(id),
             None => drop(directory.renew()?),
         }
         if directory.read_own(TORN_FILE)?.is_some() {
@@ -121,8 +119,24 @@ impl StateDirectory {
     /// # Errors
     /// The number cannot be read.
     pub fn is_own(&self) -> io::Result<bool> {
-        let number = self.read_own(ID_FILE)?.and_then(|text| u128::from_str_radix(text.trim(), 16).ok());
-        Ok(number == Some(self.id().0))
+        Ok(self.number()? == Some(self.id()))
+    }
+
+    /// Takes over the number that is in it; returns whether that is what this process knew.
+    ///
+    /// # Errors
+    /// The number cannot be read.
+    pub fn read_number(&self) -> io::Result<bool> {
+        let is_own = self.is_own()?;
+        if let (false, Some(id)) = (is_own, self.number()?) {
+            self.set_id(id);
+        }
+        Ok(is_own)
+    }
+
+    fn number(&self) -> io::Result<Option<DirectoryId>> {
+        let text = self.read_own(ID_FILE)?;
+        Ok(text.and_then(|text| u128::from_str_radix(text.trim(), 16).ok()).map(DirectoryId))
     }
 
     fn set_id(&self, id: DirectoryId) {

@@ -35,7 +35,8 @@ pub fn copy_note(record: &Record, own: AgentId, directory: DirectoryId) -> Optio
     if level.contains(&directory) == is_listed || !(is_listed || members.contains(&own)) {
         return None;
     }
-    let others = listed.iter().filter(|pod| **pod != own && (is_listed || members.contains(pod)));
+    let stays = |pod: &AgentId| is_listed || *pod != AgentId::NOBODY && members.contains(pod);
+    let others = listed.iter().filter(|pod| **pod != own && stays(pod));
     let last = if is_listed { AgentId::NOBODY } else { own };
     let pods: Vec<String> = others.chain([&last]).map(|pod| format_uid(pod.0)).collect();
     Some(Note {
@@ -107,7 +108,10 @@ mod tests {
             });
             assert_eq!(note, expected, "{level:?} {pods:?}");
         }
-        let record = record(Some(&level), &[7]);
+        let mut record = record(Some(&level), &[0]);
         assert_eq!(copy_note(&record, AgentId(3), A), None, "no member");
+        record.lease.members[1] = AgentId::NOBODY;
+        let listed = copy_note(&record, AgentId(1), A).expect("it is not listed").annotations;
+        assert_eq!(listed, [(keys::ANNOTATION_HA_IN_SYNC_PODS, only(&[1]))].into(), "beside a vacant seat");
     }
 }

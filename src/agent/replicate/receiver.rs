@@ -95,6 +95,11 @@ impl Receiver {
         if !is_for_us || !is_partner || !self.door.admits(channel.epoch()) {
             return Err(refused());
         }
+        // If the active uses the very same directory, and gave it another number, that is found out by the number the next time.
+        let directory_now = self.directory.clone();
+        if !spawn_blocking(move || directory_now.read_number()).await?? {
+            return Err(refused());
+        }
         channel.draw().await?;
         channel.say(&[Word::Challenge { directory: self.directory.id() }]).await?;
         if channel.hear().await? != Word::Attach {

@@ -331,10 +331,13 @@ impl Look<'_> {
                 let stat = fstat(&file)?;
                 file.sync_all()?;
                 let (size, hash, growth) = hash(&mut file, self.base.get(&path))?;
-                self.now.snapshot.kept.keep(path.clone(), file);
                 let fingerprint = fingerprint(&stat);
                 // The same content alone proves nothing: it may have been another one in between.
                 let same = last.filter(|known| known.fingerprint == fingerprint && known.hash == hash);
+                // Where each look reads everything, what has not changed must not use up what may be kept open.
+                if self.scanner.do_times_tell || same.is_none() {
+                    self.now.snapshot.kept.keep(path.clone(), file);
+                }
                 if same.is_none() {
                     self.now.moving.push((path.clone(), growth.is_some()));
                 }

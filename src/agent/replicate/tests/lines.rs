@@ -250,6 +250,28 @@ async fn a_copy_of_the_active_s_volume_gets_a_number_of_its_own_and_is_brought_l
 }
 
 #[tokio::test]
+async fn a_directory_that_both_use_is_not_received_into_also_after_one_gave_it_another_number() {
+    let folder = tempfile::tempdir().unwrap();
+    let standby = Standby::start(folder.path()).await;
+    standby.door.open(epoch(1));
+    let active = Active::start(folder.path(), standby.address, "0f");
+    let number = active.directory.renew().unwrap();
+    let greeting = greeted(standby.address, "0f", epoch(1)).await;
+    assert!(greeting.is_err(), "what it has is the active's own");
+    assert_eq!(standby.directory.id(), number, "so that it notices when the active greets it again");
+    active.acting.send_replace(Some(epoch(1)));
+    let is_noticed = async {
+        while active.directory.is_own().unwrap() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(PATIENCE, is_noticed)
+        .await
+        .expect("it gives it another number, by which the active sends nothing");
+    standby.stop().await;
+}
+
+#[tokio::test]
 async fn a_connection_waits_for_what_the_one_before_still_does_on_a_thread() {
     let to = tempfile::tempdir().unwrap();
     let standby = Standby::start(to.path()).await;
