@@ -184,15 +184,13 @@ impl Scanner {
         match &found.moving[..] {
             [] => are_names_whole(),
             [(path, true)] => {
-                are_names_whole()
-                    && self.is_content_the_same(&found.snapshot, path)
-                    && self.are_others_at_rest((&found.snapshot, &found.known), path)
+                are_names_whole() && self.are_others_at_rest((&found.snapshot, &found.known), path)
             }
             _ => false,
         }
     }
 
-    /// Whether what was read of a file is still there, and so was all there when it had been read.
+    /// Whether what was read of a file is still there.
     fn is_content_the_same(&self, snapshot: &Snapshot, path: &StatePath) -> bool {
         let Some(Entry::File { size, hash, .. }) = snapshot.image.get(path) else { return false };
         let now = self.directory.open_file(path).and_then(|mut file| prefix(&mut file, *size));
@@ -330,7 +328,8 @@ impl Look<'_> {
                 // Of the file that was opened, and from before it is synced and read.
                 let stat = fstat(&file)?;
                 file.sync_all()?;
-                let (size, hash, growth) = hash(&mut file, self.base.get(&path))?;
+                let until = u64::try_from(stat.st_size).unwrap_or_default();
+                let (size, hash, growth) = hash(&mut file, until, self.base.get(&path))?;
                 let fingerprint = fingerprint(&stat);
                 // The same content alone proves nothing: it may have been another one in between.
                 let same = last.filter(|known| known.fingerprint == fingerprint && known.hash == hash);
