@@ -12,6 +12,7 @@ use backuppodset::manifests::{AgentSource, Injection, inject};
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Pod, Service};
+use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use lab::image::{AGENT_IMAGE, APP_IMAGE};
 use rustix::io::Errno;
@@ -136,11 +137,7 @@ pub(crate) async fn leave_out(stage: &Stage, pair: &PairStatus) -> (Pod, BTreeSe
 async fn nobody_may_act_without_the_only_copy(stage: &Stage, pair: &PairStatus, standby: &Pod) {
     let lost = stage.api::<Pod>().get(&pair.active).await.unwrap();
     stage.api::<Pod>().delete(&pair.active, &DeleteParams::default()).await.unwrap();
-    wait::until(stage.api(), "", |pods: &[Pod]| {
-        let is_there = pods.iter().any(|pod| pod.metadata.uid == lost.metadata.uid);
-        if is_there { Err(format!("{} is still there", pair.active)) } else { Ok(()) }
-    })
-    .await;
+    is_gone(stage, &lost).await;
     stage.bench.cluster.resume(&stage.target(standby)).unwrap();
     let withheld = first_reported(stage, |seen| seen.state == "Withheld").await;
     assert_eq!(withheld.active, "");
@@ -149,6 +146,15 @@ async fn nobody_may_act_without_the_only_copy(stage: &Stage, pair: &PairStatus, 
     stage.api::<Lease>().patch(&pair.name, &PatchParams::default(), &Patch::Merge(remove)).await.unwrap();
     first_paired(stage).await;
     is_withheld(stage, ConditionStatus::False).await;
+}
+
+/// Waits until there is no such Pod any more, though maybe another one of its name.
+pub(crate) async fn is_gone(stage: &Stage, before: &Pod) {
+    wait::until(stage.api(), "", |pods: &[Pod]| {
+        let is_there = pods.iter().any(|pod| pod.metadata.uid == before.metadata.uid);
+        if is_there { Err(format!("{} is still there", before.name_any())) } else { Ok(()) }
+    })
+    .await;
 }
 
 async fn is_withheld(stage: &Stage, expected: ConditionStatus) {

@@ -12,7 +12,9 @@ use kube::ResourceExt as _;
 use kube::api::DeleteParams;
 
 use crate::pairs::{first_paired, first_reported};
-use crate::replication::{Keeping, counts_on, leave_out, level, nothing_is_lost, start, start_client};
+use crate::replication::{
+    Keeping, counts_on, is_gone, leave_out, level, nothing_is_lost, start, start_client,
+};
 use crate::stage::Stage;
 use crate::wait;
 
@@ -54,14 +56,6 @@ async fn delete(stage: &Stage, pod: &str) -> Pod {
     let before = stage.api::<Pod>().get(pod).await.unwrap();
     stage.api::<Pod>().delete(pod, &DeleteParams::default()).await.unwrap();
     before
-}
-
-async fn is_gone(stage: &Stage, before: &Pod) {
-    wait::until(stage.api(), "", |pods: &[Pod]| {
-        let is_there = pods.iter().any(|pod| pod.metadata.uid == before.metadata.uid);
-        if is_there { Err(format!("{} is still there", before.name_any())) } else { Ok(()) }
-    })
-    .await;
 }
 
 /// Waits until the Lease says of the Pod that acts that it has a level directory: it did so under its former uid.

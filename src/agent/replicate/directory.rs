@@ -127,11 +127,9 @@ impl StateDirectory {
     /// # Errors
     /// The number cannot be read.
     pub fn read_number(&self) -> io::Result<bool> {
-        let is_own = self.is_own()?;
-        if let (false, Some(id)) = (is_own, self.number()?) {
-            self.set_id(id);
-        }
-        Ok(is_own)
+        let (known, number) = (self.id(), self.number()?);
+        self.set_id(number.unwrap_or(known));
+        Ok(number == Some(known))
     }
 
     fn number(&self) -> io::Result<Option<DirectoryId>> {
