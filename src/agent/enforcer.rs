@@ -87,8 +87,8 @@ pub async fn run(
             }
             rung = timer.rung() => {
                 rung?;
-                error!("Kills the agent with its application: the hold was over, and the application had not ended");
                 agent.kill_within(GONE_WITHIN).await;
+                error!("Killed the agent with its application: the hold was over, and the application had not ended");
                 return Ok(agent.ending().unwrap_or(Ending::Killed(Signal::KILL.as_raw())));
             }
             lent = lend(&mut lender, (&timer, probes.as_ref()), process) => {

@@ -11,7 +11,7 @@
 //! Never talks to the API server; see `store`.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1 as wire;
@@ -35,6 +35,13 @@ pub struct Member {
     pub pod: String,
     /// Where it listens for other agents.
     pub address: SocketAddr,
+}
+
+impl Member {
+    /// Where its Pod is reached; `None`: it is nobody, in a place that is vacant.
+    pub fn ip(&self) -> Option<IpAddr> {
+        Some(self.address.ip()).filter(|ip| !ip.is_unspecified())
+    }
 }
 
 /// Both members, and the agent that shall join.

@@ -97,7 +97,7 @@ pub enum Error {
 /// # Errors
 /// See [`enum@Error`].
 pub async fn run(settings: PairSettings, launcher: &Path, command: Vec<OsString>) -> Result<(), Error> {
-    telemetry::init(&settings.logs).map_err(Error::Log)?;
+    let _lines = telemetry::init(&settings.logs).map_err(Error::Log)?;
     tree::adopt_orphans().map_err(Error::Supervise)?;
     let timing = Timing::default();
     timing.check().map_err(Error::Time)?;

@@ -18,7 +18,7 @@ use self::overlap::Awaited;
 use self::replica::{Footing, Permission};
 use super::causes::cause;
 use super::enforcer::Leash;
-use super::lease::Record;
+use super::lease::{Member, Record};
 use super::lifeline::Lifelines;
 use super::marks::{State, word};
 use super::orders::Orders;
@@ -249,6 +249,7 @@ impl<On: Machine> Turn<'_, On> {
             Report::Read(record) if self.body.peers.know(&record) => {
                 self.pair.lifelines.know(&record);
                 self.know(&record);
+                self.aftermath.sees(record.takeover);
                 let Record { lease, version, slice, orders, level, .. } = *record;
                 self.is_gone &= self.pair.protocol.agent().seen.is_none_or(|seen| version <= seen.version);
                 if self.pair.is_of_group {
@@ -351,7 +352,7 @@ impl<On: Machine> Turn<'_, On> {
         let members =
             seen.map_or_else(|| directory.keys().copied().collect(), |seen| seen.lease.members.to_vec());
         let peer = members.into_iter().find(|member| *member != id).and_then(|peer| directory.get(&peer));
-        peer.map(|peer| peer.address.ip())
+        peer.and_then(Member::ip)
     }
 }
 

@@ -92,11 +92,15 @@ fn socket_of(file: &DirEntry) -> Option<(i32, PathBuf)> {
 }
 
 fn is_listening(socket: &impl AsFd, at: &RelaySettings) -> bool {
-    let is_meant = |address: SocketAddr| {
-        let ip = address.ip().to_canonical();
-        at.ports.contains(&address.port()) && (ip.is_unspecified() || ip == at.ip)
-    };
-    address_of(socket).is_some_and(is_meant) && accepts(socket)
+    address_of(socket).is_some_and(|address| is_meant(address, at)) && accepts(socket)
+}
+
+/// Whether clients who come there would come to the relay if nobody listened.
+fn is_meant(address: SocketAddr, at: &RelaySettings) -> bool {
+    let ip = address.ip().to_canonical();
+    // Who listens at all addresses of a Pod need not be told which they are.
+    let is_reached = ip == at.ip || at.ip.is_unspecified() && !ip.is_loopback();
+    at.ports.contains(&address.port()) && (ip.is_unspecified() || is_reached)
 }
 
 /// Whether a socket listens: one that an application has shut down does so no more, whoever has a copy.
@@ -150,6 +154,23 @@ mod tests {
         let elsewhere = TcpListener::bind("127.0.0.23:0").unwrap();
         assert!(own(elsewhere.local_addr().unwrap().port()).is_empty());
         assert!(own(client.local_addr().unwrap().port()).is_empty());
+    }
+
+    #[test]
+    fn sockets_at_the_address_of_the_pod_are_meant_and_those_of_the_loopback_are_not() {
+        let meant = |own: &str, socket: &str| {
+            let at = RelaySettings { ip: own.parse().unwrap(), ..at(80) };
+            is_meant(socket.parse().unwrap(), &at)
+        };
+        for own in ["0.0.0.0", "::", "10.0.0.1"] {
+            for socket in ["0.0.0.0:80", "[::]:80", "10.0.0.1:80", "[::ffff:10.0.0.1]:80"] {
+                assert!(meant(own, socket), "{own} {socket}");
+            }
+            for socket in ["127.0.0.1:80", "[::1]:80", "10.0.0.1:81"] {
+                assert!(!meant(own, socket), "{own} {socket}");
+            }
+        }
+        assert!(!meant("10.0.0.1", "10.0.0.2:80"));
     }
 
     #[test]

@@ -329,10 +329,13 @@ impl<On: Machine> Tenant<On> {
     /// What the kernel refused.
     pub async fn ended(&mut self) -> io::Result<bool> {
         let Self { running, hook, check, .. } = self;
+        // What it takes away must be gone before anybody else acts, and it may end the application itself; its time is bounded by
+        // that of the application.
+        let is_fencing = hook.as_ref().is_some_and(|hook| hook.occasion == Occasion::Fence);
         tokio::select! {
             // Nothing of the others is left either when the application has ended.
             biased;
-            ended = running.ended() => ended.map(|()| self.end()),
+            ended = running.ended(), if !is_fencing => ended.map(|()| self.end()),
             ending = helper_ended(hook.as_mut().map(|hook| &mut hook.helper)) => {
                 self.hooked(ending?).map(|()| false)
             }

@@ -67,6 +67,8 @@ pub const ANNOTATION_HA_TAKEOVER: &str = "backup.example.com/ha-takeover";
 pub const ANNOTATION_HA_TIMING: &str = "backup.example.com/ha-timing";
 /// Annotation on the Lease of a pair: name of the EndpointSlice that its active shows its address in; absent if none.
 pub const ANNOTATION_HA_SLICE: &str = "backup.example.com/ha-slice";
+/// Annotation on the EndpointSlice of a pair: uids of the Pods that may show themselves in it, separated by commas.
+pub const ANNOTATION_HA_SHOWN_BY: &str = "backup.example.com/ha-shown-by";
 /// Annotation on the Lease of a pair: `MakeBeforeBreak` if the active may outlast a planned handover; absent else.
 pub const ANNOTATION_HA_HANDOVER: &str = "backup.example.com/ha-handover";
 /// Annotation on the Lease of a pair: order to hand over to the peer, as the epoch, decimal, of the tenure that shall end;
@@ -254,6 +256,7 @@ mod tests {
             ANNOTATION_HA_TAKEOVER,
             ANNOTATION_HA_TIMING,
             ANNOTATION_HA_SLICE,
+            ANNOTATION_HA_SHOWN_BY,
             ANNOTATION_HA_HANDOVER,
             ANNOTATION_HA_SWITCH_OVER,
             ANNOTATION_HA_FENCED,
@@ -267,7 +270,7 @@ mod tests {
             EVENT_REPORTER,
         ];
         assert_eq!(PREFIX, format!("{GROUP}/"));
-        assert_eq!(keys.map(|key| key.starts_with(PREFIX)), [true; 26]);
+        assert_eq!(keys.map(|key| key.starts_with(PREFIX)), [true; 27]);
     }
 
     #[test]

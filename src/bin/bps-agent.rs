@@ -13,7 +13,7 @@ use backuppodset::agent::replicate::socket;
 use backuppodset::agent::settings::{PairArguments, PairSettings};
 use backuppodset::agent::{enforcer, hook, init, launch, member};
 use backuppodset::api::keys;
-use backuppodset::runtime::telemetry::{self, LogSettings};
+use backuppodset::runtime::telemetry::{self, LogSettings, last_words};
 use backuppodset::wakeup::install::install;
 use clap::{Parser, Subcommand};
 use tokio::runtime::Builder;
@@ -122,9 +122,10 @@ async fn carry_out(verb: Verb) -> ExitCode {
             }
         }
         Verb::Check { address, state_file, check, logs } => {
-            if let Err(error) = telemetry::init(&logs) {
-                return failed("set up logs", &error);
-            }
+            let _lines = match telemetry::init(&logs) {
+                Ok(lines) => lines,
+                Err(error) => return failed("set up logs", &error),
+            };
             match check.check(address) {
                 Some(check) => {
                     check.while_active(state_file).fails().await;
@@ -136,7 +137,7 @@ async fn carry_out(verb: Verb) -> ExitCode {
         Verb::Launch { agent, command } => {
             let error = launch::launch(agent, &command);
             let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();
-            eprintln!("bps-agent: {error}{cause}");
+            last_words(format_args!("bps-agent: {error}{cause}"));
             ExitCode::from(error.exit_code())
         }
     }
@@ -161,9 +162,10 @@ async fn run(pair: PairArguments, command: Vec<OsString>) -> ExitCode {
 
 /// Becomes the enforcer above an agent with the same arguments.
 async fn enforce(launcher: &Path, PairSettings { logs, hooks, health_bind, .. }: &PairSettings) -> ExitCode {
-    if let Err(error) = telemetry::init(logs) {
-        return failed("set up logs", &error);
-    }
+    let _lines = match telemetry::init(logs) {
+        Ok(lines) => lines,
+        Err(error) => return failed("set up logs", &error),
+    };
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
     match enforcer::run(launcher, &arguments, (hooks.stop_signal, *health_bind)).await {
         Ok(ending) => ExitCode::from(ending.exit_code()),
@@ -172,9 +174,8 @@ async fn enforce(launcher: &Path, PairSettings { logs, hooks, health_bind, .. }:
 }
 
 fn failed(what: &str, error: &(dyn std::error::Error + 'static)) -> ExitCode {
-    eprint!("bps-agent: {what}: {error}");
-    let causes = std::iter::successors(error.source(), |cause| (**cause).source());
-    causes.for_each(|cause| eprint!(": {cause}"));
-    eprintln!();
+    let causes = std::iter::successors(Some(error), |cause| (**cause).source());
+    let causes: Vec<String> = causes.map(ToString::to_string).collect();
+    last_words(format_args!("bps-agent: {what}: {}", causes.join(": ")));
     ExitCode::FAILURE
 }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 
 use backuppodset::controller::{Settings, run};
-use backuppodset::runtime::telemetry::{self, LogSettings};
+use backuppodset::runtime::telemetry::{self, LogSettings, last_words};
 use clap::Parser;
 use tracing::error;
 
@@ -40,10 +40,13 @@ struct Arguments {
 #[tokio::main]
 async fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    if let Err(error) = telemetry::init(&arguments.logs) {
-        eprintln!("bps-operator: {error}");
-        return ExitCode::from(2);
-    }
+    let _lines = match telemetry::init(&arguments.logs) {
+        Ok(lines) => lines,
+        Err(error) => {
+            last_words(format_args!("bps-operator: {error}"));
+            return ExitCode::from(2);
+        }
+    };
     match run(settings(arguments)).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

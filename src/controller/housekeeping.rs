@@ -93,7 +93,12 @@ impl Housekeeper {
                 Ok(ring) => {
                     self.sink.change(|cache| cache.know_keys(known_keys(&ring)));
                     self.applier.replace_gate_kit(self.keys.kit(&ring));
-                    self.ring.send_replace(ring);
+                    // Who derives others from them does so for each group anew.
+                    self.ring.send_if_modified(|known| {
+                        let is_other = known.fingerprint() != ring.fingerprint();
+                        *known = ring;
+                        is_other
+                    });
                 }
                 Err(error) => {
                     warn!(

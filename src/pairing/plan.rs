@@ -203,8 +203,13 @@ impl<'a> Draft<'a> {
         self.asked.insert(pair.number);
         let Replacement { leaving, joining } = replacement;
         let joins_as = pair.names.get(&joining).map(String::as_str);
+        let is_promised = |other: &Pair| {
+            let is_joining = other.lease.pending.is_some_and(|other| other.joining == joining);
+            other.lease.members.contains(&joining) || is_joining && other.number < pair.number
+        };
         let is_wanted = self.group.is_staying(joining)
-            && !self.group.is_staying(leaving)
+            && !self.group.pairs.iter().any(is_promised)
+            && !self.group.is_seated(pair, leaving)
             && self.group.kept_place(pair).is_none_or(|(id, name)| id != leaving || joins_as == Some(name));
         if !is_wanted {
             self.plan.steps.push(Step::Withdraw { pair: pair.number });

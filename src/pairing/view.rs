@@ -1,12 +1,13 @@
 //! A group as it was seen.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use jiff::Timestamp;
 
 use super::withheld::Forsaken;
-use crate::ha::{AgentId, BootTime, Epoch, Lease, Moment, nobody_acts};
+use crate::ha::{AgentId, BootTime, Epoch, Hold, Lease, Moment, nobody_acts};
 use crate::model::{NodeName, Role};
 
 /// Member of a pair that has only one Pod: nobody, so that the pair can act while it waits for its standby.
@@ -203,13 +204,31 @@ impl Group {
         self.pods.iter().any(|pod| pod.id == id && !pod.is_leaving)
     }
 
-    /// Members of a pair that do not exist or do not stay.
+    /// Whether a Pod stays, and its place is in this pair.
+    pub(super) fn is_seated(&self, pair: &Pair, id: AgentId) -> bool {
+        self.is_staying(id) && !self.is_claimed_elsewhere(pair, id)
+    }
+
+    /// Whether another pair has a better claim to a Pod, which has one place. A request that was carried out without its writer
+    /// hearing of it may have given it two.
+    ///
+    /// Where it acts comes first, then where somebody answers the active, which may be this Pod.
+    pub(super) fn is_claimed_elsewhere(&self, pair: &Pair, id: AgentId) -> bool {
+        let claim = |pair: &Pair| {
+            let Lease { holder, hold, .. } = pair.lease;
+            (holder == Some(id), hold == Hold::Peer, Reverse(pair.number))
+        };
+        let mut others = self.pairs.iter().filter(|other| other.number != pair.number);
+        others.any(|other| other.lease.members.contains(&id) && claim(other) > claim(pair))
+    }
+
+    /// Members of a pair that do not exist, do not stay, or belong to another one.
     pub(super) fn gone_members(&self, pair: &Pair) -> Vec<AgentId> {
-        pair.lease.members.into_iter().filter(|id| !self.is_staying(*id)).collect()
+        pair.lease.members.into_iter().filter(|id| !self.is_seated(pair, *id)).collect()
     }
 
     /// Members of a pair that exist and stay.
     pub fn staying_members(&self, pair: &Pair) -> Vec<AgentId> {
-        pair.lease.members.into_iter().filter(|id| self.is_staying(*id)).collect()
+        pair.lease.members.into_iter().filter(|id| self.is_seated(pair, *id)).collect()
     }
 }

@@ -1,9 +1,19 @@
 //! Sets up logs: one line per event on standard error, as text or JSON, with UTC timestamps.
 //!
+//! Nobody waits for a line to be written: a container's standard error is a pipe, which is full as long as its runtime does not
+//! read it, and an agent that stood still for that would let its application act on after its tenure.
+//!
 //! Decides nothing about what is logged; the words and fields are those of the project's style guide.
+
+use std::fmt::Display;
+use std::io::Write;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use tracing::Subscriber;
+use tracing_appender::non_blocking::{NonBlocking, NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::filter::{EnvFilter, ParseError};
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::fmt::time::SystemTime;
@@ -14,6 +24,11 @@ use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
 /// They stand before the user's directives, so `--log-level=debug,kube=debug` still shows them. `kube_client::client`
 /// quotes whole answers that it cannot read in its warnings, those about Secrets too: its errors come back to us anyway.
 const QUIET_LIBRARIES: &str = "kube=warn,kube_client::client=error,hyper=warn,rustls=warn,tower=warn";
+
+/// Lines that wait to be written; further ones are dropped. 1,024: some 200 KB, far more than any failover writes.
+const LINES_WAITING_MAX: usize = 1_024;
+/// How long a process that ends waits for its last words to be written. 100 ms: who reads at all does so at once.
+const TOLD_WITHIN: Duration = Duration::from_millis(100);
 
 /// How logs are written; flags of every binary of the project.
 #[derive(Args, Clone, Debug, PartialEq, Eq)]
@@ -56,12 +71,56 @@ pub enum Error {
     },
 }
 
-/// Sets up logs for the whole process; call it once, before the first task.
+/// Has the lines that wait written when it is dropped, for which it waits [`TOLD_WITHIN`] at most.
+#[must_use = "logs are written as long as this is kept"]
+#[derive(Debug)]
+pub struct Lines {
+    writer: Option<WorkerGuard>,
+}
+
+impl Drop for Lines {
+    fn drop(&mut self) {
+        let writer = self.writer.take();
+        // By itself it waits ten times as long.
+        for_a_while(move || drop(writer));
+    }
+}
+
+/// Sets up logs for the whole process; call it once, before the first task, and keep what it returns until the end.
 ///
 /// # Errors
 /// `ParseLevel` for a wrong `--log-level`, `Install` on a second call.
-pub fn init(settings: &LogSettings) -> Result<(), Error> {
-    subscriber(settings, std::io::stderr)?.try_init().map_err(|source| Error::Install { source })
+pub fn init(settings: &LogSettings) -> Result<Lines, Error> {
+    let (lines, writer) = unhurried(std::io::stderr());
+    subscriber(settings, lines)?.try_init().map_err(|source| Error::Install { source })?;
+    Ok(Lines { writer: Some(writer) })
+}
+
+/// Writes on a thread of its own.
+fn unhurried(to: impl Write + Send + 'static) -> (NonBlocking, WorkerGuard) {
+    NonBlockingBuilder::default()
+        .lossy(true)
+        .buffered_lines_limit(LINES_WAITING_MAX)
+        .thread_name("log")
+        .finish(to)
+}
+
+/// Writes a line on standard error before the process ends, with or without logs; in vain if nobody reads it.
+pub fn last_words(line: impl Display) {
+    let line = format!("{line}\n");
+    // What cannot be written cannot be told either.
+    for_a_while(move || drop(std::io::stderr().write_all(line.as_bytes())));
+}
+
+/// Does something that may take for ever, and waits for it as long as last words are waited for.
+fn for_a_while(work: impl FnOnce() + Send + 'static) {
+    let (done, is_done) = mpsc::channel();
+    let working = thread::Builder::new().spawn(move || {
+        work();
+        done.send(())
+    });
+    // Whoever gets no thread is past telling anything.
+    drop(working.map(|_| is_done.recv_timeout(TOLD_WITHIN)));
 }
 
 fn subscriber<Writer>(
@@ -119,6 +178,34 @@ mod tests {
         with_default(subscriber(&settings, move || writer.clone()).unwrap(), work);
         let bytes = memory.0.lock().unwrap().clone();
         String::from_utf8(bytes).unwrap().lines().map(str::to_owned).collect()
+    }
+
+    /// A pipe that nobody reads.
+    struct Stuck(mpsc::Receiver<()>);
+
+    impl Write for Stuck {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            // Until the test is over.
+            assert!(self.0.recv().is_err());
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn nobody_waits_for_a_line_that_cannot_be_written() {
+        let (until, blocked) = mpsc::channel();
+        let (lines, writer) = unhurried(Stuck(blocked));
+        let dropped = lines.error_counter();
+        let settings = LogSettings { log_format: LogFormat::Text, log_level: "info".to_owned() };
+        with_default(subscriber(&settings, lines).unwrap(), || {
+            (0..2 * LINES_WAITING_MAX).for_each(|number| info!(number, "Said something"));
+        });
+        assert!(dropped.dropped_lines() >= LINES_WAITING_MAX - 1, "the rest waits");
+        drop(until);
+        drop(writer);
     }
 
     #[test]

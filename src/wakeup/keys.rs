@@ -51,6 +51,12 @@ impl KeyRing {
         [self.current.public(), self.next.public()]
     }
 
+    /// What tells the ring from every other one without a private byte: the ids of its keys, newest first, and when it was rotated.
+    pub fn fingerprint(&self) -> (Vec<KeyId>, Timestamp) {
+        let keys = [&self.next, &self.current].into_iter().chain(&self.previous);
+        (keys.map(SigningKey::id).collect(), self.rotated_at)
+    }
+
     /// The best key that a Pod with these key ids trusts: the current one, else the newest previous one.
     ///
     /// The next key comes last: before its time it signs only for a Pod that knows no other, as happens when

@@ -204,9 +204,13 @@ async fn only_agents_and_the_operator_change_who_acts_and_each_only_what_is_its_
         let lease = serde_json::from_value(make(number, members)).expect("a Lease");
         leases.create(&PostParams::default(), &lease).await.expect("the operator may make Leases");
     }
-    let slice = json!({"metadata": {"name": "web-0", "labels": {(keys::LABEL_GROUP): GROUP}},
-        "addressType": "IPv4", "endpoints": [], "ports": []});
-    scene.create::<EndpointSlice>(slice).await;
+    for (name, members) in [("web-0", [0, 1]), ("web-1", [2, 3])] {
+        let shown_by = members.map(|index: usize| uids[index].as_str()).join(",");
+        let slice = json!({"metadata": {"name": name, "labels": {(keys::LABEL_GROUP): GROUP},
+                "annotations": {(keys::ANNOTATION_HA_SHOWN_BY): shown_by}},
+            "addressType": "IPv4", "endpoints": [], "ports": []});
+        scene.create::<EndpointSlice>(slice).await;
+    }
     refuses_leases(&askers, &uids[2]).await;
     refuses_agents(&askers.agent, &uids[2]).await;
     refuses_others(&askers, (&uids[0], &uids[1])).await;
@@ -295,6 +299,17 @@ async fn refuses_others(askers: &Askers, (own, other): (&str, &str)) {
     let address = "its own address only";
     is_refused("another Pod's address", address, async || {
         patched::<EndpointSlice>(&askers.agent, "web-0", shown(other)).await
+    })
+    .await;
+    is_refused("the slice of another pair", "its own pair only", async || {
+        patched::<EndpointSlice>(&askers.agent, "web-1", shown(own)).await
+    })
+    .await;
+    is_refused("an agent names who may be shown", "is the operator's to say", async || {
+        let mut naming = shown(own);
+        naming["metadata"] =
+            annotated(keys::ANNOTATION_HA_SHOWN_BY, format!("{own},somebody"))["metadata"].take();
+        patched::<EndpointSlice>(&askers.agent, "web-0", naming).await
     })
     .await;
     is_refused("an agent empties a slice", address, async || {

@@ -45,7 +45,8 @@ impl<On: Machine> Turn<'_, On> {
     pub(super) fn is_over(&self) -> bool {
         let Some(Leaving { not_before, by }) = self.leaving else { return false };
         let is_settled = self.is_idle() && self.owes_no_write() && !self.body.tenant.has_hook();
-        let relays_until = self.aftermath.relays_until(self.pair.protocol.agent());
+        let may_be_shown = self.pair.slice.borrow().is_some() && !self.body.relay.linger().is_zero();
+        let relays_until = self.aftermath.relays_until(self.pair.protocol.agent(), may_be_shown);
         let over_at = if is_settled { relays_until.max(not_before).min(by) } else { by };
         self.body.tenant.is_gone() && over_at <= self.now()
     }

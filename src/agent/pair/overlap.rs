@@ -18,6 +18,7 @@ use tokio::time::timeout;
 use tracing::{info, warn};
 
 use super::{Posture, Turn};
+use crate::agent::lease::Member;
 use crate::agent::relay::LINGER;
 use crate::agent::relay::aim::Aim;
 use crate::agent::tenant::LINGER_MAX;
@@ -121,8 +122,9 @@ impl<On: Machine> Turn<'_, On> {
         if !self.body.tenant.is_lingering() {
             self.successor = Awaited::Nothing;
         } else if matches!(self.successor, Awaited::Nothing) {
-            let Aim { active, .. } =
-                Aim::of(self.pair.protocol.agent(), self.asker, self.body.peers.directory());
+            let known = (self.pair.protocol.agent(), self.asker);
+            let time = (self.now(), self.body.timing.watch);
+            let Aim { active, .. } = Aim::of(known, self.body.peers.directory(), time);
             let served = active.map(|active| self.body.relay.served(active));
             self.successor = served.map_or(Awaited::Nothing, Awaited::Coming);
         }
@@ -140,7 +142,7 @@ impl<On: Machine> Turn<'_, On> {
         self.take_footing(epoch);
         let (body, pair) = (&mut *self.body, &self.pair);
         let directory = body.peers.directory();
-        let address = |id| directory.get(&id).map(|member| member.address.ip());
+        let address = |id| directory.get(&id).and_then(Member::ip);
         let peer = pair.protocol.agent().tenure.and_then(|tenure| address(tenure.peer.id));
         let own = address(pair.protocol.agent().id);
         // The process may have been stopped since the step began. Its enforcer's timer is set by now, so it may be later.

@@ -8,9 +8,9 @@ use crate::ha::{BootTime, Role};
 impl<On: Machine> Turn<'_, On> {
     /// Relays as long as it does not act. Also while the application is being stopped: it may have left its ports.
     pub(super) fn relay(&mut self, now: BootTime) {
-        let Body { relay, peers, tenant, .. } = &*self.body;
+        let Body { relay, peers, tenant, timing, .. } = &*self.body;
         let agent = self.pair.protocol.agent();
-        let aim = || Aim::of(agent, self.asker, peers.directory());
+        let aim = || Aim::of((agent, self.asker), peers.directory(), (now, timing.watch));
         match agent.role {
             Role::Active => relay.close(),
             Role::Stopping => relay.open(aim()),

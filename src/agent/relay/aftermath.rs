@@ -2,7 +2,13 @@
 //!
 //! Pure. A mistake here costs connections, and never makes anybody act.
 
-use crate::ha::{Agent, AgentId, BootTime, Epoch, Message, Ping};
+use std::time::Duration;
+
+use crate::ha::{Agent, AgentId, BootTime, Epoch, Message, Ping, TakeoverRecord};
+
+/// How much longer to relay if it is not known that clients are led to whoever acts now. 4 s: a request that hangs is given up after
+/// 2 s and repeated, and nodes follow what it wrote.
+const UNSHOWN_EXTRA: Duration = Duration::from_secs(4);
 
 /// What is left to do for clients after a tenure: who still comes here is relayed to whoever acts then.
 #[derive(Debug, Default)]
@@ -11,6 +17,8 @@ pub struct Aftermath {
     epoch: Epoch,
     /// Until then every node has learnt where to lead clients.
     until: BootTime,
+    /// The last tenure of which it is told that clients are led to it.
+    shown: Option<Epoch>,
     /// Who has said farewell, as long as nothing later was heard of it.
     parted: Option<(AgentId, Ping)>,
 }
@@ -26,6 +34,12 @@ impl Aftermath {
         self.epoch = self.epoch.max(epoch);
     }
 
+    /// What the Lease tells of the last takeover.
+    pub fn sees(&mut self, takeover: Option<TakeoverRecord>) {
+        let shown = takeover.filter(|takeover| takeover.published.is_some()).map(|takeover| takeover.epoch);
+        self.shown = self.shown.max(shown);
+    }
+
     /// What the other member says.
     pub fn heard(&mut self, from: AgentId, message: &Message) {
         match message {
@@ -39,15 +53,19 @@ impl Aftermath {
     }
 
     /// Until when to relay. Not at all if nobody is left whom clients could be led to: the other member leaves, too, or has
-    /// acted since and released the Lease, which an agent does that could not hand back.
-    pub fn relays_until(&self, agent: &Agent) -> BootTime {
-        let Some(seen) = agent.seen else { return self.until };
+    /// acted since and released the Lease, which an agent does that could not hand back. Longer if there is a slice that may still
+    /// lead clients here.
+    pub fn relays_until(&self, agent: &Agent, has_slice: bool) -> BootTime {
+        let has_acted = self.until > BootTime::default();
+        let is_hidden = has_slice && has_acted && self.shown <= Some(self.epoch);
+        let until = if is_hidden { self.until + UNSHOWN_EXTRA } else { self.until };
+        let Some(seen) = agent.seen else { return until };
         let is_alone = |id: AgentId| {
             id == agent.id || id == AgentId::NOBODY || self.parted.is_some_and(|(parted, _)| parted == id)
         };
         let is_given_up = seen.lease.holder.is_none() && self.epoch < seen.lease.epoch;
         let is_nobody_left = is_given_up || seen.lease.members.into_iter().all(is_alone);
-        if is_nobody_left { BootTime::default() } else { self.until }
+        if is_nobody_left { BootTime::default() } else { until }
     }
 }
 
@@ -55,12 +73,42 @@ impl Aftermath {
 mod tests {
     use super::*;
     use crate::agent::relay::testing::{OTHER, OWN, agent, epoch};
-    use crate::ha::Incarnation;
+    use crate::ha::{Cause, Incarnation};
 
     const UNTIL: BootTime = BootTime(7);
 
     fn ping(incarnation: u64, sent: u64) -> Ping {
         Ping { incarnation: Incarnation(incarnation), sent: BootTime(sent) }
+    }
+
+    #[test]
+    fn who_may_still_be_shown_relays_longer() {
+        let late = UNTIL + UNSHOWN_EXTRA;
+        let successor = agent(4, (4, Some(OTHER)));
+        let until = |shown: Option<(u32, bool)>, has_slice| {
+            let mut aftermath = Aftermath::default();
+            aftermath.acted(epoch(3), UNTIL);
+            aftermath.sees(shown.map(|(term, is_published)| TakeoverRecord {
+                epoch: epoch(term),
+                cause: Cause::PodDeleted,
+                detected: Duration::ZERO,
+                fenced: Duration::ZERO,
+                granted: None,
+                promoted: None,
+                published: is_published.then_some(Duration::ZERO),
+            }));
+            aftermath.relays_until(&successor, has_slice)
+        };
+        for unshown in [None, Some((3, true)), Some((4, false))] {
+            assert_eq!(
+                [true, false].map(|has_slice| until(unshown, has_slice)),
+                [late, UNTIL],
+                "{unshown:?}"
+            );
+        }
+        assert_eq!(until(Some((4, true)), true), UNTIL);
+        let never_acted = Aftermath::default();
+        assert_eq!(never_acted.relays_until(&successor, true), BootTime::default());
     }
 
     /// Whether who acted in term 3 relays, with a Lease that says who holds which term, after these messages.
@@ -70,7 +118,7 @@ mod tests {
         for (from, message) in said {
             aftermath.heard(*from, message);
         }
-        let until = aftermath.relays_until(&agent(written.0.max(3), written));
+        let until = aftermath.relays_until(&agent(written.0.max(3), written), false);
         assert!([UNTIL, BootTime::default()].contains(&until));
         until == UNTIL
     }
@@ -84,7 +132,11 @@ mod tests {
         let mut own = Aftermath::default();
         own.acted(epoch(3), UNTIL);
         own.claims(epoch(4));
-        assert_eq!(own.relays_until(&agent(4, (4, None))), UNTIL, "it has claimed once more, to release");
+        assert_eq!(
+            own.relays_until(&agent(4, (4, None)), false),
+            UNTIL,
+            "it has claimed once more, to release"
+        );
         let farewell = (OTHER, Message::Farewell(ping(1, 5)));
         for written in [(3, Some(OWN)), (3, None), (4, Some(OTHER))] {
             assert!(!relays(written, &[farewell]), "{written:?}");

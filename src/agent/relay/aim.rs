@@ -3,9 +3,10 @@
 //! Pure. A mistake here costs connections, and never makes anybody act.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use crate::agent::lease::Directory;
-use crate::ha::{Agent, AgentId, Epoch};
+use crate::ha::{Agent, AgentId, BootTime, Epoch};
 
 /// What the relay needs to know of the pair.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -17,11 +18,17 @@ pub struct Aim {
 }
 
 impl Aim {
-    /// What an agent knows; `asker` is who asked for a promise last, and the epoch that it acts with.
-    pub fn of(agent: &Agent, asker: Option<(Epoch, AgentId)>, directory: &Directory) -> Self {
+    /// What an agent knows; `asker` is who asked for a promise last, and the epoch that it acts with. Whoever acts asks or writes
+    /// within the time `watch`: of one that did neither the address may be somebody else's by now.
+    pub fn of(
+        (agent, asker): (&Agent, Option<(Epoch, AgentId)>),
+        directory: &Directory,
+        (now, watch): (BootTime, Duration),
+    ) -> Self {
+        let is_alive = now < agent.promise_end || agent.seen.is_some_and(|seen| now < seen.since + watch);
         let address = |id: AgentId| directory.get(&id).map(|member| member.address.ip().to_canonical());
         let others = directory.keys().filter(|id| **id != agent.id).filter_map(|id| address(*id)).collect();
-        Self { active: active(agent, asker).and_then(address), others }
+        Self { active: active(agent, asker).filter(|_| is_alive).and_then(address), others }
     }
 }
 
@@ -40,6 +47,9 @@ mod tests {
     use super::*;
     use crate::agent::lease::Member;
     use crate::agent::relay::testing::{OTHER, OWN, agent, epoch};
+    use crate::ha::Seen;
+
+    const WATCH: Duration = Duration::from_secs(2);
 
     fn directory() -> Directory {
         let member = |id: u128| {
@@ -53,7 +63,7 @@ mod tests {
     fn who_acts_is_known_by_its_own_word_or_by_the_lease_and_no_longer_than_its_tenure() {
         let aimed = |agent: &Agent, asker: Option<u32>| {
             let asker = asker.map(|term| (epoch(term), OTHER));
-            Aim::of(agent, asker, &directory()).active.is_some()
+            Aim::of((agent, asker), &directory(), (BootTime::default(), WATCH)).active.is_some()
         };
         let by_lease = agent(3, (3, Some(OTHER)));
         assert!(aimed(&by_lease, None));
@@ -66,9 +76,23 @@ mod tests {
     }
 
     #[test]
+    fn who_neither_asked_nor_wrote_for_long_is_not_aimed_at() {
+        let since = BootTime::default() + WATCH;
+        let mut known = agent(3, (3, Some(OTHER)));
+        known.seen = known.seen.map(|seen| Seen { since, ..seen });
+        let aimed = |agent: &Agent, now| {
+            Aim::of((agent, Some((epoch(3), OTHER))), &directory(), (now, WATCH)).active.is_some()
+        };
+        let over = since + WATCH;
+        assert_eq!([since, over].map(|now| aimed(&known, now)), [true, false]);
+        let promised = Agent { promise_end: over + WATCH, ..known };
+        assert_eq!([over, over + WATCH].map(|now| aimed(&promised, now)), [true, false]);
+    }
+
+    #[test]
     fn everybody_else_is_known_by_address() {
         let others = vec!["10.0.0.2".parse().unwrap()];
-        let aim = Aim::of(&agent(3, (3, None)), None, &directory());
+        let aim = Aim::of((&agent(3, (3, None)), None), &directory(), (BootTime::default(), WATCH));
         assert_eq!(aim, Aim { active: None, others });
     }
 }

@@ -166,6 +166,8 @@ impl Station {
         if !self.is_open {
             return None;
         }
+        // One that the application shuts down listens no more, and the port is free.
+        self.kept.retain(accepts);
         let RelaySettings { ip, ports } = &self.settings;
         let kept: BTreeSet<u16> = self.kept.iter().filter_map(port_of).collect();
         for port in ports.iter().filter(|port| !kept.contains(port)) {
@@ -183,7 +185,8 @@ impl Station {
             }
         }
         if ports.iter().all(|port| kept.contains(port) || self.listeners.contains_key(port)) {
-            return pause;
+            let may_be_shut = (!kept.is_empty()).then_some(MIDDLE_PAUSE);
+            return pause.into_iter().chain(may_be_shut).min();
         }
         self.attempts = self.attempts.saturating_add(1);
         let pauses = [(QUICK_ATTEMPTS_MAX, LISTEN_PAUSE), (ATTEMPTS_MAX, MIDDLE_PAUSE)];

@@ -44,6 +44,14 @@ pub(super) enum Error {
     /// A body that is no object of its kind.
     #[error("build the object")]
     Build(#[source] serde_json::Error),
+    /// The name of an object of the group.
+    #[error("the {kind} {name} belongs to somebody else: delete it, or write another name")]
+    Taken {
+        /// What it is.
+        kind: &'static str,
+        /// Its name.
+        name: String,
+    },
     /// The API server refused it, or did not answer.
     #[error("ask the API server")]
     Request(#[source] Box<kube::Error>),

@@ -8,18 +8,18 @@ use futures::{StreamExt as _, stream};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::Resource;
 use kube::api::{Api, ListParams};
+use kube::core::NamespaceResourceScope;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use tracing::{debug, info, warn};
 
 use super::Context;
 use super::awaited::Watches;
-use super::group_keys::GroupKeys;
 use super::leases::{Error, Hand, Written, misled};
-use super::means::{self, KeysWritten, Need, keys_due};
 use super::memory::Memory;
-use super::objects::{Change, carry_out, is_led, is_owned, service_changes};
+use super::objects::{Change, Lead, carry_out, is_owned, lead, service_changes};
 use super::slices;
 use super::stores::Stores;
 use crate::agent::clock;
@@ -29,7 +29,7 @@ use crate::apply::{is_name_taken, is_namespace_ending};
 use crate::controller::queue::Job;
 use crate::controller::reconcile::Look;
 use crate::ha::{AgentId, BootTime, Moment, Timing};
-use crate::manifests::{group_keys, pair_name};
+use crate::manifests::pair_name;
 use crate::observe::group::{GroupObjects, SeenGroup, level_text, pair_number, see_group, times};
 use crate::observe::slim::SlimPod;
 use crate::observe::{SetKey, version};
@@ -73,10 +73,9 @@ pub(super) struct Round<'a> {
 
 impl Round<'_> {
     async fn go(&self, memory: &mut Memory) -> Look {
-        let (now, timing) = (clock::now(), times(self.group));
-        memory.see_ends(&self.stores.take_ends(self.key), |metadata| is_owned(metadata, self.group));
-        let (mut seen, objects) = match self.see(memory, now).await {
-            Ok(Some(seen)) => seen,
+        let timing = times(self.group);
+        let (mut seen, objects, now) = match self.see(memory).await {
+            Ok(Some(sight)) => sight,
             Ok(None) => return Look::Settled(Some(BEHIND_DELAY)),
             Err(error) => {
                 let (namespace, group) = (self.key.namespace.as_str(), self.key.name.as_str());
@@ -84,116 +83,104 @@ impl Round<'_> {
                 return Look::Refused(self.context.refusals.refused(self.key));
             }
         };
-        let mut troubles = Vec::new();
-        memory.is_namespace_ending = false;
-        let keys_due = self.put_means((&seen, &objects), (memory, &mut troubles)).await;
+        (memory.is_namespace_ending, memory.is_overtaken) = (false, false);
+        // A Pod that starts waits for them and for nothing else; but what is refused again and again keeps nobody waiting.
+        let were_refused = !memory.refused_means.is_empty();
+        if !were_refused {
+            self.put_means((&seen, &objects), memory).await;
+        }
+        let mut troubles = memory.refused_means.clone();
         memory.remember(&mut seen, (now, &timing));
-        self.tell_unreadable(&seen);
         let plan = plan(&seen.group, &Moment { now, timing: &timing });
         memory.follow(&plan, now);
-        troubles.extend(seen.unreadable.keys().map(|name| {
-            format!("the Lease {name} is not as agents write it: delete it, it is made anew after a minute")
-        }));
-        let is_led = self.put_services((&seen, &objects), (memory, &mut troubles)).await;
-        let founded = slices::of_founded((self.group, is_led), &plan, &objects);
-        self.put_slices(&founded, (memory, &mut troubles)).await;
+        self.tell_leases(&seen, &mut troubles);
+        let left = self.put_objects((&seen, &plan, now), &objects, (memory, &mut troubles)).await;
         self.take_steps(&plan, (&seen, &objects, &timing), (memory, &mut troubles)).await;
-        for pair in &seen.set_back {
-            let lease = pair_name(&self.key.name, *pair);
-            let (namespace, group) = (self.key.namespace.as_str(), self.key.name.as_str());
-            warn!(namespace, group, lease, "The Lease of a pair was set back to a term that is over");
-            troubles.push(format!(
-                "the Lease {lease} was set back to a term that is over: it is deleted, and made anew after a minute"
-            ));
-        }
-        let due = plan.look_again.map_or(keys_due, |again| again.min(keys_due));
-        let mut look_again = due.since(clock::now());
-        if !self.group.spec.paused {
-            let (patience, group) = (slices::patience(self.group), (self.group, is_led));
-            let needs = slices::needs(group, (&seen, &plan), &objects, &memory.young((now, patience)));
-            self.put_slices(&needs.changes, (memory, &mut troubles)).await;
-            if needs.is_any_left {
-                look_again = look_again.min(patience);
-            }
-        }
         if memory.is_namespace_ending {
             return Look::Settled(Some(ENDING_DELAY));
         }
         let is_reported = self.report((&seen, &plan, &troubles), memory).await;
+        if were_refused {
+            self.put_means((&seen, &objects), memory).await;
+            if memory.refused_means.is_empty() {
+                // What was told just now is not so any more.
+                self.context.refusals.end(self.key);
+                return Look::Settled(Some(BEHIND_DELAY));
+            }
+        }
+        let due = plan.look_again.map_or(memory.keys_due, |again| again.min(memory.keys_due));
+        let look_again = due.since(clock::now()).min(left).min(memory.repeat_within()).max(BEHIND_DELAY);
         if !troubles.is_empty() || !is_reported {
             // Trouble with one object keeps nothing else waiting.
-            return Look::Refused(self.context.refusals.refused(self.key).min(look_again.max(BEHIND_DELAY)));
+            return Look::Refused(self.context.refusals.refused(self.key).min(look_again));
         }
         self.context.refusals.end(self.key);
-        Look::Settled(Some(look_again.max(BEHIND_DELAY)))
+        Look::Settled(Some(look_again))
     }
 
-    /// What the watches show, but for Leases that are known to be others than theirs shows; `None` if they are about to show
-    /// what was written.
+    /// Services and slices; returns how soon to look again whether new actives have shown themselves.
+    async fn put_objects(
+        &self,
+        (seen, plan, now): (&SeenGroup, &Plan, BootTime),
+        objects: &GroupObjects,
+        (memory, troubles): (&mut Memory, &mut Vec<String>),
+    ) -> Duration {
+        if self.group.spec.paused {
+            return Duration::MAX;
+        }
+        let lead = self.put_services((seen, objects), (memory, troubles)).await;
+        let patience = slices::patience(self.group);
+        let young = memory.young((now, patience));
+        let needs = slices::needs((self.group, lead), (seen, plan), objects, &young);
+        for result in self.carry_out::<EndpointSlice>(&needs.changes).await {
+            self.settle(result, memory, troubles);
+        }
+        if needs.is_any_left { patience } else { Duration::MAX }
+    }
+
+    /// What the watches show, but for Leases that are known to be others than theirs shows, and when that was so: waits for the
+    /// end of whoever wrote a Lease begin there, so never before it was read. `None` if they are about to show what was written.
     async fn see(
         &self,
         memory: &mut Memory,
-        now: BootTime,
-    ) -> Result<Option<(SeenGroup, GroupObjects)>, kube::Error> {
+    ) -> Result<Option<(SeenGroup, GroupObjects, BootTime)>, kube::Error> {
         let mut objects = self.stores.objects(self.key);
+        memory.see_ends(&self.stores.take_ends(self.key), |metadata| is_owned(metadata, self.group));
+        let now = clock::now();
         let watches = memory.awaited.watches(now, |kind, name| shown_version(&objects, (kind, name)));
         if watches == Watches::Behind {
             return Ok(None);
         }
         let seen = see_group(self.group, &objects, now);
         if watches == Watches::InStep && !slices::are_ahead(self.group, &seen, &objects) {
-            return Ok(Some((seen, objects)));
+            return Ok(Some((seen, objects, now)));
         }
         let client = self.context.surroundings.client.clone();
         let of_group = ListParams::default().labels(&format!("{}={}", keys::LABEL_GROUP, self.key.name));
         let list = Api::<Lease>::namespaced(client, &self.key.namespace).list(&of_group).await?;
+        let now = clock::now();
         let leases = list.items.into_iter().map(Arc::new).collect();
-        objects.leases = memory.awaited.read(leases, &objects.leases, clock::now());
-        Ok(Some((see_group(self.group, &objects, now), objects)))
+        objects.leases = memory.awaited.read(leases, &objects.leases, now);
+        Ok(Some((see_group(self.group, &objects, now), objects, now)))
     }
 
-    fn tell_unreadable(&self, seen: &SeenGroup) {
+    /// Says which Leases are not what they should be.
+    fn tell_leases(&self, seen: &SeenGroup, troubles: &mut Vec<String>) {
+        let (namespace, group) = (self.key.namespace.as_str(), self.key.name.as_str());
         for (lease, error) in &seen.unreadable {
-            let (namespace, group) = (self.key.namespace.as_str(), self.key.name.as_str());
             let error = error.as_ref().map(|error| error as &dyn std::error::Error);
             warn!(namespace, group, lease, error, "Could not read the Lease of a pair");
+            troubles.push(format!(
+                "the Lease {lease} is not as agents write it: delete it, it is made anew after a minute"
+            ));
         }
-    }
-
-    /// Keys and permissions of the agents; returns when to write the keys again.
-    async fn put_means(
-        &self,
-        (seen, objects): (&SeenGroup, &GroupObjects),
-        (memory, troubles): (&mut Memory, &mut Vec<String>),
-    ) -> BootTime {
-        let (client, now) = (&self.context.surroundings.client, clock::now());
-        memory.need = Need::of(seen, memory.need, now);
-        let (version, body) = {
-            let ring = self.context.surroundings.keys.borrow();
-            let keys = GroupKeys::of(&ring, self.now());
-            let uid = self.group.metadata.uid.as_deref().unwrap_or_default();
-            let version = format!("{uid}|{}", keys.version());
-            let is_due = keys_due(memory.keys_written.as_ref(), &version, memory.need) <= now;
-            let body = || group_keys(self.group, &keys.text(self.group), &keys.metrics_token(self.group));
-            (version, is_due.then(body))
-        };
-        if let Some(body) = body {
-            let written = means::write_keys(client, self.group, &body).await;
-            if written.is_ok() {
-                memory.keys_written = Some(KeysWritten { version: version.clone(), at: clock::now() });
-            }
-            self.settle(written.map(|()| None), memory, troubles);
+        for pair in &seen.set_back {
+            let lease = pair_name(&self.key.name, *pair);
+            warn!(namespace, group, lease, "The Lease of a pair was set back to a term that is over");
+            troubles.push(format!(
+                "the Lease {lease} was set back to a term that is over: it is deleted, and made anew after a minute"
+            ));
         }
-        let [role, binding] = means::permissions_wanting(self.group, objects);
-        if let Some(role) = role {
-            self.settle(means::apply::<Role>(client, self.group, &role).await, memory, troubles);
-        }
-        if let Some(binding) = binding {
-            self.settle(means::apply::<RoleBinding>(client, self.group, &binding).await, memory, troubles);
-        }
-        let due = keys_due(memory.keys_written.as_ref(), &version, memory.need);
-        // What was refused just now is tried again with whatever else was.
-        if due <= now { now + means::KEYS_EVERY_UNSETTLED } else { due }
     }
 
     /// First Leases, then labels that take a part away, then the others.
@@ -237,46 +224,41 @@ impl Round<'_> {
         }
     }
 
-    /// Returns whether the Service that leads to the actives is the group's own now.
+    /// Returns whose the Service that leads to the actives is now.
     async fn put_services(
         &self,
         (seen, objects): (&SeenGroup, &GroupObjects),
         (memory, troubles): (&mut Memory, &mut Vec<String>),
-    ) -> bool {
-        let mut is_led = is_led(self.group, objects);
-        if self.group.spec.paused {
-            return is_led;
-        }
-        let (client, namespace) = (&self.context.surroundings.client, self.key.namespace.as_str());
+    ) -> Lead {
+        let mut lead = lead(self.group, objects);
         let changes = service_changes(self.group, seen, objects);
-        let services =
-            changes.iter().map(|change| carry_out::<Service>(client, ("Service", namespace), change));
-        let results = at_most(services.collect()).await;
         let leading = self.group.spec.service.as_ref().map(|service| service.name.as_str());
+        let results = self.carry_out::<Service>(&changes).await;
         for (change, result) in changes.iter().zip(results) {
-            is_led |= result.is_ok() && leading.is_some() && change.created() == leading;
-            match (change.created(), result) {
-                (Some(name), Err(Error::Request(error))) if is_name_taken(&error) => troubles.push(format!(
-                    "the Service {name} belongs to somebody else: delete it, or write another name"
-                )),
-                (_, result) => self.settle(result, memory, troubles),
+            if leading.is_some() && change.wanted() == leading {
+                lead = match &result {
+                    Ok(_) => Lead::Own,
+                    Err(Error::Taken { .. }) => Lead::Foreign,
+                    Err(_) => lead,
+                };
             }
-        }
-        is_led
-    }
-
-    async fn put_slices(&self, changes: &[Change], (memory, troubles): (&mut Memory, &mut Vec<String>)) {
-        let (client, namespace) = (&self.context.surroundings.client, self.key.namespace.as_str());
-        let slices = changes
-            .iter()
-            .map(|change| carry_out::<EndpointSlice>(client, ("EndpointSlice", namespace), change));
-        for result in at_most(slices.collect()).await {
             self.settle(result, memory, troubles);
         }
+        lead
     }
 
-    /// A write that met a newer version is no trouble: the watch brings that version.
-    fn settle(
+    async fn carry_out<K>(&self, changes: &[Change]) -> Vec<Result<Option<Written>, Error>>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + k8s_openapi::Resource,
+        K: Clone + DeserializeOwned + Serialize + std::fmt::Debug,
+    {
+        let client = &self.context.surroundings.client;
+        at_most(changes.iter().map(|change| carry_out::<K>(client, self.group, change)).collect()).await
+    }
+
+    /// A write that met a newer version is no trouble, but has to be repeated: the watch brings that version, and a Lease that
+    /// was only renewed leads to no look.
+    pub(super) fn settle(
         &self,
         result: Result<Option<Written>, Error>,
         memory: &mut Memory,
@@ -286,6 +268,7 @@ impl Round<'_> {
             Ok(Some((kind, name, version))) => memory.awaited.wrote((kind, &name), version, clock::now()),
             Ok(None) => {}
             Err(Error::Request(error)) if is_stale(&error) => {
+                memory.is_overtaken = true;
                 debug!(error = &*error as &dyn std::error::Error, "A write met another version");
             }
             Err(Error::Request(error)) if is_ending(&error) => memory.is_namespace_ending = true,

@@ -8,7 +8,9 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::join;
 use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::api::{Patch, PatchParams};
 use kube::core::NamespaceResourceScope;
 use kube::{Api, Client, Resource, ResourceExt as _};
@@ -16,18 +18,22 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use super::group_keys::GroupKeys;
 use super::leases::{Error, Written};
+use super::look::Round;
+use super::memory::Memory;
 use super::objects::{covers, is_owned};
+use crate::agent::clock;
 use crate::api::{HAGroup, keys};
 use crate::ha::{BootTime, Hold};
-use crate::manifests::{agent_binding, agent_role};
+use crate::manifests::{agent_binding, agent_role, group_keys};
 use crate::observe::group::{GroupObjects, SeenGroup, pair_number};
 use crate::observe::version;
 use crate::pairing::{Pair, VACANT};
 
 /// How soon keys are written again while a Pod starts, which waits for them, or after something has not worked as it should
 /// for so long: the reason may be that they are gone. 20 s: a failover, which needs none, is over by then.
-pub(super) const KEYS_EVERY_UNSETTLED: Duration = Duration::from_secs(20);
+const KEYS_EVERY_UNSETTLED: Duration = Duration::from_secs(20);
 /// How soon if everything works. 10 min: as often as each watch of Pods lists again. An idle group costs no other request.
 const KEYS_EVERY: Duration = Duration::from_secs(600);
 
@@ -53,7 +59,7 @@ pub(super) enum Need {
 
 impl Need {
     /// Who does now; `before` says who did at the last look.
-    pub(super) fn of(seen: &SeenGroup, before: Self, now: BootTime) -> Self {
+    fn of(seen: &SeenGroup, before: Self, now: BootTime) -> Self {
         let pods = &seen.group.pods;
         // Agents that cannot talk to each other do not live on promises; who is alone has nobody to talk to.
         let are_close = |pair: &Pair| pair.lease.hold == Hold::Peer || pair.lease.members.contains(&VACANT);
@@ -69,7 +75,7 @@ impl Need {
 }
 
 /// When to write keys of this version; in the past if they never were.
-pub(super) fn keys_due(written: Option<&KeysWritten>, version: &str, need: Need) -> BootTime {
+fn keys_due(written: Option<&KeysWritten>, version: &str, need: Need) -> BootTime {
     let Some(written) = written.filter(|written| written.version == version) else {
         return BootTime::default();
     };
@@ -78,11 +84,6 @@ pub(super) fn keys_due(written: Option<&KeysWritten>, version: &str, need: Need)
         Need::Starting => written.at + KEYS_EVERY_UNSETTLED,
         Need::Unsettled(since) => written.at.max(since) + KEYS_EVERY_UNSETTLED,
     }
-}
-
-/// Writes the keys of a group, whatever there is.
-pub(super) async fn write_keys(client: &Client, group: &HAGroup, body: &Value) -> Result<(), Error> {
-    apply::<Secret>(client, group, body).await.map(|_| ())
 }
 
 /// Least and greatest number of pairs that agents are permitted to change. 4,096: the names take a Role some 50 KB.
@@ -100,7 +101,7 @@ fn pairs_permitted(objects: &GroupObjects) -> u32 {
 
 /// The Role and the RoleBinding that the agents of a group need, as far as they are to be written. Without Pods nobody needs
 /// any.
-pub(super) fn permissions_wanting(group: &HAGroup, objects: &GroupObjects) -> [Option<Value>; 2] {
+fn permissions_wanting(group: &HAGroup, objects: &GroupObjects) -> [Option<Value>; 2] {
     let accounts =
         objects.pods.iter().map(|pod| pod.spec.service_account_name.as_deref().unwrap_or("default"));
     let accounts: Vec<&str> = accounts.collect::<BTreeSet<_>>().into_iter().collect();
@@ -129,22 +130,58 @@ where
 }
 
 /// Writes an object as it is to be, whoever wrote it last.
-pub(super) async fn apply<K>(client: &Client, group: &HAGroup, body: &Value) -> Result<Option<Written>, Error>
+async fn apply<K>(client: &Client, group: &HAGroup, body: Option<Value>) -> Result<Option<Written>, Error>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + k8s_openapi::Resource,
     K: Clone + DeserializeOwned + Debug,
 {
+    let Some(body) = body else { return Ok(None) };
     let namespace = group.metadata.namespace.as_deref().unwrap_or_default();
     let api: Api<K> = Api::namespaced(client.clone(), namespace);
     let name = body["metadata"]["name"].as_str().unwrap_or_default();
     let parameters = PatchParams::apply(keys::FIELD_MANAGER).force();
-    let written = api.patch(name, &parameters, &Patch::Apply(body)).await?;
+    let written = api.patch(name, &parameters, &Patch::Apply(&body)).await?;
     Ok(Some((K::KIND, written.name_any(), version(written.meta()))))
+}
+
+impl Round<'_> {
+    /// Writes keys and permissions of the agents that are due; notes when the keys are due again, and what was refused.
+    pub(super) async fn put_means(&self, (seen, objects): (&SeenGroup, &GroupObjects), memory: &mut Memory) {
+        let (client, now) = (&self.context.surroundings.client, clock::now());
+        memory.need = Need::of(seen, memory.need, now);
+        let (version, keys) = {
+            let ring = self.context.surroundings.keys.borrow();
+            let keys = GroupKeys::of(&ring, self.now());
+            let uid = self.group.metadata.uid.as_deref().unwrap_or_default();
+            let version = format!("{uid}|{}", keys.version());
+            let is_due = keys_due(memory.keys_written.as_ref(), &version, memory.need) <= now;
+            let body = || group_keys(self.group, &keys.text(self.group), &keys.metrics_token(self.group));
+            (version, is_due.then(body))
+        };
+        let are_due = keys.is_some();
+        let [role, binding] = permissions_wanting(self.group, objects);
+        let (keys, role, binding) = join!(
+            apply::<Secret>(client, self.group, keys),
+            apply::<Role>(client, self.group, role),
+            apply::<RoleBinding>(client, self.group, binding),
+        );
+        if are_due && keys.is_ok() {
+            memory.keys_written = Some(KeysWritten { version: version.clone(), at: clock::now() });
+        }
+        let mut refused = Vec::new();
+        // No watch shows the keys.
+        for result in [keys.map(|_| None), role, binding] {
+            self.settle(result, memory, &mut refused);
+        }
+        memory.refused_means = refused;
+        let due = keys_due(memory.keys_written.as_ref(), &version, memory.need);
+        // What was refused just now is tried again with whatever else was.
+        memory.keys_due = if due <= now { now + KEYS_EVERY_UNSETTLED } else { due };
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
     use serde_json::json;
 
     use super::*;

@@ -20,6 +20,7 @@ use crate::ha::{BootTime, Epoch, Timing};
 use crate::observe::group::{SeenGroup, TERM_SHOWN_MAX, is_ending, level_of_nobody, level_text, pair_number};
 use crate::observe::{SetKey, version};
 use crate::pairing::{Forsaken, Group, LevelText, Lost, Pair, Plan, Wait, is_lasting};
+use crate::runtime::backoff::backoff;
 
 /// How long the group as our own write left it is taken for newer than what the watch shows. 5 min: after the API server was away a watch
 /// was seen behind for 17 s and kube waits up to 30 s between its tries; but versions that went back, as those of a cluster
@@ -29,6 +30,10 @@ const OWN_WRITE_HOLDS: Duration = Duration::from_secs(300);
 /// How many terms a Lease may have had that nobody saw before it was deleted. 1,024: a takeover after the other takes at least
 /// some milliseconds, and each has to be written; terms are 31 bits.
 pub(super) const TERMS_MISSED: u32 = 1_024;
+
+/// How soon to look again after a write that met a newer version, at first and at most. 50 ms: the watch shows that version
+/// some 10 ms later, and one that only renews a Lease leads to no look.
+const OVERTAKEN_DELAY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 
 /// In place of the uid of a Lease that says nothing that can be relied on.
 const LEASE_UNKNOWN: u128 = 0;
@@ -59,10 +64,18 @@ pub(super) struct Memory {
     group_written: Option<(HAGroup, BootTime)>,
     /// The last look found that the namespace is being deleted.
     pub(super) is_namespace_ending: bool,
+    /// A write of the last look met a newer version than the one that it was based on.
+    pub(super) is_overtaken: bool,
+    /// How many looks in a row that happened to.
+    overtaken: u32,
     /// Which keys were last written.
     pub(super) keys_written: Option<KeysWritten>,
     /// Who may miss them.
     pub(super) need: Need,
+    /// When they are to be written again.
+    pub(super) keys_due: BootTime,
+    /// What was refused when keys and permissions of the agents were written last.
+    pub(super) refused_means: Vec<String>,
 }
 
 #[derive(Clone, Debug)]
@@ -103,6 +116,19 @@ impl Known {
             has_state: pair.level.is_some(),
         }
     }
+
+    /// A pair whose Lease cannot be read, as the status tells of it.
+    fn told(pair: &Lost, (epoch, now): (Epoch, BootTime)) -> Self {
+        Self {
+            lease: LEASE_UNKNOWN,
+            writes: 0,
+            since: now,
+            epoch,
+            tenure_since: now,
+            pods: pair.pods.clone(),
+            has_state: pair.level.is_some(),
+        }
+    }
 }
 
 /// Names of the Pods that a Lease names.
@@ -130,6 +156,11 @@ impl Memory {
             let known = Known::of(pair, seen.records.get(&pair.number), now);
             pair.unwritten_since = self.see_pair(pair.number, known);
             pair.forsaken = self.see_forsaken(pair.number, pair.forsaken);
+        }
+        for unreadable in &seen.group.unreadable {
+            // It may be gone by the next look, and then the status counts no more.
+            let epoch = seen.told_epochs.get(&unreadable.number).copied().unwrap_or_default();
+            self.pairs.entry(unreadable.number).or_insert_with(|| Known::told(unreadable, (epoch, now)));
         }
         self.highest_term = self.highest_term.max(seen.group.highest_term);
         self.forget_old_ends(seen, (now, timing));
@@ -290,6 +321,13 @@ impl Memory {
         group.surplus_since = self.surplus_since;
         group.alone_since = self.alone_since;
         group.highest_term = self.highest_term;
+    }
+
+    /// How soon to look again because of what a write of this look met.
+    pub(super) fn repeat_within(&mut self) -> Duration {
+        self.overtaken = if self.is_overtaken { self.overtaken.saturating_add(1) } else { 0 };
+        let (first, most) = OVERTAKEN_DELAY;
+        if self.is_overtaken { backoff(first, self.overtaken, most) } else { Duration::MAX }
     }
 
     /// As if nobody could act by the Leases any more that were lost.

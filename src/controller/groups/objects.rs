@@ -1,6 +1,7 @@
 //! Services of a group, and how any object is put right: what is missing or other than wanted is written.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::{NamespaceResourceScope, ObjectMeta};
@@ -11,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::leases::{Error, Written};
 use crate::api::{HAGroup, keys};
+use crate::apply::is_name_taken;
 use crate::manifests::{
     REPLICATION_SERVICE_PREFIX, group_service, replication_service, replication_service_name,
 };
@@ -32,26 +34,41 @@ pub(super) enum Change {
     },
     /// Takes it away, at the version that was seen.
     Remove(Box<ObjectMeta>),
+    /// Leaves it alone: an object of this name belongs to somebody else.
+    Leave(String),
 }
 
 impl Change {
-    /// The name of what it makes.
-    pub(super) fn created(&self) -> Option<&str> {
+    /// The name of what is there as it is wanted once this is done.
+    pub(super) fn wanted(&self) -> Option<&str> {
         match self {
             Self::Create(body) => body["metadata"]["name"].as_str(),
-            Self::Put { .. } | Self::Remove(_) => None,
+            Self::Put { name, .. } => Some(name),
+            Self::Remove(_) | Self::Leave(_) => None,
         }
     }
 }
 
-/// Whether the Service that leads to the actives is there, and of this very group: addresses must not get behind the Service
-/// of somebody else.
-pub(super) fn is_led(group: &HAGroup, objects: &GroupObjects) -> bool {
-    let is_its_own = |name: &str| {
-        let mut services = objects.services.iter().map(|service| service.meta());
-        services.any(|metadata| metadata.name.as_deref() == Some(name) && is_owned(metadata, group))
-    };
-    group.spec.service.as_ref().is_some_and(|wanted| is_its_own(&wanted.name))
+/// Whose the Service is that leads to the actives: addresses must not get behind that of somebody else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lead {
+    /// It is there, and of this very group.
+    Own,
+    /// It is somebody else's.
+    Foreign,
+    /// It is not to be seen: it may not be there, or lack the label that shows it.
+    Unknown,
+}
+
+/// Whose it is as far as the watches show.
+pub(super) fn lead(group: &HAGroup, objects: &GroupObjects) -> Lead {
+    let wanted = group.spec.service.as_ref().map(|service| service.name.as_str());
+    let mut services = objects.services.iter().map(|service| service.meta());
+    match services.find(|metadata| wanted.is_some() && metadata.name.as_deref() == wanted) {
+        Some(metadata) if is_owned(metadata, group) => Lead::Own,
+        Some(_) => Lead::Foreign,
+        None => Lead::Unknown,
+    }
 }
 
 /// What Services need.
@@ -75,12 +92,12 @@ pub(super) fn service_changes(group: &HAGroup, seen: &SeenGroup, objects: &Group
     }
     let mut changes: Vec<Change> = wanted
         .iter()
-        .filter_map(|body| change(body, &objects.services, json!({"spec": body["spec"]})))
+        .filter_map(|body| change(group, body, (&objects.services, json!({"spec": body["spec"]}))))
         .collect();
     // Whoever acted there may still act.
     let left_alone = seen.group.left_alone().flat_map(|lost| &lost.pods);
     wanted.extend(left_alone.map(|pod| json!({"metadata": {"name": replication_service_name(pod)}})));
-    let is_led = group.spec.service.is_none() || is_led(group, objects);
+    let is_led = group.spec.service.is_none() || lead(group, objects) == Lead::Own;
     // Clients may use the former one until there is another.
     let former = objects.services.iter().map(|service| service.name_any());
     let former = former.filter(|name| !is_led && !name.starts_with(REPLICATION_SERVICE_PREFIX));
@@ -93,8 +110,12 @@ fn active(pair: &Pair) -> Option<&str> {
     pair.names.get(&pair.lease.holder?).map(String::as_str)
 }
 
-/// What makes an object as it is wanted; `None` if it is.
-pub(super) fn change<K>(body: &Value, existing: &[std::sync::Arc<K>], mut patch: Value) -> Option<Change>
+/// What makes an object as it is wanted; `None` if it is. `patch` puts right what is there.
+pub(super) fn change<K>(
+    group: &HAGroup,
+    body: &Value,
+    (existing, mut patch): (&[Arc<K>], Value),
+) -> Option<Change>
 where
     K: Resource<DynamicType = ()> + Serialize,
 {
@@ -102,6 +123,12 @@ where
     let Some(found) = existing.iter().find(|object| object.meta().name.as_deref() == Some(name)) else {
         return Some(Change::Create(body.clone()));
     };
+    if !is_owned(found.meta(), group) {
+        if !is_left_behind(found.meta()) {
+            return Some(Change::Leave(name.to_owned()));
+        }
+        patch["metadata"]["ownerReferences"] = body["metadata"]["ownerReferences"].clone();
+    }
     let seen = serde_json::to_value(found.as_ref()).ok()?;
     if covers(&seen, &patch) {
         return None;
@@ -125,7 +152,7 @@ pub(super) fn covers(seen: &Value, wanted: &Value) -> bool {
 }
 
 /// What a former wish left; only objects of this very group.
-pub(super) fn removals<K>(group: &HAGroup, existing: &[std::sync::Arc<K>], wanted: &[Value]) -> Vec<Change>
+pub(super) fn removals<K>(group: &HAGroup, existing: &[Arc<K>], wanted: &[Value]) -> Vec<Change>
 where
     K: Resource<DynamicType = ()>,
 {
@@ -150,22 +177,33 @@ pub(super) fn is_owned(metadata: &ObjectMeta, group: &HAGroup) -> bool {
     owners.any(|owner| Some(&owner.uid) == group.metadata.uid.as_ref())
 }
 
+/// Whether an object was made for a group of this name that went without it, as `kubectl delete --cascade=orphan` leaves it.
+fn is_left_behind(metadata: &ObjectMeta) -> bool {
+    let managed_by = metadata.labels.as_ref().and_then(|labels| labels.get(keys::LABEL_MANAGED_BY));
+    let is_ours = managed_by.is_some_and(|tool| tool == keys::MANAGED_BY);
+    is_ours && metadata.owner_references.as_ref().is_none_or(Vec::is_empty)
+}
+
 /// Writes one change.
 pub(super) async fn carry_out<K>(
     client: &Client,
-    (kind, namespace): (&'static str, &str),
+    group: &HAGroup,
     change: &Change,
 ) -> Result<Option<Written>, Error>
 where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + k8s_openapi::Resource,
     K: Clone + DeserializeOwned + Serialize + std::fmt::Debug,
 {
+    let namespace = group.metadata.namespace.as_deref().unwrap_or_default();
     let api: Api<K> = Api::namespaced(client.clone(), namespace);
     let field_manager = Some(keys::FIELD_MANAGER.to_owned());
     let written = match change {
         Change::Create(body) => {
             let object = serde_json::from_value(body.clone()).map_err(Error::Build)?;
-            api.create(&PostParams { field_manager, ..PostParams::default() }, &object).await?
+            match api.create(&PostParams { field_manager, ..PostParams::default() }, &object).await {
+                Err(error) if is_name_taken(&error) => label_again(&api, group, body).await?,
+                made => made?,
+            }
         }
         Change::Put { name, patch } => {
             let parameters = PatchParams { field_manager, ..PatchParams::default() };
@@ -180,14 +218,37 @@ where
             api.delete(metadata.name.as_deref().unwrap_or_default(), &parameters).await?;
             return Ok(None);
         }
+        Change::Leave(name) => return Err(taken::<K>(name)),
     };
-    Ok(Some((kind, written.name_any(), version(written.meta()))))
+    Ok(Some((K::KIND, written.name_any(), version(written.meta()))))
+}
+
+/// Gives an object of the group its labels back, without which no watch shows it.
+async fn label_again<K>(api: &Api<K>, group: &HAGroup, body: &Value) -> Result<K, Error>
+where
+    K: Resource<DynamicType = ()> + k8s_openapi::Resource + Clone + DeserializeOwned + std::fmt::Debug,
+{
+    let name = body["metadata"]["name"].as_str().unwrap_or_default();
+    let found = api.get(name).await?;
+    if !is_owned(found.meta(), group) {
+        return Err(taken::<K>(name));
+    }
+    let patch = json!({"metadata": {
+        "labels": body["metadata"]["labels"],
+        "uid": found.meta().uid,
+        "resourceVersion": found.meta().resource_version,
+    }});
+    let parameters =
+        PatchParams { field_manager: Some(keys::FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+    Ok(api.patch(name, &parameters, &Patch::Merge(patch)).await?)
+}
+
+fn taken<K: k8s_openapi::Resource>(name: &str) -> Error {
+    Error::Taken { kind: K::KIND, name: name.to_owned() }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
 
     /// A group that is led to by this Service, with one port.
@@ -240,7 +301,7 @@ mod tests {
             let changes = service_changes(&group("next"), &SeenGroup::default(), &objects);
             let removed = changes.into_iter().filter_map(|change| match change {
                 Change::Remove(metadata) => metadata.name,
-                Change::Create(_) | Change::Put { .. } => None,
+                Change::Create(_) | Change::Put { .. } | Change::Leave(_) => None,
             });
             removed.collect()
         };

@@ -9,8 +9,10 @@ use kube::ResourceExt as _;
 use serde_json::{Value, json};
 
 use super::correction::correction;
-use super::objects::{Change, change, removals};
+use super::objects::{Change, Lead, change, removals};
+use crate::agent::identity::format_uid;
 use crate::api::{HAGroup, HandoverOrder, keys};
+use crate::ha::AgentId;
 use crate::manifests::{pair_name, pair_slice};
 use crate::observe::group::{GroupObjects, SeenGroup, shown_epoch};
 use crate::pairing::{Pair, Plan, Step};
@@ -44,19 +46,44 @@ pub(super) fn are_ahead(group: &HAGroup, seen: &SeenGroup, objects: &GroupObject
 }
 
 /// The slices of pairs that are about to be founded: their first actives look for them as soon as there is a Lease.
-pub(super) fn of_founded(
-    (group, is_led): (&HAGroup, bool),
-    plan: &Plan,
-    objects: &GroupObjects,
-) -> Vec<Change> {
-    let bodies = plan.steps.iter().filter_map(|step| {
-        let Step::Found { number, seats: [first, _], .. } = step else { return None };
+fn of_founded((group, lead): (&HAGroup, Lead), plan: &Plan, objects: &GroupObjects) -> Vec<Change> {
+    let changes = plan.steps.iter().filter_map(|step| {
+        let Step::Found { number, seats, .. } = step else { return None };
         let name = pair_name(&group.name_any(), *number);
-        let is_there = objects.slices.iter().any(|slice| slice.name_any() == name);
-        let body = pair_slice(group, &name, &[], first.address.is_ipv6()).filter(|_| !is_there)?;
-        Some(if is_led { body } else { unled(body) })
+        let mut body = pair_slice(group, &name, &[], seats[0].address.is_ipv6())?;
+        let annotations = entitling(seats.iter().map(|seat| seat.id));
+        body["metadata"]["annotations"] = annotations.clone();
+        // One that is there shows who acted last, maybe still.
+        let patch = json!({"metadata": {"annotations": annotations}});
+        let body = if lead == Lead::Own { body } else { unled(body) };
+        change(group, &body, (&objects.slices, patch))
     });
-    bodies.map(Change::Create).collect()
+    changes.collect()
+}
+
+/// Who may show itself in the slice of a pair once a plan has been carried out: its members, and who is to become one.
+fn entitled(pair: &Pair, plan: &Plan) -> Value {
+    let joining = plan.steps.iter().flat_map(|step| match step {
+        Step::Ask { pair: number, joining, .. } if *number == pair.number => vec![joining.id],
+        Step::Force { pair: number, lease } if *number == pair.number => lease.members.to_vec(),
+        Step::Found { .. }
+        | Step::Ask { .. }
+        | Step::Withdraw { .. }
+        | Step::Move { .. }
+        | Step::Force { .. }
+        | Step::Fence { .. }
+        | Step::End { .. }
+        | Step::Label { .. } => Vec::new(),
+    });
+    let pending = pair.lease.pending.map(|replacement| replacement.joining);
+    entitling(pair.lease.members.into_iter().chain(pending).chain(joining))
+}
+
+/// The annotation that names these Pods.
+fn entitling(pods: impl Iterator<Item = AgentId>) -> Value {
+    let uids: BTreeSet<String> =
+        pods.filter(|id| *id != AgentId::NOBODY).map(|id| format_uid(id.0)).collect();
+    json!({(keys::ANNOTATION_HA_SHOWN_BY): uids.into_iter().collect::<Vec<_>>().join(",")})
 }
 
 /// The same slice behind no Service.
@@ -75,28 +102,32 @@ pub(super) fn patience(group: &HAGroup) -> Duration {
     }
 }
 
-/// What the slices of all pairs need; those with these numbers have new actives. `is_led` says whether the Service that the
-/// group names is its own; meanwhile they stay behind the one before.
+/// What the slices of all pairs need before the plan is carried out, so that who joins a pair may show itself as soon as it is a
+/// member; pairs with these numbers have new actives. `lead` says whose the Service is that the group names: as long as it is not
+/// known to be its own they stay behind the one before.
 pub(super) fn needs(
-    (group, is_led): (&HAGroup, bool),
+    (group, lead): (&HAGroup, Lead),
     (seen, plan): (&SeenGroup, &Plan),
     objects: &GroupObjects,
     young: &BTreeSet<u32>,
 ) -> Needs {
     let name = group.name_any();
     let mut wanted = Vec::new();
-    let mut needs = Needs::default();
+    let changes = of_founded((group, lead), plan, objects);
+    let mut needs = Needs { changes, is_any_left: false };
     for pair in &seen.group.pairs {
         let slice_name = pair_name(&name, pair.number);
         let slice = objects.slices.iter().find(|slice| slice.name_any() == slice_name);
         let is_v6 = slice.map_or_else(|| is_v6(seen, pair), |slice| slice.address_type == "IPv6");
         let Some(mut body) = pair_slice(group, &slice_name, &[], is_v6) else { continue };
-        let mut patch = json!({"metadata": {"labels": body["metadata"]["labels"]}, "ports": body["ports"]});
-        if !is_led {
+        body["metadata"]["annotations"] = entitled(pair, plan);
+        let parts = ["labels", "annotations"].map(|part| (part.to_owned(), body["metadata"][part].clone()));
+        let mut patch = json!({"metadata": Value::from_iter(parts), "ports": body["ports"]});
+        if lead != Lead::Own {
             let service = body["metadata"]["labels"][keys::LABEL_SERVICE_NAME].take();
             let shown = slice.and_then(|slice| slice.labels().get(keys::LABEL_SERVICE_NAME));
             let is_behind_it = shown.is_some_and(|shown| service == *shown);
-            let former = shown.filter(|_| !is_behind_it);
+            let former = shown.filter(|_| lead == Lead::Unknown || !is_behind_it);
             patch["metadata"]["labels"][keys::LABEL_SERVICE_NAME] = json!(former);
             body = unled(body);
         }
@@ -109,11 +140,11 @@ pub(super) fn needs(
             } else {
                 let corrected = pair_slice(group, &slice_name, &endpoints, is_v6).unwrap_or_default();
                 patch["endpoints"] = corrected["endpoints"].clone();
-                patch["metadata"]["annotations"] =
-                    json!({(keys::ANNOTATION_HA_EPOCH): u64::from(epoch).to_string()});
+                patch["metadata"]["annotations"][keys::ANNOTATION_HA_EPOCH] =
+                    json!(u64::from(epoch).to_string());
             }
         }
-        needs.changes.extend(change(&body, &objects.slices, patch));
+        needs.changes.extend(change(group, &body, (&objects.slices, patch)));
         wanted.push(body);
     }
     // Whoever acts there, still or from now on, cannot make its slice anew.
@@ -140,14 +171,23 @@ mod tests {
     use serde_json::value::from_value;
 
     use super::*;
-    use crate::agent::identity::format_uid;
     use crate::controller::groups::testing::{group, lease, pod};
-    use crate::ha::{AgentId, BootTime, Epoch};
+    use crate::ha::{BootTime, Epoch, Replacement};
     use crate::observe::group::see_group;
+    use crate::pairing::testing::seat;
     use crate::pairing::{Lost, Seat};
+
+    /// With the annotation that names these Pods.
+    fn shown_by(mut slice: Value, pods: &[u128]) -> Value {
+        let entitling = entitling(pods.iter().copied().map(AgentId));
+        slice["metadata"]["annotations"][keys::ANNOTATION_HA_SHOWN_BY] =
+            entitling[keys::ANNOTATION_HA_SHOWN_BY].clone();
+        slice
+    }
 
     /// What is written of the slice of the pair `web-0`, in which the first Pod acts, and whether a later look is needed.
     fn written(slice: Option<Value>, young: &[u32]) -> (Vec<Value>, bool) {
+        let slice = slice.map(|slice| shown_by(slice, &[1, 2]));
         let objects = GroupObjects {
             pods: [1, 2].map(|number| Arc::new(from_value(pod(number)).unwrap())).to_vec(),
             leases: vec![Arc::new(from_value(lease(0, [1, 2])).unwrap())],
@@ -155,13 +195,17 @@ mod tests {
             ..GroupObjects::default()
         };
         let seen = see_group(&group(), &objects, BootTime::default());
-        let Needs { changes, is_any_left } =
-            needs((&group(), true), (&seen, &Plan::default()), &objects, &young.iter().copied().collect());
+        let Needs { changes, is_any_left } = needs(
+            (&group(), Lead::Own),
+            (&seen, &Plan::default()),
+            &objects,
+            &young.iter().copied().collect(),
+        );
         let addresses = changes.into_iter().map(|change| match change {
             Change::Create(body) | Change::Put { patch: body, .. } => {
                 body["endpoints"][0]["addresses"].clone()
             }
-            Change::Remove(_) => panic!("nothing is to be removed"),
+            other @ (Change::Remove(_) | Change::Leave(_)) => panic!("{other:?}"),
         });
         (addresses.collect(), is_any_left)
     }
@@ -220,8 +264,8 @@ mod tests {
 
     #[test]
     fn a_slice_gets_behind_no_service_of_somebody_else_and_stays_behind_the_former_one() {
-        let labels = |behind: Option<&str>| {
-            let mut slice = pair_slice(&group(), "web-0", &[], false).unwrap();
+        let labels = |lead: Lead, behind: Option<&str>| {
+            let mut slice = shown_by(pair_slice(&group(), "web-0", &[], false).unwrap(), &[1, 2]);
             slice["metadata"]["labels"][keys::LABEL_SERVICE_NAME] = json!(behind);
             let objects = GroupObjects {
                 leases: vec![Arc::new(from_value(lease(0, [1, 2])).unwrap())],
@@ -229,7 +273,7 @@ mod tests {
                 ..GroupObjects::default()
             };
             let seen = see_group(&group(), &objects, BootTime::default());
-            let needs = needs((&group(), false), (&seen, &Plan::default()), &objects, &BTreeSet::new());
+            let needs = needs((&group(), lead), (&seen, &Plan::default()), &objects, &BTreeSet::new());
             match &needs.changes[..] {
                 [] => None,
                 [Change::Create(body) | Change::Put { patch: body, .. }] => {
@@ -238,14 +282,17 @@ mod tests {
                 other => panic!("{other:?}"),
             }
         };
-        assert_eq!(labels(Some("former")), None, "nothing is written");
-        assert_eq!(labels(Some("web")), Some(Some(Value::Null)), "it is taken from behind it");
-        assert_eq!(labels(None), Some(None), "it is made behind nothing");
+        for lead in [Lead::Foreign, Lead::Unknown] {
+            assert_eq!(labels(lead, Some("former")), None, "nothing is written");
+            assert_eq!(labels(lead, None), Some(None), "it is made behind nothing");
+        }
+        assert_eq!(labels(Lead::Foreign, Some("web")), Some(Some(Value::Null)), "it is taken from behind it");
+        assert_eq!(labels(Lead::Unknown, Some("web")), None, "it may be its own");
     }
 
     #[test]
     fn the_slice_of_a_lost_pair_stays_as_long_as_somebody_may_act_by_it() {
-        let mut slice = pair_slice(&group(), "web-0", &[], false).unwrap();
+        let mut slice = shown_by(pair_slice(&group(), "web-0", &[], false).unwrap(), &[1, 2]);
         slice["metadata"]["uid"] = json!("slice-uid");
         let objects =
             GroupObjects { slices: vec![Arc::new(from_value(slice).unwrap())], ..GroupObjects::default() };
@@ -253,12 +300,14 @@ mod tests {
             let mut seen = see_group(&group(), &objects, BootTime::default());
             seen.group.lost = lost;
             let plan = Plan { steps, ..Plan::default() };
-            needs((&group(), true), (&seen, &plan), &objects, &BTreeSet::new()).changes
+            needs((&group(), Lead::Own), (&seen, &plan), &objects, &BTreeSet::new()).changes
         };
         let lost = Lost { number: 0, pods: Vec::new(), level: None, since: BootTime::default() };
         assert_eq!(changes(vec![lost], vec![]), []);
-        let seats = [1, 2].map(crate::pairing::testing::seat);
-        assert_eq!(changes(vec![], vec![Step::Found { number: 0, term: 1, seats, level: None }]), []);
+        let found =
+            |seats: [u128; 2]| vec![Step::Found { number: 0, term: 1, seats: seats.map(seat), level: None }];
+        assert_eq!(changes(vec![], found([1, 2])), []);
+        assert!(matches!(changes(vec![], found([1, 3]))[..], [Change::Put { .. }]), "for its new members");
         assert!(matches!(changes(vec![], vec![])[..], [Change::Remove(_)]));
     }
 
@@ -273,16 +322,64 @@ mod tests {
             let seats = [seat(1, address), seat(2, address)];
             Plan { steps: vec![Step::Found { number: 3, term: 0, seats, level: None }], ..Plan::default() }
         };
-        let made = |address| match &of_founded((&group(), true), &plan(address), &GroupObjects::default())[..]
+        let made = |address| match &of_founded(
+            (&group(), Lead::Own),
+            &plan(address),
+            &GroupObjects::default(),
+        )[..]
         {
             [Change::Create(body)] => (body["metadata"]["name"].clone(), body["addressType"].clone()),
             other => panic!("{other:?}"),
         };
         assert_eq!(made("10.0.0.1:20001"), (json!("web-3"), json!("IPv4")));
         assert_eq!(made("[fd00::1]:20001"), (json!("web-3"), json!("IPv6")));
-        let slice = pair_slice(&group(), "web-3", &[], false).unwrap();
-        let slices = vec![Arc::new(from_value(slice).unwrap())];
-        let there = GroupObjects { slices, ..GroupObjects::default() };
-        assert_eq!(of_founded((&group(), true), &plan("10.0.0.1:20001"), &there), []);
+    }
+
+    /// Who may show itself in the slice of the pair `web-0` by what is written; `None`: nothing is written of that.
+    fn entitled_by((lease, steps): (Value, Vec<Step>), slice: Option<Value>) -> Option<Vec<u128>> {
+        let objects = GroupObjects {
+            leases: vec![Arc::new(from_value(lease).unwrap())],
+            slices: slice.into_iter().map(|slice| Arc::new(from_value(slice).unwrap())).collect(),
+            ..GroupObjects::default()
+        };
+        let seen = see_group(&group(), &objects, BootTime::default());
+        let plan = Plan { steps, ..Plan::default() };
+        let needs = needs((&group(), Lead::Own), (&seen, &plan), &objects, &BTreeSet::new());
+        let said = needs.changes.iter().find_map(|change| match change {
+            Change::Create(body) | Change::Put { patch: body, .. } => {
+                body["metadata"]["annotations"][keys::ANNOTATION_HA_SHOWN_BY].as_str()
+            }
+            Change::Remove(_) | Change::Leave(_) => None,
+        })?;
+        Some(said.split(',').map(|uid| crate::agent::identity::parse_uid(uid).unwrap()).collect())
+    }
+
+    #[test]
+    fn the_members_of_a_pair_may_show_themselves_in_its_slice_and_whoever_is_to_be_one() {
+        let of_members = || (lease(0, [1, 2]), vec![]);
+        let slice = |pods: &[u128]| {
+            let mut slice = shown_by(pair_slice(&group(), "web-0", &[], false).unwrap(), pods);
+            slice["metadata"]["annotations"][keys::ANNOTATION_HA_EPOCH] =
+                json!(u64::from(Epoch { term: 1, sequence: 0 }).to_string());
+            slice
+        };
+        assert_eq!(entitled_by(of_members(), None), Some(vec![1, 2]));
+        assert_eq!(entitled_by(of_members(), Some(slice(&[1, 2]))), None);
+        for other in [&[1][..], &[1, 2, 3], &[]] {
+            assert_eq!(entitled_by(of_members(), Some(slice(other))), Some(vec![1, 2]), "{other:?}");
+        }
+        assert_eq!(entitled_by((lease(0, [1, 0]), vec![]), None), Some(vec![1]), "nobody is no Pod");
+        let ask = |pair| Step::Ask { pair, leaving: AgentId(2), joining: seat(3) };
+        assert_eq!(entitled_by((lease(0, [1, 2]), vec![ask(0)]), None), Some(vec![1, 2, 3]));
+        assert_eq!(entitled_by((lease(0, [1, 2]), vec![ask(1)]), None), Some(vec![1, 2]));
+        let mut asked = lease(0, [1, 2]);
+        let joining = json!({"uid": format_uid(4), "pod": "web-4", "address": "10.0.0.4:20001"});
+        let pending = json!({"leaving": format_uid(2), "joining": joining});
+        asked["metadata"]["annotations"][keys::ANNOTATION_HA_PENDING] = json!(pending.to_string());
+        assert_eq!(entitled_by((asked, vec![]), None), Some(vec![1, 2, 4]));
+        let mut forced = crate::pairing::testing::pair(0, [1, 5]).lease;
+        forced.pending = Some(Replacement { leaving: AgentId(2), joining: AgentId(5) });
+        let force = Step::Force { pair: 0, lease: forced };
+        assert_eq!(entitled_by((lease(0, [1, 2]), vec![force]), None), Some(vec![1, 2, 5]));
     }
 }

@@ -74,70 +74,6 @@ pub(super) fn start(
     }
 }
 
-#[cfg(test)]
-impl Stores {
-    /// Of all namespaces, as if the watches had shown this group and these Leases.
-    pub(super) fn with(group: HAGroup, pairs: impl IntoIterator<Item = Lease>) -> Self {
-        Self {
-            scope: Scope(None),
-            groups: shown([DeserializeGuard(Ok(group))]),
-            pods: labelled([]),
-            leases: labelled(pairs),
-            services: labelled([]),
-            slices: labelled([]),
-            roles: labelled([]),
-            bindings: labelled([]),
-            ends: Ends::default(),
-        }
-    }
-
-    /// As if the watch had shown the deletion of a Lease.
-    pub(super) fn end(&mut self, lease: &Lease) {
-        self.ends.hear(&Event::Delete(lease.clone()));
-        self.leases = labelled([]);
-    }
-
-    /// As if the watch had shown these Pods.
-    pub(super) fn with_pods(self, pods: impl IntoIterator<Item = SlimPod>) -> Self {
-        Self { pods: labelled(pods), ..self }
-    }
-
-    /// As if the watch had shown these slices.
-    pub(super) fn with_slices(self, slices: impl IntoIterator<Item = EndpointSlice>) -> Self {
-        Self { slices: labelled(slices), ..self }
-    }
-
-    /// As if the watches had shown what permits agents to do their work.
-    pub(super) fn with_permissions(self, role: Role, binding: RoleBinding) -> Self {
-        Self { roles: labelled([role]), bindings: labelled([binding]), ..self }
-    }
-}
-
-/// A store as if the watch had shown these objects.
-#[cfg(test)]
-fn shown<K>(objects: impl IntoIterator<Item = K>) -> Store<K>
-where
-    K: Lookup<DynamicType = ()> + Clone + 'static,
-{
-    let (store, mut writer) = reflector::store();
-    objects.into_iter().for_each(|object| writer.apply_watcher_event(&Event::Apply(object)));
-    store
-}
-
-/// The same of objects with the label of a group.
-#[cfg(test)]
-fn labelled<K>(objects: impl IntoIterator<Item = K>) -> Labelled<K>
-where
-    K: Lookup<DynamicType = ()> + Resource<DynamicType = ()> + Clone + 'static,
-{
-    let objects: Vec<K> = objects.into_iter().collect();
-    let names = Names::default();
-    for object in &objects {
-        names.expect(&Event::Apply(object.clone()));
-    }
-    Labelled { store: shown(objects), names }
-}
-
 fn own_key(metadata: &ObjectMeta) -> Option<SetKey> {
     Some(SetKey { namespace: metadata.namespace.clone()?, name: metadata.name.clone()? })
 }
@@ -225,10 +161,10 @@ impl Feeds<'_> {
         self.tasks.spawn("watch-groups", async move {
             let before = |event: &Event<K>| {
                 hear(event);
-                is_new(event, &known, interest.is_news)
+                (is_new(event, &known, interest.is_news), former_key(event, &known, interest.key_of))
             };
-            let after = |event, is_new| {
-                let losers = follow(&event, &known);
+            let after = |event, (is_new, former): (bool, Option<SetKey>)| {
+                let losers = follow(&event, &known).into_iter().chain(former);
                 if is_new {
                     note(&event, (&known, &queue), &interest);
                 }
@@ -258,10 +194,24 @@ where
     known.is_none_or(|known| is_news(&known, object))
 }
 
-async fn feed<K>(
+/// The group that an object belonged to, if it belongs to another one now.
+fn former_key<K>(
+    event: &Event<K>,
+    store: &Store<K>,
+    key_of: fn(&ObjectMeta) -> Option<SetKey>,
+) -> Option<SetKey>
+where
+    K: Lookup<DynamicType = ()> + Resource<DynamicType = ()> + Clone + 'static,
+{
+    let Event::Apply(object) = event else { return None };
+    let known = store.get(&object.to_object_ref(()))?;
+    key_of(known.meta()).filter(|former| key_of(object.meta()).as_ref() != Some(former))
+}
+
+async fn feed<K, Told>(
     mut writer: Writer<K>,
     events: impl futures::Stream<Item = watcher::Result<Event<K>>>,
-    (before, after): (impl Fn(&Event<K>) -> bool, impl Fn(Event<K>, bool)),
+    (before, after): (impl Fn(&Event<K>) -> Told, impl Fn(Event<K>, Told)),
 ) where
     K: Lookup<DynamicType = ()> + Resource<DynamicType = ()> + Clone + 'static,
 {
@@ -272,9 +222,9 @@ async fn feed<K>(
                 if let Event::Apply(object) | Event::InitApply(object) = &mut event {
                     object.managed_fields_mut().clear();
                 }
-                let is_new = before(&event);
+                let told = before(&event);
                 writer.apply_watcher_event(&event);
-                after(event, is_new);
+                after(event, told);
             }
             Err(error) => {
                 warn!(error = &error as &dyn std::error::Error, kind = %<K as Resource>::kind(&()), "Lost a watch");
@@ -365,10 +315,28 @@ impl Stores {
 }
 
 #[cfg(test)]
+mod testing;
+
+#[cfg(test)]
 mod tests {
     use serde_json::json;
 
+    use super::testing::shown;
     use super::*;
+
+    #[test]
+    fn a_group_that_loses_an_object_to_another_one_hears_of_it() {
+        let service = |group: &str| -> Service {
+            let metadata =
+                json!({"name": "shop", "namespace": "one", "labels": {(keys::LABEL_GROUP): group}});
+            serde_json::from_value(json!({"metadata": metadata})).expect("a Service")
+        };
+        let store = shown([service("web")]);
+        let former = |event: Event<Service>| former_key(&event, &store, labelled_key).map(|key| key.name);
+        assert_eq!(former(Event::Apply(service("api"))), Some("web".to_owned()));
+        assert_eq!(former(Event::Apply(service("web"))), None);
+        assert_eq!(former(Event::Delete(service("web"))), None, "whose it was hears of that anyway");
+    }
 
     #[test]
     fn a_lease_that_only_lives_on_is_no_news_and_everything_else_is() {

@@ -28,6 +28,7 @@ use crate::runtime::shutdown::Shutdown;
 
 mod behind;
 mod lost;
+mod services;
 
 fn key() -> SetKey {
     SetKey { namespace: "shop".into(), name: "web".into() }
@@ -74,8 +75,13 @@ fn pod(number: u128) -> SlimPod {
 
 /// Takes every write.
 fn answered(seen: &Seen) -> (u16, Value) {
-    let is_status = seen.path.ends_with("/status");
-    (200, if is_status { serde_json::to_value(group()).unwrap() } else { seen.body.clone() })
+    if seen.path.ends_with("/status") {
+        return (200, serde_json::to_value(group()).unwrap());
+    }
+    // What a patch takes away is not there.
+    let mut written = json!({});
+    json_patch::merge(&mut written, &seen.body);
+    (200, written)
 }
 
 #[tokio::test]
@@ -269,31 +275,6 @@ async fn agents_are_told_of_a_service_that_is_added_or_taken_away() {
     for (group, lease, expected) in cases {
         assert_eq!(written(group, lease, keys::ANNOTATION_HA_SLICE).await, Vec::from_iter(expected));
     }
-}
-
-/// Clients of that Service would reach the actives of this group.
-#[tokio::test]
-async fn addresses_get_behind_no_service_of_somebody_else() {
-    let (client, server) = pair();
-    let (log, serving) = server.serve(|seen| {
-        let is_taken = seen.method == "POST" && seen.path.ends_with("/services");
-        if is_taken { (409, status(409, "AlreadyExists", "shop is there")) } else { answered(seen) }
-    });
-    let mut exposed = group();
-    exposed.spec.service =
-        serde_json::from_value(json!({"name": "shop", "ports": [{"port": 80}]})).expect("a Service");
-    let (context, _) = context(&client, Stores::with(exposed, [lease()]).with_pods([pod(1), pod(2)]));
-    assert!(matches!(look(&context, &job()).await, Look::Refused(_)), "people hear of it");
-    serving.abort();
-    let log = log.lock().unwrap();
-    let made = |kind: &str| log.iter().find(|seen| seen.method == "POST" && seen.path.ends_with(kind));
-    let labels = &made("/endpointslices").expect("the pair has a slice").body["metadata"]["labels"];
-    assert_eq!(
-        (&labels[keys::LABEL_GROUP], &labels[keys::LABEL_SERVICE_NAME]),
-        (&json!("web"), &Value::Null)
-    );
-    let mut told = log.iter().filter(|seen| seen.path.ends_with("/status")).map(|seen| seen.body.to_string());
-    assert!(told.next_back().expect("a status").contains("the Service shop belongs to somebody else"));
 }
 
 #[tokio::test]

@@ -92,6 +92,35 @@ fn a_request_for_a_pod_that_is_gone_is_taken_back() {
 }
 
 #[test]
+fn a_pod_that_was_asked_into_two_pairs_goes_into_one() {
+    let asked = |number, members, joining| {
+        let mut asked = pair(number, members);
+        let leaving = asked.lease.members[1];
+        asked.lease.pending = Some(Replacement { leaving, joining: AgentId(joining) });
+        asked
+    };
+    let both = group([1, 3, 5], [asked(0, [1, 2], 5), asked(1, [3, 4], 5)]);
+    assert_eq!(steps(&both), [Step::Withdraw { pair: 1 }]);
+    let taken = group([1, 3, 5], [pair(0, [1, 5]), asked(1, [3, 4], 5)]);
+    assert_eq!(steps(&taken), [Step::Withdraw { pair: 1 }]);
+}
+
+#[test]
+fn a_pod_that_is_in_two_pairs_stays_where_it_is_needed() {
+    let replaced = |pair: u32| Step::Ask { pair, leaving: AgentId(5), joining: seat(6) };
+    let [mut one, mut other] = [pair(0, [1, 5]), pair(1, [3, 5])];
+    let planned = |pairs: [&Pair; 2]| steps(&group([1, 3, 5, 6], pairs.map(Clone::clone)));
+    assert_eq!(planned([&one, &other]), [replaced(1)]);
+    // Somebody answers the active of the other one.
+    one.lease.hold = Hold::Api;
+    assert_eq!(planned([&one, &other]), [replaced(0)]);
+    // It acts.
+    one.lease.hold = Hold::Peer;
+    other.lease.holder = Some(AgentId(5));
+    assert_eq!(planned([&one, &other]), [replaced(0)]);
+}
+
+#[test]
 fn both_pods_made_anew_take_over_the_pair_one_after_the_other() {
     let mut released = pair(0, [1, 2]);
     released.lease.holder = None;

@@ -64,6 +64,34 @@ async fn hooks_are_run_when_the_role_changes_and_the_fence_before_the_end() {
     stage.end();
 }
 
+/// Ends the application, and then takes away what clients find it by.
+const ENDING_HOOK: &str = r#"
+kill "$(awk -v agent="$AGENT" '$1 == "start" && $3 == agent { pid = $4 } END { print pid }' "$JOURNAL")"
+sleep 0.1
+echo "taken-away $HA_EPOCH $AGENT $$ $(date +%s%N) $HA_PEER" >> "$JOURNAL"
+"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fence_that_ends_the_application_itself_is_done_before_anybody_else_acts() {
+    let mut stage = Stage::set("ending-fence", 32).await;
+    let hook = script(&stage, "fence.sh", ENDING_HOOK);
+    stage.arguments = vec![format!("--on-fence={hook}")];
+    stage.start_agents();
+    let before = stage.settled().await;
+    stage.annotate(keys::ANNOTATION_HA_SWITCH_OVER, Some(before.epoch.to_string())).await;
+    let after = stage.start_after(before).await;
+    let taken_away = stage.lines("taken-away");
+    assert!(
+        matches!(&taken_away[..], [line] if line.agent == before.agent && line.at < after.at),
+        "{taken_away:?}"
+    );
+    stage.settled().await;
+    for agent in 0..2 {
+        assert_eq!(stage.terminate_agent(agent).await, Some(0));
+    }
+    stage.end();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_application_that_runs_as_standby_is_promoted_and_ends_with_its_tenure() {
     let mut stage = Stage::set("both", 17).await;

@@ -1,6 +1,7 @@
 //! What a stage needs to run: a control plane, and the agent.
 
 use std::fs;
+use std::io::{self, PipeReader, PipeWriter, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -35,4 +36,14 @@ pub(super) fn program() -> &'static Path {
         assert!(built.expect("cargo starts").success());
         target.join("debug/bps-agent")
     })
+}
+
+/// The end of a pipe in which there is no room for another byte; the other end is kept there.
+pub(super) fn full_pipe(unread: &mut Vec<PipeReader>) -> PipeWriter {
+    let (reader, mut writer) = io::pipe().expect("a pipe");
+    rustix::io::ioctl_fionbio(&writer, true).expect("it is ours");
+    while writer.write(b".").is_ok() {}
+    rustix::io::ioctl_fionbio(&writer, false).expect("it is ours");
+    unread.push(reader);
+    writer
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
-use std::io::{Read as _, Write as _};
+use std::io::{PipeReader, Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -21,7 +21,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::sync::{Mutex, MutexGuard, OnceCell};
 
 use super::journal::{self, Start, now};
-use super::programs::{program, start};
+use super::programs::{full_pipe, program, start};
 
 /// Longest wait for something that takes milliseconds or some T; only a hang lasts as long.
 pub(super) const PATIENCE: Duration = Duration::from_secs(120);
@@ -69,6 +69,8 @@ pub(super) struct Stage {
     pub(super) is_stubborn: bool,
     /// When a standby may act, if the state directory of each agent is replicated.
     pub(super) promote_when: Option<&'static str>,
+    /// Pipes that nobody reads, into which agents write their logs that start after this; else they write a file.
+    pub(super) unread: Option<Vec<PipeReader>>,
     is_api_server_stopped: bool,
     _turn: MutexGuard<'static, ()>,
 }
@@ -110,6 +112,7 @@ impl Stage {
             is_grouped,
             is_stubborn,
             promote_when: None,
+            unread: None,
             is_api_server_stopped,
             _turn: turn,
         };
@@ -129,6 +132,8 @@ impl Stage {
         let state = directory.join("state");
         fs::create_dir_all(&state).expect("a directory");
         let log = File::options().create(true).append(true).open(directory.join("log")).expect("a log");
+        let unread = self.unread.as_mut().map(full_pipe);
+        let log = unread.map_or_else(|| Stdio::from(log), Stdio::from);
         let named = ["--lease", self.name, "--slice", self.name];
         let grouped = ["--group", self.name];
         let child = Command::new(program())

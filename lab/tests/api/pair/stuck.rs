@@ -69,3 +69,24 @@ async fn an_application_that_cannot_be_killed_is_followed_once_its_hold_is_over(
     }
     stage.end();
 }
+
+/// As when the container runtime does not read what comes from its containers.
+#[tokio::test(flavor = "multi_thread")]
+async fn agents_that_nobody_reads_take_over_and_an_enforcer_kills_all_the_same() {
+    let mut stage = Stage::set("unread", 31).await;
+    stage.unread = Some(Vec::new());
+    stage.start_agents();
+    let before = stage.settled().await;
+    kill_process(Pid::from_raw(before.pid).expect("a process"), Signal::KILL).expect("it runs");
+    let after = stage.start_after(before).await;
+    assert_ne!(after.agent, before.agent);
+    stage.settled().await;
+
+    stage.signal_agent(after.agent, Signal::STOP);
+    let next = stage.start_after(after).await;
+    assert_ne!(next.agent, after.agent);
+    assert_eq!(stage.ended_agent(after.agent).await, Some(137), "its enforcer has killed it");
+    assert_eq!(ProcessId::of(after.pid), None, "with its application");
+    assert_eq!(stage.terminate_agent(next.agent).await, Some(0));
+    stage.end();
+}

@@ -51,3 +51,17 @@ async fn a_socket_that_the_application_has_shut_down_keeps_nobody_from_its_port(
     let (answered, _) = tokio::join!(ask(client, b"still there?"), answer(&target));
     assert_eq!(answered, b"still there?");
 }
+
+/// As a server does that takes no new connections while it answers those that it has.
+#[tokio::test]
+async fn a_port_that_the_application_shuts_down_long_before_it_ends_is_open_again() {
+    let stage = Stage::set();
+    let application = std::net::TcpListener::bind(stage.here()).expect("the port is free");
+    stage.relay.keep(vec![application.try_clone().expect("a descriptor is free").into()]);
+    stage.aim(Some(ACTIVE));
+    let target = stage.target().await;
+    rustix::net::shutdown(&application, rustix::net::Shutdown::Both).expect("it listens");
+    let client = stage.client().await;
+    let (answered, _) = tokio::join!(ask(client, b"still there?"), answer(&target));
+    assert_eq!(answered, b"still there?");
+}

@@ -312,3 +312,28 @@ fn a_pair_whose_pods_may_come_back_with_their_state_is_remembered_when_it_ends()
         }
     }
 }
+
+#[test]
+fn a_lease_that_could_never_be_read_is_missed_as_what_the_status_says_of_it() {
+    let mut memory = Memory::default();
+    let told = lost(0, "a", Some(level_of_nobody()));
+    let mut seen = SeenGroup { numbers: BTreeSet::from([0]), ..SeenGroup::default() };
+    seen.group.unreadable = vec![told.clone()];
+    memory.remember(&mut seen, (at(10), &Timing::default()));
+    // A person deletes it, as they are told to; the status counts no more.
+    let mut seen = SeenGroup::default();
+    memory.remember(&mut seen, (at(11), &Timing::default()));
+    assert_eq!(seen.group.lost, [Lost { since: at(11), ..told }]);
+}
+
+#[test]
+fn a_write_that_was_overtaken_is_repeated_soon_and_less_often_each_time() {
+    let mut memory = Memory::default();
+    let mut after = |is_overtaken| {
+        memory.is_overtaken = is_overtaken;
+        memory.repeat_within()
+    };
+    let (first, most) = OVERTAKEN_DELAY;
+    assert_eq!([true, true, false, true].map(&mut after), [first, 2 * first, Duration::MAX, first]);
+    assert_eq!((0..32).map(|_| after(true)).max(), Some(most));
+}

@@ -125,3 +125,19 @@ async fn nothing_is_planned_from_old_leases_as_long_as_they_cannot_be_read() {
     serving.abort();
     assert!(log.lock().unwrap().iter().all(|seen| seen.method == "GET"), "{log:?}");
 }
+
+/// An active without a standby renews its Lease twice a second, which leads to no look.
+#[tokio::test]
+async fn a_step_that_met_a_renewal_is_soon_repeated() {
+    let (client, server) = pair();
+    let (log, serving) = server.serve(|seen| {
+        let is_met = seen.method == "PATCH" && seen.path.ends_with("/leases/web-0");
+        if is_met { (409, status(409, "Conflict", "it was renewed")) } else { answered(seen) }
+    });
+    // The first Pod of the pair is gone, and a third one is there.
+    let (context, _) = context(&client, Stores::with(group(), [held(2, 1)]).with_pods([pod(2), pod(3)]));
+    let Look::Settled(Some(again)) = look(&context, &job()).await else { panic!("it is no trouble") };
+    serving.abort();
+    assert_eq!(changes(&log, "leases").len(), 1, "{log:?}");
+    assert!(again <= Duration::from_millis(50), "{again:?}");
+}
