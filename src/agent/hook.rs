@@ -105,6 +105,14 @@ pub struct Hook<On: Machine = Kernel> {
     pub helper: Helper<On>,
 }
 
+impl<On: Machine> Hook<On> {
+    /// Whether it has to be done before anybody else acts, even if it ends the application itself. It has the time that the
+    /// application has.
+    pub fn is_fence(&self) -> bool {
+        self.occasion == Occasion::Fence
+    }
+}
+
 /// A process of ours beside the application.
 #[derive(Debug)]
 pub struct Helper<On: Machine = Kernel> {

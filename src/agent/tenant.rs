@@ -322,16 +322,13 @@ impl<On: Machine> Tenant<On> {
 
 /// Ends.
 impl<On: Machine> Tenant<On> {
-    /// Waits until something has ended: `true` if that was the last process of a tenure. May be dropped and called
-    /// again; [`Tenant::due`] may have changed.
+    /// Waits until something has ended: `true` if that was the last process of a tenure. May be dropped and called again.
     ///
     /// # Errors
     /// What the kernel refused.
     pub async fn ended(&mut self) -> io::Result<bool> {
         let Self { running, hook, check, .. } = self;
-        // What it takes away must be gone before anybody else acts, and it may end the application itself; its time is bounded by
-        // that of the application.
-        let is_fencing = hook.as_ref().is_some_and(|hook| hook.occasion == Occasion::Fence);
+        let is_fencing = hook.as_ref().is_some_and(Hook::is_fence);
         tokio::select! {
             // Nothing of the others is left either when the application has ended.
             biased;
