@@ -47,6 +47,10 @@ const SHARED_WITHIN: Duration = Duration::from_secs(5);
 ///
 /// 10 ms: what can be killed is dead by then, and there is X/4 for both, 50 ms by default.
 const GONE_WITHIN: Duration = Duration::from_millis(10);
+/// How long it waits for its last words to be written: if something is left that it may not kill, its own end is what ends that.
+///
+/// 2 ms: whoever reads at all does so at once, and the least X leaves 12.5 ms for this and [`GONE_WITHIN`].
+pub const TOLD_WITHIN: Duration = Duration::from_millis(2);
 /// Argument that names the enforcer's socket to the agent.
 const ENFORCER: &str = "--enforcer";
 

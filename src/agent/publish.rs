@@ -31,6 +31,8 @@ const PAUSE_MAX: Duration = Duration::from_secs(2);
 /// How long one attempt, a read and a write, may take.
 const ATTEMPT_MAX: Duration = Duration::from_secs(2);
 
+/// HTTP status: somebody wrote the object since it was read.
+const CONFLICT: u16 = 409;
 /// HTTP status: a test of a JSON patch failed.
 const UNPROCESSABLE: u16 = 422;
 
@@ -146,6 +148,8 @@ impl<On: Machine> Publisher<On> {
                     Ok(()) => continue,
                     Err(_) => return,
                 },
+                // The operator wrote the slice meanwhile.
+                Err(Error::Request(error)) if attempts == 1 && is_conflict(&error) => continue,
                 Err(error) if attempts == 1 => {
                     warn!(error = &error as &dyn std::error::Error, "Could not publish the own address yet");
                 }
@@ -181,6 +185,10 @@ impl<On: Machine> Publisher<On> {
             Err(error) => Err(request(error)),
         }
     }
+}
+
+fn is_conflict(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == CONFLICT)
 }
 
 fn request(source: kube::Error) -> Error {

@@ -163,7 +163,7 @@ async fn run(pair: PairArguments, command: Vec<OsString>) -> ExitCode {
 /// Becomes the enforcer above an agent with the same arguments.
 async fn enforce(launcher: &Path, PairSettings { logs, hooks, health_bind, .. }: &PairSettings) -> ExitCode {
     let _lines = match telemetry::init(logs) {
-        Ok(lines) => lines,
+        Ok(lines) => lines.told_within(enforcer::TOLD_WITHIN),
         Err(error) => return failed("set up logs", &error),
     };
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();

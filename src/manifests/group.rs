@@ -165,6 +165,8 @@ pub fn agent_role(group: &HAGroup, pairs: u32) -> Value {
             {"apiGroups": [leases], "resources": ["leases"], "verbs": ["get", "watch"]},
             {"apiGroups": [leases], "resources": ["leases"], "resourceNames": names, "verbs": ["patch"]},
             {"apiGroups": [slices], "resources": ["endpointslices"], "resourceNames": names, "verbs": ["get", "patch"]},
+            // OpenShift asks for this before it lets anybody write addresses of the Pod network into a slice.
+            {"apiGroups": [slices], "resources": ["endpointslices/restricted"], "verbs": ["create"]},
         ],
     })
 }

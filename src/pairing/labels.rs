@@ -39,6 +39,9 @@ fn wanted(group: &Group) -> BTreeMap<AgentId, Shown> {
     for pair in &group.pairs {
         let [one, two] = pair.lease.members;
         for (own, other) in [(one, two), (two, one)] {
+            if group.is_claimed_elsewhere(pair, own) {
+                continue;
+            }
             let is_active = pair.lease.holder == Some(own);
             let state = Some(if is_active { HaState::Active } else { HaState::Standby });
             let peer =

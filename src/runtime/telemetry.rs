@@ -76,13 +76,22 @@ pub enum Error {
 #[derive(Debug)]
 pub struct Lines {
     writer: Option<WorkerGuard>,
+    told_within: Duration,
+}
+
+impl Lines {
+    /// The same for a process whose end may be what ends an application: waits for this time at most.
+    pub fn told_within(mut self, time: Duration) -> Self {
+        self.told_within = time;
+        self
+    }
 }
 
 impl Drop for Lines {
     fn drop(&mut self) {
         let writer = self.writer.take();
         // By itself it waits ten times as long.
-        for_a_while(move || drop(writer));
+        for_a_while(self.told_within, move || drop(writer));
     }
 }
 
@@ -93,7 +102,7 @@ impl Drop for Lines {
 pub fn init(settings: &LogSettings) -> Result<Lines, Error> {
     let (lines, writer) = unhurried(std::io::stderr());
     subscriber(settings, lines)?.try_init().map_err(|source| Error::Install { source })?;
-    Ok(Lines { writer: Some(writer) })
+    Ok(Lines { writer: Some(writer), told_within: TOLD_WITHIN })
 }
 
 /// Writes on a thread of its own.
@@ -109,18 +118,18 @@ fn unhurried(to: impl Write + Send + 'static) -> (NonBlocking, WorkerGuard) {
 pub fn last_words(line: impl Display) {
     let line = format!("{line}\n");
     // What cannot be written cannot be told either.
-    for_a_while(move || drop(std::io::stderr().write_all(line.as_bytes())));
+    for_a_while(TOLD_WITHIN, move || drop(std::io::stderr().write_all(line.as_bytes())));
 }
 
-/// Does something that may take for ever, and waits for it as long as last words are waited for.
-fn for_a_while(work: impl FnOnce() + Send + 'static) {
+/// Does something that may take for ever, and waits for it for this time.
+fn for_a_while(time: Duration, work: impl FnOnce() + Send + 'static) {
     let (done, is_done) = mpsc::channel();
     let working = thread::Builder::new().spawn(move || {
         work();
         done.send(())
     });
     // Whoever gets no thread is past telling anything.
-    drop(working.map(|_| is_done.recv_timeout(TOLD_WITHIN)));
+    drop(working.map(|_| is_done.recv_timeout(time)));
 }
 
 fn subscriber<Writer>(

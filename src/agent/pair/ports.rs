@@ -26,7 +26,7 @@ impl<On: Machine> Turn<'_, On> {
             }
         }
         if !self.is_idle() {
-            self.aftermath.acted(agent.epoch, now + self.body.relay.linger());
+            self.aftermath.acted((agent.role, agent.epoch), now + self.body.relay.linger());
         }
     }
 

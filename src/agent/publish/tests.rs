@@ -59,6 +59,8 @@ struct Server {
     requests: Mutex<Vec<&'static str>>,
     /// One permit for each answer.
     answers: Semaphore,
+    /// How many merge patches meet another version.
+    conflicts: Mutex<u32>,
 }
 
 impl Server {
@@ -66,7 +68,8 @@ impl Server {
         let mut slice = serde_json::to_value(slice(&u64::from(epoch).to_string())).unwrap();
         slice["endpoints"] = json!([]);
         let answers = Semaphore::new(Semaphore::MAX_PERMITS);
-        Arc::new(Self { slice: Mutex::new(slice), requests: Mutex::default(), answers })
+        let (requests, conflicts) = (Mutex::default(), Mutex::default());
+        Arc::new(Self { slice: Mutex::new(slice), requests, answers, conflicts })
     }
 
     async fn serve(self: Arc<Self>, request: Request<Body>) -> Result<Response<Body>, Infallible> {
@@ -96,6 +99,10 @@ impl Server {
                 Ok(()) => StatusCode::OK,
                 Err(_) => StatusCode::UNPROCESSABLE_ENTITY,
             },
+            "PATCH" if *self.conflicts.lock().unwrap() > 0 => {
+                *self.conflicts.lock().unwrap() -= 1;
+                StatusCode::CONFLICT
+            }
             "PATCH" => {
                 json_patch::merge(&mut slice, &serde_json::from_slice(body).unwrap());
                 StatusCode::OK
@@ -204,4 +211,16 @@ async fn an_address_is_shown_as_soon_as_there_is_a_slice() {
     assert!(scene.server.requests.lock().unwrap().is_empty());
     scene.names.send_replace(Some("web".into()));
     assert_eq!(scene.requests().await, ["GET", "PATCH"]);
+}
+
+/// The operator writes the slice when somebody joins the pair, which is when another one has just gone.
+#[tokio::test(start_paused = true)]
+async fn what_met_a_write_of_the_operator_is_repeated_at_once() {
+    let server = Server::showing(LAST);
+    *server.conflicts.lock().unwrap() = 1;
+    let began = tokio::time::Instant::now();
+    let mut scene = Scene::start(server);
+    scene.wanted.send_replace(Some(own(true)));
+    assert_eq!(scene.requests().await, ["GET", "PATCH", "GET", "PATCH"]);
+    assert_eq!(began.elapsed(), Duration::ZERO);
 }

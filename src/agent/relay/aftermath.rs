@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use crate::ha::{Agent, AgentId, BootTime, Epoch, Message, Ping, TakeoverRecord};
+use crate::ha::{Agent, AgentId, BootTime, Epoch, Message, Ping, Role, TakeoverRecord};
 
 /// How much longer to relay if it is not known that clients are led to whoever acts now. 4 s: a request that hangs is given up after
 /// 2 s and repeated, and nodes follow what it wrote.
@@ -13,8 +13,10 @@ const UNSHOWN_EXTRA: Duration = Duration::from_secs(4);
 /// What is left to do for clients after a tenure: who still comes here is relayed to whoever acts then.
 #[derive(Debug, Default)]
 pub struct Aftermath {
-    /// The last tenure.
+    /// The last tenure, of its own or delegated by it.
     epoch: Epoch,
+    /// The last one of its own.
+    own: Epoch,
     /// Until then every node has learnt where to lead clients.
     until: BootTime,
     /// The last tenure of which it is told that clients are led to it.
@@ -25,8 +27,11 @@ pub struct Aftermath {
 
 impl Aftermath {
     /// It acts, or may still hand over; until then every node will have learnt where to lead clients once that is over.
-    pub fn acted(&mut self, epoch: Epoch, until: BootTime) {
+    pub fn acted(&mut self, (role, epoch): (Role, Epoch), until: BootTime) {
         (self.epoch, self.until) = (epoch, until);
+        if role != Role::HandedOver {
+            self.own = epoch;
+        }
     }
 
     /// It claims this tenure, and may release it without having acted.
@@ -57,7 +62,7 @@ impl Aftermath {
     /// lead clients here.
     pub fn relays_until(&self, agent: &Agent, has_slice: bool) -> BootTime {
         let has_acted = self.until > BootTime::default();
-        let is_hidden = has_slice && has_acted && self.shown <= Some(self.epoch);
+        let is_hidden = has_slice && has_acted && self.shown <= Some(self.own);
         let until = if is_hidden { self.until + UNSHOWN_EXTRA } else { self.until };
         let Some(seen) = agent.seen else { return until };
         let is_alone = |id: AgentId| {
@@ -84,12 +89,14 @@ mod tests {
     #[test]
     fn who_may_still_be_shown_relays_longer() {
         let late = UNTIL + UNSHOWN_EXTRA;
-        let successor = agent(4, (4, Some(OTHER)));
-        let until = |shown: Option<(u32, bool)>, has_slice| {
+        let delegated = Epoch { sequence: 1, ..epoch(3) };
+        let successor = agent(3, (3, Some(OTHER)));
+        let until = |shown: Option<(Epoch, bool)>, has_slice| {
             let mut aftermath = Aftermath::default();
-            aftermath.acted(epoch(3), UNTIL);
-            aftermath.sees(shown.map(|(term, is_published)| TakeoverRecord {
-                epoch: epoch(term),
+            aftermath.acted((Role::Active, epoch(3)), BootTime(3));
+            aftermath.acted((Role::HandedOver, delegated), UNTIL);
+            aftermath.sees(shown.map(|(epoch, is_published)| TakeoverRecord {
+                epoch,
                 cause: Cause::PodDeleted,
                 detected: Duration::ZERO,
                 fenced: Duration::ZERO,
@@ -99,14 +106,16 @@ mod tests {
             }));
             aftermath.relays_until(&successor, has_slice)
         };
-        for unshown in [None, Some((3, true)), Some((4, false))] {
+        for unshown in [None, Some((epoch(3), true)), Some((delegated, false))] {
             assert_eq!(
                 [true, false].map(|has_slice| until(unshown, has_slice)),
                 [late, UNTIL],
                 "{unshown:?}"
             );
         }
-        assert_eq!(until(Some((4, true)), true), UNTIL);
+        for shown in [delegated, epoch(4)] {
+            assert_eq!(until(Some((shown, true)), true), UNTIL);
+        }
         let never_acted = Aftermath::default();
         assert_eq!(never_acted.relays_until(&successor, true), BootTime::default());
     }
@@ -114,7 +123,7 @@ mod tests {
     /// Whether who acted in term 3 relays, with a Lease that says who holds which term, after these messages.
     fn relays(written: (u32, Option<AgentId>), said: &[(AgentId, Message)]) -> bool {
         let mut aftermath = Aftermath::default();
-        aftermath.acted(epoch(3), UNTIL);
+        aftermath.acted((Role::Active, epoch(3)), UNTIL);
         for (from, message) in said {
             aftermath.heard(*from, message);
         }
@@ -130,7 +139,7 @@ mod tests {
         assert!(relays((4, Some(OTHER)), &[]), "the other one acts");
         assert!(!relays((4, None), &[]), "the other one has released the Lease");
         let mut own = Aftermath::default();
-        own.acted(epoch(3), UNTIL);
+        own.acted((Role::Active, epoch(3)), UNTIL);
         own.claims(epoch(4));
         assert_eq!(
             own.relays_until(&agent(4, (4, None)), false),

@@ -26,7 +26,7 @@ impl Aim {
         (now, watch): (BootTime, Duration),
     ) -> Self {
         let is_alive = now < agent.promise_end || agent.seen.is_some_and(|seen| now < seen.since + watch);
-        let address = |id: AgentId| directory.get(&id).map(|member| member.address.ip().to_canonical());
+        let address = |id: AgentId| directory.get(&id)?.ip().map(|ip| ip.to_canonical());
         let others = directory.keys().filter(|id| **id != agent.id).filter_map(|id| address(*id)).collect();
         Self { active: active(agent, asker).filter(|_| is_alive).and_then(address), others }
     }

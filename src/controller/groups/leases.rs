@@ -45,7 +45,7 @@ pub(super) enum Error {
     #[error("build the object")]
     Build(#[source] serde_json::Error),
     /// The name of an object of the group.
-    #[error("the {kind} {name} belongs to somebody else: delete it, or write another name")]
+    #[error("the {kind} {name} belongs to somebody else: delete it, or use another name")]
     Taken {
         /// What it is.
         kind: &'static str,

@@ -1,6 +1,6 @@
 //! One look at a group: see, plan, write, report.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -71,6 +71,16 @@ pub(super) struct Round<'a> {
     pub(super) group: &'a HAGroup,
 }
 
+/// What was done before the steps of a plan.
+struct Ready {
+    /// Whose the Service is that leads to the actives.
+    lead: Lead,
+    /// Pairs whose slice was written.
+    written: BTreeSet<u32>,
+    /// Those of them where that met another version.
+    overtaken: BTreeSet<u32>,
+}
+
 impl Round<'_> {
     async fn go(&self, memory: &mut Memory) -> Look {
         let timing = times(self.group);
@@ -94,8 +104,9 @@ impl Round<'_> {
         let plan = plan(&seen.group, &Moment { now, timing: &timing });
         memory.follow(&plan, now);
         self.tell_leases(&seen, &mut troubles);
-        let left = self.put_objects((&seen, &plan, now), &objects, (memory, &mut troubles)).await;
-        self.take_steps(&plan, (&seen, &objects, &timing), (memory, &mut troubles)).await;
+        let ready = self.make_ready((&seen, &plan), &objects, (memory, &mut troubles)).await;
+        self.take_steps((&plan, &ready), (&seen, &objects, &timing), (memory, &mut troubles)).await;
+        let left = self.put_slices((&seen, &plan, now), (&objects, &ready), (memory, &mut troubles)).await;
         if memory.is_namespace_ending {
             return Look::Settled(Some(ENDING_DELAY));
         }
@@ -118,20 +129,43 @@ impl Round<'_> {
         Look::Settled(Some(look_again))
     }
 
-    /// Services and slices; returns how soon to look again whether new actives have shown themselves.
-    async fn put_objects(
+    /// Services, and what slices must say before the plan is carried out.
+    async fn make_ready(
+        &self,
+        (seen, plan): (&SeenGroup, &Plan),
+        objects: &GroupObjects,
+        (memory, troubles): (&mut Memory, &mut Vec<String>),
+    ) -> Ready {
+        let mut ready = Ready { lead: Lead::Unknown, written: BTreeSet::new(), overtaken: BTreeSet::new() };
+        if self.group.spec.paused {
+            return ready;
+        }
+        ready.lead = self.put_services((seen, objects), (memory, troubles)).await;
+        let entitlements = slices::entitlements((self.group, ready.lead), (seen, plan), objects);
+        let (pairs, changes): (Vec<u32>, Vec<Change>) = entitlements.into_iter().unzip();
+        for (pair, result) in pairs.into_iter().zip(self.carry_out::<EndpointSlice>(&changes).await) {
+            if matches!(&result, Err(Error::Request(error)) if is_stale(error)) {
+                ready.overtaken.insert(pair);
+            }
+            ready.written.insert(pair);
+            self.settle(result, memory, troubles);
+        }
+        ready
+    }
+
+    /// What else slices need; returns how soon to look again whether new actives have shown themselves.
+    async fn put_slices(
         &self,
         (seen, plan, now): (&SeenGroup, &Plan, BootTime),
-        objects: &GroupObjects,
+        (objects, ready): (&GroupObjects, &Ready),
         (memory, troubles): (&mut Memory, &mut Vec<String>),
     ) -> Duration {
         if self.group.spec.paused {
             return Duration::MAX;
         }
-        let lead = self.put_services((seen, objects), (memory, troubles)).await;
         let patience = slices::patience(self.group);
-        let young = memory.young((now, patience));
-        let needs = slices::needs((self.group, lead), (seen, plan), objects, &young);
+        let pairs = (&memory.young((now, patience)), &ready.written);
+        let needs = slices::needs((self.group, ready.lead), (seen, plan), objects, pairs);
         for result in self.carry_out::<EndpointSlice>(&needs.changes).await {
             self.settle(result, memory, troubles);
         }
@@ -186,14 +220,14 @@ impl Round<'_> {
     /// First Leases, then labels that take a part away, then the others.
     async fn take_steps(
         &self,
-        plan: &Plan,
+        (plan, ready): (&Plan, &Ready),
         (seen, objects, timing): (&SeenGroup, &GroupObjects, &Timing),
         (memory, troubles): (&mut Memory, &mut Vec<String>),
     ) {
         let pods: BTreeMap<AgentId, Arc<SlimPod>> = objects.pods.iter().filter_map(with_id).collect();
         let client = &self.context.surroundings.client;
         let hand = Hand { client, group: self.group, seen, pods: &pods, timing, now: self.now() };
-        for wave in waves(plan) {
+        for wave in waves(plan, &ready.overtaken) {
             let taken: Vec<_> = wave.iter().map(|step| hand.take(step)).collect();
             for (step, result) in wave.into_iter().zip(at_most(taken).await) {
                 match (step, &result) {
@@ -304,9 +338,11 @@ pub(super) fn is_stale(error: &kube::Error) -> bool {
         if matches!(status.code, 404 | 409) && !is_name_taken(error))
 }
 
-/// Steps that may be taken at the same time.
-fn waves(plan: &Plan) -> [Vec<&Step>; 3] {
-    let wave = |number: usize| plan.steps.iter().filter(move |step| wave_of(step) == number).collect();
+/// Steps that may be taken at the same time; nobody joins a pair whose slice was written by somebody else meanwhile.
+fn waves<'a>(plan: &'a Plan, overtaken: &BTreeSet<u32>) -> [Vec<&'a Step>; 3] {
+    let is_early = |step: &&Step| matches!(step, Step::Ask { pair, .. } | Step::Force { pair, .. } if overtaken.contains(pair));
+    let steps = || plan.steps.iter().filter(|step| !is_early(step));
+    let wave = |number: usize| steps().filter(move |step| wave_of(step) == number).collect();
     [wave(0), wave(1), wave(2)]
 }
 

@@ -56,7 +56,7 @@ pub(super) enum Lead {
     Own,
     /// It is somebody else's.
     Foreign,
-    /// It is not to be seen: it may not be there, or lack the label that shows it.
+    /// It is not to be seen: it may not be there, or lack the label that shows it. Or nobody's yet, or not any more.
     Unknown,
 }
 
@@ -66,8 +66,8 @@ pub(super) fn lead(group: &HAGroup, objects: &GroupObjects) -> Lead {
     let mut services = objects.services.iter().map(|service| service.meta());
     match services.find(|metadata| wanted.is_some() && metadata.name.as_deref() == wanted) {
         Some(metadata) if is_owned(metadata, group) => Lead::Own,
-        Some(_) => Lead::Foreign,
-        None => Lead::Unknown,
+        Some(metadata) if !is_left_behind(metadata) && !is_ending(metadata, group) => Lead::Foreign,
+        Some(_) | None => Lead::Unknown,
     }
 }
 
@@ -124,6 +124,9 @@ where
         return Some(Change::Create(body.clone()));
     };
     if !is_owned(found.meta(), group) {
+        if is_ending(found.meta(), group) {
+            return None;
+        }
         if !is_left_behind(found.meta()) {
             return Some(Change::Leave(name.to_owned()));
         }
@@ -182,6 +185,13 @@ fn is_left_behind(metadata: &ObjectMeta) -> bool {
     let managed_by = metadata.labels.as_ref().and_then(|labels| labels.get(keys::LABEL_MANAGED_BY));
     let is_ours = managed_by.is_some_and(|tool| tool == keys::MANAGED_BY);
     is_ours && metadata.owner_references.as_ref().is_none_or(Vec::is_empty)
+}
+
+/// Whether an object ends with an earlier group of this name: it is about to be collected, and then made anew.
+fn is_ending(metadata: &ObjectMeta, group: &HAGroup) -> bool {
+    let mut owners = metadata.owner_references.iter().flatten();
+    owners.any(|owner| owner.kind == keys::GROUP_KIND && Some(&owner.name) == group.metadata.name.as_ref())
+        && !is_owned(metadata, group)
 }
 
 /// Writes one change.

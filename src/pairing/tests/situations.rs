@@ -114,10 +114,14 @@ fn a_pod_that_is_in_two_pairs_stays_where_it_is_needed() {
     // Somebody answers the active of the other one.
     one.lease.hold = Hold::Api;
     assert_eq!(planned([&one, &other]), [replaced(0)]);
-    // It acts.
+    // It acts, and shows that.
     one.lease.hold = Hold::Peer;
     other.lease.holder = Some(AgentId(5));
     assert_eq!(planned([&one, &other]), [replaced(0)]);
+    (one.lease.holder, other.lease.holder) = (Some(AgentId(5)), Some(AgentId(3)));
+    let twice = group([1, 3, 5, 6], [one, other]);
+    let shown = &twice.pods.iter().find(|pod| pod.id == AgentId(5)).expect("it is there").shown;
+    assert_eq!((shown.state, shown.peer.as_deref()), (Some(HaState::Active), Some("web-1")));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::Service;
 
 use super::*;
-use crate::manifests::group_service;
+use crate::manifests::{group_service, pair_slice};
 
 /// The group behind the Service `shop`, and that Service as it is made.
 fn exposed() -> (HAGroup, Value) {
@@ -80,6 +80,30 @@ async fn a_service_that_went_without_its_group_is_the_next_ones() {
     let owner = &patch["metadata"]["ownerReferences"][0]["uid"];
     assert_eq!((method.as_str(), owner, &came.behind), ("PATCH", &json!("group-uid"), &json!("shop")));
     assert!(matches!(came.look, Look::Settled(_)), "{}", came.status);
+}
+
+/// A single write that fails must not lead clients to nobody.
+#[tokio::test]
+async fn slices_stay_behind_a_service_that_could_not_be_taken_over_yet() {
+    let (exposed, mut left) = exposed();
+    left["metadata"]["ownerReferences"] = json!([]);
+    let mut slice = pair_slice(&exposed, "web-0", &[], false).expect("it has a Service");
+    slice["metadata"]["ownerReferences"] = json!([]);
+    let (client, server) = pair();
+    let (log, serving) = server.serve(|seen| {
+        let is_met = seen.method == "PATCH" && seen.path.contains("/services");
+        if is_met { (409, status(409, "Conflict", "somebody wrote it")) } else { answered(seen) }
+    });
+    let stores = Stores::with(exposed, [lease()])
+        .with_pods([pod(1), pod(2)])
+        .with_service(serde_json::from_value(left).expect("a Service"))
+        .with_slices([serde_json::from_value(slice).expect("a slice")]);
+    let (context, _) = context(&client, stores);
+    assert!(matches!(look(&context, &job()).await, Look::Settled(_)), "it is repeated soon");
+    serving.abort();
+    let patches = changes(&log, "endpointslices");
+    let labels = patches.iter().map(|patch| &patch["metadata"]["labels"][keys::LABEL_SERVICE_NAME]);
+    assert_eq!(labels.collect::<Vec<_>>(), [&json!("shop")], "{log:?}");
 }
 
 #[tokio::test]
