@@ -26,6 +26,8 @@ const CLIENT_SECONDS_MAX: u32 = 300;
 /// A client in a node's network that opens a new connection for each request.
 pub(crate) struct Load {
     child: Child,
+    from_node: String,
+    target: SocketAddr,
 }
 
 impl Load {
@@ -49,7 +51,12 @@ impl Load {
         command.args(["--interval-ms", &INTERVAL_MILLISECONDS.to_string()]);
         command.args(["--duration-s", &CLIENT_SECONDS_MAX.to_string()]);
         let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
-        Self { child }
+        Self { child, from_node: from_node.to_owned(), target }
+    }
+
+    /// Waits until a client of the node is answered: its rules may lead to where somebody has left.
+    pub(crate) async fn answered(&self, stage: &Stage) {
+        await_answer(stage, &self.from_node, self.target).await;
     }
 
     /// Stops sending and says what became of the requests.

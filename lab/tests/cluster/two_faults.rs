@@ -17,6 +17,10 @@ use crate::stage::{Stage, node};
 /// How long somebody is not heard: longer than a hold of 1.9 s, so that he has been followed, or has ended.
 const SILENT: Duration = Duration::from_secs(4);
 
+/// How long who was asked to end relays at most. 5.8 s: `docs/adr/0019-agents-relay.md`. The rules of a node that did not hear the
+/// API server lead there until TCP repeats what it missed, seconds after it could.
+const RELAYED: Duration = Duration::from_millis(5_800);
+
 /// What happens to the active.
 #[derive(Clone, Copy, Debug)]
 enum Blow {
@@ -68,6 +72,14 @@ impl Silence {
         };
     }
 
+    /// How long clients may still come to who is followed once it is over.
+    const fn outlasted_by(self) -> Duration {
+        match self {
+            Self::Pods => Duration::ZERO,
+            Self::Api => RELAYED,
+        }
+    }
+
     fn end(self, stage: &Stage, (pods, active): (&PodPair, &str)) {
         match self {
             Self::Pods => stage.bench.cluster.heal_pods(pods).unwrap(),
@@ -92,6 +104,8 @@ pub(crate) async fn never_do_two_act_when_two_faults_come_together(stage: Stage)
             tokio::time::sleep(SILENT).await;
             silence.end(&stage, (&pods, &lost));
             paired(&stage, 1).await;
+            tokio::time::sleep(silence.outlasted_by()).await;
+            load.answered(&stage).await;
             served_again(&format!("{blow:?} while {silence:?} hear nothing"), load).await;
         }
     }
