@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use tokio::time::{sleep, timeout};
-use tracing::error;
 
 use super::relay::RelaySettings;
 use super::tree::{Ending, Environment};
@@ -118,16 +117,13 @@ impl<On: Machine> Application<On> {
 
     /// Kills everything, but tries for this long only: what may not be killed, as it has changed its user, or does not end,
     /// as it waits for a disk, ends with the container, whose first process the caller is and ends as well.
-    pub(super) async fn kill_within(&mut self, bound: Duration) {
+    ///
+    /// # Errors
+    /// What the kernel refused, or `TimedOut` if not all of it has ended: so that this is left to the kernel.
+    pub(super) async fn kill_within(&mut self, bound: Duration) -> io::Result<()> {
         match timeout(bound, self.kill()).await {
-            Ok(Ok(_)) => {}
-            Ok(Err(error)) => {
-                error!(
-                    error = &error as &dyn std::error::Error,
-                    "Leaves it to the kernel to end the container"
-                );
-            }
-            Err(_) => error!("Leaves it to the kernel to end the container: not all of it ends"),
+            Ok(killed) => killed.map(drop),
+            Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "not all of it ends")),
         }
     }
 

@@ -29,7 +29,6 @@ use signal_hook::iterator::exfiltrator::WithOrigin;
 use signal_hook::low_level::siginfo::Origin;
 use signal_hook_tokio::SignalsInfo;
 use tokio::net::TcpListener;
-use tracing::error;
 
 use super::application::Application;
 use super::clock::Alarm;
@@ -45,16 +44,30 @@ use crate::runtime::health;
 const SHARED_WITHIN: Duration = Duration::from_secs(5);
 /// How long the enforcer tries to kill what is left before it ends itself, with which the kernel kills it, whatever it is.
 ///
-/// 10 ms: what can be killed is dead by then, and there is X/4 for both, 50 ms by default.
-const GONE_WITHIN: Duration = Duration::from_millis(10);
+/// 9 ms: what can be killed is dead by then, and there is X/4 for both, 50 ms by default.
+const GONE_WITHIN: Duration = Duration::from_millis(9);
 /// How long it waits for its last words to be written: if something is left that it may not kill, its own end is what ends that.
 ///
-/// 2 ms: whoever reads at all does so at once, and the least X leaves 12.5 ms for this and [`GONE_WITHIN`].
+/// 2 ms: whoever reads at all does so at once, and the least X leaves 12.5 ms for this, [`GONE_WITHIN`], and logs that are set up in
+/// less than 1 ms.
 pub const TOLD_WITHIN: Duration = Duration::from_millis(2);
 /// Argument that names the enforcer's socket to the agent.
 const ENFORCER: &str = "--enforcer";
 
+/// How an agent ended.
+#[derive(Debug)]
+pub struct Watched {
+    /// What became of its process.
+    pub ending: Ending,
+    /// The enforcer killed it: the hold was over, and the application had not ended.
+    pub was_overdue: bool,
+    /// Why the rest is left to the kernel, which kills it with the first process of the container.
+    pub left: Option<io::Error>,
+}
+
 /// Runs the agent with these arguments, ends with it, and ends it when its timer goes off.
+///
+/// Says nothing: what a process needs for logs is memory that each Pod would pay for twice.
 ///
 /// `arguments` are those of this process, the verb first. `launcher` is this program. Whatever signal stops the container, the
 /// agent gets SIGTERM for it. Call it on the main thread, see [`tree::Tree::start`].
@@ -65,7 +78,7 @@ pub async fn run(
     launcher: &Path,
     arguments: &[OsString],
     (stop_signal, health_bind): (StopSignal, Option<SocketAddr>),
-) -> io::Result<Ending> {
+) -> io::Result<Watched> {
     let mut probes = match health_bind {
         Some(address) => Some(health::listen(address).await.map_err(io::Error::other)?),
         None => None,
@@ -86,14 +99,14 @@ pub async fn run(
             biased;
             ended = agent.command_ended() => {
                 let ending = ended?;
-                agent.kill_within(GONE_WITHIN).await;
-                return Ok(ending);
+                let left = agent.kill_within(GONE_WITHIN).await.err();
+                return Ok(Watched { ending, was_overdue: false, left });
             }
             rung = timer.rung() => {
                 rung?;
-                agent.kill_within(GONE_WITHIN).await;
-                error!("Killed the agent with its application: the hold was over, and the application had not ended");
-                return Ok(agent.ending().unwrap_or(Ending::Killed(Signal::KILL.as_raw())));
+                let left = agent.kill_within(GONE_WITHIN).await.err();
+                let ending = agent.ending().unwrap_or(Ending::Killed(Signal::KILL.as_raw()));
+                return Ok(Watched { ending, was_overdue: true, left });
             }
             lent = lend(&mut lender, (&timer, probes.as_ref()), process) => {
                 lent?;

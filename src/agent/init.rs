@@ -12,6 +12,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::application::Application;
 use super::tree::{self, Ending, Environment};
 use super::world::Kernel;
+use crate::runtime::telemetry::last_words;
 
 /// How long what the command has left is waited for. 1 s: nobody waits for it, and the end of a container kills the rest.
 const GONE_WITHIN: Duration = Duration::from_secs(1);
@@ -36,7 +37,9 @@ pub async fn run(launcher: &Path, command: &[OsString]) -> io::Result<Ending> {
             biased;
             ended = application.command_ended() => {
                 let ending = ended?;
-                application.kill_within(GONE_WITHIN).await;
+                if let Err(error) = application.kill_within(GONE_WITHIN).await {
+                    last_words(format_args!("bps-agent: leaves it to the kernel to end the container: {error}"));
+                }
                 return Ok(ending);
             }
             Some(signal) = signals.next() => application.pass(signal)?,

@@ -25,6 +25,7 @@ use super::marks::word;
 use crate::api::keys;
 use crate::ha::{Agent, BootTime, Cause, Event, Message, Role};
 use crate::runtime::metrics::CONTENT_TYPE as METRICS_TYPE;
+use crate::runtime::metrics::lines::DroppedLines;
 use crate::runtime::metrics_server::token;
 
 /// Every role, for the metric that says which one it is.
@@ -96,6 +97,7 @@ impl Default for AgentMetrics {
 impl AgentMetrics {
     fn register(&self) -> Registry {
         let mut registry = Registry::with_prefix("backuppodset_agent");
+        registry.register_collector(Box::new(DroppedLines("log_lines_dropped")));
         registry.register("role", "1 for the role that the agent has in its pair", self.role.clone());
         registry.register("epoch_term", "Term of the highest epoch that it knows", self.term.clone());
         registry.register("epoch_sequence", "Sequence of the same epoch", self.sequence.clone());

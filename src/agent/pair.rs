@@ -99,7 +99,9 @@ struct Turn<'a, On: Machine> {
     body: &'a mut Body<On>,
     pair: Pair,
     wake_at: BootTime,
-    /// It was asked to end.
+    /// It was asked to end: until then it may act on so that its standby has the state.
+    leaves_by: Option<BootTime>,
+    /// It ends.
     leaving: Option<Leaving>,
     /// How long somebody may still come here because it acted.
     aftermath: Aftermath,
@@ -150,6 +152,7 @@ impl<On: Machine> Body<On> {
             body: self,
             pair,
             wake_at: BootTime::default(),
+            leaves_by: None,
             leaving: None,
             aftermath: Aftermath::default(),
             successor: Awaited::default(),
@@ -171,6 +174,7 @@ impl<On: Machine> Body<On> {
         }
         turn.step(Event::Timer)?;
         loop {
+            turn.leave_once_copied()?;
             if turn.is_over() && turn.is_over_for_all_heard()? {
                 return Ok(End::Left);
             }
@@ -237,7 +241,7 @@ impl<On: Machine> Turn<'_, On> {
 
     fn signalled(&mut self, signal: Signal) -> io::Result<()> {
         if is_end(signal) {
-            return self.leave();
+            return self.ask_to_leave();
         }
         self.body.tenant.pass(signal)
     }
@@ -279,6 +283,10 @@ impl<On: Machine> Turn<'_, On> {
                 Ok(())
             }
             Report::Applied { number, record } => {
+                // Who was admitted by this write is who the state goes to from now on.
+                if !self.body.peers.is_behind(&record) && self.body.peers.know(&record) {
+                    self.know(&record);
+                }
                 let Record { version, lease, level, .. } = *record;
                 self.know_level(version, (lease.members, level));
                 self.step(Event::WriteApplied { number, version })

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
 
@@ -18,6 +19,9 @@ use crate::runtime::telemetry::LogSettings;
 
 /// What an agent of a pair cannot do without.
 const NEEDED: [&str; 5] = ["key_file", "peer_bind", "pod_uid", "pod", "pod_ip"];
+
+/// Default of `--end-within`. Unit: seconds. Source: `terminationGracePeriodSeconds` of Kubernetes.
+pub const END_WITHIN_SECONDS: u64 = 30;
 
 /// Longest value of a label (Kubernetes). Unit: bytes.
 const LABEL_VALUE_MAX_BYTES: usize = 63;
@@ -70,6 +74,10 @@ pub struct PairArguments {
     /// Which standby may act when state is replicated.
     #[arg(long, requires = "replicate", value_enum, default_value_t)]
     promote_when: PromoteWhen,
+    /// How long this Pod may take to end once its signal has come. Unit: seconds. An active that is asked to end while its
+    /// standby lives and lacks state acts on for a third of that at most.
+    #[arg(long, env = keys::ENV_HA_END_WITHIN_SECONDS, default_value_t = END_WITHIN_SECONDS)]
+    end_within: u64,
     /// Which comes first in a handover that somebody wants: the end of the old application, or the new one that serves;
     /// then both act for a while. Default: what the Lease says, which is break-before-make unless the group says otherwise.
     #[arg(long, requires = "membership", value_enum, conflicts_with_all = ["replicate", "run_in_standby"])]
@@ -141,7 +149,9 @@ impl PairArguments {
         let enforcer = self.enforcer;
         let relay_ports = self.relay_port.into_iter().collect();
         let promote_when = self.promote_when;
-        let replicate = self.replicate.map(|directory| ReplicateSettings { directory, promote_when });
+        let end_within = Duration::from_secs(self.end_within);
+        let replicate =
+            self.replicate.map(|directory| ReplicateSettings { directory, promote_when, end_within });
         Some(PairSettings {
             membership,
             own,
@@ -279,11 +289,14 @@ mod tests {
         let with = |more: &[&str]| {
             parse(&[&WHOLE, more].concat()).map(|settings| settings.expect("a pair").replicate)
         };
-        let expected =
-            |promote_when| Ok(Some(ReplicateSettings { directory: "/state".into(), promote_when }));
+        let expected = |promote_when, seconds| {
+            let end_within = Duration::from_secs(seconds);
+            Ok(Some(ReplicateSettings { directory: "/state".into(), promote_when, end_within }))
+        };
         assert_eq!(with(&[]), Ok(None));
-        assert_eq!(with(&["--replicate=/state"]), expected(PromoteWhen::InSync));
-        assert_eq!(with(&["--replicate=/state", "--promote-when=always"]), expected(PromoteWhen::Always));
+        assert_eq!(with(&["--replicate=/state"]), expected(PromoteWhen::InSync, 30));
+        assert_eq!(with(&["--replicate=/state", "--promote-when=always"]), expected(PromoteWhen::Always, 30));
+        assert_eq!(with(&["--replicate=/state", "--end-within=3"]), expected(PromoteWhen::InSync, 3));
         assert!(with(&["--replicate=/state", "--on-active=/promote", "--run-in-standby"]).is_err());
         assert!(with(&["--promote-when=always"]).is_err());
     }

@@ -172,6 +172,9 @@ pub const ENV_HA_LIFELINE_FD: &str = "HA_LIFELINE_FD";
 pub const ENV_HA_SYNC_SOCKET: &str = "HA_SYNC_SOCKET";
 /// Environment of a container with an agent: path of the agent's program, wherever it comes from.
 pub const ENV_HA_AGENT: &str = "HA_AGENT";
+/// Environment of an agent that replicates state: how long its Pod may take to end once its signal has come, if that is not what
+/// Kubernetes gives by default. Unit: seconds.
+pub const ENV_HA_END_WITHIN_SECONDS: &str = "HA_END_WITHIN_SECONDS";
 /// Environment of the agent: uid of its own Pod.
 pub const ENV_AGENT_POD_UID: &str = "POD_UID";
 /// Environment of the agent: IP address of its own Pod.

@@ -8,15 +8,17 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use backuppodset::agent::check::{CheckArguments, EXIT_FAILED};
+use backuppodset::agent::enforcer::{self, Watched};
 use backuppodset::agent::launch::OWN_PROGRAM;
 use backuppodset::agent::replicate::socket;
 use backuppodset::agent::settings::{PairArguments, PairSettings};
-use backuppodset::agent::{enforcer, hook, init, launch, member};
+use backuppodset::agent::{hook, init, launch, member};
 use backuppodset::api::keys;
 use backuppodset::runtime::telemetry::{self, LogSettings, last_words};
 use backuppodset::wakeup::install::install;
 use clap::{Parser, Subcommand};
 use tokio::runtime::Builder;
+use tracing::error;
 
 /// Starts an application as the init of its container: passes signals on, reaps orphans, leaves no process behind.
 ///
@@ -162,14 +164,28 @@ async fn run(pair: PairArguments, command: Vec<OsString>) -> ExitCode {
 
 /// Becomes the enforcer above an agent with the same arguments.
 async fn enforce(launcher: &Path, PairSettings { logs, hooks, health_bind, .. }: &PairSettings) -> ExitCode {
-    let _lines = match telemetry::init(logs) {
-        Ok(lines) => lines.told_within(enforcer::TOLD_WITHIN),
-        Err(error) => return failed("set up logs", &error),
-    };
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
     match enforcer::run(launcher, &arguments, (hooks.stop_signal, *health_bind)).await {
-        Ok(ending) => ExitCode::from(ending.exit_code()),
+        Ok(watched) => {
+            tell(&watched, logs);
+            ExitCode::from(watched.ending.exit_code())
+        }
         Err(error) => failed("watch over the agent", &error),
+    }
+}
+
+/// Says what the enforcer had to do.
+fn tell(Watched { was_overdue, left, .. }: &Watched, logs: &LogSettings) {
+    if !was_overdue && left.is_none() {
+        return;
+    }
+    // The agent proper has refused settings that are wrong.
+    let _lines = telemetry::init(logs).map(|lines| lines.told_within(enforcer::TOLD_WITHIN));
+    if *was_overdue {
+        error!("Killed the agent with its application: the hold was over, and the application had not ended");
+    }
+    if let Some(left) = left {
+        error!(error = left as &dyn std::error::Error, "Leaves it to the kernel to end the container");
     }
 }
 

@@ -81,20 +81,20 @@ fn settle<L: Looks>(context: &L, queue: &Queue, Finished { job, look, elapsed }:
     context.metrics().worked(L::CONTROLLER, elapsed);
     let (result, again) = match look {
         Some(Look::Settled(None)) => (ReconcileResult::Success, None),
-        Some(Look::Settled(Some(delay))) => (ReconcileResult::RequeueAfter, Some(delay)),
-        Some(Look::Refused(delay)) => {
+        Some(Look::Settled(Some(again))) => (ReconcileResult::RequeueAfter, Some(again)),
+        Some(Look::Refused(again)) => {
             context.metrics().retried(L::CONTROLLER);
-            (ReconcileResult::Error, Some(delay))
+            (ReconcileResult::Error, Some(again))
         }
         None => {
             error!(controller = L::CONTROLLER, namespace = %job.key.namespace, name = %job.key.name, "Reconcile panicked");
             context.metrics().panicked(L::CONTROLLER);
-            (ReconcileResult::Error, Some(PANIC_DELAY))
+            (ReconcileResult::Error, Some(PANIC_DELAY.into()))
         }
     };
     context.metrics().reconciled(L::CONTROLLER, result, elapsed);
     queue.done(&job.key);
-    if let Some(delay) = again {
-        queue.note_later(job.key, delay);
+    if let Some(again) = again {
+        queue.note_later(job.key, again);
     }
 }

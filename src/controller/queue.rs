@@ -31,8 +31,24 @@ pub(super) struct Job {
     pub(super) change: Change,
     /// When the first of the merged events arrived.
     pub(super) since: Instant,
-    /// Changes with each urgent event that comes before the look at the set has ended.
+    /// Changes with each event that comes before the look at the set has ended and is not to wait for its end.
     pub(super) urgent: watch::Receiver<()>,
+}
+
+/// When a set is looked at again even if nothing happens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Again {
+    /// Time until then.
+    pub(super) after: Duration,
+    /// How pressing it is then.
+    pub(super) change: Change,
+}
+
+impl From<Duration> for Again {
+    /// After this time, for nothing that service depends on.
+    fn from(after: Duration) -> Self {
+        Self { after, change: Change::Ordinary }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -68,7 +84,7 @@ struct State {
     waiting: BTreeMap<SetKey, Entry>,
     urgent: BTreeSet<(Instant, SetKey)>,
     ordinary: BTreeSet<(Instant, SetKey)>,
-    /// Sets that are being looked at, and what tells their looks of urgent events.
+    /// Sets that are being looked at, and what tells their looks of events that are not to wait.
     running: BTreeMap<SetKey, watch::Sender<()>>,
     /// Events of sets that are being looked at.
     again: BTreeMap<SetKey, Entry>,
@@ -97,7 +113,7 @@ impl Queue {
     pub(super) fn note(&self, key: SetKey, change: Change) {
         let now = Instant::now();
         let delay = match change {
-            Change::Urgent => Duration::ZERO,
+            Change::Urgent | Change::Wanted => Duration::ZERO,
             Change::Ordinary => ORDINARY_DELAY,
             Change::Contested => self.lock().contest(&key, now),
         };
@@ -105,9 +121,10 @@ impl Queue {
     }
 
     /// Looks at a set again after a while, even if nothing happens.
-    pub(super) fn note_later(&self, key: SetKey, delay: Duration) {
-        let due = Instant::now() + delay;
-        self.insert(key, Entry { change: Change::Ordinary, since: due, due });
+    pub(super) fn note_later(&self, key: SetKey, again: impl Into<Again>) {
+        let Again { after, change } = again.into();
+        let due = Instant::now() + after;
+        self.insert(key, Entry { change, since: due, due });
     }
 
     fn insert(&self, key: SetKey, entry: Entry) {
@@ -116,7 +133,7 @@ impl Queue {
             return;
         }
         if let Some(urgent) = state.running.get(&key) {
-            if entry.change.is_urgent() {
+            if entry.change.interrupts() {
                 urgent.send_replace(());
             }
             let merged = state.again.get(&key).map_or(entry, |earlier| earlier.merge(entry));
@@ -207,7 +224,7 @@ impl State {
     fn lane(&mut self, change: Change) -> &mut BTreeSet<(Instant, SetKey)> {
         match change {
             Change::Urgent => &mut self.urgent,
-            Change::Ordinary | Change::Contested => &mut self.ordinary,
+            Change::Wanted | Change::Ordinary | Change::Contested => &mut self.ordinary,
         }
     }
 }

@@ -2,20 +2,19 @@
 
 use std::time::Duration;
 
-use jiff::Timestamp;
 use kube::Client;
 use tracing::{error, warn};
 
 use super::dispatch::Looks;
 use super::history;
-use super::queue::Job;
+use super::queue::{Again, Job};
 use super::report::{Reporter, Round};
 use super::steps::Taker;
 use super::streaks::{RETRY_MAX, Streaks};
 use super::watch::Sink;
 use crate::apply::Applier;
 use crate::model::{Action, Hold, Outcome, Plan, Reason, Refusal, StepResult};
-use crate::observe::{Observation, SetKey, observe};
+use crate::observe::{Change, Observation, SetKey, observe};
 use crate::plan::{check, plan};
 use crate::runtime::backoff::backoff;
 use crate::runtime::lease::Leadership;
@@ -32,6 +31,9 @@ const STALE_FIRST: Duration = Duration::from_millis(500);
 
 /// How often in a row a set's writes may be stale before the watches are doubted and everything is listed again.
 const STALE_MAX: u32 = 2;
+
+/// Least time before the end of a hold is looked at: should one ever end in the past, looks do not chase each other.
+const HOLD_DELAY_MIN: Duration = Duration::from_millis(10);
 
 /// How long a new template stays out of the history at most because there was something more urgent to do.
 ///
@@ -66,9 +68,9 @@ impl Looks for Context {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Look {
     /// Nothing more to do until something happens, or until then.
-    Settled(Option<Duration>),
-    /// A step was refused; the look is repeated after this time.
-    Refused(Duration),
+    Settled(Option<Again>),
+    /// A step was refused; the look is repeated then.
+    Refused(Again),
 }
 
 /// Looks at one set and does what its plan says.
@@ -95,7 +97,8 @@ pub(super) async fn reconcile(context: &Context, job: &Job) -> Look {
         if history == History::Refused { Outcome::Failed(Refusal::ServerFailed) } else { reported };
     match next_look(context, &job.key, (&plan, &results, reported)) {
         Look::Settled(next) if history == History::Deferred => {
-            Look::Settled(Some(next.map_or(HISTORY_DELAY, |next| next.min(HISTORY_DELAY))))
+            let Again { after, change } = next.unwrap_or(HISTORY_DELAY.into());
+            Look::Settled(Some(Again { after: after.min(HISTORY_DELAY), change }))
         }
         look @ (Look::Settled(_) | Look::Refused(_)) => look,
     }
@@ -192,10 +195,13 @@ fn next_look(
     let is_ticket = |result: &StepResult| matches!(result.step.action, Action::Wake { .. });
     let is_ending = |result: &StepResult| result.outcome == Outcome::Failed(Refusal::NamespaceTerminating);
     if results.iter().any(is_ending) {
-        return Look::Settled(Some(RETRY_MAX));
+        return Look::Settled(Some(RETRY_MAX.into()));
     }
+    let (hold, change) = (until_next_hold(context, plan), urgency(plan, results));
+    // What is tried less and less often must not put off what is due at a known time.
+    let retry = |pause: Duration| Again { after: hold.map_or(pause, |hold| hold.min(pause)), change };
     if is_refused(reported) || results.iter().any(|result| is_refused(result.outcome) && !is_ticket(result)) {
-        return Look::Refused(context.refusals.refused(key));
+        return Look::Refused(retry(context.refusals.refused(key)));
     }
     context.refusals.end(key);
     let is_stale = results.iter().any(|result| result.outcome == Outcome::Stale);
@@ -204,11 +210,30 @@ fn next_look(
         if streak >= STALE_MAX {
             context.sink.relist.ask();
         }
-        return Look::Settled(Some(backoff(STALE_FIRST, streak, RETRY_MAX)));
+        return Look::Settled(Some(retry(backoff(STALE_FIRST, streak, RETRY_MAX))));
     }
     context.stale.end(key);
-    let until = |until: Timestamp| {
-        Duration::try_from(until.duration_since(context.sink.clock.now())).unwrap_or_default()
-    };
-    Look::Settled(plan.next_look().map(until))
+    Look::Settled(hold.map(|after| Again { after, change }))
+}
+
+/// Time until the first of a plan's holds ends; `None` if all of them wait for events.
+pub(super) fn until_next_hold(context: &Context, plan: &Plan) -> Option<Duration> {
+    let left = plan.next_look()?.duration_since(context.sink.clock.now());
+    Some(Duration::try_from(left).unwrap_or_default().max(HOLD_DELAY_MIN))
+}
+
+/// How pressing the next look is if nothing happens before: urgent if what was not done yet restores service.
+fn urgency(plan: &Plan, results: &[StepResult]) -> Change {
+    let is_undone = |result: &StepResult| result.outcome != Outcome::Done && result.step.action.is_urgent();
+    // Not only the first hold to end: a look for another one may wait in its lane until this one is overdue.
+    let is_due = |hold: &Hold| hold.until.is_some() && does_service_wait(hold.reason);
+    let is_urgent = plan.steps.iter().any(|step| step.action.is_urgent())
+        || results.iter().any(is_undone)
+        || plan.holds.iter().any(is_due);
+    if is_urgent { Change::Urgent } else { Change::Ordinary }
+}
+
+/// Whether service is missing until a hold for this reason ends.
+const fn does_service_wait(reason: Reason) -> bool {
+    matches!(reason, Reason::WithinFailoverDelay | Reason::AwaitingStart)
 }

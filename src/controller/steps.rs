@@ -9,12 +9,13 @@ use tokio::sync::watch;
 use tracing::{debug, warn};
 
 use super::confirm::{Confirmed, confirmed, needs_confirmation};
-use super::reconcile::{Context, PASSES_MAX, checked_plan};
+use super::reconcile::{Context, PASSES_MAX, checked_plan, until_next_hold};
 use crate::apply::Applied;
 use crate::model::{Action, Outcome, Step, StepResult};
 use crate::observe::{Observation, SetKey, observe};
 
-/// How often at most a look answers urgent events while its creations are not; the next look answers the others.
+/// How often at most a look answers events that are not to wait while its creations are not answered, and as often ends of
+/// holds, so that neither uses up what the other may need; the next look does the rest.
 const INTERRUPTIONS_MAX: u32 = 64;
 
 /// How long no further ticket is sent after one was accepted: the kubelet takes a second to say that the gate ended.
@@ -27,7 +28,7 @@ const REFUSED_TICKET_PAUSE: SignedDuration = SignedDuration::from_millis(200);
 pub(super) struct Taker<'c> {
     pub(super) context: &'c Context,
     pub(super) key: &'c SetKey,
-    /// Changes with each urgent event.
+    /// Changes with each event that is not to wait.
     pub(super) urgent: watch::Receiver<()>,
 }
 
@@ -52,15 +53,28 @@ impl Taker<'_> {
     }
 
     async fn serve_until<T>(&mut self, mut end: impl Future<Output = T> + Unpin) -> (T, Vec<StepResult>) {
+        let (context, key) = (self.context, self.key);
         let mut served = Vec::new();
-        for _ in 0..INTERRUPTIONS_MAX {
+        let (mut events, mut holds) = (0, 0);
+        loop {
             tokio::select! {
                 biased;
                 end = &mut end => return (end, served),
-                Ok(()) = self.urgent.changed() => served.extend(serve(self.context, self.key).await),
+                Ok(()) = self.urgent.changed(), if events < INTERRUPTIONS_MAX => events += 1,
+                () = next_hold_ended(context, key), if holds < INTERRUPTIONS_MAX => holds += 1,
             }
+            served.extend(serve(context, key).await);
         }
-        (end.await, served)
+    }
+}
+
+/// Waits until the first hold of the present plan ends; for ever if there is none.
+async fn next_hold_ended(context: &Context, key: &SetKey) {
+    let observation = observe(&context.sink.cache(), key, context.sink.clock.now());
+    let plan = observation.map(|observation| checked_plan(context, key, &observation));
+    match plan.and_then(|plan| until_next_hold(context, &plan)) {
+        Some(left) => tokio::time::sleep(left).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -84,6 +84,11 @@ impl Protocol {
         }
     }
 
+    /// Whether it acts, and its peer lives and would accept a handover, as far as it has heard.
+    pub fn has_successor(&self, now: BootTime) -> bool {
+        self.is_peer_alive(&Moment { now, timing: &self.timing })
+    }
+
     /// What follows from an event that happens now. Total: every event has an answer in every state.
     pub fn step(&mut self, now: BootTime, event: Event) -> Vec<Effect> {
         let timing = self.timing;

@@ -9,7 +9,7 @@ mod stop;
 use serde_json::{Map, Value, json};
 
 pub use self::check::InjectError;
-use self::check::{check_container, check_pod, check_selector};
+use self::check::{check_container, check_pod, check_selector, check_shape};
 use self::environment::{add_environment, identity_arguments};
 use self::kept::kept;
 use self::liveness::{check_arguments, is_given_up};
@@ -62,6 +62,7 @@ impl Injection {
 /// # Errors
 /// See [`InjectError`].
 pub fn inject(template: &Value, injection: &Injection) -> Result<Value, InjectError> {
+    check_shape(template)?;
     let mut template = uninject(template)?;
     check_pod(&template)?;
     let spec = &template["spec"];
@@ -69,7 +70,8 @@ pub fn inject(template: &Value, injection: &Injection) -> Result<Value, InjectEr
     check_container(&spec["containers"][index])?;
     let install = injection.source.init_container(&spec["containers"][index]);
     let program = injection.source.volume(&spec["containers"][index]);
-    let kept = wrap(&mut template["spec"]["containers"][index], injection)?;
+    let grace = spec["terminationGracePeriodSeconds"].as_u64();
+    let mut kept = wrap(&mut template["spec"]["containers"][index], injection, grace)?;
     let spec = &mut template["spec"];
     if let Some(install) = install {
         prepend(spec, "initContainers", install);
@@ -81,6 +83,9 @@ pub fn inject(template: &Value, injection: &Injection) -> Result<Value, InjectEr
         append(spec, "volumes", program);
     }
     let metadata = &mut template["metadata"];
+    if let Some(group) = metadata["labels"].get(keys::LABEL_GROUP) {
+        kept["group"] = group.clone();
+    }
     metadata["labels"][keys::LABEL_GROUP] = json!(injection.group);
     metadata["annotations"][keys::ANNOTATION_INJECTED] = json!(kept.to_string());
     Ok(template)
@@ -94,7 +99,12 @@ pub fn uninject(template: &Value) -> Result<Value, InjectError> {
     let mut template = template.clone();
     let Some((kept, index)) = kept(&template)? else { return Ok(template) };
     unwrap(&mut template["spec"]["containers"][index], &kept);
-    for (part, key) in [("annotations", keys::ANNOTATION_INJECTED), ("labels", keys::LABEL_GROUP)] {
+    let was_in_group = kept["group"].is_string();
+    if was_in_group {
+        template["metadata"]["labels"][keys::LABEL_GROUP] = kept["group"].clone();
+    }
+    let labels = (!was_in_group).then_some(("labels", keys::LABEL_GROUP));
+    for (part, key) in std::iter::once(("annotations", keys::ANNOTATION_INJECTED)).chain(labels) {
         let is_empty = template["metadata"][part].as_object_mut().is_none_or(|entries| {
             entries.remove(key);
             entries.is_empty()
@@ -110,7 +120,7 @@ pub fn uninject(template: &Value) -> Result<Value, InjectError> {
 }
 
 /// Wraps the command; returns what [`uninject`] needs to know.
-fn wrap(container: &mut Value, injection: &Injection) -> Result<Value, InjectError> {
+fn wrap(container: &mut Value, injection: &Injection, grace: Option<u64>) -> Result<Value, InjectError> {
     let name = container["name"].as_str().unwrap_or_default().to_owned();
     let command = container["command"].as_array().filter(|command| !command.is_empty()).cloned();
     let command = command.ok_or(InjectError::NoCommand { container: name.clone() })?;
@@ -125,7 +135,7 @@ fn wrap(container: &mut Value, injection: &Injection) -> Result<Value, InjectErr
     container["readinessProbe"] = json!({
         "httpGet": {"path": "/readyz", "port": keys::AGENT_HEALTH_PORT}, "periodSeconds": 1,
     });
-    let added = add_environment(container, injection);
+    let added = add_environment(container, injection, grace);
     let mount = |name: &str, path: &str| json!({"name": name, "mountPath": path});
     append(container, "volumeMounts", mount(keys::VOLUME_AGENT, keys::AGENT_MOUNT_PATH));
     let mut keys_mount = mount(keys::VOLUME_AGENT_KEYS, keys::AGENT_KEYS_MOUNT_PATH);

@@ -31,7 +31,8 @@ pub enum Lifecycle {
     },
     /// Was ready or crashed; not ready since then. It may come back by itself.
     Unready {
-        /// Last time the Pod stopped being ready.
+        /// When it was last seen to stop being ready, by the operator's clock; if it was so when it was first seen,
+        /// when it stopped by its record.
         since: Timestamp,
     },
     /// Phase Failed or Succeeded: it never comes back.
@@ -145,6 +146,8 @@ pub struct PodView {
     pub gate: Gate,
     /// Whether the operator still holds a key that the gate accepts; true for Pods without a gate.
     pub has_known_key: bool,
+    /// When this operator first tried a ticket on its gate; `None` if it did not, or has tried none for minutes.
+    pub first_ticket: Option<Timestamp>,
     /// Not before then another ticket is sent to its gate; `None` if none was sent lately.
     pub next_ticket: Option<Timestamp>,
     /// Whether every application container runs.

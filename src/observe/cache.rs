@@ -17,21 +17,19 @@ use super::change::{self, Change};
 use super::slim::SlimPod;
 use super::store::{self, ObjectKey, Outdated, Scope, Source, Store};
 use crate::api::{BackupPodSet, HAGroup, keys};
-use crate::model::{NodeName, NodeView, Storm, Uid};
+use crate::model::{NodeName, NodeView, Storm};
 
+mod doubt;
 mod groups;
 mod nodes;
+mod noted;
 mod taken;
 mod written;
 
+use nodes::NodeList;
+pub(super) use noted::Noted;
 pub use taken::TakenName;
 pub use written::Written;
-
-/// Least number of Pods whose common end a single list is not believed.
-///
-/// Source: fault case T035, an API server that answers with an empty list after a restore. A smaller cluster of Pods
-/// may well end between two lists.
-const DOUBTED_LOSS_MIN: usize = 10;
 
 /// Namespace and name of a set: the key of the work queue.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -73,15 +71,15 @@ pub struct Cache {
     pub(super) nodes: BTreeMap<NodeName, NodeView>,
     pub(super) agent_image: Option<String>,
     pub(super) keys: KnownKeys,
-    pub(super) tickets: BTreeMap<Uid, Timestamp>,
+    pub(super) noted: Noted,
     pub(super) storm: Option<Storm>,
     /// Names that are taken, and until when that is believed.
     taken: BTreeMap<TakenName, Timestamp>,
     pods_of_set: BTreeMap<SetKey, BTreeSet<ObjectKey>>,
-    listed_nodes: Option<BTreeSet<NodeName>>,
+    node_list: Option<NodeList>,
     unlisted: BTreeSet<(Kind, Scope)>,
-    /// Scopes of which the last list showed no Pod although there were many: the next list decides.
-    doubted: BTreeSet<Scope>,
+    /// Watches whose last list showed much less than was known: the next one decides.
+    doubted: BTreeSet<(Kind, Scope)>,
 }
 
 impl Cache {
@@ -124,12 +122,6 @@ impl Cache {
         self.set_keys().into_iter().map(|set| (set, Change::Ordinary)).collect()
     }
 
-    /// Holds back further tickets to a gate until then.
-    pub fn hold_tickets(&mut self, pod: Uid, until: Timestamp, now: Timestamp) {
-        self.tickets.retain(|_, until| *until > now);
-        self.tickets.insert(pod, until);
-    }
-
     /// A set was seen by its watch.
     pub(super) fn see_set(&mut self, set: BackupPodSet, now: Timestamp) -> Option<Affected> {
         let key = key_of(&set);
@@ -138,12 +130,12 @@ impl Cache {
         let new_wish = wish(&set.metadata);
         let old = self.sets.put(set, Source::Watch, now).ok()?;
         let is_same = old.is_some_and(|old| wish(&old.metadata) == new_wish);
-        (!is_same).then_some((key, Change::Urgent))
+        (!is_same).then_some((key, Change::Wanted))
     }
 
     /// A set is gone.
     pub(super) fn lose_set(&mut self, set: &BackupPodSet, now: Timestamp) -> Option<Affected> {
-        self.sets.remove(set, now).map(|set| (key_of(set.as_ref()), Change::Urgent))
+        self.sets.remove(set, now).map(|set| (key_of(set.as_ref()), Change::Wanted))
     }
 
     /// A Pod was seen by its watch.
@@ -161,6 +153,9 @@ impl Cache {
         let key = ObjectKey::of(&pod);
         let new_facts = Some(change::facts(&pod));
         let Ok(old) = self.pods.put(pod, source, now) else { return Vec::new() };
+        if let Some(new) = self.pods.get(&key) {
+            self.noted.see(new, old.as_deref(), now);
+        }
         self.pods_of_set.entry(set.clone()).or_default().insert(key.clone());
         let old_facts = old.as_deref().map(change::facts);
         let changes = match old.as_deref().and_then(set_of) {
@@ -210,6 +205,7 @@ impl Cache {
     }
 
     fn lost_pod(&mut self, pod: &SlimPod) -> Option<Affected> {
+        self.noted.forget(pod);
         let set = set_of(pod)?;
         self.unlink(&set, &ObjectKey::of(pod));
         let change = change::between(Some(change::facts(pod)), None)?;
@@ -296,7 +292,7 @@ impl Cache {
             Kind::Services => self.services.begin_list(scope.clone()),
             Kind::Slices => self.slices.begin_list(scope.clone()),
             Kind::Groups => self.groups.begin_list(scope.clone()),
-            Kind::Nodes => self.listed_nodes = Some(BTreeSet::new()),
+            Kind::Nodes => self.begin_node_list(),
         }
     }
 
@@ -305,7 +301,7 @@ impl Cache {
         self.unlisted.remove(&(kind, scope.clone()));
         match kind {
             Kind::Sets => affected(&self.sets.end_list(scope, now), |set| Some(key_of(set))),
-            Kind::Pods if self.doubts_list(scope) => Vec::new(),
+            Kind::Pods if self.doubts_pods(scope) => Vec::new(),
             Kind::Pods => {
                 let gone = self.pods.end_list(scope, now);
                 gone.iter().filter_map(|pod| self.lost_pod(pod)).collect()
@@ -316,19 +312,8 @@ impl Cache {
                 let gone = self.groups.end_list(scope, now);
                 gone.iter().filter_map(|group| self.lost_group(group)).collect()
             }
-            Kind::Nodes => self.end_node_list(),
+            Kind::Nodes => self.end_node_list(scope),
         }
-    }
-
-    /// Whether a list that shows no Pod at all is to be repeated before it is believed; if so, it is dropped.
-    fn doubts_list(&mut self, scope: &Scope) -> bool {
-        let is_doubtful = self.pods.shows_nothing_of(scope) >= DOUBTED_LOSS_MIN;
-        if is_doubtful && self.doubted.insert(scope.clone()) {
-            self.pods.drop_list(scope);
-            return true;
-        }
-        self.doubted.remove(scope);
-        false
     }
 
     /// Whether something can be told by another list alone: what our own writes have shown and no watch has confirmed

@@ -17,6 +17,9 @@ pub enum Change {
     Contested,
     /// Soon; events that follow within milliseconds are taken together.
     Ordinary,
+    /// Somebody changed what is wanted: at once, but after what service depends on, because many sets may be made at the
+    /// same time and each of their looks waits until its Pods are admitted.
+    Wanted,
     /// At once: service may depend on it.
     Urgent,
 }
@@ -25,6 +28,11 @@ impl Change {
     /// Whether it goes before all others.
     pub fn is_urgent(self) -> bool {
         self == Self::Urgent
+    }
+
+    /// Whether a look at the set that is under way is told of it.
+    pub fn interrupts(self) -> bool {
+        self >= Self::Wanted
     }
 }
 

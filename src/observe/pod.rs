@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-use super::cache::KnownKeys;
+use super::cache::{KnownKeys, Noted};
 use super::owner::controller_of;
 use super::slim::{SlimCondition, SlimContainerState, SlimContainerStatus, SlimPod};
 use crate::api::keys;
@@ -22,7 +22,7 @@ pub(super) struct PodContext<'a> {
     pub(super) set_uid: &'a str,
     pub(super) nodes: &'a BTreeMap<NodeName, NodeView>,
     pub(super) keys: &'a KnownKeys,
-    pub(super) tickets: &'a BTreeMap<Uid, Timestamp>,
+    pub(super) noted: &'a Noted,
 }
 
 /// The Pod as decisions see it; `None` if it belongs to somebody else or has no role.
@@ -31,7 +31,8 @@ pub(super) fn pod_view(pod: &SlimPod, context: &PodContext<'_>) -> Option<PodVie
     let created = created(pod);
     let annotation = |key: &str| pod.metadata.annotations.as_ref().and_then(|all| all.get(key));
     let gate = gate(pod);
-    let uid = Uid(pod.metadata.uid.clone().unwrap_or_default());
+    let uid = uid(pod);
+    let tickets = context.noted.tickets_to(&uid);
     Some(PodView {
         pod: PodRef {
             name: PodName(pod.metadata.name.clone()?),
@@ -47,16 +48,22 @@ pub(super) fn pod_view(pod: &SlimPod, context: &PodContext<'_>) -> Option<PodVie
         slot: annotation(keys::ANNOTATION_SLOT).and_then(|text| text.parse().ok()).unwrap_or(u32::MAX),
         revision: Revision(label(pod, keys::LABEL_REVISION).unwrap_or_default().to_owned()),
         created,
-        lifecycle: lifecycle(pod, created),
+        lifecycle: as_noted(lifecycle(pod, created), context.noted.unready_since(&uid)),
         gate,
         has_known_key: gate == Gate::None
             || annotation(keys::ANNOTATION_WAKE_KEYS).is_none_or(|ids| context.keys.knows_any(ids)),
-        next_ticket: context.tickets.get(&uid).copied(),
+        first_ticket: tickets.map(|tickets| tickets.first),
+        next_ticket: tickets.map(|tickets| tickets.next),
         is_running: is_running(pod),
         is_serving: is_serving(pod),
         node: pod.spec.node_name.as_ref().map(|name| node(name, context.nodes)),
         address: pod.status.pod_ip.as_ref().and_then(|text| text.parse().ok()),
     })
+}
+
+/// Identity of this incarnation.
+pub(super) fn uid(pod: &SlimPod) -> Uid {
+    Uid(pod.metadata.uid.clone().unwrap_or_default())
 }
 
 /// Role by the Pod's label.
@@ -97,7 +104,34 @@ fn node(name: &str, nodes: &BTreeMap<NodeName, NodeView>) -> NodeView {
     nodes.get(&name).cloned().unwrap_or(NodeView { name, zone: None, health: NodeHealth::Gone })
 }
 
-/// How far the Pod has come.
+/// How far the Pod has come, with the beginning of its unreadiness by our own clock: delays and deadlines count from
+/// there, and with the node's they would end too soon or too late by as much as it is off.
+fn as_noted(lifecycle: Lifecycle, unready_since: Option<Timestamp>) -> Lifecycle {
+    if let (Lifecycle::Unready { .. }, Some(since)) = (lifecycle, unready_since) {
+        Lifecycle::Unready { since }
+    } else {
+        lifecycle
+    }
+}
+
+/// Since when the Pod is unready by its record.
+pub(super) fn unready_since(pod: &SlimPod) -> Option<Timestamp> {
+    if let Lifecycle::Unready { since } = lifecycle(pod, created(pod)) { Some(since) } else { None }
+}
+
+/// Whether an unready Pod was so at a former version already, and ever since.
+///
+/// If a watch was away it has not shown that the Pod was ready in between, but then its condition has another time.
+pub(super) fn is_still_unready(former: &SlimPod, pod: &SlimPod) -> bool {
+    let stopped = |pod: &SlimPod| {
+        let ready = SlimCondition::ready(&pod.status.conditions).filter(|ready| !ready.is_true());
+        ready.and_then(SlimCondition::since)
+    };
+    let was_ready = stopped(former).zip(stopped(pod)).is_some_and(|(one, other)| one != other);
+    unready_since(former).is_some() && !was_ready
+}
+
+/// How far the Pod has come, by its record.
 pub(super) fn lifecycle(pod: &SlimPod, created: Timestamp) -> Lifecycle {
     if pod.metadata.deletion_timestamp.is_some() {
         return Lifecycle::Terminating;

@@ -70,7 +70,7 @@ pub fn observe(cache: &Cache, key: &SetKey, now: Timestamp) -> Option<Observatio
         set_uid: set.metadata.uid.as_deref().unwrap_or_default(),
         nodes: &cache.nodes,
         keys: &cache.keys,
-        tickets: &cache.tickets,
+        noted: &cache.noted,
     };
     let mut pods: Vec<_> = cache.pods_of(key).filter_map(|pod| pod_view(pod, &context)).collect();
     pods.sort_by(|one, other| one.pod.name.cmp(&other.pod.name));

@@ -1,4 +1,4 @@
-//! Tells a mass loss from single failures.
+//! Tells a mass loss of nodes from single failures.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,13 +14,18 @@ const LOST_NODES_PERCENT_MAX: usize = 55;
 /// Fewest lost nodes that make a storm: one node alone is an ordinary failure.
 const LOST_NODES_MIN: usize = 2;
 
+/// Whether so many nodes of all are lost that what is seen of them is in doubt.
+pub(super) const fn is_mass_loss(lost: usize, all: usize) -> bool {
+    lost >= LOST_NODES_MIN && lost * 100 > all * LOST_NODES_PERCENT_MAX
+}
+
 pub(super) fn assess<'p>(
     nodes: &BTreeMap<NodeName, NodeView>,
     pods: impl Iterator<Item = &'p Arc<SlimPod>>,
 ) -> Option<Storm> {
     let is_lost = |node: &NodeView| node.health == NodeHealth::NotReady;
     let lost_nodes = nodes.values().filter(|node| is_lost(node)).count();
-    if lost_nodes < LOST_NODES_MIN || lost_nodes * 100 <= nodes.len() * LOST_NODES_PERCENT_MAX {
+    if !is_mass_loss(lost_nodes, nodes.len()) {
         return None;
     }
     let (mut lost, mut total) = (0, 0);

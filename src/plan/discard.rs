@@ -70,7 +70,8 @@ fn unready_verdict(draft: &Draft<'_>, since: Timestamp) -> Verdict {
     }
 }
 
-/// A woken Pod has to run before the wake-up timeout; the clock starts at the gate, not at the scheduler.
+/// A woken Pod has to run before the wake-up timeout; the clock starts at the gate and with the first ticket, not at
+/// the scheduler.
 fn starting_verdict(draft: &Draft<'_>, view: &PodView) -> Verdict {
     let started = match view.gate {
         Gate::Listening { since } => since,
@@ -81,7 +82,14 @@ fn starting_verdict(draft: &Draft<'_>, view: &PodView) -> Verdict {
         let is_locked_out = view.is_at_gate() && !view.has_known_key;
         return if is_locked_out { Verdict::Delete(Reason::GateKeyRetired) } else { Verdict::Keep };
     }
-    let asked = started.max(view.role_since);
+    // The role may have been written long before a ticket could be sent: the answer to that was lost, another operator
+    // wrote it, or the set was paused. A Pod that nobody asked is not late, and this very plan asks it.
+    let can_be_asked = view.is_at_gate() && view.has_known_key && view.address.is_some();
+    if can_be_asked && view.first_ticket.is_none() {
+        return Verdict::Keep;
+    }
+    let awake = started.max(view.role_since);
+    let asked = view.first_ticket.map_or(awake, |ticket| ticket.max(awake));
     let deadline = asked.saturating_add(draft.snapshot.desired.wakeup_timeout).unwrap_or(Timestamp::MAX);
     if deadline <= draft.snapshot.now {
         Verdict::Delete(Reason::WakeTimedOut)

@@ -1,6 +1,7 @@
 //! Sends tickets to Pods whose role is awake while their gate still waits.
 //!
-//! The role label is the persisted intent, written in an earlier pass; a repeated ticket is harmless.
+//! The role label is the persisted intent, written in an earlier pass; a repeated ticket is harmless. The first one
+//! starts the wake-up timeout; see `discard`.
 
 use crate::model::{Action, Hold, Reason, Role};
 

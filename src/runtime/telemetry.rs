@@ -7,13 +7,13 @@
 
 use std::fmt::Display;
 use std::io::Write;
-use std::sync::mpsc;
+use std::sync::{OnceLock, mpsc};
 use std::thread;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use tracing::Subscriber;
-use tracing_appender::non_blocking::{NonBlocking, NonBlockingBuilder, WorkerGuard};
+use tracing_appender::non_blocking::{ErrorCounter, NonBlocking, NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::filter::{EnvFilter, ParseError};
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::fmt::time::SystemTime;
@@ -29,6 +29,9 @@ const QUIET_LIBRARIES: &str = "kube=warn,kube_client::client=error,hyper=warn,ru
 const LINES_WAITING_MAX: usize = 1_024;
 /// How long a process that ends waits for its last words to be written. 100 ms: who reads at all does so at once.
 const TOLD_WITHIN: Duration = Duration::from_millis(100);
+
+/// Counts the lines for which there was no room, of the one log that a process has.
+static DROPPED: OnceLock<ErrorCounter> = OnceLock::new();
 
 /// How logs are written; flags of every binary of the project.
 #[derive(Args, Clone, Debug, PartialEq, Eq)]
@@ -101,8 +104,16 @@ impl Drop for Lines {
 /// `ParseLevel` for a wrong `--log-level`, `Install` on a second call.
 pub fn init(settings: &LogSettings) -> Result<Lines, Error> {
     let (lines, writer) = unhurried(std::io::stderr());
+    let dropped = lines.error_counter();
     subscriber(settings, lines)?.try_init().map_err(|source| Error::Install { source })?;
+    DROPPED.get_or_init(|| dropped);
     Ok(Lines { writer: Some(writer), told_within: TOLD_WITHIN })
+}
+
+/// How many lines of this process were dropped because those before were not read.
+pub fn lines_dropped() -> u64 {
+    let dropped = DROPPED.get().map_or(0, ErrorCounter::dropped_lines);
+    u64::try_from(dropped).unwrap_or(u64::MAX)
 }
 
 /// Writes on a thread of its own.

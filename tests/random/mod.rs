@@ -95,8 +95,9 @@ fn desired() -> impl Strategy<Value = Desired> {
 
 fn pod() -> impl Strategy<Value = PodView> {
     let facts = (any::<bool>(), any::<bool>(), any::<bool>(), prop::bool::weighted(0.8));
-    (role(), lifecycle(), gate(), option::weighted(0.9, node()), facts).prop_map(
-        |(role, lifecycle, gate, node, (is_running, is_serving, has_known_key, is_updated))| PodView {
+    let asked = option::of((0_i64..600).prop_map(ago));
+    (role(), lifecycle(), gate(), asked, option::weighted(0.9, node()), facts).prop_map(
+        |(role, lifecycle, gate, asked, node, (is_running, is_serving, has_known_key, is_updated))| PodView {
             pod: PodRef {
                 name: PodName(String::new()),
                 uid: Uid(String::new()),
@@ -112,6 +113,7 @@ fn pod() -> impl Strategy<Value = PodView> {
             lifecycle,
             gate,
             has_known_key,
+            first_ticket: asked,
             next_ticket: None,
             is_running,
             is_serving,

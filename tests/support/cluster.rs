@@ -65,6 +65,7 @@ impl Cluster {
                 view.role_since = now;
             }),
             Action::Wake { pod, address: _ } => self.write(pod, |view| {
+                view.first_ticket = view.first_ticket.or(Some(now));
                 if view.is_at_gate() && view.has_known_key {
                     view.gate = Gate::Passed { since: now };
                 }

@@ -248,6 +248,9 @@ impl Scenario {
             ("uid", uid) if !uid.is_empty() => view.pod.uid.0 = uid.into(),
             ("age", age) => view.created = ago(age)?,
             ("role", rest) => view.role_since = ago(rest.strip_prefix("for ").unwrap_or(rest))?,
+            ("first", rest) => {
+                view.first_ticket = Some(ago(rest.strip_prefix("ticket ").unwrap_or(rest))?);
+            }
             ("ticket", rest) => {
                 let wait = seconds(rest.strip_prefix("in ").unwrap_or(rest))?;
                 view.next_ticket = Some(given::now() + SignedDuration::from_secs(wait));

@@ -55,6 +55,7 @@ fn drawn_pod(index: usize, (role, stage, node, age, odd): Draw, nodes: &[NodeVie
     view.is_running = view.is_ready();
     view.is_serving = view.is_ready() || (stage == 13 && odd & 8 > 0);
     view.has_known_key = odd & 6 != 6;
+    view.first_ticket = (odd & 0x20 > 0).then_some(since);
     view.revision = if odd & 0x18 == 0x18 { given::outdated() } else { given::current() };
     view.ownership = if odd & 0xe0 == 0xe0 { Ownership::Orphan } else { Ownership::Ours };
     view

@@ -72,6 +72,7 @@ backuppodset_agent_handovers_total 1
 backuppodset_agent_hook_failures_total 0
 backuppodset_agent_lease_writes_total 1
 backuppodset_agent_lifeline_confirmed 1
+backuppodset_agent_log_lines_dropped_total 0
 backuppodset_agent_promise_age_seconds 4
 backuppodset_agent_publish_retries_total 0
 backuppodset_agent_role{role="active"} 0

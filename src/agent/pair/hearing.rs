@@ -39,7 +39,7 @@ impl<On: Machine> Turn<'_, On> {
     }
 
     /// What has come and was not heard yet.
-    fn waiting(&mut self) -> Vec<(AgentId, Content)> {
+    pub(super) fn waiting(&mut self) -> Vec<(AgentId, Content)> {
         let next = std::iter::from_fn(|| self.body.peers.receive().now_or_never());
         next.take(HEARD_AT_ONCE_MAX).flatten().collect()
     }

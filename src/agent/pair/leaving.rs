@@ -1,16 +1,21 @@
 //! When an agent of a pair may leave: its process, its Lease, or its tenure.
 
 use std::io;
+use std::time::Duration;
 
-use tracing::error;
+use tracing::{error, info, warn};
 
 use super::Turn;
+use crate::agent::replicate::Replica;
 use crate::agent::world::Machine;
 use crate::ha::{BootTime, Event, Order, Role};
 
 /// How many round trips an agent that leaves stays at least. 2: a handover that crossed its farewell is repeated after one,
 /// and only who answers it can release what was delegated.
 const ROUND_TRIPS_MIN: u32 = 2;
+
+/// Which part of a Pod's grace period its standby may take to copy the state: one of so many.
+const COPY_WAIT_ONE_OF: u32 = 3;
 
 /// When an agent that was asked to end does so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +26,52 @@ pub(super) struct Leaving {
     by: BootTime,
 }
 
+/// How long an active that is asked to end may act on: a third of what its Pod has, and what its end may take is left.
+fn copy_wait(end_within: Duration, afterwards: Duration) -> Duration {
+    (end_within / COPY_WAIT_ONE_OF).min(end_within.saturating_sub(afterwards))
+}
+
 impl<On: Machine> Turn<'_, On> {
+    /// It was asked to end: leaves, but not before a standby that lives has its state, if there is time for that. Its Pod's
+    /// volume may go with it. Being asked again changes nothing.
+    pub(super) fn ask_to_leave(&mut self) -> io::Result<()> {
+        if self.leaving.is_some() || self.leaves_by.is_some() {
+            return Ok(());
+        }
+        let end_within = self.pair.replica.as_ref().map_or(Duration::ZERO, |replica| replica.end_within);
+        let afterwards = 2 * self.body.timing.hold + self.body.relay.linger();
+        let copy_wait = copy_wait(end_within, afterwards);
+        self.leaves_by = Some(self.now() + copy_wait);
+        if self.is_only_copy() && self.pair.protocol.has_successor(self.now()) {
+            info!(?copy_wait, "Acts on until the standby has the state");
+        }
+        self.leave_once_copied()
+    }
+
+    /// Leaves if it was asked to, and nothing is to be waited for any more.
+    pub(super) fn leave_once_copied(&mut self) -> io::Result<()> {
+        let Some(by) = self.leaves_by.filter(|_| self.leaving.is_none()) else { return Ok(()) };
+        if self.is_only_copy() && self.now() < by {
+            // This process may have stood still, and not heard yet who lives.
+            self.waiting().into_iter().try_for_each(|(from, content)| self.heard(from, content))?;
+            if self.pair.protocol.has_successor(self.now()) {
+                return Ok(());
+            }
+        }
+        if self.is_only_copy() {
+            warn!("Leaves although nobody else has all of the state");
+        }
+        self.leave()
+    }
+
+    /// Whether it acts with state that its standby does not have, as far as it knows.
+    fn is_only_copy(&self) -> bool {
+        let agent = self.pair.protocol.agent();
+        let peer = agent.tenure.map(|tenure| tenure.peer.id);
+        let lacks = |replica: &Replica| !replica.is_copied(&self.level.1, peer);
+        agent.role == Role::Active && self.pair.replica.as_ref().is_some_and(lacks)
+    }
+
     /// Stops acting for good, by a handover if there is a peer. Leaving again changes nothing.
     pub(super) fn leave(&mut self) -> io::Result<()> {
         if self.leaving.is_none() {
@@ -100,5 +150,21 @@ impl<On: Machine> Turn<'_, On> {
             Role::Standby | Role::Lapsed => true,
             Role::HandedOver | Role::Active | Role::Stopping | Role::Ended => false,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_standby_gets_a_third_of_the_time_but_nothing_of_what_the_end_takes() {
+        let wait = |end_within, afterwards| {
+            copy_wait(Duration::from_secs(end_within), Duration::from_secs(afterwards)).as_secs()
+        };
+        assert_eq!(wait(30, 6), 10);
+        assert_eq!(wait(8, 6), 2);
+        assert_eq!(wait(35, 62), 0, "a hold of 30 s");
+        assert_eq!(wait(0, 6), 0);
     }
 }

@@ -191,12 +191,12 @@ impl<On: Machine> Turn<'_, On> {
     pub(super) fn take_footing(&mut self, epoch: Epoch) {
         let is_shut = self.pair.is_state_shut();
         // Who hands over knows that this directory is level, maybe by a version of the Lease that was not read here yet.
-        let is_usable = self.pair.replica.as_ref().is_none_or(Replica::is_usable);
+        let may_succeed = self.pair.replica.as_ref().is_none_or(Replica::may_succeed);
         let is_unsaid = !epoch.is_delegated() && self.level.1 == Level::Unsaid;
         if let Some(replica) = self.pair.replica.as_ref().filter(|_| is_unsaid) {
             replica.begin_anew();
         }
-        let is_firm = if epoch.is_delegated() { is_usable } else { self.may_take() };
+        let is_firm = if epoch.is_delegated() { may_succeed } else { self.may_take() };
         let is_held_back = !(is_shut && is_firm);
         self.body.tenant.hold_back(is_held_back);
         if !is_held_back {
@@ -285,6 +285,7 @@ impl<On: Machine> Turn<'_, On> {
             version: agent.seen.map(|seen| seen.version).unwrap_or_default(),
             is_written: seen.is_some_and(|seen| seen.lease.epoch == agent.epoch),
             level: self.level.1.clone(),
+            peer: agent.tenure.map(|tenure| tenure.peer.id),
         });
         if agent.role == Role::Ended && before != Role::Ended {
             replica.settle();

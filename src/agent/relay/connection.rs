@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use rustix::net::sockopt::set_socket_linger;
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use rustix::net::sockopt::{set_socket_linger, set_tcp_cork};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, sleep, timeout};
@@ -27,7 +28,7 @@ const ATTEMPTS_AT_ONCE_MAX: usize = 8;
 const IDLE_MAX: Duration = Duration::from_secs(3_600);
 /// How long nothing is passed on after an answer before a relay that is about to end ends the connection. 1 ms: many times what
 /// an answer needs to come whole, and less than what lies between two requests of most clients.
-const REST: Duration = Duration::from_millis(1);
+pub(super) const REST: Duration = Duration::from_millis(1);
 /// How long such a relay waits for the next answer of a connection. 20 ms: four times what lies between two requests of the lab's
 /// client.
 const ASKS_WITHIN: Duration = Duration::from_millis(20);
@@ -93,12 +94,16 @@ impl Passed {
         self.count.load(Ordering::Relaxed)
     }
 
+    /// Whether its end would be taken for nothing but that, if it came right after an answer.
+    fn ends_with_answer(&self) -> bool {
+        self.is_kept.load(Ordering::Relaxed) && !self.is_half_closed.load(Ordering::Relaxed)
+    }
+
     /// Whether nobody waits for anything, as far as bytes tell.
     fn is_at_rest(&self) -> bool {
-        let is = |flag: &AtomicBool| flag.load(Ordering::Relaxed);
-        let is_between_requests = is(&self.is_answered) && is(&self.is_kept);
-        let is_quiet = self.under_way.load(Ordering::Relaxed) == 0 && !is(&self.is_half_closed);
-        is_quiet && (is_between_requests || self.count() == 0)
+        let is_between_requests = self.is_answered.load(Ordering::Relaxed) && self.ends_with_answer();
+        let has_said_nothing = self.count() == 0 && !self.is_half_closed.load(Ordering::Relaxed);
+        self.under_way.load(Ordering::Relaxed) == 0 && (is_between_requests || has_said_nothing)
     }
 
     /// Ends when nothing was passed on for a while.
@@ -154,8 +159,8 @@ pub(super) async fn relay(mut client: TcpStream, way: Way, is_ending: watch::Rec
     let is_whole = tokio::select! {
         // Bytes come before the end of patience.
         biased;
-        copied = copy_both(&mut client, &mut target, &passed) => copied.is_ok(),
-        () = passed.rest(is_ending) => true,
+        copied = copy_both([&mut client, &mut target], &passed, &is_ending) => copied.is_ok(),
+        () = passed.rest(is_ending.clone()) => true,
         () = passed.idle() => false,
     };
     if is_whole {
@@ -201,19 +206,38 @@ async fn connect(own: IpAddr, target: SocketAddr) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-async fn copy_both(client: &mut TcpStream, target: &mut TcpStream, passed: &Passed) -> io::Result<()> {
+async fn copy_both(
+    [client, target]: [&mut TcpStream; 2],
+    passed: &Passed,
+    is_ending: &watch::Receiver<bool>,
+) -> io::Result<()> {
     let (from_client, to_client) = client.split();
     let (from_target, to_target) = target.split();
-    let questions = copy(from_client, to_target, (passed, false));
-    let answers = copy(from_target, to_client, (passed, true));
-    tokio::try_join!(questions, answers).map(drop)
+    let questions = |client: &TcpStream, _: &TcpStream| {
+        passed.begin(false);
+        if *is_ending.borrow() {
+            // Whoever asks before the last answer has come does not wait for it.
+            set_tcp_cork(client, false).ok();
+        }
+    };
+    let answers = |_: &TcpStream, client: &TcpStream| {
+        passed.begin(true);
+        if *is_ending.borrow() && passed.ends_with_answer() {
+            // Held back until it is known whether more comes, so that the end arrives with the last of it: who asks again at once
+            // sees that before. Where this is not to be had the end only comes a little later.
+            set_tcp_cork(client, true).ok();
+        }
+    };
+    let questions = copy(from_client, to_target, questions, passed);
+    tokio::try_join!(questions, copy(from_target, to_client, answers, passed)).map(drop)
 }
 
-/// Passes on bytes until there are no more, and then that.
+/// Passes on bytes until there are no more, and then that; `begin` is called before each write.
 async fn copy(
-    mut from: impl AsyncRead + Unpin,
-    mut to: impl AsyncWrite + Unpin,
-    (passed, is_answer): (&Passed, bool),
+    mut from: ReadHalf<'_>,
+    mut to: WriteHalf<'_>,
+    begin: impl Fn(&TcpStream, &TcpStream),
+    passed: &Passed,
 ) -> io::Result<()> {
     let mut buffer = vec![0; BUFFER_BYTES];
     loop {
@@ -222,7 +246,7 @@ async fn copy(
             passed.is_half_closed.store(true, Ordering::Relaxed);
             return to.shutdown().await;
         }
-        passed.begin(is_answer);
+        begin(from.as_ref(), to.as_ref());
         to.write_all(&buffer[..read]).await?;
         passed.done();
     }

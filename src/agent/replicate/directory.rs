@@ -85,6 +85,7 @@ impl StateDirectory {
             directory.renew()?;
             directory.end_steps()?;
         }
+        directory.remove_asides()?;
         Ok(directory)
     }
 
@@ -184,6 +185,16 @@ impl StateDirectory {
         Ok((folder, name))
     }
 
+    /// A folder in it, or the directory itself.
+    ///
+    /// # Errors
+    /// As [`StateDirectory::parent`].
+    pub fn folder(&self, path: Option<&StatePath>) -> io::Result<OwnedFd> {
+        let Some(path) = path else { return self.root.try_clone() };
+        let (parent, name) = self.parent(path)?;
+        open_folder(parent.as_fd(), name)
+    }
+
     /// Notes on disk that what follows is to happen as a whole.
     ///
     /// # Errors
@@ -199,8 +210,9 @@ impl StateDirectory {
     /// # Errors
     /// What the kernel refused.
     pub fn end_steps(&self) -> io::Result<()> {
-        // Not put on the disk: a mark that comes back costs a transfer, never what was acknowledged.
-        Ok(unlinkat(&self.hidden, TORN_FILE, AtFlags::empty())?)
+        unlinkat(&self.hidden, TORN_FILE, AtFlags::empty())?;
+        // A mark that comes back with the power would take its number from a copy that may be the only one then.
+        Ok(fsync(&self.hidden)?)
     }
 
     /// Opens a regular file for reading.
@@ -247,10 +259,16 @@ impl StateDirectory {
     /// Puts what was received at its place, which is replaced as a whole.
     ///
     /// # Errors
-    /// What the kernel refused.
+    /// What the kernel refused, as if another file system is mounted there.
     pub fn move_aside_to(&self, number: u64, path: &StatePath) -> io::Result<()> {
         let (folder, name) = self.parent(path)?;
-        Ok(renameat(&self.hidden, aside(number), &folder, name)?)
+        renameat(&self.hidden, aside(number), &folder, name).map_err(|error| match error {
+            Errno::XDEV => io::Error::new(
+                io::ErrorKind::CrossesDevices,
+                "something is mounted below the state directory: replicate a directory of one mount",
+            ),
+            other => other.into(),
+        })
     }
 
     /// Removes what was being received when somebody stopped.
@@ -305,85 +323,4 @@ fn aside(number: u64) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use super::*;
-    use crate::agent::replicate::gate::{Level, PromoteWhen, may_take};
-
-    #[test]
-    fn a_directory_keeps_its_number_and_another_one_has_another() {
-        let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let id = StateDirectory::open(one.path()).unwrap().id();
-        assert_eq!(StateDirectory::open(one.path()).unwrap().id(), id);
-        assert_ne!(StateDirectory::open(two.path()).unwrap().id(), id);
-    }
-
-    #[test]
-    fn whoever_shares_a_directory_with_one_that_renews_it_notices() {
-        let folder = tempfile::tempdir().unwrap();
-        let [one, two] = [(); 2].map(|()| StateDirectory::open(folder.path()).unwrap());
-        assert!(one.is_own().unwrap() && two.is_own().unwrap());
-        two.renew().unwrap();
-        assert!(!one.is_own().unwrap() && two.is_own().unwrap());
-    }
-
-    #[test]
-    fn a_directory_that_was_emptied_or_has_lost_its_number_is_another_one() {
-        let folder = tempfile::tempdir().unwrap();
-        let open = || StateDirectory::open(folder.path()).unwrap().id();
-        let mut ids = vec![open()];
-        std::fs::remove_file(folder.path().join(HIDDEN_FOLDER).join(ID_FILE)).unwrap();
-        ids.push(open());
-        std::fs::remove_dir_all(folder.path().join(HIDDEN_FOLDER)).unwrap();
-        ids.push(open());
-        for (index, id) in ids.iter().enumerate() {
-            let level = Level::Only(BTreeSet::from([*id]));
-            let may = ids.iter().map(|own| may_take(PromoteWhen::InSync, &level, *own));
-            assert!(may.eq((0..ids.len()).map(|other| other == index)), "{ids:?}");
-        }
-    }
-
-    #[test]
-    fn a_directory_that_was_left_in_the_middle_of_a_batch_is_another_one() {
-        let folder = tempfile::tempdir().unwrap();
-        let directory = StateDirectory::open(folder.path()).unwrap();
-        let id = directory.id();
-        directory.begin_steps().unwrap();
-        directory.end_steps().unwrap();
-        assert_eq!(StateDirectory::open(folder.path()).unwrap().id(), id);
-        directory.begin_steps().unwrap();
-        let another = StateDirectory::open(folder.path()).unwrap().id();
-        assert_ne!(another, id);
-        assert_eq!(StateDirectory::open(folder.path()).unwrap().id(), another, "once");
-    }
-
-    #[test]
-    fn the_highest_epoch_is_that_of_one_lease() {
-        let folder = tempfile::tempdir().unwrap();
-        let directory = StateDirectory::open(folder.path()).unwrap();
-        let epoch = Epoch { term: 3, sequence: 1 };
-        assert_eq!(directory.epoch(7).unwrap(), Epoch::default());
-        directory.keep_epoch(7, epoch).unwrap();
-        let again = StateDirectory::open(folder.path()).unwrap();
-        assert_eq!((again.epoch(7).unwrap(), again.epoch(8).unwrap()), (epoch, Epoch::default()));
-    }
-
-    #[test]
-    fn no_symbolic_link_leads_out() {
-        let (inside, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        std::fs::write(outside.path().join("secret"), "x").unwrap();
-        std::os::unix::fs::symlink(outside.path(), inside.path().join("out")).unwrap();
-        std::os::unix::fs::symlink(outside.path().join("secret"), inside.path().join("link")).unwrap();
-        let directory = StateDirectory::open(inside.path()).unwrap();
-        for path in ["out/secret", "link"] {
-            let path = StatePath::parse(path.as_bytes()).unwrap();
-            assert!(directory.open_file(&path).is_err(), "{path:?}");
-        }
-        directory.create_aside(1).unwrap();
-        let through = StatePath::parse(b"out/new").unwrap();
-        assert!(directory.move_aside_to(1, &through).is_err());
-        assert!(!outside.path().join("new").exists());
-        directory.remove_asides().unwrap();
-    }
-}
+mod tests;

@@ -57,6 +57,8 @@ pub struct Knowledge {
     pub possible: Vec<Level>,
     /// The directory of the standby, and the number of the last look that it has on disk.
     pub acknowledged: Option<(DirectoryId, u64)>,
+    /// It said so over the connection that there is now, and is who would be handed over to.
+    pub is_at_hand: bool,
 }
 
 impl Level {
@@ -136,9 +138,10 @@ impl Knowledge {
         self.possible.is_empty() || self.possible.iter().any(|level| !level.is(&alone))
     }
 
-    /// Whether the application may go on with the standby: it has all, and both directories are certainly level.
+    /// Whether the application may go on with the standby: it has all, and both directories are certainly level. Whoever is not
+    /// connected any more may come back with another directory.
     pub fn may_hand_over(&self, sequence: u64) -> bool {
-        let has = self.acknowledged.filter(|(_, last)| sequence <= *last);
+        let has = self.acknowledged.filter(|(_, last)| self.is_at_hand && sequence <= *last);
         has.is_some_and(|(other, _)| {
             let both = BTreeSet::from([self.own, other]);
             !self.possible.is_empty() && self.possible.iter().all(|level| level.is(&both))
@@ -223,7 +226,7 @@ mod tests {
             (vec![only(&[A, B]), only(&[A])], None, Outcome::Waiting),
         ];
         for (possible, acknowledged, expected) in table {
-            let knowledge = Knowledge { own: A, possible, acknowledged };
+            let knowledge = Knowledge { own: A, possible, acknowledged, is_at_hand: false };
             assert_eq!(knowledge.outcome(9), expected, "{knowledge:?}");
         }
     }
@@ -240,8 +243,9 @@ mod tests {
             (vec![], Some((B, 9)), false),
         ];
         for (possible, acknowledged, may) in table {
-            let knowledge = Knowledge { own: A, possible, acknowledged };
+            let knowledge = Knowledge { own: A, possible, acknowledged, is_at_hand: true };
             assert_eq!(knowledge.may_hand_over(9), may, "{knowledge:?}");
+            assert!(!Knowledge { is_at_hand: false, ..knowledge }.may_hand_over(9));
         }
     }
 

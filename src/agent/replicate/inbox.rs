@@ -4,13 +4,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, Permissions};
-use std::io::{self, Seek as _, SeekFrom, Write as _};
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 
 use rustix::fs::{AtFlags, Dir, Mode, OFlags, fsync, mkdirat, openat, unlinkat};
 use rustix::io::Errno;
 use rustix::process::geteuid;
+use tracing::warn;
 
 use super::directory::{StateDirectory, Turn, open_folder};
 use super::door::Pass;
@@ -25,6 +26,9 @@ const STEPS_MAX: usize = 2 * ENTRIES_MAX;
 /// read from the connection. Unit: bytes.
 const UNSYNCED_MAX_BYTES: usize = 64 << 20;
 
+/// Number aside of a file that is made of another one and what is appended to it; those that are received begin at 1.
+const WHOLE: u64 = 0;
+
 /// Permission bits with which a folder can be filled, and a file be written.
 const OWNER_MAY_ALL: u16 = 0o700;
 
@@ -36,11 +40,13 @@ pub struct Inbox {
     open: Option<File>,
     /// How much was written since something was put on the disk. Unit: bytes.
     unsynced: usize,
-    /// Number of the next file aside.
+    /// Number of the last file aside.
     next: u64,
+    /// Whether there may be files aside.
+    has_asides: bool,
     /// Work on a thread goes on after its connection is given up, and takes the inbox with it: until it ends, no other one
     /// may use the same names.
-    _turn: Turn,
+    turn: Option<Turn>,
 }
 
 #[derive(Debug)]
@@ -75,7 +81,15 @@ impl Inbox {
     /// What an earlier one left behind cannot be removed.
     pub fn new(directory: StateDirectory, turn: Turn) -> io::Result<Self> {
         directory.remove_asides()?;
-        Ok(Self { directory, steps: Vec::new(), open: None, unsynced: 0, next: 0, _turn: turn })
+        Ok(Self {
+            directory,
+            steps: Vec::new(),
+            open: None,
+            unsynced: 0,
+            next: 0,
+            has_asides: false,
+            turn: Some(turn),
+        })
     }
 
     /// Takes a word that belongs to a batch.
@@ -132,6 +146,7 @@ impl Inbox {
             Ok(locked) if !is_one => locked,
             one => {
                 let carried = one.and_then(|locked| self.carry_out(steps, locked));
+                self.has_asides &= carried.is_err();
                 if carried.is_ok() {
                     pass.done();
                 } else {
@@ -141,6 +156,7 @@ impl Inbox {
             }
         };
         let carried = self.carry_out(steps, locked);
+        self.has_asides &= carried.is_err();
         if carried.is_ok() {
             pass.done();
         } else {
@@ -198,8 +214,10 @@ impl Inbox {
                     path
                 }
                 Step::Append(path, size, number) => {
-                    self.append(&path, size, number)?;
-                    continue;
+                    if !self.append(&path, size, number)? {
+                        continue;
+                    }
+                    path
                 }
             };
             folders.insert(path.folder());
@@ -229,11 +247,14 @@ impl Inbox {
     pub fn abandon(&mut self) -> io::Result<()> {
         (self.open, self.unsynced) = (None, 0);
         self.steps.clear();
-        self.directory.remove_asides()
+        self.directory.remove_asides()?;
+        self.has_asides = false;
+        Ok(())
     }
 
     fn create(&mut self) -> io::Result<u64> {
         self.next += 1;
+        self.has_asides = true;
         self.open = Some(self.directory.create_aside(self.next)?);
         Ok(self.next)
     }
@@ -275,22 +296,40 @@ impl Inbox {
         Ok(openat(&folder, name, flags, Mode::empty())?)
     }
 
-    /// In place: what is beyond the acknowledged length is nobody's if this is interrupted.
-    fn append(&self, path: &StatePath, size: u64, number: u64) -> io::Result<()> {
+    /// In place: what is beyond the acknowledged length is nobody's if this is interrupted. Returns whether another file has the
+    /// name now.
+    fn append(&self, path: &StatePath, size: u64, number: u64) -> io::Result<bool> {
         let (folder, name) = self.directory.parent(path)?;
-        let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let mut file = File::from(openat(&folder, name, flags, Mode::empty())?);
-        if !file.metadata()?.is_file() || file.metadata()?.len() != size {
+        let found = file.metadata()?;
+        if !found.is_file() || found.len() != size {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidData,
                 "a file has another length than the active knows",
             ));
         }
-        file.seek(SeekFrom::Start(size))?;
         let mut tail = self.directory.open_aside(number)?;
-        io::copy(&mut tail, &mut file)?;
-        file.sync_all()?;
-        self.directory.remove_aside(number)
+        let is_linked = found.nlink() > 1;
+        if is_linked {
+            // The other names are files of their own to the active.
+            let mut whole = self.directory.create_aside(WHOLE)?;
+            io::copy(&mut (&file).take(size), &mut whole)?;
+            io::copy(&mut tail, &mut whole)?;
+            whole.set_permissions(found.permissions())?;
+            whole.sync_all()?;
+            self.directory.move_aside_to(WHOLE, path)?;
+        } else {
+            file.seek(SeekFrom::Start(size))?;
+            let appended = io::copy(&mut tail, &mut file).and_then(|_| file.sync_all());
+            if appended.is_err() {
+                // What the disk refused may be in memory still, where it would be taken for what is on the disk.
+                file.set_len(size)?;
+            }
+            appended?;
+        }
+        self.directory.remove_aside(number)?;
+        Ok(is_linked)
     }
 
     fn sync(&self, folders: &BTreeSet<Option<StatePath>>) -> io::Result<()> {
@@ -306,6 +345,25 @@ impl Inbox {
             }
         }
         Ok(())
+    }
+}
+
+impl Drop for Inbox {
+    /// What was not carried out takes space from whoever acts next. A large file takes its time to go, for which nobody waits but
+    /// the next inbox.
+    fn drop(&mut self) {
+        if !self.has_asides {
+            return;
+        }
+        let (directory, turn) = (self.directory.clone(), self.turn.take());
+        let removal = move || {
+            if let Err(error) = directory.remove_asides() {
+                warn!(error = &error as &dyn std::error::Error, "Could not remove what was received in part");
+            }
+            drop(turn);
+        };
+        // Without a thread the next inbox removes it.
+        drop(std::thread::Builder::new().spawn(removal));
     }
 }
 

@@ -55,6 +55,8 @@ pub struct View {
     pub is_written: bool,
     /// What the Lease says of the directories.
     pub level: Level,
+    /// Who would be handed over to.
+    pub peer: Option<AgentId>,
 }
 
 /// A kept barrier, or why it was not kept.
@@ -247,7 +249,12 @@ impl Ledger {
         let noted = self.noted.iter().map(|(_, level)| Level::Only(level.clone()));
         // Without the first one nothing is certain, whatever the second one says.
         let possible = said.map(|said| std::iter::once(said).chain(noted).collect());
-        Knowledge { own, possible: possible.unwrap_or_default(), acknowledged: progress.acknowledged }
+        Knowledge {
+            own,
+            possible: possible.unwrap_or_default(),
+            acknowledged: progress.acknowledged,
+            is_at_hand: progress.is_of(view.peer),
+        }
     }
 
     fn answer(&mut self, knowledge: &Knowledge, epoch: Epoch, now: Instant) {

@@ -85,6 +85,8 @@ pub struct ReplicateSettings {
     pub directory: PathBuf,
     /// Which standby may act.
     pub promote_when: PromoteWhen,
+    /// How long the Pod may take to end.
+    pub end_within: Duration,
 }
 
 /// A state directory, from the start of the agent to its end.
@@ -93,6 +95,7 @@ pub struct Replication {
     directory: StateDirectory,
     door: Door,
     promote_when: PromoteWhen,
+    end_within: Duration,
     listener: TcpListener,
 }
 
@@ -104,11 +107,14 @@ pub struct Replica {
     /// Closed while the application may run.
     pub door: Door,
     promote_when: PromoteWhen,
+    /// How long the Pod may take to end.
+    pub end_within: Duration,
     partner: watch::Sender<Option<Partner>>,
     acting: watch::Sender<Option<Epoch>>,
     views: watch::Sender<View>,
     told: watch::Sender<Told>,
     notes: mpsc::Sender<Note>,
+    progress: watch::Receiver<Progress>,
     settle: mpsc::Sender<()>,
     /// Whether the standby may go on with what an application that ended has left.
     pub settled: mpsc::Receiver<bool>,
@@ -120,11 +126,12 @@ impl Replication {
     /// # Errors
     /// The directory cannot be used, or the port.
     pub fn open(settings: &ReplicateSettings, peer_bind: SocketAddr) -> io::Result<Self> {
-        let ReplicateSettings { directory, promote_when } = settings;
+        let ReplicateSettings { directory, promote_when, end_within } = settings;
         let directory = StateDirectory::open(directory)?;
         let listener = TcpListener::bind(state_address(peer_bind))?;
         listener.set_nonblocking(true)?;
-        Ok(Self { directory, door: Door::default(), promote_when: *promote_when, listener })
+        let (promote_when, end_within) = (*promote_when, *end_within);
+        Ok(Self { directory, door: Door::default(), promote_when, end_within, listener })
     }
 
     /// Where the application finds the socket for barriers.
@@ -142,7 +149,7 @@ impl Replication {
         (group, own): (u128, AgentId),
         (keys, notes, metrics): (watch::Receiver<KeyRing>, mpsc::Sender<Note>, AgentMetrics),
     ) -> io::Result<Replica> {
-        let Self { directory, door, promote_when, listener } = self;
+        let Self { directory, door, promote_when, listener, .. } = self;
         door.forget();
         let (partner, known) = watch::channel(None);
         let line = Line { group, own, keys, partner: known };
@@ -172,7 +179,7 @@ impl Replication {
             settle: to_settle,
             settled: reporter,
             snapshots,
-            progress: reached,
+            progress: reached.clone(),
             notes: notes.clone(),
             metrics,
         };
@@ -183,11 +190,13 @@ impl Replication {
             directory,
             door,
             promote_when,
+            end_within: self.end_within,
             partner,
             acting,
             views,
             told,
             notes,
+            progress: reached,
             settle,
             settled,
         })
@@ -250,6 +259,18 @@ impl Replica {
     /// Whether an order to switch over makes sense: the standby is level, or any may act.
     pub fn may_switch_over(&self, level: &Level) -> bool {
         self.promote_when == PromoteWhen::Always || level.names_others(self.directory.id())
+    }
+
+    /// Whether the other member is connected, and a version of the Lease that says this calls its directory level.
+    pub fn is_copied(&self, level: &Level, peer: Option<AgentId>) -> bool {
+        let progress = self.progress.borrow();
+        progress.is_of(peer) && progress.acknowledged.is_some_and(|(directory, _)| level.names(directory))
+    }
+
+    /// Whether a tenure that was handed over may act with what is in the directory: somebody has brought it level who acted before.
+    /// Its sender saw to that, but not for a directory that took the place of the one that it saw.
+    pub fn may_succeed(&self) -> bool {
+        self.is_usable() && (self.promote_when == PromoteWhen::Always || self.door.giver().is_some())
     }
 
     /// Shows what the agent's loop knows.

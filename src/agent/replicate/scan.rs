@@ -12,10 +12,11 @@
 mod content;
 mod fingerprint;
 mod kept;
+mod trouble;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{AtFlags, Dir, FileType, Stat, fstat, fsync, statat};
@@ -26,8 +27,10 @@ use self::content::hash;
 pub use self::content::prefix;
 use self::fingerprint::{Fingerprint, fingerprint, is_in_memory, mode_of, wall_clock};
 pub use self::kept::Kept;
-use super::directory::{StateDirectory, open_folder};
-use super::image::{Entry, HASH_BYTES, Image, PATH_MAX_BYTES, PATH_MAX_PARTS, StatePath};
+pub use self::trouble::is_gone;
+use self::trouble::{of, too_deep, unreliable};
+use super::directory::StateDirectory;
+use super::image::{Entry, HASH_BYTES, Image, StatePath};
 
 /// Most files and folders of a state directory. 100,000: an image of them takes some ten megabytes.
 pub const ENTRIES_MAX: usize = 100_000;
@@ -88,6 +91,8 @@ pub struct Scanner {
     /// Whether each change shows in the times of a file.
     do_times_tell: bool,
     has_warned: bool,
+    /// Something could not be put on the disk. The kernel tells so once, and forgets the bytes.
+    is_unreliable: bool,
 }
 
 type Files = BTreeMap<StatePath, Known>;
@@ -131,7 +136,8 @@ impl Scanner {
     /// One that knows nothing yet.
     pub fn new(directory: StateDirectory) -> Self {
         let do_times_tell = !is_in_memory(directory.root());
-        Self { directory, known: Files::new(), synced: BTreeMap::new(), do_times_tell, has_warned: false }
+        let (known, synced) = (Files::new(), BTreeMap::new());
+        Self { directory, known, synced, do_times_tell, has_warned: false, is_unreliable: false }
     }
 
     /// What is there, if nobody changes it meanwhile; it is on the own disk when this returns.
@@ -145,8 +151,11 @@ impl Scanner {
     /// Looks at everything; what changed is on the own disk when this returns.
     ///
     /// # Errors
-    /// Something cannot be read or synced, or there is too much.
+    /// Something cannot be read or synced, or there is too much. After something could not be synced there is no look any more.
     pub fn look(&mut self, sequence: u64) -> io::Result<Snapshot> {
+        if self.is_unreliable {
+            return Err(unreliable());
+        }
         let base = std::mem::take(&mut self.known);
         match self.passes(sequence, &base) {
             Ok(found) => {
@@ -231,14 +240,18 @@ impl Scanner {
     /// Looks at everything once. `before` is what the pass before found.
     fn pass(&mut self, sequence: u64, base: &Files, before: Option<&Pass>) -> io::Result<Pass> {
         let began = wall_clock();
-        let root = self.directory.root().try_clone_to_owned()?;
         let kept = before.map(|before| before.snapshot.kept.clone()).unwrap_or_default();
         let snapshot = Snapshot { sequence, kept, ..Snapshot::default() };
         let now = Pass { snapshot, known: Files::new(), folders: BTreeMap::new(), moving: Vec::new() };
         let mut look = Look { scanner: self, base, before, now, synced: BTreeMap::new(), began };
-        let mut folders = vec![(None, root)];
-        while let Some((path, folder)) = folders.pop() {
-            look.folder(path.as_ref(), &folder, &mut folders)?;
+        // By name: a process has fewer descriptors than a folder may have folders.
+        let mut folders = vec![None];
+        while let Some(path) = folders.pop() {
+            match look.scanner.directory.folder(path.as_ref()) {
+                Ok(folder) => look.folder(path.as_ref(), &folder, &mut folders)?,
+                Err(error) if is_gone(&error) => look.forget(path.as_ref()),
+                Err(error) => return Err(error),
+            }
         }
         let Look { now, synced, .. } = look;
         self.synced = synced;
@@ -251,7 +264,7 @@ impl Look<'_> {
         &mut self,
         path: Option<&StatePath>,
         folder: &OwnedFd,
-        folders: &mut Vec<(Option<StatePath>, OwnedFd)>,
+        folders: &mut Vec<Option<StatePath>>,
     ) -> io::Result<()> {
         self.sync(path, folder)?;
         for entry in Dir::read_from(folder)? {
@@ -275,11 +288,16 @@ impl Look<'_> {
         Ok(())
     }
 
+    /// A folder was removed or replaced since its name was read: the next pass will see what became of it.
+    fn forget(&mut self, path: Option<&StatePath>) {
+        let _: Option<Entry> = path.and_then(|path| self.now.snapshot.image.remove(path));
+    }
+
     /// Puts names that were made or removed on disk.
     fn sync(&mut self, path: Option<&StatePath>, folder: &OwnedFd) -> io::Result<()> {
         let (path, fingerprint) = (path.cloned(), fingerprint(&fstat(folder)?));
         if self.scanner.synced.get(&path) != Some(&fingerprint) {
-            fsync(folder)?;
+            self.on_disk(fsync(folder).map_err(io::Error::from))?;
         }
         self.now.folders.insert(path.clone(), fingerprint);
         if fingerprint.is_past(self.began) {
@@ -292,14 +310,13 @@ impl Look<'_> {
         &mut self,
         path: StatePath,
         (folder, name): (&OwnedFd, &[u8]),
-        folders: &mut Vec<(Option<StatePath>, OwnedFd)>,
+        folders: &mut Vec<Option<StatePath>>,
     ) -> io::Result<()> {
         let stat = statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::Directory => {
-                let below = open_folder(folder.as_fd(), name)?;
                 self.now.snapshot.image.insert(path.clone(), Entry::Folder { mode: mode_of(&stat) });
-                folders.push((Some(path), below));
+                folders.push(Some(path));
             }
             FileType::RegularFile => self.file(path, &stat)?,
             FileType::Symlink
@@ -327,7 +344,7 @@ impl Look<'_> {
                 let mut file = self.scanner.directory.open_file(&path)?;
                 // Of the file that was opened, and from before it is synced and read.
                 let stat = fstat(&file)?;
-                file.sync_all()?;
+                self.on_disk(file.sync_all())?;
                 let until = u64::try_from(stat.st_size).unwrap_or_default();
                 let (size, hash, growth) = hash(&mut file, until, self.base.get(&path))?;
                 let fingerprint = fingerprint(&stat);
@@ -353,6 +370,11 @@ impl Look<'_> {
         Ok(())
     }
 
+    fn on_disk(&mut self, synced: io::Result<()>) -> io::Result<()> {
+        self.scanner.is_unreliable |= synced.is_err();
+        synced
+    }
+
     fn pass_over(&mut self, name: &[u8]) {
         if !std::mem::replace(&mut self.scanner.has_warned, true) {
             let name = String::from_utf8_lossy(name);
@@ -369,29 +391,6 @@ fn misses_one(before: &Files, now: &Files) -> bool {
     }
     let found: BTreeSet<u64> = now.values().map(|known| known.fingerprint.inode).collect();
     gone.any(|(_, known)| !found.contains(&known.fingerprint.inode))
-}
-
-/// Of a path that is longer than what can be replicated.
-fn too_deep(folder: Option<&StatePath>, name: &[u8]) -> io::Error {
-    let folder = folder.map(StatePath::display).unwrap_or_default();
-    let advice = format!(
-        "{folder}/{}: a path of more than {PATH_MAX_BYTES} bytes or {PATH_MAX_PARTS} folders: shorten it, or move it out of \
-         the directory that is replicated",
-        String::from_utf8_lossy(name)
-    );
-    io::Error::new(io::ErrorKind::InvalidFilename, advice)
-}
-
-/// The error with the name of what it is about.
-fn of(error: &io::Error, name: &[u8]) -> io::Error {
-    io::Error::new(error.kind(), format!("{}: {error}", String::from_utf8_lossy(name)))
-}
-
-/// Whether somebody removed or replaced it meanwhile.
-pub fn is_gone(error: &io::Error) -> bool {
-    use io::ErrorKind::{InvalidInput, IsADirectory, NotADirectory, NotFound};
-    let is_link = error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error());
-    is_link || matches!(error.kind(), NotFound | NotADirectory | IsADirectory | InvalidInput)
 }
 
 #[cfg(test)]

@@ -61,6 +61,13 @@ pub struct Progress {
     pub flawed: Option<(u64, BatchEnd)>,
 }
 
+impl Progress {
+    /// Whether what is said here is of this one, and over the connection that there is now.
+    pub fn is_of(&self, peer: Option<AgentId>) -> bool {
+        self.reach == Reach::Connected && peer.is_some() && self.standby == peer
+    }
+}
+
 /// What sending needs.
 #[derive(Clone)]
 pub struct Sender {

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 
-use super::directory::StateDirectory;
+use super::directory::{StateDirectory, Turn};
 use super::door::Door;
 use super::image::Image;
 use super::inbox::Inbox;
@@ -301,8 +301,18 @@ fn a_file_that_got_another_name_after_the_look_is_there_all_the_same() {
     assert_eq!(content(from.path()), content(to.path()));
 }
 
+/// The one before may not have removed yet what it had in part.
 fn new_inbox(directory: &StateDirectory) -> Inbox {
-    Inbox::new(directory.clone(), directory.try_turn().expect("nobody else receives")).unwrap()
+    Inbox::new(directory.clone(), turn(directory)).unwrap()
+}
+
+fn turn(directory: &StateDirectory) -> Turn {
+    loop {
+        match directory.try_turn() {
+            Some(turn) => return turn,
+            None => std::thread::yield_now(),
+        }
+    }
 }
 
 #[test]
@@ -321,7 +331,7 @@ fn a_batch_that_is_not_complete_changes_nothing() {
     }
     assert_eq!(fs::read(to.path().join("a")).unwrap(), b"old");
     drop(inbox);
-    new_inbox(&copying.to);
+    drop(turn(&copying.to));
     let hidden = fs::read_dir(to.path().join(HIDDEN_FOLDER)).unwrap();
     let names: Vec<_> = hidden.map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(names, ["id"], "what was kept aside is gone");

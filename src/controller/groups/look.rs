@@ -86,11 +86,11 @@ impl Round<'_> {
         let timing = times(self.group);
         let (mut seen, objects, now) = match self.see(memory).await {
             Ok(Some(sight)) => sight,
-            Ok(None) => return Look::Settled(Some(BEHIND_DELAY)),
+            Ok(None) => return Look::Settled(Some(BEHIND_DELAY.into())),
             Err(error) => {
                 let (namespace, group) = (self.key.namespace.as_str(), self.key.name.as_str());
                 warn!(namespace, group, error = &error as &dyn std::error::Error, "Could not read Leases");
-                return Look::Refused(self.context.refusals.refused(self.key));
+                return Look::Refused(self.context.refusals.refused(self.key).into());
             }
         };
         (memory.is_namespace_ending, memory.is_overtaken) = (false, false);
@@ -108,7 +108,7 @@ impl Round<'_> {
         self.take_steps((&plan, &ready), (&seen, &objects, &timing), (memory, &mut troubles)).await;
         let left = self.put_slices((&seen, &plan, now), (&objects, &ready), (memory, &mut troubles)).await;
         if memory.is_namespace_ending {
-            return Look::Settled(Some(ENDING_DELAY));
+            return Look::Settled(Some(ENDING_DELAY.into()));
         }
         let is_reported = self.report((&seen, &plan, &troubles), memory).await;
         if were_refused {
@@ -116,17 +116,17 @@ impl Round<'_> {
             if memory.refused_means.is_empty() {
                 // What was told just now is not so any more.
                 self.context.refusals.end(self.key);
-                return Look::Settled(Some(BEHIND_DELAY));
+                return Look::Settled(Some(BEHIND_DELAY.into()));
             }
         }
         let due = plan.look_again.map_or(memory.keys_due, |again| again.min(memory.keys_due));
         let look_again = due.since(clock::now()).min(left).min(memory.repeat_within()).max(BEHIND_DELAY);
         if !troubles.is_empty() || !is_reported {
             // Trouble with one object keeps nothing else waiting.
-            return Look::Refused(self.context.refusals.refused(self.key).min(look_again));
+            return Look::Refused(self.context.refusals.refused(self.key).min(look_again).into());
         }
         self.context.refusals.end(self.key);
-        Look::Settled(Some(look_again))
+        Look::Settled(Some(look_again.into()))
     }
 
     /// Services, and what slices must say before the plan is carried out.

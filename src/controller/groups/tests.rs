@@ -96,7 +96,7 @@ async fn a_group_that_is_refused_is_looked_at_later_and_forgiven_by_success() {
     let (_, serving) = server.serve(answer);
     let (context, _) = context(&client, Stores::with(group(), []));
     for delay in [250, 500] {
-        assert_eq!(look(&context, &job()).await, Look::Refused(Duration::from_millis(delay)));
+        assert_eq!(look(&context, &job()).await, Look::Refused(Duration::from_millis(delay).into()));
     }
 
     is_refusing.store(false, Ordering::Relaxed);

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::{context, job, primary};
 use crate::apply::testing::{Seen, pair, set, status};
+use crate::controller::queue::Again;
 use crate::controller::reconcile::{Look, reconcile};
 
 /// One primary is wanted; the cache holds two that are ready.
@@ -99,14 +100,14 @@ async fn a_pod_that_only_the_list_gives_up_is_not_deleted_by_that_list() {
 async fn nothing_is_deleted_on_the_word_of_a_list_without_a_version() {
     let (look, seen) = sent((200, list(&[primary("web-0"), primary("web-1")], ""))).await;
     assert_eq!(short(&seen), [("GET", "pods")]);
-    assert_eq!(look, Look::Settled(Some(Duration::from_millis(500))));
+    assert_eq!(look, Look::Settled(Some(Duration::from_millis(500).into())));
 }
 
 #[tokio::test]
 async fn a_list_that_fails_is_asked_once_and_then_with_growing_delay() {
     let (look, seen) = sent((500, status(500, "InternalError", "etcd is away"))).await;
     assert_eq!(short(&seen), [("GET", "pods")]);
-    assert_eq!(look, Look::Refused(Duration::from_millis(250)));
+    assert_eq!(look, Look::Refused(Duration::from_millis(250).into()));
 }
 
 /// A Pod as the API server answers its deletion.
@@ -147,7 +148,7 @@ async fn a_pod_is_deleted_for_its_node_only_if_that_is_asked_for_and_gone() {
     off["spec"] = json!({"taints": [{"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute"}]});
     let gone = status(404, "NotFound", "nodes \"n2\" not found");
     let failed = status(500, "InternalError", "etcd is away");
-    let again = |milliseconds| Duration::from_millis(milliseconds);
+    let again = |milliseconds| Again::from(Duration::from_millis(milliseconds));
     for (answer, look, expected) in [
         ((200, node), Look::Settled(Some(again(500))), asked.as_slice()),
         ((200, off), Look::Settled(None), deleted.as_slice()),

@@ -1,6 +1,7 @@
 //! Tests of the queue, of one look at a set, and of what confirms a deletion.
 
 mod confirm;
+mod dispatch;
 mod keys;
 mod queue;
 mod reconcile;
@@ -85,4 +86,13 @@ fn job() -> Job {
 /// A ready primary of this name.
 fn primary(name: &str) -> Value {
     pod(name, ("primary", 17))
+}
+
+/// A primary of this name that stopped being ready just now.
+fn unready_primary(name: &str) -> Value {
+    let mut lost = primary(name);
+    lost["status"]["conditions"] =
+        serde_json::json!([{"type": "Ready", "status": "False", "lastTransitionTime": NOW}]);
+    lost["status"]["containerStatuses"][0]["ready"] = serde_json::json!(false);
+    lost
 }

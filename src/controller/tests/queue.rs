@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use tokio::time::{Instant, advance};
 
-use crate::controller::queue::{ORDINARY_DELAY, Queue};
+use crate::controller::queue::{Again, ORDINARY_DELAY, Queue};
 use crate::observe::{Change, SetKey};
 
 const MILLISECOND: Duration = Duration::from_millis(1);
@@ -143,6 +143,42 @@ async fn ordinary_sets_stay_while_only_urgent_ones_are_allowed() {
     assert_eq!(queue.take(false).await.key, key("b"));
     assert!(queue.take(false).now_or_never().is_none());
     assert_eq!(due(&queue), Some("a".into()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_somebody_wants_comes_at_once_but_where_ordinary_sets_are_allowed() {
+    let queue = Queue::default();
+    queue.note(key("a"), Change::Wanted);
+    assert!(queue.take(false).now_or_never().is_none());
+    advance(MILLISECOND).await;
+    urgent(&queue, "b");
+    assert_eq!([due(&queue), due(&queue)], ["b", "a"].map(|name| Some(name.into())));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_look_is_told_of_what_is_urgent_or_wanted_meanwhile_and_of_nothing_else() {
+    let queue = Queue::default();
+    for change in [Change::Contested, Change::Ordinary, Change::Wanted, Change::Urgent] {
+        urgent(&queue, "a");
+        let job = queue.take(true).await;
+        queue.note(key("a"), change);
+        let is_told = [Change::Wanted, Change::Urgent].contains(&change);
+        assert_eq!(job.urgent.has_changed().unwrap(), is_told, "{change:?}");
+        queue.done(&key("a"));
+        assert_eq!(queue.take(true).await.change, change, "it comes again, told or not");
+        queue.done(&key("a"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_later_look_that_service_depends_on_is_urgent_at_its_time() {
+    let queue = Queue::default();
+    let start = Instant::now();
+    let after = Duration::from_secs(5);
+    queue.note_later(key("a"), Again { after, change: Change::Urgent });
+    assert!(queue.take(false).now_or_never().is_none());
+    let job = queue.take(false).await;
+    assert_eq!((job.key, job.change, start.elapsed().as_secs()), (key("a"), Change::Urgent, 5));
 }
 
 #[tokio::test(start_paused = true)]

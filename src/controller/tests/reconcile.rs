@@ -5,16 +5,18 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Service;
+use kube::Client;
 use kube::core::DeserializeGuard;
 use serde_json::{Value, json};
 
-use super::{context, job, key, primary};
+use super::{context, job, key, primary, unready_primary};
 use crate::api::{HAGroup, keys};
 use crate::apply::testing::{NOW, Seen, pair, pod, ring, set, slim, status};
 use crate::controller::housekeeping::known_keys;
+use crate::controller::queue::Again;
 use crate::controller::reconcile::{Context, Look, reconcile};
 use crate::manifests::{service, set_group, set_group_spec};
-use crate::observe::{Watched, Written, observe};
+use crate::observe::{Change, Watched, Written, observe};
 
 /// Answers creations with a new primary, or with a refusal while the switch is on, and status writes with the set.
 fn api(is_refusing: Arc<AtomicBool>) -> impl FnMut(&Seen) -> (u16, Value) + Send + 'static {
@@ -33,7 +35,7 @@ async fn delays(context: &Context, count: usize) -> Vec<u128> {
     let mut delays = Vec::new();
     for _ in 0..count {
         match reconcile(context, &job()).await {
-            Look::Refused(delay) => delays.push(delay.as_millis()),
+            Look::Refused(again) => delays.push(again.after.as_millis()),
             settled @ Look::Settled(_) => panic!("{settled:?}"),
         }
     }
@@ -55,6 +57,44 @@ async fn a_set_that_is_refused_is_looked_at_less_and_less_often_until_it_succeed
     is_refusing.store(true, Ordering::Relaxed);
     lose_all_pods(&context);
     assert_eq!(delays(&context, 2).await, [250, 500]);
+    serving.abort();
+}
+
+/// A look after this many milliseconds that service depends on.
+fn urgent(milliseconds: u64) -> Again {
+    Again { after: Duration::from_millis(milliseconds), change: Change::Urgent }
+}
+
+/// A set whose failover is due in 5 s, and what an operator needs for it.
+fn failover(client: &Client, hot_backups: u32) -> (Value, Context) {
+    let fields = json!({"replicas": 1, "hotBackups": hot_backups, "failoverDelaySeconds": 5});
+    let context = context(client, &fields, &[unready_primary("web-0"), pod("web-1", ("hot", 17))]);
+    (serde_json::to_value(super::known_set(&fields)).unwrap(), context)
+}
+
+#[tokio::test]
+async fn a_failover_that_is_due_is_looked_at_before_the_pause_after_refusals_ends() {
+    let (client, server) = pair();
+    let (known, context) = failover(&client, 2);
+    let (_, serving) = server.serve(move |seen| match seen.method.as_str() {
+        "POST" => (500, status(500, "InternalError", "etcd is away")),
+        _ => (200, known.clone()),
+    });
+    context.refusals.0.lock().unwrap().insert(key(), 3);
+    assert_eq!(delays(&context, 3).await, [2_000, 4_000, 5_000]);
+    assert_eq!(reconcile(&context, &job()).await, Look::Refused(urgent(5_000)));
+    assert_eq!(context.refusals.0.lock().unwrap()[&key()], 7, "the pause itself goes on growing");
+    serving.abort();
+}
+
+#[tokio::test]
+async fn a_failover_that_is_due_is_looked_at_before_the_pause_after_stale_writes_ends() {
+    let (client, server) = pair();
+    let (_, serving) = server.serve(|_| (409, status(409, "Conflict", "the object has been modified")));
+    let (_, context) = failover(&client, 1);
+    context.stale.0.lock().unwrap().insert(key(), 9);
+    assert_eq!(reconcile(&context, &job()).await, Look::Settled(Some(urgent(5_000))));
+    assert_eq!(context.stale.0.lock().unwrap()[&key()], 10, "the pause itself goes on growing");
     serving.abort();
 }
 
@@ -157,7 +197,7 @@ async fn no_address_is_put_behind_a_service_of_somebody_else() {
     let context = context(&client, &fields, &[primary("web-0")]);
     assert!(matches!(reconcile(&context, &job()).await, Look::Refused(_)));
     // From then on it is known whose the Service is, until it is time to try again.
-    assert_eq!(reconcile(&context, &job()).await, Look::Settled(Some(Duration::from_secs(60))));
+    assert_eq!(reconcile(&context, &job()).await, Look::Settled(Some(Duration::from_secs(60).into())));
     serving.abort();
     let log = log.lock().unwrap();
     let sent: Vec<&str> = log.iter().filter_map(|seen| seen.path.rsplit('/').next()).collect();
@@ -180,7 +220,7 @@ async fn a_stale_write_ends_the_look_and_has_it_repeated_soon() {
     let context = context(&client, &json!({"replicas": 1}), &[pod("web-0", ("hot", 17))]);
     let look = reconcile(&context, &job()).await;
     serving.abort();
-    assert_eq!(look, Look::Settled(Some(Duration::from_millis(500))));
+    assert_eq!(look, Look::Settled(Some(urgent(500))), "a promotion is due");
     let patches = log.lock().unwrap().iter().filter(|seen| seen.path.ends_with("/web-0")).count();
     assert_eq!(patches, 1, "what others changed is not written again before it is seen");
 }
@@ -225,7 +265,7 @@ async fn addresses_that_are_refused_hold_up_no_ticket_and_no_refill() {
     context.sink.cache().wrote(Written::Service(Box::new(own)), NOW);
     let look = reconcile(&context, &job()).await;
     serving.abort();
-    assert_eq!(look, Look::Refused(Duration::from_millis(250)));
+    assert_eq!(look, Look::Refused(urgent(250)), "addresses are missing");
     let snapshot = observe(&context.sink.cache(), &key(), NOW).unwrap().snapshot;
     let woken = snapshot.pods.iter().find(|view| view.pod.name.0 == "web-1").unwrap();
     assert!(woken.next_ticket.is_some(), "a ticket was sent");

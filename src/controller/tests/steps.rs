@@ -5,13 +5,15 @@ use std::time::Duration;
 
 use serde_json::json;
 use tokio::sync::watch;
+use tokio::time::{Instant, timeout};
 
-use super::{context, job, key, known_set, primary};
+use super::{context, job, key, known_set, primary, unready_primary};
 use crate::apply::testing::{Call, NOW, pair, pod, slim};
 use crate::controller::queue::Job;
 use crate::controller::reconcile::{Look, reconcile};
 use crate::model::Role;
 use crate::observe::{Watched, observe};
+use crate::runtime::clock::Clock;
 
 /// Method and last part of the path.
 fn short(call: &Call) -> (&str, &str) {
@@ -62,4 +64,26 @@ async fn a_failover_does_not_wait_until_the_refills_of_the_one_before_it_are_adm
     }
     let look = tokio::time::timeout(Duration::from_secs(5), looking).await.expect("nothing is left").unwrap();
     assert_eq!(look, Look::Settled(None));
+}
+
+/// No event tells that a delay is over.
+#[tokio::test(start_paused = true)]
+async fn a_failover_whose_delay_ends_does_not_wait_until_refills_are_admitted() {
+    let (client, mut server) = pair();
+    let fields = json!({"replicas": 1, "hotBackups": 2, "failoverDelaySeconds": 5});
+    let mut context = context(&client, &fields, &[unready_primary("web-0"), pod("web-1", ("hot", 17))]);
+    let start = Instant::now();
+    context.sink.clock = Clock::new(move || NOW + start.elapsed());
+    let looking = tokio::spawn(async move { reconcile(&context, &job()).await });
+    let creation = server.call().await;
+    assert_eq!(short(&creation), ("POST", "pods"));
+
+    let conversion = timeout(Duration::from_secs(60), server.call()).await.expect("the delay ends");
+    assert_eq!(start.elapsed().as_secs(), 5);
+    let mut conversions = server.calls().await;
+    conversions.push(conversion);
+    let mut sent: Vec<_> = conversions.iter().map(short).collect();
+    sent.sort_unstable();
+    assert_eq!(sent, [("PATCH", "web-0"), ("PATCH", "web-1")]);
+    looking.abort();
 }

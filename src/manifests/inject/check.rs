@@ -24,6 +24,16 @@ pub enum InjectError {
         /// Names that exist.
         known: Vec<String>,
     },
+    /// What the agent is put into is written in another form.
+    #[error("{field} is no {form}, which an API server would refuse: write {example}")]
+    Shape {
+        /// Where it is in the template.
+        field: String,
+        /// What it has to be.
+        form: &'static str,
+        /// How that looks.
+        example: &'static str,
+    },
     /// It is not clear which container is meant.
     #[error("the template has several containers; say which one runs the application: one of {known:?}")]
     Ambiguous {
@@ -171,6 +181,39 @@ pub enum InjectError {
         /// Key of the label.
         label: &'static str,
     },
+}
+
+/// Checks that lists are lists and maps are maps where something is put in. An API server would refuse anything else; nobody
+/// would, once it is overwritten.
+///
+/// # Errors
+/// `Shape`.
+pub(super) fn check_shape(template: &Value) -> Result<(), InjectError> {
+    let is_map = |value: &Value| value.is_null() || value.is_object();
+    let is_list =
+        |value: &Value| value.as_array().map_or(value.is_null(), |items| items.iter().all(Value::is_object));
+    for path in ["/metadata", "/metadata/labels", "/metadata/annotations", "/spec"] {
+        if template.pointer(path).is_some_and(|value| !is_map(value)) {
+            let field = dotted(path);
+            return Err(InjectError::Shape { field, form: "map", example: "`key: value`" });
+        }
+    }
+    let lists = ["/spec/containers", "/spec/initContainers", "/spec/volumes"].map(str::to_owned);
+    let containers = template["spec"]["containers"].as_array().map_or(0, Vec::len);
+    let inner = (0..containers)
+        .flat_map(|index| ["env", "volumeMounts"].map(|list| format!("/spec/containers/{index}/{list}")));
+    for path in lists.into_iter().chain(inner) {
+        if template.pointer(&path).is_some_and(|value| !is_list(value)) {
+            let field = dotted(&path);
+            return Err(InjectError::Shape { field, form: "list", example: "`- name: NAME` for each item" });
+        }
+    }
+    Ok(())
+}
+
+/// As people write it.
+fn dotted(path: &str) -> String {
+    path.trim_start_matches('/').replace('/', ".")
 }
 
 /// Checks what all containers of a Pod have in common.

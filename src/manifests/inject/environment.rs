@@ -1,8 +1,9 @@
-//! How the agent learns who its Pod is, whatever the template says of it.
+//! How the agent learns who its Pod is, whatever the template says of it, and how long that may take to end.
 
 use serde_json::{Value, json};
 
 use super::{Injection, append};
+use crate::agent::settings::END_WITHIN_SECONDS;
 use crate::api::keys;
 
 /// What an agent has to know of its own Pod.
@@ -57,13 +58,22 @@ pub(super) fn identity_arguments(container: &Value, given: &[String]) -> Vec<Str
 }
 
 /// Returns the names of the variables that were not there before.
-pub(super) fn add_environment(container: &mut Value, injection: &Injection) -> Vec<&'static str> {
+///
+/// `grace` is the Pod's own grace period in seconds, if it has one.
+pub(super) fn add_environment(
+    container: &mut Value,
+    injection: &Injection,
+    grace: Option<u64>,
+) -> Vec<&'static str> {
     let variable = |fact: &Fact| {
         let name = if has_other_value(container, fact) { fact.own_variable } else { fact.variable };
         (name, json!({"valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": fact.field}}}))
     };
     let mut variables: Vec<(&str, Value)> = FACTS.iter().map(variable).collect();
     variables.push((keys::ENV_HA_AGENT, json!({"value": injection.source.program()})));
+    // A variable, which an agent of an earlier release in the application's image ignores.
+    let end_within = end_within(container, (injection, grace)).map(|seconds| seconds.to_string());
+    variables.extend(end_within.map(|seconds| (keys::ENV_HA_END_WITHIN_SECONDS, json!({"value": seconds}))));
     let mut added = Vec::new();
     for (name, mut variable) in variables {
         if entries(container, name).next().is_none() {
@@ -73,6 +83,15 @@ pub(super) fn add_environment(container: &mut Value, injection: &Injection) -> V
         }
     }
     added
+}
+
+/// How long the Pod may take to end once its signal has come, if the agent has to know that, and would take it for something
+/// else. Unit: seconds.
+fn end_within(container: &Value, (injection, grace): (&Injection, Option<u64>)) -> Option<u64> {
+    let replicates = injection.arguments.iter().any(|argument| argument.starts_with("--replicate"));
+    let sleep = container["lifecycle"]["preStop"]["sleep"]["seconds"].as_u64().unwrap_or_default();
+    let seconds = grace.unwrap_or(END_WITHIN_SECONDS).saturating_sub(sleep);
+    (replicates && seconds != END_WITHIN_SECONDS).then_some(seconds)
 }
 
 /// Whether the template gives the variable, and not the field that the agent means.

@@ -86,6 +86,16 @@ fn twice_is_once_and_out_again_is_nothing() {
 }
 
 #[test]
+fn a_label_of_a_group_that_was_there_before_is_there_after() {
+    let mut template = template();
+    template["metadata"]["labels"][keys::LABEL_GROUP] = json!("elsewhere");
+    let once = inject(&template, &injection()).unwrap();
+    assert_eq!(once["metadata"]["labels"][keys::LABEL_GROUP], injection().group);
+    assert_eq!(inject(&once, &injection()).unwrap(), once);
+    assert_eq!(uninject(&once).unwrap(), template);
+}
+
+#[test]
 fn what_was_edited_behind_the_agent_stays() {
     let mut once = inject(&template(), &injection()).unwrap();
     let words = once["spec"]["containers"][0]["command"].as_array_mut().unwrap();
@@ -105,6 +115,52 @@ fn another_group_replaces_the_first_one() {
     let once = inject(&template(), &injection()).unwrap();
     let other = Injection { group: "other".into(), ..injection() };
     assert_eq!(inject(&once, &other), inject(&template(), &other));
+}
+
+#[test]
+fn what_has_the_wrong_form_is_refused_before_it_is_overwritten() {
+    let refused = |path: &str, value: Value| {
+        let mut template = template();
+        let parent = template.pointer_mut(path.rsplit_once('/').unwrap().0).unwrap();
+        parent[path.rsplit_once('/').unwrap().1] = value;
+        inject(&template, &injection()).expect_err(path).to_string()
+    };
+    let map = json!({"FOO": "bar"});
+    for (path, field) in [
+        ("/spec/containers/0/env", "spec.containers.0.env"),
+        ("/spec/containers/0/volumeMounts", "spec.containers.0.volumeMounts"),
+        ("/spec/volumes", "spec.volumes"),
+        ("/spec/initContainers", "spec.initContainers"),
+    ] {
+        let expected = format!("{field} is no list, which an API server would refuse: write `- name: NAME`");
+        assert!(refused(path, map.clone()).starts_with(&expected), "{path}");
+    }
+    for (path, field) in
+        [("/metadata/labels", "metadata.labels"), ("/metadata/annotations", "metadata.annotations")]
+    {
+        let expected = format!("{field} is no map, which an API server would refuse: write `key: value`");
+        assert_eq!(refused(path, json!([{"app": "web"}])), expected);
+    }
+}
+
+#[test]
+fn an_agent_that_replicates_is_told_how_long_its_pod_may_take_to_end() {
+    let told = |grace: Value, sleep: Value, argument: &str| {
+        let mut template = template();
+        template["spec"]["terminationGracePeriodSeconds"] = grace;
+        template["spec"]["containers"][0]["lifecycle"] = json!({"preStop": {"sleep": {"seconds": sleep}}});
+        let injection = Injection { arguments: vec![argument.to_owned()], ..injection() };
+        let once = inject(&template, &injection).unwrap();
+        assert_eq!(uninject(&once).unwrap(), template);
+        let env = once["spec"]["containers"][0]["env"].as_array().unwrap().clone();
+        let told = env.into_iter().find(|entry| entry["name"] == keys::ENV_HA_END_WITHIN_SECONDS);
+        told.map(|entry| entry["value"].clone())
+    };
+    assert_eq!(told(json!(12), Value::Null, "--replicate=/data"), Some(json!("12")));
+    assert_eq!(told(Value::Null, json!(20), "--replicate=/data"), Some(json!("10")));
+    assert_eq!(told(json!(5), json!(5), "--replicate=/data"), Some(json!("0")));
+    assert_eq!(told(json!(33), json!(3), "--replicate=/data"), None, "it takes that for granted");
+    assert_eq!(told(json!(12), Value::Null, "--on-active=/hook"), None, "it replicates nothing");
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Which sets an event affects, and which Pods are found for a set.
 
+use std::ops::Range;
+
 use kube::core::DeserializeGuard;
 use serde_json::{Value, json};
 
@@ -16,6 +18,10 @@ fn key(name: &str) -> SetKey {
 
 fn urgent(name: &str) -> Affected {
     (key(name), Change::Urgent)
+}
+
+fn wanted(name: &str) -> Affected {
+    (key(name), Change::Wanted)
 }
 
 /// The ready Pod `web-0` at a version with the label of this set.
@@ -36,6 +42,22 @@ fn node(ready: &str, unschedulable: bool) -> SlimNode {
         "status": {"conditions": [condition("Ready", ready, 1)]},
     });
     serde_json::from_value(body).unwrap()
+}
+
+/// A node of this name.
+fn named(name: &str, ready: &str) -> SlimNode {
+    let mut node = node(ready, false);
+    node.metadata.name = Some(name.into());
+    node
+}
+
+/// Takes in a list that shows these nodes.
+fn list_nodes(cache: &mut Cache, names: &[String]) -> Vec<Affected> {
+    cache.begin_list(Kind::Nodes, &Scope(None));
+    for name in names {
+        named(name, "True").seen(cache, at(0));
+    }
+    cache.end_list(Kind::Nodes, &Scope(None), at(0))
 }
 
 #[test]
@@ -68,20 +90,20 @@ fn a_set_is_news_when_its_wish_its_end_or_its_identity_changes() {
         DeserializeGuard(Ok(serde_json::from_value::<crate::api::BackupPodSet>(body).unwrap()))
     };
     let mut seen = |metadata: Value| changed(metadata).seen(&mut cache, at(0));
-    assert_eq!(seen(json!({})), [urgent("web")]);
+    assert_eq!(seen(json!({})), [wanted("web")]);
     assert_eq!(seen(json!({"resourceVersion": "6", "labels": {"a": "b"}})), []);
-    assert_eq!(seen(json!({"resourceVersion": "7", "generation": 2})), [urgent("web")]);
+    assert_eq!(seen(json!({"resourceVersion": "7", "generation": 2})), [wanted("web")]);
     let leaving = json!({"resourceVersion": "8", "generation": 2, "deletionTimestamp": super::text(9)});
-    assert_eq!(seen(leaving), [urgent("web")]);
+    assert_eq!(seen(leaving), [wanted("web")]);
     // Deleted and made anew while the watch was away: the generation begins at 1 again.
     let mut cache = Cache::default();
-    assert_eq!(changed(json!({})).seen(&mut cache, at(0)), [urgent("web")]);
+    assert_eq!(changed(json!({})).seen(&mut cache, at(0)), [wanted("web")]);
     let anew = changed(json!({"uid": "other", "resourceVersion": "9"}));
-    assert_eq!(anew.seen(&mut cache, at(0)), [urgent("web")]);
+    assert_eq!(anew.seen(&mut cache, at(0)), [wanted("web")]);
     let old = changed(json!({})).lost(&mut cache, at(0));
     assert_eq!((old, cache.set_keys()), (vec![], vec![key("web")]));
     let gone = changed(json!({"uid": "other"})).lost(&mut cache, at(0));
-    assert_eq!((gone, cache.set_keys()), (vec![urgent("web")], vec![]));
+    assert_eq!((gone, cache.set_keys()), (vec![wanted("web")], vec![]));
 }
 
 #[test]
@@ -102,15 +124,15 @@ fn a_node_is_news_for_the_sets_with_pods_on_it_if_its_health_changes() {
 fn a_storm_is_news_for_every_set_when_it_begins_and_when_it_ends() {
     let mut cache = Cache::default();
     of_set("web", 1).seen(&mut cache, at(0));
-    let lost = |name: &str, ready: &str| {
-        let mut node = node(ready, false);
-        node.metadata.name = Some(name.into());
-        node
-    };
-    assert_eq!(lost("n8", "False").seen(&mut cache, at(0)), []);
-    assert_eq!(lost("n9", "False").seen(&mut cache, at(0)), [urgent("web")]);
+    // The brake keeps it from getting its first Pod.
+    let mut without_pods = set(json!({"template": template()}));
+    without_pods.metadata.name = Some("api".into());
+    without_pods.seen(&mut cache, at(0));
+    assert_eq!(named("n8", "False").seen(&mut cache, at(0)), []);
+    let every_set = [urgent("api"), urgent("web")];
+    assert_eq!(named("n9", "False").seen(&mut cache, at(0)), every_set);
     assert!(cache.has_storm());
-    assert_eq!(lost("n9", "True").seen(&mut cache, at(0)), [urgent("web")]);
+    assert_eq!(named("n9", "True").seen(&mut cache, at(0)), every_set);
     assert!(!cache.has_storm());
 }
 
@@ -118,14 +140,82 @@ fn a_storm_is_news_for_every_set_when_it_begins_and_when_it_ends() {
 fn a_list_of_nodes_removes_those_that_it_does_not_show() {
     let mut cache = Cache::default();
     of_set("web", 1).seen(&mut cache, at(0));
-    node("True", false).seen(&mut cache, at(0));
-    cache.begin_list(Kind::Nodes, &Scope(None));
-    node("True", false).seen(&mut cache, at(0));
-    assert_eq!(cache.end_list(Kind::Nodes, &Scope(None), at(0)), []);
-    assert_eq!(cache.nodes.values().map(|node| node.health).collect::<Vec<_>>(), [NodeHealth::Healthy]);
-    cache.begin_list(Kind::Nodes, &Scope(None));
-    assert_eq!(cache.end_list(Kind::Nodes, &Scope(None), at(0)), [urgent("web")]);
-    assert!(cache.nodes.is_empty());
+    for name in ["n1", "n2"] {
+        named(name, "True").seen(&mut cache, at(0));
+    }
+    let known = |cache: &Cache| -> Vec<(String, NodeHealth)> {
+        cache.nodes.values().map(|node| (node.name.0.clone(), node.health)).collect()
+    };
+    let [first, second] = ["n1", "n2"].map(str::to_owned);
+    let healthy = |name: &String| (name.clone(), NodeHealth::Healthy);
+    assert_eq!(list_nodes(&mut cache, &[first.clone(), second.clone()]), []);
+    assert_eq!(known(&cache), [healthy(&first), healthy(&second)]);
+    assert_eq!(list_nodes(&mut cache, std::slice::from_ref(&second)), [urgent("web")]);
+    assert_eq!((known(&cache), cache.has_overdue(at(0))), (vec![healthy(&second)], false));
+}
+
+/// Without its node the primary would be given up, and the slice that leads to it emptied.
+#[test]
+fn a_list_without_any_node_is_believed_the_second_time() {
+    for others in [0, 3] {
+        let mut cache = Cache::default();
+        of_set("web", 1).seen(&mut cache, at(0));
+        node("True", false).seen(&mut cache, at(0));
+        for other in 0..others {
+            named(&format!("other-{other}"), "True").seen(&mut cache, at(0));
+        }
+        let before = cache.nodes.clone();
+        assert_eq!((list_nodes(&mut cache, &[]), cache.has_overdue(at(0))), (vec![], true));
+        assert_eq!(cache.nodes, before);
+        assert_eq!((list_nodes(&mut cache, &[]), cache.has_overdue(at(0))), (vec![urgent("web")], false));
+        assert!(cache.nodes.is_empty());
+    }
+}
+
+#[test]
+fn a_list_with_less_than_45_percent_of_the_nodes_is_believed_the_second_time() {
+    let name = |number: usize| format!("n{number:02}");
+    let names = |numbers: Range<usize>| -> Vec<String> { numbers.map(name).collect() };
+    let cases = [
+        // How many are known, which of them and of new ones are shown, whether that is doubted.
+        (1, 1..2, false),
+        (2, 0..1, false),
+        (2, 2..4, true),
+        (3, 0..1, true),
+        (4, 0..2, false),
+        (20, 11..20, false),
+        (20, 12..20, true),
+        (20, 12..40, true),
+    ];
+    for (known, shown, is_doubted) in cases {
+        let mut cache = Cache::default();
+        list_nodes(&mut cache, &names(0..known));
+        let shown = names(shown);
+        let missing = names(0..known).iter().filter(|name| !shown.contains(name)).count();
+        let kept = if is_doubted { missing } else { 0 };
+        list_nodes(&mut cache, &shown);
+        let seen = (cache.nodes.len() - shown.len(), cache.has_overdue(at(0)));
+        assert_eq!(seen, (kept, is_doubted), "{} of {known}", shown.len());
+        let mut again = Cache::default();
+        list_nodes(&mut again, &names(0..known));
+        for _ in 0..2 {
+            list_nodes(&mut again, &shown);
+        }
+        assert_eq!((again.nodes.len(), again.has_overdue(at(0))), (shown.len(), false));
+    }
+}
+
+#[test]
+fn a_doubted_list_of_nodes_is_forgotten_if_the_next_one_shows_them() {
+    let mut cache = Cache::default();
+    let names = ["n1", "n2", "n3"].map(str::to_owned);
+    list_nodes(&mut cache, &names);
+    for _ in 0..2 {
+        list_nodes(&mut cache, &[]);
+        assert_eq!((cache.nodes.len(), cache.has_overdue(at(0))), (3, true));
+        list_nodes(&mut cache, &names);
+        assert_eq!((cache.nodes.len(), cache.has_overdue(at(0))), (3, false));
+    }
 }
 
 #[test]
@@ -201,18 +291,6 @@ fn a_deletion_that_was_answered_as_final_outlives_late_events() {
     cache.wrote(Written::PodGone(Box::new(of_set("web", 1))), at(0));
     assert_eq!(of_set("web", 2).seen(&mut cache, at(0)), []);
     assert_eq!(names(&cache, "web"), [""; 0]);
-}
-
-#[test]
-fn tickets_are_held_until_their_time_and_then_forgotten() {
-    let mut cache = Cache::default();
-    let uid = |name: &str| crate::model::Uid(name.into());
-    cache.hold_tickets(uid("a"), at(2), at(0));
-    cache.hold_tickets(uid("b"), at(3), at(1));
-    cache.hold_tickets(uid("a"), at(5), at(2));
-    assert_eq!(cache.tickets, [(uid("a"), at(5)), (uid("b"), at(3))].into());
-    cache.hold_tickets(uid("c"), at(9), at(5));
-    assert_eq!(cache.tickets, [(uid("c"), at(9))].into());
 }
 
 #[test]

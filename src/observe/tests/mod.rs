@@ -6,6 +6,7 @@ mod forsaken;
 mod index;
 mod lifecycle;
 mod node;
+mod noted;
 mod order;
 mod paired;
 mod store;

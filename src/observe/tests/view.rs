@@ -11,6 +11,7 @@ use crate::model::{
     Role, Uid,
 };
 use crate::observe::KnownKeys;
+use crate::observe::cache::Noted;
 use crate::observe::pod::{PodContext, pod_view};
 use crate::observe::slim::SlimPod;
 
@@ -19,8 +20,9 @@ fn view(pod: &SlimPod) -> Option<PodView> {
         NodeView { name: NodeName("n1".into()), zone: Some("east".into()), health: NodeHealth::Cordoned };
     let nodes = BTreeMap::from([(node.name.clone(), node)]);
     let known = KnownKeys(["k2", "k3"].map(str::to_owned).into());
-    let tickets = BTreeMap::from([(Uid("u0".into()), at(99))]);
-    pod_view(pod, &PodContext { set_uid: SET_UID, nodes: &nodes, keys: &known, tickets: &tickets })
+    let mut noted = Noted::default();
+    noted.tried_ticket(Uid("u0".into()), at(99), at(97));
+    pod_view(pod, &PodContext { set_uid: SET_UID, nodes: &nodes, keys: &known, noted: &noted })
 }
 
 /// The ready Pod, changed like this.
@@ -53,6 +55,7 @@ fn everything_that_decisions_need_is_read() {
         lifecycle: Lifecycle::Ready { since: at(5) },
         gate: Gate::None,
         has_known_key: true,
+        first_ticket: Some(at(97)),
         next_ticket: Some(at(99)),
         is_running: true,
         is_serving: true,

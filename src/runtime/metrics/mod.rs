@@ -9,6 +9,7 @@
 //! | [`rest`] | `rest_client_*` |
 //! | [`groups`] | `backuppodset_takeover*` |
 //! | [`sets`] | `backuppodset_*` |
+//! | [`lines`] | `backuppodset_log_lines_dropped` |
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,6 +21,7 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
 pub mod groups;
+pub mod lines;
 pub mod reconcile;
 pub mod rest;
 pub mod sets;
@@ -53,6 +55,7 @@ impl Metrics {
     pub fn new(version: &'static str) -> Self {
         let mut registry = Registry::default();
         registry.register("backuppodset_build", "Version of this build", Info::new([("version", version)]));
+        registry.register_collector(Box::new(lines::DroppedLines("backuppodset_log_lines_dropped")));
         Self {
             reconcile: reconcile::ReconcileMetrics::register(&mut registry),
             rest: rest::RestMetrics::register(&mut registry),

@@ -59,6 +59,7 @@ backuppodset_failover_seconds_sum{phase="detect"} 1.0
 backuppodset_handling_seconds_count{operation="failover"} 1
 backuppodset_handling_seconds_sum{operation="failover"} 1.0
 backuppodset_holds_total{reason="WithinFailoverDelay"} 1
+backuppodset_log_lines_dropped_total 0
 backuppodset_plan_violations_total 1
 backuppodset_pods{role="primary",state="ready"} 2
 backuppodset_spare_total{result="hit"} 1

@@ -16,7 +16,7 @@ use rustix::process::Signal;
 use serde_json::json;
 
 use super::journal::{Start, print_outages};
-use super::stage::{Stage, address, pod};
+use super::stage::{HEARD_WITHIN, Stage, address, pod};
 
 /// Faults of each kind.
 const ROUNDS: usize = 4;
@@ -164,6 +164,33 @@ async fn an_active_goes_on_alone_and_its_standby_acts_only_once_it_is_level_agai
     let last = stage.start_after(after).await;
     assert_eq!(last.agent, 1 - after.agent, "it is level again");
     stage.start_agent(after.agent);
+    end(stage).await;
+}
+
+/// Its volume may go with its Pod.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_active_that_is_asked_to_end_lets_its_standby_have_the_state_first() {
+    let mut stage = Stage::set("copying", 31).await;
+    let before = in_sync(&mut stage).await;
+    let [volume, other] =
+        [before.agent, 1 - before.agent].map(|agent| stage.directory.join(pod(agent)).join("state"));
+    stage.kill_agent(1 - before.agent);
+    writes(&stage, before, true).await;
+    // Where the first file of a batch would be kept aside.
+    let obstacle = other.join(HIDDEN_FOLDER).join("new-1");
+    fs::create_dir(&obstacle).expect("a directory");
+    stage.start_agent(1 - before.agent);
+    stage.await_role(1 - before.agent, "standby").await;
+    tokio::time::sleep(HEARD_WITHIN).await;
+
+    stage.ask_agent_to_end(before.agent);
+    writes(&stage, before, true).await;
+    fs::remove_dir(obstacle).expect("a directory");
+    assert_eq!(stage.ended_agent(before.agent).await, Some(0));
+    let after = stage.start_after(before).await;
+    assert_eq!(after.agent, 1 - before.agent);
+    fs::remove_dir_all(volume).expect("a directory");
+    stage.start_agent(before.agent);
     end(stage).await;
 }
 

@@ -26,7 +26,7 @@ use super::programs::{full_pipe, program, start};
 /// Longest wait for something that takes milliseconds or some T; only a hang lasts as long.
 pub(super) const PATIENCE: Duration = Duration::from_secs(120);
 /// Time for some pings.
-const HEARD_WITHIN: Duration = Duration::from_millis(500);
+pub(super) const HEARD_WITHIN: Duration = Duration::from_millis(500);
 /// Pause between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 pub(super) const NAMESPACE: &str = "default";

@@ -1,6 +1,12 @@
 //! A relay that is about to end: who waits for an answer gets it, and whoever asks next does so elsewhere.
 
+use std::io::{Read as _, Write as _};
+
+use super::super::connection::REST;
 use super::*;
+
+/// Ends of the kind that a race decides.
+const ROUNDS: usize = 20;
 
 /// Much more than a relay takes to notice.
 const A_WHILE: Duration = Duration::from_millis(20);
@@ -61,6 +67,93 @@ async fn who_waits_for_an_answer_gets_it_first() {
     };
     let ((), has_ended) = tokio::join!(stage.relay.finish(), answer);
     assert!(has_ended);
+}
+
+/// As who adds to a counter all the time: there is no moment without a question.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_asks_again_right_after_an_answer_sees_the_end_before() {
+    for _ in 0..ROUNDS {
+        let stage = Stage::set();
+        let [client, target] = kept(&stage).await.map(|stream| stream.into_std().expect("a socket"));
+        let answering = std::thread::spawn(move || answer_all(target));
+        let asking = std::thread::spawn(move || ask_until_the_end(client));
+        sleep(A_WHILE).await;
+        stage.relay.finish().await;
+        let answers = asking.join().expect("no panic").expect("no question without an answer");
+        assert_eq!(answers, answering.join().expect("no panic"));
+    }
+}
+
+/// Answers until nobody asks any more; how often.
+fn answer_all(mut stream: std::net::TcpStream) -> usize {
+    stream.set_nonblocking(false).expect("a socket");
+    let mut answers = 0;
+    loop {
+        stream.write_all(b"answer").expect("it is relayed");
+        answers += 1;
+        if stream.read(&mut [0; 64]).expect("no reset") == 0 {
+            return answers;
+        }
+    }
+}
+
+/// Asks until the connection has ended; how many answers there were.
+fn ask_until_the_end(mut stream: std::net::TcpStream) -> std::io::Result<usize> {
+    let mut answers = 0;
+    loop {
+        stream.set_nonblocking(false)?;
+        stream.read_exact(&mut [0; 6])?;
+        answers += 1;
+        stream.set_nonblocking(true)?;
+        if stream.peek(&mut [0]).is_ok_and(|length| length == 0) {
+            return Ok(answers);
+        }
+        stream.write_all(b"question")?;
+    }
+}
+
+/// As a client that has several questions on the way: what was answered must not be kept from it.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_asks_without_waiting_gets_what_was_answered_before_the_end() {
+    let stage = Stage::set();
+    let [client, target] = kept(&stage).await.map(|stream| stream.into_std().expect("a socket"));
+    for stream in [&client, &target] {
+        stream.set_nonblocking(false).expect("a socket");
+    }
+    let listening = client.try_clone().expect("a socket");
+    let answering = std::thread::spawn(move || answer_until_cut(target));
+    let asking = std::thread::spawn(move || ask_all_the_time(client));
+    let hearing = std::thread::spawn(move || hear_until_cut(listening));
+    sleep(A_WHILE).await;
+    stage.relay.finish().await;
+    drop(stage);
+    asking.join().expect("no panic");
+    let answered = answering.join().expect("no panic");
+    let heard = hearing.join().expect("no panic");
+    // The last ones were on their way.
+    assert!(2 * heard >= answered, "{heard} of {answered}");
+}
+
+fn answer_until_cut(mut stream: std::net::TcpStream) -> usize {
+    let mut answers = 0;
+    while stream.write_all(b"answer").and_then(|()| stream.read_exact(&mut [0; 8])).is_ok() {
+        answers += 1;
+    }
+    answers
+}
+
+fn ask_all_the_time(mut stream: std::net::TcpStream) {
+    while stream.write_all(b"question").is_ok() {
+        std::thread::sleep(REST / 5);
+    }
+}
+
+fn hear_until_cut(mut stream: std::net::TcpStream) -> usize {
+    let mut answers = 0;
+    while stream.read_exact(&mut [0; 6]).is_ok() {
+        answers += 1;
+    }
+    answers
 }
 
 /// It would take what has come for all there is.

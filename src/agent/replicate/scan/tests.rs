@@ -1,6 +1,7 @@
 //! When everything is looked at once more.
 
 use super::*;
+use crate::agent::replicate::image::PATH_MAX_PARTS;
 
 fn files(files: &[(&str, u64)]) -> BTreeMap<StatePath, Known> {
     let file = |(path, inode): &(&str, u64)| {
@@ -101,4 +102,50 @@ fn in_memory_a_store_through_a_mapping_is_seen_although_no_time_tells_of_it() {
     let now = fingerprint(&rustix::fs::stat(&path).unwrap());
     scanner.known.get_mut(&known).unwrap().fingerprint = now;
     assert_ne!(scanner.look(2).unwrap().image, image);
+}
+
+/// A process may have fewer descriptors than that; with a limit the test would be one of the whole process.
+#[test]
+fn a_look_holds_no_more_folders_open_than_it_reads() {
+    let folder = tempfile::tempdir().unwrap();
+    for number in 0..FOLDERS {
+        std::fs::create_dir(folder.path().join(format!("shard-{number}"))).unwrap();
+    }
+    let mut scanner = Scanner::new(StateDirectory::open(folder.path()).unwrap());
+    let mut look = Look {
+        base: &Files::new(),
+        before: None,
+        now: Pass {
+            snapshot: Snapshot::default(),
+            known: Files::new(),
+            folders: BTreeMap::new(),
+            moving: Vec::new(),
+        },
+        synced: BTreeMap::new(),
+        began: wall_clock(),
+        scanner: &mut scanner,
+    };
+    let (root, mut folders) = (look.scanner.directory.folder(None).unwrap(), Vec::new());
+    let before = descriptors();
+    look.folder(None, &root, &mut folders).unwrap();
+    assert_eq!(folders.len(), FOLDERS);
+    assert!(descriptors() < before + FOLDERS / 2, "other tests have some");
+}
+
+const FOLDERS: usize = 400;
+
+fn descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+#[test]
+fn after_something_could_not_be_put_on_the_disk_there_is_no_look_any_more() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut scanner = Scanner::new(StateDirectory::open(folder.path()).unwrap());
+    scanner.look(1).unwrap();
+    scanner.is_unreliable = true;
+    for sequence in [2, 3] {
+        let error = scanner.look(sequence).unwrap_err().to_string();
+        assert!(error.starts_with("the disk lost what was written to it"), "{error}");
+    }
 }

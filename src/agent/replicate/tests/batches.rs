@@ -1,10 +1,11 @@
 //! What is left of a batch that cannot be carried out as a whole.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 
 use super::super::gate::{Level, PromoteWhen, may_take};
 use super::super::image::StatePath;
-use super::{DirectoryId, Door, Epoch, StateDirectory, Word, new_inbox};
+use super::{DirectoryId, Door, Epoch, HIDDEN_FOLDER, StateDirectory, Word, new_inbox};
 
 /// Carries out a batch with which nothing but its last step is wrong; whether the directory may act afterwards by a Lease that
 /// calls it level, and whether the door calls it torn.
@@ -52,4 +53,27 @@ fn a_step_that_failed_alone_does_not_mend_what_an_earlier_batch_left() {
 #[test]
 fn a_step_that_failed_alone_takes_nothing_away() {
     assert_eq!(after(&[]), (true, false));
+}
+
+/// As when the application that acted here before had made one a link of the other.
+#[test]
+fn what_is_appended_to_a_file_with_two_names_is_appended_to_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let (log, other) = (folder.path().join("log"), folder.path().join("other"));
+    fs::write(&log, "acknowledged").unwrap();
+    fs::set_permissions(&log, fs::Permissions::from_mode(0o640)).unwrap();
+    fs::hard_link(&log, &other).unwrap();
+    let directory = StateDirectory::open(folder.path()).unwrap();
+    let door = Door::default();
+    door.open(Epoch::default());
+    let mut inbox = new_inbox(&directory);
+    for word in [Word::Append(StatePath::parse(b"log").unwrap(), 12), Word::Piece(b" more".to_vec())] {
+        inbox.take(word).unwrap();
+    }
+    inbox.commit(door.enter(Epoch::default(), DirectoryId(1)).unwrap()).unwrap();
+    assert_eq!(fs::read_to_string(&log).unwrap(), "acknowledged more");
+    assert_eq!(fs::read_to_string(&other).unwrap(), "acknowledged");
+    assert_eq!(fs::metadata(&log).unwrap().permissions().mode() & 0o777, 0o640);
+    let hidden = fs::read_dir(folder.path().join(HIDDEN_FOLDER)).unwrap();
+    assert_eq!(hidden.count(), 1, "nothing is left aside but the number");
 }

@@ -15,7 +15,7 @@ use crate::agent::replicate::gate::{Level, PromoteWhen};
 use crate::agent::replicate::image::StatePath;
 use crate::agent::replicate::lag::{TELL_AFTER, TELL_EVERY, Told};
 use crate::agent::replicate::ledger::{Answer, Kept, Ledger, STANDBY_MAX, View, Wires};
-use crate::agent::replicate::sender::Progress;
+use crate::agent::replicate::sender::{Progress, Reach};
 use crate::agent::store::Note;
 use crate::api::{StateLag, keys};
 use crate::ha::Version;
@@ -62,6 +62,7 @@ impl Scene {
         scene.active.acting.send_replace(Some(epoch(1)));
         scene.views.send_modify(|view| {
             (view.acting, view.is_written, view.version) = (Some(epoch(1)), true, Version(1));
+            view.peer = Some(STANDBY);
         });
         scene
     }
@@ -219,6 +220,28 @@ async fn an_application_that_ended_is_handed_over_only_to_a_level_standby() {
     scene.settle.try_send(()).unwrap();
     assert_eq!(timeout(PATIENCE, scene.settled.recv()).await.expect("in time"), Some(false));
     standby.stop().await;
+}
+
+/// It may come back with another directory before this agent has heard what is in that one.
+#[tokio::test]
+async fn nothing_is_handed_over_to_who_is_not_connected_any_more_or_to_another_one() {
+    let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let standby = Standby::start(to.path()).await;
+    let mut scene = Scene::start(Active::start(from.path(), standby.address, "0f"));
+    let own = scene.active.directory.id();
+    scene.says(&[own]);
+    scene.level(&standby).await;
+    scene.views.send_modify(|view| view.peer = Some(ACTIVE));
+    scene.settle.try_send(()).unwrap();
+    assert_eq!(timeout(PATIENCE, scene.settled.recv()).await.expect("in time"), Some(false));
+    scene.views.send_modify(|view| view.peer = Some(STANDBY));
+    scene.settle.try_send(()).unwrap();
+    assert_eq!(timeout(PATIENCE, scene.settled.recv()).await.expect("in time"), Some(true));
+    standby.stop().await;
+    let is_lost = |progress: &Progress| progress.reach != Reach::Connected;
+    drop(timeout(PATIENCE, scene.active.progress.wait_for(is_lost)).await.expect("in time").unwrap());
+    scene.settle.try_send(()).unwrap();
+    assert_eq!(timeout(PATIENCE, scene.settled.recv()).await.expect("in time"), Some(false));
 }
 
 #[tokio::test]
