@@ -20,9 +20,6 @@ use crate::runtime::telemetry::LogSettings;
 /// What an agent of a pair cannot do without.
 const NEEDED: [&str; 5] = ["key_file", "peer_bind", "pod_uid", "pod", "pod_ip"];
 
-/// Default of `--end-within`. Unit: seconds. Source: `terminationGracePeriodSeconds` of Kubernetes.
-pub const END_WITHIN_SECONDS: u64 = 30;
-
 /// Longest value of a label (Kubernetes). Unit: bytes.
 const LABEL_VALUE_MAX_BYTES: usize = 63;
 
@@ -76,7 +73,7 @@ pub struct PairArguments {
     promote_when: PromoteWhen,
     /// How long this Pod may take to end once its signal has come. Unit: seconds. An active that is asked to end while its
     /// standby lives and lacks state acts on for a third of that at most.
-    #[arg(long, env = keys::ENV_HA_END_WITHIN_SECONDS, default_value_t = END_WITHIN_SECONDS)]
+    #[arg(long, env = keys::ENV_HA_END_WITHIN_SECONDS, default_value_t = keys::END_WITHIN_SECONDS)]
     end_within: u64,
     /// Which comes first in a handover that somebody wants: the end of the old application, or the new one that serves;
     /// then both act for a while. Default: what the Lease says, which is break-before-make unless the group says otherwise.

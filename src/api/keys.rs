@@ -175,6 +175,8 @@ pub const ENV_HA_AGENT: &str = "HA_AGENT";
 /// Environment of an agent that replicates state: how long its Pod may take to end once its signal has come, if that is not what
 /// Kubernetes gives by default. Unit: seconds.
 pub const ENV_HA_END_WITHIN_SECONDS: &str = "HA_END_WITHIN_SECONDS";
+/// What Kubernetes gives a Pod by default to end (`terminationGracePeriodSeconds`). Unit: seconds.
+pub const END_WITHIN_SECONDS: u64 = 30;
 /// Environment of the agent: uid of its own Pod.
 pub const ENV_AGENT_POD_UID: &str = "POD_UID";
 /// Environment of the agent: IP address of its own Pod.

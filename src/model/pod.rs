@@ -146,6 +146,8 @@ pub struct PodView {
     pub gate: Gate,
     /// Whether the operator still holds a key that the gate accepts; true for Pods without a gate.
     pub has_known_key: bool,
+    /// When it stopped being ready by its record, which is written by the clock of its node; `None` if it is not unready.
+    pub stopped: Option<Timestamp>,
     /// When this operator first tried a ticket on its gate; `None` if it did not, or has tried none for minutes.
     pub first_ticket: Option<Timestamp>,
     /// Not before then another ticket is sent to its gate; `None` if none was sent lately.

@@ -52,6 +52,7 @@ pub(super) fn pod_view(pod: &SlimPod, context: &PodContext<'_>) -> Option<PodVie
         gate,
         has_known_key: gate == Gate::None
             || annotation(keys::ANNOTATION_WAKE_KEYS).is_none_or(|ids| context.keys.knows_any(ids)),
+        stopped: unready_since(pod),
         first_ticket: tickets.map(|tickets| tickets.first),
         next_ticket: tickets.map(|tickets| tickets.next),
         is_running: is_running(pod),

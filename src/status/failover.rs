@@ -85,7 +85,7 @@ fn lost_pod(input: &StatusInput<'_>, reason: Reason) -> Option<PodName> {
 fn detected_after(input: &StatusInput<'_>, lost: &PodName, time: Timestamp) -> Option<i32> {
     let view = input.snapshot.pods.iter().find(|view| view.pod.name == *lost)?;
     match view.lifecycle {
-        Lifecycle::Unready { since } => milliseconds(since, time),
+        Lifecycle::Unready { since } => milliseconds(view.stopped.unwrap_or(since), time),
         Lifecycle::Unscheduled
         | Lifecycle::Starting
         | Lifecycle::Ready { .. }

@@ -153,6 +153,7 @@ pub(in crate::status) fn pod(name: &str, role: Role, lifecycle: Lifecycle) -> Po
         lifecycle,
         gate: Gate::None,
         has_known_key: true,
+        stopped: None,
         first_ticket: None,
         next_ticket: None,
         is_running: true,

@@ -113,6 +113,7 @@ fn pod() -> impl Strategy<Value = PodView> {
             lifecycle,
             gate,
             has_known_key,
+            stopped: None,
             first_ticket: asked,
             next_ticket: None,
             is_running,

@@ -91,6 +91,7 @@ pub(crate) fn pod(name: &str, role: Role, slot: u32) -> PodView {
         lifecycle: if is_cold { Lifecycle::Starting } else { Lifecycle::Ready { since } },
         gate: if is_cold { Gate::Listening { since } } else { Gate::None },
         has_known_key: true,
+        stopped: None,
         first_ticket: None,
         next_ticket: None,
         is_running: !is_cold,

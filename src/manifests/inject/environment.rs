@@ -3,7 +3,6 @@
 use serde_json::{Value, json};
 
 use super::{Injection, append};
-use crate::agent::settings::END_WITHIN_SECONDS;
 use crate::api::keys;
 
 /// What an agent has to know of its own Pod.
@@ -90,8 +89,8 @@ pub(super) fn add_environment(
 fn end_within(container: &Value, (injection, grace): (&Injection, Option<u64>)) -> Option<u64> {
     let replicates = injection.arguments.iter().any(|argument| argument.starts_with("--replicate"));
     let sleep = container["lifecycle"]["preStop"]["sleep"]["seconds"].as_u64().unwrap_or_default();
-    let seconds = grace.unwrap_or(END_WITHIN_SECONDS).saturating_sub(sleep);
-    (replicates && seconds != END_WITHIN_SECONDS).then_some(seconds)
+    let seconds = grace.unwrap_or(keys::END_WITHIN_SECONDS).saturating_sub(sleep);
+    (replicates && seconds != keys::END_WITHIN_SECONDS).then_some(seconds)
 }
 
 /// Whether the template gives the variable, and not the field that the agent means.

@@ -68,6 +68,11 @@ fn a_pod_is_unready_since_it_was_seen_to_stop_whatever_its_nodes_clock_says() {
         runs(11, "True", node + 5).seen(&mut cache, at(5));
         runs(12, "False", node + 20).seen(&mut cache, at(21));
         assert_eq!(view(&cache, 22).lifecycle, unready(21), "{node}");
+        assert_eq!(
+            view(&cache, 22).stopped,
+            Some(at(node + 20)),
+            "for the report of how long it took to notice"
+        );
         runs(13, "False", node + 20).seen(&mut cache, at(80));
         assert_eq!(view(&cache, 90).lifecycle, unready(21), "{node}: nothing has changed");
         runs(14, "True", node + 100).seen(&mut cache, at(100));

@@ -55,6 +55,7 @@ fn everything_that_decisions_need_is_read() {
         lifecycle: Lifecycle::Ready { since: at(5) },
         gate: Gate::None,
         has_known_key: true,
+        stopped: None,
         first_ticket: Some(at(97)),
         next_ticket: Some(at(99)),
         is_running: true,

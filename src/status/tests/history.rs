@@ -3,7 +3,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
 use crate::api::status::{Conversion, ConversionOutcome, FailoverReport, Tier};
-use crate::model::{Lifecycle, Outcome, Reason, Refusal, Role};
+use crate::model::{Lifecycle, Outcome, PodView, Reason, Refusal, Role};
 use crate::status::testing::*;
 
 fn deleted_primary() -> Case {
@@ -31,7 +31,9 @@ fn a_failover_names_the_lost_pod_its_successor_and_the_times() {
 
 #[test]
 fn a_swap_reports_how_long_the_crash_went_unnoticed() {
-    let crashed = pod("web-primary-0", Role::Hot, Lifecycle::Unready { since: at(-2) });
+    // By the node's record, and not since the operator saw it.
+    let crashed = pod("web-primary-0", Role::Hot, Lifecycle::Unready { since: at(0) });
+    let crashed = PodView { stopped: Some(at(-2)), ..crashed };
     let case = seen([1, 1, 0], vec![crashed, available("web-hot-0", Role::Primary)])
         .result(convert("web-hot-0", (Role::Hot, Role::Primary), Reason::PodUnready), Outcome::Done)
         .result(convert("web-primary-0", (Role::Primary, Role::Hot), Reason::PodUnready), Outcome::Done);
