@@ -16,6 +16,9 @@ use lab::faults::{PodPair, Target};
 use lab::machine::clock::Instant;
 use lab::paths::RunDirectory;
 use lab::progress::Progress;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 /// What is logged unless `RUST_LOG` says otherwise. The client reports each refused request, and while a
 /// cluster starts they are refused.
@@ -177,9 +180,10 @@ fn parse_peer(text: &str) -> Result<Peer, String> {
 }
 
 fn main() -> ExitCode {
-    let filter = tracing_subscriber::EnvFilter::try_from_default_env()
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(QUIET));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let asked = std::env::var("RUST_LOG").ok().and_then(|levels| levels.parse::<Targets>().ok());
+    let filter = asked.unwrap_or_else(|| QUIET.parse().expect("these levels are well-formed"));
+    let lines = tracing_subscriber::fmt().with_max_level(LevelFilter::TRACE).with_writer(std::io::stderr);
+    lines.with_ansi(false).finish().with(filter).init();
     match run(Arguments::parse().verb) {
         Ok(code) => code,
         Err(error) => {

@@ -15,7 +15,6 @@ use super::queue::Queue;
 use super::reconcile::Context;
 use super::report::Reporter;
 use super::streaks::Streaks;
-use super::transitions::Transitions;
 use super::watch::{Relist, Sink, watch, watches};
 use crate::api::keys;
 use crate::apply::{Applier, TicketSender, send_by_tcp};
@@ -150,8 +149,7 @@ pub async fn start(
     };
     groups::start(tasks, shutdown, surroundings, &scopes);
     spawn(tasks, "keep-house", housekeeper.run(leadership.clone(), shutdown.clone()));
-    let transitions = Transitions::default();
-    let reporter = Reporter { client: client.clone(), events, metrics: metrics.sets.clone(), transitions };
+    let reporter = Reporter::new(client.clone(), events, metrics.sets.clone());
     let (refusals, stale) = (Streaks::default(), Streaks::default());
     let context = Context { client, sink, applier, reporter, leadership, metrics, refusals, stale };
     spawn(tasks, "reconcile", lead(Arc::new(context), shutdown.clone()));

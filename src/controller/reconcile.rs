@@ -79,7 +79,7 @@ pub(super) async fn reconcile(context: &Context, job: &Job) -> Look {
     let Some(first) = observe(&context.sink.cache(), &job.key, context.sink.clock.now()) else {
         context.refusals.end(&job.key);
         context.stale.end(&job.key);
-        context.reporter.transitions.forget(&job.key);
+        context.reporter.forget(&job.key);
         return Look::Settled(None);
     };
     let Worked { observation, plan, results } = work(context, job, first).await;

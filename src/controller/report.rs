@@ -12,6 +12,7 @@ use tracing::{info, warn};
 use super::events::EventSender;
 use super::timing::{Timing, is_promotion_after_loss};
 use super::transitions::Transitions;
+use super::unreported::Unreported;
 use super::watch::Sink;
 use crate::api::{BackupPodSet, BackupPodSetStatus, keys};
 use crate::model::{Action, Outcome, Plan, Reason, Refusal, Role, StepResult};
@@ -33,18 +34,35 @@ pub(super) struct Round<'a> {
 
 /// Reports about all sets.
 pub(super) struct Reporter {
-    pub(super) client: Client,
-    pub(super) events: EventSender,
-    pub(super) metrics: SetMetrics,
-    pub(super) transitions: Transitions,
+    client: Client,
+    events: EventSender,
+    metrics: SetMetrics,
+    transitions: Transitions,
+    unreported: Unreported,
 }
 
 impl Reporter {
+    pub(super) fn new(client: Client, events: EventSender, metrics: SetMetrics) -> Self {
+        Self {
+            client,
+            events,
+            metrics,
+            transitions: Transitions::default(),
+            unreported: Unreported::default(),
+        }
+    }
+
+    /// Forgets a set that is gone.
+    pub(super) fn forget(&self, set: &SetKey) {
+        self.transitions.forget(set);
+        self.unreported.forget(set);
+    }
+
     /// Writes the status if it changed, and passes on events, logs and metrics.
     pub(super) async fn report(&self, sink: &Sink, round: &Round<'_>) -> Outcome {
         let steps_elapsed = round.since.elapsed();
         let timing = self.time(sink, round, steps_elapsed);
-        let outcome = self.write_status(sink, round).await;
+        let outcome = self.tell(sink, round).await;
         for result in round.results {
             self.count(result);
             log(round.observation, result);
@@ -77,7 +95,19 @@ impl Reporter {
         timing
     }
 
-    async fn write_status(&self, sink: &Sink, round: &Round<'_>) -> Outcome {
+    /// Writes the status of this look and of earlier ones whose status was not taken.
+    async fn tell(&self, sink: &Sink, round: &Round<'_>) -> Outcome {
+        let set = (round.key, round.observation.set.metadata.uid.as_deref());
+        let results = self.unreported.before(set, round.results);
+        let outcome = self.write_status(sink, round, &results).await;
+        match outcome {
+            Outcome::Done => self.unreported.forget(round.key),
+            Outcome::Stale | Outcome::Failed(_) => self.unreported.keep(set, results),
+        }
+        outcome
+    }
+
+    async fn write_status(&self, sink: &Sink, round: &Round<'_>, results: &[StepResult]) -> Outcome {
         let observation = round.observation;
         let set = observation.set.as_ref();
         let previous = set.status.clone().unwrap_or_default();
@@ -86,7 +116,7 @@ impl Reporter {
             previous: &previous,
             snapshot: &observation.snapshot,
             plan: round.plan,
-            results: round.results,
+            results,
             generation: set.metadata.generation.unwrap_or_default(),
             images: &observation.images,
             foreign_pods: &observation.foreign_pods,

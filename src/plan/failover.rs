@@ -2,14 +2,15 @@
 //!
 //! A crashed Pod is not thrown away: it swaps roles with a ready hot backup and is one itself when it is back.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
-use crate::model::{Hold, Lifecycle, NodeHealth, PodView, Reason, Role};
+use crate::model::{Gate, Hold, Lifecycle, NodeHealth, PodView, Reason, Role};
 
 use super::draft::{Draft, Presence, SeatIndex};
 use super::{pairs, select};
 
-/// Swaps primaries that stopped being ready, or never became it, with ready hot backups.
+/// Swaps primaries that stopped being ready, or never became it, with ready hot backups; one that never ran, and has no
+/// such backup, gives its place to a cold one.
 pub(super) fn replace_unready_primaries(draft: &mut Draft<'_>) {
     for index in 0..draft.seats.len() {
         let seat = &draft.seats[index];
@@ -37,15 +38,25 @@ fn swap_due(draft: &Draft<'_>, view: &PodView) -> Option<Timestamp> {
         if is_paired { desired.failover_delay.max(pairs::AGENTS_FIRST) } else { desired.failover_delay };
     let (since, delay) = match view.lifecycle {
         Lifecycle::Unready { since } => (since, failover_delay),
-        // Pods that were created together become ready almost together: swapping them would be noise. But a primary
-        // that cannot start must not keep a ready hot backup from serving.
         Lifecycle::Starting | Lifecycle::Unscheduled => {
-            select::best_ready_hot(draft, |_| true)?;
-            (view.role_since.max(view.created), failover_delay.max(desired.wakeup_timeout))
+            (view.role_since.max(view.created), failover_delay.max(patience(draft, view)?))
         }
         Lifecycle::Ready { .. } | Lifecycle::Finished | Lifecycle::Terminating => return None,
     };
     Some(since.saturating_add(delay).unwrap_or(Timestamp::MAX))
+}
+
+/// How long a primary may take to start while somebody could serve in its place; `None` while nobody could.
+///
+/// Pods that were created together become ready almost together: swapping them would be noise. But a primary that cannot
+/// start must not keep a ready hot backup from serving. For a cold backup it is given up altogether, and that takes as
+/// long as with a Pod that does not come back.
+fn patience(draft: &Draft<'_>, view: &PodView) -> Option<SignedDuration> {
+    let desired = &draft.snapshot.desired;
+    let of_hot = select::best_ready_hot(draft, |_| true).map(|_| desired.wakeup_timeout);
+    // Without a deadline nobody is given up.
+    let of_cold = || cold_successor(draft, view).filter(|_| desired.unready_deadline < SignedDuration::MAX);
+    of_hot.or_else(|| of_cold().map(|_| desired.unready_deadline))
 }
 
 fn swap(draft: &mut Draft<'_>, lost: SeatIndex) {
@@ -58,11 +69,34 @@ fn swap(draft: &mut Draft<'_>, lost: SeatIndex) {
             draft.convert(successor, Role::Primary, Reason::PodUnready);
             draft.convert(lost, Role::Hot, Reason::PodUnready);
         }
-        None => {
-            let pod = Some(draft.seats[lost].view.pod.name.clone());
-            draft.hold(Hold { reason: Reason::NoReadyBackup, pod, until: None });
-        }
+        None => match cold_successor(draft, draft.seats[lost].view) {
+            Some(successor) => {
+                draft.convert(successor, Role::Primary, Reason::PodUnready);
+                draft.delete(lost, Reason::PodUnready);
+            }
+            None => {
+                let pod = Some(draft.seats[lost].view.pod.name.clone());
+                draft.hold(Hold { reason: Reason::NoReadyBackup, pod, until: None });
+            }
+        },
     }
+}
+
+/// The cold backup at its gate for whose sake a primary that never ran is given up.
+///
+/// It has its images, and runs within a second. An application that runs already and takes long to be ready would lose
+/// what it has done so far, and its successor would take as long. Agents choose for themselves.
+fn cold_successor(draft: &Draft<'_>, stuck: &PodView) -> Option<SeatIndex> {
+    let never_ran = match stuck.lifecycle {
+        Lifecycle::Unscheduled => true,
+        // Who was let through has a deadline of its own; see `discard`.
+        Lifecycle::Starting => !stuck.is_running && matches!(stuck.gate, Gate::None | Gate::Ahead),
+        Lifecycle::Ready { .. }
+        | Lifecycle::Unready { .. }
+        | Lifecycle::Finished
+        | Lifecycle::Terminating => false,
+    };
+    if never_ran && !draft.snapshot.is_paired() { select::best_at_gate(draft) } else { None }
 }
 
 /// Promotes a hot backup on a healthy node for a primary on a cordoned one, before somebody drains it.

@@ -79,9 +79,19 @@ pub(super) fn best(draft: &Draft<'_>, givers: &[Role], to: Role) -> Option<SeatI
 
 /// The best free, ready hot backup that satisfies `is_fit`.
 pub(super) fn best_ready_hot(draft: &Draft<'_>, is_fit: impl Fn(&PodView) -> bool) -> Option<SeatIndex> {
-    let strategy = strategy(draft, Role::Hot, Role::Primary);
-    candidates(draft, Role::Hot)
-        .filter(|(_, seat)| seat.view.is_ready() && is_fit(seat.view))
+    best_primary(draft, Role::Hot, |view| view.is_ready() && is_fit(view))
+}
+
+/// The best free cold backup that can be woken at once.
+pub(super) fn best_at_gate(draft: &Draft<'_>) -> Option<SeatIndex> {
+    best_primary(draft, Role::Cold, |view| view.is_at_gate() && view.has_known_key && view.address.is_some())
+}
+
+/// The best free Pod of this role that satisfies `is_fit`, to become a primary.
+fn best_primary(draft: &Draft<'_>, from: Role, is_fit: impl Fn(&PodView) -> bool) -> Option<SeatIndex> {
+    let strategy = strategy(draft, from, Role::Primary);
+    candidates(draft, from)
+        .filter(|(_, seat)| is_fit(seat.view))
         .filter_map(|(index, seat)| Some((candidate_order(draft, seat, (Role::Primary, strategy))?, index)))
         .min()
         .map(|(_, index)| index)

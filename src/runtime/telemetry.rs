@@ -14,9 +14,10 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use tracing::Subscriber;
 use tracing_appender::non_blocking::{ErrorCounter, NonBlocking, NonBlockingBuilder, WorkerGuard};
-use tracing_subscriber::filter::{EnvFilter, ParseError};
+use tracing_subscriber::filter::{LevelFilter, ParseError, Targets};
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::fmt::time::SystemTime;
+use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
 
 /// Libraries whose own news are not ours: at `info` and below they would log every request.
@@ -39,7 +40,7 @@ pub struct LogSettings {
     /// How log lines are written.
     #[arg(long, value_enum, default_value = "text")]
     pub log_format: LogFormat,
-    /// Which log lines are written: a level, or tracing directives such as `info,backuppodset::plan=debug`.
+    /// Which log lines are written: a level, or levels by target such as `info,backuppodset::plan=debug`.
     #[arg(long, env = "RUST_LOG", default_value = "info")]
     pub log_level: String,
 }
@@ -151,15 +152,29 @@ where
     Writer: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
     let level = &settings.log_level;
-    // The agent shares `RUST_LOG` with its application, whose directives say nothing of the agent.
-    let filter = EnvFilter::try_new(format!("info,{QUIET_LIBRARIES},{level}"))
-        .map_err(|source| Error::ParseLevel { level: level.clone(), source })?;
+    let filter = filter(level).map_err(|source| Error::ParseLevel { level: level.clone(), source })?;
     // `SystemTime` prints UTC with microseconds: failovers take milliseconds. No colours: logs are read by machines.
-    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_timer(SystemTime).with_writer(writer);
+    let lines = tracing_subscriber::fmt()
+        .with_max_level(LevelFilter::TRACE)
+        .with_timer(SystemTime)
+        .with_writer(writer);
     Ok(match settings.log_format {
-        LogFormat::Text => Box::new(lines.with_ansi(false).finish()),
-        LogFormat::Json => Box::new(lines.json().flatten_event(true).with_span_list(false).finish()),
+        LogFormat::Text => Box::new(lines.with_ansi(false).finish().with(filter)),
+        LogFormat::Json => {
+            Box::new(lines.json().flatten_event(true).with_span_list(false).finish().with(filter))
+        }
     })
+}
+
+/// Levels by target. `EnvFilter` knows spans and fields as well, for which every agent would hold two engines for regular
+/// expressions in memory.
+fn filter(level: &str) -> Result<Targets, ParseError> {
+    // The agent shares `RUST_LOG` with its application, whose directives say nothing of the agent; those about spans and
+    // fields are the application's.
+    let is_of_target = |directive: &&str| !directive.is_empty() && !directive.contains(['[', ']', '{', '}']);
+    let asked = level.split(',').map(str::trim).filter(is_of_target);
+    let directives: Vec<&str> = ["info"].into_iter().chain(QUIET_LIBRARIES.split(',')).chain(asked).collect();
+    directives.join(",").parse()
 }
 
 #[cfg(test)]
@@ -265,6 +280,8 @@ mod tests {
         assert_eq!(lines(LogFormat::Text, "debug", work).len(), 2);
         assert_eq!(lines(LogFormat::Text, "debug,kube=debug", work).len(), 3);
         assert_eq!(lines(LogFormat::Text, "my_app=debug", work).len(), 1);
+        let of_spans = "my_app[request{id=7,path}]=trace, [{peer}]=debug,,my_app=off,";
+        assert_eq!(lines(LogFormat::Text, of_spans, work).len(), 1);
     }
 
     #[test]

@@ -175,7 +175,10 @@ impl Scenario {
             wakeup_timeout: SignedDuration::from_secs(wish.wakeup_timeout),
             min_ready: SignedDuration::from_secs(wish.min_ready_seconds),
             failover_delay: SignedDuration::from_secs(wish.failover_delay_seconds),
-            unready_deadline: SignedDuration::from_secs(wish.unready_deadline_seconds),
+            unready_deadline: match wish.unready_deadline_seconds {
+                0 => SignedDuration::MAX,
+                seconds => SignedDuration::from_secs(seconds),
+            },
             scale_in: match wish.scale_in_policy {
                 ScaleInWord::Delete => ScaleIn::Delete,
                 ScaleInWord::Demote => ScaleIn::Demote,

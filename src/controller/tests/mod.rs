@@ -5,6 +5,7 @@ mod dispatch;
 mod keys;
 mod queue;
 mod reconcile;
+mod report;
 mod steps;
 
 use std::sync::{Arc, Mutex};
@@ -19,7 +20,6 @@ use super::queue::{Job, Queue};
 use super::reconcile::Context;
 use super::report::Reporter;
 use super::streaks::Streaks;
-use super::transitions::Transitions;
 use super::watch::{Relist, Sink};
 use crate::api::{BackupPodSet, BackupPodSetStatus};
 use crate::apply::testing::{NOW, applier, clock, pod, set, slim};
@@ -56,12 +56,7 @@ fn context(client: &Client, fields: &Value, pods: &[Value]) -> Context {
         client: client.clone(),
         sink,
         applier: applier(client),
-        reporter: Reporter {
-            client: client.clone(),
-            events: sender,
-            metrics: metrics.sets.clone(),
-            transitions: Transitions::default(),
-        },
+        reporter: Reporter::new(client.clone(), sender, metrics.sets.clone()),
         leadership: Leadership::won(),
         metrics,
         refusals: Streaks::default(),
