@@ -1,11 +1,14 @@
 //! What a pair costs while nothing happens: writes to the API server, memory and processor time of its agents.
 
-use std::fmt;
-use std::time::Duration;
+use std::net::{Ipv4Addr, UdpSocket};
+use std::time::{Duration, Instant};
+use std::{fmt, io};
 
 use backuppodset::api::keys;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::ResourceExt as _;
+use rustix::time::{ClockId, clock_gettime};
+use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
 use super::Course;
@@ -20,6 +23,9 @@ use crate::machine::process::ProcessId;
 pub const WHAT: &str = "pair: idle";
 /// Ticks of processor time in a second. Source: `USER_HZ`, 100 on every architecture that Kubernetes runs on.
 const TICKS_PER_SECOND: f64 = 100.0;
+/// Pause between two datagrams of what an agent is compared with. 75 ms: an idle active is woken 13 times a second, by its
+/// timers, its peer and the kubelet's probe.
+const WAKE_EVERY: Duration = Duration::from_millis(75);
 
 /// The costs of one pair.
 #[derive(Debug, Clone, PartialEq)]
@@ -33,6 +39,8 @@ pub struct Idle {
     memory: u64,
     /// Most processor time of an agent. Unit: percent of one core.
     processor: f64,
+    /// Processor time of a program that does nothing but send a datagram each [`WAKE_EVERY`]. Unit: percent of one core.
+    least: f64,
     /// Whether the same tenure lasted.
     is_undisturbed: bool,
 }
@@ -62,8 +70,11 @@ pub async fn watch(bench: &Bench, site: &Site, time: Duration) -> Result<Idle, E
     let agents = agents(bench, site, &serving.pod)?;
     let (epoch, writes, ticks) = (epoch(site).await?, writes(site).await?, processor(&agents)?);
     let asked = requests::writes(&bench.client).await?;
+    let least = spawn_blocking(move || cost_of_waking(time));
     sleep(time).await;
     let requests = requests::writes(&bench.client).await? - asked;
+    let least = least.await.ok().and_then(Result::ok);
+    let least = least.ok_or_else(|| Error::Find { what: "what waking costs".to_owned() })?;
     let (later, written, used) = (self::epoch(site).await?, self::writes(site).await?, processor(&agents)?);
     let memory = agents.iter().map(|agent| memory(agent)).collect::<Result<Vec<_>, _>>()?;
     let seconds = time.as_secs_f64();
@@ -75,6 +86,7 @@ pub async fn watch(bench: &Bench, site: &Site, time: Duration) -> Result<Idle, E
         writes: (written - writes) / seconds * 60.0,
         memory: memory.into_iter().max().unwrap_or_default(),
         processor: used.fold(0.0, f64::max),
+        least: least / seconds * 100.0,
         is_undisturbed: later == epoch,
     })
 }
@@ -91,7 +103,11 @@ impl fmt::Display for Idle {
         #[expect(clippy::cast_precision_loss, reason = "memory of a process has fewer digits")]
         let mebibytes = self.memory as f64 / 1024.0;
         writeln!(formatter, "  memory of an agent    {mebibytes:.1} MiB (at most 8)")?;
-        writeln!(formatter, "  processor             {:.2} % of a core (below 0.2)", self.processor)?;
+        let Self { processor, least, .. } = self;
+        writeln!(
+            formatter,
+            "  processor             {processor:.2} % of a core (below 0.2); {least:.2} % to wake as often for one datagram"
+        )?;
         write!(
             formatter,
             "  failovers             {}",
@@ -137,6 +153,20 @@ fn processor(agents: &[Vec<ProcessId>]) -> Result<Vec<f64>, Error> {
     };
     let sums = agents.iter().map(|processes| processes.iter().map(ticks).sum::<Option<f64>>());
     sums.collect::<Option<_>>().ok_or_else(|| Error::Find { what: "an agent".to_owned() })
+}
+
+/// Processor time that a thread takes in this time to send a datagram each [`WAKE_EVERY`]. Unit: seconds.
+fn cost_of_waking(time: Duration) -> io::Result<f64> {
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let own = socket.local_addr()?;
+    let (began, used) = (Instant::now(), clock_gettime(ClockId::ThreadCPUTime));
+    while began.elapsed() < time {
+        std::thread::sleep(WAKE_EVERY);
+        // Nobody reads them: what finds no room is dropped.
+        socket.send_to(&[0; 120], own)?;
+    }
+    let used = clock_gettime(ClockId::ThreadCPUTime) - used;
+    Ok(Duration::try_from(used).unwrap_or_default().as_secs_f64())
 }
 
 /// Proportional set size of all processes of an agent. Unit: KiB.
