@@ -45,9 +45,9 @@ const TOKIO_TICK: Duration = Duration::from_millis(1);
 /// 2 s: kube-proxy programs a change at most a second (its `minSyncPeriod`) after it heard of it.
 pub(in crate::agent) const LINGER: Duration = Duration::from_secs(2);
 
-/// How long connections are given to end between two requests before the process does. 50 ms: ten requests of a client that asks
-/// each 5 ms.
-const FINISH_MAX: Duration = Duration::from_millis(50);
+/// How long connections are given to end between two requests before the process does. 250 ms: what an answer may take that waits
+/// for a busy disk; with 50 such a request was cut in 1 of 20 deletions.
+const FINISH_MAX: Duration = Duration::from_millis(250);
 
 /// Where to listen.
 #[derive(Clone, Debug)]

@@ -11,6 +11,9 @@ const ROUNDS: usize = 20;
 /// Much more than a relay takes to notice.
 const A_WHILE: Duration = Duration::from_millis(20);
 
+/// As long as an answer takes that waits for a disk.
+const SLOWLY: Duration = Duration::from_millis(100);
+
 /// A client that is relayed to the other connection.
 async fn relayed(stage: &Stage) -> [TcpStream; 2] {
     let target = stage.target().await;
@@ -61,7 +64,7 @@ async fn who_waits_for_an_answer_gets_it_first() {
     let stage = Stage::set();
     let [mut client, mut target] = kept(&stage).await;
     let answer = async {
-        sleep(A_WHILE).await;
+        sleep(SLOWLY).await;
         passes([&mut target, &mut client], b"answer").await;
         ended(&mut client).await
     };
