@@ -59,7 +59,7 @@ pub enum Reason {
     RolloutWaits,
     /// A Pod was converted, but its gate cannot be reached yet.
     AwaitingGate,
-    /// A woken Pod does not run yet.
+    /// A Pod does not run yet.
     AwaitingStart,
     /// An object with a name that the set needs belongs to somebody else.
     ForeignObject,
@@ -184,7 +184,7 @@ impl Reason {
             }
             Self::RolloutWaits => "The rollout waits until every Pod is available again.",
             Self::AwaitingGate => "A Pod was converted, but its gate cannot be reached yet.",
-            Self::AwaitingStart => "A woken Pod does not run yet.",
+            Self::AwaitingStart => "A Pod does not run yet.",
             Self::ForeignObject => {
                 "An object with a name or label that the set needs belongs to somebody else."
             }

@@ -17,18 +17,18 @@ pub(super) fn replace_unready_primaries(draft: &mut Draft<'_>) {
         if !seat.is_free() || seat.role != Role::Primary {
             continue;
         }
-        let Some(due) = swap_due(draft, seat.view) else { continue };
+        let Some((due, reason)) = swap_due(draft, seat.view) else { continue };
         if due > draft.snapshot.now {
             let pod = Some(seat.view.pod.name.clone());
-            draft.hold(Hold { reason: Reason::WithinFailoverDelay, pod, until: Some(due) });
+            draft.hold(Hold { reason, pod, until: Some(due) });
         } else {
             swap(draft, index);
         }
     }
 }
 
-/// When a primary that does not serve may give its role away; `None` while there is nothing to swap.
-fn swap_due(draft: &Draft<'_>, view: &PodView) -> Option<Timestamp> {
+/// When a primary that does not serve may give its role away, and why not yet; `None` while there is nothing to swap.
+fn swap_due(draft: &Draft<'_>, view: &PodView) -> Option<(Timestamp, Reason)> {
     let desired = &draft.snapshot.desired;
     let is_paired = draft.snapshot.is_paired();
     if is_paired && view.acts() {
@@ -36,27 +36,30 @@ fn swap_due(draft: &Draft<'_>, view: &PodView) -> Option<Timestamp> {
     }
     let failover_delay =
         if is_paired { desired.failover_delay.max(pairs::AGENTS_FIRST) } else { desired.failover_delay };
-    let (since, delay) = match view.lifecycle {
-        Lifecycle::Unready { since } => (since, failover_delay),
+    let (since, delay, reason) = match view.lifecycle {
+        Lifecycle::Unready { since } => (since, failover_delay, Reason::WithinFailoverDelay),
         Lifecycle::Starting | Lifecycle::Unscheduled => {
-            (view.role_since.max(view.created), failover_delay.max(patience(draft, view)?))
+            let (patience, reason) = patience(draft, view)?;
+            (view.role_since.max(view.created), failover_delay.max(patience), reason)
         }
         Lifecycle::Ready { .. } | Lifecycle::Finished | Lifecycle::Terminating => return None,
     };
-    Some(since.saturating_add(delay).unwrap_or(Timestamp::MAX))
+    Some((since.saturating_add(delay).unwrap_or(Timestamp::MAX), reason))
 }
 
-/// How long a primary may take to start while somebody could serve in its place; `None` while nobody could.
+/// How long a primary may take to start while somebody could serve in its place, and what that is called; `None` while
+/// nobody could.
 ///
 /// Pods that were created together become ready almost together: swapping them would be noise. But a primary that cannot
 /// start must not keep a ready hot backup from serving. For a cold backup it is given up altogether, and that takes as
 /// long as with a Pod that does not come back.
-fn patience(draft: &Draft<'_>, view: &PodView) -> Option<SignedDuration> {
+fn patience(draft: &Draft<'_>, view: &PodView) -> Option<(SignedDuration, Reason)> {
     let desired = &draft.snapshot.desired;
-    let of_hot = select::best_ready_hot(draft, |_| true).map(|_| desired.wakeup_timeout);
+    let of_hot = select::best_ready_hot(draft, |_| true);
+    let of_hot = of_hot.map(|_| (desired.wakeup_timeout, Reason::WithinFailoverDelay));
     // Without a deadline nobody is given up.
     let of_cold = || cold_successor(draft, view).filter(|_| desired.unready_deadline < SignedDuration::MAX);
-    of_hot.or_else(|| of_cold().map(|_| desired.unready_deadline))
+    of_hot.or_else(|| of_cold().map(|_| (desired.unready_deadline, Reason::AwaitingStart)))
 }
 
 fn swap(draft: &mut Draft<'_>, lost: SeatIndex) {
@@ -71,8 +74,8 @@ fn swap(draft: &mut Draft<'_>, lost: SeatIndex) {
         }
         None => match cold_successor(draft, draft.seats[lost].view) {
             Some(successor) => {
-                draft.convert(successor, Role::Primary, Reason::PodUnready);
-                draft.delete(lost, Reason::PodUnready);
+                draft.convert(successor, Role::Primary, Reason::UnreadyTooLong);
+                draft.delete(lost, Reason::UnreadyTooLong);
             }
             None => {
                 let pod = Some(draft.seats[lost].view.pod.name.clone());

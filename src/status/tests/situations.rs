@@ -219,7 +219,7 @@ fn the_message_says_what_is_missing_and_what_is_waited_for() {
     case.snapshot.pods.push(pod("web-1a2b", Role::Hot, Lifecycle::Starting));
     let message = "1 of 2 primaries, 1 of 2 hot backups and 1 of 1 cold backup ready; \
                    hot backup web-1a2b is starting; 1 primary does not exist yet; \
-                   on hold, AwaitingStart: A woken Pod does not run yet";
+                   on hold, AwaitingStart: A Pod does not run yet";
     let status = case.compute();
     assert_eq!(status.conditions[0].message, message);
     assert_eq!(status.conditions[1].message, message);
