@@ -73,6 +73,7 @@ fn of_sets() -> Vec<Claim> {
         claim(rollout::a_broken_template_stops_after_one_backup_and_a_revert_recovers),
         claim(failover::a_failed_pod_is_replaced),
         claim(nodes::a_cordoned_node_gives_the_primary_role_away),
+        claim(nodes::a_primary_that_never_runs_gives_its_place_to_a_cold_backup),
         claim(refusals::a_quota_is_reported_and_the_set_recovers_when_it_is_lifted),
         claim(refusals::a_namespace_with_restricted_pod_security_admits_every_pod),
         claim(refusals::a_paused_set_is_not_touched),

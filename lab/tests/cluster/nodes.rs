@@ -4,11 +4,12 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt;
-use kube::api::Api;
+use kube::api::{Api, PostParams};
 use lab::ready;
+use serde_json::{Value, json};
 
 use crate::load::Witness;
-use crate::stage::{Stage, WEB, complete, exposed_web, node, one, uids, web};
+use crate::stage::{Stage, WEB, complete, exposed_web, node, one, roles, uids, web};
 use crate::wait;
 
 pub(crate) async fn a_cordoned_node_gives_the_primary_role_away(stage: Stage) {
@@ -61,4 +62,38 @@ pub(crate) async fn a_lost_node_is_survived_and_leaves_no_surplus_when_it_return
     let after = stage.settled(WEB, [2, 2, 1]).await;
     stage.exposes(&uids(&after, "primary")).await;
     assert_eq!(witness.fewest(), 2, "fewer Pods were exposed when the node returned");
+}
+
+/// Nobody finds a node for these Pods but this test, which does so for the cold one only.
+pub(crate) async fn a_primary_that_never_runs_gives_its_place_to_a_cold_backup(stage: Stage) {
+    let mut set = exposed_web([1, 0, 1]);
+    set["spec"]["schedulerName"] = json!("nobody");
+    set["spec"]["unreadyDeadlineSeconds"] = json!(2);
+    stage.apply(&set).await;
+    let made = stage
+        .pods_where(WEB, |pods| match pods.len() {
+            2 => Ok(()),
+            other => Err(format!("{other} pods")),
+        })
+        .await;
+    let [stuck, cold] = ["primary", "cold"].map(|role| one(&made, role));
+    let target = json!({"apiVersion": "v1", "kind": "Node", "name": "n1"});
+    let binding = json!({
+        "apiVersion": "v1", "kind": "Binding", "metadata": {"name": cold.name_any()}, "target": target,
+    });
+    let pods: Api<Pod> = stage.api();
+    let _: Value =
+        pods.create_subresource("binding", &cold.name_any(), &PostParams::default(), &binding).await.unwrap();
+    stage.exposes(&uids(&made, "cold")).await;
+    let after = stage
+        .pods_where(WEB, |pods| match uids(pods, "cold").len() {
+            1 => Ok(()),
+            other => Err(format!("{other} cold pods")),
+        })
+        .await;
+    assert_eq!(uids(&after, "primary"), uids(&made, "cold"));
+    assert!(
+        !roles(&after).contains_key(&stuck.uid().unwrap()),
+        "it could have run one day, beside the other one"
+    );
 }
