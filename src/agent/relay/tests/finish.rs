@@ -68,7 +68,12 @@ async fn who_waits_for_an_answer_gets_it_first() {
         passes([&mut target, &mut client], b"answer").await;
         ended(&mut client).await
     };
-    let ((), has_ended) = tokio::join!(stage.relay.finish(), answer);
+    let ending = async {
+        stage.relay.finish().await;
+        // As the process ends.
+        drop(stage);
+    };
+    let ((), has_ended) = tokio::join!(ending, answer);
     assert!(has_ended);
 }
 
