@@ -4,6 +4,8 @@ use std::process::Command;
 
 /// The first glibc whose static programs carry out packed relocations. Source: its release notes.
 const GLIBC_MIN: (u32, u32) = (2, 36);
+/// The first Rust whose own musl does. Source: its release notes.
+const RUST_MIN: (u32, u32) = (1, 93);
 
 /// A position-independent program relocates itself when it starts. The list for that stays in an agent's memory: 400 KB, or
 /// 10 if it is packed.
@@ -18,20 +20,20 @@ fn main() {
 /// Whether the C library that is linked in carries out packed relocations: a program with another one would crash at its
 /// start.
 fn does_libc_unpack() -> bool {
+    let is_native = variable("HOST") == variable("TARGET");
     match variable("CARGO_CFG_TARGET_ENV").as_str() {
-        // The one that comes with this Rust is 1.2.5; they came with 1.2.4.
-        "musl" => true,
-        "gnu" => variable("HOST") == variable("TARGET") && own_glibc().is_some_and(|own| own >= GLIBC_MIN),
+        // They came with 1.2.4; since 1.93 Rust brings 1.2.5.
+        "musl" => is_native && version("rustc", &variable("RUSTC"), "--version") >= Some(RUST_MIN),
+        "gnu" => is_native && version("glibc", "getconf", "GNU_LIBC_VERSION") >= Some(GLIBC_MIN),
         _ => false,
     }
 }
 
-/// The version of this machine's glibc, which says for example `glibc 2.36`.
-fn own_glibc() -> Option<(u32, u32)> {
-    let said = Command::new("getconf").arg("GNU_LIBC_VERSION").output().ok()?.stdout;
-    let said = String::from_utf8(said).ok()?;
-    let (major, minor) = said.trim().strip_prefix("glibc ")?.split_once('.')?;
-    Some((major.parse().ok()?, minor.parse().ok()?))
+/// The version that a program says after a name, for example `glibc 2.36` or `rustc 1.95.0 (...)`.
+fn version(name: &str, program: &str, argument: &str) -> Option<(u32, u32)> {
+    let said = String::from_utf8(Command::new(program).arg(argument).output().ok()?.stdout).ok()?;
+    let mut numbers = said.trim().strip_prefix(name)?.trim_start().split(['.', ' ']).map(str::parse);
+    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
 }
 
 fn variable(name: &str) -> String {

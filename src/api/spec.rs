@@ -159,8 +159,8 @@ pub struct BackupPodSetSpec {
     pub failover_delay_seconds: i32,
 
     /// How long a Pod of any role that was ready, or whose container has ended, may be not ready before it is deleted and
-    /// replaced, in seconds; a primary whose containers never ran as well, if a cold backup waits at its gate and no hot
-    /// one is ready. 0 never replaces a Pod for this reason alone. Range 0 to 86400, default 300: as long as
+    /// replaced, in seconds; a primary without a node as well, if a cold backup waits at its gate and no hot one is
+    /// ready. 0 never replaces a Pod for this reason alone. Range 0 to 86400, default 300: as long as
     /// Kubernetes lets a Pod stay on a node that does not answer (tolerationSeconds of the not-ready taint).
     #[serde(default = "default_unready_deadline_seconds")]
     #[schemars(range(min = 0, max = 86_400))]

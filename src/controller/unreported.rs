@@ -5,14 +5,14 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
 
-use crate::model::StepResult;
+use super::timing::is_promotion_after_loss;
+use crate::model::{Action, Outcome, StepResult};
 use crate::observe::SetKey;
 
-/// Most results that are kept for a set; the oldest go first.
+/// Most results that are kept for a set, the first ones: a promotion comes before what follows from it.
 ///
-/// 256: more than the look at a failover of a large set brings, and some hundred kilobytes at the most, because a set
-/// whose status is refused for ever goes on failing.
-const KEPT_MAX: usize = 256;
+/// 32: more than a status tells of.
+const KEPT_MAX: usize = 32;
 
 /// The results of one set.
 #[derive(Debug, Default)]
@@ -27,21 +27,24 @@ struct Kept {
 pub(super) struct Unreported(Mutex<BTreeMap<SetKey, Kept>>);
 
 impl Unreported {
-    /// These results of a set with this uid, after those that are still to be told.
+    /// These results of a set with this uid, after those that are still to be told. A new failover is told alone: its times
+    /// are not those of an earlier one.
     pub(super) fn before(&self, set: (&SetKey, Option<&str>), results: &[StepResult]) -> Vec<StepResult> {
         let (key, uid) = set;
         let kept = self.lock();
-        let earlier = kept.get(key).filter(|kept| kept.set_uid.as_deref() == uid);
+        let is_new = results.iter().any(is_promotion_after_loss);
+        let earlier = kept.get(key).filter(|kept| !is_new && kept.set_uid.as_deref() == uid);
         earlier.into_iter().flat_map(|kept| &kept.results).chain(results).cloned().collect()
     }
 
-    /// Keeps what could not be told instead of what was kept before.
+    /// Keeps what could not be told of a failover, instead of what was kept before. What was refused shows again by itself.
     pub(super) fn keep(&self, set: (&SetKey, Option<&str>), mut results: Vec<StepResult>) {
         let (key, uid) = set;
-        if results.is_empty() {
-            return;
+        results.retain(is_told_later);
+        results.truncate(KEPT_MAX);
+        if !results.iter().any(is_promotion_after_loss) {
+            return self.forget(key);
         }
-        results.drain(..results.len().saturating_sub(KEPT_MAX));
         self.lock().insert(key.clone(), Kept { set_uid: uid.map(str::to_owned), results });
     }
 
@@ -55,16 +58,25 @@ impl Unreported {
     }
 }
 
+/// Whether nothing but its result tells of a step, once it is done.
+fn is_told_later(result: &StepResult) -> bool {
+    let action = &result.step.action;
+    let is_trace = matches!(action, Action::Convert { .. } | Action::Delete { .. } | Action::Expose { .. });
+    is_trace && result.outcome == Outcome::Done
+}
+
 #[cfg(test)]
 mod tests {
     use jiff::{SignedDuration, Timestamp};
 
     use super::*;
-    use crate::model::{Action, Outcome, Reason, Step};
+    use crate::model::{PodName, PodRef, Reason, Refusal, Role, Step, Uid};
 
-    fn result(milliseconds: i64) -> StepResult {
+    fn result(milliseconds: i64, reason: Reason) -> StepResult {
+        let pod = PodRef { name: PodName("a".into()), uid: Uid("1".into()), resource_version: "7".into() };
+        let action = Action::Convert { pod, from: Role::Hot, to: Role::Primary };
         StepResult {
-            step: Step { action: Action::PublishService, reason: Reason::ServiceChanged },
+            step: Step { action, reason },
             outcome: Outcome::Done,
             message: None,
             started: Timestamp::from_millisecond(milliseconds).unwrap(),
@@ -73,20 +85,26 @@ mod tests {
     }
 
     #[test]
-    fn what_could_not_be_told_comes_before_what_is_new_and_is_bounded() {
+    fn a_failover_that_could_not_be_told_comes_before_what_follows_and_is_bounded() {
         let (unreported, key) =
             (Unreported::default(), SetKey { namespace: "shop".into(), name: "web".into() });
         let set = (&key, Some("u1"));
-        let many: Vec<StepResult> = (0..300).map(result).collect();
-        unreported.keep(set, many.clone());
-        let told = unreported.before(set, &[result(300)]);
-        assert_eq!(told, many[44..].iter().cloned().chain([result(300)]).collect::<Vec<_>>());
+        let refill = |milliseconds| result(milliseconds, Reason::Refilled);
+        let lost = result(0, Reason::PodDeleted);
+        let refused = StepResult { outcome: Outcome::Failed(Refusal::QuotaExceeded), ..refill(1) };
+        let many: Vec<StepResult> = [lost.clone(), refused].into_iter().chain((2..300).map(refill)).collect();
+        unreported.keep(set, many);
+        let kept: Vec<StepResult> = [lost].into_iter().chain((2..33).map(refill)).collect();
+        let told = unreported.before(set, &[refill(300)]);
+        assert_eq!(told, kept.iter().cloned().chain([refill(300)]).collect::<Vec<_>>());
         assert_eq!(
-            unreported.before((&key, Some("u2")), &[result(1)]),
-            [result(1)],
+            unreported.before((&key, Some("u2")), &[refill(1)]),
+            [refill(1)],
             "another set of that name"
         );
-        unreported.forget(&key);
-        assert_eq!(unreported.before(set, &[]), []);
+        let again = [result(400, Reason::NodeLost)];
+        assert_eq!(unreported.before(set, &again), again, "a failover has its own times");
+        unreported.keep(set, vec![refill(500)]);
+        assert_eq!(unreported.before(set, &[]), [], "a refill alone is no failover");
     }
 }

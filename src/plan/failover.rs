@@ -4,13 +4,13 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::model::{Gate, Hold, Lifecycle, NodeHealth, PodView, Reason, Role};
+use crate::model::{Hold, Lifecycle, NodeHealth, PodView, Reason, Role};
 
 use super::draft::{Draft, Presence, SeatIndex};
 use super::{pairs, select};
 
-/// Swaps primaries that stopped being ready, or never became it, with ready hot backups; one that never ran, and has no
-/// such backup, gives its place to a cold one.
+/// Swaps primaries that stopped being ready, or never became it, with ready hot backups; one that no node has room for
+/// gives its place to a cold one, if there is no such backup.
 pub(super) fn replace_unready_primaries(draft: &mut Draft<'_>) {
     for index in 0..draft.seats.len() {
         let seat = &draft.seats[index];
@@ -85,21 +85,20 @@ fn swap(draft: &mut Draft<'_>, lost: SeatIndex) {
     }
 }
 
-/// The cold backup at its gate for whose sake a primary that never ran is given up.
+/// The cold backup at its gate for whose sake a primary that no node has room for is given up: it holds its room already.
 ///
-/// It has its images, and runs within a second. An application that runs already and takes long to be ready would lose
-/// what it has done so far, and its successor would take as long. Agents choose for themselves.
+/// Not for one that has a node: its init containers may be at work, and the gate stands before those of the backup. Agents
+/// choose for themselves.
 fn cold_successor(draft: &Draft<'_>, stuck: &PodView) -> Option<SeatIndex> {
-    let never_ran = match stuck.lifecycle {
-        Lifecycle::Unscheduled => true,
-        // Who was let through has a deadline of its own; see `discard`.
-        Lifecycle::Starting => !stuck.is_running && matches!(stuck.gate, Gate::None | Gate::Ahead),
-        Lifecycle::Ready { .. }
-        | Lifecycle::Unready { .. }
-        | Lifecycle::Finished
-        | Lifecycle::Terminating => false,
-    };
-    if never_ran && !draft.snapshot.is_paired() { select::best_at_gate(draft) } else { None }
+    let is_homeless = stuck.lifecycle == Lifecycle::Unscheduled && !draft.snapshot.is_paired();
+    // What could not be deleted after it must not be converted first.
+    if is_homeless && draft.snapshot.storm.is_none() { select::best_at_gate(draft) } else { None }
+}
+
+/// Whether a primary waits for a node for so long that a cold backup may take its place.
+pub(super) fn is_given_up(draft: &Draft<'_>, view: &PodView) -> bool {
+    let deadline = view.role_since.max(view.created).saturating_add(draft.snapshot.desired.unready_deadline);
+    view.lifecycle == Lifecycle::Unscheduled && deadline.is_ok_and(|deadline| deadline <= draft.snapshot.now)
 }
 
 /// Promotes a hot backup on a healthy node for a primary on a cordoned one, before somebody drains it.

@@ -6,7 +6,7 @@
 use crate::model::{Gate, Lifecycle, NodeHealth, PodView, Reason, Role, ScaleIn, UpdateKind};
 
 use super::draft::{Draft, SeatIndex};
-use super::{pairs, rollout, select};
+use super::{failover, pairs, rollout, select};
 
 /// Demotes or deletes primaries beyond the wanted number.
 pub(super) fn shrink_primaries(draft: &mut Draft<'_>) {
@@ -84,7 +84,8 @@ pub(super) fn returning_primaries(draft: &Draft<'_>) -> usize {
 /// Whether a surplus primary fills a free hot place instead of being deleted.
 fn is_demoted(draft: &Draft<'_>, index: SeatIndex) -> bool {
     let has_place = draft.count(Role::Hot) < draft.snapshot.desired.hot_backups;
-    has_place && is_worth_demoting(draft, draft.seats[index].view)
+    let view = draft.seats[index].view;
+    has_place && is_worth_demoting(draft, view) && !failover::is_given_up(draft, view)
 }
 
 fn is_worth_demoting(draft: &Draft<'_>, view: &PodView) -> bool {
@@ -108,6 +109,7 @@ fn surplus_reason(draft: &Draft<'_>, view: &PodView) -> Reason {
     match (view.lifecycle, view.node_health()) {
         (Lifecycle::Unready { .. }, _) => Reason::PodUnready,
         (_, NodeHealth::Cordoned) => Reason::NodeCordoned,
+        _ if failover::is_given_up(draft, view) => Reason::UnreadyTooLong,
         _ if !draft.is_updated(view) && desired.update.kind == UpdateKind::BackupFirst => {
             Reason::TemplateChanged
         }

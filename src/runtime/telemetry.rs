@@ -14,10 +14,11 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use tracing::Subscriber;
 use tracing_appender::non_blocking::{ErrorCounter, NonBlocking, NonBlockingBuilder, WorkerGuard};
+use tracing_subscriber::Registry;
 use tracing_subscriber::filter::{LevelFilter, ParseError, Targets};
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::fmt::time::SystemTime;
-use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::layer::{Layer, SubscriberExt as _};
 use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
 
 /// Libraries whose own news are not ours: at `info` and below they would log every request.
@@ -154,10 +155,9 @@ where
     let level = &settings.log_level;
     let filter = filter(level).map_err(|source| Error::ParseLevel { level: level.clone(), source })?;
     // `SystemTime` prints UTC with microseconds: failovers take milliseconds. No colours: logs are read by machines.
-    let lines = tracing_subscriber::fmt()
-        .with_max_level(LevelFilter::TRACE)
-        .with_timer(SystemTime)
-        .with_writer(writer);
+    // What no target wants is to cost nothing, also in libraries that log otherwise.
+    let most = Layer::<Registry>::max_level_hint(&filter).unwrap_or(LevelFilter::TRACE);
+    let lines = tracing_subscriber::fmt().with_max_level(most).with_timer(SystemTime).with_writer(writer);
     Ok(match settings.log_format {
         LogFormat::Text => Box::new(lines.with_ansi(false).finish().with(filter)),
         LogFormat::Json => {

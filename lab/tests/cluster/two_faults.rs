@@ -17,9 +17,9 @@ use crate::stage::{Stage, node};
 /// How long somebody is not heard: longer than a hold of 1.9 s, so that he has been followed, or has ended.
 const SILENT: Duration = Duration::from_secs(4);
 
-/// How long who was asked to end relays at most. 5.8 s: `docs/adr/0019-agents-relay.md`. The rules of a node that did not hear the
+/// How long who was asked to end relays at most. 6 s: `docs/adr/0019-agents-relay.md`. The rules of a node that did not hear the
 /// API server lead there until TCP repeats what it missed, seconds after it could.
-const RELAYED: Duration = Duration::from_millis(5_800);
+const RELAYED: Duration = Duration::from_secs(6);
 
 /// What happens to the active.
 #[derive(Clone, Copy, Debug)]
