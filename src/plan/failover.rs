@@ -40,7 +40,7 @@ fn swap_due(draft: &Draft<'_>, view: &PodView) -> Option<(Timestamp, Reason)> {
         Lifecycle::Unready { since } => (since, failover_delay, Reason::WithinFailoverDelay),
         Lifecycle::Starting | Lifecycle::Unscheduled => {
             let (patience, reason) = patience(draft, view)?;
-            (view.role_since.max(view.created), failover_delay.max(patience), reason)
+            (waits_since(view), failover_delay.max(patience), reason)
         }
         Lifecycle::Ready { .. } | Lifecycle::Finished | Lifecycle::Terminating => return None,
     };
@@ -95,9 +95,14 @@ fn cold_successor(draft: &Draft<'_>, stuck: &PodView) -> Option<SeatIndex> {
     if is_homeless && draft.snapshot.storm.is_none() { select::best_at_gate(draft) } else { None }
 }
 
+/// Since when a Pod that has not started is to start in its role.
+fn waits_since(view: &PodView) -> Timestamp {
+    view.role_since.max(view.created)
+}
+
 /// Whether a primary waits for a node for so long that a cold backup may take its place.
 pub(super) fn is_given_up(draft: &Draft<'_>, view: &PodView) -> bool {
-    let deadline = view.role_since.max(view.created).saturating_add(draft.snapshot.desired.unready_deadline);
+    let deadline = waits_since(view).saturating_add(draft.snapshot.desired.unready_deadline);
     view.lifecycle == Lifecycle::Unscheduled && deadline.is_ok_and(|deadline| deadline <= draft.snapshot.now)
 }
 
