@@ -68,7 +68,7 @@ pub const TRANSITIONS: [Transition; 10] = [
     Transition {
         from: Some(Role::Cold),
         to: Some(Role::Primary),
-        when: "a primary is missing and there is no hot backup",
+        when: "a primary is missing or finds no node, and there is no hot backup",
         reasons: &PRIMARY_MISSING,
     },
     Transition {

@@ -9,90 +9,93 @@ use crate::model::{Hold, Lifecycle, NodeHealth, PodView, Reason, Role};
 use super::draft::{Draft, Presence, SeatIndex};
 use super::{pairs, select};
 
+/// Who can serve in the place of a primary that does not.
+#[derive(Clone, Copy)]
+enum Successor {
+    /// A ready hot backup; the primary is one itself when it is back.
+    Hot(SeatIndex),
+    /// A cold backup at its gate, for whose sake the primary is given up.
+    Cold(SeatIndex),
+}
+
 /// Swaps primaries that stopped being ready, or never became it, with ready hot backups; one that no node has room for
 /// gives its place to a cold one, if there is no such backup.
 pub(super) fn replace_unready_primaries(draft: &mut Draft<'_>) {
     for index in 0..draft.seats.len() {
         let seat = &draft.seats[index];
-        if !seat.is_free() || seat.role != Role::Primary {
+        if !seat.is_free() || seat.role != Role::Primary || !is_waited_for(draft, seat.view) {
             continue;
         }
-        let Some((due, reason)) = swap_due(draft, seat.view) else { continue };
+        let successor = successor(draft, seat.view);
+        let Some((due, reason)) = swap_due(draft, seat.view, successor) else { continue };
         if due > draft.snapshot.now {
             let pod = Some(seat.view.pod.name.clone());
             draft.hold(Hold { reason, pod, until: Some(due) });
         } else {
-            swap(draft, index);
+            swap(draft, index, successor);
         }
     }
 }
 
-/// When a primary that does not serve may give its role away, and why not yet; `None` while there is nothing to swap.
-fn swap_due(draft: &Draft<'_>, view: &PodView) -> Option<(Timestamp, Reason)> {
-    let desired = &draft.snapshot.desired;
-    let is_paired = draft.snapshot.is_paired();
-    if is_paired && view.acts() {
-        return None;
-    }
-    let failover_delay =
-        if is_paired { desired.failover_delay.max(pairs::AGENTS_FIRST) } else { desired.failover_delay };
-    let (since, delay, reason) = match view.lifecycle {
-        Lifecycle::Unready { since } => (since, failover_delay, Reason::WithinFailoverDelay),
-        Lifecycle::Starting | Lifecycle::Unscheduled => {
-            let (patience, reason) = patience(draft, view)?;
-            (waits_since(view), failover_delay.max(patience), reason)
-        }
-        Lifecycle::Ready { .. } | Lifecycle::Finished | Lifecycle::Terminating => return None,
-    };
-    Some((since.saturating_add(delay).unwrap_or(Timestamp::MAX), reason))
+/// Whether somebody else may have to serve in this primary's place.
+fn is_waited_for(draft: &Draft<'_>, view: &PodView) -> bool {
+    let serves_not =
+        matches!(view.lifecycle, Lifecycle::Unready { .. } | Lifecycle::Starting | Lifecycle::Unscheduled);
+    serves_not && !(draft.snapshot.is_paired() && view.acts())
 }
 
-/// How long a primary may take to start while somebody could serve in its place, and what that is called; `None` while
-/// nobody could.
+/// Who is to serve in this primary's place. A cold backup does so only for one that no node has room for, because it
+/// holds its own room already.
+///
+/// Not for one that has a node: its init containers may be at work, and the gate stands before those of the backup. Agents
+/// choose for themselves. Without a deadline nobody is given up.
+fn successor(draft: &Draft<'_>, view: &PodView) -> Option<Successor> {
+    // What could not be deleted after it must not be converted first.
+    let may_be_given_up = view.lifecycle == Lifecycle::Unscheduled
+        && draft.snapshot.storm.is_none()
+        && !draft.snapshot.is_paired()
+        && draft.snapshot.desired.unready_deadline < SignedDuration::MAX;
+    let hot = select::best_ready_hot(draft, |_| true).map(Successor::Hot);
+    let cold = || if may_be_given_up { select::best_at_gate(draft).map(Successor::Cold) } else { None };
+    hot.or_else(cold)
+}
+
+/// When a primary that does not serve may give its role away, and why not yet; `None` while nobody waits for that.
 ///
 /// Pods that were created together become ready almost together: swapping them would be noise. But a primary that cannot
-/// start must not keep a ready hot backup from serving. For a cold backup it is given up altogether, and that takes as
-/// long as with a Pod that does not come back.
-fn patience(draft: &Draft<'_>, view: &PodView) -> Option<(SignedDuration, Reason)> {
+/// start must not keep a ready hot backup from serving.
+fn swap_due(draft: &Draft<'_>, view: &PodView, successor: Option<Successor>) -> Option<(Timestamp, Reason)> {
     let desired = &draft.snapshot.desired;
-    let of_hot = select::best_ready_hot(draft, |_| true);
-    let of_hot = of_hot.map(|_| (desired.wakeup_timeout, Reason::WithinFailoverDelay));
-    // Without a deadline nobody is given up.
-    let of_cold = || cold_successor(draft, view).filter(|_| desired.unready_deadline < SignedDuration::MAX);
-    of_hot.or_else(|| of_cold().map(|_| (desired.unready_deadline, Reason::AwaitingStart)))
+    let first = if draft.snapshot.is_paired() { pairs::AGENTS_FIRST } else { SignedDuration::ZERO };
+    let failover_delay = desired.failover_delay.max(first);
+    let (since, delay) = match (view.lifecycle, successor) {
+        (Lifecycle::Unready { since }, _) => (since, failover_delay),
+        (_, Some(Successor::Hot(_))) => (waits_since(view), failover_delay.max(desired.wakeup_timeout)),
+        (_, Some(Successor::Cold(_))) => return Some((given_up_at(draft, view), Reason::AwaitingStart)),
+        (_, None) => return None,
+    };
+    Some((since.saturating_add(delay).unwrap_or(Timestamp::MAX), Reason::WithinFailoverDelay))
 }
 
-fn swap(draft: &mut Draft<'_>, lost: SeatIndex) {
+fn swap(draft: &mut Draft<'_>, lost: SeatIndex, successor: Option<Successor>) {
     // With a primary too many there is nothing to replace; `shrink` demotes this one.
     if draft.count(Role::Primary) > draft.snapshot.desired.replicas {
         return;
     }
-    match select::best_ready_hot(draft, |_| true) {
-        Some(successor) => {
+    match successor {
+        Some(Successor::Hot(successor)) => {
             draft.convert(successor, Role::Primary, Reason::PodUnready);
             draft.convert(lost, Role::Hot, Reason::PodUnready);
         }
-        None => match cold_successor(draft, draft.seats[lost].view) {
-            Some(successor) => {
-                draft.convert(successor, Role::Primary, Reason::UnreadyTooLong);
-                draft.delete(lost, Reason::UnreadyTooLong);
-            }
-            None => {
-                let pod = Some(draft.seats[lost].view.pod.name.clone());
-                draft.hold(Hold { reason: Reason::NoReadyBackup, pod, until: None });
-            }
-        },
+        Some(Successor::Cold(successor)) => {
+            draft.convert(successor, Role::Primary, Reason::UnreadyTooLong);
+            draft.delete(lost, Reason::UnreadyTooLong);
+        }
+        None => {
+            let pod = Some(draft.seats[lost].view.pod.name.clone());
+            draft.hold(Hold { reason: Reason::NoReadyBackup, pod, until: None });
+        }
     }
-}
-
-/// The cold backup at its gate for whose sake a primary that no node has room for is given up: it holds its room already.
-///
-/// Not for one that has a node: its init containers may be at work, and the gate stands before those of the backup. Agents
-/// choose for themselves.
-fn cold_successor(draft: &Draft<'_>, stuck: &PodView) -> Option<SeatIndex> {
-    let is_homeless = stuck.lifecycle == Lifecycle::Unscheduled && !draft.snapshot.is_paired();
-    // What could not be deleted after it must not be converted first.
-    if is_homeless && draft.snapshot.storm.is_none() { select::best_at_gate(draft) } else { None }
 }
 
 /// Since when a Pod that has not started is to start in its role.
@@ -100,10 +103,16 @@ fn waits_since(view: &PodView) -> Timestamp {
     view.role_since.max(view.created)
 }
 
+/// When a primary that waits for a node has waited for as long as one that does not come back.
+fn given_up_at(draft: &Draft<'_>, view: &PodView) -> Timestamp {
+    let desired = &draft.snapshot.desired;
+    let patience = desired.failover_delay.max(desired.unready_deadline);
+    waits_since(view).saturating_add(patience).unwrap_or(Timestamp::MAX)
+}
+
 /// Whether a primary waits for a node for so long that a cold backup may take its place.
 pub(super) fn is_given_up(draft: &Draft<'_>, view: &PodView) -> bool {
-    let deadline = waits_since(view).saturating_add(draft.snapshot.desired.unready_deadline);
-    view.lifecycle == Lifecycle::Unscheduled && deadline.is_ok_and(|deadline| deadline <= draft.snapshot.now)
+    view.lifecycle == Lifecycle::Unscheduled && given_up_at(draft, view) <= draft.snapshot.now
 }
 
 /// Promotes a hot backup on a healthy node for a primary on a cordoned one, before somebody drains it.

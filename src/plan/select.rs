@@ -67,34 +67,33 @@ struct SurplusOrder {
 /// A Pod that crashed is never a candidate: it comes back where it is, or is replaced. A Pod that no node has room for
 /// may wait for ever, so it is the last choice.
 pub(super) fn best(draft: &Draft<'_>, givers: &[Role], to: Role) -> Option<SeatIndex> {
-    let of_giver = |from: &Role| {
-        let strategy = strategy(draft, *from, to);
-        candidates(draft, *from)
-            .filter_map(|(index, seat)| Some((candidate_order(draft, seat, (to, strategy))?, index)))
-            .min()
-    };
-    let bests = givers.iter().filter_map(of_giver);
+    let bests = givers.iter().filter_map(|from| best_of(draft, (*from, to), |_| true));
     bests.min_by_key(|(order, _)| order.willingness == Willingness::Unscheduled).map(|(_, index)| index)
 }
 
 /// The best free, ready hot backup that satisfies `is_fit`.
 pub(super) fn best_ready_hot(draft: &Draft<'_>, is_fit: impl Fn(&PodView) -> bool) -> Option<SeatIndex> {
-    best_primary(draft, Role::Hot, |view| view.is_ready() && is_fit(view))
+    let best = best_of(draft, (Role::Hot, Role::Primary), |view| view.is_ready() && is_fit(view));
+    best.map(|(_, index)| index)
 }
 
 /// The best free cold backup that can be woken at once.
 pub(super) fn best_at_gate(draft: &Draft<'_>) -> Option<SeatIndex> {
-    best_primary(draft, Role::Cold, |view| view.is_at_gate() && view.has_known_key && view.address.is_some())
+    let is_fit = |view: &PodView| view.is_at_gate() && view.has_known_key && view.address.is_some();
+    best_of(draft, (Role::Cold, Role::Primary), is_fit).map(|(_, index)| index)
 }
 
-/// The best free Pod of this role that satisfies `is_fit`, to become a primary.
-fn best_primary(draft: &Draft<'_>, from: Role, is_fit: impl Fn(&PodView) -> bool) -> Option<SeatIndex> {
-    let strategy = strategy(draft, from, Role::Primary);
+/// The best free Pod with role `from` that satisfies `is_fit`, to get role `to`; with its place among others.
+fn best_of(
+    draft: &Draft<'_>,
+    (from, to): (Role, Role),
+    is_fit: impl Fn(&PodView) -> bool,
+) -> Option<(CandidateOrder, SeatIndex)> {
+    let strategy = strategy(draft, from, to);
     candidates(draft, from)
         .filter(|(_, seat)| is_fit(seat.view))
-        .filter_map(|(index, seat)| Some((candidate_order(draft, seat, (Role::Primary, strategy))?, index)))
+        .filter_map(|(index, seat)| Some((candidate_order(draft, seat, (to, strategy))?, index)))
         .min()
-        .map(|(_, index)| index)
 }
 
 /// Free Pods of a role, the least worth keeping first.

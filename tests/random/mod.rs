@@ -95,9 +95,10 @@ fn desired() -> impl Strategy<Value = Desired> {
 
 fn pod() -> impl Strategy<Value = PodView> {
     let facts = (any::<bool>(), any::<bool>(), any::<bool>(), prop::bool::weighted(0.8));
-    let asked = option::of((0_i64..600).prop_map(ago));
-    (role(), lifecycle(), gate(), asked, option::weighted(0.9, node()), facts).prop_map(
-        |(role, lifecycle, gate, asked, node, (is_running, is_serving, has_known_key, is_updated))| PodView {
+    // Before and after each deadline; a role may be as old as its Pod.
+    let times = (option::of((0_i64..600).prop_map(ago)), (0_i64..=900).prop_map(ago));
+    (role(), lifecycle(), gate(), times, option::weighted(0.9, node()), facts).prop_map(
+        |(role, lifecycle, gate, times, node, (is_running, is_serving, has_known_key, is_updated))| PodView {
             pod: PodRef {
                 name: PodName(String::new()),
                 uid: Uid(String::new()),
@@ -105,7 +106,7 @@ fn pod() -> impl Strategy<Value = PodView> {
             },
             ownership: if has_known_key || is_updated { Ownership::Ours } else { Ownership::Orphan },
             role,
-            role_since: ago(200),
+            role_since: times.1,
             part: Part::None,
             slot: 0,
             revision: Revision(if is_updated { "r1" } else { "r0" }.to_owned()),
@@ -114,7 +115,7 @@ fn pod() -> impl Strategy<Value = PodView> {
             gate,
             has_known_key,
             stopped: None,
-            first_ticket: asked,
+            first_ticket: times.0,
             next_ticket: None,
             is_running,
             is_serving,
