@@ -1,8 +1,10 @@
 //! Death certificates between two ends in one process: given only for an application whose agent ended with it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{SocketAddr, TcpListener};
-use std::process::{Child, Command};
+use std::os::fd::AsRawFd as _;
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,6 +27,8 @@ use tokio::time::{sleep, timeout};
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Longer than the pause between two looks of an agent at the processes.
 const LOOKED_WITHIN: Duration = Duration::from_millis(1_500);
+/// How often a census is taken at most until nobody on this machine started a process meanwhile.
+const TRIES_MAX: usize = 10_000;
 /// Pause between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
@@ -37,16 +41,35 @@ struct End {
     keys: watch::Sender<KeyRing>,
 }
 
+/// A process that ends with its test, also with one that fails.
+struct Process(Child);
+
+impl Process {
+    fn start(command: &mut Command) -> Self {
+        Self(command.spawn().expect("a process"))
+    }
+
+    fn idle() -> Self {
+        Self::start(Command::new("sleep").arg("1000"))
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.0.kill().and_then(|()| self.0.wait()).expect("it was started here");
+    }
+}
+
 /// An application of one process.
 struct Application {
     bond: Arc<Bond>,
-    process: Child,
+    process: Process,
 }
 
 impl Application {
     fn start() -> Self {
         let (bond, inherited) = Bond::new().expect("a bond");
-        let process = Command::new("sleep").arg("1000").spawn().expect("a process");
+        let process = Process::idle();
         drop(inherited);
         Self { bond: Arc::new(bond), process }
     }
@@ -60,9 +83,8 @@ impl Application {
         timeout(PATIENCE, passed).await.expect("a lifeline");
     }
 
-    fn kill(mut self) {
-        self.process.kill().expect("it runs");
-        self.process.wait().expect("it was started here");
+    fn kill(self) {
+        drop(self.process);
     }
 }
 
@@ -110,13 +132,18 @@ fn epoch(term: u32) -> Epoch {
     Epoch { term, sequence: 0 }
 }
 
-/// One test, because it is about all processes below this one.
-#[tokio::test]
-async fn only_an_application_that_ended_with_its_agent_is_certified() {
+/// A new pair of agents, and where they listen.
+fn pair() -> ([SocketAddr; 2], [End; 2]) {
     let listeners = [listen(), listen()];
     let addresses = [0, 1].map(|index: usize| listeners[index].local_addr().expect("an address"));
     let record = record(addresses);
-    let (active, mut standby) = (end(1, &listeners[0], &record), end(2, &listeners[1], &record));
+    (addresses, [end(1, &listeners[0], &record), end(2, &listeners[1], &record)])
+}
+
+/// One test, because it is about all processes below this one.
+#[tokio::test]
+async fn only_an_application_that_ended_with_its_agent_is_certified() {
+    let (addresses, [active, mut standby]) = pair();
 
     // A stranger gets no answer.
     let mut stranger = TcpStream::connect(addresses[0]).await.expect("it listens");
@@ -132,12 +159,12 @@ async fn only_an_application_that_ended_with_its_agent_is_certified() {
     active.bonds.send_replace(None);
 
     // A second process that does not hold the bond keeps the lifeline back.
-    let mut stray = Command::new("sleep").arg("1000").spawn().expect("a process");
+    let stray = Process::idle();
     let second = Application::start();
     active.bonds.send_replace(Some((epoch(2), second.bond.clone())));
     sleep(LOOKED_WITHIN).await;
     assert_eq!(second.bond.passed(), 0);
-    stray.kill().and_then(|()| stray.wait()).expect("it runs");
+    drop(stray);
     second.has_lifeline().await;
 
     // The agent is killed, and its application ends after it.
@@ -149,4 +176,47 @@ async fn only_an_application_that_ended_with_its_agent_is_certified() {
     assert_eq!(certificate.expect("a certificate"), Some(epoch(2)));
     assert!(standby.lifelines.certificates.try_recv().is_err());
     drop((standby.tasks, standby.keys));
+
+    only_while_all_its_processes_hold_the_bond().await;
+    a_census_holds_until_a_process_is_started_or_lets_go();
+}
+
+/// A process that is started later and does not hold the bond makes a lifeline worthless that was passed on before.
+async fn only_while_all_its_processes_hold_the_bond() {
+    let (_, [active, mut standby]) = pair();
+    let application = Application::start();
+    active.bonds.send_replace(Some((epoch(1), application.bond.clone())));
+    application.has_lifeline().await;
+    let late = Process::idle();
+    sleep(LOOKED_WITHIN).await;
+    drop((active.tasks, active.lifelines));
+    application.kill();
+    assert!(timeout(LOOKED_WITHIN, standby.lifelines.certificates.recv()).await.is_err());
+    drop(late);
+}
+
+fn a_census_holds_until_a_process_is_started_or_lets_go() {
+    let (bond, inherited) = Bond::new().expect("a bond");
+    let script = format!("read word; exec {}<&-; echo closed; read word", inherited.as_raw_fd());
+    let mut shell = Command::new("bash");
+    let shell = shell.args(["-c", &script]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut application = Process::start(shell);
+    drop(inherited);
+    let census = || bond.take_census().expect("a process list");
+
+    // Processes of others on this machine are started all the time, but not between every two calls.
+    let confirmed = (0..TRIES_MAX).filter_map(|_| census()).find(|census| bond.confirms(census));
+    let confirmed = confirmed.expect("a kernel that tells which process was started last");
+    let late = Process::idle();
+    assert!(!bond.confirms(&confirmed));
+    assert!(census().is_none());
+    drop(late);
+
+    let confirmed = (0..TRIES_MAX).filter_map(|_| census()).find(|census| bond.confirms(census));
+    let mut lines = BufReader::new(application.0.stdout.take().expect("a pipe")).lines();
+    application.0.stdin.as_mut().expect("a pipe").write_all(b"close\n").expect("it reads");
+    assert_eq!(lines.next().expect("a line").expect("text"), "closed");
+    assert!(!bond.confirms(&confirmed.expect("a census")));
+    assert!(census().is_none());
+    drop(application);
 }
