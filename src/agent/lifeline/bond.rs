@@ -1,12 +1,10 @@
 //! The pair of sockets between the agent and its application, in whose queue lifelines live.
 
-use std::collections::BTreeSet;
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd as _, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
 
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::net::{
@@ -21,26 +19,6 @@ use crate::agent::tree::{is_ending, living};
 /// Most lifelines of one application. Nobody can take one back out of the queue, so each time that the other agent
 /// connects costs one until the application ends; after these there is no certificate of it.
 const LIFELINES_MAX: u32 = 64;
-
-/// Holders that are asked one by one instead of taking a census. 64: each costs a system call of about a microsecond, on the
-/// thread that must not wait.
-const ASKED_MAX: usize = 64;
-/// How long a census may be relied on if nothing speaks against it.
-///
-/// 10 s: a process that was started with a number of its choice, as checkpoint tools do, moves nothing that is looked at.
-const CENSUS_MAX: Duration = Duration::from_secs(10);
-/// Number of the process or thread that was started last in this PID namespace. Source: `kernel/pid_namespace.c` of Linux;
-/// kernels without `CONFIG_CHECKPOINT_RESTORE` do not have it.
-const LAST_STARTED: &str = "/proc/sys/kernel/ns_last_pid";
-
-/// That every process below this one holds the application's end, as of one look through the process list.
-#[derive(Debug)]
-pub struct Census {
-    holders: BTreeSet<i32>,
-    /// Who was started last before the look; `None` where the kernel does not tell.
-    last_started: Option<String>,
-    taken: Instant,
-}
 
 /// The agent's end of the pair.
 #[derive(Debug)]
@@ -104,54 +82,30 @@ impl Bond {
         drop(self.socket.readable().await);
     }
 
-    /// Asks each process below this one whether it holds the application's end; `None` if one does not, or there is none.
+    /// Whether there is a process below this one, and each of them holds the application's end.
     ///
     /// Reads the process list: not for the thread that must not wait.
     ///
     /// # Errors
     /// The process list cannot be read.
-    pub fn take_census(&self) -> io::Result<Option<Census>> {
-        // First: whoever is started from here on may be missing in the list.
-        let (last_started, taken) = (last_started(), Instant::now());
-        let holders = living()?;
-        let is_held = !holders.is_empty() && holders.iter().all(|pid| self.is_held_by(*pid));
-        Ok(is_held.then_some(Census { holders, last_started, taken }))
-    }
-
-    /// Whether another census would show the same: no process was started since, and each holder has the end where it
-    /// inherited it.
-    pub fn confirms(&self, census: &Census) -> bool {
-        census.holders.len() <= ASKED_MAX
-            && census.taken.elapsed() < CENSUS_MAX
-            && census.last_started.is_some()
-            && census.last_started == last_started()
-            && census.holders.iter().all(|pid| self.is_inherited_by(*pid))
+    pub fn is_held_by_all(&self) -> io::Result<bool> {
+        let living = living()?;
+        Ok(!living.is_empty() && living.into_iter().all(|pid| self.is_held_by(pid)))
     }
 
     /// A process that has ended holds nothing back, nor one that ends while it is looked at: it seems to hold nothing then, or
     /// must not be looked at. One whose descriptors must not be read otherwise counts as not holding it.
     fn is_held_by(&self, pid: i32) -> bool {
+        let descriptors = PathBuf::from(format!("/proc/{pid}/fd"));
+        let is_shown = |file: &Path| std::fs::read_link(file).is_ok_and(|link| link == self.shown);
         // A process may have thousands; the first look is nearly always enough.
-        if self.is_inherited_by(pid) {
+        if is_shown(&descriptors.join(self.number.to_string())) {
             return true;
         }
-        let found = std::fs::read_dir(format!("/proc/{pid}/fd"))
-            .is_ok_and(|mut files| files.any(|file| file.is_ok_and(|file| self.is_shown(&file.path()))));
+        let found = std::fs::read_dir(descriptors)
+            .is_ok_and(|mut files| files.any(|file| file.is_ok_and(|file| is_shown(&file.path()))));
         found || is_ending(pid)
     }
-
-    /// Whether a process has the application's end under the number that it inherited.
-    fn is_inherited_by(&self, pid: i32) -> bool {
-        self.is_shown(Path::new(&format!("/proc/{pid}/fd/{}", self.number)))
-    }
-
-    fn is_shown(&self, file: &Path) -> bool {
-        std::fs::read_link(file).is_ok_and(|link| link == self.shown)
-    }
-}
-
-fn last_started() -> Option<String> {
-    std::fs::read_to_string(LAST_STARTED).ok()
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use tokio::sync::watch::Receiver;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use tracing::{info, warn};
 
-use super::bond::{Bond, Census};
+use super::bond::Bond;
 use super::frame::{Frame, Session, Word};
 use super::{GREETING_MAX, Line, Tenancy, prepare};
 use crate::ha::Epoch;
@@ -60,8 +60,6 @@ struct Server {
     watched: Option<Watched>,
     /// The present application, unless its bond was found to be unfit.
     bond: Tenancy,
-    /// The last that was taken of it.
-    census: Option<Census>,
 }
 
 /// Serves the other agent.
@@ -74,7 +72,7 @@ pub async fn run(
     mut bonds: Receiver<Tenancy>,
     shutdown: Shutdown,
 ) -> Result<(), TaskError> {
-    let mut server = Server { line, challenged: VecDeque::new(), watched: None, bond: None, census: None };
+    let mut server = Server { line, challenged: VecDeque::new(), watched: None, bond: None };
     let mut greetings: FuturesUnordered<BoxFuture<'static, Option<Greeted>>> = FuturesUnordered::new();
     let mut looks = interval(LOOK_EVERY);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -176,7 +174,6 @@ impl Server {
             self.end_watched();
         }
         self.bond = bond;
-        self.census = None;
     }
 
     /// The application that has a lifeline.
@@ -190,13 +187,11 @@ impl Server {
     /// Passes the lifeline on once all processes hold the bond, and gives it up when one does not any more.
     async fn look(&mut self) {
         let Some((epoch, bond)) = self.bond.clone().filter(|_| self.watched.is_some()) else { return };
-        if !self.census.as_ref().is_some_and(|census| bond.confirms(census)) {
-            let looked = bond.clone();
-            // The process list takes its time, and the agent's loop shares this thread.
-            let taken = tokio::task::spawn_blocking(move || looked.take_census()).await;
-            self.census = taken.ok().and_then(Result::ok).flatten();
-        }
-        match (self.passed_to().is_some(), self.census.is_some()) {
+        let looked = bond.clone();
+        // The process list takes its time, and the agent's loop shares this thread.
+        let held = tokio::task::spawn_blocking(move || looked.is_held_by_all()).await;
+        let is_held = matches!(held, Ok(Ok(true)));
+        match (self.passed_to().is_some(), is_held) {
             (false, true) => self.pass(epoch, bond),
             (true, false) => self.spoil("a process does not hold it"),
             (false, false) | (true, true) => {}
