@@ -79,7 +79,7 @@ pub struct ActiveStandby {
 
     /// Ports on which a standby takes in the state of its active, 0 to 50. For each active there is a Service
     /// `replicate-<name of the active Pod>` that leads to its standby; a name of more than 63 characters is cut, and ends in a
-    /// hash. Default: no such Services.
+    /// hash. A target port is a number, and node ports are refused. Default: no such Services.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 50))]
     #[x_kube(validation = Rule::new("self.size() <= 1 || self.all(port, has(port.name))").message(
@@ -110,7 +110,7 @@ pub enum AgentDelivery {
     Image,
 }
 
-/// Which standby may act.
+/// Which standby may act when `stateDir` is replicated. Default: `InSync`.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PromoteWhen {
     /// One that has everything that was acknowledged.

@@ -79,7 +79,7 @@ pub struct HAGroupSpec {
 
     /// Ports on which a standby takes in the state of its active, 1 to 50. For each active there is a Service
     /// `replicate-<name of the active Pod>` that leads to its standby; a name of more than 63 characters is cut, and ends in a
-    /// hash. Default: no such Services.
+    /// hash. Node ports are refused. Default: no such Services.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 50))]
     #[x_kube(validation = Rule::new("self.size() <= 1 || self.all(port, has(port.name))").message(

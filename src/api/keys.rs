@@ -61,7 +61,7 @@ pub const ANNOTATION_HA_PENDING: &str = "backup.example.com/ha-pending";
 pub const ANNOTATION_HA_HOLD: &str = "backup.example.com/ha-hold";
 /// Annotation on the Lease of a pair: how often it was written, decimal.
 pub const ANNOTATION_HA_WRITES: &str = "backup.example.com/ha-writes";
-/// Annotation on the Lease of a pair: what its active knows of the takeover that it acts by, as JSON; see `agent::takeover`.
+/// Annotation on the Lease of a pair: what its active knows of the takeover that it acts by, as JSON.
 pub const ANNOTATION_HA_TAKEOVER: &str = "backup.example.com/ha-takeover";
 /// Annotation on the Lease of a pair: hold, watch and stop of its protocol in milliseconds, as JSON; never changed.
 pub const ANNOTATION_HA_TIMING: &str = "backup.example.com/ha-timing";
@@ -88,7 +88,7 @@ pub const ANNOTATION_HA_IN_SYNC: &str = "backup.example.com/ha-in-sync";
 pub const ANNOTATION_HA_IN_SYNC_PODS: &str = "backup.example.com/ha-in-sync-pods";
 /// Annotation on the Lease of a pair: how much the standby lacks of the replicated state, as JSON; absent while it is level.
 pub const ANNOTATION_HA_LAG: &str = "backup.example.com/ha-lag";
-/// Annotation on an EndpointSlice: epoch of the active whose address it shows, decimal as in [`ENV_HA_EPOCH`]. On a Pod: epoch
+/// Annotation on an EndpointSlice: epoch of the active whose address it shows, decimal as in `HA_EPOCH`. On a Pod: epoch
 /// of its last tenure, so that a group that is made anew knows what its epochs must exceed.
 pub const ANNOTATION_HA_EPOCH: &str = "backup.example.com/ha-epoch";
 

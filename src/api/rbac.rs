@@ -109,7 +109,7 @@ pub const RULES: &[Rule] = &[
         group: "rbac.authorization.k8s.io",
         resources: &["roles", "rolebindings"],
         names: &[],
-        verbs: &["get", "list", "watch", "create", "patch"],
+        verbs: &["list", "watch", "create", "patch"],
     },
     Rule { scope: Scope::Cluster, group: "", resources: &["nodes"], names: &[], verbs: READ },
     // Who reads /metrics is asked of the API server.
@@ -148,7 +148,7 @@ pub const RULES: &[Rule] = &[
         group: "",
         resources: &["secrets"],
         names: &[keys::SECRET_WAKE_KEYS],
-        verbs: &["get", "list", "watch", "update"],
+        verbs: &["get", "update"],
     },
 ];
 

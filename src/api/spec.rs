@@ -175,7 +175,8 @@ pub struct BackupPodSetSpec {
     #[serde(default)]
     pub update_strategy: UpdateStrategy,
 
-    /// Observe and report what would be done, and write nothing but status. Default false.
+    /// Observe and report what would be done, and write nothing but status. With `activeStandby` the pairs are paused,
+    /// too, and failovers between their Pods go on. Default false.
     #[serde(default)]
     pub paused: bool,
 
@@ -223,7 +224,8 @@ fn default_revision_history_limit() -> i32 {
 pub struct Strategy {
     /// For every transition that has no key of its own. `best` (default): another failure domain than the
     /// primaries first, then ready longest, then by name. `random`: any. `oldest` or `newest`: the Pod that was
-    /// created first or last. `spread`: where the fewest Pods of the wanted role are, by node, then by zone.
+    /// created first or last. `spread`: where the fewest Pods of the wanted role are, by zone, then by node. New Pods of
+    /// `best` and `spread` are spread softly over zones and nodes, all roles together, unless the template says where they go.
     #[serde(default)]
     pub init: CandidateChoice,
 

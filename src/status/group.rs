@@ -1,12 +1,16 @@
 //! The status of an HAGroup: pairs, what is waited for, and who took over from whom.
 
+mod phrases;
+
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
+pub use phrases::{GROUP_CONDITIONS, GROUP_STATES};
+
 use super::conditions::{Saying, condition};
 use super::takeovers::{TAKEOVERS_MAX, last_actor, takeovers};
-use super::words;
+use super::words::{self, Word};
 use crate::api::status::Condition;
 use crate::api::{
     GroupSummary, HAGroupStatus, IN_SYNC, LOST_PODS_MAX, LostPair, PAIR_ENDING, PairStatus, StateLag,
@@ -158,21 +162,21 @@ fn spares(group: &Group) -> impl Iterator<Item = &str> {
 fn state(input: &GroupInput<'_>, (complete, all): (usize, usize)) -> String {
     let is_pairing = input.plan.steps.iter().any(|step| !matches!(step, Step::Label { .. }));
     let state = if input.group.is_paused {
-        "Paused"
+        phrases::PAUSED
     } else if !input.troubles.is_empty() {
-        "Degraded"
+        phrases::DEGRADED
     } else if !withheld(input).is_empty() {
-        WITHHELD
+        words::WITHHELD
     } else if all == 0 {
-        "Waiting for Pods"
+        phrases::WAITING_FOR_PODS
     } else if is_pairing || input.plan.waits.iter().any(|wait| matches!(wait, Wait::Admission { .. })) {
-        "Pairing"
+        phrases::PAIRING
     } else if complete < all {
-        "Without standby"
+        phrases::WITHOUT_STANDBY
     } else {
-        "Ready"
+        phrases::READY
     };
-    state.to_owned()
+    state.word.to_owned()
 }
 
 fn conditions(input: &GroupInput<'_>, (complete, all): (usize, usize)) -> Vec<Condition> {
@@ -180,28 +184,28 @@ fn conditions(input: &GroupInput<'_>, (complete, all): (usize, usize)) -> Vec<Co
     let counts = format!("{complete} of {all} pairs have an active and a standby");
     let is_ready = all > 0 && complete == all;
     let ready = if is_ready {
-        ("Paired", counts.clone())
+        (phrases::PAIRED, counts.clone())
     } else if all == 0 {
-        ("NoPairs", "no pair yet: two running Pods with the label of the group are needed".to_owned())
+        (phrases::NO_PAIRS, "no pair yet: two running Pods with the label of the group are needed".to_owned())
     } else {
-        ("Unpaired", joined(std::iter::once(counts.clone()).chain(waits.iter().cloned())))
+        (phrases::UNPAIRED, joined(std::iter::once(counts.clone()).chain(waits.iter().cloned())))
     };
     let all_withheld = withheld(input);
     let is_withheld = !all_withheld.is_empty();
     let degraded = match (input.troubles, is_withheld) {
-        ([], false) => (false, ("AsExpected", "nothing stands in the way".to_owned())),
-        ([], true) => (true, (WITHHELD, joined(all_withheld.iter().cloned()))),
-        ([..], _) => (true, ("Refused", joined(input.troubles.iter().cloned()))),
+        ([], false) => (false, (words::AS_EXPECTED, "nothing stands in the way".to_owned())),
+        ([], true) => (true, (words::WITHHELD, joined(all_withheld.iter().cloned()))),
+        ([..], _) => (true, (phrases::REFUSED, joined(input.troubles.iter().cloned()))),
     };
     let withheld = if is_withheld {
-        ("NoLevelCopy", format!("{}; {}", joined(all_withheld.into_iter()), way_out()))
+        (phrases::NO_LEVEL_COPY, format!("{}; {}", joined(all_withheld.into_iter()), way_out()))
     } else {
-        ("AsExpected", "no pair lacks a copy of its state that it may act with".to_owned())
+        (words::AS_EXPECTED, "no pair lacks a copy of its state that it may act with".to_owned())
     };
     let paused = if input.group.is_paused {
-        ("PausedBySpec", "spec.paused is true: pairs stay as they are, failovers go on".to_owned())
+        (phrases::PAUSED_BY_SPEC, "spec.paused is true: pairs stay as they are, failovers go on".to_owned())
     } else {
-        ("NotPaused", "spec.paused is false".to_owned())
+        (words::NOT_PAUSED, "spec.paused is false".to_owned())
     };
     let sayings = [
         (words::READY, is_ready, ready),
@@ -210,7 +214,12 @@ fn conditions(input: &GroupInput<'_>, (complete, all): (usize, usize)) -> Vec<Co
         (words::PAUSED, input.group.is_paused, paused),
     ];
     let meta = (input.previous.conditions.as_slice(), input.now, input.generation);
-    let saying = |(r#type, holds, (reason, message))| Saying { r#type, holds, reason, message };
+    let saying = |(r#type, holds, (reason, message)): (_, _, (Word, _))| Saying {
+        r#type,
+        holds,
+        reason: reason.word,
+        message,
+    };
     sayings.into_iter().map(|said| condition(meta, saying(said))).collect()
 }
 

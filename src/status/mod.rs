@@ -36,8 +36,8 @@ mod tests;
 mod words;
 
 pub use event::{EventText, EventType, event_note};
-pub use group::{GroupInput, describe_wait, group_status, kept};
-pub use news::{GroupNews, PhaseTime, group_news, lease_repaired};
+pub use group::{GROUP_CONDITIONS, GROUP_STATES, GroupInput, describe_wait, group_status, kept};
+pub use news::{GroupNews, PhaseTime, UNEXPLAINED, group_news, lease_repaired};
 pub use refusal::{advice, is_lasting};
 pub use takeovers::Told;
 pub use words::{CONDITIONS, ConditionWords, STATES, Word};

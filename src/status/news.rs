@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use super::event::{EventText, EventType};
 use super::takeovers::{Told, record_of};
+use super::words::Word;
 use crate::api::{HAGroupStatus, PairStatus, Takeover, WITHHELD};
 use crate::ha::{Cause, TakeoverRecord};
 
 /// Why a takeover happened that its new active does not explain.
-const UNEXPLAINED: &str = "Unexplained";
+pub const UNEXPLAINED: Word = Word { word: "Unexplained", meaning: "it is not known why" };
 
 /// The phase with which a takeover is over.
 const LAST_PHASE: &str = "repaired";
@@ -80,7 +81,7 @@ fn is_same(one: &Takeover, other: &Takeover) -> bool {
 }
 
 fn reason(takeover: &Takeover) -> &'static str {
-    Cause::parse(&takeover.reason).map_or(UNEXPLAINED, Cause::as_str)
+    Cause::parse(&takeover.reason).map_or(UNEXPLAINED.word, Cause::as_str)
 }
 
 /// The phases that a status knows. It has whole milliseconds, rounded up; what the Lease still tells is more exact.
@@ -125,7 +126,7 @@ fn completed(takeover: &Takeover, phases: &Phases) -> EventText {
 
 fn taken_over(takeover: &Takeover, phases: &Phases) -> EventText {
     let cause = Cause::parse(&takeover.reason);
-    let why = cause.map_or("it is not known why", Cause::meaning);
+    let why = cause.map_or(UNEXPLAINED.meaning, Cause::meaning);
     let Takeover { pair, from, to, .. } = takeover;
     EventText {
         type_: if cause.is_some_and(Cause::is_planned) { EventType::Normal } else { EventType::Warning },

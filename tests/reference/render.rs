@@ -8,7 +8,10 @@ use backuppodset::model::{
     Action, ExposedKind, Leftover, Outcome, PodName, PodRef, Reason, Refusal, Role, Step, StepResult,
     TRANSITIONS, Uid,
 };
-use backuppodset::status::{CONDITIONS, EventText, EventType, STATES, Word, advice, event_note, is_lasting};
+use backuppodset::status::{
+    CONDITIONS, ConditionWords, EventText, EventType, GROUP_CONDITIONS, GROUP_STATES, STATES, UNEXPLAINED,
+    Word, advice, event_note, is_lasting,
+};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt as _;
@@ -26,8 +29,10 @@ pub(crate) fn reference() -> String {
     fields(&mut text, ("Fields of spec and their defaults", "spec"), &BackupPodSet::crd());
     fields(&mut text, ("HAGroup: fields of spec and their defaults", "spec"), &HAGroup::crd());
     fields(&mut text, ("HAGroup: fields of status", "status"), &HAGroup::crd());
-    states_column(&mut text);
-    conditions(&mut text);
+    states_column(&mut text, "Phrases of the STATUS column of a BackupPodSet", &STATES);
+    conditions(&mut text, "Conditions of a BackupPodSet", &CONDITIONS);
+    states_column(&mut text, "Phrases of the STATUS column of an HAGroup", &GROUP_STATES);
+    conditions(&mut text, "Conditions of an HAGroup", &GROUP_CONDITIONS);
     reasons(&mut text);
     refusals(&mut text);
     events(&mut text);
@@ -98,16 +103,16 @@ fn field_rows(text: &mut String, prefix: &str, schema: &Value) {
     }
 }
 
-fn states_column(text: &mut String) {
-    heading(text, "Phrases of the STATUS column", &["phrase", "meaning"]);
-    for state in STATES {
+fn states_column(text: &mut String, title: &str, states: &[Word]) {
+    heading(text, title, &["phrase", "meaning"]);
+    for state in states {
         row(text, &[&code(state.word), state.meaning]);
     }
 }
 
-fn conditions(text: &mut String) {
-    heading(text, "Conditions", &["condition", "status", "reason", "meaning"]);
-    for condition in CONDITIONS {
+fn conditions(text: &mut String, title: &str, conditions: &[ConditionWords]) {
+    heading(text, title, &["condition", "status", "reason", "meaning"]);
+    for condition in conditions {
         row(text, &[&code(condition.r#type.word), "", "", condition.r#type.meaning]);
         let mut rows = |status: &str, words: &[Word]| {
             for word in words {
@@ -167,6 +172,7 @@ fn takeovers(text: &mut String) {
         let r#type = if cause.is_planned() { EventType::Normal } else { EventType::Warning };
         row(text, &[&code(cause.as_str()), r#type.as_str(), cause.meaning()]);
     }
+    row(text, &[&code(UNEXPLAINED.word), EventType::Warning.as_str(), UNEXPLAINED.meaning]);
     text.push_str(
         "\nThe event `Takeover` has the times that are known when it is told. `TakeoverComplete` (Normal) follows once, when \
          the pair is whole again, with those of all phases. Both count milliseconds since the beginning of the takeover, to \
