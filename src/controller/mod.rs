@@ -9,7 +9,7 @@
 //! | `streaks` | how often in a row an object's writes were refused, and the pause that follows |
 //! | `confirm` | a consistent list before anything that serves is deleted |
 //! | `report` | status, events, logs and metrics of what was done |
-//! | `unreported` | what was done and no status tells of yet |
+//! | `unreported` | the last failover that no status tells of yet |
 //! | `timing` | how long a look took until what users wait for was done |
 //! | `transitions` | how long Pods take to become what their role promises |
 //! | [`events`] | writes events behind everything else |

@@ -95,39 +95,23 @@ impl Reporter {
         timing
     }
 
-    /// Writes the status of this look and of earlier ones whose status was not taken.
+    /// Writes the status of this look, with the last failover if its status was not taken.
     async fn tell(&self, sink: &Sink, round: &Round<'_>) -> Outcome {
         let set = (round.key, round.observation.set.metadata.uid.as_deref());
-        let results = self.unreported.before(set, round.results);
-        let outcome = self.write_status(sink, round, &results).await;
+        let seen = round.observation.set.status.clone().unwrap_or_default();
+        let status = status_of(round, &self.unreported.onto(set, &seen));
+        let outcome = self.write_status(sink, round, &status).await;
         match outcome {
             Outcome::Done => self.unreported.forget(round.key),
-            Outcome::Stale | Outcome::Failed(_) => self.unreported.keep(set, results),
+            Outcome::Stale | Outcome::Failed(_) => self.unreported.keep(set, &seen, status),
         }
         outcome
     }
 
-    async fn write_status(&self, sink: &Sink, round: &Round<'_>, results: &[StepResult]) -> Outcome {
+    async fn write_status(&self, sink: &Sink, round: &Round<'_>, status: &BackupPodSetStatus) -> Outcome {
         let observation = round.observation;
         let set = observation.set.as_ref();
-        let previous = set.status.clone().unwrap_or_default();
-        let invalid = observation.invalid.as_ref().map(ToString::to_string);
-        let mut status = status::compute(&StatusInput {
-            previous: &previous,
-            snapshot: &observation.snapshot,
-            plan: round.plan,
-            results,
-            generation: set.metadata.generation.unwrap_or_default(),
-            images: &observation.images,
-            foreign_pods: &observation.foreign_pods,
-            invalid: invalid.as_deref(),
-            withheld: observation.withheld.as_deref(),
-        });
-        if !round.is_history_kept {
-            status.update_revision.clone_from(&previous.update_revision);
-            status.current_revision.clone_from(&previous.current_revision);
-        }
-        let Some(patch) = status_patch(set, &status) else { return Outcome::Done };
+        let Some(patch) = status_patch(set, status) else { return Outcome::Done };
         match self.patch_status(set, &patch).await {
             Ok(written) => {
                 sink.cache().wrote(Written::Set(Box::new(written)), sink.clock.now());
@@ -177,6 +161,27 @@ impl Reporter {
             _ => {}
         }
     }
+}
+
+fn status_of(round: &Round<'_>, previous: &BackupPodSetStatus) -> BackupPodSetStatus {
+    let observation = round.observation;
+    let invalid = observation.invalid.as_ref().map(ToString::to_string);
+    let mut status = status::compute(&StatusInput {
+        previous,
+        snapshot: &observation.snapshot,
+        plan: round.plan,
+        results: round.results,
+        generation: observation.set.metadata.generation.unwrap_or_default(),
+        images: &observation.images,
+        foreign_pods: &observation.foreign_pods,
+        invalid: invalid.as_deref(),
+        withheld: observation.withheld.as_deref(),
+    });
+    if !round.is_history_kept {
+        status.update_revision.clone_from(&previous.update_revision);
+        status.current_revision.clone_from(&previous.current_revision);
+    }
+    status
 }
 
 /// The merge patch that makes the status what it should be; `None` if it is.

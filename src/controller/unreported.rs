@@ -1,25 +1,22 @@
-//! Results that no status tells of yet, because the write of their look's status was not taken.
+//! The last failover of a set whose status was not taken.
 //!
 //! The next look sees a world in which the steps are done already: without this nobody would read who failed over.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
 
-use super::timing::is_promotion_after_loss;
-use crate::model::{Action, Outcome, StepResult};
+use crate::api::BackupPodSetStatus;
+use crate::api::status::{Conversion, FailoverReport};
 use crate::observe::SetKey;
 
-/// Most results that are kept for a set, the first ones: a promotion comes before what follows from it.
-///
-/// 32: more than a status tells of.
-const KEPT_MAX: usize = 32;
-
-/// The results of one set.
-#[derive(Debug, Default)]
+/// What a status would have told of one set.
+#[derive(Debug)]
 struct Kept {
     /// A set that was made anew under the same name has nothing to tell of its predecessor.
     set_uid: Option<String>,
-    results: Vec<StepResult>,
+    failover: FailoverReport,
+    /// As many as a status has.
+    conversions: Vec<Conversion>,
 }
 
 /// What is still to be told, by set.
@@ -27,25 +24,42 @@ struct Kept {
 pub(super) struct Unreported(Mutex<BTreeMap<SetKey, Kept>>);
 
 impl Unreported {
-    /// These results of a set with this uid, after those that are still to be told. A new failover is told alone: its times
-    /// are not those of an earlier one.
-    pub(super) fn before(&self, set: (&SetKey, Option<&str>), results: &[StepResult]) -> Vec<StepResult> {
-        let (key, uid) = set;
+    /// The status of a set with this uid as it was seen, with the failover that it does not tell of yet.
+    pub(super) fn onto(
+        &self,
+        (key, uid): (&SetKey, Option<&str>),
+        seen: &BackupPodSetStatus,
+    ) -> BackupPodSetStatus {
         let kept = self.lock();
-        let is_new = results.iter().any(is_promotion_after_loss);
-        let earlier = kept.get(key).filter(|kept| !is_new && kept.set_uid.as_deref() == uid);
-        earlier.into_iter().flat_map(|kept| &kept.results).chain(results).cloned().collect()
+        // A later one was told meanwhile, by whoever led then.
+        let is_untold = |kept: &&Kept| {
+            kept.set_uid.as_deref() == uid
+                && seen.last_failover.as_ref().is_none_or(|told| told.time.0 <= kept.failover.time.0)
+        };
+        match kept.get(key).filter(is_untold) {
+            None => seen.clone(),
+            Some(Kept { set_uid: _, failover, conversions }) => BackupPodSetStatus {
+                last_failover: Some(failover.clone()),
+                conversions: conversions.clone(),
+                ..seen.clone()
+            },
+        }
     }
 
-    /// Keeps what could not be told of a failover, instead of what was kept before. What was refused shows again by itself.
-    pub(super) fn keep(&self, set: (&SetKey, Option<&str>), mut results: Vec<StepResult>) {
-        let (key, uid) = set;
-        results.retain(is_told_later);
-        results.truncate(KEPT_MAX);
-        if !results.iter().any(is_promotion_after_loss) {
-            return self.forget(key);
+    /// Keeps what a status that was not taken says of a failover, if the one that was seen says something else.
+    pub(super) fn keep(
+        &self,
+        (key, uid): (&SetKey, Option<&str>),
+        seen: &BackupPodSetStatus,
+        BackupPodSetStatus { last_failover, conversions, .. }: BackupPodSetStatus,
+    ) {
+        match last_failover {
+            Some(failover) if seen.last_failover.as_ref() != Some(&failover) => {
+                let kept = Kept { set_uid: uid.map(str::to_owned), failover, conversions };
+                self.lock().insert(key.clone(), kept);
+            }
+            Some(_) | None => self.forget(key),
         }
-        self.lock().insert(key.clone(), Kept { set_uid: uid.map(str::to_owned), results });
     }
 
     /// Everything is told, or the set is gone.
@@ -58,53 +72,38 @@ impl Unreported {
     }
 }
 
-/// Whether nothing but its result tells of a step, once it is done.
-fn is_told_later(result: &StepResult) -> bool {
-    let action = &result.step.action;
-    let is_trace = matches!(action, Action::Convert { .. } | Action::Delete { .. } | Action::Expose { .. });
-    is_trace && result.outcome == Outcome::Done
-}
-
 #[cfg(test)]
 mod tests {
-    use jiff::{SignedDuration, Timestamp};
+    use jiff::Timestamp;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
     use super::*;
-    use crate::model::{PodName, PodRef, Reason, Refusal, Role, Step, Uid};
 
-    fn result(milliseconds: i64, reason: Reason) -> StepResult {
-        let pod = PodRef { name: PodName("a".into()), uid: Uid("1".into()), resource_version: "7".into() };
-        let action = Action::Convert { pod, from: Role::Hot, to: Role::Primary };
-        StepResult {
-            step: Step { action, reason },
-            outcome: Outcome::Done,
-            message: None,
-            started: Timestamp::from_millisecond(milliseconds).unwrap(),
-            elapsed: SignedDuration::ZERO,
-        }
+    fn status(second: i64) -> BackupPodSetStatus {
+        let failover = FailoverReport {
+            time: MicroTime(Timestamp::from_second(second).unwrap()),
+            lost_pod: "a".to_owned(),
+            successor: Some("b".to_owned()),
+            reason: "NodeLost".to_owned(),
+            detected_after_milliseconds: None,
+            exposed_after_milliseconds: Some(20),
+            ready_after_milliseconds: None,
+        };
+        BackupPodSetStatus { last_failover: Some(failover), ..BackupPodSetStatus::default() }
     }
 
     #[test]
-    fn a_failover_that_could_not_be_told_comes_before_what_follows_and_is_bounded() {
+    fn a_failover_is_kept_until_it_or_a_later_one_is_told() {
         let (unreported, key) =
             (Unreported::default(), SetKey { namespace: "shop".into(), name: "web".into() });
-        let set = (&key, Some("u1"));
-        let refill = |milliseconds| result(milliseconds, Reason::Refilled);
-        let lost = result(0, Reason::PodDeleted);
-        let refused = StepResult { outcome: Outcome::Failed(Refusal::QuotaExceeded), ..refill(1) };
-        let many: Vec<StepResult> = [lost.clone(), refused].into_iter().chain((2..300).map(refill)).collect();
-        unreported.keep(set, many);
-        let kept: Vec<StepResult> = [lost].into_iter().chain((2..33).map(refill)).collect();
-        let told = unreported.before(set, &[refill(300)]);
-        assert_eq!(told, kept.iter().cloned().chain([refill(300)]).collect::<Vec<_>>());
-        assert_eq!(
-            unreported.before((&key, Some("u2")), &[refill(1)]),
-            [refill(1)],
-            "another set of that name"
-        );
-        let again = [result(400, Reason::NodeLost)];
-        assert_eq!(unreported.before(set, &again), again, "a failover has its own times");
-        unreported.keep(set, vec![refill(500)]);
-        assert_eq!(unreported.before(set, &[]), [], "a refill alone is no failover");
+        let (set, nothing) = ((&key, Some("u1")), BackupPodSetStatus::default());
+        unreported.keep(set, &nothing, status(5));
+        for seen in [&nothing, &status(4)] {
+            assert_eq!(unreported.onto(set, seen), status(5));
+        }
+        assert_eq!(unreported.onto(set, &status(6)), status(6));
+        assert_eq!(unreported.onto((&key, Some("u2")), &nothing), nothing, "another set of that name");
+        unreported.keep(set, &status(5), status(5));
+        assert_eq!(unreported.onto(set, &nothing), nothing, "it is told");
     }
 }

@@ -16,7 +16,7 @@ pub(super) fn shrink_primaries(draft: &mut Draft<'_>) {
     }
     let wanted = draft.snapshot.desired.replicas;
     let kept = wanted + rollout::surge(draft);
-    for index in select::surplus(draft, Role::Primary) {
+    for index in surplus_primaries(draft) {
         if draft.count(Role::Primary) <= kept {
             return;
         }
@@ -32,6 +32,14 @@ pub(super) fn shrink_primaries(draft: &mut Draft<'_>) {
             draft.delete(index, surplus_reason(draft, view));
         }
     }
+}
+
+/// Primaries, the least worth keeping first: before all others those that were given up, because their successors are
+/// primaries already.
+fn surplus_primaries(draft: &Draft<'_>) -> Vec<SeatIndex> {
+    let mut order = select::surplus(draft, Role::Primary);
+    order.sort_by_key(|index| !failover::is_given_up(draft, draft.seats[*index].view));
+    order
 }
 
 /// Whether a primary that stopped being ready may be ready again before the others have started, for example because its
@@ -78,21 +86,22 @@ pub(super) fn returning_primaries(draft: &Draft<'_>) -> usize {
         return surplus;
     }
     let is_returning = |index: &SeatIndex| is_worth_demoting(draft, draft.seats[*index].view);
-    select::surplus(draft, Role::Primary).iter().take(surplus).filter(|index| is_returning(index)).count()
+    surplus_primaries(draft).iter().take(surplus).filter(|index| is_returning(index)).count()
 }
 
 /// Whether a surplus primary fills a free hot place instead of being deleted.
 fn is_demoted(draft: &Draft<'_>, index: SeatIndex) -> bool {
     let has_place = draft.count(Role::Hot) < draft.snapshot.desired.hot_backups;
-    let view = draft.seats[index].view;
-    has_place && is_worth_demoting(draft, view) && !failover::is_given_up(draft, view)
+    has_place && is_worth_demoting(draft, draft.seats[index].view)
 }
 
 fn is_worth_demoting(draft: &Draft<'_>, view: &PodView) -> bool {
     let desired = &draft.snapshot.desired;
     // A rollout would replace an outdated hot backup next; with OnDelete nobody does.
     let is_lasting = draft.is_updated(view) || desired.update.kind == UpdateKind::OnDelete;
-    is_lasting && (desired.scale_in == ScaleIn::Demote || is_swapped(view))
+    is_lasting
+        && !failover::is_given_up(draft, view)
+        && (desired.scale_in == ScaleIn::Demote || is_swapped(view))
 }
 
 /// Whether the Pod is a surplus only because a hot backup took its place.
@@ -109,10 +118,10 @@ fn surplus_reason(draft: &Draft<'_>, view: &PodView) -> Reason {
     match (view.lifecycle, view.node_health()) {
         (Lifecycle::Unready { .. }, _) => Reason::PodUnready,
         (_, NodeHealth::Cordoned) => Reason::NodeCordoned,
-        _ if failover::is_given_up(draft, view) => Reason::UnreadyTooLong,
         _ if !draft.is_updated(view) && desired.update.kind == UpdateKind::BackupFirst => {
             Reason::TemplateChanged
         }
+        _ if failover::is_given_up(draft, view) => Reason::UnreadyTooLong,
         _ => Reason::ScaledIn,
     }
 }

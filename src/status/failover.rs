@@ -39,10 +39,6 @@ fn new_report(input: &StatusInput<'_>) -> Option<FailoverReport> {
         return None;
     }
     let time = whole_microseconds(input.results.iter().map(|result| result.started).min()?);
-    // Results are told again if the write of their status got no answer; it may have been taken.
-    if input.previous.last_failover.as_ref().is_some_and(|told| told.time.0 == time) {
-        return None;
-    }
     Some(FailoverReport {
         time: MicroTime(time),
         detected_after_milliseconds: lost.as_ref().and_then(|lost| detected_after(input, lost, time)),

@@ -15,9 +15,8 @@ pub(super) fn conversions(input: &StatusInput<'_>) -> Vec<Conversion> {
     let mut added: Vec<Conversion> = input.results.iter().filter_map(entry).collect();
     added.sort_by(|a, b| (&a.started.0, &a.pod).cmp(&(&b.started.0, &b.pod)));
     for conversion in added {
-        // A refused conversion is repeated with growing delay, and one whose status got no answer is told again; the
-        // list has each once.
-        if !ledger.iter().any(|told| is_same(told, &conversion) || is_repeated(told, &conversion)) {
+        // A refused conversion is repeated with growing delay; the list tells it once.
+        if !ledger.iter().any(|told| is_repeated(told, &conversion)) {
             ledger.push(conversion);
         }
     }
@@ -54,10 +53,6 @@ fn entry(result: &StepResult) -> Option<Conversion> {
         finished,
         outcome,
     })
-}
-
-fn is_same(told: &Conversion, again: &Conversion) -> bool {
-    (&told.pod, told.to, &told.started) == (&again.pod, again.to, &again.started)
 }
 
 fn is_repeated(told: &Conversion, again: &Conversion) -> bool {

@@ -1,11 +1,19 @@
 //! What the status tells of steps whose look could not write it.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
+
+use jiff::SignedDuration;
 use kube::Client;
 use serde_json::{Value, json};
 
 use super::{context, job, known_set, unready_primary};
 use crate::apply::testing::{Seen, pair, pod, status};
 use crate::controller::reconcile::{Context, reconcile};
+use crate::runtime::clock::Clock;
+
+/// Time between two looks.
+const LOOKS_APART: SignedDuration = SignedDuration::from_secs(30);
 
 /// A set whose failover is due, and what an operator needs for it.
 fn failover(client: &Client) -> Context {
@@ -41,9 +49,13 @@ async fn statuses(refused: usize) -> Vec<Value> {
         set["status"] = seen.body["status"].clone();
         (200, set)
     });
-    let context = failover(&client);
+    let mut context = failover(&client);
+    let look = Arc::new(AtomicI32::new(0));
+    let (first, looked) = (context.sink.clock.now(), look.clone());
+    context.sink.clock = Clock::new(move || first + LOOKS_APART * looked.load(Ordering::Relaxed));
     for _ in 0..3 {
         reconcile(&context, &job()).await;
+        look.fetch_add(1, Ordering::Relaxed);
     }
     serving.abort();
     let log = log.lock().unwrap();
@@ -57,6 +69,7 @@ async fn a_failover_is_told_although_the_status_of_its_look_was_not_taken() {
         assert_eq!(told.len(), refused + 1, "what was told is not told again: {told:?}");
         let taken = &told[refused];
         let failover = &taken["lastFailover"];
+        assert_eq!(failover, &told[0]["lastFailover"], "its times are those of its own look");
         let shown = (&failover["lostPod"], &failover["successor"], &failover["reason"]);
         assert_eq!(shown, (&json!("web-0"), &json!("web-1"), &json!("PodUnready")), "{refused}: {taken}");
         let pods = taken["conversions"].as_array().into_iter().flatten().map(|one| &one["pod"]);

@@ -30,15 +30,6 @@ fn a_failover_names_the_lost_pod_its_successor_and_the_times() {
 }
 
 #[test]
-fn results_that_are_told_again_change_nothing() {
-    let told = deleted_primary();
-    let mut again = deleted_primary().later(9);
-    again.previous = told.compute();
-    let [told, again] = [told.compute(), again.compute()];
-    assert_eq!((again.last_failover, again.conversions), (told.last_failover, told.conversions));
-}
-
-#[test]
 fn a_swap_reports_how_long_the_crash_went_unnoticed() {
     // By the node's record, and not since the operator saw it.
     let crashed = pod("web-primary-0", Role::Hot, Lifecycle::Unready { since: at(0) });
