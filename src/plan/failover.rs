@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::model::{Hold, Lifecycle, NodeHealth, PodView, Reason, Role};
 
 use super::draft::{Draft, Presence, SeatIndex};
-use super::{pairs, select};
+use super::{pairs, rollout, select};
 
 /// Who can serve in the place of a primary that does not.
 #[derive(Clone, Copy)]
@@ -78,8 +78,10 @@ fn swap_due(draft: &Draft<'_>, view: &PodView, successor: Option<Successor>) -> 
 }
 
 fn swap(draft: &mut Draft<'_>, lost: SeatIndex, successor: Option<Successor>) {
-    // With a primary too many there is nothing to replace; `shrink` demotes this one.
-    if draft.count(Role::Primary) > draft.snapshot.desired.replicas {
+    // With a primary too many there is nothing to replace; `shrink` demotes this one. What a rollout makes beyond the wanted
+    // number is none too many for one that is given up: the rollout waits for it.
+    let surge = if matches!(successor, Some(Successor::Cold(_))) { rollout::surge(draft) } else { 0 };
+    if draft.count(Role::Primary) > draft.snapshot.desired.replicas + surge {
         return;
     }
     match successor {
