@@ -42,6 +42,8 @@ pub struct AgentMetrics {
     handovers: Counter,
     promise_age: Gauge,
     lifeline: Gauge,
+    /// How often the loop was woken so late that somebody may take over because of it.
+    pub late_wakes: Counter,
     /// Writes of the Lease that were asked for, copies included.
     pub lease_writes: Counter,
     /// Attempts to publish that were not the first one of their tenure.
@@ -79,6 +81,7 @@ impl Default for AgentMetrics {
             handovers: Counter::default(),
             promise_age: Gauge::default(),
             lifeline: Gauge::default(),
+            late_wakes: Counter::default(),
             lease_writes: Counter::default(),
             publish_retries: Counter::default(),
             starts: Counter::default(),
@@ -112,6 +115,11 @@ impl AgentMetrics {
             "lifeline_confirmed",
             "1 while a certificate of the peer's application would be believed",
             self.lifeline.clone(),
+        );
+        registry.register(
+            "late_wakes",
+            "How often it was given no processor time for half a second or more",
+            self.late_wakes.clone(),
         );
         registry.register("lease_writes", "Writes of the Lease", self.lease_writes.clone());
         registry.register("publish_retries", "Further attempts to publish", self.publish_retries.clone());

@@ -99,6 +99,8 @@ struct Turn<'a, On: Machine> {
     body: &'a mut Body<On>,
     pair: Pair,
     wake_at: BootTime,
+    /// What the alarm is set to.
+    rings_at: BootTime,
     /// It was asked to end: until then it may act on so that its standby has the state.
     leaves_by: Option<BootTime>,
     /// It ends.
@@ -152,6 +154,7 @@ impl<On: Machine> Body<On> {
             body: self,
             pair,
             wake_at: BootTime::default(),
+            rings_at: BootTime::default(),
             leaves_by: None,
             leaving: None,
             aftermath: Aftermath::default(),
@@ -298,6 +301,7 @@ impl<On: Machine> Turn<'_, On> {
     /// Does what is due. No application begins whose time is over: a whole container may have stood still.
     fn pass_time(&mut self) -> io::Result<()> {
         let (now, agent) = (self.now(), self.pair.protocol.agent());
+        self.tell_lateness(now);
         let is_over = agent.role == Role::Active && agent.hold_end() <= now;
         if !is_over {
             self.body.tenant.go_on(now)?;
@@ -335,7 +339,8 @@ impl<On: Machine> Turn<'_, On> {
         self.note_progress();
         self.watch_successor();
         let due = [self.body.tenant.due(), self.stays_until(now)].into_iter().flatten();
-        self.body.alarm.set(Some(due.fold(self.wake_at, BootTime::min)))?;
+        self.rings_at = due.fold(self.wake_at, BootTime::min).max(now);
+        self.body.alarm.set(Some(self.rings_at))?;
         let (role, epoch) = (self.pair.protocol.agent().role, self.pair.protocol.agent().epoch);
         if role != before {
             let (reason, is_answer) = cause(&event);

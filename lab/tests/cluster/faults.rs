@@ -7,7 +7,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use backuppodset::api::{HAGroup, PairStatus};
-use kube::api::Api;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Api, LogParams};
 use lab::app::{Outage, Sample};
 use lab::bench::Error;
 use lab::bench::client::{Habit, Visit};
@@ -45,6 +46,9 @@ const SEVERAL: usize = 8;
 const STRUCK: usize = 3;
 /// Pods of many pairs, as in the benchmark's row about scaling.
 const MANY: usize = 32;
+
+/// What agents say that got no processor time: by themselves, and through their enforcer.
+const STARVED: [&str; 2] = ["Was woken late", "Killed the agent with its application"];
 
 /// Pairs, and the benchmark's means to break them.
 struct Scene {
@@ -108,6 +112,32 @@ impl Scene {
     /// Why this Pod acts.
     async fn reason(&self, to: &str) -> String {
         takeover(self.groups.clone(), to, |_| true).await.reason
+    }
+
+    /// The active of this pair acts on, in the same tenure. Only the machine may have befallen it: where dozens of Pods
+    /// start on a few cores, an agent may get no processor time for as long as a hold lasts, and its log says so.
+    async fn assert_left_alone(&self, now: &[PairStatus], before: &PairStatus) {
+        let tenure = |pair: &PairStatus| (pair.active.clone(), pair.epoch.clone());
+        let now = now.iter().find(|pair| pair.name == before.name).map(tenure);
+        if now == Some(tenure(before)) {
+            return;
+        }
+        let takeovers = self.groups.get(WEB).await.unwrap().status.unwrap_or_default().takeovers;
+        let log = self.log(&before.active).await;
+        println!("  {before:?} was followed by {now:?}: {takeovers:?}\n{log}");
+        assert!(STARVED.iter().any(|word| log.contains(word)), "nothing befell {before:?}: {takeovers:?}");
+    }
+
+    /// What a Pod has said, also before its container was started again.
+    async fn log(&self, pod: &str) -> String {
+        let pods = self.site.api::<Pod>();
+        let mut log = String::new();
+        for previous in [true, false] {
+            // Most have had no container before.
+            let parameters = LogParams { previous, ..LogParams::default() };
+            log += &pods.logs(pod, &parameters).await.unwrap_or_default();
+        }
+        log
     }
 
     /// Lets a fault befall the active; returns what is wrong about that.
@@ -225,8 +255,7 @@ pub(crate) async fn several_actives_killed_at_once_are_followed_at_once_each_by_
     assert_followed(&scene, (&samples, struck_ns), &struck).await;
     let after = scene.paired(before.len()).await;
     for pair in spared {
-        let now = after.iter().find(|it| it.name == pair.name).map(|it| (&it.active, &it.epoch));
-        assert_eq!(now, Some((&pair.active, &pair.epoch)), "a pair without a fault is left alone");
+        scene.assert_left_alone(&after, pair).await;
     }
     assert_eq!(one_after_the_other(actors).await.len(), before.len());
     assert_one_at_a_time(&watch);
@@ -306,8 +335,7 @@ pub(crate) async fn a_deployment_grows_to_sixteen_pairs_and_shrinks_to_one_and_n
         let pairs = scene.paired(MANY / PAIR).await;
         let pods: BTreeSet<_> = pairs.iter().flat_map(|pair| [&pair.active, &pair.standby]).collect();
         assert_eq!(pods.len(), MANY, "each Pod is in one pair: {pairs:?}");
-        let now = pairs.iter().find(|pair| pair.name == first.name).map(|pair| (&pair.active, &pair.epoch));
-        assert_eq!(now, Some((&first.active, &first.epoch)), "who acts already is left alone");
+        scene.assert_left_alone(&pairs, &first).await;
         scene.site.scale(PAIR).await?;
         // Of those that leave, one may act until its grace period is over.
         scene.site.pods_are("2 Pods", |pods| pods.len() == PAIR).await?;

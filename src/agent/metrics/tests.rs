@@ -59,6 +59,7 @@ fn the_metrics_say_what_the_agent_is_and_did() {
     let handed_over = Agent { role: Role::HandedOver, ..after };
     metrics.follow(now, &Event::Timer, (&after, &handed_over));
     metrics.show_lifeline(true);
+    metrics.late_wakes.inc();
     metrics.lease_writes.inc();
     metrics.show_lag(Some((3, 70, now)));
     let text = metrics.text(now + std::time::Duration::from_secs(4)).unwrap();
@@ -70,6 +71,7 @@ backuppodset_agent_epoch_sequence 2
 backuppodset_agent_epoch_term 3
 backuppodset_agent_handovers_total 1
 backuppodset_agent_hook_failures_total 0
+backuppodset_agent_late_wakes_total 1
 backuppodset_agent_lease_writes_total 1
 backuppodset_agent_lifeline_confirmed 1
 backuppodset_agent_log_lines_dropped_total 0

@@ -1,13 +1,33 @@
 //! What the loop tells about a takeover: to the peer how the old tenure ended, to the Lease how the new one began.
 
+use std::time::Duration;
+
+use tracing::warn;
+
 use super::Turn;
+use crate::agent::marks::word;
 use crate::agent::store::Annotations;
 use crate::agent::takeover;
 use crate::agent::world::Machine;
 use crate::api::keys;
 use crate::ha::{Agent, AgentId, BootTime, Event, Message, Purpose, Turn as Step, Write};
 
+/// How late the alarm may be before that is told. 500 ms: twice the time between two requests for a promise, and less than a
+/// third of what a hold lasts, which is gone soon if it goes on like this.
+const LATE: Duration = Duration::from_millis(500);
+
 impl<On: Machine> Turn<'_, On> {
+    /// Who finds a takeover without a fault shall see that the machine was one.
+    pub(super) fn tell_lateness(&self, now: BootTime) {
+        let late = now.since(self.rings_at);
+        if late >= LATE {
+            self.body.tenant.metrics().late_wakes.inc();
+            let role = word(self.pair.protocol.agent().role);
+            let late_ms = late.as_millis();
+            warn!(role, late_ms, "Was woken late: the node had no processor time for it, or stood still");
+        }
+    }
+
     /// Keeps the times of what a step changed.
     pub(super) fn follow(&mut self, now: BootTime, event: &Event, before: &Agent) {
         let step = Step { now, event, before, after: self.pair.protocol.agent() };

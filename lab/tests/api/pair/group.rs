@@ -42,7 +42,7 @@ async fn agents_of_a_group_find_their_lease_leave_it_when_it_is_gone_and_act_by_
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_is_not_needed_for_any_pair_is_a_spare_and_ready() {
-    let mut stage = Stage::set("spare", 12).await;
+    let mut stage = Stage::set("spare", 54).await;
     stage.is_grouped = true;
     stage.delete_lease().await;
     let stranger = |uid: u32, pod: &str| {

@@ -259,7 +259,7 @@ async fn a_copy_of_a_directory_is_not_level_because_of_the_number_in_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_claims_after_an_agent_that_is_gone_leaves_it_out_by_the_same_write() {
-    let mut stage = Stage::set("bereaved", 25).await;
+    let mut stage = Stage::set("bereaved", 53).await;
     let before = in_sync(&mut stage).await;
     let (survivor, known) = (1 - before.agent, stage.lease().await.version);
     stage.kill_agent(before.agent);
@@ -323,7 +323,7 @@ async fn a_standby_that_leaves_closes_its_state_port_before_it_ends_what_it_rela
         seen += usize::from(is_relayed);
         assert_eq!(stage.ended_agent(standby).await, Some(0));
         writes(&stage, active, true).await;
-        let log = fs::read_to_string(stage.directory.join(pod(active.agent)).join("log")).expect("a log");
+        let log = stage.log(active.agent);
         let words = log.lines().rfind(|line| line.contains("how many directories are level"));
         assert!(words.is_some_and(|words| words.contains("is_absent=true")), "{words:?}");
         stage.start_agent(standby);

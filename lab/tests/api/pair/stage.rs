@@ -169,6 +169,10 @@ impl Stage {
         self.agents[agent] = Some(child);
     }
 
+    pub(super) fn log(&self, agent: usize) -> String {
+        fs::read_to_string(self.directory.join(pod(agent)).join("log")).expect("a log")
+    }
+
     pub(super) fn id(&self, agent: usize) -> AgentId {
         AgentId(self.uids[agent])
     }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::io;
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use lab::machine::process::ProcessId;
 use rustix::process::{Pid, Signal, kill_process};
@@ -13,6 +13,9 @@ use super::stage::{PATIENCE, Stage};
 
 /// Where the kernel offers to freeze processes so that not even SIGKILL ends them; the second version of cgroups does not.
 const FREEZERS: &str = "/sys/fs/cgroup/freezer";
+
+/// How long an agent stands still: three times what it lets pass without a word, and not long enough for a takeover.
+const STANDS_STILL: Duration = Duration::from_millis(1_500);
 
 /// A process that does not end before this value is dropped, as if it waited for a disk.
 struct Stuck {
@@ -73,7 +76,7 @@ async fn an_application_that_cannot_be_killed_is_followed_once_its_hold_is_over(
 /// As when the container runtime does not read what comes from its containers.
 #[tokio::test(flavor = "multi_thread")]
 async fn agents_that_nobody_reads_take_over_and_an_enforcer_kills_all_the_same() {
-    let mut stage = Stage::set("unread", 31).await;
+    let mut stage = Stage::set("unread", 52).await;
     stage.unread = Some(Vec::new());
     stage.start_agents();
     let before = stage.settled().await;
@@ -88,5 +91,25 @@ async fn agents_that_nobody_reads_take_over_and_an_enforcer_kills_all_the_same()
     assert_eq!(stage.ended_agent(after.agent).await, Some(137), "its enforcer has killed it");
     assert_eq!(ProcessId::of(after.pid), None, "with its application");
     assert_eq!(stage.terminate_agent(next.agent).await, Some(0));
+    stage.end();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_that_got_no_processor_time_for_a_while_says_so() {
+    let mut stage = Stage::set("late", 51).await;
+    stage.start_agents();
+    let before = stage.settled().await;
+    let standby = 1 - before.agent;
+    let said = |stage: &Stage| stage.log(standby).matches("Was woken late").count();
+    let known = said(&stage);
+    stage.signal_agent(standby, Signal::STOP);
+    // As long as a fault lasts, not a wait for something.
+    tokio::time::sleep(STANDS_STILL).await;
+    stage.signal_agent(standby, Signal::CONT);
+    stage.until("a word about it", async || (said(&stage) > known).then_some(())).await;
+    assert_eq!(stage.settled().await, before, "nobody takes over because of a standby");
+    for agent in 0..2 {
+        assert_eq!(stage.terminate_agent(agent).await, Some(0));
+    }
     stage.end();
 }
