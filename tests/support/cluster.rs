@@ -44,6 +44,8 @@ pub(crate) struct Cluster {
     pub(crate) nodes: Vec<NodeView>,
     /// The template whose Pods never get further than starting, if there is one.
     pub(crate) broken: Option<Revision>,
+    /// For how many Pods its nodes have room; `None`: for all.
+    pub(crate) room: Option<usize>,
     leaving: BTreeMap<Uid, u32>,
     /// Pods that never come further by themselves.
     stuck: BTreeSet<Uid>,
@@ -52,7 +54,8 @@ pub(crate) struct Cluster {
 
 impl Cluster {
     pub(crate) fn new(snapshot: Snapshot, nodes: Vec<NodeView>) -> Self {
-        Self { snapshot, nodes, broken: None, leaving: BTreeMap::new(), stuck: BTreeSet::new(), born: 0 }
+        let (leaving, stuck) = (BTreeMap::new(), BTreeSet::new());
+        Self { snapshot, nodes, broken: None, room: None, leaving, stuck, born: 0 }
     }
 
     /// Does what one step says; a name that is taken is refused, as by an API server.
@@ -116,9 +119,12 @@ impl Cluster {
     pub(crate) fn tick(&mut self) {
         self.snapshot.now += TICK;
         let mut pods = std::mem::take(&mut self.snapshot.pods);
-        for view in &mut pods {
+        for index in 0..pods.len() {
+            let has_room =
+                self.room.is_none_or(|room| pods.iter().filter(|view| is_housed(view)).count() < room);
+            let view = &mut pods[index];
             let before = view.clone();
-            self.move_on(view, &before);
+            self.move_on(view, &before, has_room);
             if *view != before {
                 bump(view);
             }
@@ -136,7 +142,7 @@ impl Cluster {
         *ticks > GRACE_TICKS || view.node_health() == NodeHealth::Gone
     }
 
-    fn move_on(&self, view: &mut PodView, before: &PodView) {
+    fn move_on(&self, view: &mut PodView, before: &PodView, has_room: bool) {
         let now = self.snapshot.now;
         if let Some(name) = view.node.as_ref().map(|node| node.name.clone()) {
             view.node = self.nodes.iter().find(|node| node.name == name).cloned().or(view.node.take());
@@ -149,7 +155,7 @@ impl Cluster {
         }
         let is_broken = Some(&view.revision) == self.broken.as_ref() || self.stuck.contains(&view.pod.uid);
         match (before.lifecycle, before.gate) {
-            (Lifecycle::Unscheduled, _) => self.bind(view),
+            (Lifecycle::Unscheduled, _) if has_room => self.bind(view),
             (Lifecycle::Starting | Lifecycle::Unready { .. }, _) if is_broken => {}
             (Lifecycle::Starting, Gate::Ahead) => view.gate = Gate::Listening { since: now },
             (Lifecycle::Starting, Gate::Listening { .. })
@@ -158,7 +164,13 @@ impl Cluster {
                 view.lifecycle = Lifecycle::Ready { since: now };
                 (view.is_running, view.is_serving) = (true, true);
             }
-            (Lifecycle::Ready { .. } | Lifecycle::Finished | Lifecycle::Terminating, _) => {}
+            (
+                Lifecycle::Unscheduled
+                | Lifecycle::Ready { .. }
+                | Lifecycle::Finished
+                | Lifecycle::Terminating,
+                _,
+            ) => {}
         }
         if view.address.is_none() && view.node.is_some() {
             view.address = Some(given::address(view.slot));
@@ -207,6 +219,11 @@ impl Cluster {
         view.is_running = view.is_ready();
         bump(view);
     }
+}
+
+/// Whether it takes the room of a Pod on a node that is heard of.
+pub(crate) fn is_housed(view: &PodView) -> bool {
+    view.node.is_some() && !view.is_on_lost_node() && view.lifecycle != Lifecycle::Finished
 }
 
 fn terminate(view: &mut PodView) {

@@ -1,0 +1,87 @@
+//! What a set promises, as a look at a snapshot: written from the promises of the API, not from the planner's rules.
+
+use super::cluster::is_housed;
+use super::model::{Lifecycle, NodeHealth, PodView, Role, Snapshot, Uid, UpdateKind};
+
+/// Pods that are there and not on their way out.
+pub(crate) fn live(snapshot: &Snapshot) -> usize {
+    let is_live = |view: &&PodView| {
+        !matches!(view.lifecycle, Lifecycle::Terminating | Lifecycle::Finished) && !view.is_on_lost_node()
+    };
+    snapshot.pods.iter().filter(is_live).count()
+}
+
+/// Surplus primaries that may not go yet, because clients do not know enough others that serve; nobody waits for that to
+/// refill.
+pub(crate) fn held_back(snapshot: &Snapshot) -> usize {
+    let is_known = |view: &&PodView| {
+        let shown = snapshot.exposure.as_ref().map(|exposure| &exposure.endpoints);
+        shown.is_none_or(|shown| shown.iter().any(|endpoint| endpoint.uid == view.pod.uid))
+    };
+    let primaries = || snapshot.pods.iter().filter(|view| view.role == Role::Primary);
+    let serving = primaries().filter(|view| view.is_ready()).filter(is_known).count();
+    let wanted = snapshot.desired.replicas;
+    if serving > wanted { 0 } else { primaries().count().saturating_sub(wanted) }
+}
+
+/// Primaries that clients can use: labelled, ready, on a node that is heard of.
+pub(crate) fn standing(snapshot: &Snapshot) -> usize {
+    let stands = |view: &&PodView| {
+        view.role == Role::Primary
+            && matches!(view.lifecycle, Lifecycle::Ready { .. })
+            && matches!(view.node_health(), NodeHealth::Healthy | NodeHealth::Cordoned)
+    };
+    snapshot.pods.iter().filter(stands).count()
+}
+
+pub(crate) fn is_terminating(snapshot: &Snapshot) -> bool {
+    let goes = |view: &PodView| view.lifecycle == Lifecycle::Terminating && !view.is_on_lost_node();
+    snapshot.pods.iter().any(goes)
+}
+
+/// What is not as the user wished; Pods on lost nodes and terminating ones do not count.
+pub(crate) fn unlike_the_wish(snapshot: &Snapshot) -> Option<String> {
+    let counted = |view: &&PodView| !view.is_on_lost_node() && view.lifecycle != Lifecycle::Terminating;
+    let pods: Vec<&PodView> = snapshot.pods.iter().filter(counted).collect();
+    for role in Role::ALL {
+        let members = || pods.iter().filter(|view| view.role == role);
+        let wanted = snapshot.desired.count(role);
+        let available = members().filter(|view| view.is_available()).count();
+        if (members().count(), available) != (wanted, wanted) {
+            return Some(format!(
+                "{role}: {} Pods, {available} available, {wanted} wanted",
+                members().count()
+            ));
+        }
+        let outdated = members().filter(|view| view.revision != snapshot.desired.revision).count();
+        let kept = if role == Role::Primary { snapshot.desired.update.partition } else { 0 };
+        let is_rolling = snapshot.desired.update.kind == UpdateKind::BackupFirst && !is_cordoned(snapshot);
+        if is_rolling && outdated > kept {
+            return Some(format!("{role}: {outdated} Pods of the old template"));
+        }
+    }
+    let exposed = snapshot.exposure.as_ref()?.endpoints.iter().filter(|endpoint| endpoint.is_ready).count();
+    (exposed != snapshot.desired.replicas).then(|| format!("{exposed} Pods exposed"))
+}
+
+/// What is not as well as it can be with the Pods that a node has room for: as many of them as are wanted serve.
+pub(crate) fn unlike_the_room(snapshot: &Snapshot) -> Option<String> {
+    let has_room = |view: &&PodView| is_housed(view) && view.lifecycle != Lifecycle::Terminating;
+    let housed = snapshot.pods.iter().filter(has_room).count();
+    let (serving, wanted) = (standing(snapshot), housed.min(snapshot.desired.replicas));
+    (serving != wanted).then(|| format!("{serving} serve of {housed} that have room, {wanted} wanted"))
+}
+
+/// A rollout waits for cordoned nodes to be drained or given back.
+fn is_cordoned(snapshot: &Snapshot) -> bool {
+    snapshot.pods.iter().any(|view| view.node_health() == NodeHealth::Cordoned)
+}
+
+/// Ready primaries that the Service leads to.
+pub(crate) fn exposed(snapshot: &Snapshot) -> usize {
+    let Some(exposure) = &snapshot.exposure else { return 0 };
+    let is_good = |uid: &Uid| {
+        snapshot.pods.iter().any(|view| view.pod.uid == *uid && view.role == Role::Primary && view.is_ready())
+    };
+    exposure.endpoints.iter().filter(|endpoint| endpoint.is_ready && is_good(&endpoint.uid)).count()
+}
