@@ -15,7 +15,7 @@ pub enum Cause {
     CertificateOfDeath,
     /// Nothing was heard of the active for T.
     LeaseExpired,
-    /// The active reached neither the API server nor its peer.
+    /// The active reached neither the API server nor its peer, or got no processor time to do so.
     HoldLost,
     /// Somebody asked for it.
     SwitchOver,
@@ -68,7 +68,9 @@ impl Cause {
             Self::ApplicationEnded => "the application of the former active had ended by itself",
             Self::CertificateOfDeath => "the container of the former active had ended",
             Self::LeaseExpired => "nothing was heard of the former active any more",
-            Self::HoldLost => "the former active reached neither the API server nor its peer",
+            Self::HoldLost => {
+                "the former active reached neither the API server nor its peer, or got no processor time"
+            }
             Self::SwitchOver => "a switchover was asked for",
             Self::PodDeleted => "the former active was asked to end",
             Self::Fenced => "the former active was fenced",
