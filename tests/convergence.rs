@@ -110,7 +110,8 @@ fn converge_to(
     let mut watch = Watch::default();
     for number in 0..MOST_PASSES {
         // A subset may stay small by chance; after half of the time everything is applied.
-        let application = if number < MOST_PASSES / 2 { application } else { Application::Whole };
+        let is_enough = number >= MOST_PASSES / 2 && matches!(application, Application::RandomSubset);
+        let application = if is_enough { Application::Whole } else { application };
         // A pass that waits for a moment to come, or for a Pod to come or go, is not the end.
         let is_settled = wrong(&cluster.snapshot).is_none() && !is_terminating(&cluster.snapshot);
         let before = cluster.snapshot.pods.clone();

@@ -155,7 +155,11 @@ impl Cluster {
         }
         let is_broken = Some(&view.revision) == self.broken.as_ref() || self.stuck.contains(&view.pod.uid);
         match (before.lifecycle, before.gate) {
-            (Lifecycle::Unscheduled, _) if has_room => self.bind(view),
+            (Lifecycle::Unscheduled, _) => {
+                if has_room {
+                    self.bind(view);
+                }
+            }
             (Lifecycle::Starting | Lifecycle::Unready { .. }, _) if is_broken => {}
             (Lifecycle::Starting, Gate::Ahead) => view.gate = Gate::Listening { since: now },
             (Lifecycle::Starting, Gate::Listening { .. })
@@ -164,13 +168,7 @@ impl Cluster {
                 view.lifecycle = Lifecycle::Ready { since: now };
                 (view.is_running, view.is_serving) = (true, true);
             }
-            (
-                Lifecycle::Unscheduled
-                | Lifecycle::Ready { .. }
-                | Lifecycle::Finished
-                | Lifecycle::Terminating,
-                _,
-            ) => {}
+            (Lifecycle::Ready { .. } | Lifecycle::Finished | Lifecycle::Terminating, _) => {}
         }
         if view.address.is_none() && view.node.is_some() {
             view.address = Some(given::address(view.slot));
@@ -222,7 +220,7 @@ impl Cluster {
 }
 
 /// Whether it takes the room of a Pod on a node that is heard of.
-pub(crate) fn is_housed(view: &PodView) -> bool {
+fn is_housed(view: &PodView) -> bool {
     view.node.is_some() && !view.is_on_lost_node() && view.lifecycle != Lifecycle::Finished
 }
 

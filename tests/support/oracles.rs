@@ -1,14 +1,18 @@
 //! What a set promises, as a look at a snapshot: written from the promises of the API, not from the planner's rules.
 
-use super::cluster::is_housed;
 use super::model::{Lifecycle, NodeHealth, PodView, Role, Snapshot, Uid, UpdateKind};
 
 /// Pods that are there and not on their way out.
-pub(crate) fn live(snapshot: &Snapshot) -> usize {
+fn living(snapshot: &Snapshot) -> impl Iterator<Item = &PodView> {
     let is_live = |view: &&PodView| {
         !matches!(view.lifecycle, Lifecycle::Terminating | Lifecycle::Finished) && !view.is_on_lost_node()
     };
-    snapshot.pods.iter().filter(is_live).count()
+    snapshot.pods.iter().filter(is_live)
+}
+
+/// How many there are.
+pub(crate) fn live(snapshot: &Snapshot) -> usize {
+    living(snapshot).count()
 }
 
 /// Surplus primaries that may not go yet, because clients do not know enough others that serve; nobody waits for that to
@@ -66,8 +70,7 @@ pub(crate) fn unlike_the_wish(snapshot: &Snapshot) -> Option<String> {
 
 /// What is not as well as it can be with the Pods that a node has room for: as many of them as are wanted serve.
 pub(crate) fn unlike_the_room(snapshot: &Snapshot) -> Option<String> {
-    let has_room = |view: &&PodView| is_housed(view) && view.lifecycle != Lifecycle::Terminating;
-    let housed = snapshot.pods.iter().filter(has_room).count();
+    let housed = living(snapshot).filter(|view| view.node.is_some()).count();
     let (serving, wanted) = (standing(snapshot), housed.min(snapshot.desired.replicas));
     (serving != wanted).then(|| format!("{serving} serve of {housed} that have room, {wanted} wanted"))
 }

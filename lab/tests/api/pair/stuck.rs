@@ -1,4 +1,4 @@
-//! An application that cannot be killed.
+//! An application that cannot be killed, and agents that nobody reads or that stand still.
 
 use std::fs;
 use std::io;
