@@ -25,6 +25,10 @@ use crate::ready;
 /// cores; ten times that while the machine compiles something.
 pub const READY_SECONDS_MAX: u64 = 60;
 
+/// How long a node may be silent by default before Kubernetes takes it for lost. Source: `--node-monitor-grace-period`, 50 s
+/// since Kubernetes 1.32.
+pub const NODE_GRACE: Duration = Duration::from_secs(50);
+
 /// Port of the API server in a cluster with nodes.
 const CLUSTER_API_PORT: u16 = 6443;
 
@@ -110,11 +114,17 @@ pub struct Prepared {
     pub authority: Authority,
 }
 
-/// Writes certificates, keys and kubeconfigs below the run directory and says what to start.
+/// Writes certificates, keys and kubeconfigs below the run directory and says what to start; a node may be silent for
+/// `node_grace` before it counts as lost.
 ///
 /// # Errors
 /// `Certify` or `Start` if a certificate or a file cannot be made.
-pub fn prepare(run: &RunDirectory, endpoints: Endpoints, binaries: &Binaries) -> Result<Prepared, Error> {
+pub fn prepare(
+    run: &RunDirectory,
+    endpoints: Endpoints,
+    binaries: &Binaries,
+    node_grace: Duration,
+) -> Result<Prepared, Error> {
     let authority = Authority::generate().map_err(Error::Certify)?;
     machine::create_directory(&run.pki()).map_err(Error::Start)?;
     write(&run.pki().join("ca.crt"), authority.certificate())?;
@@ -132,7 +142,7 @@ pub fn prepare(run: &RunDirectory, endpoints: Endpoints, binaries: &Binaries) ->
         }
     }
     write(&run.corefile(), &dns::corefile(run))?;
-    Ok(Prepared { daemons: daemons(run, endpoints, binaries), authority })
+    Ok(Prepared { daemons: daemons(run, endpoints, binaries, node_grace), authority })
 }
 
 /// Makes the certificate of one node's kubelet.
@@ -180,12 +190,17 @@ pub fn owner(component: Component) -> String {
     format!("control/{}", component.name())
 }
 
-fn daemons(run: &RunDirectory, endpoints: Endpoints, binaries: &Binaries) -> Vec<(String, Daemon)> {
+fn daemons(
+    run: &RunDirectory,
+    endpoints: Endpoints,
+    binaries: &Binaries,
+    node_grace: Duration,
+) -> Vec<(String, Daemon)> {
     let has_controllers = binaries.find(Component::ControllerManager).is_some();
     let parts = [
         (Component::Etcd, etcd(run, endpoints)),
         (Component::ApiServer, api_server(run, endpoints, has_controllers)),
-        (Component::ControllerManager, controller_manager(run)),
+        (Component::ControllerManager, controller_manager(run, node_grace)),
         (Component::Scheduler, scheduler(run)),
         (Component::CoreDns, vec![format!("-conf={}", run.corefile().display())]),
     ];
@@ -250,7 +265,7 @@ fn api_server(run: &RunDirectory, endpoints: Endpoints, has_controllers: bool) -
     arguments
 }
 
-fn controller_manager(run: &RunDirectory) -> Vec<String> {
+fn controller_manager(run: &RunDirectory, node_grace: Duration) -> Vec<String> {
     let file = |name: &str| run.pki().join(name).display().to_string();
     vec![
         format!("--kubeconfig={}", file("kube-controller-manager.kubeconfig")),
@@ -259,6 +274,7 @@ fn controller_manager(run: &RunDirectory) -> Vec<String> {
         "--use-service-account-credentials=true".to_owned(),
         "--leader-elect=false".to_owned(),
         "--secure-port=0".to_owned(),
+        format!("--node-monitor-grace-period={}s", node_grace.as_secs()),
         // It makes this directory if it is missing; by default that is one of the machine's own.
         format!("--flex-volume-plugin-dir={}", run.path().join("volume-plugins").display()),
         // There is no cloud, and the nodes' Pod ranges are planned by the lab.
@@ -302,7 +318,7 @@ impl ControlPlane {
             .expect("finding programs does not panic")
             .map_err(Error::FindBinaries)?;
         let endpoints = Endpoints::on_loopback()?;
-        let prepared = prepare(&run, endpoints, &binaries)?;
+        let prepared = prepare(&run, endpoints, &binaries, NODE_GRACE)?;
         let mut control_plane = Self { run, api_port: endpoints.api_port, tethers: Vec::new() };
         for (owner, daemon) in prepared.daemons {
             let mark = control_plane.mark(&owner);

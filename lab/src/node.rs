@@ -64,6 +64,15 @@ pub fn owner(node: &str, part: &str) -> String {
     format!("{node}/{part}")
 }
 
+/// By what a node's kubelet is known to the API server.
+#[derive(Clone, Copy)]
+pub struct Credentials<'a> {
+    /// Its certificate.
+    pub identity: &'a Identity,
+    /// The same as a configuration.
+    pub kubeconfig: &'a str,
+}
+
 /// What it takes to switch a node on.
 #[derive(Debug, Clone)]
 pub struct Site {
@@ -93,7 +102,13 @@ impl Site {
     ///
     /// # Errors
     /// `File` if a file cannot be written.
-    pub fn furnish(&self, node: &NodeAddresses, identity: &Identity, kubeconfig: &str) -> Result<(), Error> {
+    pub fn furnish(
+        &self,
+        node: &NodeAddresses,
+        credentials: &Credentials<'_>,
+        grace: Duration,
+    ) -> Result<(), Error> {
+        let Credentials { identity, kubeconfig } = *credentials;
         let directory = self.directory(node);
         let files = self.files();
         machine::create_directory(&directory.join("cni"))?;
@@ -107,7 +122,7 @@ impl Site {
             ("containerd.toml", config::containerd(&directory, &files)),
             (OWN_RESOLVER, "nameserver 127.0.0.1\n".to_owned()),
             ("cni/10-lab.conflist", config::cni(&directory, node)),
-            ("kubelet.json", config::kubelet(&directory, node, &files)),
+            ("kubelet.json", config::kubelet(&directory, node, &files, grace)),
             ("kube-proxy.json", config::kube_proxy(node, &files)),
             ("kubelet.crt", identity.certificate.clone()),
         ];

@@ -2,8 +2,10 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use crate::addresses::{self, NODES_MAX, NodeAddresses};
+use crate::control_plane::NODE_GRACE;
 use crate::machine::{self, process::MARK_VARIABLE, process::ProcessId};
 use crate::node;
 use crate::paths::{RUN_DIRECTORY_BYTES_MAX, RunDirectory};
@@ -31,6 +33,8 @@ pub struct Options {
     pub is_interruptible: bool,
     /// Who may remove it, and when.
     pub purpose: Purpose,
+    /// How long a node may be silent before Kubernetes takes it for lost.
+    pub node_grace: Duration,
 }
 
 impl Default for Options {
@@ -43,6 +47,7 @@ impl Default for Options {
             progress: Progress::Silent,
             is_interruptible: false,
             purpose: Purpose::Asked,
+            node_grace: NODE_GRACE,
         }
     }
 }

@@ -20,7 +20,7 @@ use crate::daemon::Daemon;
 use crate::dns;
 use crate::install;
 use crate::machine::{self, mounts, network, sysctls};
-use crate::node::{self, Site};
+use crate::node::{self, Credentials, Site};
 use crate::packages;
 use crate::paths::{self, RUN_DIRECTORY_BYTES_MAX};
 use crate::pause;
@@ -46,8 +46,14 @@ pub(super) async fn up(options: Options) -> Result<Cluster, Error> {
     let journal = Arc::new(open_journal(&options, endpoints)?);
     let count = if options.is_control_plane_only { 0 } else { options.nodes };
     let site = Site { run: options.run.clone(), nodes: addresses::nodes(count), cni_plugins };
-    let builder =
-        Builder { journal: Arc::clone(&journal), site, binaries, endpoints, progress: options.progress };
+    let builder = Builder {
+        journal: Arc::clone(&journal),
+        site,
+        binaries,
+        endpoints,
+        node_grace: options.node_grace,
+        progress: options.progress,
+    };
     let built = build_or_interrupt(builder, options.is_interruptible).await;
     let finished = built
         .and_then(|()| journal.change(|state| state.progress = Stage::Running).map_err(Error::KeepState));
@@ -173,6 +179,7 @@ struct Builder {
     site: Site,
     binaries: Binaries,
     endpoints: Endpoints,
+    node_grace: Duration,
     progress: Progress,
 }
 
@@ -182,8 +189,9 @@ impl Builder {
             self.lay_ground()?;
         }
         let step = self.progress.step("control plane and container runtimes");
-        let prepared = control_plane::prepare(&self.site.run, self.endpoints, &self.binaries)
-            .map_err(Error::StartControlPlane)?;
+        let prepared =
+            control_plane::prepare(&self.site.run, self.endpoints, &self.binaries, self.node_grace)
+                .map_err(Error::StartControlPlane)?;
         // The runtimes start while the API server does; the kubelets would only wait for it.
         self.furnish(&prepared.authority)?;
         let runtimes = self.start_runtimes();
@@ -223,7 +231,8 @@ impl Builder {
             let identity =
                 certify_node(authority, &node.name, node.address).map_err(Error::StartControlPlane)?;
             let kubeconfig = config::kubeconfig(&self.endpoints.server(), authority.certificate(), &identity);
-            self.site.furnish(node, &identity, &kubeconfig).map_err(starting(node))?;
+            let credentials = Credentials { identity: &identity, kubeconfig: &kubeconfig };
+            self.site.furnish(node, &credentials, self.node_grace).map_err(starting(node))?;
         }
         Ok(())
     }

@@ -105,6 +105,7 @@ async fn up(progress: Progress, purpose: Purpose) -> Result<Cluster, cluster::Er
         progress,
         is_interruptible: true,
         purpose,
+        ..Options::default()
     })
     .await
 }

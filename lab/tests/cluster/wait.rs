@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 
 /// Longest wait for anything.
 ///
-/// 150 s: the control plane gives a silent node up after 55 s, and the longest retry of the operator is 60 s.
+/// 150 s: the longest retry of the operator is 60 s, and the control plane gives a silent node up after 25 s.
 pub(crate) const LIMIT: Duration = Duration::from_secs(150);
 
 /// Waits until the objects with these labels are as `judge` wants them; it says in `Err` what is still missing.
