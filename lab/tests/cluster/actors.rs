@@ -6,9 +6,12 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use backuppodset::api::HAGroup;
+use backuppodset::api::{HAGroup, PairStatus};
+use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{Api, ListParams};
+use kube::Api;
+use kube::runtime::reflector::{Store, store};
+use kube::runtime::{WatchStreamExt as _, watcher};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
@@ -37,6 +40,7 @@ struct Seen {
 /// Asks until it is stopped.
 pub(crate) struct Actors {
     seen: Arc<Mutex<Seen>>,
+    groups: Api<HAGroup>,
     task: JoinHandle<()>,
 }
 
@@ -45,19 +49,19 @@ impl Actors {
         let seen: Arc<Mutex<Seen>> = Arc::default();
         let (notes, pods, groups) = (Arc::clone(&seen), stage.api::<Pod>(), stage.api::<HAGroup>());
         let task = tokio::spawn(async move {
-            loop {
-                let pairs = pairs(&groups).await;
-                notes.lock().unwrap().pairs.extend(pairs);
-                for address in addresses(&pods).await {
-                    if let Ok(Ok(Some(actor))) = timeout(ANSWER_WITHIN, actor(&address)).await {
-                        notes.lock().unwrap().answers.push(actor);
-                    }
-                }
-                notes.lock().unwrap().rounds += 1;
-                sleep(PAUSE).await;
-            }
+            let (known_pods, pods_writer) = store();
+            let of_workload = watcher::Config::default().labels(&format!("app={WEB}"));
+            let pods = watcher(pods, of_workload).default_backoff().reflect(pods_writer);
+            let (known_groups, groups_writer) = store();
+            let groups = watcher(groups, watcher::Config::default()).default_backoff().reflect(groups_writer);
+            // None of them ends by itself.
+            tokio::join!(
+                pods.for_each(async |_| {}),
+                groups.for_each(async |_| {}),
+                ask(&notes, &known_pods, &known_groups)
+            );
         });
-        Self { seen, task }
+        Self { seen, groups: stage.api(), task }
     }
 
     /// Asks all once more; who acted in each pair, one after the other.
@@ -72,7 +76,10 @@ impl Actors {
         };
         timeout(wait::LIMIT, asked).await.expect("all are asked");
         self.task.abort();
+        let group = self.groups.get(WEB).await.unwrap();
         let Seen { answers, pairs, rounds: _ } = std::mem::take(&mut *self.seen.lock().unwrap());
+        // What the watch showed last may be older than the last answers.
+        let pairs: BTreeMap<String, String> = pairs.into_iter().chain(pairs_of(&group)).collect();
         let mut turns: BTreeMap<String, Turns> = BTreeMap::new();
         for pod in answers {
             let pair = pairs.get(&pod).expect("a Pod that acts is in a pair");
@@ -82,18 +89,30 @@ impl Actors {
     }
 }
 
-async fn pairs(groups: &Api<HAGroup>) -> Vec<(String, String)> {
-    let status = groups.get(WEB).await.ok().and_then(|group| group.status).unwrap_or_default();
-    let of_pair = |pair: backuppodset::api::PairStatus| {
-        [pair.active, pair.standby].into_iter().map(move |pod| (pod, pair.name.clone()))
-    };
-    status.pairs.into_iter().flat_map(of_pair).filter(|(pod, _)| !pod.is_empty()).collect()
+/// Asks each Pod that is known, again and again.
+async fn ask(notes: &Mutex<Seen>, pods: &Store<Pod>, groups: &Store<HAGroup>) {
+    loop {
+        let pairs = groups.state().into_iter().flat_map(|group| pairs_of(&group));
+        notes.lock().unwrap().pairs.extend(pairs);
+        let addresses = pods.state().into_iter().filter_map(|pod| pod.status.as_ref()?.pod_ip.clone());
+        for address in addresses {
+            if let Ok(Ok(Some(actor))) = timeout(ANSWER_WITHIN, actor(&address)).await {
+                notes.lock().unwrap().answers.push(actor);
+            }
+        }
+        notes.lock().unwrap().rounds += 1;
+        sleep(PAUSE).await;
+    }
 }
 
-async fn addresses(pods: &Api<Pod>) -> Vec<String> {
-    let of_workload = ListParams::default().labels(&format!("app={WEB}"));
-    let listed = pods.list(&of_workload).await.map(|list| list.items).unwrap_or_default();
-    listed.into_iter().filter_map(|pod| pod.status?.pod_ip).collect()
+/// Pods and their pair.
+fn pairs_of(group: &HAGroup) -> Vec<(String, String)> {
+    let pairs = group.status.iter().flat_map(|status| &status.pairs);
+    let of_pair = |pair: &PairStatus| {
+        let name = pair.name.clone();
+        [&pair.active, &pair.standby].map(|pod| (pod.clone(), name.clone()))
+    };
+    pairs.flat_map(of_pair).filter(|(pod, _)| !pod.is_empty()).collect()
 }
 
 /// The Pod whose application answered.
