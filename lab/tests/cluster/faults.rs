@@ -146,7 +146,7 @@ impl Scene {
     }
 
     /// Lets a fault befall the active; returns what is wrong about that.
-    async fn suffer(&self, fault: Fault) -> Vec<String> {
+    async fn suffer(&self, stage: &Stage, fault: Fault) -> Vec<String> {
         let come = async |active: &Serving| {
             let visit = async |habit| self.site.visit_with(&self.bench, active, habit).await;
             Ok((active.clone(), tokio::try_join!(visit(Habit::Fresh), visit(Habit::Kept))?))
@@ -156,6 +156,9 @@ impl Scene {
             Ok((active, fresh, kept))
         };
         let befallen = befall((&self.bench, &self.site), fault, (come, go)).await;
+        // A leader that could not renew its Lease has ended, and a kubelet would have started it again. What follows is told by
+        // the operator.
+        stage.bench.one_operator().await;
         let after = self.site.settled().await;
         match (befallen, after) {
             (Ok((before, samples, kept)), Ok(after)) => {
@@ -202,12 +205,10 @@ pub(crate) async fn whatever_befalls_its_active_a_pair_serves_again_and_never_do
     // The operator of these claims is no Pod: a claim of its own is about that fault.
     for fault in Fault::ALL.into_iter().filter(|fault| *fault != Fault::OperatorKilledThenKilled) {
         let told = watch.seen().0;
-        let mut found = scene.suffer(fault).await;
+        let mut found = scene.suffer(&stage, fault).await;
         if watch.seen().0 == told {
             found.push("the sink was told of nothing".to_owned());
         }
-        // A leader that could not renew its Lease has ended, and a kubelet would have started it again.
-        stage.bench.one_operator().await;
         let said = stage.bench.complaints().await;
         let is_excused = fault == Fault::ApiServerStoppedThenKilled && has_just_started(&said);
         if !is_excused {
