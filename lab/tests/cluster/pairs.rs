@@ -26,6 +26,9 @@ use crate::load::Load;
 use crate::stage::{PORT, Stage, WEB, node};
 use crate::wait;
 
+/// A node with clients beside those of the first one.
+const BESIDE: &str = "n2";
+
 /// The group `web` with its Service, and with replication Services.
 fn group() -> Value {
     json!({
@@ -305,13 +308,18 @@ pub(crate) async fn a_deleted_active_hands_over_and_its_successor_becomes_the_st
 }
 
 /// Asks the Pod itself until its successor answers in its place; returns all answers, the last one the successor's.
+///
+/// From a node where no other client of the claim is. Clients take their source ports by the clock (`lab::app`), so that one of
+/// the Service and one of the Pod would use the same ones at the same moment. Both connections lead to the same port of the
+/// Pod: the node's connection table tells them apart only if one of them is known when the other begins, and else drops a
+/// packet, so that a request is not answered in time that no Pod ever saw.
 async fn answered_until_relayed(stage: &Stage, (old, new): (&Pod, &str)) -> Vec<Sample> {
     let ip = old.status.clone().and_then(|status| status.pod_ip).expect("a Pod with an address");
     let target = SocketAddr::new(ip.parse().unwrap(), PORT);
     let mut answers = Vec::new();
     let asked = async {
         while answers.last().is_none_or(|last: &Sample| last.pod != new) {
-            let load = Load::start_at(stage, "n1", target).await;
+            let load = Load::start_at(stage, BESIDE, target).await;
             tokio::time::sleep(Duration::from_millis(200)).await;
             answers.extend(load.samples().await.into_iter().filter(Sample::is_ok));
         }
