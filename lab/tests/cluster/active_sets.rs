@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use crate::actors::Actors;
 use crate::load::Load;
+use crate::notes::note;
 use crate::pairs::{can_follow, served_again};
 use crate::rollout::{is_of_revision, revision_of};
 use crate::stage::{Counts, PORT, Stage, WEB, exposed_web, roles, uids};
@@ -222,7 +223,7 @@ pub(crate) async fn a_new_template_reaches_every_pod_of_a_paired_set_and_one_of_
     let (after, pairs) = whole(&stage, counts).await;
     let turns = actors.stop().await;
     served_again("rollout of a paired set", load).await;
-    println!("  {turns:?}");
+    note(format!("{turns:?}"));
     let known = roles(&before);
     assert!(after.iter().all(|pod| !known.contains_key(&pod.uid().unwrap())), "an old Pod is left");
     for (pair, turns) in &turns {

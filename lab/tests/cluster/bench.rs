@@ -18,6 +18,7 @@ use lab::paths;
 use lab::progress::Progress;
 use tokio::sync::{Mutex, MutexGuard};
 
+use crate::ledger::{Ledger, Mark};
 use crate::operator::Operator;
 use crate::wait;
 
@@ -42,6 +43,10 @@ pub(crate) struct Bench {
     operator: PathBuf,
     operator_kubeconfig: PathBuf,
     operators: Mutex<Vec<Operator>>,
+    /// What the operators complained of.
+    ledger: Mutex<Ledger>,
+    /// Held by who looks whether one operator leads: two that look at the same time would both start one.
+    looks: Mutex<()>,
 }
 
 impl Bench {
@@ -57,6 +62,8 @@ impl Bench {
             app: built.app,
             operator: built.operator,
             operators: Mutex::default(),
+            ledger: Mutex::default(),
+            looks: Mutex::default(),
             cluster,
             client,
         };
@@ -133,6 +140,8 @@ impl Bench {
 
     /// Sees to it that exactly one operator runs and leads.
     pub(crate) async fn one_operator(&self) {
+        let _look = self.looks.lock().await;
+        self.listen().await;
         let is_alone = {
             let mut operators = self.operators.lock().await;
             operators.retain_mut(Operator::is_running);
@@ -161,12 +170,37 @@ impl Bench {
         .await;
     }
 
+    /// Ends all operators, once what they have said is known.
     pub(crate) async fn stop_operators(&self) {
+        self.listen().await;
         self.operators.lock().await.clear();
     }
 
-    /// What the logs of the operators say that must never be in them.
-    pub(crate) async fn complaints(&self) -> Vec<String> {
+    /// A claim begins in this namespace, and is not to blame for what was said before.
+    pub(crate) async fn begin(&self, namespace: &str) -> Mark {
+        self.listen().await;
+        self.ledger.lock().await.begin(namespace)
+    }
+
+    /// The claim in this namespace has ended.
+    pub(crate) async fn end(&self, namespace: &str) {
+        self.ledger.lock().await.end(namespace);
+    }
+
+    /// What the operators have said since then that they must never say, and that the claim in this namespace is to blame for.
+    pub(crate) async fn complaints(&self, namespace: &str, mark: &mut Mark) -> Vec<String> {
+        self.listen().await;
+        self.ledger.lock().await.blamed_on(namespace, mark)
+    }
+
+    /// The same that no claim was blamed for.
+    pub(crate) async fn unblamed(&self) -> Vec<String> {
+        self.listen().await;
+        self.ledger.lock().await.unblamed().map(str::to_owned).collect()
+    }
+
+    /// Enters what is new in the logs of the operators into the ledger.
+    async fn listen(&self) {
         let secrets: Api<Secret> = Api::namespaced(self.client.clone(), keys::OPERATOR_NAMESPACE);
         let keys = secrets.get_opt(keys::SECRET_WAKE_KEYS).await.ok().flatten();
         let data = keys.and_then(|secret| secret.data).unwrap_or_default();
@@ -174,7 +208,8 @@ impl Bench {
         // Short values are numbers and times, which may well stand in a log.
         let secret: Vec<String> = texts.filter(|text| text.len() >= 32).collect();
         let mut operators = self.operators.lock().await;
-        operators.iter_mut().flat_map(|operator| operator.complaints(&secret)).collect()
+        let found = operators.iter_mut().flat_map(|operator| operator.complaints(&secret));
+        self.ledger.lock().await.enter(found);
     }
 
     /// What a person would look at first after a failure in this namespace.

@@ -1,47 +1,71 @@
 //! The list of claims, and how one is held.
 
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use futures::FutureExt as _;
-use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Api, DeleteParams};
 use tokio::runtime::Handle;
+use tokio::sync::Mutex;
 
 use crate::bench::Bench;
+use crate::lanes::{Lane, Need};
 use crate::stage::Stage;
 use crate::{
-    active_sets, failover, faults, hostile, idle, manifests, meddling, nodes, outages, pairs, record, redis,
-    refusals, replication, rollout, sizes, tampering, two_faults, volumes, workloads,
+    active_sets, failover, faults, hostile, idle, manifests, meddling, nodes, notes, outages, pairs, record,
+    redis, refusals, replication, rollout, sizes, tampering, two_faults, volumes, workloads,
 };
 
 /// Something that is true on a real cluster, and how to find out.
 pub(crate) struct Claim {
     /// The function's name, which is the claim.
     pub(crate) name: &'static str,
-    run: Box<dyn Fn(Stage) -> BoxFuture<'static, ()> + Send + Sync>,
+    /// What it needs.
+    pub(crate) need: Need,
+    run: Box<dyn Fn(Stage) -> Result<(), String> + Send + Sync>,
 }
 
-fn claim<Run, Held>(run: Run) -> Claim
+/// A claim that needs the machine for itself, and how many seconds it took when this was written.
+fn machine<Run, Held>(seconds: u32, run: Run) -> Claim
 where
     Run: Fn(Stage) -> Held + Send + Sync + 'static,
-    Held: Future<Output = ()> + Send + 'static,
-{
-    Claim { name: name_of::<Run>(), run: Box::new(move |stage| run(stage).boxed()) }
-}
-
-/// One whose future stays on a thread: those of the benchmark, which has a thread of its own, cannot be moved.
-fn staying<Run, Held>(run: Run) -> Claim
-where
-    Run: Fn(Stage) -> Held + Copy + Send + Sync + 'static,
     Held: Future<Output = ()>,
 {
-    let held = move |stage| async move {
-        let runtime = Handle::current();
-        let held = tokio::task::spawn_blocking(move || runtime.block_on(run(stage))).await;
-        held.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()));
+    claim(Need { lane: Lane::Machine, seconds }, run)
+}
+
+/// One that counts failed requests, or judges how soon something happens.
+fn quiet<Run, Held>(seconds: u32, run: Run) -> Claim
+where
+    Run: Fn(Stage) -> Held + Send + Sync + 'static,
+    Held: Future<Output = ()>,
+{
+    claim(Need { lane: Lane::Quiet, seconds }, run)
+}
+
+/// One that others do not disturb.
+fn any<Run, Held>(seconds: u32, run: Run) -> Claim
+where
+    Run: Fn(Stage) -> Held + Send + Sync + 'static,
+    Held: Future<Output = ()>,
+{
+    claim(Need { lane: Lane::Any, seconds }, run)
+}
+
+/// Each is held on a thread of its own: what blocks in one, such as kubectl, does not hold up the others, and the benchmark's
+/// futures may not move to another thread.
+fn claim<Run, Held>(need: Need, run: Run) -> Claim
+where
+    Run: Fn(Stage) -> Held + Send + Sync + 'static,
+    Held: Future<Output = ()>,
+{
+    let held = move |stage| {
+        let held = AssertUnwindSafe(|| Handle::current().block_on(run(stage)));
+        // A claim that panics must not end the others, nor keep the cluster from being removed.
+        catch_unwind(held).map_err(|payload| text_of(&*payload))
     };
-    Claim { name: name_of::<Run>(), run: Box::new(move |stage| held(stage).boxed()) }
+    Claim { name: name_of::<Run>(), need, run: Box::new(held) }
 }
 
 /// Name of a function.
@@ -57,102 +81,121 @@ pub(crate) fn claims() -> Vec<Claim> {
 
 fn of_sets() -> Vec<Claim> {
     vec![
-        claim(sizes::the_papers_example_becomes_two_primaries_two_hot_and_two_cold_with_its_columns_right),
-        claim(sizes::scaling_out_converts_and_keeps_every_pod),
-        claim(sizes::scaling_in_keeps_a_serving_primary),
-        claim(sizes::every_count_goes_to_zero_and_back),
-        claim(failover::a_deleted_primary_is_followed_by_the_hot_backup_and_every_tier_is_refilled),
-        claim(failover::a_killed_primary_swaps_roles_and_no_pod_is_deleted),
-        claim(failover::a_woken_pod_passes_its_gate_again_after_its_sandbox_was_killed),
-        claim(failover::no_request_fails_while_a_primary_is_deleted_gracefully),
-        claim(nodes::a_lost_node_is_survived_and_leaves_no_surplus_when_it_returns),
-        claim(outages::an_operator_killed_in_mid_conversion_is_continued_to_the_same_end),
-        claim(outages::a_second_operator_waits_and_takes_over_when_the_leader_is_killed),
-        claim(outages::a_failover_ends_well_although_the_api_server_was_killed_in_it),
-        claim(rollout::a_new_template_reaches_every_pod_without_a_failed_request),
-        claim(rollout::a_broken_template_stops_after_one_backup_and_a_revert_recovers),
-        claim(failover::a_failed_pod_is_replaced),
-        claim(nodes::a_cordoned_node_gives_the_primary_role_away),
-        claim(nodes::a_primary_that_never_runs_gives_its_place_to_a_cold_backup),
-        claim(refusals::a_quota_is_reported_and_the_set_recovers_when_it_is_lifted),
-        claim(refusals::a_namespace_with_restricted_pod_security_admits_every_pod),
-        claim(refusals::a_paused_set_is_not_touched),
-        claim(refusals::a_taken_name_does_not_stop_the_set),
-        claim(sizes::kubectl_scale_and_an_autoscaler_act_on_primaries),
-        claim(manifests::every_example_is_applied_and_acted_on),
-        claim(manifests::the_client_of_the_counter_loses_nothing_when_its_active_is_killed),
-        claim(manifests::the_example_of_a_paired_set_serves_before_and_after_an_active_is_killed),
-        claim(meddling::a_removed_service_and_emptied_addresses_are_restored),
-        claim(meddling::a_renamed_service_takes_the_place_of_the_former_one),
-        claim(meddling::pods_that_are_all_deleted_at_once_are_all_made_again),
-        claim(meddling::a_role_label_written_by_hand_ends_in_the_wanted_counts),
-        claim(meddling::an_orphaned_pod_is_adopted_by_a_set_of_the_same_name),
-        claim(hostile::garbage_at_the_gate_wakes_nobody),
-        claim(sizes::a_deleted_set_takes_everything_of_its_with_it),
+        any(5, sizes::the_papers_example_becomes_two_primaries_two_hot_and_two_cold_with_its_columns_right),
+        any(12, sizes::scaling_out_converts_and_keeps_every_pod),
+        any(9, sizes::scaling_in_keeps_a_serving_primary),
+        any(15, sizes::every_count_goes_to_zero_and_back),
+        any(9, failover::a_deleted_primary_is_followed_by_the_hot_backup_and_every_tier_is_refilled),
+        quiet(5, failover::a_killed_primary_swaps_roles_and_no_pod_is_deleted),
+        any(13, failover::a_woken_pod_passes_its_gate_again_after_its_sandbox_was_killed),
+        quiet(8, failover::no_request_fails_while_a_primary_is_deleted_gracefully),
+        machine(26, nodes::a_lost_node_is_survived_and_leaves_no_surplus_when_it_returns),
+        machine(6, outages::an_operator_killed_in_mid_conversion_is_continued_to_the_same_end),
+        machine(20, outages::a_second_operator_waits_and_takes_over_when_the_leader_is_killed),
+        machine(14, outages::a_failover_ends_well_although_the_api_server_was_killed_in_it),
+        quiet(14, rollout::a_new_template_reaches_every_pod_without_a_failed_request),
+        any(24, rollout::a_broken_template_stops_after_one_backup_and_a_revert_recovers),
+        any(3, failover::a_failed_pod_is_replaced),
+        machine(1, nodes::a_cordoned_node_gives_the_primary_role_away),
+        any(4, nodes::a_primary_that_never_runs_gives_its_place_to_a_cold_backup),
+        any(5, refusals::a_quota_is_reported_and_the_set_recovers_when_it_is_lifted),
+        any(13, refusals::a_namespace_with_restricted_pod_security_admits_every_pod),
+        any(8, refusals::a_paused_set_is_not_touched),
+        any(7, refusals::a_taken_name_does_not_stop_the_set),
+        any(36, sizes::kubectl_scale_and_an_autoscaler_act_on_primaries),
+        any(17, manifests::every_example_is_applied_and_acted_on),
+        any(29, manifests::the_client_of_the_counter_loses_nothing_when_its_active_is_killed),
+        any(25, manifests::the_example_of_a_paired_set_serves_before_and_after_an_active_is_killed),
+        any(8, meddling::a_removed_service_and_emptied_addresses_are_restored),
+        any(7, meddling::a_renamed_service_takes_the_place_of_the_former_one),
+        any(15, meddling::pods_that_are_all_deleted_at_once_are_all_made_again),
+        any(10, meddling::a_role_label_written_by_hand_ends_in_the_wanted_counts),
+        any(4, meddling::an_orphaned_pod_is_adopted_by_a_set_of_the_same_name),
+        any(11, hostile::garbage_at_the_gate_wakes_nobody),
+        any(8, sizes::a_deleted_set_takes_everything_of_its_with_it),
     ]
 }
 
 fn of_pairs() -> Vec<Claim> {
     vec![
-        claim(pairs::a_stateful_set_of_two_becomes_a_pair_with_its_labels_and_services),
-        claim(pairs::a_killed_application_is_followed_by_the_standby_s_within_a_moment),
-        claim(pairs::a_deleted_active_hands_over_and_its_successor_becomes_the_standby),
-        claim(pairs::no_request_fails_in_a_switchover_that_makes_before_it_breaks),
-        claim(pairs::nobody_is_refused_when_a_deleted_pod_hands_over_to_one_that_starts_slowly),
-        claim(pairs::a_lost_node_costs_no_more_than_the_lease),
-        claim(workloads::pairs_come_and_go_with_the_replicas_of_a_deployment),
-        claim(workloads::a_stateful_set_grows_one_pod_after_the_other_and_shrinks_from_the_top),
-        claim(workloads::no_request_fails_when_two_actives_without_standbys_become_one_pair),
-        claim(workloads::no_request_fails_when_pairs_go_whose_containers_sleep_before_they_end),
-        claim(workloads::a_rollout_of_a_deployment_of_one_pair_reaches_both_pods),
-        claim(workloads::a_rollout_of_a_stateful_set_of_one_pair_reaches_both_pods),
-        staying(faults::whatever_befalls_its_active_a_pair_serves_again_and_never_do_two_act),
-        staying(faults::an_active_is_followed_at_once_although_the_operator_was_killed_before_it),
-        staying(faults::several_actives_killed_at_once_are_followed_at_once_each_by_its_standby),
-        staying(faults::nobody_takes_over_while_the_machine_has_too_much_to_do),
-        staying(faults::an_active_is_followed_at_once_while_its_group_grows_by_a_pair),
-        staying(faults::an_active_is_followed_at_once_while_other_pairs_of_its_group_go),
-        staying(faults::a_deployment_grows_to_sixteen_pairs_and_shrinks_to_one_and_never_do_two_act),
-        claim(idle::nothing_is_written_about_an_idle_pair_but_that_its_lease_is_held),
-        claim(two_faults::never_do_two_act_when_two_faults_come_together),
-        claim(tampering::a_deleted_lease_is_made_anew_above_the_last_epoch),
-        claim(tampering::labels_and_addresses_written_by_hand_are_put_right),
-        claim(tampering::a_pod_may_not_touch_the_lease_of_another_pair),
-        claim(tampering::a_group_that_is_made_anew_goes_on_above_its_last_epoch),
-        claim(tampering::permissions_and_keys_that_are_deleted_are_made_again),
-        claim(tampering::nobody_but_its_pods_says_who_acts_in_a_pair),
-        claim(active_sets::roles_of_a_paired_set_follow_the_application_that_acts),
-        claim(active_sets::a_deleted_primary_of_a_paired_set_is_followed_by_its_standby_and_a_woken_one),
-        claim(active_sets::a_set_whose_image_has_the_agent_is_paired_and_wakes_its_cold_backup),
-        claim(active_sets::a_set_that_mounts_the_agents_image_is_paired_and_wakes_its_cold_backup),
-        claim(active_sets::the_pairs_of_a_set_come_and_go_with_its_primaries),
-        claim(active_sets::a_new_template_reaches_every_pod_of_a_paired_set_and_one_of_each_pair_acts),
-        claim(record::a_takeover_is_remembered_with_its_reason_and_every_phase_in_order),
-        claim(record::the_metrics_of_an_agent_are_for_the_token_of_its_group_alone),
-        claim(redis::a_redis_pair_keeps_every_acknowledged_write_and_only_one_takes_them),
-        claim(replication::a_counter_with_replicated_state_loses_no_acknowledged_increment),
-        claim(replication::a_rollout_of_a_replicated_counter_loses_no_acknowledged_increment),
-        claim(volumes::pods_that_come_back_with_their_volumes_have_every_acknowledged_increment),
+        any(9, pairs::a_stateful_set_of_two_becomes_a_pair_with_its_labels_and_services),
+        quiet(14, pairs::a_killed_application_is_followed_by_the_standby_s_within_a_moment),
+        any(16, pairs::a_deleted_active_hands_over_and_its_successor_becomes_the_standby),
+        quiet(7, pairs::no_request_fails_in_a_switchover_that_makes_before_it_breaks),
+        quiet(12, pairs::nobody_is_refused_when_a_deleted_pod_hands_over_to_one_that_starts_slowly),
+        machine(11, pairs::a_lost_node_costs_no_more_than_the_lease),
+        any(22, workloads::pairs_come_and_go_with_the_replicas_of_a_deployment),
+        any(38, workloads::a_stateful_set_grows_one_pod_after_the_other_and_shrinks_from_the_top),
+        quiet(16, workloads::no_request_fails_when_two_actives_without_standbys_become_one_pair),
+        quiet(36, workloads::no_request_fails_when_pairs_go_whose_containers_sleep_before_they_end),
+        any(20, workloads::a_rollout_of_a_deployment_of_one_pair_reaches_both_pods),
+        any(21, workloads::a_rollout_of_a_stateful_set_of_one_pair_reaches_both_pods),
+        quiet(49, faults::whatever_befalls_its_active_a_pair_serves_again_and_never_do_two_act),
+        machine(
+            40,
+            faults::whatever_befalls_its_node_or_the_api_server_a_pair_serves_again_and_never_do_two_act,
+        ),
+        machine(10, faults::an_active_is_followed_at_once_although_the_operator_was_killed_before_it),
+        quiet(13, faults::several_actives_killed_at_once_are_followed_at_once_each_by_its_standby),
+        machine(38, faults::nobody_takes_over_while_the_machine_has_too_much_to_do),
+        quiet(11, faults::an_active_is_followed_at_once_while_its_group_grows_by_a_pair),
+        quiet(20, faults::an_active_is_followed_at_once_while_other_pairs_of_its_group_go),
+        machine(29, faults::a_deployment_grows_to_sixteen_pairs_and_shrinks_to_one_and_never_do_two_act),
+        any(54, idle::nothing_is_written_about_an_idle_pair_but_that_its_lease_is_held),
+        any(60, two_faults::never_do_two_act_when_a_fault_meets_pods_that_do_not_hear_each_other),
+        machine(66, two_faults::never_do_two_act_when_a_fault_meets_a_node_that_does_not_hear_the_api_server),
+        any(68, tampering::a_deleted_lease_is_made_anew_above_the_last_epoch),
+        any(10, tampering::labels_and_addresses_written_by_hand_are_put_right),
+        any(10, tampering::a_pod_may_not_touch_the_lease_of_another_pair),
+        any(69, tampering::a_group_that_is_made_anew_goes_on_above_its_last_epoch),
+        any(32, tampering::permissions_and_keys_that_are_deleted_are_made_again),
+        any(16, tampering::nobody_but_its_pods_says_who_acts_in_a_pair),
+        any(26, active_sets::roles_of_a_paired_set_follow_the_application_that_acts),
+        any(36, active_sets::a_deleted_primary_of_a_paired_set_is_followed_by_its_standby_and_a_woken_one),
+        any(17, active_sets::a_set_whose_image_has_the_agent_is_paired_and_wakes_its_cold_backup),
+        any(12, active_sets::a_set_that_mounts_the_agents_image_is_paired_and_wakes_its_cold_backup),
+        any(22, active_sets::the_pairs_of_a_set_come_and_go_with_its_primaries),
+        any(49, active_sets::a_new_template_reaches_every_pod_of_a_paired_set_and_one_of_each_pair_acts),
+        quiet(39, record::a_takeover_is_remembered_with_its_reason_and_every_phase_in_order),
+        quiet(3, record::the_metrics_of_an_agent_are_for_the_token_of_its_group_alone),
+        any(110, redis::a_redis_pair_keeps_every_acknowledged_write_and_only_one_takes_them),
+        any(55, replication::a_counter_with_replicated_state_loses_no_acknowledged_increment),
+        any(30, replication::a_rollout_of_a_replicated_counter_loses_no_acknowledged_increment),
+        any(67, volumes::pods_that_come_back_with_their_volumes_have_every_acknowledged_increment),
     ]
 }
 
-/// Holds one claim in a namespace of its own; returns what was wrong.
-pub(crate) async fn hold(bench: &Arc<Bench>, claim: &Claim, namespace: &str) -> Option<String> {
+/// What became of a claim.
+pub(crate) struct Ended {
+    /// What was wrong.
+    pub(crate) problem: Option<String>,
+    /// What it said meanwhile.
+    pub(crate) notes: Vec<String>,
+}
+
+/// Holds one claim in a namespace of its own.
+pub(crate) async fn hold(bench: &Arc<Bench>, claim: &Arc<Claim>, namespace: &str) -> Ended {
+    let mark = bench.begin(namespace).await;
+    let ear = Arc::new(Mutex::new(mark));
     let stage = {
-        let (bench, namespace) = (Arc::clone(bench), namespace.to_owned());
+        let (bench, namespace, ear) = (Arc::clone(bench), namespace.to_owned(), Arc::clone(&ear));
         async move {
             bench.one_operator().await;
-            Stage::new(&bench, &namespace).await
+            Stage::new(&bench, &namespace, ear).await
         }
     };
-    // A claim that panics must not end the others, nor keep the cluster from being removed.
-    let held = match tokio::spawn(stage).await {
-        Ok(stage) => tokio::spawn((claim.run)(stage)).await,
-        Err(error) => Err(error),
+    let (held, notes) = match tokio::spawn(stage).await {
+        Ok(stage) => {
+            let claim = Arc::clone(claim);
+            let held = tokio::task::spawn_blocking(move || ((claim.run)(stage), notes::take())).await;
+            held.unwrap_or_else(|error| (Err(text_of(&*error.into_panic())), Vec::new()))
+        }
+        Err(error) => (Err(text_of(&*error.into_panic())), Vec::new()),
     };
-    let complaints = bench.complaints().await;
+    let complaints = bench.complaints(namespace, &mut *ear.lock().await).await;
+    bench.end(namespace).await;
     let problem = match held {
-        Err(error) => Some(panic_text(error)),
+        Err(problem) => Some(problem),
         Ok(()) if !complaints.is_empty() => Some(format!("the operator complained: {complaints:#?}")),
         Ok(()) => None,
     };
@@ -160,11 +203,10 @@ pub(crate) async fn hold(bench: &Arc<Bench>, claim: &Claim, namespace: &str) -> 
         let namespaces: Api<Namespace> = Api::all(bench.client.clone());
         let _ = namespaces.delete(namespace, &DeleteParams::default()).await;
     }
-    problem
+    Ended { problem, notes }
 }
 
-fn panic_text(error: tokio::task::JoinError) -> String {
-    let payload = error.into_panic();
+fn text_of(payload: &(dyn Any + Send)) -> String {
     let text = payload.downcast_ref::<String>().cloned();
     text.or_else(|| payload.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default()
 }

@@ -28,6 +28,7 @@ use tokio::time::{sleep, timeout};
 use crate::actors::Actors;
 use crate::endings::{End, wrong_reason};
 use crate::history::Turns;
+use crate::notes::note;
 use crate::outages::has_just_started;
 use crate::pairs::takeover;
 use crate::stage::{Stage, WEB};
@@ -127,7 +128,7 @@ impl Scene {
         }
         let told = takeover(self.groups.clone(), &now.active, |takeover| !takeover.reason.is_empty()).await;
         let log = self.log(&before.active).await;
-        println!("  {before:?} was followed: {told:?}");
+        note(format!("{before:?} was followed: {told:?}"));
         let is_silent = SILENT.iter().any(|cause| cause.as_str() == told.reason);
         let is_starved = STARVED.iter().any(|word| log.contains(word));
         assert!(is_silent && is_starved, "nothing befell {before:?}: {told:?}\n{log}");
@@ -162,7 +163,7 @@ impl Scene {
         let after = self.site.settled().await;
         match (befallen, after) {
             (Ok((before, samples, kept)), Ok(after)) => {
-                println!("  {}: {}, kept {kept}", fault.title(), Outage::from_samples(&samples));
+                note(format!("{}: {}, kept {kept}", fault.title(), Outage::from_samples(&samples)));
                 let is_followed = before.pod != after.pod;
                 let reason = if is_followed { Some(self.reason(&after.pod).await) } else { None };
                 End { before, after, samples, kept, reason }.wrong(fault)
@@ -184,7 +185,7 @@ fn tenure(pair: &PairStatus) -> (&str, &str) {
 async fn assert_followed(scene: &Scene, (samples, struck_ns): (&[Sample], u64), struck: &[Pair]) {
     let outage = Outage::from_samples(samples);
     let each = crowd::outages(samples, struck, struck_ns);
-    println!("  {outage}; each of the pairs: {each:?}");
+    note(format!("{outage}; each of the pairs: {each:?}"));
     assert!(outage.whole_again.is_some() && each.iter().all(Option::is_some), "{outage}; {each:?}");
     for pair in struck {
         assert_eq!(wrong_reason(false, &scene.reason(&pair.standby).await), None);
@@ -194,22 +195,51 @@ async fn assert_followed(scene: &Scene, (samples, struck_ns): (&[Sample], u64), 
 /// The sink was told of answers, and of none by somebody who was not the only active.
 fn assert_one_at_a_time(watch: &Watch) {
     let (answers, stale) = watch.seen();
-    println!("  {stale} of {answers} answers were of one that had been followed");
+    note(format!("{stale} of {answers} answers were of one that had been followed"));
     assert!(answers > 0 && stale == 0, "{}", watch.describe());
 }
 
+/// Whether more suffers than the Pods of a pair: a node, or the API server.
+const fn befalls_the_machine(fault: Fault) -> bool {
+    match fault {
+        Fault::ApiServerStoppedThenKilled
+        | Fault::OperatorKilledThenKilled
+        | Fault::ApiServerCutOff
+        | Fault::NodeCutOff
+        | Fault::NodeLost => true,
+        Fault::ApplicationKilled
+        | Fault::ContainerKilled
+        | Fault::SandboxKilled
+        | Fault::PodDeleted
+        | Fault::SwitchedOver => false,
+    }
+}
+
 pub(crate) async fn whatever_befalls_its_active_a_pair_serves_again_and_never_do_two_act(stage: Stage) {
-    let watch = Watch::start(&stage.bench.cluster, LOOKOUT).await.unwrap();
-    let scene = Scene::build(&stage, PAIR, &watch).await;
-    let mut wrong = Vec::new();
+    let faults = Fault::ALL.into_iter().filter(|fault| !befalls_the_machine(*fault));
+    Box::pin(suffers_each(&stage, faults)).await;
+}
+
+pub(crate) async fn whatever_befalls_its_node_or_the_api_server_a_pair_serves_again_and_never_do_two_act(
+    stage: Stage,
+) {
     // The operator of these claims is no Pod: a claim of its own is about that fault.
-    for fault in Fault::ALL.into_iter().filter(|fault| *fault != Fault::OperatorKilledThenKilled) {
+    let is_meant = |fault: &Fault| befalls_the_machine(*fault) && *fault != Fault::OperatorKilledThenKilled;
+    Box::pin(suffers_each(&stage, Fault::ALL.into_iter().filter(is_meant))).await;
+}
+
+/// A pair that these faults befall, one after the other, which must end as the benchmark's table wants it.
+async fn suffers_each(stage: &Stage, faults: impl Iterator<Item = Fault>) {
+    let watch = Watch::start(&stage.bench.cluster, LOOKOUT).await.unwrap();
+    let scene = Scene::build(stage, PAIR, &watch).await;
+    let mut wrong = Vec::new();
+    for fault in faults {
         let told = watch.seen().0;
-        let mut found = scene.suffer(&stage, fault).await;
+        let mut found = scene.suffer(stage, fault).await;
         if watch.seen().0 == told {
             found.push("the sink was told of nothing".to_owned());
         }
-        let said = stage.bench.complaints().await;
+        let said = stage.complaints().await;
         let is_excused = fault == Fault::ApiServerStoppedThenKilled && has_just_started(&said);
         if !is_excused {
             found.extend(said);
@@ -241,7 +271,7 @@ pub(crate) async fn an_active_is_followed_at_once_although_the_operator_was_kill
 /// No two of a pair acted at the same time; who acted in each, one after the other.
 async fn one_after_the_other(actors: Actors) -> Vec<(String, Turns)> {
     let turns: Vec<_> = actors.stop().await.into_iter().collect();
-    println!("  {turns:?}");
+    note(format!("{turns:?}"));
     assert!(turns.iter().all(|(_, turns)| turns.returned.is_empty()), "two acted: {turns:?}");
     turns
 }
@@ -284,7 +314,7 @@ pub(crate) async fn nobody_takes_over_while_the_machine_has_too_much_to_do(stage
     };
     let (samples, _) = scene.requests(&active, hogged, async { Ok(()) }).await;
     let outage = Outage::from_samples(&samples);
-    println!("  {outage}");
+    note(format!("{outage}"));
     assert_eq!(outage.failed, 0, "{outage}");
     // Tenures never go back, so one that is the same at the end was the only one.
     assert_eq!(scene.site.settled().await.unwrap(), active);
@@ -355,6 +385,6 @@ pub(crate) async fn a_deployment_grows_to_sixteen_pairs_and_shrinks_to_one_and_n
         Ok(())
     };
     let (samples, _) = Box::pin(scene.requests(&active, async {}, breathed)).await;
-    println!("  {}", Outage::from_samples(&samples));
+    note(format!("{}", Outage::from_samples(&samples)));
     assert_one_at_a_time(&watch);
 }

@@ -16,6 +16,7 @@ use kube::{Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use tokio::time::{sleep, timeout};
 
+use crate::notes::note;
 use crate::pairs::{paired, start_stateful_set};
 use crate::stage::Stage;
 use crate::wait;
@@ -67,7 +68,7 @@ pub(crate) async fn nothing_is_written_about_an_idle_pair_but_that_its_lease_is_
     let still_held = record().await;
     assert_eq!((still_held.lease.epoch, still_held.lease.hold), (held.lease.epoch, Hold::Peer));
     let writes = still_held.lease.writes - held.lease.writes;
-    println!("  {writes} writes of the Lease in {} s", WATCHED.as_secs());
+    note(format!("{writes} writes of the Lease in {} s", WATCHED.as_secs()));
     let periods = WATCHED.div_duration_f64(Timing::default().keep_alive_period).ceil();
     assert!((1.0..=periods).contains(&f64::from(u32::try_from(writes).unwrap())), "{writes} writes");
 }

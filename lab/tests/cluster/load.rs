@@ -15,6 +15,7 @@ use lab::app::sample::{Sample, parse_csv};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::task::JoinHandle;
 
+use crate::notes::note;
 use crate::stage::{Stage, WEB, exposed};
 use crate::wait;
 
@@ -74,7 +75,7 @@ impl Load {
         samples.sort_by_key(|sample| sample.start_ns);
         let failed: Vec<_> = samples.iter().filter(|sample| !sample.is_ok()).take(10).collect();
         if !failed.is_empty() {
-            println!("first failed requests: {failed:?}");
+            note(format!("first failed requests: {failed:?}"));
         }
         samples
     }

@@ -1,8 +1,9 @@
-//! What only real nodes can say about the operator: one cluster, every claim in a namespace of its own.
+//! What only real nodes can say about the operator: one cluster, every claim in a namespace of its own, several at a time as
+//! their lanes allow.
 //!
 //! Needs root, because nodes are made of namespaces and mounts; without it, one line says so and nothing is claimed.
-//! Words on the command line choose the claims whose names contain one of them. The operator runs on this machine
-//! with the token of its ServiceAccount and nothing else, so that a permission it lacks shows.
+//! Words on the command line choose the claims whose names contain one of them; with `--rounds=N` each is held N times. The
+//! operator runs on this machine with the token of its ServiceAccount and nothing else, so that a permission it lacks shows.
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
@@ -15,13 +16,17 @@ mod endings;
 mod example;
 mod failover;
 mod faults;
+mod hall;
 mod history;
 mod hostile;
 mod idle;
+mod lanes;
+mod ledger;
 mod load;
 mod manifests;
 mod meddling;
 mod nodes;
+mod notes;
 mod operator;
 mod outages;
 mod pairs;
@@ -30,6 +35,7 @@ mod redis;
 mod redis_clients;
 mod refusals;
 mod replication;
+mod report;
 mod resp;
 mod rollout;
 mod sizes;
@@ -46,6 +52,7 @@ use std::time::Duration;
 
 use bench::Bench;
 use claims::{Claim, claims};
+use hall::{Hall, HeldIn};
 use lab::cluster::{Cluster, Options};
 use lab::image::Binaries;
 use lab::machine::process::ProcessId;
@@ -53,6 +60,8 @@ use lab::packages;
 use lab::paths::{self, RunDirectory};
 use lab::progress::Progress;
 use lab::state::Purpose;
+use lanes::repeated;
+use report::{Held, report};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Where the cluster of these tests has its files.
@@ -64,9 +73,21 @@ const NODE_GRACE: Duration = Duration::from_secs(20);
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
+    let rounds = std::env::args().find_map(|word| word.strip_prefix("--rounds=").map(str::parse));
+    let Ok(rounds) = rounds.unwrap_or(Ok(1)) else {
+        println!("--rounds is a number");
+        return ExitCode::FAILURE;
+    };
     let is_chosen =
         |claim: &Claim| words.is_empty() || words.iter().any(|word| claim.name.contains(word.as_str()));
-    let chosen: Vec<Claim> = claims().into_iter().filter(is_chosen).collect();
+    let all = claims();
+    let names: Vec<&str> = all.iter().map(|claim| claim.name).collect();
+    let repeated = repeated(&names);
+    if !repeated.is_empty() {
+        println!("several claims have the same name: {repeated:?}");
+        return ExitCode::FAILURE;
+    }
+    let chosen: Vec<Claim> = all.into_iter().filter(is_chosen).collect();
     if std::env::args().any(|word| word == "--list") {
         for claim in &chosen {
             println!("{}: test", claim.name);
@@ -94,12 +115,14 @@ fn main() -> ExitCode {
         }
     };
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    let is_good = runtime.block_on(run_all(built, chosen));
+    let is_good = runtime.block_on(run_all(built, Hall::new(chosen, rounds)));
+    // After an interrupt claims may still wait for what will not come any more.
+    runtime.shutdown_background();
     if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Whether every chosen claim held and nothing was left behind.
-async fn run_all(built: Binaries, chosen: Vec<Claim>) -> bool {
+async fn run_all(built: Binaries, hall: Hall) -> bool {
     let run = RunDirectory::at(DIRECTORY);
     let purpose = Purpose::OneProcess(ProcessId::current());
     let options = Options {
@@ -117,7 +140,7 @@ async fn run_all(built: Binaries, chosen: Vec<Claim>) -> bool {
         }
     };
     // In a task, so that a panic ends only the claims and the machine is cleared in any case.
-    let claims = tokio::spawn(hold_all((cluster, built), chosen));
+    let claims = tokio::spawn(hold_all(cluster, built, hall));
     let mut terminated = signal(SignalKind::terminate()).expect("a handler of SIGTERM");
     let result = tokio::select! {
         result = claims => result.unwrap_or(false),
@@ -131,26 +154,40 @@ async fn run_all(built: Binaries, chosen: Vec<Claim>) -> bool {
     result
 }
 
-async fn hold_all((cluster, built): (Cluster, Binaries), chosen: Vec<Claim>) -> bool {
+/// Holds claims beside each other as their lanes allow; says what came of each when it has ended, and of all at the end.
+async fn hold_all(cluster: Cluster, built: Binaries, mut hall: Hall) -> bool {
     let bench = Arc::new(Bench::new(cluster, built).await);
-    println!("\nrunning {} claims", chosen.len());
-    let mut failed = Vec::new();
-    for (index, claim) in chosen.iter().enumerate() {
-        let since = std::time::Instant::now();
-        let namespace = format!("claim-{}", index + 1);
-        let problem = claims::hold(&bench, claim, &namespace).await;
-        let word = if problem.is_none() { "ok" } else { "FAILED" };
-        println!("claim {} ... {word} ({:.1} s)", claim.name, since.elapsed().as_secs_f64());
-        if let Some(problem) = problem {
-            println!("{problem}\n{}", bench.diagnosis(&namespace).await);
-            failed.push((claim.name, problem));
-        }
+    println!("\nrunning {} claims", hall.waiting());
+    while hall.start(&bench) {
+        let held = hall.ended().await;
+        tell(&bench, &held).await;
+        hall.held.push(held.claim);
     }
     bench.stop_operators().await;
-    println!("\n{} of {} claims hold", chosen.len() - failed.len(), chosen.len());
+
+    println!("\n{}", report(&hall.held));
     // Once more at the end: who sees only the last lines should not have to guess.
-    for (name, problem) in &failed {
-        println!("failed: {name}: {problem}");
+    for claim in &hall.held {
+        if let Some(problem) = &claim.problem {
+            println!("failed: {}: {problem}", claim.name);
+        }
     }
-    failed.is_empty()
+    let unblamed = bench.unblamed().await;
+    if !unblamed.is_empty() {
+        println!("failed: the operator complained when no claim was held that it was about: {unblamed:#?}");
+    }
+    unblamed.is_empty() && hall.held.iter().all(|claim| claim.problem.is_none())
+}
+
+async fn tell(bench: &Bench, HeldIn { claim, namespace, beside, notes }: &HeldIn) {
+    let Held { name, lane, problem, .. } = claim;
+    let word = if problem.is_none() { "ok" } else { "FAILED" };
+    println!("claim {name} ... {word} ({lane:?}, {:.1} s)", claim.took().as_secs_f64());
+    for note in notes {
+        println!("  {note}");
+    }
+    if let Some(problem) = problem {
+        let beside = if beside.is_empty() { "no other claim".to_owned() } else { beside.join(", ") };
+        println!("{problem}\nheld beside it: {beside}\n{}", bench.diagnosis(namespace).await);
+    }
 }

@@ -16,6 +16,7 @@ use serde_json::json;
 
 use crate::bench::ROOT;
 use crate::example::{Example, example};
+use crate::notes::note;
 use crate::pairs::{can_follow, first_paired, first_reported};
 use crate::stage::{ROLES, Stage, uids};
 use crate::wait::{self, role};
@@ -92,7 +93,7 @@ pub(crate) async fn the_client_of_the_counter_loses_nothing_when_its_active_is_k
     let after = first_reported(&stage, |seen| !seen.active.is_empty() && seen.active != pair.active).await;
     assert_eq!(after.active, pair.standby);
     let all = acknowledged_more(&stage, acknowledged(&stage).len()).await;
-    println!("  {} numbers before, {} after", before.len(), all.len() - before.len());
+    note(format!("{} numbers before, {} after", before.len(), all.len() - before.len()));
     assert!(
         all.is_sorted_by(|one, next| one.0 < next.0) && all.iter().all(|(_, lost)| *lost == 0),
         "{all:?}"

@@ -10,6 +10,8 @@ use lab::cluster::Cluster;
 use lab::image::{AGENT_IMAGE, WAKEUP_IMAGE};
 use lab::machine::process::MARK_VARIABLE;
 
+use crate::ledger::namespace_of;
+
 /// Lines of a log that are shown after a failure.
 const TAIL_LINES: usize = 60;
 
@@ -61,24 +63,24 @@ impl Operator {
         self.child.wait().unwrap();
     }
 
-    /// New lines of the log that must not be in it.
+    /// New whole lines of the log that must not be in it.
     pub(crate) fn complaints(&mut self, secrets: &[String]) -> Vec<String> {
         let text = fs::read_to_string(&self.log).unwrap_or_default();
         let new = text.get(self.seen..).unwrap_or_default();
+        let new = &new[..new.rfind('\n').map_or(0, |last| last + 1)];
         let is_bad = |line: &&str| {
             COMPLAINTS.iter().any(|word| line.contains(word))
                 || secrets.iter().any(|secret| line.contains(secret))
         };
         let bad = new.lines().filter(is_bad).map(str::to_owned).collect();
-        self.seen = text.len();
+        self.seen += new.len();
         bad
     }
 
     /// The last lines of its log that are not about another namespace.
     pub(crate) fn tail(&self, namespace: &str) -> String {
         let text = fs::read_to_string(&self.log).unwrap_or_default();
-        let own = format!("namespace=\"{namespace}\"");
-        let is_own = |line: &&str| !line.contains(" namespace=") || line.contains(&own);
+        let is_own = |line: &&str| namespace_of(line).is_none_or(|of| of == namespace);
         let lines: Vec<&str> = text.lines().filter(is_own).collect();
         let tail = &lines[lines.len().saturating_sub(TAIL_LINES)..];
         format!("log of {}:\n{}", self.name, tail.join("\n"))

@@ -92,6 +92,6 @@ pub(crate) async fn a_failover_ends_well_although_the_api_server_was_killed_in_i
     stage.delete(one(&after, "primary")).await;
     let last = stage.settled(WEB, [1, 1, 1]).await;
     assert_eq!(uids(&last, "primary"), uids(&after, "hot"));
-    let said = stage.bench.complaints().await;
+    let said = stage.complaints().await;
     assert!(has_just_started(&said), "{said:#?}");
 }

@@ -23,6 +23,7 @@ use serde_json::value::from_value;
 use serde_json::{Value, json};
 
 use crate::load::Load;
+use crate::notes::note;
 use crate::stage::{PORT, Stage, WEB, node};
 use crate::wait;
 
@@ -243,7 +244,7 @@ pub(crate) async fn served_again(what: &str, load: Load) {
     // Nobody tells when every node has learned the last change: kube-proxy programs it within a second.
     tokio::time::sleep(PROXY_WITHIN).await;
     let outage: Outage = load.stop().await;
-    println!("  {what}: {outage}");
+    note(format!("{what}: {outage}"));
     assert!(outage.whole_again.is_some(), "{outage}");
 }
 
@@ -354,7 +355,7 @@ pub(crate) async fn no_request_fails_in_a_switchover_that_makes_before_it_breaks
 
     let requests = load.samples().await;
     let outage = Outage::from_samples(&requests);
-    println!("  switchover that makes before it breaks: {outage}");
+    note(format!("switchover that makes before it breaks: {outage}"));
     assert!(outage.requests > 0 && outage.failed == 0, "{outage}");
     let first_of_new = requests.iter().find(|sample| sample.pod == pair.standby).expect("it serves").end_ns;
     let last_of_old = answers.iter().rfind(|sample| sample.pod == pair.active).expect("it served").start_ns;
@@ -372,7 +373,7 @@ pub(crate) async fn nobody_is_refused_when_a_deleted_pod_hands_over_to_one_that_
     shown(&stage, &paired(&stage, 1).await.remove(0)).await;
 
     let requests = load.samples().await;
-    println!("  deleted Pod, the other one starts slowly: {}", Outage::from_samples(&requests));
+    note(format!("deleted Pod, the other one starts slowly: {}", Outage::from_samples(&requests)));
     let refused = requests.iter().filter(|sample| sample.outcome == Outcome::Refused).count();
     let is_served = requests.iter().any(|sample| sample.pod == pair.standby);
     assert!(is_served && refused == 0, "{refused} of {} refused", requests.len());

@@ -9,6 +9,7 @@ use kube::api::DeleteParams;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::load::Load;
+use crate::notes::note;
 use crate::pairs::{paired, pod, served_again, shown, start_stateful_set, taken_over, takeover};
 use crate::stage::{Stage, WEB};
 use crate::wait;
@@ -21,7 +22,7 @@ async fn told(stage: &Stage, to: &str) -> Takeover {
     let is_whole = |takeover: &Takeover| takeover.phases.each().iter().all(|(_, time)| time.is_some());
     let takeover = takeover(stage.api(), to, is_whole).await;
     let phases = takeover.phases.each();
-    println!("  {}: {phases:?}", takeover.reason);
+    note(format!("{}: {phases:?}", takeover.reason));
     assert!(phases.map(|(_, time)| time).is_sorted(), "{phases:?}");
     takeover
 }

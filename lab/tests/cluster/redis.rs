@@ -14,6 +14,7 @@ use lab::packages;
 
 use crate::history::{Log, Turns};
 use crate::manifests::apply_with_agent;
+use crate::notes::note;
 use crate::pairs::{first_paired, first_reported};
 use crate::redis_clients::{REDIS_PORT, Witness, Writer, kept};
 use crate::resp::{Answer, Connection, start_in};
@@ -50,7 +51,7 @@ const BLOWS: [Blow; 10] = [
 
 pub(crate) async fn a_redis_pair_keeps_every_acknowledged_write_and_only_one_takes_them(stage: Stage) {
     if let Err(error) = packages::ensure_programs(&PROGRAMS) {
-        println!("skipped: the claim needs a Redis of the distribution: {error}");
+        note(format!("skipped: the claim needs a Redis of the distribution: {error}"));
         return;
     }
     stage.bench.load_image(&redis_image().unwrap());
@@ -71,21 +72,21 @@ pub(crate) async fn a_redis_pair_keeps_every_acknowledged_write_and_only_one_tak
         pair = first_paired(&stage).await;
         acknowledged(&writer, Instant::now()).await;
         let [silent, unacknowledged] = writer.log.lock().unwrap().outages(since);
-        println!(
-            "  {blow:?}: a primary answered after {} ms, a write was acknowledged after {} ms",
+        note(format!(
+            "{blow:?}: a primary answered after {} ms, a write was acknowledged after {} ms",
             silent.as_millis(),
             unacknowledged.as_millis()
-        );
+        ));
     }
     addresses.abort();
     let log = tokio::task::spawn_blocking(|| writer.stop()).await.unwrap();
     let sight = tokio::task::spawn_blocking(|| witness.stop()).await.unwrap();
-    println!(
-        "  {} acknowledged; the witness: {} taken, {} refused",
+    note(format!(
+        "{} acknowledged; the witness: {} taken, {} refused",
         log.acknowledged().count(),
         sight.taken,
         sight.refused
-    );
+    ));
     let Turns { order, returned } = sight.primaries;
     assert_eq!(returned, BTreeSet::new(), "two took writes at the same time: {order:?}");
     assert!(order.len() > BLOWS.len() && sight.refused > 0);

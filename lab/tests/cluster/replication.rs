@@ -19,6 +19,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
+use crate::notes::note;
 use crate::pairs::{first_paired, first_reported, order_switchover};
 use crate::stage::{PORT, Stage};
 use crate::wait;
@@ -77,7 +78,7 @@ pub(crate) async fn a_counter_with_replicated_state_loses_no_acknowledged_increm
             first_reported(&stage, |seen| !seen.active.is_empty() && seen.active != pair.active).await;
         assert_eq!(after.active, pair.standby, "{blow:?}");
         counts_on(&stage).await;
-        println!("  {blow:?}: it counts again after {} ms at most", struck.elapsed().as_millis());
+        note(format!("{blow:?}: it counts again after {} ms at most", struck.elapsed().as_millis()));
         pair = first_paired(&stage).await;
         // A Pod that takes the place of a deleted one has another directory, which must be level before the next blow.
         let is_new = |now: &BTreeSet<_>| blow != Blow::ActiveDeleted || *now != names;
@@ -289,7 +290,9 @@ pub(crate) async fn start_client(stage: &Stage) -> Child {
 /// before.
 pub(crate) async fn nothing_is_lost(stage: &Stage, client: Child) {
     let summary = tokio::task::spawn_blocking(|| stop(client)).await.unwrap();
-    println!("  {}", summary.join("\n  "));
+    for line in &summary {
+        note(line.clone());
+    }
     assert!(summary.iter().any(|line| line.ends_with(" lost=0")), "{summary:?}");
     let epochs: Vec<u64> = listed(stage).await.iter().map(|(_, epoch)| *epoch).collect();
     assert!(!epochs.is_empty() && epochs.is_sorted(), "{epochs:?}");

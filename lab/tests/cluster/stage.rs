@@ -13,8 +13,10 @@ use kube::{Client, Config, ResourceExt as _};
 use lab::faults::Target;
 use lab::image::APP_IMAGE;
 use serde_json::{Value, json};
+use tokio::sync::Mutex;
 
 use crate::bench::Bench;
+use crate::ledger::Mark;
 use crate::wait::{self, is_available, role, stays};
 
 /// Name of the set in most claims, and of its Service.
@@ -32,14 +34,16 @@ pub(crate) const ROLES: [&str; 3] = ["primary", "hot", "cold"];
 pub(crate) struct Stage {
     pub(crate) bench: Arc<Bench>,
     pub(crate) namespace: String,
+    /// Up to where the claim knows what the operators complained of.
+    ear: Arc<Mutex<Mark>>,
 }
 
 impl Stage {
-    pub(crate) async fn new(bench: &Arc<Bench>, namespace: &str) -> Self {
+    pub(crate) async fn new(bench: &Arc<Bench>, namespace: &str, ear: Arc<Mutex<Mark>>) -> Self {
         let api: Api<Namespace> = Api::all(bench.client.clone());
         let wanted = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
         api.patch(namespace, &params(), &Patch::Apply(wanted)).await.unwrap();
-        let stage = Self { bench: Arc::clone(bench), namespace: namespace.to_owned() };
+        let stage = Self { bench: Arc::clone(bench), namespace: namespace.to_owned(), ear };
         let accounts: Api<ServiceAccount> = stage.api();
         wait::until(
             accounts,
@@ -173,6 +177,11 @@ impl Stage {
         let config = self.bench.config_with(&granted.status.unwrap().token);
         let config = Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await.unwrap();
         Client::try_from(config).unwrap()
+    }
+
+    /// What the operators complained of since this was asked last; the claim is not blamed for it again.
+    pub(crate) async fn complaints(&self) -> Vec<String> {
+        self.bench.complaints(&self.namespace, &mut *self.ear.lock().await).await
     }
 
     pub(crate) fn target(&self, pod: &Pod) -> Target {

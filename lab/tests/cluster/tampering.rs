@@ -15,6 +15,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::actors::Actors;
+use crate::notes::note;
 use crate::pairs::{
     order_switchover, paired, pod, shown, start_deployment, start_stateful_set, start_watched_stateful_set,
     taken_over,
@@ -34,7 +35,7 @@ async fn start_witnessed(stage: &Stage) -> (Watch, Actors) {
 async fn assert_one_at_a_time((watch, actors): (Watch, Actors)) {
     drop(actors.stop().await);
     let (answers, late) = watch.seen();
-    println!("  {late} of {answers} answers were of one that had been followed");
+    note(format!("{late} of {answers} answers were of one that had been followed"));
     assert!(answers > 0 && late == 0, "{}", watch.describe());
 }
 

@@ -11,6 +11,7 @@ use lab::cuts::Peer;
 use lab::faults::{PodPair, Target};
 
 use crate::load::Load;
+use crate::notes::note;
 use crate::pairs::{order_switchover, paired, pod, served_again, shown, start_watched_stateful_set};
 use crate::stage::{Stage, node};
 
@@ -88,28 +89,36 @@ impl Silence {
     }
 }
 
-pub(crate) async fn never_do_two_act_when_two_faults_come_together(stage: Stage) {
+pub(crate) async fn never_do_two_act_when_a_fault_meets_pods_that_do_not_hear_each_other(stage: Stage) {
+    every_blow_while(&stage, Silence::Pods).await;
+}
+
+pub(crate) async fn never_do_two_act_when_a_fault_meets_a_node_that_does_not_hear_the_api_server(
+    stage: Stage,
+) {
+    every_blow_while(&stage, Silence::Api).await;
+}
+
+async fn every_blow_while(stage: &Stage, silence: Silence) {
     let sink = Watch::start(&stage.bench.cluster, "n1").await.unwrap();
-    start_watched_stateful_set(&stage, 2, sink.address).await;
-    for silence in [Silence::Pods, Silence::Api] {
-        for blow in Blow::ALL {
-            let pair = paired(&stage, 1).await.remove(0);
-            shown(&stage, &pair).await;
-            let [active, standby] = [pod(&stage, &pair.active).await, pod(&stage, &pair.standby).await];
-            let [from, to]: [Target; 2] = [stage.target(&active), stage.target(&standby)];
-            let (pods, lost) = (PodPair { from, to, is_both_ways: true }, node(&active));
-            let load = Load::start(&stage, "n1").await;
-            silence.begin(&stage, (&pods, &lost));
-            blow.strike(&stage, (&pair, &active)).await;
-            tokio::time::sleep(SILENT).await;
-            silence.end(&stage, (&pods, &lost));
-            paired(&stage, 1).await;
-            tokio::time::sleep(silence.outlasted_by()).await;
-            load.answered(&stage).await;
-            served_again(&format!("{blow:?} while {silence:?} hear nothing"), load).await;
-        }
+    start_watched_stateful_set(stage, 2, sink.address).await;
+    for blow in Blow::ALL {
+        let pair = paired(stage, 1).await.remove(0);
+        shown(stage, &pair).await;
+        let [active, standby] = [pod(stage, &pair.active).await, pod(stage, &pair.standby).await];
+        let [from, to]: [Target; 2] = [stage.target(&active), stage.target(&standby)];
+        let (pods, lost) = (PodPair { from, to, is_both_ways: true }, node(&active));
+        let load = Load::start(stage, "n1").await;
+        silence.begin(stage, (&pods, &lost));
+        blow.strike(stage, (&pair, &active)).await;
+        tokio::time::sleep(SILENT).await;
+        silence.end(stage, (&pods, &lost));
+        paired(stage, 1).await;
+        tokio::time::sleep(silence.outlasted_by()).await;
+        load.answered(stage).await;
+        served_again(&format!("{blow:?} while {silence:?} hear nothing"), load).await;
     }
     let (answers, late) = sink.seen();
-    println!("  {late} of {answers} answers were of one that had been followed");
+    note(format!("{late} of {answers} answers were of one that had been followed"));
     assert!(answers > 0 && late == 0, "{}", sink.describe());
 }

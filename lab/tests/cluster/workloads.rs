@@ -11,6 +11,7 @@ use lab::bench::pairs::watch::Watch;
 
 use crate::actors::Actors;
 use crate::load::Load;
+use crate::notes::note;
 use crate::pairs::{
     paired, pod, reported, served_again, shown, start_deployment, start_lone_pods,
     start_sleeping_stateful_set, start_stateful_set, start_watched_stateful_set,
@@ -38,7 +39,7 @@ pub(crate) async fn a_stateful_set_grows_one_pod_after_the_other_and_shrinks_fro
     }
     drop(actors.stop().await);
     let (answers, late) = watch.seen();
-    println!("  {late} of {answers} answers were of one that had been followed");
+    note(format!("{late} of {answers} answers were of one that had been followed"));
     assert!(answers > 0 && late == 0, "{}", watch.describe());
 }
 
@@ -58,7 +59,7 @@ pub(crate) async fn no_request_fails_when_pairs_go_whose_containers_sleep_before
     })
     .await;
     let outage = load.stop().await;
-    println!("  {outage}");
+    note(format!("{outage}"));
     assert!(outage.requests > 0 && outage.failed == 0, "{outage}");
 }
 
@@ -76,7 +77,7 @@ pub(crate) async fn no_request_fails_when_two_actives_without_standbys_become_on
     }
     paired(&stage, 1).await;
     let outage = load.stop().await;
-    println!("  {outage}");
+    note(format!("{outage}"));
     assert!(outage.requests > 0 && outage.failed == 0, "{outage}");
 }
 
