@@ -23,3 +23,4 @@ mod plugin;
 mod policies;
 mod rbac;
 mod server;
+mod turns;

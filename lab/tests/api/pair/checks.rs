@@ -13,7 +13,7 @@ const CHECK: &str = r#"--live-exec=["sh", "-c", "[ ! -e \"$JOURNAL.$AGENT.hangs\
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_application_that_hangs_is_followed_as_one_that_crashed() {
-    let mut stage = Stage::set("hangs", 25).await;
+    let mut stage = Stage::set("hangs").await;
     stage.arguments = vec![CHECK.to_owned(), "--live-period=1".to_owned(), "--live-failures=2".to_owned()];
     stage.start_agents();
     let mut outages = Vec::new();

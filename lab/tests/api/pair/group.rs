@@ -8,7 +8,7 @@ use super::stage::Stage;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn agents_of_a_group_find_their_lease_leave_it_when_it_is_gone_and_act_by_the_next_one() {
-    let mut stage = Stage::set("group", 10).await;
+    let mut stage = Stage::set("group").await;
     stage.is_grouped = true;
     stage.delete_lease().await;
     stage.start_agents();
@@ -42,7 +42,7 @@ async fn agents_of_a_group_find_their_lease_leave_it_when_it_is_gone_and_act_by_
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_is_not_needed_for_any_pair_is_a_spare_and_ready() {
-    let mut stage = Stage::set("spare", 54).await;
+    let mut stage = Stage::set("spare").await;
     stage.is_grouped = true;
     stage.delete_lease().await;
     let stranger = |uid: u32, pod: &str| {
@@ -85,7 +85,7 @@ async fn who_is_not_needed_for_any_pair_is_a_spare_and_ready() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_standby_that_the_lease_does_not_name_any_more_looks_for_another_one_and_ends_at_once() {
-    let mut stage = Stage::set("replaced", 11).await;
+    let mut stage = Stage::set("replaced").await;
     stage.is_grouped = true;
     stage.start_agents();
     let active = stage.settled().await;

@@ -39,7 +39,7 @@ fn script(stage: &Stage, name: &str, text: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn hooks_are_run_when_the_role_changes_and_the_fence_before_the_end() {
-    let mut stage = Stage::set("hooks", 16).await;
+    let mut stage = Stage::set("hooks").await;
     let hook = script(&stage, "hook.sh", JOURNAL_HOOK);
     for occasion in ["active", "standby", "fence"] {
         stage.arguments.push(format!("--on-{occasion}={hook} on-{occasion}"));
@@ -73,7 +73,7 @@ echo "taken-away $HA_EPOCH $AGENT $$ $(date +%s%N) $HA_PEER" >> "$JOURNAL"
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fence_that_ends_the_application_itself_is_done_before_anybody_else_acts() {
-    let mut stage = Stage::set("ending-fence", 32).await;
+    let mut stage = Stage::set("ending-fence").await;
     let hook = script(&stage, "fence.sh", ENDING_HOOK);
     stage.arguments = vec![format!("--on-fence={hook}")];
     stage.start_agents();
@@ -94,7 +94,7 @@ async fn a_fence_that_ends_the_application_itself_is_done_before_anybody_else_ac
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_application_that_runs_as_standby_is_promoted_and_ends_with_its_tenure() {
-    let mut stage = Stage::set("both", 17).await;
+    let mut stage = Stage::set("both").await;
     stage.application = APPLICATION_OF_BOTH;
     let promote = script(&stage, "promote.sh", PROMOTE_HOOK);
     stage.arguments = vec![format!("--on-active={promote}"), "--run-in-standby".to_owned()];

@@ -30,7 +30,7 @@ async fn kill_agents(stage: &mut Stage, rounds: usize) -> Vec<Duration> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_application_that_certainly_ended_with_its_agent_is_followed_at_once() {
-    let mut stage = Stage::set("certain", 14).await;
+    let mut stage = Stage::set("certain").await;
     stage.lifeline = "held";
     stage.start_agents();
     let mut outages = kill_agents(&mut stage, ROUNDS).await;
@@ -44,7 +44,7 @@ async fn an_application_that_certainly_ended_with_its_agent_is_followed_at_once(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_application_that_let_go_of_its_lifeline_is_followed_by_the_lease() {
-    let mut stage = Stage::set("uncertain", 15).await;
+    let mut stage = Stage::set("uncertain").await;
     stage.lifeline = "closed";
     stage.start_agents();
     let mut outages = kill_agents(&mut stage, LONG_ROUNDS).await;

@@ -44,7 +44,7 @@ fn is_delegated(from: Start, to: Start) -> bool {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn exactly_one_of_two_acts_and_lease_slice_and_files_say_so() {
-    let mut stage = Stage::set("first", 0).await;
+    let mut stage = Stage::set("first").await;
     stage.start_agents();
     let active = stage.settled().await;
 
@@ -55,13 +55,13 @@ async fn exactly_one_of_two_acts_and_lease_slice_and_files_say_so() {
     assert_eq!(stage.role(1 - active.agent), "standby");
     stage.shows(active).await;
     assert_eq!(stage.starts(), [active]);
-    assert_eq!(active.peer, Some(stage::address(1 - active.agent)));
+    assert_eq!(active.peer, Some(stage.address(1 - active.agent)));
     stage.end();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_application_that_is_killed_is_followed_by_the_peer_without_the_api_server() {
-    let mut stage = Stage::set("crash", 1).await;
+    let mut stage = Stage::set("crash").await;
     stage.start_agents();
     let (mut outages, mut delegated) = (Vec::new(), 0);
     for _ in 0..ROUNDS {
@@ -83,7 +83,7 @@ async fn an_application_that_is_killed_is_followed_by_the_peer_without_the_api_s
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_that_is_killed_takes_its_application_along_and_the_peer_takes_over() {
-    let mut stage = Stage::set("lost", 2).await;
+    let mut stage = Stage::set("lost").await;
     stage.start_agents();
     let mut outages = Vec::new();
     for _ in 0..LONG_ROUNDS {
@@ -104,7 +104,7 @@ async fn an_agent_that_is_killed_takes_its_application_along_and_the_peer_takes_
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restarted_agent_does_not_act_in_its_old_tenure() {
-    let mut stage = Stage::set("restart", 3).await;
+    let mut stage = Stage::set("restart").await;
     stage.start_agents();
     let before = stage.settled().await;
     stage.kill_agent(1 - before.agent);
@@ -119,7 +119,7 @@ async fn a_restarted_agent_does_not_act_in_its_old_tenure() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_an_api_server_the_peer_acts_all_the_same_and_both_objects_catch_up() {
-    let mut stage = Stage::set("silent", 4).await;
+    let mut stage = Stage::set_alone("silent").await;
     stage.start_agents();
     let mut outages = Vec::new();
     for _ in 0..LONG_ROUNDS {
@@ -139,7 +139,7 @@ async fn without_an_api_server_the_peer_acts_all_the_same_and_both_objects_catch
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_that_is_deleted_hands_over_and_ends() {
-    let mut stage = Stage::set("deleted", 5).await;
+    let mut stage = Stage::set("deleted").await;
     stage.start_agents();
     let (mut outages, mut delegated) = (Vec::new(), 0);
     for _ in 0..LONG_ROUNDS {
@@ -160,7 +160,7 @@ async fn a_pod_that_is_deleted_hands_over_and_ends() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_active_that_reaches_nobody_kills_its_application_in_time_even_if_it_ignores_signals() {
-    let mut stage = Stage::set("alone", 7).await;
+    let mut stage = Stage::set_alone("alone").await;
     stage.is_stubborn = true;
     stage.start_agents();
     let mut spans = Vec::new();
@@ -181,7 +181,7 @@ async fn an_active_that_reaches_nobody_kills_its_application_in_time_even_if_it_
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_application_of_an_agent_that_is_stuck_is_ended_before_anybody_else_acts() {
-    let mut stage = Stage::set("stuck", 18).await;
+    let mut stage = Stage::set("stuck").await;
     stage.start_agents();
     let mut spans = Vec::new();
     for _ in 0..LONG_ROUNDS {
@@ -202,7 +202,7 @@ async fn the_application_of_an_agent_that_is_stuck_is_ended_before_anybody_else_
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_application_that_ignores_signals_is_killed_before_anybody_else_acts() {
-    let mut stage = Stage::set("stubborn", 8).await;
+    let mut stage = Stage::set_alone("stubborn").await;
     stage.is_stubborn = true;
     stage.start_agents();
     let mut outages = Vec::new();
@@ -221,7 +221,7 @@ async fn an_application_that_ignores_signals_is_killed_before_anybody_else_acts(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_flood_of_forged_datagrams_costs_no_memory_and_stops_no_failover() {
-    let mut stage = Stage::set("flood", 9).await;
+    let mut stage = Stage::set_alone("flood").await;
     stage.start_agents();
     let (mut outages, mut delegated) = (Vec::new(), 0);
     for _ in 0..LONG_ROUNDS {
@@ -247,7 +247,7 @@ async fn a_flood_of_forged_datagrams_costs_no_memory_and_stops_no_failover() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn peer_mode_writes_the_lease_rarely() {
-    let mut stage = Stage::set("idle", 6).await;
+    let mut stage = Stage::set_alone("idle").await;
     stage.start_agents();
     stage.settled().await;
     let before = stage.lease().await;

@@ -14,7 +14,7 @@ use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, WatchEvent, W
 use serde_json::json;
 
 use super::journal::Start;
-use super::stage::{NAMESPACE, Stage, address, ip, pod};
+use super::stage::{NAMESPACE, Stage, ip, pod};
 
 impl Stage {
     /// A Lease that nobody holds.
@@ -48,7 +48,7 @@ impl Stage {
 
     /// An agent as the Lease names it.
     pub(super) fn member(&self, agent: usize) -> serde_json::Value {
-        let address = format!("{}:{}", address(agent), self.ports[agent]);
+        let address = format!("{}:{}", self.address(agent), self.ports[agent]);
         json!({"uid": format_uid(self.uids[agent]), "pod": pod(agent), "address": address})
     }
 

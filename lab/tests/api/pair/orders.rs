@@ -9,7 +9,7 @@ use super::{LONG_ROUNDS, ROUNDS, is_delegated};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tenure_that_is_told_to_switch_over_ends_by_a_handover() {
-    let mut stage = Stage::set("ordered", 12).await;
+    let mut stage = Stage::set("ordered").await;
     stage.start_agents();
     let (mut outages, mut orders, mut delegated) = (Vec::new(), Vec::new(), 0);
     for _ in 0..ROUNDS {
@@ -39,7 +39,7 @@ async fn a_tenure_that_is_told_to_switch_over_ends_by_a_handover() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fenced_agent_does_not_act_until_it_is_unfenced() {
-    let mut stage = Stage::set("fenced", 13).await;
+    let mut stage = Stage::set("fenced").await;
     stage.start_agents();
     let mut outages = Vec::new();
     for _ in 0..LONG_ROUNDS {

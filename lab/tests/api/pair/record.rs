@@ -26,7 +26,7 @@ async fn told(stage: &Stage, start: Start) -> TakeoverRecord {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_lease_tells_why_another_acts_and_when_each_phase_was_over() {
-    let mut stage = Stage::set("record", 55).await;
+    let mut stage = Stage::set_alone("record").await;
     stage.lifeline = "held";
     stage.start_agents();
     let first = stage.settled().await;

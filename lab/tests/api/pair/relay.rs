@@ -12,7 +12,7 @@ use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_op
 use tokio::task::JoinHandle;
 
 use super::journal::{Start, print_outages};
-use super::stage::{Stage, address, pod};
+use super::stage::{Stage, pod};
 use super::{LONG_ROUNDS, ROUNDS};
 
 /// Answers with the name of its Pod, at the address that is only its own.
@@ -24,7 +24,7 @@ flock -n 9 || say two
 say start
 HOSTNAME=web-$AGENT exec "#,
     env!("CARGO_BIN_EXE_lab-app"),
-    r#" --address 127.0.0.$((AGENT + 2)) --port "$(cat "$JOURNAL.port")" --finish-ms 90 \
+    r#" --address "$ADDRESS" --port "$(cat "$JOURNAL.port")" --finish-ms 90 \
     --listen-after-ms "$(cat "$JOURNAL.start")""#,
 );
 
@@ -38,13 +38,13 @@ const LINGER: Duration = Duration::from_secs(2);
 const LAST: usize = 100;
 
 /// A pair that relays, and the port of its application.
-async fn relaying(name: &'static str, number: u128) -> (Stage, u16) {
-    relaying_to((name, number), Duration::ZERO).await
+async fn relaying(name: &'static str) -> (Stage, u16) {
+    relaying_to(name, Duration::ZERO).await
 }
 
 /// The same with an application that takes so long to start.
-async fn relaying_to((name, number): (&'static str, u128), start: Duration) -> (Stage, u16) {
-    let mut stage = Stage::set(name, number).await;
+async fn relaying_to(name: &'static str, start: Duration) -> (Stage, u16) {
+    let mut stage = Stage::set(name).await;
     let port = stage.relay();
     fs::write(stage.directory.join("journal.port"), port.to_string()).expect("a file");
     fs::write(stage.directory.join("journal.start"), start.as_millis().to_string()).expect("a file");
@@ -122,11 +122,11 @@ fn assert_nobody_was_refused(seen: &[Seen]) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_still_comes_to_a_pod_whose_application_was_killed_is_served_by_the_other_one() {
-    let (stage, port) = relaying("relay-crash", 18).await;
+    let (stage, port) = relaying("relay-crash").await;
     let mut seen = Vec::new();
     for _ in 0..ROUNDS {
         let before = stage.settled().await;
-        let client = Client::start((address(before.agent), port).into()).await;
+        let client = Client::start((stage.address(before.agent), port).into()).await;
         before.kill();
         let after = stage.start_after(before).await;
         assert_eq!(after.agent, 1 - before.agent);
@@ -138,14 +138,14 @@ async fn who_still_comes_to_a_pod_whose_application_was_killed_is_served_by_the_
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_still_comes_to_a_pod_after_a_switchover_is_served_by_the_other_one() {
-    let (stage, port) = relaying("relay-switch", 19).await;
+    let (stage, port) = relaying("relay-switch").await;
     let mut seen = Vec::new();
     let order = async |start: Start| {
         stage.annotate(keys::ANNOTATION_HA_SWITCH_OVER, Some(start.epoch.to_string())).await;
     };
     for _ in 0..ROUNDS {
         let before = stage.settled().await;
-        let client = Client::start((address(before.agent), port).into()).await;
+        let client = Client::start((stage.address(before.agent), port).into()).await;
         order(before).await;
         let after = stage.start_after(before).await;
         seen.push(client.seen(after.agent).await);
@@ -157,23 +157,23 @@ async fn who_still_comes_to_a_pod_after_a_switchover_is_served_by_the_other_one(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn clients_are_led_to_a_new_active_that_was_handed_over_to_when_it_listens() {
-    let (stage, port) = relaying_to(("relay-slow", 27), Duration::from_millis(300)).await;
+    let (stage, port) = relaying_to("relay-slow", Duration::from_millis(300)).await;
     let before = stage.settled().await;
     stage.annotate(keys::ANNOTATION_HA_SWITCH_OVER, Some(before.epoch.to_string())).await;
     let after = stage.start_after(before).await;
     assert_eq!(after.agent, 1 - before.agent);
     stage.shows(after).await;
-    TcpStream::connect((address(after.agent), port)).expect("it listens");
+    TcpStream::connect((stage.address(after.agent), port)).expect("it listens");
     stage.end();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_that_leaves_relays_for_a_while_and_then_closes_its_ports() {
-    let (mut stage, port) = relaying("relay-leave", 20).await;
+    let (mut stage, port) = relaying("relay-leave").await;
     let (mut seen, mut leaves) = (Vec::new(), Vec::new());
     for _ in 0..LONG_ROUNDS {
         let before = stage.settled().await;
-        let old = SocketAddr::from((address(before.agent), port));
+        let old = SocketAddr::from((stage.address(before.agent), port));
         let client = Client::start(old).await;
         let asked = Instant::now();
         assert_eq!(stage.terminate_agent(before.agent).await, Some(0));

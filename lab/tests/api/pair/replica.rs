@@ -16,7 +16,7 @@ use rustix::process::Signal;
 use serde_json::json;
 
 use super::journal::{Start, print_outages};
-use super::stage::{HEARD_WITHIN, Stage, address, pod};
+use super::stage::{HEARD_WITHIN, Stage, pod};
 
 /// Faults of each kind.
 const ROUNDS: usize = 4;
@@ -109,7 +109,7 @@ async fn end(mut stage: Stage) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_acknowledged_write_is_lost_with_an_application_or_an_agent_nor_in_a_handover() {
-    let mut stage = Stage::set("replicated", 20).await;
+    let mut stage = Stage::set("replicated").await;
     counting(&mut stage);
     for fault in ["application killed", "agent killed", "agent terminated", "switched over"] {
         let mut outages = Vec::new();
@@ -148,7 +148,7 @@ async fn alone(stage: &mut Stage) -> Start {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_active_goes_on_alone_and_its_standby_acts_only_once_it_is_level_again() {
-    let mut stage = Stage::set("diverged", 21).await;
+    let mut stage = Stage::set("diverged").await;
     let before = alone(&mut stage).await;
 
     // It is the first one that is there, and does not act: it lacks what was acknowledged without it.
@@ -170,7 +170,7 @@ async fn an_active_goes_on_alone_and_its_standby_acts_only_once_it_is_level_agai
 /// Its volume may go with its Pod.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_active_that_is_asked_to_end_lets_its_standby_have_the_state_first() {
-    let mut stage = Stage::set("copying", 31).await;
+    let mut stage = Stage::set("copying").await;
     let before = in_sync(&mut stage).await;
     let [volume, other] =
         [before.agent, 1 - before.agent].map(|agent| stage.directory.join(pod(agent)).join("state"));
@@ -196,7 +196,7 @@ async fn an_active_that_is_asked_to_end_lets_its_standby_have_the_state_first() 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_that_has_lost_its_level_directory_does_not_act_and_takes_its_pod_out_of_the_list() {
-    let mut stage = Stage::set("emptied", 24).await;
+    let mut stage = Stage::set("emptied").await;
     let before = alone(&mut stage).await;
     let Record { level, level_pods, .. } = stage.lease().await;
     assert_eq!(level_pods, BTreeSet::from([stage.id(before.agent)]));
@@ -220,7 +220,7 @@ async fn an_agent_that_has_lost_its_level_directory_does_not_act_and_takes_its_p
 /// Else a second loss would find no place kept for the only whole copy.
 #[tokio::test(flavor = "multi_thread")]
 async fn who_comes_back_as_another_pod_with_the_only_level_directory_puts_itself_into_the_list() {
-    let mut stage = Stage::set("returned", 29).await;
+    let mut stage = Stage::set("returned").await;
     let before = alone(&mut stage).await;
     let Record { level, .. } = stage.lease().await;
     stage.uids[before.agent] += 8;
@@ -239,7 +239,7 @@ async fn who_comes_back_as_another_pod_with_the_only_level_directory_puts_itself
 /// As volumes that were made of one snapshot have it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_copy_of_a_directory_is_not_level_because_of_the_number_in_it() {
-    let mut stage = Stage::set("cloned", 30).await;
+    let mut stage = Stage::set("cloned").await;
     for agent in [0, 1] {
         let hidden = stage.directory.join(pod(agent)).join("state").join(HIDDEN_FOLDER);
         fs::create_dir_all(&hidden).expect("a directory");
@@ -259,7 +259,7 @@ async fn a_copy_of_a_directory_is_not_level_because_of_the_number_in_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_claims_after_an_agent_that_is_gone_leaves_it_out_by_the_same_write() {
-    let mut stage = Stage::set("bereaved", 53).await;
+    let mut stage = Stage::set("bereaved").await;
     let before = in_sync(&mut stage).await;
     let (survivor, known) = (1 - before.agent, stage.lease().await.version);
     stage.kill_agent(before.agent);
@@ -277,7 +277,7 @@ async fn who_claims_after_an_agent_that_is_gone_leaves_it_out_by_the_same_write(
 /// Else the release of who acted alone would call level what lacks its writes.
 #[tokio::test(flavor = "multi_thread")]
 async fn who_was_left_out_stays_so_once_the_other_one_has_acted_alone() {
-    let mut stage = Stage::set("outlived", 27).await;
+    let mut stage = Stage::set("outlived").await;
     let before = in_sync(&mut stage).await;
     stage.kill_agent(before.agent);
     let after = stage.start_after(before).await;
@@ -306,15 +306,16 @@ fn relayed(active: &TcpListener, standby: (Ipv4Addr, u16)) -> [TcpStream; 2] {
 /// An agent waits for what it relays before it ends, and the active does not wait for it meanwhile.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_standby_that_leaves_closes_its_state_port_before_it_ends_what_it_relays() {
-    let mut stage = Stage::set("relaying", 28).await;
+    let mut stage = Stage::set("relaying").await;
     let port = stage.relay();
     let active = in_sync(&mut stage).await;
     let standby = 1 - active.agent;
-    let application = TcpListener::bind((address(active.agent), port)).expect("the counter does not listen");
-    let state_port = (address(standby), stage.ports[standby] + keys::AGENT_STATE_PORT_ABOVE);
+    let application =
+        TcpListener::bind((stage.address(active.agent), port)).expect("the counter does not listen");
+    let state_port = (stage.address(standby), stage.ports[standby] + keys::AGENT_STATE_PORT_ABOVE);
     let mut seen = 0;
     for _ in 0..ROUNDS {
-        let [mut client, mut asked] = relayed(&application, (address(standby), port));
+        let [mut client, mut asked] = relayed(&application, (stage.address(standby), port));
         stage.ask_agent_to_end(standby);
         stage
             .until("a closed state port", async || TcpStream::connect(state_port).is_err().then_some(()))
@@ -335,7 +336,7 @@ async fn a_standby_that_leaves_closes_its_state_port_before_it_ends_what_it_rela
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_standby_that_stalls_is_left_out_of_the_lease_before_anything_is_acknowledged_without_it() {
-    let mut stage = Stage::set("stalled", 22).await;
+    let mut stage = Stage::set_alone("stalled").await;
     let before = in_sync(&mut stage).await;
     let Record { level: both, level_pods, lag, .. } = stage.lease().await;
     assert!(matches!(&both, Level::Only(level) if level.len() == 2), "{both:?}");

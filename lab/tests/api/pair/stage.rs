@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -18,10 +18,11 @@ use kube::config::Kubeconfig;
 use lab::control_plane::ControlPlane;
 use lab::machine::process::ProcessId;
 use rustix::process::{Pid, Signal, kill_process};
-use tokio::sync::{Mutex, MutexGuard, OnceCell};
+use tokio::sync::{OnceCell, SemaphorePermit};
 
 use super::journal::{self, Start, now};
 use super::programs::{full_pipe, program, start};
+use crate::turns::{self, Company};
 
 /// Longest wait for something that takes milliseconds or some T; only a hang lasts as long.
 pub(super) const PATIENCE: Duration = Duration::from_secs(120);
@@ -45,14 +46,18 @@ if [ -n "$STUBBORN" ]; then trap '' TERM; else trap 'say stop; exit 0' TERM; fi
 while :; do sleep 5 9>&- & wait $!; done
 "#;
 
-/// Own, because one test stops its API server. One test at a time: they measure.
+/// Own, because some tests stop its API server.
 static CONTROL_PLANE: OnceCell<ControlPlane> = OnceCell::const_new();
-static ONE_AT_A_TIME: Mutex<()> = Mutex::const_new(());
+
+/// How many stages there were. Tells them apart: the addresses and the Pods of each are its own.
+static STAGES: AtomicU8 = AtomicU8::new(0);
 
 pub(super) struct Stage {
     pub(super) name: &'static str,
     pub(super) directory: PathBuf,
     pub(super) client: Client,
+    /// Where the agents listen. Those of no two stages meet, whatever ports they have.
+    addresses: [Ipv4Addr; 2],
     pub(super) ports: [u16; 2],
     health_ports: [u16; 2],
     pub(super) uids: [u128; 2],
@@ -72,27 +77,40 @@ pub(super) struct Stage {
     /// Pipes that nobody reads, into which agents write their logs that start after this; else they write a file.
     pub(super) unread: Option<Vec<PipeReader>>,
     is_api_server_stopped: bool,
-    _turn: MutexGuard<'static, ()>,
+    company: Company,
+    _turn: SemaphorePermit<'static>,
 }
 
 impl Stage {
-    /// A Lease and a slice that nobody has written yet, and nobody who could; `number` tells the stages apart.
-    pub(super) async fn set(name: &'static str, number: u128) -> Self {
-        let turn = ONE_AT_A_TIME.lock().await;
+    /// A Lease and a slice that nobody has written yet, and nobody who could.
+    pub(super) async fn set(name: &'static str) -> Self {
+        Self::set_in(Company::Others, name).await
+    }
+
+    /// The same, and no other stage is there meanwhile.
+    pub(super) async fn set_alone(name: &'static str) -> Self {
+        Self::set_in(Company::Nobody, name).await
+    }
+
+    async fn set_in(company: Company, name: &'static str) -> Self {
+        let turn = turns::take(company).await;
+        let number = STAGES.fetch_add(1, Ordering::Relaxed);
         let control_plane = CONTROL_PLANE.get_or_init(start).await;
         let client = control_plane.client().await.expect("a client");
         let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("pair-tests").join(name);
         fs::create_dir_all(&directory).expect("a directory");
         fs::write(directory.join("keys"), format!("{}\n", "5a".repeat(32))).expect("a key file");
-        let ports = [0, 1].map(|agent| {
-            let socket = UdpSocket::bind((address(agent), 0)).expect("a free port");
+        let addresses = [2, 3].map(|last| Ipv4Addr::new(127, 0, number, last));
+        let ports = addresses.map(|address| {
+            let socket = UdpSocket::bind((address, 0)).expect("a free port");
             socket.local_addr().expect("an address").port()
         });
-        let health_ports = [0, 1].map(|agent| {
-            let listener = TcpListener::bind((address(agent), 0)).expect("a free port");
+        let health_ports = addresses.map(|address| {
+            let listener = TcpListener::bind((address, 0)).expect("a free port");
             listener.local_addr().expect("an address").port()
         });
-        let uids = [0, 1].map(|agent: u128| 0xa9e0_0000_0000_4000_8000_0000_0000_0000 + 16 * number + agent);
+        let first_uid = 0xa9e0_0000_0000_4000_8000_0000_0000_0000 + 16 * u128::from(number);
+        let uids = [0, 1].map(|agent| first_uid + agent);
         let kubeconfig = Kubeconfig::read_from(control_plane.kubeconfig_path()).expect("a kubeconfig");
         let kubeconfig = serde_json::to_vec(&kubeconfig).expect("JSON");
         fs::write(directory.join("kubeconfig"), kubeconfig).expect("a file");
@@ -102,6 +120,7 @@ impl Stage {
             name,
             directory,
             client,
+            addresses,
             ports,
             health_ports,
             uids,
@@ -114,6 +133,7 @@ impl Stage {
             promote_when: None,
             unread: None,
             is_api_server_stopped,
+            company,
             _turn: turn,
         };
         stage.create_slice().await;
@@ -140,8 +160,8 @@ impl Stage {
             .arg("run")
             .args(if self.is_grouped { &grouped[..] } else { &named })
             .args(["--namespace", NAMESPACE])
-            .args(["--peer-bind", &format!("{}:{}", address(agent), self.ports[agent])])
-            .args(["--health-bind", &format!("{}:{}", address(agent), self.health_ports[agent])])
+            .args(["--peer-bind", &format!("{}:{}", self.address(agent), self.ports[agent])])
+            .args(["--health-bind", &format!("{}:{}", self.address(agent), self.health_ports[agent])])
             .arg("--key-file")
             .arg(self.directory.join("keys"))
             .arg("--state-dir")
@@ -159,6 +179,7 @@ impl Stage {
             .env("STUBBORN", if self.is_stubborn { "yes" } else { "" })
             .env("LIFELINE", self.lifeline)
             .env("AGENT", agent.to_string())
+            .env("ADDRESS", self.address(agent).to_string())
             .env("STATE", &state)
             .env("PROGRAM", program())
             .env("JOURNAL", self.directory.join("journal"))
@@ -171,6 +192,11 @@ impl Stage {
 
     pub(super) fn log(&self, agent: usize) -> String {
         fs::read_to_string(self.directory.join(pod(agent)).join("log")).expect("a log")
+    }
+
+    /// Where the agent listens.
+    pub(super) fn address(&self, agent: usize) -> Ipv4Addr {
+        self.addresses[agent]
     }
 
     pub(super) fn id(&self, agent: usize) -> AgentId {
@@ -230,7 +256,7 @@ impl Stage {
     /// Whether an agent tells the kubelet that it is ready.
     pub(super) fn is_ready(&self, agent: usize) -> bool {
         let probe = || {
-            let mut stream = TcpStream::connect((address(agent), self.health_ports[agent]))?;
+            let mut stream = TcpStream::connect((self.address(agent), self.health_ports[agent]))?;
             stream.write_all(b"GET /readyz HTTP/1.0\r\n\r\n")?;
             let mut answer = String::new();
             stream.read_to_string(&mut answer).map(|_| answer)
@@ -291,20 +317,21 @@ impl Stage {
 
     /// Lets agents that start after this relay from a port; returns it. Nothing listens there at either address yet.
     pub(super) fn relay(&mut self) -> u16 {
-        let free = TcpListener::bind((address(0), 0)).expect("a free port");
+        let free = TcpListener::bind((self.address(0), 0)).expect("a free port");
         let port = free.local_addr().expect("an address").port();
-        drop((TcpListener::bind((address(1), port)).expect("free there, too"), free));
+        drop((TcpListener::bind((self.address(1), port)).expect("free there, too"), free));
         self.arguments = vec![format!("--relay-port={port}")];
         port
     }
 
     /// Sends forged datagrams to both agents, as fast as one thread can, until the returned value is dropped.
     pub(super) fn flood(&self) -> Flood {
-        let targets = [0, 1].map(|agent| (address(agent), self.ports[agent]));
+        let targets = [0, 1].map(|agent| (self.address(agent), self.ports[agent]));
+        let own = self.address(0);
         let is_over = Arc::new(AtomicBool::new(false));
         let ends = is_over.clone();
         let sender = std::thread::spawn(move || {
-            let socket = UdpSocket::bind((address(0), 0)).expect("a free port");
+            let socket = UdpSocket::bind((own, 0)).expect("a free port");
             let mut forged = [0x5a; 120];
             forged[..8].copy_from_slice(b"BPSP\x01\x04\0\0");
             while !ends.load(Ordering::Relaxed) {
@@ -331,7 +358,9 @@ impl Stage {
         now()
     }
 
+    /// All stages have this API server, so only one that is alone may do so.
     pub(super) fn signal_api_server(&mut self, signal: Signal) {
+        assert_eq!(self.company, Company::Nobody);
         let control_plane = CONTROL_PLANE.get().expect("it was started");
         control_plane.signal_api_server(signal).expect("it runs");
         self.is_api_server_stopped = signal == Signal::STOP;
@@ -387,11 +416,6 @@ impl Drop for Flood {
 
 pub(super) fn pod(agent: usize) -> String {
     format!("web-{agent}")
-}
-
-/// Where the agent listens.
-pub(super) fn address(agent: usize) -> Ipv4Addr {
-    [Ipv4Addr::new(127, 0, 0, 2), Ipv4Addr::new(127, 0, 0, 3)][agent]
 }
 
 /// Only shown in the slice, which takes no address of the loopback interface.

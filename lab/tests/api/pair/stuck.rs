@@ -52,7 +52,7 @@ async fn an_application_that_cannot_be_killed_is_followed_once_its_hold_is_over(
         );
         return;
     }
-    let mut stage = Stage::set("unkillable", 26).await;
+    let mut stage = Stage::set("unkillable").await;
     stage.start_agents();
     let before = stage.settled().await;
     let application = ProcessId::of(before.pid).expect("it runs");
@@ -76,7 +76,7 @@ async fn an_application_that_cannot_be_killed_is_followed_once_its_hold_is_over(
 /// As when the container runtime does not read what comes from its containers.
 #[tokio::test(flavor = "multi_thread")]
 async fn agents_that_nobody_reads_take_over_and_an_enforcer_kills_all_the_same() {
-    let mut stage = Stage::set("unread", 52).await;
+    let mut stage = Stage::set("unread").await;
     stage.unread = Some(Vec::new());
     stage.start_agents();
     let before = stage.settled().await;
@@ -96,7 +96,7 @@ async fn agents_that_nobody_reads_take_over_and_an_enforcer_kills_all_the_same()
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_that_got_no_processor_time_for_a_while_says_so() {
-    let mut stage = Stage::set("late", 51).await;
+    let mut stage = Stage::set("late").await;
     stage.start_agents();
     let before = stage.settled().await;
     let standby = 1 - before.agent;
