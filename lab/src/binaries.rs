@@ -1,4 +1,4 @@
-//! Finds or builds the programs of Kubernetes, etcd, containerd and CoreDNS, from Go modules whose versions and
+//! Finds or builds the programs of Kubernetes, etcd, containerd, CoreDNS and Helm, from Go modules whose versions and
 //! checksums are pinned in this repository.
 
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use crate::progress::Progress;
 
 mod module;
 
-use module::{CONTAINERD, COREDNS, KUBERNETES, Module};
+use module::{CONTAINERD, COREDNS, HELM, KUBERNETES, Module};
 
 /// Version of Kubernetes that is built. The modules of `kubernetes/go.mod` are of this version.
 pub const KUBERNETES_VERSION: &str = "v1.36.4";
@@ -50,6 +50,8 @@ pub enum Component {
     Shim,
     /// Its command line.
     Ctr,
+    /// Renders the chart, for tests; no part of a cluster.
+    Helm,
 }
 
 /// What a control plane needs.
@@ -91,6 +93,7 @@ impl Component {
             Self::Containerd => "containerd",
             Self::Shim => "containerd-shim-runc-v2",
             Self::Ctr => "ctr",
+            Self::Helm => "helm",
         }
     }
 
@@ -105,6 +108,7 @@ impl Component {
             | Self::Kubectl => &KUBERNETES,
             Self::CoreDns => &COREDNS,
             Self::Containerd | Self::Shim | Self::Ctr => &CONTAINERD,
+            Self::Helm => &HELM,
         }
     }
 
@@ -126,6 +130,7 @@ impl Component {
             Self::Containerd | Self::Shim | Self::Ctr => {
                 CONTAINERD.version_of("github.com/containerd/containerd/v2")
             }
+            Self::Helm => HELM.version_of("helm.sh/helm/v3"),
         }
     }
 
@@ -142,6 +147,7 @@ impl Component {
             Self::Containerd | Self::Shim | Self::Ctr => {
                 format!("github.com/containerd/containerd/v2/cmd/{}", self.name())
             }
+            Self::Helm => "helm.sh/helm/v3/cmd/helm".to_owned(),
         }
     }
 
@@ -158,7 +164,8 @@ impl Component {
             | Self::CoreDns
             | Self::Containerd
             | Self::Shim
-            | Self::Ctr => None,
+            | Self::Ctr
+            | Self::Helm => None,
         }
     }
 }
@@ -272,6 +279,10 @@ impl Compiler {
             .current_dir(module)
             .env("CGO_ENABLED", "0")
             .env("GOWORK", "off")
+            // Kept where what is built of them is kept, so that whoever has the cache needs no network.
+            .env("GOMODCACHE", paths::cache().join("go-modules"))
+            // Else only `go clean` could remove them.
+            .env("GOFLAGS", "-modcacherw")
             .args(["build", "-trimpath", "-mod=readonly", "-ldflags", &linker_flags(component), "-o"])
             .arg(&partial)
             .arg(component.package());

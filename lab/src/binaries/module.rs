@@ -45,6 +45,14 @@ pub(super) const CONTAINERD: Module = Module {
     main: None,
 };
 
+/// Helm, built as it is.
+pub(super) const HELM: Module = Module {
+    name: "helm",
+    go_mod: include_str!("../../helm/go.mod"),
+    go_sum: include_str!("../../helm/go.sum"),
+    main: None,
+};
+
 impl Module {
     /// Its directory in the cache, named for exactly these files.
     pub(super) fn directory(&self) -> PathBuf {
@@ -90,6 +98,7 @@ mod tests {
         assert_eq!(COREDNS.version_of("github.com/coredns/coredns"), "v1.14.7");
         assert_eq!(COREDNS.version_of("github.com/coredns"), "");
         assert_eq!(CONTAINERD.version_of("github.com/containerd/containerd/v2"), "v2.1.9");
+        assert_eq!(HELM.version_of("helm.sh/helm/v3"), "v3.22.0");
     }
 
     #[test]

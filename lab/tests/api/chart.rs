@@ -2,15 +2,14 @@
 //!
 //! `HELM` may name a helm program; else a pinned one is built from its Go module, once, into the lab's cache.
 
-use lab::{packages, paths};
+use lab::binaries::{self, Component};
+use lab::paths;
+use lab::progress::Progress;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
-
-/// Version of Helm that is built; Go's checksum database says what belongs to it.
-const HELM_VERSION: &str = "v3.22.0";
 
 /// Version of Kubernetes that the chart is rendered for; the oldest that it admits.
 const KUBERNETES: &str = "1.33.0";
@@ -48,30 +47,16 @@ fn whole_numbers(value: &mut Value) {
     }
 }
 
-/// The helm program.
-///
-/// Tests run at the same time: the first builds, the others wait for it.
+/// The helm program; the first test builds it if the cache lacks it, and the others wait.
 fn helm() -> &'static Path {
     static HELM: OnceLock<PathBuf> = OnceLock::new();
-    HELM.get_or_init(|| paths::set("HELM").unwrap_or_else(build_helm))
-}
-
-fn build_helm() -> PathBuf {
-    let directory = paths::cache().join(format!("helm-{HELM_VERSION}"));
-    let program = directory.join("helm");
-    if !program.is_file() {
-        eprintln!("building Helm {HELM_VERSION}; this takes three minutes, once");
-        let module = format!("helm.sh/helm/v3/cmd/helm@{HELM_VERSION}");
-        let go = packages::find("go").expect("Go in PATH, or HELM with the path of a helm program");
-        let mut command = Command::new(go);
-        command
-            .args(["install", &module])
-            .env("GOBIN", &directory)
-            .env("GOFLAGS", "")
-            .env("CGO_ENABLED", "0");
-        assert!(command.status().expect("go runs").success(), "go could not build {module}");
-    }
-    program
+    HELM.get_or_init(|| {
+        let build = || {
+            let built = binaries::ensure(&[Component::Helm], Progress::Shown).expect("Helm can be built");
+            built.find(Component::Helm).expect("it was asked for").to_owned()
+        };
+        paths::set("HELM").unwrap_or_else(build)
+    })
 }
 
 /// Output of `helm template` with extra arguments, or its complaint.
