@@ -10,35 +10,43 @@ TARGET := $(shell rustc -vV | sed -n 's/^host: //p')
 STATIC = CARGO_TARGET_$(shell echo $(TARGET) | tr 'a-z-' 'A-Z_')_RUSTFLAGS='-C target-feature=+crt-static'
 FAST_LAB = $(STATIC) $(CARGO) run --quiet --release --locked --target $(TARGET) --target-dir $(LAB_CACHE)/target --package lab --bin lab --
 
+# What `make lint` checks, a target each; `make test` runs each as a part of its own.
+LINTS = lint-form lint-mistakes
+
 .DEFAULT_GOAL := help
-.PHONY: help demo test explore bench down image generate lint
+.PHONY: help demo test explore bench down image generate lint $(LINTS)
 
-help: ## List the commands
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+# Behind `##`: minutes on two cores once everything is compiled, then what the command does.
+help: ## 0 | List the commands, with minutes on two cores once everything is compiled
+	@awk -F ':.*## | [|] ' '/^[a-z]+:.*## / {printf "  make %-10s %4s min  %s\n", $$1, $$2, $$3}' $(MAKEFILE_LIST)
 
-demo: ## Show the main job on a real cluster: the one in KUBECONFIG, else a local one that is started
+demo: ## ? | Show the main job on a real cluster: the one in KUBECONFIG, else a local one that is started
 	$(LAB) demo
 
-test: lint ## Run every test: decisions, conversation with a simulated API server, real cluster
-	$(CARGO) test --workspace
+test: ## ? | Run every lint and test: decisions, conversation with a simulated API server, real cluster (ONLY=<part of a name>)
+	$(CARGO) run --quiet --package suite -- $(LINTS:%=--lint %) $(ONLY:%=--only %)
 
-explore: ## Search the large worlds of the failover protocol, in an optimised build (about an hour; ARENA=<part of a name>: also huge ones)
+explore: ## 60 | Search the large worlds of the failover protocol, in an optimised build (ARENA=<part of a name>: also huge ones)
 	$(CARGO) test --release --package backuppodset --test handover -- --ignored --nocapture --test-threads 1
 	$(CARGO) test --release --package backuppodset --test turmoil -- --ignored --nocapture
 
-bench: ## Measure on the local cluster and print the figures beside what they are compared with
+bench: ## ? | Measure on the local cluster and print the figures beside what they are compared with
 	$(FAST_LAB) bench
 	$(FAST_LAB) bench pairs
 
-down: ## Stop the local cluster and remove everything it made
+down: ## ? | Stop the local cluster and remove everything it made
 	$(LAB) down
 
-image: ## Build the images and load them into the running local cluster
+image: ## ? | Build the images and load them into the running local cluster
 	$(LAB) images
 
-generate: ## Write the generated files: CRD, RBAC, flat manifest, reference
+generate: ## ? | Write the generated files: CRD, RBAC, flat manifest, reference
 	UPDATE=1 $(CARGO) test --package backuppodset --test generated --test reference
 
-lint: ## Check form and common mistakes
+lint: $(LINTS) ## ? | Check form and common mistakes
+
+lint-form:
 	$(CARGO) fmt --all --check
+
+lint-mistakes:
 	$(CARGO) clippy --workspace --all-targets --quiet -- --deny warnings
