@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use tar::{EntryType, Header};
 
+use crate::cargo;
 use crate::packages;
 
 /// The operator's image in the lab.
@@ -267,11 +268,11 @@ impl Profile {
 /// # Errors
 /// [`Error::RunTool`], [`Error::BuildBinaries`], [`Error::MissingBinary`] or [`Error::DynamicBinary`].
 pub fn build_static(root: &Path, cache: &Path, profile: Profile) -> Result<Binaries, Error> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
+    let cargo = cargo::program();
     let run_failed = |source| Error::RunTool { program: PathBuf::from(&cargo), source };
     let target = host_target()?;
     let flags = format!("CARGO_TARGET_{}_RUSTFLAGS", target.replace(['-', '.'], "_").to_uppercase());
-    let mut command = Command::new(&cargo);
+    let mut command = cargo::command();
     command.current_dir(root).args(["build", "--profile", profile.name(), "--locked", "--target", &target]);
     // One invocation for both packages: with the same features, dependencies are compiled once.
     command.args(["--message-format", "json-render-diagnostics", "-p", "backuppodset", "-p", "lab"]);
@@ -279,12 +280,6 @@ pub fn build_static(root: &Path, cache: &Path, profile: Profile) -> Result<Binar
     command.env(flags, "-C target-feature=+crt-static");
     // Either of these would override the flag of the target.
     command.env_remove("RUSTFLAGS").env_remove("CARGO_ENCODED_RUSTFLAGS");
-    // `cargo run` describes its own package in these, and build scripts that watch them (ring) would run again.
-    for (name, _) in std::env::vars_os() {
-        if name.to_string_lossy().starts_with("CARGO_PKG_") || name == "CARGO_MANIFEST_DIR" {
-            command.env_remove(name);
-        }
-    }
     if std::env::var_os("CARGO_TARGET_DIR").is_none() {
         command.arg("--target-dir").arg(cache.join("target"));
     }

@@ -9,7 +9,7 @@
 //! |---|---|
 //! | what people call | `cluster`, `control_plane`, `faults`, `status`, `install`, `story`, `bench` |
 //! | one set in a running cluster: acts, sights, the operator's log | `stage` |
-//! | parts of a cluster | `node`, `containers`, `daemon`, `state`, `ready`, `binaries`, `packages`, `pause`, `progress` |
+//! | parts of a cluster | `node`, `containers`, `daemon`, `state`, `ready`, `binaries`, `cargo`, `packages`, `pause`, `progress` |
 //! | what Pods find in a cluster | `dns` (names of Services), `volumes` |
 //! | instead of nodes and applications | `hollow` (fake kubelets), `app` (stand-in server and measuring client), `image` |
 //! | pure | `addresses`, `config`, `pki`, `cuts` |
@@ -21,6 +21,7 @@ pub mod addresses;
 pub mod app;
 pub mod bench;
 pub mod binaries;
+pub mod cargo;
 pub mod cluster;
 pub mod config;
 pub mod containers;

@@ -3,9 +3,9 @@
 use std::fs;
 use std::io::{self, PipeReader, PipeWriter, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::OnceLock;
 
+use lab::cargo;
 use lab::control_plane::ControlPlane;
 
 pub(super) async fn start() -> ControlPlane {
@@ -23,7 +23,7 @@ pub(super) fn program() -> &'static Path {
     PROGRAM.get_or_init(|| {
         let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("it is in the target directory");
         // With the lab, so that both share the features of their dependencies, and what is built of them.
-        let built = Command::new(env!("CARGO"))
+        let built = cargo::command()
             .args(["build", "--quiet", "--locked", "--package", "lab", "--package", "backuppodset"])
             .args([
                 "--bin",
