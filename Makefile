@@ -10,11 +10,11 @@ TARGET := $(shell rustc -vV | sed -n 's/^host: //p')
 STATIC = CARGO_TARGET_$(shell echo $(TARGET) | tr 'a-z-' 'A-Z_')_RUSTFLAGS='-C target-feature=+crt-static'
 FAST_LAB = $(STATIC) $(CARGO) run --quiet --release --locked --target $(TARGET) --target-dir $(LAB_CACHE)/target --package lab --bin lab --
 
-# What `make lint` checks, a target each; `make test` runs each as a part of its own.
-LINTS = lint-form lint-mistakes
+# Parts of `make lint`. Each runs alone, as `make lint-yaml`; the tools are installed into the lab's cache.
+LINTS = form commits shell yaml markdown docker deny clippy doc
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test explore bench down image generate lint $(LINTS)
+.PHONY: help demo test explore bench down image generate lint
 
 # Behind `##`: minutes on two cores once everything is compiled, then what the command does.
 help: ## 0 | List the commands, with minutes on two cores once everything is compiled
@@ -24,7 +24,7 @@ demo: ## ? | Show the main job on a real cluster: the one in KUBECONFIG, else a 
 	$(LAB) demo
 
 test: ## ? | Run every lint and test: decisions, conversation with a simulated API server, real cluster (ONLY=<part of a name>)
-	$(CARGO) run --quiet --package suite -- $(LINTS:%=--lint %) $(ONLY:%=--only %)
+	$(CARGO) run --quiet --package suite -- $(LINTS:%=--lint lint-%) $(ONLY:%=--only %)
 
 explore: ## 60 | Search the large worlds of the failover protocol, in an optimised build (ARENA=<part of a name>: also huge ones)
 	$(CARGO) test --release --package backuppodset --test handover -- --ignored --nocapture --test-threads 1
@@ -43,10 +43,7 @@ image: ## ? | Build the images and load them into the running local cluster
 generate: ## ? | Write the generated files: CRD, RBAC, flat manifest, reference
 	UPDATE=1 $(CARGO) test --package backuppodset --test generated --test reference
 
-lint: $(LINTS) ## ? | Check form and common mistakes
+lint: $(LINTS:%=lint-%) ## ? | Check form and common mistakes
 
-lint-form:
-	$(CARGO) fmt --all --check
-
-lint-mistakes:
-	$(CARGO) clippy --workspace --all-targets --quiet -- --deny warnings
+lint-%:
+	@CARGO='$(CARGO)' .ci/lint/run $*
