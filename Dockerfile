@@ -5,7 +5,8 @@
 #   docker build --target agent    -t bps-agent:0.1.0    .
 
 # Alpine's C library is musl, which links statically. The target is named, although it is the host, so that the
-# flag does not reach procedural macros: those must stay shared libraries.
+# flag does not reach procedural macros: those must stay shared libraries. Each program is built by itself: in one build
+# all would have the features of their dependencies that any of them wants.
 FROM rust:1.95-alpine AS build
 RUN apk add --no-cache musl-dev
 WORKDIR /src
@@ -14,7 +15,9 @@ ENV RUSTFLAGS="-C target-feature=+crt-static"
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/src/target \
     target="$(rustc -vV | sed -n 's/^host: //p')" \
-    && cargo build --locked --profile dist --target "$target" --bin bps-operator --bin bps-wakeup --bin bps-agent \
+    && cargo build --locked --profile dist --target "$target" --package backuppodset --bin bps-operator \
+    && cargo build --locked --profile dist --target "$target" --package bps-wakeup \
+    && cargo build --locked --profile dist --target "$target" --package bps-agent \
     && for program in bps-operator bps-wakeup bps-agent; do \
          if readelf -d "target/$target/dist/$program" | grep NEEDED; then exit 1; fi; \
          install -D -m 0755 -t /out "target/$target/dist/$program"; \

@@ -1,4 +1,4 @@
-//! How the static programs of the images are linked.
+//! How the static programs of the images are linked: the build script of each package that has one.
 
 use std::process::Command;
 
@@ -10,7 +10,8 @@ const RUST_MIN: (u32, u32) = (1, 93);
 /// A position-independent program relocates itself when it starts. The list for that stays in an agent's memory: 400 KB, or
 /// 10 if it is packed.
 fn main() {
-    println!("cargo::rerun-if-changed=build.rs");
+    // Cargo runs this again when it changes itself; nothing else decides. Several packages share this file.
+    println!("cargo::rerun-if-env-changed=RUSTC");
     let is_static = variable("CARGO_CFG_TARGET_FEATURE").split(',').any(|feature| feature == "crt-static");
     if variable("CARGO_CFG_TARGET_OS") == "linux" && is_static && does_libc_unpack() {
         println!("cargo::rustc-link-arg-bins=-Wl,-z,pack-relative-relocs");

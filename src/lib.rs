@@ -1,27 +1,14 @@
-//! BackupPodSet keeps a service alive: primary, hot backup and cold backup Pods in one object, converted by
-//! priority when something fails or the counts change.
+//! The operator: keeps BackupPodSets and HAGroups as their users want them.
 //!
-//! **Observe reads, plan decides, apply writes. Nothing does two of these.**
+//! **Observe reads, plan decides, apply writes. Nothing does two of these.** What observes is the crate `bps_observe`, what
+//! decides is `bps_core`; both are pure. Here is what waits, writes and reads a clock.
 //!
-//! | layer | modules | may use |
-//! |---|---|---|
-//! | pure decisions | [`model`], [`ha`], [`plan`], [`pairing`], [`manifests`], [`status`] | nothing that waits, reads a clock or talks |
-//! | wire format | [`api`] | serde, schemars, kube's derive |
-//! | plumbing | [`agent`], [`observe`], [`apply`], [`controller`], [`wakeup`], [`runtime`], [`plugin`] | the API server, the network, clocks |
-//!
-//! Arrows only point down: `model <- ha, plan, pairing, manifests, status <- observe, apply <- controller, plugin <- bin`.
+//! | module | what it does |
+//! |---|---|
+//! | [`apply`] | one bounded write for each step of a plan |
+//! | [`controller`] | watches, queue, dispatch, reconcile, report; `groups`: the same for HA groups |
+//! | [`tickets`] | what wakes a cold backup: the keys that sign tickets, and the request to its gate |
 
-pub mod agent;
-pub mod api;
 pub mod apply;
 pub mod controller;
-pub mod ha;
-pub mod manifests;
-pub mod model;
-pub mod observe;
-pub mod pairing;
-pub mod plan;
-pub mod plugin;
-pub mod runtime;
-pub mod status;
-pub mod wakeup;
+pub mod tickets;

@@ -1,8 +1,6 @@
-//! Fuzz target: see `key` in `entries.rs`.
+//! Fuzz target: see `key` in `bps_wakeup::fuzzing`.
 #![no_main]
 
-#[allow(dead_code)]
-#[path = "../entries.rs"]
-mod entries;
+use bps_wakeup::fuzzing;
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| entries::key(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| fuzzing::key(bytes));

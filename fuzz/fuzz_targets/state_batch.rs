@@ -1,8 +1,6 @@
-//! Fuzz target: see `batch` in `state_entries.rs`.
+//! Fuzz target: see `batch` in `bps_agent::fuzzing`.
 #![no_main]
 
-#[allow(dead_code)]
-#[path = "../state_entries.rs"]
-mod entries;
+use bps_agent::fuzzing;
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| entries::batch(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| fuzzing::batch(bytes));

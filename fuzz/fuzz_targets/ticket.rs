@@ -1,8 +1,6 @@
-//! Fuzz target: see `ticket` in `entries.rs`.
+//! Fuzz target: see `ticket` in `bps_wakeup::fuzzing`.
 #![no_main]
 
-#[allow(dead_code)]
-#[path = "../entries.rs"]
-mod entries;
+use bps_wakeup::fuzzing;
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| entries::ticket(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| fuzzing::ticket(bytes));

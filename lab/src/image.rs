@@ -2,15 +2,16 @@
 //!
 //! Starts no container and talks to no registry. The bytes of an archive depend on its input only.
 
-use backuppodset::api::keys::AGENT_IMAGE_PROGRAM_PATH;
-use serde_json::json;
-use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+
+use bps_api::keys::AGENT_IMAGE_PROGRAM_PATH;
+use serde_json::json;
+use sha2::{Digest, Sha256};
 use tar::{EntryType, Header};
 
 use crate::cargo;
@@ -34,7 +35,12 @@ pub const NGINX_IMAGE: &str = "docker.io/library/nginx:1.14.2";
 pub const NONROOT_ID: u32 = 65532;
 
 /// Names of the binaries that the images are made from, by package.
-const BINARIES: [&str; 4] = ["bps-operator", "bps-wakeup", "bps-agent", "lab-app"];
+const PROGRAMS: [Program; 4] = [
+    Program { package: "backuppodset", name: "bps-operator" },
+    Program { package: "bps-wakeup", name: "bps-wakeup" },
+    Program { package: "bps-agent", name: "bps-agent" },
+    Program { package: "lab-app", name: "lab-app" },
+];
 /// Directories of each image besides the parents of its files.
 const DIRECTORIES: [&str; 5] = ["dev", "etc", "proc", "sys", "tmp"];
 
@@ -242,20 +248,37 @@ pub struct Binaries {
     pub app: PathBuf,
 }
 
+/// A program of an image, and the package that it is built from.
+#[derive(Debug, Clone, Copy)]
+struct Program {
+    package: &'static str,
+    name: &'static str,
+}
+
 /// How programs are optimised: profiles of the workspace's `Cargo.toml`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Profile {
-    /// Built soon: for whoever waits for it.
-    Release,
-    /// As the container images ship: for measurements.
+    /// Built soon, for a person or a test that waits for it. One build makes all programs, and the lab that runs them: what
+    /// they share is compiled once, with the features that any of them wants.
+    Quick,
+    /// As the container images ship, for measurements. Each package is built by itself, so that no program has features that
+    /// another one wants.
     Dist,
 }
 
 impl Profile {
     fn name(self) -> &'static str {
         match self {
-            Self::Release => "release",
+            Self::Quick => "quick",
             Self::Dist => "dist",
+        }
+    }
+
+    /// The programs that one build makes, build by build.
+    fn builds(self) -> Vec<&'static [Program]> {
+        match self {
+            Self::Quick => vec![&PROGRAMS],
+            Self::Dist => PROGRAMS.chunks(1).collect(),
         }
     }
 }
@@ -268,33 +291,48 @@ impl Profile {
 /// # Errors
 /// [`Error::RunTool`], [`Error::BuildBinaries`], [`Error::MissingBinary`] or [`Error::DynamicBinary`].
 pub fn build_static(root: &Path, cache: &Path, profile: Profile) -> Result<Binaries, Error> {
+    let mut built = BTreeMap::new();
+    for programs in profile.builds() {
+        built.extend(build(root, cache, profile, programs)?);
+    }
+
+    let find = |name: &'static str| {
+        let path = built.get(name).cloned().ok_or(Error::MissingBinary(name))?;
+        if is_static(&path)? { Ok(path) } else { Err(Error::DynamicBinary(path)) }
+    };
+    let [operator, wakeup, agent, app] = PROGRAMS.map(|program| program.name);
+    let (operator, wakeup) = (find(operator)?, find(wakeup)?);
+    Ok(Binaries { operator, wakeup, agent: find(agent)?, app: find(app)? })
+}
+
+/// Runs cargo once; returns the programs by name.
+fn build(
+    root: &Path,
+    cache: &Path,
+    profile: Profile,
+    programs: &[Program],
+) -> Result<BTreeMap<String, PathBuf>, Error> {
     let cargo = cargo::program();
     let run_failed = |source| Error::RunTool { program: PathBuf::from(&cargo), source };
     let target = host_target()?;
     let flags = format!("CARGO_TARGET_{}_RUSTFLAGS", target.replace(['-', '.'], "_").to_uppercase());
+
     let mut command = cargo::command();
     command.current_dir(root).args(["build", "--profile", profile.name(), "--locked", "--target", &target]);
-    // One invocation for both packages: with the same features, dependencies are compiled once.
-    command.args(["--message-format", "json-render-diagnostics", "-p", "backuppodset", "-p", "lab"]);
-    command.args(BINARIES.iter().flat_map(|name| ["--bin", name]));
+    command.args(["--message-format", "json-render-diagnostics"]);
+    command.args(programs.iter().flat_map(|program| ["--package", program.package, "--bin", program.name]));
     command.env(flags, "-C target-feature=+crt-static");
     // Either of these would override the flag of the target.
     command.env_remove("RUSTFLAGS").env_remove("CARGO_ENCODED_RUSTFLAGS");
     if std::env::var_os("CARGO_TARGET_DIR").is_none() {
         command.arg("--target-dir").arg(cache.join("target"));
     }
+
     let output = command.stderr(Stdio::inherit()).output().map_err(run_failed)?;
     if !output.status.success() {
         return Err(Error::BuildBinaries(output.status));
     }
-    let built = executables(&String::from_utf8_lossy(&output.stdout));
-    let find = |name: &'static str| {
-        let path = built.get(name).cloned().ok_or(Error::MissingBinary(name))?;
-        if is_static(&path)? { Ok(path) } else { Err(Error::DynamicBinary(path)) }
-    };
-    let [operator, wakeup, agent, app] = BINARIES;
-    let (operator, wakeup) = (find(operator)?, find(wakeup)?);
-    Ok(Binaries { operator, wakeup, agent: find(agent)?, app: find(app)? })
+    Ok(executables(&String::from_utf8_lossy(&output.stdout)))
 }
 
 fn host_target() -> Result<String, Error> {

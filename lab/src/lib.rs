@@ -18,10 +18,10 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod addresses;
-pub mod app;
 pub mod bench;
 pub mod binaries;
 pub mod cargo;
+pub mod claims;
 pub mod cluster;
 pub mod config;
 pub mod containers;
@@ -46,3 +46,5 @@ pub mod state;
 pub mod status;
 pub mod story;
 pub mod volumes;
+
+pub use lab_app as app;

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use backuppodset::runtime::client;
+use bps_runtime::client;
 use http::Request;
 use k8s_openapi::api::core::v1::{Namespace, Node, ServiceAccount};
 use kube::api::{Api, ListParams};

@@ -8,22 +8,11 @@ use lab::app::{Outage, Outcome, Sample};
 use lab::bench::pairs::faults::Fault;
 use lab::bench::pairs::site::Serving;
 
-#[path = "cluster/endings.rs"]
-mod endings;
-#[path = "cluster/history.rs"]
-mod history;
-#[path = "cluster/lanes.rs"]
-mod lanes;
-#[path = "cluster/ledger.rs"]
-mod ledger;
-#[path = "cluster/report.rs"]
-mod report;
-
-use endings::End;
-use history::{Attempt, Log, Turns};
-use lanes::{Lane, Need};
-use ledger::Ledger;
-use report::Held;
+use lab::claims::endings::End;
+use lab::claims::history::{Attempt, Log, Turns};
+use lab::claims::lanes::{self, Lane, Need};
+use lab::claims::ledger::Ledger;
+use lab::claims::report::{self, Held};
 
 /// Writes before the active fails; the standby has not got every third of them by then.
 const WRITES: u32 = 10;

@@ -1,5 +1,9 @@
 //! Writes the exposed Service and its EndpointSlice.
 
+use bps_api::keys;
+use bps_core::manifests::{endpoint_slice, service, slice_name};
+use bps_core::model::{Endpoint, ExposedKind, Leftover, Outcome, Refusal};
+use bps_observe::{Observation, TakenName, Version, Written, is_controlled_by};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::{Patch, PatchParams, PostParams};
@@ -13,10 +17,6 @@ use super::outcome::{is_name_taken, refused};
 use super::removal::delete;
 use super::standing::objection;
 use super::taken::taken;
-use crate::api::keys;
-use crate::manifests::{endpoint_slice, service, slice_name};
-use crate::model::{Endpoint, ExposedKind, Leftover, Outcome, Refusal};
-use crate::observe::{Observation, TakenName, Version, Written, is_controlled_by};
 
 /// Creates the Service, or puts its ports and type right.
 pub(super) async fn publish_service(client: &Client, observation: &Observation) -> Answer {

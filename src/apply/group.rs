@@ -2,15 +2,15 @@
 
 use std::sync::LazyLock;
 
+use bps_api::HAGroup;
+use bps_api::crd::group_crd;
+use bps_core::manifests::set_group;
+use bps_observe::{Observation, Written};
 use kube::Client;
 use serde_json::{Value, json};
 
 use super::Answer;
 use super::exposure::{Target, nothing_to_do, write};
-use crate::api::HAGroup;
-use crate::api::crd::group_crd;
-use crate::manifests::set_group;
-use crate::observe::{Observation, Written};
 
 /// Every field that a group's spec may have, by its schema.
 static FIELDS: LazyLock<Vec<String>> = LazyLock::new(|| {

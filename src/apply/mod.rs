@@ -15,21 +15,20 @@ pub(crate) mod testing;
 mod tests;
 mod wake;
 
-pub(crate) use outcome::{is_name_taken, is_namespace_ending};
-pub use wake::{GateKit, TicketSender, send_by_tcp};
-
 use std::sync::{Arc, RwLock};
 use std::time::Instant;
 
+use bps_core::model::{Action, Outcome, Refusal, Step, StepResult};
+use bps_observe::{Observation, Written};
+use bps_runtime::clock::Clock;
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 use jiff::{SignedDuration, Timestamp};
 use kube::Client;
 use tokio::sync::Semaphore;
 
-use crate::model::{Action, Outcome, Refusal, Step, StepResult};
-use crate::observe::{Observation, Written};
-use crate::runtime::clock::Clock;
+pub(crate) use outcome::{is_name_taken, is_namespace_ending};
+pub use wake::{GateKit, TicketSender, send_by_tcp};
 
 /// Most deletions, adoptions and retirements under way at once, for all sets together.
 ///

@@ -1,10 +1,11 @@
 //! Reads what the API server's refusal means.
 
+use bps_core::model::{Outcome, Refusal};
+use bps_runtime::error::chain;
 use kube::Error;
 use kube::core::Status;
 
 use super::Answer;
-use crate::model::{Outcome, Refusal};
 
 /// What a failed write came to. A conflict is never swallowed: it is `Stale`.
 pub(super) fn refused(error: &Error) -> Answer {
@@ -32,16 +33,4 @@ pub(crate) fn is_namespace_ending(status: &Status) -> bool {
 /// Whether a creation was refused because somebody has an object of that name.
 pub(crate) fn is_name_taken(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.reason == "AlreadyExists")
-}
-
-/// The error with everything that caused it, on one line.
-pub(super) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
 }

@@ -1,5 +1,10 @@
 //! Writes Pods.
 
+use bps_api::{BackupPodSet, keys};
+use bps_core::manifests::{GateSettings, Injection, PodRequest, owner_reference, pod, role_patch};
+use bps_core::model::{PodName, PodRef, Refusal, Role};
+use bps_observe::slim::SlimPod;
+use bps_observe::{Observation, Written, is_controlled_by};
 use jiff::Timestamp;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::core::{ObjectMeta, Request};
@@ -11,11 +16,6 @@ use super::outcome::refused;
 use super::removal::delete;
 use super::standing::objection;
 use super::taken::taken;
-use crate::api::{BackupPodSet, keys};
-use crate::manifests::{GateSettings, Injection, PodRequest, owner_reference, pod, role_patch};
-use crate::model::{PodName, PodRef, Refusal, Role};
-use crate::observe::slim::SlimPod;
-use crate::observe::{Observation, Written, is_controlled_by};
 
 /// Pods of one set's namespace.
 pub(super) struct Pods<'a> {

@@ -2,6 +2,7 @@
 
 use std::fmt::Debug;
 
+use bps_observe::Written;
 use either::Either;
 use kube::api::{DeleteParams, Preconditions};
 use kube::core::ObjectMeta;
@@ -10,7 +11,6 @@ use serde::de::DeserializeOwned;
 
 use super::Answer;
 use super::outcome::refused;
-use crate::observe::Written;
 
 /// Deletes the object with this name, uid and resource version, given with its namespace as `seen`.
 ///

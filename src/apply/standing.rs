@@ -3,12 +3,12 @@
 //! The watch of sets may lag behind that of their objects: a set that is deleted without them loses them one by one, and
 //! with its reference back on them the garbage collector would delete what was to be kept.
 
+use bps_api::BackupPodSet;
+use bps_core::model::Outcome;
 use kube::{Api, Client};
 
 use super::Answer;
 use super::outcome::refused;
-use crate::api::BackupPodSet;
-use crate::model::Outcome;
 
 /// What a step comes to that must not be taken, because the set goes away, is gone, or does not answer; `None` if it
 /// stands.

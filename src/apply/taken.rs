@@ -1,13 +1,13 @@
 //! Finds out whose object bears a name that a create found taken.
 
+use bps_core::model::{Outcome, Refusal};
+use bps_observe::Written;
 use kube::core::ObjectMeta;
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
 
 use super::Answer;
 use super::outcome::refused;
-use crate::model::{Outcome, Refusal};
-use crate::observe::Written;
 
 /// What a create came to whose name exists: our own earlier one is no failure, an object of somebody else is.
 pub(super) async fn taken<K>(

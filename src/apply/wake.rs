@@ -4,20 +4,20 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bps_api::keys::GATE_PORT;
+use bps_core::manifests::GateSettings;
+use bps_core::model::{Outcome, PodRef, Refusal};
+use bps_observe::Observation;
+use bps_runtime::error::chain;
+use bps_wakeup::client;
+use bps_wakeup::protocol::{self, SignedTicket, TICKET_LIFETIME_SECONDS, Ticket};
+use bps_wakeup::uid::Uid;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 
 use super::Answer;
-use super::outcome::chain;
-use crate::api::keys::GATE_PORT;
-use crate::manifests::GateSettings;
-use crate::model::{Outcome, PodRef, Refusal};
-use crate::observe::Observation;
-use crate::wakeup::client;
-use crate::wakeup::keys::{KeyRing, parse_annotation};
-use crate::wakeup::protocol::{self, SignedTicket, TICKET_LIFETIME_SECONDS, Ticket};
-use crate::wakeup::uid::Uid;
+use crate::tickets::keys::{KeyRing, parse_annotation};
 
 /// Time for one ticket until its answer: an accepted one takes about a millisecond, and another is sent later.
 const TICKET_DEADLINE: Duration = Duration::from_secs(1);

@@ -6,15 +6,15 @@
 
 use std::collections::BTreeMap;
 
+use bps_api::keys;
+use bps_core::model::{Action, NodeName, Plan, PodRef, Reason, Snapshot, Step};
+use bps_core::plan::{check, plan};
+use bps_observe::slim::{SlimNode, SlimPod};
+use bps_observe::{Observation, SetKey, is_out_of_service, observe};
 use kube::api::ListParams;
 use kube::{Api, Client};
 
 use super::watch::Sink;
-use crate::api::keys;
-use crate::model::{Action, NodeName, Plan, PodRef, Reason, Snapshot, Step};
-use crate::observe::slim::{SlimNode, SlimPod};
-use crate::observe::{Observation, SetKey, is_out_of_service, observe};
-use crate::plan::{check, plan};
 
 /// What became of deletions that had to be confirmed.
 pub(super) struct Confirmed {

@@ -4,6 +4,8 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bps_runtime::metrics::reconcile::{ReconcileMetrics, ReconcileResult};
+use bps_runtime::shutdown::Shutdown;
 use futures::FutureExt as _;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -11,8 +13,6 @@ use tracing::error;
 
 use super::queue::{Job, Queue};
 use super::reconcile::Look;
-use crate::runtime::metrics::reconcile::{ReconcileMetrics, ReconcileResult};
-use crate::runtime::shutdown::Shutdown;
 
 /// Most ordinary reconciles at once: enough to fill the API server's share, few enough not to starve it.
 const ORDINARY_MAX: usize = 16;

@@ -4,6 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use bps_api::keys;
+use bps_core::status::EventText;
+use bps_runtime::clock::Clock;
+use bps_runtime::shutdown::Shutdown;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::Event;
@@ -14,11 +18,6 @@ use kube::{Api, Client, Resource};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, warn};
-
-use crate::api::keys;
-use crate::runtime::clock::Clock;
-use crate::runtime::shutdown::Shutdown;
-use crate::status::EventText;
 
 /// Most events that wait to be written; further ones are dropped and counted in the log.
 const WAITING_MAX: usize = 4096;

@@ -3,15 +3,15 @@
 //! Only called when the template changed and when its rollout is complete; nothing in the operator depends on the
 //! result.
 
+use bps_api::keys;
+use bps_core::manifests::controller_revision;
+use bps_observe::{Observation, is_controlled_by};
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::json;
 
-use crate::api::keys;
 use crate::apply::is_name_taken;
-use crate::manifests::controller_revision;
-use crate::observe::{Observation, is_controlled_by};
 
 /// Whether the template is another than the one in the status, or the last Pod of a former one has gone since.
 pub(super) fn is_due(observation: &Observation) -> bool {

@@ -2,19 +2,19 @@
 
 use std::time::Duration;
 
+use bps_core::manifests::GateSettings;
+use bps_observe::KnownKeys;
+use bps_runtime::health::{Health, TICK_PERIOD};
+use bps_runtime::lease::Leadership;
+use bps_runtime::metrics::sets::{SetMetrics, Tier};
+use bps_runtime::shutdown::Shutdown;
 use kube::{Api, Client};
 use tracing::warn;
 
 use super::watch::Sink;
 use crate::apply::{Applier, GateKit};
-use crate::manifests::GateSettings;
-use crate::observe::KnownKeys;
-use crate::runtime::health::{Health, TICK_PERIOD};
-use crate::runtime::lease::Leadership;
-use crate::runtime::metrics::sets::{SetMetrics, Tier};
-use crate::runtime::shutdown::Shutdown;
-use crate::wakeup::keys::KeyRing;
-use crate::wakeup::secret::{DEFAULT_ROTATION_PERIOD, KeyStore};
+use crate::tickets::keys::KeyRing;
+use crate::tickets::secret::{DEFAULT_ROTATION_PERIOD, KeyStore};
 
 /// How often keys, and objects that only our own writes have shown, are looked at.
 const HOUSEKEEPING_PERIOD: Duration = Duration::from_secs(10);

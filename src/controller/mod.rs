@@ -25,7 +25,10 @@ mod groups;
 mod history;
 mod housekeeping;
 mod operator;
+#[cfg(not(feature = "shuttle"))]
 mod queue;
+#[cfg(feature = "shuttle")]
+pub mod queue;
 mod reconcile;
 mod report;
 mod steps;

@@ -4,6 +4,15 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
+use bps_api::keys;
+use bps_observe::{Cache, Change, Scope};
+use bps_runtime::clock::Clock;
+use bps_runtime::health::{self, Health, HealthServer};
+use bps_runtime::lease::{self, Elector};
+use bps_runtime::metrics::Metrics;
+use bps_runtime::metrics_server::{self, MetricsServer};
+use bps_runtime::shutdown::{Shutdown, Signals};
+use bps_runtime::{client, tasks};
 use kube::Client;
 use tracing::info;
 
@@ -16,17 +25,8 @@ use super::reconcile::Context;
 use super::report::Reporter;
 use super::streaks::Streaks;
 use super::watch::{Relist, Sink, watch, watches};
-use crate::api::keys;
 use crate::apply::{Applier, TicketSender, send_by_tcp};
-use crate::observe::{Cache, Change, Scope};
-use crate::runtime::clock::Clock;
-use crate::runtime::health::{self, Health, HealthServer};
-use crate::runtime::lease::{self, Elector};
-use crate::runtime::metrics::Metrics;
-use crate::runtime::metrics_server::{self, MetricsServer};
-use crate::runtime::shutdown::{Shutdown, Signals};
-use crate::runtime::{client, tasks};
-use crate::wakeup::secret;
+use crate::tickets::secret;
 
 /// How the operator runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,7 +67,7 @@ pub enum Error {
     ServeMetrics(#[source] metrics_server::Error),
     /// The system does not tell about signals.
     #[error("listen to signals")]
-    Signals(#[source] crate::runtime::shutdown::Error),
+    Signals(#[source] bps_runtime::shutdown::Error),
     /// A task ended.
     #[error("run the tasks of the operator")]
     Run(#[source] tasks::Error),

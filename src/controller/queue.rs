@@ -3,20 +3,24 @@
 //! A set is never handed out twice at the same time, events of one set are merged while they wait, and urgent sets
 //! come before all others.
 
+#![cfg_attr(
+    not(feature = "shuttle"),
+    allow(unreachable_pub, reason = "only tests of threads come from outside")
+)]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use bps_observe::{Change, SetKey};
+use bps_runtime::backoff::backoff;
+use bps_runtime::sync::{Instant, Mutex, MutexGuard, Notify, timeout_at};
 use tokio::sync::watch;
-
-use crate::observe::{Change, SetKey};
-use crate::runtime::backoff::backoff;
-use crate::runtime::sync::{Instant, Mutex, MutexGuard, Notify, timeout_at};
 
 /// How long an ordinary event waits for its neighbours.
 ///
 /// 50 ms: the events of one scheduler burst, or of Pods that start together, arrive within some tens of milliseconds on
 /// a busy machine, while nobody notices 50 ms in a start that takes a second.
-pub(super) const ORDINARY_DELAY: Duration = Duration::from_millis(50);
+pub const ORDINARY_DELAY: Duration = Duration::from_millis(50);
 
 /// Longest time before an object that others keep changing is put right again.
 const CONTEST_DELAY_MAX: Duration = Duration::from_secs(30);
@@ -26,22 +30,24 @@ const CONTEST_MEMORY: Duration = Duration::from_secs(120);
 
 /// A set to be looked at.
 #[derive(Clone, Debug)]
-pub(super) struct Job {
-    pub(super) key: SetKey,
-    pub(super) change: Change,
+pub struct Job {
+    /// Which set.
+    pub key: SetKey,
+    /// The most pressing of the merged events.
+    pub change: Change,
     /// When the first of the merged events arrived.
-    pub(super) since: Instant,
+    pub since: Instant,
     /// Changes with each event that comes before the look at the set has ended and is not to wait for its end.
-    pub(super) urgent: watch::Receiver<()>,
+    pub urgent: watch::Receiver<()>,
 }
 
 /// When a set is looked at again even if nothing happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Again {
+pub struct Again {
     /// Time until then.
-    pub(super) after: Duration,
+    pub after: Duration,
     /// How pressing it is then.
-    pub(super) change: Change,
+    pub change: Change,
 }
 
 impl From<Duration> for Again {
@@ -92,25 +98,25 @@ struct State {
 
 /// Sets that wait to be looked at. Holds at most one entry for each set.
 #[derive(Debug, Default)]
-pub(super) struct Queue {
+pub struct Queue {
     state: Mutex<State>,
     changed: Notify,
 }
 
 impl Queue {
     /// One that keeps nothing before [`Queue::open`]: an operator that does not lead sees sets come and go for months.
-    pub(super) fn closed() -> Self {
+    pub fn closed() -> Self {
         let state = State { is_closed: true, ..State::default() };
         Self { state: Mutex::new(state), changed: Notify::default() }
     }
 
     /// Keeps what is noted from now on; who opens it notes every set after that.
-    pub(super) fn open(&self) {
+    pub fn open(&self) {
         self.lock().is_closed = false;
     }
 
     /// Notes that a set changed just now.
-    pub(super) fn note(&self, key: SetKey, change: Change) {
+    pub fn note(&self, key: SetKey, change: Change) {
         let now = Instant::now();
         let delay = match change {
             Change::Urgent | Change::Wanted => Duration::ZERO,
@@ -121,7 +127,7 @@ impl Queue {
     }
 
     /// Looks at a set again after a while, even if nothing happens.
-    pub(super) fn note_later(&self, key: SetKey, again: impl Into<Again>) {
+    pub fn note_later(&self, key: SetKey, again: impl Into<Again>) {
         let Again { after, change } = again.into();
         let due = Instant::now() + after;
         self.insert(key, Entry { change, since: due, due });
@@ -146,7 +152,7 @@ impl Queue {
     }
 
     /// The next set, urgent ones first; waits until there is one. Ordinary ones only if they are allowed.
-    pub(super) async fn take(&self, are_ordinary_allowed: bool) -> Job {
+    pub async fn take(&self, are_ordinary_allowed: bool) -> Job {
         loop {
             let changed = self.changed.notified();
             let next_due = match self.lock().pop(are_ordinary_allowed, Instant::now()) {
@@ -163,7 +169,7 @@ impl Queue {
     }
 
     /// A set is done with: events that came meanwhile are due now.
-    pub(super) fn done(&self, key: &SetKey) {
+    pub fn done(&self, key: &SetKey) {
         let mut state = self.lock();
         state.running.remove(key);
         if let Some(entry) = state.again.remove(key) {
@@ -174,7 +180,7 @@ impl Queue {
     }
 
     /// Sets that wait.
-    pub(super) fn depth(&self) -> usize {
+    pub fn depth(&self) -> usize {
         self.lock().waiting.len()
     }
 

@@ -2,6 +2,13 @@
 
 use std::time::Duration;
 
+use bps_core::model::{Action, Hold, Outcome, Plan, Reason, Refusal, StepResult};
+use bps_core::plan::{check, plan};
+use bps_observe::{Change, Observation, SetKey, observe};
+use bps_runtime::backoff::backoff;
+use bps_runtime::lease::Leadership;
+use bps_runtime::metrics::Metrics;
+use bps_runtime::metrics::reconcile::ReconcileMetrics;
 use kube::Client;
 use tracing::{error, warn};
 
@@ -13,13 +20,6 @@ use super::steps::Taker;
 use super::streaks::{RETRY_MAX, Streaks};
 use super::watch::Sink;
 use crate::apply::Applier;
-use crate::model::{Action, Hold, Outcome, Plan, Reason, Refusal, StepResult};
-use crate::observe::{Change, Observation, SetKey, observe};
-use crate::plan::{check, plan};
-use crate::runtime::backoff::backoff;
-use crate::runtime::lease::Leadership;
-use crate::runtime::metrics::Metrics;
-use crate::runtime::metrics::reconcile::ReconcileMetrics;
 
 /// Most passes in one look. A conversion takes one, a wake-up or a swap of the last primary two, what follows them one
 /// more; the rest is slack.

@@ -2,11 +2,16 @@
 
 use std::time::Duration;
 
+use bps_api::{BackupPodSet, BackupPodSetStatus, keys};
+use bps_core::model::{Action, Outcome, Plan, Reason, Refusal, Role, StepResult};
+use bps_core::status::{self, StatusInput, event_note};
+use bps_observe::{Observation, SetKey, Written};
+use bps_runtime::metrics::sets::{Conversion, SetMetrics, Spare, StepLabels};
+use bps_runtime::sync::Instant;
 use jiff::SignedDuration;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::{Map, Value, json};
-use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::events::EventSender;
@@ -14,11 +19,6 @@ use super::timing::{Timing, is_promotion_after_loss};
 use super::transitions::Transitions;
 use super::unreported::Unreported;
 use super::watch::Sink;
-use crate::api::{BackupPodSet, BackupPodSetStatus, keys};
-use crate::model::{Action, Outcome, Plan, Reason, Refusal, Role, StepResult};
-use crate::observe::{Observation, SetKey, Written};
-use crate::runtime::metrics::sets::{Conversion, SetMetrics, Spare, StepLabels};
-use crate::status::{self, StatusInput, event_note};
 
 /// One look at a set, with everything that was done.
 pub(super) struct Round<'a> {

@@ -3,6 +3,8 @@
 
 use std::pin::pin;
 
+use bps_core::model::{Action, Outcome, Step, StepResult};
+use bps_observe::{Observation, SetKey, observe};
 use futures::future::{Either, select};
 use jiff::SignedDuration;
 use tokio::sync::watch;
@@ -11,8 +13,6 @@ use tracing::{debug, warn};
 use super::confirm::{Confirmed, confirmed, needs_confirmation};
 use super::reconcile::{Context, PASSES_MAX, checked_plan, until_next_hold};
 use crate::apply::Applied;
-use crate::model::{Action, Outcome, Step, StepResult};
-use crate::observe::{Observation, SetKey, observe};
 
 /// How often at most a look answers events that are not to wait while its creations are not answered, and as often ends of
 /// holds, so that neither uses up what the other may need; the next look does the rest.

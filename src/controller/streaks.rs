@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use crate::observe::SetKey;
-use crate::runtime::backoff::backoff;
+use bps_observe::SetKey;
+use bps_runtime::backoff::backoff;
 
 /// First delay after a refused step; doubles with each further one.
 const RETRY_FIRST: Duration = Duration::from_millis(250);

@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
+use bps_core::model::{Action, Outcome, Role, StepResult};
 use jiff::Timestamp;
-
-use crate::model::{Action, Outcome, Role, StepResult};
 
 /// Times from the arrival of the event that caused a look, each to the acknowledgement of a write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,10 +36,10 @@ pub(super) fn is_promotion_after_loss(result: &StepResult) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use bps_core::model::{PodName, PodRef, Reason, Step, Uid};
     use jiff::SignedDuration;
 
     use super::*;
-    use crate::model::{PodName, PodRef, Reason, Step, Uid};
 
     fn result(action: Action, reason: Reason, end_ms: i64) -> StepResult {
         let started = Timestamp::UNIX_EPOCH;

@@ -3,11 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
+use bps_core::model::{Action, Outcome, PodView, Role, StepResult, Uid};
+use bps_observe::SetKey;
+use bps_runtime::metrics::sets::{SetMetrics, Transition};
 use tokio::time::Instant;
-
-use crate::model::{Action, Outcome, PodView, Role, StepResult, Uid};
-use crate::observe::SetKey;
-use crate::runtime::metrics::sets::{SetMetrics, Transition};
 
 /// Most Pods that are timed at once; further ones are not, so that nothing grows without bound.
 const TIMED_MAX: usize = 4_096;
@@ -77,12 +76,12 @@ fn is_under_way(timed: &mut Timed, view: &PodView, metrics: &SetMetrics) -> bool
 
 #[cfg(test)]
 mod tests {
+    use bps_core::model::{Lifecycle, Reason, Step};
+    use bps_core::testing::pod;
+    use bps_runtime::metrics::Metrics;
     use jiff::{SignedDuration, Timestamp};
 
     use super::*;
-    use crate::model::{Lifecycle, Reason, Step};
-    use crate::plan::testing::pod;
-    use crate::runtime::metrics::Metrics;
 
     #[tokio::test(start_paused = true)]
     async fn a_woken_pod_is_timed_until_it_runs_and_until_it_is_ready() {

@@ -5,9 +5,9 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
 
-use crate::api::BackupPodSetStatus;
-use crate::api::status::{Conversion, FailoverReport};
-use crate::observe::SetKey;
+use bps_api::BackupPodSetStatus;
+use bps_api::status::{Conversion, FailoverReport};
+use bps_observe::SetKey;
 
 /// What a status would have told of one set.
 #[derive(Debug)]

@@ -3,6 +3,11 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use bps_api::{BackupPodSet, HAGroup, keys};
+use bps_observe::slim::{SlimNode, SlimPod};
+use bps_observe::{Affected, Cache, Kind, Scope, Watched};
+use bps_runtime::clock::Clock;
+use bps_runtime::shutdown::Shutdown;
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -15,11 +20,6 @@ use tokio::sync::watch as signal;
 use tracing::{debug, warn};
 
 use super::queue::Queue;
-use crate::api::{BackupPodSet, HAGroup, keys};
-use crate::observe::slim::{SlimNode, SlimPod};
-use crate::observe::{Affected, Cache, Kind, Scope, Watched};
-use crate::runtime::clock::Clock;
-use crate::runtime::shutdown::Shutdown;
 
 /// Objects asked for in one request of a list.
 const PAGE_OBJECTS: u32 = 500;

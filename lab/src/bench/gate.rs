@@ -5,13 +5,13 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use backuppodset::api::BackupPodSet;
-use backuppodset::api::keys::{ANNOTATION_WAKE_KEYS, CONTAINER_GATE, GATE_PORT, OPERATOR_NAMESPACE};
-use backuppodset::wakeup::client;
-use backuppodset::wakeup::keys::parse_annotation;
-use backuppodset::wakeup::protocol::{Answer, SignedTicket, TICKET_LIFETIME_SECONDS, Ticket};
-use backuppodset::wakeup::secret::{DEFAULT_ROTATION_PERIOD, KeyStore};
-use backuppodset::wakeup::uid::Uid;
+use backuppodset::tickets::keys::parse_annotation;
+use backuppodset::tickets::secret::{DEFAULT_ROTATION_PERIOD, KeyStore};
+use bps_api::BackupPodSet;
+use bps_api::keys::{ANNOTATION_WAKE_KEYS, CONTAINER_GATE, GATE_PORT, OPERATOR_NAMESPACE};
+use bps_wakeup::client;
+use bps_wakeup::protocol::{Answer, SignedTicket, TICKET_LIFETIME_SECONDS, Ticket};
+use bps_wakeup::uid::Uid;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
@@ -49,7 +49,7 @@ pub struct Woken {
 pub async fn wake(bench: &Bench, stage: &mut Stage) -> Result<Woken, Error> {
     pause(stage).await?;
     let pods: Api<Pod> = Api::namespaced(stage.client.clone(), &stage.namespace);
-    let selector = format!("{}={}", backuppodset::api::keys::LABEL_SET, stage.set);
+    let selector = format!("{}={}", bps_api::keys::LABEL_SET, stage.set);
     let listed = pods.list(&ListParams::default().labels(&selector)).await;
     let pod = listed.map_err(Error::request("list", "the cold pod"))?.items.pop();
     let pod = pod.ok_or_else(|| missing("the cold pod"))?;

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use backuppodset::api::keys::{METRICS_PORT, OPERATOR_NAMESPACE};
+use bps_api::keys::{METRICS_PORT, OPERATOR_NAMESPACE};
 use http::Request;
 use k8s_openapi::api::authentication::v1::TokenRequest;
 use k8s_openapi::api::core::v1::{Pod, ServiceAccount};

@@ -21,6 +21,7 @@ use std::collections::BTreeSet;
 use std::io::IsTerminal;
 use std::path::PathBuf;
 
+use bps_runtime::error::chain;
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use kube::Client;
 use kube::api::{Api, DeleteParams, ListParams, PostParams};
@@ -229,7 +230,7 @@ pub(crate) async fn ensure_namespace(client: &Client) -> Result<(), Error> {
 
 /// Removes what an interrupted run may have left.
 async fn clear(client: &Client) -> Result<(), Error> {
-    let sets: Api<backuppodset::api::BackupPodSet> = Api::namespaced(client.clone(), NAMESPACE);
+    let sets: Api<bps_api::BackupPodSet> = Api::namespaced(client.clone(), NAMESPACE);
     let deleted = sets.delete_collection(&DeleteParams::background(), &ListParams::default()).await;
     deleted.map(drop).map_err(Error::request("delete", "the sets of an earlier run"))
 }
@@ -259,14 +260,4 @@ async fn measure(bench: &Bench, (group, options): (Group, &Options), samples: &m
     if let Some(Round { timeline, .. }) = last.filter(|_| options.has_timeline) {
         println!("One round of `{}`:\n{}", group.title(), timeline::print(&timeline));
     }
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
 }

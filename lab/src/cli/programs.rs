@@ -17,7 +17,7 @@ pub(crate) struct ProgramArguments {
 /// Builds what the cache lacks.
 pub(crate) fn programs(arguments: &ProgramArguments) -> anyhow::Result<()> {
     if arguments.images {
-        images::build_binaries(Profile::Release)?;
+        images::build_binaries(Profile::Quick)?;
         return Ok(());
     }
 

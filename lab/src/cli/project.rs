@@ -13,9 +13,9 @@ use lab::story::{self, site};
 /// Builds the images and loads them into the nodes of the local cluster, if one runs.
 pub(crate) fn images() -> anyhow::Result<()> {
     let archives = match Cluster::attach() {
-        Ok(cluster) => images::provide(&cluster, Profile::Release, Progress::Shown)?,
+        Ok(cluster) => images::provide(&cluster, Profile::Quick, Progress::Shown)?,
         Err(lab::cluster::Error::FindNone { .. }) => {
-            images::archives(&images::build_binaries(Profile::Release)?)?
+            images::archives(&images::build_binaries(Profile::Quick)?)?
         }
         Err(error) => return Err(error.into()),
     };
@@ -31,7 +31,7 @@ pub(crate) async fn install(manifest: Option<&Path>) -> anyhow::Result<()> {
     let text = manifest.map(read).transpose()?;
     let (client, site) = site::choose(Progress::Shown, Purpose::Asked).await?;
     println!("{site}\n");
-    Ok(story::provide(&client, (&site, Profile::Release), text.as_deref()).await?)
+    Ok(story::provide(&client, (&site, Profile::Quick), text.as_deref()).await?)
 }
 
 /// Tells the paper's story.

@@ -50,7 +50,7 @@ async fn apply_one(client: &Client, object: &Value) -> Result<(), kube::Error> {
 /// # Errors
 /// `Establish` if that takes too long.
 pub async fn establish(client: &Client) -> Result<(), Error> {
-    let api: Api<backuppodset::api::BackupPodSet> = Api::all(client.clone());
+    let api: Api<bps_api::BackupPodSet> = Api::all(client.clone());
     let deadline = Instant::now() + READY_WITHIN;
     while api.list(&kube::api::ListParams::default().limit(1)).await.is_err() {
         if Instant::now() >= deadline {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use backuppodset::api::keys::{LEASE_LEADER, OPERATOR, OPERATOR_NAMESPACE};
+use bps_api::keys::{LEASE_LEADER, OPERATOR, OPERATOR_NAMESPACE};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Pod;

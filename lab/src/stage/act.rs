@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use backuppodset::api::BackupPodSet;
+use bps_api::BackupPodSet;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use backuppodset::api::keys::OPERATOR_NAMESPACE;
+use bps_api::keys::OPERATOR_NAMESPACE;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, ListParams, LogParams};

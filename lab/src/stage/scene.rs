@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
-use backuppodset::api::keys;
-use backuppodset::model::Role;
+use bps_api::keys;
+use bps_core::model::Role;
 use futures::{Stream, StreamExt, future, stream};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::discovery::v1::EndpointSlice;

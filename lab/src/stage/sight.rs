@@ -4,8 +4,8 @@
 
 use std::fmt;
 
-use backuppodset::api::keys;
-use backuppodset::model::Role;
+use bps_api::keys;
+use bps_core::model::Role;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use kube::ResourceExt;
 

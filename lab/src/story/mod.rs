@@ -17,6 +17,7 @@ use serde_json::Value;
 use crate::image::Profile;
 use crate::install::{self, images, manifests};
 use crate::machine::process::ProcessId;
+use crate::paths;
 use crate::progress::Progress;
 use crate::stage::{self, Act, Counts, Stage};
 use crate::state::Purpose;
@@ -101,11 +102,9 @@ pub enum Error {
 /// # Errors
 /// See [`enum@Error`]; the cluster is left as it is then, to be looked at.
 pub async fn tell(manifest: Option<&str>) -> Result<(), Error> {
-    let (client, site) = site::choose(Progress::Shown, Purpose::Show(ProcessId::current()))
-        .await
-        .map_err(Error::FindCluster)?;
+    let (client, site) = choose_and_build().await?;
     println!("{site}\n");
-    provide(&client, (&site, Profile::Release), manifest).await?;
+    provide(&client, (&site, Profile::Quick), manifest).await?;
     let set = manifest_of_paper()?;
     let name = set["metadata"]["name"].as_str().unwrap_or_default().to_owned();
     let failed = |step| move |source| Error::Act { step, source };
@@ -131,6 +130,25 @@ pub async fn tell(manifest: Option<&str>) -> Result<(), Error> {
     }
     println!("{}", farewell(&site, &name));
     Ok(())
+}
+
+/// Chooses the cluster. If that must be built first, the programs of the images are built at the same time: each of the two
+/// builds has stretches that keep one core busy.
+async fn choose_and_build() -> Result<(Client, Site), Error> {
+    let site = site::choose(Progress::Shown, Purpose::Show(ProcessId::current()));
+    let site = async { site.await.map_err(Error::FindCluster) };
+    if paths::set("KUBECONFIG").is_some() {
+        return site.await;
+    }
+
+    let images = async {
+        let step = Progress::Shown.step("build the programs of the images");
+        images::await_binaries(Profile::Quick).await.map_err(Error::ProvideImages)?;
+        step.done();
+        Ok(())
+    };
+    let (site, ()) = tokio::try_join!(site, images)?;
+    Ok(site)
 }
 
 /// Removes the set of an earlier demonstration; elsewhere it may be somebody's, and is left alone.

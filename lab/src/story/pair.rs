@@ -25,7 +25,7 @@ const QUIET: Duration = Duration::from_millis(1_500);
 /// `Pair`, `ProvideImages`, `ReadTable`.
 pub(super) async fn tell(client: &Client, cluster: &Cluster, namespace: &str) -> Result<(), Error> {
     let failed = |source| Error::Pair(Box::new(source));
-    let app = images::await_binaries(Profile::Release).await.map_err(Error::ProvideImages)?.app;
+    let app = images::await_binaries(Profile::Quick).await.map_err(Error::ProvideImages)?.app;
     let bench = Bench { client: client.clone(), cluster: cluster.clone(), app };
     println!(
         "6. Two Pods of a StatefulSet become active and standby of a counter that is on the disks of both\n"

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use backuppodset::runtime::client::transport;
+use bps_runtime::client::transport;
 use kube::Client;
 use kube::config::{Config, KubeConfigOptions, Kubeconfig};
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use backuppodset::api::keys;
+use bps_api::keys;
 use http::Request;
 use kube::Client;
 use serde::Deserialize;

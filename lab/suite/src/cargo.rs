@@ -72,12 +72,15 @@ pub(crate) struct TestProgram {
 pub(crate) struct Built {
     /// In the order of their names.
     pub(crate) tests: Vec<TestProgram>,
-    /// The program of the package `lab`, if there is one.
-    pub(crate) lab: Option<PathBuf>,
+    /// Programs that are not tests, by name: Cargo builds those of packages whose tests run them.
+    pub(crate) programs: BTreeMap<String, PathBuf>,
 }
 
-/// Name of the package whose program, of the same name, builds what Cargo does not.
-const LAB: &str = "lab";
+/// Name of the program that builds what Cargo does not.
+pub(crate) const LAB: &str = "lab";
+/// Beginning of the variables that name the files of programs, for tests of other packages. Without them these tests have
+/// Cargo build the programs, with other features than here.
+const PROGRAM_VARIABLE: &str = "BPS_TEST_";
 
 /// One line of what Cargo writes.
 #[derive(Deserialize)]
@@ -135,6 +138,12 @@ impl Workspace {
                 self.note(artifact, &mut built);
             }
         }
+        let variable = |(name, file): (&String, &PathBuf)| {
+            (format!("{PROGRAM_VARIABLE}{name}"), file.display().to_string())
+        };
+        for test in &mut built.tests {
+            test.environment.extend(built.programs.iter().map(variable));
+        }
         built.tests.sort_by(|left, right| (&left.name, left.is_unit).cmp(&(&right.name, right.is_unit)));
         Ok(built)
     }
@@ -152,8 +161,8 @@ impl Workspace {
                 directory: package.directory(),
                 environment: package.environment(),
             });
-        } else if name.package == LAB && name.target == LAB {
-            built.lab = Some(file);
+        } else {
+            built.programs.insert(name.target, file);
         }
     }
 
@@ -241,8 +250,8 @@ mod tests {
             artifact("lib", true, r#""/w/target/debug/deps/lab-1""#),
             r#"{"reason":"build-finished","success":true}"#.to_owned(),
         ];
-        let Built { tests, lab } = workspace().built(&messages.join("\n")).unwrap();
-        assert_eq!(lab.as_deref(), Some(Path::new("/w/target/debug/lab")));
+        let Built { tests, programs } = workspace().built(&messages.join("\n")).unwrap();
+        assert_eq!(programs, BTreeMap::from([("lab".to_owned(), PathBuf::from("/w/target/debug/lab"))]));
         let seen: Vec<_> = tests.iter().map(|one| (one.is_unit, one.file.to_str().unwrap())).collect();
         assert_eq!(seen, [(false, "/w/target/debug/deps/lab-2"), (true, "/w/target/debug/deps/lab-1")]);
 
@@ -251,6 +260,15 @@ mod tests {
         assert_eq!(first.directory, Path::new("/w/lab"));
         assert_eq!(first.environment["CARGO_MANIFEST_DIR"], "/w/lab");
         assert_eq!(first.environment["CARGO_PKG_VERSION"], "0.1.0");
+    }
+
+    #[test]
+    fn tests_are_told_where_programs_are() {
+        let agent =
+            artifact("bin", false, r#""/w/target/debug/bps-agent""#).replace(r#""lab""#, r#""bps-agent""#);
+        let messages = [artifact("test", true, r#""/w/target/debug/deps/lab-2""#), agent];
+        let Built { tests, .. } = workspace().built(&messages.join("\n")).unwrap();
+        assert_eq!(tests[0].environment["BPS_TEST_bps-agent"], "/w/target/debug/bps-agent");
     }
 
     #[test]

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FlockOperation, flock};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use crate::cargo::{self, Workspace};
+use crate::cargo::{self, LAB, Workspace};
 use crate::files;
 use crate::needs::Share;
 use crate::order::{self, Candidate};
@@ -140,11 +140,12 @@ impl<'a> Suite<'a> {
         let built = self.site.workspace.built(&messages).map_err(Error::FindTests)?;
         let packages = self.site.workspace.packages_with_doc_tests(files::sources);
         let mut tests: Vec<Part> = built.tests.into_iter().map(Site::test).collect();
-        if let Some(lab) = built.lab.as_ref().filter(|_| tests.iter().any(|part| part.needs.has_images)) {
+        let lab = built.programs.get(LAB).cloned();
+        if let Some(lab) = lab.as_ref().filter(|_| tests.iter().any(|part| part.needs.has_images)) {
             tests.push(self.site.images(lab));
         }
         tests.extend(self.site.doc_tests(&packages));
-        Ok(Compiled { lab: built.lab, tests })
+        Ok(Compiled { lab, tests })
     }
 
     /// Runs these parts, each beside what it bears. Ends when they do, and each has a bound.

@@ -2,7 +2,7 @@
 //!
 //! Uses one namespace of its own, in which restricted Pod security is enforced.
 
-use backuppodset::manifests::{AgentSource, Injection, inject};
+use bps_core::manifests::{AgentSource, Injection, inject};
 use k8s_openapi::api::core::v1::{Namespace, Pod, ServiceAccount};
 use kube::Client;
 use kube::api::{Api, Patch, PatchParams, ValidationDirective};

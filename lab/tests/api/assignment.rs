@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use backuppodset::agent::lease::Record;
-use backuppodset::api::keys;
+use bps_api::keys;
+use bps_wire::lease::Record;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;

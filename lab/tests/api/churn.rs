@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use backuppodset::api::{BackupPodSet, keys};
+use bps_api::{BackupPodSet, keys};
 use futures::{StreamExt as _, stream};
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};

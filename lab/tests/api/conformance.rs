@@ -5,13 +5,13 @@
 use std::path::Path;
 use std::time::Duration;
 
+use bps_testkit::conversations::{File, all, assert_none, differences};
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use kube::Client;
 use kube::api::{Api, DeleteParams, PostParams};
 use kube::runtime::wait::await_condition;
 use serde_json::json;
 
-use crate::conversations::{File, all, assert_none, differences};
 use crate::crd;
 
 /// Longest wait until a new namespace has its default account.

@@ -2,12 +2,14 @@
 //!
 //! Installs the CRD and uses one namespace of its own.
 
-use crate::common::{files, refusal, sets};
-use crate::server;
-use backuppodset::api::{
+use std::time::Duration;
+
+use bps_api::crd::crd;
+use bps_api::{
     BackupPodSet, BackupPodSetStatus, Condition, ConditionStatus, Conversion, ConversionOutcome,
-    FailoverReport, Summary, Tier, TierNames, crd::crd, openapi,
+    FailoverReport, Summary, Tier, TierNames, openapi,
 };
+use bps_testkit::files::{files, refusal, sets};
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
@@ -15,7 +17,8 @@ use kube::api::{Api, DynamicObject, Patch, PatchParams, ValidationDirective};
 use kube::runtime::wait::{await_condition, conditions};
 use kube::{Client, CustomResourceExt};
 use serde_json::{Value, json};
-use std::time::Duration;
+
+use crate::server;
 
 /// Longest wait for the API server to serve the kind.
 const ESTABLISHED_WITHIN: Duration = Duration::from_secs(30);
@@ -66,7 +69,7 @@ async fn every_example_is_accepted() {
     let client = cluster().await;
     let pairs =
         std::path::PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/active-standby/set.yaml"));
-    for file in files("../examples").into_iter().chain([pairs]) {
+    for file in files("examples").into_iter().chain([pairs]) {
         for set in sets(&file) {
             assert_eq!(dry_run(&client, &set).await, Ok(()), "{}", file.display());
         }
@@ -76,7 +79,7 @@ async fn every_example_is_accepted() {
 #[tokio::test]
 async fn every_refused_manifest_is_refused_with_its_message() {
     let client = cluster().await;
-    for file in files("../tests/refused") {
+    for file in files("tests/refused") {
         let (kind, message) = refusal(&file);
         // Server-side apply reports an unknown field by its path inside the schema, not as `kubectl` does.
         let message = if kind == "strict" { "field not declared in schema" } else { message.as_str() };
@@ -186,7 +189,8 @@ async fn the_checked_in_pod_schema_is_what_the_generator_prints_for_a_server_of_
     let request = http::Request::get("/openapi/v3/api/v1").body(Vec::new()).expect("a request");
     let document: Value = client.request(request).await.expect("the document");
     let printed = openapi::pod_spec_schema(&document).expect("a schema");
-    let checked_in: Value = serde_json::from_str(include_str!("../../../src/api/pod_spec.schema.json"))
-        .expect("the checked-in schema");
+    let checked_in: Value =
+        serde_json::from_str(include_str!("../../../crates/bps-api/src/pod_spec.schema.json"))
+            .expect("the checked-in schema");
     assert_eq!(printed, checked_in);
 }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use backuppodset::api::HAGroup;
-use backuppodset::ha::Timing;
+use bps_api::HAGroup;
+use bps_protocol::Timing;
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::{Value, json};
 

@@ -10,11 +10,7 @@ mod agent_source;
 mod assignment;
 mod chart;
 mod churn;
-#[path = "../../../tests/common/mod.rs"]
-mod common;
 mod conformance;
-#[path = "../../../tests/conversations/mod.rs"]
-mod conversations;
 mod crd;
 mod groups;
 mod operator;

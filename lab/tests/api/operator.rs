@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use backuppodset::controller::{Settings, Surroundings, start};
-use backuppodset::runtime::clock::Clock;
-use backuppodset::runtime::metrics::Metrics;
-use backuppodset::runtime::shutdown::Shutdown;
-use backuppodset::runtime::tasks::Tasks;
-use backuppodset::wakeup::protocol::Answer;
+use bps_runtime::clock::Clock;
+use bps_runtime::metrics::Metrics;
+use bps_runtime::shutdown::Shutdown;
+use bps_runtime::tasks::Tasks;
+use bps_wakeup::protocol::Answer;
 use futures::FutureExt as _;
 use kube::Client;
 

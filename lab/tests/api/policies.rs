@@ -8,7 +8,7 @@ use std::fmt::Debug;
 use std::path::Path;
 use std::time::Duration;
 
-use backuppodset::api::keys;
+use bps_api::keys;
 use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Namespace, Pod, Secret, ServiceAccount};

@@ -2,16 +2,18 @@
 //!
 //! Applies `deploy/base/namespace.yaml` and `rbac.yaml`.
 
-use crate::server;
-use backuppodset::api::keys;
-use backuppodset::api::rbac::{RULES, Scope};
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::Duration;
+
+use bps_api::keys;
+use bps_core::rbac::{RULES, Scope};
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
 use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams, PostParams, TypeMeta};
 use kube::core::GroupVersionKind;
 use kube::{Client, ResourceExt};
-use std::collections::BTreeSet;
-use std::path::Path;
-use std::time::Duration;
+
+use crate::server;
 
 /// A namespace that only needs a name here.
 const WATCHED: &str = "default";

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use backuppodset::api::{HAGroup, PairStatus, keys};
+use bps_api::{HAGroup, PairStatus, keys};
 use futures::{StreamExt as _, pin_mut};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;

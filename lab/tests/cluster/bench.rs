@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use backuppodset::api::{BackupPodSet, keys};
+use bps_api::{BackupPodSet, keys};
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Pod, Secret, ServiceAccount};
@@ -247,7 +247,7 @@ async fn tails(pods: &Api<Pod>, pod: &Pod) -> Vec<String> {
 
 /// Builds what goes into the images; takes minutes after a change.
 pub(crate) fn build() -> Result<image::Binaries, image::Error> {
-    image::build_static(Path::new(ROOT), &paths::cache(), Profile::Release)
+    image::build_static(Path::new(ROOT), &paths::cache(), Profile::Quick)
 }
 
 fn load_image(cluster: &Cluster, spec: &ImageSpec) {

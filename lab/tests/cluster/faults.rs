@@ -6,8 +6,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use backuppodset::api::{HAGroup, PairStatus};
-use backuppodset::ha::Cause;
+use bps_api::{HAGroup, PairStatus};
+use bps_protocol::Cause;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, LogParams};
 use lab::app::{Outage, Sample};

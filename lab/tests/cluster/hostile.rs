@@ -17,7 +17,7 @@ pub(crate) async fn garbage_at_the_gate_wakes_nobody(stage: Stage) {
     let before = stage.settled(WEB, [1, 0, 1]).await;
     let cold = one(&before, "cold");
     let address = cold.status.as_ref().and_then(|status| status.pod_ip.clone()).unwrap();
-    let address = format!("{address}:{}", backuppodset::api::keys::GATE_PORT);
+    let address = format!("{address}:{}", bps_api::keys::GATE_PORT);
     let get = b"GET / HTTP/1.1\r\nHost: gate\r\n\r\n".to_vec();
     let samples =
         [Vec::new(), vec![0; 256], vec![0xff; 4096], get, (0..=255).collect(), vec![0xff, 0xff, 0xff, 0xff]];

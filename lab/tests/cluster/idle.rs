@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::time::Duration;
 
-use backuppodset::agent::lease::Record;
-use backuppodset::api::HAGroup;
-use backuppodset::ha::{Hold, Timing};
+use bps_api::HAGroup;
+use bps_protocol::{Hold, Timing};
+use bps_wire::lease::Record;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Pod, Secret, Service};

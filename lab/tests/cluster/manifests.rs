@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use backuppodset::api::{BackupPodSet, keys};
-use backuppodset::manifests::{AgentSource, Injection, inject};
+use bps_api::{BackupPodSet, keys};
+use bps_core::manifests::{AgentSource, Injection, inject};
+use bps_testkit::example::{Example, example};
 use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::ResourceExt as _;
 use kube::api::{Api, ListParams};
@@ -15,7 +16,6 @@ use lab::image::busybox::{busybox_image, nginx_image};
 use serde_json::json;
 
 use crate::bench::ROOT;
-use crate::example::{Example, example};
 use crate::notes::note;
 use crate::pairs::{can_follow, first_paired, first_reported};
 use crate::stage::{ROLES, Stage, uids};

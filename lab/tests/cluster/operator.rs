@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use backuppodset::api::keys;
+use bps_api::keys;
 use lab::cluster::Cluster;
 use lab::image::{AGENT_IMAGE, WAKEUP_IMAGE};
 use lab::machine::process::MARK_VARIABLE;

@@ -3,11 +3,11 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use backuppodset::agent::lease::Record;
-use backuppodset::agent::replicate::gate::Level;
-use backuppodset::api::{HAGroup, PairStatus, Takeover, keys};
-use backuppodset::ha::Hold;
-use backuppodset::manifests::{AgentSource, Injection, REPLICATION_SERVICE_PREFIX, inject};
+use bps_api::{HAGroup, PairStatus, Takeover, keys};
+use bps_core::manifests::{AgentSource, Injection, REPLICATION_SERVICE_PREFIX, inject};
+use bps_protocol::Hold;
+use bps_wire::lease::Record;
+use bps_wire::level::Level;
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Pod, Service};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use backuppodset::api::Takeover;
+use bps_api::Takeover;
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use k8s_openapi::api::events::v1::Event;
 use kube::api::DeleteParams;

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use backuppodset::agent::lease::Record;
-use backuppodset::agent::replicate::DirectoryId;
-use backuppodset::agent::replicate::gate::Level;
-use backuppodset::api::{ConditionStatus, HAGroup, PairStatus, keys};
-use backuppodset::manifests::{AgentSource, Injection, inject};
+use bps_api::{ConditionStatus, HAGroup, PairStatus, keys};
+use bps_core::manifests::{AgentSource, Injection, inject};
+use bps_wire::lease::Record;
+use bps_wire::level::DirectoryId;
+use bps_wire::level::Level;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Pod, Service};

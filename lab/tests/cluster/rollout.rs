@@ -1,6 +1,6 @@
 //! Claims about changed templates.
 
-use backuppodset::api::keys;
+use bps_api::keys;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use serde_json::json;

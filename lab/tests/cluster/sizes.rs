@@ -1,6 +1,6 @@
 //! Claims about creation, scaling and deletion.
 
-use backuppodset::api::BackupPodSet;
+use bps_api::BackupPodSet;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::core::v1::{Pod, Service};

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use backuppodset::api::{BackupPodSet, ConditionStatus, keys};
+use bps_api::{BackupPodSet, ConditionStatus, keys};
 use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{Namespace, Pod, ServiceAccount};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -143,7 +143,7 @@ impl Stage {
         wait::until(self.api(), "", |sets: &[BackupPodSet]| {
             let set = sets.iter().find(|set| set.name_any() == name).ok_or("there is no such set")?;
             let conditions = set.status.clone().unwrap_or_default().conditions;
-            let is_it = |one: &&backuppodset::api::Condition| {
+            let is_it = |one: &&bps_api::Condition| {
                 one.r#type == kind && one.status == ConditionStatus::True && one.reason == reason
             };
             let found = conditions.iter().find(is_it).map(|one| one.message.clone());

@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use backuppodset::api::{HAGroup, PairStatus, keys};
+use bps_api::{HAGroup, PairStatus, keys};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::discovery::v1::EndpointSlice;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use backuppodset::api::PairStatus;
+use bps_api::PairStatus;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams};

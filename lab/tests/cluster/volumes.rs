@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use backuppodset::agent::identity::parse_uid;
-use backuppodset::agent::lease::Record;
-use backuppodset::api::PairStatus;
-use backuppodset::ha::AgentId;
+use bps_api::PairStatus;
+use bps_protocol::AgentId;
+use bps_wire::lease::Record;
+use bps_wire::uid::parse_uid;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;

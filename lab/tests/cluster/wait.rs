@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::time::Duration;
 
-use backuppodset::api::keys;
+use bps_api::keys;
 use futures::{StreamExt as _, pin_mut};
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use kube::runtime::watcher::{self, Event};

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use backuppodset::api::PairStatus;
+use bps_api::PairStatus;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kube::api::ListParams;

@@ -1,14 +1,15 @@
 //! What each answer of the API server comes to.
 
+use bps_api::keys;
+use bps_core::manifests;
+use bps_core::model::{Action, Outcome, PodName, Refusal, Role};
+use bps_observe::{Observation, Written};
+use bps_testkit::mock_api::{pair, status};
 use serde_json::{Value, json};
 
 use super::{is_about_set, observation, plain, pod_ref, take};
-use crate::api::keys;
 use crate::apply::Applied;
-use crate::apply::testing::{SET_UID, applier, pair, pod, set, status};
-use crate::manifests;
-use crate::model::{Action, Outcome, PodName, Refusal, Role};
-use crate::observe::{Observation, Written};
+use crate::apply::testing::{SET_UID, applier, pod, set};
 
 fn create() -> Action {
     Action::Create { name: PodName("web-1".into()), role: Role::Hot, slot: 1 }

@@ -6,12 +6,13 @@ mod requests;
 mod standing;
 mod tickets;
 
+use bps_core::model::{Action, PodName, PodRef, Reason, Step, Uid};
+use bps_observe::{Cache, Observation, SetKey, Watched, observe};
+use bps_testkit::mock_api::Seen;
 use serde_json::{Value, json};
 
-use super::testing::{NOW, Seen, pod, set, slim};
+use super::testing::{NOW, pod, set, slim};
 use super::{Applied, Applier};
-use crate::model::{Action, PodName, PodRef, Reason, Step, Uid};
-use crate::observe::{Cache, Observation, SetKey, Watched, observe};
 
 fn key() -> SetKey {
     SetKey { namespace: "shop".into(), name: "web".into() }
@@ -29,7 +30,7 @@ fn observation(fields: &Value, exposure: &[Value]) -> Observation {
             let service: k8s_openapi::api::core::v1::Service = serde_json::from_value(object).unwrap();
             service.seen(&mut cache, NOW);
         } else if object["kind"] == "HAGroup" {
-            let group: crate::api::HAGroup = serde_json::from_value(object).unwrap();
+            let group: bps_api::HAGroup = serde_json::from_value(object).unwrap();
             kube::core::DeserializeGuard(Ok(group)).seen(&mut cache, NOW);
         } else {
             let slice: k8s_openapi::api::discovery::v1::EndpointSlice =

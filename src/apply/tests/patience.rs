@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use bps_core::model::{Action, Outcome, Role, Step};
+use bps_testkit::mock_api::pair;
 use serde_json::json;
 
 use super::{plain, pod_ref, step};
-use crate::apply::testing::{applier, pair, pod};
+use crate::apply::testing::{applier, pod};
 use crate::apply::{Applier, PATIENT_WRITES_MAX};
-use crate::model::{Action, Outcome, Role, Step};
 
 fn deletions(count: usize) -> Vec<Step> {
     let deletion =

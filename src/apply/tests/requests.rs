@@ -2,14 +2,15 @@
 
 use std::net::IpAddr;
 
+use bps_api::keys;
+use bps_core::manifests::{self, PodRequest};
+use bps_core::model::{Action, Endpoint, ExposedKind, Leftover, Outcome, PodName, Role, Uid};
+use bps_observe::{Observation, Written};
+use bps_testkit::mock_api::{Seen, pair};
 use serde_json::{Value, json};
 
 use super::{is_about_set, observation, plain, pod_ref, take};
-use crate::api::keys;
-use crate::apply::testing::{NOW, SET_UID, Seen, applier, gate_kit, pair, pod, set};
-use crate::manifests::{self, PodRequest};
-use crate::model::{Action, Endpoint, ExposedKind, Leftover, Outcome, PodName, Role, Uid};
-use crate::observe::{Observation, Written};
+use crate::apply::testing::{NOW, SET_UID, applier, gate_kit, pod, set};
 
 const MERGE_PATCH: &str = "application/merge-patch+json";
 const PODS: &str = "/api/v1/namespaces/shop/pods";

@@ -1,12 +1,13 @@
 //! Who takes what nobody owns: a set that stands, never one that goes away.
 
+use bps_core::manifests;
+use bps_core::model::{Action, Outcome, Refusal};
+use bps_testkit::mock_api::{pair, status};
 use serde_json::{Value, json};
 
 use super::{is_about_set, observation, pod_ref, take};
 use crate::apply::Applied;
-use crate::apply::testing::{applier, pair, set, status};
-use crate::manifests;
-use crate::model::{Action, Outcome, Refusal};
+use crate::apply::testing::{applier, set};
 
 /// Each action that takes something, tried while the set is answered with this; no other request may come.
 async fn tried(answer: (u16, Value)) -> Vec<Applied> {

@@ -4,18 +4,19 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use bps_api::keys;
+use bps_core::model::{Action, Outcome, PodName, PodRef, Refusal, Uid};
+use bps_observe::{Cache, Observation, SetKey, Watched, observe};
+use bps_testkit::mock_api::pair;
+use bps_wakeup::client::Error;
+use bps_wakeup::protocol::{Answer, Identity, Refusal as GateRefusal, SignedTicket};
+use bps_wakeup::uid::Uid as TicketUid;
 use futures::FutureExt as _;
 use serde_json::json;
 
 use super::take;
-use crate::api::keys;
-use crate::apply::testing::{NOW, SET_UID, clock, gate_kit, pair, pod, ring, set, slim};
+use crate::apply::testing::{NOW, SET_UID, clock, gate_kit, pod, ring, set, slim};
 use crate::apply::{Applier, TicketSender};
-use crate::model::{Action, Outcome, PodName, PodRef, Refusal, Uid};
-use crate::observe::{Cache, Observation, SetKey, Watched, observe};
-use crate::wakeup::client::Error;
-use crate::wakeup::protocol::{Answer, Identity, Refusal as GateRefusal, SignedTicket};
-use crate::wakeup::uid::Uid as TicketUid;
 
 type Sent = Arc<Mutex<Vec<(SocketAddr, SignedTicket)>>>;
 

@@ -8,11 +8,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bps_observe::version;
+use bps_protocol::BootTime;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::ResourceExt as _;
-
-use crate::ha::BootTime;
-use crate::observe::version;
 
 /// How long a write is waited for in the watches. 2 s: a watch is mostly 10 ms behind.
 const CONFIRMED_WITHIN: Duration = Duration::from_secs(2);

@@ -1,12 +1,11 @@
 //! What the slice of a pair should show instead of what it does.
 
+use bps_core::model::{Endpoint, PodName, Uid};
+use bps_core::pairing::{Group, Pair, Pod};
+use bps_observe::group::{SeenGroup, shown_epoch};
+use bps_protocol::{AgentId, Epoch};
+use bps_wire::uid::{format_uid, parse_uid};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-
-use crate::agent::identity::{format_uid, parse_uid};
-use crate::ha::{AgentId, Epoch};
-use crate::model::{Endpoint, PodName, Uid};
-use crate::observe::group::{SeenGroup, shown_epoch};
-use crate::pairing::{Group, Pair, Pod};
 
 /// What an endpoint says: which Pod, where, and whether clients are led there.
 type Said = (Option<AgentId>, Vec<String>, bool);
@@ -79,15 +78,16 @@ fn endpoint(pod: &Pod, is_ready: bool) -> Option<Endpoint> {
 mod tests {
     use std::sync::Arc;
 
+    use bps_api::keys;
+    use bps_core::manifests::pair_slice;
+    use bps_observe::group::{GroupObjects, see_group};
+    use bps_protocol::BootTime;
+    use bps_wire::shown;
     use serde_json::json;
     use serde_json::value::from_value;
 
     use super::*;
-    use crate::api::keys;
     use crate::controller::groups::testing::{group, lease, pod};
-    use crate::ha::BootTime;
-    use crate::manifests::pair_slice;
-    use crate::observe::group::{GroupObjects, see_group};
 
     /// Whether clients are to be led to the active of the pair `web-0` instead of not, or the other way round; two pairs of
     /// the Pods 1 to 4, of which these leave.
@@ -110,7 +110,7 @@ mod tests {
         let shown = endpoint(&seen.group.pods[0], is_shown_ready).unwrap();
         let mut slice = pair_slice(&group(), "web-0", &[shown], false).unwrap();
         slice["metadata"]["annotations"] =
-            json!({(keys::ANNOTATION_HA_EPOCH): u64::from(pair.lease.epoch).to_string()});
+            json!({(keys::ANNOTATION_HA_EPOCH): shown::text(pair.lease.epoch)});
         let correction = correction(&seen, pair, &from_value(slice).unwrap());
         correction.map(|(endpoints, _)| endpoints[0].is_ready)
     }

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
+use bps_observe::SetKey;
+use bps_observe::group::pair_number;
+use bps_protocol::BootTime;
+use bps_runtime::boot_clock;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::runtime::watcher::Event;
 
 use super::labelled::labelled_key;
-use crate::agent::clock;
-use crate::ha::BootTime;
-use crate::observe::SetKey;
-use crate::observe::group::pair_number;
 
 /// Most Leases that are kept after their end, the newest. 4,096, of some 2 KB each: who does not lead takes none. What is left
 /// out ended without being seen, which makes nobody act too early.
@@ -29,7 +29,7 @@ pub(super) struct Ends(Arc<Mutex<ByGroup>>);
 impl Ends {
     /// Keeps how a Lease ended, until there is another one for its pair.
     pub(super) fn hear(&self, event: &Event<Lease>) {
-        self.hear_at(event, clock::now());
+        self.hear_at(event, boot_clock::now());
     }
 
     fn hear_at(&self, event: &Event<Lease>, now: BootTime) {
@@ -72,10 +72,10 @@ fn forget(ends: &mut ByGroup, (key, number): (&SetKey, u32)) {
 
 #[cfg(test)]
 mod tests {
+    use bps_api::keys;
     use serde_json::json;
 
     use super::*;
-    use crate::api::keys;
 
     fn lease(group: &str, number: usize, uid: &str) -> Lease {
         let metadata = json!({"name": "lease", "namespace": "shop", "uid": uid,

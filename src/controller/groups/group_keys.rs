@@ -1,11 +1,11 @@
 //! Which of the operator's keys those of a group are derived from at present, and their text for the agents.
 
+use bps_api::HAGroup;
+use bps_wakeup::signing::SigningKey;
 use jiff::{SignedDuration, Timestamp};
 use zeroize::Zeroizing;
 
-use crate::api::HAGroup;
-use crate::wakeup::keys::KeyRing;
-use crate::wakeup::signing::SigningKey;
+use crate::tickets::keys::KeyRing;
 
 /// How long agents may take to read a changed file of keys. 1 h: a kubelet shows a changed Secret within two minutes.
 const KEYS_SPREAD_WITHIN: SignedDuration = SignedDuration::from_hours(1);

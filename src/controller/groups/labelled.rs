@@ -3,13 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use bps_api::keys;
+use bps_observe::SetKey;
 use kube::core::{NamespaceResourceScope, ObjectMeta};
 use kube::runtime::reflector::{Lookup, ObjectRef, Store};
 use kube::runtime::watcher::Event;
 use kube::{Resource, ResourceExt as _};
-
-use crate::api::keys;
-use crate::observe::SetKey;
 
 /// The group that the label of an object names.
 pub(super) fn labelled_key(metadata: &ObjectMeta) -> Option<SetKey> {

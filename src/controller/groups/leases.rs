@@ -2,22 +2,22 @@
 
 use std::collections::BTreeMap;
 
+use bps_api::{HAGroup, HandoverOrder, keys};
+use bps_core::manifests::{group_metadata, pair_name};
+use bps_core::pairing::{LevelText, Seat, Shown, Step};
+use bps_observe::group::SeenGroup;
+use bps_observe::slim::SlimPod;
+use bps_observe::version;
+use bps_protocol::{AgentId, Epoch, Hold, Lease as Content, Replacement, Timing, TimingError, Write};
+use bps_wire::lease::{Directory, Member, Record, patch};
+use bps_wire::shown;
+use bps_wire::times;
+use bps_wire::uid::format_uid;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
-
-use crate::agent::identity::format_uid;
-use crate::agent::lease::{Directory, Member, Record, patch};
-use crate::agent::times;
-use crate::api::{HAGroup, HandoverOrder, keys};
-use crate::ha::{AgentId, Epoch, Hold, Lease as Content, Replacement, Timing, TimingError, Write};
-use crate::manifests::{group_metadata, pair_name};
-use crate::observe::group::SeenGroup;
-use crate::observe::slim::SlimPod;
-use crate::observe::version;
-use crate::pairing::{LevelText, Seat, Shown, Step};
 
 /// What a step was made from.
 pub(super) struct Hand<'a> {
@@ -37,7 +37,7 @@ pub(super) enum Error {
     Gone,
     /// The content cannot be written.
     #[error("put the Lease into words")]
-    Words(#[source] crate::agent::lease::Error),
+    Words(#[source] bps_wire::lease::Error),
     /// The times of the group would let two act.
     #[error("use spec.timing")]
     Times(#[source] TimingError),
@@ -220,13 +220,12 @@ impl Hand<'_> {
         let mut patch = json!({"metadata": {
             "uid": pod.metadata.uid,
             "labels": {
-                (keys::LABEL_HA_STATE): shown.state.map(crate::pairing::HaState::as_str),
+                (keys::LABEL_HA_STATE): shown.state.map(bps_core::pairing::HaState::as_str),
                 (keys::LABEL_PEER): shown.peer,
             },
         }});
         if let Some(epoch) = shown.epoch {
-            let epoch = u64::from(epoch).to_string();
-            patch["metadata"]["annotations"] = json!({(keys::ANNOTATION_HA_EPOCH): epoch});
+            patch["metadata"]["annotations"] = json!({(keys::ANNOTATION_HA_EPOCH): shown::text(epoch)});
         }
         let api: Api<SlimPod> = Api::namespaced(
             self.client.clone(),

@@ -4,6 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bps_api::{HAGroup, keys};
+use bps_core::manifests::pair_name;
+use bps_core::pairing::{Group, HaState, LevelText, Plan, Shown, Step, plan};
+use bps_core::status::lease_repaired;
+use bps_observe::group::{GroupObjects, SeenGroup, level_text, pair_number, see_group, times};
+use bps_observe::slim::SlimPod;
+use bps_observe::{SetKey, version};
+use bps_protocol::{AgentId, BootTime, Moment, Timing};
+use bps_runtime::boot_clock;
+use bps_wire::uid::parse_uid;
 use futures::{StreamExt as _, stream};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Service;
@@ -22,19 +32,9 @@ use super::memory::Memory;
 use super::objects::{Change, Lead, carry_out, is_owned, lead, service_changes};
 use super::slices;
 use super::stores::Stores;
-use crate::agent::clock;
-use crate::agent::identity::parse_uid;
-use crate::api::{HAGroup, keys};
 use crate::apply::{is_name_taken, is_namespace_ending};
 use crate::controller::queue::Job;
 use crate::controller::reconcile::Look;
-use crate::ha::{AgentId, BootTime, Moment, Timing};
-use crate::manifests::pair_name;
-use crate::observe::group::{GroupObjects, SeenGroup, level_text, pair_number, see_group, times};
-use crate::observe::slim::SlimPod;
-use crate::observe::{SetKey, version};
-use crate::pairing::{Group, HaState, LevelText, Plan, Shown, Step, plan};
-use crate::status::lease_repaired;
 
 /// Most writes of one group under way at once.
 const WRITES_MAX: usize = 16;
@@ -52,7 +52,7 @@ pub(super) async fn look(context: &Context, job: &Job) -> Look {
     };
     let mut memory =
         context.memories.lock().expect("no holder of this lock panics").remove(key).unwrap_or_default();
-    let group = stores.group(key).map(|shown| memory.newest(shown, clock::now()));
+    let group = stores.group(key).map(|shown| memory.newest(shown, boot_clock::now()));
     let Some(group) = group.filter(|group| group.metadata.deletion_timestamp.is_none()) else {
         context.refusals.end(key);
         drop(stores.take_ends(key));
@@ -120,7 +120,7 @@ impl Round<'_> {
             }
         }
         let due = plan.look_again.map_or(memory.keys_due, |again| again.min(memory.keys_due));
-        let look_again = due.since(clock::now()).min(left).min(memory.repeat_within()).max(BEHIND_DELAY);
+        let look_again = due.since(boot_clock::now()).min(left).min(memory.repeat_within()).max(BEHIND_DELAY);
         if !troubles.is_empty() || !is_reported {
             // Trouble with one object keeps nothing else waiting.
             return Look::Refused(self.context.refusals.refused(self.key).min(look_again).into());
@@ -180,7 +180,7 @@ impl Round<'_> {
     ) -> Result<Option<(SeenGroup, GroupObjects, BootTime)>, kube::Error> {
         let mut objects = self.stores.objects(self.key);
         memory.see_ends(&self.stores.take_ends(self.key), |metadata| is_owned(metadata, self.group));
-        let now = clock::now();
+        let now = boot_clock::now();
         let watches = memory.awaited.watches(now, |kind, name| shown_version(&objects, (kind, name)));
         if watches == Watches::Behind {
             return Ok(None);
@@ -192,7 +192,7 @@ impl Round<'_> {
         let client = self.context.surroundings.client.clone();
         let of_group = ListParams::default().labels(&format!("{}={}", keys::LABEL_GROUP, self.key.name));
         let list = Api::<Lease>::namespaced(client, &self.key.namespace).list(&of_group).await?;
-        let now = clock::now();
+        let now = boot_clock::now();
         let leases = list.items.into_iter().map(Arc::new).collect();
         objects.leases = memory.awaited.read(leases, &objects.leases, now);
         Ok(Some((see_group(self.group, &objects, now), objects, now)))
@@ -233,7 +233,7 @@ impl Round<'_> {
                 match (step, &result) {
                     (Step::End { pair }, Ok(_)) => {
                         let level = state_left(&seen.group, objects, *pair);
-                        memory.end_pair(*pair, level, clock::now().before(timing.operator_wait));
+                        memory.end_pair(*pair, level, boot_clock::now().before(timing.operator_wait));
                     }
                     (Step::Force { pair, .. }, Ok(_)) => {
                         let repaired = lease_repaired(&pair_name(&self.key.name, *pair));
@@ -299,7 +299,9 @@ impl Round<'_> {
         troubles: &mut Vec<String>,
     ) {
         match result {
-            Ok(Some((kind, name, version))) => memory.awaited.wrote((kind, &name), version, clock::now()),
+            Ok(Some((kind, name, version))) => {
+                memory.awaited.wrote((kind, &name), version, boot_clock::now());
+            }
             Ok(None) => {}
             Err(Error::Request(error)) if is_stale(&error) => {
                 memory.is_overtaken = true;

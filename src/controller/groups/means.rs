@@ -8,6 +8,13 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bps_api::{HAGroup, keys};
+use bps_core::manifests::{agent_binding, agent_role, group_keys};
+use bps_core::pairing::{Pair, VACANT};
+use bps_observe::group::{GroupObjects, SeenGroup, pair_number};
+use bps_observe::version;
+use bps_protocol::{BootTime, Hold};
+use bps_runtime::boot_clock;
 use futures::join;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
@@ -23,13 +30,6 @@ use super::leases::{Error, Written};
 use super::look::Round;
 use super::memory::Memory;
 use super::objects::{covers, is_owned};
-use crate::agent::clock;
-use crate::api::{HAGroup, keys};
-use crate::ha::{BootTime, Hold};
-use crate::manifests::{agent_binding, agent_role, group_keys};
-use crate::observe::group::{GroupObjects, SeenGroup, pair_number};
-use crate::observe::version;
-use crate::pairing::{Pair, VACANT};
 
 /// How soon keys are written again while a Pod starts, which waits for them, or after something has not worked as it should
 /// for so long: the reason may be that they are gone. 20 s: a failover, which needs none, is over by then.
@@ -147,7 +147,7 @@ where
 impl Round<'_> {
     /// Writes keys and permissions of the agents that are due; notes when the keys are due again, and what was refused.
     pub(super) async fn put_means(&self, (seen, objects): (&SeenGroup, &GroupObjects), memory: &mut Memory) {
-        let (client, now) = (&self.context.surroundings.client, clock::now());
+        let (client, now) = (&self.context.surroundings.client, boot_clock::now());
         memory.need = Need::of(seen, memory.need, now);
         let (version, keys) = {
             let ring = self.context.surroundings.keys.borrow();
@@ -166,7 +166,7 @@ impl Round<'_> {
             apply::<RoleBinding>(client, self.group, binding),
         );
         if are_due && keys.is_ok() {
-            memory.keys_written = Some(KeysWritten { version: version.clone(), at: clock::now() });
+            memory.keys_written = Some(KeysWritten { version: version.clone(), at: boot_clock::now() });
         }
         let mut refused = Vec::new();
         // No watch shows the keys.
@@ -182,11 +182,11 @@ impl Round<'_> {
 
 #[cfg(test)]
 mod tests {
+    use bps_observe::slim::SlimPod;
+    use bps_observe::testing::lease;
     use serde_json::json;
 
     use super::*;
-    use crate::observe::slim::SlimPod;
-    use crate::observe::testing::lease;
 
     #[test]
     fn agents_may_change_every_pair_that_there_is_and_some_that_may_come() {
@@ -264,7 +264,7 @@ mod tests {
     fn a_pod_that_starts_may_miss_its_keys_and_so_may_who_has_not_worked_for_a_while() {
         let (now, later) = (BootTime(1), BootTime(2));
         let mut seen = SeenGroup::default();
-        seen.group.pods = vec![crate::pairing::testing::pod(1)];
+        seen.group.pods = vec![bps_core::pairing::testing::pod(1)];
         assert_eq!(Need::of(&seen, Need::Starting, now), Need::Nobody);
         seen.group.pods[0].is_ready = false;
         assert_eq!(Need::of(&seen, Need::Nobody, now), Need::Unsettled(now));
@@ -273,8 +273,8 @@ mod tests {
         assert_eq!(Need::of(&seen, Need::Unsettled(now), later), Need::Starting);
         seen.group.pods[0].is_leaving = true;
         assert_eq!(Need::of(&seen, Need::Starting, later), Need::Nobody);
-        let alone = crate::pairing::testing::pair(0, [1, 0]);
-        seen.group.pairs = vec![crate::pairing::testing::pair(1, [2, 3]), alone];
+        let alone = bps_core::pairing::testing::pair(0, [1, 0]);
+        seen.group.pairs = vec![bps_core::pairing::testing::pair(1, [2, 3]), alone];
         for pair in &mut seen.group.pairs {
             pair.lease.hold = Hold::Api;
         }

@@ -7,20 +7,20 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use bps_api::HAGroup;
+use bps_core::pairing::{Forsaken, Group, LevelText, Lost, Pair, Plan, Wait, is_lasting};
+use bps_observe::group::{SeenGroup, TERM_SHOWN_MAX, is_ending, level_of_nobody, level_text, pair_number};
+use bps_observe::{SetKey, version};
+use bps_protocol::{BootTime, Epoch, Timing};
+use bps_runtime::backoff::backoff;
+use bps_wire::lease::Record;
+use bps_wire::uid::parse_uid;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::core::ObjectMeta;
 
 use super::awaited::Awaited;
 use super::ends::End;
 use super::means::{KeysWritten, Need};
-use crate::agent::identity::parse_uid;
-use crate::agent::lease::Record;
-use crate::api::HAGroup;
-use crate::ha::{BootTime, Epoch, Timing};
-use crate::observe::group::{SeenGroup, TERM_SHOWN_MAX, is_ending, level_of_nobody, level_text, pair_number};
-use crate::observe::{SetKey, version};
-use crate::pairing::{Forsaken, Group, LevelText, Lost, Pair, Plan, Wait, is_lasting};
-use crate::runtime::backoff::backoff;
 
 /// How long the group as our own write left it is taken for newer than what the watch shows. 5 min: after the API server was away a watch
 /// was seen behind for 17 s and kube waits up to 30 s between its tries; but versions that went back, as those of a cluster

@@ -17,6 +17,13 @@
 
 use std::sync::{Arc, Mutex};
 
+use bps_observe::{Change, Scope};
+use bps_runtime::clock::Clock;
+use bps_runtime::lease::Leadership;
+use bps_runtime::metrics::Metrics;
+use bps_runtime::metrics::reconcile::ReconcileMetrics;
+use bps_runtime::shutdown::Shutdown;
+use bps_runtime::tasks::Tasks;
 use kube::Client;
 use tokio::sync::watch;
 
@@ -25,14 +32,7 @@ use super::events::EventSender;
 use super::queue::{Job, Queue};
 use super::reconcile::Look;
 use super::streaks::Streaks;
-use crate::observe::{Change, Scope};
-use crate::runtime::clock::Clock;
-use crate::runtime::lease::Leadership;
-use crate::runtime::metrics::Metrics;
-use crate::runtime::metrics::reconcile::ReconcileMetrics;
-use crate::runtime::shutdown::Shutdown;
-use crate::runtime::tasks::Tasks;
-use crate::wakeup::keys::KeyRing;
+use crate::tickets::keys::KeyRing;
 
 mod awaited;
 mod correction;

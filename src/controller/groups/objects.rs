@@ -3,6 +3,13 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use bps_api::{HAGroup, keys};
+use bps_core::manifests::{
+    REPLICATION_SERVICE_PREFIX, group_service, replication_service, replication_service_name,
+};
+use bps_core::pairing::{LABEL_MAX, Pair};
+use bps_observe::group::{GroupObjects, SeenGroup};
+use bps_observe::version;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::{NamespaceResourceScope, ObjectMeta};
 use kube::{Api, Client, Resource, ResourceExt as _};
@@ -11,14 +18,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::leases::{Error, Written};
-use crate::api::{HAGroup, keys};
 use crate::apply::is_name_taken;
-use crate::manifests::{
-    REPLICATION_SERVICE_PREFIX, group_service, replication_service, replication_service_name,
-};
-use crate::observe::group::{GroupObjects, SeenGroup};
-use crate::observe::version;
-use crate::pairing::{LABEL_MAX, Pair};
 
 /// What to do with one object.
 #[derive(Clone, Debug, PartialEq)]

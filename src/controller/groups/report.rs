@@ -1,5 +1,12 @@
 //! What a look tells: the status of the group, and what is new in it as events, numbers and lines of the log.
 
+use bps_api::{HAGroup, keys};
+use bps_core::pairing::Plan;
+use bps_core::status::{GroupInput, GroupNews, group_news, group_status, kept};
+use bps_observe::group::SeenGroup;
+use bps_protocol::TakeoverRecord;
+use bps_runtime::boot_clock;
+use bps_wire::lease::Record;
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::json;
 use tracing::{info, warn};
@@ -7,14 +14,7 @@ use tracing::{info, warn};
 use super::Surroundings;
 use super::look::{Round, is_stale};
 use super::memory::Memory;
-use crate::agent::clock;
-use crate::agent::lease::Record;
-use crate::api::{HAGroup, keys};
 use crate::controller::report::merge_difference;
-use crate::ha::TakeoverRecord;
-use crate::observe::group::SeenGroup;
-use crate::pairing::Plan;
-use crate::status::{GroupInput, GroupNews, group_news, group_status, kept};
 
 impl Round<'_> {
     fn tell_news(&self, news: &GroupNews) {
@@ -77,7 +77,7 @@ impl Round<'_> {
             PatchParams { field_manager: Some(keys::FIELD_MANAGER_STATUS.into()), ..PatchParams::default() };
         match api.patch_status(&self.key.name, &parameters, &Patch::Merge(patch)).await {
             Ok(written) => {
-                memory.wrote_group(written, clock::now());
+                memory.wrote_group(written, boot_clock::now());
                 self.tell_news(&group_news(&previous, &all, (&self.key.name, &records)));
                 true
             }

@@ -5,17 +5,18 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use bps_api::{HAGroup, HandoverOrder, keys};
+use bps_core::manifests::{pair_name, pair_slice};
+use bps_core::pairing::{Pair, Plan, Step};
+use bps_observe::group::{GroupObjects, SeenGroup, shown_epoch};
+use bps_protocol::AgentId;
+use bps_wire::shown;
+use bps_wire::uid::format_uid;
 use kube::ResourceExt as _;
 use serde_json::{Value, json};
 
 use super::correction::correction;
 use super::objects::{Change, Lead, change, removals};
-use crate::agent::identity::format_uid;
-use crate::api::{HAGroup, HandoverOrder, keys};
-use crate::ha::AgentId;
-use crate::manifests::{pair_name, pair_slice};
-use crate::observe::group::{GroupObjects, SeenGroup, shown_epoch};
-use crate::pairing::{Pair, Plan, Step};
 
 /// How long a new active is left to show itself before it is done for it. 2 s: as long as one attempt of an agent may take,
 /// both at once would only be in each other's way; and longer than an agent waits until its application listens.
@@ -154,8 +155,7 @@ pub(super) fn needs(
             } else {
                 let corrected = pair_slice(group, &slice_name, &endpoints, is_v6).unwrap_or_default();
                 patch["endpoints"] = corrected["endpoints"].clone();
-                patch["metadata"]["annotations"][keys::ANNOTATION_HA_EPOCH] =
-                    json!(u64::from(epoch).to_string());
+                patch["metadata"]["annotations"][keys::ANNOTATION_HA_EPOCH] = json!(shown::text(epoch));
             }
         }
         // What was written in this look is another version by now.

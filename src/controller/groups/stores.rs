@@ -3,6 +3,13 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
+use bps_api::{HAGroup, keys};
+use bps_observe::group::GroupObjects;
+use bps_observe::slim::SlimPod;
+use bps_observe::{Change, Scope, SetKey};
+use bps_protocol::BootTime;
+use bps_runtime::shutdown::Shutdown;
+use bps_runtime::tasks::Tasks;
 use futures::StreamExt as _;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Service;
@@ -18,15 +25,8 @@ use tracing::warn;
 
 use super::ends::Ends;
 use super::labelled::{Labelled, Names, labelled_key};
-use crate::api::{HAGroup, keys};
 use crate::controller::queue::Queue;
 use crate::controller::watch::api;
-use crate::ha::BootTime;
-use crate::observe::group::GroupObjects;
-use crate::observe::slim::SlimPod;
-use crate::observe::{Change, Scope, SetKey};
-use crate::runtime::shutdown::Shutdown;
-use crate::runtime::tasks::Tasks;
 
 /// Everything that is known of the groups of one scope.
 pub(super) struct Stores {

@@ -1,10 +1,9 @@
 //! Objects of a group for tests.
 
+use bps_api::{HAGroup, keys};
+use bps_wire::uid::format_uid;
 use serde_json::value::from_value;
 use serde_json::{Value, json};
-
-use crate::agent::identity::format_uid;
-use crate::api::{HAGroup, keys};
 
 /// The group `web`, which is behind a Service.
 pub(super) fn group() -> HAGroup {

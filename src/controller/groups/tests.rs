@@ -4,27 +4,28 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use bps_api::{HAGroup, HandoverOrder, PairStatus, keys};
+use bps_observe::slim::SlimPod;
+use bps_observe::{Change, SetKey};
+use bps_runtime::lease::Leadership;
+use bps_runtime::metrics::Metrics;
+use bps_runtime::shutdown::Shutdown;
+use bps_runtime::sync::Instant;
+use bps_testkit::mock_api::{Seen, pair, status};
+use bps_wire::uid::format_uid;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Client;
 use serde_json::{Value, json};
 use tokio::sync::watch;
-use tokio::time::Instant;
 
 use super::look::look;
 use super::stores::Stores;
 use super::{Context, Surroundings, look_at_all};
-use crate::agent::identity::format_uid;
-use crate::api::{HAGroup, HandoverOrder, PairStatus, keys};
-use crate::apply::testing::{Seen, clock, pair, ring, status};
+use crate::apply::testing::{clock, ring};
 use crate::controller::events::{self, EventWriter};
 use crate::controller::queue::{Job, Queue};
 use crate::controller::reconcile::Look;
 use crate::controller::streaks::Streaks;
-use crate::observe::slim::SlimPod;
-use crate::observe::{Change, SetKey};
-use crate::runtime::lease::Leadership;
-use crate::runtime::metrics::Metrics;
-use crate::runtime::shutdown::Shutdown;
 
 mod behind;
 mod lost;

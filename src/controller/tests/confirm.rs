@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use bps_testkit::mock_api::{Seen, pair, status};
 use serde_json::{Value, json};
 
 use super::{context, job, primary};
-use crate::apply::testing::{Seen, pair, set, status};
+use crate::apply::testing::set;
 use crate::controller::queue::Again;
 use crate::controller::reconcile::{Look, reconcile};
 

@@ -3,6 +3,10 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use bps_observe::{Cache, Change, SetKey, Watched};
+use bps_runtime::metrics::Metrics;
+use bps_runtime::metrics::reconcile::ReconcileMetrics;
+use bps_runtime::shutdown::Shutdown;
 use serde_json::json;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
@@ -11,10 +15,6 @@ use crate::apply::testing::{NOW, set};
 use crate::controller::dispatch::{Looks, dispatch};
 use crate::controller::queue::{Again, Job, Queue};
 use crate::controller::reconcile::Look;
-use crate::observe::{Cache, Change, SetKey, Watched};
-use crate::runtime::metrics::Metrics;
-use crate::runtime::metrics::reconcile::ReconcileMetrics;
-use crate::runtime::shutdown::Shutdown;
 
 /// The only set whose looks end. All others wait for ever, as for Pods that nobody admits.
 const QUICK: &str = "quick";

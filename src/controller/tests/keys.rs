@@ -2,17 +2,18 @@
 
 use std::time::Duration;
 
+use bps_api::keys::OPERATOR_NAMESPACE;
+use bps_core::manifests::{PodRequest, pod};
+use bps_core::model::{PodName, Role};
+use bps_observe::Change;
+use bps_runtime::lease::Leadership;
+use bps_runtime::shutdown::Shutdown;
+use bps_testkit::mock_api::{pair, status};
 use serde_json::{Value, json};
 
 use super::{context, key};
-use crate::api::keys::OPERATOR_NAMESPACE;
-use crate::apply::testing::{NOW, pair, ring, set, status};
+use crate::apply::testing::{NOW, ring, set};
 use crate::controller::housekeeping::{GateKeys, Housekeeper, known_keys};
-use crate::manifests::{PodRequest, pod};
-use crate::model::{PodName, Role};
-use crate::observe::Change;
-use crate::runtime::lease::Leadership;
-use crate::runtime::shutdown::Shutdown;
 
 #[tokio::test]
 async fn a_cold_pod_is_told_public_keys_and_no_private_byte() {
@@ -38,7 +39,7 @@ async fn a_cold_pod_is_told_public_keys_and_no_private_byte() {
 
 #[test]
 fn every_key_of_the_ring_is_known_also_former_ones() {
-    let fresh = crate::wakeup::signing::SigningKey::from_seed(&[3; 32]);
+    let fresh = bps_wakeup::signing::SigningKey::from_seed(&[3; 32]);
     let ring = ring().rotated(fresh.clone(), NOW);
     let ids = [&ring.current, &ring.next, &ring.previous[0]].map(|key| key.id().to_string());
     assert_eq!(known_keys(&ring).0, ids.into());

@@ -10,10 +10,16 @@ mod steps;
 
 use std::sync::{Arc, Mutex};
 
+use bps_api::{BackupPodSet, BackupPodSetStatus};
+use bps_core::manifests::revision;
+use bps_observe::slim::SlimNode;
+use bps_observe::{Cache, Change, SetKey, Watched};
+use bps_runtime::lease::Leadership;
+use bps_runtime::metrics::Metrics;
+use bps_runtime::sync::Instant;
 use kube::Client;
 use serde_json::Value;
 use tokio::sync::watch;
-use tokio::time::Instant;
 
 use super::events;
 use super::queue::{Job, Queue};
@@ -21,13 +27,7 @@ use super::reconcile::Context;
 use super::report::Reporter;
 use super::streaks::Streaks;
 use super::watch::{Relist, Sink};
-use crate::api::{BackupPodSet, BackupPodSetStatus};
 use crate::apply::testing::{NOW, applier, clock, pod, set, slim};
-use crate::manifests::revision;
-use crate::observe::slim::SlimNode;
-use crate::observe::{Cache, Change, SetKey, Watched};
-use crate::runtime::lease::Leadership;
-use crate::runtime::metrics::Metrics;
 
 fn key() -> SetKey {
     SetKey { namespace: "shop".into(), name: "web".into() }

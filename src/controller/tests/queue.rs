@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use bps_observe::{Change, SetKey};
+use bps_runtime::sync::Instant;
 use futures::FutureExt as _;
-use tokio::time::{Instant, advance};
+use tokio::time::advance;
 
 use crate::controller::queue::{Again, ORDINARY_DELAY, Queue};
-use crate::observe::{Change, SetKey};
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 

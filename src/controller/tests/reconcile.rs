@@ -4,19 +4,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use bps_api::{HAGroup, keys};
+use bps_core::manifests::{service, set_group, set_group_spec};
+use bps_observe::{Change, Watched, Written, observe};
+use bps_testkit::mock_api::{Seen, pair, status};
 use k8s_openapi::api::core::v1::Service;
 use kube::Client;
 use kube::core::DeserializeGuard;
 use serde_json::{Value, json};
 
 use super::{context, job, key, primary, unready_primary};
-use crate::api::{HAGroup, keys};
-use crate::apply::testing::{NOW, Seen, pair, pod, ring, set, slim, status};
+use crate::apply::testing::{NOW, pod, ring, set, slim};
 use crate::controller::housekeeping::known_keys;
 use crate::controller::queue::Again;
 use crate::controller::reconcile::{Context, Look, reconcile};
-use crate::manifests::{service, set_group, set_group_spec};
-use crate::observe::{Change, Watched, Written, observe};
 
 /// Answers creations with a new primary, or with a refusal while the switch is on, and status writes with the set.
 fn api(is_refusing: Arc<AtomicBool>) -> impl FnMut(&Seen) -> (u16, Value) + Send + 'static {

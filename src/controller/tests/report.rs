@@ -3,14 +3,15 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 
+use bps_runtime::clock::Clock;
+use bps_testkit::mock_api::{Seen, pair, status};
 use jiff::SignedDuration;
 use kube::Client;
 use serde_json::{Value, json};
 
 use super::{context, job, known_set, unready_primary};
-use crate::apply::testing::{Seen, pair, pod, status};
+use crate::apply::testing::pod;
 use crate::controller::reconcile::{Context, reconcile};
-use crate::runtime::clock::Clock;
 
 /// Time between two looks.
 const LOOKS_APART: SignedDuration = SignedDuration::from_secs(30);

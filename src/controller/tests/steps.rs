@@ -3,17 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bps_core::model::Role;
+use bps_observe::{Watched, observe};
+use bps_runtime::clock::Clock;
+use bps_testkit::mock_api::{Call, pair};
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
 use super::{context, job, key, known_set, primary, unready_primary};
-use crate::apply::testing::{Call, NOW, pair, pod, slim};
+use crate::apply::testing::{NOW, pod, slim};
 use crate::controller::queue::Job;
 use crate::controller::reconcile::{Look, reconcile};
-use crate::model::Role;
-use crate::observe::{Watched, observe};
-use crate::runtime::clock::Clock;
 
 /// Method and last part of the path.
 fn short(call: &Call) -> (&str, &str) {

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use backuppodset::api::PairStatus;
+use bps_api::PairStatus;
 use rustix::process::Signal;
 use tokio::time::sleep;
 

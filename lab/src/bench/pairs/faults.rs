@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use backuppodset::api::keys::{self, LEASE_LEADER, OPERATOR_NAMESPACE};
+use bps_api::keys::{self, LEASE_LEADER, OPERATOR_NAMESPACE};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
@@ -350,6 +350,6 @@ async fn order(site: &Site) -> Result<serde_json::Value, Error> {
     let term = lease.spec.as_ref().and_then(|spec| spec.lease_transitions).unwrap_or_default();
     let sequence = lease.annotations().get(keys::ANNOTATION_HA_SEQUENCE).and_then(|text| text.parse().ok());
     let term = u32::try_from(term).unwrap_or_default();
-    let epoch = u64::from(backuppodset::ha::Epoch { term, sequence: sequence.unwrap_or_default() });
+    let epoch = u64::from(bps_protocol::Epoch { term, sequence: sequence.unwrap_or_default() });
     Ok(json!({"metadata": {"annotations": {(keys::ANNOTATION_HA_SWITCH_OVER): epoch.to_string()}}}))
 }

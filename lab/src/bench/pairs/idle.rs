@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, UdpSocket};
 use std::time::{Duration, Instant};
 use std::{fmt, io};
 
-use backuppodset::api::keys;
+use bps_api::keys;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::ResourceExt as _;
 use rustix::time::{ClockId, clock_gettime};

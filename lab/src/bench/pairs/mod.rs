@@ -26,10 +26,11 @@
 use std::io::IsTerminal;
 use std::time::Duration;
 
+use bps_runtime::error::chain;
 use serde_json::json;
 
 use super::rounds::Bench;
-use super::{Error, chain, hardware};
+use super::{Error, hardware};
 
 pub mod assignment;
 pub mod baselines;

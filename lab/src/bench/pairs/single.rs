@@ -1,12 +1,14 @@
 //! One pair: what it costs, and then every fault.
 
+use bps_runtime::error::chain;
+
 use super::faults::Fault;
 use super::report::Report;
 use super::site::{NAME, Site};
 use super::trial::Trial;
 use super::workload::Kind;
 use super::{Course, hogs, idle, latency};
-use crate::bench::{Error, NAMESPACE, chain};
+use crate::bench::{Error, NAMESPACE};
 
 /// First word of the rows.
 const TITLE: &str = "pair";

@@ -7,7 +7,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use backuppodset::api::{HAGroup, PairStatus, keys};
+use bps_api::{HAGroup, PairStatus, keys};
 use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::core::v1::{Pod, Service};
@@ -21,13 +21,12 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, timeout};
 
+use super::workload::{Blueprint, Kind};
 use crate::bench::Error;
 use crate::bench::client::{Habit, Visit, forget, visit};
 use crate::bench::rounds::Bench;
 use crate::faults::Target;
 use crate::hollow::is_ready;
-
-use super::workload::{Blueprint, Kind};
 
 /// Name of the workload, the group and the Service of a single pair.
 pub const NAME: &str = "pair";

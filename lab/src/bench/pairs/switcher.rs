@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use backuppodset::api::keys;
+use bps_api::keys;
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, Patch, PatchParams};

@@ -4,8 +4,8 @@
 
 use std::net::SocketAddr;
 
-use backuppodset::api::keys;
-use backuppodset::manifests::{AgentSource, Injection, inject};
+use bps_api::keys;
+use bps_core::manifests::{AgentSource, Injection, inject};
 use serde_json::{Value, json};
 
 use crate::app::FINISH_WITHIN;

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use backuppodset::api::{BackupPodSet, keys};
-use backuppodset::model::Role;
+use bps_api::{BackupPodSet, keys};
+use bps_core::model::Role;
 use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, ListParams, PostParams};

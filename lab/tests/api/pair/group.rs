@@ -1,6 +1,6 @@
 //! Agents that are told their group, and belong to whichever Lease names them.
 
-use backuppodset::api::keys;
+use bps_api::keys;
 use serde_json::json;
 
 use super::epoch;

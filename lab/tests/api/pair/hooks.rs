@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use backuppodset::api::keys;
+use bps_api::keys;
 
 use super::journal::{Start, print_outages};
 use super::stage::Stage;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use backuppodset::ha::Timing;
+use bps_protocol::Timing;
 
 use super::journal::print_outages;
 use super::stage::Stage;

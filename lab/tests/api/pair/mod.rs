@@ -20,7 +20,7 @@ mod stuck;
 
 use std::time::Duration;
 
-use backuppodset::ha::{Epoch, Hold};
+use bps_protocol::{Epoch, Hold};
 use rustix::process::Signal;
 
 use self::journal::{Start, now, print_outages};

@@ -2,10 +2,10 @@
 
 use std::pin::pin;
 
-use backuppodset::agent::identity::format_uid;
-use backuppodset::agent::lease::Record;
-use backuppodset::api::keys;
-use backuppodset::ha::Version;
+use bps_api::keys;
+use bps_protocol::Version;
+use bps_wire::lease::Record;
+use bps_wire::uid::format_uid;
 use futures::StreamExt as _;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::discovery::v1::EndpointSlice;

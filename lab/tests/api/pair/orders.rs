@@ -1,7 +1,7 @@
 //! Orders in annotations of the Lease.
 
-use backuppodset::agent::identity::format_uid;
-use backuppodset::api::keys;
+use bps_api::keys;
+use bps_wire::uid::format_uid;
 
 use super::journal::{now, print_outages};
 use super::stage::Stage;

@@ -1,4 +1,4 @@
-//! What a stage needs to run: a control plane, and the agent.
+//! What a stage needs to run: a control plane, the agent and the stand-in application.
 
 use std::fs;
 use std::io::{self, PipeReader, PipeWriter, Write as _};
@@ -17,25 +17,39 @@ pub(super) async fn start() -> ControlPlane {
     ControlPlane::start(directory.join("control-plane")).await.expect("a control plane")
 }
 
-/// The agent, as the sources have it now: cargo builds programs only for the tests of their own package.
-pub(super) fn program() -> &'static Path {
-    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-    PROGRAM.get_or_init(|| {
-        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("it is in the target directory");
-        // With the lab, so that both share the features of their dependencies, and what is built of them.
-        let built = cargo::command()
-            .args(["build", "--quiet", "--locked", "--package", "lab", "--package", "backuppodset"])
-            .args([
-                "--bin",
-                "bps-agent",
-                "--manifest-path",
-                concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"),
-            ])
-            .env("CARGO_TARGET_DIR", target)
-            .status();
-        assert!(built.expect("cargo starts").success());
-        target.join("debug/bps-agent")
+/// The programs of other packages that pairs run, as the sources have them now.
+#[derive(Debug)]
+pub(super) struct Programs {
+    /// `bps-agent`.
+    pub(super) agent: PathBuf,
+    /// `lab-app`.
+    pub(super) app: PathBuf,
+}
+
+/// Finds them, or has Cargo build them: it builds programs only for the tests of their own package.
+pub(super) fn programs() -> &'static Programs {
+    static PROGRAMS: OnceLock<Programs> = OnceLock::new();
+    PROGRAMS.get_or_init(|| {
+        // Set by who compiled all packages together.
+        let built = |name: &str| std::env::var_os(format!("BPS_TEST_{name}")).map(PathBuf::from);
+        match (built("bps-agent"), built("lab-app")) {
+            (Some(agent), Some(app)) => Programs { agent, app },
+            _ => build(),
+        }
     })
+}
+
+fn build() -> Programs {
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("it is in the target directory");
+    // With the lab, so that all share the features of their dependencies, and what is built of them.
+    let built = cargo::command()
+        .args(["build", "--quiet", "--locked", "--package", "lab"])
+        .args(["--package", "bps-agent", "--bin", "bps-agent", "--package", "lab-app", "--bin", "lab-app"])
+        .args(["--manifest-path", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")])
+        .env("CARGO_TARGET_DIR", target)
+        .status();
+    assert!(built.expect("cargo starts").success());
+    Programs { agent: target.join("debug/bps-agent"), app: target.join("debug/lab-app") }
 }
 
 /// The end of a pipe in which there is no room for another byte; the other end is kept there.

@@ -1,6 +1,6 @@
 //! What the Lease tells about a takeover, and what that costs.
 
-use backuppodset::ha::{Cause, TakeoverRecord};
+use bps_protocol::{Cause, TakeoverRecord};
 
 use super::journal::Start;
 use super::stage::Stage;

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsRawFd as _;
 use std::time::{Duration, Instant};
 
-use backuppodset::api::keys;
+use bps_api::keys;
 use lab::app::Outcome;
 use lab::app::client::{ClientOptions, run};
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
@@ -16,17 +16,13 @@ use super::stage::{Stage, pod};
 use super::{LONG_ROUNDS, ROUNDS};
 
 /// Answers with the name of its Pod, at the address that is only its own.
-const APPLICATION: &str = concat!(
-    r#"
+const APPLICATION: &str = r#"
 say() { echo "$1 $HA_EPOCH $AGENT $$ $(date +%s%N) $HA_PEER" >> "$JOURNAL"; }
 exec 9>> "$JOURNAL.lock"
 flock -n 9 || say two
 say start
-HOSTNAME=web-$AGENT exec "#,
-    env!("CARGO_BIN_EXE_lab-app"),
-    r#" --address "$ADDRESS" --port "$(cat "$JOURNAL.port")" --finish-ms 90 \
-    --listen-after-ms "$(cat "$JOURNAL.start")""#,
-);
+HOSTNAME=web-$AGENT exec "$LAB_APP" --address "$ADDRESS" --port "$(cat "$JOURNAL.port")" --finish-ms 90 \
+    --listen-after-ms "$(cat "$JOURNAL.start")""#;
 
 /// How long the client runs before the fault.
 const BEFORE: Duration = Duration::from_millis(300);

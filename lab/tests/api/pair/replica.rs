@@ -6,12 +6,12 @@ use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use backuppodset::agent::lease::Record;
-use backuppodset::agent::replicate::HIDDEN_FOLDER;
-use backuppodset::agent::replicate::gate::Level;
-use backuppodset::agent::replicate::lag::Told;
-use backuppodset::api::keys;
-use backuppodset::ha::AgentId;
+use bps_agent::replicate::HIDDEN_FOLDER;
+use bps_api::keys;
+use bps_protocol::AgentId;
+use bps_wire::lag::Told;
+use bps_wire::lease::Record;
+use bps_wire::level::Level;
 use rustix::process::Signal;
 use serde_json::json;
 

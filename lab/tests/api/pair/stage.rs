@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use backuppodset::agent::identity::format_uid;
-use backuppodset::ha::{AgentId, Hold};
+use bps_protocol::{AgentId, Hold};
+use bps_wire::uid::format_uid;
 use kube::Client;
 use kube::config::Kubeconfig;
 use lab::control_plane::ControlPlane;
@@ -21,7 +21,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::sync::{OnceCell, SemaphorePermit};
 
 use super::journal::{self, Start, now};
-use super::programs::{full_pipe, program, start};
+use super::programs::{full_pipe, programs, start};
 use crate::turns::{self, Company};
 
 /// Longest wait for something that takes milliseconds or some T; only a hang lasts as long.
@@ -156,7 +156,7 @@ impl Stage {
         let log = unread.map_or_else(|| Stdio::from(log), Stdio::from);
         let named = ["--lease", self.name, "--slice", self.name];
         let grouped = ["--group", self.name];
-        let child = Command::new(program())
+        let child = Command::new(&programs().agent)
             .arg("run")
             .args(if self.is_grouped { &grouped[..] } else { &named })
             .args(["--namespace", NAMESPACE])
@@ -181,7 +181,8 @@ impl Stage {
             .env("AGENT", agent.to_string())
             .env("ADDRESS", self.address(agent).to_string())
             .env("STATE", &state)
-            .env("PROGRAM", program())
+            .env("PROGRAM", &programs().agent)
+            .env("LAB_APP", &programs().app)
             .env("JOURNAL", self.directory.join("journal"))
             .stdin(Stdio::null())
             .stderr(log)

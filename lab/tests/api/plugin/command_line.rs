@@ -3,8 +3,8 @@
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
 
-use backuppodset::plugin::{Arguments, Error, run};
 use clap::Parser as _;
+use kubectl_bps::{Arguments, Error, run};
 
 use super::scene::Scene;
 use crate::server;

@@ -2,13 +2,11 @@
 
 use std::time::Duration;
 
-use backuppodset::api::{BackupPodSet, HAGroup, keys};
-use backuppodset::ha::Epoch;
-use backuppodset::plugin::arguments::{
-    FenceArguments, FenceVerb, Format, NamedArguments, SwitchoverArguments,
-};
-use backuppodset::plugin::{Error, fence, pause, switchover};
+use bps_api::{BackupPodSet, HAGroup, keys};
+use bps_protocol::Epoch;
 use kube::Resource as _;
+use kubectl_bps::arguments::{FenceArguments, FenceVerb, Format, NamedArguments, SwitchoverArguments};
+use kubectl_bps::{Error, fence, pause, switchover};
 use serde_json::{Value, json};
 
 use super::scene::{GROUP, Scene};

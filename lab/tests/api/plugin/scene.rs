@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use backuppodset::agent::lease::Record;
-use backuppodset::api::crd::{crd, group_crd};
-use backuppodset::api::{BackupPodSet, HAGroup, keys};
-use backuppodset::ha::Epoch;
-use backuppodset::plugin::cluster::Cluster;
+use bps_api::crd::{crd, group_crd};
+use bps_api::{BackupPodSet, HAGroup, keys};
+use bps_protocol::Epoch;
+use bps_wire::lease::Record;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -14,6 +13,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use kube::runtime::wait::{await_condition, conditions};
 use kube::{CustomResourceExt, ResourceExt as _};
+use kubectl_bps::cluster::Cluster;
 use serde_json::{Value, json};
 
 use crate::server;

@@ -1,9 +1,9 @@
 //! What is shown: status, history, plan.
 
-use backuppodset::api::{BackupPodSet, HAGroup};
-use backuppodset::plugin::arguments::{Format, NamedArguments, StatusArguments};
-use backuppodset::plugin::{history, plan, status};
+use bps_api::{BackupPodSet, HAGroup};
 use kube::api::{Patch, PatchParams};
+use kubectl_bps::arguments::{Format, NamedArguments, StatusArguments};
+use kubectl_bps::{history, plan, status};
 use serde_json::{Value, json};
 
 use super::scene::Scene;

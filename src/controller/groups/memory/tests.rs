@@ -1,12 +1,12 @@
 //! What is remembered of Leases that go, come and are set back.
 
+use bps_api::keys;
+use bps_core::pairing::Pod;
+use bps_core::pairing::testing::pod;
+use bps_wire::uid::format_uid;
 use serde_json::json;
 
 use super::*;
-use crate::agent::identity::format_uid;
-use crate::api::keys;
-use crate::pairing::Pod;
-use crate::pairing::testing::pod;
 
 const SECOND: Duration = Duration::from_secs(1);
 

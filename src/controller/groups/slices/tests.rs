@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
+use bps_core::pairing::testing::seat;
+use bps_core::pairing::{Lost, Seat};
+use bps_observe::group::see_group;
+use bps_protocol::{BootTime, Epoch, Replacement};
 use serde_json::value::from_value;
 
 use super::*;
 use crate::controller::groups::testing::{group, lease, pod};
-use crate::ha::{BootTime, Epoch, Replacement};
-use crate::observe::group::see_group;
-use crate::pairing::testing::seat;
-use crate::pairing::{Lost, Seat};
 
 /// With the annotation that names these Pods.
 fn shown_by(mut slice: Value, pods: &[u128]) -> Value {
@@ -188,7 +188,7 @@ fn entitled_by((lease, steps): (Value, Vec<Step>), slice: Option<Value>) -> Opti
         }
         Change::Remove(_) | Change::Leave(_) => None,
     })?;
-    Some(said.split(',').map(|uid| crate::agent::identity::parse_uid(uid).unwrap()).collect())
+    Some(said.split(',').map(|uid| bps_wire::uid::parse_uid(uid).unwrap()).collect())
 }
 
 #[test]
@@ -214,7 +214,7 @@ fn the_members_of_a_pair_may_show_themselves_in_its_slice_and_whoever_is_to_be_o
     let pending = json!({"leaving": format_uid(2), "joining": joining});
     asked["metadata"]["annotations"][keys::ANNOTATION_HA_PENDING] = json!(pending.to_string());
     assert_eq!(entitled_by((asked, vec![]), None), Some(vec![1, 2, 4]));
-    let mut forced = crate::pairing::testing::pair(0, [1, 5]).lease;
+    let mut forced = bps_core::pairing::testing::pair(0, [1, 5]).lease;
     forced.pending = Some(Replacement { leaving: AgentId(2), joining: AgentId(5) });
     let force = Step::Force { pair: 0, lease: forced };
     assert_eq!(entitled_by((lease(0, [1, 2]), vec![force]), None), Some(vec![1, 2, 5]));

@@ -1,9 +1,9 @@
 //! Looks while the watch of groups is behind, as it is for a while after the API server was away.
 
+use bps_protocol::Epoch;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 
 use super::*;
-use crate::ha::Epoch;
 
 /// Takes every write, and merges those of the status into the group as it is.
 fn merging(group: HAGroup) -> impl FnMut(&Seen) -> (u16, Value) + Send + 'static {

@@ -1,9 +1,10 @@
 //! What becomes of a pair whose Lease is deleted while not every copy of its state is level.
 
+use bps_api::{HAGroupStatus, LostPair};
+use bps_protocol::Epoch;
+
 use super::super::memory::TERMS_MISSED;
 use super::*;
-use crate::api::{HAGroupStatus, LostPair};
-use crate::ha::Epoch;
 
 /// Number of the directory of the Pod 2, which alone has every acknowledged write.
 const LEVEL: &str = "0000000000000000000000000000000b";

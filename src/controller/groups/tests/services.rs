@@ -1,9 +1,9 @@
 //! Whose the Service is that leads to the actives of a group.
 
+use bps_core::manifests::{group_service, pair_slice};
 use k8s_openapi::api::core::v1::Service;
 
 use super::*;
-use crate::manifests::{group_service, pair_slice};
 
 /// The group behind the Service `shop`, and that Service as it is made.
 fn exposed() -> (HAGroup, Value) {

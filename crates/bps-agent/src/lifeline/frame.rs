@@ -1,0 +1,176 @@
+//! What agents say on control lines and lifelines: fixed layout, authenticated before anything is believed.
+//!
+//! ```text
+//! frame, 128 bytes; all numbers big endian
+//!   0  4  "BPSL"
+//!   4  1  version, 1
+//!   5  1  kind: 1 hello, 2 challenge, 3 attach, 4 confirm, 5 void
+//!   6  2  zero
+//!   8 16  group: uid of the Lease
+//!  24 16  sender: uid of its Pod
+//!  40 16  receiver: uid of its Pod
+//!  56 16  number that who connected drew for this pair of lines
+//!  72 16  number that who accepted drew for it; in a hello zero
+//!  88  8  confirm: epoch; else zero
+//!  96 32  HMAC-SHA256 over DOMAIN and bytes 0..96
+//! ```
+//!
+//! Both numbers are drawn anew for each pair of lines, so that no frame can be used again in another one.
+
+use std::io;
+
+use bps_protocol::{AgentId, Epoch};
+use bps_wire::key_ring::{KeyRing, TAG_BYTES};
+use tokio::io::{AsyncRead, AsyncReadExt as _};
+
+/// Length of a frame. Unit: bytes.
+pub const FRAME_BYTES: usize = SIGNED_BYTES + TAG_BYTES;
+
+/// Separates these frames from everything else that the same key might ever sign.
+const DOMAIN: &[u8] = b"backup.example.com/bps-lifeline/v1\0";
+
+const START: [u8; 5] = *b"BPSL\x01";
+const SIGNED_BYTES: usize = 96;
+
+/// Which pair of lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Session {
+    /// Drawn by who connected.
+    pub connected: u128,
+    /// Drawn by who accepted.
+    pub accepted: u128,
+}
+
+/// What is said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Word {
+    /// First word on a control line.
+    Hello,
+    /// The answer to it.
+    Challenge,
+    /// The only word on a lifeline; its sender has seen the challenge.
+    Attach,
+    /// The lifeline is with the application of this tenure, and all its processes hold it.
+    Confirm(Epoch),
+    /// The lifeline says nothing any more.
+    Void,
+}
+
+/// A word and its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Frame {
+    /// Uid of the Lease of the pair.
+    pub group: u128,
+    /// The sender.
+    pub from: AgentId,
+    /// The receiver.
+    pub to: AgentId,
+    /// The pair of lines.
+    pub session: Session,
+    /// What is said.
+    pub word: Word,
+}
+
+impl Frame {
+    /// The bytes on the wire.
+    pub fn seal(&self, keys: &KeyRing) -> [u8; FRAME_BYTES] {
+        let mut bytes = [0; FRAME_BYTES];
+        let (kind, epoch) = match self.word {
+            Word::Hello => (1, Epoch::default()),
+            Word::Challenge => (2, Epoch::default()),
+            Word::Attach => (3, Epoch::default()),
+            Word::Confirm(epoch) => (4, epoch),
+            Word::Void => (5, Epoch::default()),
+        };
+        bytes[..5].copy_from_slice(&START);
+        bytes[5] = kind;
+        let Session { connected, accepted } = self.session;
+        for (index, number) in [self.group, self.from.0, self.to.0, connected, accepted].iter().enumerate() {
+            bytes[8 + 16 * index..][..16].copy_from_slice(&number.to_be_bytes());
+        }
+        bytes[88..SIGNED_BYTES].copy_from_slice(&u64::from(epoch).to_be_bytes());
+        let tag = keys.tag(DOMAIN, &bytes[..SIGNED_BYTES]);
+        bytes[SIGNED_BYTES..].copy_from_slice(&tag);
+        bytes
+    }
+
+    /// Reads a frame; `None` if it is none, or no key of the group made its tag.
+    pub fn open(bytes: &[u8; FRAME_BYTES], keys: &KeyRing) -> Option<Self> {
+        let (signed, tag) = bytes.split_at(SIGNED_BYTES);
+        if signed[..5] != START || signed[6..8] != [0, 0] || !keys.is_tagged(DOMAIN, signed, tag) {
+            return None;
+        }
+        let number =
+            |index: usize| u128::from_be_bytes(std::array::from_fn(|byte| signed[8 + 16 * index + byte]));
+        let epoch = u64::from_be_bytes(std::array::from_fn(|byte| signed[88 + byte]));
+        let word = match (signed[5], epoch) {
+            (1, 0) => Word::Hello,
+            (2, 0) => Word::Challenge,
+            (3, 0) => Word::Attach,
+            (4, epoch) => Word::Confirm(Epoch::from(epoch)),
+            (5, 0) => Word::Void,
+            _ => return None,
+        };
+        let session = Session { connected: number(3), accepted: number(4) };
+        Some(Self { group: number(0), from: AgentId(number(1)), to: AgentId(number(2)), session, word })
+    }
+
+    /// Reads the next frame of a line; `None` if the line ends in order before it.
+    ///
+    /// # Errors
+    /// The line broke, ended within a frame, or says something else than a frame of the group.
+    pub async fn receive(line: &mut (impl AsyncRead + Unpin), keys: &KeyRing) -> io::Result<Option<Self>> {
+        let mut bytes = [0; FRAME_BYTES];
+        let first = line.read(&mut bytes).await?;
+        if first == 0 {
+            return Ok(None);
+        }
+        line.read_exact(&mut bytes[first..]).await?;
+        Self::open(&bytes, keys).map(Some).ok_or_else(|| io::ErrorKind::InvalidData.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keys(byte: &str) -> KeyRing {
+        KeyRing::parse(&byte.repeat(32)).unwrap()
+    }
+
+    fn frame(word: Word) -> Frame {
+        let session = Session { connected: 4, accepted: 5 };
+        Frame { group: 1, from: AgentId(2), to: AgentId(3), session, word }
+    }
+
+    #[test]
+    fn every_word_is_read_as_it_was_said() {
+        let epoch = Epoch { term: 6, sequence: 7 };
+        for word in [Word::Hello, Word::Challenge, Word::Attach, Word::Confirm(epoch), Word::Void] {
+            let sealed = frame(word).seal(&keys("0f"));
+            assert_eq!(Frame::open(&sealed, &keys("0f")), Some(frame(word)));
+            assert_eq!(Frame::open(&sealed, &keys("f0")), None);
+        }
+    }
+
+    #[test]
+    fn a_frame_with_any_byte_changed_is_none() {
+        let sealed = frame(Word::Void).seal(&keys("0f"));
+        for index in 0..FRAME_BYTES {
+            let mut changed = sealed;
+            changed[index] ^= 1;
+            assert_eq!(Frame::open(&changed, &keys("0f")), None, "{index}");
+        }
+    }
+
+    #[tokio::test]
+    async fn only_a_line_that_ends_between_two_frames_ends_in_order() {
+        let sealed = frame(Word::Hello).seal(&keys("0f"));
+        let mut line = &sealed[..];
+        assert_eq!(Frame::receive(&mut line, &keys("0f")).await.unwrap(), Some(frame(Word::Hello)));
+        assert_eq!(Frame::receive(&mut line, &keys("0f")).await.unwrap(), None);
+        for length in 1..FRAME_BYTES {
+            assert!(Frame::receive(&mut &sealed[..length], &keys("0f")).await.is_err());
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Death certificates: a connection to the other agent that ends when the last process of the application has ended.
+//!
+//! The application inherits one end of a pair of sockets, the [`bond`]. Into its queue the agent puts connections that
+//! standbys made, and keeps no copy. The kernel closes them when the last process that holds the bond has ended, with
+//! the agent or without it: an orderly end (FIN) that a standby reads proves that nobody acts.
+//!
+//! ```text
+//! standby                                   active
+//!   control line: hello         ->
+//!                               <-   challenge
+//!   lifeline: attach            ->          all processes hold the bond: passes the lifeline on
+//!                               <-   confirm(epoch), on the control line
+//!                               <-   void, on the control line, whatever ends it while the agent lives
+//! ```
+//!
+//! So the certificate is: confirmed, then both lines ended in order and without another word.
+//!
+//! | file | what it does |
+//! |---|---|
+//! | [`frame`] | what is said on both lines |
+//! | [`bond`] | the pair of sockets, and who holds it |
+//! | [`listener`] | accepts lines of the other agent, passes lifelines on, confirms and voids |
+//! | [`watcher`] | makes lines to the other agent, and reports how they end |
+
+pub mod bond;
+pub mod frame;
+pub mod listener;
+pub mod watcher;
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bps_protocol::{AgentId, Epoch};
+use bps_runtime::shutdown::Shutdown;
+use bps_runtime::tasks::Tasks;
+use bps_wire::key_ring::KeyRing;
+use bps_wire::lease::Record;
+use rustix::fd::AsFd;
+use rustix::net::sockopt;
+use tokio::net::TcpStream;
+use tokio::sync::{mpsc, watch};
+
+use self::bond::Bond;
+
+/// How long it may take until both lines are made.
+const GREETING_MAX: Duration = Duration::from_secs(1);
+/// Silence on a line after which the kernel asks whether the other side is there, and the time between questions.
+const KEEP_ALIVE: Duration = Duration::from_secs(1);
+/// Questions without an answer after which a line is given up.
+const KEEP_ALIVES_MISSED_MAX: u32 = 3;
+/// Certificates that wait for the agent's loop. One for each tenure of the peer, which last longer than a turn.
+const CERTIFICATES_WAITING_MAX: usize = 4;
+
+/// The other member, and where it listens.
+pub type Partner = (AgentId, SocketAddr);
+
+/// The tenure of an application that acts, and the bond with it.
+pub type Tenancy = Option<(Epoch, Arc<Bond>)>;
+
+/// What both ends of a line know.
+#[derive(Clone, Debug)]
+pub struct Line {
+    /// Uid of the Lease.
+    pub group: u128,
+    /// This agent.
+    pub own: AgentId,
+    /// The present keys.
+    pub keys: watch::Receiver<KeyRing>,
+    /// The other member, as soon as it is known.
+    pub partner: watch::Receiver<Option<Partner>>,
+}
+
+/// The tasks' other end.
+#[derive(Debug)]
+pub struct Lifelines {
+    own: AgentId,
+    partner: watch::Sender<Option<Partner>>,
+    /// Tenures of the other member whose application has certainly ended.
+    pub certificates: mpsc::Receiver<Epoch>,
+    /// Whether a lifeline of the other member's application is confirmed at present.
+    pub is_confirmed: watch::Receiver<bool>,
+}
+
+/// What the tasks of one Lease need.
+pub struct Needs {
+    /// Uid of the Lease.
+    pub group: u128,
+    /// This agent.
+    pub own: AgentId,
+    /// The present keys.
+    pub keys: watch::Receiver<KeyRing>,
+    /// Where the other agent connects to; it does not wait.
+    pub listener: TcpListener,
+    /// The bond with the application, while it acts.
+    pub bonds: watch::Receiver<Tenancy>,
+}
+
+impl Lifelines {
+    /// Starts the tasks for one Lease.
+    ///
+    /// # Errors
+    /// What the kernel refused.
+    pub fn start(tasks: &mut Tasks, shutdown: &Shutdown, needs: Needs) -> io::Result<Self> {
+        let Needs { group, own, keys, listener, bonds } = needs;
+        let (partner, known) = watch::channel(None);
+        let (reporter, certificates) = mpsc::channel(CERTIFICATES_WAITING_MAX);
+        let line = Line { group, own, keys, partner: known };
+        let listener = tokio::net::TcpListener::from_std(listener)?;
+        tasks.spawn("lifelines", listener::run(line.clone(), listener, bonds, shutdown.clone()));
+        let (confirmed, is_confirmed) = watch::channel(false);
+        tasks.spawn("watched lifeline", watcher::run(line, (reporter, confirmed), shutdown.clone()));
+        Ok(Self { own, partner, certificates, is_confirmed })
+    }
+
+    /// Without lines: certificates come from whoever knows of ends in another way.
+    pub fn told(own: AgentId, certificates: mpsc::Receiver<Epoch>) -> Self {
+        let (partner, is_confirmed) = (watch::Sender::new(None), watch::channel(false).1);
+        Self { own, partner, certificates, is_confirmed }
+    }
+
+    /// Takes over who the other member is, if this agent is one itself.
+    pub fn know(&self, record: &Record) {
+        let partner = partner_of(record, self.own);
+        self.partner.send_if_modified(|known| std::mem::replace(known, partner) != partner);
+    }
+}
+
+/// The other member of a pair that this agent is in, and where it listens; a vacant place has no address.
+pub(crate) fn partner_of(record: &Record, own: AgentId) -> Option<Partner> {
+    let members = record.lease.members;
+    let other = members.into_iter().find(|member| *member != own && members.contains(&own))?;
+    let address = record.directory.get(&other)?.address;
+    Some((other, address)).filter(|_| !address.ip().is_unspecified())
+}
+
+/// Makes a line quick to say its end, and to notice that the other side has vanished.
+pub(crate) fn prepare(line: &TcpStream) -> io::Result<()> {
+    line.set_nodelay(true)?;
+    let line = line.as_fd();
+    sockopt::set_socket_keepalive(line, true)?;
+    sockopt::set_tcp_keepidle(line, KEEP_ALIVE)?;
+    sockopt::set_tcp_keepintvl(line, KEEP_ALIVE)?;
+    sockopt::set_tcp_keepcnt(line, KEEP_ALIVES_MISSED_MAX)?;
+    Ok(())
+}

@@ -1,0 +1,318 @@
+//! An agent from its start to its end: reads what it needs, belongs to one Lease after the other, and starts what runs
+//! beside the loop.
+
+use std::ffi::OsString;
+use std::io;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::pin::pin;
+
+use bps_protocol::{Agent, AgentId, Incarnation, Moment, Protocol, Timing, TimingError};
+use bps_runtime::health::{self, Health, HealthServer};
+use bps_runtime::metrics::Metrics;
+use bps_runtime::shutdown::{Shutdown, Signals};
+use bps_runtime::tasks::{self, Tasks};
+use bps_runtime::{client, telemetry};
+use bps_wire::key_ring::KeyRing;
+use bps_wire::lease::Record;
+use kube::Client;
+use tokio::sync::watch;
+use tracing::info;
+
+use super::clock::{self, Alarm};
+use super::enforcer::Lent;
+use super::hook::Hooks;
+use super::identity::Identity;
+use super::lifeline::{Lifelines, Needs};
+use super::marks::{self, State, is_first_start};
+use super::metrics;
+use super::pair::{Body, End, Pair};
+use super::peer::{Peers, Socket};
+use super::publish::Publisher;
+use super::relay::aim::Aim;
+use super::relay::{Relay, RelaySettings};
+use super::replicate::Replication;
+use super::search::{Found, Membership, Search};
+use super::settings::PairSettings;
+use super::store::Store;
+use super::tenant::Tenant;
+use super::tree;
+use super::world::Kernel;
+use super::{init, key_file};
+
+/// How many turns of tasks may come between two of the agent's loop, for the runtime that both are in.
+///
+/// 4: a full turn of the relay takes about a millisecond, and a heartbeat that is late by some of them is none the worse.
+pub const TURNS_BESIDE_LOOP: u32 = 4;
+
+/// Connections to the API server that are kept open beside that of the watch: a claim and the address that is shown are
+/// written at the same time.
+const CONNECTIONS_KEPT: usize = 2;
+
+/// Why an agent did not run, or ended without being asked to.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Logs could not be set up.
+    #[error("set up logs")]
+    Log(#[source] telemetry::Error),
+    /// The times of the group are unsafe.
+    #[error("check the times of the pair")]
+    Time(#[source] TimingError),
+    /// There are no keys.
+    #[error("read the keys of the pair")]
+    ReadKeys(#[source] key_file::Error),
+    /// The system has no random numbers.
+    #[error("draw a random number")]
+    Draw(#[source] getrandom::Error),
+    /// The mark of the first start cannot be made.
+    #[error("mark the start in the state folder")]
+    Mark(#[source] io::Error),
+    /// The state directory cannot be replicated.
+    #[error("replicate the state directory")]
+    Replicate(#[source] io::Error),
+    /// The peer address cannot be used.
+    #[error("listen for the other agent")]
+    Listen(#[source] io::Error),
+    /// The port for probes cannot be used.
+    #[error("listen for probes")]
+    ServeHealth(#[source] io::Error),
+    /// There is no client for the API server.
+    #[error("make a client for the API server")]
+    Connect(#[source] client::Error),
+    /// The kernel refused what supervising an application needs.
+    #[error("supervise the application")]
+    Supervise(#[source] io::Error),
+    /// There is no process above this one that shares its timer and the port for probes.
+    #[error("take what the enforcer lends")]
+    Enforce(#[source] io::Error),
+    /// A task ended.
+    #[error("run beside the application")]
+    Run(#[source] tasks::Error),
+}
+
+/// Runs the command whenever this agent is the active of its pair, until a signal ends it.
+///
+/// `launcher` is this program. Call it on the main thread, see [`tree::Tree::start`].
+///
+/// # Errors
+/// See [`enum@Error`].
+pub async fn run(settings: PairSettings, launcher: &Path, command: Vec<OsString>) -> Result<(), Error> {
+    let _lines = telemetry::init(&settings.logs).map_err(Error::Log)?;
+    tree::adopt_orphans().map_err(Error::Supervise)?;
+    let timing = Timing::default();
+    timing.check().map_err(Error::Time)?;
+    let replication = settings.replicate.as_ref().map(|wanted| Replication::open(wanted, settings.peer_bind));
+    let replication = replication.transpose().map_err(Error::Replicate)?;
+    let sync_socket = replication.as_ref().map(Replication::socket_path);
+    let hooks = Hooks { sync_socket, ..settings.hooks.clone() };
+    let tenant = Tenant::new(Kernel, (launcher.to_owned(), command), hooks, timing.stop);
+    let (mut tasks, shutdown) = (Tasks::new(), Shutdown::new());
+    let member = Member::start(settings, (&mut tasks, &shutdown), (tenant, timing)).await?;
+    let member = Member { replication, ..member };
+    beside(tasks, &shutdown, Box::pin(member.run(&shutdown))).await
+}
+
+/// Says for ever that the agent works, for one that waits for a Lease.
+async fn tick(health: &Health) {
+    let mut ticks = tokio::time::interval(health::TICK_PERIOD);
+    loop {
+        ticks.tick().await;
+        health.tick();
+    }
+}
+
+/// Runs a loop beside its tasks. The end of either asks the other one to end; the loop comes first.
+async fn beside<Output>(
+    tasks: Tasks,
+    shutdown: &Shutdown,
+    work: impl Future<Output = Result<Output, Error>>,
+) -> Result<Output, Error> {
+    let mut tasks = pin!(tasks.run(shutdown, Signals::none()));
+    let mut work = pin!(work);
+    tokio::select! {
+        // The application comes first.
+        biased;
+        ended = &mut work => {
+            shutdown.request();
+            let rest = tasks.await.map_err(Error::Run);
+            ended.and_then(|output| rest.map(|()| output))
+        }
+        // A task that failed asks the loop to leave.
+        failed = &mut tasks => {
+            let ended = work.await;
+            failed.map_err(Error::Run).and(ended)
+        }
+    }
+}
+
+/// An agent, with or without a Lease.
+struct Member {
+    body: Body,
+    keys: watch::Receiver<KeyRing>,
+    /// Where the other agent makes its lines to.
+    listener: TcpListener,
+    client: Client,
+    membership: Membership,
+    own: Identity,
+    /// EndpointSlice to publish in, if the Lease is given by name.
+    slice: Option<String>,
+    state_dir: Option<PathBuf>,
+    /// What is replicated, if anything.
+    replication: Option<Replication>,
+}
+
+impl Member {
+    /// Starts what it needs with or without a Lease.
+    async fn start(
+        settings: PairSettings,
+        (tasks, shutdown): (&mut Tasks, &Shutdown),
+        (tenant, timing): (Tenant, Timing),
+    ) -> Result<Self, Error> {
+        let PairSettings {
+            membership,
+            own,
+            key_file,
+            peer_bind,
+            slice,
+            state_dir,
+            relay_ports,
+            handover,
+            ..
+        } = settings;
+        let health = Health::new();
+        let enforcer = settings.enforcer.ok_or(io::ErrorKind::NotConnected);
+        let lent = enforcer.map_err(io::Error::from).and_then(|name| Lent::take(&name));
+        let Lent { leash, probes } = lent.map_err(Error::Enforce)?;
+        // First: the kubelet may have asked already.
+        if let Some(probes) = probes {
+            let server = HealthServer::at(probes, health.clone()).map_err(Error::ServeHealth)?;
+            let server = server.with(metrics::router(tenant.metrics().clone(), &key_file));
+            tasks.spawn("health", server.run(shutdown.clone()));
+        }
+        let keys = key_file::read(&key_file).map_err(Error::ReadKeys)?;
+        let (keys, present) = watch::channel(keys);
+        let socket = Socket::bind(peer_bind).map_err(Error::Listen)?;
+        let peers = Peers::new(socket, own.id, present.clone());
+        let listener = TcpListener::bind(peer_bind).map_err(Error::Listen)?;
+        listener.set_nonblocking(true).map_err(Error::Listen)?;
+        let requests = Metrics::new(env!("CARGO_PKG_VERSION")).rest;
+        let client =
+            client::connect_to_own(client::USER_AGENT_AGENT, &requests).await.map_err(Error::Connect)?;
+        tasks.spawn("connections", client::keep_open(client.clone(), CONNECTIONS_KEPT, shutdown.clone()));
+        let (states, shown) = watch::channel(State::UNASSIGNED);
+        tasks.spawn("keys", key_file::follow(key_file, keys, shutdown.clone()));
+        if let Some(file) = settings.state_file {
+            tasks.spawn("state file", marks::keep_state(file, shown, shutdown.clone()));
+        }
+        let relay = Relay::start(tasks, shutdown, RelaySettings { ip: peer_bind.ip(), ports: relay_ports });
+        let alarm = Alarm::new().map_err(Error::Supervise)?;
+        let signals = init::passed_on().map_err(Error::Supervise)?;
+        let machine = Kernel;
+        let body =
+            Body { machine, tenant, leash, peers, relay, alarm, signals, states, health, timing, handover };
+        Ok(Self {
+            body,
+            keys: present,
+            listener,
+            client,
+            membership,
+            own,
+            slice,
+            state_dir,
+            replication: None,
+        })
+    }
+
+    /// Belongs to one Lease after the other, until it is asked to end; ends what it relays first.
+    async fn run(mut self, shutdown: &Shutdown) -> Result<(), Error> {
+        self.belong_to_all(shutdown).await?;
+        // Closes the port: who acts must not wait for the answer of an agent that receives no state any more.
+        self.replication = None;
+        self.body.relay.finish().await;
+        Ok(())
+    }
+
+    async fn belong_to_all(&mut self, shutdown: &Shutdown) -> Result<(), Error> {
+        let search = Search::new(self.client.clone(), self.membership.clone(), self.own.clone());
+        let health = self.body.health.clone();
+        loop {
+            let (id, state_dir) = (self.own.id, self.state_dir.clone());
+            let found = async {
+                let found = search.find(|is_spare| health.set_ready(is_spare)).await;
+                let is_first = is_first(state_dir.as_deref(), id, found.record.group)?;
+                let found = if is_first { Some(found) } else { search.present(&found).await };
+                Ok((found, is_first))
+            };
+            let (found, is_first) = tokio::select! {
+                // No application runs; what is relayed ends after this.
+                biased;
+                () = self.body.asked_to_end() => return Ok(()),
+                () = shutdown.requested() => return Ok(()),
+                found = found => found?,
+                () = tick(&health) => return Ok(()),
+            };
+            let Some(found) = found else { continue };
+            if self.belong((found, is_first), shutdown).await? == End::Left {
+                return Ok(());
+            }
+            self.body.health.set_ready(false);
+            self.body.peers.forget();
+            self.body.relay.open(Aim::default());
+            self.body.states.send_replace(State::UNASSIGNED);
+            self.body.tenant.metrics().show_role(None);
+            info!("Left the Lease");
+        }
+    }
+
+    /// Belongs to one Lease; its tasks end with it.
+    async fn belong(&mut self, (found, is_first): (Found, bool), shutdown: &Shutdown) -> Result<End, Error> {
+        let (mut tasks, over) = (Tasks::new(), Shutdown::new());
+        let Record { group, timing, .. } = found.record;
+        self.body.peers.know(&found.record);
+        self.body.timing = timing;
+        self.body.tenant.join(found.name.clone(), timing.stop);
+        let is_of_group = matches!(self.membership, Membership::Group(_));
+        let slice = if is_of_group { found.record.slice.clone() } else { self.slice.clone() };
+        let agent = agent((self.own.id, is_first), &timing)?;
+        let access = (self.client.clone(), &*self.own.namespace, found);
+        let store = Store::start(&mut tasks, &over, access, timing);
+        let (showing, to_show) = watch::channel(None);
+        let retries = self.body.tenant.metrics().publish_retries.clone();
+        let (slice, names) = watch::channel(slice);
+        let publisher =
+            Publisher::new(self.body.machine, (self.client.clone(), names), self.own.clone(), retries);
+        let shown = publisher.shown();
+        tasks.spawn("publisher", publisher.run(to_show, over.clone()));
+        let needs = Needs {
+            group,
+            own: self.own.id,
+            keys: self.keys.clone(),
+            listener: self.listener.try_clone().map_err(Error::Listen)?,
+            bonds: self.body.tenant.bonds(),
+        };
+        let lifelines = Lifelines::start(&mut tasks, &over, needs).map_err(Error::Listen)?;
+        let protocol = Protocol::new(agent, timing);
+        let replica = self.replication.as_ref().map(|replication| {
+            let of = (group, self.own.id);
+            let metrics = self.body.tenant.metrics().clone();
+            replication.start((&mut tasks, &over), of, (self.keys.clone(), store.notes(), metrics))
+        });
+        let replica = replica.transpose().map_err(Error::Replicate)?;
+        let protocol = if replica.is_some() { protocol.keeping_state() } else { protocol };
+        let pair = Pair { protocol, store, lifelines, replica, showing, slice, shown, is_of_group };
+        let work = async { self.body.run(pair, [shutdown, &over]).await.map_err(Error::Supervise) };
+        beside(tasks, &over, Box::pin(work)).await
+    }
+}
+
+/// Whether the Pod comes to this Lease for the first time.
+fn is_first(state_dir: Option<&Path>, id: AgentId, lease: u128) -> Result<bool, Error> {
+    state_dir.map_or(Ok(false), |directory| is_first_start(directory, id, lease)).map_err(Error::Mark)
+}
+
+/// The agent as it may start: only one that comes to a Lease for the first time has certainly promised nothing in it.
+fn agent((id, is_first): (AgentId, bool), timing: &Timing) -> Result<Agent, Error> {
+    let incarnation = Incarnation(getrandom::u64().map_err(Error::Draw)?);
+    let at = Moment { now: clock::now(), timing };
+    Ok(if is_first { Agent::new(id, incarnation) } else { Agent::r7_restarted(&at, id, incarnation) })
+}

@@ -1,0 +1,374 @@
+//! The loop of an agent in a pair: carries what happens to the protocol, and carries out what the protocol wants.
+//!
+//! Decides nothing about who may act. Never waits for the API server, a peer or a disk: all that takes time happens in
+//! other tasks, and this one only sleeps until something has happened.
+
+use std::io;
+use std::net::IpAddr;
+
+use bps_api::HandoverOrder;
+use bps_protocol::{
+    Agent, AgentId, BootTime, Chronicle, Epoch, Event, Protocol, Role, Showing, Timing, Version,
+};
+use bps_runtime::health::{Health, TICK_PERIOD};
+use bps_runtime::shutdown::Shutdown;
+use bps_wire::lease::{Member, Record};
+use bps_wire::level::Level;
+use bps_wire::orders::Orders;
+use futures::StreamExt as _;
+use futures::stream::{BoxStream, SelectAll};
+use rustix::process::Signal;
+use tokio::sync::watch;
+use tokio::time::interval;
+use tracing::{error, info, warn};
+
+use self::leaving::Leaving;
+use self::overlap::Awaited;
+use self::replica::{Footing, Permission};
+use super::causes::cause;
+use super::enforcer::Leash;
+use super::lifeline::Lifelines;
+use super::marks::{State, word};
+use super::peer::Peers;
+use super::publish::Shown;
+use super::relay::Relay;
+use super::relay::aftermath::Aftermath;
+use super::replicate::Replica;
+use super::store::{Report, Store};
+use super::tenant::{Posture, Tenant};
+use super::world::{AlarmClock as _, Kernel, Machine, Timer as _};
+
+/// What an agent keeps from one Lease to the next.
+pub struct Body<On: Machine = Kernel> {
+    /// What it runs on.
+    pub machine: On,
+    /// The application.
+    pub tenant: Tenant<On>,
+    /// Ends it if this process cannot.
+    pub leash: Leash<On::Timer>,
+    /// The other agents.
+    pub peers: Peers<On::Socket>,
+    /// Serves whoever still comes here while it does not act.
+    pub relay: Relay,
+    /// Wakes the loop.
+    pub alarm: On::Alarm,
+    /// What people and the kubelet ask of the application.
+    pub signals: SelectAll<BoxStream<'static, Signal>>,
+    /// Role and epoch, for whoever shows them.
+    pub states: watch::Sender<State>,
+    /// Whether the loop goes round, for the kubelet.
+    pub health: Health,
+    /// Times of the pair, or the defaults while there is none.
+    pub timing: Timing,
+    /// Whether the application may outlast a planned handover; `None`: as the Lease says.
+    pub handover: Option<HandoverOrder>,
+}
+
+/// What belongs to one Lease.
+#[derive(Debug)]
+pub struct Pair {
+    /// Who may act.
+    pub protocol: Protocol,
+    /// The Lease.
+    pub store: Store,
+    /// Certificates of the other member.
+    pub lifelines: Lifelines,
+    /// The application's state, if it is replicated.
+    pub replica: Option<Replica>,
+    /// With which epoch clients are to be led here, for whoever publishes it.
+    pub showing: watch::Sender<Option<Showing>>,
+    /// In which slice; `None`: there is none.
+    pub slice: watch::Sender<Option<String>>,
+    /// What the slice shows of it.
+    pub shown: watch::Receiver<Option<Shown>>,
+    /// Whether it looks for another Lease once this one does not name it any more.
+    pub is_of_group: bool,
+}
+
+/// Why the loop ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// It was asked to end.
+    Left,
+    /// The Lease is gone or does not name this agent, and nobody counts on it.
+    Dismissed,
+}
+
+/// What the loop keeps for itself.
+struct Turn<'a, On: Machine> {
+    body: &'a mut Body<On>,
+    pair: Pair,
+    wake_at: BootTime,
+    /// What the alarm is set to.
+    rings_at: BootTime,
+    /// It was asked to end: until then it may act on so that its standby has the state.
+    leaves_by: Option<BootTime>,
+    /// It ends.
+    leaving: Option<Leaving>,
+    /// How long somebody may still come here because it acted.
+    aftermath: Aftermath,
+    /// That the successor of an application that goes on serves.
+    successor: Awaited,
+    /// That the own application listens, before the address is shown.
+    debut: Awaited,
+    /// Who asked for a promise last, and the epoch that it acts with.
+    asker: Option<(Epoch, AgentId)>,
+    /// The Lease was deleted, or made anew, for all that is known: an answer that there is none may be wrong.
+    is_gone: bool,
+    /// How the last tenures ended and began.
+    chronicle: Chronicle,
+    /// What the Lease asked last, and the version that did.
+    orders: (Version, Orders),
+    /// What the protocol was told of its peer.
+    is_peer_fenced: bool,
+    /// What the protocol was told of the own state directory.
+    permission: Permission,
+    /// What the Lease says of the state directories, and the version that does.
+    level: (Version, Level),
+    /// Whether the tenure may act with what is in the own one.
+    footing: Footing,
+}
+
+impl<On: Machine> Body<On> {
+    /// Waits until something asks the process to end, while there is no Lease; signals for the application are lost.
+    pub async fn asked_to_end(&mut self) {
+        let mut ticks = interval(TICK_PERIOD);
+        loop {
+            tokio::select! {
+                Some(signal) = self.signals.next() => if is_end(signal) { return },
+                _ = ticks.tick() => self.health.tick(),
+            }
+        }
+    }
+
+    /// Runs until it is asked to end and has handed over, released the Lease, or could do neither in time; or until
+    /// the Lease does not need it any more.
+    ///
+    /// `shutdowns` are those of the process and of the tasks of this Lease. Call it on the main thread, see
+    /// [`super::tree::Tree::start`].
+    ///
+    /// # Errors
+    /// What the kernel refused. The process must end then, and the application ends with it.
+    pub async fn run(&mut self, pair: Pair, shutdowns: [&Shutdown; 2]) -> io::Result<End> {
+        let mut turn = Turn {
+            body: self,
+            pair,
+            wake_at: BootTime::default(),
+            rings_at: BootTime::default(),
+            leaves_by: None,
+            leaving: None,
+            aftermath: Aftermath::default(),
+            successor: Awaited::default(),
+            debut: Awaited::default(),
+            asker: None,
+            is_gone: false,
+            chronicle: Chronicle::default(),
+            orders: (Version::default(), Orders::default()),
+            is_peer_fenced: false,
+            permission: Permission::default(),
+            level: (Version::default(), Level::default()),
+            footing: Footing::default(),
+        };
+        turn.body.tenant.enlist();
+        turn.be_standby();
+        // What was found of the Lease: without it the first step would ask for it.
+        if let Ok(report) = turn.pair.store.reports.try_recv() {
+            turn.reported(report)?;
+        }
+        turn.step(Event::Timer)?;
+        loop {
+            turn.leave_once_copied()?;
+            if turn.is_over() && turn.is_over_for_all_heard()? {
+                return Ok(End::Left);
+            }
+            if !turn.is_dismissed() {
+                turn.stay();
+            } else if turn.is_empty()? {
+                return Ok(End::Dismissed);
+            }
+            let is_leaving = turn.leaving.is_some();
+            let Body { tenant, alarm, peers, signals, .. } = &mut *turn.body;
+            let Pair { store, lifelines, replica, .. } = &mut turn.pair;
+            let (successor, debut) = (&mut turn.successor, &mut turn.debut);
+            tokio::select! {
+                // The end of the application comes before all that may have been said because of it. Then the time,
+                // because a hold that is over must not be mistaken for one that an answer still extends. Messages are
+                // last: no flood of them keeps the agent from anything else.
+                biased;
+                ended = tenant.ended() => turn.ended(ended?)?,
+                rung = alarm.rung() => {
+                    rung?;
+                    turn.pass_time()?;
+                }
+                word = replica::word(replica, turn.footing.held_until()) => turn.replicated(word)?,
+                () = successor.come() => turn.relieve()?,
+                () = debut.come() => turn.show(),
+                Some(signal) = signals.next() => turn.signalled(signal)?,
+                () = any_requested(shutdowns), if !is_leaving => turn.leave()?,
+                Some(epoch) = lifelines.certificates.recv() => turn.step(Event::Certificate { epoch })?,
+                Some(report) = store.reports.recv() => turn.reported(report)?,
+                said = peers.receive() => if let Some((from, content)) = said {
+                    turn.heard(from, content)?;
+                },
+            }
+        }
+    }
+}
+
+async fn any_requested([one, other]: [&Shutdown; 2]) {
+    tokio::select! {
+        () = one.requested() => {}
+        () = other.requested() => {}
+    }
+}
+
+/// Whether the signal asks the agent to end.
+fn is_end(signal: Signal) -> bool {
+    let is_end = [Signal::TERM, Signal::INT].contains(&signal);
+    if is_end {
+        info!(reason = if signal == Signal::TERM { "SIGTERM" } else { "SIGINT" }, "Received signal");
+    }
+    is_end
+}
+
+mod hearing;
+mod leaving;
+mod overlap;
+mod ports;
+mod replica;
+
+impl<On: Machine> Turn<'_, On> {
+    fn now(&self) -> BootTime {
+        self.body.machine.now()
+    }
+
+    fn signalled(&mut self, signal: Signal) -> io::Result<()> {
+        if is_end(signal) {
+            return self.ask_to_leave();
+        }
+        self.body.tenant.pass(signal)
+    }
+
+    fn reported(&mut self, report: Report) -> io::Result<()> {
+        match report {
+            // A read may be behind the watch; the protocol has no use for it either.
+            Report::Read(record) if self.body.peers.is_behind(&record) => Ok(()),
+            Report::Read(record) if self.body.peers.know(&record) => {
+                self.pair.lifelines.know(&record);
+                self.know(&record);
+                self.aftermath.sees(record.takeover);
+                let Record { lease, version, slice, orders, level, .. } = *record;
+                self.is_gone &= self.pair.protocol.agent().seen.is_none_or(|seen| version <= seen.version);
+                if self.pair.is_of_group {
+                    self.pair
+                        .slice
+                        .send_if_modified(|known| std::mem::replace(known, slice.clone()) != slice);
+                }
+                // First: who shall not act must not take what this version offers.
+                self.know_level(version, (lease.members, level));
+                self.fence(version, (orders, lease.members))?;
+                self.step(Event::LeaseRead { lease, version })?;
+                let peer = self.other_address();
+                self.body.tenant.follow(peer);
+                self.switch_over()
+            }
+            Report::Read(_) => {
+                self.is_gone = true;
+                if !self.pair.is_of_group {
+                    error!("Ignored a Lease that was made anew: delete the Pods of the pair, too");
+                }
+                Ok(())
+            }
+            Report::Gone => {
+                if !std::mem::replace(&mut self.is_gone, true) {
+                    warn!("Lost the Lease: it was deleted");
+                }
+                Ok(())
+            }
+            Report::Applied { number, record } => {
+                // Who was admitted by this write is who the state goes to from now on.
+                if !self.body.peers.is_behind(&record) && self.body.peers.know(&record) {
+                    self.know(&record);
+                }
+                let Record { version, lease, level, .. } = *record;
+                self.know_level(version, (lease.members, level));
+                self.step(Event::WriteApplied { number, version })
+            }
+            Report::Conflicted => self.step(Event::WriteConflicted),
+        }
+    }
+
+    /// Does what is due. No application begins whose time is over: a whole container may have stood still.
+    fn pass_time(&mut self) -> io::Result<()> {
+        let (now, agent) = (self.now(), self.pair.protocol.agent());
+        self.tell_lateness(now);
+        let is_over = agent.role == Role::Active && agent.hold_end() <= now;
+        if !is_over {
+            self.body.tenant.go_on(now)?;
+        }
+        self.step(self.as_time_passes())
+    }
+
+    /// What the protocol does about an event, knowing whether it may take over.
+    fn step(&mut self, event: Event) -> io::Result<()> {
+        if let Some(order) = self.permission.changed(self.may_take()) {
+            self.step_now(Event::Ordered(order))?;
+        }
+        self.step_now(event)
+    }
+
+    fn step_now(&mut self, event: Event) -> io::Result<()> {
+        let now = self.now();
+        self.body.health.tick();
+        let agent = *self.pair.protocol.agent();
+        let (before, unresolved) = (agent.role, agent.unresolved);
+        let is_outlasted = self.is_outlasted(now, event);
+        let mut effects = self.pair.protocol.step(now, event);
+        if is_outlasted {
+            self.let_linger(now, &mut effects);
+        }
+        let lingers_until = self.body.tenant.lingers_until();
+        self.body.leash.follow(self.pair.protocol.agent(), lingers_until, &self.body.timing)?;
+        self.follow(now, &event, &agent);
+        // First: who hears that this agent acts must find its application, and the application its ports.
+        self.relay(now);
+        self.show_replica(before);
+        self.carry_out(effects)?;
+        self.show_replica(self.pair.protocol.agent().role);
+        self.show();
+        self.note_progress();
+        self.watch_successor();
+        let due = [self.body.tenant.due(), self.stays_until(now)].into_iter().flatten();
+        self.rings_at = due.fold(self.wake_at, BootTime::min).max(now);
+        self.body.alarm.set(Some(self.rings_at))?;
+        let (role, epoch) = (self.pair.protocol.agent().role, self.pair.protocol.agent().epoch);
+        if role != before {
+            let (reason, is_answer) = cause(&event);
+            let sent = unresolved.filter(|_| is_answer).map(|unresolved| unresolved.sent);
+            let elapsed = self.now().since(sent.unwrap_or(now));
+            let elapsed_ms = format_args!("{:.3}", elapsed.as_secs_f64() * 1_000.0);
+            info!(role = word(role), %epoch, reason, %elapsed_ms, "Changed role");
+        }
+        let state = State { role: Some(role), epoch };
+        self.body.states.send_if_modified(|shown| std::mem::replace(shown, state) != state);
+        Ok(())
+    }
+
+    fn stand_by(&mut self) {
+        let (epoch, peer) = (self.pair.protocol.agent().epoch, self.other_address());
+        self.body.tenant.stand_by(self.now(), Posture { epoch, peer });
+    }
+
+    fn other_address(&self) -> Option<IpAddr> {
+        let Agent { id, seen, .. } = *self.pair.protocol.agent();
+        let directory = self.body.peers.directory();
+        let members =
+            seen.map_or_else(|| directory.keys().copied().collect(), |seen| seen.lease.members.to_vec());
+        let peer = members.into_iter().find(|member| *member != id).and_then(|peer| directory.get(&peer));
+        peer.and_then(Member::ip)
+    }
+}
+
+mod effects;
+mod ordered;
+mod telling;

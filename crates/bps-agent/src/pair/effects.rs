@@ -1,0 +1,55 @@
+//! Carries out what a step of the protocol wants: messages, requests to the API server, changes of the application.
+
+use std::io;
+
+use bps_protocol::{Effect, Message};
+use bps_wire::frame::Content;
+
+use super::Turn;
+use crate::world::Machine;
+
+impl<On: Machine> Turn<'_, On> {
+    /// All effects of one step, in their order.
+    pub(super) fn carry_out(&mut self, effects: Vec<Effect>) -> io::Result<()> {
+        let mut effects = effects.into_iter().peekable();
+        while let Some(effect) = effects.next() {
+            match effect {
+                Effect::Send { to, message } => {
+                    let content = match (message, effects.peek()) {
+                        (
+                            Message::Promise(promise),
+                            Some(&Effect::Send { to: also, message: Message::Ping(ping) }),
+                        ) if also == to => {
+                            effects.next();
+                            Content::PromiseWithPing(promise, ping)
+                        }
+                        _ => message.into(),
+                    };
+                    // First, so that what it is about is known when it begins.
+                    self.tell_end(to, &message);
+                    self.body.peers.send(to, content);
+                }
+                Effect::WriteLease(write) => {
+                    self.tell_write(&write);
+                    if write.lease.holder == Some(self.pair.protocol.agent().id) {
+                        self.aftermath.claims(write.lease.epoch);
+                    }
+                    let said = self.says_beside(&write);
+                    self.pair.store.write(write, self.body.peers.directory(), said);
+                }
+                Effect::ReadLease => self.pair.store.read(),
+                Effect::Activate { epoch, not_before } => {
+                    self.body.tenant.wait_until(not_before);
+                    self.activate(epoch);
+                }
+                Effect::Stop { by } => {
+                    self.keep_ports();
+                    self.body.tenant.stop(self.now(), by)?;
+                }
+                Effect::StandBy => self.be_standby(),
+                Effect::WakeAt(at) => self.wake_at = at,
+            }
+        }
+        Ok(())
+    }
+}

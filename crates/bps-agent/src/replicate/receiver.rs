@@ -1,0 +1,213 @@
+//! Takes the state from the other agent while this one does not act: brings the directory level, then follows.
+//!
+//! One connection at a time, and nothing of an agent that acts with an older epoch than one seen before.
+
+use std::io;
+use std::time::Duration;
+
+use bps_runtime::shutdown::Shutdown;
+use bps_runtime::tasks::TaskError;
+use bps_wire::level::DirectoryId;
+use futures::StreamExt as _;
+use futures::future::{BoxFuture, pending};
+use futures::stream::FuturesUnordered;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::spawn_blocking;
+use tokio::time::{sleep, timeout};
+use tracing::{info, warn};
+
+use super::channel::Channel;
+use super::door::Door;
+use super::inbox::Inbox;
+use super::scan::Scanner;
+use super::word::Word;
+use super::{GREETING_MAX, Line, StateDirectory, prepare};
+
+/// Connections that have not proved yet who they are; others wait in the kernel, or are refused by it.
+const GREETINGS_MAX: usize = 4;
+/// Pause after an error of the socket that accepts, such as too many open files.
+const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
+/// How much is kept in memory before it is written. Unit: bytes.
+const BUFFER_BYTES: usize = 1 << 20;
+
+/// A connection of somebody who has proved to act in this pair.
+struct Session {
+    channel: Channel<TcpStream>,
+    giver: DirectoryId,
+}
+
+/// What receiving needs.
+#[derive(Clone)]
+pub struct Receiver {
+    /// Who is who.
+    pub line: Line,
+    /// Where to.
+    pub directory: StateDirectory,
+    /// When.
+    pub door: Door,
+}
+
+impl Receiver {
+    /// Receives from whoever acts.
+    ///
+    /// # Errors
+    /// None: without a level standby the active goes on alone.
+    pub async fn run(self, listener: TcpListener, shutdown: Shutdown) -> Result<(), TaskError> {
+        let mut greetings: FuturesUnordered<BoxFuture<'static, io::Result<Session>>> =
+            FuturesUnordered::new();
+        let mut session: BoxFuture<'static, io::Result<()>> = Box::pin(pending());
+        loop {
+            tokio::select! {
+                // A new connection takes the place of one that may be dead, but no flood of them keeps words away.
+                biased;
+                () = shutdown.requested() => return Ok(()),
+                ended = &mut session => {
+                    if let Err(error) = ended {
+                        tell_end(&error);
+                    }
+                    session = Box::pin(pending());
+                }
+                Some(greeted) = greetings.next() => if let Ok(greeted) = greeted {
+                    // The one before ends here; what it does on a thread ends before this one gets its turn.
+                    session = Box::pin(self.clone().follow(greeted));
+                },
+                accepted = listener.accept(), if greetings.len() < GREETINGS_MAX => match accepted {
+                    Ok((stream, _)) => {
+                        let greeting = self.clone().greet(stream);
+                        greetings.push(Box::pin(async { timeout(GREETING_MAX, greeting).await? }));
+                    }
+                    Err(error) => {
+                        warn!(error = &error as &dyn std::error::Error, "Could not accept a connection");
+                        sleep(ACCEPT_PAUSE).await;
+                    }
+                },
+            }
+        }
+    }
+
+    async fn greet(self, stream: TcpStream) -> io::Result<Session> {
+        prepare(&stream)?;
+        let refused = || io::Error::from(io::ErrorKind::PermissionDenied);
+        let mut channel = Channel::accepted(stream, self.line.keys.clone()).await?;
+        let Word::Hello { group, from, to, directory } = channel.hear().await? else { return Err(refused()) };
+        let partner = *self.line.partner.borrow();
+        let is_partner = partner.is_some_and(|(partner, _)| partner == from);
+        let is_for_us = group == self.line.group && to == self.line.own;
+        if !is_for_us || !is_partner || !self.door.admits(channel.epoch()) {
+            return Err(refused());
+        }
+        // If the active uses the very same directory, and gave it another number, that is found out by the number the next time.
+        let directory_now = self.directory.clone();
+        if !spawn_blocking(move || directory_now.read_number()).await?? {
+            return Err(refused());
+        }
+        channel.draw().await?;
+        channel.say(&[Word::Challenge { directory: self.directory.id() }]).await?;
+        if channel.hear().await? != Word::Attach {
+            return Err(refused());
+        }
+        channel.trust();
+        if directory == self.directory.id() {
+            // Both are copies of one volume. Which of them has acknowledged writes is the active's to say.
+            warn!(
+                "The state directory has the number of the active's: it gets another one, and what it has is brought level"
+            );
+            spawn_blocking(move || self.directory.renew()).await??;
+            return Err(refused());
+        }
+        Ok(Session { channel, giver: directory })
+    }
+
+    async fn follow(self, session: Session) -> io::Result<()> {
+        let Session { mut channel, giver } = session;
+        let (epoch, directory, group) = (channel.epoch(), self.directory.clone(), self.line.group);
+        let prepared = async {
+            let turn = directory.turn().await;
+            let prepare = move || {
+                if epoch < directory.epoch(group)? {
+                    return Err(io::ErrorKind::PermissionDenied.into());
+                }
+                directory.keep_epoch(group, epoch)?;
+                let inbox = Inbox::new(directory.clone(), turn)?;
+                // The inbox has the turn, and nobody else writes here while this agent does not act.
+                let has = Scanner::read(directory)?;
+                Ok::<_, io::Error>((inbox, has))
+            };
+            spawn_blocking(prepare).await?
+        };
+        let (mut inbox, has) = channel.work(prepared).await??;
+        info!(%epoch, "Receives the state of the active");
+        for (path, entry) in has {
+            channel.say(&[Word::Has(path, entry)]).await?;
+        }
+        channel.say(&[Word::All]).await?;
+        loop {
+            let (words, end) = hear_batch(&mut channel).await?;
+            let door = self.door.clone();
+            let taken = spawn_blocking(move || {
+                for word in words {
+                    inbox.take(word)?;
+                }
+                match end {
+                    Some(End::Commit(_)) => {
+                        let pass = door.enter(epoch, giver)?;
+                        // Whatever was refused here was refused by the own disk.
+                        inbox.commit(pass).map_err(io::Error::other)?;
+                    }
+                    Some(End::Abandon) => inbox.abandon()?,
+                    None => {}
+                }
+                Ok::<_, io::Error>(inbox)
+            });
+            match end {
+                // Somebody waits for the answer, and for nothing else.
+                Some(End::Commit(sequence)) => {
+                    inbox = channel.work(taken).await???;
+                    channel.say(&[Word::Acknowledge(sequence)]).await?;
+                }
+                Some(End::Abandon) | None => inbox = taken.await??,
+            }
+        }
+    }
+}
+
+/// How a batch ends.
+#[derive(Clone, Copy)]
+enum End {
+    Commit(u64),
+    Abandon,
+}
+
+/// The words until the end of the batch, or as many as may be kept in memory; and the end.
+async fn hear_batch(channel: &mut Channel<TcpStream>) -> io::Result<(Vec<Word>, Option<End>)> {
+    let (mut words, mut bytes) = (Vec::new(), 0);
+    // Between two batches nothing may be said for a long time.
+    let mut word = channel.hear().await?;
+    loop {
+        if let Word::Commit(sequence) = word {
+            return Ok((words, Some(End::Commit(sequence))));
+        }
+        if word == Word::Abandon {
+            return Ok((words, Some(End::Abandon)));
+        }
+        if word != Word::Busy {
+            bytes += if let Word::Piece(piece) = &word { piece.len() } else { 64 };
+            words.push(word);
+        }
+        if bytes >= BUFFER_BYTES {
+            return Ok((words, None));
+        }
+        word = channel.hear_answer().await?;
+    }
+}
+
+/// A connection that is lost is nothing special. What went wrong here may do so again each time.
+fn tell_end(error: &io::Error) {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, PermissionDenied, TimedOut, UnexpectedEof};
+    let told = error as &dyn std::error::Error;
+    if matches!(error.kind(), BrokenPipe | ConnectionReset | PermissionDenied | TimedOut | UnexpectedEof) {
+        info!(error = told, "Lost the connection to the active's state");
+    } else {
+        warn!(error = told, "Could not take the active's state");
+    }
+}

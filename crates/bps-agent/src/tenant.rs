@@ -1,0 +1,401 @@
+//! The application of a pair: runs from the beginning of a tenure until nothing of it is left, at the latest when told;
+//! or in both roles, and then is ended as a whole with each tenure.
+//!
+//! Never decides who acts. What it reports as the end of a tenure is that no process is left that was there in it.
+
+use std::ffi::OsString;
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::AsRawFd as _;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bps_api::keys;
+use bps_protocol::{BootTime, Epoch};
+use rustix::process::Signal;
+use tokio::sync::watch;
+use tracing::{error, warn};
+
+use self::hooks::helper_ended;
+use self::lingering::Lingering;
+use self::running::Running;
+use super::application::{Application, KILL_PERIOD};
+use super::hook::{Helper, Hook, Hooks, Occasion};
+use super::lifeline::Tenancy;
+use super::lifeline::bond::Bond;
+use super::metrics::AgentMetrics;
+use super::world::{Kernel, Machine};
+
+pub(super) use self::lingering::{KILLED_BEFORE_MAX, LINGER_MAX};
+
+/// Shortest time between two starts by the same agent. 1 s: an application that cannot start is handed to and fro at
+/// most twice a second, and the Lease is written as rarely.
+const STARTS_APART: Duration = Duration::from_secs(1);
+/// One part of the time to stop is for an application that obeys, one for the kernel with one that does not.
+const STOP_PARTS: u32 = 2;
+
+/// The application, if it runs.
+#[derive(Debug)]
+pub struct Tenant<On: Machine = Kernel> {
+    machine: On,
+    launcher: PathBuf,
+    command: Vec<OsString>,
+    hooks: Hooks,
+    /// How long before the given end SIGKILL follows the signal that asks it to end.
+    kill_before: Duration,
+    running: Running<On>,
+    kill_at: Option<BootTime>,
+    /// Since when it is being killed.
+    killed_since: Option<BootTime>,
+    last_start: Option<BootTime>,
+    /// Nothing of a tenure begins before this.
+    not_before: BootTime,
+    /// When an application that runs already is promoted, if that is still to come.
+    promote_at: Option<BootTime>,
+    metrics: AgentMetrics,
+    end_seen: Option<BootTime>,
+    posture: Posture,
+    /// The pair that it belongs to, or did last.
+    pair: Option<String>,
+    /// From the beginning of a tenure until nothing of its application is left.
+    is_tenure: bool,
+    /// Whether it stays ended as standby.
+    is_retired: bool,
+    /// Whether it must not be started yet.
+    is_held_back: bool,
+    hook: Option<Hook<On>>,
+    /// What finds out that the application works no more.
+    check: Option<Helper<On>>,
+    bond: Option<Arc<Bond>>,
+    /// The bond, as long as it belongs to a tenure.
+    bonds: watch::Sender<Tenancy>,
+}
+
+/// What an application and its hooks are told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Posture {
+    /// The epoch of the tenure, or for a standby the highest that is known.
+    pub epoch: Epoch,
+    /// Address of the other Pod.
+    pub peer: Option<IpAddr>,
+}
+
+/// The beginning and the end of a tenure.
+impl<On: Machine> Tenant<On> {
+    /// An application that does not run. `stop` is how long stopping it may take.
+    pub fn new(
+        machine: On,
+        (launcher, command): (PathBuf, Vec<OsString>),
+        hooks: Hooks,
+        stop: Duration,
+    ) -> Self {
+        Self {
+            machine,
+            launcher,
+            command,
+            hooks,
+            kill_before: stop / STOP_PARTS,
+            running: Running::Nothing,
+            kill_at: None,
+            killed_since: None,
+            last_start: None,
+            not_before: BootTime::default(),
+            promote_at: None,
+            metrics: AgentMetrics::default(),
+            end_seen: None,
+            posture: Posture::default(),
+            pair: None,
+            is_tenure: false,
+            is_retired: false,
+            is_held_back: false,
+            hook: None,
+            check: None,
+            bond: None,
+            bonds: watch::Sender::new(None),
+        }
+    }
+
+    /// Belongs to this pair from now on, in which stopping may take so long.
+    pub fn join(&mut self, pair: String, stop: Duration) {
+        (self.pair, self.kill_before) = (Some(pair), stop / STOP_PARTS);
+    }
+
+    /// The bond with the application of a tenure, as it changes.
+    pub fn bonds(&self) -> watch::Receiver<Tenancy> {
+        self.bonds.subscribe()
+    }
+
+    /// Begins a tenure: promotes what runs, or starts it, at once unless it was started only just before.
+    pub fn activate(&mut self, now: BootTime, posture: Posture) {
+        (self.posture, self.is_tenure, self.is_retired) = (posture, true, false);
+        // A hook for a standby is over before anything of the tenure begins.
+        self.end_hook();
+        match self.running {
+            Running::Application(_) if self.kill_at.is_none() => {
+                self.show_bond();
+                self.promote_at = Some(self.not_before);
+                self.promote_once_due(now);
+            }
+            // It is being ended; its end is that of the tenure.
+            Running::Application(_) => {}
+            Running::Lingering(_) => self.make_room(now),
+            Running::Nothing | Running::Waiting(_) | Running::Stillborn => self.start_soon(now),
+        }
+    }
+
+    /// It is standby from now on; no tenure may be under way.
+    pub fn stand_by(&mut self, now: BootTime, posture: Posture) {
+        self.posture = posture;
+        match self.running {
+            Running::Nothing if self.hooks.runs_in_standby && !self.is_retired => self.start_soon(now),
+            Running::Nothing if !self.hooks.runs_in_standby => drop(self.run_hook(Occasion::Standby)),
+            Running::Nothing
+            | Running::Waiting(_)
+            | Running::Application(_)
+            | Running::Lingering(_)
+            | Running::Stillborn => {}
+        }
+    }
+
+    /// The other Pod has this address now: an application that runs as standby follows it, by the hook for standbys.
+    pub fn follow(&mut self, peer: Option<IpAddr>) {
+        if self.is_tenure || peer.is_none() || std::mem::replace(&mut self.posture.peer, peer) == peer {
+            return;
+        }
+        let is_running = matches!(self.running, Running::Application(_)) && self.kill_at.is_none();
+        if is_running && self.hooks.runs_in_standby {
+            self.run_hook(Occasion::Standby);
+        }
+    }
+
+    /// Asks it to end, and sees to it that nothing is left of it at the given time.
+    ///
+    /// # Errors
+    /// What the kernel refused.
+    pub fn stop(&mut self, now: BootTime, by: BootTime) -> io::Result<()> {
+        let kill_at = by.before(self.kill_before);
+        // What is being killed already goes on being killed.
+        (self.kill_at, self.promote_at) = (Some(self.kill_at.map_or(kill_at, |at| at.min(kill_at))), None);
+        self.end_check();
+        match self.running {
+            Running::Waiting(_) => self.running = Running::Stillborn,
+            Running::Lingering(_) => self.adopt(),
+            Running::Nothing | Running::Application(_) | Running::Stillborn => {}
+        }
+        // What the hook does comes first; the application is asked to end after it.
+        let is_running =
+            matches!(self.running, Running::Application(_)) && self.being_killed_since().is_none();
+        if is_running && !self.run_hook(Occasion::Fence) {
+            self.ask_to_end()?;
+        }
+        self.go_on(now)
+    }
+
+    /// Ends it as standby, and does not start it as that again until [`Tenant::enlist`] or the next tenure.
+    /// A tenure goes on.
+    ///
+    /// # Errors
+    /// What the kernel refused.
+    pub fn retire(&mut self, now: BootTime, by: BootTime) -> io::Result<()> {
+        let is_lingering = matches!(self.running, Running::Lingering(_));
+        if std::mem::replace(&mut self.is_retired, true) || self.is_tenure || is_lingering {
+            return Ok(());
+        }
+        self.kill_at = Some(by.before(self.kill_before));
+        self.end_check();
+        match self.running {
+            Running::Waiting(_) | Running::Stillborn => self.running = Running::Nothing,
+            Running::Application(_) => self.ask_to_end()?,
+            Running::Nothing | Running::Lingering(_) => {}
+        }
+        self.go_on(now)
+    }
+
+    /// There is a pair to stand by for.
+    pub fn enlist(&mut self) {
+        self.is_retired = false;
+    }
+
+    /// Whether it stays ended as standby.
+    pub fn is_retired(&self) -> bool {
+        self.is_retired
+    }
+}
+
+/// The course of time.
+impl<On: Machine> Tenant<On> {
+    fn start_soon(&mut self, now: BootTime) {
+        self.kill_at = None;
+        let earliest =
+            self.last_start.map_or(self.not_before, |last| self.not_before.max(last + STARTS_APART));
+        if earliest <= now && !self.is_held_back {
+            self.start(now);
+        } else {
+            self.running = Running::Waiting(earliest.max(now));
+        }
+    }
+
+    fn start(&mut self, now: BootTime) {
+        self.last_start = Some(now);
+        self.metrics.starts.inc();
+        let bond = self.machine.bond().inspect_err(|source| {
+            warn!(error = source as &dyn std::error::Error, "Could not make a lifeline for the application");
+        });
+        // The application's end is open here only until the start, so that nothing else inherits it.
+        let (bond, inherited) = bond.ok().unzip();
+        let occasion = if self.is_tenure { Occasion::Active } else { Occasion::Standby };
+        let mut environment = self.environment(occasion);
+        let number = inherited.as_ref().map(|inherited| inherited.as_raw_fd().to_string());
+        environment.extend(number.map(|number| (keys::ENV_HA_LIFELINE_FD, number)));
+        let started = Application::start(self.machine.clone(), &self.launcher, &self.command, &environment);
+        if started.is_ok() {
+            // It lives as long as the application, so it holds the lifelines, too.
+            self.start_check(&environment);
+        }
+        drop(inherited);
+        match started {
+            Ok(application) => {
+                self.running = Running::Application(application);
+                self.bond = bond.map(Arc::new);
+                self.show_bond();
+                self.run_hook(occasion);
+            }
+            Err(source) => {
+                error!(error = &source as &dyn std::error::Error, "Could not start the application");
+                self.running = Running::Stillborn;
+            }
+        }
+    }
+
+    fn show_bond(&self) {
+        let tenancy = self.bond.clone().filter(|_| self.is_tenure).map(|bond| (self.posture.epoch, bond));
+        self.bonds.send_replace(tenancy);
+    }
+
+    /// When [`Tenant::go_on`] has something to do.
+    pub fn due(&self) -> Option<BootTime> {
+        match &self.running {
+            Running::Nothing | Running::Stillborn => None,
+            Running::Waiting(_) if self.is_held_back => None,
+            Running::Waiting(at) => Some(*at),
+            Running::Application(_) => self.kill_at.into_iter().chain(self.promote_at).min(),
+            Running::Lingering(Lingering { ends_at, .. }) => Some(self.kill_at.unwrap_or(*ends_at)),
+        }
+    }
+
+    /// Once it is time, starts what waits for its start, or kills all that is left of what was asked to end.
+    ///
+    /// # Errors
+    /// The process list cannot be read.
+    pub fn go_on(&mut self, now: BootTime) -> io::Result<()> {
+        if self.due().is_none_or(|at| now < at) {
+            return Ok(());
+        }
+        match &mut self.running {
+            Running::Nothing | Running::Stillborn => {}
+            Running::Waiting(_) => self.start(now),
+            Running::Lingering(_) if self.kill_at.is_none() => self.part()?,
+            Running::Application(_) if self.kill_at.is_none_or(|at| now < at) => self.promote_once_due(now),
+            Running::Application(application) | Running::Lingering(Lingering { application, .. }) => {
+                application.kill_once()?;
+                self.killed_since.get_or_insert(now);
+                // More may have been started meanwhile.
+                self.kill_at = Some(now + KILL_PERIOD);
+            }
+        }
+        Ok(())
+    }
+
+    /// Passes a signal on, if it runs.
+    ///
+    /// # Errors
+    /// What the kernel refused.
+    pub fn pass(&self, signal: Signal) -> io::Result<()> {
+        match &self.running {
+            Running::Application(application) | Running::Lingering(Lingering { application, .. }) => {
+                application.pass(signal)
+            }
+            Running::Nothing | Running::Waiting(_) | Running::Stillborn => Ok(()),
+        }
+    }
+}
+
+/// Ends.
+impl<On: Machine> Tenant<On> {
+    /// Waits until something has ended: `true` if that was the last process of a tenure. May be dropped and called again.
+    ///
+    /// # Errors
+    /// What the kernel refused.
+    pub async fn ended(&mut self) -> io::Result<bool> {
+        let Self { running, hook, check, .. } = self;
+        let is_fencing = hook.as_ref().is_some_and(Hook::is_fence);
+        tokio::select! {
+            // Nothing of the others is left either when the application has ended.
+            biased;
+            ended = running.ended(), if !is_fencing => ended.map(|()| self.end()),
+            ending = helper_ended(hook.as_mut().map(|hook| &mut hook.helper)) => {
+                self.hooked(ending?).map(|()| false)
+            }
+            ending = helper_ended(check.as_mut()) => {
+                self.checked(ending?);
+                Ok(false)
+            }
+        }
+    }
+
+    /// Whether a tenure ended since this was asked last; each end is told once, here or by [`Tenant::ended`].
+    ///
+    /// # Errors
+    /// What the kernel refused.
+    pub fn has_just_ended(&mut self) -> io::Result<bool> {
+        let has_ended = match &mut self.running {
+            Running::Nothing | Running::Waiting(_) => false,
+            Running::Application(application) | Running::Lingering(Lingering { application, .. }) => {
+                application.has_ended()?
+            }
+            Running::Stillborn => true,
+        };
+        Ok(has_ended && self.end())
+    }
+
+    /// Nothing of it is left. A standby is started again, and is nobody else's business.
+    fn end(&mut self) -> bool {
+        self.note_end();
+        let has_lingered = matches!(self.running, Running::Lingering(_));
+        // A hook has ended with it, and what it came to is for nobody that comes after.
+        (self.running, self.bond, self.check, self.hook) = (Running::Nothing, None, None, None);
+        (self.kill_at, self.killed_since, self.promote_at) = (None, None, None);
+        if has_lingered {
+            self.parted();
+            return false;
+        }
+        let was_tenure = std::mem::take(&mut self.is_tenure);
+        self.show_bond();
+        if let (false, false, Some(last)) = (was_tenure, self.is_retired, self.last_start) {
+            self.running = Running::Waiting(last + STARTS_APART);
+        }
+        was_tenure
+    }
+
+    /// Whether there is nothing of it, and everybody knows.
+    pub fn is_gone(&self) -> bool {
+        matches!(self.running, Running::Nothing)
+    }
+
+    /// Whether a hook runs.
+    pub fn has_hook(&self) -> bool {
+        self.hook.is_some()
+    }
+}
+
+mod checks;
+mod held;
+mod hooks;
+mod lingering;
+mod milestones;
+mod ports;
+mod running;
+mod stuck;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,43 @@
+//! What the record of a takeover asks of the application.
+
+use bps_protocol::BootTime;
+use tracing::info;
+
+use super::{Lingering, Running, Tenant};
+use crate::hook::Occasion;
+use crate::metrics::AgentMetrics;
+use crate::world::Machine;
+
+impl<On: Machine> Tenant<On> {
+    /// What counts its starts and hooks.
+    pub fn metrics(&self) -> &AgentMetrics {
+        &self.metrics
+    }
+
+    /// Notes when the end of what ran was noticed, and tells of it.
+    pub(super) fn note_end(&mut self) {
+        self.end_seen = match &self.running {
+            Running::Application(application) => application.end_seen(),
+            Running::Nothing | Running::Waiting(_) | Running::Lingering(_) | Running::Stillborn => None,
+        };
+        if let Running::Application(application) | Running::Lingering(Lingering { application, .. }) =
+            &self.running
+            && let Some(ending) = application.ending()
+        {
+            let (epoch, was_asked) = (self.posture.epoch, self.kill_at.is_some());
+            info!(exit_code = ending.exit_code(), was_asked, %epoch, "The application has ended");
+        }
+    }
+
+    /// When the end of the last application was noticed, before the last of its processes had ended.
+    pub fn end_seen(&self) -> Option<BootTime> {
+        self.end_seen
+    }
+
+    /// Whether the application runs in active mode, and its hook for actives has done its work.
+    pub fn is_promoted(&self) -> bool {
+        let is_running = matches!(self.running, Running::Application(_)) && self.kill_at.is_none();
+        let is_hooking = self.hook.as_ref().is_some_and(|hook| hook.occasion == Occasion::Active);
+        self.is_tenure && is_running && self.promote_at.is_none() && !is_hooking
+    }
+}

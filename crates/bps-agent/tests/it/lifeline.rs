@@ -1,0 +1,162 @@
+//! Death certificates between two ends in one process: given only for an application whose agent ended with it.
+
+use std::net::{SocketAddr, TcpListener};
+use std::process::{Child, Command};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bps_agent::lifeline::bond::Bond;
+use bps_agent::lifeline::{Lifelines, Needs, Tenancy};
+use bps_protocol::{AgentId, Epoch};
+use bps_runtime::shutdown::Shutdown;
+use bps_runtime::tasks::Tasks;
+use bps_wire::key_ring::KeyRing;
+use bps_wire::lease::Record;
+use bps_wire::testing::record;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+
+/// Longest wait for something that takes milliseconds; only a hang lasts as long.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Longer than the pause between two looks of an agent at the processes.
+const LOOKED_WITHIN: Duration = Duration::from_millis(1_500);
+/// Pause between two looks.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// One agent, as far as lifelines go.
+struct End {
+    /// Dropped as if the process were killed: nothing is said any more.
+    tasks: Tasks,
+    lifelines: Lifelines,
+    bonds: watch::Sender<Tenancy>,
+    keys: watch::Sender<KeyRing>,
+}
+
+/// A process that ends with its test, also with one that fails.
+struct Process(Child);
+
+impl Process {
+    fn start() -> Self {
+        Self(Command::new("sleep").arg("1000").spawn().expect("a process"))
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.0.kill().and_then(|()| self.0.wait()).expect("it was started here");
+    }
+}
+
+/// An application of one process.
+struct Application {
+    bond: Arc<Bond>,
+    process: Process,
+}
+
+impl Application {
+    fn start() -> Self {
+        let (bond, inherited) = Bond::new().expect("a bond");
+        let process = Process::start();
+        drop(inherited);
+        Self { bond: Arc::new(bond), process }
+    }
+
+    async fn has_lifeline(&self) {
+        let passed = async {
+            while self.bond.passed() == 0 {
+                sleep(LOOK_EVERY).await;
+            }
+        };
+        timeout(PATIENCE, passed).await.expect("a lifeline");
+    }
+
+    fn kill(self) {
+        drop(self.process);
+    }
+}
+
+fn listen() -> TcpListener {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    listener.set_nonblocking(true).expect("a socket");
+    listener
+}
+
+fn end(own: u128, listener: &TcpListener, record: &Record) -> End {
+    let (keys, present) = watch::channel(KeyRing::parse(&"5a".repeat(32)).expect("a key"));
+    let (bonds, present_bond) = watch::channel(None);
+    let mut tasks = Tasks::new();
+    let listener = listener.try_clone().expect("a descriptor");
+    let needs =
+        Needs { group: record.group, own: AgentId(own), keys: present, listener, bonds: present_bond };
+    let lifelines = Lifelines::start(&mut tasks, &Shutdown::new(), needs).expect("tasks");
+    lifelines.know(record);
+    End { tasks, lifelines, bonds, keys }
+}
+
+fn epoch(term: u32) -> Epoch {
+    Epoch { term, sequence: 0 }
+}
+
+/// A new pair of agents, and where they listen.
+fn pair() -> ([SocketAddr; 2], [End; 2]) {
+    let listeners = [listen(), listen()];
+    let addresses = [0, 1].map(|index: usize| listeners[index].local_addr().expect("an address"));
+    let record = record(7, [AgentId(1), AgentId(2)], addresses);
+    (addresses, [end(1, &listeners[0], &record), end(2, &listeners[1], &record)])
+}
+
+/// One test, because it is about all processes below this one.
+#[tokio::test]
+async fn only_an_application_that_ended_with_its_agent_is_certified() {
+    let (addresses, [active, mut standby]) = pair();
+
+    // A stranger gets no answer.
+    let mut stranger = TcpStream::connect(addresses[0]).await.expect("it listens");
+    stranger.write_all(&[0x5a; 128]).await.expect("it is open");
+    let answer = timeout(PATIENCE, stranger.read(&mut [0])).await.expect("it is closed");
+    assert!(matches!(answer, Ok(0) | Err(_)), "{answer:?}");
+
+    // The agent lives: it passes on by itself.
+    let first = Application::start();
+    active.bonds.send_replace(Some((epoch(1), first.bond.clone())));
+    first.has_lifeline().await;
+    first.kill();
+    active.bonds.send_replace(None);
+
+    // A second process that does not hold the bond keeps the lifeline back.
+    let stray = Process::start();
+    let second = Application::start();
+    active.bonds.send_replace(Some((epoch(2), second.bond.clone())));
+    sleep(LOOKED_WITHIN).await;
+    assert_eq!(second.bond.passed(), 0);
+    drop(stray);
+    second.has_lifeline().await;
+
+    // The agent is killed, and its application ends after it.
+    let End { tasks, lifelines, .. } = active;
+    drop((tasks, lifelines));
+    assert!(standby.lifelines.certificates.try_recv().is_err());
+    second.kill();
+    let certificate = timeout(PATIENCE, standby.lifelines.certificates.recv()).await;
+    assert_eq!(certificate.expect("a certificate"), Some(epoch(2)));
+    assert!(standby.lifelines.certificates.try_recv().is_err());
+    drop((standby.tasks, standby.keys));
+
+    only_while_all_its_processes_hold_the_bond().await;
+}
+
+/// A process that is started later and does not hold the bond makes a lifeline worthless that was passed on before.
+async fn only_while_all_its_processes_hold_the_bond() {
+    let (_, [active, mut standby]) = pair();
+    let application = Application::start();
+    active.bonds.send_replace(Some((epoch(1), application.bond.clone())));
+    application.has_lifeline().await;
+    let late = Process::start();
+    sleep(LOOKED_WITHIN).await;
+    drop((active.tasks, active.lifelines));
+    application.kill();
+    assert!(timeout(LOOKED_WITHIN, standby.lifelines.certificates.recv()).await.is_err());
+    drop(late);
+}

@@ -1,0 +1,270 @@
+//! A Pod of the pair: one container after the other, each with an agent and its enforcer.
+//!
+//! Puts an agent together as `agent::member` does, with the real parts on a simulated machine.
+
+use std::future::{Future, poll_fn};
+use std::net::{IpAddr, SocketAddr};
+use std::pin::pin;
+use std::sync::{Arc, Mutex};
+use std::task::Poll;
+use std::time::Duration;
+
+use bps_agent::enforcer::Leash;
+use bps_agent::lifeline::Lifelines;
+use bps_agent::marks::{State, word};
+use bps_agent::pair::{Body, Pair};
+use bps_agent::peer::Peers;
+use bps_agent::publish::Publisher;
+use bps_agent::relay::{Relay, RelaySettings};
+use bps_agent::search::Search;
+use bps_agent::settings::{PairArguments, PairSettings};
+use bps_agent::store::Store;
+use bps_agent::tenant::Tenant;
+use bps_agent::world::{AlarmClock as _, Machine as _};
+use bps_api::HandoverOrder;
+use bps_protocol::testing::short;
+use bps_protocol::{Agent, AgentId, Epoch, Incarnation, Moment, Protocol};
+use bps_runtime::health::Health;
+use bps_runtime::shutdown::Shutdown;
+use bps_runtime::tasks::Tasks;
+use bps_wire::key_ring::KeyRing;
+use bps_wire::uid::format_uid;
+use clap::Parser;
+use futures::StreamExt as _;
+use futures::stream::{self, select_all};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::{mpsc, watch};
+use tokio::time::sleep;
+use turmoil::net::UdpSocket;
+
+use crate::turmoil::machine::{Bell, Computer, Mailbox, true_time};
+use crate::turmoil::server::PAIR;
+use crate::turmoil::wire;
+
+/// Where agents talk.
+const PORT: u16 = 20_001;
+/// Signals and certificates that wait for an agent; a run has fewer.
+const WAITING_MAX: usize = 64;
+
+/// What a Pod is told, by the arguments of the real program.
+#[derive(Parser)]
+struct Arguments {
+    #[command(flatten)]
+    pair: PairArguments,
+}
+
+/// What differs from Pod to Pod, and from run to run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Habits {
+    /// Whether it has a volume for the mark of its first start.
+    pub(crate) has_state_dir: bool,
+    /// Whether it has hooks.
+    pub(crate) has_hooks: bool,
+    /// Whether its application stands by, too; then there are hooks.
+    pub(crate) runs_in_standby: bool,
+    /// Whether its application may outlast a planned handover.
+    pub(crate) handover: HandoverOrder,
+}
+
+/// A Pod.
+pub(crate) struct Pod {
+    pub(crate) computer: Computer,
+    settings: PairSettings,
+    habits: Habits,
+    life: Mutex<Life>,
+    /// Until then its agent stands still.
+    stalled_until: watch::Sender<Duration>,
+}
+
+/// What is there from one container to the next, and how the present one is reached.
+#[derive(Default)]
+struct Life {
+    is_marked: bool,
+    signals: Option<mpsc::Sender<Signal>>,
+    certificates: Option<mpsc::Sender<Epoch>>,
+}
+
+fn uid(name: &str) -> String {
+    format_uid(name.bytes().fold(1, |uid, byte| uid << 8 | u128::from(byte)))
+}
+
+/// The Pod as the Lease names it.
+pub(crate) fn member(name: &str, address: IpAddr) -> Value {
+    json!({"uid": uid(name), "pod": name, "address": SocketAddr::new(address, PORT)})
+}
+
+impl Pod {
+    pub(crate) fn new(computer: Computer, address: IpAddr, habits: Habits) -> Arc<Self> {
+        let mut arguments = vec![
+            "agent".to_owned(),
+            format!("--lease={PAIR}"),
+            format!("--slice={PAIR}"),
+            "--key-file=/keys".to_owned(),
+            format!("--peer-bind=0.0.0.0:{PORT}"),
+            format!("--pod-uid={}", uid(computer.name())),
+            format!("--pod={}", computer.name()),
+            format!("--pod-ip={address}"),
+        ];
+        if habits.has_hooks || habits.runs_in_standby {
+            arguments.extend(["--on-active=a", "--on-standby=s", "--on-fence=f"].map(str::to_owned));
+        }
+        arguments.extend(habits.runs_in_standby.then(|| "--run-in-standby".to_owned()));
+        arguments.extend(match habits.handover {
+            HandoverOrder::BreakBeforeMake => None,
+            HandoverOrder::MakeBeforeBreak => Some("--handover=make-before-break".to_owned()),
+        });
+        let settings = Arguments::parse_from(arguments).pair.settings().expect("it names a Lease");
+        let stalled_until = watch::Sender::new(Duration::ZERO);
+        Arc::new(Self { computer, settings, habits, life: Mutex::default(), stalled_until })
+    }
+
+    pub(crate) fn id(&self) -> AgentId {
+        self.settings.own.id
+    }
+
+    /// Sends SIGTERM to the agent, if there is one.
+    pub(crate) fn ask_to_end(&self) {
+        if let Some(signals) = &self.life.lock().expect("no panic").signals {
+            // One that has ended needs no signal.
+            let _: Result<(), TrySendError<Signal>> = signals.try_send(Signal::TERM);
+        }
+    }
+
+    /// Tells the agent that the application of this tenure has certainly ended.
+    pub(crate) fn certify(&self, epoch: Epoch) {
+        if let Some(certificates) = &self.life.lock().expect("no panic").certificates {
+            // One that has ended needs no certificate.
+            let _: Result<(), TrySendError<Epoch>> = certificates.try_send(epoch);
+        }
+    }
+
+    /// Lets the agent stand still until this true time; its application and its enforcer go on.
+    pub(crate) fn stall(&self, until: Duration) {
+        self.stalled_until.send_replace(until);
+    }
+
+    /// One container, from its start to its end.
+    pub(crate) async fn live(self: Arc<Self>) -> turmoil::Result {
+        self.computer.note("starts");
+        let (mut tasks, over) = (Tasks::new(), Shutdown::new());
+        let hand = Bell::new(self.computer.clone(), Duration::ZERO);
+        let (mut body, certificates) = self.body(&mut tasks, &over, hand.clone()).await?;
+        tokio::spawn(note_roles(self.computer.clone(), body.states.subscribe()));
+        let own = &self.settings.own;
+        let client = wire::client();
+        let search = Search::new(client.clone(), self.settings.membership.clone(), own.clone());
+        let (agent, is_first) = self.agent();
+        let found = loop {
+            let found = search.find(drop).await;
+            let present = if is_first { Some(found) } else { search.present(&found).await };
+            if let Some(found) = present {
+                break found;
+            }
+        };
+        body.peers.know(&found.record);
+        let store = Store::start(&mut tasks, &over, (client.clone(), &own.namespace, found), short());
+        let (showing, to_show) = watch::channel(None);
+        let retries = body.tenant.metrics().publish_retries.clone();
+        let (slice, names) = watch::channel(Some(PAIR.to_owned()));
+        let publisher = Publisher::new(self.computer.clone(), (client, names), own.clone(), retries);
+        let shown = publisher.shown();
+        tasks.spawn("publisher", publisher.run(to_show, over.clone()));
+        let lifelines = Lifelines::told(own.id, certificates);
+        let protocol = Protocol::new(agent, short());
+        let pair =
+            Pair { protocol, store, lifelines, replica: None, showing, slice, shown, is_of_group: false };
+        let ended = tokio::select! {
+            // Who is killed does nothing more.
+            biased;
+            () = self.enforced(&hand) => "killed by its enforcer".to_owned(),
+            end = self.stalling(body.run(pair, [&over, &over])) => format!("{:?}", end?),
+        };
+        self.computer.note(ended);
+        // Whatever is left of the application is killed with the agent, and the container ends after it.
+        drop(body);
+        while !self.computer.table().is_empty() {
+            sleep(Duration::from_millis(1)).await;
+        }
+        Ok(())
+    }
+
+    async fn body(
+        &self,
+        tasks: &mut Tasks,
+        over: &Shutdown,
+        hand: Bell,
+    ) -> turmoil::Result<(Body<Computer>, mpsc::Receiver<Epoch>)> {
+        let PairSettings { own, peer_bind, relay_ports, hooks, handover, .. } = self.settings.clone();
+        let computer = self.computer.clone();
+        let (signals, asked) = mpsc::channel(WAITING_MAX);
+        let (certifier, certificates) = mpsc::channel(WAITING_MAX);
+        self.reach_by(signals, certifier);
+        let keys = watch::channel(KeyRing::parse(&"0f".repeat(32))?).1;
+        let command = ("/agent".into(), vec!["server".into()]);
+        let asked = stream::unfold(asked, async |mut asked| asked.recv().await.map(|signal| (signal, asked)));
+        let body = Body {
+            tenant: Tenant::new(computer.clone(), command, hooks, short().stop),
+            leash: Leash::new(hand),
+            peers: Peers::new(Mailbox(UdpSocket::bind(peer_bind).await?), own.id, keys),
+            relay: Relay::start(tasks, over, RelaySettings { ip: peer_bind.ip(), ports: relay_ports }),
+            alarm: Bell::new(computer.clone(), computer.flaw().is_late_by),
+            signals: select_all([asked.boxed()]),
+            states: watch::Sender::new(State::UNASSIGNED),
+            health: Health::new(),
+            timing: short(),
+            handover,
+            machine: computer,
+        };
+        Ok((body, certificates))
+    }
+
+    fn reach_by(&self, signals: mpsc::Sender<Signal>, certificates: mpsc::Sender<Epoch>) {
+        let mut life = self.life.lock().expect("no panic");
+        (life.signals, life.certificates) = (Some(signals), Some(certificates));
+    }
+
+    /// The agent as it may start, see `agent::member`, and whether it does for the first time.
+    fn agent(&self) -> (Agent, bool) {
+        let incarnation = Incarnation(self.computer.draw(u64::MAX));
+        let was_marked = std::mem::replace(&mut self.life.lock().expect("no panic").is_marked, true);
+        if self.habits.has_state_dir && !was_marked {
+            return (Agent::new(self.id(), incarnation), true);
+        }
+        let at = Moment { now: self.computer.now(), timing: &short() };
+        (Agent::r7_restarted(&at, self.id(), incarnation), false)
+    }
+
+    async fn enforced(&self, hand: &Bell) {
+        if self.computer.flaw().lacks_enforcer {
+            std::future::pending::<()>().await;
+        }
+        hand.rung().await.expect("a simulated alarm does not fail");
+    }
+
+    /// The work, which stands still when it is told to.
+    async fn stalling<Output>(&self, work: impl Future<Output = Output>) -> Output {
+        let mut work = pin!(work);
+        let mut pause = pin!(sleep(Duration::ZERO));
+        poll_fn(|context| {
+            let rest = self.stalled_until.borrow().saturating_sub(true_time());
+            if rest.is_zero() {
+                return work.as_mut().poll(context);
+            }
+            pause.set(sleep(rest));
+            match pause.as_mut().poll(context) {
+                Poll::Ready(()) => work.as_mut().poll(context),
+                Poll::Pending => Poll::Pending,
+            }
+        })
+        .await
+    }
+}
+
+async fn note_roles(computer: Computer, mut states: watch::Receiver<State>) {
+    while states.changed().await.is_ok() {
+        let State { role, epoch } = *states.borrow_and_update();
+        computer.note(format!("{} {epoch}", role.map_or("unassigned", word)));
+    }
+}

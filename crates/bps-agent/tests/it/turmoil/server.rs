@@ -1,0 +1,92 @@
+//! The API server: the simulated one, on a host of turmoil; what it keeps outlives the host.
+
+use bps_api::keys;
+use bps_wire::lease::Record;
+use http::{Request, Response};
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use kube::Client;
+use kube::client::Body;
+use serde_json::{Value, json};
+use tower::BoxError;
+use turmoil::net::TcpListener;
+
+use crate::turmoil::api::Hub;
+use crate::turmoil::fault::Plan;
+use crate::turmoil::kinds::{ENDPOINT_SLICES, Kind, LEASES};
+use crate::turmoil::world::{Actor, Key, World};
+
+/// Name of its host.
+pub(crate) const API: &str = "api";
+/// Where it listens.
+pub(crate) const PORT: u16 = 6443;
+/// Name of the Lease and the slice.
+pub(crate) const PAIR: &str = "web";
+
+fn key(kind: &'static Kind) -> Key {
+    Key::new(kind, "default", PAIR)
+}
+
+/// A cluster with a Lease that nobody holds, and an empty slice.
+pub(crate) fn cluster(members: &[Value]) -> Hub {
+    let mut world = World::default();
+    let lease = json!({
+        "metadata": {"name": PAIR, "annotations": {
+            (keys::ANNOTATION_HA_SEQUENCE): "0",
+            (keys::ANNOTATION_HA_MEMBERS): json!(members).to_string(),
+            (keys::ANNOTATION_HA_HOLD): "Api",
+            (keys::ANNOTATION_HA_WRITES): "0",
+        }},
+        "spec": {"leaseTransitions": 0},
+    });
+    world.create(Actor::User, &key(&LEASES), lease).expect("a Lease");
+    let slice = json!({"metadata": {"name": PAIR}, "addressType": "IPv4", "endpoints": []});
+    world.create(Actor::User, &key(&ENDPOINT_SLICES), slice).expect("a slice");
+    Hub::new(world, Plan::default())
+}
+
+/// The Lease as it is kept.
+pub(crate) fn lease(hub: &Hub) -> Record {
+    let object = hub.with(|state| Value::clone(state.world.object(&key(&LEASES)).expect("the Lease")));
+    Record::read(&serde_json::from_value(object).expect("a Lease")).expect("a Lease of a pair")
+}
+
+/// What somebody asks by an annotation of the Lease; `None` takes it back.
+pub(crate) fn annotate(hub: &Hub, annotation: &str, value: Option<String>) {
+    hub.with(|state| {
+        let change = |lease: &mut Value| lease["metadata"]["annotations"][annotation] = json!(value);
+        state.world.edit(Actor::User, &key(&LEASES), |lease| {
+            change(lease);
+            let annotations = lease["metadata"]["annotations"].as_object_mut().expect("annotations");
+            annotations.retain(|_, value| !value.is_null());
+        });
+    });
+}
+
+/// What the slice shows at the end: the epoch.
+pub(crate) fn shown(hub: &Hub) -> Value {
+    let slice = hub.with(|state| state.world.object(&key(&ENDPOINT_SLICES)).cloned()).expect("the slice");
+    slice["metadata"]["annotations"][keys::ANNOTATION_HA_EPOCH].clone()
+}
+
+/// Serves until the host is stopped.
+pub(crate) async fn serve(hub: Hub) -> turmoil::Result {
+    let (_, inner) = hub.start();
+    let listener = TcpListener::bind(("0.0.0.0", PORT)).await?;
+    loop {
+        let (stream, _) = listener.accept().await?;
+        let inner = inner.clone();
+        let service = service_fn(move |request| answer(inner.clone(), request));
+        // It ends with its client.
+        tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
+    }
+}
+
+async fn answer(inner: Client, request: Request<Incoming>) -> Result<Response<Body>, BoxError> {
+    let (parts, body) = request.into_parts();
+    let body = body.collect().await?.to_bytes().to_vec();
+    Ok(inner.send(Request::from_parts(parts, Body::from(body))).await?)
+}

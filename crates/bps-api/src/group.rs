@@ -1,0 +1,372 @@
+//! The HAGroup kind: Pods that are paired as active and standby.
+
+#![allow(unreachable_pub, reason = "the KubeSchema derive puts a pub struct into a function")]
+
+use super::service::{
+    ServicePort, ServiceType, name_is_a_label, no_node_ports, node_ports_fit_the_type, port_names_differ,
+    port_numbers_differ, several_ports_have_names,
+};
+use super::status::Condition;
+use super::timing::GroupTiming;
+use kube_derive::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Pairs the Pods of a workload: in each pair exactly one is active, and its standby takes over when it fails.
+///
+/// A Pod belongs to the group whose name its label `backup.example.com/group` bears, and whose agent it runs:
+/// `kubectl bps inject` adds both to the template of a StatefulSet, a Deployment or any other workload.
+#[derive(CustomResource, KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[kube(
+    group = "backup.example.com",
+    version = "v1alpha1",
+    kind = "HAGroup",
+    plural = "hagroups",
+    singular = "hagroup",
+    shortname = "hag",
+    category = "all",
+    namespaced,
+    status = "HAGroupStatus",
+    derive = "PartialEq",
+    doc = "HAGroup pairs Pods as active and standby. The active of a pair serves; its standby takes over within \
+           milliseconds when the application fails, and within seconds when its node does. Never do both act.",
+    printcolumn(
+        name = "PAIRS",
+        type_ = "string",
+        json_path = ".status.summary.pairs",
+        description = "Pairs with an active and a standby / pairs."
+    ),
+    printcolumn(
+        name = "SPARES",
+        type_ = "integer",
+        json_path = ".status.summary.spares",
+        description = "Pods that are in no pair and take the place of one that is lost."
+    ),
+    printcolumn(
+        name = "STATUS",
+        type_ = "string",
+        json_path = ".status.state",
+        description = "What the group is doing, in a few words; conditions tell more."
+    ),
+    printcolumn(name = "AGE", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    printcolumn(
+        name = "ACTIVES",
+        type_ = "string",
+        json_path = ".status.summary.actives",
+        priority = 1,
+        description = "Names of the active Pods."
+    ),
+    printcolumn(
+        name = "LAST TAKEOVER",
+        type_ = "date",
+        json_path = ".status.lastTakeover.time",
+        priority = 1,
+        description = "How long ago a pair last got another active."
+    ),
+    validation = Rule::new("self.metadata.name.size() <= 50").message(
+        "metadata.name must be at most 50 characters: the Leases of pairs are named <name>-<number>"),
+    validation = Rule::new("!self.metadata.name.contains('.')").message(
+        "metadata.name must not contain dots: use dashes, because labels and objects are named after the group")
+)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("has(self.timing) == has(oldSelf.timing) && (!has(self.timing) || self.timing == oldSelf.timing)").message(
+    "timing cannot be changed while pairs act by it: make a new group with other times"))]
+pub struct HAGroupSpec {
+    /// Service that leads to the active Pods. The operator keeps it; each active shows its own address behind it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service: Option<GroupService>,
+
+    /// Ports on which a standby takes in the state of its active, 1 to 50. For each active there is a Service
+    /// `replicate-<name of the active Pod>` that leads to its standby; a name of more than 63 characters is cut, and ends in a
+    /// hash. Node ports are refused. Default: no such Services.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 50))]
+    #[x_kube(validation = Rule::new("self.size() <= 1 || self.all(port, has(port.name))").message(
+        "give every port a name when replicationPorts has more than one"))]
+    #[x_kube(validation = port_names_differ())]
+    #[x_kube(validation = port_numbers_differ())]
+    #[x_kube(validation = no_node_ports())]
+    pub replication_ports: Vec<ServicePort>,
+
+    /// Times of its pairs. They cannot be changed: make a new group instead. Default: the defaults of its fields.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timing: Option<GroupTiming>,
+
+    /// Which comes first when an active hands over because somebody wants it to: a switchover, a deleted Pod, a fence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub handover: Option<HandoverOrder>,
+
+    /// How many pairs there are, 0 to 1000: further Pods are spares, and take the place of whoever is lost. Until a
+    /// pair has a second Pod its active acts alone. Default: as many pairs as there are Pods for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 1000))]
+    pub pairs: Option<i32>,
+
+    /// While true, pairs stay as they are: nobody is paired, replaced or relabelled. Failovers go on, because the
+    /// agents carry them out.
+    #[serde(default)]
+    pub paused: bool,
+}
+
+/// Which comes first in a planned handover: `BreakBeforeMake` (default), the old application ends before the new one
+/// starts, so that never do both act; `MakeBeforeBreak`, for stateless applications, the old one goes on until the new
+/// one serves, at most 10 s, so that both act for a while. The latter has no effect on an application that runs in both
+/// roles or whose state is replicated. Failovers know no order. It may be changed at any time, and nothing restarts.
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HandoverOrder {
+    /// The old application ends before the new one starts: never do both act.
+    #[default]
+    BreakBeforeMake,
+    /// The old application goes on until the new one serves: there is always one, and for a while there are two.
+    MakeBeforeBreak,
+}
+
+impl HandoverOrder {
+    /// The word in the Lease of a pair.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::BreakBeforeMake => "BreakBeforeMake",
+            Self::MakeBeforeBreak => "MakeBeforeBreak",
+        }
+    }
+
+    /// The order of this word.
+    pub fn parse(word: &str) -> Option<Self> {
+        [Self::BreakBeforeMake, Self::MakeBeforeBreak].into_iter().find(|order| order.as_str() == word)
+    }
+}
+
+/// Service that leads to the active Pods. It has no selector: a switch is one write of the new active.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = node_ports_fit_the_type())]
+pub struct GroupService {
+    /// Name of the Service in the namespace of the group: a DNS label that starts with a letter.
+    #[schemars(length(min = 1, max = 63))]
+    #[x_kube(validation = name_is_a_label())]
+    pub name: String,
+
+    /// Ports that the Service offers, 1 to 50. More than one port needs a name each. A target port is a number.
+    #[schemars(length(min = 1, max = 50))]
+    #[x_kube(validation = several_ports_have_names())]
+    #[x_kube(validation = port_names_differ())]
+    #[x_kube(validation = port_numbers_differ())]
+    #[x_kube(validation = Rule::new("self.all(port, !has(port.targetPort) || type(port.targetPort) == int)").message(
+        "write service.ports.targetPort as a number: a group knows no container whose ports have names"))]
+    pub ports: Vec<ServicePort>,
+
+    /// How the Service is reached: `ClusterIP` (default), `NodePort` or `LoadBalancer`.
+    #[serde(default)]
+    pub r#type: ServiceType,
+}
+
+/// What the operator last saw of the group.
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase", default)]
+pub struct HAGroupStatus {
+    /// Generation of the specification that this status is about.
+    pub observed_generation: i64,
+
+    /// What the group is doing, in a few words: the STATUS column of `kubectl get`.
+    pub state: String,
+
+    /// Texts for the columns of `kubectl get`.
+    pub summary: GroupSummary,
+
+    /// The pairs by number, at most 1,000.
+    #[schemars(length(max = 1_000))]
+    pub pairs: Vec<PairStatus>,
+
+    /// Pairs whose Lease somebody deleted, until they are made anew; at most 1,000.
+    #[schemars(length(max = 1_000))]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub lost: Vec<LostPair>,
+
+    /// Names of Pods that are in no pair, sorted, at most 50.
+    #[schemars(length(max = 50))]
+    pub spares: Vec<String>,
+
+    /// Highest term of an epoch that was seen; a pair that is made anew begins above it.
+    #[schemars(range(min = 0))]
+    pub highest_term: i64,
+
+    /// `Ready`, `Degraded`, `Withheld` and `Paused`, each with reason and message. `Withheld`: nobody may act in a pair,
+    /// because no ready Pod has every acknowledged write.
+    #[schemars(length(max = 8), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    pub conditions: Vec<Condition>,
+
+    /// The last time a pair got another active.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_takeover: Option<Takeover>,
+
+    /// Earlier ones, the latest last, at most 10.
+    #[schemars(length(max = 10))]
+    pub takeovers: Vec<Takeover>,
+}
+
+/// Texts for the columns of `kubectl get`.
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase", default)]
+pub struct GroupSummary {
+    /// Pairs with an active and a standby / pairs, for example `2/2`.
+    pub pairs: String,
+    /// Pods in no pair.
+    #[schemars(range(min = 0))]
+    pub spares: i32,
+    /// Names of the active Pods, separated by commas.
+    pub actives: String,
+}
+
+/// Nobody may act in a pair: its [`PairStatus::state`], a condition of its group, and why its set is degraded.
+pub const WITHHELD: &str = "Withheld";
+
+/// The standby has every acknowledged write, as [`PairStatus::sync`] has it.
+pub const IN_SYNC: &str = "InSync";
+
+/// What a pair is doing that was decided to end, as [`PairStatus::state`] has it.
+pub const PAIR_ENDING: &str = "Ending";
+
+/// One pair.
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PairStatus {
+    /// Name of its Lease.
+    pub name: String,
+    /// Name of the Pod that acts; empty if none does.
+    pub active: String,
+    /// Name of the Pod that acted last; absent while one acts, and before the first one did.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub last_active: String,
+    /// Name of the Pod that takes over; empty if there is none.
+    pub standby: String,
+    /// Names of all Pods that its Lease names: if it is deleted, nobody else may be paired with any of them for a while.
+    #[schemars(length(max = 3))]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub pods: Vec<String>,
+    /// Epoch of the tenure that the Lease shows, as in the application's environment.
+    pub epoch: String,
+    /// What the pair is doing: `Paired`, `Alone`, `Starting`, `Fenced`, `Replacing`, `Ending`, or
+    /// `Withheld` if nobody may act because no ready Pod has every acknowledged write.
+    pub state: String,
+    /// Where the state is that agents replicate: `InSync` if the standby has every acknowledged write, `CatchingUp` if it
+    /// does not and would not take over, `Alone` if there is none; absent if nothing is replicated.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub sync: String,
+    /// How much the standby lacks while `sync` is `CatchingUp`; absent if its active has not told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lag: Option<StateLag>,
+}
+
+/// Most Pods of a lost pair that are told: those of its Lease, of its status and of its end, should they differ.
+pub const LOST_PODS_MAX: usize = 9;
+
+/// What is remembered of a pair whose Lease was deleted.
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase", default)]
+pub struct LostPair {
+    /// Name of its Lease.
+    pub name: String,
+    /// Names of its Pods, which will be a pair again; more if the Lease was set back.
+    #[schemars(length(max = LOST_PODS_MAX))]
+    pub pods: Vec<String>,
+    /// The directories that have every acknowledged write, as the Lease had them in `ha-in-sync`; the next Lease will say
+    /// the same. Empty if its end was not seen: then nobody may act before a person decides. Absent if no state is
+    /// replicated.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub in_sync: Option<String>,
+    /// The Pods that have them, as in `ha-in-sync-pods`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub in_sync_pods: String,
+}
+
+/// How much a standby lacks of the replicated state. Told after 2 s, and each 10 s while it changes.
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct StateLag {
+    /// Files and folders that it lacks, has otherwise, or has too many.
+    #[schemars(range(min = 0))]
+    pub entries: i64,
+    /// About how many bytes of files it lacks: what a longer file has more, the whole of any other one.
+    #[schemars(range(min = 0))]
+    pub bytes: i64,
+    /// Since when it has lacked something.
+    #[schemars(schema_with = "super::status::date_time")]
+    pub since: k8s_openapi::apimachinery::pkg::apis::meta::v1::Time,
+}
+
+/// A pair got another active.
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct Takeover {
+    /// Name of the Lease of the pair.
+    pub pair: String,
+    /// Name of the Pod that acted before.
+    pub from: String,
+    /// Name of the Pod that acts now.
+    pub to: String,
+    /// Epoch of its tenure.
+    pub epoch: String,
+    /// `Handover` if the application had ended and the role was handed over, `Lease` if the standby took over through
+    /// the Lease.
+    pub by: String,
+    /// When the operator saw it.
+    #[schemars(schema_with = "super::status::date_time")]
+    pub time: k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime,
+    /// Why, as one word: `ApplicationEnded`, `CertificateOfDeath` (the container ended), `LeaseExpired` (nothing was
+    /// heard of the former active), `HoldLost` (it reached nobody), `SwitchOver`, `PodDeleted`, `Fenced`, `Released`,
+    /// `HandedOver` or `Resumed`. Empty if the new active did not say.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    /// How long it took, phase by phase.
+    #[serde(default)]
+    pub phases: TakeoverPhases,
+}
+
+/// The phases of a takeover. Unit: milliseconds since its beginning: when the end of the former tenure was noticed or
+/// asked for, or, if nothing was heard of it any more, since the last sign of life. What is not known is absent.
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase", default)]
+pub struct TakeoverPhases {
+    /// The end of the former tenure was noticed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub detected: Option<i32>,
+    /// Nothing of the former active's application was left.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub fenced: Option<i32>,
+    /// The API server had answered the new active's claim, or it had accepted the handover.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub lease: Option<i32>,
+    /// The application ran in active mode, and its hook had done its work.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub promoted: Option<i32>,
+    /// The EndpointSlice showed the new active. After `CertificateOfDeath` that may be before `lease`: who is about to take
+    /// over is shown while it still claims.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub published: Option<i32>,
+    /// The operator saw the pair whole again, with a standby and all labels. Counted from `lease` by the operator's
+    /// clock, so without the few milliseconds until it saw the takeover.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub repaired: Option<i32>,
+}
+
+impl TakeoverPhases {
+    /// Each phase by its name, in their usual order.
+    pub const fn each(&self) -> [(&'static str, Option<i32>); 6] {
+        let Self { detected, fenced, lease, promoted, published, repaired } = *self;
+        [
+            ("detected", detected),
+            ("fenced", fenced),
+            ("lease", lease),
+            ("promoted", promoted),
+            ("published", published),
+            ("repaired", repaired),
+        ]
+    }
+}

@@ -1,0 +1,188 @@
+//! The Service that exposes the primaries of a set.
+
+#![allow(unreachable_pub, reason = "the KubeSchema derive puts a pub struct into a function")]
+
+use kube_core::Rule;
+use kube_derive::KubeSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
+
+/// The rules for a Service in the field `service`, whatever kind it belongs to.
+pub(super) fn node_ports_fit_the_type() -> Rule {
+    Rule::new("self.type != 'ClusterIP' || self.ports.all(port, !has(port.nodePort))")
+        .message("nodePort needs service.type NodePort or LoadBalancer: set the type, or leave nodePort out")
+}
+
+pub(super) fn name_is_a_label() -> Rule {
+    Rule::new("self.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')").message(
+        "service.name must be a DNS label: lower case letters, digits and dashes, first a letter, last no dash",
+    )
+}
+
+pub(super) fn several_ports_have_names() -> Rule {
+    Rule::new("self.size() == 1 || self.all(port, has(port.name))")
+        .message("give every port a name when service.ports has more than one")
+}
+
+pub(super) fn port_names_differ() -> Rule {
+    Rule::new("self.all(a, self.exists_one(b, (has(a.name) ? a.name : '') == (has(b.name) ? b.name : '')))")
+        .message("names of ports must differ")
+}
+
+pub(super) fn port_numbers_differ() -> Rule {
+    Rule::new("self.all(a, self.exists_one(b, a.port == b.port && a.protocol == b.protocol))")
+        .message("each pair of port and protocol may stand in a list of ports only once")
+}
+
+/// The Services that lead to standbys are reached from within the cluster only.
+pub(super) fn no_node_ports() -> Rule {
+    Rule::new("self.all(port, !has(port.nodePort))")
+        .message("ports for replication have no nodePort: leave it out")
+}
+
+/// Service that the operator keeps in front of the primaries. It has no selector: the operator writes its
+/// EndpointSlices itself, so that the switch from a lost primary to its successor is one write.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = node_ports_fit_the_type())]
+pub struct ExposedService {
+    /// Name of the Service in the namespace of the set: a DNS label that starts with a letter.
+    #[schemars(length(min = 1, max = 63))]
+    #[x_kube(validation = name_is_a_label())]
+    pub name: String,
+
+    /// Ports that the Service offers, 1 to 50. More than one port needs a name each.
+    #[schemars(length(min = 1, max = 50))]
+    #[x_kube(validation = several_ports_have_names())]
+    #[x_kube(validation = port_names_differ())]
+    #[x_kube(validation = port_numbers_differ())]
+    pub ports: Vec<ServicePort>,
+
+    /// How the Service is reached: `ClusterIP` (default), `NodePort` or `LoadBalancer`.
+    #[serde(default)]
+    pub r#type: ServiceType,
+
+    /// How long a Pod that is going away still answers, in seconds, while every node learns of the switch.
+    /// Becomes a preStop sleep of application containers that define no preStop hook of their own.
+    /// Range 0 to 60, default 2: of several changes in a row kube-proxy programs the last one up to a second later
+    /// (minSyncPeriod), and programming takes its time as well. 0 adds no hook. Without effect with `activeStandby`, where
+    /// a Pod that is deleted hands over first.
+    #[serde(default = "default_drain_seconds")]
+    #[schemars(range(min = 0, max = 60))]
+    pub drain_seconds: i32,
+}
+
+fn default_drain_seconds() -> i32 {
+    2
+}
+
+/// One port of the Service.
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct ServicePort {
+    /// Name of the port: a DNS label. Needed when there is more than one port.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 63), regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
+    pub name: Option<String>,
+
+    /// Port that the Service listens on, 1 to 65535.
+    #[schemars(range(min = 1, max = 65535))]
+    pub port: i32,
+
+    /// Port of the Pods: a number, or the name of a container port. A name has at most 15
+    /// characters. Default: the same number as `port`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target_port: Option<TargetPort>,
+
+    /// Transport protocol: `TCP` (default), `UDP` or `SCTP`.
+    #[serde(default)]
+    pub protocol: Protocol,
+
+    /// Port on every node, for the types `NodePort` and `LoadBalancer`. Default: Kubernetes chooses one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 65535))]
+    pub node_port: Option<i32>,
+
+    /// Application protocol as a hint for proxies and meshes, for example `http` or `kubernetes.io/h2c`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 316))]
+    pub app_protocol: Option<String>,
+}
+
+/// Transport protocol of a port.
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Protocol {
+    /// Transmission Control Protocol.
+    #[default]
+    #[serde(rename = "TCP")]
+    Tcp,
+    /// User Datagram Protocol.
+    #[serde(rename = "UDP")]
+    Udp,
+    /// Stream Control Transmission Protocol.
+    #[serde(rename = "SCTP")]
+    Sctp,
+}
+
+impl Protocol {
+    /// The protocol as Kubernetes spells it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Tcp => "TCP",
+            Self::Udp => "UDP",
+            Self::Sctp => "SCTP",
+        }
+    }
+}
+
+/// How a Service is reached.
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ServiceType {
+    /// An address inside the cluster.
+    #[default]
+    #[serde(rename = "ClusterIP")]
+    ClusterIp,
+    /// The same, and a port on every node.
+    NodePort,
+    /// The same, and a load balancer of the cloud provider.
+    LoadBalancer,
+}
+
+impl ServiceType {
+    /// The type as Kubernetes spells it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::ClusterIp => "ClusterIP",
+            Self::NodePort => "NodePort",
+            Self::LoadBalancer => "LoadBalancer",
+        }
+    }
+}
+
+/// Port of a Pod, by number or by the name of a container port.
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+#[serde(untagged)]
+pub enum TargetPort {
+    /// Port number, 1 to 65535.
+    Number(i32),
+    /// Name of a container port.
+    Name(String),
+}
+
+impl JsonSchema for TargetPort {
+    fn schema_name() -> Cow<'static, str> {
+        "TargetPort".into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        // A bound of one type does not concern a value of the other.
+        json_schema!({
+            "x-kubernetes-int-or-string": true, "minimum": 1, "maximum": 65535, "minLength": 1, "maxLength": 15,
+        })
+    }
+}

@@ -1,0 +1,58 @@
+//! The times of a group that people may choose.
+
+#![allow(unreachable_pub, reason = "the KubeSchema derive puts a pub struct into a function")]
+#![allow(clippy::struct_field_names, reason = "a number that people write says its unit in its name")]
+
+use kube_derive::KubeSchema;
+use serde::{Deserialize, Serialize};
+
+/// How long things take in the pairs of a group. Every agent and the operator use the same; pairs keep those that they
+/// began with.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new(
+    "self.holdMilliseconds * 1001 + 50000 <= self.watchMilliseconds * 1000").message(
+    "timing.watchMilliseconds must be at least holdMilliseconds * 1.001 + 50: write a longer watch or a shorter hold"))]
+#[x_kube(validation = Rule::new("self.stopMilliseconds + 1000 < self.holdMilliseconds").message(
+    "timing.holdMilliseconds must be more than stopMilliseconds + 1000: write a longer hold or a shorter stop"))]
+pub struct GroupTiming {
+    /// How long an active may act after the last sign of its peer or the API server, 1101 to 30000, default 1900. Its
+    /// application has certainly ended by then.
+    #[serde(default = "hold_milliseconds")]
+    #[schemars(range(min = 1_101, max = 30_000))]
+    pub hold_milliseconds: i32,
+
+    /// How long a standby waits for a sign of its active before it takes over, 1153 to 30100, default 2000: the time that
+    /// the loss of a node costs. At least holdMilliseconds * 1.001 + 50.
+    #[serde(default = "watch_milliseconds")]
+    #[schemars(range(min = 1_153, max = 30_100))]
+    pub watch_milliseconds: i32,
+
+    /// How long ending the application may take when its hold runs out, 50 to 20000, default 200. It gets SIGTERM, after
+    /// half of it SIGKILL. An active that is asked to leave has more: twice the hold.
+    #[serde(default = "stop_milliseconds")]
+    #[schemars(range(min = 50, max = 20_000))]
+    pub stop_milliseconds: i32,
+}
+
+impl Default for GroupTiming {
+    fn default() -> Self {
+        Self {
+            hold_milliseconds: hold_milliseconds(),
+            watch_milliseconds: watch_milliseconds(),
+            stop_milliseconds: stop_milliseconds(),
+        }
+    }
+}
+
+fn hold_milliseconds() -> i32 {
+    1_900
+}
+
+fn watch_milliseconds() -> i32 {
+    2_000
+}
+
+fn stop_milliseconds() -> i32 {
+    200
+}

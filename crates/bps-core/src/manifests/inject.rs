@@ -1,0 +1,255 @@
+//! Puts the agent into a Pod template, and takes it out again.
+
+mod check;
+mod environment;
+mod kept;
+mod liveness;
+mod stop;
+
+use bps_api::keys;
+use serde_json::{Map, Value, json};
+
+use self::check::{check_container, check_pod, check_selector, check_shape};
+use self::environment::{add_environment, identity_arguments};
+use self::kept::kept;
+use self::liveness::{check_arguments, is_given_up};
+use self::stop::stop_argument;
+use super::agent_source::AgentSource;
+use super::group::group_keys_name;
+
+pub use self::check::InjectError;
+pub use self::stop::STOP_SIGNALS;
+
+/// Probes of the application. They would fail in a standby, whose application does not run; the agent notices the end of
+/// the application by itself, and does what the liveness probe did.
+const PROBES: [&str; 3] = ["livenessProbe", "readinessProbe", "startupProbe"];
+
+/// Argument of an agent whose application runs as standby, too.
+const RUN_IN_STANDBY: &str = "--run-in-standby";
+
+/// What to put in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Injection {
+    /// Name of the group.
+    pub group: String,
+    /// Where the agent comes from.
+    pub source: AgentSource,
+    /// Container that runs the application; needed if there is more than one.
+    pub container: Option<String>,
+    /// Further arguments of the agent, for example hooks, or ports to relay that the template does not name.
+    pub arguments: Vec<String>,
+}
+
+impl Injection {
+    /// Checks the `spec.selector` of a workload whose Pods get an agent.
+    ///
+    /// # Errors
+    /// `WrittenSelector` if it names a label that the operator writes.
+    pub fn check_selector(selector: &Value) -> Result<(), InjectError> {
+        check_selector(selector)
+    }
+
+    /// Whether nobody does the liveness probe any more that the container has in a template that can run the agent.
+    pub fn gives_liveness_up(&self, template: &Value) -> bool {
+        let Ok(template) = uninject(template) else { return false };
+        let index = container_index(&template["spec"], self.container.as_deref());
+        index.is_ok_and(|index| is_given_up(&template["spec"]["containers"][index], &self.arguments))
+    }
+}
+
+/// The Pod template with the agent in it. Putting it in twice is the same as once.
+///
+/// `template` has the form of a workload's `spec.template`: `metadata` and `spec`.
+///
+/// # Errors
+/// See [`InjectError`].
+pub fn inject(template: &Value, injection: &Injection) -> Result<Value, InjectError> {
+    check_shape(template)?;
+    let mut template = uninject(template)?;
+    check_pod(&template)?;
+    let spec = &template["spec"];
+    let index = container_index(spec, injection.container.as_deref())?;
+    check_container(&spec["containers"][index])?;
+    let install = injection.source.init_container(&spec["containers"][index]);
+    let program = injection.source.volume(&spec["containers"][index]);
+    let grace = spec["terminationGracePeriodSeconds"].as_u64();
+    let mut kept = wrap(&mut template["spec"]["containers"][index], injection, grace)?;
+    let spec = &mut template["spec"];
+    if let Some(install) = install {
+        prepend(spec, "initContainers", install);
+    }
+    append(spec, "volumes", json!({"name": keys::VOLUME_AGENT, "emptyDir": {}}));
+    let secret = json!({"secretName": group_keys_name(&injection.group)});
+    append(spec, "volumes", json!({"name": keys::VOLUME_AGENT_KEYS, "secret": secret}));
+    if let Some(program) = program {
+        append(spec, "volumes", program);
+    }
+    let metadata = &mut template["metadata"];
+    if let Some(group) = metadata["labels"].get(keys::LABEL_GROUP) {
+        kept["group"] = group.clone();
+    }
+    metadata["labels"][keys::LABEL_GROUP] = json!(injection.group);
+    metadata["annotations"][keys::ANNOTATION_INJECTED] = json!(kept.to_string());
+    Ok(template)
+}
+
+/// The Pod template without the agent; one that has none stays as it is.
+///
+/// # Errors
+/// `Unreadable` and `Renamed` if it cannot be told what the container was before.
+pub fn uninject(template: &Value) -> Result<Value, InjectError> {
+    let mut template = template.clone();
+    let Some((kept, index)) = kept(&template)? else { return Ok(template) };
+    unwrap(&mut template["spec"]["containers"][index], &kept);
+    let was_in_group = kept["group"].is_string();
+    if was_in_group {
+        template["metadata"]["labels"][keys::LABEL_GROUP] = kept["group"].clone();
+    }
+    let labels = (!was_in_group).then_some(("labels", keys::LABEL_GROUP));
+    for (part, key) in std::iter::once(("annotations", keys::ANNOTATION_INJECTED)).chain(labels) {
+        let is_empty = template["metadata"][part].as_object_mut().is_none_or(|entries| {
+            entries.remove(key);
+            entries.is_empty()
+        });
+        if let (true, Some(metadata)) = (is_empty, template["metadata"].as_object_mut()) {
+            metadata.remove(part);
+        }
+    }
+    let spec = &mut template["spec"];
+    remove(spec, "initContainers", |item| item["name"] == keys::CONTAINER_INSTALL_AGENT);
+    remove(spec, "volumes", is_ours);
+    Ok(template)
+}
+
+/// Wraps the command; returns what [`uninject`] needs to know.
+fn wrap(container: &mut Value, injection: &Injection, grace: Option<u64>) -> Result<Value, InjectError> {
+    let name = container["name"].as_str().unwrap_or_default().to_owned();
+    let command = container["command"].as_array().filter(|command| !command.is_empty()).cloned();
+    let command = command.ok_or(InjectError::NoCommand { container: name.clone() })?;
+    let mut wrapped: Vec<Value> = agent_command(container, injection).into_iter().map(Value::from).collect();
+    wrapped.extend(command.iter().cloned());
+    container["command"] = Value::Array(wrapped);
+    let mut probes = Map::new();
+    for probe in PROBES {
+        let removed = container.as_object_mut().and_then(|container| container.remove(probe));
+        probes.extend(removed.map(|removed| (probe.to_owned(), removed)));
+    }
+    container["readinessProbe"] = json!({
+        "httpGet": {"path": "/readyz", "port": keys::AGENT_HEALTH_PORT}, "periodSeconds": 1,
+    });
+    let added = add_environment(container, injection, grace);
+    let mount = |name: &str, path: &str| json!({"name": name, "mountPath": path});
+    append(container, "volumeMounts", mount(keys::VOLUME_AGENT, keys::AGENT_MOUNT_PATH));
+    let mut keys_mount = mount(keys::VOLUME_AGENT_KEYS, keys::AGENT_KEYS_MOUNT_PATH);
+    keys_mount["readOnly"] = json!(true);
+    append(container, "volumeMounts", keys_mount);
+    if let Some(program_mount) = injection.source.mount() {
+        append(container, "volumeMounts", program_mount);
+    }
+    Ok(json!({"container": name, "command": command, "probes": probes, "env": added}))
+}
+
+/// The command of the application as it is now: somebody may have edited it since the agent was put before it.
+fn command_now(container: &Value, kept: &Value) -> Value {
+    let words = container["command"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let is_of_agent = |word: &Value| word.as_str().is_some_and(|word| word.starts_with("--group="));
+    let is_wrapped = words.get(1).is_some_and(|verb| verb == "run") && words.get(2).is_some_and(is_of_agent);
+    let behind_agent = words.iter().position(|word| word == "--").filter(|_| is_wrapped);
+    match behind_agent.and_then(|end| words.get(end + 1..)) {
+        Some(command) if !command.is_empty() => json!(command),
+        None if !words.is_empty() => json!(words),
+        Some(_) | None => kept["command"].clone(),
+    }
+}
+
+fn unwrap(container: &mut Value, kept: &Value) {
+    container["command"] = command_now(container, kept);
+    let asks_agent = container["readinessProbe"]["httpGet"]["port"] == keys::AGENT_HEALTH_PORT;
+    if let Some(container) = container.as_object_mut() {
+        if asks_agent {
+            container.remove("readinessProbe");
+        }
+        // What somebody wrote in the meantime stays.
+        for (name, probe) in kept["probes"].as_object().cloned().unwrap_or_default() {
+            container.entry(name).or_insert(probe);
+        }
+    }
+    let added = kept["env"].as_array().cloned().unwrap_or_default();
+    remove(container, "env", |entry| added.contains(&entry["name"]));
+    remove(container, "volumeMounts", is_ours);
+}
+
+fn is_ours(item: &Value) -> bool {
+    let names = [keys::VOLUME_AGENT, keys::VOLUME_AGENT_KEYS, keys::VOLUME_AGENT_PROGRAM];
+    names.iter().any(|name| item["name"] == *name)
+}
+
+fn agent_command(container: &Value, injection: &Injection) -> Vec<String> {
+    // Which family of addresses Pods have is not known yet; an agent takes 0.0.0.0 for all of its Pod's family.
+    let mut command = vec![
+        injection.source.program().to_owned(),
+        "run".to_owned(),
+        format!("--group={}", injection.group),
+        format!("--key-file={}/{}", keys::AGENT_KEYS_MOUNT_PATH, keys::SECRET_GROUP_KEYS_ENTRY),
+        format!("--peer-bind=0.0.0.0:{}", keys::AGENT_PORT),
+        format!("--health-bind=0.0.0.0:{}", keys::AGENT_HEALTH_PORT),
+        format!("--state-dir={}", keys::AGENT_MOUNT_PATH),
+        format!("--state-file={}/state.json", keys::AGENT_MOUNT_PATH),
+    ];
+    command.extend(identity_arguments(container, &injection.arguments));
+    // An application that runs in both roles has its ports in both.
+    if !injection.arguments.iter().any(|argument| argument == RUN_IN_STANDBY) {
+        command.extend(tcp_ports(container).map(|port| format!("--relay-port={port}")));
+    }
+    command.extend(check_arguments(container, &injection.arguments));
+    command.extend(stop_argument(container, &injection.arguments));
+    command.extend(injection.arguments.iter().cloned());
+    command.push("--".to_owned());
+    command
+}
+
+/// The ports that the template says the application listens on.
+fn tcp_ports(container: &Value) -> impl Iterator<Item = u64> {
+    let ports = container["ports"].as_array().into_iter().flatten();
+    let tcp = ports.filter(|port| port.get("protocol").is_none_or(|protocol| protocol == "TCP"));
+    tcp.filter_map(|port| port["containerPort"].as_u64())
+}
+
+fn container_index(spec: &Value, wanted: Option<&str>) -> Result<usize, InjectError> {
+    let containers = spec["containers"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let known: Vec<String> =
+        containers.iter().filter_map(|container| container["name"].as_str()).map(str::to_owned).collect();
+    match wanted {
+        None if containers.len() == 1 => Ok(0),
+        None => Err(InjectError::Ambiguous { known }),
+        Some(wanted) => known
+            .iter()
+            .position(|name| name == wanted)
+            .ok_or_else(|| InjectError::NoContainer { wanted: wanted.to_owned(), known }),
+    }
+}
+
+fn append(object: &mut Value, list: &str, item: Value) {
+    match object[list].as_array_mut() {
+        Some(items) => items.push(item),
+        None => object[list] = json!([item]),
+    }
+}
+
+fn prepend(object: &mut Value, list: &str, item: Value) {
+    match object[list].as_array_mut() {
+        Some(items) => items.insert(0, item),
+        None => object[list] = json!([item]),
+    }
+}
+
+/// Removes items, and the list if nothing is left of it.
+fn remove(object: &mut Value, list: &str, is_removed: impl Fn(&Value) -> bool) {
+    let is_empty = object.get_mut(list).and_then(Value::as_array_mut).is_some_and(|items| {
+        items.retain(|item| !is_removed(item));
+        items.is_empty()
+    });
+    if let (true, Some(object)) = (is_empty, object.as_object_mut()) {
+        object.remove(list);
+    }
+}

@@ -1,0 +1,152 @@
+//! A Pod of the set: the user's template with our labels, owner and, if cold, the gate.
+
+use bps_api::{BackupPodSet, CandidateChoice, keys};
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+
+use super::active_standby::with_agent;
+use super::{GateSettings, InjectError, Injection, gate, owner_reference, revision};
+use crate::model::{PodName, PodRef, Role};
+
+/// Topology keys over which new Pods are spread when the strategy asks for it, softly.
+const SPREAD_OVER: [&str; 2] = ["topology.kubernetes.io/zone", "kubernetes.io/hostname"];
+
+/// Grace period of a Pod that names none. Unit: seconds. Source: `terminationGracePeriodSeconds` of Kubernetes.
+const DEFAULT_GRACE_SECONDS: i64 = 30;
+
+/// One Pod to be made.
+#[derive(Clone, Debug)]
+pub struct PodRequest<'a> {
+    /// Its set.
+    pub set: &'a BackupPodSet,
+    /// Its name.
+    pub name: &'a PodName,
+    /// Role it starts with.
+    pub role: Role,
+    /// Place in the set.
+    pub slot: u32,
+    /// Moment of the decision.
+    pub now: Timestamp,
+    /// The agent that starts its application, if Pods of the set are paired.
+    pub injection: Option<&'a Injection>,
+}
+
+/// The Pod as it is sent to the API server.
+///
+/// # Errors
+/// The template cannot run the agent that was asked for.
+pub fn pod(request: &PodRequest<'_>, gate_settings: &GateSettings) -> Result<Value, InjectError> {
+    let set = request.set;
+    let mut template = json!({"metadata": metadata(request, gate_settings), "spec": set.spec.template.spec});
+    if let Some(injection) = request.injection {
+        template = with_agent(&template, injection)?;
+    }
+    let (metadata, spec) = (template["metadata"].take(), template["spec"].take());
+    let Value::Object(mut spec) = spec else { return Ok(Value::Null) };
+    if let Some(scheduler) = &set.spec.scheduler_name {
+        spec.insert("schedulerName".to_owned(), json!(scheduler));
+    }
+    if is_spread(request) {
+        spread(&mut spec, set);
+    }
+    // An agent that handed over relays what still comes to it.
+    let drained = set.spec.service.as_ref().filter(|_| request.injection.is_none());
+    if let Some(seconds) = drained.map(|service| service.drain_seconds) {
+        drain(&mut spec, seconds);
+    }
+    if request.role == Role::Cold {
+        gate::add_gate(&mut spec, set, gate_settings);
+    }
+    Ok(json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}))
+}
+
+/// The merge patch that changes a Pod's role, refused by the server unless the Pod is as it was seen.
+pub fn role_patch(pod: &PodRef, role: Role, now: Timestamp) -> Value {
+    json!({"metadata": {
+        "uid": pod.uid.0,
+        "resourceVersion": pod.resource_version,
+        "labels": {(keys::LABEL_ROLE): role.as_str(), (keys::LABEL_TYPE): role.type_label()},
+        "annotations": {(keys::ANNOTATION_ROLE_SINCE): milliseconds(now)},
+    }})
+}
+
+fn metadata(request: &PodRequest<'_>, gate_settings: &GateSettings) -> Value {
+    let set = request.set;
+    let template = set.spec.template.metadata.clone().unwrap_or_default();
+    let mut labels = template.labels;
+    labels.insert(keys::LABEL_SET.to_owned(), set.metadata.name.clone().unwrap_or_default());
+    labels.insert(keys::LABEL_ROLE.to_owned(), request.role.as_str().to_owned());
+    labels.insert(keys::LABEL_TYPE.to_owned(), request.role.type_label().to_owned());
+    labels.insert(keys::LABEL_REVISION.to_owned(), revision(&set.spec).0);
+    let mut annotations = template.annotations;
+    annotations.insert(keys::ANNOTATION_SLOT.to_owned(), request.slot.to_string());
+    annotations.insert(keys::ANNOTATION_ROLE_SINCE.to_owned(), milliseconds(request.now));
+    if request.role == Role::Cold {
+        annotations.insert(keys::ANNOTATION_WAKE_KEYS.to_owned(), gate_settings.key_ids());
+    }
+    json!({
+        "name": request.name.0,
+        "namespace": set.metadata.namespace,
+        "labels": labels,
+        "annotations": annotations,
+        "ownerReferences": [owner_reference(set)],
+    })
+}
+
+/// RFC 3339 with milliseconds.
+fn milliseconds(moment: Timestamp) -> String {
+    format!("{moment:.3}")
+}
+
+fn is_spread(request: &PodRequest<'_>) -> bool {
+    let strategy = &request.set.spec.strategy;
+    let choice = match request.role {
+        Role::Primary => strategy.unallocated_to_replicas,
+        Role::Hot => strategy.unallocated_to_hotbackup,
+        Role::Cold => strategy.unallocated_to_coldbackup,
+    };
+    matches!(choice.unwrap_or(strategy.init), CandidateChoice::Best | CandidateChoice::Spread)
+}
+
+/// Asks the scheduler to spread the set, unless the template says itself how Pods are placed.
+fn spread(spec: &mut Map<String, Value>, set: &BackupPodSet) {
+    if ["topologySpreadConstraints", "affinity", "nodeName"].iter().any(|field| spec.contains_key(*field)) {
+        return;
+    }
+    let constraint = |topology: &str| {
+        json!({
+            "maxSkew": 1,
+            "topologyKey": topology,
+            "whenUnsatisfiable": "ScheduleAnyway",
+            "labelSelector": {"matchLabels": {(keys::LABEL_SET): set.metadata.name}},
+        })
+    };
+    let constraints = SPREAD_OVER.iter().map(|topology| constraint(topology)).collect();
+    spec.insert("topologySpreadConstraints".to_owned(), Value::Array(constraints));
+}
+
+/// Lets a Pod that goes away answer until every node has learned that it is not exposed any more.
+///
+/// The API server refuses a sleep that is longer than the grace period, which the sleep is a part of: a template that
+/// names its own period keeps it and drains for less, any other gets the default period on top of the sleep.
+fn drain(spec: &mut Map<String, Value>, seconds: i32) {
+    let seconds = i64::from(seconds);
+    let own_grace = spec.get("terminationGracePeriodSeconds").and_then(Value::as_i64);
+    let seconds = own_grace.map_or(seconds, |grace| seconds.min(grace));
+    if seconds <= 0 {
+        return;
+    }
+    if own_grace.is_none() && seconds > DEFAULT_GRACE_SECONDS {
+        spec.insert("terminationGracePeriodSeconds".to_owned(), json!(seconds + DEFAULT_GRACE_SECONDS));
+    }
+    let Some(containers) = spec.get_mut("containers").and_then(Value::as_array_mut) else { return };
+    for container in containers {
+        let Some(container) = container.as_object_mut() else { continue };
+        let lifecycle = container.entry("lifecycle").or_insert_with(|| json!({}));
+        if let Some(lifecycle) = lifecycle.as_object_mut()
+            && !lifecycle.contains_key("preStop")
+        {
+            lifecycle.insert("preStop".to_owned(), json!({"sleep": {"seconds": seconds}}));
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! The exposed Service and the EndpointSlice behind it.
+//!
+//! The Service has no selector: Kubernetes' own controller needs two writes and a second for a switch, ours needs one
+//! write.
+
+use std::net::IpAddr;
+
+use bps_api::service::TargetPort;
+use bps_api::{BackupPodSet, ExposedService, ServicePort, keys};
+use serde_json::{Map, Value, json};
+
+use super::owner_reference;
+use crate::model::Endpoint;
+
+/// A port of the EndpointSlice: what a port of the Service leads to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SlicePort {
+    /// Name of the Service's port; empty if it has none.
+    pub name: String,
+    /// Port of the Pods.
+    pub port: i32,
+    /// Transport protocol as Kubernetes spells it.
+    pub protocol: &'static str,
+    /// Application protocol, if given.
+    pub app_protocol: Option<String>,
+}
+
+/// Why a port of the Service leads nowhere.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PortError {
+    /// No container of the template has a port of that name.
+    #[error(
+        "service.ports: targetPort {wanted:?} is not the name of a container port; write a number or one of {known:?}"
+    )]
+    UnknownName {
+        /// Name that was asked for.
+        wanted: String,
+        /// Names that exist.
+        known: Vec<String>,
+    },
+}
+
+/// Name of the slice that belongs to a Service.
+pub fn slice_name(service: &str) -> String {
+    format!("{service}-bps")
+}
+
+/// Ports of the slice, with names looked up in the template.
+///
+/// # Errors
+/// `PortError::UnknownName` if a target port is named and no container has it.
+pub fn slice_ports(set: &BackupPodSet, service: &ExposedService) -> Result<Vec<SlicePort>, PortError> {
+    let resolve = |wanted: &Option<TargetPort>, port: i32| match wanted {
+        None => Ok(port),
+        Some(TargetPort::Number(number)) => Ok(*number),
+        Some(TargetPort::Name(name)) => named_port(set, name),
+    };
+    let slice_port = |port: &ServicePort| {
+        Ok(SlicePort {
+            name: port.name.clone().unwrap_or_default(),
+            port: resolve(&port.target_port, port.port)?,
+            protocol: port.protocol.as_str(),
+            app_protocol: port.app_protocol.clone(),
+        })
+    };
+    service.ports.iter().map(slice_port).collect()
+}
+
+/// The Service as it is sent to the API server.
+pub fn service(set: &BackupPodSet, wanted: &ExposedService) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": child_metadata(set, &wanted.name, &Map::new()),
+        "spec": {"type": wanted.r#type.as_str(), "ports": service_ports(&wanted.ports)},
+    })
+}
+
+/// Ports of the Service as they are sent.
+pub fn service_ports(wanted: &[ServicePort]) -> Vec<Value> {
+    let port = |port: &ServicePort| {
+        let mut value = json!({"port": port.port, "protocol": port.protocol.as_str()});
+        let target = port.target_port.clone().unwrap_or(TargetPort::Number(port.port));
+        value["targetPort"] = json!(target);
+        if let Some(name) = &port.name {
+            value["name"] = json!(name);
+        }
+        if let Some(node_port) = port.node_port {
+            value["nodePort"] = json!(node_port);
+        }
+        if let Some(app_protocol) = &port.app_protocol {
+            value["appProtocol"] = json!(app_protocol);
+        }
+        value
+    };
+    wanted.iter().map(port).collect()
+}
+
+/// The EndpointSlice as it is sent to the API server.
+pub fn endpoint_slice(
+    set: &BackupPodSet,
+    service: &ExposedService,
+    ports: &[SlicePort],
+    endpoints: &[Endpoint],
+) -> Value {
+    let mut labels = Map::new();
+    labels.insert(keys::LABEL_SERVICE_NAME.to_owned(), json!(service.name));
+    labels.insert(keys::LABEL_SLICE_MANAGED_BY.to_owned(), json!(keys::MANAGED_BY));
+    let namespace = set.metadata.namespace.as_deref().unwrap_or_default();
+    let is_v6 = endpoints.first().is_some_and(|endpoint| matches!(endpoint.address, IpAddr::V6(_)));
+    json!({
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": child_metadata(set, &slice_name(&service.name), &labels),
+        "addressType": if is_v6 { "IPv6" } else { "IPv4" },
+        "endpoints": endpoints.iter().map(|endpoint| endpoint_value(namespace, endpoint)).collect::<Vec<_>>(),
+        "ports": ports.iter().map(port_value).collect::<Vec<_>>(),
+    })
+}
+
+pub(super) fn endpoint_value(namespace: &str, endpoint: &Endpoint) -> Value {
+    let mut value = json!({
+        "addresses": [endpoint.address.to_string()],
+        "conditions": {
+            "ready": endpoint.is_ready,
+            "serving": true,
+            "terminating": endpoint.is_terminating,
+        },
+        "targetRef": {
+            "kind": "Pod",
+            "name": endpoint.pod.0,
+            "namespace": namespace,
+            "uid": endpoint.uid.0,
+        },
+    });
+    if let Some(node) = &endpoint.node {
+        value["nodeName"] = json!(node.0);
+    }
+    if let Some(zone) = &endpoint.zone {
+        value["zone"] = json!(zone);
+    }
+    value
+}
+
+pub(super) fn port_value(port: &SlicePort) -> Value {
+    let mut value = json!({"name": port.name, "port": port.port, "protocol": port.protocol});
+    if let Some(app_protocol) = &port.app_protocol {
+        value["appProtocol"] = json!(app_protocol);
+    }
+    value
+}
+
+fn child_metadata(set: &BackupPodSet, name: &str, labels: &Map<String, Value>) -> Value {
+    let mut labels = labels.clone();
+    labels.insert(keys::LABEL_SET.to_owned(), json!(set.metadata.name));
+    labels.insert(keys::LABEL_MANAGED_BY.to_owned(), json!(keys::MANAGED_BY));
+    json!({
+        "name": name,
+        "namespace": set.metadata.namespace,
+        "labels": labels,
+        "ownerReferences": [owner_reference(set)],
+    })
+}
+
+fn named_port(set: &BackupPodSet, wanted: &str) -> Result<i32, PortError> {
+    let mut known = Vec::new();
+    let containers = set.spec.template.spec.get("containers").and_then(Value::as_array);
+    let ports =
+        containers.into_iter().flatten().filter_map(|container| container["ports"].as_array()).flatten();
+    for port in ports {
+        let Some(name) = port["name"].as_str() else { continue };
+        let number = port["containerPort"].as_i64().and_then(|number| i32::try_from(number).ok());
+        match number {
+            Some(number) if name == wanted => return Ok(number),
+            Some(_) | None => known.push(name.to_owned()),
+        }
+    }
+    Err(PortError::UnknownName { wanted: wanted.to_owned(), known })
+}

@@ -1,0 +1,219 @@
+//! Whole objects against the files of `tests/golden`. `UPDATE=1` rewrites them.
+
+use std::net::IpAddr;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::{pod_of, set};
+use crate::manifests::{controller_revision, endpoint_slice, role_patch, service, slice_ports};
+use crate::model::{Endpoint, NodeName, PodName, PodRef, Role, Uid};
+
+/// Compares with the file, byte for byte.
+pub(super) fn assert_golden(name: &str, object: &Value) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden").join(format!("{name}.yaml"));
+    let text = serde_saphyr::to_string(object).expect("YAML");
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(&path, &text).expect("write the file");
+    }
+    let expected = std::fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(
+        text, expected,
+        "{name}: if the change is wanted, run the tests with UPDATE=1 and read the diff"
+    );
+}
+
+fn plain_template() -> Value {
+    json!({"spec": {"containers": [{"name": "web", "image": "web:1"}]}})
+}
+
+/// Everything of a container that the gate copies or must leave alone.
+fn rich_template() -> Value {
+    json!({
+        "metadata": {"name": "ignored", "labels": {"app": "web"}, "annotations": {"team": "shop"}},
+        "spec": {
+            "initContainers": [
+                {"name": "migrate", "image": "tools:2", "imagePullPolicy": "Always"},
+                {"name": "warm", "image": "web:1"},
+            ],
+            "containers": [
+                {"name": "web", "image": "web:1", "imagePullPolicy": "IfNotPresent",
+                 "lifecycle": {"postStart": {"exec": {"command": ["hello"]}}},
+                 "resources": {"requests": {"cpu": "1", "memory": "64Mi", "example.com/gpu": "1"},
+                               "limits": {"memory": "128Mi", "ephemeral-storage": "1Gi"}}},
+                {"name": "log", "image": "log:3", "resources": {"limits": {"cpu": "100m"}},
+                 "lifecycle": {"preStop": {"exec": {"command": ["flush"]}}}},
+                {"name": "log-again", "image": "log:3"},
+            ],
+            "volumes": [{"name": "data", "emptyDir": {}}],
+        },
+    })
+}
+
+fn exposed() -> Value {
+    json!({"name": "front", "ports": [
+        {"name": "http", "port": 80, "targetPort": "web", "appProtocol": "http"},
+        {"name": "dns", "port": 53, "protocol": "UDP", "nodePort": 30053},
+    ], "type": "NodePort", "drainSeconds": 2})
+}
+
+#[test]
+fn a_primary_is_the_template_with_labels_owner_and_spread() {
+    let set = set(json!({"template": plain_template()}));
+    assert_golden("pod-primary", &pod_of(&set, Role::Primary));
+}
+
+#[test]
+fn a_hot_backup_of_an_exposed_set_drains_unless_the_template_says_how_it_ends() {
+    let set = set(json!({"template": rich_template(), "service": exposed()}));
+    assert_golden("pod-hot-drained", &pod_of(&set, Role::Hot));
+}
+
+#[test]
+fn a_cold_backup_pulls_every_image_before_its_gate() {
+    let set = set(json!({"template": rich_template()}));
+    assert_golden("pod-cold", &pod_of(&set, Role::Cold));
+}
+
+#[test]
+fn a_cold_backup_without_image_gate_has_one_more_init_container_as_in_the_paper() {
+    let template = json!({
+        "metadata": {"name": "nginx", "labels": {"app": "nginx"}},
+        "spec": {"containers": [{"name": "nginx", "image": "nginx:1.14.2"}]},
+    });
+    let set = set(json!({
+        "template": template, "coldStart": {"imageGate": false}, "strategy": {"init": "random"},
+        "schedulerName": "default-scheduler",
+    }));
+    assert_golden("pod-cold-paper", &pod_of(&set, Role::Cold));
+}
+
+#[test]
+fn a_template_that_places_its_pods_itself_is_left_alone() {
+    let constraint = json!({"maxSkew": 2, "topologyKey": "rack", "whenUnsatisfiable": "DoNotSchedule"});
+    for placement in [
+        json!({"topologySpreadConstraints": [constraint]}),
+        json!({"topologySpreadConstraints": []}),
+        json!({"affinity": {}}),
+        json!({"nodeName": "here"}),
+    ] {
+        let mut spec = json!({"containers": [{"name": "web", "image": "web:1"}]});
+        spec.as_object_mut().unwrap().extend(placement.as_object().unwrap().clone());
+        let exposed = json!({"name": "front", "ports": [{"port": 80}], "drainSeconds": 0});
+        let set = set(json!({"template": {"spec": spec}, "service": exposed}));
+        assert_eq!(pod_of(&set, Role::Primary)["spec"], spec);
+    }
+}
+
+#[test]
+fn each_role_is_spread_as_its_own_strategy_says() {
+    let set = set(json!({"template": plain_template(), "strategy": {
+        "init": "oldest", "unallocatedToReplicas": "best", "unallocatedToHotbackup": "random",
+        "unallocatedToColdbackup": "spread",
+    }}));
+    let is_spread = |role| pod_of(&set, role)["spec"].get("topologySpreadConstraints").is_some();
+    assert_eq!(Role::ALL.map(is_spread), [true, false, true]);
+}
+
+#[test]
+fn the_scheduler_of_the_set_wins_over_that_of_the_template() {
+    let template =
+        json!({"spec": {"schedulerName": "inner", "containers": [{"name": "web", "image": "web:1"}]}});
+    let scheduler = |spec| pod_of(&set(spec), Role::Hot)["spec"]["schedulerName"].clone();
+    assert_eq!(scheduler(json!({"template": template, "schedulerName": "outer"})), "outer");
+    assert_eq!(scheduler(json!({"template": template})), "inner");
+}
+
+/// The API server refuses a preStop sleep that is longer than the grace period of the Pod.
+#[test]
+fn a_drain_always_fits_into_the_grace_period() {
+    // Grace period of the template, drainSeconds, then both as they are sent.
+    let cases = [
+        (None, 1, None, Some(1)),
+        (None, 30, None, Some(30)),
+        (None, 31, Some(61), Some(31)),
+        (Some(60), 31, Some(60), Some(31)),
+        (Some(10), 31, Some(10), Some(10)),
+        (Some(0), 1, Some(0), None),
+    ];
+    for (own_grace, drain, grace, sleep) in cases {
+        let mut spec = json!({"containers": [{"name": "web", "image": "web:1"}]});
+        if let Some(seconds) = own_grace {
+            spec["terminationGracePeriodSeconds"] = json!(seconds);
+        }
+        let exposed = json!({"name": "front", "ports": [{"port": 80}], "drainSeconds": drain});
+        let pod = pod_of(&set(json!({"template": {"spec": spec}, "service": exposed})), Role::Primary);
+        let sent = (
+            pod["spec"]["terminationGracePeriodSeconds"].as_i64(),
+            pod["spec"]["containers"][0]["lifecycle"]["preStop"]["sleep"]["seconds"].as_i64(),
+        );
+        assert_eq!(sent, (grace, sleep), "grace period {own_grace:?}, drain {drain}");
+    }
+}
+
+#[test]
+fn a_changed_role_is_one_patch_of_labels_and_time_at_the_version_that_was_seen() {
+    let pod = PodRef { name: PodName("web-1".into()), uid: Uid("u1".into()), resource_version: "17".into() };
+    assert_eq!(
+        role_patch(&pod, Role::Hot, super::now()),
+        json!({"metadata": {
+            "uid": "u1",
+            "resourceVersion": "17",
+            "labels": {"backup.example.com/role": "hot", "type": "hotbackup"},
+            "annotations": {"backup.example.com/role-since": "2026-01-01T00:00:00.250Z"},
+        }})
+    );
+}
+
+#[test]
+fn the_service_has_no_selector_and_every_port() {
+    let set = set(json!({"template": plain_template(), "service": exposed()}));
+    assert_golden("service", &service(&set, set.spec.service.as_ref().unwrap()));
+}
+
+#[test]
+fn the_slice_names_each_endpoint_with_its_pod() {
+    let container =
+        json!({"name": "web", "image": "web:1", "ports": [{"name": "web", "containerPort": 8080}]});
+    let set = set(json!({"template": {"spec": {"containers": [container]}}, "service": exposed()}));
+    let service = set.spec.service.as_ref().unwrap();
+    let endpoint = |number: u8, is_terminating: bool| Endpoint {
+        pod: PodName(format!("web-{number}")),
+        uid: Uid(format!("u{number}")),
+        address: IpAddr::from([198, 18, 0, number]),
+        node: (number == 1).then(|| NodeName("n1".into())),
+        zone: (number == 1).then(|| "east".into()),
+        is_ready: !is_terminating,
+        is_terminating,
+    };
+    let ports = slice_ports(&set, service).unwrap();
+    let slice = endpoint_slice(&set, service, &ports, &[endpoint(1, false), endpoint(2, true)]);
+    assert_golden("endpoint-slice", &slice);
+}
+
+#[test]
+fn the_first_address_decides_the_family_of_a_slice() {
+    let set = set(json!({"template": plain_template(), "service": exposed()}));
+    let service = set.spec.service.as_ref().unwrap();
+    let endpoint = |address: &str| Endpoint {
+        pod: PodName("web-1".into()),
+        uid: Uid("u1".into()),
+        address: address.parse().unwrap(),
+        node: None,
+        zone: None,
+        is_ready: true,
+        is_terminating: false,
+    };
+    let family =
+        |endpoints: &[Endpoint]| endpoint_slice(&set, service, &[], endpoints)["addressType"].clone();
+    assert_eq!(
+        [family(&[]), family(&[endpoint("198.18.0.1")]), family(&[endpoint("2001:2::1")])],
+        ["IPv4", "IPv4", "IPv6"]
+    );
+}
+
+#[test]
+fn a_revision_keeps_the_template_under_its_hash() {
+    let set = set(json!({"template": rich_template()}));
+    assert_golden("controller-revision", &controller_revision(&set, 7));
+}

@@ -1,0 +1,23 @@
+//! What decisions are made from and what they consist of: Pods, roles, the wish, the snapshot, steps and reasons.
+//!
+//! Nothing here waits, reads a clock or knows Kubernetes' objects; `observe` translates them.
+
+mod desired;
+mod ids;
+mod outcome;
+mod pod;
+mod reason;
+mod role;
+mod snapshot;
+mod step;
+mod transition;
+
+pub use desired::{Desired, ScaleIn, Strategies, Strategy, UpdateKind, UpdatePolicy};
+pub use ids::{NodeName, PodName, Revision, Uid};
+pub use outcome::{Outcome, Refusal, StepResult};
+pub use pod::{Gate, Lifecycle, NodeHealth, NodeView, Ownership, Part, PodRef, PodView};
+pub use reason::Reason;
+pub use role::Role;
+pub use snapshot::{Endpoint, ExposedKind, Exposure, Leftover, ObjectState, Snapshot, Storm};
+pub use step::{Action, Hold, Plan, Step};
+pub use transition::{TRANSITIONS, Transition, transition};

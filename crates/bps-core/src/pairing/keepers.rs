@@ -1,0 +1,32 @@
+//! Who comes back to a pair whose state is replicated, with its volume; and whose place is kept until then, because nobody else
+//! has every acknowledged write.
+//!
+//! Who takes that place instead lacks those writes. In another pair a copy would be replaced by that of the new peer, or be
+//! acted with although it is old.
+
+use bps_protocol::AgentId;
+
+use super::view::{Group, Pair, is_lasting};
+
+impl Group {
+    /// Names under which members that are gone may come back, and take no place but theirs.
+    pub(super) fn homes<'a>(&self, pair: &'a Pair) -> Vec<&'a str> {
+        if pair.level.is_none() || pair.is_ending {
+            return Vec::new();
+        }
+        let gone = self.gone_members(pair).into_iter().filter_map(|id| pair.names.get(&id));
+        gone.map(String::as_str).filter(|name| is_lasting(name)).collect()
+    }
+
+    /// The member, and the name under which it comes back; nobody if a member that stays has every acknowledged write, too.
+    ///
+    /// One place at most: the other one is for anybody, who may act if the application is told to do without those writes.
+    pub(super) fn kept_place<'a>(&self, pair: &'a Pair) -> Option<(AgentId, &'a str)> {
+        let level = || pair.lease.members.into_iter().filter(|id| pair.level_pods.contains(id));
+        if pair.level.is_none() || pair.is_ending || level().any(|id| self.is_staying(id)) {
+            return None;
+        }
+        let named = level().filter_map(|id| Some((id, pair.names.get(&id)?.as_str())));
+        named.filter(|(_, name)| is_lasting(name)).max_by_key(|(id, _)| pair.lease.holder == Some(*id))
+    }
+}

@@ -1,0 +1,55 @@
+//! What the labels of each Pod should say: they show the Lease, and decide nothing.
+
+use std::collections::BTreeMap;
+
+use bps_protocol::AgentId;
+
+use super::plan::{Step, names};
+use super::view::{Group, HaState, Pod, Shown};
+
+/// Longest value of a label. Unit: characters. Source: Kubernetes.
+pub const LABEL_MAX: usize = 63;
+
+/// Writes the labels that are not as they should be; first all that take a part away, so that two Pods of one pair
+/// never both bear the label of the active. Pods of a pair that is left alone keep theirs: whoever acted may still act, and if
+/// the group is new, its labels are all that tells. So do those of which a pair is `planned`.
+pub(super) fn labels(group: &Group, planned: &[Step]) -> Vec<Step> {
+    let wanted = wanted(group);
+    let is_founded = |pod: &Pod| {
+        let has_seat = |step: &Step| matches!(step, Step::Found { seats, .. } if seats.iter().any(|seat| seat.id == pod.id));
+        planned.iter().any(has_seat)
+    };
+    let mut steps: Vec<(bool, Step)> = group
+        .pods
+        .iter()
+        .filter(|pod| wanted.contains_key(&pod.id) || !(group.is_left_alone(pod) || is_founded(pod)))
+        .filter_map(|pod| {
+            let mut shown = wanted.get(&pod.id).cloned().unwrap_or_default();
+            shown.epoch = shown.epoch.or(pod.shown.epoch);
+            let is_promotion = shown.state == Some(HaState::Active) && pod.shown.state != shown.state;
+            (pod.shown != shown).then_some((is_promotion, Step::Label { pod: pod.id, shown }))
+        })
+        .collect();
+    steps.sort_by_key(|(is_promotion, _)| *is_promotion);
+    steps.into_iter().map(|(_, step)| step).collect()
+}
+
+fn wanted(group: &Group) -> BTreeMap<AgentId, Shown> {
+    let names = names(group);
+    let mut wanted = BTreeMap::new();
+    for pair in &group.pairs {
+        let [one, two] = pair.lease.members;
+        for (own, other) in [(one, two), (two, one)] {
+            if group.is_claimed_elsewhere(pair, own) {
+                continue;
+            }
+            let is_active = pair.lease.holder == Some(own);
+            let state = Some(if is_active { HaState::Active } else { HaState::Standby });
+            let peer =
+                names.get(&other).filter(|name| name.len() <= LABEL_MAX).map(|name| (*name).to_owned());
+            let epoch = is_active.then_some(pair.lease.epoch);
+            wanted.insert(own, Shown { state, peer, epoch });
+        }
+    }
+    wanted
+}

@@ -1,0 +1,315 @@
+//! The plan: lost places are filled first, then new pairs are made, then labels follow.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use bps_protocol::{AgentId, BootTime, Lease, Moment, Replacement, forced_replacement};
+use jiff::Timestamp;
+
+use super::ending::ending;
+use super::labels::labels;
+use super::view::{Group, LevelText, Pair, Pod, Seat, Shown};
+use super::withheld::withheld;
+
+/// What to do, in this order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// What to do now.
+    pub steps: Vec<Step>,
+    /// What is waited for.
+    pub waits: Vec<Wait>,
+    /// When to look again even if nothing happens.
+    pub look_again: Option<BootTime>,
+}
+
+/// One write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Makes a pair.
+    Found {
+        /// Its number.
+        number: u32,
+        /// Term that its epochs begin above.
+        term: u32,
+        /// Its members.
+        seats: [Seat; 2],
+        /// What the Lease said that it had before.
+        level: Option<LevelText>,
+    },
+    /// Asks whoever acts to admit a Pod in the place of another one.
+    Ask {
+        /// Number of the pair.
+        pair: u32,
+        /// Who goes.
+        leaving: AgentId,
+        /// Who comes.
+        joining: Seat,
+    },
+    /// Takes a request back.
+    Withdraw {
+        /// Number of the pair.
+        pair: u32,
+    },
+    /// Writes down where an agent listens now: a Pod whose sandbox is made anew has another address.
+    Move {
+        /// Number of the pair.
+        pair: u32,
+        /// The agent, with its new address.
+        seat: Seat,
+    },
+    /// Replaces a member of a pair in which nobody acts.
+    Force {
+        /// Number of the pair.
+        pair: u32,
+        /// The Lease as it becomes.
+        lease: Lease,
+    },
+    /// Ends a pair: none of its members may act any more.
+    Fence {
+        /// Number of the pair.
+        pair: u32,
+    },
+    /// Deletes the Lease of a pair in which nobody acts.
+    End {
+        /// Number of the pair.
+        pair: u32,
+    },
+    /// Writes the labels of a Pod.
+    Label {
+        /// Uid of the Pod.
+        pod: AgentId,
+        /// What they should say.
+        shown: Shown,
+    },
+}
+
+/// Something that only time or somebody else can bring.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Wait {
+    /// The group is paused.
+    Paused,
+    /// Nobody may act in a pair: no ready Pod has every acknowledged write.
+    Withheld {
+        /// Number of the pair.
+        pair: u32,
+    },
+    /// A pair has no standby, and there is no Pod for that place.
+    Standby {
+        /// Number of the pair.
+        pair: u32,
+    },
+    /// The active has been asked to admit a Pod.
+    Admission {
+        /// Number of the pair.
+        pair: u32,
+    },
+    /// A member of a pair may still act although none of them is to be seen.
+    End {
+        /// Number of the pair.
+        pair: u32,
+    },
+    /// The Lease of a pair was deleted, and whoever acted may still act.
+    Lost {
+        /// Number of the pair.
+        pair: u32,
+    },
+    /// A single Pod waits for another one.
+    Second,
+    /// There are more pairs than Pods could fill, but only just.
+    Surplus,
+}
+
+/// What follows from what was seen. Total: every group has a plan.
+pub fn plan(group: &Group, at: &Moment<'_>) -> Plan {
+    let mut draft = Draft::new(group, at);
+    withheld(&mut draft);
+    if group.is_paused {
+        draft.plan.waits.insert(0, Wait::Paused);
+        return draft.plan;
+    }
+    for pair in &group.pairs {
+        draft.follow_addresses(pair);
+        draft.settle_request(pair);
+    }
+    for lost in &group.lost {
+        draft.plan.waits.push(Wait::Lost { pair: lost.number });
+        draft.look_again(lost.since + at.timing.operator_wait);
+    }
+    match group.pairs_wanted {
+        None => {
+            draft.found_again(usize::MAX);
+            draft.fill_seats();
+            draft.found_pairs();
+        }
+        Some(wanted) => draft.found_wanted(wanted),
+    }
+    ending(&mut draft);
+    let labels = labels(group, &draft.plan.steps);
+    draft.plan.steps.extend(labels);
+    draft.plan.waits.sort_unstable();
+    draft.plan
+}
+
+/// A plan in the making.
+pub(super) struct Draft<'a> {
+    pub(super) group: &'a Group,
+    pub(super) at: &'a Moment<'a>,
+    pub(super) plan: Plan,
+    /// Pods that could take a place, the oldest first.
+    pub(super) free: Vec<&'a Pod>,
+    /// Pods that came back to a pair that has no other ones in their places yet, with a copy of its state.
+    returned: Vec<&'a Pod>,
+    /// Pairs whose request is open, or whose Lease is written in this plan already.
+    asked: BTreeSet<u32>,
+}
+
+impl<'a> Draft<'a> {
+    fn new(group: &'a Group, at: &'a Moment<'a>) -> Self {
+        let named: BTreeSet<AgentId> = group.pairs.iter().flat_map(|pair| pair.lease.named()).collect();
+        let is_free =
+            |pod: &&Pod| pod.address.is_some() && !named.contains(&pod.id) && !group.is_left_alone(pod);
+        let homes: BTreeSet<&str> = group.pairs.iter().flat_map(|pair| group.homes(pair)).collect();
+        let is_returned = |pod: &&Pod| homes.contains(pod.name.as_str());
+        let (returned, free) = group.staying().into_iter().filter(is_free).partition(is_returned);
+        Self { group, at, plan: Plan::default(), free, returned, asked: BTreeSet::new() }
+    }
+
+    pub(super) fn look_again(&mut self, when: BootTime) {
+        let earliest = self.plan.look_again.map_or(when, |earlier| earlier.min(when));
+        self.plan.look_again = Some(earliest);
+    }
+
+    /// Whether a request of this pair is open.
+    pub(super) fn is_asked(&self, pair: &Pair) -> bool {
+        self.asked.contains(&pair.number)
+    }
+
+    /// Agents find each other by the Lease; nothing else of the pair is changed in the same plan.
+    fn follow_addresses(&mut self, pair: &Pair) {
+        let moved = self.group.pods.iter().find_map(|pod| {
+            let (address, known) = (pod.address?, *pair.addresses.get(&pod.id)?);
+            (known != address).then(|| Seat { id: pod.id, pod: pod.name.clone(), address })
+        });
+        if let Some(seat) = moved {
+            self.asked.insert(pair.number);
+            self.plan.steps.push(Step::Move { pair: pair.number, seat });
+        }
+    }
+
+    /// An open request is carried out when nobody acts, and taken back when it makes no sense any more.
+    fn settle_request(&mut self, pair: &Pair) {
+        let is_open = !pair.is_ending && !self.is_asked(pair);
+        let Some(replacement) = pair.lease.pending.filter(|_| is_open) else { return };
+        self.asked.insert(pair.number);
+        let Replacement { leaving, joining } = replacement;
+        let joins_as = pair.names.get(&joining).map(String::as_str);
+        let is_promised = |other: &Pair| {
+            let is_joining = other.lease.pending.is_some_and(|other| other.joining == joining);
+            other.lease.members.contains(&joining) || is_joining && other.number < pair.number
+        };
+        let is_wanted = self.group.is_staying(joining)
+            && !self.group.pairs.iter().any(is_promised)
+            && !self.group.is_seated(pair, leaving)
+            && self.group.kept_place(pair).is_none_or(|(id, name)| id != leaving || joins_as == Some(name));
+        if !is_wanted {
+            self.plan.steps.push(Step::Withdraw { pair: pair.number });
+        } else if let Some(lease) = forced_replacement(self.at, &pair.lease, pair.unwritten_since) {
+            self.plan.steps.push(Step::Force { pair: pair.number, lease });
+        } else {
+            self.plan.waits.push(Wait::Admission { pair: pair.number });
+            self.look_again(pair.unwritten_since + self.at.timing.operator_wait);
+        }
+    }
+
+    /// Pairs with one member come first: their application runs without a standby.
+    pub(super) fn fill_seats(&mut self) {
+        let mut pairs: Vec<(usize, &Pair)> = self
+            .group
+            .pairs
+            .iter()
+            .filter(|pair| !pair.is_ending && !self.is_asked(pair))
+            .map(|pair| (self.group.staying_members(pair).len(), pair))
+            .filter(|(staying, _)| *staying < 2)
+            .collect();
+        pairs.sort_by_key(|(staying, pair)| (usize::MAX - staying, self.age_rank(pair), pair.number));
+        for (staying, pair) in pairs {
+            match self.take_apart_from(pair) {
+                Some(pod) => self.ask(pair, pod),
+                None if staying == 1 => self.plan.waits.push(Wait::Standby { pair: pair.number }),
+                None => {}
+            }
+        }
+    }
+
+    /// Where not every pair gets a standby, the oldest active comes first: a rollout replaces it next.
+    fn age_rank(&self, pair: &Pair) -> Option<Timestamp> {
+        self.group.pairs_wanted?;
+        let members = self.group.staying_members(pair);
+        self.group.pods.iter().filter(|pod| members.contains(&pod.id)).map(|pod| pod.created).min()
+    }
+
+    fn ask(&mut self, pair: &Pair, joining: Seat) {
+        let kept = self.group.kept_place(pair).filter(|(_, name)| *name != joining.pod);
+        let gone = self
+            .group
+            .gone_members(pair)
+            .into_iter()
+            .filter(|member| kept.is_none_or(|(id, _)| id != *member));
+        // Who comes back takes its own place. The holder last: as long as it acts it cannot be replaced, but hands over to its
+        // peer.
+        let is_own = |member: &AgentId| pair.names.get(member) == Some(&joining.pod);
+        let leaving = gone.min_by_key(|member| (!is_own(member), pair.lease.holder == Some(*member)));
+        if let Some(leaving) = leaving {
+            self.asked.insert(pair.number);
+            self.plan.steps.push(Step::Ask { pair: pair.number, leaving, joining });
+        }
+    }
+
+    /// The oldest free Pod, preferably a ready one, and on another node than the member that stays: one whose node is lost
+    /// or whose containers crash would be no standby. Who comes back to its place goes before.
+    fn take_apart_from(&mut self, pair: &Pair) -> Option<Seat> {
+        let kept = self.group.kept_place(pair);
+        let mut homes = self.group.homes(pair);
+        homes.sort_by_key(|name| kept.is_none_or(|(_, kept)| kept != *name));
+        let mut returned =
+            homes.iter().filter_map(|name| self.returned.iter().position(|pod| pod.name == *name));
+        if let Some(index) = returned.next() {
+            return seat(self.returned.remove(index));
+        }
+        if self.group.gone_members(pair).len() <= usize::from(kept.is_some()) {
+            return None;
+        }
+        let members = self.group.staying_members(pair);
+        let nodes: Vec<_> =
+            self.group.pods.iter().filter(|pod| members.contains(&pod.id)).map(|pod| &pod.node).collect();
+        let place = |(index, pod): &(usize, &&Pod)| (!pod.is_ready, nodes.contains(&&pod.node), *index);
+        let best = self.free.iter().enumerate().min_by_key(place).map(|(index, _)| index);
+        self.take(best?)
+    }
+
+    pub(super) fn take(&mut self, index: usize) -> Option<Seat> {
+        if index >= self.free.len() {
+            return None;
+        }
+        seat(self.free.remove(index))
+    }
+
+    /// Whether something has lasted long enough; if not, it is waited for.
+    pub(super) fn has_waited(&mut self, since: Option<BootTime>, time: Duration, wait: Wait) -> bool {
+        if since.is_some_and(|since| since + time <= self.at.now) {
+            return true;
+        }
+        self.plan.waits.push(wait);
+        self.look_again(since.unwrap_or(self.at.now) + time);
+        false
+    }
+}
+
+fn seat(pod: &Pod) -> Option<Seat> {
+    Some(Seat { id: pod.id, pod: pod.name.clone(), address: pod.address? })
+}
+
+/// Name of each Pod that a group knows, by uid.
+pub(super) fn names(group: &Group) -> BTreeMap<AgentId, &str> {
+    group.pods.iter().map(|pod| (pod.id, pod.name.as_str())).collect()
+}

@@ -1,0 +1,234 @@
+//! A group as it was seen.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+
+use bps_protocol::{AgentId, BootTime, Epoch, Hold, Lease, Moment, nobody_acts};
+use jiff::Timestamp;
+
+use super::withheld::Forsaken;
+use crate::model::{NodeName, Role};
+
+/// Member of a pair that has only one Pod: nobody, so that the pair can act while it waits for its standby.
+pub const VACANT: AgentId = AgentId::NOBODY;
+
+/// All that a plan is made from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Group {
+    /// Pods with the group's label, those that go away included.
+    pub pods: Vec<Pod>,
+    /// Pairs whose Lease exists.
+    pub pairs: Vec<Pair>,
+    /// Pairs whose Lease somebody else deleted.
+    pub lost: Vec<Lost>,
+    /// Pairs whose Lease is there and cannot be read: whoever acts goes on, so that all of theirs stays as it is.
+    pub unreadable: Vec<Lost>,
+    /// Those of the lost ones whose wait is over and whose Pods are both there or whose Lease said which copies of the state are level,
+    /// until it is made anew.
+    pub remembered: Vec<Lost>,
+    /// How many pairs there shall be; `None` for as many as there are Pods for.
+    pub pairs_wanted: Option<usize>,
+    /// Pairs stay as they are.
+    pub is_paused: bool,
+    /// Highest term of an epoch that was ever seen.
+    pub highest_term: u32,
+    /// Since when plans have waited for [`super::Wait::Surplus`].
+    pub surplus_since: Option<BootTime>,
+    /// Since when plans have waited for [`super::Wait::Second`].
+    pub alone_since: Option<BootTime>,
+}
+
+/// One Pod of the group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pod {
+    /// Its uid.
+    pub id: AgentId,
+    /// Its name.
+    pub name: String,
+    /// Where its agent listens; `None` until the containers run.
+    pub address: Option<SocketAddr>,
+    /// When it was made.
+    pub created: Timestamp,
+    /// Where it runs.
+    pub node: Option<NodeName>,
+    /// Its role in a set, if it belongs to one: primaries act first.
+    pub role: Option<Role>,
+    /// It was deleted, or its containers have ended for good.
+    pub is_leaving: bool,
+    /// It passes its readiness probes.
+    pub is_ready: bool,
+    /// What its labels say.
+    pub shown: Shown,
+}
+
+impl Pod {
+    /// Whether it is a primary of a set.
+    pub fn is_primary(&self) -> bool {
+        self.role == Some(Role::Primary)
+    }
+}
+
+/// What the labels and annotations of a Pod say about its part.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Shown {
+    /// The label `HAState`.
+    pub state: Option<HaState>,
+    /// The label `peer`.
+    pub peer: Option<String>,
+    /// The annotation that names its last tenure: it outlives the group and its Leases.
+    pub epoch: Option<Epoch>,
+}
+
+/// Part of a Pod in its pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum HaState {
+    /// It acts.
+    Active,
+    /// It takes over when the active fails.
+    Standby,
+}
+
+impl HaState {
+    /// The value of the label.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Active => "active",
+            Self::Standby => "standby",
+        }
+    }
+
+    /// The part that a label names.
+    pub fn parse(label: &str) -> Option<Self> {
+        [Self::Active, Self::Standby].into_iter().find(|state| state.as_str() == label)
+    }
+}
+
+/// One of the two places of a pair.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seat {
+    /// Uid of the Pod, or [`VACANT`].
+    pub id: AgentId,
+    /// Name of the Pod; empty if vacant.
+    pub pod: String,
+    /// Where its agent listens.
+    pub address: SocketAddr,
+}
+
+/// A pair as its Lease shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pair {
+    /// Its number in the group.
+    pub number: u32,
+    /// What the Lease says.
+    pub lease: Lease,
+    /// Names of the Pods that it names.
+    pub names: BTreeMap<AgentId, String>,
+    /// Where it says that their agents listen.
+    pub addresses: BTreeMap<AgentId, SocketAddr>,
+    /// Pods that shall not act.
+    pub fenced: Vec<AgentId>,
+    /// How many state directories have every acknowledged write; `None` if no state is replicated.
+    pub level: Option<usize>,
+    /// Pods that had those directories when they were written down; nobody if that is not known.
+    pub level_pods: BTreeSet<AgentId>,
+    /// Whoever has them is not to be seen, and whoever is lacks acknowledged writes.
+    pub forsaken: Option<Forsaken>,
+    /// It was decided that the pair ends.
+    pub is_ending: bool,
+    /// When the operator first read the Lease as the actives last wrote it.
+    pub unwritten_since: BootTime,
+}
+
+impl Pair {
+    /// Names of the Pods that its Lease names, members first.
+    pub fn pods(&self) -> Vec<String> {
+        let names = self.lease.named().filter_map(|id| self.names.get(&id));
+        names.filter(|name| !name.is_empty()).cloned().collect()
+    }
+
+    /// Whether nobody acts in it, and nobody will before it is changed.
+    pub fn is_over(&self, at: &Moment<'_>) -> bool {
+        nobody_acts(at, &self.lease, self.unwritten_since)
+    }
+}
+
+/// A pair whose Lease is gone although nobody wished that: somebody else deleted it, and whoever acted may do so until its
+/// hold ends; or all its Pods went, and may come back with their state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lost {
+    /// Its number in the group.
+    pub number: u32,
+    /// Names of the Pods that it had, members first; nobody pairs them anew before that time is over.
+    pub pods: Vec<String>,
+    /// What its Lease said of the copies of its state; `None` if none is replicated.
+    pub level: Option<LevelText>,
+    /// When that was seen.
+    pub since: BootTime,
+}
+
+/// Whether a Pod that is gone may come back under its name: those of `StatefulSet`s end with their number.
+pub fn is_lasting(pod: &str) -> bool {
+    pod.rsplit_once('-').is_some_and(|(_, number)| number.parse::<u32>().is_ok())
+}
+
+/// What the Lease of a pair says of the copies of its state that have every acknowledged write, in its own words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LevelText {
+    /// The directories; nobody may act if none is named.
+    pub directories: String,
+    /// The Pods that have them.
+    pub pods: String,
+}
+
+impl Group {
+    /// Pairs of which nothing is known but that somebody may act in them.
+    pub fn left_alone(&self) -> impl Iterator<Item = &Lost> {
+        self.lost.iter().chain(&self.unreadable)
+    }
+
+    /// Whether a Pod belongs to one of those.
+    pub(super) fn is_left_alone(&self, pod: &Pod) -> bool {
+        self.left_alone().any(|lost| lost.pods.contains(&pod.name))
+    }
+
+    /// Pods that stay, primaries first, then the oldest.
+    pub fn staying(&self) -> Vec<&Pod> {
+        let mut pods: Vec<&Pod> = self.pods.iter().filter(|pod| !pod.is_leaving).collect();
+        pods.sort_by_key(|pod| (!pod.is_primary(), pod.created, pod.name.clone()));
+        pods
+    }
+
+    /// Whether the Pod exists and stays.
+    pub fn is_staying(&self, id: AgentId) -> bool {
+        self.pods.iter().any(|pod| pod.id == id && !pod.is_leaving)
+    }
+
+    /// Whether a Pod stays, and its place is in this pair.
+    pub(super) fn is_seated(&self, pair: &Pair, id: AgentId) -> bool {
+        self.is_staying(id) && !self.is_claimed_elsewhere(pair, id)
+    }
+
+    /// Whether another pair has a better claim to a Pod, which has one place. A request that was carried out without its writer
+    /// hearing of it may have given it two.
+    ///
+    /// Where it acts comes first, then where somebody answers the active, which may be this Pod.
+    pub(super) fn is_claimed_elsewhere(&self, pair: &Pair, id: AgentId) -> bool {
+        let claim = |pair: &Pair| {
+            let Lease { holder, hold, .. } = pair.lease;
+            (holder == Some(id), hold == Hold::Peer, Reverse(pair.number))
+        };
+        let mut others = self.pairs.iter().filter(|other| other.number != pair.number);
+        others.any(|other| other.lease.members.contains(&id) && claim(other) > claim(pair))
+    }
+
+    /// Members of a pair that do not exist, do not stay, or belong to another one.
+    pub(super) fn gone_members(&self, pair: &Pair) -> Vec<AgentId> {
+        pair.lease.members.into_iter().filter(|id| !self.is_seated(pair, *id)).collect()
+    }
+
+    /// Members of a pair that exist and stay.
+    pub fn staying_members(&self, pair: &Pair) -> Vec<AgentId> {
+        pair.lease.members.into_iter().filter(|id| self.is_seated(pair, *id)).collect()
+    }
+}

@@ -1,0 +1,79 @@
+//! Decides what to do for one BackupPodSet: a pure function from a snapshot to a plan.
+//!
+//! The order of [`RULES`] is the order of importance. A rule only adds to the draft; it never takes back what an
+//! earlier rule claimed, so a Pod is named by at most one step.
+
+mod check;
+mod discard;
+mod draft;
+mod expose;
+mod failover;
+mod fill;
+mod names;
+mod pairs;
+mod rollout;
+mod select;
+mod shrink;
+mod wake;
+
+#[cfg(test)]
+mod tests;
+
+pub use check::{Violation, check};
+
+use crate::model::{Action, Hold, ObjectState, Plan, Reason, Snapshot, Step};
+use draft::Draft;
+
+/// A rule looks at the draft so far and adds steps and holds to it.
+type Rule = fn(&mut Draft<'_>);
+
+/// Every rule, most important first.
+const RULES: [Rule; 15] = [
+    pairs::publish_group,
+    discard::adopt_orphans,
+    discard::delete_hopeless,
+    pairs::follow,
+    fill::fill_primaries,
+    failover::replace_unready_primaries,
+    failover::leave_cordoned_nodes,
+    failover::relabel_lost_primaries,
+    shrink::shrink_primaries,
+    fill::fill_backups,
+    shrink::shrink_backups,
+    rollout::replace_outdated,
+    wake::send_tickets,
+    expose::expose_ready_primaries,
+    expose::retire_leftovers,
+];
+
+/// What to do for this set now, and what not yet.
+///
+/// Total: every snapshot has a plan. A converged snapshot has an empty one.
+pub fn plan(snapshot: &Snapshot) -> Plan {
+    let mut draft = Draft::new(snapshot);
+    let rules = match snapshot.group {
+        // A Pod that somebody else's group takes in could not be told from its own.
+        Some(ObjectState::Absent | ObjectState::Foreign) => &RULES[..1],
+        Some(ObjectState::Current | ObjectState::Outdated) | None => &RULES[..],
+    };
+    for rule in rules {
+        rule(&mut draft);
+    }
+    let plan = draft.into_plan();
+    if snapshot.desired.paused { paused(snapshot, plan) } else { plan }
+}
+
+/// A paused set keeps its plan as a list of holds: the status says what would be done. Only its group is told.
+fn paused(snapshot: &Snapshot, plan: Plan) -> Plan {
+    let hold = |pod| Hold { reason: Reason::Paused, pod, until: None };
+    let is_told =
+        |step: &Step| step.action == Action::PublishGroup && snapshot.group == Some(ObjectState::Outdated);
+    let (passed_on, kept_back): (Vec<Step>, Vec<Step>) = plan.steps.into_iter().partition(is_told);
+    let mut holds: Vec<Hold> = kept_back.iter().map(|step| hold(step.action.pod_name().cloned())).collect();
+    if holds.is_empty() {
+        holds.push(hold(None));
+    }
+    holds.sort();
+    holds.dedup();
+    Plan { steps: passed_on, holds }
+}

@@ -1,0 +1,266 @@
+//! The status of an HAGroup: pairs, what is waited for, and who took over from whom.
+
+mod phrases;
+
+use std::collections::BTreeMap;
+
+use bps_api::status::Condition;
+use bps_api::{
+    GroupSummary, HAGroupStatus, IN_SYNC, LOST_PODS_MAX, LostPair, PAIR_ENDING, PairStatus, StateLag,
+    WITHHELD, keys,
+};
+use bps_protocol::TakeoverRecord;
+use jiff::Timestamp;
+
+pub use phrases::{GROUP_CONDITIONS, GROUP_STATES};
+
+use super::conditions::{Saying, condition};
+use super::takeovers::{TAKEOVERS_MAX, last_actor, takeovers};
+use super::words::{self, Word};
+use crate::manifests::pair_name;
+use crate::pairing::{Group, Lost, Pair, Plan, Step, VACANT, Wait};
+
+/// Most pairs that are listed: as many as a set may have.
+const PAIRS_MAX: usize = 1_000;
+/// Most spares that are listed.
+const SPARES_MAX: usize = 50;
+/// Most texts in one message.
+const TEXTS_MAX: usize = 5;
+
+/// What a status is made from.
+#[derive(Clone, Copy, Debug)]
+pub struct GroupInput<'a> {
+    /// The status before.
+    pub previous: &'a HAGroupStatus,
+    /// Generation of the specification.
+    pub generation: i64,
+    /// Name of the group.
+    pub name: &'a str,
+    /// What was seen.
+    pub group: &'a Group,
+    /// What is done about it.
+    pub plan: &'a Plan,
+    /// What the Leases of pairs tell about their last takeover, by number.
+    pub records: &'a BTreeMap<u32, TakeoverRecord>,
+    /// What the Leases of pairs tell of what their standbys lack, by number.
+    pub lags: &'a BTreeMap<u32, StateLag>,
+    /// Whether actives show themselves behind a Service.
+    pub has_service: bool,
+    /// What stands in the way, one sentence each.
+    pub troubles: &'a [String],
+    /// The present moment.
+    pub now: Timestamp,
+}
+
+/// A status as it is written: of the takeovers only the last ones.
+pub fn kept(status: &HAGroupStatus) -> HAGroupStatus {
+    let passed = status.takeovers.len().saturating_sub(TAKEOVERS_MAX);
+    HAGroupStatus { takeovers: status.takeovers[passed..].to_vec(), ..status.clone() }
+}
+
+/// The status that follows, with every takeover that is new.
+pub fn group_status(input: &GroupInput<'_>) -> HAGroupStatus {
+    let group = input.group;
+    let pairs: Vec<PairStatus> = group.pairs.iter().map(|pair| pair_status(input, pair)).collect();
+    let complete = pairs.iter().filter(|pair| pair.state == PAIRED).count();
+    let takeovers = takeovers(input, &pairs);
+    let mut spares: Vec<String> = spares(group).map(str::to_owned).collect();
+    spares.sort_unstable();
+    let actives: Vec<&str> =
+        pairs.iter().map(|pair| pair.active.as_str()).filter(|name| !name.is_empty()).collect();
+    let summary = GroupSummary {
+        pairs: format!("{complete}/{}", pairs.len()),
+        spares: i32::try_from(spares.len()).unwrap_or(i32::MAX),
+        actives: actives.join(","),
+    };
+    let conditions = conditions(input, (complete, pairs.len()));
+    let state = state(input, (complete, pairs.len()));
+    spares.truncate(SPARES_MAX);
+    let highest_term = i64::from(group.highest_term).max(input.previous.highest_term);
+    HAGroupStatus {
+        observed_generation: input.generation,
+        state,
+        summary,
+        pairs: pairs.into_iter().take(PAIRS_MAX).collect(),
+        lost: lost_pairs(input),
+        spares,
+        highest_term,
+        conditions,
+        last_takeover: takeovers.last().cloned().or_else(|| input.previous.last_takeover.clone()),
+        takeovers,
+    }
+}
+
+pub(super) const PAIRED: &str = "Paired";
+
+fn pair_status(input: &GroupInput<'_>, pair: &Pair) -> PairStatus {
+    let group = input.group;
+    let holder = pair.lease.holder;
+    let name_of = |id| pair.names.get(&id).cloned().unwrap_or_default();
+    let is_there = |id| group.pods.iter().any(|pod| pod.id == id && !pod.is_leaving);
+    let other =
+        pair.lease.members.into_iter().find(|id| Some(*id) != holder && *id != VACANT && is_there(*id));
+    let is_fenced = pair.lease.members.iter().any(|id| pair.fenced.contains(id));
+    let is_withheld = input.plan.waits.contains(&Wait::Withheld { pair: pair.number });
+    let state = match (pair.is_ending, pair.lease.pending, holder, other) {
+        (true, ..) => PAIR_ENDING,
+        _ if is_withheld => WITHHELD,
+        (_, Some(_), ..) => "Replacing",
+        _ if is_fenced => "Fenced",
+        (_, _, None, _) => "Starting",
+        (_, _, Some(_), None) => "Alone",
+        (_, _, Some(_), Some(_)) => PAIRED,
+    };
+    let sync = sync(pair.level, other.is_some());
+    let name = pair_name(input.name, pair.number);
+    let active = holder.map(name_of).unwrap_or_default();
+    let before = input.previous.pairs.iter().find(|before| active.is_empty() && before.name == name);
+    PairStatus {
+        last_active: before.map(last_actor).unwrap_or_default().to_owned(),
+        name,
+        active,
+        standby: other.map(name_of).unwrap_or_default(),
+        pods: pair.pods(),
+        epoch: u64::from(pair.lease.epoch).to_string(),
+        state: state.to_owned(),
+        sync: sync.to_owned(),
+        lag: input.lags.get(&pair.number).filter(|_| sync == CATCHING_UP).cloned(),
+    }
+}
+
+fn lost_pairs(input: &GroupInput<'_>) -> Vec<LostPair> {
+    // Of a pair whose Lease cannot be read the next operator knows nothing but this.
+    let Group { lost, remembered, unreadable, .. } = input.group;
+    let lost = lost.iter().chain(remembered).chain(unreadable);
+    let told = lost.map(|Lost { number, pods, level, since: _ }| LostPair {
+        name: pair_name(input.name, *number),
+        pods: pods.iter().take(LOST_PODS_MAX).cloned().collect(),
+        in_sync: level.as_ref().map(|level| level.directories.clone()),
+        in_sync_pods: level.as_ref().map(|level| level.pods.clone()).unwrap_or_default(),
+    });
+    told.take(PAIRS_MAX).collect()
+}
+
+const CATCHING_UP: &str = "CatchingUp";
+
+/// Where the replicated state is, by the number of directories that have all of it.
+fn sync(level: Option<usize>, has_other: bool) -> &'static str {
+    match (level, has_other) {
+        (None, _) => "",
+        (Some(2..), true) => IN_SYNC,
+        (Some(_), true) => CATCHING_UP,
+        (Some(_), false) => "Alone",
+    }
+}
+
+fn spares(group: &Group) -> impl Iterator<Item = &str> {
+    let is_named = |id| group.pairs.iter().any(|pair| pair.lease.names(id));
+    let spares = group.pods.iter().filter(move |pod| !pod.is_leaving && !is_named(pod.id));
+    spares.map(|pod| pod.name.as_str())
+}
+
+fn state(input: &GroupInput<'_>, (complete, all): (usize, usize)) -> String {
+    let is_pairing = input.plan.steps.iter().any(|step| !matches!(step, Step::Label { .. }));
+    let state = if input.group.is_paused {
+        phrases::PAUSED
+    } else if !input.troubles.is_empty() {
+        phrases::DEGRADED
+    } else if !withheld(input).is_empty() {
+        words::WITHHELD
+    } else if all == 0 {
+        phrases::WAITING_FOR_PODS
+    } else if is_pairing || input.plan.waits.iter().any(|wait| matches!(wait, Wait::Admission { .. })) {
+        phrases::PAIRING
+    } else if complete < all {
+        phrases::WITHOUT_STANDBY
+    } else {
+        phrases::READY
+    };
+    state.word.to_owned()
+}
+
+fn conditions(input: &GroupInput<'_>, (complete, all): (usize, usize)) -> Vec<Condition> {
+    let waits: Vec<String> = input.plan.waits.iter().map(|wait| describe_wait(input.name, wait)).collect();
+    let counts = format!("{complete} of {all} pairs have an active and a standby");
+    let is_ready = all > 0 && complete == all;
+    let ready = if is_ready {
+        (phrases::PAIRED, counts.clone())
+    } else if all == 0 {
+        (phrases::NO_PAIRS, "no pair yet: two running Pods with the label of the group are needed".to_owned())
+    } else {
+        (phrases::UNPAIRED, joined(std::iter::once(counts.clone()).chain(waits.iter().cloned())))
+    };
+    let all_withheld = withheld(input);
+    let is_withheld = !all_withheld.is_empty();
+    let degraded = match (input.troubles, is_withheld) {
+        ([], false) => (false, (words::AS_EXPECTED, "nothing stands in the way".to_owned())),
+        ([], true) => (true, (words::WITHHELD, joined(all_withheld.iter().cloned()))),
+        ([..], _) => (true, (phrases::REFUSED, joined(input.troubles.iter().cloned()))),
+    };
+    let withheld = if is_withheld {
+        (phrases::NO_LEVEL_COPY, format!("{}; {}", joined(all_withheld.into_iter()), way_out()))
+    } else {
+        (words::AS_EXPECTED, "no pair lacks a copy of its state that it may act with".to_owned())
+    };
+    let paused = if input.group.is_paused {
+        (phrases::PAUSED_BY_SPEC, "spec.paused is true: pairs stay as they are, failovers go on".to_owned())
+    } else {
+        (words::NOT_PAUSED, "spec.paused is false".to_owned())
+    };
+    let sayings = [
+        (words::READY, is_ready, ready),
+        (words::DEGRADED, degraded.0, degraded.1),
+        (WITHHELD, is_withheld, withheld),
+        (words::PAUSED, input.group.is_paused, paused),
+    ];
+    let meta = (input.previous.conditions.as_slice(), input.now, input.generation);
+    let saying = |(r#type, holds, (reason, message)): (_, _, (Word, _))| Saying {
+        r#type,
+        holds,
+        reason: reason.word,
+        message,
+    };
+    sayings.into_iter().map(|said| condition(meta, saying(said))).collect()
+}
+
+/// Pairs in which nobody may act, half a sentence each.
+fn withheld(input: &GroupInput<'_>) -> Vec<String> {
+    let is_withheld = |wait: &&Wait| matches!(wait, Wait::Withheld { .. });
+    input.plan.waits.iter().filter(is_withheld).map(|wait| describe_wait(input.name, wait)).collect()
+}
+
+/// What a person can do about a pair in which nobody may act.
+fn way_out() -> String {
+    let key = keys::ANNOTATION_HA_IN_SYNC;
+    format!(
+        "bring the lost Pod back with its volume, or remove the annotation {key} from the Lease to act without those writes"
+    )
+}
+
+fn joined(texts: impl Iterator<Item = String>) -> String {
+    texts.take(TEXTS_MAX).collect::<Vec<_>>().join("; ")
+}
+
+/// What is waited for in the group of this name, as half a sentence for people.
+pub fn describe_wait(name: &str, wait: &Wait) -> String {
+    let pair = |number: &u32| pair_name(name, *number);
+    match wait {
+        Wait::Paused => "the group is paused".to_owned(),
+        Wait::Withheld { pair: number } => {
+            format!("nobody may act in {}: no ready Pod has every acknowledged write", pair(number))
+        }
+        Wait::Standby { pair: number } => {
+            format!("{} has no standby, and there is no Pod for that place", pair(number))
+        }
+        Wait::Admission { pair: number } => format!("the active of {} is asked to admit a Pod", pair(number)),
+        Wait::End { pair: number } => format!("{} ends once nobody can act in it any more", pair(number)),
+        Wait::Lost { pair: number } => {
+            format!("the Lease of {} was deleted; it is made anew once nobody can act any more", pair(number))
+        }
+        Wait::Second => "a single Pod waits for another one".to_owned(),
+        Wait::Surplus => "there are more pairs than Pods can fill".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,48 @@
+//! Every reason that a condition of an HAGroup can have and every phrase of its STATUS column, with their meanings.
+
+use crate::status::words;
+use crate::status::words::{AS_EXPECTED, ConditionWords, NOT_PAUSED, WITHHELD, Word};
+
+pub(super) const PAIRED: Word = Word { word: "Paired", meaning: "Every pair has an active and a standby." };
+pub(super) const NO_PAIRS: Word = Word {
+    word: "NoPairs",
+    meaning: "There is no pair yet: two running Pods with the label of the group are needed.",
+};
+pub(super) const UNPAIRED: Word =
+    Word { word: "Unpaired", meaning: "A pair lacks its active or its standby." };
+pub(super) const REFUSED: Word = Word { word: "Refused", meaning: "A write for the group was refused." };
+pub(super) const NO_LEVEL_COPY: Word = Word { word: "NoLevelCopy", meaning: WITHHELD.meaning };
+pub(super) const PAUSED_BY_SPEC: Word =
+    Word { word: "PausedBySpec", meaning: "Pairs stay as they are; failovers go on." };
+
+pub(super) const PAUSED: Word = Word { word: "Paused", meaning: PAUSED_BY_SPEC.meaning };
+pub(super) const DEGRADED: Word = Word { word: "Degraded", meaning: REFUSED.meaning };
+pub(super) const WAITING_FOR_PODS: Word = Word { word: "Waiting for Pods", meaning: NO_PAIRS.meaning };
+pub(super) const PAIRING: Word =
+    Word { word: "Pairing", meaning: "Pairs are being formed, ended or given another member." };
+pub(super) const WITHOUT_STANDBY: Word = Word { word: "Without standby", meaning: UNPAIRED.meaning };
+pub(super) const READY: Word = Word { word: "Ready", meaning: PAIRED.meaning };
+
+/// The conditions in the order of the status.
+pub const GROUP_CONDITIONS: [ConditionWords; 4] = [
+    ConditionWords {
+        r#type: Word { word: words::READY, meaning: PAIRED.meaning },
+        when_true: &[PAIRED],
+        when_false: &[NO_PAIRS, UNPAIRED],
+    },
+    ConditionWords {
+        r#type: Word { word: words::DEGRADED, meaning: "Something needs attention." },
+        when_true: &[REFUSED, WITHHELD],
+        when_false: &[AS_EXPECTED],
+    },
+    ConditionWords { r#type: WITHHELD, when_true: &[NO_LEVEL_COPY], when_false: &[AS_EXPECTED] },
+    ConditionWords {
+        r#type: Word { word: words::PAUSED, meaning: "The operator leaves the pairs as they are." },
+        when_true: &[PAUSED_BY_SPEC],
+        when_false: &[NOT_PAUSED],
+    },
+];
+
+/// The phrases of the STATUS column, most important first.
+pub const GROUP_STATES: [Word; 7] =
+    [PAUSED, DEGRADED, WITHHELD, WAITING_FOR_PODS, PAIRING, WITHOUT_STANDBY, READY];

@@ -1,0 +1,145 @@
+//! What a group, its pairs and its troubles make of a status.
+
+use bps_api::status::ConditionStatus;
+use bps_protocol::{AgentId, Epoch};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use super::*;
+use crate::pairing::testing::{pair, pod};
+
+/// Pods 1 and 2 are a pair, and Pod 3 is a spare.
+fn group(holder: Option<u128>, epoch: Epoch) -> Group {
+    let mut pair = pair(0, [1, 2]);
+    (pair.lease.holder, pair.lease.epoch) = (holder.map(AgentId), epoch);
+    Group { pods: [1, 2, 3].map(pod).into(), pairs: vec![pair], highest_term: epoch.term, ..Group::default() }
+}
+
+fn status(previous: &HAGroupStatus, group: &Group, troubles: &[String]) -> HAGroupStatus {
+    planned(previous, (group, &Plan::default()), troubles)
+}
+
+fn planned(previous: &HAGroupStatus, (group, plan): (&Group, &Plan), troubles: &[String]) -> HAGroupStatus {
+    group_status(&GroupInput {
+        previous,
+        generation: 1,
+        name: "web",
+        group,
+        plan,
+        records: &BTreeMap::new(),
+        lags: &BTreeMap::from([(0, lag())]),
+        has_service: false,
+        troubles,
+        now: Timestamp::UNIX_EPOCH,
+    })
+}
+
+fn lag() -> StateLag {
+    StateLag { entries: 3, bytes: 70, since: Time(Timestamp::UNIX_EPOCH) }
+}
+
+const FIRST: Epoch = Epoch { term: 1, sequence: 0 };
+const DELEGATED: Epoch = Epoch { term: 1, sequence: 1 };
+
+#[test]
+fn a_settled_group_is_ready_and_its_status_does_not_change_again() {
+    let group = group(Some(1), FIRST);
+    let first = status(&HAGroupStatus::default(), &group, &[]);
+    assert_eq!((first.state.as_str(), first.summary.pairs.as_str()), ("Ready", "1/1"));
+    let expected = PairStatus {
+        name: "web-0".into(),
+        active: "web-1".into(),
+        standby: "web-2".into(),
+        pods: vec!["web-1".into(), "web-2".into()],
+        epoch: "4294967296".into(),
+        state: "Paired".into(),
+        ..PairStatus::default()
+    };
+    assert_eq!((&first.pairs, &first.spares), (&vec![expected], &vec!["web-3".to_owned()]));
+    assert_eq!(first.takeovers, []);
+    assert_eq!(status(&first, &group, &[]), first);
+}
+
+#[test]
+fn a_handover_is_told_with_both_pods_even_through_a_release() {
+    let before = status(&HAGroupStatus::default(), &group(Some(1), FIRST), &[]);
+    let after = status(&before, &group(Some(2), DELEGATED), &[]);
+    let told = after.last_takeover.clone().expect("a takeover");
+    assert_eq!((told.from.as_str(), told.to.as_str(), told.by.as_str()), ("web-1", "web-2", "Handover"));
+
+    let released = status(&after, &group(None, DELEGATED), &[]);
+    assert_eq!((released.state.as_str(), released.takeovers.len()), ("Without standby", 1));
+    let taken = status(&released, &group(Some(1), Epoch { term: 2, sequence: 0 }), &[]);
+    let told = taken.last_takeover.expect("a takeover");
+    assert_eq!((told.from.as_str(), told.to.as_str(), told.by.as_str()), ("web-2", "web-1", "Lease"));
+}
+
+#[test]
+fn a_pair_in_which_nobody_acts_remembers_who_did_so_that_its_first_takeover_is_told() {
+    let last = |status: &HAGroupStatus| status.pairs[0].last_active.clone();
+    let second = Epoch { term: 2, sequence: 0 };
+    let untouched = status(&HAGroupStatus::default(), &group(None, FIRST), &[]);
+    let first = status(&untouched, &group(Some(1), FIRST), &[]);
+    let released = status(&first, &group(None, FIRST), &[]);
+    let still = status(&released, &group(None, FIRST), &[]);
+    let taken = status(&still, &group(Some(2), second), &[]);
+    assert_eq!([&untouched, &first, &released, &still, &taken].map(last), ["", "", "web-1", "web-1", ""]);
+    let told: Vec<_> = taken.takeovers.iter().map(|told| (&*told.from, &*told.to, &*told.by)).collect();
+    assert_eq!((still.takeovers, told), (vec![], vec![("web-1", "web-2", "Lease")]));
+}
+
+#[test]
+fn a_pair_says_whether_its_standby_has_the_replicated_state() {
+    let table = [
+        (None, true, ""),
+        (Some(2), true, "InSync"),
+        (Some(1), true, "CatchingUp"),
+        (Some(0), true, "CatchingUp"),
+        (Some(2), false, "Alone"),
+        (Some(1), false, "Alone"),
+    ];
+    for (level, has_other, expected) in table {
+        assert_eq!(sync(level, has_other), expected, "{level:?} {has_other}");
+    }
+}
+
+#[test]
+fn a_pair_says_what_its_standby_lacks_only_while_that_is_catching_up() {
+    for (level, expected) in [(None, None), (Some(2), None), (Some(1), Some(lag()))] {
+        let mut group = group(Some(1), FIRST);
+        group.pairs[0].level = level;
+        assert_eq!(status(&HAGroupStatus::default(), &group, &[]).pairs[0].lag, expected, "{level:?}");
+    }
+}
+
+#[test]
+fn a_pair_in_which_nobody_may_act_is_a_condition_of_its_own() {
+    let plan = Plan { waits: vec![Wait::Withheld { pair: 0 }], ..Plan::default() };
+    let withheld = planned(&HAGroupStatus::default(), (&group(Some(1), FIRST), &plan), &[]);
+    assert_eq!((withheld.state.as_str(), withheld.pairs[0].state.as_str()), ("Withheld", "Withheld"));
+    let said: Vec<_> =
+        withheld.conditions.iter().map(|said| (&*said.r#type, said.status, &*said.reason)).collect();
+    let expected = [
+        ("Ready", ConditionStatus::False, "Unpaired"),
+        ("Degraded", ConditionStatus::True, "Withheld"),
+        ("Withheld", ConditionStatus::True, "NoLevelCopy"),
+        ("Paused", ConditionStatus::False, "NotPaused"),
+    ];
+    assert_eq!(said, expected);
+    let message = "nobody may act in web-0: no ready Pod has every acknowledged write; bring the lost Pod back \
+        with its volume, or remove the annotation backup.example.com/ha-in-sync from the Lease to act without those writes";
+    assert_eq!(withheld.conditions[2].message, message);
+}
+
+#[test]
+fn what_stands_in_the_way_degrades_the_group() {
+    let troubled = status(&HAGroupStatus::default(), &group(Some(1), FIRST), &["no permission".into()]);
+    let degraded = troubled.conditions.iter().find(|condition| condition.r#type == words::DEGRADED);
+    assert!(degraded.is_some_and(|condition| condition.message == "no permission"));
+    assert_eq!(troubled.state, "Degraded");
+}
+
+#[test]
+fn the_highest_term_never_goes_back() {
+    let previous = HAGroupStatus { highest_term: 9, ..HAGroupStatus::default() };
+    assert_eq!(status(&previous, &group(Some(1), FIRST), &[]).highest_term, 9);
+}

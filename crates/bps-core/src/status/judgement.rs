@@ -1,0 +1,188 @@
+//! Judges what the set is doing and what is wrong with it.
+//!
+//! What a set is doing cannot always be seen in one snapshot: a Pod that starts looks the same in a rollout and
+//! after a loss. So an activity stands until the set is complete, and `previous` remembers it.
+
+use bps_api::status::{BackupPodSetStatus, ConditionStatus, FailoverReport};
+
+use super::tally::{DESCRIBED_PODS_MAX, Tally};
+use super::words::{self, Word};
+use super::{StatusInput, refusal};
+use crate::model::{Hold, Lifecycle, ObjectState, PodView, Reason, Role, Snapshot, UpdateKind};
+
+/// Something that needs attention.
+pub(super) enum Trouble {
+    /// The specification cannot be used.
+    InvalidSpec(String),
+    /// The storm brake is on.
+    Storm(String),
+    /// A write was refused and will be again.
+    Refused(refusal::Refused),
+    /// Nobody may act in a pair.
+    Withheld(String),
+    /// A rule, or the state of a Pod, puts the set at risk.
+    AtRisk(Reason, String),
+}
+
+/// What is to be said about the set.
+pub(super) struct Judgement {
+    /// What the set is doing; `None` when there is nothing to do.
+    pub(super) activity: Option<Word>,
+    /// Pods that a rollout still has to replace.
+    pub(super) outdated: usize,
+    /// What the Service lacks.
+    pub(super) unexposed: Option<String>,
+    /// What needs attention most.
+    pub(super) trouble: Option<Trouble>,
+}
+
+impl Judgement {
+    pub(super) fn new(input: &StatusInput<'_>, tally: &Tally<'_>, report: Option<&FailoverReport>) -> Self {
+        let outdated = outdated(input.snapshot, tally);
+        let unexposed = unexposed(input.snapshot, tally);
+        let is_balanced =
+            tally.tiers().iter().all(|tier| tier.is_satisfied() && tier.pods.len() == tier.wanted);
+        let is_complete = is_balanced && outdated == 0 && unexposed.is_none();
+        Self {
+            activity: (!is_complete).then(|| activity(input, (tally, outdated), report)),
+            outdated,
+            unexposed,
+            trouble: trouble(input, tally),
+        }
+    }
+
+    /// Whether a primary is missing right now because one was lost.
+    pub(super) fn is_failing_over(&self) -> bool {
+        self.activity == Some(words::FAILING_OVER)
+    }
+}
+
+fn activity(
+    input: &StatusInput<'_>,
+    (tally, outdated): (&Tally<'_>, usize),
+    report: Option<&FailoverReport>,
+) -> Word {
+    let previous = input.previous;
+    let had_pods = previous.replicas + previous.hot_backups + previous.cold_backups > 0;
+    let usual = if outdated > 0 {
+        words::ROLLING_OUT
+    } else if previous.observed_generation != input.generation {
+        if had_pods { words::SCALING } else { words::STARTING }
+    } else {
+        standing(previous).unwrap_or(words::REFILLING)
+    };
+    let is_serving = tally.tier(Role::Primary).is_satisfied();
+    let is_unreplaced = report.is_some_and(|report| report.ready_after_milliseconds.is_none());
+    if !is_serving && (is_unreplaced || usual == words::REFILLING) { words::FAILING_OVER } else { usual }
+}
+
+/// The activity that was reported last and lasts until the set is complete.
+fn standing(previous: &BackupPodSetStatus) -> Option<Word> {
+    let progressing = previous.conditions.iter().find(|condition| condition.r#type == words::PROGRESSING)?;
+    let lasting = [words::STARTING, words::SCALING, words::ROLLING_OUT];
+    let is_standing = progressing.status == ConditionStatus::True;
+    lasting.into_iter().find(|word| is_standing && word.word == progressing.reason)
+}
+
+/// Pods of a former revision that the update strategy does not keep.
+fn outdated(snapshot: &Snapshot, tally: &Tally<'_>) -> usize {
+    let desired = &snapshot.desired;
+    if desired.update.kind == UpdateKind::OnDelete {
+        return 0;
+    }
+    let of_role = |role| {
+        let is_outdated = |view: &&&PodView| view.revision != desired.revision;
+        let kept = if role == Role::Primary { desired.update.partition } else { 0 };
+        tally.tier(role).pods.iter().filter(is_outdated).count().saturating_sub(kept)
+    };
+    Role::ALL.map(of_role).into_iter().sum()
+}
+
+fn unexposed(snapshot: &Snapshot, tally: &Tally<'_>) -> Option<String> {
+    let exposure = snapshot.exposure.as_ref()?;
+    if exposure.service != ObjectState::Current {
+        return Some(format!("the Service {}", lack(exposure.service)));
+    }
+    if exposure.slice != ObjectState::Current {
+        return Some(format!("the EndpointSlice of the Service {}", lack(exposure.slice)));
+    }
+    let is_exposed = |view: &PodView| {
+        exposure.endpoints.iter().any(|endpoint| endpoint.is_ready && endpoint.uid == view.pod.uid)
+    };
+    let primaries = &tally.tier(Role::Primary).pods;
+    let hidden = primaries.iter().find(|view| view.is_ready() && !is_exposed(view))?;
+    Some(format!("the Service does not lead to primary {} yet", hidden.pod.name))
+}
+
+const fn lack(state: ObjectState) -> &'static str {
+    match state {
+        ObjectState::Absent => "does not exist yet",
+        ObjectState::Current => "is as wanted",
+        ObjectState::Outdated => "is not as wanted yet",
+        ObjectState::Foreign => "belongs to somebody else",
+    }
+}
+
+fn trouble(input: &StatusInput<'_>, tally: &Tally<'_>) -> Option<Trouble> {
+    if let Some(message) = input.invalid {
+        return Some(Trouble::InvalidSpec(refusal::bounded(message, refusal::QUOTE_MAX_CHARS)));
+    }
+    if let Some(storm) = input.snapshot.storm {
+        let message = format!(
+            "{} of {} Pods of all sets were lost at once; nothing is created or deleted until that is over",
+            storm.lost, storm.total
+        );
+        return Some(Trouble::Storm(message));
+    }
+    let withheld = || input.withheld.map(|told| refusal::bounded(told, refusal::QUOTE_MAX_CHARS));
+    refusal::lasting(input)
+        .map(Trouble::Refused)
+        .or_else(|| withheld().map(Trouble::Withheld))
+        .or_else(|| {
+            [Reason::CheckRefused, Reason::ForeignObject].into_iter().find_map(|reason| held(input, reason))
+        })
+        .or_else(|| foreign_pods(input.foreign_pods))
+        .or_else(|| held(input, Reason::NoReadyBackup))
+        .or_else(|| unready(tally))
+}
+
+fn held(input: &StatusInput<'_>, reason: Reason) -> Option<Trouble> {
+    let holds: Vec<&Hold> = input.plan.holds.iter().filter(|hold| hold.reason == reason).collect();
+    let first = holds.first()?;
+    let message = match &first.pod {
+        Some(pod) if holds.len() > 1 => {
+            format!("{} Pod {pod} and {} more", reason.meaning(), holds.len() - 1)
+        }
+        Some(pod) => format!("{} Pod {pod}", reason.meaning()),
+        None => reason.meaning().to_owned(),
+    };
+    Some(Trouble::AtRisk(reason, message))
+}
+
+fn foreign_pods(names: &[String]) -> Option<Trouble> {
+    if names.is_empty() {
+        return None;
+    }
+    let listed = names.iter().take(DESCRIBED_PODS_MAX).map(String::as_str).collect::<Vec<_>>().join(", ");
+    let more = match names.len().saturating_sub(DESCRIBED_PODS_MAX) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let message = format!(
+        "Pods {listed}{more} carry the label of this set but belong to somebody else; remove the label from them"
+    );
+    Some(Trouble::AtRisk(Reason::ForeignObject, message))
+}
+
+/// A Pod that was ready, or crashed, and is not ready now.
+fn unready(tally: &Tally<'_>) -> Option<Trouble> {
+    let is_unready = |view: &&PodView| matches!(view.lifecycle, Lifecycle::Unready { .. });
+    let pods: Vec<&PodView> = tally.pods().filter(is_unready).collect();
+    let first = pods.first()?;
+    let more = match pods.len() - 1 {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let message = format!("Pod {}{more} stopped being ready; look at its logs and its node", first.pod.name);
+    Some(Trouble::AtRisk(Reason::PodUnready, message))
+}

@@ -1,0 +1,141 @@
+//! Computes the status of a BackupPodSet, and that of an HAGroup, from what was seen, planned and done.
+//!
+//! Pure and idempotent: the same snapshot with its own status as `previous` and no results gives that status again,
+//! so that a status is written only when something in the set has changed.
+//!
+//! | file | what it computes |
+//! |---|---|
+//! | `tally` | which Pods count, which are available, what the others wait for |
+//! | `judgement` | what the set is doing and what is wrong with it |
+//! | `conditions` | the four conditions and the STATUS phrase |
+//! | `failover` | the report of the last loss of a primary |
+//! | `group` | the status of an HAGroup |
+//! | `takeovers` | who took over from whom, why, and when each phase was over |
+//! | `news` | what a new status of an HAGroup is worth in events and metrics |
+//! | `ledger` | the list of conversions |
+//! | `event` | the text of one event |
+//! | `refusal` | what a refusal means and what to do about it |
+//! | `words` | every reason that a condition can have |
+
+mod conditions;
+mod event;
+mod failover;
+mod group;
+mod judgement;
+mod ledger;
+mod news;
+mod refusal;
+mod takeovers;
+mod tally;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
+mod words;
+
+use bps_api::keys;
+use bps_api::status::{BackupPodSetStatus, Summary, TierNames};
+use judgement::Judgement;
+use tally::{Tally, Tier, wire};
+
+pub use event::{EventText, EventType, event_note};
+pub use group::{GROUP_CONDITIONS, GROUP_STATES, GroupInput, describe_wait, group_status, kept};
+pub use news::{GroupNews, PhaseTime, UNEXPLAINED, group_news, lease_repaired};
+pub use refusal::{advice, is_lasting};
+pub use takeovers::Told;
+pub use words::{CONDITIONS, ConditionWords, STATES, Word};
+
+use crate::model::{Action, Outcome, Plan, Refusal, Role, Snapshot, StepResult};
+
+/// Everything a status is computed from.
+#[derive(Clone, Copy, Debug)]
+pub struct StatusInput<'a> {
+    /// The status as it was last written; the default one for a new set.
+    pub previous: &'a BackupPodSetStatus,
+    /// The set after the steps: own writes are in it.
+    pub snapshot: &'a Snapshot,
+    /// What was planned last: its holds say what is waited for, its steps without a `Done` what is still wanted.
+    pub plan: &'a Plan,
+    /// What became of every step of this reconcile, in any order.
+    pub results: &'a [StepResult],
+    /// Generation of the specification that the snapshot's wish was read from.
+    pub generation: i64,
+    /// Images of the application containers, in the order of the template.
+    pub images: &'a [String],
+    /// Names of Pods that carry the set's label and are controlled by somebody else, sorted.
+    pub foreign_pods: &'a [String],
+    /// Why the specification cannot be used, if it cannot: what is wrong and what to write instead.
+    pub invalid: Option<&'a str>,
+    /// In which pairs nobody may act and what to do about it, if the group of the set says so.
+    pub withheld: Option<&'a str>,
+}
+
+/// The status to be written.
+pub fn compute(input: &StatusInput<'_>) -> BackupPodSetStatus {
+    let tally = Tally::new(input.snapshot);
+    let last_failover = failover::report(input);
+    let judgement = Judgement::new(input, &tally, last_failover.as_ref());
+    let [primaries, hot, cold] = Role::ALL.map(|role| tally.tier(role));
+    BackupPodSetStatus {
+        observed_generation: input.generation,
+        state: conditions::state(input, &judgement),
+        summary: summary(&tally, input.images),
+        replicas: wire(primaries.pods.len()),
+        ready_replicas: wire(primaries.available()),
+        hot_backups: wire(hot.pods.len()),
+        ready_hot_backups: wire(hot.available()),
+        cold_backups: wire(cold.pods.len()),
+        ready_cold_backups: wire(cold.available()),
+        updated_pods: wire(tally.updated(input.snapshot)),
+        current_revision: if input.snapshot.is_rolled_out() {
+            input.snapshot.desired.revision.0.clone()
+        } else {
+            input.previous.current_revision.clone()
+        },
+        update_revision: input.snapshot.desired.revision.0.clone(),
+        collision_count: collision_count(input),
+        selector: selector(&input.snapshot.desired.name),
+        pods: names(&tally),
+        conditions: conditions::conditions(input, &tally, &judgement),
+        last_failover,
+        conversions: ledger::conversions(input),
+    }
+}
+
+/// The label selector of the primaries of the set with this name, as text for the scale subresource.
+pub fn selector(set: &str) -> String {
+    format!("{}={set},{}={}", keys::LABEL_SET, keys::LABEL_ROLE, Role::Primary)
+}
+
+fn summary(tally: &Tally<'_>, images: &[String]) -> Summary {
+    let text = |role| {
+        let tier = tally.tier(role);
+        format!("{}/{}", tier.available(), tier.wanted)
+    };
+    Summary {
+        replicas: text(Role::Primary),
+        hot_backups: text(Role::Hot),
+        cold_backups: text(Role::Cold),
+        images: images.join(","),
+    }
+}
+
+fn names(tally: &Tally<'_>) -> TierNames {
+    let listed = |role| tally.tier(role).names();
+    TierNames {
+        primaries: listed(Role::Primary),
+        hot_backups: listed(Role::Hot),
+        cold_backups: listed(Role::Cold),
+        omitted: wire(tally.tiers().iter().map(Tier::omitted).sum()),
+    }
+}
+
+// Once per pass and not once per name: the count is part of every new name, so one step changes them all.
+fn collision_count(input: &StatusInput<'_>) -> i32 {
+    let is_collision = |result: &StepResult| {
+        matches!(result.step.action, Action::Create { .. })
+            && result.outcome == Outcome::Failed(Refusal::NameTaken)
+    };
+    let added = i32::from(input.results.iter().any(is_collision));
+    input.previous.collision_count.saturating_add(added)
+}

@@ -1,0 +1,121 @@
+//! What a refusal means to the user: whether it lasts, what the server said and what to do.
+
+use bps_api::status::{BackupPodSetStatus, ConditionStatus};
+
+use super::words::DEGRADED;
+use super::{StatusInput, tally};
+use crate::model::{Action, Outcome, Refusal, Step, StepResult};
+
+/// Most characters quoted of what a server said: the bound of an event's note, and enough for a quota message.
+pub(super) const QUOTE_MAX_CHARS: usize = 1024;
+
+/// A refusal that does not go away by itself.
+pub(super) struct Refused {
+    pub(super) refusal: Refusal,
+    pub(super) message: String,
+}
+
+/// Whether repeating the write is unlikely to help until a human changes something.
+pub const fn is_lasting(refusal: Refusal) -> bool {
+    match refusal {
+        Refusal::QuotaExceeded | Refusal::Forbidden | Refusal::Invalid => true,
+        Refusal::NamespaceTerminating
+        | Refusal::NameTaken
+        | Refusal::Throttled
+        | Refusal::ServerFailed
+        | Refusal::NoAnswer
+        | Refusal::GateRefused => false,
+    }
+}
+
+/// What to do about a refusal, as one sentence without a full stop.
+pub const fn advice(refusal: Refusal) -> &'static str {
+    match refusal {
+        Refusal::QuotaExceeded => "raise the ResourceQuota of the namespace or lower the counts of the set",
+        Refusal::Forbidden => {
+            "let the namespace's Pod security or admission policies allow the Pod, or change spec.template"
+        }
+        Refusal::Invalid => "correct spec.template as the message says",
+        Refusal::NamespaceTerminating => "nothing: the set goes with its namespace",
+        Refusal::NameTaken => "nothing: the operator takes another name",
+        Refusal::Throttled => "nothing: the operator slows down as the API server asks",
+        Refusal::ServerFailed => "look at the API server and its webhooks if it lasts",
+        Refusal::NoAnswer => "look at the network between operator and API server or gate if it lasts",
+        Refusal::GateRefused => {
+            "nothing: the operator tries again, then takes another Pod after wakeupTimeout"
+        }
+    }
+}
+
+/// The lasting refusal that stands in the way of the set now.
+///
+/// Refused steps are repeated with growing delay, so most passes have no result for them: a refusal told once stands
+/// until everything planned is done.
+pub(super) fn lasting(input: &StatusInput<'_>) -> Option<Refused> {
+    if !has_outstanding(input) {
+        return None;
+    }
+    let refused = |result: &StepResult| match result.outcome {
+        Outcome::Failed(refusal) if is_lasting(refusal) => {
+            Some((refusal, result.step.action.pod_name().cloned(), message(result, refusal)))
+        }
+        Outcome::Failed(_) | Outcome::Done | Outcome::Stale => None,
+    };
+    let newest = input.results.iter().filter_map(refused).min();
+    newest.map(|(refusal, _, message)| Refused { refusal, message }).or_else(|| told(input.previous))
+}
+
+fn has_outstanding(input: &StatusInput<'_>) -> bool {
+    let is_done = |step: &Step| {
+        input.results.iter().any(|result| result.step == *step && result.outcome == Outcome::Done)
+    };
+    input.plan.steps.iter().any(|step| !is_done(step))
+}
+
+fn told(previous: &BackupPodSetStatus) -> Option<Refused> {
+    let degraded = previous
+        .conditions
+        .iter()
+        .find(|condition| condition.r#type == DEGRADED && condition.status == ConditionStatus::True)?;
+    let refusal = Refusal::ALL
+        .into_iter()
+        .find(|refusal| is_lasting(*refusal) && refusal.as_str() == degraded.reason)?;
+    Some(Refused { refusal, message: degraded.message.clone() })
+}
+
+fn message(result: &StepResult, refusal: Refusal) -> String {
+    format!("{}: {}; {}", attempt(&result.step.action), quote(result), advice(refusal))
+}
+
+/// What was tried, for example `create hot backup web-3f583358bca8`.
+pub(super) fn attempt(action: &Action) -> String {
+    match action {
+        Action::Create { name, role, .. } => format!("create {} {name}", tally::noun(*role, 1)),
+        Action::Convert { pod, from, to } => format!("convert {} from {from} to {to}", pod.name),
+        Action::Wake { pod, .. } => format!("wake {}", pod.name),
+        Action::Delete { pod, role, .. } => format!("delete {} {}", tally::noun(*role, 1), pod.name),
+        Action::Adopt { pod } => format!("adopt {}", pod.name),
+        Action::PublishService => "write the Service".to_owned(),
+        Action::PublishGroup => "write the HAGroup".to_owned(),
+        Action::Expose { .. } => "write the addresses of the Service".to_owned(),
+        Action::Retire { object } => format!("delete the former {object}"),
+    }
+}
+
+/// What the other side said, cut to [`QUOTE_MAX_CHARS`].
+pub(super) fn quote(result: &StepResult) -> String {
+    match &result.message {
+        Some(message) if !message.is_empty() => bounded(message, QUOTE_MAX_CHARS),
+        Some(_) | None => format!("refused without a message ({})", result.outcome.as_str()),
+    }
+}
+
+/// The text cut to so many characters; a cut text ends in `...`.
+pub(super) fn bounded(text: &str, max_chars: usize) -> String {
+    const ELLIPSIS: &str = "...";
+    if text.chars().count() <= max_chars {
+        return text.to_owned();
+    }
+    let kept = max_chars.saturating_sub(ELLIPSIS.len());
+    text.chars().take(kept).chain(ELLIPSIS.chars()).collect()
+}

@@ -1,0 +1,146 @@
+//! Every word that a condition's reason can be and every phrase of the STATUS column, with their meanings.
+//!
+//! `docs/reference.md` is generated from these tables.
+
+use bps_api as api;
+
+use crate::model::{Reason, Refusal};
+
+/// Condition type: the set is as its specification wants it.
+pub(super) const READY: &str = "Ready";
+/// Condition type: the operator is getting the set there.
+pub(super) const PROGRESSING: &str = "Progressing";
+/// Condition type: something needs attention.
+pub(super) const DEGRADED: &str = "Degraded";
+/// Condition type: the operator only watches.
+pub(super) const PAUSED: &str = "Paused";
+
+/// One word and what it says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Word {
+    /// The word as the cluster sees it.
+    pub word: &'static str,
+    /// What it says, as one sentence.
+    pub meaning: &'static str,
+}
+
+/// A condition with every reason that it can have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConditionWords {
+    /// Its type.
+    pub r#type: Word,
+    /// Reasons while its status is `True`.
+    pub when_true: &'static [Word],
+    /// Reasons while its status is `False`.
+    pub when_false: &'static [Word],
+}
+
+const fn of_reason(reason: Reason) -> Word {
+    Word { word: reason.as_str(), meaning: reason.meaning() }
+}
+
+const fn of_refusal(refusal: Refusal, meaning: &'static str) -> Word {
+    Word { word: refusal.as_str(), meaning }
+}
+
+pub(super) const AS_WANTED: Word =
+    Word { word: "AsWanted", meaning: "Every role has its wanted number of available Pods." };
+pub(super) const PRIMARIES_NOT_READY: Word =
+    Word { word: "PrimariesNotReady", meaning: "Fewer primaries are ready than wanted." };
+pub(super) const NOT_EXPOSED: Word =
+    Word { word: "NotExposed", meaning: "The Service does not lead to every ready primary." };
+pub(super) const BACKUPS_NOT_READY: Word = Word {
+    word: "BackupsNotReady",
+    meaning: "Primaries serve, but fewer backups are available than wanted.",
+};
+pub(super) const OUTDATED_PODS: Word =
+    Word { word: "OutdatedPods", meaning: "Pods of a former template are still to be replaced." };
+pub(super) const SURPLUS_PODS: Word =
+    Word { word: "SurplusPods", meaning: "Pods beyond the wanted numbers are still to be removed." };
+pub(super) const INVALID_SPEC: Word = Word {
+    word: "InvalidSpec",
+    meaning: "The specification cannot be used; nothing is written until it is corrected.",
+};
+
+pub(super) const STARTING: Word =
+    Word { word: "Starting", meaning: "The first Pods of the set are starting." };
+pub(super) const SCALING: Word =
+    Word { word: "Scaling", meaning: "The set follows a changed specification." };
+pub(super) const ROLLING_OUT: Word =
+    Word { word: "RollingOut", meaning: "A changed template is brought to the Pods." };
+pub(super) const FAILING_OVER: Word =
+    Word { word: "FailingOver", meaning: "A primary was lost and its replacement is not ready yet." };
+pub(super) const REFILLING: Word =
+    Word { word: "Refilling", meaning: "Primaries serve; lost or promoted backups are being replaced." };
+pub(super) const COMPLETE: Word = Word { word: "Complete", meaning: "There is nothing left to do." };
+
+pub(super) const AS_EXPECTED: Word = Word { word: "AsExpected", meaning: "Nothing needs attention." };
+pub(super) const NOT_PAUSED: Word = Word { word: "NotPaused", meaning: "The operator acts." };
+pub(super) const PAUSED_BY_SPEC: Word = of_reason(Reason::Paused);
+pub(super) const STORM_BRAKE: Word = of_reason(Reason::StormBrake);
+pub(super) const WITHHELD: Word = Word {
+    word: api::WITHHELD,
+    meaning: "Nobody may act in a pair: no ready Pod has every acknowledged write.",
+};
+
+/// The four conditions in the order of the status.
+pub const CONDITIONS: [ConditionWords; 4] = [
+    ConditionWords {
+        r#type: Word { word: READY, meaning: "The set is as its specification wants it, backups included." },
+        when_true: &[AS_WANTED],
+        when_false: &[
+            INVALID_SPEC,
+            PRIMARIES_NOT_READY,
+            NOT_EXPOSED,
+            BACKUPS_NOT_READY,
+            OUTDATED_PODS,
+            SURPLUS_PODS,
+        ],
+    },
+    ConditionWords {
+        r#type: Word { word: PROGRESSING, meaning: "The operator is getting the set there." },
+        when_true: &[STARTING, SCALING, ROLLING_OUT, FAILING_OVER, REFILLING],
+        when_false: &[COMPLETE, INVALID_SPEC, PAUSED_BY_SPEC, STORM_BRAKE],
+    },
+    ConditionWords {
+        r#type: Word { word: DEGRADED, meaning: "Something needs attention, or the set is at risk." },
+        when_true: &[
+            INVALID_SPEC,
+            STORM_BRAKE,
+            of_refusal(Refusal::QuotaExceeded, "A ResourceQuota has no room for a Pod."),
+            of_refusal(
+                Refusal::Forbidden,
+                "Permissions, Pod security or an admission check refused a write.",
+            ),
+            of_refusal(Refusal::Invalid, "The API server does not accept a Pod made from the template."),
+            WITHHELD,
+            of_reason(Reason::CheckRefused),
+            of_reason(Reason::ForeignObject),
+            of_reason(Reason::NoReadyBackup),
+            of_reason(Reason::PodUnready),
+        ],
+        when_false: &[AS_EXPECTED],
+    },
+    ConditionWords {
+        r#type: Word { word: PAUSED, meaning: "The operator watches and writes nothing but status." },
+        when_true: &[PAUSED_BY_SPEC],
+        when_false: &[NOT_PAUSED],
+    },
+];
+
+/// The phrases of the STATUS column, most important first. `<reason>` is the reason of `Degraded`.
+pub const STATES: [Word; 10] = [
+    Word {
+        word: "Refused: <reason>",
+        meaning: "The specification or a write was refused and waits for a human.",
+    },
+    Word { word: "Paused", meaning: PAUSED_BY_SPEC.meaning },
+    Word { word: "Storm brake", meaning: STORM_BRAKE.meaning },
+    Word { word: "Degraded: <reason>", meaning: "Something needs attention, or the set is at risk." },
+    FAILING_OVER,
+    ROLLING_OUT,
+    STARTING,
+    SCALING,
+    REFILLING,
+    Word { word: "Ready", meaning: AS_WANTED.meaning },
+];

@@ -1,0 +1,112 @@
+//! Builds wishes and Pods for tests; everything that a test does not name is healthy and settled.
+//!
+//! Compiled into the library's unit tests and into the tests of this folder, so the model comes from the parent.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::model::{
+    Desired, Gate, Lifecycle, NodeHealth, NodeName, NodeView, Ownership, Part, PodName, PodRef, PodView,
+    Revision, Role, ScaleIn, Snapshot, Strategies, Uid, UpdateKind, UpdatePolicy,
+};
+
+/// Age of a Pod about which a test says nothing.
+const SETTLED_SECONDS: i64 = 1_000;
+
+/// The moment at which every snapshot is taken: 2026-01-01T00:00:00Z.
+pub fn now() -> Timestamp {
+    Timestamp::constant(1_767_225_600, 0)
+}
+
+/// A moment before [`now`].
+pub fn seconds_ago(seconds: i64) -> Timestamp {
+    now() - SignedDuration::from_secs(seconds)
+}
+
+/// The revision of the template as it stands.
+pub fn current() -> Revision {
+    Revision("current".into())
+}
+
+/// The revision of the template before its last change.
+pub fn outdated() -> Revision {
+    Revision("outdated".into())
+}
+
+/// A wish for so many primaries, hot and cold backups.
+pub fn desired([replicas, hot_backups, cold_backups]: [usize; 3]) -> Desired {
+    Desired {
+        name: "web".into(),
+        uid: Uid("set-uid".into()),
+        replicas,
+        hot_backups,
+        cold_backups,
+        strategies: Strategies::default(),
+        wakeup_timeout: SignedDuration::from_secs(5),
+        min_ready: SignedDuration::ZERO,
+        failover_delay: SignedDuration::ZERO,
+        unready_deadline: SignedDuration::from_secs(300),
+        scale_in: ScaleIn::Delete,
+        update: UpdatePolicy { kind: UpdateKind::BackupFirst, max_unavailable: 1, partition: 0 },
+        paused: false,
+        revision: current(),
+        collisions: 0,
+        is_new_generation: false,
+    }
+}
+
+/// A snapshot without a Service.
+pub fn snapshot(desired: Desired, mut pods: Vec<PodView>) -> Snapshot {
+    pods.sort_by(|left, right| left.pod.name.cmp(&right.pod.name));
+    Snapshot {
+        desired,
+        pods,
+        exposure: None,
+        leftovers: vec![],
+        group: None,
+        level: None,
+        storm: None,
+        now: now(),
+    }
+}
+
+/// A healthy, settled Pod with a node of its own: ready, or, if cold, at its gate.
+pub fn pod(name: &str, role: Role, slot: u32) -> PodView {
+    let since = seconds_ago(SETTLED_SECONDS);
+    let is_cold = role == Role::Cold;
+    PodView {
+        pod: PodRef {
+            name: PodName(name.into()),
+            uid: Uid(format!("uid-{name}")),
+            resource_version: "1".into(),
+        },
+        ownership: Ownership::Ours,
+        role,
+        role_since: since,
+        part: Part::None,
+        slot,
+        revision: current(),
+        created: since,
+        lifecycle: if is_cold { Lifecycle::Starting } else { Lifecycle::Ready { since } },
+        gate: if is_cold { Gate::Listening { since } } else { Gate::None },
+        has_known_key: true,
+        stopped: None,
+        first_ticket: None,
+        next_ticket: None,
+        is_running: !is_cold,
+        is_serving: !is_cold,
+        node: Some(node(&format!("node-{name}"), NodeHealth::Healthy)),
+        address: Some(address(slot)),
+    }
+}
+
+/// A node without a zone.
+pub fn node(name: &str, health: NodeHealth) -> NodeView {
+    NodeView { name: NodeName(name.into()), zone: None, health }
+}
+
+/// The address of the Pod in a slot, out of the range that RFC 2544 keeps for tests.
+pub fn address(slot: u32) -> IpAddr {
+    IpAddr::V4(Ipv4Addr::from_bits(Ipv4Addr::new(198, 18, 0, 1).to_bits() + slot))
+}

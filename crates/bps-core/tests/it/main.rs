@@ -1,0 +1,22 @@
+//! Decisions from their outside: scenario files, convergence, properties.
+//!
+//! | file | what it says |
+//! |---|---|
+//! | `scenarios` | one situation, one plan: the files of `tests/scenarios` |
+//! | `convergence`, `paired_sets` | from any situation to the wish, nothing precious lost on the way |
+//! | `properties` | every step is in the table of transitions, status settles |
+//! | `situation`, `cluster`, `world`, `oracles`, `random` | what they are told with |
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod cluster;
+mod convergence;
+mod oracles;
+mod paired_sets;
+mod properties;
+mod random;
+mod scenarios;
+mod situation;
+mod world;
+
+use bps_core::{model, testing as given};

@@ -1,0 +1,361 @@
+//! Sets with active and standby Pods, together with a simple group of agents: roles follow who acts, no active is given
+//! up by hand, and everything comes to rest as it is wished.
+//!
+//! The group is written from what the protocol promises, not from the operator's part of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bps_core::model::{
+    Action, Lifecycle, NodeHealth, ObjectState, Part, PodName, PodView, Revision, Role, Snapshot, Uid,
+    UpdateKind,
+};
+use bps_core::plan::{check, plan};
+use proptest::prelude::*;
+
+use crate::cluster::{Cluster, Dice};
+use crate::convergence::{FAULTY_PASSES, MOST_PASSES, QUIET_PASSES};
+use crate::world::wish;
+
+/// Passes that a hot backup waits for a primary to form a pair with.
+const ALONE_PASSES: u32 = 5;
+/// Times that agents act until a new standby has the state, where that is replicated.
+const COPY_TIMES: u32 = 7;
+
+/// One pair, by the identities of its Pods.
+#[derive(Clone, Debug, Default)]
+struct Pair {
+    active: Option<Uid>,
+    standby: Option<Uid>,
+}
+
+impl Pair {
+    fn has(&self, uid: &Uid) -> bool {
+        [&self.active, &self.standby].into_iter().flatten().any(|member| member == uid)
+    }
+}
+
+/// A set, and the agents of its Pods.
+#[derive(Debug)]
+struct World {
+    cluster: Cluster,
+    pairs: Vec<Pair>,
+    wanted: usize,
+    alone: u32,
+    /// For how long each standby has been one.
+    copying: BTreeMap<Uid, u32>,
+}
+
+impl World {
+    fn new(mut cluster: Cluster) -> Self {
+        if cluster.snapshot.group.is_none() {
+            cluster.snapshot.group = Some(ObjectState::Absent);
+        }
+        let wanted = cluster.snapshot.desired.replicas;
+        let mut world = Self { cluster, pairs: Vec::new(), wanted, alone: 0, copying: BTreeMap::new() };
+        world.pairs = world.shown_pairs();
+        world
+    }
+
+    /// Pairs as the labels of a scenario show them.
+    fn shown_pairs(&self) -> Vec<Pair> {
+        let pods = &self.cluster.snapshot.pods;
+        let uid =
+            |name: &PodName| pods.iter().find(|view| view.pod.name == *name).map(|view| view.pod.uid.clone());
+        let active = pods.iter().filter(|view| view.acts());
+        let pair = |view: &PodView| Pair {
+            active: Some(view.pod.uid.clone()),
+            standby: view.part.peer().and_then(uid),
+        };
+        active.map(pair).collect()
+    }
+
+    fn view(&self, uid: &Uid) -> Option<&PodView> {
+        self.cluster.snapshot.pods.iter().find(|view| view.pod.uid == *uid)
+    }
+
+    fn stays(&self, uid: &Uid) -> bool {
+        let is_leaving =
+            |view: &PodView| matches!(view.lifecycle, Lifecycle::Terminating | Lifecycle::Finished);
+        self.view(uid).is_some_and(|view| !is_leaving(view) && view.role != Role::Cold)
+    }
+
+    fn can_act(&self, uid: &Uid) -> bool {
+        self.stays(uid) && self.view(uid).is_some_and(|view| view.is_ready() && !view.is_on_lost_node())
+    }
+
+    /// Agents take over, and the group replaces, ends and makes pairs.
+    fn agents_act(&mut self) {
+        for index in 0..self.pairs.len() {
+            self.pairs[index] = self.settled(&self.pairs[index]);
+        }
+        self.pairs.retain(|pair| pair.active.is_some() || pair.standby.is_some());
+        self.pairs.truncate(self.wanted);
+        let free = |world: &Self, role: Role| {
+            let views = world.cluster.snapshot.pods.iter().filter(|view| view.role == role);
+            let mut uids = views.map(|view| view.pod.uid.clone());
+            uids.find(|uid| world.can_act(uid) && !world.pairs.iter().any(|pair| pair.has(uid)))
+        };
+        while self.pairs.len() < self.wanted {
+            let Some(first) = free(self, Role::Primary) else { break };
+            self.pairs.push(Pair { active: Some(first), standby: None });
+        }
+        for index in 0..self.pairs.len() {
+            if self.pairs[index].standby.is_none() {
+                self.pairs[index].standby = free(self, Role::Hot).or_else(|| free(self, Role::Primary));
+            }
+        }
+        let waiting = free(self, Role::Hot).filter(|_| self.pairs.len() < self.wanted);
+        self.alone = if waiting.is_some() { self.alone + 1 } else { 0 };
+        if let Some(first) = waiting.filter(|_| self.alone > ALONE_PASSES) {
+            self.pairs.push(Pair { active: Some(first), standby: None });
+        }
+        self.label();
+        self.copy_state();
+    }
+
+    /// Standbys get the state of their actives.
+    fn copy_state(&mut self) {
+        let standbys: BTreeSet<Uid> = self.pairs.iter().filter_map(|pair| pair.standby.clone()).collect();
+        self.copying.retain(|uid, _| standbys.contains(uid));
+        for uid in standbys {
+            *self.copying.entry(uid).or_default() += 1;
+        }
+        let has_all =
+            |view: &&PodView| self.copying.get(&view.pod.uid).is_some_and(|times| *times > COPY_TIMES);
+        let names =
+            self.cluster.snapshot.pods.iter().filter(has_all).map(|view| view.pod.name.clone()).collect();
+        if let Some(level) = &mut self.cluster.snapshot.level {
+            *level = names;
+        }
+    }
+
+    fn settled(&self, pair: &Pair) -> Pair {
+        let kept = |uid: &Option<Uid>| uid.clone().filter(|uid| self.stays(uid));
+        let (active, standby) = (kept(&pair.active), kept(&pair.standby));
+        let may = |uid: &Option<Uid>| uid.as_ref().is_some_and(|uid| self.can_act(uid));
+        if !may(&active) && may(&standby) {
+            Pair { active: standby, standby: active }
+        } else {
+            Pair { active, standby }
+        }
+    }
+
+    fn label(&mut self) {
+        let pairs = self.pairs.clone();
+        let names: Vec<(Uid, PodName)> = self
+            .cluster
+            .snapshot
+            .pods
+            .iter()
+            .map(|view| (view.pod.uid.clone(), view.pod.name.clone()))
+            .collect();
+        let name = |uid: &Option<Uid>| {
+            let uid = uid.as_ref()?;
+            names.iter().find(|(known, _)| known == uid).map(|(_, name)| name.clone())
+        };
+        for view in &mut self.cluster.snapshot.pods {
+            let uid = Some(view.pod.uid.clone());
+            let part = match pairs.iter().find(|pair| pair.has(&view.pod.uid)) {
+                None => Part::None,
+                Some(pair) if pair.active == uid => Part::Active { peer: name(&pair.standby) },
+                Some(pair) => Part::Standby { peer: name(&pair.active) },
+            };
+            if view.part != part {
+                view.part = part;
+                let version: u64 = view.pod.resource_version.parse().expect("a number");
+                view.pod.resource_version = (version + 1).to_string();
+            }
+        }
+    }
+
+    /// One pass of the operator, some of whose steps may be refused; then one second. Returns how many were planned.
+    fn pass(&mut self, is_whole: bool, dice: &mut Dice) -> (usize, bool) {
+        let planned = plan(&self.cluster.snapshot);
+        let snapshot = &self.cluster.snapshot;
+        assert_eq!(check(snapshot, &planned), [], "{planned:#?}\n{snapshot:#?}");
+        let mut steps = planned.steps.clone();
+        dice.shuffle(&mut steps);
+        if !is_whole {
+            steps.truncate(dice.below(steps.len() + 1));
+        }
+        for step in &steps {
+            self.assert_kept(&step.action);
+            self.cluster.apply(step);
+            if step.action == Action::PublishGroup {
+                self.wanted = self.cluster.snapshot.desired.replicas;
+            }
+        }
+        self.agents_act();
+        self.cluster.tick();
+        self.agents_act();
+        (planned.steps.len(), planned.next_look().is_some())
+    }
+
+    /// Who acts well is given up only for a standby that acts next.
+    fn assert_kept(&self, action: &Action) {
+        let Action::Delete { pod, .. } = action else { return };
+        let pair = self.pairs.iter().find(|pair| pair.active.as_ref() == Some(&pod.uid));
+        let Some(pair) = pair.filter(|_| self.can_act(&pod.uid)) else { return };
+        let has_state =
+            |uid: &Uid| self.view(uid).is_some_and(|view| self.cluster.snapshot.is_level(&view.pod.name));
+        let heir = pair.standby.as_ref().filter(|standby| self.can_act(standby));
+        let has_heir = heir.is_some_and(has_state);
+        assert!(has_heir, "{action:?} ends the only one of {pair:?}\n{:#?}", self.cluster.snapshot);
+    }
+
+    fn converge(&mut self, is_whole: bool, dice: &mut Dice) {
+        let mut quiet = 0;
+        for number in 0..MOST_PASSES {
+            let (steps, is_waiting) = self.pass(is_whole || number > MOST_PASSES / 2, dice);
+            quiet = if steps == 0 && !is_waiting && self.unlike_the_wish().is_none() { quiet + 1 } else { 0 };
+            if quiet >= 2 {
+                break;
+            }
+        }
+        let snapshot = &self.cluster.snapshot;
+        assert_eq!(self.unlike_the_wish(), None, "{:#?}\n{snapshot:#?}\n{:?}", plan(snapshot), self.pairs);
+        for _ in 0..QUIET_PASSES {
+            let planned = plan(&self.cluster.snapshot);
+            assert_eq!(planned.steps, [], "{:#?}", self.cluster.snapshot);
+            self.cluster.tick();
+            self.agents_act();
+        }
+    }
+
+    /// What is not as the user wished; Pods on lost nodes and terminating ones do not count.
+    fn unlike_the_wish(&self) -> Option<String> {
+        let snapshot = &self.cluster.snapshot;
+        let counted = |view: &&PodView| !view.is_on_lost_node() && view.lifecycle != Lifecycle::Terminating;
+        let pods: Vec<&PodView> = snapshot.pods.iter().filter(counted).collect();
+        for role in Role::ALL {
+            let members: Vec<_> = pods.iter().filter(|view| view.role == role).collect();
+            let wanted = snapshot.desired.count(role);
+            let available = members.iter().filter(|view| view.is_available()).count();
+            if (members.len(), available) != (wanted, wanted) {
+                return Some(format!(
+                    "{role}: {} Pods, {available} available, {wanted} wanted",
+                    members.len()
+                ));
+            }
+            let is_rolling = snapshot.desired.update.kind == UpdateKind::BackupFirst;
+            let kept = if role == Role::Primary { snapshot.desired.update.partition } else { 0 };
+            let outdated = members.iter().filter(|view| view.revision != snapshot.desired.revision).count();
+            if is_rolling && outdated > kept {
+                return Some(format!("{role}: {outdated} Pods of the old template"));
+            }
+        }
+        let acting: BTreeSet<&PodName> =
+            pods.iter().filter(|view| view.acts()).map(|view| &view.pod.name).collect();
+        let primaries: BTreeSet<&PodName> =
+            pods.iter().filter(|view| view.role == Role::Primary).map(|view| &view.pod.name).collect();
+        (acting != primaries).then(|| format!("{acting:?} act, {primaries:?} are primaries"))
+    }
+}
+
+fn nodes() -> Vec<crate::model::NodeView> {
+    (0..4).map(|index| crate::given::node(&format!("n{index}"), NodeHealth::Healthy)).collect()
+}
+
+/// A set that has what it wants.
+fn settled() -> impl Strategy<Value = World> {
+    (wish(), any::<u64>()).prop_map(|(desired, seed)| {
+        let level = (seed % 2 == 0).then(BTreeSet::new);
+        let snapshot = Snapshot { level, ..crate::given::snapshot(desired, Vec::new()) };
+        let mut world = World::new(Cluster::new(snapshot, nodes()));
+        world.converge(true, &mut Dice(seed));
+        world
+    })
+}
+
+/// Acting Pods that can.
+fn serving(snapshot: &Snapshot) -> usize {
+    snapshot.pods.iter().filter(|view| view.acts() && view.is_ready()).count()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_set_comes_to_rest_with_its_actives_as_primaries(world in settled()) {
+        let snapshot = &world.cluster.snapshot;
+        prop_assert_eq!(serving(snapshot), snapshot.desired.replicas);
+        let standbys = snapshot.pods.iter().filter(|view| matches!(view.part, Part::Standby { .. })).count();
+        prop_assert_eq!(standbys, snapshot.desired.replicas.min(snapshot.desired.hot_backups));
+    }
+
+    #[test]
+    fn a_set_converges_after_faults_on_the_way(mut world in settled(), seed in any::<u64>()) {
+        let mut dice = Dice(seed);
+        for _ in 0..FAULTY_PASSES {
+            if dice.below(2) == 0 {
+                world.cluster.fault(&mut dice);
+            }
+            world.agents_act();
+            world.pass(false, &mut dice);
+        }
+        world.converge(false, &mut dice);
+    }
+
+    #[test]
+    fn a_set_converges_to_other_counts(mut world in settled(), counts in [0..4_usize, 0..4, 0..4], seed in any::<u64>()) {
+        let [replicas, hot_backups, cold_backups] = counts;
+        let mut dice = Dice(seed);
+        world.cluster.snapshot.desired =
+            crate::model::Desired { replicas, hot_backups, cold_backups, ..world.cluster.snapshot.desired };
+        world.cluster.snapshot.group = Some(ObjectState::Outdated);
+        world.converge(false, &mut dice);
+    }
+
+    #[test]
+    fn a_rollout_never_stops_an_active_without_a_successor(mut world in settled(), seed in any::<u64>()) {
+        let mut dice = Dice(seed);
+        world.cluster.snapshot.desired.revision = Revision("next".into());
+        for _ in 0..FAULTY_PASSES {
+            world.pass(true, &mut dice);
+            prop_assert!(serving(&world.cluster.snapshot) >= world.cluster.snapshot.desired.replicas);
+        }
+        world.converge(true, &mut dice);
+    }
+
+    #[test]
+    fn who_acts_is_followed_at_once_and_once(mut world in settled(), index in any::<prop::sample::Index>()) {
+        let whole: Vec<usize> =
+            (0..world.pairs.len()).filter(|index| world.pairs[*index].standby.is_some()).collect();
+        prop_assume!(!whole.is_empty());
+        let pair = &mut world.pairs[whole[index.index(whole.len())]];
+        std::mem::swap(&mut pair.active, &mut pair.standby);
+        let heir = pair.active.clone();
+        world.label();
+        let planned = plan(&world.cluster.snapshot);
+        prop_assert_eq!(planned.steps.len(), 2, "{:#?}", planned);
+        for step in &planned.steps {
+            world.cluster.apply(step);
+        }
+        let role = world.view(&heir.expect("somebody acts")).map(|view| view.role);
+        prop_assert_eq!(role, Some(Role::Primary));
+        prop_assert_eq!(plan(&world.cluster.snapshot).steps, vec![]);
+    }
+}
+
+#[test]
+fn every_scenario_with_pairs_converges() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/scenarios");
+    let files = std::fs::read_dir(folder).expect("the folder of scenarios exists");
+    let paths = files.map(|file| file.expect("readable").path());
+    let mut count = 0;
+    for path in paths.filter(|path| path.extension().is_some_and(|extension| extension == "yaml")) {
+        let scenario =
+            crate::situation::read(&std::fs::read_to_string(&path).expect("readable")).expect("valid");
+        let mut snapshot = scenario.snapshot().expect("valid");
+        if !snapshot.is_paired() || snapshot.group == Some(ObjectState::Foreign) {
+            continue;
+        }
+        println!("{}", path.display());
+        count += 1;
+        snapshot.desired.paused = false;
+        let mut nodes: Vec<_> = snapshot.pods.iter().filter_map(|view| view.node.clone()).collect();
+        nodes.push(crate::given::node("spare", NodeHealth::Healthy));
+        World::new(Cluster::new(snapshot, nodes)).converge(true, &mut Dice(1));
+    }
+    assert!(count > 10, "only {count} scenarios");
+}

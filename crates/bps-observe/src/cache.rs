@@ -1,0 +1,365 @@
+//! What the watches and our own writes have shown, by set.
+//!
+//! Never decides and never talks: the watches call it, `observe` reads it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+
+use bps_api::{BackupPodSet, HAGroup, keys};
+use bps_core::model::{NodeName, NodeView, Storm};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
+use kube_core::ObjectMeta;
+use kube_core::Resource;
+
+use super::change::{self, Change};
+use super::slim::SlimPod;
+use super::store::{self, ObjectKey, Outdated, Scope, Source, Store};
+
+mod doubt;
+mod groups;
+mod nodes;
+mod noted;
+mod taken;
+mod written;
+
+use nodes::NodeList;
+pub(super) use noted::Noted;
+pub use taken::TakenName;
+pub use written::Written;
+
+/// Namespace and name of a set: the key of the work queue.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SetKey {
+    /// Namespace of the set.
+    pub namespace: String,
+    /// Name of the set.
+    pub name: String,
+}
+
+impl fmt::Display for SetKey {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// Identifiers of the keys that the operator can still sign with.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KnownKeys(pub BTreeSet<String>);
+
+impl KnownKeys {
+    /// Whether one of these comma-separated identifiers is known.
+    pub(super) fn knows_any(&self, ids: &str) -> bool {
+        ids.split(',').any(|id| self.0.contains(id))
+    }
+}
+
+/// A set whose situation may have changed.
+pub type Affected = (SetKey, Change);
+
+/// Everything that is known of the cluster.
+#[derive(Debug, Default)]
+pub struct Cache {
+    pub(super) sets: Store<BackupPodSet>,
+    pub(super) pods: Store<SlimPod>,
+    pub(super) services: Store<Service>,
+    pub(super) slices: Store<EndpointSlice>,
+    pub(super) groups: Store<HAGroup>,
+    pub(super) nodes: BTreeMap<NodeName, NodeView>,
+    pub(super) agent_image: Option<String>,
+    pub(super) keys: KnownKeys,
+    pub(super) noted: Noted,
+    pub(super) storm: Option<Storm>,
+    /// Names that are taken, and until when that is believed.
+    taken: BTreeMap<TakenName, Timestamp>,
+    pods_of_set: BTreeMap<SetKey, BTreeSet<ObjectKey>>,
+    node_list: Option<NodeList>,
+    unlisted: BTreeSet<(Kind, Scope)>,
+    /// Watches whose last list showed much less than was known: the next one decides.
+    doubted: BTreeSet<(Kind, Scope)>,
+}
+
+impl Cache {
+    /// A cache that is synced once each of these watches has listed.
+    pub fn expecting(watches: impl IntoIterator<Item = (Kind, Scope)>) -> Self {
+        Self { unlisted: watches.into_iter().collect(), ..Self::default() }
+    }
+
+    /// Whether every watch has listed at least once; before that nothing is decided.
+    pub fn is_synced(&self) -> bool {
+        self.unlisted.is_empty()
+    }
+
+    /// Whether the storm brake is on.
+    pub const fn has_storm(&self) -> bool {
+        self.storm.is_some()
+    }
+
+    /// Every set.
+    pub fn set_keys(&self) -> Vec<SetKey> {
+        self.sets.values().map(|set| key_of(set.as_ref())).collect()
+    }
+
+    /// The set as last seen.
+    pub fn set(&self, key: &SetKey) -> Option<Arc<BackupPodSet>> {
+        self.sets.get(&object_key(key)).cloned()
+    }
+
+    /// Pods that carry the set's label.
+    pub(super) fn pods_of(&self, key: &SetKey) -> impl Iterator<Item = &Arc<SlimPod>> {
+        self.pods_of_set.get(key).into_iter().flatten().filter_map(|pod| self.pods.get(pod))
+    }
+
+    /// Replaces what the operator can sign with; other keys affect every set.
+    pub fn know_keys(&mut self, keys: KnownKeys) -> Vec<Affected> {
+        if self.keys == keys {
+            return Vec::new();
+        }
+        self.keys = keys;
+        self.set_keys().into_iter().map(|set| (set, Change::Ordinary)).collect()
+    }
+
+    /// A set was seen by its watch.
+    pub(super) fn see_set(&mut self, set: BackupPodSet, now: Timestamp) -> Option<Affected> {
+        let key = key_of(&set);
+        // With the uid: a set that was made anew begins again with generation 1.
+        let wish = |meta: &ObjectMeta| (meta.uid.clone(), meta.generation, meta.deletion_timestamp.is_some());
+        let new_wish = wish(&set.metadata);
+        let old = self.sets.put(set, Source::Watch, now).ok()?;
+        let is_same = old.is_some_and(|old| wish(&old.metadata) == new_wish);
+        (!is_same).then_some((key, Change::Wanted))
+    }
+
+    /// A set is gone.
+    pub(super) fn lose_set(&mut self, set: &BackupPodSet, now: Timestamp) -> Option<Affected> {
+        self.sets.remove(set, now).map(|set| (key_of(set.as_ref()), Change::Wanted))
+    }
+
+    /// A Pod was seen by its watch.
+    pub(super) fn see_pod(&mut self, pod: SlimPod, now: Timestamp) -> Vec<Affected> {
+        self.put_pod(pod, Source::Watch, now)
+    }
+
+    /// Our own write was answered with this Pod.
+    pub(super) fn wrote_pod(&mut self, pod: SlimPod, now: Timestamp) {
+        self.put_pod(pod, Source::OwnWrite, now);
+    }
+
+    fn put_pod(&mut self, pod: SlimPod, source: Source, now: Timestamp) -> Vec<Affected> {
+        let Some(set) = set_of(&pod) else { return Vec::new() };
+        let key = ObjectKey::of(&pod);
+        let new_facts = Some(change::facts(&pod));
+        let Ok(old) = self.pods.put(pod, source, now) else { return Vec::new() };
+        if let Some(new) = self.pods.get(&key) {
+            self.noted.see(new, old.as_deref(), now);
+        }
+        self.pods_of_set.entry(set.clone()).or_default().insert(key.clone());
+        let old_facts = old.as_deref().map(change::facts);
+        let changes = match old.as_deref().and_then(set_of) {
+            Some(old_set) if old_set != set => {
+                self.unlink(&old_set, &key);
+                // One set lost the Pod, and the other one got it.
+                let [got, lost] = [change::between(None, new_facts), change::between(old_facts, None)];
+                vec![(set, got), (old_set, lost)]
+            }
+            Some(_) | None => vec![(set, change::between(old_facts, new_facts))],
+        };
+        changes.into_iter().filter_map(|(set, change)| Some((set, change?))).collect()
+    }
+
+    /// A complete list of a set's Pods, with its version: what it did not show although it is older is gone.
+    ///
+    /// Returns false, and takes nothing in, if the list has no version that can be compared.
+    pub fn listed_pods(
+        &mut self,
+        set: &SetKey,
+        (pods, list): (Vec<SlimPod>, &ListMeta),
+        now: Timestamp,
+    ) -> bool {
+        let Some(list_version) = list.resource_version.as_ref().and_then(|text| text.parse::<u64>().ok())
+        else {
+            return false;
+        };
+        let shown: BTreeSet<ObjectKey> = pods.iter().map(ObjectKey::of).collect();
+        let is_gone = |pod: &&Arc<SlimPod>| {
+            !shown.contains(&ObjectKey::of(pod.as_ref()))
+                && store::version(&pod.metadata).is_some_and(|version| version <= list_version)
+        };
+        let gone: Vec<Arc<SlimPod>> = self.pods_of(set).filter(is_gone).cloned().collect();
+        for pod in gone {
+            self.lose_pod(&pod, now);
+        }
+        for pod in pods {
+            self.wrote_pod(pod, now);
+        }
+        true
+    }
+
+    /// A Pod is gone, or does not carry our label any more.
+    pub(super) fn lose_pod(&mut self, pod: &SlimPod, now: Timestamp) -> Option<Affected> {
+        let lost = self.pods.remove(pod, now)?;
+        self.lost_pod(&lost)
+    }
+
+    fn lost_pod(&mut self, pod: &SlimPod) -> Option<Affected> {
+        self.noted.forget(pod);
+        let set = set_of(pod)?;
+        self.unlink(&set, &ObjectKey::of(pod));
+        let change = change::between(Some(change::facts(pod)), None)?;
+        Some((set, change))
+    }
+
+    fn unlink(&mut self, set: &SetKey, pod: &ObjectKey) {
+        if let Some(pods) = self.pods_of_set.get_mut(set) {
+            pods.remove(pod);
+            if pods.is_empty() {
+                self.pods_of_set.remove(set);
+            }
+        }
+    }
+
+    /// A Service of ours was seen.
+    pub(super) fn see_service(&mut self, service: Service, now: Timestamp) -> Option<Affected> {
+        let set = set_of(&service)?;
+        let old = self.services.put(service.clone(), Source::Watch, now).ok()?;
+        let is_same =
+            old.is_some_and(|old| old.spec == service.spec && old.metadata.labels == service.metadata.labels);
+        (!is_same).then_some((set, Change::Contested))
+    }
+
+    /// A slice of ours was seen.
+    pub(super) fn see_slice(&mut self, slice: EndpointSlice, now: Timestamp) -> Option<Affected> {
+        let set = set_of(&slice)?;
+        let old = self.slices.put(slice.clone(), Source::Watch, now).ok()?;
+        let is_same = old.is_some_and(|old| {
+            old.endpoints == slice.endpoints
+                && old.ports == slice.ports
+                && old.metadata.labels == slice.metadata.labels
+        });
+        (!is_same).then_some((set, Change::Contested))
+    }
+
+    /// A Service of ours is gone.
+    pub(super) fn lose_service(&mut self, service: &Service, now: Timestamp) -> Option<Affected> {
+        self.services.remove(service, now).and_then(|lost| Some((set_of(lost.as_ref())?, Change::Urgent)))
+    }
+
+    /// A slice of ours is gone.
+    pub(super) fn lose_slice(&mut self, slice: &EndpointSlice, now: Timestamp) -> Option<Affected> {
+        self.slices.remove(slice, now).and_then(|lost| Some((set_of(lost.as_ref())?, Change::Urgent)))
+    }
+
+    /// Our own write was answered with this set, Service or slice.
+    pub fn wrote(&mut self, object: Written, now: Timestamp) {
+        let _: Result<(), Outdated> = match object {
+            Written::Pod(pod) => {
+                self.wrote_pod(*pod, now);
+                Ok(())
+            }
+            Written::Set(set) => self.sets.put(*set, Source::OwnWrite, now).map(drop),
+            Written::NameTaken(name) => {
+                self.find_taken(name, now);
+                Ok(())
+            }
+            Written::ServiceGone(service) => {
+                self.services.end(&service, now);
+                Ok(())
+            }
+            Written::SliceGone(slice) => {
+                self.slices.end(&slice, now);
+                Ok(())
+            }
+            Written::Service(service) => self.services.put(*service, Source::OwnWrite, now).map(drop),
+            Written::Group(group) => self.groups.put(*group, Source::OwnWrite, now).map(drop),
+            Written::Slice(slice) => self.slices.put(*slice, Source::OwnWrite, now).map(drop),
+            Written::PodGone(pod) => {
+                if let Some(ended) = self.pods.end(&pod, now) {
+                    self.lost_pod(&ended);
+                }
+                Ok(())
+            }
+        };
+    }
+
+    /// A complete list begins.
+    pub fn begin_list(&mut self, kind: Kind, scope: &Scope) {
+        match kind {
+            Kind::Sets => self.sets.begin_list(scope.clone()),
+            Kind::Pods => self.pods.begin_list(scope.clone()),
+            Kind::Services => self.services.begin_list(scope.clone()),
+            Kind::Slices => self.slices.begin_list(scope.clone()),
+            Kind::Groups => self.groups.begin_list(scope.clone()),
+            Kind::Nodes => self.begin_node_list(),
+        }
+    }
+
+    /// A complete list ended: what it did not show is gone.
+    pub fn end_list(&mut self, kind: Kind, scope: &Scope, now: Timestamp) -> Vec<Affected> {
+        self.unlisted.remove(&(kind, scope.clone()));
+        match kind {
+            Kind::Sets => affected(&self.sets.end_list(scope, now), |set| Some(key_of(set))),
+            Kind::Pods if self.doubts_pods(scope) => Vec::new(),
+            Kind::Pods => {
+                let gone = self.pods.end_list(scope, now);
+                gone.iter().filter_map(|pod| self.lost_pod(pod)).collect()
+            }
+            Kind::Services => affected(&self.services.end_list(scope, now), set_of),
+            Kind::Slices => affected(&self.slices.end_list(scope, now), set_of),
+            Kind::Groups => {
+                let gone = self.groups.end_list(scope, now);
+                gone.iter().filter_map(|group| self.lost_group(group)).collect()
+            }
+            Kind::Nodes => self.end_node_list(scope),
+        }
+    }
+
+    /// Whether something can be told by another list alone: what our own writes have shown and no watch has confirmed
+    /// for too long, and a list that was not believed.
+    pub fn has_overdue(&self, now: Timestamp) -> bool {
+        !self.doubted.is_empty()
+            || self.pods.has_overdue(now)
+            || self.sets.has_overdue(now)
+            || self.services.has_overdue(now)
+            || self.slices.has_overdue(now)
+            || self.groups.has_overdue(now)
+    }
+}
+
+/// A kind that is watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// `BackupPodSet`.
+    Sets,
+    /// `Pod`.
+    Pods,
+    /// `Node`.
+    Nodes,
+    /// `Service`.
+    Services,
+    /// `EndpointSlice`.
+    Slices,
+    /// `HAGroup`.
+    Groups,
+}
+
+fn affected<K>(gone: &[Arc<K>], set: impl Fn(&K) -> Option<SetKey>) -> Vec<Affected> {
+    gone.iter().filter_map(|object| Some((set(object.as_ref())?, Change::Urgent))).collect()
+}
+
+fn key_of(set: &BackupPodSet) -> SetKey {
+    let ObjectKey { namespace, name } = ObjectKey::of(set);
+    SetKey { namespace, name }
+}
+
+pub(super) fn object_key(key: &SetKey) -> ObjectKey {
+    ObjectKey { namespace: key.namespace.clone(), name: key.name.clone() }
+}
+
+/// The set that an object's label names.
+fn set_of<K: Resource>(object: &K) -> Option<SetKey> {
+    let name = object.meta().labels.as_ref()?.get(keys::LABEL_SET)?.clone();
+    Some(SetKey { namespace: object.meta().namespace.clone().unwrap_or_default(), name })
+}

@@ -1,0 +1,35 @@
+//! Names of Services and slices that a write found to be somebody else's: no watch of ours shows those objects.
+
+use bps_core::model::ExposedKind;
+use jiff::{SignedDuration, Timestamp};
+
+use super::Cache;
+
+/// How long a name that was found taken counts as taken: nobody tells when it is free, so a write has to find out.
+///
+/// 60 s: as long as the longest delay after a refused write; see `FOREIGN_LOOK_PERIOD` of the plan.
+const TAKEN_FOR: SignedDuration = SignedDuration::from_secs(60);
+
+/// A name that an object of somebody else bears.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TakenName {
+    /// What bears it.
+    pub kind: ExposedKind,
+    /// Namespace of the object.
+    pub namespace: String,
+    /// The name.
+    pub name: String,
+}
+
+impl Cache {
+    /// A write found this name taken.
+    pub(super) fn find_taken(&mut self, name: TakenName, now: Timestamp) {
+        self.taken.retain(|_, until| *until > now);
+        self.taken.insert(name, now.saturating_add(TAKEN_FOR).unwrap_or(Timestamp::MAX));
+    }
+
+    /// Whether a write found this name taken a moment ago.
+    pub(crate) fn is_taken(&self, name: &TakenName, now: Timestamp) -> bool {
+        self.taken.get(name).is_some_and(|until| *until > now)
+    }
+}

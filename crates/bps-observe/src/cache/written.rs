@@ -1,0 +1,31 @@
+//! What is learned from our own writes, before a watch shows it.
+
+use bps_api::{BackupPodSet, HAGroup};
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+
+use super::TakenName;
+use crate::slim::SlimPod;
+
+/// What the API server answered to a write of ours.
+#[derive(Debug)]
+pub enum Written {
+    /// A Pod as it is now.
+    Pod(Box<SlimPod>),
+    /// A Pod that is gone at once.
+    PodGone(Box<SlimPod>),
+    /// A set as it is now.
+    Set(Box<BackupPodSet>),
+    /// A Service as it is now.
+    Service(Box<Service>),
+    /// A group of pairs as it is now.
+    Group(Box<HAGroup>),
+    /// A slice as it is now.
+    Slice(Box<EndpointSlice>),
+    /// A Service or slice of somebody else bears the name.
+    NameTaken(TakenName),
+    /// A Service that is gone at once.
+    ServiceGone(Box<Service>),
+    /// A slice that is gone at once.
+    SliceGone(Box<EndpointSlice>),
+}

@@ -1,0 +1,118 @@
+//! Reads the exposed Service and its slice, and compares them with the wish.
+
+use std::net::IpAddr;
+
+use bps_api::{BackupPodSet, ExposedService, ServicePort, TargetPort, keys};
+use bps_core::manifests::SlicePort;
+use bps_core::model::{Endpoint, NodeName, ObjectState, PodName, Uid};
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::{Endpoint as RawEndpoint, EndpointSlice};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use kube_core::ObjectMeta;
+use serde_json::Value;
+
+use super::owner::{is_controlled_by, is_for};
+
+/// How the Service compares with the wish.
+pub(super) fn service_state(
+    service: Option<&Service>,
+    set: &BackupPodSet,
+    wanted: &ExposedService,
+) -> ObjectState {
+    let Some(service) = service else { return ObjectState::Absent };
+    if !is_for(&service.metadata, set) {
+        return ObjectState::Foreign;
+    }
+    let Some(spec) = &service.spec else { return ObjectState::Outdated };
+    let has_selector = spec.selector.as_ref().is_some_and(|selector| !selector.is_empty());
+    let ports = spec.ports.as_deref().unwrap_or_default();
+    let has_ports = ports.len() == wanted.ports.len()
+        && wanted.ports.iter().all(|wanted| ports.iter().any(|port| is_port(port, wanted)));
+    let is_owned = is_controlled_by(&service.metadata, set);
+    let has_type = spec.type_.as_deref() == Some(wanted.r#type.as_str());
+    let is_current = is_owned && is_watched(&service.metadata, set) && !has_selector && has_ports && has_type;
+    if is_current { ObjectState::Current } else { ObjectState::Outdated }
+}
+
+/// How the slice compares with the wish, and the addresses in it.
+pub(super) fn slice_state(
+    slice: Option<&EndpointSlice>,
+    set: &BackupPodSet,
+    (wanted, ports): (&ExposedService, &[SlicePort]),
+) -> (ObjectState, Vec<Endpoint>) {
+    let Some(slice) = slice else { return (ObjectState::Absent, Vec::new()) };
+    if !is_for(&slice.metadata, set) {
+        return (ObjectState::Foreign, Vec::new());
+    }
+    let mut endpoints: Vec<Endpoint> = slice.endpoints.iter().filter_map(endpoint).collect();
+    endpoints.sort();
+    let has_ports = slice.ports.as_ref().is_some_and(|raw| {
+        raw.len() == ports.len()
+            && ports.iter().all(|wanted| raw.iter().any(|port| is_slice_port(port, wanted)))
+    });
+    // One that cannot be read was added by somebody: it would stay beside the addresses that are compared.
+    let is_readable = endpoints.len() == slice.endpoints.len();
+    let is_owned = is_controlled_by(&slice.metadata, set);
+    let is_visible = is_watched(&slice.metadata, set) && is_found(&slice.metadata, wanted);
+    let is_current = is_owned && has_ports && is_readable && is_visible;
+    (if is_current { ObjectState::Current } else { ObjectState::Outdated }, endpoints)
+}
+
+/// Whether our watches show the object: by the label that somebody may have taken from it.
+fn is_watched(metadata: &ObjectMeta, set: &BackupPodSet) -> bool {
+    let label = metadata.labels.as_ref().and_then(|labels| labels.get(keys::LABEL_SET));
+    label == set.metadata.name.as_ref()
+}
+
+/// Whether kube-proxy takes the slice for the Service's, and Kubernetes' own controllers leave it alone.
+fn is_found(metadata: &ObjectMeta, wanted: &ExposedService) -> bool {
+    let label = |key: &str| metadata.labels.as_ref().and_then(|labels| labels.get(key)).map(String::as_str);
+    label(keys::LABEL_SERVICE_NAME) == Some(wanted.name.as_str())
+        && label(keys::LABEL_SLICE_MANAGED_BY) == Some(keys::MANAGED_BY)
+}
+
+fn is_port(port: &k8s_openapi::api::core::v1::ServicePort, wanted: &ServicePort) -> bool {
+    let target = match &wanted.target_port {
+        None => IntOrString::Int(wanted.port),
+        Some(TargetPort::Number(number)) => IntOrString::Int(*number),
+        Some(TargetPort::Name(name)) => IntOrString::String(name.clone()),
+    };
+    port.port == wanted.port
+        && port.name.as_deref().unwrap_or_default() == wanted.name.as_deref().unwrap_or_default()
+        && port.protocol.as_deref() == Some(wanted.protocol.as_str())
+        && port.target_port.as_ref() == Some(&target)
+        && port.app_protocol == wanted.app_protocol
+        && wanted.node_port.is_none_or(|node_port| port.node_port == Some(node_port))
+}
+
+fn is_slice_port(port: &k8s_openapi::api::discovery::v1::EndpointPort, wanted: &SlicePort) -> bool {
+    port.port == Some(wanted.port)
+        && port.name.as_deref().unwrap_or_default() == wanted.name
+        && port.protocol.as_deref() == Some(wanted.protocol)
+        && port.app_protocol == wanted.app_protocol
+}
+
+fn endpoint(raw: &RawEndpoint) -> Option<Endpoint> {
+    let target = raw.target_ref.as_ref()?;
+    let [address] = raw.addresses.as_slice() else { return None };
+    let conditions = raw.conditions.as_ref();
+    Some(Endpoint {
+        pod: PodName(target.name.clone()?),
+        uid: Uid(target.uid.clone()?),
+        address: address.parse::<IpAddr>().ok()?,
+        node: raw.node_name.clone().map(NodeName),
+        zone: raw.zone.clone(),
+        is_ready: conditions.and_then(|conditions| conditions.ready).unwrap_or(true),
+        is_terminating: conditions.and_then(|conditions| conditions.terminating).unwrap_or(false),
+    })
+}
+
+/// Images of the template's containers, for the wide columns.
+pub(super) fn images(set: &BackupPodSet) -> Vec<String> {
+    let containers = set.spec.template.spec.get("containers").and_then(Value::as_array);
+    containers
+        .into_iter()
+        .flatten()
+        .filter_map(|container| container["image"].as_str().map(str::to_owned))
+        .collect()
+}

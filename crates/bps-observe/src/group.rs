@@ -1,0 +1,309 @@
+//! A group of pairs as plans see it: its Pods, and its pairs by their Leases.
+//!
+//! What only time tells, such as since when a Lease is unwritten, is left to whoever remembers earlier looks.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bps_api::{
+    Condition, ConditionStatus, GroupTiming, HAGroup, IN_SYNC, LostPair, PAIR_ENDING, PairStatus, StateLag,
+    WITHHELD, keys,
+};
+use bps_core::manifests::pair_name;
+use bps_core::model::{NodeName, PodName, Role};
+use bps_core::pairing::{Forsaken, Group, HaState, LevelText, Lost, Pair, Pod, Shown};
+use bps_protocol::{AgentId, BootTime, Epoch, Timing};
+use bps_wire::lease::{Error, Record};
+use bps_wire::shown;
+use bps_wire::uid::{format_uid, parse_uid};
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::rbac::v1::{Role as AgentRole, RoleBinding};
+use kube_core::{Resource, ResourceExt as _};
+
+use super::slim::{SlimCondition, SlimPod};
+
+/// The objects of one group: those that bear its label.
+#[derive(Clone, Debug, Default)]
+pub struct GroupObjects {
+    /// Its Pods.
+    pub pods: Vec<Arc<SlimPod>>,
+    /// The Leases of its pairs.
+    pub leases: Vec<Arc<Lease>>,
+    /// Its Services.
+    pub services: Vec<Arc<Service>>,
+    /// The EndpointSlices of its pairs.
+    pub slices: Vec<Arc<EndpointSlice>>,
+    /// What permits its agents to do their work.
+    pub roles: Vec<Arc<AgentRole>>,
+    /// Who has that permission.
+    pub bindings: Vec<Arc<RoleBinding>>,
+}
+
+/// A group, and the records that its pairs were read from.
+#[derive(Clone, Debug, Default)]
+pub struct SeenGroup {
+    /// What plans are made from, as one sees it who looks for the first time.
+    pub group: Group,
+    /// The Lease of each pair by its number.
+    pub records: BTreeMap<u32, Record>,
+    /// Numbers of the pairs that have a Lease, also one that cannot be read.
+    pub numbers: BTreeSet<u32>,
+    /// Leases with the group's label that cannot be read, and why; a pair of theirs is left alone.
+    pub unreadable: BTreeMap<String, Option<Error>>,
+    /// Pairs whose Lease shows a term that is over.
+    pub set_back: BTreeSet<u32>,
+    /// The tenures that the status tells of, by the number of the pair.
+    pub told_epochs: BTreeMap<u32, Epoch>,
+    /// Pairs that the status names, as they would be if their Lease had been lost just now.
+    pub told: BTreeMap<u32, Lost>,
+}
+
+impl SeenGroup {
+    /// What the Leases tell of what standbys lack, by the number of the pair.
+    pub fn lags(&self) -> BTreeMap<u32, StateLag> {
+        let lag = |(number, record): (&u32, &Record)| Some((*number, record.lag.clone().lag()?));
+        self.records.iter().filter_map(lag).collect()
+    }
+}
+
+/// Reads everything that belongs to a group, as one who looks for the first time: every wait begins now.
+pub fn see_group(group: &HAGroup, objects: &GroupObjects, now: BootTime) -> SeenGroup {
+    let mut seen = SeenGroup::default();
+    for lease in &objects.leases {
+        let named = || number_in(&group.name_any(), &lease.name_any());
+        let Some(number) = pair_number(lease).or_else(named) else {
+            seen.unreadable.insert(lease.name_any(), None);
+            continue;
+        };
+        seen.numbers.insert(number);
+        match Record::read(lease) {
+            Ok(record) => {
+                seen.group.pairs.push(pair(number, &record, (is_ending(lease), now)));
+                seen.records.insert(number, record);
+            }
+            Err(error) => drop(seen.unreadable.insert(lease.name_any(), Some(error))),
+        }
+    }
+    seen.group.pairs.sort_by_key(|pair| pair.number);
+    seen.group.pods = objects.pods.iter().filter_map(|pod| pod_of(pod)).collect();
+    seen.told = if is_told(group) { told(group, now) } else { shown_before(&seen, now) };
+    seen.told_epochs = told_epochs(group);
+    seen.group.highest_term = highest_term(group, objects, &seen.group.pairs);
+    let lost = seen.told.values().filter(|lost| !seen.numbers.contains(&lost.number));
+    seen.group.lost = lost.cloned().collect();
+    let unreadable = seen.numbers.iter().filter(|number| !seen.records.contains_key(number));
+    seen.group.unreadable = unreadable
+        .map(|number| seen.told.get(number).cloned().unwrap_or_else(|| nameless(*number, now)))
+        .collect();
+    see_forsaken(&mut seen.group, group, now);
+    seen.group.is_paused = group.spec.paused;
+    seen.group.pairs_wanted = group.spec.pairs.map(|pairs| usize::try_from(pairs).unwrap_or_default());
+    seen
+}
+
+/// The times of new pairs of a group.
+pub fn times(group: &HAGroup) -> Timing {
+    let GroupTiming { hold_milliseconds, watch_milliseconds, stop_milliseconds } =
+        group.spec.timing.unwrap_or_default();
+    let [hold, watch, stop] = [hold_milliseconds, watch_milliseconds, stop_milliseconds]
+        .map(|time| Duration::from_millis(u64::try_from(time).unwrap_or_default()));
+    Timing::with(hold, watch, stop)
+}
+
+fn pair(number: u32, record: &Record, (is_ending, now): (bool, BootTime)) -> Pair {
+    Pair {
+        number,
+        lease: record.lease,
+        names: record.directory.iter().map(|(id, member)| (*id, member.pod.clone())).collect(),
+        addresses: record.directory.iter().map(|(id, member)| (*id, member.address)).collect(),
+        fenced: record.orders.fenced.iter().copied().collect(),
+        level: record.level.count(),
+        level_pods: record.level_pods.clone(),
+        forsaken: None,
+        is_ending,
+        unwritten_since: now,
+    }
+}
+
+/// What the status tells of pairs in which nobody may act was told already.
+fn see_forsaken(seen: &mut Group, group: &HAGroup, now: BootTime) {
+    let told = group.status.iter().flat_map(|status| &status.pairs);
+    let told: BTreeSet<&str> =
+        told.filter(|pair| pair.state == WITHHELD).map(|pair| pair.name.as_str()).collect();
+    let name = group.name_any();
+    let forsaken = |pair: &Pair| {
+        let was_told = told.contains(pair_name(&name, pair.number).as_str());
+        seen.is_forsaken(pair).then_some(Forsaken { since: now, was_told })
+    };
+    let all: Vec<Option<Forsaken>> = seen.pairs.iter().map(forsaken).collect();
+    for (pair, forsaken) in seen.pairs.iter_mut().zip(all) {
+        pair.forsaken = forsaken;
+    }
+}
+
+/// What a group says of pairs in which nobody may act, if there are any.
+pub(super) fn withheld(group: &HAGroup) -> Option<&str> {
+    let mut conditions = group.status.iter().flat_map(|status| &status.conditions);
+    let is_said = |said: &&Condition| said.r#type == WITHHELD && said.status == ConditionStatus::True;
+    conditions.find(is_said).map(|said| said.message.as_str())
+}
+
+/// Standbys that have every acknowledged write, as far as the status of their group tells.
+pub(super) fn level_standbys(group: &HAGroup) -> BTreeSet<PodName> {
+    let pairs = group.status.iter().flat_map(|status| &status.pairs);
+    let level = pairs.filter(|pair| pair.sync == IN_SYNC && !pair.standby.is_empty());
+    level.map(|pair| PodName(pair.standby.clone())).collect()
+}
+
+/// Terms from which on nobody is believed. 2^30, half of what a Lease can hold: takeovers never come that far, and a Pod that
+/// shows such a term would leave none to the next ones.
+pub const TERM_SHOWN_MAX: u32 = 1 << 30;
+
+/// Terms outlive Leases in the status and in what the slices show, and the group in what its Pods show.
+fn highest_term(group: &HAGroup, objects: &GroupObjects, pairs: &[Pair]) -> u32 {
+    let told = group.status.as_ref().and_then(|status| u32::try_from(status.highest_term).ok());
+    let slices = objects.slices.iter().filter_map(|slice| shown_epoch(&**slice));
+    let shown = objects.pods.iter().filter_map(|pod| shown_epoch(&**pod)).chain(slices);
+    let held = pairs.iter().map(|pair| pair.lease.epoch);
+    let believed = shown.chain(held).map(|epoch| epoch.term).filter(|term| *term < TERM_SHOWN_MAX);
+    believed.chain(told).max().unwrap_or_default()
+}
+
+/// Epoch of the active whose address a slice shows, or of the last tenure of a Pod.
+pub fn shown_epoch(object: &impl Resource) -> Option<Epoch> {
+    shown::read(object.annotations()).ok()?
+}
+
+/// Pairs that the status names: those that have a Lease, or had one when the status was written, and lost ones.
+///
+/// Of the first ones it is not known what their Lease said at its end. The status is older, and a copy that it calls level
+/// may have been left out since.
+fn told(group: &HAGroup, now: BootTime) -> BTreeMap<u32, Lost> {
+    let group_name = group.name_any();
+    let status = group.status.iter();
+    let pairs = status.clone().flat_map(|status| &status.pairs).filter_map(|pair| {
+        let PairStatus { name, active, standby, pods: named, state, sync, .. } = pair;
+        let mut pods: Vec<String> =
+            [active, standby].into_iter().filter(|pod| !pod.is_empty()).cloned().collect();
+        // A fenced or starting pair has members that are neither.
+        let others: Vec<String> = named.iter().filter(|pod| !pods.contains(pod)).cloned().collect();
+        pods.extend(others);
+        let level = (!sync.is_empty() && state != PAIR_ENDING).then(level_of_nobody);
+        Some(Lost { number: number_in(&group_name, name)?, pods, level, since: now })
+    });
+    let lost = status.flat_map(|status| &status.lost).filter_map(|pair| {
+        let LostPair { name, pods, in_sync, in_sync_pods } = pair.clone();
+        let level = in_sync.map(|directories| LevelText { directories, pods: in_sync_pods });
+        Some(Lost { number: number_in(&group_name, &name)?, pods, level, since: now })
+    });
+    pairs.chain(lost).map(|lost| (lost.number, lost)).collect()
+}
+
+/// A pair of which only the number is known.
+fn nameless(number: u32, now: BootTime) -> Lost {
+    Lost { number, pods: Vec::new(), level: None, since: now }
+}
+
+/// The number in the name of a pair, the inverse of [`pair_name`].
+fn number_in(group: &str, pair: &str) -> Option<u32> {
+    pair.strip_prefix(group)?.strip_prefix('-')?.parse().ok()
+}
+
+/// Whether the status knows of pairs, or of former ones.
+fn is_told(group: &HAGroup) -> bool {
+    group
+        .status
+        .as_ref()
+        .is_some_and(|status| !status.pairs.is_empty() || !status.lost.is_empty() || status.highest_term > 0)
+}
+
+/// The tenures that the status tells of, by the number of the pair.
+fn told_epochs(group: &HAGroup) -> BTreeMap<u32, Epoch> {
+    let name = group.name_any();
+    let told = group.status.iter().flat_map(|status| &status.pairs);
+    let epoch = |pair: &PairStatus| {
+        Some((number_in(&name, &pair.name)?, Epoch::from(pair.epoch.parse::<u64>().ok()?)))
+    };
+    told.filter_map(epoch).collect()
+}
+
+/// Pairs that a group of the same name had, which was deleted with all that it knew: their actives may act for a while.
+/// Leases of it may still be there; they speak for their Pods.
+fn shown_before(seen: &SeenGroup, now: BootTime) -> BTreeMap<u32, Lost> {
+    let named: BTreeSet<&str> =
+        seen.group.pairs.iter().flat_map(|pair| pair.names.values()).map(String::as_str).collect();
+    let is_left = |pod: &&Pod| pod.shown.state.is_some() && !named.contains(pod.name.as_str());
+    let mut pods: Vec<Pod> = seen.group.pods.iter().filter(is_left).cloned().collect();
+    pods.sort_by_key(|pod| (pod.shown.state, pod.name.clone()));
+    let mut pairs: Vec<Vec<String>> = Vec::new();
+    for pod in pods {
+        // Actives come first, so that they are the first members again.
+        let peer = pod.shown.peer.as_ref();
+        match pairs.iter_mut().find(|pair| pair.len() == 1 && pair.first() == peer) {
+            Some(pair) => pair.push(pod.name),
+            None => pairs.push(vec![pod.name]),
+        }
+    }
+    let free = (0..).filter(|number| !seen.numbers.contains(number));
+    let lost = |(number, pods)| (number, Lost { number, pods, level: None, since: now });
+    free.zip(pairs).map(lost).collect()
+}
+
+/// What a Lease says of the copies of a pair's state that the next one is to say, too; `None` if none is replicated, or if it
+/// was decided that the pair ends.
+pub fn level_text(lease: &Lease) -> Option<LevelText> {
+    if is_ending(lease) {
+        return None;
+    }
+    let annotated = |key: &str| lease.annotations().get(key).cloned();
+    let pods = annotated(keys::ANNOTATION_HA_IN_SYNC_PODS).unwrap_or_default();
+    Some(LevelText { directories: annotated(keys::ANNOTATION_HA_IN_SYNC)?, pods })
+}
+
+/// Nobody may act before a person decides: it is not known whose copy has every acknowledged write.
+pub fn level_of_nobody() -> LevelText {
+    LevelText { directories: String::new(), pods: format_uid(AgentId::NOBODY.0) }
+}
+
+/// Number of the pair that a Lease belongs to.
+pub fn pair_number(lease: &Lease) -> Option<u32> {
+    lease.annotations().get(keys::ANNOTATION_HA_PAIR)?.parse().ok()
+}
+
+/// Whether it was decided that the pair of a Lease ends.
+pub fn is_ending(lease: &Lease) -> bool {
+    lease.annotations().get(keys::ANNOTATION_HA_ENDING).is_some_and(|ending| ending == "true")
+}
+
+/// A Pod as plans see it; `None` for a cold backup, which is nobody's standby before it is woken, and for one without a
+/// readable uid, which only a faulty server makes.
+fn pod_of(pod: &SlimPod) -> Option<Pod> {
+    let role = super::pod::role(pod);
+    if role == Some(Role::Cold) {
+        return None;
+    }
+    let id = AgentId(parse_uid(pod.metadata.uid.as_deref()?).ok()?);
+    let phase = pod.status.phase.as_deref().unwrap_or_default();
+    let address: Option<IpAddr> = pod.status.pod_ip.as_ref().and_then(|ip| ip.parse().ok());
+    let label = |key| pod.labels().get(key).cloned();
+    Some(Pod {
+        id,
+        name: pod.name_any(),
+        address: address.filter(|_| phase == "Running").map(|ip| SocketAddr::new(ip, keys::AGENT_PORT)),
+        created: pod.metadata.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0),
+        node: pod.spec.node_name.clone().map(NodeName),
+        role,
+        is_leaving: pod.metadata.deletion_timestamp.is_some() || matches!(phase, "Succeeded" | "Failed"),
+        is_ready: SlimCondition::ready(&pod.status.conditions).is_some_and(SlimCondition::is_true),
+        shown: Shown {
+            state: label(keys::LABEL_HA_STATE).and_then(|label| HaState::parse(&label)),
+            peer: label(keys::LABEL_PEER),
+            epoch: shown_epoch(pod),
+        },
+    })
+}

@@ -1,0 +1,41 @@
+//! Reads watch caches into one consistent snapshot; the only place that reads raw Kubernetes fields.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | [`slim`] | Pods and nodes with only the fields that decisions need |
+//! | [`cache`] | what the watches and our own writes have shown, by set |
+//! | `change` | whether an event matters, and how much |
+//! | `pod`, `node` | raw fields to views |
+//! | [`group`] | groups of pairs |
+//! | `wish` | the spec to the wish, checked |
+//! | `exposure` | the Service and its slice |
+//! | `snapshot` | all of it joined at one moment |
+//! | `tally` | how many Pods there are, for the metrics |
+
+pub mod cache;
+mod change;
+mod exposure;
+pub mod group;
+mod node;
+mod owner;
+mod pod;
+pub mod slim;
+mod snapshot;
+mod store;
+mod storm;
+mod tally;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+#[cfg(test)]
+mod tests;
+mod watched;
+mod wish;
+
+pub use cache::{Affected, Cache, Kind, KnownKeys, SetKey, TakenName, Written};
+pub use change::Change;
+pub use node::is_out_of_service;
+pub use owner::{controller_of, is_controlled_by};
+pub use snapshot::{Observation, Version, observe};
+pub use store::{Scope, version};
+pub use watched::Watched;
+pub use wish::Error;

@@ -1,0 +1,237 @@
+//! Reads a Pod: its role, how far it has come, and where it stands with its gate.
+//!
+//! Ready alone is no proof of life: after a sandbox was killed the condition stays True for seconds while the
+//! application is dead, so the phase and every container must agree with it.
+
+use std::collections::BTreeMap;
+
+use bps_api::keys;
+use bps_core::model::{
+    Gate, Lifecycle, NodeHealth, NodeName, NodeView, Ownership, Part, PodName, PodRef, PodView, Revision,
+    Role, Uid,
+};
+use bps_core::pairing::HaState;
+use jiff::Timestamp;
+
+use super::cache::{KnownKeys, Noted};
+use super::owner::controller_of;
+use super::slim::{SlimCondition, SlimContainerState, SlimContainerStatus, SlimPod};
+
+/// What a Pod is read beside.
+pub(super) struct PodContext<'a> {
+    pub(super) set_uid: &'a str,
+    pub(super) nodes: &'a BTreeMap<NodeName, NodeView>,
+    pub(super) keys: &'a KnownKeys,
+    pub(super) noted: &'a Noted,
+}
+
+/// The Pod as decisions see it; `None` if it belongs to somebody else or has no role.
+pub(super) fn pod_view(pod: &SlimPod, context: &PodContext<'_>) -> Option<PodView> {
+    let ownership = ownership(pod, context.set_uid)?;
+    let created = created(pod);
+    let annotation = |key: &str| pod.metadata.annotations.as_ref().and_then(|all| all.get(key));
+    let gate = gate(pod);
+    let uid = uid(pod);
+    let tickets = context.noted.tickets_to(&uid);
+    Some(PodView {
+        pod: PodRef {
+            name: PodName(pod.metadata.name.clone()?),
+            uid: uid.clone(),
+            resource_version: pod.metadata.resource_version.clone().unwrap_or_default(),
+        },
+        ownership,
+        role: role(pod)?,
+        role_since: annotation(keys::ANNOTATION_ROLE_SINCE)
+            .and_then(|text| text.parse().ok())
+            .unwrap_or(created),
+        part: part(pod),
+        slot: annotation(keys::ANNOTATION_SLOT).and_then(|text| text.parse().ok()).unwrap_or(u32::MAX),
+        revision: Revision(label(pod, keys::LABEL_REVISION).unwrap_or_default().to_owned()),
+        created,
+        lifecycle: as_noted(lifecycle(pod, created), context.noted.unready_since(&uid)),
+        gate,
+        has_known_key: gate == Gate::None
+            || annotation(keys::ANNOTATION_WAKE_KEYS).is_none_or(|ids| context.keys.knows_any(ids)),
+        stopped: unready_since(pod),
+        first_ticket: tickets.map(|tickets| tickets.first),
+        next_ticket: tickets.map(|tickets| tickets.next),
+        is_running: is_running(pod),
+        is_serving: is_serving(pod),
+        node: pod.spec.node_name.as_ref().map(|name| node(name, context.nodes)),
+        address: pod.status.pod_ip.as_ref().and_then(|text| text.parse().ok()),
+    })
+}
+
+/// Identity of this incarnation.
+pub(super) fn uid(pod: &SlimPod) -> Uid {
+    Uid(pod.metadata.uid.clone().unwrap_or_default())
+}
+
+/// Role by the Pod's label.
+pub(super) fn role(pod: &SlimPod) -> Option<Role> {
+    label(pod, keys::LABEL_ROLE).and_then(Role::parse)
+}
+
+/// What the labels say that the Pod does in its pair.
+pub(super) fn part(pod: &SlimPod) -> Part {
+    let peer = label(pod, keys::LABEL_PEER).map(|name| PodName(name.to_owned()));
+    match label(pod, keys::LABEL_HA_STATE).and_then(HaState::parse) {
+        None => Part::None,
+        Some(HaState::Active) => Part::Active { peer },
+        Some(HaState::Standby) => Part::Standby { peer },
+    }
+}
+
+fn label<'p>(pod: &'p SlimPod, key: &str) -> Option<&'p str> {
+    pod.metadata.labels.as_ref()?.get(key).map(String::as_str)
+}
+
+pub(super) fn ownership(pod: &SlimPod, set_uid: &str) -> Option<Ownership> {
+    match controller_of(&pod.metadata) {
+        None => Some(Ownership::Orphan),
+        Some(owner) if owner.uid == set_uid => Some(Ownership::Ours),
+        Some(_) => None,
+    }
+}
+
+fn created(pod: &SlimPod) -> Timestamp {
+    pod.metadata.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0)
+}
+
+/// A node that is not in the cache is gone: nodes are listed before the first decision. Before a Pod is deleted for that,
+/// its node is asked for.
+fn node(name: &str, nodes: &BTreeMap<NodeName, NodeView>) -> NodeView {
+    let name = NodeName(name.to_owned());
+    nodes.get(&name).cloned().unwrap_or(NodeView { name, zone: None, health: NodeHealth::Gone })
+}
+
+/// How far the Pod has come, with the beginning of its unreadiness by our own clock: delays and deadlines count from
+/// there, and with the node's they would end too soon or too late by as much as it is off.
+fn as_noted(lifecycle: Lifecycle, unready_since: Option<Timestamp>) -> Lifecycle {
+    if let (Lifecycle::Unready { .. }, Some(since)) = (lifecycle, unready_since) {
+        Lifecycle::Unready { since }
+    } else {
+        lifecycle
+    }
+}
+
+/// Since when the Pod is unready by its record.
+pub(super) fn unready_since(pod: &SlimPod) -> Option<Timestamp> {
+    if let Lifecycle::Unready { since } = lifecycle(pod, created(pod)) { Some(since) } else { None }
+}
+
+/// Whether an unready Pod was so at a former version already, and ever since.
+///
+/// If a watch was away it has not shown that the Pod was ready in between, but then its condition has another time.
+pub(super) fn is_still_unready(former: &SlimPod, pod: &SlimPod) -> bool {
+    let stopped = |pod: &SlimPod| {
+        let ready = SlimCondition::ready(&pod.status.conditions).filter(|ready| !ready.is_true());
+        ready.and_then(SlimCondition::since)
+    };
+    let was_ready = stopped(former).zip(stopped(pod)).is_some_and(|(one, other)| one != other);
+    unready_since(former).is_some() && !was_ready
+}
+
+/// How far the Pod has come, by its record.
+pub(super) fn lifecycle(pod: &SlimPod, created: Timestamp) -> Lifecycle {
+    if pod.metadata.deletion_timestamp.is_some() {
+        return Lifecycle::Terminating;
+    }
+    match pod.status.phase.as_deref() {
+        Some("Failed" | "Succeeded") => return Lifecycle::Finished,
+        _ if pod.spec.node_name.is_none() => return Lifecycle::Unscheduled,
+        _ => {}
+    }
+    let ready = SlimCondition::ready(&pod.status.conditions);
+    let since = ready.and_then(SlimCondition::since).unwrap_or(created);
+    let is_true = ready.is_some_and(SlimCondition::is_true);
+    if is_true && pod.status.phase.as_deref() == Some("Running") && all_ready(pod) {
+        Lifecycle::Ready { since }
+    } else if was_started(pod) {
+        // A condition that still says Ready tells when that began, not when it ended.
+        let signs = if is_true { last_sign(pod) } else { failed_at(pod) };
+        Lifecycle::Unready { since: signs.map_or(since, |sign| sign.max(since)) }
+    } else {
+        Lifecycle::Starting
+    }
+}
+
+fn all_ready(pod: &SlimPod) -> bool {
+    all_containers(pod, |status| status.ready)
+}
+
+/// Whether this holds of every container; one without a status did not start yet.
+fn all_containers(pod: &SlimPod, holds: impl Fn(&SlimContainerStatus) -> bool) -> bool {
+    let statuses = &pod.status.container_statuses;
+    !statuses.is_empty() && statuses.len() >= pod.spec.containers.len() && statuses.iter().all(holds)
+}
+
+/// Whether the application was ready before, or ended at least once.
+fn was_started(pod: &SlimPod) -> bool {
+    let ended = |status: &SlimContainerStatus| {
+        status.restart_count > 0
+            || [&status.state, &status.last_state].iter().any(|state| state.terminated.is_some())
+    };
+    let condition = SlimCondition::ready(&pod.status.conditions);
+    // A Ready condition that changed after the containers started says that it was True in between.
+    let lost_ready = condition.is_some_and(|ready| {
+        !ready.is_true() && ready.since().zip(last_start(pod)).is_some_and(|(since, start)| since > start)
+    });
+    let claims_ready = condition.is_some_and(SlimCondition::is_true);
+    let statuses = &pod.status.container_statuses;
+    statuses.iter().any(ended) || lost_ready || claims_ready
+}
+
+fn last_start(pod: &SlimPod) -> Option<Timestamp> {
+    let started =
+        |status: &SlimContainerStatus| status.state.running.as_ref()?.started_at.as_ref().map(|time| time.0);
+    pod.status.container_statuses.iter().filter_map(started).max()
+}
+
+fn failed_at(pod: &SlimPod) -> Option<Timestamp> {
+    pod.status.container_statuses.iter().filter_map(|status| finished(&status.state)).max()
+}
+
+/// The last moment that anything in the status tells of: at least until then the Pod may have been ready.
+fn last_sign(pod: &SlimPod) -> Option<Timestamp> {
+    let of_container = |status: &SlimContainerStatus| {
+        let started = status.state.running.as_ref().and_then(|running| running.started_at.as_ref());
+        [started.map(|time| time.0), finished(&status.state), finished(&status.last_state)]
+    };
+    let status = &pod.status;
+    let containers = status.container_statuses.iter().chain(&status.init_container_statuses);
+    let conditions = status.conditions.iter().map(super::slim::SlimCondition::since);
+    containers.flat_map(of_container).chain(conditions).flatten().max()
+}
+
+fn finished(state: &SlimContainerState) -> Option<Timestamp> {
+    state.terminated.as_ref()?.finished_at.as_ref().map(|time| time.0)
+}
+
+pub(super) fn is_running(pod: &SlimPod) -> bool {
+    all_containers(pod, |status| status.state.running.is_some())
+}
+
+/// Whether every container still answers, also while the Pod is terminating.
+pub(super) fn is_serving(pod: &SlimPod) -> bool {
+    all_containers(pod, |status| status.ready && status.state.running.is_some())
+}
+
+/// Where the Pod stands with its gate.
+pub(super) fn gate(pod: &SlimPod) -> Gate {
+    if !pod.spec.init_containers.iter().any(|container| container.name == keys::CONTAINER_GATE) {
+        return Gate::None;
+    }
+    let status = pod.status.init_container_statuses.iter().find(|status| status.name == keys::CONTAINER_GATE);
+    let Some(state) = status.map(|status| &status.state) else { return Gate::Ahead };
+    let created = created(pod);
+    match (&state.running, &state.terminated) {
+        (Some(running), _) => {
+            Gate::Listening { since: running.started_at.as_ref().map_or(created, |time| time.0) }
+        }
+        (None, Some(ended)) if ended.exit_code == 0 => {
+            Gate::Passed { since: ended.finished_at.as_ref().map_or(created, |time| time.0) }
+        }
+        (None, Some(_) | None) => Gate::Ahead,
+    }
+}

@@ -1,0 +1,249 @@
+//! Joins everything known of one set at one moment.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use bps_api::{BackupPodSet, ExposedService, HAGroup, HAGroupSpec, PromoteWhen, keys};
+use bps_core::manifests::{
+    Injection, SlicePort, check_agent, set_group_spec, set_injection, slice_name, slice_ports,
+};
+use bps_core::model::{ExposedKind, Exposure, Leftover, ObjectState, PodName, Snapshot, Uid};
+use jiff::Timestamp;
+use kube_core::ObjectMeta;
+
+use super::cache::{Cache, SetKey, TakenName};
+use super::exposure;
+use super::group::{level_standbys, withheld};
+use super::owner::{is_controlled_by, is_for, is_orphan};
+use super::pod::{self, PodContext, pod_view};
+use super::slim::SlimPod;
+use super::store::ObjectKey;
+use super::wish::{self, Error};
+
+/// A set with its snapshot and what writes about it need besides.
+#[derive(Clone, Debug)]
+pub struct Observation {
+    /// The set as last seen.
+    pub set: Arc<BackupPodSet>,
+    /// What decisions are made from.
+    pub snapshot: Snapshot,
+    /// Ports of the slice.
+    pub ports: Vec<SlicePort>,
+    /// Identity and version of the slice, if there is one.
+    pub slice: Option<Version>,
+    /// Identity and version of the Service, if there is one.
+    pub service: Option<Version>,
+    /// What the group of the set's pairs should be, if its Pods are paired.
+    pub group_spec: Option<HAGroupSpec>,
+    /// Identity and version of that group, if there is one.
+    pub group: Option<Version>,
+    /// The agent of the set's Pods, if they are paired.
+    pub injection: Option<Injection>,
+    /// Images of the template's containers.
+    pub images: Vec<String>,
+    /// Why nothing may be written for this set, in words for the author of its spec.
+    pub invalid: Option<Error>,
+    /// Pods that carry the set's label and are controlled by somebody else, sorted.
+    pub foreign_pods: Vec<String>,
+    /// In which pairs nobody may act and what to do about it, as the group's status says; `None` if there is none.
+    pub withheld: Option<String>,
+    /// Identifiers of the keys that each cold Pod was made with.
+    pub wake_keys: BTreeMap<Uid, String>,
+}
+
+/// Identity and version of an object, for the guard of a write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Version {
+    /// Incarnation.
+    pub uid: String,
+    /// Version.
+    pub resource_version: String,
+    /// Nobody owns it.
+    pub is_orphan: bool,
+}
+
+/// One consistent view of a set at `now`; `None` if the set does not exist or is being deleted.
+pub fn observe(cache: &Cache, key: &SetKey, now: Timestamp) -> Option<Observation> {
+    let set = cache.set(key).filter(|set| set.metadata.deletion_timestamp.is_none())?;
+    let (desired, invalid) = wish::desired(&set);
+    let context = PodContext {
+        set_uid: set.metadata.uid.as_deref().unwrap_or_default(),
+        nodes: &cache.nodes,
+        keys: &cache.keys,
+        noted: &cache.noted,
+    };
+    let mut pods: Vec<_> = cache.pods_of(key).filter_map(|pod| pod_view(pod, &context)).collect();
+    pods.sort_by(|one, other| one.pod.name.cmp(&other.pod.name));
+    let paired = paired(cache, &set);
+    let (paired, invalid) = match paired {
+        Ok(paired) => (paired, invalid),
+        Err(error) => (None, invalid.or(Some(error))),
+    };
+    // The actives of pairs are exposed by their group.
+    let wanted = set.spec.service.as_ref().filter(|_| set.spec.active_standby.is_none());
+    let exposed = wanted.map(|wanted| exposed(cache, &set, (wanted, now))).transpose();
+    let (exposed, invalid) = match exposed {
+        Ok(exposed) => (exposed, invalid),
+        Err(error) => (None, invalid.or(Some(error))),
+    };
+    let Exposed { exposure, ports, slice, service } = exposed.unwrap_or_default();
+    let leftovers = leftovers(cache, &set);
+    let level = paired.as_ref().and_then(|paired| paired.level.clone());
+    let (group_state, group_spec, group, withheld, injection) = match paired {
+        Some(Paired { state, spec, group, withheld, injection, .. }) => {
+            (Some(state), Some(spec), group, withheld, Some(injection))
+        }
+        None => (None, None, None, None, None),
+    };
+    Some(Observation {
+        snapshot: Snapshot {
+            desired,
+            pods,
+            exposure,
+            leftovers,
+            group: group_state,
+            level,
+            storm: cache.storm,
+            now,
+        },
+        group_spec,
+        group,
+        injection,
+        ports,
+        slice,
+        service,
+        images: exposure::images(&set),
+        invalid,
+        foreign_pods: foreign_pods(cache, key, context.set_uid),
+        withheld,
+        wake_keys: wake_keys(cache, key),
+        set: Arc::clone(&set),
+    })
+}
+
+fn foreign_pods(cache: &Cache, key: &SetKey, set_uid: &str) -> Vec<String> {
+    let is_foreign = |pod: &&Arc<SlimPod>| pod::ownership(pod, set_uid).is_none();
+    let mut names: Vec<String> =
+        cache.pods_of(key).filter(is_foreign).filter_map(|pod| pod.metadata.name.clone()).collect();
+    names.sort();
+    names
+}
+
+fn wake_keys(cache: &Cache, key: &SetKey) -> BTreeMap<Uid, String> {
+    let of_pod = |pod: &SlimPod| {
+        let ids = pod.metadata.annotations.as_ref()?.get(keys::ANNOTATION_WAKE_KEYS)?.clone();
+        Some((Uid(pod.metadata.uid.clone()?), ids))
+    };
+    cache.pods_of(key).filter_map(|pod| of_pod(pod)).collect()
+}
+
+/// What a set with active and standby Pods has besides.
+struct Paired {
+    state: ObjectState,
+    spec: HAGroupSpec,
+    group: Option<Version>,
+    withheld: Option<String>,
+    level: Option<BTreeSet<PodName>>,
+    injection: Injection,
+}
+
+fn paired(cache: &Cache, set: &BackupPodSet) -> Result<Option<Paired>, Error> {
+    let Some(spec) = set_group_spec(set).map_err(Error::Port)? else { return Ok(None) };
+    let injection = set_injection(set, cache.agent_image.as_deref()).ok_or(Error::NoAgentImage)?;
+    check_agent(set, &injection).map_err(Error::Agent)?;
+    let key = ObjectKey {
+        namespace: set.metadata.namespace.clone().unwrap_or_default(),
+        name: set.metadata.name.clone().unwrap_or_default(),
+    };
+    let found = cache.groups.get(&key);
+    let state = group_state(found.map(AsRef::as_ref), set, &spec);
+    let own = found.filter(|_| state != ObjectState::Foreign);
+    let withheld = own.and_then(|group| withheld(group)).map(str::to_owned);
+    let wanted = set.spec.active_standby.as_ref();
+    let needs_level = wanted
+        .is_some_and(|wanted| wanted.state_dir.is_some() && wanted.promote_when != Some(PromoteWhen::Always));
+    let level = needs_level.then(|| own.into_iter().flat_map(|group| level_standbys(group)).collect());
+    let group = found.map(|group| version(&group.metadata));
+    Ok(Some(Paired { state, spec, group, withheld, level, injection }))
+}
+
+/// How the group compares with the wish.
+fn group_state(group: Option<&HAGroup>, set: &BackupPodSet, wanted: &HAGroupSpec) -> ObjectState {
+    match group {
+        None => ObjectState::Absent,
+        Some(group) if !is_for(&group.metadata, set) => ObjectState::Foreign,
+        Some(group) if group.spec == *wanted && is_controlled_by(&group.metadata, set) => {
+            ObjectState::Current
+        }
+        Some(_) => ObjectState::Outdated,
+    }
+}
+
+#[derive(Default)]
+struct Exposed {
+    exposure: Option<Exposure>,
+    ports: Vec<SlicePort>,
+    slice: Option<Version>,
+    service: Option<Version>,
+}
+
+fn exposed(
+    cache: &Cache,
+    set: &BackupPodSet,
+    (wanted, now): (&ExposedService, Timestamp),
+) -> Result<Exposed, Error> {
+    let ports = slice_ports(set, wanted).map_err(Error::Port)?;
+    let namespace = set.metadata.namespace.clone().unwrap_or_default();
+    let key = |name: String| ObjectKey { namespace: namespace.clone(), name };
+    let service = cache.services.get(&key(wanted.name.clone()));
+    let slice = cache.slices.get(&key(slice_name(&wanted.name)));
+    let unless_taken = |state: ObjectState, (kind, name): (ExposedKind, String)| {
+        let taken = TakenName { kind, namespace: namespace.clone(), name };
+        if state == ObjectState::Absent && cache.is_taken(&taken, now) { ObjectState::Foreign } else { state }
+    };
+    let (slice_state, endpoints) = exposure::slice_state(slice.map(AsRef::as_ref), set, (wanted, &ports));
+    let slice_state = unless_taken(slice_state, (ExposedKind::Slice, slice_name(&wanted.name)));
+    let service_state = exposure::service_state(service.map(AsRef::as_ref), set, wanted);
+    let service_state = unless_taken(service_state, (ExposedKind::Service, wanted.name.clone()));
+    Ok(Exposed {
+        exposure: Some(Exposure { service: service_state, slice: slice_state, endpoints }),
+        ports,
+        slice: slice.map(|slice| version(&slice.metadata)),
+        service: service.map(|service| version(&service.metadata)),
+    })
+}
+
+fn leftovers(cache: &Cache, set: &BackupPodSet) -> Vec<Leftover> {
+    let wanted = set.spec.service.as_ref().map(|service| service.name.as_str());
+    let wanted_slice = wanted.map(slice_name);
+    let namespace = set.metadata.namespace.as_deref().unwrap_or_default();
+    let services = cache.services.in_namespace(namespace).map(|service| &service.metadata);
+    let slices = cache.slices.in_namespace(namespace).map(|slice| &slice.metadata);
+    let services = services.filter_map(|found| leftover(set, (ExposedKind::Service, wanted), found));
+    let slices =
+        slices.filter_map(|found| leftover(set, (ExposedKind::Slice, wanted_slice.as_deref()), found));
+    let mut leftovers: Vec<Leftover> = services.chain(slices).collect();
+    leftovers.sort();
+    leftovers
+}
+
+fn leftover(
+    set: &BackupPodSet,
+    (kind, wanted): (ExposedKind, Option<&str>),
+    found: &ObjectMeta,
+) -> Option<Leftover> {
+    let name = found.name.as_deref().filter(|name| Some(*name) != wanted)?.to_owned();
+    if found.deletion_timestamp.is_some() || !is_controlled_by(found, set) {
+        return None;
+    }
+    let Version { uid, resource_version, .. } = version(found);
+    Some(Leftover { kind, name, uid: Uid(uid), resource_version })
+}
+
+fn version(metadata: &ObjectMeta) -> Version {
+    Version {
+        uid: metadata.uid.clone().unwrap_or_default(),
+        resource_version: metadata.resource_version.clone().unwrap_or_default(),
+        is_orphan: is_orphan(metadata),
+    }
+}

@@ -1,0 +1,247 @@
+//! The Service and its slice as the server keeps them, compared with the wish.
+
+use bps_api::{BackupPodSet, keys};
+use bps_core::manifests::{endpoint_slice, service, slice_ports};
+use bps_core::model::{Endpoint, ExposedKind, NodeName, ObjectState, PodName, Uid};
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use serde_json::{Value, json};
+
+use super::{SET_UID, at, merge, set};
+use crate::exposure::{service_state, slice_state};
+use crate::{Cache, SetKey, TakenName, Watched as _, Written, observe};
+
+fn exposed() -> BackupPodSet {
+    let container =
+        json!({"name": "web", "image": "web:1", "ports": [{"name": "web", "containerPort": 8080}]});
+    let ports = json!([
+        {"name": "http", "port": 80, "targetPort": "web", "appProtocol": "http"},
+        {"name": "dns", "port": 53, "protocol": "UDP"},
+        {"name": "admin", "port": 81, "targetPort": 8181},
+    ]);
+    set(json!({
+        "template": {"spec": {"containers": [container]}},
+        "service": {"name": "front", "ports": ports, "type": "NodePort"},
+    }))
+}
+
+fn state(changes: &Value) -> ObjectState {
+    let set = exposed();
+    let wanted = set.spec.service.as_ref().unwrap();
+    let mut body = service(&set, wanted);
+    // What the API server fills in.
+    merge(
+        &mut body,
+        &json!({"spec": {
+            "clusterIP": "10.0.0.9", "clusterIPs": ["10.0.0.9"], "internalTrafficPolicy": "Cluster",
+            "externalTrafficPolicy": "Cluster", "ipFamilies": ["IPv4"], "ipFamilyPolicy": "SingleStack",
+            "sessionAffinity": "None",
+        }}),
+    );
+    for (index, port) in body["spec"]["ports"].as_array_mut().unwrap().iter_mut().enumerate() {
+        port["nodePort"] = json!(30_000 + index);
+    }
+    merge(&mut body, changes);
+    let service: Service = serde_json::from_value(body).unwrap();
+    service_state(Some(&service), &set, wanted)
+}
+
+fn owner(uid: &str, is_controller: bool) -> Value {
+    json!({"metadata": {"ownerReferences": [
+        {"apiVersion": "v1", "kind": "X", "name": "x", "uid": uid, "controller": is_controller},
+    ]}})
+}
+
+#[test]
+fn a_service_with_the_servers_defaults_is_as_wanted() {
+    assert_eq!(state(&json!({})), ObjectState::Current);
+    assert_eq!(state(&json!({"spec": {"selector": {}}})), ObjectState::Current);
+}
+
+#[test]
+fn an_edited_service_is_outdated() {
+    let base = || {
+        json!([
+            {"name": "http", "port": 80, "targetPort": "web", "protocol": "TCP", "appProtocol": "http"},
+            {"name": "dns", "port": 53, "targetPort": 53, "protocol": "UDP"},
+            {"name": "admin", "port": 81, "targetPort": 8181, "protocol": "TCP"},
+        ])
+    };
+    assert_eq!(state(&json!({"spec": {"ports": base()}})), ObjectState::Current);
+    let edits = [
+        ("/0/name", json!("web")),
+        ("/0/port", json!(8080)),
+        ("/0/targetPort", json!("other")),
+        ("/1/targetPort", json!(54)),
+        ("/1/protocol", json!("TCP")),
+        ("/0/appProtocol", json!("https")),
+        ("/2/appProtocol", json!("http")),
+    ];
+    for (path, value) in edits {
+        let mut ports = base();
+        let (index, field) = (path[1..2].parse::<usize>().unwrap(), &path[3..]);
+        ports[index][field] = value;
+        assert_eq!(state(&json!({"spec": {"ports": ports}})), ObjectState::Outdated, "{path}");
+    }
+    let mut more = base();
+    more.as_array_mut()
+        .unwrap()
+        .push(json!({"name": "more", "port": 99, "targetPort": 99, "protocol": "TCP"}));
+    for changes in [
+        json!({"spec": {"ports": more}}),
+        json!({"spec": {"ports": [base()[0], base()[1]]}}),
+        json!({"spec": {"ports": null}}),
+        json!({"spec": {"selector": {"app": "web"}}}),
+        json!({"spec": {"type": "ClusterIP"}}),
+        json!({"spec": {"type": null}}),
+        json!({"spec": null}),
+    ] {
+        assert_eq!(state(&changes), ObjectState::Outdated, "{changes}");
+    }
+}
+
+#[test]
+fn a_node_port_matters_only_if_the_wish_names_one() {
+    let mut set = exposed();
+    let wanted = set.spec.service.as_mut().unwrap();
+    wanted.ports.truncate(1);
+    wanted.ports[0].node_port = Some(30_080);
+    let mut current: Service =
+        serde_json::from_value(service(&set, set.spec.service.as_ref().unwrap())).unwrap();
+    let compare = |service: &Service| service_state(Some(service), &set, set.spec.service.as_ref().unwrap());
+    assert_eq!(compare(&current), ObjectState::Current);
+    current.spec.as_mut().unwrap().ports.as_mut().unwrap()[0].node_port = Some(30_081);
+    assert_eq!(compare(&current), ObjectState::Outdated);
+}
+
+#[test]
+fn an_object_of_somebody_else_is_foreign() {
+    for (owner, expected) in [
+        (owner(SET_UID, true), ObjectState::Current),
+        (owner(SET_UID, false), ObjectState::Foreign),
+        (owner("other", true), ObjectState::Foreign),
+        // Our watches would not show it any more.
+        (json!({"metadata": {"labels": {(keys::LABEL_SET): null}}}), ObjectState::Outdated),
+        // Left behind by an earlier set of this name.
+        (json!({"metadata": {"ownerReferences": null}}), ObjectState::Outdated),
+        (
+            json!({"metadata": {"ownerReferences": null, "labels": {(keys::LABEL_SET): "other"}}}),
+            ObjectState::Foreign,
+        ),
+        (
+            json!({"metadata": {"ownerReferences": null, "labels": {(keys::LABEL_MANAGED_BY): null}}}),
+            ObjectState::Foreign,
+        ),
+    ] {
+        assert_eq!(state(&owner), expected, "{owner}");
+        assert_eq!(read_slice(&owner).0, expected, "{owner}");
+    }
+    let set = exposed();
+    assert_eq!(service_state(None, &set, set.spec.service.as_ref().unwrap()), ObjectState::Absent);
+    assert_eq!(
+        slice_state(None, &set, (set.spec.service.as_ref().unwrap(), &[])),
+        (ObjectState::Absent, vec![])
+    );
+}
+
+#[test]
+fn a_name_that_a_write_found_taken_counts_as_foreign_for_a_minute() {
+    let mut cache = Cache::default();
+    exposed().seen(&mut cache, at(0));
+    let key = SetKey { namespace: "shop".into(), name: "web".into() };
+    let states = |cache: &Cache, seconds| {
+        let exposure = observe(cache, &key, at(seconds)).unwrap().snapshot.exposure.unwrap();
+        (exposure.service, exposure.slice)
+    };
+    assert_eq!(states(&cache, 0), (ObjectState::Absent, ObjectState::Absent));
+    let taken = |kind, name: &str| {
+        Written::NameTaken(TakenName { kind, namespace: "shop".into(), name: name.into() })
+    };
+    cache.wrote(taken(ExposedKind::Service, "front"), at(0));
+    cache.wrote(taken(ExposedKind::Slice, "front-bps"), at(10));
+    assert_eq!(states(&cache, 59), (ObjectState::Foreign, ObjectState::Foreign));
+    assert_eq!(states(&cache, 60), (ObjectState::Absent, ObjectState::Foreign));
+    assert_eq!(states(&cache, 70), (ObjectState::Absent, ObjectState::Absent));
+
+    let set = exposed();
+    let own = service(&set, set.spec.service.as_ref().unwrap());
+    let own: Service = serde_json::from_value(own).unwrap();
+    cache.wrote(taken(ExposedKind::Service, "front"), at(70));
+    own.seen(&mut cache, at(71));
+    assert_eq!(states(&cache, 72).0, ObjectState::Current);
+}
+
+fn endpoint(number: u8) -> Endpoint {
+    Endpoint {
+        pod: PodName(format!("web-{number}")),
+        uid: Uid(format!("u{number}")),
+        address: [198, 18, 0, number].into(),
+        node: Some(NodeName("n1".into())),
+        zone: Some("east".into()),
+        is_ready: number == 1,
+        is_terminating: number != 1,
+    }
+}
+
+fn read_slice(changes: &Value) -> (ObjectState, Vec<Endpoint>) {
+    let set = exposed();
+    let wanted = set.spec.service.as_ref().unwrap();
+    let ports = slice_ports(&set, wanted).unwrap();
+    let mut body = endpoint_slice(&set, wanted, &ports, &[endpoint(2), endpoint(1)]);
+    merge(&mut body, changes);
+    let slice: EndpointSlice = serde_json::from_value(body).unwrap();
+    slice_state(Some(&slice), &set, (wanted, &ports))
+}
+
+#[test]
+fn a_slice_is_read_back_as_it_was_written_and_sorted() {
+    assert_eq!(read_slice(&json!({})), (ObjectState::Current, vec![endpoint(1), endpoint(2)]));
+}
+
+#[test]
+fn a_slice_with_edited_ports_is_outdated() {
+    for ports in [
+        json!(null),
+        json!([]),
+        json!([{"name": "http", "port": 8080, "protocol": "TCP", "appProtocol": "http"}]),
+        json!([
+            {"name": "http", "port": 8081, "protocol": "TCP", "appProtocol": "http"},
+            {"name": "dns", "port": 53, "protocol": "UDP"}, {"name": "admin", "port": 8181, "protocol": "TCP"},
+        ]),
+    ] {
+        assert_eq!(read_slice(&json!({"ports": ports})).0, ObjectState::Outdated, "{ports}");
+    }
+}
+
+#[test]
+fn an_address_that_somebody_added_makes_a_slice_outdated() {
+    let target = json!({"kind": "Pod", "name": "web-1", "namespace": "shop", "uid": "u1"});
+    for added in [
+        json!({"addresses": ["198.18.0.9"]}),
+        json!({"addresses": ["198.18.0.1", "198.18.0.9"], "targetRef": target}),
+        json!({"addresses": ["x"], "targetRef": target}),
+    ] {
+        let (state, _) = read_slice(&json!({"endpoints": [added]}));
+        assert_eq!(state, ObjectState::Outdated, "{added}");
+    }
+}
+
+#[test]
+fn a_slice_that_kube_proxy_would_not_find_is_outdated() {
+    for labels in [
+        json!({"kubernetes.io/service-name": null}),
+        json!({"kubernetes.io/service-name": "other"}),
+        json!({"endpointslice.kubernetes.io/managed-by": "somebody"}),
+    ] {
+        let (state, _) = read_slice(&json!({"metadata": {"labels": labels}}));
+        assert_eq!(state, ObjectState::Outdated, "{labels}");
+    }
+}
+
+#[test]
+fn conditions_that_a_slice_leaves_out_have_the_defaults_of_kubernetes() {
+    let target = json!({"kind": "Pod", "name": "web-1", "namespace": "shop", "uid": "u1"});
+    let (_, read) = read_slice(&json!({"endpoints": [{"addresses": ["198.18.0.1"], "targetRef": target}]}));
+    let flags: Vec<_> = read.iter().map(|endpoint| (endpoint.is_ready, endpoint.is_terminating)).collect();
+    assert_eq!(flags, [(true, false)]);
+}

@@ -1,0 +1,86 @@
+//! Pairs of which no level copy is to be seen, as one finds them who looks for the first time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bps_api::{HAGroup, PairStatus, WITHHELD, keys};
+use bps_core::pairing::Forsaken;
+use bps_protocol::BootTime;
+use bps_wire::uid::format_uid;
+use kube_core::ResourceExt as _;
+
+use crate::group::{GroupObjects, see_group};
+use crate::testing::{group, lease, objects};
+
+fn at(seconds: u64) -> BootTime {
+    BootTime::default() + Duration::from_secs(seconds)
+}
+
+/// These Pods, of which Pod 1 is not ready, and the pair of Pods 1 and 2, of which these are level.
+fn replicated(pods: &[u32], level: &[u128]) -> GroupObjects {
+    let directories: Vec<String> = level.iter().map(|number| format!("{number:032x}")).collect();
+    let level_pods: Vec<String> = level.iter().map(|number| format_uid(*number)).collect();
+    let annotations = [
+        (keys::ANNOTATION_HA_IN_SYNC, &*directories.join(",")),
+        (keys::ANNOTATION_HA_IN_SYNC_PODS, &*level_pods.join(",")),
+    ];
+    objects(pods, lease(&annotations), None)
+}
+
+/// A group whose status says this of its pairs.
+fn told(pairs: &[(&str, &str)]) -> HAGroup {
+    let pair = |(name, state): &(&str, &str)| PairStatus {
+        name: (*name).to_owned(),
+        state: (*state).to_owned(),
+        ..PairStatus::default()
+    };
+    let mut group = group();
+    group.status.get_or_insert_default().pairs = pairs.iter().map(pair).collect();
+    group
+}
+
+fn forsaken(group: &HAGroup, objects: &GroupObjects, seconds: u64) -> Vec<Option<Forsaken>> {
+    let seen = see_group(group, objects, at(seconds));
+    assert_eq!(seen.unreadable.len(), 0, "{:?}", seen.unreadable);
+    seen.group.pairs.iter().map(|pair| pair.forsaken).collect()
+}
+
+#[test]
+fn a_pair_is_forsaken_from_the_look_on_that_finds_it_so_until_one_does_not() {
+    let untold = told(&[("web-0", "Paired")]);
+    let since = |seconds| vec![Some(Forsaken { since: at(seconds), was_told: false })];
+    let lost = replicated(&[2], &[1]);
+    assert_eq!([7, 9].map(|seconds| forsaken(&untold, &lost, seconds)), [since(7), since(9)]);
+    assert_eq!(forsaken(&untold, &replicated(&[1, 2], &[1]), 7), since(7), "unready is as good as gone");
+    let freed = objects(&[2], lease(&[]), None);
+    for (case, objects) in [("level", replicated(&[2], &[1, 2])), ("a person decided", freed)] {
+        assert_eq!(forsaken(&untold, &objects, 7), [None], "{case}");
+        // What was told of it does not last longer than it does.
+        assert_eq!(forsaken(&told(&[("web-0", WITHHELD)]), &objects, 7), [None], "{case}");
+    }
+}
+
+#[test]
+fn what_was_told_of_one_pair_was_not_told_of_another() {
+    let both = |mut objects: GroupObjects| {
+        let mut second = objects.leases[0].as_ref().clone();
+        second.metadata.name = Some("web-1".to_owned());
+        second.annotations_mut().insert(keys::ANNOTATION_HA_PAIR.to_owned(), "1".to_owned());
+        objects.leases.insert(0, Arc::new(second));
+        objects
+    };
+    let found = |was_told| Some(Forsaken { since: at(7), was_told });
+    let table = [
+        (vec![], [false, false]),
+        (vec![("web-0", "Alone"), ("web-1", WITHHELD)], [false, true]),
+        (vec![("web-0", WITHHELD)], [true, false]),
+        (vec![("other-0", WITHHELD), ("web-10", WITHHELD)], [false, false]),
+    ];
+    for (pairs, expected) in table {
+        let seen = forsaken(&told(&pairs), &both(replicated(&[2], &[1])), 7);
+        assert_eq!(seen, expected.map(found), "{pairs:?}");
+    }
+    let mut one = both(replicated(&[2], &[1]));
+    one.leases[1] = Arc::new(lease(&[]));
+    assert_eq!(forsaken(&told(&[("web-1", WITHHELD)]), &one, 7), [None, found(true)]);
+}

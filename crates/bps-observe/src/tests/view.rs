@@ -1,0 +1,123 @@
+//! A raw Pod to what decisions see of it.
+
+use std::collections::BTreeMap;
+
+use bps_api::keys;
+use bps_core::model::{
+    Gate, Lifecycle, NodeHealth, NodeName, NodeView, Ownership, Part, PodName, PodRef, PodView, Revision,
+    Role, Uid,
+};
+use serde_json::{Value, json};
+
+use super::{SET_UID, at, merge, pod, ready_pod, text};
+use crate::KnownKeys;
+use crate::cache::Noted;
+use crate::pod::{PodContext, pod_view};
+use crate::slim::SlimPod;
+
+fn view(pod: &SlimPod) -> Option<PodView> {
+    let node =
+        NodeView { name: NodeName("n1".into()), zone: Some("east".into()), health: NodeHealth::Cordoned };
+    let nodes = BTreeMap::from([(node.name.clone(), node)]);
+    let known = KnownKeys(["k2", "k3"].map(str::to_owned).into());
+    let mut noted = Noted::default();
+    noted.tried_ticket(Uid("u0".into()), at(99), at(97));
+    pod_view(pod, &PodContext { set_uid: SET_UID, nodes: &nodes, keys: &known, noted: &noted })
+}
+
+/// The ready Pod, changed like this.
+fn changed(changes: &Value) -> Option<PodView> {
+    let mut body = serde_json::to_value(ready_pod(5)).unwrap();
+    merge(&mut body, changes);
+    view(&serde_json::from_value(body).unwrap())
+}
+
+#[test]
+fn everything_that_decisions_need_is_read() {
+    let raw = json!({"metadata": {
+        "labels": {
+            (keys::LABEL_ROLE): "hot", (keys::LABEL_REVISION): "0123456789",
+            (keys::LABEL_HA_STATE): "active", (keys::LABEL_PEER): "web-1",
+        },
+        "annotations": {
+            (keys::ANNOTATION_SLOT): "7", (keys::ANNOTATION_ROLE_SINCE): "2026-01-01T00:00:08.125Z",
+        },
+    }});
+    let expected = PodView {
+        pod: PodRef { name: PodName("web-0".into()), uid: Uid("u0".into()), resource_version: "10".into() },
+        ownership: Ownership::Ours,
+        role: Role::Hot,
+        role_since: at(8) + jiff::SignedDuration::from_millis(125),
+        part: Part::Active { peer: Some(PodName("web-1".into())) },
+        slot: 7,
+        revision: Revision("0123456789".into()),
+        created: at(0),
+        lifecycle: Lifecycle::Ready { since: at(5) },
+        gate: Gate::None,
+        has_known_key: true,
+        stopped: None,
+        first_ticket: Some(at(97)),
+        next_ticket: Some(at(99)),
+        is_running: true,
+        is_serving: true,
+        node: Some(NodeView {
+            name: NodeName("n1".into()),
+            zone: Some("east".into()),
+            health: NodeHealth::Cordoned,
+        }),
+        address: Some([198, 18, 0, 1].into()),
+    };
+    assert_eq!(changed(&raw), Some(expected));
+}
+
+#[test]
+fn a_pod_of_somebody_else_or_without_role_is_not_seen() {
+    let owner = |uid: &str, is_controller: bool| json!([{"apiVersion": "v1", "kind": "X", "name": "x", "uid": uid, "controller": is_controller}]);
+    let ownership =
+        |owners: Value| changed(&json!({"metadata": {"ownerReferences": owners}})).map(|view| view.ownership);
+    assert_eq!(ownership(owner(SET_UID, true)), Some(Ownership::Ours));
+    assert_eq!(ownership(owner("other", true)), None);
+    assert_eq!(ownership(owner("other", false)), Some(Ownership::Orphan));
+    assert_eq!(ownership(Value::Null), Some(Ownership::Orphan));
+    for role in [Value::Null, json!(""), json!("Primary"), json!("hotbackup")] {
+        assert_eq!(changed(&json!({"metadata": {"labels": {(keys::LABEL_ROLE): role}}})), None, "{role}");
+    }
+}
+
+#[test]
+fn annotations_that_cannot_be_read_do_no_harm() {
+    let annotations = json!({(keys::ANNOTATION_SLOT): "-1", (keys::ANNOTATION_ROLE_SINCE): "yesterday"});
+    let view = changed(&json!({
+        "metadata": {"annotations": annotations, "creationTimestamp": text(4)}, "status": {"podIP": "x"},
+    }));
+    let view = view.expect("the Pod has owner and role");
+    assert_eq!((view.slot, view.role_since, view.address), (u32::MAX, at(4), None));
+}
+
+#[test]
+fn a_pod_on_a_node_that_is_not_known_is_on_a_gone_node() {
+    let node = |name: Value| changed(&json!({"spec": {"nodeName": name}})).unwrap().node;
+    let gone = NodeView { name: NodeName("n9".into()), zone: None, health: NodeHealth::Gone };
+    assert_eq!([node(json!("n9")), node(Value::Null)], [Some(gone), None]);
+}
+
+#[test]
+fn a_gate_can_be_opened_while_one_of_its_keys_is_known() {
+    let is_known = |ids: Value| {
+        let annotations = json!({"annotations": {(keys::ANNOTATION_WAKE_KEYS): ids}});
+        let body = json!({"metadata": annotations, "spec": {"initContainers": [{"name": "bps-gate"}]}});
+        view(&pod(&body)).unwrap().has_known_key
+    };
+    let cases = [
+        (json!("k2"), true),
+        (json!("k1,k3"), true),
+        (json!("k1"), false),
+        (json!("k22"), false),
+        (json!(""), false),
+        // Somebody removed the annotation: that alone is no reason to give the Pod up.
+        (Value::Null, true),
+    ];
+    for (ids, expected) in cases {
+        assert_eq!(is_known(ids.clone()), expected, "{ids}");
+    }
+}

@@ -1,0 +1,166 @@
+//! The spec to the wish, and what is said about a spec that slipped past the checks of the API server.
+
+use bps_core::manifests::revision;
+use bps_core::model::{Desired, ScaleIn, Strategies, Strategy, Uid, UpdateKind, UpdatePolicy};
+use jiff::SignedDuration;
+use kube_core::DeserializeGuard;
+use serde_json::{Value, json};
+
+use super::{SET_UID, at, merge, set, template};
+use crate::wish::desired;
+use crate::{Cache, SetKey, Watched, observe};
+
+/// The wish of a set with a template and these further fields, and what is wrong with it.
+fn read(fields: &Value) -> (Desired, Option<String>) {
+    let mut spec = json!({"template": template()});
+    merge(&mut spec, fields);
+    let (desired, error) = desired(&set(spec));
+    (desired, error.map(|error| error.to_string()))
+}
+
+#[test]
+fn a_spec_without_settings_has_the_documented_defaults() {
+    let expected = Desired {
+        name: "web".into(),
+        uid: Uid(SET_UID.into()),
+        replicas: 1,
+        hot_backups: 0,
+        cold_backups: 0,
+        strategies: Strategies::default(),
+        wakeup_timeout: SignedDuration::from_secs(5),
+        min_ready: SignedDuration::ZERO,
+        failover_delay: SignedDuration::ZERO,
+        unready_deadline: SignedDuration::from_secs(300),
+        scale_in: ScaleIn::Delete,
+        update: UpdatePolicy { kind: UpdateKind::BackupFirst, max_unavailable: 1, partition: 0 },
+        paused: false,
+        revision: revision(&set(json!({"template": template()})).spec),
+        collisions: 0,
+        is_new_generation: true,
+    };
+    assert_eq!(read(&json!({})), (expected, None));
+}
+
+#[test]
+fn every_setting_reaches_the_wish() {
+    let (read, error) = read(&json!({
+        "replicas": 2, "hotBackups": 3, "coldBackups": 1000, "wakeupTimeout": 3600, "minReadySeconds": 7,
+        "failoverDelaySeconds": 8, "unreadyDeadlineSeconds": 86_400, "scaleInPolicy": "Demote", "paused": true,
+        "updateStrategy": {"type": "OnDelete", "maxUnavailable": 4, "partition": 5},
+    }));
+    assert_eq!(error, None);
+    assert_eq!((read.replicas, read.hot_backups, read.cold_backups), (2, 3, 1000));
+    let seconds = [read.wakeup_timeout, read.min_ready, read.failover_delay, read.unready_deadline];
+    assert_eq!(seconds.map(|duration| duration.as_secs()), [3600, 7, 8, 86_400]);
+    assert_eq!((read.scale_in, read.paused), (ScaleIn::Demote, true));
+    let update = UpdatePolicy { kind: UpdateKind::OnDelete, max_unavailable: 4, partition: 5 };
+    assert_eq!(read.update, update);
+}
+
+#[test]
+fn a_deadline_of_zero_is_never() {
+    let (desired, error) = read(&json!({"unreadyDeadlineSeconds": 0}));
+    assert_eq!((desired.unready_deadline, error), (SignedDuration::MAX, None));
+}
+
+#[test]
+fn a_transition_without_a_strategy_of_its_own_follows_init() {
+    let strategies = |strategy: Value| read(&json!({"strategy": strategy})).0.strategies;
+    let all = |one: Strategy| Strategies { hot_to_primary: one, cold_to_primary: one, cold_to_hot: one };
+    assert_eq!(strategies(json!({})), all(Strategy::Best));
+    assert_eq!(strategies(json!({"init": "random"})), all(Strategy::Random));
+    let own = json!({
+        "init": "random", "hotbackupToReplicas": "oldest", "coldbackupToReplicas": "newest",
+        "coldbackupToHotbackup": "spread",
+    });
+    assert_eq!(
+        strategies(own),
+        Strategies {
+            hot_to_primary: Strategy::Oldest,
+            cold_to_primary: Strategy::Newest,
+            cold_to_hot: Strategy::Spread,
+        }
+    );
+}
+
+#[test]
+fn a_number_out_of_range_is_named_with_its_range_and_read_as_the_nearest() {
+    let cases = [
+        (json!({"replicas": -1}), "spec.replicas is -1: write a number from 0 to 1000"),
+        (json!({"hotBackups": 1001}), "spec.hotBackups is 1001: write a number from 0 to 1000"),
+        (json!({"coldBackups": i32::MIN}), "spec.coldBackups is -2147483648: write a number from 0 to 1000"),
+        (json!({"wakeupTimeout": 0}), "spec.wakeupTimeout is 0: write a number from 1 to 3600"),
+        (json!({"minReadySeconds": -5}), "spec.minReadySeconds is -5: write a number from 0 to 86400"),
+        (
+            json!({"failoverDelaySeconds": 86_401}),
+            "spec.failoverDelaySeconds is 86401: write a number from 0 to 86400",
+        ),
+        (
+            json!({"unreadyDeadlineSeconds": -1}),
+            "spec.unreadyDeadlineSeconds is -1: write a number from 0 to 86400",
+        ),
+        (
+            json!({"updateStrategy": {"maxUnavailable": 0}}),
+            "spec.updateStrategy.maxUnavailable is 0: write a number from 1 to 1000",
+        ),
+        (
+            json!({"updateStrategy": {"partition": -1}}),
+            "spec.updateStrategy.partition is -1: write a number from 0 to 1000",
+        ),
+    ];
+    for (fields, message) in cases {
+        assert_eq!(read(&fields).1.as_deref(), Some(message));
+    }
+    let (desired, error) = read(&json!({"replicas": 5000, "hotBackups": -3, "wakeupTimeout": -1}));
+    assert_eq!((desired.replicas, desired.hot_backups, desired.wakeup_timeout.as_secs()), (1000, 0, 1));
+    assert_eq!(error.as_deref(), Some("spec.replicas is 5000: write a number from 0 to 1000"));
+}
+
+#[test]
+fn a_template_that_cannot_be_used_is_refused_in_words_for_its_author() {
+    let none = "spec.template.spec.containers is empty: name at least one container";
+    for containers in [json!([]), json!(null), json!("web")] {
+        let error = read(&json!({"template": {"spec": {"containers": containers}}})).1;
+        assert_eq!(error.as_deref(), Some(none), "{containers}");
+    }
+    for key in ["type", "HAState", "peer", "backup.example.com/set", "backup.example.com/anything"] {
+        for place in ["labels", "annotations"] {
+            let error = read(&json!({"template": {"metadata": {place: {(key): "x"}}}})).1;
+            let expected =
+                format!("spec.template.metadata sets \"{key}\", which the operator sets itself: remove it");
+            let is_our_label_only = place == "annotations" && !key.starts_with("backup.example.com/");
+            assert_eq!(error, (!is_our_label_only).then_some(expected), "{place}");
+        }
+    }
+    let free = json!({"labels": {"app": "web", "types": "x", "backup.example.org/a": "b"}});
+    assert_eq!(read(&json!({"template": {"metadata": free}})).1, None);
+}
+
+#[test]
+fn the_status_tells_of_collisions_and_of_what_was_seen() {
+    let mut set = set(json!({"template": template()}));
+    let status = |generation: i64, collisions: i32| {
+        let status = json!({"observedGeneration": generation, "collisionCount": collisions});
+        serde_json::from_value(status).unwrap()
+    };
+    set.status = status(1, 3);
+    let (seen, _) = desired(&set);
+    assert_eq!((seen.collisions, seen.is_new_generation), (3, false));
+    set.status = status(0, -1);
+    let (unseen, _) = desired(&set);
+    assert_eq!((unseen.collisions, unseen.is_new_generation), (0, true));
+}
+
+#[test]
+fn a_port_that_leads_nowhere_makes_the_wish_invalid_and_hides_the_exposure() {
+    let mut cache = Cache::default();
+    let service = json!({"name": "front", "ports": [{"port": 80, "targetPort": "http"}]});
+    let set = set(json!({"template": template(), "service": service}));
+    DeserializeGuard(Ok(set)).seen(&mut cache, at(0));
+    let key = SetKey { namespace: "shop".into(), name: "web".into() };
+    let observation = observe(&cache, &key, at(1)).unwrap();
+    let message = "service.ports: targetPort \"http\" is not the name of a container port; \
+        write a number or one of []";
+    assert_eq!(observation.invalid.map(|error| error.to_string()).as_deref(), Some(message));
+    assert_eq!(observation.snapshot.exposure, None);
+}

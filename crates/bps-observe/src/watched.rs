@@ -1,0 +1,90 @@
+//! Kinds that are watched, and how each of their events reaches the cache.
+
+use bps_api::BackupPodSet;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube_core::DeserializeGuard;
+use kube_core::error_boundary::InvalidObject;
+use tracing::warn;
+
+use super::cache::{Affected, Cache};
+use super::slim::{SlimNode, SlimPod};
+
+/// An object whose watch feeds the cache.
+pub trait Watched: Sized {
+    /// Takes in a version that the watch showed; returns the sets that are affected.
+    fn seen(self, cache: &mut Cache, now: Timestamp) -> Vec<Affected>;
+
+    /// Notes that the object is gone, or out of the watch's sight; returns the sets that are affected.
+    fn lost(&self, cache: &mut Cache, now: Timestamp) -> Vec<Affected>;
+}
+
+impl Watched for BackupPodSet {
+    fn seen(self, cache: &mut Cache, now: Timestamp) -> Vec<Affected> {
+        cache.see_set(self, now).into_iter().collect()
+    }
+
+    fn lost(&self, cache: &mut Cache, now: Timestamp) -> Vec<Affected> {
+        cache.lose_set(self, now).into_iter().collect()
+    }
+}
+
+/// A set that cannot be read is left alone, and does not keep the others from being listed.
+impl Watched for DeserializeGuard<BackupPodSet> {
+    fn seen(self, cache: &mut Cache, now: Timestamp) -> Vec<Affected> {
+        match self.0 {
+            Ok(set) => set.seen(cache, now),
+            Err(InvalidObject { error, metadata }) => {
+                let (namespace, set) =
+                    (metadata.namespace.unwrap_or_default(), metadata.name.unwrap_or_default());
+                warn!(namespace, set, error, "Could not read a BackupPodSet");
+                Vec::new()
+            }
+        }
+    }
+
+    fn lost(&self, cache: &mut Cache, now: Timestamp) -> Vec<Affected> {
+        self.0.as_ref().map(|set| set.lost(cache, now)).unwrap_or_default()
+    }
+}
+
+impl Watched for SlimPod {
+    fn seen(self, cache: &mut Cache, now: Timestamp) -> Vec<Affected> {
+        cache.see_pod(self, now)
+    }
+
+    fn lost(&self, cache: &mut Cache, now: Timestamp) -> Vec<Affected> {
+        cache.lose_pod(self, now).into_iter().collect()
+    }
+}
+
+impl Watched for SlimNode {
+    fn seen(self, cache: &mut Cache, _now: Timestamp) -> Vec<Affected> {
+        cache.see_node(&self)
+    }
+
+    fn lost(&self, cache: &mut Cache, _now: Timestamp) -> Vec<Affected> {
+        cache.lose_node(self)
+    }
+}
+
+impl Watched for Service {
+    fn seen(self, cache: &mut Cache, now: Timestamp) -> Vec<Affected> {
+        cache.see_service(self, now).into_iter().collect()
+    }
+
+    fn lost(&self, cache: &mut Cache, now: Timestamp) -> Vec<Affected> {
+        cache.lose_service(self, now).into_iter().collect()
+    }
+}
+
+impl Watched for EndpointSlice {
+    fn seen(self, cache: &mut Cache, now: Timestamp) -> Vec<Affected> {
+        cache.see_slice(self, now).into_iter().collect()
+    }
+
+    fn lost(&self, cache: &mut Cache, now: Timestamp) -> Vec<Affected> {
+        cache.lose_slice(self, now).into_iter().collect()
+    }
+}

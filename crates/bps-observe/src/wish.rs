@@ -1,0 +1,151 @@
+//! Reads a spec into a wish, and says what is wrong with one that slipped past the API server's checks.
+
+use bps_api::{BackupPodSet, BackupPodSetSpec, CandidateChoice, ScaleInPolicy, UpdateStrategyType, keys};
+use bps_core::manifests::{InjectError, PortError, revision};
+use bps_core::model::{Desired, ScaleIn, Strategies, Strategy, Uid, UpdateKind, UpdatePolicy};
+use jiff::SignedDuration;
+use serde_json::Value;
+
+/// Why a set cannot be acted on.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// A number is out of its range.
+    #[error("spec.{field} is {value}: write a number from {least} to {most}")]
+    OutOfRange {
+        /// Field of the spec.
+        field: &'static str,
+        /// What it says.
+        value: i32,
+        /// Smallest allowed value.
+        least: i32,
+        /// Largest allowed value.
+        most: i32,
+    },
+    /// The template has no container.
+    #[error("spec.template.spec.containers is empty: name at least one container")]
+    NoContainer,
+    /// The template sets a label that belongs to the operator.
+    #[error("spec.template.metadata sets {key:?}, which the operator sets itself: remove it")]
+    ReservedKey {
+        /// Key of the label or annotation.
+        key: String,
+    },
+    /// A port of the Service leads nowhere.
+    #[error(transparent)]
+    Port(PortError),
+    /// The template cannot run an agent.
+    #[error("spec.activeStandby: {0}")]
+    Agent(InjectError),
+    /// The operator knows no agent to put into Pods.
+    #[error(
+        "spec.activeStandby needs an operator that knows the image of the agent: start it with --agent-image, set \
+         agentImage of the chart, or write agentSource Image"
+    )]
+    NoAgentImage,
+}
+
+/// The wish, and what is wrong with the spec, if something is. Nothing may be written for a set whose spec is wrong;
+/// its wish is then read as well as can be, to report what there is.
+pub(super) fn desired(set: &BackupPodSet) -> (Desired, Option<Error>) {
+    let spec = &set.spec;
+    let status = set.status.clone().unwrap_or_default();
+    let mut reader = Reader { error: check_template(spec).err() };
+    let desired = Desired {
+        name: set.metadata.name.clone().unwrap_or_default(),
+        uid: Uid(set.metadata.uid.clone().unwrap_or_default()),
+        replicas: reader.number("replicas", spec.replicas, COUNT_RANGE),
+        hot_backups: reader.number("hotBackups", spec.hot_backups, COUNT_RANGE),
+        cold_backups: reader.number("coldBackups", spec.cold_backups, COUNT_RANGE),
+        strategies: strategies(spec),
+        wakeup_timeout: reader.seconds("wakeupTimeout", spec.wakeup_timeout, (1, 3600)),
+        min_ready: reader.seconds("minReadySeconds", spec.min_ready_seconds, DAY_RANGE),
+        failover_delay: reader.seconds("failoverDelaySeconds", spec.failover_delay_seconds, DAY_RANGE),
+        unready_deadline: unready_deadline(&mut reader, spec),
+        scale_in: match spec.scale_in_policy {
+            ScaleInPolicy::Delete => ScaleIn::Delete,
+            ScaleInPolicy::Demote => ScaleIn::Demote,
+        },
+        update: update(&mut reader, spec),
+        paused: spec.paused,
+        revision: revision(spec),
+        collisions: u32::try_from(status.collision_count).unwrap_or(0),
+        is_new_generation: set.metadata.generation.unwrap_or(0) != status.observed_generation,
+    };
+    (desired, reader.error)
+}
+
+/// Range of the three counts, as in the CRD.
+const COUNT_RANGE: (i32, i32) = (0, 1000);
+
+/// Range of most times in seconds, as in the CRD.
+const DAY_RANGE: (i32, i32) = (0, 86_400);
+
+/// Reads numbers and keeps the first error.
+struct Reader {
+    error: Option<Error>,
+}
+
+impl Reader {
+    fn number(&mut self, field: &'static str, value: i32, (least, most): (i32, i32)) -> usize {
+        if !(least..=most).contains(&value) && self.error.is_none() {
+            self.error = Some(Error::OutOfRange { field, value, least, most });
+        }
+        usize::try_from(value.clamp(least, most)).expect("ranges begin at 0 or above")
+    }
+
+    fn seconds(&mut self, field: &'static str, value: i32, range: (i32, i32)) -> SignedDuration {
+        self.number(field, value, range);
+        SignedDuration::from_secs(i64::from(value.clamp(range.0, range.1)))
+    }
+}
+
+fn update(reader: &mut Reader, spec: &BackupPodSetSpec) -> UpdatePolicy {
+    let wanted = &spec.update_strategy;
+    UpdatePolicy {
+        kind: match wanted.r#type {
+            UpdateStrategyType::BackupFirst => UpdateKind::BackupFirst,
+            UpdateStrategyType::OnDelete => UpdateKind::OnDelete,
+        },
+        max_unavailable: reader.number("updateStrategy.maxUnavailable", wanted.max_unavailable, (1, 1000)),
+        partition: reader.number("updateStrategy.partition", wanted.partition, COUNT_RANGE),
+    }
+}
+
+/// 0 stands for "never".
+fn unready_deadline(reader: &mut Reader, spec: &BackupPodSetSpec) -> SignedDuration {
+    match reader.seconds("unreadyDeadlineSeconds", spec.unready_deadline_seconds, DAY_RANGE) {
+        SignedDuration::ZERO => SignedDuration::MAX,
+        deadline => deadline,
+    }
+}
+
+fn strategies(spec: &BackupPodSetSpec) -> Strategies {
+    let keys = &spec.strategy;
+    let strategy = |own: Option<CandidateChoice>| match own.unwrap_or(keys.init) {
+        CandidateChoice::Best => Strategy::Best,
+        CandidateChoice::Random => Strategy::Random,
+        CandidateChoice::Oldest => Strategy::Oldest,
+        CandidateChoice::Newest => Strategy::Newest,
+        CandidateChoice::Spread => Strategy::Spread,
+    };
+    Strategies {
+        hot_to_primary: strategy(keys.hotbackup_to_replicas),
+        cold_to_primary: strategy(keys.coldbackup_to_replicas),
+        cold_to_hot: strategy(keys.coldbackup_to_hotbackup),
+    }
+}
+
+fn check_template(spec: &BackupPodSetSpec) -> Result<(), Error> {
+    let containers = spec.template.spec.get("containers").and_then(Value::as_array);
+    if containers.is_none_or(Vec::is_empty) {
+        return Err(Error::NoContainer);
+    }
+    let Some(metadata) = &spec.template.metadata else { return Ok(()) };
+    let has_prefix = |key: &&String| key.starts_with(keys::PREFIX);
+    let is_reserved = |key: &&String| has_prefix(key) || keys::RESERVED_LABELS.contains(&key.as_str());
+    let label = metadata.labels.keys().find(is_reserved);
+    match label.or_else(|| metadata.annotations.keys().find(has_prefix)) {
+        Some(key) => Err(Error::ReservedKey { key: key.clone() }),
+        None => Ok(()),
+    }
+}

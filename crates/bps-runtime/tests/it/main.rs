@@ -1,0 +1,3 @@
+//! The runtime as a whole process.
+
+mod signals;

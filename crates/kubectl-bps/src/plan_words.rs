@@ -1,0 +1,98 @@
+//! Steps and holds of plans in words.
+
+use bps_core::manifests::pair_name;
+use bps_core::model::{Action, ExposedKind, Hold, Leftover, Step};
+use bps_core::pairing::{Group, Seat, Shown, Step as PairingStep, VACANT};
+use bps_protocol::AgentId;
+use jiff::Timestamp;
+
+/// A step of a group's plan.
+pub(super) fn step_words(group: &str, step: &PairingStep, seen: &Group) -> String {
+    let pair = |number: &u32| pair_name(group, *number);
+    match step {
+        PairingStep::Found { number, term, seats, level } => {
+            let before = if level.is_some() { ", with the copies of its state as before" } else { "" };
+            format!("make the pair {} of {} (epochs above {term}.0{before})", pair(number), members(seats))
+        }
+        PairingStep::Ask { pair: number, leaving, joining } => {
+            let leaving = pod_name(seen, *leaving);
+            format!("ask the active of {} to admit {} in the place of {leaving}", pair(number), joining.pod)
+        }
+        PairingStep::Withdraw { pair: number } => {
+            format!("take back the request to replace a member of {}", pair(number))
+        }
+        PairingStep::Move { pair: number, seat } => {
+            format!(
+                "note in the Lease of {} that {} has the address {}",
+                pair(number),
+                seat.pod,
+                seat.address.ip()
+            )
+        }
+        PairingStep::Force { pair: number, lease: _ } => {
+            format!("replace a member of {}, in which nobody acts", pair(number))
+        }
+        PairingStep::Fence { pair: number } => {
+            format!("end the pair {}: there are more pairs than Pods can fill", pair(number))
+        }
+        PairingStep::End { pair: number } => {
+            format!("delete the Lease of {}, in which nobody acts any more", pair(number))
+        }
+        PairingStep::Label { pod, shown: Shown { state, peer, .. } } => {
+            let state = state.map_or("no part", bps_core::pairing::HaState::as_str);
+            let peer = peer.as_ref().map(|peer| format!(" beside {peer}")).unwrap_or_default();
+            format!("label {} as {state}{peer}", pod_name(seen, *pod))
+        }
+    }
+}
+
+fn members(seats: &[Seat; 2]) -> String {
+    let names: Vec<&str> =
+        seats.iter().filter(|seat| seat.id != VACANT).map(|seat| seat.pod.as_str()).collect();
+    names.join(" and ")
+}
+
+fn pod_name(seen: &Group, id: AgentId) -> String {
+    let living = seen.pods.iter().find(|pod| pod.id == id).map(|pod| pod.name.clone());
+    let named = || seen.pairs.iter().find_map(|pair| pair.names.get(&id)).filter(|name| !name.is_empty());
+    living.or_else(|| named().cloned()).unwrap_or_else(|| "nobody".to_owned())
+}
+
+/// A step of a set's plan, with its reason.
+pub(super) fn action_words(step: &Step) -> String {
+    let what = match &step.action {
+        Action::Create { name, role, slot: _ } => format!("create {name} as {role}"),
+        Action::Convert { pod, from, to } => format!("convert {} from {from} to {to}", pod.name),
+        Action::Wake { pod, address } => format!("wake {} at {address}", pod.name),
+        Action::Delete { pod, role, is_ready: _ } => format!("delete the {role} {}", pod.name),
+        Action::Adopt { pod } => format!("adopt {}", pod.name),
+        Action::PublishService => "write the Service".to_owned(),
+        Action::PublishGroup => "write the HAGroup".to_owned(),
+        Action::Expose { endpoints } => {
+            let names: Vec<&str> = endpoints.iter().map(|endpoint| endpoint.pod.0.as_str()).collect();
+            format!(
+                "lead the Service to {}",
+                if names.is_empty() { "nobody".to_owned() } else { names.join(", ") }
+            )
+        }
+        Action::Retire { object: Leftover { kind, name, uid: _, resource_version: _ } } => {
+            let kind = match kind {
+                ExposedKind::Service => "Service",
+                ExposedKind::Slice => "EndpointSlice",
+            };
+            format!("delete the {kind} {name}, which the spec does not name any more")
+        }
+    };
+    format!("{what} ({}: {})", step.reason, step.reason.meaning())
+}
+
+/// Something that is held back, with its reason.
+pub(super) fn hold_words(hold: &Hold, now: Timestamp) -> String {
+    let Hold { reason, pod, until } = hold;
+    let pod = pod.as_ref().map(|pod| format!("{pod}: ")).unwrap_or_default();
+    let until = until.map(|until| {
+        let seconds = until.duration_since(now).as_secs_f32().max(0.0);
+        format!(" (at most {seconds:.1} s more)")
+    });
+    format!("{pod}{reason}: {}{}", reason.meaning(), until.unwrap_or_default())
+}

@@ -1,0 +1,157 @@
+//! Shows what is there, as a tree or as an object.
+
+use bps_api::{BackupPodSet, Condition, ConditionStatus, HAGroup, StateLag, keys};
+use jiff::Timestamp;
+
+use super::arguments::StatusArguments;
+use super::cluster::{Cluster, Subject};
+use super::history::{conversions, epoch_text, takeovers};
+use super::report::{
+    GroupReport, PairReport, PodReport, Readiness, Report, SetReport, TierReport, group_report, set_report,
+};
+use super::table::{Table, indented};
+use super::{Error, document};
+
+/// Most takeovers or conversions that are shown; `history` shows all.
+const LATEST_MAX: usize = 3;
+
+/// Shows one name, or everything in a namespace or in all.
+///
+/// # Errors
+/// `Usage` or `Refused` if the name means two objects or none.
+pub async fn run(cluster: &Cluster, wanted: &StatusArguments) -> Result<String, Error> {
+    let namespace = Some(cluster.namespace.as_str()).filter(|_| !wanted.all_namespaces);
+    let (groups, sets) = match wanted.name.as_deref().map(|name| cluster.subject(name)) {
+        None => (cluster.list(namespace, "").await?, cluster.list(namespace, "").await?),
+        Some(subject) => match subject.await? {
+            Subject::Group(group) => (vec![*group], vec![]),
+            Subject::Set(set) => (vec![], vec![*set]),
+        },
+    };
+    let report = read(cluster, namespace, (groups, sets)).await?;
+    document::formed(wanted.output, &report, || {
+        if report.groups.is_empty() && report.sets.is_empty() {
+            let place = namespace
+                .map_or_else(|| "in any namespace".to_owned(), |name| format!("in namespace {name}"));
+            return format!("No HAGroup and no BackupPodSet {place}.\n");
+        }
+        text(&report, Timestamp::now())
+    })
+}
+
+async fn read(
+    cluster: &Cluster,
+    namespace: Option<&str>,
+    (groups, sets): (Vec<HAGroup>, Vec<BackupPodSet>),
+) -> Result<Report, Error> {
+    let mut report = Report::default();
+    for group in &groups {
+        report.groups.push(group_report(group, &cluster.group_objects(group).await?));
+    }
+    if !sets.is_empty() {
+        let pods = cluster.list(namespace, keys::LABEL_SET).await?;
+        report.sets = sets.iter().map(|set| set_report(set, &pods)).collect();
+    }
+    Ok(report)
+}
+
+/// The report as trees, one for each group and set.
+pub fn text(report: &Report, now: Timestamp) -> String {
+    let groups = report.groups.iter().map(|group| group_text(group, now));
+    let sets = report.sets.iter().map(set_text);
+    groups.chain(sets).collect::<Vec<_>>().join("\n")
+}
+
+fn group_text(group: &GroupReport, now: Timestamp) -> String {
+    let GroupReport { namespace, name, state, pairs, spares, unreadable_leases, conditions, takeovers: all } =
+        group;
+    let mut table = Table::new(&["NAME", "STATE", "NODE", "READY", "EPOCH"]);
+    table.add(0, &[&format!("HAGroup {namespace}/{name}"), said(state)]);
+    for PairReport { number: _, name, state, sync, lag, epoch, pods } in pairs {
+        let lag = lag.as_ref().map(|lag| lag_text(lag, now)).unwrap_or_default();
+        let state = if sync.is_empty() { state.clone() } else { format!("{state}, {sync}{lag}") };
+        table.add(1, &[&format!("pair {name}"), &state, "", "", &epoch_text(epoch)]);
+        for pod in pods {
+            add_pod(&mut table, pod);
+        }
+    }
+    for lease in unreadable_leases {
+        table.add(1, &[&format!("pair {lease}"), "Unreadable"]);
+    }
+    if !spares.is_empty() {
+        table.add(1, &["spares", &spares.len().to_string()]);
+        for pod in spares {
+            add_pod(&mut table, pod);
+        }
+    }
+    let latest = &all[all.len().saturating_sub(LATEST_MAX)..];
+    [table.text(), conditions_text(conditions), latest_text(&takeovers(latest))].concat()
+}
+
+fn lag_text(StateLag { entries, bytes: _, since }: &StateLag, now: Timestamp) -> String {
+    let seconds = now.duration_since(since.0).as_secs().max(0);
+    format!(" ({} entries, {} s)", grouped(*entries), grouped(seconds))
+}
+
+/// The number with commas.
+fn grouped(number: i64) -> String {
+    let digits = number.to_string();
+    let comma = |(index, digit): (usize, char)| {
+        let is_first_of_three = index > 0 && (digits.len() - index).is_multiple_of(3);
+        is_first_of_three.then_some(',').into_iter().chain([digit])
+    };
+    digits.char_indices().flat_map(comma).collect()
+}
+
+fn set_text(set: &SetReport) -> String {
+    let SetReport { namespace, name, state, tiers, conditions, last_failover: _, conversions: all } = set;
+    let mut table = Table::new(&["NAME", "STATE", "NODE", "READY"]);
+    table.add(0, &[&format!("BackupPodSet {namespace}/{name}"), said(state)]);
+    for TierReport { role, wanted, pods } in tiers {
+        if *wanted > 0 || !pods.is_empty() {
+            table.add(1, &[role, &format!("{} of {wanted}", pods.len())]);
+            for pod in pods {
+                add_pod(&mut table, pod);
+            }
+        }
+    }
+    let latest = &all[all.len().saturating_sub(LATEST_MAX)..];
+    [table.text(), conditions_text(conditions), latest_text(&conversions(latest))].concat()
+}
+
+fn said(state: &str) -> &str {
+    if state.is_empty() { "not seen by the operator yet" } else { state }
+}
+
+fn add_pod(table: &mut Table, pod: &PodReport) {
+    let PodReport { name, part, node, readiness, is_fenced, is_terminating } = pod;
+    let is_gone = *readiness == Readiness::Gone;
+    let marks = [(*is_fenced, "fenced"), (*is_terminating, "terminating"), (is_gone, "gone")];
+    let marks = marks.into_iter().filter(|(holds, _)| *holds).map(|(_, mark)| mark);
+    let state: Vec<&str> = std::iter::once(part.as_str()).chain(marks).collect();
+    let ready = match readiness {
+        Readiness::Ready => "yes",
+        Readiness::AtGate => "at gate",
+        Readiness::NotReady | Readiness::Gone => "no",
+    };
+    table.add(2, &[name, &state.join(", "), node.as_deref().unwrap_or("-"), ready]);
+}
+
+fn conditions_text(conditions: &[Condition]) -> String {
+    let mut table = Table::new(&["CONDITION", "STATUS", "REASON", "MESSAGE"]);
+    for Condition { r#type, status, reason, message, last_transition_time: _, observed_generation: _ } in
+        conditions
+    {
+        let status = match status {
+            ConditionStatus::True => "True",
+            ConditionStatus::False => "False",
+            ConditionStatus::Unknown => "Unknown",
+        };
+        table.add(0, &[r#type, status, reason, message]);
+    }
+    latest_text(&table)
+}
+
+fn latest_text(table: &Table) -> String {
+    if table.is_empty() { String::new() } else { format!("\n{}", indented(&table.text())) }
+}

@@ -1,0 +1,71 @@
+//! The operator: arguments in, exit code out.
+
+use std::net::SocketAddr;
+use std::process::ExitCode;
+
+use backuppodset::controller::{Settings, run};
+use bps_runtime::telemetry::{self, LogSettings, last_words};
+use clap::Parser;
+use tracing::error;
+
+/// Keeps BackupPodSets: primary, hot backup and cold backup Pods, converted when something fails.
+#[derive(Parser)]
+#[command(version)]
+struct Arguments {
+    /// Name of this replica.
+    #[arg(long, env = "POD_NAME", default_value = "bps-operator")]
+    pod: String,
+    /// Namespace of the operator, for its Lease and its Secret.
+    #[arg(long, env = "POD_NAMESPACE", default_value = "backuppodset-system")]
+    namespace: String,
+    /// Watch only this namespace; may be given several times. Default: all namespaces.
+    #[arg(long = "watch-namespace")]
+    watched_namespaces: Vec<String>,
+    /// Image with the bps-wakeup program, for cold backups.
+    #[arg(long)]
+    wakeup_image: String,
+    /// Image with the bps-agent program, for sets with activeStandby. Default: there can be none.
+    #[arg(long)]
+    agent_image: Option<String>,
+    /// Where /livez and /readyz are answered, for example `[::]:8081`. Default: nowhere.
+    #[arg(long)]
+    health_bind: Option<SocketAddr>,
+    /// Where /metrics is served over HTTPS to authorised readers, for example `[::]:8443`. Default: nowhere.
+    #[arg(long)]
+    metrics_bind: Option<SocketAddr>,
+    #[command(flatten)]
+    logs: LogSettings,
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let _lines = match telemetry::init(&arguments.logs) {
+        Ok(lines) => lines,
+        Err(error) => {
+            last_words(format_args!("bps-operator: {error}"));
+            return ExitCode::from(2);
+        }
+    };
+    match run(settings(arguments)).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            error!(error = &error as &dyn std::error::Error, "Stopped");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn settings(arguments: Arguments) -> Settings {
+    let Arguments {
+        pod,
+        namespace,
+        watched_namespaces,
+        wakeup_image,
+        agent_image,
+        health_bind,
+        metrics_bind,
+        logs: _,
+    } = arguments;
+    Settings { namespace, pod, watched_namespaces, wakeup_image, agent_image, health_bind, metrics_bind }
+}
