@@ -1,7 +1,7 @@
 //! What threads meet at, and the clock by which they wait.
 //!
-//! With the feature `shuttle` these are primitives by which a checker chooses who goes next; see
-//! [`schedules`](https://docs.rs/shuttle). Whatever uses this module is then checked under its schedules.
+//! With the feature `shuttle` these are primitives by which a checker chooses which thread continues. The tests of
+//! `make test-threads` run the code that uses this module under many such schedules (`schedules`).
 
 #[cfg(feature = "shuttle")]
 mod chosen;

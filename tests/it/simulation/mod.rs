@@ -1,17 +1,14 @@
 //! The conversation with the API: a simulated API server behind the real kube client, with faults at every request.
 //!
-//! `world`, `store` and `physical` are the truth; `api`, `request`, `serve`, `list` and `watch` are the server;
-//! `actors` and `monkey` are everybody else; `fault`, `run`, `explore` and `oracle` are the experiment. An operator
-//! is plugged in as a `run::Scenario`; `toy` is an example. `operator*` is the real one: how it is started, what people
-//! do to it, what must hold, and the tests. `conformance` holds the server to what the real one says.
+//! The server is [`bps_testkit::simulation`], which also says what is not simulated. Here is the experiment: `run` and
+//! `explore`, with `monkey` as a person who meddles. An operator is plugged in as a `run::Scenario`; `toy` is an example.
+//! `operator*` is the real one: how it is started, what people do to it, what must hold, and the tests. `conformance` holds
+//! the server to what the real one says.
 //!
 //! `SIM_DEPTH` says how much of the real operator's faults is tried. Unset: a few single faults and pairs in each
 //! scenario (a minute). A number: so many of them, and another sample for each number. `singles`: every single fault;
 //! `pairs`: these, sampled pairs and sampled triples. `SIM_ONLY=<name>` takes one scenario, and `SIM_PLAN=<plan>` with it
 //! replays a plan with its journal in `every_scenario_comes_to_rest_without_faults`.
-//!
-//! Not simulated: dry run, discovery, `/scale`, eviction, deletecollection, generateName, managedFields and conflicts
-//! between managers, strategic merges of lists, validation by schema or CEL. What is not simulated is refused.
 
 #![allow(unreachable_pub, reason = "a test binary exports nothing")]
 
