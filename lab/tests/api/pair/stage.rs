@@ -28,6 +28,8 @@ use crate::turns::{self, Company};
 pub(super) const PATIENCE: Duration = Duration::from_secs(120);
 /// Time for some pings.
 pub(super) const HEARD_WITHIN: Duration = Duration::from_millis(500);
+/// Lines of each agent's log that a failed test prints.
+const SHOWN_LINES: usize = 30;
 /// Pause between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 pub(super) const NAMESPACE: &str = "default";
@@ -267,17 +269,21 @@ impl Stage {
         answer.starts_with("HTTP/1.0 200")
     }
 
-    /// Kills an agent, and waits until its application has ended with it; returns when that was.
+    /// Kills an agent, and waits until all of it has ended with its first process; returns when that was.
+    ///
+    /// A kubelet starts a container again only after that, too: what is left would still have the ports.
     pub(super) fn kill_agent(&mut self, agent: usize) -> Duration {
         let application = self.starts().into_iter().rfind(|start| start.agent == agent);
         let application = application.and_then(|start| ProcessId::of(start.pid));
+        let process = self.process(agent);
         let killed = now();
         let mut child = self.agents[agent].take().expect("it runs");
         child.kill().expect("it runs");
         child.wait().expect("it was started here");
         let began = Instant::now();
-        while application.is_some_and(ProcessId::is_running) {
-            assert!(began.elapsed() < PATIENCE, "the application outlived its agent");
+        let gone = |left: ProcessId| !left.is_running();
+        while !(gone(process) && application.is_none_or(gone)) {
+            assert!(began.elapsed() < PATIENCE, "the application or its agent outlived the enforcer");
             std::thread::sleep(LOOK_EVERY);
         }
         killed
@@ -386,7 +392,20 @@ impl Stage {
             }
         };
         let found = tokio::time::timeout(PATIENCE, looks).await;
-        found.unwrap_or_else(|_| panic!("never: {what}; logs are in {}", self.directory.display()))
+        found.unwrap_or_else(|_| {
+            panic!("never: {what}; logs are in {}\n{}", self.directory.display(), self.last_words())
+        })
+    }
+
+    /// The end of what the agents logged, for whoever sees only what a test printed.
+    fn last_words(&self) -> String {
+        let lines_of = |agent| {
+            let log = fs::read_to_string(self.directory.join(pod(agent)).join("log")).unwrap_or_default();
+            let lines: Vec<_> = log.lines().collect();
+            let last = lines.len().saturating_sub(SHOWN_LINES);
+            format!("{} said last:\n{}\n", pod(agent), lines[last..].join("\n"))
+        };
+        [0, 1].map(lines_of).concat()
     }
 }
 
