@@ -1,6 +1,11 @@
 //! A group of pairs as plans see it: its Pods, and its pairs by their Leases.
 //!
 //! What only time tells, such as since when a Lease is unwritten, is left to whoever remembers earlier looks.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | `ends` | how Leases ended whose deletion was seen |
+//! | `awaited` | what was written and no watch has shown yet |
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -23,9 +28,16 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::rbac::v1::{Role as AgentRole, RoleBinding};
-use kube_core::{Resource, ResourceExt as _};
+use kube_core::{ObjectMeta, Resource, ResourceExt as _};
 
 use super::slim::{SlimCondition, SlimPod};
+use super::{SetKey, version};
+
+mod awaited;
+mod ends;
+
+pub use awaited::{AwaitedWrites, Watches, WrittenVersion};
+pub use ends::{LeaseEnd, LeaseEnds};
 
 /// The objects of one group: those that bear its label.
 #[derive(Clone, Debug, Default)]
@@ -42,6 +54,26 @@ pub struct GroupObjects {
     pub roles: Vec<Arc<AgentRole>>,
     /// Who has that permission.
     pub bindings: Vec<Arc<RoleBinding>>,
+}
+
+impl GroupObjects {
+    /// Version of the object of this kind and name, as the watches show it.
+    pub fn version_of(&self, kind: &str, name: &str) -> Option<u64> {
+        fn find<K: Resource<DynamicType = ()>>(objects: &[Arc<K>], name: &str) -> Option<u64> {
+            let found = objects.iter().find(|object| object.meta().name.as_deref() == Some(name))?;
+            version(found.meta())
+        }
+        match kind {
+            // It was there when it was written; one that is gone by now has nothing to wait for.
+            "Pod" => find(&self.pods, name).or(Some(u64::MAX)),
+            "Lease" => find(&self.leases, name),
+            "Service" => find(&self.services, name),
+            "EndpointSlice" => find(&self.slices, name),
+            "Role" => find(&self.roles, name),
+            "RoleBinding" => find(&self.bindings, name),
+            _ => None,
+        }
+    }
 }
 
 /// A group, and the records that its pairs were read from.
@@ -268,6 +300,12 @@ pub fn level_text(lease: &Lease) -> Option<LevelText> {
 /// Nobody may act before a person decides: it is not known whose copy has every acknowledged write.
 pub fn level_of_nobody() -> LevelText {
     LevelText { directories: String::new(), pods: format_uid(AgentId::NOBODY.0) }
+}
+
+/// The group that the label of an object names.
+pub fn labelled_key(metadata: &ObjectMeta) -> Option<SetKey> {
+    let name = metadata.labels.as_ref()?.get(keys::LABEL_GROUP)?.clone();
+    Some(SetKey { namespace: metadata.namespace.clone()?, name })
 }
 
 /// Number of the pair that a Lease belongs to.

@@ -6,7 +6,7 @@
 //! | [`cache`] | what the watches and our own writes have shown, by set |
 //! | `change` | whether an event matters, and how much |
 //! | `pod`, `node` | raw fields to views |
-//! | [`group`] | groups of pairs |
+//! | [`group`] | groups of pairs, ends of their Leases, and own writes that no watch has shown yet |
 //! | `wish` | the spec to the wish, checked |
 //! | `exposure` | the Service and its slice |
 //! | `snapshot` | all of it joined at one moment |

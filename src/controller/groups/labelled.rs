@@ -3,18 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use bps_api::keys;
 use bps_observe::SetKey;
+use bps_observe::group::labelled_key;
 use kube::core::{NamespaceResourceScope, ObjectMeta};
 use kube::runtime::reflector::{Lookup, ObjectRef, Store};
 use kube::runtime::watcher::Event;
 use kube::{Resource, ResourceExt as _};
-
-/// The group that the label of an object names.
-pub(super) fn labelled_key(metadata: &ObjectMeta) -> Option<SetKey> {
-    let name = metadata.labels.as_ref()?.get(keys::LABEL_GROUP)?.clone();
-    Some(SetKey { namespace: metadata.namespace.clone()?, name })
-}
 
 type ByGroup = BTreeMap<SetKey, BTreeSet<String>>;
 
@@ -100,6 +94,7 @@ where
 
 #[cfg(test)]
 mod tests {
+    use bps_api::keys;
     use k8s_openapi::api::coordination::v1::Lease;
     use kube::runtime::reflector;
     use serde_json::json;

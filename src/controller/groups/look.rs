@@ -8,9 +8,11 @@ use bps_api::{HAGroup, keys};
 use bps_core::manifests::pair_name;
 use bps_core::pairing::{Group, HaState, LevelText, Plan, Shown, Step, plan};
 use bps_core::status::lease_repaired;
-use bps_observe::group::{GroupObjects, SeenGroup, level_text, pair_number, see_group, times};
+use bps_observe::SetKey;
+use bps_observe::group::{
+    GroupObjects, SeenGroup, Watches, WrittenVersion, level_text, pair_number, see_group, times,
+};
 use bps_observe::slim::SlimPod;
-use bps_observe::{SetKey, version};
 use bps_protocol::{AgentId, BootTime, Moment, Timing};
 use bps_runtime::boot_clock;
 use bps_wire::uid::parse_uid;
@@ -26,7 +28,6 @@ use serde::de::DeserializeOwned;
 use tracing::{debug, info, warn};
 
 use super::Context;
-use super::awaited::Watches;
 use super::leases::{Error, Hand, Written, misled};
 use super::memory::Memory;
 use super::objects::{Change, Lead, carry_out, is_owned, lead, service_changes};
@@ -181,7 +182,7 @@ impl Round<'_> {
         let mut objects = self.stores.objects(self.key);
         memory.see_ends(&self.stores.take_ends(self.key), |metadata| is_owned(metadata, self.group));
         let now = boot_clock::now();
-        let watches = memory.awaited.watches(now, |kind, name| shown_version(&objects, (kind, name)));
+        let watches = memory.awaited.watches(now, |kind, name| objects.version_of(kind, name));
         if watches == Watches::Behind {
             return Ok(None);
         }
@@ -300,7 +301,7 @@ impl Round<'_> {
     ) {
         match result {
             Ok(Some((kind, name, version))) => {
-                memory.awaited.wrote((kind, &name), version, boot_clock::now());
+                memory.awaited.wrote(WrittenVersion { kind, name, version }, boot_clock::now());
             }
             Ok(None) => {}
             Err(Error::Request(error)) if is_stale(&error) => {
@@ -370,22 +371,4 @@ fn with_id(pod: &Arc<SlimPod>) -> Option<(AgentId, Arc<SlimPod>)> {
 fn state_left(group: &Group, objects: &GroupObjects, pair: u32) -> Option<LevelText> {
     let lease = objects.leases.iter().find(|lease| pair_number(lease) == Some(pair));
     level_text(lease.filter(|_| group.pairs_wanted.is_none())?)
-}
-
-/// The version of an object as the watches show it.
-fn shown_version(objects: &GroupObjects, (kind, name): (&str, &str)) -> Option<u64> {
-    fn find<K: Resource<DynamicType = ()>>(objects: &[Arc<K>], name: &str) -> Option<u64> {
-        let found = objects.iter().find(|object| object.meta().name.as_deref() == Some(name))?;
-        version(found.meta())
-    }
-    match kind {
-        // It was there when it was written; one that is gone by now has nothing to wait for.
-        "Pod" => find(&objects.pods, name).or(Some(u64::MAX)),
-        "Lease" => find(&objects.leases, name),
-        "Service" => find(&objects.services, name),
-        "EndpointSlice" => find(&objects.slices, name),
-        "Role" => find(&objects.roles, name),
-        "RoleBinding" => find(&objects.bindings, name),
-        _ => None,
-    }
 }

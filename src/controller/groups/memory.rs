@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use bps_api::HAGroup;
 use bps_core::pairing::{Forsaken, Group, LevelText, Lost, Pair, Plan, Wait, is_lasting};
-use bps_observe::group::{SeenGroup, TERM_SHOWN_MAX, is_ending, level_of_nobody, level_text, pair_number};
+use bps_observe::group::{
+    AwaitedWrites, LeaseEnd, SeenGroup, TERM_SHOWN_MAX, is_ending, level_of_nobody, level_text, pair_number,
+};
 use bps_observe::{SetKey, version};
 use bps_protocol::{BootTime, Epoch, Timing};
 use bps_runtime::backoff::backoff;
@@ -18,8 +20,6 @@ use bps_wire::uid::parse_uid;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::core::ObjectMeta;
 
-use super::awaited::Awaited;
-use super::ends::End;
 use super::means::{KeysWritten, Need};
 
 /// How long the group as our own write left it is taken for newer than what the watch shows. 5 min: after the API server was away a watch
@@ -59,7 +59,7 @@ pub(super) struct Memory {
     /// Highest term that was ever seen.
     highest_term: u32,
     /// What the watches have still to show.
-    pub(super) awaited: Awaited,
+    pub(super) awaited: AwaitedWrites,
     /// The group as our last write of its status left it, and when that was.
     group_written: Option<(HAGroup, BootTime)>,
     /// The last look found that the namespace is being deleted.
@@ -286,8 +286,8 @@ impl Memory {
     }
 
     /// Notes how Leases ended whose deletion was seen; `is_own` tells those of this group from those of an earlier one.
-    pub(super) fn see_ends(&mut self, leases: &[End], is_own: impl Fn(&ObjectMeta) -> bool) {
-        for (lease, at) in leases {
+    pub(super) fn see_ends(&mut self, leases: &[LeaseEnd], is_own: impl Fn(&ObjectMeta) -> bool) {
+        for LeaseEnd { lease, at } in leases {
             let Some(number) = pair_number(lease) else { continue };
             let uid = lease.metadata.uid.as_deref().and_then(|uid| parse_uid(uid).ok());
             let term = lease.spec.as_ref().and_then(|spec| u32::try_from(spec.lease_transitions?).ok());

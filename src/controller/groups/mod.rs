@@ -3,8 +3,6 @@
 //! | module | what it does |
 //! |---|---|
 //! | [`stores`] | what the watches have shown, and which group an event belongs to |
-//! | [`ends`] | how Leases ended whose deletion was seen |
-//! | [`awaited`] | what was written and no watch has shown yet |
 //! | [`labelled`] | objects by the group that their label names |
 //! | [`memory`] | what a look must know of the ones before it; all of it can be lost |
 //! | [`group_keys`] | the keys of a group, derived from the operator's own |
@@ -34,9 +32,7 @@ use super::reconcile::Look;
 use super::streaks::Streaks;
 use crate::tickets::keys::KeyRing;
 
-mod awaited;
 mod correction;
-mod ends;
 mod group_keys;
 mod labelled;
 mod leases;

@@ -4,10 +4,10 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use bps_api::{HAGroup, keys};
-use bps_observe::group::GroupObjects;
+use bps_observe::group::{GroupObjects, LeaseEnd, LeaseEnds, labelled_key};
 use bps_observe::slim::SlimPod;
 use bps_observe::{Change, Scope, SetKey};
-use bps_protocol::BootTime;
+use bps_runtime::boot_clock;
 use bps_runtime::shutdown::Shutdown;
 use bps_runtime::tasks::Tasks;
 use futures::StreamExt as _;
@@ -23,8 +23,7 @@ use kube::{Client, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use tracing::warn;
 
-use super::ends::Ends;
-use super::labelled::{Labelled, Names, labelled_key};
+use super::labelled::{Labelled, Names};
 use crate::controller::queue::Queue;
 use crate::controller::watch::api;
 
@@ -38,7 +37,7 @@ pub(super) struct Stores {
     slices: Labelled<EndpointSlice>,
     roles: Labelled<Role>,
     bindings: Labelled<RoleBinding>,
-    ends: Ends,
+    ends: LeaseEnds,
 }
 
 /// Starts the watches of one scope.
@@ -49,7 +48,7 @@ pub(super) fn start(
     queue: &Arc<Queue>,
 ) -> Stores {
     let mut feeds = Feeds { tasks, shutdown, client, scope, queue };
-    let ends = Ends::default();
+    let ends = LeaseEnds::default();
     let kept = ends.clone();
     Stores {
         scope: scope.clone(),
@@ -63,7 +62,7 @@ pub(super) fn start(
         leases: feeds.labelled(
             Interest { key_of: labelled_key, change: Change::Ordinary, is_news },
             move |event| {
-                kept.hear(event);
+                follow_ends(&kept, event);
             },
         ),
         services: feeds.labelled(ordinary(), |_| {}),
@@ -71,6 +70,15 @@ pub(super) fn start(
         roles: feeds.labelled(ordinary(), |_| {}),
         bindings: feeds.labelled(ordinary(), |_| {}),
         ends,
+    }
+}
+
+/// Keeps how a Lease ended, until there is another one for its pair.
+fn follow_ends(ends: &LeaseEnds, event: &Event<Lease>) {
+    match event {
+        Event::Apply(lease) | Event::InitApply(lease) => ends.shown(lease),
+        Event::Delete(lease) => ends.deleted(lease, boot_clock::now()),
+        Event::Init | Event::InitDone => {}
     }
 }
 
@@ -297,7 +305,7 @@ impl Stores {
 
     /// The Leases of a group whose deletion was seen since the last call. To be called after [`Self::objects`]: what is
     /// missing there without being here is gone without an end that was seen.
-    pub(super) fn take_ends(&self, key: &SetKey) -> Vec<(Lease, BootTime)> {
+    pub(super) fn take_ends(&self, key: &SetKey) -> Vec<LeaseEnd> {
         self.ends.take(key)
     }
 

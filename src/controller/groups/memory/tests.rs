@@ -133,7 +133,7 @@ fn whoever_is_named_by_any_who_know_of_a_lost_pair_is_left_alone() {
     lease.spec.get_or_insert_default().lease_transitions = Some(1);
     assert_eq!(pods_of(&lease), ["told", "ended"]);
     let mut memory = Memory::default();
-    memory.see_ends(&[(lease, at(4))], |_| true);
+    memory.see_ends(&[LeaseEnd { lease, at: at(4) }], |_| true);
     let gone = memory.see_lost(&BTreeSet::new(), told, at(5));
     assert_eq!(gone.into_iter().map(|lost| lost.pods).collect::<Vec<_>>(), [["told", "ended"]]);
 }
@@ -164,8 +164,8 @@ fn who_was_level_is_known_only_if_the_end_of_that_lease_was_seen() {
     }
 }
 
-fn seen_at(seconds: u32, leases: &[Lease]) -> Vec<End> {
-    leases.iter().map(|lease| (lease.clone(), at(seconds))).collect()
+fn seen_at(seconds: u32, leases: &[Lease]) -> Vec<LeaseEnd> {
+    leases.iter().map(|lease| LeaseEnd { lease: lease.clone(), at: at(seconds) }).collect()
 }
 
 #[test]

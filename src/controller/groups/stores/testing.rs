@@ -17,13 +17,13 @@ impl Stores {
             slices: labelled([]),
             roles: labelled([]),
             bindings: labelled([]),
-            ends: Ends::default(),
+            ends: LeaseEnds::default(),
         }
     }
 
     /// As if the watch had shown the deletion of a Lease.
     pub(in super::super) fn end(&mut self, lease: &Lease) {
-        self.ends.hear(&Event::Delete(lease.clone()));
+        follow_ends(&self.ends, &Event::Delete(lease.clone()));
         self.leases = labelled([]);
     }
 

@@ -3,51 +3,52 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use bps_observe::SetKey;
-use bps_observe::group::pair_number;
 use bps_protocol::BootTime;
-use bps_runtime::boot_clock;
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::runtime::watcher::Event;
 
-use super::labelled::labelled_key;
+use super::{labelled_key, pair_number};
+use crate::SetKey;
 
 /// Most Leases that are kept after their end, the newest. 4,096, of some 2 KB each: who does not lead takes none. What is left
 /// out ended without being seen, which makes nobody act too early.
 const ENDS_MAX: usize = 4_096;
 
-/// A Lease, and when its deletion was seen.
-pub(super) type End = (Lease, BootTime);
+/// The end of a Lease.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LeaseEnd {
+    /// The Lease as it was.
+    pub lease: Lease,
+    /// When its deletion was seen.
+    pub at: BootTime,
+}
 
 /// The last end of each pair, by group and number.
-type ByGroup = BTreeMap<SetKey, BTreeMap<u32, End>>;
+type ByGroup = BTreeMap<SetKey, BTreeMap<u32, LeaseEnd>>;
 
 /// Shared by a watch and the looks.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Ends(Arc<Mutex<ByGroup>>);
+pub struct LeaseEnds(Arc<Mutex<ByGroup>>);
 
-impl Ends {
-    /// Keeps how a Lease ended, until there is another one for its pair.
-    pub(super) fn hear(&self, event: &Event<Lease>) {
-        self.hear_at(event, boot_clock::now());
-    }
-
-    fn hear_at(&self, event: &Event<Lease>, now: BootTime) {
-        let (Event::Apply(lease) | Event::InitApply(lease) | Event::Delete(lease)) = event else { return };
+impl LeaseEnds {
+    /// Forgets how the Lease of a pair ended, because a watch shows another one.
+    pub fn shown(&self, lease: &Lease) {
         let Some((key, number)) = labelled_key(&lease.metadata).zip(pair_number(lease)) else { return };
         let mut ends = self.0.lock().expect("no holder of this lock panics");
-        if matches!(event, Event::Delete(_)) {
-            ends.entry(key).or_default().insert(number, (lease.clone(), now));
-            if ends.values().map(BTreeMap::len).sum::<usize>() > ENDS_MAX {
-                forget_oldest(&mut ends);
-            }
-        } else {
-            forget(&mut ends, (&key, number));
+        forget(&mut ends, &key, number);
+    }
+
+    /// Keeps how a Lease ended, until there is another one for its pair.
+    pub fn deleted(&self, lease: &Lease, now: BootTime) {
+        let Some((key, number)) = labelled_key(&lease.metadata).zip(pair_number(lease)) else { return };
+        let mut ends = self.0.lock().expect("no holder of this lock panics");
+        ends.entry(key).or_default().insert(number, LeaseEnd { lease: lease.clone(), at: now });
+        if ends.values().map(BTreeMap::len).sum::<usize>() > ENDS_MAX {
+            forget_oldest(&mut ends);
         }
     }
 
     /// Those of one group; they are told once.
-    pub(super) fn take(&self, key: &SetKey) -> Vec<End> {
+    pub fn take(&self, key: &SetKey) -> Vec<LeaseEnd> {
         let mut ends = self.0.lock().expect("no holder of this lock panics");
         ends.remove(key).into_iter().flat_map(BTreeMap::into_values).collect()
     }
@@ -56,13 +57,13 @@ impl Ends {
 fn forget_oldest(ends: &mut ByGroup) {
     let all = ends
         .iter()
-        .flat_map(|(key, of_group)| of_group.iter().map(move |(number, end)| (end.1, key, number)));
+        .flat_map(|(key, of_group)| of_group.iter().map(move |(number, end)| (end.at, key, number)));
     let Some((_, key, number)) = all.min_by_key(|(at, ..)| *at) else { return };
     let (key, number) = (key.clone(), *number);
-    forget(ends, (&key, number));
+    forget(ends, &key, number);
 }
 
-fn forget(ends: &mut ByGroup, (key, number): (&SetKey, u32)) {
+fn forget(ends: &mut ByGroup, key: &SetKey, number: u32) {
     let Some(of_group) = ends.get_mut(key) else { return };
     of_group.remove(&number);
     if of_group.is_empty() {
@@ -90,29 +91,28 @@ mod tests {
 
     #[test]
     fn the_end_of_a_lease_is_kept_until_it_is_taken_or_another_one_is_there() {
-        let (ends, now) = (Ends::default(), BootTime(7));
-        let hear = |event| ends.hear_at(&event, now);
-        hear(Event::Apply(lease("web", 0, "a")));
+        let (ends, now) = (LeaseEnds::default(), BootTime(7));
+        ends.shown(&lease("web", 0, "a"));
         assert_eq!(ends.take(&key("web")), []);
-        hear(Event::Delete(lease("web", 0, "a")));
+        ends.deleted(&lease("web", 0, "a"), now);
         assert_eq!(ends.take(&key("api")), []);
-        assert_eq!(ends.take(&key("web")), [(lease("web", 0, "a"), now)]);
+        assert_eq!(ends.take(&key("web")), [LeaseEnd { lease: lease("web", 0, "a"), at: now }]);
         assert_eq!(ends.take(&key("web")), []);
-        hear(Event::Delete(lease("web", 0, "a")));
-        hear(Event::InitApply(lease("web", 0, "b")));
+        ends.deleted(&lease("web", 0, "a"), now);
+        ends.shown(&lease("web", 0, "b"));
         assert_eq!(ends.take(&key("web")), []);
     }
 
     #[test]
     fn the_oldest_end_gives_way_to_a_new_one() {
-        let ends = Ends::default();
+        let ends = LeaseEnds::default();
         for number in 0..ENDS_MAX {
-            ends.hear_at(&Event::Delete(lease("web", number, "a")), BootTime(1 + number as u64));
+            ends.deleted(&lease("web", number, "a"), BootTime(1 + number as u64));
         }
         // Its group comes first by name, and its end is the newest.
-        ends.hear_at(&Event::Delete(lease("api", 0, "a")), BootTime(1 + ENDS_MAX as u64));
+        ends.deleted(&lease("api", 0, "a"), BootTime(1 + ENDS_MAX as u64));
         assert_eq!(ends.take(&key("api")).len(), 1);
         let left = ends.take(&key("web"));
-        assert_eq!((left.len(), left[0].1), (ENDS_MAX - 1, BootTime(2)));
+        assert_eq!((left.len(), left[0].at), (ENDS_MAX - 1, BootTime(2)));
     }
 }

@@ -8,10 +8,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bps_observe::version;
 use bps_protocol::BootTime;
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::ResourceExt as _;
+use kube_core::ResourceExt as _;
+
+use crate::version;
 
 /// How long a write is waited for in the watches. 2 s: a watch is mostly 10 ms behind.
 const CONFIRMED_WITHIN: Duration = Duration::from_secs(2);
@@ -19,7 +20,7 @@ const LEASE: &str = "Lease";
 
 /// How what the watches show stands to what was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Watches {
+pub enum Watches {
     /// They show it.
     InStep,
     /// They will in a moment.
@@ -28,24 +29,32 @@ pub(super) enum Watches {
     Doubtful,
 }
 
+/// An object as a write left it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WrittenVersion {
+    /// Its kind.
+    pub kind: &'static str,
+    /// Its name.
+    pub name: String,
+    /// Its version; `None` if that is not a number.
+    pub version: Option<u64>,
+}
+
 /// Versions of objects that no watch has shown yet, by kind and name, and since when they have been awaited.
 #[derive(Debug, Default)]
-pub(super) struct Awaited(BTreeMap<(&'static str, String), (u64, BootTime)>);
+pub struct AwaitedWrites(BTreeMap<(&'static str, String), (u64, BootTime)>);
 
-impl Awaited {
+impl AwaitedWrites {
     /// Notes a version that was written.
-    pub(super) fn wrote(&mut self, (kind, name): (&'static str, &str), version: Option<u64>, now: BootTime) {
+    pub fn wrote(&mut self, written: WrittenVersion, now: BootTime) {
+        let WrittenVersion { kind, name, version } = written;
         if let Some(version) = version {
-            self.0.insert((kind, name.to_owned()), (version, now));
+            self.0.insert((kind, name), (version, now));
         }
     }
 
     /// Compares with what the watches show. That of a Lease is not given up: whoever reads it will know.
-    pub(super) fn watches(
-        &mut self,
-        now: BootTime,
-        shown: impl Fn(&'static str, &str) -> Option<u64>,
-    ) -> Watches {
+    pub fn watches(&mut self, now: BootTime, shown: impl Fn(&'static str, &str) -> Option<u64>) -> Watches {
         let is_late = |since: BootTime| since + CONFIRMED_WITHIN <= now;
         self.0.retain(|(kind, name), (version, since)| {
             let is_shown = shown(kind, name).is_some_and(|shown| *version <= shown);
@@ -62,7 +71,7 @@ impl Awaited {
 
     /// The Leases were read; returns them as a look shall see them. As long as the watch shows older ones they must be read
     /// again, as looks must not go back in time. One that is gone stays until the watch says how it ended.
-    pub(super) fn read(
+    pub fn read(
         &mut self,
         mut leases: Vec<Arc<Lease>>,
         shown: &[Arc<Lease>],
@@ -76,7 +85,8 @@ impl Awaited {
             let name = lease.name_any();
             let before = named(shown, &name).and_then(|lease| version(&lease.metadata));
             let read = version(&lease.metadata).filter(|read| before.is_none_or(|before| before < *read));
-            self.wrote((LEASE, &name), read, now.before(CONFIRMED_WITHIN));
+            let written = WrittenVersion { kind: LEASE, name, version: read };
+            self.wrote(written, now.before(CONFIRMED_WITHIN));
         }
         let gone = shown.iter().filter(|lease| named(&leases, &lease.name_any()).is_none()).cloned();
         let gone: Vec<_> = gone.collect();
@@ -102,11 +112,15 @@ mod tests {
         Arc::new(lease)
     }
 
+    fn written(kind: &'static str, name: &str, version: u64) -> WrittenVersion {
+        WrittenVersion { kind, name: name.to_owned(), version: Some(version) }
+    }
+
     #[test]
     fn a_write_is_waited_for_until_it_is_shown_or_old_and_one_of_a_lease_is_then_in_doubt() {
         let watches = |kind, shown: Option<u64>, seconds| {
-            let mut awaited = Awaited::default();
-            awaited.wrote((kind, "web"), Some(10), at(5));
+            let mut awaited = AwaitedWrites::default();
+            awaited.wrote(written(kind, "web", 10), at(5));
             awaited.watches(at(seconds), |_, _| shown)
         };
         for kind in ["Pod", LEASE] {
@@ -120,8 +134,8 @@ mod tests {
 
     #[test]
     fn leases_are_read_until_the_watch_shows_what_was_read_and_one_that_is_gone_stays_until_it_says_so() {
-        let mut awaited = Awaited::default();
-        awaited.wrote((LEASE, "a"), Some(7), at(1));
+        let mut awaited = AwaitedWrites::default();
+        awaited.wrote(written(LEASE, "a", 7), at(1));
         let mut look = |shown: &[(&str, u64)]| {
             let shown: Vec<_> = shown.iter().map(|(name, version)| lease(name, *version)).collect();
             let find = |name: &str| shown.iter().find(|lease| lease.name_any() == name);
