@@ -4,6 +4,7 @@
 
 mod exposure;
 mod group;
+pub(crate) mod groups;
 mod outcome;
 mod pod;
 mod removal;
@@ -27,7 +28,7 @@ use jiff::{SignedDuration, Timestamp};
 use kube::Client;
 use tokio::sync::Semaphore;
 
-pub(crate) use outcome::{is_name_taken, is_namespace_ending};
+pub(crate) use outcome::{is_name_taken, is_stale};
 pub use wake::{GateKit, TicketSender, send_by_tcp};
 
 /// Most deletions, adoptions and retirements under way at once, for all sets together.

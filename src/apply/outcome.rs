@@ -25,7 +25,7 @@ pub(super) fn refused(error: &Error) -> Answer {
 }
 
 /// Whether a write was refused because its namespace is being deleted.
-pub(crate) fn is_namespace_ending(status: &Status) -> bool {
+pub(super) fn is_namespace_ending(status: &Status) -> bool {
     let causes = status.details.as_ref().map(|details| details.causes.as_slice()).unwrap_or_default();
     causes.iter().any(|cause| cause.reason == "NamespaceTerminating")
 }
@@ -33,4 +33,10 @@ pub(crate) fn is_namespace_ending(status: &Status) -> bool {
 /// Whether a creation was refused because somebody has an object of that name.
 pub(crate) fn is_name_taken(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.reason == "AlreadyExists")
+}
+
+/// Whether another version was met. A name that is taken is not that: somebody else has an object of that name.
+pub(crate) fn is_stale(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status)
+        if matches!(status.code, 404 | 409) && !is_name_taken(error))
 }

@@ -4,6 +4,7 @@
 //!
 //! | module | what it does |
 //! |---|---|
+//! | `existing` | raw objects to what decisions compare with what is wanted |
 //! | `ends` | how Leases ended whose deletion was seen |
 //! | `awaited` | what was written and no watch has shown yet |
 
@@ -18,7 +19,7 @@ use bps_api::{
 };
 use bps_core::manifests::pair_name;
 use bps_core::model::{NodeName, PodName, Role};
-use bps_core::pairing::{Forsaken, Group, HaState, LevelText, Lost, Pair, Pod, Shown};
+use bps_core::pairing::{ExistingObjects, Forsaken, Group, HaState, LevelText, Lost, Pair, Pod, Shown};
 use bps_protocol::{AgentId, BootTime, Epoch, Timing};
 use bps_wire::lease::{Error, Record};
 use bps_wire::shown;
@@ -35,6 +36,7 @@ use super::{SetKey, version};
 
 mod awaited;
 mod ends;
+mod existing;
 
 pub use awaited::{AwaitedWrites, Watches, WrittenVersion};
 pub use ends::{LeaseEnd, LeaseEnds};
@@ -93,6 +95,10 @@ pub struct SeenGroup {
     pub told_epochs: BTreeMap<u32, Epoch>,
     /// Pairs that the status names, as they would be if their Lease had been lost just now.
     pub told: BTreeMap<u32, Lost>,
+    /// What each Lease that names a pair says of the copies of its state.
+    pub levels: BTreeMap<u32, Option<LevelText>>,
+    /// All objects, to be compared with what is wanted.
+    pub objects: ExistingObjects,
 }
 
 impl SeenGroup {
@@ -105,8 +111,11 @@ impl SeenGroup {
 
 /// Reads everything that belongs to a group, as one who looks for the first time: every wait begins now.
 pub fn see_group(group: &HAGroup, objects: &GroupObjects, now: BootTime) -> SeenGroup {
-    let mut seen = SeenGroup::default();
+    let mut seen = SeenGroup { objects: existing::existing(objects), ..SeenGroup::default() };
     for lease in &objects.leases {
+        if let Some(number) = pair_number(lease) {
+            seen.levels.entry(number).or_insert_with(|| level_text(lease));
+        }
         let named = || number_in(&group.name_any(), &lease.name_any());
         let Some(number) = pair_number(lease).or_else(named) else {
             seen.unreadable.insert(lease.name_any(), None);

@@ -1,25 +1,27 @@
 //! One look at a group: see, plan, write, report.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+use std::error::Error as _;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bps_api::{HAGroup, keys};
-use bps_core::manifests::pair_name;
-use bps_core::pairing::{Group, HaState, LevelText, Plan, Shown, Step, plan};
+use bps_core::manifests::{group_keys, pair_name};
+use bps_core::pairing::{
+    KeysNeed, KeysWritten, Lead, ObjectChange, Plan, SliceExemptions, SliceInput, Step, StepSource,
+    are_ahead, entitlements, is_owned, keys_due, keys_due_next, lead, misled, patience, permissions_wanting,
+    plan, service_changes, slice_needs,
+};
 use bps_core::status::lease_repaired;
 use bps_observe::SetKey;
-use bps_observe::group::{
-    GroupObjects, SeenGroup, Watches, WrittenVersion, level_text, pair_number, see_group, times,
-};
-use bps_observe::slim::SlimPod;
-use bps_protocol::{AgentId, BootTime, Moment, Timing};
+use bps_observe::group::{SeenGroup, Watches, WrittenVersion, see_group, times};
+use bps_protocol::{BootTime, Moment, Timing};
 use bps_runtime::boot_clock;
-use bps_wire::uid::parse_uid;
-use futures::{StreamExt as _, stream};
+use futures::join;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::core::v1::{Secret, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::Resource;
 use kube::api::{Api, ListParams};
 use kube::core::NamespaceResourceScope;
@@ -28,17 +30,13 @@ use serde::de::DeserializeOwned;
 use tracing::{debug, info, warn};
 
 use super::Context;
-use super::leases::{Error, Hand, Written, misled};
+use super::group_keys::GroupKeys;
 use super::memory::Memory;
-use super::objects::{Change, Lead, carry_out, is_owned, lead, service_changes};
-use super::slices;
 use super::stores::Stores;
-use crate::apply::{is_name_taken, is_namespace_ending};
+use crate::apply::groups::{Error, Hand, apply, at_most, carry_out};
 use crate::controller::queue::Job;
 use crate::controller::reconcile::Look;
 
-/// Most writes of one group under way at once.
-const WRITES_MAX: usize = 16;
 /// How soon a group is looked at again whose watches are behind our writes.
 const BEHIND_DELAY: Duration = Duration::from_millis(20);
 /// How soon a group is looked at again whose namespace is being deleted.
@@ -72,6 +70,15 @@ pub(super) struct Round<'a> {
     pub(super) group: &'a HAGroup,
 }
 
+/// What was seen in this look, and what is to be done about it.
+pub(super) struct Decided<'a> {
+    pub(super) seen: &'a SeenGroup,
+    pub(super) plan: &'a Plan,
+    timing: &'a Timing,
+    /// When it was seen.
+    now: BootTime,
+}
+
 /// What was done before the steps of a plan.
 struct Ready {
     /// Whose the Service is that leads to the actives.
@@ -85,7 +92,7 @@ struct Ready {
 impl Round<'_> {
     async fn go(&self, memory: &mut Memory) -> Look {
         let timing = times(self.group);
-        let (mut seen, objects, now) = match self.see(memory).await {
+        let (mut seen, now) = match self.see(memory).await {
             Ok(Some(sight)) => sight,
             Ok(None) => return Look::Settled(Some(BEHIND_DELAY.into())),
             Err(error) => {
@@ -98,22 +105,23 @@ impl Round<'_> {
         // A Pod that starts waits for them and for nothing else; but what is refused again and again keeps nobody waiting.
         let were_refused = !memory.refused_means.is_empty();
         if !were_refused {
-            self.put_means((&seen, &objects), memory).await;
+            self.put_means(&seen, memory).await;
         }
         let mut troubles = memory.refused_means.clone();
         memory.remember(&mut seen, (now, &timing));
         let plan = plan(&seen.group, &Moment { now, timing: &timing });
         memory.follow(&plan, now);
         self.tell_leases(&seen, &mut troubles);
-        let ready = self.make_ready((&seen, &plan), &objects, (memory, &mut troubles)).await;
-        self.take_steps((&plan, &ready), (&seen, &objects, &timing), (memory, &mut troubles)).await;
-        let left = self.put_slices((&seen, &plan, now), (&objects, &ready), (memory, &mut troubles)).await;
+        let decided = Decided { seen: &seen, plan: &plan, timing: &timing, now };
+        let ready = self.make_ready(&decided, memory, &mut troubles).await;
+        self.take_steps(&decided, &ready, memory, &mut troubles).await;
+        let left = self.put_slices(&decided, &ready, memory, &mut troubles).await;
         if memory.is_namespace_ending {
             return Look::Settled(Some(ENDING_DELAY.into()));
         }
-        let is_reported = self.report((&seen, &plan, &troubles), memory).await;
+        let is_reported = self.report(&decided, &troubles, memory).await;
         if were_refused {
-            self.put_means((&seen, &objects), memory).await;
+            self.put_means(&seen, memory).await;
             if memory.refused_means.is_empty() {
                 // What was told just now is not so any more.
                 self.context.refusals.end(self.key);
@@ -133,19 +141,20 @@ impl Round<'_> {
     /// Services, and what slices must say before the plan is carried out.
     async fn make_ready(
         &self,
-        (seen, plan): (&SeenGroup, &Plan),
-        objects: &GroupObjects,
-        (memory, troubles): (&mut Memory, &mut Vec<String>),
+        decided: &Decided<'_>,
+        memory: &mut Memory,
+        troubles: &mut Vec<String>,
     ) -> Ready {
         let mut ready = Ready { lead: Lead::Unknown, written: BTreeSet::new(), overtaken: BTreeSet::new() };
         if self.group.spec.paused {
             return ready;
         }
-        ready.lead = self.put_services((seen, objects), (memory, troubles)).await;
-        let entitlements = slices::entitlements((self.group, ready.lead), (seen, plan), objects);
-        let (pairs, changes): (Vec<u32>, Vec<Change>) = entitlements.into_iter().unzip();
+        ready.lead = self.put_services(decided.seen, memory, troubles).await;
+        let entitlements = entitlements(&self.slice_input(decided, ready.lead)).into_iter();
+        let (pairs, changes): (Vec<u32>, Vec<ObjectChange>) =
+            entitlements.map(|entitlement| (entitlement.pair, entitlement.change)).unzip();
         for (pair, result) in pairs.into_iter().zip(self.carry_out::<EndpointSlice>(&changes).await) {
-            if matches!(&result, Err(Error::Request(error)) if is_stale(error)) {
+            if matches!(&result, Err(error) if error.is_stale()) {
                 ready.overtaken.insert(pair);
             }
             ready.written.insert(pair);
@@ -157,28 +166,32 @@ impl Round<'_> {
     /// What else slices need; returns how soon to look again whether new actives have shown themselves.
     async fn put_slices(
         &self,
-        (seen, plan, now): (&SeenGroup, &Plan, BootTime),
-        (objects, ready): (&GroupObjects, &Ready),
-        (memory, troubles): (&mut Memory, &mut Vec<String>),
+        decided: &Decided<'_>,
+        ready: &Ready,
+        memory: &mut Memory,
+        troubles: &mut Vec<String>,
     ) -> Duration {
         if self.group.spec.paused {
             return Duration::MAX;
         }
-        let patience = slices::patience(self.group);
-        let pairs = (&memory.young((now, patience)), &ready.written);
-        let needs = slices::needs((self.group, ready.lead), (seen, plan), objects, pairs);
+        let patience = patience(self.group);
+        let young = memory.young((decided.now, patience));
+        let exemptions = SliceExemptions { young: &young, written: &ready.written };
+        let needs = slice_needs(&self.slice_input(decided, ready.lead), exemptions);
         for result in self.carry_out::<EndpointSlice>(&needs.changes).await {
             self.settle(result, memory, troubles);
         }
         if needs.is_any_left { patience } else { Duration::MAX }
     }
 
+    fn slice_input<'b>(&'b self, decided: &Decided<'b>, lead: Lead) -> SliceInput<'b> {
+        let Decided { seen, plan, .. } = *decided;
+        SliceInput { group: self.group, lead, seen: &seen.group, plan, slices: &seen.objects.slices }
+    }
+
     /// What the watches show, but for Leases that are known to be others than theirs shows, and when that was so: waits for the
     /// end of whoever wrote a Lease begin there, so never before it was read. `None` if they are about to show what was written.
-    async fn see(
-        &self,
-        memory: &mut Memory,
-    ) -> Result<Option<(SeenGroup, GroupObjects, BootTime)>, kube::Error> {
+    async fn see(&self, memory: &mut Memory) -> Result<Option<(SeenGroup, BootTime)>, kube::Error> {
         let mut objects = self.stores.objects(self.key);
         memory.see_ends(&self.stores.take_ends(self.key), |metadata| is_owned(metadata, self.group));
         let now = boot_clock::now();
@@ -187,8 +200,8 @@ impl Round<'_> {
             return Ok(None);
         }
         let seen = see_group(self.group, &objects, now);
-        if watches == Watches::InStep && !slices::are_ahead(self.group, &seen, &objects) {
-            return Ok(Some((seen, objects, now)));
+        if watches == Watches::InStep && !are_ahead(self.group, &seen.group, &seen.objects.slices) {
+            return Ok(Some((seen, now)));
         }
         let client = self.context.surroundings.client.clone();
         let of_group = ListParams::default().labels(&format!("{}={}", keys::LABEL_GROUP, self.key.name));
@@ -196,7 +209,7 @@ impl Round<'_> {
         let now = boot_clock::now();
         let leases = list.items.into_iter().map(Arc::new).collect();
         objects.leases = memory.awaited.read(leases, &objects.leases, now);
-        Ok(Some((see_group(self.group, &objects, now), objects, now)))
+        Ok(Some((see_group(self.group, &objects, now), now)))
     }
 
     /// Says which Leases are not what they should be.
@@ -221,19 +234,27 @@ impl Round<'_> {
     /// First Leases, then labels that take a part away, then the others.
     async fn take_steps(
         &self,
-        (plan, ready): (&Plan, &Ready),
-        (seen, objects, timing): (&SeenGroup, &GroupObjects, &Timing),
-        (memory, troubles): (&mut Memory, &mut Vec<String>),
+        decided: &Decided<'_>,
+        ready: &Ready,
+        memory: &mut Memory,
+        troubles: &mut Vec<String>,
     ) {
-        let pods: BTreeMap<AgentId, Arc<SlimPod>> = objects.pods.iter().filter_map(with_id).collect();
-        let client = &self.context.surroundings.client;
-        let hand = Hand { client, group: self.group, seen, pods: &pods, timing, now: self.now() };
-        for wave in waves(plan, &ready.overtaken) {
+        let Decided { seen, plan, timing, .. } = *decided;
+        let source = StepSource {
+            group: self.group,
+            records: &seen.records,
+            pods: &seen.objects.pods,
+            timing,
+            now: self.now(),
+        };
+        let hand = Hand { client: &self.context.surroundings.client, source };
+        for wave in plan.waves(&ready.overtaken) {
             let taken: Vec<_> = wave.iter().map(|step| hand.take(step)).collect();
             for (step, result) in wave.into_iter().zip(at_most(taken).await) {
                 match (step, &result) {
                     (Step::End { pair }, Ok(_)) => {
-                        let level = state_left(&seen.group, objects, *pair);
+                        let said = seen.levels.get(pair).cloned().flatten();
+                        let level = seen.group.state_left(said);
                         memory.end_pair(*pair, level, boot_clock::now().before(timing.operator_wait));
                     }
                     (Step::Force { pair, .. }, Ok(_)) => {
@@ -252,7 +273,8 @@ impl Round<'_> {
             for result in at_most(set_back).await {
                 self.settle(result, memory, troubles);
             }
-            let told = misled(self.group, seen).into_iter().map(|pair| hand.tell_wishes(pair)).collect();
+            let told =
+                misled(self.group, &seen.records).into_iter().map(|pair| hand.tell_wishes(pair)).collect();
             for result in at_most(told).await {
                 self.settle(result, memory, troubles);
             }
@@ -260,13 +282,10 @@ impl Round<'_> {
     }
 
     /// Returns whose the Service that leads to the actives is now.
-    async fn put_services(
-        &self,
-        (seen, objects): (&SeenGroup, &GroupObjects),
-        (memory, troubles): (&mut Memory, &mut Vec<String>),
-    ) -> Lead {
-        let mut lead = lead(self.group, objects);
-        let changes = service_changes(self.group, seen, objects);
+    async fn put_services(&self, seen: &SeenGroup, memory: &mut Memory, troubles: &mut Vec<String>) -> Lead {
+        let services = &seen.objects.services;
+        let mut lead = lead(self.group, services);
+        let changes = service_changes(self.group, &seen.group, services);
         let leading = self.group.spec.service.as_ref().map(|service| service.name.as_str());
         let results = self.carry_out::<Service>(&changes).await;
         for (change, result) in changes.iter().zip(results) {
@@ -282,7 +301,39 @@ impl Round<'_> {
         lead
     }
 
-    async fn carry_out<K>(&self, changes: &[Change]) -> Vec<Result<Option<Written>, Error>>
+    /// Writes keys and permissions of the agents that are due; notes when the keys are due again, and what was refused.
+    async fn put_means(&self, seen: &SeenGroup, memory: &mut Memory) {
+        let (client, now) = (&self.context.surroundings.client, boot_clock::now());
+        memory.need = KeysNeed::of(&seen.group, memory.need, now);
+        let (version, keys) = {
+            let ring = self.context.surroundings.keys.borrow();
+            let keys = GroupKeys::of(&ring, self.now());
+            let uid = self.group.metadata.uid.as_deref().unwrap_or_default();
+            let version = format!("{uid}|{}", keys.version());
+            let is_due = keys_due(memory.keys_written.as_ref(), &version, memory.need) <= now;
+            let body = || group_keys(self.group, &keys.text(self.group), &keys.metrics_token(self.group));
+            (version, is_due.then(body))
+        };
+        let are_due = keys.is_some();
+        let [role, binding] = permissions_wanting(self.group, &seen.objects);
+        let (keys, role, binding) = join!(
+            apply::<Secret>(client, self.group, keys),
+            apply::<Role>(client, self.group, role),
+            apply::<RoleBinding>(client, self.group, binding),
+        );
+        if are_due && keys.is_ok() {
+            memory.keys_written = Some(KeysWritten { version: version.clone(), at: boot_clock::now() });
+        }
+        let mut refused = Vec::new();
+        // No watch shows the keys.
+        for result in [keys.map(|_| None), role, binding] {
+            self.settle(result, memory, &mut refused);
+        }
+        memory.refused_means = refused;
+        memory.keys_due = keys_due_next(memory.keys_written.as_ref(), &version, memory.need, now);
+    }
+
+    async fn carry_out<K>(&self, changes: &[ObjectChange]) -> Vec<Result<Option<WrittenVersion>, Error>>
     where
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + k8s_openapi::Resource,
         K: Clone + DeserializeOwned + Serialize + std::fmt::Debug,
@@ -293,23 +344,21 @@ impl Round<'_> {
 
     /// A write that met a newer version is no trouble, but has to be repeated: the watch brings that version, and a Lease that
     /// was only renewed leads to no look.
-    pub(super) fn settle(
+    fn settle(
         &self,
-        result: Result<Option<Written>, Error>,
+        result: Result<Option<WrittenVersion>, Error>,
         memory: &mut Memory,
         troubles: &mut Vec<String>,
     ) {
         match result {
-            Ok(Some((kind, name, version))) => {
-                memory.awaited.wrote(WrittenVersion { kind, name, version }, boot_clock::now());
-            }
+            Ok(Some(written)) => memory.awaited.wrote(written, boot_clock::now()),
             Ok(None) => {}
-            Err(Error::Request(error)) if is_stale(&error) => {
+            Err(error) if error.is_stale() => {
                 memory.is_overtaken = true;
-                debug!(error = &*error as &dyn std::error::Error, "A write met another version");
+                debug!(error = error.source(), "A write met another version");
             }
-            Err(Error::Request(error)) if is_ending(&error) => memory.is_namespace_ending = true,
-            Err(Error::Gone) => {}
+            Err(error) if error.is_namespace_ending() => memory.is_namespace_ending = true,
+            Err(error) if error.is_gone() => {}
             Err(error) => self.tell(troubles, "an object of the group", &error),
         }
     }
@@ -317,58 +366,11 @@ impl Round<'_> {
     fn tell(&self, troubles: &mut Vec<String>, what: &str, error: &Error) {
         let (namespace, group) = (self.key.namespace.as_str(), self.key.name.as_str());
         warn!(namespace, group, error = error as &dyn std::error::Error, "Could not write {what}");
-        let cause = std::error::Error::source(error).map(|cause| format!(": {cause}")).unwrap_or_default();
+        let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();
         troubles.push(format!("could not write {what}: {error}{cause}"));
     }
 
     pub(super) fn now(&self) -> jiff::Timestamp {
         self.context.surroundings.clock.now()
     }
-}
-
-/// Does all of these, a bounded number at a time; answers in the same order.
-async fn at_most<F: Future>(all: Vec<F>) -> Vec<F::Output> {
-    stream::iter(all).buffered(WRITES_MAX).collect().await
-}
-
-fn is_ending(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if is_namespace_ending(status))
-}
-
-/// Whether another version was met. A name that is taken is not that: somebody else has an object of that name.
-pub(super) fn is_stale(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status)
-        if matches!(status.code, 404 | 409) && !is_name_taken(error))
-}
-
-/// Steps that may be taken at the same time; nobody joins a pair whose slice was written by somebody else meanwhile.
-fn waves<'a>(plan: &'a Plan, overtaken: &BTreeSet<u32>) -> [Vec<&'a Step>; 3] {
-    let is_early = |step: &&Step| matches!(step, Step::Ask { pair, .. } | Step::Force { pair, .. } if overtaken.contains(pair));
-    let steps = || plan.steps.iter().filter(|step| !is_early(step));
-    let wave = |number: usize| steps().filter(move |step| wave_of(step) == number).collect();
-    [wave(0), wave(1), wave(2)]
-}
-
-fn wave_of(step: &Step) -> usize {
-    match step {
-        Step::Label { shown: Shown { state: Some(HaState::Active), .. }, .. } => 2,
-        Step::Label { .. } => 1,
-        Step::Found { .. }
-        | Step::Ask { .. }
-        | Step::Withdraw { .. }
-        | Step::Move { .. }
-        | Step::Force { .. }
-        | Step::Fence { .. }
-        | Step::End { .. } => 0,
-    }
-}
-
-fn with_id(pod: &Arc<SlimPod>) -> Option<(AgentId, Arc<SlimPod>)> {
-    Some((AgentId(parse_uid(pod.metadata.uid.as_deref()?).ok()?), Arc::clone(pod)))
-}
-
-/// What the Lease of a pair says that ends because all its Pods went, and not because fewer pairs are wanted.
-fn state_left(group: &Group, objects: &GroupObjects, pair: u32) -> Option<LevelText> {
-    let lease = objects.leases.iter().find(|lease| pair_number(lease) == Some(pair));
-    level_text(lease.filter(|_| group.pairs_wanted.is_none())?)
 }

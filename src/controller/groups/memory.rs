@@ -8,7 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bps_api::HAGroup;
-use bps_core::pairing::{Forsaken, Group, LevelText, Lost, Pair, Plan, Wait, is_lasting};
+use bps_core::pairing::{
+    Forsaken, Group, KeysNeed, KeysWritten, LevelText, Lost, Pair, Plan, Wait, is_lasting,
+};
 use bps_observe::group::{
     AwaitedWrites, LeaseEnd, SeenGroup, TERM_SHOWN_MAX, is_ending, level_of_nobody, level_text, pair_number,
 };
@@ -19,8 +21,6 @@ use bps_wire::lease::Record;
 use bps_wire::uid::parse_uid;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::core::ObjectMeta;
-
-use super::means::{KeysWritten, Need};
 
 /// How long the group as our own write left it is taken for newer than what the watch shows. 5 min: after the API server was away a watch
 /// was seen behind for 17 s and kube waits up to 30 s between its tries; but versions that went back, as those of a cluster
@@ -71,7 +71,7 @@ pub(super) struct Memory {
     /// Which keys were last written.
     pub(super) keys_written: Option<KeysWritten>,
     /// Who may miss them.
-    pub(super) need: Need,
+    pub(super) need: KeysNeed,
     /// When they are to be written again.
     pub(super) keys_due: BootTime,
     /// What was refused when keys and permissions of the agents were written last.

@@ -1,15 +1,14 @@
 //! Runs the looks at HA groups: who is seen becomes a plan of `pairing`, and its steps become writes.
 //!
+//! What is seen is read by `bps_observe::group`, what is to be done is decided by `bps_core::pairing`, and what is written goes
+//! through `apply::groups`.
+//!
 //! | module | what it does |
 //! |---|---|
 //! | [`stores`] | what the watches have shown, and which group an event belongs to |
 //! | [`labelled`] | objects by the group that their label names |
 //! | [`memory`] | what a look must know of the ones before it; all of it can be lost |
 //! | [`group_keys`] | the keys of a group, derived from the operator's own |
-//! | [`leases`] | the steps of a plan that write Leases and labels |
-//! | [`means`] | keys and permissions of its agents |
-//! | [`objects`] | its Services, and how any object is put right |
-//! | [`slices`] | EndpointSlices of its pairs |
 //! | [`look`] | one look: see, plan, write, report |
 //! | [`report`] | what it tells |
 
@@ -32,16 +31,11 @@ use super::reconcile::Look;
 use super::streaks::Streaks;
 use crate::tickets::keys::KeyRing;
 
-mod correction;
 mod group_keys;
 mod labelled;
-mod leases;
 mod look;
-mod means;
 mod memory;
-mod objects;
 mod report;
-mod slices;
 mod stores;
 
 use memory::Memories;
@@ -128,7 +122,5 @@ async fn look_at_all(context: &Context, queue: &Queue) {
     }
 }
 
-#[cfg(test)]
-mod testing;
 #[cfg(test)]
 mod tests;

@@ -1,9 +1,7 @@
 //! What a look tells: the status of the group, and what is new in it as events, numbers and lines of the log.
 
 use bps_api::{HAGroup, keys};
-use bps_core::pairing::Plan;
 use bps_core::status::{GroupInput, GroupNews, group_news, group_status, kept};
-use bps_observe::group::SeenGroup;
 use bps_protocol::TakeoverRecord;
 use bps_runtime::boot_clock;
 use bps_wire::lease::Record;
@@ -12,8 +10,9 @@ use serde_json::json;
 use tracing::{info, warn};
 
 use super::Surroundings;
-use super::look::{Round, is_stale};
+use super::look::{Decided, Round};
 use super::memory::Memory;
+use crate::apply::is_stale;
 use crate::controller::report::merge_difference;
 
 impl Round<'_> {
@@ -34,9 +33,11 @@ impl Round<'_> {
     /// Writes the status if it changed; `false` if that was refused.
     pub(super) async fn report(
         &self,
-        (seen, plan, troubles): (&SeenGroup, &Plan, &[String]),
+        decided: &Decided<'_>,
+        troubles: &[String],
         memory: &mut Memory,
     ) -> bool {
+        let Decided { seen, plan, .. } = *decided;
         let previous = self.group.status.clone().unwrap_or_default();
         let records = seen.records.iter().filter_map(told).collect();
         let all = group_status(&GroupInput {

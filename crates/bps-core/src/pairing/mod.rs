@@ -1,4 +1,4 @@
-//! Decides who forms a pair with whom, who takes a lost place, and which pair ends.
+//! Decides who forms a pair with whom, who takes a lost place, and which pair ends; and what a group's objects need.
 //!
 //! Never decides who acts: that is the pair's own affair, by the rules of [`bps_protocol`]. What is done here only changes
 //! who may. A pure function of what was seen; a look that finds everything in place plans nothing.
@@ -12,20 +12,40 @@
 //! | `keepers` | who comes back to a copy of the state, and whose place is kept until then |
 //! | `withheld` | in which pair nobody may act because no level copy of its state is left |
 //! | `labels` | what the labels of each Pod should say |
+//! | `waves` | which steps may be taken at the same time |
+//! | `leases` | what the steps write into Leases and labels |
+//! | `existing` | objects of a group as they are in the cluster |
+//! | `objects` | its Services, and how any object is put right |
+//! | `slices`, `correction` | EndpointSlices of its pairs, and which of them show what cannot be |
+//! | `means` | when its agents need their keys, and which permissions they need |
 
+mod correction;
 mod ending;
+mod existing;
 mod founding;
 mod keepers;
 mod labels;
+mod leases;
+mod means;
+mod objects;
 mod plan;
+mod slices;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 #[cfg(test)]
 mod tests;
 mod view;
+mod waves;
 mod withheld;
 
+pub use existing::{ExistingObject, ExistingObjects, ExistingPod, ExistingSlice, ShownEndpoint};
 pub use labels::LABEL_MAX;
+pub use leases::{StepError, StepSource, StepWrite, misled};
+pub use means::{KeysNeed, KeysWritten, keys_due, keys_due_next, permissions_wanting};
+pub use objects::{Lead, ObjectChange, is_owned, lead, service_changes};
 pub use plan::{Plan, Step, Wait, plan};
+pub use slices::{
+    Entitlement, SliceExemptions, SliceInput, SliceNeeds, are_ahead, entitlements, patience, slice_needs,
+};
 pub use view::{Group, HaState, LevelText, Lost, Pair, Pod, Seat, Shown, VACANT, is_lasting};
 pub use withheld::Forsaken;

@@ -1,12 +1,13 @@
-//! Builders for tests: a Pod of a group, and a pair, as an operator finds them.
+//! Builders for tests: a Pod of a group, a pair, and other objects, as an operator finds them.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use bps_protocol::{AgentId, BootTime, Epoch, Hold, Lease};
 use jiff::Timestamp;
+use serde_json::Value;
 
-use super::{Pair, Pod, Seat, Shown, VACANT};
+use super::{ExistingObject, Pair, Pod, Seat, Shown, VACANT};
 use crate::model::NodeName;
 
 /// When a plan is made: long after the machine started.
@@ -62,4 +63,10 @@ pub fn pair(number: u32, members: [u128; 2]) -> Pair {
         is_ending: false,
         unwritten_since: now(),
     }
+}
+
+/// An object that the API server shows like this.
+pub fn existing(body: Value) -> ExistingObject {
+    let metadata = serde_json::from_value(body["metadata"].clone()).expect("metadata");
+    ExistingObject { metadata, body }
 }

@@ -192,6 +192,12 @@ impl Group {
         self.left_alone().any(|lost| lost.pods.contains(&pod.name))
     }
 
+    /// Words of a Lease that are kept when its pair ends. If fewer pairs are wanted, none are: the pair ends for good, and not
+    /// because all its Pods went.
+    pub fn state_left(&self, said: Option<LevelText>) -> Option<LevelText> {
+        said.filter(|_| self.pairs_wanted.is_none())
+    }
+
     /// Pods that stay, primaries first, then the oldest.
     pub fn staying(&self) -> Vec<&Pod> {
         let mut pods: Vec<&Pod> = self.pods.iter().filter(|pod| !pod.is_leaving).collect();

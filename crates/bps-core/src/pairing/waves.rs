@@ -1,0 +1,64 @@
+//! Which steps of a plan may be taken at the same time.
+
+use std::collections::BTreeSet;
+
+use super::plan::{Plan, Step};
+use super::view::{HaState, Shown};
+
+impl Plan {
+    /// Steps that may be taken at the same time: first Leases, then labels that take a part away, then the others. Nobody joins
+    /// a pair whose slice was written by somebody else meanwhile; those pairs are `overtaken`.
+    pub fn waves(&self, overtaken: &BTreeSet<u32>) -> [Vec<&Step>; 3] {
+        let is_early = |step: &&Step| matches!(step, Step::Ask { pair, .. } | Step::Force { pair, .. } if overtaken.contains(pair));
+        let steps = || self.steps.iter().filter(|step| !is_early(step));
+        let wave = |number: usize| steps().filter(move |step| wave_of(step) == number).collect();
+        [wave(0), wave(1), wave(2)]
+    }
+}
+
+fn wave_of(step: &Step) -> usize {
+    match step {
+        Step::Label { shown: Shown { state: Some(HaState::Active), .. }, .. } => 2,
+        Step::Label { .. } => 1,
+        Step::Found { .. }
+        | Step::Ask { .. }
+        | Step::Withdraw { .. }
+        | Step::Move { .. }
+        | Step::Force { .. }
+        | Step::Fence { .. }
+        | Step::End { .. } => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bps_protocol::AgentId;
+
+    use super::*;
+    use crate::pairing::testing::seat;
+
+    #[test]
+    fn leases_come_before_labels_and_the_label_of_an_active_comes_last() {
+        let label = |pod: u128, state: Option<HaState>| Step::Label {
+            pod: AgentId(pod),
+            shown: Shown { state, ..Shown::default() },
+        };
+        let ask = |pair: u32| Step::Ask { pair, leaving: AgentId(2), joining: seat(3) };
+        let steps = vec![
+            label(1, Some(HaState::Active)),
+            label(2, Some(HaState::Standby)),
+            label(3, None),
+            ask(0),
+            ask(1),
+            Step::End { pair: 0 },
+        ];
+        let plan = Plan { steps: steps.clone(), ..Plan::default() };
+        let [active, standby, none, first, second, end] = &steps[..] else { panic!("six steps") };
+        assert_eq!(
+            plan.waves(&BTreeSet::new()),
+            [vec![first, second, end], vec![standby, none], vec![active]]
+        );
+        let overtaken = plan.waves(&BTreeSet::from([0]));
+        assert_eq!(overtaken[0], [second, end], "nobody joins a pair whose slice was overtaken");
+    }
+}
