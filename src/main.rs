@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::process::ExitCode;
 
-use backuppodset::controller::{Settings, run};
+use backuppodset::controller::{Settings, StormThreshold, run};
 use bps_runtime::telemetry::{self, LogSettings, last_words};
 use clap::Parser;
 use tracing::error;
@@ -27,6 +27,10 @@ struct Arguments {
     /// Image with the bps-agent program, for sets with activeStandby. Default: there can be none.
     #[arg(long)]
     agent_image: Option<String>,
+    /// Above which share of silent nodes their silence is doubted, in percent: then nothing is created or deleted for it, for 10
+    /// minutes at most. With 100 it is always believed.
+    #[arg(long, default_value_t = StormThreshold::default().0, value_parser = clap::value_parser!(u8).range(0..=100))]
+    storm_percent: u8,
     /// Where /livez and /readyz are answered, for example `[::]:8081`. Default: nowhere.
     #[arg(long)]
     health_bind: Option<SocketAddr>,
@@ -63,9 +67,19 @@ fn settings(arguments: Arguments) -> Settings {
         watched_namespaces,
         wakeup_image,
         agent_image,
+        storm_percent,
         health_bind,
         metrics_bind,
         logs: _,
     } = arguments;
-    Settings { namespace, pod, watched_namespaces, wakeup_image, agent_image, health_bind, metrics_bind }
+    Settings {
+        namespace,
+        pod,
+        watched_namespaces,
+        wakeup_image,
+        agent_image,
+        storm_threshold: StormThreshold(storm_percent),
+        health_bind,
+        metrics_bind,
+    }
 }

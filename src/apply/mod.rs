@@ -146,6 +146,7 @@ impl Applier {
             },
             Action::Delete { pod, role: _, is_ready: _ } => pods.delete(pod).await,
             Action::Adopt { pod } => pods.adopt(pod).await,
+            Action::Relabel { pod, role } => pods.relabel(pod, *role).await,
             Action::PublishService => exposure::publish_service(&self.client, observation).await,
             Action::PublishGroup => group::publish_group(&self.client, observation).await,
             Action::Expose { endpoints } => exposure::expose(&self.client, observation, endpoints).await,

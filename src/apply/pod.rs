@@ -1,7 +1,9 @@
 //! Writes Pods.
 
 use bps_api::{BackupPodSet, keys};
-use bps_core::manifests::{GateSettings, Injection, PodRequest, owner_reference, pod, role_patch};
+use bps_core::manifests::{
+    GateSettings, Injection, PodRequest, label_patch, owner_reference, pod, role_patch,
+};
 use bps_core::model::{PodName, PodRef, Refusal, Role};
 use bps_observe::slim::SlimPod;
 use bps_observe::{Observation, Written, is_controlled_by};
@@ -69,6 +71,10 @@ impl<'a> Pods<'a> {
 
     pub(super) async fn convert(&self, pod: &PodRef, to: Role, now: Timestamp) -> Answer {
         self.patch(pod, &role_patch(pod, to, now)).await
+    }
+
+    pub(super) async fn relabel(&self, pod: &PodRef, role: Role) -> Answer {
+        self.patch(pod, &label_patch(pod, role)).await
     }
 
     pub(super) async fn adopt(&self, pod: &PodRef) -> Answer {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bps_api::{BackupPodSet, keys};
 use bps_core::manifests::GateSettings;
+use bps_core::model::Role;
 use bps_observe::slim::SlimPod;
 use bps_runtime::clock::Clock;
 use bps_wakeup::client as gate_client;
@@ -45,6 +46,7 @@ pub(crate) fn pod(name: &str, (role, version): (&str, u64)) -> Value {
     let set = set(&json!({}));
     let labels = json!({
         (keys::LABEL_SET): "web", (keys::LABEL_ROLE): role,
+        (keys::LABEL_TYPE): Role::parse(role).map_or("unknown", Role::type_label),
         (keys::LABEL_REVISION): bps_core::manifests::revision(&set.spec).0,
     });
     json!({

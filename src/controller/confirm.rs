@@ -109,6 +109,7 @@ const fn deleted(step: &Step) -> Option<&PodRef> {
         | Action::Convert { .. }
         | Action::Wake { .. }
         | Action::Adopt { .. }
+        | Action::Relabel { .. }
         | Action::PublishService
         | Action::PublishGroup
         | Action::Expose { .. }

@@ -60,7 +60,7 @@ impl Housekeeper {
     fn measure(&self) {
         let (has_storm, pods) = {
             let cache = self.sink.cache();
-            (cache.has_storm(), cache.count_pods())
+            (cache.storm(self.sink.clock.now()).is_some(), cache.count_pods())
         };
         self.metrics.set_storm_brake(has_storm);
         for ((role, is_ready), count) in pods {

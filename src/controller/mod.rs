@@ -40,4 +40,5 @@ mod transitions;
 mod unreported;
 mod watch;
 
+pub use bps_observe::StormThreshold;
 pub use operator::{Error, Settings, Surroundings, run, start};

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
 use bps_api::keys;
-use bps_observe::{Cache, Change, Scope};
+use bps_observe::{Cache, Change, Scope, StormThreshold};
 use bps_runtime::clock::Clock;
 use bps_runtime::health::{self, Health, HealthServer};
 use bps_runtime::lease::{self, Elector};
@@ -41,6 +41,8 @@ pub struct Settings {
     pub wakeup_image: String,
     /// Image with the `bps-agent` program; without it no set can have active and standby Pods.
     pub agent_image: Option<String>,
+    /// Above which share of silent nodes their silence is doubted.
+    pub storm_threshold: StormThreshold,
     /// Where the kubelet's probes are answered; `None` answers none.
     pub health_bind: Option<SocketAddr>,
     /// Where metrics are served to authorised readers; `None` serves none.
@@ -114,6 +116,7 @@ pub async fn start(
     let sink =
         Sink { cache, queue: Arc::new(Queue::closed()), clock: clock.clone(), relist: Relist::default() };
     sink.cache().know_agent_image(settings.agent_image.clone());
+    sink.cache().doubt_losses_above(settings.storm_threshold);
     for target in watches(&scopes) {
         spawn(tasks, "watch", watch(client.clone(), target, sink.clone(), shutdown.clone()));
     }

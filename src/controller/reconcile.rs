@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bps_core::model::{Action, Hold, Outcome, Plan, Reason, Refusal, StepResult};
-use bps_core::plan::{check, plan};
+use bps_core::plan::{check, plan, protect};
 use bps_observe::{Change, Observation, SetKey, observe};
 use bps_runtime::backoff::backoff;
 use bps_runtime::lease::Leadership;
@@ -168,13 +168,11 @@ async fn keep_history(context: &Context, observation: &Observation, is_calm: boo
     if kept.is_ok() { History::Kept } else { History::Refused }
 }
 
-/// The plan, or nothing if it would break an invariant or the spec is wrong.
+/// The plan, or of one that would break an invariant only what protects clients.
 pub(super) fn checked_plan(context: &Context, key: &SetKey, observation: &Observation) -> Plan {
-    if observation.invalid.is_some() {
-        return Plan::default();
-    }
-    let plan = plan(&observation.snapshot);
-    let violations = check(&observation.snapshot, &plan);
+    let snapshot = &observation.snapshot;
+    let plan = plan(snapshot);
+    let violations = check(snapshot, &plan);
     if violations.is_empty() {
         return plan;
     }
@@ -182,7 +180,12 @@ pub(super) fn checked_plan(context: &Context, key: &SetKey, observation: &Observ
         context.metrics.sets.refused_plan();
         error!(namespace = %key.namespace, set = %key.name, %violation, "Refused a plan that breaks an invariant");
     }
-    Plan { steps: Vec::new(), holds: vec![Hold { reason: Reason::CheckRefused, pod: None, until: None }] }
+    let mut protection = protect(snapshot);
+    if !check(snapshot, &protection).is_empty() {
+        protection = Plan::default();
+    }
+    protection.holds.push(Hold { reason: Reason::CheckRefused, pod: None, until: None });
+    protection
 }
 
 fn next_look(

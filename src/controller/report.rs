@@ -258,6 +258,7 @@ fn log(observation: &Observation, result: &StepResult) {
             }
             Action::Wake { .. }
             | Action::Adopt { .. }
+            | Action::Relabel { .. }
             | Action::PublishService
             | Action::PublishGroup
             | Action::Expose { .. }

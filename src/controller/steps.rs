@@ -4,7 +4,7 @@
 use std::pin::pin;
 
 use bps_core::model::{Action, Outcome, Step, StepResult};
-use bps_observe::{Observation, SetKey, observe};
+use bps_observe::{Deleted, Observation, SetKey, observe};
 use futures::future::{Either, select};
 use jiff::SignedDuration;
 use tokio::sync::watch;
@@ -48,7 +48,7 @@ impl Taker<'_> {
                 (created, [taken, served].concat())
             }
         };
-        results.extend(absorb(context, created));
+        results.extend(absorb(context, key, created));
         results
     }
 
@@ -88,7 +88,7 @@ async fn serve(context: &Context, key: &SetKey) -> Vec<StepResult> {
         if steps.is_empty() {
             break;
         }
-        let taken = absorb(context, context.applier.apply(&observation, &steps).await);
+        let taken = absorb(context, key, context.applier.apply(&observation, &steps).await);
         let is_disturbed = taken.iter().any(|result| result.outcome != Outcome::Done);
         results.extend(taken);
         if is_disturbed {
@@ -108,14 +108,18 @@ async fn take_others(
     let free = context.applier.apply(observation, &free);
     let confirmed = take_confirmed(context, key, &unconfirmed);
     let (free, confirmed) = tokio::join!(free, confirmed);
-    absorb(context, free.into_iter().chain(confirmed))
+    absorb(context, key, free.into_iter().chain(confirmed))
 }
 
 /// Puts what was written into the cache, and holds back tickets that would follow too soon.
-fn absorb(context: &Context, applied: impl IntoIterator<Item = Applied>) -> Vec<StepResult> {
+fn absorb(context: &Context, key: &SetKey, applied: impl IntoIterator<Item = Applied>) -> Vec<StepResult> {
     let now = context.sink.clock.now();
     let mut cache = context.sink.cache();
     let absorb = |Applied { result, written }: Applied| {
+        if let (Action::Delete { pod, role, .. }, Outcome::Done) = (&result.step.action, result.outcome) {
+            let deleted = Deleted { role: *role, reason: result.step.reason };
+            cache.deleted_pod(key, &pod.name, deleted, now);
+        }
         if let Some(written) = written {
             cache.wrote(written, now);
         }

@@ -137,8 +137,9 @@ pub struct BackupPodSetSpec {
     #[schemars(length(max = 253))]
     pub scheduler_name: Option<String>,
 
-    /// How long one wake-up of a cold backup may take until its application runs, in seconds; then the next
-    /// candidate is tried. Range 1 to 3600, default 5 as in the BPS paper's example.
+    /// How long a woken cold backup may take to pass its gate, and then for each container to start or end, in seconds; then the
+    /// next candidate is tried, if one waits at its gate. The time of a running init container does not count. It doubles with
+    /// each Pod in a row that was woken in vain. Range 1 to 3600, default 5 as in the BPS paper's example.
     #[serde(default = "default_wakeup_timeout")]
     #[schemars(range(min = 1, max = 3600))]
     pub wakeup_timeout: i32,
@@ -175,8 +176,9 @@ pub struct BackupPodSetSpec {
     #[serde(default)]
     pub update_strategy: UpdateStrategy,
 
-    /// Observe and report what would be done, and write nothing but status. With `activeStandby` the pairs are paused,
-    /// too, and failovers between their Pods go on. Default false.
+    /// Observe and report what would be done. Nothing is written but status, addresses of Pods that are gone or got ready, and
+    /// tickets to Pods that were woken before. With `activeStandby` the pairs are paused, too, and failovers between
+    /// their Pods go on. Default false.
     #[serde(default)]
     pub paused: bool,
 

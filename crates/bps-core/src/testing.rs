@@ -8,7 +8,8 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::model::{
     Desired, Gate, Lifecycle, NodeHealth, NodeName, NodeView, Ownership, Part, PodName, PodRef, PodView,
-    Revision, Role, ScaleIn, Snapshot, Strategies, Uid, UpdateKind, UpdatePolicy,
+    Recent, Revision, Role, RoleLabels, ScaleIn, Signs, Snapshot, Storm, Strategies, Uid, UpdateKind,
+    UpdatePolicy,
 };
 
 /// Age of a Pod about which a test says nothing.
@@ -50,6 +51,7 @@ pub fn desired([replicas, hot_backups, cold_backups]: [usize; 3]) -> Desired {
         scale_in: ScaleIn::Delete,
         update: UpdatePolicy { kind: UpdateKind::BackupFirst, max_unavailable: 1, partition: 0 },
         paused: false,
+        can_create: true,
         revision: current(),
         collisions: 0,
         is_new_generation: false,
@@ -66,6 +68,7 @@ pub fn snapshot(desired: Desired, mut pods: Vec<PodView>) -> Snapshot {
         leftovers: vec![],
         group: None,
         level: None,
+        recent: Recent::default(),
         storm: None,
         now: now(),
     }
@@ -83,6 +86,7 @@ pub fn pod(name: &str, role: Role, slot: u32) -> PodView {
         },
         ownership: Ownership::Ours,
         role,
+        labels: RoleLabels::Right,
         role_since: since,
         part: Part::None,
         slot,
@@ -95,10 +99,16 @@ pub fn pod(name: &str, role: Role, slot: u32) -> PodView {
         first_ticket: None,
         next_ticket: None,
         is_running: !is_cold,
+        signs: Signs::default(),
         is_serving: !is_cold,
         node: Some(node(&format!("node-{name}"), NodeHealth::Healthy)),
         address: Some(address(slot)),
     }
+}
+
+/// A storm in which so many of all Pods are lost; it is doubted for a minute more.
+pub fn storm(lost: usize, total: usize) -> Storm {
+    Storm { lost, total, nodes: vec![NodeName("n1".into())], until: now() + SignedDuration::from_secs(60) }
 }
 
 /// A node without a zone.

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
-use bps_api::{BackupPodSet, HAGroup, keys};
+use bps_api::{BackupPodSet, BackupPodSetSpec, HAGroup, keys};
 use bps_core::model::{NodeName, NodeView, Storm};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Service;
@@ -18,6 +18,8 @@ use kube_core::Resource;
 use super::change::{self, Change};
 use super::slim::SlimPod;
 use super::store::{self, ObjectKey, Outdated, Scope, Source, Store};
+use super::storm::StormThreshold;
+use super::wish;
 
 mod doubt;
 mod groups;
@@ -27,6 +29,7 @@ mod taken;
 mod written;
 
 use nodes::NodeList;
+pub use noted::Deleted;
 pub(super) use noted::Noted;
 pub use taken::TakenName;
 pub use written::Written;
@@ -69,10 +72,16 @@ pub struct Cache {
     pub(super) slices: Store<EndpointSlice>,
     pub(super) groups: Store<HAGroup>,
     pub(super) nodes: BTreeMap<NodeName, NodeView>,
+    /// Each set as it was when its spec could last be used.
+    usable: BTreeMap<SetKey, Arc<BackupPodSet>>,
     pub(super) agent_image: Option<String>,
     pub(super) keys: KnownKeys,
     pub(super) noted: Noted,
-    pub(super) storm: Option<Storm>,
+    storm: Option<Storm>,
+    storm_threshold: StormThreshold,
+    /// Since when each node that does not answer is known not to.
+    silent_since: BTreeMap<NodeName, Timestamp>,
+    pods_on_node: BTreeMap<NodeName, BTreeSet<ObjectKey>>,
     /// Names that are taken, and until when that is believed.
     taken: BTreeMap<TakenName, Timestamp>,
     pods_of_set: BTreeMap<SetKey, BTreeSet<ObjectKey>>,
@@ -93,9 +102,9 @@ impl Cache {
         self.unlisted.is_empty()
     }
 
-    /// Whether the storm brake is on.
-    pub const fn has_storm(&self) -> bool {
-        self.storm.is_some()
+    /// Why the storm brake is on; `None` if it is not.
+    pub fn storm(&self, now: Timestamp) -> Option<&Storm> {
+        self.storm.as_ref().filter(|storm| now < storm.until)
     }
 
     /// Every set.
@@ -106,6 +115,26 @@ impl Cache {
     /// The set as last seen.
     pub fn set(&self, key: &SetKey) -> Option<Arc<BackupPodSet>> {
         self.sets.get(&object_key(key)).cloned()
+    }
+
+    /// The set with the last spec that could be used, if one was seen; whether it is paused is asked of the newest.
+    pub(super) fn usable_form(&self, key: &SetKey, newest: &BackupPodSet) -> Option<Arc<BackupPodSet>> {
+        let last = self.usable.get(key).filter(|last| last.metadata.uid == newest.metadata.uid)?;
+        let spec = BackupPodSetSpec { paused: newest.spec.paused, ..last.spec.clone() };
+        let (metadata, status) = (newest.metadata.clone(), newest.status.clone());
+        Some(Arc::new(BackupPodSet { metadata, spec, status }))
+    }
+
+    fn forget_set(&mut self, key: &SetKey) {
+        self.usable.remove(key);
+        self.noted.forget_set(key);
+    }
+
+    fn keep_usable_form(&mut self, key: &SetKey) {
+        let Some(set) = self.set(key) else { return };
+        if wish::flaw(&set, self.agent_image.as_deref()).is_none() {
+            self.usable.insert(key.clone(), set);
+        }
     }
 
     /// Pods that carry the set's label.
@@ -130,12 +159,20 @@ impl Cache {
         let new_wish = wish(&set.metadata);
         let old = self.sets.put(set, Source::Watch, now).ok()?;
         let is_same = old.is_some_and(|old| wish(&old.metadata) == new_wish);
-        (!is_same).then_some((key, Change::Wanted))
+        if is_same {
+            return None;
+        }
+        self.keep_usable_form(&key);
+        // What made Pods end early may be mended.
+        self.noted.begin_anew(&key);
+        Some((key, Change::Wanted))
     }
 
     /// A set is gone.
     pub(super) fn lose_set(&mut self, set: &BackupPodSet, now: Timestamp) -> Option<Affected> {
-        self.sets.remove(set, now).map(|set| (key_of(set.as_ref()), Change::Wanted))
+        let key = key_of(self.sets.remove(set, now)?.as_ref());
+        self.forget_set(&key);
+        Some((key, Change::Wanted))
     }
 
     /// A Pod was seen by its watch.
@@ -152,10 +189,12 @@ impl Cache {
         let Some(set) = set_of(&pod) else { return Vec::new() };
         let key = ObjectKey::of(&pod);
         let new_facts = Some(change::facts(&pod));
+        let to = node_of(&pod);
         let Ok(old) = self.pods.put(pod, source, now) else { return Vec::new() };
         if let Some(new) = self.pods.get(&key) {
             self.noted.see(new, old.as_deref(), now);
         }
+        let turned = self.pod_moved(&key, [old.as_deref().and_then(node_of), to], now);
         self.pods_of_set.entry(set.clone()).or_default().insert(key.clone());
         let old_facts = old.as_deref().map(change::facts);
         let changes = match old.as_deref().and_then(set_of) {
@@ -167,7 +206,7 @@ impl Cache {
             }
             Some(_) | None => vec![(set, change::between(old_facts, new_facts))],
         };
-        changes.into_iter().filter_map(|(set, change)| Some((set, change?))).collect()
+        changes.into_iter().filter_map(|(set, change)| Some((set, change?))).chain(turned).collect()
     }
 
     /// A complete list of a set's Pods, with its version: what it did not show although it is older is gone.
@@ -199,17 +238,21 @@ impl Cache {
     }
 
     /// A Pod is gone, or does not carry our label any more.
-    pub(super) fn lose_pod(&mut self, pod: &SlimPod, now: Timestamp) -> Option<Affected> {
-        let lost = self.pods.remove(pod, now)?;
-        self.lost_pod(&lost)
+    pub(super) fn lose_pod(&mut self, pod: &SlimPod, now: Timestamp) -> Vec<Affected> {
+        let lost = self.pods.remove(pod, now);
+        lost.map(|lost| self.lost_pod(&lost, now)).unwrap_or_default()
     }
 
-    fn lost_pod(&mut self, pod: &SlimPod) -> Option<Affected> {
+    fn lost_pod(&mut self, pod: &SlimPod, now: Timestamp) -> Vec<Affected> {
         self.noted.forget(pod);
-        let set = set_of(pod)?;
-        self.unlink(&set, &ObjectKey::of(pod));
-        let change = change::between(Some(change::facts(pod)), None)?;
-        Some((set, change))
+        let key = ObjectKey::of(pod);
+        let turned = self.pod_moved(&key, [node_of(pod), None], now);
+        let set = set_of(pod);
+        if let Some(set) = &set {
+            self.unlink(set, &key);
+        }
+        let change = change::between(Some(change::facts(pod)), None);
+        set.zip(change).into_iter().chain(turned).collect()
     }
 
     fn unlink(&mut self, set: &SetKey, pod: &ObjectKey) {
@@ -277,7 +320,7 @@ impl Cache {
             Written::Slice(slice) => self.slices.put(*slice, Source::OwnWrite, now).map(drop),
             Written::PodGone(pod) => {
                 if let Some(ended) = self.pods.end(&pod, now) {
-                    self.lost_pod(&ended);
+                    self.lost_pod(&ended, now);
                 }
                 Ok(())
             }
@@ -300,11 +343,17 @@ impl Cache {
     pub fn end_list(&mut self, kind: Kind, scope: &Scope, now: Timestamp) -> Vec<Affected> {
         self.unlisted.remove(&(kind, scope.clone()));
         match kind {
-            Kind::Sets => affected(&self.sets.end_list(scope, now), |set| Some(key_of(set))),
+            Kind::Sets => {
+                let gone = self.sets.end_list(scope, now);
+                for set in &gone {
+                    self.forget_set(&key_of(set.as_ref()));
+                }
+                affected(&gone, |set| Some(key_of(set)))
+            }
             Kind::Pods if self.doubts_pods(scope) => Vec::new(),
             Kind::Pods => {
                 let gone = self.pods.end_list(scope, now);
-                gone.iter().filter_map(|pod| self.lost_pod(pod)).collect()
+                gone.iter().flat_map(|pod| self.lost_pod(pod, now)).collect()
             }
             Kind::Services => affected(&self.services.end_list(scope, now), set_of),
             Kind::Slices => affected(&self.slices.end_list(scope, now), set_of),
@@ -312,7 +361,7 @@ impl Cache {
                 let gone = self.groups.end_list(scope, now);
                 gone.iter().filter_map(|group| self.lost_group(group)).collect()
             }
-            Kind::Nodes => self.end_node_list(scope),
+            Kind::Nodes => self.end_node_list(scope, now),
         }
     }
 
@@ -356,6 +405,11 @@ fn key_of(set: &BackupPodSet) -> SetKey {
 
 pub(super) fn object_key(key: &SetKey) -> ObjectKey {
     ObjectKey { namespace: key.namespace.clone(), name: key.name.clone() }
+}
+
+/// The node that a Pod is bound to.
+fn node_of(pod: &SlimPod) -> Option<NodeName> {
+    pod.spec.node_name.clone().map(NodeName)
 }
 
 /// The set that an object's label names.

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use bps_core::model::{Gate, Lifecycle, Part, Role};
+use bps_core::model::{Gate, Lifecycle, Part, Role, RoleLabels};
 use jiff::Timestamp;
 
 use super::owner::controller_of;
@@ -41,6 +41,7 @@ impl Change {
 pub(super) struct Facts {
     uid: Option<String>,
     role: Option<Role>,
+    labels: RoleLabels,
     part: Part,
     lifecycle: Lifecycle,
     gate: Gate,
@@ -58,6 +59,7 @@ pub(super) fn facts(pod: &SlimPod) -> Facts {
     Facts {
         uid: pod.metadata.uid.clone(),
         role: pod::role(pod),
+        labels: pod::role_labels(pod),
         part: pod::part(pod),
         lifecycle: pod::lifecycle(pod, created),
         gate: pod::gate(pod),
@@ -74,6 +76,12 @@ pub(super) fn facts(pod: &SlimPod) -> Facts {
 pub(super) fn between(old: Option<Facts>, new: Option<Facts>) -> Option<Change> {
     if old == new {
         return None;
+    }
+    if let (Some(old), Some(new)) = (&old, &new)
+        && new.labels == RoleLabels::Wrong
+        && (Facts { labels: old.labels, ..new.clone() }) == *old
+    {
+        return Some(Change::Contested);
     }
     let is_urgent = match (&old, &new) {
         (Some(old), None) => old.lifecycle != Lifecycle::Terminating || old.role != Some(Role::Cold),

@@ -6,7 +6,7 @@ use bps_api::{BackupPodSet, ExposedService, ServicePort, TargetPort, keys};
 use bps_core::manifests::SlicePort;
 use bps_core::model::{Endpoint, NodeName, ObjectState, PodName, Uid};
 use k8s_openapi::api::core::v1::Service;
-use k8s_openapi::api::discovery::v1::{Endpoint as RawEndpoint, EndpointSlice};
+use k8s_openapi::api::discovery::v1::{Endpoint as RawEndpoint, EndpointPort, EndpointSlice};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube_core::ObjectMeta;
 use serde_json::Value;
@@ -58,6 +58,28 @@ pub(super) fn slice_state(
     (if is_current { ObjectState::Current } else { ObjectState::Outdated }, endpoints)
 }
 
+/// Ports that a slice has.
+pub(super) fn present_ports(slice: &EndpointSlice) -> Vec<SlicePort> {
+    let port = |port: &EndpointPort| {
+        Some(SlicePort {
+            name: port.name.clone().unwrap_or_default(),
+            port: port.port?,
+            protocol: protocol(port.protocol.as_deref()),
+            app_protocol: port.app_protocol.clone(),
+        })
+    };
+    slice.ports.iter().flatten().filter_map(port).collect()
+}
+
+/// The same word, for as long as the program runs; TCP is the default of the API.
+fn protocol(word: Option<&str>) -> &'static str {
+    match word {
+        Some("UDP") => "UDP",
+        Some("SCTP") => "SCTP",
+        Some(_) | None => "TCP",
+    }
+}
+
 /// Whether our watches show the object: by the label that somebody may have taken from it.
 fn is_watched(metadata: &ObjectMeta, set: &BackupPodSet) -> bool {
     let label = metadata.labels.as_ref().and_then(|labels| labels.get(keys::LABEL_SET));
@@ -85,7 +107,7 @@ fn is_port(port: &k8s_openapi::api::core::v1::ServicePort, wanted: &ServicePort)
         && wanted.node_port.is_none_or(|node_port| port.node_port == Some(node_port))
 }
 
-fn is_slice_port(port: &k8s_openapi::api::discovery::v1::EndpointPort, wanted: &SlicePort) -> bool {
+fn is_slice_port(port: &EndpointPort, wanted: &SlicePort) -> bool {
     port.port == Some(wanted.port)
         && port.name.as_deref().unwrap_or_default() == wanted.name
         && port.protocol.as_deref() == Some(wanted.protocol)

@@ -31,11 +31,12 @@ mod tests;
 mod watched;
 mod wish;
 
-pub use cache::{Affected, Cache, Kind, KnownKeys, SetKey, TakenName, Written};
+pub use cache::{Affected, Cache, Deleted, Kind, KnownKeys, SetKey, TakenName, Written};
 pub use change::Change;
 pub use node::is_out_of_service;
 pub use owner::{controller_of, is_controlled_by};
 pub use snapshot::{Observation, Version, observe};
 pub use store::{Scope, version};
+pub use storm::StormThreshold;
 pub use watched::Watched;
 pub use wish::Error;

@@ -2,12 +2,23 @@
 
 use bps_core::model::{NodeHealth, NodeName, NodeView};
 
-use super::slim::{SlimCondition, SlimNode};
+use jiff::Timestamp;
+
+use super::slim::{SlimCondition, SlimNode, SlimTaint};
 
 const ZONE_LABEL: &str = "topology.kubernetes.io/zone";
 
 /// Set by an administrator who vouches that the node is off (Kubernetes, non-graceful node shutdown).
 const OUT_OF_SERVICE_TAINT: &str = "node.kubernetes.io/out-of-service";
+
+/// Set by who is about to remove a node, before its Pods are evicted: Karpenter 1 (`DisruptedTaintKey`) and the cluster
+/// autoscaler (`ToBeDeletedTaint`).
+const LEAVING_TAINTS: [&str; 2] = ["karpenter.sh/disrupted", "ToBeDeletedByClusterAutoscaler"];
+
+/// Conditions that announce the same (Kubernetes 1.37, `k8s.io/api/core/v1`, constants of type `NodeConditionType`); anybody may
+/// set them, also in older versions.
+const LEAVING_CONDITIONS: [&str; 4] =
+    ["MaintenancePlanned", "DrainInProgress", "MaintenanceInProgress", "GracefulNodeShutdownInProgress"];
 
 pub(super) fn node_view(node: &SlimNode) -> NodeView {
     NodeView {
@@ -22,12 +33,29 @@ pub fn is_out_of_service(node: &SlimNode) -> bool {
     node.spec.taints.iter().any(|taint| taint.key == OUT_OF_SERVICE_TAINT)
 }
 
+/// Since when a node does not answer by its record; one that never did, since it was made.
+pub(super) fn silent_since(node: &SlimNode) -> Option<Timestamp> {
+    let told = SlimCondition::ready(&node.status.conditions).and_then(SlimCondition::since);
+    told.or_else(|| node.metadata.creation_timestamp.as_ref().map(|time| time.0))
+}
+
+/// Whether somebody is about to take the node away.
+fn is_leaving(node: &SlimNode) -> bool {
+    let is_tainted = |taint: &SlimTaint| LEAVING_TAINTS.contains(&taint.key.as_str());
+    let is_announced = |condition: &SlimCondition| {
+        LEAVING_CONDITIONS.contains(&condition.kind.as_str()) && condition.is_true()
+    };
+    node.spec.unschedulable
+        || node.spec.taints.iter().any(is_tainted)
+        || node.status.conditions.iter().any(is_announced)
+}
+
 fn health(node: &SlimNode) -> NodeHealth {
     if is_out_of_service(node) {
         return NodeHealth::Gone;
     }
     let is_ready = SlimCondition::ready(&node.status.conditions).is_some_and(SlimCondition::is_true);
-    match (is_ready, node.spec.unschedulable) {
+    match (is_ready, is_leaving(node)) {
         (false, _) => NodeHealth::NotReady,
         (true, true) => NodeHealth::Cordoned,
         (true, false) => NodeHealth::Healthy,

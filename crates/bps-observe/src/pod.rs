@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 use bps_api::keys;
 use bps_core::model::{
     Gate, Lifecycle, NodeHealth, NodeName, NodeView, Ownership, Part, PodName, PodRef, PodView, Revision,
-    Role, Uid,
+    Role, RoleLabels, Signs, Uid,
 };
 use bps_core::pairing::HaState;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use super::cache::{KnownKeys, Noted};
 use super::owner::controller_of;
@@ -41,9 +41,8 @@ pub(super) fn pod_view(pod: &SlimPod, context: &PodContext<'_>) -> Option<PodVie
         },
         ownership,
         role: role(pod)?,
-        role_since: annotation(keys::ANNOTATION_ROLE_SINCE)
-            .and_then(|text| text.parse().ok())
-            .unwrap_or(created),
+        labels: role_labels(pod),
+        role_since: role_since(pod),
         part: part(pod),
         slot: annotation(keys::ANNOTATION_SLOT).and_then(|text| text.parse().ok()).unwrap_or(u32::MAX),
         revision: Revision(label(pod, keys::LABEL_REVISION).unwrap_or_default().to_owned()),
@@ -56,6 +55,11 @@ pub(super) fn pod_view(pod: &SlimPod, context: &PodContext<'_>) -> Option<PodVie
         first_ticket: tickets.map(|tickets| tickets.first),
         next_ticket: tickets.map(|tickets| tickets.next),
         is_running: is_running(pod),
+        signs: Signs {
+            is_at_work: is_at_work(pod),
+            progressed: progressed(pod),
+            has_ended_early: has_ended_early(pod),
+        },
         is_serving: is_serving(pod),
         node: pod.spec.node_name.as_ref().map(|name| node(name, context.nodes)),
         address: pod.status.pod_ip.as_ref().and_then(|text| text.parse().ok()),
@@ -70,6 +74,19 @@ pub(super) fn uid(pod: &SlimPod) -> Uid {
 /// Role by the Pod's label.
 pub(super) fn role(pod: &SlimPod) -> Option<Role> {
     label(pod, keys::LABEL_ROLE).and_then(Role::parse)
+}
+
+/// When the Pod was given its role, by our own record.
+pub(super) fn role_since(pod: &SlimPod) -> Timestamp {
+    let annotations = pod.metadata.annotations.as_ref();
+    let noted = annotations.and_then(|all| all.get(keys::ANNOTATION_ROLE_SINCE)?.parse().ok());
+    noted.unwrap_or_else(|| created(pod))
+}
+
+/// Whether the label of the BPS paper says the same role.
+pub(super) fn role_labels(pod: &SlimPod) -> RoleLabels {
+    let is_right = role(pod).is_none_or(|role| label(pod, keys::LABEL_TYPE) == Some(role.type_label()));
+    if is_right { RoleLabels::Right } else { RoleLabels::Wrong }
 }
 
 /// What the labels say that the Pod does in its pair.
@@ -130,6 +147,11 @@ pub(super) fn is_still_unready(former: &SlimPod, pod: &SlimPod) -> bool {
     };
     let was_ready = stopped(former).zip(stopped(pod)).is_some_and(|(one, other)| one != other);
     unready_since(former).is_some() && !was_ready
+}
+
+/// Whether the Pod serves, by its record.
+pub(super) fn is_ready(pod: &SlimPod) -> bool {
+    matches!(lifecycle(pod, created(pod)), Lifecycle::Ready { .. })
 }
 
 /// How far the Pod has come, by its record.
@@ -210,6 +232,53 @@ fn finished(state: &SlimContainerState) -> Option<Timestamp> {
 
 pub(super) fn is_running(pod: &SlimPod) -> bool {
     all_containers(pod, |status| status.state.running.is_some())
+}
+
+/// How soon the end of a Pod is early, after which another one is not made at once.
+///
+/// 60 s: longer than a kubelet that rejects a Pod, or an application that ends at once, ever takes; and less than the pause
+/// before another one is made once there were a few.
+const EARLY: SignedDuration = SignedDuration::from_secs(60);
+
+/// Whether the Pod has ended soon after it was made, as one does that its kubelet rejects.
+pub(super) fn has_ended_early(pod: &SlimPod) -> bool {
+    let created = created(pod);
+    let lived = last_sign(pod).map_or(SignedDuration::ZERO, |last| last.duration_since(created));
+    lifecycle(pod, created) == Lifecycle::Finished && lived < EARLY
+}
+
+/// What the record of a Pod says about its end.
+pub(super) fn last_words(pod: &SlimPod) -> String {
+    let [reason, message] =
+        [&pod.status.reason, &pod.status.message].map(|text| text.as_deref().unwrap_or(""));
+    match (reason, message) {
+        ("", text) | (text, "") => text.to_owned(),
+        (reason, message) => format!("{reason}: {message}"),
+    }
+}
+
+/// Whether an init container other than the gate runs that the next one waits for: a sidecar does so until it has started.
+pub(super) fn is_at_work(pod: &SlimPod) -> bool {
+    let is_sidecar = |name: &str| {
+        let mut specs = pod.spec.init_containers.iter();
+        specs.any(|container| container.name == name && container.restart_policy.as_deref() == Some("Always"))
+    };
+    pod.status.init_container_statuses.iter().any(|status| {
+        let is_done = is_sidecar(&status.name) && status.started == Some(true);
+        status.name != keys::CONTAINER_GATE && status.state.running.is_some() && !is_done
+    })
+}
+
+/// When a container last started or ended.
+pub(super) fn progressed(pod: &SlimPod) -> Option<Timestamp> {
+    let signs = |status: &SlimContainerStatus| {
+        let running = status.state.running.as_ref().and_then(|running| running.started_at.as_ref());
+        // One that is started over and over comes no further.
+        let signs = [running.map(|time| time.0), finished(&status.state)];
+        if status.restart_count == 0 { signs } else { [None, None] }
+    };
+    let status = &pod.status;
+    status.init_container_statuses.iter().chain(&status.container_statuses).flat_map(signs).flatten().max()
 }
 
 /// Whether every container still answers, also while the Pod is terminating.

@@ -35,11 +35,14 @@ pub struct SlimPodSpec {
     pub containers: Vec<SlimContainer>,
 }
 
-/// Name of a container; everything else of it is of no interest.
+/// A container; everything else of it is of no interest.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 pub struct SlimContainer {
     /// Name of the container.
     pub name: String,
+    /// `Always` for an init container that runs beside the application.
+    pub restart_policy: Option<String>,
 }
 
 /// Status of a Pod.
@@ -48,6 +51,10 @@ pub struct SlimContainer {
 pub struct SlimPodStatus {
     /// Pending, Running, Succeeded, Failed or Unknown.
     pub phase: Option<String>,
+    /// Why the Pod is in its phase, in a word, if the kubelet says so.
+    pub reason: Option<String>,
+    /// The same in words for people.
+    pub message: Option<String>,
     /// Address of the sandbox.
     #[serde(rename = "podIP")]
     pub pod_ip: Option<String>,
@@ -80,6 +87,8 @@ pub struct SlimContainerStatus {
     pub name: String,
     /// Whether it passes its readiness probe.
     pub ready: bool,
+    /// Whether it has passed its startup probe, if that is known.
+    pub started: Option<bool>,
     /// Times it was started again.
     pub restart_count: i32,
     /// What it does now.

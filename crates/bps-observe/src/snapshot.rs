@@ -4,9 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bps_api::{BackupPodSet, ExposedService, HAGroup, HAGroupSpec, PromoteWhen, keys};
-use bps_core::manifests::{
-    Injection, SlicePort, check_agent, set_group_spec, set_injection, slice_name, slice_ports,
-};
+use bps_core::manifests::{Injection, SlicePort, set_group_spec, set_injection, slice_name, slice_ports};
 use bps_core::model::{ExposedKind, Exposure, Leftover, ObjectState, PodName, Snapshot, Uid};
 use jiff::Timestamp;
 use kube_core::ObjectMeta;
@@ -23,7 +21,7 @@ use super::wish::{self, Error};
 /// A set with its snapshot and what writes about it need besides.
 #[derive(Clone, Debug)]
 pub struct Observation {
-    /// The set as last seen.
+    /// The set as last seen, but with the last spec that could be used.
     pub set: Arc<BackupPodSet>,
     /// What decisions are made from.
     pub snapshot: Snapshot,
@@ -41,7 +39,8 @@ pub struct Observation {
     pub injection: Option<Injection>,
     /// Images of the template's containers.
     pub images: Vec<String>,
-    /// Why nothing may be written for this set, in words for the author of its spec.
+    /// What is wrong with the newest spec, in words for its author; [`Self::set`] has the last one that was right, as far as one
+    /// is known.
     pub invalid: Option<Error>,
     /// Pods that carry the set's label and are controlled by somebody else, sorted.
     pub foreign_pods: Vec<String>,
@@ -64,8 +63,13 @@ pub struct Version {
 
 /// One consistent view of a set at `now`; `None` if the set does not exist or is being deleted.
 pub fn observe(cache: &Cache, key: &SetKey, now: Timestamp) -> Option<Observation> {
-    let set = cache.set(key).filter(|set| set.metadata.deletion_timestamp.is_none())?;
-    let (desired, invalid) = wish::desired(&set);
+    let newest = cache.set(key).filter(|set| set.metadata.deletion_timestamp.is_none())?;
+    let invalid = wish::flaw(&newest, cache.agent_image.as_deref());
+    // A wrong edit does not take back what was wished before.
+    let usable = if invalid.is_some() { cache.usable_form(key, &newest) } else { None };
+    let is_usable = invalid.is_none() || usable.is_some();
+    let set = usable.unwrap_or(newest);
+    let desired = if is_usable { wish::desired(&set) } else { wish::desired_as_it_is(&set) };
     let context = PodContext {
         set_uid: set.metadata.uid.as_deref().unwrap_or_default(),
         nodes: &cache.nodes,
@@ -74,24 +78,17 @@ pub fn observe(cache: &Cache, key: &SetKey, now: Timestamp) -> Option<Observatio
     };
     let mut pods: Vec<_> = cache.pods_of(key).filter_map(|pod| pod_view(pod, &context)).collect();
     pods.sort_by(|one, other| one.pod.name.cmp(&other.pod.name));
-    let paired = paired(cache, &set);
-    let (paired, invalid) = match paired {
-        Ok(paired) => (paired, invalid),
-        Err(error) => (None, invalid.or(Some(error))),
-    };
+    let paired = if is_usable { paired(cache, &set) } else { paired_as_it_is(cache, &set) };
     // The actives of pairs are exposed by their group.
     let wanted = set.spec.service.as_ref().filter(|_| set.spec.active_standby.is_none());
-    let exposed = wanted.map(|wanted| exposed(cache, &set, (wanted, now))).transpose();
-    let (exposed, invalid) = match exposed {
-        Ok(exposed) => (exposed, invalid),
-        Err(error) => (None, invalid.or(Some(error))),
-    };
+    let exposed = wanted.and_then(|wanted| exposed(cache, &set, (wanted, now)));
     let Exposed { exposure, ports, slice, service } = exposed.unwrap_or_default();
-    let leftovers = leftovers(cache, &set);
+    // What an unusable spec names instead is not there.
+    let leftovers = if is_usable { leftovers(cache, &set) } else { Vec::new() };
     let level = paired.as_ref().and_then(|paired| paired.level.clone());
     let (group_state, group_spec, group, withheld, injection) = match paired {
         Some(Paired { state, spec, group, withheld, injection, .. }) => {
-            (Some(state), Some(spec), group, withheld, Some(injection))
+            (Some(state), spec, group, withheld, injection)
         }
         None => (None, None, None, None, None),
     };
@@ -103,7 +100,8 @@ pub fn observe(cache: &Cache, key: &SetKey, now: Timestamp) -> Option<Observatio
             leftovers,
             group: group_state,
             level,
-            storm: cache.storm,
+            recent: cache.noted.recent(key, now),
+            storm: cache.storm(now).cloned(),
             now,
         },
         group_spec,
@@ -140,31 +138,49 @@ fn wake_keys(cache: &Cache, key: &SetKey) -> BTreeMap<Uid, String> {
 /// What a set with active and standby Pods has besides.
 struct Paired {
     state: ObjectState,
-    spec: HAGroupSpec,
+    spec: Option<HAGroupSpec>,
     group: Option<Version>,
     withheld: Option<String>,
     level: Option<BTreeSet<PodName>>,
-    injection: Injection,
+    injection: Option<Injection>,
 }
 
-fn paired(cache: &Cache, set: &BackupPodSet) -> Result<Option<Paired>, Error> {
-    let Some(spec) = set_group_spec(set).map_err(Error::Port)? else { return Ok(None) };
-    let injection = set_injection(set, cache.agent_image.as_deref()).ok_or(Error::NoAgentImage)?;
-    check_agent(set, &injection).map_err(Error::Agent)?;
+/// The group of a set whose spec can be used.
+fn paired(cache: &Cache, set: &BackupPodSet) -> Option<Paired> {
+    let spec = set_group_spec(set).ok()??;
+    let state = |group: Option<&HAGroup>| group_state(group, set, &spec);
+    let paired = paired_in(cache, set, state)?;
+    let injection = set_injection(set, cache.agent_image.as_deref());
+    Some(Paired { spec: Some(spec), injection, ..paired })
+}
+
+/// The group of a set whose spec cannot be used, so that nothing of it is to be changed.
+fn paired_as_it_is(cache: &Cache, set: &BackupPodSet) -> Option<Paired> {
+    paired_in(cache, set, |group| match group {
+        None => ObjectState::Absent,
+        Some(group) if is_for(&group.metadata, set) => ObjectState::Current,
+        Some(_) => ObjectState::Foreign,
+    })
+}
+
+fn paired_in(
+    cache: &Cache,
+    set: &BackupPodSet,
+    state: impl FnOnce(Option<&HAGroup>) -> ObjectState,
+) -> Option<Paired> {
+    let wanted = set.spec.active_standby.as_ref()?;
     let key = ObjectKey {
         namespace: set.metadata.namespace.clone().unwrap_or_default(),
         name: set.metadata.name.clone().unwrap_or_default(),
     };
     let found = cache.groups.get(&key);
-    let state = group_state(found.map(AsRef::as_ref), set, &spec);
+    let state = state(found.map(AsRef::as_ref));
     let own = found.filter(|_| state != ObjectState::Foreign);
     let withheld = own.and_then(|group| withheld(group)).map(str::to_owned);
-    let wanted = set.spec.active_standby.as_ref();
-    let needs_level = wanted
-        .is_some_and(|wanted| wanted.state_dir.is_some() && wanted.promote_when != Some(PromoteWhen::Always));
+    let needs_level = wanted.state_dir.is_some() && wanted.promote_when != Some(PromoteWhen::Always);
     let level = needs_level.then(|| own.into_iter().flat_map(|group| level_standbys(group)).collect());
     let group = found.map(|group| version(&group.metadata));
-    Ok(Some(Paired { state, spec, group, withheld, level, injection }))
+    Some(Paired { state, spec: None, group, withheld, level, injection: None })
 }
 
 /// How the group compares with the wish.
@@ -191,8 +207,7 @@ fn exposed(
     cache: &Cache,
     set: &BackupPodSet,
     (wanted, now): (&ExposedService, Timestamp),
-) -> Result<Exposed, Error> {
-    let ports = slice_ports(set, wanted).map_err(Error::Port)?;
+) -> Option<Exposed> {
     let namespace = set.metadata.namespace.clone().unwrap_or_default();
     let key = |name: String| ObjectKey { namespace: namespace.clone(), name };
     let service = cache.services.get(&key(wanted.name.clone()));
@@ -201,11 +216,18 @@ fn exposed(
         let taken = TakenName { kind, namespace: namespace.clone(), name };
         if state == ObjectState::Absent && cache.is_taken(&taken, now) { ObjectState::Foreign } else { state }
     };
-    let (slice_state, endpoints) = exposure::slice_state(slice.map(AsRef::as_ref), set, (wanted, &ports));
+    let slice_raw = slice.map(AsRef::as_ref);
+    // Ports that lead nowhere leave those that there are as they are.
+    let ports = slice_ports(set, wanted).ok();
+    let is_led = ports.is_some();
+    let ports = ports.or_else(|| slice_raw.map(exposure::present_ports))?;
+    let (slice_state, endpoints) = exposure::slice_state(slice_raw, set, (wanted, &ports));
     let slice_state = unless_taken(slice_state, (ExposedKind::Slice, slice_name(&wanted.name)));
     let service_state = exposure::service_state(service.map(AsRef::as_ref), set, wanted);
+    let is_left = service_state == ObjectState::Outdated && !is_led;
+    let service_state = if is_left { ObjectState::Current } else { service_state };
     let service_state = unless_taken(service_state, (ExposedKind::Service, wanted.name.clone()));
-    Ok(Exposed {
+    Some(Exposed {
         exposure: Some(Exposure { service: service_state, slice: slice_state, endpoints }),
         ports,
         slice: slice.map(|slice| version(&slice.metadata)),

@@ -102,6 +102,10 @@ impl<K: Resource> Store<K> {
             .map(|(_, object)| object)
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.objects.len()
+    }
+
     pub(super) fn values(&self) -> impl Iterator<Item = &Arc<K>> {
         self.objects.values()
     }

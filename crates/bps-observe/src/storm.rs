@@ -1,39 +1,78 @@
 //! Tells a mass loss of nodes from single failures.
+//!
+//! Only nodes that carry Pods of sets can be lost: whoever keeps objects of nodes that sleep, or never came, would have the
+//! brake on for ever. And only for a while: what has been so for long is believed.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-use bps_core::model::{NodeHealth, NodeName, NodeView, Storm};
+use bps_core::model::{NodeHealth, NodeName, NodeView, STORM_BELIEVED_AFTER, Storm};
+use jiff::Timestamp;
 
-use super::slim::SlimPod;
+/// Share of nodes above which losses are more likely a fault of what we see. Unit: percent, from 0 to 100; with 100 there is
+/// no storm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StormThreshold(pub u8);
 
-/// Share of nodes, in percent, above which losses are more likely a fault of what we see.
-///
 /// 55 as in Kubernetes' node lifecycle controller (`--unhealthy-zone-threshold`), which then stops evicting.
-const LOST_NODES_PERCENT_MAX: usize = 55;
+impl Default for StormThreshold {
+    fn default() -> Self {
+        Self(55)
+    }
+}
 
 /// Fewest lost nodes that make a storm: one node alone is an ordinary failure.
 const LOST_NODES_MIN: usize = 2;
 
 /// Whether so many nodes of all are lost that what is seen of them is in doubt.
-pub(super) const fn is_mass_loss(lost: usize, all: usize) -> bool {
-    lost >= LOST_NODES_MIN && lost * 100 > all * LOST_NODES_PERCENT_MAX
+pub(super) const fn is_mass_loss(lost: usize, all: usize, StormThreshold(percent): StormThreshold) -> bool {
+    lost >= LOST_NODES_MIN && lost * 100 > all * percent as usize
 }
 
-pub(super) fn assess<'p>(
-    nodes: &BTreeMap<NodeName, NodeView>,
-    pods: impl Iterator<Item = &'p Arc<SlimPod>>,
+/// What is known of the nodes.
+pub(super) struct Nodes<'c> {
+    /// Each of them.
+    pub(super) views: &'c BTreeMap<NodeName, NodeView>,
+    /// Since when each silent one is known to be so.
+    pub(super) silent_since: &'c BTreeMap<NodeName, Timestamp>,
+}
+
+/// A silent node with Pods.
+struct Loss<'c> {
+    node: &'c NodeName,
+    pods: usize,
+    /// When its silence is believed.
+    believed: Timestamp,
+}
+
+/// The storm at this moment, if there is one. `pods_on` counts the Pods of sets on a node, `total` all of them.
+pub(super) fn assess(
+    nodes: &Nodes<'_>,
+    pods_on: impl Fn(&NodeName) -> usize,
+    total: usize,
+    threshold: StormThreshold,
+    now: Timestamp,
 ) -> Option<Storm> {
-    let is_lost = |node: &NodeView| node.health == NodeHealth::NotReady;
-    let lost_nodes = nodes.values().filter(|node| is_lost(node)).count();
-    if !is_mass_loss(lost_nodes, nodes.len()) {
-        return None;
-    }
-    let (mut lost, mut total) = (0, 0);
-    for pod in pods {
-        total += 1;
-        let node = pod.spec.node_name.as_ref().and_then(|name| nodes.get(&NodeName(name.clone())));
-        lost += usize::from(node.is_some_and(is_lost));
-    }
-    Some(Storm { lost, total })
+    let believed = |node: &NodeName| {
+        let since = nodes.silent_since.get(node).copied().unwrap_or(now);
+        since.saturating_add(STORM_BELIEVED_AFTER).unwrap_or(Timestamp::MAX)
+    };
+    let silent = nodes.views.values().filter(|view| view.health == NodeHealth::NotReady);
+    let losses = silent.map(|NodeView { name, .. }| Loss {
+        node: name,
+        pods: pods_on(name),
+        believed: believed(name),
+    });
+    let mut losses: Vec<Loss<'_>> = losses.filter(|loss| loss.pods > 0 && loss.believed > now).collect();
+    losses.sort_by_key(|loss| loss.believed);
+    let answering = nodes.views.values().filter(|view| view.health != NodeHealth::NotReady).count();
+    // One after the other is believed and counts no more; the brake ends with the first that leaves too few.
+    let is_over = |believed: &usize| {
+        let doubtful = losses.len() - believed;
+        !is_mass_loss(doubtful, answering + doubtful, threshold)
+    };
+    let believed = (0..=losses.len()).find(is_over)?.checked_sub(1)?;
+    let mut names: Vec<NodeName> = losses.iter().map(|loss| loss.node.clone()).collect();
+    names.sort();
+    let lost = losses.iter().map(|loss| loss.pods).sum();
+    Some(Storm { lost, total, nodes: names, until: losses[believed].believed })
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bps_api::{BackupPodSet, HAGroup, keys};
+use bps_core::model::Role;
 use bps_wire::uid::format_uid;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -92,7 +93,9 @@ pub fn set() -> BackupPodSet {
 
 /// A ready Pod of the set.
 pub fn set_pod(number: u32, role: &str) -> SlimPod {
-    let mut pod = pod(number, json!({(keys::LABEL_SET): "web", (keys::LABEL_ROLE): role}));
+    let type_label = Role::parse(role).map_or("unknown", Role::type_label);
+    let labels = json!({(keys::LABEL_SET): "web", (keys::LABEL_ROLE): role, (keys::LABEL_TYPE): type_label});
+    let mut pod = pod(number, labels);
     let owner = json!([{"apiVersion": "backup.example.com/v1alpha1", "kind": "BackupPodSet", "name": "web",
         "uid": SET_UID, "controller": true}]);
     pod.metadata.owner_references = parsed(owner);

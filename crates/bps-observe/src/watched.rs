@@ -55,17 +55,17 @@ impl Watched for SlimPod {
     }
 
     fn lost(&self, cache: &mut Cache, now: Timestamp) -> Vec<Affected> {
-        cache.lose_pod(self, now).into_iter().collect()
+        cache.lose_pod(self, now)
     }
 }
 
 impl Watched for SlimNode {
-    fn seen(self, cache: &mut Cache, _now: Timestamp) -> Vec<Affected> {
-        cache.see_node(&self)
+    fn seen(self, cache: &mut Cache, now: Timestamp) -> Vec<Affected> {
+        cache.see_node(&self, now)
     }
 
-    fn lost(&self, cache: &mut Cache, _now: Timestamp) -> Vec<Affected> {
-        cache.lose_node(self)
+    fn lost(&self, cache: &mut Cache, now: Timestamp) -> Vec<Affected> {
+        cache.lose_node(self, now)
     }
 }
 

@@ -1,8 +1,10 @@
 //! Reads a spec into a wish, and says what is wrong with one that slipped past the API server's checks.
 
 use bps_api::{BackupPodSet, BackupPodSetSpec, CandidateChoice, ScaleInPolicy, UpdateStrategyType, keys};
-use bps_core::manifests::{InjectError, PortError, revision};
-use bps_core::model::{Desired, ScaleIn, Strategies, Strategy, Uid, UpdateKind, UpdatePolicy};
+use bps_core::manifests::{
+    InjectError, PortError, check_agent, revision, set_group_spec, set_injection, slice_ports,
+};
+use bps_core::model::{Desired, Revision, ScaleIn, Strategies, Strategy, Uid, UpdateKind, UpdatePolicy};
 use jiff::SignedDuration;
 use serde_json::Value;
 
@@ -44,9 +46,41 @@ pub enum Error {
     NoAgentImage,
 }
 
-/// The wish, and what is wrong with the spec, if something is. Nothing may be written for a set whose spec is wrong;
-/// its wish is then read as well as can be, to report what there is.
-pub(super) fn desired(set: &BackupPodSet) -> (Desired, Option<Error>) {
+/// What is wrong with the spec, if something is: the API server has checks for most of it, which may have been bypassed.
+pub(super) fn flaw(set: &BackupPodSet, agent_image: Option<&str>) -> Option<Error> {
+    let (_, error) = read(set);
+    error.or_else(|| check_pairs(set, agent_image).err()).or_else(|| check_service(set).err())
+}
+
+fn check_pairs(set: &BackupPodSet, agent_image: Option<&str>) -> Result<(), Error> {
+    if set_group_spec(set).map_err(Error::Port)?.is_none() {
+        return Ok(());
+    }
+    let injection = set_injection(set, agent_image).ok_or(Error::NoAgentImage)?;
+    check_agent(set, &injection).map_err(Error::Agent)
+}
+
+fn check_service(set: &BackupPodSet) -> Result<(), Error> {
+    let Some(wanted) = set.spec.service.as_ref().filter(|_| set.spec.active_standby.is_none()) else {
+        return Ok(());
+    };
+    slice_ports(set, wanted).map(drop).map_err(Error::Port)
+}
+
+/// The wish of a spec that can be used.
+pub(super) fn desired(set: &BackupPodSet) -> Desired {
+    read(set).0
+}
+
+/// The wish of a spec that cannot be used: numbers are read as well as can be, and Pods stay as they are.
+pub(super) fn desired_as_it_is(set: &BackupPodSet) -> Desired {
+    let desired = desired(set);
+    let last = set.status.as_ref().map(|status| Revision(status.update_revision.clone()));
+    Desired { can_create: false, revision: last.unwrap_or(desired.revision), ..desired }
+}
+
+/// The wish, and what is wrong with what it was read from.
+pub(super) fn read(set: &BackupPodSet) -> (Desired, Option<Error>) {
     let spec = &set.spec;
     let status = set.status.clone().unwrap_or_default();
     let mut reader = Reader { error: check_template(spec).err() };
@@ -67,6 +101,7 @@ pub(super) fn desired(set: &BackupPodSet) -> (Desired, Option<Error>) {
         },
         update: update(&mut reader, spec),
         paused: spec.paused,
+        can_create: true,
         revision: revision(spec),
         collisions: u32::try_from(status.collision_count).unwrap_or(0),
         is_new_generation: set.metadata.generation.unwrap_or(0) != status.observed_generation,

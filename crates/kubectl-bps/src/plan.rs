@@ -86,12 +86,13 @@ fn group_unknown(waits: &[Wait]) -> Vec<String> {
 /// The plan for a set.
 pub fn of_set(set: BackupPodSet, objects: SetObjects, now: Timestamp) -> Outlook {
     let outlook = Outlook::of("BackupPodSet", &set);
-    let unknown = set_unknown(&objects);
+    let mut unknown = set_unknown(&objects);
     let Some(observation) = observation(set, objects, now) else {
         return outlook.idle("it is being deleted".to_owned());
     };
     if let Some(invalid) = &observation.invalid {
-        return outlook.idle(format!("its spec is refused: {invalid}"));
+        let refused = format!("the spec before the present one, which is refused: {invalid}");
+        unknown.insert(0, refused);
     }
     let plan = set_plan(&observation.snapshot);
     let violations = check(&observation.snapshot, &plan);

@@ -66,6 +66,7 @@ pub(super) fn action_words(step: &Step) -> String {
         Action::Wake { pod, address } => format!("wake {} at {address}", pod.name),
         Action::Delete { pod, role, is_ready: _ } => format!("delete the {role} {}", pod.name),
         Action::Adopt { pod } => format!("adopt {}", pod.name),
+        Action::Relabel { pod, .. } => format!("put the labels of {} right", pod.name),
         Action::PublishService => "write the Service".to_owned(),
         Action::PublishGroup => "write the HAGroup".to_owned(),
         Action::Expose { endpoints } => {

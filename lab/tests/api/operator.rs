@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use backuppodset::controller::{Settings, Surroundings, start};
+use backuppodset::controller::{Settings, StormThreshold, Surroundings, start};
 use bps_runtime::clock::Clock;
 use bps_runtime::metrics::Metrics;
 use bps_runtime::shutdown::Shutdown;
@@ -23,6 +23,7 @@ pub(crate) async fn operate(client: Client, namespace: &str) -> (Tasks, Shutdown
         watched_namespaces: vec![namespace.into()],
         wakeup_image: "none".into(),
         agent_image: None,
+        storm_threshold: StormThreshold::default(),
         health_bind: None,
         metrics_bind: None,
     };

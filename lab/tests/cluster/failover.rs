@@ -1,13 +1,16 @@
 //! Claims about Pods that are deleted, crash or fail.
 
+use bps_api::keys::CONTAINER_GATE;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::api::{Api, Patch, PatchParams};
+use lab::faults::Target;
+use lab::image::APP_IMAGE;
 use serde_json::json;
 
 use crate::load::Load;
 use crate::stage::{Stage, WEB, complete, exposed_web, one, roles, uids, web};
-use crate::wait::{self, gate, is_ready};
+use crate::wait::{self, gate, is_ready, role};
 
 pub(crate) async fn a_deleted_primary_is_followed_by_the_hot_backup_and_every_tier_is_refilled(stage: Stage) {
     stage.apply(&web([1, 1, 1])).await;
@@ -94,4 +97,42 @@ pub(crate) async fn a_failed_pod_is_replaced(stage: Stage) {
         })
         .await;
     assert_eq!(uids(&after, "primary"), uids(&before, "hot"));
+}
+
+/// The default of `wakeupTimeout`, as in the API reference. Unit: seconds.
+const WAKEUP_TIMEOUT_SECONDS: u64 = 5;
+
+pub(crate) async fn a_woken_pod_serves_however_long_its_init_container_takes(stage: Stage) {
+    let mut set = web([1, 0, 1]);
+    set["spec"]["wakeupTimeout"] = json!(WAKEUP_TIMEOUT_SECONDS);
+    // A client that nobody answers ends when its time is over.
+    let seconds = (WAKEUP_TIMEOUT_SECONDS + 3).to_string();
+    let arguments = ["client", "--target", "127.0.0.1:1", "--interval-ms", "1000", "--duration-s", &seconds];
+    set["spec"]["template"]["spec"]["initContainers"] =
+        json!([{"name": "prepare", "image": APP_IMAGE, "args": arguments}]);
+    stage.apply(&set).await;
+    let before = stage.settled(WEB, [1, 0, 1]).await;
+    stage.delete(one(&before, "primary")).await;
+    let after = stage.settled(WEB, [1, 0, 1]).await;
+    assert_eq!(uids(&after, "primary"), uids(&before, "cold"), "the first that was woken serves");
+}
+
+pub(crate) async fn a_set_whose_gates_do_not_answer_serves_with_a_pod_that_has_none(stage: Stage) {
+    let mut set = web([1, 0, 2]);
+    set["spec"]["wakeupTimeout"] = json!(WAKEUP_TIMEOUT_SECONDS);
+    set["spec"]["strategy"] = json!({"coldbackupToReplicas": "oldest"});
+    stage.apply(&set).await;
+    let before = stage.settled(WEB, [1, 0, 2]).await;
+    let deaf: Vec<&Pod> = before.iter().filter(|pod| role(pod) == "cold").collect();
+    for pod in &deaf {
+        let target = Target { container: Some(CONTAINER_GATE.to_owned()), ..stage.target(pod) };
+        stage.bench.cluster.pause(&target).unwrap();
+    }
+    stage.delete(one(&before, "primary")).await;
+    let message = stage.condition(WEB, ("Degraded", "WakeTimedOut")).await;
+    assert!(message.contains("spec.wakeupTimeout (5 s)") && message.contains("TCP port 20000"), "{message}");
+    let after = stage.pods(WEB, [1, 0, 2]).await;
+    let primary = one(&after, "primary");
+    assert!(gate(primary).is_none(), "it was made without one");
+    assert!(deaf.iter().all(|pod| !roles(&after).contains_key(&pod.uid().unwrap())), "both were given up");
 }

@@ -7,7 +7,7 @@ use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::json;
 
 use crate::stage::{Stage, WEB, complete, exposed, exposed_web, one, roles, uids, web};
-use crate::wait;
+use crate::wait::{self, role};
 
 pub(crate) async fn a_removed_service_and_emptied_addresses_are_restored(stage: Stage) {
     stage.apply(&exposed_web([2, 0, 0])).await;
@@ -93,6 +93,24 @@ pub(crate) async fn a_role_label_written_by_hand_ends_in_the_wanted_counts(stage
         })
         .await;
     stage.settled(WEB, [1, 1, 1]).await;
+}
+
+pub(crate) async fn the_label_of_the_paper_is_put_back_on_a_pod_that_lost_it(stage: Stage) {
+    stage.apply(&web([1, 1, 0])).await;
+    let before = stage.settled(WEB, [1, 1, 0]).await;
+    let (primary, hot) = (one(&before, "primary").name_any(), one(&before, "hot").name_any());
+    stage.kubectl(&["label", "pod", &primary, "type-"]);
+    stage.kubectl(&["label", "pod", &hot, "type=primary", "--overwrite"]);
+    let after = stage
+        .pods_where(WEB, |pods| {
+            let is_right = |pod: &Pod| {
+                pod.labels().get("type").map(String::as_str)
+                    == Some(if role(pod) == "hot" { "hotbackup" } else { role(pod) })
+            };
+            if pods.iter().all(is_right) { Ok(()) } else { Err("a label is missing or wrong".into()) }
+        })
+        .await;
+    assert_eq!(roles(&after), roles(&before));
 }
 
 pub(crate) async fn an_orphaned_pod_is_adopted_by_a_set_of_the_same_name(stage: Stage) {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt;
-use kube::api::{Api, PostParams};
+use kube::api::{Api, DeleteParams, PostParams};
 use lab::ready;
 use serde_json::{Value, json};
 
@@ -27,6 +27,38 @@ pub(crate) async fn a_cordoned_node_gives_the_primary_role_away(stage: Stage) {
         .await;
     stage.kubectl(&["uncordon", &cordoned]);
     assert_eq!(uids(&after, "hot"), uids(&before, "primary"));
+}
+
+pub(crate) async fn a_node_that_an_autoscaler_is_about_to_remove_gives_the_primary_role_away(stage: Stage) {
+    stage.apply(&web([1, 1, 1])).await;
+    let before = stage.settled(WEB, [1, 1, 1]).await;
+    let doomed = node(one(&before, "primary"));
+    stage.kubectl(&["taint", "node", &doomed, "karpenter.sh/disrupted=:NoSchedule"]);
+    let swapped = uids(&before, "hot");
+    stage
+        .pods_where(WEB, |pods| {
+            if uids(pods, "primary") == swapped { Ok(()) } else { Err("the role did not move".into()) }
+        })
+        .await;
+    stage.kubectl(&["taint", "node", &doomed, "karpenter.sh/disrupted-"]);
+    stage.settled(WEB, [1, 1, 1]).await;
+}
+
+pub(crate) async fn objects_of_nodes_that_never_came_keep_no_set_from_being_repaired(stage: Stage) {
+    let nodes: Api<Node> = Api::all(stage.client());
+    let names: Vec<String> = (0..4).map(|number| format!("sleeper-{number}")).collect();
+    stage.apply(&web([1, 0, 0])).await;
+    let before = stage.settled(WEB, [1, 0, 0]).await;
+    for name in &names {
+        let node: Node = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
+        nodes.create(&PostParams::default(), &node).await.unwrap();
+    }
+    stage.delete(&before[0]).await;
+    let after = stage.settled(WEB, [1, 0, 0]).await;
+    for name in &names {
+        nodes.delete(name, &DeleteParams::default()).await.unwrap();
+    }
+    assert_ne!(uids(&after, "primary"), uids(&before, "primary"));
 }
 
 pub(crate) async fn a_lost_node_is_survived_and_leaves_no_surplus_when_it_returns(stage: Stage) {

@@ -9,7 +9,7 @@ use lab::image::NGINX_IMAGE;
 use serde_json::{Value, json};
 use tokio::time::{sleep, timeout};
 
-use crate::stage::{PORT, Stage, WEB, one, roles, web};
+use crate::stage::{PORT, Stage, WEB, exposed_web, one, roles, uids, web};
 
 /// Pause before a Pod that admission refused is sent again.
 const ADMISSION_PAUSE: Duration = Duration::from_millis(50);
@@ -87,6 +87,59 @@ pub(crate) async fn a_paused_set_is_not_touched(stage: Stage) {
     assert_eq!(roles(&found), hot);
     stage.change(json!({"paused": false})).await;
     stage.settled(WEB, [1, 1, 0]).await;
+}
+
+pub(crate) async fn a_paused_set_leads_no_client_to_a_pod_that_is_gone(stage: Stage) {
+    stage.apply(&exposed_web([2, 1, 0])).await;
+    let before = stage.settled(WEB, [2, 1, 0]).await;
+    let primaries = uids(&before, "primary");
+    stage.exposes(&primaries).await;
+    stage.change(json!({"paused": true})).await;
+    stage.condition(WEB, ("Paused", "Paused")).await;
+    let gone = one(&before, "primary");
+    stage.delete(gone).await;
+    let left = primaries.into_iter().filter(|uid| Some(uid) != gone.uid().as_ref()).collect();
+    stage.exposes(&left).await;
+    // What is not about its addresses waits.
+    let found = stage.pods_where(WEB, |_| Ok(())).await;
+    assert_eq!((uids(&found, "primary"), uids(&found, "hot")), (left, uids(&before, "hot")));
+    stage.change(json!({"paused": false})).await;
+    stage.settled(WEB, [2, 1, 0]).await;
+}
+
+pub(crate) async fn a_wrong_edit_keeps_no_backup_from_taking_over(stage: Stage) {
+    let ports =
+        |target: &str| json!({"service": {"ports": [{"name": "http", "port": 80, "targetPort": target}]}});
+    stage.apply(&exposed_web([1, 1, 0])).await;
+    let before = stage.settled(WEB, [1, 1, 0]).await;
+    stage.change(ports("htpp")).await;
+    let message = stage.condition(WEB, ("Degraded", "InvalidSpec")).await;
+    assert!(message.contains("\"htpp\" is not the name of a container port"), "{message}");
+    stage.delete(one(&before, "primary")).await;
+    // Promotion, addresses and refill are of the specification before it.
+    let successor = uids(&before, "hot");
+    let after = stage.pods(WEB, [1, 1, 0]).await;
+    assert_eq!(uids(&after, "primary"), successor);
+    stage.exposes(&successor).await;
+    stage.change(ports("http")).await;
+    stage.settled(WEB, [1, 1, 0]).await;
+}
+
+/// Most Pods that a set of three makes before its status says that its kubelets reject them, twice over.
+const REJECTED_PODS_MAX: usize = 10;
+
+pub(crate) async fn pods_that_their_kubelet_rejects_are_made_again_later_and_later(stage: Stage) {
+    let mut set = web([1, 1, 1]);
+    set["spec"]["template"]["spec"]["securityContext"] =
+        json!({"sysctls": [{"name": "kernel.msgmax", "value": "65536"}]});
+    stage.apply(&set).await;
+    let message = stage.condition(WEB, ("Degraded", "BackingOff")).await;
+    assert!(message.contains("SysctlForbidden"), "{message}");
+    let made = stage.kubectl(&["get", "events", "-o", "jsonpath={range .items[*]}{.action}{\"\\n\"}{end}"]);
+    let made = made.lines().filter(|action| action.starts_with("create ")).count();
+    assert!(made <= REJECTED_PODS_MAX, "{made} Pods");
+    stage.change(json!({"template": {"spec": {"securityContext": null}}})).await;
+    stage.settled(WEB, [1, 1, 1]).await;
 }
 
 /// Admission learns from a cache of its own that a quota is gone, and no object shows when: so it is asked again.

@@ -5,7 +5,7 @@
 use std::{collections::BTreeMap, net::SocketAddr, sync::Arc, time::Duration};
 
 use backuppodset::apply::TicketSender;
-use backuppodset::controller::{Settings, Surroundings, start};
+use backuppodset::controller::{Settings, StormThreshold, Surroundings, start};
 use bps_api::keys;
 use bps_core::rbac;
 use bps_runtime::clock::Clock;
@@ -44,6 +44,7 @@ pub fn settings(namespace: &str, pod: &str) -> Settings {
         watched_namespaces: Vec::new(),
         wakeup_image: "registry.local/bps-wakeup:dev".to_owned(),
         agent_image: Some("registry.local/bps-agent:dev".to_owned()),
+        storm_threshold: StormThreshold::default(),
         health_bind: None,
         metrics_bind: None,
     }

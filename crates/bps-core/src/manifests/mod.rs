@@ -25,7 +25,7 @@ pub use group::{
     group_service, pair_name, pair_slice, replication_service, replication_service_name,
 };
 pub use inject::{InjectError, Injection, STOP_SIGNALS, inject, uninject};
-pub use pod::{PodRequest, pod, role_patch};
+pub use pod::{PodRequest, label_patch, pod, role_patch};
 pub use revision::{controller_revision, revision};
 pub use service::{PortError, SlicePort, endpoint_slice, service, service_ports, slice_name, slice_ports};
 

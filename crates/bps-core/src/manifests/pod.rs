@@ -62,11 +62,17 @@ pub fn pod(request: &PodRequest<'_>, gate_settings: &GateSettings) -> Result<Val
 
 /// The merge patch that changes a Pod's role, refused by the server unless the Pod is as it was seen.
 pub fn role_patch(pod: &PodRef, role: Role, now: Timestamp) -> Value {
+    let mut patch = label_patch(pod, role);
+    patch["metadata"]["annotations"] = json!({(keys::ANNOTATION_ROLE_SINCE): milliseconds(now)});
+    patch
+}
+
+/// The merge patch that puts the labels of a Pod's role right, refused by the server unless the Pod is as it was seen.
+pub fn label_patch(pod: &PodRef, role: Role) -> Value {
     json!({"metadata": {
         "uid": pod.uid.0,
         "resourceVersion": pod.resource_version,
         "labels": {(keys::LABEL_ROLE): role.as_str(), (keys::LABEL_TYPE): role.type_label()},
-        "annotations": {(keys::ANNOTATION_ROLE_SINCE): milliseconds(now)},
     }})
 }
 

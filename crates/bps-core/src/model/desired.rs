@@ -91,6 +91,8 @@ pub struct Desired {
     pub update: UpdatePolicy,
     /// Whether the operator only watches.
     pub paused: bool,
+    /// Whether Pods can be made from the template: not while the spec is wrong and no former one is known that was right.
+    pub can_create: bool,
     /// Revision of the template as it stands now.
     pub revision: Revision,
     /// How often a Pod name was found taken by somebody else; part of every new name.

@@ -15,9 +15,12 @@ mod transition;
 pub use desired::{Desired, ScaleIn, Strategies, Strategy, UpdateKind, UpdatePolicy};
 pub use ids::{NodeName, PodName, Revision, Uid};
 pub use outcome::{Outcome, Refusal, StepResult};
-pub use pod::{Gate, Lifecycle, NodeHealth, NodeView, Ownership, Part, PodRef, PodView};
+pub use pod::{Gate, Lifecycle, NodeHealth, NodeView, Ownership, Part, PodRef, PodView, RoleLabels, Signs};
 pub use reason::Reason;
 pub use role::Role;
-pub use snapshot::{Endpoint, ExposedKind, Exposure, Leftover, ObjectState, Snapshot, Storm};
+pub use snapshot::{
+    EarlyEnds, Endpoint, ExposedKind, Exposure, Leftover, ObjectState, Recent, STORM_BELIEVED_AFTER,
+    Snapshot, Storm,
+};
 pub use step::{Action, Hold, Plan, Step};
 pub use transition::{TRANSITIONS, Transition, transition};

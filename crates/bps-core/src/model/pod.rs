@@ -121,6 +121,27 @@ pub enum Ownership {
     Orphan,
 }
 
+/// The labels of a Pod that say its role in other words.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RoleLabels {
+    /// They say the same.
+    #[default]
+    Right,
+    /// One is missing, or says something else.
+    Wrong,
+}
+
+/// What the record of a Pod tells of its start and its end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Signs {
+    /// Whether an init container behind the gate is at work: it takes the time that it takes.
+    pub is_at_work: bool,
+    /// When a container last started or ended, by the clock of the node.
+    pub progressed: Option<Timestamp>,
+    /// Whether the Pod has ended soon after it was made.
+    pub has_ended_early: bool,
+}
+
 /// One Pod of the set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodView {
@@ -130,6 +151,8 @@ pub struct PodView {
     pub ownership: Ownership,
     /// Role by its label.
     pub role: Role,
+    /// Whether the other labels that follow from the role are as they are to be.
+    pub labels: RoleLabels,
     /// When the role label was last written.
     pub role_since: Timestamp,
     /// What it does in its pair.
@@ -154,6 +177,8 @@ pub struct PodView {
     pub next_ticket: Option<Timestamp>,
     /// Whether every application container runs.
     pub is_running: bool,
+    /// How it starts and ends.
+    pub signs: Signs,
     /// Whether it still answers although it may be terminating.
     pub is_serving: bool,
     /// Node it is bound to.

@@ -15,6 +15,8 @@ pub enum Reason {
     PodFinished,
     /// A primary stopped being ready.
     PodUnready,
+    /// A primary has not become ready, and a hot backup has.
+    SlowStart,
     /// A Pod is gone without a trace.
     PodMissing,
     /// A Pod's node is not ready.
@@ -25,7 +27,7 @@ pub enum Reason {
     NodeCordoned,
     /// A tier gave a Pod to a higher one.
     Refilled,
-    /// A woken Pod did not run within the wake-up timeout.
+    /// A woken Pod did not pass its gate, or came no further behind it, within the wake-up timeout.
     WakeTimedOut,
     /// A Pod was not ready for longer than the deadline.
     UnreadyTooLong,
@@ -39,6 +41,8 @@ pub enum Reason {
     RoleAwake,
     /// A Pod of the set has no controller.
     Orphaned,
+    /// A label of a Pod does not say its role.
+    LabelsChanged,
     /// The Service is missing or differs from the spec.
     ServiceChanged,
     /// The addresses behind the Service differ from the ready primaries.
@@ -55,6 +59,10 @@ pub enum Reason {
     NoReadyBackup,
     /// Too many Pods were lost at once.
     StormBrake,
+    /// Pods ended soon after they were made; the next one is made later.
+    BackingOff,
+    /// The specification cannot be used, and no former one is known.
+    InvalidSpec,
     /// The rollout waits until every Pod is available again.
     RolloutWaits,
     /// A Pod was converted, but its gate cannot be reached yet.
@@ -69,12 +77,13 @@ pub enum Reason {
 
 impl Reason {
     /// Every reason, for generated documentation.
-    pub const ALL: [Self; 30] = [
+    pub const ALL: [Self; 34] = [
         Self::ScaledOut,
         Self::ScaledIn,
         Self::PodDeleted,
         Self::PodFinished,
         Self::PodUnready,
+        Self::SlowStart,
         Self::PodMissing,
         Self::NodeLost,
         Self::NodeGone,
@@ -87,6 +96,7 @@ impl Reason {
         Self::TemplateChanged,
         Self::RoleAwake,
         Self::Orphaned,
+        Self::LabelsChanged,
         Self::ServiceChanged,
         Self::EndpointsChanged,
         Self::TookOver,
@@ -95,6 +105,8 @@ impl Reason {
         Self::WithinFailoverDelay,
         Self::NoReadyBackup,
         Self::StormBrake,
+        Self::BackingOff,
+        Self::InvalidSpec,
         Self::RolloutWaits,
         Self::AwaitingGate,
         Self::AwaitingStart,
@@ -124,6 +136,7 @@ impl Reason {
             Self::PodDeleted => "PodDeleted",
             Self::PodFinished => "PodFinished",
             Self::PodUnready => "PodUnready",
+            Self::SlowStart => "SlowStart",
             Self::PodMissing => "PodMissing",
             Self::NodeLost => "NodeLost",
             Self::NodeGone => "NodeGone",
@@ -136,6 +149,7 @@ impl Reason {
             Self::TemplateChanged => "TemplateChanged",
             Self::RoleAwake => "RoleAwake",
             Self::Orphaned => "Orphaned",
+            Self::LabelsChanged => "LabelsChanged",
             Self::ServiceChanged => "ServiceChanged",
             Self::EndpointsChanged => "EndpointsChanged",
             Self::TookOver => "TookOver",
@@ -144,6 +158,8 @@ impl Reason {
             Self::WithinFailoverDelay => "WithinFailoverDelay",
             Self::NoReadyBackup => "NoReadyBackup",
             Self::StormBrake => "StormBrake",
+            Self::BackingOff => "BackingOff",
+            Self::InvalidSpec => "InvalidSpec",
             Self::RolloutWaits => "RolloutWaits",
             Self::AwaitingGate => "AwaitingGate",
             Self::AwaitingStart => "AwaitingStart",
@@ -160,18 +176,22 @@ impl Reason {
             Self::PodDeleted => "A Pod was deleted by somebody else.",
             Self::PodFinished => "A Pod ended for good: it failed, was evicted or completed.",
             Self::PodUnready => "A Pod stopped being ready.",
+            Self::SlowStart => "A primary has not become ready yet, and a hot backup is.",
             Self::PodMissing => "A Pod is gone without a trace.",
             Self::NodeLost => "The node of a Pod does not answer.",
             Self::NodeGone => "The node of a Pod does not exist any more or is out of service.",
             Self::NodeCordoned => "The node of a primary was cordoned.",
             Self::Refilled => "A role gave a Pod to a higher one and is filled up again.",
-            Self::WakeTimedOut => "A woken Pod did not run within wakeupTimeout.",
+            Self::WakeTimedOut => {
+                "A woken Pod did not pass its gate, or came no further behind it, within wakeupTimeout."
+            }
             Self::UnreadyTooLong => "A Pod was not ready for longer than unreadyDeadlineSeconds.",
             Self::GateKeyRetired => "The operator has no key left that the gate of a cold Pod accepts.",
             Self::StartedUnasked => "A cold Pod runs although nobody woke it.",
             Self::TemplateChanged => "The Pod template changed.",
             Self::RoleAwake => "A Pod that shall run still waits at its gate.",
             Self::Orphaned => "A Pod of the set had no controller.",
+            Self::LabelsChanged => "A label that says the role of a Pod was changed by somebody else.",
             Self::ServiceChanged => "The exposed Service was missing or differed from spec.service.",
             Self::EndpointsChanged => "The addresses behind the Service differed from the ready primaries.",
             Self::TookOver => "Another Pod of a pair acts, and roles follow.",
@@ -180,7 +200,11 @@ impl Reason {
             Self::WithinFailoverDelay => "A primary is not ready, but not yet for failoverDelaySeconds.",
             Self::NoReadyBackup => "A primary is not ready and no hot backup is ready to take its place.",
             Self::StormBrake => {
-                "Too many Pods were lost at once, so nothing is created or deleted until that is over."
+                "Too many Pods were lost at once, so none of them is replaced until that is over."
+            }
+            Self::BackingOff => "Pods ended soon after they were made, so the next ones are made later.",
+            Self::InvalidSpec => {
+                "The specification cannot be used and no former one is known, so no Pod is created or deleted."
             }
             Self::RolloutWaits => "The rollout waits until every Pod is available again.",
             Self::AwaitingGate => "A Pod was converted, but its gate cannot be reached yet.",

@@ -1,12 +1,12 @@
 //! One consistent view of a set: the wish, its Pods, its exposure and the time.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
-use super::{Desired, NodeName, PodName, PodView, Uid};
+use super::{Desired, NodeName, PodName, PodView, Reason, Role, Uid};
 
 /// One address that the set's Service leads to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -83,13 +83,43 @@ impl fmt::Display for Leftover {
     }
 }
 
+/// How long the silence of nodes is doubted, by the clock of the operator.
+///
+/// 10 min: twice the time after which Kubernetes evicts Pods from a node that does not answer (300 s, the default of
+/// `tolerationSeconds` that the admission plugin `DefaultTolerationSeconds` sets).
+pub const STORM_BELIEVED_AFTER: SignedDuration = SignedDuration::from_secs(600);
+
 /// More Pods than usual were lost at once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Storm {
     /// Pods of all sets that were lost.
     pub lost: usize,
     /// Pods of all sets.
     pub total: usize,
+    /// Nodes with Pods of sets that are silent, sorted.
+    pub nodes: Vec<NodeName>,
+    /// When their silence will have lasted for so long that it is believed.
+    pub until: Timestamp,
+}
+
+/// What the operator did to a set's Pods a short while ago; lost with the operator.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Recent {
+    /// Pods that were woken and deleted because they did not start in time, since one did.
+    pub timeouts_in_a_row: usize,
+    /// Why the last Pod of each role was deleted.
+    pub deleted: BTreeMap<Role, Reason>,
+    /// Pods that ended soon after they were made; `None` if the last ones did not.
+    pub early_ends: Option<EarlyEnds>,
+}
+
+/// Pods that ended soon after they were made: another one of the same template may do so, too.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EarlyEnds {
+    /// For each that is to be replaced, until when that waits; sorted.
+    pub until: Vec<Timestamp>,
+    /// What the last one ended with, by its record; empty if it does not say.
+    pub words: String,
 }
 
 /// Everything one decision is made from.
@@ -107,6 +137,8 @@ pub struct Snapshot {
     pub group: Option<ObjectState>,
     /// Standbys whose copy of the replicated state has every acknowledged write; `None` if a standby may act without.
     pub level: Option<BTreeSet<PodName>>,
+    /// What was done a short while ago.
+    pub recent: Recent,
     /// Set while the storm brake is on.
     pub storm: Option<Storm>,
     /// The moment of the snapshot.

@@ -48,6 +48,13 @@ pub enum Action {
         /// The Pod.
         pod: PodRef,
     },
+    /// Puts the labels of a Pod right that follow from its role.
+    Relabel {
+        /// The Pod.
+        pod: PodRef,
+        /// Role it has.
+        role: Role,
+    },
     /// Creates or corrects the exposed Service.
     PublishService,
     /// Creates or corrects the group of the set's pairs.
@@ -73,6 +80,7 @@ impl Action {
             Self::Wake { .. } => "wake",
             Self::Delete { .. } => "delete",
             Self::Adopt { .. } => "adopt",
+            Self::Relabel { .. } => "relabel",
             Self::PublishService => "publish-service",
             Self::PublishGroup => "publish-group",
             Self::Expose { .. } => "expose",
@@ -87,6 +95,7 @@ impl Action {
             Self::Convert { pod, .. }
             | Self::Wake { pod, .. }
             | Self::Delete { pod, .. }
+            | Self::Relabel { pod, .. }
             | Self::Adopt { pod } => Some(&pod.name),
             Self::PublishService | Self::PublishGroup | Self::Expose { .. } | Self::Retire { .. } => None,
         }
@@ -100,8 +109,19 @@ impl Action {
             | Self::Expose { .. }
             | Self::PublishService
             | Self::PublishGroup => true,
-            Self::Create { .. } | Self::Delete { .. } | Self::Adopt { .. } | Self::Retire { .. } => false,
+            Self::Create { .. }
+            | Self::Delete { .. }
+            | Self::Adopt { .. }
+            | Self::Relabel { .. }
+            | Self::Retire { .. } => false,
         }
+    }
+
+    /// Whether the step keeps clients from Pods that are gone or a Pod from missing its ticket, and decides nothing new.
+    ///
+    /// No pause, brake or doubt holds such a step back: what it says is so already.
+    pub const fn protects(&self) -> bool {
+        matches!(self, Self::Expose { .. } | Self::Wake { .. })
     }
 
     /// Whether everything else of a plan waits until the step was tried.
@@ -117,6 +137,7 @@ impl Action {
             Self::Create { .. }
             | Self::Wake { .. }
             | Self::Adopt { .. }
+            | Self::Relabel { .. }
             | Self::PublishService
             | Self::PublishGroup
             | Self::Delete { role: Role::Hot | Role::Cold, .. } => true,

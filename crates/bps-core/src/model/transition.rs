@@ -55,6 +55,7 @@ pub const TRANSITIONS: [Transition; 10] = [
             Reason::PodDeleted,
             Reason::PodFinished,
             Reason::PodUnready,
+            Reason::SlowStart,
             Reason::PodMissing,
             Reason::NodeLost,
             Reason::NodeGone,
@@ -83,6 +84,7 @@ pub const TRANSITIONS: [Transition; 10] = [
         when: "a successor serves in its place, or scale-in demotes it",
         reasons: &[
             Reason::PodUnready,
+            Reason::SlowStart,
             Reason::NodeCordoned,
             Reason::NodeLost,
             Reason::ScaledIn,
@@ -172,6 +174,7 @@ pub const fn transition(action: &Action) -> Option<(Option<Role>, Option<Role>)>
         Action::Delete { role, .. } => Some((Some(*role), None)),
         Action::Wake { .. }
         | Action::Adopt { .. }
+        | Action::Relabel { .. }
         | Action::PublishService
         | Action::PublishGroup
         | Action::Expose { .. }

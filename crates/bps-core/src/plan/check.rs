@@ -5,7 +5,9 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use crate::model::{Action, Lifecycle, ObjectState, Ownership, Part, Plan, PodName, PodView, Role, Snapshot};
+use crate::model::{
+    Action, Lifecycle, ObjectState, Ownership, Part, Plan, PodName, PodView, Role, Snapshot, Uid,
+};
 
 /// An invariant that a plan would break.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,13 +58,30 @@ pub fn check(snapshot: &Snapshot, plan: &Plan) -> Vec<Violation> {
         violations.extend(last_primary(snapshot, plan));
     }
     violations.extend(too_many_created(snapshot, plan));
-    // A pause is passed on to the group.
-    let is_group_told = snapshot.group == Some(ObjectState::Outdated);
-    let mut steps = plan.steps.iter();
-    if snapshot.desired.paused && steps.any(|step| step.action != Action::PublishGroup || !is_group_told) {
+    if snapshot.desired.paused && !plan.steps.iter().all(|step| is_due_in_a_pause(snapshot, &step.action)) {
         violations.push(Violation::PausedSetChanged);
     }
     violations
+}
+
+/// Whether a step carries out nothing but what was decided before the pause.
+fn is_due_in_a_pause(snapshot: &Snapshot, action: &Action) -> bool {
+    let role_of = |uid: &Uid| snapshot.pods.iter().find(|view| view.pod.uid == *uid).map(|view| view.role);
+    match action {
+        // A pause is passed on to the group.
+        Action::PublishGroup => snapshot.group == Some(ObjectState::Outdated),
+        Action::Expose { endpoints } => {
+            endpoints.iter().all(|endpoint| role_of(&endpoint.uid) == Some(Role::Primary))
+        }
+        Action::Wake { pod, .. } => role_of(&pod.uid).is_some_and(|role| role != Role::Cold),
+        Action::Create { .. }
+        | Action::Convert { .. }
+        | Action::Delete { .. }
+        | Action::Adopt { .. }
+        | Action::Relabel { .. }
+        | Action::PublishService
+        | Action::Retire { .. } => false,
+    }
 }
 
 fn named_twice(plan: &Plan) -> Vec<Violation> {
@@ -75,7 +94,10 @@ fn misnamed(snapshot: &Snapshot, action: &Action) -> Option<Violation> {
     let find = |name: &PodName| snapshot.pods.iter().find(|view| view.pod.name == *name);
     match action {
         Action::Create { name, .. } => find(name).map(|_| Violation::NameTaken(name.clone())),
-        Action::Convert { pod, .. } | Action::Wake { pod, .. } | Action::Delete { pod, .. } => {
+        Action::Convert { pod, .. }
+        | Action::Wake { pod, .. }
+        | Action::Relabel { pod, .. }
+        | Action::Delete { pod, .. } => {
             let is_ours =
                 find(&pod.name).is_some_and(|view| view.pod == *pod && view.ownership == Ownership::Ours);
             (!is_ours).then(|| Violation::NotOurs(pod.name.clone()))
@@ -135,6 +157,7 @@ fn wrongs_pair(snapshot: &Snapshot, plan: &Plan, action: &Action) -> Option<Viol
         | Action::Wake { .. }
         | Action::Delete { .. }
         | Action::Adopt { .. }
+        | Action::Relabel { .. }
         | Action::PublishService
         | Action::PublishGroup
         | Action::Expose { .. }
@@ -149,6 +172,7 @@ const fn given_up(action: &Action) -> Option<&PodName> {
         | Action::Convert { .. }
         | Action::Wake { .. }
         | Action::Adopt { .. }
+        | Action::Relabel { .. }
         | Action::PublishService
         | Action::PublishGroup
         | Action::Expose { .. }

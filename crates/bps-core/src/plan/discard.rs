@@ -2,11 +2,15 @@
 //!
 //! Never decides who takes a deleted Pod's place; see `fill`.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use crate::model::{Action, Gate, Hold, Lifecycle, NodeHealth, Ownership, PodView, Reason, Role};
 
 use super::draft::{Draft, Presence, SeatIndex};
+use super::fill::TIMEOUTS_MAX;
+
+/// How often the patience with woken Pods is doubled at most.
+const DOUBLINGS_MAX: usize = 3;
 
 /// Takes Pods that carry the set's label and have no controller.
 pub(super) fn adopt_orphans(draft: &mut Draft<'_>) {
@@ -52,7 +56,7 @@ fn verdict(draft: &Draft<'_>, index: SeatIndex) -> Verdict {
         Presence::Lost => Verdict::Keep,
         Presence::Counted => match view.lifecycle {
             Lifecycle::Unready { since } => unready_verdict(draft, since),
-            Lifecycle::Starting => starting_verdict(draft, view),
+            Lifecycle::Starting => starting_verdict(draft, index),
             Lifecycle::Unscheduled
             | Lifecycle::Ready { .. }
             | Lifecycle::Finished
@@ -70,13 +74,16 @@ fn unready_verdict(draft: &Draft<'_>, since: Timestamp) -> Verdict {
     }
 }
 
-/// A woken Pod has to run before the wake-up timeout; the clock starts at the gate and with the first ticket, not at
-/// the scheduler.
-fn starting_verdict(draft: &Draft<'_>, view: &PodView) -> Verdict {
+/// A woken Pod has to pass its gate before the wake-up timeout, and then to come further; the clock starts at the gate and with
+/// the first ticket, not at the scheduler. It is given up only for something better.
+fn starting_verdict(draft: &Draft<'_>, index: SeatIndex) -> Verdict {
+    let view = draft.seats[index].view;
     let started = match view.gate {
         Gate::Listening { since } => since,
-        Gate::Passed { since } if !view.is_running => since,
-        Gate::None | Gate::Ahead | Gate::Passed { .. } => return Verdict::Keep,
+        // How long an init container takes is the user's affair.
+        Gate::Passed { .. } if view.is_running || view.signs.is_at_work => return Verdict::Keep,
+        Gate::Passed { since } => view.signs.progressed.map_or(since, |progressed| progressed.max(since)),
+        Gate::None | Gate::Ahead => return Verdict::Keep,
     };
     if view.role == Role::Cold {
         let is_locked_out = view.is_at_gate() && !view.has_known_key;
@@ -90,10 +97,39 @@ fn starting_verdict(draft: &Draft<'_>, view: &PodView) -> Verdict {
     }
     let awake = started.max(view.role_since);
     let asked = view.first_ticket.map_or(awake, |ticket| ticket.max(awake));
-    let deadline = asked.saturating_add(draft.snapshot.desired.wakeup_timeout).unwrap_or(Timestamp::MAX);
+    let timeouts = draft.snapshot.recent.timeouts_in_a_row;
+    let has_passed = matches!(view.gate, Gate::Passed { .. });
+    let timeouts = match (has_substitute(draft, view), has_passed) {
+        (true, _) => timeouts,
+        // A new Pod has the same way to go, and this one has made a part of it.
+        (false, true) => return Verdict::Keep,
+        // A new Pod would need no gate.
+        (false, false) => timeouts.max(1),
+    };
+    let deadline = asked.saturating_add(patience(draft, timeouts)).unwrap_or(Timestamp::MAX);
     if deadline <= draft.snapshot.now {
         Verdict::Delete(Reason::WakeTimedOut)
     } else {
         Verdict::KeepUntil(deadline, Reason::AwaitingStart)
     }
+}
+
+/// How long a woken Pod may take for its next step after so many in a row did not take it: double for each, because the cause is
+/// less and less likely to be this one.
+fn patience(draft: &Draft<'_>, timeouts: usize) -> SignedDuration {
+    let doublings = u32::try_from(timeouts.min(DOUBLINGS_MAX)).unwrap_or_default();
+    draft.snapshot.desired.wakeup_timeout.saturating_mul(1 << doublings)
+}
+
+/// Whether another Pod can be woken in the place of this one, on another node.
+fn has_substitute(draft: &Draft<'_>, view: &PodView) -> bool {
+    if draft.snapshot.recent.timeouts_in_a_row >= TIMEOUTS_MAX {
+        return false;
+    }
+    let node = |view: &PodView| view.node.as_ref().map(|node| node.name.clone());
+    draft.members(Role::Cold).any(|(_, seat)| {
+        let is_ready_to_wake =
+            seat.view.is_at_gate() && seat.view.has_known_key && seat.view.address.is_some();
+        seat.is_free() && is_ready_to_wake && node(seat.view) != node(view)
+    })
 }

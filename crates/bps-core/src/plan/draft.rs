@@ -3,8 +3,11 @@
 //! Rules read the draft as if their predecessors' steps were done. The storm brake sits here, so that no rule can
 //! forget it.
 
+use jiff::Timestamp;
+
 use crate::model::{
-    Action, Hold, Lifecycle, NodeHealth, ObjectState, Plan, PodName, PodView, Reason, Role, Snapshot, Step,
+    Action, EarlyEnds, Hold, Lifecycle, NodeHealth, ObjectState, Plan, PodName, PodView, Reason, Role,
+    Snapshot, Step,
 };
 
 use super::names;
@@ -50,6 +53,10 @@ pub(super) struct Draft<'a> {
     pub(super) snapshot: &'a Snapshot,
     pub(super) seats: Vec<Seat<'a>>,
     created: Vec<(Role, u32)>,
+    /// Creations that wait because Pods ended early, and until when as far as that is known.
+    delayed: Vec<Option<Timestamp>>,
+    /// Slots of Pods whose creation was delayed by this plan.
+    reserved: Vec<u32>,
     steps: Vec<Step>,
     holds: Vec<Hold>,
 }
@@ -59,7 +66,16 @@ impl<'a> Draft<'a> {
         let mut seats: Vec<Seat<'_>> = snapshot.pods.iter().map(seat).collect();
         // Rules that serve one Pod after another must not depend on the order of a cache.
         seats.sort_by(|left, right| left.view.pod.name.cmp(&right.view.pod.name));
-        Self { snapshot, seats, created: Vec::new(), steps: Vec::new(), holds: Vec::new() }
+        let mut delayed: Vec<Option<Timestamp>> = Vec::new();
+        if let Some(EarlyEnds { until, words: _ }) = &snapshot.recent.early_ends {
+            let ends = seats.iter().filter(|seat| seat.presence == Presence::Leaving(Reason::PodFinished));
+            // Their time is told once they are deleted.
+            delayed.extend(ends.filter(|seat| seat.view.signs.has_ended_early).map(|_| None));
+            delayed
+                .extend(until.iter().rev().filter(|until| **until > snapshot.now).map(|until| Some(*until)));
+        }
+        let (created, reserved) = (Vec::new(), Vec::new());
+        Self { snapshot, seats, created, delayed, reserved, steps: Vec::new(), holds: Vec::new() }
     }
 
     /// Pods that will have this role after the plan, new ones included.
@@ -96,6 +112,14 @@ impl<'a> Draft<'a> {
         view.revision == self.snapshot.desired.revision
     }
 
+    /// Pods in a row that were woken in vain, those of this plan included.
+    pub(super) fn timeouts_in_a_row(&self) -> usize {
+        let given_up = |step: &&Step| {
+            step.reason == Reason::WakeTimedOut && matches!(step.action, Action::Delete { .. })
+        };
+        self.snapshot.recent.timeouts_in_a_row + self.steps.iter().filter(given_up).count()
+    }
+
     pub(super) fn convert(&mut self, index: SeatIndex, to: Role, reason: Reason) {
         let view = self.seats[index].view;
         self.seats[index].role = to;
@@ -103,20 +127,29 @@ impl<'a> Draft<'a> {
     }
 
     pub(super) fn delete(&mut self, index: SeatIndex, reason: Reason) {
-        if self.is_braked(&self.seats[index].view.pod.name.clone()) {
+        let view = self.seats[index].view;
+        // That a Pod has ended is no matter of what its node says now, and its place is better free.
+        if reason != Reason::PodFinished && self.is_kept_back(&view.pod.name) {
             return;
         }
-        let view = self.seats[index].view;
         self.seats[index].presence = Presence::Leaving(reason);
         let action = Action::Delete { pod: view.pod.clone(), role: view.role, is_ready: view.is_ready() };
         self.claim(index, action, reason);
     }
 
-    /// Makes a Pod in the lowest free slot; returns false when the storm brake forbids it.
+    /// Makes a Pod in the lowest free slot, or has it wait; returns false when no Pod may be made at all.
     pub(super) fn create(&mut self, role: Role, reason: Reason) -> bool {
-        let (slot, name) = names::next_place(self.snapshot, self.created.iter().map(|(_, slot)| *slot));
-        if self.is_braked(&name) {
+        let planned = self.created.iter().map(|(_, slot)| *slot).chain(self.reserved.iter().copied());
+        let (slot, name) = names::next_place(self.snapshot, planned);
+        let is_certain = self.snapshot.desired.can_create && self.is_short_for_certain();
+        if !is_certain && self.is_kept_back(&name) {
             return false;
+        }
+        // What ended early is made again later; a Pod that was lost beside it is not kept waiting for that.
+        if let Some(until) = self.delayed.pop() {
+            self.reserved.push(slot);
+            self.hold(Hold { reason: Reason::BackingOff, pod: Some(name), until });
+            return true;
         }
         self.created.push((role, slot));
         self.step(Action::Create { name, role, slot }, reason);
@@ -144,12 +177,26 @@ impl<'a> Draft<'a> {
         Plan { steps: self.steps, holds: self.holds }
     }
 
-    // A mass loss is more often a fault of what we see than of what is: nothing is destroyed or made until it ends.
-    fn is_braked(&mut self, pod: &PodName) -> bool {
-        if self.snapshot.storm.is_none() {
-            return false;
-        }
-        self.hold(Hold { reason: Reason::StormBrake, pod: Some(pod.clone()), until: None });
+    /// Whether more Pods are wanted than there would be if all lost ones came back.
+    fn is_short_for_certain(&self) -> bool {
+        let desired = &self.snapshot.desired;
+        let wanted: usize = Role::ALL.iter().map(|role| desired.count(*role)).sum();
+        let may_stay =
+            self.seats.iter().filter(|seat| !matches!(seat.presence, Presence::Leaving(_))).count();
+        may_stay + self.created.len() < wanted
+    }
+
+    /// Whether nothing may be destroyed or made now, and holds the step.
+    ///
+    /// A mass loss is more often a fault of what we see than of what is: that ends, or lasts for so long that it is believed.
+    /// And what no Pod can replace is not taken away.
+    fn is_kept_back(&mut self, pod: &PodName) -> bool {
+        let (reason, until) = match &self.snapshot.storm {
+            Some(storm) => (Reason::StormBrake, Some(storm.until)),
+            None if !self.snapshot.desired.can_create => (Reason::InvalidSpec, None),
+            None => return false,
+        };
+        self.hold(Hold { reason, pod: Some(pod.clone()), until });
         true
     }
 }

@@ -71,11 +71,13 @@ fn is_exposing(draft: &Draft<'_>, exposure: &Exposure) -> bool {
 
 fn endpoints(draft: &Draft<'_>) -> Vec<Endpoint> {
     let mut endpoints: Vec<Endpoint> = draft
-        .seats
-        .iter()
-        .filter(|seat| is_exposed(draft, seat))
-        .filter_map(|seat| endpoint(seat.view))
+        .members(Role::Primary)
+        .filter(|(_, seat)| seat.view.is_ready())
+        .filter_map(|(_, seat)| endpoint(seat.view))
         .collect();
+    if endpoints.len() < draft.snapshot.desired.replicas {
+        endpoints.extend(doubtful_endpoints(draft));
+    }
     // Without wanted primaries nobody is to be served: exposing the last one again would undo the scale-in.
     if endpoints.is_empty() && draft.snapshot.desired.replicas > 0 {
         endpoints = draft
@@ -102,14 +104,17 @@ fn keep_what_fits(draft: &Draft<'_>, endpoints: &mut Vec<Endpoint>) {
     endpoints.sort();
 }
 
-fn is_exposed(draft: &Draft<'_>, seat: &Seat<'_>) -> bool {
-    // In a storm what we see is in doubt, so a primary that is exposed stays exposed.
-    let is_kept = draft.snapshot.storm.is_some()
-        && seat.presence == Presence::Lost
-        && draft.snapshot.exposure.as_ref().is_some_and(|exposure| {
-            exposure.endpoints.iter().any(|endpoint| endpoint.uid == seat.view.pod.uid)
-        });
-    seat.role == Role::Primary && (is_kept || (seat.is_counted() && seat.view.is_ready()))
+/// Primaries on silent nodes that clients reach already: in a storm what we see is in doubt, and they may serve on.
+fn doubtful_endpoints(draft: &Draft<'_>) -> Vec<Endpoint> {
+    let exposed = draft.snapshot.exposure.iter().flat_map(|exposure| &exposure.endpoints);
+    let exposed: BTreeSet<&Uid> = exposed.map(|endpoint| &endpoint.uid).collect();
+    let is_doubtful = |seat: &&Seat<'_>| {
+        draft.snapshot.storm.is_some()
+            && seat.presence == Presence::Lost
+            && seat.role == Role::Primary
+            && exposed.contains(&seat.view.pod.uid)
+    };
+    draft.seats.iter().filter(is_doubtful).filter_map(|seat| endpoint(seat.view)).collect()
 }
 
 /// While no primary is ready, one that is going away but still answers is better than none.

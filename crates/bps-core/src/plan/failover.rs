@@ -86,8 +86,11 @@ fn swap(draft: &mut Draft<'_>, lost: SeatIndex, successor: Option<Successor>) {
     }
     match successor {
         Some(Successor::Hot(successor)) => {
-            draft.convert(successor, Role::Primary, Reason::PodUnready);
-            draft.convert(lost, Role::Hot, Reason::PodUnready);
+            // One that never served is no loss.
+            let was_ready = matches!(draft.seats[lost].view.lifecycle, Lifecycle::Unready { .. });
+            let reason = if was_ready { Reason::PodUnready } else { Reason::SlowStart };
+            draft.convert(successor, Role::Primary, reason);
+            draft.convert(lost, Role::Hot, reason);
         }
         Some(Successor::Cold(successor)) => {
             draft.convert(successor, Role::Primary, Reason::UnreadyTooLong);

@@ -7,6 +7,11 @@ use crate::model::{PodView, Reason, Role, UpdateKind};
 use super::draft::{Draft, Presence};
 use super::{pairs, rollout, select, shrink};
 
+/// After so many Pods in a row that were woken in vain no other is woken.
+///
+/// 2: the first may have met a bad node; the second one on another node says that it is not the node.
+pub(super) const TIMEOUTS_MAX: usize = 2;
+
 /// Fills free primary places.
 pub(super) fn fill_primaries(draft: &mut Draft<'_>) {
     let wanted = draft.snapshot.desired.replicas + rollout::surge(draft);
@@ -24,7 +29,7 @@ pub(super) fn fill_backups(draft: &mut Draft<'_>) {
 fn fill(draft: &mut Draft<'_>, role: Role, wanted: usize) {
     for _ in draft.count(role)..wanted {
         let reason = shortage_reason(draft, role);
-        match select::best(draft, givers(role), role) {
+        match select::best(draft, givers(draft, role), role) {
             Some(index) => draft.convert(index, role, reason),
             None if draft.create(role, reason) => {}
             None => return,
@@ -33,12 +38,29 @@ fn fill(draft: &mut Draft<'_>, role: Role, wanted: usize) {
 }
 
 /// Roles that give Pods to this one, the quickest first.
-const fn givers(role: Role) -> &'static [Role] {
-    match role {
-        Role::Primary => &[Role::Hot, Role::Cold],
-        Role::Hot => &[Role::Cold],
-        Role::Cold => &[],
+///
+/// Cold backups do not while waking them is in vain: a Pod without a gate needs nothing that they lack.
+fn givers(draft: &Draft<'_>, role: Role) -> &'static [Role] {
+    match (role, draft.timeouts_in_a_row() < TIMEOUTS_MAX) {
+        (Role::Primary, true) => &[Role::Hot, Role::Cold],
+        (Role::Primary, false) => &[Role::Hot],
+        (Role::Hot, true) => &[Role::Cold],
+        (Role::Hot, false) | (Role::Cold, _) => &[],
     }
+}
+
+/// Why the operator itself deleted the last Pod of this role, if one has to take its place.
+fn deleted_for(draft: &Draft<'_>, role: Role) -> Option<Reason> {
+    draft.snapshot.recent.deleted.get(&role).copied().filter(|reason| {
+        matches!(
+            reason,
+            Reason::PodFinished
+                | Reason::NodeGone
+                | Reason::WakeTimedOut
+                | Reason::UnreadyTooLong
+                | Reason::TemplateChanged
+        )
+    })
 }
 
 /// Why Pods of this role are missing, by the traces they left.
@@ -71,6 +93,6 @@ fn shortage_reason(draft: &Draft<'_>, role: Role) -> Reason {
     match left {
         Some(reason) => reason,
         None if gave => Reason::Refilled,
-        None => Reason::PodMissing,
+        None => deleted_for(draft, role).unwrap_or(Reason::PodMissing),
     }
 }

@@ -9,6 +9,7 @@ mod draft;
 mod expose;
 mod failover;
 mod fill;
+mod labels;
 mod names;
 mod pairs;
 mod rollout;
@@ -28,7 +29,7 @@ use draft::Draft;
 type Rule = fn(&mut Draft<'_>);
 
 /// Every rule, most important first.
-const RULES: [Rule; 15] = [
+const RULES: [Rule; 16] = [
     pairs::publish_group,
     discard::adopt_orphans,
     discard::delete_hopeless,
@@ -42,6 +43,7 @@ const RULES: [Rule; 15] = [
     shrink::shrink_backups,
     rollout::replace_outdated,
     wake::send_tickets,
+    labels::put_right,
     expose::expose_ready_primaries,
     expose::retire_leftovers,
 ];
@@ -63,17 +65,35 @@ pub fn plan(snapshot: &Snapshot) -> Plan {
     if snapshot.desired.paused { paused(snapshot, plan) } else { plan }
 }
 
-/// A paused set keeps its plan as a list of holds: the status says what would be done. Only its group is told.
+/// What keeps clients safe with the roles as they are, whatever keeps the rest of a plan back: addresses of Pods that are
+/// gone leave the Service, those of ready primaries get into it, and Pods that were let through get their ticket.
+pub fn protect(snapshot: &Snapshot) -> Plan {
+    let mut draft = Draft::new(snapshot);
+    if !matches!(snapshot.group, Some(ObjectState::Absent | ObjectState::Foreign)) {
+        wake::send_tickets(&mut draft);
+        expose::expose_ready_primaries(&mut draft);
+    }
+    let Plan { mut steps, holds } = draft.into_plan();
+    steps.retain(|step| step.action.protects());
+    Plan { steps, holds }
+}
+
+/// A paused set keeps its plan as a list of holds: the status says what would be done. Clients are protected, and its
+/// group is told.
 fn paused(snapshot: &Snapshot, plan: Plan) -> Plan {
     let hold = |pod| Hold { reason: Reason::Paused, pod, until: None };
     let is_told =
         |step: &Step| step.action == Action::PublishGroup && snapshot.group == Some(ObjectState::Outdated);
-    let (passed_on, kept_back): (Vec<Step>, Vec<Step>) = plan.steps.into_iter().partition(is_told);
+    let (mut steps, mut kept_back): (Vec<Step>, Vec<Step>) = plan.steps.into_iter().partition(is_told);
+    let protection = protect(snapshot);
+    kept_back.retain(|step| !step.action.protects());
+    steps.extend(protection.steps);
     let mut holds: Vec<Hold> = kept_back.iter().map(|step| hold(step.action.pod_name().cloned())).collect();
     if holds.is_empty() {
         holds.push(hold(None));
     }
+    holds.extend(protection.holds);
     holds.sort();
     holds.dedup();
-    Plan { steps: passed_on, holds }
+    Plan { steps, holds }
 }

@@ -160,6 +160,7 @@ fn created(snapshot: &Snapshot) -> Vec<PodName> {
         | Action::Wake { .. }
         | Action::Delete { .. }
         | Action::Adopt { .. }
+        | Action::Relabel { .. }
         | Action::PublishService
         | Action::PublishGroup
         | Action::Expose { .. }

@@ -3,14 +3,16 @@
 //! The role label is the persisted intent, written in an earlier pass; a repeated ticket is harmless. The first one
 //! starts the wake-up timeout; see `discard`.
 
-use crate::model::{Action, Hold, Reason, Role};
+use crate::model::{Action, Hold, Ownership, Reason, Role};
 
 use super::draft::{Draft, SeatIndex};
 
 pub(super) fn send_tickets(draft: &mut Draft<'_>) {
     for index in 0..draft.seats.len() {
         let seat = &draft.seats[index];
-        if seat.is_free() && seat.role != Role::Cold && seat.view.is_at_gate() && seat.view.has_known_key {
+        let view = seat.view;
+        let is_asked = seat.is_free() && seat.role != Role::Cold && view.ownership == Ownership::Ours;
+        if is_asked && view.is_at_gate() && view.has_known_key {
             send_ticket(draft, index);
         }
     }

@@ -64,6 +64,7 @@ fn done(result: &StepResult) -> Option<EventText> {
         Action::Wake { pod, .. } => format!("Woke {}", pod.name),
         Action::Delete { pod, role, .. } => format!("Deleted {} {}", noun(*role, 1), pod.name),
         Action::Adopt { pod } => format!("Adopted {}", pod.name),
+        Action::Relabel { pod, .. } => format!("Put the labels of {} right", pod.name),
         Action::PublishService => "Wrote the Service".to_owned(),
         Action::PublishGroup => "Wrote the HAGroup".to_owned(),
         Action::Retire { object } => format!("Deleted the former {object}"),
@@ -112,11 +113,15 @@ const fn needs_look(reason: Reason) -> bool {
         | Reason::StartedUnasked
         | Reason::NoReadyBackup
         | Reason::StormBrake
+        | Reason::InvalidSpec
+        | Reason::BackingOff
+        | Reason::LabelsChanged
         | Reason::ForeignObject
         | Reason::CheckRefused => true,
         Reason::ScaledOut
         | Reason::ScaledIn
         | Reason::PodDeleted
+        | Reason::SlowStart
         | Reason::PodMissing
         | Reason::NodeCordoned
         | Reason::Refilled
@@ -171,7 +176,7 @@ mod tests {
             (convert("a", (primary, hot), Reason::PodUnready), Outcome::Done, Some(("Warning", "PodUnready", "convert a",
                 "Demoted primary a to hot backup: A Pod stopped being ready."))),
             (delete("a", hot, Reason::WakeTimedOut), Outcome::Done, Some(("Warning", "WakeTimedOut", "delete a",
-                "Deleted hot backup a: A woken Pod did not run within wakeupTimeout."))),
+                "Deleted hot backup a: A woken Pod did not pass its gate, or came no further behind it, within wakeupTimeout."))),
             (wake, Outcome::Done, Some(("Normal", "RoleAwake", "wake a",
                 "Woke a: A Pod that shall run still waits at its gate."))),
             (adopt, Outcome::Done, Some(("Normal", "Orphaned", "adopt a",

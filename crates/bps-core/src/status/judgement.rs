@@ -3,12 +3,15 @@
 //! What a set is doing cannot always be seen in one snapshot: a Pod that starts looks the same in a rollout and
 //! after a loss. So an activity stands until the set is complete, and `previous` remembers it.
 
+use bps_api::keys;
 use bps_api::status::{BackupPodSetStatus, ConditionStatus, FailoverReport};
 
 use super::tally::{DESCRIBED_PODS_MAX, Tally};
 use super::words::{self, Word};
 use super::{StatusInput, refusal};
-use crate::model::{Hold, Lifecycle, ObjectState, PodView, Reason, Role, Snapshot, UpdateKind};
+use crate::model::{
+    Hold, Lifecycle, ObjectState, PodView, Reason, Role, STORM_BELIEVED_AFTER, Snapshot, Storm, UpdateKind,
+};
 
 /// Something that needs attention.
 pub(super) enum Trouble {
@@ -127,12 +130,8 @@ fn trouble(input: &StatusInput<'_>, tally: &Tally<'_>) -> Option<Trouble> {
     if let Some(message) = input.invalid {
         return Some(Trouble::InvalidSpec(refusal::bounded(message, refusal::QUOTE_MAX_CHARS)));
     }
-    if let Some(storm) = input.snapshot.storm {
-        let message = format!(
-            "{} of {} Pods of all sets were lost at once; nothing is created or deleted until that is over",
-            storm.lost, storm.total
-        );
-        return Some(Trouble::Storm(message));
+    if let Some(storm) = &input.snapshot.storm {
+        return Some(Trouble::Storm(stormy(storm)));
     }
     let withheld = || input.withheld.map(|told| refusal::bounded(told, refusal::QUOTE_MAX_CHARS));
     refusal::lasting(input)
@@ -142,8 +141,29 @@ fn trouble(input: &StatusInput<'_>, tally: &Tally<'_>) -> Option<Trouble> {
             [Reason::CheckRefused, Reason::ForeignObject].into_iter().find_map(|reason| held(input, reason))
         })
         .or_else(|| foreign_pods(input.foreign_pods))
+        .or_else(|| backing_off(input))
         .or_else(|| held(input, Reason::NoReadyBackup))
+        .or_else(|| woken_in_vain(input.snapshot))
         .or_else(|| unready(tally))
+}
+
+fn stormy(Storm { lost, total, nodes, until: _ }: &Storm) -> String {
+    format!(
+        "{lost} of {total} Pods of all sets were lost at once with {}; none is replaced until some of these nodes answer, or \
+         have been silent for {} s",
+        listed("node", &nodes.iter().map(|node| node.0.as_str()).collect::<Vec<_>>()),
+        STORM_BELIEVED_AFTER.as_secs()
+    )
+}
+
+/// Some names of all, and how many more there are.
+fn listed(what: &str, names: &[&str]) -> String {
+    let plural = if names.len() == 1 { "" } else { "s" };
+    let first = names.iter().take(DESCRIBED_PODS_MAX).copied().collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(DESCRIBED_PODS_MAX) {
+        0 => format!("{what}{plural} {first}"),
+        more => format!("{what}{plural} {first} and {more} more"),
+    }
 }
 
 fn held(input: &StatusInput<'_>, reason: Reason) -> Option<Trouble> {
@@ -163,15 +183,34 @@ fn foreign_pods(names: &[String]) -> Option<Trouble> {
     if names.is_empty() {
         return None;
     }
-    let listed = names.iter().take(DESCRIBED_PODS_MAX).map(String::as_str).collect::<Vec<_>>().join(", ");
-    let more = match names.len().saturating_sub(DESCRIBED_PODS_MAX) {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let message = format!(
-        "Pods {listed}{more} carry the label of this set but belong to somebody else; remove the label from them"
+        "{} carry the label of this set but belong to somebody else; remove the label from them",
+        listed("Pod", &names)
     );
     Some(Trouble::AtRisk(Reason::ForeignObject, message))
+}
+
+/// Pods that end soon after they are made, with what their record says.
+fn backing_off(input: &StatusInput<'_>) -> Option<Trouble> {
+    let ends = input.snapshot.recent.early_ends.as_ref()?;
+    let said =
+        if ends.words.is_empty() { String::new() } else { format!(" The last one said: {}", ends.words) };
+    let message =
+        refusal::bounded(&format!("{}{said}", Reason::BackingOff.meaning()), refusal::QUOTE_MAX_CHARS);
+    Some(Trouble::AtRisk(Reason::BackingOff, message))
+}
+
+/// Woken Pods that did not come to run: what to change depends on why.
+fn woken_in_vain(snapshot: &Snapshot) -> Option<Trouble> {
+    let count = snapshot.recent.timeouts_in_a_row;
+    let seconds = snapshot.desired.wakeup_timeout.as_secs();
+    let message = format!(
+        "{count} woken Pods in a row did not pass their gate, or came no further behind it, within spec.wakeupTimeout ({seconds} \
+         s): if they are slow write a greater one; if the operator cannot reach them let it connect to their TCP port {}",
+        keys::GATE_PORT
+    );
+    (count > 0).then_some(Trouble::AtRisk(Reason::WakeTimedOut, message))
 }
 
 /// A Pod that was ready, or crashed, and is not ready now.

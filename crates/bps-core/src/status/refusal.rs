@@ -95,6 +95,7 @@ pub(super) fn attempt(action: &Action) -> String {
         Action::Wake { pod, .. } => format!("wake {}", pod.name),
         Action::Delete { pod, role, .. } => format!("delete {} {}", tally::noun(*role, 1), pod.name),
         Action::Adopt { pod } => format!("adopt {}", pod.name),
+        Action::Relabel { pod, .. } => format!("put the labels of {} right", pod.name),
         Action::PublishService => "write the Service".to_owned(),
         Action::PublishGroup => "write the HAGroup".to_owned(),
         Action::Expose { .. } => "write the addresses of the Service".to_owned(),

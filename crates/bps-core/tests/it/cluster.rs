@@ -9,7 +9,7 @@ use jiff::SignedDuration;
 use super::given;
 use super::model::{
     Action, Exposure, Gate, Lifecycle, NodeHealth, NodeView, ObjectState, Ownership, PodName, PodRef,
-    PodView, Revision, Role, Snapshot, Step, Uid,
+    PodView, Reason, Revision, Role, RoleLabels, Snapshot, Step, Uid,
 };
 
 /// Time between two passes.
@@ -37,6 +37,17 @@ impl Dice {
     }
 }
 
+/// What a Pod needs between its gate, or its node, and its first readiness.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Start {
+    /// How long. Unit: ticks.
+    pub(crate) ticks: u32,
+    /// Whether its record shows that it is at work all the time, as an init container is and a pull of an image is not.
+    pub(crate) is_at_work: bool,
+    /// Whether gates hear no ticket.
+    pub(crate) is_deaf: bool,
+}
+
 /// The world as it is; `snapshot` is what the operator sees of it, at once and wholly.
 #[derive(Clone, Debug)]
 pub(crate) struct Cluster {
@@ -46,6 +57,12 @@ pub(crate) struct Cluster {
     pub(crate) broken: Option<Revision>,
     /// For how many Pods its nodes have room; `None`: for all.
     pub(crate) room: Option<usize>,
+    /// How Pods start behind their gate.
+    pub(crate) start: Start,
+    /// How far each Pod that starts has come. Unit: ticks.
+    started_for: BTreeMap<Uid, u32>,
+    /// Whether a Pod came further in the last tick without any sign of it.
+    pub(crate) is_starting: bool,
     leaving: BTreeMap<Uid, u32>,
     /// Pods that never come further by themselves.
     stuck: BTreeSet<Uid>,
@@ -55,26 +72,47 @@ pub(crate) struct Cluster {
 impl Cluster {
     pub(crate) fn new(snapshot: Snapshot, nodes: Vec<NodeView>) -> Self {
         let (leaving, stuck) = (BTreeMap::new(), BTreeSet::new());
-        Self { snapshot, nodes, broken: None, room: None, leaving, stuck, born: 0 }
+        let (start, started_for) = (Start::default(), BTreeMap::new());
+        let is_starting = false;
+        Self {
+            snapshot,
+            nodes,
+            broken: None,
+            room: None,
+            start,
+            started_for,
+            is_starting,
+            leaving,
+            stuck,
+            born: 0,
+        }
     }
 
     /// Does what one step says; a name that is taken is refused, as by an API server.
     pub(crate) fn apply(&mut self, step: &Step) {
         let now = self.snapshot.now;
+        let is_deaf = self.start.is_deaf;
+        if let (Action::Delete { role, .. }, reason) = (&step.action, step.reason) {
+            let recent = &mut self.snapshot.recent;
+            recent.timeouts_in_a_row += usize::from(reason == Reason::WakeTimedOut);
+            recent.deleted.insert(*role, reason);
+        }
         match &step.action {
             Action::Create { name, role, slot } => self.create(name, *role, *slot),
             Action::Convert { pod, from: _, to } => self.write(pod, |view| {
                 view.role = *to;
                 view.role_since = now;
+                view.labels = RoleLabels::Right;
             }),
             Action::Wake { pod, address: _ } => self.write(pod, |view| {
                 view.first_ticket = view.first_ticket.or(Some(now));
-                if view.is_at_gate() && view.has_known_key {
+                if view.is_at_gate() && view.has_known_key && !is_deaf {
                     view.gate = Gate::Passed { since: now };
                 }
             }),
             Action::Delete { pod, .. } => self.write(pod, terminate),
             Action::Adopt { pod } => self.write(pod, |view| view.ownership = Ownership::Ours),
+            Action::Relabel { pod, role: _ } => self.write(pod, |view| view.labels = RoleLabels::Right),
             Action::Retire { object } => self.snapshot.leftovers.retain(|known| known != object),
             Action::PublishService => self.exposure().service = ObjectState::Current,
             Action::PublishGroup => self.snapshot.group = Some(ObjectState::Current),
@@ -118,6 +156,7 @@ impl Cluster {
     /// One second passes.
     pub(crate) fn tick(&mut self) {
         self.snapshot.now += TICK;
+        self.is_starting = false;
         let mut pods = std::mem::take(&mut self.snapshot.pods);
         for index in 0..pods.len() {
             let has_room =
@@ -142,7 +181,7 @@ impl Cluster {
         *ticks > GRACE_TICKS || view.node_health() == NodeHealth::Gone
     }
 
-    fn move_on(&self, view: &mut PodView, before: &PodView, has_room: bool) {
+    fn move_on(&mut self, view: &mut PodView, before: &PodView, has_room: bool) {
         let now = self.snapshot.now;
         if let Some(name) = view.node.as_ref().map(|node| node.name.clone()) {
             view.node = self.nodes.iter().find(|node| node.name == name).cloned().or(view.node.take());
@@ -164,15 +203,29 @@ impl Cluster {
             (Lifecycle::Starting, Gate::Ahead) => view.gate = Gate::Listening { since: now },
             (Lifecycle::Starting, Gate::Listening { .. })
             | (Lifecycle::Unready { .. }, Gate::Listening { .. } | Gate::Ahead) => {}
+            (Lifecycle::Starting, Gate::None | Gate::Passed { .. }) if self.needs_more_time(view) => {}
             (Lifecycle::Starting | Lifecycle::Unready { .. }, Gate::None | Gate::Passed { .. }) => {
                 view.lifecycle = Lifecycle::Ready { since: now };
-                (view.is_running, view.is_serving) = (true, true);
+                (view.is_running, view.is_serving, view.signs.is_at_work) = (true, true, false);
+                if before.gate != Gate::None {
+                    self.snapshot.recent.timeouts_in_a_row = 0;
+                }
             }
             (Lifecycle::Ready { .. } | Lifecycle::Finished | Lifecycle::Terminating, _) => {}
         }
         if view.address.is_none() && view.node.is_some() {
             view.address = Some(given::address(view.slot));
         }
+    }
+
+    /// Whether the Pod needs more time to start, of which one tick is over.
+    fn needs_more_time(&mut self, view: &mut PodView) -> bool {
+        let ticks = self.started_for.entry(view.pod.uid.clone()).or_default();
+        *ticks += 1;
+        let is_starting = *ticks <= self.start.ticks;
+        view.signs.is_at_work = is_starting && self.start.is_at_work;
+        self.is_starting |= is_starting;
+        is_starting
     }
 
     fn bind(&self, view: &mut PodView) {

@@ -3,20 +3,25 @@
 use std::collections::BTreeMap;
 
 use bps_core::model::{
-    Action, Exposure, NodeHealth, NodeView, ObjectState, Ownership, Plan, Revision, Role, Snapshot, Step,
-    Storm,
+    Action, Exposure, Lifecycle, NodeHealth, NodeView, ObjectState, Ownership, Plan, Reason, Revision, Role,
+    Snapshot, Step,
 };
 use bps_core::plan::{check, plan};
 use jiff::SignedDuration;
 use proptest::prelude::*;
 
-use crate::cluster::{Cluster, Dice};
-use crate::oracles::{exposed, held_back, is_terminating, live, standing, unlike_the_room, unlike_the_wish};
+use crate::cluster::{Cluster, Dice, Start};
+use crate::oracles::{
+    exposed, held_back, is_terminating, led_to_nobody, live, standing, unlike_the_room, unlike_the_wish,
+};
 use crate::world::{absent_service, wish, world};
 
 /// Passes, one a second, within which every set must have converged: a deadline of 20 s for each of at most three
 /// failures in a row, and a rollout of at most nine Pods at about eight passes each, doubled.
 pub(crate) const MOST_PASSES: usize = 260;
+
+/// Passes that [`MOST_PASSES`] has for one Pod, from its creation until it is ready.
+const PASSES_FOR_A_POD: usize = 8;
 
 /// Passes in which faults are injected.
 pub(crate) const FAULTY_PASSES: usize = 40;
@@ -96,15 +101,18 @@ fn converge_to(
 ) {
     let mut quiet = 0;
     let mut watch = Watch::default();
-    for number in 0..MOST_PASSES {
+    // A rollout waits for each of its Pods.
+    let most_passes = MOST_PASSES * (1 + cluster.start.ticks as usize / PASSES_FOR_A_POD);
+    for number in 0..most_passes {
         // A subset may stay small by chance; after half of the time everything is applied.
-        let is_enough = number >= MOST_PASSES / 2 && matches!(application, Application::RandomSubset);
+        let is_enough = number >= most_passes / 2 && matches!(application, Application::RandomSubset);
         let application = if is_enough { Application::Whole } else { application };
         // A pass that waits for a moment to come, or for a Pod to come or go, is not the end.
         let is_settled = wrong(&cluster.snapshot).is_none() && !is_terminating(&cluster.snapshot);
         let before = cluster.snapshot.pods.clone();
         let planned = pass(cluster, application, dice);
-        let is_in_motion = is_terminating(&cluster.snapshot) || cluster.snapshot.pods != before;
+        let is_in_motion =
+            is_terminating(&cluster.snapshot) || cluster.snapshot.pods != before || cluster.is_starting;
         assert!(
             is_settled || is_in_motion || !planned.steps.is_empty() || planned.next_look().is_some(),
             "nobody looks again: {planned:#?}\n{:#?}",
@@ -177,6 +185,12 @@ fn settled_world() -> impl Strategy<Value = Cluster> {
         converge(&mut cluster, Application::Whole, &mut Dice(seed));
         cluster
     })
+}
+
+/// Pods that need up to a minute behind their gate, seen at work or not, and gates that hear nothing.
+fn start() -> impl Strategy<Value = Start> {
+    let drawn = (0..=60_u32, any::<bool>(), prop::bool::weighted(0.2));
+    drawn.prop_map(|(ticks, is_at_work, is_deaf)| Start { ticks, is_at_work, is_deaf })
 }
 
 fn all_of_it() -> impl Strategy<Value = Application> {
@@ -262,15 +276,56 @@ proptest! {
     }
 
     #[test]
-    fn a_braked_set_deletes_and_creates_nothing_and_a_paused_set_does_nothing(mut cluster in world()) {
-        cluster.snapshot.storm = Some(Storm { lost: 40, total: 100 });
+    fn a_set_whose_pods_start_slowly_converges(
+        mut cluster in world(),
+        all_of_it in all_of_it(),
+        start in start(),
+        seed in any::<u64>(),
+    ) {
+        cluster.start = start;
+        converge(&mut cluster, all_of_it, &mut Dice(seed));
+    }
+
+    #[test]
+    fn a_braked_set_makes_and_takes_only_what_is_certain_and_a_paused_set_only_protects(mut cluster in world()) {
+        cluster.snapshot.storm = Some(crate::given::storm(40, 100));
         let braked = plan(&cluster.snapshot);
-        let is_drastic = |step: &Step| matches!(step.action, Action::Create { .. } | Action::Delete { .. });
-        prop_assert!(!braked.steps.iter().any(is_drastic), "{braked:#?}");
+        let is_doubtful = |step: &&Step| {
+            matches!(step.action, Action::Delete { .. }) && step.reason != Reason::PodFinished
+        };
+        prop_assert_eq!(braked.steps.iter().find(is_doubtful), None);
+        let wanted: usize = Role::ALL.iter().map(|role| cluster.snapshot.desired.count(*role)).sum();
+        let may_stay = cluster.snapshot.pods.iter().filter(|view| {
+            !matches!(view.lifecycle, Lifecycle::Terminating | Lifecycle::Finished)
+                || (view.lifecycle == Lifecycle::Finished && view.is_on_lost_node())
+        });
+        let created = braked.steps.iter().filter(|step| matches!(step.action, Action::Create { .. })).count();
+        prop_assert!(created <= wanted.saturating_sub(may_stay.count()), "{braked:#?}");
         prop_assert_eq!(check(&cluster.snapshot, &braked), []);
         cluster.snapshot.desired.paused = true;
         let paused = plan(&cluster.snapshot);
-        prop_assert!(paused.steps.is_empty() && !paused.holds.is_empty(), "{paused:#?}");
+        prop_assert!(paused.steps.iter().all(|step| step.action.protects()), "{paused:#?}");
+        prop_assert!(!paused.holds.is_empty(), "{paused:#?}");
+        prop_assert_eq!(check(&cluster.snapshot, &paused), []);
+    }
+
+    #[test]
+    fn no_pause_brake_or_wrong_edit_leads_clients_to_a_pod_that_is_gone(
+        mut cluster in settled_world(),
+        (pauses, breaks, is_stormy) in (any::<bool>(), any::<bool>(), any::<bool>()),
+        seed in any::<u64>(),
+    ) {
+        let mut dice = Dice(seed);
+        cluster.snapshot.desired.paused = pauses;
+        cluster.snapshot.desired.can_create = !breaks;
+        cluster.snapshot.storm = is_stormy.then(|| crate::given::storm(40, 100));
+        for _ in 0..FAULTY_PASSES {
+            cluster.fault(&mut dice);
+            pass(&mut cluster, Application::Whole, &mut dice);
+            // The pass has seen the fault; what the second after it brought it sees next.
+            pass(&mut cluster, Application::Whole, &mut dice);
+            prop_assert_eq!(led_to_nobody(&cluster.snapshot), None, "{:#?}", cluster.snapshot);
+        }
     }
 
     #[test]
@@ -298,7 +353,7 @@ fn every_scenario_converges() {
         }
         let is_foreign = |exposure: &Exposure| exposure.service == ObjectState::Foreign;
         snapshot.exposure = snapshot.exposure.filter(|exposure| !is_foreign(exposure));
-        snapshot.desired.paused = false;
+        (snapshot.desired.paused, snapshot.desired.can_create) = (false, true);
         snapshot.storm = None;
         snapshot.desired.unready_deadline = SignedDuration::from_secs(20);
         let mut nodes: Vec<NodeView> = snapshot.pods.iter().filter_map(|view| view.node.clone()).collect();

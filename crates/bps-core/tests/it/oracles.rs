@@ -1,6 +1,6 @@
 //! What a set promises, as a look at a snapshot: written from the promises of the API, not from the planner's rules.
 
-use super::model::{Lifecycle, NodeHealth, PodView, Role, Snapshot, Uid, UpdateKind};
+use super::model::{Lifecycle, NodeHealth, PodName, PodView, Role, Snapshot, Uid, UpdateKind};
 
 /// Pods that are there and not on their way out.
 fn living(snapshot: &Snapshot) -> impl Iterator<Item = &PodView> {
@@ -87,4 +87,23 @@ pub(crate) fn exposed(snapshot: &Snapshot) -> usize {
         snapshot.pods.iter().any(|view| view.pod.uid == *uid && view.role == Role::Primary && view.is_ready())
     };
     exposure.endpoints.iter().filter(|endpoint| endpoint.is_ready && is_good(&endpoint.uid)).count()
+}
+
+/// An address that is ready although its Pod is gone or going, or although its node is silent and enough others serve.
+pub(crate) fn led_to_nobody(snapshot: &Snapshot) -> Option<&PodName> {
+    let exposure = snapshot.exposure.as_ref()?;
+    let is_silent = |uid: &Uid| {
+        snapshot.pods.iter().any(|view| view.pod.uid == *uid && view.node_health() == NodeHealth::NotReady)
+    };
+    let has_enough = exposed(snapshot) >= snapshot.desired.replicas;
+    let is_good = |uid: &Uid| {
+        let mut pods = snapshot.pods.iter();
+        pods.any(|view| view.pod.uid == *uid && view.role == Role::Primary && view.is_ready())
+    };
+    let ready = exposure.endpoints.iter().filter(|endpoint| endpoint.is_ready);
+    let is_kept = |uid: &Uid| snapshot.storm.is_some() && is_silent(uid) && !has_enough;
+    ready
+        .filter(|endpoint| !is_good(&endpoint.uid) && !is_kept(&endpoint.uid))
+        .map(|endpoint| &endpoint.pod)
+        .next()
 }

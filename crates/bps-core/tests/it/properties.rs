@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use bps_api::status::{BackupPodSetStatus, CONVERSIONS_MAX, ConditionStatus, NAMES_MAX};
 use bps_core::model::{
-    Action, Outcome, Reason, Refusal, Role, Snapshot, Step, StepResult, TRANSITIONS, transition,
+    Action, Outcome, PodView, Reason, Refusal, Role, Snapshot, Step, StepResult, TRANSITIONS, transition,
 };
 use bps_core::plan::plan;
 use bps_core::status::{self, StatusInput};
@@ -70,6 +70,24 @@ proptest! {
             let row = TRANSITIONS.iter().find(|row| (row.from, row.to) == (from, to));
             let is_listed = row.is_some_and(|row| row.reasons.contains(&step.reason));
             prop_assert!(is_listed, "{:?} -> {:?} because of {} is not in the table", from, to, step.reason);
+        }
+    }
+
+    #[test]
+    fn a_woken_pod_is_given_up_only_if_it_comes_no_further_and_something_better_is_there(
+        snapshot in crate::random::snapshot(),
+    ) {
+        for step in plan(&snapshot).steps.iter().filter(|step| step.reason == Reason::WakeTimedOut) {
+            let Action::Delete { pod, .. } = &step.action else { continue };
+            let view = snapshot.pods.iter().find(|view| view.pod == *pod).expect("it is there");
+            let moved = view.signs.progressed.unwrap_or(view.role_since).max(view.role_since);
+            prop_assert!(view.is_at_gate() || !(view.signs.is_at_work || view.is_running));
+            prop_assert!(snapshot.now.duration_since(moved) >= snapshot.desired.wakeup_timeout);
+            let can_be_woken = |other: &PodView| {
+                other.role == Role::Cold && other.is_at_gate() && other.has_known_key && other.pod != *pod
+            };
+            // One that did not pass its gate is behind a new Pod, which has none.
+            prop_assert!(view.is_at_gate() || snapshot.pods.iter().any(can_be_woken));
         }
     }
 

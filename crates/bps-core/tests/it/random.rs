@@ -4,8 +4,8 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use bps_core::model::{
     Desired, Endpoint, ExposedKind, Exposure, Gate, Leftover, Lifecycle, NodeHealth, NodeName, NodeView,
-    ObjectState, Ownership, Part, PodName, PodRef, PodView, Revision, Role, ScaleIn, Snapshot, Storm, Uid,
-    UpdateKind, UpdatePolicy,
+    ObjectState, Ownership, Part, PodName, PodRef, PodView, Recent, Revision, Role, RoleLabels, ScaleIn,
+    Signs, Snapshot, Storm, Uid, UpdateKind, UpdatePolicy,
 };
 use jiff::Timestamp;
 use proptest::option;
@@ -26,21 +26,22 @@ pub(crate) fn ago(seconds: i64) -> Timestamp {
 /// Any set with at most [`PODS_MAX`] Pods.
 pub(crate) fn snapshot() -> impl Strategy<Value = Snapshot> {
     let pods = prop::collection::vec(pod(), 0..=PODS_MAX);
-    let moods = (prop::bool::weighted(0.1), prop::bool::weighted(0.2));
+    let moods = (prop::bool::weighted(0.1), prop::bool::weighted(0.2), 0_usize..3);
     let exposed = (option::of(exposure()), leftovers());
     let paired = (option::weighted(0.2, object_state()), prop::collection::vec(part(), PODS_MAX));
     (desired(), pods, exposed, moods, paired).prop_map(|(desired, mut pods, exposed, moods, paired)| {
         let (group, parts) = paired;
-        let ((exposure, leftovers), (is_stormy, is_calm)) = (exposed, moods);
+        let ((exposure, leftovers), (is_stormy, is_calm, timeouts_in_a_row)) = (exposed, moods);
         for (index, view) in pods.iter_mut().enumerate() {
             view.pod.name = PodName(format!("web-{index}"));
             view.pod.uid = Uid(format!("uid-{index}"));
             view.slot = u32::try_from(index).expect("few Pods");
             view.part = if group.is_some() { parts[index].clone() } else { Part::None };
         }
-        let storm = is_stormy.then_some(Storm { lost: 9, total: 10 });
+        let storm = is_stormy.then(|| Storm { until: ago(-60), ..given::storm(9, 10) });
+        let recent = Recent { timeouts_in_a_row, ..Recent::default() };
         let snapshot =
-            Snapshot { desired, pods, exposure, leftovers, group, level: None, storm, now: ago(0) };
+            Snapshot { desired, pods, exposure, leftovers, group, level: None, recent, storm, now: ago(0) };
         if is_calm { calm(snapshot) } else { snapshot }
     })
 }
@@ -99,6 +100,7 @@ fn pod() -> impl Strategy<Value = PodView> {
             },
             ownership: if has_known_key || is_updated { Ownership::Ours } else { Ownership::Orphan },
             role,
+            labels: if is_updated || is_running { RoleLabels::Right } else { RoleLabels::Wrong },
             role_since: times.1,
             part: Part::None,
             slot: 0,
@@ -111,6 +113,11 @@ fn pod() -> impl Strategy<Value = PodView> {
             first_ticket: times.0,
             next_ticket: None,
             is_running,
+            signs: Signs {
+                is_at_work: is_serving && !is_running,
+                has_ended_early: is_updated,
+                progressed: None,
+            },
             is_serving,
             node,
             address: Some(address()),

@@ -99,6 +99,7 @@ fn step_line(step: &Step) -> String {
         Action::Wake { pod, address: _ } => format!("wake {}", pod.name),
         Action::Delete { pod, role: _, is_ready: _ } => format!("delete {}", pod.name),
         Action::Adopt { pod } => format!("adopt {}", pod.name),
+        Action::Relabel { pod, role: _ } => format!("relabel {}", pod.name),
         Action::PublishService => "publish service".into(),
         Action::PublishGroup => "publish group".into(),
         Action::Retire { object } => format!("retire {}", object.name),

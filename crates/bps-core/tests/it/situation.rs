@@ -9,9 +9,9 @@ use serde::Deserialize;
 
 use super::given;
 use super::model::{
-    Desired, Endpoint, ExposedKind, Exposure, Gate, Leftover, Lifecycle, NodeHealth, NodeName, NodeView,
-    ObjectState, Ownership, Part, PodName, PodView, Revision, Role, ScaleIn, Snapshot, Storm, Strategies,
-    Strategy, Uid, UpdateKind, UpdatePolicy,
+    Desired, EarlyEnds, Endpoint, ExposedKind, Exposure, Gate, Leftover, Lifecycle, NodeHealth, NodeName,
+    NodeView, ObjectState, Ownership, Part, PodName, PodView, Revision, Role, RoleLabels, ScaleIn, Snapshot,
+    Strategies, Strategy, Uid, UpdateKind, UpdatePolicy,
 };
 
 /// One situation and the whole plan for it.
@@ -32,6 +32,12 @@ pub(crate) struct Scenario {
     #[serde(default)]
     leftovers: Vec<String>,
     storm: Option<StormCount>,
+    /// Seconds for which each Pod that ended early waits for its replacement.
+    #[serde(default, rename = "endedEarly")]
+    ended_early: Option<Vec<i64>>,
+    /// Woken Pods in a row that were given up.
+    #[serde(default, rename = "wokenInVain")]
+    woken_in_vain: usize,
     #[serde(default)]
     nodes: BTreeMap<String, String>,
     #[serde(default)]
@@ -74,6 +80,7 @@ struct Wish {
     scale_in_policy: ScaleInWord,
     update_strategy: UpdateWish,
     paused: bool,
+    unusable: bool,
     spec_just_changed: bool,
 }
 
@@ -91,6 +98,7 @@ impl Default for Wish {
             scale_in_policy: ScaleInWord::Delete,
             update_strategy: UpdateWish::default(),
             paused: false,
+            unusable: false,
             spec_just_changed: false,
         }
     }
@@ -159,9 +167,15 @@ impl Scenario {
         let exposure = self.exposure(&pods)?;
         let leftovers = self.leftovers.iter().map(|name| leftover(name)).collect();
         let group = state(self.group);
-        let storm = self.storm.map(|StormCount { lost, total }| Storm { lost, total });
+        let storm = self.storm.map(|StormCount { lost, total }| given::storm(lost, total));
         let level = self.level.as_ref().map(|names| names.iter().cloned().map(PodName).collect());
-        Ok(Snapshot { exposure, leftovers, group, level, storm, ..given::snapshot(self.desired(), pods) })
+        let mut snapshot = given::snapshot(self.desired(), pods);
+        snapshot.recent.timeouts_in_a_row = self.woken_in_vain;
+        snapshot.recent.early_ends = self.ended_early.as_ref().map(|waits| EarlyEnds {
+            until: waits.iter().map(|wait| given::now() + SignedDuration::from_secs(*wait)).collect(),
+            words: String::new(),
+        });
+        Ok(Snapshot { exposure, leftovers, group, level, storm, ..snapshot })
     }
 
     fn desired(&self) -> Desired {
@@ -192,6 +206,7 @@ impl Scenario {
                 partition: wish.update_strategy.partition,
             },
             paused: wish.paused,
+            can_create: !wish.unusable,
             is_new_generation: wish.spec_just_changed,
             ..given::desired([wish.replicas, wish.hot_backups, wish.cold_backups])
         }
@@ -245,6 +260,10 @@ impl Scenario {
             ("broken", "template") => view.revision = Revision("broken".into()),
             ("acts", peer) => view.part = Part::Active { peer: named(peer, "beside ") },
             ("stands", peer) => view.part = Part::Standby { peer: named(peer, "by for ") },
+            ("ended", "early") => view.signs.has_ended_early = true,
+            ("wrong", "labels") => view.labels = RoleLabels::Wrong,
+            ("at", "work") => view.signs.is_at_work = true,
+            ("progress", age) => view.signs.progressed = Some(ago(age)?),
             ("orphan", "") => view.ownership = Ownership::Orphan,
             ("key", "retired") => view.has_known_key = false,
             ("no", "address") => view.address = None,

@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use super::cluster::Cluster;
 use super::given;
 use super::model::{
-    self, Exposure, Gate, Lifecycle, NodeHealth, NodeView, ObjectState, Ownership, PodView, Role, ScaleIn,
-    Strategies, Strategy as Choice, UpdateKind, UpdatePolicy,
+    self, Exposure, Gate, Lifecycle, NodeHealth, NodeView, ObjectState, Ownership, PodView, Role, RoleLabels,
+    ScaleIn, Strategies, Strategy as Choice, UpdateKind, UpdatePolicy,
 };
 
 fn nodes() -> impl Strategy<Value = Vec<NodeView>> {
@@ -55,6 +55,7 @@ fn drawn_pod(index: usize, (role, stage, node, age, odd): Draw, nodes: &[NodeVie
     view.is_running = view.is_ready();
     view.is_serving = view.is_ready() || (stage == 13 && odd & 8 > 0);
     view.has_known_key = odd & 6 != 6;
+    view.labels = if odd & 0x41 == 0x41 { RoleLabels::Wrong } else { RoleLabels::Right };
     view.first_ticket = (odd & 0x20 > 0).then_some(since);
     view.revision = if odd & 0x18 == 0x18 { given::outdated() } else { given::current() };
     view.ownership = if odd & 0xe0 == 0xe0 { Ownership::Orphan } else { Ownership::Ours };

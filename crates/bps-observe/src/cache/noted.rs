@@ -1,16 +1,17 @@
-//! What the operator has noted of Pods by its own clock: those of the nodes may be minutes ahead or behind.
+//! What the operator has noted of Pods and sets by its own clock: those of the nodes may be minutes ahead or behind.
 //!
-//! A note ends with its Pod, so that there are never more than the cache has Pods, but for tickets that were answered
-//! after that.
+//! A note ends with its Pod or its set, so that there are never more than the cache has of them, but for tickets that were
+//! answered after that.
 
 use std::collections::BTreeMap;
 
-use bps_core::model::Uid;
+use bps_core::model::{EarlyEnds, Gate, PodName, Reason, Recent, Role, Uid};
 use jiff::{SignedDuration, Timestamp};
 
-use super::Cache;
+use super::{Cache, SetKey, set_of};
 use crate::pod;
 use crate::slim::SlimPod;
+use crate::store::ObjectKey;
 
 /// How long tickets to a gate are remembered after the time for the next one has come.
 ///
@@ -27,9 +28,80 @@ pub(crate) struct Tickets {
     pub(crate) next: Timestamp,
 }
 
+/// How long a deletion of ours is remembered: what was missing because of it is made long before.
+const DELETIONS_KEPT: SignedDuration = SignedDuration::from_secs(60);
+
+/// How long wake-ups in vain are remembered, since the last one.
+///
+/// 600 s: then the cold backups are tried once more, whatever kept them from being woken.
+const TIMEOUTS_KEPT: SignedDuration = SignedDuration::from_secs(600);
+
+/// First and longest pause before Pods are made again that ended early.
+///
+/// 20 s, so that a set of three Pods that are all rejected makes 9 of them in the first minute; 300 s as the kubelet's longest
+/// pause before it starts a container again (`MaxContainerBackOff`).
+const EARLY_PAUSE_MIN: SignedDuration = SignedDuration::from_secs(20);
+const EARLY_PAUSE_MAX: SignedDuration = SignedDuration::from_secs(300);
+
+/// How often the pause doubles at most: by then it is longer than the longest.
+const EARLY_DOUBLINGS_MAX: u32 = 4;
+
+/// How long early ends are remembered after their pause. 600 s: a Pod that has not ended again by then works.
+const EARLY_KEPT: SignedDuration = SignedDuration::from_secs(600);
+
+/// Deletions of ours in one set.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Deletions {
+    /// Pods that were woken in vain since one was not, and when the last one was given up.
+    timeouts: Option<(usize, Timestamp)>,
+    /// When the last woken Pod was seen to run.
+    woken: Option<Timestamp>,
+    /// Why the last Pod of each role was deleted, and when.
+    last: BTreeMap<Role, (Reason, Timestamp)>,
+    /// Pods that ended early.
+    early: Option<Early>,
+}
+
+/// Pods of one set that ended early, one after the other.
+#[derive(Debug, PartialEq, Eq)]
+struct Early {
+    /// How often all of them waited, each time twice as long.
+    pauses: u32,
+    /// Until when the present pause lasts.
+    until: Timestamp,
+    /// Until when the replacement of each waits.
+    delays: Vec<Timestamp>,
+    /// What the last one said.
+    words: String,
+}
+
+impl Early {
+    fn new(now: Timestamp) -> Self {
+        Self { pauses: 0, until: now, delays: Vec::new(), words: String::new() }
+    }
+
+    /// Another one: those that end within a pause belong to it.
+    fn add(&mut self, words: String, now: Timestamp) {
+        if self.until <= now {
+            let pause = EARLY_PAUSE_MIN.saturating_mul(1 << self.pauses.min(EARLY_DOUBLINGS_MAX));
+            self.until = now.saturating_add(pause.min(EARLY_PAUSE_MAX)).unwrap_or(Timestamp::MAX);
+            self.pauses = self.pauses.saturating_add(1);
+        }
+        self.delays.retain(|until| *until > now);
+        self.delays.push(self.until);
+        self.words = words;
+    }
+
+    fn is_recent(&self, now: Timestamp) -> bool {
+        now.duration_since(self.until) < EARLY_KEPT
+    }
+}
+
 /// Notes about the Pods of the cache.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Noted {
+    /// What we deleted.
+    deletions: BTreeMap<SetKey, Deletions>,
     /// Since when each Pod that is not ready any more is known to be so.
     unready: BTreeMap<Uid, Timestamp>,
     /// Tickets to each Pod that does not run yet.
@@ -45,6 +117,56 @@ impl Noted {
     /// Tickets that were tried on the Pod's gate.
     pub(crate) fn tickets_to(&self, pod: &Uid) -> Option<Tickets> {
         self.tickets.get(pod).copied()
+    }
+
+    /// What was done to the set a short while ago.
+    pub(crate) fn recent(&self, set: &SetKey, now: Timestamp) -> Recent {
+        let Some(deletions) = self.deletions.get(set) else { return Recent::default() };
+        let is_recent = |at: &Timestamp| now.duration_since(*at) < DELETIONS_KEPT;
+        let timeouts = deletions.timeouts.filter(|(_, last)| now.duration_since(*last) < TIMEOUTS_KEPT);
+        let early = deletions.early.as_ref().filter(|early| early.is_recent(now));
+        let last = deletions.last.iter().filter(|(_, (_, at))| is_recent(at));
+        Recent {
+            timeouts_in_a_row: timeouts.map_or(0, |(count, _)| count),
+            deleted: last.map(|(role, (reason, _))| (*role, *reason)).collect(),
+            early_ends: early
+                .map(|early| EarlyEnds { until: early.delays.clone(), words: early.words.clone() }),
+        }
+    }
+
+    /// `awake_since` says since when the Pod was to run.
+    fn deleted(&mut self, set: &SetKey, deleted: Deleted, awake_since: Timestamp, now: Timestamp) {
+        let Deleted { role, reason } = deleted;
+        let known = self.deletions.entry(set.clone()).or_default();
+        known.last.insert(role, (reason, now));
+        // One that was asked before another one came to run is not in a row with those after it.
+        let is_in_row = known.woken.is_none_or(|woken| woken < awake_since);
+        if reason == Reason::WakeTimedOut && is_in_row {
+            let before = known.timeouts.filter(|(_, last)| now.duration_since(*last) < TIMEOUTS_KEPT);
+            known.timeouts = Some((before.map_or(0, |(count, _)| count) + 1, now));
+        }
+    }
+
+    /// The Pod was deleted because it had ended soon after it was made.
+    fn ended_early(&mut self, set: &SetKey, words: String, now: Timestamp) {
+        let known = self.deletions.entry(set.clone()).or_default();
+        let early = known.early.take().filter(|early| early.is_recent(now));
+        let mut early = early.unwrap_or_else(|| Early::new(now));
+        early.add(words, now);
+        known.early = Some(early);
+    }
+
+    /// A Pod became ready, so those of its template work; or something else is wished.
+    pub(super) fn begin_anew(&mut self, set: &SetKey) {
+        if let Some(known) = self.deletions.get_mut(set) {
+            known.early = None;
+        }
+    }
+
+    /// A Pod that was woken runs: waking is not in vain.
+    fn was_woken(&mut self, set: SetKey, now: Timestamp) {
+        let known = self.deletions.entry(set).or_default();
+        (known.timeouts, known.woken) = (None, Some(now));
     }
 
     /// A ticket was tried on a gate; the next one waits until then.
@@ -63,6 +185,15 @@ impl Noted {
         let uid = pod::uid(new);
         if pod::is_running(new) {
             self.tickets.remove(&uid);
+            let is_news = former.is_none_or(|former| !pod::is_running(former));
+            let was_let_through = matches!(pod::gate(new), Gate::Passed { .. });
+            if let Some(set) = set_of(new).filter(|_| is_news && was_let_through) {
+                self.was_woken(set, now);
+            }
+        }
+        let became_ready = pod::is_ready(new) && !former.is_some_and(pod::is_ready);
+        if let Some(set) = set_of(new).filter(|_| became_ready) {
+            self.begin_anew(&set);
         }
         let Some(recorded) = pod::unready_since(new) else {
             self.unready.remove(&uid);
@@ -77,6 +208,11 @@ impl Noted {
         self.unready.insert(uid, since);
     }
 
+    /// A set is gone.
+    pub(super) fn forget_set(&mut self, set: &SetKey) {
+        self.deletions.remove(set);
+    }
+
     /// A Pod is gone.
     pub(super) fn forget(&mut self, pod: &SlimPod) {
         let uid = pod::uid(pod);
@@ -85,7 +221,28 @@ impl Noted {
     }
 }
 
+/// How a Pod was deleted by us.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Deleted {
+    /// Role that it had.
+    pub role: Role,
+    /// Why.
+    pub reason: Reason,
+}
+
 impl Cache {
+    /// A Pod of the set is about to leave the cache because we deleted it, for this reason.
+    pub fn deleted_pod(&mut self, set: &SetKey, pod: &PodName, deleted: Deleted, now: Timestamp) {
+        let key = ObjectKey { namespace: set.namespace.clone(), name: pod.0.clone() };
+        let pod = self.pods.get(&key);
+        let awake_since = pod.map_or(now, |pod| pod::role_since(pod));
+        self.noted.deleted(set, deleted, awake_since, now);
+        let early = pod.filter(|pod| deleted.reason == Reason::PodFinished && pod::has_ended_early(pod));
+        if let Some(words) = early.map(|pod| pod::last_words(pod)) {
+            self.noted.ended_early(set, words, now);
+        }
+    }
+
     /// A ticket was tried on a gate: further ones are held back until then.
     pub fn hold_tickets(&mut self, pod: Uid, until: Timestamp, now: Timestamp) {
         self.noted.tried_ticket(pod, until, now);

@@ -120,20 +120,52 @@ fn a_node_is_news_for_the_sets_with_pods_on_it_if_its_health_changes() {
     assert!(cache.nodes.is_empty());
 }
 
+/// A ready Pod of the set `web` on this node.
+fn on_node(name: &str, node: &str, version: u64) -> SlimPod {
+    let metadata = json!({"name": name, "uid": name, "resourceVersion": version.to_string()});
+    pod(&json!({"metadata": metadata, "spec": {"nodeName": node}}))
+}
+
 #[test]
 fn a_storm_is_news_for_every_set_when_it_begins_and_when_it_ends() {
     let mut cache = Cache::default();
-    of_set("web", 1).seen(&mut cache, at(0));
+    on_node("web-8", "n8", 1).seen(&mut cache, at(0));
+    on_node("web-9", "n9", 1).seen(&mut cache, at(0));
     // The brake keeps it from getting its first Pod.
     let mut without_pods = set(json!({"template": template()}));
     without_pods.metadata.name = Some("api".into());
     without_pods.seen(&mut cache, at(0));
-    assert_eq!(named("n8", "False").seen(&mut cache, at(0)), []);
+    assert_eq!(named("n8", "False").seen(&mut cache, at(0)), [urgent("web")]);
     let every_set = [urgent("api"), urgent("web")];
     assert_eq!(named("n9", "False").seen(&mut cache, at(0)), every_set);
-    assert!(cache.has_storm());
-    assert_eq!(named("n9", "True").seen(&mut cache, at(0)), every_set);
-    assert!(!cache.has_storm());
+    assert!(cache.storm(at(1)).is_some());
+    assert_eq!(named("n9", "True").seen(&mut cache, at(1)), every_set);
+    assert!(cache.storm(at(1)).is_none());
+}
+
+#[test]
+fn a_storm_ends_with_the_pods_on_the_silent_nodes() {
+    let mut cache = Cache::default();
+    set(json!({"template": template()})).seen(&mut cache, at(0));
+    for (pod, node) in [("web-8", "n8"), ("web-9", "n9")] {
+        on_node(pod, node, 1).seen(&mut cache, at(0));
+        named(node, "False").seen(&mut cache, at(0));
+    }
+    assert!(cache.storm(at(1)).is_some());
+    let affected = on_node("web-9", "n9", 1).lost(&mut cache, at(1));
+    assert_eq!(affected, [urgent("web"), urgent("web")], "the Pod is gone, and the brake is off");
+    assert!(cache.storm(at(1)).is_none());
+}
+
+#[test]
+fn a_node_that_was_silent_for_long_when_it_was_first_seen_is_believed() {
+    let mut cache = Cache::default();
+    for (pod, node) in [("web-8", "n8"), ("web-9", "n9")] {
+        on_node(pod, node, 1).seen(&mut cache, at(0));
+        // By its condition since second 1.
+        named(node, "False").seen(&mut cache, at(700));
+    }
+    assert!(cache.storm(at(700)).is_none());
 }
 
 #[test]

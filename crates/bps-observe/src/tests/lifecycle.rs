@@ -1,10 +1,11 @@
 //! Raw status of a Pod to how far it has come; each row is a situation that a real kubelet reports.
 
 use bps_core::model::{Gate, Lifecycle};
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{at, condition, ended, pod, running, text};
-use crate::pod::{gate, is_running, is_serving, lifecycle};
+use crate::pod::{gate, is_at_work, is_running, is_serving, lifecycle, progressed};
 use crate::slim::SlimPod;
 
 /// Lifecycle, whether all containers run, whether all answer.
@@ -184,4 +185,36 @@ fn a_gate_is_ahead_until_it_listens_and_again_after_it_failed() {
     for (pod, expected) in cases {
         assert_eq!(gate(&pod), expected, "{:?}", pod.status.init_container_statuses);
     }
+}
+
+/// What a woken Pod with these init containers behind its gate, and these statuses of them, is seen to do.
+fn starts(init_containers: &Value, statuses: &[Value]) -> (bool, Option<Timestamp>) {
+    let gate = json!({"name": "bps-gate", "state": {"terminated": {"exitCode": 0, "finishedAt": text(5)}}});
+    let mut specs = vec![json!({"name": "bps-gate"})];
+    specs.extend(init_containers.as_array().unwrap().iter().cloned());
+    let statuses: Vec<Value> = std::iter::once(gate).chain(statuses.iter().cloned()).collect();
+    let pod = pod(&json!({"spec": {"initContainers": specs}, "status": {"initContainerStatuses": statuses}}));
+    (is_at_work(&pod), progressed(&pod))
+}
+
+#[test]
+fn a_pod_comes_further_with_each_container_and_an_init_container_that_runs_is_at_work() {
+    let runs = |name: &str, since: i64, started: bool| json!({"name": name, "started": started, "state": {"running": {"startedAt": text(since)}}});
+    let over = |name: &str, restarts: i32| json!({"name": name, "restartCount": restarts, "state": {"terminated": {"finishedAt": text(9)}}});
+    let fetch = json!([{"name": "fetch"}]);
+    let proxy = json!([{"name": "proxy", "restartPolicy": "Always"}]);
+    assert_eq!(starts(&fetch, &[]), (false, Some(at(5))));
+    assert_eq!(starts(&fetch, &[runs("fetch", 7, true)]), (true, Some(at(7))));
+    assert_eq!(starts(&fetch, &[over("fetch", 0)]), (false, Some(at(9))));
+    assert_eq!(starts(&fetch, &[over("fetch", 3)]), (false, Some(at(5))), "over and over is no progress");
+    assert_eq!(
+        starts(&proxy, &[runs("proxy", 7, false)]),
+        (true, Some(at(7))),
+        "its startup probe is to come"
+    );
+    assert_eq!(
+        starts(&proxy, &[runs("proxy", 7, true)]),
+        (false, Some(at(7))),
+        "nobody waits for it any more"
+    );
 }

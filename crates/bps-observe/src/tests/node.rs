@@ -1,14 +1,14 @@
 //! Raw nodes to what they can carry, and how many lost ones are a storm.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use bps_core::model::{NodeHealth, NodeName, NodeView, Storm};
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{condition, pod};
+use super::{at, condition};
 use crate::node::node_view;
-use crate::storm::assess;
+use crate::storm::{Nodes, StormThreshold, assess};
 
 fn health(spec: Value, conditions: &[Value]) -> NodeHealth {
     let node = json!({"metadata": {"name": "n1"}, "spec": spec, "status": {"conditions": conditions}});
@@ -47,36 +47,98 @@ fn a_node_has_the_zone_of_its_label() {
     );
 }
 
-/// The storm of so many nodes, the first ones lost, with one Pod on each and one that is unbound.
-fn storm(nodes: usize, lost: usize, worst: NodeHealth) -> Option<Storm> {
-    let name = |index: usize| NodeName(format!("n{index}"));
-    let health = |index: usize| if index < lost { worst } else { NodeHealth::Healthy };
-    let view = |index: usize| NodeView { name: name(index), zone: None, health: health(index) };
-    let views: BTreeMap<NodeName, NodeView> = (0..nodes).map(|index| (name(index), view(index))).collect();
-    let on_node = |index: usize| Arc::new(pod(&json!({"spec": {"nodeName": name(index).0}})));
-    let unbound = Arc::new(pod(&json!({"spec": {"nodeName": null}})));
-    let pods: Vec<_> = (0..nodes).map(on_node).chain([unbound]).collect();
-    assess(&views, pods.iter())
+#[test]
+fn a_node_that_somebody_is_about_to_take_away_is_as_good_as_cordoned() {
+    let ready = condition("Ready", "True", 1);
+    for taint in ["karpenter.sh/disrupted", "ToBeDeletedByClusterAutoscaler"] {
+        let spec = json!({"taints": [{"key": taint, "effect": "NoSchedule"}]});
+        assert_eq!(health(spec, std::slice::from_ref(&ready)), NodeHealth::Cordoned, "{taint}");
+    }
+    let announced = |status| health(json!({}), &[ready.clone(), condition("MaintenancePlanned", status, 1)]);
+    assert_eq!(announced("True"), NodeHealth::Cordoned);
+    assert_eq!(announced("False"), NodeHealth::Healthy);
+}
+
+/// Nodes of which the first ones are as bad as `worst` since the beginning; those from `empty` on carry no Pod.
+struct Fleet {
+    nodes: usize,
+    lost: usize,
+    worst: NodeHealth,
+    empty: usize,
+}
+
+impl Fleet {
+    /// The storm after so many seconds.
+    fn storm(&self, threshold: StormThreshold, seconds: i64) -> Option<Storm> {
+        let name = |index: usize| NodeName(format!("n{index}"));
+        let health = |index: usize| if index < self.lost { self.worst } else { NodeHealth::Healthy };
+        let view = |index: usize| NodeView { name: name(index), zone: None, health: health(index) };
+        let views: BTreeMap<NodeName, NodeView> =
+            (0..self.nodes).map(|index| (name(index), view(index))).collect();
+        let silent_since: BTreeMap<NodeName, Timestamp> =
+            (0..self.lost).map(|index| (name(index), at(i64::try_from(index).unwrap()))).collect();
+        let carries = |node: &NodeName| usize::from((0..self.empty).any(|index| name(index) == *node));
+        let nodes = Nodes { views: &views, silent_since: &silent_since };
+        // One Pod is unbound.
+        assess(&nodes, carries, self.empty + 1, threshold, at(seconds))
+    }
+}
+
+/// How many of how many Pods are lost, if that is a storm.
+fn lost(nodes: usize, lost: usize, worst: NodeHealth) -> Option<[usize; 2]> {
+    let fleet = Fleet { nodes, lost, worst, empty: nodes };
+    fleet.storm(StormThreshold::default(), 100).map(|storm| [storm.lost, storm.total])
 }
 
 #[test]
 fn more_than_55_percent_of_the_nodes_and_at_least_two_lost_are_a_storm() {
-    let lost = NodeHealth::NotReady;
     let cases = [
         (0, 0, None),
         (1, 1, None),
         (2, 1, None),
-        (2, 2, Some(Storm { lost: 2, total: 3 })),
-        (3, 2, Some(Storm { lost: 2, total: 4 })),
+        (2, 2, Some([2, 3])),
+        (3, 2, Some([2, 4])),
         (4, 2, None),
         (20, 11, None),
-        (20, 12, Some(Storm { lost: 12, total: 21 })),
+        (20, 12, Some([12, 21])),
         (100, 55, None),
-        (100, 56, Some(Storm { lost: 56, total: 101 })),
+        (100, 56, Some([56, 101])),
     ];
     for (nodes, count, expected) in cases {
-        assert_eq!(storm(nodes, count, lost), expected, "{count} of {nodes}");
+        assert_eq!(lost(nodes, count, NodeHealth::NotReady), expected, "{count} of {nodes}");
     }
-    assert_eq!(storm(3, 3, NodeHealth::Gone), None, "nodes that are gone for sure are no doubt");
-    assert_eq!(storm(3, 3, NodeHealth::Cordoned), None);
+    assert_eq!(lost(3, 3, NodeHealth::Gone), None, "nodes that are gone for sure are no doubt");
+    assert_eq!(lost(3, 3, NodeHealth::Cordoned), None);
+}
+
+#[test]
+fn silent_nodes_without_pods_of_sets_are_no_loss() {
+    let fleet = |empty| Fleet { nodes: 7, lost: 4, worst: NodeHealth::NotReady, empty };
+    assert_eq!(fleet(0).storm(StormThreshold::default(), 100), None);
+    // 2 of the 5 that count.
+    assert_eq!(fleet(2).storm(StormThreshold::default(), 100), None);
+    assert_eq!(fleet(4).storm(StormThreshold::default(), 100).map(|storm| storm.lost), Some(4));
+}
+
+#[test]
+fn a_storm_ends_when_the_silence_of_enough_nodes_has_lasted_for_ten_minutes() {
+    let fleet = Fleet { nodes: 4, lost: 3, worst: NodeHealth::NotReady, empty: 4 };
+    let expected = Storm {
+        lost: 3,
+        total: 5,
+        nodes: ["n0", "n1", "n2"].map(|name| NodeName(name.into())).into(),
+        // The first two that became silent are believed: one of two nodes is left.
+        until: at(601),
+    };
+    assert_eq!(fleet.storm(StormThreshold::default(), 599), Some(expected.clone()));
+    let later = fleet.storm(StormThreshold::default(), 600).map(|storm| (storm.lost, storm.until));
+    assert_eq!(later, Some((2, at(601))));
+    assert_eq!(fleet.storm(StormThreshold::default(), 601), None);
+}
+
+#[test]
+fn who_runs_the_operator_says_from_which_share_on_losses_are_doubted() {
+    let fleet = Fleet { nodes: 4, lost: 3, worst: NodeHealth::NotReady, empty: 4 };
+    let has_storm = |percent| fleet.storm(StormThreshold(percent), 100).is_some();
+    assert_eq!([0, 55, 74, 75, 100].map(has_storm), [true, true, true, false, false]);
 }

@@ -1,12 +1,14 @@
 //! What the operator notes of Pods by its own clock, whatever the clocks of their nodes say.
 
-use bps_core::model::{Lifecycle, PodView, Uid};
+use std::collections::BTreeMap;
+
+use bps_core::model::{EarlyEnds, Lifecycle, PodName, PodView, Reason, Recent, Role, Uid};
 use serde_json::{Value, json};
 
 use super::{at, condition, ended, merge, ready_pod, running, set, template, text};
 use crate::cache::Noted;
 use crate::slim::SlimPod;
-use crate::{Cache, Kind, Scope, SetKey, Watched, Written, observe};
+use crate::{Cache, Deleted, Kind, Scope, SetKey, Watched, Written, observe};
 
 fn key() -> SetKey {
     SetKey { namespace: "shop".into(), name: "web".into() }
@@ -177,4 +179,72 @@ fn what_is_noted_of_a_pod_ends_with_it() {
     for (case, cache) in [("gone", gone), ("ended", ended), ("unlisted", unlisted), ("replaced", replaced)] {
         assert_eq!(cache.noted, Noted::default(), "{case}");
     }
+}
+
+#[test]
+fn wake_ups_in_vain_are_counted_until_one_is_not_and_forgotten_after_ten_minutes() {
+    let mut cache = cache();
+    let recent = |cache: &Cache, seconds| observe(cache, &key(), at(seconds)).unwrap().snapshot.recent;
+    for (role, seconds) in [(Role::Primary, 10), (Role::Hot, 300)] {
+        cache.deleted_pod(
+            &key(),
+            &PodName("web-9".into()),
+            Deleted { role, reason: Reason::WakeTimedOut },
+            at(seconds),
+        );
+    }
+    let hot = BTreeMap::from([(Role::Hot, Reason::WakeTimedOut)]);
+    assert_eq!(recent(&cache, 301), Recent { timeouts_in_a_row: 2, deleted: hot, early_ends: None });
+    assert_eq!(recent(&cache, 899), Recent { timeouts_in_a_row: 2, ..Recent::default() });
+    assert_eq!(recent(&cache, 900), Recent::default());
+
+    at_gate(11).seen(&mut cache, at(400));
+    assert_eq!(recent(&cache, 401).timeouts_in_a_row, 2);
+    let gate = json!({"name": "bps-gate", "state": {"terminated": {"exitCode": 0, "finishedAt": text(402)}}});
+    let through = json!({"spec": {"initContainers": [{"name": "bps-gate"}]}, "status": {"initContainerStatuses": [gate]}});
+    version(12, &through).seen(&mut cache, at(403));
+    assert_eq!(recent(&cache, 404).timeouts_in_a_row, 0);
+    // Asked before that one ran, and given up after.
+    let deleted = Deleted { role: Role::Primary, reason: Reason::WakeTimedOut };
+    cache.deleted_pod(&key(), &PodName("web-0".into()), deleted, at(405));
+    assert_eq!(recent(&cache, 406).timeouts_in_a_row, 0);
+}
+
+#[test]
+fn what_was_noted_of_a_set_ends_with_it() {
+    let mut cache = cache();
+    let deleted = Deleted { role: Role::Primary, reason: Reason::WakeTimedOut };
+    cache.deleted_pod(&key(), &PodName("web-0".into()), deleted, at(1));
+    let gone = set(json!({"template": template()}));
+    gone.lost(&mut cache, at(2));
+    assert_eq!(cache.noted, Noted::default());
+}
+
+#[test]
+fn pods_that_end_early_wait_longer_each_time_until_one_works() {
+    let mut cache = cache();
+    let ends =
+        |cache: &Cache, seconds| observe(cache, &key(), at(seconds)).unwrap().snapshot.recent.early_ends;
+    let rejected = json!({"status": {
+        "phase": "Failed", "reason": "SysctlForbidden", "message": "forbidden sysctl",
+        "conditions": null, "containerStatuses": null,
+    }});
+    let deleted = Deleted { role: Role::Primary, reason: Reason::PodFinished };
+    let end = |cache: &mut Cache, number: i64, seconds: i64| {
+        version(number, &rejected).seen(cache, at(seconds));
+        cache.deleted_pod(&key(), &PodName("web-0".into()), deleted, at(seconds));
+    };
+    let expected = |until: &[i64]| {
+        let until = until.iter().map(|seconds| at(*seconds)).collect();
+        Some(EarlyEnds { until, words: "SysctlForbidden: forbidden sysctl".into() })
+    };
+    end(&mut cache, 11, 1);
+    assert_eq!(ends(&cache, 2), expected(&[21]));
+    end(&mut cache, 12, 2);
+    assert_eq!(ends(&cache, 2), expected(&[21, 21]), "within the pause");
+    end(&mut cache, 13, 22);
+    assert_eq!(ends(&cache, 22), expected(&[62]));
+    assert_eq!(ends(&cache, 62 + 600), None, "long ago");
+    runs(14, "True", 30).seen(&mut cache, at(31));
+    assert_eq!(ends(&cache, 31), None);
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use bps_api::keys;
 use bps_core::model::{
     Gate, Lifecycle, NodeHealth, NodeName, NodeView, Ownership, Part, PodName, PodRef, PodView, Revision,
-    Role, Uid,
+    Role, RoleLabels, Signs, Uid,
 };
 use serde_json::{Value, json};
 
@@ -36,7 +36,7 @@ fn changed(changes: &Value) -> Option<PodView> {
 fn everything_that_decisions_need_is_read() {
     let raw = json!({"metadata": {
         "labels": {
-            (keys::LABEL_ROLE): "hot", (keys::LABEL_REVISION): "0123456789",
+            (keys::LABEL_ROLE): "hot", (keys::LABEL_TYPE): "hotbackup", (keys::LABEL_REVISION): "0123456789",
             (keys::LABEL_HA_STATE): "active", (keys::LABEL_PEER): "web-1",
         },
         "annotations": {
@@ -47,6 +47,7 @@ fn everything_that_decisions_need_is_read() {
         pod: PodRef { name: PodName("web-0".into()), uid: Uid("u0".into()), resource_version: "10".into() },
         ownership: Ownership::Ours,
         role: Role::Hot,
+        labels: RoleLabels::Right,
         role_since: at(8) + jiff::SignedDuration::from_millis(125),
         part: Part::Active { peer: Some(PodName("web-1".into())) },
         slot: 7,
@@ -59,6 +60,7 @@ fn everything_that_decisions_need_is_read() {
         first_ticket: Some(at(97)),
         next_ticket: Some(at(99)),
         is_running: true,
+        signs: Signs { progressed: Some(at(3)), ..Signs::default() },
         is_serving: true,
         node: Some(NodeView {
             name: NodeName("n1".into()),

@@ -1,20 +1,22 @@
 //! The spec to the wish, and what is said about a spec that slipped past the checks of the API server.
 
-use bps_core::manifests::revision;
-use bps_core::model::{Desired, ScaleIn, Strategies, Strategy, Uid, UpdateKind, UpdatePolicy};
+use bps_api::BackupPodSet;
+use bps_core::manifests::{endpoint_slice, revision, service, slice_ports};
+use bps_core::model::{Desired, ObjectState, ScaleIn, Strategies, Strategy, Uid, UpdateKind, UpdatePolicy};
 use jiff::SignedDuration;
-use kube_core::DeserializeGuard;
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use serde_json::{Value, json};
 
 use super::{SET_UID, at, merge, set, template};
-use crate::wish::desired;
+use crate::wish;
 use crate::{Cache, SetKey, Watched, observe};
 
 /// The wish of a set with a template and these further fields, and what is wrong with it.
 fn read(fields: &Value) -> (Desired, Option<String>) {
     let mut spec = json!({"template": template()});
     merge(&mut spec, fields);
-    let (desired, error) = desired(&set(spec));
+    let (desired, error) = wish::read(&set(spec));
     (desired, error.map(|error| error.to_string()))
 }
 
@@ -34,6 +36,7 @@ fn a_spec_without_settings_has_the_documented_defaults() {
         scale_in: ScaleIn::Delete,
         update: UpdatePolicy { kind: UpdateKind::BackupFirst, max_unavailable: 1, partition: 0 },
         paused: false,
+        can_create: true,
         revision: revision(&set(json!({"template": template()})).spec),
         collisions: 0,
         is_new_generation: true,
@@ -144,23 +147,80 @@ fn the_status_tells_of_collisions_and_of_what_was_seen() {
         serde_json::from_value(status).unwrap()
     };
     set.status = status(1, 3);
-    let (seen, _) = desired(&set);
+    let seen = wish::desired(&set);
     assert_eq!((seen.collisions, seen.is_new_generation), (3, false));
     set.status = status(0, -1);
-    let (unseen, _) = desired(&set);
+    let unseen = wish::desired(&set);
     assert_eq!((unseen.collisions, unseen.is_new_generation), (0, true));
 }
 
+fn key() -> SetKey {
+    SetKey { namespace: "shop".into(), name: "web".into() }
+}
+
+/// The set with this generation, pause and target port.
+fn led_to(generation: i64, is_paused: bool, port: &Value) -> BackupPodSet {
+    let container =
+        json!({"name": "web", "image": "web:1", "ports": [{"name": "web", "containerPort": 8080}]});
+    let service = json!({"name": "front", "ports": [{"port": 80, "targetPort": port}]});
+    let template = json!({"spec": {"containers": [container]}});
+    let mut set =
+        set(json!({"template": template, "service": service, "paused": is_paused, "replicas": generation}));
+    (set.metadata.generation, set.metadata.resource_version) =
+        (Some(generation), Some(generation.to_string()));
+    set
+}
+
 #[test]
-fn a_port_that_leads_nowhere_makes_the_wish_invalid_and_hides_the_exposure() {
+fn a_wrong_edit_is_told_and_the_wish_before_it_is_acted_on() {
     let mut cache = Cache::default();
-    let service = json!({"name": "front", "ports": [{"port": 80, "targetPort": "http"}]});
-    let set = set(json!({"template": template(), "service": service}));
-    DeserializeGuard(Ok(set)).seen(&mut cache, at(0));
-    let key = SetKey { namespace: "shop".into(), name: "web".into() };
-    let observation = observe(&cache, &key, at(1)).unwrap();
+    led_to(1, false, &json!("web")).seen(&mut cache, at(0));
+    led_to(2, true, &json!("http")).seen(&mut cache, at(0));
+    let observation = observe(&cache, &key(), at(1)).unwrap();
     let message = "service.ports: targetPort \"http\" is not the name of a container port; \
-        write a number or one of []";
+        write a number or one of [\"web\"]";
     assert_eq!(observation.invalid.map(|error| error.to_string()).as_deref(), Some(message));
-    assert_eq!(observation.snapshot.exposure, None);
+    let desired = &observation.snapshot.desired;
+    assert_eq!((desired.replicas, desired.paused, desired.can_create), (1, true, true), "a pause is obeyed");
+    assert_eq!(observation.ports.iter().map(|port| port.port).collect::<Vec<_>>(), [8080]);
+    assert_eq!(observation.set.metadata.generation, Some(2), "its status is of the newest");
+
+    led_to(3, false, &json!("web")).seen(&mut cache, at(2));
+    let observation = observe(&cache, &key(), at(3)).unwrap();
+    assert_eq!((observation.invalid, observation.snapshot.desired.replicas), (None, 3));
+}
+
+#[test]
+fn without_a_wish_before_a_wrong_one_no_pod_is_made_and_ports_stay_as_they_are() {
+    let mut cache = Cache::default();
+    let mut set = led_to(4, false, &json!("http"));
+    set.status = serde_json::from_value(json!({"updateRevision": "r7"})).unwrap();
+    let right = led_to(1, false, &json!("web"));
+    let wanted = right.spec.service.as_ref().unwrap();
+    let ports = slice_ports(&right, wanted).unwrap();
+    let slice: EndpointSlice = serde_json::from_value(endpoint_slice(&right, wanted, &ports, &[])).unwrap();
+    let service: Service = serde_json::from_value(service(&right, wanted)).unwrap();
+    set.seen(&mut cache, at(0));
+    slice.seen(&mut cache, at(0));
+    service.seen(&mut cache, at(0));
+    let observation = observe(&cache, &key(), at(1)).unwrap();
+    let desired = &observation.snapshot.desired;
+    assert_eq!(
+        (desired.can_create, desired.revision.0.as_str()),
+        (false, "r7"),
+        "its Pods are of that template"
+    );
+    assert_eq!(observation.ports, ports);
+    let exposure = observation.snapshot.exposure.unwrap();
+    assert_eq!([exposure.service, exposure.slice], [ObjectState::Current; 2]);
+}
+
+#[test]
+fn the_wish_of_a_set_that_is_gone_is_no_wish_of_the_next_one_of_its_name() {
+    let mut cache = Cache::default();
+    led_to(1, false, &json!("web")).seen(&mut cache, at(0));
+    let mut next = led_to(2, false, &json!("http"));
+    next.metadata.uid = Some("another".into());
+    next.seen(&mut cache, at(1));
+    assert!(!observe(&cache, &key(), at(2)).unwrap().snapshot.desired.can_create);
 }

@@ -3,9 +3,7 @@
 use bps_api::status::{BackupPodSetStatus, Condition, ConditionStatus, Summary, TierNames};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use crate::model::{
-    Exposure, Lifecycle, ObjectState, Outcome, PodView, Reason, Refusal, Revision, Role, Storm,
-};
+use crate::model::{Exposure, Lifecycle, ObjectState, Outcome, PodView, Reason, Refusal, Revision, Role};
 use crate::status::testing::*;
 
 const CRASHED: Lifecycle = Lifecycle::Unready { since: jiff::Timestamp::UNIX_EPOCH };
@@ -165,7 +163,7 @@ fn stopped_or_unexposed() -> Vec<Situation> {
         ("paused while complete", with(seen([1, 0, 0], full([1, 0, 0])), |case| case.snapshot.desired.paused = true),
             "Paused", ["+AsWanted", "-Paused", "-AsExpected"]),
         ("the storm brake", with(seen([1, 0, 0], vec![]),
-                |case| case.snapshot.storm = Some(Storm { lost: 9, total: 10 })),
+                |case| case.snapshot.storm = Some(crate::testing::storm(9, 10))),
             "Storm brake", ["-PrimariesNotReady", "-StormBrake", "+StormBrake"]),
         ("a quota", refused(Refusal::QuotaExceeded),
             "Refused: QuotaExceeded", ["-BackupsNotReady", "+Refilling", "+QuotaExceeded"]),
