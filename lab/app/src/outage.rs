@@ -33,6 +33,9 @@ pub struct Outage {
     /// From the same beginning until the first prompt answer to a request sent after the last trouble, which
     /// is when all that serve do so again. Zero without trouble, `None` if the run ended in trouble.
     pub whole_again: Option<Duration>,
+    /// Whether a request that was sent after the last failure was answered, however long that took: what a verdict may be made
+    /// of, because the last answers of a run may be slow for many reasons.
+    pub is_answered: bool,
     /// Longest time between one answer and the next with trouble between them. Zero without trouble, `None` if
     /// no trouble had an answer on both sides.
     pub longest_gap: Option<Duration>,
@@ -42,8 +45,12 @@ impl Outage {
     /// Computes the outage of one run; the order of the samples does not matter.
     pub fn from_samples(samples: &[Sample]) -> Outage {
         let troubles: Vec<&Sample> = samples.iter().filter(|sample| is_trouble(sample)).collect();
+        let last_failure =
+            samples.iter().filter(|sample| !sample.is_ok()).map(|sample| sample.start_ns).max();
+        let is_after = |sample: &Sample| last_failure.is_none_or(|failure| sample.start_ns > failure);
         let counted = Outage {
             requests: samples.len(),
+            is_answered: samples.iter().any(|sample| sample.is_ok() && is_after(sample)),
             failed: samples.iter().filter(|sample| !sample.is_ok()).count(),
             slow: troubles.iter().filter(|sample| sample.is_ok()).count(),
             ..Outage::default()
@@ -105,7 +112,7 @@ fn milliseconds(duration: Option<Duration>) -> String {
 
 impl fmt::Display for Outage {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Outage { requests, failed, slow, out, whole_again, longest_gap } = self;
+        let Outage { requests, failed, slow, out, whole_again, longest_gap, is_answered: _ } = self;
         write!(
             formatter,
             "requests={requests} failed={failed} slow={slow} out_ms={} whole_again_ms={} longest_gap_ms={}",
@@ -142,7 +149,15 @@ mod tests {
         let none = ms(0);
         assert_eq!(
             outage,
-            Outage { requests: 3, failed: 0, slow: 0, out: none, whole_again: none, longest_gap: none }
+            Outage {
+                requests: 3,
+                failed: 0,
+                slow: 0,
+                out: none,
+                whole_again: none,
+                is_answered: true,
+                longest_gap: none
+            }
         );
     }
 
@@ -150,8 +165,15 @@ mod tests {
     fn a_single_outage_lasts_from_the_last_answer_before_to_the_first_answer_after() {
         let refused = [10, 15, 20].map(|start| sample(start, start, Outcome::Refused));
         let samples = [vec![ok(0), ok(5)], refused.to_vec(), vec![ok(25), ok(30)]].concat();
-        let expected =
-            Outage { requests: 7, failed: 3, slow: 0, out: ms(20), whole_again: ms(20), longest_gap: ms(20) };
+        let expected = Outage {
+            requests: 7,
+            failed: 3,
+            slow: 0,
+            out: ms(20),
+            whole_again: ms(20),
+            is_answered: true,
+            longest_gap: ms(20),
+        };
         assert_eq!(Outage::from_samples(&samples), expected);
     }
 
@@ -171,6 +193,7 @@ mod tests {
             slow: 0,
             out: ms(700),
             whole_again: ms(700),
+            is_answered: true,
             longest_gap: ms(700),
         };
         assert_eq!(Outage::from_samples(&samples), expected);
@@ -187,8 +210,15 @@ mod tests {
             sample(50, 50, Outcome::Refused),
             ok(60),
         ];
-        let expected =
-            Outage { requests: 7, failed: 3, slow: 0, out: ms(10), whole_again: ms(60), longest_gap: ms(40) };
+        let expected = Outage {
+            requests: 7,
+            failed: 3,
+            slow: 0,
+            out: ms(10),
+            whole_again: ms(60),
+            is_answered: true,
+            longest_gap: ms(40),
+        };
         assert_eq!(Outage::from_samples(&samples), expected);
     }
 
@@ -201,6 +231,7 @@ mod tests {
             slow: 2,
             out: ms(599),
             whole_again: ms(605),
+            is_answered: true,
             longest_gap: ms(599),
         };
         assert_eq!(Outage::from_samples(&samples), expected);
@@ -209,8 +240,15 @@ mod tests {
     #[test]
     fn an_outage_that_does_not_end_has_no_duration() {
         let samples = [ok(0), sample(5, 5, Outcome::Refused), sample(10, 10, Outcome::Refused)];
-        let expected =
-            Outage { requests: 3, failed: 2, slow: 0, out: None, whole_again: None, longest_gap: None };
+        let expected = Outage {
+            requests: 3,
+            failed: 2,
+            slow: 0,
+            out: None,
+            whole_again: None,
+            is_answered: false,
+            longest_gap: None,
+        };
         assert_eq!(Outage::from_samples(&samples), expected);
         assert_eq!(
             expected.to_string(),
@@ -221,8 +259,15 @@ mod tests {
     #[test]
     fn a_run_that_begins_in_an_outage_counts_from_its_first_request() {
         let samples = [sample(5, 5, Outcome::Refused), ok(10)];
-        let expected =
-            Outage { requests: 2, failed: 1, slow: 0, out: ms(6), whole_again: ms(6), longest_gap: None };
+        let expected = Outage {
+            requests: 2,
+            failed: 1,
+            slow: 0,
+            out: ms(6),
+            whole_again: ms(6),
+            is_answered: true,
+            longest_gap: None,
+        };
         assert_eq!(Outage::from_samples(&samples), expected);
     }
 
@@ -245,5 +290,15 @@ mod tests {
             [&one[..], &[sample(200, 201, Outcome::Ok), sample(400, 1_400, Outcome::Timeout)]].concat();
         let told = second_trouble(&other, apart);
         assert_eq!(told.as_deref(), Some("0.390 s: timeout after 1.000 s"));
+    }
+
+    #[test]
+    fn a_run_that_ends_with_slow_answers_is_answered_in_the_end() {
+        let answered = |samples: &[Sample]| Outage::from_samples(samples).is_answered;
+        let slow = sample(20, 200, Outcome::Ok);
+        assert!(answered(&[ok(0), sample(5, 5, Outcome::Refused), slow.clone()]));
+        assert!(!answered(&[ok(0), slow.clone(), sample(21, 21, Outcome::Refused)]));
+        assert!(!answered(&[]));
+        assert_eq!(Outage::from_samples(&[ok(0), slow]).whole_again, None, "a figure, and no verdict");
     }
 }

@@ -53,10 +53,10 @@ impl End {
         let may_fail = |target: Target| target != Target::NoneFailed;
         let wrong = [
             (!is_right).then(|| format!("{before:?} was followed by {after:?}")),
-            outage.whole_again.is_none().then(|| format!("nobody answers in the end: {outage}")),
+            (!outage.is_answered).then(|| format!("nobody answers in the end: {outage}")),
             reason.as_deref().and_then(|reason| wrong_reason(is_untold(fault), reason)),
             (outage.failed > 0 && !may_fail(fault.target())).then(|| format!("requests failed: {outage}")),
-            kept.whole_again.is_none().then(|| format!("nobody answers on a kept connection: {kept}")),
+            (!kept.is_answered).then(|| format!("nobody answers on a kept connection: {kept}")),
             (kept.failed > 0 && !may_fail(fault.target_kept()))
                 .then(|| format!("requests failed on a kept connection: {kept}")),
         ];

@@ -186,7 +186,7 @@ async fn assert_followed(scene: &Scene, (samples, struck_ns): (&[Sample], u64), 
     let outage = Outage::from_samples(samples);
     let each = crowd::outages(samples, struck, struck_ns);
     note(format!("{outage}; each of the pairs: {each:?}"));
-    assert!(outage.whole_again.is_some() && each.iter().all(Option::is_some), "{outage}; {each:?}");
+    assert!(outage.is_answered && each.iter().all(Option::is_some), "{outage}; {each:?}");
     for pair in struck {
         assert_eq!(wrong_reason(false, &scene.reason(&pair.standby).await), None);
     }

@@ -245,7 +245,7 @@ pub(crate) async fn served_again(what: &str, load: Load) {
     tokio::time::sleep(PROXY_WITHIN).await;
     let outage: Outage = load.stop().await;
     note(format!("{what}: {outage}"));
-    assert!(outage.whole_again.is_some(), "{outage}");
+    assert!(outage.is_answered, "{outage}");
 }
 
 pub(crate) async fn a_stateful_set_of_two_becomes_a_pair_with_its_labels_and_services(stage: Stage) {
