@@ -33,12 +33,22 @@ pub use wake::{GateKit, TicketSender, send_by_tcp};
 
 /// Most deletions, adoptions and retirements under way at once, for all sets together.
 ///
-/// Promotions, tickets and address writes are not counted: they never queue behind a start-up of other sets.
+/// Promotions, tickets and address writes are counted apart: they never queue behind a start-up of other sets.
 const PATIENT_WRITES_MAX: usize = 48;
 
 /// Most creations under way at once, for all sets together. Counted apart: admission may take seconds for each of them,
 /// and nothing else is to wait for that.
 const CREATIONS_MAX: usize = 48;
+
+/// Most promotions and address writes under way at once, for all sets together.
+///
+/// 64: the API server lets a flow have some 400 requests wait and refuses the others (429), which then wait for longer than a
+/// turn lasts here.
+const URGENT_WRITES_MAX: usize = 64;
+
+/// Most tickets under way at once, for all sets together. Counted apart: a gate that cannot be reached takes a ticket's whole
+/// time, and no promotion is to wait for that.
+const TICKETS_MAX: usize = 64;
 
 /// What one write came to.
 pub(crate) struct Answer {
@@ -73,21 +83,48 @@ pub struct Applier {
     clock: Clock,
     send_ticket: TicketSender,
     gate: Arc<RwLock<Arc<GateKit>>>,
-    patience: Arc<Semaphore>,
+    turns: Turns,
+}
+
+/// Who waits for whom.
+#[derive(Clone)]
+struct Turns {
+    patient: Arc<Semaphore>,
     creations: Arc<Semaphore>,
+    urgent: Arc<Semaphore>,
+    tickets: Arc<Semaphore>,
+}
+
+impl Turns {
+    fn new() -> Self {
+        let turns = |count| Arc::new(Semaphore::new(count));
+        Self {
+            patient: turns(PATIENT_WRITES_MAX),
+            creations: turns(CREATIONS_MAX),
+            urgent: turns(URGENT_WRITES_MAX),
+            tickets: turns(TICKETS_MAX),
+        }
+    }
+
+    fn of(&self, action: &Action) -> &Semaphore {
+        match action {
+            Action::Create { .. } => &self.creations,
+            Action::Wake { .. } => &self.tickets,
+            Action::Convert { .. }
+            | Action::PublishService
+            | Action::PublishGroup
+            | Action::Expose { .. } => &self.urgent,
+            Action::Delete { .. } | Action::Adopt { .. } | Action::Relabel { .. } | Action::Retire { .. } => {
+                &self.patient
+            }
+        }
+    }
 }
 
 impl Applier {
     /// An applier that writes with this client and signs with these keys.
     pub fn new(client: Client, (clock, send_ticket): (Clock, TicketSender), gate: GateKit) -> Self {
-        Self {
-            client,
-            clock,
-            send_ticket,
-            gate: Arc::new(RwLock::new(Arc::new(gate))),
-            patience: Arc::new(Semaphore::new(PATIENT_WRITES_MAX)),
-            creations: Arc::new(Semaphore::new(CREATIONS_MAX)),
-        }
+        Self { client, clock, send_ticket, gate: Arc::new(RwLock::new(Arc::new(gate))), turns: Turns::new() }
     }
 
     /// Signs with other keys from now on.
@@ -122,9 +159,7 @@ impl Applier {
     }
 
     async fn take(&self, observation: &Observation, step: &Step) -> Applied {
-        let is_creation = matches!(step.action, Action::Create { .. });
-        let turns = if is_creation { &self.creations } else { &self.patience };
-        let _turn = if step.action.is_urgent() { None } else { turns.acquire().await.ok() };
+        let _turn = self.turns.of(&step.action).acquire().await.ok();
         let started = self.clock.now();
         let clock = Instant::now();
         let answer = self.write(observation, &step.action, started).await;

@@ -129,7 +129,7 @@ async fn work(context: &Context, job: &Job, mut observation: Observation) -> Wor
     let key = &job.key;
     let mut results = Vec::new();
     let mut plan = checked_plan(context, key, &observation);
-    let mut taker = Taker { context, key, urgent: job.urgent.clone() };
+    let mut taker = Taker::new(context, key, job.urgent.clone());
     let mut is_disturbed = false;
     for _ in 0..PASSES_MAX {
         let steps = if is_disturbed { plan.second_wave() } else { plan.first_wave() };

@@ -1,10 +1,11 @@
 //! Tells what was done: status, events, logs and metrics, all with the same words.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use bps_api::{BackupPodSet, BackupPodSetStatus, keys};
-use bps_core::model::{Action, Outcome, Plan, Reason, Refusal, Role, StepResult};
-use bps_core::status::{self, StatusInput, event_note};
+use bps_core::model::{Action, Outcome, Plan, PodRef, Reason, Refusal, Role, Snapshot, StepResult};
+use bps_core::status::{self, EventText, StatusInput, event_note};
 use bps_observe::{Observation, SetKey, Written};
 use bps_runtime::metrics::sets::{Conversion, SetMetrics, Spare, StepLabels};
 use bps_runtime::sync::Instant;
@@ -41,6 +42,22 @@ pub(super) struct Reporter {
     unreported: Unreported,
 }
 
+/// The events that a look is worth. What is refused again and again is told once: all creations of a look for the same reason,
+/// and all tickets to a gate, which are sent five times a second.
+pub(super) fn notes(snapshot: &Snapshot, results: &[StepResult]) -> Vec<EventText> {
+    let mut told = BTreeSet::new();
+    let was_asked_before = |result: &StepResult, pod: &PodRef| {
+        let view = snapshot.pods.iter().find(|view| view.pod.uid == pod.uid);
+        view.and_then(|view| view.first_ticket).is_some_and(|first| first < result.started)
+    };
+    let mut is_news = |result: &&StepResult| match (&result.step.action, result.outcome) {
+        (Action::Create { .. }, Outcome::Failed(refusal)) => told.insert(refusal),
+        (Action::Wake { pod, .. }, Outcome::Failed(_)) => !was_asked_before(result, pod),
+        _ => true,
+    };
+    results.iter().filter(|result| is_news(result)).filter_map(event_note).collect()
+}
+
 impl Reporter {
     pub(super) fn new(client: Client, events: EventSender, metrics: SetMetrics) -> Self {
         Self {
@@ -66,9 +83,9 @@ impl Reporter {
         for result in round.results {
             self.count(result);
             log(round.observation, result);
-            if let Some(text) = event_note(result) {
-                self.events.send(round.observation.set.as_ref(), text);
-            }
+        }
+        for note in notes(&round.observation.snapshot, round.results) {
+            self.events.send(round.observation.set.as_ref(), note);
         }
         self.transitions.follow((round.key, &round.observation.snapshot.pods), round.results, &self.metrics);
         for hold in &round.plan.holds {

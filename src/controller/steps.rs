@@ -30,14 +30,24 @@ pub(super) struct Taker<'c> {
     pub(super) key: &'c SetKey,
     /// Changes with each event that is not to wait.
     pub(super) urgent: watch::Receiver<()>,
+    /// Whether writes of the set were refused the last time: then one creation is tried before all others.
+    pub(super) is_wary: bool,
 }
 
-impl Taker<'_> {
+impl<'c> Taker<'c> {
+    pub(super) fn new(context: &'c Context, key: &'c SetKey, urgent: watch::Receiver<()>) -> Self {
+        Self { context, key, urgent, is_wary: context.refusals.is_running(key) }
+    }
+
     /// Takes all steps at once. While nothing but creations is unanswered, it answers what is urgent: a creation changes
     /// nothing for the Pods that are there, while a deletion must be known before the next decision.
     pub(super) async fn take(&mut self, observation: &Observation, steps: Vec<Step>) -> Vec<StepResult> {
         let is_creation = |step: &Step| matches!(step.action, Action::Create { .. });
-        let (creations, others): (Vec<Step>, Vec<Step>) = steps.into_iter().partition(is_creation);
+        let (mut creations, others): (Vec<Step>, Vec<Step>) = steps.into_iter().partition(is_creation);
+        if self.is_wary {
+            // A quota or a policy that refuses one refuses all.
+            creations.truncate(1);
+        }
         let (context, key) = (self.context, self.key);
         let creating = pin!(context.applier.apply(observation, &creations));
         let taking = pin!(take_others(context, key, (observation, others)));
@@ -48,7 +58,9 @@ impl Taker<'_> {
                 (created, [taken, served].concat())
             }
         };
-        results.extend(absorb(context, key, created));
+        let created = absorb(context, key, created);
+        self.is_wary &= !created.iter().any(|result| result.outcome == Outcome::Done);
+        results.extend(created);
         results
     }
 

@@ -26,6 +26,11 @@ impl Streaks {
         *count
     }
 
+    /// Whether it happened the last time.
+    pub(super) fn is_running(&self, key: &SetKey) -> bool {
+        self.0.lock().expect("no holder of this lock panics").contains_key(key)
+    }
+
     /// It did not happen, or the object is gone.
     pub(super) fn end(&self, key: &SetKey) {
         self.0.lock().expect("no holder of this lock panics").remove(key);

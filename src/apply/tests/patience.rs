@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::{plain, pod_ref, step};
 use crate::apply::testing::{applier, pod};
-use crate::apply::{Applier, PATIENT_WRITES_MAX};
+use crate::apply::{Applier, PATIENT_WRITES_MAX, URGENT_WRITES_MAX};
 
 fn deletions(count: usize) -> Vec<Step> {
     let deletion =
@@ -71,4 +71,34 @@ async fn steps_of_one_plan_are_sent_at_the_same_time() {
         call.reset();
     }
     assert_eq!(applying.await.expect("the task ends well").len(), 3);
+}
+
+fn promotions(count: usize) -> Vec<Step> {
+    let promotion =
+        |name: String| Action::Convert { pod: pod_ref(&name, 17), from: Role::Hot, to: Role::Primary };
+    (0..count).map(|index| step(promotion(format!("web-{index}")))).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn promotions_are_bounded_and_do_not_wait_for_gates_that_do_not_answer() {
+    let (client, mut server) = pair();
+    let applier: Applier = applier(&client);
+    let promoting = {
+        let applier = applier.clone();
+        tokio::spawn(async move { applier.apply(&plain(), &promotions(URGENT_WRITES_MAX + 1)).await })
+    };
+    let calls = server.calls().await;
+    assert_eq!(calls.len(), URGENT_WRITES_MAX);
+    for call in calls.into_iter().chain(server.calls().await) {
+        call.reply(200, &pod("web-0", ("primary", 18)));
+    }
+    for call in server.calls().await {
+        call.reply(200, &pod("web-0", ("primary", 18)));
+    }
+    assert_eq!(promoting.await.expect("the task ends well").len(), URGENT_WRITES_MAX + 1);
+    let (ticket, promotion) = (
+        Action::Wake { pod: pod_ref("web-0", 17), address: bps_core::testing::address(0) },
+        promotions(1).remove(0).action,
+    );
+    assert!(!std::ptr::eq(applier.turns.of(&ticket), applier.turns.of(&promotion)));
 }

@@ -61,6 +61,29 @@ async fn a_set_that_is_refused_is_looked_at_less_and_less_often_until_it_succeed
     serving.abort();
 }
 
+#[tokio::test]
+async fn while_creations_are_refused_one_of_all_is_tried() {
+    let (client, server) = pair();
+    let is_refusing = Arc::new(AtomicBool::new(true));
+    let fields = json!({"replicas": 3});
+    let known = serde_json::to_value(super::known_set(&fields)).unwrap();
+    let mut answer = api(Arc::clone(&is_refusing));
+    let (log, serving) = server.serve(move |seen| match seen.method.as_str() {
+        "POST" => answer(seen),
+        _ => (200, known.clone()),
+    });
+    let context = context(&client, &fields, &[]);
+    let posts = || log.lock().unwrap().iter().filter(|seen| seen.method == "POST").count();
+    delays(&context, 1).await;
+    assert_eq!(posts(), 3);
+    delays(&context, 4).await;
+    assert_eq!(posts(), 7);
+    is_refusing.store(false, Ordering::Relaxed);
+    assert_eq!(reconcile(&context, &job()).await, Look::Settled(None));
+    assert_eq!(posts(), 10, "after the first that is taken all others follow in the same look");
+    serving.abort();
+}
+
 /// A look after this many milliseconds that service depends on.
 fn urgent(milliseconds: u64) -> Again {
     Again { after: Duration::from_millis(milliseconds), change: Change::Urgent }

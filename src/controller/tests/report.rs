@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 
+use bps_core::model::{Action, Outcome, PodName, Reason, Refusal, Role, Step, StepResult};
+use bps_core::testing as given;
 use bps_runtime::clock::Clock;
 use bps_testkit::mock_api::{Seen, pair, status};
 use jiff::SignedDuration;
@@ -12,6 +14,7 @@ use serde_json::{Value, json};
 use super::{context, job, known_set, unready_primary};
 use crate::apply::testing::pod;
 use crate::controller::reconcile::{Context, reconcile};
+use crate::controller::report::notes;
 
 /// Time between two looks.
 const LOOKS_APART: SignedDuration = SignedDuration::from_secs(30);
@@ -76,4 +79,38 @@ async fn a_failover_is_told_although_the_status_of_its_look_was_not_taken() {
         let pods = taken["conversions"].as_array().into_iter().flatten().map(|one| &one["pod"]);
         assert_eq!(pods.collect::<Vec<_>>(), [&json!("web-0"), &json!("web-1")], "{refused}: {taken}");
     }
+}
+
+#[test]
+fn what_is_refused_again_and_again_is_told_once() {
+    let mut woken = given::pod("web-0", Role::Primary, 0);
+    woken.first_ticket = Some(given::now());
+    let snapshot = given::snapshot(given::desired([1, 0, 0]), vec![woken.clone()]);
+    let result = |action: Action, refusal: Refusal, seconds: i64| StepResult {
+        step: Step { action, reason: Reason::PodMissing },
+        outcome: Outcome::Failed(refusal),
+        message: None,
+        started: given::seconds_ago(-seconds),
+        elapsed: SignedDuration::ZERO,
+    };
+    let created = |name: &str, refusal: Refusal| {
+        let action = Action::Create { name: PodName(name.into()), role: Role::Cold, slot: 1 };
+        result(action, refusal, 0)
+    };
+    let asked = |seconds: i64| {
+        let action = Action::Wake { pod: woken.pod.clone(), address: given::address(0) };
+        result(action, Refusal::GateRefused, seconds)
+    };
+    let results = [
+        created("web-1", Refusal::QuotaExceeded),
+        created("web-2", Refusal::QuotaExceeded),
+        created("web-3", Refusal::Forbidden),
+        asked(0),
+        asked(1),
+    ];
+    let told = |results: &[StepResult]| {
+        notes(&snapshot, results).into_iter().map(|note| note.action).collect::<Vec<_>>()
+    };
+    assert_eq!(told(&results), ["create web-1", "create web-3", "wake web-0"]);
+    assert_eq!(told(&[asked(1)]), [""; 0]);
 }
