@@ -5,6 +5,7 @@
 //! | `simulation` | the real operator behind a simulated API server, with a fault at every request |
 //! | `agents` | what manifests say to agents, agents understand |
 //! | `key_store` | the Secret of the wake-up keys |
+//! | `policies` | what the shipped NetworkPolicies let through |
 //! | `examples`, `generated`, `reference` | shipped and generated files are what the code says |
 //! | `architecture` | what Cargo cannot say about the sources |
 
@@ -15,6 +16,7 @@ mod architecture;
 mod examples;
 mod generated;
 mod key_store;
+mod policies;
 mod reference;
 mod render;
 mod simulation;

@@ -26,6 +26,9 @@ pub const LABEL_GROUP: &str = "backup.example.com/group";
 pub const LABEL_ROLE: &str = "backup.example.com/role";
 /// Label: revision of the template that a Pod was made from, [`REVISION_HEX_DIGITS`] hexadecimal digits.
 pub const LABEL_REVISION: &str = "backup.example.com/revision";
+/// Label: `true` on every Pod that was made with a gate, whatever its role is by now; never changed, so that a NetworkPolicy can
+/// let the operator in while the gate is opened.
+pub const LABEL_GATE: &str = "backup.example.com/gate";
 /// Label: role of a Pod in the words of the BPS paper; written in the same patch as [`LABEL_ROLE`].
 pub const LABEL_TYPE: &str = "type";
 /// Label: active or standby. Reserved, so that a template cannot pretend to be one.
@@ -50,6 +53,9 @@ pub const ANNOTATION_SLOT: &str = "backup.example.com/slot";
 pub const ANNOTATION_ROLE_SINCE: &str = "backup.example.com/role-since";
 /// Annotation: ids of the public keys that a cold Pod was created with, separated by commas.
 pub const ANNOTATION_WAKE_KEYS: &str = "backup.example.com/wake-keys";
+
+/// Annotation: uid of the set whose tickets open the gate of a Pod.
+pub const ANNOTATION_GATE_OF: &str = "backup.example.com/gate-of";
 
 /// Annotation on the Lease of a pair: second number of the epoch, decimal; the first one is `leaseTransitions`.
 pub const ANNOTATION_HA_SEQUENCE: &str = "backup.example.com/ha-sequence";
@@ -250,7 +256,9 @@ mod tests {
             LABEL_REVISION,
             ANNOTATION_SLOT,
             ANNOTATION_ROLE_SINCE,
+            LABEL_GATE,
             ANNOTATION_WAKE_KEYS,
+            ANNOTATION_GATE_OF,
             ANNOTATION_HA_SEQUENCE,
             ANNOTATION_HA_MEMBERS,
             ANNOTATION_HA_PENDING,
@@ -273,7 +281,7 @@ mod tests {
             EVENT_REPORTER,
         ];
         assert_eq!(PREFIX, format!("{GROUP}/"));
-        assert_eq!(keys.map(|key| key.starts_with(PREFIX)), [true; 27]);
+        assert_eq!(keys.map(|key| key.starts_with(PREFIX)), [true; 29]);
     }
 
     #[test]

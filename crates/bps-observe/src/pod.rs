@@ -50,7 +50,9 @@ pub(super) fn pod_view(pod: &SlimPod, context: &PodContext<'_>) -> Option<PodVie
         lifecycle: as_noted(lifecycle(pod, created), context.noted.unready_since(&uid)),
         gate,
         has_known_key: gate == Gate::None
-            || annotation(keys::ANNOTATION_WAKE_KEYS).is_none_or(|ids| context.keys.knows_any(ids)),
+            || (annotation(keys::ANNOTATION_WAKE_KEYS).is_none_or(|ids| context.keys.knows_any(ids))
+                // A set of the same name adopts the Pods of the one before, but cannot sign for it.
+                && annotation(keys::ANNOTATION_GATE_OF).is_none_or(|uid| uid == context.set_uid)),
         stopped: unready_since(pod),
         first_ticket: tickets.map(|tickets| tickets.first),
         next_ticket: tickets.map(|tickets| tickets.next),

@@ -118,6 +118,7 @@ fn of_sets() -> Vec<Claim> {
         any(15, meddling::pods_that_are_all_deleted_at_once_are_all_made_again),
         any(10, meddling::a_role_label_written_by_hand_ends_in_the_wanted_counts),
         any(6, meddling::the_label_of_the_paper_is_put_back_on_a_pod_that_lost_it),
+        any(15, meddling::cold_backups_of_a_former_set_are_replaced_before_they_are_needed),
         any(4, meddling::an_orphaned_pod_is_adopted_by_a_set_of_the_same_name),
         any(11, hostile::garbage_at_the_gate_wakes_nobody),
         any(8, sizes::a_deleted_set_takes_everything_of_its_with_it),

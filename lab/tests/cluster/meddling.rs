@@ -113,6 +113,30 @@ pub(crate) async fn the_label_of_the_paper_is_put_back_on_a_pod_that_lost_it(sta
     assert_eq!(roles(&after), roles(&before));
 }
 
+pub(crate) async fn cold_backups_of_a_former_set_are_replaced_before_they_are_needed(stage: Stage) {
+    stage.apply(&web([1, 0, 1])).await;
+    let before = stage.settled(WEB, [1, 0, 1]).await;
+    stage.kubectl(&["delete", "bps", WEB, "--cascade=orphan"]);
+    wait::until(stage.api(), "", |pods: &[Pod]| {
+        let is_orphan = pods.iter().all(|pod| pod.owner_references().is_empty());
+        if is_orphan { Ok(()) } else { Err("a Pod has an owner".into()) }
+    })
+    .await;
+    stage.apply(&web([1, 0, 1])).await;
+    // Its gate takes tickets of the former set only.
+    let former = uids(&before, "cold");
+    let after = stage
+        .pods_where(WEB, |pods| {
+            complete(pods, [1, 0, 1])?;
+            if uids(pods, "cold").is_disjoint(&former) { Ok(()) } else { Err("it is still there".into()) }
+        })
+        .await;
+    assert_eq!(uids(&after, "primary"), uids(&before, "primary"), "who serves is adopted");
+    stage.delete(one(&after, "primary")).await;
+    let woken = stage.settled(WEB, [1, 0, 1]).await;
+    assert_eq!(uids(&woken, "primary"), uids(&after, "cold"));
+}
+
 pub(crate) async fn an_orphaned_pod_is_adopted_by_a_set_of_the_same_name(stage: Stage) {
     stage.apply(&web([1, 0, 0])).await;
     let before = stage.settled(WEB, [1, 0, 0]).await;

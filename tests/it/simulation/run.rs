@@ -2,6 +2,7 @@
 
 use std::{pin::Pin, time::Duration};
 
+use bps_api::keys;
 use kube::Client;
 use serde_json::Value;
 use tokio::task::JoinHandle;
@@ -134,7 +135,12 @@ pub fn shape(world: &World) -> String {
                 "endpointslices" => object["endpoints"].as_array().map_or(0, Vec::len).to_string(),
                 _ => String::new(),
             };
-            format!("{} {} {state}", key.kind.plural, object["metadata"]["labels"])
+            let mut labels = object["metadata"]["labels"].clone();
+            if let Some(labels) = labels.as_object_mut() {
+                // It says how a Pod was made, and which of several ends up in a role has no meaning.
+                labels.remove(keys::LABEL_GATE);
+            }
+            format!("{} {labels} {state}", key.kind.plural)
         })
         .collect();
     lines.sort();

@@ -89,6 +89,8 @@ fn metadata(request: &PodRequest<'_>, gate_settings: &GateSettings) -> Value {
     annotations.insert(keys::ANNOTATION_ROLE_SINCE.to_owned(), milliseconds(request.now));
     if request.role == Role::Cold {
         annotations.insert(keys::ANNOTATION_WAKE_KEYS.to_owned(), gate_settings.key_ids());
+        annotations.insert(keys::ANNOTATION_GATE_OF.to_owned(), set.metadata.uid.clone().unwrap_or_default());
+        labels.insert(keys::LABEL_GATE.to_owned(), "true".to_owned());
     }
     json!({
         "name": request.name.0,

@@ -167,7 +167,8 @@ pub struct PodView {
     pub lifecycle: Lifecycle,
     /// Where it stands with its gate.
     pub gate: Gate,
-    /// Whether the operator still holds a key that the gate accepts; true for Pods without a gate.
+    /// Whether the operator can sign a ticket that the gate accepts: it still holds a key that the gate knows, and the gate is of
+    /// this very set. True for Pods without a gate.
     pub has_known_key: bool,
     /// When it stopped being ready by its record, which is written by the clock of its node; `None` if it is not unready.
     pub stopped: Option<Timestamp>,

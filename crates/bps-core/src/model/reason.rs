@@ -31,7 +31,7 @@ pub enum Reason {
     WakeTimedOut,
     /// A Pod was not ready for longer than the deadline.
     UnreadyTooLong,
-    /// No key is left that a cold Pod's gate accepts.
+    /// No ticket can be signed that a cold Pod's gate accepts.
     GateKeyRetired,
     /// A cold Pod runs although nobody woke it.
     StartedUnasked,
@@ -186,7 +186,9 @@ impl Reason {
                 "A woken Pod did not pass its gate, or came no further behind it, within wakeupTimeout."
             }
             Self::UnreadyTooLong => "A Pod was not ready for longer than unreadyDeadlineSeconds.",
-            Self::GateKeyRetired => "The operator has no key left that the gate of a cold Pod accepts.",
+            Self::GateKeyRetired => {
+                "No ticket of this set can open the gate of a cold Pod: its keys are retired, or it is of a former set."
+            }
             Self::StartedUnasked => "A cold Pod runs although nobody woke it.",
             Self::TemplateChanged => "The Pod template changed.",
             Self::RoleAwake => "A Pod that shall run still waits at its gate.",

@@ -123,3 +123,13 @@ fn a_gate_can_be_opened_while_one_of_its_keys_is_known() {
         assert_eq!(is_known(ids.clone()), expected, "{ids}");
     }
 }
+
+#[test]
+fn a_gate_of_a_former_set_of_the_name_cannot_be_opened() {
+    let is_known = |uid: Value| {
+        let annotations = json!({(keys::ANNOTATION_WAKE_KEYS): "k2", (keys::ANNOTATION_GATE_OF): uid});
+        let spec = json!({"initContainers": [{"name": "bps-gate"}]});
+        view(&pod(&json!({"metadata": {"annotations": annotations}, "spec": spec}))).unwrap().has_known_key
+    };
+    assert_eq!([json!(SET_UID), Value::Null, json!("former")].map(is_known), [true, true, false]);
+}
