@@ -74,7 +74,14 @@ impl<'a> Pods<'a> {
     }
 
     pub(super) async fn relabel(&self, pod: &PodRef, role: Role) -> Answer {
-        self.patch(pod, &label_patch(pod, role)).await
+        let patch = label_patch(pod, role);
+        let answer = self.patch(pod, &patch).await;
+        let Some(Written::Pod(written)) = &answer.written else { return answer };
+        if label_of(written, keys::LABEL_TYPE) == Some(role.type_label()) {
+            return answer;
+        }
+        let message = format!("admission changed the label {} of Pod {}", keys::LABEL_TYPE, pod.name);
+        Answer { written: answer.written, ..Answer::failed(Refusal::Forbidden, message) }
     }
 
     pub(super) async fn adopt(&self, pod: &PodRef) -> Answer {
@@ -110,6 +117,10 @@ impl<'a> Pods<'a> {
         let gone = |pod: SlimPod| Written::PodGone(Box::new(pod));
         delete(&self.api, seen, (kept, gone)).await
     }
+}
+
+fn label_of<'p>(pod: &'p SlimPod, key: &str) -> Option<&'p str> {
+    pod.metadata.labels.as_ref()?.get(key).map(String::as_str)
 }
 
 /// Whether plans see the Pod: with its labels as well, for what a human took out of the set by them never fills a place.

@@ -153,8 +153,9 @@ pub async fn start(
     groups::start(tasks, shutdown, surroundings, &scopes);
     spawn(tasks, "keep-house", housekeeper.run(leadership.clone(), shutdown.clone()));
     let reporter = Reporter::new(client.clone(), events, metrics.sets.clone());
-    let (refusals, stale) = (Streaks::default(), Streaks::default());
-    let context = Context { client, sink, applier, reporter, leadership, metrics, refusals, stale };
+    let (refusals, creations, stale) = (Streaks::default(), Streaks::default(), Streaks::default());
+    let context =
+        Context { client, sink, applier, reporter, leadership, metrics, refusals, creations, stale };
     spawn(tasks, "reconcile", lead(Arc::new(context), shutdown.clone()));
     Ok(())
 }

@@ -49,6 +49,8 @@ pub(super) struct Context {
     pub(super) leadership: Leadership,
     pub(super) metrics: Metrics,
     pub(super) refusals: Streaks,
+    /// Looks in a row whose creations were refused.
+    pub(super) creations: Streaks,
     pub(super) stale: Streaks,
 }
 
@@ -78,6 +80,7 @@ pub(super) async fn reconcile(context: &Context, job: &Job) -> Look {
     let Some(_permit) = context.leadership.permit() else { return Look::Settled(None) };
     let Some(first) = observe(&context.sink.cache(), &job.key, context.sink.clock.now()) else {
         context.refusals.end(&job.key);
+        context.creations.end(&job.key);
         context.stale.end(&job.key);
         context.reporter.forget(&job.key);
         return Look::Settled(None);

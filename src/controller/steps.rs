@@ -4,7 +4,7 @@
 use std::pin::pin;
 
 use bps_core::model::{Action, Outcome, Step, StepResult};
-use bps_observe::{Deleted, Observation, SetKey, observe};
+use bps_observe::{Deleted, Observation, SetKey, Written, observe};
 use futures::future::{Either, select};
 use jiff::SignedDuration;
 use tokio::sync::watch;
@@ -30,13 +30,13 @@ pub(super) struct Taker<'c> {
     pub(super) key: &'c SetKey,
     /// Changes with each event that is not to wait.
     pub(super) urgent: watch::Receiver<()>,
-    /// Whether writes of the set were refused the last time: then one creation is tried before all others.
+    /// Whether creations of the set were refused the last time: then one is tried before all others.
     pub(super) is_wary: bool,
 }
 
 impl<'c> Taker<'c> {
     pub(super) fn new(context: &'c Context, key: &'c SetKey, urgent: watch::Receiver<()>) -> Self {
-        Self { context, key, urgent, is_wary: context.refusals.is_running(key) }
+        Self { context, key, urgent, is_wary: context.creations.is_running(key) }
     }
 
     /// Takes all steps at once. While nothing but creations is unanswered, it answers what is urgent: a creation changes
@@ -59,7 +59,12 @@ impl<'c> Taker<'c> {
             }
         };
         let created = absorb(context, key, created);
-        self.is_wary &= !created.iter().any(|result| result.outcome == Outcome::Done);
+        if created.iter().any(|result| result.outcome == Outcome::Done) {
+            self.is_wary = false;
+            context.creations.end(key);
+        } else if created.iter().any(|result| matches!(result.outcome, Outcome::Failed(_))) {
+            context.creations.lengthen(key);
+        }
         results.extend(created);
         results
     }
@@ -130,7 +135,11 @@ fn absorb(context: &Context, key: &SetKey, applied: impl IntoIterator<Item = App
     let absorb = |Applied { result, written }: Applied| {
         if let (Action::Delete { pod, role, .. }, Outcome::Done) = (&result.step.action, result.outcome) {
             let deleted = Deleted { role: *role, reason: result.step.reason };
-            cache.deleted_pod(key, &pod.name, deleted, now);
+            let shown = match &written {
+                Some(Written::Pod(shown) | Written::PodGone(shown)) => Some(shown.as_ref()),
+                _ => None,
+            };
+            cache.deleted_pod(key, &pod.name, shown, deleted, now);
         }
         if let Some(written) = written {
             cache.wrote(written, now);

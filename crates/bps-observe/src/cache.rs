@@ -72,7 +72,7 @@ pub struct Cache {
     pub(super) slices: Store<EndpointSlice>,
     pub(super) groups: Store<HAGroup>,
     pub(super) nodes: BTreeMap<NodeName, NodeView>,
-    /// Each set as it was when its spec could last be used.
+    /// Sets whose newest spec cannot be used, each as it was when that could be done last.
     usable: BTreeMap<SetKey, Arc<BackupPodSet>>,
     pub(super) agent_image: Option<String>,
     pub(super) keys: KnownKeys,
@@ -130,11 +130,28 @@ impl Cache {
         self.noted.forget_set(key);
     }
 
-    fn keep_usable_form(&mut self, key: &SetKey) {
-        let Some(set) = self.set(key) else { return };
-        if wish::flaw(&set, self.agent_image.as_deref()).is_none() {
-            self.usable.insert(key.clone(), set);
+    /// Takes a version of a set in; while the newest cannot be used the last one that could is kept.
+    fn put_set(
+        &mut self,
+        set: BackupPodSet,
+        source: Source,
+        now: Timestamp,
+    ) -> Result<Option<Arc<BackupPodSet>>, Outdated> {
+        let key = key_of(&set);
+        let form = |meta: &ObjectMeta| (meta.uid.clone(), meta.generation);
+        if self.set(&key).is_some_and(|known| form(&known.metadata) == form(&set.metadata)) {
+            return self.sets.put(set, source, now);
         }
+        let is_usable = |set: &BackupPodSet| wish::flaw(set, self.agent_image.as_deref()).is_none();
+        let (uid, is_right) = (set.metadata.uid.clone(), is_usable(&set));
+        let old = self.sets.put(set, source, now)?;
+        let former = old.as_ref().filter(|old| !is_right && old.metadata.uid == uid && is_usable(old));
+        if is_right {
+            self.usable.remove(&key);
+        } else if let Some(former) = former {
+            self.usable.insert(key, Arc::clone(former));
+        }
+        Ok(old)
     }
 
     /// Pods that carry the set's label.
@@ -157,14 +174,13 @@ impl Cache {
         // With the uid: a set that was made anew begins again with generation 1.
         let wish = |meta: &ObjectMeta| (meta.uid.clone(), meta.generation, meta.deletion_timestamp.is_some());
         let new_wish = wish(&set.metadata);
-        let old = self.sets.put(set, Source::Watch, now).ok()?;
+        let old = self.put_set(set, Source::Watch, now).ok()?;
         let is_same = old.is_some_and(|old| wish(&old.metadata) == new_wish);
         if is_same {
             return None;
         }
-        self.keep_usable_form(&key);
-        // What made Pods end early may be mended.
-        self.noted.begin_anew(&key);
+        // What made Pods end early, or too late, may be mended.
+        self.noted.try_again(&key);
         Some((key, Change::Wanted))
     }
 
@@ -302,7 +318,7 @@ impl Cache {
                 self.wrote_pod(*pod, now);
                 Ok(())
             }
-            Written::Set(set) => self.sets.put(*set, Source::OwnWrite, now).map(drop),
+            Written::Set(set) => self.put_set(*set, Source::OwnWrite, now).map(drop),
             Written::NameTaken(name) => {
                 self.find_taken(name, now);
                 Ok(())

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use bps_core::model::{Gate, Lifecycle, Part, Role, RoleLabels};
+use bps_core::model::{Gate, Lifecycle, Part, Role, RoleLabels, Signs};
 use jiff::Timestamp;
 
 use super::owner::controller_of;
@@ -51,6 +51,8 @@ pub(super) struct Facts {
     revision: Option<String>,
     is_started: bool,
     is_serving: bool,
+    /// How far it has come behind its gate: the end of an init container begins a deadline.
+    signs: Signs,
 }
 
 pub(super) fn facts(pod: &SlimPod) -> Facts {
@@ -69,6 +71,7 @@ pub(super) fn facts(pod: &SlimPod) -> Facts {
         revision: labels.and_then(|labels| labels.get(bps_api::keys::LABEL_REVISION)).cloned(),
         is_started: pod::is_running(pod),
         is_serving: pod::is_serving(pod),
+        signs: pod::signs(pod),
     }
 }
 

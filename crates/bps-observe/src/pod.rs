@@ -57,11 +57,7 @@ pub(super) fn pod_view(pod: &SlimPod, context: &PodContext<'_>) -> Option<PodVie
         first_ticket: tickets.map(|tickets| tickets.first),
         next_ticket: tickets.map(|tickets| tickets.next),
         is_running: is_running(pod),
-        signs: Signs {
-            is_at_work: is_at_work(pod),
-            progressed: progressed(pod),
-            has_ended_early: has_ended_early(pod),
-        },
+        signs: signs(pod),
         is_serving: is_serving(pod),
         node: pod.spec.node_name.as_ref().map(|name| node(name, context.nodes)),
         address: pod.status.pod_ip.as_ref().and_then(|text| text.parse().ok()),
@@ -246,7 +242,13 @@ const EARLY: SignedDuration = SignedDuration::from_secs(60);
 pub(super) fn has_ended_early(pod: &SlimPod) -> bool {
     let created = created(pod);
     let lived = last_sign(pod).map_or(SignedDuration::ZERO, |last| last.duration_since(created));
-    lifecycle(pod, created) == Lifecycle::Finished && lived < EARLY
+    // Also while it is being deleted.
+    matches!(pod.status.phase.as_deref(), Some("Failed" | "Succeeded")) && lived < EARLY
+}
+
+/// Whether a container of it was started again.
+pub(super) fn was_restarted(pod: &SlimPod) -> bool {
+    pod.status.container_statuses.iter().any(|status| status.restart_count > 0)
 }
 
 /// What the record of a Pod says about its end.
@@ -257,6 +259,11 @@ pub(super) fn last_words(pod: &SlimPod) -> String {
         ("", text) | (text, "") => text.to_owned(),
         (reason, message) => format!("{reason}: {message}"),
     }
+}
+
+/// What the record of a Pod tells of its start and its end.
+pub(super) fn signs(pod: &SlimPod) -> Signs {
+    Signs { is_at_work: is_at_work(pod), progressed: progressed(pod), has_ended_early: has_ended_early(pod) }
 }
 
 /// Whether an init container other than the gate runs that the next one waits for: a sidecar does so until it has started.

@@ -60,6 +60,7 @@ fn context(client: &Client, fields: &Value, pods: &[Value]) -> Context {
         leadership: Leadership::won(),
         metrics,
         refusals: Streaks::default(),
+        creations: Streaks::default(),
         stale: Streaks::default(),
     }
 }

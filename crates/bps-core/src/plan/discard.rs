@@ -99,14 +99,17 @@ fn starting_verdict(draft: &Draft<'_>, index: SeatIndex) -> Verdict {
     let asked = view.first_ticket.map_or(awake, |ticket| ticket.max(awake));
     let timeouts = draft.snapshot.recent.timeouts_in_a_row;
     let has_passed = matches!(view.gate, Gate::Passed { .. });
-    let timeouts = match (has_substitute(draft, view), has_passed) {
-        (true, _) => timeouts,
-        // A new Pod has the same way to go, and this one has made a part of it.
-        (false, true) => return Verdict::Keep,
+    let patience = match (has_substitute(draft, view), has_passed) {
+        (true, _) => patience(draft, timeouts),
+        // A new Pod has the same way to go, and this one has made a part of it: only one that hangs is given up.
+        (false, true) => draft.snapshot.desired.unready_deadline.max(patience(draft, timeouts)),
         // A new Pod would need no gate.
-        (false, false) => timeouts.max(1),
+        (false, false) => patience(draft, timeouts.max(1)),
     };
-    let deadline = asked.saturating_add(patience(draft, timeouts)).unwrap_or(Timestamp::MAX);
+    let deadline = asked.saturating_add(patience).unwrap_or(Timestamp::MAX);
+    if deadline == Timestamp::MAX {
+        return Verdict::Keep;
+    }
     if deadline <= draft.snapshot.now {
         Verdict::Delete(Reason::WakeTimedOut)
     } else {

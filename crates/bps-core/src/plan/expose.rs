@@ -39,6 +39,13 @@ pub(super) fn expose_ready_primaries(draft: &mut Draft<'_>) {
         return;
     }
     let endpoints = endpoints(draft);
+    let doubtful = doubtful_endpoints(draft);
+    if let Some(storm) = &draft.snapshot.storm
+        && endpoints.iter().any(|endpoint| doubtful.contains(endpoint))
+    {
+        let until = Some(storm.until);
+        draft.hold(Hold { reason: Reason::StormBrake, pod: None, until });
+    }
     // The first address decides the slice's address family, which cannot be changed later.
     if exposure.slice == ObjectState::Absent && endpoints.is_empty() {
         return;

@@ -53,6 +53,7 @@ fn successor(draft: &Draft<'_>, view: &PodView) -> Option<Successor> {
     // What could not be deleted after it must not be converted first.
     let may_be_given_up = view.lifecycle == Lifecycle::Unscheduled
         && draft.snapshot.storm.is_none()
+        && draft.snapshot.desired.can_create
         && !draft.snapshot.is_paired()
         && draft.snapshot.desired.unready_deadline < SignedDuration::MAX;
     let hot = select::best_ready_hot(draft, |_| true).map(Successor::Hot);

@@ -17,6 +17,10 @@ pub(super) const AGENTS_FIRST: SignedDuration = SignedDuration::from_secs(3);
 /// Writes the group of the set's pairs; without one of its own nothing else is done.
 pub(super) fn publish_group(draft: &mut Draft<'_>) {
     match draft.snapshot.group {
+        // What a group should be follows from a spec that can be used.
+        Some(ObjectState::Absent | ObjectState::Outdated) if !draft.snapshot.desired.can_create => {
+            draft.hold(Hold { reason: Reason::InvalidSpec, pod: None, until: None });
+        }
         Some(ObjectState::Absent | ObjectState::Outdated) => {
             draft.step(Action::PublishGroup, Reason::GroupChanged);
         }

@@ -104,9 +104,12 @@ impl Cache {
         if let Some(node) = &to {
             self.pods_on_node.entry(node.clone()).or_default().insert(pod.clone());
         }
-        let is_silent = |node: &NodeName| self.silent_since.contains_key(node);
-        let matters = [from, to].iter().flatten().any(is_silent);
-        let is_turn = matters && self.assess_storm(now);
+        let is_silent = |node: &&NodeName| self.silent_since.contains_key(*node);
+        let count = |node: &NodeName| self.pods_on_node.get(node).map_or(0, BTreeSet::len);
+        // Only the first Pod of a node makes it count, and only the last one takes that away.
+        let is_left = from.as_ref().filter(is_silent).is_some_and(|node| count(node) == 0);
+        let is_begun = to.as_ref().filter(is_silent).is_some_and(|node| count(node) == 1);
+        let is_turn = (is_left || is_begun) && self.assess_storm(now);
         let every_set = if is_turn { self.set_keys() } else { Vec::new() };
         every_set.into_iter().map(|set| (set, Change::Urgent)).collect()
     }

@@ -156,10 +156,18 @@ impl Noted {
         known.early = Some(early);
     }
 
-    /// A Pod became ready, so those of its template work; or something else is wished.
-    pub(super) fn begin_anew(&mut self, set: &SetKey) {
+    /// A Pod became ready, so those of its template work.
+    fn begin_anew(&mut self, set: &SetKey) {
         if let Some(known) = self.deletions.get_mut(set) {
             known.early = None;
+        }
+    }
+
+    /// Something else is wished, maybe a longer wake-up timeout.
+    pub(super) fn try_again(&mut self, set: &SetKey) {
+        self.begin_anew(set);
+        if let Some(known) = self.deletions.get_mut(set) {
+            known.timeouts = None;
         }
     }
 
@@ -185,9 +193,10 @@ impl Noted {
         let uid = pod::uid(new);
         if pod::is_running(new) {
             self.tickets.remove(&uid);
-            let is_news = former.is_none_or(|former| !pod::is_running(former));
+            // Not one whose container was started again: it was woken long ago.
+            let is_first = former.is_none_or(|former| !pod::is_running(former)) && !pod::was_restarted(new);
             let was_let_through = matches!(pod::gate(new), Gate::Passed { .. });
-            if let Some(set) = set_of(new).filter(|_| is_news && was_let_through) {
+            if let Some(set) = set_of(new).filter(|_| is_first && was_let_through) {
                 self.was_woken(set, now);
             }
         }
@@ -231,14 +240,22 @@ pub struct Deleted {
 }
 
 impl Cache {
-    /// A Pod of the set is about to leave the cache because we deleted it, for this reason.
-    pub fn deleted_pod(&mut self, set: &SetKey, pod: &PodName, deleted: Deleted, now: Timestamp) {
+    /// A Pod of the set was deleted by us. `shown` is what the answer shows of it: the watch may have shown its end before.
+    pub fn deleted_pod(
+        &mut self,
+        set: &SetKey,
+        pod: &PodName,
+        shown: Option<&SlimPod>,
+        deleted: Deleted,
+        now: Timestamp,
+    ) {
         let key = ObjectKey { namespace: set.namespace.clone(), name: pod.0.clone() };
-        let pod = self.pods.get(&key);
-        let awake_since = pod.map_or(now, |pod| pod::role_since(pod));
+        let shown = shown.filter(|pod| pod.status.phase.is_some());
+        let pod = shown.or_else(|| self.pods.get(&key).map(AsRef::as_ref));
+        let awake_since = pod.map_or(now, pod::role_since);
         self.noted.deleted(set, deleted, awake_since, now);
         let early = pod.filter(|pod| deleted.reason == Reason::PodFinished && pod::has_ended_early(pod));
-        if let Some(words) = early.map(|pod| pod::last_words(pod)) {
+        if let Some(words) = early.map(pod::last_words) {
             self.noted.ended_early(set, words, now);
         }
     }

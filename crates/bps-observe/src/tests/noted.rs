@@ -189,6 +189,7 @@ fn wake_ups_in_vain_are_counted_until_one_is_not_and_forgotten_after_ten_minutes
         cache.deleted_pod(
             &key(),
             &PodName("web-9".into()),
+            None,
             Deleted { role, reason: Reason::WakeTimedOut },
             at(seconds),
         );
@@ -206,7 +207,7 @@ fn wake_ups_in_vain_are_counted_until_one_is_not_and_forgotten_after_ten_minutes
     assert_eq!(recent(&cache, 404).timeouts_in_a_row, 0);
     // Asked before that one ran, and given up after.
     let deleted = Deleted { role: Role::Primary, reason: Reason::WakeTimedOut };
-    cache.deleted_pod(&key(), &PodName("web-0".into()), deleted, at(405));
+    cache.deleted_pod(&key(), &PodName("web-0".into()), None, deleted, at(405));
     assert_eq!(recent(&cache, 406).timeouts_in_a_row, 0);
 }
 
@@ -214,7 +215,7 @@ fn wake_ups_in_vain_are_counted_until_one_is_not_and_forgotten_after_ten_minutes
 fn what_was_noted_of_a_set_ends_with_it() {
     let mut cache = cache();
     let deleted = Deleted { role: Role::Primary, reason: Reason::WakeTimedOut };
-    cache.deleted_pod(&key(), &PodName("web-0".into()), deleted, at(1));
+    cache.deleted_pod(&key(), &PodName("web-0".into()), None, deleted, at(1));
     let gone = set(json!({"template": template()}));
     gone.lost(&mut cache, at(2));
     assert_eq!(cache.noted, Noted::default());
@@ -232,7 +233,7 @@ fn pods_that_end_early_wait_longer_each_time_until_one_works() {
     let deleted = Deleted { role: Role::Primary, reason: Reason::PodFinished };
     let end = |cache: &mut Cache, number: i64, seconds: i64| {
         version(number, &rejected).seen(cache, at(seconds));
-        cache.deleted_pod(&key(), &PodName("web-0".into()), deleted, at(seconds));
+        cache.deleted_pod(&key(), &PodName("web-0".into()), None, deleted, at(seconds));
     };
     let expected = |until: &[i64]| {
         let until = until.iter().map(|seconds| at(*seconds)).collect();
@@ -242,6 +243,11 @@ fn pods_that_end_early_wait_longer_each_time_until_one_works() {
     assert_eq!(ends(&cache, 2), expected(&[21]));
     end(&mut cache, 12, 2);
     assert_eq!(ends(&cache, 2), expected(&[21, 21]), "within the pause");
+    // The watch is quicker than the answer.
+    let gone = version(12, &rejected);
+    gone.lost(&mut cache, at(3));
+    cache.deleted_pod(&key(), &PodName("web-0".into()), Some(&gone), deleted, at(3));
+    assert_eq!(ends(&cache, 3), expected(&[21, 21, 21]));
     end(&mut cache, 13, 22);
     assert_eq!(ends(&cache, 22), expected(&[62]));
     assert_eq!(ends(&cache, 62 + 600), None, "long ago");
