@@ -10,7 +10,7 @@ use bps_observe::{Observation, Written, is_controlled_by};
 use jiff::Timestamp;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::core::{ObjectMeta, Request};
-use kube::{Api, Client, Resource as _};
+use kube::{Api, Client, Resource as _, ResourceExt as _};
 use serde_json::{Value, json};
 
 use super::Answer;
@@ -77,7 +77,7 @@ impl<'a> Pods<'a> {
         let patch = label_patch(pod, role);
         let answer = self.patch(pod, &patch).await;
         let Some(Written::Pod(written)) = &answer.written else { return answer };
-        if label_of(written, keys::LABEL_TYPE) == Some(role.type_label()) {
+        if written.labels().get(keys::LABEL_TYPE).is_some_and(|word| word == role.type_label()) {
             return answer;
         }
         let message = format!("admission changed the label {} of Pod {}", keys::LABEL_TYPE, pod.name);
@@ -117,10 +117,6 @@ impl<'a> Pods<'a> {
         let gone = |pod: SlimPod| Written::PodGone(Box::new(pod));
         delete(&self.api, seen, (kept, gone)).await
     }
-}
-
-fn label_of<'p>(pod: &'p SlimPod, key: &str) -> Option<&'p str> {
-    pod.metadata.labels.as_ref()?.get(key).map(String::as_str)
 }
 
 /// Whether plans see the Pod: with its labels as well, for what a human took out of the set by them never fills a place.

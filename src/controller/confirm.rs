@@ -103,16 +103,5 @@ fn node_given_up<'s>(snapshot: &'s Snapshot, step: &Step) -> Option<&'s NodeName
 }
 
 const fn deleted(step: &Step) -> Option<&PodRef> {
-    match &step.action {
-        Action::Delete { pod, .. } => Some(pod),
-        Action::Create { .. }
-        | Action::Convert { .. }
-        | Action::Wake { .. }
-        | Action::Adopt { .. }
-        | Action::Relabel { .. }
-        | Action::PublishService
-        | Action::PublishGroup
-        | Action::Expose { .. }
-        | Action::Retire { .. } => None,
-    }
+    if let Action::Delete { pod, .. } = &step.action { Some(pod) } else { None }
 }

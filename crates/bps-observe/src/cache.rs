@@ -142,7 +142,7 @@ impl Cache {
         if self.set(&key).is_some_and(|known| form(&known.metadata) == form(&set.metadata)) {
             return self.sets.put(set, source, now);
         }
-        let is_usable = |set: &BackupPodSet| wish::flaw(set, self.agent_image.as_deref()).is_none();
+        let is_usable = |set: &BackupPodSet| wish::judged(set, self.agent_image.as_deref()).1.is_none();
         let (uid, is_right) = (set.metadata.uid.clone(), is_usable(&set));
         let old = self.sets.put(set, source, now)?;
         let former = old.as_ref().filter(|old| !is_right && old.metadata.uid == uid && is_usable(old));

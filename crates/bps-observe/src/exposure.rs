@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use bps_api::service::Protocol;
 use bps_api::{BackupPodSet, ExposedService, ServicePort, TargetPort, keys};
 use bps_core::manifests::SlicePort;
 use bps_core::model::{Endpoint, NodeName, ObjectState, PodName, Uid};
@@ -73,11 +74,12 @@ pub(super) fn present_ports(slice: &EndpointSlice) -> Vec<SlicePort> {
 
 /// The same word, for as long as the program runs; TCP is the default of the API.
 fn protocol(word: Option<&str>) -> &'static str {
-    match word {
-        Some("UDP") => "UDP",
-        Some("SCTP") => "SCTP",
-        Some(_) | None => "TCP",
-    }
+    let known = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp];
+    known
+        .map(Protocol::as_str)
+        .into_iter()
+        .find(|known| word == Some(known))
+        .unwrap_or(Protocol::default().as_str())
 }
 
 /// Whether our watches show the object: by the label that somebody may have taken from it.

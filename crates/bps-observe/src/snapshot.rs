@@ -64,12 +64,16 @@ pub struct Version {
 /// One consistent view of a set at `now`; `None` if the set does not exist or is being deleted.
 pub fn observe(cache: &Cache, key: &SetKey, now: Timestamp) -> Option<Observation> {
     let newest = cache.set(key).filter(|set| set.metadata.deletion_timestamp.is_none())?;
-    let invalid = wish::flaw(&newest, cache.agent_image.as_deref());
+    let (wished, invalid) = wish::judged(&newest, cache.agent_image.as_deref());
     // A wrong edit does not take back what was wished before.
     let usable = if invalid.is_some() { cache.usable_form(key, &newest) } else { None };
     let is_usable = invalid.is_none() || usable.is_some();
+    let desired = match &usable {
+        Some(usable) => wish::desired(usable),
+        None if is_usable => wished,
+        None => wish::as_it_is(&newest, wished),
+    };
     let set = usable.unwrap_or(newest);
-    let desired = if is_usable { wish::desired(&set) } else { wish::desired_as_it_is(&set) };
     let context = PodContext {
         set_uid: set.metadata.uid.as_deref().unwrap_or_default(),
         nodes: &cache.nodes,

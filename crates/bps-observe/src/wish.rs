@@ -46,10 +46,12 @@ pub enum Error {
     NoAgentImage,
 }
 
-/// What is wrong with the spec, if something is: the API server has checks for most of it, which may have been bypassed.
-pub(super) fn flaw(set: &BackupPodSet, agent_image: Option<&str>) -> Option<Error> {
-    let (_, error) = read(set);
-    error.or_else(|| check_pairs(set, agent_image).err()).or_else(|| check_service(set).err())
+/// The wish, and what is wrong with the spec, if something is: the API server has checks for most of it, which may have been
+/// bypassed.
+pub(super) fn judged(set: &BackupPodSet, agent_image: Option<&str>) -> (Desired, Option<Error>) {
+    let (desired, error) = read(set);
+    let error = error.or_else(|| check_pairs(set, agent_image).err()).or_else(|| check_service(set).err());
+    (desired, error)
 }
 
 fn check_pairs(set: &BackupPodSet, agent_image: Option<&str>) -> Result<(), Error> {
@@ -72,9 +74,8 @@ pub(super) fn desired(set: &BackupPodSet) -> Desired {
     read(set).0
 }
 
-/// The wish of a spec that cannot be used: numbers are read as well as can be, and Pods stay as they are.
-pub(super) fn desired_as_it_is(set: &BackupPodSet) -> Desired {
-    let desired = desired(set);
+/// The wish of a spec that cannot be used: numbers were read as well as can be, and Pods stay as they are.
+pub(super) fn as_it_is(set: &BackupPodSet, desired: Desired) -> Desired {
     let last = set.status.as_ref().map(|status| Revision(status.update_revision.clone()));
     Desired { can_create: false, revision: last.unwrap_or(desired.revision), ..desired }
 }

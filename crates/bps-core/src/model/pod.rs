@@ -204,6 +204,11 @@ impl PodView {
         matches!(self.gate, Gate::Listening { .. })
     }
 
+    /// Whether a ticket can be sent that opens its gate.
+    pub const fn can_be_woken(&self) -> bool {
+        self.is_at_gate() && self.has_known_key && self.address.is_some()
+    }
+
     /// What is known of its node; an unbound Pod counts as on a healthy one.
     pub fn node_health(&self) -> NodeHealth {
         self.node.as_ref().map_or(NodeHealth::Healthy, |node| node.health)

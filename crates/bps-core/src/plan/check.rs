@@ -166,17 +166,10 @@ fn wrongs_pair(snapshot: &Snapshot, plan: &Plan, action: &Action) -> Option<Viol
 }
 
 const fn given_up(action: &Action) -> Option<&PodName> {
-    match action {
-        Action::Delete { pod, .. } | Action::Convert { pod, from: Role::Primary, .. } => Some(&pod.name),
-        Action::Create { .. }
-        | Action::Convert { .. }
-        | Action::Wake { .. }
-        | Action::Adopt { .. }
-        | Action::Relabel { .. }
-        | Action::PublishService
-        | Action::PublishGroup
-        | Action::Expose { .. }
-        | Action::Retire { .. } => None,
+    if let Action::Delete { pod, .. } | Action::Convert { pod, from: Role::Primary, .. } = action {
+        Some(&pod.name)
+    } else {
+        None
     }
 }
 

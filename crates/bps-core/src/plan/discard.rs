@@ -91,8 +91,7 @@ fn starting_verdict(draft: &Draft<'_>, index: SeatIndex) -> Verdict {
     }
     // The role may have been written long before a ticket could be sent: the answer to that was lost, another operator
     // wrote it, or the set was paused. A Pod that nobody asked is not late, and this very plan asks it.
-    let can_be_asked = view.is_at_gate() && view.has_known_key && view.address.is_some();
-    if can_be_asked && view.first_ticket.is_none() {
+    if view.can_be_woken() && view.first_ticket.is_none() {
         return Verdict::Keep;
     }
     let awake = started.max(view.role_since);
@@ -120,8 +119,7 @@ fn starting_verdict(draft: &Draft<'_>, index: SeatIndex) -> Verdict {
 /// How long a woken Pod may take for its next step after so many in a row did not take it: double for each, because the cause is
 /// less and less likely to be this one.
 fn patience(draft: &Draft<'_>, timeouts: usize) -> SignedDuration {
-    let doublings = u32::try_from(timeouts.min(DOUBLINGS_MAX)).unwrap_or_default();
-    draft.snapshot.desired.wakeup_timeout.saturating_mul(1 << doublings)
+    draft.snapshot.desired.wakeup_timeout.saturating_mul(1 << timeouts.min(DOUBLINGS_MAX))
 }
 
 /// Whether another Pod can be woken in the place of this one, on another node.
@@ -130,9 +128,7 @@ fn has_substitute(draft: &Draft<'_>, view: &PodView) -> bool {
         return false;
     }
     let node = |view: &PodView| view.node.as_ref().map(|node| node.name.clone());
-    draft.members(Role::Cold).any(|(_, seat)| {
-        let is_ready_to_wake =
-            seat.view.is_at_gate() && seat.view.has_known_key && seat.view.address.is_some();
-        seat.is_free() && is_ready_to_wake && node(seat.view) != node(view)
-    })
+    draft
+        .members(Role::Cold)
+        .any(|(_, seat)| seat.is_free() && seat.view.can_be_woken() && node(seat.view) != node(view))
 }

@@ -39,9 +39,8 @@ pub(super) fn expose_ready_primaries(draft: &mut Draft<'_>) {
         return;
     }
     let endpoints = endpoints(draft);
-    let doubtful = doubtful_endpoints(draft);
     if let Some(storm) = &draft.snapshot.storm
-        && endpoints.iter().any(|endpoint| doubtful.contains(endpoint))
+        && doubtful_endpoints(draft).iter().any(|doubtful| endpoints.contains(doubtful))
     {
         let until = Some(storm.until);
         draft.hold(Hold { reason: Reason::StormBrake, pod: None, until });
@@ -104,22 +103,26 @@ fn keep_what_fits(draft: &Draft<'_>, endpoints: &mut Vec<Endpoint>) {
     if endpoints.len() <= ENDPOINTS_MAX {
         return;
     }
-    let exposed = draft.snapshot.exposure.iter().flat_map(|exposure| &exposure.endpoints);
-    let exposed: BTreeSet<&Uid> = exposed.map(|endpoint| &endpoint.uid).collect();
+    let exposed = exposed(draft);
     endpoints.sort_by_key(|endpoint| !exposed.contains(&endpoint.uid));
     endpoints.truncate(ENDPOINTS_MAX);
     endpoints.sort();
 }
 
+/// Pods that the slice shows now.
+fn exposed<'a>(draft: &Draft<'a>) -> BTreeSet<&'a Uid> {
+    let endpoints = draft.snapshot.exposure.iter().flat_map(|exposure| &exposure.endpoints);
+    endpoints.map(|endpoint| &endpoint.uid).collect()
+}
+
 /// Primaries on silent nodes that clients reach already: in a storm what we see is in doubt, and they may serve on.
 fn doubtful_endpoints(draft: &Draft<'_>) -> Vec<Endpoint> {
-    let exposed = draft.snapshot.exposure.iter().flat_map(|exposure| &exposure.endpoints);
-    let exposed: BTreeSet<&Uid> = exposed.map(|endpoint| &endpoint.uid).collect();
+    if draft.snapshot.storm.is_none() {
+        return Vec::new();
+    }
+    let exposed = exposed(draft);
     let is_doubtful = |seat: &&Seat<'_>| {
-        draft.snapshot.storm.is_some()
-            && seat.presence == Presence::Lost
-            && seat.role == Role::Primary
-            && exposed.contains(&seat.view.pod.uid)
+        seat.presence == Presence::Lost && seat.role == Role::Primary && exposed.contains(&seat.view.pod.uid)
     };
     draft.seats.iter().filter(is_doubtful).filter_map(|seat| endpoint(seat.view)).collect()
 }

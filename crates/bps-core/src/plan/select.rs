@@ -79,8 +79,7 @@ pub(super) fn best_ready_hot(draft: &Draft<'_>, is_fit: impl Fn(&PodView) -> boo
 
 /// The best free cold backup that can be woken at once.
 pub(super) fn best_at_gate(draft: &Draft<'_>) -> Option<SeatIndex> {
-    let is_fit = |view: &PodView| view.is_at_gate() && view.has_known_key && view.address.is_some();
-    best_of(draft, (Role::Cold, Role::Primary), is_fit).map(|(_, index)| index)
+    best_of(draft, (Role::Cold, Role::Primary), PodView::can_be_woken).map(|(_, index)| index)
 }
 
 /// The best free Pod with role `from` that satisfies `is_fit`, to get role `to`; with its place among others.

@@ -154,17 +154,8 @@ fn check_refuses_to_change_a_paused_set() {
 }
 
 fn created(snapshot: &Snapshot) -> Vec<PodName> {
-    let name = |step: &Step| match &step.action {
-        Action::Create { name, .. } => Some(name.clone()),
-        Action::Convert { .. }
-        | Action::Wake { .. }
-        | Action::Delete { .. }
-        | Action::Adopt { .. }
-        | Action::Relabel { .. }
-        | Action::PublishService
-        | Action::PublishGroup
-        | Action::Expose { .. }
-        | Action::Retire { .. } => None,
+    let name = |step: &Step| {
+        if let Action::Create { name, .. } = &step.action { Some(name.clone()) } else { None }
     };
     plan(snapshot).steps.iter().filter_map(name).collect()
 }

@@ -78,9 +78,13 @@ impl Cache {
     fn assess_storm(&mut self, now: Timestamp) -> bool {
         let was_storm = self.storm.is_some();
         let nodes = Nodes { views: &self.nodes, silent_since: &self.silent_since };
-        let pods_on = |node: &NodeName| self.pods_on_node.get(node).map_or(0, BTreeSet::len);
+        let pods_on = |node: &NodeName| self.count_pods_on(node);
         self.storm = storm::assess(&nodes, pods_on, self.pods.len(), self.storm_threshold, now);
         was_storm != self.storm.is_some()
+    }
+
+    fn count_pods_on(&self, node: &NodeName) -> usize {
+        self.pods_on_node.get(node).map_or(0, BTreeSet::len)
     }
 
     /// A Pod came to a node, or is there no more: both may matter to a storm if the node is silent.
@@ -105,10 +109,9 @@ impl Cache {
             self.pods_on_node.entry(node.clone()).or_default().insert(pod.clone());
         }
         let is_silent = |node: &&NodeName| self.silent_since.contains_key(*node);
-        let count = |node: &NodeName| self.pods_on_node.get(node).map_or(0, BTreeSet::len);
         // Only the first Pod of a node makes it count, and only the last one takes that away.
-        let is_left = from.as_ref().filter(is_silent).is_some_and(|node| count(node) == 0);
-        let is_begun = to.as_ref().filter(is_silent).is_some_and(|node| count(node) == 1);
+        let is_left = from.as_ref().filter(is_silent).is_some_and(|node| self.count_pods_on(node) == 0);
+        let is_begun = to.as_ref().filter(is_silent).is_some_and(|node| self.count_pods_on(node) == 1);
         let is_turn = (is_left || is_begun) && self.assess_storm(now);
         let every_set = if is_turn { self.set_keys() } else { Vec::new() };
         every_set.into_iter().map(|set| (set, Change::Urgent)).collect()
