@@ -24,6 +24,12 @@ pub(crate) fn create_folder(path: &Path) -> Result<(), Error> {
     fs::create_dir_all(path).map_err(|error| Error::of("create", path, error))
 }
 
+/// How much may still be written to the disk of a folder; `None` if that is not known. Unit: MiB.
+pub(crate) fn free_mib(folder: &Path) -> Option<u64> {
+    let disk = rustix::fs::statvfs(folder).ok()?;
+    Some(disk.f_bavail.saturating_mul(disk.f_frsize) >> 20)
+}
+
 /// Reads a whole text file.
 pub(crate) fn read(path: &Path) -> Result<String, Error> {
     fs::read_to_string(path).map_err(|error| Error::of("read", path, error))

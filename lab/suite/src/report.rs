@@ -124,6 +124,20 @@ pub(crate) fn remembered(parts: &[Ended], last: &BTreeMap<String, f64>) -> BTree
     seconds
 }
 
+/// Below this much room on the disk a part may have failed for that reason alone. 2 GiB: the programs of the tests, and the logs
+/// and images of a local cluster, are some hundreds of MiB each. Unit: MiB.
+const ROOM_MIN_MIB: u64 = 2_048;
+
+/// What to say of the disk after a part failed, if so much of it is free. Unit: MiB.
+pub(crate) fn disk_hint(free_mib: Option<u64>) -> Option<String> {
+    free_mib.filter(|free| *free < ROOM_MIN_MIB).map(|free| {
+        format!(
+            "only {free} MiB of the disk are free, which may be why: free some, such as target/debug/incremental, or set \
+             CARGO_TARGET_DIR to a folder with 8 GiB"
+        )
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -189,5 +203,13 @@ mod tests {
         let parts = [ended("lab/api", 3.0, failed()), ended("lint", 11.0, Outcome::Passed)];
         let expected = [("lab/api", 200.0), ("gone", 1.0), ("lint", 11.0)];
         assert_eq!(remembered(&parts, &last), expected.map(|(name, it)| (name.to_owned(), it)).into());
+    }
+
+    #[test]
+    fn a_full_disk_is_told() {
+        assert_eq!(disk_hint(None), None);
+        assert_eq!(disk_hint(Some(ROOM_MIN_MIB)), None);
+        let hint = disk_hint(Some(12)).expect("it is full");
+        assert!(hint.contains("only 12 MiB") && hint.contains("CARGO_TARGET_DIR"), "{hint}");
     }
 }

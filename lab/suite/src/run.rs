@@ -222,6 +222,11 @@ impl<'a> Suite<'a> {
                 println!("{line}");
             }
         }
+        if outcome != Outcome::Passed
+            && let Some(hint) = report::disk_hint(files::free_mib(&self.site.folder))
+        {
+            println!("{hint}");
+        }
         let tally = Tally::of(&said, &outcome);
         self.ended.push(Ended { name: part.name, outcome, seconds, tally });
     }
