@@ -6,6 +6,7 @@ use bps_core::model::{Endpoint, ExposedKind, Leftover, Outcome, Refusal};
 use bps_observe::{Observation, TakenName, Version, Written, is_controlled_by};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::core::ObjectMeta;
 use kube::{Api, Client};
@@ -56,7 +57,7 @@ fn with_taken_name(answer: Answer, kind: ExposedKind, target: &Target<'_>) -> An
     Answer { written: Some(Written::NameTaken(taken)), ..answer }
 }
 
-/// Deletes what an earlier spec exposed.
+/// Deletes what an earlier spec wanted.
 pub(super) async fn retire(client: &Client, observation: &Observation, object: &Leftover) -> Answer {
     let namespace = observation.set.metadata.namespace.as_deref().unwrap_or_default();
     let seen = ObjectMeta {
@@ -75,6 +76,11 @@ pub(super) async fn retire(client: &Client, observation: &Observation, object: &
         ExposedKind::Slice => {
             let kept = |slice: EndpointSlice| Written::Slice(Box::new(slice));
             let gone = |slice: EndpointSlice| Written::SliceGone(Box::new(slice));
+            delete(&Api::namespaced(client.clone(), namespace), seen, (kept, gone)).await
+        }
+        ExposedKind::Budget => {
+            let kept = |budget: PodDisruptionBudget| Written::Budget(Box::new(budget));
+            let gone = |budget: PodDisruptionBudget| Written::BudgetGone(Box::new(budget));
             delete(&Api::namespaced(client.clone(), namespace), seen, (kept, gone)).await
         }
     }

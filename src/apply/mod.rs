@@ -2,9 +2,11 @@
 //!
 //! Never decides: a write that the server refuses because the object changed is `Stale`, and the next snapshot decides.
 
+mod budget;
 mod exposure;
 mod group;
 pub(crate) mod groups;
+pub(crate) mod others;
 mod outcome;
 mod pod;
 mod removal;
@@ -19,7 +21,7 @@ mod wake;
 use std::sync::{Arc, RwLock};
 use std::time::Instant;
 
-use bps_core::model::{Action, Outcome, Refusal, Step, StepResult};
+use bps_core::model::{Action, Outcome, Refusal, Role, Step, StepResult};
 use bps_observe::{Observation, Written};
 use bps_runtime::clock::Clock;
 use futures::StreamExt as _;
@@ -114,9 +116,12 @@ impl Turns {
             | Action::PublishService
             | Action::PublishGroup
             | Action::Expose { .. } => &self.urgent,
-            Action::Delete { .. } | Action::Adopt { .. } | Action::Relabel { .. } | Action::Retire { .. } => {
-                &self.patient
-            }
+            Action::Delete { .. }
+            | Action::Adopt { .. }
+            | Action::Relabel { .. }
+            | Action::PublishBudget
+            | Action::ClearAddresses
+            | Action::Retire { .. } => &self.patient,
         }
     }
 }
@@ -174,9 +179,21 @@ impl Applier {
             Action::Create { name, role, slot } => {
                 pods.create(&self.gate().settings, (name, *role, *slot), now).await
             }
-            Action::Convert { pod, from: _, to } => pods.convert(pod, *to, now).await,
+            Action::Convert { pod, from, to } => {
+                // Without a key the gate stays shut in any case, and the label says what is wanted.
+                let ticket = || wake::ticket(&self.gate(), observation, pod, now).ok();
+                let ticket = if *from == Role::Cold { ticket() } else { None };
+                pods.convert(pod, *to, ticket.as_ref(), now).await
+            }
             Action::Wake { pod, address } => match wake::ticket(&self.gate(), observation, pod, now) {
-                Ok(ticket) => wake::hand_over(&self.send_ticket, ticket, *address).await,
+                Ok(ticket) => {
+                    let answer = wake::hand_over(&self.send_ticket, ticket, *address).await;
+                    if observation.posted.contains(&pod.uid) {
+                        return answer;
+                    }
+                    // Somebody else wrote the role, so the Pod's annotations have no ticket yet.
+                    Answer { written: pods.post_ticket(pod, &ticket).await.written, ..answer }
+                }
                 Err(answer) => answer,
             },
             Action::Delete { pod, role: _, is_ready: _ } => pods.delete(pod).await,
@@ -185,6 +202,8 @@ impl Applier {
             Action::PublishService => exposure::publish_service(&self.client, observation).await,
             Action::PublishGroup => group::publish_group(&self.client, observation).await,
             Action::Expose { endpoints } => exposure::expose(&self.client, observation, endpoints).await,
+            Action::PublishBudget => budget::publish_budget(&self.client, observation).await,
+            Action::ClearAddresses => others::clear_service(&self.client, observation).await,
             Action::Retire { object } => exposure::retire(&self.client, observation, object).await,
         }
     }

@@ -7,6 +7,7 @@ use bps_core::manifests::{
 use bps_core::model::{PodName, PodRef, Refusal, Role};
 use bps_observe::slim::SlimPod;
 use bps_observe::{Observation, Written, is_controlled_by};
+use bps_wakeup::protocol::SignedTicket;
 use jiff::Timestamp;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::core::{ObjectMeta, Request};
@@ -69,8 +70,26 @@ impl<'a> Pods<'a> {
         self.client.request(request).await
     }
 
-    pub(super) async fn convert(&self, pod: &PodRef, to: Role, now: Timestamp) -> Answer {
-        self.patch(pod, &role_patch(pod, to, now)).await
+    /// Changes the role; `ticket` is what opens the Pod's gate, if it waits at one.
+    pub(super) async fn convert(
+        &self,
+        pod: &PodRef,
+        to: Role,
+        ticket: Option<&SignedTicket>,
+        now: Timestamp,
+    ) -> Answer {
+        let ticket = ticket.map(SignedTicket::to_text);
+        self.patch(pod, &role_patch(pod, to, ticket.as_deref(), now)).await
+    }
+
+    /// Writes a ticket into the Pod's annotations.
+    pub(super) async fn post_ticket(&self, pod: &PodRef, ticket: &SignedTicket) -> Answer {
+        let patch = json!({"metadata": {
+            "uid": pod.uid.0,
+            "resourceVersion": pod.resource_version,
+            "annotations": {(keys::ANNOTATION_TICKET): ticket.to_text()},
+        }});
+        self.patch(pod, &patch).await
     }
 
     pub(super) async fn relabel(&self, pod: &PodRef, role: Role) -> Answer {

@@ -9,6 +9,7 @@ use bps_runtime::backoff::backoff;
 use bps_runtime::lease::Leadership;
 use bps_runtime::metrics::Metrics;
 use bps_runtime::metrics::reconcile::ReconcileMetrics;
+use jiff::Timestamp;
 use kube::Client;
 use tracing::{error, warn};
 
@@ -86,7 +87,7 @@ pub(super) async fn reconcile(context: &Context, job: &Job) -> Look {
         return Look::Settled(None);
     };
     let Worked { observation, plan, results } = work(context, job, first).await;
-    let history = keep_history(context, &observation, results.is_empty()).await;
+    let history = keep_history(context, &observation, is_calm(&results)).await;
     let round = Round {
         key: &job.key,
         observation: &observation,
@@ -98,7 +99,8 @@ pub(super) async fn reconcile(context: &Context, job: &Job) -> Look {
     let reported = context.reporter.report(&context.sink, &round).await;
     let reported =
         if history == History::Refused { Outcome::Failed(Refusal::ServerFailed) } else { reported };
-    match next_look(context, &job.key, (&plan, &results, reported)) {
+    let look_by = observation.snapshot.look_by;
+    match next_look(context, &job.key, (&plan, look_by, &results, reported)) {
         Look::Settled(next) if history == History::Deferred => {
             let Again { after, change } = next.unwrap_or(HISTORY_DELAY.into());
             Look::Settled(Some(Again { after: after.min(HISTORY_DELAY), change }))
@@ -154,6 +156,11 @@ async fn work(context: &Context, job: &Job, mut observation: Observation) -> Wor
     Worked { observation, plan, results }
 }
 
+/// Whether nothing was done for the set's Pods and their clients.
+fn is_calm(results: &[StepResult]) -> bool {
+    results.iter().all(|result| result.step.action.is_aside())
+}
+
 /// Brings the history up to date, in a look that has nothing else to do.
 async fn keep_history(context: &Context, observation: &Observation, is_calm: bool) -> History {
     let is_wanted = history::is_due(observation);
@@ -194,7 +201,7 @@ pub(super) fn checked_plan(context: &Context, key: &SetKey, observation: &Observ
 fn next_look(
     context: &Context,
     key: &SetKey,
-    (plan, results, reported): (&Plan, &[StepResult], Outcome),
+    (plan, look_by, results, reported): (&Plan, Option<Timestamp>, &[StepResult], Outcome),
 ) -> Look {
     let is_refused = |outcome: Outcome| matches!(outcome, Outcome::Failed(_));
     // A ticket that the gate does not take has its own, shorter pause and its own deadline.
@@ -203,7 +210,8 @@ fn next_look(
     if results.iter().any(is_ending) {
         return Look::Settled(Some(RETRY_MAX.into()));
     }
-    let (hold, change) = (until_next_hold(context, plan), urgency(plan, results));
+    let hold = until_next_hold(context, plan).into_iter().chain(look_by.map(|at| until(context, at))).min();
+    let change = urgency(plan, results);
     // What is tried less and less often must not put off what is due at a known time.
     let retry = |pause: Duration| Again { after: hold.map_or(pause, |hold| hold.min(pause)), change };
     if is_refused(reported) || results.iter().any(|result| is_refused(result.outcome) && !is_ticket(result)) {
@@ -224,8 +232,12 @@ fn next_look(
 
 /// Time until the first of a plan's holds ends; `None` if all of them wait for events.
 pub(super) fn until_next_hold(context: &Context, plan: &Plan) -> Option<Duration> {
-    let left = plan.next_look()?.duration_since(context.sink.clock.now());
-    Some(Duration::try_from(left).unwrap_or_default().max(HOLD_DELAY_MIN))
+    Some(until(context, plan.next_look()?))
+}
+
+fn until(context: &Context, at: Timestamp) -> Duration {
+    let left = at.duration_since(context.sink.clock.now());
+    Duration::try_from(left).unwrap_or_default().max(HOLD_DELAY_MIN)
 }
 
 /// How pressing the next look is if nothing happens before: urgent if what was not done yet restores service.

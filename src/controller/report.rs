@@ -13,7 +13,7 @@ use jiff::SignedDuration;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::{Map, Value, json};
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use super::events::EventSender;
 use super::timing::{Timing, is_promotion_after_loss};
@@ -273,12 +273,18 @@ fn log(observation: &Observation, result: &StepResult) {
             Action::Create { role, .. } | Action::Delete { role, .. } => {
                 info!(namespace, set, pod, action, %role, reason, outcome, elapsed_ms, "Took step");
             }
+            // Mostly there is nothing, and every set with a Service is asked when the operator starts.
+            Action::ClearAddresses if result.message.is_none() => {
+                debug!(namespace, set, action, reason, outcome, elapsed_ms, "Took step");
+            }
             Action::Wake { .. }
             | Action::Adopt { .. }
             | Action::Relabel { .. }
             | Action::PublishService
             | Action::PublishGroup
+            | Action::PublishBudget
             | Action::Expose { .. }
+            | Action::ClearAddresses
             | Action::Retire { .. } => {
                 info!(namespace, set, pod, action, reason, outcome, elapsed_ms, "Took step");
             }

@@ -11,6 +11,7 @@ use bps_runtime::shutdown::Shutdown;
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::core::DeserializeGuard;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event};
@@ -89,7 +90,7 @@ impl Sink {
 
 /// Every watch that the operator needs for these scopes.
 pub(super) fn watches(scopes: &[Scope]) -> Vec<(Kind, Scope)> {
-    let namespaced = [Kind::Sets, Kind::Pods, Kind::Services, Kind::Slices, Kind::Groups];
+    let namespaced = [Kind::Sets, Kind::Pods, Kind::Services, Kind::Slices, Kind::Groups, Kind::Budgets];
     let mut watches: Vec<(Kind, Scope)> =
         scopes.iter().flat_map(|scope| namespaced.map(|kind| (kind, scope.clone()))).collect();
     watches.push((Kind::Nodes, Scope(None)));
@@ -111,6 +112,8 @@ pub(super) async fn watch(client: Client, (kind, scope): (Kind, Scope), sink: Si
             Kind::Slices => feed(api::<EndpointSlice>(&client, &scope), labelled, target, &sink).await,
             // Also those of somebody else: a set whose name is taken must not touch them.
             Kind::Groups => feed(api::<DeserializeGuard<HAGroup>>(&client, &scope), all, target, &sink).await,
+            // Also those of others: two for one Pod would keep it from being evicted.
+            Kind::Budgets => feed(api::<PodDisruptionBudget>(&client, &scope), all, target, &sink).await,
             Kind::Nodes => feed(Api::<SlimNode>::all(client), all, target, &sink).await,
         }
     };

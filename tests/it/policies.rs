@@ -30,7 +30,7 @@ fn tickets_are_let_in_although_the_role_is_written_before_they_are_sent() {
     let cold = pod(&request, &settings).expect("a Pod")["metadata"]["labels"].take();
     let seen = PodRef { name, uid: Uid("u0".into()), resource_version: "1".into() };
     let mut asked = cold.clone();
-    let written = role_patch(&seen, Role::Primary, now)["metadata"]["labels"].take();
+    let written = role_patch(&seen, Role::Primary, None, now)["metadata"]["labels"].take();
     for (key, value) in written.as_object().expect("labels") {
         asked[key] = value.clone();
     }

@@ -248,5 +248,6 @@ fn labels(text: &mut String) {
 fn spelled_out(comment: &str) -> String {
     comment
         .replace("[`LABEL_ROLE`]", &code(keys::LABEL_ROLE))
+        .replace("[`TICKET_HEX_DIGITS`]", &keys::TICKET_HEX_DIGITS.to_string())
         .replace("[`REVISION_HEX_DIGITS`]", &keys::REVISION_HEX_DIGITS.to_string())
 }

@@ -54,6 +54,10 @@ pub const ANNOTATION_ROLE_SINCE: &str = "backup.example.com/role-since";
 /// Annotation: ids of the public keys that a cold Pod was created with, separated by commas.
 pub const ANNOTATION_WAKE_KEYS: &str = "backup.example.com/wake-keys";
 
+/// Annotation: the ticket that opens the gate of this Pod and of no other, [`TICKET_HEX_DIGITS`] lowercase hexadecimal digits;
+/// written in the same patch as the role. It is no secret: it says what the Pod's label says, signed.
+pub const ANNOTATION_TICKET: &str = "backup.example.com/ticket";
+
 /// Annotation: uid of the set whose tickets open the gate of a Pod.
 pub const ANNOTATION_GATE_OF: &str = "backup.example.com/gate-of";
 
@@ -100,6 +104,8 @@ pub const ANNOTATION_HA_EPOCH: &str = "backup.example.com/ha-epoch";
 
 /// Digits of a revision: 40 bits, enough that two templates of one set never meet by chance.
 pub const REVISION_HEX_DIGITS: usize = 10;
+/// Digits of a ticket in an annotation: 192 bytes.
+pub const TICKET_HEX_DIGITS: usize = 384;
 /// Digits after the set's name in the name of a Pod, as in the BPS paper (`bps-sample-3f583358bca8`).
 pub const POD_NAME_HEX_DIGITS: usize = 12;
 /// Longest name of a set: a Pod name is the set's name, a dash and 12 digits, and must be a DNS label (63).
@@ -113,7 +119,7 @@ pub const CONTAINER_INSTALL: &str = "bps-install";
 pub const CONTAINER_PULL_PREFIX: &str = "bps-pull-";
 /// Init container that holds a cold Pod back until a valid ticket arrives.
 pub const CONTAINER_GATE: &str = "bps-gate";
-/// emptyDir volume with the wake-up program and the mark that the Pod was woken.
+/// emptyDir volume with the copy of the wake-up program, or the wake-up image as a volume.
 pub const VOLUME_GATE: &str = "bps-gate";
 /// Where [`VOLUME_GATE`] is mounted.
 pub const GATE_MOUNT_PATH: &str = "/bps";
@@ -121,6 +127,14 @@ pub const GATE_MOUNT_PATH: &str = "/bps";
 pub const GATE_PROGRAM_PATH: &str = "/bps/bps-wakeup";
 /// The wake-up program inside its own image.
 pub const WAKEUP_IMAGE_PROGRAM_PATH: &str = "/bps-wakeup";
+/// Downward API volume that shows [`ANNOTATION_TICKET`] to the gate.
+pub const VOLUME_TICKET: &str = "bps-ticket";
+/// Where [`VOLUME_TICKET`] is mounted.
+pub const TICKET_MOUNT_PATH: &str = "/bps-ticket";
+/// Name of the file in [`VOLUME_TICKET`].
+pub const TICKET_FILE: &str = "ticket";
+/// Annotation that tells the cluster autoscaler which volumes keep it from removing no node: volumes' names, separated by commas.
+pub const ANNOTATION_EVICTABLE_VOLUMES: &str = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes";
 /// TCP port that the gate listens on, as in the BPS paper.
 pub const GATE_PORT: u16 = 20000;
 /// Name of [`GATE_PORT`] in the Pod.

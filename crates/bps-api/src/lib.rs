@@ -8,6 +8,7 @@
 //! | [`keys`] | labels, annotations, names, ports and environment variables |
 //! | [`active_standby`] | pairs of an active and a standby Pod in a set |
 //! | [`spec`] | the wish: counts, strategy, timing, update and service settings |
+//! | [`disruption`] | what planned disruptions may take at a time |
 //! | [`template`] | the Pod template and its schema |
 //! | [`status`] | the report: counts, conditions, last failover, conversions |
 //! | [`group`], [`timing`] | the HAGroup kind; its times |
@@ -24,6 +25,7 @@ pub use kube_derive::KubeSchema;
 
 pub mod active_standby;
 pub mod crd;
+pub mod disruption;
 pub mod group;
 pub mod keys;
 pub mod openapi;
@@ -34,14 +36,15 @@ pub mod template;
 pub mod timing;
 
 pub use active_standby::{ActiveStandby, AgentDelivery, PromoteWhen, StandbyHooks};
+pub use disruption::{BudgetPolicy, Disruption};
 pub use group::{
     GroupService, GroupSummary, HAGroup, HAGroupSpec, HAGroupStatus, HandoverOrder, IN_SYNC, LOST_PODS_MAX,
     LostPair, PAIR_ENDING, PairStatus, StateLag, Takeover, TakeoverPhases, WITHHELD,
 };
 pub use service::{ExposedService, ServicePort, ServiceType, TargetPort};
 pub use spec::{
-    BackupPodSet, BackupPodSetSpec, CandidateChoice, ColdStart, ScaleInPolicy, Strategy, UpdateStrategy,
-    UpdateStrategyType,
+    BackupPodSet, BackupPodSetSpec, CandidateChoice, ColdStart, GateDelivery, ScaleInPolicy, Strategy,
+    UpdateStrategy, UpdateStrategyType,
 };
 pub use status::{
     BackupPodSetStatus, Condition, ConditionStatus, Conversion, ConversionOutcome, FailoverReport, Summary,

@@ -3,6 +3,7 @@
 #![allow(unreachable_pub, reason = "the KubeSchema derive puts a pub struct into a function")]
 
 use super::active_standby::ActiveStandby;
+use super::disruption::Disruption;
 use super::service::ExposedService;
 use super::status::BackupPodSetStatus;
 use super::template::PodTemplate;
@@ -196,6 +197,10 @@ pub struct BackupPodSetSpec {
     #[serde(default)]
     pub cold_start: ColdStart,
 
+    /// What planned disruptions, such as the drain of a node, may take from the set at a time.
+    #[serde(default)]
+    pub disruption: Disruption,
+
     /// Pairs the Pods: each primary is an active, hot backups are the standbys. Absent: Pods know nothing of each
     /// other. Can be neither added to a set nor taken away from it; any other change of it rolls out like one of the
     /// template.
@@ -347,12 +352,29 @@ pub struct ColdStart {
     /// application images may be pulled only after the wake-up.
     #[serde(default = "default_image_gate")]
     pub image_gate: bool,
+
+    /// With `imageGate`, how the gate's program gets beside the application's images: `Copy` (default), an init container copies
+    /// it into an emptyDir; `ImageVolume`, its image is mounted. Only without an emptyDir does `kubectl drain` evict a Pod that
+    /// was cold once without `--delete-emptydir-data`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gate_source: Option<GateDelivery>,
 }
 
 impl Default for ColdStart {
     fn default() -> Self {
-        Self { image_gate: default_image_gate() }
+        Self { image_gate: default_image_gate(), gate_source: None }
     }
+}
+
+/// How the gate's program gets beside the application's images: `Copy` (default) or `ImageVolume` (Kubernetes 1.35 or later,
+/// containerd 2.1 or CRI-O 1.31 or later).
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum GateDelivery {
+    /// An init container copies it: works everywhere, and takes the start of a container.
+    #[default]
+    Copy,
+    /// Its image is mounted as an image volume; restricted Pod security admits that.
+    ImageVolume,
 }
 
 fn default_image_gate() -> bool {

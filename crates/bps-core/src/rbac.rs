@@ -77,6 +77,21 @@ pub const RULES: &[Rule] = &[
         names: &[],
         verbs: KEEP,
     },
+    Rule {
+        scope: Scope::Watched,
+        group: "policy",
+        resources: &["poddisruptionbudgets"],
+        names: &[],
+        verbs: KEEP,
+    },
+    // What Kubernetes' own controllers wrote for a Service that had a selector is copied into slices for as long as it stands.
+    Rule {
+        scope: Scope::Watched,
+        group: "",
+        resources: &["endpoints"],
+        names: &[],
+        verbs: &["get", "delete"],
+    },
     // OpenShift asks for this before it lets anybody write addresses of the Pod network into a slice.
     Rule {
         scope: Scope::Watched,

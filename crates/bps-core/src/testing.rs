@@ -66,10 +66,12 @@ pub fn snapshot(desired: Desired, mut pods: Vec<PodView>) -> Snapshot {
         pods,
         exposure: None,
         leftovers: vec![],
+        budget: None,
         group: None,
         level: None,
         recent: Recent::default(),
         storm: None,
+        look_by: None,
         now: now(),
     }
 }

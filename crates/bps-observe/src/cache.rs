@@ -11,6 +11,7 @@ use bps_core::model::{NodeName, NodeView, Storm};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
 use kube_core::ObjectMeta;
 use kube_core::Resource;
@@ -21,16 +22,20 @@ use super::store::{self, ObjectKey, Outdated, Scope, Source, Store};
 use super::storm::StormThreshold;
 use super::wish;
 
+mod budgets;
 mod doubt;
 mod groups;
 mod nodes;
 mod noted;
+mod others;
 mod taken;
 mod written;
 
 use nodes::NodeList;
 pub use noted::Deleted;
 pub(super) use noted::Noted;
+use others::Behind;
+pub use others::Cleared;
 pub use taken::TakenName;
 pub use written::Written;
 
@@ -71,6 +76,12 @@ pub struct Cache {
     pub(super) services: Store<Service>,
     pub(super) slices: Store<EndpointSlice>,
     pub(super) groups: Store<HAGroup>,
+    /// Those that sets control.
+    pub(super) budgets: Store<PodDisruptionBudget>,
+    /// All others.
+    pub(super) foreign_budgets: Store<PodDisruptionBudget>,
+    /// Where it is known which budgets there are.
+    budget_scopes: BTreeSet<Scope>,
     pub(super) nodes: BTreeMap<NodeName, NodeView>,
     /// Sets whose newest spec cannot be used, each as it was when that could be done last.
     usable: BTreeMap<SetKey, Arc<BackupPodSet>>,
@@ -82,6 +93,8 @@ pub struct Cache {
     /// Since when each node that does not answer is known not to.
     silent_since: BTreeMap<NodeName, Timestamp>,
     pods_on_node: BTreeMap<NodeName, BTreeSet<ObjectKey>>,
+    /// What others wrote behind Services of ours.
+    behind: BTreeMap<ObjectKey, Behind>,
     /// Names that are taken, and until when that is believed.
     taken: BTreeMap<TakenName, Timestamp>,
     pods_of_set: BTreeMap<SetKey, BTreeSet<ObjectKey>>,
@@ -92,9 +105,10 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// A cache that is synced once each of these watches has listed.
+    /// A cache that is synced once each of these watches has listed, but for those of budgets: no failover waits for them.
     pub fn expecting(watches: impl IntoIterator<Item = (Kind, Scope)>) -> Self {
-        Self { unlisted: watches.into_iter().collect(), ..Self::default() }
+        let needed = watches.into_iter().filter(|(kind, _)| *kind != Kind::Budgets);
+        Self { unlisted: needed.collect(), ..Self::default() }
     }
 
     /// Whether every watch has listed at least once; before that nothing is decided.
@@ -284,6 +298,9 @@ impl Cache {
     pub(super) fn see_service(&mut self, service: Service, now: Timestamp) -> Option<Affected> {
         let set = set_of(&service)?;
         let old = self.services.put(service.clone(), Source::Watch, now).ok()?;
+        if has_selector(&service) {
+            self.see_selector(ObjectKey::of(&service), now);
+        }
         let is_same =
             old.is_some_and(|old| old.spec == service.spec && old.metadata.labels == service.metadata.labels);
         (!is_same).then_some((set, Change::Contested))
@@ -303,7 +320,9 @@ impl Cache {
 
     /// A Service of ours is gone.
     pub(super) fn lose_service(&mut self, service: &Service, now: Timestamp) -> Option<Affected> {
-        self.services.remove(service, now).and_then(|lost| Some((set_of(lost.as_ref())?, Change::Urgent)))
+        let lost = self.services.remove(service, now)?;
+        self.behind.remove(&ObjectKey::of(lost.as_ref()));
+        Some((set_of(lost.as_ref())?, Change::Urgent))
     }
 
     /// A slice of ours is gone.
@@ -323,8 +342,18 @@ impl Cache {
                 self.find_taken(name, now);
                 Ok(())
             }
+            Written::Budget(budget) => self.budgets.put(*budget, Source::OwnWrite, now).map(drop),
+            Written::BudgetGone(budget) => {
+                self.budgets.end(&budget, now);
+                Ok(())
+            }
+            Written::Cleared(cleared) => {
+                self.cleared(*cleared, now);
+                Ok(())
+            }
             Written::ServiceGone(service) => {
                 self.services.end(&service, now);
+                self.behind.remove(&ObjectKey::of(service.as_ref()));
                 Ok(())
             }
             Written::SliceGone(slice) => {
@@ -351,6 +380,7 @@ impl Cache {
             Kind::Services => self.services.begin_list(scope.clone()),
             Kind::Slices => self.slices.begin_list(scope.clone()),
             Kind::Groups => self.groups.begin_list(scope.clone()),
+            Kind::Budgets => self.begin_budget_list(scope),
             Kind::Nodes => self.begin_node_list(),
         }
     }
@@ -371,12 +401,19 @@ impl Cache {
                 let gone = self.pods.end_list(scope, now);
                 gone.iter().flat_map(|pod| self.lost_pod(pod, now)).collect()
             }
-            Kind::Services => affected(&self.services.end_list(scope, now), set_of),
+            Kind::Services => {
+                let gone = self.services.end_list(scope, now);
+                for service in &gone {
+                    self.behind.remove(&ObjectKey::of(service.as_ref()));
+                }
+                affected(&gone, set_of)
+            }
             Kind::Slices => affected(&self.slices.end_list(scope, now), set_of),
             Kind::Groups => {
                 let gone = self.groups.end_list(scope, now);
                 gone.iter().filter_map(|group| self.lost_group(group)).collect()
             }
+            Kind::Budgets => self.end_budget_list(scope, now),
             Kind::Nodes => self.end_node_list(scope, now),
         }
     }
@@ -390,6 +427,8 @@ impl Cache {
             || self.services.has_overdue(now)
             || self.slices.has_overdue(now)
             || self.groups.has_overdue(now)
+            || self.budgets.has_overdue(now)
+            || self.foreign_budgets.has_overdue(now)
     }
 }
 
@@ -408,6 +447,8 @@ pub enum Kind {
     Slices,
     /// `HAGroup`.
     Groups,
+    /// `PodDisruptionBudget`.
+    Budgets,
 }
 
 fn affected<K>(gone: &[Arc<K>], set: impl Fn(&K) -> Option<SetKey>) -> Vec<Affected> {
@@ -426,6 +467,12 @@ pub(super) fn object_key(key: &SetKey) -> ObjectKey {
 /// The node that a Pod is bound to.
 fn node_of(pod: &SlimPod) -> Option<NodeName> {
     pod.spec.node_name.clone().map(NodeName)
+}
+
+/// Whether Kubernetes' own controllers write addresses for a Service.
+pub(super) fn has_selector(service: &Service) -> bool {
+    let selector = service.spec.as_ref().and_then(|spec| spec.selector.as_ref());
+    selector.is_some_and(|selector| !selector.is_empty())
 }
 
 /// The set that an object's label names.

@@ -12,6 +12,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube_core::ObjectMeta;
 use serde_json::Value;
 
+use super::cache::has_selector;
 use super::owner::{is_controlled_by, is_for};
 
 /// How the Service compares with the wish.
@@ -25,13 +26,13 @@ pub(super) fn service_state(
         return ObjectState::Foreign;
     }
     let Some(spec) = &service.spec else { return ObjectState::Outdated };
-    let has_selector = spec.selector.as_ref().is_some_and(|selector| !selector.is_empty());
     let ports = spec.ports.as_deref().unwrap_or_default();
     let has_ports = ports.len() == wanted.ports.len()
         && wanted.ports.iter().all(|wanted| ports.iter().any(|port| is_port(port, wanted)));
     let is_owned = is_controlled_by(&service.metadata, set);
     let has_type = spec.type_.as_deref() == Some(wanted.r#type.as_str());
-    let is_current = is_owned && is_watched(&service.metadata, set) && !has_selector && has_ports && has_type;
+    let is_current =
+        is_owned && is_watched(&service.metadata, set) && !has_selector(service) && has_ports && has_type;
     if is_current { ObjectState::Current } else { ObjectState::Outdated }
 }
 
@@ -86,6 +87,15 @@ fn protocol(word: Option<&str>) -> &'static str {
 fn is_watched(metadata: &ObjectMeta, set: &BackupPodSet) -> bool {
     let label = metadata.labels.as_ref().and_then(|labels| labels.get(keys::LABEL_SET));
     label == set.metadata.name.as_ref()
+}
+
+/// Whether kube-proxy leads clients of the Service to the addresses of this slice although it is not the one that the set writes.
+pub(super) fn is_of_others(slice: &ObjectMeta, set: &BackupPodSet, service: &str, own: &str) -> bool {
+    let label = slice.labels.as_ref().and_then(|labels| labels.get(keys::LABEL_SERVICE_NAME));
+    label.is_some_and(|name| name == service)
+        && slice.name.as_deref() != Some(own)
+        && slice.deletion_timestamp.is_none()
+        && !is_controlled_by(slice, set)
 }
 
 /// Whether kube-proxy takes the slice for the Service's, and Kubernetes' own controllers leave it alone.

@@ -9,9 +9,11 @@
 //! | [`group`] | groups of pairs, ends of their Leases, and own writes that no watch has shown yet |
 //! | `wish` | the spec to the wish, checked |
 //! | `exposure` | the Service and its slice |
+//! | `budget` | the PodDisruptionBudget, and those of others |
 //! | `snapshot` | all of it joined at one moment |
 //! | `tally` | how many Pods there are, for the metrics |
 
+mod budget;
 pub mod cache;
 mod change;
 mod exposure;
@@ -31,10 +33,11 @@ mod tests;
 mod watched;
 mod wish;
 
-pub use cache::{Affected, Cache, Deleted, Kind, KnownKeys, SetKey, TakenName, Written};
+pub use budget::misleading_budget;
+pub use cache::{Affected, Cache, Cleared, Deleted, Kind, KnownKeys, SetKey, TakenName, Written};
 pub use change::Change;
 pub use node::is_out_of_service;
-pub use owner::{controller_of, is_controlled_by};
+pub use owner::{controller_of, is_controlled_by, is_orphan};
 pub use snapshot::{Observation, Version, observe};
 pub use store::{Scope, version};
 pub use storm::StormThreshold;

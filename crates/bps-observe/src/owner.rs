@@ -15,7 +15,7 @@ pub fn is_controlled_by(metadata: &ObjectMeta, set: &BackupPodSet) -> bool {
 }
 
 /// Whether nobody owns an object.
-pub(super) fn is_orphan(metadata: &ObjectMeta) -> bool {
+pub fn is_orphan(metadata: &ObjectMeta) -> bool {
     metadata.owner_references.as_ref().is_none_or(Vec::is_empty)
 }
 

@@ -4,12 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bps_api::{BackupPodSet, ExposedService, HAGroup, HAGroupSpec, PromoteWhen, keys};
-use bps_core::manifests::{Injection, SlicePort, set_group_spec, set_injection, slice_name, slice_ports};
-use bps_core::model::{ExposedKind, Exposure, Leftover, ObjectState, PodName, Snapshot, Uid};
+use bps_core::manifests::{
+    Injection, SlicePort, budget_name, set_group_spec, set_injection, slice_name, slice_ports,
+};
+use bps_core::model::{ExposedKind, Exposure, Leftover, ObjectState, Others, PodName, Snapshot, Uid};
 use jiff::Timestamp;
 use kube_core::ObjectMeta;
 
-use super::cache::{Cache, SetKey, TakenName};
+use super::budget;
+use super::cache::{Cache, SetKey, TakenName, has_selector};
 use super::exposure;
 use super::group::{level_standbys, withheld};
 use super::owner::{is_controlled_by, is_for, is_orphan};
@@ -35,6 +38,10 @@ pub struct Observation {
     pub group_spec: Option<HAGroupSpec>,
     /// Identity and version of that group, if there is one.
     pub group: Option<Version>,
+    /// Identity and version of the set's PodDisruptionBudget, if there is one.
+    pub budget: Option<Version>,
+    /// Labels that it selects by and should not, sorted.
+    pub budget_surplus: Vec<String>,
     /// The agent of the set's Pods, if they are paired.
     pub injection: Option<Injection>,
     /// Images of the template's containers.
@@ -48,6 +55,8 @@ pub struct Observation {
     pub withheld: Option<String>,
     /// Identifiers of the keys that each cold Pod was made with.
     pub wake_keys: BTreeMap<Uid, String>,
+    /// Pods with a ticket in their annotations.
+    pub posted: BTreeSet<Uid>,
 }
 
 /// Identity and version of an object, for the guard of a write.
@@ -86,9 +95,11 @@ pub fn observe(cache: &Cache, key: &SetKey, now: Timestamp) -> Option<Observatio
     // The actives of pairs are exposed by their group.
     let wanted = set.spec.service.as_ref().filter(|_| set.spec.active_standby.is_none());
     let exposed = wanted.and_then(|wanted| exposed(cache, &set, (wanted, now)));
-    let Exposed { exposure, ports, slice, service } = exposed.unwrap_or_default();
+    let Exposed { exposure, ports, slice, service, look_by } = exposed.unwrap_or_default();
     // What an unusable spec names instead is not there.
-    let leftovers = if is_usable { leftovers(cache, &set) } else { Vec::new() };
+    let mut leftovers = if is_usable { leftovers(cache, &set) } else { Vec::new() };
+    let Budget { state: budget_state, version: budget, surplus: budget_surplus } =
+        kept_budget(cache, &set, &mut leftovers);
     let level = paired.as_ref().and_then(|paired| paired.level.clone());
     let (group_state, group_spec, group, withheld, injection) = match paired {
         Some(Paired { state, spec, group, withheld, injection, .. }) => {
@@ -102,14 +113,21 @@ pub fn observe(cache: &Cache, key: &SetKey, now: Timestamp) -> Option<Observatio
             pods,
             exposure,
             leftovers,
+            budget: budget_state,
             group: group_state,
             level,
             recent: cache.noted.recent(key, now),
             storm: cache.storm(now).cloned(),
+            look_by: [look_by, cache.noted.forgets(key, now), cache.storm(now).map(|storm| storm.until)]
+                .into_iter()
+                .flatten()
+                .min(),
             now,
         },
         group_spec,
         group,
+        budget,
+        budget_surplus,
         injection,
         ports,
         slice,
@@ -119,6 +137,7 @@ pub fn observe(cache: &Cache, key: &SetKey, now: Timestamp) -> Option<Observatio
         foreign_pods: foreign_pods(cache, key, context.set_uid),
         withheld,
         wake_keys: wake_keys(cache, key),
+        posted: posted(cache, key),
         set: Arc::clone(&set),
     })
 }
@@ -137,6 +156,13 @@ fn wake_keys(cache: &Cache, key: &SetKey) -> BTreeMap<Uid, String> {
         Some((Uid(pod.metadata.uid.clone()?), ids))
     };
     cache.pods_of(key).filter_map(|pod| of_pod(pod)).collect()
+}
+
+fn posted(cache: &Cache, key: &SetKey) -> BTreeSet<Uid> {
+    let has_ticket = |pod: &&Arc<SlimPod>| {
+        pod.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(keys::ANNOTATION_TICKET))
+    };
+    cache.pods_of(key).filter(has_ticket).filter_map(|pod| pod.metadata.uid.clone().map(Uid)).collect()
 }
 
 /// What a set with active and standby Pods has besides.
@@ -205,6 +231,8 @@ struct Exposed {
     ports: Vec<SlicePort>,
     slice: Option<Version>,
     service: Option<Version>,
+    /// When it is to be looked again what others expose.
+    look_by: Option<Timestamp>,
 }
 
 fn exposed(
@@ -231,12 +259,67 @@ fn exposed(
     let is_left = service_state == ObjectState::Outdated && !is_led;
     let service_state = if is_left { ObjectState::Current } else { service_state };
     let service_state = unless_taken(service_state, (ExposedKind::Service, wanted.name.clone()));
+    let (others, look_by) = match service {
+        // While the Service has a selector, whatever is taken away is written again.
+        Some(service) if service_state == ObjectState::Current && !has_selector(service) => {
+            let uid = service.metadata.uid.as_deref().unwrap_or_default();
+            let seen = slices_of_others(cache, set, wanted);
+            cache.others(&key(wanted.name.clone()), uid, &seen, now)
+        }
+        Some(_) | None => (Others::None, None),
+    };
     Some(Exposed {
-        exposure: Some(Exposure { service: service_state, slice: slice_state, endpoints }),
+        exposure: Some(Exposure { service: service_state, slice: slice_state, endpoints, others }),
+        look_by,
         ports,
         slice: slice.map(|slice| version(&slice.metadata)),
         service: service.map(|service| version(&service.metadata)),
     })
+}
+
+/// Slices of somebody else behind the set's Service that the watches show.
+fn slices_of_others<'a>(cache: &'a Cache, set: &'a BackupPodSet, wanted: &ExposedService) -> Vec<&'a str> {
+    let own = slice_name(&wanted.name);
+    let namespace = set.metadata.namespace.as_deref().unwrap_or_default();
+    let slices = cache.slices.in_namespace(namespace).map(|slice| &slice.metadata);
+    let others = slices.filter(|slice| exposure::is_of_others(slice, set, &wanted.name, &own));
+    others.filter_map(|slice| slice.name.as_deref()).collect()
+}
+
+/// The PodDisruptionBudget of a set.
+#[derive(Default)]
+struct Budget {
+    state: Option<ObjectState>,
+    version: Option<Version>,
+    surplus: Vec<String>,
+}
+
+/// The set's budget, which is left over if it wants none, or somebody else has one for its Pods.
+fn kept_budget(cache: &Cache, set: &BackupPodSet, leftovers: &mut Vec<Leftover>) -> Budget {
+    let namespace = set.metadata.namespace.clone().unwrap_or_default();
+    if !cache.has_listed_budgets(&namespace) {
+        return Budget::default();
+    }
+    let name = budget_name(set.metadata.name.as_deref().unwrap_or_default());
+    let key = ObjectKey { namespace, name };
+    let found = cache.budgets.get(&key).or_else(|| cache.foreign_budgets.get(&key)).map(AsRef::as_ref);
+    let is_own = found.is_some_and(|found| is_for(&found.metadata, set));
+    let mut others = cache.foreign_budgets.in_namespace(&key.namespace);
+    let is_selected = others.any(|other| {
+        let is_it = is_own && other.metadata.name.as_ref() == Some(&key.name);
+        !is_it && budget::is_selecting(other, set)
+    });
+    let state = budget::budget_state(found, set).filter(|_| !is_selected);
+    if state.is_none() {
+        let own = found.and_then(|found| leftover(set, (ExposedKind::Budget, None), &found.metadata));
+        leftovers.extend(own);
+        leftovers.sort();
+    }
+    Budget {
+        state,
+        version: found.map(|found| version(&found.metadata)),
+        surplus: found.map(|found| budget::surplus_labels(found, set)).unwrap_or_default(),
+    }
 }
 
 fn leftovers(cache: &Cache, set: &BackupPodSet) -> Vec<Leftover> {

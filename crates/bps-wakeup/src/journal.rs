@@ -56,12 +56,6 @@ impl Journal {
         }
     }
 
-    pub(super) fn not_recorded(&self, error: &std::io::Error) {
-        // The number and not the text, which may quote a path.
-        let code = error.raw_os_error().unwrap_or(0);
-        self.write("error", "Could not record the wake-up", format_args!(r#""error":"os error {code}""#));
-    }
-
     fn write(&self, level: &str, message: &str, fields: fmt::Arguments<'_>) {
         let line = line(self.pod, level, message, fields);
         // A gate whose log cannot be written must still open.

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | [`uid`], [`signing`], [`protocol`] | names, keys, tickets, frames, answers, refusals | nothing that waits or talks |
 //! | `budget`, `connection` | how much work a second allows; what one connection has sent | nothing that waits or talks |
-//! | [`command`], [`settings`], [`install`], `marker`, `place`, `journal`, [`server`] | the gate in the Pod | std and poll(2) |
+//! | [`command`], [`settings`], [`install`], `place`, `posted`, `journal`, [`server`] | the gate in the Pod | std and poll(2) |
 //! | `client` | the operator's side of one wake-up; a feature | tokio |
 //!
 //! Nothing here decides which Pod is woken; see `plan`.
@@ -18,8 +18,8 @@ mod connection;
 pub mod fuzzing;
 pub mod install;
 mod journal;
-mod marker;
 mod place;
+mod posted;
 pub mod protocol;
 pub mod server;
 pub mod settings;

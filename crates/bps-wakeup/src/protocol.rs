@@ -17,7 +17,9 @@
 //! 128 64  Ed25519 signature over DOMAIN and bytes 0..128
 //! ```
 
-use super::signing::{KEY_ID_BYTES, KeyId, PublicKey, SIGNATURE_BYTES, SigningKey};
+use std::fmt::Write as _;
+
+use super::signing::{KEY_ID_BYTES, KeyId, PublicKey, SIGNATURE_BYTES, SigningKey, read_hex};
 use super::uid::{UID_MAX_BYTES, Uid};
 
 /// The protocol version that this code speaks.
@@ -25,6 +27,9 @@ pub const VERSION: u8 = 1;
 
 /// Length of a frame. Unit: bytes. The length field is one byte, so no version exceeds 255.
 pub const FRAME_BYTES: usize = 192;
+
+/// Length of a frame as hexadecimal text, the form in which a Pod's annotation holds it. Unit: bytes.
+pub const TICKET_TEXT_BYTES: usize = 2 * FRAME_BYTES;
 
 /// Length of the part that tells whether this is a frame of this version. Unit: bytes.
 pub const HEADER_BYTES: usize = 6;
@@ -128,8 +133,8 @@ pub enum Refusal {
     /// The frame did not arrive in time.
     #[error("frame did not arrive in time")]
     TooSlow = 12,
-    /// The ticket is valid, but the wake-up could not be written down, so that the Pod would not survive a
-    /// new sandbox; take another Pod.
+    /// The ticket is valid, but the wake-up could not be written down: an answer of gates of former releases, which kept a mark
+    /// in a volume of the Pod.
     #[error("could not record the wake-up")]
     NotRecorded = 13,
 }
@@ -137,7 +142,7 @@ pub enum Refusal {
 /// What a gate says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
-    /// The wake-up is recorded and the Pod starts.
+    /// The Pod starts.
     Accepted,
     /// The Pod stays cold.
     Refused(Refusal),
@@ -221,6 +226,22 @@ impl SignedTicket {
         frame[..SIGNED_BYTES].copy_from_slice(&self.ticket.signed_bytes());
         frame[SIGNED_BYTES..].copy_from_slice(&self.signature);
         frame
+    }
+
+    /// The frame as hexadecimal text, [`TICKET_TEXT_BYTES`] long.
+    pub fn to_text(&self) -> String {
+        self.encode().iter().fold(String::with_capacity(TICKET_TEXT_BYTES), |mut text, byte| {
+            // Writing to a String does not fail.
+            let _ = write!(text, "{byte:02x}");
+            text
+        })
+    }
+
+    /// Reads what [`Self::to_text`] wrote; `None` if it is something else.
+    pub fn from_text(text: &[u8; TICKET_TEXT_BYTES]) -> Option<Self> {
+        let mut frame = [0; FRAME_BYTES];
+        read_hex(text, &mut frame)?;
+        Self::decode(&frame).ok()
     }
 
     /// Reads a frame. Any bytes of any length are fine; nothing is allocated.

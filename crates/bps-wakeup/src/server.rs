@@ -14,7 +14,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::budget::Budget;
 use super::connection::{self, Inbox, Progress};
 use super::journal::Journal;
-use super::marker;
+use super::posted::Posted;
 use super::protocol::{Answer, Refusal, SignedTicket};
 use super::settings::Settings;
 
@@ -39,6 +39,9 @@ const ACCEPTS_BURST: u32 = 64;
 /// Connections that the kernel keeps for us; it lowers this to its own `net.core.somaxconn`.
 const BACKLOG: i32 = 1024;
 
+/// How often it is looked for a ticket in the Pod's annotations. 1 s: as often as the kubelet looks after its containers.
+const POSTED_PAUSE: Duration = Duration::from_secs(1);
+
 /// What is polled: the connections and, last, the listener.
 const POLLED: usize = CONNECTIONS_MAX + 1;
 
@@ -58,13 +61,12 @@ pub enum Error {
     Wait(#[source] io::Error),
 }
 
-/// Returns when the Pod may start: at once if it was woken before, else when a valid ticket has come and is
-/// recorded.
+/// Returns when the Pod may start: at once if its annotations have a ticket for it, else when a valid one has come.
 ///
 /// # Errors
 /// [`Error`]; the Pod must not start then.
 pub fn hold(settings: Settings) -> Result<(), Error> {
-    if marker::is_woken(&settings.directory, &settings.identity()) {
+    if Posted::new(settings.ticket_file.clone()).look(&settings.identity()).is_some() {
         Journal::new(settings.pod, now()).passed();
         return Ok(());
     }
@@ -81,6 +83,9 @@ pub struct Gate {
     accepts: Budget,
     checks: Budget,
     journal: Journal,
+    posted: Posted,
+    /// When it is looked for a ticket in the Pod's annotations.
+    next_look: Instant,
     started: Instant,
 }
 
@@ -96,7 +101,7 @@ struct Connection {
 }
 
 impl Gate {
-    /// Listens, without looking at a marker.
+    /// Listens, without looking for a ticket that is there already.
     ///
     /// # Errors
     /// [`Error::Listen`].
@@ -105,6 +110,7 @@ impl Gate {
         let listener = listen(address).map_err(|source| Error::Listen { address, source })?;
         let now = now();
         let journal = Journal::new(settings.pod, now);
+        let posted = Posted::new(settings.ticket_file.clone());
         Ok(Self {
             settings,
             listener,
@@ -112,6 +118,8 @@ impl Gate {
             accepts: Budget::new(ACCEPTS_PER_SECOND, ACCEPTS_BURST, now),
             checks: Budget::new(SIGNATURE_CHECKS_PER_SECOND, SIGNATURE_CHECKS_BURST, now),
             journal,
+            posted,
+            next_look: now + POSTED_PAUSE,
             started: now,
         })
     }
@@ -124,7 +132,7 @@ impl Gate {
         self.listener.local_addr()
     }
 
-    /// Returns when a valid ticket has come, is recorded and is answered.
+    /// Returns when a valid ticket has come and is answered, or is in the Pod's annotations.
     ///
     /// # Errors
     /// [`Error::Wait`].
@@ -139,7 +147,7 @@ impl Gate {
                 self.accept(now);
             }
             self.expire(now);
-            if self.check(now) {
+            if self.check(now) || self.is_posted(now) {
                 return Ok(());
             }
         }
@@ -147,8 +155,7 @@ impl Gate {
 
     /// Waits for bytes, a connection, a deadline or a budget; says which of the polled are ready.
     fn wait(&self, now: Instant) -> io::Result<[bool; POLLED]> {
-        let until = self.next_instant(now);
-        let timeout = until.map(|until| timespec(until.saturating_duration_since(now)));
+        let timeout = timespec(self.next_instant(now).saturating_duration_since(now));
         let mut polled = std::array::from_fn(|index| match self.connections.get(index) {
             Some(connection) if connection.ticket.is_none() => PollFd::new(&connection.stream, PollFlags::IN),
             None if index == CONNECTIONS_MAX && self.accepts.is_ready(now) => {
@@ -157,19 +164,30 @@ impl Gate {
             // Holds a place: a listener that is asked for nothing reports nothing.
             Some(_) | None => PollFd::new(&self.listener, PollFlags::empty()),
         });
-        match poll(&mut polled, timeout.as_ref()) {
+        match poll(&mut polled, Some(&timeout)) {
             Ok(_) => Ok(polled.map(|polled: PollFd<'_>| !polled.revents().is_empty())),
             Err(rustix::io::Errno::INTR) => Ok([false; POLLED]),
             Err(error) => Err(error.into()),
         }
     }
 
-    fn next_instant(&self, now: Instant) -> Option<Instant> {
+    fn next_instant(&self, now: Instant) -> Instant {
         let deadlines = self.connections.iter().map(|connection| connection.deadline);
         let is_any_waiting = self.connections.iter().any(|connection| connection.ticket.is_some());
         let check = is_any_waiting.then(|| self.checks.ready_at());
         let accept = (!self.accepts.is_ready(now)).then(|| self.accepts.ready_at());
-        deadlines.chain(check).chain(accept).min()
+        deadlines.chain(check).chain(accept).fold(self.next_look, Instant::min)
+    }
+
+    /// Whether a ticket for this Pod is in its annotations.
+    fn is_posted(&mut self, now: Instant) -> bool {
+        if now < self.next_look {
+            return false;
+        }
+        self.next_look = now + POSTED_PAUSE;
+        let Some(ticket) = self.posted.look(&self.settings.identity()) else { return false };
+        self.journal.woken(&ticket, now.saturating_duration_since(self.started));
+        true
     }
 
     fn read(&mut self, ready: &[bool; POLLED], now: Instant) {
@@ -258,7 +276,7 @@ impl Gate {
             && self.checks.take(now)
         {
             let connection = self.connections.remove(index);
-            match self.verify_and_record(&ticket) {
+            match ticket.verify(&self.settings.identity(), unix_now()) {
                 Ok(()) => {
                     connection.answer(Answer::Accepted);
                     self.journal.woken(&ticket.ticket, now.saturating_duration_since(self.started));
@@ -273,14 +291,6 @@ impl Gate {
     fn oldest_ticket(&self) -> Option<(usize, SignedTicket)> {
         let tickets = self.connections.iter().map(|connection| connection.ticket);
         tickets.enumerate().find_map(|(index, ticket)| ticket.map(|ticket| (index, ticket)))
-    }
-
-    fn verify_and_record(&self, ticket: &SignedTicket) -> Result<(), Refusal> {
-        ticket.verify(&self.settings.identity(), unix_now())?;
-        marker::record(&self.settings.directory, ticket).map_err(|error| {
-            self.journal.not_recorded(&error);
-            Refusal::NotRecorded
-        })
     }
 
     fn refuse(&mut self, connection: Connection, refusal: Refusal, now: Instant) {
@@ -325,7 +335,7 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 }
 
 fn timespec(duration: Duration) -> Timespec {
-    Timespec::try_from(duration).expect("a wait is at most the deadline of a connection")
+    Timespec::try_from(duration).expect("a wait is at most as long as until the next look")
 }
 
 #[expect(clippy::disallowed_methods, reason = "the gate is plumbing: its deadlines are real")]

@@ -10,8 +10,8 @@ use super::uid::{NotAUid, Uid};
 /// The port that a gate listens on unless told otherwise.
 pub const DEFAULT_PORT: u16 = 20_000;
 
-/// Where the Pod's volume is mounted unless told otherwise.
-pub const DEFAULT_DIRECTORY: &str = "/bps";
+/// Where a ticket appears that is in an annotation of the Pod, unless told otherwise.
+pub const DEFAULT_TICKET_FILE: &str = "/bps-ticket/ticket";
 
 /// Variable with the Pod's uid, from the downward API.
 pub const POD_UID: &str = "BPS_POD_UID";
@@ -25,8 +25,8 @@ pub const WAKE_KEYS: &str = "BPS_WAKE_KEYS";
 /// Variable with another port, for Pods that share their node's network.
 pub const PORT: &str = "BPS_GATE_PORT";
 
-/// Variable with another directory for the marker.
-pub const DIRECTORY: &str = "BPS_GATE_DIRECTORY";
+/// Variable with another file for the ticket.
+pub const TICKET_FILE: &str = "BPS_TICKET_FILE";
 
 /// Most keys that a Pod may trust. The operator hands out two: current and next.
 pub const KEYS_MAX: usize = 8;
@@ -36,8 +36,8 @@ pub const KEYS_MAX: usize = 8;
 pub struct Settings {
     /// Where to listen. Unspecified IPv6 means all addresses of both families.
     pub address: SocketAddr,
-    /// Where the marker lies: the Pod's own volume.
-    pub directory: PathBuf,
+    /// Where a ticket appears that is in an annotation of the Pod.
+    pub ticket_file: PathBuf,
     /// The Pod that the gate holds.
     pub pod: Uid,
     /// The set of that Pod.
@@ -87,7 +87,7 @@ impl Settings {
         let port = variable(PORT).map_or(Ok(DEFAULT_PORT), |text| port(&text))?;
         Ok(Self {
             address: (Ipv6Addr::UNSPECIFIED, port).into(),
-            directory: variable(DIRECTORY).unwrap_or_else(|| DEFAULT_DIRECTORY.to_owned()).into(),
+            ticket_file: variable(TICKET_FILE).unwrap_or_else(|| DEFAULT_TICKET_FILE.to_owned()).into(),
             pod: uid(POD_UID)?,
             set: uid(SET_UID)?,
             keys: keys(&variable(WAKE_KEYS).ok_or(Error::Missing(WAKE_KEYS))?)?,
@@ -127,7 +127,7 @@ mod tests {
         let text = format!("{},{}", keys[0], keys[1]);
         let settings = read(&[(POD_UID, "pod"), (SET_UID, "set"), (WAKE_KEYS, &text)]).unwrap();
         assert_eq!(settings.address.to_string(), "[::]:20000");
-        assert_eq!(settings.directory.to_str(), Some("/bps"));
+        assert_eq!(settings.ticket_file.to_str(), Some("/bps-ticket/ticket"));
         assert_eq!((settings.pod.as_str(), settings.set.as_str()), ("pod", "set"));
         assert_eq!(settings.keys, keys);
     }

@@ -181,13 +181,15 @@ fn write_hex(f: &mut fmt::Formatter<'_>, bytes: &[u8]) -> fmt::Result {
 
 fn from_hex(text: &str, bytes: &mut [u8]) -> Result<(), KeyError> {
     let wrong = KeyError::NotHex(bytes.len() * 2);
-    if text.len() != bytes.len() * 2 {
-        return Err(wrong);
+    if text.len() == bytes.len() * 2 { read_hex(text.as_bytes(), bytes).ok_or(wrong) } else { Err(wrong) }
+}
+
+/// Reads two digits for each byte; `None` if one is none.
+pub(super) fn read_hex(text: &[u8], bytes: &mut [u8]) -> Option<()> {
+    for (byte, digits) in bytes.iter_mut().zip(text.chunks_exact(2)) {
+        *byte = hex_value(digits[0])? << 4 | hex_value(digits[1])?;
     }
-    for (byte, digits) in bytes.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
-        *byte = hex_value(digits[0]).ok_or(wrong)? << 4 | hex_value(digits[1]).ok_or(wrong)?;
-    }
-    Ok(())
+    Some(())
 }
 
 /// Lower case only: one key has one text.

@@ -10,6 +10,7 @@ use bps_observe::is_controlled_by;
 use bps_observe::slim::{SlimNode, SlimPod};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::ListParams;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::NamespaceResourceScope;
@@ -52,6 +53,8 @@ pub struct SetObjects {
     pub slices: Vec<EndpointSlice>,
     /// Groups that sets of its namespace keep.
     pub groups: Vec<HAGroup>,
+    /// PodDisruptionBudgets of its namespace; `None` if they may not be read.
+    pub budgets: Option<Vec<PodDisruptionBudget>>,
     /// The nodes; `None` if they may not be read.
     pub nodes: Option<Vec<SlimNode>>,
     /// Whether the Pods of other namespaces are among them.
@@ -201,6 +204,7 @@ impl Cluster {
             services: self.list(namespace, keys::LABEL_SET).await?,
             slices: self.list(namespace, keys::LABEL_SET).await?,
             groups: self.list(namespace, keys::LABEL_SET).await?,
+            budgets: self.list(namespace, "").await.ok(),
             nodes: nodes.ok().map(|list| list.items),
             is_cluster_wide,
         })

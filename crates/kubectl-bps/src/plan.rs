@@ -9,7 +9,7 @@ use bps_core::plan::{check, plan as set_plan};
 use bps_core::status::describe_wait;
 use bps_observe::group::{GroupObjects, see_group, times};
 use bps_observe::slim::{SlimCondition, SlimNode, SlimNodeStatus, SlimPod};
-use bps_observe::{Cache, KnownKeys, Observation, SetKey, Watched, observe};
+use bps_observe::{Cache, Cleared, Kind, KnownKeys, Observation, Scope, SetKey, Watched, Written, observe};
 use bps_protocol::{BootTime, Moment};
 use bps_runtime::boot_clock;
 use jiff::Timestamp;
@@ -117,7 +117,7 @@ fn waves(plan: &Plan) -> (Vec<String>, Vec<String>) {
 /// Everything that was listed, as the operator would see it.
 fn observation(set: BackupPodSet, objects: SetObjects, now: Timestamp) -> Option<Observation> {
     let key = SetKey { namespace: set.namespace().unwrap_or_default(), name: set.name_any() };
-    let SetObjects { pods, services, slices, groups, nodes, is_cluster_wide: _ } = objects;
+    let SetObjects { pods, services, slices, groups, budgets, nodes, is_cluster_wide: _ } = objects;
     let nodes = nodes.unwrap_or_else(|| assumed_nodes(&pods));
     let mut cache = Cache::default();
     cache.know_keys(assumed_keys(&pods));
@@ -127,7 +127,12 @@ fn observation(set: BackupPodSet, objects: SetObjects, now: Timestamp) -> Option
         drop(pod.seen(&mut cache, now));
     }
     for service in services {
+        // Only the operator's memory tells whether it has looked for what others wrote behind it.
+        let (service_name, uid) = (service.name_any(), service.uid().unwrap_or_default());
+        let namespace = key.namespace.clone();
         drop(service.seen(&mut cache, now));
+        let cleared = Cleared { namespace, service: service_name, uid, ..Cleared::default() };
+        cache.wrote(Written::Cleared(Box::new(cleared)), now);
     }
     for slice in slices {
         drop(slice.seen(&mut cache, now));
@@ -137,6 +142,14 @@ fn observation(set: BackupPodSet, objects: SetObjects, now: Timestamp) -> Option
     }
     for node in nodes {
         drop(node.seen(&mut cache, now));
+    }
+    // Without a list none is planned.
+    if let Some(budgets) = budgets {
+        cache.begin_list(Kind::Budgets, &Scope(None));
+        for budget in budgets {
+            drop(budget.seen(&mut cache, now));
+        }
+        drop(cache.end_list(Kind::Budgets, &Scope(None), now));
     }
     observe(&cache, &key, now)
 }
@@ -170,6 +183,9 @@ fn set_unknown(objects: &SetObjects) -> Vec<String> {
     ];
     if !objects.groups.is_empty() {
         unknown.push("whether it was started with --agent-image, which activeStandby needs".to_owned());
+    }
+    if objects.budgets.is_none() {
+        unknown.push("the PodDisruptionBudgets, which you may not list".to_owned());
     }
     if objects.nodes.is_none() {
         unknown.push("the nodes, which you may not list: they are taken for healthy".to_owned());

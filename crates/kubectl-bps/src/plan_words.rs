@@ -1,7 +1,7 @@
 //! Steps and holds of plans in words.
 
 use bps_core::manifests::pair_name;
-use bps_core::model::{Action, ExposedKind, Hold, Leftover, Step};
+use bps_core::model::{Action, Hold, Leftover, Step};
 use bps_core::pairing::{Group, Seat, Shown, Step as PairingStep, VACANT};
 use bps_protocol::AgentId;
 use jiff::Timestamp;
@@ -69,6 +69,7 @@ pub(super) fn action_words(step: &Step) -> String {
         Action::Relabel { pod, .. } => format!("put the labels of {} right", pod.name),
         Action::PublishService => "write the Service".to_owned(),
         Action::PublishGroup => "write the HAGroup".to_owned(),
+        Action::PublishBudget => "write the PodDisruptionBudget".to_owned(),
         Action::Expose { endpoints } => {
             let names: Vec<&str> = endpoints.iter().map(|endpoint| endpoint.pod.0.as_str()).collect();
             format!(
@@ -76,12 +77,9 @@ pub(super) fn action_words(step: &Step) -> String {
                 if names.is_empty() { "nobody".to_owned() } else { names.join(", ") }
             )
         }
+        Action::ClearAddresses => "look for addresses of others behind the Service".to_owned(),
         Action::Retire { object: Leftover { kind, name, uid: _, resource_version: _ } } => {
-            let kind = match kind {
-                ExposedKind::Service => "Service",
-                ExposedKind::Slice => "EndpointSlice",
-            };
-            format!("delete the {kind} {name}, which the spec does not name any more")
+            format!("delete the {} {name}, which the spec does not want any more", kind.as_str())
         }
     };
     format!("{what} ({}: {})", step.reason, step.reason.meaning())

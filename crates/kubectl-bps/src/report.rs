@@ -9,9 +9,11 @@ use bps_core::model::Role;
 use bps_core::pairing::plan;
 use bps_core::status::{GroupInput, group_status};
 use bps_observe::group::{GroupObjects, SeenGroup, see_group, times};
+use bps_observe::misleading_budget;
 use bps_observe::slim::{SlimCondition, SlimPod};
 use bps_protocol::{AgentId, BootTime, Moment};
 use bps_wire::uid::parse_uid;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::ResourceExt as _;
 use serde::Serialize;
 
@@ -84,6 +86,9 @@ pub struct SetReport {
     pub state: String,
     /// Primaries, hot and cold backups.
     pub tiers: Vec<TierReport>,
+    /// What others set up for its Pods that does not do what they expect.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
     /// What the operator says of it.
     pub conditions: Vec<Condition>,
     /// The last failover.
@@ -232,8 +237,8 @@ fn readiness(pod: &SlimPod) -> Readiness {
     }
 }
 
-/// What is there of a set; `pods` may hold those of others.
-pub fn set_report(set: &BackupPodSet, pods: &[SlimPod]) -> SetReport {
+/// What is there of a set; `pods` and `budgets` may hold those of others.
+pub fn set_report(set: &BackupPodSet, pods: &[SlimPod], budgets: &[PodDisruptionBudget]) -> SetReport {
     let (namespace, name) = (set.namespace().unwrap_or_default(), set.name_any());
     let is_own = |pod: &&SlimPod| {
         pod.labels().get(keys::LABEL_SET) == Some(&name) && pod.namespace().as_ref() == Some(&namespace)
@@ -254,11 +259,14 @@ pub fn set_report(set: &BackupPodSet, pods: &[SlimPod]) -> SetReport {
     ];
     let tiers = wanted.map(tier).into();
     let status = set.status.clone().unwrap_or_default();
+    let of_namespace = budgets.iter().filter(|budget| budget.namespace().as_ref() == Some(&namespace));
+    let warnings = of_namespace.filter_map(|budget| misleading_budget(budget, set)).collect();
     SetReport {
         namespace,
         name,
         state: status.state,
         tiers,
+        warnings,
         conditions: status.conditions,
         last_failover: status.last_failover,
         conversions: status.conversions,

@@ -50,7 +50,9 @@ async fn read(
     }
     if !sets.is_empty() {
         let pods = cluster.list(namespace, keys::LABEL_SET).await?;
-        report.sets = sets.iter().map(|set| set_report(set, &pods)).collect();
+        // Who may not read them is not warned.
+        let budgets = cluster.list(namespace, "").await.unwrap_or_default();
+        report.sets = sets.iter().map(|set| set_report(set, &pods, &budgets)).collect();
     }
     Ok(report)
 }
@@ -104,7 +106,8 @@ fn grouped(number: i64) -> String {
 }
 
 fn set_text(set: &SetReport) -> String {
-    let SetReport { namespace, name, state, tiers, conditions, last_failover: _, conversions: all } = set;
+    let SetReport { namespace, name, state, tiers, warnings, conditions, last_failover: _, conversions: all } =
+        set;
     let mut table = Table::new(&["NAME", "STATE", "NODE", "READY"]);
     table.add(0, &[&format!("BackupPodSet {namespace}/{name}"), said(state)]);
     for TierReport { role, wanted, pods } in tiers {
@@ -116,7 +119,9 @@ fn set_text(set: &SetReport) -> String {
         }
     }
     let latest = &all[all.len().saturating_sub(LATEST_MAX)..];
-    [table.text(), conditions_text(conditions), latest_text(&conversions(latest))].concat()
+    let warnings =
+        warnings.iter().map(|warning| format!("\n  Warning: {warning}\n")).collect::<Vec<_>>().concat();
+    [table.text(), warnings, conditions_text(conditions), latest_text(&conversions(latest))].concat()
 }
 
 fn said(state: &str) -> &str {

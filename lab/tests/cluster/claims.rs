@@ -13,8 +13,8 @@ use crate::bench::Bench;
 use crate::lanes::{Lane, Need};
 use crate::stage::Stage;
 use crate::{
-    active_sets, failover, faults, hostile, idle, manifests, meddling, nodes, notes, outages, pairs, record,
-    redis, refusals, replication, rollout, sizes, tampering, two_faults, volumes, workloads,
+    active_sets, failover, faults, hostile, idle, kubernetes, manifests, meddling, nodes, notes, outages,
+    pairs, record, redis, refusals, replication, rollout, sizes, tampering, two_faults, volumes, workloads,
 };
 
 /// Something that is true on a real cluster, and how to find out.
@@ -98,6 +98,9 @@ fn of_sets() -> Vec<Claim> {
         any(3, failover::a_failed_pod_is_replaced),
         any(20, failover::a_woken_pod_serves_however_long_its_init_container_takes),
         any(30, failover::a_set_whose_gates_do_not_answer_serves_with_a_pod_that_has_none),
+        machine(15, failover::a_cold_backup_is_woken_although_the_operator_cannot_reach_its_gate),
+        machine(60, nodes::a_node_is_drained_of_a_pod_that_was_cold_once_without_further_flags),
+        any(20, nodes::a_budget_lets_one_pod_that_runs_be_evicted_and_makes_way_for_another_one),
         machine(1, nodes::a_cordoned_node_gives_the_primary_role_away),
         machine(5, nodes::a_node_that_an_autoscaler_is_about_to_remove_gives_the_primary_role_away),
         machine(8, nodes::objects_of_nodes_that_never_came_keep_no_set_from_being_repaired),
@@ -117,10 +120,15 @@ fn of_sets() -> Vec<Claim> {
         any(7, meddling::a_renamed_service_takes_the_place_of_the_former_one),
         any(15, meddling::pods_that_are_all_deleted_at_once_are_all_made_again),
         any(10, meddling::a_role_label_written_by_hand_ends_in_the_wanted_counts),
+        any(15, meddling::a_service_that_had_a_selector_becomes_the_sets_and_leads_to_primaries_only),
+        any(65, meddling::addresses_that_somebody_wrote_are_told_with_the_command_that_removes_them),
         any(6, meddling::the_label_of_the_paper_is_put_back_on_a_pod_that_lost_it),
         any(15, meddling::cold_backups_of_a_former_set_are_replaced_before_they_are_needed),
         any(4, meddling::an_orphaned_pod_is_adopted_by_a_set_of_the_same_name),
         any(11, hostile::garbage_at_the_gate_wakes_nobody),
+        any(4, kubernetes::kubernetes_leaves_slices_behind_when_a_selector_is_taken_away),
+        any(10, kubernetes::kubernetes_counts_budgets_from_primaries_and_asks_none_for_cold_backups),
+        any(5, kubernetes::kubernetes_shows_an_annotation_to_a_running_container_within_seconds),
         any(8, sizes::a_deleted_set_takes_everything_of_its_with_it),
     ]
 }
@@ -155,6 +163,7 @@ fn of_pairs() -> Vec<Claim> {
         machine(66, two_faults::never_do_two_act_when_a_fault_meets_a_node_that_does_not_hear_the_api_server),
         any(68, tampering::a_deleted_lease_is_made_anew_above_the_last_epoch),
         any(10, tampering::labels_and_addresses_written_by_hand_are_put_right),
+        any(12, tampering::a_selector_on_the_service_of_a_group_leaves_no_addresses_behind),
         any(10, tampering::a_pod_may_not_touch_the_lease_of_another_pair),
         any(69, tampering::a_group_that_is_made_anew_goes_on_above_its_last_epoch),
         any(32, tampering::permissions_and_keys_that_are_deleted_are_made_again),

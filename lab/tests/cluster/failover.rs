@@ -1,6 +1,8 @@
 //! Claims about Pods that are deleted, crash or fail.
 
-use bps_api::keys::CONTAINER_GATE;
+use std::time::Instant;
+
+use bps_api::keys::{CONTAINER_GATE, GATE_PORT};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::api::{Api, Patch, PatchParams};
@@ -9,6 +11,7 @@ use lab::image::APP_IMAGE;
 use serde_json::json;
 
 use crate::load::Load;
+use crate::notes::note;
 use crate::stage::{Stage, WEB, complete, exposed_web, one, roles, uids, web};
 use crate::wait::{self, gate, is_ready, role};
 
@@ -135,4 +138,51 @@ pub(crate) async fn a_set_whose_gates_do_not_answer_serves_with_a_pod_that_has_n
     let primary = one(&after, "primary");
     assert!(gate(primary).is_none(), "it was made without one");
     assert!(deaf.iter().all(|pod| !roles(&after).contains_key(&pod.uid().unwrap())), "both were given up");
+}
+
+pub(crate) async fn a_cold_backup_is_woken_although_the_operator_cannot_reach_its_gate(stage: Stage) {
+    stage.apply(&web([1, 0, 1])).await;
+    let before = stage.settled(WEB, [1, 0, 1]).await;
+    let deafness = Deafness::begin(&stage);
+    let began = Instant::now();
+    stage.delete(one(&before, "primary")).await;
+    let after = stage.pods(WEB, [1, 0, 1]).await;
+    note(format!("serves after {} ms", began.elapsed().as_millis()));
+    drop(deafness);
+    assert_eq!(
+        uids(&after, "primary"),
+        uids(&before, "cold"),
+        "it was woken by the ticket in its annotations"
+    );
+}
+
+/// No packet reaches a gate on any node until this is dropped.
+struct Deafness<'a>(&'a Stage);
+
+impl<'a> Deafness<'a> {
+    fn begin(stage: &'a Stage) -> Self {
+        let deafness = Self(stage);
+        deafness.nft("add table inet deaf");
+        for hook in ["forward", "output"] {
+            deafness.nft(&format!("add chain inet deaf {hook} {{ type filter hook {hook} priority 0 ; }}"));
+            deafness.nft(&format!("add rule inet deaf {hook} tcp dport {GATE_PORT} drop"));
+        }
+        deafness
+    }
+
+    /// Gives this command to nft on every node.
+    fn nft(&self, words: &str) {
+        let cluster = &self.0.bench.cluster;
+        for node in cluster.nodes().unwrap() {
+            let mut command = cluster.command_in(&node.name, "nft").unwrap();
+            let output = command.args(words.split(' ')).output().unwrap();
+            assert!(output.status.success(), "nft {words}: {}", String::from_utf8_lossy(&output.stderr));
+        }
+    }
+}
+
+impl Drop for Deafness<'_> {
+    fn drop(&mut self) {
+        self.nft("delete table inet deaf");
+    }
 }

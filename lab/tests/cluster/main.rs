@@ -16,6 +16,7 @@ mod faults;
 mod hall;
 mod hostile;
 mod idle;
+mod kubernetes;
 mod load;
 mod manifests;
 mod meddling;

@@ -1,12 +1,12 @@
 //! Claims about people who change or remove what the operator keeps.
 
-use k8s_openapi::api::core::v1::{Pod, Service};
+use k8s_openapi::api::core::v1::{Endpoints, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::ResourceExt;
-use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 
-use crate::stage::{Stage, WEB, complete, exposed, exposed_web, one, roles, uids, web};
+use crate::stage::{PORT, Stage, WEB, complete, exposed, exposed_web, one, roles, uids, web};
 use crate::wait::{self, role};
 
 pub(crate) async fn a_removed_service_and_emptied_addresses_are_restored(stage: Stage) {
@@ -57,6 +57,77 @@ pub(crate) async fn a_renamed_service_takes_the_place_of_the_former_one(stage: S
         if services.is_empty() { Ok(()) } else { Err("the Service is still there".into()) }
     })
     .await;
+}
+
+pub(crate) async fn a_service_that_had_a_selector_becomes_the_sets_and_leads_to_primaries_only(stage: Stage) {
+    // As a Deployment's Service: Kubernetes' own controllers keep its addresses.
+    let ports = json!([{"name": "http", "port": 80, "targetPort": PORT}]);
+    let service = json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": WEB},
+        "spec": {"selector": {"app": WEB}, "ports": ports},
+    });
+    let service: Service = serde_json::from_value(service).unwrap();
+    stage.api::<Service>().create(&PostParams::default(), &service).await.unwrap();
+    wait::until(stage.api(), "", |slices: &[EndpointSlice]| {
+        if slices.is_empty() { Err("there is no slice".to_owned()) } else { Ok(()) }
+    })
+    .await;
+    wait::until(stage.api(), "", |endpoints: &[Endpoints]| {
+        if endpoints.is_empty() { Err("there are no Endpoints".to_owned()) } else { Ok(()) }
+    })
+    .await;
+    let labels = ["app.kubernetes.io/managed-by=bps-operator", "backup.example.com/set=web"];
+    stage.kubectl(&["label", "service", WEB, labels[0], labels[1]]);
+    stage.apply(&exposed_web([1, 1, 0])).await;
+    let primaries = uids(&stage.settled(WEB, [1, 1, 0]).await, "primary");
+    only_the_sets_slice_leads(&stage, "web-bps").await;
+    stage.exposes(&primaries).await;
+
+    // Once more, by somebody who does not know whose it is.
+    stage.kubectl(&["patch", "service", WEB, "-p", r#"{"spec":{"selector":{"app":"web"}}}"#]);
+    wait::until(stage.api(), "", |services: &[Service]| {
+        let is_selecting = |service: &&Service| {
+            service
+                .spec
+                .as_ref()
+                .is_some_and(|spec| spec.selector.as_ref().is_some_and(|map| !map.is_empty()))
+        };
+        services.iter().find(is_selecting).map_or(Ok(()), |service| Err(format!("{service:?}")))
+    })
+    .await;
+    only_the_sets_slice_leads(&stage, "web-bps").await;
+    stage.exposes(&primaries).await;
+}
+
+/// Waits until nothing but this slice says where clients go, and nothing is copied into another one.
+pub(crate) async fn only_the_sets_slice_leads(stage: &Stage, slice: &str) {
+    wait::until(stage.api(), "", |endpoints: &[Endpoints]| {
+        let names: Vec<String> = endpoints.iter().map(ResourceExt::name_any).collect();
+        if names.iter().any(|name| name == WEB) { Err(format!("{names:?}")) } else { Ok(()) }
+    })
+    .await;
+    wait::until(stage.api(), "kubernetes.io/service-name=web", |slices: &[EndpointSlice]| {
+        let names: Vec<String> = slices.iter().map(ResourceExt::name_any).collect();
+        if names == [slice] { Ok(()) } else { Err(format!("{names:?}")) }
+    })
+    .await;
+}
+
+pub(crate) async fn addresses_that_somebody_wrote_are_told_with_the_command_that_removes_them(stage: Stage) {
+    let mine = json!({
+        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+        "metadata": {"name": "web-mine", "labels": {"kubernetes.io/service-name": WEB}},
+        "addressType": "IPv4", "endpoints": [], "ports": [],
+    });
+    let mine: EndpointSlice = serde_json::from_value(mine).unwrap();
+    stage.api::<EndpointSlice>().create(&PostParams::default(), &mine).await.unwrap();
+    stage.apply(&exposed_web([1, 0, 0])).await;
+    let message = stage.condition(WEB, ("Degraded", "ForeignObject")).await;
+    let (_, command) = message.rsplit_once("kubectl ").expect("a command");
+    stage.kubectl(&command.split_whitespace().collect::<Vec<_>>());
+    stage.settled(WEB, [1, 0, 0]).await;
+    let slices = stage.api::<EndpointSlice>().list(&ListParams::default()).await.unwrap();
+    assert_eq!(slices.items.iter().map(ResourceExt::name_any).collect::<Vec<_>>(), ["web-bps"]);
 }
 
 pub(crate) async fn pods_that_are_all_deleted_at_once_are_all_made_again(stage: Stage) {

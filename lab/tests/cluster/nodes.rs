@@ -2,15 +2,17 @@
 
 use std::collections::BTreeSet;
 
+use bps_api::keys;
 use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::ResourceExt;
-use kube::api::{Api, DeleteParams, PostParams};
+use kube::api::{Api, DeleteParams, EvictParams, PostParams};
 use lab::ready;
 use serde_json::{Value, json};
 
 use crate::load::Witness;
 use crate::stage::{Stage, WEB, complete, exposed_web, node, one, roles, uids, web};
-use crate::wait;
+use crate::wait::{self, role};
 
 pub(crate) async fn a_cordoned_node_gives_the_primary_role_away(stage: Stage) {
     stage.apply(&web([1, 1, 0])).await;
@@ -128,4 +130,75 @@ pub(crate) async fn a_primary_that_never_runs_gives_its_place_to_a_cold_backup(s
         !roles(&after).contains_key(&stuck.uid().unwrap()),
         "it could have run one day, beside the other one"
     );
+}
+
+pub(crate) async fn a_node_is_drained_of_a_pod_that_was_cold_once_without_further_flags(stage: Stage) {
+    for cold_start in [json!({"imageGate": false}), json!({"gateSource": "ImageVolume"})] {
+        let mut set = web([1, 0, 1]);
+        set["spec"]["coldStart"] = cold_start;
+        stage.apply(&set).await;
+        let before = stage.settled(WEB, [1, 0, 1]).await;
+        stage.delete(one(&before, "primary")).await;
+        let woken = stage.settled(WEB, [1, 0, 1]).await;
+        assert_eq!(uids(&woken, "primary"), uids(&before, "cold"), "it has had a gate");
+        let drained = node(one(&woken, "primary"));
+        let pods = format!("--pod-selector={}={WEB}", keys::LABEL_SET);
+        stage.kubectl(&["drain", &drained, "--ignore-daemonsets", "--timeout=60s", &pods]);
+        let after = stage.settled(WEB, [1, 0, 1]).await;
+        stage.kubectl(&["uncordon", &drained]);
+        assert!(after.iter().all(|pod| node(pod) != drained), "nothing is left there");
+        stage.kubectl(&["delete", "bps", WEB, "--wait=true"]);
+        stage
+            .pods_where(WEB, |pods| if pods.is_empty() { Ok(()) } else { Err("there are Pods".into()) })
+            .await;
+    }
+}
+
+pub(crate) async fn a_budget_lets_one_pod_that_runs_be_evicted_and_makes_way_for_another_one(stage: Stage) {
+    stage.apply(&web([2, 2, 2])).await;
+    let before = stage.settled(WEB, [2, 2, 2]).await;
+    allows(&stage, &format!("{WEB}-bps"), 1).await;
+    let pods: Api<Pod> = stage.api();
+    let running = before.iter().filter(|pod| role(pod) == "primary").map(ResourceExt::name_any);
+    let mut evicted = Vec::new();
+    for name in running {
+        evicted.push(pods.evict(&name, &EvictParams::default()).await.map_err(|error| error.to_string()));
+    }
+    assert!(evicted[0].is_ok(), "{evicted:?}");
+    let refusal = evicted[1].as_ref().expect_err("two at once");
+    assert!(refusal.contains("disruption budget"), "{refusal}");
+    stage.settled(WEB, [2, 2, 2]).await;
+
+    // Two budgets for one Pod would keep it from ever being evicted.
+    let mine = json!({
+        "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "mine"},
+        "spec": {"minAvailable": 3, "selector": {"matchLabels": {"app": WEB, keys::LABEL_ROLE: "primary"}}},
+    });
+    let mine: PodDisruptionBudget = serde_json::from_value(mine).unwrap();
+    let budgets: Api<PodDisruptionBudget> = stage.api();
+    budgets.create(&PostParams::default(), &mine).await.unwrap();
+    budgets_are(&stage, &["mine"]).await;
+    budgets.delete("mine", &DeleteParams::default()).await.unwrap();
+    budgets_are(&stage, &["web-bps"]).await;
+    stage.scale([1, 0, 2]).await;
+    budgets_are(&stage, &[]).await;
+}
+
+/// Waits until a budget allows so many evictions.
+async fn allows(stage: &Stage, name: &str, wanted: i32) {
+    wait::until(stage.api(), "", |budgets: &[PodDisruptionBudget]| {
+        let budget = budgets.iter().find(|budget| budget.name_any() == name).ok_or("there is none")?;
+        let allowed = budget.status.as_ref().map(|status| status.disruptions_allowed);
+        if allowed == Some(wanted) { Ok(()) } else { Err(format!("{:?}", budget.status)) }
+    })
+    .await;
+}
+
+/// Waits until the namespace has these budgets and no other.
+async fn budgets_are(stage: &Stage, wanted: &[&str]) {
+    wait::until(stage.api(), "", |budgets: &[PodDisruptionBudget]| {
+        let names: Vec<String> = budgets.iter().map(ResourceExt::name_any).collect();
+        if names == wanted { Ok(()) } else { Err(format!("{names:?}")) }
+    })
+    .await;
 }

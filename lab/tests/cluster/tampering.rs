@@ -15,6 +15,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::actors::Actors;
+use crate::meddling::only_the_sets_slice_leads;
 use crate::notes::note;
 use crate::pairs::{
     order_switchover, paired, pod, shown, start_deployment, start_stateful_set, start_watched_stateful_set,
@@ -61,6 +62,15 @@ pub(crate) async fn a_deleted_lease_is_made_anew_above_the_last_epoch(stage: Sta
     is_made_anew(&stage, uid).await;
     acts_above(&stage, &before).await;
     assert_one_at_a_time(witness).await;
+}
+
+pub(crate) async fn a_selector_on_the_service_of_a_group_leaves_no_addresses_behind(stage: Stage) {
+    start_stateful_set(&stage, 2).await;
+    let pair = paired(&stage, 1).await.remove(0);
+    shown(&stage, &pair).await;
+    stage.kubectl(&["patch", "service", WEB, "-p", r#"{"spec":{"selector":{"app":"web"}}}"#]);
+    only_the_sets_slice_leads(&stage, &pair.name).await;
+    shown(&stage, &pair).await;
 }
 
 pub(crate) async fn a_group_that_is_made_anew_goes_on_above_its_last_epoch(stage: Stage) {

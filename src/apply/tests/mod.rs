@@ -1,13 +1,14 @@
 //! Tests of each write: what is sent, and what the answer comes to.
 
 mod answers;
+mod others;
 mod patience;
 mod requests;
 mod standing;
 mod tickets;
 
 use bps_core::model::{Action, PodName, PodRef, Reason, Step, Uid};
-use bps_observe::{Cache, Observation, SetKey, Watched, observe};
+use bps_observe::{Cache, Kind, Observation, Scope, SetKey, Watched, observe};
 use bps_testkit::mock_api::Seen;
 use serde_json::{Value, json};
 
@@ -24,11 +25,16 @@ fn observation(fields: &Value, exposure: &[Value]) -> Observation {
     cache.know_agent_image(Some("agent:1".into()));
     set(fields).seen(&mut cache, NOW);
     slim(&pod("web-0", ("primary", 17))).seen(&mut cache, NOW);
+    cache.begin_list(Kind::Budgets, &Scope(None));
     for object in exposure {
         let object = object.clone();
         if object["kind"] == "Service" {
             let service: k8s_openapi::api::core::v1::Service = serde_json::from_value(object).unwrap();
             service.seen(&mut cache, NOW);
+        } else if object["kind"] == "PodDisruptionBudget" {
+            let budget: k8s_openapi::api::policy::v1::PodDisruptionBudget =
+                serde_json::from_value(object).unwrap();
+            budget.seen(&mut cache, NOW);
         } else if object["kind"] == "HAGroup" {
             let group: bps_api::HAGroup = serde_json::from_value(object).unwrap();
             kube::core::DeserializeGuard(Ok(group)).seen(&mut cache, NOW);
@@ -38,6 +44,7 @@ fn observation(fields: &Value, exposure: &[Value]) -> Observation {
             slice.seen(&mut cache, NOW);
         }
     }
+    drop(cache.end_list(Kind::Budgets, &Scope(None), NOW));
     observe(&cache, &key(), NOW).expect("the set is there")
 }
 

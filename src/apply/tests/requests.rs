@@ -129,7 +129,7 @@ async fn a_deletion_names_incarnation_and_version_and_knows_whether_the_pod_is_g
 }
 
 /// Fields of a set that exposes port 80, with its Service and slice as the server keeps them at version 21.
-fn exposed() -> (Value, [Value; 2]) {
+pub(super) fn exposed() -> (Value, [Value; 2]) {
     let fields = json!({"service": {"name": "front", "ports": [{"port": 80}]}});
     let set = set(&fields);
     let wanted = set.spec.service.as_ref().unwrap();
@@ -243,6 +243,34 @@ async fn addresses_are_written_in_one_request() {
     assert_eq!(seen, request("PATCH", &format!("{slices}/front-bps"), (MERGE_PATCH, patch)));
     assert_eq!(outcome, Outcome::Done);
     assert!(matches!(written, Some(Written::Slice(_))), "{written:?}");
+}
+
+#[tokio::test]
+async fn a_budget_is_created_or_put_right_with_what_somebody_added_to_it_taken_away() {
+    let fields = json!({"replicas": 2, "hotBackups": 1});
+    let set = set(&fields);
+    let body = manifests::budget(&set).expect("it wants one");
+    let budgets = "/apis/policy/v1/namespaces/shop/poddisruptionbudgets";
+    let mut kept = body.clone();
+    kept["metadata"]["uid"] = json!("u-budget");
+    kept["metadata"]["resourceVersion"] = json!("21");
+    let action = || Action::PublishBudget;
+    let (seen, outcome, written) = sent(&observation(&fields, &[]), action(), &kept).await;
+    assert_eq!(seen, request("POST", budgets, ("application/json", body.clone())));
+    assert_eq!(outcome, Outcome::Done);
+    assert!(matches!(written, Some(Written::Budget(_))), "{written:?}");
+
+    let mut edited = kept.clone();
+    edited["spec"]["selector"]["matchLabels"]["app"] = json!("web");
+    let (seen, outcome, _) = sent(&observation(&fields, &[edited]), action(), &kept).await;
+    let mut spec = body["spec"].clone();
+    spec["maxUnavailable"] = Value::Null;
+    spec["selector"]["matchLabels"]["app"] = Value::Null;
+    let labels = &body["metadata"]["labels"];
+    let metadata = json!({"uid": "u-budget", "resourceVersion": "21", "labels": labels});
+    let patch = json!({"metadata": metadata, "spec": spec});
+    assert_eq!(seen, request("PATCH", &format!("{budgets}/web-bps"), (MERGE_PATCH, patch)));
+    assert_eq!(outcome, Outcome::Done);
 }
 
 #[tokio::test]

@@ -5,17 +5,17 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bps_api::keys;
-use bps_core::model::{Action, Outcome, PodName, PodRef, Refusal, Uid};
+use bps_core::model::{Action, Outcome, PodName, PodRef, Refusal, Role, Uid};
 use bps_observe::{Cache, Observation, SetKey, Watched, observe};
 use bps_testkit::mock_api::pair;
 use bps_wakeup::client::Error;
-use bps_wakeup::protocol::{Answer, Identity, Refusal as GateRefusal, SignedTicket};
+use bps_wakeup::protocol::{Answer, Identity, Refusal as GateRefusal, SignedTicket, TICKET_TEXT_BYTES};
 use bps_wakeup::uid::Uid as TicketUid;
 use futures::FutureExt as _;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::take;
-use crate::apply::testing::{NOW, SET_UID, clock, gate_kit, pod, ring, set, slim};
+use super::{pod_ref, take};
+use crate::apply::testing::{NOW, SET_UID, applier, clock, gate_kit, pod, ring, set, slim};
 use crate::apply::{Applier, TicketSender};
 
 type Sent = Arc<Mutex<Vec<(SocketAddr, SignedTicket)>>>;
@@ -31,12 +31,18 @@ fn sender(answer: fn() -> Result<Answer, Error>) -> (TicketSender, Sent) {
     (deliver, sent)
 }
 
-/// The set with a Pod whose gate knows these keys.
+/// The set with a Pod whose gate knows these keys, and whose annotations have a ticket.
 fn with_keys(ids: &str) -> Observation {
+    with_annotations(&json!({(keys::ANNOTATION_WAKE_KEYS): ids, (keys::ANNOTATION_TICKET): "00"}))
+}
+
+fn with_annotations(annotations: &Value) -> Observation {
     let mut cache = Cache::default();
     set(&json!({})).seen(&mut cache, NOW);
     let mut cold = pod("web-0", ("hot", 17));
-    cold["metadata"]["annotations"][keys::ANNOTATION_WAKE_KEYS] = json!(ids);
+    for (name, value) in annotations.as_object().expect("annotations") {
+        cold["metadata"]["annotations"][name] = value.clone();
+    }
     slim(&cold).seen(&mut cache, NOW);
     let key = SetKey { namespace: "shop".into(), name: "web".into() };
     observe(&cache, &key, NOW).expect("the set is there")
@@ -105,4 +111,53 @@ async fn without_a_key_that_the_gate_knows_nothing_is_sent() {
         assert_eq!(message.as_deref(), Some("no key is left that pod web-0 accepts"));
         assert_eq!(sent.len(), 0, "{ids:?}");
     }
+}
+
+/// The gate that the ticket in this annotation opens, signed with the present key.
+fn opens_its_gate(text: &Value) -> bool {
+    let text: &[u8; TICKET_TEXT_BYTES] =
+        text.as_str().and_then(|text| text.as_bytes().try_into().ok()).expect("a ticket");
+    let gate = Identity {
+        pod: TicketUid::parse("uid-web-0").unwrap(),
+        set: TicketUid::parse(SET_UID).unwrap(),
+        keys: &[ring().current.public()],
+    };
+    SignedTicket::from_text(text).is_some_and(|ticket| ticket.verify_at_any_time(&gate).is_ok())
+}
+
+#[tokio::test]
+async fn a_cold_pod_gets_its_ticket_in_the_patch_that_changes_its_role_and_no_other_pod_does() {
+    let known = json!({(keys::ANNOTATION_WAKE_KEYS): ring().current.id().to_string()});
+    for (from, annotations, is_posted) in
+        [(Role::Cold, &known, true), (Role::Hot, &known, false), (Role::Cold, &json!({}), false)]
+    {
+        let (client, server) = pair();
+        let (log, serving) = server.serve(|_| (200, pod("web-0", ("primary", 18))));
+        let action = Action::Convert { pod: pod_ref("web-0", 17), from, to: Role::Primary };
+        let tried = take(&applier(&client), &with_annotations(annotations), &action).await;
+        serving.abort();
+        assert_eq!(tried.result.outcome, Outcome::Done);
+        let log = log.lock().unwrap();
+        let [patch] = &log[..] else { panic!("{log:?}") };
+        let ticket = &patch.body["metadata"]["annotations"][keys::ANNOTATION_TICKET];
+        assert_eq!(!ticket.is_null() && opens_its_gate(ticket), is_posted, "{from}: {ticket}");
+    }
+}
+
+#[tokio::test]
+async fn a_pod_whose_role_somebody_else_wrote_gets_its_ticket_with_the_first_one_that_is_sent() {
+    let known = json!({(keys::ANNOTATION_WAKE_KEYS): ring().current.id().to_string()});
+    let (client, server) = pair();
+    let (log, serving) = server.serve(|_| (200, pod("web-0", ("primary", 18))));
+    let (deliver, _) = sender(|| Ok(Answer::Refused(GateRefusal::Busy)));
+    let applier = Applier::new(client, (clock(), deliver), gate_kit());
+    let action = Action::Wake { pod: pod_ref("web-0", 17), address: [198, 18, 0, 1].into() };
+    let tried = take(&applier, &with_annotations(&known), &action).await;
+    serving.abort();
+    assert_eq!(tried.result.outcome, Outcome::Failed(Refusal::GateRefused), "what the gate said");
+    assert!(tried.written.is_some());
+    let log = log.lock().unwrap();
+    let [patch] = &log[..] else { panic!("{log:?}") };
+    assert_eq!((patch.method.as_str(), &patch.body["metadata"]["resourceVersion"]), ("PATCH", &json!("17")));
+    assert!(opens_its_gate(&patch.body["metadata"]["annotations"][keys::ANNOTATION_TICKET]));
 }

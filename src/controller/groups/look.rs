@@ -8,11 +8,11 @@ use std::time::Duration;
 use bps_api::{HAGroup, keys};
 use bps_core::manifests::{group_keys, pair_name};
 use bps_core::pairing::{
-    KeysNeed, KeysWritten, Lead, ObjectChange, Plan, SliceExemptions, SliceInput, Step, StepSource,
-    are_ahead, entitlements, is_owned, keys_due, keys_due_next, lead, misled, patience, permissions_wanting,
-    plan, service_changes, slice_needs,
+    FoundOthers, KeysNeed, KeysWritten, KnownOthers, Lead, ObjectChange, OthersNeed, Plan, SliceExemptions,
+    SliceInput, Step, StepSource, are_ahead, entitlements, is_owned, keys_due, keys_due_next, lead, misled,
+    patience, permissions_wanting, plan, service_changes, slice_needs,
 };
-use bps_core::status::lease_repaired;
+use bps_core::status::{foreign_addresses, lease_repaired};
 use bps_observe::SetKey;
 use bps_observe::group::{SeenGroup, Watches, WrittenVersion, see_group, times};
 use bps_protocol::{BootTime, Moment, Timing};
@@ -34,6 +34,7 @@ use super::group_keys::GroupKeys;
 use super::memory::Memory;
 use super::stores::Stores;
 use crate::apply::groups::{Error, Hand, apply, at_most, carry_out};
+use crate::apply::others::{Found, clear};
 use crate::controller::queue::Job;
 use crate::controller::reconcile::Look;
 
@@ -116,6 +117,7 @@ impl Round<'_> {
         let ready = self.make_ready(&decided, memory, &mut troubles).await;
         self.take_steps(&decided, &ready, memory, &mut troubles).await;
         let left = self.put_slices(&decided, &ready, memory, &mut troubles).await;
+        let cleared_for = self.clear_addresses(&seen, memory, &mut troubles).await;
         if memory.is_namespace_ending {
             return Look::Settled(Some(ENDING_DELAY.into()));
         }
@@ -129,7 +131,12 @@ impl Round<'_> {
             }
         }
         let due = plan.look_again.map_or(memory.keys_due, |again| again.min(memory.keys_due));
-        let look_again = due.since(boot_clock::now()).min(left).min(memory.repeat_within()).max(BEHIND_DELAY);
+        let look_again = due
+            .since(boot_clock::now())
+            .min(left)
+            .min(cleared_for)
+            .min(memory.repeat_within())
+            .max(BEHIND_DELAY);
         if !troubles.is_empty() || !is_reported {
             // Trouble with one object keeps nothing else waiting.
             return Look::Refused(self.context.refusals.refused(self.key).min(look_again).into());
@@ -182,6 +189,46 @@ impl Round<'_> {
             self.settle(result, memory, troubles);
         }
         if needs.is_any_left { patience } else { Duration::MAX }
+    }
+
+    /// Takes away what others left behind the group's Service; returns how soon that is to be looked at again.
+    async fn clear_addresses(
+        &self,
+        seen: &SeenGroup,
+        memory: &mut Memory,
+        troubles: &mut Vec<String>,
+    ) -> Duration {
+        let (client, namespace) = (&self.context.surroundings.client, self.key.namespace.as_str());
+        let (services, slices) = (&seen.objects.services, &seen.objects.slices);
+        let service = match memory.others.need(self.group, services, slices, boot_clock::now()) {
+            OthersNeed::Clear(service) => service,
+            OthersNeed::Wait(pause) => {
+                troubles.extend(told_others(&memory.others));
+                return pause;
+            }
+        };
+        match clear(client, namespace, &service, |slice| is_owned(slice, self.group)).await {
+            Ok(Found { is_overtaken: true, .. }) => {
+                memory.is_overtaken = true;
+                Duration::MAX
+            }
+            Ok(found) => {
+                if !found.taken.is_empty() {
+                    let (group, taken) = (self.key.name.as_str(), found.taken.join(", "));
+                    info!(namespace, group, taken, "Took away addresses of others");
+                }
+                let Found { taken, left, standing, .. } = found;
+                let found = FoundOthers { left, standing, has_taken: !taken.is_empty() };
+                let pause = memory.others.found(found, boot_clock::now());
+                troubles.extend(told_others(&memory.others));
+                pause
+            }
+            Err(error) => {
+                warn!(namespace, group = %self.key.name, error = &error as &dyn std::error::Error, "Could not look for addresses of others");
+                troubles.push(format!("could not look for addresses of others: {error}"));
+                Duration::MAX
+            }
+        }
     }
 
     fn slice_input<'b>(&'b self, decided: &Decided<'b>, lead: Lead) -> SliceInput<'b> {
@@ -373,4 +420,9 @@ impl Round<'_> {
     pub(super) fn now(&self) -> jiff::Timestamp {
         self.context.surroundings.clock.now()
     }
+}
+
+/// What others wrote that the group must not take away.
+fn told_others(others: &KnownOthers) -> Option<String> {
+    (!others.left().is_empty()).then(|| foreign_addresses(others.left()))
 }

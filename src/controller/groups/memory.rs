@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bps_api::HAGroup;
 use bps_core::pairing::{
-    Forsaken, Group, KeysNeed, KeysWritten, LevelText, Lost, Pair, Plan, Wait, is_lasting,
+    Forsaken, Group, KeysNeed, KeysWritten, KnownOthers, LevelText, Lost, Pair, Plan, Wait, is_lasting,
 };
 use bps_observe::group::{
     AwaitedWrites, LeaseEnd, SeenGroup, TERM_SHOWN_MAX, is_ending, level_of_nobody, level_text, pair_number,
@@ -68,6 +68,8 @@ pub(super) struct Memory {
     pub(super) is_overtaken: bool,
     /// How many looks in a row that happened to.
     overtaken: u32,
+    /// What others wrote behind the group's Service.
+    pub(super) others: KnownOthers,
     /// Which keys were last written.
     pub(super) keys_written: Option<KeysWritten>,
     /// Who may miss them.

@@ -51,7 +51,7 @@ impl AgentSource {
         }
         let command = [keys::AGENT_IMAGE_PROGRAM_PATH, "install", keys::AGENT_MOUNT_PATH];
         let mount = json!({"name": keys::VOLUME_AGENT, "mountPath": keys::AGENT_MOUNT_PATH});
-        Some(restricted_container((keys::CONTAINER_INSTALL_AGENT, &like), &command, &mount))
+        Some(restricted_container((keys::CONTAINER_INSTALL_AGENT, &like), &command, &[mount]))
     }
 
     /// The volume that holds the program, with the pull policy of the application's container.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use bps_api::{BackupPodSet, keys};
+use bps_api::{BackupPodSet, ColdStart, GateDelivery, keys};
 use serde_json::{Map, Value, json};
 
 /// User and group of the gate's containers: "nonroot", as in the distroless images.
@@ -28,51 +28,106 @@ impl GateSettings {
     }
 }
 
+/// Where the gate's program is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Program {
+    /// In its own image, which the gate runs from.
+    OwnImage,
+    /// In an emptyDir, beside the application's images.
+    Copy,
+    /// In its own image as a volume, beside the application's images.
+    ImageVolume,
+}
+
+impl Program {
+    fn of(set: &BackupPodSet) -> Self {
+        let ColdStart { image_gate, gate_source } = &set.spec.cold_start;
+        match gate_source.unwrap_or_default() {
+            _ if !image_gate => Self::OwnImage,
+            GateDelivery::Copy => Self::Copy,
+            GateDelivery::ImageVolume => Self::ImageVolume,
+        }
+    }
+
+    const fn path(self) -> &'static str {
+        match self {
+            Self::OwnImage => keys::WAKEUP_IMAGE_PROGRAM_PATH,
+            // The image has it at its top under the same name.
+            Self::Copy | Self::ImageVolume => keys::GATE_PROGRAM_PATH,
+        }
+    }
+
+    fn volume(self, settings: &GateSettings) -> Option<Value> {
+        match self {
+            Self::OwnImage => None,
+            Self::Copy => Some(json!({"name": keys::VOLUME_GATE, "emptyDir": {}})),
+            Self::ImageVolume => {
+                Some(json!({"name": keys::VOLUME_GATE, "image": {"reference": settings.image}}))
+            }
+        }
+    }
+
+    fn mount(self) -> Option<Value> {
+        let mount = json!({"name": keys::VOLUME_GATE, "mountPath": keys::GATE_MOUNT_PATH});
+        match self {
+            Self::OwnImage => None,
+            Self::Copy => Some(mount),
+            Self::ImageVolume => Some(json!({
+                "name": keys::VOLUME_GATE, "mountPath": keys::GATE_MOUNT_PATH, "readOnly": true,
+            })),
+        }
+    }
+}
+
 /// Puts the gate before everything else that the Pod starts.
 pub(super) fn add_gate(spec: &mut Map<String, Value>, set: &BackupPodSet, settings: &GateSettings) {
-    let mut containers = if set.spec.cold_start.image_gate {
-        image_gate(spec, set, settings)
+    let program = Program::of(set);
+    let applications = list(spec, "containers");
+    let Some(first) = applications.first() else { return };
+    let mut containers = if program == Program::Copy { vec![install(settings, first)] } else { Vec::new() };
+    let like = if program == Program::OwnImage {
+        json!({"image": settings.image, "resources": first["resources"]})
     } else {
-        vec![single_gate(spec, set, settings)]
+        containers.extend(pulls(spec, program));
+        first.clone()
     };
+    containers.push(gate(set, settings, &like, program));
     containers.extend(list(spec, "initContainers"));
     spec.insert("initContainers".to_owned(), Value::Array(containers));
     let mut volumes = list(spec, "volumes");
-    volumes.push(json!({"name": keys::VOLUME_GATE, "emptyDir": {}}));
+    volumes.extend(program.volume(settings));
+    volumes.push(ticket_volume());
     spec.insert("volumes".to_owned(), Value::Array(volumes));
 }
 
-/// The gate runs from the wake-up image and is the only container that is added, as in the BPS paper.
-fn single_gate(spec: &Map<String, Value>, set: &BackupPodSet, settings: &GateSettings) -> Value {
-    let resources = spec.get("containers").map_or(&Value::Null, |containers| &containers[0]["resources"]);
-    let like = json!({"image": settings.image, "resources": resources});
-    gate(set, settings, &like, keys::WAKEUP_IMAGE_PROGRAM_PATH)
+/// Copies the program out of its image.
+fn install(settings: &GateSettings, first: &Value) -> Value {
+    let like = json!({"image": settings.image, "resources": first["resources"]});
+    let command = [keys::WAKEUP_IMAGE_PROGRAM_PATH, "install", keys::GATE_MOUNT_PATH];
+    let mounts: Vec<Value> = Program::Copy.mount().into_iter().collect();
+    restricted_container((keys::CONTAINER_INSTALL, &like), &command, &mounts)
 }
 
-/// The gate runs from the application's image, and every other image is pulled before it: a woken Pod pulls nothing.
-fn image_gate(spec: &Map<String, Value>, set: &BackupPodSet, settings: &GateSettings) -> Vec<Value> {
+/// Pulls every image but that of the gate, which is the first application's: a woken Pod pulls nothing.
+fn pulls(spec: &Map<String, Value>, program: Program) -> Vec<Value> {
     let applications = list(spec, "containers");
-    let Some(first) = applications.first() else { return Vec::new() };
-    let install = base(
-        keys::CONTAINER_INSTALL,
-        &json!({"image": settings.image, "resources": first["resources"]}),
-        &[keys::WAKEUP_IMAGE_PROGRAM_PATH, "install", keys::GATE_MOUNT_PATH],
-    );
-    let mut containers = vec![install];
-    let mut pulled = BTreeSet::from([first["image"].as_str().unwrap_or_default().to_owned()]);
+    let image = |container: &Value| container["image"].as_str().unwrap_or_default().to_owned();
+    let mut pulled: BTreeSet<String> = applications.first().map(image).into_iter().collect();
     let others = applications.iter().skip(1).cloned().chain(list(spec, "initContainers"));
-    for container in others {
-        if pulled.insert(container["image"].as_str().unwrap_or_default().to_owned()) {
-            let name = format!("{}{}", keys::CONTAINER_PULL_PREFIX, containers.len());
-            containers.push(base(&name, &container, &[keys::GATE_PROGRAM_PATH, "pass"]));
-        }
-    }
-    containers.push(gate(set, settings, first, keys::GATE_PROGRAM_PATH));
-    containers
+    let others: Vec<Value> = others.filter(|container| pulled.insert(image(container))).collect();
+    let mounts: Vec<Value> = program.mount().into_iter().collect();
+    let pull = |(index, container): (usize, &Value)| {
+        let name = format!("{}{}", keys::CONTAINER_PULL_PREFIX, 1 + index);
+        restricted_container((&name, container), &[program.path(), "pass"], &mounts)
+    };
+    others.iter().enumerate().map(pull).collect()
 }
 
-fn gate(set: &BackupPodSet, settings: &GateSettings, like: &Value, program: &str) -> Value {
-    let mut container = base(keys::CONTAINER_GATE, like, &[program, "gate"]);
+fn gate(set: &BackupPodSet, settings: &GateSettings, like: &Value, program: Program) -> Value {
+    let ticket = json!({"name": keys::VOLUME_TICKET, "mountPath": keys::TICKET_MOUNT_PATH, "readOnly": true});
+    let mounts: Vec<Value> = program.mount().into_iter().chain([ticket]).collect();
+    let mut container =
+        restricted_container((keys::CONTAINER_GATE, like), &[program.path(), "gate"], &mounts);
     container["ports"] =
         json!([{"name": keys::GATE_PORT_NAME, "containerPort": keys::GATE_PORT, "protocol": "TCP"}]);
     container["env"] = json!([
@@ -83,21 +138,27 @@ fn gate(set: &BackupPodSet, settings: &GateSettings, like: &Value, program: &str
     container
 }
 
-fn base(name: &str, like: &Value, command: &[&str]) -> Value {
-    let mount = json!({"name": keys::VOLUME_GATE, "mountPath": keys::GATE_MOUNT_PATH});
-    restricted_container((name, like), command, &mount)
+/// Shows the gate the ticket in the Pod's annotations: the kubelet writes it there without the gate being reached.
+fn ticket_volume() -> Value {
+    let field = json!({"apiVersion": "v1", "fieldPath": format!("metadata.annotations['{}']", keys::ANNOTATION_TICKET)});
+    let items = json!([{"path": keys::TICKET_FILE, "fieldRef": field}]);
+    json!({"name": keys::VOLUME_TICKET, "downwardAPI": {"items": items}})
 }
 
 /// A restricted container with the image, pull policy and compute resources of another one.
 ///
 /// Taking over the resources keeps the Pod's quality-of-service class, and costs nothing: init containers and
 /// applications never run at the same time.
-pub(super) fn restricted_container((name, like): (&str, &Value), command: &[&str], mount: &Value) -> Value {
+pub(super) fn restricted_container(
+    (name, like): (&str, &Value),
+    command: &[&str],
+    mounts: &[Value],
+) -> Value {
     let mut container = json!({
         "name": name,
         "image": like["image"],
         "command": command,
-        "volumeMounts": [mount],
+        "volumeMounts": mounts,
         "securityContext": {
             "allowPrivilegeEscalation": false,
             "capabilities": {"drop": ["ALL"]},

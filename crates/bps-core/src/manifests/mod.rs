@@ -5,6 +5,7 @@
 
 mod active_standby;
 mod agent_source;
+mod budget;
 mod gate;
 mod group;
 mod inject;
@@ -19,6 +20,7 @@ use serde_json::{Value, json};
 
 pub use active_standby::{check_agent, set_group, set_group_spec, set_injection};
 pub use agent_source::AgentSource;
+pub use budget::{budget, budget_name, least_available};
 pub use gate::GateSettings;
 pub use group::{
     REPLICATION_SERVICE_PREFIX, agent_binding, agent_role, group_keys, group_keys_name, group_metadata,

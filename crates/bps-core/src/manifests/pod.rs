@@ -41,7 +41,7 @@ pub fn pod(request: &PodRequest<'_>, gate_settings: &GateSettings) -> Result<Val
     if let Some(injection) = request.injection {
         template = with_agent(&template, injection)?;
     }
-    let (metadata, spec) = (template["metadata"].take(), template["spec"].take());
+    let (mut metadata, spec) = (template["metadata"].take(), template["spec"].take());
     let Value::Object(mut spec) = spec else { return Ok(Value::Null) };
     if let Some(scheduler) = &set.spec.scheduler_name {
         spec.insert("schedulerName".to_owned(), json!(scheduler));
@@ -57,13 +57,32 @@ pub fn pod(request: &PodRequest<'_>, gate_settings: &GateSettings) -> Result<Val
     if request.role == Role::Cold {
         gate::add_gate(&mut spec, set, gate_settings);
     }
+    allow_eviction(&mut metadata, &spec);
     Ok(json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}))
 }
 
-/// The merge patch that changes a Pod's role, refused by the server unless the Pod is as it was seen.
-pub fn role_patch(pod: &PodRef, role: Role, now: Timestamp) -> Value {
+/// Tells the cluster autoscaler that the operator's own emptyDirs need not outlive their node.
+fn allow_eviction(metadata: &mut Value, spec: &Map<String, Value>) {
+    let volumes = spec.get("volumes").and_then(Value::as_array).into_iter().flatten();
+    let own = volumes
+        .filter(|volume| volume.get("emptyDir").is_some())
+        .filter_map(|volume| volume["name"].as_str());
+    let own = own.filter(|name| [keys::VOLUME_GATE, keys::VOLUME_AGENT].contains(name));
+    let named = metadata["annotations"][keys::ANNOTATION_EVICTABLE_VOLUMES].as_str().map(str::to_owned);
+    let all: Vec<&str> = named.iter().flat_map(|text| text.split(',')).chain(own).collect();
+    if !all.is_empty() {
+        metadata["annotations"][keys::ANNOTATION_EVICTABLE_VOLUMES] = json!(all.join(","));
+    }
+}
+
+/// The merge patch that changes a Pod's role, refused by the server unless the Pod is as it was seen; with the text of the ticket
+/// that opens its gate if it has one.
+pub fn role_patch(pod: &PodRef, role: Role, ticket: Option<&str>, now: Timestamp) -> Value {
     let mut patch = label_patch(pod, role);
     patch["metadata"]["annotations"] = json!({(keys::ANNOTATION_ROLE_SINCE): milliseconds(now)});
+    if let Some(ticket) = ticket {
+        patch["metadata"]["annotations"][keys::ANNOTATION_TICKET] = json!(ticket);
+    }
     patch
 }
 

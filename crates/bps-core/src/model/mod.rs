@@ -4,6 +4,7 @@
 
 mod desired;
 mod ids;
+mod others;
 mod outcome;
 mod pod;
 mod reason;
@@ -14,6 +15,7 @@ mod transition;
 
 pub use desired::{Desired, ScaleIn, Strategies, Strategy, UpdateKind, UpdatePolicy};
 pub use ids::{NodeName, PodName, Revision, Uid};
+pub use others::{Others, SELECTOR_PAUSE, foreign_slice};
 pub use outcome::{Outcome, Refusal, StepResult};
 pub use pod::{Gate, Lifecycle, NodeHealth, NodeView, Ownership, Part, PodRef, PodView, RoleLabels, Signs};
 pub use reason::Reason;

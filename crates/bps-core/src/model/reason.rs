@@ -47,6 +47,10 @@ pub enum Reason {
     ServiceChanged,
     /// The addresses behind the Service differ from the ready primaries.
     EndpointsChanged,
+    /// Somebody else may lead clients of the Service elsewhere.
+    ForeignAddresses,
+    /// The PodDisruptionBudget is missing or differs from what the counts want.
+    BudgetChanged,
     /// Another Pod of a pair acts.
     TookOver,
     /// The group of the set's pairs is missing or differs from the spec.
@@ -77,7 +81,7 @@ pub enum Reason {
 
 impl Reason {
     /// Every reason, for generated documentation.
-    pub const ALL: [Self; 34] = [
+    pub const ALL: [Self; 36] = [
         Self::ScaledOut,
         Self::ScaledIn,
         Self::PodDeleted,
@@ -99,6 +103,8 @@ impl Reason {
         Self::LabelsChanged,
         Self::ServiceChanged,
         Self::EndpointsChanged,
+        Self::ForeignAddresses,
+        Self::BudgetChanged,
         Self::TookOver,
         Self::GroupChanged,
         Self::Paused,
@@ -152,6 +158,8 @@ impl Reason {
             Self::LabelsChanged => "LabelsChanged",
             Self::ServiceChanged => "ServiceChanged",
             Self::EndpointsChanged => "EndpointsChanged",
+            Self::ForeignAddresses => "ForeignAddresses",
+            Self::BudgetChanged => "BudgetChanged",
             Self::TookOver => "TookOver",
             Self::GroupChanged => "GroupChanged",
             Self::Paused => "Paused",
@@ -196,6 +204,10 @@ impl Reason {
             Self::LabelsChanged => "A label that says the role of a Pod was changed by somebody else.",
             Self::ServiceChanged => "The exposed Service was missing or differed from spec.service.",
             Self::EndpointsChanged => "The addresses behind the Service differed from the ready primaries.",
+            Self::ForeignAddresses => "The Service may lead to addresses that the operator did not write.",
+            Self::BudgetChanged => {
+                "The PodDisruptionBudget of the set was missing or differed from its counts."
+            }
             Self::TookOver => "Another Pod of a pair acts, and roles follow.",
             Self::GroupChanged => "The HAGroup of the set was missing or differed from the spec.",
             Self::Paused => "The set is paused.",

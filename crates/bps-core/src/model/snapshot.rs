@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::{Desired, NodeName, PodName, PodView, Reason, Role, Uid};
+use super::{Desired, NodeName, Others, PodName, PodView, Reason, Role, Uid};
 
 /// One address that the set's Service leads to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -49,18 +49,33 @@ pub struct Exposure {
     pub slice: ObjectState,
     /// Addresses in the slice, sorted.
     pub endpoints: Vec<Endpoint>,
+    /// Whether clients are led elsewhere, too.
+    pub others: Others,
 }
 
-/// The two kinds of objects that expose a set.
+/// Kinds of objects that a set keeps beside its Pods and has no use for when its spec changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ExposedKind {
     /// The Service.
     Service,
     /// Its EndpointSlice.
     Slice,
+    /// The PodDisruptionBudget.
+    Budget,
 }
 
-/// An object that the set made for a Service that its spec does not name any more.
+impl ExposedKind {
+    /// The kind's name.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Service => "Service",
+            Self::Slice => "EndpointSlice",
+            Self::Budget => "PodDisruptionBudget",
+        }
+    }
+}
+
+/// An object that the set made and that its spec does not want any more.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Leftover {
     /// What it is.
@@ -75,11 +90,7 @@ pub struct Leftover {
 
 impl fmt::Display for Leftover {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = match self.kind {
-            ExposedKind::Service => "Service",
-            ExposedKind::Slice => "EndpointSlice",
-        };
-        write!(formatter, "{kind} {}", self.name)
+        write!(formatter, "{} {}", self.kind.as_str(), self.name)
     }
 }
 
@@ -131,8 +142,10 @@ pub struct Snapshot {
     pub pods: Vec<PodView>,
     /// The exposed Service; `None` if the spec has none.
     pub exposure: Option<Exposure>,
-    /// What an earlier `spec.service` left behind, sorted.
+    /// What an earlier spec left behind, sorted.
     pub leftovers: Vec<Leftover>,
+    /// The PodDisruptionBudget; `None` if the set is to have none.
+    pub budget: Option<ObjectState>,
     /// The group of the set's pairs; `None` if its Pods are not paired.
     pub group: Option<ObjectState>,
     /// Standbys whose copy of the replicated state has every acknowledged write; `None` if a standby may act without.
@@ -141,6 +154,8 @@ pub struct Snapshot {
     pub recent: Recent,
     /// Set while the storm brake is on.
     pub storm: Option<Storm>,
+    /// When the first of what is told here stops to be so by time alone; `None` if nothing does.
+    pub look_by: Option<Timestamp>,
     /// The moment of the snapshot.
     pub now: Timestamp,
 }

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use jiff::Timestamp;
 
-use super::{Endpoint, Leftover, PodName, PodRef, Reason, Role};
+use super::{Endpoint, ExposedKind, Leftover, PodName, PodRef, Reason, Role};
 
 /// One write, or one ticket to a cold gate.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,12 +59,16 @@ pub enum Action {
     PublishService,
     /// Creates or corrects the group of the set's pairs.
     PublishGroup,
+    /// Creates or corrects the PodDisruptionBudget.
+    PublishBudget,
     /// Writes the addresses of the exposed Service, all in one write.
     Expose {
         /// The addresses, sorted.
         endpoints: Vec<Endpoint>,
     },
-    /// Deletes a Service or slice that the spec does not name any more.
+    /// Takes away what others left behind the exposed Service, as far as nobody misses it.
+    ClearAddresses,
+    /// Deletes an object that the spec does not want any more.
     Retire {
         /// The object.
         object: Leftover,
@@ -83,7 +87,9 @@ impl Action {
             Self::Relabel { .. } => "relabel",
             Self::PublishService => "publish-service",
             Self::PublishGroup => "publish-group",
+            Self::PublishBudget => "publish-budget",
             Self::Expose { .. } => "expose",
+            Self::ClearAddresses => "clear-addresses",
             Self::Retire { .. } => "retire",
         }
     }
@@ -97,7 +103,12 @@ impl Action {
             | Self::Delete { pod, .. }
             | Self::Relabel { pod, .. }
             | Self::Adopt { pod } => Some(&pod.name),
-            Self::PublishService | Self::PublishGroup | Self::Expose { .. } | Self::Retire { .. } => None,
+            Self::PublishService
+            | Self::PublishGroup
+            | Self::PublishBudget
+            | Self::Expose { .. }
+            | Self::ClearAddresses
+            | Self::Retire { .. } => None,
         }
     }
 
@@ -113,15 +124,27 @@ impl Action {
             | Self::Delete { .. }
             | Self::Adopt { .. }
             | Self::Relabel { .. }
+            | Self::ClearAddresses
+            | Self::PublishBudget
             | Self::Retire { .. } => false,
         }
+    }
+
+    /// Whether the step is about what is kept beside the set's Pods and addresses: a refusal of it stands in the way of nothing.
+    pub const fn is_aside(&self) -> bool {
+        matches!(
+            self,
+            Self::ClearAddresses
+                | Self::PublishBudget
+                | Self::Retire { object: Leftover { kind: ExposedKind::Budget, .. } }
+        )
     }
 
     /// Whether the step keeps clients from Pods that are gone or a Pod from missing its ticket, and decides nothing new.
     ///
     /// No pause, brake or doubt holds such a step back: what it says is so already.
     pub const fn protects(&self) -> bool {
-        matches!(self, Self::Expose { .. } | Self::Wake { .. })
+        matches!(self, Self::Expose { .. } | Self::ClearAddresses | Self::Wake { .. })
     }
 
     /// Whether everything else of a plan waits until the step was tried.
@@ -133,6 +156,9 @@ impl Action {
     ///
     /// A primary goes because of its successor, and a former Service because of the one that replaces it.
     const fn needs_no_first_wave(&self) -> bool {
+        if self.is_aside() {
+            return true;
+        }
         match self {
             Self::Create { .. }
             | Self::Wake { .. }
@@ -140,6 +166,8 @@ impl Action {
             | Self::Relabel { .. }
             | Self::PublishService
             | Self::PublishGroup
+            | Self::PublishBudget
+            | Self::ClearAddresses
             | Self::Delete { role: Role::Hot | Role::Cold, .. } => true,
             Self::Convert { .. }
             | Self::Expose { .. }

@@ -177,7 +177,9 @@ pub const fn transition(action: &Action) -> Option<(Option<Role>, Option<Role>)>
         | Action::Relabel { .. }
         | Action::PublishService
         | Action::PublishGroup
+        | Action::PublishBudget
         | Action::Expose { .. }
+        | Action::ClearAddresses
         | Action::Retire { .. } => None,
     }
 }

@@ -16,6 +16,7 @@
 //! | `leases` | what the steps write into Leases and labels |
 //! | `existing` | objects of a group as they are in the cluster |
 //! | `objects` | its Services, and how any object is put right |
+//! | `others` | addresses of somebody else behind its Services |
 //! | `slices`, `correction` | EndpointSlices of its pairs, and which of them show what cannot be |
 //! | `means` | when its agents need their keys, and which permissions they need |
 
@@ -28,6 +29,7 @@ mod labels;
 mod leases;
 mod means;
 mod objects;
+mod others;
 mod plan;
 mod slices;
 #[cfg(any(test, feature = "testing"))]
@@ -43,6 +45,7 @@ pub use labels::LABEL_MAX;
 pub use leases::{StepError, StepSource, StepWrite, misled};
 pub use means::{KeysNeed, KeysWritten, keys_due, keys_due_next, permissions_wanting};
 pub use objects::{Lead, ObjectChange, is_owned, lead, service_changes};
+pub use others::{FoundOthers, KnownOthers, OthersNeed};
 pub use plan::{Plan, Step, Wait, plan};
 pub use slices::{
     Entitlement, SliceExemptions, SliceInput, SliceNeeds, are_ahead, entitlements, patience, slice_needs,

@@ -74,12 +74,14 @@ fn is_due_in_a_pause(snapshot: &Snapshot, action: &Action) -> bool {
             endpoints.iter().all(|endpoint| role_of(&endpoint.uid) == Some(Role::Primary))
         }
         Action::Wake { pod, .. } => role_of(&pod.uid).is_some_and(|role| role != Role::Cold),
+        Action::ClearAddresses => true,
         Action::Create { .. }
         | Action::Convert { .. }
         | Action::Delete { .. }
         | Action::Adopt { .. }
         | Action::Relabel { .. }
         | Action::PublishService
+        | Action::PublishBudget
         | Action::Retire { .. } => false,
     }
 }
@@ -107,7 +109,12 @@ fn misnamed(snapshot: &Snapshot, action: &Action) -> Option<Violation> {
                 find(&pod.name).is_some_and(|view| view.pod == *pod && view.ownership == Ownership::Orphan);
             (!is_orphan).then(|| Violation::NotOurs(pod.name.clone()))
         }
-        Action::PublishService | Action::PublishGroup | Action::Expose { .. } | Action::Retire { .. } => None,
+        Action::PublishService
+        | Action::PublishGroup
+        | Action::PublishBudget
+        | Action::Expose { .. }
+        | Action::ClearAddresses
+        | Action::Retire { .. } => None,
     }
 }
 
@@ -160,7 +167,9 @@ fn wrongs_pair(snapshot: &Snapshot, plan: &Plan, action: &Action) -> Option<Viol
         | Action::Relabel { .. }
         | Action::PublishService
         | Action::PublishGroup
+        | Action::PublishBudget
         | Action::Expose { .. }
+        | Action::ClearAddresses
         | Action::Retire { .. } => None,
     }
 }

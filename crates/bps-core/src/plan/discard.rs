@@ -124,7 +124,9 @@ fn patience(draft: &Draft<'_>, timeouts: usize) -> SignedDuration {
 
 /// Whether another Pod can be woken in the place of this one, on another node.
 fn has_substitute(draft: &Draft<'_>, view: &PodView) -> bool {
-    if draft.snapshot.recent.timeouts_in_a_row >= TIMEOUTS_MAX {
+    let is_another_given_up = draft.timeouts_in_a_row() > draft.snapshot.recent.timeouts_in_a_row;
+    // One at a time: a substitute replaces one Pod, and whether it starts tells whether waking is in vain.
+    if draft.snapshot.recent.timeouts_in_a_row >= TIMEOUTS_MAX || is_another_given_up {
         return false;
     }
     let node = |view: &PodView| view.node.as_ref().map(|node| node.name.clone());

@@ -7,7 +7,9 @@ use std::collections::BTreeSet;
 
 use jiff::SignedDuration;
 
-use crate::model::{Action, Endpoint, Exposure, Hold, Lifecycle, ObjectState, PodView, Reason, Role, Uid};
+use crate::model::{
+    Action, Endpoint, ExposedKind, Exposure, Hold, Lifecycle, ObjectState, Others, PodView, Reason, Role, Uid,
+};
 
 use super::draft::{Draft, Presence, Seat};
 
@@ -45,6 +47,15 @@ pub(super) fn expose_ready_primaries(draft: &mut Draft<'_>) {
         let until = Some(storm.until);
         draft.hold(Hold { reason: Reason::StormBrake, pod: None, until });
     }
+    match &exposure.others {
+        // While the Service has a selector, whatever is taken away is written again.
+        _ if exposure.service != ObjectState::Current => {}
+        Others::None => {}
+        Others::Unknown => draft.step(Action::ClearAddresses, Reason::ForeignAddresses),
+        Others::Standing { objects: _, until } => {
+            draft.hold(Hold { reason: Reason::ForeignObject, pod: None, until: Some(*until) });
+        }
+    }
     // The first address decides the slice's address family, which cannot be changed later.
     if exposure.slice == ObjectState::Absent && endpoints.is_empty() {
         return;
@@ -60,7 +71,7 @@ pub(super) fn retire_leftovers(draft: &mut Draft<'_>) {
     if snapshot.exposure.as_ref().is_some_and(|exposure| !is_exposing(draft, exposure)) {
         return;
     }
-    for object in &snapshot.leftovers {
+    for object in snapshot.leftovers.iter().filter(|object| object.kind != ExposedKind::Budget) {
         draft.step(Action::Retire { object: object.clone() }, Reason::ServiceChanged);
     }
 }

@@ -3,6 +3,7 @@
 //! The order of [`RULES`] is the order of importance. A rule only adds to the draft; it never takes back what an
 //! earlier rule claimed, so a Pod is named by at most one step.
 
+mod budget;
 mod check;
 mod discard;
 mod draft;
@@ -29,7 +30,7 @@ use draft::Draft;
 type Rule = fn(&mut Draft<'_>);
 
 /// Every rule, most important first.
-const RULES: [Rule; 16] = [
+const RULES: [Rule; 17] = [
     pairs::publish_group,
     discard::adopt_orphans,
     discard::delete_hopeless,
@@ -46,6 +47,7 @@ const RULES: [Rule; 16] = [
     labels::put_right,
     expose::expose_ready_primaries,
     expose::retire_leftovers,
+    budget::keep_budget,
 ];
 
 /// What to do for this set now, and what not yet.

@@ -4,7 +4,7 @@
 
 use crate::model::{Action, Outcome, Reason, Refusal, StepResult};
 
-use super::refusal::{advice, attempt, bounded, quote};
+use super::refusal::{advice_on, attempt, bounded, quote};
 use super::tally::noun;
 
 /// Most characters of an event's note (validation of `events.k8s.io/v1`).
@@ -67,13 +67,16 @@ fn done(result: &StepResult) -> Option<EventText> {
         Action::Relabel { pod, .. } => format!("Put the labels of {} right", pod.name),
         Action::PublishService => "Wrote the Service".to_owned(),
         Action::PublishGroup => "Wrote the HAGroup".to_owned(),
+        Action::PublishBudget => "Wrote the PodDisruptionBudget".to_owned(),
         Action::Retire { object } => format!("Deleted the former {object}"),
+        // Mostly there was nothing.
+        Action::ClearAddresses => format!("Deleted {}", result.message.as_deref()?),
         // Follows each conversion, which has an event of its own.
         Action::Expose { .. } => return None,
     };
     let type_ = if needs_look(reason) { EventType::Warning } else { EventType::Normal };
     let note = bounded(&format!("{what}: {}", reason.meaning()), NOTE_MAX_CHARS);
-    Some(EventText { type_, reason: reason.as_str(), action: action(result), note })
+    Some(EventText { type_, reason: reason.as_str(), action: action_word(result), note })
 }
 
 fn refused(result: &StepResult, refusal: Refusal) -> Option<EventText> {
@@ -86,14 +89,15 @@ fn refused(result: &StepResult, refusal: Refusal) -> Option<EventText> {
         // takes none.
         Refusal::Throttled | Refusal::NoAnswer | Refusal::NamespaceTerminating => return None,
     };
+    let action = &result.step.action;
     let (before, after) =
-        (format!("Could not {}: ", attempt(&result.step.action)), format!("; {}", advice(refusal)));
+        (format!("Could not {}: ", attempt(action)), format!("; {}", advice_on(action, refusal)));
     let room = NOTE_MAX_CHARS.saturating_sub(before.chars().count() + after.chars().count());
     let note = format!("{before}{}{after}", bounded(&quote(result), room));
-    Some(EventText { type_, reason: refusal.as_str(), action: action(result), note })
+    Some(EventText { type_, reason: refusal.as_str(), action: action_word(result), note })
 }
 
-fn action(result: &StepResult) -> String {
+fn action_word(result: &StepResult) -> String {
     let action = &result.step.action;
     match action.pod_name() {
         Some(pod) => format!("{} {pod}", action.as_str()),
@@ -116,6 +120,7 @@ const fn needs_look(reason: Reason) -> bool {
         | Reason::InvalidSpec
         | Reason::BackingOff
         | Reason::LabelsChanged
+        | Reason::ForeignAddresses
         | Reason::ForeignObject
         | Reason::CheckRefused => true,
         Reason::ScaledOut
@@ -131,6 +136,7 @@ const fn needs_look(reason: Reason) -> bool {
         | Reason::Orphaned
         | Reason::ServiceChanged
         | Reason::EndpointsChanged
+        | Reason::BudgetChanged
         | Reason::TookOver
         | Reason::GroupChanged
         | Reason::Paused

@@ -10,7 +10,8 @@ use super::tally::{DESCRIBED_PODS_MAX, Tally};
 use super::words::{self, Word};
 use super::{StatusInput, refusal};
 use crate::model::{
-    Hold, Lifecycle, ObjectState, PodView, Reason, Role, STORM_BELIEVED_AFTER, Snapshot, Storm, UpdateKind,
+    Hold, Lifecycle, ObjectState, Others, PodView, Reason, Role, STORM_BELIEVED_AFTER, Snapshot, Storm,
+    UpdateKind,
 };
 
 /// Something that needs attention.
@@ -138,13 +139,16 @@ fn trouble(input: &StatusInput<'_>, tally: &Tally<'_>) -> Option<Trouble> {
         .map(Trouble::Refused)
         .or_else(|| withheld().map(Trouble::Withheld))
         .or_else(|| {
-            [Reason::CheckRefused, Reason::ForeignObject].into_iter().find_map(|reason| held(input, reason))
+            held(input, Reason::CheckRefused)
+                .or_else(|| foreign_addresses(input.snapshot))
+                .or_else(|| held(input, Reason::ForeignObject))
         })
         .or_else(|| foreign_pods(input.foreign_pods))
         .or_else(|| backing_off(input))
         .or_else(|| held(input, Reason::NoReadyBackup))
         .or_else(|| woken_in_vain(input.snapshot))
         .or_else(|| unready(tally))
+        .or_else(|| refusal::aside(input).map(Trouble::Refused))
 }
 
 fn stormy(Storm { lost, total, nodes, until: _ }: &Storm) -> String {
@@ -177,6 +181,13 @@ fn held(input: &StatusInput<'_>, reason: Reason) -> Option<Trouble> {
         None => reason.meaning().to_owned(),
     };
     Some(Trouble::AtRisk(reason, message))
+}
+
+/// Addresses of somebody else behind the Service, with the command that takes them away.
+fn foreign_addresses(snapshot: &Snapshot) -> Option<Trouble> {
+    let Others::Standing { objects, .. } = &snapshot.exposure.as_ref()?.others else { return None };
+    let message = refusal::bounded(&words::foreign_addresses(objects), refusal::QUOTE_MAX_CHARS);
+    Some(Trouble::AtRisk(Reason::ForeignObject, message))
 }
 
 fn foreign_pods(names: &[String]) -> Option<Trouble> {

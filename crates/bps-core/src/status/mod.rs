@@ -43,7 +43,7 @@ pub use group::{GROUP_CONDITIONS, GROUP_STATES, GroupInput, describe_wait, group
 pub use news::{GroupNews, PhaseTime, UNEXPLAINED, group_news, lease_repaired};
 pub use refusal::{advice, is_lasting};
 pub use takeovers::Told;
-pub use words::{CONDITIONS, ConditionWords, STATES, Word};
+pub use words::{CONDITIONS, ConditionWords, STATES, Word, foreign_addresses};
 
 use crate::model::{Action, Outcome, Plan, Refusal, Role, Snapshot, StepResult};
 

@@ -47,29 +47,62 @@ pub const fn advice(refusal: Refusal) -> &'static str {
     }
 }
 
+/// The same for what was tried: a write that is not about a Pod does not come from the template.
+pub(super) const fn advice_on(action: &Action, refusal: Refusal) -> &'static str {
+    match (action, refusal) {
+        (Action::Create { .. }, _) => advice(refusal),
+        (_, Refusal::Forbidden) => {
+            "give the operator the permissions of its release, or let the admission policies allow the write"
+        }
+        (Action::PublishService | Action::Expose { .. }, Refusal::Invalid) => {
+            "correct spec.service as the message says"
+        }
+        (Action::PublishGroup, Refusal::Invalid) => "correct spec.activeStandby as the message says",
+        (_, _) => advice(refusal),
+    }
+}
+
 /// The lasting refusal that stands in the way of the set now.
 ///
 /// Refused steps are repeated with growing delay, so most passes have no result for them: a refusal told once stands
 /// until everything planned is done.
 pub(super) fn lasting(input: &StatusInput<'_>) -> Option<Refused> {
-    if !has_outstanding(input) {
-        return None;
-    }
+    lasting_of(input, |action| !action.is_aside())
+}
+
+/// The same for steps that stand in the way of nothing.
+pub(super) fn aside(input: &StatusInput<'_>) -> Option<Refused> {
+    lasting_of(input, Action::is_aside)
+}
+
+fn lasting_of(input: &StatusInput<'_>, is_meant: impl Fn(&Action) -> bool) -> Option<Refused> {
+    let is_done = |step: &Step| {
+        input.results.iter().any(|result| result.step == *step && result.outcome == Outcome::Done)
+    };
+    let mut outstanding =
+        input.plan.steps.iter().filter(|step| is_meant(&step.action) && !is_done(step)).peekable();
+    outstanding.peek()?;
     let refused = |result: &StepResult| match result.outcome {
         Outcome::Failed(refusal) if is_lasting(refusal) => {
             Some((refusal, result.step.action.pod_name().cloned(), message(result, refusal)))
         }
         Outcome::Failed(_) | Outcome::Done | Outcome::Stale => None,
     };
-    let newest = input.results.iter().filter_map(refused).min();
-    newest.map(|(refusal, _, message)| Refused { refusal, message }).or_else(|| told(input.previous))
-}
-
-fn has_outstanding(input: &StatusInput<'_>) -> bool {
-    let is_done = |step: &Step| {
-        input.results.iter().any(|result| result.step == *step && result.outcome == Outcome::Done)
+    let meant = input.results.iter().filter(|result| is_meant(&result.step.action));
+    let newest = meant.filter_map(refused).min();
+    let before = || {
+        let told = told(input.previous)?;
+        // One condition tells of both kinds: its message begins with what was tried.
+        let is_about = |step: &Step| told.message.starts_with(&attempt(&step.action));
+        let is_aside = input.plan.steps.iter().any(|step| step.action.is_aside() && is_about(step));
+        let is_it = if is_aside {
+            outstanding.any(is_about)
+        } else {
+            outstanding.any(|step| !step.action.is_aside())
+        };
+        is_it.then_some(told)
     };
-    input.plan.steps.iter().any(|step| !is_done(step))
+    newest.map(|(refusal, _, message)| Refused { refusal, message }).or_else(before)
 }
 
 fn told(previous: &BackupPodSetStatus) -> Option<Refused> {
@@ -84,7 +117,8 @@ fn told(previous: &BackupPodSetStatus) -> Option<Refused> {
 }
 
 fn message(result: &StepResult, refusal: Refusal) -> String {
-    format!("{}: {}; {}", attempt(&result.step.action), quote(result), advice(refusal))
+    let action = &result.step.action;
+    format!("{}: {}; {}", attempt(action), quote(result), advice_on(action, refusal))
 }
 
 /// What was tried, for example `create hot backup web-3f583358bca8`.
@@ -98,7 +132,9 @@ pub(super) fn attempt(action: &Action) -> String {
         Action::Relabel { pod, .. } => format!("put the labels of {} right", pod.name),
         Action::PublishService => "write the Service".to_owned(),
         Action::PublishGroup => "write the HAGroup".to_owned(),
+        Action::PublishBudget => "write the PodDisruptionBudget".to_owned(),
         Action::Expose { .. } => "write the addresses of the Service".to_owned(),
+        Action::ClearAddresses => "take away what others wrote behind the Service".to_owned(),
         Action::Retire { object } => format!("delete the former {object}"),
     }
 }
@@ -119,4 +155,21 @@ pub(super) fn bounded(text: &str, max_chars: usize) -> String {
     }
     let kept = max_chars.saturating_sub(ELLIPSIS.len());
     text.chars().take(kept).chain(ELLIPSIS.chars()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{PodName, Role};
+
+    #[test]
+    fn advice_about_a_service_names_no_template() {
+        let create = Action::Create { name: PodName("web-0".into()), role: Role::Hot, slot: 0 };
+        assert!(advice_on(&create, Refusal::Invalid).contains("spec.template"));
+        assert!(advice_on(&create, Refusal::Forbidden).contains("Pod security"));
+        assert!(advice_on(&Action::PublishService, Refusal::Invalid).contains("spec.service"));
+        for action in [Action::PublishService, Action::PublishBudget, Action::ClearAddresses] {
+            assert!(advice_on(&action, Refusal::Forbidden).contains("permissions"), "{}", action.as_str());
+        }
+    }
 }

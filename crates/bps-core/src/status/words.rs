@@ -130,6 +130,20 @@ pub const CONDITIONS: [ConditionWords; 4] = [
     },
 ];
 
+/// Most objects that a command names; there is room for the rest of the message then.
+const NAMED_OBJECTS_MAX: usize = 5;
+
+/// What is wrong with addresses of others behind a Service of the operator, with the command that deletes them.
+///
+/// `objects` are named as `kubectl` does, such as `endpointslice/web-mine`.
+pub fn foreign_addresses(objects: &[String]) -> String {
+    let named = objects.iter().take(NAMED_OBJECTS_MAX).map(String::as_str).collect::<Vec<_>>().join(" ");
+    format!(
+        "another user or controller wrote addresses behind the Service, so clients may reach Pods that are not meant for them; \
+         if these addresses are not needed, delete them in this namespace: kubectl delete {named}"
+    )
+}
+
 /// The phrases of the STATUS column, most important first. `<reason>` is the reason of `Degraded`.
 pub const STATES: [Word; 10] = [
     Word {

@@ -8,7 +8,7 @@ use jiff::SignedDuration;
 
 use super::given;
 use super::model::{
-    Action, Exposure, Gate, Lifecycle, NodeHealth, NodeView, ObjectState, Ownership, PodName, PodRef,
+    Action, Exposure, Gate, Lifecycle, NodeHealth, NodeView, ObjectState, Others, Ownership, PodName, PodRef,
     PodView, Reason, Revision, Role, RoleLabels, Snapshot, Step, Uid,
 };
 
@@ -113,8 +113,10 @@ impl Cluster {
             Action::Delete { pod, .. } => self.write(pod, terminate),
             Action::Adopt { pod } => self.write(pod, |view| view.ownership = Ownership::Ours),
             Action::Relabel { pod, role: _ } => self.write(pod, |view| view.labels = RoleLabels::Right),
+            Action::ClearAddresses => self.exposure().others = Others::None,
             Action::Retire { object } => self.snapshot.leftovers.retain(|known| known != object),
             Action::PublishService => self.exposure().service = ObjectState::Current,
+            Action::PublishBudget => self.snapshot.budget = Some(ObjectState::Current),
             Action::PublishGroup => self.snapshot.group = Some(ObjectState::Current),
             Action::Expose { endpoints } => {
                 let endpoints = endpoints.clone();

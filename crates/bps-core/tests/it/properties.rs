@@ -18,8 +18,8 @@ use crate::random::ago;
 /// From, to and why.
 type Row = (Option<Role>, Option<Role>, Reason);
 
-/// Snapshots that the search for unused rows of the table looks at; a quarter of them is enough.
-const SEARCHED_SNAPSHOTS: usize = 8_000;
+/// Snapshots that the search for unused rows of the table looks at; half of them are enough.
+const SEARCHED_SNAPSHOTS: usize = 40_000;
 
 fn outcome() -> impl Strategy<Value = Outcome> {
     prop_oneof![

@@ -4,8 +4,8 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use bps_core::model::{
     Desired, Endpoint, ExposedKind, Exposure, Gate, Leftover, Lifecycle, NodeHealth, NodeName, NodeView,
-    ObjectState, Ownership, Part, PodName, PodRef, PodView, Recent, Revision, Role, RoleLabels, ScaleIn,
-    Signs, Snapshot, Storm, Uid, UpdateKind, UpdatePolicy,
+    ObjectState, Others, Ownership, Part, PodName, PodRef, PodView, Recent, Revision, Role, RoleLabels,
+    ScaleIn, Signs, Snapshot, Storm, Uid, UpdateKind, UpdatePolicy,
 };
 use jiff::Timestamp;
 use proptest::option;
@@ -28,22 +28,37 @@ pub(crate) fn snapshot() -> impl Strategy<Value = Snapshot> {
     let pods = prop::collection::vec(pod(), 0..=PODS_MAX);
     let moods = (prop::bool::weighted(0.1), prop::bool::weighted(0.2), 0_usize..3);
     let exposed = (option::of(exposure()), leftovers());
+    let budget = option::of(object_state());
     let paired = (option::weighted(0.2, object_state()), prop::collection::vec(part(), PODS_MAX));
-    (desired(), pods, exposed, moods, paired).prop_map(|(desired, mut pods, exposed, moods, paired)| {
-        let (group, parts) = paired;
-        let ((exposure, leftovers), (is_stormy, is_calm, timeouts_in_a_row)) = (exposed, moods);
-        for (index, view) in pods.iter_mut().enumerate() {
-            view.pod.name = PodName(format!("web-{index}"));
-            view.pod.uid = Uid(format!("uid-{index}"));
-            view.slot = u32::try_from(index).expect("few Pods");
-            view.part = if group.is_some() { parts[index].clone() } else { Part::None };
-        }
-        let storm = is_stormy.then(|| Storm { until: ago(-60), ..given::storm(9, 10) });
-        let recent = Recent { timeouts_in_a_row, ..Recent::default() };
-        let snapshot =
-            Snapshot { desired, pods, exposure, leftovers, group, level: None, recent, storm, now: ago(0) };
-        if is_calm { calm(snapshot) } else { snapshot }
-    })
+    (desired(), pods, exposed, moods, (paired, budget)).prop_map(
+        |(desired, mut pods, exposed, moods, rest)| {
+            let (paired, budget) = rest;
+            let (group, parts) = paired;
+            let ((exposure, leftovers), (is_stormy, is_calm, timeouts_in_a_row)) = (exposed, moods);
+            for (index, view) in pods.iter_mut().enumerate() {
+                view.pod.name = PodName(format!("web-{index}"));
+                view.pod.uid = Uid(format!("uid-{index}"));
+                view.slot = u32::try_from(index).expect("few Pods");
+                view.part = if group.is_some() { parts[index].clone() } else { Part::None };
+            }
+            let storm = is_stormy.then(|| Storm { until: ago(-60), ..given::storm(9, 10) });
+            let recent = Recent { timeouts_in_a_row, ..Recent::default() };
+            let snapshot = Snapshot {
+                desired,
+                pods,
+                exposure,
+                leftovers,
+                budget,
+                group,
+                level: None,
+                recent,
+                storm,
+                look_by: None,
+                now: ago(0),
+            };
+            if is_calm { calm(snapshot) } else { snapshot }
+        },
+    )
 }
 
 /// The same set with every Pod in place, and only primaries of a former template.
@@ -174,7 +189,7 @@ fn part() -> impl Strategy<Value = Part> {
 }
 
 fn leftovers() -> impl Strategy<Value = Vec<Leftover>> {
-    let kind = prop::sample::select(vec![ExposedKind::Service, ExposedKind::Slice]);
+    let kind = prop::sample::select(vec![ExposedKind::Service, ExposedKind::Slice, ExposedKind::Budget]);
     let leftover = kind.prop_map(|kind| Leftover {
         kind,
         name: format!("former-{kind:?}"),
@@ -195,11 +210,14 @@ fn exposure() -> impl Strategy<Value = Exposure> {
         is_terminating: false,
     };
     let endpoints = prop::collection::vec((0..PODS_MAX).prop_map(endpoint), 0..3);
-    (object_state(), object_state(), endpoints).prop_map(|(service, slice, endpoints)| Exposure {
-        service,
-        slice,
-        endpoints,
-    })
+    (object_state(), object_state(), endpoints, any::<bool>()).prop_map(
+        |(service, slice, endpoints, is_unknown)| Exposure {
+            service,
+            slice,
+            endpoints,
+            others: if is_unknown { Others::Unknown } else { Others::None },
+        },
+    )
 }
 
 fn object_state() -> impl Strategy<Value = ObjectState> {

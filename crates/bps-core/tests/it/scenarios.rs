@@ -101,7 +101,9 @@ fn step_line(step: &Step) -> String {
         Action::Adopt { pod } => format!("adopt {}", pod.name),
         Action::Relabel { pod, role: _ } => format!("relabel {}", pod.name),
         Action::PublishService => "publish service".into(),
+        Action::PublishBudget => "publish budget".into(),
         Action::PublishGroup => "publish group".into(),
+        Action::ClearAddresses => "clear addresses".into(),
         Action::Retire { object } => format!("retire {}", object.name),
         Action::Expose { endpoints } if endpoints.is_empty() => "expose nothing".into(),
         Action::Expose { endpoints } => {

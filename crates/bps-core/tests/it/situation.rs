@@ -10,8 +10,8 @@ use serde::Deserialize;
 use super::given;
 use super::model::{
     Desired, EarlyEnds, Endpoint, ExposedKind, Exposure, Gate, Leftover, Lifecycle, NodeHealth, NodeName,
-    NodeView, ObjectState, Ownership, Part, PodName, PodView, Revision, Role, RoleLabels, ScaleIn, Snapshot,
-    Strategies, Strategy, Uid, UpdateKind, UpdatePolicy,
+    NodeView, ObjectState, Others, Ownership, Part, PodName, PodView, Revision, Role, RoleLabels, ScaleIn,
+    Snapshot, Strategies, Strategy, Uid, UpdateKind, UpdatePolicy,
 };
 
 /// One situation and the whole plan for it.
@@ -26,9 +26,15 @@ pub(crate) struct Scenario {
     service: ServiceWord,
     #[serde(default)]
     exposed: Vec<String>,
+    /// What else leads clients somewhere.
+    #[serde(default)]
+    others: OthersWord,
     #[serde(default)]
     group: ServiceWord,
     level: Option<BTreeSet<String>>,
+    /// The PodDisruptionBudget.
+    #[serde(default)]
+    budget: ServiceWord,
     #[serde(default)]
     leftovers: Vec<String>,
     storm: Option<StormCount>,
@@ -53,6 +59,15 @@ pub(crate) struct Scenario {
 struct StormCount {
     lost: usize,
     total: usize,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+enum OthersWord {
+    #[default]
+    None,
+    Unknown,
+    Standing,
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
@@ -166,7 +181,7 @@ impl Scenario {
         }
         let exposure = self.exposure(&pods)?;
         let leftovers = self.leftovers.iter().map(|name| leftover(name)).collect();
-        let group = state(self.group);
+        let (group, budget) = (state(self.group), state(self.budget));
         let storm = self.storm.map(|StormCount { lost, total }| given::storm(lost, total));
         let level = self.level.as_ref().map(|names| names.iter().cloned().map(PodName).collect());
         let mut snapshot = given::snapshot(self.desired(), pods);
@@ -175,7 +190,7 @@ impl Scenario {
             until: waits.iter().map(|wait| given::now() + SignedDuration::from_secs(*wait)).collect(),
             words: String::new(),
         });
-        Ok(Snapshot { exposure, leftovers, group, level, storm, ..snapshot })
+        Ok(Snapshot { exposure, leftovers, budget, group, level, storm, ..snapshot })
     }
 
     fn desired(&self) -> Desired {
@@ -234,7 +249,15 @@ impl Scenario {
             ObjectState::Outdated | ObjectState::Foreign => ObjectState::Current,
             ObjectState::Absent | ObjectState::Current => state,
         };
-        Ok(Some(Exposure { service: state, slice, endpoints }))
+        let others = match self.others {
+            OthersWord::None => Others::None,
+            OthersWord::Unknown => Others::Unknown,
+            OthersWord::Standing => Others::Standing {
+                objects: vec!["endpointslice/web-mine".to_owned()],
+                until: given::now() + SignedDuration::from_secs(60),
+            },
+        };
+        Ok(Some(Exposure { service: state, slice, endpoints, others }))
     }
 
     fn pod(&self, (name, slot): (&str, u32), line: &str) -> Result<PodView, String> {

@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use super::cluster::Cluster;
 use super::given;
 use super::model::{
-    self, Exposure, Gate, Lifecycle, NodeHealth, NodeView, ObjectState, Ownership, PodView, Role, RoleLabels,
-    ScaleIn, Strategies, Strategy as Choice, UpdateKind, UpdatePolicy,
+    self, Exposure, Gate, Lifecycle, NodeHealth, NodeView, ObjectState, Others, Ownership, PodView, Role,
+    RoleLabels, ScaleIn, Strategies, Strategy as Choice, UpdateKind, UpdatePolicy,
 };
 
 fn nodes() -> impl Strategy<Value = Vec<NodeView>> {
@@ -105,5 +105,10 @@ pub(crate) fn world() -> impl Strategy<Value = Cluster> {
 }
 
 pub(crate) const fn absent_service() -> Exposure {
-    Exposure { service: ObjectState::Absent, slice: ObjectState::Absent, endpoints: Vec::new() }
+    Exposure {
+        service: ObjectState::Absent,
+        slice: ObjectState::Absent,
+        endpoints: Vec::new(),
+        others: Others::None,
+    }
 }

@@ -134,6 +134,14 @@ impl Noted {
         }
     }
 
+    /// When the first of what [`Self::recent`] tells is told no longer; `None` if it tells nothing that ends by time.
+    pub(crate) fn forgets(&self, set: &SetKey, now: Timestamp) -> Option<Timestamp> {
+        let deletions = self.deletions.get(set)?;
+        let timeouts = deletions.timeouts.and_then(|(_, last)| last.saturating_add(TIMEOUTS_KEPT).ok());
+        let early = deletions.early.as_ref().and_then(|early| early.until.saturating_add(EARLY_KEPT).ok());
+        [timeouts, early].into_iter().flatten().filter(|until| *until > now).min()
+    }
+
     /// `awake_since` says since when the Pod was to run.
     fn deleted(&mut self, set: &SetKey, deleted: Deleted, awake_since: Timestamp, now: Timestamp) {
         let Deleted { role, reason } = deleted;

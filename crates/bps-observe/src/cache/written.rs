@@ -3,8 +3,9 @@
 use bps_api::{BackupPodSet, HAGroup};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 
-use super::TakenName;
+use super::{Cleared, TakenName};
 use crate::slim::SlimPod;
 
 /// What the API server answered to a write of ours.
@@ -24,6 +25,12 @@ pub enum Written {
     Slice(Box<EndpointSlice>),
     /// A Service or slice of somebody else bears the name.
     NameTaken(TakenName),
+    /// A PodDisruptionBudget as it is now.
+    Budget(Box<PodDisruptionBudget>),
+    /// A PodDisruptionBudget that is gone at once.
+    BudgetGone(Box<PodDisruptionBudget>),
+    /// It was looked what others wrote behind a Service.
+    Cleared(Box<Cleared>),
     /// A Service that is gone at once.
     ServiceGone(Box<Service>),
     /// A slice that is gone at once.

@@ -1,5 +1,6 @@
 //! Tests of the cache and of what is read from it, from objects as the API server writes them.
 
+mod budget;
 mod change;
 mod exposure;
 mod forsaken;
@@ -8,6 +9,7 @@ mod lifecycle;
 mod node;
 mod noted;
 mod order;
+mod others;
 mod paired;
 mod store;
 mod view;

@@ -198,6 +198,8 @@ fn wake_ups_in_vain_are_counted_until_one_is_not_and_forgotten_after_ten_minutes
     assert_eq!(recent(&cache, 301), Recent { timeouts_in_a_row: 2, deleted: hot, early_ends: None });
     assert_eq!(recent(&cache, 899), Recent { timeouts_in_a_row: 2, ..Recent::default() });
     assert_eq!(recent(&cache, 900), Recent::default());
+    let look_by = |seconds| observe(&cache, &key(), at(seconds)).unwrap().snapshot.look_by;
+    assert_eq!([301, 899, 900].map(look_by), [Some(at(900)), Some(at(900)), None]);
 
     at_gate(11).seen(&mut cache, at(400));
     assert_eq!(recent(&cache, 401).timeouts_in_a_row, 2);
@@ -251,6 +253,8 @@ fn pods_that_end_early_wait_longer_each_time_until_one_works() {
     end(&mut cache, 13, 22);
     assert_eq!(ends(&cache, 22), expected(&[62]));
     assert_eq!(ends(&cache, 62 + 600), None, "long ago");
+    let look_by = |seconds| observe(&cache, &key(), at(seconds)).unwrap().snapshot.look_by;
+    assert_eq!([61, 661, 662].map(look_by), [Some(at(662)), Some(at(662)), None]);
     runs(14, "True", 30).seen(&mut cache, at(31));
     assert_eq!(ends(&cache, 31), None);
 }

@@ -112,6 +112,22 @@ pub static ENDPOINT_SLICES: Kind = Kind {
     frozen: Some("addressType"),
     traits: &[Namespaced, Generation, CountsLabels, UnconditionalUpdate],
 };
+pub static ENDPOINTS: Kind = Kind {
+    plural: "endpoints",
+    group: "",
+    version: "v1",
+    kind: "Endpoints",
+    frozen: None,
+    traits: &[Namespaced, UnconditionalUpdate],
+};
+pub static BUDGETS: Kind = Kind {
+    plural: "poddisruptionbudgets",
+    group: "policy",
+    version: "v1",
+    kind: "PodDisruptionBudget",
+    frozen: None,
+    traits: &[Namespaced, StatusSubresource, Generation, UnconditionalUpdate],
+};
 pub static EVENTS: Kind = Kind {
     plural: "events",
     group: "events.k8s.io",
@@ -138,7 +154,7 @@ pub static CONTROLLER_REVISIONS: Kind = Kind {
 };
 
 /// Every kind that is served.
-pub static KINDS: [&Kind; 10] = [
+pub static KINDS: [&Kind; 12] = [
     &PODS,
     &NODES,
     &SERVICES,
@@ -146,6 +162,8 @@ pub static KINDS: [&Kind; 10] = [
     &BACKUP_POD_SETS,
     &HA_GROUPS,
     &ENDPOINT_SLICES,
+    &ENDPOINTS,
+    &BUDGETS,
     &EVENTS,
     &LEASES,
     &CONTROLLER_REVISIONS,

@@ -11,8 +11,8 @@ use crate::support::{GateProcess, connect_from, forged, valid, wake_through_a_cr
 const CONNECTIONS: usize = 5_000;
 const ATTACKERS: usize = 8;
 
-/// Standard streams, the listener, the connection being admitted, and the marker's file and directory.
-const OTHER_FILES_MAX: usize = 3 + 1 + 1 + 2;
+/// Standard streams, the listener, the connection being admitted, and the file with a ticket.
+const OTHER_FILES_MAX: usize = 3 + 1 + 1 + 1;
 
 /// What the gate's memory may grow by: its log lines, and stack and heap pages touched for the first time.
 /// 5,000 connections kept with a frame each would be 1,000 KiB and more.

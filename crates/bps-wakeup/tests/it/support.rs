@@ -162,7 +162,7 @@ pub(crate) fn gate_command(directory: &Path) -> Command {
         .env("BPS_POD_UID", POD)
         .env("BPS_SET_UID", SET)
         .env("BPS_WAKE_KEYS", key().public().to_string())
-        .env("BPS_GATE_DIRECTORY", directory);
+        .env("BPS_TICKET_FILE", directory.join("ticket"));
     command
 }
 

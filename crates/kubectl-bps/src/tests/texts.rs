@@ -78,7 +78,7 @@ fn a_pod_that_is_gone_is_shown_as_long_as_a_lease_names_it() {
 #[test]
 fn a_set_is_a_tree_of_tiers_and_pods() {
     let pods = [set_pod(2, "primary"), set_pod(3, "hot")];
-    let report = Report { groups: vec![], sets: vec![set_report(&set(), &pods)] };
+    let report = Report { groups: vec![], sets: vec![set_report(&set(), &pods, &[])] };
     let expected = "\
 NAME                   STATE     NODE     READY
 BackupPodSet one/web   Ready

@@ -3,10 +3,13 @@
 use std::net::IpAddr;
 use std::path::Path;
 
+use bps_api::keys;
 use serde_json::{Value, json};
 
 use super::{pod_of, set};
-use crate::manifests::{controller_revision, endpoint_slice, role_patch, service, slice_ports};
+use crate::manifests::{
+    budget, controller_revision, endpoint_slice, least_available, role_patch, service, slice_ports,
+};
 use crate::model::{Endpoint, NodeName, PodName, PodRef, Role, Uid};
 
 /// Compares with the file, byte for byte.
@@ -89,6 +92,43 @@ fn a_cold_backup_without_image_gate_has_one_more_init_container_as_in_the_paper(
 }
 
 #[test]
+fn a_cold_backup_whose_gate_is_mounted_has_no_volume_of_its_node() {
+    let set = set(json!({"template": plain_template(), "coldStart": {"gateSource": "ImageVolume"}}));
+    assert_golden("pod-cold-image-volume", &pod_of(&set, Role::Cold));
+}
+
+#[test]
+fn only_the_operators_own_volumes_are_added_to_those_that_the_autoscaler_may_lose() {
+    let named = |set: Value| {
+        let pod = pod_of(&super::set(set), Role::Cold);
+        pod["metadata"]["annotations"][keys::ANNOTATION_EVICTABLE_VOLUMES].as_str().map(str::to_owned)
+    };
+    assert_eq!(named(json!({"template": rich_template()})).as_deref(), Some("bps-gate"));
+    let mut template = rich_template();
+    template["metadata"]["annotations"] = json!({(keys::ANNOTATION_EVICTABLE_VOLUMES): "data"});
+    assert_eq!(named(json!({"template": template})).as_deref(), Some("data,bps-gate"));
+    let mounted = json!({"gateSource": "ImageVolume"});
+    assert_eq!(named(json!({"template": rich_template(), "coldStart": mounted})), None);
+}
+
+#[test]
+fn the_budget_lets_one_of_the_pods_that_run_go() {
+    let set = set(json!({"template": plain_template(), "replicas": 2, "hotBackups": 1, "coldBackups": 4}));
+    assert_golden("budget", &budget(&set).expect("it wants one"));
+}
+
+#[test]
+fn one_pod_that_runs_has_no_budget() {
+    let least = |replicas: i32, hot: i32| {
+        let fields =
+            json!({"template": plain_template(), "replicas": replicas, "hotBackups": hot, "coldBackups": 3});
+        least_available(&set(fields).spec)
+    };
+    let found = [least(0, 0), least(1, 0), least(0, 1), least(1, 1), least(2, 0), least(1_000, 1_000)];
+    assert_eq!(found, [None, None, None, Some(1), Some(1), Some(1_999)]);
+}
+
+#[test]
 fn a_template_that_places_its_pods_itself_is_left_alone() {
     let constraint = json!({"maxSkew": 2, "topologyKey": "rack", "whenUnsatisfiable": "DoNotSchedule"});
     for placement in [
@@ -154,15 +194,15 @@ fn a_drain_always_fits_into_the_grace_period() {
 #[test]
 fn a_changed_role_is_one_patch_of_labels_and_time_at_the_version_that_was_seen() {
     let pod = PodRef { name: PodName("web-1".into()), uid: Uid("u1".into()), resource_version: "17".into() };
-    assert_eq!(
-        role_patch(&pod, Role::Hot, super::now()),
-        json!({"metadata": {
-            "uid": "u1",
-            "resourceVersion": "17",
-            "labels": {"backup.example.com/role": "hot", "type": "hotbackup"},
-            "annotations": {"backup.example.com/role-since": "2026-01-01T00:00:00.250Z"},
-        }})
-    );
+    let mut expected = json!({"metadata": {
+        "uid": "u1",
+        "resourceVersion": "17",
+        "labels": {"backup.example.com/role": "hot", "type": "hotbackup"},
+        "annotations": {"backup.example.com/role-since": "2026-01-01T00:00:00.250Z"},
+    }});
+    assert_eq!(role_patch(&pod, Role::Hot, None, super::now()), expected);
+    expected["metadata"]["annotations"]["backup.example.com/ticket"] = json!("42");
+    assert_eq!(role_patch(&pod, Role::Hot, Some("42"), super::now()), expected);
 }
 
 #[test]

@@ -3,7 +3,9 @@
 use bps_api::status::{BackupPodSetStatus, Condition, ConditionStatus, Summary, TierNames};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use crate::model::{Exposure, Lifecycle, ObjectState, Outcome, PodView, Reason, Refusal, Revision, Role};
+use crate::model::{
+    Exposure, Lifecycle, ObjectState, Others, Outcome, PodView, Reason, Refusal, Revision, Role,
+};
 use crate::status::testing::*;
 
 const CRASHED: Lifecycle = Lifecycle::Unready { since: jiff::Timestamp::UNIX_EPOCH };
@@ -187,14 +189,22 @@ fn stopped_or_unexposed() -> Vec<Situation> {
             "Degraded: CheckRefused", ["-PrimariesNotReady", "+FailingOver", "+CheckRefused"]),
         ("a Service that does not lead to the primary", with(new([1, 0, 0], full([1, 0, 0])), |case| {
                 case.snapshot.exposure = Some(Exposure {
-                    service: ObjectState::Current, slice: ObjectState::Current, endpoints: vec![],
+                    service: ObjectState::Current, slice: ObjectState::Current, endpoints: vec![], others: Others::None,
                 });
             }),
             "Starting", ["-NotExposed", "+Starting", "-AsExpected"]),
+        ("a Service that leads elsewhere, too", with(new([1, 0, 0], full([1, 0, 0])), |case| {
+                let others = Others::Standing { objects: vec!["endpoints/web".to_owned()], until: at(60) };
+                case.snapshot.exposure = Some(Exposure {
+                    service: ObjectState::Current, slice: ObjectState::Current,
+                    endpoints: vec![endpoint("web-primary-0")], others,
+                });
+            }),
+            "Degraded: ForeignObject", ["+AsWanted", "-Complete", "+ForeignObject"]),
         ("a Service that leads to the primary", with(new([1, 0, 0], full([1, 0, 0])), |case| {
                 case.snapshot.exposure = Some(Exposure {
                     service: ObjectState::Current, slice: ObjectState::Current,
-                    endpoints: vec![endpoint("web-primary-0")],
+                    endpoints: vec![endpoint("web-primary-0")], others: Others::None,
                 });
             }),
             "Ready", ["+AsWanted", "-Complete", "-AsExpected"]),
