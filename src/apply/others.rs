@@ -1,7 +1,8 @@
-//! Takes away what others left behind a Service of ours: kube-proxy leads clients to the addresses of all slices of a Service.
+//! Clears a Service of the operator of the addresses of other writers: kube-proxy routes clients to the addresses of all slices of a
+//! Service.
 //!
-//! What Kubernetes' own controllers wrote is of no use to anybody once the Service has no selector, and they do not take it away
-//! themselves. What a person wrote is told, with the command that takes it away.
+//! Slices of Kubernetes' own controllers have no use once the Service has no selector, and these controllers do not delete them. The
+//! operator reports objects of users with the command that deletes them.
 
 use bps_api::keys;
 use bps_core::manifests::slice_name;
@@ -28,18 +29,18 @@ const ENDPOINTS_MANAGED_BY: &str = "endpoints.kubernetes.io/managed-by";
 /// Field manager of all of them in most clusters.
 const CONTROLLER_MANAGER: &str = "kube-controller-manager";
 
-/// What was behind a Service.
+/// Objects of other writers behind a Service.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Found {
-    /// What was taken away, as `kubectl` names it, sorted.
+    /// Objects that the operator deleted, as `kubectl` names them; sorted.
     pub(crate) taken: Vec<String>,
-    /// What is there still because its author may need it, as `kubectl` names it, sorted.
+    /// Objects that remain because their author may need them, as `kubectl` names them; sorted.
     pub(crate) left: Vec<String>,
-    /// Names of all slices that are there still, sorted: also of copies, which go with their original.
+    /// Names of all slices that remain, sorted; copies of an object of `left` included.
     pub(crate) standing: Vec<String>,
-    /// Slices that were deleted.
+    /// Slices that the operator deleted.
     pub(crate) deleted: Vec<EndpointSlice>,
-    /// Whether something was written meanwhile, and is there still because of that.
+    /// Whether an object changed meanwhile and therefore remains.
     pub(crate) is_overtaken: bool,
 }
 
@@ -66,10 +67,10 @@ pub(super) async fn clear_service(client: &Client, observation: &Observation) ->
     }
 }
 
-/// Takes away what Kubernetes' own controllers wrote behind a Service that has no selector.
+/// Deletes the objects of Kubernetes' own controllers behind a Service that has no selector.
 ///
 /// # Errors
-/// The first request that was refused; what it leaves is taken away by a later look.
+/// The first refused request. A later reconcile deletes what remains.
 pub(crate) async fn clear(
     client: &Client,
     namespace: &str,
@@ -84,7 +85,7 @@ pub(crate) async fn clear(
         of_others.partition(|slice| [Some(SLICE_CONTROLLER), Some(MIRROR)].contains(&writer(slice)));
 
     let mut found = Found::default();
-    // A copy is written again for as long as its original stands, and may be about to be written.
+    // Kubernetes recreates a copy as long as its original exists. It may also be about to create the first one.
     let has_original = !clear_endpoints(client, namespace, service, &mut found).await?;
     let (copies, obsolete): (Vec<_>, Vec<_>) =
         of_controllers.into_iter().partition(|slice| has_original && writer(slice) == Some(MIRROR));
@@ -111,7 +112,7 @@ fn writer(slice: &EndpointSlice) -> Option<&str> {
     slice.labels().get(keys::LABEL_SLICE_MANAGED_BY).map(String::as_str)
 }
 
-/// Takes away the Endpoints object of a Service if a controller wrote it; returns whether there is none any more.
+/// Deletes the Endpoints object of a Service if a controller wrote it; returns whether none remains.
 async fn clear_endpoints(
     client: &Client,
     namespace: &str,
@@ -132,7 +133,7 @@ async fn clear_endpoints(
     Ok(true)
 }
 
-/// Whether Kubernetes' own controllers wrote an Endpoints object: since 1.33 they say so, whatever they are called there.
+/// Whether Kubernetes' own controllers wrote an Endpoints object. They label it since Kubernetes 1.33, in all distributions.
 fn is_by_controllers(metadata: &ObjectMeta) -> bool {
     if metadata.labels.as_ref().and_then(|labels| labels.get(ENDPOINTS_MANAGED_BY)).is_some() {
         return true;
@@ -142,12 +143,12 @@ fn is_by_controllers(metadata: &ObjectMeta) -> bool {
     is_known && managers.all(|manager| manager == Some(CONTROLLER_MANAGER))
 }
 
-/// What became of a deletion.
+/// Result of a deletion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Deletion {
-    /// The object is gone.
+    /// The object does not exist any more.
     Done,
-    /// It was written since it was seen.
+    /// The object has another version than the one observed.
     Overtaken,
 }
 

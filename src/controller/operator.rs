@@ -129,8 +129,16 @@ pub async fn start(
         lease::Settings::new(settings.namespace, keys::LEASE_LEADER, &settings.pod).map_err(Error::Elect)?;
     let elector = Elector::new(client.clone(), lease_settings, &metrics.reconcile).map_err(Error::Elect)?;
     let leadership = elector.leadership();
-    let stop = shutdown.clone();
-    tasks.spawn("elect", async move { elector.run(stop).await.map_err(Into::into) });
+    let (stop, known) = (shutdown.clone(), sink.clone());
+    tasks.spawn("elect", async move {
+        // Who knows less than all would lead and do nothing, while another replica could.
+        tokio::select! {
+            biased;
+            () = stop.requested() => return Ok(()),
+            () = synced(&known) => {}
+        }
+        elector.run(stop).await.map_err(Into::into)
+    });
     let (events, writer) = events::channel(client.clone(), clock, settings.pod);
     spawn(tasks, "write-events", writer.run(shutdown.clone()));
     let (ring_shown, ring) = tokio::sync::watch::channel(ring);
@@ -187,13 +195,18 @@ fn spawn(tasks: &mut tasks::Tasks, name: &'static str, work: impl Future<Output 
     });
 }
 
+/// Waits until every watch has listed once.
+async fn synced(sink: &Sink) {
+    while !sink.cache().is_synced() {
+        tokio::time::sleep(SYNC_POLL_PERIOD).await;
+    }
+}
+
 /// Waits until this replica leads and knows everything, then reconciles until shutdown.
 async fn lead(context: Arc<Context>, shutdown: Shutdown) {
     let ready = async {
+        synced(&context.sink).await;
         context.leadership.acquired().await;
-        while !context.sink.cache().is_synced() {
-            tokio::time::sleep(SYNC_POLL_PERIOD).await;
-        }
     };
     tokio::select! {
         biased;

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use bps_api::{BackupPodSet, HAGroup, keys};
+use bps_core::manifests::NEW_PODS_ONLY;
 use bps_core::model::{
     Action, ExposedKind, Leftover, Outcome, PodName, PodRef, Reason, Refusal, Role, Step, StepResult,
     TRANSITIONS, Uid,
@@ -27,6 +28,7 @@ pub(crate) fn reference() -> String {
          Words are only added, never given another meaning.\n",
     );
     fields(&mut text, ("Fields of spec and their defaults", "spec"), &BackupPodSet::crd());
+    new_pods_only(&mut text);
     fields(&mut text, ("HAGroup: fields of spec and their defaults", "spec"), &HAGroup::crd());
     fields(&mut text, ("HAGroup: fields of status", "status"), &HAGroup::crd());
     states_column(&mut text, "Phrases of the STATUS column of a BackupPodSet", &STATES);
@@ -81,6 +83,16 @@ fn fields(text: &mut String, (title, part): (&str, &str), crd: &CustomResourceDe
     heading(text, title, &["field", "default", "what it says"]);
     let crd = serde_json::to_value(crd).expect("a CRD is JSON");
     field_rows(text, "", &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"][part]);
+}
+
+/// Fields that replace no Pod when they change.
+fn new_pods_only(text: &mut String) {
+    text.push_str(
+        "\nAn edit of `template` or `activeStandby` replaces Pods. An edit of these fields reaches only Pods that the operator \
+         creates afterwards; delete a Pod, or change an annotation of the template, to bring it to the others:\n\n",
+    );
+    let fields: Vec<String> = NEW_PODS_ONLY.iter().map(|field| code(field)).collect();
+    writeln!(text, "{}.", fields.join(", ")).expect("a string takes all");
 }
 
 fn field_rows(text: &mut String, prefix: &str, schema: &Value) {

@@ -1,4 +1,4 @@
-//! How a set is protected from what is planned, such as the drain of a node.
+//! Protection of a set from planned disruptions, such as the drain of a node.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -55,7 +55,7 @@ pub const ANNOTATION_ROLE_SINCE: &str = "backup.example.com/role-since";
 pub const ANNOTATION_WAKE_KEYS: &str = "backup.example.com/wake-keys";
 
 /// Annotation: the ticket that opens the gate of this Pod and of no other, [`TICKET_HEX_DIGITS`] lowercase hexadecimal digits;
-/// written in the same patch as the role. It is no secret: it says what the Pod's label says, signed.
+/// written in the same patch as the role. It is no secret: it repeats what the label of the role says, with a signature.
 pub const ANNOTATION_TICKET: &str = "backup.example.com/ticket";
 
 /// Annotation: uid of the set whose tickets open the gate of a Pod.
@@ -133,7 +133,7 @@ pub const VOLUME_TICKET: &str = "bps-ticket";
 pub const TICKET_MOUNT_PATH: &str = "/bps-ticket";
 /// Name of the file in [`VOLUME_TICKET`].
 pub const TICKET_FILE: &str = "ticket";
-/// Annotation that tells the cluster autoscaler which volumes keep it from removing no node: volumes' names, separated by commas.
+/// Annotation for the cluster autoscaler: names of volumes, separated by commas, that do not prevent it from removing the node.
 pub const ANNOTATION_EVICTABLE_VOLUMES: &str = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes";
 /// TCP port that the gate listens on, as in the BPS paper.
 pub const GATE_PORT: u16 = 20000;

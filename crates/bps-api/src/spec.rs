@@ -89,6 +89,9 @@ use serde::{Deserialize, Serialize};
     "self.coldBackups == 0 || !has(self.template.spec.hostNetwork) || !self.template.spec.hostNetwork")
     .message("coldBackups must be 0 with template.spec.hostNetwork, because a cold backup listens on TCP 20000 \
               of its node: use hotBackups, or remove hostNetwork"))]
+#[x_kube(validation = Rule::new(
+    "self.coldBackups == 0 || !has(self.template.spec.os) || self.template.spec.os.name != 'windows'")
+    .message("coldBackups must be 0 with template.spec.os.name windows, because the gate runs on Linux: use hotBackups"))]
 #[x_kube(validation = Rule::new("has(self.activeStandby) == has(oldSelf.activeStandby)").message(
     "activeStandby can be neither added nor removed, because Pods with and without an agent cannot take over from each \
      other: make a new set, move the clients, and delete this one"))]

@@ -96,8 +96,8 @@ const SPEC_RULES: [Rule; 5] = [
         "names of containers that start with bps- belong to the cold gate: choose another name",
     ),
     (
-        "!has(self.volumes) || self.volumes.all(v, !(v.name in ['bps-gate', 'bps-ticket']))",
-        "the volume names bps-gate and bps-ticket belong to the cold gate: choose other names",
+        "!has(self.volumes) || self.volumes.all(v, !v.name.startsWith('bps-'))",
+        "names of volumes that start with bps- belong to the operator: choose another name",
     ),
 ];
 

@@ -124,7 +124,8 @@ pub const RULES: &[Rule] = &[
         group: "rbac.authorization.k8s.io",
         resources: &["roles", "rolebindings"],
         names: &[],
-        verbs: &["list", "watch", "create", "patch"],
+        // One of somebody else that has the name is read, to be left alone.
+        verbs: &["get", "list", "watch", "create", "patch"],
     },
     Rule { scope: Scope::Cluster, group: "", resources: &["nodes"], names: &[], verbs: READ },
     // Who reads /metrics is asked of the API server.

@@ -1,4 +1,4 @@
-//! Compares the set's PodDisruptionBudget with the wish, and finds those of others that select its Pods.
+//! Compares the set's PodDisruptionBudget with the spec, and finds budgets of other writers that select its Pods.
 
 use std::collections::BTreeMap;
 

@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use bps_api::{BackupPodSet, BackupPodSetSpec, HAGroup, keys};
-use bps_core::model::{NodeName, NodeView, Storm};
+use bps_core::model::{ExposedKind, NodeName, NodeView, Storm};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -319,15 +319,29 @@ impl Cache {
     }
 
     /// A Service of ours is gone.
-    pub(super) fn lose_service(&mut self, service: &Service, now: Timestamp) -> Option<Affected> {
-        let lost = self.services.remove(service, now)?;
-        self.behind.remove(&ObjectKey::of(lost.as_ref()));
-        Some((set_of(lost.as_ref())?, Change::Urgent))
+    pub(super) fn lose_service(&mut self, service: &Service, now: Timestamp) -> Vec<Affected> {
+        let lost = self.services.remove(service, now);
+        let key = ObjectKey::of(service);
+        if lost.is_some() {
+            self.behind.remove(&key);
+        }
+        let owner = lost.and_then(|lost| set_of(lost.as_ref()));
+        self.freed(ExposedKind::Service, key, owner)
     }
 
     /// A slice of ours is gone.
-    pub(super) fn lose_slice(&mut self, slice: &EndpointSlice, now: Timestamp) -> Option<Affected> {
-        self.slices.remove(slice, now).and_then(|lost| Some((set_of(lost.as_ref())?, Change::Urgent)))
+    pub(super) fn lose_slice(&mut self, slice: &EndpointSlice, now: Timestamp) -> Vec<Affected> {
+        let owner = self.slices.remove(slice, now).and_then(|lost| set_of(lost.as_ref()));
+        self.freed(ExposedKind::Slice, ObjectKey::of(slice), owner)
+    }
+
+    /// The set whose object is gone, and those that may have its name now.
+    fn freed(&mut self, kind: ExposedKind, key: ObjectKey, owner: Option<SetKey>) -> Vec<Affected> {
+        let ObjectKey { namespace, name } = key;
+        let mut affected = self.find_free(&TakenName { kind, namespace, name });
+        affected.retain(|(set, _)| Some(set) != owner.as_ref());
+        affected.extend(owner.map(|set| (set, Change::Urgent)));
+        affected
     }
 
     /// Our own write was answered with this set, Service or slice.

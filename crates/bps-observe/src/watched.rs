@@ -75,7 +75,7 @@ impl Watched for Service {
     }
 
     fn lost(&self, cache: &mut Cache, now: Timestamp) -> Vec<Affected> {
-        cache.lose_service(self, now).into_iter().collect()
+        cache.lose_service(self, now)
     }
 }
 
@@ -85,6 +85,6 @@ impl Watched for EndpointSlice {
     }
 
     fn lost(&self, cache: &mut Cache, now: Timestamp) -> Vec<Affected> {
-        cache.lose_slice(self, now).into_iter().collect()
+        cache.lose_slice(self, now)
     }
 }

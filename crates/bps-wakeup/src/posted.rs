@@ -1,8 +1,8 @@
-//! The ticket that the operator wrote into an annotation of the Pod before it sent one: the kubelet shows it as a file of a
-//! downward API volume.
+//! The ticket in an annotation of the Pod. The kubelet shows it as a file of a downward API volume.
 //!
-//! It opens the gate where the operator cannot reach it, and again when the kubelet makes the Pod's sandbox anew, for then it runs
-//! init containers again. It is checked like any ticket but for its time, so neither another Pod's nor a made-up one opens a gate.
+//! It opens a gate that the operator cannot reach. It opens the gate once more when the kubelet recreates the Pod's sandbox, because
+//! the kubelet runs the init containers again then. The gate verifies it like a ticket from the network, except for its expiry: a
+//! ticket of another Pod and a forged one open nothing.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -14,7 +14,7 @@ use super::protocol::{Identity, SignedTicket, TICKET_TEXT_BYTES, Ticket};
 #[derive(Debug)]
 pub(super) struct Posted {
     path: PathBuf,
-    /// What was read last and opened nothing: its signature is not checked again.
+    /// Last text that opened nothing; its signature is not verified again.
     refused: Option<[u8; TICKET_TEXT_BYTES]>,
 }
 
@@ -23,7 +23,7 @@ impl Posted {
         Self { path, refused: None }
     }
 
-    /// The ticket that opens this gate, if the file holds one.
+    /// Returns the ticket that opens this gate, if the file holds one.
     pub(super) fn look(&mut self, gate: &Identity<'_>) -> Option<Ticket> {
         let text = self.read().ok()?;
         if self.refused == Some(text) {
@@ -36,7 +36,7 @@ impl Posted {
         ticket.map(|signed| signed.ticket)
     }
 
-    /// A file that is shorter, as it is until there is a ticket, is none.
+    /// Fails on a shorter file: without the annotation the file is empty.
     fn read(&self) -> io::Result<[u8; TICKET_TEXT_BYTES]> {
         let mut text = [0; TICKET_TEXT_BYTES];
         File::open(&self.path)?.read_exact(&mut text)?;

@@ -39,7 +39,7 @@ const ACCEPTS_BURST: u32 = 64;
 /// Connections that the kernel keeps for us; it lowers this to its own `net.core.somaxconn`.
 const BACKLOG: i32 = 1024;
 
-/// How often it is looked for a ticket in the Pod's annotations. 1 s: as often as the kubelet looks after its containers.
+/// Period of the check for a ticket in the Pod's annotations. 1 s: the period in which the kubelet checks its containers.
 const POSTED_PAUSE: Duration = Duration::from_secs(1);
 
 /// What is polled: the connections and, last, the listener.
@@ -84,7 +84,7 @@ pub struct Gate {
     checks: Budget,
     journal: Journal,
     posted: Posted,
-    /// When it is looked for a ticket in the Pod's annotations.
+    /// Time of the next check for a ticket in the Pod's annotations.
     next_look: Instant,
     started: Instant,
 }
@@ -101,7 +101,7 @@ struct Connection {
 }
 
 impl Gate {
-    /// Listens, without looking for a ticket that is there already.
+    /// Listens, without a check for a ticket that is already there.
     ///
     /// # Errors
     /// [`Error::Listen`].

@@ -335,6 +335,21 @@ async fn refuses_others(askers: &Askers, (own, other): (&str, &str)) {
         patched::<EndpointSlice>(&askers.agent, "web-0", hidden).await
     })
     .await;
+    let outside = "bound to no Pod";
+    let emptied = json!({"endpoints": []});
+    let ported = json!({"ports": [{"port": 22}]});
+    for (what, patch) in [("any address", shown(other)), ("no address", emptied), ("another port", ported)] {
+        is_refused(&format!("a script writes {what}"), outside, async || {
+            patched::<EndpointSlice>(&askers.script, "web-0", patch.clone()).await
+        })
+        .await;
+    }
+    for patch in [labelled(Value::Null), annotated(keys::ANNOTATION_HA_SHOWN_BY, other)] {
+        is_refused("a script takes a slice for itself", "are the operator's", async || {
+            patched::<EndpointSlice>(&askers.script, "web-0", patch.clone()).await
+        })
+        .await;
+    }
     is_refused("a Secret of somebody", "the Secrets of groups, and its own, only", async || {
         created::<Secret>(&askers.operator, secret("database")).await
     })
@@ -383,6 +398,9 @@ async fn permits(askers: &Askers, uids: &[String]) {
     assert_eq!(patched::<Pod>(&askers.person, "no-member", labelled(GROUP)).await, Ok(()));
     assert_eq!(created::<Lease>(&askers.operator, copy()).await, Ok(()));
     assert_eq!(patched::<EndpointSlice>(&askers.agent, "web-0", shown(&uids[0])).await, Ok(()));
+    let note = annotated("example.com/note", "mine");
+    assert_eq!(patched::<EndpointSlice>(&askers.script, "web-0", note).await, Ok(()));
+    assert_eq!(patched::<EndpointSlice>(&askers.person, "web-0", json!({"endpoints": []})).await, Ok(()));
     assert_eq!(created::<Secret>(&askers.operator, secret("web-ha-keys")).await, Ok(()));
     let foreign =
         json!({"metadata": {"name": "other", "labels": {"app": "x"}}, "spec": {"leaseTransitions": 1}});

@@ -10,7 +10,7 @@ use bps_core::manifests::{group_keys, pair_name};
 use bps_core::pairing::{
     FoundOthers, KeysNeed, KeysWritten, KnownOthers, Lead, ObjectChange, OthersNeed, Plan, SliceExemptions,
     SliceInput, Step, StepSource, are_ahead, entitlements, is_owned, keys_due, keys_due_next, lead, misled,
-    patience, permissions_wanting, plan, service_changes, slice_needs,
+    patience, permission_changes, plan, service_changes, slice_needs,
 };
 use bps_core::status::{foreign_addresses, lease_repaired};
 use bps_observe::SetKey;
@@ -362,18 +362,18 @@ impl Round<'_> {
             (version, is_due.then(body))
         };
         let are_due = keys.is_some();
-        let [role, binding] = permissions_wanting(self.group, &seen.objects);
+        let [role, binding] = permission_changes(self.group, &seen.objects);
         let (keys, role, binding) = join!(
             apply::<Secret>(client, self.group, keys),
-            apply::<Role>(client, self.group, role),
-            apply::<RoleBinding>(client, self.group, binding),
+            self.carry_out::<Role>(role.as_slice()),
+            self.carry_out::<RoleBinding>(binding.as_slice()),
         );
         if are_due && keys.is_ok() {
             memory.keys_written = Some(KeysWritten { version: version.clone(), at: boot_clock::now() });
         }
         let mut refused = Vec::new();
         // No watch shows the keys.
-        for result in [keys.map(|_| None), role, binding] {
+        for result in std::iter::once(keys.map(|_| None)).chain(role).chain(binding) {
             self.settle(result, memory, &mut refused);
         }
         memory.refused_means = refused;

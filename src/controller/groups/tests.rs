@@ -109,7 +109,8 @@ async fn a_group_that_is_refused_is_looked_at_later_and_forgiven_by_success() {
 /// How many requests of a log changed these objects.
 fn changes(log: &Mutex<Vec<Seen>>, kind: &str) -> Vec<Value> {
     let log = log.lock().unwrap();
-    let of_kind = log.iter().filter(|seen| seen.method != "GET" && seen.path.contains(&format!("/{kind}/")));
+    let is_of_kind = |seen: &&Seen| seen.method != "GET" && seen.path.split('/').any(|part| part == kind);
+    let of_kind = log.iter().filter(is_of_kind);
     of_kind.map(|seen| seen.body.clone()).collect()
 }
 
@@ -169,6 +170,24 @@ async fn permissions_are_written_if_they_are_not_there_and_an_idle_group_costs_n
     serving.abort();
     let kinds = ["secrets", "roles", "rolebindings"];
     assert_eq!(kinds.map(|kind| changes(&log, kind).len()), [0; 3], "{log:?}");
+}
+
+#[tokio::test]
+async fn a_role_of_somebody_else_is_left_alone_and_reported() {
+    let (client, server) = pair();
+    let foreign =
+        json!({"metadata": {"name": "web-ha-agent", "namespace": "shop", "uid": "u-foreign"}, "rules": []});
+    let (log, serving) =
+        server.serve(move |seen| match (seen.method.as_str(), seen.path.contains("/roles")) {
+            ("POST", true) => (409, status(409, "AlreadyExists", "it exists")),
+            ("GET", true) => (200, foreign.clone()),
+            _ => answered(seen),
+        });
+    let (context, _) = context(&client, Stores::with(group(), []).with_pods([pod(1)]));
+    assert!(matches!(look(&context, &job()).await, Look::Refused(_)));
+    serving.abort();
+    let written = changes(&log, "roles");
+    assert_eq!(written.len(), 1, "it is made, or left alone: {written:?}");
 }
 
 /// The pair `web-0`, in which the second Pod acts after a handover, with what it told about that.

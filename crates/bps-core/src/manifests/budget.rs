@@ -15,8 +15,8 @@ pub fn budget_name(set: &str) -> String {
     format!("{set}-bps")
 }
 
-/// How many primaries and hot backups the budget leaves; `None` if the set is to have none: one that protects a single Pod would
-/// keep its node from being drained for ever.
+/// Returns how many primaries and hot backups the budget leaves. `None` means that the set has no budget: one for a single Pod would
+/// block the drain of its node for ever.
 pub fn least_available(spec: &BackupPodSetSpec) -> Option<i32> {
     let running = spec.replicas.saturating_add(spec.hot_backups);
     let is_kept = spec.disruption.budget == BudgetPolicy::Keep && running >= 2;
@@ -41,7 +41,7 @@ pub fn budget(set: &BackupPodSet) -> Option<Value> {
             "labels": {(keys::LABEL_SET): name, (keys::LABEL_MANAGED_BY): keys::MANAGED_BY},
             "ownerReferences": [owner_reference(set)],
         },
-        // A Pod that does not work must not keep its node from being drained.
+        // An unready Pod must not block the drain of its node.
         "spec": {"minAvailable": least, "selector": selector, "unhealthyPodEvictionPolicy": "AlwaysAllow"},
     }))
 }

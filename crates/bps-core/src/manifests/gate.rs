@@ -138,7 +138,7 @@ fn gate(set: &BackupPodSet, settings: &GateSettings, like: &Value, program: Prog
     container
 }
 
-/// Shows the gate the ticket in the Pod's annotations: the kubelet writes it there without the gate being reached.
+/// Volume in which the kubelet shows the gate the ticket in the Pod's annotations.
 fn ticket_volume() -> Value {
     let field = json!({"apiVersion": "v1", "fieldPath": format!("metadata.annotations['{}']", keys::ANNOTATION_TICKET)});
     let items = json!([{"path": keys::TICKET_FILE, "fieldRef": field}]);

@@ -28,7 +28,7 @@ pub use group::{
 };
 pub use inject::{InjectError, Injection, STOP_SIGNALS, inject, uninject};
 pub use pod::{PodRequest, label_patch, pod, role_patch};
-pub use revision::{controller_revision, revision};
+pub use revision::{NEW_PODS_ONLY, controller_revision, revision};
 pub use service::{PortError, SlicePort, endpoint_slice, service, service_ports, slice_name, slice_ports};
 
 /// The controller reference that makes a child belong to this incarnation of the set.

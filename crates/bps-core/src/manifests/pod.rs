@@ -61,7 +61,7 @@ pub fn pod(request: &PodRequest<'_>, gate_settings: &GateSettings) -> Result<Val
     Ok(json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}))
 }
 
-/// Tells the cluster autoscaler that the operator's own emptyDirs need not outlive their node.
+/// Annotates the Pod so that the operator's own emptyDirs do not prevent the cluster autoscaler from removing the node.
 fn allow_eviction(metadata: &mut Value, spec: &Map<String, Value>) {
     let volumes = spec.get("volumes").and_then(Value::as_array).into_iter().flatten();
     let own = volumes

@@ -7,6 +7,22 @@ use sha2::{Digest, Sha256};
 use super::owner_reference;
 use crate::model::Revision;
 
+/// Fields of a set's spec that reach only Pods which the operator creates after the edit.
+///
+/// They are not in the revision, so an edit of them replaces no Pod: the operator's own part of a Pod changes, and not the
+/// application.
+pub const NEW_PODS_ONLY: [&str; 9] = [
+    "coldStart.gateSource",
+    "coldStart.imageGate",
+    "schedulerName",
+    "service",
+    "service.drainSeconds",
+    "strategy.init",
+    "strategy.unallocatedToColdbackup",
+    "strategy.unallocatedToHotbackup",
+    "strategy.unallocatedToReplicas",
+];
+
 /// Short hash of everything in the spec that reaches every Pod; the order of keys does not matter.
 ///
 /// The images of gate and agent are the operator's: its upgrade must not restart every application.

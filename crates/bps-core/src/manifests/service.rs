@@ -164,9 +164,12 @@ fn child_metadata(set: &BackupPodSet, name: &str, labels: &Map<String, Value>) -
 
 fn named_port(set: &BackupPodSet, wanted: &str) -> Result<i32, PortError> {
     let mut known = Vec::new();
-    let containers = set.spec.template.spec.get("containers").and_then(Value::as_array);
-    let ports =
-        containers.into_iter().flatten().filter_map(|container| container["ports"].as_array()).flatten();
+    let list =
+        |field: &str| set.spec.template.spec.get(field).and_then(Value::as_array).into_iter().flatten();
+    // Kubernetes finds those of native sidecars, too.
+    let sidecars = list("initContainers").filter(|container| container["restartPolicy"] == "Always");
+    let containers = list("containers").chain(sidecars);
+    let ports = containers.filter_map(|container| container["ports"].as_array()).flatten();
     for port in ports {
         let Some(name) = port["name"].as_str() else { continue };
         let number = port["containerPort"].as_i64().and_then(|number| i32::try_from(number).ok());

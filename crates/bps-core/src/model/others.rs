@@ -1,48 +1,48 @@
-//! What somebody else wrote behind a Service of ours, and for how long an answer about it is believed.
+//! Addresses of other writers behind a Service of the operator, and how long an answer about them is valid.
 //!
-//! Only slices that bear our label are watched. Those of Kubernetes' own controllers do, because the labels of a Service are copied
-//! to its slices; all others have to be asked for.
+//! The operator watches only slices with its label. Slices of Kubernetes' own controllers have it, because these controllers copy the
+//! labels of a Service to its slices. The operator lists all other slices.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 
-/// How long it is believed that nobody else writes addresses.
+/// How long the operator assumes that no other writer adds addresses.
 ///
-/// 1 h: one request for each set or group; who writes slices by hand behind a Service of ours finds that out by its clients.
+/// 1 h: one list for each set or group. A user who writes a slice behind a Service of the operator notices its effect on clients.
 const CLEAR_FOR: Duration = Duration::from_secs(3_600);
 
-/// Over how many seconds the questions are spread that are due after an hour: all were asked when the operator started.
+/// Spread of these lists. Unit: seconds. All of them were made at the same time, when the operator started.
 const SPREAD_SECONDS: u64 = 600;
 
-/// How soon to look again after the Service had a selector, and how long that counts.
+/// Pause before the next list after the Service had a selector, or after the operator deleted something.
 ///
-/// 5 s: Kubernetes' controllers may still be at work for the Service as they saw it last.
+/// 5 s: Kubernetes' controllers may still reconcile an older version of the Service.
 pub const SELECTOR_PAUSE: Duration = Duration::from_secs(5);
 
-/// How often it is looked whether what others wrote is gone. 60 s: as long as the longest delay after a refused write.
+/// Pause between lists while objects of other writers remain. 60 s: the longest delay after a refused write.
 const STANDING_PAUSE: Duration = Duration::from_secs(60);
 
-/// What somebody else wrote behind the set's Service: kube-proxy leads clients to the addresses of all slices of a Service.
+/// Addresses of other writers behind the set's Service. kube-proxy routes clients to the addresses of all slices of a Service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Others {
-    /// Nothing is known.
+    /// No other writer is known.
     #[default]
     None,
-    /// It is to be looked for: slices were seen, or it was not done for long.
+    /// The operator has to list: it observed a slice, or the last answer expired.
     Unknown,
-    /// Objects that only their author may take away.
+    /// Objects that only their author may delete.
     Standing {
         /// Each as `kubectl` names it, such as `endpointslice/web-mine`; sorted.
         objects: Vec<String>,
-        /// When it is looked whether they are gone.
+        /// Time of the next list.
         until: Timestamp,
     },
 }
 
 impl Others {
-    /// How long an answer about the Service with this uid is believed that leaves these objects; `is_fresh` says that the Service
-    /// had a selector less than [`SELECTOR_PAUSE`] ago, or that something was taken away.
+    /// Returns how long an answer about the Service with this uid is valid. `left` are the objects that remain. `is_fresh` says that
+    /// the Service had a selector less than [`SELECTOR_PAUSE`] ago, or that the operator deleted something.
     pub fn believed_for(left: &[String], is_fresh: bool, uid: &str) -> Duration {
         match (left, is_fresh) {
             (_, true) => SELECTOR_PAUSE,
@@ -54,7 +54,7 @@ impl Others {
     }
 }
 
-/// A slice as `kubectl` names it.
+/// Returns a slice as `kubectl` names it.
 pub fn foreign_slice(name: &str) -> String {
     format!("endpointslice/{name}")
 }

@@ -47,7 +47,7 @@ pub enum Reason {
     ServiceChanged,
     /// The addresses behind the Service differ from the ready primaries.
     EndpointsChanged,
-    /// Somebody else may lead clients of the Service elsewhere.
+    /// Another writer may route clients of the Service to other addresses.
     ForeignAddresses,
     /// The PodDisruptionBudget is missing or differs from what the counts want.
     BudgetChanged,

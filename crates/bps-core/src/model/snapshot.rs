@@ -49,7 +49,7 @@ pub struct Exposure {
     pub slice: ObjectState,
     /// Addresses in the slice, sorted.
     pub endpoints: Vec<Endpoint>,
-    /// Whether clients are led elsewhere, too.
+    /// Addresses of other writers.
     pub others: Others,
 }
 
@@ -154,7 +154,7 @@ pub struct Snapshot {
     pub recent: Recent,
     /// Set while the storm brake is on.
     pub storm: Option<Storm>,
-    /// When the first of what is told here stops to be so by time alone; `None` if nothing does.
+    /// Earliest time at which a fact of this snapshot expires without an event; `None` if none does.
     pub look_by: Option<Timestamp>,
     /// The moment of the snapshot.
     pub now: Timestamp,

@@ -66,7 +66,7 @@ pub enum Action {
         /// The addresses, sorted.
         endpoints: Vec<Endpoint>,
     },
-    /// Takes away what others left behind the exposed Service, as far as nobody misses it.
+    /// Deletes objects of Kubernetes' own controllers behind the exposed Service, and lists those of other writers.
     ClearAddresses,
     /// Deletes an object that the spec does not want any more.
     Retire {
@@ -130,7 +130,7 @@ impl Action {
         }
     }
 
-    /// Whether the step is about what is kept beside the set's Pods and addresses: a refusal of it stands in the way of nothing.
+    /// Whether the step concerns neither Pods nor their addresses, so that its refusal blocks no other step.
     pub const fn is_aside(&self) -> bool {
         matches!(
             self,

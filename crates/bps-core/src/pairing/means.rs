@@ -11,7 +11,7 @@ use bps_protocol::{BootTime, Hold};
 use serde_json::Value;
 
 use super::existing::{ExistingObject, ExistingObjects};
-use super::objects::{covers, is_owned};
+use super::objects::{ObjectChange, WantedObject, change};
 use super::view::{Group, Pair, VACANT};
 use crate::manifests::{agent_binding, agent_role};
 
@@ -96,9 +96,8 @@ fn pairs_permitted(objects: &ExistingObjects) -> u32 {
     there.max(named).clamp(least, greatest).next_power_of_two()
 }
 
-/// The Role and the RoleBinding that the agents of a group need, as far as they are to be written. Without Pods nobody needs
-/// any.
-pub fn permissions_wanting(group: &HAGroup, objects: &ExistingObjects) -> [Option<Value>; 2] {
+/// What the Role and the RoleBinding need that the agents of a group need. Without Pods nobody needs any.
+pub fn permission_changes(group: &HAGroup, objects: &ExistingObjects) -> [Option<ObjectChange>; 2] {
     let accounts = objects.accounts.iter().map(String::as_str);
     let accounts: Vec<&str> = accounts.collect::<BTreeSet<_>>().into_iter().collect();
     if accounts.is_empty() {
@@ -106,19 +105,11 @@ pub fn permissions_wanting(group: &HAGroup, objects: &ExistingObjects) -> [Optio
     }
     let role = agent_role(group, pairs_permitted(objects));
     let binding = agent_binding(group, &accounts);
-    [
-        Some(role).filter(|role| !is_as_wanted(group, &objects.roles, role, &["rules"])),
-        Some(binding).filter(|it| !is_as_wanted(group, &objects.bindings, it, &["roleRef", "subjects"])),
-    ]
-}
-
-/// Whether an object is there and ends with this group, and these parts of it are as wanted.
-fn is_as_wanted(group: &HAGroup, existing: &[ExistingObject], body: &Value, parts: &[&str]) -> bool {
-    let name = body["metadata"]["name"].as_str();
-    let found = existing.iter().find(|object| object.metadata.name.as_deref() == name);
-    found.is_some_and(|found| {
-        is_owned(&found.metadata, group) && parts.iter().all(|part| covers(&found.body[*part], &body[*part]))
-    })
+    let needs = |body: &Value, parts: &[&str], existing: &[ExistingObject]| {
+        let patch = parts.iter().map(|part| ((*part).to_owned(), body[*part].clone())).collect();
+        change(group, WantedObject { body, patch: Value::Object(patch) }, existing)
+    };
+    [needs(&role, &["rules"], &objects.roles), needs(&binding, &["roleRef", "subjects"], &objects.bindings)]
 }
 
 #[cfg(test)]
@@ -161,28 +152,38 @@ mod tests {
 
     #[test]
     fn permissions_are_written_if_they_are_missing_or_other_than_wanted() {
-        let wanting =
-            |objects: &ExistingObjects| permissions_wanting(&group(), objects).map(|it| it.is_some());
-        assert_eq!(wanting(&objects(&[])), [false, false], "nobody needs them");
+        let wanting = |objects: &ExistingObjects| {
+            permission_changes(&group(), objects).map(|change| match change {
+                None => "nothing",
+                Some(ObjectChange::Create(_)) => "create",
+                Some(ObjectChange::Put { .. }) => "put",
+                Some(ObjectChange::Leave(_)) => "leave",
+                Some(ObjectChange::Remove(_)) => "remove",
+            })
+        };
+        assert_eq!(wanting(&objects(&[])), ["nothing"; 2], "nobody needs them");
         let mut there = objects(&["web", "web"]);
-        let [Some(role), Some(binding)] = permissions_wanting(&group(), &there) else {
+        let made = permission_changes(&group(), &there);
+        let [Some(ObjectChange::Create(role)), Some(ObjectChange::Create(binding))] = made else {
             panic!("both are missing")
         };
         let role: Role = serde_json::from_value(role).expect("a Role");
         let binding: RoleBinding = serde_json::from_value(binding).expect("a RoleBinding");
         (there.roles, there.bindings) = (existing(&role), existing(&binding));
-        assert_eq!(wanting(&there), [false, false]);
+        assert_eq!(wanting(&there), ["nothing"; 2]);
 
         let mut edited = role.clone();
         edited.rules.get_or_insert_default()[1].verbs.push("delete".to_owned());
-        let mut foreign = binding.clone();
-        foreign.metadata.owner_references.get_or_insert_default()[0].uid = "an earlier group".to_owned();
+        let mut ending = binding.clone();
+        ending.metadata.owner_references.get_or_insert_default()[0].uid = "an earlier group".to_owned();
+        let mut foreign = role.clone();
+        (foreign.metadata.owner_references, foreign.metadata.labels) = (None, None);
         let mut other = binding;
         other.subjects.get_or_insert_default()[0].name = "somebody".to_owned();
         for (role, binding, expected) in [
-            (edited, other.clone(), [true, true]),
-            (role.clone(), foreign, [false, true]),
-            (role, other, [false, true]),
+            (edited, other.clone(), ["put", "put"]),
+            (role, ending, ["nothing", "nothing"]),
+            (foreign, other, ["leave", "put"]),
         ] {
             (there.roles, there.bindings) = (existing(&role), existing(&binding));
             assert_eq!(wanting(&there), expected);

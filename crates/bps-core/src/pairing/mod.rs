@@ -43,7 +43,7 @@ mod withheld;
 pub use existing::{ExistingObject, ExistingObjects, ExistingPod, ExistingSlice, ShownEndpoint};
 pub use labels::LABEL_MAX;
 pub use leases::{StepError, StepSource, StepWrite, misled};
-pub use means::{KeysNeed, KeysWritten, keys_due, keys_due_next, permissions_wanting};
+pub use means::{KeysNeed, KeysWritten, keys_due, keys_due_next, permission_changes};
 pub use objects::{Lead, ObjectChange, is_owned, lead, service_changes};
 pub use others::{FoundOthers, KnownOthers, OthersNeed};
 pub use plan::{Plan, Step, Wait, plan};

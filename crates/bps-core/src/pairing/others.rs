@@ -1,4 +1,4 @@
-//! Addresses of somebody else behind the Service that leads to the actives of a group. Those that replicate have a selector.
+//! Addresses of other writers behind the Service of the actives of a group. Replication Services have a selector.
 
 use std::time::Duration;
 
@@ -9,41 +9,41 @@ use super::existing::{ExistingObject, ExistingSlice};
 use super::objects::is_owned;
 use crate::model::{Others, SELECTOR_PAUSE};
 
-/// What is known of them.
+/// Knowledge about these addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KnownOthers {
-    /// When the Service had a selector last.
+    /// Last time at which the Service had a selector.
     selected: Option<BootTime>,
-    /// When it is to be looked again; at once if it was never done.
+    /// Time of the next list; in the past before the first one.
     due: BootTime,
-    /// What only its author may take away, as `kubectl` names it.
+    /// Objects that only their author may delete, as `kubectl` names them.
     left: Vec<String>,
-    /// Names of all slices that are there still.
+    /// Names of all slices that remain.
     standing: Vec<String>,
 }
 
-/// What clearing a Service came to.
+/// Result of clearing a Service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FoundOthers {
-    /// What only its author may take away, as `kubectl` names it.
+    /// Objects that only their author may delete, as `kubectl` names them.
     pub left: Vec<String>,
-    /// Names of all slices that are there still.
+    /// Names of all slices that remain.
     pub standing: Vec<String>,
-    /// Whether something was taken away.
+    /// Whether the operator deleted something.
     pub has_taken: bool,
 }
 
-/// What to do about them.
+/// Next action of the operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OthersNeed {
-    /// Nothing for so long.
+    /// Wait for this time.
     Wait(Duration),
-    /// To take away what is behind this Service.
+    /// Clear this Service.
     Clear(String),
 }
 
 impl KnownOthers {
-    /// What is to be done now, by what the watches show.
+    /// Returns the next action for what the watches show.
     pub fn need(
         &mut self,
         group: &HAGroup,
@@ -59,7 +59,7 @@ impl KnownOthers {
             return OthersNeed::Wait(Duration::MAX);
         };
         if has_selector(service) {
-            // Whatever is taken away is written again until the selector is gone.
+            // Kubernetes recreates slices as long as the Service has a selector.
             (self.selected, self.due) = (Some(now), now);
             return OthersNeed::Wait(SELECTOR_PAUSE);
         }
@@ -70,7 +70,7 @@ impl KnownOthers {
         OthersNeed::Wait(self.due.since(now))
     }
 
-    /// Takes in what clearing the Service came to; returns how soon to clear it again.
+    /// Records the result of clearing the Service; returns the time until it is due again.
     pub fn found(&mut self, found: FoundOthers, now: BootTime) -> Duration {
         let FoundOthers { left, standing, has_taken } = found;
         let was_selected = self.selected.is_some_and(|at| now.since(at) < SELECTOR_PAUSE);
@@ -79,7 +79,7 @@ impl KnownOthers {
         pause
     }
 
-    /// What only its author may take away, as `kubectl` names it.
+    /// Returns the objects that only their author may delete, as `kubectl` names them.
     pub fn left(&self) -> &[String] {
         &self.left
     }
@@ -90,7 +90,7 @@ impl KnownOthers {
     }
 }
 
-/// Whether kube-proxy leads clients of this Service to the addresses of this slice although it is none of the group.
+/// Whether kube-proxy routes clients of this Service to the addresses of this slice, although the group does not own it.
 fn is_of_others(group: &HAGroup, slice: &ExistingSlice, service: &str) -> bool {
     let metadata = &slice.object.metadata;
     let label = |key: &str| metadata.labels.as_ref().and_then(|labels| labels.get(key));

@@ -6,7 +6,7 @@ use super::draft::Draft;
 
 pub(super) fn keep_budget(draft: &mut Draft<'_>) {
     let snapshot = draft.snapshot;
-    // At once: a second one for the same Pods, or one for counts that are no more, keeps nodes from being drained.
+    // At once: a second budget for the same Pods, or one for former counts, blocks the drain of a node.
     for object in snapshot.leftovers.iter().filter(|object| object.kind == ExposedKind::Budget) {
         draft.step(Action::Retire { object: object.clone() }, Reason::BudgetChanged);
     }

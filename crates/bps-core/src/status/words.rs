@@ -139,8 +139,8 @@ const NAMED_OBJECTS_MAX: usize = 5;
 pub fn foreign_addresses(objects: &[String]) -> String {
     let named = objects.iter().take(NAMED_OBJECTS_MAX).map(String::as_str).collect::<Vec<_>>().join(" ");
     format!(
-        "another user or controller wrote addresses behind the Service, so clients may reach Pods that are not meant for them; \
-         if these addresses are not needed, delete them in this namespace: kubectl delete {named}"
+        "another user or controller wrote addresses behind the Service, so clients may reach other Pods than its own; if these \
+         addresses are not needed, delete them in this namespace: kubectl delete {named}"
     )
 }
 

@@ -1,6 +1,6 @@
-//! PodDisruptionBudgets in the cache: those of sets, and those of others, which may select the same Pods.
+//! PodDisruptionBudgets in the cache: those of sets, and those of other writers, which may select the same Pods.
 //!
-//! They are kept apart, because each look at a set goes through those of others in its namespace.
+//! Two stores, because each look at a set iterates over the budgets of other writers in its namespace.
 
 use bps_api::keys;
 use jiff::Timestamp;
@@ -13,7 +13,7 @@ use super::{Affected, Cache, Change, SetKey, key_of};
 
 impl Cache {
     fn see_budget(&mut self, mut budget: PodDisruptionBudget, now: Timestamp) -> Vec<Affected> {
-        // It changes with each Pod and says nothing that is decided by.
+        // The status changes with each Pod, and no decision depends on it.
         budget.status = None;
         let set = set_of(&budget);
         let (store, other) = if set.is_some() {
@@ -46,7 +46,7 @@ impl Cache {
         let mut gone = self.budgets.end_list(scope, now);
         gone.extend(self.foreign_budgets.end_list(scope, now));
         if self.budget_scopes.insert(scope.clone()) {
-            // Until now none of its sets could have a budget.
+            // No set of this scope could have a budget before.
             let is_in_scope =
                 |key: &SetKey| scope.0.as_ref().is_none_or(|namespace| key.namespace == *namespace);
             return self

@@ -1,4 +1,4 @@
-//! What was found of others behind our Services.
+//! Addresses of other writers behind Services of the operator.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use super::Cache;
 use crate::store::ObjectKey;
 
-/// What was found behind a Service of ours.
+/// Result of clearing a Service of the operator.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Cleared {
     /// Namespace of the Service.
@@ -18,20 +18,20 @@ pub struct Cleared {
     pub service: String,
     /// Its incarnation.
     pub uid: String,
-    /// What is there still because its author may need it, each as `kubectl` names it; sorted.
+    /// Objects that remain because their author may need them, as `kubectl` names them; sorted.
     pub left: Vec<String>,
-    /// Names of all slices that are there still, sorted: also of those that go with something of `left`.
+    /// Names of all slices that remain, sorted; copies of an object of `left` included.
     pub standing: Vec<String>,
     /// Slices that were deleted.
     pub deleted: Vec<EndpointSlice>,
 }
 
-/// What is known of one Service.
+/// Knowledge about one Service.
 #[derive(Debug, Default)]
 pub(super) struct Behind {
-    /// When it had a selector last.
+    /// Last time at which it had a selector.
     selected: Option<Timestamp>,
-    /// What was found, and until when that is believed.
+    /// The last answer.
     found: Option<Found>,
 }
 
@@ -44,19 +44,19 @@ struct Found {
 }
 
 impl Cache {
-    /// The Service was seen with a selector: Kubernetes' own controllers write addresses for it.
+    /// Records that the Service has a selector: Kubernetes' own controllers write addresses for it.
     pub(super) fn see_selector(&mut self, service: ObjectKey, now: Timestamp) {
         self.behind.insert(service, Behind { selected: Some(now), found: None });
     }
 
-    /// It was looked what others wrote behind a Service.
+    /// Records the result of clearing a Service.
     pub(super) fn cleared(&mut self, cleared: Cleared, now: Timestamp) {
         let Cleared { namespace, service, uid, left, standing, deleted } = cleared;
         for slice in &deleted {
             self.slices.end(slice, now);
         }
         let key = ObjectKey { namespace, name: service };
-        // A Service that is gone meanwhile leaves no note behind.
+        // The Service may have been deleted meanwhile.
         if self.services.get(&key).is_none_or(|known| known.metadata.uid.as_ref() != Some(&uid)) {
             return;
         }
@@ -68,8 +68,8 @@ impl Cache {
         known.found = Some(Found { uid, left, standing, until });
     }
 
-    /// What others wrote behind this Service, whose uid and visible foreign slices are given; and when that is to be looked at
-    /// again.
+    /// Returns what is known of other writers behind this Service, and when that expires. `slices` are the names of the foreign
+    /// slices that the watch shows.
     pub(crate) fn others(
         &self,
         service: &ObjectKey,

@@ -29,7 +29,7 @@ pub enum Written {
     Budget(Box<PodDisruptionBudget>),
     /// A PodDisruptionBudget that is gone at once.
     BudgetGone(Box<PodDisruptionBudget>),
-    /// It was looked what others wrote behind a Service.
+    /// The operator cleared a Service of addresses of other writers.
     Cleared(Box<Cleared>),
     /// A Service that is gone at once.
     ServiceGone(Box<Service>),

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::{SET_UID, at, merge, set};
 use crate::exposure::{service_state, slice_state};
-use crate::{Cache, SetKey, TakenName, Watched as _, Written, observe};
+use crate::{Cache, Change, SetKey, TakenName, Watched as _, Written, observe};
 
 fn exposed() -> BackupPodSet {
     let container =
@@ -244,4 +244,30 @@ fn conditions_that_a_slice_leaves_out_have_the_defaults_of_kubernetes() {
     let (_, read) = read_slice(&json!({"endpoints": [{"addresses": ["198.18.0.1"], "targetRef": target}]}));
     let flags: Vec<_> = read.iter().map(|endpoint| (endpoint.is_ready, endpoint.is_terminating)).collect();
     assert_eq!(flags, [(true, false)]);
+}
+
+#[test]
+fn a_set_that_waits_for_the_name_of_a_service_hears_at_once_that_it_is_free() {
+    let mut cache = Cache::default();
+    let wish = exposed();
+    let mut former = wish.clone();
+    (former.metadata.name, former.metadata.uid) = (Some("former".into()), Some("former-uid".into()));
+    let wanted = former.spec.service.clone().unwrap();
+    let (mut service, mut slice) = (service(&former, &wanted), endpoint_slice(&former, &wanted, &[], &[]));
+    for object in [&mut service, &mut slice] {
+        merge(object, &json!({"metadata": {"uid": "u-former", "resourceVersion": "4"}}));
+    }
+    let service: Service = serde_json::from_value(service).unwrap();
+    let slice: EndpointSlice = serde_json::from_value(slice).unwrap();
+    wish.seen(&mut cache, at(0));
+    service.clone().seen(&mut cache, at(1));
+    slice.clone().seen(&mut cache, at(1));
+    let key = |name: &str| SetKey { namespace: "shop".into(), name: name.into() };
+    let state =
+        |cache: &Cache| observe(cache, &key("web"), at(2)).unwrap().snapshot.exposure.unwrap().service;
+    assert_eq!(state(&cache), ObjectState::Foreign);
+    let both = [(key("web"), Change::Urgent), (key("former"), Change::Urgent)];
+    assert_eq!(service.lost(&mut cache, at(3)), both);
+    assert_eq!(slice.lost(&mut cache, at(3)), both);
+    assert_eq!(state(&cache), ObjectState::Absent);
 }

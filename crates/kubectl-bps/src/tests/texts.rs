@@ -6,7 +6,8 @@ use bps_protocol::{AgentId, BootTime, Epoch};
 use bps_wire::uid::format_uid;
 use jiff::Timestamp;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use serde_json::json;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use serde_json::{Value, json};
 
 use crate::cluster::SetObjects;
 use crate::history;
@@ -88,6 +89,35 @@ BackupPodSet one/web   Ready
    └─ web-3            hot       node-3   yes
 ";
     assert_eq!(text(&report, now()), expected);
+}
+
+#[test]
+fn a_budget_that_counts_otherwise_than_it_seems_is_warned_of() {
+    let warned = |namespace: &str, spec: Value| {
+        let metadata = json!({"name": "mine", "namespace": namespace});
+        let budget: PodDisruptionBudget =
+            serde_json::from_value(json!({"metadata": metadata, "spec": spec})).expect("a budget");
+        let report = Report { groups: vec![], sets: vec![set_report(&set(), &[], &[budget])] };
+        text(&report, now()).contains("\n  Warning: PodDisruptionBudget mine counts from spec.replicas (1)")
+    };
+    let share = json!({"maxUnavailable": "50%", "selector": {}});
+    assert!(warned("one", share.clone()));
+    assert!(!warned("two", share), "of another namespace");
+    assert!(!warned("one", json!({"minAvailable": 1, "selector": {}})));
+}
+
+#[test]
+fn a_plan_has_a_budget_only_if_budgets_may_be_listed() {
+    let plan = |budgets: Option<Vec<PodDisruptionBudget>>| {
+        let pods = vec![set_pod(2, "primary"), set_pod(3, "hot")];
+        of_set(set(), SetObjects { pods, budgets, ..SetObjects::default() }, now()).text()
+    };
+    assert!(plan(Some(vec![])).contains("write the PodDisruptionBudget"), "{}", plan(Some(vec![])));
+    let blind = plan(None);
+    assert!(
+        !blind.contains("write the PodDisruptionBudget") && blind.contains("which you may not list"),
+        "{blind}"
+    );
 }
 
 #[test]

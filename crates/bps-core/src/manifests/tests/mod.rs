@@ -7,6 +7,7 @@ mod inject;
 mod paired;
 mod ports;
 mod probes;
+mod reach;
 mod security;
 
 use jiff::Timestamp;

@@ -11,8 +11,12 @@ fn ports(ports: Value) -> Result<Vec<SlicePort>, PortError> {
         {"name": "log", "image": "log:3", "ports": [{"name": "admin", "containerPort": 9000}]},
         {"name": "bare", "image": "bare:1"},
     ]);
+    let sidecar = json!({"name": "proxy", "image": "proxy:1", "restartPolicy": "Always",
+        "ports": [{"name": "proxied", "containerPort": 15001}]});
+    let first = json!({"name": "init", "image": "init:1", "ports": [{"name": "gone", "containerPort": 1}]});
     let service = json!({"name": "front", "ports": ports});
-    let set = set(json!({"template": {"spec": {"containers": containers}}, "service": service}));
+    let spec = json!({"containers": containers, "initContainers": [first, sidecar]});
+    let set = set(json!({"template": {"spec": spec}, "service": service}));
     slice_ports(&set, set.spec.service.as_ref().unwrap())
 }
 
@@ -27,12 +31,14 @@ fn a_target_port_is_itself_a_number_or_a_name_of_any_container() {
         {"name": "number", "port": 81, "targetPort": 8181, "protocol": "SCTP"},
         {"name": "first", "port": 82, "targetPort": "http", "protocol": "UDP"},
         {"name": "second", "port": 83, "targetPort": "admin"},
+        {"name": "sidecar", "port": 84, "targetPort": "proxied"},
     ]));
     let expected = [
         slice_port("same", 80, "TCP"),
         slice_port("number", 8181, "SCTP"),
         slice_port("first", 8080, "UDP"),
         slice_port("second", 9000, "TCP"),
+        slice_port("sidecar", 15_001, "TCP"),
     ];
     assert_eq!(found, Ok(expected.to_vec()));
     assert_eq!(ports(json!([{"port": 80}])), Ok(vec![slice_port("", 80, "TCP")]));
@@ -44,7 +50,7 @@ fn an_unknown_port_name_is_answered_with_those_that_exist() {
     assert_eq!(
         error.to_string(),
         "service.ports: targetPort \"htpp\" is not the name of a container port; \
-         write a number or one of [\"http\", \"admin\"]"
+         write a number or one of [\"http\", \"admin\", \"proxied\"]"
     );
 }
 
