@@ -11,7 +11,7 @@ use bps_observe::{Cleared, Observation, Version, Written, is_controlled_by, is_o
 use k8s_openapi::api::core::v1::Endpoints;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::{DeleteParams, ListParams, Preconditions};
+use kube::api::ListParams;
 use kube::{Api, Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 
@@ -19,6 +19,7 @@ use super::Answer;
 use super::exposure::nothing_to_do;
 use super::groups::at_most;
 use super::outcome::{is_stale, refused};
+use super::removal::at_version;
 
 /// Value of `endpointslice.kubernetes.io/managed-by` on slices for Services with a selector.
 const SLICE_CONTROLLER: &str = "endpointslice-controller.k8s.io";
@@ -157,9 +158,7 @@ async fn delete<K>(api: &Api<K>, seen: &ObjectMeta) -> Result<Deletion, kube::Er
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
 {
-    let preconditions =
-        Preconditions { uid: seen.uid.clone(), resource_version: seen.resource_version.clone() };
-    let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+    let parameters = at_version(seen.uid.clone(), seen.resource_version.clone());
     match api.delete(seen.name.as_deref().unwrap_or_default(), &parameters).await {
         Ok(_) => Ok(Deletion::Done),
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(Deletion::Done),

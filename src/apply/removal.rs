@@ -25,8 +25,7 @@ where
     K: Resource<DynamicType = ()> + Clone + Default + DeserializeOwned + Debug,
 {
     let ObjectMeta { namespace, name, uid, resource_version, .. } = seen;
-    let preconditions = Preconditions { uid: uid.clone(), resource_version };
-    let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+    let parameters = at_version(uid.clone(), resource_version);
     match api.delete(name.as_deref().unwrap_or_default(), &parameters).await {
         Ok(Either::Left(held)) if is_kept(held.meta()) => Answer::done(kept(held)),
         Ok(Either::Left(ended)) => Answer::done(gone(ended)),
@@ -37,6 +36,12 @@ where
         }
         Err(error) => refused(&error),
     }
+}
+
+/// Parameters of a deletion that the server refuses unless the object has this uid and resource version.
+pub(super) fn at_version(uid: Option<String>, resource_version: Option<String>) -> DeleteParams {
+    let preconditions = Some(Preconditions { uid, resource_version });
+    DeleteParams { preconditions, ..DeleteParams::default() }
 }
 
 /// Whether the object of an answer is still there: a Pod that is gone at once bears a deletion time too, with a grace of

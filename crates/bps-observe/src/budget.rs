@@ -3,26 +3,28 @@
 use std::collections::BTreeMap;
 
 use bps_api::{BackupPodSet, keys};
-use bps_core::manifests::budget;
 use bps_core::model::{ObjectState, Role};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube_core::{Selector, SelectorExt as _};
+use serde_json::Value;
 
+use super::exposure::is_watched;
 use super::owner::{is_controlled_by, is_for};
 
-/// How the budget compares with the wish; `None` if none is wanted. `found` bears the name of the set's.
-pub(super) fn budget_state(found: Option<&PodDisruptionBudget>, set: &BackupPodSet) -> Option<ObjectState> {
-    let wanted = budget(set)?;
-    let Some(found) = found else { return Some(ObjectState::Absent) };
+/// How the budget compares with the one that is `wanted`. `found` bears the name of the set's.
+pub(super) fn budget_state(
+    found: Option<&PodDisruptionBudget>,
+    set: &BackupPodSet,
+    wanted: &Value,
+) -> ObjectState {
+    let Some(found) = found else { return ObjectState::Absent };
     if !is_for(&found.metadata, set) {
-        return Some(ObjectState::Foreign);
+        return ObjectState::Foreign;
     }
-    let label = found.metadata.labels.as_ref().and_then(|labels| labels.get(keys::LABEL_SET));
-    let is_seen = label == set.metadata.name.as_ref();
     let spec = serde_json::to_value(&found.spec).unwrap_or_default();
-    let is_current = is_controlled_by(&found.metadata, set) && is_seen && spec == wanted["spec"];
-    Some(if is_current { ObjectState::Current } else { ObjectState::Outdated })
+    let is_owned = is_controlled_by(&found.metadata, set) && is_watched(&found.metadata, set);
+    if is_owned && spec == wanted["spec"] { ObjectState::Current } else { ObjectState::Outdated }
 }
 
 /// What is wrong with a budget of somebody else that selects Pods of the set, and what to write instead; `None` if it counts what
@@ -30,7 +32,7 @@ pub(super) fn budget_state(found: Option<&PodDisruptionBudget>, set: &BackupPodS
 pub fn misleading_budget(budget: &PodDisruptionBudget, set: &BackupPodSet) -> Option<String> {
     let spec = budget.spec.as_ref()?;
     let is_number = matches!(spec.min_available, Some(IntOrString::Int(_)));
-    let selects = |role: Role| selects(budget, set, role);
+    let selects = |role: Role| selects(budget, &labels(set, role));
     // One for primaries alone counts from the number of primaries, as it should.
     if is_for(&budget.metadata, set) || is_number || !(selects(Role::Hot) || selects(Role::Cold)) {
         return None;
@@ -45,9 +47,8 @@ pub fn misleading_budget(budget: &PodDisruptionBudget, set: &BackupPodSet) -> Op
     ))
 }
 
-/// Labels that the budget selects by and should not: a merge patch takes away only what it names.
-pub(super) fn surplus_labels(found: &PodDisruptionBudget, set: &BackupPodSet) -> Vec<String> {
-    let wanted = budget(set).unwrap_or_default();
+/// Labels that the budget selects by and should not: a merge patch removes only what it names.
+pub(super) fn surplus_labels(found: &PodDisruptionBudget, wanted: &Value) -> Vec<String> {
     let selected = found.spec.as_ref().and_then(|spec| spec.selector.as_ref()?.match_labels.as_ref());
     let labels = selected.into_iter().flatten().map(|(label, _)| label);
     labels
@@ -56,22 +57,16 @@ pub(super) fn surplus_labels(found: &PodDisruptionBudget, set: &BackupPodSet) ->
         .collect()
 }
 
-/// Whether a budget of somebody else selects primaries or hot backups of the set: with two budgets for one Pod, Kubernetes refuses
-/// every eviction of it.
-pub(super) fn is_selecting(budget: &PodDisruptionBudget, set: &BackupPodSet) -> bool {
-    [Role::Primary, Role::Hot].into_iter().any(|role| selects(budget, set, role))
-}
-
-/// Whether a budget selects Pods of the set of this role: an empty selector selects every Pod, and none at all selects nothing.
-fn selects(budget: &PodDisruptionBudget, set: &BackupPodSet, role: Role) -> bool {
+/// Whether a budget selects Pods with these labels: an empty selector selects every Pod, and none at all selects nothing.
+pub(super) fn selects(budget: &PodDisruptionBudget, labels: &BTreeMap<String, String>) -> bool {
     let selector = budget.spec.as_ref().and_then(|spec| spec.selector.clone());
     // One that cannot be read selects nothing: the API server checks selectors.
     let selector = selector.and_then(|selector| Selector::try_from(selector).ok());
-    selector.is_some_and(|selector| selector.matches(&labels(set, role)))
+    selector.is_some_and(|selector| selector.matches(labels))
 }
 
 /// Labels of a Pod of the set that never change while it has this role; its revision does.
-fn labels(set: &BackupPodSet, role: Role) -> BTreeMap<String, String> {
+pub(super) fn labels(set: &BackupPodSet, role: Role) -> BTreeMap<String, String> {
     let mut labels = set.spec.template.metadata.clone().unwrap_or_default().labels;
     labels.insert(keys::LABEL_SET.to_owned(), set.metadata.name.clone().unwrap_or_default());
     labels.insert(keys::LABEL_ROLE.to_owned(), role.as_str().to_owned());

@@ -84,7 +84,7 @@ fn protocol(word: Option<&str>) -> &'static str {
 }
 
 /// Whether our watches show the object: by the label that somebody may have taken from it.
-fn is_watched(metadata: &ObjectMeta, set: &BackupPodSet) -> bool {
+pub(super) fn is_watched(metadata: &ObjectMeta, set: &BackupPodSet) -> bool {
     let label = metadata.labels.as_ref().and_then(|labels| labels.get(keys::LABEL_SET));
     label == set.metadata.name.as_ref()
 }

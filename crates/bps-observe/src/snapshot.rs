@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use bps_api::{BackupPodSet, ExposedService, HAGroup, HAGroupSpec, PromoteWhen, keys};
 use bps_core::manifests::{
-    Injection, SlicePort, budget_name, set_group_spec, set_injection, slice_name, slice_ports,
+    Injection, SlicePort, budget as wanted_budget, budget_name, set_group_spec, set_injection, slice_name,
+    slice_ports,
 };
-use bps_core::model::{ExposedKind, Exposure, Leftover, ObjectState, Others, PodName, Snapshot, Uid};
+use bps_core::model::{ExposedKind, Exposure, Leftover, ObjectState, Others, PodName, Role, Snapshot, Uid};
 use jiff::Timestamp;
 use kube_core::ObjectMeta;
 
@@ -304,21 +305,23 @@ fn kept_budget(cache: &Cache, set: &BackupPodSet, leftovers: &mut Vec<Leftover>)
     let key = ObjectKey { namespace, name };
     let found = cache.budgets.get(&key).or_else(|| cache.foreign_budgets.get(&key)).map(AsRef::as_ref);
     let is_own = found.is_some_and(|found| is_for(&found.metadata, set));
-    let mut others = cache.foreign_budgets.in_namespace(&key.namespace);
-    let is_selected = others.any(|other| {
+    // Two budgets for one Pod would have Kubernetes refuse every eviction of it.
+    let running = [Role::Primary, Role::Hot].map(|role| budget::labels(set, role));
+    let is_selected = cache.foreign_budgets.in_namespace(&key.namespace).any(|other| {
         let is_it = is_own && other.metadata.name.as_ref() == Some(&key.name);
-        !is_it && budget::is_selecting(other, set)
+        !is_it && running.iter().any(|labels| budget::selects(other, labels))
     });
-    let state = budget::budget_state(found, set).filter(|_| !is_selected);
-    if state.is_none() {
+    let version = found.map(|found| version(&found.metadata));
+    let Some(wanted) = wanted_budget(set).filter(|_| !is_selected) else {
         let own = found.and_then(|found| leftover(set, (ExposedKind::Budget, None), &found.metadata));
         leftovers.extend(own);
         leftovers.sort();
-    }
+        return Budget { version, ..Budget::default() };
+    };
     Budget {
-        state,
-        version: found.map(|found| version(&found.metadata)),
-        surplus: found.map(|found| budget::surplus_labels(found, set)).unwrap_or_default(),
+        state: Some(budget::budget_state(found, set, &wanted)),
+        version,
+        surplus: found.map(|found| budget::surplus_labels(found, &wanted)).unwrap_or_default(),
     }
 }
 

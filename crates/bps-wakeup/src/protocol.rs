@@ -17,9 +17,7 @@
 //! 128 64  Ed25519 signature over DOMAIN and bytes 0..128
 //! ```
 
-use std::fmt::Write as _;
-
-use super::signing::{KEY_ID_BYTES, KeyId, PublicKey, SIGNATURE_BYTES, SigningKey, read_hex};
+use super::signing::{KEY_ID_BYTES, KeyId, PublicKey, SIGNATURE_BYTES, SigningKey, read_hex, write_hex};
 use super::uid::{UID_MAX_BYTES, Uid};
 
 /// The protocol version that this code speaks.
@@ -230,11 +228,9 @@ impl SignedTicket {
 
     /// The frame as hexadecimal text, [`TICKET_TEXT_BYTES`] long.
     pub fn to_text(&self) -> String {
-        self.encode().iter().fold(String::with_capacity(TICKET_TEXT_BYTES), |mut text, byte| {
-            // Writing to a String does not fail.
-            let _ = write!(text, "{byte:02x}");
-            text
-        })
+        let mut text = String::with_capacity(TICKET_TEXT_BYTES);
+        write_hex(&mut text, &self.encode()).expect("a string takes all");
+        text
     }
 
     /// Reads what [`Self::to_text`] wrote; `None` if it is something else.

@@ -175,8 +175,9 @@ impl fmt::Debug for SigningKey {
     }
 }
 
-fn write_hex(f: &mut fmt::Formatter<'_>, bytes: &[u8]) -> fmt::Result {
-    bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+/// Writes two digits for each byte.
+pub(super) fn write_hex(text: &mut impl fmt::Write, bytes: &[u8]) -> fmt::Result {
+    bytes.iter().try_for_each(|byte| write!(text, "{byte:02x}"))
 }
 
 fn from_hex(text: &str, bytes: &mut [u8]) -> Result<(), KeyError> {

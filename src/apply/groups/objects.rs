@@ -6,7 +6,7 @@ use bps_api::{HAGroup, keys};
 use bps_core::pairing::{ObjectChange, is_owned};
 use bps_observe::group::WrittenVersion;
 use bps_observe::version;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{Patch, PatchParams, PostParams};
 use kube::core::NamespaceResourceScope;
 use kube::{Api, Client, Resource, ResourceExt as _};
 use serde::Serialize;
@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 
 use super::{Error, request};
 use crate::apply::outcome::is_name_taken;
+use crate::apply::removal::at_version;
 
 /// Writes one change.
 pub(crate) async fn carry_out<K>(
@@ -41,11 +42,7 @@ where
             api.patch(name, &parameters, &Patch::Merge(patch)).await.map_err(request)?
         }
         ObjectChange::Remove(metadata) => {
-            let preconditions = Preconditions {
-                uid: metadata.uid.clone(),
-                resource_version: metadata.resource_version.clone(),
-            };
-            let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+            let parameters = at_version(metadata.uid.clone(), metadata.resource_version.clone());
             let name = metadata.name.as_deref().unwrap_or_default();
             api.delete(name, &parameters).await.map_err(request)?;
             return Ok(None);

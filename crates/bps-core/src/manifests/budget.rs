@@ -5,9 +5,9 @@
 //! (`getExpectedScale` of the disruption controller of Kubernetes 1.36.4).
 
 use bps_api::{BackupPodSet, BackupPodSetSpec, BudgetPolicy, keys};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
-use super::owner_reference;
+use super::service::child_metadata;
 use crate::model::Role;
 
 /// Name of the budget of a set.
@@ -35,12 +35,7 @@ pub fn budget(set: &BackupPodSet) -> Option<Value> {
     Some(json!({
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
-        "metadata": {
-            "name": budget_name(name),
-            "namespace": set.metadata.namespace,
-            "labels": {(keys::LABEL_SET): name, (keys::LABEL_MANAGED_BY): keys::MANAGED_BY},
-            "ownerReferences": [owner_reference(set)],
-        },
+        "metadata": child_metadata(set, &budget_name(name), &Map::new()),
         // An unready Pod must not block the drain of its node.
         "spec": {"minAvailable": least, "selector": selector, "unhealthyPodEvictionPolicy": "AlwaysAllow"},
     }))

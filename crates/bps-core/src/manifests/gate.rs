@@ -68,14 +68,11 @@ impl Program {
     }
 
     fn mount(self) -> Option<Value> {
-        let mount = json!({"name": keys::VOLUME_GATE, "mountPath": keys::GATE_MOUNT_PATH});
-        match self {
-            Self::OwnImage => None,
-            Self::Copy => Some(mount),
-            Self::ImageVolume => Some(json!({
-                "name": keys::VOLUME_GATE, "mountPath": keys::GATE_MOUNT_PATH, "readOnly": true,
-            })),
+        let mut mount = json!({"name": keys::VOLUME_GATE, "mountPath": keys::GATE_MOUNT_PATH});
+        if self == Self::ImageVolume {
+            mount["readOnly"] = json!(true);
         }
+        (self != Self::OwnImage).then_some(mount)
     }
 }
 

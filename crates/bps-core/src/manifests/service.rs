@@ -150,7 +150,8 @@ pub(super) fn port_value(port: &SlicePort) -> Value {
     value
 }
 
-fn child_metadata(set: &BackupPodSet, name: &str, labels: &Map<String, Value>) -> Value {
+/// Metadata of an object that a set keeps: these labels, the operator's own, and the set as owner.
+pub(super) fn child_metadata(set: &BackupPodSet, name: &str, labels: &Map<String, Value>) -> Value {
     let mut labels = labels.clone();
     labels.insert(keys::LABEL_SET.to_owned(), json!(set.metadata.name));
     labels.insert(keys::LABEL_MANAGED_BY.to_owned(), json!(keys::MANAGED_BY));
