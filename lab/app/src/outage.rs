@@ -14,6 +14,10 @@ use std::time::Duration;
 pub const SLOW_AFTER: Duration = Duration::from_millis(100);
 /// How many troubles are told one by one.
 const TROUBLES_TOLD_MAX: usize = 8;
+/// How many spells of failures are told.
+const SPELLS_TOLD_MAX: usize = 12;
+/// Failures that begin no later after one another than this are one spell: ten requests of the usual client.
+const SPELL_PAUSE_MAX: Duration = Duration::from_millis(100);
 
 /// What a client saw of an outage.
 ///
@@ -86,6 +90,23 @@ pub fn second_trouble(samples: &[Sample], apart: Duration) -> Option<String> {
     let told = troubles.get(second..)?.iter().take(TROUBLES_TOLD_MAX).map(|sample| {
         let (since, elapsed) = (since(sample).as_secs_f64(), sample.elapsed().as_secs_f64());
         format!("{since:.3} s: {} after {elapsed:.3} s", sample.outcome)
+    });
+    Some(told.collect::<Vec<_>>().join(", ")).filter(|told| !told.is_empty())
+}
+
+/// When requests failed, and how, if one did; a line of text, times since the first request.
+///
+/// The figures tell how long an outage was. Whether it fell together with another event, only its time of day can tell.
+pub fn spells(samples: &[Sample]) -> Option<String> {
+    let first = samples.iter().map(|sample| sample.start_ns).min()?;
+    let mut failures: Vec<&Sample> = samples.iter().filter(|sample| !sample.is_ok()).collect();
+    failures.sort_by_key(|sample| sample.start_ns);
+    let since = |sample: &Sample| Duration::from_nanos(sample.start_ns - first);
+    let spells = failures
+        .chunk_by(|one, next| one.outcome == next.outcome && since(next) <= since(one) + SPELL_PAUSE_MAX);
+    let told = spells.take(SPELLS_TOLD_MAX).map(|spell| {
+        let [from, to] = [spell[0], spell[spell.len() - 1]].map(|sample| since(sample).as_secs_f64());
+        format!("{from:.3} to {to:.3} s: {} {}", spell.len(), spell[0].outcome)
     });
     Some(told.collect::<Vec<_>>().join(", ")).filter(|told| !told.is_empty())
 }
@@ -290,6 +311,18 @@ mod tests {
             [&one[..], &[sample(200, 201, Outcome::Ok), sample(400, 1_400, Outcome::Timeout)]].concat();
         let told = second_trouble(&other, apart);
         assert_eq!(told.as_deref(), Some("0.390 s: timeout after 1.000 s"));
+    }
+
+    #[test]
+    fn failures_are_told_in_spells_of_one_outcome() {
+        let failed = |start, outcome| sample(start, start + 1, outcome);
+        assert_eq!(spells(&[ok(5)]), None);
+        let refused = [20, 10, 110].map(|start| failed(start, Outcome::Refused));
+        let others = [failed(120, Outcome::Reset), failed(221, Outcome::Reset), ok(300), ok(0)];
+        assert_eq!(
+            spells(&[&refused[..], &others].concat()).as_deref(),
+            Some("0.010 to 0.110 s: 3 refused, 0.120 to 0.120 s: 1 reset, 0.221 to 0.221 s: 1 reset")
+        );
     }
 
     #[test]

@@ -11,6 +11,7 @@ use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use lab::app::Outage;
+use lab::app::outage::spells;
 use lab::app::sample::{Sample, parse_csv};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::task::JoinHandle;
@@ -73,9 +74,8 @@ impl Load {
             tokio::task::spawn_blocking(move || self.child.wait_with_output()).await.unwrap().unwrap();
         let mut samples = parse_csv(std::str::from_utf8(&output.stdout).unwrap()).unwrap();
         samples.sort_by_key(|sample| sample.start_ns);
-        let failed: Vec<_> = samples.iter().filter(|sample| !sample.is_ok()).take(10).collect();
-        if !failed.is_empty() {
-            note(format!("first failed requests: {failed:?}"));
+        if let Some(spells) = spells(&samples) {
+            note(format!("failed: {spells}"));
         }
         samples
     }
