@@ -16,9 +16,12 @@ use serde_json::{Value, json};
 
 use super::Answer;
 use super::outcome::refused;
-use super::removal::delete;
+use super::removal::{at_version, delete};
 use super::standing::objection;
 use super::taken::taken;
+
+/// Most attempts to delete a Pod that was made in vain. 3: each conflicts with one write of the scheduler or the kubelet.
+const TAKE_BACK_ATTEMPTS_MAX: u32 = 3;
 
 /// Pods of one set's namespace.
 pub(super) struct Pods<'a> {
@@ -52,13 +55,40 @@ impl<'a> Pods<'a> {
             Err(error) => return Answer::failed(Refusal::Invalid, error.to_string()),
         };
         match self.post(&body).await {
-            Ok(created) => Answer::done(Written::Pod(Box::new(created))),
+            Ok(created) => match changed_label(&body, &created.metadata) {
+                None => Answer::done(Written::Pod(Box::new(created))),
+                Some(label) => self.take_back(created, label).await,
+            },
             Err(kube::Error::Api(status)) if status.code == 409 => {
                 let is_ours = |found: &ObjectMeta| is_seen_in(self.set, found);
                 taken(&self.api, &name.0, (is_ours, |pod| Written::Pod(Box::new(pod)))).await
             }
             Err(error) => refused(&error),
         }
+    }
+
+    /// Deletes a Pod that came back from its creation without the labels that plans find it by: the next one would make another.
+    async fn take_back(&self, created: SlimPod, label: &str) -> Answer {
+        let (name, uid) = (created.name_any(), created.uid());
+        let mut found = Some(created);
+        let mut fate = String::new();
+        // Whoever schedules it may have written it meanwhile.
+        for _ in 0..TAKE_BACK_ATTEMPTS_MAX {
+            let Some(pod) = found.filter(|pod| pod.uid() == uid) else {
+                fate = "the Pod is gone".to_owned();
+                break;
+            };
+            match self.api.delete(&name, &at_version(pod.uid(), pod.resource_version())).await {
+                Ok(_) => {
+                    fate = "the Pod was deleted again".to_owned();
+                    break;
+                }
+                Err(error) => fate = format!("the Pod could not be deleted again: {error}"),
+            }
+            found = self.api.get_opt(&name).await.unwrap_or(Some(pod));
+        }
+        let message = format!("admission changed the label {label} of Pod {name}, and {fate}");
+        Answer::failed(Refusal::Forbidden, message)
     }
 
     async fn post(&self, body: &Value) -> Result<SlimPod, kube::Error> {
@@ -136,6 +166,13 @@ impl<'a> Pods<'a> {
         let gone = |pod: SlimPod| Written::PodGone(Box::new(pod));
         delete(&self.api, seen, (kept, gone)).await
     }
+}
+
+/// The first label that a Pod was sent with and does not bear, of those without which no plan takes it for what it is.
+fn changed_label(sent: &Value, created: &ObjectMeta) -> Option<&'static str> {
+    let sent = |key: &str| sent["metadata"]["labels"][key].as_str();
+    let borne = |key: &str| created.labels.as_ref().and_then(|labels| labels.get(key)).map(String::as_str);
+    [keys::LABEL_SET, keys::LABEL_ROLE, keys::LABEL_REVISION].into_iter().find(|key| sent(key) != borne(key))
 }
 
 /// Whether plans see the Pod: with its labels as well, for what a human took out of the set by them never fills a place.

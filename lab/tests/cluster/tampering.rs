@@ -176,13 +176,21 @@ pub(crate) async fn labels_and_addresses_written_by_hand_are_put_right(stage: St
     stage.kubectl(&["label", "pod", &pair.standby, "HAState=active", "--overwrite"]);
     stage.kubectl(&["label", "pod", &pair.active, "HAState-", "peer-"]);
     shown(&stage, &pair).await;
-    let empty = json!({"endpoints": []});
-    stage
-        .api::<EndpointSlice>()
-        .patch(&pair.name, &PatchParams::default(), &Patch::Merge(empty))
-        .await
-        .unwrap();
+    emptied(&stage, &pair).await;
     shown(&stage, &pair).await;
+    // Clients are led right even while nothing else is touched.
+    let paused = json!({"spec": {"paused": true}});
+    stage.api::<HAGroup>().patch(WEB, &PatchParams::default(), &Patch::Merge(paused)).await.unwrap();
+    emptied(&stage, &pair).await;
+    shown(&stage, &pair).await;
+}
+
+/// Takes the address of a pair's active away.
+async fn emptied(stage: &Stage, pair: &PairStatus) {
+    let empty = json!({"endpoints": []});
+    let slices = stage.api::<EndpointSlice>();
+    let slice = slices.patch(&pair.name, &PatchParams::default(), &Patch::Merge(empty)).await.unwrap();
+    assert!(slice.endpoints.is_empty());
 }
 
 pub(crate) async fn a_pod_may_not_touch_the_lease_of_another_pair(stage: Stage) {

@@ -107,6 +107,42 @@ async fn a_lost_answer_is_told_with_its_cause() {
     }
 }
 
+#[tokio::test]
+async fn a_pod_whose_labels_admission_changes_is_taken_back_and_told() {
+    let created = pod("web-1", ("hot", 18));
+    let deleted = (200, status(200, "", "done"));
+    let conflict = (409, status(409, "Conflict", "the object has been modified"));
+    let gone = (404, status(404, "NotFound", "pods \"web-1\" not found"));
+    for label in [keys::LABEL_SET, keys::LABEL_ROLE, keys::LABEL_REVISION] {
+        let mut changed = created.clone();
+        changed["metadata"]["labels"].as_object_mut().unwrap().remove(label);
+        let (made, found) = ((201, changed.clone()), (200, changed));
+        let ends: [(&[(u16, Value)], &str); 4] = [
+            (std::slice::from_ref(&deleted), "was deleted again"),
+            (&[conflict.clone(), found.clone(), deleted.clone()], "was deleted again"),
+            (&[conflict.clone(), gone.clone()], "is gone"),
+            (
+                &[
+                    [conflict.clone(), found.clone()],
+                    [conflict.clone(), found.clone()],
+                    [conflict.clone(), found],
+                ]
+                .concat(),
+                "has been modified",
+            ),
+        ];
+        for (end, fate) in ends {
+            let tried = answered(&plain(), &create(), &[&[made.clone()], end].concat()).await;
+            assert_eq!(tried.result.outcome, Outcome::Failed(Refusal::Forbidden), "{label}");
+            let message = tried.result.message.unwrap();
+            assert!(message.contains(label) && message.contains(fate), "{message}");
+            assert!(tried.written.is_none(), "no plan is to count it");
+        }
+    }
+    let tried = answered(&plain(), &create(), &[(201, created)]).await;
+    assert_eq!(tried.result.outcome, Outcome::Done, "{:?}", tried.result.message);
+}
+
 fn already_exists() -> (u16, Value) {
     (409, status(409, "AlreadyExists", "it already exists"))
 }

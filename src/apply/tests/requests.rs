@@ -55,7 +55,8 @@ async fn a_creation_posts_the_manifest() {
     for role in Role::ALL {
         let name = PodName("web-3f583358bca8".into());
         let action = Action::Create { name: name.clone(), role, slot: 3 };
-        let (seen, outcome, written) = sent(&plain(), action, &pod("web-3f583358bca8", ("hot", 18))).await;
+        let (seen, outcome, written) =
+            sent(&plain(), action, &pod("web-3f583358bca8", (role.as_str(), 18))).await;
         let set = set(&json!({}));
         let wanted = PodRequest { set: &set, name: &name, role, slot: 3, now: NOW, injection: None };
         let body = manifests::pod(&wanted, &gate_kit().settings).expect("a Pod");

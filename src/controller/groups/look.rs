@@ -178,9 +178,6 @@ impl Round<'_> {
         memory: &mut Memory,
         troubles: &mut Vec<String>,
     ) -> Duration {
-        if self.group.spec.paused {
-            return Duration::MAX;
-        }
         let patience = patience(self.group);
         let young = memory.young((decided.now, patience));
         let exemptions = SliceExemptions { young: &young, written: &ready.written };

@@ -26,6 +26,7 @@ fn api(is_refusing: Arc<AtomicBool>) -> impl FnMut(&Seen) -> (u16, Value) + Send
         ("POST", false) => {
             let mut created = primary(seen.body["metadata"]["name"].as_str().unwrap_or_default());
             created["metadata"]["resourceVersion"] = json!("30");
+            created["metadata"]["labels"] = seen.body["metadata"]["labels"].clone();
             (201, created)
         }
         _ => (200, serde_json::to_value(super::known_set(&json!({}))).unwrap()),
@@ -272,7 +273,9 @@ async fn addresses_that_are_refused_hold_up_no_ticket_and_no_refill() {
         Some("endpointslices") => (422, status(422, "Invalid", "denied by a webhook")),
         Some("pods") => {
             let mut created = pod(seen.body["metadata"]["name"].as_str().unwrap_or_default(), ("hot", 30));
-            created["metadata"]["annotations"] = seen.body["metadata"]["annotations"].clone();
+            for part in ["labels", "annotations"] {
+                created["metadata"][part] = seen.body["metadata"][part].clone();
+            }
             (201, created)
         }
         _ => (200, serde_json::to_value(super::known_set(&json!({}))).unwrap()),

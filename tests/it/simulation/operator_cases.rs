@@ -72,6 +72,7 @@ pub const CASES: &[Case] = &[
     ),
     case("name-taken", steps::two_of_each, &[steps::scale_to_none, steps::take_name]),
     case("quota", steps::under_quota, &[steps::lift_quota]),
+    case("label-policy", steps::under_label_policy, &[]),
     case("orphans", steps::one_of_each, &[steps::orphan_pods]),
     case(
         "same-name",

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::simulation::{
     actors::{add_node, node_of},
-    admission::quota,
+    admission::{quota, without_label},
     kinds::{BACKUP_POD_SETS, ENDPOINT_SLICES, LEASES, NODES, PODS, SERVICES},
     operator::{NAMESPACE, rules},
     oracle::{ROLE_LABEL, SET_LABEL, is_healthy, label},
@@ -81,6 +81,12 @@ pub fn one_of_each(world: &mut World) {
 pub fn under_quota(world: &mut World) {
     build(world, (2, 1, 1));
     world.admission.hooks.push(quota(&PODS, 2));
+}
+
+/// A policy takes the label from the first Pods by which their set would find them.
+pub fn under_label_policy(world: &mut World) {
+    build(world, (2, 1, 0));
+    world.admission.hooks.push(without_label(&PODS, SET_LABEL, 5));
 }
 
 /// Two sets, and the template of one is refused.

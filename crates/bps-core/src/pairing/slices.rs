@@ -153,9 +153,10 @@ pub fn patience(group: &HAGroup) -> Duration {
 }
 
 /// What the slices of all pairs need besides. As long as the Service that the group names is not known to be its own, they stay
-/// behind the one before.
+/// behind the one before. Of a paused group only wrong addresses are put right: clients must not be led to where nobody serves, nor
+/// to what a Pod says that may write its slice, for as long as the group is paused.
 pub fn slice_needs(input: &SliceInput<'_>, exemptions: SliceExemptions<'_>) -> SliceNeeds {
-    let SliceInput { group, lead, seen, plan, slices } = *input;
+    let SliceInput { group, seen, plan, slices, .. } = *input;
     let name = group.metadata.name.as_deref().unwrap_or_default();
     let mut wanted = Vec::new();
     let mut needs = SliceNeeds::default();
@@ -163,19 +164,10 @@ pub fn slice_needs(input: &SliceInput<'_>, exemptions: SliceExemptions<'_>) -> S
         let slice_name = pair_name(name, pair.number);
         let slice = slices.iter().find(|slice| slice.object.is_named(&slice_name));
         let is_v6 = slice.map_or_else(|| is_v6(seen, pair), |slice| slice.is_v6);
-        let Some(mut body) = pair_slice(group, &slice_name, &[], is_v6) else { continue };
-        body["metadata"]["annotations"] = entitled(pair, plan);
-        let parts = ["labels", "annotations"].map(|part| (part.to_owned(), body["metadata"][part].clone()));
-        let mut patch = json!({"metadata": Value::from_iter(parts), "ports": body["ports"]});
-        if lead != Lead::Own {
-            let service = body["metadata"]["labels"][keys::LABEL_SERVICE_NAME].take();
-            let labels = slice.and_then(|slice| slice.object.metadata.labels.as_ref());
-            let shown = labels.and_then(|labels| labels.get(keys::LABEL_SERVICE_NAME));
-            let is_behind_it = shown.is_some_and(|shown| service == *shown);
-            let former = shown.filter(|_| lead == Lead::Unknown || !is_behind_it);
-            patch["metadata"]["labels"][keys::LABEL_SERVICE_NAME] = json!(former);
-            body = unled(body);
-        }
+        let Some(body) = pair_slice(group, &slice_name, &[], is_v6) else { continue };
+        let (body, mut patch) =
+            if seen.is_paused { (body, json!({})) } else { means(input, pair, body, slice) };
+        let mut is_corrected = false;
         if let Some((slice, (endpoints, epoch))) =
             slice.and_then(|slice| Some((slice, correction(seen, pair, slice)?)))
         {
@@ -183,17 +175,21 @@ pub fn slice_needs(input: &SliceInput<'_>, exemptions: SliceExemptions<'_>) -> S
             if is_behind && exemptions.young.contains(&pair.number) {
                 needs.is_any_left = true;
             } else {
+                is_corrected = true;
                 let corrected = pair_slice(group, &slice_name, &endpoints, is_v6).unwrap_or_default();
                 patch["endpoints"] = corrected["endpoints"].clone();
                 patch["metadata"]["annotations"][keys::ANNOTATION_HA_EPOCH] = json!(shown::text(epoch));
             }
         }
         // What was written in this look is another version by now.
-        if !exemptions.written.contains(&pair.number) {
+        if !exemptions.written.contains(&pair.number) && (is_corrected || !seen.is_paused) {
             let existing = slices.iter().map(|slice| &slice.object);
             needs.changes.extend(change(group, WantedObject { body: &body, patch }, existing));
         }
         wanted.push(body);
+    }
+    if seen.is_paused {
+        return needs;
     }
     // Whoever acts there, still or from now on, cannot make its slice anew.
     let founded = plan.steps.iter().filter_map(|step| {
@@ -204,6 +200,28 @@ pub fn slice_needs(input: &SliceInput<'_>, exemptions: SliceExemptions<'_>) -> S
     wanted.extend(others.map(|number| json!({"metadata": {"name": pair_name(name, number)}})));
     needs.changes.extend(removals(group, slices.iter().map(|slice| &slice.object), &wanted));
     needs
+}
+
+/// What makes the slice of a pair, and what puts right everything but its addresses.
+fn means(
+    input: &SliceInput<'_>,
+    pair: &Pair,
+    mut body: Value,
+    slice: Option<&ExistingSlice>,
+) -> (Value, Value) {
+    body["metadata"]["annotations"] = entitled(pair, input.plan);
+    let parts = ["labels", "annotations"].map(|part| (part.to_owned(), body["metadata"][part].clone()));
+    let mut patch = json!({"metadata": Value::from_iter(parts), "ports": body["ports"]});
+    if input.lead == Lead::Own {
+        return (body, patch);
+    }
+    let service = body["metadata"]["labels"][keys::LABEL_SERVICE_NAME].take();
+    let labels = slice.and_then(|slice| slice.object.metadata.labels.as_ref());
+    let shown = labels.and_then(|labels| labels.get(keys::LABEL_SERVICE_NAME));
+    let is_behind_it = shown.is_some_and(|shown| service == *shown);
+    let former = shown.filter(|_| input.lead == Lead::Unknown || !is_behind_it);
+    patch["metadata"]["labels"][keys::LABEL_SERVICE_NAME] = json!(former);
+    (unled(body), patch)
 }
 
 fn is_v6(seen: &Group, pair: &Pair) -> bool {

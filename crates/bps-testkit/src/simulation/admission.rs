@@ -1,6 +1,7 @@
 //! Who may do what (RBAC, as data) and what admission refuses.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::Value;
 
@@ -44,8 +45,8 @@ impl Rule {
     }
 }
 
-/// A check at creation, in the place of quota, Pod security or a webhook.
-pub type Hook = Arc<dyn Fn(&World, &Key, &Value) -> Result<(), Refusal> + Send + Sync>;
+/// A check at creation, in the place of quota, Pod security or a webhook; it may change the object.
+pub type Hook = Arc<dyn Fn(&World, &Key, &mut Value) -> Result<(), Refusal> + Send + Sync>;
 
 /// What stands between a request and the store.
 #[derive(Clone, Default)]
@@ -82,7 +83,7 @@ impl Admission {
     ///
     /// # Errors
     /// The first hook's refusal.
-    pub fn admit(&self, world: &World, key: &Key, body: &Value) -> Result<(), Refusal> {
+    pub fn admit(&self, world: &World, key: &Key, body: &mut Value) -> Result<(), Refusal> {
         self.hooks.iter().try_for_each(|hook| hook(world, key, body))
     }
 }
@@ -101,6 +102,19 @@ pub fn quota(kind: &'static Kind, most: usize) -> Hook {
                 "exceeded quota: quota, requested: count/{name}=1, used: count/{name}={used}, limited: count/{name}={most}"
             ),
         ))
+    })
+}
+
+/// Takes a label from the first objects of a kind, as policies do that allow some labels only, until somebody mends them.
+pub fn without_label(kind: &'static Kind, label: &'static str, first: usize) -> Hook {
+    let left = AtomicUsize::new(first);
+    Arc::new(move |_, key, body| {
+        let is_meant = key.kind == kind && body["metadata"]["labels"].get(label).is_some();
+        let is_one = |left: usize| left.checked_sub(1);
+        if is_meant && left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, is_one).is_ok() {
+            body["metadata"]["labels"].as_object_mut().and_then(|labels| labels.remove(label));
+        }
+        Ok(())
     })
 }
 

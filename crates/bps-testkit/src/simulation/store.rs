@@ -91,7 +91,7 @@ impl World {
             body["status"] = json!({"phase": "Pending", "qosClass": "BestEffort"});
         }
         one_controller(key, &body)?;
-        self.admission.admit(self, key, &body)?;
+        self.admission.admit(self, key, &mut body)?;
         self.insert(actor, key, body);
         Ok(Arc::clone(self.object(key).expect("inserted above")))
     }

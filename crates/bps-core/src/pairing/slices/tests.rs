@@ -105,6 +105,33 @@ fn a_slice_that_is_ahead_of_its_lease_is_believed_only_if_it_can_be_right() {
 }
 
 #[test]
+fn of_a_paused_group_only_wrong_addresses_are_put_right() {
+    let pods = [1, 2].map(pod).to_vec();
+    let seen = Group { is_paused: true, pods, pairs: vec![pair(0, [1, 2])], ..Group::default() };
+    let needs = |slices: &[ExistingSlice]| all_needs(Lead::Unknown, &seen, &Plan::default(), slices).changes;
+    let shown = |id: u128, address: &str| ShownEndpoint {
+        pod: Some(AgentId(id)),
+        addresses: vec![address.to_owned()],
+        is_ready: true,
+    };
+
+    // Neither one that is missing, nor who may show itself, nor one that is left of a pair that is gone.
+    assert_eq!(needs(&[]), vec![]);
+    let right = slice(Some(PRESENT), Some(shown(1, "10.0.0.1")), &[]);
+    let mut left = right.clone();
+    left.object.metadata.name = Some("web-7".to_owned());
+    assert_eq!(needs(&[right, left]), vec![]);
+
+    for wrong in [shown(1, "10.9.9.9"), shown(2, "10.0.0.2"), shown(9, "10.9.9.9")] {
+        let slice = slice(Some(PRESENT), Some(wrong.clone()), &[1, 2]);
+        let [ObjectChange::Put { name, patch }] = &needs(&[slice])[..] else { panic!("{wrong:?} is left") };
+        assert_eq!((name.as_str(), &patch["endpoints"][0]["addresses"]), ("web-0", &json!(["10.0.0.1"])));
+        let metadata: Vec<_> = patch["metadata"].as_object().unwrap().keys().collect();
+        assert_eq!(metadata, ["annotations", "resourceVersion", "uid"], "labels stay as they are");
+    }
+}
+
+#[test]
 fn a_slice_gets_behind_no_service_of_somebody_else_and_stays_behind_the_former_one() {
     let labels = |lead: Lead, behind: Option<&str>| {
         let mut body = slice(None, None, &[1, 2]).object.body;
