@@ -20,7 +20,7 @@ use super::removal::{at_version, delete};
 use super::standing::objection;
 use super::taken::taken;
 
-/// Most attempts to delete a Pod that was made in vain. 3: each conflicts with one write of the scheduler or the kubelet.
+/// Most attempts to delete a Pod that was made in vain. 3: one conflicts with the scheduler's write, and one may fail.
 const TAKE_BACK_ATTEMPTS_MAX: u32 = 3;
 
 /// Pods of one set's namespace.
@@ -69,26 +69,29 @@ impl<'a> Pods<'a> {
 
     /// Deletes a Pod that came back from its creation without the labels that plans find it by: the next one would make another.
     async fn take_back(&self, created: SlimPod, label: &str) -> Answer {
-        let (name, uid) = (created.name_any(), created.uid());
-        let mut found = Some(created);
-        let mut fate = String::new();
-        // Whoever schedules it may have written it meanwhile.
-        for _ in 0..TAKE_BACK_ATTEMPTS_MAX {
-            let Some(pod) = found.filter(|pod| pod.uid() == uid) else {
-                fate = "the Pod is gone".to_owned();
-                break;
-            };
-            match self.api.delete(&name, &at_version(pod.uid(), pod.resource_version())).await {
-                Ok(_) => {
-                    fate = "the Pod was deleted again".to_owned();
-                    break;
-                }
-                Err(error) => fate = format!("the Pod could not be deleted again: {error}"),
-            }
-            found = self.api.get_opt(&name).await.unwrap_or(Some(pod));
-        }
+        let name = created.name_any();
+        let fate = match self.delete_again(created).await {
+            Ok(()) => "the Pod was deleted again".to_owned(),
+            Err(error) => format!("the Pod could not be deleted again: {error}"),
+        };
         let message = format!("admission changed the label {label} of Pod {name}, and {fate}");
         Answer::failed(Refusal::Forbidden, message)
+    }
+
+    async fn delete_again(&self, created: SlimPod) -> Result<(), kube::Error> {
+        let (name, uid) = (created.name_any(), created.uid());
+        let mut version = created.resource_version();
+        for _ in 1..TAKE_BACK_ATTEMPTS_MAX {
+            match self.api.delete(&name, &at_version(uid.clone(), version)).await {
+                Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
+                Err(_) => {}
+                Ok(_) => return Ok(()),
+            }
+            let found = self.api.get_opt(&name).await?;
+            let Some(found) = found.filter(|found| found.uid() == uid) else { return Ok(()) };
+            version = found.resource_version();
+        }
+        self.api.delete(&name, &at_version(uid, version)).await.map(drop)
     }
 
     async fn post(&self, body: &Value) -> Result<SlimPod, kube::Error> {

@@ -6,7 +6,8 @@ use std::cmp::Reverse;
 /// What a claim needs of the machine, the most demanding first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Lane {
-    /// All of it: the claim breaks a node, the API server or the operator, or takes all processor time.
+    /// All of it: the claim breaks a node, the API server or the operator, takes all processor time, or counts failed requests of
+    /// actives without a standby, which end when the API server answers no write for a second.
     Machine,
     /// Some calm: the claim counts failed requests, or judges how soon something happens.
     Quiet,

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use bps_api::PairStatus;
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
 use kube::ResourceExt;
 use kube::api::ListParams;
 use lab::bench::pairs::watch::Watch;
@@ -75,6 +76,17 @@ pub(crate) async fn no_request_fails_when_two_actives_without_standbys_become_on
     for pair in &pairs {
         stage.kubectl(&["delete", "pod", &pair.standby, "--wait=false"]);
     }
+    // Clients are led to the other one before one ends.
+    let of_service = format!("kubernetes.io/service-name={WEB}");
+    wait::until(stage.api(), &of_service, |slices: &[EndpointSlice]| {
+        let endpoints = slices.iter().flat_map(|slice| &slice.endpoints);
+        let ready =
+            |endpoint: &Endpoint| endpoint.conditions.as_ref().and_then(|conditions| conditions.ready);
+        let mut shown: Vec<_> = endpoints.map(ready).collect();
+        shown.sort_unstable();
+        if shown == [Some(false), Some(true)] { Ok(()) } else { Err(format!("ready: {shown:?}")) }
+    })
+    .await;
     paired(&stage, 1).await;
     let outage = load.stop().await;
     note(format!("{outage}"));

@@ -1,5 +1,7 @@
 //! What each answer of the API server comes to.
 
+use std::slice::from_ref;
+
 use bps_api::keys;
 use bps_core::manifests;
 use bps_core::model::{Action, Outcome, PodName, Refusal, Role};
@@ -86,7 +88,7 @@ async fn a_namespace_that_ends_is_told_from_other_prohibitions() {
 async fn a_conflict_leaves_the_object_to_the_next_snapshot() {
     let conflict = (409, status(409, "Conflict", "the object has been modified"));
     for action in others() {
-        let tried = answered(&plain(), &action, std::slice::from_ref(&conflict)).await;
+        let tried = answered(&plain(), &action, from_ref(&conflict)).await;
         assert_eq!(tried.result.outcome, Outcome::Stale, "{}", action.as_str());
         assert!(tried.written.is_none());
     }
@@ -117,22 +119,16 @@ async fn a_pod_whose_labels_admission_changes_is_taken_back_and_told() {
         let mut changed = created.clone();
         changed["metadata"]["labels"].as_object_mut().unwrap().remove(label);
         let (made, found) = ((201, changed.clone()), (200, changed));
-        let ends: [(&[(u16, Value)], &str); 4] = [
-            (std::slice::from_ref(&deleted), "was deleted again"),
-            (&[conflict.clone(), found.clone(), deleted.clone()], "was deleted again"),
-            (&[conflict.clone(), gone.clone()], "is gone"),
-            (
-                &[
-                    [conflict.clone(), found.clone()],
-                    [conflict.clone(), found.clone()],
-                    [conflict.clone(), found],
-                ]
-                .concat(),
-                "has been modified",
-            ),
+        let again = [conflict.clone(), found];
+        let ends = [
+            (vec![deleted.clone()], "was deleted again"),
+            (vec![gone.clone()], "was deleted again"),
+            ([&again[..], from_ref(&deleted)].concat(), "was deleted again"),
+            (vec![conflict.clone(), gone.clone()], "was deleted again"),
+            ([&again[..], &again, from_ref(&conflict)].concat(), "has been modified"),
         ];
         for (end, fate) in ends {
-            let tried = answered(&plain(), &create(), &[&[made.clone()], end].concat()).await;
+            let tried = answered(&plain(), &create(), &[vec![made.clone()], end].concat()).await;
             assert_eq!(tried.result.outcome, Outcome::Failed(Refusal::Forbidden), "{label}");
             let message = tried.result.message.unwrap();
             assert!(message.contains(label) && message.contains(fate), "{message}");

@@ -1,5 +1,7 @@
 //! What the slice of a pair should show instead of what it does.
 
+use std::collections::BTreeSet;
+
 use bps_protocol::{AgentId, Epoch};
 use bps_wire::uid::{format_uid, parse_uid};
 
@@ -7,12 +9,17 @@ use super::existing::{ExistingSlice, ShownEndpoint};
 use super::view::{Group, Pair, Pod};
 use crate::model::{Endpoint, PodName, Uid};
 
-/// The addresses that a slice should show instead of those that it does, and with which epoch.
+/// The addresses that a slice should show instead of those that it does, and with which epoch; `draining` pairs are about to end.
 ///
 /// A slice may be ahead of the Lease, because a handover is written down later, and the watches are not in step; then it is
 /// believed as long as its Pod exists. Nobody acts by an epoch that is further ahead, or that a Pod of another pair shows or
 /// another address: somebody else wrote that, and the active would leave the slice to it for ever.
-pub(super) fn correction(seen: &Group, pair: &Pair, slice: &ExistingSlice) -> Option<(Vec<Endpoint>, Epoch)> {
+pub(super) fn correction(
+    seen: &Group,
+    draining: &BTreeSet<u32>,
+    pair: &Pair,
+    slice: &ExistingSlice,
+) -> Option<(Vec<Endpoint>, Epoch)> {
     let shown_epoch = slice.epoch.unwrap_or_default();
     let shown = &slice.endpoints;
     let pod = |id: AgentId| seen.pods.iter().find(|pod| pod.id == id);
@@ -27,17 +34,21 @@ pub(super) fn correction(seen: &Group, pair: &Pair, slice: &ExistingSlice) -> Op
         return is_stray.then(|| (Vec::new(), shown_epoch));
     }
     let holder = pair.lease.holder.and_then(pod);
-    let is_ready = !is_drained(seen, pair);
+    let is_ready = !is_drained(seen, draining, pair);
     let wanted: Vec<Endpoint> = holder.and_then(|pod| endpoint(pod, is_ready)).into_iter().collect();
     let is_right =
         *shown == wanted.iter().map(said_of).collect::<Vec<_>>() && shown_epoch <= pair.lease.epoch;
     (!is_right).then_some((wanted, pair.lease.epoch))
 }
 
-/// Whether clients are led elsewhere while this pair's active still serves: all of the pair go, and another one serves on.
-fn is_drained(group: &Group, pair: &Pair) -> bool {
+/// Whether clients are led elsewhere while this pair's active still serves: all of the pair go, or it ends as a pair, and another
+/// one serves on.
+fn is_drained(group: &Group, draining: &BTreeSet<u32>, pair: &Pair) -> bool {
+    let ends = |pair: &Pair| {
+        pair.is_ending || draining.contains(&pair.number) || group.staying_members(pair).is_empty()
+    };
     let serves_on = |other: &Pair| other.lease.holder.is_some_and(|holder| group.is_staying(holder));
-    group.staying_members(pair).is_empty() && group.pairs.iter().any(serves_on)
+    ends(pair) && group.pairs.iter().any(|other| !ends(other) && serves_on(other))
 }
 
 fn said_of(endpoint: &Endpoint) -> ShownEndpoint {
@@ -72,8 +83,17 @@ mod tests {
     /// Whether clients are to be led to the active of the first pair instead of not, or the other way round; two pairs of
     /// the Pods 1 to 4, of which these leave.
     fn corrected(leaving: &[u128], is_shown_ready: bool) -> Option<bool> {
+        corrected_of([pair(0, [1, 2]), pair(1, [3, 4])], leaving, &BTreeSet::new(), is_shown_ready)
+    }
+
+    fn corrected_of(
+        pairs: [Pair; 2],
+        leaving: &[u128],
+        draining: &BTreeSet<u32>,
+        is_shown_ready: bool,
+    ) -> Option<bool> {
         let pods = (1..=4).map(|number| Pod { is_leaving: leaving.contains(&number), ..pod(number) });
-        let pairs = vec![pair(0, [1, 2]), pair(1, [3, 4])];
+        let pairs = pairs.to_vec();
         let seen = Group { pods: pods.collect(), pairs, ..Group::default() };
         let pair = &seen.pairs[0];
         let shown = endpoint(&seen.pods[0], is_shown_ready).unwrap();
@@ -82,7 +102,7 @@ mod tests {
             endpoints: vec![said_of(&shown)],
             ..ExistingSlice::default()
         };
-        correction(&seen, pair, &slice).map(|(endpoints, _)| endpoints[0].is_ready)
+        correction(&seen, draining, pair, &slice).map(|(endpoints, _)| endpoints[0].is_ready)
     }
 
     #[test]
@@ -95,5 +115,22 @@ mod tests {
             assert_eq!(corrected(drained, true), Some(false), "{drained:?} leave");
             assert_eq!(corrected(drained, false), None, "{drained:?} leave");
         }
+    }
+
+    #[test]
+    fn clients_are_led_away_from_a_pair_that_ends_if_another_one_stays() {
+        let [one, other] = [pair(0, [1, 2]), pair(1, [3, 4])];
+        let ending = |pair: &Pair| Pair { is_ending: true, ..pair.clone() };
+        let both = BTreeSet::from([0, 1]);
+        for draining in [BTreeSet::from([0]), BTreeSet::new()] {
+            let own = if draining.is_empty() { ending(&one) } else { one.clone() };
+            let is_drained = |other: &Pair, leaving: &[u128]| {
+                corrected_of([own.clone(), other.clone()], leaving, &draining, true) == Some(false)
+            };
+            assert!(is_drained(&other, &[]), "{draining:?}");
+            assert!(!is_drained(&ending(&other), &[]), "{draining:?}");
+            assert!(!is_drained(&other, &[3, 4]), "{draining:?}");
+        }
+        assert_eq!(corrected_of([one, other], &[], &both, true), None);
     }
 }

@@ -8,6 +8,9 @@ use super::view::Pair;
 /// How long there must be too many pairs before one is ended. 5 s: whoever makes Pods replaces a lost one within a
 /// second, and an active is not stopped for a gap that closes by itself.
 const SURPLUS_MIN: Duration = Duration::from_secs(5);
+/// How long before its end clients are led to other pairs. 2 s: kube-proxy programs a change at most a second (its
+/// `minSyncPeriod`) after it heard of it.
+const DRAIN: Duration = Duration::from_secs(2);
 
 /// Ends what is to end, and begins with one more pair if there is a surplus.
 pub(super) fn ending(draft: &mut Draft<'_>) {
@@ -34,11 +37,26 @@ pub(super) fn ending(draft: &mut Draft<'_>) {
     }
     // What another pair's active would overwrite may be the last copy of its state: only a wish for fewer pairs ends such a one.
     let rest: Vec<_> = rest.into_iter().filter(|pair| pair.level.is_none()).collect();
-    if rest.is_empty() || !draft.has_waited(group.surplus_since, SURPLUS_MIN, Wait::Surplus) {
+    if rest.is_empty() {
+        return;
+    }
+    if !draft.has_waited(group.surplus_since, SURPLUS_MIN, Wait::Surplus) {
+        drain(draft, &rest);
         return;
     }
     for pair in rest {
         draft.plan.steps.push(Step::Fence { pair: pair.number });
+    }
+}
+
+/// Leads clients away from pairs that are to end, once that is near.
+fn drain(draft: &mut Draft<'_>, pairs: &[&Pair]) {
+    let since = draft.group.surplus_since.unwrap_or(draft.at.now);
+    let begin = (since + SURPLUS_MIN).before(DRAIN);
+    if draft.at.now < begin {
+        draft.look_again(begin);
+    } else {
+        draft.plan.draining = pairs.iter().map(|pair| pair.number).collect();
     }
 }
 

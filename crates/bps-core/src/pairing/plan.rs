@@ -18,6 +18,8 @@ pub struct Plan {
     pub steps: Vec<Step>,
     /// What is waited for.
     pub waits: Vec<Wait>,
+    /// Pairs that are about to end: clients are led to the other ones.
+    pub draining: BTreeSet<u32>,
     /// When to look again even if nothing happens.
     pub look_again: Option<BootTime>,
 }

@@ -74,7 +74,7 @@ pub fn are_ahead(group: &HAGroup, seen: &Group, slices: &[ExistingSlice]) -> boo
         let slice = slices.iter().find(|slice| slice.object.is_named(&slice_name));
         slice.is_some_and(|slice| {
             let is_later = slice.epoch.is_some_and(|shown| shown > pair.lease.epoch);
-            is_later && correction(seen, pair, slice).is_some()
+            is_later && correction(seen, &BTreeSet::new(), pair, slice).is_some()
         })
     })
 }
@@ -169,7 +169,7 @@ pub fn slice_needs(input: &SliceInput<'_>, exemptions: SliceExemptions<'_>) -> S
             if seen.is_paused { (body, json!({})) } else { means(input, pair, body, slice) };
         let mut is_corrected = false;
         if let Some((slice, (endpoints, epoch))) =
-            slice.and_then(|slice| Some((slice, correction(seen, pair, slice)?)))
+            slice.and_then(|slice| Some((slice, correction(seen, &plan.draining, pair, slice)?)))
         {
             let is_behind = slice.epoch.unwrap_or_default() < pair.lease.epoch;
             if is_behind && exemptions.young.contains(&pair.number) {

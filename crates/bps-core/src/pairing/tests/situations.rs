@@ -150,7 +150,15 @@ fn a_pair_without_pods_ends_when_nobody_can_act_any_more() {
 fn of_two_actives_without_standbys_one_ends_for_the_other() {
     let mut group = group([1, 3], [pair(0, [1, 2]), pair(1, [3, 4])]);
     let waits = [Wait::Standby { pair: 0 }, Wait::Standby { pair: 1 }, Wait::Surplus];
-    assert_eq!(plan_now(&group).waits, waits);
+    let seen = plan_now(&group);
+    assert_eq!((seen.waits, seen.draining), (waits.to_vec(), BTreeSet::new()));
+    // First clients are led to the other one.
+    let drains_at = now() + Duration::from_secs(3);
+    assert_eq!(seen.look_again, Some(drains_at));
+    group.surplus_since = Some(now().before(Duration::from_secs(3)));
+    let near = plan_now(&group);
+    assert_eq!((near.steps, near.waits), (vec![], waits.to_vec()));
+    assert_eq!((near.draining, near.look_again), (BTreeSet::from([1]), Some(now() + Duration::from_secs(2))));
     group.surplus_since = Some(BootTime::default());
     assert_eq!(steps(&group), [Step::Fence { pair: 1 }]);
 
