@@ -6,7 +6,8 @@ use bps_core::manifests::{
 };
 use bps_core::model::{PodName, PodRef, Refusal, Role};
 use bps_observe::slim::SlimPod;
-use bps_observe::{Observation, Written, is_controlled_by};
+use bps_observe::{Observation, SetKey, TakenBack, Written, is_controlled_by};
+use bps_runtime::error::chain;
 use bps_wakeup::protocol::SignedTicket;
 use jiff::Timestamp;
 use kube::api::{Patch, PatchParams, PostParams};
@@ -72,10 +73,15 @@ impl<'a> Pods<'a> {
         let name = created.name_any();
         let fate = match self.delete_again(created).await {
             Ok(()) => "the Pod was deleted again".to_owned(),
-            Err(error) => format!("the Pod could not be deleted again: {error}"),
+            Err(error) => format!("the Pod could not be deleted again: {}", chain(&error)),
         };
-        let message = format!("admission changed the label {label} of Pod {name}, and {fate}");
-        Answer::failed(Refusal::Forbidden, message)
+        let words = format!(
+            "admission changed the label {label} of Pod {name}, and {fate}; exempt that label from the policy"
+        );
+        // Each is made after a longer pause: its own end would bring the next look at once.
+        let set = SetKey { namespace: self.set.namespace().unwrap_or_default(), name: self.set.name_any() };
+        let taken_back = Written::TakenBack(TakenBack { set, words: words.clone() });
+        Answer { written: Some(taken_back), ..Answer::failed(Refusal::Forbidden, words) }
     }
 
     async fn delete_again(&self, created: SlimPod) -> Result<(), kube::Error> {

@@ -103,7 +103,7 @@ pub struct HAGroupSpec {
     pub pairs: Option<i32>,
 
     /// While true, pairs stay as they are: nobody is paired, replaced or relabelled. Failovers go on, because the
-    /// agents carry them out, and wrong addresses of actives are put right.
+    /// agents carry them out, and the operator corrects wrong addresses.
     #[serde(default)]
     pub paused: bool,
 }

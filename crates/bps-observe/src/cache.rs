@@ -37,7 +37,7 @@ pub(super) use noted::Noted;
 use others::Behind;
 pub use others::Cleared;
 pub use taken::TakenName;
-pub use written::Written;
+pub use written::{TakenBack, Written};
 
 /// Namespace and name of a set: the key of the work queue.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -349,6 +349,10 @@ impl Cache {
         let _: Result<(), Outdated> = match object {
             Written::Pod(pod) => {
                 self.wrote_pod(*pod, now);
+                Ok(())
+            }
+            Written::TakenBack(TakenBack { set, words }) => {
+                self.noted.ended_early(&set, words, now);
                 Ok(())
             }
             Written::Set(set) => self.put_set(*set, Source::OwnWrite, now).map(drop),

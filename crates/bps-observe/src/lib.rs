@@ -34,7 +34,7 @@ mod watched;
 mod wish;
 
 pub use budget::misleading_budget;
-pub use cache::{Affected, Cache, Cleared, Deleted, Kind, KnownKeys, SetKey, TakenName, Written};
+pub use cache::{Affected, Cache, Cleared, Deleted, Kind, KnownKeys, SetKey, TakenBack, TakenName, Written};
 pub use change::Change;
 pub use node::is_out_of_service;
 pub use owner::{controller_of, is_controlled_by, is_orphan};

@@ -76,7 +76,18 @@ pub(crate) async fn no_request_fails_when_two_actives_without_standbys_become_on
     for pair in &pairs {
         stage.kubectl(&["delete", "pod", &pair.standby, "--wait=false"]);
     }
-    // Clients are led to the other one before one ends.
+    // Clients are led to the other one before one ends, and not back again.
+    readiness(&stage, |shown| shown == [Some(false), Some(true)]).await;
+    let next = readiness(&stage, |shown| shown != [Some(false), Some(true)]).await;
+    assert_eq!(next, [Some(true)]);
+    paired(&stage, 1).await;
+    let outage = load.stop().await;
+    note(format!("{outage}"));
+    assert!(outage.requests > 0 && outage.failed == 0, "{outage}");
+}
+
+/// Waits until the addresses behind the Service are ready or not in such a way, sorted.
+async fn readiness(stage: &Stage, is_awaited: impl Fn(&[Option<bool>]) -> bool) -> Vec<Option<bool>> {
     let of_service = format!("kubernetes.io/service-name={WEB}");
     wait::until(stage.api(), &of_service, |slices: &[EndpointSlice]| {
         let endpoints = slices.iter().flat_map(|slice| &slice.endpoints);
@@ -84,13 +95,9 @@ pub(crate) async fn no_request_fails_when_two_actives_without_standbys_become_on
             |endpoint: &Endpoint| endpoint.conditions.as_ref().and_then(|conditions| conditions.ready);
         let mut shown: Vec<_> = endpoints.map(ready).collect();
         shown.sort_unstable();
-        if shown == [Some(false), Some(true)] { Ok(()) } else { Err(format!("ready: {shown:?}")) }
+        if is_awaited(&shown) { Ok(shown) } else { Err(format!("ready: {shown:?}")) }
     })
-    .await;
-    paired(&stage, 1).await;
-    let outage = load.stop().await;
-    note(format!("{outage}"));
-    assert!(outage.requests > 0 && outage.failed == 0, "{outage}");
+    .await
 }
 
 /// Asks for so many Pods, and waits until as many pairs are whole as there can be.

@@ -5,11 +5,11 @@ use std::slice::from_ref;
 use bps_api::keys;
 use bps_core::manifests;
 use bps_core::model::{Action, Outcome, PodName, Refusal, Role};
-use bps_observe::{Observation, Written};
+use bps_observe::{Observation, TakenBack, Written};
 use bps_testkit::mock_api::{pair, status};
 use serde_json::{Value, json};
 
-use super::{is_about_set, observation, plain, pod_ref, take};
+use super::{is_about_set, key, observation, plain, pod_ref, take};
 use crate::apply::Applied;
 use crate::apply::testing::{SET_UID, applier, pod, set};
 
@@ -132,7 +132,10 @@ async fn a_pod_whose_labels_admission_changes_is_taken_back_and_told() {
             assert_eq!(tried.result.outcome, Outcome::Failed(Refusal::Forbidden), "{label}");
             let message = tried.result.message.unwrap();
             assert!(message.contains(label) && message.contains(fate), "{message}");
-            assert!(tried.written.is_none(), "no plan is to count it");
+            let Some(Written::TakenBack(TakenBack { set, words })) = tried.written else {
+                panic!("no plan is to count it: {:?}", tried.written)
+            };
+            assert_eq!((set, words), (key(), message));
         }
     }
     let tried = answered(&plain(), &create(), &[(201, created)]).await;

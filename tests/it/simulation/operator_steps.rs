@@ -83,10 +83,16 @@ pub fn under_quota(world: &mut World) {
     world.admission.hooks.push(quota(&PODS, 2));
 }
 
-/// A policy takes the label from the first Pods by which their set would find them.
+/// A policy takes the label from the first Pods by which the watch of their set finds them.
 pub fn under_label_policy(world: &mut World) {
     build(world, (2, 1, 0));
     world.admission.hooks.push(without_label(&PODS, SET_LABEL, 5));
+}
+
+/// A policy takes the label from all Pods by which plans know what to do with them; the watch shows them.
+pub fn under_lasting_label_policy(world: &mut World) {
+    build(world, (2, 1, 0));
+    world.admission.hooks.push(without_label(&PODS, ROLE_LABEL, usize::MAX));
 }
 
 /// Two sets, and the template of one is refused.

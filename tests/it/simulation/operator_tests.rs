@@ -295,6 +295,19 @@ fn a_set_whose_pods_are_refused_delays_no_other() {
     assert_eq!(beside.end, alone.end);
 }
 
+/// Most Pods that are made in a run, for three that admission changes: all of them in the first look, then as many after each
+/// pause, which grows from 20 s.
+const CREATIONS_IN_VAIN_MAX: usize = 20;
+
+#[test]
+fn pods_that_admission_changes_are_made_again_ever_later() {
+    let case = Case { build: steps::under_lasting_label_policy, script: &[], ..case("label-policy") };
+    let outcome = run(&case, &Plan::default());
+    let creations = outcome.journal.iter().filter(|line| line.contains("create pods/")).count();
+
+    assert!((3..=CREATIONS_IN_VAIN_MAX).contains(&creations), "{creations}");
+}
+
 /// What was logged.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);

@@ -8,7 +8,7 @@ use super::view::Pair;
 /// How long there must be too many pairs before one is ended. 5 s: whoever makes Pods replaces a lost one within a
 /// second, and an active is not stopped for a gap that closes by itself.
 const SURPLUS_MIN: Duration = Duration::from_secs(5);
-/// How long before its end clients are led to other pairs. 2 s: kube-proxy programs a change at most a second (its
+/// Time that the address of a pair is not ready before the pair is fenced. 2 s: kube-proxy programs a change at most a second (its
 /// `minSyncPeriod`) after it heard of it.
 const DRAIN: Duration = Duration::from_secs(2);
 
@@ -40,16 +40,19 @@ pub(super) fn ending(draft: &mut Draft<'_>) {
     if rest.is_empty() {
         return;
     }
-    if !draft.has_waited(group.surplus_since, SURPLUS_MIN, Wait::Surplus) {
-        drain(draft, &rest);
+    let has_waited = draft.has_waited(group.surplus_since, SURPLUS_MIN, Wait::Surplus);
+    drain(draft, &rest);
+    if !has_waited {
         return;
     }
+    // A fence that is refused is written anew in the next look, and not after the whole wait.
+    draft.plan.waits.push(Wait::Surplus);
     for pair in rest {
         draft.plan.steps.push(Step::Fence { pair: pair.number });
     }
 }
 
-/// Leads clients away from pairs that are to end, once that is near.
+/// Drains pairs that are to end, once that is near.
 fn drain(draft: &mut Draft<'_>, pairs: &[&Pair]) {
     let since = draft.group.surplus_since.unwrap_or(draft.at.now);
     let begin = (since + SURPLUS_MIN).before(DRAIN);

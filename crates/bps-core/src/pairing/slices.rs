@@ -153,8 +153,7 @@ pub fn patience(group: &HAGroup) -> Duration {
 }
 
 /// What the slices of all pairs need besides. As long as the Service that the group names is not known to be its own, they stay
-/// behind the one before. Of a paused group only wrong addresses are put right: clients must not be led to where nobody serves, nor
-/// to what a Pod says that may write its slice, for as long as the group is paused.
+/// behind the one before. In a paused group the operator corrects only wrong addresses: a Pod may write any address under its own uid.
 pub fn slice_needs(input: &SliceInput<'_>, exemptions: SliceExemptions<'_>) -> SliceNeeds {
     let SliceInput { group, seen, plan, slices, .. } = *input;
     let name = group.metadata.name.as_deref().unwrap_or_default();
@@ -202,7 +201,7 @@ pub fn slice_needs(input: &SliceInput<'_>, exemptions: SliceExemptions<'_>) -> S
     needs
 }
 
-/// What makes the slice of a pair, and what puts right everything but its addresses.
+/// The body that creates the slice of a pair, and the patch of everything but its addresses.
 fn means(
     input: &SliceInput<'_>,
     pair: &Pair,

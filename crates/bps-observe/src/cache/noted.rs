@@ -155,8 +155,8 @@ impl Noted {
         }
     }
 
-    /// The Pod was deleted because it had ended soon after it was made.
-    fn ended_early(&mut self, set: &SetKey, words: String, now: Timestamp) {
+    /// The Pod was deleted because it had ended soon after it was made, or right after it was made.
+    pub(super) fn ended_early(&mut self, set: &SetKey, words: String, now: Timestamp) {
         let known = self.deletions.entry(set.clone()).or_default();
         let early = known.early.take().filter(|early| early.is_recent(now));
         let mut early = early.unwrap_or_else(|| Early::new(now));

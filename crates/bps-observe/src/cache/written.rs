@@ -5,8 +5,17 @@ use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 
-use super::{Cleared, TakenName};
+use super::{Cleared, SetKey, TakenName};
 use crate::slim::SlimPod;
+
+/// A Pod that was made in vain, because admission changed it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TakenBack {
+    /// Its set.
+    pub set: SetKey,
+    /// What became of it, as one sentence without a full stop.
+    pub words: String,
+}
 
 /// What the API server answered to a write of ours.
 #[derive(Debug)]
@@ -15,6 +24,8 @@ pub enum Written {
     Pod(Box<SlimPod>),
     /// A Pod that is gone at once.
     PodGone(Box<SlimPod>),
+    /// A Pod that was deleted again as soon as it was made.
+    TakenBack(TakenBack),
     /// A set as it is now.
     Set(Box<BackupPodSet>),
     /// A Service as it is now.

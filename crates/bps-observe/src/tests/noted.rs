@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{at, condition, ended, merge, ready_pod, running, set, template, text};
 use crate::cache::Noted;
 use crate::slim::SlimPod;
-use crate::{Cache, Deleted, Kind, Scope, SetKey, Watched, Written, observe};
+use crate::{Cache, Deleted, Kind, Scope, SetKey, TakenBack, Watched, Written, observe};
 
 fn key() -> SetKey {
     SetKey { namespace: "shop".into(), name: "web".into() }
@@ -257,4 +257,13 @@ fn pods_that_end_early_wait_longer_each_time_until_one_works() {
     assert_eq!([61, 661, 662].map(look_by), [Some(at(662)), Some(at(662)), None]);
     runs(14, "True", 30).seen(&mut cache, at(31));
     assert_eq!(ends(&cache, 31), None);
+}
+
+#[test]
+fn pods_that_are_deleted_again_at_once_are_made_again_later() {
+    let mut cache = cache();
+    let taken_back = TakenBack { set: key(), words: "admission changed a label".into() };
+    cache.wrote(Written::TakenBack(taken_back.clone()), at(1));
+    let ends = observe(&cache, &key(), at(2)).unwrap().snapshot.recent.early_ends;
+    assert_eq!(ends, Some(EarlyEnds { until: vec![at(21)], words: taken_back.words }));
 }

@@ -105,7 +105,7 @@ pub fn quota(kind: &'static Kind, most: usize) -> Hook {
     })
 }
 
-/// Takes a label from the first objects of a kind, as policies do that allow some labels only, until somebody mends them.
+/// Removes a label from the first objects of a kind, as a policy does that allows some labels only, until it is corrected.
 pub fn without_label(kind: &'static Kind, label: &'static str, first: usize) -> Hook {
     let left = AtomicUsize::new(first);
     Arc::new(move |_, key, body| {

@@ -160,7 +160,9 @@ fn of_two_actives_without_standbys_one_ends_for_the_other() {
     assert_eq!((near.steps, near.waits), (vec![], waits.to_vec()));
     assert_eq!((near.draining, near.look_again), (BTreeSet::from([1]), Some(now() + Duration::from_secs(2))));
     group.surplus_since = Some(BootTime::default());
-    assert_eq!(steps(&group), [Step::Fence { pair: 1 }]);
+    let last = plan_now(&group);
+    assert_eq!((last.steps, last.waits), (vec![Step::Fence { pair: 1 }], waits.to_vec()));
+    assert_eq!(last.draining, BTreeSet::from([1]), "not in the look that fences it either");
 
     group.pairs[1].is_ending = true;
     assert_eq!(steps(&group), [Step::Fence { pair: 1 }], "somebody lifted the fence of a member");
