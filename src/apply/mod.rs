@@ -31,6 +31,7 @@ use kube::Client;
 use tokio::sync::Semaphore;
 
 pub(crate) use outcome::{is_name_taken, is_stale};
+pub(crate) use removal::at_version;
 pub use wake::{GateKit, TicketSender, send_by_tcp};
 
 /// Most deletions, adoptions and retirements under way at once, for all sets together.

@@ -86,18 +86,19 @@ impl<'a> Pods<'a> {
 
     async fn delete_again(&self, created: SlimPod) -> Result<(), kube::Error> {
         let (name, uid) = (created.name_any(), created.uid());
-        let mut version = created.resource_version();
-        for _ in 1..TAKE_BACK_ATTEMPTS_MAX {
+        let (mut version, mut attempts) = (created.resource_version(), 0);
+        loop {
+            attempts += 1;
             match self.api.delete(&name, &at_version(uid.clone(), version)).await {
-                Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
-                Err(_) => {}
                 Ok(_) => return Ok(()),
+                Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
+                Err(error) if attempts == TAKE_BACK_ATTEMPTS_MAX => return Err(error),
+                Err(_) => {}
             }
             let found = self.api.get_opt(&name).await?;
             let Some(found) = found.filter(|found| found.uid() == uid) else { return Ok(()) };
             version = found.resource_version();
         }
-        self.api.delete(&name, &at_version(uid, version)).await.map(drop)
     }
 
     async fn post(&self, body: &Value) -> Result<SlimPod, kube::Error> {

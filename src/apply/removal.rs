@@ -39,7 +39,7 @@ where
 }
 
 /// Parameters of a deletion that the server refuses unless the object has this uid and resource version.
-pub(super) fn at_version(uid: Option<String>, resource_version: Option<String>) -> DeleteParams {
+pub(crate) fn at_version(uid: Option<String>, resource_version: Option<String>) -> DeleteParams {
     let preconditions = Some(Preconditions { uid, resource_version });
     DeleteParams { preconditions, ..DeleteParams::default() }
 }

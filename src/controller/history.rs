@@ -7,11 +7,11 @@ use bps_api::keys;
 use bps_core::manifests::controller_revision;
 use bps_observe::{Observation, is_controlled_by};
 use k8s_openapi::api::apps::v1::ControllerRevision;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::json;
 
-use crate::apply::is_name_taken;
+use crate::apply::{at_version, is_name_taken};
 
 /// Whether the template is another than the one in the status, or the last Pod of a former one has gone since.
 pub(super) fn is_due(observation: &Observation) -> bool {
@@ -89,11 +89,7 @@ async fn prune(
     let unused: Vec<&ControllerRevision> = known.iter().filter(|revision| !is_used(revision)).collect();
     let limit = usize::try_from(observation.set.spec.revision_history_limit).unwrap_or(0);
     for revision in unused.iter().take(unused.len().saturating_sub(limit)) {
-        let preconditions = Preconditions {
-            uid: revision.metadata.uid.clone(),
-            resource_version: revision.metadata.resource_version.clone(),
-        };
-        let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+        let parameters = at_version(revision.uid(), revision.resource_version());
         api.delete(&revision.name_any(), &parameters).await?;
     }
     Ok(())

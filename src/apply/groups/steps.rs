@@ -6,12 +6,13 @@ use bps_observe::group::WrittenVersion;
 use bps_observe::slim::SlimPod;
 use bps_observe::version;
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{Patch, PatchParams, PostParams};
 use kube::core::ObjectMeta;
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::Value;
 
 use super::{Error, request};
+use crate::apply::removal::at_version;
 
 /// What a step is made from, and the client that takes it.
 pub(crate) struct Hand<'a> {
@@ -52,8 +53,7 @@ impl Hand<'_> {
             }
             StepWrite::Delete(metadata) => {
                 let ObjectMeta { name, uid, resource_version, .. } = *metadata;
-                let preconditions = Some(Preconditions { uid, resource_version });
-                let parameters = DeleteParams { preconditions, ..DeleteParams::default() };
+                let parameters = at_version(uid, resource_version);
                 let name = name.unwrap_or_default();
                 self.leases().delete(&name, &parameters).await.map_err(request)?;
                 Ok(None)

@@ -126,6 +126,7 @@ async fn a_pod_whose_labels_admission_changes_is_taken_back_and_told() {
             ([&again[..], from_ref(&deleted)].concat(), "was deleted again"),
             (vec![conflict.clone(), gone.clone()], "was deleted again"),
             ([&again[..], &again, from_ref(&conflict)].concat(), "has been modified"),
+            ([&again[..], &again, from_ref(&gone)].concat(), "was deleted again"),
         ];
         for (end, fate) in ends {
             let tried = answered(&plain(), &create(), &[vec![made.clone()], end].concat()).await;

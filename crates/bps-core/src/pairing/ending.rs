@@ -8,8 +8,8 @@ use super::view::Pair;
 /// How long there must be too many pairs before one is ended. 5 s: whoever makes Pods replaces a lost one within a
 /// second, and an active is not stopped for a gap that closes by itself.
 const SURPLUS_MIN: Duration = Duration::from_secs(5);
-/// Time that the address of a pair is not ready before the pair is fenced. 2 s: kube-proxy programs a change at most a second (its
-/// `minSyncPeriod`) after it heard of it.
+/// Time that the address of a pair is unready before the operator fences the pair. 2 s: kube-proxy programs a change at most a
+/// second (its `minSyncPeriod`) after it observes it.
 const DRAIN: Duration = Duration::from_secs(2);
 
 /// Ends what is to end, and begins with one more pair if there is a surplus.

@@ -18,7 +18,7 @@ pub struct Plan {
     pub steps: Vec<Step>,
     /// What is waited for.
     pub waits: Vec<Wait>,
-    /// Pairs that are about to end: their addresses are not ready any more.
+    /// Pairs that are about to end: their addresses are unready.
     pub draining: BTreeSet<u32>,
     /// When to look again even if nothing happens.
     pub look_again: Option<BootTime>,
