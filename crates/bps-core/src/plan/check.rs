@@ -2,11 +2,11 @@
 //!
 //! A violation is a bug in a rule. It is counted and nothing of the plan is applied.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use crate::model::{
-    Action, Lifecycle, ObjectState, Ownership, Part, Plan, PodName, PodView, Role, Snapshot, Uid,
+    Action, Lifecycle, ObjectState, Ownership, Part, Plan, PodName, PodView, Role, Snapshot, Step, Uid,
 };
 
 /// An invariant that a plan would break.
@@ -50,30 +50,56 @@ impl fmt::Display for Violation {
 
 /// Every invariant that this plan would break on this snapshot.
 pub fn check(snapshot: &Snapshot, plan: &Plan) -> Vec<Violation> {
+    let pods = Pods::of(snapshot);
     let mut violations = named_twice(plan);
-    violations.extend(plan.steps.iter().filter_map(|step| misnamed(snapshot, &step.action)));
+    violations.extend(plan.steps.iter().filter_map(|step| misnamed(&pods, &step.action)));
     if snapshot.is_paired() {
-        violations.extend(plan.steps.iter().filter_map(|step| wrongs_pair(snapshot, plan, &step.action)));
+        let given_up = plan.steps.iter().filter_map(|step| deleted(&step.action)).collect();
+        let wrongs = |step: &Step| wrongs_pair(snapshot, &pods, &given_up, &step.action);
+        violations.extend(plan.steps.iter().filter_map(wrongs));
     } else {
         violations.extend(last_primary(snapshot, plan));
     }
     violations.extend(too_many_created(snapshot, plan));
-    if snapshot.desired.paused && !plan.steps.iter().all(|step| is_due_in_a_pause(snapshot, &step.action)) {
+    let is_due = |step: &Step| is_due_in_a_pause(snapshot, &pods, &step.action);
+    if snapshot.desired.paused && !plan.steps.iter().all(is_due) {
         violations.push(Violation::PausedSetChanged);
     }
     violations
 }
 
+/// The Pods of a snapshot, found without a walk over all of them.
+struct Pods<'a> {
+    by_name: BTreeMap<&'a PodName, &'a PodView>,
+    by_uid: BTreeMap<&'a Uid, &'a PodView>,
+}
+
+impl<'a> Pods<'a> {
+    fn of(snapshot: &'a Snapshot) -> Self {
+        Self {
+            by_name: snapshot.pods.iter().map(|view| (&view.pod.name, view)).collect(),
+            by_uid: snapshot.pods.iter().map(|view| (&view.pod.uid, view)).collect(),
+        }
+    }
+
+    fn named(&self, name: &PodName) -> Option<&'a PodView> {
+        self.by_name.get(name).copied()
+    }
+
+    fn role_of(&self, uid: &Uid) -> Option<Role> {
+        self.by_uid.get(uid).map(|view| view.role)
+    }
+}
+
 /// Whether a step carries out nothing but what was decided before the pause.
-fn is_due_in_a_pause(snapshot: &Snapshot, action: &Action) -> bool {
-    let role_of = |uid: &Uid| snapshot.pods.iter().find(|view| view.pod.uid == *uid).map(|view| view.role);
+fn is_due_in_a_pause(snapshot: &Snapshot, pods: &Pods<'_>, action: &Action) -> bool {
     match action {
         // A pause is passed on to the group.
         Action::PublishGroup => snapshot.group == Some(ObjectState::Outdated),
         Action::Expose { endpoints } => {
-            endpoints.iter().all(|endpoint| role_of(&endpoint.uid) == Some(Role::Primary))
+            endpoints.iter().all(|endpoint| pods.role_of(&endpoint.uid) == Some(Role::Primary))
         }
-        Action::Wake { pod, .. } => role_of(&pod.uid).is_some_and(|role| role != Role::Cold),
+        Action::Wake { pod, .. } => pods.role_of(&pod.uid).is_some_and(|role| role != Role::Cold),
         Action::ClearAddresses => true,
         Action::Create { .. }
         | Action::Convert { .. }
@@ -92,21 +118,22 @@ fn named_twice(plan: &Plan) -> Vec<Violation> {
     names.filter(|name| !seen.insert(*name)).map(|name| Violation::NamedTwice(name.clone())).collect()
 }
 
-fn misnamed(snapshot: &Snapshot, action: &Action) -> Option<Violation> {
-    let find = |name: &PodName| snapshot.pods.iter().find(|view| view.pod.name == *name);
+fn misnamed(pods: &Pods<'_>, action: &Action) -> Option<Violation> {
     match action {
-        Action::Create { name, .. } => find(name).map(|_| Violation::NameTaken(name.clone())),
+        Action::Create { name, .. } => pods.named(name).map(|_| Violation::NameTaken(name.clone())),
         Action::Convert { pod, .. }
         | Action::Wake { pod, .. }
         | Action::Relabel { pod, .. }
         | Action::Delete { pod, .. } => {
-            let is_ours =
-                find(&pod.name).is_some_and(|view| view.pod == *pod && view.ownership == Ownership::Ours);
+            let is_ours = pods
+                .named(&pod.name)
+                .is_some_and(|view| view.pod == *pod && view.ownership == Ownership::Ours);
             (!is_ours).then(|| Violation::NotOurs(pod.name.clone()))
         }
         Action::Adopt { pod } => {
-            let is_orphan =
-                find(&pod.name).is_some_and(|view| view.pod == *pod && view.ownership == Ownership::Orphan);
+            let is_orphan = pods
+                .named(&pod.name)
+                .is_some_and(|view| view.pod == *pod && view.ownership == Ownership::Orphan);
             (!is_orphan).then(|| Violation::NotOurs(pod.name.clone()))
         }
         Action::PublishService
@@ -125,35 +152,36 @@ fn last_primary(snapshot: &Snapshot, plan: &Plan) -> Option<Violation> {
     }
     let is_serving =
         |view: &&PodView| view.role == Role::Primary && view.is_ready() && !view.is_on_lost_node();
-    let given_up: Vec<&PodName> = plan.steps.iter().filter_map(|step| given_up(&step.action)).collect();
+    let given_up: BTreeSet<&PodName> = plan.steps.iter().filter_map(|step| given_up(&step.action)).collect();
     let serving: Vec<&PodView> = snapshot.pods.iter().filter(is_serving).collect();
-    let is_given_up = |view: &&&PodView| given_up.contains(&&view.pod.name);
+    let is_given_up = |view: &&&PodView| given_up.contains(&view.pod.name);
     let lost = serving.iter().find(is_given_up)?;
     (serving.iter().filter(is_given_up).count() == serving.len())
         .then(|| Violation::LastPrimary(lost.pod.name.clone()))
 }
 
 /// Who acts serves, whatever its role: it is not given up by hand while it could hand over to nobody.
-fn wrongs_pair(snapshot: &Snapshot, plan: &Plan, action: &Action) -> Option<Violation> {
+fn wrongs_pair(
+    snapshot: &Snapshot,
+    pods: &Pods<'_>,
+    deleted: &BTreeSet<&PodName>,
+    action: &Action,
+) -> Option<Violation> {
     let name = action.pod_name()?;
     if matches!(snapshot.group, Some(ObjectState::Absent | ObjectState::Foreign)) {
         return Some(Violation::GroupNotOurs(name.clone()));
     }
-    let find = |name: &PodName| snapshot.pods.iter().find(|view| view.pod.name == *name);
-    let view = find(name).filter(|view| view.acts())?;
-    let is_deleted = |name: &PodName| {
-        plan.steps.iter().any(|step| matches!(&step.action, Action::Delete { pod, .. } if pod.name == *name))
-    };
+    let view = pods.named(name).filter(|view| view.acts())?;
     let stands_by = |peer: &&PodView| {
         matches!(peer.part, Part::Standby { .. })
             && peer.is_ready()
             && !peer.is_on_lost_node()
-            && !is_deleted(&peer.pod.name)
+            && !deleted.contains(&peer.pod.name)
             && snapshot.is_level(&peer.pod.name)
     };
     let is_hopeless =
         matches!(view.lifecycle, Lifecycle::Finished | Lifecycle::Unready { .. }) || view.is_on_lost_node();
-    let has_standby = || view.part.peer().and_then(find).as_ref().is_some_and(stands_by);
+    let has_standby = || view.part.peer().and_then(|peer| pods.named(peer)).as_ref().is_some_and(stands_by);
     match action {
         Action::Delete { .. } if !is_hopeless && !has_standby() => {
             Some(Violation::ActiveDeleted(name.clone()))
@@ -172,6 +200,10 @@ fn wrongs_pair(snapshot: &Snapshot, plan: &Plan, action: &Action) -> Option<Viol
         | Action::ClearAddresses
         | Action::Retire { .. } => None,
     }
+}
+
+const fn deleted(action: &Action) -> Option<&PodName> {
+    if let Action::Delete { pod, .. } = action { Some(&pod.name) } else { None }
 }
 
 const fn given_up(action: &Action) -> Option<&PodName> {

@@ -2,12 +2,15 @@
 //!
 //! Never decides who takes a deleted Pod's place; see `fill`.
 
+use std::collections::BTreeSet;
+
 use jiff::{SignedDuration, Timestamp};
 
-use crate::model::{Action, Gate, Hold, Lifecycle, NodeHealth, Ownership, PodView, Reason, Role};
+use crate::model::{Action, Gate, Hold, Lifecycle, NodeHealth, NodeName, Ownership, PodView, Reason, Role};
 
-use super::draft::{Draft, Presence, SeatIndex};
+use super::draft::Draft;
 use super::fill::TIMEOUTS_MAX;
+use super::seats::{Presence, SeatIndex};
 
 /// How often the patience with woken Pods is doubled at most.
 const DOUBLINGS_MAX: usize = 3;
@@ -24,11 +27,14 @@ pub(super) fn adopt_orphans(draft: &mut Draft<'_>) {
 
 /// Deletes Pods that ended, that a deadline gave up, or whose node is gone.
 pub(super) fn delete_hopeless(draft: &mut Draft<'_>) {
+    let wakeable = draft.members(Role::Cold).filter(|(_, seat)| seat.is_free() && seat.view.can_be_woken());
+    let substitutes: BTreeSet<Option<&NodeName>> =
+        wakeable.map(|(_, seat)| seat.view.node.as_ref().map(|node| &node.name)).collect();
     for index in 0..draft.seats.len() {
         if draft.seats[index].is_claimed {
             continue;
         }
-        match verdict(draft, index) {
+        match verdict(draft, index, &substitutes) {
             Verdict::Keep => {}
             Verdict::KeepUntil(until, reason) => {
                 let pod = Some(draft.seats[index].view.pod.name.clone());
@@ -45,7 +51,7 @@ enum Verdict {
     Delete(Reason),
 }
 
-fn verdict(draft: &Draft<'_>, index: SeatIndex) -> Verdict {
+fn verdict(draft: &Draft<'_>, index: SeatIndex, substitutes: &BTreeSet<Option<&NodeName>>) -> Verdict {
     let seat = &draft.seats[index];
     let view = seat.view;
     match seat.presence {
@@ -56,7 +62,7 @@ fn verdict(draft: &Draft<'_>, index: SeatIndex) -> Verdict {
         Presence::Lost => Verdict::Keep,
         Presence::Counted => match view.lifecycle {
             Lifecycle::Unready { since } => unready_verdict(draft, since),
-            Lifecycle::Starting => starting_verdict(draft, index),
+            Lifecycle::Starting => starting_verdict(draft, view, substitutes),
             Lifecycle::Unscheduled
             | Lifecycle::Ready { .. }
             | Lifecycle::Finished
@@ -76,8 +82,7 @@ fn unready_verdict(draft: &Draft<'_>, since: Timestamp) -> Verdict {
 
 /// A woken Pod has to pass its gate before the wake-up timeout, and then to come further; the clock starts at the gate and with
 /// the first ticket, not at the scheduler. It is given up only for something better.
-fn starting_verdict(draft: &Draft<'_>, index: SeatIndex) -> Verdict {
-    let view = draft.seats[index].view;
+fn starting_verdict(draft: &Draft<'_>, view: &PodView, substitutes: &BTreeSet<Option<&NodeName>>) -> Verdict {
     let started = match view.gate {
         Gate::Listening { since } => since,
         // How long an init container takes is the user's affair.
@@ -98,7 +103,7 @@ fn starting_verdict(draft: &Draft<'_>, index: SeatIndex) -> Verdict {
     let asked = view.first_ticket.map_or(awake, |ticket| ticket.max(awake));
     let timeouts = draft.snapshot.recent.timeouts_in_a_row;
     let has_passed = matches!(view.gate, Gate::Passed { .. });
-    let patience = match (has_substitute(draft, view), has_passed) {
+    let patience = match (has_substitute(draft, view, substitutes), has_passed) {
         (true, _) => patience(draft, timeouts),
         // A new Pod has the same way to go, and this one has made a part of it: only one that hangs is given up.
         (false, true) => draft.snapshot.desired.unready_deadline.max(patience(draft, timeouts)),
@@ -122,15 +127,13 @@ fn patience(draft: &Draft<'_>, timeouts: usize) -> SignedDuration {
     draft.snapshot.desired.wakeup_timeout.saturating_mul(1 << timeouts.min(DOUBLINGS_MAX))
 }
 
-/// Whether another Pod can be woken in the place of this one, on another node.
-fn has_substitute(draft: &Draft<'_>, view: &PodView) -> bool {
+/// Whether another Pod can be woken in the place of this one, on another node; given the nodes of those that can be woken.
+fn has_substitute(draft: &Draft<'_>, view: &PodView, substitutes: &BTreeSet<Option<&NodeName>>) -> bool {
     let is_another_given_up = draft.timeouts_in_a_row() > draft.snapshot.recent.timeouts_in_a_row;
     // One at a time: a substitute replaces one Pod, and whether it starts tells whether waking is in vain.
     if draft.snapshot.recent.timeouts_in_a_row >= TIMEOUTS_MAX || is_another_given_up {
         return false;
     }
-    let node = |view: &PodView| view.node.as_ref().map(|node| node.name.clone());
-    draft
-        .members(Role::Cold)
-        .any(|(_, seat)| seat.is_free() && seat.view.can_be_woken() && node(seat.view) != node(view))
+    let node = view.node.as_ref().map(|node| &node.name);
+    substitutes.iter().any(|other| *other != node)
 }

@@ -11,7 +11,8 @@ use crate::model::{
     Action, Endpoint, ExposedKind, Exposure, Hold, Lifecycle, ObjectState, Others, PodView, Reason, Role, Uid,
 };
 
-use super::draft::{Draft, Presence, Seat};
+use super::draft::Draft;
+use super::seats::{Presence, Seat};
 
 /// How often it is looked whether a name that somebody else has is free: no watch of ours shows their objects.
 ///
@@ -42,7 +43,7 @@ pub(super) fn expose_ready_primaries(draft: &mut Draft<'_>) {
     }
     let endpoints = endpoints(draft);
     if let Some(storm) = &draft.snapshot.storm
-        && doubtful_endpoints(draft).iter().any(|doubtful| endpoints.contains(doubtful))
+        && doubtful_endpoints(draft).iter().any(|doubtful| endpoints.binary_search(doubtful).is_ok())
     {
         let until = Some(storm.until);
         draft.hold(Hold { reason: Reason::StormBrake, pod: None, until });

@@ -6,7 +6,8 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::model::{Hold, Lifecycle, NodeHealth, PodView, Reason, Role};
 
-use super::draft::{Draft, Presence, SeatIndex};
+use super::draft::Draft;
+use super::seats::{Presence, SeatIndex};
 use super::{pairs, rollout, select};
 
 /// Who can serve in the place of a primary that does not.
@@ -18,21 +19,64 @@ enum Successor {
     Cold(SeatIndex),
 }
 
+/// Who can serve in the places of primaries that do not; the best one last.
+struct Successors {
+    hot: Vec<SeatIndex>,
+    cold: Vec<SeatIndex>,
+    /// What a rollout makes beyond the wanted number of primaries.
+    surge: usize,
+}
+
+impl Successors {
+    fn of(draft: &Draft<'_>) -> Self {
+        let (mut hot, mut cold) = (select::ready_hot(draft, |_| true), select::at_gate(draft));
+        hot.reverse();
+        cold.reverse();
+        Self { hot, cold, surge: rollout::surge(draft) }
+    }
+
+    /// Who is to serve in this primary's place. A cold backup does so only for one that no node has room for, because it
+    /// holds its own room already.
+    ///
+    /// Not for one that has a node: its init containers may be at work, and the gate stands before those of the backup. Agents
+    /// choose for themselves. Without a deadline nobody is given up.
+    fn next(&self, draft: &Draft<'_>, view: &PodView) -> Option<Successor> {
+        // What could not be deleted after it must not be converted first.
+        let may_be_given_up = view.lifecycle == Lifecycle::Unscheduled
+            && draft.snapshot.storm.is_none()
+            && draft.snapshot.desired.can_create
+            && !draft.snapshot.is_paired()
+            && draft.snapshot.desired.unready_deadline < SignedDuration::MAX;
+        let cold = || if may_be_given_up { self.cold.last().copied().map(Successor::Cold) } else { None };
+        self.hot.last().copied().map(Successor::Hot).or_else(cold)
+    }
+
+    fn take(&mut self, successor: Successor) {
+        match successor {
+            Successor::Hot(_) => self.hot.pop(),
+            Successor::Cold(_) => self.cold.pop(),
+        };
+    }
+}
+
 /// Swaps primaries that stopped being ready, or never became it, with ready hot backups; one that no node has room for
 /// gives its place to a cold one, if there is no such backup.
 pub(super) fn replace_unready_primaries(draft: &mut Draft<'_>) {
-    for index in 0..draft.seats.len() {
-        let seat = &draft.seats[index];
-        if !seat.is_free() || seat.role != Role::Primary || !is_waited_for(draft, seat.view) {
-            continue;
-        }
-        let successor = successor(draft, seat.view);
-        let Some((due, reason)) = swap_due(draft, seat.view, successor) else { continue };
+    let primaries = draft.members(Role::Primary);
+    let waited_for = primaries.filter(|(_, seat)| seat.is_free() && is_waited_for(draft, seat.view));
+    let waited_for: Vec<SeatIndex> = waited_for.map(|(index, _)| index).collect();
+    if waited_for.is_empty() {
+        return;
+    }
+    let mut successors = Successors::of(draft);
+    for index in waited_for {
+        let view = draft.seats[index].view;
+        let successor = successors.next(draft, view);
+        let Some((due, reason)) = swap_due(draft, view, successor) else { continue };
         if due > draft.snapshot.now {
-            let pod = Some(seat.view.pod.name.clone());
-            draft.hold(Hold { reason, pod, until: Some(due) });
+            draft.hold(Hold { reason, pod: Some(view.pod.name.clone()), until: Some(due) });
         } else {
-            swap(draft, index, successor);
+            swap(draft, index, successor, &mut successors);
         }
     }
 }
@@ -42,23 +86,6 @@ fn is_waited_for(draft: &Draft<'_>, view: &PodView) -> bool {
     let serves_not =
         matches!(view.lifecycle, Lifecycle::Unready { .. } | Lifecycle::Starting | Lifecycle::Unscheduled);
     serves_not && !(draft.snapshot.is_paired() && view.acts())
-}
-
-/// Who is to serve in this primary's place. A cold backup does so only for one that no node has room for, because it
-/// holds its own room already.
-///
-/// Not for one that has a node: its init containers may be at work, and the gate stands before those of the backup. Agents
-/// choose for themselves. Without a deadline nobody is given up.
-fn successor(draft: &Draft<'_>, view: &PodView) -> Option<Successor> {
-    // What could not be deleted after it must not be converted first.
-    let may_be_given_up = view.lifecycle == Lifecycle::Unscheduled
-        && draft.snapshot.storm.is_none()
-        && draft.snapshot.desired.can_create
-        && !draft.snapshot.is_paired()
-        && draft.snapshot.desired.unready_deadline < SignedDuration::MAX;
-    let hot = select::best_ready_hot(draft, |_| true).map(Successor::Hot);
-    let cold = || if may_be_given_up { select::best_at_gate(draft).map(Successor::Cold) } else { None };
-    hot.or_else(cold)
 }
 
 /// When a primary that does not serve may give its role away, and why not yet; `None` while nobody waits for that.
@@ -78,28 +105,30 @@ fn swap_due(draft: &Draft<'_>, view: &PodView, successor: Option<Successor>) -> 
     Some((since.saturating_add(delay).unwrap_or(Timestamp::MAX), Reason::WithinFailoverDelay))
 }
 
-fn swap(draft: &mut Draft<'_>, lost: SeatIndex, successor: Option<Successor>) {
+fn swap(draft: &mut Draft<'_>, lost: SeatIndex, successor: Option<Successor>, successors: &mut Successors) {
     // With a primary too many there is nothing to replace; `shrink` demotes this one. What a rollout makes beyond the wanted
     // number is none too many for one that is given up: the rollout waits for it.
-    let surge = if matches!(successor, Some(Successor::Cold(_))) { rollout::surge(draft) } else { 0 };
+    let surge = if matches!(successor, Some(Successor::Cold(_))) { successors.surge } else { 0 };
     if draft.count(Role::Primary) > draft.snapshot.desired.replicas + surge {
         return;
     }
+    let Some(successor) = successor else {
+        let pod = Some(draft.seats[lost].view.pod.name.clone());
+        draft.hold(Hold { reason: Reason::NoReadyBackup, pod, until: None });
+        return;
+    };
+    successors.take(successor);
     match successor {
-        Some(Successor::Hot(successor)) => {
+        Successor::Hot(successor) => {
             // One that never served is no loss.
             let was_ready = matches!(draft.seats[lost].view.lifecycle, Lifecycle::Unready { .. });
             let reason = if was_ready { Reason::PodUnready } else { Reason::SlowStart };
             draft.convert(successor, Role::Primary, reason);
             draft.convert(lost, Role::Hot, reason);
         }
-        Some(Successor::Cold(successor)) => {
+        Successor::Cold(successor) => {
             draft.convert(successor, Role::Primary, Reason::UnreadyTooLong);
             draft.delete(lost, Reason::UnreadyTooLong);
-        }
-        None => {
-            let pod = Some(draft.seats[lost].view.pod.name.clone());
-            draft.hold(Hold { reason: Reason::NoReadyBackup, pod, until: None });
         }
     }
 }
@@ -135,8 +164,9 @@ pub(super) fn leave_cordoned_nodes(draft: &mut Draft<'_>) {
     if !is_endangered || draft.count(Role::Primary) > draft.snapshot.desired.replicas {
         return;
     }
-    if let Some(successor) = select::best_ready_hot(draft, |view| view.node_health() == NodeHealth::Healthy) {
-        draft.convert(successor, Role::Primary, Reason::NodeCordoned);
+    let elsewhere = select::ready_hot(draft, |view| view.node_health() == NodeHealth::Healthy);
+    if let Some(successor) = elsewhere.first() {
+        draft.convert(*successor, Role::Primary, Reason::NodeCordoned);
     }
 }
 
@@ -144,9 +174,7 @@ pub(super) fn leave_cordoned_nodes(draft: &mut Draft<'_>) {
 ///
 /// Until then the label stays: if the node comes back first, its Pod is the only primary that serves.
 pub(super) fn relabel_lost_primaries(draft: &mut Draft<'_>) {
-    if draft.snapshot.storm.is_some()
-        || draft.standing_primaries_without(None) < draft.snapshot.desired.replicas
-    {
+    if draft.snapshot.storm.is_some() || draft.seats.tally().standing < draft.snapshot.desired.replicas {
         return;
     }
     for index in 0..draft.seats.len() {

@@ -4,7 +4,8 @@
 
 use crate::model::{PodView, Reason, Role, UpdateKind};
 
-use super::draft::{Draft, Presence};
+use super::draft::Draft;
+use super::seats::Presence;
 use super::{pairs, rollout, select, shrink};
 
 /// After so many Pods in a row that were woken in vain no other is woken.
@@ -27,14 +28,26 @@ pub(super) fn fill_backups(draft: &mut Draft<'_>) {
 }
 
 fn fill(draft: &mut Draft<'_>, role: Role, wanted: usize) {
-    for _ in draft.count(role)..wanted {
-        let reason = shortage_reason(draft, role);
-        match select::best(draft, givers(draft, role), role) {
+    let missing = wanted.saturating_sub(draft.count(role));
+    if missing == 0 {
+        return;
+    }
+    let cause = shortage_reason(draft, role);
+    let mut candidates = select::candidates(draft, givers(draft, role), role).into_iter();
+    for _ in 0..missing {
+        let reason = if is_surge(draft, role) { Reason::TemplateChanged } else { cause };
+        match candidates.next() {
             Some(index) => draft.convert(index, role, reason),
             None if draft.create(role, reason) => {}
             None => return,
         }
     }
+}
+
+/// Whether another Pod of this role would be the one beyond the wish that a rollout makes.
+fn is_surge(draft: &Draft<'_>, role: Role) -> bool {
+    let desired = &draft.snapshot.desired;
+    role == Role::Primary && !desired.is_new_generation && draft.count(role) >= desired.replicas
 }
 
 /// Roles that give Pods to this one, the quickest first.
@@ -69,10 +82,6 @@ fn shortage_reason(draft: &Draft<'_>, role: Role) -> Reason {
         return Reason::ScaledOut;
     }
     let desired = &draft.snapshot.desired;
-    if role == Role::Primary && draft.count(role) >= desired.replicas {
-        // The one beyond the wish is the surge of a rollout.
-        return Reason::TemplateChanged;
-    }
     let of_role = || draft.seats.iter().filter(|seat| seat.view.role == role);
     let is_rolled = |view: &PodView| {
         view.role != Role::Primary

@@ -14,10 +14,13 @@ mod labels;
 mod names;
 mod pairs;
 mod rollout;
+mod seats;
 mod select;
 mod shrink;
 mod wake;
 
+#[cfg(test)]
+mod growth;
 #[cfg(test)]
 mod tests;
 

@@ -3,11 +3,14 @@
 //! Who acts is decided by the agents, and which Pods form a pair by the group of the set: roles only follow. So nothing
 //! here gives up a Pod that acts, but for a rollout that hands over to a standby which is as it should be.
 
+use std::collections::BTreeSet;
+
 use jiff::SignedDuration;
 
-use crate::model::{Action, Hold, Lifecycle, ObjectState, Part, PodView, Reason, Role, UpdateKind};
+use crate::model::{Action, Hold, Lifecycle, ObjectState, Part, PodName, PodView, Reason, Role, UpdateKind};
 
-use super::draft::{Draft, Presence, Seat, SeatIndex};
+use super::draft::Draft;
+use super::seats::{Presence, Seat, SeatIndex};
 use super::{rollout, select};
 
 /// How long a primary may be unready at least before its role is given away: agents take over within 3 s, and their
@@ -36,23 +39,32 @@ pub(super) fn follow(draft: &mut Draft<'_>) {
     if !draft.snapshot.is_paired() {
         return;
     }
+    let acting = draft.members(Role::Hot).filter(|(_, seat)| seat.is_free() && seat.view.acts());
+    let acting: Vec<SeatIndex> = acting.map(|(index, _)| index).collect();
+    if !acting.is_empty() {
+        promote_acting(draft, &acting);
+    }
+    demote_bound(draft);
+    demote_idle(draft);
+}
+
+fn promote_acting(draft: &mut Draft<'_>, acting: &[SeatIndex]) {
     let wanted = draft.snapshot.desired.replicas;
-    for index in 0..draft.seats.len() {
-        let seat = &draft.seats[index];
-        if !seat.is_free() || seat.role != Role::Hot || !seat.view.acts() {
+    let mut by_worth = select::surplus(draft, Role::Primary).into_iter().peekable();
+    for index in acting {
+        let successor = draft.seats[*index].view;
+        let reason = takeover_reason(draft, successor);
+        if draft.count(Role::Primary) < wanted {
+            draft.convert(*index, Role::Primary, reason);
             continue;
         }
-        let reason = takeover_reason(draft, seat.view);
-        if draft.count(Role::Primary) < wanted {
-            draft.convert(index, Role::Primary, reason);
-        } else if let Some(idle) = idle_primary(draft, seat.view) {
-            draft.convert(index, Role::Primary, reason);
+        while by_worth.next_if(|primary| !is_idle(draft, *primary)).is_some() {}
+        if let Some(idle) = idle_peer(draft, successor).or(by_worth.peek().copied()) {
+            draft.convert(*index, Role::Primary, reason);
             let reason = if reason == Reason::PodUnready { reason } else { Reason::TookOver };
             draft.convert(idle, Role::Hot, reason);
         }
     }
-    demote_bound(draft);
-    demote_idle(draft);
 }
 
 /// Takes the role from primaries that stand by for another one: they cannot act, and another Pod can.
@@ -83,12 +95,16 @@ fn demote_idle(draft: &mut Draft<'_>) {
     }
 }
 
-/// The primary whose place an acting hot backup takes: the one that it stood by for, else the one worth least.
-fn idle_primary(draft: &Draft<'_>, successor: &PodView) -> Option<SeatIndex> {
-    let idle = select::surplus(draft, Role::Primary).into_iter();
-    let idle: Vec<SeatIndex> = idle.filter(|index| !draft.seats[*index].view.acts()).collect();
-    let is_peer = |index: &&SeatIndex| successor.part.peer() == Some(&draft.seats[**index].view.pod.name);
-    idle.iter().find(is_peer).or(idle.first()).copied()
+/// Whether it is a primary whose place an acting hot backup may take.
+fn is_idle(draft: &Draft<'_>, index: SeatIndex) -> bool {
+    let seat = &draft.seats[index];
+    seat.is_free() && seat.role == Role::Primary && !seat.view.acts()
+}
+
+/// The primary for which an acting hot backup stood by: before all others its place is free.
+fn idle_peer(draft: &Draft<'_>, successor: &PodView) -> Option<SeatIndex> {
+    let peer = draft.seats.position(successor.part.peer()?)?;
+    is_idle(draft, peer).then_some(peer)
 }
 
 /// Why the standby acts: what became of the Pod that acted before.
@@ -103,8 +119,7 @@ fn takeover_reason(draft: &Draft<'_>, view: &PodView) -> Reason {
 }
 
 fn peer<'d, 'a>(draft: &'d Draft<'a>, view: &PodView) -> Option<&'d Seat<'a>> {
-    let name = view.part.peer()?;
-    draft.seats.iter().find(|seat| seat.view.pod.name == *name)
+    draft.seats.position(view.part.peer()?).map(|index| &draft.seats[index])
 }
 
 /// Whether a Pod stands by for one that acts and stays: it cannot act before that one ends.
@@ -120,18 +135,21 @@ pub(super) fn is_next(draft: &Draft<'_>, view: &PodView) -> bool {
     draft.snapshot.is_paired() && is_standby && !is_bound(draft, view)
 }
 
-/// Whether a surplus Pod may be given up: one that acts never, no backup before surplus pairs have ended, and no standby
-/// while there is a spare.
-pub(super) fn is_expendable(draft: &Draft<'_>, seat: &Seat<'_>) -> bool {
+/// Free Pods of a role that may be given up as surplus, the least worth keeping first: in a set of pairs one that acts never,
+/// no backup before surplus pairs have ended, and no standby while there is a spare.
+pub(super) fn expendable(draft: &Draft<'_>, role: Role) -> Vec<SeatIndex> {
+    let mut surplus = select::surplus(draft, role);
     if !draft.snapshot.is_paired() {
-        return true;
+        return surplus;
     }
-    let has_surplus = || draft.count(Role::Primary) > draft.snapshot.desired.replicas;
+    let has_surplus = draft.count(Role::Primary) > draft.snapshot.desired.replicas;
     // A Pod that has just become a backup goes in a later pass.
-    let mut hot = draft.members(Role::Hot);
-    let mut has_later = || hot.any(|(_, other)| other.is_claimed && !is_bound(draft, other.view));
-    let is_kept = seat.role == Role::Hot && (has_surplus() || is_bound(draft, seat.view) && has_later());
-    !seat.view.acts() && !is_kept
+    let has_later =
+        draft.members(Role::Hot).any(|(_, other)| other.is_claimed && !is_bound(draft, other.view));
+    let is_kept =
+        |seat: &Seat<'_>| seat.role == Role::Hot && (has_surplus || has_later && is_bound(draft, seat.view));
+    surplus.retain(|index| !draft.seats[*index].view.acts() && !is_kept(&draft.seats[*index]));
+    surplus
 }
 
 /// Hot backups beyond the wanted number while a rollout reaches actives without a standby of their own: one more than
@@ -148,15 +166,13 @@ pub(super) fn hot_surge(draft: &Draft<'_>) -> usize {
         return 0;
     }
     let hot = || draft.seats.iter().filter(|seat| seat.is_counted() && seat.view.role == Role::Hot);
-    let has_standby = |index: &SeatIndex| {
-        let view = draft.seats[*index].view;
-        hot().any(|standby| standby.view.part.peer() == Some(&view.pod.name) && is_bound(draft, standby.view))
-    };
+    let bound = || hot().filter(|standby| is_bound(draft, standby.view));
+    let served: BTreeSet<&PodName> = bound().filter_map(|standby| standby.view.part.peer()).collect();
     // The group chooses whom a lent standby stands by for; one beside an updated active does not help.
-    let needed = if outdated.iter().any(has_standby) {
+    let needed = if outdated.iter().any(|index| served.contains(&draft.seats[*index].view.pod.name)) {
         hot().count()
     } else {
-        hot().filter(|standby| is_bound(draft, standby.view)).count() + 1
+        bound().count() + 1
     };
     needed.min(desired.replicas).saturating_sub(desired.hot_backups)
 }

@@ -7,7 +7,8 @@ use jiff::Timestamp;
 
 use crate::model::{Hold, Lifecycle, NodeHealth, PodView, Reason, Role, UpdateKind};
 
-use super::draft::{Draft, Seat, SeatIndex};
+use super::draft::Draft;
+use super::seats::{Seat, SeatIndex};
 use super::{pairs, select};
 
 /// Primaries that may exist beyond the wanted number while a rollout without hot backups replaces them: 0 or 1.
@@ -82,8 +83,7 @@ fn replace_backups(draft: &mut Draft<'_>, role: Role, is_lower_tier_whole: bool)
     if budget == 0 {
         draft.hold(rollout_waits(None));
     }
-    let outdated = outdated(draft, role);
-    let may_go = |index: &SeatIndex| outdated.contains(index) && !is_acting(draft, *index);
+    let may_go = |index: &SeatIndex| !draft.is_updated(draft.seats[*index].view) && !is_acting(draft, *index);
     let by_worth = select::surplus(draft, role).into_iter().filter(may_go);
     for index in by_worth.take(budget).collect::<Vec<_>>() {
         draft.delete(index, Reason::TemplateChanged);
@@ -103,8 +103,8 @@ fn promote_updated(draft: &mut Draft<'_>) {
     let revision = draft.snapshot.desired.revision.clone();
     // On a cordoned node it would be demoted again at once, for ever.
     let is_fit = |view: &PodView| view.revision == revision && view.node_health() == NodeHealth::Healthy;
-    match select::best_ready_hot(draft, is_fit) {
-        Some(index) => draft.convert(index, Role::Primary, Reason::TemplateChanged),
+    match select::ready_hot(draft, is_fit).first() {
+        Some(index) => draft.convert(*index, Role::Primary, Reason::TemplateChanged),
         None => draft.hold(rollout_waits(None)),
     }
 }

@@ -1,13 +1,15 @@
 //! Orders Pods: who is converted first, who is given up first.
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-use crate::model::{Lifecycle, NodeHealth, PodName, PodView, Role, Strategy, Uid};
+use crate::model::{Lifecycle, NodeHealth, NodeName, PodName, PodView, Role, Strategy, Uid};
 
-use super::draft::{Draft, Seat, SeatIndex};
+use super::draft::Draft;
 use super::pairs;
+use super::seats::{Seat, SeatIndex};
 
 /// How soon a candidate can serve in its new role; the soonest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -18,25 +20,53 @@ enum Willingness {
     Unscheduled,
 }
 
+/// Whether a node has room for it.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Room {
+    Found,
+    /// It may wait for ever, so it is the last choice.
+    Awaited,
+}
+
 /// Best candidate first; compared field by field, top to bottom.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct CandidateOrder {
+    room: Room,
+    /// Place of its role among those that give Pods.
+    giver: usize,
     is_not_next: bool,
     willingness: Willingness,
     is_on_cordoned_node: bool,
     is_outdated: bool,
+    crowd: Crowd,
     preference: Preference,
     name: PodName,
 }
 
-/// What the strategy adds; all candidates of one choice have the same variant.
+/// How many Pods of the role are around when this one gets it; 0 where the strategy does not ask for it.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Crowd {
+    zone: usize,
+    node: usize,
+}
+
+/// What the strategy adds; all candidates of one role have the same variant.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum Preference {
-    Best { zone_crowd: usize, node_crowd: usize, ready_since: Option<Timestamp> },
+    Best { ready_since: Option<Timestamp> },
     Random { uid: Uid },
     Oldest { created: Timestamp },
     Newest { created: Reverse<Timestamp> },
-    Spread { zone_crowd: usize, node_crowd: usize },
+    Spread,
+}
+
+impl Preference {
+    const fn asks_for_crowd(&self) -> bool {
+        match self {
+            Self::Best { .. } | Self::Spread => true,
+            Self::Random { .. } | Self::Oldest { .. } | Self::Newest { .. } => false,
+        }
+    }
 }
 
 /// Whether somebody relies on a backup.
@@ -62,48 +92,68 @@ struct SurplusOrder {
     name: PodName,
 }
 
-/// The best free Pod with one of the roles `givers` to become `to`, if one is fit for it; earlier givers go first.
+/// Free Pods with one of the roles `givers` that are fit to become `to`, in the order in which they are to be taken; earlier
+/// givers go first.
 ///
-/// A Pod that crashed is never a candidate: it comes back where it is, or is replaced. A Pod that no node has room for
-/// may wait for ever, so it is the last choice.
-pub(super) fn best(draft: &Draft<'_>, givers: &[Role], to: Role) -> Option<SeatIndex> {
-    let bests = givers.iter().filter_map(|from| best_of(draft, (*from, to), |_| true));
-    bests.min_by_key(|(order, _)| order.willingness == Willingness::Unscheduled).map(|(_, index)| index)
+/// A Pod that crashed is never a candidate: it comes back where it is, or is replaced.
+pub(super) fn candidates(draft: &Draft<'_>, givers: &[Role], to: Role) -> Vec<SeatIndex> {
+    candidates_that(draft, givers, to, |_| true)
 }
 
-/// The best free, ready hot backup that satisfies `is_fit`.
-pub(super) fn best_ready_hot(draft: &Draft<'_>, is_fit: impl Fn(&PodView) -> bool) -> Option<SeatIndex> {
-    let best = best_of(draft, (Role::Hot, Role::Primary), |view| view.is_ready() && is_fit(view));
-    best.map(|(_, index)| index)
+/// Free, ready hot backups that satisfy `is_fit`, in the order in which they are to be promoted.
+pub(super) fn ready_hot(draft: &Draft<'_>, is_fit: impl Fn(&PodView) -> bool) -> Vec<SeatIndex> {
+    candidates_that(draft, &[Role::Hot], Role::Primary, |view| view.is_ready() && is_fit(view))
 }
 
-/// The best free cold backup that can be woken at once.
-pub(super) fn best_at_gate(draft: &Draft<'_>) -> Option<SeatIndex> {
-    best_of(draft, (Role::Cold, Role::Primary), PodView::can_be_woken).map(|(_, index)| index)
+/// Free cold backups that can be woken at once, in the order in which they are to be.
+pub(super) fn at_gate(draft: &Draft<'_>) -> Vec<SeatIndex> {
+    candidates_that(draft, &[Role::Cold], Role::Primary, PodView::can_be_woken)
 }
 
-/// The best free Pod with role `from` that satisfies `is_fit`, to get role `to`; with its place among others.
-fn best_of(
+fn candidates_that(
     draft: &Draft<'_>,
-    (from, to): (Role, Role),
+    givers: &[Role],
+    to: Role,
     is_fit: impl Fn(&PodView) -> bool,
-) -> Option<(CandidateOrder, SeatIndex)> {
-    let strategy = strategy(draft, from, to);
-    candidates(draft, from)
-        .filter(|(_, seat)| is_fit(seat.view))
-        .filter_map(|(index, seat)| Some((candidate_order(draft, seat, (to, strategy))?, index)))
-        .min()
+) -> Vec<SeatIndex> {
+    let mut candidates: Vec<(CandidateOrder, SeatIndex)> = Vec::new();
+    for (giver, from) in givers.iter().enumerate() {
+        let fit = free(draft, *from).filter(|(_, seat)| is_fit(seat.view));
+        candidates.extend(fit.filter_map(|(index, seat)| Some((order(draft, seat, giver, to)?, index))));
+    }
+    candidates.sort();
+    spread(draft, to, &mut candidates);
+    candidates.into_iter().map(|(_, index)| index).collect()
+}
+
+/// Orders candidates as if each were the best of those that are left once the ones before it have the role.
+///
+/// A Pod that is taken adds to the crowd of its own node and zone only. So the crowd that each meets is its place among the
+/// candidates of its node, then of its zone: three sorts do what a choice among all for each Pod would.
+fn spread(draft: &Draft<'_>, to: Role, candidates: &mut [(CandidateOrder, SeatIndex)]) {
+    let mut crowds = Crowds::of(draft, to);
+    for (order, index) in &mut *candidates {
+        let crowd = crowds.join_node(draft.seats[*index].view);
+        order.crowd.node = if order.preference.asks_for_crowd() { crowd } else { 0 };
+    }
+    candidates.sort();
+    for (order, index) in &mut *candidates {
+        let crowd = crowds.join_zone(draft.seats[*index].view);
+        order.crowd.zone = if order.preference.asks_for_crowd() { crowd } else { 0 };
+    }
+    candidates.sort();
 }
 
 /// Free Pods of a role, the least worth keeping first.
 pub(super) fn surplus(draft: &Draft<'_>, role: Role) -> Vec<SeatIndex> {
+    let crowds = Crowds::of(draft, role);
     let mut order: Vec<(SurplusOrder, SeatIndex)> =
-        candidates(draft, role).map(|(index, seat)| (surplus_order(draft, seat), index)).collect();
+        free(draft, role).map(|(index, seat)| (surplus_order(draft, &crowds, seat), index)).collect();
     order.sort();
     order.into_iter().map(|(_, index)| index).collect()
 }
 
-fn candidates<'d, 'a>(
+fn free<'d, 'a>(
     draft: &'d Draft<'a>,
     role: Role,
 ) -> impl Iterator<Item = (SeatIndex, &'d Seat<'a>)> + use<'d, 'a> {
@@ -119,21 +169,21 @@ fn strategy(draft: &Draft<'_>, from: Role, to: Role) -> Strategy {
     }
 }
 
-fn candidate_order(
-    draft: &Draft<'_>,
-    seat: &Seat<'_>,
-    (to, strategy): (Role, Strategy),
-) -> Option<CandidateOrder> {
+fn order(draft: &Draft<'_>, seat: &Seat<'_>, giver: usize, to: Role) -> Option<CandidateOrder> {
     let view = seat.view;
     if to == Role::Primary && pairs::is_bound(draft, view) {
         return None;
     }
+    let willingness = willingness(view)?;
     Some(CandidateOrder {
+        room: if willingness == Willingness::Unscheduled { Room::Awaited } else { Room::Found },
+        giver,
         is_not_next: !(to == Role::Primary && pairs::is_next(draft, view)),
-        willingness: willingness(view)?,
+        willingness,
         is_on_cordoned_node: view.node_health() == NodeHealth::Cordoned,
         is_outdated: !draft.is_updated(view),
-        preference: preference(draft, view, (to, strategy)),
+        crowd: Crowd::default(),
+        preference: preference(view, strategy(draft, seat.role, to)),
         name: view.pod.name.clone(),
     })
 }
@@ -149,11 +199,9 @@ fn willingness(view: &PodView) -> Option<Willingness> {
     }
 }
 
-fn preference(draft: &Draft<'_>, view: &PodView, (to, strategy): (Role, Strategy)) -> Preference {
+fn preference(view: &PodView, strategy: Strategy) -> Preference {
     match strategy {
         Strategy::Best => Preference::Best {
-            zone_crowd: zone_crowd(draft, view, to),
-            node_crowd: node_crowd(draft, view, to),
             ready_since: match view.lifecycle {
                 Lifecycle::Ready { since } => Some(since),
                 Lifecycle::Unscheduled
@@ -166,43 +214,66 @@ fn preference(draft: &Draft<'_>, view: &PodView, (to, strategy): (Role, Strategy
         Strategy::Random => Preference::Random { uid: view.pod.uid.clone() },
         Strategy::Oldest => Preference::Oldest { created: view.created },
         Strategy::Newest => Preference::Newest { created: Reverse(view.created) },
-        Strategy::Spread => Preference::Spread {
-            zone_crowd: zone_crowd(draft, view, to),
-            node_crowd: node_crowd(draft, view, to),
-        },
+        Strategy::Spread => Preference::Spread,
     }
 }
 
-fn surplus_order(draft: &Draft<'_>, seat: &Seat<'_>) -> SurplusOrder {
+fn surplus_order(draft: &Draft<'_>, crowds: &Crowds<'_>, seat: &Seat<'_>) -> SurplusOrder {
     let view = seat.view;
+    let crowd = crowds.around(view);
     SurplusOrder {
         is_available: view.is_available(),
         bond: if pairs::is_bound(draft, view) { Bond::Standby } else { Bond::Free },
         progress: Reverse(willingness(view).unwrap_or(Willingness::Unscheduled)),
         is_on_healthy_node: view.node_health() == NodeHealth::Healthy,
         is_updated: draft.is_updated(view),
-        node_crowd: Reverse(node_crowd(draft, view, seat.role)),
-        zone_crowd: Reverse(zone_crowd(draft, view, seat.role)),
+        node_crowd: Reverse(crowd.node),
+        zone_crowd: Reverse(crowd.zone),
         created: Reverse(view.created),
         name: view.pod.name.clone(),
     }
 }
 
-/// Other Pods of the role on the same node.
-fn node_crowd(draft: &Draft<'_>, view: &PodView, role: Role) -> usize {
-    let Some(node) = &view.node else { return 0 };
-    let is_beside = |seat: &Seat<'_>| {
-        seat.view.pod != view.pod && seat.view.node.as_ref().is_some_and(|other| other.name == node.name)
-    };
-    draft.members(role).filter(|(_, seat)| is_beside(seat)).count()
+/// Pods of one role on each node and in each zone.
+struct Crowds<'a> {
+    nodes: BTreeMap<&'a NodeName, usize>,
+    zones: BTreeMap<&'a str, usize>,
 }
 
-/// Other Pods of the role in the same zone; 0 where nodes have no zone.
-fn zone_crowd(draft: &Draft<'_>, view: &PodView, role: Role) -> usize {
-    let Some(zone) = view.node.as_ref().and_then(|node| node.zone.as_ref()) else { return 0 };
-    let is_beside = |seat: &Seat<'_>| {
-        seat.view.pod != view.pod
-            && seat.view.node.as_ref().and_then(|other| other.zone.as_ref()) == Some(zone)
-    };
-    draft.members(role).filter(|(_, seat)| is_beside(seat)).count()
+impl<'a> Crowds<'a> {
+    fn of(draft: &Draft<'a>, role: Role) -> Self {
+        let mut crowds = Self { nodes: BTreeMap::new(), zones: BTreeMap::new() };
+        for (_, seat) in draft.members(role) {
+            crowds.join_node(seat.view);
+            crowds.join_zone(seat.view);
+        }
+        crowds
+    }
+
+    /// Counts a Pod for its node; returns how many were counted before. A Pod without a node meets nobody.
+    fn join_node(&mut self, view: &'a PodView) -> usize {
+        view.node.as_ref().map_or(0, |node| join(self.nodes.entry(&node.name).or_default()))
+    }
+
+    /// Counts a Pod for its zone; returns how many were counted before. A Pod on a node without a zone meets nobody.
+    fn join_zone(&mut self, view: &'a PodView) -> usize {
+        zone(view).map_or(0, |zone| join(self.zones.entry(zone).or_default()))
+    }
+
+    /// How many others are around a Pod that was counted.
+    fn around(&self, view: &PodView) -> Crowd {
+        let node = view.node.as_ref().and_then(|node| self.nodes.get(&node.name));
+        let zone = zone(view).and_then(|zone| self.zones.get(zone));
+        let others = |counted: Option<&usize>| counted.map_or(0, |counted| counted - 1);
+        Crowd { zone: others(zone), node: others(node) }
+    }
+}
+
+fn zone(view: &PodView) -> Option<&str> {
+    view.node.as_ref().and_then(|node| node.zone.as_deref())
+}
+
+const fn join(crowd: &mut usize) -> usize {
+    *crowd += 1;
+    *crowd - 1
 }

@@ -5,7 +5,8 @@
 
 use crate::model::{Gate, Lifecycle, NodeHealth, PodView, Reason, Role, ScaleIn, UpdateKind};
 
-use super::draft::{Draft, SeatIndex};
+use super::draft::Draft;
+use super::seats::SeatIndex;
 use super::{failover, pairs, rollout, select};
 
 /// Demotes or deletes primaries beyond the wanted number.
@@ -16,17 +17,18 @@ pub(super) fn shrink_primaries(draft: &mut Draft<'_>) {
     }
     let wanted = draft.snapshot.desired.replicas;
     let kept = wanted + rollout::surge(draft);
+    let has_backup = !select::ready_hot(draft, |_| true).is_empty();
     for index in surplus_primaries(draft) {
         if draft.count(Role::Primary) <= kept {
             return;
         }
         let view = draft.seats[index].view;
-        if view.is_ready() && draft.standing_primaries_without(Some(index)) < wanted {
+        if view.is_ready() && draft.seats.standing_without(index) < wanted {
             return;
         }
         if is_demoted(draft, index) {
             draft.convert(index, Role::Hot, surplus_reason(draft, view));
-        } else if may_serve_first(draft, index) {
+        } else if !has_backup && may_serve_first(draft, index) {
             return;
         } else {
             draft.delete(index, surplus_reason(draft, view));
@@ -44,15 +46,12 @@ fn surplus_primaries(draft: &Draft<'_>) -> Vec<SeatIndex> {
 
 /// Whether a primary that stopped being ready may be ready again before the others have started, for example because its
 /// node came back; a dead one is ended by its deadline.
+///
+/// With a primary too many no hot backup is promoted, so one that is ready must not wait for this.
 fn may_serve_first(draft: &Draft<'_>, index: SeatIndex) -> bool {
-    let is_unready = |view: &PodView| matches!(view.lifecycle, Lifecycle::Unready { .. });
-    // With a primary too many no hot backup is promoted, so one that is ready must not wait for this.
-    if !is_unready(draft.seats[index].view) || select::best_ready_hot(draft, |_| true).is_some() {
-        return false;
-    }
-    let others = draft.members(Role::Primary).filter(|(other, _)| *other != index);
-    let unready = others.filter(|(_, seat)| is_unready(seat.view)).count();
-    draft.standing_primaries_without(Some(index)) + unready < draft.snapshot.desired.replicas
+    let is_unready = matches!(draft.seats[index].view.lifecycle, Lifecycle::Unready { .. });
+    let others = draft.seats.standing_without(index) + draft.seats.unready_primaries_without(index);
+    is_unready && others < draft.snapshot.desired.replicas
 }
 
 /// Deletes hot and cold backups beyond the wanted numbers, and cold Pods that started by themselves.
@@ -60,10 +59,7 @@ pub(super) fn shrink_backups(draft: &mut Draft<'_>) {
     for role in [Role::Hot, Role::Cold] {
         let surge = if role == Role::Hot { pairs::hot_surge(draft) } else { 0 };
         let surplus = draft.count(role).saturating_sub(draft.snapshot.desired.count(role) + surge);
-        let is_expendable = |index: &SeatIndex| pairs::is_expendable(draft, &draft.seats[*index]);
-        let expendable: Vec<SeatIndex> =
-            select::surplus(draft, role).into_iter().filter(is_expendable).collect();
-        for index in expendable.into_iter().take(surplus) {
+        for index in pairs::expendable(draft, role).into_iter().take(surplus) {
             draft.delete(index, surplus_reason(draft, draft.seats[index].view));
         }
     }

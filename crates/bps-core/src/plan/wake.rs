@@ -5,7 +5,8 @@
 
 use crate::model::{Action, Hold, Ownership, Reason, Role};
 
-use super::draft::{Draft, SeatIndex};
+use super::draft::Draft;
+use super::seats::SeatIndex;
 
 pub(super) fn send_tickets(draft: &mut Draft<'_>) {
     for index in 0..draft.seats.len() {
