@@ -31,6 +31,7 @@ mod others;
 mod taken;
 mod written;
 
+pub(crate) use nodes::Hosts;
 use nodes::NodeList;
 pub use noted::Deleted;
 pub(super) use noted::Noted;
@@ -92,6 +93,8 @@ pub struct Cache {
     storm_threshold: StormThreshold,
     /// Since when each node that does not answer is known not to.
     silent_since: BTreeMap<NodeName, Timestamp>,
+    /// Since when each node with Pods is known to have no object.
+    missing_since: BTreeMap<NodeName, Timestamp>,
     pods_on_node: BTreeMap<NodeName, BTreeSet<ObjectKey>>,
     /// What others wrote behind Services of ours.
     behind: BTreeMap<ObjectKey, Behind>,

@@ -3,24 +3,22 @@
 //! Ready alone is no proof of life: after a sandbox was killed the condition stays True for seconds while the
 //! application is dead, so the phase and every container must agree with it.
 
-use std::collections::BTreeMap;
-
 use bps_api::keys;
 use bps_core::model::{
-    Gate, Lifecycle, NodeHealth, NodeName, NodeView, Ownership, Part, PodName, PodRef, PodView, Revision,
-    Role, RoleLabels, Signs, Uid,
+    Gate, Lifecycle, NodeName, Ownership, Part, PodName, PodRef, PodView, Revision, Role, RoleLabels, Signs,
+    Uid,
 };
 use bps_core::pairing::HaState;
 use jiff::{SignedDuration, Timestamp};
 
-use super::cache::{KnownKeys, Noted};
+use super::cache::{Hosts, KnownKeys, Noted};
 use super::owner::controller_of;
 use super::slim::{SlimCondition, SlimContainerState, SlimContainerStatus, SlimPod};
 
 /// What a Pod is read beside.
 pub(super) struct PodContext<'a> {
     pub(super) set_uid: &'a str,
-    pub(super) nodes: &'a BTreeMap<NodeName, NodeView>,
+    pub(super) hosts: Hosts<'a>,
     pub(super) keys: &'a KnownKeys,
     pub(super) noted: &'a Noted,
 }
@@ -59,7 +57,7 @@ pub(super) fn pod_view(pod: &SlimPod, context: &PodContext<'_>) -> Option<PodVie
         is_running: is_running(pod),
         signs: signs(pod),
         is_serving: is_serving(pod),
-        node: pod.spec.node_name.as_ref().map(|name| node(name, context.nodes)),
+        node: pod.spec.node_name.as_ref().map(|name| context.hosts.view(NodeName(name.clone()))),
         address: pod.status.pod_ip.as_ref().and_then(|text| text.parse().ok()),
     })
 }
@@ -111,13 +109,6 @@ pub(super) fn ownership(pod: &SlimPod, set_uid: &str) -> Option<Ownership> {
 
 fn created(pod: &SlimPod) -> Timestamp {
     pod.metadata.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0)
-}
-
-/// A node that is not in the cache is gone: nodes are listed before the first decision. Before a Pod is deleted for that,
-/// its node is asked for.
-fn node(name: &str, nodes: &BTreeMap<NodeName, NodeView>) -> NodeView {
-    let name = NodeName(name.to_owned());
-    nodes.get(&name).cloned().unwrap_or(NodeView { name, zone: None, health: NodeHealth::Gone })
 }
 
 /// How far the Pod has come, with the beginning of its unreadiness by our own clock: delays and deadlines count from

@@ -1,5 +1,6 @@
 //! Tells a mass loss of nodes from single failures.
 //!
+//! A node without an object counts as one that is silent: the object may have been deleted by mistake, or be made anew.
 //! Only nodes that carry Pods of sets can be lost: whoever keeps objects of nodes that sleep, or never came, would have the
 //! brake on for ever. And only for a while: what has been so for long is believed.
 
@@ -34,9 +35,11 @@ pub(super) struct Nodes<'c> {
     pub(super) views: &'c BTreeMap<NodeName, NodeView>,
     /// Since when each silent one is known to be so.
     pub(super) silent_since: &'c BTreeMap<NodeName, Timestamp>,
+    /// Since when each node with Pods is known to have no object.
+    pub(super) missing_since: &'c BTreeMap<NodeName, Timestamp>,
 }
 
-/// A silent node with Pods.
+/// A node with Pods that is silent, or has no object.
 struct Loss<'c> {
     node: &'c NodeName,
     pods: usize,
@@ -52,16 +55,16 @@ pub(super) fn assess(
     threshold: StormThreshold,
     now: Timestamp,
 ) -> Option<Storm> {
-    let believed = |node: &NodeName| {
-        let since = nodes.silent_since.get(node).copied().unwrap_or(now);
-        since.saturating_add(STORM_BELIEVED_AFTER).unwrap_or(Timestamp::MAX)
+    let doubtful = |node, since: Timestamp| Loss {
+        node,
+        pods: pods_on(node),
+        believed: since.saturating_add(STORM_BELIEVED_AFTER).unwrap_or(Timestamp::MAX),
     };
     let silent = nodes.views.values().filter(|view| view.health == NodeHealth::NotReady);
-    let losses = silent.map(|NodeView { name, .. }| Loss {
-        node: name,
-        pods: pods_on(name),
-        believed: believed(name),
-    });
+    let silent = silent
+        .map(|NodeView { name, .. }| doubtful(name, nodes.silent_since.get(name).copied().unwrap_or(now)));
+    let missing = nodes.missing_since.iter().map(|(name, since)| doubtful(name, *since));
+    let losses = silent.chain(missing);
     let mut losses: Vec<Loss<'_>> = losses.filter(|loss| loss.pods > 0 && loss.believed > now).collect();
     losses.sort_by_key(|loss| loss.believed);
     let answering = nodes.views.values().filter(|view| view.health != NodeHealth::NotReady).count();

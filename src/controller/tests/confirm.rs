@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
+use bps_observe::Watched as _;
 use bps_testkit::mock_api::{Seen, pair, status};
+use jiff::SignedDuration;
 use serde_json::{Value, json};
 
 use super::{context, job, primary};
-use crate::apply::testing::set;
+use crate::apply::testing::{NOW, set, slim};
 use crate::controller::queue::Again;
 use crate::controller::reconcile::{Look, reconcile};
 
@@ -126,6 +128,12 @@ async fn sent_of_unknown_node(is_ready: bool, node: (u16, Value)) -> (Look, Vec<
     bound["spec"]["nodeName"] = json!("n2");
     bound["status"]["containerStatuses"][0]["ready"] = json!(is_ready);
     let context = context(&client, &fields, std::slice::from_ref(&bound));
+    {
+        // Its node is missing for so long that it is taken for gone.
+        let (mut cache, long_ago) = (context.sink.cache(), NOW - SignedDuration::from_secs(41));
+        slim(&bound).lost(&mut cache, long_ago);
+        slim(&bound).seen(&mut cache, long_ago);
+    }
     let (log, serving) = server.serve(move |seen| match seen.method.as_str() {
         "GET" if seen.path == "/api/v1/nodes/n2" => node.clone(),
         "GET" => (200, list(std::slice::from_ref(&bound), "20")),

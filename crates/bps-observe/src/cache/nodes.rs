@@ -1,9 +1,9 @@
 //! Nodes: each change of one affects the sets with Pods on it, or all sets when a storm begins or ends.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use bps_core::model::{NodeHealth, NodeName};
-use jiff::Timestamp;
+use bps_core::model::{NodeHealth, NodeName, NodeView};
+use jiff::{SignedDuration, Timestamp};
 
 use super::{Affected, Cache, Kind, SetKey, set_of};
 use crate::change::Change;
@@ -11,6 +11,44 @@ use crate::node::{node_view, silent_since};
 use crate::slim::SlimNode;
 use crate::store::{ObjectKey, Scope};
 use crate::storm::{self, Nodes, StormThreshold};
+
+/// How long a node without an object is taken for one that does not answer, before it is taken for gone.
+///
+/// 40 s: as long as Kubernetes' garbage collector of Pods waits for the object to come back (`quarantineTime` in
+/// `pkg/controller/podgc`, 1.36.4). It then deletes the Pods as well, so nothing is won by being sooner.
+const QUARANTINE: SignedDuration = SignedDuration::from_secs(40);
+
+/// Nodes as Pods on them see them at one moment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Hosts<'c> {
+    pub(crate) nodes: &'c BTreeMap<NodeName, NodeView>,
+    /// Since when each node that carries Pods has no object.
+    pub(crate) missing_since: &'c BTreeMap<NodeName, Timestamp>,
+    pub(crate) now: Timestamp,
+}
+
+impl Hosts<'_> {
+    /// A node by its name. Before a Pod is deleted because its node is gone, that node is asked for.
+    pub(crate) fn view(&self, name: NodeName) -> NodeView {
+        if let Some(view) = self.nodes.get(&name) {
+            return view.clone();
+        }
+        let is_doubted = self.believed_gone_at(&name).is_some_and(|at| at > self.now);
+        let health = if is_doubted { NodeHealth::NotReady } else { NodeHealth::Gone };
+        NodeView { name, zone: None, health }
+    }
+
+    /// When a node without an object is taken for gone; `None` if it has one.
+    fn believed_gone_at(&self, name: &NodeName) -> Option<Timestamp> {
+        let since = self.missing_since.get(name)?;
+        Some(since.saturating_add(QUARANTINE).unwrap_or(Timestamp::MAX))
+    }
+
+    /// When one of these nodes will be taken for gone; no event tells of that moment.
+    pub(crate) fn next_gone<'n>(&self, names: impl IntoIterator<Item = &'n NodeName>) -> Option<Timestamp> {
+        names.into_iter().filter_map(|name| self.believed_gone_at(name)).filter(|at| *at > self.now).min()
+    }
+}
 
 /// A list of all nodes that is under way.
 #[derive(Debug)]
@@ -48,6 +86,7 @@ impl Cache {
         } else {
             self.silent_since.remove(&name);
         }
+        self.missing_since.remove(&name);
         self.nodes.insert(name.clone(), view);
         self.node_changed(&name, now)
     }
@@ -61,7 +100,19 @@ impl Cache {
     fn forget_node(&mut self, name: &NodeName, now: Timestamp) -> Vec<Affected> {
         self.nodes.remove(name);
         self.silent_since.remove(name);
+        self.note_missing(name, now);
         self.node_changed(name, now)
+    }
+
+    /// The one place where a node is found missing, whatever showed it: an event, a list, or a Pod on a node that no watch knows.
+    fn note_missing(&mut self, name: &NodeName, now: Timestamp) {
+        if !self.nodes.contains_key(name) && self.count_pods_on(name) > 0 {
+            self.missing_since.entry(name.clone()).or_insert(now);
+        }
+    }
+
+    pub(crate) const fn hosts(&self, now: Timestamp) -> Hosts<'_> {
+        Hosts { nodes: &self.nodes, missing_since: &self.missing_since, now }
     }
 
     fn node_changed(&mut self, name: &NodeName, now: Timestamp) -> Vec<Affected> {
@@ -77,7 +128,11 @@ impl Cache {
     /// Looks whether a storm is on; returns whether that has changed.
     fn assess_storm(&mut self, now: Timestamp) -> bool {
         let was_storm = self.storm.is_some();
-        let nodes = Nodes { views: &self.nodes, silent_since: &self.silent_since };
+        let nodes = Nodes {
+            views: &self.nodes,
+            silent_since: &self.silent_since,
+            missing_since: &self.missing_since,
+        };
         let pods_on = |node: &NodeName| self.count_pods_on(node);
         self.storm = storm::assess(&nodes, pods_on, self.pods.len(), self.storm_threshold, now);
         was_storm != self.storm.is_some()
@@ -107,11 +162,17 @@ impl Cache {
         }
         if let Some(node) = &to {
             self.pods_on_node.entry(node.clone()).or_default().insert(pod.clone());
+            self.note_missing(node, now);
         }
-        let is_silent = |node: &&NodeName| self.silent_since.contains_key(*node);
+        let is_silent = |node: &&NodeName| {
+            self.silent_since.contains_key(*node) || self.missing_since.contains_key(*node)
+        };
         // Only the first Pod of a node makes it count, and only the last one takes that away.
         let is_left = from.as_ref().filter(is_silent).is_some_and(|node| self.count_pods_on(node) == 0);
         let is_begun = to.as_ref().filter(is_silent).is_some_and(|node| self.count_pods_on(node) == 1);
+        if let Some(from) = from.as_ref().filter(|_| is_left) {
+            self.missing_since.remove(from);
+        }
         let is_turn = (is_left || is_begun) && self.assess_storm(now);
         let every_set = if is_turn { self.set_keys() } else { Vec::new() };
         every_set.into_iter().map(|set| (set, Change::Urgent)).collect()

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::{at, condition, pod, ready_pod, set, template};
 use crate::slim::{SlimNode, SlimPod};
 use crate::store::CONFIRMATION_DEADLINE;
-use crate::{Affected, Cache, Change, Kind, KnownKeys, Scope, SetKey, Watched, Written};
+use crate::{Affected, Cache, Change, Kind, KnownKeys, Scope, SetKey, Watched, Written, observe};
 
 fn key(name: &str) -> SetKey {
     SetKey { namespace: "shop".into(), name: name.into() }
@@ -129,6 +129,7 @@ fn on_node(name: &str, node: &str, version: u64) -> SlimPod {
 #[test]
 fn a_storm_is_news_for_every_set_when_it_begins_and_when_it_ends() {
     let mut cache = Cache::default();
+    list_nodes(&mut cache, &["n8", "n9"].map(str::to_owned));
     on_node("web-8", "n8", 1).seen(&mut cache, at(0));
     on_node("web-9", "n9", 1).seen(&mut cache, at(0));
     // The brake keeps it from getting its first Pod.
@@ -155,6 +156,80 @@ fn a_storm_ends_with_the_pods_on_the_silent_nodes() {
     let affected = on_node("web-9", "n9", 1).lost(&mut cache, at(1));
     assert_eq!(affected, [urgent("web"), urgent("web")], "the Pod is gone, and the brake is off");
     assert!(cache.storm(at(1)).is_none());
+}
+
+/// Health of the only Pod's node at a moment, and when it is to be looked at again, in seconds.
+fn host(cache: &Cache, second: i64) -> (NodeHealth, Option<i64>) {
+    let snapshot = observe(cache, &key("web"), at(second)).expect("the set is there").snapshot;
+    let seconds = |moment: jiff::Timestamp| moment.as_second() - at(0).as_second();
+    (snapshot.pods[0].node_health(), snapshot.look_by.map(seconds))
+}
+
+#[test]
+fn a_node_without_an_object_is_doubted_for_40_seconds_whatever_showed_that() {
+    let with_pod = || {
+        let mut cache = Cache::default();
+        set(json!({"template": template()})).seen(&mut cache, at(0));
+        list_nodes(&mut cache, &["n1", "n2", "n3"].map(str::to_owned));
+        cache
+    };
+    let by_event = |cache: &mut Cache| {
+        of_set("web", 1).seen(cache, at(0));
+        named("n1", "True").lost(cache, at(0));
+    };
+    let by_list = |cache: &mut Cache| {
+        of_set("web", 1).seen(cache, at(0));
+        list_nodes(cache, &["n2", "n3"].map(str::to_owned));
+    };
+    let by_pod = |cache: &mut Cache| {
+        on_node("web-9", "n9", 1).seen(cache, at(0));
+    };
+    let routes: [&dyn Fn(&mut Cache); 3] = [&by_event, &by_list, &by_pod];
+    for lose in routes {
+        let mut cache = with_pod();
+        lose(&mut cache);
+        assert_eq!(host(&cache, 0), (NodeHealth::NotReady, Some(40)));
+        assert_eq!(host(&cache, 39), (NodeHealth::NotReady, Some(40)));
+        assert_eq!(host(&cache, 40), (NodeHealth::Gone, None));
+        for node in ["n1", "n9"] {
+            named(node, "True").seen(&mut cache, at(50));
+        }
+        assert_eq!(host(&cache, 50), (NodeHealth::Healthy, None));
+        // The next time begins anew.
+        for node in ["n1", "n9"] {
+            named(node, "True").lost(&mut cache, at(60));
+        }
+        assert_eq!(host(&cache, 99), (NodeHealth::NotReady, Some(100)));
+    }
+}
+
+#[test]
+fn a_missing_node_is_forgotten_with_its_last_pod() {
+    let mut cache = Cache::default();
+    set(json!({"template": template()})).seen(&mut cache, at(0));
+    list_nodes(&mut cache, &["n1", "n2"].map(str::to_owned));
+    on_node("web-1", "n1", 1).seen(&mut cache, at(0));
+    named("n1", "True").lost(&mut cache, at(0));
+    on_node("web-1", "n1", 1).lost(&mut cache, at(10));
+    on_node("web-2", "n1", 2).seen(&mut cache, at(50));
+    assert_eq!(host(&cache, 50), (NodeHealth::NotReady, Some(90)));
+}
+
+#[test]
+fn nodes_whose_objects_are_deleted_one_after_the_other_are_a_storm() {
+    let mut cache = Cache::default();
+    set(json!({"template": template()})).seen(&mut cache, at(0));
+    let nodes = ["n1", "n2", "n3"];
+    list_nodes(&mut cache, &nodes.map(str::to_owned));
+    for (pod, node) in [("web-1", "n1"), ("web-2", "n2"), ("web-3", "n3")] {
+        on_node(pod, node, 1).seen(&mut cache, at(0));
+    }
+    named("n1", "True").lost(&mut cache, at(0));
+    assert!(cache.storm(at(0)).is_none(), "one alone is an ordinary failure");
+    named("n2", "True").lost(&mut cache, at(1));
+    assert_eq!(cache.storm(at(60)).map(|storm| (storm.lost, storm.total)), Some((2, 3)));
+    // Believed after 10 min, as silence is.
+    assert!(cache.storm(at(600)).is_none());
 }
 
 #[test]

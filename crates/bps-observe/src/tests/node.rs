@@ -78,7 +78,7 @@ impl Fleet {
         let silent_since: BTreeMap<NodeName, Timestamp> =
             (0..self.lost).map(|index| (name(index), at(i64::try_from(index).unwrap()))).collect();
         let carries = |node: &NodeName| usize::from((0..self.empty).any(|index| name(index) == *node));
-        let nodes = Nodes { views: &views, silent_since: &silent_since };
+        let nodes = Nodes { views: &views, silent_since: &silent_since, missing_since: &BTreeMap::new() };
         // One Pod is unbound.
         assess(&nodes, carries, self.empty + 1, threshold, at(seconds))
     }

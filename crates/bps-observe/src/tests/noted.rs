@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{at, condition, ended, merge, ready_pod, running, set, template, text};
 use crate::cache::Noted;
-use crate::slim::SlimPod;
+use crate::slim::{SlimNode, SlimPod};
 use crate::{Cache, Deleted, Kind, Scope, SetKey, TakenBack, Watched, Written, observe};
 
 fn key() -> SetKey {
@@ -22,6 +22,8 @@ fn uid() -> Uid {
 fn cache() -> Cache {
     let mut cache = Cache::default();
     set(json!({"template": template()})).seen(&mut cache, at(0));
+    let node = json!({"metadata": {"name": "n1"}, "status": {"conditions": [condition("Ready", "True", 1)]}});
+    serde_json::from_value::<SlimNode>(node).unwrap().seen(&mut cache, at(0));
     cache
 }
 

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::{SET_UID, at, merge, pod, ready_pod, text};
 use crate::KnownKeys;
-use crate::cache::Noted;
+use crate::cache::{Hosts, Noted};
 use crate::pod::{PodContext, pod_view};
 use crate::slim::SlimPod;
 
@@ -22,7 +22,9 @@ fn view(pod: &SlimPod) -> Option<PodView> {
     let known = KnownKeys(["k2", "k3"].map(str::to_owned).into());
     let mut noted = Noted::default();
     noted.tried_ticket(Uid("u0".into()), at(99), at(97));
-    pod_view(pod, &PodContext { set_uid: SET_UID, nodes: &nodes, keys: &known, noted: &noted })
+    let missing_since = BTreeMap::new();
+    let hosts = Hosts { nodes: &nodes, missing_since: &missing_since, now: at(100) };
+    pod_view(pod, &PodContext { set_uid: SET_UID, hosts, keys: &known, noted: &noted })
 }
 
 /// The ready Pod, changed like this.
