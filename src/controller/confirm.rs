@@ -6,14 +6,13 @@
 
 use std::collections::BTreeMap;
 
-use bps_api::keys;
 use bps_core::model::{Action, NodeName, Plan, PodRef, Reason, Snapshot, Step};
 use bps_core::plan::{check, plan};
-use bps_observe::slim::{SlimNode, SlimPod};
+use bps_observe::slim::SlimNode;
 use bps_observe::{Observation, SetKey, is_out_of_service, observe};
-use kube::api::ListParams;
 use kube::{Api, Client};
 
+use super::refresh::listed_pods;
 use super::watch::Sink;
 
 /// What became of deletions that had to be confirmed.
@@ -45,10 +44,7 @@ pub(super) async fn confirmed(
     sink: &Sink,
     (key, steps): (&SetKey, &[Step]),
 ) -> Result<Option<Confirmed>, kube::Error> {
-    let api: Api<SlimPod> = Api::namespaced(client.clone(), &key.namespace);
-    // No resourceVersion: the API server answers from etcd, or from a cache that has caught up with it.
-    let listed =
-        api.list(&ListParams::default().labels(&format!("{}={}", keys::LABEL_SET, key.name))).await?;
+    let listed = listed_pods(client, key).await?;
     let now = sink.clock.now();
     let observation = {
         let mut cache = sink.cache();

@@ -7,6 +7,7 @@
 //! | [`dispatch`] | as many reconciles at once as allowed, never two of one set |
 //! | [`reconcile`] | observe, plan, check, apply, report |
 //! | `streaks` | how often in a row an object's writes were refused, and the pause that follows |
+//! | `refresh` | reads one set anew whose writes were stale again and again |
 //! | `confirm` | a consistent list before anything that serves is deleted |
 //! | `report` | status, events, logs and metrics of what was done |
 //! | `unreported` | the last failover that no status tells of yet |
@@ -30,6 +31,7 @@ mod queue;
 #[cfg(feature = "shuttle")]
 pub mod queue;
 mod reconcile;
+mod refresh;
 mod report;
 mod steps;
 mod streaks;

@@ -22,6 +22,7 @@ use super::groups;
 use super::housekeeping::{GateKeys, Housekeeper, SYNC_POLL_PERIOD, beat, known_keys};
 use super::queue::Queue;
 use super::reconcile::Context;
+use super::refresh::Refreshes;
 use super::report::Reporter;
 use super::streaks::Streaks;
 use super::watch::{Relist, Sink, watch, watches};
@@ -161,9 +162,18 @@ pub async fn start(
     groups::start(tasks, shutdown, surroundings, &scopes);
     spawn(tasks, "keep-house", housekeeper.run(leadership.clone(), shutdown.clone()));
     let reporter = Reporter::new(client.clone(), events, metrics.sets.clone());
-    let (refusals, creations, stale) = (Streaks::default(), Streaks::default(), Streaks::default());
-    let context =
-        Context { client, sink, applier, reporter, leadership, metrics, refusals, creations, stale };
+    let context = Context {
+        client,
+        sink,
+        applier,
+        reporter,
+        leadership,
+        metrics,
+        refusals: Streaks::default(),
+        creations: Streaks::default(),
+        stale: Streaks::default(),
+        refreshes: Refreshes::default(),
+    };
     spawn(tasks, "reconcile", lead(Arc::new(context), shutdown.clone()));
     Ok(())
 }

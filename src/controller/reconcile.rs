@@ -11,12 +11,13 @@ use bps_runtime::metrics::Metrics;
 use bps_runtime::metrics::reconcile::ReconcileMetrics;
 use jiff::Timestamp;
 use kube::Client;
-use tracing::{error, warn};
+use tracing::{error, info, warn};
 
 use super::dispatch::Looks;
 use super::history;
 use super::queue::{Again, Job};
-use super::report::{Reporter, Round};
+use super::refresh::{Refreshes, refresh};
+use super::report::{Reported, Reporter, Round};
 use super::steps::Taker;
 use super::streaks::{RETRY_MAX, Streaks};
 use super::watch::Sink;
@@ -30,7 +31,7 @@ pub(super) const PASSES_MAX: u32 = 6;
 /// does not. Doubles with each further one, up to [`RETRY_MAX`].
 const STALE_FIRST: Duration = Duration::from_millis(500);
 
-/// How often in a row a set's writes may be stale before the watches are doubted and everything is listed again.
+/// How often in a row a set's writes may be stale before the watches are doubted and its objects are read anew.
 const STALE_MAX: u32 = 2;
 
 /// Least time before the end of a hold is looked at: should one ever end in the past, looks do not chase each other.
@@ -53,6 +54,7 @@ pub(super) struct Context {
     /// Looks in a row whose creations were refused.
     pub(super) creations: Streaks,
     pub(super) stale: Streaks,
+    pub(super) refreshes: Refreshes,
 }
 
 impl Looks for Context {
@@ -64,6 +66,25 @@ impl Looks for Context {
 
     async fn look(&self, job: &Job) -> Look {
         reconcile(self, job).await
+    }
+}
+
+/// Reads the objects of a set anew if its writes were stale again and again.
+async fn refresh_if_doubted(context: &Context, key: &SetKey) {
+    if context.stale.length(key) < STALE_MAX || !context.refreshes.begin(key) {
+        return;
+    }
+    let SetKey { namespace, name } = key;
+    match refresh(&context.client, &context.sink, key).await {
+        Ok(()) => info!(namespace, set = name, "Read the set anew, because its writes were stale"),
+        Err(error) => {
+            warn!(
+                namespace,
+                set = name,
+                error = &error as &dyn std::error::Error,
+                "Could not read the set anew"
+            );
+        }
     }
 }
 
@@ -79,10 +100,12 @@ pub(super) enum Look {
 /// Looks at one set and does what its plan says.
 pub(super) async fn reconcile(context: &Context, job: &Job) -> Look {
     let Some(_permit) = context.leadership.permit() else { return Look::Settled(None) };
+    refresh_if_doubted(context, &job.key).await;
     let Some(first) = observe(&context.sink.cache(), &job.key, context.sink.clock.now()) else {
         context.refusals.end(&job.key);
         context.creations.end(&job.key);
         context.stale.end(&job.key);
+        context.refreshes.end(&job.key);
         context.reporter.forget(&job.key);
         return Look::Settled(None);
     };
@@ -97,9 +120,9 @@ pub(super) async fn reconcile(context: &Context, job: &Job) -> Look {
         is_history_kept: history == History::Kept,
     };
     let reported = context.reporter.report(&context.sink, &round).await;
-    let reported =
-        if history == History::Refused { Outcome::Failed(Refusal::ServerFailed) } else { reported };
-    let look_by = observation.snapshot.look_by;
+    let Reported { outcome, stalls_at } = reported;
+    let reported = if history == History::Refused { Outcome::Failed(Refusal::ServerFailed) } else { outcome };
+    let look_by = observation.snapshot.look_by.into_iter().chain(stalls_at).min();
     match next_look(context, &job.key, (&plan, look_by, &results, reported)) {
         Look::Settled(next) if history == History::Deferred => {
             let Again { after, change } = next.unwrap_or(HISTORY_DELAY.into());
@@ -221,12 +244,10 @@ fn next_look(
     let is_stale = results.iter().any(|result| result.outcome == Outcome::Stale);
     if is_stale || reported == Outcome::Stale || !plan.steps.is_empty() {
         let streak = context.stale.lengthen(key);
-        if streak >= STALE_MAX {
-            context.sink.relist.ask();
-        }
         return Look::Settled(Some(retry(backoff(STALE_FIRST, streak, RETRY_MAX))));
     }
     context.stale.end(key);
+    context.refreshes.end(key);
     Look::Settled(hold.map(|after| Again { after, change }))
 }
 

@@ -26,6 +26,11 @@ impl Streaks {
         *count
     }
 
+    /// How often in a row it happened so far.
+    pub(super) fn length(&self, key: &SetKey) -> u32 {
+        self.0.lock().expect("no holder of this lock panics").get(key).copied().unwrap_or(0)
+    }
+
     /// Whether it happened the last time.
     pub(super) fn is_running(&self, key: &SetKey) -> bool {
         self.0.lock().expect("no holder of this lock panics").contains_key(key)

@@ -50,6 +50,12 @@ impl Relist {
         self.0.send_replace(());
     }
 
+    /// Says whether a list was asked for from here on.
+    #[cfg(test)]
+    pub(super) fn asked(&self) -> signal::Receiver<()> {
+        self.0.subscribe()
+    }
+
     /// Waits from the end of one list until the next is due.
     async fn due(&self, mut asked: signal::Receiver<()>) {
         tokio::time::sleep(RELIST_PAUSE).await;

@@ -24,6 +24,7 @@ use tokio::sync::watch;
 use super::events;
 use super::queue::{Job, Queue};
 use super::reconcile::Context;
+use super::refresh::Refreshes;
 use super::report::Reporter;
 use super::streaks::Streaks;
 use super::watch::{Relist, Sink};
@@ -62,6 +63,7 @@ fn context(client: &Client, fields: &Value, pods: &[Value]) -> Context {
         refusals: Streaks::default(),
         creations: Streaks::default(),
         stale: Streaks::default(),
+        refreshes: Refreshes::default(),
     }
 }
 
