@@ -9,7 +9,7 @@ use bps_core::status::{self, EventText, StatusInput, event_note};
 use bps_observe::{Observation, SetKey, Written};
 use bps_runtime::metrics::sets::{Conversion, SetMetrics, Spare, StepLabels};
 use bps_runtime::sync::Instant;
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::{Map, Value, json};
@@ -31,6 +31,14 @@ pub(super) struct Round<'a> {
     pub(super) since: Instant,
     /// Whether the history is as the template wants it; else the status must not name its revision yet.
     pub(super) is_history_kept: bool,
+}
+
+/// What became of the report of a look.
+#[derive(Clone, Copy)]
+pub(super) struct Reported {
+    pub(super) outcome: Outcome,
+    /// When the status will say that the set is stalled if nothing happens before.
+    pub(super) stalls_at: Option<Timestamp>,
 }
 
 /// Reports about all sets.
@@ -76,10 +84,10 @@ impl Reporter {
     }
 
     /// Writes the status if it changed, and passes on events, logs and metrics.
-    pub(super) async fn report(&self, sink: &Sink, round: &Round<'_>) -> Outcome {
+    pub(super) async fn report(&self, sink: &Sink, round: &Round<'_>) -> Reported {
         let steps_elapsed = round.since.elapsed();
         let timing = self.time(sink, round, steps_elapsed);
-        let outcome = self.tell(sink, round).await;
+        let reported = self.tell(sink, round).await;
         for result in round.results {
             self.count(result);
             log(round.observation, result);
@@ -96,7 +104,7 @@ impl Reporter {
             self.metrics.handled(operation, round.since.elapsed());
             log_handled(round, operation, (steps_elapsed, timing));
         }
-        outcome
+        reported
     }
 
     /// Times the look, and counts the phases of a failover.
@@ -113,16 +121,18 @@ impl Reporter {
     }
 
     /// Writes the status of this look, with the last failover if its status was not taken.
-    async fn tell(&self, sink: &Sink, round: &Round<'_>) -> Outcome {
+    async fn tell(&self, sink: &Sink, round: &Round<'_>) -> Reported {
         let set = (round.key, round.observation.set.metadata.uid.as_deref());
         let seen = round.observation.set.status.clone().unwrap_or_default();
         let status = status_of(round, &self.unreported.onto(set, &seen));
         let outcome = self.write_status(sink, round, &status).await;
+        let now = round.observation.snapshot.now;
+        let stalls_at = status::stalls_at(&round.observation.snapshot, &status).filter(|at| *at > now);
         match outcome {
             Outcome::Done => self.unreported.forget(round.key),
             Outcome::Stale | Outcome::Failed(_) => self.unreported.keep(set, &seen, status),
         }
-        outcome
+        Reported { outcome, stalls_at }
     }
 
     async fn write_status(&self, sink: &Sink, round: &Round<'_>, status: &BackupPodSetStatus) -> Outcome {

@@ -3,9 +3,10 @@
 use super::group::HAGroup;
 use super::spec::BackupPodSet;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-    CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
+    CustomResourceDefinition, JSON, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
 };
 use kube_core::CustomResourceExt;
+use serde_json::json;
 
 /// The definition of the BackupPodSet kind, ready to be applied.
 pub fn crd() -> CustomResourceDefinition {
@@ -24,7 +25,10 @@ fn tidied(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
             visit(root, &join_lines);
             let properties = root.properties.get_or_insert_default();
             properties.get_mut("spec").into_iter().for_each(|spec| visit(spec, &drop_nullable));
-            properties.get_mut("status").into_iter().for_each(|status| visit(status, &drop_default));
+            properties.get_mut("status").into_iter().for_each(|status| {
+                visit(status, &drop_default);
+                status.default = Some(unobserved());
+            });
         }
     }
     crd
@@ -43,6 +47,14 @@ fn drop_nullable(schema: &mut JSONSchemaProps) {
     if schema.format.as_deref() != Some("date-time") {
         schema.nullable = None;
     }
+}
+
+/// The status of an object that no operator has looked at yet.
+///
+/// -1, which no generation is: tools that wait for an object, such as kstatus, take one without a status for one that is as it
+/// should be.
+fn unobserved() -> JSON {
+    JSON(json!({"observedGeneration": -1}))
 }
 
 /// A status says what was seen: a value that nobody wrote must not appear in it.

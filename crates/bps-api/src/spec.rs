@@ -92,6 +92,10 @@ use serde::{Deserialize, Serialize};
 #[x_kube(validation = Rule::new(
     "self.coldBackups == 0 || !has(self.template.spec.os) || self.template.spec.os.name != 'windows'")
     .message("coldBackups must be 0 with template.spec.os.name windows, because the gate runs on Linux: use hotBackups"))]
+#[x_kube(validation = Rule::new(
+    "!has(self.activeStandby) || !has(self.service) || !has(self.service.trafficDistribution)")
+    .message("service.trafficDistribution has no effect with activeStandby, whose agents write the addresses: leave it \
+              out"))]
 #[x_kube(validation = Rule::new("has(self.activeStandby) == has(oldSelf.activeStandby)").message(
     "activeStandby can be neither added nor removed, because Pods with and without an agent cannot take over from each \
      other: make a new set, move the clients, and delete this one"))]
@@ -157,6 +161,13 @@ pub struct BackupPodSetSpec {
     #[schemars(range(min = 0, max = 86_400))]
     pub min_ready_seconds: i32,
 
+    /// How long the set may take for its next step towards its specification before it is reported as stalled, in seconds: that a
+    /// Pod becomes available, is updated, or leaves if it is surplus. Nothing is stopped or taken back. The time of a pause, of
+    /// a storm, and of minReadySeconds does not count. Range 1 to 86400, default 600 as for a Deployment.
+    #[serde(default = "default_progress_deadline_seconds")]
+    #[schemars(range(min = 1, max = 86_400))]
+    pub progress_deadline_seconds: i32,
+
     /// How long a primary may be not ready before a backup takes its place, in seconds. A primary that is
     /// deleted, failed or whose node is gone is replaced at once. Range 0 to 86400, default 0.
     #[serde(default)]
@@ -217,6 +228,10 @@ fn default_replicas() -> i32 {
 
 fn default_wakeup_timeout() -> i32 {
     5
+}
+
+fn default_progress_deadline_seconds() -> i32 {
+    600
 }
 
 fn default_unready_deadline_seconds() -> i32 {

@@ -51,9 +51,15 @@ pub struct BackupPodSetStatus {
     /// Names of the Pods by role.
     pub pods: TierNames,
 
-    /// `Ready`, `Progressing`, `Degraded` and `Paused`, each with reason and message.
+    /// `Ready`, `Available`, `Progressing`, `Stalled`, `Degraded` and `Paused`, each with reason and message. `Available`: as
+    /// many primaries serve as are wanted. `Stalled`: the set does not get closer to its specification.
     #[schemars(length(max = 8), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
+
+    /// When the set last came closer to its specification; absent while it is there, paused, or held back by the storm brake.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "date_time")]
+    pub last_progress_time: Option<Time>,
 
     /// The last time a primary was lost, and how long its replacement took.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -99,7 +105,8 @@ pub struct TierNames {
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Condition {
-    /// Name of the condition: `Ready`, `Progressing`, `Degraded` or `Paused`; of a group also `Withheld`.
+    /// Name of the condition: `Ready`, `Available`, `Progressing`, `Stalled`, `Degraded` or `Paused`; of a group `Ready`,
+    /// `Degraded`, `Withheld` or `Paused`.
     #[schemars(length(min = 1, max = 316))]
     pub r#type: String,
     /// Whether it holds: `True`, `False` or `Unknown`.

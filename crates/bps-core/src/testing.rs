@@ -46,6 +46,7 @@ pub fn desired([replicas, hot_backups, cold_backups]: [usize; 3]) -> Desired {
         strategies: Strategies::default(),
         wakeup_timeout: SignedDuration::from_secs(5),
         min_ready: SignedDuration::ZERO,
+        progress_deadline: SignedDuration::from_secs(600),
         failover_delay: SignedDuration::ZERO,
         unready_deadline: SignedDuration::from_secs(300),
         scale_in: ScaleIn::Delete,

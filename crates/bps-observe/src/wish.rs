@@ -94,6 +94,11 @@ pub(super) fn read(set: &BackupPodSet) -> (Desired, Option<Error>) {
         strategies: strategies(spec),
         wakeup_timeout: reader.seconds("wakeupTimeout", spec.wakeup_timeout, (1, 3600)),
         min_ready: reader.seconds("minReadySeconds", spec.min_ready_seconds, DAY_RANGE),
+        progress_deadline: reader.seconds(
+            "progressDeadlineSeconds",
+            spec.progress_deadline_seconds,
+            PROGRESS_DEADLINE_RANGE,
+        ),
         failover_delay: reader.seconds("failoverDelaySeconds", spec.failover_delay_seconds, DAY_RANGE),
         unready_deadline: unready_deadline(&mut reader, spec),
         scale_in: match spec.scale_in_policy {
@@ -115,6 +120,9 @@ const COUNT_RANGE: (i32, i32) = (0, 1000);
 
 /// Range of most times in seconds, as in the CRD.
 const DAY_RANGE: (i32, i32) = (0, 86_400);
+
+/// Range of the progress deadline in seconds, as in the CRD.
+const PROGRESS_DEADLINE_RANGE: (i32, i32) = (1, 86_400);
 
 /// Reads numbers and keeps the first error.
 struct Reader {

@@ -77,6 +77,21 @@ async fn every_example_is_accepted() {
 }
 
 #[tokio::test]
+async fn a_new_object_says_that_no_operator_has_seen_it() {
+    let client = cluster().await;
+    let metadata = json!({"name": "unseen"});
+    let template = json!({"spec": {"containers": [{"name": "web", "image": "nginx:1.29"}]}});
+    let set = json!({
+        "apiVersion": "backup.example.com/v1alpha1", "kind": "BackupPodSet", "metadata": metadata,
+        "spec": {"template": template},
+    });
+    apply(&client, &set).await;
+    let made = Api::<BackupPodSet>::namespaced(client.clone(), NAMESPACE).get("unseen").await.expect("a set");
+    assert_eq!(made.status.map(|status| status.observed_generation), Some(-1));
+    delete(&client, &set).await;
+}
+
+#[tokio::test]
 async fn every_refused_manifest_is_refused_with_its_message() {
     let client = cluster().await;
     for file in files("tests/refused") {
@@ -132,9 +147,10 @@ fn full_status() -> BackupPodSetStatus {
             status: ConditionStatus::True,
             reason: "AllReady".into(),
             message: "Every Pod is ready.".into(),
-            last_transition_time: second,
+            last_transition_time: second.clone(),
             observed_generation: 1,
         }],
+        last_progress_time: Some(second.clone()),
         last_failover: Some(FailoverReport {
             time: moment.clone(),
             lost_pod: "full-x".into(),

@@ -108,6 +108,7 @@ fn of_sets() -> Vec<Claim> {
         any(5, refusals::a_quota_is_reported_and_the_set_recovers_when_it_is_lifted),
         any(13, refusals::a_namespace_with_restricted_pod_security_admits_every_pod),
         any(8, refusals::a_paused_set_is_not_touched),
+        any(20, refusals::a_set_that_comes_no_closer_is_stalled_until_it_does),
         any(8, refusals::a_paused_set_leads_no_client_to_a_pod_that_is_gone),
         any(10, refusals::a_wrong_edit_keeps_no_backup_from_taking_over),
         any(10, refusals::pods_that_their_kubelet_rejects_are_made_again_later_and_later),

@@ -68,6 +68,25 @@ fn restricted() -> Value {
     set
 }
 
+pub(crate) async fn a_set_that_comes_no_closer_is_stalled_until_it_does(stage: Stage) {
+    let waited = |condition: &str| {
+        stage.kubectl(&["wait", "--timeout=60s", &format!("--for=condition={condition}"), "bps/web"])
+    };
+    allow_pods(&stage, 1).await;
+    let mut set = web([1, 1, 0]);
+    // Shorter than the pauses between the attempts: nothing but the deadline causes the look that reports it.
+    set["spec"]["progressDeadlineSeconds"] = json!(5);
+    stage.apply(&set).await;
+    waited("Stalled");
+    let message = stage.condition(WEB, ("Stalled", "ProgressDeadlineExceeded")).await;
+    assert!(message.contains("progressDeadlineSeconds (5 s)"), "{message}");
+    waited("Available");
+    allow_pods(&stage, 10).await;
+    stage.settled(WEB, [1, 1, 0]).await;
+    waited("Ready");
+    waited("Stalled=false");
+}
+
 pub(crate) async fn a_paused_set_is_not_touched(stage: Stage) {
     stage.apply(&web([1, 1, 0])).await;
     let before = stage.settled(WEB, [1, 1, 0]).await;

@@ -81,6 +81,8 @@ pub struct Desired {
     pub wakeup_timeout: SignedDuration,
     /// Time a Pod must have been ready before it counts in a rollout.
     pub min_ready: SignedDuration,
+    /// Time for the next step towards the wish until the set is reported as stalled.
+    pub progress_deadline: SignedDuration,
     /// Time a primary may be not ready before it is replaced by a hot backup.
     pub failover_delay: SignedDuration,
     /// Time after which a Pod that is not ready is deleted.

@@ -1,4 +1,4 @@
-//! Puts the judgement into the four conditions and the phrase of the STATUS column.
+//! Puts the judgement into the conditions and the phrase of the STATUS column.
 
 use bps_api::status::{Condition, ConditionStatus};
 use jiff::Timestamp;
@@ -31,11 +31,13 @@ pub(super) fn state(input: &StatusInput<'_>, judgement: &Judgement) -> String {
         Some(Trouble::AtRisk(Reason::PodUnready, _)) if judgement.is_failing_over() => usual(),
         Some(Trouble::Storm(_)) => "Storm brake".to_owned(),
         Some(Trouble::InvalidSpec(_) | Trouble::Refused(_)) => format!("Refused: {}", reason_of(trouble)),
-        Some(Trouble::Withheld(_) | Trouble::AtRisk(..)) => format!("Degraded: {}", reason_of(trouble)),
+        Some(Trouble::Withheld(_) | Trouble::AtRisk(..) | Trouble::Stalled(_)) => {
+            format!("Degraded: {}", reason_of(trouble))
+        }
     }
 }
 
-/// `Ready`, `Progressing`, `Degraded` and `Paused`, in this order.
+/// Every condition, in the order of [`words::CONDITIONS`].
 pub(super) fn conditions(
     input: &StatusInput<'_>,
     tally: &Tally<'_>,
@@ -43,7 +45,9 @@ pub(super) fn conditions(
 ) -> Vec<Condition> {
     let sayings = [
         ready(input, tally, judgement),
+        available(tally, judgement),
         progressing(input, tally, judgement),
+        stalled(judgement),
         degraded(judgement),
         paused(input),
     ];
@@ -77,6 +81,25 @@ fn ready(input: &StatusInput<'_>, tally: &Tally<'_>, judgement: &Judgement) -> S
     Saying { r#type: words::READY, holds, reason: reason.word, message }
 }
 
+fn available(tally: &Tally<'_>, judgement: &Judgement) -> Saying {
+    let primaries = tally.tier(Role::Primary);
+    let (holds, word, message) = match &judgement.unexposed {
+        _ if !primaries.is_satisfied() => (false, words::PRIMARIES_NOT_READY, primaries.count()),
+        Some(lack) => (false, words::NOT_EXPOSED, lack.clone()),
+        None => (true, words::PRIMARIES_SERVE, primaries.count()),
+    };
+    Saying { r#type: words::AVAILABLE, holds, reason: word.word, message }
+}
+
+fn stalled(judgement: &Judgement) -> Saying {
+    let (holds, word, message) = match (&judgement.trouble, &judgement.stall) {
+        (Some(Trouble::InvalidSpec(message)), _) => (true, words::INVALID_SPEC, message.clone()),
+        (_, Some(stall)) => (true, words::PROGRESS_DEADLINE_EXCEEDED, stall.clone()),
+        (_, None) => (false, words::NOT_STALLED, words::NOT_STALLED.meaning.to_owned()),
+    };
+    Saying { r#type: words::STALLED, holds, reason: word.word, message }
+}
+
 fn progressing(input: &StatusInput<'_>, tally: &Tally<'_>, judgement: &Judgement) -> Saying {
     let saying =
         |holds, word: Word, message| Saying { r#type: words::PROGRESSING, holds, reason: word.word, message };
@@ -89,6 +112,9 @@ fn progressing(input: &StatusInput<'_>, tally: &Tally<'_>, judgement: &Judgement
         }
         (Some(Trouble::Storm(message)), Some(_)) => saying(false, words::STORM_BRAKE, message.clone()),
         (_, None) => saying(false, words::COMPLETE, words::COMPLETE.meaning.to_owned()),
+        (_, Some(_)) if judgement.stall.is_some() => {
+            saying(false, words::PROGRESS_DEADLINE_EXCEEDED, progress(input, tally, judgement))
+        }
         (_, Some(activity)) => saying(true, activity, progress(input, tally, judgement)),
     }
 }
@@ -102,7 +128,8 @@ fn degraded(judgement: &Judgement) -> Saying {
             Trouble::InvalidSpec(message)
             | Trouble::Storm(message)
             | Trouble::Withheld(message)
-            | Trouble::AtRisk(_, message),
+            | Trouble::AtRisk(_, message)
+            | Trouble::Stalled(message),
         ) => message.clone(),
     };
     Saying { r#type: words::DEGRADED, holds: trouble.is_some(), reason: reason_of(trouble), message }
@@ -160,6 +187,7 @@ const fn reason_of(trouble: Option<&Trouble>) -> &'static str {
         Some(Trouble::Refused(refused)) => refused.refusal.as_str(),
         Some(Trouble::Withheld(_)) => words::WITHHELD.word,
         Some(Trouble::AtRisk(reason, _)) => reason.as_str(),
+        Some(Trouble::Stalled(_)) => words::PROGRESS_DEADLINE_EXCEEDED.word,
     }
 }
 
@@ -172,7 +200,7 @@ pub(super) fn condition(
     let is_same = |old: &&Condition| old.r#type == saying.r#type && old.status == status;
     let last_transition_time = match previous.iter().find(is_same) {
         Some(old) => old.last_transition_time.clone(),
-        None => Time(whole_seconds(now)),
+        None => wire_time(now),
     };
     Condition {
         r#type: saying.r#type.to_owned(),
@@ -184,7 +212,7 @@ pub(super) fn condition(
     }
 }
 
-/// The wire has whole seconds: what is compared with a status that was read back must have them too.
-fn whole_seconds(at: Timestamp) -> Timestamp {
-    Timestamp::from_second(at.as_second()).expect("the whole seconds of a timestamp are one")
+/// A moment as the wire has it, in whole seconds: what is compared with a status that was read back must have them too.
+pub(super) fn wire_time(at: Timestamp) -> Time {
+    Time(Timestamp::from_second(at.as_second()).expect("the whole seconds of a timestamp are one"))
 }

@@ -5,10 +5,11 @@
 
 use bps_api::keys;
 use bps_api::status::{BackupPodSetStatus, ConditionStatus, FailoverReport};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::tally::{DESCRIBED_PODS_MAX, Tally};
 use super::words::{self, Word};
-use super::{StatusInput, refusal};
+use super::{StatusInput, progress, refusal};
 use crate::model::{
     Hold, Lifecycle, ObjectState, Others, PodView, Reason, Role, STORM_BELIEVED_AFTER, Snapshot, Storm,
     UpdateKind,
@@ -26,6 +27,8 @@ pub(super) enum Trouble {
     Withheld(String),
     /// A rule, or the state of a Pod, puts the set at risk.
     AtRisk(Reason, String),
+    /// The set does not get closer to its specification, and nothing says why.
+    Stalled(String),
 }
 
 /// What is to be said about the set.
@@ -36,6 +39,10 @@ pub(super) struct Judgement {
     pub(super) outdated: usize,
     /// What the Service lacks.
     pub(super) unexposed: Option<String>,
+    /// When the set last came closer to its specification, while the time to do so runs.
+    pub(super) progressed: Option<Time>,
+    /// What is to be said because it did not come closer for too long.
+    pub(super) stall: Option<String>,
     /// What needs attention most.
     pub(super) trouble: Option<Trouble>,
 }
@@ -47,11 +54,17 @@ impl Judgement {
         let is_balanced =
             tally.tiers().iter().all(|tier| tier.is_satisfied() && tier.pods.len() == tier.wanted);
         let is_complete = is_balanced && outdated == 0 && unexposed.is_none();
+        let snapshot = input.snapshot;
+        let is_held = input.invalid.is_some() || snapshot.desired.paused || snapshot.storm.is_some();
+        let progressed = (!is_complete && !is_held).then(|| progress::last(input, tally));
+        let stall = progressed.as_ref().and_then(|last| progress::stall(snapshot, last));
         Self {
             activity: (!is_complete).then(|| activity(input, (tally, outdated), report)),
             outdated,
             unexposed,
-            trouble: trouble(input, tally),
+            trouble: trouble(input, tally).or_else(|| stall.clone().map(Trouble::Stalled)),
+            progressed,
+            stall,
         }
     }
 

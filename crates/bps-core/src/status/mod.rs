@@ -7,7 +7,8 @@
 //! |---|---|
 //! | `tally` | which Pods count, which are available, what the others wait for |
 //! | `judgement` | what the set is doing and what is wrong with it |
-//! | `conditions` | the four conditions and the STATUS phrase |
+//! | `progress` | when the set last came closer to its specification, and whether that is too long ago |
+//! | `conditions` | the conditions and the STATUS phrase |
 //! | `failover` | the report of the last loss of a primary |
 //! | `group` | the status of an HAGroup |
 //! | `takeovers` | who took over from whom, why, and when each phase was over |
@@ -24,6 +25,7 @@ mod group;
 mod judgement;
 mod ledger;
 mod news;
+mod progress;
 mod refusal;
 mod takeovers;
 mod tally;
@@ -41,6 +43,7 @@ use tally::{Tally, Tier, wire};
 pub use event::{EventText, EventType, event_note};
 pub use group::{GROUP_CONDITIONS, GROUP_STATES, GroupInput, describe_wait, group_status, kept};
 pub use news::{GroupNews, PhaseTime, UNEXPLAINED, group_news, lease_repaired};
+pub use progress::stalls_at;
 pub use refusal::{advice, is_lasting};
 pub use takeovers::Told;
 pub use words::{CONDITIONS, ConditionWords, STATES, Word, foreign_addresses};
@@ -97,6 +100,7 @@ pub fn compute(input: &StatusInput<'_>) -> BackupPodSetStatus {
         selector: selector(&input.snapshot.desired.name),
         pods: names(&tally),
         conditions: conditions::conditions(input, &tally, &judgement),
+        last_progress_time: judgement.progressed,
         last_failover,
         conversions: ledger::conversions(input),
     }

@@ -94,7 +94,8 @@ impl Tier<'_> {
         self.pods.len().saturating_sub(NAMES_MAX)
     }
 
-    fn count(&self) -> String {
+    /// `1 of 2 primaries`: how many are available, and how many are wanted.
+    pub(super) fn count(&self) -> String {
         format!("{} of {} {}", self.available(), self.wanted, noun(self.role, self.wanted))
     }
 

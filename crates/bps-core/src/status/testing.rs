@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use bps_api::status::BackupPodSetStatus;
+use bps_api::status::{BackupPodSetStatus, Condition};
 use jiff::{SignedDuration, Timestamp};
 
 use super::{StatusInput, compute};
@@ -101,6 +101,11 @@ pub(in crate::status) fn new(wanted: [usize; 3], pods: Vec<PodView>) -> Case {
         invalid: None,
         withheld: None,
     }
+}
+
+/// What a status says about one thing.
+pub(in crate::status) fn said<'a>(status: &'a BackupPodSetStatus, r#type: &str) -> &'a Condition {
+    status.conditions.iter().find(|condition| condition.r#type == r#type).expect("every condition is there")
 }
 
 fn desired(counts: [usize; 3]) -> Desired {

@@ -8,6 +8,10 @@ use crate::model::{Reason, Refusal};
 
 /// Condition type: the set is as its specification wants it.
 pub(super) const READY: &str = "Ready";
+/// Condition type: as many primaries serve as are wanted.
+pub(super) const AVAILABLE: &str = "Available";
+/// Condition type: the set does not get closer to its specification.
+pub(super) const STALLED: &str = "Stalled";
 /// Condition type: the operator is getting the set there.
 pub(super) const PROGRESSING: &str = "Progressing";
 /// Condition type: something needs attention.
@@ -45,6 +49,8 @@ const fn of_refusal(refusal: Refusal, meaning: &'static str) -> Word {
 
 pub(super) const AS_WANTED: Word =
     Word { word: "AsWanted", meaning: "Every role has its wanted number of available Pods." };
+pub(super) const PRIMARIES_SERVE: Word =
+    Word { word: "PrimariesServe", meaning: "As many primaries serve as are wanted." };
 pub(super) const PRIMARIES_NOT_READY: Word =
     Word { word: "PrimariesNotReady", meaning: "Fewer primaries are ready than wanted." };
 pub(super) const NOT_EXPOSED: Word =
@@ -74,6 +80,13 @@ pub(super) const REFILLING: Word =
     Word { word: "Refilling", meaning: "Primaries serve; lost or promoted backups are being replaced." };
 pub(super) const COMPLETE: Word = Word { word: "Complete", meaning: "There is nothing left to do." };
 
+pub(super) const NOT_STALLED: Word =
+    Word { word: "NotStalled", meaning: "The set is as wanted, or gets closer to it." };
+pub(super) const PROGRESS_DEADLINE_EXCEEDED: Word = Word {
+    word: "ProgressDeadlineExceeded",
+    meaning: "The set has not come closer to its specification within progressDeadlineSeconds.",
+};
+
 pub(super) const AS_EXPECTED: Word = Word { word: "AsExpected", meaning: "Nothing needs attention." };
 pub(super) const NOT_PAUSED: Word = Word { word: "NotPaused", meaning: "The operator acts." };
 pub(super) const PAUSED_BY_SPEC: Word = of_reason(Reason::Paused);
@@ -83,8 +96,8 @@ pub(super) const WITHHELD: Word = Word {
     meaning: "Nobody may act in a pair: no ready Pod has every acknowledged write.",
 };
 
-/// The four conditions in the order of the status.
-pub const CONDITIONS: [ConditionWords; 4] = [
+/// The conditions in the order of the status.
+pub const CONDITIONS: [ConditionWords; 6] = [
     ConditionWords {
         r#type: Word { word: READY, meaning: "The set is as its specification wants it, backups included." },
         when_true: &[AS_WANTED],
@@ -98,9 +111,25 @@ pub const CONDITIONS: [ConditionWords; 4] = [
         ],
     },
     ConditionWords {
+        r#type: Word {
+            word: AVAILABLE,
+            meaning: "As many primaries serve as are wanted, whatever the backups do.",
+        },
+        when_true: &[PRIMARIES_SERVE],
+        when_false: &[PRIMARIES_NOT_READY, NOT_EXPOSED],
+    },
+    ConditionWords {
         r#type: Word { word: PROGRESSING, meaning: "The operator is getting the set there." },
         when_true: &[STARTING, SCALING, ROLLING_OUT, FAILING_OVER, REFILLING],
-        when_false: &[COMPLETE, INVALID_SPEC, PAUSED_BY_SPEC, STORM_BRAKE],
+        when_false: &[COMPLETE, INVALID_SPEC, PAUSED_BY_SPEC, STORM_BRAKE, PROGRESS_DEADLINE_EXCEEDED],
+    },
+    ConditionWords {
+        r#type: Word {
+            word: STALLED,
+            meaning: "The set does not get closer to its specification; the operator goes on trying.",
+        },
+        when_true: &[INVALID_SPEC, PROGRESS_DEADLINE_EXCEEDED],
+        when_false: &[NOT_STALLED],
     },
     ConditionWords {
         r#type: Word { word: DEGRADED, meaning: "Something needs attention, or the set is at risk." },
@@ -120,6 +149,7 @@ pub const CONDITIONS: [ConditionWords; 4] = [
             of_reason(Reason::NoReadyBackup),
             of_reason(Reason::WakeTimedOut),
             of_reason(Reason::PodUnready),
+            PROGRESS_DEADLINE_EXCEEDED,
         ],
         when_false: &[AS_EXPECTED],
     },

@@ -31,6 +31,7 @@ fn a_spec_without_settings_has_the_documented_defaults() {
         strategies: Strategies::default(),
         wakeup_timeout: SignedDuration::from_secs(5),
         min_ready: SignedDuration::ZERO,
+        progress_deadline: SignedDuration::from_secs(600),
         failover_delay: SignedDuration::ZERO,
         unready_deadline: SignedDuration::from_secs(300),
         scale_in: ScaleIn::Delete,

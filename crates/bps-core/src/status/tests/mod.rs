@@ -1,4 +1,5 @@
 //! Tests of the whole status.
 
 mod history;
+mod progress;
 mod situations;
