@@ -1,7 +1,7 @@
 //! Writes the exposed Service and its EndpointSlice.
 
 use bps_api::keys;
-use bps_core::manifests::{endpoint_slice, service, slice_name};
+use bps_core::manifests::{endpoint_slice, service, service_patch, slice_name};
 use bps_core::model::{Endpoint, ExposedKind, Leftover, Outcome, Refusal};
 use bps_observe::{Observation, TakenName, Version, Written, is_controlled_by};
 use k8s_openapi::api::core::v1::Service;
@@ -24,8 +24,7 @@ pub(super) async fn publish_service(client: &Client, observation: &Observation) 
     let set = observation.set.as_ref();
     let Some(wanted) = &set.spec.service else { return nothing_to_do() };
     let body = service(set, wanted);
-    let spec = json!({"type": body["spec"]["type"], "ports": body["spec"]["ports"], "selector": null});
-    let patch = json!({"metadata": {"labels": body["metadata"]["labels"]}, "spec": spec});
+    let patch = service_patch(&body, observation.service_annotations.as_ref());
     let target = Target { observation, name: &wanted.name, version: observation.service.as_ref() };
     let keep = |service: Service| Written::Service(Box::new(service));
     let answer = write(client, &target, ((&body, patch), keep)).await;

@@ -3,8 +3,9 @@
 #![allow(unreachable_pub, reason = "the KubeSchema derive puts a pub struct into a function")]
 
 use super::service::{
-    ServicePort, ServiceType, name_is_a_label, no_node_ports, node_ports_fit_the_type, port_names_differ,
-    port_numbers_differ, several_ports_have_names,
+    ServiceOptions, ServicePort, ServiceType, affinity_has_a_time, load_balancers_are_of_that_type,
+    name_is_a_label, no_node_ports, node_ports_fit_the_type, outside_traffic_comes_from_outside,
+    port_names_differ, port_numbers_differ, several_ports_have_names,
 };
 use super::status::Condition;
 use super::timing::GroupTiming;
@@ -141,6 +142,9 @@ impl HandoverOrder {
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = node_ports_fit_the_type())]
+#[x_kube(validation = outside_traffic_comes_from_outside())]
+#[x_kube(validation = load_balancers_are_of_that_type())]
+#[x_kube(validation = affinity_has_a_time())]
 pub struct GroupService {
     /// Name of the Service in the namespace of the group: a DNS label that starts with a letter.
     #[schemars(length(min = 1, max = 63))]
@@ -159,6 +163,10 @@ pub struct GroupService {
     /// How the Service is reached: `ClusterIP` (default), `NodePort` or `LoadBalancer`.
     #[serde(default)]
     pub r#type: ServiceType,
+
+    /// What cloud providers, proxies and load balancers read of the Service.
+    #[serde(flatten)]
+    pub options: ServiceOptions,
 }
 
 /// What the operator last saw of the group.

@@ -61,6 +61,8 @@ pub const ANNOTATION_TICKET: &str = "backup.example.com/ticket";
 /// Annotation: uid of the set whose tickets open the gate of a Pod.
 pub const ANNOTATION_GATE_OF: &str = "backup.example.com/gate-of";
 
+/// On a Service: keys of its annotations and labels that the operator wrote because a specification names them, as JSON.
+pub const ANNOTATION_WRITTEN_KEYS: &str = "backup.example.com/written-keys";
 /// Annotation on the Lease of a pair: second number of the epoch, decimal; the first one is `leaseTransitions`.
 pub const ANNOTATION_HA_SEQUENCE: &str = "backup.example.com/ha-sequence";
 /// Annotation on the Lease of a pair: the two members as JSON, each with uid, Pod name and address of its agent.
@@ -273,6 +275,7 @@ mod tests {
             LABEL_GATE,
             ANNOTATION_WAKE_KEYS,
             ANNOTATION_GATE_OF,
+            ANNOTATION_WRITTEN_KEYS,
             ANNOTATION_HA_SEQUENCE,
             ANNOTATION_HA_MEMBERS,
             ANNOTATION_HA_PENDING,
@@ -295,7 +298,7 @@ mod tests {
             EVENT_REPORTER,
         ];
         assert_eq!(PREFIX, format!("{GROUP}/"));
-        assert_eq!(keys.map(|key| key.starts_with(PREFIX)), [true; 29]);
+        assert_eq!(keys.map(|key| key.starts_with(PREFIX)), [true; 30]);
     }
 
     #[test]

@@ -7,11 +7,43 @@ use kube_derive::KubeSchema;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 /// The rules for a Service in the field `service`, whatever kind it belongs to.
 pub(super) fn node_ports_fit_the_type() -> Rule {
     Rule::new("self.type != 'ClusterIP' || self.ports.all(port, !has(port.nodePort))")
         .message("nodePort needs service.type NodePort or LoadBalancer: set the type, or leave nodePort out")
+}
+
+pub(super) fn outside_traffic_comes_from_outside() -> Rule {
+    Rule::new("self.type != 'ClusterIP' || !has(self.externalTrafficPolicy)").message(
+        "externalTrafficPolicy needs service.type NodePort or LoadBalancer: set the type, or leave it out",
+    )
+}
+
+pub(super) fn load_balancers_are_of_that_type() -> Rule {
+    Rule::new(
+        "self.type == 'LoadBalancer' || (!has(self.loadBalancerClass) && !has(self.loadBalancerSourceRanges))",
+    )
+    .message(
+        "loadBalancerClass and loadBalancerSourceRanges need service.type LoadBalancer: set the type, or leave them out",
+    )
+}
+
+pub(super) fn affinity_has_a_time() -> Rule {
+    Rule::new("!has(self.sessionAffinityConfig) || self.sessionAffinity == 'ClientIP'").message(
+        "sessionAffinityConfig needs sessionAffinity ClientIP: set it, or leave the configuration out",
+    )
+}
+
+fn keys_are_the_users() -> Rule {
+    Rule::new(
+        "self.all(key, !key.startsWith('backup.example.com/') && key != 'app.kubernetes.io/managed-by')",
+    )
+    .message(
+        "keys that start with backup.example.com/, and app.kubernetes.io/managed-by, are written by the operator: use other \
+         keys",
+    )
 }
 
 pub(super) fn name_is_a_label() -> Rule {
@@ -46,6 +78,12 @@ pub(super) fn no_node_ports() -> Rule {
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = node_ports_fit_the_type())]
+#[x_kube(validation = outside_traffic_comes_from_outside())]
+#[x_kube(validation = load_balancers_are_of_that_type())]
+#[x_kube(validation = affinity_has_a_time())]
+#[x_kube(validation = Rule::new("!has(self.publishNotReadyAddresses) || !self.publishNotReadyAddresses").message(
+    "publishNotReadyAddresses would lead clients to Pods that do not serve, and the operator writes the addresses itself: leave \
+     it out"))]
 pub struct ExposedService {
     /// Name of the Service in the namespace of the set: a DNS label that starts with a letter.
     #[schemars(length(min = 1, max = 63))]
@@ -63,6 +101,20 @@ pub struct ExposedService {
     #[serde(default)]
     pub r#type: ServiceType,
 
+    /// What cloud providers, proxies and load balancers read of the Service.
+    #[serde(flatten)]
+    pub options: ServiceOptions,
+
+    /// Which of several primaries clients are led to: `PreferSameZone` (also `PreferClose`, its former name), one in the zone of
+    /// the client's node; `PreferSameNode`, one on that node. Any other one if there is none. Default: any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "TrafficDistribution")]
+    pub traffic_distribution: Option<TrafficDistribution>,
+
+    /// Must be false or left out: clients are led to primaries that are ready, as the operator writes the addresses.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub publish_not_ready_addresses: Option<bool>,
+
     /// How long a Pod that is going away still answers, in seconds, while every node learns of the switch.
     /// Becomes a preStop sleep of application containers that define no preStop hook of their own.
     /// Range 0 to 60, default 2: of several changes in a row kube-proxy programs the last one up to a second later
@@ -75,6 +127,110 @@ pub struct ExposedService {
 
 fn default_drain_seconds() -> i32 {
     2
+}
+
+/// What cloud providers, proxies and load balancers read of a Service. Meanings are those of the same fields of a Kubernetes
+/// Service.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct ServiceOptions {
+    /// Annotations of the Service, such as those of a cloud provider; others that it has are left alone. At most 64.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = 64))]
+    #[x_kube(validation = keys_are_the_users())]
+    pub annotations: BTreeMap<String, String>,
+
+    /// Labels of the Service; others that it has are left alone. At most 64.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = 64))]
+    #[x_kube(validation = keys_are_the_users())]
+    pub labels: BTreeMap<String, String>,
+
+    /// Which implementation makes the load balancer. It cannot be changed while the Service is one. Default: the cluster's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 316))]
+    pub load_balancer_class: Option<String>,
+
+    /// From which addresses (CIDR) the load balancer takes clients, at most 100. Default: the Service's are left alone; an empty
+    /// list means from all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 100), inner(length(min = 1, max = 49)))]
+    pub load_balancer_source_ranges: Option<Vec<String>>,
+
+    /// Where connections from outside go: `Cluster` (default), to any primary; `Local`, only to those on the node that they
+    /// reached, which then see the client's address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "TrafficPolicy")]
+    pub external_traffic_policy: Option<TrafficPolicy>,
+
+    /// Where connections from inside the cluster go: `Cluster` (default), to any primary; `Local`, only to those on the
+    /// client's node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "TrafficPolicy")]
+    pub internal_traffic_policy: Option<TrafficPolicy>,
+
+    /// Whether connections of a client go to the same primary: `None` (default) or `ClientIP`. A failover ends that.
+    #[serde(default)]
+    pub session_affinity: SessionAffinity,
+
+    /// For how long they do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "SessionAffinityConfig")]
+    pub session_affinity_config: Option<SessionAffinityConfig>,
+}
+
+/// Whether connections go to all Pods of a Service or to those on the same node only.
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TrafficPolicy {
+    /// To all.
+    #[default]
+    Cluster,
+    /// To those on the same node only.
+    Local,
+}
+
+/// Whether connections of a client go to the same Pod.
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SessionAffinity {
+    /// They go to any.
+    #[default]
+    None,
+    /// They do, by the client's address.
+    #[serde(rename = "ClientIP")]
+    ClientIp,
+}
+
+/// Settings of `sessionAffinity`.
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+pub struct SessionAffinityConfig {
+    /// Settings of `ClientIP`.
+    #[serde(rename = "clientIP")]
+    pub client_ip: ClientIpConfig,
+}
+
+/// Settings of the affinity of clients' addresses.
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct ClientIpConfig {
+    /// How long a client without a connection keeps its Pod, in seconds. Range 1 to 86400, default 10800.
+    #[serde(default = "default_affinity_seconds")]
+    #[schemars(range(min = 1, max = 86_400))]
+    pub timeout_seconds: i32,
+}
+
+fn default_affinity_seconds() -> i32 {
+    10_800
+}
+
+/// Which of several Pods clients prefer.
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TrafficDistribution {
+    /// The former name of `PreferSameZone`.
+    PreferClose,
+    /// One in the same zone.
+    PreferSameZone,
+    /// One on the same node.
+    PreferSameNode,
 }
 
 /// One port of the Service.

@@ -3,16 +3,14 @@
 use std::net::IpAddr;
 
 use bps_api::service::Protocol;
-use bps_api::{BackupPodSet, ExposedService, ServicePort, TargetPort, keys};
-use bps_core::manifests::SlicePort;
+use bps_api::{BackupPodSet, ExposedService, keys};
+use bps_core::manifests::{self, SlicePort, covers, hints, service_patch};
 use bps_core::model::{Endpoint, NodeName, ObjectState, PodName, Uid};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::{Endpoint as RawEndpoint, EndpointPort, EndpointSlice};
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube_core::ObjectMeta;
 use serde_json::Value;
 
-use super::cache::has_selector;
 use super::owner::{is_controlled_by, is_for};
 
 /// How the Service compares with the wish.
@@ -25,14 +23,10 @@ pub(super) fn service_state(
     if !is_for(&service.metadata, set) {
         return ObjectState::Foreign;
     }
-    let Some(spec) = &service.spec else { return ObjectState::Outdated };
-    let ports = spec.ports.as_deref().unwrap_or_default();
-    let has_ports = ports.len() == wanted.ports.len()
-        && wanted.ports.iter().all(|wanted| ports.iter().any(|port| is_port(port, wanted)));
-    let is_owned = is_controlled_by(&service.metadata, set);
-    let has_type = spec.type_.as_deref() == Some(wanted.r#type.as_str());
-    let is_current =
-        is_owned && is_watched(&service.metadata, set) && !has_selector(service) && has_ports && has_type;
+    let patch = service_patch(&manifests::service(set, wanted), service.metadata.annotations.as_ref());
+    // An object that was read from JSON can always be written as JSON.
+    let seen = serde_json::to_value(service).unwrap_or_default();
+    let is_current = is_controlled_by(&service.metadata, set) && covers(&seen, &patch);
     if is_current { ObjectState::Current } else { ObjectState::Outdated }
 }
 
@@ -56,7 +50,12 @@ pub(super) fn slice_state(
     let is_readable = endpoints.len() == slice.endpoints.len();
     let is_owned = is_controlled_by(&slice.metadata, set);
     let is_visible = is_watched(&slice.metadata, set) && is_found(&slice.metadata, wanted);
-    let is_current = is_owned && has_ports && is_readable && is_visible;
+    let is_hinted = |raw: &RawEndpoint| {
+        let wanted = endpoint(raw).and_then(|endpoint| hints(wanted.traffic_distribution, &endpoint));
+        raw.hints.as_ref().and_then(|hints| serde_json::to_value(hints).ok()) == wanted
+    };
+    let is_current =
+        is_owned && has_ports && is_readable && is_visible && slice.endpoints.iter().all(is_hinted);
     (if is_current { ObjectState::Current } else { ObjectState::Outdated }, endpoints)
 }
 
@@ -103,20 +102,6 @@ fn is_found(metadata: &ObjectMeta, wanted: &ExposedService) -> bool {
     let label = |key: &str| metadata.labels.as_ref().and_then(|labels| labels.get(key)).map(String::as_str);
     label(keys::LABEL_SERVICE_NAME) == Some(wanted.name.as_str())
         && label(keys::LABEL_SLICE_MANAGED_BY) == Some(keys::MANAGED_BY)
-}
-
-fn is_port(port: &k8s_openapi::api::core::v1::ServicePort, wanted: &ServicePort) -> bool {
-    let target = match &wanted.target_port {
-        None => IntOrString::Int(wanted.port),
-        Some(TargetPort::Number(number)) => IntOrString::Int(*number),
-        Some(TargetPort::Name(name)) => IntOrString::String(name.clone()),
-    };
-    port.port == wanted.port
-        && port.name.as_deref().unwrap_or_default() == wanted.name.as_deref().unwrap_or_default()
-        && port.protocol.as_deref() == Some(wanted.protocol.as_str())
-        && port.target_port.as_ref() == Some(&target)
-        && port.app_protocol == wanted.app_protocol
-        && wanted.node_port.is_none_or(|node_port| port.node_port == Some(node_port))
 }
 
 fn is_slice_port(port: &EndpointPort, wanted: &SlicePort) -> bool {

@@ -35,6 +35,8 @@ pub struct Observation {
     pub slice: Option<Version>,
     /// Identity and version of the Service, if there is one.
     pub service: Option<Version>,
+    /// Its annotations.
+    pub service_annotations: Option<BTreeMap<String, String>>,
     /// What the group of the set's pairs should be, if its Pods are paired.
     pub group_spec: Option<HAGroupSpec>,
     /// Identity and version of that group, if there is one.
@@ -86,17 +88,20 @@ pub fn observe(cache: &Cache, key: &SetKey, now: Timestamp) -> Option<Observatio
     let set = usable.unwrap_or(newest);
     let context = PodContext {
         set_uid: set.metadata.uid.as_deref().unwrap_or_default(),
-        nodes: &cache.nodes,
+        hosts: cache.hosts(now),
         keys: &cache.keys,
         noted: &cache.noted,
     };
     let mut pods: Vec<_> = cache.pods_of(key).filter_map(|pod| pod_view(pod, &context)).collect();
     pods.sort_by(|one, other| one.pod.name.cmp(&other.pod.name));
+    let on_nodes = pods.iter().filter_map(|view| view.node.as_ref()).map(|node| &node.name);
+    let next_gone = cache.hosts(now).next_gone(on_nodes);
     let paired = if is_usable { paired(cache, &set) } else { paired_as_it_is(cache, &set) };
     // The actives of pairs are exposed by their group.
     let wanted = set.spec.service.as_ref().filter(|_| set.spec.active_standby.is_none());
     let exposed = wanted.and_then(|wanted| exposed(cache, &set, (wanted, now)));
-    let Exposed { exposure, ports, slice, service, look_by } = exposed.unwrap_or_default();
+    let Exposed { exposure, ports, slice, service, service_annotations, look_by } =
+        exposed.unwrap_or_default();
     // What an unusable spec names instead is not there.
     let mut leftovers = if is_usable { leftovers(cache, &set) } else { Vec::new() };
     let Budget { state: budget_state, version: budget, surplus: budget_surplus } =
@@ -119,10 +124,15 @@ pub fn observe(cache: &Cache, key: &SetKey, now: Timestamp) -> Option<Observatio
             level,
             recent: cache.noted.recent(key, now),
             storm: cache.storm(now).cloned(),
-            look_by: [look_by, cache.noted.forgets(key, now), cache.storm(now).map(|storm| storm.until)]
-                .into_iter()
-                .flatten()
-                .min(),
+            look_by: [
+                look_by,
+                next_gone,
+                cache.noted.forgets(key, now),
+                cache.storm(now).map(|storm| storm.until),
+            ]
+            .into_iter()
+            .flatten()
+            .min(),
             now,
         },
         group_spec,
@@ -133,6 +143,7 @@ pub fn observe(cache: &Cache, key: &SetKey, now: Timestamp) -> Option<Observatio
         ports,
         slice,
         service,
+        service_annotations,
         images: exposure::images(&set),
         invalid,
         foreign_pods: foreign_pods(cache, key, context.set_uid),
@@ -232,6 +243,7 @@ struct Exposed {
     ports: Vec<SlicePort>,
     slice: Option<Version>,
     service: Option<Version>,
+    service_annotations: Option<BTreeMap<String, String>>,
     /// When it is to be looked again what others expose.
     look_by: Option<Timestamp>,
 }
@@ -275,6 +287,7 @@ fn exposed(
         ports,
         slice: slice.map(|slice| version(&slice.metadata)),
         service: service.map(|service| version(&service.metadata)),
+        service_annotations: service.and_then(|service| service.metadata.annotations.clone()),
     })
 }
 

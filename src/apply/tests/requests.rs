@@ -7,6 +7,7 @@ use bps_core::manifests::{self, PodRequest};
 use bps_core::model::{Action, Endpoint, ExposedKind, Leftover, Outcome, PodName, Role, Uid};
 use bps_observe::{Observation, Written};
 use bps_testkit::mock_api::{Seen, pair};
+use k8s_openapi::api::core::v1::Service;
 use serde_json::{Value, json};
 
 use super::{is_about_set, observation, plain, pod_ref, take};
@@ -149,7 +150,9 @@ async fn a_service_is_created_or_put_right_at_the_version_that_was_seen() {
     let (fields, objects) = exposed();
     let services = "/api/v1/namespaces/shop/services";
     let set = set(&fields);
-    let mut body = manifests::service(&set, set.spec.service.as_ref().unwrap());
+    let wanted = manifests::service(&set, set.spec.service.as_ref().unwrap());
+    // Nothing that it must not have is sent to make it.
+    let body = serde_json::to_value(serde_json::from_value::<Service>(wanted.clone()).unwrap()).unwrap();
     let answer = objects[0].clone();
     let (seen, outcome, written) = sent(&observation(&fields, &[]), Action::PublishService, &answer).await;
     assert_eq!(seen, request("POST", services, ("application/json", body.clone())));
@@ -158,10 +161,15 @@ async fn a_service_is_created_or_put_right_at_the_version_that_was_seen() {
 
     let (seen, outcome, written) =
         sent(&observation(&fields, &objects), Action::PublishService, &answer).await;
-    let labels = &body["metadata"]["labels"];
-    body = json!({
-        "metadata": {"uid": "u-front", "resourceVersion": "21", "labels": labels},
-        "spec": {"type": "ClusterIP", "ports": body["spec"]["ports"], "selector": null},
+    let labels = &wanted["metadata"]["labels"];
+    let port = json!({"port": 80, "targetPort": 80, "protocol": "TCP", "name": null, "appProtocol": null});
+    let body = json!({
+        "metadata": {"uid": "u-front", "resourceVersion": "21", "labels": labels, "annotations": {}},
+        "spec": {
+            "type": "ClusterIP", "ports": [port], "selector": null, "externalTrafficPolicy": null,
+            "internalTrafficPolicy": "Cluster", "sessionAffinity": "None", "sessionAffinityConfig": null,
+            "trafficDistribution": null,
+        },
     });
     assert_eq!(seen, request("PATCH", &format!("{services}/front"), (MERGE_PATCH, body)));
     assert_eq!(outcome, Outcome::Done);

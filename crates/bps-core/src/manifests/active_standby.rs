@@ -89,7 +89,8 @@ pub fn set_group_spec(set: &BackupPodSet) -> Result<Option<HAGroupSpec>, PortErr
         };
         let targets = targets.into_iter().map(|target| target.port);
         let ports = service.ports.iter().zip(targets).map(port).collect();
-        Ok(GroupService { name: service.name.clone(), ports, r#type: service.r#type })
+        let (name, options) = (service.name.clone(), service.options.clone());
+        Ok(GroupService { name, ports, r#type: service.r#type, options })
     });
     Ok(Some(HAGroupSpec {
         service: service.transpose()?,

@@ -9,7 +9,7 @@ use bps_api::{HAGroup, ServicePort, keys};
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
-use super::service::{SlicePort, endpoint_value, port_value, service_ports};
+use super::service::{SlicePort, endpoint_value, port_value, service_body, service_ports};
 use crate::model::Endpoint;
 
 /// The controller reference that makes an object end with its group.
@@ -68,12 +68,8 @@ pub fn replication_service_name(active: &str) -> String {
 /// The Service that leads to all actives; `None` if the group wants none.
 pub fn group_service(group: &HAGroup) -> Option<Value> {
     let wanted = group.spec.service.as_ref()?;
-    Some(json!({
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": group_metadata(group, &wanted.name),
-        "spec": {"type": wanted.r#type.as_str(), "ports": service_ports(&wanted.ports)},
-    }))
+    let metadata = group_metadata(group, &wanted.name);
+    Some(service_body(metadata, wanted.r#type, &wanted.ports, &wanted.options))
 }
 
 /// The Service that leads from an active to its standby, as in the thesis that the idea is from.

@@ -29,7 +29,10 @@ pub use group::{
 pub use inject::{InjectError, Injection, STOP_SIGNALS, inject, uninject};
 pub use pod::{PodRequest, label_patch, pod, role_patch};
 pub use revision::{NEW_PODS_ONLY, controller_revision, revision};
-pub use service::{PortError, SlicePort, endpoint_slice, service, service_ports, slice_name, slice_ports};
+pub use service::{
+    PortError, SlicePort, covers, endpoint_slice, hints, service, service_patch, service_ports, slice_name,
+    slice_ports,
+};
 
 /// The controller reference that makes a child belong to this incarnation of the set.
 pub fn owner_reference(set: &BackupPodSet) -> Value {

@@ -3,10 +3,11 @@
 //! The Service has no selector: Kubernetes' own controller needs two writes and a second for a switch, ours needs one
 //! write.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use bps_api::service::TargetPort;
-use bps_api::{BackupPodSet, ExposedService, ServicePort, keys};
+use bps_api::service::{ServiceOptions, SessionAffinity, TargetPort, TrafficDistribution};
+use bps_api::{BackupPodSet, ExposedService, ServicePort, ServiceType, keys};
 use serde_json::{Map, Value, json};
 
 use super::owner_reference;
@@ -68,12 +69,81 @@ pub fn slice_ports(set: &BackupPodSet, service: &ExposedService) -> Result<Vec<S
 
 /// The Service as it is sent to the API server.
 pub fn service(set: &BackupPodSet, wanted: &ExposedService) -> Value {
-    json!({
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": child_metadata(set, &wanted.name, &Map::new()),
-        "spec": {"type": wanted.r#type.as_str(), "ports": service_ports(&wanted.ports)},
-    })
+    let metadata = child_metadata(set, &wanted.name, &Map::new());
+    let mut body = service_body(metadata, wanted.r#type, &wanted.ports, &wanted.options);
+    body["spec"]["trafficDistribution"] = json!(wanted.traffic_distribution);
+    body
+}
+
+/// A Service without a selector. What it must not have is null.
+pub(super) fn service_body(
+    mut metadata: Value,
+    r#type: ServiceType,
+    ports: &[ServicePort],
+    options: &ServiceOptions,
+) -> Value {
+    metadata["annotations"] = json!(options.annotations);
+    for (key, value) in &options.labels {
+        metadata["labels"][key] = json!(value);
+    }
+    let keys = |map: &BTreeMap<String, String>| map.keys().cloned().collect::<Vec<_>>();
+    let written = json!({"annotations": keys(&options.annotations), "labels": keys(&options.labels)});
+    if !options.annotations.is_empty() || !options.labels.is_empty() {
+        metadata["annotations"][keys::ANNOTATION_WRITTEN_KEYS] = json!(written.to_string());
+    }
+    let is_open = r#type != ServiceType::ClusterIp;
+    let mut spec = json!({
+        "type": r#type.as_str(),
+        "ports": service_ports(ports),
+        "selector": null,
+        "externalTrafficPolicy": is_open.then(|| options.external_traffic_policy.unwrap_or_default()),
+        "internalTrafficPolicy": options.internal_traffic_policy.unwrap_or_default(),
+        "sessionAffinity": options.session_affinity,
+    });
+    // What is not named, and has a default of the cluster, stays as it is.
+    match &options.session_affinity_config {
+        Some(config) => spec["sessionAffinityConfig"] = json!(config),
+        None if options.session_affinity == SessionAffinity::None => {
+            spec["sessionAffinityConfig"] = Value::Null;
+        }
+        None => {}
+    }
+    if let Some(class) = &options.load_balancer_class {
+        spec["loadBalancerClass"] = json!(class);
+    }
+    if let Some(ranges) = &options.load_balancer_source_ranges {
+        spec["loadBalancerSourceRanges"] = json!(ranges);
+    }
+    json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec})
+}
+
+/// The merge patch that makes a Service with these annotations as this body has it.
+///
+/// Annotations and labels that the operator wrote once, and that are not wanted any more, go; those of others stay.
+pub fn service_patch(body: &Value, annotations: Option<&BTreeMap<String, String>>) -> Value {
+    let known = annotations.and_then(|annotations| annotations.get(keys::ANNOTATION_WRITTEN_KEYS));
+    let written: Value = known.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
+    let mut patch = json!({"metadata": {}, "spec": body["spec"]});
+    for field in ["annotations", "labels"] {
+        let mut wanted = body["metadata"][field].as_object().cloned().unwrap_or_default();
+        let former = written[field].as_array().into_iter().flatten().filter_map(Value::as_str);
+        for key in former {
+            wanted.entry(key).or_insert(Value::Null);
+        }
+        patch["metadata"][field] = Value::Object(wanted);
+    }
+    if known.is_some() {
+        let written = patch["metadata"]["annotations"].as_object_mut();
+        written.map(|written| written.entry(keys::ANNOTATION_WRITTEN_KEYS).or_insert(Value::Null));
+    }
+    // So does what a port has no more: slices are found by the names of their ports.
+    let ports = patch["spec"]["ports"].as_array_mut().into_iter().flatten();
+    for port in ports.filter_map(Value::as_object_mut) {
+        for optional in ["name", "appProtocol"] {
+            port.entry(optional).or_insert(Value::Null);
+        }
+    }
+    patch
 }
 
 /// Ports of the Service as they are sent.
@@ -96,6 +166,20 @@ pub fn service_ports(wanted: &[ServicePort]) -> Vec<Value> {
     wanted.iter().map(port).collect()
 }
 
+/// Whether an object already is as a merge patch would make it, but for what the API server adds to lists' items.
+pub fn covers(seen: &Value, wanted: &Value) -> bool {
+    match (seen, wanted) {
+        (_, Value::Object(wanted)) => wanted.iter().all(|(key, value)| covers(&seen[key], value)),
+        (Value::Array(seen), Value::Array(wanted)) => {
+            seen.len() == wanted.len() && seen.iter().zip(wanted).all(|(seen, wanted)| covers(seen, wanted))
+        }
+        (Value::Null, Value::String(wanted)) => wanted.is_empty(),
+        (Value::Null, Value::Array(wanted)) => wanted.is_empty(),
+        (Value::Object(seen), Value::Null) => seen.is_empty(),
+        _ => seen == wanted,
+    }
+}
+
 /// The EndpointSlice as it is sent to the API server.
 pub fn endpoint_slice(
     set: &BackupPodSet,
@@ -107,15 +191,38 @@ pub fn endpoint_slice(
     labels.insert(keys::LABEL_SERVICE_NAME.to_owned(), json!(service.name));
     labels.insert(keys::LABEL_SLICE_MANAGED_BY.to_owned(), json!(keys::MANAGED_BY));
     let namespace = set.metadata.namespace.as_deref().unwrap_or_default();
+    let hinted = |endpoint: &Endpoint| {
+        let mut value = endpoint_value(namespace, endpoint);
+        if let Some(hints) = hints(service.traffic_distribution, endpoint) {
+            value["hints"] = hints;
+        }
+        value
+    };
     let is_v6 = endpoints.first().is_some_and(|endpoint| matches!(endpoint.address, IpAddr::V6(_)));
     json!({
         "apiVersion": "discovery.k8s.io/v1",
         "kind": "EndpointSlice",
         "metadata": child_metadata(set, &slice_name(&service.name), &labels),
         "addressType": if is_v6 { "IPv6" } else { "IPv4" },
-        "endpoints": endpoints.iter().map(|endpoint| endpoint_value(namespace, endpoint)).collect::<Vec<_>>(),
+        "endpoints": endpoints.iter().map(hinted).collect::<Vec<_>>(),
         "ports": ports.iter().map(port_value).collect::<Vec<_>>(),
     })
+}
+
+/// Which clients an address is for, as proxies read it; `None` if it is for all.
+///
+/// Kubernetes writes these hints into its own slices only (`k8s.io/endpointslice/trafficdist` 0.36.4), so the field of the Service
+/// alone would have no effect. As there, an address that is not ready, or is in no zone, has none.
+pub fn hints(distribution: Option<TrafficDistribution>, endpoint: &Endpoint) -> Option<Value> {
+    let distribution = distribution.filter(|_| endpoint.is_ready)?;
+    let mut hints = Map::new();
+    if let Some(zone) = &endpoint.zone {
+        hints.insert("forZones".to_owned(), json!([{"name": zone}]));
+    }
+    if let (TrafficDistribution::PreferSameNode, Some(node)) = (distribution, &endpoint.node) {
+        hints.insert("forNodes".to_owned(), json!([{"name": node.0}]));
+    }
+    (!hints.is_empty()).then_some(Value::Object(hints))
 }
 
 pub(super) fn endpoint_value(namespace: &str, endpoint: &Endpoint) -> Value {

@@ -10,7 +10,8 @@ use super::existing::ExistingObject;
 use super::labels::LABEL_MAX;
 use super::view::{Group, Pair};
 use crate::manifests::{
-    REPLICATION_SERVICE_PREFIX, group_service, replication_service, replication_service_name,
+    REPLICATION_SERVICE_PREFIX, covers, group_service, replication_service, replication_service_name,
+    service_patch,
 };
 
 /// What to do with one object.
@@ -80,21 +81,14 @@ pub fn service_changes(group: &HAGroup, seen: &Group, services: &[ExistingObject
         let actives = seen.pairs.iter().filter_map(active).filter(|active| active.len() <= LABEL_MAX);
         wanted.extend(actives.map(|active| replication_service(group, active)));
     }
-    for body in &mut wanted {
-        // Indexing puts a null where there is none: a selector that somebody added is taken away.
-        body["spec"]["selector"].as_object_mut();
-        // So is what a port has no more: slices are found by the names of their ports.
-        let ports = body["spec"]["ports"].as_array_mut().into_iter().flatten();
-        for port in ports.filter_map(Value::as_object_mut) {
-            for optional in ["name", "appProtocol"] {
-                port.entry(optional).or_insert(Value::Null);
-            }
-        }
-    }
+    let annotations_of = |body: &Value| {
+        let name = body["metadata"]["name"].as_str()?;
+        services.iter().find(|service| service.is_named(name))?.metadata.annotations.as_ref()
+    };
     let mut changes: Vec<ObjectChange> = wanted
         .iter()
         .filter_map(|body| {
-            let patch = json!({"spec": body["spec"]});
+            let patch = service_patch(body, annotations_of(body));
             change(group, WantedObject { body, patch }, services)
         })
         .collect();
@@ -140,19 +134,6 @@ pub(super) fn change<'a>(
     patch["metadata"]["uid"] = json!(found.metadata.uid);
     patch["metadata"]["resourceVersion"] = json!(found.metadata.resource_version);
     Some(ObjectChange::Put { name: name.to_owned(), patch })
-}
-
-/// Whether an object already is as a merge patch would make it, but for what the API server adds to lists' items.
-pub(super) fn covers(seen: &Value, wanted: &Value) -> bool {
-    match (seen, wanted) {
-        (_, Value::Object(wanted)) => wanted.iter().all(|(key, value)| covers(&seen[key], value)),
-        (Value::Array(seen), Value::Array(wanted)) => {
-            seen.len() == wanted.len() && seen.iter().zip(wanted).all(|(seen, wanted)| covers(seen, wanted))
-        }
-        (Value::Null, Value::String(wanted)) => wanted.is_empty(),
-        (Value::Null, Value::Array(wanted)) => wanted.is_empty(),
-        _ => seen == wanted,
-    }
 }
 
 /// What a former wish left; only objects of this very group.

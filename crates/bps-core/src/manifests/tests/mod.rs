@@ -9,6 +9,7 @@ mod ports;
 mod probes;
 mod reach;
 mod security;
+mod services;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
