@@ -48,8 +48,11 @@ pub(super) async fn confirmed(
     let now = sink.clock.now();
     let observation = {
         let mut cache = sink.cache();
-        if !cache.listed_pods(key, (listed.items, &listed.metadata), now) {
+        let Some(others) = cache.listed_pods(key, (listed.items, &listed.metadata), now) else {
             return Ok(None);
+        };
+        for (other, urgency) in others {
+            sink.queue.note(other, urgency);
         }
         observe(&cache, key, now)
     };

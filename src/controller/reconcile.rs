@@ -31,7 +31,7 @@ pub(super) const PASSES_MAX: u32 = 6;
 /// does not. Doubles with each further one, up to [`RETRY_MAX`].
 const STALE_FIRST: Duration = Duration::from_millis(500);
 
-/// How often in a row a set's writes may be stale before the watches are doubted and its objects are read anew.
+/// How often in a row a set's writes may be stale before the watches are doubted and it is read anew.
 const STALE_MAX: u32 = 2;
 
 /// Least time before the end of a hold is looked at: should one ever end in the past, looks do not chase each other.
@@ -244,10 +244,15 @@ fn next_look(
     let is_stale = results.iter().any(|result| result.outcome == Outcome::Stale);
     if is_stale || reported == Outcome::Stale || !plan.steps.is_empty() {
         let streak = context.stale.lengthen(key);
+        // The set and its Pods are read anew by the next look. Nobody but the operator writes the rest all the time.
+        let stale =
+            results.iter().filter(|result| result.outcome == Outcome::Stale).map(|result| &result.step);
+        if streak >= STALE_MAX && stale.chain(&plan.steps).any(|step| step.action.pod_name().is_none()) {
+            context.sink.relist.ask();
+        }
         return Look::Settled(Some(retry(backoff(STALE_FIRST, streak, RETRY_MAX))));
     }
     context.stale.end(key);
-    context.refreshes.end(key);
     Look::Settled(hold.map(|after| Again { after, change }))
 }
 

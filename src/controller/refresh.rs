@@ -1,4 +1,4 @@
-//! Reads the objects of one set anew, when what its watches have shown contradicts what the server says.
+//! Reads one set and its Pods anew, when what its watches have shown contradicts what the server says.
 //!
 //! The remedy has the size of the doubt: a user who changes the Pods of one set all the time must not have the whole cluster
 //! listed again for it. A watch that shows nothing at all any more is found by its deadlines.
@@ -8,20 +8,16 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use bps_api::{BackupPodSet, keys};
-use bps_core::manifests::slice_name;
 use bps_observe::slim::SlimPod;
-use bps_observe::{SetKey, Watched};
+use bps_observe::{SetKey, Watched, Written};
 use bps_runtime::sync::Instant;
-use k8s_openapi::api::core::v1::Service;
-use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::ListParams;
-use kube::core::{NamespaceResourceScope, ObjectList};
-use kube::{Api, Client, Resource};
-use serde::de::DeserializeOwned;
+use kube::core::{DeserializeGuard, ObjectList};
+use kube::{Api, Client};
 
 use super::watch::Sink;
 
-/// Least time between two of them for one set: it is at most four requests.
+/// Least time between two of them for one set: it is two requests.
 const REFRESH_PAUSE: Duration = Duration::from_secs(10);
 
 /// When each set was read anew.
@@ -39,51 +35,37 @@ impl Refreshes {
         is_due
     }
 
-    /// The set is in no doubt, or gone.
+    /// The set is gone.
     pub(super) fn end(&self, key: &SetKey) {
         self.0.lock().expect("no holder of this lock panics").remove(key);
     }
 }
 
-/// Reads a set, its Pods, its Service and its slice from the API server and takes them into the cache.
+/// Reads a set and its Pods from the API server and takes them into the cache.
+///
+/// What the watches showed meanwhile is newer: it stays.
 ///
 /// # Errors
-/// The first error of a request; what was not read stays as it was.
+/// The first error of a request; what the other one showed is taken in.
 pub(super) async fn refresh(client: &Client, sink: &Sink, key: &SetKey) -> Result<(), kube::Error> {
     let Some(known) = sink.cache().set(key) else { return Ok(()) };
-    let service = known.spec.service.as_ref().map(|service| service.name.clone());
-    let slice = service.as_deref().map(slice_name);
-    let (set, pods, service, slice) = tokio::try_join!(
-        one::<BackupPodSet>(client, key, Some(key.name.clone())),
-        listed_pods(client, key),
-        one::<Service>(client, key, service),
-        one::<EndpointSlice>(client, key, slice),
-    )?;
+    let api: Api<DeserializeGuard<BackupPodSet>> = Api::namespaced(client.clone(), &key.namespace);
+    let (set, pods) = tokio::join!(api.get_opt(&key.name), listed_pods(client, key));
     let now = sink.clock.now();
-    sink.cache().listed_pods(key, (pods.items, &pods.metadata), now);
-    sink.change(|cache| match set {
-        Some(set) => set.seen(cache, now),
-        None => known.lost(cache, now),
+    let listed = pods.map(|pods| {
+        sink.change(|cache| cache.listed_pods(key, (pods.items, &pods.metadata), now).unwrap_or_default());
     });
-    // What is absent of these is found out by the write that needs it.
-    sink.change(|cache| service.map(|service| service.seen(cache, now)).unwrap_or_default());
-    sink.change(|cache| slice.map(|slice| slice.seen(cache, now)).unwrap_or_default());
-    Ok(())
+    match set? {
+        Some(DeserializeGuard(Ok(set))) => sink.cache().wrote(Written::Set(Box::new(set)), now),
+        // Its watch has said so.
+        Some(DeserializeGuard(Err(_))) => {}
+        None => sink.change(|cache| known.lost(cache, now)),
+    }
+    listed
 }
 
 /// The Pods of a set by a consistent list: without a version it is answered from etcd, or from a cache that has caught up.
 pub(super) async fn listed_pods(client: &Client, key: &SetKey) -> Result<ObjectList<SlimPod>, kube::Error> {
     let api: Api<SlimPod> = Api::namespaced(client.clone(), &key.namespace);
     api.list(&ListParams::default().labels(&format!("{}={}", keys::LABEL_SET, key.name))).await
-}
-
-async fn one<K>(client: &Client, key: &SetKey, name: Option<String>) -> Result<Option<K>, kube::Error>
-where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + Clone
-        + DeserializeOwned
-        + std::fmt::Debug,
-{
-    let Some(name) = name else { return Ok(None) };
-    Api::<K>::namespaced(client.clone(), &key.namespace).get_opt(&name).await
 }

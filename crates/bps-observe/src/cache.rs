@@ -244,30 +244,30 @@ impl Cache {
 
     /// A complete list of a set's Pods, with its version: what it did not show although it is older is gone.
     ///
-    /// Returns false, and takes nothing in, if the list has no version that can be compared.
+    /// Returns the other sets that are affected, by a storm that is over; `None`, and takes nothing in, if the list has no
+    /// version that can be compared.
     pub fn listed_pods(
         &mut self,
         set: &SetKey,
         (pods, list): (Vec<SlimPod>, &ListMeta),
         now: Timestamp,
-    ) -> bool {
-        let Some(list_version) = list.resource_version.as_ref().and_then(|text| text.parse::<u64>().ok())
-        else {
-            return false;
-        };
+    ) -> Option<Vec<Affected>> {
+        let list_version = list.resource_version.as_ref()?.parse::<u64>().ok()?;
         let shown: BTreeSet<ObjectKey> = pods.iter().map(ObjectKey::of).collect();
         let is_gone = |pod: &&Arc<SlimPod>| {
             !shown.contains(&ObjectKey::of(pod.as_ref()))
                 && store::version(&pod.metadata).is_some_and(|version| version <= list_version)
         };
         let gone: Vec<Arc<SlimPod>> = self.pods_of(set).filter(is_gone).cloned().collect();
+        let mut affected = Vec::new();
         for pod in gone {
-            self.lose_pod(&pod, now);
+            affected.extend(self.lose_pod(&pod, now));
         }
         for pod in pods {
-            self.wrote_pod(pod, now);
+            affected.extend(self.put_pod(pod, Source::OwnWrite, now));
         }
-        true
+        affected.retain(|(other, _)| other != set);
+        Some(affected)
     }
 
     /// A Pod is gone, or does not carry our label any more.
@@ -304,8 +304,8 @@ impl Cache {
         if has_selector(&service) {
             self.see_selector(ObjectKey::of(&service), now);
         }
-        let is_same =
-            old.is_some_and(|old| old.spec == service.spec && old.metadata.labels == service.metadata.labels);
+        let is_same = old
+            .is_some_and(|old| old.spec == service.spec && is_marked_alike(&old.metadata, &service.metadata));
         (!is_same).then_some((set, Change::Contested))
     }
 
@@ -451,6 +451,11 @@ impl Cache {
             || self.budgets.has_overdue(now)
             || self.foreign_budgets.has_overdue(now)
     }
+}
+
+/// Whether two versions of an object have the same labels and annotations.
+fn is_marked_alike(one: &ObjectMeta, other: &ObjectMeta) -> bool {
+    one.labels == other.labels && one.annotations == other.annotations
 }
 
 /// A kind that is watched.

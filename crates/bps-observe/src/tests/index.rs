@@ -233,6 +233,24 @@ fn nodes_whose_objects_are_deleted_one_after_the_other_are_a_storm() {
 }
 
 #[test]
+fn a_list_of_the_pods_of_a_set_is_news_for_the_others_if_it_ends_a_storm() {
+    let mut cache = Cache::default();
+    let mut other = set(json!({"template": template()}));
+    other.metadata.name = Some("api".into());
+    other.seen(&mut cache, at(0));
+    set(json!({"template": template()})).seen(&mut cache, at(0));
+    for (pod, node) in [("web-8", "n8"), ("web-9", "n9")] {
+        on_node(pod, node, 1).seen(&mut cache, at(0));
+        named(node, "False").seen(&mut cache, at(0));
+    }
+    assert!(cache.storm(at(1)).is_some());
+    let list = serde_json::from_value(json!({"resourceVersion": "9"})).unwrap();
+    let left = vec![on_node("web-8", "n8", 1)];
+    assert_eq!(cache.listed_pods(&key("web"), (left, &list), at(1)), Some(vec![urgent("api")]));
+    assert!(cache.storm(at(1)).is_none());
+}
+
+#[test]
 fn a_node_that_was_silent_for_long_when_it_was_first_seen_is_believed() {
     let mut cache = Cache::default();
     for (pod, node) in [("web-8", "n8"), ("web-9", "n9")] {
@@ -382,12 +400,12 @@ fn a_list_of_a_sets_pods_removes_older_ones_that_it_does_not_show() {
         pod.seen(&mut cache, at(0));
     }
     let list = |version: &str| serde_json::from_value(json!({"resourceVersion": version})).unwrap();
-    assert!(!cache.listed_pods(&key("web"), (vec![], &list("")), at(0)));
+    assert_eq!(cache.listed_pods(&key("web"), (vec![], &list("")), at(0)), None);
     assert_eq!(names(&cache, "web"), ["gone", "last", "web-0", "younger"]);
-    assert!(cache.listed_pods(&key("api"), (vec![], &list("99")), at(0)));
+    assert_eq!(cache.listed_pods(&key("api"), (vec![], &list("99")), at(0)), Some(vec![]));
     assert_eq!(names(&cache, "web"), ["gone", "last", "web-0", "younger"]);
     let shown = vec![of_set("web", 18), other("new", 17)];
-    assert!(cache.listed_pods(&key("web"), (shown, &list("20")), at(0)));
+    assert_eq!(cache.listed_pods(&key("web"), (shown, &list("20")), at(0)), Some(vec![]));
     assert_eq!(names(&cache, "web"), ["new", "web-0", "younger"]);
 }
 
