@@ -83,7 +83,7 @@ fn ready(input: &StatusInput<'_>, tally: &Tally<'_>, judgement: &Judgement) -> S
 
 fn available(tally: &Tally<'_>, judgement: &Judgement) -> Saying {
     let primaries = tally.tier(Role::Primary);
-    let (holds, word, message) = match &judgement.unexposed {
+    let (holds, word, message) = match &judgement.unreached {
         _ if !primaries.is_satisfied() => (false, words::PRIMARIES_NOT_READY, primaries.count()),
         Some(lack) => (false, words::NOT_EXPOSED, lack.clone()),
         None => (true, words::PRIMARIES_SERVE, primaries.count()),
@@ -112,9 +112,6 @@ fn progressing(input: &StatusInput<'_>, tally: &Tally<'_>, judgement: &Judgement
         }
         (Some(Trouble::Storm(message)), Some(_)) => saying(false, words::STORM_BRAKE, message.clone()),
         (_, None) => saying(false, words::COMPLETE, words::COMPLETE.meaning.to_owned()),
-        (_, Some(_)) if judgement.stall.is_some() => {
-            saying(false, words::PROGRESS_DEADLINE_EXCEEDED, progress(input, tally, judgement))
-        }
         (_, Some(activity)) => saying(true, activity, progress(input, tally, judgement)),
     }
 }

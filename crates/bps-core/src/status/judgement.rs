@@ -39,6 +39,8 @@ pub(super) struct Judgement {
     pub(super) outdated: usize,
     /// What the Service lacks.
     pub(super) unexposed: Option<String>,
+    /// What keeps clients from a primary.
+    pub(super) unreached: Option<String>,
     /// When the set last came closer to its specification, while the time to do so runs.
     pub(super) progressed: Option<Time>,
     /// What is to be said because it did not come closer for too long.
@@ -50,7 +52,8 @@ pub(super) struct Judgement {
 impl Judgement {
     pub(super) fn new(input: &StatusInput<'_>, tally: &Tally<'_>, report: Option<&FailoverReport>) -> Self {
         let outdated = outdated(input.snapshot, tally);
-        let unexposed = unexposed(input.snapshot, tally);
+        let unreached = unreached(input.snapshot, tally);
+        let unexposed = unreached.clone().or_else(|| outdated_exposure(input.snapshot));
         let is_balanced =
             tally.tiers().iter().all(|tier| tier.is_satisfied() && tier.pods.len() == tier.wanted);
         let is_complete = is_balanced && outdated == 0 && unexposed.is_none();
@@ -62,6 +65,7 @@ impl Judgement {
             activity: (!is_complete).then(|| activity(input, (tally, outdated), report)),
             outdated,
             unexposed,
+            unreached,
             trouble: trouble(input, tally).or_else(|| stall.clone().map(Trouble::Stalled)),
             progressed,
             stall,
@@ -115,13 +119,22 @@ fn outdated(snapshot: &Snapshot, tally: &Tally<'_>) -> usize {
     Role::ALL.map(of_role).into_iter().sum()
 }
 
-fn unexposed(snapshot: &Snapshot, tally: &Tally<'_>) -> Option<String> {
+/// What of Service and slice is not as wanted, although clients may be served.
+fn outdated_exposure(snapshot: &Snapshot) -> Option<String> {
     let exposure = snapshot.exposure.as_ref()?;
     if exposure.service != ObjectState::Current {
         return Some(format!("the Service {}", lack(exposure.service)));
     }
-    if exposure.slice != ObjectState::Current {
-        return Some(format!("the EndpointSlice of the Service {}", lack(exposure.slice)));
+    (exposure.slice != ObjectState::Current)
+        .then(|| format!("the EndpointSlice of the Service {}", lack(exposure.slice)))
+}
+
+/// What keeps clients of the Service from a ready primary.
+fn unreached(snapshot: &Snapshot, tally: &Tally<'_>) -> Option<String> {
+    let exposure = snapshot.exposure.as_ref()?;
+    let is_missing = |state| matches!(state, ObjectState::Absent | ObjectState::Foreign);
+    if is_missing(exposure.service) || is_missing(exposure.slice) {
+        return outdated_exposure(snapshot);
     }
     let is_exposed = |view: &PodView| {
         exposure.endpoints.iter().any(|endpoint| endpoint.is_ready && endpoint.uid == view.pod.uid)

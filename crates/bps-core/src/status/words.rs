@@ -121,7 +121,7 @@ pub const CONDITIONS: [ConditionWords; 6] = [
     ConditionWords {
         r#type: Word { word: PROGRESSING, meaning: "The operator is getting the set there." },
         when_true: &[STARTING, SCALING, ROLLING_OUT, FAILING_OVER, REFILLING],
-        when_false: &[COMPLETE, INVALID_SPEC, PAUSED_BY_SPEC, STORM_BRAKE, PROGRESS_DEADLINE_EXCEEDED],
+        when_false: &[COMPLETE, INVALID_SPEC, PAUSED_BY_SPEC, STORM_BRAKE],
     },
     ConditionWords {
         r#type: Word {

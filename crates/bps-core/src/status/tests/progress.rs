@@ -3,7 +3,7 @@
 use bps_api::status::{BackupPodSetStatus, ConditionStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use crate::model::{Lifecycle, PodView, Role};
+use crate::model::{Exposure, Lifecycle, ObjectState, Others, PodView, Role};
 use crate::status::stalls_at;
 use crate::status::testing::*;
 
@@ -50,6 +50,28 @@ fn a_set_that_lacks_a_backup_is_available_and_not_ready() {
 }
 
 #[test]
+fn a_service_that_is_not_as_wanted_yet_serves() {
+    let mut case = seen([1, 0, 0], full([1, 0, 0]));
+    let exposed = |service, slice, endpoints| Exposure { service, slice, endpoints, others: Others::None };
+    let endpoints = vec![endpoint("web-primary-0")];
+    case.snapshot.exposure = Some(exposed(ObjectState::Outdated, ObjectState::Current, endpoints));
+    assert_eq!((is_available(&case.compute()), verdict(&case.compute())), (true, Verdict::InProgress));
+    case.snapshot.exposure = Some(exposed(ObjectState::Current, ObjectState::Current, vec![]));
+    assert!(!is_available(&case.compute()));
+    case.snapshot.exposure = Some(exposed(ObjectState::Current, ObjectState::Absent, vec![]));
+    assert!(!is_available(&case.compute()));
+}
+
+#[test]
+fn a_set_that_stalls_while_it_starts_is_still_called_so() {
+    let starting = vec![pod("web-a", Role::Primary, Lifecycle::Starting)];
+    let stalled = new([1, 0, 0], starting).next_pass().later(700).next_pass();
+    assert_eq!(verdict(&stalled.previous), Verdict::Failed);
+    assert_eq!(said(&stalled.previous, "Progressing").reason, "Starting");
+    assert_eq!(stalled.compute(), stalled.previous);
+}
+
+#[test]
 fn a_set_that_lacks_a_primary_is_not_available() {
     let status = seen([2, 0, 0], full([1, 0, 0])).compute();
     assert!(!is_available(&status));
@@ -83,7 +105,8 @@ fn a_set_is_stalled_after_its_deadline_and_not_before() {
     let status = late.compute();
     assert_eq!((verdict(&status), is_available(&status)), (Verdict::Failed, true));
     assert_eq!(status.state, "Degraded: ProgressDeadlineExceeded");
-    assert_eq!(said(&status, "Progressing").reason, "ProgressDeadlineExceeded");
+    // The operator goes on trying, and what it does keeps its name.
+    assert_eq!(said(&status, "Progressing").reason, "Refilling");
     assert_eq!(late.next_pass().compute(), status);
 }
 
