@@ -1,6 +1,6 @@
 //! Writes the exposed Service and its EndpointSlice.
 
-use bps_api::keys;
+use bps_api::{ExposedService, keys};
 use bps_core::manifests::{endpoint_slice, service, service_patch, slice_name};
 use bps_core::model::{Endpoint, ExposedKind, Leftover, Outcome, Refusal};
 use bps_observe::{Observation, TakenName, Version, Written, is_controlled_by};
@@ -35,7 +35,8 @@ pub(super) async fn publish_service(client: &Client, observation: &Observation) 
 pub(super) async fn expose(client: &Client, observation: &Observation, endpoints: &[Endpoint]) -> Answer {
     let set = observation.set.as_ref();
     let Some(wanted) = &set.spec.service else { return nothing_to_do() };
-    let body = endpoint_slice(set, wanted, &observation.ports, endpoints);
+    let kept = ExposedService { traffic_distribution: observation.traffic_distribution, ..wanted.clone() };
+    let body = endpoint_slice(set, &kept, &observation.ports, endpoints);
     let labels = &body["metadata"]["labels"];
     let patch =
         json!({"metadata": {"labels": labels}, "endpoints": body["endpoints"], "ports": body["ports"]});

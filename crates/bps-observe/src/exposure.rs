@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use bps_api::service::Protocol;
+use bps_api::service::{Protocol, TrafficDistribution};
 use bps_api::{BackupPodSet, ExposedService, keys};
 use bps_core::manifests::{self, SlicePort, covers, hints, service_patch};
 use bps_core::model::{Endpoint, NodeName, ObjectState, PodName, Uid};
@@ -57,6 +57,12 @@ pub(super) fn slice_state(
     let is_current =
         is_owned && has_ports && is_readable && is_visible && slice.endpoints.iter().all(is_hinted);
     (if is_current { ObjectState::Current } else { ObjectState::Outdated }, endpoints)
+}
+
+/// Which Pods a Service prefers. An API server that does not know what the set wants keeps none of it.
+pub(super) fn traffic_distribution(service: &Service) -> Option<TrafficDistribution> {
+    let word = service.spec.as_ref()?.traffic_distribution.clone()?;
+    serde_json::from_value(Value::String(word)).ok()
 }
 
 /// Ports that a slice has.

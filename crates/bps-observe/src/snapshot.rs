@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use bps_api::service::TrafficDistribution;
 use bps_api::{BackupPodSet, ExposedService, HAGroup, HAGroupSpec, PromoteWhen, keys};
 use bps_core::manifests::{
     Injection, SlicePort, budget as wanted_budget, budget_name, set_group_spec, set_injection, slice_name,
@@ -37,6 +38,8 @@ pub struct Observation {
     pub service: Option<Version>,
     /// Its annotations.
     pub service_annotations: Option<BTreeMap<String, String>>,
+    /// Which Pods it prefers: what the API server took of the wish.
+    pub traffic_distribution: Option<TrafficDistribution>,
     /// What the group of the set's pairs should be, if its Pods are paired.
     pub group_spec: Option<HAGroupSpec>,
     /// Identity and version of that group, if there is one.
@@ -100,7 +103,7 @@ pub fn observe(cache: &Cache, key: &SetKey, now: Timestamp) -> Option<Observatio
     // The actives of pairs are exposed by their group.
     let wanted = set.spec.service.as_ref().filter(|_| set.spec.active_standby.is_none());
     let exposed = wanted.and_then(|wanted| exposed(cache, &set, (wanted, now)));
-    let Exposed { exposure, ports, slice, service, service_annotations, look_by } =
+    let Exposed { exposure, ports, slice, service, service_annotations, traffic_distribution, look_by } =
         exposed.unwrap_or_default();
     // What an unusable spec names instead is not there.
     let mut leftovers = if is_usable { leftovers(cache, &set) } else { Vec::new() };
@@ -144,6 +147,7 @@ pub fn observe(cache: &Cache, key: &SetKey, now: Timestamp) -> Option<Observatio
         slice,
         service,
         service_annotations,
+        traffic_distribution,
         images: exposure::images(&set),
         invalid,
         foreign_pods: foreign_pods(cache, key, context.set_uid),
@@ -244,6 +248,7 @@ struct Exposed {
     slice: Option<Version>,
     service: Option<Version>,
     service_annotations: Option<BTreeMap<String, String>>,
+    traffic_distribution: Option<TrafficDistribution>,
     /// When it is to be looked again what others expose.
     look_by: Option<Timestamp>,
 }
@@ -266,7 +271,9 @@ fn exposed(
     let ports = slice_ports(set, wanted).ok();
     let is_led = ports.is_some();
     let ports = ports.or_else(|| slice_raw.map(exposure::present_ports))?;
-    let (slice_state, endpoints) = exposure::slice_state(slice_raw, set, (wanted, &ports));
+    let traffic_distribution = service.and_then(|service| exposure::traffic_distribution(service));
+    let kept = ExposedService { traffic_distribution, ..wanted.clone() };
+    let (slice_state, endpoints) = exposure::slice_state(slice_raw, set, (&kept, &ports));
     let slice_state = unless_taken(slice_state, (ExposedKind::Slice, slice_name(&wanted.name)));
     let service_state = exposure::service_state(service.map(AsRef::as_ref), set, wanted);
     let is_left = service_state == ObjectState::Outdated && !is_led;
@@ -287,6 +294,7 @@ fn exposed(
         ports,
         slice: slice.map(|slice| version(&slice.metadata)),
         service: service.map(|service| version(&service.metadata)),
+        traffic_distribution,
         service_annotations: service.and_then(|service| service.metadata.annotations.clone()),
     })
 }

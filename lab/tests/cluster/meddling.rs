@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::{Endpoints, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::stage::{PORT, Stage, WEB, complete, exposed, exposed_web, one, roles, uids, web};
 use crate::wait::{self, role};
@@ -57,6 +57,55 @@ pub(crate) async fn a_renamed_service_takes_the_place_of_the_former_one(stage: S
         if services.is_empty() { Ok(()) } else { Err("the Service is still there".into()) }
     })
     .await;
+}
+
+pub(crate) async fn a_service_says_what_load_balancers_read_and_takes_it_back(stage: Stage) {
+    let mut set = exposed_web([1, 0, 0]);
+    let plain = set["spec"]["service"].clone();
+    let options = json!({
+        "type": "LoadBalancer", "annotations": {"lb.example.com/kind": "inner"}, "labels": {"team": "shop"},
+        "loadBalancerClass": "example.com/inner", "loadBalancerSourceRanges": ["198.18.0.0/15"],
+        "externalTrafficPolicy": "Local", "internalTrafficPolicy": "Local", "sessionAffinity": "ClientIP",
+        "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 60}}, "trafficDistribution": "PreferSameNode",
+    });
+    set["spec"]["service"].as_object_mut().unwrap().extend(options.as_object().unwrap().clone());
+    stage.apply(&set).await;
+    // Ready says that the Service counts as wanted with all that the API server has added to it.
+    stage.settled(WEB, [1, 0, 0]).await;
+    stage.condition(WEB, ("Ready", "AsWanted")).await;
+    stage.kubectl(&["annotate", "service", WEB, "lb.example.com/id=7"]);
+    let fields =
+        ["externalTrafficPolicy", "internalTrafficPolicy", "sessionAffinity", "loadBalancerSourceRanges"];
+    let seen = |service: &Service| {
+        let body = serde_json::to_value(service).unwrap();
+        let annotation = |key: &str| body["metadata"]["annotations"][key].clone();
+        let fields = fields.map(|field| body["spec"][field].clone());
+        (fields, annotation("lb.example.com/kind"), annotation("lb.example.com/id"))
+    };
+    let is = |wanted: [Value; 4], kind: Value| {
+        wait::until(stage.api(), "backup.example.com/set=web", move |services: &[Service]| {
+            let found = services.first().map(seen).ok_or("there is no Service")?;
+            let wanted = (wanted.clone(), kind.clone(), json!("7"));
+            if found == wanted { Ok(()) } else { Err(format!("{found:?}")) }
+        })
+    };
+    let ranges = json!(["198.18.0.0/15"]);
+    is([json!("Local"), json!("Local"), json!("ClientIP"), ranges], json!("inner")).await;
+    wait::until(stage.api(), "kubernetes.io/service-name=web", |slices: &[EndpointSlice]| {
+        let endpoints = slices.iter().flat_map(|slice| &slice.endpoints);
+        let hinted = |endpoint: &k8s_openapi::api::discovery::v1::Endpoint| {
+            let nodes = endpoint.hints.as_ref().and_then(|hints| hints.for_nodes.clone()).unwrap_or_default();
+            nodes.first().map(|node| node.name.clone()) == endpoint.node_name
+        };
+        let found: Vec<bool> = endpoints.map(hinted).collect();
+        if found == [true] { Ok(()) } else { Err(format!("hinted: {found:?}")) }
+    })
+    .await;
+
+    set["spec"]["service"] = plain;
+    stage.apply(&set).await;
+    is([Value::Null, json!("Cluster"), json!("None"), Value::Null], Value::Null).await;
+    stage.condition(WEB, ("Ready", "AsWanted")).await;
 }
 
 pub(crate) async fn a_service_that_had_a_selector_becomes_the_sets_and_leads_to_primaries_only(stage: Stage) {

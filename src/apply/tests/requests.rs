@@ -61,7 +61,10 @@ async fn a_creation_posts_the_manifest() {
         let set = set(&json!({}));
         let wanted = PodRequest { set: &set, name: &name, role, slot: 3, now: NOW, injection: None };
         let body = manifests::pod(&wanted, &gate_kit().settings).expect("a Pod");
-        assert_eq!(seen, request("POST", PODS, ("application/json", body)));
+        let lenient = request("POST", PODS, ("application/json", body));
+        // A field that the API server does not know is refused, not dropped.
+        let query = format!("{}&fieldValidation=Strict", lenient.query);
+        assert_eq!(seen, Seen { query, ..lenient });
         assert_eq!(outcome, Outcome::Done);
         assert!(is_pod(written.as_ref(), "18"));
     }
@@ -166,9 +169,9 @@ async fn a_service_is_created_or_put_right_at_the_version_that_was_seen() {
     let body = json!({
         "metadata": {"uid": "u-front", "resourceVersion": "21", "labels": labels, "annotations": {}},
         "spec": {
-            "type": "ClusterIP", "ports": [port], "selector": null, "externalTrafficPolicy": null,
+            "type": "ClusterIP", "ports": [port], "selector": null,
             "internalTrafficPolicy": "Cluster", "sessionAffinity": "None", "sessionAffinityConfig": null,
-            "trafficDistribution": null,
+            "trafficDistribution": null, "loadBalancerClass": null, "loadBalancerSourceRanges": null,
         },
     });
     assert_eq!(seen, request("PATCH", &format!("{services}/front"), (MERGE_PATCH, body)));

@@ -91,15 +91,17 @@ pub(super) fn service_body(
     if !options.annotations.is_empty() || !options.labels.is_empty() {
         metadata["annotations"][keys::ANNOTATION_WRITTEN_KEYS] = json!(written.to_string());
     }
-    let is_open = r#type != ServiceType::ClusterIp;
     let mut spec = json!({
         "type": r#type.as_str(),
         "ports": service_ports(ports),
         "selector": null,
-        "externalTrafficPolicy": is_open.then(|| options.external_traffic_policy.unwrap_or_default()),
         "internalTrafficPolicy": options.internal_traffic_policy.unwrap_or_default(),
         "sessionAffinity": options.session_affinity,
     });
+    // Otherwise the API server takes it away, unless somebody gave the Service addresses that are reached from outside.
+    if r#type != ServiceType::ClusterIp {
+        spec["externalTrafficPolicy"] = json!(options.external_traffic_policy.unwrap_or_default());
+    }
     // What is not named, and has a default of the cluster, stays as it is.
     match &options.session_affinity_config {
         Some(config) => spec["sessionAffinityConfig"] = json!(config),
@@ -108,11 +110,13 @@ pub(super) fn service_body(
         }
         None => {}
     }
-    if let Some(class) = &options.load_balancer_class {
-        spec["loadBalancerClass"] = json!(class);
+    // Without a load balancer the API server refuses both, and takes away only the class by itself.
+    let is_balanced = r#type == ServiceType::LoadBalancer;
+    if !is_balanced || options.load_balancer_class.is_some() {
+        spec["loadBalancerClass"] = json!(options.load_balancer_class);
     }
-    if let Some(ranges) = &options.load_balancer_source_ranges {
-        spec["loadBalancerSourceRanges"] = json!(ranges);
+    if !is_balanced || options.load_balancer_source_ranges.is_some() {
+        spec["loadBalancerSourceRanges"] = json!(options.load_balancer_source_ranges);
     }
     json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec})
 }

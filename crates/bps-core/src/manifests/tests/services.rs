@@ -60,7 +60,7 @@ fn what_is_not_wanted_any_more_goes_and_what_others_wrote_stays() {
         json!({"kept": "2", "gone": null, "backup.example.com/written-keys": written})
     );
     assert_eq!(after["metadata"]["labels"]["gone"], Value::Null);
-    for field in ["sessionAffinityConfig", "trafficDistribution", "externalTrafficPolicy"] {
+    for field in ["sessionAffinityConfig", "trafficDistribution"] {
         assert_eq!(after["spec"].get(field), Some(&Value::Null), "{field}");
     }
     assert_eq!(after["spec"]["sessionAffinity"], json!("None"));
@@ -69,6 +69,20 @@ fn what_is_not_wanted_any_more_goes_and_what_others_wrote_stays() {
         bare["metadata"]["annotations"],
         json!({"kept": null, "gone": null, "backup.example.com/written-keys": null})
     );
+}
+
+#[test]
+fn a_service_that_is_no_load_balancer_any_more_loses_what_only_one_may_have() {
+    let before = json!({
+        "type": "LoadBalancer", "loadBalancerClass": "example.com/inner",
+        "loadBalancerSourceRanges": ["198.18.0.0/15"], "externalTrafficPolicy": "Local",
+    });
+    let after = patch(&before, &json!({}));
+    for field in ["loadBalancerClass", "loadBalancerSourceRanges"] {
+        assert_eq!(after["spec"].get(field), Some(&Value::Null), "{field}");
+    }
+    // With external addresses of somebody else it keeps one, by default of the API server.
+    assert_eq!(after["spec"].get("externalTrafficPolicy"), None);
 }
 
 #[test]
