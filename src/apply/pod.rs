@@ -9,6 +9,7 @@ use bps_observe::slim::SlimPod;
 use bps_observe::{Observation, SetKey, TakenBack, Written, is_controlled_by};
 use bps_runtime::error::chain;
 use bps_wakeup::protocol::SignedTicket;
+use http::Uri;
 use jiff::Timestamp;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::core::{ObjectMeta, Request};
@@ -23,6 +24,14 @@ use super::taken::taken;
 
 /// Most attempts to delete a Pod that was made in vain. 3: one conflicts with the scheduler's write, and one may fail.
 const TAKE_BACK_ATTEMPTS_MAX: u32 = 3;
+
+/// The address of a write that the API server refuses if the object has a field that it does not know.
+///
+/// The template keeps fields that its schema does not know, so a misspelled one, or one of a newer Kubernetes, is found here.
+fn strict(address: &Uri) -> Result<Uri, http::Error> {
+    let joint = if address.query().is_some() { '&' } else { '?' };
+    Ok(format!("{address}{joint}fieldValidation=Strict").parse::<Uri>()?)
+}
 
 /// Pods of one set's namespace.
 pub(super) struct Pods<'a> {
@@ -106,7 +115,8 @@ impl<'a> Pods<'a> {
         let parameters =
             PostParams { field_manager: Some(keys::FIELD_MANAGER.to_owned()), ..PostParams::default() };
         let bytes = serde_json::to_vec(body).map_err(kube::Error::SerdeError)?;
-        let request = Request::new(url).create(&parameters, bytes).map_err(kube::Error::BuildRequest)?;
+        let mut request = Request::new(url).create(&parameters, bytes).map_err(kube::Error::BuildRequest)?;
+        *request.uri_mut() = strict(request.uri()).map_err(kube::Error::HttpError)?;
         self.client.request(request).await
     }
 

@@ -44,6 +44,7 @@ impl JsonSchema for PodTemplate {
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         let mut spec: Value = serde_json::from_str(POD_SPEC_SCHEMA).expect("the checked-in schema is JSON");
+        keep_unknown_fields(&mut spec);
         spec["x-kubernetes-validations"] = rules(&SPEC_RULES);
         spec["description"] = json!("Specification of the Pods, as in Kubernetes' own `pods.spec`.");
         json_schema!({
@@ -51,6 +52,19 @@ impl JsonSchema for PodTemplate {
             "required": ["spec"],
             "properties": {"metadata": metadata_schema(), "spec": spec},
         })
+    }
+}
+
+/// Has the API server keep fields that the schema does not know, at every level: it would take them away without a word, also
+/// one of a newer Kubernetes that makes Pods safer. Whether a Pod can have them is asked when it is made.
+fn keep_unknown_fields(schema: &mut Value) {
+    let Some(schema) = schema.as_object_mut() else { return };
+    if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) {
+        properties.values_mut().for_each(keep_unknown_fields);
+        schema.insert("x-kubernetes-preserve-unknown-fields".to_owned(), json!(true));
+    }
+    for nested in ["items", "additionalProperties"] {
+        schema.get_mut(nested).into_iter().for_each(keep_unknown_fields);
     }
 }
 
@@ -145,6 +159,26 @@ mod tests {
             serde_json::from_value(json!({"metadata": metadata, "spec": spec})).expect("a template");
         let expected = json!({"metadata": {"labels": {"app": "web"}}, "spec": spec});
         assert_eq!(serde_json::to_value(template).expect("JSON"), expected);
+    }
+
+    #[test]
+    fn fields_that_the_schema_does_not_know_are_kept_at_every_level() {
+        let schema = PodTemplate::json_schema(&mut SchemaGenerator::default()).to_value();
+        let spec = &schema["properties"]["spec"];
+        let is_open =
+            |path: &str| spec.pointer(path).map(|at| at["x-kubernetes-preserve-unknown-fields"] == true);
+        for path in [
+            "",
+            "/properties/securityContext",
+            "/properties/containers/items",
+            "/properties/containers/items/properties/securityContext/properties/capabilities",
+            "/properties/volumes/items/properties/image",
+        ] {
+            assert_eq!(is_open(path), Some(true), "{path}");
+        }
+        // Labels are whatever the user writes, and metadata of the template has no effect but for what is known.
+        assert_eq!(is_open("/properties/nodeSelector"), Some(false));
+        assert_eq!(schema["properties"]["metadata"].get("x-kubernetes-preserve-unknown-fields"), None);
     }
 
     #[test]

@@ -38,6 +38,16 @@ pub(crate) async fn a_quota_is_reported_and_the_set_recovers_when_it_is_lifted(s
     stage.settled(WEB, [1, 1, 1]).await;
 }
 
+pub(crate) async fn a_field_that_the_cluster_does_not_know_is_reported_and_not_dropped(stage: Stage) {
+    let mut set = web([1, 0, 0]);
+    set["spec"]["template"]["spec"]["containers"][0]["fieldOfTomorrow"] = json!(true);
+    stage.apply(&set).await;
+    let message = stage.condition(WEB, ("Degraded", "Invalid")).await;
+    assert!(message.contains("unknown field \"spec.containers[0].fieldOfTomorrow\""), "{message}");
+    stage.apply(&web([1, 0, 0])).await;
+    stage.settled(WEB, [1, 0, 0]).await;
+}
+
 pub(crate) async fn a_namespace_with_restricted_pod_security_admits_every_pod(stage: Stage) {
     stage.kubectl(&["label", "namespace", &stage.namespace, "pod-security.kubernetes.io/enforce=restricted"]);
     stage.apply(&restricted()).await;
@@ -74,7 +84,6 @@ pub(crate) async fn a_set_that_comes_no_closer_is_stalled_until_it_does(stage: S
     };
     allow_pods(&stage, 1).await;
     let mut set = web([1, 1, 0]);
-    // Shorter than the pauses between the attempts: nothing but the deadline causes the look that reports it.
     set["spec"]["progressDeadlineSeconds"] = json!(5);
     stage.apply(&set).await;
     waited("Stalled");
