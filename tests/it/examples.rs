@@ -100,7 +100,7 @@ fn what_is_left_out_gets_the_documented_default() {
         "replicas": 1, "hotBackups": 1, "coldBackups": 0, "strategy": {"init": "best"}, "wakeupTimeout": 5,
         "template": null, "minReadySeconds": 0, "progressDeadlineSeconds": 600, "failoverDelaySeconds": 0, "unreadyDeadlineSeconds": 300,
         "scaleInPolicy": "Delete", "paused": false, "revisionHistoryLimit": 10, "coldStart": {"imageGate": true}, "disruption": {"budget": "Keep"},
-        "updateStrategy": {"type": "BackupFirst", "maxUnavailable": 1, "partition": 0},
+        "updateStrategy": {"type": "BackupFirst", "maxUnavailable": 1, "maxSurge": 1, "partition": 0},
     });
     assert_eq!(found, expected);
 }

@@ -8,8 +8,9 @@ use super::service::ExposedService;
 use super::status::BackupPodSetStatus;
 use super::template::PodTemplate;
 use kube_derive::{CustomResource, KubeSchema};
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 
 /// Keeps primary, hot backup and cold backup Pods of one template, and converts them by priority when a Pod is
 /// lost or a count changes.
@@ -323,11 +324,16 @@ pub struct UpdateStrategy {
     #[serde(default)]
     pub r#type: UpdateStrategyType,
 
-    /// How many Pods may be out for the update at the same time. Range 1 to 1000, default 1. The number of
-    /// exposed primaries does not drop whatever the value is.
-    #[serde(default = "default_max_unavailable")]
-    #[schemars(range(min = 1, max = 1000))]
-    pub max_unavailable: i32,
+    /// How many backups of one tier may be out for the update at the same time: a number from 1 to 1000, or a share of the tier
+    /// as `25%`, rounded down to 1 at least. Default 1. The number of exposed primaries does not drop whatever the value is.
+    #[serde(default = "one_pod")]
+    pub max_unavailable: CountOrPercent,
+
+    /// How many primaries may exist beyond `replicas` while the update replaces them: a number from 1 to 1000, or a share of
+    /// `replicas` as `25%`, rounded down to 1 at least. Default 1. So many updated hot backups, or without hot backups new Pods,
+    /// take the places of primaries at a time. With `activeStandby` one pair is updated at a time.
+    #[serde(default = "one_pod")]
+    pub max_surge: CountOrPercent,
 
     /// How many primaries keep the former revision; backups are updated all the same. A value of at least
     /// `replicas` holds every primary. Range 0 to 1000, default 0.
@@ -340,14 +346,42 @@ impl Default for UpdateStrategy {
     fn default() -> Self {
         Self {
             r#type: UpdateStrategyType::default(),
-            max_unavailable: default_max_unavailable(),
+            max_unavailable: one_pod(),
+            max_surge: one_pod(),
             partition: 0,
         }
     }
 }
 
-fn default_max_unavailable() -> i32 {
-    1
+fn one_pod() -> CountOrPercent {
+    CountOrPercent::Number(1)
+}
+
+/// A number of Pods, or a share of them.
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+#[serde(untagged)]
+pub enum CountOrPercent {
+    /// So many, 1 to 1000.
+    Number(i32),
+    /// So many percent, 1 to 100, as `25%`.
+    Percent(String),
+}
+
+impl JsonSchema for CountOrPercent {
+    fn schema_name() -> Cow<'static, str> {
+        "CountOrPercent".into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        // A bound of one type does not concern a value of the other.
+        json_schema!({
+            "x-kubernetes-int-or-string": true, "minimum": 1, "maximum": 1000, "pattern": "^([1-9][0-9]?|100)%$",
+        })
+    }
 }
 
 /// In which order Pods of a former revision are replaced.

@@ -7,9 +7,9 @@ use std::net::{IpAddr, Ipv4Addr};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::model::{
-    Desired, Gate, Lifecycle, NodeHealth, NodeName, NodeView, Ownership, Part, PodName, PodRef, PodView,
-    Recent, Revision, Role, RoleLabels, ScaleIn, Signs, Snapshot, Storm, Strategies, Uid, UpdateKind,
-    UpdatePolicy,
+    Desired, Gate, Lifecycle, NodeHealth, NodeName, NodeView, Ownership, Part, PodName, PodRef, PodShare,
+    PodView, Recent, Revision, Role, RoleLabels, ScaleIn, Signs, Snapshot, Storm, Strategies, Uid,
+    UpdateKind, UpdatePolicy,
 };
 
 /// Age of a Pod about which a test says nothing.
@@ -50,7 +50,12 @@ pub fn desired([replicas, hot_backups, cold_backups]: [usize; 3]) -> Desired {
         failover_delay: SignedDuration::ZERO,
         unready_deadline: SignedDuration::from_secs(300),
         scale_in: ScaleIn::Delete,
-        update: UpdatePolicy { kind: UpdateKind::BackupFirst, max_unavailable: 1, partition: 0 },
+        update: UpdatePolicy {
+            kind: UpdateKind::BackupFirst,
+            max_unavailable: PodShare::Pods(1),
+            max_surge: PodShare::Pods(1),
+            partition: 0,
+        },
         paused: false,
         can_create: true,
         revision: current(),

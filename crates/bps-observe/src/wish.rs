@@ -1,10 +1,14 @@
 //! Reads a spec into a wish, and says what is wrong with one that slipped past the API server's checks.
 
-use bps_api::{BackupPodSet, BackupPodSetSpec, CandidateChoice, ScaleInPolicy, UpdateStrategyType, keys};
+use bps_api::{
+    BackupPodSet, BackupPodSetSpec, CandidateChoice, CountOrPercent, ScaleInPolicy, UpdateStrategyType, keys,
+};
 use bps_core::manifests::{
     InjectError, PortError, check_agent, revision, set_group_spec, set_injection, slice_ports,
 };
-use bps_core::model::{Desired, Revision, ScaleIn, Strategies, Strategy, Uid, UpdateKind, UpdatePolicy};
+use bps_core::model::{
+    Desired, PodShare, Revision, ScaleIn, Strategies, Strategy, Uid, UpdateKind, UpdatePolicy,
+};
 use jiff::SignedDuration;
 use serde_json::Value;
 
@@ -22,6 +26,14 @@ pub enum Error {
         least: i32,
         /// Largest allowed value.
         most: i32,
+    },
+    /// A text is no share.
+    #[error("spec.{field} is {value:?}: write a number, or a share such as 25%")]
+    NoShare {
+        /// Field of the spec.
+        field: &'static str,
+        /// What it says.
+        value: String,
     },
     /// The template has no container.
     #[error("spec.template.spec.containers is empty: name at least one container")]
@@ -121,6 +133,9 @@ const COUNT_RANGE: (i32, i32) = (0, 1000);
 /// Range of most times in seconds, as in the CRD.
 const DAY_RANGE: (i32, i32) = (0, 86_400);
 
+/// Range of a number of Pods that an update may concern at a time, as in the CRD.
+const SHARE_RANGE: (i32, i32) = (1, 1000);
+
 /// Range of the progress deadline in seconds, as in the CRD.
 const PROGRESS_DEADLINE_RANGE: (i32, i32) = (1, 86_400);
 
@@ -137,6 +152,19 @@ impl Reader {
         usize::try_from(value.clamp(least, most)).expect("ranges begin at 0 or above")
     }
 
+    fn share(&mut self, field: &'static str, value: &CountOrPercent) -> PodShare {
+        match value {
+            CountOrPercent::Number(number) => PodShare::Pods(self.number(field, *number, SHARE_RANGE)),
+            CountOrPercent::Percent(text) => {
+                let percent = text.strip_suffix('%').and_then(|percent| percent.parse::<i32>().ok());
+                if percent.is_none() && self.error.is_none() {
+                    self.error = Some(Error::NoShare { field, value: text.clone() });
+                }
+                PodShare::Percent(self.number(field, percent.unwrap_or(1), (1, 100)))
+            }
+        }
+    }
+
     fn seconds(&mut self, field: &'static str, value: i32, range: (i32, i32)) -> SignedDuration {
         self.number(field, value, range);
         SignedDuration::from_secs(i64::from(value.clamp(range.0, range.1)))
@@ -150,7 +178,8 @@ fn update(reader: &mut Reader, spec: &BackupPodSetSpec) -> UpdatePolicy {
             UpdateStrategyType::BackupFirst => UpdateKind::BackupFirst,
             UpdateStrategyType::OnDelete => UpdateKind::OnDelete,
         },
-        max_unavailable: reader.number("updateStrategy.maxUnavailable", wanted.max_unavailable, (1, 1000)),
+        max_unavailable: reader.share("updateStrategy.maxUnavailable", &wanted.max_unavailable),
+        max_surge: reader.share("updateStrategy.maxSurge", &wanted.max_surge),
         partition: reader.number("updateStrategy.partition", wanted.partition, COUNT_RANGE),
     }
 }

@@ -56,10 +56,32 @@ pub enum UpdateKind {
 pub struct UpdatePolicy {
     /// Who starts the replacement.
     pub kind: UpdateKind,
-    /// Backups of one tier that may be away at once because of the rollout; at least 1.
-    pub max_unavailable: usize,
+    /// Backups of one tier that may be away at once because of the rollout.
+    pub max_unavailable: PodShare,
+    /// Primaries that may exist beyond the wanted number because of the rollout.
+    pub max_surge: PodShare,
     /// Primaries that keep the old template.
     pub partition: usize,
+}
+
+/// A number of Pods, or a share of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PodShare {
+    /// So many; at least 1.
+    Pods(usize),
+    /// So many percent, 1 to 100.
+    Percent(usize),
+}
+
+impl PodShare {
+    /// Pods of so many; at least 1, because a rollout would never end otherwise.
+    pub fn of(self, count: usize) -> usize {
+        match self {
+            Self::Pods(pods) => pods,
+            Self::Percent(percent) => count * percent / 100,
+        }
+        .max(1)
+    }
 }
 
 /// The wish for one set.

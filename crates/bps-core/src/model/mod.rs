@@ -13,7 +13,7 @@ mod snapshot;
 mod step;
 mod transition;
 
-pub use desired::{Desired, ScaleIn, Strategies, Strategy, UpdateKind, UpdatePolicy};
+pub use desired::{Desired, PodShare, ScaleIn, Strategies, Strategy, UpdateKind, UpdatePolicy};
 pub use ids::{NodeName, PodName, Revision, Uid};
 pub use others::{Others, SELECTOR_PAUSE, foreign_slice};
 pub use outcome::{Outcome, Refusal, StepResult};

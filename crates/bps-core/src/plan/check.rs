@@ -215,8 +215,10 @@ const fn given_up(action: &Action) -> Option<&PodName> {
 }
 
 fn too_many_created(snapshot: &Snapshot, plan: &Plan) -> Option<Violation> {
-    // One more than wanted: the surge of a rollout without hot backups.
-    let most = Role::ALL.iter().map(|role| snapshot.desired.count(*role)).sum::<usize>() + 1;
+    // More than wanted: the surge of a rollout without hot backups.
+    let desired = &snapshot.desired;
+    let surge = desired.update.max_surge.of(desired.replicas);
+    let most = Role::ALL.iter().map(|role| desired.count(*role)).sum::<usize>() + surge;
     let created = plan.steps.iter().filter(|step| matches!(step.action, Action::Create { .. })).count();
     (created > most).then_some(Violation::TooManyCreated(created))
 }

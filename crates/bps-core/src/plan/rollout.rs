@@ -11,20 +11,27 @@ use super::draft::Draft;
 use super::seats::{Seat, SeatIndex};
 use super::{pairs, select};
 
-/// Primaries that may exist beyond the wanted number while a rollout without hot backups replaces them: 0 or 1.
+/// Primaries that may exist beyond the wanted number while a rollout without hot backups replaces them.
 pub(super) fn surge(draft: &Draft<'_>) -> usize {
     let desired = &draft.snapshot.desired;
     let is_needed = !draft.snapshot.is_paired()
         && desired.update.kind == UpdateKind::BackupFirst
         && desired.hot_backups == 0
-        && outdated(draft, Role::Primary).len() > desired.update.partition
+        && replaced_at_once(draft) > 0
         && outdated(draft, Role::Cold).is_empty();
     let is_extra_settled = draft.count(Role::Primary) > desired.replicas
         && draft
             .members(Role::Primary)
             .filter(|(_, seat)| draft.is_updated(seat.view))
             .all(|(_, seat)| is_settled(draft, seat.view));
-    usize::from(is_needed && !is_extra_settled)
+    if is_needed && !is_extra_settled { replaced_at_once(draft) } else { 0 }
+}
+
+/// Primaries that a rollout replaces next at the same time.
+fn replaced_at_once(draft: &Draft<'_>) -> usize {
+    let desired = &draft.snapshot.desired;
+    let left = outdated(draft, Role::Primary).len().saturating_sub(desired.update.partition);
+    left.min(desired.update.max_surge.of(desired.replicas))
 }
 
 /// Takes the next step of a rollout, if one is under way and every Pod is where it should be.
@@ -58,7 +65,9 @@ fn delete_idle_outdated(draft: &mut Draft<'_>) {
     let is_failing =
         |seat: &Seat<'_>| seat.is_counted() && draft.is_updated(seat.view) && !seat.view.is_available();
     let failing = draft.seats.iter().filter(|seat| is_failing(seat)).count();
-    let budget = draft.snapshot.desired.update.max_unavailable.saturating_sub(failing);
+    let desired = &draft.snapshot.desired;
+    let most = [Role::Cold, Role::Hot].map(|role| desired.update.max_unavailable.of(desired.count(role)));
+    let budget = most.into_iter().max().unwrap_or(0).saturating_sub(failing);
     let mut idle = outdated(draft, Role::Cold);
     idle.extend(outdated(draft, Role::Hot));
     idle.retain(|index| !draft.seats[*index].view.is_available() && !is_acting(draft, *index));
@@ -79,7 +88,8 @@ fn available(draft: &Draft<'_>, role: Role) -> usize {
 fn replace_backups(draft: &mut Draft<'_>, role: Role, is_lower_tier_whole: bool) {
     let desired = &draft.snapshot.desired;
     let away = desired.count(role).saturating_sub(available(draft, role));
-    let budget = if is_lower_tier_whole { desired.update.max_unavailable.saturating_sub(away) } else { 0 };
+    let most = desired.update.max_unavailable.of(desired.count(role));
+    let budget = if is_lower_tier_whole { most.saturating_sub(away) } else { 0 };
     if budget == 0 {
         draft.hold(rollout_waits(None));
     }
@@ -103,9 +113,12 @@ fn promote_updated(draft: &mut Draft<'_>) {
     let revision = draft.snapshot.desired.revision.clone();
     // On a cordoned node it would be demoted again at once, for ever.
     let is_fit = |view: &PodView| view.revision == revision && view.node_health() == NodeHealth::Healthy;
-    match select::ready_hot(draft, is_fit).first() {
-        Some(index) => draft.convert(*index, Role::Primary, Reason::TemplateChanged),
-        None => draft.hold(rollout_waits(None)),
+    let successors = select::ready_hot(draft, is_fit);
+    if successors.is_empty() {
+        draft.hold(rollout_waits(None));
+    }
+    for index in successors.into_iter().take(replaced_at_once(draft)) {
+        draft.convert(index, Role::Primary, Reason::TemplateChanged);
     }
 }
 

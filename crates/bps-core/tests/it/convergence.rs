@@ -63,10 +63,12 @@ fn pass(cluster: &mut Cluster, application: Application, dice: &mut Dice) -> Pla
         cluster.apply(step);
         assert_kept(cluster, step, standing);
     }
-    let wanted: usize = Role::ALL.iter().map(|role| cluster.snapshot.desired.count(*role)).sum();
+    let desired = &cluster.snapshot.desired;
+    let wanted: usize = Role::ALL.iter().map(|role| desired.count(*role)).sum();
+    let surge = desired.update.max_surge.of(desired.replicas);
     // Orphans cannot be converted in the pass that adopts them, so a Pod may be created beside them.
     let adopted = steps.iter().filter(|step| matches!(step.action, Action::Adopt { .. })).count();
-    let most = live_before.max(wanted + 1) + adopted + held_back;
+    let most = live_before.max(wanted + surge) + adopted + held_back;
     assert!(
         !is_whole || live(&cluster.snapshot) <= most,
         "too many Pods: {planned:#?}\n{:#?}",

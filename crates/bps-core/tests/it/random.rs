@@ -4,8 +4,8 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use bps_core::model::{
     Desired, Endpoint, ExposedKind, Exposure, Gate, Leftover, Lifecycle, NodeHealth, NodeName, NodeView,
-    ObjectState, Others, Ownership, Part, PodName, PodRef, PodView, Recent, Revision, Role, RoleLabels,
-    ScaleIn, Signs, Snapshot, Storm, Uid, UpdateKind, UpdatePolicy,
+    ObjectState, Others, Ownership, Part, PodName, PodRef, PodShare, PodView, Recent, Revision, Role,
+    RoleLabels, ScaleIn, Signs, Snapshot, Storm, Uid, UpdateKind, UpdatePolicy,
 };
 use jiff::Timestamp;
 use proptest::option;
@@ -90,7 +90,8 @@ fn desired() -> impl Strategy<Value = Desired> {
                 scale_in: if demotes { ScaleIn::Demote } else { ScaleIn::Delete },
                 update: UpdatePolicy {
                     kind: if rolls { UpdateKind::BackupFirst } else { UpdateKind::OnDelete },
-                    max_unavailable: 1,
+                    max_unavailable: PodShare::Pods(1),
+                    max_surge: PodShare::Pods(1 + partition),
                     partition,
                 },
                 paused,

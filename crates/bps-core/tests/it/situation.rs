@@ -10,8 +10,8 @@ use serde::Deserialize;
 use super::given;
 use super::model::{
     Desired, EarlyEnds, Endpoint, ExposedKind, Exposure, Gate, Leftover, Lifecycle, NodeHealth, NodeName,
-    NodeView, ObjectState, Others, Ownership, Part, PodName, PodView, Revision, Role, RoleLabels, ScaleIn,
-    Snapshot, Strategies, Strategy, Uid, UpdateKind, UpdatePolicy,
+    NodeView, ObjectState, Others, Ownership, Part, PodName, PodShare, PodView, Revision, Role, RoleLabels,
+    ScaleIn, Snapshot, Strategies, Strategy, Uid, UpdateKind, UpdatePolicy,
 };
 
 /// One situation and the whole plan for it.
@@ -157,12 +157,13 @@ enum UpdateWord {
 struct UpdateWish {
     r#type: UpdateWord,
     max_unavailable: usize,
+    max_surge: usize,
     partition: usize,
 }
 
 impl Default for UpdateWish {
     fn default() -> Self {
-        Self { r#type: UpdateWord::BackupFirst, max_unavailable: 1, partition: 0 }
+        Self { r#type: UpdateWord::BackupFirst, max_unavailable: 1, max_surge: 1, partition: 0 }
     }
 }
 
@@ -217,7 +218,8 @@ impl Scenario {
                     UpdateWord::BackupFirst => UpdateKind::BackupFirst,
                     UpdateWord::OnDelete => UpdateKind::OnDelete,
                 },
-                max_unavailable: wish.update_strategy.max_unavailable,
+                max_unavailable: PodShare::Pods(wish.update_strategy.max_unavailable),
+                max_surge: PodShare::Pods(wish.update_strategy.max_surge),
                 partition: wish.update_strategy.partition,
             },
             paused: wish.paused,

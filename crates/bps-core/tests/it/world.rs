@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use super::cluster::Cluster;
 use super::given;
 use super::model::{
-    self, Exposure, Gate, Lifecycle, NodeHealth, NodeView, ObjectState, Others, Ownership, PodView, Role,
-    RoleLabels, ScaleIn, Strategies, Strategy as Choice, UpdateKind, UpdatePolicy,
+    self, Exposure, Gate, Lifecycle, NodeHealth, NodeView, ObjectState, Others, Ownership, PodShare, PodView,
+    Role, RoleLabels, ScaleIn, Strategies, Strategy as Choice, UpdateKind, UpdatePolicy,
 };
 
 fn nodes() -> impl Strategy<Value = Vec<NodeView>> {
@@ -74,9 +74,11 @@ pub(crate) fn wish() -> impl Strategy<Value = model::Desired> {
     };
     let counts = (0..4_usize, 0..4_usize, 0..4_usize);
     let seconds = (0..4_i64, 0..4_i64);
-    let update = (any::<bool>(), 1..3_usize, 0..2_usize);
+    let shares = prop::sample::select(vec![PodShare::Pods(1), PodShare::Pods(2), PodShare::Percent(60)]);
+    let update = (any::<bool>(), shares.clone(), shares, 0..2_usize);
     (counts, seconds, update, any::<bool>(), (choice(), choice(), choice())).prop_map(
-        |(counts, (delay, min_ready), (is_on_delete, max_unavailable, partition), is_demoting, choices)| {
+        |(counts, (delay, min_ready), update, is_demoting, choices)| {
+            let (is_on_delete, max_unavailable, max_surge, partition) = update;
             let kind = if is_on_delete { UpdateKind::OnDelete } else { UpdateKind::BackupFirst };
             let (hot_to_primary, cold_to_primary, cold_to_hot) = choices;
             model::Desired {
@@ -84,7 +86,7 @@ pub(crate) fn wish() -> impl Strategy<Value = model::Desired> {
                 min_ready: SignedDuration::from_secs(min_ready),
                 unready_deadline: SignedDuration::from_secs(20),
                 scale_in: if is_demoting { ScaleIn::Demote } else { ScaleIn::Delete },
-                update: UpdatePolicy { kind, max_unavailable, partition },
+                update: UpdatePolicy { kind, max_unavailable, max_surge, partition },
                 strategies: Strategies { hot_to_primary, cold_to_primary, cold_to_hot },
                 ..given::desired([counts.0, counts.1, counts.2])
             }

@@ -2,7 +2,9 @@
 
 use bps_api::BackupPodSet;
 use bps_core::manifests::{endpoint_slice, revision, service, slice_ports};
-use bps_core::model::{Desired, ObjectState, ScaleIn, Strategies, Strategy, Uid, UpdateKind, UpdatePolicy};
+use bps_core::model::{
+    Desired, ObjectState, PodShare, ScaleIn, Strategies, Strategy, Uid, UpdateKind, UpdatePolicy,
+};
 use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -35,7 +37,12 @@ fn a_spec_without_settings_has_the_documented_defaults() {
         failover_delay: SignedDuration::ZERO,
         unready_deadline: SignedDuration::from_secs(300),
         scale_in: ScaleIn::Delete,
-        update: UpdatePolicy { kind: UpdateKind::BackupFirst, max_unavailable: 1, partition: 0 },
+        update: UpdatePolicy {
+            kind: UpdateKind::BackupFirst,
+            max_unavailable: PodShare::Pods(1),
+            max_surge: PodShare::Pods(1),
+            partition: 0,
+        },
         paused: false,
         can_create: true,
         revision: revision(&set(json!({"template": template()})).spec),
@@ -50,14 +57,19 @@ fn every_setting_reaches_the_wish() {
     let (read, error) = read(&json!({
         "replicas": 2, "hotBackups": 3, "coldBackups": 1000, "wakeupTimeout": 3600, "minReadySeconds": 7,
         "failoverDelaySeconds": 8, "unreadyDeadlineSeconds": 86_400, "scaleInPolicy": "Demote", "paused": true,
-        "updateStrategy": {"type": "OnDelete", "maxUnavailable": 4, "partition": 5},
+        "updateStrategy": {"type": "OnDelete", "maxUnavailable": 4, "maxSurge": "30%", "partition": 5},
     }));
     assert_eq!(error, None);
     assert_eq!((read.replicas, read.hot_backups, read.cold_backups), (2, 3, 1000));
     let seconds = [read.wakeup_timeout, read.min_ready, read.failover_delay, read.unready_deadline];
     assert_eq!(seconds.map(|duration| duration.as_secs()), [3600, 7, 8, 86_400]);
     assert_eq!((read.scale_in, read.paused), (ScaleIn::Demote, true));
-    let update = UpdatePolicy { kind: UpdateKind::OnDelete, max_unavailable: 4, partition: 5 };
+    let update = UpdatePolicy {
+        kind: UpdateKind::OnDelete,
+        max_unavailable: PodShare::Pods(4),
+        max_surge: PodShare::Percent(30),
+        partition: 5,
+    };
     assert_eq!(read.update, update);
 }
 
@@ -106,6 +118,14 @@ fn a_number_out_of_range_is_named_with_its_range_and_read_as_the_nearest() {
         (
             json!({"updateStrategy": {"maxUnavailable": 0}}),
             "spec.updateStrategy.maxUnavailable is 0: write a number from 1 to 1000",
+        ),
+        (
+            json!({"updateStrategy": {"maxSurge": "some"}}),
+            "spec.updateStrategy.maxSurge is \"some\": write a number, or a share such as 25%",
+        ),
+        (
+            json!({"updateStrategy": {"maxSurge": "200%"}}),
+            "spec.updateStrategy.maxSurge is 200: write a number from 1 to 100",
         ),
         (
             json!({"updateStrategy": {"partition": -1}}),
