@@ -71,7 +71,8 @@ impl Looks for Context {
 
 /// Reads the objects of a set anew if its writes were stale again and again.
 async fn refresh_if_doubted(context: &Context, key: &SetKey) {
-    if context.stale.length(key) < STALE_MAX || !context.refreshes.begin(key) {
+    let is_doubted = context.stale.length(key) >= STALE_MAX && context.sink.cache().set(key).is_some();
+    if !is_doubted || !context.refreshes.begin(key) {
         return;
     }
     let SetKey { namespace, name } = key;
@@ -245,9 +246,9 @@ fn next_look(
     if is_stale || reported == Outcome::Stale || !plan.steps.is_empty() {
         let streak = context.stale.lengthen(key);
         // The set and its Pods are read anew by the next look. Nobody but the operator writes the rest all the time.
-        let stale =
-            results.iter().filter(|result| result.outcome == Outcome::Stale).map(|result| &result.step);
-        if streak >= STALE_MAX && stale.chain(&plan.steps).any(|step| step.action.pod_name().is_none()) {
+        let is_of_the_rest =
+            |result: &StepResult| result.outcome == Outcome::Stale && result.step.action.pod_name().is_none();
+        if streak >= STALE_MAX && results.iter().any(is_of_the_rest) {
             context.sink.relist.ask();
         }
         return Look::Settled(Some(retry(backoff(STALE_FIRST, streak, RETRY_MAX))));

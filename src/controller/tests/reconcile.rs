@@ -300,6 +300,20 @@ async fn a_set_whose_writes_are_stale_again_and_again_is_read_anew_and_nothing_e
 }
 
 #[tokio::test]
+async fn stale_writes_of_anything_but_pods_have_the_watches_list_again() {
+    let (client, server) = pair();
+    let fields = json!({"replicas": 1, "service": {"name": "front", "ports": [{"port": 80}]}});
+    let (_, serving) = server.serve(stale_api(&fields));
+    let context = context(&client, &fields, &[primary("web-0")]);
+    let asked = context.sink.relist.asked();
+    reconcile(&context, &job()).await;
+    assert!(!asked.has_changed().unwrap());
+    reconcile(&context, &job()).await;
+    assert!(asked.has_changed().unwrap());
+    serving.abort();
+}
+
+#[tokio::test]
 async fn what_a_watch_showed_while_a_set_was_read_anew_stays() {
     let (client, server) = pair();
     let fields = json!({"replicas": 1});
