@@ -132,8 +132,9 @@ fn outdated_exposure(snapshot: &Snapshot) -> Option<String> {
 /// What keeps clients of the Service from a ready primary.
 fn unreached(snapshot: &Snapshot, tally: &Tally<'_>) -> Option<String> {
     let exposure = snapshot.exposure.as_ref()?;
-    let is_missing = |state| matches!(state, ObjectState::Absent | ObjectState::Foreign);
-    if is_missing(exposure.service) || is_missing(exposure.slice) {
+    // A Service that is merely not as wanted leads on. Of a slice it is not known whether proxies find it then.
+    let is_there = matches!(exposure.service, ObjectState::Current | ObjectState::Outdated);
+    if !is_there || exposure.slice != ObjectState::Current {
         return outdated_exposure(snapshot);
     }
     let is_exposed = |view: &PodView| {
