@@ -7,6 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use bps_api::{BackupPodSet, BackupPodSetSpec, HAGroup, keys};
+use bps_core::manifests::written_annotations;
 use bps_core::model::{ExposedKind, NodeName, NodeView, Storm};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Service;
@@ -162,6 +163,8 @@ impl Cache {
         let is_usable = |set: &BackupPodSet| wish::judged(set, self.agent_image.as_deref()).1.is_none();
         let (uid, is_right) = (set.metadata.uid.clone(), is_usable(&set));
         let old = self.sets.put(set, source, now)?;
+        // What made Pods end early, or too late, may be mended.
+        self.noted.try_again(&key);
         let former = old.as_ref().filter(|old| !is_right && old.metadata.uid == uid && is_usable(old));
         if is_right {
             self.usable.remove(&key);
@@ -193,12 +196,7 @@ impl Cache {
         let new_wish = wish(&set.metadata);
         let old = self.put_set(set, Source::Watch, now).ok()?;
         let is_same = old.is_some_and(|old| wish(&old.metadata) == new_wish);
-        if is_same {
-            return None;
-        }
-        // What made Pods end early, or too late, may be mended.
-        self.noted.try_again(&key);
-        Some((key, Change::Wanted))
+        (!is_same).then_some((key, Change::Wanted))
     }
 
     /// A set is gone.
@@ -453,9 +451,11 @@ impl Cache {
     }
 }
 
-/// Whether two versions of an object have the same labels and annotations.
+/// Whether two versions of a Service have the same labels, and the same annotations as far as the operator wrote them: others,
+/// such as those of a cloud provider, may change all the time.
 fn is_marked_alike(one: &ObjectMeta, other: &ObjectMeta) -> bool {
-    one.labels == other.labels && one.annotations == other.annotations
+    let [mine, theirs] = [one, other].map(|metadata| written_annotations(metadata.annotations.as_ref()));
+    one.labels == other.labels && mine == theirs
 }
 
 /// A kind that is watched.

@@ -105,7 +105,19 @@ pub(crate) async fn a_service_says_what_load_balancers_read_and_takes_it_back(st
     set["spec"]["service"] = plain;
     stage.apply(&set).await;
     is([Value::Null, json!("Cluster"), json!("None"), Value::Null], Value::Null).await;
-    stage.condition(WEB, ("Ready", "AsWanted")).await;
+    wait::until(stage.api(), "kubernetes.io/service-name=web", |slices: &[EndpointSlice]| {
+        let hinted =
+            slices.iter().flat_map(|slice| &slice.endpoints).filter(|one| one.hints.is_some()).count();
+        if hinted == 0 { Ok(()) } else { Err(format!("{hinted} addresses have hints")) }
+    })
+    .await;
+    stage
+        .reports(WEB, |set| {
+            let status = set.status.clone().unwrap_or_default();
+            let is_seen = Some(status.observed_generation) == set.metadata.generation;
+            if is_seen && status.state == "Ready" { Ok(()) } else { Err(format!("{status:?}")) }
+        })
+        .await;
 }
 
 pub(crate) async fn a_service_that_had_a_selector_becomes_the_sets_and_leads_to_primaries_only(stage: Stage) {

@@ -8,6 +8,7 @@ use std::net::IpAddr;
 
 use bps_api::service::{ServiceOptions, SessionAffinity, TargetPort, TrafficDistribution};
 use bps_api::{BackupPodSet, ExposedService, ServicePort, ServiceType, keys};
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::owner_reference;
@@ -87,9 +88,9 @@ pub(super) fn service_body(
         metadata["labels"][key] = json!(value);
     }
     let keys = |map: &BTreeMap<String, String>| map.keys().cloned().collect::<Vec<_>>();
-    let written = json!({"annotations": keys(&options.annotations), "labels": keys(&options.labels)});
+    let written = WrittenKeys { annotations: keys(&options.annotations), labels: keys(&options.labels) };
     if !options.annotations.is_empty() || !options.labels.is_empty() {
-        metadata["annotations"][keys::ANNOTATION_WRITTEN_KEYS] = json!(written.to_string());
+        metadata["annotations"][keys::ANNOTATION_WRITTEN_KEYS] = json!(json!(written).to_string());
     }
     let mut spec = json!({
         "type": r#type.as_str(),
@@ -121,16 +122,32 @@ pub(super) fn service_body(
     json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec})
 }
 
+/// The annotations of a Service that the operator wrote, by its own record, and that record.
+pub fn written_annotations(annotations: Option<&BTreeMap<String, String>>) -> BTreeMap<&str, &str> {
+    let Some(annotations) = annotations else { return BTreeMap::new() };
+    let record = annotations.get_key_value(keys::ANNOTATION_WRITTEN_KEYS);
+    let named: WrittenKeys = record.and_then(|(_, text)| serde_json::from_str(text).ok()).unwrap_or_default();
+    let written = named.annotations.iter().filter_map(|key| annotations.get_key_value(key));
+    written.chain(record).map(|(key, value)| (key.as_str(), value.as_str())).collect()
+}
+
+/// Keys that the operator wrote into a Service because a specification names them.
+#[derive(Default, Deserialize, Serialize)]
+#[serde(default)]
+struct WrittenKeys {
+    annotations: Vec<String>,
+    labels: Vec<String>,
+}
+
 /// The merge patch that makes a Service with these annotations as this body has it.
 ///
 /// Annotations and labels that the operator wrote once, and that are not wanted any more, go; those of others stay.
 pub fn service_patch(body: &Value, annotations: Option<&BTreeMap<String, String>>) -> Value {
     let known = annotations.and_then(|annotations| annotations.get(keys::ANNOTATION_WRITTEN_KEYS));
-    let written: Value = known.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
+    let written: WrittenKeys = known.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
     let mut patch = json!({"metadata": {}, "spec": body["spec"]});
-    for field in ["annotations", "labels"] {
+    for (field, former) in [("annotations", written.annotations), ("labels", written.labels)] {
         let mut wanted = body["metadata"][field].as_object().cloned().unwrap_or_default();
-        let former = written[field].as_array().into_iter().flatten().filter_map(Value::as_str);
         for key in former {
             wanted.entry(key).or_insert(Value::Null);
         }

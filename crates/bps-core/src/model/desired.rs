@@ -135,3 +135,15 @@ impl Desired {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::PodShare;
+
+    #[test]
+    fn a_share_is_rounded_down_and_is_one_pod_at_least() {
+        let quarter = [0, 1, 3, 4, 7, 8, 100].map(|count| PodShare::Percent(25).of(count));
+        assert_eq!(quarter, [1, 1, 1, 1, 1, 2, 25]);
+        assert_eq!([PodShare::Percent(100).of(7), PodShare::Pods(3).of(1)], [7, 3]);
+    }
+}

@@ -1,10 +1,12 @@
 //! The Service and its slice as the server keeps them, compared with the wish.
 
-use bps_api::{BackupPodSet, keys};
+use bps_api::service::TrafficDistribution;
+use bps_api::{BackupPodSet, ExposedService, keys};
 use bps_core::manifests::{endpoint_slice, service, slice_ports};
 use bps_core::model::{Endpoint, ExposedKind, NodeName, ObjectState, PodName, Uid};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube_core::DeserializeGuard;
 use serde_json::{Value, json};
 
 use super::{SET_UID, at, merge, set};
@@ -191,6 +193,68 @@ fn read_slice(changes: &Value) -> (ObjectState, Vec<Endpoint>) {
     merge(&mut body, changes);
     let slice: EndpointSlice = serde_json::from_value(body).unwrap();
     slice_state(Some(&slice), &set, (wanted, &ports))
+}
+
+#[test]
+fn a_slice_has_the_hints_that_its_service_asks_for_and_no_others() {
+    let state = |distribution: Option<TrafficDistribution>, hints: &Value| {
+        let set = exposed();
+        let wanted =
+            ExposedService { traffic_distribution: distribution, ..set.spec.service.clone().unwrap() };
+        let ports = slice_ports(&set, &wanted).unwrap();
+        let mut body = endpoint_slice(&set, &wanted, &ports, &[endpoint(1)]);
+        merge(&mut body["endpoints"][0], &json!({"hints": hints}));
+        slice_state(Some(&serde_json::from_value(body).unwrap()), &set, (&wanted, &ports)).0
+    };
+    let zone = Some(TrafficDistribution::PreferSameZone);
+    let (east, west) = (json!({"forZones": [{"name": "east"}]}), json!({"forZones": [{"name": "west"}]}));
+    assert_eq!(state(zone, &east), ObjectState::Current);
+    assert_eq!(state(None, &Value::Null), ObjectState::Current);
+    assert_eq!(state(zone, &Value::Null), ObjectState::Outdated);
+    assert_eq!(state(zone, &json!({"forZones": null})), ObjectState::Outdated);
+    assert_eq!(state(None, &west), ObjectState::Outdated);
+}
+
+/// An API server that does not know a word keeps none of it; hints for it would be written for ever.
+#[test]
+fn hints_follow_the_service_as_it_is() {
+    let mut wished = exposed();
+    wished.spec.service.as_mut().unwrap().traffic_distribution = Some(TrafficDistribution::PreferSameNode);
+    let seen = |kept: &Value| {
+        let mut cache = Cache::default();
+        DeserializeGuard(Ok(wished.clone())).seen(&mut cache, at(0));
+        let mut body = service(&wished, wished.spec.service.as_ref().unwrap());
+        merge(&mut body, &json!({"metadata": {"uid": "u"}, "spec": {"trafficDistribution": kept}}));
+        serde_json::from_value::<Service>(body).unwrap().seen(&mut cache, at(0));
+        let key = SetKey { namespace: "shop".into(), name: "web".into() };
+        observe(&cache, &key, at(0)).unwrap().traffic_distribution
+    };
+    assert_eq!(seen(&json!("PreferSameNode")), Some(TrafficDistribution::PreferSameNode));
+    assert_eq!(seen(&Value::Null), None);
+}
+
+#[test]
+fn an_annotation_is_news_if_the_operator_wrote_it() {
+    let mut set = exposed();
+    let options = &mut set.spec.service.as_mut().unwrap().options;
+    options.annotations.insert("ours".into(), "1".into());
+    let body = service(&set, set.spec.service.as_ref().unwrap());
+    let mut cache = Cache::default();
+    let mut version = 0;
+    let mut shown = |annotations: Value| {
+        version += 1;
+        let mut changed = body.clone();
+        let metadata =
+            json!({"uid": "u", "resourceVersion": version.to_string(), "annotations": annotations});
+        merge(&mut changed, &json!({"metadata": metadata}));
+        serde_json::from_value::<Service>(changed).unwrap().seen(&mut cache, at(0)).len()
+    };
+    assert_eq!(shown(json!({})), 1);
+    assert_eq!(shown(json!({"of-the-cloud": "07:00"})), 0);
+    assert_eq!(shown(json!({"of-the-cloud": "07:01"})), 0);
+    assert_eq!(shown(json!({"ours": "2"})), 1);
+    assert_eq!(shown(json!({"ours": null})), 1);
+    assert_eq!(shown(json!({"ours": null, "backup.example.com/written-keys": null})), 1);
 }
 
 #[test]
