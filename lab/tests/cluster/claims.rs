@@ -147,7 +147,7 @@ fn of_pairs() -> Vec<Claim> {
         any(22, workloads::pairs_come_and_go_with_the_replicas_of_a_deployment),
         any(38, workloads::a_stateful_set_grows_one_pod_after_the_other_and_shrinks_from_the_top),
         machine(10, workloads::no_request_fails_when_two_actives_without_standbys_become_one_pair),
-        quiet(36, workloads::no_request_fails_when_pairs_go_whose_containers_sleep_before_they_end),
+        machine(36, workloads::no_request_fails_when_pairs_go_whose_containers_sleep_before_they_end),
         any(20, workloads::a_rollout_of_a_deployment_of_one_pair_reaches_both_pods),
         any(21, workloads::a_rollout_of_a_stateful_set_of_one_pair_reaches_both_pods),
         quiet(49, faults::whatever_befalls_its_active_a_pair_serves_again_and_never_do_two_act),

@@ -282,5 +282,13 @@ pub(crate) async fn an_orphaned_pod_is_adopted_by_a_set_of_the_same_name(stage: 
     stage.apply(&web([1, 0, 0])).await;
     let after = stage.settled(WEB, [1, 0, 0]).await;
     assert_eq!(roles(&after), roles(&before));
-    assert!(after[0].owner_references().iter().any(|owner| owner.controller == Some(true)));
+    // The set counts the Pod before it is its own: what Kubernetes wrote last may have been newer than what the operator saw.
+    let pods: Api<Pod> = stage.api();
+    wait::until(pods, "", |pods| {
+        let is_owned = |pod: &Pod| pod.owner_references().iter().any(|owner| owner.controller == Some(true));
+        if pods.iter().all(is_owned) { Ok(()) } else { Err("the Pod is an orphan still".into()) }
+    })
+    .await;
+    let adopted = stage.settled(WEB, [1, 0, 0]).await;
+    assert_eq!(uids(&adopted, "primary"), uids(&before, "primary"));
 }
