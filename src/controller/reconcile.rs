@@ -245,7 +245,7 @@ fn next_look(
     let is_stale = results.iter().any(|result| result.outcome == Outcome::Stale);
     if is_stale || reported == Outcome::Stale || !plan.steps.is_empty() {
         let streak = context.stale.lengthen(key);
-        // The set and its Pods are read anew by the next look. Nobody but the operator writes the rest all the time.
+        // The set and its Pods are read anew by the next look. Only the operator writes the rest all the time.
         let is_of_the_rest =
             |result: &StepResult| result.outcome == Outcome::Stale && result.step.action.pod_name().is_none();
         if streak >= STALE_MAX && results.iter().any(is_of_the_rest) {

@@ -89,16 +89,17 @@ pub fn observe(cache: &Cache, key: &SetKey, now: Timestamp) -> Option<Observatio
         None => wish::as_it_is(&newest, wished),
     };
     let set = usable.unwrap_or(newest);
+    let hosts = cache.hosts(now);
     let context = PodContext {
         set_uid: set.metadata.uid.as_deref().unwrap_or_default(),
-        hosts: cache.hosts(now),
+        hosts,
         keys: &cache.keys,
         noted: &cache.noted,
     };
     let mut pods: Vec<_> = cache.pods_of(key).filter_map(|pod| pod_view(pod, &context)).collect();
     pods.sort_by(|one, other| one.pod.name.cmp(&other.pod.name));
     let on_nodes = pods.iter().filter_map(|view| view.node.as_ref()).map(|node| &node.name);
-    let next_gone = cache.hosts(now).next_gone(on_nodes);
+    let next_gone = hosts.next_gone(on_nodes);
     let paired = if is_usable { paired(cache, &set) } else { paired_as_it_is(cache, &set) };
     // The actives of pairs are exposed by their group.
     let wanted = set.spec.service.as_ref().filter(|_| set.spec.active_standby.is_none());

@@ -99,7 +99,7 @@ pub(super) fn service_body(
         "internalTrafficPolicy": options.internal_traffic_policy.unwrap_or_default(),
         "sessionAffinity": options.session_affinity,
     });
-    // Otherwise the API server takes it away, unless somebody gave the Service addresses that are reached from outside.
+    // Otherwise the API server takes it away, unless a user gave the Service addresses that are reached from outside.
     if r#type != ServiceType::ClusterIp {
         spec["externalTrafficPolicy"] = json!(options.external_traffic_policy.unwrap_or_default());
     }
@@ -125,9 +125,9 @@ pub(super) fn service_body(
 /// The annotations of a Service that the operator wrote, by its own record, and that record.
 pub fn written_annotations(annotations: Option<&BTreeMap<String, String>>) -> BTreeMap<&str, &str> {
     let Some(annotations) = annotations else { return BTreeMap::new() };
-    let record = annotations.get_key_value(keys::ANNOTATION_WRITTEN_KEYS);
-    let named: WrittenKeys = record.and_then(|(_, text)| serde_json::from_str(text).ok()).unwrap_or_default();
+    let named = WrittenKeys::of(annotations);
     let written = named.annotations.iter().filter_map(|key| annotations.get_key_value(key));
+    let record = annotations.get_key_value(keys::ANNOTATION_WRITTEN_KEYS);
     written.chain(record).map(|(key, value)| (key.as_str(), value.as_str())).collect()
 }
 
@@ -139,12 +139,19 @@ struct WrittenKeys {
     labels: Vec<String>,
 }
 
+impl WrittenKeys {
+    /// The record in the annotations of a Service; empty if there is none that can be read.
+    fn of(annotations: &BTreeMap<String, String>) -> Self {
+        let record = annotations.get(keys::ANNOTATION_WRITTEN_KEYS);
+        record.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
+    }
+}
+
 /// The merge patch that makes a Service with these annotations as this body has it.
 ///
 /// Annotations and labels that the operator wrote once, and that are not wanted any more, go; those of others stay.
 pub fn service_patch(body: &Value, annotations: Option<&BTreeMap<String, String>>) -> Value {
-    let known = annotations.and_then(|annotations| annotations.get(keys::ANNOTATION_WRITTEN_KEYS));
-    let written: WrittenKeys = known.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
+    let written = annotations.map(WrittenKeys::of).unwrap_or_default();
     let mut patch = json!({"metadata": {}, "spec": body["spec"]});
     for (field, former) in [("annotations", written.annotations), ("labels", written.labels)] {
         let mut wanted = body["metadata"][field].as_object().cloned().unwrap_or_default();
@@ -153,7 +160,7 @@ pub fn service_patch(body: &Value, annotations: Option<&BTreeMap<String, String>
         }
         patch["metadata"][field] = Value::Object(wanted);
     }
-    if known.is_some() {
+    if annotations.is_some_and(|annotations| annotations.contains_key(keys::ANNOTATION_WRITTEN_KEYS)) {
         let written = patch["metadata"]["annotations"].as_object_mut();
         written.map(|written| written.entry(keys::ANNOTATION_WRITTEN_KEYS).or_insert(Value::Null));
     }
@@ -233,7 +240,7 @@ pub fn endpoint_slice(
 /// Which clients an address is for, as proxies read it; `None` if it is for all.
 ///
 /// Kubernetes writes these hints into its own slices only (`k8s.io/endpointslice/trafficdist` 0.36.4), so the field of the Service
-/// alone would have no effect. As there, an address that is not ready, or is in no zone, has none.
+/// alone would have no effect. As there, an unready address, or one in no zone, has none.
 pub fn hints(distribution: Option<TrafficDistribution>, endpoint: &Endpoint) -> Option<Value> {
     let distribution = distribution.filter(|_| endpoint.is_ready)?;
     let mut hints = Map::new();

@@ -14,17 +14,18 @@ use super::{pairs, select};
 /// Primaries that may exist beyond the wanted number while a rollout without hot backups replaces them.
 pub(super) fn surge(draft: &Draft<'_>) -> usize {
     let desired = &draft.snapshot.desired;
+    let next = replaced_at_once(draft);
     let is_needed = !draft.snapshot.is_paired()
         && desired.update.kind == UpdateKind::BackupFirst
         && desired.hot_backups == 0
-        && replaced_at_once(draft) > 0
+        && next > 0
         && outdated(draft, Role::Cold).is_empty();
     let is_extra_settled = draft.count(Role::Primary) > desired.replicas
         && draft
             .members(Role::Primary)
             .filter(|(_, seat)| draft.is_updated(seat.view))
             .all(|(_, seat)| is_settled(draft, seat.view));
-    if is_needed && !is_extra_settled { replaced_at_once(draft) } else { 0 }
+    if is_needed && !is_extra_settled { next } else { 0 }
 }
 
 /// Primaries that a rollout replaces next at the same time.

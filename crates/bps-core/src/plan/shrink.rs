@@ -17,6 +17,9 @@ pub(super) fn shrink_primaries(draft: &mut Draft<'_>) {
     }
     let wanted = draft.snapshot.desired.replicas;
     let kept = wanted + rollout::surge(draft);
+    if draft.count(Role::Primary) <= kept {
+        return;
+    }
     let has_backup = !select::ready_hot(draft, |_| true).is_empty();
     for index in surplus_primaries(draft) {
         if draft.count(Role::Primary) <= kept {
