@@ -281,6 +281,9 @@ impl Compiler {
             .env("GOWORK", "off")
             // Kept where what is built of them is kept, so that whoever has the cache needs no network.
             .env("GOMODCACHE", paths::cache().join("go-modules"))
+            // Four times the garbage of its default: the compiler collects less and takes about an eighth less processor time (etcd:
+            // 110 and 125 s user in place of 131 and 141 s).
+            .env("GOGC", "400")
             // Else only `go clean` could remove them.
             .env("GOFLAGS", "-modcacherw")
             .args(["build", "-trimpath", "-mod=readonly", "-ldflags", &linker_flags(component), "-o"])
