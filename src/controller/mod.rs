@@ -15,6 +15,7 @@
 //! | `transitions` | how long Pods take to become what their role promises |
 //! | [`events`] | writes events behind everything else |
 //! | `history` | former templates |
+//! | `limits` | whether the admission policies limit this operator |
 //! | `housekeeping` | keys, unconfirmed objects, the process's pulse |
 //! | `groups` | looks at HA groups |
 //! | [`operator`] | puts the tasks of the operator together |
@@ -25,6 +26,7 @@ mod events;
 mod groups;
 mod history;
 mod housekeeping;
+mod limits;
 mod operator;
 #[cfg(not(feature = "shuttle"))]
 mod queue;

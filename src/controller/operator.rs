@@ -20,6 +20,7 @@ use super::dispatch::dispatch;
 use super::events;
 use super::groups;
 use super::housekeeping::{GateKeys, Housekeeper, SYNC_POLL_PERIOD, beat, known_keys};
+use super::limits;
 use super::queue::Queue;
 use super::reconcile::Context;
 use super::refresh::Refreshes;
@@ -98,6 +99,13 @@ pub async fn run(settings: Settings) -> Result<(), Error> {
     let client = client::connect(client::USER_AGENT_OPERATOR, &metrics.rest).await.map_err(Error::Connect)?;
     let surroundings = Surroundings { client, clock: Clock::system(), send_ticket: send_by_tcp() };
     let mut tasks = tasks::Tasks::new();
+    let watching = limits::watch_over(
+        surroundings.client.clone(),
+        settings.namespace.clone(),
+        metrics.sets.clone(),
+        shutdown.clone(),
+    );
+    spawn(&mut tasks, "watch-limits", watching);
     start(&mut tasks, &shutdown, (surroundings, settings, metrics)).await?;
     tasks.run(&shutdown, signals).await.map_err(Error::Run)
 }

@@ -25,6 +25,7 @@ pub struct SetMetrics {
     spares: Family<SpareLabels, Counter>,
     pods: Family<Tier, Gauge>,
     storm_brake: Gauge,
+    unlimited: Gauge,
 }
 
 /// One Pod's change of role.
@@ -110,6 +111,7 @@ impl SetMetrics {
             spares: Family::default(),
             pods: Family::default(),
             storm_brake: Gauge::default(),
+            unlimited: Gauge::default(),
         };
         let sets = registry.sub_registry_with_prefix("backuppodset");
         metrics.register_counts(sets);
@@ -132,6 +134,11 @@ impl SetMetrics {
             "storm_brake",
             "1 while deletions are held because too many Pods seem lost at once",
             self.storm_brake.clone(),
+        );
+        sets.register(
+            "unlimited",
+            "1 while no admission policy limits which Secrets the operator may write",
+            self.unlimited.clone(),
         );
     }
 
@@ -203,5 +210,10 @@ impl SetMetrics {
     /// Says whether the storm brake holds deletions.
     pub fn set_storm_brake(&self, is_on: bool) {
         self.storm_brake.set(i64::from(is_on));
+    }
+
+    /// Shows whether no admission policy limits the operator's writes of Secrets.
+    pub fn set_unlimited(&self, is_so: bool) {
+        self.unlimited.set(i64::from(is_so));
     }
 }

@@ -42,6 +42,7 @@ fn touched() -> Metrics {
     sets.asked_for_spare(Spare::Miss);
     sets.set_pods(&Tier { role: "primary", state: "ready" }, 2);
     sets.set_storm_brake(true);
+    sets.set_unlimited(true);
     metrics
 }
 
@@ -71,6 +72,7 @@ backuppodset_takeover_phase_seconds_sum{phase="fenced"} 1.0
 backuppodset_takeovers_total{reason="LeaseExpired"} 1
 backuppodset_transition_seconds_count{from="cold",to="hot"} 1
 backuppodset_transition_seconds_sum{from="cold",to="hot"} 1.0
+backuppodset_unlimited 1
 backuppodset_wakeup_seconds_count 1
 backuppodset_wakeup_seconds_sum 1.0
 controller_runtime_active_workers{controller="backuppodset"} 1
