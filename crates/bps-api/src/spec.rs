@@ -146,6 +146,13 @@ pub struct BackupPodSetSpec {
     #[schemars(length(max = 253))]
     pub scheduler_name: Option<String>,
 
+    /// Priority class of Pods that are made as backups. Default: as in the template. A Pod keeps its class for life, also as a
+    /// primary: name a class with the same value as that of the template, but with preemptionPolicy Never, and a new backup
+    /// evicts nobody, while a backup that was promoted is worth as much as any other primary.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub backup_priority_class_name: Option<String>,
+
     /// How long a woken cold backup may take to pass its gate, and then for each container to start or end, in seconds; then the
     /// next candidate is tried, if one waits at its gate. The time of a running init container does not count. It doubles with
     /// each Pod in a row that was woken in vain. Range 1 to 3600, default 5 as in the BPS paper's example.

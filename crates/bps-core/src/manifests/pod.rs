@@ -46,6 +46,13 @@ pub fn pod(request: &PodRequest<'_>, gate_settings: &GateSettings) -> Result<Val
     if let Some(scheduler) = &set.spec.scheduler_name {
         spec.insert("schedulerName".to_owned(), json!(scheduler));
     }
+    let class = set.spec.backup_priority_class_name.as_ref();
+    if let Some(class) = class.filter(|_| request.role != Role::Primary) {
+        spec.insert("priorityClassName".to_owned(), json!(class));
+        // Those of the template's class, if somebody wrote them out: the API server takes none that contradict the class.
+        spec.remove("priority");
+        spec.remove("preemptionPolicy");
+    }
     if is_spread(request) {
         spread(&mut spec, set);
     }

@@ -11,7 +11,8 @@ use crate::model::Revision;
 ///
 /// They are not in the revision, so an edit of them replaces no Pod: the operator's own part of a Pod changes, and not the
 /// application.
-pub const NEW_PODS_ONLY: [&str; 9] = [
+pub const NEW_PODS_ONLY: [&str; 10] = [
+    "backupPriorityClassName",
     "coldStart.gateSource",
     "coldStart.imageGate",
     "schedulerName",

@@ -156,6 +156,27 @@ fn each_role_is_spread_as_its_own_strategy_says() {
 }
 
 #[test]
+fn backups_have_a_class_of_their_own_and_primaries_that_of_the_template() {
+    let template = json!({"spec": {
+        "containers": [{"name": "web", "image": "web:1"}],
+        "priorityClassName": "vital", "priority": 1000, "preemptionPolicy": "PreemptLowerPriority",
+    }});
+    let fields = ["priorityClassName", "priority", "preemptionPolicy"];
+    let classes = |spec: Value| {
+        let set = set(spec);
+        Role::ALL.map(|role| {
+            let pod = pod_of(&set, role);
+            fields.map(|field| pod["spec"][field].clone())
+        })
+    };
+    let own = [json!("vital"), json!(1000), json!("PreemptLowerPriority")];
+    assert_eq!(classes(json!({"template": template})), [own.clone(), own.clone(), own.clone()]);
+    let patient = [json!("patient"), Value::Null, Value::Null];
+    let named = json!({"template": template, "backupPriorityClassName": "patient"});
+    assert_eq!(classes(named), [own, patient.clone(), patient]);
+}
+
+#[test]
 fn the_scheduler_of_the_set_wins_over_that_of_the_template() {
     let template =
         json!({"spec": {"schedulerName": "inner", "containers": [{"name": "web", "image": "web:1"}]}});

@@ -36,6 +36,7 @@ fn edits() -> Vec<Edit> {
         edit("paused", true),
         edit("revisionHistoryLimit", 9),
         edit("schedulerName", "other"),
+        edit("backupPriorityClassName", "patient"),
         edit("strategy.init", "oldest"),
         edit("strategy.hotbackupToReplicas", "oldest"),
         edit("strategy.coldbackupToReplicas", "oldest"),
