@@ -31,9 +31,14 @@ pub const LABEL_REVISION: &str = "backup.example.com/revision";
 pub const LABEL_GATE: &str = "backup.example.com/gate";
 /// Label: role of a Pod in the words of the BPS paper; written in the same patch as [`LABEL_ROLE`].
 pub const LABEL_TYPE: &str = "type";
-/// Label: active or standby. Reserved, so that a template cannot pretend to be one.
+/// Label: whether a Pod of a pair is `active` or `standby`; for your own selectors.
+pub const LABEL_PAIR_STATE: &str = "backup.example.com/ha-state";
+/// Label: name of the Pod's partner in a pair; for your own selectors. Left out if the name is longer than a label may be.
+pub const LABEL_PAIR_PEER: &str = "backup.example.com/ha-peer";
+/// Label: [`LABEL_PAIR_STATE`] in the words of the thesis; written in the same patch. Reserved, so that a template cannot
+/// pretend to be one.
 pub const LABEL_HA_STATE: &str = "HAState";
-/// Label: name of the Pod's partner in a pair. Reserved for the same reason.
+/// Label: [`LABEL_PAIR_PEER`] in the words of the thesis. Reserved for the same reason.
 pub const LABEL_PEER: &str = "peer";
 /// Label keys without our prefix that a Pod template must not set.
 pub const RESERVED_LABELS: [&str; 3] = [LABEL_TYPE, LABEL_HA_STATE, LABEL_PEER];
@@ -270,6 +275,8 @@ mod tests {
             LABEL_GROUP,
             LABEL_ROLE,
             LABEL_REVISION,
+            LABEL_PAIR_STATE,
+            LABEL_PAIR_PEER,
             ANNOTATION_SLOT,
             ANNOTATION_ROLE_SINCE,
             LABEL_GATE,
@@ -298,7 +305,7 @@ mod tests {
             EVENT_REPORTER,
         ];
         assert_eq!(PREFIX, format!("{GROUP}/"));
-        assert_eq!(keys.map(|key| key.starts_with(PREFIX)), [true; 30]);
+        assert_eq!(keys.map(|key| key.starts_with(PREFIX)), [true; 32]);
     }
 
     #[test]

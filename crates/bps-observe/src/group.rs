@@ -337,7 +337,6 @@ fn pod_of(pod: &SlimPod) -> Option<Pod> {
     let id = AgentId(parse_uid(pod.metadata.uid.as_deref()?).ok()?);
     let phase = pod.status.phase.as_deref().unwrap_or_default();
     let address: Option<IpAddr> = pod.status.pod_ip.as_ref().and_then(|ip| ip.parse().ok());
-    let label = |key| pod.labels().get(key).cloned();
     Some(Pod {
         id,
         name: pod.name_any(),
@@ -347,10 +346,18 @@ fn pod_of(pod: &SlimPod) -> Option<Pod> {
         role,
         is_leaving: pod.metadata.deletion_timestamp.is_some() || matches!(phase, "Succeeded" | "Failed"),
         is_ready: SlimCondition::ready(&pod.status.conditions).is_some_and(SlimCondition::is_true),
-        shown: Shown {
-            state: label(keys::LABEL_HA_STATE).and_then(|label| HaState::parse(&label)),
-            peer: label(keys::LABEL_PEER),
-            epoch: shown_epoch(pod),
-        },
+        shown: shown(pod),
     })
+}
+
+/// What the labels and annotations of a Pod say about its part.
+fn shown(pod: &SlimPod) -> Shown {
+    let label = |key| pod.labels().get(key);
+    let twins = [(keys::LABEL_HA_STATE, keys::LABEL_PAIR_STATE), (keys::LABEL_PEER, keys::LABEL_PAIR_PEER)];
+    Shown {
+        state: label(keys::LABEL_HA_STATE).and_then(|text| HaState::parse(text)),
+        peer: label(keys::LABEL_PEER).cloned(),
+        is_contradictory: twins.iter().any(|(one, other)| label(*one) != label(*other)),
+        epoch: shown_epoch(pod),
+    }
 }

@@ -167,7 +167,9 @@ pub(crate) async fn shown(stage: &Stage, pair: &PairStatus) {
         let is_shown = |name: &str, state: &str, peer: &str| {
             pods.iter().any(|pod| {
                 let label = |key: &str| pod.labels().get(key).map(String::as_str);
-                pod.name_any() == name && label("HAState") == Some(state) && label("peer") == Some(peer)
+                let states = [keys::LABEL_PAIR_STATE, keys::LABEL_HA_STATE].map(label);
+                let peers = [keys::LABEL_PAIR_PEER, keys::LABEL_PEER].map(label);
+                pod.name_any() == name && states == [Some(state); 2] && peers == [Some(peer); 2]
             })
         };
         let both = is_shown(&pair.active, "active", &pair.standby)

@@ -176,6 +176,9 @@ pub(crate) async fn labels_and_addresses_written_by_hand_are_put_right(stage: St
     stage.kubectl(&["label", "pod", &pair.standby, "HAState=active", "--overwrite"]);
     stage.kubectl(&["label", "pod", &pair.active, "HAState-", "peer-"]);
     shown(&stage, &pair).await;
+    let twin = |state: &str| format!("{}={state}", keys::LABEL_PAIR_STATE);
+    stage.kubectl(&["label", "pod", &pair.standby, &twin("active"), "--overwrite"]);
+    shown(&stage, &pair).await;
     emptied(&stage, &pair).await;
     shown(&stage, &pair).await;
     // Clients are led right even while nothing else is touched.

@@ -48,7 +48,7 @@ fn wanted(group: &Group) -> BTreeMap<AgentId, Shown> {
             let peer =
                 names.get(&other).filter(|name| name.len() <= LABEL_MAX).map(|name| (*name).to_owned());
             let epoch = is_active.then_some(pair.lease.epoch);
-            wanted.insert(own, Shown { state, peer, epoch });
+            wanted.insert(own, Shown { state, peer, epoch, ..Shown::default() });
         }
     }
     wanted

@@ -223,6 +223,8 @@ impl StepSource<'_> {
         let mut patch = json!({"metadata": {
             "uid": pod.uid,
             "labels": {
+                (keys::LABEL_PAIR_STATE): shown.state.map(HaState::as_str),
+                (keys::LABEL_PAIR_PEER): shown.peer,
                 (keys::LABEL_HA_STATE): shown.state.map(HaState::as_str),
                 (keys::LABEL_PEER): shown.peer,
             },

@@ -76,6 +76,8 @@ pub struct Shown {
     pub state: Option<HaState>,
     /// The label `peer`.
     pub peer: Option<String>,
+    /// The labels with our prefix do not say the same as these two.
+    pub is_contradictory: bool,
     /// The annotation that names its last tenure: it outlives the group and its Leases.
     pub epoch: Option<Epoch>,
 }

@@ -106,7 +106,8 @@ async fn nobody_is_paired_with_a_member_of_a_fenced_pair_whose_lease_was_deleted
     let told = PairStatus { name, standby, pods, state, ..PairStatus::default() };
     let status = HAGroupStatus { pairs: vec![told], ..HAGroupStatus::default() };
     let mut operator = Operator::start(status, &[]);
-    let stores = Stores::with(operator.context.stores[0].group(&key()).expect("a group"), []);
+    let shown = operator.context.stores[0].group(&key()).expect("a group");
+    let stores = Stores::with(shown.object().expect("one that can be read").clone(), []);
     operator.context.stores = vec![stores.with_pods([1, 2, 3].map(pod))];
     assert_eq!(operator.look("/leases").await, [] as [Value; 0], "web-2 may act");
 }
@@ -114,7 +115,12 @@ async fn nobody_is_paired_with_a_member_of_a_fenced_pair_whose_lease_was_deleted
 /// A Pod as a pair left it whose group was deleted.
 fn left(number: u128, (state, peer, epoch): (&str, &str, Option<Epoch>)) -> SlimPod {
     let mut pod = pod(number);
-    let labels = [(keys::LABEL_HA_STATE, state), (keys::LABEL_PEER, peer)];
+    let labels = [
+        (keys::LABEL_PAIR_STATE, state),
+        (keys::LABEL_PAIR_PEER, peer),
+        (keys::LABEL_HA_STATE, state),
+        (keys::LABEL_PEER, peer),
+    ];
     let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned()));
     pod.metadata.labels.get_or_insert_default().extend(labels);
     let epoch = epoch.map(|epoch| (keys::ANNOTATION_HA_EPOCH.to_owned(), u64::from(epoch).to_string()));

@@ -11,7 +11,8 @@ use super::stop::{known_signals, unknown_signal};
 const AGENT_PORTS: [u16; 3] = [keys::AGENT_PORT, keys::AGENT_HEALTH_PORT, keys::AGENT_STATE_PORT];
 
 /// Labels that the operator writes on Pods with an agent, as they become active or standby.
-const WRITTEN_LABELS: [&str; 2] = [keys::LABEL_HA_STATE, keys::LABEL_PEER];
+const WRITTEN_LABELS: [&str; 4] =
+    [keys::LABEL_PAIR_STATE, keys::LABEL_PAIR_PEER, keys::LABEL_HA_STATE, keys::LABEL_PEER];
 
 /// Why a template cannot run an agent, and what to write instead.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

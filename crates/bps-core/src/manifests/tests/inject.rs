@@ -245,7 +245,7 @@ fn an_agent_that_would_not_come_back_in_its_pod_is_refused() {
 
 #[test]
 fn labels_that_the_operator_writes_are_refused_in_templates_and_selectors() {
-    for label in [keys::LABEL_HA_STATE, keys::LABEL_PEER] {
+    for label in [keys::LABEL_PAIR_STATE, keys::LABEL_PAIR_PEER, keys::LABEL_HA_STATE, keys::LABEL_PEER] {
         let mut labelled = template();
         labelled["metadata"]["labels"][label] = json!("active");
         assert_eq!(error_of(&labelled), Some(InjectError::WrittenLabel { label }));

@@ -229,7 +229,8 @@ fn labels_follow_the_lease_and_the_part_of_an_active_is_taken_away_first() {
     group.pairs[0].lease.holder = Some(AgentId(2));
     group.pods[2].shown.state = Some(HaState::Active);
     let epoch = Some(group.pairs[0].lease.epoch);
-    let shown = |state, peer: &str| Shown { state: Some(state), peer: Some(peer.into()), epoch };
+    let shown =
+        |state, peer: &str| Shown { state: Some(state), peer: Some(peer.into()), epoch, ..Shown::default() };
     let label = |pod, shown| Step::Label { pod: AgentId(pod), shown };
     let wanted = [
         label(1, shown(HaState::Standby, "web-2")),
@@ -237,6 +238,16 @@ fn labels_follow_the_lease_and_the_part_of_an_active_is_taken_away_first() {
         label(2, shown(HaState::Active, "web-1")),
     ];
     assert_eq!(steps(&group), wanted);
+}
+
+#[test]
+fn labels_that_contradict_each_other_are_written_again() {
+    let mut group = group([1, 2, 3], [pair(0, [1, 2])]);
+    assert_eq!(steps(&group), []);
+    for pod in &mut group.pods {
+        pod.shown.is_contradictory = true;
+    }
+    assert_eq!(steps(&group).len(), 3, "also those of a Pod in no pair");
 }
 
 #[test]
