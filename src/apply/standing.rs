@@ -15,7 +15,7 @@ use super::outcome::refused;
 pub(super) async fn objection(client: &Client, set: &BackupPodSet) -> Option<Answer> {
     let namespace = set.metadata.namespace.as_deref().unwrap_or_default();
     let api: Api<BackupPodSet> = Api::namespaced(client.clone(), namespace);
-    match api.get(set.metadata.name.as_deref().unwrap_or_default()).await {
+    match api.get_metadata(set.metadata.name.as_deref().unwrap_or_default()).await {
         Ok(found)
             if found.metadata.uid == set.metadata.uid && found.metadata.deletion_timestamp.is_none() =>
         {

@@ -8,11 +8,12 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use bps_api::{BackupPodSet, keys};
+use bps_observe::readable::Readable;
 use bps_observe::slim::SlimPod;
 use bps_observe::{SetKey, Watched, Written};
 use bps_runtime::sync::Instant;
 use kube::api::ListParams;
-use kube::core::{DeserializeGuard, ObjectList};
+use kube::core::ObjectList;
 use kube::{Api, Client};
 
 use super::watch::Sink;
@@ -49,16 +50,14 @@ impl Refreshes {
 /// The first error of a request; what the other one showed is taken in.
 pub(super) async fn refresh(client: &Client, sink: &Sink, key: &SetKey) -> Result<(), kube::Error> {
     let Some(known) = sink.cache().set(key) else { return Ok(()) };
-    let api: Api<DeserializeGuard<BackupPodSet>> = Api::namespaced(client.clone(), &key.namespace);
+    let api: Api<Readable<BackupPodSet>> = Api::namespaced(client.clone(), &key.namespace);
     let (set, pods) = tokio::join!(api.get_opt(&key.name), listed_pods(client, key));
     let now = sink.clock.now();
     let listed = pods.map(|pods| {
         sink.change(|cache| cache.listed_pods(key, (pods.items, &pods.metadata), now).unwrap_or_default());
     });
     match set? {
-        Some(DeserializeGuard(Ok(set))) => sink.cache().wrote(Written::Set(Box::new(set)), now),
-        // Its watch has said so.
-        Some(DeserializeGuard(Err(_))) => {}
+        Some(set) => sink.cache().wrote(Written::Set(Box::new(set)), now),
         None => sink.change(|cache| known.lost(cache, now)),
     }
     listed

@@ -6,6 +6,7 @@ use std::time::Duration;
 use bps_api::{BackupPodSet, BackupPodSetStatus, keys};
 use bps_core::model::{Action, Outcome, Plan, PodRef, Reason, Refusal, Role, Snapshot, StepResult};
 use bps_core::status::{self, EventText, StatusInput, event_note};
+use bps_observe::readable::Readable;
 use bps_observe::{Observation, SetKey, Written};
 use bps_runtime::metrics::sets::{Conversion, SetMetrics, Spare, StepLabels};
 use bps_runtime::sync::Instant;
@@ -158,10 +159,14 @@ impl Reporter {
         }
     }
 
-    async fn patch_status(&self, set: &BackupPodSet, patch: &Value) -> Result<BackupPodSet, kube::Error> {
+    async fn patch_status(
+        &self,
+        set: &BackupPodSet,
+        patch: &Value,
+    ) -> Result<Readable<BackupPodSet>, kube::Error> {
         let namespace = set.metadata.namespace.as_deref().unwrap_or_default();
         let name = set.metadata.name.as_deref().unwrap_or_default();
-        let api: Api<BackupPodSet> = Api::namespaced(self.client.clone(), namespace);
+        let api: Api<Readable<BackupPodSet>> = Api::namespaced(self.client.clone(), namespace);
         let field_manager = Some(keys::FIELD_MANAGER_STATUS.to_owned());
         let parameters = PatchParams { field_manager, ..PatchParams::default() };
         api.patch_status(name, &parameters, &Patch::Merge(patch)).await

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use bps_api::{BackupPodSet, HAGroup, keys};
+use bps_observe::readable::Readable;
 use bps_observe::slim::{SlimNode, SlimPod};
 use bps_observe::{Affected, Cache, Kind, Scope, Watched};
 use bps_runtime::clock::Clock;
@@ -12,7 +13,6 @@ use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use kube::core::DeserializeGuard;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client, Resource, ResourceExt as _};
@@ -111,13 +111,13 @@ pub(super) async fn watch(client: Client, (kind, scope): (Kind, Scope), sink: Si
     let watching = async {
         match kind {
             Kind::Sets => {
-                feed(api::<DeserializeGuard<BackupPodSet>>(&client, &scope), all, target, &sink).await;
+                feed(api::<Readable<BackupPodSet>>(&client, &scope), all, target, &sink).await;
             }
             Kind::Pods => feed(api::<SlimPod>(&client, &scope), labelled, target, &sink).await,
             Kind::Services => feed(api::<Service>(&client, &scope), labelled, target, &sink).await,
             Kind::Slices => feed(api::<EndpointSlice>(&client, &scope), labelled, target, &sink).await,
             // Also those of somebody else: a set whose name is taken must not touch them.
-            Kind::Groups => feed(api::<DeserializeGuard<HAGroup>>(&client, &scope), all, target, &sink).await,
+            Kind::Groups => feed(api::<Readable<HAGroup>>(&client, &scope), all, target, &sink).await,
             // Also those of others: two for one Pod would keep it from being evicted.
             Kind::Budgets => feed(api::<PodDisruptionBudget>(&client, &scope), all, target, &sink).await,
             Kind::Nodes => feed(Api::<SlimNode>::all(client), all, target, &sink).await,

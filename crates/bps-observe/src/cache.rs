@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use bps_api::{BackupPodSet, BackupPodSetSpec, HAGroup, keys};
 use bps_core::manifests::written_annotations;
-use bps_core::model::{ExposedKind, NodeName, NodeView, Storm};
+use bps_core::model::{Desired, ExposedKind, NodeName, NodeView, Storm};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -16,10 +16,13 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
 use kube_core::ObjectMeta;
 use kube_core::Resource;
+use tracing::warn;
 
 use super::change::{self, Change};
+use super::owner::controller_of;
+use super::readable::{Readable, Unread};
 use super::slim::SlimPod;
-use super::store::{self, ObjectKey, Outdated, Scope, Source, Store};
+use super::store::{self, Index, Indexed, ObjectKey, Outdated, Scope, Source, Store};
 use super::storm::StormThreshold;
 use super::wish;
 
@@ -70,6 +73,31 @@ impl KnownKeys {
 /// A set whose situation may have changed.
 pub type Affected = (SetKey, Change);
 
+impl Indexed for BackupPodSet {}
+impl Indexed for SlimPod {}
+impl Indexed for HAGroup {}
+impl Indexed for PodDisruptionBudget {}
+
+impl Indexed for Service {
+    fn found_by(&self) -> Vec<Index> {
+        controlled_by(&self.metadata).into_iter().collect()
+    }
+}
+
+impl Indexed for EndpointSlice {
+    fn found_by(&self) -> Vec<Index> {
+        let namespace = self.metadata.namespace.clone().unwrap_or_default();
+        let labels = self.metadata.labels.as_ref();
+        let name = labels.and_then(|labels| labels.get(keys::LABEL_SERVICE_NAME)).cloned();
+        let service = name.map(|name| Index::Service(ObjectKey { namespace, name }));
+        controlled_by(&self.metadata).into_iter().chain(service).collect()
+    }
+}
+
+fn controlled_by(metadata: &ObjectMeta) -> Option<Index> {
+    controller_of(metadata).map(|owner| Index::Controller(owner.uid.clone()))
+}
+
 /// Everything that is known of the cluster.
 #[derive(Debug, Default)]
 pub struct Cache {
@@ -87,6 +115,8 @@ pub struct Cache {
     pub(super) nodes: BTreeMap<NodeName, NodeView>,
     /// Sets whose newest spec cannot be used, each as it was when that could be done last.
     usable: BTreeMap<SetKey, Arc<BackupPodSet>>,
+    /// Sets whose newest spec has something that could not be read.
+    unread: BTreeMap<SetKey, Unread>,
     pub(super) agent_image: Option<String>,
     pub(super) keys: KnownKeys,
     pub(super) noted: Noted,
@@ -127,7 +157,7 @@ impl Cache {
 
     /// Every set.
     pub fn set_keys(&self) -> Vec<SetKey> {
-        self.sets.values().map(|set| key_of(set.as_ref())).collect()
+        self.sets.values().map(|set| key_of(&set.metadata)).collect()
     }
 
     /// The set as last seen.
@@ -145,33 +175,67 @@ impl Cache {
 
     fn forget_set(&mut self, key: &SetKey) {
         self.usable.remove(key);
+        self.unread.remove(key);
         self.noted.forget_set(key);
+    }
+
+    /// What is wrong with the newest spec of a set.
+    pub(super) fn judged(&self, key: &SetKey, set: &BackupPodSet) -> (Desired, Option<wish::Error>) {
+        let (desired, error) = wish::judged(set, self.agent_image.as_deref());
+        let unread = self.unread.get(key).cloned().map(wish::Error::Unreadable);
+        (desired, unread.or(error))
     }
 
     /// Takes a version of a set in; while the newest cannot be used the last one that could is kept.
     fn put_set(
         &mut self,
-        set: BackupPodSet,
+        read: Readable<BackupPodSet>,
         source: Source,
         now: Timestamp,
     ) -> Result<Option<Arc<BackupPodSet>>, Outdated> {
-        let key = key_of(&set);
-        let form = |meta: &ObjectMeta| (meta.uid.clone(), meta.generation);
-        if self.set(&key).is_some_and(|known| form(&known.metadata) == form(&set.metadata)) {
+        let key = key_of(read.meta());
+        let known = self.set(&key).filter(|known| known.metadata.uid == read.meta().uid);
+        let is_same = known.as_ref().is_some_and(|known| known.metadata.generation == read.meta().generation);
+        if let Some(unread) = read.unread().filter(|_| !is_same) {
+            let (namespace, set, error) = (&key.namespace, &key.name, unread as &dyn std::error::Error);
+            warn!(namespace, set, error, "Could not read all of a BackupPodSet");
+        }
+        let (set, unread) = match read {
+            Readable::Object { object, unread } => (*object, unread),
+            Readable::Opaque { metadata, unread } => {
+                // Nothing is known of what it should be like: its Pods stay as they are.
+                let known = known.ok_or(Outdated)?;
+                (BackupPodSet { metadata: *metadata, ..known.as_ref().clone() }, Some(unread))
+            }
+        };
+        if is_same {
             return self.sets.put(set, source, now);
         }
-        let is_usable = |set: &BackupPodSet| wish::judged(set, self.agent_image.as_deref()).1.is_none();
-        let (uid, is_right) = (set.metadata.uid.clone(), is_usable(&set));
+        let is_right = unread.is_none() && wish::judged(&set, self.agent_image.as_deref()).1.is_none();
+        let uid = set.metadata.uid.clone();
         let old = self.sets.put(set, source, now)?;
         // What made Pods end early, or too late, may be mended.
         self.noted.try_again(&key);
-        let former = old.as_ref().filter(|old| !is_right && old.metadata.uid == uid && is_usable(old));
-        if is_right {
-            self.usable.remove(&key);
-        } else if let Some(former) = former {
-            self.usable.insert(key, Arc::clone(former));
+        let former = old.as_ref().filter(|old| !is_right && old.metadata.uid == uid);
+        let former = former.filter(|old| self.judged(&key, old).1.is_none());
+        match former {
+            Some(former) => drop(self.usable.insert(key.clone(), Arc::clone(former))),
+            None if is_right => drop(self.usable.remove(&key)),
+            None => {}
+        }
+        match unread {
+            Some(unread) => drop(self.unread.insert(key, unread)),
+            None => drop(self.unread.remove(&key)),
         }
         Ok(old)
+    }
+
+    /// How many objects were looked at, of all kinds.
+    #[cfg(test)]
+    pub(super) fn visits(&self) -> usize {
+        let budgets = self.budgets.visits() + self.foreign_budgets.visits();
+        let exposed = self.services.visits() + self.slices.visits();
+        self.sets.visits() + self.pods.visits() + self.groups.visits() + exposed + budgets
     }
 
     /// Pods that carry the set's label.
@@ -189,19 +253,19 @@ impl Cache {
     }
 
     /// A set was seen by its watch.
-    pub(super) fn see_set(&mut self, set: BackupPodSet, now: Timestamp) -> Option<Affected> {
-        let key = key_of(&set);
+    pub(super) fn see_set(&mut self, set: Readable<BackupPodSet>, now: Timestamp) -> Option<Affected> {
+        let key = key_of(set.meta());
         // With the uid: a set that was made anew begins again with generation 1.
         let wish = |meta: &ObjectMeta| (meta.uid.clone(), meta.generation, meta.deletion_timestamp.is_some());
-        let new_wish = wish(&set.metadata);
+        let new_wish = wish(set.meta());
         let old = self.put_set(set, Source::Watch, now).ok()?;
         let is_same = old.is_some_and(|old| wish(&old.metadata) == new_wish);
         (!is_same).then_some((key, Change::Wanted))
     }
 
     /// A set is gone.
-    pub(super) fn lose_set(&mut self, set: &BackupPodSet, now: Timestamp) -> Option<Affected> {
-        let key = key_of(self.sets.remove(set, now)?.as_ref());
+    pub(super) fn lose_set(&mut self, set: &ObjectMeta, now: Timestamp) -> Option<Affected> {
+        let key = key_of(&self.sets.remove(set, now)?.metadata);
         self.forget_set(&key);
         Some((key, Change::Wanted))
     }
@@ -270,7 +334,7 @@ impl Cache {
 
     /// A Pod is gone, or does not carry our label any more.
     pub(super) fn lose_pod(&mut self, pod: &SlimPod, now: Timestamp) -> Vec<Affected> {
-        let lost = self.pods.remove(pod, now);
+        let lost = self.pods.remove(&pod.metadata, now);
         lost.map(|lost| self.lost_pod(&lost, now)).unwrap_or_default()
     }
 
@@ -321,7 +385,7 @@ impl Cache {
 
     /// A Service of ours is gone.
     pub(super) fn lose_service(&mut self, service: &Service, now: Timestamp) -> Vec<Affected> {
-        let lost = self.services.remove(service, now);
+        let lost = self.services.remove(&service.metadata, now);
         let key = ObjectKey::of(service);
         if lost.is_some() {
             self.behind.remove(&key);
@@ -332,7 +396,7 @@ impl Cache {
 
     /// A slice of ours is gone.
     pub(super) fn lose_slice(&mut self, slice: &EndpointSlice, now: Timestamp) -> Vec<Affected> {
-        let owner = self.slices.remove(slice, now).and_then(|lost| set_of(lost.as_ref()));
+        let owner = self.slices.remove(&slice.metadata, now).and_then(|lost| set_of(lost.as_ref()));
         self.freed(ExposedKind::Slice, ObjectKey::of(slice), owner)
     }
 
@@ -411,9 +475,9 @@ impl Cache {
             Kind::Sets => {
                 let gone = self.sets.end_list(scope, now);
                 for set in &gone {
-                    self.forget_set(&key_of(set.as_ref()));
+                    self.forget_set(&key_of(&set.metadata));
                 }
-                affected(&gone, |set| Some(key_of(set)))
+                affected(&gone, |set| Some(key_of(&set.metadata)))
             }
             Kind::Pods if self.doubts_pods(scope) => Vec::new(),
             Kind::Pods => {
@@ -481,8 +545,8 @@ fn affected<K>(gone: &[Arc<K>], set: impl Fn(&K) -> Option<SetKey>) -> Vec<Affec
     gone.iter().filter_map(|object| Some((set(object.as_ref())?, Change::Urgent))).collect()
 }
 
-fn key_of(set: &BackupPodSet) -> SetKey {
-    let ObjectKey { namespace, name } = ObjectKey::of(set);
+fn key_of(set: &ObjectMeta) -> SetKey {
+    let ObjectKey { namespace, name } = ObjectKey::of_metadata(set);
     SetKey { namespace, name }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! | module | what it does |
 //! |---|---|
+//! | [`readable`] | sets and groups of which this version may not understand everything |
 //! | [`slim`] | Pods and nodes with only the fields that decisions need |
 //! | [`cache`] | what the watches and our own writes have shown, by set |
 //! | `change` | whether an event matters, and how much |
@@ -21,6 +22,7 @@ pub mod group;
 mod node;
 mod owner;
 mod pod;
+pub mod readable;
 pub mod slim;
 mod snapshot;
 mod store;

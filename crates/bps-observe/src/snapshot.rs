@@ -20,7 +20,7 @@ use super::group::{level_standbys, withheld};
 use super::owner::{is_controlled_by, is_for, is_orphan};
 use super::pod::{self, PodContext, pod_view};
 use super::slim::SlimPod;
-use super::store::ObjectKey;
+use super::store::{Index, ObjectKey};
 use super::wish::{self, Error};
 
 /// A set with its snapshot and what writes about it need besides.
@@ -79,7 +79,7 @@ pub struct Version {
 /// One consistent view of a set at `now`; `None` if the set does not exist or is being deleted.
 pub fn observe(cache: &Cache, key: &SetKey, now: Timestamp) -> Option<Observation> {
     let newest = cache.set(key).filter(|set| set.metadata.deletion_timestamp.is_none())?;
-    let (wished, invalid) = wish::judged(&newest, cache.agent_image.as_deref());
+    let (wished, invalid) = cache.judged(key, &newest);
     // A wrong edit does not take back what was wished before.
     let usable = if invalid.is_some() { cache.usable_form(key, &newest) } else { None };
     let is_usable = invalid.is_none() || usable.is_some();
@@ -103,13 +103,13 @@ pub fn observe(cache: &Cache, key: &SetKey, now: Timestamp) -> Option<Observatio
     let paired = if is_usable { paired(cache, &set) } else { paired_as_it_is(cache, &set) };
     // The actives of pairs are exposed by their group.
     let wanted = set.spec.service.as_ref().filter(|_| set.spec.active_standby.is_none());
-    let exposed = wanted.and_then(|wanted| exposed(cache, &set, (wanted, now)));
+    let exposed = wanted.and_then(|wanted| exposed(cache, &set, Wanted { service: wanted, is_usable, now }));
     let Exposed { exposure, ports, slice, service, service_annotations, traffic_distribution, look_by } =
         exposed.unwrap_or_default();
     // What an unusable spec names instead is not there.
     let mut leftovers = if is_usable { leftovers(cache, &set) } else { Vec::new() };
     let Budget { state: budget_state, version: budget, surplus: budget_surplus } =
-        kept_budget(cache, &set, &mut leftovers);
+        if is_usable { kept_budget(cache, &set, &mut leftovers) } else { Budget::default() };
     let level = paired.as_ref().and_then(|paired| paired.level.clone());
     let (group_state, group_spec, group, withheld, injection) = match paired {
         Some(Paired { state, spec, group, withheld, injection, .. }) => {
@@ -254,10 +254,18 @@ struct Exposed {
     look_by: Option<Timestamp>,
 }
 
+/// The Service that a set should have, and when that is asked.
+struct Wanted<'a> {
+    service: &'a ExposedService,
+    /// Whether the spec that says so can be used.
+    is_usable: bool,
+    now: Timestamp,
+}
+
 fn exposed(
     cache: &Cache,
     set: &BackupPodSet,
-    (wanted, now): (&ExposedService, Timestamp),
+    Wanted { service: wanted, is_usable, now }: Wanted<'_>,
 ) -> Option<Exposed> {
     let namespace = set.metadata.namespace.clone().unwrap_or_default();
     let key = |name: String| ObjectKey { namespace: namespace.clone(), name };
@@ -268,10 +276,11 @@ fn exposed(
         if state == ObjectState::Absent && cache.is_taken(&taken, now) { ObjectState::Foreign } else { state }
     };
     let slice_raw = slice.map(AsRef::as_ref);
-    // Ports that lead nowhere leave those that there are as they are.
-    let ports = slice_ports(set, wanted).ok();
-    let is_led = ports.is_some();
-    let ports = ports.or_else(|| slice_raw.map(exposure::present_ports))?;
+    // Ports that lead nowhere leave those that there are as they are; so does a spec of which a part may be missing.
+    let wanted_ports = slice_ports(set, wanted).ok();
+    let is_led = wanted_ports.is_some() && is_usable;
+    let present = || slice_raw.map(exposure::present_ports);
+    let ports = if is_led { wanted_ports } else { present().or(wanted_ports) }?;
     let traffic_distribution = service.and_then(|service| exposure::traffic_distribution(service));
     let kept = ExposedService { traffic_distribution, ..wanted.clone() };
     let (slice_state, endpoints) = exposure::slice_state(slice_raw, set, (&kept, &ports));
@@ -303,8 +312,9 @@ fn exposed(
 /// Slices of somebody else behind the set's Service that the watches show.
 fn slices_of_others<'a>(cache: &'a Cache, set: &'a BackupPodSet, wanted: &ExposedService) -> Vec<&'a str> {
     let own = slice_name(&wanted.name);
-    let namespace = set.metadata.namespace.as_deref().unwrap_or_default();
-    let slices = cache.slices.in_namespace(namespace).map(|slice| &slice.metadata);
+    let namespace = set.metadata.namespace.clone().unwrap_or_default();
+    let service = Index::Service(ObjectKey { namespace, name: wanted.name.clone() });
+    let slices = cache.slices.found_by(&service).map(|slice| &slice.metadata);
     let others = slices.filter(|slice| exposure::is_of_others(slice, set, &wanted.name, &own));
     others.filter_map(|slice| slice.name.as_deref()).collect()
 }
@@ -350,9 +360,9 @@ fn kept_budget(cache: &Cache, set: &BackupPodSet, leftovers: &mut Vec<Leftover>)
 fn leftovers(cache: &Cache, set: &BackupPodSet) -> Vec<Leftover> {
     let wanted = set.spec.service.as_ref().map(|service| service.name.as_str());
     let wanted_slice = wanted.map(slice_name);
-    let namespace = set.metadata.namespace.as_deref().unwrap_or_default();
-    let services = cache.services.in_namespace(namespace).map(|service| &service.metadata);
-    let slices = cache.slices.in_namespace(namespace).map(|slice| &slice.metadata);
+    let own = Index::Controller(set.metadata.uid.clone().unwrap_or_default());
+    let services = cache.services.found_by(&own).map(|service| &service.metadata);
+    let slices = cache.slices.found_by(&own).map(|slice| &slice.metadata);
     let services = services.filter_map(|found| leftover(set, (ExposedKind::Service, wanted), found));
     let slices =
         slices.filter_map(|found| leftover(set, (ExposedKind::Slice, wanted_slice.as_deref()), found));

@@ -4,6 +4,7 @@
 //! never replaces a newer one; an incarnation that is gone never comes back by an answer or event from before its end;
 //! and an object that only our own write has shown for too long is not believed any more: a list has to show it.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -32,7 +33,11 @@ pub(super) struct ObjectKey {
 impl ObjectKey {
     /// Key of an object.
     pub(super) fn of<K: Resource>(object: &K) -> Self {
-        let meta = object.meta();
+        Self::of_metadata(object.meta())
+    }
+
+    /// Key of the object with this metadata.
+    pub(super) fn of_metadata(meta: &ObjectMeta) -> Self {
         Self {
             namespace: meta.namespace.clone().unwrap_or_default(),
             name: meta.name.clone().unwrap_or_default(),
@@ -59,10 +64,31 @@ pub(super) enum Source {
     OwnWrite,
 }
 
+/// A kind of which objects are looked up by more than their names.
+pub(super) trait Indexed {
+    /// What this one is found by.
+    fn found_by(&self) -> Vec<Index> {
+        Vec::new()
+    }
+}
+
+/// What objects are found by.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Index {
+    /// The uid of their controller.
+    Controller(String),
+    /// The Service that they lead clients of to their addresses.
+    Service(ObjectKey),
+}
+
 /// Objects of one kind.
+///
+/// Each one that is looked at is counted: how the work of an observation grows is asserted by that number.
 #[derive(Debug)]
 pub(super) struct Store<K> {
     objects: BTreeMap<ObjectKey, Arc<K>>,
+    indices: BTreeMap<Index, BTreeSet<ObjectKey>>,
+    visits: Cell<usize>,
     unconfirmed: BTreeMap<String, Timestamp>,
     tombstones: BTreeMap<String, Tombstone>,
     /// Incarnations that the lists under way have shown.
@@ -81,6 +107,8 @@ impl<K> Default for Store<K> {
     fn default() -> Self {
         Self {
             objects: BTreeMap::new(),
+            indices: BTreeMap::new(),
+            visits: Cell::new(0),
             unconfirmed: BTreeMap::new(),
             tombstones: BTreeMap::new(),
             listings: BTreeMap::new(),
@@ -88,9 +116,24 @@ impl<K> Default for Store<K> {
     }
 }
 
-impl<K: Resource> Store<K> {
+impl<K: Resource + Indexed> Store<K> {
     pub(super) fn get(&self, key: &ObjectKey) -> Option<&Arc<K>> {
-        self.objects.get(key)
+        self.objects.get(key).inspect(|_| self.visit())
+    }
+
+    /// Objects that are found by this.
+    pub(super) fn found_by(&self, index: &Index) -> impl Iterator<Item = &Arc<K>> {
+        self.indices.get(index).into_iter().flatten().filter_map(|key| self.get(key))
+    }
+
+    /// How many objects were looked at.
+    #[cfg(test)]
+    pub(super) const fn visits(&self) -> usize {
+        self.visits.get()
+    }
+
+    fn visit(&self) {
+        self.visits.set(self.visits.get() + 1);
     }
 
     /// Objects of one namespace.
@@ -100,6 +143,7 @@ impl<K: Resource> Store<K> {
             .range(first..)
             .take_while(move |(key, _)| key.namespace == namespace)
             .map(|(_, object)| object)
+            .inspect(|_| self.visit())
     }
 
     pub(super) fn len(&self) -> usize {
@@ -107,7 +151,7 @@ impl<K: Resource> Store<K> {
     }
 
     pub(super) fn values(&self) -> impl Iterator<Item = &Arc<K>> {
-        self.objects.values()
+        self.objects.values().inspect(|_| self.visit())
     }
 
     /// Takes a version in; returns what it replaced, or `Err` if the store knows better.
@@ -141,7 +185,12 @@ impl<K: Resource> Store<K> {
         if source == Source::OwnWrite && !is_known {
             self.unconfirmed.insert(uid, now);
         }
-        Ok(self.objects.insert(key, Arc::new(object)))
+        let old = self.take(&key);
+        for index in object.found_by() {
+            self.indices.entry(index).or_default().insert(key.clone());
+        }
+        self.objects.insert(key, Arc::new(object));
+        Ok(old)
     }
 
     /// Whether what is known under this key is newer than what is offered.
@@ -156,24 +205,38 @@ impl<K: Resource> Store<K> {
     }
 
     /// Notes that an incarnation is gone, or out of the watch's sight; returns it if it was the one in the store.
-    pub(super) fn remove(&mut self, object: &K, now: Timestamp) -> Option<Arc<K>> {
-        self.take_out(object, Tombstone { since: now, is_final: false })
+    pub(super) fn remove(&mut self, gone: &ObjectMeta, now: Timestamp) -> Option<Arc<K>> {
+        self.take_out(gone, Tombstone { since: now, is_final: false })
     }
 
     /// Notes that the server has deleted an incarnation; returns it if it was the one in the store.
     ///
     /// Events that the watch brings late do not bring it back.
     pub(super) fn end(&mut self, object: &K, now: Timestamp) -> Option<Arc<K>> {
-        self.take_out(object, Tombstone { since: now, is_final: true })
+        self.take_out(object.meta(), Tombstone { since: now, is_final: true })
     }
 
-    fn take_out(&mut self, object: &K, tombstone: Tombstone) -> Option<Arc<K>> {
-        let key = ObjectKey::of(object);
-        let uid = object.meta().uid.clone().unwrap_or_default();
+    fn take_out(&mut self, gone: &ObjectMeta, tombstone: Tombstone) -> Option<Arc<K>> {
+        let key = ObjectKey::of_metadata(gone);
+        let uid = gone.uid.clone().unwrap_or_default();
         self.bury(uid.clone(), tombstone);
         let is_same =
             self.objects.get(&key).is_some_and(|known| known.meta().uid.as_deref() == Some(uid.as_str()));
-        if is_same { self.objects.remove(&key) } else { None }
+        if is_same { self.take(&key) } else { None }
+    }
+
+    /// Takes an object out, and out of what it is found by.
+    fn take(&mut self, key: &ObjectKey) -> Option<Arc<K>> {
+        let object = self.objects.remove(key)?;
+        for index in object.found_by() {
+            if let Some(keys) = self.indices.get_mut(&index) {
+                keys.remove(key);
+                if keys.is_empty() {
+                    self.indices.remove(&index);
+                }
+            }
+        }
+        Some(object)
     }
 
     /// A complete list of a scope begins.
@@ -204,7 +267,7 @@ impl<K: Resource> Store<K> {
         };
         let gone: Vec<ObjectKey> =
             self.objects.iter().filter(is_missing).map(|(key, _)| key.clone()).collect();
-        let gone: Vec<Arc<K>> = gone.iter().filter_map(|key| self.objects.remove(key)).collect();
+        let gone: Vec<Arc<K>> = gone.iter().filter_map(|key| self.take(key)).collect();
         for object in &gone {
             let tombstone = Tombstone { since: now, is_final: false };
             self.bury(object.meta().uid.clone().unwrap_or_default(), tombstone);

@@ -4,11 +4,10 @@ use bps_api::BackupPodSet;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use kube_core::DeserializeGuard;
-use kube_core::error_boundary::InvalidObject;
-use tracing::warn;
+use kube_core::Resource;
 
 use super::cache::{Affected, Cache};
+use super::readable::Readable;
 use super::slim::{SlimNode, SlimPod};
 
 /// An object whose watch feeds the cache.
@@ -22,30 +21,21 @@ pub trait Watched: Sized {
 
 impl Watched for BackupPodSet {
     fn seen(self, cache: &mut Cache, now: Timestamp) -> Vec<Affected> {
+        Readable::from(self).seen(cache, now)
+    }
+
+    fn lost(&self, cache: &mut Cache, now: Timestamp) -> Vec<Affected> {
+        cache.lose_set(&self.metadata, now).into_iter().collect()
+    }
+}
+
+impl Watched for Readable<BackupPodSet> {
+    fn seen(self, cache: &mut Cache, now: Timestamp) -> Vec<Affected> {
         cache.see_set(self, now).into_iter().collect()
     }
 
     fn lost(&self, cache: &mut Cache, now: Timestamp) -> Vec<Affected> {
-        cache.lose_set(self, now).into_iter().collect()
-    }
-}
-
-/// A set that cannot be read is left alone, and does not keep the others from being listed.
-impl Watched for DeserializeGuard<BackupPodSet> {
-    fn seen(self, cache: &mut Cache, now: Timestamp) -> Vec<Affected> {
-        match self.0 {
-            Ok(set) => set.seen(cache, now),
-            Err(InvalidObject { error, metadata }) => {
-                let (namespace, set) =
-                    (metadata.namespace.unwrap_or_default(), metadata.name.unwrap_or_default());
-                warn!(namespace, set, error, "Could not read a BackupPodSet");
-                Vec::new()
-            }
-        }
-    }
-
-    fn lost(&self, cache: &mut Cache, now: Timestamp) -> Vec<Affected> {
-        self.0.as_ref().map(|set| set.lost(cache, now)).unwrap_or_default()
+        cache.lose_set(self.meta(), now).into_iter().collect()
     }
 }
 

@@ -12,9 +12,14 @@ use bps_core::model::{
 use jiff::SignedDuration;
 use serde_json::Value;
 
+use super::readable::Unread;
+
 /// Why a set cannot be acted on.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
+    /// A field is of a kind that this version does not know.
+    #[error(transparent)]
+    Unreadable(Unread),
     /// A number is out of its range.
     #[error("spec.{field} is {value}: write a number from {least} to {most}")]
     OutOfRange {

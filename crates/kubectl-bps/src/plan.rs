@@ -8,13 +8,13 @@ use bps_core::pairing::{Wait, plan as pairing_plan};
 use bps_core::plan::{check, plan as set_plan};
 use bps_core::status::describe_wait;
 use bps_observe::group::{GroupObjects, see_group, times};
+use bps_observe::readable::Readable;
 use bps_observe::slim::{SlimCondition, SlimNode, SlimNodeStatus, SlimPod};
 use bps_observe::{Cache, Cleared, Kind, KnownKeys, Observation, Scope, SetKey, Watched, Written, observe};
 use bps_protocol::{BootTime, Moment};
 use bps_runtime::boot_clock;
 use jiff::Timestamp;
 use kube::ResourceExt as _;
-use kube::core::DeserializeGuard;
 
 use super::arguments::NamedArguments;
 use super::cluster::{Cluster, SetObjects, Subject};
@@ -138,7 +138,7 @@ fn observation(set: BackupPodSet, objects: SetObjects, now: Timestamp) -> Option
         drop(slice.seen(&mut cache, now));
     }
     for group in groups {
-        drop(DeserializeGuard(Ok(group)).seen(&mut cache, now));
+        drop(Readable::from(group).seen(&mut cache, now));
     }
     for node in nodes {
         drop(node.seen(&mut cache, now));

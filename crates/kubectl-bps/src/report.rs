@@ -189,6 +189,7 @@ fn statuses(group: &HAGroup, seen: &SeenGroup) -> Vec<PairStatus> {
         records: &BTreeMap::new(),
         lags: &seen.lags(),
         has_service: group.spec.service.is_some(),
+        unread: None,
         troubles: &[],
         // Only pairs are read, and those have no time.
         now: jiff::Timestamp::UNIX_EPOCH,

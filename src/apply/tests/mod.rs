@@ -8,6 +8,7 @@ mod standing;
 mod tickets;
 
 use bps_core::model::{Action, PodName, PodRef, Reason, Step, Uid};
+use bps_observe::readable::Readable;
 use bps_observe::{Cache, Kind, Observation, Scope, SetKey, Watched, observe};
 use bps_testkit::mock_api::Seen;
 use serde_json::{Value, json};
@@ -37,7 +38,7 @@ fn observation(fields: &Value, exposure: &[Value]) -> Observation {
             budget.seen(&mut cache, NOW);
         } else if object["kind"] == "HAGroup" {
             let group: bps_api::HAGroup = serde_json::from_value(object).unwrap();
-            kube::core::DeserializeGuard(Ok(group)).seen(&mut cache, NOW);
+            Readable::from(group).seen(&mut cache, NOW);
         } else {
             let slice: k8s_openapi::api::discovery::v1::EndpointSlice =
                 serde_json::from_value(object).unwrap();

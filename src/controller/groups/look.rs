@@ -15,6 +15,7 @@ use bps_core::pairing::{
 use bps_core::status::{foreign_addresses, lease_repaired};
 use bps_observe::SetKey;
 use bps_observe::group::{SeenGroup, Watches, WrittenVersion, see_group, times};
+use bps_observe::readable::{Readable, Unread};
 use bps_protocol::{BootTime, Moment, Timing};
 use bps_runtime::boot_clock;
 use futures::join;
@@ -52,13 +53,18 @@ pub(super) async fn look(context: &Context, job: &Job) -> Look {
     };
     let mut memory =
         context.memories.lock().expect("no holder of this lock panics").remove(key).unwrap_or_default();
-    let group = stores.group(key).map(|shown| memory.newest(shown, boot_clock::now()));
-    let Some(group) = group.filter(|group| group.metadata.deletion_timestamp.is_none()) else {
+    let shown = stores.group(key);
+    let unread = shown.as_deref().and_then(Readable::unread);
+    let newest =
+        shown.as_deref().and_then(Readable::object).map(|shown| memory.newest(shown, boot_clock::now()));
+    let Some(mut group) = newest.filter(|group| group.metadata.deletion_timestamp.is_none()) else {
         context.refusals.end(key);
         drop(stores.take_ends(key));
         return Look::Settled(None);
     };
-    let look = Round { context, key, stores, group: &group }.go(&mut memory).await;
+    // What is wished may be something else: pairs stay as they are.
+    group.spec.paused |= unread.is_some();
+    let look = Round { context, key, stores, group: &group, unread }.go(&mut memory).await;
     context.memories.lock().expect("no holder of this lock panics").insert(key.clone(), memory);
     look
 }
@@ -69,6 +75,8 @@ pub(super) struct Round<'a> {
     pub(super) key: &'a SetKey,
     stores: &'a Stores,
     pub(super) group: &'a HAGroup,
+    /// What in its specification could not be read.
+    pub(super) unread: Option<&'a Unread>,
 }
 
 /// What was seen in this look, and what is to be done about it.

@@ -353,14 +353,14 @@ impl Memory {
 
     /// The newer one of the group that a watch shows and of that which was written. A watch may be behind for long after the
     /// API server was away, and who looks at an old status takes for news what is told already.
-    pub(super) fn newest(&mut self, shown: HAGroup, now: BootTime) -> HAGroup {
+    pub(super) fn newest(&mut self, shown: &HAGroup, now: BootTime) -> HAGroup {
         let is_newer = |(written, at): &(HAGroup, BootTime)| {
             written.metadata.uid == shown.metadata.uid
                 && version(&written.metadata) > version(&shown.metadata)
                 && now < *at + OWN_WRITE_HOLDS
         };
         self.group_written = self.group_written.take().filter(is_newer);
-        self.group_written.as_ref().map_or(shown, |(written, _)| written.clone())
+        self.group_written.as_ref().map_or(shown, |(written, _)| written).clone()
     }
 }
 

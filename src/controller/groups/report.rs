@@ -2,6 +2,7 @@
 
 use bps_api::{HAGroup, keys};
 use bps_core::status::{GroupInput, GroupNews, group_news, group_status, kept};
+use bps_observe::readable::Readable;
 use bps_protocol::TakeoverRecord;
 use bps_runtime::boot_clock;
 use bps_wire::lease::Record;
@@ -49,6 +50,7 @@ impl Round<'_> {
             has_service: self.group.spec.service.is_some(),
             records: &records,
             lags: &seen.lags(),
+            unread: self.unread.map(ToString::to_string).as_deref(),
             troubles,
             now: self.now(),
         });
@@ -72,13 +74,15 @@ impl Round<'_> {
         };
         let Some(changes) = merge_difference(&old, &new) else { return true };
         let patch = json!({"metadata": {"uid": self.group.metadata.uid}, "status": changes});
-        let api: Api<HAGroup> =
+        let api: Api<Readable<HAGroup>> =
             Api::namespaced(self.context.surroundings.client.clone(), &self.key.namespace);
         let parameters =
             PatchParams { field_manager: Some(keys::FIELD_MANAGER_STATUS.into()), ..PatchParams::default() };
         match api.patch_status(&self.key.name, &parameters, &Patch::Merge(patch)).await {
             Ok(written) => {
-                memory.wrote_group(written, boot_clock::now());
+                if let Readable::Object { object, .. } = written {
+                    memory.wrote_group(*object, boot_clock::now());
+                }
                 self.tell_news(&group_news(&previous, &all, (&self.key.name, &records)));
                 true
             }

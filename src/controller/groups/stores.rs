@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use bps_api::{HAGroup, keys};
 use bps_observe::group::{GroupObjects, LeaseEnd, LeaseEnds, labelled_key};
+use bps_observe::readable::Readable;
 use bps_observe::slim::SlimPod;
 use bps_observe::{Change, Scope, SetKey};
 use bps_runtime::boot_clock;
@@ -15,7 +16,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
-use kube::core::{DeserializeGuard, NamespaceResourceScope, ObjectMeta};
+use kube::core::{NamespaceResourceScope, ObjectMeta};
 use kube::runtime::reflector::{self, Lookup, Store};
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt as _, reflector::store::Writer};
@@ -30,7 +31,7 @@ use crate::controller::watch::api;
 /// Everything that is known of the groups of one scope.
 pub(super) struct Stores {
     scope: Scope,
-    groups: Store<DeserializeGuard<HAGroup>>,
+    groups: Store<Readable<HAGroup>>,
     pods: Labelled<SlimPod>,
     leases: Labelled<Lease>,
     services: Labelled<Service>,
@@ -286,21 +287,9 @@ impl Stores {
         self.scope.0.as_ref().is_none_or(|namespace| *namespace == key.namespace)
     }
 
-    /// The group as last seen; `None` if it is gone or cannot be read.
-    pub(super) fn group(&self, key: &SetKey) -> Option<HAGroup> {
-        let reference = reflector::ObjectRef::new(&key.name).within(&key.namespace);
-        match &self.groups.get(&reference)?.0 {
-            Ok(group) => Some(group.clone()),
-            Err(invalid) => {
-                warn!(
-                    namespace = key.namespace,
-                    group = key.name,
-                    error = invalid.error,
-                    "Could not read an HAGroup"
-                );
-                None
-            }
-        }
+    /// The group as last seen; `None` if it is gone.
+    pub(super) fn group(&self, key: &SetKey) -> Option<Arc<Readable<HAGroup>>> {
+        self.groups.get(&reflector::ObjectRef::new(&key.name).within(&key.namespace))
     }
 
     /// The Leases of a group whose deletion was seen since the last call. To be called after [`Self::objects`]: what is

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use bps_api::{HAGroup, keys};
 use bps_core::manifests::{service, set_group, set_group_spec};
+use bps_observe::readable::Readable;
 use bps_observe::{Change, Watched, Written, observe};
 use bps_testkit::mock_api::{Seen, pair, status};
 use k8s_openapi::api::core::v1::Service;
 use kube::Client;
-use kube::core::DeserializeGuard;
 use serde_json::{Value, json};
 
 use super::{context, job, key, primary, unready_primary};
@@ -198,7 +198,7 @@ async fn a_set_says_in_which_of_its_pairs_nobody_may_act() {
         "type": "Withheld", "status": "True", "reason": "NoLevelCopy", "message": message, "lastTransitionTime": NOW,
     }]);
     let group: HAGroup = serde_json::from_value(group).unwrap();
-    DeserializeGuard(Ok(group)).seen(&mut context.sink.cache(), NOW);
+    Readable::from(group).seen(&mut context.sink.cache(), NOW);
     assert!(matches!(reconcile(&context, &job()).await, Look::Settled(_)));
     serving.abort();
     let log = log.lock().unwrap();

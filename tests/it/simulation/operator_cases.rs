@@ -83,6 +83,11 @@ pub const CASES: &[Case] = &[
     case("gate-silent", steps::one_and_cold, &[steps::lose_primary_with_silent_gate]),
     case("gate-deaf", steps::one_and_cold, &[steps::lose_primary_with_deaf_gate]),
     case("wake", steps::one_and_cold, &[steps::grow_while_cold]),
+    case(
+        "unknown-value",
+        steps::two_of_each,
+        &[steps::say_what_is_unknown, steps::delete_primary, steps::say_what_is_known],
+    ),
     case("poison", steps::poisoned, &[steps::delete_primary]),
 ];
 

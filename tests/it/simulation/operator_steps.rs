@@ -166,6 +166,15 @@ pub fn resume(world: &mut World) {
     edit(world, &json!({"paused": false}));
 }
 
+/// As if the CRD of a newer version had allowed it.
+pub fn say_what_is_unknown(world: &mut World) {
+    edit(world, &json!({"scaleInPolicy": "Someday"}));
+}
+
+pub fn say_what_is_known(world: &mut World) {
+    edit(world, &json!({"scaleInPolicy": "Delete"}));
+}
+
 /// Pods of the set with a role, by name.
 pub fn pods_of(world: &World, role: &str) -> Vec<(Key, Object)> {
     let of_set = |pod: &Object| label(pod, SET_LABEL) == "web" && label(pod, ROLE_LABEL) == role;

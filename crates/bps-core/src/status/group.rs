@@ -46,6 +46,8 @@ pub struct GroupInput<'a> {
     pub lags: &'a BTreeMap<u32, StateLag>,
     /// Whether actives show themselves behind a Service.
     pub has_service: bool,
+    /// What in the specification could not be read, so that nothing is changed but wrong addresses.
+    pub unread: Option<&'a str>,
     /// What stands in the way, one sentence each.
     pub troubles: &'a [String],
     /// The present moment.
@@ -161,7 +163,9 @@ fn spares(group: &Group) -> impl Iterator<Item = &str> {
 
 fn state(input: &GroupInput<'_>, (complete, all): (usize, usize)) -> String {
     let is_pairing = input.plan.steps.iter().any(|step| !matches!(step, Step::Label { .. }));
-    let state = if input.group.is_paused {
+    let state = if input.unread.is_some() {
+        phrases::DEGRADED
+    } else if input.group.is_paused {
         phrases::PAUSED
     } else if !input.troubles.is_empty() {
         phrases::DEGRADED
@@ -192,17 +196,19 @@ fn conditions(input: &GroupInput<'_>, (complete, all): (usize, usize)) -> Vec<Co
     };
     let all_withheld = withheld(input);
     let is_withheld = !all_withheld.is_empty();
-    let degraded = match (input.troubles, is_withheld) {
-        ([], false) => (false, (words::AS_EXPECTED, "nothing stands in the way".to_owned())),
-        ([], true) => (true, (words::WITHHELD, joined(all_withheld.iter().cloned()))),
-        ([..], _) => (true, (phrases::REFUSED, joined(input.troubles.iter().cloned()))),
+    let degraded = match (input.unread, input.troubles, is_withheld) {
+        (Some(unread), ..) => (true, (phrases::UNREADABLE, unread.to_owned())),
+        (None, [], false) => (false, (words::AS_EXPECTED, "nothing stands in the way".to_owned())),
+        (None, [], true) => (true, (words::WITHHELD, joined(all_withheld.iter().cloned()))),
+        (None, [..], _) => (true, (phrases::REFUSED, joined(input.troubles.iter().cloned()))),
     };
     let withheld = if is_withheld {
         (phrases::NO_LEVEL_COPY, format!("{}; {}", joined(all_withheld.into_iter()), way_out()))
     } else {
         (words::AS_EXPECTED, "no pair lacks a copy of its state that it may act with".to_owned())
     };
-    let paused = if input.group.is_paused {
+    let is_paused = input.group.is_paused && input.unread.is_none();
+    let paused = if is_paused {
         (phrases::PAUSED_BY_SPEC, "spec.paused is true: pairs stay as they are, failovers go on".to_owned())
     } else {
         (words::NOT_PAUSED, "spec.paused is false".to_owned())
@@ -211,7 +217,7 @@ fn conditions(input: &GroupInput<'_>, (complete, all): (usize, usize)) -> Vec<Co
         (words::READY, is_ready, ready),
         (words::DEGRADED, degraded.0, degraded.1),
         (WITHHELD, is_withheld, withheld),
-        (words::PAUSED, input.group.is_paused, paused),
+        (words::PAUSED, is_paused, paused),
     ];
     let meta = (input.previous.conditions.as_slice(), input.now, input.generation);
     let saying = |(r#type, holds, (reason, message)): (_, _, (Word, _))| Saying {

@@ -23,7 +23,7 @@ impl Cache {
         };
         // Its controller changed.
         let key = ObjectKey::of(&budget);
-        let moved = if other.get(&key).is_some() { other.remove(&budget, now) } else { None };
+        let moved = if other.get(&key).is_some() { other.remove(&budget.metadata, now) } else { None };
         let Ok(old) = store.put(budget.clone(), Source::Watch, now) else { return Vec::new() };
         let is_same = moved.is_none()
             && old
@@ -32,8 +32,8 @@ impl Cache {
     }
 
     fn lose_budget(&mut self, budget: &PodDisruptionBudget, now: Timestamp) -> Vec<Affected> {
-        let own = self.budgets.remove(budget, now);
-        let lost = own.or_else(|| self.foreign_budgets.remove(budget, now));
+        let own = self.budgets.remove(&budget.metadata, now);
+        let lost = own.or_else(|| self.foreign_budgets.remove(&budget.metadata, now));
         lost.map(|lost| self.affected_by_budget(&lost)).unwrap_or_default()
     }
 
@@ -72,7 +72,7 @@ impl Cache {
         }
         let ObjectKey { namespace, .. } = ObjectKey::of(budget);
         let sets = self.sets.in_namespace(&namespace);
-        sets.map(|set| (key_of(set), Change::Ordinary)).collect()
+        sets.map(|set| (key_of(&set.metadata), Change::Ordinary)).collect()
     }
 }
 

@@ -2,11 +2,11 @@
 
 use bps_api::HAGroup;
 use jiff::Timestamp;
-use kube_core::DeserializeGuard;
-use kube_core::ObjectMeta;
+use kube_core::{ObjectMeta, Resource};
 use tracing::warn;
 
 use super::super::group::{level_standbys, withheld};
+use super::super::readable::Readable;
 use super::super::store::{ObjectKey, Source};
 use super::super::watched::Watched;
 use super::{Affected, Cache, Change, SetKey};
@@ -39,7 +39,7 @@ impl Cache {
     }
 
     /// A group is gone.
-    fn lose_group(&mut self, group: &HAGroup, now: Timestamp) -> Option<Affected> {
+    fn lose_group(&mut self, group: &ObjectMeta, now: Timestamp) -> Option<Affected> {
         self.groups.remove(group, now).and_then(|lost| self.lost_group(&lost))
     }
 
@@ -54,20 +54,26 @@ impl Cache {
     }
 }
 
-/// A group that cannot be read counts as absent; to make it is then refused.
-impl Watched for DeserializeGuard<HAGroup> {
+/// Of a group whose spec cannot be read at all the last version that could be stays; one that never could counts as absent: to
+/// make it is then refused.
+impl Watched for Readable<HAGroup> {
     fn seen(self, cache: &mut Cache, now: Timestamp) -> Vec<Affected> {
-        match self.0 {
-            Ok(group) => cache.see_group(group, now).into_iter().collect(),
-            Err(invalid) => {
-                let group = invalid.metadata.name.unwrap_or_default();
-                warn!(group, error = invalid.error, "Could not read an HAGroup");
-                Vec::new()
-            }
+        if let Some(unread) = self.unread() {
+            let ObjectMeta { namespace, name: group, .. } = self.meta();
+            warn!(
+                namespace,
+                group,
+                error = unread as &dyn std::error::Error,
+                "Could not read all of an HAGroup"
+            );
+        }
+        match self {
+            Self::Object { object, .. } => cache.see_group(*object, now).into_iter().collect(),
+            Self::Opaque { .. } => Vec::new(),
         }
     }
 
     fn lost(&self, cache: &mut Cache, now: Timestamp) -> Vec<Affected> {
-        self.0.as_ref().ok().and_then(|group| cache.lose_group(group, now)).into_iter().collect()
+        cache.lose_group(self.meta(), now).into_iter().collect()
     }
 }

@@ -41,7 +41,7 @@ impl Cache {
             })
         };
         let sets = self.sets.in_namespace(&name.namespace).filter(|set| wants(set));
-        sets.map(|set| (key_of(set), Change::Urgent)).collect()
+        sets.map(|set| (key_of(&set.metadata), Change::Urgent)).collect()
     }
 
     /// Whether a write found this name taken a moment ago.

@@ -6,6 +6,7 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 
 use super::{Cleared, SetKey, TakenName};
+use crate::readable::Readable;
 use crate::slim::SlimPod;
 
 /// A Pod that was made in vain, because admission changed it.
@@ -27,7 +28,7 @@ pub enum Written {
     /// A Pod that was deleted again as soon as it was made.
     TakenBack(TakenBack),
     /// A set as it is now.
-    Set(Box<BackupPodSet>),
+    Set(Box<Readable<BackupPodSet>>),
     /// A Service as it is now.
     Service(Box<Service>),
     /// A group of pairs as it is now.

@@ -6,7 +6,6 @@ use bps_core::manifests::{endpoint_slice, service, slice_ports};
 use bps_core::model::{Endpoint, ExposedKind, NodeName, ObjectState, PodName, Uid};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use kube_core::DeserializeGuard;
 use serde_json::{Value, json};
 
 use super::{SET_UID, at, merge, set};
@@ -222,7 +221,7 @@ fn hints_follow_the_service_as_it_is() {
     wished.spec.service.as_mut().unwrap().traffic_distribution = Some(TrafficDistribution::PreferSameNode);
     let seen = |kept: &Value| {
         let mut cache = Cache::default();
-        DeserializeGuard(Ok(wished.clone())).seen(&mut cache, at(0));
+        wished.clone().seen(&mut cache, at(0));
         let mut body = service(&wished, wished.spec.service.as_ref().unwrap());
         merge(&mut body, &json!({"metadata": {"uid": "u"}, "spec": {"trafficDistribution": kept}}));
         serde_json::from_value::<Service>(body).unwrap().seen(&mut cache, at(0));

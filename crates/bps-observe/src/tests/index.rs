@@ -4,7 +4,6 @@ use std::ops::Range;
 
 use bps_api::keys;
 use bps_core::model::NodeHealth;
-use kube_core::DeserializeGuard;
 use serde_json::{Value, json};
 
 use super::{at, condition, pod, ready_pod, set, template};
@@ -87,7 +86,7 @@ fn a_set_is_news_when_its_wish_its_end_or_its_identity_changes() {
     let changed = |metadata: Value| {
         let mut body = serde_json::to_value(set(json!({"template": template()}))).unwrap();
         super::merge(&mut body, &json!({"metadata": metadata}));
-        DeserializeGuard(Ok(serde_json::from_value::<bps_api::BackupPodSet>(body).unwrap()))
+        serde_json::from_value::<bps_api::BackupPodSet>(body).unwrap()
     };
     let mut seen = |metadata: Value| changed(metadata).seen(&mut cache, at(0));
     assert_eq!(seen(json!({})), [wanted("web")]);
@@ -379,7 +378,7 @@ fn a_list_or_the_deadline_that_removes_a_pod_is_news_for_its_set() {
 #[test]
 fn a_set_that_only_our_status_write_has_shown_needs_a_list_in_time() {
     let mut cache = Cache::default();
-    cache.wrote(Written::Set(Box::new(set(json!({"template": template()})))), at(0));
+    cache.wrote(Written::Set(Box::new(set(json!({"template": template()})).into())), at(0));
     let due = at(0) + CONFIRMATION_DEADLINE;
     assert_eq!((cache.has_overdue(at(59)), cache.has_overdue(due)), (false, true));
     cache.begin_list(Kind::Sets, &Scope(None));

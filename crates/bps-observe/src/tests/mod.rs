@@ -4,6 +4,7 @@ mod budget;
 mod change;
 mod exposure;
 mod forsaken;
+mod growth;
 mod index;
 mod lifecycle;
 mod node;

@@ -1,14 +1,14 @@
 //! Sets with active and standby Pods: their group as the server keeps it, and what keeps them from being acted on.
 
-use bps_api::HAGroup;
+use bps_api::{HAGroup, keys};
 use bps_core::manifests::{set_group, set_group_spec};
 use bps_core::model::{ObjectState, Part, PodName};
 use bps_protocol::BootTime;
-use kube_core::DeserializeGuard;
 use serde_json::{Value, json};
 
 use super::{at, merge, pod, set, text};
 use crate::group::{GroupObjects, see_group};
+use crate::readable::Readable;
 use crate::{Cache, Change, Observation, SetKey, Watched, observe};
 
 fn spec() -> Value {
@@ -34,7 +34,7 @@ fn seen(spec: Value, image: Option<&str>, group: Option<HAGroup>) -> Observation
     cache.know_agent_image(image.map(str::to_owned));
     set(spec).seen(&mut cache, at(0));
     if let Some(group) = group {
-        DeserializeGuard(Ok(group)).seen(&mut cache, at(0));
+        Readable::from(group).seen(&mut cache, at(0));
     }
     observe(&cache, &key(), at(0)).expect("the set is there")
 }
@@ -110,7 +110,7 @@ fn a_set_is_not_acted_on_without_an_agent_or_a_command() {
 fn a_set_is_looked_at_when_its_group_changes_but_of_its_status_only_for_pairs_in_which_nobody_may_act() {
     let mut cache = Cache::default();
     set(spec()).seen(&mut cache, at(0));
-    let mut show = |changes: Value| DeserializeGuard(Ok(group(&changes))).seen(&mut cache, at(0));
+    let mut show = |changes: Value| Readable::from(group(&changes)).seen(&mut cache, at(0));
     let affected = vec![(key(), Change::Contested)];
     assert_eq!(show(json!({})), affected);
     assert_eq!(show(json!({"metadata": {"resourceVersion": "8"}, "status": {"state": "Ready"}})), []);
@@ -127,8 +127,8 @@ fn a_set_is_looked_at_when_its_group_changes_but_of_its_status_only_for_pairs_in
     assert_eq!(show_told("13", told("True", "nobody may act in web-0, web-1")), is_told);
     assert_eq!(show_told("14", json!({})), is_told);
     let other = group(&json!({"metadata": {"name": "other"}}));
-    assert_eq!(DeserializeGuard(Ok(other)).seen(&mut cache, at(0)), []);
-    let lost = DeserializeGuard(Ok(group(&json!({})))).lost(&mut cache, at(1));
+    assert_eq!(Readable::from(other).seen(&mut cache, at(0)), []);
+    let lost = Readable::from(group(&json!({}))).lost(&mut cache, at(1));
     assert_eq!(lost, [(key(), Change::Urgent)]);
 }
 
@@ -149,6 +149,27 @@ fn labels_tell_who_acts_and_a_cold_backup_is_no_member() {
         see_group(&group(&json!({})), &objects, BootTime::default()).group.pods.len()
     };
     assert_eq!(["primary", "hot", "cold"].map(members), [1, 1, 0]);
+}
+
+#[test]
+fn labels_that_do_not_say_the_same_twice_are_contradictory() {
+    let is_contradictory = |labels: Value| {
+        let uid = "0a1b2c3d-0000-4000-8000-0123456789ab";
+        let pod = pod(&json!({"metadata": {"uid": uid, "labels": labels}}));
+        let objects = GroupObjects { pods: vec![std::sync::Arc::new(pod)], ..GroupObjects::default() };
+        see_group(&group(&json!({})), &objects, BootTime::default()).group.pods[0].shown.is_contradictory
+    };
+    let [state, peer] = [keys::LABEL_PAIR_STATE, keys::LABEL_PAIR_PEER];
+    let both = json!({"HAState": "active", "peer": "web-1", state: "active", peer: "web-1"});
+    assert!(!is_contradictory(json!({})));
+    assert!(!is_contradictory(both.clone()));
+    for (key, value) in [("HAState", "standby"), ("peer", "web-2"), (state, "standby"), (peer, "web-2")] {
+        let mut changed = both.clone();
+        changed[key] = json!(value);
+        assert!(is_contradictory(changed.clone()), "{changed}");
+        changed.as_object_mut().unwrap().remove(key);
+        assert!(is_contradictory(changed.clone()), "{changed}");
+    }
 }
 
 #[test]

@@ -75,7 +75,7 @@ fn an_answer_about_a_former_incarnation_never_replaces_its_successor() {
     assert!(!put(&mut store, version("old", 6), Source::Watch));
     assert!(!put(&mut store, version("old", 7), Source::OwnWrite));
     assert_eq!(content(&store), ["shop/web-0 new 8"]);
-    assert_eq!(store.remove(&version("old", 7), at(0)), None);
+    assert_eq!(store.remove(&version("old", 7).metadata, at(0)), None);
     assert_eq!(content(&store), ["shop/web-0 new 8"]);
 }
 
@@ -92,7 +92,7 @@ fn a_watch_that_shows_a_new_incarnation_is_believed() {
 fn what_was_seen_to_be_gone_does_not_come_back_by_an_old_answer() {
     let mut store = Store::default();
     put(&mut store, version("u0", 5), Source::Watch);
-    assert!(store.remove(&version("u0", 6), at(0)).is_some());
+    assert!(store.remove(&version("u0", 6).metadata, at(0)).is_some());
     assert!(!put(&mut store, version("u0", 7), Source::OwnWrite));
     assert_eq!(content(&store), [""; 0]);
 }
@@ -102,7 +102,7 @@ fn what_comes_back_into_the_sight_of_the_watch_is_believed() {
     // A watch by label says "gone" when the label goes, and shows the same incarnation when it is set again.
     let mut store = Store::default();
     put(&mut store, version("u0", 5), Source::Watch);
-    store.remove(&version("u0", 6), at(0));
+    store.remove(&version("u0", 6).metadata, at(0));
     assert!(put(&mut store, version("u0", 7), Source::Watch));
     assert!(put(&mut store, version("u0", 8), Source::OwnWrite));
     assert_eq!(content(&store), ["shop/web-0 u0 8"]);

@@ -11,8 +11,9 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use serde_json::{Value, json};
 
 use super::{SET_UID, at, merge, set, template};
+use crate::readable::Readable;
 use crate::wish;
-use crate::{Cache, SetKey, Watched, observe};
+use crate::{Cache, SetKey, Watched, Written, observe};
 
 /// The wish of a set with a template and these further fields, and what is wrong with it.
 fn read(fields: &Value) -> (Desired, Option<String>) {
@@ -234,6 +235,62 @@ fn without_a_wish_before_a_wrong_one_no_pod_is_made_and_ports_stay_as_they_are()
     assert_eq!(observation.ports, ports);
     let exposure = observation.snapshot.exposure.unwrap();
     assert_eq!([exposure.service, exposure.slice], [ObjectState::Current; 2]);
+}
+
+/// A set as a watch shows it, with these changes that a newer CRD may allow.
+fn newer(set: &BackupPodSet, changes: &Value) -> Readable<BackupPodSet> {
+    let mut body = serde_json::to_value(set).unwrap();
+    merge(&mut body, changes);
+    serde_json::from_value(body).unwrap()
+}
+
+#[test]
+fn what_a_newer_version_wishes_is_told_and_the_wish_before_it_is_acted_on() {
+    for spec in [json!({"scaleInPolicy": "Someday"}), json!("all of it")] {
+        let mut cache = Cache::default();
+        led_to(1, false, &json!("web")).seen(&mut cache, at(0));
+        newer(&led_to(2, false, &json!("web")), &json!({"spec": spec})).seen(&mut cache, at(1));
+        let observation = observe(&cache, &key(), at(2)).unwrap();
+        let told = observation.invalid.map(|error| error.to_string()).unwrap_or_default();
+        assert!(told.starts_with("spec") && told.contains("cannot be read by this version"), "{told}");
+        let desired = &observation.snapshot.desired;
+        assert_eq!((desired.replicas, desired.can_create), (1, true), "{spec}");
+        assert_eq!(observation.set.metadata.generation, Some(2), "its status is of the newest");
+
+        // An answer to the write of a status is of the same generation.
+        let answer = newer(&led_to(2, false, &json!("web")), &json!({"spec": spec}));
+        cache.wrote(Written::Set(Box::new(answer)), at(3));
+        assert!(observe(&cache, &key(), at(4)).unwrap().invalid.is_some(), "{spec}");
+
+        led_to(3, false, &json!("web")).seen(&mut cache, at(5));
+        let observation = observe(&cache, &key(), at(6)).unwrap();
+        assert_eq!((observation.invalid, observation.snapshot.desired.replicas), (None, 3), "{spec}");
+    }
+}
+
+#[test]
+fn a_service_that_cannot_be_read_wholly_stays_as_it_is() {
+    let mut cache = Cache::default();
+    let set = led_to(4, false, &json!("web"));
+    let wanted = set.spec.service.as_ref().unwrap();
+    let mut present = service(&set, wanted);
+    merge(&mut present, &json!({"spec": {"type": "NodePort"}}));
+    let present: Service = serde_json::from_value(present).unwrap();
+    newer(&set, &json!({"spec": {"service": {"type": "Magic"}}})).seen(&mut cache, at(0));
+    present.seen(&mut cache, at(0));
+    let exposure = observe(&cache, &key(), at(1)).unwrap().snapshot.exposure.unwrap();
+    assert_eq!(exposure.service, ObjectState::Current);
+}
+
+#[test]
+fn a_set_that_cannot_be_read_is_forgotten_when_it_goes() {
+    let mut cache = Cache::default();
+    let set = led_to(1, false, &json!("web"));
+    set.clone().seen(&mut cache, at(0));
+    let unread = newer(&set, &json!({"metadata": {"generation": 2}, "spec": 7}));
+    unread.clone().seen(&mut cache, at(1));
+    unread.lost(&mut cache, at(2));
+    assert!(observe(&cache, &key(), at(3)).is_none());
 }
 
 #[test]

@@ -52,7 +52,7 @@ fn an_own_write_of_the_group_is_newer_until_a_watch_shows_it_or_it_is_old() {
     let newest = |shown: HAGroup, since: Duration| {
         let mut memory = Memory::default();
         memory.wrote_group(group("a", 10), at(0));
-        version(&memory.newest(shown, at(0) + since).metadata)
+        version(&memory.newest(&shown, at(0) + since).metadata)
     };
     // Numbers, not words: "9" is above "10".
     let shown = [("a", 9), ("a", 10), ("a", 11), ("b", 9)];

@@ -10,7 +10,7 @@ impl Stores {
     pub(in super::super) fn with(group: HAGroup, pairs: impl IntoIterator<Item = Lease>) -> Self {
         Self {
             scope: Scope(None),
-            groups: shown([DeserializeGuard(Ok(group))]),
+            groups: shown([Readable::from(group)]),
             pods: labelled([]),
             leases: labelled(pairs),
             services: labelled([]),

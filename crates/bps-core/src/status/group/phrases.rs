@@ -11,6 +11,10 @@ pub(super) const NO_PAIRS: Word = Word {
 pub(super) const UNPAIRED: Word =
     Word { word: "Unpaired", meaning: "A pair lacks its active or its standby." };
 pub(super) const REFUSED: Word = Word { word: "Refused", meaning: "A write for the group was refused." };
+pub(super) const UNREADABLE: Word = Word {
+    word: "Unreadable",
+    meaning: "This version of the operator does not understand a field of the spec; pairs stay as they are, failovers go on.",
+};
 pub(super) const NO_LEVEL_COPY: Word = Word { word: "NoLevelCopy", meaning: WITHHELD.meaning };
 pub(super) const PAUSED_BY_SPEC: Word =
     Word { word: "PausedBySpec", meaning: "Pairs stay as they are; failovers go on." };
@@ -32,7 +36,7 @@ pub const GROUP_CONDITIONS: [ConditionWords; 4] = [
     },
     ConditionWords {
         r#type: Word { word: words::DEGRADED, meaning: "Something needs attention." },
-        when_true: &[REFUSED, WITHHELD],
+        when_true: &[UNREADABLE, REFUSED, WITHHELD],
         when_false: &[AS_EXPECTED],
     },
     ConditionWords { r#type: WITHHELD, when_true: &[NO_LEVEL_COPY], when_false: &[AS_EXPECTED] },

@@ -28,6 +28,7 @@ fn planned(previous: &HAGroupStatus, (group, plan): (&Group, &Plan), troubles: &
         records: &BTreeMap::new(),
         lags: &BTreeMap::from([(0, lag())]),
         has_service: false,
+        unread: None,
         troubles,
         now: Timestamp::UNIX_EPOCH,
     })

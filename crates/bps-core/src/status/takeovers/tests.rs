@@ -34,6 +34,7 @@ fn look(
         records: &record.map(|record| (0, record)).into_iter().collect::<BTreeMap<_, _>>(),
         lags: &BTreeMap::new(),
         has_service: true,
+        unread: None,
         troubles: &[],
         now: Timestamp::UNIX_EPOCH + SignedDuration::from_millis(milliseconds),
     };
