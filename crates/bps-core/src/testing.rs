@@ -104,6 +104,7 @@ pub fn pod(name: &str, role: Role, slot: u32) -> PodView {
         gate: if is_cold { Gate::Listening { since } } else { Gate::None },
         has_known_key: true,
         stopped: None,
+        gate_trouble: None,
         first_ticket: None,
         next_ticket: None,
         is_running: !is_cold,

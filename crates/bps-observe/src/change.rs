@@ -53,6 +53,8 @@ pub(super) struct Facts {
     is_serving: bool,
     /// How far it has come behind its gate: the end of an init container begins a deadline.
     signs: Signs,
+    /// Whether its gate does not start: it is no candidate then.
+    is_gate_shut: bool,
 }
 
 pub(super) fn facts(pod: &SlimPod) -> Facts {
@@ -72,6 +74,7 @@ pub(super) fn facts(pod: &SlimPod) -> Facts {
         is_started: pod::is_running(pod),
         is_serving: pod::is_serving(pod),
         signs: pod::signs(pod),
+        is_gate_shut: pod::gate_trouble(pod).is_some(),
     }
 }
 

@@ -105,6 +105,18 @@ pub struct SlimContainerState {
     pub running: Option<SlimRunning>,
     /// Set after it ended.
     pub terminated: Option<SlimTerminated>,
+    /// Set before it runs.
+    pub waiting: Option<SlimWaiting>,
+}
+
+/// A container that does not run yet.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SlimWaiting {
+    /// Why, in a word.
+    pub reason: Option<String>,
+    /// The same in words for people.
+    pub message: Option<String>,
 }
 
 /// A running container.

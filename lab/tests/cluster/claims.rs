@@ -98,6 +98,7 @@ fn of_sets() -> Vec<Claim> {
         any(3, failover::a_failed_pod_is_replaced),
         any(20, failover::a_woken_pod_serves_however_long_its_init_container_takes),
         any(30, failover::a_set_whose_gates_do_not_answer_serves_with_a_pod_that_has_none),
+        any(10, failover::a_set_whose_gates_do_not_start_serves_with_a_pod_that_has_none),
         machine(15, failover::a_cold_backup_is_woken_although_the_operator_cannot_reach_its_gate),
         machine(60, nodes::a_node_is_drained_of_a_pod_that_was_cold_once_without_further_flags),
         any(20, nodes::a_budget_lets_one_pod_that_runs_be_evicted_and_makes_way_for_another_one),

@@ -140,6 +140,37 @@ pub(crate) async fn a_set_whose_gates_do_not_answer_serves_with_a_pod_that_has_n
     assert!(deaf.iter().all(|pod| !roles(&after).contains_key(&pod.uid().unwrap())), "both were given up");
 }
 
+pub(crate) async fn a_set_whose_gates_do_not_start_serves_with_a_pod_that_has_none(stage: Stage) {
+    // No node has it yet, so that the Pods can be changed before a kubelet starts them.
+    let label = format!("example.com/{}", stage.namespace);
+    let mut set = web([1, 0, 1]);
+    set["spec"]["template"]["spec"]["nodeSelector"] = json!({(label.as_str()): "yes"});
+    stage.apply(&set).await;
+    let made =
+        stage.pods_where(WEB, |pods| if pods.len() == 2 { Ok(()) } else { Err("not made".into()) }).await;
+    let cold = one(&made, "cold");
+    let first = cold.spec.as_ref().and_then(|spec| spec.init_containers.as_ref()?.first()).unwrap();
+    let image = format!("{}=registry.invalid/none:1", first.name);
+    stage.kubectl(&["set", "image", &format!("pod/{}", cold.name_any()), &image]);
+    stage.kubectl(&["label", "node", "n2", &format!("{label}=yes")]);
+
+    let message = stage.condition(WEB, ("Degraded", "GateFails")).await;
+    assert!(message.contains(&cold.name_any()) && message.contains("Image"), "{message}");
+    let is_ready = |pods: &[Pod]| {
+        let primary = pods.iter().find(|pod| role(pod) == "primary" && is_ready(pod));
+        primary.is_some().then_some(()).ok_or_else(|| "no primary is ready".to_owned())
+    };
+    let before = stage.pods_where(WEB, is_ready).await;
+    let began = Instant::now();
+    stage.delete(one(&before, "primary")).await;
+    let after = stage.pods_where(WEB, is_ready).await;
+    note(format!("serves after {} ms", began.elapsed().as_millis()));
+    stage.kubectl(&["label", "node", "n2", &format!("{label}-")]);
+    let primary = one(&after, "primary");
+    assert!(gate(primary).is_none(), "it was made without one");
+    assert!(roles(&after).contains_key(&cold.uid().unwrap()), "it may start yet");
+}
+
 pub(crate) async fn a_cold_backup_is_woken_although_the_operator_cannot_reach_its_gate(stage: Stage) {
     stage.apply(&web([1, 0, 1])).await;
     let before = stage.settled(WEB, [1, 0, 1]).await;

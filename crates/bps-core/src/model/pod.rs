@@ -167,6 +167,8 @@ pub struct PodView {
     pub lifecycle: Lifecycle,
     /// Where it stands with its gate.
     pub gate: Gate,
+    /// What keeps the gate from starting, as the record of the Pod says it; `None` if nothing does, or it has started.
+    pub gate_trouble: Option<String>,
     /// Whether the operator can sign a ticket that the gate accepts: it still holds a key that the gate knows, and the gate is of
     /// this very set. True for Pods without a gate.
     pub has_known_key: bool,

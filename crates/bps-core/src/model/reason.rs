@@ -33,6 +33,8 @@ pub enum Reason {
     UnreadyTooLong,
     /// No ticket can be signed that a cold Pod's gate accepts.
     GateKeyRetired,
+    /// The gate of a Pod does not start.
+    GateFails,
     /// A cold Pod runs although nobody woke it.
     StartedUnasked,
     /// The template changed.
@@ -81,7 +83,7 @@ pub enum Reason {
 
 impl Reason {
     /// Every reason, for generated documentation.
-    pub const ALL: [Self; 36] = [
+    pub const ALL: [Self; 37] = [
         Self::ScaledOut,
         Self::ScaledIn,
         Self::PodDeleted,
@@ -96,6 +98,7 @@ impl Reason {
         Self::WakeTimedOut,
         Self::UnreadyTooLong,
         Self::GateKeyRetired,
+        Self::GateFails,
         Self::StartedUnasked,
         Self::TemplateChanged,
         Self::RoleAwake,
@@ -151,6 +154,7 @@ impl Reason {
             Self::WakeTimedOut => "WakeTimedOut",
             Self::UnreadyTooLong => "UnreadyTooLong",
             Self::GateKeyRetired => "GateKeyRetired",
+            Self::GateFails => "GateFails",
             Self::StartedUnasked => "StartedUnasked",
             Self::TemplateChanged => "TemplateChanged",
             Self::RoleAwake => "RoleAwake",
@@ -197,6 +201,7 @@ impl Reason {
             Self::GateKeyRetired => {
                 "No ticket of this set can open the gate of a cold Pod: its keys are retired, or it is of a former set."
             }
+            Self::GateFails => "The gate of a cold Pod does not start, so the Pod cannot be woken.",
             Self::StartedUnasked => "A cold Pod runs although nobody woke it.",
             Self::TemplateChanged => "The Pod template changed.",
             Self::RoleAwake => "A Pod that shall run still waits at its gate.",

@@ -115,6 +115,7 @@ pub const TRANSITIONS: [Transition; 10] = [
             Reason::NodeLost,
             Reason::NodeGone,
             Reason::GateKeyRetired,
+            Reason::GateFails,
             Reason::UnreadyTooLong,
             Reason::Refilled,
             Reason::TemplateChanged,
@@ -151,13 +152,14 @@ pub const TRANSITIONS: [Transition; 10] = [
     Transition {
         from: Some(Role::Cold),
         to: None,
-        when: "surplus, finished, outdated, started unasked, or its key is retired",
+        when: "surplus, finished, outdated, started unasked, or its gate cannot be opened",
         reasons: &[
             Reason::ScaledIn,
             Reason::PodFinished,
             Reason::NodeGone,
             Reason::UnreadyTooLong,
             Reason::GateKeyRetired,
+            Reason::GateFails,
             Reason::StartedUnasked,
             Reason::TemplateChanged,
         ],

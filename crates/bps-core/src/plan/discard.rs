@@ -15,6 +15,11 @@ use super::seats::{Presence, SeatIndex};
 /// How often the patience with woken Pods is doubled at most.
 const DOUBLINGS_MAX: usize = 3;
 
+/// How long the gate of a cold Pod may fail to start at least, before another Pod is tried in its place.
+///
+/// 300 s: what fails may be mended meanwhile, and a new Pod for it each five minutes is no load.
+const GATE_PATIENCE: SignedDuration = SignedDuration::from_secs(300);
+
 /// Takes Pods that carry the set's label and have no controller.
 pub(super) fn adopt_orphans(draft: &mut Draft<'_>) {
     for index in 0..draft.seats.len() {
@@ -81,18 +86,27 @@ fn unready_verdict(draft: &Draft<'_>, since: Timestamp) -> Verdict {
 }
 
 /// A woken Pod has to pass its gate before the wake-up timeout, and then to come further; the clock starts at the gate and with
-/// the first ticket, not at the scheduler. It is given up only for something better.
+/// the first ticket, not at the scheduler. It is given up only for something better. No ticket helps one whose gate does not start.
 fn starting_verdict(draft: &Draft<'_>, view: &PodView, substitutes: &BTreeSet<Option<&NodeName>>) -> Verdict {
     let started = match view.gate {
         Gate::Listening { since } => since,
         // How long an init container takes is the user's affair.
         Gate::Passed { .. } if view.is_running || view.signs.is_at_work => return Verdict::Keep,
         Gate::Passed { since } => view.signs.progressed.map_or(since, |progressed| progressed.max(since)),
+        Gate::Ahead if view.gate_trouble.is_some() => view.created,
+        // Its images may be on their way.
         Gate::None | Gate::Ahead => return Verdict::Keep,
     };
     if view.role == Role::Cold {
         let is_locked_out = view.is_at_gate() && !view.has_known_key;
-        return if is_locked_out { Verdict::Delete(Reason::GateKeyRetired) } else { Verdict::Keep };
+        return if is_locked_out {
+            Verdict::Delete(Reason::GateKeyRetired)
+        } else if view.gate_trouble.is_some() {
+            let patience = draft.snapshot.desired.unready_deadline.max(GATE_PATIENCE);
+            by_deadline(draft, after(view.created, patience), Reason::GateFails, Reason::GateFails)
+        } else {
+            Verdict::Keep
+        };
     }
     // The role may have been written long before a ticket could be sent: the answer to that was lost, another operator
     // wrote it, or the set was paused. A Pod that nobody asked is not late, and this very plan asks it.
@@ -110,14 +124,20 @@ fn starting_verdict(draft: &Draft<'_>, view: &PodView, substitutes: &BTreeSet<Op
         // A new Pod would need no gate.
         (false, false) => patience(draft, timeouts.max(1)),
     };
-    let deadline = asked.saturating_add(patience).unwrap_or(Timestamp::MAX);
-    if deadline == Timestamp::MAX {
-        return Verdict::Keep;
-    }
-    if deadline <= draft.snapshot.now {
-        Verdict::Delete(Reason::WakeTimedOut)
-    } else {
-        Verdict::KeepUntil(deadline, Reason::AwaitingStart)
+    by_deadline(draft, after(asked, patience), Reason::WakeTimedOut, Reason::AwaitingStart)
+}
+
+/// The end of a time; `None` if that never comes.
+fn after(since: Timestamp, time: SignedDuration) -> Option<Timestamp> {
+    since.saturating_add(time).ok().filter(|end| *end < Timestamp::MAX)
+}
+
+/// Gives a Pod up at its deadline, if it has one, and says until then what is waited for.
+fn by_deadline(draft: &Draft<'_>, deadline: Option<Timestamp>, given_up: Reason, awaited: Reason) -> Verdict {
+    match deadline {
+        None => Verdict::Keep,
+        Some(deadline) if deadline <= draft.snapshot.now => Verdict::Delete(given_up),
+        Some(deadline) => Verdict::KeepUntil(deadline, awaited),
     }
 }
 

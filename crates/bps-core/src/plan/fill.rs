@@ -70,6 +70,7 @@ fn deleted_for(draft: &Draft<'_>, role: Role) -> Option<Reason> {
             Reason::PodFinished
                 | Reason::NodeGone
                 | Reason::WakeTimedOut
+                | Reason::GateFails
                 | Reason::UnreadyTooLong
                 | Reason::TemplateChanged
         )

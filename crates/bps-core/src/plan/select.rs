@@ -193,6 +193,8 @@ fn willingness(view: &PodView) -> Option<Willingness> {
         Lifecycle::Ready { .. } => Some(Willingness::Ready),
         Lifecycle::Starting if view.is_at_gate() && !view.has_known_key => None,
         Lifecycle::Starting if view.is_at_gate() => Some(Willingness::AtGate),
+        // A new Pod has no gate.
+        Lifecycle::Starting if view.gate_trouble.is_some() => None,
         Lifecycle::Starting => Some(Willingness::Starting),
         Lifecycle::Unscheduled => Some(Willingness::Unscheduled),
         Lifecycle::Unready { .. } | Lifecycle::Finished | Lifecycle::Terminating => None,

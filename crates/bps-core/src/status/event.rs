@@ -114,6 +114,7 @@ const fn needs_look(reason: Reason) -> bool {
         | Reason::NodeGone
         | Reason::WakeTimedOut
         | Reason::UnreadyTooLong
+        | Reason::GateFails
         | Reason::StartedUnasked
         | Reason::NoReadyBackup
         | Reason::StormBrake

@@ -173,6 +173,7 @@ fn trouble(input: &StatusInput<'_>, tally: &Tally<'_>) -> Option<Trouble> {
         .or_else(|| foreign_pods(input.foreign_pods))
         .or_else(|| backing_off(input))
         .or_else(|| held(input, Reason::NoReadyBackup))
+        .or_else(|| shut_gate(tally))
         .or_else(|| woken_in_vain(input.snapshot))
         .or_else(|| unready(tally))
         .or_else(|| refusal::aside(input).map(Trouble::Refused))
@@ -237,6 +238,18 @@ fn backing_off(input: &StatusInput<'_>) -> Option<Trouble> {
     let message =
         refusal::bounded(&format!("{}{said}", Reason::BackingOff.meaning()), refusal::QUOTE_MAX_CHARS);
     Some(Trouble::AtRisk(Reason::BackingOff, message))
+}
+
+/// A gate that does not start, with what the record of its Pod says.
+fn shut_gate(tally: &Tally<'_>) -> Option<Trouble> {
+    let mut pods = tally.pods().filter_map(|view| Some((&view.pod.name, view.gate_trouble.as_ref()?)));
+    let (pod, trouble) = pods.next()?;
+    let more = match pods.count() {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let message = format!("{} Pod {pod}{more}: {trouble}", Reason::GateFails.meaning());
+    Some(Trouble::AtRisk(Reason::GateFails, refusal::bounded(&message, refusal::QUOTE_MAX_CHARS)))
 }
 
 /// Woken Pods that did not come to run: what to change depends on why.

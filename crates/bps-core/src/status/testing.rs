@@ -149,6 +149,7 @@ pub(in crate::status) fn pod(name: &str, role: Role, lifecycle: Lifecycle) -> Po
         gate: Gate::None,
         has_known_key: true,
         stopped: None,
+        gate_trouble: None,
         first_ticket: None,
         next_ticket: None,
         is_running: true,

@@ -148,6 +148,7 @@ pub const CONDITIONS: [ConditionWords; 6] = [
             of_reason(Reason::BackingOff),
             of_reason(Reason::NoReadyBackup),
             of_reason(Reason::WakeTimedOut),
+            of_reason(Reason::GateFails),
             of_reason(Reason::PodUnready),
             PROGRESS_DEADLINE_EXCEEDED,
         ],

@@ -46,6 +46,8 @@ pub(crate) struct Start {
     pub(crate) is_at_work: bool,
     /// Whether gates hear no ticket.
     pub(crate) is_deaf: bool,
+    /// Whether gates do not start.
+    pub(crate) has_shut_gates: bool,
 }
 
 /// The world as it is; `snapshot` is what the operator sees of it, at once and wholly.
@@ -202,7 +204,12 @@ impl Cluster {
                 }
             }
             (Lifecycle::Starting | Lifecycle::Unready { .. }, _) if is_broken => {}
-            (Lifecycle::Starting, Gate::Ahead) => view.gate = Gate::Listening { since: now },
+            (Lifecycle::Starting, Gate::Ahead) if self.start.has_shut_gates => {
+                view.gate_trouble = Some("ErrImagePull".to_owned());
+            }
+            (Lifecycle::Starting, Gate::Ahead) => {
+                (view.gate, view.gate_trouble) = (Gate::Listening { since: now }, None);
+            }
             (Lifecycle::Starting, Gate::Listening { .. })
             | (Lifecycle::Unready { .. }, Gate::Listening { .. } | Gate::Ahead) => {}
             (Lifecycle::Starting, Gate::None | Gate::Passed { .. }) if self.needs_more_time(view) => {}

@@ -13,6 +13,7 @@ use proptest::prelude::*;
 use crate::cluster::{Cluster, Dice, Start};
 use crate::oracles::{
     exposed, held_back, is_terminating, led_to_nobody, live, standing, unlike_the_room, unlike_the_wish,
+    unlike_the_wish_but_for_cold,
 };
 use crate::world::{absent_service, wish, world};
 
@@ -192,7 +193,7 @@ fn settled_world() -> impl Strategy<Value = Cluster> {
 /// Pods that need up to a minute behind their gate, seen at work or not, and gates that hear nothing.
 fn start() -> impl Strategy<Value = Start> {
     let drawn = (0..=60_u32, any::<bool>(), prop::bool::weighted(0.2));
-    drawn.prop_map(|(ticks, is_at_work, is_deaf)| Start { ticks, is_at_work, is_deaf })
+    drawn.prop_map(|(ticks, is_at_work, is_deaf)| Start { ticks, is_at_work, is_deaf, has_shut_gates: false })
 }
 
 fn all_of_it() -> impl Strategy<Value = Application> {
@@ -286,6 +287,28 @@ proptest! {
     ) {
         cluster.start = start;
         converge(&mut cluster, all_of_it, &mut Dice(seed));
+    }
+
+    #[test]
+    fn a_set_whose_gates_do_not_start_has_every_pod_that_runs_and_is_whole_when_they_do(
+        mut cluster in settled_world(),
+        all_of_it in all_of_it(),
+        seed in any::<u64>(),
+    ) {
+        let mut dice = Dice(seed);
+        cluster.start.has_shut_gates = true;
+        for _ in 0..FAULTY_PASSES {
+            if dice.below(4) == 0 {
+                cluster.fault(&mut dice);
+            }
+            pass(&mut cluster, all_of_it, &mut dice);
+        }
+        for _ in 0..MOST_PASSES {
+            pass(&mut cluster, all_of_it, &mut dice);
+        }
+        prop_assert_eq!(unlike_the_wish_but_for_cold(&cluster.snapshot), None, "{:#?}", cluster.snapshot);
+        cluster.start.has_shut_gates = false;
+        converge(&mut cluster, all_of_it, &mut dice);
     }
 
     #[test]

@@ -45,9 +45,18 @@ pub(crate) fn is_terminating(snapshot: &Snapshot) -> bool {
 
 /// What is not as the user wished; Pods on lost nodes and terminating ones do not count.
 pub(crate) fn unlike_the_wish(snapshot: &Snapshot) -> Option<String> {
+    unlike(snapshot, &Role::ALL)
+}
+
+/// The same of the Pods that run, whatever becomes of those that wait.
+pub(crate) fn unlike_the_wish_but_for_cold(snapshot: &Snapshot) -> Option<String> {
+    unlike(snapshot, &[Role::Primary, Role::Hot])
+}
+
+fn unlike(snapshot: &Snapshot, roles: &[Role]) -> Option<String> {
     let counted = |view: &&PodView| !view.is_on_lost_node() && view.lifecycle != Lifecycle::Terminating;
     let pods: Vec<&PodView> = snapshot.pods.iter().filter(counted).collect();
-    for role in Role::ALL {
+    for role in roles.iter().copied() {
         let members = || pods.iter().filter(|view| view.role == role);
         let wanted = snapshot.desired.count(role);
         let available = members().filter(|view| view.is_available()).count();

@@ -125,6 +125,7 @@ fn pod() -> impl Strategy<Value = PodView> {
             lifecycle,
             gate,
             has_known_key,
+            gate_trouble: (gate == Gate::Ahead && is_serving).then(|| "ErrImagePull".to_owned()),
             stopped: None,
             first_ticket: times.0,
             next_ticket: None,

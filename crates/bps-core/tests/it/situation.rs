@@ -291,6 +291,7 @@ impl Scenario {
             ("progress", age) => view.signs.progressed = Some(ago(age)?),
             ("orphan", "") => view.ownership = Ownership::Orphan,
             ("key", "retired") => view.has_known_key = false,
+            ("gate", "fails") => view.gate_trouble = Some("ErrImagePull".into()),
             ("no", "address") => view.address = None,
             ("uid", uid) if !uid.is_empty() => view.pod.uid.0 = uid.into(),
             ("age", age) => view.created = ago(age)?,

@@ -1,11 +1,12 @@
 //! Raw status of a Pod to how far it has come; each row is a situation that a real kubelet reports.
 
+use bps_api::keys;
 use bps_core::model::{Gate, Lifecycle};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{at, condition, ended, pod, running, text};
-use crate::pod::{gate, is_at_work, is_running, is_serving, lifecycle, progressed};
+use crate::pod::{gate, gate_trouble, is_at_work, is_running, is_serving, lifecycle, progressed};
 use crate::slim::SlimPod;
 
 /// Lifecycle, whether all containers run, whether all answer.
@@ -188,6 +189,43 @@ fn a_gate_is_ahead_until_it_listens_and_again_after_it_failed() {
 }
 
 /// What a woken Pod with these init containers behind its gate, and these statuses of them, is seen to do.
+#[test]
+fn a_gate_that_its_kubelet_cannot_start_is_told_in_its_words() {
+    let trouble = |statuses: Value| {
+        let gate = json!([{"name": "bps-install"}, {"name": keys::CONTAINER_GATE}, {"name": "own"}]);
+        let changes =
+            json!({"spec": {"initContainers": gate}, "status": {"initContainerStatuses": statuses}});
+        gate_trouble(&pod(&changes))
+    };
+    let waiting = |name: &str, reason: &str, message: Option<&str>| {
+        let waiting = json!({"reason": reason, "message": message});
+        json!({"name": name, "ready": false, "restartCount": 0, "state": {"waiting": waiting}})
+    };
+    let up = json!({"name": "bps-gate", "ready": false, "restartCount": 0, "state": {"running": {"startedAt": text(3)}}});
+    let done = json!({"name": "bps-gate", "ready": true, "restartCount": 0, "state": {
+        "terminated": {"exitCode": 0, "finishedAt": text(4)},
+    }});
+    let said = |words: &str| Some(words.to_owned());
+    let pulling = waiting("bps-install", "PodInitializing", None);
+    assert_eq!(trouble(json!([pulling, waiting("bps-gate", "PodInitializing", None)])), None);
+    assert_eq!(
+        trouble(json!([waiting("bps-install", "ErrImagePull", Some("not found")), pulling])),
+        said("bps-install: ErrImagePull: not found")
+    );
+    assert_eq!(
+        trouble(json!([waiting("bps-gate", "CrashLoopBackOff", None)])),
+        said("bps-gate: CrashLoopBackOff")
+    );
+    assert_eq!(trouble(json!([up])), None);
+    let own = waiting("own", "ErrImagePull", None);
+    assert_eq!(trouble(json!([done, own])), None, "behind the gate it is no matter of the gate");
+    assert_eq!(
+        gate_trouble(&pod(&json!({"status": {"initContainerStatuses": [own]}}))),
+        None,
+        "it has no gate"
+    );
+}
+
 fn starts(init_containers: &Value, statuses: &[Value]) -> (bool, Option<Timestamp>) {
     let gate = json!({"name": "bps-gate", "state": {"terminated": {"exitCode": 0, "finishedAt": text(5)}}});
     let mut specs = vec![json!({"name": "bps-gate"})];

@@ -57,6 +57,7 @@ fn everything_that_decisions_need_is_read() {
         created: at(0),
         lifecycle: Lifecycle::Ready { since: at(5) },
         gate: Gate::None,
+        gate_trouble: None,
         has_known_key: true,
         stopped: None,
         first_ticket: Some(at(97)),
