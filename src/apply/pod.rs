@@ -98,15 +98,18 @@ impl<'a> Pods<'a> {
         let (mut version, mut attempts) = (created.resource_version(), 0);
         loop {
             attempts += 1;
-            match self.api.delete(&name, &at_version(uid.clone(), version)).await {
+            match self.api.delete(&name, &at_version(uid.clone(), version.clone())).await {
                 Ok(_) => return Ok(()),
                 Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
                 Err(error) if attempts == TAKE_BACK_ATTEMPTS_MAX => return Err(error),
                 Err(_) => {}
             }
-            let found = self.api.get_opt(&name).await?;
-            let Some(found) = found.filter(|found| found.uid() == uid) else { return Ok(()) };
-            version = found.resource_version();
+            match self.api.get_opt(&name).await {
+                Ok(Some(found)) if found.uid() == uid => version = found.resource_version(),
+                Ok(_) => return Ok(()),
+                // As with a deletion that fails, the next attempt is the remedy.
+                Err(_) => {}
+            }
         }
     }
 

@@ -115,6 +115,7 @@ async fn a_pod_whose_labels_admission_changes_is_taken_back_and_told() {
     let deleted = (200, status(200, "", "done"));
     let conflict = (409, status(409, "Conflict", "the object has been modified"));
     let gone = (404, status(404, "NotFound", "pods \"web-1\" not found"));
+    let away = (503, status(503, "ServiceUnavailable", "etcd is away"));
     for label in [keys::LABEL_SET, keys::LABEL_ROLE, keys::LABEL_REVISION] {
         let mut changed = created.clone();
         changed["metadata"]["labels"].as_object_mut().unwrap().remove(label);
@@ -125,6 +126,7 @@ async fn a_pod_whose_labels_admission_changes_is_taken_back_and_told() {
             (vec![gone.clone()], "was deleted again"),
             ([&again[..], from_ref(&deleted)].concat(), "was deleted again"),
             (vec![conflict.clone(), gone.clone()], "was deleted again"),
+            (vec![conflict.clone(), away.clone(), deleted.clone()], "was deleted again"),
             ([&again[..], &again, from_ref(&conflict)].concat(), "has been modified"),
             ([&again[..], &again, from_ref(&gone)].concat(), "was deleted again"),
         ];
