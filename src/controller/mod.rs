@@ -7,6 +7,7 @@
 //! | [`dispatch`] | as many reconciles at once as allowed, never two of one set |
 //! | [`reconcile`] | observe, plan, check, apply, report |
 //! | `streaks` | how often in a row an object's writes were refused, and the pause that follows |
+//! | `creations` | how many Pods of a set are created at once, and when again after refusals |
 //! | `refresh` | reads one set anew whose writes were stale again and again |
 //! | `confirm` | a consistent list before anything that serves is deleted |
 //! | `report` | status, events, logs and metrics of what was done |
@@ -21,6 +22,7 @@
 //! | [`operator`] | puts the tasks of the operator together |
 
 mod confirm;
+mod creations;
 mod dispatch;
 mod events;
 mod groups;

@@ -16,6 +16,7 @@ use bps_runtime::{client, tasks};
 use kube::Client;
 use tracing::info;
 
+use super::creations::Creations;
 use super::dispatch::dispatch;
 use super::events;
 use super::groups;
@@ -178,7 +179,7 @@ pub async fn start(
         leadership,
         metrics,
         refusals: Streaks::default(),
-        creations: Streaks::default(),
+        creations: Creations::default(),
         stale: Streaks::default(),
         refreshes: Refreshes::default(),
     };

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bps_core::model::{Action, Hold, Outcome, Plan, Reason, Refusal, StepResult};
+use bps_core::model::{Action, Hold, Outcome, Plan, Reason, Refusal, Step, StepResult};
 use bps_core::plan::{check, plan, protect};
 use bps_observe::{Change, Observation, SetKey, observe};
 use bps_runtime::backoff::backoff;
@@ -13,6 +13,7 @@ use jiff::Timestamp;
 use kube::Client;
 use tracing::{error, info, warn};
 
+use super::creations::Creations;
 use super::dispatch::Looks;
 use super::history;
 use super::queue::{Again, Job};
@@ -51,8 +52,8 @@ pub(super) struct Context {
     pub(super) leadership: Leadership,
     pub(super) metrics: Metrics,
     pub(super) refusals: Streaks,
-    /// Looks in a row whose creations were refused.
-    pub(super) creations: Streaks,
+    /// Creations that were refused.
+    pub(super) creations: Creations,
     pub(super) stale: Streaks,
     pub(super) refreshes: Refreshes,
 }
@@ -104,14 +105,15 @@ pub(super) async fn reconcile(context: &Context, job: &Job) -> Look {
     refresh_if_doubted(context, &job.key).await;
     let Some(first) = observe(&context.sink.cache(), &job.key, context.sink.clock.now()) else {
         context.refusals.end(&job.key);
-        context.creations.end(&job.key);
+        context.creations.forgive(&job.key);
         context.stale.end(&job.key);
         context.refreshes.end(&job.key);
         context.reporter.forget(&job.key);
         return Look::Settled(None);
     };
     let Worked { observation, plan, results } = work(context, job, first).await;
-    let history = keep_history(context, &observation, is_calm(&results)).await;
+    let is_calm = plan.steps.is_empty() && is_calm(&results);
+    let history = keep_history(context, &observation, is_calm).await;
     let round = Round {
         key: &job.key,
         observation: &observation,
@@ -124,7 +126,9 @@ pub(super) async fn reconcile(context: &Context, job: &Job) -> Look {
     let Reported { outcome, stalls_at } = reported;
     let reported = if history == History::Refused { Outcome::Failed(Refusal::ServerFailed) } else { outcome };
     let look_by = observation.snapshot.look_by.into_iter().chain(stalls_at).min();
-    match next_look(context, &job.key, (&plan, look_by, &results, reported)) {
+    let pause = context.creations.pause(&job.key, observation.set.metadata.generation);
+    let ended = Ended { plan: &plan, results: &results, reported, look_by, pause };
+    match next_look(context, &job.key, &ended) {
         Look::Settled(next) if history == History::Deferred => {
             let Again { after, change } = next.unwrap_or(HISTORY_DELAY.into());
             Look::Settled(Some(Again { after: after.min(HISTORY_DELAY), change }))
@@ -158,11 +162,13 @@ async fn work(context: &Context, job: &Job, mut observation: Observation) -> Wor
     let key = &job.key;
     let mut results = Vec::new();
     let mut plan = checked_plan(context, key, &observation);
-    let mut taker = Taker::new(context, key, job.urgent.clone());
+    let batch = context.creations.batch(key, observation.set.metadata.generation);
+    let mut taker = Taker { context, key, urgent: job.urgent.clone(), batch };
     let mut is_disturbed = false;
     for _ in 0..PASSES_MAX {
         let steps = if is_disturbed { plan.second_wave() } else { plan.first_wave() };
-        if steps.is_empty() {
+        // Another replica may act from here on: what is left is its affair.
+        if steps.is_empty() || !context.leadership.is_leader() {
             break;
         }
         let is_rest_waiting = steps.iter().all(|step| step.action.goes_first());
@@ -222,11 +228,21 @@ pub(super) fn checked_plan(context: &Context, key: &SetKey, observation: &Observ
     protection
 }
 
-fn next_look(
-    context: &Context,
-    key: &SetKey,
-    (plan, look_by, results, reported): (&Plan, Option<Timestamp>, &[StepResult], Outcome),
-) -> Look {
+/// What a look came to.
+struct Ended<'a> {
+    /// What is still to be done, or waited for.
+    plan: &'a Plan,
+    results: &'a [StepResult],
+    /// What became of the status.
+    reported: Outcome,
+    /// When something expires that no event tells of.
+    look_by: Option<Timestamp>,
+    /// How long no creation is tried.
+    pause: Option<Duration>,
+}
+
+fn next_look(context: &Context, key: &SetKey, ended: &Ended<'_>) -> Look {
+    let Ended { plan, results, reported, look_by, pause } = *ended;
     let is_refused = |outcome: Outcome| matches!(outcome, Outcome::Failed(_));
     // A ticket that the gate does not take has its own, shorter pause and its own deadline.
     let is_ticket = |result: &StepResult| matches!(result.step.action, Action::Wake { .. });
@@ -240,6 +256,14 @@ fn next_look(
     let retry = |pause: Duration| Again { after: hold.map_or(pause, |hold| hold.min(pause)), change };
     if is_refused(reported) || results.iter().any(|result| is_refused(result.outcome) && !is_ticket(result)) {
         return Look::Refused(retry(context.refusals.refused(key)));
+    }
+    // Nothing else is left to do than what is not tried yet.
+    let is_creation = |step: &Step| matches!(step.action, Action::Create { .. });
+    if let Some(pause) = pause
+        && plan.steps.iter().all(is_creation)
+        && results.iter().all(|result| result.outcome != Outcome::Stale)
+    {
+        return Look::Settled(Some(retry(pause)));
     }
     context.refusals.end(key);
     let is_stale = results.iter().any(|result| result.outcome == Outcome::Stale);

@@ -30,24 +30,18 @@ pub(super) struct Taker<'c> {
     pub(super) key: &'c SetKey,
     /// Changes with each event that is not to wait.
     pub(super) urgent: watch::Receiver<()>,
-    /// Whether creations of the set were refused the last time: then one is tried before all others.
-    pub(super) is_wary: bool,
+    /// How many Pods are created at once.
+    pub(super) batch: usize,
 }
 
-impl<'c> Taker<'c> {
-    pub(super) fn new(context: &'c Context, key: &'c SetKey, urgent: watch::Receiver<()>) -> Self {
-        Self { context, key, urgent, is_wary: context.creations.is_running(key) }
-    }
-
+impl Taker<'_> {
     /// Takes all steps at once. While nothing but creations is unanswered, it answers what is urgent: a creation changes
     /// nothing for the Pods that are there, while a deletion must be known before the next decision.
     pub(super) async fn take(&mut self, observation: &Observation, steps: Vec<Step>) -> Vec<StepResult> {
         let is_creation = |step: &Step| matches!(step.action, Action::Create { .. });
         let (mut creations, others): (Vec<Step>, Vec<Step>) = steps.into_iter().partition(is_creation);
-        if self.is_wary {
-            // A quota or a policy that refuses one refuses all.
-            creations.truncate(1);
-        }
+        let is_whole = creations.len() <= self.batch;
+        creations.truncate(self.batch);
         let (context, key) = (self.context, self.key);
         let creating = pin!(context.applier.apply(observation, &creations));
         let taking = pin!(take_others(context, key, (observation, others)));
@@ -59,11 +53,14 @@ impl<'c> Taker<'c> {
             }
         };
         let created = absorb(context, key, created);
-        if created.iter().any(|result| result.outcome == Outcome::Done) {
-            self.is_wary = false;
-            context.creations.end(key);
-        } else if created.iter().any(|result| matches!(result.outcome, Outcome::Failed(_))) {
-            context.creations.lengthen(key);
+        if created.iter().any(|result| matches!(result.outcome, Outcome::Failed(_))) {
+            context.creations.were_refused(key, observation.set.metadata.generation);
+            self.batch = 0;
+        } else if created.iter().any(|result| result.outcome == Outcome::Done) {
+            self.batch *= 2;
+            if is_whole {
+                context.creations.forgive(key);
+            }
         }
         results.extend(created);
         results

@@ -8,7 +8,7 @@ use bps_observe::SetKey;
 use bps_runtime::backoff::backoff;
 
 /// First delay after a refused step; doubles with each further one.
-const RETRY_FIRST: Duration = Duration::from_millis(250);
+pub(super) const RETRY_FIRST: Duration = Duration::from_millis(250);
 
 /// Longest delay after refused steps: a quota that was raised is noticed within a minute.
 pub(super) const RETRY_MAX: Duration = Duration::from_secs(60);
@@ -29,11 +29,6 @@ impl Streaks {
     /// How often in a row it happened so far.
     pub(super) fn length(&self, key: &SetKey) -> u32 {
         self.0.lock().expect("no holder of this lock panics").get(key).copied().unwrap_or(0)
-    }
-
-    /// Whether it happened the last time.
-    pub(super) fn is_running(&self, key: &SetKey) -> bool {
-        self.length(key) > 0
     }
 
     /// It did not happen, or the object is gone.

@@ -21,6 +21,7 @@ use kube::Client;
 use serde_json::Value;
 use tokio::sync::watch;
 
+use super::creations::Creations;
 use super::events;
 use super::queue::{Job, Queue};
 use super::reconcile::Context;
@@ -61,7 +62,7 @@ fn context(client: &Client, fields: &Value, pods: &[Value]) -> Context {
         leadership: Leadership::won(),
         metrics,
         refusals: Streaks::default(),
-        creations: Streaks::default(),
+        creations: Creations::default(),
         stale: Streaks::default(),
         refreshes: Refreshes::default(),
     }

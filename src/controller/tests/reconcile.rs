@@ -38,14 +38,17 @@ async fn delays(context: &Context, count: usize) -> Vec<u128> {
     let mut delays = Vec::new();
     for _ in 0..count {
         match reconcile(context, &job()).await {
-            Look::Refused(again) => delays.push(again.after.as_millis()),
+            Look::Refused(again) => {
+                delays.push(again.after.as_millis());
+                tokio::time::sleep(again.after).await;
+            }
             settled @ Look::Settled(_) => panic!("{settled:?}"),
         }
     }
     delays
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_set_that_is_refused_is_looked_at_less_and_less_often_until_it_succeeds() {
     let (client, server) = pair();
     let is_refusing = Arc::new(AtomicBool::new(true));
@@ -63,7 +66,7 @@ async fn a_set_that_is_refused_is_looked_at_less_and_less_often_until_it_succeed
     serving.abort();
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn while_creations_are_refused_one_of_all_is_tried() {
     let (client, server) = pair();
     let is_refusing = Arc::new(AtomicBool::new(true));
@@ -86,6 +89,22 @@ async fn while_creations_are_refused_one_of_all_is_tried() {
     serving.abort();
 }
 
+#[tokio::test(start_paused = true)]
+async fn an_event_brings_no_refused_creation_forward() {
+    let (client, server) = pair();
+    let (log, serving) = server.serve(api(Arc::new(AtomicBool::new(true))));
+    let context = context(&client, &json!({"replicas": 3}), &[]);
+    let posts = || log.lock().unwrap().iter().filter(|seen| seen.method == "POST").count();
+    delays(&context, 5).await;
+    let before = posts();
+    for _ in 0..20 {
+        assert!(matches!(reconcile(&context, &job()).await, Look::Refused(_) | Look::Settled(Some(_))));
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(posts() - before, 1, "one that was due");
+    serving.abort();
+}
+
 /// A look after this many milliseconds that service depends on.
 fn urgent(milliseconds: u64) -> Again {
     Again { after: Duration::from_millis(milliseconds), change: Change::Urgent }
@@ -98,7 +117,7 @@ fn failover(client: &Client, hot_backups: u32) -> (Value, Context) {
     (serde_json::to_value(super::known_set(&fields)).unwrap(), context)
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_failover_that_is_due_is_looked_at_before_the_pause_after_refusals_ends() {
     let (client, server) = pair();
     let (known, context) = failover(&client, 2);
