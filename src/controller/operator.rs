@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use bps_api::keys;
 use bps_observe::{Cache, Change, Scope, StormThreshold};
@@ -30,6 +31,9 @@ use super::streaks::Streaks;
 use super::watch::{Relist, Sink, watch, watches};
 use crate::apply::{Applier, TicketSender, send_by_tcp};
 use crate::tickets::secret;
+
+/// How long a replica whose caches of sets are complete does not run for leader for the sake of groups.
+const GROUPS_WAIT: Duration = Duration::from_secs(30);
 
 /// How the operator runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -139,16 +143,6 @@ pub async fn start(
         lease::Settings::new(settings.namespace, keys::LEASE_LEADER, &settings.pod).map_err(Error::Elect)?;
     let elector = Elector::new(client.clone(), lease_settings, &metrics.reconcile).map_err(Error::Elect)?;
     let leadership = elector.leadership();
-    let (stop, known) = (shutdown.clone(), sink.clone());
-    tasks.spawn("elect", async move {
-        // Who knows less than all would lead and do nothing, while another replica could.
-        tokio::select! {
-            biased;
-            () = stop.requested() => return Ok(()),
-            () = synced(&known) => {}
-        }
-        elector.run(stop).await.map_err(Into::into)
-    });
     let (events, writer) = events::channel(client.clone(), clock, settings.pod);
     spawn(tasks, "write-events", writer.run(shutdown.clone()));
     let (ring_shown, ring) = tokio::sync::watch::channel(ring);
@@ -168,7 +162,21 @@ pub async fn start(
         events: events.clone(),
         keys: ring,
     };
-    groups::start(tasks, shutdown, surroundings, &scopes);
+    let groups = groups::start(tasks, shutdown, surroundings, &scopes);
+    let (stop, known) = (shutdown.clone(), sink.clone());
+    tasks.spawn("elect", async move {
+        // Who knows less than all would lead and do nothing, while another replica could.
+        tokio::select! {
+            biased;
+            () = stop.requested() => return Ok(()),
+            () = async {
+                synced(&known).await;
+                // Sets do not wait for what only pairs need, such as a permission that is missing.
+                drop(tokio::time::timeout(GROUPS_WAIT, groups.listed()).await);
+            } => {}
+        }
+        elector.run(stop).await.map_err(Into::into)
+    });
     spawn(tasks, "keep-house", housekeeper.run(leadership.clone(), shutdown.clone()));
     let reporter = Reporter::new(client.clone(), events, metrics.sets.clone());
     let context = Context {

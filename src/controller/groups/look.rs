@@ -301,6 +301,10 @@ impl Round<'_> {
         };
         let hand = Hand { client: &self.context.surroundings.client, source };
         for wave in plan.waves(&ready.overtaken) {
+            // Another replica may act from here on: what is left is its affair.
+            if !self.context.surroundings.leadership.is_leader() {
+                return;
+            }
             let taken: Vec<_> = wave.iter().map(|step| hand.take(step)).collect();
             for (step, result) in wave.into_iter().zip(at_most(taken).await) {
                 match (step, &result) {

@@ -153,8 +153,25 @@ pub static CONTROLLER_REVISIONS: Kind = Kind {
     traits: &[Namespaced, UnconditionalUpdate],
 };
 
+pub static ROLES: Kind = Kind {
+    plural: "roles",
+    group: "rbac.authorization.k8s.io",
+    version: "v1",
+    kind: "Role",
+    frozen: None,
+    traits: &[Namespaced, UnconditionalUpdate],
+};
+pub static ROLE_BINDINGS: Kind = Kind {
+    plural: "rolebindings",
+    group: "rbac.authorization.k8s.io",
+    version: "v1",
+    kind: "RoleBinding",
+    frozen: Some("roleRef"),
+    traits: &[Namespaced, UnconditionalUpdate],
+};
+
 /// Every kind that is served.
-pub static KINDS: [&Kind; 12] = [
+pub static KINDS: [&Kind; 14] = [
     &PODS,
     &NODES,
     &SERVICES,
@@ -167,6 +184,8 @@ pub static KINDS: [&Kind; 12] = [
     &EVENTS,
     &LEASES,
     &CONTROLLER_REVISIONS,
+    &ROLES,
+    &ROLE_BINDINGS,
 ];
 
 impl Kind {
