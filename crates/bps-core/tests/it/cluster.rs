@@ -8,8 +8,8 @@ use jiff::SignedDuration;
 
 use super::given;
 use super::model::{
-    Action, Exposure, Gate, Lifecycle, NodeHealth, NodeView, ObjectState, Others, Ownership, PodName, PodRef,
-    PodView, Reason, Revision, Role, RoleLabels, Snapshot, Step, Uid,
+    Action, EarlyEnds, Exposure, Gate, Lifecycle, NodeHealth, NodeView, ObjectState, Others, Ownership,
+    PodName, PodRef, PodView, Reason, Revision, Role, RoleLabels, Snapshot, Step, Uid,
 };
 
 /// Time between two passes.
@@ -44,10 +44,21 @@ pub(crate) struct Start {
     pub(crate) ticks: u32,
     /// Whether its record shows that it is at work all the time, as an init container is and a pull of an image is not.
     pub(crate) is_at_work: bool,
-    /// Whether gates hear no ticket.
-    pub(crate) is_deaf: bool,
-    /// Whether gates do not start.
-    pub(crate) has_shut_gates: bool,
+    /// What keeps it from starting.
+    pub(crate) obstacle: Obstacle,
+}
+
+/// What keeps Pods from starting.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Obstacle {
+    #[default]
+    None,
+    /// Gates hear no ticket.
+    DeafGates,
+    /// Gates do not start.
+    ShutGates,
+    /// Kubelets reject what they are to start.
+    Rejection,
 }
 
 /// The world as it is; `snapshot` is what the operator sees of it, at once and wholly.
@@ -69,6 +80,7 @@ pub(crate) struct Cluster {
     /// Pods that never come further by themselves.
     stuck: BTreeSet<Uid>,
     born: u32,
+    rejected: u32,
 }
 
 impl Cluster {
@@ -87,13 +99,14 @@ impl Cluster {
             leaving,
             stuck,
             born: 0,
+            rejected: 0,
         }
     }
 
     /// Does what one step says; a name that is taken is refused, as by an API server.
     pub(crate) fn apply(&mut self, step: &Step) {
         let now = self.snapshot.now;
-        let is_deaf = self.start.is_deaf;
+        let is_deaf = self.start.obstacle == Obstacle::DeafGates;
         if let (Action::Delete { role, .. }, reason) = (&step.action, step.reason) {
             let recent = &mut self.snapshot.recent;
             recent.timeouts_in_a_row += usize::from(reason == Reason::WakeTimedOut);
@@ -204,7 +217,8 @@ impl Cluster {
                 }
             }
             (Lifecycle::Starting | Lifecycle::Unready { .. }, _) if is_broken => {}
-            (Lifecycle::Starting, Gate::Ahead) if self.start.has_shut_gates => {
+            (Lifecycle::Starting, _) if self.start.obstacle == Obstacle::Rejection => self.reject(view),
+            (Lifecycle::Starting, Gate::Ahead) if self.start.obstacle == Obstacle::ShutGates => {
                 view.gate_trouble = Some("ErrImagePull".to_owned());
             }
             (Lifecycle::Starting, Gate::Ahead) => {
@@ -225,6 +239,16 @@ impl Cluster {
         if view.address.is_none() && view.node.is_some() {
             view.address = Some(given::address(view.slot));
         }
+    }
+
+    /// The Pod ends at once, and what takes its place waits longer each time.
+    fn reject(&mut self, view: &mut PodView) {
+        view.lifecycle = Lifecycle::Finished;
+        view.signs.has_ended_early = true;
+        self.rejected += 1;
+        let pause = SignedDuration::from_secs(20 << self.rejected.min(4));
+        let until = vec![self.snapshot.now + pause];
+        self.snapshot.recent.early_ends = Some(EarlyEnds { until, words: "SysctlForbidden".to_owned() });
     }
 
     /// Whether the Pod needs more time to start, of which one tick is over.

@@ -10,7 +10,7 @@ use bps_core::plan::{check, plan};
 use jiff::SignedDuration;
 use proptest::prelude::*;
 
-use crate::cluster::{Cluster, Dice, Start};
+use crate::cluster::{Cluster, Dice, Obstacle, Start};
 use crate::oracles::{
     exposed, held_back, is_terminating, led_to_nobody, live, standing, unlike_the_room, unlike_the_wish,
     unlike_the_wish_but_for_cold,
@@ -193,7 +193,11 @@ fn settled_world() -> impl Strategy<Value = Cluster> {
 /// Pods that need up to a minute behind their gate, seen at work or not, and gates that hear nothing.
 fn start() -> impl Strategy<Value = Start> {
     let drawn = (0..=60_u32, any::<bool>(), prop::bool::weighted(0.2));
-    drawn.prop_map(|(ticks, is_at_work, is_deaf)| Start { ticks, is_at_work, is_deaf, has_shut_gates: false })
+    drawn.prop_map(|(ticks, is_at_work, is_deaf)| Start {
+        ticks,
+        is_at_work,
+        obstacle: if is_deaf { Obstacle::DeafGates } else { Obstacle::None },
+    })
 }
 
 fn all_of_it() -> impl Strategy<Value = Application> {
@@ -296,7 +300,7 @@ proptest! {
         seed in any::<u64>(),
     ) {
         let mut dice = Dice(seed);
-        cluster.start.has_shut_gates = true;
+        cluster.start.obstacle = Obstacle::ShutGates;
         for _ in 0..FAULTY_PASSES {
             if dice.below(4) == 0 {
                 cluster.fault(&mut dice);
@@ -307,7 +311,7 @@ proptest! {
             pass(&mut cluster, all_of_it, &mut dice);
         }
         prop_assert_eq!(unlike_the_wish_but_for_cold(&cluster.snapshot), None, "{:#?}", cluster.snapshot);
-        cluster.start.has_shut_gates = false;
+        cluster.start.obstacle = Obstacle::None;
         converge(&mut cluster, all_of_it, &mut dice);
     }
 

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `scenarios` | one situation, one plan: the files of `tests/scenarios` |
 //! | `convergence`, `paired_sets` | from any situation to the wish, nothing precious lost on the way |
+//! | `planted` | faults of the past are caught by an oracle each |
 //! | `properties` | every step is in the table of transitions, status settles |
 //! | `situation`, `cluster`, `world`, `oracles`, `random` | what they are told with |
 
@@ -13,6 +14,7 @@ mod cluster;
 mod convergence;
 mod oracles;
 mod paired_sets;
+mod planted;
 mod properties;
 mod random;
 mod scenarios;
