@@ -63,6 +63,7 @@ pub const CASES: &[Case] = &[
     case("revert", steps::two_of_each, &[steps::broken_image, steps::old_image]),
     case("revert-without-backups", steps::only_primaries, &[steps::broken_image, steps::old_image]),
     case("pause", steps::one_of_each, &[steps::pause, steps::delete_hot, steps::resume]),
+    case("pause-and-loss", steps::two_of_each, &[steps::pause, steps::delete_primary, steps::resume]),
     case("exposure", steps::one_of_each, &[steps::delete_service, steps::delete_slice, steps::change_ports]),
     case("former-service", steps::one_of_each, &[steps::rename_service, steps::remove_service]),
     case(
