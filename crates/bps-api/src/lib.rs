@@ -43,8 +43,8 @@ pub use group::{
 };
 pub use service::{ExposedService, ServicePort, ServiceType, TargetPort};
 pub use spec::{
-    BackupPodSet, BackupPodSetSpec, CandidateChoice, ColdStart, CountOrPercent, GateDelivery, ScaleInPolicy,
-    Strategy, UpdateStrategy, UpdateStrategyType,
+    BackupPodSet, BackupPodSetSpec, CandidateChoice, ColdStart, CountOrPercent, GateDelivery, GateUser,
+    ScaleInPolicy, Strategy, UpdateStrategy, UpdateStrategyType,
 };
 pub use status::{
     BackupPodSetStatus, Condition, ConditionStatus, Conversion, ConversionOutcome, FailoverReport, Summary,

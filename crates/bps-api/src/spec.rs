@@ -417,12 +417,27 @@ pub struct ColdStart {
     /// was cold once without `--delete-emptydir-data`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gate_source: Option<GateDelivery>,
+
+    /// As whom the gate's containers run: `Fixed` (default), user and group 65532; `Inherit`, whom the Pod's securityContext or the
+    /// cluster names, as where `OpenShift` gives each namespace a range of users and refuses others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gate_user: Option<GateUser>,
 }
 
 impl Default for ColdStart {
     fn default() -> Self {
-        Self { image_gate: default_image_gate(), gate_source: None }
+        Self { image_gate: default_image_gate(), gate_source: None, gate_user: None }
     }
+}
+
+/// As whom the gate's containers run.
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum GateUser {
+    /// User and group 65532, which restricted Pod security admits.
+    #[default]
+    Fixed,
+    /// Whom the securityContext of the Pod names, or else the cluster.
+    Inherit,
 }
 
 /// How the gate's program gets beside the application's images: `Copy` (default) or `ImageVolume` (Kubernetes 1.35 or later,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use bps_api::{BackupPodSet, ColdStart, GateDelivery, keys};
+use bps_api::{BackupPodSet, ColdStart, GateDelivery, GateUser, keys};
 use serde_json::{Map, Value, json};
 
 /// User and group of the gate's containers: "nonroot", as in the distroless images.
@@ -41,7 +41,7 @@ enum Program {
 
 impl Program {
     fn of(set: &BackupPodSet) -> Self {
-        let ColdStart { image_gate, gate_source } = &set.spec.cold_start;
+        let ColdStart { image_gate, gate_source, gate_user: _ } = &set.spec.cold_start;
         match gate_source.unwrap_or_default() {
             _ if !image_gate => Self::OwnImage,
             GateDelivery::Copy => Self::Copy,
@@ -89,12 +89,23 @@ pub(super) fn add_gate(spec: &mut Map<String, Value>, set: &BackupPodSet, settin
         first.clone()
     };
     containers.push(gate(set, settings, &like, program));
+    if set.spec.cold_start.gate_user == Some(GateUser::Inherit) {
+        containers.iter_mut().for_each(inherit_user);
+    }
     containers.extend(list(spec, "initContainers"));
     spec.insert("initContainers".to_owned(), Value::Array(containers));
     let mut volumes = list(spec, "volumes");
     volumes.extend(program.volume(settings));
     volumes.push(ticket_volume());
     spec.insert("volumes".to_owned(), Value::Array(volumes));
+}
+
+/// Leaves it to others as whom a container runs, but for root.
+fn inherit_user(container: &mut Value) {
+    let context = container["securityContext"].as_object_mut().expect("each container of ours has one");
+    for field in ["runAsUser", "runAsGroup"] {
+        context.remove(field);
+    }
 }
 
 /// Copies the program out of its image.

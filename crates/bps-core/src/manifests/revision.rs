@@ -11,9 +11,10 @@ use crate::model::Revision;
 ///
 /// They are not in the revision, so an edit of them replaces no Pod: the operator's own part of a Pod changes, and not the
 /// application.
-pub const NEW_PODS_ONLY: [&str; 10] = [
+pub const NEW_PODS_ONLY: [&str; 11] = [
     "backupPriorityClassName",
     "coldStart.gateSource",
+    "coldStart.gateUser",
     "coldStart.imageGate",
     "schedulerName",
     "service",

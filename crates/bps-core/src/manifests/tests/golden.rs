@@ -156,6 +156,25 @@ fn each_role_is_spread_as_its_own_strategy_says() {
 }
 
 #[test]
+fn a_gate_runs_as_its_own_user_or_as_whom_the_cluster_names() {
+    let users = |cold_start: Value| {
+        let pod = pod_of(&set(json!({"template": plain_template(), "coldStart": cold_start})), Role::Cold);
+        let containers = pod["spec"]["initContainers"].as_array().expect("the gate's").clone();
+        let user = |container: &Value| {
+            let context = &container["securityContext"];
+            assert_eq!(context["runAsNonRoot"], true);
+            [context["runAsUser"].clone(), context["runAsGroup"].clone()]
+        };
+        containers.iter().map(user).collect::<Vec<_>>()
+    };
+    assert_eq!(users(json!({})), [[json!(65532), json!(65532)], [json!(65532), json!(65532)]]);
+    assert_eq!(
+        users(json!({"gateUser": "Inherit"})),
+        [[Value::Null, Value::Null], [Value::Null, Value::Null]]
+    );
+}
+
+#[test]
 fn backups_have_a_class_of_their_own_and_primaries_that_of_the_template() {
     let template = json!({"spec": {
         "containers": [{"name": "web", "image": "web:1"}],

@@ -65,6 +65,7 @@ fn edits() -> Vec<Edit> {
         edit("service.publishNotReadyAddresses", false),
         edit("coldStart.imageGate", false),
         edit("coldStart.gateSource", "ImageVolume"),
+        edit("coldStart.gateUser", "Inherit"),
         edit("disruption.budget", "None"),
     ]
 }
