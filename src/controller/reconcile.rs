@@ -112,7 +112,7 @@ pub(super) async fn reconcile(context: &Context, job: &Job) -> Look {
         return Look::Settled(None);
     };
     let Worked { observation, plan, results } = work(context, job, first).await;
-    let is_calm = plan.steps.is_empty() && is_calm(&results);
+    let is_calm = is_calm(&plan, &results);
     let history = keep_history(context, &observation, is_calm).await;
     let round = Round {
         key: &job.key,
@@ -126,7 +126,11 @@ pub(super) async fn reconcile(context: &Context, job: &Job) -> Look {
     let Reported { outcome, stalls_at } = reported;
     let reported = if history == History::Refused { Outcome::Failed(Refusal::ServerFailed) } else { outcome };
     let look_by = observation.snapshot.look_by.into_iter().chain(stalls_at).min();
-    let pause = context.creations.pause(&job.key, observation.set.metadata.generation);
+    if !plan.steps.iter().any(is_creation) {
+        // What is missing no more may be refused anew some day.
+        context.creations.forgive(&job.key);
+    }
+    let pause = context.creations.pause(&job.key, &observation.set);
     let ended = Ended { plan: &plan, results: &results, reported, look_by, pause };
     match next_look(context, &job.key, &ended) {
         Look::Settled(next) if history == History::Deferred => {
@@ -162,8 +166,8 @@ async fn work(context: &Context, job: &Job, mut observation: Observation) -> Wor
     let key = &job.key;
     let mut results = Vec::new();
     let mut plan = checked_plan(context, key, &observation);
-    let batch = context.creations.batch(key, observation.set.metadata.generation);
-    let mut taker = Taker { context, key, urgent: job.urgent.clone(), batch };
+    let allowed = context.creations.allowed(key, &observation.set);
+    let mut taker = Taker { context, key, urgent: job.urgent.clone(), allowed };
     let mut is_disturbed = false;
     for _ in 0..PASSES_MAX {
         let steps = if is_disturbed { plan.second_wave() } else { plan.first_wave() };
@@ -172,7 +176,12 @@ async fn work(context: &Context, job: &Job, mut observation: Observation) -> Wor
             break;
         }
         let is_rest_waiting = steps.iter().all(|step| step.action.goes_first());
+        let are_creations = steps.iter().all(is_creation);
         let applied = taker.take(&observation, steps).await;
+        if are_creations && applied.is_empty() {
+            // Their time has not come.
+            break;
+        }
         is_disturbed |= applied.iter().any(|result| result.outcome != Outcome::Done);
         results.extend(applied);
         // A set that is gone meanwhile needs no further plan; its last one says what was wanted.
@@ -186,9 +195,10 @@ async fn work(context: &Context, job: &Job, mut observation: Observation) -> Wor
     Worked { observation, plan, results }
 }
 
-/// Whether nothing was done for the set's Pods and their clients.
-fn is_calm(results: &[StepResult]) -> bool {
-    results.iter().all(|result| result.step.action.is_aside())
+/// Whether nothing was done, or is still to be done, for the set's Pods and their clients.
+fn is_calm(plan: &Plan, results: &[StepResult]) -> bool {
+    let mut steps = plan.steps.iter().chain(results.iter().map(|result| &result.step));
+    steps.all(|step| step.action.is_aside())
 }
 
 /// Brings the history up to date, in a look that has nothing else to do.
@@ -257,13 +267,15 @@ fn next_look(context: &Context, key: &SetKey, ended: &Ended<'_>) -> Look {
     if is_refused(reported) || results.iter().any(|result| is_refused(result.outcome) && !is_ticket(result)) {
         return Look::Refused(retry(context.refusals.refused(key)));
     }
-    // Nothing else is left to do than what is not tried yet.
-    let is_creation = |step: &Step| matches!(step.action, Action::Create { .. });
+    // Nothing else is left to do than what was refused and is not tried yet.
+    let is_stale = |outcome: Outcome| outcome == Outcome::Stale;
     if let Some(pause) = pause
+        && !plan.steps.is_empty()
         && plan.steps.iter().all(is_creation)
-        && results.iter().all(|result| result.outcome != Outcome::Stale)
+        && !is_stale(reported)
+        && !results.iter().any(|result| is_stale(result.outcome))
     {
-        return Look::Settled(Some(retry(pause)));
+        return Look::Refused(retry(pause));
     }
     context.refusals.end(key);
     let is_stale = results.iter().any(|result| result.outcome == Outcome::Stale);
@@ -279,6 +291,10 @@ fn next_look(context: &Context, key: &SetKey, ended: &Ended<'_>) -> Look {
     }
     context.stale.end(key);
     Look::Settled(hold.map(|after| Again { after, change }))
+}
+
+const fn is_creation(step: &Step) -> bool {
+    matches!(step.action, Action::Create { .. })
 }
 
 /// Time until the first of a plan's holds ends; `None` if all of them wait for events.

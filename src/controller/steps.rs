@@ -3,7 +3,7 @@
 
 use std::pin::pin;
 
-use bps_core::model::{Action, Outcome, Step, StepResult};
+use bps_core::model::{Action, Outcome, Role, Step, StepResult};
 use bps_observe::{Deleted, Observation, SetKey, Written, observe};
 use futures::future::{Either, select};
 use jiff::SignedDuration;
@@ -11,6 +11,7 @@ use tokio::sync::watch;
 use tracing::{debug, warn};
 
 use super::confirm::{Confirmed, confirmed, needs_confirmation};
+use super::creations::Allowed;
 use super::reconcile::{Context, PASSES_MAX, checked_plan, until_next_hold};
 use crate::apply::Applied;
 
@@ -30,8 +31,8 @@ pub(super) struct Taker<'c> {
     pub(super) key: &'c SetKey,
     /// Changes with each event that is not to wait.
     pub(super) urgent: watch::Receiver<()>,
-    /// How many Pods are created at once.
-    pub(super) batch: usize,
+    /// What may be created.
+    pub(super) allowed: Allowed,
 }
 
 impl Taker<'_> {
@@ -40,8 +41,7 @@ impl Taker<'_> {
     pub(super) async fn take(&mut self, observation: &Observation, steps: Vec<Step>) -> Vec<StepResult> {
         let is_creation = |step: &Step| matches!(step.action, Action::Create { .. });
         let (mut creations, others): (Vec<Step>, Vec<Step>) = steps.into_iter().partition(is_creation);
-        let is_whole = creations.len() <= self.batch;
-        creations.truncate(self.batch);
+        let is_whole = self.allowed.choose(&mut creations);
         let (context, key) = (self.context, self.key);
         let creating = pin!(context.applier.apply(observation, &creations));
         let taking = pin!(take_others(context, key, (observation, others)));
@@ -53,11 +53,12 @@ impl Taker<'_> {
             }
         };
         let created = absorb(context, key, created);
-        if created.iter().any(|result| matches!(result.outcome, Outcome::Failed(_))) {
-            context.creations.were_refused(key, observation.set.metadata.generation);
-            self.batch = 0;
+        let refused = created.iter().filter(|result| matches!(result.outcome, Outcome::Failed(_)));
+        if let Some(role) = refused.filter_map(created_role).min() {
+            context.creations.were_refused(key, &observation.set, role);
+            self.allowed = context.creations.allowed(key, &observation.set);
         } else if created.iter().any(|result| result.outcome == Outcome::Done) {
-            self.batch *= 2;
+            self.allowed.batch *= 2;
             if is_whole {
                 context.creations.forgive(key);
             }
@@ -82,6 +83,10 @@ impl Taker<'_> {
     }
 }
 
+const fn created_role(result: &StepResult) -> Option<Role> {
+    if let Action::Create { role, .. } = result.step.action { Some(role) } else { None }
+}
+
 /// Waits until the first hold of the present plan ends; for ever if there is none.
 async fn next_hold_ended(context: &Context, key: &SetKey) {
     let observation = observe(&context.sink.cache(), key, context.sink.clock.now());
@@ -97,6 +102,9 @@ async fn serve(context: &Context, key: &SetKey) -> Vec<StepResult> {
     let mut results = Vec::new();
     for _ in 0..PASSES_MAX {
         let Some(observation) = observe(&context.sink.cache(), key, context.sink.clock.now()) else { break };
+        if !context.leadership.is_leader() {
+            break;
+        }
         let mut steps = checked_plan(context, key, &observation).first_wave();
         steps.retain(|step| step.action.is_urgent());
         if steps.is_empty() {

@@ -42,7 +42,7 @@ async fn delays(context: &Context, count: usize) -> Vec<u128> {
                 delays.push(again.after.as_millis());
                 tokio::time::sleep(again.after).await;
             }
-            settled @ Look::Settled(_) => panic!("{settled:?}"),
+            settled @ Look::Settled(_) => panic!("{settled:?} after {delays:?}"),
         }
     }
     delays
@@ -102,6 +102,36 @@ async fn an_event_brings_no_refused_creation_forward() {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     assert_eq!(posts() - before, 1, "one that was due");
+    serving.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_primary_does_not_wait_for_backups_that_are_refused() {
+    let (client, server) = pair();
+    let [refusing, taking] = [true, false].map(|is_refusing| Arc::new(AtomicBool::new(is_refusing)));
+    let (mut refuse, mut take) = (api(refusing), api(taking));
+    let fields = json!({"replicas": 1, "hotBackups": 1});
+    let known = serde_json::to_value(super::known_set(&fields)).unwrap();
+    let (log, serving) = server.serve(move |seen| {
+        let role = &seen.body["metadata"]["labels"][keys::LABEL_ROLE];
+        match (seen.method.as_str(), role == "hot") {
+            ("POST", true) => refuse(seen),
+            ("POST", false) => take(seen),
+            _ => (200, known.clone()),
+        }
+    });
+    let context = context(&client, &fields, &[]);
+    let posts = |role: &str| {
+        let log = log.lock().unwrap();
+        let of_role = |seen: &&Seen| seen.body["metadata"]["labels"][keys::LABEL_ROLE] == role;
+        log.iter().filter(|seen| seen.method == "POST").filter(of_role).count()
+    };
+    delays(&context, 6).await;
+    assert_eq!((posts("primary"), posts("hot")), (1, 6));
+    delays(&context, 1).await;
+    lose_all_pods(&context);
+    assert!(matches!(reconcile(&context, &job()).await, Look::Refused(_)));
+    assert_eq!(posts("primary"), 2, "it was made in the very next look");
     serving.abort();
 }
 
