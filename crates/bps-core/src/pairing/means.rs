@@ -16,7 +16,8 @@ use super::view::{Group, Pair, VACANT};
 use crate::manifests::{agent_binding, agent_role};
 
 /// How soon keys are written again while a Pod starts, which waits for them, or after something has not worked as it should
-/// for so long: the reason may be that they are gone. 20 s: a failover, which needs none, is over by then.
+/// for so long: the reason may be that they are gone. 20 s: a failover, which needs none, is over by then. If it lasts, the pause
+/// doubles up to [`KEYS_EVERY`]: it is less and less likely that keys are what is missing.
 const KEYS_EVERY_UNSETTLED: Duration = Duration::from_secs(20);
 /// How soon if everything works. 10 min: as often as each watch of Pods lists again. An idle group costs no other request.
 const KEYS_EVERY: Duration = Duration::from_secs(600);
@@ -36,8 +37,13 @@ pub enum KeysNeed {
     /// Nobody: all of it works.
     #[default]
     Nobody,
-    /// A Pod that starts.
-    Starting,
+    /// Pods that start.
+    Starting {
+        /// How many.
+        pods: usize,
+        /// Since when it is no more of them.
+        since: BootTime,
+    },
     /// Maybe whoever has not worked as it should since then.
     Unsettled(BootTime),
 }
@@ -50,11 +56,15 @@ impl KeysNeed {
         let are_close = |pair: &Pair| pair.lease.hold == Hold::Peer || pair.lease.members.contains(&VACANT);
         let is_settled =
             pods.iter().all(|pod| pod.is_ready || pod.is_leaving) && seen.pairs.iter().all(are_close);
+        let starting = pods.iter().filter(|pod| pod.address.is_none() && !pod.is_leaving).count();
         match before {
-            _ if pods.iter().any(|pod| pod.address.is_none() && !pod.is_leaving) => Self::Starting,
+            Self::Starting { pods, since } if (1..=pods).contains(&starting) => {
+                Self::Starting { pods: starting, since }
+            }
+            _ if starting > 0 => Self::Starting { pods: starting, since: now },
             _ if is_settled => Self::Nobody,
             Self::Unsettled(since) => Self::Unsettled(since),
-            Self::Nobody | Self::Starting => Self::Unsettled(now),
+            Self::Nobody | Self::Starting { .. } => Self::Unsettled(now),
         }
     }
 }
@@ -64,10 +74,11 @@ pub fn keys_due(written: Option<&KeysWritten>, version: &str, need: KeysNeed) ->
     let Some(written) = written.filter(|written| written.version == version) else {
         return BootTime::default();
     };
+    let doubled = |since| written.at.since(since).clamp(KEYS_EVERY_UNSETTLED, KEYS_EVERY);
     match need {
         KeysNeed::Nobody => written.at + KEYS_EVERY,
-        KeysNeed::Starting => written.at + KEYS_EVERY_UNSETTLED,
-        KeysNeed::Unsettled(since) => written.at.max(since) + KEYS_EVERY_UNSETTLED,
+        KeysNeed::Starting { since, .. } => written.at + doubled(since),
+        KeysNeed::Unsettled(since) => written.at.max(since) + doubled(since),
     }
 }
 
@@ -198,27 +209,38 @@ mod tests {
         let due = |version: &str, need| keys_due(Some(&written), version, need);
         assert_eq!(keys_due(None, "one", KeysNeed::Nobody), BootTime::default());
         assert_eq!(due("two", KeysNeed::Nobody), BootTime::default());
+        let starting = |since| KeysNeed::Starting { pods: 1, since };
+        let before = |seconds| at.before(Duration::from_secs(seconds));
         let needs = [
-            KeysNeed::Nobody,
-            KeysNeed::Starting,
-            KeysNeed::Unsettled(BootTime(1)),
-            KeysNeed::Unsettled(after(300)),
+            (KeysNeed::Nobody, 600),
+            (starting(after(300)), 20),
+            (starting(at), 20),
+            (starting(before(160)), 160),
+            (KeysNeed::Unsettled(after(300)), 320),
+            (KeysNeed::Unsettled(at), 20),
+            (KeysNeed::Unsettled(before(40)), 40),
+            (KeysNeed::Unsettled(before(9_000)), 600),
         ];
-        assert_eq!(needs.map(|need| due("one", need)), [600, 20, 20, 320].map(after));
+        for (need, seconds) in needs {
+            assert_eq!(due("one", need), after(seconds), "{need:?}");
+        }
     }
 
     #[test]
     fn a_pod_that_starts_may_miss_its_keys_and_so_may_who_has_not_worked_for_a_while() {
         let (now, later) = (BootTime(1), BootTime(2));
         let mut seen = Group { pods: vec![testing::pod(1)], ..Group::default() };
-        assert_eq!(KeysNeed::of(&seen, KeysNeed::Starting, now), KeysNeed::Nobody);
+        let starting = |pods, since| KeysNeed::Starting { pods, since };
+        assert_eq!(KeysNeed::of(&seen, starting(1, now), now), KeysNeed::Nobody);
         seen.pods[0].is_ready = false;
         assert_eq!(KeysNeed::of(&seen, KeysNeed::Nobody, now), KeysNeed::Unsettled(now));
         assert_eq!(KeysNeed::of(&seen, KeysNeed::Unsettled(now), later), KeysNeed::Unsettled(now));
         seen.pods[0].address = None;
-        assert_eq!(KeysNeed::of(&seen, KeysNeed::Unsettled(now), later), KeysNeed::Starting);
+        assert_eq!(KeysNeed::of(&seen, KeysNeed::Unsettled(now), later), starting(1, later));
+        assert_eq!(KeysNeed::of(&seen, starting(2, now), later), starting(1, now));
+        assert_eq!(KeysNeed::of(&seen, starting(0, now), later), starting(1, later), "one more");
         seen.pods[0].is_leaving = true;
-        assert_eq!(KeysNeed::of(&seen, KeysNeed::Starting, later), KeysNeed::Nobody);
+        assert_eq!(KeysNeed::of(&seen, starting(1, now), later), KeysNeed::Nobody);
         let alone = testing::pair(0, [1, 0]);
         seen.pairs = vec![testing::pair(1, [2, 3]), alone];
         for pair in &mut seen.pairs {
