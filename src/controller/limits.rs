@@ -11,7 +11,7 @@ use bps_runtime::shutdown::Shutdown;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client};
-use tracing::{debug, error};
+use tracing::{error, warn};
 
 /// How often it is asked: policies change with installations, which restart the operator as a rule.
 const ASK_PERIOD: Duration = Duration::from_secs(3600);
@@ -21,6 +21,9 @@ const ASK_AGAIN: Duration = Duration::from_secs(60);
 
 /// Name of the Secret that is never made.
 const SECRET_NEVER_MADE: &str = "bps-is-limited";
+
+/// What the policy says when it refuses, as in `deploy/base/admission.yaml`.
+const POLICY_WORDS: &str = "the operator may write the Secrets of groups";
 
 /// What was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +52,7 @@ pub(super) async fn watch_over(client: Client, namespace: String, metrics: SetMe
                 ASK_AGAIN
             }
             Err(error) => {
-                debug!(
+                warn!(
                     error = &error as &dyn std::error::Error,
                     "Could not ask for the limits of the operator"
                 );
@@ -74,8 +77,8 @@ pub(super) async fn ask(client: &Client, namespace: &str) -> Result<Limits, kube
     let parameters = PostParams { dry_run: true, ..PostParams::default() };
     match Api::namespaced(client.clone(), namespace).create(&parameters, &secret).await {
         Ok(Secret { .. }) => Ok(Limits::Missing),
-        // By a policy with 422, by the lack of a permission with 403.
-        Err(kube::Error::Api(status)) if matches!(status.code, 403 | 422) => Ok(Limits::InForce),
+        Err(kube::Error::Api(status)) if status.message.contains(POLICY_WORDS) => Ok(Limits::InForce),
+        // Whatever else refused it says nothing of that policy.
         Err(error) => Err(error),
     }
 }
@@ -91,7 +94,10 @@ mod tests {
         let (client, server) = pair();
         let (log, serving) = server.serve(move |seen| match code {
             201 => (201, seen.body.clone()),
-            _ => (code, status(code, "Invalid", "denied request")),
+            422 => {
+                (422, status(422, "Invalid", &format!("denied request: {POLICY_WORDS}, and its own, only")))
+            }
+            _ => (code, status(code, "Forbidden", "exceeded quota: secrets")),
         });
         let found = ask(&client, "ops").await.ok();
         let path = log.lock().unwrap().first().map(|seen| format!("{}?{}", seen.path, seen.query));
@@ -105,10 +111,18 @@ mod tests {
         assert_eq!(found, Some(Limits::Missing));
         let path = path.unwrap_or_default();
         assert!(path.contains("/namespaces/ops/secrets") && path.contains("dryRun=All"), "{path}");
-        for code in [403, 422] {
-            assert_eq!(answered(code).await.0, Some(Limits::InForce), "{code}");
+        assert_eq!(answered(422).await.0, Some(Limits::InForce));
+        for code in [403, 500] {
+            assert_eq!(answered(code).await.0, None, "{code}: who knows");
         }
-        assert_eq!(answered(500).await.0, None);
+    }
+
+    #[test]
+    fn the_policies_say_what_is_looked_for() {
+        for file in ["deploy/base/admission.yaml", "deploy/chart/templates/admission.yaml"] {
+            let path = format!("{}/{file}", env!("CARGO_MANIFEST_DIR"));
+            assert!(std::fs::read_to_string(path).unwrap().contains(POLICY_WORDS), "{file}");
+        }
     }
 
     #[tokio::test(start_paused = true)]
@@ -120,7 +134,7 @@ mod tests {
             match asked {
                 1 => (500, status(500, "InternalError", "etcd is away")),
                 2 => (201, json!({"metadata": {"name": SECRET_NEVER_MADE}})),
-                _ => (422, status(422, "Invalid", "denied request")),
+                _ => (422, status(422, "Invalid", POLICY_WORDS)),
             }
         });
         let shutdown = Shutdown::new();
