@@ -90,6 +90,7 @@ fn of_sets() -> Vec<Claim> {
         any(13, failover::a_woken_pod_passes_its_gate_again_after_its_sandbox_was_killed),
         quiet(8, failover::no_request_fails_while_a_primary_is_deleted_gracefully),
         machine(26, nodes::a_lost_node_is_survived_and_leaves_no_surplus_when_it_returns),
+        machine(25, nodes::a_kubelet_that_is_restarted_moves_no_role),
         machine(6, outages::an_operator_killed_in_mid_conversion_is_continued_to_the_same_end),
         machine(20, outages::a_second_operator_waits_and_takes_over_when_the_leader_is_killed),
         machine(14, outages::a_failover_ends_well_although_the_api_server_was_killed_in_it),

@@ -1,14 +1,16 @@
 //! Claims about nodes that are lost, return or are cordoned.
 
 use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
 
 use bps_api::keys;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::ResourceExt;
-use kube::api::{Api, DeleteParams, EvictParams, PostParams};
+use kube::api::{Api, DeleteParams, EvictParams, ListParams, PostParams};
 use lab::ready;
 use serde_json::{Value, json};
+use tokio::time::sleep;
 
 use crate::load::Witness;
 use crate::stage::{Stage, WEB, complete, exposed_web, node, one, roles, uids, web};
@@ -61,6 +63,34 @@ pub(crate) async fn objects_of_nodes_that_never_came_keep_no_set_from_being_repa
         nodes.delete(name, &DeleteParams::default()).await.unwrap();
     }
     assert_ne!(uids(&after, "primary"), uids(&before, "primary"));
+}
+
+/// How long a kubelet is away that is restarted; a node that is silent for so short is not lost.
+const KUBELET_AWAY: Duration = Duration::from_secs(10);
+/// How long it is looked at afterwards: longer than a kubelet takes to see its containers and to probe them.
+const KUBELET_BACK: Duration = Duration::from_secs(10);
+
+pub(crate) async fn a_kubelet_that_is_restarted_moves_no_role(stage: Stage) {
+    stage.apply(&exposed_web([1, 1, 1])).await;
+    let before = stage.settled(WEB, [1, 1, 1]).await;
+    let kubelet = format!("{}/kubelet", node(one(&before, "primary")));
+    stage.bench.cluster.stop(&kubelet, false).unwrap();
+    sleep(KUBELET_AWAY).await;
+    stage.bench.cluster.start(&kubelet).unwrap();
+    let until = Instant::now() + KUBELET_BACK;
+    let pods: Api<Pod> = stage.api();
+    let selector = format!("{}={WEB}", keys::LABEL_SET);
+    while Instant::now() < until {
+        let now = pods.list(&ListParams::default().labels(&selector)).await.unwrap().items;
+        assert_eq!(
+            roles(&now),
+            roles(&before),
+            "{:?}",
+            now.iter().map(|pod| &pod.status).collect::<Vec<_>>()
+        );
+        sleep(Duration::from_millis(100)).await;
+    }
+    stage.settled(WEB, [1, 1, 1]).await;
 }
 
 pub(crate) async fn a_lost_node_is_survived_and_leaves_no_surplus_when_it_returns(stage: Stage) {
