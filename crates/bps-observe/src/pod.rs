@@ -5,8 +5,8 @@
 
 use bps_api::keys;
 use bps_core::model::{
-    Gate, Lifecycle, NodeName, Ownership, Part, PodName, PodRef, PodView, Revision, Role, RoleLabels, Signs,
-    Uid,
+    Gate, GateTrouble, Lifecycle, NodeName, Ownership, Part, PodName, PodRef, PodView, Revision, Role,
+    RoleLabels, Signs, Uid,
 };
 use bps_core::pairing::HaState;
 use jiff::{SignedDuration, Timestamp};
@@ -51,7 +51,8 @@ pub(super) fn pod_view(pod: &SlimPod, context: &PodContext<'_>) -> Option<PodVie
             || (annotation(keys::ANNOTATION_WAKE_KEYS).is_none_or(|ids| context.keys.knows_any(ids))
                 // A set of the same name adopts the Pods of the one before, but cannot sign for it.
                 && annotation(keys::ANNOTATION_GATE_OF).is_none_or(|uid| uid == context.set_uid)),
-        gate_trouble: gate_trouble(pod),
+        gate_trouble: gate_trouble(pod)
+            .map(|words| GateTrouble { since: context.noted.shut_since(&uid).unwrap_or(created), words }),
         stopped: unready_since(pod),
         first_ticket: tickets.map(|tickets| tickets.first),
         next_ticket: tickets.map(|tickets| tickets.next),

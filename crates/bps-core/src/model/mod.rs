@@ -17,7 +17,9 @@ pub use desired::{Desired, PodShare, ScaleIn, Strategies, Strategy, UpdateKind, 
 pub use ids::{NodeName, PodName, Revision, Uid};
 pub use others::{Others, SELECTOR_PAUSE, foreign_slice};
 pub use outcome::{Outcome, Refusal, StepResult};
-pub use pod::{Gate, Lifecycle, NodeHealth, NodeView, Ownership, Part, PodRef, PodView, RoleLabels, Signs};
+pub use pod::{
+    Gate, GateTrouble, Lifecycle, NodeHealth, NodeView, Ownership, Part, PodRef, PodView, RoleLabels, Signs,
+};
 pub use reason::Reason;
 pub use role::Role;
 pub use snapshot::{

@@ -142,6 +142,15 @@ pub struct Signs {
     pub has_ended_early: bool,
 }
 
+/// Why the gate of a Pod does not start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GateTrouble {
+    /// When it was first seen not to, by the operator's clock.
+    pub since: Timestamp,
+    /// What the record of the Pod says.
+    pub words: String,
+}
+
 /// One Pod of the set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodView {
@@ -168,7 +177,7 @@ pub struct PodView {
     /// Where it stands with its gate.
     pub gate: Gate,
     /// What keeps the gate from starting, as the record of the Pod says it; `None` if nothing does, or it has started.
-    pub gate_trouble: Option<String>,
+    pub gate_trouble: Option<GateTrouble>,
     /// Whether the operator can sign a ticket that the gate accepts: it still holds a key that the gate knows, and the gate is of
     /// this very set. True for Pods without a gate.
     pub has_known_key: bool,

@@ -93,9 +93,12 @@ fn starting_verdict(draft: &Draft<'_>, view: &PodView, substitutes: &BTreeSet<Op
         // How long an init container takes is the user's affair.
         Gate::Passed { .. } if view.is_running || view.signs.is_at_work => return Verdict::Keep,
         Gate::Passed { since } => view.signs.progressed.map_or(since, |progressed| progressed.max(since)),
-        Gate::Ahead if view.gate_trouble.is_some() => view.created,
-        // Its images may be on their way.
-        Gate::None | Gate::Ahead => return Verdict::Keep,
+        Gate::Ahead => match &view.gate_trouble {
+            Some(trouble) => trouble.since,
+            // Its images may be on their way.
+            None => return Verdict::Keep,
+        },
+        Gate::None => return Verdict::Keep,
     };
     if view.role == Role::Cold {
         let is_locked_out = view.is_at_gate() && !view.has_known_key;
@@ -103,7 +106,7 @@ fn starting_verdict(draft: &Draft<'_>, view: &PodView, substitutes: &BTreeSet<Op
             Verdict::Delete(Reason::GateKeyRetired)
         } else if view.gate_trouble.is_some() {
             let patience = draft.snapshot.desired.unready_deadline.max(GATE_PATIENCE);
-            by_deadline(draft, after(view.created, patience), Reason::GateFails, Reason::GateFails)
+            by_deadline(draft, after(started, patience), Reason::GateFails, Reason::GateFails)
         } else {
             Verdict::Keep
         };

@@ -248,7 +248,7 @@ fn shut_gate(tally: &Tally<'_>) -> Option<Trouble> {
         0 => String::new(),
         more => format!(" and {more} more"),
     };
-    let message = format!("{} Pod {pod}{more}: {trouble}", Reason::GateFails.meaning());
+    let message = format!("{} Pod {pod}{more}: {}", Reason::GateFails.meaning(), trouble.words);
     Some(Trouble::AtRisk(Reason::GateFails, refusal::bounded(&message, refusal::QUOTE_MAX_CHARS)))
 }
 

@@ -8,8 +8,8 @@ use jiff::SignedDuration;
 
 use super::given;
 use super::model::{
-    Action, EarlyEnds, Exposure, Gate, Lifecycle, NodeHealth, NodeView, ObjectState, Others, Ownership,
-    PodName, PodRef, PodView, Reason, Revision, Role, RoleLabels, Snapshot, Step, Uid,
+    Action, EarlyEnds, Exposure, Gate, GateTrouble, Lifecycle, NodeHealth, NodeView, ObjectState, Others,
+    Ownership, PodName, PodRef, PodView, Reason, Revision, Role, RoleLabels, Snapshot, Step, Uid,
 };
 
 /// Time between two passes.
@@ -219,7 +219,8 @@ impl Cluster {
             (Lifecycle::Starting | Lifecycle::Unready { .. }, _) if is_broken => {}
             (Lifecycle::Starting, _) if self.start.obstacle == Obstacle::Rejection => self.reject(view),
             (Lifecycle::Starting, Gate::Ahead) if self.start.obstacle == Obstacle::ShutGates => {
-                view.gate_trouble = Some("ErrImagePull".to_owned());
+                let since = before.gate_trouble.as_ref().map_or(now, |trouble| trouble.since);
+                view.gate_trouble = Some(GateTrouble { since, words: "ErrImagePull".to_owned() });
             }
             (Lifecycle::Starting, Gate::Ahead) => {
                 (view.gate, view.gate_trouble) = (Gate::Listening { since: now }, None);

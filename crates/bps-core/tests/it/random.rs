@@ -3,9 +3,9 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use bps_core::model::{
-    Desired, Endpoint, ExposedKind, Exposure, Gate, Leftover, Lifecycle, NodeHealth, NodeName, NodeView,
-    ObjectState, Others, Ownership, Part, PodName, PodRef, PodShare, PodView, Recent, Revision, Role,
-    RoleLabels, ScaleIn, Signs, Snapshot, Storm, Uid, UpdateKind, UpdatePolicy,
+    Desired, Endpoint, ExposedKind, Exposure, Gate, GateTrouble, Leftover, Lifecycle, NodeHealth, NodeName,
+    NodeView, ObjectState, Others, Ownership, Part, PodName, PodRef, PodShare, PodView, Recent, Revision,
+    Role, RoleLabels, ScaleIn, Signs, Snapshot, Storm, Uid, UpdateKind, UpdatePolicy,
 };
 use jiff::Timestamp;
 use proptest::option;
@@ -125,7 +125,8 @@ fn pod() -> impl Strategy<Value = PodView> {
             lifecycle,
             gate,
             has_known_key,
-            gate_trouble: (gate == Gate::Ahead && is_serving).then(|| "ErrImagePull".to_owned()),
+            gate_trouble: (gate == Gate::Ahead && is_serving)
+                .then(|| GateTrouble { since: times.1, words: "ErrImagePull".to_owned() }),
             stopped: None,
             first_ticket: times.0,
             next_ticket: None,

@@ -9,9 +9,9 @@ use serde::Deserialize;
 
 use super::given;
 use super::model::{
-    Desired, EarlyEnds, Endpoint, ExposedKind, Exposure, Gate, Leftover, Lifecycle, NodeHealth, NodeName,
-    NodeView, ObjectState, Others, Ownership, Part, PodName, PodShare, PodView, Revision, Role, RoleLabels,
-    ScaleIn, Snapshot, Strategies, Strategy, Uid, UpdateKind, UpdatePolicy,
+    Desired, EarlyEnds, Endpoint, ExposedKind, Exposure, Gate, GateTrouble, Leftover, Lifecycle, NodeHealth,
+    NodeName, NodeView, ObjectState, Others, Ownership, Part, PodName, PodShare, PodView, Revision, Role,
+    RoleLabels, ScaleIn, Snapshot, Strategies, Strategy, Uid, UpdateKind, UpdatePolicy,
 };
 
 /// One situation and the whole plan for it.
@@ -291,7 +291,10 @@ impl Scenario {
             ("progress", age) => view.signs.progressed = Some(ago(age)?),
             ("orphan", "") => view.ownership = Ownership::Orphan,
             ("key", "retired") => view.has_known_key = false,
-            ("gate", "fails") => view.gate_trouble = Some("ErrImagePull".into()),
+            ("gate", rest) if rest.starts_with("fails ") => {
+                let since = ago(rest.strip_prefix("fails ").unwrap_or(rest))?;
+                view.gate_trouble = Some(GateTrouble { since, words: "ErrImagePull".into() });
+            }
             ("no", "address") => view.address = None,
             ("uid", uid) if !uid.is_empty() => view.pod.uid.0 = uid.into(),
             ("age", age) => view.created = ago(age)?,

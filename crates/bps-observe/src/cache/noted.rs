@@ -104,6 +104,8 @@ pub(crate) struct Noted {
     deletions: BTreeMap<SetKey, Deletions>,
     /// Since when each Pod that is not ready any more is known to be so.
     unready: BTreeMap<Uid, Timestamp>,
+    /// Since when the gate of each Pod is known not to start.
+    shut: BTreeMap<Uid, Timestamp>,
     /// Tickets to each Pod that does not run yet.
     tickets: BTreeMap<Uid, Tickets>,
 }
@@ -112,6 +114,11 @@ impl Noted {
     /// Since when the Pod is known to be unready.
     pub(crate) fn unready_since(&self, pod: &Uid) -> Option<Timestamp> {
         self.unready.get(pod).copied()
+    }
+
+    /// Since when the Pod's gate is known not to start.
+    pub(crate) fn shut_since(&self, pod: &Uid) -> Option<Timestamp> {
+        self.shut.get(pod).copied()
     }
 
     /// Tickets that were tried on the Pod's gate.
@@ -212,6 +219,12 @@ impl Noted {
         if let Some(set) = set_of(new).filter(|_| became_ready) {
             self.begin_anew(&set);
         }
+        match (pod::gate(new), pod::gate_trouble(new)) {
+            (Gate::Ahead, Some(_)) => drop(self.shut.entry(uid.clone()).or_insert(now)),
+            // Tried again.
+            (Gate::Ahead, None) => {}
+            (Gate::None | Gate::Listening { .. } | Gate::Passed { .. }, _) => drop(self.shut.remove(&uid)),
+        }
         let Some(recorded) = pod::unready_since(new) else {
             self.unready.remove(&uid);
             return;
@@ -234,6 +247,7 @@ impl Noted {
     pub(super) fn forget(&mut self, pod: &SlimPod) {
         let uid = pod::uid(pod);
         self.unready.remove(&uid);
+        self.shut.remove(&uid);
         self.tickets.remove(&uid);
     }
 }

@@ -188,7 +188,6 @@ fn a_gate_is_ahead_until_it_listens_and_again_after_it_failed() {
     }
 }
 
-/// What a woken Pod with these init containers behind its gate, and these statuses of them, is seen to do.
 #[test]
 fn a_gate_that_its_kubelet_cannot_start_is_told_in_its_words() {
     let trouble = |statuses: Value| {
@@ -226,6 +225,7 @@ fn a_gate_that_its_kubelet_cannot_start_is_told_in_its_words() {
     );
 }
 
+/// What a woken Pod with these init containers behind its gate, and these statuses of them, is seen to do.
 fn starts(init_containers: &Value, statuses: &[Value]) -> (bool, Option<Timestamp>) {
     let gate = json!({"name": "bps-gate", "state": {"terminated": {"exitCode": 0, "finishedAt": text(5)}}});
     let mut specs = vec![json!({"name": "bps-gate"})];
