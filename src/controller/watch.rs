@@ -140,6 +140,12 @@ where
     }
 }
 
+/// Takes out of an object what no decision reads and what is as large as the rest of it.
+pub(super) fn forget_unread<K: Resource>(object: &mut K) {
+    object.managed_fields_mut().clear();
+    object.annotations_mut().remove(keys::ANNOTATION_LAST_APPLIED);
+}
+
 /// Feeds the cache from one watch for ever, listing anew now and then.
 async fn feed<K>(api: Api<K>, config: watcher::Config, (kind, scope): (Kind, &Scope), sink: &Sink)
 where
@@ -173,7 +179,7 @@ where
         let now = sink.clock.now();
         match event {
             Ok(Event::Apply(mut object) | Event::InitApply(mut object)) => {
-                object.managed_fields_mut().clear();
+                forget_unread(&mut object);
                 sink.change(|cache| object.seen(cache, now));
             }
             Ok(Event::Delete(object)) => sink.change(|cache| object.lost(cache, now)),

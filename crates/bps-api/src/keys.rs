@@ -18,6 +18,9 @@ pub const GROUP_PLURAL: &str = "hagroups";
 /// Prefix of every label and annotation of ours; reserved in Pod templates.
 pub const PREFIX: &str = "backup.example.com/";
 
+/// Annotation in which `kubectl apply` keeps the manifest that it applied.
+pub const ANNOTATION_LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
 /// Label: name of the set that a Pod, Service or EndpointSlice belongs to.
 pub const LABEL_SET: &str = "backup.example.com/set";
 /// Label: name of the HA group that a Pod, Lease, Service or EndpointSlice belongs to.
@@ -35,10 +38,10 @@ pub const LABEL_TYPE: &str = "type";
 pub const LABEL_PAIR_STATE: &str = "backup.example.com/ha-state";
 /// Label: name of the Pod's partner in a pair; for your own selectors. Left out if the name is longer than a label may be.
 pub const LABEL_PAIR_PEER: &str = "backup.example.com/ha-peer";
-/// Label: [`LABEL_PAIR_STATE`] in the words of the thesis; written in the same patch. Reserved, so that a template cannot
+/// Label: `backup.example.com/ha-state` in the words of the thesis; written in the same patch. Reserved, so that a template cannot
 /// pretend to be one.
 pub const LABEL_HA_STATE: &str = "HAState";
-/// Label: [`LABEL_PAIR_PEER`] in the words of the thesis. Reserved for the same reason.
+/// Label: `backup.example.com/ha-peer` in the words of the thesis. Reserved for the same reason.
 pub const LABEL_PEER: &str = "peer";
 /// Label keys without our prefix that a Pod template must not set.
 pub const RESERVED_LABELS: [&str; 3] = [LABEL_TYPE, LABEL_HA_STATE, LABEL_PEER];

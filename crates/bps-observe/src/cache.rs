@@ -106,6 +106,8 @@ pub struct Cache {
     pub(super) services: Store<Service>,
     pub(super) slices: Store<EndpointSlice>,
     pub(super) groups: Store<HAGroup>,
+    /// Groups of which not all could be read.
+    pub(super) unread_groups: BTreeSet<ObjectKey>,
     /// Those that sets control.
     pub(super) budgets: Store<PodDisruptionBudget>,
     /// All others.

@@ -2,16 +2,18 @@
 
 use std::borrow::Cow;
 
+use bps_api::keys;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube_core::Resource;
 use kube_core::{ClusterResourceScope, NamespaceResourceScope, ObjectMeta};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// A Pod.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SlimPod {
-    /// Name, identity, labels, annotations, owner.
+    /// Name, identity, labels, annotations of the operator, owner.
+    #[serde(deserialize_with = "slim_metadata")]
     pub metadata: ObjectMeta,
     /// Where it runs and what it starts.
     #[serde(default)]
@@ -19,6 +21,16 @@ pub struct SlimPod {
     /// How far it has come.
     #[serde(default)]
     pub status: SlimPodStatus,
+}
+
+/// Metadata without what no decision reads: annotations of others, some of which hold whole manifests, and who wrote which field.
+fn slim_metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
+    let mut metadata = ObjectMeta::deserialize(deserializer)?;
+    metadata.managed_fields = None;
+    if let Some(annotations) = &mut metadata.annotations {
+        annotations.retain(|key, _| key.starts_with(keys::PREFIX));
+    }
+    Ok(metadata)
 }
 
 /// Specification of a Pod.
@@ -248,5 +260,31 @@ impl Resource for SlimNode {
 
     fn meta_mut(&mut self) -> &mut ObjectMeta {
         &mut self.metadata
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn of_a_pod_only_what_decisions_read_is_kept() {
+        let pod: SlimPod = serde_json::from_value(json!({
+            "metadata": {
+                "name": "web-0", "labels": {"app": "web"},
+                "annotations": {(keys::ANNOTATION_SLOT): "7", (keys::ANNOTATION_LAST_APPLIED): "{}", "a": "b"},
+                "managedFields": [{"manager": "kubelet"}],
+            },
+            "spec": {"containers": [{"name": "web", "image": "web:1", "env": [{"name": "A", "value": "b"}]}]},
+        }))
+        .expect("a Pod");
+        assert_eq!(
+            serde_json::to_value(&pod.metadata).expect("JSON"),
+            json!({"name": "web-0", "labels": {"app": "web"}, "annotations": {(keys::ANNOTATION_SLOT): "7"}})
+        );
+        let text = serde_json::to_string(&pod).expect("JSON");
+        assert!(!text.contains("web:1") && !text.contains("env"), "{text}");
     }
 }

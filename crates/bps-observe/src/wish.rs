@@ -91,10 +91,11 @@ pub(super) fn desired(set: &BackupPodSet) -> Desired {
     read(set).0
 }
 
-/// The wish of a spec that cannot be used: numbers were read as well as can be, and Pods stay as they are.
+/// The wish of a spec that cannot be used: numbers were read as well as can be, and Pods stay as they are, in a rollout as well.
 pub(super) fn as_it_is(set: &BackupPodSet, desired: Desired) -> Desired {
     let last = set.status.as_ref().map(|status| Revision(status.update_revision.clone()));
-    Desired { can_create: false, revision: last.unwrap_or(desired.revision), ..desired }
+    let update = UpdatePolicy { kind: UpdateKind::OnDelete, ..desired.update };
+    Desired { can_create: false, revision: last.unwrap_or(desired.revision), update, ..desired }
 }
 
 /// The wish, and what is wrong with what it was read from.

@@ -20,13 +20,13 @@ use kube::core::{NamespaceResourceScope, ObjectMeta};
 use kube::runtime::reflector::{self, Lookup, Store};
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt as _, reflector::store::Writer};
-use kube::{Client, Resource, ResourceExt as _};
+use kube::{Client, Resource};
 use serde::de::DeserializeOwned;
 use tracing::warn;
 
 use super::labelled::{Labelled, Names};
 use crate::controller::queue::Queue;
-use crate::controller::watch::api;
+use crate::controller::watch::{api, forget_unread};
 
 /// Everything that is known of the groups of one scope.
 pub(super) struct Stores {
@@ -229,7 +229,7 @@ async fn feed<K, Told>(
         match event {
             Ok(mut event) => {
                 if let Event::Apply(object) | Event::InitApply(object) = &mut event {
-                    object.managed_fields_mut().clear();
+                    forget_unread(object);
                 }
                 let told = before(&event);
                 writer.apply_watcher_event(&event);

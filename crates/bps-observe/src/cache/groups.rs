@@ -40,6 +40,7 @@ impl Cache {
 
     /// A group is gone.
     fn lose_group(&mut self, group: &ObjectMeta, now: Timestamp) -> Option<Affected> {
+        self.unread_groups.remove(&ObjectKey::of_metadata(group));
         self.groups.remove(group, now).and_then(|lost| self.lost_group(&lost))
     }
 
@@ -67,10 +68,19 @@ impl Watched for Readable<HAGroup> {
                 "Could not read all of an HAGroup"
             );
         }
-        match self {
-            Self::Object { object, .. } => cache.see_group(*object, now).into_iter().collect(),
-            Self::Opaque { .. } => Vec::new(),
-        }
+        let key = ObjectKey::of_metadata(self.meta());
+        let is_news = if self.unread().is_some() {
+            cache.unread_groups.insert(key.clone())
+        } else {
+            cache.unread_groups.remove(&key)
+        };
+        let seen = match self {
+            Self::Object { object, .. } => cache.see_group(*object, now),
+            Self::Opaque { .. } => None,
+        };
+        seen.or_else(|| cache.affected_by_group(key, Change::Ordinary).filter(|_| is_news))
+            .into_iter()
+            .collect()
     }
 
     fn lost(&self, cache: &mut Cache, now: Timestamp) -> Vec<Affected> {
