@@ -96,7 +96,9 @@ impl Creations {
 
     /// Creations were refused; `role` is the most important among them.
     pub(super) fn were_refused(&self, key: &SetKey, set: &BackupPodSet, role: Role) {
-        let streak = self.refused(key, set).map_or(0, |refused| refused.streak).saturating_add(1);
+        // What is refused of a role above the former ones is news: it may pass by itself.
+        let known = self.refused(key, set).filter(|refused| refused.role <= role);
+        let streak = known.map_or(0, |refused| refused.streak).saturating_add(1);
         let until = Instant::now() + backoff(RETRY_FIRST, streak, RETRY_MAX);
         let refused = Refused { wish: Wish::of(set), role, streak, until };
         self.0.lock().expect("no holder of this lock panics").insert(key.clone(), refused);
@@ -165,6 +167,8 @@ mod tests {
         assert_eq!(chosen(), (vec!["primary".to_owned()], false));
         tokio::time::sleep(RETRY_FIRST).await;
         assert_eq!(chosen(), (vec!["primary".to_owned(), "hot".to_owned()], false));
+        creations.were_refused(&key, &wanting, Role::Primary);
+        assert_eq!(creations.pause(&key, &wanting), Some(RETRY_FIRST), "no matter how long backups wait");
         creations.forgive(&key);
         assert_eq!(chosen().0.len(), 3);
     }

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use bps_api::keys;
 use bps_observe::{Cache, Change, Scope, StormThreshold};
@@ -31,9 +30,6 @@ use super::streaks::Streaks;
 use super::watch::{Relist, Sink, watch, watches};
 use crate::apply::{Applier, TicketSender, send_by_tcp};
 use crate::tickets::secret;
-
-/// How long a replica whose caches of sets are complete does not run for leader for the sake of groups.
-const GROUPS_WAIT: Duration = Duration::from_secs(30);
 
 /// How the operator runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -162,18 +158,15 @@ pub async fn start(
         events: events.clone(),
         keys: ring,
     };
-    let groups = groups::start(tasks, shutdown, surroundings, &scopes);
+    groups::start(tasks, shutdown, surroundings, &scopes);
     let (stop, known) = (shutdown.clone(), sink.clone());
     tasks.spawn("elect", async move {
-        // Who knows less than all would lead and do nothing, while another replica could.
+        // Who knows less than all would lead and do nothing, while another replica could. Groups are not waited for: when two tasks
+        // waited for the first list of one store of `kube` (5.0.0), the other one was not woken, and no pair was formed.
         tokio::select! {
             biased;
             () = stop.requested() => return Ok(()),
-            () = async {
-                synced(&known).await;
-                // Sets do not wait for what only pairs need, such as a permission that is missing.
-                drop(tokio::time::timeout(GROUPS_WAIT, groups.listed()).await);
-            } => {}
+            () = synced(&known) => {}
         }
         elector.run(stop).await.map_err(Into::into)
     });

@@ -143,7 +143,10 @@ where
 /// Takes out of an object what no decision reads and what is as large as the rest of it.
 pub(super) fn forget_unread<K: Resource>(object: &mut K) {
     object.managed_fields_mut().clear();
-    object.annotations_mut().remove(keys::ANNOTATION_LAST_APPLIED);
+    // Unless the operator wrote it itself, because a set names it.
+    if !object.annotations().contains_key(keys::ANNOTATION_WRITTEN_KEYS) {
+        object.annotations_mut().remove(keys::ANNOTATION_LAST_APPLIED);
+    }
 }
 
 /// Feeds the cache from one watch for ever, listing anew now and then.

@@ -446,7 +446,11 @@ impl Cache {
                 Ok(())
             }
             Written::Service(service) => self.services.put(*service, Source::OwnWrite, now).map(drop),
-            Written::Group(group) => self.groups.put(*group, Source::OwnWrite, now).map(drop),
+            Written::Group(group) => {
+                // All of the answer could be read.
+                self.unread_groups.remove(&ObjectKey::of(group.as_ref()));
+                self.groups.put(*group, Source::OwnWrite, now).map(drop)
+            }
             Written::Slice(slice) => self.slices.put(*slice, Source::OwnWrite, now).map(drop),
             Written::PodGone(pod) => {
                 if let Some(ended) = self.pods.end(&pod, now) {

@@ -11,7 +11,6 @@ use bps_core::manifests::{
 };
 use bps_core::model::{ExposedKind, Exposure, Leftover, ObjectState, Others, PodName, Role, Snapshot, Uid};
 use jiff::Timestamp;
-use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube_core::ObjectMeta;
 
 use super::budget;
@@ -104,13 +103,11 @@ pub fn observe(cache: &Cache, key: &SetKey, now: Timestamp) -> Option<Observatio
     let paired = if is_usable { paired(cache, &set) } else { paired_as_it_is(cache, &set) };
     // The actives of pairs are exposed by their group.
     let wanted = set.spec.service.as_ref().filter(|_| set.spec.active_standby.is_none());
-    let is_v6 = pods.iter().find_map(|view| view.address).map(|address| address.is_ipv6());
-    let exposed =
-        wanted.and_then(|wanted| exposed(cache, &set, Wanted { service: wanted, is_usable, is_v6, now }));
+    let exposed = wanted.and_then(|wanted| exposed(cache, &set, Wanted { service: wanted, is_usable, now }));
     let Exposed { exposure, ports, slice, service, service_annotations, traffic_distribution, look_by } =
         exposed.unwrap_or_default();
     // What an unusable spec names instead is not there.
-    let mut leftovers = if is_usable { leftovers(cache, &set, is_v6) } else { Vec::new() };
+    let mut leftovers = if is_usable { leftovers(cache, &set) } else { Vec::new() };
     let Budget { state: budget_state, version: budget, surplus: budget_surplus } =
         if is_usable { kept_budget(cache, &set, &mut leftovers) } else { Budget::default() };
     let level = paired.as_ref().and_then(|paired| paired.level.clone());
@@ -268,22 +265,18 @@ struct Wanted<'a> {
     service: &'a ExposedService,
     /// Whether the spec that says so can be used.
     is_usable: bool,
-    /// Whether the Pods have addresses of IPv6; `None` while none has any.
-    is_v6: Option<bool>,
     now: Timestamp,
 }
 
 fn exposed(
     cache: &Cache,
     set: &BackupPodSet,
-    Wanted { service: wanted, is_usable, is_v6, now }: Wanted<'_>,
+    Wanted { service: wanted, is_usable, now }: Wanted<'_>,
 ) -> Option<Exposed> {
     let namespace = set.metadata.namespace.clone().unwrap_or_default();
     let key = |name: String| ObjectKey { namespace: namespace.clone(), name };
     let service = cache.services.get(&key(wanted.name.clone()));
-    // The family of a slice never changes: one of another is left over.
-    let slice =
-        cache.slices.get(&key(slice_name(&wanted.name))).filter(|slice| !is_of_other_family(slice, is_v6));
+    let slice = cache.slices.get(&key(slice_name(&wanted.name)));
     let unless_taken = |state: ObjectState, (kind, name): (ExposedKind, String)| {
         let taken = TakenName { kind, namespace: namespace.clone(), name };
         if state == ObjectState::Absent && cache.is_taken(&taken, now) { ObjectState::Foreign } else { state }
@@ -370,22 +363,15 @@ fn kept_budget(cache: &Cache, set: &BackupPodSet, leftovers: &mut Vec<Leftover>)
     }
 }
 
-/// Whether the addresses of the Pods do not fit into a slice; `is_v6` says of which family they are.
-fn is_of_other_family(slice: &EndpointSlice, is_v6: Option<bool>) -> bool {
-    is_v6.is_some_and(|is_v6| (slice.address_type == "IPv6") != is_v6)
-}
-
-fn leftovers(cache: &Cache, set: &BackupPodSet, is_v6: Option<bool>) -> Vec<Leftover> {
+fn leftovers(cache: &Cache, set: &BackupPodSet) -> Vec<Leftover> {
     let wanted = set.spec.service.as_ref().map(|service| service.name.as_str());
     let wanted_slice = wanted.map(slice_name);
     let own = Index::Controller(set.metadata.uid.clone().unwrap_or_default());
     let services = cache.services.found_by(&own).map(|service| &service.metadata);
     let slices = cache.slices.found_by(&own);
     let services = services.filter_map(|found| leftover(set, (ExposedKind::Service, wanted), found));
-    let slices = slices.filter_map(|found| {
-        let wanted = wanted_slice.as_deref().filter(|_| !is_of_other_family(found, is_v6));
-        leftover(set, (ExposedKind::Slice, wanted), &found.metadata)
-    });
+    let slices = slices
+        .filter_map(|found| leftover(set, (ExposedKind::Slice, wanted_slice.as_deref()), &found.metadata));
     let mut leftovers: Vec<Leftover> = services.chain(slices).collect();
     leftovers.sort();
     leftovers

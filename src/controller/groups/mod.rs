@@ -60,15 +60,6 @@ pub(super) struct Context {
     refusals: Streaks,
 }
 
-impl Context {
-    /// Returns when every watch has listed once.
-    pub(super) async fn listed(&self) {
-        for stores in &self.stores {
-            stores.listed().await;
-        }
-    }
-}
-
 impl Looks for Context {
     const CONTROLLER: &'static str = "hagroup";
 
@@ -81,32 +72,28 @@ impl Looks for Context {
     }
 }
 
-/// Starts the watches, and the looks once this replica leads; returns what tells when the watches have listed.
-pub(super) fn start(
-    tasks: &mut Tasks,
-    shutdown: &Shutdown,
-    surroundings: Surroundings,
-    scopes: &[Scope],
-) -> Arc<Context> {
+/// Starts the watches, and the looks once this replica leads.
+pub(super) fn start(tasks: &mut Tasks, shutdown: &Shutdown, surroundings: Surroundings, scopes: &[Scope]) {
     let queue = Arc::new(Queue::closed());
     let client = surroundings.client.clone();
     let stores =
         scopes.iter().map(|scope| stores::start(tasks, shutdown, (&client, scope), &queue)).collect();
     let context =
         Arc::new(Context { surroundings, stores, memories: Mutex::default(), refusals: Streaks::default() });
-    let (shutdown, looked_at) = (shutdown.clone(), Arc::clone(&context));
+    let shutdown = shutdown.clone();
     tasks.spawn("pair", async move {
-        lead(looked_at, queue, shutdown).await;
+        lead(context, queue, shutdown).await;
         Ok(())
     });
-    context
 }
 
 /// Waits until this replica leads and knows every group, then looks until shutdown.
 async fn lead(context: Arc<Context>, queue: Arc<Queue>, shutdown: Shutdown) {
     let ready = async {
-        context.listed().await;
         context.surroundings.leadership.acquired().await;
+        for stores in &context.stores {
+            stores.listed().await;
+        }
     };
     tokio::select! {
         biased;

@@ -8,9 +8,8 @@ use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use serde_json::{Value, json};
 
-use super::{SET_UID, at, merge, ready_pod, set};
+use super::{SET_UID, at, merge, set};
 use crate::exposure::{service_state, slice_state};
-use crate::slim::SlimPod;
 use crate::{Cache, Change, SetKey, TakenName, Watched as _, Written, observe};
 
 fn exposed() -> BackupPodSet {
@@ -308,31 +307,6 @@ fn conditions_that_a_slice_leaves_out_have_the_defaults_of_kubernetes() {
     let (_, read) = read_slice(&json!({"endpoints": [{"addresses": ["198.18.0.1"], "targetRef": target}]}));
     let flags: Vec<_> = read.iter().map(|endpoint| (endpoint.is_ready, endpoint.is_terminating)).collect();
     assert_eq!(flags, [(true, false)]);
-}
-
-#[test]
-fn a_slice_of_another_address_family_is_left_over() {
-    let wish = exposed();
-    let wanted = wish.spec.service.clone().unwrap();
-    let mut slice = endpoint_slice(&wish, &wanted, &[], &[]);
-    merge(&mut slice, &json!({"metadata": {"uid": "u-slice", "resourceVersion": "4"}}));
-    let slice: EndpointSlice = serde_json::from_value(slice).unwrap();
-    let seen_with = |address: &str| {
-        let mut cache = Cache::default();
-        wish.clone().seen(&mut cache, at(0));
-        slice.clone().seen(&mut cache, at(0));
-        let mut pod = serde_json::to_value(ready_pod(1)).unwrap();
-        merge(&mut pod, &json!({"status": {"podIP": address}}));
-        serde_json::from_value::<SlimPod>(pod).unwrap().seen(&mut cache, at(1));
-        let key = SetKey { namespace: "shop".into(), name: "web".into() };
-        let snapshot = observe(&cache, &key, at(2)).unwrap().snapshot;
-        let leftovers: Vec<String> = snapshot.leftovers.into_iter().map(|left| left.name).collect();
-        (snapshot.exposure.unwrap().slice, leftovers)
-    };
-    let (state, leftovers) = seen_with("198.18.0.1");
-    assert_eq!((state == ObjectState::Absent, leftovers), (false, Vec::new()));
-    let (state, leftovers) = seen_with("2001:db8::1");
-    assert_eq!((state, leftovers), (ObjectState::Absent, vec![slice.metadata.name.clone().unwrap()]));
 }
 
 #[test]
