@@ -12,7 +12,7 @@ LAB = $(call lab,quick)
 FAST_LAB = $(call lab,release)
 
 # Parts of `make lint`. Each runs alone, as `make lint-yaml`; the tools are installed into the lab's cache.
-LINTS = form commits shell yaml markdown docker deny clippy doc
+LINTS = form commits shell yaml markdown docker deny clippy alone doc
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-threads explore bench down image generate plugin lint

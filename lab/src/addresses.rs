@@ -1,5 +1,6 @@
 //! Decides who has which address; everything is in 198.18.0.0/15, the range that RFC 2544 sets aside for
-//! measurements between isolated devices, so that no address of the lab is ever a real host's.
+//! measurements between isolated devices, so that no address of the lab is ever a real host's. Of IPv6 there are addresses in objects
+//! only, from the range that RFC 5180 sets aside for the same: no device has one.
 
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -10,6 +11,8 @@ pub const HOST: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
 pub const HOST_PREFIX_LENGTH: u8 = 24;
 /// Addresses of Services.
 pub const SERVICES: Range = Range { base: Ipv4Addr::new(198, 19, 0, 0), prefix_length: 20 };
+/// Addresses of Services that have IPv6 as well. The API server takes at most 20 bits.
+pub const SERVICES_V6: &str = "2001:2:0:1::/112";
 /// Address of the Service `kubernetes`: always the first of the range.
 pub const API_SERVICE: Ipv4Addr = Ipv4Addr::new(198, 19, 0, 1);
 /// Address of the Service that answers for names: the tenth, as most installers choose it.

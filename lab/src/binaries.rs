@@ -286,7 +286,10 @@ impl Compiler {
             .env("GOGC", "400")
             // Else only `go clean` could remove them.
             .env("GOFLAGS", "-modcacherw")
-            .args(["build", "-trimpath", "-mod=readonly", "-ldflags", &linker_flags(component), "-o"])
+            // The linker leaves debug information out, so the compiler need not make it: another ninth less (ctr: 88 s user in place of
+            // 99 s).
+            .args(["build", "-trimpath", "-mod=readonly", "-gcflags=all=-dwarf=false"])
+            .args(["-ldflags", &linker_flags(component), "-o"])
             .arg(&partial)
             .arg(component.package());
         command::run_command(command, Duration::from_secs(BUILD_SECONDS_MAX))

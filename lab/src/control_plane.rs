@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::addresses::{API_SERVICE, HOST, SERVICES};
+use crate::addresses::{API_SERVICE, HOST, SERVICES, SERVICES_V6};
 use crate::binaries::{self, Binaries, Component};
 use crate::config;
 use crate::daemon::{Daemon, Tether};
@@ -243,7 +243,7 @@ fn api_server(run: &RunDirectory, endpoints: Endpoints, has_controllers: bool) -
         format!("--tls-cert-file={}", file("kube-apiserver.crt")),
         format!("--tls-private-key-file={}", file("kube-apiserver.key")),
         format!("--client-ca-file={}", file("ca.crt")),
-        format!("--service-cluster-ip-range={SERVICES}"),
+        format!("--service-cluster-ip-range={SERVICES},{SERVICES_V6}"),
         "--authorization-mode=Node,RBAC".to_owned(),
         "--allow-privileged=true".to_owned(),
         "--service-account-issuer=https://kubernetes.default.svc".to_owned(),

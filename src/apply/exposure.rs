@@ -1,8 +1,10 @@
 //! Writes the exposed Service and its EndpointSlice.
 
 use bps_api::{ExposedService, keys};
-use bps_core::manifests::{endpoint_slice, service, service_patch, slice_name};
-use bps_core::model::{Endpoint, ExposedKind, Leftover, Outcome, Refusal};
+use bps_core::manifests::{
+    ShownAddresses, endpoint_slice, keep_families, service, service_patch, slice_name,
+};
+use bps_core::model::{ExposedKind, Leftover, Outcome, Refusal, Uid};
 use bps_observe::{Observation, TakenName, Version, Written, is_controlled_by};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -24,24 +26,39 @@ pub(super) async fn publish_service(client: &Client, observation: &Observation) 
     let set = observation.set.as_ref();
     let Some(wanted) = &set.spec.service else { return nothing_to_do() };
     let body = service(set, wanted);
-    let patch = service_patch(&body, observation.service_annotations.as_ref());
+    let mut patch = service_patch(&body, observation.service_annotations.as_ref());
+    keep_families(&mut patch, &observation.families);
     let target = Target { observation, name: &wanted.name, version: observation.service.as_ref() };
     let keep = |service: Service| Written::Service(Box::new(service));
     let answer = write(client, &target, ((&body, patch), keep)).await;
     with_taken_name(answer, ExposedKind::Service, &target)
 }
 
-/// Writes all addresses of the slice at once.
-pub(super) async fn expose(client: &Client, observation: &Observation, endpoints: &[Endpoint]) -> Answer {
+/// Writes all addresses of a family at once.
+pub(super) async fn expose(client: &Client, observation: &Observation, shown: ShownAddresses<'_>) -> Answer {
     let set = observation.set.as_ref();
     let Some(wanted) = &set.spec.service else { return nothing_to_do() };
     let kept = ExposedService { traffic_distribution: observation.traffic_distribution, ..wanted.clone() };
-    let body = endpoint_slice(set, &kept, &observation.ports, endpoints);
+    let body = endpoint_slice(set, &kept, &observation.ports, shown);
     let labels = &body["metadata"]["labels"];
     let patch =
         json!({"metadata": {"labels": labels}, "endpoints": body["endpoints"], "ports": body["ports"]});
-    let name = slice_name(&wanted.name);
-    let target = Target { observation, name: &name, version: observation.slice.as_ref() };
+    let name = slice_name(&wanted.name, shown.family);
+    let seen = observation.slices.get(&shown.family);
+    if let Some(misplaced) = seen.filter(|seen| seen.is_misplaced) {
+        let Version { uid, resource_version, .. } = misplaced.version.clone();
+        let object = Leftover { kind: ExposedKind::Slice, name, uid: Uid(uid), resource_version };
+        if misplaced.version.is_orphan
+            && let Some(answer) = objection(client, set).await
+        {
+            return answer;
+        }
+        let removed = retire(client, observation, &object).await;
+        // The next look makes it anew.
+        let is_gone = matches!(removed.written, Some(Written::SliceGone(_)));
+        return Answer { outcome: if is_gone { Outcome::Stale } else { removed.outcome }, ..removed };
+    }
+    let target = Target { observation, name: &name, version: seen.map(|seen| &seen.version) };
     let keep = |slice: EndpointSlice| Written::Slice(Box::new(slice));
     let answer = write(client, &target, ((&body, patch), keep)).await;
     with_taken_name(answer, ExposedKind::Slice, &target)

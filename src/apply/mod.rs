@@ -21,6 +21,7 @@ mod wake;
 use std::sync::{Arc, RwLock};
 use std::time::Instant;
 
+use bps_core::manifests::ShownAddresses;
 use bps_core::model::{Action, Outcome, Refusal, Role, Step, StepResult};
 use bps_observe::{Observation, Written};
 use bps_runtime::clock::Clock;
@@ -202,7 +203,10 @@ impl Applier {
             Action::Relabel { pod, role } => pods.relabel(pod, *role).await,
             Action::PublishService => exposure::publish_service(&self.client, observation).await,
             Action::PublishGroup => group::publish_group(&self.client, observation).await,
-            Action::Expose { endpoints } => exposure::expose(&self.client, observation, endpoints).await,
+            Action::Expose { family, endpoints } => {
+                let shown = ShownAddresses { family: *family, endpoints };
+                exposure::expose(&self.client, observation, shown).await
+            }
             Action::PublishBudget => budget::publish_budget(&self.client, observation).await,
             Action::ClearAddresses => others::clear_service(&self.client, observation).await,
             Action::Retire { object } => exposure::retire(&self.client, observation, object).await,

@@ -52,9 +52,11 @@ pub(super) async fn clear_service(client: &Client, observation: &Observation) ->
         return nothing_to_do();
     };
     let namespace = set.metadata.namespace.clone().unwrap_or_default();
-    let own = slice_name(&wanted.name);
+    let own: Vec<String> =
+        observation.families.iter().map(|family| slice_name(&wanted.name, *family)).collect();
     let is_own = |slice: &ObjectMeta| {
-        is_controlled_by(slice, set) || (slice.name.as_ref() == Some(&own) && is_orphan(slice))
+        let has_name = slice.name.as_ref().is_some_and(|name| own.contains(name));
+        is_controlled_by(slice, set) || (has_name && is_orphan(slice))
     };
     match clear(client, &namespace, &wanted.name, is_own).await {
         Ok(Found { is_overtaken: true, .. }) => nothing_to_do(),

@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 
 use bps_core::model::{Action, NodeName, Plan, PodRef, Reason, Snapshot, Step};
 use bps_core::plan::{check, plan};
-use bps_observe::slim::SlimNode;
+use bps_observe::slim::{SlimNode, SlimPod};
 use bps_observe::{Observation, SetKey, is_out_of_service, observe};
 use kube::{Api, Client};
 
-use super::refresh::listed_pods;
+use super::refresh::list;
 use super::watch::Sink;
 
 /// What became of deletions that had to be confirmed.
@@ -44,11 +44,11 @@ pub(super) async fn confirmed(
     sink: &Sink,
     (key, steps): (&SetKey, &[Step]),
 ) -> Result<Option<Confirmed>, kube::Error> {
-    let listed = listed_pods(client, key).await?;
+    let listed = list::<SlimPod>(client, key).await?;
     let now = sink.clock.now();
     let observation = {
         let mut cache = sink.cache();
-        let Some(others) = cache.listed_pods(key, (listed.items, &listed.metadata), now) else {
+        let Some(others) = cache.listed(key, listed, now) else {
             return Ok(None);
         };
         for (other, urgency) in others {

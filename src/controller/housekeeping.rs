@@ -79,6 +79,7 @@ impl Housekeeper {
             }
             let now = self.sink.clock.now();
             if self.sink.cache().has_overdue(now) {
+                self.metrics.asked_for_relist();
                 self.sink.relist.ask();
             }
             self.measure();

@@ -37,6 +37,7 @@ pub mod queue;
 mod reconcile;
 mod refresh;
 mod report;
+mod series;
 mod steps;
 mod streaks;
 #[cfg(test)]

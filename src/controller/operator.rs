@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use bps_api::keys;
 use bps_observe::{Cache, Change, Scope, StormThreshold};
@@ -30,6 +31,11 @@ use super::streaks::Streaks;
 use super::watch::{Relist, Sink, watch, watches};
 use crate::apply::{Applier, TicketSender, send_by_tcp};
 use crate::tickets::secret;
+
+/// How long a replica that knows all sets waits for the first lists of groups before it stands for election.
+///
+/// 15 s: the term of the Lease. A replica that lists them is elected before.
+const GROUPS_WITHIN: Duration = Duration::from_secs(15);
 
 /// How the operator runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -123,8 +129,13 @@ pub async fn start(
     let Surroundings { client, clock, send_ticket } = surroundings;
     let scopes = scopes(&settings.watched_namespaces);
     let cache = Arc::new(Mutex::new(Cache::expecting(watches(&scopes))));
-    let sink =
-        Sink { cache, queue: Arc::new(Queue::closed()), clock: clock.clone(), relist: Relist::default() };
+    let sink = Sink {
+        cache,
+        queue: Arc::new(Queue::closed()),
+        clock: clock.clone(),
+        relist: Relist::default(),
+        nodes_noted: tokio::sync::watch::Sender::default(),
+    };
     sink.cache().know_agent_image(settings.agent_image.clone());
     sink.cache().doubt_losses_above(settings.storm_threshold);
     for target in watches(&scopes) {
@@ -139,7 +150,7 @@ pub async fn start(
         lease::Settings::new(settings.namespace, keys::LEASE_LEADER, &settings.pod).map_err(Error::Elect)?;
     let elector = Elector::new(client.clone(), lease_settings, &metrics.reconcile).map_err(Error::Elect)?;
     let leadership = elector.leadership();
-    let (events, writer) = events::channel(client.clone(), clock, settings.pod);
+    let (events, writer) = events::channel(client.clone(), clock, settings.pod, &metrics.sets);
     spawn(tasks, "write-events", writer.run(shutdown.clone()));
     let (ring_shown, ring) = tokio::sync::watch::channel(ring);
     let (applier_kept, metrics_kept) = (applier.clone(), metrics.sets.clone());
@@ -157,16 +168,21 @@ pub async fn start(
         metrics: metrics.clone(),
         events: events.clone(),
         keys: ring,
+        nodes_noted: sink.nodes_noted.subscribe(),
     };
-    groups::start(tasks, shutdown, surroundings, &scopes);
+    let unlisted = groups::start(tasks, shutdown, surroundings, &scopes);
     let (stop, known) = (shutdown.clone(), sink.clone());
     tasks.spawn("elect", async move {
-        // Who knows less than all would lead and do nothing, while another replica could. Groups are not waited for: when two tasks
-        // waited for the first list of one store of `kube` (5.0.0), the other one was not woken, and no pair was formed.
+        // A replica that knows less than all would lead and do nothing, while another one could.
+        let informed = async {
+            synced(&known).await;
+            // Sets are served without them.
+            tokio::time::timeout(GROUPS_WITHIN, groups::listed(unlisted)).await.ok();
+        };
         tokio::select! {
             biased;
             () = stop.requested() => return Ok(()),
-            () = synced(&known) => {}
+            () = informed => {}
         }
         elector.run(stop).await.map_err(Into::into)
     });

@@ -77,6 +77,7 @@ async fn refresh_if_doubted(context: &Context, key: &SetKey) {
         return;
     }
     let SetKey { namespace, name } = key;
+    context.metrics.sets.read_anew();
     match refresh(&context.client, &context.sink, key).await {
         Ok(()) => info!(namespace, set = name, "Read the set anew, because its writes were stale"),
         Err(error) => {
@@ -281,12 +282,6 @@ fn next_look(context: &Context, key: &SetKey, ended: &Ended<'_>) -> Look {
     let is_stale = results.iter().any(|result| result.outcome == Outcome::Stale);
     if is_stale || reported == Outcome::Stale || !plan.steps.is_empty() {
         let streak = context.stale.lengthen(key);
-        // The set and its Pods are read anew by the next look. Only the operator writes the rest all the time.
-        let is_of_the_rest =
-            |result: &StepResult| result.outcome == Outcome::Stale && result.step.action.pod_name().is_none();
-        if streak >= STALE_MAX && results.iter().any(is_of_the_rest) {
-            context.sink.relist.ask();
-        }
         return Look::Settled(Some(retry(backoff(STALE_FIRST, streak, RETRY_MAX))));
     }
     context.stale.end(key);

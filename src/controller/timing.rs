@@ -36,6 +36,7 @@ pub(super) fn is_promotion_after_loss(result: &StepResult) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use bps_api::service::IpFamily;
     use bps_core::model::{PodName, PodRef, Reason, Step, Uid};
     use jiff::SignedDuration;
 
@@ -57,7 +58,11 @@ mod tests {
         let results = [
             result(conversion(Role::Primary), Reason::PodDeleted, 30),
             result(conversion(Role::Primary), Reason::PodDeleted, 20),
-            result(Action::Expose { endpoints: Vec::new() }, Reason::EndpointsChanged, 40),
+            result(
+                Action::Expose { family: IpFamily::IPv4, endpoints: Vec::new() },
+                Reason::EndpointsChanged,
+                40,
+            ),
             result(conversion(Role::Hot), Reason::Refilled, 90),
         ];
         let arrived = Timestamp::from_millisecond(10).unwrap();
@@ -70,7 +75,11 @@ mod tests {
     fn a_scale_out_is_no_failover() {
         let results = [
             result(conversion(Role::Primary), Reason::ScaledOut, 30),
-            result(Action::Expose { endpoints: Vec::new() }, Reason::EndpointsChanged, 40),
+            result(
+                Action::Expose { family: IpFamily::IPv4, endpoints: Vec::new() },
+                Reason::EndpointsChanged,
+                40,
+            ),
         ];
         assert_eq!(Timing::of(&results, Timestamp::UNIX_EPOCH), Timing::default());
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bps_api::{BackupPodSet, HAGroup, keys};
 use bps_observe::readable::Readable;
 use bps_observe::slim::{SlimNode, SlimPod};
-use bps_observe::{Affected, Cache, Kind, Scope, Watched};
+use bps_observe::{Affected, Cache, Kind, NotedNodes, Scope, Watched};
 use bps_runtime::clock::Clock;
 use bps_runtime::shutdown::Shutdown;
 use futures::StreamExt as _;
@@ -75,6 +75,8 @@ pub(super) struct Sink {
     pub(super) queue: Arc<Queue>,
     pub(super) clock: Clock,
     pub(super) relist: Relist,
+    /// Nodes that whoever looks at groups is concerned with.
+    pub(super) nodes_noted: signal::Sender<NotedNodes>,
 }
 
 impl Sink {
@@ -87,7 +89,18 @@ impl Sink {
     where
         Affects: IntoIterator<Item = Affected>,
     {
-        let affected = change(&mut self.cache());
+        let affected = {
+            let mut cache = self.cache();
+            let affected = change(&mut cache);
+            self.nodes_noted.send_if_modified(|known| {
+                let is_other = known.version != cache.nodes_noted().version;
+                if is_other {
+                    known.clone_from(cache.nodes_noted());
+                }
+                is_other
+            });
+            affected
+        };
         for (key, urgency) in affected {
             self.queue.note(key, urgency);
         }

@@ -105,7 +105,8 @@ pub async fn run(settings: PairSettings, launcher: &Path, command: Vec<OsString>
     let replication = replication.transpose().map_err(Error::Replicate)?;
     let sync_socket = replication.as_ref().map(Replication::socket_path);
     let hooks = Hooks { sync_socket, ..settings.hooks.clone() };
-    let tenant = Tenant::new(Kernel, (launcher.to_owned(), command), hooks, timing.stop);
+    let tenant = Tenant::new(Kernel, (launcher.to_owned(), command), hooks, timing.stop)
+        .pausing_at_most(settings.restart_pause_max);
     let (mut tasks, shutdown) = (Tasks::new(), Shutdown::new());
     let member = Member::start(settings, (&mut tasks, &shutdown), (tenant, timing)).await?;
     let member = Member { replication, ..member };
@@ -172,6 +173,7 @@ impl Member {
             membership,
             own,
             key_file,
+            api_files,
             peer_bind,
             slice,
             state_dir,
@@ -196,8 +198,11 @@ impl Member {
         let listener = TcpListener::bind(peer_bind).map_err(Error::Listen)?;
         listener.set_nonblocking(true).map_err(Error::Listen)?;
         let requests = Metrics::new(env!("CARGO_PKG_VERSION")).rest;
-        let client =
-            client::connect_to_own(client::USER_AGENT_AGENT, &requests).await.map_err(Error::Connect)?;
+        let client = match &api_files {
+            Some(api_files) => client::connect_by(api_files, client::USER_AGENT_AGENT, &requests).await,
+            None => client::connect_to_own(client::USER_AGENT_AGENT, &requests).await,
+        };
+        let client = client.map_err(Error::Connect)?;
         tasks.spawn("connections", client::keep_open(client.clone(), CONNECTIONS_KEPT, shutdown.clone()));
         let (states, shown) = watch::channel(State::UNASSIGNED);
         tasks.spawn("keys", key_file::follow(key_file, keys, shutdown.clone()));

@@ -52,6 +52,8 @@ pub struct AgentMetrics {
     pub starts: Counter,
     /// Hooks that failed or took too long.
     pub hook_failures: Counter,
+    /// Applications that were killed because another Pod acted as well.
+    pub overtaken: Counter,
     lag: [Gauge; 3],
     promised: Arc<Mutex<Option<BootTime>>>,
     lacks: Arc<Mutex<Option<Lacks>>>,
@@ -86,6 +88,7 @@ impl Default for AgentMetrics {
             publish_retries: Counter::default(),
             starts: Counter::default(),
             hook_failures: Counter::default(),
+            overtaken: Counter::default(),
             lag: Default::default(),
             promised: Arc::default(),
             lacks: Arc::default(),
@@ -125,6 +128,11 @@ impl AgentMetrics {
         registry.register("publish_retries", "Further attempts to publish", self.publish_retries.clone());
         registry.register("application_starts", "Starts of the application", self.starts.clone());
         registry.register("hook_failures", "Hooks that failed or took too long", self.hook_failures.clone());
+        registry.register(
+            "overtaken",
+            "Applications that were killed because another Pod acted as well",
+            self.overtaken.clone(),
+        );
         let [entries, bytes, seconds] = self.lag.clone();
         registry.register(
             "state_lag_entries",

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 
 use bps_api::HandoverOrder;
 use bps_protocol::{
-    Agent, AgentId, BootTime, Chronicle, Epoch, Event, Protocol, Role, Showing, Timing, Version,
+    Agent, AgentId, BootTime, Chronicle, Epoch, Event, Order, Protocol, Role, Showing, Timing, Version,
 };
 use bps_runtime::health::{Health, TICK_PERIOD};
 use bps_runtime::shutdown::Shutdown;
@@ -125,6 +125,8 @@ struct Turn<'a, On: Machine> {
     permission: Permission,
     /// What the Lease says of the state directories, and the version that does.
     level: (Version, Level),
+    /// Whether it could take over, by what the Lease says.
+    is_able: bool,
     /// Whether the tenure may act with what is in the own one.
     footing: Footing,
 }
@@ -167,6 +169,7 @@ impl<On: Machine> Body<On> {
             is_peer_fenced: false,
             permission: Permission::default(),
             level: (Version::default(), Level::default()),
+            is_able: false,
             footing: Footing::default(),
         };
         turn.body.tenant.enlist();
@@ -256,7 +259,7 @@ impl<On: Machine> Turn<'_, On> {
             Report::Read(record) if self.body.peers.know(&record) => {
                 self.pair.lifelines.know(&record);
                 self.know(&record);
-                self.aftermath.sees(record.takeover);
+                self.aftermath.sees(record.takeover, self.now() + self.body.relay.linger());
                 let Record { lease, version, slice, orders, level, .. } = *record;
                 self.is_gone &= self.pair.protocol.agent().seen.is_none_or(|seen| version <= seen.version);
                 if self.pair.is_of_group {
@@ -306,7 +309,19 @@ impl<On: Machine> Turn<'_, On> {
         if !is_over {
             self.body.tenant.go_on(now)?;
         }
-        self.step(self.as_time_passes())
+        self.step(self.as_time_passes())?;
+        self.stop_pausing_alone(now)
+    }
+
+    /// Whoever waits before it starts an application that ended again and again holds the role meanwhile: a standby that came since
+    /// gets it.
+    fn stop_pausing_alone(&mut self, now: BootTime) -> io::Result<()> {
+        let has_successor = self.pair.protocol.has_successor(now);
+        if self.body.tenant.is_relieved(has_successor) {
+            info!("Hands over instead of waiting for the next start of the application");
+            self.step(Event::Ordered(Order::GiveUp))?;
+        }
+        Ok(())
     }
 
     /// What the protocol does about an event, knowing whether it may take over.
@@ -320,6 +335,7 @@ impl<On: Machine> Turn<'_, On> {
     fn step_now(&mut self, event: Event) -> io::Result<()> {
         let now = self.now();
         self.body.health.tick();
+        self.show_readiness();
         let agent = *self.pair.protocol.agent();
         let (before, unresolved) = (agent.role, agent.unresolved);
         let is_outlasted = self.is_outlasted(now, event);

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bps_api::{HandoverOrder, keys};
 use bps_protocol::AgentId;
+use bps_runtime::client::ApiFiles;
 use bps_runtime::telemetry::LogSettings;
 use clap::Args;
 
@@ -16,6 +17,7 @@ use super::identity::{Identity, parse_own_uid};
 use super::replicate::ReplicateSettings;
 use super::replicate::gate::PromoteWhen;
 use super::search::Membership;
+use super::tenant::PAUSE_MAX;
 
 /// What an agent of a pair cannot do without.
 const NEEDED: [&str; 5] = ["key_file", "peer_bind", "pod_uid", "pod", "pod_ip"];
@@ -41,6 +43,10 @@ pub struct PairArguments {
     /// folder, /metrics is served beside the probes to who sends its content as bearer token.
     #[arg(long, requires = "membership")]
     key_file: Option<PathBuf>,
+    /// Folder with the files token and ca.crt, by which the API server of the own Pod is asked. Default: those of the
+    /// ServiceAccount that Kubernetes mounts, or the kubeconfig in `KUBECONFIG`, in JSON.
+    #[arg(long, requires = "membership")]
+    api_dir: Option<PathBuf>,
     /// Address to talk to the other agent, for example 0.0.0.0:20001: UDP and TCP. 0.0.0.0 and `[::]` both stand for all
     /// addresses of the own Pod, of IPv4 or IPv6 as --pod-ip is.
     #[arg(long, requires = "membership")]
@@ -75,6 +81,10 @@ pub struct PairArguments {
     /// standby lives and lacks state acts on for a third of that at most.
     #[arg(long, env = keys::ENV_HA_END_WITHIN_SECONDS, default_value_t = keys::END_WITHIN_SECONDS)]
     end_within: u64,
+    /// Longest time from one start of the application to the next while it ends by itself within 60 s, 3 times in a row and more;
+    /// from 1 s on the time doubles each time. Unit: seconds.
+    #[arg(long, default_value_t = PAUSE_MAX.as_secs(), value_parser = clap::value_parser!(u64).range(1..=300))]
+    restart_pause_max: u64,
     /// Which comes first in a handover that somebody wants: the end of the old application, or the new one that serves;
     /// then both act for a while. Default: what the Lease says, which is break-before-make unless the group says otherwise.
     #[arg(long, requires = "membership", value_enum, conflicts_with_all = ["replicate", "run_in_standby"])]
@@ -108,6 +118,8 @@ pub struct PairSettings {
     pub own: Identity,
     /// File with the keys.
     pub key_file: PathBuf,
+    /// By which files the API server is asked, if not by those that Kubernetes mounts.
+    pub api_files: Option<ApiFiles>,
     /// Where it listens.
     pub peer_bind: SocketAddr,
     /// EndpointSlice to publish in, if the Lease is given by name.
@@ -126,6 +138,8 @@ pub struct PairSettings {
     pub handover: Option<HandoverOrder>,
     /// What is run when the role changes.
     pub hooks: Hooks,
+    /// Longest pause between two starts of an application that ends by itself again and again.
+    pub restart_pause_max: Duration,
     /// Socket of the enforcer; none in the process that is to become it.
     pub enforcer: Option<String>,
     /// How logs are written.
@@ -144,8 +158,13 @@ impl PairArguments {
         let hooks = Hooks { check: self.check.check(own.ip), ..hooks };
         let (state_file, health_bind, logs) = (self.state_file, self.health_bind.map(listening), self.logs);
         let enforcer = self.enforcer;
+        let api_files = self.api_dir.map(|folder| ApiFiles {
+            token: folder.join(keys::AGENT_API_TOKEN_FILE),
+            certificates: folder.join(keys::AGENT_API_CERTIFICATES_FILE),
+        });
         let relay_ports = self.relay_port.into_iter().collect();
         let promote_when = self.promote_when;
+        let restart_pause_max = Duration::from_secs(self.restart_pause_max);
         let end_within = Duration::from_secs(self.end_within);
         let replicate =
             self.replicate.map(|directory| ReplicateSettings { directory, promote_when, end_within });
@@ -153,6 +172,7 @@ impl PairArguments {
             membership,
             own,
             key_file,
+            api_files,
             peer_bind,
             slice,
             state_dir,
@@ -162,6 +182,7 @@ impl PairArguments {
             replicate,
             handover,
             hooks,
+            restart_pause_max,
             enforcer,
             logs,
         })

@@ -17,6 +17,7 @@ use rustix::process::Signal;
 use tokio::sync::watch;
 use tracing::{error, warn};
 
+use self::crashes::Crashes;
 use self::hooks::helper_ended;
 use self::lingering::Lingering;
 use self::running::Running;
@@ -27,11 +28,9 @@ use super::lifeline::bond::Bond;
 use super::metrics::AgentMetrics;
 use super::world::{Kernel, Machine};
 
+pub(super) use self::crashes::PAUSE_MAX;
 pub(super) use self::lingering::{KILLED_BEFORE_MAX, LINGER_MAX};
 
-/// Shortest time between two starts by the same agent. 1 s: an application that cannot start is handed to and fro at
-/// most twice a second, and the Lease is written as rarely.
-const STARTS_APART: Duration = Duration::from_secs(1);
 /// One part of the time to stop is for an application that obeys, one for the kernel with one that does not.
 const STOP_PARTS: u32 = 2;
 
@@ -49,6 +48,8 @@ pub struct Tenant<On: Machine = Kernel> {
     /// Since when it is being killed.
     killed_since: Option<BootTime>,
     last_start: Option<BootTime>,
+    /// How often in a row it ended by itself.
+    crashes: Crashes,
     /// Nothing of a tenure begins before this.
     not_before: BootTime,
     /// When an application that runs already is promoted, if that is still to come.
@@ -100,6 +101,7 @@ impl<On: Machine> Tenant<On> {
             kill_at: None,
             killed_since: None,
             last_start: None,
+            crashes: Crashes::default(),
             not_before: BootTime::default(),
             promote_at: None,
             metrics: AgentMetrics::default(),
@@ -114,6 +116,25 @@ impl<On: Machine> Tenant<On> {
             bond: None,
             bonds: watch::Sender::new(None),
         }
+    }
+
+    /// Waits at most so long before it starts an application again that ends by itself again and again.
+    #[must_use]
+    pub fn pausing_at_most(mut self, pause_max: Duration) -> Self {
+        self.crashes.limit(pause_max);
+        self
+    }
+
+    /// Whether the application ends by itself again and again soon after its start.
+    pub fn is_crash_looping(&self, now: BootTime) -> bool {
+        self.crashes.is_loop(now)
+    }
+
+    /// Whether a tenure that waits for the next start of the application is to end, because somebody came who may do better. To be
+    /// asked whenever time has passed; `has_successor` tells whether a standby would take over.
+    pub fn is_relieved(&mut self, has_successor: bool) -> bool {
+        let is_pausing = self.is_tenure && matches!(self.running, Running::Waiting(_));
+        self.crashes.is_relieved(is_pausing, has_successor)
     }
 
     /// Belongs to this pair from now on, in which stopping may take so long.
@@ -176,13 +197,7 @@ impl<On: Machine> Tenant<On> {
     pub fn stop(&mut self, now: BootTime, by: BootTime) -> io::Result<()> {
         let kill_at = by.before(self.kill_before);
         // What is being killed already goes on being killed.
-        (self.kill_at, self.promote_at) = (Some(self.kill_at.map_or(kill_at, |at| at.min(kill_at))), None);
-        self.end_check();
-        match self.running {
-            Running::Waiting(_) => self.running = Running::Stillborn,
-            Running::Lingering(_) => self.adopt(),
-            Running::Nothing | Running::Application(_) | Running::Stillborn => {}
-        }
+        self.close(self.kill_at.map_or(kill_at, |at| at.min(kill_at)));
         // What the hook does comes first; the application is asked to end after it.
         let is_running =
             matches!(self.running, Running::Application(_)) && self.being_killed_since().is_none();
@@ -190,6 +205,26 @@ impl<On: Machine> Tenant<On> {
             self.ask_to_end()?;
         }
         self.go_on(now)
+    }
+
+    /// Ends it at once, whatever it or a hook does.
+    ///
+    /// # Errors
+    /// The process list cannot be read.
+    pub fn kill(&mut self, now: BootTime) -> io::Result<()> {
+        self.close(now);
+        self.go_on(now)
+    }
+
+    /// Nothing of a tenure begins any more, and what there is of it is killed at this time.
+    fn close(&mut self, kill_at: BootTime) {
+        (self.kill_at, self.promote_at) = (Some(kill_at), None);
+        self.end_check();
+        match self.running {
+            Running::Waiting(_) => self.running = Running::Stillborn,
+            Running::Lingering(_) => self.adopt(),
+            Running::Nothing | Running::Application(_) | Running::Stillborn => {}
+        }
     }
 
     /// Ends it as standby, and does not start it as that again until [`Tenant::enlist`] or the next tenure.
@@ -227,8 +262,7 @@ impl<On: Machine> Tenant<On> {
 impl<On: Machine> Tenant<On> {
     fn start_soon(&mut self, now: BootTime) {
         self.kill_at = None;
-        let earliest =
-            self.last_start.map_or(self.not_before, |last| self.not_before.max(last + STARTS_APART));
+        let earliest = self.not_before.max(self.next_start(now));
         if earliest <= now && !self.is_held_back {
             self.start(now);
         } else {
@@ -236,8 +270,14 @@ impl<On: Machine> Tenant<On> {
         }
     }
 
+    /// When it may be started again.
+    fn next_start(&self, now: BootTime) -> BootTime {
+        self.last_start.map_or(now, |last| last + self.crashes.pause(now))
+    }
+
     fn start(&mut self, now: BootTime) {
         self.last_start = Some(now);
+        self.crashes.started(now);
         self.metrics.starts.inc();
         let bond = self.machine.bond().inspect_err(|source| {
             warn!(error = source as &dyn std::error::Error, "Could not make a lifeline for the application");
@@ -362,6 +402,15 @@ impl<On: Machine> Tenant<On> {
     /// Nothing of it is left. A standby is started again, and is nobody else's business.
     fn end(&mut self) -> bool {
         self.note_end();
+        let now = self.machine.now();
+        self.crashes.ended(now, self.kill_at.is_some());
+        if self.crashes.is_loop(now) {
+            let pause = self.crashes.pause(now);
+            warn!(
+                ?pause,
+                "The application ends again and again soon after its start: waits longer each time"
+            );
+        }
         let has_lingered = matches!(self.running, Running::Lingering(_));
         // A hook has ended with it, and what it came to is for nobody that comes after.
         (self.running, self.bond, self.check, self.hook) = (Running::Nothing, None, None, None);
@@ -372,8 +421,8 @@ impl<On: Machine> Tenant<On> {
         }
         let was_tenure = std::mem::take(&mut self.is_tenure);
         self.show_bond();
-        if let (false, false, Some(last)) = (was_tenure, self.is_retired, self.last_start) {
-            self.running = Running::Waiting(last + STARTS_APART);
+        if !was_tenure && !self.is_retired && self.last_start.is_some() {
+            self.running = Running::Waiting(self.next_start(now));
         }
         was_tenure
     }
@@ -390,6 +439,7 @@ impl<On: Machine> Tenant<On> {
 }
 
 mod checks;
+mod crashes;
 mod held;
 mod hooks;
 mod lingering;

@@ -232,6 +232,9 @@ pub const WITHHELD: &str = "Withheld";
 /// The standby has every acknowledged write, as [`PairStatus::sync`] has it.
 pub const IN_SYNC: &str = "InSync";
 
+/// What a pair is doing whose standby does not answer its active, as [`PairStatus::state`] has it.
+pub const PAIR_SILENT: &str = "Silent";
+
 /// What a pair is doing that was decided to end, as [`PairStatus::state`] has it.
 pub const PAIR_ENDING: &str = "Ending";
 
@@ -254,8 +257,8 @@ pub struct PairStatus {
     pub pods: Vec<String>,
     /// Epoch of the tenure that the Lease shows, as in the application's environment.
     pub epoch: String,
-    /// What the pair is doing: `Paired`, `Alone`, `Starting`, `Fenced`, `Replacing`, `Ending`, or
-    /// `Withheld` if nobody may act because no ready Pod has every acknowledged write.
+    /// What the pair is doing: `Paired`, `Alone`, `Starting`, `Fenced`, `Replacing`, `Ending`, `Silent` if its standby
+    /// does not answer its active, or `Withheld` if nobody may act because no ready Pod has every acknowledged write.
     pub state: String,
     /// Where the state is that agents replicate: `InSync` if the standby has every acknowledged write, `CatchingUp` if it
     /// does not and would not take over, `Alone` if there is none; absent if nothing is replicated.

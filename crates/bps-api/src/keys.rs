@@ -85,6 +85,12 @@ pub const ANNOTATION_HA_WRITES: &str = "backup.example.com/ha-writes";
 pub const ANNOTATION_HA_TAKEOVER: &str = "backup.example.com/ha-takeover";
 /// Annotation on the Lease of a pair: hold, watch and stop of its protocol in milliseconds, as JSON; never changed.
 pub const ANNOTATION_HA_TIMING: &str = "backup.example.com/ha-timing";
+/// Annotation on the Lease of a pair: for how long its active acts on without the API server while its standby answers, in
+/// seconds, decimal; absent: for no longer than its keep-alives need. Never changed.
+pub const ANNOTATION_HA_OUTAGE: &str = "backup.example.com/ha-outage";
+/// Annotation on the Lease of a pair that was deleted and made again as it was: uid of the first one, by which its agents know it.
+/// Never changed.
+pub const ANNOTATION_HA_LEASE: &str = "backup.example.com/ha-lease";
 /// Annotation on the Lease of a pair: name of the EndpointSlice that its active shows its address in; absent if none.
 pub const ANNOTATION_HA_SLICE: &str = "backup.example.com/ha-slice";
 /// Annotation on the EndpointSlice of a pair: uids of the Pods that may show themselves in it, separated by commas.
@@ -158,6 +164,19 @@ pub const VOLUME_AGENT: &str = "bps-agent";
 pub const VOLUME_AGENT_PROGRAM: &str = "bps-agent-program";
 /// Volume with the keys of the group.
 pub const VOLUME_AGENT_KEYS: &str = "bps-agent-keys";
+/// Projected volume with what the agent needs to reach the API server: a token of the Pod's ServiceAccount and the certificates of
+/// the cluster.
+pub const VOLUME_AGENT_API: &str = "bps-agent-api";
+/// Where [`VOLUME_AGENT_API`] is mounted.
+pub const AGENT_API_MOUNT_PATH: &str = "/bps-ha-api";
+/// File of [`VOLUME_AGENT_API`] with the token.
+pub const AGENT_API_TOKEN_FILE: &str = "token";
+/// File of [`VOLUME_AGENT_API`] with the certificates.
+pub const AGENT_API_CERTIFICATES_FILE: &str = "ca.crt";
+/// How long the token is good for. Unit: seconds.
+///
+/// 6 h: a kubelet renews it when four fifths of that have passed, so that it outlasts an API server that is away for an hour.
+pub const AGENT_API_TOKEN_SECONDS: u64 = 21_600;
 /// Where [`VOLUME_AGENT`] is mounted.
 pub const AGENT_MOUNT_PATH: &str = "/bps-ha";
 /// Where [`VOLUME_AGENT_KEYS`] is mounted.
@@ -293,6 +312,8 @@ mod tests {
             ANNOTATION_HA_WRITES,
             ANNOTATION_HA_TAKEOVER,
             ANNOTATION_HA_TIMING,
+            ANNOTATION_HA_OUTAGE,
+            ANNOTATION_HA_LEASE,
             ANNOTATION_HA_SLICE,
             ANNOTATION_HA_SHOWN_BY,
             ANNOTATION_HA_HANDOVER,
@@ -308,7 +329,7 @@ mod tests {
             EVENT_REPORTER,
         ];
         assert_eq!(PREFIX, format!("{GROUP}/"));
-        assert_eq!(keys.map(|key| key.starts_with(PREFIX)), [true; 32]);
+        assert_eq!(keys.map(|key| key.starts_with(PREFIX)), [true; 34]);
     }
 
     #[test]

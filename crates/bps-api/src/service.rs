@@ -8,6 +8,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 /// The rules for a Service in the field `service`, whatever kind it belongs to.
 pub(super) fn node_ports_fit_the_type() -> Rule {
@@ -34,6 +35,21 @@ pub(super) fn affinity_has_a_time() -> Rule {
     Rule::new("!has(self.sessionAffinityConfig) || self.sessionAffinity == 'ClientIP'").message(
         "sessionAffinityConfig needs sessionAffinity ClientIP: set it, or leave the configuration out",
     )
+}
+
+/// Kubernetes refuses the same, in words that name neither of the fields as ours are named.
+fn two_families_need_a_policy_for_two() -> Rule {
+    Rule::new(
+        "!has(self.ipFamilies) || self.ipFamilies.size() < 2 || \
+         (has(self.ipFamilyPolicy) && self.ipFamilyPolicy != 'SingleStack')",
+    )
+    .message(
+        "two ipFamilies need ipFamilyPolicy PreferDualStack or RequireDualStack: set it, or name one family",
+    )
+}
+
+fn families_differ() -> Rule {
+    Rule::new("self.size() < 2 || self[0] != self[1]").message("name each of ipFamilies once")
 }
 
 fn keys_are_the_users() -> Rule {
@@ -81,6 +97,7 @@ pub(super) fn no_node_ports() -> Rule {
 #[x_kube(validation = outside_traffic_comes_from_outside())]
 #[x_kube(validation = load_balancers_are_of_that_type())]
 #[x_kube(validation = affinity_has_a_time())]
+#[x_kube(validation = two_families_need_a_policy_for_two())]
 #[x_kube(validation = Rule::new("!has(self.publishNotReadyAddresses) || !self.publishNotReadyAddresses").message(
     "publishNotReadyAddresses would lead clients to Pods that do not serve, and the operator writes the addresses itself: leave \
      it out"))]
@@ -110,6 +127,19 @@ pub struct ExposedService {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "TrafficDistribution")]
     pub traffic_distribution: Option<TrafficDistribution>,
+
+    /// Families of addresses that the Service has, the first one first: `IPv4`, `IPv6` or both. The first one cannot be changed
+    /// while the Service exists. Default: the cluster's. The operator keeps one EndpointSlice for each family.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Vec<IpFamily>", length(min = 1, max = 2))]
+    #[x_kube(validation = families_differ())]
+    pub ip_families: Option<Vec<IpFamily>>,
+
+    /// How many families: `SingleStack`, one; `PreferDualStack`, both if the cluster has both; `RequireDualStack`, both. Default:
+    /// one for a new Service; one that exists keeps what it has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "IpFamilyPolicy")]
+    pub ip_family_policy: Option<IpFamilyPolicy>,
 
     /// Must be false or left out: clients are led to primaries that are ready, as the operator writes the addresses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -231,6 +261,44 @@ pub enum TrafficDistribution {
     PreferSameZone,
     /// One on the same node.
     PreferSameNode,
+}
+
+/// A family of IP addresses.
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum IpFamily {
+    /// Addresses of 32 bits.
+    IPv4,
+    /// Addresses of 128 bits.
+    IPv6,
+}
+
+impl IpFamily {
+    /// The family of an address.
+    pub const fn of(address: IpAddr) -> Self {
+        match address {
+            IpAddr::V4(_) => Self::IPv4,
+            IpAddr::V6(_) => Self::IPv6,
+        }
+    }
+
+    /// The family as Kubernetes spells it, also as the address type of an EndpointSlice.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::IPv4 => "IPv4",
+            Self::IPv6 => "IPv6",
+        }
+    }
+}
+
+/// How many families of addresses a Service has.
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IpFamilyPolicy {
+    /// One.
+    SingleStack,
+    /// Both if the cluster has both.
+    PreferDualStack,
+    /// Both.
+    RequireDualStack,
 }
 
 /// One port of the Service.

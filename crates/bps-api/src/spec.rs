@@ -97,6 +97,10 @@ use std::borrow::Cow;
     "!has(self.activeStandby) || !has(self.service) || !has(self.service.trafficDistribution)")
     .message("service.trafficDistribution has no effect with activeStandby, whose agents write the addresses: leave it \
               out"))]
+#[x_kube(validation = Rule::new(
+    "!has(self.activeStandby) || !has(self.service) || (!has(self.service.ipFamilies) && !has(self.service.ipFamilyPolicy))")
+    .message("service.ipFamilies and service.ipFamilyPolicy have no effect with activeStandby, whose agents write one address \
+              each: leave them out"))]
 #[x_kube(validation = Rule::new("has(self.activeStandby) == has(oldSelf.activeStandby)").message(
     "activeStandby can be neither added nor removed, because Pods with and without an agent cannot take over from each \
      other: make a new set, move the clients, and delete this one"))]
@@ -114,11 +118,9 @@ use std::borrow::Cow;
     .message("the container of activeStandby needs a command, because the agent has to start it: write the command of \
               its image"))]
 #[x_kube(validation = Rule::new(
-    "!has(self.activeStandby) || ((!has(self.template.spec.shareProcessNamespace) || \
-     !self.template.spec.shareProcessNamespace) && (!has(self.template.spec.automountServiceAccountToken) || \
-     self.template.spec.automountServiceAccountToken))")
-    .message("with activeStandby leave out shareProcessNamespace and automountServiceAccountToken: the agent is the \
-              first process of its container, and needs the token for its Lease"))]
+    "!has(self.activeStandby) || !has(self.template.spec.shareProcessNamespace) || \
+     !self.template.spec.shareProcessNamespace")
+    .message("with activeStandby leave out shareProcessNamespace: the agent is the first process of its container"))]
 pub struct BackupPodSetSpec {
     /// Primaries: Pods that serve. Acted on by the scale subresource. Range 0 to 1000, default 1.
     #[serde(default = "default_replicas")]

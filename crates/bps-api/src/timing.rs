@@ -33,6 +33,13 @@ pub struct GroupTiming {
     #[serde(default = "stop_milliseconds")]
     #[schemars(range(min = 50, max = 20_000))]
     pub stop_milliseconds: i32,
+
+    /// For how long an active acts on while the API server is away and its standby answers, 0 to 3600, default 3600. The
+    /// operator waits a minute longer than this for a pair whose members are both gone, unless their kubelets have said that
+    /// they ended, or their nodes have the taint node.kubernetes.io/out-of-service.
+    #[serde(default = "api_outage_seconds")]
+    #[schemars(range(min = 0, max = 3_600))]
+    pub api_outage_seconds: i32,
 }
 
 impl Default for GroupTiming {
@@ -41,6 +48,7 @@ impl Default for GroupTiming {
             hold_milliseconds: hold_milliseconds(),
             watch_milliseconds: watch_milliseconds(),
             stop_milliseconds: stop_milliseconds(),
+            api_outage_seconds: api_outage_seconds(),
         }
     }
 }
@@ -55,4 +63,8 @@ fn watch_milliseconds() -> i32 {
 
 fn stop_milliseconds() -> i32 {
     200
+}
+
+fn api_outage_seconds() -> i32 {
+    3_600
 }

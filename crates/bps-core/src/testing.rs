@@ -2,14 +2,15 @@
 //!
 //! Compiled into the library's unit tests and into the tests of this folder, so the model comes from the parent.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use bps_api::service::IpFamily;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::model::{
-    Desired, Gate, Lifecycle, NodeHealth, NodeName, NodeView, Ownership, Part, PodName, PodRef, PodShare,
-    PodView, Recent, Revision, Role, RoleLabels, ScaleIn, Signs, Snapshot, Storm, Strategies, Uid,
-    UpdateKind, UpdatePolicy,
+    Desired, Endpoint, ExposedSlice, Exposure, Gate, Lifecycle, NodeHealth, NodeName, NodeView, ObjectState,
+    Others, Ownership, Part, PodName, PodRef, PodShare, PodView, Recent, Revision, Role, RoleLabels, ScaleIn,
+    Signs, Snapshot, Storm, Strategies, Uid, UpdateKind, UpdatePolicy,
 };
 
 /// Age of a Pod about which a test says nothing.
@@ -82,6 +83,15 @@ pub fn snapshot(desired: Desired, mut pods: Vec<PodView>) -> Snapshot {
     }
 }
 
+/// A Service that is as wanted, with a slice of IPv4 addresses in this state.
+pub fn exposure(slice: ObjectState, endpoints: Vec<Endpoint>) -> Exposure {
+    Exposure {
+        service: ObjectState::Current,
+        slices: vec![ExposedSlice { family: IpFamily::IPv4, state: slice, endpoints }],
+        others: Others::None,
+    }
+}
+
 /// A healthy, settled Pod with a node of its own: ready, or, if cold, at its gate.
 pub fn pod(name: &str, role: Role, slot: u32) -> PodView {
     let since = seconds_ago(SETTLED_SECONDS);
@@ -112,7 +122,16 @@ pub fn pod(name: &str, role: Role, slot: u32) -> PodView {
         is_serving: !is_cold,
         node: Some(node(&format!("node-{name}"), NodeHealth::Healthy)),
         address: Some(address(slot)),
+        other_address: None,
     }
+}
+
+/// A second slice, of IPv6 addresses, for a Service that has one of IPv4 addresses.
+pub fn dual_stack(exposure: Exposure, endpoints: Vec<Endpoint>) -> Exposure {
+    let mut slices = exposure.slices;
+    let state = slices[0].state;
+    slices.push(ExposedSlice { family: IpFamily::IPv6, state, endpoints });
+    Exposure { slices, ..exposure }
 }
 
 /// A storm in which so many of all Pods are lost; it is doubted for a minute more.
@@ -128,4 +147,9 @@ pub fn node(name: &str, health: NodeHealth) -> NodeView {
 /// The address of the Pod in a slot, out of the range that RFC 2544 keeps for tests.
 pub fn address(slot: u32) -> IpAddr {
     IpAddr::V4(Ipv4Addr::from_bits(Ipv4Addr::new(198, 18, 0, 1).to_bits() + slot))
+}
+
+/// Address of the other family that a Pod of this slot has in a cluster with two.
+pub fn other_address(slot: u32) -> IpAddr {
+    IpAddr::V6(Ipv6Addr::from_bits(Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 1).to_bits() + u128::from(slot)))
 }

@@ -13,7 +13,6 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
 use kube_core::ObjectMeta;
 use kube_core::Resource;
 use tracing::warn;
@@ -22,21 +21,24 @@ use super::change::{self, Change};
 use super::owner::controller_of;
 use super::readable::{Readable, Unread};
 use super::slim::SlimPod;
-use super::store::{self, Index, Indexed, ObjectKey, Outdated, Scope, Source, Store};
+use super::store::{Index, Indexed, ObjectKey, Outdated, Scope, Source, Store};
 use super::storm::StormThreshold;
 use super::wish;
 
 mod budgets;
 mod doubt;
 mod groups;
+mod listed;
 mod nodes;
 mod noted;
 mod others;
 mod taken;
 mod written;
 
+pub use listed::OfSet;
 pub(crate) use nodes::Hosts;
 use nodes::NodeList;
+pub use nodes::NotedNodes;
 pub use noted::Deleted;
 pub(super) use noted::Noted;
 use others::Behind;
@@ -115,6 +117,7 @@ pub struct Cache {
     /// Where it is known which budgets there are.
     budget_scopes: BTreeSet<Scope>,
     pub(super) nodes: BTreeMap<NodeName, NodeView>,
+    nodes_noted: NotedNodes,
     /// Sets whose newest spec cannot be used, each as it was when that could be done last.
     usable: BTreeMap<SetKey, Arc<BackupPodSet>>,
     /// Sets whose newest spec has something that could not be read.
@@ -304,34 +307,6 @@ impl Cache {
             Some(_) | None => vec![(set, change::between(old_facts, new_facts))],
         };
         changes.into_iter().filter_map(|(set, change)| Some((set, change?))).chain(turned).collect()
-    }
-
-    /// A complete list of a set's Pods, with its version: what it did not show although it is older is gone.
-    ///
-    /// Returns the other sets that are affected, by a storm that is over; `None`, and takes nothing in, if the list has no
-    /// version that can be compared.
-    pub fn listed_pods(
-        &mut self,
-        set: &SetKey,
-        (pods, list): (Vec<SlimPod>, &ListMeta),
-        now: Timestamp,
-    ) -> Option<Vec<Affected>> {
-        let list_version = list.resource_version.as_ref()?.parse::<u64>().ok()?;
-        let shown: BTreeSet<ObjectKey> = pods.iter().map(ObjectKey::of).collect();
-        let is_gone = |pod: &&Arc<SlimPod>| {
-            !shown.contains(&ObjectKey::of(pod.as_ref()))
-                && store::version(&pod.metadata).is_some_and(|version| version <= list_version)
-        };
-        let gone: Vec<Arc<SlimPod>> = self.pods_of(set).filter(is_gone).cloned().collect();
-        let mut affected = Vec::new();
-        for pod in gone {
-            affected.extend(self.lose_pod(&pod, now));
-        }
-        for pod in pods {
-            affected.extend(self.put_pod(pod, Source::OwnWrite, now));
-        }
-        affected.retain(|(other, _)| other != set);
-        Some(affected)
     }
 
     /// A Pod is gone, or does not carry our label any more.

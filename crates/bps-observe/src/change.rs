@@ -45,7 +45,7 @@ pub(super) struct Facts {
     part: Part,
     lifecycle: Lifecycle,
     gate: Gate,
-    address: Option<IpAddr>,
+    addresses: [Option<IpAddr>; 2],
     node: Option<String>,
     owner: Option<String>,
     revision: Option<String>,
@@ -67,7 +67,7 @@ pub(super) fn facts(pod: &SlimPod) -> Facts {
         part: pod::part(pod),
         lifecycle: pod::lifecycle(pod, created),
         gate: pod::gate(pod),
-        address: pod.status.pod_ip.as_ref().and_then(|text| text.parse().ok()),
+        addresses: [pod::address(pod), pod::other_address(pod)],
         node: pod.spec.node_name.clone(),
         owner: controller_of(&pod.metadata).map(|owner| owner.uid.clone()),
         revision: labels.and_then(|labels| labels.get(bps_api::keys::LABEL_REVISION)).cloned(),
@@ -104,8 +104,9 @@ fn is_urgent(old: &Facts, new: &Facts) -> bool {
     let ends = matches!(new.lifecycle, Lifecycle::Terminating | Lifecycle::Finished)
         && new.lifecycle != old.lifecycle;
     let serves_now = new.role == Some(Role::Primary) && is_ready(new) && !is_ready(old);
-    let waits_for_ticket =
-        new.role != Some(Role::Cold) && matches!(new.gate, Gate::Listening { .. }) && new.address.is_some();
+    let waits_for_ticket = new.role != Some(Role::Cold)
+        && matches!(new.gate, Gate::Listening { .. })
+        && new.addresses.iter().any(Option::is_some);
     let was_relabelled = old.role != new.role || old.owner != new.owner || old.part != new.part;
     let was_replaced = old.uid != new.uid;
     was_lost || was_replaced || ends || serves_now || was_relabelled || (waits_for_ticket && old != new)

@@ -2,10 +2,10 @@
 
 use std::net::IpAddr;
 
-use bps_api::service::{Protocol, TrafficDistribution};
+use bps_api::service::{IpFamily, Protocol, TrafficDistribution};
 use bps_api::{BackupPodSet, ExposedService, keys};
-use bps_core::manifests::{self, SlicePort, covers, hints, service_patch};
-use bps_core::model::{Endpoint, NodeName, ObjectState, PodName, Uid};
+use bps_core::manifests::{self, SlicePort, covers, hints, keep_families, service_patch};
+use bps_core::model::{Endpoint, ExposedSlice, NodeName, ObjectState, PodName, Uid};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::{Endpoint as RawEndpoint, EndpointPort, EndpointSlice};
 use kube_core::ObjectMeta;
@@ -23,22 +23,33 @@ pub(super) fn service_state(
     if !is_for(&service.metadata, set) {
         return ObjectState::Foreign;
     }
-    let patch = service_patch(&manifests::service(set, wanted), service.metadata.annotations.as_ref());
+    let mut patch = service_patch(&manifests::service(set, wanted), service.metadata.annotations.as_ref());
+    keep_families(&mut patch, &families(Some(service)));
     // An object that was read from JSON can always be written as JSON.
     let seen = serde_json::to_value(service).unwrap_or_default();
     let is_current = is_controlled_by(&service.metadata, set) && covers(&seen, &patch);
     if is_current { ObjectState::Current } else { ObjectState::Outdated }
 }
 
-/// How the slice compares with the wish, and the addresses in it.
-pub(super) fn slice_state(
+/// Families of addresses of a Service; IPv4 if there is none, or the API server knows of one family only.
+pub(super) fn families(service: Option<&Service>) -> Vec<IpFamily> {
+    let words = service.and_then(|service| service.spec.as_ref()?.ip_families.as_ref());
+    let known = |word: &String| serde_json::from_value(Value::String(word.clone())).ok();
+    let families: Vec<IpFamily> = words.into_iter().flatten().filter_map(known).collect();
+    if families.is_empty() { vec![IpFamily::IPv4] } else { families }
+}
+
+/// How the slice of a family compares with the wish, and the addresses in it.
+pub(super) fn exposed_slice(
     slice: Option<&EndpointSlice>,
     set: &BackupPodSet,
-    (wanted, ports): (&ExposedService, &[SlicePort]),
-) -> (ObjectState, Vec<Endpoint>) {
-    let Some(slice) = slice else { return (ObjectState::Absent, Vec::new()) };
+    SliceWish { family, service: wanted, ports }: SliceWish<'_>,
+) -> ExposedSlice {
+    let Some(slice) = slice else {
+        return ExposedSlice { family, state: ObjectState::Absent, endpoints: Vec::new() };
+    };
     if !is_for(&slice.metadata, set) {
-        return (ObjectState::Foreign, Vec::new());
+        return ExposedSlice { family, state: ObjectState::Foreign, endpoints: Vec::new() };
     }
     let mut endpoints: Vec<Endpoint> = slice.endpoints.iter().filter_map(endpoint).collect();
     endpoints.sort();
@@ -54,9 +65,28 @@ pub(super) fn slice_state(
         let wanted = endpoint(raw).and_then(|endpoint| hints(wanted.traffic_distribution, &endpoint));
         raw.hints.as_ref().and_then(|hints| serde_json::to_value(hints).ok()) == wanted
     };
-    let is_current =
-        is_owned && has_ports && is_readable && is_visible && slice.endpoints.iter().all(is_hinted);
-    (if is_current { ObjectState::Current } else { ObjectState::Outdated }, endpoints)
+    let is_current = is_owned
+        && !is_misplaced(slice, family)
+        && has_ports
+        && is_readable
+        && is_visible
+        && slice.endpoints.iter().all(is_hinted);
+    let state = if is_current { ObjectState::Current } else { ObjectState::Outdated };
+    ExposedSlice { family, state, endpoints }
+}
+
+/// Whether a slice has addresses of another family than its name says, which no write changes: it has to be made anew. Versions
+/// up to 0.1 had one slice, of any family.
+pub(super) fn is_misplaced(slice: &EndpointSlice, family: IpFamily) -> bool {
+    slice.address_type != family.as_str()
+}
+
+/// The slice that a set should have.
+#[derive(Clone, Copy)]
+pub(super) struct SliceWish<'a> {
+    pub(super) family: IpFamily,
+    pub(super) service: &'a ExposedService,
+    pub(super) ports: &'a [SlicePort],
 }
 
 /// Which Pods a Service prefers. An API server that does not know what the set wants keeps none of it.
@@ -94,11 +124,11 @@ pub(super) fn is_watched(metadata: &ObjectMeta, set: &BackupPodSet) -> bool {
     label == set.metadata.name.as_ref()
 }
 
-/// Whether kube-proxy leads clients of the Service to the addresses of this slice although it is not the one that the set writes.
-pub(super) fn is_of_others(slice: &ObjectMeta, set: &BackupPodSet, service: &str, own: &str) -> bool {
+/// Whether kube-proxy leads clients of the Service to the addresses of this slice although it is none that the set writes.
+pub(super) fn is_of_others(slice: &ObjectMeta, set: &BackupPodSet, service: &str, own: &[String]) -> bool {
     let label = slice.labels.as_ref().and_then(|labels| labels.get(keys::LABEL_SERVICE_NAME));
     label.is_some_and(|name| name == service)
-        && slice.name.as_deref() != Some(own)
+        && !slice.name.as_ref().is_some_and(|name| own.contains(name))
         && slice.deletion_timestamp.is_none()
         && !is_controlled_by(slice, set)
 }

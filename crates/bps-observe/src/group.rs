@@ -14,12 +14,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bps_api::{
-    Condition, ConditionStatus, GroupTiming, HAGroup, IN_SYNC, LostPair, PAIR_ENDING, PairStatus, StateLag,
-    WITHHELD, keys,
+    Condition, ConditionStatus, GroupTiming, HAGroup, IN_SYNC, LostPair, PAIR_ENDING, PAIR_SILENT,
+    PairStatus, StateLag, WITHHELD, keys,
 };
 use bps_core::manifests::pair_name;
 use bps_core::model::{NodeName, PodName, Role};
-use bps_core::pairing::{ExistingObjects, Forsaken, Group, HaState, LevelText, Lost, Pair, Pod, Shown};
+use bps_core::pairing::{
+    ExistingObjects, FORMER_WAIT, Forsaken, Group, HaState, LevelText, Lost, Pair, Pod, SILENCE_MAX, Shown,
+    Silence,
+};
 use bps_protocol::{AgentId, BootTime, Epoch, Timing};
 use bps_wire::lease::{Error, Record};
 use bps_wire::shown;
@@ -39,7 +42,7 @@ mod ends;
 mod existing;
 
 pub use awaited::{AwaitedWrites, Watches, WrittenVersion};
-pub use ends::{LeaseEnd, LeaseEnds};
+pub use ends::{LeaseEnd, LeaseEnds, PodEnd, PodEnds};
 
 /// The objects of one group: those that bear its label.
 #[derive(Clone, Debug, Default)]
@@ -97,6 +100,8 @@ pub struct SeenGroup {
     pub told: BTreeMap<u32, Lost>,
     /// What each Lease that names a pair says of the copies of its state.
     pub levels: BTreeMap<u32, Option<LevelText>>,
+    /// Pods that are there and do not start again.
+    pub ending_pods: Vec<PodEnd>,
     /// All objects, to be compared with what is wanted.
     pub objects: ExistingObjects,
 }
@@ -132,16 +137,19 @@ pub fn see_group(group: &HAGroup, objects: &GroupObjects, now: BootTime) -> Seen
     }
     seen.group.pairs.sort_by_key(|pair| pair.number);
     seen.group.pods = objects.pods.iter().filter_map(|pod| pod_of(pod)).collect();
-    seen.told = if is_told(group) { told(group, now) } else { shown_before(&seen, now) };
+    seen.ending_pods = objects.pods.iter().filter_map(|pod| PodEnd::of_present(pod)).collect();
+    let until = now + times(group).operator_wait;
+    seen.told = if is_told(group) { told(group, until) } else { shown_before(&seen, now) };
     seen.told_epochs = told_epochs(group);
     seen.group.highest_term = highest_term(group, objects, &seen.group.pairs);
     let lost = seen.told.values().filter(|lost| !seen.numbers.contains(&lost.number));
     seen.group.lost = lost.cloned().collect();
     let unreadable = seen.numbers.iter().filter(|number| !seen.records.contains_key(number));
     seen.group.unreadable = unreadable
-        .map(|number| seen.told.get(number).cloned().unwrap_or_else(|| nameless(*number, now)))
+        .map(|number| seen.told.get(number).cloned().unwrap_or_else(|| nameless(*number, until)))
         .collect();
     see_forsaken(&mut seen.group, group, now);
+    see_silence(&mut seen.group, group, now);
     seen.group.is_paused = group.spec.paused;
     seen.group.pairs_wanted = group.spec.pairs.map(|pairs| usize::try_from(pairs).unwrap_or_default());
     seen
@@ -149,11 +157,12 @@ pub fn see_group(group: &HAGroup, objects: &GroupObjects, now: BootTime) -> Seen
 
 /// The times of new pairs of a group.
 pub fn times(group: &HAGroup) -> Timing {
-    let GroupTiming { hold_milliseconds, watch_milliseconds, stop_milliseconds } =
+    let GroupTiming { hold_milliseconds, watch_milliseconds, stop_milliseconds, api_outage_seconds } =
         group.spec.timing.unwrap_or_default();
     let [hold, watch, stop] = [hold_milliseconds, watch_milliseconds, stop_milliseconds]
         .map(|time| Duration::from_millis(u64::try_from(time).unwrap_or_default()));
-    Timing::with(hold, watch, stop)
+    let outage = Duration::from_secs(u64::try_from(api_outage_seconds).unwrap_or_default());
+    Timing::with(hold, watch, stop).outliving(outage)
 }
 
 fn pair(number: u32, record: &Record, (is_ending, now): (bool, BootTime)) -> Pair {
@@ -163,11 +172,16 @@ fn pair(number: u32, record: &Record, (is_ending, now): (bool, BootTime)) -> Pai
         names: record.directory.iter().map(|(id, member)| (*id, member.pod.clone())).collect(),
         addresses: record.directory.iter().map(|(id, member)| (*id, member.address)).collect(),
         fenced: record.orders.fenced.iter().copied().collect(),
+        switch_over: record.orders.switch_over,
         level: record.level.count(),
         level_pods: record.level_pods.clone(),
         forsaken: None,
         is_ending,
+        timing: record.timing,
         unwritten_since: now,
+        have_ended: false,
+        ends_known_at: None,
+        silence: None,
     }
 }
 
@@ -184,6 +198,19 @@ fn see_forsaken(seen: &mut Group, group: &HAGroup, now: BootTime) {
     let all: Vec<Option<Forsaken>> = seen.pairs.iter().map(forsaken).collect();
     for (pair, forsaken) in seen.pairs.iter_mut().zip(all) {
         pair.forsaken = forsaken;
+    }
+}
+
+/// A standby that the status calls silent has been so for long, if its Lease says the same.
+fn see_silence(seen: &mut Group, group: &HAGroup, now: BootTime) {
+    let told = group.status.iter().flat_map(|status| &status.pairs);
+    let told: BTreeSet<&str> =
+        told.filter(|pair| pair.state == PAIR_SILENT).map(|pair| pair.name.as_str()).collect();
+    let name = group.name_any();
+    for pair in &mut seen.pairs {
+        let is_told = told.contains(pair_name(&name, pair.number).as_str());
+        let standby = pair.silent_standby().filter(|_| is_told);
+        pair.silence = standby.map(|standby| Silence { standby, since: now.before(SILENCE_MAX) });
     }
 }
 
@@ -224,7 +251,7 @@ pub fn shown_epoch(object: &impl Resource) -> Option<Epoch> {
 ///
 /// Of the first ones it is not known what their Lease said at its end. The status is older, and a copy that it calls level
 /// may have been left out since.
-fn told(group: &HAGroup, now: BootTime) -> BTreeMap<u32, Lost> {
+fn told(group: &HAGroup, until: BootTime) -> BTreeMap<u32, Lost> {
     let group_name = group.name_any();
     let status = group.status.iter();
     let pairs = status.clone().flat_map(|status| &status.pairs).filter_map(|pair| {
@@ -235,19 +262,19 @@ fn told(group: &HAGroup, now: BootTime) -> BTreeMap<u32, Lost> {
         let others: Vec<String> = named.iter().filter(|pod| !pods.contains(pod)).cloned().collect();
         pods.extend(others);
         let level = (!sync.is_empty() && state != PAIR_ENDING).then(level_of_nobody);
-        Some(Lost { number: number_in(&group_name, name)?, pods, level, since: now })
+        Some(Lost::new(number_in(&group_name, name)?, pods, level, until))
     });
     let lost = status.flat_map(|status| &status.lost).filter_map(|pair| {
         let LostPair { name, pods, in_sync, in_sync_pods } = pair.clone();
         let level = in_sync.map(|directories| LevelText { directories, pods: in_sync_pods });
-        Some(Lost { number: number_in(&group_name, &name)?, pods, level, since: now })
+        Some(Lost::new(number_in(&group_name, &name)?, pods, level, until))
     });
     pairs.chain(lost).map(|lost| (lost.number, lost)).collect()
 }
 
 /// A pair of which only the number is known.
-fn nameless(number: u32, now: BootTime) -> Lost {
-    Lost { number, pods: Vec::new(), level: None, since: now }
+fn nameless(number: u32, until: BootTime) -> Lost {
+    Lost::new(number, Vec::new(), None, until)
 }
 
 /// The number in the name of a pair, the inverse of [`pair_name`].
@@ -291,7 +318,9 @@ fn shown_before(seen: &SeenGroup, now: BootTime) -> BTreeMap<u32, Lost> {
         }
     }
     let free = (0..).filter(|number| !seen.numbers.contains(number));
-    let lost = |(number, pods)| (number, Lost { number, pods, level: None, since: now });
+    let lost = |(number, pods)| {
+        (number, Lost { is_former: true, ..Lost::new(number, pods, None, now + FORMER_WAIT) })
+    };
     free.zip(pairs).map(lost).collect()
 }
 

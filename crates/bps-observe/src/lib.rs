@@ -36,11 +36,14 @@ mod watched;
 mod wish;
 
 pub use budget::misleading_budget;
-pub use cache::{Affected, Cache, Cleared, Deleted, Kind, KnownKeys, SetKey, TakenBack, TakenName, Written};
+pub use cache::{
+    Affected, Cache, Cleared, Deleted, Kind, KnownKeys, NotedNodes, OfSet, SetKey, TakenBack, TakenName,
+    Written,
+};
 pub use change::Change;
 pub use node::is_out_of_service;
 pub use owner::{controller_of, is_controlled_by, is_orphan};
-pub use snapshot::{Observation, Version, observe};
+pub use snapshot::{Observation, SeenSlice, Version, observe};
 pub use store::{Scope, version};
 pub use storm::StormThreshold;
 pub use watched::Watched;

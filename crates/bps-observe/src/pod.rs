@@ -3,7 +3,10 @@
 //! Ready alone is no proof of life: after a sandbox was killed the condition stays True for seconds while the
 //! application is dead, so the phase and every container must agree with it.
 
+use std::net::IpAddr;
+
 use bps_api::keys;
+use bps_api::service::IpFamily;
 use bps_core::model::{
     Gate, GateTrouble, Lifecycle, NodeName, Ownership, Part, PodName, PodRef, PodView, Revision, Role,
     RoleLabels, Signs, Uid,
@@ -60,8 +63,21 @@ pub(super) fn pod_view(pod: &SlimPod, context: &PodContext<'_>) -> Option<PodVie
         signs: signs(pod),
         is_serving: is_serving(pod),
         node: pod.spec.node_name.as_ref().map(|name| context.hosts.view(NodeName(name.clone()))),
-        address: pod.status.pod_ip.as_ref().and_then(|text| text.parse().ok()),
+        address: address(pod),
+        other_address: other_address(pod),
     })
+}
+
+/// Address of the sandbox.
+pub(super) fn address(pod: &SlimPod) -> Option<IpAddr> {
+    pod.status.pod_ip.as_ref().and_then(|text| text.parse().ok())
+}
+
+/// Its address of the other family, if it has one.
+pub(super) fn other_address(pod: &SlimPod) -> Option<IpAddr> {
+    let family = IpFamily::of(address(pod)?);
+    let mut all = pod.status.pod_ips.iter().filter_map(|address| address.ip.parse().ok());
+    all.find(|address| IpFamily::of(*address) != family)
 }
 
 /// Identity of this incarnation.

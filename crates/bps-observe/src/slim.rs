@@ -39,6 +39,8 @@ fn slim_metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMet
 pub struct SlimPodSpec {
     /// Node it is bound to.
     pub node_name: Option<String>,
+    /// How long its processes have to end once they are asked to. Unit: seconds.
+    pub termination_grace_period_seconds: Option<i64>,
     /// Whose permissions its processes have.
     pub service_account_name: Option<String>,
     /// Init containers.
@@ -70,12 +72,23 @@ pub struct SlimPodStatus {
     /// Address of the sandbox.
     #[serde(rename = "podIP")]
     pub pod_ip: Option<String>,
+    /// Its addresses of all families, that one first.
+    #[serde(rename = "podIPs")]
+    pub pod_ips: Vec<SlimPodIp>,
     /// Conditions such as Ready.
     pub conditions: Vec<SlimCondition>,
     /// Application containers.
     pub container_statuses: Vec<SlimContainerStatus>,
     /// Init containers.
     pub init_container_statuses: Vec<SlimContainerStatus>,
+}
+
+/// One of the addresses of a Pod.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SlimPodIp {
+    /// The address.
+    pub ip: String,
 }
 
 /// A condition of a Pod or a node.

@@ -3,19 +3,22 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use bps_api::service::TrafficDistribution;
+use bps_api::service::{IpFamily, TrafficDistribution};
 use bps_api::{BackupPodSet, ExposedService, HAGroup, HAGroupSpec, PromoteWhen, keys};
 use bps_core::manifests::{
     Injection, SlicePort, budget as wanted_budget, budget_name, set_group_spec, set_injection, slice_name,
     slice_ports,
 };
-use bps_core::model::{ExposedKind, Exposure, Leftover, ObjectState, Others, PodName, Role, Snapshot, Uid};
+use bps_core::model::{
+    ExposedKind, ExposedSlice, Exposure, Leftover, ObjectState, Others, PodName, Role, Snapshot, Uid,
+};
 use jiff::Timestamp;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube_core::ObjectMeta;
 
 use super::budget;
 use super::cache::{Cache, SetKey, TakenName, has_selector};
-use super::exposure;
+use super::exposure::{self, SliceWish};
 use super::group::{level_standbys, withheld};
 use super::owner::{is_controlled_by, is_for, is_orphan};
 use super::pod::{self, PodContext, pod_view};
@@ -32,8 +35,10 @@ pub struct Observation {
     pub snapshot: Snapshot,
     /// Ports of the slice.
     pub ports: Vec<SlicePort>,
-    /// Identity and version of the slice, if there is one.
-    pub slice: Option<Version>,
+    /// The slices that there are, by their families.
+    pub slices: BTreeMap<IpFamily, SeenSlice>,
+    /// Families of the Service; IPv4 if there is none.
+    pub families: Vec<IpFamily>,
     /// Identity and version of the Service, if there is one.
     pub service: Option<Version>,
     /// Its annotations.
@@ -104,8 +109,16 @@ pub fn observe(cache: &Cache, key: &SetKey, now: Timestamp) -> Option<Observatio
     // The actives of pairs are exposed by their group.
     let wanted = set.spec.service.as_ref().filter(|_| set.spec.active_standby.is_none());
     let exposed = wanted.and_then(|wanted| exposed(cache, &set, Wanted { service: wanted, is_usable, now }));
-    let Exposed { exposure, ports, slice, service, service_annotations, traffic_distribution, look_by } =
-        exposed.unwrap_or_default();
+    let Exposed {
+        exposure,
+        ports,
+        slices,
+        families,
+        service,
+        service_annotations,
+        traffic_distribution,
+        look_by,
+    } = exposed.unwrap_or_default();
     // What an unusable spec names instead is not there.
     let mut leftovers = if is_usable { leftovers(cache, &set) } else { Vec::new() };
     let Budget { state: budget_state, version: budget, surplus: budget_surplus } =
@@ -145,7 +158,8 @@ pub fn observe(cache: &Cache, key: &SetKey, now: Timestamp) -> Option<Observatio
         budget_surplus,
         injection,
         ports,
-        slice,
+        slices,
+        families,
         service,
         service_annotations,
         traffic_distribution,
@@ -252,7 +266,8 @@ fn group_state(group: Option<&HAGroup>, set: &BackupPodSet, wanted: &HAGroupSpec
 struct Exposed {
     exposure: Option<Exposure>,
     ports: Vec<SlicePort>,
-    slice: Option<Version>,
+    slices: BTreeMap<IpFamily, SeenSlice>,
+    families: Vec<IpFamily>,
     service: Option<Version>,
     service_annotations: Option<BTreeMap<String, String>>,
     traffic_distribution: Option<TrafficDistribution>,
@@ -276,21 +291,28 @@ fn exposed(
     let namespace = set.metadata.namespace.clone().unwrap_or_default();
     let key = |name: String| ObjectKey { namespace: namespace.clone(), name };
     let service = cache.services.get(&key(wanted.name.clone()));
-    let slice = cache.slices.get(&key(slice_name(&wanted.name)));
+    let families = families(cache, set, &wanted.name);
+    let named = |family: &IpFamily| cache.slices.get(&key(slice_name(&wanted.name, *family)));
+    let found: Vec<_> =
+        families.iter().filter_map(|family| Some((*family, named(family)?.as_ref()))).collect();
     let unless_taken = |state: ObjectState, (kind, name): (ExposedKind, String)| {
         let taken = TakenName { kind, namespace: namespace.clone(), name };
         if state == ObjectState::Absent && cache.is_taken(&taken, now) { ObjectState::Foreign } else { state }
     };
-    let slice_raw = slice.map(AsRef::as_ref);
     // Ports that lead nowhere leave those that there are as they are; so does a spec of which a part may be missing.
     let wanted_ports = slice_ports(set, wanted).ok();
     let is_led = wanted_ports.is_some() && is_usable;
-    let present = || slice_raw.map(exposure::present_ports);
+    let present = || found.first().map(|(_, slice)| exposure::present_ports(slice));
     let ports = if is_led { wanted_ports } else { present().or(wanted_ports) }?;
     let traffic_distribution = service.and_then(|service| exposure::traffic_distribution(service));
     let kept = ExposedService { traffic_distribution, ..wanted.clone() };
-    let (slice_state, endpoints) = exposure::slice_state(slice_raw, set, (&kept, &ports));
-    let slice_state = unless_taken(slice_state, (ExposedKind::Slice, slice_name(&wanted.name)));
+    let exposed_slice = |family: &IpFamily| {
+        let wish = SliceWish { family: *family, service: &kept, ports: &ports };
+        let slice = exposure::exposed_slice(named(family).map(AsRef::as_ref), set, wish);
+        let taken = (ExposedKind::Slice, slice_name(&wanted.name, *family));
+        ExposedSlice { state: unless_taken(slice.state, taken), ..slice }
+    };
+    let exposed_slices = families.iter().map(exposed_slice).collect();
     let service_state = exposure::service_state(service.map(AsRef::as_ref), set, wanted);
     let is_left = service_state == ObjectState::Outdated && !is_led;
     let service_state = if is_left { ObjectState::Current } else { service_state };
@@ -305,20 +327,25 @@ fn exposed(
         Some(_) | None => (Others::None, None),
     };
     Some(Exposed {
-        exposure: Some(Exposure { service: service_state, slice: slice_state, endpoints, others }),
+        exposure: Some(Exposure { service: service_state, slices: exposed_slices, others }),
         look_by,
         ports,
-        slice: slice.map(|slice| version(&slice.metadata)),
+        slices: found.iter().map(|(family, slice)| (*family, seen_slice(slice, *family))).collect(),
+        families,
         service: service.map(|service| version(&service.metadata)),
         traffic_distribution,
         service_annotations: service.and_then(|service| service.metadata.annotations.clone()),
     })
 }
 
+fn seen_slice(slice: &EndpointSlice, family: IpFamily) -> SeenSlice {
+    SeenSlice { version: version(&slice.metadata), is_misplaced: exposure::is_misplaced(slice, family) }
+}
+
 /// Slices of somebody else behind the set's Service that the watches show.
 fn slices_of_others<'a>(cache: &'a Cache, set: &'a BackupPodSet, wanted: &ExposedService) -> Vec<&'a str> {
-    let own = slice_name(&wanted.name);
     let namespace = set.metadata.namespace.clone().unwrap_or_default();
+    let own = wanted_slices(cache, set, &wanted.name);
     let service = Index::Service(ObjectKey { namespace, name: wanted.name.clone() });
     let slices = cache.slices.found_by(&service).map(|slice| &slice.metadata);
     let others = slices.filter(|slice| exposure::is_of_others(slice, set, &wanted.name, &own));
@@ -351,7 +378,7 @@ fn kept_budget(cache: &Cache, set: &BackupPodSet, leftovers: &mut Vec<Leftover>)
     });
     let version = found.map(|found| version(&found.metadata));
     let Some(wanted) = wanted_budget(set).filter(|_| !is_selected) else {
-        let own = found.and_then(|found| leftover(set, (ExposedKind::Budget, None), &found.metadata));
+        let own = found.and_then(|found| leftover(set, ExposedKind::Budget, &found.metadata));
         leftovers.extend(own);
         leftovers.sort();
         return Budget { version, ..Budget::default() };
@@ -365,29 +392,62 @@ fn kept_budget(cache: &Cache, set: &BackupPodSet, leftovers: &mut Vec<Leftover>)
 
 fn leftovers(cache: &Cache, set: &BackupPodSet) -> Vec<Leftover> {
     let wanted = set.spec.service.as_ref().map(|service| service.name.as_str());
-    let wanted_slice = wanted.map(slice_name);
+    let wanted_slices: Vec<String> =
+        wanted.into_iter().flat_map(|service| wanted_slices(cache, set, service)).collect();
     let own = Index::Controller(set.metadata.uid.clone().unwrap_or_default());
     let services = cache.services.found_by(&own).map(|service| &service.metadata);
     let slices = cache.slices.found_by(&own);
-    let services = services.filter_map(|found| leftover(set, (ExposedKind::Service, wanted), found));
-    let slices = slices
-        .filter_map(|found| leftover(set, (ExposedKind::Slice, wanted_slice.as_deref()), &found.metadata));
+    let services = services.filter(|found| found.name.as_deref() != wanted);
+    let services = services.filter_map(|found| leftover(set, ExposedKind::Service, found));
+    let slices = slices.map(|slice| &slice.metadata);
+    let slices = slices.filter(|found| !found.name.as_ref().is_some_and(|name| wanted_slices.contains(name)));
+    let slices = slices.filter_map(|found| leftover(set, ExposedKind::Slice, found));
     let mut leftovers: Vec<Leftover> = services.chain(slices).collect();
     leftovers.sort();
     leftovers
 }
 
-fn leftover(
-    set: &BackupPodSet,
-    (kind, wanted): (ExposedKind, Option<&str>),
-    found: &ObjectMeta,
-) -> Option<Leftover> {
-    let name = found.name.as_deref().filter(|name| Some(*name) != wanted)?.to_owned();
+/// Names of the slices that a Service of the set should have: one for each family that it has.
+fn wanted_slices(cache: &Cache, set: &BackupPodSet, service: &str) -> Vec<String> {
+    families(cache, set, service).into_iter().map(|family| slice_name(service, family)).collect()
+}
+
+/// Families of the set's Service of this name. While it is not there, or somebody else's, those of the slices that it had count as
+/// well: their addresses are ours to take away.
+fn families(cache: &Cache, set: &BackupPodSet, service: &str) -> Vec<IpFamily> {
+    let namespace = set.metadata.namespace.clone().unwrap_or_default();
+    let key = |name: String| ObjectKey { namespace: namespace.clone(), name };
+    let found = cache.services.get(&key(service.to_owned()));
+    let mut families = exposure::families(found.map(AsRef::as_ref));
+    if found.is_none_or(|found| !is_for(&found.metadata, set)) {
+        let has_slice = |family: &IpFamily| {
+            let slice = cache.slices.get(&key(slice_name(service, *family)));
+            slice.is_some_and(|slice| is_for(&slice.metadata, set))
+        };
+        let left = [IpFamily::IPv4, IpFamily::IPv6].into_iter().filter(has_slice);
+        families.extend(left);
+        families.sort();
+        families.dedup();
+    }
+    families
+}
+
+fn leftover(set: &BackupPodSet, kind: ExposedKind, found: &ObjectMeta) -> Option<Leftover> {
+    let name = found.name.clone()?;
     if found.deletion_timestamp.is_some() || !is_controlled_by(found, set) {
         return None;
     }
     let Version { uid, resource_version, .. } = version(found);
     Some(Leftover { kind, name, uid: Uid(uid), resource_version })
+}
+
+/// A slice of a Service as it was seen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SeenSlice {
+    /// Its identity and version.
+    pub version: Version,
+    /// Whether it has addresses of another family than its name says: no write changes that, so it has to be made anew.
+    pub is_misplaced: bool,
 }
 
 fn version(metadata: &ObjectMeta) -> Version {

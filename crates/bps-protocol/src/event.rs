@@ -95,6 +95,8 @@ pub enum Effect {
         /// On the own clock.
         by: BootTime,
     },
+    /// Somebody else acts: end the application at once.
+    Kill,
     /// Run the application in standby mode. Never before it has ended in active mode.
     StandBy,
     /// Report [`Event::Timer`] at this time; it replaces the time before.

@@ -64,6 +64,11 @@ impl Lease {
         self.named().any(|named| named == id)
     }
 
+    /// Whether one of its places is vacant: whoever is in the other one is the only one who may act.
+    pub fn is_lone(&self) -> bool {
+        self.members.contains(&AgentId::NOBODY)
+    }
+
     /// The member that is not this agent.
     pub(super) fn other_member(&self, id: AgentId) -> Option<AgentId> {
         self.members.into_iter().find(|member| *member != id)

@@ -29,7 +29,7 @@ pub use event::{Effect, Event, Order};
 pub use lease::{AgentId, Hold, Lease, Replacement, Version, Write};
 pub use message::{Handover, Incarnation, Message, Ping, Promise, PromiseRequest};
 pub use policy::{Protocol, Showing};
-pub use rules::{forced_replacement, nobody_acts};
+pub use rules::{EndEvidence, forced_replacement, nobody_acts, nobody_acts_after};
 pub use takeover::{Account, Cause, TakeoverRecord};
 pub use time::{BootTime, Moment};
 pub use timing::{Timing, TimingError};

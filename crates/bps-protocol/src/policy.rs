@@ -29,6 +29,10 @@ pub struct Protocol {
     /// The tenure for which the next keep-alive was asked for early, and whether it is still to come.
     early: (Epoch, bool),
     copies: Copies,
+    /// The highest epoch that another agent said to act with.
+    rival: Epoch,
+    /// The last tenure in which the application was killed because somebody else acts.
+    killed: Epoch,
     /// When the present peer was heard last.
     heard: BootTime,
     /// When its last certificate came.
@@ -56,6 +60,8 @@ impl Protocol {
             switches_over: false,
             early: (Epoch::default(), false),
             copies: Copies { is_withheld: false, estate: Estate::None },
+            rival: Epoch::default(),
+            killed: Epoch::default(),
             heard: never,
             certified: None,
             granted: (Epoch::default(), BootTime::default()),
@@ -111,6 +117,7 @@ impl Protocol {
         let after = self.agent.role;
         effects.extend(self.change(before, met));
         effects.extend(self.change(met, after));
+        effects.extend(self.kill());
         effects.push(Effect::WakeAt(self.wake(&at)));
         effects
     }
@@ -125,6 +132,22 @@ impl Protocol {
             _ if after.is_standby() && !before.is_standby() => Some(Effect::StandBy),
             _ => None,
         }
+    }
+
+    /// Two act: an assumption of the protocol does not hold, such as that of the clocks or of the network between the Pods. What is
+    /// known to be wrong gets no time to end in order.
+    fn kill(&mut self) -> Option<Effect> {
+        let is_due = self.agent.role.is_acting() && self.is_overtaken() && self.killed != self.agent.epoch;
+        is_due.then(|| {
+            self.killed = self.agent.epoch;
+            Effect::Kill
+        })
+    }
+
+    /// Whether somebody acts, or did, with a higher epoch, by the Lease or by its own word.
+    fn is_overtaken(&self) -> bool {
+        let written = self.agent.seen.map(|seen| seen.lease.epoch);
+        self.agent.epoch < written.unwrap_or_default().max(self.rival)
     }
 
     fn take(&mut self, at: &Moment<'_>, event: Event, effects: &mut Vec<Effect>) {
@@ -183,6 +206,7 @@ impl Protocol {
             }
             Message::PromiseRequest(request) => {
                 let asked = (request.epoch, request.sent);
+                self.rival = self.rival.max(request.epoch);
                 // A copy must not bind this agent once more: whoever asked may have failed since.
                 let promise = (self.granted < asked).then(|| self.agent.r2_grant(at, request)).flatten()?;
                 // A new active can hand over to whom it has heard, and not before. Later a ping that is soon due goes with
@@ -254,8 +278,7 @@ impl Protocol {
     }
 
     fn act(&mut self, at: &Moment<'_>, effects: &mut Vec<Effect>) {
-        let is_overtaken = self.agent.seen.is_some_and(|seen| self.agent.epoch < seen.lease.epoch);
-        if self.is_fenced() || self.switches_over || is_overtaken {
+        if self.is_fenced() || self.switches_over || self.is_overtaken() {
             self.agent.r1_stop();
             return;
         }
@@ -281,12 +304,15 @@ impl Protocol {
         let is_in_peer_mode = is_written && seen.lease.hold == Hold::Peer;
         let is_early = self.early == (self.agent.epoch, true);
         let is_grace_used = tenure.grace_end.since(at.now) + at.timing.keep_alive_period <= at.timing.grace;
+        let period = at.timing.lone_renew_period();
+        let lasts = is_written && !is_early && seen.lease.is_lone();
+        let is_hold_used = !lasts || tenure.api_hold_end.since(at.now) + period <= at.timing.lone_hold;
         let hold = match (is_in_peer_mode, is_well_promised) {
             (true, _) if promised <= at.timing.peer_margin => Hold::Api,
             (true, _) if is_grace_used || is_early => Hold::Peer,
             (true, _) => return None,
             (false, true) => Hold::Peer,
-            (false, false) if self.next_renewal <= at.now => Hold::Api,
+            (false, false) if is_hold_used && self.next_renewal <= at.now => Hold::Api,
             (false, false) => return None,
         };
         let write = self.agent.r2_renew(at, hold)?;

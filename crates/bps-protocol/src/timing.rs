@@ -1,4 +1,4 @@
-//! Decides whether a set of times is safe and live: the inequalities T1 to T7 of the protocol.
+//! Decides whether a set of times is safe and live: the inequalities T1 to T8 of the protocol.
 
 use std::time::Duration;
 
@@ -13,6 +13,10 @@ pub struct Timing {
     pub grace: Duration,
     /// W: how long the operator sees no write before it replaces a member itself.
     pub operator_wait: Duration,
+    /// How long an answered write lets an active act that has no peer, from the send of the request.
+    pub lone_hold: Duration,
+    /// How long the operator sees no write of an active without a peer before it replaces it itself.
+    pub lone_wait: Duration,
     /// X: how long stopping the application takes at most, `SIGKILL` and an empty process tree included.
     pub stop: Duration,
     /// eps: how late the supervisor may act on a timer.
@@ -37,6 +41,12 @@ pub struct Timing {
     pub peer_margin: Duration,
 }
 
+/// W is longer than G by this part of it, 1.7 %: more than clocks drift apart.
+const DRIFT_OF_WAIT: u32 = 60;
+/// How many times an active without a peer writes the Lease within the hold that each write gives. 6: an absence of the API
+/// server may use up five of them.
+const LONE_RENEWALS: u32 = 6;
+
 /// A node loss is noticed after T = 2 s. Keep-alives each G/2 = 30 s are 2 writes a minute, and W = 61 s is how long a
 /// member is not replaced while nobody writes. 1,000 ppm is twice what Linux lets a clock be slewed (500 ppm).
 impl Default for Timing {
@@ -47,6 +57,9 @@ impl Default for Timing {
             watch: milliseconds(2_000),
             grace: milliseconds(60_000),
             operator_wait: milliseconds(61_000),
+            // Nobody but the operator can have anybody else act.
+            lone_hold: milliseconds(60_000),
+            lone_wait: milliseconds(61_000),
             stop: milliseconds(200),
             lateness: milliseconds(50),
             drift_ppm: 1_000,
@@ -116,6 +129,20 @@ pub enum TimingError {
         /// Shortest live margin.
         least: Duration,
     },
+    /// T8: the operator would replace an active without a peer while it acts.
+    #[error("T8: the hold of a lone active is too long for the wait; write a wait of at least {least:?}")]
+    LoneWait {
+        /// Shortest safe wait.
+        least: Duration,
+    },
+    /// T8: a lone active would end before its renewal is answered.
+    #[error(
+        "T8: a lone active ends before its renewal is answered; write a hold of a lone one of at least {least:?}"
+    )]
+    LoneHold {
+        /// Shortest live hold.
+        least: Duration,
+    },
     /// T7: the active would leave Peer mode between two promises.
     #[error("T7: Peer mode would be left between two promises; write a hold longer than {above:?}")]
     PeerHold {
@@ -133,7 +160,27 @@ impl Timing {
         Self { hold, watch, stop, peer_margin, ..default }
     }
 
-    /// Checks the inequalities of the protocol: T1 to T3 for safety, the others so that it makes progress.
+    /// These times for pairs that outlive an absence of the API server of this length while their members hear each other:
+    /// the last keep-alive may have been written long before it.
+    #[must_use]
+    pub fn outliving(self, outage: Duration) -> Self {
+        let default = Self::default();
+        let grace = default.grace + outage;
+        // As much longer than the grace as it is by default.
+        Self { grace, operator_wait: grace + grace / DRIFT_OF_WAIT, ..self }
+    }
+
+    /// How long the API server may be away while the members of a pair hear each other.
+    pub fn outage(&self) -> Duration {
+        self.grace.saturating_sub(Self::default().grace)
+    }
+
+    /// How often an active without a peer writes the Lease.
+    pub fn lone_renew_period(&self) -> Duration {
+        self.lone_hold / LONE_RENEWALS
+    }
+
+    /// Checks the inequalities of the protocol: T1 to T3 and T8 for safety, the others so that it makes progress.
     ///
     /// # Errors
     /// The first inequality that does not hold, with the time that would mend it.
@@ -145,6 +192,8 @@ impl Timing {
         let keep_alive = self.keep_alive_period + 2 * self.request_timeout + self.stop;
         let least_margin = self.request_timeout + self.stop;
         let peer_hold = self.promise_period + self.round_trip + self.peer_margin;
+        let least_lone_wait = self.as_late_as_possible(self.lone_hold);
+        let least_lone_hold = self.lone_renew_period() + 2 * self.request_timeout + self.stop;
         let holds = [
             (least_watch <= self.watch, TimingError::Watch { least: least_watch }),
             (least_wait <= self.operator_wait, TimingError::OperatorWait { least: least_wait }),
@@ -155,6 +204,8 @@ impl Timing {
             (keep_alive < self.grace, TimingError::KeepAlive { above: keep_alive }),
             (least_margin <= self.peer_margin, TimingError::PeerMargin { least: least_margin }),
             (peer_hold < self.hold, TimingError::PeerHold { above: peer_hold }),
+            (least_lone_wait <= self.lone_wait, TimingError::LoneWait { least: least_lone_wait }),
+            (least_lone_hold <= self.lone_hold, TimingError::LoneHold { least: least_lone_hold }),
         ];
         holds.into_iter().find(|(is_kept, _)| !is_kept).map_or(Ok(()), |(_, error)| Err(error))
     }
@@ -195,6 +246,19 @@ mod tests {
     }
 
     #[test]
+    fn whatever_absence_of_the_api_server_is_to_be_outlived_the_times_are_safe_and_live() {
+        assert_eq!(Timing::default().outliving(Duration::ZERO), Timing::default());
+        for seconds in [1, 90, 3_600] {
+            let outage = Duration::from_secs(seconds);
+            let timing = Timing::default().outliving(outage);
+            assert_eq!((timing.check(), timing.outage()), (Ok(()), outage));
+            // Whatever is left of the grace when it begins.
+            let spent = timing.keep_alive_period + 2 * timing.request_timeout + timing.stop;
+            assert!(outage + spent < timing.grace, "{outage:?} {spent:?}");
+        }
+    }
+
+    #[test]
     fn each_inequality_is_enforced_and_says_what_to_write() {
         let milliseconds = Duration::from_millis;
         let good = Timing::default();
@@ -208,6 +272,11 @@ mod tests {
             (Timing { keep_alive_period: good.grace, ..good }, "write a grace longer than 61.2s"),
             (Timing { peer_margin: milliseconds(699), ..good }, "write a peer margin of at least 700ms"),
             (Timing { promise_period: milliseconds(1_050), ..good }, "write a hold longer than 1.9s"),
+            (Timing { lone_wait: good.lone_hold, ..good }, "write a wait of at least 60.11s"),
+            (
+                Timing { lone_hold: milliseconds(1_200), ..good },
+                "write a hold of a lone one of at least 1.4s",
+            ),
         ];
         for (timing, advice) in table {
             let error = timing.check().expect_err(advice);

@@ -8,7 +8,10 @@ use std::time::Duration;
 
 use http::HeaderValue;
 use http::header::USER_AGENT;
-use kube::config::{InClusterError, InferConfigError, KubeConfigOptions, Kubeconfig, KubeconfigError};
+use kube::config::{
+    AuthInfo, Cluster, Context, InClusterError, InferConfigError, KubeConfigOptions, Kubeconfig,
+    KubeconfigError, NamedAuthInfo, NamedCluster, NamedContext,
+};
 use kube::{Client, Config};
 
 use self::bounded::BoundedLayer;
@@ -70,6 +73,28 @@ pub enum Error {
         #[source]
         source: Box<UnreadError>,
     },
+    /// The environment does not say where the API server is.
+    #[error("find the API server in the variable {name}, which Kubernetes sets in every container")]
+    Server {
+        /// The variable.
+        name: &'static str,
+        /// What is wrong with it.
+        #[source]
+        source: std::env::VarError,
+    },
+    /// The files for the API server cannot be used.
+    #[error(
+        "use the token {token} and the certificates {certificates}",
+        token = api_files.token.display(),
+        certificates = api_files.certificates.display()
+    )]
+    ApiFiles {
+        /// Where they should be.
+        api_files: ApiFiles,
+        /// What is wrong with them.
+        #[source]
+        source: Box<KubeconfigError>,
+    },
     /// A proxy is asked for.
     #[error(
         "the API server is behind the proxy {host}, which is not supported: unset proxy-url and HTTPS_PROXY"
@@ -94,6 +119,62 @@ pub enum Error {
 pub async fn connect(user_agent: &'static str, metrics: &RestMetrics) -> Result<Client, Error> {
     let config = Config::infer().await.map_err(|source| Error::Configure { source: Box::new(source) })?;
     build(config, user_agent, metrics)
+}
+
+/// The files by which an API server is asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ApiFiles {
+    /// The token; read anew when it is renewed.
+    pub token: PathBuf,
+    /// The certificates of the cluster, in PEM.
+    pub certificates: PathBuf,
+}
+
+/// A client for the cluster of the own Pod, by these files.
+///
+/// # Errors
+/// `Server` if the environment does not name the API server, `ApiFiles` if the files cannot be used, and those of
+/// [`transport()`].
+pub async fn connect_by(
+    api_files: &ApiFiles,
+    user_agent: &'static str,
+    metrics: &RestMetrics,
+) -> Result<Client, Error> {
+    let variable = |name: &'static str| std::env::var(name).map_err(|source| Error::Server { name, source });
+    let (host, port) = (variable("KUBERNETES_SERVICE_HOST")?, variable("KUBERNETES_SERVICE_PORT")?);
+    let unusable =
+        |source: KubeconfigError| Error::ApiFiles { api_files: api_files.clone(), source: Box::new(source) };
+    let kubeconfig = kubeconfig(api_files, &host, &port);
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
+    build(of_pod(config.map_err(unusable)?, api_files), user_agent, metrics)
+}
+
+/// What a configuration from a file has otherwise: the proxy of the application's environment, and certificates that are read once.
+fn of_pod(mut config: Config, api_files: &ApiFiles) -> Config {
+    config.proxy_url = None;
+    config.root_cert_file = Some(api_files.certificates.clone());
+    config
+}
+
+fn kubeconfig(api_files: &ApiFiles, host: &str, port: &str) -> Kubeconfig {
+    // Of IPv6 it is an address without brackets.
+    let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
+    let path = |path: &Path| Some(path.to_string_lossy().into_owned());
+    let cluster = Cluster {
+        server: Some(format!("https://{host}:{port}")),
+        certificate_authority: path(&api_files.certificates),
+        ..Cluster::default()
+    };
+    let user = AuthInfo { token_file: path(&api_files.token), ..AuthInfo::default() };
+    let name = || "own".to_owned();
+    let context = Context { cluster: name(), user: Some(name()), ..Context::default() };
+    Kubeconfig {
+        clusters: vec![NamedCluster { name: name(), cluster: Some(cluster), ..NamedCluster::default() }],
+        auth_infos: vec![NamedAuthInfo { name: name(), auth_info: Some(user), ..NamedAuthInfo::default() }],
+        contexts: vec![NamedContext { name: name(), context: Some(context), ..NamedContext::default() }],
+        current_context: Some(name()),
+        ..Kubeconfig::default()
+    }
 }
 
 /// A client for the cluster of the own Pod's service account, if there is one: an agent has the environment of its

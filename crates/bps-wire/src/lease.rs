@@ -5,7 +5,8 @@
 //! spec.leaseTransitions                  term of the epoch
 //! spec.leaseDurationSeconds, renewTime   for people only, never read
 //! annotations: ha-sequence, ha-writes, ha-hold, ha-members, ha-pending, ha-takeover, ha-in-sync, ha-in-sync-pods,
-//! ha-lag, and, never written by an agent, ha-timing, ha-slice, ha-handover, ha-switch-over, ha-fenced; see `api::keys`
+//! ha-lag, and, never written by an agent, ha-timing, ha-outage, ha-lease, ha-slice, ha-handover, ha-switch-over, ha-fenced;
+//! see `api::keys`
 //! ```
 //!
 //! Never talks to the API server; see `store`.
@@ -17,7 +18,7 @@ use bps_api::keys;
 use bps_protocol::{AgentId, Epoch, Hold, Lease, Replacement, TakeoverRecord, Timing, Version, Write};
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1 as wire;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -25,7 +26,7 @@ use super::lag::Told;
 use super::level::Level;
 use super::orders::Orders;
 use super::takeover;
-use super::times::{self, TIMES};
+use super::times::{self, OUTAGE, TIMES};
 use super::uid::{format_uid, parse_uid, parse_uids};
 
 /// How to reach an agent.
@@ -50,7 +51,7 @@ pub type Directory = BTreeMap<AgentId, Member>;
 /// All that one version of the Lease says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// Uid of the Lease: the group that its members talk in.
+    /// Uid of the Lease: the group that its members talk in. Of one that was deleted and made again as it was, that of the first one.
     pub group: u128,
     /// The version.
     pub version: Version,
@@ -122,7 +123,7 @@ impl Record {
     /// `Field` says what is expected; nothing has a default, because a lost number could repeat an epoch.
     pub fn read(object: &wire::Lease) -> Result<Self, Error> {
         let spec = object.spec.clone().unwrap_or_default();
-        let group = field("metadata.uid", "a uid", object.metadata.uid.clone(), |uid| parse_uid(uid).ok())?;
+        let group = identity(&object.metadata)?;
         let version = &object.metadata.resource_version;
         let version = field("metadata.resourceVersion", NUMBER, version.clone(), |text| text.parse().ok())?;
         let term = spec.lease_transitions.map(|term| term.to_string());
@@ -158,6 +159,11 @@ impl Record {
             None => Timing::default(),
             Some(text) => field(timing, TIMES, Some(text), times::read)?,
         };
+        let outage = keys::ANNOTATION_HA_OUTAGE;
+        let timing = match annotated(outage) {
+            None => timing,
+            Some(text) => timing.outliving(field(outage, OUTAGE, Some(text), times::read_outage)?),
+        };
         let orders = object.metadata.annotations.as_ref().map(Orders::read).unwrap_or_default();
         Ok(Self {
             group,
@@ -175,6 +181,22 @@ impl Record {
             lag: Told::read(annotated(keys::ANNOTATION_HA_LAG).as_deref()),
         })
     }
+}
+
+/// Uid by which agents know a Lease: its own one, or that of the one that it was made again for.
+///
+/// Only the operator may make a Lease with the label of a group, so that nobody else can pass one off for another one.
+///
+/// # Errors
+/// `Field` if there is none that can be read.
+pub fn identity(metadata: &ObjectMeta) -> Result<u128, Error> {
+    let is_of_group = metadata.labels.as_ref().is_some_and(|all| all.contains_key(keys::LABEL_GROUP));
+    let first = metadata.annotations.as_ref().and_then(|all| all.get(keys::ANNOTATION_HA_LEASE));
+    let (name, text) = match first.filter(|_| is_of_group) {
+        Some(first) => (keys::ANNOTATION_HA_LEASE, Some(first.clone())),
+        None => ("metadata.uid", metadata.uid.clone()),
+    };
+    field(name, "a uid", text, |uid| parse_uid(uid).ok())
 }
 
 /// A write as a merge patch that the API server refuses unless the Lease has the version of the write's base.

@@ -17,6 +17,22 @@ struct TimesWire {
 /// What the annotation must hold.
 pub(crate) const TIMES: &str = r#"nothing, or JSON such as {"hold":1900,"watch":2000,"stop":200} that keeps the inequalities of the protocol"#;
 
+/// What the annotation about absences of the API server must hold.
+pub(crate) const OUTAGE: &str = "nothing, or a number of seconds from 0 to 3600";
+/// The longest absence of the API server that anybody may choose to outlive.
+const OUTAGE_MAX: Duration = Duration::from_secs(3_600);
+
+/// The absence of the API server that is outlived, as text for its annotation.
+pub fn written_outage(timing: &Timing) -> String {
+    timing.outage().as_secs().to_string()
+}
+
+/// The absence that the annotation names; `None` if it cannot be read, or nobody may choose it.
+pub(crate) fn read_outage(text: &str) -> Option<Duration> {
+    let outage = Duration::from_secs(text.parse().ok()?);
+    (outage <= OUTAGE_MAX).then_some(outage)
+}
+
 /// The times as text for the annotation.
 pub fn written(timing: &Timing) -> String {
     let milliseconds = |time: Duration| u32::try_from(time.as_millis()).unwrap_or(u32::MAX);
@@ -39,6 +55,17 @@ pub(crate) fn read(text: &str) -> Option<Timing> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_absence_of_the_api_server_is_read_as_it_was_written_and_others_are_refused() {
+        for seconds in [0, 90, 3_600] {
+            let outage = Duration::from_secs(seconds);
+            assert_eq!(read_outage(&written_outage(&Timing::default().outliving(outage))), Some(outage));
+        }
+        for text in ["", "-1", "3601", "1.5", "60s"] {
+            assert_eq!(read_outage(text), None, "{text}");
+        }
+    }
 
     #[test]
     fn times_are_read_as_they_were_written_and_unsafe_ones_are_refused() {

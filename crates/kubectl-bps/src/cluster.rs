@@ -8,6 +8,7 @@ use bps_api::{BackupPodSet, HAGroup, keys};
 use bps_observe::group::GroupObjects;
 use bps_observe::is_controlled_by;
 use bps_observe::slim::{SlimNode, SlimPod};
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
@@ -25,6 +26,9 @@ use super::proxy::{ProxyEnvironment, without_proxy};
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time for an answer. 30 s: half of the API server's own limit.
 const READ_TIMEOUT: Duration = Duration::from_secs(30);
+/// What is said to a person who may view and no more.
+pub const NO_LEASES: &str = "you may not read Leases, which tell who acts in pairs: ask for a binding to the ClusterRole \
+    backuppodsets-pair-viewer (its name ends with the release's namespace if the chart has watchNamespaces)";
 
 /// A cluster, and the namespace in it that is meant.
 pub struct Cluster {
@@ -163,6 +167,9 @@ impl Cluster {
                 "this cluster does not know {}: install the operator, or choose another cluster by --context",
                 K::plural(&())
             ))),
+            Err(kube::Error::Api(status)) if status.code == 403 && K::kind(&()) == Lease::kind(&()) => {
+                Err(Error::Refused(NO_LEASES.to_owned()))
+            }
             Err(error) => Err(Error::request(format!("list {}", K::plural(&())))(error)),
         }
     }
@@ -170,7 +177,7 @@ impl Cluster {
     /// The objects of a group.
     ///
     /// # Errors
-    /// `Request` if one of them may not be read.
+    /// `Request` if one of them may not be read, `Refused` with [`NO_LEASES`] if those are the Leases.
     pub async fn group_objects(&self, group: &HAGroup) -> Result<GroupObjects, Error> {
         let namespace = group.namespace().unwrap_or_default();
         let (namespace, label) =

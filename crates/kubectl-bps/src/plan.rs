@@ -68,10 +68,11 @@ fn group_unknown(waits: &[Wait]) -> Vec<String> {
     let mut unknown = vec![
         "whether its writes are refused; the condition Degraded tells".to_owned(),
         "what is wrong with Services, EndpointSlices, keys and permissions, which it corrects beside the plan".to_owned(),
+        "which nodes are about to be taken away: an active on one of them hands over".to_owned(),
     ];
     let is_counting = |wait: &Wait| match wait {
         Wait::Admission { .. } | Wait::End { .. } | Wait::Lost { .. } | Wait::Second | Wait::Surplus => true,
-        Wait::Paused | Wait::Withheld { .. } | Wait::Standby { .. } => false,
+        Wait::Paused | Wait::Withheld { .. } | Wait::Standby { .. } | Wait::Silent { .. } => false,
     };
     if waits.iter().any(is_counting) {
         unknown.insert(

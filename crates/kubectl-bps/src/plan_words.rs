@@ -14,6 +14,9 @@ pub(super) fn step_words(group: &str, step: &PairingStep, seen: &Group) -> Strin
             let before = if level.is_some() { ", with the copies of its state as before" } else { "" };
             format!("make the pair {} of {} (epochs above {term}.0{before})", pair(number), members(seats))
         }
+        PairingStep::Restore { pair: number } => {
+            format!("make the Lease of {} again as it was when somebody deleted it", pair(number))
+        }
         PairingStep::Ask { pair: number, leaving, joining } => {
             let leaving = pod_name(seen, *leaving);
             format!("ask the active of {} to admit {} in the place of {leaving}", pair(number), joining.pod)
@@ -31,6 +34,9 @@ pub(super) fn step_words(group: &str, step: &PairingStep, seen: &Group) -> Strin
         }
         PairingStep::Force { pair: number, lease: _ } => {
             format!("replace a member of {}, in which nobody acts", pair(number))
+        }
+        PairingStep::SwitchOver { pair: number } => {
+            format!("have the active of {} hand over: its node is about to be taken away", pair(number))
         }
         PairingStep::Fence { pair: number } => {
             format!("end the pair {}: there are more pairs than Pods can fill", pair(number))
@@ -70,10 +76,11 @@ pub(super) fn action_words(step: &Step) -> String {
         Action::PublishService => "write the Service".to_owned(),
         Action::PublishGroup => "write the HAGroup".to_owned(),
         Action::PublishBudget => "write the PodDisruptionBudget".to_owned(),
-        Action::Expose { endpoints } => {
+        Action::Expose { family, endpoints } => {
             let names: Vec<&str> = endpoints.iter().map(|endpoint| endpoint.pod.0.as_str()).collect();
             format!(
-                "lead the Service to {}",
+                "lead the Service by {} to {}",
+                family.as_str(),
                 if names.is_empty() { "nobody".to_owned() } else { names.join(", ") }
             )
         }

@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bps_api::{
-    BackupPodSet, Condition, Conversion, FailoverReport, HAGroup, PairStatus, StateLag, Takeover, keys,
+    BackupPodSet, Condition, Conversion, FailoverReport, HAGroup, PAIR_SILENT, PairStatus, StateLag,
+    Takeover, keys,
 };
 use bps_core::model::Role;
-use bps_core::pairing::plan;
+use bps_core::pairing::{SILENCE_MAX, plan};
 use bps_core::status::{GroupInput, group_status};
 use bps_observe::group::{GroupObjects, SeenGroup, see_group, times};
 use bps_observe::misleading_budget;
@@ -40,6 +41,9 @@ pub struct GroupReport {
     pub name: String,
     /// What the operator says of it in a few words; empty if it has not seen it yet.
     pub state: String,
+    /// Why there is less than usual, if so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
     /// Its pairs by number.
     pub pairs: Vec<PairReport>,
     /// Pods in no pair.
@@ -138,6 +142,10 @@ pub enum Readiness {
     AtGate,
     /// It does not pass its readiness probes.
     NotReady,
+    /// It is known from what the operator told only.
+    Unknown,
+    /// It does not answer its active, whatever its probes said last.
+    Silent,
     /// It does not exist any more, although a Lease names it.
     Gone,
 }
@@ -154,9 +162,14 @@ pub fn group_report(group: &HAGroup, objects: &GroupObjects) -> GroupReport {
     let pair_report = |pair: &PairNow| {
         let ids = pair.members().into_iter().chain(pair.joining());
         let find = |id| pods().find(|pod| id_of(pod) == Some(id));
-        let pods = ids.map(|id| member_report(pair, id, find(id))).collect();
         let told = pair_states.iter().find(|told| told.name == pair.name);
-        let PairStatus { state, sync, lag, .. } = told.cloned().unwrap_or_default();
+        let PairStatus { state, sync, lag, standby, .. } = told.cloned().unwrap_or_default();
+        let member = |id| {
+            let report = member_report(pair, id, find(id));
+            let is_silent = state == PAIR_SILENT && report.name == standby;
+            if is_silent { PodReport { readiness: Readiness::Silent, ..report } } else { report }
+        };
+        let pods = ids.map(member).collect();
         let (name, epoch) = (pair.name.clone(), u64::from(pair.epoch).to_string());
         PairReport { number: pair.number, name, state, sync, lag, epoch, pods }
     };
@@ -168,6 +181,7 @@ pub fn group_report(group: &HAGroup, objects: &GroupObjects) -> GroupReport {
         namespace: group.namespace().unwrap_or_default(),
         name: group.name_any(),
         state: told.state,
+        note: None,
         pairs: pairs.iter().map(pair_report).collect(),
         spares,
         unreadable_leases: seen.unreadable.into_keys().collect(),
@@ -176,12 +190,51 @@ pub fn group_report(group: &HAGroup, objects: &GroupObjects) -> GroupReport {
     }
 }
 
+/// What the operator told of a group last, where no more may be read; `note` says why.
+pub fn told_report(group: &HAGroup, note: String) -> GroupReport {
+    let told = group.status.clone().unwrap_or_default();
+    let pod = |name: &String, part: &str| PodReport {
+        name: name.clone(),
+        part: part.to_owned(),
+        node: None,
+        readiness: Readiness::Unknown,
+        is_fenced: false,
+        is_terminating: false,
+    };
+    let pair = |pair: PairStatus| {
+        let members = [(&pair.active, keys::HA_ROLE_ACTIVE), (&pair.standby, keys::HA_ROLE_STANDBY)];
+        let members = members.into_iter().filter(|(name, _)| !name.is_empty());
+        PairReport {
+            number: pair.name.rsplit('-').next().and_then(|number| number.parse().ok()).unwrap_or_default(),
+            pods: members.map(|(name, part)| pod(name, part)).collect(),
+            name: pair.name.clone(),
+            state: pair.state,
+            sync: pair.sync,
+            lag: pair.lag,
+            epoch: pair.epoch,
+        }
+    };
+    GroupReport {
+        namespace: group.namespace().unwrap_or_default(),
+        name: group.name_any(),
+        state: told.state,
+        note: Some(note),
+        spares: told.spares.iter().map(|name| pod(name, "spare")).collect(),
+        pairs: told.pairs.into_iter().map(pair).collect(),
+        unreadable_leases: Vec::new(),
+        conditions: told.conditions,
+        takeovers: told.takeovers,
+    }
+}
+
 /// Each pair in the operator's own words, from what is there now.
 fn statuses(group: &HAGroup, seen: &SeenGroup) -> Vec<PairStatus> {
-    let (timing, now) = (times(group), BootTime::default());
+    let previous = group.status.clone().unwrap_or_default();
+    // What was told to be silent counts as that.
+    let (timing, now) = (times(group), BootTime::default() + SILENCE_MAX);
     let plan = plan(&seen.group, &Moment { now, timing: &timing });
     let status = group_status(&GroupInput {
-        previous: &group.status.clone().unwrap_or_default(),
+        previous: &previous,
         generation: 0,
         name: &group.name_any(),
         group: &seen.group,

@@ -4,10 +4,11 @@ use bps_api::{BackupPodSet, Condition, ConditionStatus, HAGroup, StateLag, keys}
 use jiff::Timestamp;
 
 use super::arguments::StatusArguments;
-use super::cluster::{Cluster, Subject};
+use super::cluster::{Cluster, NO_LEASES, Subject};
 use super::history::{conversions, epoch_text, takeovers};
 use super::report::{
     GroupReport, PairReport, PodReport, Readiness, Report, SetReport, TierReport, group_report, set_report,
+    told_report,
 };
 use super::table::{Table, indented};
 use super::{Error, document};
@@ -46,7 +47,11 @@ async fn read(
 ) -> Result<Report, Error> {
     let mut report = Report::default();
     for group in &groups {
-        report.groups.push(group_report(group, &cluster.group_objects(group).await?));
+        report.groups.push(match cluster.group_objects(group).await {
+            Ok(objects) => group_report(group, &objects),
+            Err(Error::Refused(note)) if note == NO_LEASES => told_report(group, note),
+            Err(error) => return Err(error),
+        });
     }
     if !sets.is_empty() {
         let pods = cluster.list(namespace, keys::LABEL_SET).await?;
@@ -65,8 +70,17 @@ pub fn text(report: &Report, now: Timestamp) -> String {
 }
 
 fn group_text(group: &GroupReport, now: Timestamp) -> String {
-    let GroupReport { namespace, name, state, pairs, spares, unreadable_leases, conditions, takeovers: all } =
-        group;
+    let GroupReport {
+        namespace,
+        name,
+        state,
+        note,
+        pairs,
+        spares,
+        unreadable_leases,
+        conditions,
+        takeovers: all,
+    } = group;
     let mut table = Table::new(&["NAME", "STATE", "NODE", "READY", "EPOCH"]);
     table.add(0, &[&format!("HAGroup {namespace}/{name}"), said(state)]);
     for PairReport { number: _, name, state, sync, lag, epoch, pods } in pairs {
@@ -87,7 +101,9 @@ fn group_text(group: &GroupReport, now: Timestamp) -> String {
         }
     }
     let latest = &all[all.len().saturating_sub(LATEST_MAX)..];
-    [table.text(), conditions_text(conditions), latest_text(&takeovers(latest))].concat()
+    let note =
+        note.as_ref().map(|note| format!("\n  As the operator told it: {note}.\n")).unwrap_or_default();
+    [table.text(), note, conditions_text(conditions), latest_text(&takeovers(latest))].concat()
 }
 
 fn lag_text(StateLag { entries, bytes: _, since }: &StateLag, now: Timestamp) -> String {
@@ -137,6 +153,8 @@ fn add_pod(table: &mut Table, pod: &PodReport) {
     let ready = match readiness {
         Readiness::Ready => "yes",
         Readiness::AtGate => "at gate",
+        Readiness::Silent => "no answer",
+        Readiness::Unknown => "?",
         Readiness::NotReady | Readiness::Gone => "no",
     };
     table.add(2, &[name, &state.join(", "), node.as_deref().unwrap_or("-"), ready]);

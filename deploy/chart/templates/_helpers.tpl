@@ -20,3 +20,33 @@ subjects:
   name: {{ .Values.serviceAccount.name }}
   namespace: {{ .Release.Namespace }}
 {{- end }}
+
+{{- /* What names of objects without a namespace end with. Releases that watch namespaces of their own stand side by
+side; of those that watch all there can be one, and Helm refuses a second one that brings the same names. */ -}}
+{{- define "backuppodset.suffix" -}}
+{{- if .Values.watchNamespaces }}-{{ .Release.Namespace }}{{ end }}
+{{- end }}
+
+{{- /* Limits a policy to the namespaces in which this operator works: in others another one may. */ -}}
+{{- define "backuppodset.scope" -}}
+{{- with .Values.watchNamespaces -}}
+matchResources:
+  namespaceSelector:
+    matchExpressions:
+    - {key: kubernetes.io/metadata.name, operator: In, values: {{ toJson . }}}
+{{- end }}
+{{- end }}
+
+{{- define "backuppodset.paired" -}}
+matchExpressions:
+- {key: backup.example.com/group, operator: Exists}
+{{- end }}
+
+{{- define "backuppodset.pairPorts" -}}
+- {protocol: UDP, port: 20001}
+- {protocol: TCP, port: 20001}
+- {protocol: TCP, port: 20003}
+{{- range .Values.networkPolicy.pairs.applicationPorts }}
+- {protocol: TCP, port: {{ int . }}}
+{{- end }}
+{{- end }}

@@ -2,6 +2,8 @@
 //!
 //! Pure. Decides how a stage looks to the API, and whether it looks so already.
 
+use std::net::Ipv4Addr;
+
 use super::pod::{GATE_CONTAINER, Sandbox};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
@@ -56,7 +58,7 @@ fn status(pod: &Pod, sandbox: &Sandbox, stage: Stage, now: Timestamp) -> PodStat
         conditions: Some(conditions(pod, stage, now)),
         host_ip: Some(host.clone()),
         host_ips: Some(vec![HostIP { ip: host }]),
-        pod_ips: address.clone().map(|ip| vec![PodIP { ip }]),
+        pod_ips: has_sandbox.then(|| addresses(sandbox.address)),
         pod_ip: address,
         start_time: Some(previous_start.unwrap_or(started)),
         init_container_statuses: (!init.is_empty()).then(|| init_statuses(pod, init, sandbox, stage)),
@@ -65,6 +67,12 @@ fn status(pod: &Pod, sandbox: &Sandbox, stage: Stage, now: Timestamp) -> PodStat
         ),
         ..PodStatus::default()
     }
+}
+
+/// Addresses of a Pod in a cluster with two families: the second one ends as the first one.
+fn addresses(address: Ipv4Addr) -> Vec<PodIP> {
+    let [high, low] = [address.to_bits() >> 16, address.to_bits() & 0xffff];
+    vec![PodIP { ip: address.to_string() }, PodIP { ip: format!("2001:2::{high:x}:{low:x}") }]
 }
 
 fn init_statuses(pod: &Pod, init: &[Container], sandbox: &Sandbox, stage: Stage) -> Vec<ContainerStatus> {

@@ -1,15 +1,23 @@
-//! The Helm chart renders what the flat file installs, and says so when a value is misspelled.
+//! The Helm chart renders what the flat file installs, lets operators stand side by side that watch different namespaces,
+//! and refuses what cannot work.
 //!
 //! `HELM` may name a helm program; else a pinned one is built from its Go module, once, into the lab's cache.
 
-use lab::binaries::{self, Component};
-use lab::paths;
-use lab::progress::Progress;
-use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
+
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
+use kube::api::{Api, Patch, PatchParams};
+use lab::binaries::{self, Component};
+use lab::paths;
+use lab::progress::Progress;
+use serde_json::{Value, json};
+
+use crate::server;
 
 /// Version of Kubernetes that the chart is rendered for; the oldest that it admits.
 const KUBERNETES: &str = "1.33.0";
@@ -37,8 +45,8 @@ fn objects(yaml: &str) -> BTreeMap<Key, Value> {
     keyed.collect()
 }
 
-/// Helm prints 1.0 as 1.
-fn whole_numbers(value: &mut Value) {
+/// Helm and kustomize print 1.0 as 1.
+pub(crate) fn whole_numbers(value: &mut Value) {
     match value {
         Value::Object(fields) => fields.values_mut().for_each(whole_numbers),
         Value::Array(items) => items.iter_mut().for_each(whole_numbers),
@@ -61,8 +69,13 @@ fn helm() -> &'static Path {
 
 /// Output of `helm template` with extra arguments, or its complaint.
 fn render(arguments: &[&str]) -> Result<String, String> {
+    render_into("backuppodset-system", arguments)
+}
+
+/// The same for a release in another namespace.
+fn render_into(namespace: &str, arguments: &[&str]) -> Result<String, String> {
     let chart = file("../deploy/chart");
-    let fixed = ["template", "bps", "--namespace", "backuppodset-system", "--kube-version", KUBERNETES];
+    let fixed = ["template", "bps", "--namespace", namespace, "--kube-version", KUBERNETES];
     let output = Command::new(helm()).args(fixed).args(arguments).arg(chart).output().expect("helm runs");
     let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
     if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
@@ -88,7 +101,7 @@ fn watched_namespaces_get_roles_and_the_cluster_grants_only_what_has_no_namespac
     };
     let roles = ["backuppodset-system/bps-operator", "one/bps-operator-watched", "two/bps-operator-watched"];
     assert_eq!(grants("RoleBinding"), roles);
-    assert_eq!(grants("ClusterRoleBinding"), ["/bps-operator-cluster"]);
+    assert_eq!(grants("ClusterRoleBinding"), ["/bps-operator-cluster-backuppodset-system"]);
     assert!(rendered.contains("--watch-namespace=one") && rendered.contains("--watch-namespace=two"));
 }
 
@@ -96,4 +109,103 @@ fn watched_namespaces_get_roles_and_the_cluster_grants_only_what_has_no_namespac
 fn a_misspelled_value_is_refused() {
     let refused = render(&["--set", "replicaCuont=3"]).expect_err("the schema knows no such value");
     assert!(refused.contains("replicaCuont"), "{refused}");
+}
+
+/// Objects of a release that watches these namespaces, and leaves the CRDs to another one.
+fn render_beside(namespace: &str, watched: &str) -> BTreeMap<Key, Value> {
+    let watched = format!("watchNamespaces={{{watched}}}");
+    let arguments = ["--set", &watched, "--set", "crds.enabled=false"];
+    objects(&render_into(namespace, &arguments).expect("the chart renders"))
+}
+
+#[test]
+fn releases_that_watch_different_namespaces_have_no_object_in_common() {
+    let [prod, dev] = [("prod", "shop,billing"), ("dev", "trial")]
+        .map(|(namespace, watched)| render_beside(namespace, watched).into_keys().collect::<BTreeSet<Key>>());
+    assert_eq!(prod.intersection(&dev).collect::<Vec<_>>(), Vec::<&Key>::new());
+    // Both would keep the same Pods; Helm refuses the second release, because these belong to the first.
+    let again: BTreeSet<Key> = render_beside("dev", "shop").into_keys().collect();
+    let common: Vec<_> = prod.intersection(&again).map(|(kind, ..)| kind.as_str()).collect();
+    assert_eq!(common, ["NetworkPolicy", "Role", "RoleBinding"]);
+}
+
+#[test]
+fn the_policies_of_a_release_bind_nobody_in_namespaces_that_it_does_not_watch() {
+    let rendered = render_beside("prod", "shop,billing");
+    let of_kind = |wanted: &'static str| rendered.iter().filter(move |((kind, ..), _)| kind == wanted);
+    let scope = json!({"namespaceSelector": {"matchExpressions": [
+        {"key": "kubernetes.io/metadata.name", "operator": "In", "values": ["shop", "billing"]}]}});
+
+    let policies: BTreeSet<_> =
+        of_kind("ValidatingAdmissionPolicy").map(|((_, _, name), _)| name.as_str()).collect();
+    let mut bound = BTreeSet::new();
+    for ((_, _, name), binding) in of_kind("ValidatingAdmissionPolicyBinding") {
+        bound.insert(binding["spec"]["policyName"].as_str().expect("a name"));
+        // What this operator may write is limited everywhere. It concerns no other one.
+        let is_of_secrets = name == "backuppodset-secrets-prod";
+        let expected = if is_of_secrets { &Value::Null } else { &scope };
+        assert_eq!(binding["spec"].get("matchResources").unwrap_or(&Value::Null), expected, "{name}");
+    }
+    assert_eq!((policies.len(), &bound), (7, &policies));
+    let secrets = ("ValidatingAdmissionPolicy".into(), String::new(), "backuppodset-secrets-prod".into());
+    let only_by = &rendered[&secrets]["spec"]["matchConditions"][0]["expression"];
+    assert_eq!(*only_by, "request.userInfo.username == 'system:serviceaccount:prod:bps-operator'");
+}
+
+#[test]
+fn policies_for_the_network_are_those_of_the_files() {
+    let pairs = ["--set", "watchNamespaces={one}", "--set", "networkPolicy.pairs.enabled=true"];
+    let rendered = objects(&render(&pairs).expect("the chart renders"));
+    for name in ["cold-gate", "pairs"] {
+        let text = std::fs::read_to_string(file(&format!("../deploy/policies/{name}.yaml"))).expect("a file");
+        let key = ("NetworkPolicy".into(), "one".into(), format!("bps-{name}"));
+        assert_eq!(objects(&text).into_values().next().as_ref(), rendered.get(&key), "{name}");
+    }
+    let refused = render(&pairs[2..]).expect_err("a policy is of a namespace");
+    assert!(refused.contains("deploy/policies/pairs.yaml"), "{refused}");
+}
+
+/// An operator that another release left on the server: what the chart finds it by.
+async fn install_other(namespace: &str, watched: &[&str]) {
+    let client = server::client().await;
+    let params = PatchParams::apply("chart-test").force();
+    let labels = json!({"app.kubernetes.io/name": "backuppodset"});
+    let place = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
+    let namespaces = Api::<Namespace>::all(client.clone());
+    namespaces.patch(namespace, &params, &Patch::Apply(place)).await.expect("a namespace");
+
+    let name = format!("bps-operator-cluster-{namespace}");
+    let group = "rbac.authorization.k8s.io";
+    let binding = json!({"apiVersion": format!("{group}/v1"), "kind": "ClusterRoleBinding",
+        "metadata": {"name": name, "labels": labels},
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": name},
+        "subjects": [{"kind": "ServiceAccount", "name": "bps-operator", "namespace": namespace}]});
+    let bindings = Api::<ClusterRoleBinding>::all(client.clone());
+    bindings.patch(&name, &params, &Patch::Apply(binding)).await.expect("a binding");
+
+    let arguments: Vec<_> = watched.iter().map(|watched| format!("--watch-namespace={watched}")).collect();
+    let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"name": "bps-operator", "namespace": namespace},
+        "spec": {"replicas": 0, "selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels},
+            "spec": {"containers": [{"name": "bps-operator", "image": "bps-operator:1", "args": arguments}]}}}});
+    let deployments = Api::<Deployment>::namespaced(client, namespace);
+    deployments.patch("bps-operator", &params, &Patch::Apply(deployment)).await.expect("a Deployment");
+}
+
+#[tokio::test]
+async fn a_release_that_would_watch_what_another_operator_watches_is_refused() {
+    install_other("chart-other", &["chart-a", "chart-b"]).await;
+    let kubeconfig = server::kubeconfig().await.to_str().expect("UTF-8").to_owned();
+    let ask = |watched: Option<&str>| {
+        let watched = watched.map(|watched| format!("watchNamespaces={{{watched}}}"));
+        let mut arguments =
+            vec!["--dry-run=server", "--kubeconfig", &kubeconfig, "--set", "crds.enabled=false"];
+        arguments.extend(watched.iter().flat_map(|watched| ["--set", watched]));
+        render_into("chart-own", &arguments)
+    };
+    let refused =
+        [None, Some("chart-b,chart-c")].map(|watched| ask(watched).expect_err("two would watch chart-b"));
+    assert!(refused[0].contains("namespace chart-other watches chart-a, chart-b"), "{}", refused[0]);
+    assert!(refused[1].contains("namespace chart-other watches chart-b already"), "{}", refused[1]);
+    assert!(ask(Some("chart-c")).expect("nobody watches chart-c").contains("--watch-namespace=chart-c"));
 }

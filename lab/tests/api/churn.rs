@@ -1,11 +1,13 @@
-//! The operator among 500 Pods on hollow nodes that fail and are deleted: every set is whole again.
+//! The operator among 500 Pods on hollow nodes that fail and are deleted: every set is whole again, and clients are led to its
+//! primaries in each family of addresses.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bps_api::{BackupPodSet, keys};
-use futures::{StreamExt as _, stream};
-use k8s_openapi::api::core::v1::{Namespace, Pod};
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use k8s_openapi::api::core::v1::{Namespace, Pod, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::runtime::reflector::ObjectRef;
 use kube::{Client, ResourceExt as _};
@@ -57,16 +59,81 @@ async fn all_whole(client: &Client) -> Vec<Pod> {
     tokio::time::timeout(WHOLE_WITHIN, whole).await.expect("every set is whole in time")
 }
 
+/// Whether the set has a Service.
+const fn is_exposed(index: usize) -> bool {
+    index.is_multiple_of(10)
+}
+
 fn set(index: usize) -> Value {
     let [primaries, hot, cold] = COUNTS;
-    json!({
+    let mut set = json!({
         "apiVersion": "backup.example.com/v1alpha1", "kind": "BackupPodSet",
         "metadata": {"name": format!("set-{index}"), "namespace": NAMESPACE},
         "spec": {
             "replicas": primaries, "hotBackups": hot, "coldBackups": cold, "wakeupTimeout": 60,
             "template": {"spec": {"terminationGracePeriodSeconds": 1, "containers": [{"name": "web", "image": "none"}]}},
         },
-    })
+    });
+    if is_exposed(index) {
+        let ports = json!([{"port": 80}]);
+        set["spec"]["service"] =
+            json!({"name": format!("set-{index}"), "ports": ports, "ipFamilyPolicy": "PreferDualStack"});
+    }
+    set
+}
+
+/// What keeps clients of a set's Service from its primaries in one of the Service's families; how many families it has otherwise.
+async fn led(client: &Client, name: &str) -> Result<usize, String> {
+    let in_set = ListParams::default().labels(&format!("{}={name}", keys::LABEL_SET));
+    let pods = Api::<Pod>::namespaced(client.clone(), NAMESPACE).list(&in_set).await.expect("a list").items;
+    let is_primary = |pod: &&Pod| pod.labels().get(keys::LABEL_ROLE).is_some_and(|role| role == "primary");
+    let ready = pods.iter().filter(is_primary).filter(|pod| hollow::is_ready(pod));
+    let addresses: BTreeSet<String> = ready
+        .flat_map(|pod| pod.status.iter().flat_map(|status| status.pod_ips.iter().flatten()))
+        .map(|ip| ip.ip.clone())
+        .collect();
+
+    let service = Api::<Service>::namespaced(client.clone(), NAMESPACE).get(name).await.expect("a Service");
+    let families = service.spec.and_then(|spec| spec.ip_families).expect("families");
+    let slices = Api::<EndpointSlice>::namespaced(client.clone(), NAMESPACE)
+        .list(&in_set)
+        .await
+        .expect("a list")
+        .items;
+    let by_family: BTreeMap<String, BTreeSet<String>> = slices
+        .into_iter()
+        .map(|slice| {
+            (
+                slice.address_type,
+                slice.endpoints.into_iter().flat_map(|endpoint| endpoint.addresses).collect(),
+            )
+        })
+        .collect();
+    let expected = families.iter().map(|family| {
+        let is_of_family = |address: &&String| (family == "IPv6") == address.contains(':');
+        (family.clone(), addresses.iter().filter(is_of_family).cloned().collect())
+    });
+    let expected: BTreeMap<String, BTreeSet<String>> = expected.collect();
+    let is_led = by_family == expected && expected.values().all(|family| family.len() == COUNTS[0]);
+    if is_led { Ok(families.len()) } else { Err(format!("{name}: {by_family:?}, not {expected:?}")) }
+}
+
+/// Families of each set's Service, once all clients are led to primaries.
+async fn all_led(client: &Client) -> BTreeSet<usize> {
+    let names: Vec<String> =
+        (0..SETS).filter(|index| is_exposed(*index)).map(|index| format!("set-{index}")).collect();
+    let mut last = Err(String::new());
+    let led = async {
+        loop {
+            last = stream::iter(&names).then(|name| led(client, name)).try_collect().await;
+            match &last {
+                Ok(families) => return BTreeSet::clone(families),
+                Err(_) => tokio::time::sleep(LOOK_EVERY).await,
+            }
+        }
+    };
+    let Ok(families) = tokio::time::timeout(WHOLE_WITHIN, led).await else { panic!("{last:?}") };
+    families
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -99,6 +166,10 @@ async fn five_hundred_pods_that_churn_end_as_their_sets_want_them_and_not_one_mo
     let last = all_whole(&client).await;
     let staying = last.iter().filter(|pod| pod.metadata.deletion_timestamp.is_none()).count();
     assert_eq!(staying, SETS * COUNTS.iter().sum::<usize>());
+    let families = all_led(&client).await;
+    if lab::paths::set("KUBECONFIG").is_none() {
+        assert_eq!(families, BTreeSet::from([2]), "the lab has both");
+    }
 
     shutdown.request();
     nodes.remove().await.expect("the nodes go");

@@ -113,7 +113,8 @@ async fn differing(client: &Client, requests: BTreeSet<Request>, expected: bool)
     differing
 }
 
-async fn apply(client: &Client, path: &str) {
+/// Applies the manifests of a file; `path` is relative to the package of the lab.
+pub(crate) async fn apply(client: &Client, path: &str) {
     let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).expect("a file");
     for object in serde_saphyr::from_multiple::<DynamicObject>(&text).expect("YAML") {
         let types: TypeMeta = object.types.clone().expect("a kind");
@@ -122,7 +123,7 @@ async fn apply(client: &Client, path: &str) {
             Some(namespace) => Api::<DynamicObject>::namespaced_with(client.clone(), &namespace, &resource),
             None => Api::all_with(client.clone(), &resource),
         };
-        let params = PatchParams::apply("rbac-test").force();
+        let params = PatchParams::apply("api-test").force();
         api.patch(&object.name_any(), &params, &Patch::Apply(&object)).await.expect("an accepted manifest");
     }
 }

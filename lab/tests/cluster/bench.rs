@@ -101,6 +101,14 @@ impl Bench {
         std::fs::File::create(&self.operator_kubeconfig).unwrap().write_all(text.as_bytes()).unwrap();
     }
 
+    /// Takes the operator's namespace away with all that is in it, as an uninstall does that keeps CRDs and sets, and installs anew.
+    pub(crate) async fn reinstall(&self) {
+        self.stop_operators().await;
+        self.kubectl(&["delete", "namespace", keys::OPERATOR_NAMESPACE, "--wait=true", "--timeout=60s"]);
+        self.install().await;
+        self.one_operator().await;
+    }
+
     /// The cluster's configuration, but with this token instead of the administrator's certificate.
     pub(crate) fn config_with(&self, token: &str) -> Kubeconfig {
         let mut config = Kubeconfig::read_from(self.cluster.kubeconfig_path()).unwrap();

@@ -1,16 +1,19 @@
 //! Claims about Kubernetes alone: what the operator does for Services, budgets and gates rests on them. See `docs/kubernetes.md`.
 
+use std::pin::pin;
 use std::time::{Duration, Instant};
+
+use futures::TryStreamExt as _;
 
 use k8s_openapi::api::core::v1::{Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::ResourceExt as _;
-use kube::api::{Api, DeleteParams, EvictParams, Patch, PatchParams, PostParams};
+use kube::api::{Api, DeleteParams, EvictParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
 use lab::faults::Target;
 use lab::image::APP_IMAGE;
 use serde_json::{Value, json};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use crate::notes::note;
 use crate::stage::{Stage, WEB, one, web};
@@ -119,6 +122,29 @@ pub(crate) async fn kubernetes_shows_an_annotation_to_a_running_container_within
         sleep(Duration::from_millis(10)).await;
     }
     note(format!("shown after {} ms", began.elapsed().as_millis()));
+}
+
+pub(crate) async fn kubernetes_shows_how_a_deleted_pod_ended_before_it_is_gone(stage: Stage) {
+    let before = run(&stage, json!({"name": "plain", "image": APP_IMAGE}), json!([])).await;
+    let pods: Api<Pod> = stage.api();
+    let only_it = WatchParams::default().labels("app=plain");
+    let version = before.resource_version().expect("it was made");
+    let mut events = pin!(pods.watch(&only_it, &version).await.unwrap());
+    pods.delete("plain", &DeleteParams::default()).await.unwrap();
+    let gone = loop {
+        let event = timeout(wait::LIMIT, events.try_next()).await.expect("it is not gone").unwrap();
+        if let WatchEvent::Deleted(pod) = event.expect("the watch goes on") {
+            break pod;
+        }
+    };
+    let status = gone.status.unwrap_or_default();
+    assert!(matches!(status.phase.as_deref(), Some("Succeeded" | "Failed")), "{status:?}");
+    let all = status.container_statuses.unwrap_or_default();
+    let is_terminated =
+        all.iter().all(|one| one.state.as_ref().is_some_and(|state| state.terminated.is_some()));
+    assert!(!all.is_empty() && is_terminated, "{all:?}");
+    let conditions = status.conditions.unwrap_or_default();
+    assert!(conditions.iter().all(|condition| condition.type_ != "DisruptionTarget"), "{conditions:?}");
 }
 
 /// Starts the Pod `plain` with this container and waits until it runs; returns it.

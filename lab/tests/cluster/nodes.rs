@@ -93,6 +93,28 @@ pub(crate) async fn a_kubelet_that_is_restarted_moves_no_role(stage: Stage) {
     stage.settled(WEB, [1, 1, 1]).await;
 }
 
+/// Its containers go on: unlike after a lost node, what comes back serves as it did before.
+pub(crate) async fn a_kubelet_that_was_away_until_its_node_was_lost_moves_no_role_when_it_comes_back(
+    stage: Stage,
+) {
+    stage.apply(&exposed_web([2, 1, 1])).await;
+    let before = stage.settled(WEB, [2, 1, 1]).await;
+    let lost = node(one(&before, "primary"));
+    let kubelet = format!("{lost}/kubelet");
+    stage.bench.cluster.stop(&kubelet, false).unwrap();
+    let is_on_lost = |pod: &Pod| pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref()) == Some(&lost);
+    let living = |pods: &[Pod]| pods.iter().filter(|pod| !is_on_lost(pod)).cloned().collect::<Vec<Pod>>();
+    let survivors = living(&stage.pods_where(WEB, |pods| complete(&living(pods), [2, 1, 1])).await);
+    stage.exposes(&uids(&survivors, "primary")).await;
+    let witness = Witness::start(&stage);
+    witness.begun().await;
+    stage.bench.cluster.start(&kubelet).unwrap();
+    ready::nodes(&stage.client(), std::slice::from_ref(&lost), wait::LIMIT).await.unwrap();
+    let after = stage.settled(WEB, [2, 1, 1]).await;
+    assert_eq!(uids(&after, "primary"), uids(&survivors, "primary"), "a second failover");
+    assert_eq!(witness.fewest(), 2, "fewer Pods were exposed when the node returned");
+}
+
 pub(crate) async fn a_lost_node_is_survived_and_leaves_no_surplus_when_it_returns(stage: Stage) {
     stage.apply(&exposed_web([2, 2, 1])).await;
     let before = stage.settled(WEB, [2, 2, 1]).await;
@@ -166,14 +188,14 @@ pub(crate) async fn a_node_is_drained_of_a_pod_that_was_cold_once_without_furthe
     for cold_start in [json!({"imageGate": false}), json!({"gateSource": "ImageVolume"})] {
         let mut set = web([1, 0, 1]);
         set["spec"]["coldStart"] = cold_start;
+        stage.to_be_drained(&mut set["spec"]["template"]);
         stage.apply(&set).await;
         let before = stage.settled(WEB, [1, 0, 1]).await;
         stage.delete(one(&before, "primary")).await;
         let woken = stage.settled(WEB, [1, 0, 1]).await;
         assert_eq!(uids(&woken, "primary"), uids(&before, "cold"), "it has had a gate");
         let drained = node(one(&woken, "primary"));
-        let pods = format!("--pod-selector={}={WEB}", keys::LABEL_SET);
-        stage.kubectl(&["drain", &drained, "--ignore-daemonsets", "--timeout=60s", &pods]);
+        stage.drain(&drained, &["--timeout=60s"]);
         let after = stage.settled(WEB, [1, 0, 1]).await;
         stage.kubectl(&["uncordon", &drained]);
         assert!(after.iter().all(|pod| node(pod) != drained), "nothing is left there");

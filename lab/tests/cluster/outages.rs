@@ -7,11 +7,24 @@ use std::time::Duration;
 use futures::{StreamExt as _, pin_mut};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
+use kube::api::DeleteParams;
 use kube::runtime::{WatchStreamExt as _, watcher};
+use lab::app::{Outage, Sample};
+use lab::bench::pairs::crowd::realtime_ns;
 use lab::control_plane::READY_SECONDS_MAX;
 use lab::ready;
+use rustix::process::Signal;
+use tokio::time::sleep;
 
+use crate::load::Load;
+use crate::notes::note;
+use crate::pairs::{paired, pod, shown, start_deployment, start_stateful_set, taken_over};
 use crate::stage::{Stage, WEB, complete, exposed_web, one, roles, uids, web};
+
+/// How long the API server is away before the application of an active is killed, and after that. 70 and 20 s: longer than an agent
+/// acts on that outlives no such absence (30 to 60 s).
+const AWAY_BEFORE: Duration = Duration::from_secs(70);
+const AWAY_AFTER: Duration = Duration::from_secs(20);
 
 /// Notes the identity of every Pod that there ever is.
 fn census(stage: &Stage) -> Arc<Mutex<BTreeSet<String>>> {
@@ -72,6 +85,77 @@ pub(crate) async fn a_second_operator_waits_and_takes_over_when_the_leader_is_ki
         })
         .await;
     stage.settled(WEB, [1, 1, 1]).await;
+}
+
+pub(crate) async fn an_operator_that_is_installed_anew_with_other_keys_loses_no_backup_and_no_pair(
+    stage: Stage,
+) {
+    stage.apply(&web([1, 0, 1])).await;
+    start_deployment(&stage, 2).await;
+    let before = stage.settled(WEB, [1, 0, 1]).await;
+    let pair = paired(&stage, 1).await.remove(0);
+    stage.bench.reinstall().await;
+    // The agents have the former keys until the kubelets bring the new ones.
+    stage.api::<Pod>().delete(&pair.active, &DeleteParams::default()).await.unwrap();
+    let after = taken_over(&stage, &pair).await;
+    assert_eq!(after.active, pair.standby);
+    let cold = uids(&before, "cold");
+    let renewed = stage
+        .pods_where(WEB, |pods| {
+            complete(pods, [1, 0, 1])?;
+            if uids(pods, "cold") == cold {
+                Err("its gate knows the former keys only".into())
+            } else {
+                Ok(())
+            }
+        })
+        .await;
+    assert_eq!(uids(&renewed, "primary"), uids(&before, "primary"));
+    stage.delete(one(&renewed, "primary")).await;
+    let woken = stage.settled(WEB, [1, 0, 1]).await;
+    assert_eq!(uids(&woken, "primary"), uids(&renewed, "cold"));
+    let pair = paired(&stage, 1).await.remove(0);
+    shown(&stage, &pair).await;
+    stage.api::<Pod>().delete(&pair.active, &DeleteParams::default()).await.unwrap();
+    assert_eq!(taken_over(&stage, &pair).await.active, pair.standby);
+}
+
+/// For longer than kube-controller-manager waits before it takes a node for lost, as in an upgrade of a control plane.
+pub(crate) async fn a_pair_outlives_an_api_server_that_is_away_and_passes_its_role_on_meanwhile(
+    stage: Stage,
+) {
+    start_stateful_set(&stage, 2).await;
+    let pair = paired(&stage, 1).await.remove(0);
+    shown(&stage, &pair).await;
+    let target = stage.target(&pod(&stage, &pair.active).await);
+    let active = stage.bench.cluster.aim_below_init(&target).unwrap();
+    let load = Load::start(&stage, "n1").await;
+    let cluster = &stage.bench.cluster;
+    cluster.stop("kube-apiserver", true).unwrap();
+    sleep(AWAY_BEFORE).await;
+    let struck_ns = realtime_ns();
+    active.fire(Signal::KILL).unwrap();
+    sleep(AWAY_AFTER).await;
+    let back_ns = realtime_ns();
+    cluster.start("kube-apiserver").unwrap();
+    ready::api_server(&stage.client(), Duration::from_secs(READY_SECONDS_MAX)).await.unwrap();
+    stage.bench.one_operator().await;
+    let after = taken_over(&stage, &pair).await;
+    shown(&stage, &after).await;
+    let requests = load.samples().await;
+    let outage = Outage::from_samples(&requests);
+    note(format!("API server away for {:?}: {outage}", AWAY_BEFORE + AWAY_AFTER));
+    assert_eq!(after.active, pair.standby);
+    let failed = requests.iter().filter(|sample| !sample.is_ok() && sample.end_ns < struck_ns).count();
+    let by_standby = |sample: &&Sample| sample.is_ok() && sample.pod == pair.standby;
+    let first = requests.iter().filter(by_standby).map(|sample| sample.end_ns).min();
+    assert_eq!(failed, 0, "before anything else happened: {outage}");
+    assert!(
+        first.is_some_and(|first| first < back_ns),
+        "nobody answered before the API server did: {outage}"
+    );
+    let said = stage.complaints().await;
+    assert!(has_just_started(&said), "{said:#?}");
 }
 
 pub(crate) async fn a_failover_ends_well_although_the_api_server_was_killed_in_it(stage: Stage) {

@@ -1,9 +1,9 @@
 //! Claims about pairs: who acts, who takes over, and that never two act.
 
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use bps_api::{HAGroup, PairStatus, Takeover, keys};
+use bps_api::{HAGroup, PAIR_SILENT, PairStatus, Takeover, keys};
 use bps_core::manifests::{AgentSource, Injection, REPLICATION_SERVICE_PREFIX, inject};
 use bps_protocol::Hold;
 use bps_wire::lease::Record;
@@ -11,9 +11,11 @@ use bps_wire::level::Level;
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Pod, Service};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use lab::app::arguments::SINK_VARIABLE;
+use lab::app::outage::spells;
 use lab::app::sample::Sample;
 use lab::app::{FINISH_WITHIN, Outage, Outcome};
 use lab::bench::pairs::trial::PROXY_WITHIN;
@@ -58,7 +60,9 @@ fn workload(kind: &str, replicas: usize, listens_after: Duration) -> Value {
         "spec": {"terminationGracePeriodSeconds": 5, "containers": [container]},
     });
     let source = AgentSource::Copy { image: AGENT_IMAGE.into() };
-    let injection = Injection { group: WEB.into(), source, container: None, arguments: Vec::new() };
+    // Claims kill it more often than anybody would.
+    let arguments = vec!["--restart-pause-max=1".to_owned()];
+    let injection = Injection { group: WEB.into(), source, container: None, arguments };
     let mut spec = json!({
         "replicas": replicas,
         "selector": {"matchLabels": {"app": WEB}},
@@ -84,11 +88,24 @@ async fn start_slow_stateful_set(stage: &Stage, replicas: usize, listens_after: 
 
 /// One whose application tells a sink of each answer.
 pub(crate) async fn start_watched_stateful_set(stage: &Stage, replicas: usize, sink: SocketAddr) {
-    let mut set = workload("StatefulSet", replicas, Duration::ZERO);
+    apply_stateful_set(stage, watched(workload("StatefulSet", replicas, Duration::ZERO), sink)).await;
+}
+
+/// This workload, whose application tells a sink of each answer.
+fn watched(mut set: Value, sink: SocketAddr) -> Value {
     let environment = &mut set["spec"]["template"]["spec"]["containers"][0]["env"];
     let sink = json!({"name": SINK_VARIABLE, "value": sink.to_string()});
     environment.as_array_mut().expect("the agent's variables").push(sink);
-    apply_stateful_set(stage, set).await;
+    set
+}
+
+/// The same in a group whose pairs outlive no API server that is away.
+pub(crate) async fn start_impatient_stateful_set(stage: &Stage, replicas: usize, sink: SocketAddr) {
+    let mut group = group();
+    group["spec"]["timing"] = json!({"apiOutageSeconds": 0});
+    stage.api::<HAGroup>().patch(WEB, &params(), &Patch::Apply(group)).await.unwrap();
+    let set = watched(workload("StatefulSet", replicas, Duration::ZERO), sink);
+    stage.api::<StatefulSet>().patch(WEB, &params(), &Patch::Apply(set)).await.unwrap();
 }
 
 /// One whose containers sleep for so many seconds before they are asked to end.
@@ -378,7 +395,99 @@ pub(crate) async fn nobody_is_refused_when_a_deleted_pod_hands_over_to_one_that_
     note(format!("deleted Pod, the other one starts slowly: {}", Outage::from_samples(&requests)));
     let refused = requests.iter().filter(|sample| sample.outcome == Outcome::Refused).count();
     let is_served = requests.iter().any(|sample| sample.pod == pair.standby);
-    assert!(is_served && refused == 0, "{refused} of {} refused", requests.len());
+    let [from, to] = [&pair.active, &pair.standby].map(|pod| answers_of(&requests, pod));
+    assert!(is_served && refused == 0, "{refused} refused: {:?}; {from}; {to}", spells(&requests));
+}
+
+/// How many a Pod gave, and when; a line of text, times as [`spells`] has them.
+fn answers_of(requests: &[Sample], pod: &str) -> String {
+    let first = requests.iter().map(|sample| sample.start_ns).min().unwrap_or_default();
+    let ends: Vec<u64> = requests.iter().filter(|sample| sample.pod == pod).map(|one| one.end_ns).collect();
+    let [from, to] =
+        [ends.iter().min(), ends.iter().max()].map(|end| end.map(|end| Duration::from_nanos(end - first)));
+    format!("{} answers of {pod}, {from:?} to {to:?}", ends.len())
+}
+
+/// As hardened clusters have it, where no application is to reach the API server by default.
+pub(crate) async fn agents_need_no_token_of_the_account_that_kubernetes_mounts(stage: Stage) {
+    stage.kubectl(&["patch", "serviceaccount", "default", "-p", r#"{"automountServiceAccountToken":false}"#]);
+    start_stateful_set(&stage, 2).await;
+    let pair = paired(&stage, 1).await.remove(0);
+    shown(&stage, &pair).await;
+    order_switchover(&stage, &pair).await;
+    assert_eq!(taken_over(&stage, &pair).await.active, pair.standby);
+}
+
+/// The budget that people write for what must not be evicted: without a switchover it is never let go.
+pub(crate) async fn a_node_is_drained_of_an_active_that_a_budget_protects(stage: Stage) {
+    let mut set = workload("StatefulSet", 2, Duration::ZERO);
+    stage.to_be_drained(&mut set["spec"]["template"]);
+    apply_stateful_set(&stage, set).await;
+    let pair = paired(&stage, 1).await.remove(0);
+    shown(&stage, &pair).await;
+    let budget: PodDisruptionBudget = from_value(json!({
+        "metadata": {"name": "actives"},
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": {(keys::LABEL_HA_STATE): "active"}}},
+    }))
+    .unwrap();
+    stage.api::<PodDisruptionBudget>().create(&PostParams::default(), &budget).await.unwrap();
+    let drained = node(&pod(&stage, &pair.active).await);
+    stage.drain(&drained, &["--delete-emptydir-data", "--timeout=90s"]);
+    let after = paired(&stage, 1).await.remove(0);
+    stage.kubectl(&["uncordon", &drained]);
+    assert_eq!(after.active, pair.standby);
+    let reason = reason_of_takeover(&stage, &after.active).await;
+    assert_eq!(reason, "SwitchOver");
+}
+
+/// The token of an agent goes with its Pod, but the API server remembers it for some seconds: mostly one of them can release the
+/// Lease. Else the operator waits until their kubelets have ended them.
+pub(crate) async fn a_pair_whose_pods_were_both_deleted_by_force_serves_again(stage: Stage) {
+    start_stateful_set(&stage, 2).await;
+    let pair = paired(&stage, 1).await.remove(0);
+    shown(&stage, &pair).await;
+    let began = Instant::now();
+    stage.kubectl(&["delete", "pod", "web-0", "web-1", "--force", "--grace-period=0"]);
+    let after = taken_over_by_another_tenure(&stage, &pair).await;
+    shown(&stage, &after).await;
+    note(format!("both Pods deleted by force: whole again after {:.1} s", began.elapsed().as_secs_f64()));
+}
+
+/// Waits until the only pair is whole again and acts in a later tenure.
+async fn taken_over_by_another_tenure(stage: &Stage, before: &PairStatus) -> PairStatus {
+    let epoch = |pair: &PairStatus| pair.epoch.parse::<u64>().unwrap_or_default();
+    first_reported(stage, |pair| pair.state == "Paired" && epoch(pair) > epoch(before)).await
+}
+
+pub(crate) async fn a_spare_takes_the_place_of_a_standby_whose_node_is_lost(stage: Stage) {
+    start_stateful_set(&stage, 3).await;
+    let pair = paired(&stage, 1).await.remove(0);
+    shown(&stage, &pair).await;
+    let is_spare = |name: &&str| pair.active != *name && pair.standby != *name;
+    let spare = ["web-0", "web-1", "web-2"].into_iter().find(is_spare).expect("three Pods");
+    stage.kubectl(&["wait", "--for=condition=Ready", &format!("pod/{spare}"), "--timeout=60s"]);
+    let lost = node(&pod(&stage, &pair.standby).await);
+    assert_ne!(node(&pod(&stage, spare).await), lost, "the scheduler spreads the Pods of a workload");
+    let began = Instant::now();
+    stage.bench.cluster.power_off(&lost).unwrap();
+    let silent = first_reported(&stage, |pair| pair.state == PAIR_SILENT).await;
+    let told = began.elapsed();
+    assert_eq!((&silent.active, &silent.standby), (&pair.active, &pair.standby));
+    let after = first_reported(&stage, |pair| pair.standby == spare && pair.state == "Paired").await;
+    can_follow(&stage, &after).await;
+    note(format!(
+        "standby lost: told after {told:.1?}, the spare could follow after {:.1?}",
+        began.elapsed()
+    ));
+    assert_eq!(after.active, pair.active, "it was not touched");
+    stage.bench.cluster.power_on(&lost).unwrap();
+    ready::nodes(&stage.client(), std::slice::from_ref(&lost), wait::LIMIT).await.unwrap();
+    wait::until(stage.api(), "", |groups: &[HAGroup]| {
+        let status = groups.first().and_then(|group| group.status.clone()).unwrap_or_default();
+        let is_spare = status.spares.contains(&pair.standby) && status.state == "Ready";
+        if is_spare { Ok(()) } else { Err(format!("{} with the spares {:?}", status.state, status.spares)) }
+    })
+    .await;
 }
 
 pub(crate) async fn a_lost_node_costs_no_more_than_the_lease(stage: Stage) {

@@ -24,6 +24,9 @@ pub(crate) const WEB: &str = "web";
 /// Port of the stand-in application.
 pub(crate) const PORT: u16 = 8080;
 
+/// Label of Pods that a claim drains from a node; its value is the claim's namespace.
+const DRAINED: &str = "drained-by";
+
 /// Primaries, hot and cold backups.
 pub(crate) type Counts = [usize; 3];
 
@@ -68,6 +71,21 @@ impl Stage {
     pub(crate) fn kubectl(&self, arguments: &[&str]) -> String {
         let all: Vec<&str> = ["-n", &self.namespace].into_iter().chain(arguments.iter().copied()).collect();
         self.bench.kubectl(&all)
+    }
+
+    /// Takes a node out of service for the Pods whose template [`Stage::to_be_drained`] has marked, and panics if none of
+    /// them was there. The Pods of a claim that has ended go when Kubernetes comes to it, so a label that other claims use
+    /// too would drain theirs as well.
+    pub(crate) fn drain(&self, node: &str, further: &[&str]) {
+        let pods = format!("--pod-selector={DRAINED}={}", self.namespace);
+        let arguments = ["drain", node, "--ignore-daemonsets", &pods];
+        let told = self.kubectl(&arguments.into_iter().chain(further.iter().copied()).collect::<Vec<_>>());
+        assert!(told.contains(" evicted"), "no Pod was evicted from {node}: {told}");
+    }
+
+    /// Marks a template of Pods so that [`Stage::drain`] finds them.
+    pub(crate) fn to_be_drained(&self, template: &mut Value) {
+        template["metadata"]["labels"][DRAINED] = json!(self.namespace);
     }
 
     pub(crate) async fn apply(&self, set: &Value) {

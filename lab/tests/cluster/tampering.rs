@@ -18,8 +18,8 @@ use crate::actors::Actors;
 use crate::meddling::only_the_sets_slice_leads;
 use crate::notes::note;
 use crate::pairs::{
-    order_switchover, paired, pod, shown, start_deployment, start_stateful_set, start_watched_stateful_set,
-    taken_over,
+    order_switchover, paired, pod, shown, start_deployment, start_impatient_stateful_set, start_stateful_set,
+    start_watched_stateful_set, taken_over,
 };
 use crate::stage::{Stage, WEB};
 use crate::wait;
@@ -40,7 +40,7 @@ async fn assert_one_at_a_time((watch, actors): (Watch, Actors)) {
     assert!(answers > 0 && late == 0, "{}", watch.describe());
 }
 
-pub(crate) async fn a_deleted_lease_is_made_anew_above_the_last_epoch(stage: Stage) {
+pub(crate) async fn a_deleted_lease_is_made_again_as_it_was_and_nobody_ends(stage: Stage) {
     let witness = start_witnessed(&stage).await;
     let before = paired(&stage, 1).await.remove(0);
     shown(&stage, &before).await;
@@ -51,6 +51,27 @@ pub(crate) async fn a_deleted_lease_is_made_anew_above_the_last_epoch(stage: Sta
     (backup.metadata.uid, backup.metadata.resource_version) = (None, None);
     let refused = leases.create(&PostParams::default(), &backup).await.expect_err("one from a backup");
     assert!(refused.to_string().contains("made by the operator only"), "{refused}");
+    is_made_anew(&stage, uid).await;
+    acts_on(&stage, &before).await;
+    assert_one_at_a_time(witness).await;
+}
+
+/// Nobody knows what it said last.
+pub(crate) async fn a_lease_that_is_deleted_while_no_operator_looks_is_made_anew_above_the_last_epoch(
+    stage: Stage,
+) {
+    let watch = Watch::start(&stage.bench.cluster, "n1").await.unwrap();
+    // Else they would be waited for for an hour.
+    start_impatient_stateful_set(&stage, 2, watch.address).await;
+    paired(&stage, 1).await;
+    let witness = (watch, Actors::start(&stage));
+    let before = paired(&stage, 1).await.remove(0);
+    shown(&stage, &before).await;
+    let leases: Api<Lease> = stage.api();
+    let uid = leases.get(&before.name).await.unwrap().uid();
+    stage.bench.stop_operators().await;
+    leases.delete(&before.name, &DeleteParams::default()).await.unwrap();
+    stage.bench.one_operator().await;
     // Whoever acts goes on until its grace ends, and clients must find it.
     wait::until(stage.api(), "", |groups: &[HAGroup]| {
         let mut lost = groups.iter().flat_map(|group| &group.status).flat_map(|status| &status.lost);
@@ -73,7 +94,7 @@ pub(crate) async fn a_selector_on_the_service_of_a_group_leaves_no_addresses_beh
     shown(&stage, &pair).await;
 }
 
-pub(crate) async fn a_group_that_is_made_anew_goes_on_above_its_last_epoch(stage: Stage) {
+pub(crate) async fn a_group_that_is_made_anew_goes_on_where_it_was(stage: Stage) {
     let witness = start_witnessed(&stage).await;
     let first = paired(&stage, 1).await.remove(0);
     let before = switched_over(&stage, &first).await;
@@ -90,7 +111,7 @@ pub(crate) async fn a_group_that_is_made_anew_goes_on_above_its_last_epoch(stage
     // The Pods stay as they are.
     start_watched_stateful_set(&stage, 2, witness.0.address).await;
     is_made_anew(&stage, uid).await;
-    acts_above(&stage, &before).await;
+    acts_on(&stage, &before).await;
     assert_one_at_a_time(witness).await;
 }
 
@@ -143,6 +164,15 @@ async fn acts_above(stage: &Stage, before: &PairStatus) {
     shown(stage, &after).await;
     let epoch = |pair: &PairStatus| pair.epoch.parse::<u64>().unwrap();
     assert!(epoch(&after) > epoch(before), "{before:?}, {after:?}");
+}
+
+/// Waits until a pair acts, in the same tenure as it did, and passes its role on when it is told to.
+async fn acts_on(stage: &Stage, before: &PairStatus) {
+    let after = paired(stage, 1).await.remove(0);
+    shown(stage, &after).await;
+    assert_eq!((&after.active, &after.epoch), (&before.active, &before.epoch));
+    switched_over(stage, &after).await;
+    acts_above(stage, before).await;
 }
 
 /// Lets the standby of the only pair take over.

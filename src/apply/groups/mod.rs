@@ -57,6 +57,13 @@ impl Error {
             if matches!(&**error, kube::Error::Api(status) if is_namespace_ending(status)))
     }
 
+    /// Whether the API server certainly did not do it, and would if its reason went: not because there is such an object.
+    pub(crate) fn is_refused(&self) -> bool {
+        let is_sure = |code| (400..500).contains(&code) && ![408, 409].contains(&code);
+        matches!(self, Self::Request(error)
+            if matches!(&**error, kube::Error::Api(status) if is_sure(status.code)))
+    }
+
     /// Whether what the plan was made from is gone.
     pub(crate) fn is_gone(&self) -> bool {
         matches!(self, Self::Step(StepError::Gone))

@@ -1,5 +1,7 @@
 //! What each answer of the API server comes to.
 
+use bps_api::service::IpFamily;
+use bps_core::manifests::ShownAddresses;
 use std::slice::from_ref;
 
 use bps_api::keys;
@@ -198,7 +200,15 @@ async fn an_exposure_that_exists_already_is_ours_or_somebody_elses() {
     let wanted = set.spec.service.as_ref().unwrap();
     let objects = [
         (Action::PublishService, manifests::service(&set, wanted)),
-        (Action::Expose { endpoints: vec![] }, manifests::endpoint_slice(&set, wanted, &[], &[])),
+        (
+            Action::Expose { family: IpFamily::IPv4, endpoints: vec![] },
+            manifests::endpoint_slice(
+                &set,
+                wanted,
+                &[],
+                ShownAddresses { family: IpFamily::IPv4, endpoints: &[] },
+            ),
+        ),
     ];
     for (action, mut object) in objects {
         object["metadata"]["uid"] = json!("u-front");
@@ -228,12 +238,20 @@ async fn a_conflict_about_the_exposure_is_stale() {
     let fields = json!({"service": {"name": "front", "ports": [{"port": 80}]}});
     let set = set(&fields);
     let wanted = set.spec.service.as_ref().unwrap();
-    let mut objects = [manifests::service(&set, wanted), manifests::endpoint_slice(&set, wanted, &[], &[])];
+    let mut objects = [
+        manifests::service(&set, wanted),
+        manifests::endpoint_slice(
+            &set,
+            wanted,
+            &[],
+            ShownAddresses { family: IpFamily::IPv4, endpoints: &[] },
+        ),
+    ];
     for object in &mut objects {
         object["metadata"]["resourceVersion"] = json!("21");
     }
     let seen = observation(&fields, &objects);
-    for action in [Action::PublishService, Action::Expose { endpoints: vec![] }] {
+    for action in [Action::PublishService, Action::Expose { family: IpFamily::IPv4, endpoints: vec![] }] {
         for (code, reason) in [(409, "Conflict"), (404, "NotFound")] {
             let tried = answered(&seen, &action, &[(code, status(code, reason, "changed"))]).await;
             let told = (tried.result.outcome, tried.written.is_none());

@@ -3,7 +3,8 @@
 use std::net::IpAddr;
 
 use bps_api::keys;
-use bps_core::manifests::{self, PodRequest};
+use bps_api::service::IpFamily;
+use bps_core::manifests::{self, PodRequest, ShownAddresses};
 use bps_core::model::{Action, Endpoint, ExposedKind, Leftover, Outcome, PodName, Role, Uid};
 use bps_observe::{Observation, Written};
 use bps_testkit::mock_api::{Seen, pair};
@@ -139,7 +140,12 @@ pub(super) fn exposed() -> (Value, [Value; 2]) {
     let set = set(&fields);
     let wanted = set.spec.service.as_ref().unwrap();
     let service = manifests::service(&set, wanted);
-    let slice = manifests::endpoint_slice(&set, wanted, &[], &[]);
+    let slice = manifests::endpoint_slice(
+        &set,
+        wanted,
+        &[],
+        ShownAddresses { family: IpFamily::IPv4, endpoints: &[] },
+    );
     let kept = |mut object: Value| {
         object["metadata"]["uid"] = json!("u-front");
         object["metadata"]["resourceVersion"] = json!("21");
@@ -187,9 +193,10 @@ async fn what_an_earlier_set_left_behind_gets_an_owner() {
         object["metadata"]["ownerReferences"] = json!([]);
     }
     let seen = observation(&fields, &objects);
-    for (action, answer) in
-        [(Action::PublishService, &objects[0]), (Action::Expose { endpoints: vec![] }, &objects[1])]
-    {
+    for (action, answer) in [
+        (Action::PublishService, &objects[0]),
+        (Action::Expose { family: IpFamily::IPv4, endpoints: vec![] }, &objects[1]),
+    ] {
         let (sent, outcome, _) = sent(&seen, action, answer).await;
         assert_eq!((&sent.body["metadata"]["ownerReferences"], outcome), (&owners, Outcome::Done));
     }
@@ -235,11 +242,16 @@ async fn addresses_are_written_in_one_request() {
         is_ready: true,
         is_terminating: false,
     };
-    let action = || Action::Expose { endpoints: vec![endpoint.clone()] };
+    let action = || Action::Expose { family: IpFamily::IPv4, endpoints: vec![endpoint.clone()] };
     let set = set(&fields);
     let wanted = set.spec.service.as_ref().unwrap();
     let ports = manifests::slice_ports(&set, wanted).unwrap();
-    let body = manifests::endpoint_slice(&set, wanted, &ports, std::slice::from_ref(&endpoint));
+    let body = manifests::endpoint_slice(
+        &set,
+        wanted,
+        &ports,
+        ShownAddresses { family: IpFamily::IPv4, endpoints: std::slice::from_ref(&endpoint) },
+    );
     let answer = objects[1].clone();
     let (seen, outcome, written) = sent(&observation(&fields, &[]), action(), &answer).await;
     assert_eq!(seen, request("POST", slices, ("application/json", body.clone())));
@@ -255,6 +267,38 @@ async fn addresses_are_written_in_one_request() {
     assert_eq!(seen, request("PATCH", &format!("{slices}/front-bps"), (MERGE_PATCH, patch)));
     assert_eq!(outcome, Outcome::Done);
     assert!(matches!(written, Some(Written::Slice(_))), "{written:?}");
+}
+
+/// As a version had it that knew one slice only, in a cluster that has got another family since.
+#[tokio::test]
+async fn a_slice_of_another_family_than_its_name_says_makes_way() {
+    let (fields, mut objects) = exposed();
+    objects[1]["addressType"] = json!("IPv6");
+    let seen = observation(&fields, &objects);
+    let action = Action::Expose { family: IpFamily::IPv4, endpoints: vec![] };
+    let (request, outcome, written) = sent(&seen, action, &objects[1]).await;
+    let path = "/apis/discovery.k8s.io/v1/namespaces/shop/endpointslices/front-bps";
+    assert_eq!((request.method.as_str(), request.path.as_str()), ("DELETE", path));
+    assert_eq!(request.body["preconditions"], json!({"uid": "u-front", "resourceVersion": "21"}));
+    assert_eq!(outcome, Outcome::Stale, "nobody is led to it yet");
+    assert!(matches!(written, Some(Written::SliceGone(_))), "{written:?}");
+}
+
+#[tokio::test]
+async fn families_that_a_service_has_are_not_sent_again() {
+    for (wanted, is_sent) in
+        [(json!(["IPv4"]), false), (json!(["IPv4", "IPv6"]), true), (json!(["IPv6"]), true)]
+    {
+        let (mut fields, mut objects) = exposed();
+        fields["service"]["ipFamilies"] = wanted.clone();
+        fields["service"]["ipFamilyPolicy"] = json!("PreferDualStack");
+        objects[0]["spec"]["ipFamilies"] = json!(["IPv4"]);
+        let seen = observation(&fields, &objects);
+        let (request, _, _) = sent(&seen, Action::PublishService, &objects[0]).await;
+        let spec = &request.body["spec"];
+        assert_eq!(spec["ipFamilyPolicy"], "PreferDualStack");
+        assert_eq!(spec["ipFamilies"], if is_sent { wanted } else { Value::Null });
+    }
 }
 
 #[tokio::test]
@@ -315,7 +359,7 @@ async fn what_an_earlier_spec_exposed_is_deleted_at_the_version_that_was_seen() 
 async fn a_set_that_lost_its_service_meanwhile_sends_nothing() {
     let (client, mut server) = pair();
     let applier = applier(&client);
-    for action in [Action::PublishService, Action::Expose { endpoints: vec![] }] {
+    for action in [Action::PublishService, Action::Expose { family: IpFamily::IPv4, endpoints: vec![] }] {
         let tried = take(&applier, &plain(), &action).await;
         assert_eq!((tried.result.outcome, tried.result.message), (Outcome::Stale, None));
         assert!(tried.written.is_none());

@@ -1,6 +1,8 @@
 //! Who takes what nobody owns: a set that stands, never one that goes away.
 
+use bps_api::service::IpFamily;
 use bps_core::manifests;
+use bps_core::manifests::ShownAddresses;
 use bps_core::model::{Action, Outcome, Refusal};
 use bps_testkit::mock_api::{pair, status};
 use serde_json::{Value, json};
@@ -15,7 +17,15 @@ async fn tried(answer: (u16, Value)) -> Vec<Applied> {
     let exposing = set(&fields);
     let wanted = exposing.spec.service.as_ref().unwrap();
     let service = manifests::service(&exposing, wanted);
-    let mut left_behind = [service, manifests::endpoint_slice(&exposing, wanted, &[], &[])];
+    let mut left_behind = [
+        service,
+        manifests::endpoint_slice(
+            &exposing,
+            wanted,
+            &[],
+            ShownAddresses { family: IpFamily::IPv4, endpoints: &[] },
+        ),
+    ];
     for object in &mut left_behind {
         object["metadata"]["resourceVersion"] = json!("21");
         object["metadata"]["ownerReferences"] = json!([]);
@@ -23,7 +33,9 @@ async fn tried(answer: (u16, Value)) -> Vec<Applied> {
     let seen = observation(&fields, &left_behind);
     let adoption = Action::Adopt { pod: pod_ref("web-0", 17) };
     let mut all = Vec::new();
-    for action in [adoption, Action::PublishService, Action::Expose { endpoints: vec![] }] {
+    for action in
+        [adoption, Action::PublishService, Action::Expose { family: IpFamily::IPv4, endpoints: vec![] }]
+    {
         let (client, server) = pair();
         let answer = answer.clone();
         let (log, serving) = server.serve(move |_| answer.clone());

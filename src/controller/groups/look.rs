@@ -1,6 +1,6 @@
 //! One look at a group: see, plan, write, report.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error as _;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,12 +12,14 @@ use bps_core::pairing::{
     SliceInput, Step, StepSource, are_ahead, entitlements, is_owned, keys_due, keys_due_next, lead, misled,
     patience, permission_changes, plan, service_changes, slice_needs,
 };
-use bps_core::status::{foreign_addresses, lease_repaired};
-use bps_observe::SetKey;
-use bps_observe::group::{SeenGroup, Watches, WrittenVersion, see_group, times};
+use bps_core::status::{foreign_addresses, lease_repaired, lease_restored};
+use bps_observe::group::{PodEnd, SeenGroup, Watches, WrittenVersion, see_group, times};
 use bps_observe::readable::{Readable, Unread};
+use bps_observe::slim::SlimPod;
+use bps_observe::{NotedNodes, SetKey};
 use bps_protocol::{BootTime, Moment, Timing};
 use bps_runtime::boot_clock;
+use bps_wire::uid::parse_uid;
 use futures::join;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Secret, Service};
@@ -32,7 +34,7 @@ use tracing::{debug, info, warn};
 
 use super::Context;
 use super::group_keys::GroupKeys;
-use super::memory::Memory;
+use super::memory::{Memory, SeenEnds};
 use super::stores::Stores;
 use crate::apply::groups::{Error, Hand, apply, at_most, carry_out};
 use crate::apply::others::{Found, clear};
@@ -59,7 +61,8 @@ pub(super) async fn look(context: &Context, job: &Job) -> Look {
         shown.as_deref().and_then(Readable::object).map(|shown| memory.newest(shown, boot_clock::now()));
     let Some(mut group) = newest.filter(|group| group.metadata.deletion_timestamp.is_none()) else {
         context.refusals.end(key);
-        drop(stores.take_ends(key));
+        // How its Leases ended is kept for a group that is made anew.
+        drop(stores.take_pod_ends(key));
         return Look::Settled(None);
     };
     // What is wished may be something else: pairs stay as they are.
@@ -117,8 +120,12 @@ impl Round<'_> {
             self.put_means(&seen, memory).await;
         }
         let mut troubles = memory.refused_means.clone();
-        memory.remember(&mut seen, (now, &timing));
-        let plan = plan(&seen.group, &Moment { now, timing: &timing });
+        let at = Moment { now, timing: &timing };
+        memory.remember(&mut seen, &at);
+        let noted = self.context.surroundings.nodes_noted.borrow().clone();
+        self.see_departed(&mut seen, memory, &noted).await;
+        seen.group.leaving_nodes = noted.leaving;
+        let plan = plan(&seen.group, &at);
         memory.follow(&plan, now);
         self.tell_leases(&seen, &mut troubles);
         let decided = Decided { seen: &seen, plan: &plan, timing: &timing, now };
@@ -151,6 +158,34 @@ impl Round<'_> {
         }
         self.context.refusals.end(self.key);
         Look::Settled(Some(look_again.into()))
+    }
+
+    /// Notes who does not start again. A Pod that a watch calls gone is asked for before that counts.
+    async fn see_departed(&self, seen: &mut SeenGroup, memory: &mut Memory, nodes: &NotedNodes) {
+        let ends = seen.ending_pods.drain(..).chain(self.stores.take_pod_ends(self.key)).collect();
+        let (departed, now) = (&mut memory.departed, boot_clock::now());
+        departed.see(&seen.group, ends, nodes, now);
+        let api: Api<SlimPod> =
+            Api::namespaced(self.context.surroundings.client.clone(), &self.key.namespace);
+        for PodEnd { id, name, .. } in departed.doubted(nodes, now) {
+            match api.get_opt(&name).await {
+                Ok(found) => {
+                    let uid = found.and_then(|pod| parse_uid(pod.metadata.uid.as_deref()?).ok());
+                    departed.settle(id, uid == Some(id.0));
+                }
+                Err(error) => {
+                    let (namespace, group) = (self.key.namespace.as_str(), self.key.name.as_str());
+                    warn!(
+                        namespace,
+                        group,
+                        pod = name,
+                        error = &error as &dyn std::error::Error,
+                        "Could not ask for a Pod that seems to be gone"
+                    );
+                }
+            }
+        }
+        departed.tell(&mut seen.group, now);
     }
 
     /// Services, and what slices must say before the plan is carried out.
@@ -245,7 +280,11 @@ impl Round<'_> {
     /// end of whoever wrote a Lease begin there, so never before it was read. `None` if they are about to show what was written.
     async fn see(&self, memory: &mut Memory) -> Result<Option<(SeenGroup, BootTime)>, kube::Error> {
         let mut objects = self.stores.objects(self.key);
-        memory.see_ends(&self.stores.take_ends(self.key), |metadata| is_owned(metadata, self.group));
+        memory.see_ends(SeenEnds {
+            leases: &self.stores.take_ends(self.key),
+            lists: self.stores.lists(),
+            group: self.group,
+        });
         let now = boot_clock::now();
         let watches = memory.awaited.watches(now, |kind, name| objects.version_of(kind, name));
         if watches == Watches::Behind {
@@ -271,14 +310,14 @@ impl Round<'_> {
             let error = error.as_ref().map(|error| error as &dyn std::error::Error);
             warn!(namespace, group, lease, error, "Could not read the Lease of a pair");
             troubles.push(format!(
-                "the Lease {lease} is not as agents write it: delete it, it is made anew after a minute"
+                "the Lease {lease} is not as agents write it: delete it, it is made anew once nobody can act by it any more"
             ));
         }
         for pair in &seen.set_back {
             let lease = pair_name(&self.key.name, *pair);
             warn!(namespace, group, lease, "The Lease of a pair was set back to a term that is over");
             troubles.push(format!(
-                "the Lease {lease} was set back to a term that is over: it is deleted, and made anew after a minute"
+                "the Lease {lease} was set back to a term that is over: it is deleted, and made anew once nobody can act by it any more"
             ));
         }
     }
@@ -292,9 +331,11 @@ impl Round<'_> {
         troubles: &mut Vec<String>,
     ) {
         let Decided { seen, plan, timing, .. } = *decided;
+        let ends = memory.returning();
         let source = StepSource {
             group: self.group,
             records: &seen.records,
+            ends: &ends,
             pods: &seen.objects.pods,
             timing,
             now: self.now(),
@@ -306,12 +347,23 @@ impl Round<'_> {
                 return;
             }
             let taken: Vec<_> = wave.iter().map(|step| hand.take(step)).collect();
+            let restored = wave.iter().filter_map(|step| {
+                if let Step::Restore { pair } = step { Some((*pair, memory.restore(*pair))) } else { None }
+            });
+            let mut restored: BTreeMap<u32, _> = restored.collect();
             for (step, result) in wave.into_iter().zip(at_most(taken).await) {
                 match (step, &result) {
+                    (Step::Restore { pair }, Err(error)) if error.is_refused() => {
+                        memory.is_not_restored(*pair, restored.remove(pair).flatten());
+                    }
+                    (Step::Restore { pair }, Ok(_)) => {
+                        let restored = lease_restored(&pair_name(&self.key.name, *pair));
+                        self.context.surroundings.events.send(self.group, restored);
+                    }
                     (Step::End { pair }, Ok(_)) => {
                         let said = seen.levels.get(pair).cloned().flatten();
                         let level = seen.group.state_left(said);
-                        memory.end_pair(*pair, level, boot_clock::now().before(timing.operator_wait));
+                        memory.end_pair(*pair, level);
                     }
                     (Step::Force { pair, .. }, Ok(_)) => {
                         let repaired = lease_repaired(&pair_name(&self.key.name, *pair));

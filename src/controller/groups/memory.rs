@@ -9,18 +9,20 @@ use std::time::Duration;
 
 use bps_api::HAGroup;
 use bps_core::pairing::{
-    Forsaken, Group, KeysNeed, KeysWritten, KnownOthers, LevelText, Lost, Pair, Plan, Wait, is_lasting,
+    FORMER_WAIT, Forsaken, Group, KeysNeed, KeysWritten, KnownOthers, LevelText, Lost, Pair, Plan,
+    SILENCE_MAX, Silence, Wait, is_lasting, is_owned, was_owned,
 };
 use bps_observe::group::{
     AwaitedWrites, LeaseEnd, SeenGroup, TERM_SHOWN_MAX, is_ending, level_of_nobody, level_text, pair_number,
+    times,
 };
 use bps_observe::{SetKey, version};
-use bps_protocol::{BootTime, Epoch, Timing};
+use bps_protocol::{AgentId, BootTime, Epoch, Moment, Timing};
 use bps_runtime::backoff::backoff;
-use bps_wire::lease::Record;
-use bps_wire::uid::parse_uid;
+use bps_wire::lease::{Record, identity};
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::core::ObjectMeta;
+
+use super::gone::Departed;
 
 /// How long the group as our own write left it is taken for newer than what the watch shows. 5 min: after the API server was away a watch
 /// was seen behind for 17 s and kube waits up to 30 s between its tries; but versions that went back, as those of a cluster
@@ -34,6 +36,10 @@ pub(super) const TERMS_MISSED: u32 = 1_024;
 /// How soon to look again after a write that met a newer version, at first and at most. 50 ms: the watch shows that version
 /// some 10 ms later, and one that only renews a Lease leads to no look.
 const OVERTAKEN_DELAY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
+
+/// How long a Pod that did not answer its active takes no place of another one. 60 s: a node that lost its power counts as ready for
+/// some 50 s, and its Pods with it.
+const SILENT_FOR: Duration = Duration::from_secs(60);
 
 /// In place of the uid of a Lease that says nothing that can be relied on.
 const LEASE_UNKNOWN: u128 = 0;
@@ -56,6 +62,10 @@ pub(super) struct Memory {
     has_looked: bool,
     surplus_since: Option<BootTime>,
     alone_since: Option<BootTime>,
+    /// When each Pod was seen not to answer its active.
+    silent: BTreeMap<AgentId, BootTime>,
+    /// Who does not start again.
+    pub(super) departed: Departed,
     /// Highest term that was ever seen.
     highest_term: u32,
     /// What the watches have still to show.
@@ -93,6 +103,10 @@ struct Known {
     pods: Vec<String>,
     /// Whether state is replicated.
     has_state: bool,
+    /// How long after its Lease is gone whoever acts by it may do so.
+    wait: Duration,
+    /// Its standby that does not answer.
+    silence: Option<Silence>,
 }
 
 /// The end of a Lease.
@@ -104,6 +118,22 @@ struct Ended {
     pods: Option<Vec<String>>,
     /// When it was seen.
     at: BootTime,
+    /// The Lease as it was, as long as it may be made again like that, and after how many lists of the watch.
+    last: Option<(Box<Lease>, u64)>,
+    /// How long whoever acted by it may do so.
+    wait: Duration,
+    /// It was one of a group of this name that is gone.
+    is_former: bool,
+}
+
+/// How Leases ended, for a group.
+pub(super) struct SeenEnds<'a> {
+    /// Those that were not told before.
+    pub(super) leases: &'a [LeaseEnd],
+    /// How often the watch of Leases has listed.
+    pub(super) lists: u64,
+    /// The group that is there now.
+    pub(super) group: &'a HAGroup,
 }
 
 impl Known {
@@ -116,11 +146,15 @@ impl Known {
             tenure_since: now,
             pods: pair.pods(),
             has_state: pair.level.is_some(),
+            wait: pair.timing.operator_wait,
+            // The operator before this one may have told of it.
+            silence: pair.silence.or(pair.silent_standby().map(|standby| Silence { standby, since: now })),
         }
     }
 
     /// A pair whose Lease cannot be read, as the status tells of it.
-    fn told(pair: &Lost, (epoch, now): (Epoch, BootTime)) -> Self {
+    fn told(pair: &Lost, epoch: Epoch, at: &Moment<'_>) -> Self {
+        let Moment { now, timing } = *at;
         Self {
             lease: LEASE_UNKNOWN,
             writes: 0,
@@ -129,6 +163,8 @@ impl Known {
             tenure_since: now,
             pods: pair.pods.clone(),
             has_state: pair.level.is_some(),
+            wait: timing.operator_wait,
+            silence: None,
         }
     }
 }
@@ -151,28 +187,32 @@ fn merged(mut all: BTreeMap<u32, Lost>, mut lost: Lost) -> BTreeMap<u32, Lost> {
 
 impl Memory {
     /// Notes what was seen, and puts into it what only earlier looks know.
-    pub(super) fn remember(&mut self, seen: &mut SeenGroup, (now, timing): (BootTime, &Timing)) {
+    pub(super) fn remember(&mut self, seen: &mut SeenGroup, at: &Moment<'_>) {
+        let (now, timing) = (at.now, at.timing);
         self.ended.retain(|lease| seen.records.values().any(|record| record.group == *lease));
-        let set_back = self.take_set_back(seen, now);
+        let set_back = self.take_set_back(seen, at);
         for pair in &mut seen.group.pairs {
             let known = Known::of(pair, seen.records.get(&pair.number), now);
-            pair.unwritten_since = self.see_pair(pair.number, known);
+            (pair.unwritten_since, pair.silence) = self.see_pair(pair.number, known);
             pair.forsaken = self.see_forsaken(pair.number, pair.forsaken);
         }
         for unreadable in &seen.group.unreadable {
             // It may be gone by the next look, and then the status counts no more.
             let epoch = seen.told_epochs.get(&unreadable.number).copied().unwrap_or_default();
-            self.pairs.entry(unreadable.number).or_insert_with(|| Known::told(unreadable, (epoch, now)));
+            self.pairs.entry(unreadable.number).or_insert_with(|| Known::told(unreadable, epoch, at));
         }
+        self.see_silent(&seen.group, now);
+        self.see_former(seen, timing);
         self.highest_term = self.highest_term.max(seen.group.highest_term);
-        self.forget_old_ends(seen, (now, timing));
-        let lost = self.see_lost(&seen.numbers, seen.told.clone(), now);
-        let (waiting, over) = lost.into_iter().partition(|lost| now < lost.since + timing.operator_wait);
+        self.forget_old_ends(seen, now);
+        let lost = self.see_lost(&seen.numbers, seen.told.clone(), at);
+        let (waiting, over): (Vec<Lost>, Vec<Lost>) = lost.into_iter().partition(|lost| now < lost.until);
         seen.group.lost = waiting;
         seen.group.lost.extend(set_back);
         let names: BTreeSet<&str> = seen.group.pods.iter().map(|pod| pod.name.as_str()).collect();
         let is_whole = |lost: &Lost| lost.pods.iter().filter(|pod| names.contains(pod.as_str())).count() >= 2;
-        seen.group.remembered = Vec::into_iter(over)
+        seen.group.remembered = over
+            .into_iter()
             .filter(|lost| lost.level.is_some() || is_whole(lost))
             .filter(|lost| !seen.numbers.contains(&lost.number))
             .collect();
@@ -181,7 +221,8 @@ impl Memory {
 
     /// Takes the pairs out whose Lease shows a term that is over, as one that was put back from a backup does. Whoever acts
     /// in them may do so until its hold ends, as if the Lease was lost; and it soon is, because it is deleted.
-    fn take_set_back(&mut self, seen: &mut SeenGroup, now: BootTime) -> Vec<Lost> {
+    fn take_set_back(&mut self, seen: &mut SeenGroup, at: &Moment<'_>) -> Vec<Lost> {
+        let until = at.now + at.timing.operator_wait;
         let mut lost = Vec::new();
         for pair in &seen.group.pairs {
             // The status is that of an operator who knew more, as long as this one knows nothing.
@@ -190,7 +231,7 @@ impl Memory {
             if newest.is_none_or(|newest| newest.term <= pair.lease.epoch.term) {
                 continue;
             }
-            let new = Known { epoch: newest.unwrap_or_default(), ..Known::of(pair, None, now) };
+            let new = Known { epoch: newest.unwrap_or_default(), ..Known::of(pair, None, at.now) };
             let known = self.pairs.entry(pair.number).or_insert(new);
             // What it says of copies of the state is as old as its term.
             known.lease = LEASE_UNKNOWN;
@@ -198,36 +239,48 @@ impl Memory {
             let unknown: Vec<String> = unknown.cloned().collect();
             known.pods.extend(unknown);
             let level = known.has_state.then(level_of_nobody);
-            lost.push(Lost { number: pair.number, pods: known.pods.clone(), level, since: now });
+            lost.push(Lost::new(pair.number, known.pods.clone(), level, until));
         }
         seen.set_back = lost.iter().map(|lost| lost.number).collect();
         seen.group.pairs.retain(|pair| !seen.set_back.contains(&pair.number));
         lost
     }
 
-    /// Notes a pair that was seen; returns since when its Lease is as its actives last wrote it.
-    fn see_pair(&mut self, number: u32, seen: Known) -> BootTime {
+    /// Notes a pair that was seen; returns since when its Lease is as its actives last wrote it, and who is silent since when.
+    fn see_pair(&mut self, number: u32, seen: Known) -> (BootTime, Option<Silence>) {
         let known = || self.pairs.get(&number);
         let since =
             known().filter(|known| known.writes == seen.writes).map_or(seen.since, |known| known.since);
         let same = known().filter(|known| (known.lease, known.epoch) == (seen.lease, seen.epoch));
         let tenure_since = same.map_or(seen.tenure_since, |known| known.tenure_since);
+        let longer = same.and_then(|known| known.silence).zip(seen.silence);
+        let longer =
+            longer.filter(|(known, silence)| known.standby == silence.standby).map(|(known, _)| known);
+        let silence = longer.or(seen.silence);
         // What was ended and is still shown is not missed when it is gone.
         if !self.ended.contains(&seen.lease) {
             // The Lease that ended is another one, or about to be missed.
             if self.ends.get(&number).is_some_and(|end| end.lease != Some(seen.lease)) {
                 self.ends.remove(&number);
             }
-            self.pairs.insert(number, Known { since, tenure_since, ..seen });
+            self.pairs.insert(number, Known { since, tenure_since, silence, ..seen });
             self.lost.remove(&number);
         }
-        since
+        (since, silence)
     }
 
     /// Pairs whose tenure was first seen less than this time ago.
     pub(super) fn young(&self, (now, time): (BootTime, Duration)) -> BTreeSet<u32> {
         let young = self.pairs.iter().filter(|(_, known)| now < known.tenure_since + time);
         young.map(|(number, _)| *number).collect()
+    }
+
+    /// Notes who does not answer: whoever is heard no more says nothing of itself, and its Pod's object tells so late.
+    fn see_silent(&mut self, group: &Group, now: BootTime) {
+        self.silent.retain(|_, since| now < *since + SILENT_FOR);
+        let counts = |silence: &Silence| silence.since + SILENCE_MAX <= now;
+        let silent = group.pairs.iter().filter_map(|pair| pair.silence).filter(counts);
+        self.silent.extend(silent.map(|silence| (silence.standby, now)));
     }
 
     /// Notes whether a level copy of a pair is to be seen; returns since when none is.
@@ -243,23 +296,23 @@ impl Memory {
     ///
     /// `told` are those that the status names, by number: the last operator knew them. They count in the first look only;
     /// afterwards this memory knows better.
-    fn see_lost(&mut self, seen: &BTreeSet<u32>, told: BTreeMap<u32, Lost>, now: BootTime) -> Vec<Lost> {
+    fn see_lost(&mut self, seen: &BTreeSet<u32>, told: BTreeMap<u32, Lost>, at: &Moment<'_>) -> Vec<Lost> {
         let told = if self.has_looked { BTreeMap::new() } else { told };
         self.has_looked = true;
         let told = told.into_values().map(|lost| match self.ends.get(&lost.number) {
-            Some(Ended { level, .. }) => Lost { level: level.clone(), ..lost },
-            None => lost,
+            Some(Ended { level, .. }) if !lost.is_former => Lost { level: level.clone(), ..lost },
+            _ => lost,
         });
         let known = self.pairs.iter().map(|(number, known)| {
             let end = self.ends.get(number).filter(|end| end.lease == Some(known.lease));
             // Without its end the last version that was seen may call a copy level that was left out after that.
             let level = end.map_or_else(|| known.has_state.then(level_of_nobody), |end| end.level.clone());
-            Lost { number: *number, pods: known.pods.clone(), level, since: now }
+            Lost::new(*number, known.pods.clone(), level, at.now + known.wait)
         });
         // Whoever led before may have said nothing of one: its status lists only so many pairs.
         let ended = self.ends.iter().filter_map(|(number, end)| {
-            let Ended { lease: _, level, pods, at } = end.clone();
-            Some(Lost { number: *number, pods: pods?, level, since: at })
+            let (until, Ended { level, pods, is_former, .. }) = (end.at + end.wait, end.clone());
+            Some(Lost { is_former, ..Lost::new(*number, pods?, level, until) })
         });
         let gone = ended.chain(told).chain(known).filter(|lost| !seen.contains(&lost.number));
         let gone = gone.fold(BTreeMap::new(), merged);
@@ -274,42 +327,105 @@ impl Memory {
                 self.highest_term = self.highest_term.saturating_add(TERMS_MISSED);
             }
         }
+        for (number, end) in self.ends.iter_mut().filter(|(number, _)| !seen.contains(number)) {
+            let Some(known) = self.pairs.get(number) else { continue };
+            let is_last = |lease: &Lease| {
+                Record::read(lease)
+                    .is_ok_and(|record| record.group == known.lease && known.epoch <= record.lease.epoch)
+            };
+            end.last = end.last.take().filter(|(lease, _)| is_last(lease));
+        }
+        for lost in self.lost.values_mut() {
+            lost.may_return = self.ends.get(&lost.number).is_some_and(|end| end.last.is_some());
+        }
         self.pairs.retain(|number, _| seen.contains(number));
         self.forsaken.retain(|number, _| seen.contains(number));
         self.lost.values().cloned().collect()
     }
 
+    /// A Lease of a group that is gone is made again for the one that has its name now if the Pods that it named are still there and its
+    /// times are those of the group; and if it is known of all Pods that may act to which Lease they belonged.
+    fn see_former(&mut self, seen: &mut SeenGroup, timing: &Timing) {
+        let ids: BTreeSet<AgentId> = seen.group.pods.iter().map(|pod| pod.id).collect();
+        let counts = |end: &&Ended| {
+            let record = end.last.as_ref().and_then(|(lease, _)| Record::read(lease).ok());
+            let is_there = |record: Record| record.lease.members.iter().any(|id| ids.contains(id));
+            end.is_former && record.filter(|record| record.timing == *timing).is_some_and(is_there)
+        };
+        let named = self.ends.values().filter(counts).filter_map(|end| end.pods.as_ref());
+        let named: BTreeSet<&String> = named.flatten().collect();
+        let is_named = |lost: &Lost| lost.pods.iter().all(|pod| named.contains(pod));
+        let is_whole = seen.told.values().filter(|lost| lost.is_former).all(is_named);
+        let kept: BTreeSet<u32> =
+            self.ends.iter().filter(|(_, end)| is_whole && counts(end)).map(|(number, _)| *number).collect();
+        if !kept.is_empty() {
+            seen.told.retain(|_, lost| !lost.is_former);
+        }
+        for (number, end) in &mut self.ends {
+            if end.is_former && !kept.contains(number) {
+                (end.last, end.pods) = (None, None);
+            }
+        }
+    }
+
+    /// Leases that are to be made again as they were.
+    pub(super) fn returning(&self) -> BTreeMap<u32, Lease> {
+        let last = |(number, end): (&u32, &Ended)| Some((*number, (*end.last.as_ref()?.0).clone()));
+        self.ends.iter().filter_map(last).collect()
+    }
+
+    /// A Lease is about to be made again. Whether that happens may never be heard, and then it is not known any more what it says.
+    pub(super) fn restore(&mut self, number: u32) -> Option<(Box<Lease>, u64)> {
+        self.ends.get_mut(&number).and_then(|end| end.last.take())
+    }
+
+    /// It certainly did not happen.
+    pub(super) fn is_not_restored(&mut self, number: u32, last: Option<(Box<Lease>, u64)>) {
+        self.ends.entry(number).and_modify(|end| end.last = last);
+    }
+
     /// Nobody acts by a Lease that ended long ago, and nobody comes back to it unless one of its Pods is there or may be again.
-    fn forget_old_ends(&mut self, seen: &SeenGroup, (now, timing): (BootTime, &Timing)) {
+    fn forget_old_ends(&mut self, seen: &SeenGroup, now: BootTime) {
         let is_there = |pod: &String| is_lasting(pod) || seen.group.pods.iter().any(|seen| seen.name == *pod);
-        for end in self.ends.values_mut().filter(|end| end.at + timing.operator_wait <= now) {
+        for end in self.ends.values_mut().filter(|end| end.at + end.wait <= now) {
             end.pods = end.pods.take().filter(|pods| pods.iter().any(is_there));
         }
     }
 
-    /// Notes how Leases ended whose deletion was seen; `is_own` tells those of this group from those of an earlier one.
-    pub(super) fn see_ends(&mut self, leases: &[LeaseEnd], is_own: impl Fn(&ObjectMeta) -> bool) {
-        for LeaseEnd { lease, at } in leases {
+    /// Notes how Leases ended whose deletion was seen.
+    pub(super) fn see_ends(&mut self, SeenEnds { leases, lists, group }: SeenEnds<'_>) {
+        for end in self.ends.values_mut() {
+            end.last = end.last.take().filter(|(_, list)| *list == lists);
+        }
+        for LeaseEnd { lease, at, list } in leases {
             let Some(number) = pair_number(lease) else { continue };
-            let uid = lease.metadata.uid.as_deref().and_then(|uid| parse_uid(uid).ok());
+            let uid = identity(&lease.metadata).ok();
             let term = lease.spec.as_ref().and_then(|spec| u32::try_from(spec.lease_transitions?).ok());
             // No look may have seen that term, and whoever acts next must have a later one.
             let believed = term.filter(|term| *term < TERM_SHOWN_MAX);
             self.highest_term = self.highest_term.max(believed.unwrap_or_default());
             let is_decided = uid.is_some_and(|uid| self.ended.contains(&uid)) || is_ending(lease);
-            let pods = (!is_decided && is_own(&lease.metadata)).then(|| pods_of(lease));
-            self.ends.insert(number, Ended { lease: uid, level: level_text(lease), pods, at: *at });
+            let is_own = is_owned(&lease.metadata, group);
+            let is_former = !is_own && was_owned(&lease.metadata, group);
+            let pods = (!is_decided && (is_own || is_former)).then(|| pods_of(lease));
+            let record = Record::read(lease).ok();
+            let is_last = pods.is_some() && *list == lists && record.is_some();
+            let last = is_last.then(|| (Box::new(lease.clone()), lists));
+            let unknown = if is_former { FORMER_WAIT } else { times(group).operator_wait };
+            let wait = record.map_or(unknown, |record| record.timing.operator_wait);
+            let end = Ended { lease: uid, level: level_text(lease), pods, at: *at, last, wait, is_former };
+            self.ends.insert(number, end);
         }
     }
 
     /// A pair ended because it was decided so. `level` is what its Lease said of the copies of its state, if they are to be
     /// found again: once Pods that may come back under their names do so.
-    pub(super) fn end_pair(&mut self, number: u32, level: Option<LevelText>, over: BootTime) {
+    pub(super) fn end_pair(&mut self, number: u32, level: Option<LevelText>) {
         self.lost.remove(&number);
         let Some(Known { lease, pods, .. }) = self.pairs.remove(&number) else { return };
         self.ended.insert(lease);
         if level.is_some() && pods.iter().any(|pod| is_lasting(pod)) {
-            self.lost.insert(number, Lost { number, pods, level, since: over });
+            self.lost.insert(number, Lost::new(number, pods, level, BootTime::default()));
         }
     }
 
@@ -322,6 +438,7 @@ impl Memory {
         }
         group.surplus_since = self.surplus_since;
         group.alone_since = self.alone_since;
+        group.silent = self.silent.keys().copied().collect();
         group.highest_term = self.highest_term;
     }
 
@@ -335,7 +452,7 @@ impl Memory {
     /// As if nobody could act by the Leases any more that were lost.
     #[cfg(test)]
     pub(super) fn outwait(&mut self) {
-        self.lost.values_mut().for_each(|lost| lost.since = BootTime::default());
+        self.lost.values_mut().for_each(|lost| lost.until = BootTime::default());
     }
 
     /// Notes what a plan waits for.

@@ -8,13 +8,14 @@
 //! | [`stores`] | what the watches have shown, and which group an event belongs to |
 //! | [`labelled`] | objects by the group that their label names |
 //! | [`memory`] | what a look must know of the ones before it; all of it can be lost |
+//! | [`gone`] | which members of pairs do not start again |
 //! | [`group_keys`] | the keys of a group, derived from the operator's own |
 //! | [`look`] | one look: see, plan, write, report |
 //! | [`report`] | what it tells |
 
 use std::sync::{Arc, Mutex};
 
-use bps_observe::{Change, Scope};
+use bps_observe::{Change, NotedNodes, Scope};
 use bps_runtime::clock::Clock;
 use bps_runtime::lease::Leadership;
 use bps_runtime::metrics::Metrics;
@@ -31,6 +32,7 @@ use super::reconcile::Look;
 use super::streaks::Streaks;
 use crate::tickets::keys::KeyRing;
 
+mod gone;
 mod group_keys;
 mod labelled;
 mod look;
@@ -39,7 +41,7 @@ mod report;
 mod stores;
 
 use memory::Memories;
-use stores::Stores;
+use stores::{Feeds, Stores, Unlisted};
 
 /// What the looks at groups need from the rest of the operator.
 pub(super) struct Surroundings {
@@ -50,12 +52,16 @@ pub(super) struct Surroundings {
     pub(super) events: EventSender,
     /// The operator's keys, which those of groups are derived from.
     pub(super) keys: watch::Receiver<KeyRing>,
+    /// Nodes that are about to be taken away, or are off.
+    pub(super) nodes_noted: watch::Receiver<NotedNodes>,
 }
 
 /// What every look at a group needs.
 pub(super) struct Context {
     surroundings: Surroundings,
     stores: Vec<Stores>,
+    /// How many watches have not listed yet.
+    unlisted: watch::Receiver<usize>,
     memories: Mutex<Memories>,
     refusals: Streaks,
 }
@@ -72,28 +78,46 @@ impl Looks for Context {
     }
 }
 
-/// Starts the watches, and the looks once this replica leads.
-pub(super) fn start(tasks: &mut Tasks, shutdown: &Shutdown, surroundings: Surroundings, scopes: &[Scope]) {
-    let queue = Arc::new(Queue::closed());
+/// Starts the watches, and the looks once this replica leads; how many watches have not listed yet.
+pub(super) fn start(
+    tasks: &mut Tasks,
+    shutdown: &Shutdown,
+    surroundings: Surroundings,
+    scopes: &[Scope],
+) -> watch::Receiver<usize> {
+    let (queue, unlisted) = (Arc::new(Queue::closed()), Unlisted::default());
     let client = surroundings.client.clone();
-    let stores =
-        scopes.iter().map(|scope| stores::start(tasks, shutdown, (&client, scope), &queue)).collect();
-    let context =
-        Arc::new(Context { surroundings, stores, memories: Mutex::default(), refusals: Streaks::default() });
+    let mut start = |scope| {
+        stores::start(Feeds { tasks, shutdown, client: &client, scope, queue: &queue, unlisted: &unlisted })
+    };
+    let stores = scopes.iter().map(&mut start).collect();
+    let left = unlisted.subscribe();
+    let context = Arc::new(Context {
+        surroundings,
+        stores,
+        unlisted: left.clone(),
+        memories: Mutex::default(),
+        refusals: Streaks::default(),
+    });
     let shutdown = shutdown.clone();
     tasks.spawn("pair", async move {
         lead(context, queue, shutdown).await;
         Ok(())
     });
+    left
+}
+
+/// Waits until every watch has listed.
+pub(super) async fn listed(mut left: watch::Receiver<usize>) {
+    // Whoever counts has ended only with the process.
+    left.wait_for(|left| *left == 0).await.ok();
 }
 
 /// Waits until this replica leads and knows every group, then looks until shutdown.
 async fn lead(context: Arc<Context>, queue: Arc<Queue>, shutdown: Shutdown) {
     let ready = async {
         context.surroundings.leadership.acquired().await;
-        for stores in &context.stores {
-            stores.listed().await;
-        }
+        listed(context.unlisted.clone()).await;
     };
     tokio::select! {
         biased;
@@ -108,16 +132,29 @@ async fn lead(context: Arc<Context>, queue: Arc<Queue>, shutdown: Shutdown) {
     }
 }
 
-/// Has every group looked at now, and whenever there are other keys to derive theirs from. Does not end.
+/// Has every group looked at now, and whenever there are other keys to derive theirs from; and those with Pods on nodes that
+/// somebody is about to take away, or that are off. Does not end.
 async fn look_at_all(context: &Context, queue: &Queue) {
     let mut keys = context.surroundings.keys.clone();
-    loop {
+    let mut noted = context.surroundings.nodes_noted.clone();
+    let note_all = || {
         for key in context.stores.iter().flat_map(Stores::keys) {
             queue.note(key, Change::Ordinary);
         }
-        if keys.changed().await.is_err() {
+    };
+    note_all();
+    loop {
+        tokio::select! {
+            // The order does not matter: both are due.
+            Ok(()) = keys.changed() => note_all(),
+            Ok(()) = noted.changed() => {
+                let nodes = noted.borrow_and_update().aside();
+                for key in context.stores.iter().flat_map(|stores| stores.keys_on(&nodes)) {
+                    queue.note(key, Change::Ordinary);
+                }
+            }
             // The operator is ending, and with it the looks.
-            return std::future::pending().await;
+            else => return std::future::pending().await,
         }
     }
 }

@@ -1,10 +1,12 @@
 //! What the watches have shown of groups, and which group an event belongs to.
 
+use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::sync::Arc;
 
 use bps_api::{HAGroup, keys};
-use bps_observe::group::{GroupObjects, LeaseEnd, LeaseEnds, labelled_key};
+use bps_core::model::NodeName;
+use bps_observe::group::{GroupObjects, LeaseEnd, LeaseEnds, PodEnd, PodEnds, labelled_key};
 use bps_observe::readable::Readable;
 use bps_observe::slim::SlimPod;
 use bps_observe::{Change, Scope, SetKey};
@@ -22,6 +24,7 @@ use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt as _, reflector::store::Writer};
 use kube::{Client, Resource};
 use serde::de::DeserializeOwned;
+use tokio::sync::watch::{Receiver, Sender};
 use tracing::warn;
 
 use super::labelled::{Labelled, Names};
@@ -39,26 +42,52 @@ pub(super) struct Stores {
     roles: Labelled<Role>,
     bindings: Labelled<RoleBinding>,
     ends: LeaseEnds,
+    pod_ends: PodEnds,
+}
+
+/// How many watches have not listed yet.
+///
+/// Not asked of their stores: of the tasks that wait for the first list of one store, `kube` 5.0.0 wakes one only.
+#[derive(Clone, Debug)]
+pub(super) struct Unlisted(Arc<Sender<usize>>);
+
+impl Default for Unlisted {
+    fn default() -> Self {
+        Self(Arc::new(Sender::new(0)))
+    }
+}
+
+impl Unlisted {
+    /// How it goes on.
+    pub(super) fn subscribe(&self) -> Receiver<usize> {
+        self.0.subscribe()
+    }
+
+    /// One more watch; to be called once it has listed, and once only.
+    fn expect(&self) -> impl FnOnce() + Send + Sync + 'static {
+        self.0.send_modify(|count| *count += 1);
+        let counted = Arc::clone(&self.0);
+        move || counted.send_modify(|count| *count -= 1)
+    }
 }
 
 /// Starts the watches of one scope.
-pub(super) fn start(
-    tasks: &mut Tasks,
-    shutdown: &Shutdown,
-    (client, scope): (&Client, &Scope),
-    queue: &Arc<Queue>,
-) -> Stores {
-    let mut feeds = Feeds { tasks, shutdown, client, scope, queue };
+pub(super) fn start(mut feeds: Feeds<'_>) -> Stores {
     let ends = LeaseEnds::default();
-    let kept = ends.clone();
+    let pod_ends = PodEnds::default();
+    let (kept, pods_kept) = (ends.clone(), pod_ends.clone());
     Stores {
-        scope: scope.clone(),
+        scope: feeds.scope.clone(),
         groups: feeds.start(
             watcher::Config::default(),
             Interest { key_of: own_key, change: Change::Urgent, is_news: |_, _| true },
             (|_| {}, |_, _| Vec::new()),
         ),
-        pods: feeds.labelled(ordinary(), |_| {}),
+        pods: feeds.labelled(ordinary(), move |event| {
+            if let Event::Delete(pod) = event {
+                pods_kept.deleted(pod, boot_clock::now());
+            }
+        }),
         // Who acts shows itself to clients; meanwhile what is done here would take processor time from the nodes that follow.
         leases: feeds.labelled(
             Interest { key_of: labelled_key, change: Change::Ordinary, is_news },
@@ -71,6 +100,7 @@ pub(super) fn start(
         roles: feeds.labelled(ordinary(), |_| {}),
         bindings: feeds.labelled(ordinary(), |_| {}),
         ends,
+        pod_ends,
     }
 }
 
@@ -79,7 +109,8 @@ fn follow_ends(ends: &LeaseEnds, event: &Event<Lease>) {
     match event {
         Event::Apply(lease) | Event::InitApply(lease) => ends.shown(lease),
         Event::Delete(lease) => ends.deleted(lease, boot_clock::now()),
-        Event::Init | Event::InitDone => {}
+        Event::Init => ends.listed(),
+        Event::InitDone => {}
     }
 }
 
@@ -118,12 +149,15 @@ fn is_news(before: &Lease, now: &Lease) -> bool {
     said(before) != said(now)
 }
 
-struct Feeds<'a> {
-    tasks: &'a mut Tasks,
-    shutdown: &'a Shutdown,
-    client: &'a Client,
-    scope: &'a Scope,
-    queue: &'a Arc<Queue>,
+/// What the watches of one scope are started with.
+pub(super) struct Feeds<'a> {
+    pub(super) tasks: &'a mut Tasks,
+    pub(super) shutdown: &'a Shutdown,
+    pub(super) client: &'a Client,
+    pub(super) scope: &'a Scope,
+    /// Where they say which group to look at.
+    pub(super) queue: &'a Arc<Queue>,
+    pub(super) unlisted: &'a Unlisted,
 }
 
 impl Feeds<'_> {
@@ -167,18 +201,23 @@ impl Feeds<'_> {
         let (store, writer) = reflector::store();
         let events = watcher::watcher(api::<K>(self.client, self.scope), config).default_backoff();
         let (queue, shutdown, known) = (Arc::clone(self.queue), self.shutdown.clone(), store.clone());
+        let mut listed = Some(self.unlisted.expect());
         self.tasks.spawn("watch-groups", async move {
             let before = |event: &Event<K>| {
                 hear(event);
                 (is_new(event, &known, interest.is_news), former_key(event, &known, interest.key_of))
             };
             let after = |event, (is_new, former): (bool, Option<SetKey>)| {
+                let is_listed = matches!(event, Event::InitDone);
                 let losers = follow(&event, &known).into_iter().chain(former);
                 if is_new {
                     note(&event, (&known, &queue), &interest);
                 }
                 for key in losers {
                     queue.note(key, Change::Ordinary);
+                }
+                if let Some(listed) = listed.take_if(|_| is_listed) {
+                    listed();
                 }
             };
             let feeding = feed(writer, events, (before, after));
@@ -220,7 +259,7 @@ where
 async fn feed<K, Told>(
     mut writer: Writer<K>,
     events: impl futures::Stream<Item = watcher::Result<Event<K>>>,
-    (before, after): (impl Fn(&Event<K>) -> Told, impl Fn(Event<K>, Told)),
+    (before, mut after): (impl Fn(&Event<K>) -> Told, impl FnMut(Event<K>, Told)),
 ) where
     K: Lookup<DynamicType = ()> + Resource<DynamicType = ()> + Clone + 'static,
 {
@@ -263,23 +302,19 @@ where
 }
 
 impl Stores {
-    /// Waits until every watch has listed.
-    pub(super) async fn listed(&self) {
-        // A watch that ends takes the process with it.
-        let _: [Result<(), _>; 7] = [
-            self.groups.wait_until_ready().await,
-            self.pods.store.wait_until_ready().await,
-            self.leases.store.wait_until_ready().await,
-            self.services.store.wait_until_ready().await,
-            self.slices.store.wait_until_ready().await,
-            self.roles.store.wait_until_ready().await,
-            self.bindings.store.wait_until_ready().await,
-        ];
-    }
-
     /// Every group.
     pub(super) fn keys(&self) -> Vec<SetKey> {
         self.groups.state().iter().filter_map(|group| own_key(group.meta())).collect()
+    }
+
+    /// Groups with Pods on one of these nodes.
+    pub(super) fn keys_on(&self, nodes: &BTreeSet<NodeName>) -> BTreeSet<SetKey> {
+        let is_there = |pod: &Arc<SlimPod>| {
+            let node = pod.spec.node_name.as_ref();
+            node.is_some_and(|node| nodes.iter().any(|leaving| leaving.0 == *node))
+        };
+        let pods = self.pods.store.state().into_iter().filter(is_there);
+        pods.filter_map(|pod| labelled_key(&pod.metadata)).collect()
     }
 
     /// Whether groups of this namespace are watched here.
@@ -296,6 +331,16 @@ impl Stores {
     /// missing there without being here is gone without an end that was seen.
     pub(super) fn take_ends(&self, key: &SetKey) -> Vec<LeaseEnd> {
         self.ends.take(key)
+    }
+
+    /// How often the watch of Leases has listed.
+    pub(super) fn lists(&self) -> u64 {
+        self.ends.lists()
+    }
+
+    /// The Pods of a group whose deletion was seen since the last call.
+    pub(super) fn take_pod_ends(&self, key: &SetKey) -> Vec<PodEnd> {
+        self.pod_ends.take(key)
     }
 
     /// The objects of a group as last seen.

@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bps_api::{HAGroup, HandoverOrder, PairStatus, keys};
+use bps_core::model::NodeName;
 use bps_observe::slim::SlimPod;
-use bps_observe::{Change, SetKey};
+use bps_observe::{Change, NotedNodes, SetKey};
 use bps_runtime::lease::Leadership;
 use bps_runtime::metrics::Metrics;
 use bps_runtime::shutdown::Shutdown;
@@ -23,7 +24,7 @@ use super::stores::Stores;
 use super::{Context, Surroundings, look_at_all};
 use crate::apply::testing::{clock, ring};
 use crate::controller::events::{self, EventWriter};
-use crate::controller::queue::{Job, Queue};
+use crate::controller::queue::{Again, Job, Queue};
 use crate::controller::reconcile::Look;
 use crate::controller::streaks::Streaks;
 
@@ -46,17 +47,22 @@ fn group() -> HAGroup {
 
 /// What a leading operator needs, with this group in its stores, and what writes its events.
 fn context(client: &Client, stores: Stores) -> (Context, EventWriter) {
-    let (events, writer) = events::channel(client.clone(), clock(), "bps-operator-0".into());
+    let metrics = Metrics::new("test");
+    let (events, writer) = events::channel(client.clone(), clock(), "bps-operator-0".into(), &metrics.sets);
     let surroundings = Surroundings {
         client: client.clone(),
         clock: clock(),
         leadership: Leadership::won(),
-        metrics: Metrics::new("test"),
+        metrics,
         events,
         keys: watch::channel(ring()).1,
+        nodes_noted: watch::channel(NotedNodes::default()).1,
     };
     let (memories, refusals) = (Mutex::default(), Streaks::default());
-    (Context { surroundings, stores: vec![stores], memories, refusals }, writer)
+    (
+        Context { surroundings, stores: vec![stores], unlisted: watch::channel(0).1, memories, refusals },
+        writer,
+    )
 }
 
 fn job() -> Job {
@@ -106,6 +112,24 @@ async fn a_group_that_is_refused_is_looked_at_later_and_forgiven_by_success() {
     serving.abort();
 }
 
+/// A list after a watch that was away names only groups that there are. Of one that is gone nothing is kept all the same: every
+/// group is looked at again when its keys are due.
+#[tokio::test]
+async fn nothing_is_kept_of_a_group_whose_deletion_no_watch_has_shown() {
+    let (client, server) = pair();
+    let (_, serving) = server.serve(answered);
+    let (mut context, _) = context(&client, Stores::with(group(), []));
+    let settled = look(&context, &job()).await;
+    let Look::Settled(Some(Again { after, .. })) = settled else { panic!("nobody looks again: {settled:?}") };
+    assert!(after <= Duration::from_secs(600), "{after:?}");
+    assert_eq!(context.memories.lock().unwrap().len(), 1);
+
+    context.stores = context.stores.into_iter().map(Stores::emptied).collect();
+    assert_eq!(look(&context, &job()).await, Look::Settled(None));
+    assert!(context.memories.lock().unwrap().is_empty());
+    serving.abort();
+}
+
 /// How many requests of a log changed these objects.
 fn changes(log: &Mutex<Vec<Seen>>, kind: &str) -> Vec<Value> {
     let log = log.lock().unwrap();
@@ -149,6 +173,37 @@ async fn groups_are_looked_at_when_the_operators_keys_change() {
         jobs = jobs => jobs,
     };
     assert_eq!((first, idle.is_err(), after), (Ok(key()), true, Ok(key())));
+}
+
+/// Else the active would stay until it is evicted, which a budget over actives forbids.
+#[tokio::test(start_paused = true)]
+async fn groups_are_looked_at_when_a_node_of_theirs_is_about_to_be_taken_away() {
+    let (client, _server) = pair();
+    let (mut context, _) = context(&client, Stores::with(group(), []).with_pods([pod(1)]));
+    let (told, nodes) = watch::channel(NotedNodes::default());
+    context.surroundings.nodes_noted = nodes;
+    let queue = Queue::closed();
+    queue.open();
+    let next =
+        async || tokio::time::timeout(Duration::from_secs(1), queue.take(true)).await.map(|job| job.key);
+    let jobs = async {
+        drop(next().await);
+        queue.done(&key());
+        let mut found = Vec::new();
+        for node in ["n2", "n1"] {
+            told.send_replace(NotedNodes {
+                leaving: [NodeName(node.to_owned())].into(),
+                ..NotedNodes::default()
+            });
+            found.push(next().await.is_ok());
+        }
+        found
+    };
+    let found = tokio::select! {
+        () = look_at_all(&context, &queue) => panic!("it goes on as long as the operator"),
+        found = jobs => found,
+    };
+    assert_eq!(found, [false, true], "its only Pod is on the second one");
 }
 
 #[tokio::test]

@@ -51,9 +51,10 @@ fn context(client: &Client, fields: &Value, pods: &[Value]) -> Context {
         queue: Arc::new(Queue::default()),
         clock: clock(),
         relist: Relist::default(),
+        nodes_noted: watch::Sender::default(),
     };
     let metrics = Metrics::new("test");
-    let (sender, _) = events::channel(client.clone(), clock(), "bps-operator-0".into());
+    let (sender, _) = events::channel(client.clone(), clock(), "bps-operator-0".into(), &metrics.sets);
     Context {
         client: client.clone(),
         sink,

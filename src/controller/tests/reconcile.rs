@@ -301,28 +301,42 @@ async fn a_stale_write_ends_the_look_and_has_it_repeated_soon() {
     assert_eq!(patches, 1, "what others changed is not written again before it is seen");
 }
 
-/// Answers reads with the set and a newer version of its Pod, and every write with a conflict.
-fn stale_api(fields: &Value) -> impl FnMut(&Seen) -> (u16, Value) + Send + 'static {
+/// Answers reads with the set and newer versions of this Pod and of its slice, and every write with a conflict.
+fn stale_api(fields: &Value, newer: Value) -> impl FnMut(&Seen) -> (u16, Value) + Send + 'static {
     let known = serde_json::to_value(super::known_set(fields)).unwrap();
     move |seen| match (seen.method.as_str(), seen.path.as_str()) {
         ("GET", path) if path.ends_with("/backuppodsets/web") => (200, known.clone()),
         ("GET", path) if path.ends_with("/pods") => {
-            let mut newer = pod("web-0", ("hot", 17));
+            let mut newer = newer.clone();
             newer["metadata"]["resourceVersion"] = json!("40");
-            let metadata = json!({"resourceVersion": "41"});
-            (200, json!({"apiVersion": "v1", "kind": "PodList", "metadata": metadata, "items": [newer]}))
+            (200, listed(vec![newer]))
+        }
+        ("GET", path) if path.ends_with("/endpointslices") => {
+            let owner = json!({"apiVersion": "backup.example.com/v1alpha1", "kind": "BackupPodSet",
+                "name": "web", "uid": known["metadata"]["uid"], "controller": true});
+            let metadata = json!({"name": "front-bps", "namespace": "shop", "uid": "u8", "resourceVersion": "40",
+                "labels": {(keys::LABEL_SET): "web"}, "ownerReferences": [owner]});
+            (200, listed(vec![json!({"metadata": metadata, "addressType": "IPv4", "endpoints": []})]))
+        }
+        ("GET", path) if path.ends_with("/services") || path.ends_with("/poddisruptionbudgets") => {
+            (200, listed(vec![]))
         }
         ("GET", _) => (404, status(404, "NotFound", "there is none")),
         _ => (409, status(409, "Conflict", "the object has been modified")),
     }
 }
 
-/// A user who changes the Pods of a set all the time must not have the objects of the whole cluster listed again.
+/// A list at version 41.
+fn listed(items: Vec<Value>) -> Value {
+    json!({"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": "41"}, "items": items})
+}
+
+/// A user who changes the objects of a set all the time must not have the objects of the whole cluster listed again.
 #[tokio::test]
 async fn a_set_whose_writes_are_stale_again_and_again_is_read_anew_and_nothing_else_is() {
     let (client, server) = pair();
     let fields = json!({"replicas": 1});
-    let (log, serving) = server.serve(stale_api(&fields));
+    let (log, serving) = server.serve(stale_api(&fields, pod("web-0", ("hot", 17))));
     let context = context(&client, &fields, &[pod("web-0", ("hot", 17))]);
     let asked = context.sink.relist.asked();
     let read = || -> Vec<String> {
@@ -340,7 +354,9 @@ async fn a_set_whose_writes_are_stale_again_and_again_is_read_anew_and_nothing_e
     for _ in 0..3 {
         reconcile(&context, &job()).await;
     }
-    assert_eq!(read(), ["pods of shop", "web of backuppodsets"], "once in ten seconds");
+    let expected =
+        ["endpointslices", "poddisruptionbudgets", "pods", "services"].map(|kind| format!("{kind} of shop"));
+    assert_eq!(read(), [&expected[..], &["web of backuppodsets".to_owned()]].concat(), "once in ten seconds");
     let patched = log.lock().unwrap().iter().rev().find(|seen| seen.path.ends_with("/pods/web-0")).cloned();
     let version = patched.map(|seen| seen.body["metadata"]["resourceVersion"].clone());
     assert_eq!(version, Some(json!("40")), "what was read is what is decided from");
@@ -348,18 +364,30 @@ async fn a_set_whose_writes_are_stale_again_and_again_is_read_anew_and_nothing_e
     serving.abort();
 }
 
+/// A slice that the watch has not shown yet, or not as it is: it is read, and not made again and again.
 #[tokio::test]
-async fn stale_writes_of_anything_but_pods_have_the_watches_list_again() {
+async fn a_slice_whose_writes_are_stale_again_and_again_is_read_anew_and_nothing_of_other_sets_is() {
     let (client, server) = pair();
     let fields = json!({"replicas": 1, "service": {"name": "front", "ports": [{"port": 80}]}});
-    let (_, serving) = server.serve(stale_api(&fields));
+    let (log, serving) = server.serve(stale_api(&fields, primary("web-0")));
     let context = context(&client, &fields, &[primary("web-0")]);
+    let set = super::known_set(&fields);
+    let mut known = service(&set, set.spec.service.as_ref().unwrap());
+    known["metadata"]["uid"] = json!("u7");
+    // Newer than the list in which it is not.
+    known["metadata"]["resourceVersion"] = json!("50");
+    let known: Service = serde_json::from_value(known).unwrap();
+    context.sink.cache().wrote(Written::Service(Box::new(known)), NOW);
     let asked = context.sink.relist.asked();
-    reconcile(&context, &job()).await;
-    assert!(!asked.has_changed().unwrap());
-    reconcile(&context, &job()).await;
-    assert!(asked.has_changed().unwrap());
+    for _ in 0..3 {
+        reconcile(&context, &job()).await;
+    }
     serving.abort();
+    let log = log.lock().unwrap();
+    let written = log.iter().rev().find(|seen| seen.method != "GET" && seen.path.contains("/endpointslices"));
+    let written = written.map(|seen| (seen.method.as_str(), &seen.body["metadata"]["resourceVersion"]));
+    assert_eq!(written, Some(("PATCH", &json!("40"))), "{log:?}");
+    assert!(!asked.has_changed().unwrap(), "nothing of other sets is listed");
 }
 
 #[tokio::test]
@@ -372,7 +400,7 @@ async fn what_a_watch_showed_while_a_set_was_read_anew_stays() {
     let mut anew = former.clone();
     anew.metadata.uid = Some("another".into());
     anew.metadata.resource_version = Some("50".into());
-    let (is_told, mut answer) = (AtomicBool::new(false), stale_api(&fields));
+    let (is_told, mut answer) = (AtomicBool::new(false), stale_api(&fields, pod("web-0", ("hot", 17))));
     let shown = anew.clone();
     let (_, serving) = server.serve(move |seen| {
         if seen.method == "GET" && !is_told.swap(true, Ordering::Relaxed) {

@@ -55,15 +55,18 @@ pub fn task(begin: Start, settings: Settings, metrics: Metrics) -> Operator {
     Operator::Task(Box::pin(run(begin, settings, metrics)))
 }
 
+/// One of several operators in one incarnation.
+pub struct OperatorReplica {
+    pub begin: Start,
+    pub settings: Settings,
+}
+
 /// Several replicas in one incarnation: they crash together, and each that ends alone is started again at once.
-pub fn replicas(begin: &Start, all: Vec<Settings>) -> Operator {
-    let for_ever = all.into_iter().map(|settings| {
-        let begin = begin.clone();
-        async move {
-            loop {
-                run(begin.clone(), settings.clone(), Metrics::new("simulated")).await;
-                tokio::time::sleep(RESTART_DELAY).await;
-            }
+pub fn replicas(all: Vec<OperatorReplica>) -> Operator {
+    let for_ever = all.into_iter().map(|OperatorReplica { begin, settings }| async move {
+        loop {
+            run(begin.clone(), settings.clone(), Metrics::new("simulated")).await;
+            tokio::time::sleep(RESTART_DELAY).await;
         }
     });
     Operator::Task(Box::pin(futures::future::join_all(for_ever.collect::<Vec<_>>()).map(drop)))

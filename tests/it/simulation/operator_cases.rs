@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::simulation::{
     fault::{Fault, Plan},
     kinds::BACKUP_POD_SETS,
-    operator::{self, NAMESPACE},
+    operator::{self, NAMESPACE, OperatorReplica},
     operator_oracle, operator_steps as steps,
     oracle::Invariant,
     run::{Operator, Scenario, Start, shape},
@@ -180,7 +180,11 @@ impl Scenario for Duo {
 
     fn start(&self, start: Start) -> Operator {
         let [one, other] = self.namespaces;
-        operator::replicas(&start, vec![operator::settings(one, "one"), operator::settings(other, "other")])
+        let replica = |(namespace, name)| OperatorReplica {
+            begin: start.clone(),
+            settings: operator::settings(namespace, name),
+        };
+        operator::replicas([(one, "one"), (other, "other")].map(replica).into())
     }
 
     fn oracle(&self) -> Vec<Box<dyn Invariant>> {

@@ -5,14 +5,18 @@ use std::{
     time::Duration,
 };
 
+use bps_api::keys;
 use bps_runtime::metrics::Metrics;
+use kube::Client;
+use kube::client::Body;
+use tower::BoxError;
 
 use crate::simulation::{
     explore::{Report, explore, sampled, singles},
     fault::Plan,
-    kinds::SECRETS,
+    kinds::{LEASES, SECRETS},
     monkey::Random,
-    operator::{self, NAMESPACE},
+    operator::{self, NAMESPACE, OperatorReplica},
     operator_cases::{CASES, Case, Duo},
     operator_oracle::forms,
     operator_steps as steps,
@@ -306,6 +310,68 @@ fn pods_that_admission_changes_are_made_again_ever_later() {
     let creations = outcome.journal.iter().filter(|line| line.contains("create pods/")).count();
 
     assert!((3..=CREATIONS_IN_VAIN_MAX).contains(&creations), "{creations}");
+}
+
+/// Replicas for one Lease, the first of which is refused every list of what belongs to groups.
+struct Uninformed {
+    replicas: &'static [&'static str],
+}
+
+/// The client of a replica that is refused them.
+fn uninformed(client: Client) -> Client {
+    let service = tower::service_fn(move |request: http::Request<Body>| {
+        let is_of_groups =
+            request.uri().query().is_some_and(|query| query.contains("backup.example.com%2Fgroup"));
+        let client = client.clone();
+        async move {
+            if is_of_groups {
+                return Err(BoxError::from("no route to the server"));
+            }
+            Ok(client.send(request).await?)
+        }
+    });
+    Client::new(service, NAMESPACE)
+}
+
+impl Scenario for Uninformed {
+    fn name(&self) -> String {
+        format!("uninformed of {}", self.replicas.len())
+    }
+
+    fn build(&self, world: &mut World) {
+        case("create").build(world);
+    }
+
+    fn start(&self, start: Start) -> Operator {
+        let all = self.replicas.iter().enumerate().map(|(index, name)| {
+            let client = if index == 0 { uninformed(start.client.clone()) } else { start.client.clone() };
+            OperatorReplica {
+                begin: Start { client, ..start.clone() },
+                settings: operator::settings(NAMESPACE, name),
+            }
+        });
+        operator::replicas(all.collect())
+    }
+
+    fn fingerprint(&self, world: &World) -> String {
+        let lease = world.object(&Key::new(&LEASES, NAMESPACE, keys::LEASE_LEADER)).expect("it is there");
+        lease["spec"]["holderIdentity"].to_string()
+    }
+
+    fn patience(&self, plan: &Plan) -> Duration {
+        case("create").patience(plan)
+    }
+}
+
+#[test]
+fn a_replica_that_knows_no_groups_leads_only_where_there_is_no_other() {
+    for (replicas, leader) in [(&["deaf", "well"][..], "well"), (&["deaf"][..], "deaf")] {
+        let outcome = run(&Uninformed { replicas }, &Plan::default());
+        assert!(outcome.has_converged && outcome.violations.is_empty(), "{:?}", outcome.violations);
+        assert!(outcome.end.contains(leader), "{} of {replicas:?}", outcome.end);
+        let creations = outcome.journal.iter().filter(|line| line.contains("create pods/")).count();
+        assert_eq!(creations, 6, "sets are served without groups");
+    }
 }
 
 /// What was logged.

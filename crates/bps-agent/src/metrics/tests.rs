@@ -75,6 +75,7 @@ backuppodset_agent_late_wakes_total 1
 backuppodset_agent_lease_writes_total 1
 backuppodset_agent_lifeline_confirmed 1
 backuppodset_agent_log_lines_dropped_total 0
+backuppodset_agent_overtaken_total 0
 backuppodset_agent_promise_age_seconds 4
 backuppodset_agent_publish_retries_total 0
 backuppodset_agent_role{role="active"} 0

@@ -4,6 +4,7 @@ use std::io;
 
 use bps_protocol::{Effect, Message};
 use bps_wire::frame::Content;
+use tracing::error;
 
 use super::Turn;
 use crate::world::Machine;
@@ -45,6 +46,12 @@ impl<On: Machine> Turn<'_, On> {
                 Effect::Stop { by } => {
                     self.keep_ports();
                     self.body.tenant.stop(self.now(), by)?;
+                }
+                Effect::Kill => {
+                    let (epoch, now) = (self.pair.protocol.agent().epoch, self.now());
+                    error!(%epoch, "Killed the application: another Pod acts with a higher epoch");
+                    self.body.tenant.metrics().overtaken.inc();
+                    self.body.tenant.kill(now)?;
                 }
                 Effect::StandBy => self.be_standby(),
                 Effect::WakeAt(at) => self.wake_at = at,

@@ -232,7 +232,14 @@ impl<On: Machine> Turn<'_, On> {
         // that the rollout waits.
         let is_member = members.contains(&self.pair.protocol.agent().id);
         let is_by_itself = members.contains(&AgentId::NOBODY);
-        self.body.health.set_ready(is_member && (may_take || is_by_itself));
+        self.is_able = is_member && (may_take || is_by_itself);
+        self.show_readiness();
+    }
+
+    /// Rollouts stop at a Pod that is not ready, as they would if a kubelet saw the application crash.
+    pub(super) fn show_readiness(&self) {
+        let is_looping = self.body.tenant.is_crash_looping(self.now());
+        self.body.health.set_ready(self.is_able && !is_looping);
     }
 
     /// Whether the application may act with what is in the state directory now, by what the Lease says.

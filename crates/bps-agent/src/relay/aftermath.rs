@@ -39,10 +39,20 @@ impl Aftermath {
         self.epoch = self.epoch.max(epoch);
     }
 
-    /// What the Lease tells of the last takeover.
-    pub fn sees(&mut self, takeover: Option<TakeoverRecord>) {
+    /// What the Lease tells of the last takeover. By `until` every node will have learnt what is told only now: a successor that
+    /// starts slowly is shown long after the tenure.
+    pub fn sees(&mut self, takeover: Option<TakeoverRecord>, until: BootTime) {
         let shown = takeover.filter(|takeover| takeover.published.is_some()).map(|takeover| takeover.epoch);
+        let was_hidden = self.is_hidden();
         self.shown = self.shown.max(shown);
+        if was_hidden && !self.is_hidden() {
+            self.until = self.until.max(until);
+        }
+    }
+
+    /// Whether it has acted, and clients may still be led here.
+    fn is_hidden(&self) -> bool {
+        self.until > BootTime::default() && self.shown <= Some(self.own)
     }
 
     /// What the other member says.
@@ -61,9 +71,7 @@ impl Aftermath {
     /// acted since and released the Lease, which an agent does that could not hand back. Longer if there is a slice that may still
     /// lead clients here.
     pub fn relays_until(&self, agent: &Agent, has_slice: bool) -> BootTime {
-        let has_acted = self.until > BootTime::default();
-        let is_hidden = has_slice && has_acted && self.shown <= Some(self.own);
-        let until = if is_hidden { self.until + UNSHOWN_EXTRA } else { self.until };
+        let until = if has_slice && self.is_hidden() { self.until + UNSHOWN_EXTRA } else { self.until };
         let Some(seen) = agent.seen else { return until };
         let is_alone = |id: AgentId| {
             id == agent.id || id == AgentId::NOBODY || self.parted.is_some_and(|(parted, _)| parted == id)
@@ -93,18 +101,8 @@ mod tests {
         let delegated = Epoch { sequence: 1, ..epoch(3) };
         let successor = agent(3, (3, Some(OTHER)));
         let until = |shown: Option<(Epoch, bool)>, has_slice| {
-            let mut aftermath = Aftermath::default();
-            aftermath.acted((Role::Active, epoch(3)), BootTime(3));
-            aftermath.acted((Role::HandedOver, delegated), UNTIL);
-            aftermath.sees(shown.map(|(epoch, is_published)| TakeoverRecord {
-                epoch,
-                cause: Cause::PodDeleted,
-                detected: Duration::ZERO,
-                fenced: Duration::ZERO,
-                granted: None,
-                promoted: None,
-                published: is_published.then_some(Duration::ZERO),
-            }));
+            let mut aftermath = handed_over(delegated);
+            aftermath.sees(shown.map(|(epoch, is_published)| takeover(epoch, is_published)), BootTime(1));
             aftermath.relays_until(&successor, has_slice)
         };
         for unshown in [None, Some((epoch(3), true)), Some((delegated, false))] {
@@ -119,6 +117,41 @@ mod tests {
         }
         let never_acted = Aftermath::default();
         assert_eq!(never_acted.relays_until(&successor, true), BootTime::default());
+    }
+
+    #[test]
+    fn nodes_have_time_to_follow_a_successor_that_was_shown_long_after_the_tenure() {
+        let delegated = Epoch { sequence: 1, ..epoch(3) };
+        let [late, later] = [1, 2].map(|seconds| UNTIL + Duration::from_secs(seconds));
+        let mut aftermath = handed_over(delegated);
+        aftermath.sees(Some(takeover(delegated, false)), later);
+        aftermath.sees(Some(takeover(delegated, true)), late);
+        aftermath.sees(Some(takeover(epoch(4), true)), later);
+        let successor = agent(3, (3, Some(OTHER)));
+        assert_eq!(aftermath.relays_until(&successor, true), late, "not longer for each that comes after it");
+        let mut never_acted = Aftermath::default();
+        never_acted.sees(Some(takeover(delegated, true)), late);
+        assert_eq!(never_acted.relays_until(&successor, true), BootTime::default());
+    }
+
+    /// Acted in term 3, and handed over with this epoch.
+    fn handed_over(delegated: Epoch) -> Aftermath {
+        let mut aftermath = Aftermath::default();
+        aftermath.acted((Role::Active, epoch(3)), BootTime(3));
+        aftermath.acted((Role::HandedOver, delegated), UNTIL);
+        aftermath
+    }
+
+    fn takeover(epoch: Epoch, is_published: bool) -> TakeoverRecord {
+        TakeoverRecord {
+            epoch,
+            cause: Cause::PodDeleted,
+            detected: Duration::ZERO,
+            fenced: Duration::ZERO,
+            granted: None,
+            promoted: None,
+            published: is_published.then_some(Duration::ZERO),
+        }
     }
 
     /// Whether who acted in term 3 relays, with a Lease that says who holds which term, after these messages.

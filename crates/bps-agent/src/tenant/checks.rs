@@ -36,6 +36,7 @@ impl<On: Machine> Tenant<On> {
         self.check = None;
         if ending == Ending::Exited(EXIT_FAILED.into()) {
             error!("The application works no more: kills it");
+            self.crashes.found_dead();
             self.kill_at = Some(BootTime::default());
         } else {
             let code = ending.exit_code();

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bps_protocol::BootTime;
 use tracing::error;
 
-use super::{Running, STARTS_APART, Tenant};
+use super::{Running, Tenant};
 use crate::application::Application;
 use crate::hook::Occasion;
 use crate::world::{Kernel, Machine};
@@ -109,9 +109,11 @@ impl<On: Machine> Tenant<On> {
 
     /// Nothing is left of it: now there is room for the application of a tenure, or else the Pod is standby.
     pub(super) fn parted(&mut self) {
-        match self.last_start.filter(|_| self.is_tenure) {
-            Some(last) => self.running = Running::Waiting(self.not_before.max(last + STARTS_APART)),
-            None => drop(self.run_hook(Occasion::Standby)),
+        if self.is_tenure && self.last_start.is_some() {
+            let next = self.next_start(self.machine.now());
+            self.running = Running::Waiting(self.not_before.max(next));
+        } else {
+            self.run_hook(Occasion::Standby);
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The course of an application that cannot be started, in both modes; and what a standby is told about its peer.
 
+use super::crashes::PAUSE_MIN;
 use super::*;
 use crate::settings::PairArguments;
 use clap::Parser;
@@ -65,14 +66,14 @@ async fn a_second_start_waits_and_is_never_made_once_it_was_told_to_stop() {
     assert!(tenant.has_just_ended().unwrap());
 
     tenant.activate(BootTime(1), POSTURE);
-    assert_eq!(tenant.due(), Some(BootTime(0) + STARTS_APART));
+    assert_eq!(tenant.due(), Some(BootTime(0) + PAUSE_MIN));
     tenant.go_on(BootTime(2)).unwrap();
     assert!(!tenant.has_just_ended().unwrap());
     tenant.stop(BootTime(3), BootTime(4)).unwrap();
     assert!(tenant.has_just_ended().unwrap());
 
     tenant.activate(BootTime(5), POSTURE);
-    tenant.go_on(BootTime(0) + STARTS_APART).unwrap();
+    tenant.go_on(BootTime(0) + PAUSE_MIN).unwrap();
     assert!(tenant.has_just_ended().unwrap(), "the start was tried");
     assert_eq!(tenant.due(), None);
 }
@@ -82,9 +83,9 @@ async fn a_standby_that_ends_is_started_again_and_is_no_end_of_a_tenure() {
     let mut tenant = tenant(true);
     tenant.stand_by(BootTime(0), POSTURE);
     assert!(!tenant.ended().await.unwrap());
-    assert_eq!(tenant.due(), Some(BootTime(0) + STARTS_APART));
+    assert_eq!(tenant.due(), Some(BootTime(0) + PAUSE_MIN));
     tenant.activate(BootTime(1), POSTURE);
-    tenant.go_on(BootTime(0) + STARTS_APART).unwrap();
+    tenant.go_on(BootTime(0) + PAUSE_MIN).unwrap();
     assert!(tenant.has_just_ended().unwrap(), "it is the application of the tenure now");
     assert!(tenant.is_gone());
 }

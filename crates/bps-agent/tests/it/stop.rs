@@ -64,6 +64,23 @@ impl Container {
         kill_process(self.enforcer, signal).expect("it runs");
     }
 
+    /// Waits until no signal of this number is pending: a second one would be lost in it.
+    fn has_taken(&self, signal: Signal) {
+        let status = format!("/proc/{}/status", self.enforcer.as_raw_pid());
+        let mask = 1_u64 << (signal.as_raw() - 1);
+        let began = Instant::now();
+        loop {
+            let text = fs::read_to_string(&status).expect("it runs");
+            let pending =
+                text.lines().find_map(|line| line.strip_prefix("ShdPnd:")).expect("signals of the process");
+            if u64::from_str_radix(pending.trim(), 16).expect("a mask") & mask == 0 {
+                return;
+            }
+            assert!(began.elapsed() < PATIENCE, "the enforcer does not take {signal:?}");
+            sleep(Duration::from_millis(1));
+        }
+    }
+
     fn signal_from_inside(&self, name: &str) {
         let target = self.enforcer.as_raw_pid().to_string();
         let sent = Command::new("nsenter")
@@ -95,12 +112,16 @@ impl Drop for Container {
 #[test]
 fn whatever_signal_an_image_names_ends_a_container_and_the_same_one_from_inside_does_not() {
     let folder = tempfile::tempdir().expect("a folder");
-    for (signal, name) in
-        [(Signal::QUIT, "QUIT"), (Signal::USR1, "USR1"), (Signal::WINCH, "WINCH"), (Signal::TERM, "HUP")]
-    {
+    for (signal, inside, name) in [
+        (Signal::QUIT, Signal::QUIT, "QUIT"),
+        (Signal::USR1, Signal::USR1, "USR1"),
+        (Signal::WINCH, Signal::WINCH, "WINCH"),
+        (Signal::TERM, Signal::HUP, "HUP"),
+    ] {
         let mut container = Container::start(folder.path());
         // Passed on to an application, of which there is none: whoever ended by it would end before the next signal.
         container.signal_from_inside(name);
+        container.has_taken(inside);
         sleep(Duration::from_millis(50));
         assert_eq!(container.runtime.try_wait().expect("it was started here"), None, "{name}");
         container.signal_from_outside(signal);

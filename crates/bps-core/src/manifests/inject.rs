@@ -81,6 +81,7 @@ pub fn inject(template: &Value, injection: &Injection) -> Result<Value, InjectEr
     append(spec, "volumes", json!({"name": keys::VOLUME_AGENT, "emptyDir": {}}));
     let secret = json!({"secretName": group_keys_name(&injection.group)});
     append(spec, "volumes", json!({"name": keys::VOLUME_AGENT_KEYS, "secret": secret}));
+    append(spec, "volumes", api_volume());
     if let Some(program) = program {
         append(spec, "volumes", program);
     }
@@ -140,9 +141,15 @@ fn wrap(container: &mut Value, injection: &Injection, grace: Option<u64>) -> Res
     let added = add_environment(container, injection, grace);
     let mount = |name: &str, path: &str| json!({"name": name, "mountPath": path});
     append(container, "volumeMounts", mount(keys::VOLUME_AGENT, keys::AGENT_MOUNT_PATH));
-    let mut keys_mount = mount(keys::VOLUME_AGENT_KEYS, keys::AGENT_KEYS_MOUNT_PATH);
-    keys_mount["readOnly"] = json!(true);
-    append(container, "volumeMounts", keys_mount);
+    let read = [
+        (keys::VOLUME_AGENT_KEYS, keys::AGENT_KEYS_MOUNT_PATH),
+        (keys::VOLUME_AGENT_API, keys::AGENT_API_MOUNT_PATH),
+    ];
+    for (name, path) in read {
+        let mut read_mount = mount(name, path);
+        read_mount["readOnly"] = json!(true);
+        append(container, "volumeMounts", read_mount);
+    }
     if let Some(program_mount) = injection.source.mount() {
         append(container, "volumeMounts", program_mount);
     }
@@ -179,8 +186,21 @@ fn unwrap(container: &mut Value, kept: &Value) {
     remove(container, "volumeMounts", is_ours);
 }
 
+/// Its own way to the API server: a Pod or a ServiceAccount may mount no token.
+fn api_volume() -> Value {
+    let certificates = keys::AGENT_API_CERTIFICATES_FILE;
+    json!({"name": keys::VOLUME_AGENT_API, "projected": {"sources": [
+        {"serviceAccountToken": {
+            "path": keys::AGENT_API_TOKEN_FILE, "expirationSeconds": keys::AGENT_API_TOKEN_SECONDS,
+        }},
+        // Kubernetes keeps one in each namespace.
+        {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": certificates}]}},
+    ]}})
+}
+
 fn is_ours(item: &Value) -> bool {
-    let names = [keys::VOLUME_AGENT, keys::VOLUME_AGENT_KEYS, keys::VOLUME_AGENT_PROGRAM];
+    let names =
+        [keys::VOLUME_AGENT, keys::VOLUME_AGENT_KEYS, keys::VOLUME_AGENT_API, keys::VOLUME_AGENT_PROGRAM];
     names.iter().any(|name| item["name"] == *name)
 }
 
@@ -191,6 +211,7 @@ fn agent_command(container: &Value, injection: &Injection) -> Vec<String> {
         "run".to_owned(),
         format!("--group={}", injection.group),
         format!("--key-file={}/{}", keys::AGENT_KEYS_MOUNT_PATH, keys::SECRET_GROUP_KEYS_ENTRY),
+        format!("--api-dir={}", keys::AGENT_API_MOUNT_PATH),
         format!("--peer-bind=0.0.0.0:{}", keys::AGENT_PORT),
         format!("--health-bind=0.0.0.0:{}", keys::AGENT_HEALTH_PORT),
         format!("--state-dir={}", keys::AGENT_MOUNT_PATH),

@@ -30,8 +30,8 @@ pub use inject::{InjectError, Injection, STOP_SIGNALS, inject, uninject};
 pub use pod::{PodRequest, label_patch, pod, role_patch};
 pub use revision::{NEW_PODS_ONLY, controller_revision, revision};
 pub use service::{
-    PortError, SlicePort, covers, endpoint_slice, hints, service, service_patch, service_ports, slice_name,
-    slice_ports, written_annotations,
+    PortError, ShownAddresses, SlicePort, covers, endpoint_slice, hints, is_slice_name, keep_families,
+    service, service_patch, service_ports, slice_name, slice_ports, written_annotations,
 };
 
 /// The controller reference that makes a child belong to this incarnation of the set.

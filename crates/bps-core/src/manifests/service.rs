@@ -4,9 +4,8 @@
 //! write.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 
-use bps_api::service::{ServiceOptions, SessionAffinity, TargetPort, TrafficDistribution};
+use bps_api::service::{IpFamily, ServiceOptions, SessionAffinity, TargetPort, TrafficDistribution};
 use bps_api::{BackupPodSet, ExposedService, ServicePort, ServiceType, keys};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -42,9 +41,17 @@ pub enum PortError {
     },
 }
 
-/// Name of the slice that belongs to a Service.
-pub fn slice_name(service: &str) -> String {
-    format!("{service}-bps")
+/// Name of the slice of a family that belongs to a Service. The family of a slice cannot be changed, so each has a name of its own.
+pub fn slice_name(service: &str, family: IpFamily) -> String {
+    match family {
+        IpFamily::IPv4 => format!("{service}-bps"),
+        IpFamily::IPv6 => format!("{service}-bps-ipv6"),
+    }
+}
+
+/// Whether a slice has one of the names of a Service's slices.
+pub fn is_slice_name(service: &str, name: &str) -> bool {
+    [IpFamily::IPv4, IpFamily::IPv6].iter().any(|family| slice_name(service, *family) == name)
 }
 
 /// Ports of the slice, with names looked up in the template.
@@ -73,6 +80,13 @@ pub fn service(set: &BackupPodSet, wanted: &ExposedService) -> Value {
     let metadata = child_metadata(set, &wanted.name, &Map::new());
     let mut body = service_body(metadata, wanted.r#type, &wanted.ports, &wanted.options);
     body["spec"]["trafficDistribution"] = json!(wanted.traffic_distribution);
+    // What is not named stays as it is.
+    if let Some(policy) = wanted.ip_family_policy {
+        body["spec"]["ipFamilyPolicy"] = json!(policy);
+    }
+    if let Some(families) = &wanted.ip_families {
+        body["spec"]["ipFamilies"] = json!(families);
+    }
     body
 }
 
@@ -174,6 +188,20 @@ pub fn service_patch(body: &Value, annotations: Option<&BTreeMap<String, String>
     patch
 }
 
+/// Takes the families out of the patch for a Service that has them, and maybe one more, which the API server derives from the
+/// policy. What it cannot change stays in, and its refusal names it.
+pub fn keep_families(patch: &mut Value, present: &[IpFamily]) {
+    let is_there = |wanted: &Value| {
+        let wanted: Option<Vec<IpFamily>> = serde_json::from_value(wanted.clone()).ok();
+        wanted.is_some_and(|wanted| present.starts_with(&wanted))
+    };
+    if let Some(spec) = patch["spec"].as_object_mut()
+        && spec.get("ipFamilies").is_some_and(is_there)
+    {
+        spec.remove("ipFamilies");
+    }
+}
+
 /// Ports of the Service as they are sent.
 pub fn service_ports(wanted: &[ServicePort]) -> Vec<Value> {
     let port = |port: &ServicePort| {
@@ -208,12 +236,21 @@ pub fn covers(seen: &Value, wanted: &Value) -> bool {
     }
 }
 
+/// The addresses of one family that a slice shows.
+#[derive(Clone, Copy, Debug)]
+pub struct ShownAddresses<'a> {
+    /// The family.
+    pub family: IpFamily,
+    /// The addresses.
+    pub endpoints: &'a [Endpoint],
+}
+
 /// The EndpointSlice as it is sent to the API server.
 pub fn endpoint_slice(
     set: &BackupPodSet,
     service: &ExposedService,
     ports: &[SlicePort],
-    endpoints: &[Endpoint],
+    shown: ShownAddresses<'_>,
 ) -> Value {
     let mut labels = Map::new();
     labels.insert(keys::LABEL_SERVICE_NAME.to_owned(), json!(service.name));
@@ -226,13 +263,12 @@ pub fn endpoint_slice(
         }
         value
     };
-    let is_v6 = endpoints.first().is_some_and(|endpoint| matches!(endpoint.address, IpAddr::V6(_)));
     json!({
         "apiVersion": "discovery.k8s.io/v1",
         "kind": "EndpointSlice",
-        "metadata": child_metadata(set, &slice_name(&service.name), &labels),
-        "addressType": if is_v6 { "IPv6" } else { "IPv4" },
-        "endpoints": endpoints.iter().map(hinted).collect::<Vec<_>>(),
+        "metadata": child_metadata(set, &slice_name(&service.name, shown.family), &labels),
+        "addressType": shown.family.as_str(),
+        "endpoints": shown.endpoints.iter().map(hinted).collect::<Vec<_>>(),
         "ports": ports.iter().map(port_value).collect::<Vec<_>>(),
     })
 }

@@ -23,8 +23,8 @@ pub use pod::{
 pub use reason::Reason;
 pub use role::Role;
 pub use snapshot::{
-    EarlyEnds, Endpoint, ExposedKind, Exposure, Leftover, ObjectState, Recent, STORM_BELIEVED_AFTER,
-    Snapshot, Storm,
+    EarlyEnds, Endpoint, ExposedKind, ExposedSlice, Exposure, Leftover, ObjectState, Recent,
+    STORM_BELIEVED_AFTER, Snapshot, Storm,
 };
 pub use step::{Action, Hold, Plan, Step};
 pub use transition::{TRANSITIONS, Transition, transition};

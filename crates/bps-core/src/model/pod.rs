@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use bps_api::service::IpFamily;
 use jiff::Timestamp;
 
 use super::{NodeName, PodName, Revision, Role, Uid};
@@ -197,9 +198,21 @@ pub struct PodView {
     pub node: Option<NodeView>,
     /// Its address, once the sandbox exists.
     pub address: Option<IpAddr>,
+    /// Its address of the other family, in a cluster that gives Pods two.
+    pub other_address: Option<IpAddr>,
 }
 
 impl PodView {
+    /// Its addresses: none before the sandbox exists, one of each family at most.
+    pub fn addresses(&self) -> impl Iterator<Item = IpAddr> {
+        [self.address, self.other_address].into_iter().flatten()
+    }
+
+    /// Families of its addresses.
+    pub fn families(&self) -> impl Iterator<Item = IpFamily> {
+        self.addresses().map(IpFamily::of)
+    }
+
     /// Whether clients can be sent to it.
     pub const fn is_ready(&self) -> bool {
         matches!(self.lifecycle, Lifecycle::Ready { .. })

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
 
+use bps_api::service::IpFamily;
 use jiff::{SignedDuration, Timestamp};
 
 use super::{Desired, NodeName, Others, PodName, PodView, Reason, Role, Uid};
@@ -45,12 +46,60 @@ pub enum ObjectState {
 pub struct Exposure {
     /// The Service named in the spec.
     pub service: ObjectState,
-    /// The EndpointSlice that belongs to it.
-    pub slice: ObjectState,
-    /// Addresses in the slice, sorted.
-    pub endpoints: Vec<Endpoint>,
+    /// The EndpointSlices that belong to it, one for each family of the Service.
+    pub slices: Vec<ExposedSlice>,
     /// Addresses of other writers.
     pub others: Others,
+}
+
+/// The EndpointSlice of a Service for one family of addresses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExposedSlice {
+    /// Family of its addresses.
+    pub family: IpFamily,
+    /// The object.
+    pub state: ObjectState,
+    /// Addresses in it, sorted.
+    pub endpoints: Vec<Endpoint>,
+}
+
+impl Exposure {
+    /// Addresses in all slices, those of one slice after those of the other.
+    pub fn endpoints(&self) -> impl Iterator<Item = &Endpoint> {
+        self.slices.iter().flat_map(|slice| &slice.endpoints)
+    }
+
+    /// State of the first slice that is not as wanted; `Current` if all are.
+    pub fn slice_state(&self) -> ObjectState {
+        let states = self.slices.iter().map(|slice| slice.state);
+        states.into_iter().find(|state| *state != ObjectState::Current).unwrap_or(ObjectState::Current)
+    }
+
+    /// Those of the Pods that new connections go to in every family that both the Service and the Pod have. Families whose slice is
+    /// somebody else's are not ours to say.
+    pub fn reached<'a>(&self, pods: &'a [PodView]) -> BTreeSet<&'a Uid> {
+        let ready = self.endpoints().filter(|endpoint| endpoint.is_ready);
+        let ready: BTreeSet<_> =
+            ready.map(|endpoint| (&endpoint.uid, IpFamily::of(endpoint.address))).collect();
+        let is_reached = |view: &&PodView| {
+            let mut states =
+                view.families().filter_map(|family| Some((family, self.state(family)?))).peekable();
+            let is_shown =
+                |(family, state)| state == ObjectState::Foreign || ready.contains(&(&view.pod.uid, family));
+            states.peek().is_some() && states.all(is_shown)
+        };
+        pods.iter().filter(is_reached).map(|view| &view.pod.uid).collect()
+    }
+
+    /// Whether whom clients are sent to is not ours to say: the Service, or the names of all its slices, are somebody else's.
+    pub fn is_foreign(&self) -> bool {
+        let is_foreign = |slice: &ExposedSlice| slice.state == ObjectState::Foreign;
+        self.service == ObjectState::Foreign || self.slices.iter().all(is_foreign)
+    }
+
+    fn state(&self, family: IpFamily) -> Option<ObjectState> {
+        self.slices.iter().find(|slice| slice.family == family).map(|slice| slice.state)
+    }
 }
 
 /// Kinds of objects that a set keeps beside its Pods and has no use for when its spec changes.

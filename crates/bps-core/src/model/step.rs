@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use bps_api::service::IpFamily;
 use jiff::Timestamp;
 
 use super::{Endpoint, ExposedKind, Leftover, PodName, PodRef, Reason, Role};
@@ -61,8 +62,10 @@ pub enum Action {
     PublishGroup,
     /// Creates or corrects the PodDisruptionBudget.
     PublishBudget,
-    /// Writes the addresses of the exposed Service, all in one write.
+    /// Writes all addresses of one family behind the exposed Service, in one write.
     Expose {
+        /// The family.
+        family: IpFamily,
         /// The addresses, sorted.
         endpoints: Vec<Endpoint>,
     },

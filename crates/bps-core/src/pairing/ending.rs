@@ -90,12 +90,12 @@ fn end(draft: &mut Draft<'_>, pair: &Pair) {
     }
     // Somebody may have lifted the fence of a member, who would act on.
     let is_fenced = pair.lease.members.iter().all(|id| pair.fenced.contains(id));
-    if pair.is_over(draft.at) {
+    if pair.is_over(draft.at.now) {
         draft.plan.steps.push(Step::End { pair: pair.number });
     } else if pair.is_ending && !is_fenced {
         draft.plan.steps.push(Step::Fence { pair: pair.number });
     } else {
         draft.plan.waits.push(Wait::End { pair: pair.number });
-        draft.look_again(pair.unwritten_since + draft.at.timing.operator_wait);
+        draft.look_again(pair.over_at());
     }
 }

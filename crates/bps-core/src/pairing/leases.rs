@@ -6,11 +6,12 @@ use std::collections::BTreeMap;
 
 use bps_api::{HAGroup, HandoverOrder, keys};
 use bps_protocol::{AgentId, Epoch, Hold, Lease as Content, Replacement, Timing, TimingError, Write};
-use bps_wire::lease::{Directory, Member, Record, patch};
+use bps_wire::lease::{Directory, Member, Record, identity, patch};
 use bps_wire::shown;
 use bps_wire::times;
 use bps_wire::uid::format_uid;
 use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
 
@@ -27,6 +28,8 @@ pub struct StepSource<'a> {
     pub records: &'a BTreeMap<u32, Record>,
     /// Its Pods.
     pub pods: &'a BTreeMap<AgentId, ExistingPod>,
+    /// Leases of pairs as they were when somebody else deleted them.
+    pub ends: &'a BTreeMap<u32, Lease>,
     /// Times of new pairs.
     pub timing: &'a Timing,
     /// When the writes are made.
@@ -80,6 +83,7 @@ impl StepSource<'_> {
             Step::Found { number, term, seats, level } => {
                 self.founded(*number, Epoch { term: *term, sequence: 0 }, seats, level.as_ref())
             }
+            Step::Restore { pair } => self.restored(*pair),
             Step::Ask { pair, leaving, joining } => {
                 let record = self.record(*pair)?;
                 let pending = Some(Replacement { leaving: *leaving, joining: joining.id });
@@ -101,6 +105,7 @@ impl StepSource<'_> {
                 let record = self.record(*pair)?;
                 self.write(*pair, *lease, &record.directory)
             }
+            Step::SwitchOver { pair } => self.switch_over(*pair),
             Step::Fence { pair } => self.fence(*pair),
             Step::End { pair } => self.end(*pair),
             Step::Label { pod, shown } => self.label(*pod, shown),
@@ -140,6 +145,7 @@ impl StepSource<'_> {
         metadata["annotations"] = body["metadata"]["annotations"].take();
         metadata["annotations"][keys::ANNOTATION_HA_PAIR] = json!(number.to_string());
         metadata["annotations"][keys::ANNOTATION_HA_TIMING] = json!(times::written(self.timing));
+        metadata["annotations"][keys::ANNOTATION_HA_OUTAGE] = json!(times::written_outage(self.timing));
         if let Some(LevelText { directories, pods }) = level {
             metadata["annotations"][keys::ANNOTATION_HA_IN_SYNC] = json!(directories);
             metadata["annotations"][keys::ANNOTATION_HA_IN_SYNC_PODS] = json!(pods);
@@ -151,6 +157,16 @@ impl StepSource<'_> {
         }
         body["metadata"] = metadata;
         Ok(StepWrite::Create(body))
+    }
+
+    /// The Lease as it was when it was deleted, word for word, so that nobody who reads it takes it for another one.
+    fn restored(&self, pair: u32) -> Result<StepWrite, StepError> {
+        let ended = self.ends.get(&pair).ok_or(StepError::Gone)?;
+        let first = identity(&ended.metadata).map_err(StepError::Words)?;
+        let mut metadata = group_metadata(self.group, &self.name(pair));
+        metadata["annotations"] = json!(ended.metadata.annotations);
+        metadata["annotations"][keys::ANNOTATION_HA_LEASE] = json!(format_uid(first));
+        Ok(StepWrite::Create(json!({"metadata": metadata, "spec": ended.spec})))
     }
 
     fn write(&self, pair: u32, content: Content, directory: &Directory) -> Result<StepWrite, StepError> {
@@ -168,6 +184,17 @@ impl StepSource<'_> {
         let base = base.map_or_else(Default::default, |record| record.version);
         let write = Write { number: 0, base, lease };
         patch(&write, directory, self.timing, self.now).map_err(StepError::Words)
+    }
+
+    /// The order that people give as well: only the tenure of this epoch obeys it.
+    fn switch_over(&self, pair: u32) -> Result<StepWrite, StepError> {
+        let record = self.record(pair)?;
+        let epoch = u64::from(record.lease.epoch).to_string();
+        let patch = json!({"metadata": {
+            "resourceVersion": record.version.0.to_string(),
+            "annotations": {(keys::ANNOTATION_HA_SWITCH_OVER): epoch},
+        }});
+        Ok(self.patch(pair, patch))
     }
 
     fn fence(&self, pair: u32) -> Result<StepWrite, StepError> {
@@ -212,7 +239,7 @@ impl StepSource<'_> {
         let record = self.record(pair)?;
         Ok(StepWrite::Delete(Box::new(ObjectMeta {
             name: Some(self.name(pair)),
-            uid: Some(format_uid(record.group)),
+            // No other object ever has this version.
             resource_version: Some(record.version.0.to_string()),
             ..ObjectMeta::default()
         })))

@@ -11,6 +11,8 @@
 //! | `ending` | which pair ends when there are more pairs than Pods can fill |
 //! | `keepers` | who comes back to a copy of the state, and whose place is kept until then |
 //! | `withheld` | in which pair nobody may act because no level copy of its state is left |
+//! | `silence` | which standby does not answer, and who takes its place |
+//! | `departure` | which active leaves a node that is about to be taken away |
 //! | `labels` | what the labels of each Pod should say |
 //! | `waves` | which steps may be taken at the same time |
 //! | `leases` | what the steps write into Leases and labels |
@@ -21,6 +23,7 @@
 //! | `means` | when its agents need their keys, and which permissions they need |
 
 mod correction;
+mod departure;
 mod ending;
 mod existing;
 mod founding;
@@ -31,6 +34,7 @@ mod means;
 mod objects;
 mod others;
 mod plan;
+mod silence;
 mod slices;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
@@ -44,11 +48,12 @@ pub use existing::{ExistingObject, ExistingObjects, ExistingPod, ExistingSlice, 
 pub use labels::LABEL_MAX;
 pub use leases::{StepError, StepSource, StepWrite, misled};
 pub use means::{KeysNeed, KeysWritten, keys_due, keys_due_next, permission_changes};
-pub use objects::{Lead, ObjectChange, is_owned, lead, service_changes};
+pub use objects::{Lead, ObjectChange, is_owned, lead, service_changes, was_owned};
 pub use others::{FoundOthers, KnownOthers, OthersNeed};
 pub use plan::{Plan, Step, Wait, plan};
+pub use silence::{SILENCE_MAX, Silence};
 pub use slices::{
     Entitlement, SliceExemptions, SliceInput, SliceNeeds, are_ahead, entitlements, patience, slice_needs,
 };
-pub use view::{Group, HaState, LevelText, Lost, Pair, Pod, Seat, Shown, VACANT, is_lasting};
+pub use view::{FORMER_WAIT, Group, HaState, LevelText, Lost, Pair, Pod, Seat, Shown, VACANT, is_lasting};
 pub use withheld::Forsaken;

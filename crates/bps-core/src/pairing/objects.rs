@@ -163,6 +163,14 @@ pub fn is_owned(metadata: &ObjectMeta, group: &HAGroup) -> bool {
     owners.any(|owner| Some(&owner.uid) == group.metadata.uid.as_ref())
 }
 
+/// Whether an object ended with an earlier group of this name.
+pub fn was_owned(metadata: &ObjectMeta, group: &HAGroup) -> bool {
+    let mut owners = metadata.owner_references.iter().flatten();
+    let name = group.metadata.name.as_deref();
+    !is_owned(metadata, group)
+        && owners.any(|owner| owner.kind == "HAGroup" && Some(owner.name.as_str()) == name)
+}
+
 /// Whether an object was made for a group of this name that went without it, as `kubectl delete --cascade=orphan` leaves it.
 fn is_left_behind(metadata: &ObjectMeta) -> bool {
     let managed_by = metadata.labels.as_ref().and_then(|labels| labels.get(keys::LABEL_MANAGED_BY));

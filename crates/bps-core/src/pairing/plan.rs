@@ -38,6 +38,11 @@ pub enum Step {
         /// What the Lease said that it had before.
         level: Option<LevelText>,
     },
+    /// Makes the Lease of a pair again as it was when somebody else deleted it.
+    Restore {
+        /// Number of the pair.
+        pair: u32,
+    },
     /// Asks whoever acts to admit a Pod in the place of another one.
     Ask {
         /// Number of the pair.
@@ -65,6 +70,11 @@ pub enum Step {
         pair: u32,
         /// The Lease as it becomes.
         lease: Lease,
+    },
+    /// Has whoever acts hand over to the standby.
+    SwitchOver {
+        /// Number of the pair.
+        pair: u32,
     },
     /// Ends a pair: none of its members may act any more.
     Fence {
@@ -110,6 +120,11 @@ pub enum Wait {
         /// Number of the pair.
         pair: u32,
     },
+    /// The standby of a pair does not answer its active.
+    Silent {
+        /// Number of the pair.
+        pair: u32,
+    },
     /// The Lease of a pair was deleted, and whoever acted may still act.
     Lost {
         /// Number of the pair.
@@ -134,8 +149,11 @@ pub fn plan(group: &Group, at: &Moment<'_>) -> Plan {
         draft.settle_request(pair);
     }
     for lost in &group.lost {
+        if lost.may_return {
+            draft.plan.steps.push(Step::Restore { pair: lost.number });
+        }
         draft.plan.waits.push(Wait::Lost { pair: lost.number });
-        draft.look_again(lost.since + at.timing.operator_wait);
+        draft.look_again(lost.until);
     }
     match group.pairs_wanted {
         None => {
@@ -146,6 +164,7 @@ pub fn plan(group: &Group, at: &Moment<'_>) -> Plan {
         Some(wanted) => draft.found_wanted(wanted),
     }
     ending(&mut draft);
+    draft.leave_nodes();
     let labels = labels(group, &draft.plan.steps);
     draft.plan.steps.extend(labels);
     draft.plan.waits.sort_unstable();
@@ -211,15 +230,15 @@ impl<'a> Draft<'a> {
         };
         let is_wanted = self.group.is_staying(joining)
             && !self.group.pairs.iter().any(is_promised)
-            && !self.group.is_seated(pair, leaving)
+            && (!self.group.is_seated(pair, leaving) || self.is_silent(pair, leaving))
             && self.group.kept_place(pair).is_none_or(|(id, name)| id != leaving || joins_as == Some(name));
         if !is_wanted {
             self.plan.steps.push(Step::Withdraw { pair: pair.number });
-        } else if let Some(lease) = forced_replacement(self.at, &pair.lease, pair.unwritten_since) {
+        } else if let Some(lease) = forced_replacement(&pair.at(self.at.now), &pair.lease, pair.evidence()) {
             self.plan.steps.push(Step::Force { pair: pair.number, lease });
         } else {
             self.plan.waits.push(Wait::Admission { pair: pair.number });
-            self.look_again(pair.unwritten_since + self.at.timing.operator_wait);
+            self.look_again(pair.over_at());
         }
     }
 
@@ -241,6 +260,7 @@ impl<'a> Draft<'a> {
                 None => {}
             }
         }
+        self.replace_silent();
     }
 
     /// Where not every pair gets a standby, the oldest active comes first: a rollout replaces it next.
@@ -262,9 +282,13 @@ impl<'a> Draft<'a> {
         let is_own = |member: &AgentId| pair.names.get(member) == Some(&joining.pod);
         let leaving = gone.min_by_key(|member| (!is_own(member), pair.lease.holder == Some(*member)));
         if let Some(leaving) = leaving {
-            self.asked.insert(pair.number);
-            self.plan.steps.push(Step::Ask { pair: pair.number, leaving, joining });
+            self.ask_in_place_of(pair, leaving, joining);
         }
+    }
+
+    pub(super) fn ask_in_place_of(&mut self, pair: &Pair, leaving: AgentId, joining: Seat) {
+        self.asked.insert(pair.number);
+        self.plan.steps.push(Step::Ask { pair: pair.number, leaving, joining });
     }
 
     /// The oldest free Pod, preferably a ready one, and on another node than the member that stays: one whose node is lost
@@ -284,7 +308,10 @@ impl<'a> Draft<'a> {
         let members = self.group.staying_members(pair);
         let nodes: Vec<_> =
             self.group.pods.iter().filter(|pod| members.contains(&pod.id)).map(|pod| &pod.node).collect();
-        let place = |(index, pod): &(usize, &&Pod)| (!pod.is_ready, nodes.contains(&&pod.node), *index);
+        let place = |(index, pod): &(usize, &&Pod)| {
+            let is_silent = self.group.silent.contains(&pod.id);
+            (is_silent, !pod.is_ready, nodes.contains(&&pod.node), *index)
+        };
         let best = self.free.iter().enumerate().min_by_key(place).map(|(index, _)| index);
         self.take(best?)
     }

@@ -93,8 +93,10 @@ pub fn entitlements(input: &SliceInput<'_>) -> Vec<Entitlement> {
                 let pair = seen.pairs.iter().find(|pair| pair.number == *number)?;
                 (*number, entitled(pair, plan), is_v6(seen, pair))
             }
-            Step::Withdraw { .. }
+            Step::Restore { .. }
+            | Step::Withdraw { .. }
             | Step::Move { .. }
+            | Step::SwitchOver { .. }
             | Step::Fence { .. }
             | Step::End { .. }
             | Step::Label { .. } => return None,
@@ -117,10 +119,12 @@ fn entitled(pair: &Pair, plan: &Plan) -> Value {
         Step::Ask { pair: number, joining, .. } if *number == pair.number => vec![joining.id],
         Step::Force { pair: number, lease } if *number == pair.number => lease.members.to_vec(),
         Step::Found { .. }
+        | Step::Restore { .. }
         | Step::Ask { .. }
         | Step::Withdraw { .. }
         | Step::Move { .. }
         | Step::Force { .. }
+        | Step::SwitchOver { .. }
         | Step::Fence { .. }
         | Step::End { .. }
         | Step::Label { .. } => Vec::new(),

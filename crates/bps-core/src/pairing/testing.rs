@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use bps_protocol::{AgentId, BootTime, Epoch, Hold, Lease};
+use bps_protocol::{AgentId, BootTime, Epoch, Hold, Lease, Timing};
 use jiff::Timestamp;
 use serde_json::Value;
 
@@ -57,11 +57,16 @@ pub fn pair(number: u32, members: [u128; 2]) -> Pair {
         names,
         addresses,
         fenced: Vec::new(),
+        switch_over: None,
         level: None,
         level_pods: BTreeSet::new(),
         forsaken: None,
         is_ending: false,
+        timing: Timing::default(),
         unwritten_since: now(),
+        have_ended: false,
+        ends_known_at: None,
+        silence: None,
     }
 }
 

@@ -3,10 +3,14 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
+use std::time::Duration;
 
-use bps_protocol::{AgentId, BootTime, Epoch, Hold, Lease, Moment, nobody_acts};
+use bps_protocol::{
+    AgentId, BootTime, EndEvidence, Epoch, Hold, Lease, Moment, Timing, nobody_acts, nobody_acts_after,
+};
 use jiff::Timestamp;
 
+use super::silence::Silence;
 use super::withheld::Forsaken;
 use crate::model::{NodeName, Role};
 
@@ -37,6 +41,11 @@ pub struct Group {
     pub surplus_since: Option<BootTime>,
     /// Since when plans have waited for [`super::Wait::Second`].
     pub alone_since: Option<BootTime>,
+    /// Nodes that somebody is about to take away.
+    pub leaving_nodes: BTreeSet<NodeName>,
+    /// Pods that did not answer their actives for some seconds, a moment ago: whatever their objects say, they take no place of another
+    /// one that is silent, and any other one last.
+    pub silent: BTreeSet<AgentId>,
 }
 
 /// One Pod of the group.
@@ -130,6 +139,8 @@ pub struct Pair {
     pub addresses: BTreeMap<AgentId, SocketAddr>,
     /// Pods that shall not act.
     pub fenced: Vec<AgentId>,
+    /// The last tenure that was ordered to end by a handover.
+    pub switch_over: Option<Epoch>,
     /// How many state directories have every acknowledged write; `None` if no state is replicated.
     pub level: Option<usize>,
     /// Pods that had those directories when they were written down; nobody if that is not known.
@@ -138,8 +149,16 @@ pub struct Pair {
     pub forsaken: Option<Forsaken>,
     /// It was decided that the pair ends.
     pub is_ending: bool,
+    /// Times that its agents go by.
+    pub timing: Timing,
     /// When the operator first read the Lease as the actives last wrote it.
     pub unwritten_since: BootTime,
+    /// All its members have certainly ended, and none of them comes back.
+    pub have_ended: bool,
+    /// When that may be known, if they go on as they are.
+    pub ends_known_at: Option<BootTime>,
+    /// Its standby that does not answer, if there is one.
+    pub silence: Option<Silence>,
 }
 
 impl Pair {
@@ -150,8 +169,24 @@ impl Pair {
     }
 
     /// Whether nobody acts in it, and nobody will before it is changed.
-    pub fn is_over(&self, at: &Moment<'_>) -> bool {
-        nobody_acts(at, &self.lease, self.unwritten_since)
+    pub fn is_over(&self, now: BootTime) -> bool {
+        nobody_acts(&self.at(now), &self.lease, self.evidence())
+    }
+
+    /// When that may be so if nobody writes its Lease, and nothing else is heard.
+    pub fn over_at(&self) -> BootTime {
+        let at_last = nobody_acts_after(&self.timing, &self.lease, self.evidence());
+        self.ends_known_at.map_or(at_last, |known| known.min(at_last))
+    }
+
+    /// What is known of those who may act in it.
+    pub(super) fn evidence(&self) -> EndEvidence {
+        EndEvidence { unwritten_since: self.unwritten_since, have_ended: self.have_ended }
+    }
+
+    /// That moment by the times of the pair.
+    pub(super) fn at(&self, now: BootTime) -> Moment<'_> {
+        Moment { now, timing: &self.timing }
     }
 }
 
@@ -165,9 +200,24 @@ pub struct Lost {
     pub pods: Vec<String>,
     /// What its Lease said of the copies of its state; `None` if none is replicated.
     pub level: Option<LevelText>,
-    /// When that was seen.
-    pub since: BootTime,
+    /// Until when whoever acted may do so.
+    pub until: BootTime,
+    /// How its Lease ended was seen, and that there was no other one since: it is made again as it was.
+    pub may_return: bool,
+    /// It is one of a group of this name that is gone.
+    pub is_former: bool,
 }
+
+impl Lost {
+    /// One whose end was not seen, of a group that is there.
+    pub const fn new(number: u32, pods: Vec<String>, level: Option<LevelText>, until: BootTime) -> Self {
+        Self { number, pods, level, until, may_return: false, is_former: false }
+    }
+}
+
+/// How long the members of a pair may act whose times are not known. 62 min: W of the longest absence of the API server that a group
+/// may choose to outlive, see [`Timing::outliving`].
+pub const FORMER_WAIT: Duration = Duration::from_secs(62 * 60);
 
 /// Whether a Pod that is gone may come back under its name: those of `StatefulSet`s end with their number.
 pub fn is_lasting(pod: &str) -> bool {

@@ -21,10 +21,12 @@ fn wave_of(step: &Step) -> usize {
         Step::Label { shown: Shown { state: Some(HaState::Active), .. }, .. } => 2,
         Step::Label { .. } => 1,
         Step::Found { .. }
+        | Step::Restore { .. }
         | Step::Ask { .. }
         | Step::Withdraw { .. }
         | Step::Move { .. }
         | Step::Force { .. }
+        | Step::SwitchOver { .. }
         | Step::Fence { .. }
         | Step::End { .. } => 0,
     }

@@ -12,6 +12,10 @@ use super::view::{Group, Pair};
 /// Time beside a hold before it is told. 5 s: an agent that was started again acts again within that.
 pub(super) const RESTART_MAX: Duration = Duration::from_secs(5);
 
+/// For how long after the last write of a Lease whoever is cut off counts as acting. 61 s: it may act for longer if its standby
+/// hears it, but people are to be told.
+const CUT_OFF_MAX: Duration = Duration::from_secs(61);
+
 /// A pair of which no level copy is to be seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Forsaken {
@@ -45,7 +49,7 @@ pub(super) fn withheld(draft: &mut Draft<'_>) {
         let soon = since + draft.at.timing.hold + RESTART_MAX;
         // A Pod that is there may act although nobody sees it: its node may be cut off.
         let when = if keepers(pair).any(is_there) && pair.lease.holder.is_some() {
-            soon.max(pair.unwritten_since + draft.at.timing.operator_wait)
+            soon.max(pair.unwritten_since + CUT_OFF_MAX)
         } else {
             soon
         };

@@ -96,7 +96,7 @@ fn is_due_in_a_pause(snapshot: &Snapshot, pods: &Pods<'_>, action: &Action) -> b
     match action {
         // A pause is passed on to the group.
         Action::PublishGroup => snapshot.group == Some(ObjectState::Outdated),
-        Action::Expose { endpoints } => {
+        Action::Expose { endpoints, .. } => {
             endpoints.iter().all(|endpoint| pods.role_of(&endpoint.uid) == Some(Role::Primary))
         }
         Action::Wake { pod, .. } => pods.role_of(&pod.uid).is_some_and(|role| role != Role::Cold),

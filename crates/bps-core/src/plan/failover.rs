@@ -155,7 +155,7 @@ pub(super) fn is_given_up(draft: &Draft<'_>, view: &PodView) -> bool {
 /// The old primary is demoted by `shrink` in a later pass, once the new one is seen to be primary and ready.
 pub(super) fn leave_cordoned_nodes(draft: &mut Draft<'_>) {
     if draft.snapshot.is_paired() {
-        // A drain deletes the active, which hands over; a label would not make it do so.
+        // The group of its pairs orders the active to hand over; a label would not make it do so.
         return;
     }
     let is_endangered = draft.members(Role::Primary).any(|(_, seat)| {

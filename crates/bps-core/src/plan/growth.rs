@@ -6,10 +6,10 @@ use proptest::prelude::*;
 use super::draft::Draft;
 use super::{RULES, check, plan, select};
 use crate::model::{
-    Desired, Endpoint, Exposure, Gate, Lifecycle, NodeHealth, NodeName, NodeView, ObjectState, Others, Part,
-    PodView, Role, Snapshot, Strategies, Strategy as Choice,
+    Desired, Endpoint, Gate, Lifecycle, NodeHealth, NodeName, NodeView, ObjectState, Part, PodView, Role,
+    Snapshot, Strategies, Strategy as Choice,
 };
-use crate::testing::{desired, node, now, outdated, pod, seconds_ago, snapshot, storm};
+use crate::testing::{desired, exposure, node, now, outdated, pod, seconds_ago, snapshot, storm};
 
 /// Pods of a tier in the smaller of two sets that are compared.
 const PODS: usize = 96;
@@ -186,8 +186,7 @@ fn exposed(set: Snapshot) -> Snapshot {
         is_terminating: false,
     };
     let endpoints = set.pods.iter().filter(|view| is_primary(view)).map(endpoint).collect();
-    let current = ObjectState::Current;
-    let exposure = Exposure { service: current, slice: current, endpoints, others: Others::None };
+    let exposure = exposure(ObjectState::Current, endpoints);
     Snapshot { exposure: Some(exposure), ..set }
 }
 

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Index;
 
-use crate::model::{Lifecycle, NodeHealth, ObjectState, PodName, PodView, Reason, Role, Snapshot, Uid};
+use crate::model::{Lifecycle, NodeHealth, PodName, PodView, Reason, Role, Snapshot, Uid};
 
 /// Whether a Pod counts for its tier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -196,9 +196,5 @@ impl Tally {
 /// Pods to which clients are sent; `None` if whom they are sent to is not ours to say.
 fn exposed(snapshot: &Snapshot) -> Option<BTreeSet<&Uid>> {
     let exposure = snapshot.exposure.as_ref()?;
-    if [exposure.service, exposure.slice].contains(&ObjectState::Foreign) {
-        return None;
-    }
-    let ready = exposure.endpoints.iter().filter(|endpoint| endpoint.is_ready);
-    Some(ready.map(|endpoint| &endpoint.uid).collect())
+    (!exposure.is_foreign()).then(|| exposure.reached(&snapshot.pods))
 }

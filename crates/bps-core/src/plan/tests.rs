@@ -5,10 +5,10 @@ use jiff::SignedDuration;
 use super::expose::ENDPOINTS_MAX;
 use super::{Violation, check, plan};
 use crate::model::{
-    Action, Endpoint, Exposure, Hold, Lifecycle, NodeHealth, ObjectState, Others, Ownership, Plan, PodName,
-    PodView, Reason, Role, Snapshot, Step,
+    Action, Endpoint, Hold, Lifecycle, NodeHealth, ObjectState, Ownership, Plan, PodName, PodView, Reason,
+    Role, Snapshot, Step,
 };
-use crate::testing::{desired, node, now, outdated, pod, seconds_ago, snapshot};
+use crate::testing::{desired, exposure, node, now, outdated, pod, seconds_ago, snapshot};
 
 #[test]
 fn the_same_shortage_gives_the_same_name_again() {
@@ -62,11 +62,10 @@ fn a_slice_gets_no_more_addresses_than_fit_and_keeps_those_that_clients_reach() 
     let fitting = u32::try_from(ENDPOINTS_MAX).unwrap();
     let primary = |slot: u32| pod(&format!("web-{slot:04}"), Role::Primary, slot);
     let exposing = |pods: Vec<PodView>, endpoints: Vec<Endpoint>| {
-        let current = ObjectState::Current;
-        let exposure = Some(Exposure { service: current, slice: current, endpoints, others: Others::None });
+        let exposure = Some(exposure(ObjectState::Current, endpoints));
         let crowded = Snapshot { exposure, ..snapshot(desired([ENDPOINTS_MAX + 2, 0, 0]), pods) };
         let exposed = plan(&crowded).steps.into_iter().find_map(|step| {
-            if let Action::Expose { endpoints } = step.action { Some(endpoints) } else { None }
+            if let Action::Expose { endpoints, .. } = step.action { Some(endpoints) } else { None }
         });
         exposed.unwrap()
     };

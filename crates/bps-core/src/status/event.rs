@@ -11,7 +11,7 @@ use super::tally::noun;
 const NOTE_MAX_CHARS: usize = 1024;
 
 /// Whether a human may need to look.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EventType {
     /// For the record.
     Normal,
@@ -30,7 +30,7 @@ impl EventType {
 }
 
 /// One event about a set.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct EventText {
     /// Whether a human may need to look.
     pub type_: EventType,

@@ -96,7 +96,7 @@ fn detected_after(input: &StatusInput<'_>, lost: &PodName, time: Timestamp) -> O
 /// When a write that leads clients to this Pod was acknowledged.
 fn exposed_at(input: &StatusInput<'_>, successor: &PodName) -> Option<Timestamp> {
     let exposes = |result: &&StepResult| {
-        let Action::Expose { endpoints } = &result.step.action else { return false };
+        let Action::Expose { family: _, endpoints } = &result.step.action else { return false };
         let is_there = endpoints.iter().any(|endpoint| endpoint.is_ready && endpoint.pod == *successor);
         is_there && is_done(result)
     };

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 
 use bps_api::status::Condition;
 use bps_api::{
-    GroupSummary, HAGroupStatus, IN_SYNC, LOST_PODS_MAX, LostPair, PAIR_ENDING, PairStatus, StateLag,
-    WITHHELD, keys,
+    GroupSummary, HAGroupStatus, IN_SYNC, LOST_PODS_MAX, LostPair, PAIR_ENDING, PAIR_SILENT, PairStatus,
+    StateLag, WITHHELD, keys,
 };
 use bps_protocol::TakeoverRecord;
 use jiff::Timestamp;
@@ -104,6 +104,7 @@ fn pair_status(input: &GroupInput<'_>, pair: &Pair) -> PairStatus {
         pair.lease.members.into_iter().find(|id| Some(*id) != holder && *id != VACANT && is_there(*id));
     let is_fenced = pair.lease.members.iter().any(|id| pair.fenced.contains(id));
     let is_withheld = input.plan.waits.contains(&Wait::Withheld { pair: pair.number });
+    let is_silent = input.plan.waits.contains(&Wait::Silent { pair: pair.number });
     let state = match (pair.is_ending, pair.lease.pending, holder, other) {
         (true, ..) => PAIR_ENDING,
         _ if is_withheld => WITHHELD,
@@ -111,6 +112,7 @@ fn pair_status(input: &GroupInput<'_>, pair: &Pair) -> PairStatus {
         _ if is_fenced => "Fenced",
         (_, _, None, _) => "Starting",
         (_, _, Some(_), None) => "Alone",
+        _ if is_silent => PAIR_SILENT,
         (_, _, Some(_), Some(_)) => PAIRED,
     };
     let sync = sync(pair.level, other.is_some());
@@ -134,7 +136,7 @@ fn lost_pairs(input: &GroupInput<'_>) -> Vec<LostPair> {
     // Of a pair whose Lease cannot be read the next operator knows nothing but this.
     let Group { lost, remembered, unreadable, .. } = input.group;
     let lost = lost.iter().chain(remembered).chain(unreadable);
-    let told = lost.map(|Lost { number, pods, level, since: _ }| LostPair {
+    let told = lost.map(|Lost { number, pods, level, .. }| LostPair {
         name: pair_name(input.name, *number),
         pods: pods.iter().take(LOST_PODS_MAX).cloned().collect(),
         in_sync: level.as_ref().map(|level| level.directories.clone()),
@@ -175,6 +177,8 @@ fn state(input: &GroupInput<'_>, (complete, all): (usize, usize)) -> String {
         phrases::WAITING_FOR_PODS
     } else if is_pairing || input.plan.waits.iter().any(|wait| matches!(wait, Wait::Admission { .. })) {
         phrases::PAIRING
+    } else if !silent(input).is_empty() {
+        phrases::STANDBY_SILENT
     } else if complete < all {
         phrases::WITHOUT_STANDBY
     } else {
@@ -196,8 +200,12 @@ fn conditions(input: &GroupInput<'_>, (complete, all): (usize, usize)) -> Vec<Co
     };
     let all_withheld = withheld(input);
     let is_withheld = !all_withheld.is_empty();
+    let all_silent = silent(input);
     let degraded = match (input.unread, input.troubles, is_withheld) {
         (Some(unread), ..) => (true, (phrases::UNREADABLE, unread.to_owned())),
+        (None, [], false) if !all_silent.is_empty() => {
+            (true, (phrases::SILENT, joined(all_silent.into_iter())))
+        }
         (None, [], false) => (false, (words::AS_EXPECTED, "nothing stands in the way".to_owned())),
         (None, [], true) => (true, (words::WITHHELD, joined(all_withheld.iter().cloned()))),
         (None, [..], _) => (true, (phrases::REFUSED, joined(input.troubles.iter().cloned()))),
@@ -235,6 +243,17 @@ fn withheld(input: &GroupInput<'_>) -> Vec<String> {
     input.plan.waits.iter().filter(is_withheld).map(|wait| describe_wait(input.name, wait)).collect()
 }
 
+/// Pairs whose standby does not answer, half a sentence each, with its name.
+fn silent(input: &GroupInput<'_>) -> Vec<String> {
+    let is_silent = |pair: &&Pair| input.plan.waits.contains(&Wait::Silent { pair: pair.number });
+    let told = input.group.pairs.iter().filter(is_silent).map(|pair| {
+        let standby = pair.silence.and_then(|silence| pair.names.get(&silence.standby));
+        let standby = standby.map(String::as_str).unwrap_or_default();
+        format!("the standby {standby} of {} does not answer its active: look at its node and the log of its agent", pair_name(input.name, pair.number))
+    });
+    told.collect()
+}
+
 /// What a person can do about a pair in which nobody may act.
 fn way_out() -> String {
     let key = keys::ANNOTATION_HA_IN_SYNC;
@@ -259,6 +278,9 @@ pub fn describe_wait(name: &str, wait: &Wait) -> String {
             format!("{} has no standby, and there is no Pod for that place", pair(number))
         }
         Wait::Admission { pair: number } => format!("the active of {} is asked to admit a Pod", pair(number)),
+        Wait::Silent { pair: number } => {
+            format!("the standby of {} does not answer its active", pair(number))
+        }
         Wait::End { pair: number } => format!("{} ends once nobody can act in it any more", pair(number)),
         Wait::Lost { pair: number } => {
             format!("the Lease of {} was deleted; it is made anew once nobody can act any more", pair(number))

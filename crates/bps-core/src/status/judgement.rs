@@ -125,8 +125,8 @@ fn outdated_exposure(snapshot: &Snapshot) -> Option<String> {
     if exposure.service != ObjectState::Current {
         return Some(format!("the Service {}", lack(exposure.service)));
     }
-    (exposure.slice != ObjectState::Current)
-        .then(|| format!("the EndpointSlice of the Service {}", lack(exposure.slice)))
+    let slice = exposure.slice_state();
+    (slice != ObjectState::Current).then(|| format!("the EndpointSlice of the Service {}", lack(slice)))
 }
 
 /// What keeps clients of the Service from a ready primary.
@@ -134,14 +134,12 @@ fn unreached(snapshot: &Snapshot, tally: &Tally<'_>) -> Option<String> {
     let exposure = snapshot.exposure.as_ref()?;
     // A Service that is merely not as wanted leads on. Of a slice it is not known whether proxies find it then.
     let is_there = matches!(exposure.service, ObjectState::Current | ObjectState::Outdated);
-    if !is_there || exposure.slice != ObjectState::Current {
+    if !is_there || exposure.slice_state() != ObjectState::Current {
         return outdated_exposure(snapshot);
     }
-    let is_exposed = |view: &PodView| {
-        exposure.endpoints.iter().any(|endpoint| endpoint.is_ready && endpoint.uid == view.pod.uid)
-    };
+    let reached = exposure.reached(&snapshot.pods);
     let primaries = &tally.tier(Role::Primary).pods;
-    let hidden = primaries.iter().find(|view| view.is_ready() && !is_exposed(view))?;
+    let hidden = primaries.iter().find(|view| view.is_ready() && !reached.contains(&view.pod.uid))?;
     Some(format!("the Service does not lead to primary {} yet", hidden.pod.name))
 }
 

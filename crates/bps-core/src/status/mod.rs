@@ -42,7 +42,7 @@ use tally::{Tally, Tier, wire};
 
 pub use event::{EventText, EventType, event_note};
 pub use group::{GROUP_CONDITIONS, GROUP_STATES, GroupInput, describe_wait, group_status, kept};
-pub use news::{GroupNews, PhaseTime, UNEXPLAINED, group_news, lease_repaired};
+pub use news::{GroupNews, PhaseTime, UNEXPLAINED, group_news, lease_repaired, lease_restored};
 pub use progress::stalls_at;
 pub use refusal::{advice, is_lasting};
 pub use takeovers::Told;

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use bps_api::{HAGroupStatus, PairStatus, Takeover, WITHHELD};
+use bps_api::{HAGroupStatus, PAIR_SILENT, PairStatus, Takeover, WITHHELD};
 use bps_protocol::{Cause, TakeoverRecord};
 
 use super::event::{EventText, EventType};
@@ -74,6 +74,16 @@ pub fn lease_repaired(pair: &str) -> EventText {
         reason: "LeaseRepaired",
         action: format!("repair {pair}"),
         note: format!("Replaced a member in the Lease {pair}: nobody could act in the pair any more"),
+    }
+}
+
+/// The operator made the Lease of a pair again that somebody else deleted.
+pub fn lease_restored(pair: &str) -> EventText {
+    EventText {
+        type_: EventType::Warning,
+        reason: "LeaseRestored",
+        action: format!("restore {pair}"),
+        note: format!("Made the Lease {pair} again as it was: somebody had deleted it"),
     }
 }
 
@@ -161,13 +171,19 @@ fn changed(before: Option<&PairStatus>, pair: &PairStatus) -> Option<EventText> 
             format!("withhold {name}"),
             format!("Nobody may act in pair {name}: no ready Pod has every acknowledged write"),
         ),
+        (PAIR_SILENT, before) if before != PAIR_SILENT => (
+            EventType::Warning,
+            "StandbySilent",
+            format!("miss {standby}"),
+            format!("{standby} does not answer {active} in pair {name}"),
+        ),
         ("Paired", "" | "Starting") => (
             EventType::Normal,
             "PairFormed",
             format!("pair {active}"),
             format!("{active} and {standby} are pair {name}: {active} acts"),
         ),
-        ("Paired", "Alone" | "Replacing" | "Paired") if !has_been_member(standby) => (
+        ("Paired", "Alone" | "Replacing" | "Paired" | PAIR_SILENT) if !has_been_member(standby) => (
             EventType::Normal,
             "MemberReplaced",
             format!("pair {standby}"),

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
+use bps_api::service::IpFamily;
 use bps_api::status::{BackupPodSetStatus, Condition};
 use jiff::{SignedDuration, Timestamp};
 
@@ -157,6 +158,7 @@ pub(in crate::status) fn pod(name: &str, role: Role, lifecycle: Lifecycle) -> Po
         is_serving: true,
         node: Some(NodeView { name: NodeName("node-1".to_owned()), zone: None, health: NodeHealth::Healthy }),
         address: Some(address()),
+        other_address: None,
     }
 }
 
@@ -183,7 +185,10 @@ pub(in crate::status) fn delete(name: &str, role: Role, reason: Reason) -> Step 
 }
 
 pub(in crate::status) fn expose(name: &str) -> Step {
-    Step { action: Action::Expose { endpoints: vec![endpoint(name)] }, reason: Reason::EndpointsChanged }
+    Step {
+        action: Action::Expose { family: IpFamily::IPv4, endpoints: vec![endpoint(name)] },
+        reason: Reason::EndpointsChanged,
+    }
 }
 
 pub(in crate::status) fn endpoint(name: &str) -> Endpoint {

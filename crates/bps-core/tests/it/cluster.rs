@@ -133,10 +133,11 @@ impl Cluster {
             Action::PublishService => self.exposure().service = ObjectState::Current,
             Action::PublishBudget => self.snapshot.budget = Some(ObjectState::Current),
             Action::PublishGroup => self.snapshot.group = Some(ObjectState::Current),
-            Action::Expose { endpoints } => {
+            Action::Expose { family, endpoints } => {
                 let endpoints = endpoints.clone();
-                let exposure = self.exposure();
-                (exposure.slice, exposure.endpoints) = (ObjectState::Current, endpoints);
+                let mut slices = self.exposure().slices.iter_mut();
+                let slice = slices.find(|slice| slice.family == *family).expect("a family of the Service");
+                (slice.state, slice.endpoints) = (ObjectState::Current, endpoints);
             }
         }
         self.snapshot.pods.sort_by(|left, right| left.pod.name.cmp(&right.pod.name));
@@ -158,7 +159,7 @@ impl Cluster {
         view.lifecycle = Lifecycle::Unscheduled;
         view.gate = if role == Role::Cold { Gate::Ahead } else { Gate::None };
         (view.is_running, view.is_serving) = (false, false);
-        (view.node, view.address) = (None, None);
+        (view.node, view.address, view.other_address) = (None, None, None);
         self.snapshot.pods.push(view);
     }
 
@@ -239,6 +240,8 @@ impl Cluster {
         }
         if view.address.is_none() && view.node.is_some() {
             view.address = Some(given::address(view.slot));
+            let families = self.snapshot.exposure.as_ref().map_or(1, |exposure| exposure.slices.len());
+            view.other_address = (families == 2).then(|| given::other_address(view.slot));
         }
     }
 

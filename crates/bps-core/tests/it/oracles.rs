@@ -1,6 +1,8 @@
 //! What a set promises, as a look at a snapshot: written from the promises of the API, not from the planner's rules.
 
-use super::model::{Lifecycle, NodeHealth, PodName, PodView, Role, Snapshot, Uid, UpdateKind};
+use bps_api::service::IpFamily;
+
+use super::model::{ExposedSlice, Lifecycle, NodeHealth, PodName, PodView, Role, Snapshot, Uid, UpdateKind};
 
 /// Pods that are there and not on their way out.
 fn living(snapshot: &Snapshot) -> impl Iterator<Item = &PodView> {
@@ -19,8 +21,8 @@ pub(crate) fn live(snapshot: &Snapshot) -> usize {
 /// refill.
 pub(crate) fn held_back(snapshot: &Snapshot) -> usize {
     let is_known = |view: &&PodView| {
-        let shown = snapshot.exposure.as_ref().map(|exposure| &exposure.endpoints);
-        shown.is_none_or(|shown| shown.iter().any(|endpoint| endpoint.uid == view.pod.uid))
+        let shown = snapshot.exposure.as_ref().map(|exposure| exposure.reached(&snapshot.pods));
+        shown.is_none_or(|shown| shown.contains(&view.pod.uid))
     };
     let primaries = || snapshot.pods.iter().filter(|view| view.role == Role::Primary);
     let serving = primaries().filter(|view| view.is_ready()).filter(is_known).count();
@@ -73,8 +75,14 @@ fn unlike(snapshot: &Snapshot, roles: &[Role]) -> Option<String> {
             return Some(format!("{role}: {outdated} Pods of the old template"));
         }
     }
-    let exposed = snapshot.exposure.as_ref()?.endpoints.iter().filter(|endpoint| endpoint.is_ready).count();
-    (exposed != snapshot.desired.replicas).then(|| format!("{exposed} Pods exposed"))
+    let mut slices = snapshot.exposure.as_ref()?.slices.iter();
+    let ready = |slice: &ExposedSlice| slice.endpoints.iter().filter(|endpoint| endpoint.is_ready).count();
+    let serving = |family: IpFamily| {
+        let primaries = snapshot.pods.iter().filter(|view| view.role == Role::Primary && view.is_ready());
+        primaries.filter(|view| view.families().any(|of_pod| of_pod == family)).count()
+    };
+    let wrong = slices.find(|slice| ready(slice) != serving(slice.family))?;
+    Some(format!("{} Pods exposed by {}", ready(wrong), wrong.family.as_str()))
 }
 
 /// What is not as well as it can be with the Pods that a node has room for: as many of them as are wanted serve.
@@ -89,13 +97,16 @@ fn is_cordoned(snapshot: &Snapshot) -> bool {
     snapshot.pods.iter().any(|view| view.node_health() == NodeHealth::Cordoned)
 }
 
-/// Ready primaries that the Service leads to.
+/// Ready primaries that the Service leads to, by each of its families.
 pub(crate) fn exposed(snapshot: &Snapshot) -> usize {
     let Some(exposure) = &snapshot.exposure else { return 0 };
     let is_good = |uid: &Uid| {
         snapshot.pods.iter().any(|view| view.pod.uid == *uid && view.role == Role::Primary && view.is_ready())
     };
-    exposure.endpoints.iter().filter(|endpoint| endpoint.is_ready && is_good(&endpoint.uid)).count()
+    let shown = |slice: &ExposedSlice| {
+        slice.endpoints.iter().filter(|endpoint| endpoint.is_ready && is_good(&endpoint.uid)).count()
+    };
+    exposure.slices.iter().map(shown).min().unwrap_or_default()
 }
 
 /// An address that is ready although its Pod is gone or going, or although its node is silent and enough others serve.
@@ -109,7 +120,7 @@ pub(crate) fn led_to_nobody(snapshot: &Snapshot) -> Option<&PodName> {
         let mut pods = snapshot.pods.iter();
         pods.any(|view| view.pod.uid == *uid && view.role == Role::Primary && view.is_ready())
     };
-    let ready = exposure.endpoints.iter().filter(|endpoint| endpoint.is_ready);
+    let ready = exposure.endpoints().filter(|endpoint| endpoint.is_ready);
     let is_kept = |uid: &Uid| snapshot.storm.is_some() && is_silent(uid) && !has_enough;
     ready
         .filter(|endpoint| !is_good(&endpoint.uid) && !is_kept(&endpoint.uid))

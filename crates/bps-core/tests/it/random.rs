@@ -139,6 +139,7 @@ fn pod() -> impl Strategy<Value = PodView> {
             is_serving,
             node,
             address: Some(address()),
+            other_address: None,
         },
     )
 }
@@ -216,9 +217,8 @@ fn exposure() -> impl Strategy<Value = Exposure> {
     (object_state(), object_state(), endpoints, any::<bool>()).prop_map(
         |(service, slice, endpoints, is_unknown)| Exposure {
             service,
-            slice,
-            endpoints,
             others: if is_unknown { Others::Unknown } else { Others::None },
+            ..given::exposure(slice, endpoints)
         },
     )
 }

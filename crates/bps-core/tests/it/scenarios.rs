@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use bps_api::service::IpFamily;
 use bps_core::model::{Action, Endpoint, Hold, Plan, Role, Snapshot, Step};
 use bps_core::plan::{check, plan};
 
@@ -105,10 +106,13 @@ fn step_line(step: &Step) -> String {
         Action::PublishGroup => "publish group".into(),
         Action::ClearAddresses => "clear addresses".into(),
         Action::Retire { object } => format!("retire {}", object.name),
-        Action::Expose { endpoints } if endpoints.is_empty() => "expose nothing".into(),
-        Action::Expose { endpoints } => {
+        Action::Expose { family, endpoints } => {
             let names: Vec<String> = endpoints.iter().map(endpoint_word).collect();
-            format!("expose {}", names.join(" "))
+            let family = if *family == IpFamily::IPv4 { "" } else { "IPv6 " };
+            format!(
+                "expose {family}{}",
+                if names.is_empty() { "nothing".to_owned() } else { names.join(" ") }
+            )
         }
     };
     format!("{action}: {}", step.reason)

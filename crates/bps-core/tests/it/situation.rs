@@ -42,6 +42,10 @@ pub(crate) struct Scenario {
     #[serde(default, rename = "endedEarly")]
     ended_early: Option<Vec<i64>>,
     /// Woken Pods in a row that were given up.
+    #[serde(default, rename = "dualStack")]
+    is_dual_stack: bool,
+    #[serde(default, rename = "absentFamily")]
+    lacks_second_slice: bool,
     #[serde(default, rename = "wokenInVain")]
     woken_in_vain: usize,
     #[serde(default)]
@@ -235,22 +239,31 @@ impl Scenario {
             None => return Err("`exposed` needs a `service`".into()),
             Some(state) => state,
         };
-        let mut endpoints = Vec::new();
+        let (mut endpoints, mut others) = (Vec::new(), Vec::new());
         for line in &self.exposed {
-            let (name, is_terminating) =
-                line.strip_suffix(" (terminating)").map_or((line.as_str(), false), |name| (name, true));
+            let (line, is_of_one_family) = without(line, " (IPv4 only)");
+            let (name, is_terminating) = without(line, " (terminating)");
             let view = pods
                 .iter()
                 .find(|view| view.pod.name.0 == name)
                 .ok_or_else(|| format!("exposed: no pod {name}; write `name` or `name (terminating)`"))?;
-            endpoints.push(endpoint(view, is_terminating)?);
+            let shown = endpoint(view, is_terminating)?;
+            let other = view.other_address.filter(|_| !is_of_one_family);
+            others.extend(other.map(|address| Endpoint { address, ..shown.clone() }));
+            endpoints.push(shown);
         }
         endpoints.sort();
+        others.sort();
         // A Service that is not as wanted still has the slice that was written last.
         let slice = match state {
             ObjectState::Outdated | ObjectState::Foreign => ObjectState::Current,
             ObjectState::Absent | ObjectState::Current => state,
         };
+        let exposure = given::exposure(slice, endpoints);
+        let mut exposure = if self.is_dual_stack { given::dual_stack(exposure, others) } else { exposure };
+        if self.lacks_second_slice {
+            exposure.slices.iter_mut().skip(1).for_each(|slice| slice.state = ObjectState::Absent);
+        }
         let others = match self.others {
             OthersWord::None => Others::None,
             OthersWord::Unknown => Others::Unknown,
@@ -259,7 +272,7 @@ impl Scenario {
                 until: given::now() + SignedDuration::from_secs(60),
             },
         };
-        Ok(Some(Exposure { service: state, slice, endpoints, others }))
+        Ok(Some(Exposure { service: state, others, ..exposure }))
     }
 
     fn pod(&self, (name, slot): (&str, u32), line: &str) -> Result<PodView, String> {
@@ -296,6 +309,7 @@ impl Scenario {
                 view.gate_trouble = Some(GateTrouble { since, words: "ErrImagePull".into() });
             }
             ("no", "address") => view.address = None,
+            ("two", "addresses") => view.other_address = Some(given::other_address(view.slot)),
             ("uid", uid) if !uid.is_empty() => view.pod.uid.0 = uid.into(),
             ("age", age) => view.created = ago(age)?,
             ("role", rest) => view.role_since = ago(rest.strip_prefix("for ").unwrap_or(rest))?,
@@ -409,6 +423,11 @@ const fn strategy(word: StrategyWord) -> Strategy {
         StrategyWord::Newest => Strategy::Newest,
         StrategyWord::Spread => Strategy::Spread,
     }
+}
+
+/// A line without this mark, and whether it had it.
+fn without<'a>(line: &'a str, mark: &str) -> (&'a str, bool) {
+    line.strip_suffix(mark).map_or((line, false), |name| (name, true))
 }
 
 fn endpoint(view: &PodView, is_terminating: bool) -> Result<Endpoint, String> {

@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use super::cluster::Cluster;
 use super::given;
 use super::model::{
-    self, Exposure, Gate, Lifecycle, NodeHealth, NodeView, ObjectState, Others, Ownership, PodShare, PodView,
-    Role, RoleLabels, ScaleIn, Strategies, Strategy as Choice, UpdateKind, UpdatePolicy,
+    self, Exposure, Gate, Lifecycle, NodeHealth, NodeView, ObjectState, Ownership, PodShare, PodView, Role,
+    RoleLabels, ScaleIn, Strategies, Strategy as Choice, UpdateKind, UpdatePolicy,
 };
 
 fn nodes() -> impl Strategy<Value = Vec<NodeView>> {
@@ -97,20 +97,22 @@ pub(crate) fn wish() -> impl Strategy<Value = model::Desired> {
 pub(crate) fn world() -> impl Strategy<Value = Cluster> {
     let draws =
         proptest::collection::vec((0..3_usize, 0..14_usize, 0..4_usize, 0..40_i64, any::<u8>()), 0..9);
-    (nodes(), draws, wish(), any::<bool>()).prop_map(|(nodes, draws, desired, has_service)| {
+    let service = (any::<bool>(), any::<bool>());
+    (nodes(), draws, wish(), service).prop_map(|(nodes, draws, desired, (has_service, is_dual_stack))| {
         let pods =
             draws.into_iter().enumerate().map(|(index, draw)| drawn_pod(index, draw, &nodes)).collect();
         let mut snapshot = given::snapshot(desired, pods);
         snapshot.exposure = has_service.then(absent_service);
+        if is_dual_stack {
+            snapshot.exposure = snapshot.exposure.map(|exposure| given::dual_stack(exposure, Vec::new()));
+            for view in snapshot.pods.iter_mut().filter(|view| view.address.is_some()) {
+                view.other_address = Some(given::other_address(view.slot));
+            }
+        }
         Cluster::new(snapshot, nodes)
     })
 }
 
-pub(crate) const fn absent_service() -> Exposure {
-    Exposure {
-        service: ObjectState::Absent,
-        slice: ObjectState::Absent,
-        endpoints: Vec::new(),
-        others: Others::None,
-    }
+pub(crate) fn absent_service() -> Exposure {
+    Exposure { service: ObjectState::Absent, ..given::exposure(ObjectState::Absent, Vec::new()) }
 }

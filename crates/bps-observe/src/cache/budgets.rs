@@ -77,7 +77,7 @@ impl Cache {
 }
 
 /// The set that controls a budget.
-fn set_of(budget: &PodDisruptionBudget) -> Option<SetKey> {
+pub(super) fn set_of(budget: &PodDisruptionBudget) -> Option<SetKey> {
     let owner = controller_of(&budget.metadata).filter(|owner| owner.kind == keys::KIND)?;
     let ObjectKey { namespace, .. } = ObjectKey::of(budget);
     Some(SetKey { namespace, name: owner.name.clone() })

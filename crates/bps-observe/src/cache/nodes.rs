@@ -61,10 +61,62 @@ pub(super) struct NodeList {
     is_empty: bool,
 }
 
+/// Nodes of which something is known that concerns more than the Pods of sets.
+#[derive(Clone, Debug, Default)]
+pub struct NotedNodes {
+    /// Another one after each change.
+    pub version: u64,
+    /// Their kubelets answer, since the version that this number names: another one after each silence.
+    pub working: BTreeMap<NodeName, u64>,
+    /// Those of them that somebody is about to take away.
+    pub leaving: BTreeSet<NodeName>,
+    /// Somebody vouches that they are off.
+    pub off: BTreeSet<NodeName>,
+}
+
+impl NotedNodes {
+    fn note(&mut self, name: &NodeName, health: Option<NodeHealth>) {
+        let is_leaving = health == Some(NodeHealth::Cordoned);
+        let is_working = is_leaving || health == Some(NodeHealth::Healthy);
+        let is_off = health == Some(NodeHealth::Gone);
+        let has_changed = [
+            is_working != self.working.contains_key(name),
+            is_leaving != self.leaving.contains(name),
+            is_off != self.off.contains(name),
+        ];
+        if !has_changed.contains(&true) {
+            return;
+        }
+        self.version += 1;
+        if is_working {
+            self.working.entry(name.clone()).or_insert(self.version);
+        } else {
+            self.working.remove(name);
+        }
+        for (set, is_in) in [(&mut self.leaving, is_leaving), (&mut self.off, is_off)] {
+            if is_in {
+                set.insert(name.clone());
+            } else {
+                set.remove(name);
+            }
+        }
+    }
+
+    /// Those whose Pods are about to move or have ended.
+    pub fn aside(&self) -> BTreeSet<NodeName> {
+        self.leaving.union(&self.off).cloned().collect()
+    }
+}
+
 impl Cache {
     /// From which share of lost nodes on they are doubted.
     pub const fn doubt_losses_above(&mut self, threshold: StormThreshold) {
         self.storm_threshold = threshold;
+    }
+
+    /// Nodes that not only the Pods of sets are concerned with.
+    pub const fn nodes_noted(&self) -> &NotedNodes {
+        &self.nodes_noted
     }
 
     /// A node was seen; sets with Pods on it are affected if something of it changed that matters.
@@ -87,6 +139,7 @@ impl Cache {
             self.silent_since.remove(&name);
         }
         self.missing_since.remove(&name);
+        self.nodes_noted.note(&name, Some(view.health));
         self.nodes.insert(name.clone(), view);
         self.node_changed(&name, now)
     }
@@ -99,6 +152,7 @@ impl Cache {
 
     fn forget_node(&mut self, name: &NodeName, now: Timestamp) -> Vec<Affected> {
         self.nodes.remove(name);
+        self.nodes_noted.note(name, None);
         self.silent_since.remove(name);
         self.note_missing(name, now);
         self.node_changed(name, now)

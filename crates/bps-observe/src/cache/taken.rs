@@ -1,7 +1,7 @@
 //! Names of Services and slices that a write found to be somebody else's: no watch of ours shows those objects.
 
 use bps_api::BackupPodSet;
-use bps_core::manifests::slice_name;
+use bps_core::manifests::is_slice_name;
 use bps_core::model::ExposedKind;
 use jiff::{SignedDuration, Timestamp};
 
@@ -36,7 +36,7 @@ impl Cache {
         let wants = |set: &BackupPodSet| {
             set.spec.service.as_ref().is_some_and(|service| match name.kind {
                 ExposedKind::Service => service.name == name.name,
-                ExposedKind::Slice => slice_name(&service.name) == name.name,
+                ExposedKind::Slice => is_slice_name(&service.name, &name.name),
                 ExposedKind::Budget => false,
             })
         };

@@ -1,16 +1,17 @@
 //! The Service and its slice as the server keeps them, compared with the wish.
 
-use bps_api::service::TrafficDistribution;
+use bps_api::service::{IpFamily, TrafficDistribution};
 use bps_api::{BackupPodSet, ExposedService, keys};
-use bps_core::manifests::{endpoint_slice, service, slice_ports};
-use bps_core::model::{Endpoint, ExposedKind, NodeName, ObjectState, PodName, Uid};
+use bps_core::manifests::{ShownAddresses, endpoint_slice, service, slice_ports};
+use bps_core::model::{Endpoint, ExposedKind, ExposedSlice, NodeName, ObjectState, PodName, Uid};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use serde_json::{Value, json};
 
 use super::{SET_UID, at, merge, set};
-use crate::exposure::{service_state, slice_state};
-use crate::{Cache, Change, SetKey, TakenName, Watched as _, Written, observe};
+use crate::exposure::{SliceWish, exposed_slice, service_state};
+use crate::store::ObjectKey;
+use crate::{Cache, Change, Observation, SetKey, TakenName, Watched as _, Written, observe};
 
 fn exposed() -> BackupPodSet {
     let container =
@@ -139,10 +140,9 @@ fn an_object_of_somebody_else_is_foreign() {
     }
     let set = exposed();
     assert_eq!(service_state(None, &set, set.spec.service.as_ref().unwrap()), ObjectState::Absent);
-    assert_eq!(
-        slice_state(None, &set, (set.spec.service.as_ref().unwrap(), &[])),
-        (ObjectState::Absent, vec![])
-    );
+    let wish = SliceWish { family: IpFamily::IPv4, service: set.spec.service.as_ref().unwrap(), ports: &[] };
+    let absent = ExposedSlice { family: IpFamily::IPv4, state: ObjectState::Absent, endpoints: vec![] };
+    assert_eq!(exposed_slice(None, &set, wish), absent);
 }
 
 #[test]
@@ -152,7 +152,7 @@ fn a_name_that_a_write_found_taken_counts_as_foreign_for_a_minute() {
     let key = SetKey { namespace: "shop".into(), name: "web".into() };
     let states = |cache: &Cache, seconds| {
         let exposure = observe(cache, &key, at(seconds)).unwrap().snapshot.exposure.unwrap();
-        (exposure.service, exposure.slice)
+        (exposure.service, exposure.slice_state())
     };
     assert_eq!(states(&cache, 0), (ObjectState::Absent, ObjectState::Absent));
     let taken = |kind, name: &str| {
@@ -188,10 +188,17 @@ fn read_slice(changes: &Value) -> (ObjectState, Vec<Endpoint>) {
     let set = exposed();
     let wanted = set.spec.service.as_ref().unwrap();
     let ports = slice_ports(&set, wanted).unwrap();
-    let mut body = endpoint_slice(&set, wanted, &ports, &[endpoint(2), endpoint(1)]);
+    let mut body = endpoint_slice(
+        &set,
+        wanted,
+        &ports,
+        ShownAddresses { family: IpFamily::IPv4, endpoints: &[endpoint(2), endpoint(1)] },
+    );
     merge(&mut body, changes);
     let slice: EndpointSlice = serde_json::from_value(body).unwrap();
-    slice_state(Some(&slice), &set, (wanted, &ports))
+    let wish = SliceWish { family: IpFamily::IPv4, service: wanted, ports: &ports };
+    let ExposedSlice { state, endpoints, .. } = exposed_slice(Some(&slice), &set, wish);
+    (state, endpoints)
 }
 
 #[test]
@@ -201,9 +208,15 @@ fn a_slice_has_the_hints_that_its_service_asks_for_and_no_others() {
         let wanted =
             ExposedService { traffic_distribution: distribution, ..set.spec.service.clone().unwrap() };
         let ports = slice_ports(&set, &wanted).unwrap();
-        let mut body = endpoint_slice(&set, &wanted, &ports, &[endpoint(1)]);
+        let mut body = endpoint_slice(
+            &set,
+            &wanted,
+            &ports,
+            ShownAddresses { family: IpFamily::IPv4, endpoints: &[endpoint(1)] },
+        );
         merge(&mut body["endpoints"][0], &json!({"hints": hints}));
-        slice_state(Some(&serde_json::from_value(body).unwrap()), &set, (&wanted, &ports)).0
+        let wish = SliceWish { family: IpFamily::IPv4, service: &wanted, ports: &ports };
+        exposed_slice(Some(&serde_json::from_value(body).unwrap()), &set, wish).state
     };
     let zone = Some(TrafficDistribution::PreferSameZone);
     let (east, west) = (json!({"forZones": [{"name": "east"}]}), json!({"forZones": [{"name": "west"}]}));
@@ -316,7 +329,10 @@ fn a_set_that_waits_for_the_name_of_a_service_hears_at_once_that_it_is_free() {
     let mut former = wish.clone();
     (former.metadata.name, former.metadata.uid) = (Some("former".into()), Some("former-uid".into()));
     let wanted = former.spec.service.clone().unwrap();
-    let (mut service, mut slice) = (service(&former, &wanted), endpoint_slice(&former, &wanted, &[], &[]));
+    let (mut service, mut slice) = (
+        service(&former, &wanted),
+        endpoint_slice(&former, &wanted, &[], ShownAddresses { family: IpFamily::IPv4, endpoints: &[] }),
+    );
     for object in [&mut service, &mut slice] {
         merge(object, &json!({"metadata": {"uid": "u-former", "resourceVersion": "4"}}));
     }
@@ -333,4 +349,96 @@ fn a_set_that_waits_for_the_name_of_a_service_hears_at_once_that_it_is_free() {
     assert_eq!(service.lost(&mut cache, at(3)), both);
     assert_eq!(slice.lost(&mut cache, at(3)), both);
     assert_eq!(state(&cache), ObjectState::Absent);
+}
+
+/// A cache with a set, its Service of these families, and slices with one address each, by name and type.
+fn dual_stack(families: &[&str], slices: &[[&str; 2]]) -> Cache {
+    let set = exposed();
+    let wanted = set.spec.service.as_ref().unwrap();
+    let ports = slice_ports(&set, wanted).unwrap();
+    let mut cache = Cache::default();
+    set.clone().seen(&mut cache, at(0));
+    let mut body = service(&set, wanted);
+    merge(&mut body, &json!({"metadata": {"uid": "u"}, "spec": {"ipFamilies": families}}));
+    serde_json::from_value::<Service>(body).unwrap().seen(&mut cache, at(0));
+    for [name, address_type] in slices {
+        let other = Endpoint { address: "2001:2::1".parse().unwrap(), ..endpoint(1) };
+        let shown = if *address_type == "IPv6" { other } else { endpoint(1) };
+        let shown = ShownAddresses { family: IpFamily::IPv4, endpoints: &[shown] };
+        let mut slice = endpoint_slice(&set, wanted, &ports, shown);
+        let metadata = json!({"name": name, "uid": name, "resourceVersion": "1"});
+        merge(&mut slice, &json!({"metadata": metadata, "addressType": address_type}));
+        serde_json::from_value::<EndpointSlice>(slice).unwrap().seen(&mut cache, at(0));
+    }
+    cache
+}
+
+/// Each slice in a word: its family, how it is, and how many addresses it has; then what is left over.
+fn in_words(cache: &Cache) -> (Vec<String>, Vec<String>) {
+    let key = SetKey { namespace: "shop".into(), name: "web".into() };
+    let Observation { snapshot, slices, .. } = observe(cache, &key, at(1)).unwrap();
+    let word = |slice: &ExposedSlice| {
+        let is_misplaced = slices.get(&slice.family).is_some_and(|seen| seen.is_misplaced);
+        let mark = if is_misplaced { " misplaced" } else { "" };
+        format!("{} {:?} {}{mark}", slice.family.as_str(), slice.state, slice.endpoints.len())
+    };
+    let shown = snapshot.exposure.unwrap().slices.iter().map(word).collect();
+    (shown, snapshot.leftovers.into_iter().map(|object| object.name).collect())
+}
+
+#[test]
+fn a_service_has_a_slice_for_each_of_its_families() {
+    let words = |families: &[&str], slices: &[[&str; 2]]| in_words(&dual_stack(families, slices));
+    let (v4, v6) = (["front-bps", "IPv4"], ["front-bps-ipv6", "IPv6"]);
+    let given = |shown: &[&str], left: &[&str]| {
+        let owned = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+        (owned(shown), owned(left))
+    };
+    // An API server that does not tell has one family.
+    assert_eq!(words(&[], &[v4]), given(&["IPv4 Current 1"], &[]));
+    assert_eq!(words(&["IPv4"], &[v4, v6]), given(&["IPv4 Current 1"], &["front-bps-ipv6"]));
+    assert_eq!(words(&["IPv6"], &[v6]), given(&["IPv6 Current 1"], &[]));
+    assert_eq!(words(&["IPv4", "IPv6"], &[v4]), given(&["IPv4 Current 1", "IPv6 Absent 0"], &[]));
+    assert_eq!(words(&["IPv6", "IPv4"], &[v4, v6]), given(&["IPv6 Current 1", "IPv4 Current 1"], &[]));
+}
+
+#[test]
+fn a_slice_of_another_family_than_its_name_says_is_left_over_or_made_anew() {
+    let (old, v6) = (["front-bps", "IPv6"], ["front-bps-ipv6", "IPv6"]);
+    let (shown, left) = in_words(&dual_stack(&["IPv6"], &[old, v6]));
+    assert_eq!((shown, left), (vec!["IPv6 Current 1".to_owned()], vec!["front-bps".to_owned()]));
+    let (shown, left) = in_words(&dual_stack(&["IPv4", "IPv6"], &[old, v6]));
+    assert_eq!(shown, ["IPv4 Outdated 1 misplaced", "IPv6 Current 1"]);
+    assert!(left.is_empty(), "its name is needed: {left:?}");
+}
+
+#[test]
+fn a_family_that_a_service_has_beside_those_that_are_named_is_no_change() {
+    let state = |wanted: &Value, present: &[&str]| {
+        let mut set = exposed();
+        let families = &mut set.spec.service.as_mut().unwrap().ip_families;
+        *families = serde_json::from_value(wanted.clone()).unwrap();
+        let mut body = service(&set, set.spec.service.as_ref().unwrap());
+        merge(&mut body, &json!({"spec": {"ipFamilies": present, "ipFamilyPolicy": "PreferDualStack"}}));
+        let seen = serde_json::from_value(body).unwrap();
+        service_state(Some(&seen), &set, set.spec.service.as_ref().unwrap())
+    };
+    assert_eq!(state(&Value::Null, &["IPv6"]), ObjectState::Current);
+    assert_eq!(state(&json!(["IPv4"]), &["IPv4", "IPv6"]), ObjectState::Current);
+    assert_eq!(state(&json!(["IPv4", "IPv6"]), &["IPv4"]), ObjectState::Outdated);
+    assert_eq!(state(&json!(["IPv6"]), &["IPv4", "IPv6"]), ObjectState::Outdated);
+}
+
+/// Their addresses are taken away before anybody else has a Service of that name for long.
+#[test]
+fn slices_of_a_service_that_somebody_else_has_now_are_still_the_sets() {
+    let mut cache = dual_stack(&["IPv6"], &[["front-bps-ipv6", "IPv6"]]);
+    let service = cache.services.get(&ObjectKey { namespace: "shop".into(), name: "front".into() });
+    let service = Service::clone(service.unwrap());
+    service.lost(&mut cache, at(1));
+    let taken = TakenName { kind: ExposedKind::Service, namespace: "shop".into(), name: "front".into() };
+    cache.wrote(Written::NameTaken(taken), at(1));
+    let (shown, left) = in_words(&cache);
+    assert_eq!(shown, ["IPv4 Absent 0", "IPv6 Current 1"]);
+    assert!(left.is_empty(), "{left:?}");
 }

@@ -1,6 +1,7 @@
 //! How the work of an observation grows: with the Pods of its set as n, and not at all with other sets.
 
-use bps_core::manifests::{endpoint_slice, service};
+use bps_api::service::IpFamily;
+use bps_core::manifests::{ShownAddresses, endpoint_slice, service};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use serde_json::{Value, json};
@@ -30,7 +31,12 @@ fn show(cache: &mut Cache, name: &str, pods: usize) {
         object
     };
     let front: Service = serde_json::from_value(of_server(service(&shown, &wanted))).unwrap();
-    let slice = of_server(endpoint_slice(&shown, &wanted, &[], &[]));
+    let slice = of_server(endpoint_slice(
+        &shown,
+        &wanted,
+        &[],
+        ShownAddresses { family: IpFamily::IPv4, endpoints: &[] },
+    ));
     let slice: EndpointSlice = serde_json::from_value(slice).unwrap();
     shown.seen(cache, at(0));
     front.seen(cache, at(0));
@@ -56,7 +62,7 @@ fn visits(cache: &Cache, pods: usize) -> usize {
     let key = SetKey { namespace: "shop".into(), name: "web".into() };
     let observed = observe(cache, &key, at(9)).expect("the set");
     assert_eq!(observed.snapshot.pods.len(), pods);
-    assert!(observed.snapshot.exposure.is_some_and(|exposure| exposure.endpoints.is_empty()));
+    assert!(observed.snapshot.exposure.is_some_and(|exposure| exposure.endpoints().next().is_none()));
     cache.visits() - before
 }
 

@@ -4,12 +4,20 @@ use std::ops::Range;
 
 use bps_api::keys;
 use bps_core::model::NodeHealth;
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube_core::TypeMeta;
+use kube_core::object::ObjectList;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::{at, condition, pod, ready_pod, set, template};
 use crate::slim::{SlimNode, SlimPod};
 use crate::store::CONFIRMATION_DEADLINE;
-use crate::{Affected, Cache, Change, Kind, KnownKeys, Scope, SetKey, Watched, Written, observe};
+use crate::{
+    Affected, Cache, Change, Kind, KnownKeys, OfSet, Scope, SetKey, Watched, Written, observe, version,
+};
 
 fn key(name: &str) -> SetKey {
     SetKey { namespace: "shop".into(), name: name.into() }
@@ -29,6 +37,12 @@ fn of_set(name: &str, version: u64) -> SlimPod {
     pod.metadata.resource_version = Some(version.to_string());
     pod.metadata.labels.as_mut().unwrap().insert(keys::LABEL_SET.to_owned(), name.to_owned());
     pod
+}
+
+/// A list of this version.
+fn list<K: Clone>(version: &str, items: Vec<K>) -> ObjectList<K> {
+    let metadata = serde_json::from_value(json!({"resourceVersion": version})).unwrap();
+    ObjectList { types: TypeMeta::default(), metadata, items }
 }
 
 fn names(cache: &Cache, set: &str) -> Vec<String> {
@@ -57,6 +71,33 @@ fn list_nodes(cache: &mut Cache, names: &[String]) -> Vec<Affected> {
         named(name, "True").seen(cache, at(0));
     }
     cache.end_list(Kind::Nodes, &Scope(None), at(0))
+}
+
+#[test]
+fn a_node_that_was_silent_works_in_another_spell() {
+    let mut cache = Cache::default();
+    let mut noted = |ready: &str, unschedulable| {
+        node(ready, unschedulable).seen(&mut cache, at(0));
+        let noted = cache.nodes_noted();
+        (noted.version, noted.working.values().copied().next())
+    };
+    let seen = [("True", false), ("True", false), ("True", true), ("False", true), ("True", false)];
+    let found = seen.map(|(ready, unschedulable)| noted(ready, unschedulable));
+    assert_eq!(found, [(1, Some(1)), (1, Some(1)), (2, Some(1)), (3, None), (4, Some(4))]);
+}
+
+#[test]
+fn a_node_leaves_while_it_works_and_is_cordoned() {
+    let mut cache = Cache::default();
+    let mut leaving = |node: SlimNode| {
+        node.seen(&mut cache, at(0));
+        cache.nodes_noted().leaving.iter().map(|name| name.0.clone()).collect::<Vec<_>>()
+    };
+    let seen = [("True", true), ("False", true), ("True", true), ("True", false), ("True", true)];
+    let found = seen.map(|(ready, unschedulable)| leaving(node(ready, unschedulable)).len());
+    assert_eq!(found, [1, 0, 1, 0, 1]);
+    node("True", true).lost(&mut cache, at(1));
+    assert_eq!(cache.nodes_noted().leaving.len(), 0);
 }
 
 #[test]
@@ -243,9 +284,8 @@ fn a_list_of_the_pods_of_a_set_is_news_for_the_others_if_it_ends_a_storm() {
         named(node, "False").seen(&mut cache, at(0));
     }
     assert!(cache.storm(at(1)).is_some());
-    let list = serde_json::from_value(json!({"resourceVersion": "9"})).unwrap();
-    let left = vec![on_node("web-8", "n8", 1)];
-    assert_eq!(cache.listed_pods(&key("web"), (left, &list), at(1)), Some(vec![urgent("api")]));
+    let left = list("9", vec![on_node("web-8", "n8", 1)]);
+    assert_eq!(cache.listed(&key("web"), left, at(1)), Some(vec![urgent("api")]));
     assert!(cache.storm(at(1)).is_none());
 }
 
@@ -398,14 +438,56 @@ fn a_list_of_a_sets_pods_removes_older_ones_that_it_does_not_show() {
     for pod in [of_set("web", 1), other("gone", 19), other("last", 20), other("younger", 21)] {
         pod.seen(&mut cache, at(0));
     }
-    let list = |version: &str| serde_json::from_value(json!({"resourceVersion": version})).unwrap();
-    assert_eq!(cache.listed_pods(&key("web"), (vec![], &list("")), at(0)), None);
+    assert_eq!(cache.listed::<SlimPod>(&key("web"), list("", vec![]), at(0)), None);
     assert_eq!(names(&cache, "web"), ["gone", "last", "web-0", "younger"]);
-    assert_eq!(cache.listed_pods(&key("api"), (vec![], &list("99")), at(0)), Some(vec![]));
+    assert_eq!(cache.listed::<SlimPod>(&key("api"), list("99", vec![]), at(0)), Some(vec![]));
     assert_eq!(names(&cache, "web"), ["gone", "last", "web-0", "younger"]);
     let shown = vec![of_set("web", 18), other("new", 17)];
-    assert_eq!(cache.listed_pods(&key("web"), (shown, &list("20")), at(0)), Some(vec![]));
+    assert_eq!(cache.listed(&key("web"), list("20", shown), at(0)), Some(vec![]));
     assert_eq!(names(&cache, "web"), ["new", "web-0", "younger"]);
+}
+
+/// What one kind's list does to the objects that a look at the set finds; each of them has version 5 and this name.
+fn left_of<K: OfSet + DeserializeOwned>(api_version: &str, kind: &str) -> [Vec<String>; 3] {
+    let object = |name: &str, set: &str, version: u64| -> K {
+        let owner = json!({"apiVersion": "backup.example.com/v1alpha1", "kind": "BackupPodSet",
+            "name": set, "uid": format!("u-{set}"), "controller": true});
+        let metadata = json!({"name": name, "namespace": "shop", "uid": format!("u-{name}"),
+            "labels": {(keys::LABEL_SET): set}, "ownerReferences": [owner],
+            "resourceVersion": version.to_string()});
+        let body = json!({"apiVersion": api_version, "kind": kind, "metadata": metadata,
+            "addressType": "IPv4", "endpoints": []});
+        serde_json::from_value(body).unwrap()
+    };
+    let mut cache = Cache::default();
+    for known in [object("gone", "web", 5), object("stays", "web", 5), object("foreign", "api", 5)] {
+        known.seen(&mut cache, at(0));
+    }
+    let versions = |cache: &Cache, set: &str| -> Vec<String> {
+        let known = K::known(cache, &key(set));
+        known
+            .iter()
+            .map(|one| format!("{} {:?}", one.meta().name.as_ref().unwrap(), version(one.meta())))
+            .collect()
+    };
+    let old = list("4", vec![object("stays", "web", 3)]);
+    cache.listed(&key("web"), old, at(0));
+    let before = versions(&cache, "web");
+    let new = list("9", vec![object("stays", "web", 8), object("new", "web", 7)]);
+    cache.listed(&key("web"), new, at(0));
+    [before, versions(&cache, "web"), versions(&cache, "api")]
+}
+
+#[test]
+fn a_list_of_a_sets_objects_of_any_kind_is_believed_as_far_as_it_is_newer() {
+    let expected = [
+        vec!["gone Some(5)", "stays Some(5)"],
+        vec!["new Some(7)", "stays Some(8)"],
+        vec!["foreign Some(5)"],
+    ];
+    assert_eq!(left_of::<Service>("v1", "Service"), expected);
+    assert_eq!(left_of::<EndpointSlice>("discovery.k8s.io/v1", "EndpointSlice"), expected);
+    assert_eq!(left_of::<PodDisruptionBudget>("policy/v1", "PodDisruptionBudget"), expected);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Addresses of others behind the Service of a set.
 
-use bps_core::manifests::{endpoint_slice, service};
+use bps_api::service::IpFamily;
+use bps_core::manifests::{ShownAddresses, endpoint_slice, service};
 use bps_core::model::Others;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -20,7 +21,8 @@ fn cache(changes: &Value) -> Cache {
     let wanted = set.spec.service.clone().unwrap();
     set.clone().seen(&mut cache, at(0));
     see_service(&mut cache, changes, 0);
-    let mut slice = endpoint_slice(&set, &wanted, &[], &[]);
+    let mut slice =
+        endpoint_slice(&set, &wanted, &[], ShownAddresses { family: IpFamily::IPv4, endpoints: &[] });
     merge(&mut slice, &json!({"metadata": {"uid": "u-slice", "resourceVersion": "3"}}));
     serde_json::from_value::<EndpointSlice>(slice).unwrap().seen(&mut cache, at(0));
     cache

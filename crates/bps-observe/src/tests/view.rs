@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::{SET_UID, at, merge, pod, ready_pod, text};
 use crate::KnownKeys;
 use crate::cache::{Hosts, Noted};
-use crate::pod::{PodContext, pod_view};
+use crate::pod::{PodContext, address, other_address, pod_view};
 use crate::slim::SlimPod;
 
 fn view(pod: &SlimPod) -> Option<PodView> {
@@ -71,6 +71,7 @@ fn everything_that_decisions_need_is_read() {
             health: NodeHealth::Cordoned,
         }),
         address: Some([198, 18, 0, 1].into()),
+        other_address: None,
     };
     assert_eq!(changed(&raw), Some(expected));
 }
@@ -135,4 +136,20 @@ fn a_gate_of_a_former_set_of_the_name_cannot_be_opened() {
         view(&pod(&json!({"metadata": {"annotations": annotations}, "spec": spec}))).unwrap().has_known_key
     };
     assert_eq!([json!(SET_UID), Value::Null, json!("former")].map(is_known), [true, true, false]);
+}
+
+#[test]
+fn a_pod_has_at_most_one_address_of_each_family() {
+    let addresses = |status: Value| {
+        let pod = json!({"metadata": {"creationTimestamp": text(4)}, "status": status});
+        let pod = serde_json::from_value(pod).unwrap();
+        [address(&pod), other_address(&pod)].map(|found| found.map(|found| found.to_string()))
+    };
+    let (v4, v6) = (Some("198.18.0.1".to_owned()), Some("2001:2::1".to_owned()));
+    let (one, other) = (json!({"ip": "198.18.0.1"}), json!({"ip": "2001:2::1"}));
+    assert_eq!(addresses(json!({})), [None, None]);
+    assert_eq!(addresses(json!({"podIP": "198.18.0.1"})), [v4.clone(), None]);
+    assert_eq!(addresses(json!({"podIP": "198.18.0.1", "podIPs": [one]})), [v4.clone(), None]);
+    assert_eq!(addresses(json!({"podIP": "198.18.0.1", "podIPs": [one, other]})), [v4.clone(), v6.clone()]);
+    assert_eq!(addresses(json!({"podIP": "2001:2::1", "podIPs": [other, one]})), [v6, v4]);
 }

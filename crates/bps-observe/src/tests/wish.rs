@@ -1,7 +1,8 @@
 //! The spec to the wish, and what is said about a spec that slipped past the checks of the API server.
 
 use bps_api::BackupPodSet;
-use bps_core::manifests::{endpoint_slice, revision, service, slice_ports};
+use bps_api::service::IpFamily;
+use bps_core::manifests::{ShownAddresses, endpoint_slice, revision, service, slice_ports};
 use bps_core::model::{
     Desired, ObjectState, PodShare, ScaleIn, Strategies, Strategy, Uid, UpdateKind, UpdatePolicy,
 };
@@ -220,7 +221,13 @@ fn without_a_wish_before_a_wrong_one_no_pod_is_made_and_ports_stay_as_they_are()
     let right = led_to(1, false, &json!("web"));
     let wanted = right.spec.service.as_ref().unwrap();
     let ports = slice_ports(&right, wanted).unwrap();
-    let slice: EndpointSlice = serde_json::from_value(endpoint_slice(&right, wanted, &ports, &[])).unwrap();
+    let slice: EndpointSlice = serde_json::from_value(endpoint_slice(
+        &right,
+        wanted,
+        &ports,
+        ShownAddresses { family: IpFamily::IPv4, endpoints: &[] },
+    ))
+    .unwrap();
     let service: Service = serde_json::from_value(service(&right, wanted)).unwrap();
     set.seen(&mut cache, at(0));
     slice.seen(&mut cache, at(0));
@@ -234,7 +241,7 @@ fn without_a_wish_before_a_wrong_one_no_pod_is_made_and_ports_stay_as_they_are()
     );
     assert_eq!(observation.ports, ports);
     let exposure = observation.snapshot.exposure.unwrap();
-    assert_eq!([exposure.service, exposure.slice], [ObjectState::Current; 2]);
+    assert_eq!([exposure.service, exposure.slice_state()], [ObjectState::Current; 2]);
 }
 
 /// A set as a watch shows it, with these changes that a newer CRD may allow.

@@ -12,4 +12,4 @@ mod r5_release;
 mod r6_membership;
 mod r7_restart;
 
-pub use r6_membership::{forced_replacement, nobody_acts};
+pub use r6_membership::{EndEvidence, forced_replacement, nobody_acts, nobody_acts_after};

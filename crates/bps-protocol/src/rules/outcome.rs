@@ -1,5 +1,7 @@
 //! What an answer to a write, or a read of the Lease, means for rules R1, R2, R3 and R6.
 
+use std::time::Duration;
+
 use crate::agent::{Agent, Peer, Purpose, Role, Seen, Tenure, Unresolved};
 use crate::{BootTime, Hold, Lease, Moment, Version};
 
@@ -71,7 +73,7 @@ impl Agent {
         let Some(peer) = write.lease.other_member(self.id) else { return };
         self.end_tenure(at, Role::Standby);
         let tenure = Tenure {
-            api_hold_end: sent + at.timing.hold,
+            api_hold_end: sent + api_hold(at, &write.lease),
             grace_end: sent + at.timing.grace,
             peer: Peer::new(peer),
             joining: None,
@@ -90,7 +92,9 @@ impl Agent {
             tenure.grace_end = tenure.grace_end.max(sent + at.timing.grace);
         }
         match write.lease.hold {
-            Hold::Api if is_held => tenure.api_hold_end = tenure.api_hold_end.max(sent + at.timing.hold),
+            Hold::Api if is_held => {
+                tenure.api_hold_end = tenure.api_hold_end.max(sent + api_hold(at, &write.lease));
+            }
             Hold::Api => {}
             Hold::Peer => tenure.api_hold_end = BootTime::default(),
         }
@@ -99,4 +103,10 @@ impl Agent {
             tenure.joining = None;
         }
     }
+}
+
+/// How long an answered write lets its writer act. H is how long nobody else may take over; where nobody else is a member, it
+/// takes the operator to have anybody act, or the writer to admit somebody.
+fn api_hold(at: &Moment<'_>, written: &Lease) -> Duration {
+    if written.is_lone() { at.timing.lone_hold } else { at.timing.hold }
 }

@@ -1,7 +1,17 @@
 //! R6 Replacing a member: the active admits whom the operator wants, or the operator does it when nobody acts.
 
 use crate::agent::{Agent, Peer, Purpose, Role};
-use crate::{BootTime, Hold, Lease, Moment, Write};
+use crate::{AgentId, BootTime, Hold, Lease, Moment, Timing, Write};
+
+/// What the operator knows of those who may act by a Lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EndEvidence {
+    /// When it first read the Lease as the actives last wrote it, but not before its own request was answered.
+    pub unwritten_since: BootTime,
+    /// Every member has certainly ended, and none ever comes back: told by whoever ended their containers, or by whoever answers
+    /// for it that their machines are off.
+    pub have_ended: bool,
+}
 
 impl Agent {
     /// R6: makes the joining agent a member in the place of the peer.
@@ -15,6 +25,10 @@ impl Agent {
         if tenure.joining.is_none_or(|peer| peer.id != replacement.joining) {
             tenure.joining = Some(Peer::new(replacement.joining));
         }
+        if tenure.peer.id == AgentId::NOBODY {
+            // From now on there may be somebody who takes over, T after reading this.
+            tenure.api_hold_end = tenure.api_hold_end.min(at.now + at.timing.hold);
+        }
         let lease = seen.lease.held_by(self.id, self.epoch, Hold::Api).with_replaced(replacement);
         let write = self.begin_write(at, Purpose::Admit, (seen, lease));
         if !self.is_held_long_enough(at) {
@@ -27,16 +41,19 @@ impl Agent {
 
 /// R6: the Lease as the operator may write it to replace a member itself; `None`: not yet, or nothing is asked.
 ///
-/// `unwritten_since` is when the operator first read the Lease as the actives last wrote it, but not before its own
-/// request was answered. Nobody acts then, so the write releases the Lease and the new pair starts at once.
-pub fn forced_replacement(at: &Moment<'_>, lease: &Lease, unwritten_since: BootTime) -> Option<Lease> {
+/// Nobody acts then, so the write releases the Lease and the new pair starts at once. It must be refused unless the Lease still has the
+/// version that the evidence is about: whoever was admitted since is no part of it.
+pub fn forced_replacement(at: &Moment<'_>, lease: &Lease, evidence: EndEvidence) -> Option<Lease> {
     let replacement = lease.pending?;
-    nobody_acts(at, lease, unwritten_since).then(|| lease.released(lease.epoch).with_replaced(replacement))
+    nobody_acts(at, lease, evidence).then(|| lease.released(lease.epoch).with_replaced(replacement))
 }
 
 /// R6: whether nobody acts, and nobody can before a member takes over through the Lease.
-///
-/// `unwritten_since` is when the asker first read the Lease as the actives last wrote it.
-pub fn nobody_acts(at: &Moment<'_>, lease: &Lease, unwritten_since: BootTime) -> bool {
-    lease.holder.is_none() || unwritten_since + at.timing.operator_wait <= at.now
+pub fn nobody_acts(at: &Moment<'_>, lease: &Lease, evidence: EndEvidence) -> bool {
+    lease.holder.is_none() || evidence.have_ended || nobody_acts_after(at.timing, lease, evidence) <= at.now
+}
+
+/// R6: when nobody acts any more, if nobody writes the Lease.
+pub fn nobody_acts_after(timing: &Timing, lease: &Lease, evidence: EndEvidence) -> BootTime {
+    evidence.unwritten_since + if lease.is_lone() { timing.lone_wait } else { timing.operator_wait }
 }

@@ -34,6 +34,10 @@ pub(crate) struct Arena {
     pub(crate) has_peer_mode: bool,
     pub(crate) has_certificates: bool,
     pub(crate) starts_released: bool,
+    /// The place beside the active is vacant at first.
+    pub(crate) starts_alone: bool,
+    /// The operator is told for certain that members have ended for ever.
+    pub(crate) has_evidence: bool,
     pub(crate) must_converge: bool,
     pub(crate) mutation: Option<Mutation>,
 }
@@ -50,6 +54,8 @@ impl Arena {
             watch: ticks(2),
             grace: ticks(NO_BOUND),
             operator_wait: ticks(0),
+            lone_hold: ticks(2),
+            lone_wait: ticks(0),
             stop: ticks(0),
             ..Timing::default()
         };
@@ -70,6 +76,8 @@ impl Arena {
             has_peer_mode: true,
             has_certificates: true,
             starts_released: false,
+            starts_alone: false,
+            has_evidence: false,
             must_converge: false,
             mutation: None,
         }
@@ -92,6 +100,26 @@ impl Arena {
         Self { clocks: [0, 1, 1, 1], faults: 0, ..Self::trio() }.with(|timing| {
             (timing.watch, timing.operator_wait) = (ticks(2 + SKEW), ticks(3 + SKEW));
         })
+    }
+
+    /// An active without a peer, and an operator that brings in S2, on one clock: the tight case is that both times of a lone
+    /// one are equal.
+    pub(crate) fn lone() -> Self {
+        Self { starts_alone: true, ..Self::trio() }.with(|timing| {
+            (timing.lone_hold, timing.lone_wait) = (ticks(3), ticks(3));
+        })
+    }
+
+    /// The same with drift between A and the rest.
+    pub(crate) fn drifting_lone() -> Self {
+        Self { starts_alone: true, ..Self::drifting_trio() }.with(|timing| {
+            (timing.lone_hold, timing.lone_wait) = (ticks(3), ticks(3 + SKEW));
+        })
+    }
+
+    /// Members may die for ever, and the operator is told so.
+    pub(crate) fn with_evidence(self) -> Self {
+        Self { may_die: true, has_evidence: true, ..self }
     }
 
     pub(crate) fn with(mut self, change: impl FnOnce(&mut Timing)) -> Self {

@@ -19,7 +19,7 @@ impl World {
             world.tick_agent(arena, id);
         }
         if arena.clocks[OPERATOR] == clock && world.lease.pending.is_some() {
-            pass(&mut world.unwritten_since, oldest(arena.timing.operator_wait));
+            pass(&mut world.unwritten_since, oldest(arena.timing.operator_wait.max(arena.timing.lone_wait)));
         }
         Some(world)
     }
@@ -100,7 +100,8 @@ fn oldest(span: std::time::Duration) -> BootTime {
 
 /// A write that is older gives neither hold nor grace.
 fn oldest_write(arena: &Arena) -> BootTime {
-    oldest(if arena.has_grace() { arena.timing.grace.max(arena.timing.hold) } else { arena.timing.hold })
+    let hold = arena.timing.hold.max(arena.timing.lone_hold);
+    oldest(if arena.has_grace() { arena.timing.grace.max(hold) } else { hold })
 }
 
 /// One tick passes since this moment; how long ago something very old was does not matter.

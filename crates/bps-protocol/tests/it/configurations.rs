@@ -54,6 +54,20 @@ fn arenas() -> Vec<(Size, &'static str, Arena)> {
             one_takeover(trio().packets(1).faults(0).plain())
                 .with(|timing| (timing.grace, timing.operator_wait) = (ticks(2), ticks(2))),
         ),
+        (Small, "lone, 1 packet, no fault, one takeover", one_takeover(Arena::lone().packets(1).faults(0))),
+        (
+            Small,
+            "lone, 1 packet, 1 fault, one takeover, evidence, plain",
+            one_takeover(Arena::lone().with_evidence().packets(1).plain()),
+        ),
+        (Large, "lone, 1 packet, 1 fault", Arena::lone().packets(1)),
+        (Large, "lone, 1 fault, one takeover", one_takeover(Arena::lone())),
+        (Large, "drifting lone, 1 packet, no fault", Arena::drifting_lone().packets(1)),
+        (
+            Large,
+            "trio, 1 packet, 2 faults, one takeover, evidence, plain",
+            one_takeover(trio().with_evidence().packets(1).faults(2).plain()),
+        ),
         (Large, "trio, 1 packet, no fault, one takeover", one_takeover(trio().packets(1).faults(0))),
         (Small, "pair, 1 packet, no fault, converges", converging(one_takeover(pair().packets(1).faults(0)))),
         (Large, "pair, 1 packet, 1 fault, converges", converging(pair().packets(1).faults(1))),
@@ -121,6 +135,8 @@ fn mutations() -> Vec<(Size, &'static str, Mutation, Arena)> {
         (Small, "I1", ReleasesAfterHandover, plain().faults(1)),
         (Small, "I1", ReleasesWhileStopping, stopping()),
         (Small, "I1", AdmissionKeepsOldPeer, plain_trio().faults(0)),
+        (Small, "I1", AdmissionKeepsLoneHold, Arena::lone().plain().packets(1).faults(0)),
+        (Small, "I1", EvidenceOfOne, plain_trio().with_evidence().packets(1).faults(1)),
         (Small, "I1", RestartIsNoPromise, peered().packets(1).faults(1)),
         (Large, "I1", CertificateSurvivesRestart, certified().faults(3)),
     ]
@@ -144,6 +160,18 @@ fn bad_times() -> Vec<(Size, &'static str, &'static str, Arena)> {
         ),
         (Small, "I1", "T2, R6: W = 0", plain_trio().with(|timing| timing.operator_wait = ticks(0))),
         (Small, "I1", "T2: W = G - 1", plain_trio().with(|timing| timing.operator_wait = ticks(2))),
+        (
+            Small,
+            "I1",
+            "T8: the wait for a lone one is a tick shorter than its hold",
+            Arena::lone().plain().packets(1).faults(0).with(|timing| timing.lone_wait = ticks(2)),
+        ),
+        (
+            Large,
+            "I1",
+            "T8: the wait for a lone one is longer than its hold by a tick less than the drift",
+            Arena::drifting_lone().plain().packets(1).with(|timing| timing.lone_wait = ticks(2 + SKEW)),
+        ),
         (
             Large,
             "I1",

@@ -12,6 +12,7 @@ mod configurations;
 mod faults;
 mod lean;
 mod leaving;
+mod lone;
 mod model;
 mod mutations;
 mod orders;

@@ -40,7 +40,11 @@ impl Model for Search {
     type Action = Step;
 
     fn init_states(&self) -> Vec<World> {
-        let start = if self.arena.starts_released { World::released } else { World::running };
+        let start = match &self.arena {
+            Arena { starts_released: true, .. } => World::released,
+            Arena { starts_alone: true, .. } => World::alone,
+            _ => World::running,
+        };
         vec![start(&self.arena)]
     }
 

@@ -75,6 +75,10 @@ pub(crate) enum Mutation {
     ReleasesWhileStopping,
     /// R6: the old peer alone counts until the admission is known.
     AdmissionKeepsOldPeer,
+    /// R6: an active without a peer keeps the hold of a lone one when it admits somebody.
+    AdmissionKeepsLoneHold,
+    /// R6: the end of one member is taken for that of both.
+    EvidenceOfOne,
     /// R7: a restart is no promise.
     RestartIsNoPromise,
     /// R7: a certificate outlives a restart of its receiver.
@@ -115,6 +119,17 @@ pub(crate) fn renew(arena: &Arena, agent: &mut Agent, at: &Moment<'_>, hold: Hol
         agent.unresolved.as_mut()?.write.lease.hold = Hold::Api;
     }
     Some(write)
+}
+
+pub(crate) fn admit(arena: &Arena, agent: &mut Agent, at: &Moment<'_>) -> Option<Write> {
+    let before = agent.tenure;
+    let write = agent.r6_admit(at);
+    if let (true, Some(before), Some(tenure)) =
+        (arena.has(Mutation::AdmissionKeepsLoneHold), before, &mut agent.tenure)
+    {
+        tenure.api_hold_end = before.api_hold_end;
+    }
+    write
 }
 
 pub(crate) fn release(arena: &Arena, agent: &mut Agent, at: &Moment<'_>) -> Option<Write> {

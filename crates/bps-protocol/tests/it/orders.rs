@@ -82,6 +82,41 @@ fn changes_of_the_lease_by_others_in_a_row_cost_no_tenure() {
     assert_eq!((simulation.acting(), &simulation.began), (vec![active], &began));
 }
 
+/// Nobody asks with a higher epoch while somebody acts, unless an assumption of the protocol does not hold.
+#[test]
+fn an_active_that_hears_of_a_higher_epoch_ends_its_application_at_once() {
+    let [id, peer] = [1, 2].map(AgentId);
+    let lease = Lease {
+        epoch: Epoch::default(),
+        holder: None,
+        members: [id, peer],
+        pending: None,
+        hold: Hold::Api,
+        writes: 0,
+    };
+    let active = || {
+        let mut protocol = Protocol::new(Agent::new(id, Incarnation(1)), Timing::default());
+        protocol.step(BootTime(1), Event::LeaseRead { lease, version: Version(1) });
+        protocol.step(BootTime(2), Event::WriteApplied { number: 1, version: Version(2) });
+        assert_eq!(protocol.agent().role, Role::Active);
+        protocol
+    };
+    let kills = |effects: &[Effect]| effects.iter().filter(|effect| matches!(effect, Effect::Kill)).count();
+    let asks = |term| {
+        let request = PromiseRequest { epoch: Epoch { term, sequence: 0 }, sent: BootTime(3) };
+        Event::Received { from: peer, message: Message::PromiseRequest(request) }
+    };
+    let mut asked = active();
+    assert_eq!(kills(&asked.step(BootTime(3), asks(1))), 0, "its own term");
+    assert_eq!(kills(&asked.step(BootTime(4), asks(2))), 1);
+    assert_eq!(asked.agent().role, Role::Stopping);
+    assert_eq!(kills(&asked.step(BootTime(5), asks(2))), 0, "it is told once");
+    let mut written = active();
+    let taken = Lease { epoch: Epoch { term: 2, sequence: 0 }, holder: Some(peer), writes: 2, ..lease };
+    let read = Event::LeaseRead { lease: taken, version: Version(3) };
+    assert_eq!(kills(&written.step(BootTime(3), read)), 1);
+}
+
 #[test]
 fn a_claim_that_is_answered_after_a_fence_starts_nothing_and_is_released() {
     let id = AgentId(1);

@@ -91,7 +91,9 @@ impl Possible {
                 let acts = |agent: &Agent| agent.role == Role::Active && agent.epoch == epoch;
                 self.worlds.iter().any(|world| world.at(id).is_some_and(acts))
             }
-            Effect::Stop { .. } | Effect::StandBy | Effect::ReadLease | Effect::WakeAt(_) => true,
+            Effect::Stop { .. } | Effect::Kill | Effect::StandBy | Effect::ReadLease | Effect::WakeAt(_) => {
+                true
+            }
         }
     }
 }

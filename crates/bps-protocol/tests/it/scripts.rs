@@ -44,7 +44,7 @@ fn script() -> impl Strategy<Value = Vec<(Time, Fault, Time)>> {
 proptest! {
     #[test]
     fn whatever_happens_one_acts_at_most_and_afterwards_exactly_one(seed: u64, script in script()) {
-        let mut simulation = Simulation::new(short(), seed);
+        let mut simulation = Simulation::new(&short(), seed);
         for (at, fault, lasts) in script {
             simulation.plan(at, fault, lasts);
         }
@@ -59,10 +59,10 @@ proptest! {
 
 /// What comes of so many random scripts, judged by the rules of this arena; the same scripts each time.
 fn trail(scripts: u64, arena: &Arena) -> Trail {
-    let mut trail = Trail::new(arena, short());
+    let mut trail = Trail::new(arena, &short());
     let mut runner = TestRunner::deterministic();
     for seed in 0..scripts {
-        let mut simulation = Simulation::new(short(), seed);
+        let mut simulation = Simulation::new(&short(), seed);
         for (at, fault, lasts) in script().new_tree(&mut runner).expect("there are faults").current() {
             simulation.plan(at, fault, lasts);
         }
@@ -108,7 +108,7 @@ fn the_way_of_whole_agents_is_not_that_of_a_model_with_other_rules() {
 
 /// A pair that lives in Peer mode; node numbers of the active and its standby.
 pub(crate) fn idle_pair(seed: u64) -> (Simulation, usize, usize) {
-    let mut simulation = Simulation::new(Timing::default(), seed);
+    let mut simulation = Simulation::new(&Timing::default(), seed);
     simulation.run_until(5 * SECOND);
     let acting = simulation.acting();
     assert_eq!((acting.len(), simulation.hold()), (1, Hold::Peer));
@@ -135,7 +135,7 @@ fn longest_gap(fault: impl Fn(usize) -> Fault) -> Duration {
 fn a_watch_shorter_than_the_hold_is_found_out() {
     let timing = Timing { watch: Duration::from_millis(300), ..Timing::default() };
     assert!(timing.check().is_err());
-    let mut simulation = Simulation::new(timing, 1);
+    let mut simulation = Simulation::new(&timing, 1);
     simulation.plan(5 * SECOND, Fault::Partition(0, 1), 10 * SECOND);
     simulation.run_until(20 * SECOND);
 }

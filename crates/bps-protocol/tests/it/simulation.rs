@@ -7,8 +7,8 @@ mod watched;
 use std::collections::BTreeMap;
 
 use bps_protocol::{
-    Agent, AgentId, BootTime, Effect, Epoch, Event, Hold, Incarnation, Lease, Moment, Order, Protocol,
-    Timing, Version, Write, forced_replacement,
+    Agent, AgentId, BootTime, Effect, EndEvidence, Epoch, Event, Hold, Incarnation, Lease, Moment, Order,
+    Protocol, Timing, Version, Write, forced_replacement,
 };
 
 use crate::trail::Trail;
@@ -111,8 +111,8 @@ pub(crate) struct Simulation {
 
 impl Simulation {
     /// Three nodes, of which the first two are the pair, and a Lease that nobody holds.
-    pub(crate) fn new(timing: Timing, seed: u64) -> Self {
-        let ids = AGENTS;
+    pub(crate) fn new(timing: &Timing, seed: u64) -> Self {
+        let (timing, ids) = (*timing, AGENTS);
         let lease = Lease {
             epoch: Epoch::default(),
             holder: None,
@@ -266,6 +266,11 @@ impl Simulation {
                     self.schedule(end, Happening::ApplicationEnds { node, epoch });
                 }
             }
+            Effect::Kill => {
+                if let Some(epoch) = self.nodes[node].acting {
+                    self.schedule(self.now, Happening::ApplicationEnds { node, epoch });
+                }
+            }
             Effect::StandBy => assert_eq!(self.nodes[node].acting, None, "told to stand by while it acts"),
             Effect::WakeAt(at) => {
                 self.nodes[node].timer += 1;
@@ -374,7 +379,8 @@ impl Simulation {
     fn operate(&mut self) {
         self.schedule(self.now + SECOND, Happening::OperatorLooks);
         let at = Moment { now: BootTime(self.now), timing: &self.timing };
-        if let Some(lease) = forced_replacement(&at, &self.lease, BootTime(self.unwritten_since)) {
+        let evidence = EndEvidence { unwritten_since: BootTime(self.unwritten_since), have_ended: false };
+        if let Some(lease) = forced_replacement(&at, &self.lease, evidence) {
             self.unwritten_since = self.now;
             self.put(lease);
         }

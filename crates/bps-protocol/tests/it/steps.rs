@@ -1,8 +1,8 @@
 //! What can happen next in the world, one step at a time; the rules that decide are those of `src/ha`.
 
 use bps_protocol::{
-    Agent, AgentId, BootTime, Hold, Incarnation, Message, Moment, Ping, Purpose, Replacement, Role, Seen,
-    Version, Write, forced_replacement,
+    Agent, AgentId, BootTime, EndEvidence, Hold, Incarnation, Message, Moment, Ping, Purpose, Replacement,
+    Role, Seen, Version, Write, forced_replacement,
 };
 
 use crate::arena::Arena;
@@ -66,7 +66,9 @@ impl World {
             steps.extend([Step::Repeat(id), Step::Read(id), Step::Restart(id), Step::Die(id)]);
         }
         if arena.has_operator {
-            steps.extend([Step::OperatorRequests(A), Step::OperatorRequests(S), Step::OperatorForces]);
+            let leaving = if arena.starts_alone { [A, AgentId::NOBODY] } else { [A, S] };
+            steps.extend(leaving.map(Step::OperatorRequests));
+            steps.push(Step::OperatorForces);
         }
         steps
     }
@@ -91,7 +93,7 @@ impl World {
             Step::Notice(id) => self.notice(arena, *id),
             Step::HandOver(id) => self.hand_over(arena, *id),
             Step::Release(id) => self.write(arena, *id, |agent, at| mutations::release(arena, agent, at)),
-            Step::Admit(id) => self.write(arena, *id, Agent::r6_admit),
+            Step::Admit(id) => self.write(arena, *id, |agent, at| mutations::admit(arena, agent, at)),
             Step::OperatorRequests(leaving) => self.request_replacement(arena, *leaving),
             Step::OperatorForces => self.force_replacement(arena),
             Step::Restart(id) => self.restart(arena, *id),
@@ -325,7 +327,13 @@ impl World {
 
     fn force_replacement(&self, arena: &Arena) -> Option<Self> {
         let at = now(&arena.timing);
-        let lease = forced_replacement(&at, &self.lease, self.unwritten_since)?;
+        let has_ended = |id: &AgentId| *id == AgentId::NOBODY || self.at(*id).is_none();
+        let mut members = self.lease.members.iter();
+        let have_ended =
+            if arena.has(Mutation::EvidenceOfOne) { members.any(has_ended) } else { members.all(has_ended) };
+        let have_ended = have_ended && arena.has_evidence;
+        let evidence = EndEvidence { unwritten_since: self.unwritten_since, have_ended };
+        let lease = forced_replacement(&at, &self.lease, evidence)?;
         let mut world = self.clone();
         world.replace_lease(arena, lease);
         world.unwritten_since = BootTime(NOW.0);
@@ -335,7 +343,7 @@ impl World {
 
 /// The newest ping of the peer arrives in no time, which is the worst case for safety.
 pub(crate) fn hear_peer(agent: &mut Agent) {
-    if let Some(tenure) = agent.tenure {
+    if let Some(tenure) = agent.tenure.filter(|tenure| tenure.peer.id != AgentId::NOBODY) {
         agent.hear(tenure.peer.id, Ping { incarnation: Incarnation(CURRENT), sent: NOW });
     }
 }

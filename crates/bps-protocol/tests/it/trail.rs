@@ -40,8 +40,8 @@ pub(crate) struct Trail {
 
 impl Trail {
     /// Judges by the rules of this arena, with these times.
-    pub(crate) fn new(arena: &Arena, timing: Timing) -> Self {
-        let arena = unbounded(&Arena { timing, has_operator: true, ..arena.clone() });
+    pub(crate) fn new(arena: &Arena, timing: &Timing) -> Self {
+        let arena = unbounded(&Arena { timing: *timing, has_operator: true, ..arena.clone() });
         Self { arena, judged: 0, decided: BTreeSet::new(), difference: None }
     }
 
@@ -268,6 +268,7 @@ impl View {
             Effect::WriteLease(write) => Effect::WriteLease(self.write(write)),
             Effect::Activate { .. }
             | Effect::Stop { .. }
+            | Effect::Kill
             | Effect::StandBy
             | Effect::ReadLease
             | Effect::WakeAt(_) => effect,

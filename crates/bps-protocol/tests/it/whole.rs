@@ -141,7 +141,7 @@ pub(crate) fn unbounded(arena: &Arena) -> Arena {
 }
 
 /// The times that rules do not ask for are such that everything is due at once, in ticks as well.
-fn eager(timing: Timing) -> Timing {
+fn eager(timing: &Timing) -> Timing {
     Timing {
         ping_period: ticks(NOW.0),
         promise_period: ticks(1),
@@ -151,7 +151,7 @@ fn eager(timing: Timing) -> Timing {
         round_trip: ticks(1),
         certificate_wait: Duration::ZERO,
         peer_margin: Duration::ZERO,
-        ..timing
+        ..*timing
     }
 }
 
@@ -162,7 +162,7 @@ fn answer(
     mood: &Mood,
     stimulus: &Stimulus,
 ) -> (Agent, Vec<Effect>) {
-    let protocol = Protocol::new(*world.at(id).expect("it lives"), eager(arena.timing));
+    let protocol = Protocol::new(*world.at(id).expect("it lives"), eager(&arena.timing));
     let mut protocol = if mood.keeps_state { protocol.keeping_state() } else { protocol };
     let event = match stimulus {
         Stimulus::TimePasses => Event::Timer,
@@ -215,6 +215,7 @@ pub(crate) fn decision(effect: &Effect) -> Option<&'static str> {
         },
         Effect::Activate { .. } => "act",
         Effect::Stop { .. } => "stop",
+        Effect::Kill => "kill",
         Effect::StandBy => "stand by",
         Effect::ReadLease | Effect::WakeAt(_) => return None,
     })

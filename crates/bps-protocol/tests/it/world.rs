@@ -15,9 +15,9 @@ use crate::mutations::Mutation;
 /// Now, on every clock: later than any time since some moment in a test, be it in ticks or in nanoseconds.
 pub(crate) const NOW: BootTime = BootTime(1 << 50);
 /// The pair, and the agent that the operator may bring in.
-pub(crate) const A: AgentId = AgentId(0);
-pub(crate) const S: AgentId = AgentId(1);
-pub(crate) const S2: AgentId = AgentId(2);
+pub(crate) const A: AgentId = AgentId(1);
+pub(crate) const S: AgentId = AgentId(2);
+pub(crate) const S2: AgentId = AgentId(3);
 pub(crate) const AGENTS: [AgentId; 3] = [A, S, S2];
 /// Index of the operator among those who have a clock; the agents come before it.
 pub(crate) const OPERATOR: usize = 3;
@@ -124,6 +124,19 @@ impl World {
         }
     }
 
+    /// A is active, and the place beside it is vacant.
+    pub(crate) fn alone(arena: &Arena) -> Self {
+        let mut world = Self::running(arena);
+        world.lease.members = [A, AgentId::NOBODY];
+        world.agents[index(S)] = None;
+        let tenure = world.agents[index(A)].as_mut().and_then(|agent| agent.tenure.as_mut());
+        if let Some(tenure) = tenure {
+            tenure.api_hold_end = NOW + arena.timing.lone_hold;
+            tenure.peer.id = AgentId::NOBODY;
+        }
+        world
+    }
+
     /// The Lease is released, both members are standbys.
     pub(crate) fn released(arena: &Arena) -> Self {
         let mut world = Self::running(arena);
@@ -134,7 +147,7 @@ impl World {
     }
 
     pub(crate) fn at(&self, id: AgentId) -> Option<&Agent> {
-        self.agents[index(id)].as_ref()
+        if id == AgentId::NOBODY { None } else { self.agents[index(id)].as_ref() }
     }
 
     pub(crate) fn role(&self, id: AgentId) -> Option<Role> {

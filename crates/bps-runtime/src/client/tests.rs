@@ -181,3 +181,27 @@ async fn an_agent_reads_a_kubeconfig_in_json_and_says_how_to_write_one() {
     let told = Error::Kubeconfig { path: "none".into(), source }.to_string();
     assert_eq!(told, "use the kubeconfig none; write it with: kubectl config view --raw --flatten -o json");
 }
+
+/// Whether the files are there is found out when the configuration is made of it.
+#[tokio::test]
+async fn the_files_of_an_account_are_named_and_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let [token, certificates] = ["token", "ca.crt"].map(|name| folder.path().join(name));
+    let account = ApiFiles { token: token.clone(), certificates: certificates.clone() };
+    let made = async |host| {
+        Config::from_custom_kubeconfig(kubeconfig(&account, host, "443"), &KubeConfigOptions::default()).await
+    };
+    assert!(made("10.0.0.1").await.is_err(), "there are no certificates");
+    let authority = rcgen::generate_simple_self_signed(["kubernetes".to_owned()]).unwrap();
+    std::fs::write(&certificates, authority.cert.pem()).unwrap();
+    for (host, url) in [("10.0.0.1", "https://10.0.0.1:443/"), ("fd00::1", "https://[fd00::1]:443/")] {
+        let config = made(host).await.unwrap();
+        assert_eq!(config.cluster_url.to_string(), url);
+        assert_eq!(config.auth_info.token_file, token.to_str().map(str::to_owned));
+        assert_eq!(config.root_cert.as_ref().map(Vec::len), Some(1));
+        let mut proxied = config;
+        proxied.proxy_url = Some("http://proxy.example.com".parse().unwrap());
+        let config = of_pod(proxied, &account);
+        assert_eq!((config.proxy_url, config.root_cert_file.as_ref()), (None, Some(&certificates)));
+    }
+}

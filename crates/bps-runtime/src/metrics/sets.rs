@@ -26,6 +26,9 @@ pub struct SetMetrics {
     pods: Family<Tier, Gauge>,
     storm_brake: Gauge,
     unlimited: Gauge,
+    events_dropped: Counter,
+    relists: Counter,
+    refreshes: Counter,
 }
 
 /// One Pod's change of role.
@@ -112,6 +115,9 @@ impl SetMetrics {
             pods: Family::default(),
             storm_brake: Gauge::default(),
             unlimited: Gauge::default(),
+            events_dropped: Counter::default(),
+            relists: Counter::default(),
+            refreshes: Counter::default(),
         };
         let sets = registry.sub_registry_with_prefix("backuppodset");
         metrics.register_counts(sets);
@@ -139,6 +145,21 @@ impl SetMetrics {
             "unlimited",
             "1 while no admission policy limits which Secrets the operator may write",
             self.unlimited.clone(),
+        );
+        sets.register(
+            "events_dropped",
+            "Events that were dropped because too many waited to be written",
+            self.events_dropped.clone(),
+        );
+        sets.register(
+            "relists",
+            "Times that everything was listed again because a watch had not shown for too long what was written",
+            self.relists.clone(),
+        );
+        sets.register(
+            "refreshes",
+            "Times that the objects of one set were read anew because its writes met newer versions again and again",
+            self.refreshes.clone(),
         );
     }
 
@@ -210,6 +231,21 @@ impl SetMetrics {
     /// Says whether the storm brake holds deletions.
     pub fn set_storm_brake(&self, is_on: bool) {
         self.storm_brake.set(i64::from(is_on));
+    }
+
+    /// Counts an event that was dropped because too many waited.
+    pub fn dropped_event(&self) {
+        self.events_dropped.inc();
+    }
+
+    /// Counts that everything is listed again.
+    pub fn asked_for_relist(&self) {
+        self.relists.inc();
+    }
+
+    /// Counts that the objects of a set are read anew.
+    pub fn read_anew(&self) {
+        self.refreshes.inc();
     }
 
     /// Shows whether no admission policy limits the operator's writes of Secrets.

@@ -43,6 +43,9 @@ fn touched() -> Metrics {
     sets.set_pods(&Tier { role: "primary", state: "ready" }, 2);
     sets.set_storm_brake(true);
     sets.set_unlimited(true);
+    sets.dropped_event();
+    sets.asked_for_relist();
+    sets.read_anew();
     metrics
 }
 
@@ -55,6 +58,7 @@ fn every_metric_has_the_name_and_labels_that_dashboards_expect() {
     let expected = r#"
 backuppodset_build_info{version="1.2.3"} 1
 backuppodset_conversions_total{from="hot",to="primary",reason="PrimaryLost"} 1
+backuppodset_events_dropped_total 1
 backuppodset_failover_seconds_count{phase="detect"} 1
 backuppodset_failover_seconds_sum{phase="detect"} 1.0
 backuppodset_handling_seconds_count{operation="failover"} 1
@@ -63,6 +67,8 @@ backuppodset_holds_total{reason="WithinFailoverDelay"} 1
 backuppodset_log_lines_dropped_total 0
 backuppodset_plan_violations_total 1
 backuppodset_pods{role="primary",state="ready"} 2
+backuppodset_refreshes_total 1
+backuppodset_relists_total 1
 backuppodset_spare_total{result="hit"} 1
 backuppodset_spare_total{result="miss"} 1
 backuppodset_steps_total{action="Promote",reason="PrimaryLost",outcome="Done"} 1

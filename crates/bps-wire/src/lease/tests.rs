@@ -141,3 +141,39 @@ fn a_write_that_names_a_stranger_is_not_made() {
     let refused = patch(&write, &Directory::new(), &Timing::default(), Timestamp::UNIX_EPOCH);
     assert_eq!(refused, Err(Error::Stranger { uid: format_uid(1) }));
 }
+
+#[test]
+fn a_lease_that_was_made_again_is_the_first_one_to_those_who_know_that_the_operator_made_it() {
+    let metadata = |labels: Value, first: Option<&str>| {
+        let annotations = json!({(keys::ANNOTATION_HA_LEASE): first});
+        let annotations = if first.is_some() { annotations } else { json!({}) };
+        let metadata = json!({"uid": format_uid(9), "labels": labels, "annotations": annotations});
+        serde_json::from_value::<ObjectMeta>(metadata).unwrap()
+    };
+    let first = format_uid(4);
+    let of_group = || json!({(keys::LABEL_GROUP): "web"});
+    assert_eq!(identity(&metadata(of_group(), None)), Ok(9));
+    assert_eq!(identity(&metadata(of_group(), Some(&first))), Ok(4));
+    assert_eq!(identity(&metadata(json!({}), Some(&first))), Ok(9), "anybody may have made it");
+    let unread = identity(&metadata(of_group(), Some("four")));
+    assert!(matches!(unread, Err(Error::Field { field: keys::ANNOTATION_HA_LEASE, .. })), "{unread:?}");
+}
+
+#[test]
+fn the_absence_that_a_lease_names_is_outlived() {
+    let directory =
+        [1, 2].map(|id| (AgentId(id), Member { pod: "web".into(), address: ([10, 0, 0, 1], 7).into() }));
+    let lease = Lease {
+        epoch: Epoch::default(),
+        holder: None,
+        members: [1, 2].map(AgentId),
+        pending: None,
+        hold: Hold::Api,
+        writes: 0,
+    };
+    let write = Write { number: 1, base: Version(5), lease };
+    let mut patch = patch(&write, &directory.into(), &Timing::default(), Timestamp::UNIX_EPOCH).unwrap();
+    patch["metadata"]["annotations"][keys::ANNOTATION_HA_OUTAGE] = json!("90");
+    let record = Record::read(&patched(patch)).unwrap();
+    assert_eq!(record.timing.outage(), std::time::Duration::from_secs(90));
+}

@@ -3,11 +3,14 @@
 use bps_api::keys;
 use bps_observe::testing::{lease, pod};
 use bps_testkit::mock_api::{Seen, pair, status};
+use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
 use crate::arguments::{FenceArguments, FenceVerb, Format};
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, NO_LEASES};
+use crate::report::{Report, told_report};
 use crate::{Error, fence};
 
 /// The answer to `fence on`, and the paths of what was written; the write with this number, from 1, is refused.
@@ -83,4 +86,28 @@ async fn what_was_done_before_a_write_was_refused_is_told() {
         let (answer, _) = fenced(&["web-1", "web-2"], 1, output).await;
         assert_eq!(answer.expect_err("the first write is refused").done(), "");
     }
+}
+
+#[tokio::test]
+async fn who_may_not_read_leases_is_told_what_to_ask_for() {
+    let (client, server) = pair();
+    let (_, serving) = server.serve(|_| (403, status(403, "Forbidden", "you may not")));
+    let cluster = Cluster { client, namespace: "one".to_owned() };
+    let of_leases = cluster.list::<Lease>(None, "").await.expect_err("refused").chain();
+    let of_pods = cluster.list::<Pod>(None, "").await.expect_err("refused").chain();
+    serving.abort();
+    assert!(of_leases.contains("ClusterRole backuppodsets-pair-viewer"), "{of_leases}");
+    assert!(of_pods.starts_with("list pods: "), "{of_pods}");
+}
+
+#[test]
+fn without_leases_a_group_is_shown_as_the_operator_told_it() {
+    let status = json!({"state": "Ready", "summary": {"pairs": "1/1", "spares": 1, "actives": "web-1"}, "spares": ["web-3"],
+        "pairs": [{"name": "web-7", "active": "web-1", "standby": "web-2", "epoch": "4294967296", "state": "Paired"}]});
+    let group = json!({"metadata": {"name": "web", "namespace": "one"}, "spec": {}, "status": status});
+    let report = told_report(&serde_json::from_value(group).unwrap(), NO_LEASES.to_owned());
+    let parts: Vec<_> = report.pairs[0].pods.iter().map(|pod| (&*pod.name, &*pod.part)).collect();
+    assert_eq!((report.pairs[0].number, parts), (7, vec![("web-1", "active"), ("web-2", "standby")]));
+    let text = crate::status::text(&Report { groups: vec![report], sets: Vec::new() }, Timestamp::UNIX_EPOCH);
+    assert!(text.contains("web-3") && text.contains("backuppodsets-pair-viewer"), "{text}");
 }

@@ -146,6 +146,7 @@ It would now:
 Not known from outside:
   - whether its writes are refused; the condition Degraded tells
   - what is wrong with Services, EndpointSlices, keys and permissions, which it corrects beside the plan
+  - which nodes are about to be taken away: an active on one of them hands over
 ";
     assert_eq!(plan, expected);
 }
@@ -156,7 +157,7 @@ fn a_plan_is_an_object_for_programs() {
     group.spec.paused = true;
     let plan = of_group(&group, &objects(&[1, 2], lease(&[]), None), BootTime::default());
     let mut object = serde_json::to_value(&plan).expect("an object");
-    assert_eq!(object["unknown"].take().as_array().map(Vec::len), Some(2));
+    assert_eq!(object["unknown"].take().as_array().map(Vec::len), Some(3));
     let expected = json!({
         "kind": "HAGroup", "namespace": "one", "name": "web", "steps": [], "later": [], "holds": [], "unknown": null,
         "waits": ["the group is paused"],

@@ -137,7 +137,8 @@ impl Blueprint {
         let mut template = self.template();
         if let Some(source) = self.kind.agent_source() {
             let replicated = self.kind.counts().then(|| format!("--replicate={STATE}"));
-            let arguments = replicated.into_iter().collect();
+            // Faults end the application more often than anybody would.
+            let arguments = std::iter::once("--restart-pause-max=1".to_owned()).chain(replicated).collect();
             let injection = Injection { group: self.name.to_owned(), source, container: None, arguments };
             template =
                 inject(&template, &injection).map_err(|error| Error::Find { what: error.to_string() })?;

@@ -68,6 +68,8 @@ pub(super) struct Stage {
     pub(super) application: &'static str,
     /// More arguments of the agents.
     pub(super) arguments: Vec<String>,
+    /// Longest pause between two starts of an application that ends again and again. Unit: seconds.
+    pub(super) restart_pause_max: u32,
     /// What applications do with their lifeline: "held" or "closed" by the only process, or "": by children, too.
     pub(super) lifeline: &'static str,
     /// Whether agents are told their group instead of their Lease.
@@ -129,6 +131,8 @@ impl Stage {
             agents,
             application: APPLICATION,
             arguments: Vec::new(),
+            // Most kill it more often than anybody would.
+            restart_pause_max: 1,
             lifeline: "",
             is_grouped,
             is_stubborn,
@@ -170,6 +174,7 @@ impl Stage {
             .arg(&directory)
             .arg("--state-file")
             .arg(directory.join("state.json"))
+            .args(["--restart-pause-max", &self.restart_pause_max.to_string()])
             .args(self.promote_when.map(|_| format!("--replicate={}", state.display())))
             .args(self.promote_when.map(|when| format!("--promote-when={when}")))
             .args(&self.arguments)

@@ -1,4 +1,4 @@
-//! What a person needs who has Kubernetes' own roles `view` and `edit`.
+//! What a person may do who has Kubernetes' own roles `view` and `edit`.
 
 use std::time::Duration;
 
@@ -14,21 +14,24 @@ use super::scene::Scene;
 const SEEN_WITHIN: Duration = Duration::from_secs(30);
 const ASK_EVERY: Duration = Duration::from_millis(100);
 
-/// What is read by status, history and plan.
-const READ: [(&str, &str); 5] = [
+/// What is read by status, history and plan, but for Leases.
+const READ: [(&str, &str); 4] = [
     ("backup.example.com", "hagroups"),
     ("backup.example.com", "backuppodsets"),
-    ("coordination.k8s.io", "leases"),
     ("discovery.k8s.io", "endpointslices"),
     ("", "pods"),
 ];
 
 /// What is written by pause, resume, switchover and fence.
-const WRITTEN: [(&str, &str); 3] = [
-    ("backup.example.com", "hagroups"),
-    ("backup.example.com", "backuppodsets"),
-    ("coordination.k8s.io", "leases"),
-];
+const WRITTEN: [(&str, &str); 3] =
+    [("backup.example.com", "hagroups"), ("backup.example.com", "backuppodsets"), LEASES];
+
+/// Of pairs and of everything else: Kubernetes' own role `view` does not read them.
+const LEASES: (&str, &str) = ("coordination.k8s.io", "leases");
+
+/// Users, each with the roles that are bound to it.
+const BOUND: [(&str, &[&str]); 3] =
+    [("view", &["view"]), ("edit", &["edit"]), ("pairs", &["view", "backuppodsets-pair-viewer"])];
 
 async fn is_allowed(client: &Client, attributes: Value, user: &str) -> bool {
     let review = json!({"metadata": {}, "spec": {"user": user, "resourceAttributes": attributes}});
@@ -49,16 +52,16 @@ async fn apply_roles(client: &Client) {
 }
 
 #[tokio::test]
-async fn who_may_view_sees_all_and_who_may_edit_orders_all() {
+async fn who_may_view_sees_all_but_leases_and_who_may_edit_orders_all() {
     let scene = Scene::set("plugin-roles").await;
     let (client, namespace) = (&scene.cluster.client, scene.cluster.namespace.as_str());
     apply_roles(client).await;
-    for role in ["view", "edit"] {
+    for (user, role) in BOUND.iter().flat_map(|(user, roles)| roles.iter().map(move |role| (user, role))) {
         scene
             .create::<RoleBinding>(json!({
-                "metadata": {"name": role},
+                "metadata": {"name": format!("{user}-{role}")},
                 "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
-                "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": role}],
+                "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}],
             }))
             .await;
     }
@@ -68,7 +71,7 @@ async fn who_may_view_sees_all_and_who_may_edit_orders_all() {
     };
     let refused = async || {
         let mut refused = Vec::new();
-        for user in ["view", "edit"] {
+        for (user, _) in BOUND {
             for (kind, verb) in READ.iter().flat_map(|kind| [(kind, "get"), (kind, "list")]) {
                 if !ask(user, *kind, verb).await {
                     refused.push((user, *kind, verb));
@@ -78,6 +81,11 @@ async fn who_may_view_sees_all_and_who_may_edit_orders_all() {
         for kind in WRITTEN {
             if !ask("edit", kind, "patch").await {
                 refused.push(("edit", kind, "patch"));
+            }
+        }
+        for user in ["edit", "pairs"] {
+            if !ask(user, LEASES, "list").await {
+                refused.push((user, LEASES, "list"));
             }
         }
         refused
@@ -92,4 +100,6 @@ async fn who_may_view_sees_all_and_who_may_edit_orders_all() {
     for kind in WRITTEN {
         assert!(!ask("view", kind, "patch").await, "{kind:?}");
     }
+    assert!(!ask("view", LEASES, "list").await, "they tell more than who acts in pairs");
+    assert!(!ask("pairs", LEASES, "patch").await);
 }

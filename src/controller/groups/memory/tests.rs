@@ -2,8 +2,9 @@
 
 use bps_api::keys;
 use bps_core::pairing::Pod;
-use bps_core::pairing::testing::pod;
+use bps_core::pairing::testing::{pair, pod};
 use bps_wire::uid::format_uid;
+use kube::core::ObjectMeta;
 use serde_json::json;
 
 use super::*;
@@ -17,7 +18,7 @@ fn at(seconds: u32) -> BootTime {
 #[test]
 fn an_active_s_write_begins_the_watch_anew_and_nothing_else_does() {
     let mut memory = Memory::default();
-    let mut see = |writes, seconds| memory.see_pair(0, Known { writes, ..known(seconds) });
+    let mut see = |writes, seconds| memory.see_pair(0, Known { writes, ..known(seconds) }).0;
     assert_eq!([see(1, 10), see(1, 20), see(2, 30), see(2, 40)], [at(10), at(10), at(30), at(30)]);
 }
 
@@ -70,12 +71,45 @@ fn known(seconds: u32) -> Known {
         epoch,
         tenure_since: now,
         pods: vec!["a".into()],
+        wait: Timing::default().operator_wait,
         has_state: true,
+        silence: None,
     }
 }
 
+#[test]
+fn a_standby_is_silent_since_its_lease_first_told_so_without_a_break() {
+    let mut memory = Memory::default();
+    let mut see = |epoch: u64, standby: Option<u128>, seconds| {
+        let silence = standby.map(|standby| Silence { standby: AgentId(standby), since: at(seconds) });
+        let seen = memory.see_pair(0, Known { epoch: epoch.into(), silence, ..known(seconds) }).1;
+        seen.map(|silence| (silence.standby.0, silence.since))
+    };
+    let seen =
+        [(1, Some(2), 1), (1, Some(2), 2), (1, None, 3), (1, Some(2), 4), (1, Some(3), 5), (2, Some(3), 6)];
+    let expected =
+        [Some((2, at(1))), Some((2, at(1))), None, Some((2, at(4))), Some((3, at(5))), Some((3, at(6)))];
+    assert_eq!(seen.map(|(epoch, standby, seconds)| see(epoch, standby, seconds)), expected);
+}
+
+#[test]
+fn whoever_was_silent_counts_so_for_a_while() {
+    let mut memory = Memory::default();
+    let mut group = Group { pairs: vec![pair(0, [1, 2])], ..Group::default() };
+    group.pairs[0].silence = Some(Silence { standby: AgentId(2), since: at(1) });
+    memory.see_silent(&group, at(2));
+    assert!(memory.silent.is_empty(), "not long enough");
+    memory.see_silent(&group, at(6));
+    group.pairs[0].silence = None;
+    let mut is_silent = |now| {
+        memory.see_silent(&group, now);
+        !memory.silent.is_empty()
+    };
+    assert_eq!([at(7), at(6) + SILENT_FOR].map(&mut is_silent), [true, false]);
+}
+
 fn lost(number: u32, pod: &str, level: Option<LevelText>) -> Lost {
-    Lost { number, pods: vec![pod.into()], level, since: at(5) }
+    Lost::new(number, vec![pod.into()], level, at(5) + Timing::default().operator_wait)
 }
 
 fn level(directory: &str) -> LevelText {
@@ -88,9 +122,38 @@ fn ended(uid: u128, directory: &str) -> Lease {
         [(keys::ANNOTATION_HA_PAIR, "0"), (keys::ANNOTATION_HA_IN_SYNC, directory)]
             .map(|(key, value)| (key.to_owned(), value.to_owned())),
     );
-    let metadata =
-        ObjectMeta { uid: Some(format_uid(uid)), annotations: Some(annotations), ..ObjectMeta::default() };
+    let owner = json!([{"apiVersion": "v1alpha1", "kind": "HAGroup", "name": "web", "uid": "own"}]);
+    let metadata = ObjectMeta {
+        uid: Some(format_uid(uid)),
+        annotations: Some(annotations),
+        owner_references: Some(serde_json::from_value(owner).expect("an owner")),
+        ..ObjectMeta::default()
+    };
     Lease { metadata, ..Lease::default() }
+}
+
+/// The same with all that agents read: written so often, in this term, with these Pods as members.
+fn readable(uid: u128, term: i32, pods: [&str; 2]) -> Lease {
+    let mut lease = ended(uid, "x");
+    let member = |number: u128, pod: &str| json!({"uid": format_uid(number), "pod": pod, "address": format!("10.0.0.{number}:20001")});
+    let members = json!([member(1, pods[0]), member(2, pods[1])]);
+    let said = [
+        (keys::ANNOTATION_HA_MEMBERS, members.to_string()),
+        (keys::ANNOTATION_HA_SEQUENCE, "0".to_owned()),
+        (keys::ANNOTATION_HA_HOLD, "Peer".to_owned()),
+        (keys::ANNOTATION_HA_WRITES, "4".to_owned()),
+    ];
+    lease.metadata.annotations.get_or_insert_default().extend(said.map(|(key, text)| (key.to_owned(), text)));
+    lease.metadata.resource_version = Some("5".to_owned());
+    lease.spec.get_or_insert_default().lease_transitions = Some(term);
+    lease
+}
+
+/// As a group sees these ends that owns the Leases, or that was made after the one that did; the watch has listed so often.
+fn see(memory: &mut Memory, leases: &[LeaseEnd], is_own: bool, lists: u64) {
+    let mut group = HAGroup::new("web", bps_api::HAGroupSpec::default());
+    group.metadata.uid = Some(if is_own { "own" } else { "next" }.to_owned());
+    memory.see_ends(SeenEnds { leases, lists, group: &group });
 }
 
 fn ending(uid: u128) -> Lease {
@@ -109,32 +172,28 @@ fn a_lost_lease_is_known_whoever_knew_it() {
     let mut memory = Memory::default();
     memory.see_pair(0, Known { has_state: false, ..known(1) });
     let expected = [lost(0, "a", None), lost(1, "b", Some(level("b")))];
-    assert_eq!(memory.see_lost(&BTreeSet::new(), told, at(5)), expected);
-    assert_eq!(memory.see_lost(&BTreeSet::new(), BTreeMap::new(), at(6)), expected);
+    assert_eq!(
+        memory.see_lost(&BTreeSet::new(), told, &Moment { now: at(5), timing: &Timing::default() }),
+        expected
+    );
+    assert_eq!(
+        memory.see_lost(
+            &BTreeSet::new(),
+            BTreeMap::new(),
+            &Moment { now: at(6), timing: &Timing::default() }
+        ),
+        expected
+    );
 }
 
 #[test]
 fn whoever_is_named_by_any_who_know_of_a_lost_pair_is_left_alone() {
     let told = BTreeMap::from([(0, lost(0, "told", None))]);
-    let mut lease = ended(9, "");
-    let member =
-        |number: u128, pod: &str| json!({"uid": format_uid(number), "pod": pod, "address": "10.9.0.1:20001"});
-    let members = json!([member(1, "told"), member(2, "ended")]).to_string();
-    lease.metadata.annotations.get_or_insert_default().extend(
-        [
-            (keys::ANNOTATION_HA_MEMBERS, members.as_str()),
-            (keys::ANNOTATION_HA_HOLD, "Peer"),
-            (keys::ANNOTATION_HA_SEQUENCE, "0"),
-            (keys::ANNOTATION_HA_WRITES, "1"),
-        ]
-        .map(|(key, value)| (key.to_owned(), value.to_owned())),
-    );
-    lease.metadata.resource_version = Some("5".into());
-    lease.spec.get_or_insert_default().lease_transitions = Some(1);
+    let lease = readable(9, 1, ["told", "ended"]);
     assert_eq!(pods_of(&lease), ["told", "ended"]);
     let mut memory = Memory::default();
-    memory.see_ends(&[LeaseEnd { lease, at: at(4) }], |_| true);
-    let gone = memory.see_lost(&BTreeSet::new(), told, at(5));
+    see(&mut memory, &[LeaseEnd { lease, at: at(4), list: 0 }], true, 0);
+    let gone = memory.see_lost(&BTreeSet::new(), told, &Moment { now: at(5), timing: &Timing::default() });
     assert_eq!(gone.into_iter().map(|lost| lost.pods).collect::<Vec<_>>(), [["told", "ended"]]);
 }
 
@@ -159,38 +218,28 @@ fn who_was_level_is_known_only_if_the_end_of_that_lease_was_seen() {
         if let Some(known) = known {
             memory.see_pair(0, known);
         }
-        memory.see_ends(&seen_at(5, &ends), |_| true);
-        assert_eq!(memory.see_lost(&BTreeSet::new(), told(), at(5)), [lost(0, "a", expected)]);
+        see(&mut memory, &seen_at(5, &ends), true, 0);
+        assert_eq!(
+            memory.see_lost(&BTreeSet::new(), told(), &Moment { now: at(5), timing: &Timing::default() }),
+            [lost(0, "a", expected)]
+        );
     }
 }
 
 fn seen_at(seconds: u32, leases: &[Lease]) -> Vec<LeaseEnd> {
-    leases.iter().map(|lease| LeaseEnd { lease: lease.clone(), at: at(seconds) }).collect()
+    leases.iter().map(|lease| LeaseEnd { lease: lease.clone(), at: at(seconds), list: 0 }).collect()
 }
 
 #[test]
 fn a_lease_whose_end_is_all_that_is_known_is_missed_unless_the_pair_was_to_end() {
     let timing = Timing::default();
-    let mut named = ended(7, "x");
-    let members = serde_json::json!([
-        {"uid": format_uid(1), "pod": "a", "address": "10.0.0.1:20001"},
-        {"uid": format_uid(2), "pod": "b", "address": "10.0.0.2:20001"},
-    ]);
-    let said = [
-        (keys::ANNOTATION_HA_MEMBERS, members.to_string()),
-        (keys::ANNOTATION_HA_SEQUENCE, "0".to_owned()),
-        (keys::ANNOTATION_HA_HOLD, "Peer".to_owned()),
-        (keys::ANNOTATION_HA_WRITES, "4".to_owned()),
-    ];
-    named.metadata.annotations.get_or_insert_default().extend(said.map(|(key, text)| (key.to_owned(), text)));
-    named.metadata.resource_version = Some("5".to_owned());
-    named.spec.get_or_insert_default().lease_transitions = Some(3);
+    let named = readable(7, 3, ["a", "b"]);
     let missed = |lease: &Lease, seen_after: u32, pods: &[&str], is_own: bool| {
         let mut memory = Memory::default();
-        memory.see_ends(&seen_at(5, std::slice::from_ref(lease)), |_| is_own);
+        see(&mut memory, &seen_at(5, std::slice::from_ref(lease)), is_own, 0);
         let mut seen = SeenGroup::default();
         seen.group.pods = pods.iter().map(|name| Pod { name: (*name).to_owned(), ..pod(1) }).collect();
-        memory.remember(&mut seen, (at(5 + seen_after), &timing));
+        memory.remember(&mut seen, &Moment { now: at(5 + seen_after), timing: &timing });
         let pods = |lost: Vec<Lost>| lost.into_iter().map(|lost| lost.pods).collect::<Vec<_>>();
         (pods(seen.group.lost), pods(seen.group.remembered))
     };
@@ -203,17 +252,91 @@ fn a_lease_whose_end_is_all_that_is_known_is_missed_unless_the_pair_was_to_end()
     assert_eq!(missed(&ending(7), 1, &[], true), nothing);
 }
 
+/// What a look finds lost that sees this end.
+fn lost_after(known: Option<Known>, end: LeaseEnd, is_own: bool, lists: u64) -> Vec<Lost> {
+    let mut memory = Memory::default();
+    if let Some(known) = known {
+        memory.see_pair(0, known);
+    }
+    see(&mut memory, &[end], is_own, lists);
+    let mut seen = SeenGroup::default();
+    seen.group.pods = vec![pod(1), pod(2)];
+    memory.remember(&mut seen, &Moment { now: at(6), timing: &Timing::default() });
+    seen.group.lost
+}
+
+#[test]
+fn a_lease_is_made_again_only_if_it_is_certain_what_it_said_last() {
+    let pods = ["web-1", "web-2"];
+    let end = |lease| LeaseEnd { lease, at: at(5), list: 0 };
+    let may_return = |known, lease, is_own, lists| {
+        lost_after(known, end(lease), is_own, lists).iter().map(|lost| lost.may_return).collect::<Vec<_>>()
+    };
+    let known_with =
+        |term| Known { epoch: Epoch { term, sequence: 0 }, pods: pods.map(str::to_owned).into(), ..known(1) };
+    let whole = || readable(7, 3, pods);
+    assert_eq!(may_return(None, whole(), true, 0), [true]);
+    assert_eq!(may_return(Some(known_with(3)), whole(), true, 0), [true]);
+    assert_eq!(
+        may_return(Some(known_with(2)), whole(), true, 0),
+        [true],
+        "its last term was never looked at"
+    );
+    assert_eq!(may_return(Some(known_with(4)), whole(), true, 0), [false], "it was set back");
+    assert_eq!(
+        may_return(Some(Known { lease: 8, ..known_with(3) }), whole(), true, 0),
+        [false],
+        "another one"
+    );
+    assert_eq!(may_return(None, whole(), true, 1), [false], "there may have been another one since");
+    assert_eq!(
+        may_return(None, whole(), false, 0),
+        [true],
+        "its group was made anew, and its Pods are there"
+    );
+    let other = readable(7, 3, ["web-8", "web-9"]);
+    assert_eq!(may_return(Some(known_with(3)), ended(7, "x"), true, 0), [false], "nobody can read it");
+    assert_eq!(may_return(None, other, true, 0), [true], "its Pods may act although they are gone");
+}
+
+#[test]
+fn the_times_of_a_group_that_is_gone_are_those_of_the_next_one_or_its_leases_are_not_made_again() {
+    let mut lease = readable(7, 3, ["web-1", "web-2"]);
+    let annotations = lease.metadata.annotations.get_or_insert_default();
+    annotations.insert(keys::ANNOTATION_HA_OUTAGE.into(), "60".into());
+    let end = LeaseEnd { lease, at: at(5), list: 0 };
+    assert_eq!(lost_after(None, end.clone(), false, 0), []);
+    assert_eq!(lost_after(None, end, true, 0).len(), 1, "that of the group itself has its own ones");
+}
+
+#[test]
+fn a_lease_is_made_again_once_unless_that_was_refused() {
+    let mut memory = Memory::default();
+    let end = LeaseEnd { lease: readable(7, 3, ["web-1", "web-2"]), at: at(5), list: 0 };
+    see(&mut memory, &[end], true, 0);
+    let may_return = |memory: &mut Memory| {
+        let mut seen = SeenGroup::default();
+        memory.remember(&mut seen, &Moment { now: at(6), timing: &Timing::default() });
+        (memory.returning().len(), seen.group.lost.iter().filter(|lost| lost.may_return).count())
+    };
+    assert_eq!(may_return(&mut memory), (1, 1));
+    let last = memory.restore(0);
+    assert_eq!(may_return(&mut memory), (0, 0), "nobody knows whether it was, and what became of it");
+    memory.is_not_restored(0, last);
+    assert_eq!(may_return(&mut memory), (1, 1));
+}
+
 #[test]
 fn a_term_that_no_look_has_seen_is_not_used_again() {
     let timing = Timing::default();
     let highest = |ends: &[Lease]| {
         let mut memory = Memory { highest_term: 3, ..Memory::default() };
         memory.see_pair(0, known(1));
-        memory.see_ends(&seen_at(5, ends), |_| true);
+        see(&mut memory, &seen_at(5, ends), true, 0);
         let mut seen = SeenGroup::default();
-        memory.remember(&mut seen, (at(5), &timing));
+        memory.remember(&mut seen, &Moment { now: at(5), timing: &timing });
         let first = seen.group.highest_term;
-        memory.remember(&mut seen, (at(6), &timing));
+        memory.remember(&mut seen, &Moment { now: at(6), timing: &timing });
         assert_eq!(seen.group.highest_term, first, "once for each Lease");
         first
     };
@@ -233,7 +356,7 @@ fn what_a_lost_lease_said_is_remembered_until_there_is_another_one() {
         let told = BTreeMap::from([(0, lost(0, "a", Some(level("x")))), (1, lost(1, "b", None))]);
         let numbers = numbers.iter().copied().collect();
         let mut seen = SeenGroup { numbers, told, ..SeenGroup::default() };
-        memory.remember(&mut seen, (at(5) + after, &timing));
+        memory.remember(&mut seen, &Moment { now: at(5) + after, timing: &timing });
         (seen.group.lost, seen.group.remembered)
     };
     let both = vec![lost(0, "a", Some(level("x"))), lost(1, "b", None)];
@@ -241,7 +364,7 @@ fn what_a_lost_lease_said_is_remembered_until_there_is_another_one() {
     assert_eq!(look(timing.operator_wait, &[]), (vec![], vec![lost(0, "a", Some(level("x")))]));
     memory.see_pair(0, known(9));
     let mut seen = SeenGroup { numbers: BTreeSet::from([0]), ..SeenGroup::default() };
-    memory.remember(&mut seen, (at(5) + timing.operator_wait, &timing));
+    memory.remember(&mut seen, &Moment { now: at(5) + timing.operator_wait, timing: &timing });
     assert_eq!((seen.group.lost, seen.group.remembered), (vec![], vec![]));
 }
 
@@ -259,7 +382,7 @@ fn what_is_seen_first_is_taken_for_new_and_what_was_seen_before_keeps_its_time()
         Group { lost, highest_term: 7 + TERMS_MISSED, alone_since: Some(at(1)), ..Group::default() };
     for seconds in [5, 6] {
         let mut seen = seen();
-        memory.remember(&mut seen, (at(seconds), &timing));
+        memory.remember(&mut seen, &Moment { now: at(seconds), timing: &timing });
         assert_eq!(seen.group, expected);
     }
 }
@@ -268,8 +391,15 @@ fn what_is_seen_first_is_taken_for_new_and_what_was_seen_before_keeps_its_time()
 fn a_pair_that_was_ended_is_not_lost() {
     let mut memory = Memory::default();
     memory.see_pair(0, known(1));
-    memory.end_pair(0, None, at(1));
-    assert_eq!(memory.see_lost(&BTreeSet::new(), BTreeMap::new(), at(2)), []);
+    memory.end_pair(0, None);
+    assert_eq!(
+        memory.see_lost(
+            &BTreeSet::new(),
+            BTreeMap::new(),
+            &Moment { now: at(2), timing: &Timing::default() }
+        ),
+        []
+    );
 }
 
 #[test]
@@ -277,10 +407,10 @@ fn a_pair_that_was_ended_is_not_missed_when_the_watch_shows_it_once_more() {
     let timing = Timing::default();
     let mut memory = Memory::default();
     memory.see_pair(0, known(1));
-    memory.end_pair(0, None, at(1));
+    memory.end_pair(0, None);
     memory.see_pair(0, known(2));
     let mut seen = SeenGroup::default();
-    memory.remember(&mut seen, (at(3), &timing));
+    memory.remember(&mut seen, &Moment { now: at(3), timing: &timing });
     assert_eq!(seen.group.lost, []);
     assert!(memory.ended.is_empty(), "no watch shows it any more");
 }
@@ -296,7 +426,7 @@ fn a_pair_whose_pods_may_come_back_with_their_state_is_remembered_when_it_ends()
     for (pod, level, expected) in table {
         let mut memory = Memory::default();
         memory.see_pair(0, Known { pods: vec![pod.into()], ..known(1) });
-        memory.end_pair(0, level, at(5));
+        memory.end_pair(0, level);
         // The watch may show it once more.
         for records in [BTreeSet::from([0]), BTreeSet::new()] {
             if !records.is_empty() {
@@ -304,10 +434,11 @@ fn a_pair_whose_pods_may_come_back_with_their_state_is_remembered_when_it_ends()
             }
             let mut seen = SeenGroup { numbers: records, ..SeenGroup::default() };
             memory.ended.insert(7);
-            memory.remember(&mut seen, (at(5) + timing.operator_wait, &timing));
+            memory.remember(&mut seen, &Moment { now: at(5) + timing.operator_wait, timing: &timing });
             assert_eq!(seen.group.lost, []);
             if seen.numbers.is_empty() {
-                assert_eq!(seen.group.remembered, expected, "{pod}");
+                let over = |lost: &Lost| Lost { until: BootTime::default(), ..lost.clone() };
+                assert_eq!(seen.group.remembered, expected.iter().map(over).collect::<Vec<_>>(), "{pod}");
             }
         }
     }
@@ -319,11 +450,11 @@ fn a_lease_that_could_never_be_read_is_missed_as_what_the_status_says_of_it() {
     let told = lost(0, "a", Some(level_of_nobody()));
     let mut seen = SeenGroup { numbers: BTreeSet::from([0]), ..SeenGroup::default() };
     seen.group.unreadable = vec![told.clone()];
-    memory.remember(&mut seen, (at(10), &Timing::default()));
+    memory.remember(&mut seen, &Moment { now: at(10), timing: &Timing::default() });
     // A person deletes it, as they are told to; the status counts no more.
     let mut seen = SeenGroup::default();
-    memory.remember(&mut seen, (at(11), &Timing::default()));
-    assert_eq!(seen.group.lost, [Lost { since: at(11), ..told }]);
+    memory.remember(&mut seen, &Moment { now: at(11), timing: &Timing::default() });
+    assert_eq!(seen.group.lost, [Lost { until: at(11) + Timing::default().operator_wait, ..told }]);
 }
 
 #[test]

@@ -18,7 +18,13 @@ impl Stores {
             roles: labelled([]),
             bindings: labelled([]),
             ends: LeaseEnds::default(),
+            pod_ends: PodEnds::default(),
         }
+    }
+
+    /// As if the watches had listed again after everything was deleted.
+    pub(in super::super) fn emptied(self) -> Self {
+        Self { groups: shown([]), leases: labelled([]), pods: labelled([]), ..self }
     }
 
     /// As if the watch had shown the deletion of a Lease.

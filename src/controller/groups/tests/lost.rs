@@ -90,6 +90,24 @@ async fn the_lease_that_comes_says_what_the_deleted_one_said_last_also_after_a_r
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_lease_that_was_seen_to_be_deleted_is_made_again_once_as_it_was() {
+    let mut before = replicating();
+    let owner = json!([{"apiVersion": "backup.example.com/v1alpha1", "kind": "HAGroup", "name": "web", "uid": "group-uid"}]);
+    before.metadata.owner_references = serde_json::from_value(owner).expect("an owner");
+    let mut operator = Operator::start(HAGroupStatus::default(), std::slice::from_ref(&before));
+    operator.look("/status").await;
+    operator.context.stores[0].end(&before);
+    let [made] = &operator.look("/leases").await[..] else { panic!("one Lease") };
+    assert_eq!(made["spec"], json!(before.spec));
+    let mut annotations = json!(before.metadata.annotations);
+    annotations[keys::ANNOTATION_HA_LEASE] = json!(before.metadata.uid);
+    assert_eq!(made["metadata"]["annotations"], annotations);
+    assert_eq!(made["metadata"]["labels"][keys::LABEL_GROUP], json!("web"));
+    // The watch never shows it: it may be gone again, and nobody knows what it said.
+    assert_eq!(operator.look("/leases").await, [] as [Value; 0]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn nobody_may_act_by_the_lease_that_comes_if_the_end_of_the_last_one_was_not_seen() {
     let [name, active, standby, sync] = ["web-0", "web-1", "web-2", "InSync"].map(str::to_owned);
     let told = PairStatus { name, active, standby, sync, ..PairStatus::default() };

@@ -22,8 +22,7 @@ use bps_agent::store::Store;
 use bps_agent::tenant::Tenant;
 use bps_agent::world::{AlarmClock as _, Machine as _};
 use bps_api::HandoverOrder;
-use bps_protocol::testing::short;
-use bps_protocol::{Agent, AgentId, Epoch, Incarnation, Moment, Protocol};
+use bps_protocol::{Agent, AgentId, Epoch, Incarnation, Moment, Protocol, Timing};
 use bps_runtime::health::Health;
 use bps_runtime::shutdown::Shutdown;
 use bps_runtime::tasks::Tasks;
@@ -73,6 +72,7 @@ pub(crate) struct Pod {
     pub(crate) computer: Computer,
     settings: PairSettings,
     habits: Habits,
+    timing: Timing,
     life: Mutex<Life>,
     /// Until then its agent stands still.
     stalled_until: watch::Sender<Duration>,
@@ -96,7 +96,7 @@ pub(crate) fn member(name: &str, address: IpAddr) -> Value {
 }
 
 impl Pod {
-    pub(crate) fn new(computer: Computer, address: IpAddr, habits: Habits) -> Arc<Self> {
+    pub(crate) fn new(computer: Computer, address: IpAddr, habits: Habits, timing: &Timing) -> Arc<Self> {
         let mut arguments = vec![
             "agent".to_owned(),
             format!("--lease={PAIR}"),
@@ -106,6 +106,8 @@ impl Pod {
             format!("--pod-uid={}", uid(computer.name())),
             format!("--pod={}", computer.name()),
             format!("--pod-ip={address}"),
+            // Faults end it more often than anybody would.
+            "--restart-pause-max=1".to_owned(),
         ];
         if habits.has_hooks || habits.runs_in_standby {
             arguments.extend(["--on-active=a", "--on-standby=s", "--on-fence=f"].map(str::to_owned));
@@ -117,7 +119,7 @@ impl Pod {
         });
         let settings = Arguments::parse_from(arguments).pair.settings().expect("it names a Lease");
         let stalled_until = watch::Sender::new(Duration::ZERO);
-        Arc::new(Self { computer, settings, habits, life: Mutex::default(), stalled_until })
+        Arc::new(Self { computer, settings, habits, timing: *timing, life: Mutex::default(), stalled_until })
     }
 
     pub(crate) fn id(&self) -> AgentId {
@@ -164,7 +166,7 @@ impl Pod {
             }
         };
         body.peers.know(&found.record);
-        let store = Store::start(&mut tasks, &over, (client.clone(), &own.namespace, found), short());
+        let store = Store::start(&mut tasks, &over, (client.clone(), &own.namespace, found), self.timing);
         let (showing, to_show) = watch::channel(None);
         let retries = body.tenant.metrics().publish_retries.clone();
         let (slice, names) = watch::channel(Some(PAIR.to_owned()));
@@ -172,7 +174,7 @@ impl Pod {
         let shown = publisher.shown();
         tasks.spawn("publisher", publisher.run(to_show, over.clone()));
         let lifelines = Lifelines::told(own.id, certificates);
-        let protocol = Protocol::new(agent, short());
+        let protocol = Protocol::new(agent, self.timing);
         let pair =
             Pair { protocol, store, lifelines, replica: None, showing, slice, shown, is_of_group: false };
         let ended = tokio::select! {
@@ -196,7 +198,8 @@ impl Pod {
         over: &Shutdown,
         hand: Bell,
     ) -> turmoil::Result<(Body<Computer>, mpsc::Receiver<Epoch>)> {
-        let PairSettings { own, peer_bind, relay_ports, hooks, handover, .. } = self.settings.clone();
+        let PairSettings { own, peer_bind, relay_ports, hooks, restart_pause_max, handover, .. } =
+            self.settings.clone();
         let computer = self.computer.clone();
         let (signals, asked) = mpsc::channel(WAITING_MAX);
         let (certifier, certificates) = mpsc::channel(WAITING_MAX);
@@ -205,7 +208,8 @@ impl Pod {
         let command = ("/agent".into(), vec!["server".into()]);
         let asked = stream::unfold(asked, async |mut asked| asked.recv().await.map(|signal| (signal, asked)));
         let body = Body {
-            tenant: Tenant::new(computer.clone(), command, hooks, short().stop),
+            tenant: Tenant::new(computer.clone(), command, hooks, self.timing.stop)
+                .pausing_at_most(restart_pause_max),
             leash: Leash::new(hand),
             peers: Peers::new(Mailbox(UdpSocket::bind(peer_bind).await?), own.id, keys),
             relay: Relay::start(tasks, over, RelaySettings { ip: peer_bind.ip(), ports: relay_ports }),
@@ -213,7 +217,7 @@ impl Pod {
             signals: select_all([asked.boxed()]),
             states: watch::Sender::new(State::UNASSIGNED),
             health: Health::new(),
-            timing: short(),
+            timing: self.timing,
             handover,
             machine: computer,
         };
@@ -232,7 +236,7 @@ impl Pod {
         if self.habits.has_state_dir && !was_marked {
             return (Agent::new(self.id(), incarnation), true);
         }
-        let at = Moment { now: self.computer.now(), timing: &short() };
+        let at = Moment { now: self.computer.now(), timing: &self.timing };
         (Agent::r7_restarted(&at, self.id(), incarnation), false)
     }
 

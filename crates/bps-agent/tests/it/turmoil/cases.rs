@@ -25,7 +25,7 @@ fn played(seed: u64) -> Outcome {
 
 /// Seed, script, what happened, what is wrong.
 fn told(seed: u64, outcome: &Outcome) -> String {
-    let Script { skews, habits, latency, faults: _ } = Script::draw(seed);
+    let Script { skews, habits, latency, .. } = Script::draw(seed);
     let mut text = format!("TURMOIL_SEED={seed}\n{skews:?}\n{habits:?}\nlatency {latency:?}\n");
     for entry in &outcome.entries {
         writeln!(text, "{entry}").expect("text takes all");

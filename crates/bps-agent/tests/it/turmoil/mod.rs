@@ -13,6 +13,7 @@
 //! | `record` | what happened in true time, and what must hold of it |
 //! | `cases`, `mutations` | the tests, and the proof that they can fail |
 //! | `departures` | both Pods are deleted, one soon after the other |
+//! | `outages` | the API server is away for minutes, up to an hour |
 //! | `overlap` | the same of Pods that make before they break: two act, where and as long as that is wanted |
 //!
 //! `TURMOIL_SEED=<number>` replays one seed in `whatever_happens_one_acts_at_most_and_afterwards_exactly_one` and prints
@@ -27,6 +28,7 @@ mod cases;
 mod departures;
 mod machine;
 mod mutations;
+mod outages;
 mod overlap;
 mod processes;
 mod record;

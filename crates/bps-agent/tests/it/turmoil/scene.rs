@@ -19,13 +19,13 @@ use crate::turmoil::script::{End, Fault, PODS, Planned, Script};
 use crate::turmoil::server::{self, API};
 use crate::turmoil::world::EPOCH_SECONDS;
 
-/// When faults begin, and when all of them are mended.
-const FAULTS_FROM: Duration = Duration::from_secs(3);
-const CALM: Duration = Duration::from_secs(15);
-/// From then on exactly one acts: a restart's wait (2 s), the kubelet's pauses, a read that is overdue (2 s), and a few
-/// attempts.
-const SETTLED: Duration = Duration::from_secs(25);
-const END: Duration = Duration::from_secs(28);
+/// When faults begin.
+pub(crate) const FAULTS_FROM: Duration = Duration::from_secs(3);
+/// How long after everything was mended exactly one acts: a restart's wait (2 s), the kubelet's pauses, a read that is overdue
+/// (2 s), and a few attempts.
+const SETTLED_AFTER: Duration = Duration::from_secs(10);
+/// How long after that a run ends.
+const ENDS_AFTER: Duration = Duration::from_secs(3);
 /// How long the kubelet takes to start a container again.
 const RESTART_PAUSE: Duration = Duration::from_millis(300);
 /// Longest time that a certificate takes. Unit: milliseconds.
@@ -62,6 +62,7 @@ struct Scene<'a> {
     pods: Vec<Arc<Pod>>,
     addresses: Vec<IpAddr>,
     latency: Duration,
+    calm: Duration,
     steps: BTreeMap<(Duration, usize), Step>,
     planned: usize,
     /// Pods whose node is off, or that the kubelet will start again.
@@ -73,10 +74,11 @@ struct Scene<'a> {
 /// # Errors
 /// An agent ended with an error.
 pub(crate) fn run(seed: u64, script: &Script, flaw: Flaw) -> turmoil::Result<Outcome> {
-    let scene = played(seed, script, flaw, END)?;
+    let settled = script.calm + SETTLED_AFTER;
+    let scene = played(seed, script, flaw, settled + ENDS_AFTER)?;
     let entries = scene.journal.entries();
     let spans = spans(&entries);
-    let verdict = check(&spans).and_then(|()| check_settled(&spans, SETTLED));
+    let verdict = check(&spans).and_then(|()| check_settled(&spans, settled));
     let revision = scene.hub.with(|state| state.world.revision());
     let objects = (revision, server::shown(&scene.hub).to_string());
     Ok(Outcome { entries, objects, verdict })
@@ -92,7 +94,7 @@ pub(crate) fn lease_after(
     faults_for: Duration,
 ) -> turmoil::Result<(Lease, Vec<Entry>)> {
     let until = FAULTS_FROM + faults_for;
-    assert!(until < CALM, "containers are started again then");
+    assert!(until < script.calm, "containers are started again then");
     let scene = played(seed, script, Flaw::default(), until)?;
     Ok((server::lease(&scene.hub).lease, scene.journal.entries()))
 }
@@ -102,7 +104,7 @@ fn played(seed: u64, script: &Script, flaw: Flaw, until: Duration) -> turmoil::R
     for planned in &script.faults {
         scene.plan(FAULTS_FROM + planned.at, Step::Break(*planned));
     }
-    scene.plan(CALM, Step::Calm);
+    scene.plan(script.calm, Step::Calm);
     while scene.sim.elapsed() < until {
         scene.turn()?;
     }
@@ -114,7 +116,7 @@ impl Scene<'_> {
         let mut sim = Builder::new()
             .rng_seed(seed)
             .epoch(UNIX_EPOCH + Duration::from_secs(EPOCH_SECONDS.unsigned_abs()))
-            .simulation_duration(2 * END)
+            .simulation_duration(2 * (script.calm + SETTLED_AFTER + ENDS_AFTER))
             // Hosts take turns within a millisecond: what takes less would arrive before it was sent.
             .min_message_latency(Duration::from_millis(1))
             .max_message_latency(script.latency.max(Duration::from_millis(1)))
@@ -132,13 +134,14 @@ impl Scene<'_> {
             let own = seed.wrapping_mul(PODS as u64).wrapping_add(index as u64);
             let flaw = if flaw.only.is_none_or(|only| only == index) { flaw } else { Flaw::default() };
             let computer = Computer::new(name, own, (script.skews[index], flaw), journal.clone());
-            let pod = Pod::new(computer, addresses[index], script.habits[index]);
+            let pod = Pod::new(computer, addresses[index], script.habits[index], &script.timing);
             let started = pod.clone();
             sim.host(name, move || started.clone().live());
             pods.push(pod);
         }
-        let (steps, down, latency) = (BTreeMap::new(), [false; PODS], script.latency);
-        Self { sim, hub, journal, pods, addresses, latency, steps, planned: 0, down }
+        let (steps, down) = (BTreeMap::new(), [false; PODS]);
+        let Script { latency, calm, .. } = *script;
+        Self { sim, hub, journal, pods, addresses, latency, calm, steps, planned: 0, down }
     }
 
     fn plan(&mut self, at: Duration, step: Step) {
@@ -223,7 +226,7 @@ impl Scene<'_> {
             }
             Fault::NodeDies(index) => drop(self.die(index)),
             Fault::ApplicationEnds(index) => self.pods[index].computer.end_application(now),
-            Fault::Stall(index) => self.pods[index].stall(CALM.min(now + lasts)),
+            Fault::Stall(index) => self.pods[index].stall(self.calm.min(now + lasts)),
             Fault::Leaves(index) => self.pods[index].ask_to_end(),
             Fault::Deleted(index) => {
                 self.pods[index].ask_to_end();

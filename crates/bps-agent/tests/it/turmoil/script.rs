@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use bps_api::HandoverOrder;
+use bps_protocol::Timing;
+use bps_protocol::testing::short;
 use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
 
@@ -11,6 +13,8 @@ use crate::turmoil::machine::Skew;
 
 /// How many Pods there are: two members, and one that can join.
 pub(crate) const PODS: usize = 3;
+/// When everything is mended.
+pub(crate) const CALM: Duration = Duration::from_secs(15);
 /// How many kinds of faults there are.
 pub(crate) const KINDS: usize = 14;
 /// Highest number of faults in a run, each of which may bring another one.
@@ -102,6 +106,10 @@ pub(crate) struct Script {
     /// Longest time that a message takes from the start on.
     pub(crate) latency: Duration,
     pub(crate) faults: Vec<Planned>,
+    /// Times of the pair.
+    pub(crate) timing: Timing,
+    /// When everything is mended that is not by then; the run ends a while later.
+    pub(crate) calm: Duration,
 }
 
 impl Script {
@@ -114,7 +122,14 @@ impl Script {
             handover: HandoverOrder::BreakBeforeMake,
         };
         let latency = Duration::from_millis(2);
-        Self { skews: [Skew::default(); PODS], habits: [habits; PODS], latency, faults: Vec::new() }
+        Self {
+            skews: [Skew::default(); PODS],
+            habits: [habits; PODS],
+            latency,
+            faults: Vec::new(),
+            timing: short(),
+            calm: CALM,
+        }
     }
 
     /// The script of a seed.
@@ -140,7 +155,7 @@ impl Script {
                 faults.push(planned(random, soon));
             }
         }
-        Self { skews, habits, latency, faults }
+        Self { skews, habits, latency, faults, timing: short(), calm: CALM }
     }
 
     /// The machines of a seed, and two faults: the second one a moment after the first.

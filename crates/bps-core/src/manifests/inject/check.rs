@@ -163,9 +163,6 @@ pub enum InjectError {
         agent_ports = agent_ports()
     )]
     HostNetwork,
-    /// The agent needs the token of its ServiceAccount.
-    #[error("set automountServiceAccountToken to true: the agent needs the token for its Lease")]
-    NoToken,
     /// The template pretends to be active or standby.
     #[error(
         "the template has the label {label:?}, which the operator writes: use another key, for example app"
@@ -231,9 +228,6 @@ pub(super) fn check_pod(template: &Value) -> Result<(), InjectError> {
     }
     if spec["hostNetwork"] == json!(true) {
         return Err(InjectError::HostNetwork);
-    }
-    if spec["automountServiceAccountToken"] == json!(false) {
-        return Err(InjectError::NoToken);
     }
     if let Some(policy) = ending_policy(spec) {
         return Err(InjectError::RestartPolicy { policy });

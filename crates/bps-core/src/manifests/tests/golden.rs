@@ -4,11 +4,13 @@ use std::net::IpAddr;
 use std::path::Path;
 
 use bps_api::keys;
+use bps_api::service::IpFamily;
 use serde_json::{Value, json};
 
 use super::{pod_of, set};
 use crate::manifests::{
-    budget, controller_revision, endpoint_slice, least_available, role_patch, service, slice_ports,
+    ShownAddresses, budget, controller_revision, endpoint_slice, least_available, role_patch, service,
+    slice_ports,
 };
 use crate::model::{Endpoint, NodeName, PodName, PodRef, Role, Uid};
 
@@ -267,29 +269,20 @@ fn the_slice_names_each_endpoint_with_its_pod() {
         is_terminating,
     };
     let ports = slice_ports(&set, service).unwrap();
-    let slice = endpoint_slice(&set, service, &ports, &[endpoint(1, false), endpoint(2, true)]);
+    let endpoints = [endpoint(1, false), endpoint(2, true)];
+    let shown = ShownAddresses { family: IpFamily::IPv4, endpoints: &endpoints };
+    let slice = endpoint_slice(&set, service, &ports, shown);
     assert_golden("endpoint-slice", &slice);
 }
 
 #[test]
-fn the_first_address_decides_the_family_of_a_slice() {
+fn each_family_has_a_slice_of_its_own() {
     let set = set(json!({"template": plain_template(), "service": exposed()}));
     let service = set.spec.service.as_ref().unwrap();
-    let endpoint = |address: &str| Endpoint {
-        pod: PodName("web-1".into()),
-        uid: Uid("u1".into()),
-        address: address.parse().unwrap(),
-        node: None,
-        zone: None,
-        is_ready: true,
-        is_terminating: false,
-    };
-    let family =
-        |endpoints: &[Endpoint]| endpoint_slice(&set, service, &[], endpoints)["addressType"].clone();
-    assert_eq!(
-        [family(&[]), family(&[endpoint("198.18.0.1")]), family(&[endpoint("2001:2::1")])],
-        ["IPv4", "IPv4", "IPv6"]
-    );
+    let slices = [IpFamily::IPv4, IpFamily::IPv6]
+        .map(|family| endpoint_slice(&set, service, &[], ShownAddresses { family, endpoints: &[] }));
+    let names = slices.map(|slice| json!([slice["metadata"]["name"], slice["addressType"]]));
+    assert_eq!(names, [json!(["front-bps", "IPv4"]), json!(["front-bps-ipv6", "IPv6"])]);
 }
 
 #[test]

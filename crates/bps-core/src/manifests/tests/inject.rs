@@ -42,6 +42,7 @@ fn the_agent_starts_the_application_with_its_own_arguments() {
         "run",
         "--group=web",
         "--key-file=/bps-ha-keys/keys",
+        "--api-dir=/bps-ha-api",
         "--peer-bind=0.0.0.0:20001",
         "--health-bind=0.0.0.0:20002",
         "--state-dir=/bps-ha",
@@ -163,7 +164,6 @@ fn what_stands_in_the_way_is_named_with_what_to_write_instead() {
         ("shareProcessNamespace", json!(true), InjectError::SharedProcesses),
         ("hostPID", json!(true), InjectError::HostProcesses),
         ("hostNetwork", json!(true), InjectError::HostNetwork),
-        ("automountServiceAccountToken", json!(false), InjectError::NoToken),
     ];
     for (field, value, error) in fields {
         assert_eq!(refused(&|spec| spec[field] = value.clone(), None), error);

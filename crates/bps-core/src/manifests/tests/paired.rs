@@ -45,14 +45,18 @@ fn a_set_tells_its_agents_what_to_replicate_and_its_group_how_fast_to_be() {
     let mut spec = paired();
     spec["activeStandby"] = json!({
         "container": "web", "stateDir": "/var/lib/web", "promoteWhen": "Always",
-        "timing": {"holdMilliseconds": 4_900, "watchMilliseconds": 5_000},
+        "timing": {"holdMilliseconds": 4_900, "watchMilliseconds": 5_000, "apiOutageSeconds": 90},
     });
     let set = set(spec);
     let told = set_injection(&set, Some("agent:1")).expect("it is paired").arguments;
     assert_eq!(told, ["--replicate=/var/lib/web", "--promote-when=always"]);
     let timing = set_group_spec(&set).expect("ports that exist").expect("it is paired").timing;
-    let expected =
-        GroupTiming { hold_milliseconds: 4_900, watch_milliseconds: 5_000, stop_milliseconds: 200 };
+    let expected = GroupTiming {
+        hold_milliseconds: 4_900,
+        watch_milliseconds: 5_000,
+        stop_milliseconds: 200,
+        api_outage_seconds: 90,
+    };
     assert_eq!(timing, Some(expected));
 }
 

@@ -62,6 +62,8 @@ fn edits() -> Vec<Edit> {
         edit("service.sessionAffinity", "ClientIP"),
         edit("service.sessionAffinityConfig", json!({"clientIP": {"timeoutSeconds": 9}})),
         edit("service.trafficDistribution", "PreferSameZone"),
+        edit("service.ipFamilies", json!(["IPv6"])),
+        edit("service.ipFamilyPolicy", "PreferDualStack"),
         edit("service.publishNotReadyAddresses", false),
         edit("coldStart.imageGate", false),
         edit("coldStart.gateSource", "ImageVolume"),

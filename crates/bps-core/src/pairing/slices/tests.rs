@@ -167,7 +167,7 @@ fn the_slice_of_a_lost_pair_stays_as_long_as_somebody_may_act_by_it() {
         let first = entitlements(&input).into_iter().map(|entitlement| entitlement.change);
         first.chain(all_needs(Lead::Own, &seen, &plan, &slices).changes).collect::<Vec<_>>()
     };
-    let lost = Lost { number: 0, pods: Vec::new(), level: None, since: BootTime::default() };
+    let lost = Lost::new(0, Vec::new(), None, BootTime::default());
     assert_eq!(changes(vec![lost], vec![]), vec![]);
     let found =
         |seats: [u128; 2]| vec![Step::Found { number: 0, term: 1, seats: seats.map(seat), level: None }];

@@ -8,11 +8,8 @@ fn said(directories: &str) -> LevelText {
 
 /// Pairs whose wait is over, with their Pods and what their Leases said.
 fn remembered(pods: &[u128], lost: &[(u32, [u128; 2], &str)]) -> Group {
-    let lost = lost.iter().map(|(number, pods, level)| Lost {
-        number: *number,
-        pods: pods.map(|pod| format!("web-{pod}")).into(),
-        level: Some(said(level)),
-        since: now(),
+    let lost = lost.iter().map(|(number, pods, level)| {
+        Lost::new(*number, pods.map(|pod| format!("web-{pod}")).into(), Some(said(level)), now())
     });
     Group { remembered: lost.collect(), ..group(pods.iter().copied(), []) }
 }

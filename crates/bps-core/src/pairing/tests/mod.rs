@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use bps_protocol::{AgentId, BootTime, Hold, Lease, Moment, Replacement, Timing};
 
+use super::silence::SILENCE_WITH_STATE_MAX;
 use super::testing::{now, pair, pod, seat};
 use super::*;
 

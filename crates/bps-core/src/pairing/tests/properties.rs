@@ -1,10 +1,12 @@
 //! What holds for every history of Pods that come and go, with pairs that behave as the protocol makes them.
 
+use std::collections::BTreeMap;
+
 use bps_protocol::Replacement;
 use proptest::prelude::*;
 
 use super::*;
-use crate::model::Role;
+use crate::model::{NodeName, Role};
 
 /// Something that happens to a group.
 #[derive(Clone, Copy, Debug)]
@@ -18,6 +20,12 @@ enum Happening {
     Vanishes(prop::sample::Index),
     TakesOver(prop::sample::Index),
     IsDeleted(prop::sample::Index),
+    /// A Pod answers nobody from then on, whatever its object says.
+    FallsSilent(prop::sample::Index),
+    /// All Pods answer again.
+    AllAnswer,
+    /// One of the two nodes is to be taken away, or neither.
+    NodeLeaves(Option<bool>),
 }
 
 fn happening() -> impl Strategy<Value = Happening> {
@@ -29,6 +37,9 @@ fn happening() -> impl Strategy<Value = Happening> {
         2 => index().prop_map(Happening::TakesOver),
         1 => index().prop_map(Happening::IsDeleted),
         1 => index().prop_map(Happening::Moves),
+        2 => index().prop_map(Happening::FallsSilent),
+        1 => Just(Happening::AllAnswer),
+        1 => any::<Option<bool>>().prop_map(Happening::NodeLeaves),
     ]
 }
 
@@ -48,6 +59,28 @@ struct World {
     group: Group,
     now: BootTime,
     next: u128,
+    /// Pods that answer nobody.
+    mute: BTreeSet<AgentId>,
+    /// When each Pod was last seen not to answer.
+    silent: BTreeMap<AgentId, BootTime>,
+    /// How often a Pod was asked for in the place of another one.
+    asked: usize,
+    /// Pairs whose Lease was deleted, as they were.
+    ended: BTreeMap<u32, Pair>,
+}
+
+impl Default for World {
+    fn default() -> Self {
+        Self {
+            group: Group::default(),
+            now: now(),
+            next: 0,
+            mute: BTreeSet::new(),
+            silent: BTreeMap::new(),
+            asked: 0,
+            ended: BTreeMap::new(),
+        }
+    }
 }
 
 impl World {
@@ -89,10 +122,22 @@ impl World {
                     .number
                     .is_multiple_of(2)
                     .then(|| LevelText { directories: pair.number.to_string(), pods: String::new() });
-                let pods = pair.names.into_values().collect();
-                self.group.lost.push(Lost { number: pair.number, pods, level, since: self.now });
+                let pods = pair.names.values().cloned().collect();
+                let may_return = !pair.number.is_multiple_of(3);
+                let lost = Lost::new(pair.number, pods, level, self.now + pair.timing.operator_wait);
+                self.group.lost.push(Lost { may_return, ..lost });
+                self.ended.insert(pair.number, pair);
             }
-            Happening::Moves(_)
+            Happening::FallsSilent(index) if !self.group.pods.is_empty() => {
+                self.mute.insert(self.group.pods[index.index(self.group.pods.len())].id);
+            }
+            Happening::AllAnswer => self.mute.clear(),
+            Happening::NodeLeaves(node) => {
+                let leaving = node.map(|is_odd| NodeName(format!("node-{}", u8::from(is_odd))));
+                self.group.leaving_nodes = leaving.into_iter().collect();
+            }
+            Happening::FallsSilent(_)
+            | Happening::Moves(_)
             | Happening::IsRelabelled(..)
             | Happening::Leaves(_)
             | Happening::Vanishes(_)
@@ -104,10 +149,9 @@ impl World {
     /// Agents do what the protocol has them do sooner or later, and time passes.
     fn agents_act(&mut self) {
         self.now = self.now + Duration::from_secs(10);
-        let timing = Timing::default();
         let lost = std::mem::take(&mut self.group.lost);
         let (waiting, over): (Vec<Lost>, Vec<Lost>) =
-            lost.into_iter().partition(|lost| self.now < lost.since + timing.operator_wait);
+            lost.into_iter().partition(|lost| self.now < lost.until);
         self.group.lost = waiting;
         self.group.remembered.extend(over.into_iter().filter(|lost| lost.level.is_some()));
         let staying: Vec<AgentId> = self.group.staying().iter().map(|pod| pod.id).collect();
@@ -117,12 +161,32 @@ impl World {
             if lease.holder.is_none_or(|holder| !may_act(&holder)) {
                 lease.holder = lease.members.into_iter().find(may_act);
             }
+            let other = |lease: &Lease| lease.members.into_iter().find(|id| Some(*id) != lease.holder);
+            if pair.switch_over == Some(lease.epoch) && other(lease).as_ref().is_some_and(may_act) {
+                (lease.holder, lease.epoch.sequence) = (other(lease), lease.epoch.sequence + 1);
+            }
+            let is_answered =
+                other(lease).is_some_and(|id| staying.contains(&id) && !self.mute.contains(&id));
+            lease.hold = if is_answered { Hold::Peer } else { Hold::Api };
             let Some(Replacement { leaving, joining }) = lease.pending else { continue };
             if lease.holder.is_some_and(|holder| holder != leaving) {
                 lease.members = lease.members.map(|id| if id == leaving { joining } else { id });
                 lease.pending = None;
             }
         }
+    }
+
+    /// Remembers who does not answer as the controller does.
+    fn remember(&mut self) {
+        for pair in &mut self.group.pairs {
+            let known = pair.silence.filter(|known| Some(known.standby) == pair.silent_standby());
+            let now = pair.silent_standby().map(|standby| Silence { standby, since: self.now });
+            pair.silence = known.or(now);
+            let counts = pair.silence.filter(|silence| silence.since + SILENCE_MAX <= self.now);
+            self.silent.extend(counts.map(|silence| (silence.standby, self.now)));
+        }
+        self.silent.retain(|_, since| self.now < *since + Duration::from_secs(60));
+        self.group.silent = self.silent.keys().copied().collect();
     }
 
     /// Carries a plan out as the controller does.
@@ -151,7 +215,14 @@ impl World {
                 new.lease.holder = None;
                 group.pairs.push(new);
             }
+            Step::Restore { pair } => {
+                let is_it = |lost: &Lost| lost.number == *pair && lost.may_return;
+                assert!(group.lost.iter().any(is_it), "{pair} may have had another Lease since");
+                group.lost.retain(|lost| lost.number != *pair);
+                group.pairs.push(self.ended.remove(pair).expect("one that ended"));
+            }
             Step::Ask { pair, leaving, joining } => {
+                self.asked += 1;
                 let at = pair_of(*pair, group);
                 let pair = &mut group.pairs[at];
                 pair.names.insert(joining.id, joining.pod.clone());
@@ -170,6 +241,10 @@ impl World {
                 let at = pair_of(*pair, group);
                 group.pairs[at].lease = *lease;
             }
+            Step::SwitchOver { pair } => {
+                let at = pair_of(*pair, group);
+                group.pairs[at].switch_over = Some(group.pairs[at].lease.epoch);
+            }
             Step::Fence { pair } => {
                 let at = pair_of(*pair, group);
                 group.pairs[at].is_ending = true;
@@ -178,11 +253,7 @@ impl World {
             Step::End { pair } => {
                 let at = pair_of(*pair, group);
                 let gone = group.pairs.remove(at);
-                let timing = Timing::default();
-                assert!(
-                    gone.is_over(&Moment { now: self.now, timing: &timing }),
-                    "somebody may act in {gone:?}"
-                );
+                assert!(gone.is_over(self.now), "somebody may act in {gone:?}");
             }
             Step::Label { pod, shown } => {
                 let labelled = group.pods.iter_mut().find(|candidate| candidate.id == *pod);
@@ -216,6 +287,7 @@ impl World {
                 self.agents_act();
             }
         }
+        self.mute.clear();
         for _ in 0..ROUNDS {
             self.agents_act();
             self.round();
@@ -226,6 +298,7 @@ impl World {
 
     fn round(&mut self) -> Plan {
         let timing = Timing::default();
+        self.remember();
         let plan = plan(&self.group, &Moment { now: self.now, timing: &timing });
         self.carry_out(&plan);
         self.check();
@@ -241,7 +314,7 @@ proptest! {
     fn every_history_ends_with_as_many_pairs_as_there_can_be(
         history in prop::collection::vec((happening(), any::<bool>()), 0..40)
     ) {
-        let mut world = World { group: Group::default(), now: now(), next: 0 };
+        let mut world = World::default();
         let last = world.come_to_rest(history);
         prop_assert_eq!(&last.steps, &vec![], "{:?}", world.group);
 
@@ -253,13 +326,31 @@ proptest! {
         prop_assert!(staying == 0 || !pairs.is_empty());
     }
 
+    /// Spares that answer nobody either must not be asked for one after the other for ever.
+    #[test]
+    fn pods_that_answer_nobody_are_asked_for_seldom(pods in 3..8_usize) {
+        let group = Group { pairs_wanted: Some(1), ..Group::default() };
+        let mut world = World { group, ..World::default() };
+        for _ in 0..pods {
+            world.happen(Happening::Comes);
+        }
+        world.round();
+        world.mute = world.group.pods.iter().map(|pod| pod.id).collect();
+        for _ in 0..ROUNDS {
+            world.agents_act();
+            world.round();
+        }
+        // Each round is 10 s, and whoever was silent is left in peace for 60 s; the active is never asked for.
+        prop_assert!(world.asked <= (pods - 1) * (1 + ROUNDS / 6), "{}", world.asked);
+    }
+
     #[test]
     fn a_group_of_a_set_ends_with_the_wanted_pairs_and_no_idle_spare(
         wanted in 0..4_usize,
         history in prop::collection::vec((happening_to_set(), any::<bool>()), 0..40)
     ) {
         let group = Group { pairs_wanted: Some(wanted), ..Group::default() };
-        let mut world = World { group, now: now(), next: 0 };
+        let mut world = World { group, ..World::default() };
         let last = world.come_to_rest(history);
         prop_assert_eq!(&last.steps, &vec![], "{:?}", world.group);
 

@@ -3,6 +3,7 @@
 use bps_protocol::Replacement;
 
 use super::*;
+use crate::model::NodeName;
 
 fn steps(group: &Group) -> Vec<Step> {
     plan_now(group).steps
@@ -183,12 +184,7 @@ fn a_ready_pod_takes_a_lost_place_before_an_older_one_that_is_not() {
 #[test]
 fn pods_of_a_pair_that_cannot_be_read_are_left_alone() {
     let mut group = group([1, 2, 3, 4], []);
-    group.unreadable = vec![Lost {
-        number: 0,
-        pods: vec!["web-1".into(), "web-2".into()],
-        level: None,
-        since: BootTime::default(),
-    }];
+    group.unreadable = vec![Lost::new(0, vec!["web-1".into(), "web-2".into()], None, BootTime::default())];
     group.pods[0].shown.state = Some(HaState::Active);
     let seats = [seat(3), seat(4)];
     assert_eq!(steps(&group), [Step::Found { number: 1, term: 0, seats, level: None }]);
@@ -211,16 +207,46 @@ fn no_pair_with_state_ends_for_another_one() {
 #[test]
 fn nobody_is_paired_anew_before_the_hold_of_a_lost_lease_is_over() {
     let mut group = group([1, 2, 3, 4], []);
-    group.lost.push(Lost {
-        number: 0,
-        pods: vec!["web-1".into(), "web-2".into()],
-        level: None,
-        since: now(),
-    });
+    let until = now() + Duration::from_secs(9);
+    group.lost.push(Lost::new(0, vec!["web-1".into(), "web-2".into()], None, until));
     let plan = plan_now(&group);
     assert_eq!(plan.steps, [Step::Found { number: 1, term: 0, seats: [seat(3), seat(4)], level: None }]);
     assert_eq!(plan.waits, [Wait::Lost { pair: 0 }]);
-    assert_eq!(plan.look_again, Some(now() + Timing::default().operator_wait));
+    assert_eq!(plan.look_again, Some(until));
+}
+
+#[test]
+fn a_lease_whose_end_was_seen_is_made_again_at_once_and_its_pods_stay_where_they_are() {
+    let mut group = group([1, 2, 3, 4], []);
+    let lost = Lost::new(0, vec!["web-1".into(), "web-2".into()], None, now());
+    group.lost.push(Lost { may_return: true, ..lost });
+    let found = Step::Found { number: 1, term: 0, seats: [seat(3), seat(4)], level: None };
+    assert_eq!(plan_now(&group).steps, [Step::Restore { pair: 0 }, found]);
+}
+
+#[test]
+fn a_member_is_replaced_at_once_when_both_have_certainly_ended_and_after_the_wait_else() {
+    let replacement = Replacement { leaving: AgentId(1), joining: AgentId(3) };
+    let lost = |have_ended| {
+        let pair = pair(0, [1, 2]);
+        let lease = Lease { pending: Some(replacement), ..pair.lease };
+        group([3], [Pair { lease, have_ended, ..pair }])
+    };
+    let [unknown, known] = [false, true].map(|have_ended| plan_now(&lost(have_ended)));
+    assert_eq!(unknown.steps, []);
+    assert_eq!(unknown.look_again, Some(now() + Timing::default().operator_wait));
+    let [Step::Force { pair: 0, lease }] = &known.steps[..] else { panic!("{known:?}") };
+    assert_eq!((lease.holder, lease.members), (None, [3, 2].map(AgentId)));
+}
+
+#[test]
+fn whoever_acted_alone_is_waited_for_as_long_as_it_may_act_alone() {
+    let timing = Timing { lone_wait: Duration::from_secs(7), ..Timing::default() };
+    let pair = pair(0, [1, VACANT.0]);
+    let pending = Some(Replacement { leaving: AgentId(1), joining: AgentId(3) });
+    let lease = Lease { pending, hold: Hold::Api, ..pair.lease };
+    let plan = plan_now(&group([3], [Pair { lease, timing, ..pair }]));
+    assert_eq!(plan.look_again, Some(now() + timing.lone_wait));
 }
 
 #[test]
@@ -265,4 +291,95 @@ fn a_paused_group_stays_as_it_is() {
     let mut group = group([1, 2], []);
     group.is_paused = true;
     assert_eq!(plan_now(&group), Plan { waits: vec![Wait::Paused], ..Plan::default() });
+}
+
+/// A pair, which is all that is wanted, and a spare on each node; its standby has not answered for so long.
+fn silent(time: Duration) -> Group {
+    let mut group = labelled(group([1, 2, 3, 4], [pair(0, [1, 2])]));
+    group.pairs_wanted = Some(1);
+    let pair = &mut group.pairs[0];
+    pair.lease.hold = Hold::Api;
+    pair.silence = Some(Silence { standby: AgentId(2), since: now().before(time) });
+    group
+}
+
+#[test]
+fn a_spare_takes_the_place_of_a_standby_that_does_not_answer() {
+    let (soon, late) = (silent(SILENCE_MAX / 2), silent(SILENCE_MAX));
+    let waiting = plan_now(&soon);
+    assert_eq!((waiting.steps, waiting.waits), (vec![], vec![]));
+    assert_eq!(waiting.look_again, Some(now() + SILENCE_MAX / 2));
+    let told = plan_now(&late);
+    assert_eq!(told.steps, [Step::Ask { pair: 0, leaving: AgentId(2), joining: seat(3) }]);
+    assert_eq!(told.waits, [Wait::Silent { pair: 0 }]);
+}
+
+#[test]
+fn whoever_is_on_the_lost_node_comes_last_and_whoever_was_silent_itself_not_at_all() {
+    let mut group = silent(SILENCE_MAX);
+    // Pods 2 and 4 are on one node, 1 and 3 on the other one, where the active is.
+    let taken = |group: &Group| {
+        let plan = plan_now(group);
+        assert_eq!(plan.waits, [Wait::Silent { pair: 0 }]);
+        plan.steps
+            .iter()
+            .find_map(|step| if let Step::Ask { joining, .. } = step { Some(joining.id.0) } else { None })
+    };
+    assert_eq!(taken(&group), Some(3));
+    group.pods[3].node = Some(NodeName("node-3".to_owned()));
+    assert_eq!(taken(&group), Some(4));
+    group.silent = [AgentId(3), AgentId(4)].into();
+    assert_eq!(taken(&group), None);
+}
+
+#[test]
+fn a_standby_that_answers_again_keeps_its_place() {
+    let mut group = silent(SILENCE_MAX);
+    let pending = Replacement { leaving: AgentId(2), joining: AgentId(3) };
+    group.pairs[0].lease.pending = Some(pending);
+    group.pairs[0].names.insert(AgentId(3), "web-3".into());
+    assert_eq!(plan_now(&group).steps, [], "the active has not admitted the other one yet");
+    group.pairs[0].lease.hold = Hold::Peer;
+    assert_eq!(plan_now(&group).steps, [Step::Withdraw { pair: 0 }]);
+}
+
+#[test]
+fn a_standby_that_may_have_all_of_the_state_is_not_replaced_and_any_other_one_later() {
+    let with_state = |time, level_pods: &[u128]| {
+        let mut group = silent(time);
+        group.pairs[0].level = Some(level_pods.len());
+        group.pairs[0].level_pods = level_pods.iter().copied().map(AgentId).collect();
+        plan_now(&group)
+    };
+    let ask = Step::Ask { pair: 0, leaving: AgentId(2), joining: seat(3) };
+    let soon = with_state(SILENCE_MAX, &[1]);
+    assert_eq!((soon.steps, soon.waits), (vec![], vec![Wait::Silent { pair: 0 }]));
+    assert_eq!(soon.look_again, Some(now().before(SILENCE_MAX) + SILENCE_WITH_STATE_MAX));
+    assert_eq!(with_state(SILENCE_WITH_STATE_MAX, &[1]).steps, [ask]);
+    assert_eq!(with_state(SILENCE_WITH_STATE_MAX, &[1, 2]).steps, []);
+}
+
+#[test]
+fn an_active_whose_node_is_to_be_taken_away_hands_over_to_who_can_follow_elsewhere() {
+    // Pods 1 and 2 are on different nodes, and the first one acts.
+    let planned = |change: fn(&mut Group)| {
+        let mut group = labelled(group([1, 2], [pair(0, [1, 2])]));
+        group.leaving_nodes = [NodeName("node-1".to_owned())].into();
+        change(&mut group);
+        plan_now(&group).steps
+    };
+    assert_eq!(planned(|_| {}), [Step::SwitchOver { pair: 0 }]);
+    let held: [fn(&mut Group); 8] = [
+        |group| group.leaving_nodes = [NodeName("node-0".to_owned())].into(),
+        |group| group.leaving_nodes.extend([NodeName("node-0".to_owned())]),
+        |group| group.pods[1].is_ready = false,
+        |group| group.pairs[0].lease.hold = Hold::Api,
+        |group| group.pairs[0].level = Some(1),
+        |group| group.pairs[0].fenced = vec![AgentId(2)],
+        |group| group.pairs[0].switch_over = Some(group.pairs[0].lease.epoch),
+        |group| group.is_paused = true,
+    ];
+    for (index, change) in held.into_iter().enumerate() {
+        assert_eq!(planned(change), [], "{index}");
+    }
 }

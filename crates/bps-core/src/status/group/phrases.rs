@@ -10,6 +10,10 @@ pub(super) const NO_PAIRS: Word = Word {
 };
 pub(super) const UNPAIRED: Word =
     Word { word: "Unpaired", meaning: "A pair lacks its active or its standby." };
+pub(super) const SILENT: Word = Word {
+    word: "StandbySilent",
+    meaning: "The standby of a pair does not answer its active: nobody follows if that fails. A spare takes its place.",
+};
 pub(super) const REFUSED: Word = Word { word: "Refused", meaning: "A write for the group was refused." };
 pub(super) const UNREADABLE: Word = Word {
     word: "Unreadable",
@@ -25,6 +29,7 @@ pub(super) const WAITING_FOR_PODS: Word = Word { word: "Waiting for Pods", meani
 pub(super) const PAIRING: Word =
     Word { word: "Pairing", meaning: "Pairs are being formed, ended or given another member." };
 pub(super) const WITHOUT_STANDBY: Word = Word { word: "Without standby", meaning: UNPAIRED.meaning };
+pub(super) const STANDBY_SILENT: Word = Word { word: "Standby silent", meaning: SILENT.meaning };
 pub(super) const READY: Word = Word { word: "Ready", meaning: PAIRED.meaning };
 
 /// The conditions in the order of the status.
@@ -36,7 +41,7 @@ pub const GROUP_CONDITIONS: [ConditionWords; 4] = [
     },
     ConditionWords {
         r#type: Word { word: words::DEGRADED, meaning: "Something needs attention." },
-        when_true: &[UNREADABLE, REFUSED, WITHHELD],
+        when_true: &[UNREADABLE, REFUSED, WITHHELD, SILENT],
         when_false: &[AS_EXPECTED],
     },
     ConditionWords { r#type: WITHHELD, when_true: &[NO_LEVEL_COPY], when_false: &[AS_EXPECTED] },
@@ -48,5 +53,5 @@ pub const GROUP_CONDITIONS: [ConditionWords; 4] = [
 ];
 
 /// The phrases of the STATUS column, most important first.
-pub const GROUP_STATES: [Word; 7] =
-    [PAUSED, DEGRADED, WITHHELD, WAITING_FOR_PODS, PAIRING, WITHOUT_STANDBY, READY];
+pub const GROUP_STATES: [Word; 8] =
+    [PAUSED, DEGRADED, WITHHELD, WAITING_FOR_PODS, PAIRING, STANDBY_SILENT, WITHOUT_STANDBY, READY];

@@ -1,10 +1,11 @@
 //! What a group, its pairs and its troubles make of a status.
 
 use bps_api::status::ConditionStatus;
-use bps_protocol::{AgentId, Epoch};
+use bps_protocol::{AgentId, BootTime, Epoch};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::*;
+use crate::pairing::Silence;
 use crate::pairing::testing::{pair, pod};
 
 /// Pods 1 and 2 are a pair, and Pod 3 is a spare.
@@ -129,6 +130,21 @@ fn a_pair_in_which_nobody_may_act_is_a_condition_of_its_own() {
     let message = "nobody may act in web-0: no ready Pod has every acknowledged write; bring the lost Pod back \
         with its volume, or remove the annotation backup.example.com/ha-in-sync from the Lease to act without those writes";
     assert_eq!(withheld.conditions[2].message, message);
+}
+
+#[test]
+fn a_standby_that_does_not_answer_is_named() {
+    let mut silent = group(Some(1), FIRST);
+    silent.pairs[0].silence = Some(Silence { standby: AgentId(2), since: BootTime::default() });
+    let plan = Plan { waits: vec![Wait::Silent { pair: 0 }], ..Plan::default() };
+    let told = planned(&HAGroupStatus::default(), (&silent, &plan), &[]);
+    assert_eq!((told.state.as_str(), told.pairs[0].state.as_str()), ("Standby silent", "Silent"));
+    let said: Vec<_> =
+        told.conditions.iter().map(|said| (&*said.reason, said.status, &*said.message)).collect();
+    let message =
+        "the standby web-2 of web-0 does not answer its active: look at its node and the log of its agent";
+    assert_eq!(said[1], ("StandbySilent", ConditionStatus::True, message));
+    assert_eq!((said[0].0, said[0].1), ("Unpaired", ConditionStatus::False));
 }
 
 #[test]

@@ -58,6 +58,10 @@ fn each_change_of_a_pair_is_told_once() {
     let note = "Nobody may act in pair web-0: no ready Pod has every acknowledged write";
     assert_eq!(told(paired(), withheld()), event("Withheld", note));
     assert_eq!([told(withheld(), withheld()), told(withheld(), paired())], [[], []]);
+    let silent = || Some(pair("Silent", ("a", "b")));
+    assert_eq!(told(paired(), silent()), event("StandbySilent", "b does not answer a in pair web-0"));
+    assert_eq!([told(silent(), silent()), told(silent(), paired())], [[], []]);
+    assert_eq!(told(silent(), Some(pair("Paired", ("a", "c")))), replaced);
     assert_eq!(told(paired(), None), event("PairEnded", "Pair web-0 has no Lease any more"));
 }
 

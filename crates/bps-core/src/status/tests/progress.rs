@@ -3,9 +3,10 @@
 use bps_api::status::{BackupPodSetStatus, ConditionStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use crate::model::{Exposure, Lifecycle, ObjectState, Others, PodView, Role};
+use crate::model::{Exposure, Lifecycle, ObjectState, PodView, Role};
 use crate::status::stalls_at;
 use crate::status::testing::*;
+use crate::testing::exposure;
 
 /// What kstatus makes of an object of a kind that it does not know.
 #[derive(Debug, PartialEq, Eq)]
@@ -52,7 +53,7 @@ fn a_set_that_lacks_a_backup_is_available_and_not_ready() {
 #[test]
 fn a_service_that_is_not_as_wanted_yet_serves() {
     let mut case = seen([1, 0, 0], full([1, 0, 0]));
-    let exposed = |service, slice, endpoints| Exposure { service, slice, endpoints, others: Others::None };
+    let exposed = |service, slice, endpoints| Exposure { service, ..exposure(slice, endpoints) };
     let endpoints = vec![endpoint("web-primary-0")];
     case.snapshot.exposure = Some(exposed(ObjectState::Outdated, ObjectState::Current, endpoints));
     assert_eq!((is_available(&case.compute()), verdict(&case.compute())), (true, Verdict::InProgress));

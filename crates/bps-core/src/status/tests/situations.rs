@@ -7,6 +7,7 @@ use crate::model::{
     Exposure, Lifecycle, ObjectState, Others, Outcome, PodView, Reason, Refusal, Revision, Role,
 };
 use crate::status::testing::*;
+use crate::testing::exposure;
 
 const CRASHED: Lifecycle = Lifecycle::Unready { since: jiff::Timestamp::UNIX_EPOCH };
 
@@ -195,24 +196,18 @@ fn stopped_or_unexposed() -> Vec<Situation> {
         ("a bug of a rule", seen([1, 0, 0], vec![]).hold(Reason::CheckRefused, "web-a"),
             "Degraded: CheckRefused", ["-PrimariesNotReady", "+FailingOver", "+CheckRefused"]),
         ("a Service that does not lead to the primary", with(new([1, 0, 0], full([1, 0, 0])), |case| {
-                case.snapshot.exposure = Some(Exposure {
-                    service: ObjectState::Current, slice: ObjectState::Current, endpoints: vec![], others: Others::None,
-                });
+                case.snapshot.exposure = Some(exposure(ObjectState::Current, vec![]));
             }),
             "Starting", ["-NotExposed", "+Starting", "-AsExpected"]),
         ("a Service that leads elsewhere, too", with(new([1, 0, 0], full([1, 0, 0])), |case| {
                 let others = Others::Standing { objects: vec!["endpoints/web".to_owned()], until: at(60) };
                 case.snapshot.exposure = Some(Exposure {
-                    service: ObjectState::Current, slice: ObjectState::Current,
-                    endpoints: vec![endpoint("web-primary-0")], others,
+                    others, ..exposure(ObjectState::Current, vec![endpoint("web-primary-0")])
                 });
             }),
             "Degraded: ForeignObject", ["+AsWanted", "-Complete", "+ForeignObject"]),
         ("a Service that leads to the primary", with(new([1, 0, 0], full([1, 0, 0])), |case| {
-                case.snapshot.exposure = Some(Exposure {
-                    service: ObjectState::Current, slice: ObjectState::Current,
-                    endpoints: vec![endpoint("web-primary-0")], others: Others::None,
-                });
+                case.snapshot.exposure = Some(exposure(ObjectState::Current, vec![endpoint("web-primary-0")]));
             }),
             "Ready", ["+AsWanted", "-Complete", "-AsExpected"]),
     ]

@@ -1,0 +1,177 @@
+//! How often in a row the application ended by itself soon after its start, and the pause that follows.
+//!
+//! A kubelet that starts a container again and again waits longer each time; of an application under an agent it sees no end.
+//! Each agent counts for itself: where the application ends on both sides, both wait, and the pair as a whole waits as long.
+
+use std::time::Duration;
+
+use bps_protocol::BootTime;
+use bps_runtime::backoff::backoff;
+
+/// Shortest time between two starts by the same agent, and the pause after the first short life. 1 s: an application that was killed
+/// once is started again as soon as that.
+pub(super) const PAUSE_MIN: Duration = Duration::from_secs(1);
+/// Longest pause, unless the settings say otherwise. 60 s: a dependency that is back is found within that; a kubelet waits up to 300 s.
+pub(crate) const PAUSE_MAX: Duration = Duration::from_secs(60);
+/// A life that is shorter than this is short. 60 s: the longest pause, so that what lives for longer is never waited for.
+const SHORT_LIFE: Duration = Duration::from_secs(60);
+/// Beside two of the longest pauses, how long a short life counts. 30 s: where both agents wait in turn, each starts the application
+/// after the pauses of both, and it lives for a moment.
+const COUNTS_FOR_BESIDE: Duration = Duration::from_secs(30);
+/// So many short lives in a row are a loop. 3: more than a kill and an unlucky start.
+const LOOP_FROM: u32 = 3;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Crashes {
+    pause_max: Duration,
+    /// When what runs was started.
+    started: Option<BootTime>,
+    /// It was found to work no more, so that its end is its own although it was killed.
+    is_dead: bool,
+    /// Short lives in a row.
+    count: u32,
+    /// When the last of them ended.
+    last: BootTime,
+    /// It pauses, and nobody else could start the application.
+    pauses_alone: bool,
+}
+
+impl Default for Crashes {
+    fn default() -> Self {
+        let last = BootTime::default();
+        Self { pause_max: PAUSE_MAX, started: None, is_dead: false, count: 0, last, pauses_alone: false }
+    }
+}
+
+impl Crashes {
+    /// Waits at most so long from then on.
+    pub(super) fn limit(&mut self, pause_max: Duration) {
+        self.pause_max = pause_max;
+    }
+
+    pub(super) fn started(&mut self, now: BootTime) {
+        (self.started, self.is_dead) = (Some(now), false);
+    }
+
+    pub(super) fn found_dead(&mut self) {
+        self.is_dead = true;
+    }
+
+    /// It has ended; whether it was asked to. What was never started counts for nothing.
+    pub(super) fn ended(&mut self, now: BootTime, was_asked: bool) {
+        let Some(started) = self.started.take() else { return };
+        if started + SHORT_LIFE <= now {
+            self.count = 0;
+        } else if !was_asked || self.is_dead {
+            (self.count, self.last) = (self.recent(now).saturating_add(1), now);
+        }
+    }
+
+    fn recent(&self, now: BootTime) -> u32 {
+        if now < self.last + 2 * self.pause_max + COUNTS_FOR_BESIDE { self.count } else { 0 }
+    }
+
+    /// From the last start to the next one.
+    pub(super) fn pause(&self, now: BootTime) -> Duration {
+        backoff(PAUSE_MIN, self.recent(now), self.pause_max.max(PAUSE_MIN))
+    }
+
+    /// Whether a pause is over because there is a successor that was not there at its beginning. One that was there has tried
+    /// as well, and the two would hand the role to and fro.
+    pub(super) fn is_relieved(&mut self, is_pausing: bool, has_successor: bool) -> bool {
+        let was_alone = std::mem::replace(&mut self.pauses_alone, is_pausing && !has_successor);
+        was_alone && is_pausing && has_successor
+    }
+
+    /// Whether it ends again and again soon after its start; not any more once it lives for long.
+    pub(super) fn is_loop(&self, now: BootTime) -> bool {
+        let lives = self.started.is_some_and(|started| started + SHORT_LIFE <= now);
+        !lives && self.recent(now) >= LOOP_FROM
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn at(seconds: u32) -> BootTime {
+        BootTime::default() + seconds * SECOND
+    }
+
+    /// After lives that began and ended at these seconds.
+    fn after(lives: &[[u32; 2]]) -> Crashes {
+        let mut crashes = Crashes::default();
+        for [start, end] in lives {
+            crashes.started(at(*start));
+            crashes.ended(at(*end), false);
+        }
+        crashes
+    }
+
+    #[test]
+    fn pauses_double_with_each_short_life_up_to_a_limit() {
+        let lives: Vec<[u32; 2]> = (0..10).map(|second| [second, second]).collect();
+        let pauses = |count: usize| after(&lives[..count]).pause(at(10)).as_secs();
+        assert_eq!([0, 1, 2, 3, 6, 7, 10].map(pauses), [1, 1, 2, 4, 32, 60, 60]);
+        let mut limited = after(&lives);
+        limited.limit(SECOND);
+        assert_eq!(limited.pause(at(10)), SECOND);
+    }
+
+    #[test]
+    fn the_longest_pause_lasts_however_long_it_is() {
+        for seconds in [60, 300] {
+            let mut crashes = Crashes::default();
+            crashes.limit(seconds * SECOND);
+            let mut now = 0;
+            // The other agent waits as long in between.
+            for _ in 0..20 {
+                crashes.started(at(now));
+                crashes.ended(at(now + 1), false);
+                now += 2 * u32::try_from(crashes.pause(at(now)).as_secs()).expect("a short pause");
+            }
+            assert_eq!(crashes.pause(at(now)), seconds * SECOND);
+            assert!(crashes.is_loop(at(now)));
+        }
+    }
+
+    #[test]
+    fn a_loop_is_over_once_a_life_is_long_or_nothing_ended_for_long() {
+        let mut crashes = after(&[[0, 1], [2, 3], [6, 7]]);
+        assert!(crashes.is_loop(at(7)) && !after(&[[0, 1], [2, 3]]).is_loop(at(7)));
+        assert_eq!([156, 157].map(|second| crashes.is_loop(at(second))), [true, false]);
+        crashes.started(at(20));
+        assert_eq!([79, 80].map(|second| crashes.is_loop(at(second))), [true, false]);
+        crashes.ended(at(80), false);
+        assert_eq!((crashes.is_loop(at(81)), crashes.pause(at(81))), (false, SECOND));
+    }
+
+    #[test]
+    fn only_who_came_during_a_pause_relieves_it() {
+        let mut crashes = Crashes::default();
+        let mut relieved = |is_pausing, has_successor| crashes.is_relieved(is_pausing, has_successor);
+        assert!(!relieved(true, true), "it was there");
+        assert!(!relieved(true, false) && relieved(true, true));
+        assert!(!relieved(true, true), "once");
+        assert!(!relieved(true, false) && !relieved(false, false) && !relieved(true, true), "another pause");
+    }
+
+    #[test]
+    fn an_end_that_was_asked_for_is_nobody_s_fault_unless_it_was_dead_before() {
+        let ended = |was_asked, is_dead| {
+            let mut crashes = after(&[[0, 1]]);
+            crashes.started(at(2));
+            if is_dead {
+                crashes.found_dead();
+            }
+            crashes.ended(at(3), was_asked);
+            // What was never started.
+            crashes.ended(at(4), false);
+            crashes.pause(at(4)).as_secs()
+        };
+        assert_eq!([ended(false, false), ended(true, false), ended(true, true)], [2, 1, 2]);
+    }
+}

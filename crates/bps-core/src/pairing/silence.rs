@@ -1,0 +1,104 @@
+//! Standbys that do not answer their active, and who takes their place.
+//!
+//! What a Pod's object says comes late: a node that lost its power counts as ready for half a minute and more, and its Pods are
+//! deleted after five. The Lease tells within a second that no standby answers whoever acts, because that one then lives on
+//! writes. Only the active makes another Pod a member, so that a mistake here costs a standby, and no safety.
+
+use std::time::Duration;
+
+use bps_protocol::{AgentId, BootTime, Hold};
+
+use super::plan::{Draft, Wait};
+use super::view::{Pair, Pod, Seat, VACANT};
+
+/// How long a standby is silent before that is told, and a spare takes its place. 5 s: an agent that was started again
+/// answers within that, and a lost Pod is replaced within 15 s of its last answer.
+pub const SILENCE_MAX: Duration = Duration::from_secs(5);
+
+/// The same where state is replicated. 60 s: a spare has to be given all of the state, and one that comes back what it lacks.
+pub(super) const SILENCE_WITH_STATE_MAX: Duration = Duration::from_secs(60);
+
+/// A standby that does not answer its active.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Silence {
+    /// Who it is.
+    pub standby: AgentId,
+    /// Since when its Lease tells so without a break.
+    pub since: BootTime,
+}
+
+impl Pair {
+    /// Who should answer whoever acts, and does not by what the Lease says.
+    ///
+    /// It says so of one that has just begun to act as well: only what lasts is told.
+    pub fn silent_standby(&self) -> Option<AgentId> {
+        let holder = self.lease.holder.filter(|_| self.lease.hold == Hold::Api)?;
+        self.lease.members.into_iter().find(|id| *id != holder && *id != VACANT)
+    }
+
+    /// When its standby counts as silent, if that goes on.
+    fn counts_as_silent_at(&self) -> Option<BootTime> {
+        let silence = self.silence.filter(|silence| self.silent_standby() == Some(silence.standby))?;
+        Some(silence.since + SILENCE_MAX)
+    }
+}
+
+impl Draft<'_> {
+    /// Whether this member counts as silent.
+    pub(super) fn is_silent(&self, pair: &Pair, member: AgentId) -> bool {
+        let is_it = pair.silence.is_some_and(|silence| silence.standby == member);
+        is_it && pair.counts_as_silent_at().is_some_and(|at| at <= self.at.now)
+    }
+
+    /// Asks for spares in the places of standbys that have been silent for long.
+    pub(super) fn replace_silent(&mut self) {
+        for pair in &self.group.pairs {
+            let is_whole = self.group.staying_members(pair).len() == 2;
+            let is_stable = is_whole && !pair.is_ending;
+            let Some((at, silence)) = pair.counts_as_silent_at().zip(pair.silence).filter(|_| is_stable)
+            else {
+                continue;
+            };
+            if self.at.now < at {
+                self.look_again(at);
+                continue;
+            }
+            self.plan.waits.push(Wait::Silent { pair: pair.number });
+            if self.is_asked(pair) {
+                continue;
+            }
+            // Whose level copies are not known may be the only ones.
+            let may_be_level = pair.level.is_some() && pair.level_pods.is_empty();
+            let patience = if pair.level.is_some() { SILENCE_WITH_STATE_MAX } else { SILENCE_MAX };
+            if self.at.now < silence.since + patience {
+                self.look_again(silence.since + patience);
+            } else if !may_be_level
+                && !pair.level_pods.contains(&silence.standby)
+                && let Some(spare) = self.take_spare(pair, silence.standby)
+            {
+                self.ask_in_place_of(pair, silence.standby, spare);
+            }
+        }
+    }
+
+    /// The oldest free Pod that was not silent itself a moment ago, best on a node of its own, and rather on the active's than on the
+    /// silent one's.
+    ///
+    /// Whether it is ready tells nothing: a spare is not as long as a pair needs one, but for one whose node is lost.
+    fn take_spare(&mut self, pair: &Pair, standby: AgentId) -> Option<Seat> {
+        let group = self.group;
+        let node = |id: AgentId| group.pods.iter().find(|pod| pod.id == id).and_then(|pod| pod.node.as_ref());
+        let (lost, held) = (node(standby), pair.lease.holder.and_then(node));
+        let free = self.free.iter().enumerate().filter(|(_, pod)| !group.silent.contains(&pod.id));
+        let place = |(index, pod): &(usize, &&Pod)| {
+            let own = pod.node.as_ref();
+            (own == lost, own == held, *index)
+        };
+        let index = free.min_by_key(place).map(|(index, _)| index);
+        if index.is_none() && !self.free.is_empty() {
+            // Nothing tells when one of them counts as silent no more.
+            self.look_again(self.at.now + SILENCE_MAX);
+        }
+        self.take(index?)
+    }
+}
