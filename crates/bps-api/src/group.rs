@@ -191,6 +191,11 @@ pub struct HAGroupStatus {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub lost: Vec<LostPair>,
 
+    /// How long Pods of these pairs and of the lost ones may act by a Lease that is gone, in seconds: the longest of all, as
+    /// their Leases have it. Others take their places only after that, also if another operator decides it.
+    #[schemars(range(min = 0))]
+    pub wait_seconds: i64,
+
     /// Names of Pods that are in no pair, sorted, at most 50.
     #[schemars(length(max = 50))]
     pub spares: Vec<String>,

@@ -35,8 +35,8 @@ pub struct GroupTiming {
     pub stop_milliseconds: i32,
 
     /// For how long an active acts on while the API server is away and its standby answers, 0 to 3600, default 3600. The
-    /// operator waits a minute longer than this for a pair whose members are both gone, unless their kubelets have said that
-    /// they ended, or their nodes have the taint node.kubernetes.io/out-of-service.
+    /// operator waits a minute and a sixtieth longer than this for a pair whose members are both gone, unless their kubelets
+    /// have said that they ended, or their nodes are not ready and have the taint node.kubernetes.io/out-of-service.
     #[serde(default = "api_outage_seconds")]
     #[schemars(range(min = 0, max = 3_600))]
     pub api_outage_seconds: i32,

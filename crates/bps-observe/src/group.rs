@@ -98,10 +98,12 @@ pub struct SeenGroup {
     pub told_epochs: BTreeMap<u32, Epoch>,
     /// Pairs that the status names, as they would be if their Lease had been lost just now.
     pub told: BTreeMap<u32, Lost>,
+    /// How long whoever acts by a Lease may do so that is gone, as the status tells.
+    pub told_wait: Duration,
     /// What each Lease that names a pair says of the copies of its state.
     pub levels: BTreeMap<u32, Option<LevelText>>,
-    /// Pods that are there and do not start again.
-    pub ending_pods: Vec<PodEnd>,
+    /// How far each Pod is on its way that is there.
+    pub pod_ends: Vec<PodEnd>,
     /// All objects, to be compared with what is wanted.
     pub objects: ExistingObjects,
 }
@@ -137,8 +139,9 @@ pub fn see_group(group: &HAGroup, objects: &GroupObjects, now: BootTime) -> Seen
     }
     seen.group.pairs.sort_by_key(|pair| pair.number);
     seen.group.pods = objects.pods.iter().filter_map(|pod| pod_of(pod)).collect();
-    seen.ending_pods = objects.pods.iter().filter_map(|pod| PodEnd::of_present(pod)).collect();
-    let until = now + times(group).operator_wait;
+    seen.pod_ends = objects.pods.iter().filter_map(|pod| PodEnd::of(pod)).collect();
+    seen.told_wait = told_wait(group);
+    let until = now + seen.told_wait;
     seen.told = if is_told(group) { told(group, until) } else { shown_before(&seen, now) };
     seen.told_epochs = told_epochs(group);
     seen.group.highest_term = highest_term(group, objects, &seen.group.pairs);
@@ -153,6 +156,14 @@ pub fn see_group(group: &HAGroup, objects: &GroupObjects, now: BootTime) -> Seen
     seen.group.is_paused = group.spec.paused;
     seen.group.pairs_wanted = group.spec.pairs.map(|pairs| usize::try_from(pairs).unwrap_or_default());
     seen
+}
+
+/// How long whoever acts by a Lease of a group may do so that is gone and of which only the status tells: pairs keep the times of
+/// which they were made, also if the specification has changed since.
+pub fn told_wait(group: &HAGroup) -> Duration {
+    let told = group.status.as_ref().and_then(|status| u64::try_from(status.wait_seconds).ok());
+    let told = told.filter(|seconds| *seconds > 0).map_or(FORMER_WAIT, Duration::from_secs);
+    told.max(times(group).operator_wait)
 }
 
 /// The times of new pairs of a group.

@@ -28,9 +28,18 @@ pub(super) fn node_view(node: &SlimNode) -> NodeView {
     }
 }
 
-/// Whether an administrator vouches that the node is off.
+/// Whether an administrator vouches that the node is off, and nothing says otherwise: what Kubernetes' garbage collector of Pods
+/// asks for, too, before it takes Pods away there (`gcTerminating`, 1.36.4).
 pub fn is_out_of_service(node: &SlimNode) -> bool {
+    is_vouched_for(node) && !is_ready(node)
+}
+
+fn is_vouched_for(node: &SlimNode) -> bool {
     node.spec.taints.iter().any(|taint| taint.key == OUT_OF_SERVICE_TAINT)
+}
+
+fn is_ready(node: &SlimNode) -> bool {
+    SlimCondition::ready(&node.status.conditions).is_some_and(SlimCondition::is_true)
 }
 
 /// Since when a node does not answer by its record; one that never did, since it was made.
@@ -39,23 +48,21 @@ pub(super) fn silent_since(node: &SlimNode) -> Option<Timestamp> {
     told.or_else(|| node.metadata.creation_timestamp.as_ref().map(|time| time.0))
 }
 
-/// Whether somebody is about to take the node away.
+/// Whether somebody is about to take the node away. One that is called off while it answers is about to be, or was not looked at.
 fn is_leaving(node: &SlimNode) -> bool {
     let is_tainted = |taint: &SlimTaint| LEAVING_TAINTS.contains(&taint.key.as_str());
     let is_announced = |condition: &SlimCondition| {
         LEAVING_CONDITIONS.contains(&condition.kind.as_str()) && condition.is_true()
     };
     node.spec.unschedulable
+        || is_vouched_for(node)
         || node.spec.taints.iter().any(is_tainted)
         || node.status.conditions.iter().any(is_announced)
 }
 
 fn health(node: &SlimNode) -> NodeHealth {
-    if is_out_of_service(node) {
-        return NodeHealth::Gone;
-    }
-    let is_ready = SlimCondition::ready(&node.status.conditions).is_some_and(SlimCondition::is_true);
-    match (is_ready, is_leaving(node)) {
+    match (is_ready(node), is_leaving(node)) {
+        (false, _) if is_vouched_for(node) => NodeHealth::Gone,
         (false, _) => NodeHealth::NotReady,
         (true, true) => NodeHealth::Cordoned,
         (true, false) => NodeHealth::Healthy,

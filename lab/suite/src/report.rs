@@ -34,6 +34,8 @@ pub(crate) struct Ended {
     pub(crate) seconds: f64,
     /// Its tests.
     pub(crate) tally: Tally,
+    /// What it says of those that failed, a line each.
+    pub(crate) failures: Vec<String>,
 }
 
 impl Tally {
@@ -90,6 +92,16 @@ pub(crate) fn last_words(said: &str) -> Vec<&str> {
     let sums_up =
         |line: &&str| LAST_WORDS.iter().any(|word| line.starts_with(word)) || counts(line).is_some();
     said.lines().filter(sums_up).collect()
+}
+
+/// A line for each test or claim that failed: its name, and what a claim says of it. Whoever sees only the end of a run needs no
+/// more to hold it again.
+pub(crate) fn failures(said: &str) -> Vec<String> {
+    let failed = |line: &str| {
+        let test = line.strip_prefix("test ").and_then(|line| line.strip_suffix(" ... FAILED"));
+        test.or_else(|| line.strip_prefix("failed: ")).map(str::to_owned)
+    };
+    said.lines().filter_map(failed).collect()
 }
 
 /// A part and its seconds, longest first; parts alike by name.
@@ -152,7 +164,13 @@ mod tests {
     }
 
     fn ended(name: &str, seconds: f64, outcome: Outcome) -> Ended {
-        Ended { name: name.to_owned(), outcome, seconds, tally: Tally::default() }
+        Ended { name: name.to_owned(), outcome, seconds, tally: Tally::default(), failures: vec![] }
+    }
+
+    #[test]
+    fn the_end_names_the_tests_and_claims_that_failed() {
+        let said = "test a::b ... ok\ntest c::d ... FAILED\n\nfailures:\n    c::d\nclaim e ... FAILED (Own, 1.2 s)\nfailed: e: too late\n";
+        assert_eq!(failures(said), ["c::d", "e: too late"]);
     }
 
     #[test]

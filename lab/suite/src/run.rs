@@ -228,14 +228,15 @@ impl<'a> Suite<'a> {
             println!("{hint}");
         }
         let tally = Tally::of(&said, &outcome);
-        self.ended.push(Ended { name: part.name, outcome, seconds, tally });
+        let failures = report::failures(&said);
+        self.ended.push(Ended { name: part.name, outcome, seconds, tally, failures });
     }
 
     /// The same for a part that was not run.
     fn note(&mut self, name: &str, outcome: Outcome) {
         println!("{name} ... {}", described(&outcome));
         let tally = Tally::of("", &outcome);
-        self.ended.push(Ended { name: name.to_owned(), outcome, seconds: 0.0, tally });
+        self.ended.push(Ended { name: name.to_owned(), outcome, seconds: 0.0, tally, failures: vec![] });
     }
 
     /// Prints the table, what failed once more, and the sum; returns whether all is well.
@@ -247,6 +248,9 @@ impl<'a> Suite<'a> {
 
         for part in self.ended.iter().filter(|part| part.outcome != Outcome::Passed) {
             println!("{}: {}", part.name, described(&part.outcome));
+            for failure in &part.failures {
+                println!("  {failure}");
+            }
         }
         let sum = self.ended.iter().fold(Tally::default(), |sum, part| sum.plus(part.tally));
         println!("{sum}");

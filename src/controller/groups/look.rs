@@ -7,22 +7,23 @@ use std::time::Duration;
 
 use bps_api::{HAGroup, keys};
 use bps_core::manifests::{group_keys, pair_name};
+use bps_core::model::NodeName;
 use bps_core::pairing::{
     FoundOthers, KeysNeed, KeysWritten, KnownOthers, Lead, ObjectChange, OthersNeed, Plan, SliceExemptions,
     SliceInput, Step, StepSource, are_ahead, entitlements, is_owned, keys_due, keys_due_next, lead, misled,
     patience, permission_changes, plan, service_changes, slice_needs,
 };
 use bps_core::status::{foreign_addresses, lease_repaired, lease_restored};
+use bps_observe::SetKey;
 use bps_observe::group::{PodEnd, SeenGroup, Watches, WrittenVersion, see_group, times};
 use bps_observe::readable::{Readable, Unread};
 use bps_observe::slim::SlimPod;
-use bps_observe::{NotedNodes, SetKey};
 use bps_protocol::{BootTime, Moment, Timing};
 use bps_runtime::boot_clock;
 use bps_wire::uid::parse_uid;
 use futures::join;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Secret, Service};
+use k8s_openapi::api::core::v1::{Node, Secret, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::Resource;
@@ -33,6 +34,7 @@ use serde::de::DeserializeOwned;
 use tracing::{debug, info, warn};
 
 use super::Context;
+use super::gone::SeenPods;
 use super::group_keys::GroupKeys;
 use super::memory::{Memory, SeenEnds};
 use super::stores::Stores;
@@ -123,7 +125,7 @@ impl Round<'_> {
         let at = Moment { now, timing: &timing };
         memory.remember(&mut seen, &at);
         let noted = self.context.surroundings.nodes_noted.borrow().clone();
-        self.see_departed(&mut seen, memory, &noted).await;
+        self.see_departed(&mut seen, memory, &noted.off).await;
         seen.group.leaving_nodes = noted.leaving;
         let plan = plan(&seen.group, &at);
         memory.follow(&plan, now);
@@ -160,32 +162,60 @@ impl Round<'_> {
         Look::Settled(Some(look_again.into()))
     }
 
-    /// Notes who does not start again. A Pod that a watch calls gone is asked for before that counts.
-    async fn see_departed(&self, seen: &mut SeenGroup, memory: &mut Memory, nodes: &NotedNodes) {
-        let ends = seen.ending_pods.drain(..).chain(self.stores.take_pod_ends(self.key)).collect();
+    /// Notes who does not start again. A node is asked for whether its kubelet knows that a Pod is gone, and then the Pod, before that
+    /// counts.
+    async fn see_departed(&self, seen: &mut SeenGroup, memory: &mut Memory, off: &BTreeSet<NodeName>) {
         let (departed, now) = (&mut memory.departed, boot_clock::now());
-        departed.see(&seen.group, ends, nodes, now);
-        let api: Api<SlimPod> =
-            Api::namespaced(self.context.surroundings.client.clone(), &self.key.namespace);
-        for PodEnd { id, name, .. } in departed.doubted(nodes, now) {
-            match api.get_opt(&name).await {
-                Ok(found) => {
-                    let uid = found.and_then(|pod| parse_uid(pod.metadata.uid.as_deref()?).ok());
-                    departed.settle(id, uid == Some(id.0));
-                }
-                Err(error) => {
-                    let (namespace, group) = (self.key.namespace.as_str(), self.key.name.as_str());
-                    warn!(
-                        namespace,
-                        group,
-                        pod = name,
-                        error = &error as &dyn std::error::Error,
-                        "Could not ask for a Pod that seems to be gone"
-                    );
-                }
+        let present = std::mem::take(&mut seen.pod_ends);
+        let gone = self.stores.take_pod_ends(self.key);
+        departed.see(SeenPods { group: &seen.group, present, gone, off }, now);
+
+        let nodes = departed.sought(now).into_iter().map(async |node| (self.said(&node).await, node));
+        for (said, node) in at_most(nodes.collect()).await {
+            if let Some(said) = said {
+                departed.hear(&node, said, now);
+            }
+        }
+
+        let doubted =
+            departed.doubted(off, now).into_iter().map(async |end| (self.is_there(&end).await, end));
+        for (is_there, end) in at_most(doubted.collect()).await {
+            if let Some(is_there) = is_there {
+                departed.settle(end.id, is_there);
             }
         }
         departed.tell(&mut seen.group, now);
+    }
+
+    /// When a node last said that it is ready, by its own clock; `None` if it is not, or did not say so itself.
+    async fn said(&self, node: &NodeName) -> Option<jiff::Timestamp> {
+        let api: Api<Node> = Api::all(self.context.surroundings.client.clone());
+        let found = api.get_opt(&node.0).await;
+        let found = found.inspect_err(|error| self.could_not_ask("node", &node.0, error)).ok()??;
+        let mut conditions = found.status?.conditions?.into_iter();
+        conditions
+            .find(|one| one.type_ == "Ready" && one.status == "True")?
+            .last_heartbeat_time
+            .map(|time| time.0)
+    }
+
+    /// Whether a Pod is there; `None` if that cannot be said.
+    async fn is_there(&self, end: &PodEnd) -> Option<bool> {
+        let api: Api<SlimPod> =
+            Api::namespaced(self.context.surroundings.client.clone(), &self.key.namespace);
+        let found = api.get_opt(&end.name).await;
+        let found = found.inspect_err(|error| self.could_not_ask("Pod", &end.name, error)).ok()?;
+        let uid = found.and_then(|pod| parse_uid(pod.metadata.uid.as_deref()?).ok());
+        Some(uid == Some(end.id.0))
+    }
+
+    fn could_not_ask(&self, kind: &str, name: &str, error: &kube::Error) {
+        let (namespace, group) = (self.key.namespace.as_str(), self.key.name.as_str());
+        let error = error as &dyn std::error::Error;
+        warn!(
+            namespace,
+            group, kind, name, error, "Could not ask for what a Pod that seems to be gone depends on"
+        );
     }
 
     /// Services, and what slices must say before the plan is carried out.
@@ -283,6 +313,7 @@ impl Round<'_> {
         memory.see_ends(SeenEnds {
             leases: &self.stores.take_ends(self.key),
             lists: self.stores.lists(),
+            led_since: self.context.surroundings.leadership.acquired_version(),
             group: self.group,
         });
         let now = boot_clock::now();

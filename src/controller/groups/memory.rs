@@ -14,7 +14,7 @@ use bps_core::pairing::{
 };
 use bps_observe::group::{
     AwaitedWrites, LeaseEnd, SeenGroup, TERM_SHOWN_MAX, is_ending, level_of_nobody, level_text, pair_number,
-    times,
+    told_wait,
 };
 use bps_observe::{SetKey, version};
 use bps_protocol::{AgentId, BootTime, Epoch, Moment, Timing};
@@ -132,6 +132,8 @@ pub(super) struct SeenEnds<'a> {
     pub(super) leases: &'a [LeaseEnd],
     /// How often the watch of Leases has listed.
     pub(super) lists: u64,
+    /// Version of the cluster's state when this replica began to lead: another one may have made a Lease again that ended before.
+    pub(super) led_since: u64,
     /// The group that is there now.
     pub(super) group: &'a HAGroup,
 }
@@ -153,8 +155,7 @@ impl Known {
     }
 
     /// A pair whose Lease cannot be read, as the status tells of it.
-    fn told(pair: &Lost, epoch: Epoch, at: &Moment<'_>) -> Self {
-        let Moment { now, timing } = *at;
+    fn told(pair: &Lost, epoch: Epoch, seen: &SeenGroup, now: BootTime) -> Self {
         Self {
             lease: LEASE_UNKNOWN,
             writes: 0,
@@ -163,7 +164,7 @@ impl Known {
             tenure_since: now,
             pods: pair.pods.clone(),
             has_state: pair.level.is_some(),
-            wait: timing.operator_wait,
+            wait: seen.told_wait,
             silence: None,
         }
     }
@@ -176,11 +177,13 @@ fn pods_of(lease: &Lease) -> Vec<String> {
     named.map(|member| member.pod.clone()).filter(|pod| !pod.is_empty()).collect()
 }
 
-/// What is told last of a pair counts; but whoever is named by any of those who tell may act.
+/// What is told last of a pair counts; but whoever is named by any of those who tell may act, for as long as any of them says.
 fn merged(mut all: BTreeMap<u32, Lost>, mut lost: Lost) -> BTreeMap<u32, Lost> {
-    let earlier = all.remove(&lost.number).map(|earlier| earlier.pods).unwrap_or_default();
-    let others: Vec<String> = earlier.into_iter().filter(|pod| !lost.pods.contains(pod)).collect();
-    lost.pods.extend(others);
+    if let Some(earlier) = all.remove(&lost.number) {
+        let others: Vec<String> = earlier.pods.into_iter().filter(|pod| !lost.pods.contains(pod)).collect();
+        lost.pods.extend(others);
+        lost.until = lost.until.max(earlier.until);
+    }
     all.insert(lost.number, lost);
     all
 }
@@ -188,9 +191,9 @@ fn merged(mut all: BTreeMap<u32, Lost>, mut lost: Lost) -> BTreeMap<u32, Lost> {
 impl Memory {
     /// Notes what was seen, and puts into it what only earlier looks know.
     pub(super) fn remember(&mut self, seen: &mut SeenGroup, at: &Moment<'_>) {
-        let (now, timing) = (at.now, at.timing);
+        let now = at.now;
         self.ended.retain(|lease| seen.records.values().any(|record| record.group == *lease));
-        let set_back = self.take_set_back(seen, at);
+        let set_back = self.take_set_back(seen, now);
         for pair in &mut seen.group.pairs {
             let known = Known::of(pair, seen.records.get(&pair.number), now);
             (pair.unwritten_since, pair.silence) = self.see_pair(pair.number, known);
@@ -199,13 +202,14 @@ impl Memory {
         for unreadable in &seen.group.unreadable {
             // It may be gone by the next look, and then the status counts no more.
             let epoch = seen.told_epochs.get(&unreadable.number).copied().unwrap_or_default();
-            self.pairs.entry(unreadable.number).or_insert_with(|| Known::told(unreadable, epoch, at));
+            let number = unreadable.number;
+            self.pairs.entry(number).or_insert_with(|| Known::told(unreadable, epoch, seen, now));
         }
         self.see_silent(&seen.group, now);
-        self.see_former(seen, timing);
+        self.see_former(seen, at.timing);
         self.highest_term = self.highest_term.max(seen.group.highest_term);
         self.forget_old_ends(seen, now);
-        let lost = self.see_lost(&seen.numbers, seen.told.clone(), at);
+        let lost = self.see_lost(&seen.numbers, seen.told.clone(), now);
         let (waiting, over): (Vec<Lost>, Vec<Lost>) = lost.into_iter().partition(|lost| now < lost.until);
         seen.group.lost = waiting;
         seen.group.lost.extend(set_back);
@@ -221,8 +225,7 @@ impl Memory {
 
     /// Takes the pairs out whose Lease shows a term that is over, as one that was put back from a backup does. Whoever acts
     /// in them may do so until its hold ends, as if the Lease was lost; and it soon is, because it is deleted.
-    fn take_set_back(&mut self, seen: &mut SeenGroup, at: &Moment<'_>) -> Vec<Lost> {
-        let until = at.now + at.timing.operator_wait;
+    fn take_set_back(&mut self, seen: &mut SeenGroup, now: BootTime) -> Vec<Lost> {
         let mut lost = Vec::new();
         for pair in &seen.group.pairs {
             // The status is that of an operator who knew more, as long as this one knows nothing.
@@ -231,7 +234,7 @@ impl Memory {
             if newest.is_none_or(|newest| newest.term <= pair.lease.epoch.term) {
                 continue;
             }
-            let new = Known { epoch: newest.unwrap_or_default(), ..Known::of(pair, None, at.now) };
+            let new = Known { epoch: newest.unwrap_or_default(), ..Known::of(pair, None, now) };
             let known = self.pairs.entry(pair.number).or_insert(new);
             // What it says of copies of the state is as old as its term.
             known.lease = LEASE_UNKNOWN;
@@ -239,6 +242,9 @@ impl Memory {
             let unknown: Vec<String> = unknown.cloned().collect();
             known.pods.extend(unknown);
             let level = known.has_state.then(level_of_nobody);
+            // Its times may be as old as its term.
+            known.wait = known.wait.max(seen.told_wait).max(pair.timing.operator_wait);
+            let until = now + known.wait;
             lost.push(Lost::new(pair.number, known.pods.clone(), level, until));
         }
         seen.set_back = lost.iter().map(|lost| lost.number).collect();
@@ -296,7 +302,7 @@ impl Memory {
     ///
     /// `told` are those that the status names, by number: the last operator knew them. They count in the first look only;
     /// afterwards this memory knows better.
-    fn see_lost(&mut self, seen: &BTreeSet<u32>, told: BTreeMap<u32, Lost>, at: &Moment<'_>) -> Vec<Lost> {
+    fn see_lost(&mut self, seen: &BTreeSet<u32>, told: BTreeMap<u32, Lost>, now: BootTime) -> Vec<Lost> {
         let told = if self.has_looked { BTreeMap::new() } else { told };
         self.has_looked = true;
         let told = told.into_values().map(|lost| match self.ends.get(&lost.number) {
@@ -307,7 +313,7 @@ impl Memory {
             let end = self.ends.get(number).filter(|end| end.lease == Some(known.lease));
             // Without its end the last version that was seen may call a copy level that was left out after that.
             let level = end.map_or_else(|| known.has_state.then(level_of_nobody), |end| end.level.clone());
-            Lost::new(*number, known.pods.clone(), level, at.now + known.wait)
+            Lost::new(*number, known.pods.clone(), level, now + known.wait)
         });
         // Whoever led before may have said nothing of one: its status lists only so many pairs.
         let ended = self.ends.iter().filter_map(|(number, end)| {
@@ -393,7 +399,7 @@ impl Memory {
     }
 
     /// Notes how Leases ended whose deletion was seen.
-    pub(super) fn see_ends(&mut self, SeenEnds { leases, lists, group }: SeenEnds<'_>) {
+    pub(super) fn see_ends(&mut self, SeenEnds { leases, lists, led_since, group }: SeenEnds<'_>) {
         for end in self.ends.values_mut() {
             end.last = end.last.take().filter(|(_, list)| *list == lists);
         }
@@ -409,9 +415,10 @@ impl Memory {
             let is_former = !is_own && was_owned(&lease.metadata, group);
             let pods = (!is_decided && (is_own || is_former)).then(|| pods_of(lease));
             let record = Record::read(lease).ok();
-            let is_last = pods.is_some() && *list == lists && record.is_some();
+            let is_ours = version(&lease.metadata).is_some_and(|ended| led_since < ended);
+            let is_last = pods.is_some() && *list == lists && record.is_some() && is_ours;
             let last = is_last.then(|| (Box::new(lease.clone()), lists));
-            let unknown = if is_former { FORMER_WAIT } else { times(group).operator_wait };
+            let unknown = if is_former { FORMER_WAIT } else { told_wait(group) };
             let wait = record.map_or(unknown, |record| record.timing.operator_wait);
             let end = Ended { lease: uid, level: level_text(lease), pods, at: *at, last, wait, is_former };
             self.ends.insert(number, end);

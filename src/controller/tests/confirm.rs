@@ -155,11 +155,14 @@ async fn a_pod_is_deleted_for_its_node_only_if_that_is_asked_for_and_gone() {
     let node = json!({"metadata": {"name": "n2"}});
     let mut off = node.clone();
     off["spec"] = json!({"taints": [{"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute"}]});
+    let mut working = off.clone();
+    working["status"] = json!({"conditions": [{"type": "Ready", "status": "True"}]});
     let gone = status(404, "NotFound", "nodes \"n2\" not found");
     let failed = status(500, "InternalError", "etcd is away");
     let again = |milliseconds| Again::from(Duration::from_millis(milliseconds));
     for (answer, look, expected) in [
         ((200, node), Look::Settled(Some(again(500))), asked.as_slice()),
+        ((200, working), Look::Settled(Some(again(500))), asked.as_slice()),
         ((200, off), Look::Settled(None), deleted.as_slice()),
         ((404, gone), Look::Settled(None), deleted.as_slice()),
         ((500, failed), Look::Refused(again(250)), asked.as_slice()),

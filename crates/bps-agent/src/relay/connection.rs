@@ -28,7 +28,7 @@ const ATTEMPTS_AT_ONCE_MAX: usize = 8;
 const IDLE_MAX: Duration = Duration::from_secs(3_600);
 /// How long nothing is passed on after an answer before a relay that is about to end ends the connection. 1 ms: many times what
 /// an answer needs to come whole, and less than what lies between two requests of most clients.
-pub(super) const REST: Duration = Duration::from_millis(1);
+const REST: Duration = Duration::from_millis(1);
 /// How long such a relay waits for the next answer of a connection. 20 ms: four times what lies between two requests of the lab's
 /// client.
 const ASKS_WITHIN: Duration = Duration::from_millis(20);
@@ -249,5 +249,59 @@ async fn copy(
         begin(from.as_ref(), to.as_ref());
         to.write_all(&buffer[..read]).await?;
         passed.done();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read as _;
+
+    use tokio::net::TcpListener;
+    use tokio::task::yield_now;
+
+    use super::*;
+
+    /// Two ends that are connected.
+    async fn connected() -> [TcpStream; 2] {
+        let listener = TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).await.expect("a port is free");
+        let address = listener.local_addr().expect("it listens");
+        let (one, other) = tokio::join!(TcpStream::connect(address), listener.accept());
+        [one.expect("it listens"), other.expect("it connects").0]
+    }
+
+    /// As a client that has several questions on the way: what was answered must not be kept from it while it asks on.
+    #[tokio::test]
+    async fn an_answer_that_was_held_back_is_there_before_the_next_question_is_asked() {
+        let [mut client, mut relayed] = connected().await;
+        let [mut relaying, mut target] = connected().await;
+        let (passed, (_ending, is_ending)) = (Passed::default(), watch::channel(true));
+        let script = async {
+            for word in [&b"question"[..], b"answer", b"question"] {
+                let before = passed.count();
+                let from = if word == b"answer" { &mut target } else { &mut client };
+                from.write_all(word).await.expect("it is relayed");
+                while passed.count() == before {
+                    yield_now().await;
+                }
+            }
+            let mut asked = [0; 16];
+            target.read_exact(&mut asked).await.expect("both questions");
+            let before = passed.count();
+            target.write_all(b"answer").await.expect("it is relayed");
+            while passed.count() == before {
+                yield_now().await;
+            }
+            client.write_all(b"question").await.expect("it is relayed");
+            target.read_exact(&mut asked[..8]).await.expect("the third question");
+            // The kernel would let it go by itself, but only after 200 ms.
+            let mut client = client.into_std().expect("a socket");
+            let mut answers = [0; 12];
+            client.read_exact(&mut answers).expect("both answers have come");
+            answers
+        };
+        tokio::select! {
+            ended = copy_both([&mut relayed, &mut relaying], &passed, &is_ending) => panic!("{ended:?}"),
+            answers = script => assert_eq!(&answers, b"answeranswer"),
+        }
     }
 }

@@ -70,7 +70,7 @@ pub enum NodeHealth {
     Cordoned,
     /// Not heard of: its Pods may run on or not.
     NotReady,
-    /// Its object is gone or it carries the out-of-service taint: its Pods do not run any more.
+    /// Its object is gone, or it is not ready and carries the out-of-service taint: its Pods do not run any more.
     Gone,
 }
 

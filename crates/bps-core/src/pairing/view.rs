@@ -215,9 +215,9 @@ impl Lost {
     }
 }
 
-/// How long the members of a pair may act whose times are not known. 62 min: W of the longest absence of the API server that a group
-/// may choose to outlive, see [`Timing::outliving`].
-pub const FORMER_WAIT: Duration = Duration::from_secs(62 * 60);
+/// How long the members of a pair may act whose times are not known. 63 min: at least W of the longest absence of the API server that
+/// a group may choose to outlive (3,721 s), see [`Timing::outliving`].
+pub const FORMER_WAIT: Duration = Duration::from_secs(63 * 60);
 
 /// Whether a Pod that is gone may come back under its name: those of `StatefulSet`s end with their number.
 pub fn is_lasting(pod: &str) -> bool {

@@ -3,6 +3,7 @@
 mod phrases;
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use bps_api::status::Condition;
 use bps_api::{
@@ -18,7 +19,7 @@ use super::conditions::{Saying, condition};
 use super::takeovers::{TAKEOVERS_MAX, last_actor, takeovers};
 use super::words::{self, Word};
 use crate::manifests::pair_name;
-use crate::pairing::{Group, Lost, Pair, Plan, Step, VACANT, Wait};
+use crate::pairing::{FORMER_WAIT, Group, Lost, Pair, Plan, Step, VACANT, Wait};
 
 /// Most pairs that are listed: as many as a set may have.
 const PAIRS_MAX: usize = 1_000;
@@ -85,6 +86,7 @@ pub fn group_status(input: &GroupInput<'_>) -> HAGroupStatus {
         summary,
         pairs: pairs.into_iter().take(PAIRS_MAX).collect(),
         lost: lost_pairs(input),
+        wait_seconds: wait_seconds(input),
         spares,
         highest_term,
         conditions,
@@ -143,6 +145,16 @@ fn lost_pairs(input: &GroupInput<'_>) -> Vec<LostPair> {
         in_sync_pods: level.as_ref().map(|level| level.pods.clone()).unwrap_or_default(),
     });
     told.take(PAIRS_MAX).collect()
+}
+
+/// The longest of all pairs. Of lost ones only the status before tells, which had it while they were there.
+fn wait_seconds(input: &GroupInput<'_>) -> i64 {
+    let in_seconds = |wait: Duration| i64::try_from(wait.as_millis().div_ceil(1_000)).unwrap_or(i64::MAX);
+    let there = input.group.pairs.iter().map(|pair| in_seconds(pair.timing.operator_wait)).max();
+    let is_any_lost = input.group.left_alone().next().is_some();
+    let told = input.previous.wait_seconds;
+    let lost = is_any_lost.then(|| if told > 0 { told } else { in_seconds(FORMER_WAIT) });
+    there.max(lost).unwrap_or_default()
 }
 
 const CATCHING_UP: &str = "CatchingUp";

@@ -66,9 +66,7 @@ pub(super) struct NodeList {
 pub struct NotedNodes {
     /// Another one after each change.
     pub version: u64,
-    /// Their kubelets answer, since the version that this number names: another one after each silence.
-    pub working: BTreeMap<NodeName, u64>,
-    /// Those of them that somebody is about to take away.
+    /// They work, and somebody is about to take them away.
     pub leaving: BTreeSet<NodeName>,
     /// Somebody vouches that they are off.
     pub off: BTreeSet<NodeName>,
@@ -77,22 +75,11 @@ pub struct NotedNodes {
 impl NotedNodes {
     fn note(&mut self, name: &NodeName, health: Option<NodeHealth>) {
         let is_leaving = health == Some(NodeHealth::Cordoned);
-        let is_working = is_leaving || health == Some(NodeHealth::Healthy);
         let is_off = health == Some(NodeHealth::Gone);
-        let has_changed = [
-            is_working != self.working.contains_key(name),
-            is_leaving != self.leaving.contains(name),
-            is_off != self.off.contains(name),
-        ];
-        if !has_changed.contains(&true) {
+        if is_leaving == self.leaving.contains(name) && is_off == self.off.contains(name) {
             return;
         }
         self.version += 1;
-        if is_working {
-            self.working.entry(name.clone()).or_insert(self.version);
-        } else {
-            self.working.remove(name);
-        }
         for (set, is_in) in [(&mut self.leaving, is_leaving), (&mut self.off, is_off)] {
             if is_in {
                 set.insert(name.clone());

@@ -30,7 +30,7 @@ pub struct LeaseEnd {
     pub list: u64,
 }
 
-/// A Pod that is gone, or goes and does not start again.
+/// How far a Pod is on its way from its node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodEnd {
     /// Its uid.
@@ -39,6 +39,8 @@ pub struct PodEnd {
     pub name: String,
     /// Where it ran.
     pub node: Option<NodeName>,
+    /// It was asked to go, and does not start again.
+    pub is_going: bool,
     /// Its kubelet said that all its containers have ended for good.
     pub is_certain: bool,
     /// When its object was seen to be gone.
@@ -48,18 +50,22 @@ pub struct PodEnd {
 }
 
 impl PodEnd {
-    /// The same of a Pod that is there; `None` for one that may start again.
-    pub(super) fn of_present(pod: &SlimPod) -> Option<Self> {
-        Self::of(pod).filter(|end| end.is_certain || pod.metadata.deletion_timestamp.is_some())
-    }
-
-    /// How far this Pod is on its way; `None` for one with a uid that cannot be read, which only a faulty server makes.
+    /// Of a Pod that is there; `None` for one with a uid that cannot be read, which only a faulty server makes.
     pub fn of(pod: &SlimPod) -> Option<Self> {
         let id = AgentId(parse_uid(pod.metadata.uid.as_deref()?).ok()?);
         let node = pod.spec.node_name.clone().map(NodeName);
-        let grace = pod.spec.termination_grace_period_seconds.and_then(|seconds| u64::try_from(seconds).ok());
-        let grace = grace.map_or(GRACE, Duration::from_secs);
-        Some(Self { id, name: pod.name_any(), node, is_certain: has_ended(pod), gone_at: None, grace })
+        // Who deletes it may give it longer than its specification does.
+        let given = [pod.spec.termination_grace_period_seconds, pod.metadata.deletion_grace_period_seconds];
+        let given = given.into_iter().flatten().filter_map(|seconds| u64::try_from(seconds).ok()).max();
+        Some(Self {
+            id,
+            name: pod.name_any(),
+            node,
+            is_going: pod.metadata.deletion_timestamp.is_some(),
+            is_certain: has_ended(pod),
+            gone_at: None,
+            grace: given.map_or(GRACE, Duration::from_secs),
+        })
     }
 }
 
@@ -82,8 +88,8 @@ fn has_ended(pod: &SlimPod) -> bool {
     is_final && !may_be_presumed && !pod.spec.containers.is_empty() && all.all(has_ended)
 }
 
-/// Most Pods of all groups that are kept after their end. 16,384, of some 100 bytes each: who does not lead takes none. What is left
-/// out is waited for.
+/// Most Pods of all groups that are kept after their end, the newest. 16,384, of some 100 bytes each: who does not lead takes none.
+/// What is left out is waited for.
 const POD_ENDS_MAX: usize = 16_384;
 
 /// Pods of groups that are gone, shared by a watch and the looks.
@@ -96,8 +102,17 @@ impl PodEnds {
         let Some((key, end)) = labelled_key(&pod.metadata).zip(PodEnd::of(pod)) else { return };
         let end = PodEnd { gone_at: Some(now), ..end };
         let mut ends = self.0.lock().expect("no holder of this lock panics");
-        if ends.values().map(Vec::len).sum::<usize>() < POD_ENDS_MAX {
-            ends.entry(key).or_default().push(end);
+        ends.entry(key).or_default().push(end);
+        if ends.values().map(Vec::len).sum::<usize>() > POD_ENDS_MAX {
+            let oldest = ends.iter().min_by_key(|(_, of_group)| of_group.first().and_then(|end| end.gone_at));
+            let Some(key) = oldest.map(|(key, _)| key.clone()) else { return };
+            let left = ends.get_mut(&key).map_or(0, |of_group| {
+                of_group.remove(0);
+                of_group.len()
+            });
+            if left == 0 {
+                ends.remove(&key);
+            }
         }
     }
 
@@ -229,22 +244,42 @@ mod tests {
     }
 
     #[test]
-    fn pods_that_are_gone_are_told_once_and_of_those_that_are_there_only_who_does_not_start_again() {
+    fn pods_that_are_gone_are_told_once() {
         let (ends, now) = (PodEnds::default(), BootTime(7));
         ends.deleted(&slim(pod("Running", &[])), now);
         let [end] = &ends.take(&key("web"))[..] else { panic!("one") };
         assert_eq!((end.name.as_str(), end.gone_at, end.is_certain), ("web-0", Some(now), false));
         assert_eq!((&end.node, end.grace), (&Some(NodeName("n1".into())), GRACE));
         assert_eq!(ends.take(&key("web")), []);
+    }
 
-        assert_eq!(PodEnd::of_present(&slim(pod("Running", &[]))), None);
+    #[test]
+    fn the_oldest_pod_gives_way_to_a_new_one() {
+        let ends = PodEnds::default();
+        let mut of_other = pod("Running", &[]);
+        of_other["metadata"]["labels"][keys::LABEL_GROUP] = json!("api");
+        ends.deleted(&slim(of_other), BootTime(1));
+        let gone = slim(pod("Running", &[]));
+        for moment in 0..POD_ENDS_MAX {
+            ends.deleted(&gone, BootTime(2 + moment as u64));
+        }
+        assert_eq!(ends.take(&key("api")), []);
+        assert_eq!(ends.take(&key("web")).len(), POD_ENDS_MAX);
+    }
+
+    #[test]
+    fn a_pod_that_goes_has_the_longest_time_that_somebody_gave_it() {
+        let of = |pod| PodEnd::of(&slim(pod)).expect("a uid");
+        assert!(!of(pod("Running", &[])).is_going);
         let mut going = pod("Running", &[]);
         going["metadata"]["deletionTimestamp"] = json!("2026-11-20T10:00:00Z");
         going["spec"]["terminationGracePeriodSeconds"] = json!(5);
-        let going = PodEnd::of_present(&slim(going)).expect("it goes");
-        assert_eq!((going.is_certain, going.gone_at, going.grace), (false, None, Duration::from_secs(5)));
-        let ended = PodEnd::of_present(&slim(pod("Failed", &["web", "log", "beside"])));
-        assert!(ended.is_some_and(|end| end.is_certain));
+        for (given, expected) in [(0, 5), (60, 60)] {
+            going["metadata"]["deletionGracePeriodSeconds"] = json!(given);
+            let end = of(going.clone());
+            assert_eq!((end.is_going, end.is_certain, end.gone_at), (true, false, None));
+            assert_eq!(end.grace, Duration::from_secs(expected));
+        }
     }
 
     #[test]

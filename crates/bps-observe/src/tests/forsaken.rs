@@ -84,3 +84,20 @@ fn what_was_told_of_one_pair_was_not_told_of_another() {
     one.leases[1] = Arc::new(lease(&[]));
     assert_eq!(forsaken(&told(&[("web-1", WITHHELD)]), &one, 7), [None, found(true)]);
 }
+
+/// A group whose specification names shorter times than those that its pairs have gone by.
+#[test]
+fn whoever_looks_first_waits_for_missing_pairs_as_long_as_the_status_tells() {
+    let waits = |told_seconds, outage| {
+        let mut group = told(&[("web-0", "Paired")]);
+        group.spec.timing.get_or_insert_default().api_outage_seconds = outage;
+        group.status.get_or_insert_default().wait_seconds = told_seconds;
+        let seen = see_group(&group, &GroupObjects::default(), at(7));
+        let untils: Vec<_> = seen.group.lost.iter().map(|lost| lost.until.since(at(7)).as_secs()).collect();
+        (untils, seen.told_wait.as_secs())
+    };
+    assert_eq!(waits(3_721, 0), (vec![3_721], 3_721));
+    assert_eq!(waits(61, 0), (vec![61], 61));
+    assert_eq!(waits(61, 60), (vec![122], 122), "made before the status told of it");
+    assert_eq!(waits(0, 0), (vec![3_780], 3_780), "an operator wrote the status that knew no such times");
+}

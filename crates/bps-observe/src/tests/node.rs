@@ -33,7 +33,7 @@ fn a_node_is_as_healthy_as_the_worst_that_is_known_of_it() {
     assert_eq!(health(none.clone(), &[unknown]), NodeHealth::NotReady);
     assert_eq!(health(none, &[pressure]), NodeHealth::NotReady);
     assert_eq!(health(cordoned, std::slice::from_ref(&not_ready)), NodeHealth::NotReady);
-    assert_eq!(health(out_of_service.clone(), &[ready]), NodeHealth::Gone);
+    assert_eq!(health(out_of_service.clone(), &[ready]), NodeHealth::Cordoned, "it answers");
     assert_eq!(health(out_of_service, &[not_ready]), NodeHealth::Gone);
 }
 

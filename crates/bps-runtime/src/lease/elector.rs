@@ -84,6 +84,7 @@ impl Elector {
     pub async fn run(mut self, shutdown: Shutdown) -> Result<(), Error> {
         let outcome = match self.acquire(&shutdown).await {
             Some(sent) => {
+                self.leadership.acquired_at(self.lock.version());
                 self.lead(sent);
                 info!(reason = "Acquired", "Began to lead");
                 self.hold(&shutdown).await

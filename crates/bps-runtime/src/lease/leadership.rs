@@ -1,5 +1,7 @@
 //! What the rest of the process sees of the election: whether it leads, now.
 
+use std::sync::{Arc, OnceLock};
+
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
@@ -13,6 +15,8 @@ pub(super) type Term = Option<Instant>;
 #[derive(Clone, Debug)]
 pub struct Leadership {
     term: watch::Receiver<Term>,
+    /// Version of the Lease as it was when we began to lead; once, as a process leads once.
+    acquired: Arc<OnceLock<u64>>,
     permits: watch::Sender<usize>,
     gap: std::time::Duration,
 }
@@ -26,14 +30,27 @@ pub struct Permit {
 
 impl Leadership {
     pub(super) fn new(term: watch::Receiver<Term>, gap: std::time::Duration) -> Self {
-        Self { term, permits: watch::Sender::new(0), gap }
+        Self { term, acquired: Arc::default(), permits: watch::Sender::new(0), gap }
     }
 
     /// A view of an election that is won for a day, for tests of what a leader does.
     #[cfg(any(test, feature = "testing"))]
     pub fn won() -> Self {
         let day = std::time::Duration::from_secs(24 * 60 * 60);
-        Self::new(watch::channel(Some(Instant::now() + day)).1, day)
+        let won = Self::new(watch::channel(Some(Instant::now() + day)).1, day);
+        won.acquired_at(0);
+        won
+    }
+
+    /// Notes the version of the Lease by which we lead.
+    pub(super) fn acquired_at(&self, version: u64) {
+        self.acquired.get_or_init(|| version);
+    }
+
+    /// Version of the cluster's state when we began to lead: what was written at an earlier one may be another replica's. The highest
+    /// one before that.
+    pub fn acquired_version(&self) -> u64 {
+        self.acquired.get().copied().unwrap_or(u64::MAX)
     }
 
     /// Whether we lead now.

@@ -36,6 +36,12 @@ impl Lock {
         Ok(self.object.as_ref().map(|object| self.record(object)))
     }
 
+    /// Version of the Lease as last read or written; the highest one if a server gave none.
+    pub(super) fn version(&self) -> u64 {
+        let version = self.object.as_ref().and_then(|object| object.metadata.resource_version.as_deref());
+        version.and_then(|version| version.parse().ok()).unwrap_or(u64::MAX)
+    }
+
     /// Writes `record` over what was last read, or creates the Lease if there was none.
     ///
     /// `Ok(None)` means that somebody else wrote in between: read again.

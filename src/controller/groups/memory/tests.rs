@@ -1,6 +1,6 @@
 //! What is remembered of Leases that go, come and are set back.
 
-use bps_api::keys;
+use bps_api::{HAGroupStatus, keys};
 use bps_core::pairing::Pod;
 use bps_core::pairing::testing::{pair, pod};
 use bps_wire::uid::format_uid;
@@ -153,7 +153,9 @@ fn readable(uid: u128, term: i32, pods: [&str; 2]) -> Lease {
 fn see(memory: &mut Memory, leases: &[LeaseEnd], is_own: bool, lists: u64) {
     let mut group = HAGroup::new("web", bps_api::HAGroupSpec::default());
     group.metadata.uid = Some(if is_own { "own" } else { "next" }.to_owned());
-    memory.see_ends(SeenEnds { leases, lists, group: &group });
+    group.status = Some(HAGroupStatus { wait_seconds: 61, ..HAGroupStatus::default() });
+    group.spec.timing.get_or_insert_default().api_outage_seconds = 0;
+    memory.see_ends(SeenEnds { leases, lists, led_since: 0, group: &group });
 }
 
 fn ending(uid: u128) -> Lease {
@@ -172,18 +174,8 @@ fn a_lost_lease_is_known_whoever_knew_it() {
     let mut memory = Memory::default();
     memory.see_pair(0, Known { has_state: false, ..known(1) });
     let expected = [lost(0, "a", None), lost(1, "b", Some(level("b")))];
-    assert_eq!(
-        memory.see_lost(&BTreeSet::new(), told, &Moment { now: at(5), timing: &Timing::default() }),
-        expected
-    );
-    assert_eq!(
-        memory.see_lost(
-            &BTreeSet::new(),
-            BTreeMap::new(),
-            &Moment { now: at(6), timing: &Timing::default() }
-        ),
-        expected
-    );
+    assert_eq!(memory.see_lost(&BTreeSet::new(), told, at(5)), expected);
+    assert_eq!(memory.see_lost(&BTreeSet::new(), BTreeMap::new(), at(6)), expected);
 }
 
 #[test]
@@ -193,7 +185,7 @@ fn whoever_is_named_by_any_who_know_of_a_lost_pair_is_left_alone() {
     assert_eq!(pods_of(&lease), ["told", "ended"]);
     let mut memory = Memory::default();
     see(&mut memory, &[LeaseEnd { lease, at: at(4), list: 0 }], true, 0);
-    let gone = memory.see_lost(&BTreeSet::new(), told, &Moment { now: at(5), timing: &Timing::default() });
+    let gone = memory.see_lost(&BTreeSet::new(), told, at(5));
     assert_eq!(gone.into_iter().map(|lost| lost.pods).collect::<Vec<_>>(), [["told", "ended"]]);
 }
 
@@ -219,10 +211,7 @@ fn who_was_level_is_known_only_if_the_end_of_that_lease_was_seen() {
             memory.see_pair(0, known);
         }
         see(&mut memory, &seen_at(5, &ends), true, 0);
-        assert_eq!(
-            memory.see_lost(&BTreeSet::new(), told(), &Moment { now: at(5), timing: &Timing::default() }),
-            [lost(0, "a", expected)]
-        );
+        assert_eq!(memory.see_lost(&BTreeSet::new(), told(), at(5)), [lost(0, "a", expected)]);
     }
 }
 
@@ -297,6 +286,41 @@ fn a_lease_is_made_again_only_if_it_is_certain_what_it_said_last() {
     let other = readable(7, 3, ["web-8", "web-9"]);
     assert_eq!(may_return(Some(known_with(3)), ended(7, "x"), true, 0), [false], "nobody can read it");
     assert_eq!(may_return(None, other, true, 0), [true], "its Pods may act although they are gone");
+}
+
+#[test]
+fn a_lease_that_ended_while_another_replica_may_have_led_is_not_made_again() {
+    let end = LeaseEnd { lease: readable(7, 3, ["web-1", "web-2"]), at: at(5), list: 0 };
+    let mut group = HAGroup::new("web", bps_api::HAGroupSpec::default());
+    group.metadata.uid = Some("own".to_owned());
+    let returning = |led_since| {
+        let mut memory = Memory::default();
+        let leases = std::slice::from_ref(&end);
+        memory.see_ends(SeenEnds { leases, lists: 0, led_since, group: &group });
+        memory.returning().len()
+    };
+    // Its deletion has version 5.
+    assert_eq!([0, 4, 5, 6, u64::MAX].map(returning), [1, 1, 0, 0, 0]);
+}
+
+#[test]
+fn whoever_is_named_by_several_who_know_of_a_lost_pair_may_act_for_the_longest_time() {
+    let of = |until| Lost { until: at(until), ..lost(0, "a", None) };
+    for untils in [[60, 3_700], [3_700, 60]] {
+        let all = untils.map(of).into_iter().fold(BTreeMap::new(), merged);
+        assert_eq!(all[&0].until, at(3_700));
+    }
+}
+
+#[test]
+fn the_next_operator_waits_for_a_pair_set_back_as_long_as_the_last_one_would() {
+    let mut memory = Memory::default();
+    let mut seen = SeenGroup { told_wait: Duration::from_secs(3_000), ..SeenGroup::default() };
+    seen.group.pairs = vec![bps_core::pairing::testing::pair(0, [1, 2])];
+    seen.told_epochs = [(0, Epoch { term: 9, sequence: 0 })].into();
+    seen.numbers = [0].into();
+    memory.remember(&mut seen, &Moment { now: at(5), timing: &Timing::default() });
+    assert_eq!(seen.group.lost.iter().map(|lost| lost.until).collect::<Vec<_>>(), [at(3_005)]);
 }
 
 #[test]
@@ -392,14 +416,7 @@ fn a_pair_that_was_ended_is_not_lost() {
     let mut memory = Memory::default();
     memory.see_pair(0, known(1));
     memory.end_pair(0, None);
-    assert_eq!(
-        memory.see_lost(
-            &BTreeSet::new(),
-            BTreeMap::new(),
-            &Moment { now: at(2), timing: &Timing::default() }
-        ),
-        []
-    );
+    assert_eq!(memory.see_lost(&BTreeSet::new(), BTreeMap::new(), at(2)), []);
 }
 
 #[test]
@@ -448,7 +465,8 @@ fn a_pair_whose_pods_may_come_back_with_their_state_is_remembered_when_it_ends()
 fn a_lease_that_could_never_be_read_is_missed_as_what_the_status_says_of_it() {
     let mut memory = Memory::default();
     let told = lost(0, "a", Some(level_of_nobody()));
-    let mut seen = SeenGroup { numbers: BTreeSet::from([0]), ..SeenGroup::default() };
+    let told_wait = Duration::from_secs(61);
+    let mut seen = SeenGroup { numbers: BTreeSet::from([0]), told_wait, ..SeenGroup::default() };
     seen.group.unreadable = vec![told.clone()];
     memory.remember(&mut seen, &Moment { now: at(10), timing: &Timing::default() });
     // A person deletes it, as they are told to; the status counts no more.

@@ -2,7 +2,6 @@
 
 use std::io::{Read as _, Write as _};
 
-use super::super::connection::REST;
 use super::*;
 
 /// Ends of the kind that a race decides.
@@ -118,50 +117,6 @@ fn ask_until_the_end(mut stream: std::net::TcpStream) -> std::io::Result<usize> 
         }
         stream.write_all(b"question")?;
     }
-}
-
-/// As a client that has several questions on the way: what was answered must not be kept from it.
-#[tokio::test(flavor = "multi_thread")]
-async fn who_asks_without_waiting_gets_what_was_answered_before_the_end() {
-    let stage = Stage::set();
-    let [client, target] = kept(&stage).await.map(|stream| stream.into_std().expect("a socket"));
-    for stream in [&client, &target] {
-        stream.set_nonblocking(false).expect("a socket");
-    }
-    let listening = client.try_clone().expect("a socket");
-    let answering = std::thread::spawn(move || answer_until_cut(target));
-    let asking = std::thread::spawn(move || ask_all_the_time(client));
-    let hearing = std::thread::spawn(move || hear_until_cut(listening));
-    sleep(A_WHILE).await;
-    stage.relay.finish().await;
-    drop(stage);
-    asking.join().expect("no panic");
-    let answered = answering.join().expect("no panic");
-    let heard = hearing.join().expect("no panic");
-    // The last ones were on their way.
-    assert!(2 * heard >= answered, "{heard} of {answered}");
-}
-
-fn answer_until_cut(mut stream: std::net::TcpStream) -> usize {
-    let mut answers = 0;
-    while stream.write_all(b"answer").and_then(|()| stream.read_exact(&mut [0; 8])).is_ok() {
-        answers += 1;
-    }
-    answers
-}
-
-fn ask_all_the_time(mut stream: std::net::TcpStream) {
-    while stream.write_all(b"question").is_ok() {
-        std::thread::sleep(REST / 5);
-    }
-}
-
-fn hear_until_cut(mut stream: std::net::TcpStream) -> usize {
-    let mut answers = 0;
-    while stream.read_exact(&mut [0; 6]).is_ok() {
-        answers += 1;
-    }
-    answers
 }
 
 /// It would take what has come for all there is.

@@ -76,6 +76,25 @@ fn a_handover_is_told_with_both_pods_even_through_a_release() {
 }
 
 #[test]
+fn the_status_tells_how_long_anybody_may_act_by_a_lease_that_is_gone() {
+    let outage = |number, seconds| {
+        let timing = bps_protocol::Timing::default().outliving(Duration::from_secs(seconds));
+        Pair { timing, ..crate::pairing::testing::pair(number, [1, 2]) }
+    };
+    let lost = vec![Lost::new(7, vec!["a".into()], None, bps_protocol::BootTime::default())];
+    let waits = |told, pairs: &[Pair], lost: &[Lost]| {
+        let group = Group { pairs: pairs.to_vec(), lost: lost.to_vec(), ..Group::default() };
+        let previous = HAGroupStatus { wait_seconds: told, ..HAGroupStatus::default() };
+        planned(&previous, (&group, &Plan::default()), &[]).wait_seconds
+    };
+    assert_eq!(waits(0, &[outage(0, 0), outage(1, 3_600)], &[]), 3_721);
+    assert_eq!(waits(3_721, &[outage(0, 0)], &[]), 61, "nobody goes by those times any more");
+    assert_eq!(waits(3_721, &[outage(0, 0)], &lost), 3_721);
+    assert_eq!(waits(61, &[outage(0, 60)], &lost), 122);
+    assert_eq!(waits(0, &[], &lost), 3_780, "nobody told of that one");
+}
+
+#[test]
 fn a_pair_in_which_nobody_acts_remembers_who_did_so_that_its_first_takeover_is_told() {
     let last = |status: &HAGroupStatus| status.pairs[0].last_active.clone();
     let second = Epoch { term: 2, sequence: 0 };
