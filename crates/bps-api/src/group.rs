@@ -191,8 +191,8 @@ pub struct HAGroupStatus {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub lost: Vec<LostPair>,
 
-    /// How long Pods of these pairs and of the lost ones may act by a Lease that is gone, in seconds: the longest of all, as
-    /// their Leases have it. Others take their places only after that, also if another operator decides it.
+    /// How long Pods of these pairs, and of lost ones that are not over, may act by a Lease that is gone, in seconds: the
+    /// longest of all, as their Leases have it. Others take their places after that, also if another operator decides it.
     #[schemars(range(min = 0))]
     pub wait_seconds: i64,
 
@@ -294,6 +294,9 @@ pub struct LostPair {
     /// The Pods that have them, as in `ha-in-sync-pods`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub in_sync_pods: String,
+    /// Nobody acts by its Lease any more, and only what it says of the state is still to come. Absent while anybody may act.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_over: bool,
 }
 
 /// How much a standby lacks of the replicated state. Told after 2 s, and each 10 s while it changes.

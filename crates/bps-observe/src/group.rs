@@ -276,8 +276,9 @@ fn told(group: &HAGroup, until: BootTime) -> BTreeMap<u32, Lost> {
         Some(Lost::new(number_in(&group_name, name)?, pods, level, until))
     });
     let lost = status.flat_map(|status| &status.lost).filter_map(|pair| {
-        let LostPair { name, pods, in_sync, in_sync_pods } = pair.clone();
+        let LostPair { name, pods, in_sync, in_sync_pods, is_over } = pair.clone();
         let level = in_sync.map(|directories| LevelText { directories, pods: in_sync_pods });
+        let until = if is_over { BootTime::default() } else { until };
         Some(Lost::new(number_in(&group_name, &name)?, pods, level, until))
     });
     pairs.chain(lost).map(|lost| (lost.number, lost)).collect()

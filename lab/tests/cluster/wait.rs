@@ -1,4 +1,4 @@
-//! Waits for what a watch shows, never longer than [`LIMIT`], and says what was last seen if it did not come.
+//! Waits for what a watch shows, never longer than a limit, and says what was last seen if it did not come.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -12,13 +12,22 @@ use kube::runtime::{WatchStreamExt as _, watcher as watch};
 use kube::{Api, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
 
-/// Longest wait for anything.
+/// Longest wait for almost anything.
 ///
 /// 150 s: the longest retry of the operator is 60 s, and the control plane gives a silent node up after 25 s.
 pub(crate) const LIMIT: Duration = Duration::from_secs(150);
 
 /// Waits until the objects with these labels are as `judge` wants them; it says in `Err` what is still missing.
-pub(crate) async fn until<K, T>(
+pub(crate) async fn until<K, T>(api: Api<K>, labels: &str, judge: impl FnMut(&[K]) -> Result<T, String>) -> T
+where
+    K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+{
+    within(LIMIT, api, labels, judge).await
+}
+
+/// The same for what may take longer, or must not.
+pub(crate) async fn within<K, T>(
+    limit: Duration,
     api: Api<K>,
     labels: &str,
     mut judge: impl FnMut(&[K]) -> Result<T, String>,
@@ -57,8 +66,8 @@ where
         }
         None
     };
-    let found = tokio::time::timeout(LIMIT, judged).await.ok().flatten();
-    found.unwrap_or_else(|| panic!("not within {} s: {missing}", LIMIT.as_secs()))
+    let found = tokio::time::timeout(limit, judged).await.ok().flatten();
+    found.unwrap_or_else(|| panic!("not within {} s: {missing}", limit.as_secs()))
 }
 
 /// Role of a Pod by its label.

@@ -14,16 +14,16 @@ use bps_core::pairing::{
     patience, permission_changes, plan, service_changes, slice_needs,
 };
 use bps_core::status::{foreign_addresses, lease_repaired, lease_restored};
-use bps_observe::SetKey;
 use bps_observe::group::{PodEnd, SeenGroup, Watches, WrittenVersion, see_group, times};
 use bps_observe::readable::{Readable, Unread};
-use bps_observe::slim::SlimPod;
+use bps_observe::slim::{SlimNode, SlimPod};
+use bps_observe::{SetKey, is_out_of_service};
 use bps_protocol::{BootTime, Moment, Timing};
 use bps_runtime::boot_clock;
 use bps_wire::uid::parse_uid;
 use futures::join;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Node, Secret, Service};
+use k8s_openapi::api::core::v1::{Secret, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::Resource;
@@ -162,60 +162,65 @@ impl Round<'_> {
         Look::Settled(Some(look_again.into()))
     }
 
-    /// Notes who does not start again. A node is asked for whether its kubelet knows that a Pod is gone, and then the Pod, before that
-    /// counts.
+    /// Notes who does not start again. What watches show is asked for before it counts: Pods that seem to be gone, and then their
+    /// nodes.
     async fn see_departed(&self, seen: &mut SeenGroup, memory: &mut Memory, off: &BTreeSet<NodeName>) {
-        let (departed, now) = (&mut memory.departed, boot_clock::now());
+        let (departed, group, now) = (&mut memory.departed, &seen.group, boot_clock::now());
         let present = std::mem::take(&mut seen.pod_ends);
         let gone = self.stores.take_pod_ends(self.key);
-        departed.see(SeenPods { group: &seen.group, present, gone, off }, now);
+        departed.see(SeenPods { group, present, gone, off });
 
-        let nodes = departed.sought(now).into_iter().map(async |node| (self.said(&node).await, node));
-        for (said, node) in at_most(nodes.collect()).await {
-            if let Some(said) = said {
-                departed.hear(&node, said, now);
-            }
-        }
-
-        let doubted =
-            departed.doubted(off, now).into_iter().map(async |end| (self.is_there(&end).await, end));
+        let doubted = departed.doubted(group, off, now).into_iter();
+        let doubted = doubted.map(async |end| (self.is_there(&end).await, end));
         for (is_there, end) in at_most(doubted.collect()).await {
-            if let Some(is_there) = is_there {
-                departed.settle(end.id, is_there);
+            if let Some(is_there) = self.answer("Pod", &end.name, is_there) {
+                departed.settle(end.id, is_there, boot_clock::now());
             }
         }
-        departed.tell(&mut seen.group, now);
+
+        let nodes = departed.sought(group, off, boot_clock::now()).into_iter();
+        let (off, working): (Vec<_>, Vec<_>) = nodes.partition(|(_, is_off)| *is_off);
+        let off = off.into_iter().map(async |(node, _)| (self.is_vouched_for(&node).await, node));
+        for (is_vouched_for, node) in at_most(off.collect()).await {
+            if let Some(is_vouched_for) = self.answer("node", &node.0, is_vouched_for) {
+                departed.vouch(&node, is_vouched_for);
+            }
+        }
+        let client = &self.context.surroundings.client;
+        let working = working.into_iter();
+        let working = working.map(async |(node, _)| (self.context.kubelets.ask(client, &node).await, node));
+        for (heard, node) in at_most(working.collect()).await {
+            if let Some(heard) = self.answer("Lease of the node", &node.0, heard) {
+                departed.hear(&node, &heard);
+            }
+        }
+        departed.tell(&mut seen.group, boot_clock::now());
     }
 
-    /// When a node last said that it is ready, by its own clock; `None` if it is not, or did not say so itself.
-    async fn said(&self, node: &NodeName) -> Option<jiff::Timestamp> {
-        let api: Api<Node> = Api::all(self.context.surroundings.client.clone());
-        let found = api.get_opt(&node.0).await;
-        let found = found.inspect_err(|error| self.could_not_ask("node", &node.0, error)).ok()??;
-        let mut conditions = found.status?.conditions?.into_iter();
-        conditions
-            .find(|one| one.type_ == "Ready" && one.status == "True")?
-            .last_heartbeat_time
-            .map(|time| time.0)
-    }
-
-    /// Whether a Pod is there; `None` if that cannot be said.
-    async fn is_there(&self, end: &PodEnd) -> Option<bool> {
-        let api: Api<SlimPod> =
-            Api::namespaced(self.context.surroundings.client.clone(), &self.key.namespace);
-        let found = api.get_opt(&end.name).await;
-        let found = found.inspect_err(|error| self.could_not_ask("Pod", &end.name, error)).ok()?;
+    async fn is_there(&self, end: &PodEnd) -> Result<bool, kube::Error> {
+        let client = self.context.surroundings.client.clone();
+        let api: Api<SlimPod> = Api::namespaced(client, &self.key.namespace);
+        let found = api.get_opt(&end.name).await?;
         let uid = found.and_then(|pod| parse_uid(pod.metadata.uid.as_deref()?).ok());
-        Some(uid == Some(end.id.0))
+        Ok(uid == Some(end.id.0))
     }
 
-    fn could_not_ask(&self, kind: &str, name: &str, error: &kube::Error) {
+    async fn is_vouched_for(&self, node: &NodeName) -> Result<bool, kube::Error> {
+        let api: Api<SlimNode> = Api::all(self.context.surroundings.client.clone());
+        Ok(api.get_opt(&node.0).await?.is_some_and(|node| is_out_of_service(&node)))
+    }
+
+    /// What was asked for, if there was an answer.
+    fn answer<T>(&self, kind: &str, name: &str, answer: Result<T, kube::Error>) -> Option<T> {
         let (namespace, group) = (self.key.namespace.as_str(), self.key.name.as_str());
-        let error = error as &dyn std::error::Error;
-        warn!(
-            namespace,
-            group, kind, name, error, "Could not ask for what a Pod that seems to be gone depends on"
-        );
+        let answer = answer.inspect_err(|error| {
+            let error = error as &dyn std::error::Error;
+            warn!(
+                namespace,
+                group, kind, name, error, "Could not ask what became of a Pod that seems to be gone"
+            );
+        });
+        answer.ok()
     }
 
     /// Services, and what slices must say before the plan is carried out.

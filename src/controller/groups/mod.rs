@@ -9,6 +9,7 @@
 //! | [`labelled`] | objects by the group that their label names |
 //! | [`memory`] | what a look must know of the ones before it; all of it can be lost |
 //! | [`gone`] | which members of pairs do not start again |
+//! | [`kubelets`] | whether kubelets reach the API server, asked for once for all groups |
 //! | [`group_keys`] | the keys of a group, derived from the operator's own |
 //! | [`look`] | one look: see, plan, write, report |
 //! | [`report`] | what it tells |
@@ -34,12 +35,14 @@ use crate::tickets::keys::KeyRing;
 
 mod gone;
 mod group_keys;
+mod kubelets;
 mod labelled;
 mod look;
 mod memory;
 mod report;
 mod stores;
 
+use kubelets::Kubelets;
 use memory::Memories;
 use stores::{Feeds, Stores, Unlisted};
 
@@ -63,6 +66,7 @@ pub(super) struct Context {
     /// How many watches have not listed yet.
     unlisted: watch::Receiver<usize>,
     memories: Mutex<Memories>,
+    kubelets: Kubelets,
     refusals: Streaks,
 }
 
@@ -97,6 +101,7 @@ pub(super) fn start(
         stores,
         unlisted: left.clone(),
         memories: Mutex::default(),
+        kubelets: Kubelets::default(),
         refusals: Streaks::default(),
     });
     let shutdown = shutdown.clone();

@@ -19,6 +19,7 @@ use kube::Client;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
+use super::kubelets::Kubelets;
 use super::look::look;
 use super::stores::Stores;
 use super::{Context, Surroundings, look_at_all};
@@ -29,6 +30,7 @@ use crate::controller::reconcile::Look;
 use crate::controller::streaks::Streaks;
 
 mod behind;
+mod departed;
 mod lost;
 mod services;
 
@@ -60,7 +62,14 @@ fn context(client: &Client, stores: Stores) -> (Context, EventWriter) {
     };
     let (memories, refusals) = (Mutex::default(), Streaks::default());
     (
-        Context { surroundings, stores: vec![stores], unlisted: watch::channel(0).1, memories, refusals },
+        Context {
+            surroundings,
+            stores: vec![stores],
+            unlisted: watch::channel(0).1,
+            memories,
+            kubelets: Kubelets::default(),
+            refusals,
+        },
         writer,
     )
 }

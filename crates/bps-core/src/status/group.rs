@@ -136,18 +136,20 @@ fn pair_status(input: &GroupInput<'_>, pair: &Pair) -> PairStatus {
 
 fn lost_pairs(input: &GroupInput<'_>) -> Vec<LostPair> {
     // Of a pair whose Lease cannot be read the next operator knows nothing but this.
-    let Group { lost, remembered, unreadable, .. } = input.group;
-    let lost = lost.iter().chain(remembered).chain(unreadable);
-    let told = lost.map(|Lost { number, pods, level, .. }| LostPair {
+    let Group { remembered, .. } = input.group;
+    let waited_for = input.group.left_alone().map(|lost| (lost, false));
+    let lost = waited_for.chain(remembered.iter().map(|lost| (lost, true)));
+    let told = lost.map(|(Lost { number, pods, level, .. }, is_over)| LostPair {
         name: pair_name(input.name, *number),
         pods: pods.iter().take(LOST_PODS_MAX).cloned().collect(),
         in_sync: level.as_ref().map(|level| level.directories.clone()),
         in_sync_pods: level.as_ref().map(|level| level.pods.clone()).unwrap_or_default(),
+        is_over,
     });
     told.take(PAIRS_MAX).collect()
 }
 
-/// The longest of all pairs. Of lost ones only the status before tells, which had it while they were there.
+/// The longest of all pairs. That of lost ones is in the status before, which was written while they were there.
 fn wait_seconds(input: &GroupInput<'_>) -> i64 {
     let in_seconds = |wait: Duration| i64::try_from(wait.as_millis().div_ceil(1_000)).unwrap_or(i64::MAX);
     let there = input.group.pairs.iter().map(|pair| in_seconds(pair.timing.operator_wait)).max();

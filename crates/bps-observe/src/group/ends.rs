@@ -8,6 +8,7 @@ use std::time::Duration;
 use bps_core::model::NodeName;
 use bps_protocol::{AgentId, BootTime};
 use bps_wire::uid::parse_uid;
+use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube_core::ResourceExt as _;
 
@@ -37,6 +38,8 @@ pub struct PodEnd {
     pub id: AgentId,
     /// Its name.
     pub name: String,
+    /// When it was made.
+    pub created: Option<Timestamp>,
     /// Where it ran.
     pub node: Option<NodeName>,
     /// It was asked to go, and does not start again.
@@ -60,6 +63,7 @@ impl PodEnd {
         Some(Self {
             id,
             name: pod.name_any(),
+            created: pod.metadata.creation_timestamp.as_ref().map(|time| time.0),
             node,
             is_going: pod.metadata.deletion_timestamp.is_some(),
             is_certain: has_ended(pod),

@@ -99,5 +99,16 @@ fn whoever_looks_first_waits_for_missing_pairs_as_long_as_the_status_tells() {
     assert_eq!(waits(3_721, 0), (vec![3_721], 3_721));
     assert_eq!(waits(61, 0), (vec![61], 61));
     assert_eq!(waits(61, 60), (vec![122], 122), "made before the status told of it");
+    let mut over = told(&[]);
+    let lost = bps_api::LostPair {
+        name: "web-3".into(),
+        pods: vec!["web-6".into()],
+        in_sync: None,
+        in_sync_pods: String::new(),
+        is_over: true,
+    };
+    over.status.get_or_insert_default().lost = vec![lost];
+    let seen = see_group(&over, &GroupObjects::default(), at(7));
+    assert_eq!(seen.group.lost.iter().map(|lost| lost.until).collect::<Vec<_>>(), [BootTime::default()]);
     assert_eq!(waits(0, 0), (vec![3_780], 3_780), "an operator wrote the status that knew no such times");
 }

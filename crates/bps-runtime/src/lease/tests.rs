@@ -55,7 +55,10 @@ async fn the_first_candidate_creates_the_lease_and_renews_it_with_one_request_ea
     let server = Server::default();
     let first = start(&server, "a", Link::fast());
 
+    assert_eq!(first.leadership.acquired_version(), u64::MAX, "nothing is later than that");
     soon(first.leadership.acquired()).await;
+    let version = server.object().unwrap().metadata.resource_version.unwrap();
+    assert_eq!(first.leadership.acquired_version().to_string(), version);
     assert!(holder(&server).starts_with("a_"));
     assert_eq!(spec(&server).lease_duration_seconds, Some(15));
     assert_eq!(spec(&server).lease_transitions, Some(0));

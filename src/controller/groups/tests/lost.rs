@@ -65,7 +65,7 @@ impl Operator {
 
 fn lost(level: &str, of: u128) -> Vec<LostPair> {
     let (name, pods) = ("web-0".into(), ["web-1", "web-2"].map(str::to_owned).into());
-    vec![LostPair { name, pods, in_sync: Some(level.into()), in_sync_pods: format_uid(of) }]
+    vec![LostPair { name, pods, in_sync: Some(level.into()), in_sync_pods: format_uid(of), is_over: false }]
 }
 
 fn next(level: &str, of: u128) -> (Value, Value, Vec<String>) {
