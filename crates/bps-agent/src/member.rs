@@ -179,6 +179,7 @@ impl Member {
             state_dir,
             relay_ports,
             handover,
+            end_within,
             ..
         } = settings;
         let health = Health::new();
@@ -213,8 +214,20 @@ impl Member {
         let alarm = Alarm::new().map_err(Error::Supervise)?;
         let signals = init::passed_on().map_err(Error::Supervise)?;
         let machine = Kernel;
-        let body =
-            Body { machine, tenant, leash, peers, relay, alarm, signals, states, health, timing, handover };
+        let body = Body {
+            machine,
+            tenant,
+            leash,
+            peers,
+            relay,
+            alarm,
+            signals,
+            states,
+            health,
+            timing,
+            handover,
+            end_within,
+        };
         Ok(Self {
             body,
             keys: present,

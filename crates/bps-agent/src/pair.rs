@@ -5,6 +5,7 @@
 
 use std::io;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use bps_api::HandoverOrder;
 use bps_protocol::{
@@ -22,7 +23,7 @@ use tokio::sync::watch;
 use tokio::time::interval;
 use tracing::{error, info, warn};
 
-use self::leaving::Leaving;
+use self::leaving::{AskedToLeave, Leaving};
 use self::overlap::Awaited;
 use self::replica::{Footing, Permission};
 use super::causes::cause;
@@ -62,6 +63,8 @@ pub struct Body<On: Machine = Kernel> {
     pub timing: Timing,
     /// Whether the application may outlast a planned handover; `None`: as the Lease says.
     pub handover: Option<HandoverOrder>,
+    /// How long the Pod may take to end once its signal has come.
+    pub end_within: Duration,
 }
 
 /// What belongs to one Lease.
@@ -101,8 +104,8 @@ struct Turn<'a, On: Machine> {
     wake_at: BootTime,
     /// What the alarm is set to.
     rings_at: BootTime,
-    /// It was asked to end: until then it may act on so that its standby has the state.
-    leaves_by: Option<BootTime>,
+    /// It was asked to end: until then it may act on so that its standby has the state, and until then its Pod may take to end.
+    asked_to_leave: Option<AskedToLeave>,
     /// It ends.
     leaving: Option<Leaving>,
     /// How long somebody may still come here because it acted.
@@ -157,7 +160,7 @@ impl<On: Machine> Body<On> {
             pair,
             wake_at: BootTime::default(),
             rings_at: BootTime::default(),
-            leaves_by: None,
+            asked_to_leave: None,
             leaving: None,
             aftermath: Aftermath::default(),
             successor: Awaited::default(),
@@ -172,6 +175,8 @@ impl<On: Machine> Body<On> {
             is_able: false,
             footing: Footing::default(),
         };
+        let patience = turn.time_to_end(turn.body.end_within);
+        turn.pair.protocol.be_patient(patience);
         turn.body.tenant.enlist();
         turn.be_standby();
         // What was found of the Lease: without it the first step would ask for it.

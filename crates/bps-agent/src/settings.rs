@@ -77,8 +77,10 @@ pub struct PairArguments {
     /// Which standby may act when state is replicated.
     #[arg(long, requires = "replicate", value_enum, default_value_t)]
     promote_when: PromoteWhen,
-    /// How long this Pod may take to end once its signal has come. Unit: seconds. An active that is asked to end while its
-    /// standby lives and lacks state acts on for a third of that at most.
+    /// How long this Pod may take to end once its signal has come: its grace period without what a preStop hook takes. Unit:
+    /// seconds. An application that somebody wants to end, be it with the Pod or not, has that less twice the hold and 3 s for the
+    /// handover, and the rest of its hold at least. An active that is asked to end while its standby lives and lacks state acts on
+    /// for a third of that at most.
     #[arg(long, env = keys::ENV_HA_END_WITHIN_SECONDS, default_value_t = keys::END_WITHIN_SECONDS)]
     end_within: u64,
     /// Longest time from one start of the application to the next while it ends by itself within 60 s, 3 times in a row and more;
@@ -134,6 +136,8 @@ pub struct PairSettings {
     pub relay_ports: BTreeSet<u16>,
     /// What is replicated, if anything.
     pub replicate: Option<ReplicateSettings>,
+    /// How long the Pod may take to end.
+    pub end_within: Duration,
     /// Whether the application may outlast a planned handover; `None`: as the Lease says.
     pub handover: Option<HandoverOrder>,
     /// What is run when the role changes.
@@ -165,9 +169,7 @@ impl PairArguments {
         let relay_ports = self.relay_port.into_iter().collect();
         let promote_when = self.promote_when;
         let restart_pause_max = Duration::from_secs(self.restart_pause_max);
-        let end_within = Duration::from_secs(self.end_within);
-        let replicate =
-            self.replicate.map(|directory| ReplicateSettings { directory, promote_when, end_within });
+        let replicate = self.replicate.map(|directory| ReplicateSettings { directory, promote_when });
         Some(PairSettings {
             membership,
             own,
@@ -180,6 +182,7 @@ impl PairArguments {
             health_bind,
             relay_ports,
             replicate,
+            end_within: Duration::from_secs(self.end_within),
             handover,
             hooks,
             restart_pause_max,
@@ -307,16 +310,22 @@ mod tests {
         let with = |more: &[&str]| {
             parse(&[&WHOLE, more].concat()).map(|settings| settings.expect("a pair").replicate)
         };
-        let expected = |promote_when, seconds| {
-            let end_within = Duration::from_secs(seconds);
-            Ok(Some(ReplicateSettings { directory: "/state".into(), promote_when, end_within }))
-        };
+        let expected =
+            |promote_when| Ok(Some(ReplicateSettings { directory: "/state".into(), promote_when }));
         assert_eq!(with(&[]), Ok(None));
-        assert_eq!(with(&["--replicate=/state"]), expected(PromoteWhen::InSync, 30));
-        assert_eq!(with(&["--replicate=/state", "--promote-when=always"]), expected(PromoteWhen::Always, 30));
-        assert_eq!(with(&["--replicate=/state", "--end-within=3"]), expected(PromoteWhen::InSync, 3));
+        assert_eq!(with(&["--replicate=/state"]), expected(PromoteWhen::InSync));
+        assert_eq!(with(&["--replicate=/state", "--promote-when=always"]), expected(PromoteWhen::Always));
         assert!(with(&["--replicate=/state", "--on-active=/promote", "--run-in-standby"]).is_err());
         assert!(with(&["--promote-when=always"]).is_err());
+    }
+
+    #[test]
+    fn a_pod_has_as_long_to_end_as_kubernetes_gives_it_unless_it_is_told_otherwise() {
+        let with = |more: &[&str]| {
+            parse(&[&WHOLE, more].concat()).map(|settings| settings.expect("a pair").end_within.as_secs())
+        };
+        assert_eq!(with(&[]), Ok(30));
+        assert_eq!(with(&["--end-within=3"]), Ok(3));
     }
 
     #[test]

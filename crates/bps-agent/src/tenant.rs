@@ -207,6 +207,17 @@ impl<On: Machine> Tenant<On> {
         self.go_on(now)
     }
 
+    /// What was asked to end has until then; what is being killed already goes on being killed.
+    ///
+    /// # Errors
+    /// The process list cannot be read.
+    pub fn stop_by(&mut self, now: BootTime, by: BootTime) -> io::Result<()> {
+        if self.kill_at.is_some_and(|at| now < at) && self.being_killed_since().is_none() {
+            self.kill_at = Some(by.before(self.kill_before));
+        }
+        self.go_on(now)
+    }
+
     /// Ends it at once, whatever it or a hook does.
     ///
     /// # Errors

@@ -221,8 +221,8 @@ pub const ENV_HA_LIFELINE_FD: &str = "HA_LIFELINE_FD";
 pub const ENV_HA_SYNC_SOCKET: &str = "HA_SYNC_SOCKET";
 /// Environment of a container with an agent: path of the agent's program, wherever it comes from.
 pub const ENV_HA_AGENT: &str = "HA_AGENT";
-/// Environment of an agent that replicates state: how long its Pod may take to end once its signal has come, if that is not what
-/// Kubernetes gives by default. Unit: seconds.
+/// Environment of an agent: how long its Pod may take to end once its signal has come, if that is not what Kubernetes gives by
+/// default. Unit: seconds.
 pub const ENV_HA_END_WITHIN_SECONDS: &str = "HA_END_WITHIN_SECONDS";
 /// What Kubernetes gives a Pod by default to end (`terminationGracePeriodSeconds`). Unit: seconds.
 pub const END_WITHIN_SECONDS: u64 = 30;

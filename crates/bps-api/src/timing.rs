@@ -29,14 +29,16 @@ pub struct GroupTiming {
     pub watch_milliseconds: i32,
 
     /// How long ending the application may take when its hold runs out, 50 to 20000, default 200. It gets SIGTERM, after
-    /// half of it SIGKILL. An active that is asked to leave has more: twice the hold.
+    /// half of it SIGKILL. One that somebody wants to end (a deleted Pod, a drain, a rollout, a switchover, a fence) has
+    /// longer: the Pod's grace period less its preStop hook, twice the hold and 3 s, and acts on meanwhile.
     #[serde(default = "stop_milliseconds")]
     #[schemars(range(min = 50, max = 20_000))]
     pub stop_milliseconds: i32,
 
     /// For how long an active acts on while the API server is away and its standby answers, 0 to 3600, default 3600. The
     /// operator waits a minute and a sixtieth longer than this for a pair whose members are both gone, unless their kubelets
-    /// have said that they ended, or their nodes are not ready and have the taint node.kubernetes.io/out-of-service.
+    /// have said that they ended, or have worked for long enough since their Pods were gone, or their nodes are not ready and
+    /// have the taint node.kubernetes.io/out-of-service.
     #[serde(default = "api_outage_seconds")]
     #[schemars(range(min = 0, max = 3_600))]
     pub api_outage_seconds: i32,

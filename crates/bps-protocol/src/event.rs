@@ -95,6 +95,11 @@ pub enum Effect {
         /// On the own clock.
         by: BootTime,
     },
+    /// The same application, which is being ended, has until then: longer because the hold was renewed, or shorter.
+    StopBy {
+        /// On the own clock.
+        by: BootTime,
+    },
     /// Somebody else acts: end the application at once.
     Kill,
     /// Run the application in standby mode. Never before it has ended in active mode.

@@ -3,10 +3,14 @@
 //! Nothing here makes a step safe: every change of the agent is made by a rule, which may refuse.
 
 mod copies;
+mod ending;
 mod showing;
 mod stance;
 
+use std::time::Duration;
+
 use copies::{Copies, Estate};
+use ending::Ending;
 pub use showing::Showing;
 use stance::Stance;
 
@@ -28,6 +32,8 @@ pub struct Protocol {
     switches_over: bool,
     /// The tenure for which the next keep-alive was asked for early, and whether it is still to come.
     early: (Epoch, bool),
+    /// How an application ends that somebody wants to end.
+    ending: Ending,
     copies: Copies,
     /// The highest epoch that another agent said to act with.
     rival: Epoch,
@@ -59,6 +65,7 @@ impl Protocol {
             is_peer_fenced: false,
             switches_over: false,
             early: (Epoch::default(), false),
+            ending: Ending::default(),
             copies: Copies { is_withheld: false, estate: Estate::None },
             rival: Epoch::default(),
             killed: Epoch::default(),
@@ -76,6 +83,11 @@ impl Protocol {
     #[must_use]
     pub fn keeping_state(self) -> Self {
         Self { copies: Copies { estate: Estate::Known { is_level: false }, ..self.copies }, ..self }
+    }
+
+    /// Gives an application that somebody wants to end so long, and not only what is left of the hold: it is renewed meanwhile.
+    pub const fn be_patient(&mut self, patience: Duration) {
+        self.ending.patience = patience;
     }
 
     /// The agent as it is.
@@ -117,18 +129,20 @@ impl Protocol {
         let after = self.agent.role;
         effects.extend(self.change(before, met));
         effects.extend(self.change(met, after));
+        effects.extend(self.ending.moved(&self.agent));
         effects.extend(self.kill());
         effects.push(Effect::WakeAt(self.wake(&at)));
         effects
     }
 
     /// What a change of role means for the application.
-    fn change(&self, before: Role, after: Role) -> Option<Effect> {
-        let stop = Effect::Stop { by: self.agent.hold_end() };
+    fn change(&mut self, before: Role, after: Role) -> Option<Effect> {
         let not_before = self.certified.map_or(BootTime::default(), |at| at + self.timing.certificate_wait);
         match (before.is_acting(), after) {
             (false, Role::Active) => Some(Effect::Activate { epoch: self.agent.epoch, not_before }),
-            (true, Role::Stopping) if before == Role::Active => Some(stop),
+            (true, Role::Stopping) if before == Role::Active => {
+                Some(Effect::Stop { by: self.ending.begun(&self.agent) })
+            }
             _ if after.is_standby() && !before.is_standby() => Some(Effect::StandBy),
             _ => None,
         }
@@ -271,17 +285,42 @@ impl Protocol {
     fn do_duties(&mut self, at: &Moment<'_>, effects: &mut Vec<Effect>) {
         match self.agent.role {
             Role::Active => self.act(at, effects),
-            Role::Stopping => self.repeat_write(at, effects),
+            Role::Stopping => self.stop(at, effects),
             Role::Ended => self.pass_on(at, effects),
             Role::Standby | Role::Lapsed | Role::HandedOver => self.stand_by(at, effects),
         }
     }
 
     fn act(&mut self, at: &Moment<'_>, effects: &mut Vec<Effect>) {
-        if self.is_fenced() || self.switches_over || self.is_overtaken() {
+        if self.is_overtaken() {
             self.agent.r1_stop();
             return;
         }
+        if self.is_fenced() || self.switches_over {
+            self.ending.plan(at, &self.agent);
+            self.agent.r1_stop();
+            return;
+        }
+        self.ask_for_promises(at, effects);
+        self.repeat_write(at, effects);
+        let write = self.agent.r6_admit(at).or_else(|| self.renew(at));
+        effects.extend(write.map(|write| self.written(at, write)));
+    }
+
+    /// The application is being ended. One that may take longer than the hold lasts has it renewed.
+    fn stop(&mut self, at: &Moment<'_>, effects: &mut Vec<Effect>) {
+        let outlasts_hold = self.ending.outlasts(self.agent.hold_end()) && !self.is_overtaken();
+        if outlasts_hold {
+            self.ask_for_promises(at, effects);
+        }
+        self.repeat_write(at, effects);
+        if outlasts_hold {
+            let write = self.renew(at);
+            effects.extend(write.map(|write| self.written(at, write)));
+        }
+    }
+
+    fn ask_for_promises(&mut self, at: &Moment<'_>, effects: &mut Vec<Effect>) {
         if self.next_request <= at.now {
             self.next_request = at.now + at.timing.promise_period;
             if let Some(request) = self.agent.r2_request(at) {
@@ -289,9 +328,6 @@ impl Protocol {
                 effects.extend(self.agent.r2_promisers().map(|to| Effect::Send { to, message }));
             }
         }
-        self.repeat_write(at, effects);
-        let write = self.agent.r6_admit(at).or_else(|| self.renew(at));
-        effects.extend(write.map(|write| self.written(at, write)));
     }
 
     /// Lives in Peer mode while promises keep coming; outside it, and with an epoch that is not written yet, writes.

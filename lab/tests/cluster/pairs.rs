@@ -32,6 +32,10 @@ use crate::wait;
 /// A node with clients beside those of the first one.
 const BESIDE: &str = "n2";
 
+/// How long it may take until the kubelets of Pods that were deleted by force have worked for 90 s and a grace period of 5 s, with
+/// some looks 20 s apart, and as long again if one of them was busy meanwhile.
+const KUBELETS_KNOW_WITHIN: Duration = Duration::from_secs(300);
+
 /// The group `web` with its Service, and with replication Services.
 fn group() -> Value {
     json!({
@@ -50,14 +54,21 @@ fn workload(kind: &str, replicas: usize, listens_after: Duration) -> Value {
     // What an application cuts that it has taken is lost, however late the client's node leads elsewhere.
     let finish = FINISH_WITHIN.as_millis().to_string();
     let start = listens_after.as_millis().to_string();
-    let arguments = ["--port", &PORT.to_string(), "--finish-ms", &finish, "--listen-after-ms", &start];
+    let arguments = ["--finish-ms", &finish, "--listen-after-ms", &start];
+    workload_with(kind, replicas, &arguments, Duration::from_secs(5))
+}
+
+/// The same with these arguments of the application, whose Pod has so long to end.
+fn workload_with(kind: &str, replicas: usize, arguments: &[&str], grace: Duration) -> Value {
+    let port = PORT.to_string();
+    let arguments: Vec<&str> = ["--port", &port].into_iter().chain(arguments.iter().copied()).collect();
     let container = json!({
         "name": WEB, "image": APP_IMAGE, "command": ["/lab-app"], "args": arguments,
         "ports": [{"containerPort": PORT}],
     });
     let template = json!({
         "metadata": {"labels": {"app": WEB}},
-        "spec": {"terminationGracePeriodSeconds": 5, "containers": [container]},
+        "spec": {"terminationGracePeriodSeconds": grace.as_secs(), "containers": [container]},
     });
     let source = AgentSource::Copy { image: AGENT_IMAGE.into() };
     // Claims kill it more often than anybody would.
@@ -440,6 +451,31 @@ pub(crate) async fn a_node_is_drained_of_an_active_that_a_budget_protects(stage:
     assert_eq!(reason, "SwitchOver");
 }
 
+/// Serves on for 6 s after it was asked to end: killed before, as it was, it would answer nobody for the rest of them.
+pub(crate) async fn a_deleted_pod_has_its_grace_period_to_end_and_hands_over_then(stage: Stage) {
+    const DRAINS: Duration = Duration::from_secs(6);
+    let drains = DRAINS.as_secs().to_string();
+    let grace = 3 * DRAINS;
+    apply_stateful_set(&stage, workload_with("StatefulSet", 2, &["--drain-seconds", &drains], grace)).await;
+    let pair = paired(&stage, 1).await.remove(0);
+    shown(&stage, &pair).await;
+    let load = Load::start(&stage, "n1").await;
+    let began = Instant::now();
+    stage.api::<Pod>().delete(&pair.active, &DeleteParams::default()).await.unwrap();
+    let after = taken_over(&stage, &pair).await;
+    let took = began.elapsed();
+    assert_eq!(after.active, pair.standby);
+    assert_eq!(reason_of_takeover(&stage, &after.active).await, "PodDeleted");
+    shown(&stage, &paired(&stage, 1).await.remove(0)).await;
+
+    let requests = load.samples().await;
+    let last = requests.iter().filter(|sample| sample.pod == pair.active).map(|sample| sample.end_ns).max();
+    let first = requests.iter().filter(|sample| sample.pod == pair.standby).map(|sample| sample.end_ns).min();
+    note(format!("ends within {DRAINS:?}: followed after {took:.1?}, {}", Outage::from_samples(&requests)));
+    // Its thread sleeps for so long: whoever ends sooner was killed.
+    assert!(took >= DRAINS && last < first, "{took:?}: {:?}", spells(&requests));
+}
+
 /// The token of an agent goes with its Pod, but the API server remembers it for some seconds: mostly one of them can release the
 /// Lease. Else the operator waits until their kubelets have ended them.
 pub(crate) async fn a_pair_whose_pods_were_both_deleted_by_force_serves_again(stage: Stage) {
@@ -448,15 +484,15 @@ pub(crate) async fn a_pair_whose_pods_were_both_deleted_by_force_serves_again(st
     shown(&stage, &pair).await;
     let began = Instant::now();
     stage.kubectl(&["delete", "pod", "web-0", "web-1", "--force", "--grace-period=0"]);
-    let after = taken_over_by_another_tenure(&stage, &pair).await;
+    let epoch = |pair: &PairStatus| pair.epoch.parse::<u64>().unwrap_or_default();
+    let is_whole = |after: &&PairStatus| after.state == "Paired" && epoch(after) > epoch(&pair);
+    let after = wait::within(KUBELETS_KNOW_WITHIN, stage.api(), "", |groups: &[HAGroup]| {
+        let pairs = groups.first().and_then(|group| group.status.clone()).unwrap_or_default().pairs;
+        pairs.first().filter(is_whole).cloned().ok_or(format!("pairs are {pairs:?}"))
+    })
+    .await;
     shown(&stage, &after).await;
     note(format!("both Pods deleted by force: whole again after {:.1} s", began.elapsed().as_secs_f64()));
-}
-
-/// Waits until the only pair is whole again and acts in a later tenure.
-async fn taken_over_by_another_tenure(stage: &Stage, before: &PairStatus) -> PairStatus {
-    let epoch = |pair: &PairStatus| pair.epoch.parse::<u64>().unwrap_or_default();
-    first_reported(stage, |pair| pair.state == "Paired" && epoch(pair) > epoch(before)).await
 }
 
 pub(crate) async fn a_spare_takes_the_place_of_a_standby_whose_node_is_lost(stage: Stage) {

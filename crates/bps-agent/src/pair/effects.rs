@@ -47,6 +47,7 @@ impl<On: Machine> Turn<'_, On> {
                     self.keep_ports();
                     self.body.tenant.stop(self.now(), by)?;
                 }
+                Effect::StopBy { by } => self.body.tenant.stop_by(self.now(), by)?,
                 Effect::Kill => {
                     let (epoch, now) = (self.pair.protocol.agent().epoch, self.now());
                     error!(%epoch, "Killed the application: another Pod acts with a higher epoch");

@@ -17,6 +17,19 @@ const ROUND_TRIPS_MIN: u32 = 2;
 /// Which part of a Pod's grace period its standby may take to copy the state: one of so many.
 const COPY_WAIT_ONE_OF: u32 = 3;
 
+/// What is left of a Pod's time for its last steps, besides two holds and the relay's time. 1 s: the kubelet kills in the moment
+/// that the grace period is over, and the signal may have come late.
+const SPARE: Duration = Duration::from_secs(1);
+
+/// What it means that the Pod was asked to end.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct AskedToLeave {
+    /// Until then the agent may act on, so that its standby has the state.
+    acts_until: BootTime,
+    /// Then the Pod must have ended.
+    ends_by: BootTime,
+}
+
 /// When an agent that was asked to end does so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Leaving {
@@ -35,13 +48,12 @@ impl<On: Machine> Turn<'_, On> {
     /// It was asked to end: leaves, but not before a standby that lives has its state, if there is time for that. Its Pod's
     /// volume may go with it. Being asked again changes nothing.
     pub(super) fn ask_to_leave(&mut self) -> io::Result<()> {
-        if self.leaving.is_some() || self.leaves_by.is_some() {
+        if self.leaving.is_some() || self.asked_to_leave.is_some() {
             return Ok(());
         }
-        let end_within = self.pair.replica.as_ref().map_or(Duration::ZERO, |replica| replica.end_within);
-        let afterwards = 2 * self.body.timing.hold + self.body.relay.linger();
-        let copy_wait = copy_wait(end_within, afterwards);
-        self.leaves_by = Some(self.now() + copy_wait);
+        let (end_within, now) = (self.body.end_within, self.now());
+        let copy_wait = copy_wait(end_within, self.afterwards());
+        self.asked_to_leave = Some(AskedToLeave { acts_until: now + copy_wait, ends_by: now + end_within });
         if self.is_only_copy() && self.pair.protocol.has_successor(self.now()) {
             info!(?copy_wait, "Acts on until the standby has the state");
         }
@@ -50,8 +62,8 @@ impl<On: Machine> Turn<'_, On> {
 
     /// Leaves if it was asked to, and nothing is to be waited for any more.
     pub(super) fn leave_once_copied(&mut self) -> io::Result<()> {
-        let Some(by) = self.leaves_by.filter(|_| self.leaving.is_none()) else { return Ok(()) };
-        if self.is_only_copy() && self.now() < by {
+        let Some(asked) = self.asked_to_leave.filter(|_| self.leaving.is_none()) else { return Ok(()) };
+        if self.is_only_copy() && self.now() < asked.acts_until {
             // This process may have stood still, and not heard yet who lives.
             self.waiting().into_iter().try_for_each(|(from, content)| self.heard(from, content))?;
             if self.pair.protocol.has_successor(self.now()) {
@@ -72,13 +84,27 @@ impl<On: Machine> Turn<'_, On> {
         agent.role == Role::Active && self.pair.replica.as_ref().is_some_and(lacks)
     }
 
+    /// What an agent may take to hand over, to release the Lease, and to relay, once the application has had its time.
+    fn afterwards(&self) -> Duration {
+        2 * self.body.timing.hold + self.body.relay.linger() + SPARE
+    }
+
+    /// How long an application may take that somebody wants to end, if its Pod has so long.
+    pub(super) fn time_to_end(&self, end_within: Duration) -> Duration {
+        end_within.saturating_sub(self.afterwards())
+    }
+
     /// Stops acting for good, by a handover if there is a peer. Leaving again changes nothing.
     pub(super) fn leave(&mut self) -> io::Result<()> {
         if self.leaving.is_none() {
-            // A hold for the application to end in, and as long again to repeat the handover or the release.
+            // Who was not asked leaves because something failed.
             let (now, timing) = (self.now(), &self.body.timing);
+            let left = self.asked_to_leave.map(|asked| asked.ends_by.since(now)).unwrap_or_default();
+            let patience = self.time_to_end(left);
+            // A hold for the application to end in at least, and as long again to repeat the handover or the release.
             let (not_before, handed_over_by) =
-                (now + ROUND_TRIPS_MIN * timing.round_trip, now + 2 * timing.hold);
+                (now + ROUND_TRIPS_MIN * timing.round_trip, now + patience + 2 * timing.hold);
+            self.pair.protocol.be_patient(patience);
             self.leaving = Some(Leaving { not_before, by: handed_over_by + self.body.relay.linger() });
             self.body.tenant.retire(now, handed_over_by)?;
             self.step_forewarned(Event::Ordered(Order::Leave))?;

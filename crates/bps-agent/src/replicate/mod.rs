@@ -81,8 +81,6 @@ pub struct ReplicateSettings {
     pub directory: PathBuf,
     /// Which standby may act.
     pub promote_when: PromoteWhen,
-    /// How long the Pod may take to end.
-    pub end_within: Duration,
 }
 
 /// A state directory, from the start of the agent to its end.
@@ -91,7 +89,6 @@ pub struct Replication {
     directory: StateDirectory,
     door: Door,
     promote_when: PromoteWhen,
-    end_within: Duration,
     listener: TcpListener,
 }
 
@@ -103,8 +100,6 @@ pub struct Replica {
     /// Closed while the application may run.
     pub door: Door,
     promote_when: PromoteWhen,
-    /// How long the Pod may take to end.
-    pub end_within: Duration,
     partner: watch::Sender<Option<Partner>>,
     acting: watch::Sender<Option<Epoch>>,
     views: watch::Sender<View>,
@@ -122,12 +117,11 @@ impl Replication {
     /// # Errors
     /// The directory cannot be used, or the port.
     pub fn open(settings: &ReplicateSettings, peer_bind: SocketAddr) -> io::Result<Self> {
-        let ReplicateSettings { directory, promote_when, end_within } = settings;
+        let ReplicateSettings { directory, promote_when } = settings;
         let directory = StateDirectory::open(directory)?;
         let listener = TcpListener::bind(state_address(peer_bind))?;
         listener.set_nonblocking(true)?;
-        let (promote_when, end_within) = (*promote_when, *end_within);
-        Ok(Self { directory, door: Door::default(), promote_when, end_within, listener })
+        Ok(Self { directory, door: Door::default(), promote_when: *promote_when, listener })
     }
 
     /// Where the application finds the socket for barriers.
@@ -186,7 +180,6 @@ impl Replication {
             directory,
             door,
             promote_when,
-            end_within: self.end_within,
             partner,
             acting,
             views,

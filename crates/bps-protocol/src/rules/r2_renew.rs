@@ -22,11 +22,11 @@ impl Agent {
         self.seen.filter(|seen| self.unresolved.is_none() && seen.lease.epoch <= self.epoch)
     }
 
-    /// R2: the active writes the Lease to live on, or to switch what it lives on.
+    /// R2: whoever acts writes the Lease to live on, or to switch what it lives on; also while its application is being stopped.
     ///
     /// Into Peer mode only if the promises suffice from the send on.
     pub fn r2_renew(&mut self, at: &Moment<'_>, hold: Hold) -> Option<Write> {
-        let seen = self.own_base().filter(|_| self.role == Role::Active)?;
+        let seen = self.own_base().filter(|_| self.role.is_acting() && self.is_held(at))?;
         let lease = seen.lease.held_by(self.id, self.epoch, hold);
         let before = *self;
         let write = self.begin_write(at, Purpose::Renew, (seen, lease));
@@ -39,7 +39,7 @@ impl Agent {
 
     /// Who may promise: the peer, and the agent that is to replace it.
     pub fn r2_promisers(&self) -> impl Iterator<Item = AgentId> {
-        let tenure = self.tenure.filter(|_| self.role == Role::Active);
+        let tenure = self.tenure.filter(|_| self.role.is_acting());
         let admitted = tenure.and_then(|tenure| tenure.joining).filter(|_| self.is_writing(Purpose::Admit));
         let joining = admitted.map(|peer| peer.id).or_else(|| self.joining());
         tenure.map(|tenure| tenure.peer.id).into_iter().chain(joining)
@@ -52,9 +52,9 @@ impl Agent {
         Some(replacement.joining)
     }
 
-    /// R2: the active asks for promises that carry its epoch.
+    /// R2: whoever acts asks for promises that carry its epoch.
     pub fn r2_request(&self, at: &Moment<'_>) -> Option<PromiseRequest> {
-        (self.role == Role::Active).then_some(PromiseRequest { epoch: self.epoch, sent: at.now })
+        self.role.is_acting().then_some(PromiseRequest { epoch: self.epoch, sent: at.now })
     }
 
     /// R2: a standby grants unless it knows a higher epoch or that this one's application has ended.

@@ -8,7 +8,7 @@ use bps_protocol::{
 };
 
 use crate::scripts::idle_pair;
-use crate::simulation::{Fault, MILLISECOND, SECOND};
+use crate::simulation::{Fault, MILLISECOND, SECOND, Time};
 
 #[test]
 fn an_active_goes_on_by_itself_while_its_peer_is_fenced() {
@@ -18,6 +18,53 @@ fn an_active_goes_on_by_itself_while_its_peer_is_fenced() {
     // A release and a claim.
     simulation.run_until(6 * SECOND + 60 * MILLISECOND);
     assert_eq!(simulation.acting(), [active]);
+}
+
+/// An application that takes so long to stop, and is given that, is ended by an order while this is broken: when it ended, and who acts.
+fn stopped_slowly(
+    stops_in: Time,
+    patience: Time,
+    broken: impl Fn(usize, usize) -> Vec<Fault>,
+) -> (Time, Vec<usize>) {
+    let (mut simulation, active, standby) = idle_pair(6);
+    (simulation.stops_in, simulation.patience) = (stops_in, Duration::from_nanos(patience));
+    for node in &mut simulation.nodes {
+        node.protocol.iter_mut().for_each(|protocol| protocol.be_patient(Duration::from_nanos(patience)));
+    }
+    for fault in broken(active, standby) {
+        simulation.plan(5 * SECOND, fault, 100 * SECOND);
+    }
+    simulation.plan(5 * SECOND, Fault::Order(active, Order::SwitchOver), MILLISECOND);
+    simulation.run_until(40 * SECOND);
+    let ended = simulation.ended.last().expect("it ended").0;
+    (ended - 5 * SECOND, simulation.acting().iter().map(|node| usize::from(*node == standby)).collect())
+}
+
+#[test]
+fn an_application_that_somebody_wants_to_end_has_longer_than_its_hold_lasts() {
+    let none = |_: usize, _: usize| Vec::new();
+    let whole = |ended: Time, seconds: Time| {
+        (seconds * SECOND..seconds * SECOND + 200 * MILLISECOND).contains(&ended)
+    };
+    let (ended, acting) = stopped_slowly(6 * SECOND, 20 * SECOND, none);
+    assert!(whole(ended, 6) && acting == [1], "{ended} {acting:?}");
+    let (ended, acting) = stopped_slowly(30 * SECOND, 20 * SECOND, none);
+    assert!(whole(ended, 20) && acting == [1], "not longer than it is given: {ended} {acting:?}");
+    let (ended, acting) = stopped_slowly(30 * SECOND, 0, none);
+    assert!(ended < 2 * SECOND && acting.len() == 1, "no longer than its hold: {ended} {acting:?}");
+}
+
+#[test]
+fn an_application_that_ends_slowly_lives_on_promises_or_on_writes_and_without_both_ends_with_its_hold() {
+    let no_api = |active, _| vec![Fault::ApiUnreachable(active)];
+    let (ended, acting) = stopped_slowly(6 * SECOND, 20 * SECOND, no_api);
+    assert!(ended > 6 * SECOND && acting == [1], "{ended} {acting:?}");
+    let no_peer = |active, standby| vec![Fault::Partition(active, standby)];
+    let (ended, _) = stopped_slowly(6 * SECOND, 20 * SECOND, no_peer);
+    assert!(ended > 6 * SECOND, "{ended}");
+    let neither = |active, standby| vec![Fault::ApiUnreachable(active), Fault::Partition(active, standby)];
+    let (ended, acting) = stopped_slowly(6 * SECOND, 20 * SECOND, neither);
+    assert!(ended < 2 * SECOND && acting == [1], "{ended} {acting:?}");
 }
 
 #[test]

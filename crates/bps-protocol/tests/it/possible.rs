@@ -91,9 +91,12 @@ impl Possible {
                 let acts = |agent: &Agent| agent.role == Role::Active && agent.epoch == epoch;
                 self.worlds.iter().any(|world| world.at(id).is_some_and(acts))
             }
-            Effect::Stop { .. } | Effect::Kill | Effect::StandBy | Effect::ReadLease | Effect::WakeAt(_) => {
-                true
-            }
+            Effect::Stop { .. }
+            | Effect::StopBy { .. }
+            | Effect::Kill
+            | Effect::StandBy
+            | Effect::ReadLease
+            | Effect::WakeAt(_) => true,
         }
     }
 }

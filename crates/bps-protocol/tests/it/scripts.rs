@@ -43,8 +43,13 @@ fn script() -> impl Strategy<Value = Vec<(Time, Fault, Time)>> {
 
 proptest! {
     #[test]
-    fn whatever_happens_one_acts_at_most_and_afterwards_exactly_one(seed: u64, script in script()) {
+    fn whatever_happens_one_acts_at_most_and_afterwards_exactly_one(
+        seed: u64,
+        script in script(),
+        (stops_in, patience) in prop_oneof![Just((0, 0)), (0..6_000_u64, 0..6_000_u64)],
+    ) {
         let mut simulation = Simulation::new(&short(), seed);
+        (simulation.stops_in, simulation.patience) = (stops_in * MILLISECOND, Duration::from_millis(patience));
         for (at, fault, lasts) in script {
             simulation.plan(at, fault, lasts);
         }
@@ -66,6 +71,10 @@ fn trail(scripts: u64, arena: &Arena) -> Trail {
         for (at, fault, lasts) in script().new_tree(&mut runner).expect("there are faults").current() {
             simulation.plan(at, fault, lasts);
         }
+        if seed % 2 == 1 {
+            // Twice as long as most applications need here, and longer than a hold.
+            (simulation.stops_in, simulation.patience) = (3 * SECOND / 2, Duration::from_secs(3));
+        }
         simulation.trail = Some(trail);
         simulation.run_until(SETTLED);
         trail = simulation.trail.take().expect("nobody else takes it");
@@ -79,8 +88,18 @@ fn whole_agents_go_no_way_that_the_model_does_not_know() {
     let trail = trail(200, &Arena::trio());
     assert!(trail.difference.is_none(), "{}", trail.difference.unwrap_or_default());
     assert!(trail.judged > 10_000, "only {} steps were judged", trail.judged);
-    let all =
-        ["act", "ask", "enter Peer mode", "hand over", "promise", "release", "stand by", "stop", "write"];
+    let all = [
+        "act",
+        "ask",
+        "enter Peer mode",
+        "hand over",
+        "promise",
+        "release",
+        "stand by",
+        "stop",
+        "stop later",
+        "write",
+    ];
     assert_eq!(trail.decided, BTreeSet::from(all));
 }
 

@@ -5,6 +5,7 @@ mod faults;
 mod watched;
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use bps_protocol::{
     Agent, AgentId, BootTime, Effect, EndEvidence, Epoch, Event, Hold, Incarnation, Lease, Moment, Order,
@@ -48,6 +49,12 @@ enum Happening {
         node: usize,
         epoch: Epoch,
     },
+    /// It is killed, if this is still when it has to have ended.
+    IsOverdue {
+        node: usize,
+        epoch: Epoch,
+        number: u64,
+    },
     Starts {
         node: usize,
     },
@@ -86,6 +93,8 @@ pub(crate) struct Node {
     pub(crate) protocol: Option<Protocol>,
     timer: u64,
     pub(crate) acting: Option<Epoch>,
+    /// Counts the times at which its application had to have ended.
+    overdue: u64,
     is_fenced: bool,
 }
 
@@ -105,6 +114,9 @@ pub(crate) struct Simulation {
     /// When somebody began to act, and when an application ended.
     pub(crate) began: Vec<(Time, usize)>,
     pub(crate) ended: Vec<(Time, usize)>,
+    /// How long applications take at least that are asked to end, and how long they are given.
+    pub(crate) stops_in: Time,
+    pub(crate) patience: Duration,
     /// Who judges every step, if anybody does.
     pub(crate) trail: Option<Trail>,
 }
@@ -130,6 +142,7 @@ impl Simulation {
             protocol: None,
             timer: 0,
             acting: None,
+            overdue: 0,
             is_fenced: false,
         };
         let mut simulation = Self {
@@ -147,6 +160,8 @@ impl Simulation {
             writes: 0,
             began: Vec::new(),
             ended: Vec::new(),
+            stops_in: 0,
+            patience: Duration::ZERO,
             trail: None,
         };
         (0..2).for_each(|node| simulation.schedule(0, Happening::Starts { node }));
@@ -212,6 +227,11 @@ impl Simulation {
             Happening::WriteArrives { node, incarnation, write } => self.write(node, incarnation, write),
             Happening::ReadArrives { node, incarnation } => self.answer(node, incarnation, self.read()),
             Happening::ApplicationEnds { node, epoch } => self.end_application(node, epoch),
+            Happening::IsOverdue { node, epoch, number } => {
+                if self.nodes[node].overdue == number {
+                    self.end_application(node, epoch);
+                }
+            }
             Happening::Starts { node } => self.start(node),
             Happening::OperatorLooks => self.operate(),
             Happening::Fault(fault) => self.fail(fault),
@@ -258,14 +278,13 @@ impl Simulation {
             }
             Effect::Activate { epoch, .. } => self.activate(node, epoch),
             Effect::Stop { by } => {
-                let epoch = self.nodes[node].acting;
-                let ended = self.now + self.below(MILLISECOND * 150);
-                let late = self.below(u64::try_from(self.timing.lateness.as_nanos()).expect("it is short"));
-                let end = ended.min(self.global(node, by) + late);
-                if let Some(epoch) = epoch {
-                    self.schedule(end, Happening::ApplicationEnds { node, epoch });
+                let ended = self.now + self.stops_in + self.below(MILLISECOND * 150);
+                if let Some(epoch) = self.nodes[node].acting {
+                    self.schedule(ended, Happening::ApplicationEnds { node, epoch });
                 }
+                self.kill_by(node, by);
             }
+            Effect::StopBy { by } => self.kill_by(node, by),
             Effect::Kill => {
                 if let Some(epoch) = self.nodes[node].acting {
                     self.schedule(self.now, Happening::ApplicationEnds { node, epoch });
@@ -277,6 +296,16 @@ impl Simulation {
                 let number = self.nodes[node].timer;
                 self.schedule(self.global(node, at), Happening::Timer { node, incarnation, number });
             }
+        }
+    }
+
+    /// As late as a supervisor may be.
+    fn kill_by(&mut self, node: usize, by: BootTime) {
+        let late = self.below(u64::try_from(self.timing.lateness.as_nanos()).expect("it is short"));
+        self.nodes[node].overdue += 1;
+        let number = self.nodes[node].overdue;
+        if let Some(epoch) = self.nodes[node].acting {
+            self.schedule(self.global(node, by) + late, Happening::IsOverdue { node, epoch, number });
         }
     }
 
@@ -368,7 +397,9 @@ impl Simulation {
         let agent = if incarnation == 0 { Agent::new(id, next) } else { Agent::r7_restarted(&at, id, next) };
         self.nodes[node].incarnation = next.0;
         self.nodes[node].is_fenced = false;
-        self.nodes[node].protocol = Some(Protocol::new(agent, self.timing));
+        let mut protocol = Protocol::new(agent, self.timing);
+        protocol.be_patient(self.patience);
+        self.nodes[node].protocol = Some(protocol);
         if incarnation > 0 {
             self.watch_restart(node);
         }

@@ -56,6 +56,8 @@ impl World {
                     steps.extend([Step::Stop(id), Step::Crash(id), Step::Notice(id)]);
                 }
                 Role::Stopping => {
+                    steps.extend([Step::Renew(id, Hold::Api), Step::Renew(id, Hold::Peer)]);
+                    steps.extend(AGENTS.into_iter().filter(|to| *to != id).map(|to| Step::Ask(id, to)));
                     steps.extend([Step::End(id), Step::Notice(id), Step::Crash(id), Step::Release(id)]);
                 }
                 Role::Ended => steps.extend([Step::HandOver(id), Step::Release(id)]),

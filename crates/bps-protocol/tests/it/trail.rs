@@ -268,6 +268,7 @@ impl View {
             Effect::WriteLease(write) => Effect::WriteLease(self.write(write)),
             Effect::Activate { .. }
             | Effect::Stop { .. }
+            | Effect::StopBy { .. }
             | Effect::Kill
             | Effect::StandBy
             | Effect::ReadLease

@@ -215,6 +215,7 @@ pub(crate) fn decision(effect: &Effect) -> Option<&'static str> {
         },
         Effect::Activate { .. } => "act",
         Effect::Stop { .. } => "stop",
+        Effect::StopBy { .. } => "stop later",
         Effect::Kill => "kill",
         Effect::StandBy => "stand by",
         Effect::ReadLease | Effect::WakeAt(_) => return None,

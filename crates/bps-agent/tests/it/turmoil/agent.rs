@@ -65,6 +65,8 @@ pub(crate) struct Habits {
     pub(crate) runs_in_standby: bool,
     /// Whether its application may outlast a planned handover.
     pub(crate) handover: HandoverOrder,
+    /// How long its Pod may take to end. Unit: seconds.
+    pub(crate) end_within: u64,
 }
 
 /// A Pod.
@@ -106,6 +108,7 @@ impl Pod {
             format!("--pod-uid={}", uid(computer.name())),
             format!("--pod={}", computer.name()),
             format!("--pod-ip={address}"),
+            format!("--end-within={}", habits.end_within),
             // Faults end it more often than anybody would.
             "--restart-pause-max=1".to_owned(),
         ];
@@ -198,8 +201,9 @@ impl Pod {
         over: &Shutdown,
         hand: Bell,
     ) -> turmoil::Result<(Body<Computer>, mpsc::Receiver<Epoch>)> {
-        let PairSettings { own, peer_bind, relay_ports, hooks, restart_pause_max, handover, .. } =
-            self.settings.clone();
+        let PairSettings {
+            own, peer_bind, relay_ports, hooks, restart_pause_max, handover, end_within, ..
+        } = self.settings.clone();
         let computer = self.computer.clone();
         let (signals, asked) = mpsc::channel(WAITING_MAX);
         let (certifier, certificates) = mpsc::channel(WAITING_MAX);
@@ -219,6 +223,7 @@ impl Pod {
             health: Health::new(),
             timing: self.timing,
             handover,
+            end_within,
             machine: computer,
         };
         Ok((body, certificates))

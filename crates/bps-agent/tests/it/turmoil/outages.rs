@@ -6,8 +6,8 @@ use bps_protocol::Timing;
 
 use crate::turmoil::machine::Flaw;
 use crate::turmoil::record::{Span, spans};
-use crate::turmoil::scene::{FAULTS_FROM, run};
-use crate::turmoil::script::{Fault, Planned, Script};
+use crate::turmoil::scene::{FAULTS_FROM, NAMES, run};
+use crate::turmoil::script::{Fault, LONG_GRACE, Planned, Script};
 
 /// When the API server goes, after faults begin.
 const AT: Duration = Duration::from_secs(1);
@@ -78,4 +78,41 @@ fn a_pair_that_is_to_outlive_no_absence_ends_within_a_minute_of_its_last_write()
     let gone = FAULTS_FROM + AT;
     assert!((gone + 29 * SECOND..=gone + 60 * SECOND).contains(&ended), "{spans:?}");
     assert!(second.from >= gone + 90 * SECOND, "{spans:?}");
+}
+
+/// Nobody reaches the API server, and the Pod that acts is asked to end: a quarter of all applications do not listen to that. How long it
+/// acted on, and how long nobody did then.
+fn ended_in_order(seed: u64) -> [Duration; 2] {
+    let timing = Timing::default().outliving(60 * SECOND);
+    let quiet = || {
+        let mut quiet = Script { timing, calm: FAULTS_FROM + 40 * SECOND, ..Script::quiet() };
+        quiet.habits.iter_mut().for_each(|habits| habits.end_within = LONG_GRACE);
+        quiet
+    };
+    let played = |faults: Vec<Planned>| {
+        let outcome = run(seed, &Script { faults, ..quiet() }, Flaw::default()).expect("no agent fails");
+        assert_eq!(outcome.verdict, Ok(()), "seed {seed}: {:#?}", outcome.entries);
+        spans(&outcome.entries)
+    };
+    let stops = Planned { at: AT, fault: Fault::ApiStops, lasts: 30 * SECOND };
+    let acts = played(vec![stops])[0].node;
+    let acts = NAMES.into_iter().position(|name| name == acts).expect("it is a Pod");
+    let asked = AT + SECOND;
+    let leaves = Planned { at: asked, fault: Fault::Leaves(acts), lasts: 30 * SECOND };
+    let tenures = played(vec![stops, leaves]);
+    let [first, second, ..] = &tenures[..] else { panic!("nobody followed: {tenures:?}") };
+    assert_ne!(first.node, second.node, "{tenures:?}");
+    let ended = first.to.expect("it ended");
+    [ended.saturating_sub(FAULTS_FROM + asked), second.from.saturating_sub(ended)]
+}
+
+#[test]
+fn an_application_that_ends_slowly_has_its_time_and_is_followed_at_once_also_without_an_api_server() {
+    // On the machines of the seed 1 the successor's command cannot be started at once, see above.
+    let all: Vec<[Duration; 2]> = (2..12).map(ended_in_order).collect();
+    let slowest = all.iter().map(|[acted_on, _]| *acted_on).max().expect("there are some");
+    // Two holds and a second are left for the handover; nothing is relayed.
+    let given = Duration::from_secs(LONG_GRACE).saturating_sub(2 * Timing::default().hold + SECOND);
+    assert!(given.abs_diff(slowest) <= Timing::default().stop, "{given:?}: {all:?}");
+    assert!(all.iter().all(|[_, nobody]| *nobody < FOLLOWS_WITHIN), "{all:?}");
 }

@@ -31,7 +31,7 @@ const RESTART_PAUSE: Duration = Duration::from_millis(300);
 /// Longest time that a certificate takes. Unit: milliseconds.
 const CERTIFICATE_MAX: u64 = 5;
 
-const NAMES: [&str; PODS] = ["a", "b", "c"];
+pub(crate) const NAMES: [&str; PODS] = ["a", "b", "c"];
 
 /// What happens besides what the hosts do.
 #[derive(Clone, Copy, Debug)]

@@ -98,6 +98,10 @@ pub(crate) struct Planned {
     pub(crate) lasts: Duration,
 }
 
+/// How long a Pod has to end that has none to spare for an application, and one that has some 5 s. Unit: seconds.
+pub(crate) const SHORT_GRACE: u64 = 5;
+pub(crate) const LONG_GRACE: u64 = 12;
+
 /// All that a seed decides beforehand.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Script {
@@ -120,6 +124,7 @@ impl Script {
             has_hooks: false,
             runs_in_standby: false,
             handover: HandoverOrder::BreakBeforeMake,
+            end_within: SHORT_GRACE,
         };
         let latency = Duration::from_millis(2);
         Self {
@@ -141,9 +146,6 @@ impl Script {
         };
         let skews = std::array::from_fn(|_| skew(random));
         let [has_state_dir, has_hooks, runs_in_standby] = [2, 3, 4].map(|of| random.random_ratio(1, of));
-        let habits =
-            [Habits { has_state_dir, has_hooks, runs_in_standby, handover: HandoverOrder::BreakBeforeMake };
-                PODS];
         let latency = Duration::from_millis(random.random_range(1..=30));
         let mut faults = Vec::new();
         for _ in 0..random.random_range(2..=FAULTS_MAX) {
@@ -155,7 +157,10 @@ impl Script {
                 faults.push(planned(random, soon));
             }
         }
-        Self { skews, habits, latency, faults, timing: short(), calm: CALM }
+        let end_within = if random.random_ratio(1, 3) { LONG_GRACE } else { SHORT_GRACE };
+        let handover = HandoverOrder::BreakBeforeMake;
+        let habits = Habits { has_state_dir, has_hooks, runs_in_standby, handover, end_within };
+        Self { skews, habits: [habits; PODS], latency, faults, timing: short(), calm: CALM }
     }
 
     /// The machines of a seed, and two faults: the second one a moment after the first.

@@ -71,7 +71,7 @@ pub(super) fn add_environment(
     let mut variables: Vec<(&str, Value)> = FACTS.iter().map(variable).collect();
     variables.push((keys::ENV_HA_AGENT, json!({"value": injection.source.program()})));
     // A variable, which an agent of an earlier release in the application's image ignores.
-    let end_within = end_within(container, (injection, grace)).map(|seconds| seconds.to_string());
+    let end_within = end_within(container, grace).map(|seconds| seconds.to_string());
     variables.extend(end_within.map(|seconds| (keys::ENV_HA_END_WITHIN_SECONDS, json!({"value": seconds}))));
     let mut added = Vec::new();
     for (name, mut variable) in variables {
@@ -84,13 +84,11 @@ pub(super) fn add_environment(
     added
 }
 
-/// How long the Pod may take to end once its signal has come, if the agent has to know that, and would take it for something
-/// else. Unit: seconds.
-fn end_within(container: &Value, (injection, grace): (&Injection, Option<u64>)) -> Option<u64> {
-    let replicates = injection.arguments.iter().any(|argument| argument.starts_with("--replicate"));
+/// How long the Pod may take to end once its signal has come, if the agent would take it for something else. Unit: seconds.
+fn end_within(container: &Value, grace: Option<u64>) -> Option<u64> {
     let sleep = container["lifecycle"]["preStop"]["sleep"]["seconds"].as_u64().unwrap_or_default();
     let seconds = grace.unwrap_or(keys::END_WITHIN_SECONDS).saturating_sub(sleep);
-    (replicates && seconds != keys::END_WITHIN_SECONDS).then_some(seconds)
+    (seconds != keys::END_WITHIN_SECONDS).then_some(seconds)
 }
 
 /// Whether the template gives the variable, and not the field that the agent means.

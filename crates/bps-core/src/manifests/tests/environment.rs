@@ -50,21 +50,19 @@ fn an_identity_that_the_template_gives_as_we_would_or_that_somebody_wrote_as_an_
 }
 
 #[test]
-fn an_agent_that_replicates_is_told_how_long_its_pod_may_take_to_end() {
-    let told = |grace: Value, sleep: Value, argument: &str| {
+fn an_agent_is_told_how_long_its_pod_may_take_to_end() {
+    let told = |grace: Value, sleep: Value| {
         let mut template = template();
         template["spec"]["terminationGracePeriodSeconds"] = grace;
         template["spec"]["containers"][0]["lifecycle"] = json!({"preStop": {"sleep": {"seconds": sleep}}});
-        let injection = Injection { arguments: vec![argument.to_owned()], ..injection() };
-        let once = inject(&template, &injection).unwrap();
+        let once = inject(&template, &injection()).unwrap();
         assert_eq!(uninject(&once).unwrap(), template);
         let env = once["spec"]["containers"][0]["env"].as_array().unwrap().clone();
         let told = env.into_iter().find(|entry| entry["name"] == keys::ENV_HA_END_WITHIN_SECONDS);
         told.map(|entry| entry["value"].clone())
     };
-    assert_eq!(told(json!(12), Value::Null, "--replicate=/data"), Some(json!("12")));
-    assert_eq!(told(Value::Null, json!(20), "--replicate=/data"), Some(json!("10")));
-    assert_eq!(told(json!(5), json!(5), "--replicate=/data"), Some(json!("0")));
-    assert_eq!(told(json!(33), json!(3), "--replicate=/data"), None, "it takes that for granted");
-    assert_eq!(told(json!(12), Value::Null, "--on-active=/hook"), None, "it replicates nothing");
+    assert_eq!(told(json!(12), Value::Null), Some(json!("12")));
+    assert_eq!(told(Value::Null, json!(20)), Some(json!("10")));
+    assert_eq!(told(json!(5), json!(5)), Some(json!("0")));
+    assert_eq!(told(json!(33), json!(3)), None, "it takes that for granted");
 }
