@@ -7,7 +7,7 @@ use std::io;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use bps_api::HandoverOrder;
+use bps_api::{CrashLoop, HandoverOrder};
 use bps_protocol::{
     Agent, AgentId, BootTime, Chronicle, Epoch, Event, Order, Protocol, Role, Showing, Timing, Version,
 };
@@ -120,6 +120,8 @@ struct Turn<'a, On: Machine> {
     is_gone: bool,
     /// How the last tenures ended and began.
     chronicle: Chronicle,
+    /// What the Lease tells of an application that ends again and again.
+    told_crash_loop: Option<CrashLoop>,
     /// What the Lease asked last, and the version that did.
     orders: (Version, Orders),
     /// What the protocol was told of its peer.
@@ -168,6 +170,7 @@ impl<On: Machine> Body<On> {
             asker: None,
             is_gone: false,
             chronicle: Chronicle::default(),
+            told_crash_loop: None,
             orders: (Version::default(), Orders::default()),
             is_peer_fenced: false,
             permission: Permission::default(),
@@ -264,6 +267,7 @@ impl<On: Machine> Turn<'_, On> {
             Report::Read(record) if self.body.peers.know(&record) => {
                 self.pair.lifelines.know(&record);
                 self.know(&record);
+                self.told_crash_loop.clone_from(&record.crash_loop);
                 self.aftermath.sees(record.takeover, self.now() + self.body.relay.linger());
                 let Record { lease, version, slice, orders, level, .. } = *record;
                 self.is_gone &= self.pair.protocol.agent().seen.is_none_or(|seen| version <= seen.version);

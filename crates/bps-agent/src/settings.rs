@@ -77,9 +77,9 @@ pub struct PairArguments {
     /// Which standby may act when state is replicated.
     #[arg(long, requires = "replicate", value_enum, default_value_t)]
     promote_when: PromoteWhen,
-    /// How long this Pod may take to end once its signal has come: its grace period without what a preStop hook takes. Unit:
-    /// seconds. An application that somebody wants to end, be it with the Pod or not, has that less twice the hold and 3 s for the
-    /// handover, and the rest of its hold at least. An active that is asked to end while its standby lives and lacks state acts on
+    /// How long this Pod may take to end once its signal has come: its grace period without what a preStop sleep takes. Unit:
+    /// seconds. An application that somebody wants to end, be it with the Pod or not, has that less twice the hold and 1 s for the
+    /// handover, 3 s if ports are relayed, and the rest of its hold at least. An active that is asked to end while its standby lives and lacks state acts on
     /// for a third of that at most.
     #[arg(long, env = keys::ENV_HA_END_WITHIN_SECONDS, default_value_t = keys::END_WITHIN_SECONDS)]
     end_within: u64,

@@ -45,6 +45,8 @@ pub struct Tenant<On: Machine = Kernel> {
     kill_before: Duration,
     running: Running<On>,
     kill_at: Option<BootTime>,
+    /// When it was to be killed for another reason before it was asked to end with a tenure.
+    killed_anyway_at: Option<BootTime>,
     /// Since when it is being killed.
     killed_since: Option<BootTime>,
     last_start: Option<BootTime>,
@@ -56,6 +58,8 @@ pub struct Tenant<On: Machine = Kernel> {
     promote_at: Option<BootTime>,
     metrics: AgentMetrics,
     end_seen: Option<BootTime>,
+    /// What the last application ended with, as a shell reports it.
+    exit_code: Option<u8>,
     posture: Posture,
     /// The pair that it belongs to, or did last.
     pair: Option<String>,
@@ -82,6 +86,15 @@ pub struct Posture {
     pub peer: Option<IpAddr>,
 }
 
+/// An application that ends by itself again and again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CrashLoopSeen {
+    /// How often in a row that was soon after its start.
+    pub ends: u32,
+    /// What it ended with last; `None` if it could not be started.
+    pub exit_code: Option<u8>,
+}
+
 /// The beginning and the end of a tenure.
 impl<On: Machine> Tenant<On> {
     /// An application that does not run. `stop` is how long stopping it may take.
@@ -99,6 +112,7 @@ impl<On: Machine> Tenant<On> {
             kill_before: stop / STOP_PARTS,
             running: Running::Nothing,
             kill_at: None,
+            killed_anyway_at: None,
             killed_since: None,
             last_start: None,
             crashes: Crashes::default(),
@@ -106,6 +120,7 @@ impl<On: Machine> Tenant<On> {
             promote_at: None,
             metrics: AgentMetrics::default(),
             end_seen: None,
+            exit_code: None,
             posture: Posture::default(),
             pair: None,
             is_tenure: false,
@@ -128,6 +143,12 @@ impl<On: Machine> Tenant<On> {
     /// Whether the application ends by itself again and again soon after its start.
     pub fn is_crash_looping(&self, now: BootTime) -> bool {
         self.crashes.is_loop(now)
+    }
+
+    /// How often in a row it ended so, if it does, and what it ended with last.
+    pub fn crash_loop(&self, now: BootTime) -> Option<CrashLoopSeen> {
+        let ends = self.crashes.is_loop(now).then(|| self.crashes.recent(now))?;
+        Some(CrashLoopSeen { ends, exit_code: self.exit_code })
     }
 
     /// Whether a tenure that waits for the next start of the application is to end, because somebody came who may do better. To be
@@ -196,6 +217,7 @@ impl<On: Machine> Tenant<On> {
     /// What the kernel refused.
     pub fn stop(&mut self, now: BootTime, by: BootTime) -> io::Result<()> {
         let kill_at = by.before(self.kill_before);
+        self.killed_anyway_at = self.kill_at;
         // What is being killed already goes on being killed.
         self.close(self.kill_at.map_or(kill_at, |at| at.min(kill_at)));
         // What the hook does comes first; the application is asked to end after it.
@@ -207,13 +229,14 @@ impl<On: Machine> Tenant<On> {
         self.go_on(now)
     }
 
-    /// What was asked to end has until then; what is being killed already goes on being killed.
+    /// What was asked to end has until then; what is being killed already, or sooner for another reason, goes on being so.
     ///
     /// # Errors
     /// The process list cannot be read.
     pub fn stop_by(&mut self, now: BootTime, by: BootTime) -> io::Result<()> {
         if self.kill_at.is_some_and(|at| now < at) && self.being_killed_since().is_none() {
-            self.kill_at = Some(by.before(self.kill_before));
+            let with_hold = by.before(self.kill_before);
+            self.kill_at = Some(self.killed_anyway_at.map_or(with_hold, |at| at.min(with_hold)));
         }
         self.go_on(now)
     }

@@ -240,6 +240,9 @@ pub const IN_SYNC: &str = "InSync";
 /// What a pair is doing whose standby does not answer its active, as [`PairStatus::state`] has it.
 pub const PAIR_SILENT: &str = "Silent";
 
+/// What a pair is doing whose application ends again and again soon after its start, as [`PairStatus::state`] has it.
+pub const PAIR_CRASH_LOOPING: &str = "CrashLooping";
+
 /// What a pair is doing that was decided to end, as [`PairStatus::state`] has it.
 pub const PAIR_ENDING: &str = "Ending";
 
@@ -263,7 +266,8 @@ pub struct PairStatus {
     /// Epoch of the tenure that the Lease shows, as in the application's environment.
     pub epoch: String,
     /// What the pair is doing: `Paired`, `Alone`, `Starting`, `Fenced`, `Replacing`, `Ending`, `Silent` if its standby
-    /// does not answer its active, or `Withheld` if nobody may act because no ready Pod has every acknowledged write.
+    /// does not answer its active, `CrashLooping` if its application ends soon after each start, or `Withheld` if nobody
+    /// may act because no ready Pod has every acknowledged write.
     pub state: String,
     /// Where the state is that agents replicate: `InSync` if the standby has every acknowledged write, `CatchingUp` if it
     /// does not and would not take over, `Alone` if there is none; absent if nothing is replicated.
@@ -272,6 +276,24 @@ pub struct PairStatus {
     /// How much the standby lacks while `sync` is `CatchingUp`; absent if its active has not told.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lag: Option<StateLag>,
+    /// How its application ends again and again; absent if it does not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub crash_loop: Option<CrashLoop>,
+}
+
+/// An application that ended three times in a row or more within 60 s of its start. Each start comes later, up to 60 s after
+/// the one before on the same Pod, and the other Pod of the pair takes turns.
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct CrashLoop {
+    /// Name of the Pod that says so.
+    pub pod: String,
+    /// How often in a row it ended so on this Pod.
+    #[schemars(range(min = 0))]
+    pub ends: i32,
+    /// What it ended with last, as a shell reports it: its exit code, or 128 and the number of the signal.
+    #[schemars(range(min = 0, max = 255))]
+    pub exit_code: i32,
 }
 
 /// Most Pods of a lost pair that are told: those of its Lease, of its status and of its end, should they differ.

@@ -30,7 +30,8 @@ pub struct GroupTiming {
 
     /// How long ending the application may take when its hold runs out, 50 to 20000, default 200. It gets SIGTERM, after
     /// half of it SIGKILL. One that somebody wants to end (a deleted Pod, a drain, a rollout, a switchover, a fence) has
-    /// longer: the Pod's grace period less its preStop hook, twice the hold and 3 s, and acts on meanwhile.
+    /// longer: the Pod's grace period less its preStop sleep, twice the hold and 3 s, and acts on meanwhile; with the handover
+    /// `MakeBeforeBreak` it acts on until the other one serves, and has 5 s then.
     #[serde(default = "stop_milliseconds")]
     #[schemars(range(min = 50, max = 20_000))]
     pub stop_milliseconds: i32,

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bps_api::{
-    Condition, ConditionStatus, GroupTiming, HAGroup, IN_SYNC, LostPair, PAIR_ENDING, PAIR_SILENT,
+    Condition, ConditionStatus, CrashLoop, GroupTiming, HAGroup, IN_SYNC, LostPair, PAIR_ENDING, PAIR_SILENT,
     PairStatus, StateLag, WITHHELD, keys,
 };
 use bps_core::manifests::pair_name;
@@ -109,6 +109,12 @@ pub struct SeenGroup {
 }
 
 impl SeenGroup {
+    /// What the Leases tell of applications that end again and again, by the number of the pair.
+    pub fn crash_loops(&self) -> BTreeMap<u32, CrashLoop> {
+        let told = |(number, record): (&u32, &Record)| Some((*number, record.crash_loop.clone()?));
+        self.records.iter().filter_map(told).collect()
+    }
+
     /// What the Leases tell of what standbys lack, by the number of the pair.
     pub fn lags(&self) -> BTreeMap<u32, StateLag> {
         let lag = |(number, record): (&u32, &Record)| Some((*number, record.lag.clone().lag()?));

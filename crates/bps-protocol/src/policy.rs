@@ -188,10 +188,16 @@ impl Protocol {
             }
             Event::Timer => {}
             Event::Ordered(Order::SwitchOver) => self.switches_over = self.is_peer_alive(at),
-            Event::Ordered(Order::GiveUp) => drop(self.agent.r1_stop()),
+            Event::Ordered(Order::GiveUp) => {
+                self.agent.r1_stop();
+                self.ending.give_up();
+            }
             Event::Ordered(Order::Fence) => self.fence(at, Stance::Fenced),
             Event::Ordered(Order::Unfence) => self.fence(at, Stance::Ready),
-            Event::Ordered(Order::Leave) => self.fence(at, Stance::Leaving),
+            Event::Ordered(Order::Leave) => {
+                self.ending.hasten(at, &self.agent);
+                self.fence(at, Stance::Leaving);
+            }
             Event::Ordered(Order::PeerFenced(is_fenced)) => self.is_peer_fenced = is_fenced,
             Event::Ordered(Order::Withhold) => self.copies.is_withheld = true,
             Event::Ordered(Order::Permit) => self.copies.is_withheld = false,
@@ -307,14 +313,14 @@ impl Protocol {
         effects.extend(write.map(|write| self.written(at, write)));
     }
 
-    /// The application is being ended. One that may take longer than the hold lasts has it renewed.
+    /// The application is being ended. One that somebody wants to end has its hold renewed meanwhile.
     fn stop(&mut self, at: &Moment<'_>, effects: &mut Vec<Effect>) {
-        let outlasts_hold = self.ending.outlasts(self.agent.hold_end()) && !self.is_overtaken();
-        if outlasts_hold {
+        let needs_hold = self.ending.needs_hold(at, &self.agent) && !self.is_overtaken();
+        if needs_hold {
             self.ask_for_promises(at, effects);
         }
         self.repeat_write(at, effects);
-        if outlasts_hold {
+        if needs_hold {
             let write = self.renew(at);
             effects.extend(write.map(|write| self.written(at, write)));
         }

@@ -5,7 +5,7 @@
 //! spec.leaseTransitions                  term of the epoch
 //! spec.leaseDurationSeconds, renewTime   for people only, never read
 //! annotations: ha-sequence, ha-writes, ha-hold, ha-members, ha-pending, ha-takeover, ha-in-sync, ha-in-sync-pods,
-//! ha-lag, and, never written by an agent, ha-timing, ha-outage, ha-lease, ha-slice, ha-handover, ha-switch-over, ha-fenced;
+//! ha-lag, ha-crash-loop, and, never written by an agent, ha-timing, ha-outage, ha-lease, ha-slice, ha-handover, ha-switch-over, ha-fenced;
 //! see `api::keys`
 //! ```
 //!
@@ -14,7 +14,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
-use bps_api::keys;
+use bps_api::{CrashLoop, keys};
 use bps_protocol::{AgentId, Epoch, Hold, Lease, Replacement, TakeoverRecord, Timing, Version, Write};
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1 as wire;
@@ -22,6 +22,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::crash_loop;
 use super::lag::Told;
 use super::level::Level;
 use super::orders::Orders;
@@ -73,6 +74,8 @@ pub struct Record {
     pub level_pods: BTreeSet<AgentId>,
     /// What its active tells of what the standby lacks.
     pub lag: Told,
+    /// How its application ends again and again, if it does.
+    pub crash_loop: Option<CrashLoop>,
 }
 
 /// Why a Lease cannot be read or written.
@@ -179,6 +182,7 @@ impl Record {
                 .map(|text| parse_uids(&text))
                 .unwrap_or_default(),
             lag: Told::read(annotated(keys::ANNOTATION_HA_LAG).as_deref()),
+            crash_loop: annotated(keys::ANNOTATION_HA_CRASH_LOOP).and_then(|text| crash_loop::read(&text)),
         })
     }
 }

@@ -27,5 +27,6 @@ pub fn record(group: u128, members: [AgentId; 2], addresses: [SocketAddr; 2]) ->
         level: Level::default(),
         level_pods: BTreeSet::new(),
         lag: Told::default(),
+        crash_loop: None,
     }
 }

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bps_api::{
-    BackupPodSet, Condition, Conversion, FailoverReport, HAGroup, PAIR_SILENT, PairStatus, StateLag,
-    Takeover, keys,
+    BackupPodSet, Condition, Conversion, CrashLoop, FailoverReport, HAGroup, PAIR_SILENT, PairStatus,
+    StateLag, Takeover, keys,
 };
 use bps_core::model::Role;
 use bps_core::pairing::{SILENCE_MAX, plan};
@@ -72,6 +72,9 @@ pub struct PairReport {
     /// How much the standby lacks of it, if that is told.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lag: Option<StateLag>,
+    /// How its application ends again and again, if it does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub crash_loop: Option<CrashLoop>,
     /// Epoch of the present tenure, decimal, as in the environment of the application.
     pub epoch: String,
     /// Its members, the active first, then who shall join.
@@ -163,7 +166,7 @@ pub fn group_report(group: &HAGroup, objects: &GroupObjects) -> GroupReport {
         let ids = pair.members().into_iter().chain(pair.joining());
         let find = |id| pods().find(|pod| id_of(pod) == Some(id));
         let told = pair_states.iter().find(|told| told.name == pair.name);
-        let PairStatus { state, sync, lag, standby, .. } = told.cloned().unwrap_or_default();
+        let PairStatus { state, sync, lag, crash_loop, standby, .. } = told.cloned().unwrap_or_default();
         let member = |id| {
             let report = member_report(pair, id, find(id));
             let is_silent = state == PAIR_SILENT && report.name == standby;
@@ -171,7 +174,7 @@ pub fn group_report(group: &HAGroup, objects: &GroupObjects) -> GroupReport {
         };
         let pods = ids.map(member).collect();
         let (name, epoch) = (pair.name.clone(), u64::from(pair.epoch).to_string());
-        PairReport { number: pair.number, name, state, sync, lag, epoch, pods }
+        PairReport { number: pair.number, name, state, sync, lag, crash_loop, epoch, pods }
     };
     let told = group.status.clone().unwrap_or_default();
     let mut spares: Vec<PodReport> =
@@ -211,6 +214,7 @@ pub fn told_report(group: &HAGroup, note: String) -> GroupReport {
             state: pair.state,
             sync: pair.sync,
             lag: pair.lag,
+            crash_loop: pair.crash_loop,
             epoch: pair.epoch,
         }
     };
@@ -241,6 +245,7 @@ fn statuses(group: &HAGroup, seen: &SeenGroup) -> Vec<PairStatus> {
         plan: &plan,
         records: &BTreeMap::new(),
         lags: &seen.lags(),
+        crash_loops: &seen.crash_loops(),
         has_service: group.spec.service.is_some(),
         unread: None,
         troubles: &[],

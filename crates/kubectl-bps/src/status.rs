@@ -1,6 +1,6 @@
 //! Shows what is there, as a tree or as an object.
 
-use bps_api::{BackupPodSet, Condition, ConditionStatus, HAGroup, StateLag, keys};
+use bps_api::{BackupPodSet, Condition, ConditionStatus, CrashLoop, HAGroup, StateLag, keys};
 use jiff::Timestamp;
 
 use super::arguments::StatusArguments;
@@ -83,7 +83,9 @@ fn group_text(group: &GroupReport, now: Timestamp) -> String {
     } = group;
     let mut table = Table::new(&["NAME", "STATE", "NODE", "READY", "EPOCH"]);
     table.add(0, &[&format!("HAGroup {namespace}/{name}"), said(state)]);
-    for PairReport { number: _, name, state, sync, lag, epoch, pods } in pairs {
+    for PairReport { number: _, name, state, sync, lag, crash_loop, epoch, pods } in pairs {
+        let ends = crash_loop.as_ref().map(crash_text).unwrap_or_default();
+        let state = &format!("{state}{ends}");
         let lag = lag.as_ref().map(|lag| lag_text(lag, now)).unwrap_or_default();
         let state = if sync.is_empty() { state.clone() } else { format!("{state}, {sync}{lag}") };
         table.add(1, &[&format!("pair {name}"), &state, "", "", &epoch_text(epoch)]);
@@ -104,6 +106,10 @@ fn group_text(group: &GroupReport, now: Timestamp) -> String {
     let note =
         note.as_ref().map(|note| format!("\n  As the operator told it: {note}.\n")).unwrap_or_default();
     [table.text(), note, conditions_text(conditions), latest_text(&takeovers(latest))].concat()
+}
+
+fn crash_text(CrashLoop { pod, ends, exit_code }: &CrashLoop) -> String {
+    format!(" ({pod}: {ends} times, exit code {exit_code})")
 }
 
 fn lag_text(StateLag { entries, bytes: _, since }: &StateLag, now: Timestamp) -> String {

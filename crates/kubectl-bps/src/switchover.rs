@@ -195,7 +195,7 @@ fn overdue(ready: &Ready, timeout: Duration, trouble: Option<&Error>) -> Error {
     let (pair, from) = (&ready.pair.name, ready.pair.name_of(ready.from));
     let is_level = ready.pair.record.level.count().is_none_or(|count| count > 1);
     let hint = if is_level {
-        "look at the log of its agent"
+        "its application may still be ending, for which it has the grace period of its Pod; else look at the log of its agent"
     } else {
         "its standby lacks state, see `kubectl bps status`"
     };

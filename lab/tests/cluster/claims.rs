@@ -150,6 +150,7 @@ fn of_pairs() -> Vec<Claim> {
         quiet(7, pairs::no_request_fails_in_a_switchover_that_makes_before_it_breaks),
         quiet(12, pairs::nobody_is_refused_when_a_deleted_pod_hands_over_to_one_that_starts_slowly),
         any(30, pairs::a_deleted_pod_has_its_grace_period_to_end_and_hands_over_then),
+        any(30, pairs::an_application_that_ends_again_and_again_is_told_until_it_is_put_right),
         any(10, pairs::agents_need_no_token_of_the_account_that_kubernetes_mounts),
         machine(11, pairs::a_lost_node_costs_no_more_than_the_lease),
         machine(30, pairs::a_node_is_drained_of_an_active_that_a_budget_protects),

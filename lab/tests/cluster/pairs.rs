@@ -3,14 +3,14 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use bps_api::{HAGroup, PAIR_SILENT, PairStatus, Takeover, keys};
+use bps_api::{CrashLoop, HAGroup, PAIR_CRASH_LOOPING, PAIR_SILENT, PairStatus, Takeover, keys};
 use bps_core::manifests::{AgentSource, Injection, REPLICATION_SERVICE_PREFIX, inject};
 use bps_protocol::Hold;
 use bps_wire::lease::Record;
 use bps_wire::level::Level;
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Pod, Service};
+use k8s_openapi::api::core::v1::{Event, Pod, Service};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
@@ -476,6 +476,35 @@ pub(crate) async fn a_deleted_pod_has_its_grace_period_to_end_and_hands_over_the
     assert!(took >= DRAINS && last < first, "{took:?}: {:?}", spells(&requests));
 }
 
+/// It does not know what it is told, as after a wrong edit.
+pub(crate) async fn an_application_that_ends_again_and_again_is_told_until_it_is_put_right(stage: Stage) {
+    let wrong = workload_with("StatefulSet", 2, &["--no-such-argument", "1"], Duration::from_secs(5));
+    apply_stateful_set(&stage, wrong).await;
+    let began = Instant::now();
+    let looping = first_reported(&stage, |pair| pair.state == PAIR_CRASH_LOOPING).await;
+    let told = began.elapsed();
+    let CrashLoop { pod, ends, exit_code } = looping.crash_loop.clone().expect("it says how");
+    assert!(pod.starts_with(WEB) && ends >= 3 && exit_code == 1, "{looping:?}");
+    // Else a rollout would go on. The kubelet asks each second.
+    wait::until(stage.api(), "app=web", |pods: &[Pod]| {
+        let told = pods.iter().find(|one| one.name_any() == pod).ok_or("it is gone")?;
+        if wait::is_ready(told) { Err(format!("{pod} is ready")) } else { Ok(()) }
+    })
+    .await;
+    wait::until(stage.api(), "", |events: &[Event]| {
+        let is_told = events.iter().any(|event| event.reason.as_deref() == Some(PAIR_CRASH_LOOPING));
+        if is_told { Ok(()) } else { Err(format!("there are {} other events", events.len())) }
+    })
+    .await;
+    start_stateful_set(&stage, 2).await;
+    // A StatefulSet makes no Pod anew while another one is not ready.
+    stage.kubectl(&["delete", "pod", "web-0", "web-1"]);
+    let pair = first_reported(&stage, |pair| pair.state == "Paired").await;
+    assert_eq!(pair.crash_loop, None);
+    shown(&stage, &pair).await;
+    note(format!("told after {told:.1?}, {ends} ends on {pod}"));
+}
+
 /// The token of an agent goes with its Pod, but the API server remembers it for some seconds: mostly one of them can release the
 /// Lease. Else the operator waits until their kubelets have ended them.
 pub(crate) async fn a_pair_whose_pods_were_both_deleted_by_force_serves_again(stage: Stage) {
@@ -499,9 +528,17 @@ pub(crate) async fn a_spare_takes_the_place_of_a_standby_whose_node_is_lost(stag
     start_stateful_set(&stage, 3).await;
     let pair = paired(&stage, 1).await.remove(0);
     shown(&stage, &pair).await;
-    let is_spare = |name: &&str| pair.active != *name && pair.standby != *name;
-    let spare = ["web-0", "web-1", "web-2"].into_iter().find(is_spare).expect("three Pods");
-    stage.kubectl(&["wait", "--for=condition=Ready", &format!("pod/{spare}"), "--timeout=60s"]);
+    // The StatefulSet makes it after the others are ready.
+    let spare = wait::until(stage.api(), "app=web", |pods: &[Pod]| {
+        let is_spare = |pod: &&Pod| ![&pair.active, &pair.standby].contains(&&pod.name_any());
+        pods.iter()
+            .find(is_spare)
+            .filter(|pod| wait::is_ready(pod))
+            .map(kube::ResourceExt::name_any)
+            .ok_or("no ready spare".to_owned())
+    })
+    .await;
+    let spare = spare.as_str();
     let lost = node(&pod(&stage, &pair.standby).await);
     assert_ne!(node(&pod(&stage, spare).await), lost, "the scheduler spreads the Pods of a workload");
     let began = Instant::now();

@@ -50,6 +50,7 @@ impl Round<'_> {
             has_service: self.group.spec.service.is_some(),
             records: &records,
             lags: &seen.lags(),
+            crash_loops: &seen.crash_loops(),
             unread: self.unread.map(ToString::to_string).as_deref(),
             troubles,
             now: self.now(),

@@ -162,8 +162,8 @@ impl<On: Machine> Turn<'_, On> {
 
     /// What it means that time has passed, and nothing else happened.
     pub(super) fn as_time_passes(&self) -> Event {
-        let is_active = self.pair.protocol.agent().role == Role::Active;
-        if !is_active || !self.body.tenant.is_stuck(self.now()) {
+        let is_acting = self.pair.protocol.agent().role.is_acting();
+        if !is_acting || !self.body.tenant.is_stuck(self.now()) {
             return Event::Timer;
         }
         error!("The application was killed and does not end: lets the tenure end");

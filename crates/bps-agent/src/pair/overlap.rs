@@ -113,8 +113,7 @@ impl<On: Machine> Turn<'_, On> {
         info!("Let the application go on until its successor serves");
         self.keep_ports();
         self.body.tenant.linger(now);
-        effects
-            .retain(|effect| !matches!(effect, Effect::Stop { .. } | Effect::StopBy { .. } | Effect::Kill));
+        effects.retain(|effect| !matches!(effect, Effect::Stop { .. } | Effect::Kill));
         effects.extend(self.pair.protocol.step(now, Event::ApplicationEnded));
     }
 

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use bps_api::keys;
+use bps_api::{CrashLoop, keys};
 use bps_protocol::{Agent, AgentId, BootTime, Event, Message, Purpose, Turn as Step, Write};
-use bps_wire::takeover;
+use bps_wire::{crash_loop, takeover};
 use tracing::warn;
 
 use super::Turn;
@@ -70,7 +70,22 @@ impl<On: Machine> Turn<'_, On> {
     pub(super) fn says_beside(&mut self, write: &Write) -> Annotations {
         let takeover = self.chronicle.record(write).and_then(|record| takeover::text(&record));
         let takeover = takeover.map(|text| (keys::ANNOTATION_HA_TAKEOVER, Some(text)));
-        self.says_of_directories(write).into_iter().chain(takeover).collect()
+        let crash_loop = self.says_of_crash_loop();
+        self.says_of_directories(write).into_iter().chain(takeover).chain(crash_loop).collect()
+    }
+
+    /// How the own application ends again and again; nothing of what another Pod said, once it does not here.
+    fn says_of_crash_loop(&self) -> Option<(&'static str, Option<String>)> {
+        let text = self.body.tenant.crash_loop(self.now()).and_then(|seen| {
+            let own = self.body.peers.directory().get(&self.pair.protocol.agent().id)?;
+            crash_loop::text(&CrashLoop {
+                pod: own.pod.clone(),
+                ends: i32::try_from(seen.ends).unwrap_or(i32::MAX),
+                // What shells report of a command that cannot be started.
+                exit_code: seen.exit_code.map_or(126, i32::from),
+            })
+        });
+        (text.is_some() || self.told_crash_loop.is_some()).then_some((keys::ANNOTATION_HA_CRASH_LOOP, text))
     }
 
     /// Before a handover: how the tenure ended.

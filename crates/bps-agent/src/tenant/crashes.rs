@@ -68,7 +68,8 @@ impl Crashes {
         }
     }
 
-    fn recent(&self, now: BootTime) -> u32 {
+    /// How many short lives in a row count.
+    pub(super) fn recent(&self, now: BootTime) -> u32 {
         if now < self.last + 2 * self.pause_max + COUNTS_FOR_BESIDE { self.count } else { 0 }
     }
 

@@ -26,6 +26,7 @@ impl<On: Machine> Tenant<On> {
         {
             let (epoch, was_asked) = (self.posture.epoch, self.kill_at.is_some());
             info!(exit_code = ending.exit_code(), was_asked, %epoch, "The application has ended");
+            self.exit_code = Some(ending.exit_code());
         }
     }
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use bps_api::status::Condition;
 use bps_api::{
-    GroupSummary, HAGroupStatus, IN_SYNC, LOST_PODS_MAX, LostPair, PAIR_ENDING, PAIR_SILENT, PairStatus,
-    StateLag, WITHHELD, keys,
+    CrashLoop, GroupSummary, HAGroupStatus, IN_SYNC, LOST_PODS_MAX, LostPair, PAIR_CRASH_LOOPING,
+    PAIR_ENDING, PAIR_SILENT, PairStatus, StateLag, WITHHELD, keys,
 };
 use bps_protocol::TakeoverRecord;
 use jiff::Timestamp;
@@ -45,6 +45,8 @@ pub struct GroupInput<'a> {
     pub records: &'a BTreeMap<u32, TakeoverRecord>,
     /// What the Leases of pairs tell of what their standbys lack, by number.
     pub lags: &'a BTreeMap<u32, StateLag>,
+    /// What they tell of applications that end again and again, by number.
+    pub crash_loops: &'a BTreeMap<u32, CrashLoop>,
     /// Whether actives show themselves behind a Service.
     pub has_service: bool,
     /// What in the specification could not be read, so that nothing is changed but wrong addresses.
@@ -107,11 +109,13 @@ fn pair_status(input: &GroupInput<'_>, pair: &Pair) -> PairStatus {
     let is_fenced = pair.lease.members.iter().any(|id| pair.fenced.contains(id));
     let is_withheld = input.plan.waits.contains(&Wait::Withheld { pair: pair.number });
     let is_silent = input.plan.waits.contains(&Wait::Silent { pair: pair.number });
+    let crash_loop = input.crash_loops.get(&pair.number).cloned();
     let state = match (pair.is_ending, pair.lease.pending, holder, other) {
         (true, ..) => PAIR_ENDING,
         _ if is_withheld => WITHHELD,
         (_, Some(_), ..) => "Replacing",
         _ if is_fenced => "Fenced",
+        _ if crash_loop.is_some() => PAIR_CRASH_LOOPING,
         (_, _, None, _) => "Starting",
         (_, _, Some(_), None) => "Alone",
         _ if is_silent => PAIR_SILENT,
@@ -131,6 +135,7 @@ fn pair_status(input: &GroupInput<'_>, pair: &Pair) -> PairStatus {
         state: state.to_owned(),
         sync: sync.to_owned(),
         lag: input.lags.get(&pair.number).filter(|_| sync == CATCHING_UP).cloned(),
+        crash_loop,
     }
 }
 
@@ -191,6 +196,8 @@ fn state(input: &GroupInput<'_>, (complete, all): (usize, usize)) -> String {
         phrases::WAITING_FOR_PODS
     } else if is_pairing || input.plan.waits.iter().any(|wait| matches!(wait, Wait::Admission { .. })) {
         phrases::PAIRING
+    } else if !input.crash_loops.is_empty() {
+        phrases::CRASH_LOOPING
     } else if !silent(input).is_empty() {
         phrases::STANDBY_SILENT
     } else if complete < all {
@@ -207,6 +214,8 @@ fn conditions(input: &GroupInput<'_>, (complete, all): (usize, usize)) -> Vec<Co
     let is_ready = all > 0 && complete == all;
     let ready = if is_ready {
         (phrases::PAIRED, counts.clone())
+    } else if !input.crash_loops.is_empty() {
+        (phrases::APPLICATION_ENDS, joined(std::iter::once(counts.clone()).chain(crash_loops(input))))
     } else if all == 0 {
         (phrases::NO_PAIRS, "no pair yet: two running Pods with the label of the group are needed".to_owned())
     } else {
@@ -217,6 +226,9 @@ fn conditions(input: &GroupInput<'_>, (complete, all): (usize, usize)) -> Vec<Co
     let all_silent = silent(input);
     let degraded = match (input.unread, input.troubles, is_withheld) {
         (Some(unread), ..) => (true, (phrases::UNREADABLE, unread.to_owned())),
+        (None, [], false) if !input.crash_loops.is_empty() => {
+            (true, (phrases::APPLICATION_ENDS, joined(crash_loops(input))))
+        }
         (None, [], false) if !all_silent.is_empty() => {
             (true, (phrases::SILENT, joined(all_silent.into_iter())))
         }
@@ -266,6 +278,18 @@ fn silent(input: &GroupInput<'_>) -> Vec<String> {
         format!("the standby {standby} of {} does not answer its active: look at its node and the log of its agent", pair_name(input.name, pair.number))
     });
     told.collect()
+}
+
+/// Pairs whose applications end again and again, half a sentence each.
+fn crash_loops(input: &GroupInput<'_>) -> impl Iterator<Item = String> {
+    let told = |(number, CrashLoop { pod, ends, exit_code }): (&u32, &CrashLoop)| {
+        let pair = pair_name(input.name, *number);
+        format!(
+            "the application of {pair} ended soon after its start {ends} times in a row on {pod}, last with exit code {exit_code}: \
+             see kubectl logs {pod}"
+        )
+    };
+    input.crash_loops.iter().map(told)
 }
 
 /// What a person can do about a pair in which nobody may act.

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use bps_api::{HAGroupStatus, PAIR_SILENT, PairStatus, Takeover, WITHHELD};
+use bps_api::{CrashLoop, HAGroupStatus, PAIR_CRASH_LOOPING, PAIR_SILENT, PairStatus, Takeover, WITHHELD};
 use bps_protocol::{Cause, TakeoverRecord};
 
 use super::event::{EventText, EventType};
@@ -153,8 +153,7 @@ fn taken_over(takeover: &Takeover, phases: &Phases) -> EventText {
 
 /// What happened to a pair but for a takeover.
 fn changed(before: Option<&PairStatus>, pair: &PairStatus) -> Option<EventText> {
-    let PairStatus { name, active, last_active: _, standby, epoch: _, state, sync: _, lag: _, pods: _ } =
-        pair;
+    let PairStatus { name, active, standby, state, crash_loop, .. } = pair;
     let had_state = before.map_or("", |before| before.state.as_str());
     let has_been_member =
         |pod: &String| before.is_some_and(|before| [&before.active, &before.standby].contains(&pod));
@@ -171,6 +170,17 @@ fn changed(before: Option<&PairStatus>, pair: &PairStatus) -> Option<EventText> 
             format!("withhold {name}"),
             format!("Nobody may act in pair {name}: no ready Pod has every acknowledged write"),
         ),
+        (PAIR_CRASH_LOOPING, before) if before != PAIR_CRASH_LOOPING => {
+            let CrashLoop { pod, ends, exit_code } = crash_loop.as_ref()?;
+            (
+                EventType::Warning,
+                PAIR_CRASH_LOOPING,
+                format!("start {name}"),
+                format!(
+                    "The application of pair {name} ended soon after its start {ends} times in a row on {pod}, last with exit code {exit_code}"
+                ),
+            )
+        }
         (PAIR_SILENT, before) if before != PAIR_SILENT => (
             EventType::Warning,
             "StandbySilent",

@@ -9,7 +9,7 @@ use crate::{Agent, BootTime, Effect, Moment, Role};
 pub(super) struct Ending {
     /// How long an application may take that somebody wants to end.
     pub(super) patience: Duration,
-    /// Until when it has, if somebody wants this one to end; never before the end of the hold that it began with.
+    /// Until when it has, if somebody wants this one to end.
     by: Option<BootTime>,
     /// What was told last.
     told: Option<BootTime>,
@@ -18,7 +18,18 @@ pub(super) struct Ending {
 impl Ending {
     /// Somebody wants the application to end, from now on.
     pub(super) fn plan(&mut self, at: &Moment<'_>, agent: &Agent) {
-        self.by = Some((at.now + self.patience).max(agent.hold_end()));
+        self.by = Some(self.wanted(at, agent));
+    }
+
+    /// Somebody wants it once more, who may have less time.
+    pub(super) fn hasten(&mut self, at: &Moment<'_>, agent: &Agent) {
+        let wanted = self.wanted(at, agent);
+        self.by = self.by.map(|by| by.min(wanted));
+    }
+
+    /// It is to end with its hold.
+    pub(super) fn give_up(&mut self) {
+        self.by = None;
     }
 
     /// It begins to end; returns until when it has.
@@ -28,9 +39,9 @@ impl Ending {
         by
     }
 
-    /// Whether it may take longer than this hold lasts.
-    pub(super) fn outlasts(&self, hold_end: BootTime) -> bool {
-        self.by.is_some_and(|by| hold_end < by)
+    /// Whether the hold is to be renewed: for as long as the application has, and another one for what comes after its end.
+    pub(super) fn needs_hold(&self, at: &Moment<'_>, agent: &Agent) -> bool {
+        self.by.is_some_and(|by| agent.hold_end() < by + at.timing.hold)
     }
 
     /// Says so if it has more or less time than was told; forgets it once it has ended.
@@ -46,6 +57,11 @@ impl Ending {
             self.told = Some(by);
             Effect::StopBy { by }
         })
+    }
+
+    /// At least what is left of an ordinary hold.
+    fn wanted(&self, at: &Moment<'_>, agent: &Agent) -> BootTime {
+        (at.now + self.patience).max(agent.hold_end().min(at.now + at.timing.hold))
     }
 
     fn by(&self, agent: &Agent) -> BootTime {

@@ -54,7 +54,8 @@ impl Agent {
 
     /// R2: whoever acts asks for promises that carry its epoch.
     pub fn r2_request(&self, at: &Moment<'_>) -> Option<PromiseRequest> {
-        self.role.is_acting().then_some(PromiseRequest { epoch: self.epoch, sent: at.now })
+        (self.role.is_acting() && self.is_held(at))
+            .then_some(PromiseRequest { epoch: self.epoch, sent: at.now })
     }
 
     /// R2: a standby grants unless it knows a higher epoch or that this one's application has ended.

@@ -26,6 +26,8 @@ pub(crate) struct Arena {
     pub(crate) may_restart: bool,
     pub(crate) may_crash: bool,
     pub(crate) may_switch_over: bool,
+    /// An application that is to end may take as long as its hold lasts, also where stopping takes no time.
+    pub(crate) stops_slowly: bool,
     pub(crate) may_die: bool,
     /// An agent may learn of the end of its application later than those who are connected to it.
     pub(crate) may_notice_late: bool,
@@ -69,6 +71,7 @@ impl Arena {
             may_restart: true,
             may_crash: true,
             may_switch_over: false,
+            stops_slowly: false,
             may_die: false,
             may_notice_late: false,
             has_operator: false,

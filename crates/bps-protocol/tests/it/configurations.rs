@@ -29,6 +29,7 @@ use Size::{Huge, Large, Small};
 fn arenas() -> Vec<(Size, &'static str, Arena)> {
     let (pair, trio) = (Arena::pair, Arena::trio);
     let switching = |arena: Arena| Arena { may_switch_over: true, ..arena };
+    let slowly = |arena: Arena| Arena { may_switch_over: true, stops_slowly: true, ..arena };
     let late = |arena: Arena| Arena { may_notice_late: true, ..arena };
     let stopping = |arena: Arena| arena.with(|timing| timing.stop = ticks(1));
     let converging = |arena: Arena| Arena { must_converge: true, may_die: true, ..arena };
@@ -53,6 +54,23 @@ fn arenas() -> Vec<(Size, &'static str, Arena)> {
             "trio, G = 2, 1 packet, no fault, one takeover, plain",
             one_takeover(trio().packets(1).faults(0).plain())
                 .with(|timing| (timing.grace, timing.operator_wait) = (ticks(2), ticks(2))),
+        ),
+        (Small, "pair, 1 packet, 1 fault, switchover, stops slowly", slowly(pair().packets(1).faults(1))),
+        (Large, "pair, 1 fault, switchover, stops slowly", slowly(pair().faults(1))),
+        (
+            Large,
+            "drifting pair, 1 packet, 1 fault, switchover, stops slowly",
+            slowly(Arena::drifting_pair().packets(1).faults(1)),
+        ),
+        (
+            Large,
+            "trio, 1 packet, 1 fault, one takeover, switchover, stops slowly",
+            slowly(one_takeover(trio().packets(1).faults(1))),
+        ),
+        (
+            Large,
+            "lone, 1 packet, 1 fault, switchover, stops slowly",
+            slowly(Arena::lone().packets(1).faults(1)),
         ),
         (Small, "lone, 1 packet, no fault, one takeover", one_takeover(Arena::lone().packets(1).faults(0))),
         (

@@ -272,7 +272,7 @@ impl World {
         let is_active = self.role(id) == Some(Role::Active) && !self.unnoticed[index(id)];
         let mut world = self.fault(arena.may_switch_over && is_active)?;
         world.act(arena, id, |agent, _| agent.r1_stop())?;
-        if arena.timing.stop.is_zero() {
+        if arena.timing.stop.is_zero() && !arena.stops_slowly {
             world.end_application(arena, id);
             world.notice_end(arena, id);
         }

@@ -44,6 +44,7 @@ fn record() -> impl Strategy<Value = Record> {
                 level: Level::default(),
                 level_pods: BTreeSet::new(),
                 lag: Told::default(),
+                crash_loop: None,
             }
         },
     )

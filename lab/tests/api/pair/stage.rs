@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use bps_api::keys;
 use bps_protocol::{AgentId, Hold};
 use bps_wire::uid::format_uid;
 use kube::Client;
@@ -184,6 +185,8 @@ impl Stage {
             .env("POD_NAME", pod(agent))
             .env("POD_IP", ip(agent))
             .env("STUBBORN", if self.is_stubborn { "yes" } else { "" })
+            // Some seconds for an application that is asked to end, and not half a minute for one that does not.
+            .env(keys::ENV_HA_END_WITHIN_SECONDS, "8")
             .env("LIFELINE", self.lifeline)
             .env("AGENT", agent.to_string())
             .env("ADDRESS", self.address(agent).to_string())

@@ -14,6 +14,10 @@ pub(super) const SILENT: Word = Word {
     word: "StandbySilent",
     meaning: "The standby of a pair does not answer its active: nobody follows if that fails. A spare takes its place.",
 };
+pub(super) const APPLICATION_ENDS: Word = Word {
+    word: "CrashLooping",
+    meaning: "The application of a pair ends again and again soon after its start: each start comes later.",
+};
 pub(super) const REFUSED: Word = Word { word: "Refused", meaning: "A write for the group was refused." };
 pub(super) const UNREADABLE: Word = Word {
     word: "Unreadable",
@@ -30,6 +34,7 @@ pub(super) const PAIRING: Word =
     Word { word: "Pairing", meaning: "Pairs are being formed, ended or given another member." };
 pub(super) const WITHOUT_STANDBY: Word = Word { word: "Without standby", meaning: UNPAIRED.meaning };
 pub(super) const STANDBY_SILENT: Word = Word { word: "Standby silent", meaning: SILENT.meaning };
+pub(super) const CRASH_LOOPING: Word = Word { word: "Crash looping", meaning: APPLICATION_ENDS.meaning };
 pub(super) const READY: Word = Word { word: "Ready", meaning: PAIRED.meaning };
 
 /// The conditions in the order of the status.
@@ -37,11 +42,11 @@ pub const GROUP_CONDITIONS: [ConditionWords; 4] = [
     ConditionWords {
         r#type: Word { word: words::READY, meaning: PAIRED.meaning },
         when_true: &[PAIRED],
-        when_false: &[NO_PAIRS, UNPAIRED],
+        when_false: &[NO_PAIRS, APPLICATION_ENDS, UNPAIRED],
     },
     ConditionWords {
         r#type: Word { word: words::DEGRADED, meaning: "Something needs attention." },
-        when_true: &[UNREADABLE, REFUSED, WITHHELD, SILENT],
+        when_true: &[UNREADABLE, REFUSED, WITHHELD, APPLICATION_ENDS, SILENT],
         when_false: &[AS_EXPECTED],
     },
     ConditionWords { r#type: WITHHELD, when_true: &[NO_LEVEL_COPY], when_false: &[AS_EXPECTED] },
@@ -53,5 +58,14 @@ pub const GROUP_CONDITIONS: [ConditionWords; 4] = [
 ];
 
 /// The phrases of the STATUS column, most important first.
-pub const GROUP_STATES: [Word; 8] =
-    [PAUSED, DEGRADED, WITHHELD, WAITING_FOR_PODS, PAIRING, STANDBY_SILENT, WITHOUT_STANDBY, READY];
+pub const GROUP_STATES: [Word; 9] = [
+    PAUSED,
+    DEGRADED,
+    WITHHELD,
+    WAITING_FOR_PODS,
+    PAIRING,
+    CRASH_LOOPING,
+    STANDBY_SILENT,
+    WITHOUT_STANDBY,
+    READY,
+];

@@ -28,6 +28,7 @@ fn planned(previous: &HAGroupStatus, (group, plan): (&Group, &Plan), troubles: &
         plan,
         records: &BTreeMap::new(),
         lags: &BTreeMap::from([(0, lag())]),
+        crash_loops: &BTreeMap::new(),
         has_service: false,
         unread: None,
         troubles,
@@ -73,6 +74,38 @@ fn a_handover_is_told_with_both_pods_even_through_a_release() {
     let taken = status(&released, &group(Some(1), Epoch { term: 2, sequence: 0 }), &[]);
     let told = taken.last_takeover.expect("a takeover");
     assert_eq!((told.from.as_str(), told.to.as_str(), told.by.as_str()), ("web-2", "web-1", "Lease"));
+}
+
+#[test]
+fn an_application_that_ends_again_and_again_is_told_with_what_to_look_at() {
+    let group = group(Some(1), FIRST);
+    let crash_loops = BTreeMap::from([(0, CrashLoop { pod: "web-1".into(), ends: 4, exit_code: 137 })]);
+    let (previous, plan, lags, records) =
+        (HAGroupStatus::default(), Plan::default(), BTreeMap::new(), BTreeMap::new());
+    let input = GroupInput {
+        previous: &previous,
+        generation: 1,
+        name: "web",
+        group: &group,
+        plan: &plan,
+        records: &records,
+        lags: &lags,
+        crash_loops: &crash_loops,
+        has_service: false,
+        unread: None,
+        troubles: &[],
+        now: Timestamp::UNIX_EPOCH,
+    };
+    let status = group_status(&input);
+    let pair = &status.pairs[0];
+    assert_eq!((pair.state.as_str(), &pair.crash_loop), (PAIR_CRASH_LOOPING, &crash_loops.get(&0).cloned()));
+    assert_eq!((status.state.as_str(), status.summary.pairs.as_str()), ("Crash looping", "0/1"));
+    let [ready, degraded, ..] = &status.conditions[..] else { panic!("four conditions") };
+    assert_eq!((ready.status, ready.reason.as_str()), (ConditionStatus::False, "CrashLooping"));
+    assert_eq!((degraded.status, degraded.reason.as_str()), (ConditionStatus::True, "CrashLooping"));
+    let message = "the application of web-0 ended soon after its start 4 times in a row on web-1, last with exit code 137: \
+                   see kubectl logs web-1";
+    assert_eq!(degraded.message, message);
 }
 
 #[test]

@@ -62,6 +62,13 @@ fn each_change_of_a_pair_is_told_once() {
     assert_eq!(told(paired(), silent()), event("StandbySilent", "b does not answer a in pair web-0"));
     assert_eq!([told(silent(), silent()), told(silent(), paired())], [[], []]);
     assert_eq!(told(silent(), Some(pair("Paired", ("a", "c")))), replaced);
+    let looping = || {
+        let crash_loop = Some(CrashLoop { pod: "b".into(), ends: 3, exit_code: 1 });
+        Some(PairStatus { crash_loop, ..pair(PAIR_CRASH_LOOPING, ("a", "b")) })
+    };
+    let note = "The application of pair web-0 ended soon after its start 3 times in a row on b, last with exit code 1";
+    assert_eq!(told(paired(), looping()), event("CrashLooping", note));
+    assert_eq!([told(looping(), looping()), told(looping(), paired())], [[], []]);
     assert_eq!(told(paired(), None), event("PairEnded", "Pair web-0 has no Lease any more"));
 }
 

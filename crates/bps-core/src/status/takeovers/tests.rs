@@ -33,6 +33,7 @@ fn look(
         plan,
         records: &record.map(|record| (0, record)).into_iter().collect::<BTreeMap<_, _>>(),
         lags: &BTreeMap::new(),
+        crash_loops: &BTreeMap::new(),
         has_service: true,
         unread: None,
         troubles: &[],
