@@ -7,7 +7,7 @@ use std::io;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use bps_api::{CrashLoop, HandoverOrder};
+use bps_api::HandoverOrder;
 use bps_protocol::{
     Agent, AgentId, BootTime, Chronicle, Epoch, Event, Order, Protocol, Role, Showing, Timing, Version,
 };
@@ -120,8 +120,8 @@ struct Turn<'a, On: Machine> {
     is_gone: bool,
     /// How the last tenures ended and began.
     chronicle: Chronicle,
-    /// What the Lease tells of an application that ends again and again.
-    told_crash_loop: Option<CrashLoop>,
+    /// The tenure that it gave up because what is left of its application does not end.
+    gave_up: Option<Epoch>,
     /// What the Lease asked last, and the version that did.
     orders: (Version, Orders),
     /// What the protocol was told of its peer.
@@ -170,7 +170,7 @@ impl<On: Machine> Body<On> {
             asker: None,
             is_gone: false,
             chronicle: Chronicle::default(),
-            told_crash_loop: None,
+            gave_up: None,
             orders: (Version::default(), Orders::default()),
             is_peer_fenced: false,
             permission: Permission::default(),
@@ -267,7 +267,6 @@ impl<On: Machine> Turn<'_, On> {
             Report::Read(record) if self.body.peers.know(&record) => {
                 self.pair.lifelines.know(&record);
                 self.know(&record);
-                self.told_crash_loop.clone_from(&record.crash_loop);
                 self.aftermath.sees(record.takeover, self.now() + self.body.relay.linger());
                 let Record { lease, version, slice, orders, level, .. } = *record;
                 self.is_gone &= self.pair.protocol.agent().seen.is_none_or(|seen| version <= seen.version);
@@ -318,7 +317,8 @@ impl<On: Machine> Turn<'_, On> {
         if !is_over {
             self.body.tenant.go_on(now)?;
         }
-        self.step(self.as_time_passes())?;
+        let event = self.as_time_passes();
+        self.step(event)?;
         self.stop_pausing_alone(now)
     }
 

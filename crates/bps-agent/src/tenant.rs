@@ -58,8 +58,6 @@ pub struct Tenant<On: Machine = Kernel> {
     promote_at: Option<BootTime>,
     metrics: AgentMetrics,
     end_seen: Option<BootTime>,
-    /// What the last application ended with, as a shell reports it.
-    exit_code: Option<u8>,
     posture: Posture,
     /// The pair that it belongs to, or did last.
     pair: Option<String>,
@@ -120,7 +118,6 @@ impl<On: Machine> Tenant<On> {
             promote_at: None,
             metrics: AgentMetrics::default(),
             end_seen: None,
-            exit_code: None,
             posture: Posture::default(),
             pair: None,
             is_tenure: false,
@@ -147,8 +144,7 @@ impl<On: Machine> Tenant<On> {
 
     /// How often in a row it ended so, if it does, and what it ended with last.
     pub fn crash_loop(&self, now: BootTime) -> Option<CrashLoopSeen> {
-        let ends = self.crashes.is_loop(now).then(|| self.crashes.recent(now))?;
-        Some(CrashLoopSeen { ends, exit_code: self.exit_code })
+        self.crashes.seen(now)
     }
 
     /// Whether a tenure that waits for the next start of the application is to end, because somebody came who may do better. To be
@@ -435,9 +431,9 @@ impl<On: Machine> Tenant<On> {
 
     /// Nothing of it is left. A standby is started again, and is nobody else's business.
     fn end(&mut self) -> bool {
-        self.note_end();
+        let exit_code = self.note_end();
         let now = self.machine.now();
-        self.crashes.ended(now, self.kill_at.is_some());
+        self.crashes.ended(now, self.kill_at.is_some(), exit_code);
         if self.crashes.is_loop(now) {
             let pause = self.crashes.pause(now);
             warn!(

@@ -109,9 +109,14 @@ pub struct SeenGroup {
 }
 
 impl SeenGroup {
-    /// What the Leases tell of applications that end again and again, by the number of the pair.
+    /// What the Leases tell of applications that end again and again, by the number of the pair: in the tenure that they show, on Pods
+    /// that are there.
     pub fn crash_loops(&self) -> BTreeMap<u32, CrashLoop> {
-        let told = |(number, record): (&u32, &Record)| Some((*number, record.crash_loop.clone()?));
+        let is_there = |told: &CrashLoop| self.group.pods.iter().any(|pod| pod.name == told.pod);
+        let told = |(number, record): (&u32, &Record)| {
+            let told = record.crash_loop.clone()?.of(record.lease.epoch);
+            Some((*number, told.filter(is_there)?))
+        };
         self.records.iter().filter_map(told).collect()
     }
 

@@ -14,7 +14,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
-use bps_api::{CrashLoop, keys};
+use bps_api::keys;
 use bps_protocol::{AgentId, Epoch, Hold, Lease, Replacement, TakeoverRecord, Timing, Version, Write};
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1 as wire;
@@ -22,7 +22,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::crash_loop;
+use super::crash_loop::{self, ToldCrashLoop};
 use super::lag::Told;
 use super::level::Level;
 use super::orders::Orders;
@@ -75,7 +75,7 @@ pub struct Record {
     /// What its active tells of what the standby lacks.
     pub lag: Told,
     /// How its application ends again and again, if it does.
-    pub crash_loop: Option<CrashLoop>,
+    pub crash_loop: Option<ToldCrashLoop>,
 }
 
 /// Why a Lease cannot be read or written.

@@ -24,9 +24,9 @@ const UNWRITTEN_FOR: Duration = Duration::from_secs(60);
 /// the Lease of a node by default, so that one that was not renewed meanwhile shows a break.
 pub(super) const ASK_EACH: Duration = Duration::from_secs(20);
 
-/// After how many times of what lies between two questions it is not known any more that a kubelet worked all the time. 3: looks are
-/// late when there is much to do.
-const BREAK_AFTER: u32 = 3;
+/// How often a kubelet must have been seen to go on at least. 4: however long its Lease is good for, a few renewals alone could be those
+/// of a network that comes and goes.
+const SEEN_MIN: u32 = 4;
 
 /// Pods that Leases name, and how far they are on their way.
 #[derive(Debug, Default)]
@@ -89,6 +89,8 @@ struct Works {
     last: Renewal,
     since: BootTime,
     until: BootTime,
+    /// How often it was seen to go on.
+    times: u32,
 }
 
 impl Departure {
@@ -125,29 +127,32 @@ impl Departure {
         if self.absent_since.is_none_or(|absent| heard.asked < absent) {
             return;
         }
-        // A machine that came later under that name knows nothing of the Pod.
+        // A machine that came later under that name knows nothing of the Pod, if its node was made anew.
         let is_its_own =
             |renewal: &&Renewal| self.end.created.is_some_and(|created| renewal.created <= created);
         let Some(renewal) = heard.renewal.as_ref().filter(is_its_own) else {
             self.works = None;
             return;
         };
-        let begun = Works { last: renewal.clone(), since: heard.answered, until: heard.asked };
+        let begun = Works { last: renewal.clone(), since: heard.answered, until: heard.asked, times: 0 };
         let Some(works) = self.works.as_mut().filter(|works| works.last.lease == renewal.lease) else {
             self.works = Some(begun);
             return;
         };
+        // Twice what lies between two renewals, give or take a half of that: an answer may have been for another group.
         let apart = ASK_EACH.max(renewal.duration / 2);
-        if heard.asked < works.until + apart {
+        if heard.asked < works.until + apart / 4 * 3 {
             return;
         }
         // A break that nobody looked for is one, too.
-        if works.last.renewed < renewal.renewed && heard.asked <= works.until + BREAK_AFTER * apart {
-            (works.last, works.until) = (renewal.clone(), heard.asked);
+        if works.last.renewed < renewal.renewed && heard.asked <= works.until + apart / 2 * 3 {
+            (works.last, works.until, works.times) = (renewal.clone(), heard.asked, works.times + 1);
         } else {
             *works = begun;
         }
-        self.is_overdue |= works.since + self.end.grace + WITHIN <= works.until;
+        // What it may have missed between the last two renewals is still to come.
+        let is_long_enough = works.since + self.end.grace + WITHIN + 2 * apart <= works.until;
+        self.is_overdue |= is_long_enough && works.times >= SEEN_MIN;
     }
 }
 
@@ -172,6 +177,10 @@ impl Departed {
         self.0.retain(|id, departure| named.contains(id) || left_alone.contains(&departure.end.name));
         for (id, departure) in &mut self.0 {
             departure.is_missing = !there.contains(id);
+            if !departure.is_missing {
+                // Its label, or the cluster, was put back.
+                (departure.absent_since, departure.works, departure.is_overdue) = (None, None, false);
+            }
             departure.is_vouched_for &= departure.is_on(off);
         }
     }

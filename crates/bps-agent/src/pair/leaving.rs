@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use bps_protocol::{BootTime, Event, Order, Role};
+use bps_protocol::{Agent, BootTime, Event, Order, Role};
 use tracing::{error, info, warn};
 
 use super::Turn;
@@ -161,11 +161,13 @@ impl<On: Machine> Turn<'_, On> {
     }
 
     /// What it means that time has passed, and nothing else happened.
-    pub(super) fn as_time_passes(&self) -> Event {
-        let is_acting = self.pair.protocol.agent().role.is_acting();
-        if !is_acting || !self.body.tenant.is_stuck(self.now()) {
+    pub(super) fn as_time_passes(&mut self) -> Event {
+        let Agent { role, epoch, .. } = *self.pair.protocol.agent();
+        let is_told = self.gave_up == Some(epoch);
+        if !role.is_acting() || is_told || !self.body.tenant.is_stuck(self.now()) {
             return Event::Timer;
         }
+        self.gave_up = Some(epoch);
         error!("The application was killed and does not end: lets the tenure end");
         Event::Ordered(Order::GiveUp)
     }

@@ -4,17 +4,22 @@ use std::time::Duration;
 
 use bps_api::{CrashLoop, keys};
 use bps_protocol::{Agent, AgentId, BootTime, Event, Message, Purpose, Turn as Step, Write};
-use bps_wire::{crash_loop, takeover};
+use bps_wire::crash_loop::{self, ToldCrashLoop};
+use bps_wire::takeover;
 use tracing::warn;
 
 use super::Turn;
 use crate::marks::word;
 use crate::store::Annotations;
+use crate::tenant::CrashLoopSeen;
 use crate::world::Machine;
 
 /// How late the alarm may be before that is told. 500 ms: twice the time between two requests for a promise, and less than a
 /// third of what a hold lasts, which is gone soon if it goes on like this.
 const LATE: Duration = Duration::from_millis(500);
+
+/// What shells report of a command that cannot be started.
+const NOT_STARTED: i32 = 126;
 
 impl<On: Machine> Turn<'_, On> {
     /// Who finds a takeover without a fault shall see that the machine was one.
@@ -70,22 +75,24 @@ impl<On: Machine> Turn<'_, On> {
     pub(super) fn says_beside(&mut self, write: &Write) -> Annotations {
         let takeover = self.chronicle.record(write).and_then(|record| takeover::text(&record));
         let takeover = takeover.map(|text| (keys::ANNOTATION_HA_TAKEOVER, Some(text)));
-        let crash_loop = self.says_of_crash_loop();
-        self.says_of_directories(write).into_iter().chain(takeover).chain(crash_loop).collect()
+        let crash_loop = (keys::ANNOTATION_HA_CRASH_LOOP, self.says_of_crash_loop(write));
+        self.says_of_directories(write).into_iter().chain(takeover).chain([crash_loop]).collect()
     }
 
-    /// How the own application ends again and again; nothing of what another Pod said, once it does not here.
-    fn says_of_crash_loop(&self) -> Option<(&'static str, Option<String>)> {
-        let text = self.body.tenant.crash_loop(self.now()).and_then(|seen| {
-            let own = self.body.peers.directory().get(&self.pair.protocol.agent().id)?;
-            crash_loop::text(&CrashLoop {
-                pod: own.pod.clone(),
-                ends: i32::try_from(seen.ends).unwrap_or(i32::MAX),
-                // What shells report of a command that cannot be started.
-                exit_code: seen.exit_code.map_or(126, i32::from),
-            })
-        });
-        (text.is_some() || self.told_crash_loop.is_some()).then_some((keys::ANNOTATION_HA_CRASH_LOOP, text))
+    /// How the own application ends again and again; nothing of what was said before, once it does not here, or nobody is to start it.
+    fn says_of_crash_loop(&self, write: &Write) -> Option<String> {
+        let id = self.pair.protocol.agent().id;
+        let is_wanted = self.leaving.is_none() && !self.orders.1.fenced.contains(&id);
+        let CrashLoopSeen { ends, exit_code } =
+            self.body.tenant.crash_loop(self.now()).filter(|_| is_wanted)?;
+        crash_loop::text(&ToldCrashLoop {
+            epoch: write.lease.epoch.into(),
+            crash_loop: CrashLoop {
+                pod: self.body.peers.directory().get(&id)?.pod.clone(),
+                ends: i32::try_from(ends).unwrap_or(i32::MAX),
+                exit_code: exit_code.map_or(NOT_STARTED, i32::from),
+            },
+        })
     }
 
     /// Before a handover: how the tenure ended.

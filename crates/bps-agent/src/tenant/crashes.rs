@@ -8,6 +8,8 @@ use std::time::Duration;
 use bps_protocol::BootTime;
 use bps_runtime::backoff::backoff;
 
+use super::CrashLoopSeen;
+
 /// Shortest time between two starts by the same agent, and the pause after the first short life. 1 s: an application that was killed
 /// once is started again as soon as that.
 pub(super) const PAUSE_MIN: Duration = Duration::from_secs(1);
@@ -33,6 +35,8 @@ pub(super) struct Crashes {
     count: u32,
     /// When the last of them ended.
     last: BootTime,
+    /// What it ended with, as a shell reports it; `None` if it could not be started.
+    exit_code: Option<u8>,
     /// It pauses, and nobody else could start the application.
     pauses_alone: bool,
 }
@@ -40,7 +44,15 @@ pub(super) struct Crashes {
 impl Default for Crashes {
     fn default() -> Self {
         let last = BootTime::default();
-        Self { pause_max: PAUSE_MAX, started: None, is_dead: false, count: 0, last, pauses_alone: false }
+        Self {
+            pause_max: PAUSE_MAX,
+            started: None,
+            is_dead: false,
+            count: 0,
+            last,
+            exit_code: None,
+            pauses_alone: false,
+        }
     }
 }
 
@@ -58,18 +70,18 @@ impl Crashes {
         self.is_dead = true;
     }
 
-    /// It has ended; whether it was asked to. What was never started counts for nothing.
-    pub(super) fn ended(&mut self, now: BootTime, was_asked: bool) {
+    /// It has ended, with this code, if it ran; whether it was asked to. What nobody tried to start counts for nothing.
+    pub(super) fn ended(&mut self, now: BootTime, was_asked: bool, exit_code: Option<u8>) {
         let Some(started) = self.started.take() else { return };
         if started + SHORT_LIFE <= now {
             self.count = 0;
         } else if !was_asked || self.is_dead {
             (self.count, self.last) = (self.recent(now).saturating_add(1), now);
+            self.exit_code = exit_code;
         }
     }
 
-    /// How many short lives in a row count.
-    pub(super) fn recent(&self, now: BootTime) -> u32 {
+    fn recent(&self, now: BootTime) -> u32 {
         if now < self.last + 2 * self.pause_max + COUNTS_FOR_BESIDE { self.count } else { 0 }
     }
 
@@ -83,6 +95,12 @@ impl Crashes {
     pub(super) fn is_relieved(&mut self, is_pausing: bool, has_successor: bool) -> bool {
         let was_alone = std::mem::replace(&mut self.pauses_alone, is_pausing && !has_successor);
         was_alone && is_pausing && has_successor
+    }
+
+    /// How often in a row it ended soon after its start, if it does so again and again, and what it ended with last.
+    pub(super) fn seen(&self, now: BootTime) -> Option<CrashLoopSeen> {
+        let Self { exit_code, .. } = *self;
+        self.is_loop(now).then(|| CrashLoopSeen { ends: self.recent(now), exit_code })
     }
 
     /// Whether it ends again and again soon after its start; not any more once it lives for long.
@@ -107,7 +125,7 @@ mod tests {
         let mut crashes = Crashes::default();
         for [start, end] in lives {
             crashes.started(at(*start));
-            crashes.ended(at(*end), false);
+            crashes.ended(at(*end), false, Some(1));
         }
         crashes
     }
@@ -131,7 +149,7 @@ mod tests {
             // The other agent waits as long in between.
             for _ in 0..20 {
                 crashes.started(at(now));
-                crashes.ended(at(now + 1), false);
+                crashes.ended(at(now + 1), false, Some(1));
                 now += 2 * u32::try_from(crashes.pause(at(now)).as_secs()).expect("a short pause");
             }
             assert_eq!(crashes.pause(at(now)), seconds * SECOND);
@@ -146,8 +164,27 @@ mod tests {
         assert_eq!([156, 157].map(|second| crashes.is_loop(at(second))), [true, false]);
         crashes.started(at(20));
         assert_eq!([79, 80].map(|second| crashes.is_loop(at(second))), [true, false]);
-        crashes.ended(at(80), false);
+        crashes.ended(at(80), false, Some(1));
         assert_eq!((crashes.is_loop(at(81)), crashes.pause(at(81))), (false, SECOND));
+    }
+
+    #[test]
+    fn a_loop_is_told_with_the_code_of_the_last_end_that_counted() {
+        let mut crashes = after(&[[0, 1], [2, 3]]);
+        assert_eq!(crashes.seen(at(3)), None);
+        crashes.started(at(6));
+        crashes.ended(at(7), false, Some(137));
+        assert_eq!(crashes.seen(at(7)), Some(CrashLoopSeen { ends: 3, exit_code: Some(137) }));
+        crashes.started(at(8));
+        crashes.ended(at(9), true, Some(0));
+        assert_eq!(
+            crashes.seen(at(9)),
+            Some(CrashLoopSeen { ends: 3, exit_code: Some(137) }),
+            "it was asked"
+        );
+        crashes.started(at(10));
+        crashes.ended(at(10), false, None);
+        assert_eq!(crashes.seen(at(10)), Some(CrashLoopSeen { ends: 4, exit_code: None }), "not started");
     }
 
     #[test]
@@ -168,9 +205,9 @@ mod tests {
             if is_dead {
                 crashes.found_dead();
             }
-            crashes.ended(at(3), was_asked);
+            crashes.ended(at(3), was_asked, Some(1));
             // What was never started.
-            crashes.ended(at(4), false);
+            crashes.ended(at(4), false, Some(1));
             crashes.pause(at(4)).as_secs()
         };
         assert_eq!([ended(false, false), ended(true, false), ended(true, true)], [2, 1, 2]);

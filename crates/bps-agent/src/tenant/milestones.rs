@@ -14,20 +14,21 @@ impl<On: Machine> Tenant<On> {
         &self.metrics
     }
 
-    /// Notes when the end of what ran was noticed, and tells of it.
-    pub(super) fn note_end(&mut self) {
+    /// Notes when the end of what ran was noticed, and tells of it; returns what it ended with, if it ran.
+    pub(super) fn note_end(&mut self) -> Option<u8> {
         self.end_seen = match &self.running {
             Running::Application(application) => application.end_seen(),
             Running::Nothing | Running::Waiting(_) | Running::Lingering(_) | Running::Stillborn => None,
         };
-        if let Running::Application(application) | Running::Lingering(Lingering { application, .. }) =
+        let (Running::Application(application) | Running::Lingering(Lingering { application, .. })) =
             &self.running
-            && let Some(ending) = application.ending()
-        {
-            let (epoch, was_asked) = (self.posture.epoch, self.kill_at.is_some());
-            info!(exit_code = ending.exit_code(), was_asked, %epoch, "The application has ended");
-            self.exit_code = Some(ending.exit_code());
-        }
+        else {
+            return None;
+        };
+        let exit_code = application.ending()?.exit_code();
+        let (epoch, was_asked) = (self.posture.epoch, self.kill_at.is_some());
+        info!(exit_code, was_asked, %epoch, "The application has ended");
+        Some(exit_code)
     }
 
     /// When the end of the last application was noticed, before the last of its processes had ended.

@@ -257,7 +257,8 @@ impl<'a> Draft<'a> {
             match self.take_apart_from(pair) {
                 Some(pod) => self.ask(pair, pod),
                 None if staying == 1 => self.plan.waits.push(Wait::Standby { pair: pair.number }),
-                None => {}
+                // What is known of its members has to be followed before there is a Pod for them.
+                None => pair.ends_known_at.into_iter().for_each(|at| self.look_again(at)),
             }
         }
         self.replace_silent();

@@ -215,7 +215,8 @@ fn conditions(input: &GroupInput<'_>, (complete, all): (usize, usize)) -> Vec<Co
     let ready = if is_ready {
         (phrases::PAIRED, counts.clone())
     } else if !input.crash_loops.is_empty() {
-        (phrases::APPLICATION_ENDS, joined(std::iter::once(counts.clone()).chain(crash_loops(input))))
+        let texts = std::iter::once(counts.clone()).chain(crash_loops(input)).chain(waits.iter().cloned());
+        (phrases::APPLICATION_ENDS, joined(texts))
     } else if all == 0 {
         (phrases::NO_PAIRS, "no pair yet: two running Pods with the label of the group are needed".to_owned())
     } else {
@@ -227,7 +228,7 @@ fn conditions(input: &GroupInput<'_>, (complete, all): (usize, usize)) -> Vec<Co
     let degraded = match (input.unread, input.troubles, is_withheld) {
         (Some(unread), ..) => (true, (phrases::UNREADABLE, unread.to_owned())),
         (None, [], false) if !input.crash_loops.is_empty() => {
-            (true, (phrases::APPLICATION_ENDS, joined(crash_loops(input))))
+            (true, (phrases::APPLICATION_ENDS, joined(crash_loops(input).chain(all_silent))))
         }
         (None, [], false) if !all_silent.is_empty() => {
             (true, (phrases::SILENT, joined(all_silent.into_iter())))

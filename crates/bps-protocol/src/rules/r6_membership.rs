@@ -8,8 +8,8 @@ use crate::{AgentId, BootTime, Hold, Lease, Moment, Timing, Write};
 pub struct EndEvidence {
     /// When it first read the Lease as the actives last wrote it, but not before its own request was answered.
     pub unwritten_since: BootTime,
-    /// Every member has certainly ended, and none ever comes back: told by whoever ended their containers, or by whoever answers
-    /// for it that their machines are off.
+    /// Every member has ended, and none ever comes back: told by whoever ended their containers, or by whoever answers for it that
+    /// their machines are off, or presumed of a kubelet that had time for it (rule 7 of the implementation).
     pub have_ended: bool,
 }
 

@@ -8,7 +8,7 @@ use bps_protocol::{
 };
 
 use crate::scripts::idle_pair;
-use crate::simulation::{Fault, MILLISECOND, SECOND, Time};
+use crate::simulation::{Fault, MILLISECOND, SECOND, Simulation, Time};
 
 #[test]
 fn an_active_goes_on_by_itself_while_its_peer_is_fenced() {
@@ -20,24 +20,41 @@ fn an_active_goes_on_by_itself_while_its_peer_is_fenced() {
     assert_eq!(simulation.acting(), [active]);
 }
 
-/// An application that takes so long to stop, and is given that, is ended by an order while this is broken: when it ended, and who acts.
+/// A pair whose applications take so long to stop, and are given that; node numbers of the active and its standby.
+fn slow_pair(stops_in: Time, patience: Time) -> (Simulation, usize, usize) {
+    let (mut simulation, active, standby) = idle_pair(6);
+    (simulation.stops_in, simulation.patience) = (stops_in, Duration::from_nanos(patience));
+    be_patient(&mut simulation, patience);
+    (simulation, active, standby)
+}
+
+fn be_patient(simulation: &mut Simulation, patience: Time) {
+    for node in &mut simulation.nodes {
+        node.protocol.iter_mut().for_each(|protocol| protocol.be_patient(Duration::from_nanos(patience)));
+    }
+}
+
+/// How long after 5 s the last application ended, and who acts: the standby soon after that (1), or another one.
+fn outcome(mut simulation: Simulation, standby: usize) -> (Time, Vec<usize>) {
+    simulation.run_until(40 * SECOND);
+    let ended = simulation.ended.last().expect("it ended").0;
+    let began = simulation.began.last().expect("somebody acts").0;
+    assert!((ended..ended + SECOND).contains(&began), "it was followed at {began}, after {ended}");
+    (ended - 5 * SECOND, simulation.acting().iter().map(|node| usize::from(*node == standby)).collect())
+}
+
+/// The active is told to end while this is broken.
 fn stopped_slowly(
     stops_in: Time,
     patience: Time,
     broken: impl Fn(usize, usize) -> Vec<Fault>,
 ) -> (Time, Vec<usize>) {
-    let (mut simulation, active, standby) = idle_pair(6);
-    (simulation.stops_in, simulation.patience) = (stops_in, Duration::from_nanos(patience));
-    for node in &mut simulation.nodes {
-        node.protocol.iter_mut().for_each(|protocol| protocol.be_patient(Duration::from_nanos(patience)));
-    }
+    let (mut simulation, active, standby) = slow_pair(stops_in, patience);
     for fault in broken(active, standby) {
         simulation.plan(5 * SECOND, fault, 100 * SECOND);
     }
     simulation.plan(5 * SECOND, Fault::Order(active, Order::SwitchOver), MILLISECOND);
-    simulation.run_until(40 * SECOND);
-    let ended = simulation.ended.last().expect("it ended").0;
-    (ended - 5 * SECOND, simulation.acting().iter().map(|node| usize::from(*node == standby)).collect())
+    outcome(simulation, standby)
 }
 
 #[test]
@@ -65,6 +82,25 @@ fn an_application_that_ends_slowly_lives_on_promises_or_on_writes_and_without_bo
     let neither = |active, standby| vec![Fault::ApiUnreachable(active), Fault::Partition(active, standby)];
     let (ended, acting) = stopped_slowly(6 * SECOND, 20 * SECOND, neither);
     assert!(ended < 2 * SECOND && acting == [1], "{ended} {acting:?}");
+}
+
+/// Its Pod is deleted a second later, and has less time; or what is left of it does not end.
+#[test]
+fn an_application_that_ends_slowly_is_hastened_by_whoever_has_less_time() {
+    for (order, patience, ends_within) in
+        [(Order::Leave, 3, 4), (Order::Leave, 30, 20), (Order::GiveUp, 20, 3)]
+    {
+        let (mut simulation, active, standby) = slow_pair(30 * SECOND, 20 * SECOND);
+        simulation.plan(5 * SECOND, Fault::Order(active, Order::SwitchOver), MILLISECOND);
+        simulation.run_until(6 * SECOND);
+        be_patient(&mut simulation, patience * SECOND);
+        simulation.plan(6 * SECOND, Fault::Order(active, order), 100 * SECOND);
+        let (ended, acting) = outcome(simulation, standby);
+        let latest = ends_within * SECOND + 200 * MILLISECOND;
+        assert!(ended <= latest && latest <= ended + 2 * SECOND, "{order:?} {patience}: {ended}");
+        // Whoever ends with its hold has lapsed, and may be the one that goes on.
+        assert!(acting == [1] || order == Order::GiveUp && acting == [0], "{order:?} {acting:?}");
+    }
 }
 
 #[test]

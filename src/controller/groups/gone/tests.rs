@@ -49,6 +49,8 @@ struct Scene {
     is_there: Option<bool>,
     /// The Lease of the node: its name for this machine, when it was made, and when it was renewed.
     lease: Option<(&'static str, i64, i64)>,
+    /// How long that is good for.
+    duration: Duration,
     /// What was asked for: Pods, nodes, Leases of nodes.
     asked: [usize; 3],
 }
@@ -59,7 +61,15 @@ impl Scene {
         let pairs = [pair(0, [1, 2]), pair(1, [3, 0])].map(silent).into();
         let group = Group { pairs, ..Group::default() };
         let departed = Departed::default();
-        Self { departed, group, off: [false; 2], is_there: Some(false), lease: None, asked: [0; 3] }
+        Self {
+            departed,
+            group,
+            off: [false; 2],
+            is_there: Some(false),
+            lease: None,
+            duration: 40 * SECOND,
+            asked: [0; 3],
+        }
     }
 
     /// The Pods 1 to 3 are seen, and then these only, at 99 s.
@@ -92,7 +102,7 @@ impl Scene {
                 lease: lease.to_owned(),
                 created: clock(created),
                 renewed: clock(renewed),
-                duration: Duration::from_secs(40),
+                duration: self.duration,
             });
             departed.hear(&node, &Heard { asked: now, answered: now, renewal });
         }
@@ -137,11 +147,11 @@ fn a_pair_has_ended_once_the_kubelets_said_so_of_both_members() {
 #[test]
 fn whoever_was_deleted_by_force_has_ended_when_its_kubelet_has_worked_for_long_enough_since() {
     let mut scene = Scene::after(&[there(1), there(2)]);
-    // From the answer at 119 s on: the grace period and 90 s.
-    let has_ended = scene.looks_while_it_works(119, 259);
-    assert_eq!(has_ended, [false, false, false, false, false, false, true, true]);
+    // From the answer at 119 s on: the grace period, 90 s, and two looks for what came before the last renewal.
+    assert_eq!(scene.looks_while_it_works(119, 259), [false; 8]);
+    assert_eq!(scene.looks_while_it_works(279, 299), [true; 2]);
     scene.lease = None;
-    assert_eq!(scene.look(279, &[], &[]), YES, "it does not come back");
+    assert_eq!(scene.look(319, &[], &[]), YES, "it does not come back");
 }
 
 #[test]
@@ -163,8 +173,8 @@ fn a_kubelet_that_did_not_work_all_the_time_has_as_long_from_then_on() {
     scene.looks_while_it_works(119, 219);
     // Its Lease is as it was: it reaches nobody.
     assert_eq!(scene.look(239, &[], &[]), not_before(259));
-    let has_ended = scene.looks_while_it_works(259, 359);
-    assert_eq!(has_ended, [false, false, false, false, false, true]);
+    assert_eq!(scene.looks_while_it_works(259, 379), [false; 7]);
+    assert_eq!(scene.looks_while_it_works(399, 399), [true]);
 }
 
 #[test]
@@ -172,7 +182,21 @@ fn nobody_knows_how_a_kubelet_was_while_nobody_asked() {
     let mut scene = Scene::after(&[]);
     scene.looks_while_it_works(119, 139);
     assert_eq!(scene.looks_while_it_works(219, 219), [false]);
-    assert_eq!(scene.looks_while_it_works(239, 339).last(), Some(&true));
+    assert_eq!(scene.looks_while_it_works(239, 359), [false; 7]);
+    assert_eq!(scene.looks_while_it_works(379, 379), [true]);
+    let mut rarely = Scene::after(&[]);
+    for seconds in (119..1_000).step_by(40) {
+        assert_eq!(rarely.looks_while_it_works(seconds, seconds), [false], "at {seconds} s");
+    }
+}
+
+#[test]
+fn a_lease_that_is_good_for_long_takes_as_many_renewals() {
+    let mut scene = Scene { duration: 300 * SECOND, ..Scene::after(&[]) };
+    let has_ended = scene.looks_while_it_works(119, 999);
+    let first = has_ended.iter().position(|has_ended| *has_ended).expect("it has");
+    // Questions each 120 s count: the grace period, 90 s, and twice 150 s.
+    assert_eq!(119 + 20 * first, 599);
 }
 
 #[test]
@@ -203,7 +227,8 @@ fn a_pod_that_only_lost_its_label_has_not_ended_and_is_asked_for_again() {
     assert_eq!(scene.asked[2], 0, "there was no answer");
     assert_eq!(scene.look(620, &[there(1), there(2), there(3)], &[]), NO, "it has its label again");
     scene.is_there = Some(false);
-    assert_eq!(scene.looks_while_it_works(639, 759).last(), Some(&true), "now it is gone");
+    assert_eq!(scene.looks_while_it_works(639, 799).last(), Some(&true), "now it is gone");
+    assert_eq!(scene.look(819, &[there(3)], &[]), NO, "the cluster was put back");
 }
 
 #[test]
@@ -216,12 +241,12 @@ fn nobody_knows_where_a_pod_ran_that_was_never_seen() {
 #[test]
 fn whoever_writes_on_has_not_ended() {
     let mut scene = Scene::after(&[]);
-    scene.group.pairs[1].unwritten_since = at(200);
-    assert_eq!(scene.looks_while_it_works(119, 259), [false; 8]);
-    assert_eq!(scene.told(1), not_before(260));
-    assert_eq!(scene.look(260, &[], &[]), YES);
-    scene.group.pairs[1].unwritten_since = at(261);
-    assert_eq!(scene.look(262, &[], &[]), not_before(321));
+    scene.group.pairs[1].unwritten_since = at(230);
+    assert_eq!(scene.looks_while_it_works(119, 279), [false; 9]);
+    assert_eq!(scene.told(1), not_before(290));
+    assert_eq!(scene.look(290, &[], &[]), YES);
+    scene.group.pairs[1].unwritten_since = at(291);
+    assert_eq!(scene.look(292, &[], &[]), not_before(351));
 }
 
 #[test]
