@@ -298,35 +298,29 @@ impl Protocol {
     }
 
     fn act(&mut self, at: &Moment<'_>, effects: &mut Vec<Effect>) {
-        if self.is_overtaken() {
-            self.agent.r1_stop();
+        let is_overtaken = self.is_overtaken();
+        let is_wanted = self.is_fenced() || self.switches_over;
+        if !is_overtaken && !is_wanted {
+            self.live_on(at, effects);
             return;
         }
-        if self.is_fenced() || self.switches_over {
+        if !is_overtaken {
             self.ending.plan(at, &self.agent);
-            self.agent.r1_stop();
-            return;
         }
-        self.ask_for_promises(at, effects);
-        self.repeat_write(at, effects);
-        let write = self.agent.r6_admit(at).or_else(|| self.renew(at));
-        effects.extend(write.map(|write| self.written(at, write)));
+        self.agent.r1_stop();
     }
 
     /// The application is being ended. One that somebody wants to end has its hold renewed meanwhile.
     fn stop(&mut self, at: &Moment<'_>, effects: &mut Vec<Effect>) {
-        let needs_hold = self.ending.needs_hold(at, &self.agent) && !self.is_overtaken();
-        if needs_hold {
-            self.ask_for_promises(at, effects);
-        }
-        self.repeat_write(at, effects);
-        if needs_hold {
-            let write = self.renew(at);
-            effects.extend(write.map(|write| self.written(at, write)));
+        if self.ending.needs_hold(at, &self.agent) && !self.is_overtaken() {
+            self.live_on(at, effects);
+        } else {
+            self.repeat_write(at, effects);
         }
     }
 
-    fn ask_for_promises(&mut self, at: &Moment<'_>, effects: &mut Vec<Effect>) {
+    /// Keeps its hold, by promises and by writes; an active admits a new peer as well.
+    fn live_on(&mut self, at: &Moment<'_>, effects: &mut Vec<Effect>) {
         if self.next_request <= at.now {
             self.next_request = at.now + at.timing.promise_period;
             if let Some(request) = self.agent.r2_request(at) {
@@ -334,6 +328,9 @@ impl Protocol {
                 effects.extend(self.agent.r2_promisers().map(|to| Effect::Send { to, message }));
             }
         }
+        self.repeat_write(at, effects);
+        let write = self.agent.r6_admit(at).or_else(|| self.renew(at));
+        effects.extend(write.map(|write| self.written(at, write)));
     }
 
     /// Lives in Peer mode while promises keep coming; outside it, and with an epoch that is not written yet, writes.
