@@ -9,6 +9,8 @@ use crate::part::Outcome;
 const GROWN_BY: f64 = 0.2;
 /// And so much more. Unit: seconds. Below that it is noise.
 const GROWN_BY_SECONDS: f64 = 5.0;
+/// A part that took less is not worth a line. Unit: seconds.
+const SHOWN_FROM_SECONDS: f64 = 1.0;
 /// Beginnings of lines in which a part sums up what it did.
 const LAST_WORDS: [&str; 3] = ["test result:", "skipped:", "left out:"];
 
@@ -94,20 +96,20 @@ pub(crate) fn last_words(said: &str) -> Vec<&str> {
     said.lines().filter(sums_up).collect()
 }
 
-/// A line for each test or claim that failed: its name, and what a claim says of it. Whoever sees only the end of a run needs no
-/// more to hold it again.
+/// A line for each test or claim that failed: its name, and what a claim says of it; then what the claim left behind. Whoever sees
+/// only the end of a run needs no more to hold it again, or to think of a cause.
 pub(crate) fn failures(said: &str) -> Vec<String> {
     let failed = |line: &str| {
         let test = line.strip_prefix("test ").and_then(|line| line.strip_suffix(" ... FAILED"));
-        test.or_else(|| line.strip_prefix("failed: ")).map(str::to_owned)
+        let named = test.or_else(|| line.strip_prefix("failed: ")).map(str::to_owned);
+        named.or_else(|| Some(format!("  {}", line.strip_prefix("scene: ")?)))
     };
     said.lines().filter_map(failed).collect()
 }
 
-/// A part and its seconds, longest first; parts alike by name.
+/// A part and its seconds, longest first; parts alike by name; what is short or was left out has no line.
 pub(crate) fn table(parts: &[Ended], last: &BTreeMap<String, f64>) -> String {
-    let mut ran: Vec<&Ended> =
-        parts.iter().filter(|part| !matches!(part.outcome, Outcome::LeftOut(_))).collect();
+    let mut ran: Vec<&Ended> = parts.iter().filter(|part| part.seconds >= SHOWN_FROM_SECONDS).collect();
     ran.sort_by(|left, right| {
         right.seconds.total_cmp(&left.seconds).then_with(|| left.name.cmp(&right.name))
     });
@@ -169,8 +171,8 @@ mod tests {
 
     #[test]
     fn the_end_names_the_tests_and_claims_that_failed() {
-        let said = "test a::b ... ok\ntest c::d ... FAILED\n\nfailures:\n    c::d\nclaim e ... FAILED (Own, 1.2 s)\nfailed: e: too late\n";
-        assert_eq!(failures(said), ["c::d", "e: too late"]);
+        let said = "test a::b ... ok\ntest c::d ... FAILED\n\nfailures:\n    c::d\nclaim e ... FAILED (Own, 1.2 s)\nfailed: e: too late\nscene: Pod a\n";
+        assert_eq!(failures(said), ["c::d", "e: too late", "  Pod a"]);
     }
 
     #[test]
@@ -202,6 +204,7 @@ mod tests {
             ended("lab/api", 250.0, Outcome::Passed),
             ended("lab/cluster", 600.0, failed()),
             ended("lint", 11.0, Outcome::Passed),
+            ended("lint-docker", 0.1, Outcome::Passed),
             ended("lab/lab_lifecycle", 0.0, Outcome::LeftOut("needs root".to_owned())),
         ];
         let last = [("lab/api", 200.0), ("lab/cluster", 550.0), ("lint", 7.0)];

@@ -4,7 +4,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use bps_api::{BackupPodSet, keys};
+use bps_api::{BackupPodSet, HAGroup, keys};
+use bps_wire::lease::Record;
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Pod, Secret, ServiceAccount};
@@ -32,6 +33,10 @@ const TOKEN_SECONDS: i64 = 4 * 3600;
 const TAIL_LINES: i64 = 30;
 /// How much of a line is shown after a failure: some repeat an answer of the API server three times.
 const LINE_CHARACTERS_MAX: usize = 400;
+
+/// Labels that say which part a Pod has.
+const SCENE_LABELS: [&str; 4] =
+    [keys::LABEL_PAIR_STATE, keys::LABEL_PAIR_PEER, keys::LABEL_HA_STATE, keys::LABEL_PEER];
 
 /// A cluster that is ready for claims.
 pub(crate) struct Bench {
@@ -220,6 +225,30 @@ impl Bench {
         self.ledger.lock().await.enter(found);
     }
 
+    /// Who has which part in this namespace, a line for each Pod, Lease and group: so short that the end of a run can say it again.
+    pub(crate) async fn scene(&self, namespace: &str) -> Vec<String> {
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
+        let pods = pods.list(&ListParams::default()).await.map(|list| list.items).unwrap_or_default();
+        let of_pod = |pod: &Pod| {
+            let labels: Vec<String> = SCENE_LABELS
+                .iter()
+                .filter_map(|key| Some(format!("{key}={}", pod.labels().get(*key)?)))
+                .collect();
+            format!("{} {}", wait::describe(pod), labels.join(" "))
+        };
+        let leases: Api<Lease> = Api::namespaced(self.client.clone(), namespace);
+        let leases = leases.list(&ListParams::default()).await.map(|list| list.items).unwrap_or_default();
+        let of_lease = |lease: &Lease| match Record::read(lease) {
+            Ok(record) => format!("Lease {} {:?} {:?}", lease.name_any(), record.lease, record.level),
+            Err(error) => format!("Lease {}: {error}", lease.name_any()),
+        };
+        let groups: Api<HAGroup> = Api::namespaced(self.client.clone(), namespace);
+        let groups = groups.list(&ListParams::default()).await.map(|list| list.items).unwrap_or_default();
+        let of_group = |group: &HAGroup| format!("group {} {:?}", group.name_any(), group.status);
+        let lines = pods.iter().map(of_pod).chain(leases.iter().map(of_lease));
+        lines.chain(groups.iter().map(of_group)).map(|line| shortened(&line)).collect()
+    }
+
     /// What a person would look at first after a failure in this namespace.
     pub(crate) async fn diagnosis(&self, namespace: &str) -> String {
         let mut lines = Vec::new();
@@ -237,8 +266,12 @@ impl Bench {
         }
         lines.extend(self.operators.lock().await.iter().map(|operator| operator.tail(namespace)));
         let lines = lines.iter().flat_map(|text| text.lines());
-        lines.map(|line| line.chars().take(LINE_CHARACTERS_MAX).collect()).collect::<Vec<String>>().join("\n")
+        lines.map(shortened).collect::<Vec<String>>().join("\n")
     }
+}
+
+fn shortened(line: &str) -> String {
+    line.chars().take(LINE_CHARACTERS_MAX).collect()
 }
 
 /// The last lines of each container of a Pod that says anything.

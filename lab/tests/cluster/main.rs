@@ -109,6 +109,8 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
+    // Where a claim gave up says enough, and forty lines of frames hide it from who sees only the last ones.
+    std::panic::set_hook(Box::new(|panic| println!("\n{panic}")));
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let is_good = runtime.block_on(run_all(built, Hall::new(chosen, rounds)));
     // After an interrupt claims may still wait for what will not come any more.
@@ -153,19 +155,18 @@ async fn run_all(built: Binaries, hall: Hall) -> bool {
 async fn hold_all(cluster: Cluster, built: Binaries, mut hall: Hall) -> bool {
     let bench = Arc::new(Bench::new(cluster, built).await);
     println!("\nrunning {} claims", hall.waiting());
+    let mut failures = Vec::new();
     while hall.start(&bench) {
         let held = hall.ended().await;
-        tell(&bench, &held).await;
+        failures.extend(tell(&bench, &held).await);
         hall.held.push(held.claim);
     }
     bench.stop_operators().await;
 
     println!("\n{}", report(&hall.held));
     // Once more at the end: who sees only the last lines should not have to guess.
-    for claim in &hall.held {
-        if let Some(problem) = &claim.problem {
-            println!("failed: {}: {problem}", claim.name);
-        }
+    for line in failures {
+        println!("{line}");
     }
     let unblamed = bench.unblamed().await;
     if !unblamed.is_empty() {
@@ -174,15 +175,19 @@ async fn hold_all(cluster: Cluster, built: Binaries, mut hall: Hall) -> bool {
     unblamed.is_empty() && hall.held.iter().all(|claim| claim.problem.is_none())
 }
 
-async fn tell(bench: &Bench, HeldIn { claim, namespace, beside, notes }: &HeldIn) {
+/// Returns what the end of the run is to say again.
+async fn tell(bench: &Bench, HeldIn { claim, namespace, beside, notes }: &HeldIn) -> Vec<String> {
     let Held { name, lane, problem, .. } = claim;
     let word = if problem.is_none() { "ok" } else { "FAILED" };
     println!("claim {name} ... {word} ({lane:?}, {:.1} s)", claim.took().as_secs_f64());
     for note in notes {
         println!("  {note}");
     }
-    if let Some(problem) = problem {
-        let beside = if beside.is_empty() { "no other claim".to_owned() } else { beside.join(", ") };
-        println!("{problem}\nheld beside it: {beside}\n{}", bench.diagnosis(namespace).await);
-    }
+    let Some(problem) = problem else { return Vec::new() };
+    let scene = bench.scene(namespace).await;
+    let beside = if beside.is_empty() { "no other claim".to_owned() } else { beside.join(", ") };
+    let (shown, more) = (scene.join("\n"), bench.diagnosis(namespace).await);
+    println!("{problem}\nheld beside it: {beside}\n{shown}\n{more}");
+    let scene = scene.iter().map(|line| format!("scene: {line}"));
+    std::iter::once(format!("failed: {name}: {problem}")).chain(scene).collect()
 }
