@@ -19,6 +19,7 @@
 //! | [`outages`] | one line in the log for each outage |
 //! | [`key_file`] | the keys of the group, read again and again |
 //! | [`peer`] | authenticated datagrams between agents; their form is in [`bps_wire::frame`] |
+//! | [`callers`] | connections that only the partner has a reason to make |
 //! | [`lifeline`] | connections that end when the application has certainly ended |
 //! | [`relay`] | serves whoever still comes to a Pod that does not act, from the one that does |
 //! | [`sockets`] | those on which an application listens that is about to end |
@@ -30,6 +31,7 @@
 //! Nothing here decides whether the application may run: [`bps_protocol`] does.
 
 pub mod application;
+mod callers;
 mod causes;
 pub mod check;
 pub mod clock;

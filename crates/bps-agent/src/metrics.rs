@@ -26,6 +26,7 @@ use sha2::Sha256;
 use zeroize::Zeroizing;
 
 use super::clock;
+use super::lifeline::Watching;
 use super::marks::word;
 
 /// Every role, for the metric that says which one it is.
@@ -42,6 +43,7 @@ pub struct AgentMetrics {
     handovers: Counter,
     promise_age: Gauge,
     lifeline: Gauge,
+    proxied: Gauge,
     /// How often the loop was woken so late that somebody may take over because of it.
     pub late_wakes: Counter,
     /// Writes of the Lease that were asked for, copies included.
@@ -83,6 +85,7 @@ impl Default for AgentMetrics {
             handovers: Counter::default(),
             promise_age: Gauge::default(),
             lifeline: Gauge::default(),
+            proxied: Gauge::default(),
             late_wakes: Counter::default(),
             lease_writes: Counter::default(),
             publish_retries: Counter::default(),
@@ -118,6 +121,11 @@ impl AgentMetrics {
             "lifeline_confirmed",
             "1 while a certificate of the peer's application would be believed",
             self.lifeline.clone(),
+        );
+        registry.register(
+            "lifeline_proxied",
+            "1 while certificates of the peer's application never count, because something between the two relays connections",
+            self.proxied.clone(),
         );
         registry.register(
             "late_wakes",
@@ -168,9 +176,10 @@ impl AgentMetrics {
         self.takeovers.get_or_create(&ReasonLabels { reason: cause.as_str() }).inc();
     }
 
-    /// Whether a lifeline of the peer's application is confirmed.
-    pub fn show_lifeline(&self, is_confirmed: bool) {
-        self.lifeline.set(is_confirmed.into());
+    /// How far the watch over the peer's application is.
+    pub fn show_lifeline(&self, watching: Watching) {
+        self.lifeline.set((watching == Watching::Confirmed).into());
+        self.proxied.set((watching == Watching::Proxied).into());
     }
 
     /// How many entries and bytes of the state the standby lacks, and since when; `None` if it lacks nothing, or this agent

@@ -6,7 +6,8 @@
 //! frame, 120 bytes; all numbers big endian
 //!   0  4  "BPSP"
 //!   4  1  version, 1
-//!   5  1  kind: 1 ping, 2 request for a promise, 3 promise, 4 handover, 5 farewell, 6 account, 7 promise with a ping
+//!   5  1  kind: 1 ping, 2 request for a promise, 3 promise, 4 handover, 5 farewell, 6 account, 7 promise with a ping,
+//!         8 question, 9 denial
 //!   6  2  zero
 //!   8 16  group: uid of the Lease
 //!  24 16  sender: uid of its Pod
@@ -15,7 +16,7 @@
 //!         handover: epoch, incarnation, sent, grace left in nanoseconds; promise with a ping: epoch, sent as in the
 //!         request, incarnation, sent;
 //!         account: epoch that ended, number of the cause, microseconds since its end was noticed and since nothing of
-//!         it was left; 8 bytes each, the rest zero
+//!         it was left; question and denial: epoch, number; 8 bytes each, the rest zero
 //!  88 32  HMAC-SHA256 over DOMAIN and bytes 0..88
 //! ```
 
@@ -63,6 +64,19 @@ pub enum Content {
     PromiseWithPing(Promise, Ping),
     /// How a tenure ended, for the record alone.
     Account(Account),
+    /// Asks who acted with an epoch whether it does still. Whoever has ended does not answer, and nothing but silence counts for it.
+    Question(Question),
+    /// The answer: it does.
+    Denial(Question),
+}
+
+/// Whether somebody acts with an epoch still.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Question {
+    /// The epoch.
+    pub epoch: Epoch,
+    /// Drawn by who asks, so that the answer to an earlier question is none to this one.
+    pub number: u64,
 }
 
 impl Content {
@@ -73,7 +87,7 @@ impl Content {
             Self::PromiseWithPing(promise, ping) => {
                 [Some(Message::Promise(promise)), Some(Message::Ping(ping))]
             }
-            Self::Account(_) => [None, None],
+            Self::Account(_) | Self::Question(_) | Self::Denial(_) => [None, None],
         }
     }
 }
@@ -159,6 +173,8 @@ fn words(content: &Content) -> (u8, [u64; BODY_WORDS]) {
         Content::Account(Account { epoch, cause, detected_ago, fenced_ago }) => {
             (6, [(*epoch).into(), cause.number(), microseconds(*detected_ago), microseconds(*fenced_ago)])
         }
+        Content::Question(Question { epoch, number }) => (8, [(*epoch).into(), *number, 0, 0]),
+        Content::Denial(Question { epoch, number }) => (9, [(*epoch).into(), *number, 0, 0]),
     }
 }
 
@@ -206,6 +222,10 @@ fn content(kind: u8, words: [u64; BODY_WORDS]) -> Option<Content> {
             let promise = Promise { request: request(epoch, requested) };
             return Some(Content::PromiseWithPing(promise, ping(incarnation, sent)));
         }
+        (8 | 9, [epoch, number, 0, 0]) => {
+            let question = Question { epoch: Epoch::from(epoch), number };
+            return Some(if kind == 8 { Content::Question(question) } else { Content::Denial(question) });
+        }
         _ => return None,
     };
     Some(Content::Protocol(message))
@@ -227,7 +247,7 @@ mod tests {
             6 => [a, b % 10, c >> 32, d >> 32],
             _ => [a, b, 0, 0],
         };
-        let content = (1..=7_u8, any::<[u64; 4]>())
+        let content = (1..=9_u8, any::<[u64; 4]>())
             .prop_map(move |(kind, numbers)| content(kind, words(kind, numbers)).unwrap());
         (any::<[u128; 3]>(), content).prop_map(|([group, from, to], content)| Frame {
             group,
@@ -296,7 +316,7 @@ mod tests {
     fn a_genuine_frame_of_a_later_version_is_refused() {
         let message = Message::Ping(Ping { incarnation: Incarnation(3), sent: BootTime(4) });
         let frame = Frame { group: 5, from: AgentId(6), to: AgentId(7), content: message.into() };
-        for (at, value) in [(5, 9), (7, 1), (87, 1)] {
+        for (at, value) in [(5, 10), (7, 1), (87, 1)] {
             let mut bytes = frame.seal(&keys(&[1]));
             bytes[at] = value;
             let tag = keys(&[1]).tag(DOMAIN, &bytes[..SIGNED_BYTES]);

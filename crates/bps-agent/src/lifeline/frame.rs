@@ -1,10 +1,10 @@
 //! What agents say on control lines and lifelines: fixed layout, authenticated before anything is believed.
 //!
 //! ```text
-//! frame, 128 bytes; all numbers big endian
+//! frame, 152 bytes; all numbers big endian
 //!   0  4  "BPSL"
-//!   4  1  version, 1
-//!   5  1  kind: 1 hello, 2 challenge, 3 attach, 4 confirm, 5 void
+//!   4  1  version, 2
+//!   5  1  kind: 1 hello, 2 challenge, 3 attach, 4 confirm, 5 void, 6 proxied
 //!   6  2  zero
 //!   8 16  group: uid of the Lease
 //!  24 16  sender: uid of its Pod
@@ -12,12 +12,19 @@
 //!  56 16  number that who connected drew for this pair of lines
 //!  72 16  number that who accepted drew for it; in a hello zero
 //!  88  8  confirm: epoch; else zero
-//!  96 32  HMAC-SHA256 over DOMAIN and bytes 0..96
+//!  96 16  hello and attach: address that the line comes from, IPv4 as ::ffff:0:0/96; else zero
+//! 112  2  hello and attach: port that it comes from; else zero
+//! 114  6  zero
+//! 120 32  HMAC-SHA256 over DOMAIN and bytes 0..120
 //! ```
+//!
+//! Who connects says where its end of the line is, and who accepts compares that with what its kernel says: a proxy between them has
+//! lines of its own, whose ends say nothing of anybody's life.
 //!
 //! Both numbers are drawn anew for each pair of lines, so that no frame can be used again in another one.
 
 use std::io;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use bps_protocol::{AgentId, Epoch};
 use bps_wire::key_ring::{KeyRing, TAG_BYTES};
@@ -27,10 +34,14 @@ use tokio::io::{AsyncRead, AsyncReadExt as _};
 pub const FRAME_BYTES: usize = SIGNED_BYTES + TAG_BYTES;
 
 /// Separates these frames from everything else that the same key might ever sign.
-const DOMAIN: &[u8] = b"backup.example.com/bps-lifeline/v1\0";
+const DOMAIN: &[u8] = b"backup.example.com/bps-lifeline/v2\0";
 
-const START: [u8; 5] = *b"BPSL\x01";
-const SIGNED_BYTES: usize = 96;
+const START: [u8; 5] = *b"BPSL\x02";
+const EPOCH_AT: usize = 88;
+const ORIGIN_AT: usize = 96;
+const PORT_AT: usize = 112;
+const REST_AT: usize = 114;
+const SIGNED_BYTES: usize = 120;
 
 /// Which pair of lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,16 +55,29 @@ pub struct Session {
 /// What is said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Word {
-    /// First word on a control line.
-    Hello,
+    /// First word on a control line, which comes from there.
+    Hello(Origin),
     /// The answer to it.
     Challenge,
-    /// The only word on a lifeline; its sender has seen the challenge.
-    Attach,
+    /// The only word on a lifeline, which comes from there; its sender has seen the challenge.
+    Attach(Origin),
     /// The lifeline is with the application of this tenure, and all its processes hold it.
     Confirm(Epoch),
     /// The lifeline says nothing any more.
     Void,
+    /// The answer to a hello whose line comes from somewhere else than it says.
+    Proxied,
+}
+
+/// Where a line comes from: the address and port of who connected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Origin(SocketAddr);
+
+impl From<SocketAddr> for Origin {
+    /// The same for an IPv4 address and for how a socket of both kinds shows it.
+    fn from(address: SocketAddr) -> Self {
+        Self(SocketAddr::new(address.ip().to_canonical(), address.port()))
+    }
 }
 
 /// A word and its way.
@@ -75,12 +99,13 @@ impl Frame {
     /// The bytes on the wire.
     pub fn seal(&self, keys: &KeyRing) -> [u8; FRAME_BYTES] {
         let mut bytes = [0; FRAME_BYTES];
-        let (kind, epoch) = match self.word {
-            Word::Hello => (1, Epoch::default()),
-            Word::Challenge => (2, Epoch::default()),
-            Word::Attach => (3, Epoch::default()),
-            Word::Confirm(epoch) => (4, epoch),
-            Word::Void => (5, Epoch::default()),
+        let (kind, epoch, origin) = match self.word {
+            Word::Hello(origin) => (1, Epoch::default(), Some(origin)),
+            Word::Challenge => (2, Epoch::default(), None),
+            Word::Attach(origin) => (3, Epoch::default(), Some(origin)),
+            Word::Confirm(epoch) => (4, epoch, None),
+            Word::Void => (5, Epoch::default(), None),
+            Word::Proxied => (6, Epoch::default(), None),
         };
         bytes[..5].copy_from_slice(&START);
         bytes[5] = kind;
@@ -88,7 +113,15 @@ impl Frame {
         for (index, number) in [self.group, self.from.0, self.to.0, connected, accepted].iter().enumerate() {
             bytes[8 + 16 * index..][..16].copy_from_slice(&number.to_be_bytes());
         }
-        bytes[88..SIGNED_BYTES].copy_from_slice(&u64::from(epoch).to_be_bytes());
+        bytes[EPOCH_AT..ORIGIN_AT].copy_from_slice(&u64::from(epoch).to_be_bytes());
+        if let Some(Origin(origin)) = origin {
+            let address = match origin.ip() {
+                IpAddr::V4(address) => address.to_ipv6_mapped(),
+                IpAddr::V6(address) => address,
+            };
+            bytes[ORIGIN_AT..PORT_AT].copy_from_slice(&address.octets());
+            bytes[PORT_AT..REST_AT].copy_from_slice(&origin.port().to_be_bytes());
+        }
         let tag = keys.tag(DOMAIN, &bytes[..SIGNED_BYTES]);
         bytes[SIGNED_BYTES..].copy_from_slice(&tag);
         bytes
@@ -97,18 +130,24 @@ impl Frame {
     /// Reads a frame; `None` if it is none, or no key of the group made its tag.
     pub fn open(bytes: &[u8; FRAME_BYTES], keys: &KeyRing) -> Option<Self> {
         let (signed, tag) = bytes.split_at(SIGNED_BYTES);
-        if signed[..5] != START || signed[6..8] != [0, 0] || !keys.is_tagged(DOMAIN, signed, tag) {
+        let is_zero = signed[6..8].iter().chain(&signed[REST_AT..]).all(|byte| *byte == 0);
+        if signed[..5] != START || !is_zero || !keys.is_tagged(DOMAIN, signed, tag) {
             return None;
         }
         let number =
             |index: usize| u128::from_be_bytes(std::array::from_fn(|byte| signed[8 + 16 * index + byte]));
-        let epoch = u64::from_be_bytes(std::array::from_fn(|byte| signed[88 + byte]));
-        let word = match (signed[5], epoch) {
-            (1, 0) => Word::Hello,
-            (2, 0) => Word::Challenge,
-            (3, 0) => Word::Attach,
-            (4, epoch) => Word::Confirm(Epoch::from(epoch)),
-            (5, 0) => Word::Void,
+        let epoch = u64::from_be_bytes(std::array::from_fn(|byte| signed[EPOCH_AT + byte]));
+        let address = Ipv6Addr::from(std::array::from_fn::<u8, 16, _>(|byte| signed[ORIGIN_AT + byte]));
+        let port = u16::from_be_bytes([signed[PORT_AT], signed[PORT_AT + 1]]);
+        let origin = SocketAddr::new(address.into(), port);
+        let is_from_nowhere = address.is_unspecified() && port == 0;
+        let word = match (signed[5], epoch, is_from_nowhere) {
+            (1, 0, _) => Word::Hello(origin.into()),
+            (2, 0, true) => Word::Challenge,
+            (3, 0, _) => Word::Attach(origin.into()),
+            (4, epoch, true) => Word::Confirm(Epoch::from(epoch)),
+            (5, 0, true) => Word::Void,
+            (6, 0, true) => Word::Proxied,
             _ => return None,
         };
         let session = Session { connected: number(3), accepted: number(4) };
@@ -138,6 +177,10 @@ mod tests {
         KeyRing::parse(&byte.repeat(32)).unwrap()
     }
 
+    fn origin(address: &str) -> Origin {
+        Origin::from(address.parse::<SocketAddr>().unwrap())
+    }
+
     fn frame(word: Word) -> Frame {
         let session = Session { connected: 4, accepted: 5 };
         Frame { group: 1, from: AgentId(2), to: AgentId(3), session, word }
@@ -146,11 +189,20 @@ mod tests {
     #[test]
     fn every_word_is_read_as_it_was_said() {
         let epoch = Epoch { term: 6, sequence: 7 };
-        for word in [Word::Hello, Word::Challenge, Word::Attach, Word::Confirm(epoch), Word::Void] {
+        let [old, new] = ["192.0.2.8:9", "[2001:db8::8]:9"].map(origin);
+        let lines = [Word::Hello(old), Word::Hello(new), Word::Attach(old), Word::Attach(new)];
+        let rest = [Word::Challenge, Word::Confirm(epoch), Word::Void, Word::Proxied];
+        for word in lines.into_iter().chain(rest) {
             let sealed = frame(word).seal(&keys("0f"));
             assert_eq!(Frame::open(&sealed, &keys("0f")), Some(frame(word)));
             assert_eq!(Frame::open(&sealed, &keys("f0")), None);
         }
+    }
+
+    #[test]
+    fn an_origin_is_the_same_however_a_socket_shows_it() {
+        assert_eq!(origin("[::ffff:192.0.2.8]:9"), origin("192.0.2.8:9"));
+        assert_ne!(origin("192.0.2.8:9"), origin("192.0.2.8:10"));
     }
 
     #[test]
@@ -165,9 +217,10 @@ mod tests {
 
     #[tokio::test]
     async fn only_a_line_that_ends_between_two_frames_ends_in_order() {
-        let sealed = frame(Word::Hello).seal(&keys("0f"));
+        let hello = frame(Word::Hello(origin("192.0.2.8:9")));
+        let sealed = hello.seal(&keys("0f"));
         let mut line = &sealed[..];
-        assert_eq!(Frame::receive(&mut line, &keys("0f")).await.unwrap(), Some(frame(Word::Hello)));
+        assert_eq!(Frame::receive(&mut line, &keys("0f")).await.unwrap(), Some(hello));
         assert_eq!(Frame::receive(&mut line, &keys("0f")).await.unwrap(), None);
         for length in 1..FRAME_BYTES {
             assert!(Frame::receive(&mut &sealed[..length], &keys("0f")).await.is_err());

@@ -18,22 +18,19 @@ use futures::stream::FuturesUnordered;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch::Receiver;
-use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+use tokio::time::{MissedTickBehavior, interval, timeout};
 use tracing::{info, warn};
 
 use super::bond::Bond;
-use super::frame::{Frame, Session, Word};
+use super::frame::{Frame, Origin, Session, Word};
 use super::{GREETING_MAX, Line, Tenancy, prepare};
+use crate::callers::{Caller, Callers};
 
-/// Connections that have not said yet what they are for; others wait in the kernel, or are refused by it.
-const GREETINGS_MAX: usize = 4;
 /// Control lines whose lifeline is not there yet; a further one takes the place of the first.
 const CHALLENGED_MAX: usize = 4;
 /// How often it is looked whether all processes hold the bond. 1 s: reading the descriptors of a hundred processes
 /// takes some milliseconds.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Pause after an error of the socket that accepts, such as too many open files.
-const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
 
 /// A connection that has said what it is for.
 enum Greeted {
@@ -72,6 +69,7 @@ pub async fn run(
     mut bonds: Receiver<Tenancy>,
     shutdown: Shutdown,
 ) -> Result<(), TaskError> {
+    let mut callers = Callers::new(listener, line.partner.clone());
     let mut server = Server { line, challenged: VecDeque::new(), watched: None, bond: None };
     let mut greetings: FuturesUnordered<BoxFuture<'static, Option<Greeted>>> = FuturesUnordered::new();
     let mut looks = interval(LOOK_EVERY);
@@ -97,13 +95,7 @@ pub async fn run(
                 server.take(greeted);
                 server.look().await;
             },
-            accepted = listener.accept(), if greetings.len() < GREETINGS_MAX => match accepted {
-                Ok((stream, _)) => greetings.push(Box::pin(greet(server.line.clone(), stream))),
-                Err(error) => {
-                    warn!(error = &error as &dyn std::error::Error, "Could not accept a line");
-                    sleep(ACCEPT_PAUSE).await;
-                }
-            },
+            caller = callers.next() => greetings.push(Box::pin(greet(server.line.clone(), caller))),
         }
     }
     server.end_watched();
@@ -117,8 +109,9 @@ async fn ended(bond: Option<Arc<Bond>>) {
     }
 }
 
-async fn greet(line: Line, mut stream: TcpStream) -> Option<Greeted> {
+async fn greet(line: Line, Caller { mut stream, from, place }: Caller) -> Option<Greeted> {
     let greeted = async {
+        let _place = place;
         prepare(&stream)?;
         let keys = line.keys.borrow().clone();
         let frame = Frame::receive(&mut stream, &keys).await?.ok_or(io::ErrorKind::UnexpectedEof)?;
@@ -126,17 +119,20 @@ async fn greet(line: Line, mut stream: TcpStream) -> Option<Greeted> {
         if frame.group != line.group || frame.to != line.own || Some(frame.from) != partner {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
+        let is_end_to_end = |origin| origin == Origin::from(from);
+        let answer = |session, word| Frame { from: frame.to, to: frame.from, session, word, ..frame };
         match frame.word {
-            Word::Hello => {
-                let accepted = draw()?;
-                let session = Session { accepted, ..frame.session };
-                let answer =
-                    Frame { from: frame.to, to: frame.from, session, word: Word::Challenge, ..frame };
-                stream.write_all(&answer.seal(&keys)).await?;
+            Word::Hello(origin) if is_end_to_end(origin) => {
+                let session = Session { accepted: draw()?, ..frame.session };
+                stream.write_all(&answer(session, Word::Challenge).seal(&keys)).await?;
                 Ok(Greeted::Control(session, stream))
             }
-            Word::Attach => Ok(Greeted::Lifeline(frame.session, stream)),
-            Word::Challenge | Word::Confirm(_) | Word::Void => {
+            Word::Hello(_) => {
+                stream.write_all(&answer(frame.session, Word::Proxied).seal(&keys)).await?;
+                Err(io::ErrorKind::PermissionDenied.into())
+            }
+            Word::Attach(origin) if is_end_to_end(origin) => Ok(Greeted::Lifeline(frame.session, stream)),
+            Word::Attach(_) | Word::Challenge | Word::Confirm(_) | Word::Void | Word::Proxied => {
                 Err(io::Error::from(io::ErrorKind::InvalidData))
             }
         }

@@ -13,7 +13,8 @@
 //!                               <-   void, on the control line, whatever ends it while the agent lives
 //! ```
 //!
-//! So the certificate is: confirmed, then both lines ended in order and without another word.
+//! So the certificate is: confirmed, then both lines ended in order and without another word, and the active, asked by datagrams, did
+//! not deny it. Lines that something between the two relays are none: their ends are its own.
 //!
 //! | file | what it does |
 //! |---|---|
@@ -21,10 +22,12 @@
 //! | [`bond`] | the pair of sockets, and who holds it |
 //! | [`listener`] | accepts lines of the other agent, passes lifelines on, confirms and voids |
 //! | [`watcher`] | makes lines to the other agent, and reports how they end |
+//! | [`question`] | asks by datagrams whether that is true |
 
 pub mod bond;
 pub mod frame;
 pub mod listener;
+mod question;
 pub mod watcher;
 
 use std::io;
@@ -35,6 +38,7 @@ use std::time::Duration;
 use bps_protocol::{AgentId, Epoch};
 use bps_runtime::shutdown::Shutdown;
 use bps_runtime::tasks::Tasks;
+use bps_wire::frame::Question;
 use bps_wire::key_ring::KeyRing;
 use bps_wire::lease::Record;
 use rustix::fd::AsFd;
@@ -43,6 +47,7 @@ use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
 
 use self::bond::Bond;
+use self::watcher::Words;
 
 /// How long it may take until both lines are made.
 const GREETING_MAX: Duration = Duration::from_secs(1);
@@ -72,6 +77,18 @@ pub struct Line {
     pub partner: watch::Receiver<Option<Partner>>,
 }
 
+/// How far the watch over the other member's application is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Watching {
+    /// No lifeline is confirmed.
+    #[default]
+    Nobody,
+    /// Its end would be noticed and believed.
+    Confirmed,
+    /// Never: something between the two agents has connections of its own.
+    Proxied,
+}
+
 /// The tasks' other end.
 #[derive(Debug)]
 pub struct Lifelines {
@@ -79,8 +96,9 @@ pub struct Lifelines {
     partner: watch::Sender<Option<Partner>>,
     /// Tenures of the other member whose application has certainly ended.
     pub certificates: mpsc::Receiver<Epoch>,
-    /// Whether a lifeline of the other member's application is confirmed at present.
-    pub is_confirmed: watch::Receiver<bool>,
+    /// How far the watch over the other member's application is.
+    pub watching: watch::Receiver<Watching>,
+    denied: watch::Sender<Option<Question>>,
 }
 
 /// What the tasks of one Lease need.
@@ -109,15 +127,28 @@ impl Lifelines {
         let line = Line { group, own, keys, partner: known };
         let listener = tokio::net::TcpListener::from_std(listener)?;
         tasks.spawn("lifelines", listener::run(line.clone(), listener, bonds, shutdown.clone()));
-        let (confirmed, is_confirmed) = watch::channel(false);
-        tasks.spawn("watched lifeline", watcher::run(line, (reporter, confirmed), shutdown.clone()));
-        Ok(Self { own, partner, certificates, is_confirmed })
+        let (teller, watching) = watch::channel(Watching::default());
+        let (denied, denials) = watch::channel(None);
+        let words = Words { certificates: reporter, watching: teller, denied: denials };
+        tasks.spawn("watched lifeline", watcher::run(line, words, shutdown.clone()));
+        Ok(Self { own, partner, certificates, watching, denied })
     }
 
     /// Without lines: certificates come from whoever knows of ends in another way.
     pub fn told(own: AgentId, certificates: mpsc::Receiver<Epoch>) -> Self {
-        let (partner, is_confirmed) = (watch::Sender::new(None), watch::channel(false).1);
-        Self { own, partner, certificates, is_confirmed }
+        let watching = watch::channel(Watching::default()).1;
+        Self {
+            own,
+            partner: watch::Sender::new(None),
+            certificates,
+            watching,
+            denied: watch::Sender::new(None),
+        }
+    }
+
+    /// The other member said that its application lives, when it was asked this.
+    pub fn deny(&self, question: Question) {
+        self.denied.send_replace(Some(question));
     }
 
     /// Takes over who the other member is, if this agent is one itself.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use bps_protocol::{AgentId, Epoch};
 use bps_runtime::shutdown::Shutdown;
 use bps_runtime::tasks::TaskError;
+use bps_wire::frame::Question;
 use bps_wire::key_ring::KeyRing;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -14,15 +15,19 @@ use tokio::sync::mpsc::Sender;
 use tokio::sync::mpsc::error::SendError;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
-use tracing::info;
+use tracing::{info, warn};
 
-use super::frame::{Frame, Session, Word};
+use super::frame::{Frame, Origin, Session, Word};
 use super::listener::draw;
-use super::{GREETING_MAX, Line, Partner, prepare};
+use super::question::is_denied;
+use super::{GREETING_MAX, Line, Partner, Watching, prepare};
 
 /// Pause between two pairs of lines. 200 ms: the next tenure of the other agent has a lifeline soon, and a refused
 /// connection costs nothing worth speaking of.
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
+/// The same once something was found between the two that has connections of its own. 60 s: that stays so until somebody changes it,
+/// which needs other Pods as a rule.
+const PROXIED_PAUSE: Duration = Duration::from_secs(60);
 /// How long the processes of an application may end after their agent. 2 s: then the Lease has decided.
 const ENDING_MAX: Duration = Duration::from_secs(2);
 /// How long an agent may end after its application. 100 ms: whoever kills a container does so at once, and a lifeline
@@ -38,75 +43,128 @@ struct Lines {
     from: AgentId,
 }
 
+/// How a pair of lines ended.
+enum Ended {
+    /// As they do when the application and its agent have ended.
+    Certain(Epoch),
+    /// In another way, or there were none.
+    Unknown,
+    /// They were no lines to the other agent.
+    Proxied,
+}
+
+/// What the watcher tells, and what it is told.
+#[derive(Debug)]
+pub struct Words {
+    /// Tenures whose application has ended.
+    pub certificates: Sender<Epoch>,
+    /// How far it is.
+    pub watching: watch::Sender<Watching>,
+    /// What the other agent denied last.
+    pub denied: watch::Receiver<Option<Question>>,
+}
+
 /// Watches the application of the other member.
 ///
 /// # Errors
 /// None: without a certificate the Lease decides.
-pub async fn run(
-    line: Line,
-    (certificates, confirmed): (Sender<Epoch>, watch::Sender<bool>),
-    shutdown: Shutdown,
-) -> Result<(), TaskError> {
+pub async fn run(line: Line, mut words: Words, shutdown: Shutdown) -> Result<(), TaskError> {
     let mut partners = line.partner.clone();
     loop {
         let partner = *partners.borrow_and_update();
-        confirmed.send_replace(false);
+        words.watching.send_replace(Watching::Nobody);
         tokio::select! {
             // Nothing is worth finishing once the process stops, or with an agent that is no member any more.
             biased;
             () = shutdown.requested() => return Ok(()),
             changed = partners.changed() => if changed.is_err() { return Ok(()) },
-            certificate = watch(&line, partner, &confirmed) => {
-                if let Some(epoch) = certificate {
-                    info!(%epoch, "The application of the peer has certainly ended");
-                    // Without a receiver the process is about to end.
-                    let _: Result<(), SendError<Epoch>> = certificates.send(epoch).await;
+            () = watch(&line, partner, &mut words) => {}
+        }
+    }
+}
+
+/// One pair of lines after the other, while the partner is the same.
+async fn watch(line: &Line, partner: Option<Partner>, words: &mut Words) {
+    let Some(partner) = partner else { return std::future::pending().await };
+    loop {
+        let ended = watch_once(line, partner, words).await;
+        let was_proxied = *words.watching.borrow() == Watching::Proxied;
+        match ended {
+            Ended::Certain(epoch) => {
+                words.watching.send_replace(Watching::Nobody);
+                info!(%epoch, "The application of the peer has certainly ended");
+                // Without a receiver the process is about to end.
+                let _: Result<(), SendError<Epoch>> = words.certificates.send(epoch).await;
+            }
+            Ended::Unknown => {
+                words.watching.send_replace(Watching::Nobody);
+                sleep(RETRY_PAUSE).await;
+            }
+            Ended::Proxied => {
+                words.watching.send_replace(Watching::Proxied);
+                if !was_proxied {
+                    let (_, address) = partner;
+                    warn!(
+                        %address,
+                        "Something between the two Pods has TCP connections of its own, so an application that is killed is followed \
+                         by the Lease only: let the ports of the agents pass by the service mesh"
+                    );
                 }
+                sleep(PROXIED_PAUSE).await;
             }
         }
     }
 }
 
-/// One pair of lines, from the first word to the end; then a pause.
-async fn watch(line: &Line, partner: Option<Partner>, confirmed: &watch::Sender<bool>) -> Option<Epoch> {
-    let Some(partner) = partner else { return std::future::pending().await };
-    let certificate = match timeout(GREETING_MAX, Lines::make(line, partner)).await {
-        Ok(Ok(lines)) => lines.certificate(confirmed).await.ok(),
-        Ok(Err(_)) | Err(_) => None,
+/// One pair of lines, from the first word to the end, and the question after it.
+async fn watch_once(line: &Line, partner: Partner, words: &mut Words) -> Ended {
+    let lines = match timeout(GREETING_MAX, Lines::make(line, partner)).await {
+        Ok(Ok(Some(lines))) => lines,
+        Ok(Ok(None)) => return Ended::Proxied,
+        Ok(Err(_)) | Err(_) => return Ended::Unknown,
     };
-    confirmed.send_replace(false);
-    if certificate.is_none() {
-        sleep(RETRY_PAUSE).await;
+    let Ok(epoch) = lines.certificate(&words.watching).await else { return Ended::Unknown };
+    // What both lines said may have been said by something between the two that no word of theirs shows.
+    if is_denied(line, partner, epoch, &mut words.denied).await {
+        return Ended::Proxied;
     }
-    certificate
+    Ended::Certain(epoch)
 }
 
 impl Lines {
-    async fn make(line: &Line, (to, address): Partner) -> io::Result<Self> {
+    /// Makes both; `None` if something between the two agents has connections of its own.
+    ///
+    /// # Errors
+    /// Nobody answered, or not as the partner does.
+    async fn make(line: &Line, (to, address): Partner) -> io::Result<Option<Self>> {
         let keys = line.keys.borrow().clone();
         let mut control = connect(address).await?;
         let session = Session { connected: draw()?, accepted: 0 };
-        let hello = Frame { group: line.group, from: line.own, to, session, word: Word::Hello };
+        let word = Word::Hello(Origin::from(control.local_addr()?));
+        let hello = Frame { group: line.group, from: line.own, to, session, word };
         control.write_all(&hello.seal(&keys)).await?;
         let answer = Frame::receive(&mut control, &keys).await?.ok_or(io::ErrorKind::UnexpectedEof)?;
+        let proxied = Frame { from: to, to: line.own, word: Word::Proxied, ..hello };
+        if answer == proxied {
+            return Ok(None);
+        }
         let session = Session { accepted: answer.session.accepted, ..session };
-        let expected = Frame { from: to, to: line.own, session, word: Word::Challenge, ..hello };
-        if answer != expected {
+        if answer != (Frame { session, word: Word::Challenge, ..proxied }) {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
         let mut lifeline = connect(address).await?;
-        let attach = Frame { session, word: Word::Attach, ..hello };
-        lifeline.write_all(&attach.seal(&keys)).await?;
-        Ok(Self { control, lifeline, session, keys, from: to })
+        let word = Word::Attach(Origin::from(lifeline.local_addr()?));
+        lifeline.write_all(&Frame { session, word, ..hello }.seal(&keys)).await?;
+        Ok(Some(Self { control, lifeline, session, keys, from: to }))
     }
 
     /// The tenure whose application has ended, once it is confirmed and both lines have ended in order.
     ///
     /// # Errors
     /// Anything else happened to one of the lines.
-    async fn certificate(mut self, confirmed: &watch::Sender<bool>) -> io::Result<Epoch> {
+    async fn certificate(mut self, watching: &watch::Sender<Watching>) -> io::Result<Epoch> {
         let Word::Confirm(epoch) = self.word().await? else { return Err(io::ErrorKind::InvalidData.into()) };
-        confirmed.send_replace(true);
+        watching.send_replace(Watching::Confirmed);
         tokio::select! {
             ended = end(&mut self.control) => {
                 ended?;

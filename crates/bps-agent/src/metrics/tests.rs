@@ -58,7 +58,7 @@ fn the_metrics_say_what_the_agent_is_and_did() {
     metrics.follow(now, &promised, (&after, &after));
     let handed_over = Agent { role: Role::HandedOver, ..after };
     metrics.follow(now, &Event::Timer, (&after, &handed_over));
-    metrics.show_lifeline(true);
+    metrics.show_lifeline(Watching::Confirmed);
     metrics.late_wakes.inc();
     metrics.lease_writes.inc();
     metrics.show_lag(Some((3, 70, now)));
@@ -74,6 +74,7 @@ backuppodset_agent_hook_failures_total 0
 backuppodset_agent_late_wakes_total 1
 backuppodset_agent_lease_writes_total 1
 backuppodset_agent_lifeline_confirmed 1
+backuppodset_agent_lifeline_proxied 0
 backuppodset_agent_log_lines_dropped_total 0
 backuppodset_agent_overtaken_total 0
 backuppodset_agent_promise_age_seconds 4

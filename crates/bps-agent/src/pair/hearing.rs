@@ -3,7 +3,7 @@
 use std::io;
 
 use bps_protocol::{AgentId, Event, Message, PromiseRequest};
-use bps_wire::frame::Content;
+use bps_wire::frame::{Content, Question};
 use futures::FutureExt as _;
 
 use super::Turn;
@@ -50,10 +50,29 @@ impl<On: Machine> Turn<'_, On> {
         }
     }
 
+    /// Who acts with the epoch in question denies that it has ended. Whoever does not says nothing: silence does no harm.
+    fn answer(&self, from: AgentId, question: Question) {
+        let agent = self.pair.protocol.agent();
+        if agent.role.is_acting() && agent.epoch == question.epoch {
+            self.body.peers.send(from, Content::Denial(question));
+        }
+    }
+
     pub(super) fn heard(&mut self, from: AgentId, content: Content) -> io::Result<()> {
-        if let Content::Account(account) = content {
-            self.chronicle.heard(self.now(), account);
-            return Ok(());
+        match content {
+            Content::Account(account) => {
+                self.chronicle.heard(self.now(), account);
+                return Ok(());
+            }
+            Content::Question(question) => {
+                self.answer(from, question);
+                return Ok(());
+            }
+            Content::Denial(question) => {
+                self.pair.lifelines.deny(question);
+                return Ok(());
+            }
+            Content::Protocol(_) | Content::PromiseWithPing(..) => {}
         }
         self.part(from, &content);
         // The application may have ended since the loop looked, and the message be about that.

@@ -39,7 +39,7 @@ impl<On: Machine> Turn<'_, On> {
         self.chronicle.follow(&step, &self.body.timing);
         let (metrics, after) = (self.body.tenant.metrics(), self.pair.protocol.agent());
         metrics.follow(now, event, (before, after));
-        metrics.show_lifeline(*self.pair.lifelines.is_confirmed.borrow());
+        metrics.show_lifeline(*self.pair.lifelines.watching.borrow());
         if let (true, false, Some(record)) =
             (after.role.is_acting(), before.role.is_acting(), self.chronicle.last())
         {

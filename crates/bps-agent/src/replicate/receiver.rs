@@ -3,7 +3,6 @@
 //! One connection at a time, and nothing of an agent that acts with an older epoch than one seen before.
 
 use std::io;
-use std::time::Duration;
 
 use bps_runtime::shutdown::Shutdown;
 use bps_runtime::tasks::TaskError;
@@ -13,7 +12,7 @@ use futures::future::{BoxFuture, pending};
 use futures::stream::FuturesUnordered;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::spawn_blocking;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 use tracing::{info, warn};
 
 use super::channel::Channel;
@@ -22,11 +21,8 @@ use super::inbox::Inbox;
 use super::scan::Scanner;
 use super::word::Word;
 use super::{GREETING_MAX, Line, StateDirectory, prepare};
+use crate::callers::{Caller, Callers};
 
-/// Connections that have not proved yet who they are; others wait in the kernel, or are refused by it.
-const GREETINGS_MAX: usize = 4;
-/// Pause after an error of the socket that accepts, such as too many open files.
-const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
 /// How much is kept in memory before it is written. Unit: bytes.
 const BUFFER_BYTES: usize = 1 << 20;
 
@@ -55,6 +51,7 @@ impl Receiver {
     pub async fn run(self, listener: TcpListener, shutdown: Shutdown) -> Result<(), TaskError> {
         let mut greetings: FuturesUnordered<BoxFuture<'static, io::Result<Session>>> =
             FuturesUnordered::new();
+        let mut callers = Callers::new(listener, self.line.partner.clone());
         let mut session: BoxFuture<'static, io::Result<()>> = Box::pin(pending());
         loop {
             tokio::select! {
@@ -71,16 +68,13 @@ impl Receiver {
                     // The one before ends here; what it does on a thread ends before this one gets its turn.
                     session = Box::pin(self.clone().follow(greeted));
                 },
-                accepted = listener.accept(), if greetings.len() < GREETINGS_MAX => match accepted {
-                    Ok((stream, _)) => {
-                        let greeting = self.clone().greet(stream);
-                        greetings.push(Box::pin(async { timeout(GREETING_MAX, greeting).await? }));
-                    }
-                    Err(error) => {
-                        warn!(error = &error as &dyn std::error::Error, "Could not accept a connection");
-                        sleep(ACCEPT_PAUSE).await;
-                    }
-                },
+                Caller { stream, place, .. } = callers.next() => {
+                    let greeting = self.clone().greet(stream);
+                    greetings.push(Box::pin(async {
+                        let _place = place;
+                        timeout(GREETING_MAX, greeting).await?
+                    }));
+                }
             }
         }
     }

@@ -6,16 +6,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bps_agent::lifeline::bond::Bond;
-use bps_agent::lifeline::{Lifelines, Needs, Tenancy};
+use bps_agent::lifeline::{Lifelines, Needs, Tenancy, Watching};
 use bps_protocol::{AgentId, Epoch};
 use bps_runtime::shutdown::Shutdown;
 use bps_runtime::tasks::Tasks;
+use bps_wire::frame::{self, Content, Frame};
 use bps_wire::key_ring::KeyRing;
 use bps_wire::lease::Record;
 use bps_wire::testing::record;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional};
+use tokio::net::{TcpSocket, TcpStream, UdpSocket};
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 /// Longest wait for something that takes milliseconds; only a hang lasts as long.
@@ -83,8 +85,12 @@ fn listen() -> TcpListener {
     listener
 }
 
+fn key_ring() -> KeyRing {
+    KeyRing::parse(&"5a".repeat(32)).expect("a key")
+}
+
 fn end(own: u128, listener: &TcpListener, record: &Record) -> End {
-    let (keys, present) = watch::channel(KeyRing::parse(&"5a".repeat(32)).expect("a key"));
+    let (keys, present) = watch::channel(key_ring());
     let (bonds, present_bond) = watch::channel(None);
     let mut tasks = Tasks::new();
     let listener = listener.try_clone().expect("a descriptor");
@@ -111,6 +117,7 @@ fn pair() -> ([SocketAddr; 2], [End; 2]) {
 #[tokio::test]
 async fn only_an_application_that_ended_with_its_agent_is_certified() {
     let (addresses, [active, mut standby]) = pair();
+    let crowd = tokio::spawn(crowd(addresses[0]));
 
     // A stranger gets no answer.
     let mut stranger = TcpStream::connect(addresses[0]).await.expect("it listens");
@@ -122,6 +129,7 @@ async fn only_an_application_that_ended_with_its_agent_is_certified() {
     let first = Application::start();
     active.bonds.send_replace(Some((epoch(1), first.bond.clone())));
     first.has_lifeline().await;
+    crowd.abort();
     first.kill();
     active.bonds.send_replace(None);
 
@@ -145,6 +153,68 @@ async fn only_an_application_that_ended_with_its_agent_is_certified() {
     drop((standby.tasks, standby.keys));
 
     only_while_all_its_processes_hold_the_bond().await;
+    only_if_its_agent_does_not_deny_it().await;
+}
+
+/// Connects again and again from where the partner is not, and says nothing: for whom there is no room keeps nobody out.
+async fn crowd(address: SocketAddr) {
+    let mut silent = Vec::new();
+    loop {
+        let socket = TcpSocket::new_v4().expect("a socket");
+        socket.bind("127.0.0.9:0".parse().expect("an address")).expect("a loopback address");
+        silent.extend(socket.connect(address).await);
+        // As many as a process may have open are more than there is room for.
+        silent.truncate(500);
+        sleep(Duration::from_millis(2)).await;
+    }
+}
+
+/// Lines that end in order although an agent lives are those of something between the two.
+async fn only_if_its_agent_does_not_deny_it() {
+    let (addresses, [active, mut standby]) = pair();
+    let datagrams = UdpSocket::bind(addresses[0]).await.expect("the same port");
+    let application = Application::start();
+    active.bonds.send_replace(Some((epoch(1), application.bond.clone())));
+    application.has_lifeline().await;
+    drop((active.tasks, active.lifelines));
+    application.kill();
+
+    let mut bytes = [0; frame::FRAME_BYTES];
+    let asked = timeout(PATIENCE, datagrams.recv(&mut bytes)).await.expect("a question");
+    assert_eq!(asked.expect("a datagram"), bytes.len());
+    let frame = Frame::open(&bytes, &key_ring()).expect("a genuine one");
+    let Content::Question(question) = frame.content else { panic!("{frame:?}") };
+    assert_eq!((frame.to, question.epoch), (AgentId(1), epoch(1)));
+    standby.lifelines.deny(question);
+    is_proxied(&mut standby.lifelines).await;
+    assert!(standby.lifelines.certificates.try_recv().is_err());
+}
+
+async fn is_proxied(lifelines: &mut Lifelines) {
+    let told = lifelines.watching.wait_for(|watching| *watching == Watching::Proxied);
+    timeout(PATIENCE, told).await.expect("it is told").expect("it lives");
+}
+
+/// As in a service mesh.
+#[tokio::test]
+async fn no_line_is_made_through_what_relays_connections() {
+    let listeners = [listen(), listen()];
+    let addresses = [0, 1].map(|index: usize| listeners[index].local_addr().expect("an address"));
+    let proxy = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let between = proxy.local_addr().expect("an address");
+    let mut relays = JoinSet::new();
+    relays.spawn(async move {
+        let mut relays = JoinSet::new();
+        while let Ok((mut from, _)) = proxy.accept().await {
+            let mut to = TcpStream::connect(addresses[0]).await.expect("it listens");
+            relays.spawn(async move { copy_bidirectional(&mut from, &mut to).await });
+        }
+    });
+    let record = |active| record(7, [AgentId(1), AgentId(2)], [active, addresses[1]]);
+    let _active = end(1, &listeners[0], &record(addresses[0]));
+    let mut standby = end(2, &listeners[1], &record(between));
+    is_proxied(&mut standby.lifelines).await;
+    assert!(standby.lifelines.certificates.try_recv().is_err());
 }
 
 /// A process that is started later and does not hold the bond makes a lifeline worthless that was passed on before.

@@ -4,6 +4,7 @@ mod check;
 mod environment;
 mod kept;
 mod liveness;
+mod mesh;
 mod stop;
 
 use bps_api::keys;
@@ -90,6 +91,7 @@ pub fn inject(template: &Value, injection: &Injection) -> Result<Value, InjectEr
         kept["group"] = group.clone();
     }
     metadata["labels"][keys::LABEL_GROUP] = json!(injection.group);
+    kept["mesh"] = mesh::exclude(metadata);
     metadata["annotations"][keys::ANNOTATION_INJECTED] = json!(kept.to_string());
     Ok(template)
 }
@@ -102,6 +104,7 @@ pub fn uninject(template: &Value) -> Result<Value, InjectError> {
     let mut template = template.clone();
     let Some((kept, index)) = kept(&template)? else { return Ok(template) };
     unwrap(&mut template["spec"]["containers"][index], &kept);
+    mesh::restore(&mut template["metadata"], &kept["mesh"]);
     let was_in_group = kept["group"].is_string();
     if was_in_group {
         template["metadata"]["labels"][keys::LABEL_GROUP] = kept["group"].clone();

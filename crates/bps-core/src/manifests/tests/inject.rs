@@ -96,6 +96,34 @@ fn a_label_of_a_group_that_was_there_before_is_there_after() {
     assert_eq!(uninject(&once).unwrap(), template);
 }
 
+/// Annotations of a service mesh that a template has, with an agent in it and without.
+fn meshed(inbound: &str) -> [Value; 2] {
+    let mut template = template();
+    template["metadata"]["annotations"]["traffic.sidecar.istio.io/excludeInboundPorts"] = json!(inbound);
+    let once = inject(&template, &injection()).unwrap();
+    assert_eq!(inject(&once, &injection()).unwrap(), once);
+    assert_eq!(uninject(&once).unwrap(), template);
+    [template, once]
+}
+
+#[test]
+fn no_service_mesh_relays_what_agents_say() {
+    let annotations = &inject(&template(), &injection()).unwrap()["metadata"]["annotations"];
+    let of = |key: &str| annotations[key].as_str().unwrap_or_default().to_owned();
+    assert_eq!(of("traffic.sidecar.istio.io/excludeInboundPorts"), "20001,20002,20003");
+    assert_eq!(of("traffic.sidecar.istio.io/excludeOutboundPorts"), "20001,20003");
+    assert_eq!(of("config.linkerd.io/skip-inbound-ports"), "20001,20002,20003");
+    assert_eq!(of("config.linkerd.io/skip-outbound-ports"), "20001,20003");
+
+    let key = "traffic.sidecar.istio.io/excludeInboundPorts";
+    let [_, once] = meshed("9090, 20002");
+    assert_eq!(once["metadata"]["annotations"][key], "9090, 20002,20001,20003");
+    let [mut template, mut once] = meshed("9090");
+    once["metadata"]["annotations"][key] = json!("20001,9090,20002,20003,9091");
+    template["metadata"]["annotations"][key] = json!("9090,9091");
+    assert_eq!(uninject(&once), Ok(template));
+}
+
 #[test]
 fn what_was_edited_behind_the_agent_stays() {
     let mut once = inject(&template(), &injection()).unwrap();
