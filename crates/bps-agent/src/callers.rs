@@ -1,4 +1,4 @@
-//! Accepts connections that only the partner of this agent has a reason to make, so that whoever else connects takes nothing from it.
+//! Accepts connections to an agent. The partner has places of its own, so a flood of connections from other Pods does not block it.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,17 +11,18 @@ use tracing::warn;
 
 use super::lifeline::Partner;
 
-/// Connections from the partner's address that have not proved yet who they are. 4: an agent makes one or two at a time, and those of
-/// an earlier incarnation may still wait.
+/// Most unauthenticated connections from the partner's address. 4: an agent makes one or two at a time, and those of an earlier
+/// incarnation may still wait.
 const PARTNER_MAX: usize = 4;
-/// The same of all other addresses together. 1: so the partner is heard, too, if something between the two changes its address.
+/// Most unauthenticated connections from all other addresses together. 1: a proxy may change the address of the partner, and the agent
+/// must answer it to detect that.
 const OTHERS_MAX: usize = 1;
-/// Least time between two connections that are accepted. 1 ms: a flood of them takes some hundredths of a core.
+/// Shortest time between two accepted connections. 1 ms: a flood costs some hundredths of a core.
 const ACCEPT_EACH: Duration = Duration::from_millis(1);
 /// Pause after an error of the socket that accepts, such as too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
 
-/// Where an agent is connected to.
+/// Listening socket of an agent, with the places for unauthenticated connections.
 #[derive(Debug)]
 pub(crate) struct Callers {
     listener: TcpListener,
@@ -31,19 +32,19 @@ pub(crate) struct Callers {
     of_others: Arc<Semaphore>,
 }
 
-/// A connection that has not said yet what it is for.
+/// Unauthenticated connection.
 #[derive(Debug)]
 pub(crate) struct Caller {
     /// The connection.
     pub(crate) stream: TcpStream,
-    /// Where it comes from, as this machine's kernel says.
+    /// Source address as the kernel of this machine reports it.
     pub(crate) from: SocketAddr,
-    /// Its place: to be kept until it has proved who it is, or has not.
+    /// Place of the connection. Dropping it lets the next connection in.
     pub(crate) place: OwnedSemaphorePermit,
 }
 
 impl Callers {
-    /// Those that connect to a socket of an agent with this partner.
+    /// Accepts on this socket for an agent with this partner.
     pub(crate) fn new(listener: TcpListener, partner: watch::Receiver<Option<Partner>>) -> Self {
         let mut pace = interval(ACCEPT_EACH);
         pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -51,7 +52,7 @@ impl Callers {
         Self { listener, partner, pace, of_partner, of_others }
     }
 
-    /// Waits for the next one; one for which there is no place is closed. May be dropped and called again.
+    /// Waits for the next connection, and closes those without a place. The future may be dropped and made again.
     pub(crate) async fn next(&mut self) -> Caller {
         loop {
             self.pace.tick().await;

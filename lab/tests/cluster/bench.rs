@@ -1,5 +1,6 @@
 //! What all claims share: the cluster with CRD, permissions and images, and the operators that run on this machine.
 
+use std::fmt::Debug;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -11,12 +12,14 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Pod, Secret, ServiceAccount};
 use kube::api::{Api, DeleteParams, ListParams, LogParams, PostParams};
 use kube::config::{AuthInfo, Kubeconfig};
-use kube::{Client, ResourceExt as _};
+use kube::core::NamespaceResourceScope;
+use kube::{Client, Resource, ResourceExt as _};
 use lab::binaries::{self, Component};
 use lab::cluster::Cluster;
 use lab::image::{self, ImageSpec, Profile};
 use lab::paths;
 use lab::progress::Progress;
+use serde::de::DeserializeOwned;
 use tokio::sync::{Mutex, MutexGuard};
 
 use crate::ledger::{Ledger, Mark};
@@ -227,8 +230,6 @@ impl Bench {
 
     /// Who has which part in this namespace, a line for each Pod, Lease and group: so short that the end of a run can say it again.
     pub(crate) async fn scene(&self, namespace: &str) -> Vec<String> {
-        let pods: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
-        let pods = pods.list(&ListParams::default()).await.map(|list| list.items).unwrap_or_default();
         let of_pod = |pod: &Pod| {
             let labels: Vec<String> = SCENE_LABELS
                 .iter()
@@ -236,31 +237,39 @@ impl Bench {
                 .collect();
             format!("{} {}", wait::describe(pod), labels.join(" "))
         };
-        let leases: Api<Lease> = Api::namespaced(self.client.clone(), namespace);
-        let leases = leases.list(&ListParams::default()).await.map(|list| list.items).unwrap_or_default();
         let of_lease = |lease: &Lease| match Record::read(lease) {
             Ok(record) => format!("Lease {} {:?} {:?}", lease.name_any(), record.lease, record.level),
             Err(error) => format!("Lease {}: {error}", lease.name_any()),
         };
-        let groups: Api<HAGroup> = Api::namespaced(self.client.clone(), namespace);
-        let groups = groups.list(&ListParams::default()).await.map(|list| list.items).unwrap_or_default();
         let of_group = |group: &HAGroup| format!("group {} {:?}", group.name_any(), group.status);
+        let pods = self.listed(namespace).await;
+        let leases = self.listed(namespace).await;
+        let groups = self.listed(namespace).await;
         let lines = pods.iter().map(of_pod).chain(leases.iter().map(of_lease));
         lines.chain(groups.iter().map(of_group)).map(|line| shortened(&line)).collect()
+    }
+
+    /// Lists the objects of one kind in a namespace; none if the API server does not answer.
+    async fn listed<K>(&self, namespace: &str) -> Vec<K>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+        K: Clone + DeserializeOwned + Debug,
+    {
+        let api: Api<K> = Api::namespaced(self.client.clone(), namespace);
+        api.list(&ListParams::default()).await.map(|list| list.items).unwrap_or_default()
     }
 
     /// What a person would look at first after a failure in this namespace.
     pub(crate) async fn diagnosis(&self, namespace: &str) -> String {
         let mut lines = Vec::new();
-        let sets: Api<BackupPodSet> = Api::namespaced(self.client.clone(), namespace);
-        for set in sets.list(&ListParams::default()).await.map(|list| list.items).unwrap_or_default() {
+        for set in self.listed::<BackupPodSet>(namespace).await {
             let status = set.status.unwrap_or_default();
             let trouble: Vec<_> =
                 status.conditions.iter().map(|one| format!("{}: {}", one.reason, one.message)).collect();
             lines.push(format!("{:?} {} {trouble:?}", set.metadata.name, status.state));
         }
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
-        for pod in pods.list(&ListParams::default()).await.map(|list| list.items).unwrap_or_default() {
+        for pod in self.listed::<Pod>(namespace).await {
             lines.push(wait::describe(&pod));
             lines.extend(tails(&pods, &pod).await);
         }

@@ -18,8 +18,8 @@
 //! 120 32  HMAC-SHA256 over DOMAIN and bytes 0..120
 //! ```
 //!
-//! Who connects says where its end of the line is, and who accepts compares that with what its kernel says: a proxy between them has
-//! lines of its own, whose ends say nothing of anybody's life.
+//! The connecting agent states the address and port of its end of the line. The accepting agent compares them with the source that its
+//! kernel reports. A proxy between the two has connections of its own, and their ends do not prove that an application has ended.
 //!
 //! Both numbers are drawn anew for each pair of lines, so that no frame can be used again in another one.
 
@@ -65,7 +65,7 @@ pub enum Word {
     Confirm(Epoch),
     /// The lifeline says nothing any more.
     Void,
-    /// The answer to a hello whose line comes from somewhere else than it says.
+    /// Answer to a hello that states another origin than the kernel reports.
     Proxied,
 }
 

@@ -1,4 +1,4 @@
-//! Asks the other agent by datagrams, which no service mesh relays, whether what the ends of both lines say is true.
+//! Asks the other agent by datagrams whether its tenure is over. Service meshes relay no datagrams.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -12,14 +12,14 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::{Line, Partner};
 
-/// How long an agent that lives may take to answer. 20 ms: some hundred times as long as between two nodes of a network, and as long
-/// as whoever believes a certificate waits anyhow before it starts anything.
+/// Time within which a living agent must answer. 20 ms: some hundred round trips between two nodes, and the same as
+/// [`certificate_wait`](bps_protocol::Timing::certificate_wait).
 const ANSWERED_WITHIN: Duration = Duration::from_millis(20);
 /// Time between two datagrams with the same question, each of which may get lost.
 const ASK_EACH: Duration = Duration::from_millis(5);
 
-/// Whether the other agent says that it acts with this epoch still. Silence is no denial. That nobody listens there any more, which
-/// the kernel of a Pod without its agent says at once, ends the wait.
+/// Returns whether the other agent states that it still acts with this epoch. Silence is no denial. If the agent is gone and its Pod is
+/// not, the kernel of the Pod refuses the datagram at once, which ends the wait.
 pub(super) async fn is_denied(
     line: &Line,
     partner: Partner,
@@ -31,23 +31,23 @@ pub(super) async fn is_denied(
     let told = async { denied.wait_for(|denied| *denied == Some(question)).await.is_ok() };
     let asked = timeout(ANSWERED_WITHIN, ask(line, partner, question));
     tokio::select! {
-        // An answer that has come counts, whatever else has.
+        // A denial that has arrived counts, even if the wait is over.
         biased;
         is_told = told => is_told,
         _ = asked => false,
     }
 }
 
-/// Asks again and again, until the kernel says that nobody listens.
+/// Repeats the question until a datagram is refused.
 ///
 /// # Errors
-/// Always, in the end.
+/// The only way in which it ends: a datagram was refused, or the socket failed.
 async fn ask(line: &Line, (to, address): Partner, question: Question) -> io::Result<()> {
     let any = match address {
         SocketAddr::V4(_) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
         SocketAddr::V6(_) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
     };
-    // Not the socket for all other datagrams: of that one nobody could tell whose error it is.
+    // A socket of its own: on the shared one, an error could belong to a datagram to another agent.
     let socket = UdpSocket::bind(any).await?;
     socket.connect(address).await?;
     let frame = Frame { group: line.group, from: line.own, to, content: Content::Question(question) };
@@ -58,7 +58,7 @@ async fn ask(line: &Line, (to, address): Partner, question: Question) -> io::Res
     loop {
         tokio::select! {
             _ = again.tick() => drop(socket.send(&bytes).await?),
-            // Whoever lives answers to where it is asked always, and not here.
+            // Genuine answers arrive at the shared socket of the agent.
             heard = socket.recv(&mut ignored) => drop(heard?),
         }
     }
