@@ -18,7 +18,7 @@ use std::os::unix::net::{self as unix, UnixListener, UnixStream};
 use std::path::Path;
 use std::time::Duration;
 
-use bps_protocol::{Agent, BootTime, Timing};
+use bps_protocol::{Agent, BootTime, Moment, Timing};
 use bps_runtime::health;
 use futures::StreamExt as _;
 use rustix::io::Errno;
@@ -51,6 +51,9 @@ const GONE_WITHIN: Duration = Duration::from_millis(9);
 /// 2 ms: whoever reads at all does so at once, and the least X leaves 12.5 ms for this, [`GONE_WITHIN`], and logs that are set up in
 /// less than 1 ms.
 pub const TOLD_WITHIN: Duration = Duration::from_millis(2);
+/// A clock of the kernel is slower than the protocol's by less than one part of so many. 9: `adjtimex(2)` takes a `tick` that is 10 %
+/// less than it should be, and 500 millionths for the frequency.
+const SLEWED_PART: u32 = 9;
 /// Argument that names the enforcer's socket to the agent.
 const ENFORCER: &str = "--enforcer";
 
@@ -222,8 +225,8 @@ impl<Hand: Timer> Leash<Hand> {
     }
 
     /// Sets the timer to when nothing may be left of the application, or switches it off. To be called after each change
-    /// of the agent, before it starts an application. `lingers_until` is when an application must be gone whose tenure has
-    /// passed to the peer, if there is one.
+    /// of the agent, before it starts an application, and from time to time. `lingers_until` is when an application must be gone
+    /// whose tenure has passed to the peer, if there is one.
     ///
     /// # Errors
     /// What the kernel refused.
@@ -231,15 +234,21 @@ impl<Hand: Timer> Leash<Hand> {
         &mut self,
         agent: &Agent,
         lingers_until: Option<BootTime>,
-        timing: &Timing,
+        at: &Moment<'_>,
     ) -> io::Result<()> {
-        let due = due(agent, lingers_until, timing);
+        let due = due(agent, lingers_until, at.timing).map(|due| early(due, at.now));
         if due != self.set_to {
             self.timer.set(due)?;
             self.set_to = due;
         }
         Ok(())
     }
+}
+
+/// When a timer has to be set to go off in time although the kernel's clock is slow. The less time is left, the closer it comes: an
+/// agent that lives sets it again and again, and notices the end by itself.
+fn early(due: BootTime, now: BootTime) -> BootTime {
+    due.before(due.since(now) / SLEWED_PART)
 }
 
 /// When the enforcer kills: after the agent itself would have (X/2 before the end of the hold, and less for an application
@@ -253,7 +262,7 @@ fn due(agent: &Agent, lingers_until: Option<BootTime>, timing: &Timing) -> Optio
 
 #[cfg(test)]
 mod tests {
-    use bps_protocol::{AgentId, Incarnation, Peer, Role, Tenure};
+    use bps_protocol::{AgentId, Incarnation, Peer, Role, Tenure, Timing};
 
     use super::*;
 
@@ -295,6 +304,22 @@ mod tests {
         // Most of the time that an application has which lingers is its own, however long stopping may take in a tenure.
         let patient = Timing { stop: Duration::from_secs(20), ..timing };
         assert_eq!(due(&standby, Some(end), &patient), Some(end.before(Duration::from_millis(500))));
+    }
+
+    #[test]
+    fn the_timer_goes_off_in_time_on_the_slowest_clock_and_after_the_agent_itself_on_the_fastest() {
+        let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap();
+        for stop in [50, 200, 20_000].map(Duration::from_millis) {
+            let (now, hold_end) = (BootTime(7), BootTime(7) + Duration::from_secs(30));
+            let due = hold_end.before(stop / 4);
+            let set = nanoseconds(early(due, now).since(now));
+            assert!(set * 10_000 / 8_995 <= nanoseconds(due.since(now)));
+            // Before it kills by itself, the agent sets it as it begins to stop, and as often as it steps.
+            let kills_itself = hold_end.before(stop / 2);
+            let set_last = kills_itself.before((stop / 2).min(Timing::default().ping_period));
+            let rings = set_last + early(due, set_last).since(set_last) * 100 / 111;
+            assert!(kills_itself < rings, "{stop:?}");
+        }
     }
 
     #[tokio::test]

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use bps_api::HandoverOrder;
 use bps_protocol::{
-    Agent, AgentId, BootTime, Chronicle, Epoch, Event, Order, Protocol, Role, Showing, Timing, Version,
+    Agent, AgentId, BootTime, Chronicle, Epoch, Event, Moment, Order, Protocol, Role, Showing, Timing,
+    Version,
 };
 use bps_runtime::health::{Health, TICK_PERIOD};
 use bps_runtime::shutdown::Shutdown;
@@ -353,7 +354,8 @@ impl<On: Machine> Turn<'_, On> {
             self.let_linger(now, &mut effects);
         }
         let lingers_until = self.body.tenant.lingers_until();
-        self.body.leash.follow(self.pair.protocol.agent(), lingers_until, &self.body.timing)?;
+        let at = Moment { now, timing: &self.body.timing };
+        self.body.leash.follow(self.pair.protocol.agent(), lingers_until, &at)?;
         self.follow(now, &event, &agent);
         // First: who hears that this agent acts must find its application, and the application its ports.
         self.relay(now);

@@ -8,10 +8,12 @@ use std::time::Duration;
 
 use bps_api::keys;
 use bps_protocol::{Timing, Version, Write};
+use bps_runtime::client::connecting_anew;
 use bps_runtime::shutdown::Shutdown;
 use bps_runtime::tasks::{TaskError, Tasks};
 use bps_wire::lease::{Directory, Error as LeaseError, Record, patch};
-use futures::TryStreamExt as _;
+use futures::stream::FuturesUnordered;
+use futures::{StreamExt as _, TryStreamExt as _};
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{Api, Patch, PatchParams, WatchEvent, WatchParams};
@@ -24,8 +26,12 @@ use tokio::time::{Instant, sleep, timeout};
 use super::outages::Outages;
 use super::search::Found;
 
-/// Writes that wait for the one on its way: its next copy, and the write that may follow it.
+/// Writes that wait to be sent, which takes microseconds: a copy, and the write that may follow it.
 const WRITES_WAITING_MAX: usize = 2;
+/// Copies of a write that are on their way at the same time. 4: as many as the protocol asks for within [`COPY_MAX`].
+const COPIES_MAX: usize = 4;
+/// How long each of them waits for its answer. 2 s: longer than a hold, so that a slow API server is not asked in vain.
+const COPY_MAX: Duration = Duration::from_secs(2);
 /// Changes of annotations that wait for the one on its way; who asks for one asks again.
 const NOTES_WAITING_MAX: usize = 1;
 /// Reads that wait for the one on its way. One: it begins after whatever asked for it.
@@ -89,12 +95,19 @@ pub struct Store {
 }
 
 /// A write, how to reach those that it names, and what else it says.
-type Wanted = (Write, Directory, Annotations);
+#[derive(Debug)]
+struct Wanted {
+    write: Write,
+    directory: Directory,
+    annotations: Annotations,
+}
 
 /// What the tasks share.
 #[derive(Clone)]
 struct Access {
     api: Api<Lease>,
+    /// The same, with a connection for each request.
+    anew: Api<Lease>,
     name: String,
     timing: Timing,
     reports: Sender<Report>,
@@ -112,6 +125,7 @@ impl Store {
         let found = record.version;
         reporter.try_send(Report::Read(Box::new(record))).expect("nothing waits in a new channel");
         let access = Access {
+            anew: Api::namespaced(connecting_anew(&client), namespace),
             api: Api::namespaced(client, namespace),
             name,
             timing,
@@ -132,7 +146,7 @@ impl Store {
 
     /// Has the Lease written, unless too many writes wait already: then this one counts as lost.
     pub fn write(&self, write: Write, directory: &Directory, annotations: Annotations) {
-        drop(self.writes.try_send((write, directory.clone(), annotations)));
+        drop(self.writes.try_send(Wanted { write, directory: directory.clone(), annotations }));
     }
 
     /// Has the Lease read, after this call.
@@ -159,19 +173,37 @@ impl Access {
         Ok(())
     }
 
+    /// A copy is sent beside those before it: a slow answer may still come, and where one of several API servers is gone, the
+    /// way of the next copy leads to another one.
     async fn write_all(&self, mut wanted: Receiver<Wanted>) {
-        let mut applied = 0;
         let mut outages = Outages::default();
-        while let Some((write, directory, annotations)) = wanted.recv().await {
-            // A copy that waited while the copy before it was applied.
-            if write.number <= applied {
-                continue;
-            }
-            match self.write(&write, &directory, annotations).await {
+        let (mut newest, mut sent, mut is_applied) = (0, 0_usize, false);
+        let mut copies = FuturesUnordered::new();
+        loop {
+            let answer = tokio::select! {
+                biased;
+                Some(answer) = copies.next() => answer,
+                next = wanted.recv() => {
+                    let Some(next) = next else { return };
+                    // The Lease has moved on, and the copies of the write before it change nothing any more.
+                    if newest != next.write.number {
+                        copies.clear();
+                        (newest, sent, is_applied) = (next.write.number, 0, false);
+                    }
+                    if !is_applied && copies.len() < COPIES_MAX {
+                        let api = if sent % 2 == 0 { &self.api } else { &self.anew };
+                        copies.push(self.write(api, next));
+                        sent += 1;
+                    }
+                    continue;
+                }
+            };
+            match answer {
                 Ok(report) => {
                     outages.end("Wrote the Lease again");
-                    if matches!(report, Report::Applied { .. }) {
-                        applied = write.number;
+                    is_applied = matches!(report, Report::Applied { .. });
+                    if is_applied {
+                        copies.clear();
                     }
                     self.report(report).await;
                 }
@@ -180,18 +212,14 @@ impl Access {
         }
     }
 
-    async fn write(
-        &self,
-        write: &Write,
-        directory: &Directory,
-        annotations: Annotations,
-    ) -> Result<Report, Error> {
-        let mut patch = patch(write, directory, &self.timing, Timestamp::now()).map_err(Error::Content)?;
+    async fn write(&self, api: &Api<Lease>, wanted: Wanted) -> Result<Report, Error> {
+        let Wanted { write, directory, annotations } = wanted;
+        let mut patch = patch(&write, &directory, &self.timing, Timestamp::now()).map_err(Error::Content)?;
         for (key, value) in annotations {
             patch["metadata"]["annotations"][key] = json!(value);
         }
         // One that brings nothing is repeated by the protocol.
-        match self.patch(&patch).await? {
+        match self.patch(api, &patch, COPY_MAX).await? {
             Ok(lease) => {
                 let record = Record::read(&lease).map_err(Error::Content)?;
                 Ok(Report::Applied { number: write.number, record: Box::new(record) })
@@ -216,19 +244,24 @@ impl Access {
     async fn note(&self, note: &Note) -> Result<Report, Error> {
         let version = note.base.0.to_string();
         let patch = json!({"metadata": {"resourceVersion": version, "annotations": note.annotations}});
-        match self.patch(&patch).await? {
+        match self.patch(&self.api, &patch, self.timing.request_timeout).await? {
             Ok(lease) => seen(&lease),
             Err(report) => Ok(report),
         }
     }
 
     /// The Lease as it is after a patch, or why the API server refused it.
-    async fn patch(&self, patch: &Value) -> Result<Result<Lease, Report>, Error> {
+    async fn patch(
+        &self,
+        api: &Api<Lease>,
+        patch: &Value,
+        within: Duration,
+    ) -> Result<Result<Lease, Report>, Error> {
         let parameters =
             PatchParams { field_manager: Some(keys::FIELD_MANAGER_AGENT.into()), ..PatchParams::default() };
         let patch = Patch::Merge(patch);
-        let request = self.api.patch(&self.name, &parameters, &patch);
-        match timeout(self.timing.request_timeout, request).await {
+        let request = api.patch(&self.name, &parameters, &patch);
+        match timeout(within, request).await {
             Err(_) => Err(Error::Overdue),
             Ok(Ok(lease)) => Ok(Ok(lease)),
             Ok(Err(kube::Error::Api(status))) if status.code == CONFLICT => Ok(Err(Report::Conflicted)),

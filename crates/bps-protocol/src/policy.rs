@@ -15,8 +15,8 @@ pub use showing::Showing;
 use stance::Stance;
 
 use super::{
-    Agent, AgentId, BootTime, Effect, Epoch, Event, Hold, Message, Moment, Order, Ping, Role, Seen, Timing,
-    Write,
+    Agent, AgentId, BootTime, Effect, Epoch, Event, Hold, Message, Moment, Order, Ping, Purpose, Role, Seen,
+    Timing, Write,
 };
 
 /// A peer counts as alive while its last ping came at most this many periods ago. 2: one may be lost.
@@ -433,7 +433,13 @@ impl Protocol {
     }
 
     fn written(&mut self, at: &Moment<'_>, write: Write) -> Effect {
-        self.next_copy = at.now + at.timing.request_timeout;
+        // Nothing acts until a claim is answered, or a release, which a claim follows.
+        let is_urgent = self.agent.unresolved.is_some_and(|unresolved| {
+            let is_first = unresolved.sent == at.now;
+            is_first && matches!(unresolved.purpose, Purpose::Claim | Purpose::Release)
+        });
+        let pause = if is_urgent { at.timing.second_copy } else { at.timing.request_timeout };
+        self.next_copy = at.now + pause;
         self.next_renewal = at.now + at.timing.renew_period;
         Effect::WriteLease(write)
     }
@@ -443,7 +449,8 @@ impl Protocol {
         let agent = &self.agent;
         let stop = agent.hold_end().before(at.timing.stop);
         let watch = agent.seen.map(|seen| seen.since + at.timing.watch);
-        let ends = [Some(stop), Some(agent.hold_end()), Some(agent.promise_end), watch];
+        let margin = agent.tenure.map(|tenure| tenure.peer.hold_end.before(at.timing.peer_margin));
+        let ends = [Some(stop), Some(agent.hold_end()), Some(agent.promise_end), watch, margin];
         let own =
             [self.next_ping, self.next_request, self.next_renewal, self.next_copy, self.copies.settle_by()];
         let latest = at.now + at.timing.ping_period;

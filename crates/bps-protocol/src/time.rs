@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::Timing;
 
-/// A moment on a machine's own clock that goes on during suspend (`CLOCK_BOOTTIME`).
+/// A moment on a machine's own clock that goes on during suspend and is not slewed (`CLOCK_MONOTONIC_RAW` and the time asleep).
 ///
 /// Unit: nanoseconds since that machine started. Moments of different machines cannot be compared. The default is the
 /// beginning of time: an end that is over, whenever it is looked at.

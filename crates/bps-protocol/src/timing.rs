@@ -33,6 +33,8 @@ pub struct Timing {
     pub keep_alive_period: Duration,
     /// How long a write waits for its answer before it is repeated.
     pub request_timeout: Duration,
+    /// How long a claim or a release waits for its answer before its second copy: meanwhile nothing acts.
+    pub second_copy: Duration,
     /// From a send to a peer until its answer; a handover is repeated when none has come.
     pub round_trip: Duration,
     /// How long after a certificate no application is started, so that the kernel has ended what did not hold the lifeline.
@@ -47,8 +49,16 @@ const DRIFT_OF_WAIT: u32 = 60;
 /// server may use up five of them.
 const LONE_RENEWALS: u32 = 6;
 
+/// After how many promises that did not come the active leaves Peer mode. 2: one may be lost.
+const PROMISES_MISSED: u32 = 2;
+/// The active leaves Peer mode in the first part of a hold of this many. 4: where the hold is long, more promises may be lost.
+const PARTS_OF_HOLD: u32 = 4;
+/// Least margin, but for the time that stopping takes beyond the default: a write and its repetition.
+const MARGIN_MIN: Duration = Duration::from_millis(600);
+
 /// A node loss is noticed after T = 2 s. Keep-alives each G/2 = 30 s are 2 writes a minute, and W = 61 s is how long a
-/// member is not replaced while nobody writes. 1,000 ppm is twice what Linux lets a clock be slewed (500 ppm).
+/// member is not replaced while nobody writes. 1,000 ppm: oscillators of computers are within 100 ppm, and what a hypervisor tells of
+/// their frequency within a few hundred; the clock is not slewed, see `bps_runtime::boot_clock`.
 impl Default for Timing {
     fn default() -> Self {
         let milliseconds = Duration::from_millis;
@@ -65,15 +75,17 @@ impl Default for Timing {
             drift_ppm: 1_000,
             // A quarter of a promise's period more than one of them: each promise takes one along.
             ping_period: milliseconds(310),
-            // Four may be lost before the active leaves Peer mode. What an idle pair costs is nearly all due to them.
+            // What an idle pair costs is nearly all due to them.
             promise_period: milliseconds(250),
             renew_period: milliseconds(500),
             keep_alive_period: milliseconds(30_000),
             request_timeout: milliseconds(500),
+            // Ten times what an API server takes that has nothing else to do.
+            second_copy: milliseconds(100),
             round_trip: milliseconds(50),
             // Twice the 11 ms at most that the kernel was seen to take for all of a container.
             certificate_wait: milliseconds(20),
-            peer_margin: milliseconds(800),
+            peer_margin: milliseconds(1_350),
         }
     }
 }
@@ -155,8 +167,12 @@ impl Timing {
     /// The default times with these for hold, watch and stop, and what depends on them.
     pub fn with(hold: Duration, watch: Duration, stop: Duration) -> Self {
         let default = Self::default();
-        // Leaving Peer mode takes a write, and stopping must remain possible while it is under way.
-        let peer_margin = default.peer_margin + stop.saturating_sub(default.stop);
+        // As early as a lost promise or two can be told from a lost peer: what is left of the hold is the time that the API
+        // server has for the write that leaves Peer mode.
+        let silence = PROMISES_MISSED * default.promise_period + default.round_trip;
+        let early = hold.saturating_sub(silence.max(hold / PARTS_OF_HOLD));
+        // Stopping must remain possible while that write is under way.
+        let peer_margin = early.max(MARGIN_MIN + stop.max(default.stop));
         Self { hold, watch, stop, peer_margin, ..default }
     }
 

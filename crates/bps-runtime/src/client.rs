@@ -6,18 +6,20 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use http::HeaderValue;
 use http::header::USER_AGENT;
+use http::{HeaderValue, Request};
+use kube::client::Body;
 use kube::config::{
     AuthInfo, Cluster, Context, InClusterError, InferConfigError, KubeConfigOptions, Kubeconfig,
     KubeconfigError, NamedAuthInfo, NamedCluster, NamedContext,
 };
 use kube::{Client, Config};
+use tower::service_fn;
 
 use self::bounded::BoundedLayer;
 pub use self::bounded::NoAnswer;
 pub use self::connections::keep_open;
-pub use self::transport::{Transport, transport};
+pub use self::transport::{OwnConnection, Transport, transport};
 use super::metrics::rest::{Host, RestMetrics};
 
 mod bounded;
@@ -220,6 +222,18 @@ pub fn build(mut config: Config, user_agent: &'static str, metrics: &RestMetrics
     config.headers.push((USER_AGENT, HeaderValue::from_static(user_agent)));
     let bounded = BoundedLayer::new(Host::of(&config.cluster_url), metrics.clone());
     Ok(transport(&config)?.with_layer(&bounded).build())
+}
+
+/// A client for the same cluster that opens a connection for each request: one of several API servers may be gone, and the
+/// connections that are kept all lead to it.
+pub fn connecting_anew(client: &Client) -> Client {
+    let (client, namespace) = (client.clone(), client.default_namespace().to_owned());
+    let service = service_fn(move |mut request: Request<Body>| {
+        request.extensions_mut().insert(OwnConnection);
+        let client = client.clone();
+        async move { client.send(request).await }
+    });
+    Client::new(service, namespace)
 }
 
 /// Whether a request was given up after its time, in which case it may still have been carried out.

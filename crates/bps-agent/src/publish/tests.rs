@@ -5,6 +5,7 @@ use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex};
 
 use bps_protocol::AgentId;
+use bps_runtime::client::OwnConnection;
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt as _;
 use kube::client::Body;
@@ -61,6 +62,8 @@ struct Server {
     answers: Semaphore,
     /// How many merge patches meet another version.
     conflicts: Mutex<u32>,
+    /// How many requests are carried out and never answered.
+    lost: Mutex<u32>,
 }
 
 impl Server {
@@ -68,8 +71,8 @@ impl Server {
         let mut slice = serde_json::to_value(slice(&u64::from(epoch).to_string())).unwrap();
         slice["endpoints"] = json!([]);
         let answers = Semaphore::new(Semaphore::MAX_PERMITS);
-        let (requests, conflicts) = (Mutex::default(), Mutex::default());
-        Arc::new(Self { slice: Mutex::new(slice), requests, answers, conflicts })
+        let (requests, conflicts, lost) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Arc::new(Self { slice: Mutex::new(slice), requests, answers, conflicts, lost })
     }
 
     async fn serve(self: Arc<Self>, request: Request<Body>) -> Result<Response<Body>, Infallible> {
@@ -80,7 +83,16 @@ impl Server {
             _ => "PATCH",
         });
         let status = self.apply(kind, &body);
-        self.requests.lock().unwrap().push(kind);
+        let is_anew = head.extensions.get::<OwnConnection>().is_some();
+        self.requests.lock().unwrap().push(match kind {
+            "succeed" if is_anew => "succeed anew",
+            "PATCH" if is_anew => "PATCH anew",
+            "GET" if is_anew => "GET anew",
+            _ => kind,
+        });
+        if self.is_lost() {
+            return std::future::pending().await;
+        }
         self.answers.acquire().await.unwrap().forget();
         let answer = match status {
             StatusCode::OK => self.slice.lock().unwrap().clone(),
@@ -109,6 +121,13 @@ impl Server {
             }
             _ => StatusCode::OK,
         }
+    }
+
+    fn is_lost(&self) -> bool {
+        let mut lost = self.lost.lock().unwrap();
+        let is_lost = *lost > 0;
+        *lost = lost.saturating_sub(1);
+        is_lost
     }
 
     /// The epoch that is shown, and where.
@@ -223,4 +242,23 @@ async fn what_met_a_write_of_the_operator_is_repeated_at_once() {
     scene.wanted.send_replace(Some(own(true)));
     assert_eq!(scene.requests().await, ["GET", "PATCH", "GET", "PATCH"]);
     assert_eq!(began.elapsed(), Duration::ZERO);
+}
+
+/// The first answer never comes, as from an API server that was lost together with the former active.
+#[tokio::test(start_paused = true)]
+async fn a_second_way_is_tried_when_the_first_one_takes_long() {
+    let table = [
+        (true, ["GET", "GET anew", "PATCH anew"]),
+        // The first one took effect all the same.
+        (false, ["succeed", "succeed anew", "GET anew"]),
+    ];
+    for (has_begun, expected) in table {
+        let server = Server::showing(LAST);
+        *server.lost.lock().unwrap() = 1;
+        let began = tokio::time::Instant::now();
+        let mut scene = Scene::start(server);
+        scene.wanted.send_replace(Some(own(has_begun)));
+        assert_eq!(scene.requests().await, expected);
+        assert_eq!(began.elapsed(), SECOND_WAY_AFTER);
+    }
 }

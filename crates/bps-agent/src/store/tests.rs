@@ -1,10 +1,11 @@
-//! Tests of the watch, by a server that answers as it was told to.
+//! Tests of the watch and of writes, by a server that answers as it was told to.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
 
 use bps_protocol::{AgentId, Epoch, Hold, Lease as Content};
+use bps_runtime::client::OwnConnection;
 use bps_wire::lease::Member;
 use bps_wire::uid::format_uid;
 use http::{Request, Response, StatusCode};
@@ -13,15 +14,41 @@ use tower::service_fn;
 
 use super::*;
 
-/// What the server answers in turn, and what it was asked.
+/// What the server answers in turn and when, and what it was asked.
 struct Server {
-    answers: Mutex<VecDeque<(StatusCode, String)>>,
+    answers: Mutex<VecDeque<Answer>>,
     asked: Mutex<Vec<String>>,
+}
+
+/// An answer, and how long after the question it comes.
+struct Answer {
+    status: StatusCode,
+    body: String,
+    after: Duration,
 }
 
 impl Server {
     fn answering(answers: impl IntoIterator<Item = (StatusCode, String)>) -> Arc<Self> {
+        let at_once = |(status, body)| Answer { status, body, after: Duration::ZERO };
+        Self::taking_time(answers.into_iter().map(at_once))
+    }
+
+    fn taking_time(answers: impl IntoIterator<Item = Answer>) -> Arc<Self> {
         Arc::new(Self { answers: Mutex::new(answers.into_iter().collect()), asked: Mutex::default() })
+    }
+
+    fn access(self: &Arc<Self>, reports: Sender<Report>) -> Access {
+        let serving = self.clone();
+        let client =
+            Client::new(service_fn(move |request: Request<Body>| serving.clone().serve(request)), "shop");
+        Access {
+            anew: Api::namespaced(connecting_anew(&client), "shop"),
+            api: Api::namespaced(client, "shop"),
+            name: "web-0".into(),
+            timing: Timing::default(),
+            reports,
+            shutdown: Shutdown::new(),
+        }
     }
 
     async fn serve(self: Arc<Self>, request: Request<Body>) -> Result<Response<Body>, Infallible> {
@@ -31,22 +58,34 @@ impl Server {
             Some(_) => format!("watch from {}", value("resourceVersion").unwrap_or("anywhere")),
             None => format!("{} {}", request.method(), request.uri().path().rsplit('/').next().unwrap()),
         };
+        let is_anew = request.extensions().get::<OwnConnection>().is_some();
+        let asked = if is_anew { asked + " anew" } else { asked };
         self.asked.lock().unwrap().push(asked);
         let answer = self.answers.lock().unwrap().pop_front();
-        let Some((status, body)) = answer else { return std::future::pending().await };
+        let Some(Answer { status, body, after }) = answer else { return std::future::pending().await };
+        sleep(after).await;
         Ok(Response::builder().status(status).body(Body::from(body.into_bytes())).unwrap())
     }
 }
 
+const MEMBERS: [AgentId; 2] = [AgentId(1), AgentId(2)];
+
+/// The write of this number to the Lease in this version.
+fn write(number: u64, version: u64) -> Write {
+    let (epoch, members) = (Epoch::default(), MEMBERS);
+    let lease = Content { epoch, holder: None, members, pending: None, hold: Hold::Api, writes: 0 };
+    Write { number, base: Version(version), lease }
+}
+
+fn directory() -> Directory {
+    let member = |id| (id, Member { pod: "web".into(), address: ([198, 18, 0, 1], 7).into() });
+    MEMBERS.map(member).into()
+}
+
 /// The Lease of a pair in this version.
 fn lease(version: u64) -> Value {
-    let members = [AgentId(1), AgentId(2)];
-    let member = |id| (id, Member { pod: "web".into(), address: ([198, 18, 0, 1], 7).into() });
-    let content =
-        Content { epoch: Epoch::default(), holder: None, members, pending: None, hold: Hold::Api, writes: 0 };
-    let write = Write { number: 0, base: Version(version), lease: content };
-    let directory = members.map(member).into();
-    let mut lease = patch(&write, &directory, &Timing::default(), Timestamp::UNIX_EPOCH).unwrap();
+    let write = write(0, version);
+    let mut lease = patch(&write, &directory(), &Timing::default(), Timestamp::UNIX_EPOCH).unwrap();
     lease["metadata"]["annotations"].as_object_mut().unwrap().retain(|_, value| !value.is_null());
     lease["metadata"]["uid"] = json!(format_uid(9));
     lease
@@ -67,17 +106,8 @@ fn failure(code: u16, reason: &str) -> Value {
 /// What the watch reports until nothing is left to answer, and what it asked for.
 async fn watched(answers: impl IntoIterator<Item = (StatusCode, String)>) -> (Vec<Report>, Vec<String>) {
     let server = Server::answering(answers);
-    let serving = server.clone();
-    let client =
-        Client::new(service_fn(move |request: Request<Body>| serving.clone().serve(request)), "shop");
     let (reporter, mut reports) = mpsc::channel(REPORTS_WAITING_MAX);
-    let access = Access {
-        api: Api::namespaced(client, "shop"),
-        name: "web-0".into(),
-        timing: Timing::default(),
-        reports: reporter,
-        shutdown: Shutdown::new(),
-    };
+    let access = server.access(reporter);
     // Time passes at once here, as long as everybody waits.
     drop(timeout(Duration::from_secs(60), access.watch(Version(5))).await);
     drop(access);
@@ -127,4 +157,74 @@ async fn a_watch_that_ended_goes_on_after_what_was_read_or_marked() {
         "watch from 30",
     ];
     assert_eq!(asked, expected);
+}
+
+/// What is reported of copies that are sent each 500 ms, as the protocol does, and after how long; what was asked.
+async fn written(
+    numbers: &[u64],
+    answers: impl IntoIterator<Item = Answer>,
+) -> (Vec<(Report, Duration)>, Vec<String>) {
+    let server = Server::taking_time(answers);
+    let (reporter, mut reports) = mpsc::channel(REPORTS_WAITING_MAX);
+    let access = server.access(reporter);
+    let (writes, wanted) = mpsc::channel(WRITES_WAITING_MAX);
+    let began = Instant::now();
+    let send = async move {
+        for number in numbers {
+            let wanted =
+                Wanted { write: write(*number, 5), directory: directory(), annotations: BTreeMap::new() };
+            writes.try_send(wanted).expect("nothing waits long");
+            sleep(Timing::default().request_timeout).await;
+        }
+        // Until all answers are there that are waited for.
+        sleep(COPY_MAX).await;
+    };
+    let collect = async {
+        let mut seen = Vec::new();
+        while let Some(report) = reports.recv().await {
+            seen.push((report, began.elapsed()));
+        }
+        seen
+    };
+    let work = async {
+        let writing = access.write_all(wanted);
+        writing.await;
+        drop(access);
+    };
+    let (seen, (), ()) = tokio::join!(collect, send, work);
+    (seen, server.asked.lock().unwrap().clone())
+}
+
+fn after(milliseconds: u64, status: StatusCode, body: &Value) -> Answer {
+    Answer { status, body: body.to_string(), after: Duration::from_millis(milliseconds) }
+}
+
+fn applied(number: u64, version: u64) -> Report {
+    let Report::Read(record) = read(version) else { panic!("it is there") };
+    Report::Applied { number, record }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_answer_counts_although_a_copy_was_sent_meanwhile() {
+    let answers =
+        [after(900, StatusCode::OK, &lease(6)), after(900, StatusCode::CONFLICT, &failure(409, "Conflict"))];
+    let (reports, asked) = written(&[1, 1, 1], answers).await;
+    // The second copy, and the third one that was to follow, have nothing to do any more.
+    assert_eq!(reports, [(applied(1, 6), Duration::from_millis(900))]);
+    assert_eq!(asked, ["PATCH web-0", "PATCH web-0 anew"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_second_copy_goes_another_way_and_a_later_write_waits_for_none_of_them() {
+    let lost = || after(3_600_000, StatusCode::OK, &lease(0));
+    let answers = [lost(), after(1, StatusCode::OK, &lease(6)), after(1, StatusCode::OK, &lease(7))];
+    let (reports, asked) = written(&[1, 1, 2], answers).await;
+    let expected =
+        [(applied(1, 6), Duration::from_millis(501)), (applied(2, 7), Duration::from_millis(1_001))];
+    assert_eq!(reports, expected);
+    assert_eq!(asked, ["PATCH web-0", "PATCH web-0 anew", "PATCH web-0"]);
+
+    let (reports, asked) = written(&[1, 1, 1, 1, 1, 1, 2], std::iter::repeat_with(lost).take(4)).await;
+    assert_eq!(reports, []);
+    assert_eq!(asked.len(), 7, "each ends after {COPY_MAX:?}, so that four are on their way: {asked:?}");
 }

@@ -148,6 +148,7 @@ fn eager(timing: &Timing) -> Timing {
         renew_period: ticks(1),
         keep_alive_period: ticks(1),
         request_timeout: ticks(1),
+        second_copy: ticks(1),
         round_trip: ticks(1),
         certificate_wait: Duration::ZERO,
         peer_margin: Duration::ZERO,

@@ -12,13 +12,17 @@ use hyper_util::rt::TokioExecutor;
 use kube::Config;
 use kube::client::{Body, ClientBuilder, ConfigExt as _, DynBody};
 use tower::util::BoxService;
-use tower::{BoxError, ServiceBuilder, ServiceExt as _};
+use tower::{BoxError, ServiceBuilder, ServiceExt as _, service_fn};
 
 use super::{CONNECT_TIMEOUT, Error};
 
 /// After which time without a byte a connection is asked whether it still is one, how often then, and how many of that may
 /// stay unanswered. 16 s in all: a watch through a server that lost its power says nothing, for up to five minutes else.
 const KEEP_ALIVE: (Duration, Duration, u32) = (Duration::from_secs(10), Duration::from_secs(2), 3);
+
+/// Marks a request, among its extensions, that goes by a connection of its own; see [`super::connecting_anew`].
+#[derive(Clone, Copy, Debug)]
+pub struct OwnConnection;
 
 /// A service that sends requests to the API server.
 pub type Transport = BoxService<Request<Body>, Response<Box<DynBody>>, BoxError>;
@@ -42,7 +46,14 @@ pub fn transport(config: &Config) -> Result<ClientBuilder<Transport>, Error> {
     connector.set_keepalive_interval(Some(interval));
     connector.set_keepalive_retries(Some(retries));
     let connector = config.rustls_https_connector_with_connector(connector).map_err(build)?;
-    let client: HyperClient<_, Body> = Builder::new(TokioExecutor::new()).build(connector);
+    let pooled: HyperClient<_, Body> = Builder::new(TokioExecutor::new()).build(connector.clone());
+    // Without a pool each request opens a connection, which ends with its answer.
+    let anew: HyperClient<_, Body> =
+        Builder::new(TokioExecutor::new()).pool_max_idle_per_host(0).build(connector);
+    let client = service_fn(move |request: Request<Body>| {
+        let is_own = request.extensions().get::<OwnConnection>().is_some();
+        if is_own { anew.request(request) } else { pooled.request(request) }
+    });
     let service = ServiceBuilder::new()
         .layer(config.base_uri_layer())
         .option_layer(config.auth_layer().map_err(build)?)

@@ -43,6 +43,8 @@ pub(crate) struct Flaw {
     pub(crate) outlives: Duration,
     /// How late the agent's alarm is, beside a few milliseconds.
     pub(crate) is_late_by: Duration,
+    /// By how much the kernel's timers are slower than the protocol's clock. Unit: percent.
+    pub(crate) slews_timers_by: u32,
     /// Whether nothing ends an agent that is late itself.
     pub(crate) lacks_enforcer: bool,
 }
@@ -188,7 +190,9 @@ impl Timer for Bell {
         // Late now and then only: a machine that is always late would hide what happens on time.
         let is_late = self.computer.draw(7) == 0;
         let late = if is_late { self.computer.draw_milliseconds(Self::LATE_MAX) } else { Duration::ZERO };
-        self.set_to.send_replace(at.map(|at| (at, late + self.is_late_by)));
+        let late = late + self.is_late_by;
+        let slewed = |wait: Duration| wait * self.computer.flaw().slews_timers_by / 100;
+        self.set_to.send_replace(at.map(|at| (at, late + slewed(self.computer.until(at)))));
         Ok(())
     }
 }

@@ -61,3 +61,14 @@ fn an_alarm_that_is_late_is_found_out_unless_there_is_an_enforcer() {
     assert!(!verdicts(false).iter().any(has_two));
     assert!(verdicts(true).iter().any(has_two));
 }
+
+#[test]
+fn an_enforcer_whose_clock_is_slewed_is_in_time_unless_by_more_than_any_time_service_may() {
+    let verdicts = |slews_timers_by| {
+        let is_late_by = Duration::from_secs(3);
+        let flaw = |pod| Flaw { only: Some(pod), is_late_by, slews_timers_by, ..Flaw::default() };
+        [0, 1].map(|pod| verdict(&cut_off(pod), None, flaw(pod)))
+    };
+    assert!(!verdicts(11).iter().any(has_two));
+    assert!(verdicts(25).iter().any(has_two));
+}

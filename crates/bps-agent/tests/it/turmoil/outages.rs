@@ -116,3 +116,32 @@ fn an_application_that_ends_slowly_has_its_time_and_is_followed_at_once_also_wit
     assert!(given.abs_diff(slowest) <= Timing::default().stop, "{given:?}: {all:?}");
     assert!(all.iter().all(|[_, nobody]| *nobody < FOLLOWS_WITHIN), "{all:?}");
 }
+
+/// What a pair does whose standby is lost with its node, while something else breaks for 3 s at the same time.
+fn tenures_of_whoever_is_left(seed: u64, beside: impl Fn(usize) -> Fault) -> Vec<Span> {
+    let quiet = Script { timing: Timing::default(), calm: FAULTS_FROM + 20 * SECOND, ..Script::quiet() };
+    let played = |faults: Vec<Planned>| {
+        let outcome =
+            run(seed, &Script { faults, ..quiet.clone() }, Flaw::default()).expect("no agent fails");
+        assert_eq!(outcome.verdict, Ok(()), "seed {seed}: {:#?}", outcome.entries);
+        spans(&outcome.entries)
+    };
+    let acts = played(Vec::new())[0].node;
+    let acts = NAMES.into_iter().position(|name| name == acts).expect("it is a Pod");
+    let lost = Planned { at: AT, fault: Fault::NodeDies(1 - acts), lasts: 10 * SECOND };
+    let tenures = played(vec![lost, Planned { at: AT, fault: beside(acts), lasts: 3 * SECOND }]);
+    assert_eq!(tenures[0].node, NAMES[acts], "{tenures:?}");
+    tenures
+}
+
+/// An API server on the lost node, or etcd whose leader was there: answers are late, and the first ones may not come at all.
+///
+/// 0.8 s: a write, and the renewal that follows its answer, have to be answered within a hold less the time that stopping takes.
+#[test]
+fn a_lost_standby_does_not_end_the_active_although_the_api_server_is_slow() {
+    let late = [300, 800].map(Duration::from_millis);
+    for (seed, late) in (1..=5).flat_map(|seed| late.map(|late| (seed, late))) {
+        let tenures = tenures_of_whoever_is_left(seed, |_| Fault::ApiLate(late));
+        assert_eq!(tenures.len(), 1, "seed {seed}, {late:?} late: {tenures:?}");
+    }
+}

@@ -9,6 +9,7 @@ use bps_api::keys;
 use bps_protocol::{Epoch, Lease};
 use bps_wire::uid::format_uid;
 use serde_json::json;
+use tokio::sync::watch;
 use turmoil::{Builder, Sim};
 
 use crate::turmoil::agent::{Pod, member};
@@ -62,6 +63,8 @@ struct Scene<'a> {
     pods: Vec<Arc<Pod>>,
     addresses: Vec<IpAddr>,
     latency: Duration,
+    /// How late the API server answers.
+    lateness: watch::Sender<Duration>,
     calm: Duration,
     steps: BTreeMap<(Duration, usize), Step>,
     planned: usize,
@@ -128,7 +131,8 @@ impl Scene<'_> {
         let members: Vec<_> = NAMES.iter().zip(&addresses).map(|(name, at)| member(name, *at)).collect();
         let hub = server::cluster(&members[..2]);
         let served = hub.clone();
-        sim.host(API, move || server::serve(served.clone()));
+        let (lateness, late) = watch::channel(Duration::ZERO);
+        sim.host(API, move || server::serve(served.clone(), late.clone()));
         let mut pods = Vec::new();
         for (index, name) in NAMES.into_iter().enumerate() {
             let own = seed.wrapping_mul(PODS as u64).wrapping_add(index as u64);
@@ -141,7 +145,7 @@ impl Scene<'_> {
         }
         let (steps, down) = (BTreeMap::new(), [false; PODS]);
         let Script { latency, calm, .. } = *script;
-        Self { sim, hub, journal, pods, addresses, latency, calm, steps, planned: 0, down }
+        Self { sim, hub, journal, pods, addresses, latency, lateness, calm, steps, planned: 0, down }
     }
 
     fn plan(&mut self, at: Duration, step: Step) {
@@ -213,6 +217,7 @@ impl Scene<'_> {
             Fault::CutOneWay(from, to) => self.sim.partition_oneway(self.address(from), self.address(to)),
             Fault::Held(from, to) => self.sim.hold(self.address(from), self.address(to)),
             Fault::ApiStops => self.sim.crash(API),
+            Fault::ApiLate(by) => drop(self.lateness.send_replace(by)),
             Fault::ContainerDies(index) => {
                 let ended = self.die(index);
                 // The kernel says it on a connection, which goes as long as the network does.
@@ -278,6 +283,7 @@ impl Scene<'_> {
             Fault::CutOneWay(from, to) => self.sim.repair_oneway(self.address(from), self.address(to)),
             Fault::Held(from, to) => self.sim.release(self.address(from), self.address(to)),
             Fault::ApiStops if !self.sim.is_host_running(API) => self.sim.bounce(API),
+            Fault::ApiLate(_) => drop(self.lateness.send_replace(Duration::ZERO)),
             Fault::ContainerDies(index) | Fault::NodeDies(index) => self.take(Step::Start(index)),
             Fault::SwitchOver => server::annotate(&self.hub, keys::ANNOTATION_HA_SWITCH_OVER, None),
             Fault::Fenced(_) => server::annotate(&self.hub, keys::ANNOTATION_HA_FENCED, None),
@@ -299,6 +305,7 @@ impl Scene<'_> {
             self.mend(Fault::Loss(from, to, 0));
             self.mend(Fault::Held(from, to));
         }
+        self.mend(Fault::ApiLate(Duration::ZERO));
         self.mend(Fault::SwitchOver);
         self.mend(Fault::Fenced(0));
         self.sim.crash(API);

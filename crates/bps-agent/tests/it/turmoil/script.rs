@@ -47,6 +47,8 @@ pub(crate) enum Fault {
     Held(End, End),
     /// The API server is not there.
     ApiStops,
+    /// The API server answers so late. Not drawn.
+    ApiLate(Duration),
     /// The agent dies with its application, which the kernel tells the other agent.
     ContainerDies(usize),
     /// The same, and nobody tells.

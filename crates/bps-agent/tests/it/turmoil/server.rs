@@ -1,5 +1,7 @@
 //! The API server: the simulated one, on a host of turmoil; what it keeps outlives the host.
 
+use std::time::Duration;
+
 use bps_api::keys;
 use bps_wire::lease::Record;
 use http::{Request, Response};
@@ -11,6 +13,8 @@ use hyper_util::rt::TokioIo;
 use kube::Client;
 use kube::client::Body;
 use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio::time::sleep;
 use tower::BoxError;
 use turmoil::net::TcpListener;
 
@@ -72,21 +76,31 @@ pub(crate) fn shown(hub: &Hub) -> Value {
     slice["metadata"]["annotations"][keys::ANNOTATION_HA_EPOCH].clone()
 }
 
+/// How late the API server answers.
+pub(crate) type Lateness = watch::Receiver<Duration>;
+
 /// Serves until the host is stopped.
-pub(crate) async fn serve(hub: Hub) -> turmoil::Result {
+pub(crate) async fn serve(hub: Hub, lateness: Lateness) -> turmoil::Result {
     let (_, inner) = hub.start();
     let listener = TcpListener::bind(("0.0.0.0", PORT)).await?;
     loop {
         let (stream, _) = listener.accept().await?;
-        let inner = inner.clone();
-        let service = service_fn(move |request| answer(inner.clone(), request));
+        let (inner, lateness) = (inner.clone(), lateness.clone());
+        let service = service_fn(move |request| answer(inner.clone(), request, lateness.clone()));
         // It ends with its client.
         tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
     }
 }
 
-async fn answer(inner: Client, request: Request<Incoming>) -> Result<Response<Body>, BoxError> {
+async fn answer(
+    inner: Client,
+    request: Request<Incoming>,
+    lateness: Lateness,
+) -> Result<Response<Body>, BoxError> {
     let (parts, body) = request.into_parts();
     let body = body.collect().await?.to_bytes().to_vec();
-    Ok(inner.send(Request::from_parts(parts, Body::from(body))).await?)
+    let answer = inner.send(Request::from_parts(parts, Body::from(body))).await?;
+    let lateness = *lateness.borrow();
+    sleep(lateness).await;
+    Ok(answer)
 }
