@@ -24,6 +24,7 @@ use tokio::sync::watch;
 use tokio::time::interval;
 use tracing::{error, info, warn};
 
+use self::lateness::Lateness;
 use self::leaving::{AskedToLeave, Leaving};
 use self::overlap::Awaited;
 use self::replica::{Footing, Permission};
@@ -105,6 +106,8 @@ struct Turn<'a, On: Machine> {
     wake_at: BootTime,
     /// What the alarm is set to.
     rings_at: BootTime,
+    /// How late it was.
+    lateness: Lateness,
     /// It was asked to end: until then it may act on so that its standby has the state, and until then its Pod may take to end.
     asked_to_leave: Option<AskedToLeave>,
     /// It ends.
@@ -163,6 +166,7 @@ impl<On: Machine> Body<On> {
             pair,
             wake_at: BootTime::default(),
             rings_at: BootTime::default(),
+            lateness: Lateness::default(),
             asked_to_leave: None,
             leaving: None,
             aftermath: Aftermath::default(),
@@ -244,6 +248,7 @@ fn is_end(signal: Signal) -> bool {
 }
 
 mod hearing;
+mod lateness;
 mod leaving;
 mod overlap;
 mod ports;
@@ -349,6 +354,7 @@ impl<On: Machine> Turn<'_, On> {
         let agent = *self.pair.protocol.agent();
         let (before, unresolved) = (agent.role, agent.unresolved);
         let is_outlasted = self.is_outlasted(now, event);
+        self.pair.protocol.live_on_writes(self.lateness.is_too_late(now));
         let mut effects = self.pair.protocol.step(now, event);
         if is_outlasted {
             self.let_linger(now, &mut effects);

@@ -117,6 +117,9 @@ pub const ANNOTATION_HA_LAG: &str = "backup.example.com/ha-lag";
 /// Annotation on the Lease of a pair: how often in a row the application of the Pod that holds the role ended soon after its
 /// start, and how it did last, as JSON; absent while it does not, and after 60 s of life.
 pub const ANNOTATION_HA_CRASH_LOOP: &str = "backup.example.com/ha-crash-loop";
+/// Annotation on the Lease of a pair with the timing profile `Fast`: the epoch of an active whose node wakes its agent late, so that
+/// it lives on writes of the Lease; decimal, absent once a minute has passed without that.
+pub const ANNOTATION_HA_LATE: &str = "backup.example.com/ha-late";
 /// Annotation on an EndpointSlice: epoch of the active whose address it shows, decimal as in `HA_EPOCH`. On a Pod: epoch
 /// of its last tenure, so that a group that is made anew knows what its epochs must exceed.
 pub const ANNOTATION_HA_EPOCH: &str = "backup.example.com/ha-epoch";
@@ -328,12 +331,13 @@ mod tests {
             ANNOTATION_HA_IN_SYNC_PODS,
             ANNOTATION_HA_LAG,
             ANNOTATION_HA_CRASH_LOOP,
+            ANNOTATION_HA_LATE,
             ANNOTATION_INJECTED,
             ANNOTATION_HA_EPOCH,
             EVENT_REPORTER,
         ];
         assert_eq!(PREFIX, format!("{GROUP}/"));
-        assert_eq!(keys.map(|key| key.starts_with(PREFIX)), [true; 35]);
+        assert_eq!(keys.map(|key| key.starts_with(PREFIX)), [true; 36]);
     }
 
     #[test]

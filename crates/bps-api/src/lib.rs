@@ -52,4 +52,4 @@ pub use status::{
     Tier, TierNames,
 };
 pub use template::{PodTemplate, TemplateMetadata};
-pub use timing::GroupTiming;
+pub use timing::{GroupTiming, TimingProfile};

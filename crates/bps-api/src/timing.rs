@@ -4,6 +4,7 @@
 #![allow(clippy::struct_field_names, reason = "a number that people write says its unit in its name")]
 
 use kube_derive::KubeSchema;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// How long things take in the pairs of a group. Every agent and the operator use the same; pairs keep those that they
@@ -16,6 +17,13 @@ use serde::{Deserialize, Serialize};
 #[x_kube(validation = Rule::new("self.stopMilliseconds + 1000 < self.holdMilliseconds").message(
     "timing.holdMilliseconds must be more than stopMilliseconds + 1000: write a longer hold or a shorter stop"))]
 pub struct GroupTiming {
+    /// `Default`: the times below. `Fast`: a hold of 450 ms, a watch of 501 ms and 50 ms for the end of an application, instead of
+    /// holdMilliseconds, watchMilliseconds and stopMilliseconds: the loss of a node costs half a second. It needs nodes that give
+    /// the agent processor time within 0.1 s, and sends four times as many datagrams. An active whose node does not writes the
+    /// Lease twice a second instead, and the loss of that node costs 2 s; the group is Degraded (LateNode) meanwhile.
+    #[serde(default)]
+    pub profile: TimingProfile,
+
     /// How long an active may act after the last sign of its peer or the API server, 1101 to 30000, default 1900. Its
     /// application has certainly ended by then.
     #[serde(default = "hold_milliseconds")]
@@ -45,9 +53,20 @@ pub struct GroupTiming {
     pub api_outage_seconds: i32,
 }
 
+/// How fast the Pods of a pair notice that the other one is lost.
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TimingProfile {
+    /// As fast as the times say that are written beside it.
+    #[default]
+    Default,
+    /// Within half a second.
+    Fast,
+}
+
 impl Default for GroupTiming {
     fn default() -> Self {
         Self {
+            profile: TimingProfile::default(),
             hold_milliseconds: hold_milliseconds(),
             watch_milliseconds: watch_milliseconds(),
             stop_milliseconds: stop_milliseconds(),

@@ -30,6 +30,8 @@ pub struct Protocol {
     stance: Stance,
     is_peer_fenced: bool,
     switches_over: bool,
+    /// Whether it does not enter Peer mode, and leaves it.
+    lives_on_writes: bool,
     /// The tenure for which the next keep-alive was asked for early, and whether it is still to come.
     early: (Epoch, bool),
     /// How an application ends that somebody wants to end.
@@ -64,6 +66,7 @@ impl Protocol {
             stance: Stance::Ready,
             is_peer_fenced: false,
             switches_over: false,
+            lives_on_writes: false,
             early: (Epoch::default(), false),
             ending: Ending::default(),
             copies: Copies { is_withheld: false, estate: Estate::None },
@@ -88,6 +91,11 @@ impl Protocol {
     /// Gives an application that somebody wants to end so long, and not only what is left of the hold: it is renewed meanwhile.
     pub const fn be_patient(&mut self, patience: Duration) {
         self.ending.patience = patience;
+    }
+
+    /// Has the active live on writes of the Lease from now on, or on promises again: its machine may be too late for those.
+    pub const fn live_on_writes(&mut self, is_wanted: bool) {
+        self.lives_on_writes = is_wanted;
     }
 
     /// The agent as it is.
@@ -338,7 +346,9 @@ impl Protocol {
         let (seen, tenure) = (self.agent.seen?, self.agent.tenure?);
         let promised = tenure.peer.hold_end.since(at.now);
         // It goes in half-way between a fresh promise and the margin, so that it does not go in and out.
-        let is_well_promised = promised > (at.timing.hold + at.timing.peer_margin) / 2;
+        let is_well_promised =
+            !self.lives_on_writes && promised > (at.timing.hold + at.timing.peer_margin) / 2;
+        let is_ill_promised = self.lives_on_writes || promised <= at.timing.peer_margin;
         let is_written = seen.lease.epoch == self.agent.epoch && seen.lease.holder == Some(self.agent.id);
         let is_in_peer_mode = is_written && seen.lease.hold == Hold::Peer;
         let is_early = self.early == (self.agent.epoch, true);
@@ -347,7 +357,7 @@ impl Protocol {
         let lasts = is_written && !is_early && seen.lease.is_lone();
         let is_hold_used = !lasts || tenure.api_hold_end.since(at.now) + period <= at.timing.lone_hold;
         let hold = match (is_in_peer_mode, is_well_promised) {
-            (true, _) if promised <= at.timing.peer_margin => Hold::Api,
+            (true, _) if is_ill_promised => Hold::Api,
             (true, _) if is_grace_used || is_early => Hold::Peer,
             (true, _) => return None,
             (false, true) => Hold::Peer,
@@ -448,7 +458,7 @@ impl Protocol {
     fn wake(&self, at: &Moment<'_>) -> BootTime {
         let agent = &self.agent;
         let stop = agent.hold_end().before(at.timing.stop);
-        let watch = agent.seen.map(|seen| seen.since + at.timing.watch);
+        let watch = agent.seen.map(|seen| seen.since + at.timing.api_watch);
         let margin = agent.tenure.map(|tenure| tenure.peer.hold_end.before(at.timing.peer_margin));
         let ends = [Some(stop), Some(agent.hold_end()), Some(agent.promise_end), watch, margin];
         let own =

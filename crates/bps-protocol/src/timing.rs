@@ -5,10 +5,14 @@ use std::time::Duration;
 /// The times of a group; every agent and the operator use the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// H: how long an answered write or promise lets the active act, from the send of the request.
+    /// H: how long a promise lets the active act, from the send of the request.
     pub hold: Duration,
-    /// T: how long a standby watches an unchanged Lease, and how long a promise lasts.
+    /// T: how long a promise binds the standby that gave it.
     pub watch: Duration,
+    /// Ha: how long an answered write lets the active act, from the send of the request.
+    pub api_hold: Duration,
+    /// Ta: how long a standby watches an unchanged Lease before it claims it.
+    pub api_watch: Duration,
     /// G: how long promises alone suffice since the last answered write.
     pub grace: Duration,
     /// W: how long the operator sees no write before it replaces a member itself.
@@ -53,8 +57,9 @@ const LONE_RENEWALS: u32 = 6;
 const PROMISES_MISSED: u32 = 2;
 /// The active leaves Peer mode in the first part of a hold of this many. 4: where the hold is long, more promises may be lost.
 const PARTS_OF_HOLD: u32 = 4;
-/// Least margin, but for the time that stopping takes beyond the default: a write and its repetition.
-const MARGIN_MIN: Duration = Duration::from_millis(600);
+/// Shortest hold for which an API server that is slow for a moment has as long as a peer. 1,101 ms: the least that keeps the
+/// inequalities with the default times.
+const PLAIN_HOLD_MIN: Duration = Duration::from_millis(1_101);
 
 /// A node loss is noticed after T = 2 s. Keep-alives each G/2 = 30 s are 2 writes a minute, and W = 61 s is how long a
 /// member is not replaced while nobody writes. 1,000 ppm: oscillators of computers are within 100 ppm, and what a hypervisor tells of
@@ -65,6 +70,8 @@ impl Default for Timing {
         Self {
             hold: milliseconds(1_900),
             watch: milliseconds(2_000),
+            api_hold: milliseconds(1_900),
+            api_watch: milliseconds(2_000),
             grace: milliseconds(60_000),
             operator_wait: milliseconds(61_000),
             // Nobody but the operator can have anybody else act.
@@ -93,10 +100,18 @@ impl Default for Timing {
 /// Which inequality a set of times breaks, and what to write instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TimingError {
-    /// T1: a hold would outlast the watch, the promise or the restart wait that excludes it.
+    /// T1: a hold would outlast the promise or the restart wait that excludes it.
     #[error("T1: the hold is too long for the watch; write a watch of at least {least:?}")]
     Watch {
         /// Shortest safe T.
+        least: Duration,
+    },
+    /// T1: a hold by an answered write would outlast the watch of the Lease that excludes it.
+    #[error(
+        "T1: the hold by a write is too long for the watch of the Lease; write a watch of the Lease of at least {least:?}"
+    )]
+    ApiWatch {
+        /// Shortest safe Ta.
         least: Duration,
     },
     /// T2: the operator would replace a member while somebody acts.
@@ -165,15 +180,30 @@ pub enum TimingError {
 
 impl Timing {
     /// The default times with these for hold, watch and stop, and what depends on them.
+    ///
+    /// With a hold below 1,101 ms whatever passes between peers is faster in proportion, and only that: an active that its peer
+    /// does not answer, and a standby that has promised nothing, have the default times for the API server.
     pub fn with(hold: Duration, watch: Duration, stop: Duration) -> Self {
         let default = Self::default();
+        let of_peers = if hold < PLAIN_HOLD_MIN {
+            let promise_period = hold / 8;
+            Self {
+                ping_period: promise_period * 5 / 4,
+                promise_period,
+                round_trip: hold / 20,
+                request_timeout: hold / 3,
+                ..default
+            }
+        } else {
+            Self { api_hold: hold, api_watch: watch, ..default }
+        };
         // As early as a lost promise or two can be told from a lost peer: what is left of the hold is the time that the API
         // server has for the write that leaves Peer mode.
-        let silence = PROMISES_MISSED * default.promise_period + default.round_trip;
+        let silence = PROMISES_MISSED * of_peers.promise_period + of_peers.round_trip;
         let early = hold.saturating_sub(silence.max(hold / PARTS_OF_HOLD));
-        // Stopping must remain possible while that write is under way.
-        let peer_margin = early.max(MARGIN_MIN + stop.max(default.stop));
-        Self { hold, watch, stop, peer_margin, ..default }
+        // Stopping must remain possible while that write is under way, and a little later.
+        let least = of_peers.request_timeout * 6 / 5 + stop;
+        Self { hold, watch, stop, peer_margin: early.max(least), ..of_peers }
     }
 
     /// These times for pairs that outlive an absence of the API server of this length while their members hear each other:
@@ -202,7 +232,9 @@ impl Timing {
     /// The first inequality that does not hold, with the time that would mend it.
     pub fn check(&self) -> Result<(), TimingError> {
         let least_watch = self.as_late_as_possible(self.hold);
+        let least_api_watch = self.as_late_as_possible(self.api_hold);
         let least_wait = self.as_late_as_possible(self.grace);
+        let longest_hold = self.hold.max(self.api_hold);
         let delegation = self.ping_period + self.round_trip + self.stop + self.request_timeout;
         let renewal = self.renew_period + self.request_timeout + self.stop;
         let keep_alive = self.keep_alive_period + 2 * self.request_timeout + self.stop;
@@ -212,11 +244,12 @@ impl Timing {
         let least_lone_hold = self.lone_renew_period() + 2 * self.request_timeout + self.stop;
         let holds = [
             (least_watch <= self.watch, TimingError::Watch { least: least_watch }),
+            (least_api_watch <= self.api_watch, TimingError::ApiWatch { least: least_api_watch }),
             (least_wait <= self.operator_wait, TimingError::OperatorWait { least: least_wait }),
             (self.stop < self.hold, TimingError::Stop { above: self.stop }),
             (delegation < self.hold, TimingError::Delegation { above: delegation }),
-            (renewal < self.hold, TimingError::Renewal { above: renewal }),
-            (self.hold < self.grace, TimingError::Grace { above: self.hold }),
+            (renewal < self.api_hold, TimingError::Renewal { above: renewal }),
+            (longest_hold < self.grace, TimingError::Grace { above: longest_hold }),
             (keep_alive < self.grace, TimingError::KeepAlive { above: keep_alive }),
             (least_margin <= self.peer_margin, TimingError::PeerMargin { least: least_margin }),
             (peer_hold < self.hold, TimingError::PeerHold { above: peer_hold }),
@@ -252,7 +285,19 @@ mod tests {
         assert_eq!(with(1_900, 2_000, 200), Timing::default());
         // The corners of what the schema of a group allows; the rules of the schema are these inequalities.
         for (hold, watch, stop) in [(1_101, 1_153, 50), (30_000, 30_100, 20_000), (30_000, 30_080, 28_999)] {
-            assert_eq!(with(hold, watch, stop).check(), Ok(()), "{hold} {watch} {stop}");
+            let timing = with(hold, watch, stop);
+            assert_eq!(timing.check(), Ok(()), "{hold} {watch} {stop}");
+            assert_eq!((timing.api_hold, timing.api_watch), (timing.hold, timing.watch));
+        }
+        // What passes between peers is faster, and what the API server takes is not.
+        for (hold, watch, stop) in [(1_100, 1_152, 50), (450, 501, 50), (300, 351, 50)] {
+            let timing = with(hold, watch, stop);
+            assert_eq!(timing.check(), Ok(()), "{hold} {watch} {stop}");
+            let default = Timing::default();
+            assert_eq!((timing.api_hold, timing.api_watch), (default.api_hold, default.api_watch));
+            assert!(
+                timing.promise_period < default.promise_period && timing.ping_period < default.ping_period
+            );
         }
         let least = Err(TimingError::Watch { least: milliseconds(10_060) });
         assert_eq!(with(10_000, 10_059, 200).check(), least);
@@ -280,6 +325,10 @@ mod tests {
         let good = Timing::default();
         let table = [
             (Timing { watch: milliseconds(1_951), ..good }, "write a watch of at least 1.9519s"),
+            (
+                Timing { api_watch: milliseconds(1_951), ..good },
+                "write a watch of the Lease of at least 1.9519s",
+            ),
             (Timing { operator_wait: good.grace, ..good }, "write a wait of at least 60.11s"),
             (Timing { stop: milliseconds(1_900), ..good }, "write a hold longer than 1.9s"),
             (Timing { ping_period: milliseconds(1_150), ..good }, "write a hold longer than 1.9s"),
@@ -287,7 +336,7 @@ mod tests {
             (Timing { grace: good.hold, ..good }, "write a grace longer than 1.9s"),
             (Timing { keep_alive_period: good.grace, ..good }, "write a grace longer than 61.2s"),
             (Timing { peer_margin: milliseconds(699), ..good }, "write a peer margin of at least 700ms"),
-            (Timing { promise_period: milliseconds(1_050), ..good }, "write a hold longer than 1.9s"),
+            (Timing { promise_period: milliseconds(500), ..good }, "write a hold longer than 1.9s"),
             (Timing { lone_wait: good.lone_hold, ..good }, "write a wait of at least 60.11s"),
             (
                 Timing { lone_hold: milliseconds(1_200), ..good },

@@ -76,6 +76,8 @@ pub struct Record {
     pub lag: Told,
     /// How its application ends again and again, if it does.
     pub crash_loop: Option<ToldCrashLoop>,
+    /// In which tenure its active lives on writes, because its node wakes it late.
+    pub late_in: Option<Epoch>,
 }
 
 /// Why a Lease cannot be read or written.
@@ -183,6 +185,7 @@ impl Record {
                 .unwrap_or_default(),
             lag: Told::read(annotated(keys::ANNOTATION_HA_LAG).as_deref()),
             crash_loop: annotated(keys::ANNOTATION_HA_CRASH_LOOP).and_then(|text| crash_loop::read(&text)),
+            late_in: annotated(keys::ANNOTATION_HA_LATE).and_then(|text| text.parse().ok()).map(u64::into),
         })
     }
 }

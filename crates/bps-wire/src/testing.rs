@@ -28,5 +28,6 @@ pub fn record(group: u128, members: [AgentId; 2], addresses: [SocketAddr; 2]) ->
         level_pods: BTreeSet::new(),
         lag: Told::default(),
         crash_loop: None,
+        late_in: None,
     }
 }

@@ -153,6 +153,7 @@ fn of_pairs() -> Vec<Claim> {
         any(30, pairs::an_application_that_ends_again_and_again_is_told_until_it_is_put_right),
         any(10, pairs::agents_need_no_token_of_the_account_that_kubernetes_mounts),
         machine(11, pairs::a_lost_node_costs_no_more_than_the_lease),
+        machine(11, pairs::a_lost_node_costs_a_fast_pair_no_more_than_a_promise),
         machine(30, pairs::a_node_is_drained_of_an_active_that_a_budget_protects),
         any(20, pairs::a_pair_whose_pods_were_both_deleted_by_force_serves_again),
         machine(30, pairs::a_spare_takes_the_place_of_a_standby_whose_node_is_lost),

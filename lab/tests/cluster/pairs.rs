@@ -112,11 +112,8 @@ fn watched(mut set: Value, sink: SocketAddr) -> Value {
 
 /// The same in a group whose pairs outlive no API server that is away.
 pub(crate) async fn start_impatient_stateful_set(stage: &Stage, replicas: usize, sink: SocketAddr) {
-    let mut group = group();
-    group["spec"]["timing"] = json!({"apiOutageSeconds": 0});
-    stage.api::<HAGroup>().patch(WEB, &params(), &Patch::Apply(group)).await.unwrap();
     let set = watched(workload("StatefulSet", replicas, Duration::ZERO), sink);
-    stage.api::<StatefulSet>().patch(WEB, &params(), &Patch::Apply(set)).await.unwrap();
+    apply_with_times(stage, json!({"apiOutageSeconds": 0}), set).await;
 }
 
 /// One whose containers sleep for so many seconds before they are asked to end.
@@ -128,7 +125,13 @@ pub(crate) async fn start_sleeping_stateful_set(stage: &Stage, replicas: usize, 
 }
 
 async fn apply_stateful_set(stage: &Stage, set: Value) {
-    stage.api::<HAGroup>().patch(WEB, &params(), &Patch::Apply(group())).await.unwrap();
+    apply_with_times(stage, json!({}), set).await;
+}
+
+async fn apply_with_times(stage: &Stage, timing: Value, set: Value) {
+    let mut group = group();
+    group["spec"]["timing"] = timing;
+    stage.api::<HAGroup>().patch(WEB, &params(), &Patch::Apply(group)).await.unwrap();
     let sets: Api<StatefulSet> = stage.api();
     sets.patch(WEB, &params(), &Patch::Apply(set)).await.unwrap();
 }
@@ -564,18 +567,29 @@ pub(crate) async fn a_spare_takes_the_place_of_a_standby_whose_node_is_lost(stag
 
 pub(crate) async fn a_lost_node_costs_no_more_than_the_lease(stage: Stage) {
     start_stateful_set(&stage, 2).await;
-    let pair = paired(&stage, 1).await.remove(0);
-    shown(&stage, &pair).await;
-    let lost = node(&pod(&stage, &pair.active).await);
+    loses_the_node_of_its_active(&stage, "node lost").await;
+}
+
+pub(crate) async fn a_lost_node_costs_a_fast_pair_no_more_than_a_promise(stage: Stage) {
+    let set = workload("StatefulSet", 2, Duration::ZERO);
+    apply_with_times(&stage, json!({"profile": "Fast"}), set).await;
+    loses_the_node_of_its_active(&stage, "node lost, with the profile Fast").await;
+}
+
+/// The standby takes over as soon as what it promised is over, and requests are answered again.
+async fn loses_the_node_of_its_active(stage: &Stage, what: &str) {
+    let pair = paired(stage, 1).await.remove(0);
+    shown(stage, &pair).await;
+    let lost = node(&pod(stage, &pair.active).await);
     let client = ["n1", "n2", "n3"].into_iter().find(|name| *name != lost).unwrap();
-    let load = Load::start(&stage, client).await;
+    let load = Load::start(stage, client).await;
     stage.bench.cluster.power_off(&lost).unwrap();
-    let after = taken_over(&stage, &pair).await;
+    let after = taken_over(stage, &pair).await;
     assert_eq!(after.active, pair.standby);
-    assert_eq!(reason_of_takeover(&stage, &after.active).await, "LeaseExpired");
-    served_again("node lost", load).await;
+    assert_eq!(reason_of_takeover(stage, &after.active).await, "LeaseExpired");
+    served_again(what, load).await;
     stage.bench.cluster.power_on(&lost).unwrap();
     ready::nodes(&stage.client(), std::slice::from_ref(&lost), wait::LIMIT).await.unwrap();
-    let pair = paired(&stage, 1).await.remove(0);
-    shown(&stage, &pair).await;
+    let pair = paired(stage, 1).await.remove(0);
+    shown(stage, &pair).await;
 }

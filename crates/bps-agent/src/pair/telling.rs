@@ -1,7 +1,5 @@
 //! What the loop tells about a takeover: to the peer how the old tenure ended, to the Lease how the new one began.
 
-use std::time::Duration;
-
 use bps_api::{CrashLoop, keys};
 use bps_protocol::{Agent, AgentId, BootTime, Event, Message, Purpose, Turn as Step, Write};
 use bps_wire::crash_loop::{self, ToldCrashLoop};
@@ -14,18 +12,19 @@ use crate::store::Annotations;
 use crate::tenant::CrashLoopSeen;
 use crate::world::Machine;
 
-/// How late the alarm may be before that is told. 500 ms: twice the time between two requests for a promise, and less than a
-/// third of what a hold lasts, which is gone soon if it goes on like this.
-const LATE: Duration = Duration::from_millis(500);
+/// An alarm that is late by one part of the watch of so many is logged and counted. 4, which is 500 ms by default: longer than the time
+/// between two requests for a promise, and less than what makes a standby take over.
+const LATE_PART: u32 = 4;
 
 /// What shells report of a command that cannot be started.
 const NOT_STARTED: i32 = 126;
 
 impl<On: Machine> Turn<'_, On> {
     /// Who finds a takeover without a fault shall see that the machine was one.
-    pub(super) fn tell_lateness(&self, now: BootTime) {
+    pub(super) fn tell_lateness(&mut self, now: BootTime) {
         let late = now.since(self.rings_at);
-        if late >= LATE {
+        self.lateness.note(late, now, &self.body.timing);
+        if late >= self.body.timing.watch / LATE_PART {
             self.body.tenant.metrics().late_wakes.inc();
             let role = word(self.pair.protocol.agent().role);
             let late_ms = late.as_millis();
@@ -76,7 +75,9 @@ impl<On: Machine> Turn<'_, On> {
         let takeover = self.chronicle.record(write).and_then(|record| takeover::text(&record));
         let takeover = takeover.map(|text| (keys::ANNOTATION_HA_TAKEOVER, Some(text)));
         let crash_loop = (keys::ANNOTATION_HA_CRASH_LOOP, self.says_of_crash_loop(write));
-        self.says_of_directories(write).into_iter().chain(takeover).chain([crash_loop]).collect()
+        let is_late = self.lateness.is_too_late(self.now());
+        let late = (keys::ANNOTATION_HA_LATE, is_late.then(|| u64::from(write.lease.epoch).to_string()));
+        self.says_of_directories(write).into_iter().chain(takeover).chain([crash_loop, late]).collect()
     }
 
     /// How the own application ends again and again; nothing of what was said before, once it does not here, or nobody is to start it.

@@ -32,7 +32,8 @@ impl Pair {
     ///
     /// It says so of one that has just begun to act as well: only what lasts is told.
     pub fn silent_standby(&self) -> Option<AgentId> {
-        let holder = self.lease.holder.filter(|_| self.lease.hold == Hold::Api)?;
+        let is_told = self.lease.hold == Hold::Api && !self.is_late;
+        let holder = self.lease.holder.filter(|_| is_told)?;
         self.lease.members.into_iter().find(|id| *id != holder && *id != VACANT)
     }
 

@@ -64,6 +64,7 @@ pub fn pair(number: u32, members: [u128; 2]) -> Pair {
         is_ending: false,
         timing: Timing::default(),
         unwritten_since: now(),
+        is_late: false,
         have_ended: false,
         ends_known_at: None,
         silence: None,

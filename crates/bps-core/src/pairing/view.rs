@@ -147,6 +147,8 @@ pub struct Pair {
     pub level_pods: BTreeSet<AgentId>,
     /// Whoever has them is not to be seen, and whoever is lacks acknowledged writes.
     pub forsaken: Option<Forsaken>,
+    /// Its active lives on writes although its standby answers: its node wakes its agent late.
+    pub is_late: bool,
     /// It was decided that the pair ends.
     pub is_ending: bool,
     /// Times that its agents go by.

@@ -46,7 +46,7 @@ pub(super) fn withheld(draft: &mut Draft<'_>) {
     for pair in &draft.group.pairs {
         let Some(Forsaken { since, was_told }) = pair.forsaken else { continue };
         let is_there = |id: &AgentId| draft.group.pods.iter().any(|pod| pod.id == *id);
-        let soon = since + draft.at.timing.hold + RESTART_MAX;
+        let soon = since + draft.at.timing.hold.max(draft.at.timing.api_hold) + RESTART_MAX;
         // A Pod that is there may act although nobody sees it: its node may be cut off.
         let when = if keepers(pair).any(is_there) && pair.lease.holder.is_some() {
             soon.max(pair.unwritten_since + CUT_OFF_MAX)

@@ -233,6 +233,9 @@ fn conditions(input: &GroupInput<'_>, (complete, all): (usize, usize)) -> Vec<Co
         (None, [], false) if !all_silent.is_empty() => {
             (true, (phrases::SILENT, joined(all_silent.into_iter())))
         }
+        (None, [], false) if input.group.pairs.iter().any(|pair| pair.is_late) => {
+            (true, (phrases::LATE_NODE, joined(late(input))))
+        }
         (None, [], false) => (false, (words::AS_EXPECTED, "nothing stands in the way".to_owned())),
         (None, [], true) => (true, (words::WITHHELD, joined(all_withheld.iter().cloned()))),
         (None, [..], _) => (true, (phrases::REFUSED, joined(input.troubles.iter().cloned()))),
@@ -279,6 +282,19 @@ fn silent(input: &GroupInput<'_>) -> Vec<String> {
         format!("the standby {standby} of {} does not answer its active: look at its node and the log of its agent", pair_name(input.name, pair.number))
     });
     told.collect()
+}
+
+/// Pairs whose actives are woken late, half a sentence each.
+fn late(input: &GroupInput<'_>) -> impl Iterator<Item = String> {
+    input.group.pairs.iter().filter(|pair| pair.is_late).map(|pair| {
+        let active = pair.lease.holder.and_then(|holder| pair.names.get(&holder));
+        let active = active.map(String::as_str).unwrap_or_default();
+        format!(
+            "the node of {active}, the active of {}, wakes its agent too late for the timing profile Fast: give that node \
+             or container more processor time, or make the group anew with timing.profile Default",
+            pair_name(input.name, pair.number)
+        )
+    })
 }
 
 /// Pairs whose applications end again and again, half a sentence each.

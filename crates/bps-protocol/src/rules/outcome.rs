@@ -105,8 +105,8 @@ impl Agent {
     }
 }
 
-/// How long an answered write lets its writer act. H is how long nobody else may take over; where nobody else is a member, it
+/// How long an answered write lets its writer act. Ha is how long nobody else may take over; where nobody else is a member, it
 /// takes the operator to have anybody act, or the writer to admit somebody.
 fn api_hold(at: &Moment<'_>, written: &Lease) -> Duration {
-    if written.is_lone() { at.timing.lone_hold } else { at.timing.hold }
+    if written.is_lone() { at.timing.lone_hold } else { at.timing.api_hold }
 }

@@ -6,7 +6,7 @@ use crate::{Epoch, Hold, Moment, Write};
 /// Why a standby may take over, in the very version of the Lease that its claim is based on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ground {
-    /// 1: no active wrote the Lease for T.
+    /// 1: no active wrote the Lease for Ta.
     Expired,
     /// 2: nobody holds the Lease.
     Released,
@@ -42,7 +42,7 @@ impl Agent {
             (Ground::Released, seen.lease.holder.is_none(), self.epoch <= seen.lease.epoch),
             (Ground::Resumed, self.is_own_tenure(&seen), false),
             (Ground::PeerMode, seen.lease.hold == Hold::Peer, false),
-            (Ground::Expired, seen.since + at.timing.watch <= at.now, false),
+            (Ground::Expired, seen.since + at.timing.api_watch <= at.now, false),
         ];
         let is_member = seen.lease.members.contains(&self.id);
         let permitted = grounds.into_iter().filter(|(_, is_given, _)| *is_given && is_member);

@@ -26,8 +26,8 @@ impl Agent {
             tenure.joining = Some(Peer::new(replacement.joining));
         }
         if tenure.peer.id == AgentId::NOBODY {
-            // From now on there may be somebody who takes over, T after reading this.
-            tenure.api_hold_end = tenure.api_hold_end.min(at.now + at.timing.hold);
+            // From now on there may be somebody who takes over, Ta after reading this.
+            tenure.api_hold_end = tenure.api_hold_end.min(at.now + at.timing.api_hold);
         }
         let lease = seen.lease.held_by(self.id, self.epoch, Hold::Api).with_replaced(replacement);
         let write = self.begin_write(at, Purpose::Admit, (seen, lease));

@@ -54,6 +54,8 @@ impl Arena {
         let timing = Timing {
             hold: ticks(2),
             watch: ticks(2),
+            api_hold: ticks(2),
+            api_watch: ticks(2),
             grace: ticks(NO_BOUND),
             operator_wait: ticks(0),
             lone_hold: ticks(2),
@@ -88,7 +90,17 @@ impl Arena {
 
     /// A pair whose clocks drift: the tight case is T = H + SKEW.
     pub(crate) fn drifting_pair() -> Self {
-        Self { clocks: [0, 1, 2, 3], ..Self::pair() }.with(|timing| timing.watch = ticks(2 + SKEW))
+        Self { clocks: [0, 1, 2, 3], ..Self::pair() }.with(|timing| {
+            (timing.watch, timing.api_watch) = (ticks(2 + SKEW), ticks(2 + SKEW));
+        })
+    }
+
+    /// What passes between peers is faster than what passes through the API server.
+    pub(crate) fn with_fast_peers(self) -> Self {
+        self.with(|timing| {
+            timing.api_hold += ticks(1);
+            timing.api_watch += ticks(1);
+        })
     }
 
     /// With an operator that replaces a member by S2, on one clock: the tight case is W = G.
@@ -101,7 +113,8 @@ impl Arena {
     /// The same with drift between A and the rest: the tight case is W = G + SKEW.
     pub(crate) fn drifting_trio() -> Self {
         Self { clocks: [0, 1, 1, 1], faults: 0, ..Self::trio() }.with(|timing| {
-            (timing.watch, timing.operator_wait) = (ticks(2 + SKEW), ticks(3 + SKEW));
+            (timing.watch, timing.api_watch) = (ticks(2 + SKEW), ticks(2 + SKEW));
+            timing.operator_wait = ticks(3 + SKEW);
         })
     }
 

@@ -23,7 +23,7 @@ impl World {
             return true; // Nobody is left to take over.
         }
         let ticks = |span: std::time::Duration| span.as_nanos();
-        let watch = ticks(arena.timing.watch);
+        let watch = ticks(arena.timing.watch.max(arena.timing.api_watch));
         let settles = watch.max(ticks(arena.timing.operator_wait)) + 2 * watch + 2;
         let mut world = Self { faults_left: 0, ..self.clone() };
         for round in 0..settles + watch {

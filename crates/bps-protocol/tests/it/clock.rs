@@ -100,7 +100,7 @@ fn oldest(span: std::time::Duration) -> BootTime {
 
 /// A write that is older gives neither hold nor grace.
 fn oldest_write(arena: &Arena) -> BootTime {
-    let hold = arena.timing.hold.max(arena.timing.lone_hold);
+    let hold = arena.timing.api_hold.max(arena.timing.lone_hold);
     oldest(if arena.has_grace() { arena.timing.grace.max(hold) } else { hold })
 }
 
@@ -146,7 +146,7 @@ fn age(agent: &mut Agent, arena: &Arena, is_member: bool) {
     if let Some(Seen { lease: _, version: _, since }) = seen
         && is_member
     {
-        pass(since, oldest(arena.timing.watch));
+        pass(since, oldest(arena.timing.api_watch));
     }
     if let Some(Unresolved { write: _, purpose: _, sent }) = unresolved {
         pass(sent, oldest_write(arena));

@@ -55,6 +55,34 @@ fn arenas() -> Vec<(Size, &'static str, Arena)> {
             one_takeover(trio().packets(1).faults(0).plain())
                 .with(|timing| (timing.grace, timing.operator_wait) = (ticks(2), ticks(2))),
         ),
+        (Small, "fast pair, 1 packet, 1 fault", pair().with_fast_peers().packets(1).faults(1)),
+        (
+            Small,
+            "fast pair, 1 packet, no fault, converges",
+            converging(one_takeover(pair().with_fast_peers().packets(1).faults(0))),
+        ),
+        (Large, "fast pair, 1 fault, switchover", switching(pair().with_fast_peers().faults(1))),
+        (
+            Large,
+            "fast pair, X = 1, 1 packet, 1 fault, switchover",
+            switching(stopping(pair().with_fast_peers().packets(1).faults(1))),
+        ),
+        (
+            Large,
+            "drifting fast pair, 1 packet, 1 fault",
+            Arena::drifting_pair().with_fast_peers().packets(1).faults(1),
+        ),
+        (
+            Large,
+            "fast trio, G = 4, 1 packet, no fault, one takeover",
+            one_takeover(trio().with_fast_peers().packets(1).faults(0))
+                .with(|timing| (timing.grace, timing.operator_wait) = (ticks(4), ticks(4))),
+        ),
+        (
+            Large,
+            "fast lone, 1 packet, no fault, one takeover",
+            one_takeover(Arena::lone().with_fast_peers().packets(1).faults(0)),
+        ),
         (Small, "pair, 1 packet, 1 fault, switchover, stops slowly", slowly(pair().packets(1).faults(1))),
         (Large, "pair, 1 fault, switchover, stops slowly", slowly(pair().faults(1))),
         (
@@ -168,13 +196,29 @@ fn bad_times() -> Vec<(Size, &'static str, &'static str, Arena)> {
             Small,
             "I1",
             "T1: H = T + 1",
-            Arena::pair().plain().packets(1).faults(0).with(|timing| timing.hold = ticks(3)),
+            Arena::pair().without_certificates().packets(1).faults(0).with(|timing| timing.hold = ticks(3)),
+        ),
+        (
+            Small,
+            "I1",
+            "T1: Ha = Ta + 1",
+            Arena::pair().plain().packets(1).faults(0).with(|timing| timing.api_hold = ticks(3)),
         ),
         (
             Small,
             "I1",
             "T1: T = H + drift - 1",
             Arena::drifting_pair().plain().faults(0).packets(1).with(|timing| timing.watch = ticks(1 + SKEW)),
+        ),
+        (
+            Small,
+            "I1",
+            "T1: Ta = Ha + drift - 1",
+            Arena::drifting_pair()
+                .plain()
+                .faults(0)
+                .packets(1)
+                .with(|timing| timing.api_watch = ticks(1 + SKEW)),
         ),
         (Small, "I1", "T2, R6: W = 0", plain_trio().with(|timing| timing.operator_wait = ticks(0))),
         (Small, "I1", "T2: W = G - 1", plain_trio().with(|timing| timing.operator_wait = ticks(2))),

@@ -276,7 +276,7 @@ pub(crate) fn answered(
     };
     let is_own_epoch = agent.epoch == answered.write.lease.epoch && answered.purpose == Purpose::Renew;
     if let (true, true, Some(tenure)) = (gives_hold, is_own_epoch, &mut agent.tenure) {
-        tenure.api_hold_end = tenure.api_hold_end.max(answered.sent + at.timing.hold);
+        tenure.api_hold_end = tenure.api_hold_end.max(answered.sent + at.timing.api_hold);
     }
 }
 

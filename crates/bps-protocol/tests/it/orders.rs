@@ -428,7 +428,7 @@ fn the_first_member_of_a_new_pair_begins_and_the_second_only_if_it_does_not() {
         let later = protocol.step(BootTime(1) + after, Event::Timer);
         [seen, later].map(|effects| effects.iter().any(|effect| matches!(effect, Effect::WriteLease(_))))
     };
-    let (short, long) = (Timing::default().renew_period / 2, Timing::default().renew_period);
+    let (short, long) = (Timing::default().second_copy / 2, Timing::default().renew_period);
     assert_eq!(claims_of(members[0], lease, short), [true, false]);
     assert_eq!(claims_of(members[1], lease, short), [false, false]);
     assert_eq!(claims_of(members[1], lease, long), [false, true]);

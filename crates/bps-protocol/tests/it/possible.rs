@@ -111,10 +111,10 @@ fn with_witness_of(mut possible: Agent, whole: &Agent) -> Agent {
     possible
 }
 
-/// Who promised for T takes over by expiry no sooner than if it had read the Lease just then.
+/// An agent that is bound by a promise takes over by expiry no sooner than if it had read the Lease so much later.
 fn as_bound(mut agent: Agent, arena: &Arena) -> Agent {
     if let (Some(seen), true) = (&mut agent.seen, agent.role.is_standby()) {
-        seen.since = seen.since.max(agent.promise_end.before(arena.timing.watch));
+        seen.since = seen.since.max(agent.promise_end.before(arena.timing.api_watch));
     }
     agent
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use bps_protocol::testing::short;
+use bps_protocol::testing::{fast_and_short, short};
 use bps_protocol::{Hold, Order, Timing};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
@@ -45,10 +45,11 @@ proptest! {
     #[test]
     fn whatever_happens_one_acts_at_most_and_afterwards_exactly_one(
         seed: u64,
+        timing in prop::sample::select(vec![short(), fast_and_short()]),
         script in script(),
         (stops_in, patience) in prop_oneof![Just((0, 0)), (0..6_000_u64, 0..6_000_u64)],
     ) {
-        let mut simulation = Simulation::new(&short(), seed);
+        let mut simulation = Simulation::new(&timing, seed);
         (simulation.stops_in, simulation.patience) = (stops_in * MILLISECOND, Duration::from_millis(patience));
         for (at, fault, lasts) in script {
             simulation.plan(at, fault, lasts);
@@ -127,7 +128,11 @@ fn the_way_of_whole_agents_is_not_that_of_a_model_with_other_rules() {
 
 /// A pair that lives in Peer mode; node numbers of the active and its standby.
 pub(crate) fn idle_pair(seed: u64) -> (Simulation, usize, usize) {
-    let mut simulation = Simulation::new(&Timing::default(), seed);
+    idle_pair_with(&Timing::default(), seed)
+}
+
+fn idle_pair_with(timing: &Timing, seed: u64) -> (Simulation, usize, usize) {
+    let mut simulation = Simulation::new(timing, seed);
     simulation.run_until(5 * SECOND);
     let acting = simulation.acting();
     assert_eq!((acting.len(), simulation.hold()), (1, Hold::Peer));
@@ -136,8 +141,12 @@ pub(crate) fn idle_pair(seed: u64) -> (Simulation, usize, usize) {
 
 /// From the end of one application to the start of the other, after this fault to the active; the longest of 20.
 fn longest_gap(fault: impl Fn(usize) -> Fault) -> Duration {
+    longest_gap_with(&Timing::default(), fault)
+}
+
+fn longest_gap_with(timing: &Timing, fault: impl Fn(usize) -> Fault) -> Duration {
     let gap = |seed| {
-        let (mut simulation, active, standby) = idle_pair(seed);
+        let (mut simulation, active, standby) = idle_pair_with(timing, seed);
         let at = 5 * SECOND + seed * 7 * MILLISECOND;
         simulation.plan(at, fault(active), 100 * SECOND);
         simulation.run_until(at + 5 * SECOND);
@@ -152,7 +161,8 @@ fn longest_gap(fault: impl Fn(usize) -> Fault) -> Duration {
 #[test]
 #[should_panic(expected = "I1")]
 fn a_watch_shorter_than_the_hold_is_found_out() {
-    let timing = Timing { watch: Duration::from_millis(300), ..Timing::default() };
+    let watch = Duration::from_millis(300);
+    let timing = Timing { watch, api_watch: watch, ..Timing::default() };
     assert!(timing.check().is_err());
     let mut simulation = Simulation::new(&timing, 1);
     simulation.plan(5 * SECOND, Fault::Partition(0, 1), 10 * SECOND);
@@ -224,7 +234,30 @@ fn a_dead_container_takes_a_short_wait_and_a_claim() {
 
 #[test]
 fn a_dead_node_takes_the_watch_and_a_claim() {
-    let gap = longest_gap(|node| Fault::NodeDies { node, is_for_ever: true });
-    println!("node dies: {gap:?}");
-    assert!(gap <= Timing::default().watch + Duration::from_millis(100));
+    for timing in [Timing::default(), fast_and_short()] {
+        let gap = longest_gap_with(&timing, |node| Fault::NodeDies { node, is_for_ever: true });
+        println!("node dies with a watch of {:?}: {gap:?}", timing.watch);
+        assert!(gap <= timing.watch + Duration::from_millis(100));
+    }
+}
+
+/// What a fast pair does whose machine is too late for it: it has the times of the API server, and their price.
+#[test]
+fn an_active_that_is_to_live_on_writes_does_so_until_it_is_not() {
+    let (mut simulation, active, standby) = idle_pair_with(&fast_and_short(), 2);
+    let live_on_writes = |simulation: &mut Simulation, is_wanted| {
+        simulation.nodes[active].protocol.as_mut().expect("it lives").live_on_writes(is_wanted);
+    };
+    live_on_writes(&mut simulation, true);
+    simulation.run_until(6 * SECOND);
+    let before = simulation.writes;
+    // Longer than a promise binds its peer.
+    simulation.plan(6 * SECOND, Fault::Partition(active, standby), SECOND);
+    simulation.run_until(16 * SECOND);
+    assert_eq!((simulation.acting(), simulation.hold()), (vec![active], Hold::Api));
+    assert!(simulation.writes - before <= 21, "{} writes in 10 s", simulation.writes - before);
+
+    live_on_writes(&mut simulation, false);
+    simulation.run_until(17 * SECOND);
+    assert_eq!((simulation.acting(), simulation.hold()), (vec![active], Hold::Peer));
 }

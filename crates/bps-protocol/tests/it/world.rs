@@ -97,7 +97,7 @@ impl World {
         let first = Epoch { term: 1, sequence: 0 };
         let peer = Peer { id: S, hold_end: BootTime(0), ping: None, witness: None };
         let tenure = Tenure {
-            api_hold_end: NOW + arena.timing.hold,
+            api_hold_end: NOW + arena.timing.api_hold,
             grace_end: NOW + arena.timing.grace,
             peer,
             joining: None,

@@ -45,6 +45,7 @@ fn record() -> impl Strategy<Value = Record> {
                 level_pods: BTreeSet::new(),
                 lag: Told::default(),
                 crash_loop: None,
+                late_in: None,
             }
         },
     )

@@ -15,8 +15,8 @@ use crate::app::Outage;
 use crate::bench::Error;
 use crate::machine;
 
-/// Name of the line.
-pub const WHAT: &str = "pair: four CPU hogs, no fault";
+/// What is measured, behind the name of the site.
+pub const WHAT: &str = "four CPU hogs, no fault";
 /// How many processes want a core each.
 pub const COUNT: usize = 4;
 /// How many times as long as idling it is watched.
@@ -76,12 +76,13 @@ impl Drop for Hogs {
 ///
 /// # Errors
 /// `Request`, `Find`, `Machine`.
-pub async fn run(course: &Course<'_>, site: &Site, report: &mut Report) -> Result<(), Error> {
-    if !course.options.wants(WHAT) {
+pub async fn run(course: &Course<'_>, site: &Site, title: &str, report: &mut Report) -> Result<(), Error> {
+    let what = format!("{title}: {WHAT}");
+    if !course.options.wants(&what) {
         return Ok(());
     }
     let time = course.options.idle * TIMES;
-    eprint!("{WHAT:<60} {} s", time.as_secs());
+    eprint!("{what:<60} {} s", time.as_secs());
     let active = site.settled().await?;
     // The nodes lead to it then, too.
     sleep(QUIET).await;
@@ -98,7 +99,7 @@ pub async fn run(course: &Course<'_>, site: &Site, report: &mut Report) -> Resul
     drop(hogs);
     let (outage, _) = visit.end().await?;
     eprintln!();
-    course.note(report, line(time, epochs.len() - 1, &outage));
+    course.note(report, format!("{title}: {}", line(time, epochs.len() - 1, &outage)));
     Ok(())
 }
 

@@ -9,6 +9,8 @@ use super::evidence::{Client, Evidence};
 use super::faults::Fault;
 use super::report::{Report, Row};
 use super::site::{Serving, Site};
+use super::target::Target;
+use super::workload::Kind;
 use crate::app::Outage;
 use crate::app::outage::second_trouble;
 use crate::bench::Error;
@@ -22,6 +24,10 @@ pub const PROXY_WITHIN: Duration = Duration::from_secs(2);
 
 /// After such a time without trouble, more of it is said to have come later. No takeover pauses for so long.
 const APART: Duration = Duration::from_millis(200);
+
+/// What a client of a pair with the timing profile `Fast` should see at most when a node loses power, the second that kube-proxy may
+/// take included.
+const FAST_NODE_LOST: Target = Target::Both(0.75, 1.9);
 
 /// What is broken, and what its rows are called and compared with.
 pub struct Trial<'a> {
@@ -50,7 +56,12 @@ impl Trial<'_> {
             return;
         }
         let has_target = self.site.kind().has_agents();
-        let beside = if has_target { fault.beside() } else { "" };
+        let beside = &*match self.site.kind() {
+            // What the profile makes of the same fault.
+            Kind::FastPairs => format!("pair: {}", fault.title()),
+            _ if has_target => fault.beside().to_owned(),
+            _ => String::new(),
+        };
         let kept = |name: &str| if name.is_empty() { String::new() } else { format!("{name}, kept") };
         let mut fresh = Row { what: what.clone(), beside: beside.to_owned(), ..Row::default() };
         let mut lasting = Row { what: kept(&what), beside: kept(beside), ..Row::default() };
@@ -58,6 +69,9 @@ impl Trial<'_> {
             fresh.target = fault.target();
             lasting.target = fault.target_kept();
             fresh.elsewhere = fault.elsewhere();
+        }
+        if (self.site.kind(), fault) == (Kind::FastPairs, Fault::NodeLost) {
+            (fresh.target, lasting.target) = (FAST_NODE_LOST, FAST_NODE_LOST);
         }
         course
             .repeat((&what, rounds), &mut report.failures, async |number| {

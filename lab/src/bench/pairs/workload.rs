@@ -28,6 +28,8 @@ const STATE: &str = "/state";
 pub enum Kind {
     /// Pods of a StatefulSet with agents, two for each pair.
     Pairs,
+    /// The same with the timing profile `Fast`.
+    FastPairs,
     /// Pods of a Deployment with agents, two for each pair.
     PairsOfDeployment,
     /// The same, whose agents are in the image of the application instead of being copied.
@@ -58,7 +60,7 @@ impl Kind {
     /// Where its agents come from, if it has any.
     fn agent_source(self) -> Option<AgentSource> {
         match self {
-            Self::Pairs | Self::PairsOfDeployment | Self::CountingPairs => {
+            Self::Pairs | Self::FastPairs | Self::PairsOfDeployment | Self::CountingPairs => {
                 Some(AgentSource::Copy { image: AGENT_IMAGE.to_owned() })
             }
             Self::PairsBuiltIn => {
@@ -76,13 +78,14 @@ impl Kind {
 
     /// Whether its workload is a StatefulSet; otherwise it is a Deployment.
     pub const fn is_stateful_set(self) -> bool {
-        matches!(self, Self::Pairs | Self::CountingPairs)
+        matches!(self, Self::Pairs | Self::FastPairs | Self::CountingPairs)
     }
 
     /// How many of so many Pods serve.
     pub const fn serving(self, replicas: usize) -> usize {
         match self {
             Self::Pairs
+            | Self::FastPairs
             | Self::PairsOfDeployment
             | Self::PairsBuiltIn
             | Self::PairsMounted
@@ -111,9 +114,13 @@ pub struct Blueprint {
 impl Blueprint {
     /// The group of the pairs.
     pub(super) fn group(&self) -> Value {
+        let profile = if self.kind == Kind::FastPairs { "Fast" } else { "Default" };
         json!({
             "apiVersion": "backup.example.com/v1alpha1", "kind": "HAGroup", "metadata": {"name": self.name},
-            "spec": {"service": {"name": self.name, "ports": [{"port": 80, "targetPort": PORT}]}},
+            "spec": {
+                "service": {"name": self.name, "ports": [{"port": 80, "targetPort": PORT}]},
+                "timing": {"profile": profile},
+            },
         })
     }
 

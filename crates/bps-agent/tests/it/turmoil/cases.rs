@@ -4,6 +4,8 @@ use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use bps_protocol::testing::fast_and_short;
+
 use crate::turmoil::machine::Flaw;
 use crate::turmoil::record::{What, spans};
 use crate::turmoil::scene::{Outcome, run};
@@ -19,7 +21,11 @@ fn number(variable: &str) -> Option<u64> {
 }
 
 fn played(seed: u64) -> Outcome {
-    let outcome = run(seed, &Script::draw(seed), Flaw::default());
+    played_with(seed, &Script::draw(seed))
+}
+
+fn played_with(seed: u64, script: &Script) -> Outcome {
+    let outcome = run(seed, script, Flaw::default());
     outcome.unwrap_or_else(|error| panic!("TURMOIL_SEED={seed}: an agent ended with an error: {error}"))
 }
 
@@ -56,6 +62,15 @@ fn whatever_happens_one_acts_at_most_and_afterwards_exactly_one() {
             println!("{tenures} tenures in {SEEDS} runs");
             assert!(tenures as u64 >= 2 * SEEDS, "there were {tenures} tenures only");
         }
+    }
+}
+
+#[test]
+fn whatever_happens_holds_for_fast_pairs_as_well() {
+    for seed in SEEDS..2 * SEEDS {
+        let script = Script { timing: fast_and_short(), ..Script::draw(seed) };
+        let outcome = played_with(seed, &script);
+        assert_eq!(outcome.verdict, Ok(()), "{}", told(seed, &outcome));
     }
 }
 

@@ -54,8 +54,8 @@ fn a_set_tells_its_agents_what_to_replicate_and_its_group_how_fast_to_be() {
     let expected = GroupTiming {
         hold_milliseconds: 4_900,
         watch_milliseconds: 5_000,
-        stop_milliseconds: 200,
         api_outage_seconds: 90,
+        ..GroupTiming::default()
     };
     assert_eq!(timing, Some(expected));
 }

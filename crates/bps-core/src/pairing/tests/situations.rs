@@ -315,6 +315,14 @@ fn a_spare_takes_the_place_of_a_standby_that_does_not_answer() {
 }
 
 #[test]
+fn an_active_that_lives_on_writes_because_its_node_is_late_has_no_silent_standby() {
+    let mut group = silent(SILENCE_MAX);
+    group.pairs[0].is_late = true;
+    let plan = plan_now(&group);
+    assert_eq!((plan.steps, plan.waits), (vec![], vec![]));
+}
+
+#[test]
 fn whoever_is_on_the_lost_node_comes_last_and_whoever_was_silent_itself_not_at_all() {
     let mut group = silent(SILENCE_MAX);
     // Pods 2 and 4 are on one node, 1 and 3 on the other one, where the active is.

@@ -18,6 +18,10 @@ pub(super) const APPLICATION_ENDS: Word = Word {
     word: "CrashLooping",
     meaning: "The application of a pair ends again and again soon after its start: each start comes later.",
 };
+pub(super) const LATE_NODE: Word = Word {
+    word: "LateNode",
+    meaning: "The node of an active wakes its agent too late for the timing profile Fast: the pair has the times of Default.",
+};
 pub(super) const REFUSED: Word = Word { word: "Refused", meaning: "A write for the group was refused." };
 pub(super) const UNREADABLE: Word = Word {
     word: "Unreadable",
@@ -46,7 +50,7 @@ pub const GROUP_CONDITIONS: [ConditionWords; 4] = [
     },
     ConditionWords {
         r#type: Word { word: words::DEGRADED, meaning: "Something needs attention." },
-        when_true: &[UNREADABLE, REFUSED, WITHHELD, APPLICATION_ENDS, SILENT],
+        when_true: &[UNREADABLE, REFUSED, WITHHELD, APPLICATION_ENDS, SILENT, LATE_NODE],
         when_false: &[AS_EXPECTED],
     },
     ConditionWords { r#type: WITHHELD, when_true: &[NO_LEVEL_COPY], when_false: &[AS_EXPECTED] },

@@ -200,6 +200,19 @@ fn a_standby_that_does_not_answer_is_named() {
 }
 
 #[test]
+fn a_node_that_is_too_late_for_the_profile_is_named_and_the_pair_is_ready() {
+    let mut late = group(Some(1), FIRST);
+    late.pairs[0].is_late = true;
+    let told = status(&HAGroupStatus::default(), &late, &[]);
+    assert_eq!((told.state.as_str(), told.pairs[0].state.as_str()), ("Ready", "Paired"));
+    let said: Vec<_> = told.conditions.iter().map(|said| (&*said.reason, said.status)).collect();
+    assert_eq!(said[..2], [("Paired", ConditionStatus::True), ("LateNode", ConditionStatus::True)]);
+    let message = "the node of web-1, the active of web-0, wakes its agent too late for the timing profile Fast: give that \
+        node or container more processor time, or make the group anew with timing.profile Default";
+    assert_eq!(told.conditions[1].message, message);
+}
+
+#[test]
 fn what_stands_in_the_way_degrades_the_group() {
     let troubled = status(&HAGroupStatus::default(), &group(Some(1), FIRST), &["no permission".into()]);
     let degraded = troubled.conditions.iter().find(|condition| condition.r#type == words::DEGRADED);
