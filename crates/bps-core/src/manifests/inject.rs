@@ -28,6 +28,15 @@ const PROBES: [&str; 3] = ["livenessProbe", "readinessProbe", "startupProbe"];
 /// Argument of an agent whose application runs as standby, too.
 const RUN_IN_STANDBY: &str = "--run-in-standby";
 
+/// Time between two liveness probes of the agent. Unit: seconds. 10: the kubelet's default.
+const LIVENESS_PERIOD_SECONDS: u32 = 10;
+/// Time that the kubelet waits for an answer. Unit: seconds. 5: five times its default, for a node without free
+/// processor time.
+const LIVENESS_TIMEOUT_SECONDS: u32 = 5;
+/// Probes in a row that may fail before the kubelet restarts the container. 6: with the period, as long as `/livez`
+/// lets the agent's loop stand still (`LIVENESS_MAX` of `bps-runtime`, 60 s).
+const LIVENESS_FAILURES_MAX: u32 = 6;
+
 /// What to put in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Injection {
@@ -141,6 +150,7 @@ fn wrap(container: &mut Value, injection: &Injection, grace: Option<u64>) -> Res
     container["readinessProbe"] = json!({
         "httpGet": {"path": "/readyz", "port": keys::AGENT_HEALTH_PORT}, "periodSeconds": 1,
     });
+    container["livenessProbe"] = agent_liveness();
     let added = add_environment(container, injection, grace);
     let mount = |name: &str, path: &str| json!({"name": name, "mountPath": path});
     append(container, "volumeMounts", mount(keys::VOLUME_AGENT, keys::AGENT_MOUNT_PATH));
@@ -159,6 +169,19 @@ fn wrap(container: &mut Value, injection: &Injection, grace: Option<u64>) -> Res
     Ok(json!({"container": name, "command": command, "probes": probes, "env": added}))
 }
 
+/// Probe by which the kubelet restarts a stuck agent. The enforcer watches over an active only, never over a standby.
+///
+/// A healthy agent answers in every state: its loop wakes at least once in each period of its pings, and no wait for
+/// the API server, a peer or the application blocks it.
+fn agent_liveness() -> Value {
+    json!({
+        "httpGet": {"path": "/livez", "port": keys::AGENT_HEALTH_PORT},
+        "periodSeconds": LIVENESS_PERIOD_SECONDS,
+        "timeoutSeconds": LIVENESS_TIMEOUT_SECONDS,
+        "failureThreshold": LIVENESS_FAILURES_MAX,
+    })
+}
+
 /// The command of the application as it is now: somebody may have edited it since the agent was put before it.
 fn command_now(container: &Value, kept: &Value) -> Value {
     let words = container["command"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -174,11 +197,14 @@ fn command_now(container: &Value, kept: &Value) -> Value {
 
 fn unwrap(container: &mut Value, kept: &Value) {
     container["command"] = command_now(container, kept);
-    let asks_agent = container["readinessProbe"]["httpGet"]["port"] == keys::AGENT_HEALTH_PORT;
     if let Some(container) = container.as_object_mut() {
-        if asks_agent {
-            container.remove("readinessProbe");
+        for probe in PROBES {
+            let asks_agent = |probe: &Value| probe["httpGet"]["port"] == keys::AGENT_HEALTH_PORT;
+            if container.get(probe).is_some_and(asks_agent) {
+                container.remove(probe);
+            }
         }
+
         // What somebody wrote in the meantime stays.
         for (name, probe) in kept["probes"].as_object().cloned().unwrap_or_default() {
             container.entry(name).or_insert(probe);

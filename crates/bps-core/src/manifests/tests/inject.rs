@@ -61,8 +61,9 @@ fn the_agent_starts_the_application_with_its_own_arguments() {
     ];
     assert_eq!(command, expected);
     assert_eq!(container["args"], json!(["--port=80"]));
-    assert_eq!(container.get("livenessProbe"), None);
-    assert_eq!(container["readinessProbe"]["httpGet"]["port"], json!(keys::AGENT_HEALTH_PORT));
+    let port = keys::AGENT_HEALTH_PORT;
+    let readiness = json!({"httpGet": {"path": "/readyz", "port": port}, "periodSeconds": 1});
+    assert_eq!(container["readinessProbe"], readiness);
     let names: Vec<_> =
         container["env"].as_array().unwrap().iter().map(|entry| entry["name"].clone()).collect();
     assert_eq!(names, ["POD_NAME", "POD_UID", "POD_NAMESPACE", "POD_IP", "HA_AGENT"]);

@@ -21,6 +21,32 @@ fn probes_that_were_edited_beside_the_agent_stay() {
 }
 
 #[test]
+fn the_kubelet_restarts_a_stuck_agent_after_a_minute_and_not_the_application() {
+    let agent = json!({
+        "httpGet": {"path": "/livez", "port": 20_002},
+        "periodSeconds": 10, "timeoutSeconds": 5, "failureThreshold": 6,
+    });
+    let mut bare = template();
+    bare["spec"]["containers"][0].as_object_mut().unwrap().remove("livenessProbe");
+    for before in [template(), bare] {
+        let mut once = inject(&before, &injection()).unwrap();
+        assert_eq!(once["spec"]["containers"][0]["livenessProbe"], agent);
+        assert_eq!(once["spec"]["containers"][0].get("startupProbe"), None);
+        // Other times make it no probe of the application.
+        once["spec"]["containers"][0]["livenessProbe"]["periodSeconds"] = json!(3);
+        assert_eq!(uninject(&once), Ok(before));
+    }
+}
+
+#[test]
+fn the_agent_takes_the_probes_of_a_template_that_an_earlier_release_injected() {
+    let mut earlier = inject(&template(), &injection()).unwrap();
+    earlier["spec"]["containers"][0].as_object_mut().unwrap().remove("livenessProbe");
+    assert_eq!(uninject(&earlier), Ok(template()));
+    assert_eq!(inject(&earlier, &injection()), inject(&template(), &injection()));
+}
+
+#[test]
 fn a_liveness_probe_that_nobody_does_any_more_is_told() {
     let of = |probe: Value| with("livenessProbe", probe);
     let given = |argument: &str| Injection { arguments: vec![argument.to_owned()], ..injection() };
