@@ -154,6 +154,7 @@ fn every_example_of_a_pair_has_only_known_fields_and_takes_the_arguments_that_it
             group: name.into(),
             source: AgentSource::Copy { image: "agent".into() },
             container: None,
+            image_command: None,
             arguments: arguments.clone(),
         };
         let workloads: Vec<_> = of_kind("StatefulSet").chain(of_kind("Deployment")).collect();

@@ -88,6 +88,10 @@ pub struct InjectArguments {
     /// others stay as they are.
     #[arg(long = "workload", value_name = "KIND/NAME")]
     pub workloads: Vec<Workload>,
+    /// Command of the application's image, one word or a JSON list of words, for a container that has none: the
+    /// ENTRYPOINT followed by the CMD, or the ENTRYPOINT alone if the container has args.
+    #[arg(long = "command", value_name = "WORDS", value_parser = image_command, allow_hyphen_values = true)]
+    pub image_command: Option<CommandWords>,
     /// How the agent comes into the Pods.
     #[arg(long, value_enum, default_value_t = AgentDelivery::Copy)]
     pub agent_source: AgentDelivery,
@@ -111,13 +115,17 @@ pub struct InjectArguments {
     pub agent_arguments: Vec<String>,
     /// Takes the agent out again.
     #[arg(long, conflicts_with_all = [
-        "group", "container", "agent_source", "agent_path", "replicate", "handover", "agent_arguments",
+        "group", "container", "image_command", "agent_source", "agent_path", "replicate", "handover", "agent_arguments",
     ])]
     pub uninject: bool,
     /// Form of the output.
     #[arg(short, long, value_enum, default_value_t = Format::Yaml)]
     pub output: Format,
 }
+
+/// A program and its arguments, at least the program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CommandWords(pub Vec<String>);
 
 /// How the agent comes into a Pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -242,6 +250,20 @@ fn absolute_path(text: &str) -> Result<String, String> {
     if text.len() > 1 && text.starts_with('/') { Ok(text.to_owned()) } else { Err(advice.to_owned()) }
 }
 
+/// A list is recognised by its bracket, so that a program and its arguments in one word are not taken for a program.
+fn image_command(text: &str) -> Result<CommandWords, String> {
+    let advice = r#"write a JSON list of words such as '["docker-entrypoint.sh","postgres"]', or one word without blanks"#;
+    let words = if text.starts_with('[') {
+        serde_json::from_str(text).unwrap_or_default()
+    } else if text.contains(char::is_whitespace) {
+        Vec::new()
+    } else {
+        vec![text.to_owned()]
+    };
+    let has_program = words.first().is_some_and(|program: &String| !program.is_empty());
+    if has_program { Ok(CommandWords(words)) } else { Err(advice.to_owned()) }
+}
+
 fn duration(text: &str) -> Result<std::time::Duration, String> {
     let advice = "write a number of seconds, or one with a unit such as 500ms, 30s or 2m";
     let number = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
@@ -311,6 +333,23 @@ mod tests {
             ["--agent-source=sidecar", "--agent-path=bps-agent", "--agent-path=/", "--replicate=state"];
         for words in wrong.map(|word| [word]) {
             assert!(parse(&words).is_err(), "{words:?}");
+        }
+    }
+
+    #[test]
+    fn the_command_of_an_image_is_a_list_or_one_word() {
+        let parse = |text: &str| {
+            let words = ["kubectl-bps", "inject", "--group=web", &format!("--command={text}")];
+            let Verb::Inject(wanted) = Arguments::try_parse_from(words)?.verb else { panic!("it injects") };
+            Ok::<_, clap::Error>(wanted.image_command)
+        };
+        let words =
+            |words: &[&str]| Some(CommandWords(words.iter().map(|word| (*word).to_owned()).collect()));
+        let list = r#"["docker-entrypoint.sh", "postgres", ""]"#;
+        assert_eq!(parse(list).ok(), Some(words(&["docker-entrypoint.sh", "postgres", ""])));
+        assert_eq!(parse("redis-server").ok(), Some(words(&["redis-server"])));
+        for text in ["", "[]", r#"[""]"#, "[1]", r#"["a""#, "nginx -g", r#"{"a": "b"}"#] {
+            assert!(parse(text).is_err_and(|error| error.to_string().contains("JSON list")), "{text}");
         }
     }
 

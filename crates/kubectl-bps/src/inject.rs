@@ -9,7 +9,7 @@ use bps_core::manifests::{AgentSource, InjectError, Injection, inject, uninject}
 use clap::ValueEnum as _;
 
 use super::Error;
-use super::arguments::{AgentDelivery, Format, InjectArguments};
+use super::arguments::{AgentDelivery, CommandWords, Format, InjectArguments};
 use super::document::{self, Document};
 use super::workload::{Workload, group_and_kind, name};
 
@@ -19,13 +19,14 @@ use super::workload::{Workload, group_and_kind, name};
 /// `ReadFile` and `Parse` if they cannot be read, `Inject` if one of them cannot run the agent, `Refused` if none can, if it
 /// is not clear which one shall, or if the arguments contradict each other.
 pub fn run(wanted: &InjectArguments) -> Result<String, Error> {
-    let InjectArguments { file, group, container, workloads, uninject, output, .. } = wanted;
+    let InjectArguments { file, group, container, image_command, workloads, uninject, output, .. } = wanted;
     let source = agent_source(wanted)?;
     refuse_overlap_in_both_roles(wanted)?;
     let injection = group.as_ref().filter(|_| !uninject).map(|group| Injection {
         group: group.clone(),
         source,
         container: container.clone(),
+        image_command: image_command.clone().map(|CommandWords(words)| words),
         arguments: agent_arguments(wanted),
     });
     changed(&text(file)?, injection.as_ref(), workloads, *output)

@@ -62,7 +62,13 @@ async fn restricted_pod_security_admits_each_way_in_which_the_agent_comes() {
         (AgentSource::ImageVolume { image: image() }, Some(image())),
         (AgentSource::Image { path: "/bps-agent".into() }, None),
     ] {
-        let injection = Injection { group: "web".into(), source, container: None, arguments: Vec::new() };
+        let injection = Injection {
+            group: "web".into(),
+            source,
+            container: None,
+            image_command: None,
+            arguments: Vec::new(),
+        };
         let pod = inject(&pod(), &injection).expect("it can run an agent");
         let kept = admitted(&client, &pod).await.expect("it is admitted").spec.expect("a spec");
         let reference = kept.volumes.into_iter().flatten().find_map(|volume| volume.image?.reference);

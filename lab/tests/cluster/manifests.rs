@@ -64,7 +64,8 @@ pub(crate) fn apply_with_agent(stage: &Stage, name: &str, group: &str) {
     let text = std::fs::read_to_string(path_of(name)).unwrap();
     let Example { mut documents, arguments } = example(&text);
     let source = AgentSource::Copy { image: AGENT_IMAGE.into() };
-    let injection = Injection { group: group.into(), source, container: None, arguments };
+    let injection =
+        Injection { group: group.into(), source, container: None, image_command: None, arguments };
     for document in documents.iter_mut().filter(|document| document["kind"] == "StatefulSet") {
         let template = &mut document["spec"]["template"];
         *template = inject(template, &injection).unwrap();

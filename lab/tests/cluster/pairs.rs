@@ -73,7 +73,7 @@ fn workload_with(kind: &str, replicas: usize, arguments: &[&str], grace: Duratio
     let source = AgentSource::Copy { image: AGENT_IMAGE.into() };
     // Claims kill it more often than anybody would.
     let arguments = vec!["--restart-pause-max=1".to_owned()];
-    let injection = Injection { group: WEB.into(), source, container: None, arguments };
+    let injection = Injection { group: WEB.into(), source, container: None, image_command: None, arguments };
     let mut spec = json!({
         "replicas": replicas,
         "selector": {"matchLabels": {"app": WEB}},

@@ -194,7 +194,7 @@ pub(crate) async fn start(stage: &Stage, keeping: Keeping) {
     template["spec"]["volumes"] = volumes;
     let arguments = vec!["--replicate=/state".to_owned()];
     let source = AgentSource::Copy { image: AGENT_IMAGE.into() };
-    let injection = Injection { group: NAME.into(), source, container: None, arguments };
+    let injection = Injection { group: NAME.into(), source, container: None, image_command: None, arguments };
     let set = json!({
         "apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": NAME},
         "spec": {

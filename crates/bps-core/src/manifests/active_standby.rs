@@ -26,6 +26,7 @@ pub fn set_injection(set: &BackupPodSet, agent_image: Option<&str>) -> Option<In
         group: set.metadata.name.clone().unwrap_or_default(),
         source,
         container: wanted.container.clone(),
+        image_command: None,
         arguments: agent_arguments(wanted),
     })
 }

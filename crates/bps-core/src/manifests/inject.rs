@@ -28,6 +28,9 @@ const PROBES: [&str; 3] = ["livenessProbe", "readinessProbe", "startupProbe"];
 /// Argument of an agent whose application runs as standby, too.
 const RUN_IN_STANDBY: &str = "--run-in-standby";
 
+/// Word of the annotation that says that the command is that of the image, and was not in the container.
+const OF_IMAGE: &str = "commandOfImage";
+
 /// Time between two liveness probes of the agent. Unit: seconds. 10: the kubelet's default.
 const LIVENESS_PERIOD_SECONDS: u32 = 10;
 /// Time that the kubelet waits for an answer. Unit: seconds. 5: five times its default, for a node without free
@@ -46,6 +49,8 @@ pub struct Injection {
     pub source: AgentSource,
     /// Container that runs the application; needed if there is more than one.
     pub container: Option<String>,
+    /// Command of the application's image, for a container that names none; not empty.
+    pub image_command: Option<Vec<String>>,
     /// Further arguments of the agent, for example hooks, or ports to relay that the template does not name.
     pub arguments: Vec<String>,
 }
@@ -137,11 +142,10 @@ pub fn uninject(template: &Value) -> Result<Value, InjectError> {
 /// Wraps the command; returns what [`uninject`] needs to know.
 fn wrap(container: &mut Value, injection: &Injection, grace: Option<u64>) -> Result<Value, InjectError> {
     let name = container["name"].as_str().unwrap_or_default().to_owned();
-    let command = container["command"].as_array().filter(|command| !command.is_empty()).cloned();
-    let command = command.ok_or(InjectError::NoCommand { container: name.clone() })?;
-    let mut wrapped: Vec<Value> = agent_command(container, injection).into_iter().map(Value::from).collect();
-    wrapped.extend(command.iter().cloned());
-    container["command"] = Value::Array(wrapped);
+    let command = application_command(container, injection)?;
+    let of_agent = agent_command(container, injection).into_iter().map(Value::from);
+    container["command"] = of_agent.chain(command.iter().cloned()).collect();
+
     let mut probes = Map::new();
     for probe in PROBES {
         let removed = container.as_object_mut().and_then(|container| container.remove(probe));
@@ -166,7 +170,29 @@ fn wrap(container: &mut Value, injection: &Injection, grace: Option<u64>) -> Res
     if let Some(program_mount) = injection.source.mount() {
         append(container, "volumeMounts", program_mount);
     }
-    Ok(json!({"container": name, "command": command, "probes": probes, "env": added}))
+
+    let mut kept = json!({"container": name, "command": command, "probes": probes, "env": added});
+    if injection.image_command.is_some() {
+        // Beside the command, so that an earlier release, which knows no such word, writes the same command out.
+        kept[OF_IMAGE] = json!(true);
+    }
+    Ok(kept)
+}
+
+/// The command that the agent starts: that of the container, or the one that was given for its image.
+fn application_command(container: &Value, injection: &Injection) -> Result<Vec<Value>, InjectError> {
+    let command = container["command"].as_array().filter(|command| !command.is_empty());
+    let name = || container["name"].as_str().unwrap_or_default().to_owned();
+    match (&injection.image_command, command) {
+        (None, Some(command)) => Ok(command.clone()),
+        (Some(of_image), None) => Ok(of_image.iter().cloned().map(Value::from).collect()),
+        (Some(_), Some(_)) => Err(InjectError::CommandTwice { container: name() }),
+        (None, None) => Err(InjectError::NoCommand {
+            container: name(),
+            image: container["image"].as_str().map(str::to_owned),
+            has_args: container["args"].as_array().is_some_and(|words| !words.is_empty()),
+        }),
+    }
 }
 
 /// Probe by which the kubelet restarts a stuck agent. The enforcer watches over an active only, never over a standby.
@@ -196,8 +222,13 @@ fn command_now(container: &Value, kept: &Value) -> Value {
 }
 
 fn unwrap(container: &mut Value, kept: &Value) {
-    container["command"] = command_now(container, kept);
+    let command = command_now(container, kept);
+    let is_of_image = kept[OF_IMAGE] == true && command == kept["command"];
+    container["command"] = command;
     if let Some(container) = container.as_object_mut() {
+        if is_of_image {
+            container.remove("command");
+        }
         for probe in PROBES {
             let asks_agent = |probe: &Value| probe["httpGet"]["port"] == keys::AGENT_HEALTH_PORT;
             if container.get(probe).is_some_and(asks_agent) {

@@ -15,7 +15,7 @@ fn injection() -> Injection {
 }
 
 fn from(source: AgentSource) -> Injection {
-    Injection { group: "web".into(), source, container: None, arguments: Vec::new() }
+    Injection { group: "web".into(), source, container: None, image_command: None, arguments: Vec::new() }
 }
 
 fn injected(text: &str) -> Result<String, Error> {
@@ -106,7 +106,9 @@ fn what_cannot_run_an_agent_is_refused_with_what_to_write_instead() {
     let pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: [{name: b}]}\n";
     assert_eq!(
         refused(pod),
-        "Pod a: container \"b\" has no command; write the command of its image, the agent has to start it"
+        "Pod a: container \"b\" has no command, and the agent has to start the program of its image: give \
+         --command='[\"PROGRAM\",\"ARGUMENT\"]', or write it as command of the container, also in a BackupPodSet; it is the \
+         ENTRYPOINT followed by the CMD: crane config IMAGE | jq -c '[.config.Entrypoint, .config.Cmd] | add'"
     );
     let hooked = |hook: &str| {
         let container =
@@ -148,23 +150,41 @@ fn a_workload_that_selects_by_a_label_of_the_operator_is_refused_and_loses_its_a
     assert_eq!(after, changed(&selecting(BEFORE), None, &[], Format::Yaml).unwrap());
 }
 
+/// The manifests without an agent after a run of this command line.
+fn ran(words: &[&str]) -> Result<String, String> {
+    let file = concat!("--file=", env!("CARGO_MANIFEST_DIR"), "/../../tests/golden/inject-before.yaml");
+    let words = [&["kubectl-bps", "inject", "--group=web", file], words].concat();
+    let Verb::Inject(wanted) = Arguments::try_parse_from(words).map_err(|error| error.to_string())?.verb
+    else {
+        panic!("it injects");
+    };
+    run(&wanted).map_err(|error| error.chain())
+}
+
+#[test]
+fn the_command_of_an_image_reaches_the_container_that_has_none() {
+    let refused = ran(&["--command=/web"]).expect_err("it has one");
+    assert_eq!(
+        refused,
+        "StatefulSet web: container \"web\" has a command, and --command is for a container without one: leave out \
+         --command, or remove the command of the container"
+    );
+    let before = BEFORE.replace("          command:\n          - /web\n", "");
+    assert_ne!(before, BEFORE);
+    let injection = Injection { image_command: Some(vec!["/web".to_owned()]), ..injection() };
+    let after = changed(&before, Some(&injection), &[], Format::Yaml).unwrap();
+    assert!(after.contains("          - --\n          - /web\n"), "{after}");
+    assert_eq!(changed(&after, None, &[], Format::Yaml).unwrap(), before);
+}
+
 #[test]
 fn agents_are_told_the_order_of_a_planned_handover_unless_both_applications_cannot_run() {
-    let told = |words: &[&str]| {
-        let file = concat!("--file=", env!("CARGO_MANIFEST_DIR"), "/../../tests/golden/inject-before.yaml");
-        let words = [&["kubectl-bps", "inject", "--group=web", file], words].concat();
-        let Verb::Inject(wanted) = Arguments::try_parse_from(words).map_err(|error| error.to_string())?.verb
-        else {
-            panic!("it injects");
-        };
-        run(&wanted).map_err(|error| error.chain())
-    };
     let overlap = "--handover=make-before-break";
-    assert!(told(&[overlap]).unwrap().contains("- --handover=make-before-break"));
-    assert!(!told(&[]).unwrap().contains("--handover"));
-    let refused = told(&[overlap, "--agent-argument=--run-in-standby"]).expect_err("it runs in both roles");
+    assert!(ran(&[overlap]).unwrap().contains("- --handover=make-before-break"));
+    assert!(!ran(&[]).unwrap().contains("--handover"));
+    let refused = ran(&[overlap, "--agent-argument=--run-in-standby"]).expect_err("it runs in both roles");
     assert!(refused.ends_with("leave it out, or --run-in-standby"), "{refused}");
-    let refused = told(&[overlap, "--replicate=/state"]).expect_err("it keeps state");
+    let refused = ran(&[overlap, "--replicate=/state"]).expect_err("it keeps state");
     assert!(refused.contains("cannot be used with"), "{refused}");
 }
 

@@ -27,7 +27,13 @@ fn injected(words: &[&str]) -> Result<String, String> {
         panic!("it injects");
     };
     let source = AgentSource::Copy { image: "bps-agent:1".into() };
-    let injection = Injection { group: "shop".into(), source, container: None, arguments: Vec::new() };
+    let injection = Injection {
+        group: "shop".into(),
+        source,
+        container: None,
+        image_command: None,
+        arguments: Vec::new(),
+    };
     changed(&shop(), Some(&injection), &wanted.workloads, Format::Yaml).map_err(|error| error.chain())
 }
 

@@ -146,7 +146,13 @@ impl Blueprint {
             let replicated = self.kind.counts().then(|| format!("--replicate={STATE}"));
             // Faults end the application more often than anybody would.
             let arguments = std::iter::once("--restart-pause-max=1".to_owned()).chain(replicated).collect();
-            let injection = Injection { group: self.name.to_owned(), source, container: None, arguments };
+            let injection = Injection {
+                group: self.name.to_owned(),
+                source,
+                container: None,
+                image_command: None,
+                arguments,
+            };
             template =
                 inject(&template, &injection).map_err(|error| Error::Find { what: error.to_string() })?;
         } else {

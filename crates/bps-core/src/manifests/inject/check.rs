@@ -43,9 +43,24 @@ pub enum InjectError {
     },
     /// The program is known to the image only.
     #[error(
-        "container {container:?} has no command; write the command of its image, the agent has to start it"
+        "container {container:?} has no command, and the agent has to start the program of its image: give \
+         --command='[\"PROGRAM\",\"ARGUMENT\"]', or write it as command of the container, also in a BackupPodSet; {}",
+        image_lookup(image.as_deref(), *has_args)
     )]
     NoCommand {
+        /// Name of the container.
+        container: String,
+        /// Its image, if it names one.
+        image: Option<String>,
+        /// Whether it has `args`.
+        has_args: bool,
+    },
+    /// Two commands for one program.
+    #[error(
+        "container {container:?} has a command, and --command is for a container without one: leave out --command, or \
+         remove the command of the container"
+    )]
+    CommandTwice {
         /// Name of the container.
         container: String,
     },
@@ -306,6 +321,22 @@ fn agent_port(container: &Value) -> Option<u16> {
     let ports = container["ports"].as_array().into_iter().flatten();
     let mut numbers = ports.filter_map(|port| u16::try_from(port["containerPort"].as_u64()?).ok());
     numbers.find(|number| AGENT_PORTS.contains(number))
+}
+
+/// Which command prints the words of an image's command, and which of them are meant.
+fn image_lookup(image: Option<&str>, has_args: bool) -> String {
+    let image = image.unwrap_or("IMAGE");
+    if has_args {
+        format!(
+            "it is the ENTRYPOINT alone, because the container's args take the place of the CMD: \
+             crane config {image} | jq -c .config.Entrypoint"
+        )
+    } else {
+        format!(
+            "it is the ENTRYPOINT followed by the CMD: \
+             crane config {image} | jq -c '[.config.Entrypoint, .config.Cmd] | add'"
+        )
+    }
 }
 
 fn agent_ports() -> String {

@@ -17,8 +17,13 @@ fn sources() -> [AgentSource; 3] {
 }
 
 fn injected(template: &Value, source: AgentSource) -> Value {
-    let injection =
-        Injection { group: "web".into(), source, container: Some("web".into()), arguments: vec![] };
+    let injection = Injection {
+        group: "web".into(),
+        source,
+        container: Some("web".into()),
+        image_command: None,
+        arguments: vec![],
+    };
     inject(template, &injection).expect("it can run an agent")
 }
 

@@ -8,7 +8,7 @@ use crate::manifests::{AgentSource, InjectError, Injection, inject, uninject};
 pub(super) fn injection() -> Injection {
     let arguments = vec!["--on-active=/hook".to_owned()];
     let source = AgentSource::Copy { image: "bps-agent:1".into() };
-    Injection { group: "web".into(), source, container: None, arguments }
+    Injection { group: "web".into(), source, container: None, image_command: None, arguments }
 }
 
 pub(super) fn template() -> Value {
@@ -140,6 +140,56 @@ fn what_was_edited_behind_the_agent_stays() {
     assert_eq!(uninject(&once), Ok(edited));
 }
 
+/// The template with no command, as most charts have it.
+fn bare() -> Value {
+    let mut template = template();
+    template["spec"]["containers"][0].as_object_mut().unwrap().remove("command");
+    template
+}
+
+#[test]
+fn the_command_of_an_image_stands_behind_the_agent_and_goes_with_it() {
+    let words = ["docker-entrypoint.sh", "postgres"];
+    let of_image = Some(words.map(str::to_owned).to_vec());
+    let injection = Injection { image_command: of_image, ..injection() };
+    let once = inject(&bare(), &injection).unwrap();
+    let command = once["spec"]["containers"][0]["command"].as_array().unwrap();
+    assert_eq!(command[command.len() - 3..], ["--", words[0], words[1]]);
+    assert_eq!(inject(&once, &injection).as_ref(), Ok(&once));
+    assert_eq!(uninject(&once), Ok(bare()));
+
+    // An edit behind the agent makes it a command of the container.
+    let mut edited = once;
+    edited["spec"]["containers"][0]["command"].as_array_mut().unwrap().push(json!("-c"));
+    let mut expected = bare();
+    expected["spec"]["containers"][0]["command"] = json!(["docker-entrypoint.sh", "postgres", "-c"]);
+    assert_eq!(uninject(&edited), Ok(expected));
+}
+
+#[test]
+fn a_container_has_one_command() {
+    let of_image = Some(vec!["postgres".to_owned()]);
+    let twice = inject(&template(), &Injection { image_command: of_image, ..injection() });
+    assert_eq!(twice, Err(InjectError::CommandTwice { container: "web".into() }));
+}
+
+#[test]
+fn a_missing_command_is_asked_for_with_the_line_that_finds_it() {
+    let refused = |template: &Value| error_of(template).expect("the program is not known").to_string();
+    assert_eq!(
+        refused(&bare()),
+        "container \"web\" has no command, and the agent has to start the program of its image: give \
+         --command='[\"PROGRAM\",\"ARGUMENT\"]', or write it as command of the container, also in a BackupPodSet; it is the \
+         ENTRYPOINT alone, because the container's args take the place of the CMD: \
+         crane config web:1 | jq -c .config.Entrypoint"
+    );
+    let mut without_args = bare();
+    without_args["spec"]["containers"][0].as_object_mut().unwrap().remove("args");
+    assert!(refused(&without_args).ends_with(
+        "it is the ENTRYPOINT followed by the CMD: crane config web:1 | jq -c '[.config.Entrypoint, .config.Cmd] | add'"
+    ));
+}
+
 #[test]
 fn another_group_replaces_the_first_one() {
     let once = inject(&template(), &injection()).unwrap();
@@ -186,7 +236,9 @@ fn what_stands_in_the_way_is_named_with_what_to_write_instead() {
     };
     let known = vec!["web".to_owned(), "side".to_owned()];
     assert_eq!(refused(&second, None), InjectError::Ambiguous { known });
-    assert_eq!(refused(&second, Some("side")), InjectError::NoCommand { container: "side".into() });
+    let image = Some("side:1".to_owned());
+    let no_command = InjectError::NoCommand { container: "side".into(), image, has_args: false };
+    assert_eq!(refused(&second, Some("side")), no_command);
     let missing = InjectError::NoContainer { wanted: "db".into(), known: vec!["web".into()] };
     assert_eq!(refused(&|_| {}, Some("db")), missing);
     let fields = [

@@ -105,7 +105,12 @@ fn what_agents_are_told_makes_a_revision_and_what_the_group_is_told_does_not() {
 fn a_template_that_cannot_run_the_agent_is_told_apart() {
     let (container, hook) = (|| "web".to_owned(), json!({"exec": {"command": ["/hook"]}}));
     let cases = [
-        ("/containers/0", "command", json!([]), InjectError::NoCommand { container: container() }),
+        (
+            "/containers/0",
+            "command",
+            json!([]),
+            InjectError::NoCommand { container: container(), image: Some("web:1".into()), has_args: false },
+        ),
         (
             "/containers/0",
             "lifecycle",
