@@ -6,7 +6,7 @@ use bps_api::PromoteWhen;
 use bps_api::{HandoverOrder, keys};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use super::workload::Workload;
+use super::workload::WorkloadChoice;
 
 /// Image with the agent of the same version as this program, as `deploy` names that of the operator.
 fn agent_image() -> String {
@@ -84,10 +84,10 @@ pub struct InjectArguments {
     /// Container that runs the application; needed if a template has more than one.
     #[arg(long)]
     pub container: Option<String>,
-    /// Workload to change, for example sts/web; may be given several times, and is needed if there is more than one. All
-    /// others stay as they are.
+    /// Workload to change, for example sts/web or rollouts.argoproj.io/web; may be given several times, and is needed
+    /// if there is more than one. All others stay as they are.
     #[arg(long = "workload", value_name = "KIND/NAME")]
-    pub workloads: Vec<Workload>,
+    pub workloads: Vec<WorkloadChoice>,
     /// Command of the application's image, one word or a JSON list of words, for a container that has none: the
     /// ENTRYPOINT followed by the CMD, or the ENTRYPOINT alone if the container has args.
     #[arg(long = "command", value_name = "WORDS", value_parser = image_command, allow_hyphen_values = true)]
@@ -252,7 +252,7 @@ fn absolute_path(text: &str) -> Result<String, String> {
 
 /// A list is recognised by its bracket, so that a program and its arguments in one word are not taken for a program.
 fn image_command(text: &str) -> Result<CommandWords, String> {
-    let advice = r#"write a JSON list of words such as '["docker-entrypoint.sh","postgres"]', or one word without blanks"#;
+    let advice = r#"write a JSON list of words such as '["docker-entrypoint.sh","postgres"]', or one word"#;
     let words = if text.starts_with('[') {
         serde_json::from_str(text).unwrap_or_default()
     } else if text.contains(char::is_whitespace) {

@@ -11,7 +11,7 @@ use clap::ValueEnum as _;
 use super::Error;
 use super::arguments::{AgentDelivery, CommandWords, Format, InjectArguments};
 use super::document::{self, Document};
-use super::workload::{Workload, group_and_kind, name};
+use super::workload::{Workload, WorkloadChoice, group_and_kind, objects};
 
 /// Reads, changes and returns the manifests.
 ///
@@ -80,13 +80,12 @@ fn agent_arguments(wanted: &InjectArguments) -> Vec<String> {
 pub fn changed(
     text: &str,
     injection: Option<&Injection>,
-    chosen: &[Workload],
+    chosen: &[WorkloadChoice],
     format: Format,
 ) -> Result<String, Error> {
     let mut documents: Vec<Document> = document::read(text)?;
     documents.retain(|document| *document != Document::Scalar(serde_json::Value::Null));
-    let found: Vec<Workload> = documents.iter().flat_map(Workload::all).collect();
-    check_choice(&found, chosen, injection.is_some())?;
+    check_choice(&documents, chosen, injection.is_some())?;
     let mut change = Change { injection, chosen, changed: 0, passed: BTreeSet::new() };
     for document in &mut documents {
         change.object(document)?;
@@ -98,13 +97,21 @@ pub fn changed(
 }
 
 /// Pods of one group are each other's partners, so that two workloads in it by mistake would share one application.
-fn check_choice(found: &[Workload], chosen: &[Workload], injects: bool) -> Result<(), Error> {
+fn check_choice(documents: &[Document], chosen: &[WorkloadChoice], injects: bool) -> Result<(), Error> {
+    let objects: Vec<&Document> = documents.iter().flat_map(objects).collect();
+    let found: Vec<Workload> = objects.iter().copied().filter_map(Workload::of).collect();
     let words = |each: &dyn Fn(&Workload) -> String| found.iter().map(each).collect::<Vec<_>>();
-    if let Some(unknown) = chosen.iter().find(|chosen| !found.contains(chosen)) {
+
+    if let Some(unknown) = chosen.iter().find(|choice| !found.iter().any(|workload| choice.names(workload))) {
+        let meant = objects.into_iter().map(Workload::named).filter(|object| unknown.names(object));
+        if let Some(refused) = meant.into_iter().find_map(|object| unfit(&object)) {
+            return Err(refused);
+        }
         let known = words(&Workload::argument).join(", ");
         let known = if known.is_empty() { "no workload" } else { &known };
         return Err(Error::Refused(format!("the manifests have no {unknown}; they have {known}")));
     }
+
     if injects && chosen.is_empty() && found.len() > 1 {
         let flags = words(&|workload| format!("--workload={}", workload.argument()));
         return Err(Error::Refused(format!(
@@ -113,6 +120,11 @@ fn check_choice(found: &[Workload], chosen: &[Workload], injects: bool) -> Resul
         )));
     }
     Ok(())
+}
+
+/// That an object gets no agent because of its kind; `None` if its kind is no reason.
+fn unfit(object: &Workload) -> Option<Error> {
+    object.unfit().map(|reason| Error::Refused(format!("{object} takes no agent this way: {reason}")))
 }
 
 fn text(file: &Path) -> Result<String, Error> {
@@ -128,7 +140,7 @@ fn text(file: &Path) -> Result<String, Error> {
 struct Change<'a> {
     injection: Option<&'a Injection>,
     /// The only ones that are changed; all if it is empty.
-    chosen: &'a [Workload],
+    chosen: &'a [WorkloadChoice],
     /// Workloads that were met.
     changed: usize,
     /// Kinds that were passed on.
@@ -138,7 +150,8 @@ struct Change<'a> {
 impl Change<'_> {
     fn object(&mut self, object: &mut Document) -> Result<(), Error> {
         if let Some(workload) = Workload::of(object) {
-            let is_chosen = self.chosen.is_empty() || self.chosen.contains(&workload);
+            let is_chosen =
+                self.chosen.is_empty() || self.chosen.iter().any(|choice| choice.names(&workload));
             return if is_chosen { self.workload(&workload, object) } else { Ok(()) };
         }
         match group_and_kind(object) {
@@ -146,16 +159,17 @@ impl Change<'_> {
                 let Some(Document::List(items)) = object.get_mut("items") else { return Ok(()) };
                 items.iter_mut().try_for_each(|item| self.object(item))
             }
-            (keys::GROUP, keys::KIND) if self.injection.is_some() && self.chosen.is_empty() => {
-                Err(Error::Refused(format!(
-                    "BackupPodSet {} takes no agent this way: write spec.activeStandby into it, and the operator puts \
-                     the agent into its Pods",
-                    name(object)
-                )))
-            }
-            (_, kind) => {
-                let kind = if kind.is_empty() { "an object without kind" } else { kind };
-                self.passed.insert(kind.to_owned());
+            _ => self.pass_by(&Workload::named(object)),
+        }
+    }
+
+    /// A set is refused instead: its user wants the agent, and there is a way to it.
+    fn pass_by(&mut self, object: &Workload) -> Result<(), Error> {
+        let wants_agent = self.injection.is_some() && self.chosen.is_empty();
+        match unfit(object).filter(|_| wants_agent && object.is_set()) {
+            Some(refused) => Err(refused),
+            None => {
+                self.passed.insert(object.kind_in_words());
                 Ok(())
             }
         }

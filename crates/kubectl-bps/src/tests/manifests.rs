@@ -98,7 +98,8 @@ fn what_cannot_run_an_agent_is_refused_with_what_to_write_instead() {
     let nothing = "apiVersion: v1\nkind: Secret\nmetadata: {name: a}\n---\n---\n";
     assert_eq!(
         refused(nothing),
-        "no object that can run an agent: give a StatefulSet, Deployment, DaemonSet, ReplicaSet or Pod; found Secret"
+        "no object that can run an agent: give a StatefulSet, Deployment, DaemonSet, ReplicaSet, Pod or another kind \
+         with spec.template.spec.containers; found Secret"
     );
     assert!(refused("").ends_with("found nothing"));
     let set = "apiVersion: backup.example.com/v1alpha1\nkind: BackupPodSet\nmetadata: {name: a}\n";
@@ -107,8 +108,8 @@ fn what_cannot_run_an_agent_is_refused_with_what_to_write_instead() {
     assert_eq!(
         refused(pod),
         "Pod a: container \"b\" has no command, and the agent has to start the program of its image: give \
-         --command='[\"PROGRAM\",\"ARGUMENT\"]', or write it as command of the container, also in a BackupPodSet; it is the \
-         ENTRYPOINT followed by the CMD: crane config IMAGE | jq -c '[.config.Entrypoint, .config.Cmd] | add'"
+         --command='[\"PROGRAM\",\"ARGUMENT\"]', or write it as command of the container, also in a BackupPodSet; it \
+         is the ENTRYPOINT followed by the CMD: crane config IMAGE | jq -c '[.config.Entrypoint, .config.Cmd] | add'"
     );
     let hooked = |hook: &str| {
         let container =

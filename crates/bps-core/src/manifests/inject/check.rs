@@ -291,8 +291,10 @@ pub(super) fn check_container(container: &Value) -> Result<(), InjectError> {
 pub(super) fn check_selector(selector: &Value) -> Result<(), InjectError> {
     let labels = &selector["matchLabels"];
     let expressions = || selector["matchExpressions"].as_array().into_iter().flatten();
+    // A ReplicationController and a DeploymentConfig of OpenShift have the labels without `matchLabels`.
     let is_named = |label: &&str| {
-        labels.get(label).is_some() || expressions().any(|expression| expression["key"] == *label)
+        labels.get(label).or_else(|| selector.get(label)).is_some()
+            || expressions().any(|expression| expression["key"] == *label)
     };
     match WRITTEN_LABELS.into_iter().find(is_named) {
         Some(label) => Err(InjectError::WrittenSelector { label }),

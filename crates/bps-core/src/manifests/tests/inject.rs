@@ -179,8 +179,8 @@ fn a_missing_command_is_asked_for_with_the_line_that_finds_it() {
     assert_eq!(
         refused(&bare()),
         "container \"web\" has no command, and the agent has to start the program of its image: give \
-         --command='[\"PROGRAM\",\"ARGUMENT\"]', or write it as command of the container, also in a BackupPodSet; it is the \
-         ENTRYPOINT alone, because the container's args take the place of the CMD: \
+         --command='[\"PROGRAM\",\"ARGUMENT\"]', or write it as command of the container, also in a BackupPodSet; it \
+         is the ENTRYPOINT alone, because the container's args take the place of the CMD: \
          crane config web:1 | jq -c .config.Entrypoint"
     );
     let mut without_args = bare();
@@ -331,6 +331,7 @@ fn labels_that_the_operator_writes_are_refused_in_templates_and_selectors() {
         labelled["metadata"]["labels"][label] = json!("active");
         assert_eq!(error_of(&labelled), Some(InjectError::WrittenLabel { label }));
         let selectors = [
+            json!({"app": "web", (label): "active"}),
             json!({"matchLabels": {"app": "web", (label): "active"}}),
             json!({"matchLabels": {"app": "web"}, "matchExpressions": [{"key": label, "operator": "DoesNotExist"}]}),
         ];
