@@ -160,7 +160,9 @@ fn every_example_of_a_pair_has_only_known_fields_and_takes_the_arguments_that_it
         let workloads: Vec<_> = of_kind("StatefulSet").chain(of_kind("Deployment")).collect();
         assert!(!workloads.is_empty() && !arguments.is_empty());
         for workload in workloads {
-            let template = inject(&workload["spec"]["template"], &injection).expect("it can be injected");
+            let template = &workload["spec"]["template"];
+            assert_eq!(injection.warnings(template), [], "an example has everything");
+            let template = inject(template, &injection).expect("it can be injected");
             assert_eq!(template["metadata"]["labels"][keys::LABEL_GROUP], name);
             let command = template["spec"]["containers"][0]["command"].as_array().expect("a command");
             let words = command.iter().filter_map(Value::as_str).take_while(|word| *word != "--").skip(1);

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use bps_api::{BackupPodSet, HAGroup, keys};
-use bps_core::manifests::NEW_PODS_ONLY;
+use bps_core::manifests::{InjectWarning, NEW_PODS_ONLY};
 use bps_core::model::{
     Action, ExposedKind, Leftover, Outcome, PodName, PodRef, Reason, Refusal, Role, Step, StepResult,
     TRANSITIONS, Uid,
@@ -265,31 +265,45 @@ fn spelled_out(comment: &str) -> String {
         .replace("[`REVISION_HEX_DIGITS`]", &keys::REVISION_HEX_DIGITS.to_string())
 }
 
-/// What `kubectl bps inject` takes, and what is not known of it.
+/// Lists the objects that `kubectl bps inject` takes, and its warnings.
 fn injections(text: &mut String) {
     text.push_str(
         "\n## kubectl bps inject\n\n\
-         `inject` takes a StatefulSet, Deployment, DaemonSet, ReplicaSet or Pod, and any other kind that has containers in \
-         `spec.template.spec`, such as an Argo Rollout or a CloneSet of OpenKruise. `--workload` names one as \
-         `sts/web`, `Rollout/web` or `rollouts.argoproj.io/web` (KIND/NAME or RESOURCE.GROUP/NAME). A word of Kubernetes \
-         itself, such as `statefulset`, means its own kind: write `statefulsets.apps.kruise.io/web` for that of OpenKruise. \
-         A Job, CronJob, BroadcastJob or AdvancedCronJob takes no agent, because its Pods end. A Service or Configuration of \
-         Knative takes none, because Knative removes idle Pods. A BackupPodSet takes `spec.activeStandby` instead.\n\n\
-         The operator finds the Pods of a group by their label and does not read who owns them, so pairs, failovers and \
-         handovers are the same for every kind. Rollouts of other kinds were not tried:\n\n\
-         - All Pods with the label are peers. While Argo Rollouts runs a canary or a preview, Pods of both versions are in \
-         the group, and the active of a pair may be of either one.\n\
+         `inject` takes a StatefulSet, Deployment, DaemonSet, ReplicaSet or Pod, and any other kind that has \
+         containers in `spec.template.spec`, such as an Argo Rollout or a CloneSet of OpenKruise. `--workload` names \
+         one as `sts/web`, `Rollout/web` or `rollouts.argoproj.io/web` (KIND/NAME or RESOURCE.GROUP/NAME). A word of \
+         Kubernetes itself, such as `statefulset`, means its own kind: write `statefulsets.apps.kruise.io/web` for \
+         that of OpenKruise. A Job, CronJob, BroadcastJob or AdvancedCronJob takes no agent, because its Pods end. A \
+         Service or Configuration of Knative takes none, because Knative removes idle Pods. A BackupPodSet \
+         takes `spec.activeStandby` instead.\n\n\
+         The operator finds the Pods of a group by their label and does not read who owns them, so pairs, failovers \
+         and handovers are the same for every kind. Rollouts of other kinds were not tried:\n\n\
+         - All Pods with the label are peers. While Argo Rollouts runs a canary or a preview, Pods of both versions \
+         are in the group, and the active of a pair may be of either one.\n\
          - A controller waits for a standby as far as it waits for readiness: a Pod is ready when it could take over.\n\
-         - An update in place (OpenKruise) restarts the container in its Pod. The agent hands over first, as for any stop.\n\
+         - An update in place (OpenKruise) restarts the container in its Pod. The agent hands over first, as for any \
+         stop.\n\
          - A Pod whose name ends in a number after a dash is expected back under this name, as in a StatefulSet.\n\n\
          The agent must be the first process of its container. Images whose own init insists on that do not work, and \
          `inject` cannot detect them: s6-overlay 3 (`s6-overlay-suexec: fatal: can only run as pid 1`) and systemd.\n\n\
-         `--command` is for a container without `command`, one word or a JSON list of words. It is the ENTRYPOINT of the \
-         image followed by its CMD, or the ENTRYPOINT alone if the container has `args`. If the image has no ENTRYPOINT and \
-         the container has `args`, write these as `command`. `--uninject` removes the command again. A BackupPodSet needs no \
-         such field: write `command` into its template.\n\n\
-         The container has a `livenessProbe` on `/livez` of the agent. The kubelet restarts the container when it got no \
-         answer for 60 s, in either role. A NetworkPolicy or a host firewall that keeps the kubelet from TCP 20002 therefore \
-         ends a healthy active, too.\n",
+         `--command` is for a container without `command`, one word or a JSON list of words. It is the ENTRYPOINT of \
+         the image followed by its CMD, or the ENTRYPOINT alone if the container has `args`. If the image has no \
+         ENTRYPOINT and the container has `args`, write these as `command`. `--uninject` removes the command again. \
+         A BackupPodSet needs no such field: write `command` into its template.\n\n\
+         The container has a `livenessProbe` on `/livez` of the agent. The kubelet restarts the container when it \
+         got no answer for 60 s, in either role. A NetworkPolicy or a host firewall that keeps the kubelet from TCP \
+         20002 therefore ends a healthy active, too.\n",
     );
+    text.push_str("\n`inject` warns on standard error, one line for each:\n\n| of | warning |\n|---|---|\n");
+    let warnings = [
+        ("`livenessProbe`", InjectWarning::LivenessGivenUp),
+        ("`ports`", InjectWarning::PortsNotRelayed { ports: vec!["UDP 53".into()] }),
+        ("`ports`", InjectWarning::NothingRelayed),
+        ("`terminationGracePeriodSeconds`", InjectWarning::GraceTooShort { seconds: 5 }),
+        ("`resources.limits.cpu`", InjectWarning::CpuLimitLow { limit: "50m".into() }),
+        ("`--replicate`", InjectWarning::StateNotMounted { directory: "/state".into() }),
+    ];
+    for (about, warning) in warnings {
+        row(text, &[about, &warning.to_string()]);
+    }
 }

@@ -13,7 +13,16 @@ use super::arguments::{AgentDelivery, CommandWords, Format, InjectArguments};
 use super::document::{self, Document};
 use super::workload::{Workload, WorkloadChoice, group_and_kind, objects};
 
-/// Reads, changes and returns the manifests.
+/// Manifests after a change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Changed {
+    /// The text.
+    pub manifests: String,
+    /// Lines for standard error, in the order of the workloads.
+    pub warnings: Vec<String>,
+}
+
+/// Reads, changes and returns the manifests; warnings about them go to standard error.
 ///
 /// # Errors
 /// `ReadFile` and `Parse` if they cannot be read, `Inject` if one of them cannot run the agent, `Refused` if none can, if it
@@ -29,7 +38,11 @@ pub fn run(wanted: &InjectArguments) -> Result<String, Error> {
         image_command: image_command.clone().map(|CommandWords(words)| words),
         arguments: agent_arguments(wanted),
     });
-    changed(&text(file)?, injection.as_ref(), workloads, *output)
+    let Changed { manifests, warnings } = changed(&text(file)?, injection.as_ref(), workloads, *output)?;
+    for warning in warnings {
+        eprintln!("{warning}");
+    }
+    Ok(manifests)
 }
 
 fn agent_source(wanted: &InjectArguments) -> Result<AgentSource, Error> {
@@ -82,18 +95,18 @@ pub fn changed(
     injection: Option<&Injection>,
     chosen: &[WorkloadChoice],
     format: Format,
-) -> Result<String, Error> {
+) -> Result<Changed, Error> {
     let mut documents: Vec<Document> = document::read(text)?;
     documents.retain(|document| *document != Document::Scalar(serde_json::Value::Null));
     check_choice(&documents, chosen, injection.is_some())?;
-    let mut change = Change { injection, chosen, changed: 0, passed: BTreeSet::new() };
+    let mut change = Change { injection, chosen, changed: 0, passed: BTreeSet::new(), warnings: Vec::new() };
     for document in &mut documents {
         change.object(document)?;
     }
     if change.changed == 0 {
         return Err(Error::Refused(change.nothing()));
     }
-    document::write(&documents, format)
+    Ok(Changed { manifests: document::write(&documents, format)?, warnings: change.warnings })
 }
 
 /// Pods of one group are each other's partners, so that two workloads in it by mistake would share one application.
@@ -145,6 +158,8 @@ struct Change<'a> {
     changed: usize,
     /// Kinds that were passed on.
     passed: BTreeSet<String>,
+    /// Lines about the workloads that were changed.
+    warnings: Vec<String>,
 }
 
 impl Change<'_> {
@@ -205,13 +220,8 @@ impl Change<'_> {
             Some(injection) => inject(&before, injection),
         };
         let after = after.map_err(cannot_run(title))?;
-        if self.injection.is_some_and(|injection| injection.gives_liveness_up(&before)) {
-            eprintln!(
-                "warning: {title}: the agent cannot do this livenessProbe (gRPC, HTTPS, another host, or headers), so \
-                 nobody notices that the application hangs; give --agent-argument=--live-exec='[\"COMMAND\"]' or another \
-                 --live- argument of the agent"
-            );
-        }
+        let warnings = self.injection.iter().flat_map(|injection| injection.warnings(&before));
+        self.warnings.extend(warnings.map(|warning| format!("warning: {title}: {warning}")));
         // An unchanged template keeps its form, and the order of its lists too.
         if after != before {
             *template = Document::ordered(after, Some(template));

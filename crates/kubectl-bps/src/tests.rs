@@ -5,7 +5,21 @@ mod orders;
 mod texts;
 mod workloads;
 
-use super::{Error, printed};
+use bps_core::manifests::Injection;
+
+use super::arguments::Format;
+use super::workload::WorkloadChoice;
+use super::{Error, inject, printed};
+
+/// Manifests after a change, without the warnings.
+fn changed(
+    text: &str,
+    injection: Option<&Injection>,
+    chosen: &[WorkloadChoice],
+    format: Format,
+) -> Result<String, Error> {
+    inject::changed(text, injection, chosen, format).map(|changed| changed.manifests)
+}
 
 /// A standard output that fails in this way.
 struct Failing(std::io::ErrorKind);

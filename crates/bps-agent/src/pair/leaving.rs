@@ -44,6 +44,11 @@ fn copy_wait(end_within: Duration, afterwards: Duration) -> Duration {
     (end_within / COPY_WAIT_ONE_OF).min(end_within.saturating_sub(afterwards))
 }
 
+/// What an agent may take to hand over, to release the Lease, and to relay, once the application has had its time.
+fn afterwards(hold: Duration, linger: Duration) -> Duration {
+    2 * hold + linger + SPARE
+}
+
 impl<On: Machine> Turn<'_, On> {
     /// It was asked to end: leaves, but not before a standby that lives has its state, if there is time for that. Its Pod's
     /// volume may go with it. Being asked again changes nothing.
@@ -84,9 +89,8 @@ impl<On: Machine> Turn<'_, On> {
         agent.role == Role::Active && self.pair.replica.as_ref().is_some_and(lacks)
     }
 
-    /// What an agent may take to hand over, to release the Lease, and to relay, once the application has had its time.
     fn afterwards(&self) -> Duration {
-        2 * self.body.timing.hold + self.body.relay.linger() + SPARE
+        afterwards(self.body.timing.hold, self.body.relay.linger())
     }
 
     /// How long an application may take that somebody wants to end, if its Pod has so long.
@@ -183,7 +187,17 @@ impl<On: Machine> Turn<'_, On> {
 
 #[cfg(test)]
 mod tests {
+    use bps_api::keys;
+    use bps_protocol::Timing;
+
     use super::*;
+    use crate::relay::LINGER;
+
+    #[test]
+    fn what_manifests_leave_for_a_handover_is_what_it_takes() {
+        let (told, taken) = (keys::LEAVING_SECONDS, afterwards(Timing::default().hold, LINGER));
+        assert!(taken <= Duration::from_secs(told) && Duration::from_secs(told - 1) < taken, "{taken:?}");
+    }
 
     #[test]
     fn a_standby_gets_a_third_of_the_time_but_nothing_of_what_the_end_takes() {

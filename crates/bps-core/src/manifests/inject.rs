@@ -6,6 +6,7 @@ mod kept;
 mod liveness;
 mod mesh;
 mod stop;
+mod warning;
 
 use bps_api::keys;
 use serde_json::{Map, Value, json};
@@ -13,13 +14,14 @@ use serde_json::{Map, Value, json};
 use self::check::{check_container, check_pod, check_selector, check_shape};
 use self::environment::{add_environment, identity_arguments};
 use self::kept::kept;
-use self::liveness::{check_arguments, is_given_up};
+use self::liveness::check_arguments;
 use self::stop::stop_argument;
 use super::agent_source::AgentSource;
 use super::group::group_keys_name;
 
 pub use self::check::InjectError;
 pub use self::stop::STOP_SIGNALS;
+pub use self::warning::InjectWarning;
 
 /// Probes of the application. They would fail in a standby, whose application does not run; the agent notices the end of
 /// the application by itself, and does what the liveness probe did.
@@ -64,11 +66,14 @@ impl Injection {
         check_selector(selector)
     }
 
-    /// Whether nobody does the liveness probe any more that the container has in a template that can run the agent.
-    pub fn gives_liveness_up(&self, template: &Value) -> bool {
-        let Ok(template) = uninject(template) else { return false };
-        let index = container_index(&template["spec"], self.container.as_deref());
-        index.is_ok_and(|index| is_given_up(&template["spec"]["containers"][index], &self.arguments))
+    /// Warnings about a template that can run the agent, in a fixed order; none about any other template.
+    pub fn warnings(&self, template: &Value) -> Vec<InjectWarning> {
+        let can_run = inject(template, self).is_ok();
+        let Some(template) = uninject(template).ok().filter(|_| can_run) else { return Vec::new() };
+        let spec = &template["spec"];
+        let Ok(index) = container_index(spec, self.container.as_deref()) else { return Vec::new() };
+        let grace = spec["terminationGracePeriodSeconds"].as_u64();
+        warning::warnings(&spec["containers"][index], self, grace)
     }
 }
 

@@ -26,7 +26,7 @@ pub use group::{
     REPLICATION_SERVICE_PREFIX, agent_binding, agent_role, group_keys, group_keys_name, group_metadata,
     group_service, pair_name, pair_slice, replication_service, replication_service_name,
 };
-pub use inject::{InjectError, Injection, STOP_SIGNALS, inject, uninject};
+pub use inject::{InjectError, InjectWarning, Injection, STOP_SIGNALS, inject, uninject};
 pub use pod::{PodRequest, label_patch, pod, role_patch};
 pub use revision::{NEW_PODS_ONLY, controller_revision, revision};
 pub use service::{

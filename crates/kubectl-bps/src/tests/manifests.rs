@@ -3,9 +3,10 @@
 use bps_core::manifests::{AgentSource, Injection};
 use clap::Parser as _;
 
+use super::changed;
 use crate::Error;
 use crate::arguments::{Arguments, Format, Verb};
-use crate::inject::{changed, run};
+use crate::inject::{self, Changed, run};
 
 const BEFORE: &str = include_str!("../../../../tests/golden/inject-before.yaml");
 const AFTER: &str = include_str!("../../../../tests/golden/inject-after.yaml");
@@ -176,6 +177,26 @@ fn the_command_of_an_image_reaches_the_container_that_has_none() {
     let after = changed(&before, Some(&injection), &[], Format::Yaml).unwrap();
     assert!(after.contains("          - --\n          - /web\n"), "{after}");
     assert_eq!(changed(&after, None, &[], Format::Yaml).unwrap(), before);
+}
+
+#[test]
+fn each_warning_is_a_line_with_the_workload_that_it_is_about() {
+    let warnings = |text: &str, injection: Option<&Injection>| {
+        let Changed { warnings, .. } = inject::changed(text, injection, &[], Format::Yaml).unwrap();
+        warnings
+    };
+    assert_eq!(warnings(BEFORE, Some(&injection())), [""; 0]);
+    let port = "            containerPort: 80\n";
+    let udp = BEFORE.replace(port, "            containerPort: 53\n            protocol: UDP\n");
+    let arguments = vec!["--replicate=/state".to_owned()];
+    let lines = warnings(&udp, Some(&Injection { arguments, ..injection() }));
+    let titles: Vec<_> = lines.iter().map(|line| line.split(", ").next().unwrap_or_default()).collect();
+    let expected = [
+        "warning: StatefulSet web: the agent relays TCP only",
+        "warning: StatefulSet web: no volumeMount covers /state",
+    ];
+    assert_eq!(titles, expected);
+    assert_eq!(warnings(&udp, None), [""; 0], "without an agent there is nothing to warn of");
 }
 
 #[test]

@@ -3,8 +3,8 @@
 use bps_core::manifests::{AgentSource, Injection};
 use clap::Parser as _;
 
+use super::changed;
 use crate::arguments::{Arguments, Format, Verb};
-use crate::inject::changed;
 use crate::workload::WorkloadChoice;
 
 /// A Service, and three workloads that could run an agent.

@@ -71,8 +71,10 @@ pub(super) fn add_environment(
     let mut variables: Vec<(&str, Value)> = FACTS.iter().map(variable).collect();
     variables.push((keys::ENV_HA_AGENT, json!({"value": injection.source.program()})));
     // A variable, which an agent of an earlier release in the application's image ignores.
-    let end_within = end_within(container, grace).map(|seconds| seconds.to_string());
-    variables.extend(end_within.map(|seconds| (keys::ENV_HA_END_WITHIN_SECONDS, json!({"value": seconds}))));
+    let seconds = seconds_to_end(container, grace);
+    if seconds != keys::END_WITHIN_SECONDS {
+        variables.push((keys::ENV_HA_END_WITHIN_SECONDS, json!({"value": seconds.to_string()})));
+    }
     let mut added = Vec::new();
     for (name, mut variable) in variables {
         if entries(container, name).next().is_none() {
@@ -84,11 +86,12 @@ pub(super) fn add_environment(
     added
 }
 
-/// How long the Pod may take to end once its signal has come, if the agent would take it for something else. Unit: seconds.
-fn end_within(container: &Value, grace: Option<u64>) -> Option<u64> {
+/// Time that the Pod may take to end once its signal has come. Unit: seconds.
+///
+/// `grace` is the Pod's own grace period in seconds, if it has one.
+pub(super) fn seconds_to_end(container: &Value, grace: Option<u64>) -> u64 {
     let sleep = container["lifecycle"]["preStop"]["sleep"]["seconds"].as_u64().unwrap_or_default();
-    let seconds = grace.unwrap_or(keys::END_WITHIN_SECONDS).saturating_sub(sleep);
-    (seconds != keys::END_WITHIN_SECONDS).then_some(seconds)
+    grace.unwrap_or(keys::END_WITHIN_SECONDS).saturating_sub(sleep)
 }
 
 /// Whether the template gives the variable, and not the field that the agent means.

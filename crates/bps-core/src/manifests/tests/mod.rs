@@ -10,6 +10,7 @@ mod probes;
 mod reach;
 mod security;
 mod services;
+mod warnings;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::inject::{injection, template, with};
-use crate::manifests::{Injection, inject, uninject};
+use crate::manifests::{InjectWarning, Injection, inject, uninject};
 
 #[test]
 fn probes_that_were_edited_beside_the_agent_stay() {
@@ -60,6 +60,8 @@ fn a_liveness_probe_that_nobody_does_any_more_is_told() {
         (grpc, given("--hook-timeout=1s"), true),
     ];
     for (template, injection, expected) in table {
-        assert_eq!(injection.gives_liveness_up(&template), expected, "{template} {injection:?}");
+        let warnings = injection.warnings(&template);
+        let is_told = warnings.contains(&InjectWarning::LivenessGivenUp);
+        assert_eq!(is_told, expected, "{template} {injection:?}");
     }
 }
