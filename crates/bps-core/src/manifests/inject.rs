@@ -1,5 +1,6 @@
 //! Puts the agent into a Pod template, and takes it out again.
 
+mod apart;
 mod check;
 mod environment;
 mod kept;
@@ -105,6 +106,10 @@ pub fn inject(template: &Value, injection: &Injection) -> Result<Value, InjectEr
     if let Some(program) = program {
         append(spec, "volumes", program);
     }
+    if let Some(term) = apart::prefer(spec, &injection.group) {
+        kept["apart"] = term;
+    }
+
     let metadata = &mut template["metadata"];
     if let Some(group) = metadata["labels"].get(keys::LABEL_GROUP) {
         kept["group"] = group.clone();
@@ -141,6 +146,7 @@ pub fn uninject(template: &Value) -> Result<Value, InjectError> {
     let spec = &mut template["spec"];
     remove(spec, "initContainers", |item| item["name"] == keys::CONTAINER_INSTALL_AGENT);
     remove(spec, "volumes", is_ours);
+    apart::restore(spec, &kept["apart"]);
     Ok(template)
 }
 

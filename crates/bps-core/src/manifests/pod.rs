@@ -38,6 +38,10 @@ pub struct PodRequest<'a> {
 pub fn pod(request: &PodRequest<'_>, gate_settings: &GateSettings) -> Result<Value, InjectError> {
     let set = request.set;
     let mut template = json!({"metadata": metadata(request, gate_settings), "spec": set.spec.template.spec});
+    // First: the agent's own wish is for templates that spread no Pods.
+    if let (true, Some(spec)) = (is_spread(request), template["spec"].as_object_mut()) {
+        spread(spec, set);
+    }
     if let Some(injection) = request.injection {
         template = with_agent(&template, injection)?;
     }
@@ -52,9 +56,6 @@ pub fn pod(request: &PodRequest<'_>, gate_settings: &GateSettings) -> Result<Val
         // Those of the template's class, if somebody wrote them out: the API server takes none that contradict the class.
         spec.remove("priority");
         spec.remove("preemptionPolicy");
-    }
-    if is_spread(request) {
-        spread(&mut spec, set);
     }
     // An agent that handed over relays what still comes to it.
     let drained = set.spec.service.as_ref().filter(|_| request.injection.is_none());

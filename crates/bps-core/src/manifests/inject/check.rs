@@ -205,7 +205,7 @@ pub(super) fn check_shape(template: &Value) -> Result<(), InjectError> {
     let is_map = |value: &Value| value.is_null() || value.is_object();
     let is_list =
         |value: &Value| value.as_array().map_or(value.is_null(), |items| items.iter().all(Value::is_object));
-    for path in ["/metadata", "/metadata/labels", "/metadata/annotations", "/spec"] {
+    for path in ["/metadata", "/metadata/labels", "/metadata/annotations", "/spec", "/spec/affinity"] {
         if template.pointer(path).is_some_and(|value| !is_map(value)) {
             let field = dotted(path);
             return Err(InjectError::Shape { field, form: "map", example: "`key: value`" });

@@ -215,9 +215,11 @@ fn what_has_the_wrong_form_is_refused_before_it_is_overwritten() {
         let expected = format!("{field} is no list, which an API server would refuse: write `- name: NAME`");
         assert!(refused(path, map.clone()).starts_with(&expected), "{path}");
     }
-    for (path, field) in
-        [("/metadata/labels", "metadata.labels"), ("/metadata/annotations", "metadata.annotations")]
-    {
+    for (path, field) in [
+        ("/metadata/labels", "metadata.labels"),
+        ("/metadata/annotations", "metadata.annotations"),
+        ("/spec/affinity", "spec.affinity"),
+    ] {
         let expected = format!("{field} is no map, which an API server would refuse: write `key: value`");
         assert_eq!(refused(path, json!([{"app": "web"}])), expected);
     }

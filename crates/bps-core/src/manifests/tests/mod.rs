@@ -1,6 +1,7 @@
 //! Tests of what is written: whole objects against files, restricted Pod security, ports and names.
 
 mod agent_source;
+mod apart;
 mod environment;
 mod golden;
 mod inject;
