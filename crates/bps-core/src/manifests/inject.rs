@@ -6,6 +6,7 @@ mod environment;
 mod kept;
 mod liveness;
 mod mesh;
+mod pre_stop;
 mod stop;
 mod warning;
 
@@ -70,11 +71,14 @@ impl Injection {
     /// Warnings about a template that can run the agent, in a fixed order; none about any other template.
     pub fn warnings(&self, template: &Value) -> Vec<InjectWarning> {
         let can_run = inject(template, self).is_ok();
-        let Some(template) = uninject(template).ok().filter(|_| can_run) else { return Vec::new() };
-        let spec = &template["spec"];
+        let Some(mut template) = uninject(template).ok().filter(|_| can_run) else { return Vec::new() };
+        let spec = &mut template["spec"];
         let Ok(index) = container_index(spec, self.container.as_deref()) else { return Vec::new() };
+
         let grace = spec["terminationGracePeriodSeconds"].as_u64();
-        warning::warnings(&spec["containers"][index], self, grace)
+        let container = &mut spec["containers"][index];
+        pre_stop::sleep_natively(container, grace);
+        warning::warnings(container, self, grace)
     }
 }
 
@@ -90,11 +94,17 @@ pub fn inject(template: &Value, injection: &Injection) -> Result<Value, InjectEr
     check_pod(&template)?;
     let spec = &template["spec"];
     let index = container_index(spec, injection.container.as_deref())?;
-    check_container(&spec["containers"][index])?;
-    let install = injection.source.init_container(&spec["containers"][index]);
-    let program = injection.source.volume(&spec["containers"][index]);
     let grace = spec["terminationGracePeriodSeconds"].as_u64();
-    let mut kept = wrap(&mut template["spec"]["containers"][index], injection, grace)?;
+    let container = &mut template["spec"]["containers"][index];
+    let pre_stop = pre_stop::sleep_natively(container, grace);
+    check_container(container)?;
+
+    let install = injection.source.init_container(container);
+    let program = injection.source.volume(container);
+    let mut kept = wrap(container, injection, grace)?;
+    if let Some(pre_stop) = pre_stop {
+        kept["preStop"] = pre_stop;
+    }
     let spec = &mut template["spec"];
     if let Some(install) = install {
         prepend(spec, "initContainers", install);
@@ -255,6 +265,7 @@ fn unwrap(container: &mut Value, kept: &Value) {
     let added = kept["env"].as_array().cloned().unwrap_or_default();
     remove(container, "env", |entry| added.contains(&entry["name"]));
     remove(container, "volumeMounts", is_ours);
+    pre_stop::restore(container, &kept["preStop"]);
 }
 
 /// Its own way to the API server: a Pod or a ServiceAccount may mount no token.

@@ -290,6 +290,63 @@ fn a_sleep_before_the_end_stays_with_the_agent_and_without_it() {
 }
 
 #[test]
+fn a_command_that_only_sleeps_is_a_sleep_of_the_kubelet_as_long_as_the_agent_is_there() {
+    let hook = |command: Value| with("lifecycle", json!({"preStop": {"exec": {"command": command}}}));
+    let sleeps = [
+        json!(["sleep", "5"]),
+        json!(["/bin/sleep", "5"]),
+        json!(["sh", "-c", "sleep 5"]),
+        json!(["/bin/sh", "-c", " /bin/sleep  5 "]),
+    ];
+    for command in sleeps {
+        let before = hook(command);
+        let mut once = inject(&before, &injection()).unwrap();
+        let container = &once["spec"]["containers"][0];
+        assert_eq!(container["lifecycle"], json!({"preStop": {"sleep": {"seconds": 5}}}));
+        let told = json!({"name": keys::ENV_HA_END_WITHIN_SECONDS, "value": "25"});
+        assert!(container["env"].as_array().unwrap().contains(&told), "{container}");
+        assert_eq!(inject(&once, &injection()).as_ref(), Ok(&once));
+        assert_eq!(uninject(&once), Ok(before));
+
+        once["spec"]["containers"][0]["lifecycle"]["preStop"]["sleep"]["seconds"] = json!(6);
+        let edited = with("lifecycle", json!({"preStop": {"sleep": {"seconds": 6}}}));
+        assert_eq!(uninject(&once), Ok(edited));
+    }
+    let others = [
+        json!(["sleep", "0"]),
+        json!(["sleep", "0.5"]),
+        json!(["sleep", "5s"]),
+        json!(["sleep", "+5"]),
+        json!(["sleep", "5", "6"]),
+        json!(["sleep"]),
+        json!(["sleep", 5]),
+        json!(["sh", "-c", "sleep 5; /flush"]),
+        json!(["sh", "-c", "sleep 5 && sync"]),
+        json!(["bash", "-c", "sleep 5"]),
+        json!(["sh", "-ec", "sleep 5"]),
+    ];
+    for command in others {
+        let refused = Some(InjectError::PreStop { container: "web".into() });
+        assert_eq!(error_of(&hook(command.clone())), refused, "{command}");
+    }
+}
+
+#[test]
+fn a_command_that_sleeps_longer_than_its_pod_may_end_sleeps_as_long_as_that() {
+    let slept = |grace: Value, seconds: &str| {
+        let hook = json!({"preStop": {"exec": {"command": ["sleep", seconds]}}});
+        let mut before = with("lifecycle", hook);
+        before["spec"]["terminationGracePeriodSeconds"] = grace;
+        let once = inject(&before, &injection()).unwrap();
+        assert_eq!(uninject(&once), Ok(before));
+        once["spec"]["containers"][0]["lifecycle"]["preStop"]["sleep"]["seconds"].as_u64()
+    };
+    assert_eq!(slept(json!(10), "60"), Some(10));
+    assert_eq!(slept(Value::Null, "60"), Some(30));
+    assert_eq!(slept(json!(90), "60"), Some(60));
+}
+
+#[test]
 fn hooks_of_another_container_are_its_own_affair() {
     let mut template = template();
     let hooks = json!({"postStart": {"exec": {"command": ["/a"]}}, "preStop": {"exec": {"command": ["/b"]}}});

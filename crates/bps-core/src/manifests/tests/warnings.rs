@@ -76,6 +76,11 @@ fn a_grace_period_that_is_shorter_than_a_handover_is_told() {
     assert_eq!(of(json!(10), json!(4)), [InjectWarning::GraceTooShort { seconds: 6 }]);
     assert_eq!(of(Value::Null, json!(30)), [InjectWarning::GraceTooShort { seconds: 0 }]);
     assert_eq!(of(json!(10), json!(3)), []);
+    let command = json!({"preStop": {"exec": {"command": ["sleep", "4"]}}});
+    let mut sleeping = complete();
+    sleeping["spec"]["terminationGracePeriodSeconds"] = json!(10);
+    sleeping["spec"]["containers"][0]["lifecycle"] = command;
+    assert_eq!(told_of(&sleeping, &[]), [InjectWarning::GraceTooShort { seconds: 6 }]);
     assert_eq!(of(Value::Null, Value::Null), []);
 }
 
