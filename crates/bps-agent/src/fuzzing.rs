@@ -42,7 +42,8 @@ pub fn word(bytes: &[u8]) {
         | Word::Commit(_)
         | Word::Acknowledge(_)
         | Word::Abandon
-        | Word::Busy => return,
+        | Word::Busy
+        | Word::Refuse(_) => return,
     };
     stays_below(path);
 }

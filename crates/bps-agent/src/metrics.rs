@@ -11,7 +11,7 @@ use axum::http::header::{CONTENT_TYPE, WWW_AUTHENTICATE};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use bps_api::keys;
+use bps_api::{LagReason, keys};
 use bps_protocol::{Agent, BootTime, Cause, Event, Message, Role};
 use bps_runtime::metrics::CONTENT_TYPE as METRICS_TYPE;
 use bps_runtime::metrics::lines::DroppedLines;
@@ -57,6 +57,7 @@ pub struct AgentMetrics {
     /// Applications that were killed because another Pod acted as well.
     pub overtaken: Counter,
     lag: [Gauge; 3],
+    blocked: Family<ReasonLabels, Gauge>,
     promised: Arc<Mutex<Option<BootTime>>>,
     lacks: Arc<Mutex<Option<Lacks>>>,
     registry: Arc<Registry>,
@@ -93,12 +94,14 @@ impl Default for AgentMetrics {
             hook_failures: Counter::default(),
             overtaken: Counter::default(),
             lag: Default::default(),
+            blocked: Family::default(),
             promised: Arc::default(),
             lacks: Arc::default(),
             registry: Arc::default(),
         };
         metrics.registry = Arc::new(metrics.register());
         metrics.show_role(None);
+        metrics.show_blocked(None);
         metrics
     }
 }
@@ -153,6 +156,11 @@ impl AgentMetrics {
             "Time for which it has lacked something; 0 while it is level",
             seconds,
         );
+        registry.register(
+            "state_blocked",
+            "1 for the reason for which the standby of this active gets no state",
+            self.blocked.clone(),
+        );
         registry
     }
 
@@ -186,6 +194,14 @@ impl AgentMetrics {
     /// does not act.
     pub fn show_lag(&self, lacks: Option<Lacks>) {
         *self.lacks.lock().unwrap_or_else(PoisonError::into_inner) = lacks;
+    }
+
+    /// Why the standby gets no state; `None`: it does, or this agent does not act.
+    pub fn show_blocked(&self, reason: Option<LagReason>) {
+        for one in LagReason::ALL {
+            let labels = ReasonLabels { reason: one.as_str() };
+            self.blocked.get_or_create(&labels).set((Some(one) == reason).into());
+        }
     }
 
     /// The role in the pair; `None` if there is no pair.

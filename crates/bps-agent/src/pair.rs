@@ -341,7 +341,7 @@ impl<On: Machine> Turn<'_, On> {
 
     /// What the protocol does about an event, knowing whether it may take over.
     fn step(&mut self, event: Event) -> io::Result<()> {
-        if let Some(order) = self.permission.changed(self.may_take()) {
+        if let Some(order) = self.permission.changed(self.may_claim()) {
             self.step_now(Event::Ordered(order))?;
         }
         self.step_now(event)

@@ -334,6 +334,43 @@ pub struct StateLag {
     /// Since when it has lacked something.
     #[schemars(schema_with = "super::status::date_time")]
     pub since: k8s_openapi::apimachinery::pkg::apis::meta::v1::Time,
+    /// Reason for which the standby does not catch up: `StandbyFull` if its volume has no room, `StandbyDiskFails` if its
+    /// disk refuses the state, `Unreplicable` if the state directory of the active contains something that cannot be
+    /// replicated, `ActiveDiskFails` if the disk of the active fails. Absent while the standby catches up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Path below the state directory that the reason is about, shortened to 100 bytes; absent if it is about no path.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+}
+
+/// Reason for which a standby does not get the replicated state, as [`StateLag::reason`] has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LagReason {
+    /// The standby's volume has no room.
+    StandbyFull,
+    /// The standby's disk refuses the state.
+    StandbyDiskFails,
+    /// The active's state directory contains something that cannot be replicated.
+    Unreplicable,
+    /// The active's own disk cannot be read or written.
+    ActiveDiskFails,
+}
+
+impl LagReason {
+    /// Every reason.
+    pub const ALL: [Self; 4] =
+        [Self::StandbyFull, Self::StandbyDiskFails, Self::Unreplicable, Self::ActiveDiskFails];
+
+    /// The word of the status and of metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::StandbyFull => "StandbyFull",
+            Self::StandbyDiskFails => "StandbyDiskFails",
+            Self::Unreplicable => "Unreplicable",
+            Self::ActiveDiskFails => "ActiveDiskFails",
+        }
+    }
 }
 
 /// A pair got another active.

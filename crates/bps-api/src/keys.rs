@@ -112,7 +112,8 @@ pub const ANNOTATION_HA_IN_SYNC: &str = "backup.example.com/ha-in-sync";
 /// Annotation on the Lease of a pair: uids of the Pods that have those directories, separated by commas, and the uid of no
 /// Pod (zeros) in the place of one that has lost its directory; for the operator and for people, no agent decides by it.
 pub const ANNOTATION_HA_IN_SYNC_PODS: &str = "backup.example.com/ha-in-sync-pods";
-/// Annotation on the Lease of a pair: how much the standby lacks of the replicated state, as JSON; absent while it is level.
+/// Annotation on the Lease of a pair: how much the standby lacks of the replicated state, and why if it gets none, as JSON;
+/// absent while it is level.
 pub const ANNOTATION_HA_LAG: &str = "backup.example.com/ha-lag";
 /// Annotation on the Lease of a pair: how often in a row the application of the Pod that holds the role ended soon after its
 /// start, and how it did last, as JSON; absent while it does not, and after 60 s of life.

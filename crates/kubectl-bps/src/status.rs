@@ -112,9 +112,11 @@ fn crash_text(CrashLoop { pod, ends, exit_code }: &CrashLoop) -> String {
     format!(" ({pod}: {ends} times, exit code {exit_code})")
 }
 
-fn lag_text(StateLag { entries, bytes: _, since }: &StateLag, now: Timestamp) -> String {
+fn lag_text(StateLag { entries, bytes: _, since, reason, path }: &StateLag, now: Timestamp) -> String {
     let seconds = now.duration_since(since.0).as_secs().max(0);
-    format!(" ({} entries, {} s)", grouped(*entries), grouped(seconds))
+    let reason = reason.as_ref().map(|reason| format!(", {reason}")).unwrap_or_default();
+    let path = path.as_ref().map(|path| format!(" {path}")).unwrap_or_default();
+    format!(" ({} entries, {} s{reason}{path})", grouped(*entries), grouped(seconds))
 }
 
 /// The number with commas.

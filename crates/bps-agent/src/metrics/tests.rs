@@ -62,6 +62,7 @@ fn the_metrics_say_what_the_agent_is_and_did() {
     metrics.late_wakes.inc();
     metrics.lease_writes.inc();
     metrics.show_lag(Some((3, 70, now)));
+    metrics.show_blocked(Some(LagReason::StandbyFull));
     let text = metrics.text(now + std::time::Duration::from_secs(4)).unwrap();
     let mut samples: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
     samples.sort_unstable();
@@ -85,6 +86,10 @@ backuppodset_agent_role{role="handed-over"} 1
 backuppodset_agent_role{role="lapsed"} 0
 backuppodset_agent_role{role="standby"} 0
 backuppodset_agent_role{role="stopping"} 0
+backuppodset_agent_state_blocked{reason="ActiveDiskFails"} 0
+backuppodset_agent_state_blocked{reason="StandbyDiskFails"} 0
+backuppodset_agent_state_blocked{reason="StandbyFull"} 1
+backuppodset_agent_state_blocked{reason="Unreplicable"} 0
 backuppodset_agent_state_lag_bytes 70
 backuppodset_agent_state_lag_entries 3
 backuppodset_agent_state_lag_seconds 4

@@ -31,11 +31,13 @@ pub(super) enum Word {
     Overdue,
     /// Whether the standby has what an application that ended has left.
     Settled(bool),
+    /// The own disk fails in this tenure, and the standby has everything.
+    Resigns(Epoch),
 }
 
 /// Waits for the next word. May be dropped and called again.
 pub(super) async fn word(replica: &mut Option<Replica>, held_until: Option<Instant>) -> Word {
-    let Some(Replica { door, settled, .. }) = replica else { return pending().await };
+    let Some(Replica { door, settled, resigned, .. }) = replica else { return pending().await };
     let is_held_back = held_until.is_some();
     let overdue = async { sleep_until(held_until.unwrap_or_else(Instant::now)).await };
     tokio::select! {
@@ -43,6 +45,7 @@ pub(super) async fn word(replica: &mut Option<Replica>, held_until: Option<Insta
         () = door.shut(), if is_held_back => Word::Shut,
         () = overdue, if is_held_back => Word::Overdue,
         Some(is_level) = settled.recv() => Word::Settled(is_level),
+        Some(epoch) = resigned.recv() => Word::Resigns(epoch),
     }
 }
 
@@ -125,8 +128,8 @@ impl Permission {
             return Some(Order::Permit);
         }
         warn!(
-            "Will not take over: the state directory lacks acknowledged writes until the active has sent them; \
-             if the active is lost for good, remove the annotation ha-in-sync of the Lease to act without them"
+            "Will not take over: the state directory lacks acknowledged writes until the active has sent them, or its disk failed \
+             just now; if the active is lost for good, remove the annotation ha-in-sync of the Lease to act without them"
         );
         Some(Order::Withhold)
     }
@@ -168,7 +171,25 @@ impl<On: Machine> Turn<'_, On> {
                 self.go_on_or_give_up()
             }
             Word::Settled(is_level) => self.step_forewarned(Event::Ordered(Order::Settle { is_level })),
+            Word::Resigns(epoch) => self.resign(epoch),
         }
+    }
+
+    /// Gives the role up because the own disk fails: no barrier is kept here any more, and a standby with a good disk has
+    /// everything that was acknowledged. Not by a handover, which promises that it has everything that was written, too.
+    fn resign(&mut self, epoch: Epoch) -> io::Result<()> {
+        let (now, agent) = (self.now(), self.pair.protocol.agent());
+        let is_of_tenure = agent.role == Role::Active && agent.epoch == epoch;
+        if !is_of_tenure || !self.pair.protocol.has_successor(now) {
+            return Ok(());
+        }
+        if !self.pair.replica.as_mut().is_some_and(|replica| replica.resignation.gives_up(Instant::now())) {
+            return Ok(());
+        }
+        error!(
+            "Gives the role up: the disk of the state directory fails, and the standby has everything; check the volume"
+        );
+        self.step(Event::Ordered(Order::GiveUp))
     }
 
     fn go_on_or_give_up(&mut self) -> io::Result<()> {
@@ -245,6 +266,13 @@ impl<On: Machine> Turn<'_, On> {
     /// Whether the application may act with what is in the state directory now, by what the Lease says.
     pub(super) fn may_take(&self) -> bool {
         self.pair.replica.as_ref().is_none_or(|replica| replica.may_take(&self.level.1))
+    }
+
+    /// Whether it may claim the role of its own accord.
+    pub(super) fn may_claim(&self) -> bool {
+        let steps_back =
+            self.pair.replica.as_ref().is_some_and(|replica| replica.resignation.steps_back(Instant::now()));
+        self.may_take() && !steps_back
     }
 
     /// What a write says of the directories.

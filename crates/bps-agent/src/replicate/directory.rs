@@ -17,7 +17,9 @@ use std::sync::{Arc, RwLock};
 
 use bps_protocol::Epoch;
 use bps_wire::level::DirectoryId;
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, fsync, mkdirat, openat, renameat, unlinkat};
+use rustix::fs::{
+    AtFlags, Dir, FileType, Mode, OFlags, fstatvfs, fsync, mkdirat, openat, renameat, unlinkat,
+};
 use rustix::io::Errno;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 use tracing::warn;
@@ -151,6 +153,19 @@ impl StateDirectory {
     /// The directory itself.
     pub fn root(&self) -> BorrowedFd<'_> {
         self.root.as_fd()
+    }
+
+    /// Checks that its volume has this much room. Unit: bytes.
+    ///
+    /// # Errors
+    /// `StorageFull` if it has less; or the file system does not answer.
+    pub fn has_room(&self, needed: u64) -> io::Result<()> {
+        let told = fstatvfs(&self.root)?;
+        // What is left to processes without privileges: an agent mostly has none.
+        if told.f_bavail.saturating_mul(told.f_frsize) < needed {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        Ok(())
     }
 
     /// The highest epoch that was received for this Lease.

@@ -40,6 +40,8 @@ pub struct Inbox {
     open: Option<File>,
     /// How much was written since something was put on the disk. Unit: bytes.
     unsynced: usize,
+    /// How much of the batch has come. Unit: bytes.
+    received: u64,
     /// Number of the last file aside.
     next: u64,
     /// Whether there may be files aside.
@@ -86,6 +88,7 @@ impl Inbox {
             steps: Vec::new(),
             open: None,
             unsynced: 0,
+            received: 0,
             next: 0,
             has_asides: false,
             turn: Some(turn),
@@ -125,20 +128,27 @@ impl Inbox {
             | Word::Commit(_)
             | Word::Acknowledge(_)
             | Word::Abandon
-            | Word::Busy => return Err(io::ErrorKind::InvalidData.into()),
+            | Word::Busy
+            | Word::Refuse(_) => return Err(io::ErrorKind::InvalidData.into()),
         };
         self.steps.push(step);
         Ok(())
     }
 
+    /// Room that the batch needs at least, as far as it has come. Unit: bytes.
+    pub fn needs(&self) -> u64 {
+        self.received
+    }
+
     /// Carries out the batch; when this returns it is on disk.
     ///
     /// # Errors
+    /// There is no room for what it appends: nothing was carried out. Or
     /// A step is impossible: what was said does not fit what is there. The steps before it have been carried out, and the
     /// directory has another number, so that nobody takes what is there for what was level.
     pub fn commit(&mut self, pass: Pass) -> io::Result<()> {
         let steps = std::mem::take(&mut self.steps);
-        let locked = self.close().and_then(|()| self.locked(&steps));
+        let locked = self.close().and_then(|()| self.has_room_for(&steps)).and_then(|()| self.locked(&steps));
         // One step happens or does not; of an append what is beyond the acknowledged length is nobody's.
         let is_one = steps.len() < 2 && locked.as_ref().is_ok_and(Locked::is_empty);
         let begun = if is_one || locked.is_err() { Ok(()) } else { self.directory.begin_steps() };
@@ -148,6 +158,7 @@ impl Inbox {
                 let carried = one.and_then(|locked| self.carry_out(steps, locked));
                 self.has_asides &= carried.is_err();
                 if carried.is_ok() {
+                    self.received = 0;
                     pass.done();
                 } else {
                     pass.nothing_done();
@@ -158,12 +169,31 @@ impl Inbox {
         let carried = self.carry_out(steps, locked);
         self.has_asides &= carried.is_err();
         if carried.is_ok() {
+            self.received = 0;
             pass.done();
         } else {
             self.directory.renew()?;
         }
         self.directory.end_steps()?;
         carried
+    }
+
+    /// Checks that there is room for the longest part that is copied from aside to the end of a file: what is moved needs none,
+    /// and each part is removed once it is copied. A disk that is full in the middle of a batch leaves a mixture, and the
+    /// directory is not level any more then.
+    fn has_room_for(&mut self, steps: &[Step]) -> io::Result<()> {
+        let mut longest = 0;
+        for step in steps {
+            if let Step::Append(_, _, number) = step {
+                longest = self.directory.open_aside(*number)?.metadata()?.len().max(longest);
+            }
+        }
+
+        let found = self.directory.has_room(longest);
+        if found.is_err() {
+            self.received += longest;
+        }
+        found
     }
 
     /// What these steps change and its owner may not, who is this process: whoever is not root has to make it writable for
@@ -231,6 +261,7 @@ impl Inbox {
 
     fn keep(&mut self, bytes: &[u8]) -> io::Result<()> {
         let file = self.open.as_mut().ok_or(io::ErrorKind::InvalidData)?;
+        self.received += bytes.len() as u64;
         file.write_all(bytes)?;
         self.unsynced += bytes.len();
         if self.unsynced >= UNSYNCED_MAX_BYTES {
@@ -245,7 +276,7 @@ impl Inbox {
     /// # Errors
     /// What was kept cannot be removed.
     pub fn abandon(&mut self) -> io::Result<()> {
-        (self.open, self.unsynced) = (None, 0);
+        (self.open, self.unsynced, self.received) = (None, 0, 0);
         self.steps.clear();
         self.directory.remove_asides()?;
         self.has_asides = false;

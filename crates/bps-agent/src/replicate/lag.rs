@@ -8,6 +8,7 @@ use bps_wire::lag::Told;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
+use super::blockage::Blockage;
 use super::image::{Change, Entry, StatePath, diff};
 use super::scan::Snapshot;
 use crate::metrics::AgentMetrics;
@@ -54,6 +55,8 @@ fn bytes(path: &StatePath, (has, wanted): (&Snapshot, &Snapshot)) -> u64 {
 pub struct Meter {
     metrics: AgentMetrics,
     lag: Option<Lag>,
+    /// Why the standby gets nothing.
+    blockage: Option<Blockage>,
     /// When it may be told again.
     next: BootTime,
 }
@@ -69,13 +72,28 @@ struct Lag {
 impl Meter {
     /// One that has measured nothing.
     pub fn new(metrics: AgentMetrics) -> Self {
-        Self { metrics, lag: None, next: BootTime::default() }
+        Self { metrics, lag: None, blockage: None, next: BootTime::default() }
     }
 
     /// Takes in what a look has found.
     pub fn measure(&mut self, amount: Amount, (now, date): (BootTime, Timestamp)) {
         let (since, date) = self.lag.map_or((now, date), |lag| (lag.since, lag.date));
         self.set((amount != Amount::default()).then_some(Lag { amount, since, date }));
+    }
+
+    /// Looks do not succeed since this moment: the standby may lack more than the last one has found.
+    pub fn miss(&mut self, since: BootTime, date: Timestamp) {
+        let missed = Lag { amount: Amount::default(), since, date };
+        let lag = self.lag.unwrap_or(missed);
+        self.set(Some(if lag.since <= since { lag } else { Lag { amount: lag.amount, ..missed } }));
+    }
+
+    /// Takes in why the standby gets nothing; `None`: it does, or may.
+    pub fn block(&mut self, blockage: Option<Blockage>) {
+        if self.blockage != blockage {
+            self.metrics.show_blocked(blockage.as_ref().map(|blockage| blockage.reason));
+            self.blockage = blockage;
+        }
     }
 
     /// Nothing is lacking, or nobody is there who could lack anything.
@@ -101,7 +119,9 @@ impl Meter {
         let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
         // The wire has whole seconds: what is compared with a text that was read back must have them, too.
         let since = Time(Timestamp::from_second(date.as_second()).ok()?);
-        let lag = StateLag { entries: number(entries), bytes: number(bytes), since };
+        let reason = self.blockage.as_ref().map(|blockage| blockage.reason.as_str().to_owned());
+        let path = self.blockage.as_ref().and_then(|blockage| blockage.path.clone());
+        let lag = StateLag { entries: number(entries), bytes: number(bytes), since, reason, path };
         if *told == Told::Lacks(lag.clone()) {
             return None;
         }
@@ -114,16 +134,18 @@ impl Drop for Meter {
     fn drop(&mut self) {
         // Of another Lease nothing is known yet.
         self.metrics.show_lag(None);
+        self.metrics.show_blocked(None);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use bps_api::keys;
+    use bps_api::{LagReason, keys};
     use bps_protocol::Version;
     use bps_wire::lag::TEXT_MAX_BYTES;
 
     use super::*;
+    use crate::replicate::blockage::shown;
     use crate::replicate::image::{HASH_BYTES, Image};
     use crate::replicate::notes::lag_note;
     use crate::replicate::scan::Source;
@@ -165,7 +187,8 @@ mod tests {
     }
 
     fn lag(entries: i64, bytes: i64) -> StateLag {
-        StateLag { entries, bytes, since: Time(Timestamp::from_second(1_001).unwrap()) }
+        let since = Time(Timestamp::from_second(1_001).unwrap());
+        StateLag { entries, bytes, since, reason: None, path: None }
     }
 
     #[test]
@@ -184,6 +207,36 @@ mod tests {
         assert_eq!(due(&mut meter, &two, 90_000), None);
         meter.clear();
         assert_eq!(due(&mut meter, &two, 90_000), None);
+    }
+
+    #[test]
+    fn looks_that_do_not_succeed_count_since_the_last_one_that_did_and_the_reason_is_told() {
+        let mut meter = Meter::new(AgentMetrics::default());
+        let blockage = Blockage { reason: LagReason::Unreplicable, path: Some("a/b".into()) };
+        let miss = |meter: &mut Meter, milliseconds| {
+            let (since, date) = at(milliseconds);
+            meter.miss(since, date);
+        };
+        miss(&mut meter, 600);
+        miss(&mut meter, 600);
+        meter.block(Some(blockage));
+        let (reason, path) = (Some("Unreplicable".to_owned()), Some("a/b".to_owned()));
+        let told = StateLag { reason, path, ..lag(0, 0) };
+        assert_eq!(meter.due(&Told::Nothing, at(2_600).0), Some(told.clone()));
+
+        // What a look finds then lacks since the same moment; and what it lacked before is older.
+        meter.measure(Amount { entries: 1, bytes: 10 }, at(9_000));
+        miss(&mut meter, 8_000);
+        let found = StateLag { entries: 1, bytes: 10, ..told.clone() };
+        assert_eq!(meter.due(&Told::Lacks(told), at(12_600).0), Some(found));
+    }
+
+    #[test]
+    fn a_reason_with_a_path_fits_into_what_earlier_releases_read() {
+        const READ_BEFORE_MAX_BYTES: usize = 256;
+        let (reason, path) = (Some("StandbyDiskFails".to_owned()), Some(shown(&[b'x'; 2_000])));
+        let text = serde_json::to_string(&StateLag { reason, path, ..lag(i64::MAX, i64::MAX) }).unwrap();
+        assert!(text.len() <= READ_BEFORE_MAX_BYTES, "{text}");
     }
 
     #[test]

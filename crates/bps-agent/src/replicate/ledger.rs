@@ -4,30 +4,36 @@
 //! Barriers that come together share one look. `gate` decides what one comes to; this only knows and waits.
 
 mod looks;
+mod sight;
 mod ticket;
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bps_api::LagReason;
 use bps_protocol::{AgentId, Epoch, Version};
 use bps_runtime::shutdown::Shutdown;
 use bps_runtime::tasks::TaskError;
 use bps_wire::lag::Told;
 use bps_wire::level::{DirectoryId, Level};
+use jiff::Timestamp;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
-use tracing::info;
+use tracing::{info, warn};
 
 use self::looks::{Look, next_look};
+use self::sight::{LookSight, Moments};
 use self::ticket::{Ticket, Waiter};
 use super::StateDirectory;
+use super::blockage::Blockage;
 use super::door::Door;
 use super::gate::{Knowledge, Outcome, PromoteWhen, wanted};
 use super::lag::Meter;
 use super::notes::{lag_note, level_annotations};
-use super::scan::{Scanner, Snapshot};
+use super::scan::{Scanner, Snapshot, Strides};
 use super::sender::{Progress, Reach};
 use crate::clock;
 use crate::metrics::AgentMetrics;
@@ -43,6 +49,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 const NOTE_EVERY: Duration = Duration::from_millis(500);
 /// Time between two looks at the clock while something waits.
 const TICK: Duration = Duration::from_millis(50);
+/// Time between two proposals to give the role up. 10 s: the loop may have refused because the standby was away just then.
+const RESIGN_EVERY: Duration = Duration::from_secs(10);
 /// How long an application that ended waits for its standby; less than the protocol waits for word of it.
 const SETTLE_MAX: Duration = Duration::from_millis(800);
 
@@ -62,7 +70,7 @@ pub struct View {
 }
 
 /// A kept barrier, or why it was not kept.
-pub type Answer = Result<Kept, &'static str>;
+pub type Answer = Result<Kept, Cow<'static, str>>;
 
 /// A barrier that was kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,6 +103,8 @@ pub struct Wires {
     pub settle: mpsc::Receiver<()>,
     /// The answer: whether the standby may go on with it.
     pub settled: mpsc::Sender<bool>,
+    /// Proposes to give this tenure up, because the own disk fails and the standby has everything.
+    pub resigns: mpsc::Sender<Epoch>,
     /// The newest look, for the sender.
     pub snapshots: watch::Sender<Option<Arc<Snapshot>>>,
     /// How far the standby is.
@@ -112,7 +122,14 @@ pub struct Ledger {
     /// Whether something was looked at in this tenure.
     has_looked: bool,
     scanner: Option<Scanner>,
+    /// How far the look is that is under way.
+    strides: Strides,
     looking: Option<Look>,
+    /// Whether looks succeed.
+    sight: LookSight,
+    /// What was logged of that last.
+    logged: Option<Blockage>,
+    next_resign: Instant,
     /// Not looked for yet, being looked for, and looked for with what number.
     waiting: Vec<Ticket>,
     looked_for: Vec<Ticket>,
@@ -135,19 +152,27 @@ pub struct Ledger {
     meter: Meter,
 }
 
+fn moments(instant: Instant) -> Moments {
+    Moments { instant, boot: clock::now(), date: Timestamp::now() }
+}
+
 impl Ledger {
     /// One that has looked at nothing.
     pub fn new(wires: Wires) -> Self {
         let now = Instant::now();
-        let (scanner, meter) =
-            (Some(Scanner::new(wires.directory.clone())), Meter::new(wires.metrics.clone()));
+        let scanner = Scanner::new(wires.directory.clone());
+        let (strides, meter) = (scanner.strides(), Meter::new(wires.metrics.clone()));
         let (waiting, looked_for, looked) = (Vec::new(), Vec::new(), Vec::new());
         Self {
             wires,
             tenure: None,
             has_looked: false,
-            scanner,
+            scanner: Some(scanner),
+            strides,
             looking: None,
+            sight: LookSight::new(moments(now)),
+            logged: None,
+            next_resign: now,
             waiting,
             looked_for,
             looked,
@@ -209,6 +234,8 @@ impl Ledger {
         self.refuse_late(now);
         let knowledge = self.knowledge(&view, &progress);
         self.answer(&knowledge, epoch, now);
+        let blockage = self.see(&progress, now);
+        self.resign(blockage.as_ref(), &knowledge, now);
         self.note(&view, &knowledge, (&progress, now));
         self.look(&knowledge, (progress, now));
         let is_repeated = self.is_to_be_repeated(&self.wires.progress.borrow());
@@ -237,7 +264,47 @@ impl Ledger {
         self.waiting.retain(|ticket| matches!(ticket.waiter, Waiter::Application(_)));
         self.wires.snapshots.send_replace(None);
         (self.behind_since, self.next_look) = (None, now);
+        (self.sight, self.logged, self.next_resign) = (LookSight::new(moments(now)), None, now);
         self.meter.clear();
+        self.meter.block(None);
+    }
+
+    /// Follows whether looks succeed and the standby takes what is sent; returns why it gets nothing, if it does not.
+    fn see(&mut self, progress: &Progress, now: Instant) -> Option<Blockage> {
+        let strides = self.looking.is_some().then(|| self.strides.count());
+        self.sight.follow(strides, now);
+        if let Some(good) = self.sight.blind_since(now).filter(|_| progress.standby.is_some()) {
+            // What is there now is not known, so the standby may lack something since then.
+            self.meter.miss(good.boot, good.date);
+        }
+
+        let own = self.sight.blockage(now);
+        if own != self.logged {
+            if let Some(Blockage { reason, path }) = &own {
+                let (reason, path) = (reason.as_str(), path.as_deref().unwrap_or_default());
+                warn!(
+                    reason,
+                    path, "The state is not replicated: no look at its directory has succeeded for long"
+                );
+            }
+            self.logged.clone_from(&own);
+        }
+        let blockage = own.or(progress.refusal.map(Blockage::from));
+        self.meter.block(blockage.clone());
+        blockage
+    }
+
+    /// Proposes to give the role up: the own disk fails, so that no barrier is kept here any more, and the standby has all that
+    /// was ever acknowledged.
+    fn resign(&mut self, blockage: Option<&Blockage>, knowledge: &Knowledge, now: Instant) {
+        let is_failing = blockage.is_some_and(|blockage| blockage.reason == LagReason::ActiveDiskFails);
+        let Some(epoch) = self.tenure.filter(|_| is_failing && self.next_resign <= now) else { return };
+        if !knowledge.may_hand_over(self.sequence) {
+            return;
+        }
+        self.next_resign = now + RESIGN_EVERY;
+        // One that waits already is as good.
+        let _: Result<(), TrySendError<Epoch>> = self.wires.resigns.try_send(epoch);
     }
 
     fn knowledge(&self, view: &View, progress: &Progress) -> Knowledge {
@@ -298,7 +365,10 @@ impl Ledger {
             .acknowledged
             .filter(|(_, last)| progress.reach == Reach::Connected && *last == self.sequence);
         let level = level.map(|(directory, _)| directory).filter(|_| has_sent);
-        if level.is_some() {
+        let is_unreplicable =
+            self.sight.blockage(now).is_some_and(|blockage| blockage.reason == LagReason::Unreplicable);
+        let level = level.filter(|_| !is_unreplicable);
+        if level.is_some() && self.sight.blind_since(now).is_none() {
             self.meter.clear();
         }
         let is_waited_for = has_looked
@@ -306,8 +376,10 @@ impl Ledger {
             && knowledge.outcome(self.sequence) == Outcome::Waiting;
         self.behind_since = self.behind_since.or(Some(now)).filter(|_| is_waited_for);
         let is_absent = progress.reach == Reach::Absent;
-        let is_overdue = self.behind_since.is_some_and(|since| is_absent || since + STANDBY_MAX <= now);
-        if !view.is_written || !has_looked || now < self.next_note {
+        let is_late = self.behind_since.is_some_and(|since| is_absent || since + STANDBY_MAX <= now);
+        // It would be called level for ever, and take over with a copy of any age.
+        let is_overdue = is_late || is_unreplicable;
+        if !view.is_written || !(has_looked || is_unreplicable) || now < self.next_note {
             return;
         }
         // One write on one version: of two different ones either might succeed.

@@ -9,9 +9,11 @@
 //!
 //! | file | what it does |
 //! |---|---|
+//! | [`blockage`] | reasons for which the standby does not get the state |
 //! | [`gate`] | who may act because of what its directory has, and when a barrier is kept |
 //! | [`ledger`] | barriers, looks, and what the Lease says of the directories |
 //! | [`lag`] | how much the standby lacks, and when the Lease tells |
+//! | [`resignation`] | how often the role is given up because the own disk fails |
 //! | [`notes`] | what agents write into the Lease of their own accord |
 //! | [`socket`] | the socket of the application, and the command that uses it |
 //! | [`image`], [`scan`] | what is below a directory; looks that see what changed |
@@ -23,6 +25,7 @@
 //!
 //! The standby has what the active had at one moment, never a mixture; see `ledger::looks`.
 
+pub mod blockage;
 pub mod channel;
 pub mod directory;
 pub mod door;
@@ -34,6 +37,7 @@ pub mod ledger;
 pub mod notes;
 pub mod outbox;
 pub mod receiver;
+pub mod resignation;
 pub mod scan;
 pub mod sender;
 pub mod socket;
@@ -62,6 +66,7 @@ use self::gate::{PromoteWhen, may_take};
 use self::ledger::{Ledger, View, Wires};
 use self::notes::{copy_note, level_annotations};
 use self::receiver::Receiver;
+use self::resignation::Resignation;
 use self::sender::{Progress, Sender};
 use super::lifeline::{Line, Partner, partner_of, prepare};
 use super::metrics::AgentMetrics;
@@ -109,6 +114,10 @@ pub struct Replica {
     settle: mpsc::Sender<()>,
     /// Whether the standby may go on with what an application that ended has left.
     pub settled: mpsc::Receiver<bool>,
+    /// Tenures that are to be given up because the own disk fails.
+    pub resigned: mpsc::Receiver<Epoch>,
+    /// When it was given up because of that.
+    pub resignation: Resignation,
 }
 
 impl Replication {
@@ -144,7 +153,7 @@ impl Replication {
         let (partner, known) = watch::channel(None);
         let line = Line { group, own, keys, partner: known };
         let listener = tokio::net::TcpListener::from_std(listener.try_clone()?)?;
-        let receiver = Receiver { line: line.clone(), directory: directory.clone(), door: door.clone() };
+        let receiver = Receiver::new(line.clone(), directory.clone(), door.clone());
         tasks.spawn("state receiver", receiver.run(listener, shutdown.clone()));
         let (acting, acted) = watch::channel(None);
         let (snapshots, seen) = watch::channel(None);
@@ -158,6 +167,7 @@ impl Replication {
         let (told, tells) = watch::channel(Told::default());
         let (settle, to_settle) = mpsc::channel(1);
         let (reporter, settled) = mpsc::channel(1);
+        let (resigns, resigned) = mpsc::channel(1);
         let wires = Wires {
             own,
             directory: directory.clone(),
@@ -168,6 +178,7 @@ impl Replication {
             barriers,
             settle: to_settle,
             settled: reporter,
+            resigns,
             snapshots,
             progress: reached.clone(),
             notes: notes.clone(),
@@ -188,6 +199,8 @@ impl Replication {
             progress: reached,
             settle,
             settled,
+            resigned,
+            resignation: Resignation::default(),
         })
     }
 }

@@ -12,6 +12,7 @@
 mod content;
 mod fingerprint;
 mod kept;
+mod strides;
 mod trouble;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,8 +28,11 @@ use self::content::hash;
 pub use self::content::prefix;
 use self::fingerprint::{Fingerprint, fingerprint, is_in_memory, mode_of, wall_clock};
 pub use self::kept::Kept;
-pub use self::trouble::is_gone;
-use self::trouble::{of, too_deep, unreliable};
+pub use self::strides::Strides;
+use self::strides::Striding;
+pub use self::trouble::{LookTrouble, is_gone};
+use self::trouble::{at, too_deep, too_many, unreliable};
+use super::blockage::shown;
 use super::directory::StateDirectory;
 use super::image::{Entry, HASH_BYTES, Image, StatePath};
 
@@ -59,6 +63,8 @@ pub struct Snapshot {
     pub is_whole: bool,
     /// Whether the standby is to get it as it is, or nothing of it.
     pub is_exact: bool,
+    /// The first path of something that has content and is not replicated, as `blockage::shown` gives it.
+    pub passed_over: Option<String>,
 }
 
 /// What a sender must know of a file.
@@ -90,6 +96,8 @@ pub struct Scanner {
     synced: BTreeMap<Option<StatePath>, Fingerprint>,
     /// Whether each change shows in the times of a file.
     do_times_tell: bool,
+    /// How far looks have come.
+    strides: Strides,
     has_warned: bool,
     /// Something could not be put on the disk. The kernel tells so once, and forgets the bytes.
     is_unreliable: bool,
@@ -137,7 +145,13 @@ impl Scanner {
     pub fn new(directory: StateDirectory) -> Self {
         let do_times_tell = !is_in_memory(directory.root());
         let (known, synced) = (Files::new(), BTreeMap::new());
-        Self { directory, known, synced, do_times_tell, has_warned: false, is_unreliable: false }
+        let strides = Strides::default();
+        Self { directory, known, synced, do_times_tell, strides, has_warned: false, is_unreliable: false }
+    }
+
+    /// What shows whether a look that has begun comes further.
+    pub fn strides(&self) -> Strides {
+        self.strides.clone()
     }
 
     /// What is there, if nobody changes it meanwhile; it is on the own disk when this returns.
@@ -202,7 +216,10 @@ impl Scanner {
     /// Whether what was read of a file is still there.
     fn is_content_the_same(&self, snapshot: &Snapshot, path: &StatePath) -> bool {
         let Some(Entry::File { size, hash, .. }) = snapshot.image.get(path) else { return false };
-        let now = self.directory.open_file(path).and_then(|mut file| prefix(&mut file, *size));
+        let now = self.directory.open_file(path).and_then(|file| {
+            let mut file = Striding { inner: file, strides: &self.strides };
+            prefix(&mut file, *size)
+        });
         now.is_ok_and(|now| now.is_some_and(|now| now.hash == *hash))
     }
 
@@ -247,11 +264,15 @@ impl Scanner {
         // By name: a process has fewer descriptors than a folder may have folders.
         let mut folders = vec![None];
         while let Some(path) = folders.pop() {
-            match look.scanner.directory.folder(path.as_ref()) {
-                Ok(folder) => look.folder(path.as_ref(), &folder, &mut folders)?,
-                Err(error) if is_gone(&error) => look.forget(path.as_ref()),
-                Err(error) => return Err(error),
-            }
+            let looked = match look.scanner.directory.folder(path.as_ref()) {
+                Ok(folder) => look.folder(path.as_ref(), &folder, &mut folders),
+                Err(error) if is_gone(&error) => {
+                    look.forget(path.as_ref());
+                    Ok(())
+                }
+                Err(error) => Err(error),
+            };
+            looked.map_err(|error| at(error, path.as_ref()))?;
         }
         let Look { now, synced, .. } = look;
         self.synced = synced;
@@ -275,14 +296,14 @@ impl Look<'_> {
                 continue;
             }
             if self.now.snapshot.image.len() >= ENTRIES_MAX {
-                let advice = format!("more than {ENTRIES_MAX} files: replicate a directory with fewer");
-                return Err(io::Error::new(io::ErrorKind::QuotaExceeded, advice));
+                return Err(too_many(path));
             }
+            self.scanner.strides.make();
             let below = StatePath::below(path, name).ok_or_else(|| too_deep(path, name))?;
-            match self.entry(below, (folder, name), folders) {
+            match self.entry(below.clone(), (folder, name), folders) {
                 // It was removed or replaced meanwhile: the next look will see what became of it.
                 Err(error) if is_gone(&error) => {}
-                other => other.map_err(|error| of(&error, name))?,
+                other => other.map_err(|error| at(error, Some(&below)))?,
             }
         }
         Ok(())
@@ -319,12 +340,11 @@ impl Look<'_> {
                 folders.push(Some(path));
             }
             FileType::RegularFile => self.file(path, &stat)?,
-            FileType::Symlink
-            | FileType::Fifo
-            | FileType::Socket
-            | FileType::CharacterDevice
-            | FileType::BlockDevice
-            | FileType::Unknown => self.pass_over(name),
+            FileType::Symlink | FileType::CharacterDevice | FileType::BlockDevice | FileType::Unknown => {
+                self.pass_over(&path);
+            }
+            // They have no content that could be lost: whoever serves on them makes them anew.
+            FileType::Fifo | FileType::Socket => {}
         }
         Ok(())
     }
@@ -346,7 +366,8 @@ impl Look<'_> {
                 let stat = fstat(&file)?;
                 self.on_disk(file.sync_all())?;
                 let until = u64::try_from(stat.st_size).unwrap_or_default();
-                let (size, hash, growth) = hash(&mut file, until, self.base.get(&path))?;
+                let mut striding = Striding { inner: &mut file, strides: &self.scanner.strides };
+                let (size, hash, growth) = hash(&mut striding, until, self.base.get(&path))?;
                 let fingerprint = fingerprint(&stat);
                 // The same content alone proves nothing: it may have been another one in between.
                 let same = last.filter(|known| known.fingerprint == fingerprint && known.hash == hash);
@@ -375,11 +396,15 @@ impl Look<'_> {
         synced
     }
 
-    fn pass_over(&mut self, name: &[u8]) {
+    fn pass_over(&mut self, path: &StatePath) {
+        let path = shown(path.as_bytes());
         if !std::mem::replace(&mut self.scanner.has_warned, true) {
-            let name = String::from_utf8_lossy(name);
-            warn!(%name, "Replicates regular files and folders only: passed over something else");
+            warn!(
+                path,
+                "Passed over what is neither a regular file nor a folder: no barrier is kept while it is in the state directory"
+            );
         }
+        self.now.snapshot.passed_over.get_or_insert(path);
     }
 }
 

@@ -112,8 +112,8 @@ async fn converse(stream: UnixStream, barriers: Barriers) -> io::Result<()> {
 async fn barrier(barriers: &Barriers) -> String {
     let (waiter, answer) = oneshot::channel();
     let answer = match barriers.send(waiter).await {
-        Ok(()) => answer.await.unwrap_or(Err("the agent ends")),
-        Err(_) => Err("the agent ends"),
+        Ok(()) => answer.await.unwrap_or(Err("the agent ends".into())),
+        Err(_) => Err("the agent ends".into()),
     };
     match answer {
         Ok(Kept { epoch, sequence, is_alone }) => {

@@ -2,6 +2,7 @@
 
 mod batches;
 mod door;
+mod full;
 mod ledger;
 mod lines;
 mod moments;

@@ -12,11 +12,16 @@
 //!  11 append      path, size so far 8            12 piece    bytes, to the end
 //!  13 commit      sequence 8                     14 acknowledge  sequence 8
 //!  15 abandon                                    16 busy
+//!  17 refuse      reason 1
 //! ```
+//!
+//! Both sides refuse a word that they do not know, and end the connection. An agent of an earlier release does not know
+//! `refuse`. It is the last word of a connection, so that release ends the connection as well, and logs no reason.
 
 use bps_protocol::AgentId;
 use bps_wire::level::DirectoryId;
 
+use super::blockage::StateRefusal;
 use super::image::{Entry, HASH_BYTES, PATH_MAX_BYTES, StatePath};
 
 /// Longest piece of a file. Unit: bytes.
@@ -70,6 +75,8 @@ pub enum Word {
     Abandon,
     /// Its sender works at what the other side waits for.
     Busy,
+    /// The standby takes nothing now, and ends the connection.
+    Refuse(StateRefusal),
 }
 
 impl Word {
@@ -102,6 +109,7 @@ impl Word {
             Self::Acknowledge(sequence) => [&[14], &sequence.to_be_bytes()[..]].concat(),
             Self::Abandon => vec![15],
             Self::Busy => vec![16],
+            Self::Refuse(refusal) => vec![17, refusal.code()],
         }
     }
 
@@ -139,6 +147,7 @@ impl Word {
             14 => Self::Acknowledge(fields.u64()?),
             15 => Self::Abandon,
             16 => Self::Busy,
+            17 => Self::Refuse(StateRefusal::of_code(u8::from_be_bytes(fields.take()?))?),
             _ => return None,
         };
         fields.0.is_empty().then_some(word)
@@ -186,7 +195,7 @@ mod tests {
         let path = "[a-z]{1,8}(/[a-z]{1,8}){0,3}".prop_map(|text| StatePath::parse(text.as_bytes()).unwrap());
         let numbers = (any::<[u128; 4]>(), any::<u64>(), 0..0o10000_u16, any::<[u8; HASH_BYTES]>());
         let bytes = proptest::collection::vec(any::<u8>(), 1..200);
-        (1..=16_u8, path, numbers, bytes).prop_map(
+        (1..=17_u8, path, numbers, bytes).prop_map(
             |(kind, path, ([a, b, c, d], number, mode, hash), bytes)| {
                 let directory = DirectoryId(d);
                 match kind {
@@ -205,7 +214,8 @@ mod tests {
                     13 => Word::Commit(number),
                     14 => Word::Acknowledge(number),
                     15 => Word::Abandon,
-                    _ => Word::Busy,
+                    16 => Word::Busy,
+                    _ => Word::Refuse(StateRefusal::ALL[usize::from(mode) % StateRefusal::ALL.len()]),
                 }
             },
         )
@@ -218,7 +228,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_a_word_of_the_same_bytes_or_none(kind in 0..18_u8, bytes in proptest::collection::vec(any::<u8>(), 0..90)) {
+        fn any_bytes_are_a_word_of_the_same_bytes_or_none(kind in 0..19_u8, bytes in proptest::collection::vec(any::<u8>(), 0..90)) {
             let bytes = [&[kind], &bytes[..]].concat();
             if let Some(word) = Word::decode(&bytes) {
                 prop_assert_eq!(word.encode(), bytes);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bps_api::status::Condition;
 use bps_api::{
-    CrashLoop, GroupSummary, HAGroupStatus, IN_SYNC, LOST_PODS_MAX, LostPair, PAIR_CRASH_LOOPING,
+    CrashLoop, GroupSummary, HAGroupStatus, IN_SYNC, LOST_PODS_MAX, LagReason, LostPair, PAIR_CRASH_LOOPING,
     PAIR_ENDING, PAIR_SILENT, PairStatus, StateLag, WITHHELD, keys,
 };
 use bps_protocol::TakeoverRecord;
@@ -78,8 +78,9 @@ pub fn group_status(input: &GroupInput<'_>) -> HAGroupStatus {
         spares: i32::try_from(spares.len()).unwrap_or(i32::MAX),
         actives: actives.join(","),
     };
-    let conditions = conditions(input, (complete, pairs.len()));
-    let state = state(input, (complete, pairs.len()));
+    let blocked = blocked(&pairs);
+    let conditions = conditions(input, (complete, pairs.len()), &blocked);
+    let state = state(input, (complete, pairs.len()), !blocked.is_empty());
     spares.truncate(SPARES_MAX);
     let highest_term = i64::from(group.highest_term).max(input.previous.highest_term);
     HAGroupStatus {
@@ -182,7 +183,7 @@ fn spares(group: &Group) -> impl Iterator<Item = &str> {
     spares.map(|pod| pod.name.as_str())
 }
 
-fn state(input: &GroupInput<'_>, (complete, all): (usize, usize)) -> String {
+fn state(input: &GroupInput<'_>, (complete, all): (usize, usize), is_blocked: bool) -> String {
     let is_pairing = input.plan.steps.iter().any(|step| !matches!(step, Step::Label { .. }));
     let state = if input.unread.is_some() {
         phrases::DEGRADED
@@ -200,6 +201,8 @@ fn state(input: &GroupInput<'_>, (complete, all): (usize, usize)) -> String {
         phrases::CRASH_LOOPING
     } else if !silent(input).is_empty() {
         phrases::STANDBY_SILENT
+    } else if is_blocked {
+        phrases::REPLICATION_BLOCKED
     } else if complete < all {
         phrases::WITHOUT_STANDBY
     } else {
@@ -208,7 +211,7 @@ fn state(input: &GroupInput<'_>, (complete, all): (usize, usize)) -> String {
     state.word.to_owned()
 }
 
-fn conditions(input: &GroupInput<'_>, (complete, all): (usize, usize)) -> Vec<Condition> {
+fn conditions(input: &GroupInput<'_>, (complete, all): (usize, usize), blocked: &[String]) -> Vec<Condition> {
     let waits: Vec<String> = input.plan.waits.iter().map(|wait| describe_wait(input.name, wait)).collect();
     let counts = format!("{complete} of {all} pairs have an active and a standby");
     let is_ready = all > 0 && complete == all;
@@ -228,10 +231,14 @@ fn conditions(input: &GroupInput<'_>, (complete, all): (usize, usize)) -> Vec<Co
     let degraded = match (input.unread, input.troubles, is_withheld) {
         (Some(unread), ..) => (true, (phrases::UNREADABLE, unread.to_owned())),
         (None, [], false) if !input.crash_loops.is_empty() => {
-            (true, (phrases::APPLICATION_ENDS, joined(crash_loops(input).chain(all_silent))))
+            let texts = crash_loops(input).chain(all_silent).chain(blocked.iter().cloned());
+            (true, (phrases::APPLICATION_ENDS, joined(texts)))
         }
         (None, [], false) if !all_silent.is_empty() => {
-            (true, (phrases::SILENT, joined(all_silent.into_iter())))
+            (true, (phrases::SILENT, joined(all_silent.into_iter().chain(blocked.iter().cloned()))))
+        }
+        (None, [], false) if !blocked.is_empty() => {
+            (true, (phrases::BLOCKED, joined(blocked.iter().cloned())))
         }
         (None, [], false) if input.group.pairs.iter().any(|pair| pair.is_late) => {
             (true, (phrases::LATE_NODE, joined(late(input))))
@@ -307,6 +314,37 @@ fn crash_loops(input: &GroupInput<'_>) -> impl Iterator<Item = String> {
         )
     };
     input.crash_loops.iter().map(told)
+}
+
+/// Pairs whose standbys do not get the replicated state, half a sentence each, with what the user can do.
+fn blocked(pairs: &[PairStatus]) -> Vec<String> {
+    let told = |pair: &PairStatus| {
+        Some(format!("the standby of {} does not get the state: {}", pair.name, blocked_text(pair)?))
+    };
+    pairs.iter().filter_map(told).collect()
+}
+
+/// The reason for which the standby of a pair does not get the replicated state, and what the user can do; `None` if it gets it.
+/// A reason that this version does not know stands for itself.
+pub(super) fn blocked_text(pair: &PairStatus) -> Option<String> {
+    let StateLag { reason, path, .. } = pair.lag.as_ref()?;
+    let (word, PairStatus { active, standby, .. }) = (reason.as_ref()?, pair);
+    let at = path.as_ref().map(|path| format!(" ({path})")).unwrap_or_default();
+    let Some(reason) = LagReason::ALL.into_iter().find(|reason| reason.as_str() == word) else {
+        return Some(format!("{word}{at}"));
+    };
+    Some(match reason {
+        LagReason::StandbyFull => format!("the volume of {standby} is full: make it larger, or free space"),
+        LagReason::StandbyDiskFails => {
+            format!("the disk of {standby} refuses it: check its volume, and see kubectl logs {standby}")
+        }
+        LagReason::Unreplicable => format!(
+            "something in the state directory of {active} cannot be replicated{at}: see kubectl logs {active}, and move it out"
+        ),
+        LagReason::ActiveDiskFails => {
+            format!("the disk of {active} fails{at}: check its volume, and see kubectl logs {active}")
+        }
+    })
 }
 
 /// What a person can do about a pair in which nobody may act.

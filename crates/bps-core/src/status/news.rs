@@ -8,6 +8,7 @@ use bps_api::{CrashLoop, HAGroupStatus, PAIR_CRASH_LOOPING, PAIR_SILENT, PairSta
 use bps_protocol::{Cause, TakeoverRecord};
 
 use super::event::{EventText, EventType};
+use super::group::blocked_text;
 use super::takeovers::{Told, record_of};
 use super::words::Word;
 
@@ -199,9 +200,22 @@ fn changed(before: Option<&PairStatus>, pair: &PairStatus) -> Option<EventText> 
             format!("pair {standby}"),
             format!("{standby} is the standby of {active} in pair {name}"),
         ),
-        _ => return None,
+        _ => return blocked(before, pair),
     };
     Some(EventText { type_, reason, action, note })
+}
+
+/// The standby of a pair does not get the replicated state, for another reason than before.
+fn blocked(before: Option<&PairStatus>, pair: &PairStatus) -> Option<EventText> {
+    let reason = |pair: &PairStatus| pair.lag.as_ref().and_then(|lag| lag.reason.clone());
+    let (text, PairStatus { name, standby, .. }) = (blocked_text(pair)?, pair);
+    let is_news = before.and_then(reason) != reason(pair);
+    is_news.then(|| EventText {
+        type_: EventType::Warning,
+        reason: "ReplicationBlocked",
+        action: format!("replicate to {standby}"),
+        note: format!("The standby of pair {name} does not get the state: {text}"),
+    })
 }
 
 #[cfg(test)]

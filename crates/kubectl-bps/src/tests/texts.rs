@@ -52,9 +52,12 @@ fn a_pair_whose_state_is_replicated_says_whether_its_standby_has_it() {
         text(&report, now()).lines().find(|line| line.contains("pair web-0")).map(str::to_owned)
     };
     let lag = r#"{"entries":1204,"bytes":73400320,"since":"2027-01-15T07:59:23Z"}"#;
+    let blocked =
+        r#"{"entries":0,"bytes":0,"since":"2027-01-15T07:59:23Z","reason":"Unreplicable","path":"a/b"}"#;
     for (pods, level, lag, expected) in [
         (&[1, 2][..], "a,b", lag, "Paired, InSync"),
         (&[1, 2], "a", lag, "Paired, CatchingUp (1,204 entries, 37 s)"),
+        (&[1, 2], "a", blocked, "Paired, CatchingUp (0 entries, 37 s, Unreplicable a/b)"),
         (&[1, 2], "a", "{}", "Paired, CatchingUp  "),
         (&[1], "a", lag, "Alone, Alone"),
     ] {

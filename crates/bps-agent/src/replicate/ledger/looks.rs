@@ -16,18 +16,19 @@ use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 use tracing::warn;
 
+use super::super::blockage::Blockage;
 use super::super::gate::{Knowledge, Outcome};
 use super::super::lag::{Amount, lacking};
 use super::super::outbox::BatchEnd;
 use super::super::scan::{Scanner, Snapshot};
 use super::super::sender::{Progress, Reach};
-use super::ticket::Waiter;
-use super::{LOOK_EVERY, Ledger, STANDBY_MAX, TICK};
+use super::ticket::{Ticket, Waiter};
+use super::{LOOK_EVERY, Ledger, STANDBY_MAX, TICK, moments};
 use crate::clock;
 
 /// How long looks are kept back that nobody waits for. 10 s: then a standby that is called level would have little of what the
 /// application does, and is better left out.
-const STALE_MAX: Duration = Duration::from_secs(10);
+pub(super) const STALE_MAX: Duration = Duration::from_secs(10);
 
 pub(super) type Look = BoxFuture<'static, Looked>;
 
@@ -58,6 +59,7 @@ impl Ledger {
             && knowledge.outcome(self.sequence) == Outcome::Waiting
             && self.behind_since.is_some_and(|since| now < since + STANDBY_MAX);
         let Some(mut scanner) = self.scanner.take_if(|_| is_due && !is_behind) else { return };
+        self.strides = scanner.strides();
         (self.next_look, self.next_repeat) = (now + LOOK_EVERY, now + TICK);
         self.looked_for.append(&mut self.waiting);
         let (sequence, tenure) = (self.sequence + 1, self.tenure);
@@ -88,8 +90,12 @@ impl Ledger {
         self.next_look = Instant::now() + LOOK_EVERY;
         match found {
             Ok((snapshot, amount)) => {
+                self.sight.succeeded(moments(Instant::now()));
                 if self.tenure.is_some() {
                     self.meter.measure(amount, (clock::now(), Timestamp::now()));
+                }
+                if let Some(path) = snapshot.passed_over.clone() {
+                    self.refuse_passed_over(&path);
                 }
                 self.publish(snapshot);
                 let sequence = self.sequence;
@@ -98,13 +104,25 @@ impl Ledger {
             Err(error) => {
                 self.next_repeat = self.next_look;
                 warn!(error = &error as &dyn std::error::Error, "Could not look at the state directory");
+                let blockage = Blockage::of_look(&error);
                 for ticket in std::mem::take(&mut self.looked_for) {
                     match ticket.waiter {
-                        Waiter::Application(_) => ticket.refuse("the state directory cannot be read"),
+                        Waiter::Application(_) => ticket.refuse(blockage.refusal()),
                         Waiter::Succession => self.settled(false),
                     }
                 }
+                self.sight.failed(blockage);
             }
+        }
+    }
+
+    /// Refuses the barriers of a look that passed something over: its answer would say that the standby has all that there was.
+    fn refuse_passed_over(&mut self, path: &str) {
+        let is_barrier = |ticket: &mut Ticket| matches!(ticket.waiter, Waiter::Application(_));
+        for ticket in self.looked_for.extract_if(.., is_barrier) {
+            ticket.refuse(format!(
+                "{path} is neither a regular file nor a folder, so it is not replicated: move it out of the state directory"
+            ));
         }
     }
 
@@ -152,6 +170,8 @@ mod tests {
     use super::super::super::directory::StateDirectory;
     use super::super::super::door::Door;
     use super::super::super::gate::PromoteWhen;
+    use super::super::super::notes::level_annotations;
+    use super::super::super::scan::LookTrouble;
     use super::super::{BARRIER_MAX, View, Wires};
     use super::*;
     use crate::metrics::AgentMetrics;
@@ -173,6 +193,7 @@ mod tests {
             barriers: mpsc::channel(1).1,
             settle: mpsc::channel(1).1,
             settled: mpsc::channel(1).0,
+            resigns: mpsc::channel(1).0,
             snapshots: watch::channel(None).0,
             progress: watch::channel(Progress::default()).1,
             notes: mpsc::channel(1).0,
@@ -273,6 +294,116 @@ mod tests {
             ledger.advance(Instant::now());
             assert!(answer.try_recv().expect("an answer").is_err());
         }
+    }
+
+    /// A look ends with this error, and everything that can be done is done.
+    fn fail(ledger: &mut Ledger, error: io::Error) {
+        let scanner = Scanner::new(ledger.wires.directory.clone());
+        ledger.looked(Looked { scanner, tenure: EPOCH, found: Err(error) });
+        // What is looked at meanwhile is another matter.
+        ledger.scanner = None;
+        ledger.advance(Instant::now());
+    }
+
+    fn unreplicable() -> io::Error {
+        let (path, advice) = ("a/b".to_owned(), "too long".to_owned());
+        io::Error::other(LookTrouble::Unreplicable { path, advice })
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_standby_is_left_out_once_looks_have_failed_for_long_because_of_what_is_there() {
+        let folder = tempfile::tempdir().expect("a folder");
+        // Also if no look of the tenure has succeeded.
+        for has_looked in [true, false] {
+            let mut ledger = ledger(folder.path(), OTHER);
+            let (notes, mut noted) = mpsc::channel(1);
+            ledger.wires.notes = notes;
+            if has_looked {
+                end(&mut ledger, EPOCH, (1, true));
+                let standby = Some(AgentId(2));
+                let acknowledged = OTHER.map(|other| (other, 1));
+                let reach = Reach::Connected;
+                let progress = Progress { acknowledged, reach, standby, ..Progress::default() };
+                ledger.wires.progress = watch::channel(progress).1;
+            }
+            fail(&mut ledger, unreplicable());
+            advance(STALE_MAX.saturating_sub(TICK)).await;
+            fail(&mut ledger, unreplicable());
+            assert!(noted.try_recv().is_err(), "it may be over soon");
+
+            advance(TICK).await;
+            fail(&mut ledger, unreplicable());
+            let own = [ledger.wires.directory.id()].into();
+            let expected = level_annotations(&own, [Some(AgentId(1)), None]);
+            assert_eq!(noted.try_recv().expect("a note").annotations, expected, "{has_looked}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_disk_that_fails_gives_the_role_to_a_standby_that_has_everything_and_stays_level() {
+        let folder = tempfile::tempdir().expect("a folder");
+        for reach in [Reach::Connected, Reach::Unknown] {
+            let mut ledger = ledger(folder.path(), OTHER);
+            let ((notes, mut noted), (resigns, mut resigned)) = (mpsc::channel(1), mpsc::channel(1));
+            (ledger.wires.notes, ledger.wires.resigns) = (notes, resigns);
+            end(&mut ledger, EPOCH, (1, true));
+            let standby = Some(AgentId(2));
+            let acknowledged = OTHER.map(|other| (other, 1));
+            let progress = Progress { acknowledged, reach, standby, ..Progress::default() };
+            ledger.wires.progress = watch::channel(progress).1;
+            let view = View { peer: standby, ..ledger.wires.views.borrow().clone() };
+            ledger.wires.views = watch::channel(view).1;
+
+            let failed = || io::Error::from_raw_os_error(rustix::io::Errno::IO.raw_os_error());
+            fail(&mut ledger, failed());
+            assert!(resigned.try_recv().is_err(), "it may be over soon");
+            advance(STALE_MAX).await;
+            fail(&mut ledger, failed());
+            let is_at_hand = reach == Reach::Connected;
+            assert_eq!(resigned.try_recv().ok(), EPOCH.filter(|_| is_at_hand), "{reach:?}");
+            fail(&mut ledger, failed());
+            assert!(resigned.try_recv().is_err(), "not again at once");
+            assert!(noted.try_recv().is_err(), "it may act with its copy");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_barrier_whose_look_failed_is_refused_with_the_path() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut ledger = ledger(folder.path(), OTHER);
+        let (waiter, mut answer) = oneshot::channel();
+        ledger.wait(Waiter::Application(waiter));
+        ledger.looked_for.append(&mut ledger.waiting);
+        fail(&mut ledger, unreplicable());
+        let answer = answer.try_recv().expect("an answer");
+        assert_eq!(
+            answer,
+            Err("the state directory cannot be replicated: a/b; see the log of the agent".into())
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_barrier_over_what_is_passed_over_is_refused_with_the_path_and_what_to_do() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut ledger = ledger(folder.path(), None);
+        let path = folder.path().join("current");
+        std::os::unix::fs::symlink("release-42", &path).expect("a link");
+        drop(std::os::unix::net::UnixListener::bind(folder.path().join("app.sock")).expect("a socket"));
+        let barrier = async |ledger: &mut Ledger| {
+            let (waiter, mut answer) = oneshot::channel();
+            ledger.wait(Waiter::Application(waiter));
+            ledger.advance(Instant::now());
+            let looked = next_look(&mut ledger.looking).await;
+            ledger.looked(looked);
+            ledger.advance(Instant::now());
+            answer.try_recv().expect("an answer").map(|kept| kept.is_alone)
+        };
+        let said = "current is neither a regular file nor a folder, so it is not replicated: \
+                    move it out of the state directory";
+        assert_eq!(barrier(&mut ledger).await, Err(said.into()));
+
+        std::fs::remove_file(path).expect("a link");
+        assert_eq!(barrier(&mut ledger).await, Ok(true), "a socket has no content");
     }
 
     #[tokio::test(start_paused = true)]

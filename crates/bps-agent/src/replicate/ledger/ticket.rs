@@ -1,5 +1,7 @@
 //! Those who wait until the standby has what there is.
 
+use std::borrow::Cow;
+
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -32,7 +34,7 @@ impl Ticket {
     }
 
     /// Answers that a barrier was not kept.
-    pub(super) fn refuse(self, reason: &'static str) {
-        self.answer(Err(reason));
+    pub(super) fn refuse(self, reason: impl Into<Cow<'static, str>>) {
+        self.answer(Err(reason.into()));
     }
 }

@@ -1,6 +1,5 @@
 //! Reads files, and makes hashes of what is in them.
 
-use std::fs::File;
 use std::io::{self, Read as _, SeekFrom};
 
 use sha2::{Digest as _, Sha256};
@@ -44,7 +43,7 @@ pub(super) fn hash(
 ///
 /// # Errors
 /// It cannot be read.
-pub fn prefix(file: &mut File, size: u64) -> io::Result<Option<Growth>> {
+pub fn prefix(file: &mut impl io::Read, size: u64) -> io::Result<Option<Growth>> {
     let mut state = Sha256::new();
     let read = absorb(file.take(size), |bytes| state.update(bytes))?;
     let hash = state.clone().finalize().into();

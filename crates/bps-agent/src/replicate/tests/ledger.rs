@@ -42,6 +42,7 @@ impl Scene {
         let (barriers, asked) = mpsc::channel(8);
         let (settle, to_settle) = mpsc::channel(1);
         let (reporter, settled) = mpsc::channel(1);
+        let (resigns, _) = mpsc::channel(1);
         let (written, notes) = mpsc::channel(1);
         let ((told, tells), metrics) = (watch::channel(Told::default()), AgentMetrics::default());
         let wires = Wires {
@@ -54,6 +55,7 @@ impl Scene {
             barriers: asked,
             settle: to_settle,
             settled: reporter,
+            resigns,
             snapshots: active.snapshots.clone(),
             progress: active.progress.clone(),
             notes: written,
@@ -255,8 +257,11 @@ async fn barriers_of_a_standby_and_of_an_ended_tenure_are_refused() {
     // It waits until the Lease says who is level, which it never will.
     tokio::time::sleep(Duration::from_millis(200)).await;
     scene.views.send_modify(|view| view.acting = None);
-    assert_eq!(timeout(PATIENCE, ending).await.expect("in time").unwrap(), Err("the tenure has ended"));
-    assert_eq!(scene.barrier().await, Err("this agent does not act"));
+    assert_eq!(
+        timeout(PATIENCE, ending).await.expect("in time").unwrap(),
+        Err("the tenure has ended".into())
+    );
+    assert_eq!(scene.barrier().await, Err("this agent does not act".into()));
     standby.stop().await;
 }
 

@@ -59,7 +59,7 @@ impl Standby {
         let address = listener.local_addr().unwrap();
         let (door, shutdown) = (Door::default(), Shutdown::new());
         let (line, partner) = line(STANDBY, (ACTIVE, address), "0f");
-        let receiver = Receiver { line, directory: directory.clone(), door: door.clone() };
+        let receiver = Receiver::new(line, directory.clone(), door.clone());
         let run = receiver.run(listener, shutdown.clone());
         let task = tokio::spawn(async move { run.await.unwrap() });
         Self { directory, door, address, shutdown, task, _partner: partner }
@@ -95,11 +95,11 @@ impl Active {
         Self { directory, acting, snapshots, progress: reached, scanner, _partner: partner }
     }
 
-    fn look(&mut self, sequence: u64) {
+    pub(super) fn look(&mut self, sequence: u64) {
         self.snapshots.send_replace(Some(Arc::new(self.scanner.look(sequence).unwrap())));
     }
 
-    async fn acknowledged(&mut self, by: DirectoryId, sequence: u64) {
+    pub(super) async fn acknowledged(&mut self, by: DirectoryId, sequence: u64) {
         let has = |progress: &Progress| progress.acknowledged == Some((by, sequence));
         timeout(PATIENCE, self.progress.wait_for(has)).await.expect("in time").unwrap();
     }
@@ -316,7 +316,11 @@ async fn connected(address: SocketAddr, key: &str, epoch: Epoch) -> Channel<TcpS
 }
 
 /// A channel on which the standby believes that it is the active.
-async fn greeted(address: SocketAddr, key: &str, epoch: Epoch) -> std::io::Result<Channel<TcpStream>> {
+pub(super) async fn greeted(
+    address: SocketAddr,
+    key: &str,
+    epoch: Epoch,
+) -> std::io::Result<Channel<TcpStream>> {
     let mut channel = connected(address, key, epoch).await;
     let hello = Word::Hello { group: GROUP, from: ACTIVE, to: STANDBY, directory: DirectoryId(1) };
     channel.say(&[hello]).await?;

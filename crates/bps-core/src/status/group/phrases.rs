@@ -22,6 +22,10 @@ pub(super) const LATE_NODE: Word = Word {
     word: "LateNode",
     meaning: "The node of an active wakes its agent too late for the timing profile Fast: the pair has the times of Default.",
 };
+pub(super) const BLOCKED: Word = Word {
+    word: "ReplicationBlocked",
+    meaning: "The standby of a pair does not get the replicated state and would not take over.",
+};
 pub(super) const REFUSED: Word = Word { word: "Refused", meaning: "A write for the group was refused." };
 pub(super) const UNREADABLE: Word = Word {
     word: "Unreadable",
@@ -38,6 +42,7 @@ pub(super) const PAIRING: Word =
     Word { word: "Pairing", meaning: "Pairs are being formed, ended or given another member." };
 pub(super) const WITHOUT_STANDBY: Word = Word { word: "Without standby", meaning: UNPAIRED.meaning };
 pub(super) const STANDBY_SILENT: Word = Word { word: "Standby silent", meaning: SILENT.meaning };
+pub(super) const REPLICATION_BLOCKED: Word = Word { word: "Replication blocked", meaning: BLOCKED.meaning };
 pub(super) const CRASH_LOOPING: Word = Word { word: "Crash looping", meaning: APPLICATION_ENDS.meaning };
 pub(super) const READY: Word = Word { word: "Ready", meaning: PAIRED.meaning };
 
@@ -50,7 +55,7 @@ pub const GROUP_CONDITIONS: [ConditionWords; 4] = [
     },
     ConditionWords {
         r#type: Word { word: words::DEGRADED, meaning: "Something needs attention." },
-        when_true: &[UNREADABLE, REFUSED, WITHHELD, APPLICATION_ENDS, SILENT, LATE_NODE],
+        when_true: &[UNREADABLE, REFUSED, WITHHELD, APPLICATION_ENDS, SILENT, BLOCKED, LATE_NODE],
         when_false: &[AS_EXPECTED],
     },
     ConditionWords { r#type: WITHHELD, when_true: &[NO_LEVEL_COPY], when_false: &[AS_EXPECTED] },
@@ -62,7 +67,7 @@ pub const GROUP_CONDITIONS: [ConditionWords; 4] = [
 ];
 
 /// The phrases of the STATUS column, most important first.
-pub const GROUP_STATES: [Word; 9] = [
+pub const GROUP_STATES: [Word; 10] = [
     PAUSED,
     DEGRADED,
     WITHHELD,
@@ -70,6 +75,7 @@ pub const GROUP_STATES: [Word; 9] = [
     PAIRING,
     CRASH_LOOPING,
     STANDBY_SILENT,
+    REPLICATION_BLOCKED,
     WITHOUT_STANDBY,
     READY,
 ];

@@ -20,6 +20,16 @@ fn status(previous: &HAGroupStatus, group: &Group, troubles: &[String]) -> HAGro
 }
 
 fn planned(previous: &HAGroupStatus, (group, plan): (&Group, &Plan), troubles: &[String]) -> HAGroupStatus {
+    lagging(previous, group, plan, troubles, lag())
+}
+
+fn lagging(
+    previous: &HAGroupStatus,
+    group: &Group,
+    plan: &Plan,
+    troubles: &[String],
+    lag: StateLag,
+) -> HAGroupStatus {
     group_status(&GroupInput {
         previous,
         generation: 1,
@@ -27,7 +37,7 @@ fn planned(previous: &HAGroupStatus, (group, plan): (&Group, &Plan), troubles: &
         group,
         plan,
         records: &BTreeMap::new(),
-        lags: &BTreeMap::from([(0, lag())]),
+        lags: &BTreeMap::from([(0, lag)]),
         crash_loops: &BTreeMap::new(),
         has_service: false,
         unread: None,
@@ -37,7 +47,7 @@ fn planned(previous: &HAGroupStatus, (group, plan): (&Group, &Plan), troubles: &
 }
 
 fn lag() -> StateLag {
-    StateLag { entries: 3, bytes: 70, since: Time(Timestamp::UNIX_EPOCH) }
+    StateLag { entries: 3, bytes: 70, since: Time(Timestamp::UNIX_EPOCH), reason: None, path: None }
 }
 
 const FIRST: Epoch = Epoch { term: 1, sequence: 0 };
@@ -106,6 +116,42 @@ fn an_application_that_ends_again_and_again_is_told_with_what_to_look_at() {
     let message = "the application of web-0 ended soon after its start 4 times in a row on web-1, last with exit code 137: \
                    see kubectl logs web-1";
     assert_eq!(degraded.message, message);
+}
+
+#[test]
+fn a_standby_that_does_not_get_the_state_is_told_with_the_reason_and_what_to_do() {
+    let mut group = group(Some(1), FIRST);
+    group.pairs[0].level = Some(1);
+    let told = |lag: StateLag| lagging(&HAGroupStatus::default(), &group, &Plan::default(), &[], lag);
+    let table = [
+        ("StandbyFull", None, "the volume of web-2 is full: make it larger, or free space"),
+        (
+            "StandbyDiskFails",
+            None,
+            "the disk of web-2 refuses it: check its volume, and see kubectl logs web-2",
+        ),
+        (
+            "Unreplicable",
+            Some("a/link"),
+            "something in the state directory of web-1 cannot be replicated (a/link): see kubectl logs web-1, and move it out",
+        ),
+        ("ActiveDiskFails", None, "the disk of web-1 fails: check its volume, and see kubectl logs web-1"),
+        ("OfALaterVersion", None, "OfALaterVersion"),
+    ];
+    for (reason, path, text) in table {
+        let lag = StateLag { reason: Some(reason.into()), path: path.map(str::to_owned), ..lag() };
+        let status = told(lag.clone());
+        assert_eq!((status.state.as_str(), &status.pairs[0].lag), ("Replication blocked", &Some(lag)));
+        let degraded = status.conditions.iter().find(|condition| condition.r#type == "Degraded").unwrap();
+        assert_eq!(
+            (degraded.status, degraded.reason.as_str()),
+            (ConditionStatus::True, "ReplicationBlocked")
+        );
+        assert_eq!(degraded.message, format!("the standby of web-0 does not get the state: {text}"));
+    }
+
+    // It lacks something, and gets it.
+    assert_eq!(told(lag()).state, "Ready");
 }
 
 #[test]

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use bps_api::TakeoverPhases;
+use bps_api::{StateLag, TakeoverPhases};
 use bps_protocol::{Epoch, TakeoverRecord};
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 
 use super::*;
 
@@ -69,6 +69,16 @@ fn each_change_of_a_pair_is_told_once() {
     let note = "The application of pair web-0 ended soon after its start 3 times in a row on b, last with exit code 1";
     assert_eq!(told(paired(), looping()), event("CrashLooping", note));
     assert_eq!([told(looping(), looping()), told(looping(), paired())], [[], []]);
+    let blocked = |reason: &str| {
+        let since = Time(Timestamp::UNIX_EPOCH);
+        let lag = StateLag { entries: 1, bytes: 0, since, reason: Some(reason.into()), path: None };
+        Some(PairStatus { lag: Some(lag), ..pair("Paired", ("a", "b")) })
+    };
+    let full = "The standby of pair web-0 does not get the state: the volume of b is full: make it larger, or free space";
+    assert_eq!(told(paired(), blocked("StandbyFull")), event("ReplicationBlocked", full));
+    assert_eq!(told(blocked("StandbyFull"), blocked("StandbyFull")), []);
+    assert_eq!(told(blocked("StandbyDiskFails"), blocked("StandbyFull")), event("ReplicationBlocked", full));
+    assert_eq!(told(blocked("StandbyFull"), paired()), []);
     assert_eq!(told(paired(), None), event("PairEnded", "Pair web-0 has no Lease any more"));
 }
 
