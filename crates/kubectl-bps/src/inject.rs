@@ -116,8 +116,8 @@ fn check_choice(documents: &[Document], chosen: &[WorkloadChoice], injects: bool
     let words = |each: &dyn Fn(&Workload) -> String| found.iter().map(each).collect::<Vec<_>>();
 
     if let Some(unknown) = chosen.iter().find(|choice| !found.iter().any(|workload| choice.names(workload))) {
-        let meant = objects.into_iter().map(Workload::named).filter(|object| unknown.names(object));
-        if let Some(refused) = meant.into_iter().find_map(|object| unfit(&object)) {
+        let mut meant = objects.into_iter().map(Workload::named).filter(|object| unknown.names(object));
+        if let Some(refused) = meant.find_map(|object| unfit(&object)) {
             return Err(refused);
         }
         let known = words(&Workload::argument).join(", ");
