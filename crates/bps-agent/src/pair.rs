@@ -317,7 +317,7 @@ impl<On: Machine> Turn<'_, On> {
 
     /// Does what is due. No application begins whose time is over: a whole container may have stood still.
     fn pass_time(&mut self) -> io::Result<()> {
-        let (now, agent) = (self.now(), self.pair.protocol.agent());
+        let (now, agent) = (self.now(), *self.pair.protocol.agent());
         self.tell_lateness(now);
         let is_over = agent.role == Role::Active && agent.hold_end() <= now;
         if !is_over {

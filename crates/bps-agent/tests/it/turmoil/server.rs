@@ -77,10 +77,10 @@ pub(crate) fn shown(hub: &Hub) -> Value {
 }
 
 /// How late the API server answers.
-pub(crate) type Lateness = watch::Receiver<Duration>;
+pub(crate) type AnswerDelay = watch::Receiver<Duration>;
 
 /// Serves until the host is stopped.
-pub(crate) async fn serve(hub: Hub, lateness: Lateness) -> turmoil::Result {
+pub(crate) async fn serve(hub: Hub, lateness: AnswerDelay) -> turmoil::Result {
     let (_, inner) = hub.start();
     let listener = TcpListener::bind(("0.0.0.0", PORT)).await?;
     loop {
@@ -95,7 +95,7 @@ pub(crate) async fn serve(hub: Hub, lateness: Lateness) -> turmoil::Result {
 async fn answer(
     inner: Client,
     request: Request<Incoming>,
-    lateness: Lateness,
+    lateness: AnswerDelay,
 ) -> Result<Response<Body>, BoxError> {
     let (parts, body) = request.into_parts();
     let body = body.collect().await?.to_bytes().to_vec();
