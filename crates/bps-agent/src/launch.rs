@@ -8,7 +8,10 @@ use std::io;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
+use bps_runtime::telemetry::last_words;
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
+
+use super::replicate::left_out::LeftOut;
 
 /// What this program is called by whoever has it open; the file may have been replaced since it was started.
 pub const OWN_PROGRAM: &str = "/proc/self/exe";
@@ -18,6 +21,9 @@ pub const EXIT_NOT_EXECUTABLE: u8 = 126;
 
 /// Exit code for a command that is not found; shells use it, and people know it from them.
 pub const EXIT_NOT_FOUND: u8 = 127;
+
+/// Variable by which the agent says what is to be removed before the start, see [`LeftOut`]; the application does not get it.
+pub const LEFT_OUT: &str = "BPS_LEFT_OUT";
 
 /// Why the application was not started.
 #[derive(Debug, thiserror::Error)]
@@ -72,6 +78,17 @@ pub fn launch(agent: i32, command: &[OsString]) -> Error {
     if getppid().map(Pid::as_raw_pid) != Some(agent) {
         return Error::AgentEnded { agent };
     }
-    let source = Command::new(program).args(arguments).exec();
+    // Here and not in the agent, which must not wait for a disk.
+    let left_out = std::env::var_os(LEFT_OUT).and_then(|text| LeftOut::of_text(&text));
+    if let Some((root, left_out)) = left_out
+        && let Err(error) = left_out.remove_from(&root)
+    {
+        // The application may start all the same.
+        last_words(format_args!(
+            "bps-agent: could not remove files of the run before from {}: {error}",
+            root.display()
+        ));
+    }
+    let source = Command::new(program).args(arguments).env_remove(LEFT_OUT).exec();
     Error::Execute { command: program.clone(), source }
 }

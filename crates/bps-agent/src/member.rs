@@ -105,8 +105,10 @@ pub async fn run(settings: PairSettings, launcher: &Path, command: Vec<OsString>
     let replication = replication.transpose().map_err(Error::Replicate)?;
     let sync_socket = replication.as_ref().map(Replication::socket_path);
     let hooks = Hooks { sync_socket, ..settings.hooks.clone() };
+    let left_out = settings.replicate.as_ref().and_then(|wanted| wanted.left_out.text(&wanted.directory));
     let tenant = Tenant::new(Kernel, (launcher.to_owned(), command), hooks, timing.stop)
-        .pausing_at_most(settings.restart_pause_max);
+        .pausing_at_most(settings.restart_pause_max)
+        .leaving_out(left_out);
     let (mut tasks, shutdown) = (Tasks::new(), Shutdown::new());
     let member = Member::start(settings, (&mut tasks, &shutdown), (tenant, timing)).await?;
     let member = Member { replication, ..member };

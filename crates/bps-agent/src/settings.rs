@@ -16,6 +16,7 @@ use super::hook::{HookArguments, Hooks};
 use super::identity::{Identity, parse_own_uid};
 use super::replicate::ReplicateSettings;
 use super::replicate::gate::PromoteWhen;
+use super::replicate::left_out::{LeftOut, LeftOutPattern};
 use super::search::Membership;
 use super::tenant::PAUSE_MAX;
 
@@ -77,6 +78,11 @@ pub struct PairArguments {
     /// Which standby may act when state is replicated.
     #[arg(long, requires = "replicate", value_enum, default_value_t)]
     promote_when: PromoteWhen,
+    /// Path below the directory of --replicate, with one * in its last name at most, of files that belong to one run of the
+    /// application, such as run/*.lock; repeat it for more. They are not replicated, and removed before each start. So are in any
+    /// case the files *.pid of the directory itself that are empty or begin with a number.
+    #[arg(long, requires = "replicate", value_name = "PATTERN")]
+    leave_out: Vec<LeftOutPattern>,
     /// How long this Pod may take to end once its signal has come: its grace period without what a preStop sleep takes. Unit:
     /// seconds. An application that somebody wants to end, be it with the Pod or not, has that less twice the hold and 1 s for the
     /// handover, 3 s if ports are relayed, and the rest of its hold at least. An active that is asked to end while its standby lives and lacks state acts on
@@ -169,7 +175,9 @@ impl PairArguments {
         let relay_ports = self.relay_port.into_iter().collect();
         let promote_when = self.promote_when;
         let restart_pause_max = Duration::from_secs(self.restart_pause_max);
-        let replicate = self.replicate.map(|directory| ReplicateSettings { directory, promote_when });
+        let left_out = LeftOut::naming(self.leave_out);
+        let replicate =
+            self.replicate.map(|directory| ReplicateSettings { directory, promote_when, left_out });
         Some(PairSettings {
             membership,
             own,
@@ -310,13 +318,20 @@ mod tests {
         let with = |more: &[&str]| {
             parse(&[&WHOLE, more].concat()).map(|settings| settings.expect("a pair").replicate)
         };
-        let expected =
-            |promote_when| Ok(Some(ReplicateSettings { directory: "/state".into(), promote_when }));
+        let leaving_out = |promote_when, patterns: &[&str]| {
+            let patterns = patterns.iter().map(|text| text.parse().expect("a pattern")).collect();
+            let left_out = LeftOut::naming(patterns);
+            Ok(Some(ReplicateSettings { directory: "/state".into(), promote_when, left_out }))
+        };
+        let expected = |promote_when| leaving_out(promote_when, &[]);
         assert_eq!(with(&[]), Ok(None));
         assert_eq!(with(&["--replicate=/state"]), expected(PromoteWhen::InSync));
         assert_eq!(with(&["--replicate=/state", "--promote-when=always"]), expected(PromoteWhen::Always));
         assert!(with(&["--replicate=/state", "--on-active=/promote", "--run-in-standby"]).is_err());
         assert!(with(&["--promote-when=always"]).is_err());
+        let patterns = ["--replicate=/state", "--leave-out=node.lock", "--leave-out=run/*.lock"];
+        assert_eq!(with(&patterns), leaving_out(PromoteWhen::InSync, &["node.lock", "run/*.lock"]));
+        assert!(with(&["--replicate=/state", "--leave-out=/run/*.lock"]).is_err());
     }
 
     #[test]

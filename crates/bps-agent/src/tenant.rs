@@ -23,6 +23,7 @@ use self::lingering::Lingering;
 use self::running::Running;
 use super::application::{Application, KILL_PERIOD};
 use super::hook::{Helper, Hook, Hooks, Occasion};
+use super::launch::LEFT_OUT;
 use super::lifeline::Tenancy;
 use super::lifeline::bond::Bond;
 use super::metrics::AgentMetrics;
@@ -61,6 +62,8 @@ pub struct Tenant<On: Machine = Kernel> {
     posture: Posture,
     /// The pair that it belongs to, or did last.
     pair: Option<String>,
+    /// What is removed before each start.
+    left_out: Option<String>,
     /// From the beginning of a tenure until nothing of its application is left.
     is_tenure: bool,
     /// Whether it stays ended as standby.
@@ -120,6 +123,7 @@ impl<On: Machine> Tenant<On> {
             end_seen: None,
             posture: Posture::default(),
             pair: None,
+            left_out: None,
             is_tenure: false,
             is_retired: false,
             is_held_back: false,
@@ -135,6 +139,13 @@ impl<On: Machine> Tenant<On> {
     pub fn pausing_at_most(mut self, pause_max: Duration) -> Self {
         self.crashes.limit(pause_max);
         self
+    }
+
+    /// Has these files of the run before removed before each start, as [`LeftOut::text`](crate::replicate::left_out::LeftOut)
+    /// says them.
+    #[must_use]
+    pub fn leaving_out(self, left_out: Option<String>) -> Self {
+        Self { left_out, ..self }
     }
 
     /// Whether the application ends by itself again and again soon after its start.
@@ -318,7 +329,9 @@ impl<On: Machine> Tenant<On> {
         let mut environment = self.environment(occasion);
         let number = inherited.as_ref().map(|inherited| inherited.as_raw_fd().to_string());
         environment.extend(number.map(|number| (keys::ENV_HA_LIFELINE_FD, number)));
-        let started = Application::start(self.machine.clone(), &self.launcher, &self.command, &environment);
+        let mut own = environment.clone();
+        own.extend(self.left_out.clone().map(|text| (LEFT_OUT, text)));
+        let started = Application::start(self.machine.clone(), &self.launcher, &self.command, &own);
         if started.is_ok() {
             // It lives as long as the application, so it holds the lifelines, too.
             self.start_check(&environment);

@@ -20,7 +20,7 @@ pub struct GroupTiming {
     /// `Default`: the times below. `Fast`: a hold of 450 ms, a watch of 501 ms and 50 ms for the end of an application, instead of
     /// holdMilliseconds, watchMilliseconds and stopMilliseconds: the loss of a node costs half a second. It needs nodes that give
     /// the agent processor time within 0.1 s, and sends four times as many datagrams. An active whose node does not writes the
-    /// Lease twice a second instead, and the loss of that node costs 2 s; the group is Degraded (LateNode) meanwhile.
+    /// Lease twice a second instead, and the loss of that node costs 2 s; the group is Degraded (`LateNode`) meanwhile.
     #[serde(default)]
     pub profile: TimingProfile,
 

@@ -32,6 +32,7 @@ use super::blockage::Blockage;
 use super::door::Door;
 use super::gate::{Knowledge, Outcome, PromoteWhen, wanted};
 use super::lag::Meter;
+use super::left_out::LeftOut;
 use super::notes::{lag_note, level_annotations};
 use super::scan::{Scanner, Snapshot, Strides};
 use super::sender::{Progress, Reach};
@@ -93,6 +94,8 @@ pub struct Wires {
     pub door: Door,
     /// Which standby may act.
     pub promote_when: PromoteWhen,
+    /// What is not replicated.
+    pub left_out: LeftOut,
     /// What the agent's loop knows.
     pub views: watch::Receiver<View>,
     /// What the Lease tells of the standby's lag.
@@ -160,7 +163,7 @@ impl Ledger {
     /// One that has looked at nothing.
     pub fn new(wires: Wires) -> Self {
         let now = Instant::now();
-        let scanner = Scanner::new(wires.directory.clone());
+        let scanner = Scanner::new(wires.directory.clone()).leaving_out(wires.left_out.clone());
         let (strides, meter) = (scanner.strides(), Meter::new(wires.metrics.clone()));
         let (waiting, looked_for, looked) = (Vec::new(), Vec::new(), Vec::new());
         Self {

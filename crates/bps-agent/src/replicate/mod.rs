@@ -16,6 +16,7 @@
 //! | [`resignation`] | how often the role is given up because the own disk fails |
 //! | [`notes`] | what agents write into the Lease of their own accord |
 //! | [`socket`] | the socket of the application, and the command that uses it |
+//! | [`left_out`] | files that belong to one run of the application: not replicated, removed before each start |
 //! | [`image`], [`scan`] | what is below a directory; looks that see what changed |
 //! | [`outbox`], [`inbox`] | a batch as words, and carried out |
 //! | [`directory`] | the directory on disk |
@@ -34,6 +35,7 @@ pub mod image;
 pub mod inbox;
 pub mod lag;
 pub mod ledger;
+pub mod left_out;
 pub mod notes;
 pub mod outbox;
 pub mod receiver;
@@ -64,6 +66,7 @@ use self::directory::StateDirectory;
 use self::door::Door;
 use self::gate::{PromoteWhen, may_take};
 use self::ledger::{Ledger, View, Wires};
+use self::left_out::LeftOut;
 use self::notes::{copy_note, level_annotations};
 use self::receiver::Receiver;
 use self::resignation::Resignation;
@@ -86,6 +89,8 @@ pub struct ReplicateSettings {
     pub directory: PathBuf,
     /// Which standby may act.
     pub promote_when: PromoteWhen,
+    /// What belongs to one run of the application.
+    pub left_out: LeftOut,
 }
 
 /// A state directory, from the start of the agent to its end.
@@ -94,6 +99,7 @@ pub struct Replication {
     directory: StateDirectory,
     door: Door,
     promote_when: PromoteWhen,
+    left_out: LeftOut,
     listener: TcpListener,
 }
 
@@ -126,11 +132,11 @@ impl Replication {
     /// # Errors
     /// The directory cannot be used, or the port.
     pub fn open(settings: &ReplicateSettings, peer_bind: SocketAddr) -> io::Result<Self> {
-        let ReplicateSettings { directory, promote_when } = settings;
-        let directory = StateDirectory::open(directory)?;
+        let ReplicateSettings { directory, promote_when, left_out } = settings.clone();
+        let directory = StateDirectory::open(&directory)?;
         let listener = TcpListener::bind(state_address(peer_bind))?;
         listener.set_nonblocking(true)?;
-        Ok(Self { directory, door: Door::default(), promote_when: *promote_when, listener })
+        Ok(Self { directory, door: Door::default(), promote_when, left_out, listener })
     }
 
     /// Where the application finds the socket for barriers.
@@ -148,7 +154,7 @@ impl Replication {
         (group, own): (u128, AgentId),
         (keys, notes, metrics): (watch::Receiver<KeyRing>, mpsc::Sender<Note>, AgentMetrics),
     ) -> io::Result<Replica> {
-        let Self { directory, door, promote_when, listener, .. } = self;
+        let Self { directory, door, promote_when, left_out, listener } = self;
         door.forget();
         let (partner, known) = watch::channel(None);
         let line = Line { group, own, keys, partner: known };
@@ -173,6 +179,7 @@ impl Replication {
             directory: directory.clone(),
             door: door.clone(),
             promote_when: *promote_when,
+            left_out: left_out.clone(),
             views: viewed,
             told: tells,
             barriers,

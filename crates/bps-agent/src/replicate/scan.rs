@@ -35,6 +35,7 @@ use self::trouble::{at, too_deep, too_many, unreliable};
 use super::blockage::shown;
 use super::directory::StateDirectory;
 use super::image::{Entry, HASH_BYTES, Image, StatePath};
+use super::left_out::{LeftOut, has_pid, may_be_pid_file};
 
 /// Most files and folders of a state directory. 100,000: an image of them takes some ten megabytes.
 pub const ENTRIES_MAX: usize = 100_000;
@@ -91,6 +92,8 @@ pub struct Growth {
 #[derive(Debug)]
 pub struct Scanner {
     directory: StateDirectory,
+    /// What is not replicated; `None`: everything is looked at.
+    left_out: Option<LeftOut>,
     known: Files,
     /// Folders that have been synced since they were as here.
     synced: BTreeMap<Option<StatePath>, Fingerprint>,
@@ -146,7 +149,22 @@ impl Scanner {
         let do_times_tell = !is_in_memory(directory.root());
         let (known, synced) = (Files::new(), BTreeMap::new());
         let strides = Strides::default();
-        Self { directory, known, synced, do_times_tell, strides, has_warned: false, is_unreliable: false }
+        Self {
+            directory,
+            left_out: None,
+            known,
+            synced,
+            do_times_tell,
+            strides,
+            has_warned: false,
+            is_unreliable: false,
+        }
+    }
+
+    /// The same, which passes by what belongs to one run of the application.
+    #[must_use]
+    pub fn leaving_out(self, left_out: LeftOut) -> Self {
+        Self { left_out: Some(left_out), ..self }
     }
 
     /// What shows whether a look that has begun comes further.
@@ -339,6 +357,7 @@ impl Look<'_> {
                 self.now.snapshot.image.insert(path.clone(), Entry::Folder { mode: mode_of(&stat) });
                 folders.push(Some(path));
             }
+            FileType::RegularFile if self.is_left_out(&path, &stat)? => {}
             FileType::RegularFile => self.file(path, &stat)?,
             FileType::Symlink | FileType::CharacterDevice | FileType::BlockDevice | FileType::Unknown => {
                 self.pass_over(&path);
@@ -347,6 +366,13 @@ impl Look<'_> {
             FileType::Fifo | FileType::Socket => {}
         }
         Ok(())
+    }
+
+    fn is_left_out(&self, path: &StatePath, stat: &Stat) -> io::Result<bool> {
+        let Some(left_out) = &self.scanner.left_out else { return Ok(false) };
+        let bytes = u64::try_from(stat.st_size).unwrap_or_default();
+        let is_pid_file = may_be_pid_file(path, bytes) && has_pid(self.scanner.directory.open_file(path)?)?;
+        Ok(is_pid_file || left_out.names(path))
     }
 
     fn file(&mut self, path: StatePath, stat: &Stat) -> io::Result<()> {

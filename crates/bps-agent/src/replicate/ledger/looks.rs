@@ -63,7 +63,7 @@ impl Ledger {
         (self.next_look, self.next_repeat) = (now + LOOK_EVERY, now + TICK);
         self.looked_for.append(&mut self.waiting);
         let (sequence, tenure) = (self.sequence + 1, self.tenure);
-        let directory = self.wires.directory.clone();
+        let (directory, left_out) = (self.wires.directory.clone(), self.wires.left_out.clone());
         self.looking = Some(Box::pin(async move {
             let looked = spawn_blocking(move || {
                 let Progress { standby, has, .. } = progress;
@@ -75,7 +75,10 @@ impl Ledger {
                 Looked { scanner, tenure, found }
             });
             // A look that panicked knows nothing any more.
-            let anew = |error| Looked { scanner: Scanner::new(directory), tenure, found: Err(error) };
+            let anew = |error| {
+                let scanner = Scanner::new(directory).leaving_out(left_out);
+                Looked { scanner, tenure, found: Err(error) }
+            };
             looked.await.unwrap_or_else(|error| anew(error.into()))
         }));
     }
@@ -170,6 +173,7 @@ mod tests {
     use super::super::super::directory::StateDirectory;
     use super::super::super::door::Door;
     use super::super::super::gate::PromoteWhen;
+    use super::super::super::left_out::LeftOut;
     use super::super::super::notes::level_annotations;
     use super::super::super::scan::LookTrouble;
     use super::super::{BARRIER_MAX, View, Wires};
@@ -188,6 +192,7 @@ mod tests {
             directory,
             door: Door::default(),
             promote_when: PromoteWhen::InSync,
+            left_out: LeftOut::default(),
             views: watch::channel(view).1,
             told: watch::channel(Told::default()).1,
             barriers: mpsc::channel(1).1,

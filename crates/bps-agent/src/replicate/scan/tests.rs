@@ -149,3 +149,18 @@ fn after_something_could_not_be_put_on_the_disk_there_is_no_look_any_more() {
         assert!(error.starts_with("the disk lost what was written to it"), "{error}");
     }
 }
+
+#[test]
+fn what_belongs_to_one_run_is_not_replicated_and_a_standby_that_has_it_is_told_so() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, text) in [("app.pid", "7"), ("data.pid", "data"), ("node.lock", "x"), ("log", "x")] {
+        std::fs::write(folder.path().join(name), text).unwrap();
+    }
+    let directory = StateDirectory::open(folder.path()).unwrap();
+    let left_out = LeftOut::naming(vec!["node.lock".parse().unwrap()]);
+    let names = |image: Image| image.into_keys().map(|path| path.display()).collect::<Vec<_>>();
+    let snapshot = Scanner::new(directory.clone()).leaving_out(left_out).look(1).unwrap();
+    assert!(snapshot.is_whole);
+    assert_eq!(names(snapshot.image), ["data.pid", "log"]);
+    assert_eq!(names(Scanner::read(directory).unwrap()), ["app.pid", "data.pid", "log", "node.lock"]);
+}

@@ -20,6 +20,7 @@ use crate::replicate::gate::PromoteWhen;
 use crate::replicate::image::StatePath;
 use crate::replicate::lag::{TELL_AFTER, TELL_EVERY};
 use crate::replicate::ledger::{Answer, Kept, Ledger, STANDBY_MAX, View, Wires};
+use crate::replicate::left_out::LeftOut;
 use crate::replicate::sender::{Progress, Reach};
 use crate::store::Note;
 
@@ -50,6 +51,7 @@ impl Scene {
             directory: active.directory.clone(),
             door: Door::default(),
             promote_when: PromoteWhen::InSync,
+            left_out: LeftOut::default(),
             views: viewed,
             told: tells,
             barriers: asked,
