@@ -24,7 +24,7 @@ impl Lateness {
     }
 
     /// Whether promises between the agents come too late by now; never where they have as long as writes.
-    pub(super) fn is_too_late(&self, now: BootTime) -> bool {
+    pub(super) fn is_too_late(self, now: BootTime) -> bool {
         now < self.counts_until
     }
 }

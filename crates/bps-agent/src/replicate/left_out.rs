@@ -13,7 +13,7 @@ use std::str::FromStr;
 
 use super::image::StatePath;
 
-/// Longest file that is taken for one with a process ID. Unit: bytes. 256: that of PostgreSQL has seven lines.
+/// Longest file that is taken for one with a process ID. Unit: bytes. 256: a `postmaster.pid` has seven lines.
 const PID_FILE_MAX_BYTES: u64 = 256;
 /// How the names of such files end.
 const PID_FILE: &[u8] = b".pid";
@@ -140,6 +140,9 @@ pub fn may_be_pid_file(path: &StatePath, bytes: u64) -> bool {
 }
 
 /// Whether that is in it: nothing, or a number in the first line. Anything else is data, whatever it is called.
+///
+/// # Errors
+/// It cannot be read.
 pub fn has_pid(from: impl io::Read) -> io::Result<bool> {
     let mut text = Vec::new();
     from.take(PID_FILE_MAX_BYTES + 1).read_to_end(&mut text)?;

@@ -39,7 +39,8 @@ pub async fn run(course: &Course<'_>, report: &mut Report) -> Result<(), Error> 
 
     if wants(course, FAST_TITLE, &FAST_FAULTS) || course.options.wants(&title_of(FAST_TITLE, hogs::WHAT)) {
         let site = build(course, Kind::FastPairs).await?;
-        note(report, hogs::run(course, &site, FAST_TITLE, report).await);
+        let measured = hogs::run(course, &site, FAST_TITLE, report).await;
+        note(report, measured);
         break_it(course, &Trial { site: &site, title: FAST_TITLE }, &FAST_FAULTS, report).await;
         site.remove().await?;
     }

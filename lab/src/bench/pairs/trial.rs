@@ -56,11 +56,13 @@ impl Trial<'_> {
             return;
         }
         let has_target = self.site.kind().has_agents();
-        let beside = &*match self.site.kind() {
+        let is_fast = self.site.kind() == Kind::FastPairs;
+        let default = format!("pair: {}", fault.title());
+        let beside = match (is_fast, has_target) {
             // What the profile makes of the same fault.
-            Kind::FastPairs => format!("pair: {}", fault.title()),
-            _ if has_target => fault.beside().to_owned(),
-            _ => String::new(),
+            (true, _) => &*default,
+            (false, true) => fault.beside(),
+            (false, false) => "",
         };
         let kept = |name: &str| if name.is_empty() { String::new() } else { format!("{name}, kept") };
         let mut fresh = Row { what: what.clone(), beside: beside.to_owned(), ..Row::default() };
@@ -70,7 +72,7 @@ impl Trial<'_> {
             lasting.target = fault.target_kept();
             fresh.elsewhere = fault.elsewhere();
         }
-        if (self.site.kind(), fault) == (Kind::FastPairs, Fault::NodeLost) {
+        if is_fast && fault == Fault::NodeLost {
             (fresh.target, lasting.target) = (FAST_NODE_LOST, FAST_NODE_LOST);
         }
         course

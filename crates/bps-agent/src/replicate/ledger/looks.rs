@@ -321,7 +321,7 @@ mod tests {
         // Also if no look of the tenure has succeeded.
         for has_looked in [true, false] {
             let mut ledger = ledger(folder.path(), OTHER);
-            let (notes, mut noted) = mpsc::channel(1);
+            let (notes, mut written) = mpsc::channel(1);
             ledger.wires.notes = notes;
             if has_looked {
                 end(&mut ledger, EPOCH, (1, true));
@@ -334,13 +334,13 @@ mod tests {
             fail(&mut ledger, unreplicable());
             advance(STALE_MAX.saturating_sub(TICK)).await;
             fail(&mut ledger, unreplicable());
-            assert!(noted.try_recv().is_err(), "it may be over soon");
+            assert!(written.try_recv().is_err(), "it may be over soon");
 
             advance(TICK).await;
             fail(&mut ledger, unreplicable());
             let own = [ledger.wires.directory.id()].into();
             let expected = level_annotations(&own, [Some(AgentId(1)), None]);
-            assert_eq!(noted.try_recv().expect("a note").annotations, expected, "{has_looked}");
+            assert_eq!(written.try_recv().expect("a note").annotations, expected, "{has_looked}");
         }
     }
 
@@ -349,7 +349,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         for reach in [Reach::Connected, Reach::Unknown] {
             let mut ledger = ledger(folder.path(), OTHER);
-            let ((notes, mut noted), (resigns, mut resigned)) = (mpsc::channel(1), mpsc::channel(1));
+            let ((notes, mut written), (resigns, mut resigned)) = (mpsc::channel(1), mpsc::channel(1));
             (ledger.wires.notes, ledger.wires.resigns) = (notes, resigns);
             end(&mut ledger, EPOCH, (1, true));
             let standby = Some(AgentId(2));
@@ -368,7 +368,7 @@ mod tests {
             assert_eq!(resigned.try_recv().ok(), EPOCH.filter(|_| is_at_hand), "{reach:?}");
             fail(&mut ledger, failed());
             assert!(resigned.try_recv().is_err(), "not again at once");
-            assert!(noted.try_recv().is_err(), "it may act with its copy");
+            assert!(written.try_recv().is_err(), "it may act with its copy");
         }
     }
 
