@@ -28,8 +28,9 @@ use super::search::Found;
 
 /// Writes that wait to be sent, which takes microseconds: a copy, and the write that may follow it.
 const WRITES_WAITING_MAX: usize = 2;
-/// Copies of a write that are on their way at the same time. 4: as many as the protocol asks for within [`COPY_MAX`].
-const COPIES_MAX: usize = 4;
+/// Copies of a write that are on their way at the same time. 16: more than the protocol asks for within [`COPY_MAX`], which is one
+/// for each third of a hold of 0.45 s or more, so that none has to wait for another one.
+const COPIES_MAX: usize = 16;
 /// How long each of them waits for its answer. 2 s: longer than a hold, so that a slow API server is not asked in vain.
 const COPY_MAX: Duration = Duration::from_secs(2);
 /// Changes of annotations that wait for the one on its way; who asks for one asks again.

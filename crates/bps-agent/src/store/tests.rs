@@ -159,9 +159,10 @@ async fn a_watch_that_ended_goes_on_after_what_was_read_or_marked() {
     assert_eq!(asked, expected);
 }
 
-/// What is reported of copies that are sent each 500 ms, as the protocol does, and after how long; what was asked.
+/// What is reported of copies that are sent one after the other, and after how long; what was asked.
 async fn written(
     numbers: &[u64],
+    pause: Duration,
     answers: impl IntoIterator<Item = Answer>,
 ) -> (Vec<(Report, Duration)>, Vec<String>) {
     let server = Server::taking_time(answers);
@@ -174,7 +175,7 @@ async fn written(
             let wanted =
                 Wanted { write: write(*number, 5), directory: directory(), annotations: BTreeMap::new() };
             writes.try_send(wanted).expect("nothing waits long");
-            sleep(Timing::default().request_timeout).await;
+            sleep(pause).await;
         }
         // Until all answers are there that are waited for.
         sleep(COPY_MAX).await;
@@ -187,13 +188,15 @@ async fn written(
         seen
     };
     let work = async {
-        let writing = access.write_all(wanted);
-        writing.await;
+        access.write_all(wanted).await;
         drop(access);
     };
     let (seen, (), ()) = tokio::join!(collect, send, work);
     (seen, server.asked.lock().unwrap().clone())
 }
+
+/// As often as the protocol asks for a copy.
+const PAUSE: Duration = Duration::from_millis(500);
 
 fn after(milliseconds: u64, status: StatusCode, body: &Value) -> Answer {
     Answer { status, body: body.to_string(), after: Duration::from_millis(milliseconds) }
@@ -206,9 +209,9 @@ fn applied(number: u64, version: u64) -> Report {
 
 #[tokio::test(start_paused = true)]
 async fn a_slow_answer_counts_although_a_copy_was_sent_meanwhile() {
-    let answers =
-        [after(900, StatusCode::OK, &lease(6)), after(900, StatusCode::CONFLICT, &failure(409, "Conflict"))];
-    let (reports, asked) = written(&[1, 1, 1], answers).await;
+    let conflict = failure(409, "Conflict");
+    let answers = [after(900, StatusCode::OK, &lease(6)), after(900, StatusCode::CONFLICT, &conflict)];
+    let (reports, asked) = written(&[1, 1, 1], PAUSE, answers).await;
     // The second copy, and the third one that was to follow, have nothing to do any more.
     assert_eq!(reports, [(applied(1, 6), Duration::from_millis(900))]);
     assert_eq!(asked, ["PATCH web-0", "PATCH web-0 anew"]);
@@ -218,13 +221,20 @@ async fn a_slow_answer_counts_although_a_copy_was_sent_meanwhile() {
 async fn the_second_copy_goes_another_way_and_a_later_write_waits_for_none_of_them() {
     let lost = || after(3_600_000, StatusCode::OK, &lease(0));
     let answers = [lost(), after(1, StatusCode::OK, &lease(6)), after(1, StatusCode::OK, &lease(7))];
-    let (reports, asked) = written(&[1, 1, 2], answers).await;
+    let (reports, asked) = written(&[1, 1, 2], PAUSE, answers).await;
     let expected =
         [(applied(1, 6), Duration::from_millis(501)), (applied(2, 7), Duration::from_millis(1_001))];
     assert_eq!(reports, expected);
     assert_eq!(asked, ["PATCH web-0", "PATCH web-0 anew", "PATCH web-0"]);
+}
 
-    let (reports, asked) = written(&[1, 1, 1, 1, 1, 1, 2], std::iter::repeat_with(lost).take(4)).await;
-    assert_eq!(reports, []);
-    assert_eq!(asked.len(), 7, "each ends after {COPY_MAX:?}, so that four are on their way: {asked:?}");
+#[tokio::test(start_paused = true)]
+async fn so_many_copies_are_on_their_way_at_most_and_each_ends() {
+    let copies = [1; 2 * COPIES_MAX];
+    let (reports, asked) = written(&copies, Duration::from_millis(10), []).await;
+    assert_eq!((reports, asked.len()), (vec![], COPIES_MAX));
+
+    // As the protocol asks for them, none has to wait until another one has ended.
+    let (reports, asked) = written(&[1; 20], PAUSE, []).await;
+    assert_eq!((reports, asked.len()), (vec![], 20));
 }
