@@ -141,6 +141,8 @@ async fn only_an_application_that_ended_with_its_agent_is_certified() {
     assert_eq!(second.bond.passed(), 0);
     drop(stray);
     second.has_lifeline().await;
+    // The word that confirms it may still be on its way.
+    comes_to(&mut standby.lifelines, Watching::Confirmed).await;
 
     // The agent is killed, and its application ends after it.
     let End { tasks, lifelines, .. } = active;
@@ -176,6 +178,7 @@ async fn only_if_its_agent_does_not_deny_it() {
     let application = Application::start();
     active.bonds.send_replace(Some((epoch(1), application.bond.clone())));
     application.has_lifeline().await;
+    comes_to(&mut standby.lifelines, Watching::Confirmed).await;
     drop((active.tasks, active.lifelines));
     application.kill();
 
@@ -186,12 +189,12 @@ async fn only_if_its_agent_does_not_deny_it() {
     let Content::Question(question) = frame.content else { panic!("{frame:?}") };
     assert_eq!((frame.to, question.epoch), (AgentId(1), epoch(1)));
     standby.lifelines.deny(question);
-    is_proxied(&mut standby.lifelines).await;
+    comes_to(&mut standby.lifelines, Watching::Proxied).await;
     assert!(standby.lifelines.certificates.try_recv().is_err());
 }
 
-async fn is_proxied(lifelines: &mut Lifelines) {
-    let told = lifelines.watching.wait_for(|watching| *watching == Watching::Proxied);
+async fn comes_to(lifelines: &mut Lifelines, wanted: Watching) {
+    let told = lifelines.watching.wait_for(|watching| *watching == wanted);
     timeout(PATIENCE, told).await.expect("it is told").expect("it lives");
 }
 
@@ -213,7 +216,7 @@ async fn no_line_is_made_through_what_relays_connections() {
     let record = |active| record(7, [AgentId(1), AgentId(2)], [active, addresses[1]]);
     let _active = end(1, &listeners[0], &record(addresses[0]));
     let mut standby = end(2, &listeners[1], &record(between));
-    is_proxied(&mut standby.lifelines).await;
+    comes_to(&mut standby.lifelines, Watching::Proxied).await;
     assert!(standby.lifelines.certificates.try_recv().is_err());
 }
 

@@ -103,7 +103,7 @@ fn a_set_is_not_acted_on_without_an_agent_or_a_command() {
     let mut silent = spec();
     silent["template"]["spec"]["containers"][0]["command"] = Value::Null;
     let message = invalid(silent, Some("agent:1")).expect("there is no command");
-    assert!(message.contains("write the command of its image"), "{message}");
+    assert!(message.contains("also in a BackupPodSet"), "{message}");
 }
 
 #[test]
