@@ -54,6 +54,8 @@ pub const TOLD_WITHIN: Duration = Duration::from_millis(2);
 /// A clock of the kernel is slower than the protocol's by less than one part of so many. 9: `adjtimex(2)` takes a `tick` that is 10 %
 /// less than it should be, and 500 millionths for the frequency.
 const SLEWED_PART: u32 = 9;
+/// The enforcer kills one part of so many of X before the hold ends.
+const LEAD_PARTS: u32 = 4;
 /// Argument that names the enforcer's socket to the agent.
 const ENFORCER: &str = "--enforcer";
 
@@ -236,7 +238,7 @@ impl<Hand: Timer> Leash<Hand> {
         lingers_until: Option<BootTime>,
         at: &Moment<'_>,
     ) -> io::Result<()> {
-        let due = due(agent, lingers_until, at.timing).map(|due| early(due, at.now));
+        let due = due(agent, lingers_until, at.timing).map(|due| early(due, at));
         if due != self.set_to {
             self.timer.set(due)?;
             self.set_to = due;
@@ -245,16 +247,20 @@ impl<Hand: Timer> Leash<Hand> {
     }
 }
 
-/// When a timer has to be set to go off in time although the kernel's clock is slow. The less time is left, the closer it comes: an
-/// agent that lives sets it again and again, and notices the end by itself.
-fn early(due: BootTime, now: BootTime) -> BootTime {
-    due.before(due.since(now) / SLEWED_PART)
+/// When a timer has to be set to go off in time although the kernel's clock is slow: while nobody else can have taken over. The less
+/// time is left, the closer it comes: an agent that lives sets it again and again, and notices the end by itself.
+fn early(due: BootTime, at: &Moment<'_>) -> BootTime {
+    let Timing { hold, watch, stop, lateness, .. } = *at.timing;
+    // Half of what a supervisor may be late is left for the wake of this one.
+    let spare = (stop / LEAD_PARTS + watch).saturating_sub(hold + lateness / 2);
+    let longest = due.since(at.now) / SLEWED_PART;
+    due.before(longest.saturating_sub(spare - spare / SLEWED_PART))
 }
 
 /// When the enforcer kills: after the agent itself would have (X/2 before the end of the hold, and less for an application
 /// that lingers), and early enough for the kernel to end what was killed.
 fn due(agent: &Agent, lingers_until: Option<BootTime>, timing: &Timing) -> Option<BootTime> {
-    let lead = timing.stop / 4;
+    let lead = timing.stop / LEAD_PARTS;
     let acts_until = agent.role.is_acting().then(|| agent.hold_end().before(lead));
     let lingers_until = lingers_until.map(|end| end.before(lead.min(KILLED_BEFORE_MAX / 2)));
     acts_until.into_iter().chain(lingers_until).min()
@@ -309,17 +315,28 @@ mod tests {
     #[test]
     fn the_timer_goes_off_in_time_on_the_slowest_clock_and_after_the_agent_itself_on_the_fastest() {
         let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap();
-        for stop in [50, 200, 20_000].map(Duration::from_millis) {
-            let (now, hold_end) = (BootTime(7), BootTime(7) + Duration::from_secs(30));
-            let due = hold_end.before(stop / 4);
-            let set = nanoseconds(early(due, now).since(now));
-            assert!(set * 10_000 / 8_995 <= nanoseconds(due.since(now)));
+        let milliseconds = Duration::from_millis;
+        for [hold, watch, stop] in
+            [[450, 501, 50], [1_101, 1_153, 50], [1_900, 2_000, 200], [30_000, 30_100, 20_000]]
+        {
+            let timing = Timing::with(milliseconds(hold), milliseconds(watch), milliseconds(stop));
+            let (now, hold_end) = (BootTime(7), BootTime(7) + timing.hold);
+            let due = hold_end.before(timing.stop / 4);
+            let set = early(due, &Moment { now, timing: &timing }).since(now);
+            let slowest = Duration::from_nanos(nanoseconds(set) * 10_000 / 8_995);
+            assert!(slowest + timing.lateness / 2 <= timing.watch, "{hold}: {set:?}");
+
             // Before it kills by itself, the agent sets it as it begins to stop, and as often as it steps.
-            let kills_itself = hold_end.before(stop / 2);
-            let set_last = kills_itself.before((stop / 2).min(Timing::default().ping_period));
-            let rings = set_last + early(due, set_last).since(set_last) * 100 / 111;
-            assert!(kills_itself < rings, "{stop:?}");
+            let kills_itself = hold_end.before(timing.stop / 2);
+            let set_last = kills_itself.before((timing.stop / 2).min(timing.ping_period));
+            let set = early(due, &Moment { now: set_last, timing: &timing }).since(set_last);
+            assert!(kills_itself < set_last + set * 100 / 111, "{hold}: {set:?}");
         }
+        // By default an agent that is late has as long as its own hold lets it act.
+        let timing = Timing::default();
+        let (now, hold_end) = (BootTime(7), BootTime(7) + timing.hold);
+        let rings = early(hold_end.before(timing.stop / 4), &Moment { now, timing: &timing });
+        assert!(hold_end.before(timing.stop) < rings);
     }
 
     #[tokio::test]
