@@ -254,7 +254,7 @@ fn early(due: BootTime, at: &Moment<'_>) -> BootTime {
     // Half of what a supervisor may be late is left for the wake of this one.
     let spare = (stop / LEAD_PARTS + watch).saturating_sub(hold + lateness / 2);
     let longest = due.since(at.now) / SLEWED_PART;
-    due.before(longest.saturating_sub(spare - spare / SLEWED_PART))
+    due.before(longest.saturating_sub(spare / SLEWED_PART * (SLEWED_PART - 1)))
 }
 
 /// When the enforcer kills: after the agent itself would have (X/2 before the end of the hold, and less for an application
