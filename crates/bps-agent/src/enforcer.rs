@@ -247,7 +247,7 @@ impl<Hand: Timer> Leash<Hand> {
     }
 }
 
-/// When a timer has to be set to go off in time although the kernel's clock is slow: while nobody else can have taken over. The less
+/// When a timer has to be set to go off in time although the kernel's clock is slow: before another agent can have taken over. The less
 /// time is left, the closer it comes: an agent that lives sets it again and again, and notices the end by itself.
 fn early(due: BootTime, at: &Moment<'_>) -> BootTime {
     let Timing { hold, watch, stop, lateness, .. } = *at.timing;

@@ -177,21 +177,18 @@ pub fn told_wait(group: &HAGroup) -> Duration {
     told.max(times(group).operator_wait)
 }
 
-/// Hold, watch and stop of [`TimingProfile::Fast`]. 450: the shortest hold of which a tenth of a second of lateness leaves half.
-/// Unit: milliseconds.
-const FAST: [i32; 3] = [450, 501, 50];
-
 /// The times of new pairs of a group.
 pub fn times(group: &HAGroup) -> Timing {
     let GroupTiming { profile, hold_milliseconds, watch_milliseconds, stop_milliseconds, api_outage_seconds } =
         group.spec.timing.unwrap_or_default();
-    let [hold, watch, stop] = match profile {
-        TimingProfile::Default => [hold_milliseconds, watch_milliseconds, stop_milliseconds],
-        TimingProfile::Fast => FAST,
-    }
-    .map(|time| Duration::from_millis(u64::try_from(time).unwrap_or_default()));
+    let [hold, watch, stop] = [hold_milliseconds, watch_milliseconds, stop_milliseconds]
+        .map(|time| Duration::from_millis(u64::try_from(time).unwrap_or_default()));
     let outage = Duration::from_secs(u64::try_from(api_outage_seconds).unwrap_or_default());
-    Timing::with(hold, watch, stop).outliving(outage)
+    let timing = match profile {
+        TimingProfile::Default => Timing::with(hold, watch, stop),
+        TimingProfile::Fast => Timing::fast(),
+    };
+    timing.outliving(outage)
 }
 
 fn pair(number: u32, record: &Record, (is_ending, now): (bool, BootTime)) -> Pair {

@@ -19,8 +19,7 @@ pub fn short() -> Timing {
 /// The same of a pair whose members notice within half a second that the other one is lost.
 pub fn fast_and_short() -> Timing {
     let Timing { grace, operator_wait, keep_alive_period, .. } = short();
-    let [hold, watch, stop] = [450, 501, 50].map(Duration::from_millis);
-    let timing = Timing { grace, operator_wait, keep_alive_period, ..Timing::with(hold, watch, stop) };
+    let timing = Timing { grace, operator_wait, keep_alive_period, ..Timing::fast() };
     assert_eq!(timing.check(), Ok(()));
     timing
 }

@@ -206,6 +206,13 @@ impl Timing {
         Self { hold, watch, stop, peer_margin: early.max(least), ..of_peers }
     }
 
+    /// Times with which the loss of a node costs half a second. 450 ms: the shortest hold of which a tenth of a second of lateness
+    /// leaves half.
+    pub fn fast() -> Self {
+        let [hold, watch, stop] = [450, 501, 50].map(Duration::from_millis);
+        Self::with(hold, watch, stop)
+    }
+
     /// These times for pairs that outlive an absence of the API server of this length while their members hear each other:
     /// the last keep-alive may have been written long before it.
     #[must_use]

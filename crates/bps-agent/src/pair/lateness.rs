@@ -40,8 +40,7 @@ mod tests {
 
     #[test]
     fn a_wake_counts_for_a_minute_if_it_is_late_for_fast_times() {
-        let fast =
-            Timing::with(Duration::from_millis(450), Duration::from_millis(501), Duration::from_millis(50));
+        let fast = Timing::fast();
         let now = BootTime(7);
         let noted = |late, timing: &Timing| {
             let mut lateness = Lateness::default();
