@@ -1,9 +1,11 @@
 //! Serves HTTP/1 to whoever connects, within fixed bounds; what is answered is up to the router.
 //!
-//! Each connection carries one request. When there are too many, in all or from one address, new ones are closed at
-//! once: the kubelet's probe must get through even if somebody else holds connections open.
+//! Each connection carries one request. When there are too many, in all or from one address, the oldest one of who has most is
+//! closed for the new one: the kubelet's probe, which is answered at once, must get through even if somebody else holds
+//! connections open.
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -16,7 +18,7 @@ use hyper_util::service::TowerToHyperService;
 use rustls::ServerConfig;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinSet;
+use tokio::task::{self, AbortHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tracing::{debug, warn};
@@ -68,8 +70,19 @@ struct Serving {
 /// Open connections.
 #[derive(Default)]
 struct Connections {
-    set: JoinSet<IpAddr>,
-    by_address: BTreeMap<IpAddr, usize>,
+    set: JoinSet<()>,
+    /// Those of each address that has any, the oldest first.
+    by_address: BTreeMap<IpAddr, VecDeque<Connection>>,
+    /// Whose each of them is.
+    addresses: HashMap<task::Id, IpAddr>,
+    opened: u64,
+}
+
+/// An open connection.
+struct Connection {
+    /// How many were opened before it.
+    number: u64,
+    task: AbortHandle,
 }
 
 /// Opens the port; separate from [`serve`] so that a port in use is an error before anything starts.
@@ -101,7 +114,9 @@ pub(super) async fn serve(
         tokio::select! {
             biased;
             () = shutdown.requested() => break,
-            Some(ended) = connections.set.join_next() => connections.forget(ended.ok()),
+            Some(ended) = connections.set.join_next_with_id() => {
+                connections.forget(ended.map_or_else(|error| error.id(), |(id, ())| id));
+            }
             accepted = listener.accept() => match accepted {
                 Ok((stream, peer)) => connections.open(&serving, stream, peer.ip()),
                 Err(error) => {
@@ -120,30 +135,44 @@ pub(super) async fn serve(
 
 impl Connections {
     fn open(&mut self, serving: &Serving, stream: TcpStream, address: IpAddr) {
-        let from_address = self.by_address.entry(address).or_default();
-        if *from_address >= CONNECTIONS_PER_ADDRESS_MAX || self.set.len() >= CONNECTIONS_MAX {
-            debug!(reason = "TooManyConnections", "Closed connection");
-            if *from_address == 0 {
-                self.by_address.remove(&address);
-            }
-            return;
-        }
-        *from_address += 1;
+        self.make_room_for(address);
         let serving = serving.clone();
-        self.set.spawn(async move {
-            // Handlers do not panic; were one to, only the count of this address would stay too high.
+        let task = self.set.spawn(async move {
             if timeout(CONNECTION_MAX, serving.answer(stream)).await.is_err() {
                 debug!(reason = "TooSlow", "Closed connection");
             }
-            address
         });
+        self.addresses.insert(task.id(), address);
+        self.by_address.entry(address).or_default().push_back(Connection { number: self.opened, task });
+        self.opened += 1;
     }
 
-    fn forget(&mut self, ended: Option<IpAddr>) {
-        let Some(address) = ended else { return };
-        if let Some(count) = self.by_address.get_mut(&address) {
-            *count -= 1;
-            if *count == 0 {
+    /// Closes the oldest connection of this address if it has its share, or of who has most if there are too many in all.
+    fn make_room_for(&mut self, address: IpAddr) {
+        let own = self.by_address.get(&address).map_or(0, VecDeque::len);
+        let crowded = if own >= CONNECTIONS_PER_ADDRESS_MAX {
+            Some(address)
+        } else if self.addresses.len() >= CONNECTIONS_MAX {
+            let rank = |open: &VecDeque<Connection>| {
+                (open.len(), Reverse(open.front().map(|connection| connection.number)))
+            };
+            self.by_address.iter().max_by_key(|(_, open)| rank(open)).map(|(address, _)| *address)
+        } else {
+            None
+        };
+        let oldest = crowded.and_then(|address| self.by_address.get(&address)?.front());
+        let Some(task) = oldest.map(|connection| connection.task.clone()) else { return };
+        debug!(reason = "TooManyConnections", "Closed connection");
+        task.abort();
+        self.forget(task.id());
+    }
+
+    /// It has ended, or is about to; it may be forgotten already.
+    fn forget(&mut self, id: task::Id) {
+        let Some(address) = self.addresses.remove(&id) else { return };
+        if let Some(open) = self.by_address.get_mut(&address) {
+            open.retain(|connection| connection.task.id() != id);
+            if open.is_empty() {
                 self.by_address.remove(&address);
             }
         }

@@ -2,6 +2,7 @@
 
 use axum::routing::get;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpSocket;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
@@ -53,27 +54,56 @@ async fn a_head_beyond_its_size_is_refused() {
     assert!(!answer.contains("hello"), "{answer}");
 }
 
-#[tokio::test]
-async fn one_address_gets_only_its_share_and_gets_it_back() {
-    let (address, ..) = start(hello()).await;
+/// Idle connections from an address of this machine.
+async fn idle(count: usize, from: [u8; 4], to: SocketAddr) -> Vec<TcpStream> {
     let mut idle = Vec::new();
-    for _ in 0..CONNECTIONS_PER_ADDRESS_MAX {
-        idle.push(TcpStream::connect(address).await.unwrap());
+    for _ in 0..count {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind((from, 0).into()).unwrap();
+        idle.push(socket.connect(to).await.unwrap());
     }
-    assert_eq!(talk(address, REQUEST).await, "");
+    idle
+}
 
-    // A whole answer on one of them frees its place before the server closes the next.
-    let mut freed = idle.pop().unwrap();
-    freed.write_all(REQUEST.as_bytes()).await.unwrap();
-    let mut answer = String::new();
-    freed.read_to_string(&mut answer).await.unwrap();
-    assert!(answer.ends_with("hello"), "{answer}");
-    drop(freed);
-    let mut again = String::new();
-    while again.is_empty() {
-        again = talk(address, REQUEST).await;
+/// Whether the server has closed a connection on which nothing was sent; others are there to be read from after a moment.
+async fn is_closed(stream: &mut TcpStream) -> bool {
+    timeout(Duration::from_millis(100), stream.read_u8()).await.is_ok()
+}
+
+#[tokio::test]
+async fn the_oldest_connection_of_an_address_makes_room_for_its_next_one() {
+    let (address, ..) = start(hello()).await;
+    let mut idle = idle(CONNECTIONS_PER_ADDRESS_MAX, [127, 0, 0, 1], address).await;
+    assert!(talk(address, REQUEST).await.ends_with("hello"));
+
+    let mut first = idle.remove(0);
+    assert!(is_closed(&mut first).await);
+    for other in &mut idle {
+        assert!(!is_closed(other).await);
     }
-    assert!(again.ends_with("hello"), "{again}");
+    // All of them have a whole answer yet.
+    let mut last = idle.pop().unwrap();
+    last.write_all(REQUEST.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    last.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.ends_with("hello"), "{answer}");
+}
+
+#[tokio::test]
+async fn whoever_has_most_makes_room_where_there_are_too_many_in_all() {
+    let (address, ..) = start(hello()).await;
+    let mut held = Vec::new();
+    for last in 1..=CONNECTIONS_MAX / CONNECTIONS_PER_ADDRESS_MAX {
+        let from = [127, 0, 1, u8::try_from(last).unwrap()];
+        held.extend(idle(CONNECTIONS_PER_ADDRESS_MAX, from, address).await);
+    }
+    assert_eq!(held.len(), CONNECTIONS_MAX);
+    for _ in 0..CONNECTIONS_PER_ADDRESS_MAX {
+        assert!(talk(address, REQUEST).await.ends_with("hello"), "a probe gets through");
+    }
+    // Each answer has freed its place.
+    assert!(is_closed(&mut held[0]).await);
+    assert!(!is_closed(&mut held[1]).await);
 }
 
 #[tokio::test(start_paused = true)]
