@@ -302,6 +302,7 @@ fn injections(text: &mut String) {
         ("`terminationGracePeriodSeconds`", InjectWarning::GraceTooShort { seconds: 5 }),
         ("`resources.limits.cpu`", InjectWarning::CpuLimitLow { limit: "50m".into() }),
         ("`--replicate`", InjectWarning::StateNotMounted { directory: "/state".into() }),
+        ("rollout", InjectWarning::SeveralAtOnce { by: "strategy.type: Recreate".into() }),
     ];
     for (about, warning) in warnings {
         row(text, &[about, &warning.to_string()]);

@@ -34,6 +34,7 @@ use tokio::net::TcpListener;
 
 use super::application::Application;
 use super::clock::Alarm;
+use super::draw::draw;
 use super::init::PASSED_ON;
 use super::stop_signal::StopSignal;
 use super::tenant::KILLED_BEFORE_MAX;
@@ -91,8 +92,7 @@ pub async fn run(
     tree::adopt_orphans()?;
     // Before the start: an early SIGTERM is for the agent, and must not end this process instead.
     let mut signals = SignalsInfo::<WithOrigin>::new(PASSED_ON.map(Signal::as_raw))?;
-    let draw = || getrandom::u64().map_err(io::Error::other);
-    let name = format!("bps-agent-{:016x}{:016x}", draw()?, draw()?);
+    let name = format!("bps-agent-{:032x}", draw()?);
     let timer = Alarm::new()?;
     let mut lender = Some(Lender::listen(&name)?);
     let command = command(launcher, (arguments, &name));

@@ -3,7 +3,7 @@
 //! It runs as a program of its own between fork and exec, because code that runs there inside the agent could not be
 //! safe Rust.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
@@ -11,6 +11,7 @@ use std::process::Command;
 use bps_runtime::telemetry::last_words;
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 
+use super::last_lines::{OUTPUT, take_over};
 use super::replicate::left_out::LeftOut;
 
 /// What this program is called by whoever has it open; the file may have been replaced since it was started.
@@ -78,6 +79,12 @@ pub fn launch(agent: i32, command: &[OsString]) -> Error {
     if getppid().map(Pid::as_raw_pid) != Some(agent) {
         return Error::AgentEnded { agent };
     }
+    let output = std::env::var_os(OUTPUT);
+    let taken = output.as_deref().and_then(OsStr::to_str).map(|text| take_over(agent, text));
+    if let Some(Err(error)) = taken {
+        // It writes to the log by itself then.
+        last_words(format_args!("bps-agent: could not follow what the application writes: {error}"));
+    }
     // Here and not in the agent, which must not wait for a disk.
     let left_out = std::env::var_os(LEFT_OUT).and_then(|text| LeftOut::of_text(&text));
     if let Some((root, left_out)) = left_out
@@ -89,6 +96,6 @@ pub fn launch(agent: i32, command: &[OsString]) -> Error {
             root.display()
         ));
     }
-    let source = Command::new(program).args(arguments).env_remove(LEFT_OUT).exec();
+    let source = Command::new(program).args(arguments).env_remove(LEFT_OUT).env_remove(OUTPUT).exec();
     Error::Execute { command: program.clone(), source }
 }

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`launch`] | the last step before the application: ties its life to the agent's, then becomes it |
 //! | [`tree`] | all processes below this one: start, signal, reap, kill, and the proof that none is left |
+//! | [`last_lines`] | what an application wrote last that ends again and again |
 //! | [`application`] | one run of the application, from its start until its last process has ended |
 //! | [`init`] | what a good init does around it: passes signals on, reaps orphans, ends with the same code |
 //! | [`settings`], [`identity`] | what an agent of a pair is told: which Lease, which keys, who it is |
@@ -16,6 +17,7 @@
 //! | [`world`] | what all this needs of the machine below it; a simulated one can take its place |
 //! | [`clock`] | the protocol's clock, and an alarm on it |
 //! | [`store`] | the tasks that read, write and watch the Lease; its form is in [`bps_wire::lease`] |
+//! | `draw` | numbers that nothing else has |
 //! | [`outages`] | one line in the log for each outage |
 //! | [`key_file`] | the keys of the group, read again and again |
 //! | [`peer`] | authenticated datagrams between agents; their form is in [`bps_wire::frame`] |
@@ -35,6 +37,7 @@ mod callers;
 mod causes;
 pub mod check;
 pub mod clock;
+mod draw;
 pub mod enforcer;
 #[cfg(any(test, feature = "testing"))]
 pub mod fuzzing;
@@ -42,6 +45,7 @@ pub mod hook;
 pub mod identity;
 pub mod init;
 pub mod key_file;
+pub mod last_lines;
 pub mod launch;
 pub mod lifeline;
 pub mod marks;

@@ -108,7 +108,8 @@ pub async fn run(settings: PairSettings, launcher: &Path, command: Vec<OsString>
     let left_out = settings.replicate.as_ref().and_then(|wanted| wanted.left_out.text(&wanted.directory));
     let tenant = Tenant::new(Kernel, (launcher.to_owned(), command), hooks, timing.stop)
         .pausing_at_most(settings.restart_pause_max)
-        .leaving_out(left_out);
+        .leaving_out(left_out)
+        .telling_last_lines(settings.tell_last_lines);
     let (mut tasks, shutdown) = (Tasks::new(), Shutdown::new());
     let member = Member::start(settings, (&mut tasks, &shutdown), (tenant, timing)).await?;
     let member = Member { replication, ..member };

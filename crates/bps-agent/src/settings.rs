@@ -93,6 +93,10 @@ pub struct PairArguments {
     /// from 1 s on the time doubles each time. Unit: seconds.
     #[arg(long, default_value_t = PAUSE_MAX.as_secs(), value_parser = clap::value_parser!(u64).range(1..=300))]
     restart_pause_max: u64,
+    /// Tell the last 3 lines that the application wrote in the Lease of the pair, the status and an event, once it ends so 3 times in a row.
+    /// Who may read those may not read the log.
+    #[arg(long)]
+    tell_last_lines: bool,
     /// Which comes first in a handover that somebody wants: the end of the old application, or the new one that serves;
     /// then both act for a while. Default: what the Lease says, which is break-before-make unless the group says otherwise.
     #[arg(long, requires = "membership", value_enum, conflicts_with_all = ["replicate", "run_in_standby"])]
@@ -150,6 +154,8 @@ pub struct PairSettings {
     pub hooks: Hooks,
     /// Longest pause between two starts of an application that ends by itself again and again.
     pub restart_pause_max: Duration,
+    /// Whether the last lines of such an application may be told.
+    pub tell_last_lines: bool,
     /// Socket of the enforcer; none in the process that is to become it.
     pub enforcer: Option<String>,
     /// How logs are written.
@@ -194,6 +200,7 @@ impl PairArguments {
             handover,
             hooks,
             restart_pause_max,
+            tell_last_lines: self.tell_last_lines,
             enforcer,
             logs,
         })

@@ -23,6 +23,7 @@ use self::lingering::Lingering;
 use self::running::Running;
 use super::application::{Application, KILL_PERIOD};
 use super::hook::{Helper, Hook, Hooks, Occasion};
+use super::last_lines::{LastLines, OUTPUT};
 use super::launch::LEFT_OUT;
 use super::lifeline::Tenancy;
 use super::lifeline::bond::Bond;
@@ -64,6 +65,8 @@ pub struct Tenant<On: Machine = Kernel> {
     pair: Option<String>,
     /// What is removed before each start.
     left_out: Option<String>,
+    /// What it wrote last, if that may be told.
+    last_lines: Option<LastLines>,
     /// From the beginning of a tenure until nothing of its application is left.
     is_tenure: bool,
     /// Whether it stays ended as standby.
@@ -124,6 +127,7 @@ impl<On: Machine> Tenant<On> {
             posture: Posture::default(),
             pair: None,
             left_out: None,
+            last_lines: None,
             is_tenure: false,
             is_retired: false,
             is_held_back: false,
@@ -148,6 +152,12 @@ impl<On: Machine> Tenant<On> {
         Self { left_out, ..self }
     }
 
+    /// Tells what the application wrote last once it ends by itself again and again, if that is permitted.
+    #[must_use]
+    pub fn telling_last_lines(self, is_permitted: bool) -> Self {
+        Self { last_lines: is_permitted.then(LastLines::default), ..self }
+    }
+
     /// Whether the application ends by itself again and again soon after its start.
     pub fn is_crash_looping(&self, now: BootTime) -> bool {
         self.crashes.is_loop(now)
@@ -156,6 +166,11 @@ impl<On: Machine> Tenant<On> {
     /// How often in a row it ended so, if it does, and what it ended with last.
     pub fn crash_loop(&self, now: BootTime) -> Option<CrashLoopSeen> {
         self.crashes.seen(now)
+    }
+
+    /// What it wrote last before it ended so, the oldest line first; nothing if that may not be told.
+    pub fn last_lines(&self) -> Vec<String> {
+        self.last_lines.as_ref().map(LastLines::told).unwrap_or_default()
     }
 
     /// Whether a tenure that waits for the next start of the application is to end, because somebody came who may do better. To be
@@ -331,6 +346,7 @@ impl<On: Machine> Tenant<On> {
         environment.extend(number.map(|number| (keys::ENV_HA_LIFELINE_FD, number)));
         let mut own = environment.clone();
         own.extend(self.left_out.clone().map(|text| (LEFT_OUT, text)));
+        own.extend(self.follow_output(now).map(|text| (OUTPUT, text)));
         let started = Application::start(self.machine.clone(), &self.launcher, &self.command, &own);
         if started.is_ok() {
             // It lives as long as the application, so it holds the lifelines, too.
@@ -349,6 +365,18 @@ impl<On: Machine> Tenant<On> {
                 self.running = Running::Stillborn;
             }
         }
+    }
+
+    /// Leads what is started now through this process, if the next end may be one that is told; what the launcher needs for that.
+    fn follow_output(&mut self, now: BootTime) -> Option<String> {
+        let last_lines = self.last_lines.as_mut().filter(|_| self.crashes.is_near_loop(now))?;
+        let followed = last_lines.follow().inspect_err(|error| {
+            warn!(
+                error = error as &dyn std::error::Error,
+                "Could not follow what the application writes: its last lines are not told"
+            );
+        });
+        followed.ok()
     }
 
     fn show_bond(&self) {
@@ -453,6 +481,9 @@ impl<On: Machine> Tenant<On> {
                 ?pause,
                 "The application ends again and again soon after its start: waits longer each time"
             );
+        }
+        if let Some(last_lines) = &mut self.last_lines {
+            last_lines.is_over();
         }
         let has_lingered = matches!(self.running, Running::Lingering(_));
         // A hook has ended with it, and what it came to is for nobody that comes after.

@@ -294,6 +294,11 @@ pub struct CrashLoop {
     /// What it ended with last, as a shell reports it: its exit code, or 128 and the number of the signal.
     #[schemars(range(min = 0, max = 255))]
     pub exit_code: i32,
+    /// What it wrote last, up to 3 lines of up to 120 characters, the oldest first; only if its container has the
+    /// `terminationMessagePolicy` `FallbackToLogsOnError`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 3), inner(length(max = 120)))]
+    pub last_lines: Vec<String>,
 }
 
 /// Most Pods of a lost pair that are told: those of its Lease, of its status and of its end, should they differ.

@@ -5,7 +5,7 @@ use std::io::Read as _;
 use std::path::Path;
 
 use bps_api::keys;
-use bps_core::manifests::{AgentSource, InjectError, Injection, inject, uninject};
+use bps_core::manifests::{AgentSource, InjectError, InjectWarning, Injection, inject, uninject};
 use clap::ValueEnum as _;
 
 use super::Error;
@@ -196,6 +196,10 @@ impl Change<'_> {
             return self.template(&title, object);
         }
         self.selector(&title, object)?;
+        if let (Some(_), Some(kind), Some(spec)) = (self.injection, workload.known_kind(), object.get("spec"))
+        {
+            self.warn(&title, Injection::rollout_warning(kind, &spec.value()));
+        }
         match object.get_mut("spec").and_then(|spec| spec.get_mut("template")) {
             Some(template) => self.template(&title, template),
             None => Err(Error::Refused(format!("{title} has no spec.template: write one"))),
@@ -220,14 +224,19 @@ impl Change<'_> {
             Some(injection) => inject(&before, injection),
         };
         let after = after.map_err(cannot_run(title))?;
-        let warnings = self.injection.iter().flat_map(|injection| injection.warnings(&before));
-        self.warnings.extend(warnings.map(|warning| format!("warning: {title}: {warning}")));
+        let warnings = self.injection.map(|injection| injection.warnings(&before));
+        self.warn(title, warnings.unwrap_or_default());
         // An unchanged template keeps its form, and the order of its lists too.
         if after != before {
             *template = Document::ordered(after, Some(template));
         }
         self.changed += 1;
         Ok(())
+    }
+
+    fn warn(&mut self, title: &str, warnings: impl IntoIterator<Item = InjectWarning>) {
+        let lines = warnings.into_iter().map(|warning| format!("warning: {title}: {warning}"));
+        self.warnings.extend(lines);
     }
 
     fn nothing(&self) -> String {

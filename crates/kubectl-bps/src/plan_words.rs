@@ -44,10 +44,11 @@ pub(super) fn step_words(group: &str, step: &PairingStep, seen: &Group) -> Strin
         PairingStep::End { pair: number } => {
             format!("delete the Lease of {}, in which nobody acts any more", pair(number))
         }
-        PairingStep::Label { pod, shown: Shown { state, peer, .. } } => {
+        PairingStep::Label { pod, shown: Shown { state, peer, is_kept, .. } } => {
             let state = state.map_or("no part", bps_core::pairing::HaState::as_str);
             let peer = peer.as_ref().map(|peer| format!(" beside {peer}")).unwrap_or_default();
-            format!("label {} as {state}{peer}", pod_name(seen, *pod))
+            let kept = if *is_kept { ", and keep it until somebody could follow it" } else { "" };
+            format!("label {} as {state}{peer}{kept}", pod_name(seen, *pod))
         }
     }
 }

@@ -108,8 +108,9 @@ fn group_text(group: &GroupReport, now: Timestamp) -> String {
     [table.text(), note, conditions_text(conditions), latest_text(&takeovers(latest))].concat()
 }
 
-fn crash_text(CrashLoop { pod, ends, exit_code }: &CrashLoop) -> String {
-    format!(" ({pod}: {ends} times, exit code {exit_code})")
+fn crash_text(CrashLoop { pod, ends, exit_code, last_lines }: &CrashLoop) -> String {
+    let saying = last_lines.last().map(|line| format!(", \"{line}\"")).unwrap_or_default();
+    format!(" ({pod}: {ends} times, exit code {exit_code}{saying})")
 }
 
 fn lag_text(StateLag { entries, bytes: _, since, reason, path }: &StateLag, now: Timestamp) -> String {

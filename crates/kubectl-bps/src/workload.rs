@@ -139,6 +139,11 @@ impl Workload {
         )
     }
 
+    /// Its kind, if it is one of Kubernetes' own.
+    pub(super) fn known_kind(&self) -> Option<&'static str> {
+        self.known().map(|kind| kind.name)
+    }
+
     fn known(&self) -> Option<&'static Kind> {
         KINDS.iter().find(|known| known.group == self.group && known.name == self.kind)
     }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use bps_api::{CrashLoop, HAGroup, PAIR_CRASH_LOOPING, PAIR_SILENT, PairStatus, Takeover, keys};
 use bps_core::manifests::{AgentSource, Injection, REPLICATION_SERVICE_PREFIX, inject};
 use bps_protocol::Hold;
+use bps_wire::crash_loop::LINE_CHARS_MAX;
 use bps_wire::lease::Record;
 use bps_wire::level::Level;
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
@@ -14,7 +15,7 @@ use k8s_openapi::api::core::v1::{Event, Pod, Service};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
-use lab::app::arguments::SINK_VARIABLE;
+use lab::app::arguments::{SINK_VARIABLE, USAGE};
 use lab::app::outage::spells;
 use lab::app::sample::Sample;
 use lab::app::{FINISH_WITHIN, Outage, Outcome};
@@ -64,7 +65,7 @@ fn workload_with(kind: &str, replicas: usize, arguments: &[&str], grace: Duratio
     let arguments: Vec<&str> = ["--port", &port].into_iter().chain(arguments.iter().copied()).collect();
     let container = json!({
         "name": WEB, "image": APP_IMAGE, "command": ["/lab-app"], "args": arguments,
-        "ports": [{"containerPort": PORT}],
+        "ports": [{"containerPort": PORT}], "terminationMessagePolicy": "FallbackToLogsOnError",
     });
     let template = json!({
         "metadata": {"labels": {"app": WEB}},
@@ -486,8 +487,11 @@ pub(crate) async fn an_application_that_ends_again_and_again_is_told_until_it_is
     let began = Instant::now();
     let looping = first_reported(&stage, |pair| pair.state == PAIR_CRASH_LOOPING).await;
     let told = began.elapsed();
-    let CrashLoop { pod, ends, exit_code } = looping.crash_loop.clone().expect("it says how");
+    let CrashLoop { pod, ends, exit_code, last_lines } = looping.crash_loop.clone().expect("it says how");
     assert!(pod.starts_with(WEB) && ends >= 3 && exit_code == 1, "{looping:?}");
+    // What it was is above its usage, which it ends with.
+    let said = USAGE.lines().next_back().expect("it says how it is used").chars().take(LINE_CHARS_MAX);
+    assert_eq!(last_lines.last(), Some(&said.collect::<String>().trim().to_owned()));
     // Else a rollout would go on. The kubelet asks each second.
     wait::until(stage.api(), "app=web", |pods: &[Pod]| {
         let told = pods.iter().find(|one| one.name_any() == pod).ok_or("it is gone")?;

@@ -25,6 +25,7 @@ use super::bond::Bond;
 use super::frame::{Frame, Origin, Session, Word};
 use super::{GREETING_MAX, Line, Tenancy, prepare};
 use crate::callers::{Caller, Callers};
+use crate::draw::draw;
 
 /// Control lines whose lifeline is not there yet; a further one takes the place of the first.
 const CHALLENGED_MAX: usize = 4;
@@ -139,12 +140,6 @@ async fn greet(line: Line, Caller { mut stream, from, place }: Caller) -> Option
     };
     // Whoever is not greeted in time, or is somebody else, is not answered.
     timeout(GREETING_MAX, greeted).await.ok()?.ok()
-}
-
-/// A number that no other pair of lines has.
-pub(super) fn draw() -> io::Result<u128> {
-    let half = || getrandom::u64().map_err(|error| io::Error::other(error.to_string()));
-    Ok(u128::from(half()?) << 64 | u128::from(half()?))
 }
 
 impl Server {

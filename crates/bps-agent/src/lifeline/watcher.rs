@@ -18,9 +18,9 @@ use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
 use super::frame::{Frame, Origin, Session, Word};
-use super::listener::draw;
 use super::question::is_denied;
 use super::{GREETING_MAX, Line, Partner, Watching, prepare};
+use crate::draw::draw;
 
 /// Pause between two pairs of lines. 200 ms: the next tenure of the other agent has a lifeline soon, and a refused
 /// connection costs nothing worth speaking of.

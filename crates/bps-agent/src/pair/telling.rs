@@ -92,6 +92,7 @@ impl<On: Machine> Turn<'_, On> {
                 pod: self.body.peers.directory().get(&id)?.pod.clone(),
                 ends: i32::try_from(ends).unwrap_or(i32::MAX),
                 exit_code: exit_code.map_or(NOT_STARTED, i32::from),
+                last_lines: self.body.tenant.last_lines(),
             },
         })
     }

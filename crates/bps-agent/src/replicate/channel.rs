@@ -22,6 +22,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::word::{WORD_MAX_BYTES, Word};
+use crate::draw::draw;
 
 /// Separates these frames from everything else that the same key might ever sign.
 const DOMAIN: &[u8] = b"backup.example.com/bps-state/v1\0";
@@ -71,7 +72,7 @@ impl<Stream: AsyncRead + AsyncWrite + Unpin> Channel<Stream> {
         keys: watch::Receiver<KeyRing>,
         epoch: Epoch,
     ) -> io::Result<Self> {
-        let own = super::draw()?;
+        let own = draw()?;
         send_bytes(&mut stream, &own.to_be_bytes()).await?;
         Ok(Self::new((stream, keys), Side::Active, [own, 0], epoch))
     }
@@ -104,7 +105,7 @@ impl<Stream: AsyncRead + AsyncWrite + Unpin> Channel<Stream> {
     /// # Errors
     /// The connection broke.
     pub async fn draw(&mut self) -> io::Result<()> {
-        self.drawn[1] = super::draw()?;
+        self.drawn[1] = draw()?;
         send_bytes(&mut self.stream, &self.drawn[1].to_be_bytes()).await
     }
 

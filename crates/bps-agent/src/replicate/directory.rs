@@ -26,6 +26,7 @@ use tracing::warn;
 
 use super::HIDDEN_FOLDER;
 use super::image::StatePath;
+use crate::draw::draw;
 
 /// Permission bits of the agents' own folder. An application of another user reaches the socket in it, and sees no more.
 const PASSABLE: Mode = Mode::from_bits_retain(0o711);
@@ -112,7 +113,7 @@ impl StateDirectory {
     /// # Errors
     /// The number cannot be kept, or the system has no random numbers; it has the old one then.
     pub fn renew(&self) -> io::Result<DirectoryId> {
-        let id = super::draw()?;
+        let id = draw()?;
         self.write_own(ID_FILE, &format!("{id:032x}\n"))?;
         self.set_id(DirectoryId(id));
         Ok(DirectoryId(id))

@@ -305,12 +305,6 @@ fn state_address(peer: SocketAddr) -> SocketAddr {
     SocketAddr::new(peer.ip(), peer.port().saturating_add(keys::AGENT_STATE_PORT_ABOVE))
 }
 
-/// A number that no other connection or directory has.
-fn draw() -> io::Result<u128> {
-    let half = || getrandom::u64().map_err(|error| io::Error::other(error.to_string()));
-    Ok(u128::from(half()?) << 64 | u128::from(half()?))
-}
-
 /// Removes a socket that an earlier agent left, and nothing else.
 fn remove_socket(path: &Path) -> io::Result<()> {
     match std::fs::remove_file(path) {

@@ -103,6 +103,11 @@ impl Crashes {
         self.is_loop(now).then(|| CrashLoopSeen { ends: self.recent(now), exit_code })
     }
 
+    /// Whether one more short life is a loop.
+    pub(super) fn is_near_loop(&self, now: BootTime) -> bool {
+        self.recent(now) + 1 >= LOOP_FROM
+    }
+
     /// Whether it ends again and again soon after its start; not any more once it lives for long.
     pub(super) fn is_loop(&self, now: BootTime) -> bool {
         let lives = self.started.is_some_and(|started| started + SHORT_LIFE <= now);
@@ -161,6 +166,7 @@ mod tests {
     fn a_loop_is_over_once_a_life_is_long_or_nothing_ended_for_long() {
         let mut crashes = after(&[[0, 1], [2, 3], [6, 7]]);
         assert!(crashes.is_loop(at(7)) && !after(&[[0, 1], [2, 3]]).is_loop(at(7)));
+        assert!(after(&[[0, 1], [2, 3]]).is_near_loop(at(7)) && !after(&[[0, 1]]).is_near_loop(at(7)));
         assert_eq!([156, 157].map(|second| crashes.is_loop(at(second))), [true, false]);
         crashes.started(at(20));
         assert_eq!([79, 80].map(|second| crashes.is_loop(at(second))), [true, false]);

@@ -4,9 +4,11 @@ mod apart;
 mod check;
 mod environment;
 mod kept;
+mod last_lines;
 mod liveness;
 mod mesh;
 mod pre_stop;
+mod rollout;
 mod stop;
 mod warning;
 
@@ -16,6 +18,7 @@ use serde_json::{Map, Value, json};
 use self::check::{check_container, check_pod, check_selector, check_shape};
 use self::environment::{add_environment, identity_arguments};
 use self::kept::kept;
+use self::last_lines::last_lines_argument;
 use self::liveness::check_arguments;
 use self::stop::stop_argument;
 use super::agent_source::AgentSource;
@@ -66,6 +69,12 @@ impl Injection {
     /// `WrittenSelector` if it names a label that the operator writes.
     pub fn check_selector(selector: &Value) -> Result<(), InjectError> {
         check_selector(selector)
+    }
+
+    /// Warns of a workload whose rollout may delete both Pods of a pair at once. `spec` is that of a workload of Kubernetes of this
+    /// kind; nothing is said of other kinds.
+    pub fn rollout_warning(kind: &str, spec: &Value) -> Option<InjectWarning> {
+        rollout::rollout_warning(kind, spec)
     }
 
     /// Warnings about a template that can run the agent, in a fixed order; none about any other template.
@@ -306,6 +315,7 @@ fn agent_command(container: &Value, injection: &Injection) -> Vec<String> {
     }
     command.extend(check_arguments(container, &injection.arguments));
     command.extend(stop_argument(container, &injection.arguments));
+    command.extend(last_lines_argument(container, &injection.arguments));
     command.extend(injection.arguments.iter().cloned());
     command.push("--".to_owned());
     command

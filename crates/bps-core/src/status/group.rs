@@ -306,14 +306,22 @@ fn late(input: &GroupInput<'_>) -> impl Iterator<Item = String> {
 
 /// Pairs whose applications end again and again, half a sentence each.
 fn crash_loops(input: &GroupInput<'_>) -> impl Iterator<Item = String> {
-    let told = |(number, CrashLoop { pod, ends, exit_code }): (&u32, &CrashLoop)| {
-        let pair = pair_name(input.name, *number);
+    let told = |(number, CrashLoop { pod, ends, exit_code, last_lines }): (&u32, &CrashLoop)| {
+        let (pair, saying) = (pair_name(input.name, *number), saying(last_lines));
         format!(
-            "the application of {pair} ended soon after its start {ends} times in a row on {pod}, last with exit code {exit_code}: \
+            "the application of {pair} ended soon after its start {ends} times in a row on {pod}, last with exit code {exit_code}{saying}: \
              see kubectl logs {pod}"
         )
     };
     input.crash_loops.iter().map(told)
+}
+
+/// What an application wrote last, as the end of a sentence; empty if that is not told.
+pub(super) fn saying(last_lines: &[String]) -> String {
+    if last_lines.is_empty() {
+        return String::new();
+    }
+    format!(", saying \"{}\"", last_lines.join(" | "))
 }
 
 /// Pairs whose standbys do not get the replicated state, half a sentence each, with what the user can do.

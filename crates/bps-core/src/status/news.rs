@@ -8,7 +8,7 @@ use bps_api::{CrashLoop, HAGroupStatus, PAIR_CRASH_LOOPING, PAIR_SILENT, PairSta
 use bps_protocol::{Cause, TakeoverRecord};
 
 use super::event::{EventText, EventType};
-use super::group::blocked_text;
+use super::group::{blocked_text, saying};
 use super::takeovers::{Told, record_of};
 use super::words::Word;
 
@@ -172,13 +172,14 @@ fn changed(before: Option<&PairStatus>, pair: &PairStatus) -> Option<EventText> 
             format!("Nobody may act in pair {name}: no ready Pod has every acknowledged write"),
         ),
         (PAIR_CRASH_LOOPING, before) if before != PAIR_CRASH_LOOPING => {
-            let CrashLoop { pod, ends, exit_code } = crash_loop.as_ref()?;
+            let CrashLoop { pod, ends, exit_code, last_lines } = crash_loop.as_ref()?;
+            let saying = saying(last_lines);
             (
                 EventType::Warning,
                 PAIR_CRASH_LOOPING,
                 format!("start {name}"),
                 format!(
-                    "The application of pair {name} ended soon after its start {ends} times in a row on {pod}, last with exit code {exit_code}"
+                    "The application of pair {name} ended soon after its start {ends} times in a row on {pod}, last with exit code {exit_code}{saying}"
                 ),
             )
         }

@@ -188,10 +188,14 @@ fn each_warning_is_a_line_with_the_workload_that_it_is_about() {
     assert_eq!(warnings(BEFORE, Some(&injection())), [""; 0]);
     let port = "            containerPort: 80\n";
     let udp = BEFORE.replace(port, "            containerPort: 53\n            protocol: UDP\n");
+    let replicas = "    replicas: 2\n";
+    let at_once = "    updateStrategy: {rollingUpdate: {maxUnavailable: 2}}\n";
+    let udp = udp.replacen(replicas, &[replicas, at_once].concat(), 1);
     let arguments = vec!["--replicate=/state".to_owned()];
     let lines = warnings(&udp, Some(&Injection { arguments, ..injection() }));
     let titles: Vec<_> = lines.iter().map(|line| line.split(", ").next().unwrap_or_default()).collect();
     let expected = [
+        "warning: StatefulSet web: updateStrategy.rollingUpdate.maxUnavailable: 2 lets a rollout delete both Pods of a pair at once",
         "warning: StatefulSet web: the agent relays TCP only",
         "warning: StatefulSet web: no volumeMount covers /state",
     ];

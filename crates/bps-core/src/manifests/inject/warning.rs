@@ -49,6 +49,11 @@ pub enum InjectWarning {
         /// The folder.
         directory: String,
     },
+    /// A rollout may delete both Pods of a pair at once.
+    SeveralAtOnce {
+        /// What permits that, as the workload writes it.
+        by: String,
+    },
 }
 
 impl fmt::Display for InjectWarning {
@@ -85,6 +90,11 @@ impl fmt::Display for InjectWarning {
                 formatter,
                 "no volumeMount covers {directory}, so what is replicated to it is lost when the container restarts: \
                  mount a volume at {directory} or above it"
+            ),
+            Self::SeveralAtOnce { by } => write!(
+                formatter,
+                "{by} lets a rollout delete both Pods of a pair at once, so that nobody serves before the next ones are \
+                 there: write a RollingUpdate with maxUnavailable: 1"
             ),
         }
     }

@@ -46,6 +46,31 @@ fn a_template_that_has_everything_is_no_reason_to_warn() {
 }
 
 #[test]
+fn a_rollout_that_may_delete_both_pods_of_a_pair_at_once_is_told() {
+    let warned = |kind: &str, spec: Value| match Injection::rollout_warning(kind, &spec) {
+        Some(InjectWarning::SeveralAtOnce { by }) => by,
+        None => String::new(),
+        other => panic!("{other:?}"),
+    };
+    let rolling = |field: &str, replicas: u32, bound: Value| json!({"replicas": replicas, (field): {"rollingUpdate": {"maxUnavailable": bound}}});
+    let deployment = |replicas, bound| warned("Deployment", rolling("strategy", replicas, bound));
+    let set = |kind, replicas, bound| warned(kind, rolling("updateStrategy", replicas, bound));
+    let [by_count, by_share] =
+        ["2", "25%"].map(|bound| format!("strategy.rollingUpdate.maxUnavailable: {bound}"));
+
+    assert_eq!(warned("Deployment", json!({"strategy": {"type": "Recreate"}})), "strategy.type: Recreate");
+    assert_eq!(deployment(2, json!(2)), by_count);
+    assert_eq!([deployment(7, json!("25%")), deployment(8, json!("25%"))], [String::new(), by_share.clone()]);
+    assert_eq!([deployment(7, Value::Null), deployment(8, Value::Null)], [String::new(), by_share]);
+    assert_eq!(warned("Deployment", json!({})), "");
+    assert_eq!(set("StatefulSet", 4, json!("25%")), "");
+    assert_eq!(set("StatefulSet", 5, json!("25%")), "updateStrategy.rollingUpdate.maxUnavailable: 25%");
+    assert_eq!([set("StatefulSet", 2, json!(1)), set("StatefulSet", 2, Value::Null)], ["", ""]);
+    assert_eq!(set("DaemonSet", 0, json!("1%")), "updateStrategy.rollingUpdate.maxUnavailable: 1%");
+    assert_eq!(set("CloneSet", 4, json!(4)), "");
+}
+
+#[test]
 fn ports_that_no_agent_relays_are_told() {
     let port = |number: u16, protocol: &str| json!({"containerPort": number, "protocol": protocol});
     let ports = json!([port(53, "UDP"), port(53, "TCP"), port(3868, "SCTP")]);

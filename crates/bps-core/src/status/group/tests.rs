@@ -89,7 +89,10 @@ fn a_handover_is_told_with_both_pods_even_through_a_release() {
 #[test]
 fn an_application_that_ends_again_and_again_is_told_with_what_to_look_at() {
     let group = group(Some(1), FIRST);
-    let crash_loops = BTreeMap::from([(0, CrashLoop { pod: "web-1".into(), ends: 4, exit_code: 137 })]);
+    let crash_loops = BTreeMap::from([(
+        0,
+        CrashLoop { pod: "web-1".into(), ends: 4, exit_code: 137, last_lines: Vec::new() },
+    )]);
     let (previous, plan, lags, records) =
         (HAGroupStatus::default(), Plan::default(), BTreeMap::new(), BTreeMap::new());
     let input = GroupInput {

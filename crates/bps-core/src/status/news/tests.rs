@@ -63,10 +63,15 @@ fn each_change_of_a_pair_is_told_once() {
     assert_eq!([told(silent(), silent()), told(silent(), paired())], [[], []]);
     assert_eq!(told(silent(), Some(pair("Paired", ("a", "c")))), replaced);
     let looping = || {
-        let crash_loop = Some(CrashLoop { pod: "b".into(), ends: 3, exit_code: 1 });
+        let crash_loop = Some(CrashLoop {
+            pod: "b".into(),
+            ends: 3,
+            exit_code: 1,
+            last_lines: vec!["no disk".into(), "ends".into()],
+        });
         Some(PairStatus { crash_loop, ..pair(PAIR_CRASH_LOOPING, ("a", "b")) })
     };
-    let note = "The application of pair web-0 ended soon after its start 3 times in a row on b, last with exit code 1";
+    let note = "The application of pair web-0 ended soon after its start 3 times in a row on b, last with exit code 1, saying \"no disk | ends\"";
     assert_eq!(told(paired(), looping()), event("CrashLooping", note));
     assert_eq!([told(looping(), looping()), told(looping(), paired())], [[], []]);
     let blocked = |reason: &str| {
