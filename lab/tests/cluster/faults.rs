@@ -40,6 +40,12 @@ const LOOKOUT: &str = "n3";
 /// How long a machine with too much to do is watched: more than ten times as long as an active lives without a promise.
 const HOGGED: Duration = Duration::from_secs(30);
 
+/// How long the processes of an active stand still that is woken late: two late wakes of the profile `Fast` (113 ms), and less than
+/// half of its hold.
+const LATE_FOR: Duration = Duration::from_millis(220);
+/// For how long they may, so that no standby takes over: the hold less the time to stop, a period of pings and 50 ms.
+const LATE_MAX: Duration = Duration::from_millis(300);
+
 /// Pods of a pair.
 const PAIR: usize = 2;
 /// Pods of several pairs.
@@ -322,6 +328,37 @@ pub(crate) async fn nobody_takes_over_while_the_machine_has_too_much_to_do(stage
     assert_eq!(outage.failed, 0, "{outage}");
     // Tenures never go back, so one that is the same at the end was the only one.
     assert_eq!(scene.site.settled().await.unwrap(), active);
+    assert_one_at_a_time(&watch);
+}
+
+/// Its processes stand still for less than a hold, as they do where others have the processor.
+pub(crate) async fn a_fast_pair_whose_agent_is_woken_late_lives_on_writes_and_says_so(stage: Stage) {
+    let watch = Watch::start(&stage.bench.cluster, LOOKOUT).await.unwrap();
+    let scene = Scene::of(&stage, (Kind::FastPairs, PAIR), &watch).await;
+    let active = scene.site.settled().await.unwrap();
+    let aim = scene.bench.cluster.aim_at_container(&scene.site.aim(&active.pod)).unwrap();
+    let paused = std::cell::Cell::new(Duration::ZERO);
+    let blow = async {
+        let began = aim.fire(Signal::STOP).unwrap();
+        sleep(LATE_FOR).await;
+        let over = aim.fire(Signal::CONT).unwrap();
+        paused.set(over.monotonic.saturating_sub(began.monotonic));
+    };
+    let (samples, _) = scene.requests(&active, blow, async { Ok(()) }).await;
+    let outage = Outage::from_samples(&samples);
+    note(format!("woken {:?} late: {outage}", paused.get()));
+    let told = wait::until(stage.api(), "", |groups: &[HAGroup]| {
+        let status = groups.first().and_then(|group| group.status.clone()).unwrap_or_default();
+        let told = status.conditions.into_iter().find(|condition| condition.reason == "LateNode");
+        told.map(|condition| condition.message).ok_or(format!("{} for another reason, or none", status.state))
+    })
+    .await;
+    assert!(told.contains(&active.pod), "{told}");
+    // The machine may have been late itself: then the standby is right to take over.
+    if paused.get() < LATE_MAX {
+        assert_eq!(outage.failed, 0, "{outage}");
+        assert_eq!(scene.site.settled().await.unwrap(), active);
+    }
     assert_one_at_a_time(&watch);
 }
 

@@ -26,7 +26,7 @@ const NODE_WITHIN: Duration = Duration::from_secs(120);
 /// How long a fault is watched that should cost nothing: more than the 2 s of a Lease that is not renewed.
 const WATCHED: Duration = Duration::from_secs(6);
 /// The API server among the parts of the control plane.
-const API_SERVER: &str = "kube-apiserver";
+pub(super) const API_SERVER: &str = "kube-apiserver";
 /// How long it is away. Long enough that a takeover through the Lease would be seen.
 const AWAY: Duration = Duration::from_secs(3);
 

@@ -17,6 +17,8 @@
 //! | [`idle`]* | what a pair costs while nothing happens |
 //! | [`latency`]* | what the agent adds to a request |
 //! | [`hogs`]* | no takeover while the machine has too much to do |
+//! | [`away`]* | an API server that is away for ten minutes |
+//! | [`crash_loop`] | what an application that ends soon after each start asks of the API server |
 //! | [`growth`] | two more Pods while the active fails |
 //! | [`state`] | what replicated state costs, and whether any of it is lost |
 //! | [`crowd`] | five actives that fail at once |
@@ -33,7 +35,9 @@ use super::rounds::Bench;
 use super::{Error, hardware};
 
 pub mod assignment;
+pub mod away;
 pub mod baselines;
+pub mod crash_loop;
 pub mod crowd;
 pub mod evidence;
 pub mod faults;
@@ -188,6 +192,7 @@ pub async fn run(options: &Options) -> Result<(), Error> {
     for (family, measured) in [
         ("baselines", baselines::run(&course, &mut report).await),
         ("a pair", single::run(&course, &mut report).await),
+        ("a crash loop", crash_loop::run(&course, &mut report).await),
         ("a second pair", growth::run(&course, &mut report).await),
         ("a counter", state::run(&course, &mut report).await),
         ("five pairs", crowd::run(&course, &mut report).await),

@@ -7,7 +7,7 @@ use super::report::Report;
 use super::site::{NAME, Site};
 use super::trial::Trial;
 use super::workload::Kind;
-use super::{Course, hogs, idle, latency};
+use super::{Course, away, hogs, idle, latency};
 use crate::bench::{Error, NAMESPACE};
 
 /// First words of the rows.
@@ -22,7 +22,12 @@ const FAST_FAULTS: [Fault; 2] = [Fault::ApplicationKilled, Fault::NodeLost];
 /// # Errors
 /// `Request` or `Find` if a pair does not come up or stays.
 pub async fn run(course: &Course<'_>, report: &mut Report) -> Result<(), Error> {
-    let others = [idle::WHAT.to_owned(), latency::WHAT.to_owned(), title_of(TITLE, hogs::WHAT)];
+    let others = [
+        idle::WHAT.to_owned(),
+        latency::WHAT.to_owned(),
+        title_of(TITLE, hogs::WHAT),
+        title_of(TITLE, away::WHAT),
+    ];
     if wants(course, TITLE, &Fault::ALL) || others.iter().any(|what| course.options.wants(what)) {
         let site = build(course, Kind::Pairs).await?;
         // Before anything was broken: a Pod whose node comes back has another address, which takes its time to be known.
@@ -34,6 +39,9 @@ pub async fn run(course: &Course<'_>, report: &mut Report) -> Result<(), Error> 
             note(report, measured);
         }
         break_it(course, &Trial { site: &site, title: TITLE }, &Fault::ALL, report).await;
+        // Last, as nodes and Pods may have been given up meanwhile.
+        let measured = away::run(course, &site, TITLE, report).await;
+        note(report, measured);
         site.remove().await?;
     }
 

@@ -255,7 +255,10 @@ impl Site {
     }
 
     /// From which node a client comes, and where it goes.
-    async fn visited(&self, bench: &Bench, serving: &Serving) -> Result<(String, SocketAddr), Error> {
+    ///
+    /// # Errors
+    /// `Request`, or `Find` without a Service with an address.
+    pub async fn visited(&self, bench: &Bench, serving: &Serving) -> Result<(String, SocketAddr), Error> {
         let service = self.api::<Service>().get(self.blueprint.name).await;
         let service = service.map_err(Error::request("read", "the Service"))?;
         let address = service.spec.and_then(|spec| spec.cluster_ip?.parse::<IpAddr>().ok());

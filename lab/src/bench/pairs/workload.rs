@@ -30,6 +30,8 @@ pub enum Kind {
     Pairs,
     /// The same with the timing profile `Fast`.
     FastPairs,
+    /// The same, whose application does not know its arguments and ends soon after each start.
+    EndingPairs,
     /// Pods of a Deployment with agents, two for each pair.
     PairsOfDeployment,
     /// The same, whose agents are in the image of the application instead of being copied.
@@ -60,9 +62,11 @@ impl Kind {
     /// Where its agents come from, if it has any.
     fn agent_source(self) -> Option<AgentSource> {
         match self {
-            Self::Pairs | Self::FastPairs | Self::PairsOfDeployment | Self::CountingPairs => {
-                Some(AgentSource::Copy { image: AGENT_IMAGE.to_owned() })
-            }
+            Self::Pairs
+            | Self::FastPairs
+            | Self::EndingPairs
+            | Self::PairsOfDeployment
+            | Self::CountingPairs => Some(AgentSource::Copy { image: AGENT_IMAGE.to_owned() }),
             Self::PairsBuiltIn => {
                 Some(AgentSource::Image { path: keys::AGENT_IMAGE_PROGRAM_PATH.to_owned() })
             }
@@ -78,7 +82,7 @@ impl Kind {
 
     /// Whether its workload is a StatefulSet; otherwise it is a Deployment.
     pub const fn is_stateful_set(self) -> bool {
-        matches!(self, Self::Pairs | Self::FastPairs | Self::CountingPairs)
+        matches!(self, Self::Pairs | Self::FastPairs | Self::EndingPairs | Self::CountingPairs)
     }
 
     /// How many of so many Pods serve.
@@ -86,6 +90,7 @@ impl Kind {
         match self {
             Self::Pairs
             | Self::FastPairs
+            | Self::EndingPairs
             | Self::PairsOfDeployment
             | Self::PairsBuiltIn
             | Self::PairsMounted
@@ -145,7 +150,8 @@ impl Blueprint {
         if let Some(source) = self.kind.agent_source() {
             let replicated = self.kind.counts().then(|| format!("--replicate={STATE}"));
             // Faults end the application more often than anybody would.
-            let arguments = std::iter::once("--restart-pause-max=1".to_owned()).chain(replicated).collect();
+            let pause = (self.kind != Kind::EndingPairs).then(|| "--restart-pause-max=1".to_owned());
+            let arguments = pause.into_iter().chain(replicated).collect();
             let injection = Injection {
                 group: self.name.to_owned(),
                 source,
@@ -185,6 +191,9 @@ impl Blueprint {
             }],
             "containers": [if self.kind.counts() { counter(self.sink) } else { container(self.sink) }],
         });
+        if self.kind == Kind::EndingPairs {
+            spec["containers"][0]["args"] = json!(["--no-such-argument"]);
+        }
         if self.kind.counts() {
             spec["volumes"] = json!([{"name": "state", "emptyDir": {}}]);
         }
