@@ -124,6 +124,9 @@ pub const ANNOTATION_HA_LATE: &str = "backup.example.com/ha-late";
 /// Annotation on an EndpointSlice: epoch of the active whose address it shows, decimal as in `HA_EPOCH`. On a Pod: epoch
 /// of its last tenure, so that a group that is made anew knows what its epochs must exceed.
 pub const ANNOTATION_HA_EPOCH: &str = "backup.example.com/ha-epoch";
+/// Annotation on a Pod of a pair: `true` while it acts and nobody could follow it. An admission policy refuses its deletion to the
+/// controllers of workloads; `kubectl delete pod` and evictions are not asked.
+pub const ANNOTATION_HA_KEPT: &str = "backup.example.com/ha-kept";
 
 /// Digits of a revision: 40 bits, enough that two templates of one set never meet by chance.
 pub const REVISION_HEX_DIGITS: usize = 10;
@@ -339,10 +342,11 @@ mod tests {
             ANNOTATION_HA_LATE,
             ANNOTATION_INJECTED,
             ANNOTATION_HA_EPOCH,
+            ANNOTATION_HA_KEPT,
             EVENT_REPORTER,
         ];
         assert_eq!(PREFIX, format!("{GROUP}/"));
-        assert_eq!(keys.map(|key| key.starts_with(PREFIX)), [true; 36]);
+        assert_eq!(keys.map(|key| key.starts_with(PREFIX)), [true; 37]);
     }
 
     #[test]

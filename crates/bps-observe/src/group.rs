@@ -164,6 +164,7 @@ pub fn see_group(group: &HAGroup, objects: &GroupObjects, now: BootTime) -> Seen
         .collect();
     see_forsaken(&mut seen.group, group, now);
     see_silence(&mut seen.group, group, now);
+    seen.group.crash_looping = seen.crash_loops().into_keys().collect();
     seen.group.is_paused = group.spec.paused;
     seen.group.pairs_wanted = group.spec.pairs.map(|pairs| usize::try_from(pairs).unwrap_or_default());
     seen
@@ -209,6 +210,7 @@ fn pair(number: u32, record: &Record, (is_ending, now): (bool, BootTime)) -> Pai
         have_ended: false,
         ends_known_at: None,
         silence: None,
+        uncovered: None,
     }
 }
 
@@ -416,5 +418,6 @@ fn shown(pod: &SlimPod) -> Shown {
         peer: label(keys::LABEL_PEER).cloned(),
         is_contradictory: twins.iter().any(|(one, other)| label(*one) != label(*other)),
         epoch: shown_epoch(pod),
+        is_kept: pod.annotations().contains_key(keys::ANNOTATION_HA_KEPT),
     }
 }

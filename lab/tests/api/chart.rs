@@ -146,7 +146,7 @@ fn the_policies_of_a_release_bind_nobody_in_namespaces_that_it_does_not_watch() 
         let expected = if is_of_secrets { &Value::Null } else { &scope };
         assert_eq!(binding["spec"].get("matchResources").unwrap_or(&Value::Null), expected, "{name}");
     }
-    assert_eq!((policies.len(), &bound), (7, &policies));
+    assert_eq!((policies.len(), &bound), (8, &policies));
     let secrets = ("ValidatingAdmissionPolicy".into(), String::new(), "backuppodset-secrets-prod".into());
     let only_by = &rendered[&secrets]["spec"]["matchConditions"][0]["expression"];
     assert_eq!(*only_by, "request.userInfo.username == 'system:serviceaccount:prod:bps-operator'");

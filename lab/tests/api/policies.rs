@@ -14,7 +14,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Namespace, Pod, Secret, ServiceAccount};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::rbac::v1::RoleBinding;
-use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams, PostParams, TypeMeta};
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, TypeMeta};
 use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
 use kube::core::{GroupVersionKind, NamespaceResourceScope};
 use kube::{Client, Config, Resource, ResourceExt as _};
@@ -108,9 +108,14 @@ async fn client_of(accounts: &Api<ServiceAccount>, name: &str, pod: Option<Bound
     let granted =
         accounts.create_token_request(name, &PostParams::default(), &request).await.expect("a token");
     let token = granted.status.expect("a token").token;
+    client_with(|_| AuthInfo { token: Some(token.clone().into()), ..AuthInfo::default() }).await
+}
+
+/// A client that asks as another one than the kubeconfig names.
+async fn client_with(other: impl Fn(AuthInfo) -> AuthInfo) -> Client {
     let mut config = Kubeconfig::read_from(server::kubeconfig().await).expect("a kubeconfig");
     for user in &mut config.auth_infos {
-        user.auth_info = Some(AuthInfo { token: Some(token.clone().into()), ..AuthInfo::default() });
+        user.auth_info = user.auth_info.take().map(&other);
     }
     let config =
         Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await.expect("a config");
@@ -215,6 +220,7 @@ async fn only_agents_and_the_operator_change_who_acts_and_each_only_what_is_its_
     refuses_agents(&askers.agent, &uids[2]).await;
     refuses_others(&askers, (&uids[0], &uids[1])).await;
     refuses_strays(&askers).await;
+    keeps_actives(&scene).await;
     permits(&askers, &uids).await;
 }
 
@@ -375,6 +381,29 @@ async fn refuses_strays(askers: &Askers) {
     let patch = Patch::Merge(labelled(Value::Null));
     let said = pods.patch_status("web-0", &params, &patch).await.map(drop).map_err(|error| error.to_string());
     assert!(said.as_ref().is_err_and(|said| said.contains("stays in its group")), "{said:?}");
+}
+
+/// A rollout does not ask whether anybody could follow.
+async fn keeps_actives(scene: &Scene) {
+    let kept = Patch::Merge(annotated(keys::ANNOTATION_HA_KEPT, "true"));
+    let pods = scene.cluster.api::<Pod>();
+    pods.patch("web-0", &PatchParams::default(), &kept).await.expect("an annotated Pod");
+    let deleted = async |by: &str, name: &str| {
+        let by = format!("system:serviceaccount:kube-system:{by}");
+        let client = client_with(|user| AuthInfo { impersonate: Some(by.clone()), ..user }).await;
+        let params = DeleteParams { dry_run: true, ..DeleteParams::default() };
+        let pods = Api::<Pod>::namespaced(client, NAMESPACE);
+        pods.delete(name, &params).await.map(drop).map_err(|error| error.to_string())
+    };
+    for controller in ["statefulset-controller", "replicaset-controller", "daemon-set-controller"] {
+        let why = "wait until the standby is ready";
+        is_refused(controller, why, async || deleted(controller, "web-0").await).await;
+        assert_eq!(deleted(controller, "web-1").await, Ok(()), "{controller} deletes others");
+        assert_eq!(deleted(controller, "no-member").await, Ok(()));
+    }
+    for other in ["generic-garbage-collector", "namespace-controller", "pod-garbage-collector"] {
+        assert_eq!(deleted(other, "web-0").await, Ok(()), "{other}");
+    }
 }
 
 /// Asked last: the policies are in force then.

@@ -171,6 +171,7 @@ fn of_pairs() -> Vec<Claim> {
         machine(10, faults::an_active_is_followed_at_once_although_the_operator_was_killed_before_it),
         quiet(13, faults::several_actives_killed_at_once_are_followed_at_once_each_by_its_standby),
         machine(38, faults::nobody_takes_over_while_the_machine_has_too_much_to_do),
+        machine(20, faults::a_fast_pair_whose_agent_is_woken_late_lives_on_writes_and_says_so),
         quiet(11, faults::an_active_is_followed_at_once_while_its_group_grows_by_a_pair),
         quiet(20, faults::an_active_is_followed_at_once_while_other_pairs_of_its_group_go),
         machine(29, faults::a_deployment_grows_to_sixteen_pairs_and_shrinks_to_one_and_never_do_two_act),
@@ -199,6 +200,7 @@ fn of_pairs() -> Vec<Claim> {
         any(110, redis::a_redis_pair_keeps_every_acknowledged_write_and_only_one_takes_them),
         any(55, replication::a_counter_with_replicated_state_loses_no_acknowledged_increment),
         any(30, replication::a_rollout_of_a_replicated_counter_loses_no_acknowledged_increment),
+        any(30, replication::a_rollout_takes_no_active_away_before_its_standby_has_everything),
         any(67, volumes::pods_that_come_back_with_their_volumes_have_every_acknowledged_increment),
     ]
 }

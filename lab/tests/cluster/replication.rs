@@ -11,7 +11,7 @@ use bps_wire::level::DirectoryId;
 use bps_wire::level::Level;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Pod, Service};
+use k8s_openapi::api::core::v1::{Event, Pod, Service};
 use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use lab::image::{AGENT_IMAGE, APP_IMAGE};
@@ -106,6 +106,54 @@ pub(crate) async fn a_rollout_of_a_replicated_counter_loses_no_acknowledged_incr
     level(&stage, &pair, |names| names.len() == 2 && names.is_disjoint(&before)).await;
     counts_on(&stage).await;
     nothing_is_lost(&stage, client).await;
+}
+
+/// The StatefulSet would delete the Pod with the highest number first, whatever the other one lacks.
+pub(crate) async fn a_rollout_takes_no_active_away_before_its_standby_has_everything(stage: Stage) {
+    start(&stage, Keeping::WithPods).await;
+    let mut pair = first_paired(&stage).await;
+    level(&stage, &pair, |names| names.len() == 2).await;
+    let last = format!("{NAME}-1");
+    if pair.active != last {
+        order_switchover(&stage, &pair).await;
+        first_reported(&stage, |seen| seen.active == last).await;
+        pair = first_paired(&stage).await;
+        level(&stage, &pair, |names| names.len() == 2).await;
+    }
+    let client = start_client(&stage).await;
+    let (standby, _) = leave_out(&stage, &pair).await;
+    let active = kept(&stage, &last).await;
+
+    stage.kubectl(&["rollout", "restart", "statefulset", NAME]);
+    let refused = wait::until(stage.api(), "", |events: &[Event]| {
+        let mut messages = events.iter().filter_map(|event| event.message.clone());
+        let is_refusal = |message: &String| message.contains("its standby could not follow");
+        messages.find(is_refusal).ok_or("no deletion was refused".to_owned())
+    })
+    .await;
+    note(refused);
+    counts_on(&stage).await;
+    let now = stage.api::<Pod>().get(&last).await.unwrap();
+    assert_eq!((now.uid(), now.metadata.deletion_timestamp), (active.uid(), None), "it acts on");
+
+    stage.bench.cluster.resume(&stage.target(&standby)).unwrap();
+    for before in [&active, &standby] {
+        is_gone(&stage, before).await;
+    }
+    let pair = first_paired(&stage).await;
+    level(&stage, &pair, |names| names.len() == 2).await;
+    counts_on(&stage).await;
+    nothing_is_lost(&stage, client).await;
+}
+
+/// A Pod of this name once it says that controllers leave it alone.
+async fn kept(stage: &Stage, name: &str) -> Pod {
+    wait::until(stage.api(), "", |pods: &[Pod]| {
+        let is_it =
+            |pod: &&Pod| pod.name_any() == name && pod.annotations().contains_key(keys::ANNOTATION_HA_KEPT);
+        pods.iter().find(is_it).cloned().ok_or(format!("{name} is not kept"))
+    })
+    .await
 }
 
 /// The standby is away for a while, comes back, and takes over.

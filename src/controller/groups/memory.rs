@@ -10,7 +10,7 @@ use std::time::Duration;
 use bps_api::HAGroup;
 use bps_core::pairing::{
     FORMER_WAIT, Forsaken, Group, KeysNeed, KeysWritten, KnownOthers, LevelText, Lost, Pair, Plan,
-    SILENCE_MAX, Silence, Wait, is_lasting, is_owned, was_owned,
+    SILENCE_MAX, Silence, Uncovered, Wait, is_lasting, is_owned, was_owned,
 };
 use bps_observe::group::{
     AwaitedWrites, LeaseEnd, SeenGroup, TERM_SHOWN_MAX, is_ending, level_of_nobody, level_text, pair_number,
@@ -64,6 +64,8 @@ pub(super) struct Memory {
     alone_since: Option<BootTime>,
     /// When each Pod was seen not to answer its active.
     silent: BTreeMap<AgentId, BootTime>,
+    /// Since when nobody could follow the active of a pair.
+    uncovered: BTreeMap<u32, Uncovered>,
     /// Who does not start again.
     pub(super) departed: Departed,
     /// Highest term that was ever seen.
@@ -206,6 +208,7 @@ impl Memory {
             self.pairs.entry(number).or_insert_with(|| Known::told(unreadable, epoch, seen, now));
         }
         self.see_silent(&seen.group, now);
+        self.see_uncovered(&mut seen.group, now);
         self.see_former(seen, at.timing);
         self.highest_term = self.highest_term.max(seen.group.highest_term);
         self.forget_old_ends(seen, now);
@@ -287,6 +290,18 @@ impl Memory {
         let counts = |silence: &Silence| silence.since + SILENCE_MAX <= now;
         let silent = group.pairs.iter().filter_map(|pair| pair.silence).filter(counts);
         self.silent.extend(silent.map(|silence| (silence.standby, now)));
+    }
+
+    /// Notes which actives nobody could follow.
+    fn see_uncovered(&mut self, group: &mut Group, now: BootTime) {
+        let uncovered = |pair: &Pair| {
+            let before = self.uncovered.get(&pair.number).copied();
+            Some((pair.number, group.uncovered(pair, before, now)?))
+        };
+        self.uncovered = group.pairs.iter().filter_map(uncovered).collect();
+        for pair in &mut group.pairs {
+            pair.uncovered = self.uncovered.get(&pair.number).copied();
+        }
     }
 
     /// Notes whether a level copy of a pair is to be seen; returns since when none is.

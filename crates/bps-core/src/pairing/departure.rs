@@ -2,10 +2,10 @@
 //!
 //! A switchover costs less than an eviction, and a budget over actives never lets the Pod of one be evicted.
 
-use bps_protocol::{AgentId, Hold};
+use bps_protocol::AgentId;
 
 use super::plan::{Draft, Step};
-use super::view::{Pair, Pod};
+use super::view::Pod;
 
 impl Draft<'_> {
     /// Orders the actives on such nodes to hand over to standbys elsewhere that can follow at once.
@@ -14,27 +14,15 @@ impl Draft<'_> {
         let leaves = |pod: &Pod| pod.node.as_ref().is_some_and(|node| group.leaving_nodes.contains(node));
         let find = |id: AgentId| group.pods.iter().find(|pod| pod.id == id);
         for pair in &group.pairs {
-            let Some(holder) = pair.lease.holder.filter(|_| pair.is_calm() && !self.is_asked(pair)) else {
-                continue;
-            };
-            let standby = pair.lease.members.into_iter().find(|id| *id != holder).and_then(find);
-            let can_follow = standby.is_some_and(|standby| {
-                !standby.is_leaving && standby.is_ready && standby.node.is_some() && !leaves(standby)
-            });
+            let Some(holder) = pair.lease.holder.filter(|_| !self.is_asked(pair)) else { continue };
+            let can_follow = group
+                .standby_that_can_follow(pair)
+                .is_some_and(|standby| standby.is_ready && standby.node.is_some() && !leaves(standby));
             let is_ordered = pair.switch_over == Some(pair.lease.epoch)
                 || self.plan.steps.contains(&Step::Fence { pair: pair.number });
             if can_follow && !is_ordered && find(holder).is_some_and(leaves) {
                 self.plan.steps.push(Step::SwitchOver { pair: pair.number });
             }
         }
-    }
-}
-
-impl Pair {
-    /// Whether its standby answers and has all of the state, and nothing is to be changed about it.
-    fn is_calm(&self) -> bool {
-        let is_level = self.level.is_none_or(|copies| copies > 1);
-        let is_settled = self.lease.pending.is_none() && self.fenced.is_empty() && !self.is_ending;
-        self.lease.hold == Hold::Peer && is_level && is_settled
     }
 }

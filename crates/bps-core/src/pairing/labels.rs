@@ -1,6 +1,6 @@
 //! What the labels of each Pod should say: they show the Lease, and decide nothing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bps_protocol::AgentId;
 
@@ -12,8 +12,8 @@ pub const LABEL_MAX: usize = 63;
 
 /// Writes the labels that are not as they should be; first all that take a part away, so that two Pods of one pair
 /// never both bear the label of the active. Pods of a pair that is left alone keep theirs: whoever acted may still act, and if
-/// the group is new, its labels are all that tells. So do those of which a pair is `planned`.
-pub(super) fn labels(group: &Group, planned: &[Step]) -> Vec<Step> {
+/// the group is new, its labels are all that tells. So do those of which a pair is `planned`. Actives that are `kept` say so.
+pub(super) fn labels(group: &Group, planned: &[Step], kept: &BTreeSet<AgentId>) -> Vec<Step> {
     let wanted = wanted(group);
     let is_founded = |pod: &Pod| {
         let has_seat = |step: &Step| matches!(step, Step::Found { seats, .. } if seats.iter().any(|seat| seat.id == pod.id));
@@ -26,6 +26,7 @@ pub(super) fn labels(group: &Group, planned: &[Step]) -> Vec<Step> {
         .filter_map(|pod| {
             let mut shown = wanted.get(&pod.id).cloned().unwrap_or_default();
             shown.epoch = shown.epoch.or(pod.shown.epoch);
+            shown.is_kept = kept.contains(&pod.id);
             let is_promotion = shown.state == Some(HaState::Active) && pod.shown.state != shown.state;
             (pod.shown != shown).then_some((is_promotion, Step::Label { pod: pod.id, shown }))
         })

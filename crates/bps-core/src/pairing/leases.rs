@@ -255,9 +255,10 @@ impl StepSource<'_> {
                 (keys::LABEL_HA_STATE): shown.state.map(HaState::as_str),
                 (keys::LABEL_PEER): shown.peer,
             },
+            "annotations": {(keys::ANNOTATION_HA_KEPT): shown.is_kept.then_some("true")},
         }});
         if let Some(epoch) = shown.epoch {
-            patch["metadata"]["annotations"] = json!({(keys::ANNOTATION_HA_EPOCH): shown::text(epoch)});
+            patch["metadata"]["annotations"][keys::ANNOTATION_HA_EPOCH] = json!(shown::text(epoch));
         }
         Ok(StepWrite::Label { name: pod.name.clone(), patch })
     }

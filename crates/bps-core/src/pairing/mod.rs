@@ -12,6 +12,7 @@
 //! | `keepers` | who comes back to a copy of the state, and whose place is kept until then |
 //! | `withheld` | in which pair nobody may act because no level copy of its state is left |
 //! | `silence` | which standby does not answer, and who takes its place |
+//! | `cover` | which active no rollout may delete for now, because nobody could follow it |
 //! | `departure` | which active leaves a node that is about to be taken away |
 //! | `labels` | what the labels of each Pod should say |
 //! | `waves` | which steps may be taken at the same time |
@@ -23,6 +24,7 @@
 //! | `means` | when its agents need their keys, and which permissions they need |
 
 mod correction;
+mod cover;
 mod departure;
 mod ending;
 mod existing;
@@ -44,6 +46,7 @@ mod view;
 mod waves;
 mod withheld;
 
+pub use cover::{Successor, Uncovered};
 pub use existing::{ExistingObject, ExistingObjects, ExistingPod, ExistingSlice, ShownEndpoint};
 pub use labels::LABEL_MAX;
 pub use leases::{StepError, StepSource, StepWrite, misled};

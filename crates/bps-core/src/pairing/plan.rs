@@ -165,7 +165,8 @@ pub fn plan(group: &Group, at: &Moment<'_>) -> Plan {
     }
     ending(&mut draft);
     draft.leave_nodes();
-    let labels = labels(group, &draft.plan.steps);
+    let kept = draft.kept();
+    let labels = labels(group, &draft.plan.steps, &kept);
     draft.plan.steps.extend(labels);
     draft.plan.waits.sort_unstable();
     draft.plan

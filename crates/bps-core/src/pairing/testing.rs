@@ -68,6 +68,7 @@ pub fn pair(number: u32, members: [u128; 2]) -> Pair {
         have_ended: false,
         ends_known_at: None,
         silence: None,
+        uncovered: None,
     }
 }
 

@@ -10,6 +10,7 @@ use bps_protocol::{
 };
 use jiff::Timestamp;
 
+use super::cover::Uncovered;
 use super::silence::Silence;
 use super::withheld::Forsaken;
 use crate::model::{NodeName, Role};
@@ -46,6 +47,8 @@ pub struct Group {
     /// Pods that did not answer their actives for some seconds, a moment ago: whatever their objects say, they take no place of another
     /// one that is silent, and any other one last.
     pub silent: BTreeSet<AgentId>,
+    /// Pairs whose application ends soon after each start.
+    pub crash_looping: BTreeSet<u32>,
 }
 
 /// One Pod of the group.
@@ -89,6 +92,8 @@ pub struct Shown {
     pub is_contradictory: bool,
     /// The annotation that names its last tenure: it outlives the group and its Leases.
     pub epoch: Option<Epoch>,
+    /// The annotation by which controllers of workloads do not delete it.
+    pub is_kept: bool,
 }
 
 /// Part of a Pod in its pair.
@@ -161,6 +166,8 @@ pub struct Pair {
     pub ends_known_at: Option<BootTime>,
     /// Its standby that does not answer, if there is one.
     pub silence: Option<Silence>,
+    /// Since when nobody could follow its active.
+    pub uncovered: Option<Uncovered>,
 }
 
 impl Pair {

@@ -45,6 +45,22 @@ fn a_pair_is_forsaken_since_it_was_first_seen_so_until_it_is_not() {
 }
 
 #[test]
+fn an_active_is_uncovered_since_it_was_first_seen_so_until_it_is_not() {
+    let mut memory = Memory::default();
+    let mut see = |is_leaving, seconds| {
+        let pods = [1, 2].map(|number| Pod { is_leaving, ..pod(number) }).into();
+        let mut group = Group { pods, pairs: vec![pair(0, [1, 2])], ..Group::default() };
+        memory.see_uncovered(&mut group, at(seconds));
+        group.pairs[0].uncovered.map(|uncovered| uncovered.since)
+    };
+    let seen = [(true, 1), (true, 2), (false, 3), (true, 4)];
+    assert_eq!(
+        seen.map(|(is_leaving, seconds)| see(is_leaving, seconds)),
+        [Some(at(1)), Some(at(1)), None, Some(at(4))]
+    );
+}
+
+#[test]
 fn an_own_write_of_the_group_is_newer_until_a_watch_shows_it_or_it_is_old() {
     let group = |uid: &str, version: u64| -> HAGroup {
         let metadata = json!({"name": "web", "uid": uid, "resourceVersion": version.to_string()});

@@ -1,5 +1,6 @@
 //! Plans for single situations, and what holds for all of them.
 
+mod cover;
 mod lost;
 mod properties;
 mod situations;
@@ -22,7 +23,7 @@ fn plan_now(group: &Group) -> Plan {
 
 /// Labels as the pairs want them, so that a plan shows only what else is to be done.
 fn labelled(mut group: Group) -> Group {
-    for step in super::labels::labels(&group, &[]) {
+    for step in super::labels::labels(&group, &[], &BTreeSet::new()) {
         let Step::Label { pod, shown } = step else { unreachable!("labels are all it plans") };
         let labelled = group.pods.iter_mut().find(|candidate| candidate.id == pod);
         labelled.expect("a Pod of the group").shown = shown;

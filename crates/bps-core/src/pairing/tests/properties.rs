@@ -185,6 +185,11 @@ impl World {
             let counts = pair.silence.filter(|silence| silence.since + SILENCE_MAX <= self.now);
             self.silent.extend(counts.map(|silence| (silence.standby, self.now)));
         }
+        let uncovered = |pair: &Pair| self.group.uncovered(pair, pair.uncovered, self.now);
+        let uncovered: Vec<Option<Uncovered>> = self.group.pairs.iter().map(uncovered).collect();
+        for (pair, uncovered) in self.group.pairs.iter_mut().zip(uncovered) {
+            pair.uncovered = uncovered;
+        }
         self.silent.retain(|_, since| self.now < *since + Duration::from_secs(60));
         self.group.silent = self.silent.keys().copied().collect();
     }

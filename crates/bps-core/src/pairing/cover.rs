@@ -1,0 +1,135 @@
+//! Actives that no controller of a workload may delete for now, because nobody could follow them.
+//!
+//! A rollout deletes by readiness, and not always: of a `StatefulSet` with `podManagementPolicy: Parallel`, Kubernetes 1.36
+//! deletes the Pod with the highest number whatever the others do, and 1.37 at once all outdated ones that are not available.
+//! Who may follow whom it does not know. So an active that is not covered is kept: an annotation says so, and an admission
+//! policy (`backuppodset-kept`) refuses its deletion to the controllers of workloads, which try again once the annotation
+//! is gone. Evictions, people and the garbage collector are not asked.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use bps_protocol::{AgentId, BootTime, Hold};
+
+use super::plan::Draft;
+use super::view::{Group, Pair, Pod};
+
+/// How long an active has to be uncovered before its Pod is kept. 1 s: after most takeovers the other one answers again within
+/// that, and nothing has to be written.
+const KEPT_AFTER: Duration = Duration::from_secs(1);
+
+/// How long an active is kept that nobody follows. 10 min, the deadline of a Deployment's progress: what prevents the standby
+/// for longer may be what the rollout is to put right. One with replicated state is kept until a Pod that stays has it, too.
+const KEPT_MAX: Duration = Duration::from_secs(600);
+
+/// How long one is kept while there is no other Pod. 2 s: a workload makes the next one at once, unless it becomes smaller, and
+/// that is to take no longer than it must.
+const KEPT_ALONE_MAX: Duration = Duration::from_secs(2);
+
+/// Since when nobody could follow the active of a pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Uncovered {
+    /// Since then without a break.
+    pub since: BootTime,
+    /// Who could follow it later.
+    pub successor: Successor,
+}
+
+/// Who could follow an active later that nobody could follow now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Successor {
+    /// A Pod that is there and stays.
+    There,
+    /// The next one in the place of a Pod that goes away.
+    Expected,
+    /// Nobody.
+    Nobody {
+        /// Since then without a break.
+        since: BootTime,
+    },
+}
+
+impl Uncovered {
+    /// How long the active is kept, without end if none is named.
+    fn kept_until(self, has_state: bool) -> Option<BootTime> {
+        match self.successor {
+            Successor::There if has_state => None,
+            Successor::There | Successor::Expected => Some(self.since + KEPT_MAX),
+            Successor::Nobody { since } => Some(since + KEPT_ALONE_MAX),
+        }
+    }
+}
+
+impl Group {
+    /// What is known of a pair whose active nobody could follow now, after what was known `before`.
+    pub fn uncovered(&self, pair: &Pair, before: Option<Uncovered>, now: BootTime) -> Option<Uncovered> {
+        let holder = pair.lease.holder?;
+        // Not by its readiness, of which the controller hears before the annotation is gone: it would meet a refusal each time.
+        if self.standby_that_can_follow(pair).is_some() {
+            return None;
+        }
+        let is_seated_elsewhere = |pod: &Pod| {
+            let mut others = self.pairs.iter().filter(|other| other.number != pair.number);
+            others.any(|other| other.lease.members.contains(&pod.id))
+        };
+        let others = || self.pods.iter().filter(|pod| pod.id != holder && !is_seated_elsewhere(pod));
+        let successor = match before.map(|before| before.successor) {
+            _ if others().any(|pod| !pod.is_leaving) => Successor::There,
+            _ if others().next().is_some() => Successor::Expected,
+            Some(nobody @ Successor::Nobody { .. }) => nobody,
+            Some(Successor::There | Successor::Expected) | None => Successor::Nobody { since: now },
+        };
+        Some(Uncovered { since: before.map_or(now, |before| before.since), successor })
+    }
+
+    /// The standby of a pair, if it could follow at once.
+    pub(super) fn standby_that_can_follow(&self, pair: &Pair) -> Option<&Pod> {
+        let holder = pair.lease.holder.filter(|_| pair.is_calm())?;
+        let standby = pair.lease.members.into_iter().find(|id| *id != holder)?;
+        let standby = self.pods.iter().find(|pod| pod.id == standby)?;
+        (!standby.is_leaving).then_some(standby)
+    }
+}
+
+impl Pair {
+    /// Whether its standby answers and has all of the state, and nothing is to be changed about it.
+    pub(super) fn is_calm(&self) -> bool {
+        // One whose node is late lives on writes although it is answered.
+        let is_answered = self.lease.hold == Hold::Peer || self.is_late;
+        let is_level = self.level.is_none_or(|copies| copies > 1);
+        let is_settled = self.lease.pending.is_none() && self.fenced.is_empty() && !self.is_ending;
+        is_answered && is_level && is_settled
+    }
+}
+
+impl Draft<'_> {
+    /// Actives whose Pods are kept for now. Those of a set are deleted by the operator alone, which looks at their standbys
+    /// itself; those whose application ends soon after each start, or whose pair ends, are worth no wait.
+    pub(super) fn kept(&mut self) -> BTreeSet<AgentId> {
+        let group = self.group;
+        let mut kept = BTreeSet::new();
+        if group.pairs_wanted.is_some() {
+            return kept;
+        }
+        for pair in &group.pairs {
+            let Some((holder, uncovered)) = pair.lease.holder.zip(pair.uncovered) else { continue };
+            let holder = group.pods.iter().find(|pod| pod.id == holder && !pod.is_leaving);
+            let is_in_vain = pair.is_ending || group.crash_looping.contains(&pair.number);
+            let Some(holder) = holder.filter(|_| !is_in_vain) else { continue };
+            let (from, until) = (uncovered.since + KEPT_AFTER, uncovered.kept_until(pair.level.is_some()));
+            if until.is_some_and(|until| until <= self.at.now) {
+                continue;
+            }
+            // Whoever is kept by the word of the operator before this one is kept on.
+            if self.at.now < from && !holder.shown.is_kept {
+                self.look_again(from);
+                continue;
+            }
+            if let Some(until) = until {
+                self.look_again(until);
+            }
+            kept.insert(holder.id);
+        }
+        kept
+    }
+}

@@ -1,0 +1,137 @@
+//! Which actives no rollout may delete.
+
+use super::super::cover::{Successor, Uncovered};
+use super::*;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A pair of Pods 1 and 2, of which the first one acts, after a change, as it has been for so long.
+fn changed(change: impl Fn(&mut Group), time: Duration) -> Group {
+    let mut group = group([1, 2], [pair(0, [1, 2])]);
+    change(&mut group);
+    let before = group.uncovered(&group.pairs[0], None, now().before(time));
+    group.pairs[0].uncovered = group.uncovered(&group.pairs[0], before, now());
+    labelled(group)
+}
+
+/// Whether its active is kept now, and when that changes if nothing else does.
+fn kept(group: &Group) -> (bool, Option<Duration>) {
+    let plan = plan_now(group);
+    let kept = Shown { is_kept: true, ..group.pods[0].shown.clone() };
+    let is_kept = plan.steps.contains(&Step::Label { pod: AgentId(1), shown: kept });
+    (is_kept, plan.look_again.map(|at| at.since(now())))
+}
+
+fn hears_nothing(group: &mut Group) {
+    group.pairs[0].lease.hold = Hold::Api;
+}
+
+#[test]
+fn an_active_is_kept_while_its_standby_could_not_follow() {
+    let [soon, later] = [Duration::ZERO, 2 * SECOND];
+    assert_eq!(kept(&changed(|_| {}, later)), (false, None));
+    // After most takeovers nothing is written.
+    assert_eq!(kept(&changed(hears_nothing, soon)), (false, Some(SECOND)));
+    let until_given_up = Some(598 * SECOND);
+    let uncovered: [fn(&mut Group); 4] = [
+        hears_nothing,
+        |group| group.pairs[0].level = Some(1),
+        |group| group.pods[1].is_leaving = true,
+        |group| {
+            group.pods.push(pod(3));
+            group.pairs[0].lease.pending = Some(Replacement { leaving: AgentId(2), joining: AgentId(3) });
+        },
+    ];
+    for (index, change) in uncovered.into_iter().enumerate() {
+        let (is_kept, until) = kept(&changed(change, later));
+        // State is waited for, and an admission is looked after sooner.
+        assert!(is_kept && until.is_none_or(|until| until_given_up >= Some(until)), "{index}: {until:?}");
+    }
+    // The kubelet tells of its readiness later.
+    assert_eq!(kept(&changed(|group| group.pods[1].is_ready = false, later)), (false, None));
+    // Its agent is woken late and lives on writes, though it is answered.
+    let is_late = |group: &mut Group| {
+        group.pairs[0].lease.hold = Hold::Api;
+        group.pairs[0].is_late = true;
+    };
+    assert_eq!(kept(&changed(is_late, later)), (false, None));
+}
+
+#[test]
+fn an_active_is_kept_for_ten_minutes_and_the_only_one_with_the_state_until_another_one_has_it() {
+    let has_state = |group: &mut Group| group.pairs[0].level = Some(1);
+    let leaves = |group: &mut Group| {
+        has_state(group);
+        group.pods[1].is_leaving = true;
+    };
+    assert_eq!(kept(&changed(hears_nothing, 600 * SECOND)), (false, None));
+    assert_eq!(kept(&changed(has_state, 6_000 * SECOND)), (true, None));
+    assert_eq!(kept(&changed(leaves, 2 * SECOND)), (true, Some(598 * SECOND)));
+    assert_eq!(kept(&changed(leaves, 600 * SECOND)), (false, None));
+    let both_have_it = |group: &mut Group| group.pairs[0].level = Some(2);
+    assert_eq!(kept(&changed(both_have_it, 2 * SECOND)), (false, None));
+}
+
+#[test]
+fn a_workload_that_becomes_smaller_waits_for_seconds_only() {
+    let is_alone = |group: &mut Group| {
+        group.pairs[0].level = Some(1);
+        group.pods.truncate(1);
+    };
+    assert_eq!(kept(&changed(is_alone, SECOND)), (true, Some(SECOND)));
+    assert_eq!(kept(&changed(is_alone, 2 * SECOND)), (false, None));
+    // One that has a place in another pair follows nobody else.
+    let beside_others = |group: &mut Group| {
+        group.pods.truncate(1);
+        group.pods.extend([pod(3), pod(4)]);
+        group.pairs.push(pair(1, [3, 4]));
+    };
+    assert!(!kept(&changed(beside_others, 2 * SECOND)).0);
+}
+
+#[test]
+fn whoever_is_worth_no_wait_is_not_kept() {
+    let in_vain: [fn(&mut Group); 5] = [
+        |group| group.pairs[0].is_ending = true,
+        |group| group.crash_looping = [0].into(),
+        // The operator deletes the Pods of a set itself, and looks at their standbys.
+        |group| group.pairs_wanted = Some(1),
+        |group| group.pods[0].is_leaving = true,
+        |group| group.pairs[0].lease.holder = None,
+    ];
+    for (index, change) in in_vain.into_iter().enumerate() {
+        let change = |group: &mut Group| {
+            hears_nothing(group);
+            change(group);
+        };
+        assert!(!kept(&changed(change, 2 * SECOND)).0, "{index}");
+    }
+}
+
+#[test]
+fn an_operator_that_knows_nothing_keeps_whom_the_one_before_it_kept_and_lets_go_of_others() {
+    let mut group = changed(hears_nothing, Duration::ZERO);
+    group.pods[0].shown.is_kept = true;
+    assert_eq!(plan_now(&group).steps, []);
+    let mut covered = changed(|_| {}, Duration::ZERO);
+    covered.pods[0].shown.is_kept = true;
+    let shown = Shown { is_kept: false, ..covered.pods[0].shown.clone() };
+    assert_eq!(plan_now(&covered).steps, [Step::Label { pod: AgentId(1), shown }]);
+}
+
+#[test]
+fn what_was_known_before_lasts_as_long_as_nobody_could_follow() {
+    let mut group = group([1, 2], [pair(0, [1, 2])]);
+    let [first, second] = [now(), now() + SECOND];
+    let see = |group: &Group, before, at| group.uncovered(&group.pairs[0], before, at);
+    let uncovered = |since, successor| Some(Uncovered { since, successor });
+    hears_nothing(&mut group);
+    let before = see(&group, None, first);
+    assert_eq!(before, uncovered(first, Successor::There));
+    group.pods[1].is_leaving = true;
+    assert_eq!(see(&group, before, second), uncovered(first, Successor::Expected));
+    group.pods.truncate(1);
+    let alone = see(&group, before, second);
+    assert_eq!(alone, uncovered(first, Successor::Nobody { since: second }));
+    assert_eq!(see(&group, alone, second + SECOND), alone);
+}
