@@ -170,9 +170,10 @@ pub struct SwitchoverArguments {
     /// Number of the pair; needed if the group has several.
     #[arg(long)]
     pub pair: Option<u32>,
-    /// How long to wait for it, in seconds, or with a unit: 500ms, 30s, 2m.
-    #[arg(long, default_value = "30s", value_parser = duration)]
-    pub timeout: std::time::Duration,
+    /// How long to wait for it, in seconds, or with a unit: 500ms, 30s, 2m. Default: 30s and the grace period of the active's Pod,
+    /// which its application may take to end.
+    #[arg(long, value_parser = duration)]
+    pub timeout: Option<std::time::Duration>,
     /// Whether to wait until the other Pod acts.
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true",
         require_equals = true)]
@@ -360,9 +361,10 @@ mod tests {
             let Verb::Switchover(wanted) = Arguments::try_parse_from(words).unwrap().verb else {
                 panic!("it is a switchover");
             };
-            (wanted.wait, wanted.timeout.as_secs(), wanted.pair)
+            (wanted.wait, wanted.timeout, wanted.pair)
         };
-        assert_eq!(parse(&[]), (true, 30, None));
-        assert_eq!(parse(&["--wait=false", "--pair", "2"]), (false, 30, Some(2)));
+        assert_eq!(parse(&[]), (true, None, None));
+        assert_eq!(parse(&["--wait=false", "--pair", "2"]), (false, None, Some(2)));
+        assert_eq!(parse(&["--timeout=2m"]), (true, Some(Duration::from_secs(120)), None));
     }
 }

@@ -21,12 +21,17 @@ use super::{Error, document};
 /// How often the Lease and the slice are read while a switchover is waited for.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
+/// How long a switchover is waited for unless the user says otherwise, besides the time that the application may take to end.
+const WAIT: Duration = Duration::from_secs(30);
+
 /// A pair that can switch over.
 #[derive(Clone, Debug)]
 struct Ready {
     pair: PairNow,
     from: AgentId,
     to: AgentId,
+    /// How long the application of the active may take to end.
+    grace: Duration,
 }
 
 /// What became of an order.
@@ -89,7 +94,8 @@ pub async fn run(cluster: &Cluster, wanted: &SwitchoverArguments) -> Result<Stri
         done: None,
     };
     if wanted.wait {
-        let after = await_other(cluster, &ready, (began, wanted.timeout)).await?;
+        let timeout = wanted.timeout.unwrap_or(WAIT + ready.grace);
+        let after = await_other(cluster, &ready, (began, timeout)).await?;
         handover.to = after.active.map(|active| after.name_of(active)).unwrap_or_default();
         let milliseconds = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
         handover.done = Some(Done { epoch: decimal(after.epoch), milliseconds });
@@ -122,7 +128,8 @@ fn ready(group: &HAGroup, objects: &GroupObjects, pair: PairNow) -> Result<Ready
             "nobody acts in {name}, so nobody can hand over; `kubectl bps status` shows its Pods"
         )));
     };
-    let pods = see_group(group, objects, BootTime::default()).group.pods;
+    let seen = see_group(group, objects, BootTime::default());
+    let pods = seen.group.pods;
     let is_there =
         |id: AgentId| pods.iter().any(|pod| pod.id == id && !pod.is_leaving && pod.address.is_some());
     let other = pair.members().into_iter().find(|member| *member != from);
@@ -140,7 +147,8 @@ fn ready(group: &HAGroup, objects: &GroupObjects, pair: PairNow) -> Result<Ready
             "the standby {standby} of {name} is fenced; run `kubectl bps fence off {standby}` first"
         )));
     }
-    Ok(Ready { pair, from, to })
+    let end = seen.pod_ends.iter().find(|end| end.id == from);
+    Ok(Ready { pair, from, to, grace: end.map_or(Duration::ZERO, |end| end.grace) })
 }
 
 /// Only the tenure of this epoch obeys, so that an order never ends a later one.

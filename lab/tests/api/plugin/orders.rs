@@ -16,7 +16,7 @@ const SECOND: Epoch = Epoch { term: 1, sequence: 1 };
 const THIRD: Epoch = Epoch { term: 1, sequence: 2 };
 
 fn wanted() -> SwitchoverArguments {
-    let timeout = Duration::from_secs(30);
+    let timeout = Some(Duration::from_secs(30));
     SwitchoverArguments { group: GROUP.into(), pair: None, timeout, wait: true, output: None }
 }
 
@@ -106,7 +106,7 @@ async fn a_switchover_that_cannot_be_is_refused_with_what_to_do_instead() {
     assert_eq!((code, said.starts_with("nobody acts in web-1")), (1, true), "{said}");
 
     // Nobody plays the agent.
-    let zero = SwitchoverArguments { pair: Some(0), timeout: Duration::from_millis(300), ..wanted() };
+    let zero = SwitchoverArguments { pair: Some(0), timeout: Some(Duration::from_millis(300)), ..wanted() };
     let (code, said) = refusal(run(&zero).await);
     assert_eq!((code, said.starts_with("no other Pod acts in web-0 after 0.3 s")), (3, true), "{said}");
     let told = run(&SwitchoverArguments { wait: false, ..zero.clone() }).await.unwrap();
