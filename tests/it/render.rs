@@ -293,9 +293,9 @@ fn injections(text: &mut String) {
          The container has a `livenessProbe` on `/livez` of the agent. The kubelet restarts the container when it \
          got no answer for 60 s, in either role. A NetworkPolicy or a host firewall that keeps the kubelet from TCP \
          20002 therefore ends a healthy active, too.\n\n\
-         With `terminationMessagePolicy: FallbackToLogsOnError`, the last three lines that an application wrote are \
-         told in the status and an event of the group once it ends again and again soon after its start. Whoever may \
-         read those may then read them without access to logs.\n",
+         If the container has `terminationMessagePolicy: FallbackToLogsOnError`, the status and an event of the group \
+         show the last three lines of an application in a crash loop. Users who may read these need no access to \
+         logs.\n",
     );
     text.push_str("\n`inject` warns on standard error, one line for each:\n\n| of | warning |\n|---|---|\n");
     let warnings = [

@@ -1,7 +1,7 @@
-//! What the application wrote last before it ended, for a Pod whose template permits to tell that.
+//! Last lines that the application wrote before it ended, for a Pod whose template permits to report them.
 //!
-//! An application writes to the container's log by itself. One that ends again and again is led through this process from then
-//! on: what it writes is passed on as it comes, and its end is kept. A kubelet does the same for a container with the
+//! An application writes to the container's log directly. Once it crash-loops, the agent reads its output, copies it to the log
+//! at once, and keeps the end of it. A kubelet does the same for a container with the
 //! `terminationMessagePolicy` `FallbackToLogsOnError`, but sees no end of an application under an agent.
 
 use std::collections::VecDeque;
@@ -35,7 +35,7 @@ pub struct LastLines {
 }
 
 impl LastLines {
-    /// Leads the next run through this process; returns the value of [`OUTPUT`] for its launcher.
+    /// Routes the output of the next run through this process; returns the value of [`OUTPUT`] for its launcher.
     ///
     /// # Errors
     /// No pipe or thread could be made.
@@ -60,7 +60,7 @@ impl LastLines {
     }
 }
 
-/// Makes a pipe, and passes on what is written into it until nobody can write any more.
+/// Makes a pipe, and copies its content to `to` until all writers have closed it.
 fn passed_on(name: &str, to: impl Write + Send + 'static, tail: Tail) -> io::Result<PipeWriter> {
     let (from, end) = io::pipe()?;
     // One that blocks, as a container's log may for a while, must not keep the agent waiting.
@@ -82,7 +82,7 @@ fn pass_on(mut from: PipeReader, mut to: impl Write, tail: &Mutex<VecDeque<u8>>)
         };
         let written = buffer.get(..read).unwrap_or_default();
         keep(&mut tail.lock().unwrap_or_else(PoisonError::into_inner), written);
-        // Nobody reads the log any more; the application goes on.
+        // A log that is closed must not end the application.
         to.write_all(written).and_then(|()| to.flush()).ok();
     }
 }

@@ -367,7 +367,7 @@ impl<On: Machine> Tenant<On> {
         }
     }
 
-    /// Leads what is started now through this process, if the next end may be one that is told; what the launcher needs for that.
+    /// Routes the output of the next run through this process, if its end may be reported; returns the variable for the launcher.
     fn follow_output(&mut self, now: BootTime) -> Option<String> {
         let last_lines = self.last_lines.as_mut().filter(|_| self.crashes.is_near_loop(now))?;
         let followed = last_lines.follow().inspect_err(|error| {

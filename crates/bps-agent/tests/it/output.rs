@@ -1,4 +1,4 @@
-//! What an application writes whose end is told: passed on, and kept, without its noticing.
+//! Output of an application in a crash loop: the agent copies it to the log and keeps its end.
 
 use std::collections::BTreeSet;
 use std::process::Command;

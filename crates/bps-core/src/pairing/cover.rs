@@ -1,10 +1,10 @@
-//! Actives that no controller of a workload may delete for now, because nobody could follow them.
+//! Actives that no controller of a workload may delete for now, because no standby could take over.
 //!
 //! A rollout deletes by readiness, and not always: of a `StatefulSet` with `podManagementPolicy: Parallel`, Kubernetes 1.36
 //! deletes the Pod with the highest number whatever the others do, and 1.37 at once all outdated ones that are not available.
-//! Who may follow whom it does not know. So an active that is not covered is kept: an annotation says so, and an admission
-//! policy (`backuppodset-kept`) refuses its deletion to the controllers of workloads, which try again once the annotation
-//! is gone. Evictions, people and the garbage collector are not asked.
+//! A controller does not know which Pod can take over from which. So an active that is not covered is kept. The operator
+//! annotates it, and an admission policy (`backuppodset-kept`) refuses its deletion to the controllers of workloads. They
+//! retry once the annotation is gone. The policy lets evictions, users and the garbage collector delete the Pod.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -26,7 +26,7 @@ const KEPT_MAX: Duration = Duration::from_secs(600);
 /// that is to take no longer than it must.
 const KEPT_ALONE_MAX: Duration = Duration::from_secs(2);
 
-/// Since when nobody could follow the active of a pair.
+/// Time since which no standby could take over from the active of a pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Uncovered {
     /// Since then without a break.
@@ -35,14 +35,14 @@ pub struct Uncovered {
     pub successor: Successor,
 }
 
-/// Who could follow an active later that nobody could follow now.
+/// The Pod that could take over later from an active without a standby that can now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Successor {
     /// A Pod that is there and stays.
     There,
     /// The next one in the place of a Pod that goes away.
     Expected,
-    /// Nobody.
+    /// No Pod.
     Nobody {
         /// Since then without a break.
         since: BootTime,
@@ -93,7 +93,7 @@ impl Group {
 
 impl Pair {
     /// Whether its standby answers and has all of the state, and nothing is to be changed about it.
-    pub(super) fn is_calm(&self) -> bool {
+    fn is_calm(&self) -> bool {
         // One whose node is late lives on writes although it is answered.
         let is_answered = self.lease.hold == Hold::Peer || self.is_late;
         let is_level = self.level.is_none_or(|copies| copies > 1);

@@ -56,13 +56,11 @@ pub(super) fn rollout_warning(kind: &str, spec: &Value) -> Option<InjectWarning>
             let bound = bound.unwrap_or(Bound::Percent(DEPLOYMENT_DEFAULT));
             ("strategy", bound, false, Some(replicas.unwrap_or(1)))
         }
-        "StatefulSet" => {
+        "StatefulSet" | "DaemonSet" => {
             let bound = Bound::read(&spec["updateStrategy"]["rollingUpdate"]["maxUnavailable"])?;
-            ("updateStrategy", bound, true, Some(replicas.unwrap_or(1)))
-        }
-        "DaemonSet" => {
-            let bound = Bound::read(&spec["updateStrategy"]["rollingUpdate"]["maxUnavailable"])?;
-            ("updateStrategy", bound, true, None)
+            // The nodes decide how many Pods a DaemonSet has.
+            let replicas = (kind == "StatefulSet").then(|| replicas.unwrap_or(1));
+            ("updateStrategy", bound, true, replicas)
         }
         _ => return None,
     };
