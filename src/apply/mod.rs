@@ -55,14 +55,15 @@ const URGENT_WRITES_MAX: usize = 64;
 const TICKETS_MAX: usize = 64;
 
 /// What one write came to.
-pub(crate) struct Answer {
+#[derive(Debug)]
+pub(crate) struct Answer<W = Written> {
     pub(crate) outcome: Outcome,
     pub(crate) message: Option<String>,
-    pub(crate) written: Option<Written>,
+    pub(crate) written: Option<W>,
 }
 
-impl Answer {
-    fn done(written: Written) -> Self {
+impl<W> Answer<W> {
+    fn done(written: W) -> Self {
         Self { outcome: Outcome::Done, message: None, written: Some(written) }
     }
 
@@ -153,7 +154,7 @@ impl Applier {
     pub fn leave(&self, steps: &[Step], refusal: Option<&kube::Error>) -> Vec<Applied> {
         let started = self.clock.now();
         let left = |step: &Step| {
-            let answer = refusal.map(outcome::refused);
+            let answer = refusal.map(outcome::refused::<Written>);
             let outcome = answer.as_ref().map_or(Outcome::Stale, |answer| answer.outcome);
             let message = answer.and_then(|answer| answer.message);
             let elapsed = SignedDuration::ZERO;

@@ -8,7 +8,7 @@ use kube::core::Status;
 use super::Answer;
 
 /// What a failed write came to. A conflict is never swallowed: it is `Stale`.
-pub(super) fn refused(error: &Error) -> Answer {
+pub(super) fn refused<W>(error: &Error) -> Answer<W> {
     let Error::Api(status) = error else {
         return Answer::failed(Refusal::NoAnswer, chain(error));
     };

@@ -8,6 +8,7 @@ use bps_core::model::{
     Action, ExposedKind, Leftover, Outcome, PodName, PodRef, Reason, Refusal, Role, Step, StepResult,
     TRANSITIONS, Uid,
 };
+use bps_core::pairing::PairReason;
 use bps_core::status::{
     CONDITIONS, ConditionWords, EventText, EventType, GROUP_CONDITIONS, GROUP_STATES, STATES, UNEXPLAINED,
     Word, advice, event_note, is_lasting,
@@ -140,6 +141,10 @@ fn conditions(text: &mut String, title: &str, conditions: &[ConditionWords]) {
 fn reasons(text: &mut String) {
     heading(text, "Reasons of steps and holds", &["reason", "meaning"]);
     for reason in Reason::ALL {
+        row(text, &[&code(reason.as_str()), reason.meaning()]);
+    }
+    heading(text, "Reasons of steps and holds of an `HAGroup`", &["reason", "meaning"]);
+    for reason in PairReason::ALL {
         row(text, &[&code(reason.as_str()), reason.meaning()]);
     }
 }

@@ -2,29 +2,35 @@
 
 use bps_core::manifests::pair_name;
 use bps_core::model::{Action, Hold, Leftover, Step};
-use bps_core::pairing::{Group, Seat, Shown, Step as PairingStep, VACANT};
-use bps_protocol::AgentId;
+use bps_core::pairing::{Group, PairAction, PairHold, PairStep, Seat, Shown, VACANT};
+use bps_core::status::describe_hold;
+use bps_protocol::{AgentId, BootTime};
 use jiff::Timestamp;
 
-/// A step of a group's plan.
-pub(super) fn step_words(group: &str, step: &PairingStep, seen: &Group) -> String {
+/// A step of a group's plan, with its reason.
+pub(super) fn step_words(group: &str, step: &PairStep, seen: &Group) -> String {
+    let what = pair_action_words(group, &step.action, seen);
+    format!("{what} ({}: {})", step.reason, step.reason.meaning())
+}
+
+fn pair_action_words(group: &str, action: &PairAction, seen: &Group) -> String {
     let pair = |number: &u32| pair_name(group, *number);
-    match step {
-        PairingStep::Found { number, term, seats, level } => {
+    match action {
+        PairAction::Found { number, term, seats, level } => {
             let before = if level.is_some() { ", with the copies of its state as before" } else { "" };
             format!("make the pair {} of {} (epochs above {term}.0{before})", pair(number), members(seats))
         }
-        PairingStep::Restore { pair: number } => {
+        PairAction::Restore { pair: number } => {
             format!("make the Lease of {} again as it was when somebody deleted it", pair(number))
         }
-        PairingStep::Ask { pair: number, leaving, joining } => {
+        PairAction::Ask { pair: number, leaving, joining } => {
             let leaving = pod_name(seen, *leaving);
             format!("ask the active of {} to admit {} in the place of {leaving}", pair(number), joining.pod)
         }
-        PairingStep::Withdraw { pair: number } => {
+        PairAction::Withdraw { pair: number } => {
             format!("take back the request to replace a member of {}", pair(number))
         }
-        PairingStep::Move { pair: number, seat } => {
+        PairAction::Move { pair: number, seat } => {
             format!(
                 "note in the Lease of {} that {} has the address {}",
                 pair(number),
@@ -32,22 +38,22 @@ pub(super) fn step_words(group: &str, step: &PairingStep, seen: &Group) -> Strin
                 seat.address.ip()
             )
         }
-        PairingStep::Force { pair: number, lease: _ } => {
-            format!("replace a member of {}, in which nobody acts", pair(number))
+        PairAction::Force { pair: number, lease: _ } => {
+            format!("replace a member of {}", pair(number))
         }
-        PairingStep::SwitchOver { pair: number } => {
-            format!("have the active of {} hand over: its node is about to be taken away", pair(number))
+        PairAction::SwitchOver { pair: number } => {
+            format!("have the active of {} hand over", pair(number))
         }
-        PairingStep::Fence { pair: number } => {
-            format!("end the pair {}: there are more pairs than Pods can fill", pair(number))
+        PairAction::Fence { pair: number } => {
+            format!("end the pair {}", pair(number))
         }
-        PairingStep::End { pair: number } => {
-            format!("delete the Lease of {}, in which nobody acts any more", pair(number))
+        PairAction::End { pair: number } => {
+            format!("delete the Lease of {}", pair(number))
         }
-        PairingStep::Label { pod, shown: Shown { state, peer, is_kept, .. } } => {
+        PairAction::Label { pod, shown: Shown { state, peer, is_kept, .. } } => {
             let state = state.map_or("no part", bps_core::pairing::HaState::as_str);
             let peer = peer.as_ref().map(|peer| format!(" beside {peer}")).unwrap_or_default();
-            let kept = if *is_kept { ", and keep it until somebody could follow it" } else { "" };
+            let kept = if *is_kept { ", and keep it until a standby can follow it" } else { "" };
             format!("label {} as {state}{peer}{kept}", pod_name(seen, *pod))
         }
     }
@@ -63,6 +69,16 @@ fn pod_name(seen: &Group, id: AgentId) -> String {
     let living = seen.pods.iter().find(|pod| pod.id == id).map(|pod| pod.name.clone());
     let named = || seen.pairs.iter().find_map(|pair| pair.names.get(&id)).filter(|name| !name.is_empty());
     living.or_else(|| named().cloned()).unwrap_or_else(|| "nobody".to_owned())
+}
+
+/// Something of a group that is held back, with the time that is left.
+pub(super) fn wait_words(group: &str, hold: &PairHold, now: BootTime) -> String {
+    let until = hold.until.map(|until| at_most(until.since(now).as_secs_f32()));
+    format!("{}{}", describe_hold(group, hold), until.unwrap_or_default())
+}
+
+fn at_most(seconds: f32) -> String {
+    format!(" (at most {seconds:.1} s more)")
 }
 
 /// A step of a set's plan, with its reason.
@@ -97,9 +113,6 @@ pub(super) fn action_words(step: &Step) -> String {
 pub(super) fn hold_words(hold: &Hold, now: Timestamp) -> String {
     let Hold { reason, pod, until } = hold;
     let pod = pod.as_ref().map(|pod| format!("{pod}: ")).unwrap_or_default();
-    let until = until.map(|until| {
-        let seconds = until.duration_since(now).as_secs_f32().max(0.0);
-        format!(" (at most {seconds:.1} s more)")
-    });
+    let until = until.map(|until| at_most(until.duration_since(now).as_secs_f32().max(0.0)));
     format!("{pod}{reason}: {}{}", reason.meaning(), until.unwrap_or_default())
 }

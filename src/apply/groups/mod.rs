@@ -12,10 +12,14 @@
 mod objects;
 mod steps;
 
+use bps_core::model::{Outcome, Refusal};
 use bps_core::pairing::StepError;
+use bps_observe::group::WrittenVersion;
+use bps_runtime::error::chain;
 use futures::{StreamExt as _, stream};
 
-use super::outcome::{is_namespace_ending, is_stale};
+use super::Answer;
+use super::outcome::refused;
 
 pub(crate) use objects::{apply, carry_out};
 pub(crate) use steps::Hand;
@@ -23,56 +27,57 @@ pub(crate) use steps::Hand;
 /// Most writes of one group under way at once.
 const WRITES_MAX: usize = 16;
 
+/// What one write for a group came to.
+#[derive(Debug)]
+pub(crate) struct GroupAnswer {
+    /// The object, for example `the Service shop`.
+    pub(crate) object: String,
+    /// What became of the write, and the version that it made, if it made one.
+    pub(crate) answer: Answer<WrittenVersion>,
+}
+
+impl GroupAnswer {
+    fn of(kind: &str, name: &str, result: Result<Option<WrittenVersion>, Failure>) -> Self {
+        let answer = match result {
+            Ok(written) => Answer { outcome: Outcome::Done, message: None, written },
+            Err(failure) => failure.answer(),
+        };
+        Self { object: format!("the {kind} {name}"), answer }
+    }
+}
+
 /// Why nothing was written.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum Error {
+#[derive(Debug)]
+enum Failure {
     /// The step has no write.
-    #[error(transparent)]
     Step(StepError),
     /// A body that is no object of its kind.
-    #[error("build the object")]
-    Build(#[source] serde_json::Error),
-    /// The name of an object of the group.
-    #[error("the {kind} {name} belongs to somebody else: delete it, or use another name")]
-    Taken {
-        /// What it is.
-        kind: &'static str,
-        /// Its name.
-        name: String,
-    },
+    Build(serde_json::Error),
+    /// An object of that name belongs to another owner.
+    Taken,
     /// The API server refused it, or did not answer.
-    #[error("ask the API server")]
-    Request(#[source] Box<kube::Error>),
+    Request(Box<kube::Error>),
 }
 
-impl Error {
-    /// Whether another version was met.
-    pub(crate) fn is_stale(&self) -> bool {
-        matches!(self, Self::Request(error) if is_stale(error))
-    }
-
-    /// Whether the namespace of the group is being deleted.
-    pub(crate) fn is_namespace_ending(&self) -> bool {
-        matches!(self, Self::Request(error)
-            if matches!(&**error, kube::Error::Api(status) if is_namespace_ending(status)))
-    }
-
-    /// Whether the API server certainly did not do it, and would if its reason went: not because there is such an object.
-    pub(crate) fn is_refused(&self) -> bool {
-        let is_sure = |code| (400..500).contains(&code) && ![408, 409].contains(&code);
-        matches!(self, Self::Request(error)
-            if matches!(&**error, kube::Error::Api(status) if is_sure(status.code)))
-    }
-
-    /// Whether what the plan was made from is gone.
-    pub(crate) fn is_gone(&self) -> bool {
-        matches!(self, Self::Step(StepError::Gone))
+impl Failure {
+    fn answer(&self) -> Answer<WrittenVersion> {
+        match self {
+            // What the plan was made from is gone: the next one is made without it.
+            Self::Step(StepError::Gone) => Answer { outcome: Outcome::Stale, message: None, written: None },
+            Self::Step(error @ (StepError::Words(_) | StepError::Times(_))) => {
+                Answer::failed(Refusal::Invalid, chain(error))
+            }
+            Self::Build(error) => Answer::failed(Refusal::Invalid, chain(error)),
+            Self::Taken => Answer::failed(Refusal::NameTaken, "it belongs to somebody else".to_owned()),
+            Self::Request(error) => refused(error),
+        }
     }
 }
 
-/// Wraps the reason why a request was not carried out.
-fn request(error: kube::Error) -> Error {
-    Error::Request(Box::new(error))
+impl From<kube::Error> for Failure {
+    fn from(error: kube::Error) -> Self {
+        Self::Request(Box::new(error))
+    }
 }
 
 /// Does all of these, a bounded number at a time; answers in the same order.

@@ -1,7 +1,7 @@
 //! Writes the steps of a plan about a group: its Leases, and the labels of its Pods.
 
 use bps_api::keys;
-use bps_core::pairing::{Step, StepError, StepSource, StepWrite};
+use bps_core::pairing::{PairAction, StepError, StepSource, StepWrite};
 use bps_observe::group::WrittenVersion;
 use bps_observe::slim::SlimPod;
 use bps_observe::version;
@@ -11,7 +11,7 @@ use kube::core::ObjectMeta;
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::Value;
 
-use super::{Error, request};
+use super::{Failure, GroupAnswer};
 use crate::apply::removal::at_version;
 
 /// What a step is made from, and the client that takes it.
@@ -22,51 +22,54 @@ pub(crate) struct Hand<'a> {
 
 impl Hand<'_> {
     /// Takes one step.
-    pub(crate) async fn take(&self, step: &Step) -> Result<Option<WrittenVersion>, Error> {
-        self.send(self.source.write_of(step)).await
+    pub(crate) async fn take(&self, action: &PairAction) -> GroupAnswer {
+        self.send(self.source.write_of(action)).await
     }
 
     /// Tells the agents of a pair what the group wants of them now.
-    pub(crate) async fn tell_wishes(&self, pair: u32) -> Result<Option<WrittenVersion>, Error> {
+    pub(crate) async fn tell_wishes(&self, pair: u32) -> GroupAnswer {
         self.send(self.source.wishes(pair)).await
     }
 
     /// Deletes the Lease of a pair.
-    pub(crate) async fn end(&self, pair: u32) -> Result<Option<WrittenVersion>, Error> {
+    pub(crate) async fn end(&self, pair: u32) -> GroupAnswer {
         self.send(self.source.end(pair)).await
     }
 
-    async fn send(&self, write: Result<StepWrite, StepError>) -> Result<Option<WrittenVersion>, Error> {
-        let field_manager = Some(keys::FIELD_MANAGER.to_owned());
-        match write.map_err(Error::Step)? {
-            StepWrite::Create(body) => {
-                let lease = serde_json::from_value(body).map_err(Error::Build)?;
-                let parameters = PostParams { field_manager, ..PostParams::default() };
-                let lease = self.leases().create(&parameters, &lease).await.map_err(request)?;
-                Ok(Some(written(&lease)))
-            }
-            StepWrite::Patch { name, patch } => {
-                let parameters = PatchParams { field_manager, ..PatchParams::default() };
-                let patch = Patch::Merge(patch);
-                let lease = self.leases().patch(&name, &parameters, &patch).await.map_err(request)?;
-                Ok(Some(written(&lease)))
-            }
-            StepWrite::Delete(metadata) => {
-                let ObjectMeta { name, uid, resource_version, .. } = *metadata;
-                let parameters = at_version(uid, resource_version);
-                let name = name.unwrap_or_default();
-                self.leases().delete(&name, &parameters).await.map_err(request)?;
-                Ok(None)
-            }
-            StepWrite::Label { name, patch } => self.label(&name, patch).await,
+    async fn send(&self, write: Result<StepWrite, StepError>) -> GroupAnswer {
+        match write {
+            Ok(write) => GroupAnswer::of(write.kind(), write.name(), self.write(&write).await),
+            Err(error) => GroupAnswer::of("Lease", "of a pair", Err(Failure::Step(error))),
         }
     }
 
-    async fn label(&self, pod: &str, patch: Value) -> Result<Option<WrittenVersion>, Error> {
+    async fn write(&self, write: &StepWrite) -> Result<Option<WrittenVersion>, Failure> {
+        let field_manager = Some(keys::FIELD_MANAGER.to_owned());
+        match write {
+            StepWrite::Create(body) => {
+                let lease = serde_json::from_value(body.clone()).map_err(Failure::Build)?;
+                let parameters = PostParams { field_manager, ..PostParams::default() };
+                Ok(Some(written(&self.leases().create(&parameters, &lease).await?)))
+            }
+            StepWrite::Patch { name, patch } => {
+                let parameters = PatchParams { field_manager, ..PatchParams::default() };
+                Ok(Some(written(&self.leases().patch(name, &parameters, &Patch::Merge(patch)).await?)))
+            }
+            StepWrite::Delete(metadata) => {
+                let ObjectMeta { name, uid, resource_version, .. } = &**metadata;
+                let parameters = at_version(uid.clone(), resource_version.clone());
+                self.leases().delete(name.as_deref().unwrap_or_default(), &parameters).await?;
+                Ok(None)
+            }
+            StepWrite::Label { name, patch } => self.label(name, patch).await,
+        }
+    }
+
+    async fn label(&self, pod: &str, patch: &Value) -> Result<Option<WrittenVersion>, Failure> {
         let api: Api<SlimPod> = Api::namespaced(self.client.clone(), self.namespace());
         let parameters =
             PatchParams { field_manager: Some(keys::FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-        let pod = api.patch(pod, &parameters, &Patch::Merge(patch)).await.map_err(request)?;
+        let pod = api.patch(pod, &parameters, &Patch::Merge(patch)).await?;
         let (name, version) = (pod.name_any(), version(&pod.metadata));
         Ok(Some(WrittenVersion { kind: "Pod", name, version }))
     }

@@ -1,20 +1,19 @@
 //! One look at a group: see, plan, write, report.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::error::Error as _;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bps_api::{HAGroup, keys};
 use bps_core::manifests::{group_keys, pair_name};
-use bps_core::model::NodeName;
+use bps_core::model::{NodeName, Outcome, Refusal};
 use bps_core::pairing::{
-    FoundOthers, KeysNeed, KeysWritten, KnownOthers, Lead, ObjectChange, OthersNeed, Plan, SliceExemptions,
-    SliceInput, Step, StepSource, are_ahead, entitlements, is_owned, keys_due, keys_due_next, lead, misled,
-    patience, permission_changes, plan, service_changes, slice_needs,
+    FoundOthers, KeysNeed, KeysWritten, KnownOthers, Lead, ObjectChange, OthersNeed, PairAction, PairHold,
+    PairReason, Plan, SliceExemptions, SliceInput, StepSource, are_ahead, check, entitlements, is_owned,
+    keys_due, keys_due_next, lead, misled, patience, permission_changes, plan, service_changes, slice_needs,
 };
-use bps_core::status::{foreign_addresses, lease_repaired, lease_restored};
-use bps_observe::group::{PodEnd, SeenGroup, Watches, WrittenVersion, see_group, times};
+use bps_core::status::{describe_hold, foreign_addresses, group_advice, lease_repaired, lease_restored};
+use bps_observe::group::{PodEnd, SeenGroup, Watches, see_group, times};
 use bps_observe::readable::{Readable, Unread};
 use bps_observe::slim::{SlimNode, SlimPod};
 use bps_observe::{SetKey, is_out_of_service};
@@ -31,14 +30,14 @@ use kube::api::{Api, ListParams};
 use kube::core::NamespaceResourceScope;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tracing::{debug, info, warn};
+use tracing::{debug, error, info, warn};
 
 use super::Context;
 use super::gone::SeenPods;
 use super::group_keys::GroupKeys;
 use super::memory::{Memory, SeenEnds};
 use super::stores::Stores;
-use crate::apply::groups::{Error, Hand, apply, at_most, carry_out};
+use crate::apply::groups::{GroupAnswer, Hand, apply, at_most, carry_out};
 use crate::apply::others::{Found, clear};
 use crate::controller::queue::Job;
 use crate::controller::reconcile::Look;
@@ -127,8 +126,10 @@ impl Round<'_> {
         let noted = self.context.surroundings.nodes_noted.borrow().clone();
         self.see_departed(&mut seen, memory, &noted.off).await;
         seen.group.leaving_nodes = noted.leaving;
-        let plan = plan(&seen.group, &at);
+        let plan = self.checked_plan(&seen, &at);
         memory.follow(&plan, now);
+        let refused = plan.holds.iter().filter(|hold| hold.reason == PairReason::CheckRefused);
+        troubles.extend(refused.map(|hold| describe_hold(&self.key.name, hold)));
         self.tell_leases(&seen, &mut troubles);
         let decided = Decided { seen: &seen, plan: &plan, timing: &timing, now };
         let ready = self.make_ready(&decided, memory, &mut troubles).await;
@@ -160,6 +161,23 @@ impl Round<'_> {
         }
         self.context.refusals.end(self.key);
         Look::Settled(Some(look_again.into()))
+    }
+
+    /// The plan, or an empty one instead of one that would break an invariant.
+    fn checked_plan(&self, seen: &SeenGroup, at: &Moment<'_>) -> Plan {
+        let plan = plan(&seen.group, at);
+        let violations = check(&seen.group, &plan, at.now);
+        if violations.is_empty() {
+            return plan;
+        }
+
+        let (namespace, group) = (self.key.namespace.as_str(), self.key.name.as_str());
+        for violation in violations {
+            self.context.surroundings.metrics.sets.refused_plan();
+            error!(namespace, group, %violation, "Refused a plan that breaks an invariant");
+        }
+        let refused = PairHold { reason: PairReason::CheckRefused, pair: None, until: None };
+        Plan { holds: vec![refused], ..Plan::default() }
     }
 
     /// Notes who does not start again. What watches show is asked for before it counts: Pods that seem to be gone, and then their
@@ -238,12 +256,12 @@ impl Round<'_> {
         let entitlements = entitlements(&self.slice_input(decided, ready.lead)).into_iter();
         let (pairs, changes): (Vec<u32>, Vec<ObjectChange>) =
             entitlements.map(|entitlement| (entitlement.pair, entitlement.change)).unzip();
-        for (pair, result) in pairs.into_iter().zip(self.carry_out::<EndpointSlice>(&changes).await) {
-            if matches!(&result, Err(error) if error.is_stale()) {
+        for (pair, came) in pairs.into_iter().zip(self.carry_out::<EndpointSlice>(&changes).await) {
+            if came.answer.outcome == Outcome::Stale {
                 ready.overtaken.insert(pair);
             }
             ready.written.insert(pair);
-            self.settle(result, memory, troubles);
+            self.settle(came, memory, troubles);
         }
         ready
     }
@@ -260,8 +278,8 @@ impl Round<'_> {
         let young = memory.young((decided.now, patience));
         let exemptions = SliceExemptions { young: &young, written: &ready.written };
         let needs = slice_needs(&self.slice_input(decided, ready.lead), exemptions);
-        for result in self.carry_out::<EndpointSlice>(&needs.changes).await {
-            self.settle(result, memory, troubles);
+        for came in self.carry_out::<EndpointSlice>(&needs.changes).await {
+            self.settle(came, memory, troubles);
         }
         if needs.is_any_left { patience } else { Duration::MAX }
     }
@@ -382,45 +400,48 @@ impl Round<'_> {
             if !self.context.surroundings.leadership.is_leader() {
                 return;
             }
-            let taken: Vec<_> = wave.iter().map(|step| hand.take(step)).collect();
+            let taken: Vec<_> = wave.iter().map(|step| hand.take(&step.action)).collect();
             let restored = wave.iter().filter_map(|step| {
-                if let Step::Restore { pair } = step { Some((*pair, memory.restore(*pair))) } else { None }
+                let PairAction::Restore { pair } = step.action else { return None };
+                Some((pair, memory.restore(pair)))
             });
             let mut restored: BTreeMap<u32, _> = restored.collect();
-            for (step, result) in wave.into_iter().zip(at_most(taken).await) {
-                match (step, &result) {
-                    (Step::Restore { pair }, Err(error)) if error.is_refused() => {
+            for (step, came) in wave.into_iter().zip(at_most(taken).await) {
+                let outcome = came.answer.outcome;
+                match (&step.action, outcome) {
+                    (PairAction::Restore { pair }, Outcome::Failed(refusal)) if refusal.is_certain() => {
                         memory.is_not_restored(*pair, restored.remove(pair).flatten());
                     }
-                    (Step::Restore { pair }, Ok(_)) => {
+                    (PairAction::Restore { pair }, Outcome::Done) => {
                         let restored = lease_restored(&pair_name(&self.key.name, *pair));
                         self.context.surroundings.events.send(self.group, restored);
                     }
-                    (Step::End { pair }, Ok(_)) => {
+                    (PairAction::End { pair }, Outcome::Done) => {
                         let said = seen.levels.get(pair).cloned().flatten();
                         let level = seen.group.state_left(said);
                         memory.end_pair(*pair, level);
                     }
-                    (Step::Force { pair, .. }, Ok(_)) => {
+                    (PairAction::Force { pair, .. }, Outcome::Done) => {
                         let repaired = lease_repaired(&pair_name(&self.key.name, *pair));
                         self.context.surroundings.events.send(self.group, repaired);
                     }
                     _ => {}
                 }
                 let (namespace, group) = (self.key.namespace.as_str(), self.key.name.as_str());
-                info!(namespace, group, step = ?step, is_done = result.is_ok(), "Took step");
-                self.settle(result, memory, troubles);
+                let (reason, outcome) = (step.reason.as_str(), outcome.as_str());
+                info!(namespace, group, step = ?step.action, reason, outcome, "Took step");
+                self.settle(came, memory, troubles);
             }
         }
         if !self.group.spec.paused {
             let set_back = seen.set_back.iter().map(|pair| hand.end(*pair)).collect();
-            for result in at_most(set_back).await {
-                self.settle(result, memory, troubles);
+            for came in at_most(set_back).await {
+                self.settle(came, memory, troubles);
             }
             let told =
                 misled(self.group, &seen.records).into_iter().map(|pair| hand.tell_wishes(pair)).collect();
-            for result in at_most(told).await {
-                self.settle(result, memory, troubles);
+            for came in at_most(told).await {
+                self.settle(came, memory, troubles);
             }
         }
     }
@@ -431,16 +452,16 @@ impl Round<'_> {
         let mut lead = lead(self.group, services);
         let changes = service_changes(self.group, &seen.group, services);
         let leading = self.group.spec.service.as_ref().map(|service| service.name.as_str());
-        let results = self.carry_out::<Service>(&changes).await;
-        for (change, result) in changes.iter().zip(results) {
+        let all = self.carry_out::<Service>(&changes).await;
+        for (change, came) in changes.iter().zip(all) {
             if leading.is_some() && change.wanted() == leading {
-                lead = match &result {
-                    Ok(_) => Lead::Own,
-                    Err(Error::Taken { .. }) => Lead::Foreign,
-                    Err(_) => lead,
+                lead = match came.answer.outcome {
+                    Outcome::Done => Lead::Own,
+                    Outcome::Failed(Refusal::NameTaken) => Lead::Foreign,
+                    Outcome::Stale | Outcome::Failed(_) => lead,
                 };
             }
-            self.settle(result, memory, troubles);
+            self.settle(came, memory, troubles);
         }
         lead
     }
@@ -458,26 +479,30 @@ impl Round<'_> {
             let body = || group_keys(self.group, &keys.text(self.group), &keys.metrics_token(self.group));
             (version, is_due.then(body))
         };
-        let are_due = keys.is_some();
         let [role, binding] = permission_changes(self.group, &seen.objects);
+        let apply_keys = keys.iter().map(|body| apply::<Secret>(client, self.group, body)).collect();
         let (keys, role, binding) = join!(
-            apply::<Secret>(client, self.group, keys),
+            at_most(apply_keys),
             self.carry_out::<Role>(role.as_slice()),
             self.carry_out::<RoleBinding>(binding.as_slice()),
         );
-        if are_due && keys.is_ok() {
+        if keys.iter().any(|came| came.answer.outcome == Outcome::Done) {
             memory.keys_written = Some(KeysWritten { version: version.clone(), at: boot_clock::now() });
         }
         let mut refused = Vec::new();
-        // No watch shows the keys.
-        for result in std::iter::once(keys.map(|_| None)).chain(role).chain(binding) {
-            self.settle(result, memory, &mut refused);
+        for mut came in keys {
+            // No watch shows the keys.
+            came.answer.written = None;
+            self.settle(came, memory, &mut refused);
+        }
+        for came in role.into_iter().chain(binding) {
+            self.settle(came, memory, &mut refused);
         }
         memory.refused_means = refused;
         memory.keys_due = keys_due_next(memory.keys_written.as_ref(), &version, memory.need, now);
     }
 
-    async fn carry_out<K>(&self, changes: &[ObjectChange]) -> Vec<Result<Option<WrittenVersion>, Error>>
+    async fn carry_out<K>(&self, changes: &[ObjectChange]) -> Vec<GroupAnswer>
     where
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + k8s_openapi::Resource,
         K: Clone + DeserializeOwned + Serialize + std::fmt::Debug,
@@ -488,30 +513,25 @@ impl Round<'_> {
 
     /// A write that met a newer version is no trouble, but has to be repeated: the watch brings that version, and a Lease that
     /// was only renewed leads to no look.
-    fn settle(
-        &self,
-        result: Result<Option<WrittenVersion>, Error>,
-        memory: &mut Memory,
-        troubles: &mut Vec<String>,
-    ) {
-        match result {
-            Ok(Some(written)) => memory.awaited.wrote(written, boot_clock::now()),
-            Ok(None) => {}
-            Err(error) if error.is_stale() => {
-                memory.is_overtaken = true;
-                debug!(error = error.source(), "A write met another version");
-            }
-            Err(error) if error.is_namespace_ending() => memory.is_namespace_ending = true,
-            Err(error) if error.is_gone() => {}
-            Err(error) => self.tell(troubles, "an object of the group", &error),
-        }
-    }
-
-    fn tell(&self, troubles: &mut Vec<String>, what: &str, error: &Error) {
+    fn settle(&self, came: GroupAnswer, memory: &mut Memory, troubles: &mut Vec<String>) {
+        let GroupAnswer { object, answer } = came;
         let (namespace, group) = (self.key.namespace.as_str(), self.key.name.as_str());
-        warn!(namespace, group, error = error as &dyn std::error::Error, "Could not write {what}");
-        let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();
-        troubles.push(format!("could not write {what}: {error}{cause}"));
+        if let Some(written) = answer.written {
+            memory.awaited.wrote(written, boot_clock::now());
+        }
+        match answer.outcome {
+            Outcome::Done => {}
+            Outcome::Stale => {
+                memory.is_overtaken = true;
+                debug!(namespace, group, object, message = answer.message, "A write met another version");
+            }
+            Outcome::Failed(Refusal::NamespaceTerminating) => memory.is_namespace_ending = true,
+            Outcome::Failed(refusal) => {
+                let (reason, message) = (refusal.as_str(), answer.message.unwrap_or_default());
+                warn!(namespace, group, object, reason, message, "Could not write an object of the group");
+                troubles.push(format!("could not write {object}: {message}; {}", group_advice(refusal)));
+            }
+        }
     }
 
     pub(super) fn now(&self) -> jiff::Timestamp {

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use bps_api::HAGroup;
 use bps_core::pairing::{
-    FORMER_WAIT, Forsaken, Group, KeysNeed, KeysWritten, KnownOthers, LevelText, Lost, Pair, Plan,
-    SILENCE_MAX, Silence, Uncovered, Wait, is_lasting, is_owned, was_owned,
+    FORMER_WAIT, Forsaken, Group, KeysNeed, KeysWritten, KnownOthers, LevelText, Lost, Pair, PairReason,
+    Plan, SILENCE_MAX, Silence, Uncovered, is_lasting, is_owned, was_owned,
 };
 use bps_observe::group::{
     AwaitedWrites, LeaseEnd, SeenGroup, TERM_SHOWN_MAX, is_ending, level_of_nobody, level_text, pair_number,
@@ -480,9 +480,9 @@ impl Memory {
     /// Notes what a plan waits for.
     pub(super) fn follow(&mut self, plan: &Plan, now: BootTime) {
         let since =
-            |wait: Wait, since: Option<BootTime>| plan.waits.contains(&wait).then(|| since.unwrap_or(now));
-        self.surplus_since = since(Wait::Surplus, self.surplus_since);
-        self.alone_since = since(Wait::Second, self.alone_since);
+            |reason: PairReason, since: Option<BootTime>| plan.is_held(reason).then(|| since.unwrap_or(now));
+        self.surplus_since = since(PairReason::Surplus, self.surplus_since);
+        self.alone_since = since(PairReason::PodAlone, self.alone_since);
     }
 
     /// Notes the group as a write of its status left it.

@@ -41,6 +41,18 @@ impl Refusal {
         Self::GateRefused,
     ];
 
+    /// Whether the API server certainly did not do it, and may once the reason is gone.
+    pub const fn is_certain(self) -> bool {
+        match self {
+            Self::QuotaExceeded
+            | Self::Forbidden
+            | Self::Invalid
+            | Self::NamespaceTerminating
+            | Self::Throttled => true,
+            Self::NameTaken | Self::ServerFailed | Self::NoAnswer | Self::GateRefused => false,
+        }
+    }
+
     /// The word for events, conditions, logs and metrics.
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -4,7 +4,9 @@
 
 use bps_protocol::AgentId;
 
-use super::plan::{Draft, Step};
+use super::plan::Draft;
+use super::reason::PairReason;
+use super::step::PairAction;
 use super::view::Pod;
 
 impl Draft<'_> {
@@ -18,10 +20,11 @@ impl Draft<'_> {
             let can_follow = group
                 .standby_that_can_follow(pair)
                 .is_some_and(|standby| standby.is_ready && standby.node.is_some() && !leaves(standby));
+            let fence = PairAction::Fence { pair: pair.number };
             let is_ordered = pair.switch_over == Some(pair.lease.epoch)
-                || self.plan.steps.contains(&Step::Fence { pair: pair.number });
+                || self.plan.steps.iter().any(|step| step.action == fence);
             if can_follow && !is_ordered && find(holder).is_some_and(leaves) {
-                self.plan.steps.push(Step::SwitchOver { pair: pair.number });
+                self.step(PairAction::SwitchOver { pair: pair.number }, PairReason::NodeLeaving);
             }
         }
     }

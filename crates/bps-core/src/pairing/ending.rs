@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use super::plan::{Draft, Step, Wait};
+use super::plan::Draft;
+use super::reason::PairReason;
+use super::step::PairAction;
 use super::view::Pair;
 
 /// How long there must be too many pairs before one is ended. 5 s: whoever makes Pods replaces a lost one within a
@@ -40,15 +42,15 @@ pub(super) fn ending(draft: &mut Draft<'_>) {
     if rest.is_empty() {
         return;
     }
-    let has_waited = draft.has_waited(group.surplus_since, SURPLUS_MIN, Wait::Surplus);
+    let has_waited = draft.has_waited(group.surplus_since, SURPLUS_MIN, PairReason::Surplus);
     drain(draft, &rest);
     if !has_waited {
         return;
     }
     // A fence that is refused is written anew in the next look, and not after the whole wait.
-    draft.plan.waits.push(Wait::Surplus);
+    draft.hold(PairReason::Surplus, None, None);
     for pair in rest {
-        draft.plan.steps.push(Step::Fence { pair: pair.number });
+        fence(draft, pair, PairReason::Surplus);
     }
 }
 
@@ -73,8 +75,14 @@ fn end_unwanted(draft: &mut Draft<'_>, mut lasting: Vec<&Pair>, wanted: usize) {
     };
     lasting.sort_by_key(worth);
     for pair in lasting.into_iter().take(surplus) {
-        draft.plan.steps.push(Step::Fence { pair: pair.number });
+        fence(draft, pair, PairReason::Unwanted);
     }
+}
+
+/// Ends a pair. Two writes of one Lease would overtake each other, so nothing else of it is written.
+fn fence(draft: &mut Draft<'_>, pair: &Pair, reason: PairReason) {
+    draft.plan.steps.retain(|step| step.action.pair() != Some(pair.number));
+    draft.step(PairAction::Fence { pair: pair.number }, reason);
 }
 
 /// What is lost least comes first: nobody there, nobody acting, then the highest number.
@@ -91,11 +99,10 @@ fn end(draft: &mut Draft<'_>, pair: &Pair) {
     // Somebody may have lifted the fence of a member, who would act on.
     let is_fenced = pair.lease.members.iter().all(|id| pair.fenced.contains(id));
     if pair.is_over(draft.at.now) {
-        draft.plan.steps.push(Step::End { pair: pair.number });
+        draft.step(PairAction::End { pair: pair.number }, PairReason::NoneActs);
     } else if pair.is_ending && !is_fenced {
-        draft.plan.steps.push(Step::Fence { pair: pair.number });
+        draft.step(PairAction::Fence { pair: pair.number }, PairReason::FenceLifted);
     } else {
-        draft.plan.waits.push(Wait::End { pair: pair.number });
-        draft.look_again(pair.over_at());
+        draft.hold(PairReason::MayAct, Some(pair.number), Some(pair.over_at()));
     }
 }

@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::plan::{Draft, Step, Wait};
+use super::plan::Draft;
+use super::reason::PairReason;
+use super::step::PairAction;
 use super::view::{Pod, Seat, VACANT, is_lasting};
 
 /// How long a single Pod waits for another one before it acts alone. 5 s: Pods of one workload start within a second or
@@ -20,7 +22,7 @@ impl Draft<'_> {
         missing -= self.found_again(missing);
         let mut numbers = self.free_numbers();
         while missing > 0 && self.free.first().is_some_and(|pod| pod.is_primary()) {
-            self.found_alone(numbers.remove(0));
+            self.found_alone(numbers.remove(0), PairReason::PrimaryFirst);
             missing -= 1;
         }
         self.fill_seats();
@@ -33,7 +35,7 @@ impl Draft<'_> {
             return;
         }
         while missing > 0 && !self.free.is_empty() {
-            self.found_alone(numbers.remove(0));
+            self.found_alone(numbers.remove(0), PairReason::PodAlone);
             missing -= 1;
         }
     }
@@ -54,7 +56,7 @@ impl Draft<'_> {
             });
             if let Some(first) = seats.next() {
                 let second = seats.next().unwrap_or_else(vacant);
-                self.found(lost.number, [first, second]);
+                self.found(lost.number, [first, second], PairReason::LeaseLost);
                 count += 1;
             }
         }
@@ -73,12 +75,13 @@ impl Draft<'_> {
         if has_pair || self.free.is_empty() || !self.may_found_alone() {
             return;
         }
-        self.found_alone(numbers.remove(0));
+        self.found_alone(numbers.remove(0), PairReason::PodAlone);
     }
 
     /// Whether a single Pod has waited long enough for others, if there are any to come.
     fn may_found_alone(&mut self) -> bool {
-        self.group.staying().len() <= 1 || self.has_waited(self.group.alone_since, ALONE_MIN, Wait::Second)
+        self.group.staying().len() <= 1
+            || self.has_waited(self.group.alone_since, ALONE_MIN, PairReason::PodAlone)
     }
 
     fn found_two(&mut self, number: u32) {
@@ -86,18 +89,19 @@ impl Draft<'_> {
         let apart = self.free.iter().position(|pod| pod.node != node).unwrap_or(1);
         let Some(second) = self.take(apart) else { return };
         let Some(first) = self.take(0) else { return };
-        self.found(number, [first, second]);
+        self.found(number, [first, second], PairReason::PodsUnpaired);
     }
 
-    fn found_alone(&mut self, number: u32) {
+    fn found_alone(&mut self, number: u32, reason: PairReason) {
         let Some(first) = self.take(0) else { return };
-        self.found(number, [first, vacant()]);
+        self.found(number, [first, vacant()], reason);
     }
 
-    fn found(&mut self, number: u32, seats: [Seat; 2]) {
+    fn found(&mut self, number: u32, seats: [Seat; 2], reason: PairReason) {
         let lost = self.group.remembered.iter().find(|lost| lost.number == number);
         let level = lost.and_then(|lost| lost.level.clone());
-        self.plan.steps.push(Step::Found { number, term: self.group.highest_term, seats, level });
+        let term = self.group.highest_term;
+        self.step(PairAction::Found { number, term, seats, level }, reason);
     }
 
     /// The lowest numbers that no pair has, one for each pair that can be made.
@@ -106,11 +110,9 @@ impl Draft<'_> {
         // Pods of these names come back, mostly with their volumes; nobody else gets what the Lease said of those.
         let left = self.group.remembered.iter().filter(|lost| lost.pods.iter().any(|pod| is_lasting(pod)));
         let lost = self.group.left_alone().chain(left).map(|lost| lost.number);
-        let founded = self
-            .plan
-            .steps
-            .iter()
-            .filter_map(|step| if let Step::Found { number, .. } = step { Some(*number) } else { None });
+        let founded = self.plan.steps.iter().filter_map(|step| {
+            if let PairAction::Found { number, .. } = &step.action { Some(*number) } else { None }
+        });
         let taken: BTreeSet<u32> = pairs.chain(lost).chain(founded).collect();
         (0..).filter(|number| !taken.contains(number)).take(self.free.len()).collect()
     }

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bps_protocol::AgentId;
 
-use super::plan::{Step, names};
+use super::plan::names;
+use super::reason::PairReason;
+use super::step::{PairAction, PairStep};
 use super::view::{Group, HaState, Pod, Shown};
 
 /// Longest value of a label. Unit: characters. Source: Kubernetes.
@@ -13,13 +15,13 @@ pub const LABEL_MAX: usize = 63;
 /// Writes the labels that are not as they should be; first all that take a part away, so that two Pods of one pair
 /// never both bear the label of the active. Pods of a pair that is left alone keep theirs: whoever acted may still act, and if
 /// the group is new, its labels are all that tells. So do those of which a pair is `planned`. Actives that are `kept` say so.
-pub(super) fn labels(group: &Group, planned: &[Step], kept: &BTreeSet<AgentId>) -> Vec<Step> {
+pub(super) fn labels(group: &Group, planned: &[PairStep], kept: &BTreeSet<AgentId>) -> Vec<PairStep> {
     let wanted = wanted(group);
     let is_founded = |pod: &Pod| {
-        let has_seat = |step: &Step| matches!(step, Step::Found { seats, .. } if seats.iter().any(|seat| seat.id == pod.id));
+        let has_seat = |step: &PairStep| matches!(&step.action, PairAction::Found { seats, .. } if seats.iter().any(|seat| seat.id == pod.id));
         planned.iter().any(has_seat)
     };
-    let mut steps: Vec<(bool, Step)> = group
+    let mut steps: Vec<(bool, PairStep)> = group
         .pods
         .iter()
         .filter(|pod| wanted.contains_key(&pod.id) || !(group.is_left_alone(pod) || is_founded(pod)))
@@ -28,11 +30,23 @@ pub(super) fn labels(group: &Group, planned: &[Step], kept: &BTreeSet<AgentId>) 
             shown.epoch = shown.epoch.or(pod.shown.epoch);
             shown.is_kept = kept.contains(&pod.id);
             let is_promotion = shown.state == Some(HaState::Active) && pod.shown.state != shown.state;
-            (pod.shown != shown).then_some((is_promotion, Step::Label { pod: pod.id, shown }))
+            let reason = reason(&pod.shown, &shown);
+            let action = PairAction::Label { pod: pod.id, shown };
+            Some((is_promotion, PairStep { action, reason: reason? }))
         })
         .collect();
     steps.sort_by_key(|(is_promotion, _)| *is_promotion);
     steps.into_iter().map(|(_, step)| step).collect()
+}
+
+/// Why labels are to say something else; `None` if they say it already.
+fn reason(said: &Shown, wanted: &Shown) -> Option<PairReason> {
+    let is_part_changed = Shown { is_kept: wanted.is_kept, ..said.clone() } != *wanted;
+    if is_part_changed {
+        return Some(PairReason::PartChanged);
+    }
+    let of_cover = if wanted.is_kept { PairReason::NotCovered } else { PairReason::Covered };
+    (said.is_kept != wanted.is_kept).then_some(of_cover)
 }
 
 fn wanted(group: &Group) -> BTreeMap<AgentId, Shown> {

@@ -16,7 +16,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
 
 use super::existing::ExistingPod;
-use super::plan::Step;
+use super::step::PairAction;
 use super::view::{HaState, LevelText, Seat, Shown};
 use crate::manifests::{group_metadata, pair_name};
 
@@ -59,6 +59,25 @@ pub enum StepWrite {
     },
 }
 
+impl StepWrite {
+    /// Kind of the object.
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Create(_) | Self::Patch { .. } | Self::Delete(_) => "Lease",
+            Self::Label { .. } => "Pod",
+        }
+    }
+
+    /// Name of the object.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Create(body) => body["metadata"]["name"].as_str().unwrap_or_default(),
+            Self::Patch { name, .. } | Self::Label { name, .. } => name,
+            Self::Delete(metadata) => metadata.name.as_deref().unwrap_or_default(),
+        }
+    }
+}
+
 /// Why a step has no write.
 #[derive(Debug, thiserror::Error)]
 pub enum StepError {
@@ -78,37 +97,37 @@ impl StepSource<'_> {
     ///
     /// # Errors
     /// [`StepError`].
-    pub fn write_of(&self, step: &Step) -> Result<StepWrite, StepError> {
-        match step {
-            Step::Found { number, term, seats, level } => {
+    pub fn write_of(&self, action: &PairAction) -> Result<StepWrite, StepError> {
+        match action {
+            PairAction::Found { number, term, seats, level } => {
                 self.founded(*number, Epoch { term: *term, sequence: 0 }, seats, level.as_ref())
             }
-            Step::Restore { pair } => self.restored(*pair),
-            Step::Ask { pair, leaving, joining } => {
+            PairAction::Restore { pair } => self.restored(*pair),
+            PairAction::Ask { pair, leaving, joining } => {
                 let record = self.record(*pair)?;
                 let pending = Some(Replacement { leaving: *leaving, joining: joining.id });
                 let mut directory = record.directory.clone();
                 directory.insert(joining.id, member(joining));
                 self.write(*pair, Content { pending, ..record.lease }, &directory)
             }
-            Step::Withdraw { pair } => {
+            PairAction::Withdraw { pair } => {
                 let record = self.record(*pair)?;
                 self.write(*pair, Content { pending: None, ..record.lease }, &record.directory)
             }
-            Step::Move { pair, seat } => {
+            PairAction::Move { pair, seat } => {
                 let record = self.record(*pair)?;
                 let mut directory = record.directory.clone();
                 directory.insert(seat.id, member(seat));
                 self.write(*pair, record.lease, &directory)
             }
-            Step::Force { pair, lease } => {
+            PairAction::Force { pair, lease } => {
                 let record = self.record(*pair)?;
                 self.write(*pair, *lease, &record.directory)
             }
-            Step::SwitchOver { pair } => self.switch_over(*pair),
-            Step::Fence { pair } => self.fence(*pair),
-            Step::End { pair } => self.end(*pair),
-            Step::Label { pod, shown } => self.label(*pod, shown),
+            PairAction::SwitchOver { pair } => self.switch_over(*pair),
+            PairAction::Fence { pair } => self.fence(*pair),
+            PairAction::End { pair } => self.end(*pair),
+            PairAction::Label { pod, shown } => self.label(*pod, shown),
         }
     }
 

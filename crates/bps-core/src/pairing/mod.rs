@@ -6,6 +6,9 @@
 //! | file | what it does |
 //! |---|---|
 //! | `view` | Pods, pairs and lost Leases as they were seen |
+//! | `step` | what a plan consists of: steps and holds |
+//! | `reason` | why each of them is there |
+//! | `check` | invariants that no plan may break, a second opinion |
 //! | `plan` | the plan: seats first, then new pairs, then labels |
 //! | `founding` | which pairs are made |
 //! | `ending` | which pair ends when there are more pairs than Pods can fill |
@@ -23,6 +26,7 @@
 //! | `slices`, `correction` | EndpointSlices of its pairs, and which of them show what cannot be |
 //! | `means` | when its agents need their keys, and which permissions they need |
 
+mod check;
 mod correction;
 mod cover;
 mod departure;
@@ -36,8 +40,10 @@ mod means;
 mod objects;
 mod others;
 mod plan;
+mod reason;
 mod silence;
 mod slices;
+mod step;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 #[cfg(test)]
@@ -46,6 +52,7 @@ mod view;
 mod waves;
 mod withheld;
 
+pub use check::{PairViolation, check};
 pub use cover::{Successor, Uncovered};
 pub use existing::{ExistingObject, ExistingObjects, ExistingPod, ExistingSlice, ShownEndpoint};
 pub use labels::LABEL_MAX;
@@ -53,10 +60,12 @@ pub use leases::{StepError, StepSource, StepWrite, misled};
 pub use means::{KeysNeed, KeysWritten, keys_due, keys_due_next, permission_changes};
 pub use objects::{Lead, ObjectChange, is_owned, lead, service_changes, was_owned};
 pub use others::{FoundOthers, KnownOthers, OthersNeed};
-pub use plan::{Plan, Step, Wait, plan};
+pub use plan::plan;
+pub use reason::PairReason;
 pub use silence::{SILENCE_MAX, Silence};
 pub use slices::{
     Entitlement, SliceExemptions, SliceInput, SliceNeeds, are_ahead, entitlements, patience, slice_needs,
 };
+pub use step::{PairAction, PairHold, PairStep, Plan};
 pub use view::{FORMER_WAIT, Group, HaState, LevelText, Lost, Pair, Pod, Seat, Shown, VACANT, is_lasting};
 pub use withheld::Forsaken;

@@ -41,6 +41,15 @@ impl ObjectChange {
             Self::Remove(_) | Self::Leave(_) => None,
         }
     }
+
+    /// The name of the object that it is about.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Create(body) => body["metadata"]["name"].as_str().unwrap_or_default(),
+            Self::Put { name, .. } | Self::Leave(name) => name,
+            Self::Remove(metadata) => metadata.name.as_deref().unwrap_or_default(),
+        }
+    }
 }
 
 /// Whose the Service is that leads to the actives: addresses must not get behind that of somebody else.

@@ -3,146 +3,23 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use bps_protocol::{AgentId, BootTime, Lease, Moment, Replacement, forced_replacement};
+use bps_protocol::{AgentId, BootTime, Moment, Replacement, forced_replacement};
 use jiff::Timestamp;
 
 use super::ending::ending;
 use super::labels::labels;
-use super::view::{Group, LevelText, Pair, Pod, Seat, Shown};
+use super::reason::PairReason;
+use super::step::{PairAction, PairHold, PairStep, Plan};
+use super::view::{Group, Pair, Pod, Seat, VACANT};
 use super::withheld::withheld;
-
-/// What to do, in this order.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Plan {
-    /// What to do now.
-    pub steps: Vec<Step>,
-    /// What is waited for.
-    pub waits: Vec<Wait>,
-    /// Pairs that are about to end: their addresses are unready.
-    pub draining: BTreeSet<u32>,
-    /// When to look again even if nothing happens.
-    pub look_again: Option<BootTime>,
-}
-
-/// One write.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Step {
-    /// Makes a pair.
-    Found {
-        /// Its number.
-        number: u32,
-        /// Term that its epochs begin above.
-        term: u32,
-        /// Its members.
-        seats: [Seat; 2],
-        /// What the Lease said that it had before.
-        level: Option<LevelText>,
-    },
-    /// Makes the Lease of a pair again as it was when somebody else deleted it.
-    Restore {
-        /// Number of the pair.
-        pair: u32,
-    },
-    /// Asks whoever acts to admit a Pod in the place of another one.
-    Ask {
-        /// Number of the pair.
-        pair: u32,
-        /// Who goes.
-        leaving: AgentId,
-        /// Who comes.
-        joining: Seat,
-    },
-    /// Takes a request back.
-    Withdraw {
-        /// Number of the pair.
-        pair: u32,
-    },
-    /// Writes down where an agent listens now: a Pod whose sandbox is made anew has another address.
-    Move {
-        /// Number of the pair.
-        pair: u32,
-        /// The agent, with its new address.
-        seat: Seat,
-    },
-    /// Replaces a member of a pair in which nobody acts.
-    Force {
-        /// Number of the pair.
-        pair: u32,
-        /// The Lease as it becomes.
-        lease: Lease,
-    },
-    /// Has whoever acts hand over to the standby.
-    SwitchOver {
-        /// Number of the pair.
-        pair: u32,
-    },
-    /// Ends a pair: none of its members may act any more.
-    Fence {
-        /// Number of the pair.
-        pair: u32,
-    },
-    /// Deletes the Lease of a pair in which nobody acts.
-    End {
-        /// Number of the pair.
-        pair: u32,
-    },
-    /// Writes the labels of a Pod.
-    Label {
-        /// Uid of the Pod.
-        pod: AgentId,
-        /// What they should say.
-        shown: Shown,
-    },
-}
-
-/// Something that only time or somebody else can bring.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Wait {
-    /// The group is paused.
-    Paused,
-    /// Nobody may act in a pair: no ready Pod has every acknowledged write.
-    Withheld {
-        /// Number of the pair.
-        pair: u32,
-    },
-    /// A pair has no standby, and there is no Pod for that place.
-    Standby {
-        /// Number of the pair.
-        pair: u32,
-    },
-    /// The active has been asked to admit a Pod.
-    Admission {
-        /// Number of the pair.
-        pair: u32,
-    },
-    /// A member of a pair may still act although none of them is to be seen.
-    End {
-        /// Number of the pair.
-        pair: u32,
-    },
-    /// The standby of a pair does not answer its active.
-    Silent {
-        /// Number of the pair.
-        pair: u32,
-    },
-    /// The Lease of a pair was deleted, and whoever acted may still act.
-    Lost {
-        /// Number of the pair.
-        pair: u32,
-    },
-    /// A single Pod waits for another one.
-    Second,
-    /// There are more pairs than Pods could fill, but only just.
-    Surplus,
-}
 
 /// What follows from what was seen. Total: every group has a plan.
 pub fn plan(group: &Group, at: &Moment<'_>) -> Plan {
     let mut draft = Draft::new(group, at);
     withheld(&mut draft);
     if group.is_paused {
-        draft.plan.waits.insert(0, Wait::Paused);
-        return draft.plan;
+        draft.hold(PairReason::Paused, None, None);
+        return draft.into_plan();
     }
     for pair in &group.pairs {
         draft.follow_addresses(pair);
@@ -150,10 +27,9 @@ pub fn plan(group: &Group, at: &Moment<'_>) -> Plan {
     }
     for lost in &group.lost {
         if lost.may_return {
-            draft.plan.steps.push(Step::Restore { pair: lost.number });
+            draft.step(PairAction::Restore { pair: lost.number }, PairReason::LeaseLost);
         }
-        draft.plan.waits.push(Wait::Lost { pair: lost.number });
-        draft.look_again(lost.until);
+        draft.hold(PairReason::LeaseLost, Some(lost.number), Some(lost.until));
     }
     match group.pairs_wanted {
         None => {
@@ -168,8 +44,7 @@ pub fn plan(group: &Group, at: &Moment<'_>) -> Plan {
     let kept = draft.kept();
     let labels = labels(group, &draft.plan.steps, &kept);
     draft.plan.steps.extend(labels);
-    draft.plan.waits.sort_unstable();
-    draft.plan
+    draft.into_plan()
 }
 
 /// A plan in the making.
@@ -196,6 +71,23 @@ impl<'a> Draft<'a> {
         Self { group, at, plan: Plan::default(), free, returned, asked: BTreeSet::new() }
     }
 
+    pub(super) fn step(&mut self, action: PairAction, reason: PairReason) {
+        self.plan.steps.push(PairStep { action, reason });
+    }
+
+    /// Notes that something waits, and looks again when it may be over.
+    pub(super) fn hold(&mut self, reason: PairReason, pair: Option<u32>, until: Option<BootTime>) {
+        self.plan.holds.push(PairHold { reason, pair, until });
+        if let Some(until) = until {
+            self.look_again(until);
+        }
+    }
+
+    fn into_plan(mut self) -> Plan {
+        self.plan.holds.sort_unstable();
+        self.plan
+    }
+
     pub(super) fn look_again(&mut self, when: BootTime) {
         let earliest = self.plan.look_again.map_or(when, |earlier| earlier.min(when));
         self.plan.look_again = Some(earliest);
@@ -214,7 +106,7 @@ impl<'a> Draft<'a> {
         });
         if let Some(seat) = moved {
             self.asked.insert(pair.number);
-            self.plan.steps.push(Step::Move { pair: pair.number, seat });
+            self.step(PairAction::Move { pair: pair.number, seat }, PairReason::AddressChanged);
         }
     }
 
@@ -234,12 +126,11 @@ impl<'a> Draft<'a> {
             && (!self.group.is_seated(pair, leaving) || self.is_silent(pair, leaving))
             && self.group.kept_place(pair).is_none_or(|(id, name)| id != leaving || joins_as == Some(name));
         if !is_wanted {
-            self.plan.steps.push(Step::Withdraw { pair: pair.number });
+            self.step(PairAction::Withdraw { pair: pair.number }, PairReason::RequestVoid);
         } else if let Some(lease) = forced_replacement(&pair.at(self.at.now), &pair.lease, pair.evidence()) {
-            self.plan.steps.push(Step::Force { pair: pair.number, lease });
+            self.step(PairAction::Force { pair: pair.number, lease }, PairReason::NoneActs);
         } else {
-            self.plan.waits.push(Wait::Admission { pair: pair.number });
-            self.look_again(pair.over_at());
+            self.hold(PairReason::Admission, Some(pair.number), Some(pair.over_at()));
         }
     }
 
@@ -257,7 +148,7 @@ impl<'a> Draft<'a> {
         for (staying, pair) in pairs {
             match self.take_apart_from(pair) {
                 Some(pod) => self.ask(pair, pod),
-                None if staying == 1 => self.plan.waits.push(Wait::Standby { pair: pair.number }),
+                None if staying == 1 => self.hold(PairReason::NoPod, Some(pair.number), None),
                 // What is known of its members has to be followed before there is a Pod for them.
                 None => pair.ends_known_at.into_iter().for_each(|at| self.look_again(at)),
             }
@@ -284,13 +175,20 @@ impl<'a> Draft<'a> {
         let is_own = |member: &AgentId| pair.names.get(member) == Some(&joining.pod);
         let leaving = gone.min_by_key(|member| (!is_own(member), pair.lease.holder == Some(*member)));
         if let Some(leaving) = leaving {
-            self.ask_in_place_of(pair, leaving, joining);
+            let reason = if leaving == VACANT { PairReason::PlaceVacant } else { PairReason::MemberGone };
+            self.ask_in_place_of(pair, leaving, joining, reason);
         }
     }
 
-    pub(super) fn ask_in_place_of(&mut self, pair: &Pair, leaving: AgentId, joining: Seat) {
+    pub(super) fn ask_in_place_of(
+        &mut self,
+        pair: &Pair,
+        leaving: AgentId,
+        joining: Seat,
+        reason: PairReason,
+    ) {
         self.asked.insert(pair.number);
-        self.plan.steps.push(Step::Ask { pair: pair.number, leaving, joining });
+        self.step(PairAction::Ask { pair: pair.number, leaving, joining }, reason);
     }
 
     /// The oldest free Pod, preferably a ready one, and on another node than the member that stays: one whose node is lost
@@ -326,12 +224,12 @@ impl<'a> Draft<'a> {
     }
 
     /// Whether something has lasted long enough; if not, it is waited for.
-    pub(super) fn has_waited(&mut self, since: Option<BootTime>, time: Duration, wait: Wait) -> bool {
-        if since.is_some_and(|since| since + time <= self.at.now) {
+    pub(super) fn has_waited(&mut self, since: Option<BootTime>, time: Duration, reason: PairReason) -> bool {
+        let until = since.unwrap_or(self.at.now) + time;
+        if since.is_some() && until <= self.at.now {
             return true;
         }
-        self.plan.waits.push(wait);
-        self.look_again(since.unwrap_or(self.at.now) + time);
+        self.hold(reason, None, Some(until));
         false
     }
 }

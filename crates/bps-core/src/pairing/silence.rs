@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use bps_protocol::{AgentId, BootTime, Hold};
 
-use super::plan::{Draft, Wait};
+use super::plan::Draft;
+use super::reason::PairReason;
 use super::view::{Pair, Pod, Seat, VACANT};
 
 /// How long a standby is silent before that is told, and a spare takes its place. 5 s: an agent that was started again
@@ -64,7 +65,7 @@ impl Draft<'_> {
                 self.look_again(at);
                 continue;
             }
-            self.plan.waits.push(Wait::Silent { pair: pair.number });
+            self.hold(PairReason::StandbySilent, Some(pair.number), None);
             if self.is_asked(pair) {
                 continue;
             }
@@ -77,7 +78,7 @@ impl Draft<'_> {
                 && !pair.level_pods.contains(&silence.standby)
                 && let Some(spare) = self.take_spare(pair, silence.standby)
             {
-                self.ask_in_place_of(pair, silence.standby, spare);
+                self.ask_in_place_of(pair, silence.standby, spare, PairReason::StandbySilent);
             }
         }
     }

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::correction::correction;
 use super::existing::ExistingSlice;
 use super::objects::{Lead, ObjectChange, WantedObject, change, removals};
-use super::plan::{Plan, Step};
+use super::step::{PairAction, Plan};
 use super::view::{Group, Pair};
 use crate::manifests::{pair_name, pair_slice};
 
@@ -85,21 +85,21 @@ pub fn entitlements(input: &SliceInput<'_>) -> Vec<Entitlement> {
     let SliceInput { group, lead, seen, plan, slices } = *input;
     let name = group.metadata.name.as_deref().unwrap_or_default();
     let changes = plan.steps.iter().filter_map(|step| {
-        let (number, entitling, is_v6) = match step {
-            Step::Found { number, seats, .. } => {
+        let (number, entitling, is_v6) = match &step.action {
+            PairAction::Found { number, seats, .. } => {
                 (*number, entitling(seats.iter().map(|seat| seat.id)), seats[0].address.is_ipv6())
             }
-            Step::Ask { pair: number, .. } | Step::Force { pair: number, .. } => {
+            PairAction::Ask { pair: number, .. } | PairAction::Force { pair: number, .. } => {
                 let pair = seen.pairs.iter().find(|pair| pair.number == *number)?;
                 (*number, entitled(pair, plan), is_v6(seen, pair))
             }
-            Step::Restore { .. }
-            | Step::Withdraw { .. }
-            | Step::Move { .. }
-            | Step::SwitchOver { .. }
-            | Step::Fence { .. }
-            | Step::End { .. }
-            | Step::Label { .. } => return None,
+            PairAction::Restore { .. }
+            | PairAction::Withdraw { .. }
+            | PairAction::Move { .. }
+            | PairAction::SwitchOver { .. }
+            | PairAction::Fence { .. }
+            | PairAction::End { .. }
+            | PairAction::Label { .. } => return None,
         };
         let mut body = pair_slice(group, &pair_name(name, number), &[], is_v6)?;
         body["metadata"]["annotations"] = entitling.clone();
@@ -115,19 +115,19 @@ pub fn entitlements(input: &SliceInput<'_>) -> Vec<Entitlement> {
 
 /// Who may show itself in the slice of a pair once a plan has been carried out: its members, and who is to become one.
 fn entitled(pair: &Pair, plan: &Plan) -> Value {
-    let joining = plan.steps.iter().flat_map(|step| match step {
-        Step::Ask { pair: number, joining, .. } if *number == pair.number => vec![joining.id],
-        Step::Force { pair: number, lease } if *number == pair.number => lease.members.to_vec(),
-        Step::Found { .. }
-        | Step::Restore { .. }
-        | Step::Ask { .. }
-        | Step::Withdraw { .. }
-        | Step::Move { .. }
-        | Step::Force { .. }
-        | Step::SwitchOver { .. }
-        | Step::Fence { .. }
-        | Step::End { .. }
-        | Step::Label { .. } => Vec::new(),
+    let joining = plan.steps.iter().flat_map(|step| match &step.action {
+        PairAction::Ask { pair: number, joining, .. } if *number == pair.number => vec![joining.id],
+        PairAction::Force { pair: number, lease } if *number == pair.number => lease.members.to_vec(),
+        PairAction::Found { .. }
+        | PairAction::Restore { .. }
+        | PairAction::Ask { .. }
+        | PairAction::Withdraw { .. }
+        | PairAction::Move { .. }
+        | PairAction::Force { .. }
+        | PairAction::SwitchOver { .. }
+        | PairAction::Fence { .. }
+        | PairAction::End { .. }
+        | PairAction::Label { .. } => Vec::new(),
     });
     let pending = pair.lease.pending.map(|replacement| replacement.joining);
     entitling(pair.lease.members.into_iter().chain(pending).chain(joining))
@@ -196,7 +196,7 @@ pub fn slice_needs(input: &SliceInput<'_>, exemptions: SliceExemptions<'_>) -> S
     }
     // Whoever acts there, still or from now on, cannot make its slice anew.
     let founded = plan.steps.iter().filter_map(|step| {
-        let Step::Found { number, .. } = step else { return None };
+        let PairAction::Found { number, .. } = &step.action else { return None };
         Some(*number)
     });
     let others = seen.left_alone().map(|lost| lost.number).chain(founded);

@@ -7,7 +7,7 @@ use bps_protocol::{AgentId, BootTime, Epoch, Hold, Lease, Timing};
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::{ExistingObject, Pair, Pod, Seat, Shown, VACANT};
+use super::{ExistingObject, Pair, PairAction, PairReason, PairStep, Pod, Seat, Shown, VACANT};
 use crate::model::NodeName;
 
 /// When a plan is made: long after the machine started.
@@ -70,6 +70,11 @@ pub fn pair(number: u32, members: [u128; 2]) -> Pair {
         silence: None,
         uncovered: None,
     }
+}
+
+/// A step, whatever its reason.
+pub fn step(action: PairAction) -> PairStep {
+    PairStep { action, reason: PairReason::PartChanged }
 }
 
 /// An object that the API server shows like this.

@@ -38,9 +38,9 @@ pub struct Group {
     pub is_paused: bool,
     /// Highest term of an epoch that was ever seen.
     pub highest_term: u32,
-    /// Since when plans have waited for [`super::Wait::Surplus`].
+    /// Since when plans have been held by [`super::PairReason::Surplus`].
     pub surplus_since: Option<BootTime>,
-    /// Since when plans have waited for [`super::Wait::Second`].
+    /// Since when plans have been held by [`super::PairReason::PodAlone`].
     pub alone_since: Option<BootTime>,
     /// Nodes that somebody is about to take away.
     pub leaving_nodes: BTreeSet<NodeName>,

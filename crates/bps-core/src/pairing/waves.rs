@@ -2,33 +2,33 @@
 
 use std::collections::BTreeSet;
 
-use super::plan::{Plan, Step};
+use super::step::{PairAction, PairStep, Plan};
 use super::view::{HaState, Shown};
 
 impl Plan {
     /// Steps that may be taken at the same time: first Leases, then labels that take a part away, then the others. Nobody joins
     /// a pair whose slice was written by somebody else meanwhile; those pairs are `overtaken`.
-    pub fn waves(&self, overtaken: &BTreeSet<u32>) -> [Vec<&Step>; 3] {
-        let is_early = |step: &&Step| matches!(step, Step::Ask { pair, .. } | Step::Force { pair, .. } if overtaken.contains(pair));
+    pub fn waves(&self, overtaken: &BTreeSet<u32>) -> [Vec<&PairStep>; 3] {
+        let is_early = |step: &&PairStep| matches!(&step.action, PairAction::Ask { pair, .. } | PairAction::Force { pair, .. } if overtaken.contains(pair));
         let steps = || self.steps.iter().filter(|step| !is_early(step));
-        let wave = |number: usize| steps().filter(move |step| wave_of(step) == number).collect();
+        let wave = |number: usize| steps().filter(move |step| wave_of(&step.action) == number).collect();
         [wave(0), wave(1), wave(2)]
     }
 }
 
-fn wave_of(step: &Step) -> usize {
-    match step {
-        Step::Label { shown: Shown { state: Some(HaState::Active), .. }, .. } => 2,
-        Step::Label { .. } => 1,
-        Step::Found { .. }
-        | Step::Restore { .. }
-        | Step::Ask { .. }
-        | Step::Withdraw { .. }
-        | Step::Move { .. }
-        | Step::Force { .. }
-        | Step::SwitchOver { .. }
-        | Step::Fence { .. }
-        | Step::End { .. } => 0,
+fn wave_of(action: &PairAction) -> usize {
+    match action {
+        PairAction::Label { shown: Shown { state: Some(HaState::Active), .. }, .. } => 2,
+        PairAction::Label { .. } => 1,
+        PairAction::Found { .. }
+        | PairAction::Restore { .. }
+        | PairAction::Ask { .. }
+        | PairAction::Withdraw { .. }
+        | PairAction::Move { .. }
+        | PairAction::Force { .. }
+        | PairAction::SwitchOver { .. }
+        | PairAction::Fence { .. }
+        | PairAction::End { .. } => 0,
     }
 }
 
@@ -37,22 +37,22 @@ mod tests {
     use bps_protocol::AgentId;
 
     use super::*;
-    use crate::pairing::testing::seat;
+    use crate::pairing::testing::{seat, step};
 
     #[test]
     fn leases_come_before_labels_and_the_label_of_an_active_comes_last() {
-        let label = |pod: u128, state: Option<HaState>| Step::Label {
-            pod: AgentId(pod),
-            shown: Shown { state, ..Shown::default() },
+        let label = |pod: u128, state: Option<HaState>| {
+            let shown = Shown { state, ..Shown::default() };
+            step(PairAction::Label { pod: AgentId(pod), shown })
         };
-        let ask = |pair: u32| Step::Ask { pair, leaving: AgentId(2), joining: seat(3) };
+        let ask = |pair: u32| step(PairAction::Ask { pair, leaving: AgentId(2), joining: seat(3) });
         let steps = vec![
             label(1, Some(HaState::Active)),
             label(2, Some(HaState::Standby)),
             label(3, None),
             ask(0),
             ask(1),
-            Step::End { pair: 0 },
+            step(PairAction::End { pair: 0 }),
         ];
         let plan = Plan { steps: steps.clone(), ..Plan::default() };
         let [active, standby, none, first, second, end] = &steps[..] else { panic!("six steps") };

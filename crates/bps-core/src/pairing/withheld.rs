@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use bps_protocol::{AgentId, BootTime};
 
-use super::plan::{Draft, Wait};
+use super::plan::Draft;
+use super::reason::PairReason;
 use super::view::{Group, Pair};
 
 /// Time beside a hold before it is told. 5 s: an agent that was started again acts again within that.
@@ -54,7 +55,7 @@ pub(super) fn withheld(draft: &mut Draft<'_>) {
             soon
         };
         if was_told || when <= draft.at.now {
-            draft.plan.waits.push(Wait::Withheld { pair: pair.number });
+            draft.hold(PairReason::Withheld, Some(pair.number), None);
         } else {
             draft.look_again(when);
         }

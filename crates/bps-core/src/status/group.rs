@@ -19,7 +19,7 @@ use super::conditions::{Saying, condition};
 use super::takeovers::{TAKEOVERS_MAX, last_actor, takeovers};
 use super::words::{self, Word};
 use crate::manifests::pair_name;
-use crate::pairing::{FORMER_WAIT, Group, Lost, Pair, Plan, Step, VACANT, Wait};
+use crate::pairing::{FORMER_WAIT, Group, Lost, Pair, PairAction, PairHold, PairReason, Plan, VACANT};
 
 /// Most pairs that are listed: as many as a set may have.
 const PAIRS_MAX: usize = 1_000;
@@ -108,8 +108,8 @@ fn pair_status(input: &GroupInput<'_>, pair: &Pair) -> PairStatus {
     let other =
         pair.lease.members.into_iter().find(|id| Some(*id) != holder && *id != VACANT && is_there(*id));
     let is_fenced = pair.lease.members.iter().any(|id| pair.fenced.contains(id));
-    let is_withheld = input.plan.waits.contains(&Wait::Withheld { pair: pair.number });
-    let is_silent = input.plan.waits.contains(&Wait::Silent { pair: pair.number });
+    let is_withheld = input.plan.is_pair_held(PairReason::Withheld, pair.number);
+    let is_silent = input.plan.is_pair_held(PairReason::StandbySilent, pair.number);
     let crash_loop = input.crash_loops.get(&pair.number).cloned();
     let state = match (pair.is_ending, pair.lease.pending, holder, other) {
         (true, ..) => PAIR_ENDING,
@@ -184,7 +184,7 @@ fn spares(group: &Group) -> impl Iterator<Item = &str> {
 }
 
 fn state(input: &GroupInput<'_>, (complete, all): (usize, usize), is_blocked: bool) -> String {
-    let is_pairing = input.plan.steps.iter().any(|step| !matches!(step, Step::Label { .. }));
+    let is_pairing = input.plan.steps.iter().any(|step| !matches!(step.action, PairAction::Label { .. }));
     let state = if input.unread.is_some() {
         phrases::DEGRADED
     } else if input.group.is_paused {
@@ -195,7 +195,7 @@ fn state(input: &GroupInput<'_>, (complete, all): (usize, usize), is_blocked: bo
         words::WITHHELD
     } else if all == 0 {
         phrases::WAITING_FOR_PODS
-    } else if is_pairing || input.plan.waits.iter().any(|wait| matches!(wait, Wait::Admission { .. })) {
+    } else if is_pairing || input.plan.is_held(PairReason::Admission) {
         phrases::PAIRING
     } else if !input.crash_loops.is_empty() {
         phrases::CRASH_LOOPING
@@ -212,7 +212,7 @@ fn state(input: &GroupInput<'_>, (complete, all): (usize, usize), is_blocked: bo
 }
 
 fn conditions(input: &GroupInput<'_>, (complete, all): (usize, usize), blocked: &[String]) -> Vec<Condition> {
-    let waits: Vec<String> = input.plan.waits.iter().map(|wait| describe_wait(input.name, wait)).collect();
+    let waits: Vec<String> = input.plan.holds.iter().map(|hold| describe_hold(input.name, hold)).collect();
     let counts = format!("{complete} of {all} pairs have an active and a standby");
     let is_ready = all > 0 && complete == all;
     let ready = if is_ready {
@@ -276,13 +276,13 @@ fn conditions(input: &GroupInput<'_>, (complete, all): (usize, usize), blocked: 
 
 /// Pairs in which nobody may act, half a sentence each.
 fn withheld(input: &GroupInput<'_>) -> Vec<String> {
-    let is_withheld = |wait: &&Wait| matches!(wait, Wait::Withheld { .. });
-    input.plan.waits.iter().filter(is_withheld).map(|wait| describe_wait(input.name, wait)).collect()
+    let is_withheld = |hold: &&PairHold| hold.reason == PairReason::Withheld;
+    input.plan.holds.iter().filter(is_withheld).map(|hold| describe_hold(input.name, hold)).collect()
 }
 
 /// Pairs whose standby does not answer, half a sentence each, with its name.
 fn silent(input: &GroupInput<'_>) -> Vec<String> {
-    let is_silent = |pair: &&Pair| input.plan.waits.contains(&Wait::Silent { pair: pair.number });
+    let is_silent = |pair: &&Pair| input.plan.is_pair_held(PairReason::StandbySilent, pair.number);
     let told = input.group.pairs.iter().filter(is_silent).map(|pair| {
         let standby = pair.silence.and_then(|silence| pair.names.get(&silence.standby));
         let standby = standby.map(String::as_str).unwrap_or_default();
@@ -367,27 +367,38 @@ fn joined(texts: impl Iterator<Item = String>) -> String {
     texts.take(TEXTS_MAX).collect::<Vec<_>>().join("; ")
 }
 
-/// What is waited for in the group of this name, as half a sentence for people.
-pub fn describe_wait(name: &str, wait: &Wait) -> String {
-    let pair = |number: &u32| pair_name(name, *number);
-    match wait {
-        Wait::Paused => "the group is paused".to_owned(),
-        Wait::Withheld { pair: number } => {
-            format!("nobody may act in {}: no ready Pod has every acknowledged write", pair(number))
+/// What is held back in the group of this name, as half a sentence for people.
+pub fn describe_hold(name: &str, hold: &PairHold) -> String {
+    let pair = hold.pair.map(|number| pair_name(name, number)).unwrap_or_default();
+    match hold.reason {
+        PairReason::Paused => "the group is paused".to_owned(),
+        PairReason::Withheld => {
+            format!("nobody may act in {pair}: no ready Pod has every acknowledged write")
         }
-        Wait::Standby { pair: number } => {
-            format!("{} has no standby, and there is no Pod for that place", pair(number))
+        PairReason::NoPod => format!("{pair} has no standby, and there is no Pod for that place"),
+        PairReason::Admission => format!("the active of {pair} is asked to admit a Pod"),
+        PairReason::StandbySilent => format!("the standby of {pair} does not answer its active"),
+        PairReason::MayAct => format!("{pair} ends once nobody can act in it any more"),
+        PairReason::LeaseLost => {
+            format!("the Lease of {pair} was deleted; it is made anew once nobody can act any more")
         }
-        Wait::Admission { pair: number } => format!("the active of {} is asked to admit a Pod", pair(number)),
-        Wait::Silent { pair: number } => {
-            format!("the standby of {} does not answer its active", pair(number))
-        }
-        Wait::End { pair: number } => format!("{} ends once nobody can act in it any more", pair(number)),
-        Wait::Lost { pair: number } => {
-            format!("the Lease of {} was deleted; it is made anew once nobody can act any more", pair(number))
-        }
-        Wait::Second => "a single Pod waits for another one".to_owned(),
-        Wait::Surplus => "there are more pairs than Pods can fill".to_owned(),
+        PairReason::PodAlone => "a single Pod waits for another one".to_owned(),
+        PairReason::Surplus => "there are more pairs than Pods can fill".to_owned(),
+        // Those of steps hold nothing back.
+        PairReason::CheckRefused
+        | PairReason::PodsUnpaired
+        | PairReason::PrimaryFirst
+        | PairReason::PlaceVacant
+        | PairReason::MemberGone
+        | PairReason::RequestVoid
+        | PairReason::AddressChanged
+        | PairReason::NoneActs
+        | PairReason::NodeLeaving
+        | PairReason::Unwanted
+        | PairReason::FenceLifted
+        | PairReason::PartChanged
+        | PairReason::NotCovered
+        | PairReason::Covered => hold.reason.meaning().to_owned(),
     }
 }
 

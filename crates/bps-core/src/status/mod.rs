@@ -41,10 +41,10 @@ use judgement::Judgement;
 use tally::{Tally, Tier, wire};
 
 pub use event::{EventText, EventType, event_note};
-pub use group::{GROUP_CONDITIONS, GROUP_STATES, GroupInput, describe_wait, group_status, kept};
+pub use group::{GROUP_CONDITIONS, GROUP_STATES, GroupInput, describe_hold, group_status, kept};
 pub use news::{GroupNews, PhaseTime, UNEXPLAINED, group_news, lease_repaired, lease_restored};
 pub use progress::stalls_at;
-pub use refusal::{advice, is_lasting};
+pub use refusal::{advice, group_advice, is_lasting};
 pub use takeovers::Told;
 pub use words::{CONDITIONS, ConditionWords, STATES, Word, foreign_addresses};
 

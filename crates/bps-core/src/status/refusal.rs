@@ -47,6 +47,22 @@ pub const fn advice(refusal: Refusal) -> &'static str {
     }
 }
 
+/// What to do about a refused write of an `HAGroup`, as one sentence without a full stop.
+pub const fn group_advice(refusal: Refusal) -> &'static str {
+    match refusal {
+        Refusal::QuotaExceeded => "raise the ResourceQuota of the namespace",
+        Refusal::Forbidden => {
+            "give the operator the permissions of its release, or let the admission policies allow the write"
+        }
+        Refusal::Invalid => "correct spec of the HAGroup as the message says",
+        Refusal::NamespaceTerminating => "nothing: the group goes with its namespace",
+        Refusal::NameTaken => "delete it, or use another name",
+        Refusal::Throttled | Refusal::ServerFailed | Refusal::NoAnswer | Refusal::GateRefused => {
+            advice(refusal)
+        }
+    }
+}
+
 /// The same for what was tried: a write that is not about a Pod does not come from the template.
 pub(super) const fn advice_on(action: &Action, refusal: Refusal) -> &'static str {
     match (action, refusal) {

@@ -3,16 +3,19 @@
 //! | file | what it says |
 //! |---|---|
 //! | `scenarios` | one situation, one plan: the files of `tests/scenarios` |
+//! | `pair_scenarios` | the same for groups: the files of `tests/scenarios/pairs` |
 //! | `convergence`, `paired_sets` | from any situation to the wish, nothing precious lost on the way |
 //! | `planted` | faults of the past are caught by an oracle each |
 //! | `properties` | every step is in the table of transitions, status settles |
-//! | `situation`, `cluster`, `world`, `oracles`, `random` | what they are told with |
+//! | `situation`, `pair_situation`, `cluster`, `world`, `oracles`, `random` | what they are told with |
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod cluster;
 mod convergence;
 mod oracles;
+mod pair_scenarios;
+mod pair_situation;
 mod paired_sets;
 mod planted;
 mod properties;

@@ -143,8 +143,8 @@ fn a_plan_says_what_is_done_what_is_waited_for_and_what_is_not_known() {
 HAGroup one/web
 
 It would now:
-  - ask the active of web-0 to admit web-3 in the place of web-1
-  - label web-2 as standby
+  - ask the active of web-0 to admit web-3 in the place of web-1 (MemberGone: A member of the pair is gone or goes.)
+  - label web-2 as standby (PartChanged: The labels of a Pod do not say its part in its pair.)
 
 Not known from outside:
   - whether its writes are refused; the condition Degraded tells

@@ -160,8 +160,11 @@ fn the_slice_of_a_lost_pair_stays_as_long_as_somebody_may_act_by_it() {
     let mut slice = slice(None, None, &[1, 2]);
     slice.object.metadata.uid = Some("slice-uid".to_owned());
     let slices = [slice];
-    let changes = |lost: Vec<Lost>, steps: Vec<Step>| {
-        let (seen, plan) = (Group { lost, ..Group::default() }, Plan { steps, ..Plan::default() });
+    let changes = |lost: Vec<Lost>, steps: Vec<PairAction>| {
+        let (seen, plan) = (
+            Group { lost, ..Group::default() },
+            Plan { steps: steps.into_iter().map(testing::step).collect(), ..Plan::default() },
+        );
         let input =
             SliceInput { group: &group(), lead: Lead::Own, seen: &seen, plan: &plan, slices: &slices };
         let first = entitlements(&input).into_iter().map(|entitlement| entitlement.change);
@@ -169,8 +172,9 @@ fn the_slice_of_a_lost_pair_stays_as_long_as_somebody_may_act_by_it() {
     };
     let lost = Lost::new(0, Vec::new(), None, BootTime::default());
     assert_eq!(changes(vec![lost], vec![]), vec![]);
-    let found =
-        |seats: [u128; 2]| vec![Step::Found { number: 0, term: 1, seats: seats.map(seat), level: None }];
+    let found = |seats: [u128; 2]| {
+        vec![PairAction::Found { number: 0, term: 1, seats: seats.map(seat), level: None }]
+    };
     assert_eq!(changes(vec![], found([1, 2])), vec![]);
     assert!(matches!(changes(vec![], found([1, 3]))[..], [ObjectChange::Put { .. }]), "for its new members");
     assert!(matches!(changes(vec![], vec![])[..], [ObjectChange::Remove(_)]));
@@ -184,8 +188,8 @@ fn a_pair_that_is_to_be_founded_gets_its_slice_first() {
             pod: format!("web-{number}"),
             address: address.parse().unwrap(),
         };
-        let found = Step::Found { number: 3, term: 0, seats: [1, 2].map(seat), level: None };
-        let plan = Plan { steps: vec![found], ..Plan::default() };
+        let found = PairAction::Found { number: 3, term: 0, seats: [1, 2].map(seat), level: None };
+        let plan = Plan { steps: vec![testing::step(found)], ..Plan::default() };
         let input = SliceInput {
             group: &group(),
             lead: Lead::Own,
@@ -205,9 +209,9 @@ fn a_pair_that_is_to_be_founded_gets_its_slice_first() {
 }
 
 /// Who may show itself in the slice of the pair `web-0` by what is written; `None`: nothing is written of that.
-fn entitled_by(pair: Pair, steps: Vec<Step>, slice: Option<ExistingSlice>) -> Option<Vec<u128>> {
+fn entitled_by(pair: Pair, steps: Vec<PairAction>, slice: Option<ExistingSlice>) -> Option<Vec<u128>> {
     let seen = Group { pairs: vec![pair], ..Group::default() };
-    let plan = Plan { steps, ..Plan::default() };
+    let plan = Plan { steps: steps.into_iter().map(testing::step).collect(), ..Plan::default() };
     let slices = Vec::from_iter(slice);
     let input = SliceInput { group: &group(), lead: Lead::Own, seen: &seen, plan: &plan, slices: &slices };
     let first = entitlements(&input).into_iter().map(|Entitlement { pair, change }| (pair, change));
@@ -234,7 +238,7 @@ fn the_members_of_a_pair_may_show_themselves_in_its_slice_and_whoever_is_to_be_o
         assert_eq!(entitled_by(of_members(), vec![], Some(slice(other))), Some(vec![1, 2]), "{other:?}");
     }
     assert_eq!(entitled_by(pair(0, [1, 0]), vec![], None), Some(vec![1]), "nobody is no Pod");
-    let ask = |pair| Step::Ask { pair, leaving: AgentId(2), joining: seat(3) };
+    let ask = |pair| PairAction::Ask { pair, leaving: AgentId(2), joining: seat(3) };
     assert_eq!(entitled_by(of_members(), vec![ask(0)], None), Some(vec![1, 2, 3]));
     assert_eq!(entitled_by(of_members(), vec![ask(1)], None), Some(vec![1, 2]));
     let mut asked = of_members();
@@ -242,6 +246,6 @@ fn the_members_of_a_pair_may_show_themselves_in_its_slice_and_whoever_is_to_be_o
     assert_eq!(entitled_by(asked, vec![], None), Some(vec![1, 2, 4]));
     let mut forced = testing::pair(0, [1, 5]).lease;
     forced.pending = Some(Replacement { leaving: AgentId(2), joining: AgentId(5) });
-    let force = Step::Force { pair: 0, lease: forced };
+    let force = PairAction::Force { pair: 0, lease: forced };
     assert_eq!(entitled_by(of_members(), vec![force], None), Some(vec![1, 2, 5]));
 }

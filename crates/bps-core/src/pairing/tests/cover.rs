@@ -18,7 +18,7 @@ fn changed(change: impl Fn(&mut Group), time: Duration) -> Group {
 fn kept(group: &Group) -> (bool, Option<Duration>) {
     let plan = plan_now(group);
     let kept = Shown { is_kept: true, ..group.pods[0].shown.clone() };
-    let is_kept = plan.steps.contains(&Step::Label { pod: AgentId(1), shown: kept });
+    let is_kept = actions(&plan).contains(&PairAction::Label { pod: AgentId(1), shown: kept });
     (is_kept, plan.look_again.map(|at| at.since(now())))
 }
 
@@ -112,11 +112,11 @@ fn whoever_is_worth_no_wait_is_not_kept() {
 fn an_operator_that_knows_nothing_keeps_whom_the_one_before_it_kept_and_lets_go_of_others() {
     let mut group = changed(hears_nothing, Duration::ZERO);
     group.pods[0].shown.is_kept = true;
-    assert_eq!(plan_now(&group).steps, []);
+    assert_eq!(actions(&plan_now(&group)), []);
     let mut covered = changed(|_| {}, Duration::ZERO);
     covered.pods[0].shown.is_kept = true;
     let shown = Shown { is_kept: false, ..covered.pods[0].shown.clone() };
-    assert_eq!(plan_now(&covered).steps, [Step::Label { pod: AgentId(1), shown }]);
+    assert_eq!(actions(&plan_now(&covered)), [PairAction::Label { pod: AgentId(1), shown }]);
 }
 
 #[test]

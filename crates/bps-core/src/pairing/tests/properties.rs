@@ -197,21 +197,20 @@ impl World {
     /// Carries a plan out as the controller does.
     fn carry_out(&mut self, plan: &Plan) {
         for step in &plan.steps {
-            self.take(step);
+            self.take(&step.action);
         }
-        let since =
-            |wait, since: Option<BootTime>| plan.waits.contains(&wait).then(|| since.unwrap_or(self.now));
-        self.group.surplus_since = since(Wait::Surplus, self.group.surplus_since);
-        self.group.alone_since = since(Wait::Second, self.group.alone_since);
+        let since = |reason, since: Option<BootTime>| plan.is_held(reason).then(|| since.unwrap_or(self.now));
+        self.group.surplus_since = since(PairReason::Surplus, self.group.surplus_since);
+        self.group.alone_since = since(PairReason::PodAlone, self.group.alone_since);
     }
 
-    fn take(&mut self, step: &Step) {
+    fn take(&mut self, action: &PairAction) {
         let pair_of = |number: u32, group: &mut Group| {
             group.pairs.iter().position(|pair| pair.number == number).expect("a pair of the group")
         };
         let group = &mut self.group;
-        match step {
-            Step::Found { number, seats, level, .. } => {
+        match action {
+            PairAction::Found { number, seats, level, .. } => {
                 let said = group.remembered.iter().find(|lost| lost.number == *number);
                 assert_eq!(*level, said.and_then(|lost| lost.level.clone()), "{number} has forgotten it");
                 group.remembered.retain(|lost| lost.number != *number);
@@ -220,13 +219,13 @@ impl World {
                 new.lease.holder = None;
                 group.pairs.push(new);
             }
-            Step::Restore { pair } => {
+            PairAction::Restore { pair } => {
                 let is_it = |lost: &Lost| lost.number == *pair && lost.may_return;
                 assert!(group.lost.iter().any(is_it), "{pair} may have had another Lease since");
                 group.lost.retain(|lost| lost.number != *pair);
                 group.pairs.push(self.ended.remove(pair).expect("one that ended"));
             }
-            Step::Ask { pair, leaving, joining } => {
+            PairAction::Ask { pair, leaving, joining } => {
                 self.asked += 1;
                 let at = pair_of(*pair, group);
                 let pair = &mut group.pairs[at];
@@ -234,33 +233,33 @@ impl World {
                 pair.addresses.insert(joining.id, joining.address);
                 pair.lease.pending = Some(Replacement { leaving: *leaving, joining: joining.id });
             }
-            Step::Move { pair, seat } => {
+            PairAction::Move { pair, seat } => {
                 let at = pair_of(*pair, group);
                 group.pairs[at].addresses.insert(seat.id, seat.address);
             }
-            Step::Withdraw { pair } => {
+            PairAction::Withdraw { pair } => {
                 let at = pair_of(*pair, group);
                 group.pairs[at].lease.pending = None;
             }
-            Step::Force { pair, lease } => {
+            PairAction::Force { pair, lease } => {
                 let at = pair_of(*pair, group);
                 group.pairs[at].lease = *lease;
             }
-            Step::SwitchOver { pair } => {
+            PairAction::SwitchOver { pair } => {
                 let at = pair_of(*pair, group);
                 group.pairs[at].switch_over = Some(group.pairs[at].lease.epoch);
             }
-            Step::Fence { pair } => {
+            PairAction::Fence { pair } => {
                 let at = pair_of(*pair, group);
                 group.pairs[at].is_ending = true;
                 group.pairs[at].fenced = group.pairs[at].lease.members.to_vec();
             }
-            Step::End { pair } => {
+            PairAction::End { pair } => {
                 let at = pair_of(*pair, group);
                 let gone = group.pairs.remove(at);
                 assert!(gone.is_over(self.now), "somebody may act in {gone:?}");
             }
-            Step::Label { pod, shown } => {
+            PairAction::Label { pod, shown } => {
                 let labelled = group.pods.iter_mut().find(|candidate| candidate.id == *pod);
                 labelled.expect("a Pod of the group").shown = shown.clone();
             }
@@ -302,9 +301,8 @@ impl World {
     }
 
     fn round(&mut self) -> Plan {
-        let timing = Timing::default();
         self.remember();
-        let plan = plan(&self.group, &Moment { now: self.now, timing: &timing });
+        let plan = plan_at(&self.group, self.now);
         self.carry_out(&plan);
         self.check();
         plan

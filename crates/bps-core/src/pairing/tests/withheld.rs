@@ -63,9 +63,8 @@ fn forsaken(mut group: Group, was_told: bool) -> Group {
 }
 
 fn waits(group: &Group, after: Duration) -> (bool, Option<BootTime>) {
-    let timing = Timing::default();
-    let plan = plan(group, &Moment { now: now() + after, timing: &timing });
-    (plan.waits.contains(&Wait::Withheld { pair: 0 }), plan.look_again)
+    let plan = plan_at(group, now() + after);
+    (plan.is_pair_held(PairReason::Withheld, 0), plan.look_again)
 }
 
 #[test]
@@ -84,7 +83,10 @@ fn what_was_told_is_told_on_and_also_while_the_group_is_paused() {
     let mut group = forsaken(replicated(&[2], &[1]), true);
     assert_eq!(waits(&group, Duration::ZERO), (true, None));
     group.is_paused = true;
-    assert_eq!(plan_now(&group).waits, [Wait::Paused, Wait::Withheld { pair: 0 }]);
+    assert_eq!(
+        holds(&plan_now(&group)),
+        [held(PairReason::Paused, None), held(PairReason::Withheld, Some(0))]
+    );
 }
 
 /// The Pod of this number, made anew under its name.
@@ -92,14 +94,14 @@ fn again(number: u128) -> Pod {
     Pod { id: AgentId(10 * number), ..pod(number) }
 }
 
-fn asked(group: &Group) -> Vec<Step> {
-    let steps = plan_now(&labelled(group.clone())).steps.into_iter();
-    steps.filter(|step| !matches!(step, Step::Label { .. })).collect()
+fn asked(group: &Group) -> Vec<PairAction> {
+    let steps = actions(&plan_now(&labelled(group.clone()))).into_iter();
+    steps.filter(|action| !matches!(action, PairAction::Label { .. })).collect()
 }
 
-fn ask(pair: u32, leaving: u128, joining: &Pod) -> Step {
+fn ask(pair: u32, leaving: u128, joining: &Pod) -> PairAction {
     let Pod { id, name: pod, address, .. } = joining.clone();
-    Step::Ask {
+    PairAction::Ask {
         pair,
         leaving: AgentId(leaving),
         joining: Seat { id, pod, address: address.expect("it runs") },
@@ -135,7 +137,10 @@ fn who_alone_has_every_write_of_a_pair_gets_no_place_in_another_one_and_no_new_p
     // While the Lease of its own pair is written for another reason it waits.
     group.pairs[0].addresses.insert(AgentId(2), ([10, 0, 0, 99], 20_001).into());
     let moved = asked(&group);
-    assert!(matches!(moved[..], [Step::Move { pair: 0, .. }, Step::Ask { pair: 1, .. }]), "{moved:?}");
+    assert!(
+        matches!(moved[..], [PairAction::Move { pair: 0, .. }, PairAction::Ask { pair: 1, .. }]),
+        "{moved:?}"
+    );
 }
 
 #[test]
@@ -158,7 +163,7 @@ fn a_request_for_another_one_is_taken_back_where_a_place_is_kept() {
         group.pairs[0].lease.pending =
             Some(Replacement { leaving: AgentId(leaving), joining: AgentId(joining) });
         group.pairs[0].names.insert(AgentId(3), "web-3".to_owned());
-        asked(&group) == [Step::Withdraw { pair: 0 }]
+        asked(&group) == [PairAction::Withdraw { pair: 0 }]
     };
     assert!(taken_back([1, 3]));
     assert!(!taken_back([2, 3]), "that place is for anybody");

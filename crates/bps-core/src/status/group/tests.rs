@@ -216,7 +216,10 @@ fn a_pair_says_what_its_standby_lacks_only_while_that_is_catching_up() {
 
 #[test]
 fn a_pair_in_which_nobody_may_act_is_a_condition_of_its_own() {
-    let plan = Plan { waits: vec![Wait::Withheld { pair: 0 }], ..Plan::default() };
+    let plan = Plan {
+        holds: vec![PairHold { reason: PairReason::Withheld, pair: Some(0), until: None }],
+        ..Plan::default()
+    };
     let withheld = planned(&HAGroupStatus::default(), (&group(Some(1), FIRST), &plan), &[]);
     assert_eq!((withheld.state.as_str(), withheld.pairs[0].state.as_str()), ("Withheld", "Withheld"));
     let said: Vec<_> =
@@ -237,7 +240,10 @@ fn a_pair_in_which_nobody_may_act_is_a_condition_of_its_own() {
 fn a_standby_that_does_not_answer_is_named() {
     let mut silent = group(Some(1), FIRST);
     silent.pairs[0].silence = Some(Silence { standby: AgentId(2), since: BootTime::default() });
-    let plan = Plan { waits: vec![Wait::Silent { pair: 0 }], ..Plan::default() };
+    let plan = Plan {
+        holds: vec![PairHold { reason: PairReason::StandbySilent, pair: Some(0), until: None }],
+        ..Plan::default()
+    };
     let told = planned(&HAGroupStatus::default(), (&silent, &plan), &[]);
     assert_eq!((told.state.as_str(), told.pairs[0].state.as_str()), ("Standby silent", "Silent"));
     let said: Vec<_> =

@@ -8,7 +8,8 @@ use bps_protocol::{AgentId, Cause};
 use jiff::{SignedDuration, Timestamp};
 
 use super::*;
-use crate::pairing::{Group, HaState, Plan, Shown, Step};
+use crate::pairing::testing::step;
+use crate::pairing::{Group, HaState, PairAction, Plan, Shown};
 
 const EPOCH: Epoch = Epoch { term: 1, sequence: 1 };
 
@@ -53,10 +54,10 @@ fn record() -> TakeoverRecord {
 #[test]
 fn a_record_is_completed_by_what_the_active_writes_later_and_by_the_repair() {
     let (quiet, mut busy) = (Plan::default(), Plan::default());
-    busy.steps.push(Step::Label {
+    busy.steps.push(step(PairAction::Label {
         pod: AgentId(1),
         shown: Shown { state: Some(HaState::Active), ..Shown::default() },
-    });
+    }));
     let before = HAGroupStatus {
         pairs: vec![pair(Epoch { term: 1, sequence: 0 }, ["a", "b"])],
         ..HAGroupStatus::default()
