@@ -14,7 +14,7 @@ use bps_observe::SetKey;
 use bps_runtime::backoff::backoff;
 use bps_runtime::sync::Instant;
 
-use super::streaks::{RETRY_FIRST, RETRY_MAX};
+use super::reconcile::{RETRY_FIRST, RETRY_MAX};
 
 /// Creations that are sent at once while nothing is known of the API server's mind.
 ///

@@ -6,7 +6,6 @@
 //! | [`queue`] | which set next: failover events never wait behind a start-up storm |
 //! | [`dispatch`] | as many reconciles at once as allowed, never two of one set |
 //! | [`reconcile`] | observe, plan, check, apply, report |
-//! | `streaks` | how often in a row an object's writes were refused, and the pause that follows |
 //! | `creations` | how many Pods of a set are created at once, and when again after refusals |
 //! | `refresh` | reads one set anew whose writes were stale again and again |
 //! | `confirm` | a consistent list before anything that serves is deleted |
@@ -39,7 +38,6 @@ mod refresh;
 mod report;
 mod series;
 mod steps;
-mod streaks;
 #[cfg(test)]
 mod tests;
 mod timing;

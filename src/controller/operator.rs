@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bps_api::keys;
 use bps_observe::{Cache, Change, Scope, StormThreshold};
+use bps_runtime::backoff::KeyedBackoff;
 use bps_runtime::clock::Clock;
 use bps_runtime::health::{self, Health, HealthServer};
 use bps_runtime::lease::{self, Elector};
@@ -24,10 +25,9 @@ use super::groups;
 use super::housekeeping::{GateKeys, Housekeeper, SYNC_POLL_PERIOD, beat, known_keys};
 use super::limits;
 use super::queue::Queue;
-use super::reconcile::Context;
+use super::reconcile::{Context, RETRY_MAX, STALE_FIRST, after_refusals};
 use super::refresh::Refreshes;
 use super::report::Reporter;
-use super::streaks::Streaks;
 use super::watch::{Relist, Sink, watch, watches};
 use crate::apply::{Applier, TicketSender, send_by_tcp};
 use crate::tickets::secret;
@@ -195,9 +195,9 @@ pub async fn start(
         reporter,
         leadership,
         metrics,
-        refusals: Streaks::default(),
+        refusals: after_refusals(),
         creations: Creations::default(),
-        stale: Streaks::default(),
+        stale: KeyedBackoff::new(STALE_FIRST, RETRY_MAX),
         refreshes: Refreshes::default(),
     };
     spawn(tasks, "reconcile", lead(Arc::new(context), shutdown.clone()));

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bps_observe::{Change, SetKey};
-use bps_runtime::backoff::backoff;
+use bps_runtime::backoff::KeyedBackoff;
 use bps_runtime::sync::{Instant, Mutex, MutexGuard, Notify, timeout_at};
 use tokio::sync::watch;
 
@@ -74,19 +74,10 @@ impl Entry {
     }
 }
 
-/// Foreign changes of the objects of one set.
-#[derive(Clone, Copy, Debug)]
-struct Contest {
-    /// How often in a row.
-    count: u32,
-    last: Instant,
-}
-
 #[derive(Debug, Default)]
 struct State {
     /// Nobody takes sets yet, so that notes are not kept either.
     is_closed: bool,
-    contests: BTreeMap<SetKey, Contest>,
     waiting: BTreeMap<SetKey, Entry>,
     urgent: BTreeSet<(Instant, SetKey)>,
     ordinary: BTreeSet<(Instant, SetKey)>,
@@ -97,17 +88,29 @@ struct State {
 }
 
 /// Sets that wait to be looked at. Holds at most one entry for each set.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Queue {
     state: Mutex<State>,
     changed: Notify,
+    /// Sets whose objects others keep changing.
+    contests: KeyedBackoff<SetKey>,
+}
+
+impl Default for Queue {
+    fn default() -> Self {
+        Self::with(State::default())
+    }
 }
 
 impl Queue {
     /// One that keeps nothing before [`Queue::open`]: an operator that does not lead sees sets come and go for months.
     pub fn closed() -> Self {
-        let state = State { is_closed: true, ..State::default() };
-        Self { state: Mutex::new(state), changed: Notify::default() }
+        Self::with(State { is_closed: true, ..State::default() })
+    }
+
+    fn with(state: State) -> Self {
+        let contests = KeyedBackoff::new(ORDINARY_DELAY, CONTEST_DELAY_MAX).forgetting_after(CONTEST_MEMORY);
+        Self { state: Mutex::new(state), changed: Notify::default(), contests }
     }
 
     /// Keeps what is noted from now on; who opens it notes every set after that.
@@ -121,7 +124,7 @@ impl Queue {
         let delay = match change {
             Change::Urgent | Change::Wanted => Duration::ZERO,
             Change::Ordinary => ORDINARY_DELAY,
-            Change::Contested => self.lock().contest(&key, now),
+            Change::Contested => self.contests.again(&key),
         };
         self.insert(key, Entry { change, since: now, due: now + delay });
     }
@@ -190,15 +193,6 @@ impl Queue {
 }
 
 impl State {
-    /// How long to wait before a foreign change is put right: doubles with each one in a row.
-    fn contest(&mut self, key: &SetKey, now: Instant) -> Duration {
-        self.contests.retain(|_, contest| now.duration_since(contest.last) < CONTEST_MEMORY);
-        let contest = self.contests.entry(key.clone()).or_insert(Contest { count: 0, last: now });
-        contest.last = now;
-        contest.count = contest.count.saturating_add(1);
-        backoff(ORDINARY_DELAY, contest.count, CONTEST_DELAY_MAX)
-    }
-
     fn enqueue(&mut self, key: SetKey, entry: Entry) {
         let merged = match self.waiting.remove(&key) {
             Some(earlier) => {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bps_core::model::{Action, Hold, Outcome, Plan, Reason, Refusal, Step, StepResult};
 use bps_core::plan::{check, plan, protect};
 use bps_observe::{Change, Observation, SetKey, observe};
-use bps_runtime::backoff::backoff;
+use bps_runtime::backoff::KeyedBackoff;
 use bps_runtime::lease::Leadership;
 use bps_runtime::metrics::Metrics;
 use bps_runtime::metrics::reconcile::ReconcileMetrics;
@@ -20,7 +20,6 @@ use super::queue::{Again, Job};
 use super::refresh::{Refreshes, refresh};
 use super::report::{Reported, Reporter, Round};
 use super::steps::Taker;
-use super::streaks::{RETRY_MAX, Streaks};
 use super::watch::Sink;
 use crate::apply::Applier;
 
@@ -28,9 +27,15 @@ use crate::apply::Applier;
 /// more; the rest is slack.
 pub(super) const PASSES_MAX: u32 = 6;
 
+/// First delay after a refused step; doubles with each further one.
+pub(super) const RETRY_FIRST: Duration = Duration::from_millis(250);
+
+/// Longest delay after refused steps: a quota that was raised is noticed within a minute.
+pub(super) const RETRY_MAX: Duration = Duration::from_secs(60);
+
 /// First delay after a write met a newer version: the watch brings that version, and this is for the case that it
 /// does not. Doubles with each further one, up to [`RETRY_MAX`].
-const STALE_FIRST: Duration = Duration::from_millis(500);
+pub(super) const STALE_FIRST: Duration = Duration::from_millis(500);
 
 /// How often in a row a set's writes may be stale before the watches are doubted and it is read anew.
 const STALE_MAX: u32 = 2;
@@ -43,6 +48,11 @@ const HOLD_DELAY_MIN: Duration = Duration::from_millis(10);
 /// 5 s: mostly the Pods that start cause a look with nothing to do long before.
 const HISTORY_DELAY: Duration = Duration::from_secs(5);
 
+/// Delays after refused writes, of sets or of groups.
+pub(super) fn after_refusals() -> KeyedBackoff<SetKey> {
+    KeyedBackoff::new(RETRY_FIRST, RETRY_MAX)
+}
+
 /// What every reconcile needs.
 pub(super) struct Context {
     pub(super) client: Client,
@@ -51,10 +61,12 @@ pub(super) struct Context {
     pub(super) reporter: Reporter,
     pub(super) leadership: Leadership,
     pub(super) metrics: Metrics,
-    pub(super) refusals: Streaks,
+    /// Sets with refused writes.
+    pub(super) refusals: KeyedBackoff<SetKey>,
     /// Creations that were refused.
     pub(super) creations: Creations,
-    pub(super) stale: Streaks,
+    /// Sets whose writes met newer versions.
+    pub(super) stale: KeyedBackoff<SetKey>,
     pub(super) refreshes: Refreshes,
 }
 
@@ -72,7 +84,7 @@ impl Looks for Context {
 
 /// Reads the objects of a set anew if its writes were stale again and again.
 async fn refresh_if_doubted(context: &Context, key: &SetKey) {
-    let is_doubted = context.stale.length(key) >= STALE_MAX && context.sink.cache().set(key).is_some();
+    let is_doubted = context.stale.times(key) >= STALE_MAX && context.sink.cache().set(key).is_some();
     if !is_doubted || !context.refreshes.begin(key) {
         return;
     }
@@ -266,7 +278,7 @@ fn next_look(context: &Context, key: &SetKey, ended: &Ended<'_>) -> Look {
     // What is tried less and less often must not put off what is due at a known time.
     let retry = |pause: Duration| Again { after: hold.map_or(pause, |hold| hold.min(pause)), change };
     if is_refused(reported) || results.iter().any(|result| is_refused(result.outcome) && !is_ticket(result)) {
-        return Look::Refused(retry(context.refusals.refused(key)));
+        return Look::Refused(retry(context.refusals.again(key)));
     }
     // Nothing else is left to do than what was refused and is not tried yet.
     let is_stale = |outcome: Outcome| outcome == Outcome::Stale;
@@ -281,8 +293,7 @@ fn next_look(context: &Context, key: &SetKey, ended: &Ended<'_>) -> Look {
     context.refusals.end(key);
     let is_stale = results.iter().any(|result| result.outcome == Outcome::Stale);
     if is_stale || reported == Outcome::Stale || !plan.steps.is_empty() {
-        let streak = context.stale.lengthen(key);
-        return Look::Settled(Some(retry(backoff(STALE_FIRST, streak, RETRY_MAX))));
+        return Look::Settled(Some(retry(context.stale.again(key))));
     }
     context.stale.end(key);
     Look::Settled(hold.map(|after| Again { after, change }))

@@ -19,7 +19,7 @@ use bps_runtime::error::chain;
 use futures::{StreamExt as _, stream};
 
 use super::Answer;
-use super::outcome::refused;
+use super::outcome::{is_name_taken, refused};
 
 pub(crate) use objects::{apply, carry_out};
 pub(crate) use steps::Hand;
@@ -69,6 +69,8 @@ impl Failure {
             }
             Self::Build(error) => Answer::failed(Refusal::Invalid, chain(error)),
             Self::Taken => Answer::failed(Refusal::NameTaken, "it belongs to somebody else".to_owned()),
+            // An own one would be seen: it has the label of the group.
+            Self::Request(error) if is_name_taken(error) => Answer::failed(Refusal::NameTaken, chain(error)),
             Self::Request(error) => refused(error),
         }
     }

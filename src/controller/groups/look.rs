@@ -18,6 +18,7 @@ use bps_observe::readable::{Readable, Unread};
 use bps_observe::slim::{SlimNode, SlimPod};
 use bps_observe::{SetKey, is_out_of_service};
 use bps_protocol::{BootTime, Moment, Timing};
+use bps_runtime::backoff::KeyedBackoff;
 use bps_runtime::boot_clock;
 use bps_wire::uid::parse_uid;
 use futures::join;
@@ -47,6 +48,16 @@ const BEHIND_DELAY: Duration = Duration::from_millis(20);
 /// How soon a group is looked at again whose namespace is being deleted.
 const ENDING_DELAY: Duration = Duration::from_secs(60);
 
+/// How soon a group is looked at again after a write that met a newer version, at first and at most. 50 ms: the watch shows that
+/// version some 10 ms later, and one that only renews a Lease leads to no look.
+const STALE_FIRST: Duration = Duration::from_millis(50);
+const STALE_MAX: Duration = Duration::from_secs(2);
+
+/// Delays after writes that met newer versions.
+pub(super) fn after_stale_writes() -> KeyedBackoff<SetKey> {
+    KeyedBackoff::new(STALE_FIRST, STALE_MAX)
+}
+
 /// Looks at one group and does what its plan says.
 pub(super) async fn look(context: &Context, job: &Job) -> Look {
     let Some(_permit) = context.surroundings.leadership.permit() else { return Look::Settled(None) };
@@ -62,6 +73,7 @@ pub(super) async fn look(context: &Context, job: &Job) -> Look {
         shown.as_deref().and_then(Readable::object).map(|shown| memory.newest(shown, boot_clock::now()));
     let Some(mut group) = newest.filter(|group| group.metadata.deletion_timestamp.is_none()) else {
         context.refusals.end(key);
+        context.stale.end(key);
         // How its Leases ended is kept for a group that is made anew.
         drop(stores.take_pod_ends(key));
         return Look::Settled(None);
@@ -111,7 +123,7 @@ impl Round<'_> {
             Err(error) => {
                 let (namespace, group) = (self.key.namespace.as_str(), self.key.name.as_str());
                 warn!(namespace, group, error = &error as &dyn std::error::Error, "Could not read Leases");
-                return Look::Refused(self.context.refusals.refused(self.key).into());
+                return Look::Refused(self.context.refusals.again(self.key).into());
             }
         };
         (memory.is_namespace_ending, memory.is_overtaken) = (false, false);
@@ -153,14 +165,23 @@ impl Round<'_> {
             .since(boot_clock::now())
             .min(left)
             .min(cleared_for)
-            .min(memory.repeat_within())
+            .min(self.repeat_within(memory))
             .max(BEHIND_DELAY);
         if !troubles.is_empty() || !is_reported {
             // Trouble with one object keeps nothing else waiting.
-            return Look::Refused(self.context.refusals.refused(self.key).min(look_again).into());
+            return Look::Refused(self.context.refusals.again(self.key).min(look_again).into());
         }
         self.context.refusals.end(self.key);
         Look::Settled(Some(look_again.into()))
+    }
+
+    /// How soon to look again because of what a write of this look met.
+    fn repeat_within(&self, memory: &Memory) -> Duration {
+        if memory.is_overtaken {
+            return self.context.stale.again(self.key);
+        }
+        self.context.stale.end(self.key);
+        Duration::MAX
     }
 
     /// The plan, or an empty one instead of one that would break an invariant.

@@ -18,7 +18,6 @@ use bps_observe::group::{
 };
 use bps_observe::{SetKey, version};
 use bps_protocol::{AgentId, BootTime, Epoch, Moment, Timing};
-use bps_runtime::backoff::backoff;
 use bps_wire::lease::{Record, identity};
 use k8s_openapi::api::coordination::v1::Lease;
 
@@ -32,10 +31,6 @@ const OWN_WRITE_HOLDS: Duration = Duration::from_secs(300);
 /// How many terms a Lease may have had that nobody saw before it was deleted. 1,024: a takeover after the other takes at least
 /// some milliseconds, and each has to be written; terms are 31 bits.
 pub(super) const TERMS_MISSED: u32 = 1_024;
-
-/// How soon to look again after a write that met a newer version, at first and at most. 50 ms: the watch shows that version
-/// some 10 ms later, and one that only renews a Lease leads to no look.
-const OVERTAKEN_DELAY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 
 /// How long a Pod that did not answer its active takes no place of another one. 60 s: a node that lost its power counts as ready for
 /// some 50 s, and its Pods with it.
@@ -78,8 +73,6 @@ pub(super) struct Memory {
     pub(super) is_namespace_ending: bool,
     /// A write of the last look met a newer version than the one that it was based on.
     pub(super) is_overtaken: bool,
-    /// How many looks in a row that happened to.
-    overtaken: u32,
     /// What others wrote behind the group's Service.
     pub(super) others: KnownOthers,
     /// Which keys were last written.
@@ -462,13 +455,6 @@ impl Memory {
         group.alone_since = self.alone_since;
         group.silent = self.silent.keys().copied().collect();
         group.highest_term = self.highest_term;
-    }
-
-    /// How soon to look again because of what a write of this look met.
-    pub(super) fn repeat_within(&mut self) -> Duration {
-        self.overtaken = if self.is_overtaken { self.overtaken.saturating_add(1) } else { 0 };
-        let (first, most) = OVERTAKEN_DELAY;
-        if self.is_overtaken { backoff(first, self.overtaken, most) } else { Duration::MAX }
     }
 
     /// As if nobody could act by the Leases any more that were lost.

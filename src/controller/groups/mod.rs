@@ -16,7 +16,8 @@
 
 use std::sync::{Arc, Mutex};
 
-use bps_observe::{Change, NotedNodes, Scope};
+use bps_observe::{Change, NotedNodes, Scope, SetKey};
+use bps_runtime::backoff::KeyedBackoff;
 use bps_runtime::clock::Clock;
 use bps_runtime::lease::Leadership;
 use bps_runtime::metrics::Metrics;
@@ -29,8 +30,7 @@ use tokio::sync::watch;
 use super::dispatch::{Looks, dispatch};
 use super::events::EventSender;
 use super::queue::{Job, Queue};
-use super::reconcile::Look;
-use super::streaks::Streaks;
+use super::reconcile::{Look, after_refusals};
 use crate::tickets::keys::KeyRing;
 
 mod gone;
@@ -67,7 +67,10 @@ pub(super) struct Context {
     unlisted: watch::Receiver<usize>,
     memories: Mutex<Memories>,
     kubelets: Kubelets,
-    refusals: Streaks,
+    /// Groups with refused writes.
+    refusals: KeyedBackoff<SetKey>,
+    /// Groups whose writes met newer versions.
+    stale: KeyedBackoff<SetKey>,
 }
 
 impl Looks for Context {
@@ -102,7 +105,8 @@ pub(super) fn start(
         unlisted: left.clone(),
         memories: Mutex::default(),
         kubelets: Kubelets::default(),
-        refusals: Streaks::default(),
+        refusals: after_refusals(),
+        stale: look::after_stale_writes(),
     });
     let shutdown = shutdown.clone();
     tasks.spawn("pair", async move {

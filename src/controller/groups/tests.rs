@@ -20,19 +20,20 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::kubelets::Kubelets;
-use super::look::look;
+use super::look::{after_stale_writes, look};
 use super::stores::Stores;
 use super::{Context, Surroundings, look_at_all};
 use crate::apply::testing::{clock, ring};
 use crate::controller::events::{self, EventWriter};
 use crate::controller::queue::{Again, Job, Queue};
 use crate::controller::reconcile::Look;
-use crate::controller::streaks::Streaks;
+use crate::controller::reconcile::after_refusals;
 
 mod behind;
 mod departed;
 mod lost;
 mod services;
+mod writes;
 
 fn key() -> SetKey {
     SetKey { namespace: "shop".into(), name: "web".into() }
@@ -60,7 +61,7 @@ fn context(client: &Client, stores: Stores) -> (Context, EventWriter) {
         keys: watch::channel(ring()).1,
         nodes_noted: watch::channel(NotedNodes::default()).1,
     };
-    let (memories, refusals) = (Mutex::default(), Streaks::default());
+    let memories = Mutex::default();
     (
         Context {
             surroundings,
@@ -68,7 +69,8 @@ fn context(client: &Client, stores: Stores) -> (Context, EventWriter) {
             unlisted: watch::channel(0).1,
             memories,
             kubelets: Kubelets::default(),
-            refusals,
+            refusals: after_refusals(),
+            stale: after_stale_writes(),
         },
         writer,
     )
@@ -117,7 +119,7 @@ async fn a_group_that_is_refused_is_looked_at_later_and_forgiven_by_success() {
 
     is_refusing.store(false, Ordering::Relaxed);
     assert!(matches!(look(&context, &job()).await, Look::Settled(_)));
-    assert!(context.refusals.0.lock().unwrap().is_empty());
+    assert!(context.refusals.times(&key()) == 0);
     serving.abort();
 }
 

@@ -14,6 +14,7 @@ use bps_api::{BackupPodSet, BackupPodSetStatus};
 use bps_core::manifests::revision;
 use bps_observe::slim::SlimNode;
 use bps_observe::{Cache, Change, SetKey, Watched};
+use bps_runtime::backoff::KeyedBackoff;
 use bps_runtime::lease::Leadership;
 use bps_runtime::metrics::Metrics;
 use bps_runtime::sync::Instant;
@@ -24,10 +25,9 @@ use tokio::sync::watch;
 use super::creations::Creations;
 use super::events;
 use super::queue::{Job, Queue};
-use super::reconcile::Context;
+use super::reconcile::{Context, RETRY_MAX, STALE_FIRST, after_refusals};
 use super::refresh::Refreshes;
 use super::report::Reporter;
-use super::streaks::Streaks;
 use super::watch::{Relist, Sink};
 use crate::apply::testing::{NOW, applier, clock, pod, set, slim};
 
@@ -62,9 +62,9 @@ fn context(client: &Client, fields: &Value, pods: &[Value]) -> Context {
         reporter: Reporter::new(client.clone(), sender, metrics.sets.clone()),
         leadership: Leadership::won(),
         metrics,
-        refusals: Streaks::default(),
+        refusals: after_refusals(),
         creations: Creations::default(),
-        stale: Streaks::default(),
+        stale: KeyedBackoff::new(STALE_FIRST, RETRY_MAX),
         refreshes: Refreshes::default(),
     }
 }

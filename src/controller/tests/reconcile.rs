@@ -7,7 +7,8 @@ use std::time::Duration;
 use bps_api::{HAGroup, keys};
 use bps_core::manifests::{service, set_group, set_group_spec};
 use bps_observe::readable::Readable;
-use bps_observe::{Change, Watched, Written, observe};
+use bps_observe::{Change, SetKey, Watched, Written, observe};
+use bps_runtime::backoff::KeyedBackoff;
 use bps_testkit::mock_api::{Seen, pair, status};
 use k8s_openapi::api::core::v1::Service;
 use kube::Client;
@@ -58,7 +59,7 @@ async fn a_set_that_is_refused_is_looked_at_less_and_less_often_until_it_succeed
 
     is_refusing.store(false, Ordering::Relaxed);
     assert_eq!(reconcile(&context, &job()).await, Look::Settled(None));
-    assert!(context.refusals.0.lock().unwrap().is_empty());
+    assert!(context.refusals.times(&key()) == 0);
 
     is_refusing.store(true, Ordering::Relaxed);
     lose_all_pods(&context);
@@ -147,6 +148,13 @@ fn failover(client: &Client, hot_backups: u32) -> (Value, Context) {
     (serde_json::to_value(super::known_set(&fields)).unwrap(), context)
 }
 
+/// It has happened so often in a row.
+fn repeat(pauses: &KeyedBackoff<SetKey>, times: u32) {
+    for _ in 0..times {
+        pauses.again(&key());
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_failover_that_is_due_is_looked_at_before_the_pause_after_refusals_ends() {
     let (client, server) = pair();
@@ -155,10 +163,10 @@ async fn a_failover_that_is_due_is_looked_at_before_the_pause_after_refusals_end
         "POST" => (500, status(500, "InternalError", "etcd is away")),
         _ => (200, known.clone()),
     });
-    context.refusals.0.lock().unwrap().insert(key(), 3);
+    repeat(&context.refusals, 3);
     assert_eq!(delays(&context, 3).await, [2_000, 4_000, 5_000]);
     assert_eq!(reconcile(&context, &job()).await, Look::Refused(urgent(5_000)));
-    assert_eq!(context.refusals.0.lock().unwrap()[&key()], 7, "the pause itself goes on growing");
+    assert_eq!(context.refusals.times(&key()), 7, "the pause itself goes on growing");
     serving.abort();
 }
 
@@ -167,9 +175,9 @@ async fn a_failover_that_is_due_is_looked_at_before_the_pause_after_stale_writes
     let (client, server) = pair();
     let (_, serving) = server.serve(|_| (409, status(409, "Conflict", "the object has been modified")));
     let (_, context) = failover(&client, 1);
-    context.stale.0.lock().unwrap().insert(key(), 9);
+    repeat(&context.stale, 9);
     assert_eq!(reconcile(&context, &job()).await, Look::Settled(Some(urgent(5_000))));
-    assert_eq!(context.stale.0.lock().unwrap()[&key()], 10, "the pause itself goes on growing");
+    assert_eq!(context.stale.times(&key()), 10, "the pause itself goes on growing");
     serving.abort();
 }
 
@@ -188,10 +196,10 @@ async fn a_set_that_is_gone_is_forgiven_and_nothing_is_sent() {
     let (client, server) = pair();
     let (log, serving) = server.serve(|_| (500, Value::Null));
     let context = context(&client, &json!({}), &[]);
-    context.refusals.0.lock().unwrap().insert(key(), 9);
+    repeat(&context.refusals, 9);
     set(&json!({})).lost(&mut context.sink.cache(), NOW);
     assert_eq!(reconcile(&context, &job()).await, Look::Settled(None));
-    assert!(context.refusals.0.lock().unwrap().is_empty());
+    assert!(context.refusals.times(&key()) == 0);
     assert_eq!(*log.lock().unwrap(), []);
     serving.abort();
 }

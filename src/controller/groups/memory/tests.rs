@@ -490,15 +490,3 @@ fn a_lease_that_could_never_be_read_is_missed_as_what_the_status_says_of_it() {
     memory.remember(&mut seen, &Moment { now: at(11), timing: &Timing::default() });
     assert_eq!(seen.group.lost, [Lost { until: at(11) + Timing::default().operator_wait, ..told }]);
 }
-
-#[test]
-fn a_write_that_was_overtaken_is_repeated_soon_and_less_often_each_time() {
-    let mut memory = Memory::default();
-    let mut after = |is_overtaken| {
-        memory.is_overtaken = is_overtaken;
-        memory.repeat_within()
-    };
-    let (first, most) = OVERTAKEN_DELAY;
-    assert_eq!([true, true, false, true].map(&mut after), [first, 2 * first, Duration::MAX, first]);
-    assert_eq!((0..32).map(|_| after(true)).max(), Some(most));
-}

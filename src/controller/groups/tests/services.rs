@@ -67,7 +67,9 @@ async fn addresses_get_behind_no_service_of_somebody_else() {
         let came = look_with(shown, Some(unlabelled.clone())).await;
         assert!(matches!(came.look, Look::Refused(_)), "people hear of it");
         assert_eq!((came.written.len(), came.behind), (writes, Value::Null));
-        assert!(came.status.contains("could not write the Service shop: it belongs to somebody else; delete it, or use another name"), "{}", came.status);
+        let said =
+            "could not write the Service shop: it belongs to somebody else; delete it, or use another name";
+        assert!(came.status.contains(said), "{}", came.status);
     }
 }
 
