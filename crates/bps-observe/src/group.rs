@@ -1,12 +1,14 @@
 //! A group of pairs as plans see it: its Pods, and its pairs by their Leases.
 //!
-//! What only time tells, such as since when a Lease is unwritten, is left to whoever remembers earlier looks.
+//! What only time tells, such as since when a Lease is unwritten, comes from the memory of earlier looks.
 //!
 //! | module | what it does |
 //! |---|---|
 //! | `existing` | raw objects to what decisions compare with what is wanted |
 //! | `ends` | how Leases ended whose deletion was seen |
 //! | `awaited` | what was written and no watch has shown yet |
+//! | `departed` | which members of pairs do not start again |
+//! | `memory` | what is known of earlier looks |
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -38,11 +40,15 @@ use super::slim::{SlimCondition, SlimPod};
 use super::{SetKey, version};
 
 mod awaited;
+mod departed;
 mod ends;
 mod existing;
+mod memory;
 
 pub use awaited::{AwaitedWrites, Watches, WrittenVersion};
+pub use departed::{ASK_EACH, Departed, Heard, Renewal, SeenPods};
 pub use ends::{LeaseEnd, LeaseEnds, PodEnd, PodEnds};
+pub use memory::{Lasting, LeaseMemory, Memory, OwnStatus, SeenEnds, TERMS_MISSED};
 
 /// The objects of one group: those that bear its label.
 #[derive(Clone, Debug, Default)]

@@ -5,14 +5,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bps_core::model::NodeName;
+use bps_observe::group::{Heard, Renewal};
 use bps_protocol::BootTime;
 use bps_runtime::boot_clock;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::Api;
 use kube::{Client, ResourceExt as _};
-
-use super::gone::{Heard, Renewal};
 
 /// Where kubelets renew the Leases of their nodes.
 const NAMESPACE: &str = "kube-node-lease";

@@ -7,11 +7,12 @@
 //! |---|---|
 //! | [`stores`] | what the watches have shown, and which group an event belongs to |
 //! | [`labelled`] | objects by the group that their label names |
-//! | [`memory`] | what a look must know of the ones before it; all of it can be lost |
-//! | [`gone`] | which members of pairs do not start again |
+//! | [`memory`] | what a look keeps for the next one; all of it can be lost |
 //! | [`kubelets`] | whether kubelets reach the API server, asked for once for all groups |
 //! | [`group_keys`] | the keys of a group, derived from the operator's own |
 //! | [`look`] | one look: see, plan, write, report |
+//! | [`sight`] | what it sees |
+//! | [`writes`] | what it writes, and what becomes of it |
 //! | [`report`] | what it tells |
 
 use std::sync::{Arc, Mutex};
@@ -33,14 +34,15 @@ use super::queue::{Job, Queue};
 use super::reconcile::{Look, after_refusals};
 use crate::tickets::keys::KeyRing;
 
-mod gone;
 mod group_keys;
 mod kubelets;
 mod labelled;
 mod look;
 mod memory;
 mod report;
+mod sight;
 mod stores;
+mod writes;
 
 use kubelets::Kubelets;
 use memory::Memories;

@@ -12,7 +12,7 @@ use tracing::{info, warn};
 
 use super::Surroundings;
 use super::look::{Decided, Round};
-use super::memory::Memory;
+use super::memory::GroupMemory;
 use crate::apply::is_stale;
 use crate::controller::report::merge_difference;
 
@@ -36,7 +36,7 @@ impl Round<'_> {
         &self,
         decided: &Decided<'_>,
         troubles: &[String],
-        memory: &mut Memory,
+        memory: &mut GroupMemory,
     ) -> bool {
         let Decided { seen, plan, .. } = *decided;
         let previous = self.group.status.clone().unwrap_or_default();
@@ -82,7 +82,7 @@ impl Round<'_> {
         match api.patch_status(&self.key.name, &parameters, &Patch::Merge(patch)).await {
             Ok(written) => {
                 if let Readable::Object { object, .. } = written {
-                    memory.wrote_group(*object, boot_clock::now());
+                    memory.seen.own.wrote(*object, boot_clock::now());
                 }
                 self.tell_news(&group_news(&previous, &all, (&self.key.name, &records)));
                 true

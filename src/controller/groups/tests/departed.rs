@@ -38,7 +38,7 @@ async fn pods_that_are_gone_are_asked_for_and_then_how_their_kubelets_are() {
     let Look::Settled(Some(Again { after, .. })) = looked else {
         panic!("it is not looked again: {looked:?}")
     };
-    assert!(after <= super::super::gone::ASK_EACH, "{after:?}");
+    assert!(after <= bps_observe::group::ASK_EACH, "{after:?}");
 
     assert!(matches!(look(&context, &job()).await, Look::Settled(_)));
     assert_eq!(asked(&log), [""; 0], "not as often as something happens");

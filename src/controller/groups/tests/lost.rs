@@ -3,8 +3,8 @@
 use bps_api::{HAGroupStatus, LostPair};
 use bps_protocol::Epoch;
 
-use super::super::memory::TERMS_MISSED;
 use super::*;
+use bps_observe::group::TERMS_MISSED;
 
 /// Number of the directory of the Pod 2, which alone has every acknowledged write.
 const LEVEL: &str = "0000000000000000000000000000000b";
@@ -51,7 +51,7 @@ impl Operator {
 
     /// What the Lease that comes says of the copies of the state, and whose it is.
     async fn next_lease(&self) -> (Value, Value, Vec<String>) {
-        self.context.memories.lock().unwrap().get_mut(&key()).expect("it has looked").outwait();
+        self.context.memories.lock().unwrap().get_mut(&key()).expect("it has looked").seen.leases.outwait();
         let made = self.look("/leases").await;
         let annotations = &made[0]["metadata"]["annotations"];
         let members = annotations[keys::ANNOTATION_HA_MEMBERS].as_str().expect("members");
@@ -160,7 +160,7 @@ async fn a_group_that_is_made_anew_waits_for_those_who_may_act_and_pairs_them_as
     let (context, writer) = context(&client, Stores::with(group(), []).with_pods(pods));
     let operator = Operator { context, log, _writer: writer };
     assert_eq!(operator.look("/leases").await, [] as [Value; 0], "whoever acted may still act");
-    operator.context.memories.lock().unwrap().get_mut(&key()).expect("it has looked").outwait();
+    operator.context.memories.lock().unwrap().get_mut(&key()).expect("it has looked").seen.leases.outwait();
     let founded = operator.look("/leases").await;
     let told = founded.iter().map(|lease| {
         let members =

@@ -1,13 +1,14 @@
 //! What is remembered of Leases that go, come and are set back.
 
 use bps_api::{HAGroupStatus, keys};
-use bps_core::pairing::Pod;
-use bps_core::pairing::testing::{pair, pod};
+use bps_core::pairing::testing::pod;
+use bps_core::pairing::{Group, PairHold, PairReason, Plan, Pod};
 use bps_wire::uid::format_uid;
-use kube::core::ObjectMeta;
+use kube_core::ObjectMeta;
 use serde_json::json;
 
 use super::*;
+use crate::group::Memory;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -18,7 +19,7 @@ fn at(seconds: u32) -> BootTime {
 #[test]
 fn an_active_s_write_begins_the_watch_anew_and_nothing_else_does() {
     let mut memory = Memory::default();
-    let mut see = |writes, seconds| memory.see_pair(0, Known { writes, ..known(seconds) }).0;
+    let mut see = |writes, seconds| memory.leases.see_pair(0, Known { writes, ..known(seconds) }).0;
     assert_eq!([see(1, 10), see(1, 20), see(2, 30), see(2, 40)], [at(10), at(10), at(30), at(30)]);
 }
 
@@ -26,56 +27,14 @@ fn an_active_s_write_begins_the_watch_anew_and_nothing_else_does() {
 fn a_tenure_is_young_since_it_was_first_seen_whatever_is_written_in_it() {
     let mut memory = Memory::default();
     let mut see = |epoch: u64, writes, seconds| {
-        memory.see_pair(3, Known { epoch: epoch.into(), writes, ..known(seconds) });
-        !memory.young((at(seconds), 2 * SECOND)).is_empty()
+        memory.leases.see_pair(3, Known { epoch: epoch.into(), writes, ..known(seconds) });
+        !memory.leases.young(at(seconds), 2 * SECOND).is_empty()
     };
     let seen = [(1, 1, 10), (1, 2, 11), (1, 3, 12), (2, 4, 13), (2, 5, 15)];
     assert_eq!(
         seen.map(|(epoch, writes, seconds)| see(epoch, writes, seconds)),
         [true, true, false, true, false]
     );
-}
-
-#[test]
-fn a_pair_is_forsaken_since_it_was_first_seen_so_until_it_is_not() {
-    let mut memory = Memory::default();
-    let seen = |seconds| Some(Forsaken { since: at(seconds), was_told: false });
-    assert_eq!([seen(1), seen(2)].map(|seen| memory.see_forsaken(0, seen)), [seen(1), seen(1)]);
-    assert_eq!([None, seen(4)].map(|seen| memory.see_forsaken(0, seen)), [None, seen(4)]);
-}
-
-#[test]
-fn an_active_is_uncovered_since_it_was_first_seen_so_until_it_is_not() {
-    let mut memory = Memory::default();
-    let mut see = |is_leaving, seconds| {
-        let pods = [1, 2].map(|number| Pod { is_leaving, ..pod(number) }).into();
-        let mut group = Group { pods, pairs: vec![pair(0, [1, 2])], ..Group::default() };
-        memory.see_uncovered(&mut group, at(seconds));
-        group.pairs[0].uncovered.map(|uncovered| uncovered.since)
-    };
-    let seen = [(true, 1), (true, 2), (false, 3), (true, 4)];
-    assert_eq!(
-        seen.map(|(is_leaving, seconds)| see(is_leaving, seconds)),
-        [Some(at(1)), Some(at(1)), None, Some(at(4))]
-    );
-}
-
-#[test]
-fn an_own_write_of_the_group_is_newer_until_a_watch_shows_it_or_it_is_old() {
-    let group = |uid: &str, version: u64| -> HAGroup {
-        let metadata = json!({"name": "web", "uid": uid, "resourceVersion": version.to_string()});
-        serde_json::from_value(json!({"metadata": metadata, "spec": {}})).expect("a group")
-    };
-    let newest = |shown: HAGroup, since: Duration| {
-        let mut memory = Memory::default();
-        memory.wrote_group(group("a", 10), at(0));
-        version(&memory.newest(&shown, at(0) + since).metadata)
-    };
-    // Numbers, not words: "9" is above "10".
-    let shown = [("a", 9), ("a", 10), ("a", 11), ("b", 9)];
-    let found = shown.map(|(uid, version)| newest(group(uid, version), SECOND));
-    assert_eq!(found, [Some(10), Some(10), Some(11), Some(9)]);
-    assert_eq!(newest(group("a", 9), OWN_WRITE_HOLDS), Some(9));
 }
 
 fn known(seconds: u32) -> Known {
@@ -98,7 +57,7 @@ fn a_standby_is_silent_since_its_lease_first_told_so_without_a_break() {
     let mut memory = Memory::default();
     let mut see = |epoch: u64, standby: Option<u128>, seconds| {
         let silence = standby.map(|standby| Silence { standby: AgentId(standby), since: at(seconds) });
-        let seen = memory.see_pair(0, Known { epoch: epoch.into(), silence, ..known(seconds) }).1;
+        let seen = memory.leases.see_pair(0, Known { epoch: epoch.into(), silence, ..known(seconds) }).1;
         seen.map(|silence| (silence.standby.0, silence.since))
     };
     let seen =
@@ -106,22 +65,6 @@ fn a_standby_is_silent_since_its_lease_first_told_so_without_a_break() {
     let expected =
         [Some((2, at(1))), Some((2, at(1))), None, Some((2, at(4))), Some((3, at(5))), Some((3, at(6)))];
     assert_eq!(seen.map(|(epoch, standby, seconds)| see(epoch, standby, seconds)), expected);
-}
-
-#[test]
-fn whoever_was_silent_counts_so_for_a_while() {
-    let mut memory = Memory::default();
-    let mut group = Group { pairs: vec![pair(0, [1, 2])], ..Group::default() };
-    group.pairs[0].silence = Some(Silence { standby: AgentId(2), since: at(1) });
-    memory.see_silent(&group, at(2));
-    assert!(memory.silent.is_empty(), "not long enough");
-    memory.see_silent(&group, at(6));
-    group.pairs[0].silence = None;
-    let mut is_silent = |now| {
-        memory.see_silent(&group, now);
-        !memory.silent.is_empty()
-    };
-    assert_eq!([at(7), at(6) + SILENT_FOR].map(&mut is_silent), [true, false]);
 }
 
 fn lost(number: u32, pod: &str, level: Option<LevelText>) -> Lost {
@@ -171,7 +114,7 @@ fn see(memory: &mut Memory, leases: &[LeaseEnd], is_own: bool, lists: u64) {
     group.metadata.uid = Some(if is_own { "own" } else { "next" }.to_owned());
     group.status = Some(HAGroupStatus { wait_seconds: 61, ..HAGroupStatus::default() });
     group.spec.timing.get_or_insert_default().api_outage_seconds = 0;
-    memory.see_ends(SeenEnds { leases, lists, led_since: 0, group: &group });
+    memory.leases.see_ends(SeenEnds { leases, lists, led_since: 0, group: &group });
 }
 
 fn ending(uid: u128) -> Lease {
@@ -188,10 +131,10 @@ fn ending(uid: u128) -> Lease {
 fn a_lost_lease_is_known_whoever_knew_it() {
     let told = BTreeMap::from([(1, lost(1, "b", Some(level("b"))))]);
     let mut memory = Memory::default();
-    memory.see_pair(0, Known { has_state: false, ..known(1) });
+    memory.leases.see_pair(0, Known { has_state: false, ..known(1) });
     let expected = [lost(0, "a", None), lost(1, "b", Some(level("b")))];
-    assert_eq!(memory.see_lost(&BTreeSet::new(), told, at(5)), expected);
-    assert_eq!(memory.see_lost(&BTreeSet::new(), BTreeMap::new(), at(6)), expected);
+    assert_eq!(memory.leases.see_lost(&BTreeSet::new(), told, at(5)), expected);
+    assert_eq!(memory.leases.see_lost(&BTreeSet::new(), BTreeMap::new(), at(6)), expected);
 }
 
 #[test]
@@ -201,7 +144,7 @@ fn whoever_is_named_by_any_who_know_of_a_lost_pair_is_left_alone() {
     assert_eq!(pods_of(&lease), ["told", "ended"]);
     let mut memory = Memory::default();
     see(&mut memory, &[LeaseEnd { lease, at: at(4), list: 0 }], true, 0);
-    let gone = memory.see_lost(&BTreeSet::new(), told, at(5));
+    let gone = memory.leases.see_lost(&BTreeSet::new(), told, at(5));
     assert_eq!(gone.into_iter().map(|lost| lost.pods).collect::<Vec<_>>(), [["told", "ended"]]);
 }
 
@@ -224,10 +167,10 @@ fn who_was_level_is_known_only_if_the_end_of_that_lease_was_seen() {
     for (known, ends, expected) in table {
         let mut memory = Memory::default();
         if let Some(known) = known {
-            memory.see_pair(0, known);
+            memory.leases.see_pair(0, known);
         }
         see(&mut memory, &seen_at(5, &ends), true, 0);
-        assert_eq!(memory.see_lost(&BTreeSet::new(), told(), at(5)), [lost(0, "a", expected)]);
+        assert_eq!(memory.leases.see_lost(&BTreeSet::new(), told(), at(5)), [lost(0, "a", expected)]);
     }
 }
 
@@ -261,7 +204,7 @@ fn a_lease_whose_end_is_all_that_is_known_is_missed_unless_the_pair_was_to_end()
 fn lost_after(known: Option<Known>, end: LeaseEnd, is_own: bool, lists: u64) -> Vec<Lost> {
     let mut memory = Memory::default();
     if let Some(known) = known {
-        memory.see_pair(0, known);
+        memory.leases.see_pair(0, known);
     }
     see(&mut memory, &[end], is_own, lists);
     let mut seen = SeenGroup::default();
@@ -312,8 +255,8 @@ fn a_lease_that_ended_while_another_replica_may_have_led_is_not_made_again() {
     let returning = |led_since| {
         let mut memory = Memory::default();
         let leases = std::slice::from_ref(&end);
-        memory.see_ends(SeenEnds { leases, lists: 0, led_since, group: &group });
-        memory.returning().len()
+        memory.leases.see_ends(SeenEnds { leases, lists: 0, led_since, group: &group });
+        memory.leases.returning().len()
     };
     // Its deletion has version 5.
     assert_eq!([0, 4, 5, 6, u64::MAX].map(returning), [1, 1, 0, 0, 0]);
@@ -357,12 +300,12 @@ fn a_lease_is_made_again_once_unless_that_was_refused() {
     let may_return = |memory: &mut Memory| {
         let mut seen = SeenGroup::default();
         memory.remember(&mut seen, &Moment { now: at(6), timing: &Timing::default() });
-        (memory.returning().len(), seen.group.lost.iter().filter(|lost| lost.may_return).count())
+        (memory.leases.returning().len(), seen.group.lost.iter().filter(|lost| lost.may_return).count())
     };
     assert_eq!(may_return(&mut memory), (1, 1));
-    let last = memory.restore(0);
+    let last = memory.leases.restore(0);
     assert_eq!(may_return(&mut memory), (0, 0), "nobody knows whether it was, and what became of it");
-    memory.is_not_restored(0, last);
+    memory.leases.is_not_restored(0, last);
     assert_eq!(may_return(&mut memory), (1, 1));
 }
 
@@ -370,8 +313,9 @@ fn a_lease_is_made_again_once_unless_that_was_refused() {
 fn a_term_that_no_look_has_seen_is_not_used_again() {
     let timing = Timing::default();
     let highest = |ends: &[Lease]| {
-        let mut memory = Memory { highest_term: 3, ..Memory::default() };
-        memory.see_pair(0, known(1));
+        let mut memory =
+            Memory { leases: LeaseMemory { highest_term: 3, ..LeaseMemory::default() }, ..Memory::default() };
+        memory.leases.see_pair(0, known(1));
         see(&mut memory, &seen_at(5, ends), true, 0);
         let mut seen = SeenGroup::default();
         memory.remember(&mut seen, &Moment { now: at(5), timing: &timing });
@@ -402,7 +346,7 @@ fn what_a_lost_lease_said_is_remembered_until_there_is_another_one() {
     let both = vec![lost(0, "a", Some(level("x"))), lost(1, "b", None)];
     assert_eq!(look(Duration::ZERO, &[]), (both, vec![]));
     assert_eq!(look(timing.operator_wait, &[]), (vec![], vec![lost(0, "a", Some(level("x")))]));
-    memory.see_pair(0, known(9));
+    memory.leases.see_pair(0, known(9));
     let mut seen = SeenGroup { numbers: BTreeSet::from([0]), ..SeenGroup::default() };
     memory.remember(&mut seen, &Moment { now: at(5) + timing.operator_wait, timing: &timing });
     assert_eq!((seen.group.lost, seen.group.remembered), (vec![], vec![]));
@@ -416,7 +360,10 @@ fn what_is_seen_first_is_taken_for_new_and_what_was_seen_before_keeps_its_time()
         told: BTreeMap::from([(2, lost(2, "a", None))]),
         ..SeenGroup::default()
     };
-    let mut memory = Memory { alone_since: Some(at(1)), highest_term: 7, ..Memory::default() };
+    let leases = LeaseMemory { highest_term: 7, ..LeaseMemory::default() };
+    let mut memory = Memory { leases, ..Memory::default() };
+    let is_alone = PairHold { reason: PairReason::PodAlone, pair: None, until: None };
+    memory.lasting.follow(&Plan { holds: vec![is_alone], ..Plan::default() }, at(1));
     let lost = vec![lost(2, "a", None)];
     let expected =
         Group { lost, highest_term: 7 + TERMS_MISSED, alone_since: Some(at(1)), ..Group::default() };
@@ -430,22 +377,22 @@ fn what_is_seen_first_is_taken_for_new_and_what_was_seen_before_keeps_its_time()
 #[test]
 fn a_pair_that_was_ended_is_not_lost() {
     let mut memory = Memory::default();
-    memory.see_pair(0, known(1));
-    memory.end_pair(0, None);
-    assert_eq!(memory.see_lost(&BTreeSet::new(), BTreeMap::new(), at(2)), []);
+    memory.leases.see_pair(0, known(1));
+    memory.leases.end_pair(0, None);
+    assert_eq!(memory.leases.see_lost(&BTreeSet::new(), BTreeMap::new(), at(2)), []);
 }
 
 #[test]
 fn a_pair_that_was_ended_is_not_missed_when_the_watch_shows_it_once_more() {
     let timing = Timing::default();
     let mut memory = Memory::default();
-    memory.see_pair(0, known(1));
-    memory.end_pair(0, None);
-    memory.see_pair(0, known(2));
+    memory.leases.see_pair(0, known(1));
+    memory.leases.end_pair(0, None);
+    memory.leases.see_pair(0, known(2));
     let mut seen = SeenGroup::default();
     memory.remember(&mut seen, &Moment { now: at(3), timing: &timing });
     assert_eq!(seen.group.lost, []);
-    assert!(memory.ended.is_empty(), "no watch shows it any more");
+    assert!(memory.leases.ended.is_empty(), "no watch shows it any more");
 }
 
 #[test]
@@ -458,15 +405,15 @@ fn a_pair_whose_pods_may_come_back_with_their_state_is_remembered_when_it_ends()
     ];
     for (pod, level, expected) in table {
         let mut memory = Memory::default();
-        memory.see_pair(0, Known { pods: vec![pod.into()], ..known(1) });
-        memory.end_pair(0, level);
+        memory.leases.see_pair(0, Known { pods: vec![pod.into()], ..known(1) });
+        memory.leases.end_pair(0, level);
         // The watch may show it once more.
         for records in [BTreeSet::from([0]), BTreeSet::new()] {
             if !records.is_empty() {
-                memory.see_pair(0, known(2));
+                memory.leases.see_pair(0, known(2));
             }
             let mut seen = SeenGroup { numbers: records, ..SeenGroup::default() };
-            memory.ended.insert(7);
+            memory.leases.ended.insert(7);
             memory.remember(&mut seen, &Moment { now: at(5) + timing.operator_wait, timing: &timing });
             assert_eq!(seen.group.lost, []);
             if seen.numbers.is_empty() {

@@ -9,9 +9,10 @@ use std::time::Duration;
 
 use bps_core::model::NodeName;
 use bps_core::pairing::{Group, Pair};
-use bps_observe::group::PodEnd;
 use bps_protocol::{AgentId, BootTime};
 use jiff::Timestamp;
+
+use super::PodEnd;
 
 /// How long a kubelet that reaches the API server all the time may take to hear that a Pod is gone, and to begin to end what is left of
 /// it. 90 s: its watch of Pods is tried again within 60 s (client-go's reflector, 30 s with jitter), and it ends what has no Pod each
@@ -22,7 +23,7 @@ const WITHIN: Duration = Duration::from_secs(90);
 const UNWRITTEN_FOR: Duration = Duration::from_secs(60);
 /// How often to ask what became of Pods that are gone, and how their kubelets are. 20 s: twice as long as between two renewals of
 /// the Lease of a node by default, so that one that was not renewed meanwhile shows a break.
-pub(super) const ASK_EACH: Duration = Duration::from_secs(20);
+pub const ASK_EACH: Duration = Duration::from_secs(20);
 
 /// How often a kubelet must have been seen to go on at least. 4: however long its Lease is good for, a few renewals alone could be those
 /// of a network that comes and goes.
@@ -30,40 +31,42 @@ const SEEN_MIN: u32 = 4;
 
 /// Pods that Leases name, and how far they are on their way.
 #[derive(Debug, Default)]
-pub(super) struct Departed(BTreeMap<AgentId, Departure>);
+pub struct Departed(BTreeMap<AgentId, Departure>);
 
 /// What one look saw of the Pods of a group.
-pub(super) struct SeenPods<'a> {
-    pub(super) group: &'a Group,
+pub struct SeenPods<'a> {
+    /// The group.
+    pub group: &'a Group,
     /// Those that are there.
-    pub(super) present: Vec<PodEnd>,
+    pub present: Vec<PodEnd>,
     /// Those whose deletion was seen since the last look.
-    pub(super) gone: Vec<PodEnd>,
+    pub gone: Vec<PodEnd>,
     /// Nodes of which a watch says that somebody vouches that they are off.
-    pub(super) off: &'a BTreeSet<NodeName>,
+    pub off: &'a BTreeSet<NodeName>,
 }
 
 /// The Lease by which a kubelet says that it reaches the API server, as it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Renewal {
+pub struct Renewal {
     /// Its uid: another one is that of another machine of that name, or of one that was away for long.
-    pub(super) lease: String,
+    pub lease: String,
     /// When it was made.
-    pub(super) created: Timestamp,
+    pub created: Timestamp,
     /// When it was renewed last, by the clock of the node.
-    pub(super) renewed: Timestamp,
+    pub renewed: Timestamp,
     /// How long it is good for; it is renewed four times as often.
-    pub(super) duration: Duration,
+    pub duration: Duration,
 }
 
 /// What a node was asked for, and when.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Heard {
-    /// When it was asked, and when it was answered.
-    pub(super) asked: BootTime,
-    pub(super) answered: BootTime,
+pub struct Heard {
+    /// When it was asked.
+    pub asked: BootTime,
+    /// When it was answered.
+    pub answered: BootTime,
     /// `None`: there is no such Lease, or it may not be read.
-    pub(super) renewal: Option<Renewal>,
+    pub renewal: Option<Renewal>,
 }
 
 #[derive(Debug)]
@@ -158,7 +161,7 @@ impl Departure {
 
 impl Departed {
     /// Notes Pods of those that Leases name. A Pod that is missing is gone, whether a watch told so or not.
-    pub(super) fn see(&mut self, seen: SeenPods<'_>) {
+    pub fn see(&mut self, seen: SeenPods<'_>) {
         let SeenPods { group, present, gone, off } = seen;
         let named: BTreeSet<AgentId> = group.pairs.iter().flat_map(|pair| pair.lease.named()).collect();
         let there: BTreeSet<AgentId> = present.iter().map(|end| end.id).collect();
@@ -197,7 +200,7 @@ impl Departed {
     }
 
     /// Pods of which it is to be asked whether they are there.
-    pub(super) fn doubted(&mut self, group: &Group, off: &BTreeSet<NodeName>, now: BootTime) -> Vec<PodEnd> {
+    pub fn doubted(&mut self, group: &Group, off: &BTreeSet<NodeName>, now: BootTime) -> Vec<PodEnd> {
         let asked = self.asked_for(group, off);
         let mut doubted = Vec::new();
         for (_, departure) in self.0.iter_mut().filter(|(id, _)| asked.contains(id)) {
@@ -211,14 +214,14 @@ impl Departed {
     }
 
     /// The answer to that. A Pod that is there lost its label only.
-    pub(super) fn settle(&mut self, id: AgentId, is_there: bool, now: BootTime) {
+    pub fn settle(&mut self, id: AgentId, is_there: bool, now: BootTime) {
         if let Some(departure) = self.0.get_mut(&id).filter(|_| !is_there) {
             (departure.absent_since, departure.asked_at) = (Some(now), None);
         }
     }
 
     /// Nodes of which it is to be asked whether somebody vouches that they are off (`true`), or how their kubelets are.
-    pub(super) fn sought(
+    pub fn sought(
         &mut self,
         group: &Group,
         off: &BTreeSet<NodeName>,
@@ -241,14 +244,14 @@ impl Departed {
     }
 
     /// Whether somebody vouches that a node is off, as the API server said.
-    pub(super) fn vouch(&mut self, node: &NodeName, is_vouched_for: bool) {
+    pub fn vouch(&mut self, node: &NodeName, is_vouched_for: bool) {
         for departure in self.on(node) {
             departure.is_vouched_for = is_vouched_for;
         }
     }
 
     /// What was heard of the kubelet of a node.
-    pub(super) fn hear(&mut self, node: &NodeName, heard: &Heard) {
+    pub fn hear(&mut self, node: &NodeName, heard: &Heard) {
         self.on(node).for_each(|departure| departure.hear(heard));
     }
 
@@ -257,7 +260,7 @@ impl Departed {
     }
 
     /// Says of each pair whether its members have ended, or when that may be known.
-    pub(super) fn tell(&self, group: &mut Group, now: BootTime) {
+    pub fn tell(&self, group: &mut Group, now: BootTime) {
         for pair in &mut group.pairs {
             let expected = |id: &AgentId| match self.0.get(id) {
                 _ if *id == AgentId::NOBODY => Some(now),
