@@ -2,21 +2,39 @@
 //!
 //! Decides nothing about who may act. Never waits for the API server, a peer or a disk: all that takes time happens in
 //! other tasks, and this one only sleeps until something has happened.
+//!
+//! The loop keeps its state in parts. Each part has tests of its own, and decides what follows from a moment
+//! and a few facts. The loop asks the parts, and carries out their answers.
+//!
+//! | part | what it decides |
+//! |---|---|
+//! | `timetable` | when the loop is woken next, and whether the machine wakes it in time |
+//! | `lease_view` | which orders of the Lease are new, and whether the Lease needs this agent |
+//! | `eligibility` | whether this agent may act with what is in its state directory |
+//! | `state_claim` | what the writes of a tenure say of the state directories |
+//! | `succession` | to which Pod clients are led while the role passes from one to the other |
+//! | `withdrawal` | when an agent that was asked to leave may do so |
+//!
+//! | file | what the loop carries out there |
+//! |---|---|
+//! | `effects` | the effects of a step of the protocol, among them the beginning of a tenure |
+//! | `hearing` | messages of the other agents |
+//! | `ordered` | orders in the Lease |
+//! | `leaving` | the end of the process, of a tenure, or of the agent's part in a Lease |
+//! | `overlap` | planned handovers |
+//! | `ports` | the ports of the application, which are kept or relayed |
+//! | `replica` | replicated state |
+//! | `telling` | records of a takeover: logs, metrics, annotations, messages to the peer |
 
 use std::io;
 use std::net::IpAddr;
 use std::time::Duration;
 
 use bps_api::HandoverOrder;
-use bps_protocol::{
-    Agent, AgentId, BootTime, Chronicle, Epoch, Event, Moment, Order, Protocol, Role, Showing, Timing,
-    Version,
-};
+use bps_protocol::{Agent, BootTime, Chronicle, Event, Moment, Order, Protocol, Role, Showing, Timing};
 use bps_runtime::health::{Health, TICK_PERIOD};
 use bps_runtime::shutdown::Shutdown;
 use bps_wire::lease::{Member, Record};
-use bps_wire::level::Level;
-use bps_wire::orders::Orders;
 use futures::StreamExt as _;
 use futures::stream::{BoxStream, SelectAll};
 use rustix::process::Signal;
@@ -24,10 +42,11 @@ use tokio::sync::watch;
 use tokio::time::interval;
 use tracing::{error, info, warn};
 
-use self::lateness::Lateness;
-use self::leaving::{AskedToLeave, Leaving};
-use self::overlap::Awaited;
-use self::replica::{Footing, Permission};
+use self::eligibility::Eligibility;
+use self::lease_view::{LeaseOrders, LeaseView};
+use self::succession::Succession;
+use self::timetable::Timetable;
+use self::withdrawal::Withdrawal;
 use super::causes::cause;
 use super::enforcer::Leash;
 use super::lifeline::Lifelines;
@@ -99,45 +118,24 @@ pub enum End {
     Dismissed,
 }
 
-/// What the loop keeps for itself.
+/// What the loop keeps for itself; see the module for its parts.
 struct Turn<'a, On: Machine> {
     body: &'a mut Body<On>,
     pair: Pair,
-    wake_at: BootTime,
-    /// What the alarm is set to.
-    rings_at: BootTime,
-    /// How late it was.
-    lateness: Lateness,
-    /// It was asked to end: until then it may act on so that its standby has the state, and until then its Pod may take to end.
-    asked_to_leave: Option<AskedToLeave>,
-    /// It ends.
-    leaving: Option<Leaving>,
-    /// How long somebody may still come here because it acted.
+    /// When the loop is woken.
+    timetable: Timetable,
+    /// The Lease as its versions have shown it.
+    lease: LeaseView,
+    /// Whether the agent may act with its state directory.
+    eligibility: Eligibility,
+    /// The events that the loop awaits while the role passes from one Pod to the other.
+    succession: Succession,
+    /// How long clients may still connect to this Pod because the agent acted.
     aftermath: Aftermath,
-    /// That the successor of an application that goes on serves.
-    successor: Awaited,
-    /// That the own application listens, before the address is shown.
-    debut: Awaited,
-    /// Who asked for a promise last, and the epoch that it acts with.
-    asker: Option<(Epoch, AgentId)>,
-    /// The Lease was deleted, or made anew, for all that is known: an answer that there is none may be wrong.
-    is_gone: bool,
+    /// When the agent may leave.
+    withdrawal: Withdrawal,
     /// How the last tenures ended and began.
     chronicle: Chronicle,
-    /// The tenure that it gave up because what is left of its application does not end.
-    gave_up: Option<Epoch>,
-    /// What the Lease asked last, and the version that did.
-    orders: (Version, Orders),
-    /// What the protocol was told of its peer.
-    is_peer_fenced: bool,
-    /// What the protocol was told of the own state directory.
-    permission: Permission,
-    /// What the Lease says of the state directories, and the version that does.
-    level: (Version, Level),
-    /// Whether it could take over, by what the Lease says.
-    is_able: bool,
-    /// Whether the tenure may act with what is in the own one.
-    footing: Footing,
 }
 
 impl<On: Machine> Body<On> {
@@ -161,29 +159,19 @@ impl<On: Machine> Body<On> {
     /// # Errors
     /// What the kernel refused. The process must end then, and the application ends with it.
     pub async fn run(&mut self, pair: Pair, shutdowns: [&Shutdown; 2]) -> io::Result<End> {
+        let withdrawal = Withdrawal::new(self.relay.linger());
         let mut turn = Turn {
             body: self,
             pair,
-            wake_at: BootTime::default(),
-            rings_at: BootTime::default(),
-            lateness: Lateness::default(),
-            asked_to_leave: None,
-            leaving: None,
+            timetable: Timetable::default(),
+            lease: LeaseView::default(),
+            eligibility: Eligibility::default(),
+            succession: Succession::default(),
             aftermath: Aftermath::default(),
-            successor: Awaited::default(),
-            debut: Awaited::default(),
-            asker: None,
-            is_gone: false,
+            withdrawal,
             chronicle: Chronicle::default(),
-            gave_up: None,
-            orders: (Version::default(), Orders::default()),
-            is_peer_fenced: false,
-            permission: Permission::default(),
-            level: (Version::default(), Level::default()),
-            is_able: false,
-            footing: Footing::default(),
         };
-        let patience = turn.time_to_end(turn.body.end_within);
+        let patience = turn.withdrawal.time_to_end(turn.body.end_within, &turn.body.timing);
         turn.pair.protocol.be_patient(patience);
         turn.body.tenant.enlist();
         turn.be_standby();
@@ -202,10 +190,10 @@ impl<On: Machine> Body<On> {
             } else if turn.is_empty()? {
                 return Ok(End::Dismissed);
             }
-            let is_leaving = turn.leaving.is_some();
+            let is_leaving = turn.withdrawal.is_leaving();
             let Body { tenant, alarm, peers, signals, .. } = &mut *turn.body;
             let Pair { store, lifelines, replica, .. } = &mut turn.pair;
-            let (successor, debut) = (&mut turn.successor, &mut turn.debut);
+            let (succession, held_until) = (&mut turn.succession, turn.eligibility.held_until());
             tokio::select! {
                 // The end of the application comes before all that may have been said because of it. Then the time,
                 // because a hold that is over must not be mistaken for one that an answer still extends. Messages are
@@ -216,9 +204,8 @@ impl<On: Machine> Body<On> {
                     rung?;
                     turn.pass_time()?;
                 }
-                word = replica::word(replica, turn.footing.held_until()) => turn.replicated(word)?,
-                () = successor.come() => turn.relieve()?,
-                () = debut.come() => turn.show(),
+                word = replica::word(replica, held_until) => turn.replicated(word)?,
+                come = succession.come() => turn.arrived(come)?,
                 Some(signal) = signals.next() => turn.signalled(signal)?,
                 () = any_requested(shutdowns), if !is_leaving => turn.leave()?,
                 Some(epoch) = lifelines.certificates.recv() => turn.step(Event::Certificate { epoch })?,
@@ -247,13 +234,6 @@ fn is_end(signal: Signal) -> bool {
     is_end
 }
 
-mod hearing;
-mod lateness;
-mod leaving;
-mod overlap;
-mod ports;
-mod replica;
-
 impl<On: Machine> Turn<'_, On> {
     fn now(&self) -> BootTime {
         self.body.machine.now()
@@ -275,29 +255,30 @@ impl<On: Machine> Turn<'_, On> {
                 self.know(&record);
                 self.aftermath.sees(record.takeover, self.now() + self.body.relay.linger());
                 let Record { lease, version, slice, orders, level, .. } = *record;
-                self.is_gone &= self.pair.protocol.agent().seen.is_none_or(|seen| version <= seen.version);
+                let agent = *self.pair.protocol.agent();
+                self.lease.read(version, agent.seen.map(|seen| seen.version));
                 if self.pair.is_of_group {
                     self.pair
                         .slice
                         .send_if_modified(|known| std::mem::replace(known, slice.clone()) != slice);
                 }
                 // First: who shall not act must not take what this version offers.
-                self.know_level(version, (lease.members, level));
-                self.fence(version, (orders, lease.members))?;
+                self.know_level(version, lease.members, level);
+                self.obey(LeaseOrders::of(version, orders, lease.members, agent.id))?;
                 self.step(Event::LeaseRead { lease, version })?;
                 let peer = self.other_address();
                 self.body.tenant.follow(peer);
                 self.switch_over()
             }
             Report::Read(_) => {
-                self.is_gone = true;
+                self.lease.lose();
                 if !self.pair.is_of_group {
                     error!("Ignored a Lease that was made anew: delete the Pods of the pair, too");
                 }
                 Ok(())
             }
             Report::Gone => {
-                if !std::mem::replace(&mut self.is_gone, true) {
+                if self.lease.lose() {
                     warn!("Lost the Lease: it was deleted");
                 }
                 Ok(())
@@ -308,7 +289,7 @@ impl<On: Machine> Turn<'_, On> {
                     self.know(&record);
                 }
                 let Record { version, lease, level, .. } = *record;
-                self.know_level(version, (lease.members, level));
+                self.know_level(version, lease.members, level);
                 self.step(Event::WriteApplied { number, version })
             }
             Report::Conflicted => self.step(Event::WriteConflicted),
@@ -341,7 +322,7 @@ impl<On: Machine> Turn<'_, On> {
 
     /// What the protocol does about an event, knowing whether it may take over.
     fn step(&mut self, event: Event) -> io::Result<()> {
-        if let Some(order) = self.permission.changed(self.may_claim()) {
+        if let Some(order) = self.permit() {
             self.step_now(Event::Ordered(order))?;
         }
         self.step_now(event)
@@ -354,7 +335,7 @@ impl<On: Machine> Turn<'_, On> {
         let agent = *self.pair.protocol.agent();
         let (before, unresolved) = (agent.role, agent.unresolved);
         let is_outlasted = self.is_outlasted(now, event);
-        self.pair.protocol.live_on_writes(self.lateness.is_too_late(now));
+        self.pair.protocol.live_on_writes(self.timetable.is_too_late(now));
         let mut effects = self.pair.protocol.step(now, event);
         if is_outlasted {
             self.let_linger(now, &mut effects);
@@ -371,9 +352,8 @@ impl<On: Machine> Turn<'_, On> {
         self.show();
         self.note_progress();
         self.watch_successor();
-        let due = [self.body.tenant.due(), self.stays_until(now)].into_iter().flatten();
-        self.rings_at = due.fold(self.wake_at, BootTime::min).max(now);
-        self.body.alarm.set(Some(self.rings_at))?;
+        let others = [self.body.tenant.due(), self.withdrawal.stays_until(now)];
+        self.body.alarm.set(Some(self.timetable.next_ring(now, others)))?;
         let (role, epoch) = (self.pair.protocol.agent().role, self.pair.protocol.agent().epoch);
         if role != before {
             let (reason, is_answer) = cause(&event);
@@ -402,6 +382,18 @@ impl<On: Machine> Turn<'_, On> {
     }
 }
 
+mod eligibility;
+mod lease_view;
+mod state_claim;
+mod succession;
+mod timetable;
+mod withdrawal;
+
 mod effects;
+mod hearing;
+mod leaving;
 mod ordered;
+mod overlap;
+mod ports;
+mod replica;
 mod telling;

@@ -2,11 +2,15 @@
 
 use std::io;
 
-use bps_protocol::{Effect, Message};
+use bps_protocol::{Effect, Epoch, Message};
 use bps_wire::frame::Content;
+use bps_wire::lease::Member;
+use futures::FutureExt as _;
+use tokio::time::timeout;
 use tracing::error;
 
-use super::Turn;
+use super::succession::patience_for_debut;
+use super::{Posture, Turn};
 use crate::world::Machine;
 
 impl<On: Machine> Turn<'_, On> {
@@ -55,9 +59,33 @@ impl<On: Machine> Turn<'_, On> {
                     self.body.tenant.kill(now)?;
                 }
                 Effect::StandBy => self.be_standby(),
-                Effect::WakeAt(at) => self.wake_at = at,
+                Effect::WakeAt(at) => self.timetable.wake_at(at),
             }
         }
         Ok(())
+    }
+    /// Begins a tenure. The agent shows its address at once, unless another Pod still serves at the one that
+    /// is shown.
+    fn activate(&mut self, epoch: Epoch) {
+        self.take_footing(epoch);
+        let (body, pair) = (&mut *self.body, &self.pair);
+        let directory = body.peers.directory();
+        let address = |id| directory.get(&id).and_then(Member::ip);
+        let peer = pair.protocol.agent().tenure.and_then(|tenure| address(tenure.peer.id));
+        let own = address(pair.protocol.agent().id);
+
+        // The process may have been stopped since the step began. Its enforcer's timer is set by now, so it
+        // may be later.
+        let (now, posture) = (body.machine.now(), Posture { epoch, peer });
+        if pair.protocol.agent().hold_end() <= now {
+            return body.tenant.miss(posture);
+        }
+        body.tenant.activate(now, posture);
+
+        let patience = patience_for_debut(epoch, self.may_overlap());
+        if let (Some(own), Some(patience)) = (own, patience) {
+            let listens = timeout(patience, self.body.relay.served(own)).map(drop);
+            self.succession.await_debut(Box::pin(listens));
+        }
     }
 }

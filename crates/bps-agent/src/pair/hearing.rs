@@ -2,7 +2,7 @@
 
 use std::io;
 
-use bps_protocol::{AgentId, Event, Message, PromiseRequest};
+use bps_protocol::{AgentId, Event, Message};
 use bps_wire::frame::{Content, Question};
 use futures::FutureExt as _;
 
@@ -81,9 +81,7 @@ impl<On: Machine> Turn<'_, On> {
         }
         for message in content.messages().into_iter().flatten() {
             self.aftermath.heard(from, &message);
-            if let Message::PromiseRequest(PromiseRequest { epoch, .. }) = message {
-                self.asker = self.asker.max(Some((epoch, from)));
-            }
+            self.succession.heard(from, &message);
             self.step(Event::Received { from, message })?;
         }
         Ok(())

@@ -2,47 +2,43 @@
 
 use std::io;
 
-use bps_protocol::{AgentId, Event, Order, Role, Version};
-use bps_wire::orders::Orders;
+use bps_protocol::{Event, Order, Role};
 use tracing::warn;
 
 use super::Turn;
+use super::lease_view::{LeaseOrders, OrderNews};
 use crate::world::Machine;
 
 impl<On: Machine> Turn<'_, On> {
-    /// Takes over what a version of the Lease asks, unless a later one was read. Who leaves stays fenced.
-    pub(super) fn fence(
-        &mut self,
-        version: Version,
-        (orders, members): (Orders, [AgentId; 2]),
-    ) -> io::Result<()> {
-        let (known, before) = &self.orders;
-        if self.leaving.is_some() || version < *known {
+    /// Takes over what a version of the Lease asks, unless a later one was read. An agent that leaves stays
+    /// fenced.
+    pub(super) fn obey(&mut self, asked: LeaseOrders) -> io::Result<()> {
+        if self.withdrawal.is_leaving() {
             return Ok(());
         }
-        for annotation in orders.unreadable.difference(&before.unreadable) {
+        let Some(news) = self.lease.news(&asked) else { return Ok(()) };
+        let OrderNews { unreadable, peer_fenced, handover, fenced } = news;
+        for annotation in unreadable {
             warn!(annotation, "Ignored an order that cannot be read");
         }
-        let own = self.pair.protocol.agent().id;
-        // First: who is fenced with its peer must not hand over to it.
-        let is_peer_fenced = members.iter().any(|member| *member != own && orders.fenced.contains(member));
-        if std::mem::replace(&mut self.is_peer_fenced, is_peer_fenced) != is_peer_fenced {
+
+        // First: an agent that is fenced with its peer must not hand over to it.
+        if let Some(is_peer_fenced) = peer_fenced {
             self.step(Event::Ordered(Order::PeerFenced(is_peer_fenced)))?;
         }
-        self.heed_order(orders.handover);
-        let (_, before) = &self.orders;
-        let (was_fenced, is_fenced) = (before.fenced.contains(&own), orders.fenced.contains(&own));
-        self.orders = (version, orders);
-        match (was_fenced, is_fenced) {
-            (false, true) => self.step_forewarned(Event::Ordered(Order::Fence)),
-            (true, false) => self.step(Event::Ordered(Order::Unfence)),
-            (false, false) | (true, true) => Ok(()),
+        self.warn_of_overlap(handover);
+        self.lease.heed(asked);
+
+        match fenced {
+            Some(true) => self.step_forewarned(Event::Ordered(Order::Fence)),
+            Some(false) => self.step(Event::Ordered(Order::Unfence)),
+            None => Ok(()),
         }
     }
 
     pub(super) fn switch_over(&mut self) -> io::Result<()> {
         let agent = self.pair.protocol.agent();
-        let is_wanted = agent.role == Role::Active && self.orders.1.switch_over == Some(agent.epoch);
+        let is_wanted = agent.role == Role::Active && self.lease.asks_to_switch_over(agent.epoch);
         if is_wanted && self.may_switch_over() {
             return self.step_forewarned(Event::Ordered(Order::SwitchOver));
         }

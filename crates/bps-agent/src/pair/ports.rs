@@ -1,9 +1,9 @@
 //! Who serves at the ports of the application: it, or the relay to the Pod that acts.
 
-use bps_protocol::{BootTime, Role};
+use bps_protocol::{BootTime, Moment, Role};
 
+use super::withdrawal::is_idle;
 use super::{Body, Turn};
-use crate::relay::aim::Aim;
 use crate::world::Machine;
 
 impl<On: Machine> Turn<'_, On> {
@@ -11,7 +11,7 @@ impl<On: Machine> Turn<'_, On> {
     pub(super) fn relay(&mut self, now: BootTime) {
         let Body { relay, peers, tenant, timing, .. } = &*self.body;
         let agent = self.pair.protocol.agent();
-        let aim = || Aim::of((agent, self.asker), peers.directory(), (now, timing.watch));
+        let aim = || self.succession.aim(agent, peers.directory(), &Moment { now, timing });
         match agent.role {
             Role::Active => relay.close(),
             Role::Stopping => relay.open(aim()),
@@ -26,7 +26,7 @@ impl<On: Machine> Turn<'_, On> {
                 relay.open(aim());
             }
         }
-        if !self.is_idle() {
+        if !is_idle(agent.role) {
             self.aftermath.acted((agent.role, agent.epoch), now + self.body.relay.linger());
         }
     }

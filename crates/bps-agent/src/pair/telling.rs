@@ -12,19 +12,13 @@ use crate::store::Annotations;
 use crate::tenant::CrashLoopSeen;
 use crate::world::Machine;
 
-/// An alarm that is late by one part of the watch of so many is logged and counted. 4, which is 500 ms by default: longer than the time
-/// between two requests for a promise, and less than what makes a standby take over.
-const LATE_PART: u32 = 4;
-
 /// What shells report of a command that cannot be started.
 const NOT_STARTED: i32 = 126;
 
 impl<On: Machine> Turn<'_, On> {
     /// Who finds a takeover without a fault shall see that the machine was one.
     pub(super) fn tell_lateness(&mut self, now: BootTime) {
-        let late = now.since(self.rings_at);
-        self.lateness.note(late, now, &self.body.timing);
-        if late >= self.body.timing.watch / LATE_PART {
+        if let Some(late) = self.timetable.rung(now, &self.body.timing) {
             self.body.tenant.metrics().late_wakes.inc();
             let role = word(self.pair.protocol.agent().role);
             let late_ms = late.as_millis();
@@ -75,7 +69,7 @@ impl<On: Machine> Turn<'_, On> {
         let takeover = self.chronicle.record(write).and_then(|record| takeover::text(&record));
         let takeover = takeover.map(|text| (keys::ANNOTATION_HA_TAKEOVER, Some(text)));
         let crash_loop = (keys::ANNOTATION_HA_CRASH_LOOP, self.says_of_crash_loop(write));
-        let is_late = self.lateness.is_too_late(self.now());
+        let is_late = self.timetable.is_too_late(self.now());
         let late = (keys::ANNOTATION_HA_LATE, is_late.then(|| u64::from(write.lease.epoch).to_string()));
         self.says_of_directories(write).into_iter().chain(takeover).chain([crash_loop, late]).collect()
     }
@@ -83,7 +77,7 @@ impl<On: Machine> Turn<'_, On> {
     /// How the own application ends again and again; nothing of what was said before, once it does not here, or nobody is to start it.
     fn says_of_crash_loop(&self, write: &Write) -> Option<String> {
         let id = self.pair.protocol.agent().id;
-        let is_wanted = self.leaving.is_none() && !self.orders.1.fenced.contains(&id);
+        let is_wanted = !self.withdrawal.is_leaving() && !self.lease.is_fenced();
         let CrashLoopSeen { ends, exit_code } =
             self.body.tenant.crash_loop(self.now()).filter(|_| is_wanted)?;
         crash_loop::text(&ToldCrashLoop {
