@@ -2,13 +2,23 @@
 //! or in both roles, and then is ended as a whole with each tenure.
 //!
 //! Never decides who acts. What it reports as the end of a tenure is that no process is left that was there in it.
+//!
+//! The tenant keeps its state in parts, and carries out what follows from them:
+//!
+//! | part | what it decides |
+//! |---|---|
+//! | `running` | what there is of the application |
+//! | `assignment` | whether it belongs to a tenure or is a standby, whether it may run, and its environment |
+//! | `deadlines` | when it is promoted, and when it is killed |
+//! | `crashes` | how often it ended by itself, and when it may be started again |
+//! | `helpers` | which hook and which check run beside it |
+//! | `ties` | when lifelines may use its bond |
 
 use std::ffi::OsString;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::AsRawFd as _;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 use bps_api::keys;
@@ -17,24 +27,23 @@ use rustix::process::Signal;
 use tokio::sync::watch;
 use tracing::{error, warn};
 
+use self::assignment::Assignment;
 use self::crashes::Crashes;
-use self::hooks::helper_ended;
+use self::deadlines::Deadlines;
+use self::helpers::{HelperEnd, Helpers};
 use self::lingering::Lingering;
 use self::running::Running;
-use super::application::{Application, KILL_PERIOD};
-use super::hook::{Helper, Hook, Hooks, Occasion};
+use self::ties::Ties;
+use super::application::Application;
+use super::hook::{Hooks, Occasion};
 use super::last_lines::{LastLines, OUTPUT};
 use super::launch::LEFT_OUT;
 use super::lifeline::Tenancy;
-use super::lifeline::bond::Bond;
 use super::metrics::AgentMetrics;
 use super::world::{Kernel, Machine};
 
 pub(super) use self::crashes::PAUSE_MAX;
 pub(super) use self::lingering::{KILLED_BEFORE_MAX, LINGER_MAX};
-
-/// One part of the time to stop is for an application that obeys, one for the kernel with one that does not.
-const STOP_PARTS: u32 = 2;
 
 /// The application, if it runs.
 #[derive(Debug)]
@@ -43,42 +52,23 @@ pub struct Tenant<On: Machine = Kernel> {
     launcher: PathBuf,
     command: Vec<OsString>,
     hooks: Hooks,
-    /// How long before the given end SIGKILL follows the signal that asks it to end.
-    kill_before: Duration,
     running: Running<On>,
-    kill_at: Option<BootTime>,
-    /// When it was to be killed for another reason before it was asked to end with a tenure.
-    killed_anyway_at: Option<BootTime>,
-    /// Since when it is being killed.
-    killed_since: Option<BootTime>,
-    last_start: Option<BootTime>,
+    /// Its part in the pair.
+    assignment: Assignment,
+    /// When it is promoted or killed.
+    deadlines: Deadlines,
     /// How often in a row it ended by itself.
     crashes: Crashes,
-    /// Nothing of a tenure begins before this.
-    not_before: BootTime,
-    /// When an application that runs already is promoted, if that is still to come.
-    promote_at: Option<BootTime>,
+    /// The processes beside it.
+    helpers: Helpers<On>,
+    /// Its bond, shown to the lifelines during a tenure.
+    ties: Ties,
     metrics: AgentMetrics,
     end_seen: Option<BootTime>,
-    posture: Posture,
-    /// The pair that it belongs to, or did last.
-    pair: Option<String>,
     /// What is removed before each start.
     left_out: Option<String>,
     /// What it wrote last, if that may be told.
     last_lines: Option<LastLines>,
-    /// From the beginning of a tenure until nothing of its application is left.
-    is_tenure: bool,
-    /// Whether it stays ended as standby.
-    is_retired: bool,
-    /// Whether it must not be started yet.
-    is_held_back: bool,
-    hook: Option<Hook<On>>,
-    /// What finds out that the application works no more.
-    check: Option<Helper<On>>,
-    bond: Option<Arc<Bond>>,
-    /// The bond, as long as it belongs to a tenure.
-    bonds: watch::Sender<Tenancy>,
 }
 
 /// What an application and its hooks are told.
@@ -113,28 +103,16 @@ impl<On: Machine> Tenant<On> {
             launcher,
             command,
             hooks,
-            kill_before: stop / STOP_PARTS,
             running: Running::Nothing,
-            kill_at: None,
-            killed_anyway_at: None,
-            killed_since: None,
-            last_start: None,
+            assignment: Assignment::default(),
+            deadlines: Deadlines::new(stop),
             crashes: Crashes::default(),
-            not_before: BootTime::default(),
-            promote_at: None,
+            helpers: Helpers::default(),
+            ties: Ties::default(),
             metrics: AgentMetrics::default(),
             end_seen: None,
-            posture: Posture::default(),
-            pair: None,
             left_out: None,
             last_lines: None,
-            is_tenure: false,
-            is_retired: false,
-            is_held_back: false,
-            hook: None,
-            check: None,
-            bond: None,
-            bonds: watch::Sender::new(None),
         }
     }
 
@@ -176,29 +154,30 @@ impl<On: Machine> Tenant<On> {
     /// Whether a tenure that waits for the next start of the application is to end, because somebody came who may do better. To be
     /// asked whenever time has passed; `has_successor` tells whether a standby would take over.
     pub fn is_relieved(&mut self, has_successor: bool) -> bool {
-        let is_pausing = self.is_tenure && matches!(self.running, Running::Waiting(_));
+        let is_pausing = self.assignment.is_tenure() && matches!(self.running, Running::Waiting(_));
         self.crashes.is_relieved(is_pausing, has_successor)
     }
 
     /// Belongs to this pair from now on, in which stopping may take so long.
     pub fn join(&mut self, pair: String, stop: Duration) {
-        (self.pair, self.kill_before) = (Some(pair), stop / STOP_PARTS);
+        self.assignment.join(pair);
+        self.deadlines.set_stop(stop);
     }
 
     /// The bond with the application of a tenure, as it changes.
     pub fn bonds(&self) -> watch::Receiver<Tenancy> {
-        self.bonds.subscribe()
+        self.ties.subscribe()
     }
 
     /// Begins a tenure: promotes what runs, or starts it, at once unless it was started only just before.
     pub fn activate(&mut self, now: BootTime, posture: Posture) {
-        (self.posture, self.is_tenure, self.is_retired) = (posture, true, false);
+        self.assignment.begin(posture);
         // A hook for a standby is over before anything of the tenure begins.
         self.end_hook();
         match self.running {
-            Running::Application(_) if self.kill_at.is_none() => {
-                self.show_bond();
-                self.promote_at = Some(self.not_before);
+            Running::Application(_) if !self.deadlines.is_ending() => {
+                self.ties.show(self.assignment.tenure());
+                self.deadlines.promote();
                 self.promote_once_due(now);
             }
             // It is being ended; its end is that of the tenure.
@@ -210,9 +189,11 @@ impl<On: Machine> Tenant<On> {
 
     /// It is standby from now on; no tenure may be under way.
     pub fn stand_by(&mut self, now: BootTime, posture: Posture) {
-        self.posture = posture;
+        self.assignment.stand_by(posture);
         match self.running {
-            Running::Nothing if self.hooks.runs_in_standby && !self.is_retired => self.start_soon(now),
+            Running::Nothing if self.hooks.runs_in_standby && !self.assignment.is_retired() => {
+                self.start_soon(now);
+            }
             Running::Nothing if !self.hooks.runs_in_standby => drop(self.run_hook(Occasion::Standby)),
             Running::Nothing
             | Running::Waiting(_)
@@ -224,10 +205,10 @@ impl<On: Machine> Tenant<On> {
 
     /// The other Pod has this address now: an application that runs as standby follows it, by the hook for standbys.
     pub fn follow(&mut self, peer: Option<IpAddr>) {
-        if self.is_tenure || peer.is_none() || std::mem::replace(&mut self.posture.peer, peer) == peer {
+        if !self.assignment.follow(peer) {
             return;
         }
-        let is_running = matches!(self.running, Running::Application(_)) && self.kill_at.is_none();
+        let is_running = matches!(self.running, Running::Application(_)) && !self.deadlines.is_ending();
         if is_running && self.hooks.runs_in_standby {
             self.run_hook(Occasion::Standby);
         }
@@ -238,10 +219,8 @@ impl<On: Machine> Tenant<On> {
     /// # Errors
     /// What the kernel refused.
     pub fn stop(&mut self, now: BootTime, by: BootTime) -> io::Result<()> {
-        let kill_at = by.before(self.kill_before);
-        self.killed_anyway_at = self.kill_at;
-        // What is being killed already goes on being killed.
-        self.close(self.kill_at.map_or(kill_at, |at| at.min(kill_at)));
+        self.deadlines.stop(by);
+        self.close();
         // What the hook does comes first; the application is asked to end after it.
         let is_running =
             matches!(self.running, Running::Application(_)) && self.being_killed_since().is_none();
@@ -256,9 +235,8 @@ impl<On: Machine> Tenant<On> {
     /// # Errors
     /// The process list cannot be read.
     pub fn stop_by(&mut self, now: BootTime, by: BootTime) -> io::Result<()> {
-        if self.kill_at.is_some_and(|at| now < at) && self.being_killed_since().is_none() {
-            let with_hold = by.before(self.kill_before);
-            self.kill_at = Some(self.killed_anyway_at.map_or(with_hold, |at| at.min(with_hold)));
+        if self.being_killed_since().is_none() {
+            self.deadlines.stop_by(now, by);
         }
         self.go_on(now)
     }
@@ -268,13 +246,13 @@ impl<On: Machine> Tenant<On> {
     /// # Errors
     /// The process list cannot be read.
     pub fn kill(&mut self, now: BootTime) -> io::Result<()> {
-        self.close(now);
+        self.deadlines.kill(now);
+        self.close();
         self.go_on(now)
     }
 
-    /// Nothing of a tenure begins any more, and what there is of it is killed at this time.
-    fn close(&mut self, kill_at: BootTime) {
-        (self.kill_at, self.promote_at) = (Some(kill_at), None);
+    /// Lets nothing of a tenure begin any more.
+    fn close(&mut self) {
         self.end_check();
         match self.running {
             Running::Waiting(_) => self.running = Running::Stillborn,
@@ -290,10 +268,10 @@ impl<On: Machine> Tenant<On> {
     /// What the kernel refused.
     pub fn retire(&mut self, now: BootTime, by: BootTime) -> io::Result<()> {
         let is_lingering = matches!(self.running, Running::Lingering(_));
-        if std::mem::replace(&mut self.is_retired, true) || self.is_tenure || is_lingering {
+        if !self.assignment.retire() || is_lingering {
             return Ok(());
         }
-        self.kill_at = Some(by.before(self.kill_before));
+        self.deadlines.retire(by);
         self.end_check();
         match self.running {
             Running::Waiting(_) | Running::Stillborn => self.running = Running::Nothing,
@@ -305,34 +283,28 @@ impl<On: Machine> Tenant<On> {
 
     /// There is a pair to stand by for.
     pub fn enlist(&mut self) {
-        self.is_retired = false;
+        self.assignment.enlist();
     }
 
     /// Whether it stays ended as standby.
     pub fn is_retired(&self) -> bool {
-        self.is_retired
+        self.assignment.is_retired()
     }
 }
 
 /// The course of time.
 impl<On: Machine> Tenant<On> {
     fn start_soon(&mut self, now: BootTime) {
-        self.kill_at = None;
-        let earliest = self.not_before.max(self.next_start(now));
-        if earliest <= now && !self.is_held_back {
+        self.deadlines.spare();
+        let earliest = self.deadlines.earliest_start(self.crashes.next_start(now));
+        if earliest <= now && !self.assignment.is_held_back() {
             self.start(now);
         } else {
             self.running = Running::Waiting(earliest.max(now));
         }
     }
 
-    /// When it may be started again.
-    fn next_start(&self, now: BootTime) -> BootTime {
-        self.last_start.map_or(now, |last| last + self.crashes.pause(now))
-    }
-
     fn start(&mut self, now: BootTime) {
-        self.last_start = Some(now);
         self.crashes.started(now);
         self.metrics.starts.inc();
         let bond = self.machine.bond().inspect_err(|source| {
@@ -340,7 +312,7 @@ impl<On: Machine> Tenant<On> {
         });
         // The application's end is open here only until the start, so that nothing else inherits it.
         let (bond, inherited) = bond.ok().unzip();
-        let occasion = if self.is_tenure { Occasion::Active } else { Occasion::Standby };
+        let occasion = self.assignment.occasion();
         let mut environment = self.environment(occasion);
         let number = inherited.as_ref().map(|inherited| inherited.as_raw_fd().to_string());
         environment.extend(number.map(|number| (keys::ENV_HA_LIFELINE_FD, number)));
@@ -356,8 +328,8 @@ impl<On: Machine> Tenant<On> {
         match started {
             Ok(application) => {
                 self.running = Running::Application(application);
-                self.bond = bond.map(Arc::new);
-                self.show_bond();
+                self.ties.tie(bond);
+                self.ties.show(self.assignment.tenure());
                 self.run_hook(occasion);
             }
             Err(source) => {
@@ -379,19 +351,16 @@ impl<On: Machine> Tenant<On> {
         followed.ok()
     }
 
-    fn show_bond(&self) {
-        let tenancy = self.bond.clone().filter(|_| self.is_tenure).map(|bond| (self.posture.epoch, bond));
-        self.bonds.send_replace(tenancy);
-    }
-
     /// When [`Tenant::go_on`] has something to do.
     pub fn due(&self) -> Option<BootTime> {
         match &self.running {
             Running::Nothing | Running::Stillborn => None,
-            Running::Waiting(_) if self.is_held_back => None,
+            Running::Waiting(_) if self.assignment.is_held_back() => None,
             Running::Waiting(at) => Some(*at),
-            Running::Application(_) => self.kill_at.into_iter().chain(self.promote_at).min(),
-            Running::Lingering(Lingering { ends_at, .. }) => Some(self.kill_at.unwrap_or(*ends_at)),
+            Running::Application(_) => self.deadlines.next(),
+            Running::Lingering(Lingering { ends_at, .. }) => {
+                Some(self.deadlines.kill_at().unwrap_or(*ends_at))
+            }
         }
     }
 
@@ -406,13 +375,11 @@ impl<On: Machine> Tenant<On> {
         match &mut self.running {
             Running::Nothing | Running::Stillborn => {}
             Running::Waiting(_) => self.start(now),
-            Running::Lingering(_) if self.kill_at.is_none() => self.part()?,
-            Running::Application(_) if self.kill_at.is_none_or(|at| now < at) => self.promote_once_due(now),
+            Running::Lingering(_) if !self.deadlines.is_ending() => self.part()?,
+            Running::Application(_) if !self.deadlines.is_kill_due(now) => self.promote_once_due(now),
             Running::Application(application) | Running::Lingering(Lingering { application, .. }) => {
                 application.kill_once()?;
-                self.killed_since.get_or_insert(now);
-                // More may have been started meanwhile.
-                self.kill_at = Some(now + KILL_PERIOD);
+                self.deadlines.killed(now);
             }
         }
         Ok(())
@@ -439,17 +406,17 @@ impl<On: Machine> Tenant<On> {
     /// # Errors
     /// What the kernel refused.
     pub async fn ended(&mut self) -> io::Result<bool> {
-        let Self { running, hook, check, .. } = self;
-        let is_fencing = hook.as_ref().is_some_and(Hook::is_fence);
+        let Self { running, helpers, .. } = self;
+        let is_fencing = helpers.is_fencing();
         tokio::select! {
             // Nothing of the others is left either when the application has ended.
             biased;
             ended = running.ended(), if !is_fencing => ended.map(|()| self.end()),
-            ending = helper_ended(hook.as_mut().map(|hook| &mut hook.helper)) => {
-                self.hooked(ending?).map(|()| false)
-            }
-            ending = helper_ended(check.as_mut()) => {
-                self.checked(ending?);
+            ended = helpers.ended() => {
+                match ended? {
+                    HelperEnd::Hook(occasion, ending) => self.hooked(occasion, ending)?,
+                    HelperEnd::Check(ending) => self.checked(ending),
+                }
                 Ok(false)
             }
         }
@@ -474,7 +441,7 @@ impl<On: Machine> Tenant<On> {
     fn end(&mut self) -> bool {
         let exit_code = self.note_end();
         let now = self.machine.now();
-        self.crashes.ended(now, self.kill_at.is_some(), exit_code);
+        self.crashes.ended(now, self.deadlines.is_ending(), exit_code);
         if self.crashes.is_loop(now) {
             let pause = self.crashes.pause(now);
             warn!(
@@ -486,17 +453,19 @@ impl<On: Machine> Tenant<On> {
             last_lines.is_over();
         }
         let has_lingered = matches!(self.running, Running::Lingering(_));
-        // A hook has ended with it, and what it came to is for nobody that comes after.
-        (self.running, self.bond, self.check, self.hook) = (Running::Nothing, None, None, None);
-        (self.kill_at, self.killed_since, self.promote_at) = (None, None, None);
+        self.running = Running::Nothing;
+        self.ties.untie();
+        self.helpers.end();
+        self.deadlines.end();
         if has_lingered {
             self.parted();
             return false;
         }
-        let was_tenure = std::mem::take(&mut self.is_tenure);
-        self.show_bond();
-        if !was_tenure && !self.is_retired && self.last_start.is_some() {
-            self.running = Running::Waiting(self.next_start(now));
+
+        let was_tenure = self.assignment.end_tenure();
+        self.ties.show(None);
+        if !was_tenure && !self.assignment.is_retired() && self.crashes.was_started() {
+            self.running = Running::Waiting(self.crashes.next_start(now));
         }
         was_tenure
     }
@@ -508,18 +477,23 @@ impl<On: Machine> Tenant<On> {
 
     /// Whether a hook runs.
     pub fn has_hook(&self) -> bool {
-        self.hook.is_some()
+        self.helpers.has_hook()
     }
 }
 
-mod checks;
+mod assignment;
 mod crashes;
+mod deadlines;
+mod helpers;
+mod running;
+mod ties;
+
+mod checks;
 mod held;
 mod hooks;
 mod lingering;
 mod milestones;
 mod ports;
-mod running;
 mod stuck;
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,5 @@
 //! The process that checks whether the application still works.
 
-use bps_protocol::BootTime;
 use tracing::{error, warn};
 
 use super::Tenant;
@@ -17,7 +16,7 @@ impl<On: Machine> Tenant<On> {
         let state_file = self.hooks.state_file.as_deref().filter(|_| self.hooks.runs_in_standby);
         let command = check.command(&self.launcher, state_file);
         match Helper::start((&self.machine, &self.launcher), &command, environment) {
-            Ok(helper) => self.check = Some(helper),
+            Ok(helper) => self.helpers.add_check(helper),
             Err(error) => {
                 error!(error = &error as &dyn std::error::Error, "The application is not checked");
             }
@@ -26,18 +25,17 @@ impl<On: Machine> Tenant<On> {
 
     /// An application that is asked to end need not work any more.
     pub(super) fn end_check(&mut self) {
-        if let Some(Err(error)) = self.check.take().map(Helper::kill) {
+        if let Err(error) = self.helpers.end_check() {
             warn!(error = &error as &dyn std::error::Error, "Could not end the check of the application");
         }
     }
 
     /// It has ended. An application that works no more is killed, which is the same as if it had crashed.
     pub(super) fn checked(&mut self, ending: Ending) {
-        self.check = None;
         if ending == Ending::Exited(EXIT_FAILED.into()) {
             error!("The application works no more: kills it");
             self.crashes.found_dead();
-            self.kill_at = Some(BootTime::default());
+            self.deadlines.kill_at_once();
         } else {
             let code = ending.exit_code();
             error!(code, "The application is not checked any more until it is started again");

@@ -1,4 +1,4 @@
-//! How often in a row the application ended by itself soon after its start, and the pause that follows.
+//! How often in a row the application ended by itself soon after its start, and when it may be started again.
 //!
 //! A kubelet that starts a container again and again waits longer each time; of an application under an agent it sees no end.
 //! Each agent counts for itself: where the application ends on both sides, both wait, and the pair as a whole waits as long.
@@ -27,6 +27,8 @@ const LOOP_FROM: u32 = 3;
 #[derive(Debug)]
 pub(super) struct Crashes {
     pause_max: Duration,
+    /// When the application was started last.
+    last_start: Option<BootTime>,
     /// When what runs was started.
     started: Option<BootTime>,
     /// It was found to work no more, so that its end is its own although it was killed.
@@ -46,6 +48,7 @@ impl Default for Crashes {
         let last = BootTime::default();
         Self {
             pause_max: PAUSE_MAX,
+            last_start: None,
             started: None,
             is_dead: false,
             count: 0,
@@ -63,7 +66,7 @@ impl Crashes {
     }
 
     pub(super) fn started(&mut self, now: BootTime) {
-        (self.started, self.is_dead) = (Some(now), false);
+        (self.last_start, self.started, self.is_dead) = (Some(now), Some(now), false);
     }
 
     pub(super) fn found_dead(&mut self) {
@@ -83,6 +86,16 @@ impl Crashes {
 
     fn recent(&self, now: BootTime) -> u32 {
         if now < self.last + 2 * self.pause_max + COUNTS_FOR_BESIDE { self.count } else { 0 }
+    }
+
+    /// Whether a start was ever tried.
+    pub(super) fn was_started(&self) -> bool {
+        self.last_start.is_some()
+    }
+
+    /// When the application may be started again.
+    pub(super) fn next_start(&self, now: BootTime) -> BootTime {
+        self.last_start.map_or(now, |last| last + self.pause(now))
     }
 
     /// From the last start to the next one.
@@ -143,6 +156,15 @@ mod tests {
         let mut limited = after(&lives);
         limited.limit(SECOND);
         assert_eq!(limited.pause(at(10)), SECOND);
+    }
+
+    #[test]
+    fn a_start_waits_for_the_pause_since_the_last_one_and_the_first_does_not_wait() {
+        let crashes = Crashes::default();
+        assert_eq!((crashes.was_started(), crashes.next_start(at(7))), (false, at(7)));
+        let crashes = after(&[[0, 1], [5, 6]]);
+        assert_eq!((crashes.was_started(), crashes.next_start(at(6))), (true, at(7)));
+        assert_eq!(after(&[[5, 70]]).next_start(at(70)), at(6), "it has passed");
     }
 
     #[test]

@@ -49,13 +49,13 @@ impl<On: Machine> Tenant<On> {
             return;
         };
         self.running = Running::Lingering(Lingering { application, ends_at: now + LINGER_MAX });
-        self.is_tenure = false;
-        self.show_bond();
+        self.assignment.end_tenure();
+        self.ties.show(None);
     }
 
     /// Whether an application goes on that was not asked to end yet, although its tenure has passed to the peer.
     pub fn is_lingering(&self) -> bool {
-        matches!(self.running, Running::Lingering(_)) && self.kill_at.is_none()
+        matches!(self.running, Running::Lingering(_)) && !self.deadlines.is_ending()
     }
 
     /// When nothing may be left of an application whose tenure has passed to the peer, if there is one.
@@ -77,17 +77,16 @@ impl<On: Machine> Tenant<On> {
     pub(super) fn make_room(&mut self, now: BootTime) {
         let Running::Lingering(Lingering { ends_at, .. }) = &mut self.running else { return };
         *ends_at = now.min(*ends_at);
-        let kill_at = now + self.kill_before;
         // A hook that ran before it has been ended.
         if let Err(error) = self.ask_to_end() {
             error!(error = &error as &dyn std::error::Error, "Could not ask an earlier application to end");
         }
-        self.kill_at = Some(self.kill_at.map_or(kill_at, |known| known.min(kill_at)));
+        self.deadlines.make_room(now);
     }
 
     /// A tenure ends that waited for room: no other application was started, so that the end of this one is its end.
     pub(super) fn adopt(&mut self) {
-        self.kill_at = self.kill_at.into_iter().chain(self.lingering_killed_at()).min();
+        self.end_lingering();
         let running = std::mem::replace(&mut self.running, Running::Nothing);
         self.running = if let Running::Lingering(Lingering { application, .. }) = running {
             Running::Application(application)
@@ -96,22 +95,24 @@ impl<On: Machine> Tenant<On> {
         };
     }
 
-    fn lingering_killed_at(&self) -> Option<BootTime> {
-        Some(self.lingers_until()?.before(self.kill_before.min(KILLED_BEFORE_MAX)))
+    fn end_lingering(&mut self) {
+        if let Some(lingers_until) = self.lingers_until() {
+            self.deadlines.end_lingering(lingers_until);
+        }
     }
 
     /// Its time has come.
     pub(super) fn part(&mut self) -> io::Result<()> {
-        self.kill_at = self.lingering_killed_at();
+        self.end_lingering();
         self.end_check();
         if self.run_hook(Occasion::Fence) { Ok(()) } else { self.ask_to_end() }
     }
 
     /// Nothing is left of it: now there is room for the application of a tenure, or else the Pod is standby.
     pub(super) fn parted(&mut self) {
-        if self.is_tenure && self.last_start.is_some() {
-            let next = self.next_start(self.machine.now());
-            self.running = Running::Waiting(self.not_before.max(next));
+        if self.assignment.is_tenure() && self.crashes.was_started() {
+            let next = self.crashes.next_start(self.machine.now());
+            self.running = Running::Waiting(self.deadlines.earliest_start(next));
         } else {
             self.run_hook(Occasion::Standby);
         }

@@ -4,7 +4,6 @@ use bps_protocol::BootTime;
 use tracing::info;
 
 use super::{Lingering, Running, Tenant};
-use crate::hook::Occasion;
 use crate::metrics::AgentMetrics;
 use crate::world::Machine;
 
@@ -26,7 +25,7 @@ impl<On: Machine> Tenant<On> {
             return None;
         };
         let exit_code = application.ending()?.exit_code();
-        let (epoch, was_asked) = (self.posture.epoch, self.kill_at.is_some());
+        let (epoch, was_asked) = (self.assignment.epoch(), self.deadlines.is_ending());
         info!(exit_code, was_asked, %epoch, "The application has ended");
         Some(exit_code)
     }
@@ -38,8 +37,8 @@ impl<On: Machine> Tenant<On> {
 
     /// Whether the application runs in active mode, and its hook for actives has done its work.
     pub fn is_promoted(&self) -> bool {
-        let is_running = matches!(self.running, Running::Application(_)) && self.kill_at.is_none();
-        let is_hooking = self.hook.as_ref().is_some_and(|hook| hook.occasion == Occasion::Active);
-        self.is_tenure && is_running && self.promote_at.is_none() && !is_hooking
+        let is_running = matches!(self.running, Running::Application(_)) && !self.deadlines.is_ending();
+        let is_promoting = self.deadlines.awaits_promotion() || self.helpers.is_promoting();
+        self.assignment.is_tenure() && is_running && !is_promoting
     }
 }

@@ -11,13 +11,13 @@ impl<On: Machine> Tenant<On> {
     /// Since when nothing of it is meant to live: it was killed, or its command has ended and only others are left.
     pub(super) fn being_killed_since(&self) -> Option<BootTime> {
         let Running::Application(application) = &self.running else { return None };
-        self.killed_since.into_iter().chain(application.end_seen()).min()
+        self.deadlines.killed_since(application.end_seen())
     }
 
     /// Whether a tenure goes on with an application that should have ended: killing it has taken as long as stopping it
     /// may as a whole.
     pub fn is_stuck(&self, now: BootTime) -> bool {
-        let stop = 2 * self.kill_before;
-        self.is_tenure && self.being_killed_since().is_some_and(|since| since + stop <= now)
+        let is_overdue = |since| self.deadlines.is_overdue(since, now);
+        self.assignment.is_tenure() && self.being_killed_since().is_some_and(is_overdue)
     }
 }

@@ -40,31 +40,12 @@ async fn an_application_that_is_held_back_starts_when_it_is_let_go_or_ends_witho
     assert!(tenant.is_gone());
 }
 
-#[test]
-fn what_was_asked_to_end_is_killed_when_its_hold_ends_but_not_later_than_for_another_reason() {
-    let at = |milliseconds: u64| BootTime(milliseconds * 1_000_000);
-    let moved = |known: Option<u64>, anyway: Option<u64>, by: u64| {
-        let mut tenant = tenant(false);
-        (tenant.kill_at, tenant.killed_anyway_at) = (known.map(at), anyway.map(at));
-        tenant.stop_by(at(500), at(by)).unwrap();
-        tenant.kill_at
-    };
-    // Half of what stopping may take comes before the end of the hold.
-    assert_eq!(moved(Some(1_000), None, 2_000), Some(at(1_900)), "longer");
-    assert_eq!(moved(Some(1_000), None, 900), Some(at(800)), "shorter");
-    assert_eq!(moved(Some(500), None, 2_000), Some(at(500)), "it is due");
-    assert_eq!(moved(Some(0), None, 2_000), Some(at(0)), "it was to be killed at once");
-    assert_eq!(moved(Some(700), Some(700), 2_000), Some(at(700)), "it was to make room");
-    assert_eq!(moved(Some(700), Some(900), 2_000), Some(at(900)));
-    assert_eq!(moved(None, None, 2_000), None, "nobody asked it to end");
-}
-
 #[tokio::test]
 async fn a_tenure_that_is_missed_ends_and_nothing_was_started_for_it() {
     let mut tenant = tenant(false);
     tenant.miss(POSTURE);
     assert!(tenant.has_just_ended().unwrap());
-    assert_eq!((tenant.last_start, tenant.is_gone()), (None, true));
+    assert_eq!((tenant.crashes.was_started(), tenant.is_gone()), (false, true));
 }
 
 #[tokio::test]
