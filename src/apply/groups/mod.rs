@@ -22,7 +22,7 @@ use super::Answer;
 use super::outcome::{is_name_taken, refused};
 
 pub(crate) use objects::{apply, carry_out};
-pub(crate) use steps::Hand;
+pub(crate) use steps::{Hand, release};
 
 /// Most writes of one group under way at once.
 const WRITES_MAX: usize = 16;

@@ -9,7 +9,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::core::ObjectMeta;
 use kube::{Api, Client, ResourceExt as _};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{Failure, GroupAnswer};
 use crate::apply::removal::at_version;
@@ -81,6 +81,18 @@ impl Hand<'_> {
     fn namespace(&self) -> &str {
         self.source.group.metadata.namespace.as_deref().unwrap_or_default()
     }
+}
+
+/// Takes the annotation of a Pod away by which rollouts do not delete it.
+pub(crate) async fn release(client: &Client, pod: &SlimPod) -> GroupAnswer {
+    let (name, namespace) = (pod.name_any(), pod.metadata.namespace.as_deref().unwrap_or_default());
+    let api: Api<SlimPod> = Api::namespaced(client.clone(), namespace);
+    let parameters =
+        PatchParams { field_manager: Some(keys::FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+    let annotations = json!({(keys::ANNOTATION_HA_KEPT): null});
+    let patch = Patch::Merge(json!({"metadata": {"uid": pod.metadata.uid, "annotations": annotations}}));
+    let released = api.patch(&name, &parameters, &patch).await;
+    GroupAnswer::of("Pod", &name, released.map(|_| None).map_err(Failure::from))
 }
 
 fn written(lease: &Lease) -> WrittenVersion {

@@ -16,7 +16,7 @@ use tracing::{error, warn};
 use super::Context;
 use super::memory::GroupMemory;
 use super::stores::Stores;
-use super::writes::Course;
+use super::writes::{Course, release_all};
 use crate::controller::queue::Job;
 use crate::controller::reconcile::Look;
 
@@ -51,11 +51,10 @@ pub(super) async fn look(context: &Context, job: &Job) -> Look {
         .and_then(Readable::object)
         .map(|shown| memory.seen.own.newest(shown, boot_clock::now()));
     let Some(mut group) = newest.filter(|group| group.metadata.deletion_timestamp.is_none()) else {
-        context.refusals.end(key);
         context.stale.end(key);
         // How its Leases ended is kept for a group that is made anew.
         drop(stores.take_pod_ends(key));
-        return Look::Settled(None);
+        return release_all(context, key, stores).await;
     };
     // What is wished may be something else: pairs stay as they are.
     group.spec.paused |= unread.is_some();

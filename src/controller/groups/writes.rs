@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use bps_api::keys;
 use bps_core::manifests::{group_keys, pair_name};
 use bps_core::model::{Outcome, Refusal};
 use bps_core::pairing::{
@@ -11,23 +12,27 @@ use bps_core::pairing::{
     patience, permission_changes, service_changes, slice_needs,
 };
 use bps_core::status::{foreign_addresses, group_advice, lease_repaired, lease_restored};
+use bps_observe::SetKey;
 use bps_observe::group::SeenGroup;
 use bps_runtime::boot_clock;
 use futures::join;
 use k8s_openapi::api::core::v1::{Secret, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
-use kube::Resource;
 use kube::core::NamespaceResourceScope;
+use kube::{Resource, ResourceExt as _};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tracing::{debug, info, warn};
 
+use super::Context;
 use super::group_keys::GroupKeys;
 use super::look::{Decided, Round};
 use super::memory::GroupMemory;
-use crate::apply::groups::{GroupAnswer, Hand, apply, at_most, carry_out};
+use super::stores::Stores;
+use crate::apply::groups::{GroupAnswer, Hand, apply, at_most, carry_out, release};
 use crate::apply::others::{Found, clear};
+use crate::controller::reconcile::Look;
 
 /// What the writes of a look came to.
 #[derive(Debug, Default)]
@@ -48,6 +53,25 @@ pub(super) struct Ready {
     written: BTreeSet<u32>,
     /// Those of them where that met another version.
     overtaken: BTreeSet<u32>,
+}
+
+/// Releases the Pods of a group that is gone: no operator would tell a rollout any more that it may go on.
+pub(super) async fn release_all(context: &Context, key: &SetKey, stores: &Stores) -> Look {
+    let pods = stores.objects(key).pods;
+    let kept = pods.iter().filter(|pod| pod.annotations().contains_key(keys::ANNOTATION_HA_KEPT));
+    let releases = kept.map(|pod| release(&context.surroundings.client, pod)).collect();
+    let mut is_refused = false;
+    for GroupAnswer { object, answer } in at_most(releases).await {
+        let Outcome::Failed(refusal) = answer.outcome else { continue };
+        let (namespace, group, reason) = (key.namespace.as_str(), key.name.as_str(), refusal.as_str());
+        warn!(namespace, group, object, reason, message = answer.message, "Could not release a Pod");
+        is_refused = true;
+    }
+    if is_refused {
+        return Look::Refused(context.refusals.again(key).into());
+    }
+    context.refusals.end(key);
+    Look::Settled(None)
 }
 
 impl Round<'_> {

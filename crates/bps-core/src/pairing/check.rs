@@ -94,7 +94,7 @@ impl fmt::Display for PairViolation {
 pub fn check(group: &Group, plan: &Plan, now: BootTime) -> Vec<PairViolation> {
     let sight = Sight { group, now };
     let mut violations = Vec::new();
-    if group.is_paused && !plan.steps.is_empty() {
+    if group.is_paused && !plan.steps.iter().all(|step| is_due_in_a_pause(group, &step.action)) {
         violations.push(PairViolation::PausedGroupChanged);
     }
     violations.extend(written_twice(plan));
@@ -102,6 +102,13 @@ pub fn check(group: &Group, plan: &Plan, now: BootTime) -> Vec<PairViolation> {
     violations.extend(seated_twice(group, plan));
     violations.extend(wrong_count(group, plan));
     violations
+}
+
+/// Whether a step says no more than whether a rollout may delete a Pod.
+fn is_due_in_a_pause(group: &Group, action: &PairAction) -> bool {
+    let PairAction::Label { pod, shown } = action else { return false };
+    let said = group.pods.iter().find(|known| known.id == *pod).map(|known| &known.shown);
+    said.is_some_and(|said| Shown { is_kept: shown.is_kept, ..said.clone() } == *shown)
 }
 
 fn written_twice(plan: &Plan) -> Vec<PairViolation> {

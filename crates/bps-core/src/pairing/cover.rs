@@ -12,7 +12,9 @@ use std::time::Duration;
 use bps_protocol::{AgentId, BootTime, Hold};
 
 use super::plan::Draft;
-use super::view::{Group, Pair, Pod};
+use super::reason::PairReason;
+use super::step::{PairAction, PairStep};
+use super::view::{Group, Pair, Pod, Shown};
 
 /// How long an active has to be uncovered before its Pod is kept. 1 s: after most takeovers the other one answers again within
 /// that, and nothing has to be written.
@@ -100,6 +102,18 @@ impl Pair {
         let is_settled = self.lease.pending.is_none() && self.fenced.is_empty() && !self.is_ending;
         is_answered && is_level && is_settled
     }
+}
+
+/// Annotates the Pods that are kept, and no others; all else that labels say stays as it is.
+pub(super) fn covers(group: &Group, kept: &BTreeSet<AgentId>) -> Vec<PairStep> {
+    let cover = |pod: &Pod| {
+        let is_kept = kept.contains(&pod.id);
+        let reason = if is_kept { PairReason::NotCovered } else { PairReason::Covered };
+        let shown = Shown { is_kept, ..pod.shown.clone() };
+        (pod.shown != shown).then_some(PairStep { action: PairAction::Label { pod: pod.id, shown }, reason })
+    };
+    // What contradicts itself cannot be written as it is.
+    group.pods.iter().filter(|pod| !pod.shown.is_contradictory).filter_map(cover).collect()
 }
 
 impl Draft<'_> {

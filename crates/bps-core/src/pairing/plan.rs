@@ -6,6 +6,7 @@ use std::time::Duration;
 use bps_protocol::{AgentId, BootTime, Moment, Replacement, forced_replacement};
 use jiff::Timestamp;
 
+use super::cover::covers;
 use super::ending::ending;
 use super::labels::labels;
 use super::reason::PairReason;
@@ -19,6 +20,9 @@ pub fn plan(group: &Group, at: &Moment<'_>) -> Plan {
     withheld(&mut draft);
     if group.is_paused {
         draft.hold(PairReason::Paused, None, None);
+        // A rollout that waits for a standby must not wait for the end of the pause.
+        let kept = draft.kept();
+        draft.plan.steps.extend(covers(group, &kept));
         return draft.into_plan();
     }
     for pair in &group.pairs {

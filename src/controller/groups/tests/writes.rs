@@ -44,3 +44,35 @@ async fn a_lease_of_somebody_else_is_reported_with_what_to_do() {
     let said = ["could not write the Lease web-0: ", "; delete it, or use another name"];
     assert!(said.iter().all(|words| status.contains(words)), "{status}");
 }
+
+/// A rollout that was told to wait would wait for ever.
+#[tokio::test]
+async fn the_pods_of_a_group_that_is_gone_are_released() {
+    let kept = || {
+        let mut kept = pod(1);
+        kept.metadata
+            .annotations
+            .get_or_insert_default()
+            .insert(keys::ANNOTATION_HA_KEPT.into(), "true".into());
+        kept
+    };
+    let mut deleted = group();
+    deleted.metadata.deletion_timestamp =
+        serde_json::from_value(json!("2026-01-01T00:00:00Z")).expect("a time");
+    let (client, server) = pair();
+    let is_refusing = Arc::new(AtomicBool::new(true));
+    let switch = Arc::clone(&is_refusing);
+    let (log, serving) = server.serve(move |seen| {
+        if switch.load(Ordering::Relaxed) { (403, status(403, "Forbidden", "no")) } else { answered(seen) }
+    });
+    let (context, _) = context(&client, Stores::with(deleted, []).with_pods([kept(), pod(2)]));
+    assert!(matches!(look(&context, &job()).await, Look::Refused(_)), "it is tried again");
+    is_refusing.store(false, Ordering::Relaxed);
+    assert_eq!(look(&context, &job()).await, Look::Settled(None));
+    serving.abort();
+    let patch =
+        json!({"metadata": {"uid": format_uid(1), "annotations": {(keys::ANNOTATION_HA_KEPT): null}}});
+    let log = log.lock().unwrap();
+    let sent: Vec<(&str, &Value)> = log.iter().map(|seen| (seen.path.as_str(), &seen.body)).collect();
+    assert_eq!(sent, [("/api/v1/namespaces/shop/pods/web-1", &patch); 2]);
+}

@@ -31,6 +31,11 @@ fn a_paused_group_is_not_changed() {
     let paused = Group { is_paused: true, ..whole() };
     let moved = PairAction::Move { pair: 0, seat: seat(2) };
     assert_eq!(wrongs(&paused, [moved]), [PairViolation::PausedGroupChanged]);
+    let label = |shown| PairAction::Label { pod: AgentId(1), shown };
+    let said = || paused.pods[0].shown.clone();
+    assert_eq!(wrongs(&paused, [label(Shown { is_kept: true, ..said() })]), []);
+    let other = label(Shown { peer: None, ..said() });
+    assert_eq!(wrongs(&paused, [other]), [PairViolation::PausedGroupChanged]);
 }
 
 #[test]
