@@ -45,6 +45,10 @@ use super::world::{Kernel, Machine};
 pub(super) use self::crashes::PAUSE_MAX;
 pub(super) use self::lingering::{KILLED_BEFORE_MAX, LINGER_MAX};
 
+/// How long until it is looked again whether the lifeline of a former application is void. 10 ms: a task of this process says so, and
+/// needs one turn for it.
+const VOID_WITHIN: Duration = Duration::from_millis(10);
+
 /// The application, if it runs.
 #[derive(Debug)]
 pub struct Tenant<On: Machine = Kernel> {
@@ -146,6 +150,11 @@ impl<On: Machine> Tenant<On> {
         self.crashes.seen(now)
     }
 
+    /// Whether that has gone on since this was asked last.
+    pub fn take_crash_news(&mut self) -> bool {
+        self.crashes.take_news()
+    }
+
     /// What it wrote last before it ended so, the oldest line first; nothing if that may not be told.
     pub fn last_lines(&self) -> Vec<String> {
         self.last_lines.as_ref().map(LastLines::told).unwrap_or_default()
@@ -172,6 +181,7 @@ impl<On: Machine> Tenant<On> {
     /// Begins a tenure: promotes what runs, or starts it, at once unless it was started only just before.
     pub fn activate(&mut self, now: BootTime, posture: Posture) {
         self.assignment.begin(posture);
+        self.crashes.begin_tenure();
         // A hook for a standby is over before anything of the tenure begins.
         self.end_hook();
         match self.running {
@@ -374,6 +384,9 @@ impl<On: Machine> Tenant<On> {
         }
         match &mut self.running {
             Running::Nothing | Running::Stillborn => {}
+            Running::Waiting(_) if !self.ties.may_tie(self.assignment.tenure()) => {
+                self.running = Running::Waiting(now + VOID_WITHIN);
+            }
             Running::Waiting(_) => self.start(now),
             Running::Lingering(_) if !self.deadlines.is_ending() => self.part()?,
             Running::Application(_) if !self.deadlines.is_kill_due(now) => self.promote_once_due(now),
@@ -441,7 +454,7 @@ impl<On: Machine> Tenant<On> {
     fn end(&mut self) -> bool {
         let exit_code = self.note_end();
         let now = self.machine.now();
-        self.crashes.ended(now, self.deadlines.is_ending(), exit_code);
+        let is_crash = self.crashes.ended(now, self.deadlines.is_ending(), exit_code);
         if self.crashes.is_loop(now) {
             let pause = self.crashes.pause(now);
             warn!(
@@ -459,6 +472,12 @@ impl<On: Machine> Tenant<On> {
         self.deadlines.end();
         if has_lingered {
             self.parted();
+            return false;
+        }
+        if is_crash && self.assignment.is_tenure() && self.crashes.stays(now) {
+            // The tenure goes on without an application for now, as one does that begins with a pause.
+            self.ties.show(None);
+            self.running = Running::Waiting(self.crashes.next_start(now));
             return false;
         }
 

@@ -110,6 +110,13 @@ impl Protocol {
         }
     }
 
+    /// Has the present tenure write its next keep-alive as soon as possible, each time that this is called: there is news.
+    pub fn renew_for_news(&mut self) {
+        if self.agent.role == Role::Active {
+            self.early = (self.agent.epoch, true);
+        }
+    }
+
     /// Whether it acts, and its peer lives and would accept a handover, as far as it has heard.
     pub fn has_successor(&self, now: BootTime) -> bool {
         self.is_peer_alive(&Moment { now, timing: &self.timing })

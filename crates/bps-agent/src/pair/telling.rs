@@ -45,17 +45,20 @@ impl<On: Machine> Turn<'_, On> {
 
     /// Keeps what the application and the slice have reached, and has it written when there is nothing more to come.
     pub(super) fn note_progress(&mut self) {
-        let agent = self.pair.protocol.agent();
-        if !agent.role.is_acting() {
+        let Agent { role, epoch, .. } = *self.pair.protocol.agent();
+        if !role.is_acting() {
             return;
         }
+        if self.body.tenant.take_crash_news() {
+            self.pair.protocol.renew_for_news();
+        }
         if self.body.tenant.is_promoted() {
-            self.chronicle.promoted(agent.epoch, self.now());
+            self.chronicle.promoted(epoch, self.now());
         }
         if let Some((epoch, at)) = *self.pair.shown.borrow() {
             self.chronicle.published(epoch, at);
         }
-        let record = self.chronicle.last().filter(|record| record.epoch == agent.epoch);
+        let record = self.chronicle.last().filter(|record| record.epoch == epoch);
         let is_whole = record.is_some_and(|record| {
             record.promoted.is_some() && (record.published.is_some() || self.pair.slice.borrow().is_none())
         });

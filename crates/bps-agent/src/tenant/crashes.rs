@@ -2,6 +2,7 @@
 //!
 //! A kubelet that starts a container again and again waits longer each time; of an application under an agent it sees no end.
 //! Each agent counts for itself: where the application ends on both sides, both wait, and the pair as a whole waits as long.
+//! Why one that acts keeps the role then: `docs/adr/0039-the-role-stays-in-a-crash-loop.md`.
 
 use std::time::Duration;
 
@@ -20,6 +21,9 @@ const SHORT_LIFE: Duration = Duration::from_secs(60);
 /// Beside two of the longest pauses, how long a short life counts. 30 s: where both agents wait in turn, each starts the application
 /// after the pauses of both, and it lives for a moment.
 const COUNTS_FOR_BESIDE: Duration = Duration::from_secs(30);
+/// A life that is shorter than this served no client. 1 s: an application that listens has mostly begun to by then, and one that has
+/// served is better followed by the other Pod's at once.
+const VAIN_LIFE: Duration = Duration::from_secs(1);
 /// So many short lives in a row are a loop. 3: more than a kill and an unlucky start.
 const LOOP_FROM: u32 = 3;
 
@@ -35,12 +39,16 @@ pub(super) struct Crashes {
     is_dead: bool,
     /// Short lives in a row.
     count: u32,
+    /// How many of them, the last ones in a row, were in vain.
+    vain: u32,
     /// When the last of them ended.
     last: BootTime,
     /// What it ended with, as a shell reports it; `None` if it could not be started.
     exit_code: Option<u8>,
-    /// It pauses, and nobody else could start the application.
-    pauses_alone: bool,
+    /// It has paused in this tenure without a successor: one that is there now may not have tried.
+    was_alone: bool,
+    /// A loop has gone on, and that was not told yet.
+    is_untold: bool,
 }
 
 impl Default for Crashes {
@@ -52,9 +60,11 @@ impl Default for Crashes {
             started: None,
             is_dead: false,
             count: 0,
+            vain: 0,
             last,
             exit_code: None,
-            pauses_alone: false,
+            was_alone: false,
+            is_untold: false,
         }
     }
 }
@@ -73,15 +83,34 @@ impl Crashes {
         self.is_dead = true;
     }
 
-    /// It has ended, with this code, if it ran; whether it was asked to. What nobody tried to start counts for nothing.
-    pub(super) fn ended(&mut self, now: BootTime, was_asked: bool, exit_code: Option<u8>) {
-        let Some(started) = self.started.take() else { return };
+    /// It has ended, with this code, if it ran; whether it was asked to. Returns whether that was a short life that it ended itself.
+    /// What was never started counts for nothing.
+    pub(super) fn ended(&mut self, now: BootTime, was_asked: bool, exit_code: Option<u8>) -> bool {
+        let Some(started) = self.started.take() else { return false };
+        let is_own = !was_asked || self.is_dead;
         if started + SHORT_LIFE <= now {
-            self.count = 0;
-        } else if !was_asked || self.is_dead {
-            (self.count, self.last) = (self.recent(now).saturating_add(1), now);
-            self.exit_code = exit_code;
+            (self.count, self.vain) = (0, 0);
+            return false;
         }
+        if is_own {
+            (self.count, self.last) = (self.recent(now).saturating_add(1), now);
+            let is_vain = now < started + VAIN_LIFE;
+            self.vain = if is_vain { self.vain.saturating_add(1) } else { 0 };
+            self.exit_code = exit_code;
+            self.is_untold = self.is_loop(now);
+        }
+        is_own
+    }
+
+    /// Whether this side is to start the application again itself instead of the other one. In a loop of lives in vain both have
+    /// failed, and each handover costs the API server some ten writes; once pauses are as long as they get, the sides take turns again.
+    pub(super) fn stays(&self, now: BootTime) -> bool {
+        self.is_loop(now) && self.vain >= LOOP_FROM && self.pause(now) < self.pause_max
+    }
+
+    /// Whether a loop has gone on since this was asked last.
+    pub(super) fn take_news(&mut self) -> bool {
+        std::mem::take(&mut self.is_untold)
     }
 
     fn recent(&self, now: BootTime) -> u32 {
@@ -103,11 +132,18 @@ impl Crashes {
         backoff(PAUSE_MIN, self.recent(now), self.pause_max.max(PAUSE_MIN))
     }
 
-    /// Whether a pause is over because there is a successor that was not there at its beginning. One that was there has tried
-    /// as well, and the two would hand the role to and fro.
+    /// A tenure begins: a successor that is there all the time has tried as well.
+    pub(super) fn begin_tenure(&mut self) {
+        self.was_alone = false;
+    }
+
+    /// Whether a pause is over because there is a successor that was not there in this pause or an earlier one of the tenure. With one
+    /// that was there all the time, the two would hand the role to and fro.
     pub(super) fn is_relieved(&mut self, is_pausing: bool, has_successor: bool) -> bool {
-        let was_alone = std::mem::replace(&mut self.pauses_alone, is_pausing && !has_successor);
-        was_alone && is_pausing && has_successor
+        self.was_alone |= is_pausing && !has_successor;
+        let is_relieved = is_pausing && has_successor && self.was_alone;
+        self.was_alone &= !is_relieved;
+        is_relieved
     }
 
     /// How often in a row it ended soon after its start, if it does so again and again, and what it ended with last.
@@ -216,13 +252,47 @@ mod tests {
     }
 
     #[test]
-    fn only_who_came_during_a_pause_relieves_it() {
+    fn a_side_in_a_loop_starts_the_application_itself_until_pauses_are_as_long_as_they_get() {
+        let lives: Vec<[u32; 2]> = (0..8).map(|second| [second, second]).collect();
+        let stays = |count: usize| after(&lives[..count]).stays(at(8));
+        assert_eq!([1, 2, 3, 6, 7, 8].map(stays), [false, false, true, true, false, false]);
+        let mut limited = after(&lives[..3]);
+        limited.limit(4 * SECOND);
+        assert!(!limited.stays(at(8)));
+        // The other side's begins at once, without a pause.
+        assert!(!after(&[[0, 0], [1, 1], [2, 3]]).stays(at(8)), "it may have served");
+        assert!(!after(&[[0, 1], [2, 2], [3, 3]]).stays(at(8)));
+        assert!(after(&[[0, 1], [2, 2], [3, 3], [4, 4]]).stays(at(8)));
+    }
+
+    #[test]
+    fn each_further_end_of_a_loop_is_news_once() {
+        let mut crashes = after(&[[0, 1], [2, 3]]);
+        assert!(!crashes.take_news());
+        for life in [[6, 7], [10, 11]] {
+            crashes.started(at(life[0]));
+            assert!(crashes.ended(at(life[1]), false, Some(1)));
+            assert_eq!([crashes.take_news(), crashes.take_news()], [true, false]);
+        }
+        crashes.started(at(20));
+        assert!(!crashes.ended(at(21), true, Some(0)), "it was asked");
+        crashes.started(at(30));
+        assert!(!crashes.ended(at(90), false, Some(1)), "it has lived for long");
+        assert!(!crashes.take_news());
+    }
+
+    #[test]
+    fn only_a_successor_that_came_in_the_tenure_ends_a_pause() {
         let mut crashes = Crashes::default();
         let mut relieved = |is_pausing, has_successor| crashes.is_relieved(is_pausing, has_successor);
         assert!(!relieved(true, true), "it was there");
         assert!(!relieved(true, false) && relieved(true, true));
         assert!(!relieved(true, true), "once");
-        assert!(!relieved(true, false) && !relieved(false, false) && !relieved(true, true), "another pause");
+        let came_in_between = !relieved(true, false) && !relieved(false, true) && relieved(true, true);
+        assert!(came_in_between, "while the application ran");
+        crashes.is_relieved(true, false);
+        crashes.begin_tenure();
+        assert!(!crashes.is_relieved(true, true), "it acted before");
     }
 
     #[test]

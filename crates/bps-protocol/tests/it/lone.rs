@@ -95,3 +95,20 @@ fn an_admission_that_nobody_answers_ends_it_as_early_as_if_it_had_a_peer() {
     assert!(acted <= timing.hold, "{acted:?}");
     assert!(timing.hold <= acted + STEP + timing.stop, "{acted:?}");
 }
+
+#[test]
+fn news_is_written_soon_each_time_and_early_renewals_once_in_a_tenure() {
+    let writes_in_a_minute = |ask: fn(&mut Protocol)| {
+        let mut lone = Lone::start();
+        lone.pass(Duration::from_secs(20));
+        let before = lone.writes;
+        for _ in 0..30 {
+            ask(&mut lone.protocol);
+            lone.pass(Duration::from_secs(2));
+        }
+        lone.writes - before
+    };
+    assert!(writes_in_a_minute(|_| {}) <= 7);
+    assert!(writes_in_a_minute(Protocol::renew_early) <= 8);
+    assert_eq!(writes_in_a_minute(Protocol::renew_for_news), 30);
+}
