@@ -16,7 +16,7 @@ use tracing::{error, warn};
 use super::Context;
 use super::memory::GroupMemory;
 use super::stores::Stores;
-use super::writes::{Course, release_all};
+use super::writes::{WritesSoFar, release_all};
 use crate::controller::queue::Job;
 use crate::controller::reconcile::Look;
 
@@ -97,11 +97,11 @@ impl Round<'_> {
 
         // A Pod that starts waits for them and for nothing else; but what is refused again and again keeps nobody waiting.
         let were_refused = !memory.means.refused.is_empty();
-        let mut course = Course::default();
+        let mut so_far = WritesSoFar::default();
         if !were_refused {
-            self.put_means(&seen, memory, &mut course).await;
+            self.put_means(&seen, memory, &mut so_far).await;
         }
-        course.troubles.clone_from(&memory.means.refused);
+        so_far.troubles.clone_from(&memory.means.refused);
 
         let at = Moment { now, timing: &timing };
         memory.seen.remember(&mut seen, &at);
@@ -111,21 +111,21 @@ impl Round<'_> {
         let plan = self.checked_plan(&seen, &at);
         memory.seen.lasting.follow(&plan, now);
         let refused = plan.holds.iter().filter(|hold| hold.reason == PairReason::CheckRefused);
-        course.troubles.extend(refused.map(|hold| describe_hold(&self.key.name, hold)));
-        self.tell_leases(&seen, &mut course.troubles);
+        so_far.troubles.extend(refused.map(|hold| describe_hold(&self.key.name, hold)));
+        self.tell_leases(&seen, &mut so_far.troubles);
 
         let decided = Decided { seen: &seen, plan: &plan, timing: &timing, now };
-        let ready = self.make_ready(&decided, memory, &mut course).await;
-        self.take_steps(&decided, &ready, memory, &mut course).await;
-        let left = self.put_slices(&decided, &ready, memory, &mut course).await;
-        let cleared_for = self.clear_addresses(&seen, memory, &mut course).await;
+        let ready = self.make_ready(&decided, memory, &mut so_far).await;
+        self.take_steps(&decided, &ready, memory, &mut so_far).await;
+        let left = self.put_slices(&decided, &ready, memory, &mut so_far).await;
+        let cleared_for = self.clear_addresses(&seen, memory, &mut so_far).await;
 
-        if course.is_ending {
+        if so_far.is_ending {
             return Look::Settled(Some(ENDING_DELAY.into()));
         }
-        let is_reported = self.report(&decided, &course.troubles, memory).await;
+        let is_reported = self.report(&decided, &so_far.troubles, memory).await;
         if were_refused {
-            self.put_means(&seen, memory, &mut course).await;
+            self.put_means(&seen, memory, &mut so_far).await;
             if memory.means.refused.is_empty() {
                 // What was told just now is not so any more.
                 self.context.refusals.end(self.key);
@@ -138,9 +138,9 @@ impl Round<'_> {
             .since(boot_clock::now())
             .min(left)
             .min(cleared_for)
-            .min(self.repeat_within(&course))
+            .min(self.repeat_within(&so_far))
             .max(BEHIND_DELAY);
-        if !course.troubles.is_empty() || !is_reported {
+        if !so_far.troubles.is_empty() || !is_reported {
             // Trouble with one object keeps nothing else waiting.
             return Look::Refused(self.context.refusals.again(self.key).min(look_again).into());
         }
@@ -149,8 +149,8 @@ impl Round<'_> {
     }
 
     /// How soon to look again because of what a write of this look met.
-    fn repeat_within(&self, course: &Course) -> Duration {
-        if course.is_overtaken {
+    fn repeat_within(&self, so_far: &WritesSoFar) -> Duration {
+        if so_far.is_overtaken {
             return self.context.stale.again(self.key);
         }
         self.context.stale.end(self.key);

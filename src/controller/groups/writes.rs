@@ -34,9 +34,9 @@ use crate::apply::groups::{GroupAnswer, Hand, apply, at_most, carry_out, release
 use crate::apply::others::{Found, clear};
 use crate::controller::reconcile::Look;
 
-/// What the writes of a look came to.
+/// What the writes of a look came to so far.
 #[derive(Debug, Default)]
-pub(super) struct Course {
+pub(super) struct WritesSoFar {
     /// What stands in the way, one sentence each.
     pub(super) troubles: Vec<String>,
     /// A write met a newer version than the one that it was based on.
@@ -80,13 +80,13 @@ impl Round<'_> {
         &self,
         decided: &Decided<'_>,
         memory: &mut GroupMemory,
-        course: &mut Course,
+        so_far: &mut WritesSoFar,
     ) -> Ready {
         let mut ready = Ready { lead: Lead::Unknown, written: BTreeSet::new(), overtaken: BTreeSet::new() };
         if self.group.spec.paused {
             return ready;
         }
-        ready.lead = self.put_services(decided.seen, memory, course).await;
+        ready.lead = self.put_services(decided.seen, memory, so_far).await;
         let entitlements = entitlements(&self.slice_input(decided, ready.lead)).into_iter();
         let (pairs, changes): (Vec<u32>, Vec<ObjectChange>) =
             entitlements.map(|entitlement| (entitlement.pair, entitlement.change)).unzip();
@@ -95,13 +95,18 @@ impl Round<'_> {
                 ready.overtaken.insert(pair);
             }
             ready.written.insert(pair);
-            self.settle(came, memory, course);
+            self.settle(came, memory, so_far);
         }
         ready
     }
 
     /// Returns whose the Service that leads to the actives is now.
-    async fn put_services(&self, seen: &SeenGroup, memory: &mut GroupMemory, course: &mut Course) -> Lead {
+    async fn put_services(
+        &self,
+        seen: &SeenGroup,
+        memory: &mut GroupMemory,
+        so_far: &mut WritesSoFar,
+    ) -> Lead {
         let services = &seen.objects.services;
         let mut lead = lead(self.group, services);
         let changes = service_changes(self.group, &seen.group, services);
@@ -115,7 +120,7 @@ impl Round<'_> {
                     Outcome::Stale | Outcome::Failed(_) => lead,
                 };
             }
-            self.settle(came, memory, course);
+            self.settle(came, memory, so_far);
         }
         lead
     }
@@ -126,20 +131,25 @@ impl Round<'_> {
         decided: &Decided<'_>,
         ready: &Ready,
         memory: &mut GroupMemory,
-        course: &mut Course,
+        so_far: &mut WritesSoFar,
     ) -> Duration {
         let patience = patience(self.group);
         let young = memory.seen.leases.young(decided.now, patience);
         let exemptions = SliceExemptions { young: &young, written: &ready.written };
         let needs = slice_needs(&self.slice_input(decided, ready.lead), exemptions);
         for came in self.carry_out::<EndpointSlice>(&needs.changes).await {
-            self.settle(came, memory, course);
+            self.settle(came, memory, so_far);
         }
         if needs.is_any_left { patience } else { Duration::MAX }
     }
 
     /// Writes keys and permissions of the agents that are due; notes when the keys are due again, and what was refused.
-    pub(super) async fn put_means(&self, seen: &SeenGroup, memory: &mut GroupMemory, course: &mut Course) {
+    pub(super) async fn put_means(
+        &self,
+        seen: &SeenGroup,
+        memory: &mut GroupMemory,
+        so_far: &mut WritesSoFar,
+    ) {
         let (client, now) = (&self.context.surroundings.client, boot_clock::now());
         memory.means.need = KeysNeed::of(&seen.group, memory.means.need, now);
         let (version, keys) = {
@@ -161,16 +171,16 @@ impl Round<'_> {
         if keys.iter().any(|came| came.answer.outcome == Outcome::Done) {
             memory.means.keys = Some(KeysWritten { version: version.clone(), at: boot_clock::now() });
         }
-        let told = std::mem::take(&mut course.troubles);
+        let told = std::mem::take(&mut so_far.troubles);
         for mut came in keys {
             // No watch shows the keys.
             came.answer.written = None;
-            self.settle(came, memory, course);
+            self.settle(came, memory, so_far);
         }
         for came in role.into_iter().chain(binding) {
-            self.settle(came, memory, course);
+            self.settle(came, memory, so_far);
         }
-        memory.means.refused = std::mem::replace(&mut course.troubles, told);
+        memory.means.refused = std::mem::replace(&mut so_far.troubles, told);
         memory.means.due = keys_due_next(memory.means.keys.as_ref(), &version, memory.means.need, now);
     }
 
@@ -179,20 +189,20 @@ impl Round<'_> {
         &self,
         seen: &SeenGroup,
         memory: &mut GroupMemory,
-        course: &mut Course,
+        so_far: &mut WritesSoFar,
     ) -> Duration {
         let (client, namespace) = (&self.context.surroundings.client, self.key.namespace.as_str());
         let (services, slices) = (&seen.objects.services, &seen.objects.slices);
         let service = match memory.others.need(self.group, services, slices, boot_clock::now()) {
             OthersNeed::Clear(service) => service,
             OthersNeed::Wait(pause) => {
-                course.troubles.extend(told_others(&memory.others));
+                so_far.troubles.extend(told_others(&memory.others));
                 return pause;
             }
         };
         match clear(client, namespace, &service, |slice| is_owned(slice, self.group)).await {
             Ok(Found { is_overtaken: true, .. }) => {
-                course.is_overtaken = true;
+                so_far.is_overtaken = true;
                 Duration::MAX
             }
             Ok(found) => {
@@ -203,12 +213,12 @@ impl Round<'_> {
                 let Found { taken, left, standing, .. } = found;
                 let found = FoundOthers { left, standing, has_taken: !taken.is_empty() };
                 let pause = memory.others.found(found, boot_clock::now());
-                course.troubles.extend(told_others(&memory.others));
+                so_far.troubles.extend(told_others(&memory.others));
                 pause
             }
             Err(error) => {
                 warn!(namespace, group = %self.key.name, error = &error as &dyn std::error::Error, "Could not look for addresses of others");
-                course.troubles.push(format!("could not look for addresses of others: {error}"));
+                so_far.troubles.push(format!("could not look for addresses of others: {error}"));
                 Duration::MAX
             }
         }
@@ -225,7 +235,7 @@ impl Round<'_> {
         decided: &Decided<'_>,
         ready: &Ready,
         memory: &mut GroupMemory,
-        course: &mut Course,
+        so_far: &mut WritesSoFar,
     ) {
         let Decided { seen, plan, timing, .. } = *decided;
         let ends = memory.seen.leases.returning();
@@ -263,18 +273,18 @@ impl Round<'_> {
                 let (namespace, group) = (self.key.namespace.as_str(), self.key.name.as_str());
                 let (reason, outcome) = (step.reason.as_str(), outcome.as_str());
                 info!(namespace, group, step = ?step.action, reason, outcome, "Took step");
-                self.settle(came, memory, course);
+                self.settle(came, memory, so_far);
             }
         }
         if !self.group.spec.paused {
             let set_back = seen.set_back.iter().map(|pair| hand.end(*pair)).collect();
             for came in at_most(set_back).await {
-                self.settle(came, memory, course);
+                self.settle(came, memory, so_far);
             }
             let told =
                 misled(self.group, &seen.records).into_iter().map(|pair| hand.tell_wishes(pair)).collect();
             for came in at_most(told).await {
-                self.settle(came, memory, course);
+                self.settle(came, memory, so_far);
             }
         }
     }
@@ -311,7 +321,7 @@ impl Round<'_> {
 
     /// A write that met a newer version is no trouble, but has to be repeated: the watch brings that version, and a Lease that
     /// was only renewed leads to no look.
-    fn settle(&self, came: GroupAnswer, memory: &mut GroupMemory, course: &mut Course) {
+    fn settle(&self, came: GroupAnswer, memory: &mut GroupMemory, so_far: &mut WritesSoFar) {
         let GroupAnswer { object, answer } = came;
         let (namespace, group) = (self.key.namespace.as_str(), self.key.name.as_str());
         if let Some(written) = answer.written {
@@ -320,14 +330,14 @@ impl Round<'_> {
         match answer.outcome {
             Outcome::Done => {}
             Outcome::Stale => {
-                course.is_overtaken = true;
+                so_far.is_overtaken = true;
                 debug!(namespace, group, object, message = answer.message, "A write met another version");
             }
-            Outcome::Failed(Refusal::NamespaceTerminating) => course.is_ending = true,
+            Outcome::Failed(Refusal::NamespaceTerminating) => so_far.is_ending = true,
             Outcome::Failed(refusal) => {
                 let (reason, message) = (refusal.as_str(), answer.message.unwrap_or_default());
                 warn!(namespace, group, object, reason, message, "Could not write an object of the group");
-                course
+                so_far
                     .troubles
                     .push(format!("could not write {object}: {message}; {}", group_advice(refusal)));
             }

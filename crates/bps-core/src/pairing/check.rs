@@ -230,9 +230,10 @@ impl Sight<'_> {
     /// Whether no member would be left that has every acknowledged write, or may come back with it.
     fn loses_last_copy(&self, pair: &Pair, leaving: AgentId, joining: &Seat) -> bool {
         let name = |id: &AgentId| pair.names.get(id).map(String::as_str).unwrap_or_default();
+        let staying = self.group.staying_members(pair);
         let has_copy = |id: &AgentId| {
-            let may_come_back = is_lasting(name(id));
-            pair.level_pods.contains(id) && (self.group.is_staying(*id) || may_come_back)
+            let may_come_back = !self.group.is_staying(*id) && is_lasting(name(id));
+            pair.level_pods.contains(id) && (staying.contains(id) || may_come_back)
         };
         let members = || pair.lease.members.iter().filter(|id| has_copy(id));
         let comes_back = members().any(|id| name(id) == joining.pod);
@@ -260,8 +261,12 @@ impl Sight<'_> {
 
 /// Pods that would get a second place. One that has two already is no fault of this plan.
 fn seated_twice(group: &Group, plan: &Plan) -> Vec<PairViolation> {
-    let mut places: BTreeMap<u32, BTreeSet<AgentId>> =
-        group.pairs.iter().map(|pair| (pair.number, pair.lease.named().collect())).collect();
+    let place = |pair: &Pair| {
+        // The active of a pair that ends admits no other Pod.
+        let joining = pair.lease.named().filter(|id| !pair.is_ending || pair.lease.members.contains(id));
+        (pair.number, joining.collect())
+    };
+    let mut places: BTreeMap<u32, BTreeSet<AgentId>> = group.pairs.iter().map(place).collect();
     let mut joins: Vec<(u32, AgentId)> = Vec::new();
     for step in &plan.steps {
         match &step.action {
