@@ -1,7 +1,7 @@
 //! Refuses plans that break an invariant of pairs: a second opinion, written without looking at the rules.
 //!
-//! A violation is a bug in a rule. It is counted, and no step of the plan is taken. That two never act is the agents' affair and
-//! holds whatever is planned here; what is checked is what agents rely on, and what people count on.
+//! A violation is a bug in a rule. It is counted, and no step of the plan is taken. Agents see to it that two never act, by any
+//! plan; what is checked is what agents rely on, and what people count on.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -108,24 +108,16 @@ pub fn check(group: &Group, plan: &Plan, now: BootTime) -> Vec<PairViolation> {
 fn is_due_in_a_pause(group: &Group, action: &PairAction) -> bool {
     let PairAction::Label { pod, shown } = action else { return false };
     let said = group.pods.iter().find(|known| known.id == *pod).map(|known| &known.shown);
-    said.is_some_and(|said| Shown { is_kept: shown.is_kept, ..said.clone() } == *shown)
+    said.is_some_and(|said| said.names_same_part(shown))
 }
 
 fn written_twice(plan: &Plan) -> Vec<PairViolation> {
     let (mut pairs, mut pods) = (BTreeSet::new(), BTreeSet::new());
-    let twice = |action: &PairAction| match action {
-        PairAction::Label { pod, .. } => (!pods.insert(*pod)).then_some(PairViolation::LabelledTwice(*pod)),
-        PairAction::Found { .. }
-        | PairAction::Restore { .. }
-        | PairAction::Ask { .. }
-        | PairAction::Withdraw { .. }
-        | PairAction::Move { .. }
-        | PairAction::Force { .. }
-        | PairAction::SwitchOver { .. }
-        | PairAction::Fence { .. }
-        | PairAction::End { .. } => {
-            action.pair().filter(|pair| !pairs.insert(*pair)).map(PairViolation::WrittenTwice)
+    let twice = |action: &PairAction| {
+        if let PairAction::Label { pod, .. } = action {
+            return (!pods.insert(*pod)).then_some(PairViolation::LabelledTwice(*pod));
         }
+        action.pair().filter(|pair| !pairs.insert(*pair)).map(PairViolation::WrittenTwice)
     };
     plan.steps.iter().map(|step| &step.action).filter_map(twice).collect()
 }
@@ -137,7 +129,7 @@ struct Sight<'a> {
 }
 
 impl Sight<'_> {
-    /// What is wrong with one step, whatever the others do.
+    /// What is wrong with one step, without regard to the others.
     fn wrongs(&self, action: &PairAction) -> Vec<PairViolation> {
         match action {
             PairAction::Found { number, term, seats, level } => {
@@ -267,60 +259,47 @@ fn seated_twice(group: &Group, plan: &Plan) -> Vec<PairViolation> {
         (pair.number, joining.collect())
     };
     let mut places: BTreeMap<u32, BTreeSet<AgentId>> = group.pairs.iter().map(place).collect();
-    let mut joins: Vec<(u32, AgentId)> = Vec::new();
-    for step in &plan.steps {
-        match &step.action {
-            PairAction::Found { number, seats, .. } => {
-                joins.extend(seats.iter().map(|seat| (*number, seat.id)));
-            }
-            PairAction::Ask { pair, joining, .. } => joins.push((*pair, joining.id)),
-            PairAction::Withdraw { pair } => {
-                let members = group.pairs.iter().find(|known| known.number == *pair);
-                let members = members.map(|known| known.lease.members.into_iter().collect());
-                places.insert(*pair, members.unwrap_or_default());
-            }
-            PairAction::Force { pair, lease } => {
-                places.remove(pair);
-                joins.extend(lease.members.map(|id| (*pair, id)));
-            }
-            PairAction::End { pair } => {
-                places.remove(pair);
-            }
-            PairAction::Restore { .. }
+    let members = |number: u32| {
+        let pair = group.pairs.iter().find(|pair| pair.number == number);
+        pair.map(|pair| pair.lease.members.into_iter().collect::<BTreeSet<_>>()).unwrap_or_default()
+    };
+    let mut joining: Vec<AgentId> = Vec::new();
+    for action in plan.steps.iter().map(|step| &step.action) {
+        let Some(pair) = action.pair() else { continue };
+        match action {
+            PairAction::Withdraw { .. } => drop(places.insert(pair, members(pair))),
+            PairAction::Force { .. } | PairAction::End { .. } => drop(places.remove(&pair)),
+            PairAction::Found { .. }
+            | PairAction::Restore { .. }
+            | PairAction::Ask { .. }
             | PairAction::Move { .. }
             | PairAction::SwitchOver { .. }
             | PairAction::Fence { .. }
             | PairAction::Label { .. } => {}
         }
+        let seated = action.seated();
+        if seated.is_empty() {
+            continue;
+        }
+        joining.extend(seated.iter().filter(|id| !members(pair).contains(id)));
+        places.entry(pair).or_default().extend(seated);
     }
-    joins.retain(|(_, id)| *id != VACANT);
-    let is_elsewhere = |(pair, id): &&(u32, AgentId)| {
-        let has_place = |(other, named): (&u32, &BTreeSet<AgentId>)| other != pair && named.contains(id);
-        let joins_other = |(other, joining): &(u32, AgentId)| other != pair && joining == id;
-        let stays = group.pairs.iter().any(|known| known.number == *pair && known.lease.members.contains(id));
-        !stays && (places.iter().any(has_place) || joins.iter().any(joins_other))
-    };
-    joins.iter().filter(is_elsewhere).map(|(_, id)| PairViolation::SeatedTwice(*id)).collect()
+    joining.retain(|id| *id != VACANT);
+
+    let mut pairs_of: BTreeMap<AgentId, usize> = BTreeMap::new();
+    for id in places.into_values().flatten() {
+        *pairs_of.entry(id).or_default() += 1;
+    }
+    let is_twice = |id: &AgentId| pairs_of.get(id).is_some_and(|pairs| *pairs > 1);
+    joining.into_iter().filter(is_twice).map(PairViolation::SeatedTwice).collect()
 }
 
 /// Whether the plan makes more pairs than are wanted, or ends one that is.
 fn wrong_count(group: &Group, plan: &Plan) -> Option<PairViolation> {
-    let (mut founded, mut ended) = (0, BTreeSet::new());
-    for step in &plan.steps {
-        match &step.action {
-            PairAction::Found { .. } => founded += 1,
-            PairAction::Fence { pair } | PairAction::End { pair } => {
-                ended.insert(*pair);
-            }
-            PairAction::Restore { .. }
-            | PairAction::Ask { .. }
-            | PairAction::Withdraw { .. }
-            | PairAction::Move { .. }
-            | PairAction::Force { .. }
-            | PairAction::SwitchOver { .. }
-            | PairAction::Label { .. } => {}
-        }
-    }
+    let actions = || plan.steps.iter().map(|step| &step.action);
+    let founded = actions().filter(|action| matches!(action, PairAction::Found { .. })).count();
+    let is_end = |action: &&PairAction| matches!(action, PairAction::Fence { .. } | PairAction::End { .. });
+    let ended: BTreeSet<u32> = actions().filter(is_end).filter_map(PairAction::pair).collect();
     let lasting = || group.pairs.iter().filter(|pair| !pair.is_ending);
     let ends_one = lasting().any(|pair| ended.contains(&pair.number));
     let left = lasting().filter(|pair| !ended.contains(&pair.number)).count();

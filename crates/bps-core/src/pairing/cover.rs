@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use bps_protocol::{AgentId, BootTime, Hold};
 
+use super::labels::label;
 use super::plan::Draft;
-use super::reason::PairReason;
-use super::step::{PairAction, PairStep};
+use super::step::PairStep;
 use super::view::{Group, Pair, Pod, Shown};
 
 /// How long an active has to be uncovered before its Pod is kept. 1 s: after most takeovers the other one answers again within
@@ -106,12 +106,7 @@ impl Pair {
 
 /// Annotates the Pods that are kept, and no others; all else that labels say stays as it is.
 pub(super) fn covers(group: &Group, kept: &BTreeSet<AgentId>) -> Vec<PairStep> {
-    let cover = |pod: &Pod| {
-        let is_kept = kept.contains(&pod.id);
-        let reason = if is_kept { PairReason::NotCovered } else { PairReason::Covered };
-        let shown = Shown { is_kept, ..pod.shown.clone() };
-        (pod.shown != shown).then_some(PairStep { action: PairAction::Label { pod: pod.id, shown }, reason })
-    };
+    let cover = |pod: &Pod| label(pod, Shown { is_kept: kept.contains(&pod.id), ..pod.shown.clone() });
     // What contradicts itself cannot be written as it is.
     group.pods.iter().filter(|pod| !pod.shown.is_contradictory).filter_map(cover).collect()
 }

@@ -30,23 +30,18 @@ pub(super) fn labels(group: &Group, planned: &[PairStep], kept: &BTreeSet<AgentI
             shown.epoch = shown.epoch.or(pod.shown.epoch);
             shown.is_kept = kept.contains(&pod.id);
             let is_promotion = shown.state == Some(HaState::Active) && pod.shown.state != shown.state;
-            let reason = reason(&pod.shown, &shown);
-            let action = PairAction::Label { pod: pod.id, shown };
-            Some((is_promotion, PairStep { action, reason: reason? }))
+            Some((is_promotion, label(pod, shown)?))
         })
         .collect();
     steps.sort_by_key(|(is_promotion, _)| *is_promotion);
     steps.into_iter().map(|(_, step)| step).collect()
 }
 
-/// Why labels are to say something else; `None` if they say it already.
-fn reason(said: &Shown, wanted: &Shown) -> Option<PairReason> {
-    let is_part_changed = Shown { is_kept: wanted.is_kept, ..said.clone() } != *wanted;
-    if is_part_changed {
-        return Some(PairReason::PartChanged);
-    }
-    let of_cover = if wanted.is_kept { PairReason::NotCovered } else { PairReason::Covered };
-    (said.is_kept != wanted.is_kept).then_some(of_cover)
+/// The step that has labels and annotations of a Pod say this; `None` if they say it already.
+pub(super) fn label(pod: &Pod, shown: Shown) -> Option<PairStep> {
+    let of_cover = if shown.is_kept { PairReason::NotCovered } else { PairReason::Covered };
+    let reason = if pod.shown.names_same_part(&shown) { of_cover } else { PairReason::PartChanged };
+    (pod.shown != shown).then_some(PairStep { action: PairAction::Label { pod: pod.id, shown }, reason })
 }
 
 fn wanted(group: &Group) -> BTreeMap<AgentId, Shown> {

@@ -115,20 +115,8 @@ pub fn entitlements(input: &SliceInput<'_>) -> Vec<Entitlement> {
 
 /// Who may show itself in the slice of a pair once a plan has been carried out: its members, and who is to become one.
 fn entitled(pair: &Pair, plan: &Plan) -> Value {
-    let joining = plan.steps.iter().flat_map(|step| match &step.action {
-        PairAction::Ask { pair: number, joining, .. } if *number == pair.number => vec![joining.id],
-        PairAction::Force { pair: number, lease } if *number == pair.number => lease.members.to_vec(),
-        PairAction::Found { .. }
-        | PairAction::Restore { .. }
-        | PairAction::Ask { .. }
-        | PairAction::Withdraw { .. }
-        | PairAction::Move { .. }
-        | PairAction::Force { .. }
-        | PairAction::SwitchOver { .. }
-        | PairAction::Fence { .. }
-        | PairAction::End { .. }
-        | PairAction::Label { .. } => Vec::new(),
-    });
+    let of_pair = plan.steps.iter().filter(|step| step.action.pair() == Some(pair.number));
+    let joining = of_pair.flat_map(|step| step.action.seated());
     let pending = pair.lease.pending.map(|replacement| replacement.joining);
     entitling(pair.lease.members.into_iter().chain(pending).chain(joining))
 }

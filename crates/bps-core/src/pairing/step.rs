@@ -85,7 +85,7 @@ pub enum PairAction {
         /// Number of the pair.
         pair: u32,
     },
-    /// Writes down where an agent listens now: a Pod whose sandbox is made anew has another address.
+    /// Writes down where an agent listens now: a Pod with a new sandbox has another address.
     Move {
         /// Number of the pair.
         pair: u32,
@@ -153,6 +153,22 @@ impl PairAction {
             | Self::Fence { pair }
             | Self::End { pair } => Some(*pair),
             Self::Label { .. } => None,
+        }
+    }
+
+    /// Pods that have a place in that pair once the step is taken and carried out, as far as the step names them.
+    pub(super) fn seated(&self) -> Vec<AgentId> {
+        match self {
+            Self::Found { seats, .. } => seats.iter().map(|seat| seat.id).collect(),
+            Self::Ask { joining, .. } => vec![joining.id],
+            Self::Force { lease, .. } => lease.members.to_vec(),
+            Self::Restore { .. }
+            | Self::Withdraw { .. }
+            | Self::Move { .. }
+            | Self::SwitchOver { .. }
+            | Self::Fence { .. }
+            | Self::End { .. }
+            | Self::Label { .. } => Vec::new(),
         }
     }
 }

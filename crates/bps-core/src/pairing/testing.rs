@@ -72,7 +72,7 @@ pub fn pair(number: u32, members: [u128; 2]) -> Pair {
     }
 }
 
-/// A step, whatever its reason.
+/// A step with any reason.
 pub fn step(action: PairAction) -> PairStep {
     PairStep { action, reason: PairReason::PartChanged }
 }

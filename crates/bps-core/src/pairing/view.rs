@@ -96,6 +96,13 @@ pub struct Shown {
     pub is_kept: bool,
 }
 
+impl Shown {
+    /// Whether another one differs at most in whether the Pod is kept.
+    pub(super) fn names_same_part(&self, other: &Self) -> bool {
+        Self { is_kept: other.is_kept, ..self.clone() } == *other
+    }
+}
+
 /// Part of a Pod in its pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum HaState {

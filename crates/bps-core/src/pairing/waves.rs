@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::step::{PairAction, PairStep, Plan};
-use super::view::{HaState, Shown};
+use super::view::HaState;
 
 impl Plan {
     /// Steps that may be taken at the same time: first Leases, then labels that take a part away, then the others. Nobody joins
@@ -17,19 +17,8 @@ impl Plan {
 }
 
 fn wave_of(action: &PairAction) -> usize {
-    match action {
-        PairAction::Label { shown: Shown { state: Some(HaState::Active), .. }, .. } => 2,
-        PairAction::Label { .. } => 1,
-        PairAction::Found { .. }
-        | PairAction::Restore { .. }
-        | PairAction::Ask { .. }
-        | PairAction::Withdraw { .. }
-        | PairAction::Move { .. }
-        | PairAction::Force { .. }
-        | PairAction::SwitchOver { .. }
-        | PairAction::Fence { .. }
-        | PairAction::End { .. } => 0,
-    }
+    let PairAction::Label { shown, .. } = action else { return 0 };
+    if shown.state == Some(HaState::Active) { 2 } else { 1 }
 }
 
 #[cfg(test)]
@@ -37,6 +26,7 @@ mod tests {
     use bps_protocol::AgentId;
 
     use super::*;
+    use crate::pairing::Shown;
     use crate::pairing::testing::{seat, step};
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use bps_core::pairing::{
     Group, HaState, PairAction, PairHold, PairReason, PairStep, Plan, Seat, VACANT, check, plan, testing,
@@ -10,13 +10,17 @@ use bps_core::pairing::{
 use bps_protocol::{AgentId, BootTime, Moment, Timing};
 
 use super::pair_situation::{PairScenario, name, read};
+use super::scenarios::scenario_files;
+
+/// Where the files are.
+const FOLDER: &str = "tests/scenarios/pairs";
 
 /// A reason that no scenario can show: a plan that breaks an invariant is a bug.
 const NEVER_PLANNED: [PairReason; 1] = [PairReason::CheckRefused];
 
 #[test]
 fn every_scenario_of_a_group_has_the_plan_that_its_file_says() {
-    let files = scenario_files();
+    let files = scenario_files(FOLDER);
     let failures: Vec<String> = files.iter().filter_map(|file| failure(file)).collect();
     assert!(failures.is_empty(), "{} of {} failed\n\n{}", failures.len(), files.len(), failures.join("\n"));
 }
@@ -24,7 +28,7 @@ fn every_scenario_of_a_group_has_the_plan_that_its_file_says() {
 /// Also finds a folder that lost its files.
 #[test]
 fn every_reason_is_shown_by_a_scenario() {
-    let said: String = scenario_files().iter().map(|file| fs::read_to_string(file).unwrap()).collect();
+    let said: String = scenario_files(FOLDER).iter().map(|file| fs::read_to_string(file).unwrap()).collect();
     let is_shown = |reason: &&PairReason| {
         let has_step = said.contains(&format!(": {reason}\"\n"));
         has_step || said.lines().any(|line| line.trim_start().starts_with(&format!("- \"{reason}")))
@@ -54,15 +58,6 @@ fn a_wrong_expectation_of_a_group_is_shown_as_a_difference() {
         difference(&scenario, &scenario.group().unwrap()),
         "  - expected  step found 0 b: PodAlone\n  + planned   step found 0 a: PodAlone\n"
     );
-}
-
-fn scenario_files() -> Vec<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/scenarios/pairs");
-    let entries = fs::read_dir(folder).expect("the folder of scenarios exists");
-    let mut files: Vec<PathBuf> = entries.map(|entry| entry.expect("readable").path()).collect();
-    files.retain(|file| file.extension().is_some_and(|extension| extension == "yaml"));
-    files.sort();
-    files
 }
 
 fn failure(file: &Path) -> Option<String> {

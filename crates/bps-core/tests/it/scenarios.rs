@@ -12,7 +12,7 @@ const LEAST_SCENARIOS: usize = 35;
 
 #[test]
 fn every_scenario_has_the_plan_that_its_file_says() {
-    let files = scenario_files();
+    let files = scenario_files("tests/scenarios");
     assert!(files.len() >= LEAST_SCENARIOS, "only {} scenario files", files.len());
     let failures: Vec<String> = files.iter().filter_map(|file| failure(file)).collect();
     assert!(failures.is_empty(), "{} of {} failed\n\n{}", failures.len(), files.len(), failures.join("\n"));
@@ -43,8 +43,9 @@ fn a_wrong_expectation_is_shown_as_a_difference() {
     );
 }
 
-fn scenario_files() -> Vec<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/scenarios");
+/// The scenario files of a folder of the project, sorted.
+pub(crate) fn scenario_files(folder: &str) -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(folder);
     let entries = fs::read_dir(folder).expect("the folder of scenarios exists");
     let mut files: Vec<PathBuf> = entries.map(|entry| entry.expect("readable").path()).collect();
     files.retain(|file| file.extension().is_some_and(|extension| extension == "yaml"));
