@@ -23,7 +23,7 @@ use super::clock::{self, Alarm};
 use super::enforcer::Lent;
 use super::hook::Hooks;
 use super::identity::Identity;
-use super::lifeline::{Lifelines, Needs};
+use super::lifeline::{ANSWERED_WITHIN, Lifelines, Needs};
 use super::marks::{self, State, is_first_start};
 use super::metrics;
 use super::pair::{Body, End, Pair};
@@ -310,6 +310,7 @@ impl Member {
             keys: self.keys.clone(),
             listener: self.listener.try_clone().map_err(Error::Listen)?,
             bonds: self.body.tenant.bonds(),
+            answered_within: ANSWERED_WITHIN,
         };
         let lifelines = Lifelines::start(&mut tasks, &over, needs).map_err(Error::Listen)?;
         let protocol = Protocol::new(agent, timing);

@@ -47,6 +47,7 @@ use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
 
 use self::bond::Bond;
+pub use self::question::ANSWERED_WITHIN;
 use self::watcher::Words;
 
 /// How long it may take until both lines are made.
@@ -113,6 +114,8 @@ pub struct Needs {
     pub listener: TcpListener,
     /// The bond with the application, while it acts.
     pub bonds: watch::Receiver<Tenancy>,
+    /// Time within which a living agent must deny that its application has ended, see [`ANSWERED_WITHIN`].
+    pub answered_within: Duration,
 }
 
 impl Lifelines {
@@ -121,7 +124,7 @@ impl Lifelines {
     /// # Errors
     /// What the kernel refused.
     pub fn start(tasks: &mut Tasks, shutdown: &Shutdown, needs: Needs) -> io::Result<Self> {
-        let Needs { group, own, keys, listener, bonds } = needs;
+        let Needs { group, own, keys, listener, bonds, answered_within } = needs;
         let (partner, known) = watch::channel(None);
         let (reporter, certificates) = mpsc::channel(CERTIFICATES_WAITING_MAX);
         let line = Line { group, own, keys, partner: known };
@@ -129,7 +132,7 @@ impl Lifelines {
         tasks.spawn("lifelines", listener::run(line.clone(), listener, bonds, shutdown.clone()));
         let (teller, watching) = watch::channel(Watching::default());
         let (denied, denials) = watch::channel(None);
-        let words = Words { certificates: reporter, watching: teller, denied: denials };
+        let words = Words { certificates: reporter, watching: teller, denied: denials, answered_within };
         tasks.spawn("watched lifeline", watcher::run(line, words, shutdown.clone()));
         Ok(Self { own, partner, certificates, watching, denied })
     }

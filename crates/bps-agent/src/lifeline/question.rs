@@ -7,35 +7,55 @@ use std::time::Duration;
 use bps_protocol::Epoch;
 use bps_wire::frame::{Content, Frame, Question};
 use tokio::net::UdpSocket;
-use tokio::sync::watch;
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
+use super::watcher::Words;
 use super::{Line, Partner};
 
 /// Time within which a living agent must answer. 20 ms: some hundred round trips between two nodes, and the same as
 /// [`certificate_wait`](bps_protocol::Timing::certificate_wait).
-const ANSWERED_WITHIN: Duration = Duration::from_millis(20);
+pub const ANSWERED_WITHIN: Duration = Duration::from_millis(20);
 /// Time between two datagrams with the same question, each of which may get lost.
 const ASK_EACH: Duration = Duration::from_millis(5);
+/// How late this agent may notice that the wait is over. 20 ms: an agent that slept for longer may have an answer in its
+/// socket that it has not read yet, so it asks again.
+const LATENESS_MAX: Duration = Duration::from_millis(20);
+/// Waits before the agent gives up to find out. 5: an agent that is always woken so late leaves the decision to the Lease.
+const WAITS_MAX: usize = 5;
 
-/// Returns whether the other agent states that it still acts with this epoch. Silence is no denial. If the agent is gone and its Pod is
-/// not, the kernel of the Pod refuses the datagram at once, which ends the wait.
-pub(super) async fn is_denied(
-    line: &Line,
-    partner: Partner,
-    epoch: Epoch,
-    denied: &mut watch::Receiver<Option<Question>>,
-) -> bool {
+/// What the other agent answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// It still acts with this epoch.
+    Denied,
+    /// Nothing. If the agent is gone and its Pod is not, the kernel of the Pod refuses the datagram at once, which ends the wait.
+    Silence,
+    /// This agent was woken too late, each time, to know.
+    Unknown,
+}
+
+/// Asks the other agent whether it still acts with this epoch.
+pub(super) async fn ask_once_more(line: &Line, partner: Partner, epoch: Epoch, words: &mut Words) -> Answer {
     // Without random numbers an earlier answer might count, and only to deny.
     let question = Question { epoch, number: getrandom::u64().unwrap_or_default() };
-    let told = async { denied.wait_for(|denied| *denied == Some(question)).await.is_ok() };
-    let asked = timeout(ANSWERED_WITHIN, ask(line, partner, question));
-    tokio::select! {
-        // A denial that has arrived counts, even if the wait is over.
-        biased;
-        is_told = told => is_told,
-        _ = asked => false,
+    for _ in 0..WAITS_MAX {
+        let began = Instant::now();
+        let told = async { words.denied.wait_for(|denied| *denied == Some(question)).await.is_ok() };
+        let asked = timeout(words.answered_within, ask(line, partner, question));
+        let is_denied = tokio::select! {
+            // A denial that has arrived counts, even if the wait is over.
+            biased;
+            is_told = told => is_told,
+            _ = asked => false,
+        };
+        if is_denied {
+            return Answer::Denied;
+        }
+        if began.elapsed() <= words.answered_within + LATENESS_MAX {
+            return Answer::Silence;
+        }
     }
+    Answer::Unknown
 }
 
 /// Repeats the question until a datagram is refused.

@@ -18,7 +18,7 @@ use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
 use super::frame::{Frame, Origin, Session, Word};
-use super::question::is_denied;
+use super::question::{Answer, ask_once_more};
 use super::{GREETING_MAX, Line, Partner, Watching, prepare};
 use crate::draw::draw;
 
@@ -62,6 +62,8 @@ pub struct Words {
     pub watching: watch::Sender<Watching>,
     /// What the other agent denied last.
     pub denied: watch::Receiver<Option<Question>>,
+    /// Time within which a living agent must answer.
+    pub answered_within: Duration,
 }
 
 /// Watches the application of the other member.
@@ -125,10 +127,11 @@ async fn watch_once(line: &Line, partner: Partner, words: &mut Words) -> Ended {
     };
     let Ok(epoch) = lines.certificate(&words.watching).await else { return Ended::Unknown };
     // What both lines said may have been said by something between the two that no word of theirs shows.
-    if is_denied(line, partner, epoch, &mut words.denied).await {
-        return Ended::Proxied;
+    match ask_once_more(line, partner, epoch, words).await {
+        Answer::Denied => Ended::Proxied,
+        Answer::Silence => Ended::Certain(epoch),
+        Answer::Unknown => Ended::Unknown,
     }
-    Ended::Certain(epoch)
 }
 
 impl Lines {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bps_agent::lifeline::bond::Bond;
-use bps_agent::lifeline::{Lifelines, Needs, Tenancy, Watching};
+use bps_agent::lifeline::{ANSWERED_WITHIN, Lifelines, Needs, Tenancy, Watching};
 use bps_protocol::{AgentId, Epoch};
 use bps_runtime::shutdown::Shutdown;
 use bps_runtime::tasks::Tasks;
@@ -24,6 +24,9 @@ use tokio::time::{sleep, timeout};
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Longer than the pause between two looks of an agent at the processes.
 const LOOKED_WITHIN: Duration = Duration::from_millis(1_500);
+/// Time within which an agent denies that its application has ended, where a test does it. Longer than in earnest: a busy
+/// machine lets a test sleep for that long.
+const DENIED_WITHIN: Duration = Duration::from_millis(500);
 /// Pause between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
@@ -89,13 +92,19 @@ fn key_ring() -> KeyRing {
     KeyRing::parse(&"5a".repeat(32)).expect("a key")
 }
 
-fn end(own: u128, listener: &TcpListener, record: &Record) -> End {
+fn end(own: u128, listener: &TcpListener, record: &Record, answered_within: Duration) -> End {
     let (keys, present) = watch::channel(key_ring());
     let (bonds, present_bond) = watch::channel(None);
     let mut tasks = Tasks::new();
     let listener = listener.try_clone().expect("a descriptor");
-    let needs =
-        Needs { group: record.group, own: AgentId(own), keys: present, listener, bonds: present_bond };
+    let needs = Needs {
+        group: record.group,
+        own: AgentId(own),
+        keys: present,
+        listener,
+        bonds: present_bond,
+        answered_within,
+    };
     let lifelines = Lifelines::start(&mut tasks, &Shutdown::new(), needs).expect("tasks");
     lifelines.know(record);
     End { tasks, lifelines, bonds, keys }
@@ -107,10 +116,17 @@ fn epoch(term: u32) -> Epoch {
 
 /// A new pair of agents, and where they listen.
 fn pair() -> ([SocketAddr; 2], [End; 2]) {
+    pair_that_waits(ANSWERED_WITHIN)
+}
+
+fn pair_that_waits(answered_within: Duration) -> ([SocketAddr; 2], [End; 2]) {
     let listeners = [listen(), listen()];
     let addresses = [0, 1].map(|index: usize| listeners[index].local_addr().expect("an address"));
     let record = record(7, [AgentId(1), AgentId(2)], addresses);
-    (addresses, [end(1, &listeners[0], &record), end(2, &listeners[1], &record)])
+    (
+        addresses,
+        [1, 2].map(|own: u8| end(own.into(), &listeners[usize::from(own) - 1], &record, answered_within)),
+    )
 }
 
 /// One test, because it is about all processes below this one.
@@ -173,7 +189,7 @@ async fn crowd(address: SocketAddr) {
 
 /// Lines that end in order although an agent lives are those of something between the two.
 async fn only_if_its_agent_does_not_deny_it() {
-    let (addresses, [active, mut standby]) = pair();
+    let (addresses, [active, mut standby]) = pair_that_waits(DENIED_WITHIN);
     let datagrams = UdpSocket::bind(addresses[0]).await.expect("the same port");
     let application = Application::start();
     active.bonds.send_replace(Some((epoch(1), application.bond.clone())));
@@ -188,6 +204,9 @@ async fn only_if_its_agent_does_not_deny_it() {
     let frame = Frame::open(&bytes, &key_ring()).expect("a genuine one");
     let Content::Question(question) = frame.content else { panic!("{frame:?}") };
     assert_eq!((frame.to, question.epoch), (AgentId(1), epoch(1)));
+    // The process stands still for longer than it waits: what the other agent said meanwhile has not been read yet.
+    std::thread::sleep(2 * DENIED_WITHIN);
+    sleep(LOOK_EVERY).await;
     standby.lifelines.deny(question);
     comes_to(&mut standby.lifelines, Watching::Proxied).await;
     assert!(standby.lifelines.certificates.try_recv().is_err());
@@ -214,8 +233,8 @@ async fn no_line_is_made_through_what_relays_connections() {
         }
     });
     let record = |active| record(7, [AgentId(1), AgentId(2)], [active, addresses[1]]);
-    let _active = end(1, &listeners[0], &record(addresses[0]));
-    let mut standby = end(2, &listeners[1], &record(between));
+    let _active = end(1, &listeners[0], &record(addresses[0]), ANSWERED_WITHIN);
+    let mut standby = end(2, &listeners[1], &record(between), ANSWERED_WITHIN);
     comes_to(&mut standby.lifelines, Watching::Proxied).await;
     assert!(standby.lifelines.certificates.try_recv().is_err());
 }
