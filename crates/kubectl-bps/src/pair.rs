@@ -70,9 +70,9 @@ impl PairNow {
         members
     }
 
-    /// Who shall take the place of a member.
+    /// The Pod that is to take the place of a member, if any is.
     pub(super) fn joining(&self) -> Option<AgentId> {
-        self.record.lease.pending.map(|replacement| replacement.joining)
+        self.record.lease.pending.map(|replacement| replacement.joining).filter(|id| *id != VACANT)
     }
 
     /// Whether a Pod shall not act.

@@ -27,6 +27,10 @@ fn pair_action_words(group: &str, action: &PairAction, seen: &Group) -> String {
             let leaving = pod_name(seen, *leaving);
             format!("ask the active of {} to admit {} in the place of {leaving}", pair(number), joining.pod)
         }
+        PairAction::Vacate { pair: number, leaving } => {
+            let leaving = pod_name(seen, *leaving);
+            format!("ask the active of {} to vacate the place of {leaving}, which is gone", pair(number))
+        }
         PairAction::Withdraw { pair: number } => {
             format!("take back the request to replace a member of {}", pair(number))
         }

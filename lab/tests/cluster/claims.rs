@@ -96,6 +96,7 @@ fn of_sets() -> Vec<Claim> {
         machine(20, outages::a_second_operator_waits_and_takes_over_when_the_leader_is_killed),
         machine(60, outages::an_operator_that_is_installed_anew_with_other_keys_loses_no_backup_and_no_pair),
         machine(110, outages::a_pair_outlives_an_api_server_that_is_away_and_passes_its_role_on_meanwhile),
+        machine(45, outages::an_active_whose_standby_was_scaled_away_outlives_an_api_server_that_is_away),
         machine(14, outages::a_failover_ends_well_although_the_api_server_was_killed_in_it),
         quiet(14, rollout::a_new_template_reaches_every_pod_without_a_failed_request),
         any(24, rollout::a_broken_template_stops_after_one_backup_and_a_revert_recovers),

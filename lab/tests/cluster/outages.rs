@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use bps_wire::lease::Record;
 use futures::{StreamExt as _, pin_mut};
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::api::DeleteParams;
@@ -18,13 +20,17 @@ use tokio::time::sleep;
 
 use crate::load::Load;
 use crate::notes::note;
-use crate::pairs::{paired, pod, shown, start_deployment, start_stateful_set, taken_over};
+use crate::pairs::{paired, pod, reported, shown, start_deployment, start_stateful_set, taken_over};
 use crate::stage::{Stage, WEB, complete, exposed_web, one, roles, uids, web};
+use crate::wait;
 
 /// How long the API server is away before the application of an active is killed, and after that. 70 and 20 s: longer than an agent
 /// acts on that outlives no such absence (30 to 60 s).
 const AWAY_BEFORE: Duration = Duration::from_secs(70);
 const AWAY_AFTER: Duration = Duration::from_secs(20);
+/// How long the API server is away from an active without a standby. 15 s: several times as long as a write lasts while the
+/// Lease names a second member (1.9 s), and less than the lone hold (60 s).
+const AWAY_FROM_ONE: Duration = Duration::from_secs(15);
 
 /// Notes the identity of every Pod that there ever is.
 fn census(stage: &Stage) -> Arc<Mutex<BTreeSet<String>>> {
@@ -154,6 +160,41 @@ pub(crate) async fn a_pair_outlives_an_api_server_that_is_away_and_passes_its_ro
         first.is_some_and(|first| first < back_ns),
         "nobody answered before the API server did: {outage}"
     );
+    let said = stage.complaints().await;
+    assert!(has_just_started(&said), "{said:#?}");
+}
+
+/// Once the Lease says that no other member is left, each write of it lasts for a minute.
+pub(crate) async fn an_active_whose_standby_was_scaled_away_outlives_an_api_server_that_is_away(
+    stage: Stage,
+) {
+    start_stateful_set(&stage, 2).await;
+    let pair = paired(&stage, 1).await.remove(0);
+    shown(&stage, &pair).await;
+    stage.kubectl(&["scale", "StatefulSet", WEB, "--replicas=1"]);
+    wait::until(stage.api(), "", |leases: &[Lease]| {
+        let lease = leases.iter().find(|lease| lease.name_any() == pair.name).ok_or("there is no Lease")?;
+        let lease = Record::read(lease).map_err(|error| error.to_string())?.lease;
+        if lease.is_lone() { Ok(()) } else { Err(format!("{lease:?}")) }
+    })
+    .await;
+    let alone = reported(&stage, |pairs| matches!(pairs, [pair] if pair.state == "Alone")).await.remove(0);
+    shown(&stage, &alone).await;
+
+    let load = Load::start(&stage, "n1").await;
+    let cluster = &stage.bench.cluster;
+    cluster.stop("kube-apiserver", true).unwrap();
+    sleep(AWAY_FROM_ONE).await;
+    cluster.start("kube-apiserver").unwrap();
+    ready::api_server(&stage.client(), Duration::from_secs(READY_SECONDS_MAX)).await.unwrap();
+    stage.bench.one_operator().await;
+    let outage = Outage::from_samples(&load.samples().await);
+    note(format!("API server away for {AWAY_FROM_ONE:?} from an active without a standby: {outage}"));
+    assert!(outage.requests > 0 && outage.failed == 0, "{outage}");
+
+    stage.kubectl(&["scale", "StatefulSet", WEB, "--replicas=2"]);
+    let again = paired(&stage, 1).await.remove(0);
+    assert_eq!(again.active, alone.active);
     let said = stage.complaints().await;
     assert!(has_just_started(&said), "{said:#?}");
 }

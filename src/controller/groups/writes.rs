@@ -301,6 +301,7 @@ impl Round<'_> {
             }
             PairAction::Found { .. }
             | PairAction::Ask { .. }
+            | PairAction::Vacate { .. }
             | PairAction::Withdraw { .. }
             | PairAction::Move { .. }
             | PairAction::SwitchOver { .. }

@@ -104,8 +104,11 @@ pub fn check(group: &Group, plan: &Plan, now: BootTime) -> Vec<PairViolation> {
     violations
 }
 
-/// Whether a step says no more than whether a rollout may delete a Pod.
+/// Whether a step only protects the active of a pair: from a rollout, or from an API server that is slow.
 fn is_due_in_a_pause(group: &Group, action: &PairAction) -> bool {
+    if matches!(action, PairAction::Vacate { .. }) {
+        return true;
+    }
     let PairAction::Label { pod, shown } = action else { return false };
     let said = group.pods.iter().find(|known| known.id == *pod).map(|known| &known.shown);
     said.is_some_and(|said| said.names_same_part(shown))
@@ -146,9 +149,12 @@ impl Sight<'_> {
                 (!is_lost).then_some(PairViolation::NotToRestore(*pair)).into_iter().collect()
             }
             PairAction::Ask { pair, leaving, joining } => {
-                let mut wrongs = self.of_pair(*pair, |pair| self.asked(pair, *leaving, joining));
+                let mut wrongs = self.of_pair(*pair, |pair| self.left(pair, *leaving, Some(&joining.pod)));
                 wrongs.extend(self.unfree(joining));
                 wrongs
+            }
+            PairAction::Vacate { pair, leaving } => {
+                self.of_pair(*pair, |pair| self.left(pair, *leaving, None))
             }
             PairAction::Withdraw { pair } | PairAction::Move { pair, .. } => {
                 self.of_pair(*pair, |_| Vec::new())
@@ -209,7 +215,8 @@ impl Sight<'_> {
         wrongs
     }
 
-    fn asked(&self, pair: &Pair, leaving: AgentId, joining: &Seat) -> Vec<PairViolation> {
+    /// A member leaves, and a Pod of this name joins, if any does.
+    fn left(&self, pair: &Pair, leaving: AgentId, joining: Option<&str>) -> Vec<PairViolation> {
         let mut wrongs = Vec::new();
         let is_silent = pair.silence.is_some_and(|silence| silence.standby == leaving);
         let is_needed = self.group.staying_members(pair).contains(&leaving) && !is_silent;
@@ -220,7 +227,7 @@ impl Sight<'_> {
     }
 
     /// Whether no member would be left that has every acknowledged write, or may come back with it.
-    fn loses_last_copy(&self, pair: &Pair, leaving: AgentId, joining: &Seat) -> bool {
+    fn loses_last_copy(&self, pair: &Pair, leaving: AgentId, joining: Option<&str>) -> bool {
         let name = |id: &AgentId| pair.names.get(id).map(String::as_str).unwrap_or_default();
         let staying = self.group.staying_members(pair);
         let has_copy = |id: &AgentId| {
@@ -228,7 +235,7 @@ impl Sight<'_> {
             pair.level_pods.contains(id) && (staying.contains(id) || may_come_back)
         };
         let members = || pair.lease.members.iter().filter(|id| has_copy(id));
-        let comes_back = members().any(|id| name(id) == joining.pod);
+        let comes_back = members().any(|id| joining == Some(name(id)));
         members().any(|id| *id == leaving) && !comes_back && members().all(|id| *id == leaving)
     }
 
@@ -272,6 +279,7 @@ fn seated_twice(group: &Group, plan: &Plan) -> Vec<PairViolation> {
             PairAction::Found { .. }
             | PairAction::Restore { .. }
             | PairAction::Ask { .. }
+            | PairAction::Vacate { .. }
             | PairAction::Move { .. }
             | PairAction::SwitchOver { .. }
             | PairAction::Fence { .. }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::plan::Draft;
 use super::reason::PairReason;
 use super::step::PairAction;
-use super::view::{Pod, Seat, VACANT, is_lasting};
+use super::view::{Pod, Seat, is_lasting};
 
 /// How long a single Pod waits for another one before it acts alone. 5 s: Pods of one workload start within a second or
 /// two of each other, and a pair that is made at once needs no admission.
@@ -55,7 +55,7 @@ impl Draft<'_> {
                 self.take(index)
             });
             if let Some(first) = seats.next() {
-                let second = seats.next().unwrap_or_else(vacant);
+                let second = seats.next().unwrap_or_else(|| Seat::vacant(String::new()));
                 self.found(lost.number, [first, second], PairReason::LeaseLost);
                 count += 1;
             }
@@ -94,7 +94,7 @@ impl Draft<'_> {
 
     fn found_alone(&mut self, number: u32, reason: PairReason) {
         let Some(first) = self.take(0) else { return };
-        self.found(number, [first, vacant()], reason);
+        self.found(number, [first, Seat::vacant(String::new())], reason);
     }
 
     fn found(&mut self, number: u32, seats: [Seat; 2], reason: PairReason) {
@@ -116,8 +116,4 @@ impl Draft<'_> {
         let taken: BTreeSet<u32> = pairs.chain(lost).chain(founded).collect();
         (0..).filter(|number| !taken.contains(number)).take(self.free.len()).collect()
     }
-}
-
-fn vacant() -> Seat {
-    Seat { id: VACANT, pod: String::new(), address: ([0, 0, 0, 0], 0).into() }
 }

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use super::existing::ExistingPod;
 use super::step::PairAction;
-use super::view::{HaState, LevelText, Seat, Shown};
+use super::view::{HaState, LevelText, Seat, Shown, VACANT};
 use crate::manifests::{group_metadata, pair_name};
 
 /// Inputs of the writes of a plan's steps.
@@ -108,6 +108,15 @@ impl StepSource<'_> {
                 let pending = Some(Replacement { leaving: *leaving, joining: joining.id });
                 let mut directory = record.directory.clone();
                 directory.insert(joining.id, member(joining));
+                self.write(*pair, Content { pending, ..record.lease }, &directory)
+            }
+            PairAction::Vacate { pair, leaving } => {
+                let record = self.record(*pair)?;
+                let pending = Some(Replacement { leaving: *leaving, joining: VACANT });
+                let mut directory = record.directory.clone();
+                // A copy of the state goes back to its place, which the name tells.
+                let last = directory.get(leaving).map(|member| member.pod.clone()).unwrap_or_default();
+                directory.insert(VACANT, member(&Seat::vacant(last)));
                 self.write(*pair, Content { pending, ..record.lease }, &directory)
             }
             PairAction::Withdraw { pair } => {

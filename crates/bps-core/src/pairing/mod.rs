@@ -48,6 +48,7 @@ mod step;
 pub mod testing;
 #[cfg(test)]
 mod tests;
+mod vacancy;
 mod view;
 mod waves;
 mod withheld;

@@ -20,6 +20,7 @@ pub fn plan(group: &Group, at: &Moment<'_>) -> Plan {
     withheld(&mut draft);
     if group.is_paused {
         draft.hold(PairReason::Paused, None, None);
+        draft.vacate_places();
         // A rollout that waits for a standby must not wait for the end of the pause.
         let kept = draft.kept();
         draft.plan.steps.extend(covers(group, &kept));
@@ -43,6 +44,7 @@ pub fn plan(group: &Group, at: &Moment<'_>) -> Plan {
         }
         Some(wanted) => draft.found_wanted(wanted),
     }
+    draft.vacate_places();
     ending(&mut draft);
     draft.leave_nodes();
     let kept = draft.kept();
@@ -102,6 +104,11 @@ impl<'a> Draft<'a> {
         self.asked.contains(&pair.number)
     }
 
+    /// Notes that a Lease is written in this plan.
+    pub(super) fn note_asked(&mut self, pair: &Pair) {
+        self.asked.insert(pair.number);
+    }
+
     /// Agents find each other by the Lease; nothing else of the pair is changed in the same plan.
     fn follow_addresses(&mut self, pair: &Pair) {
         let moved = self.group.pods.iter().find_map(|pod| {
@@ -109,7 +116,7 @@ impl<'a> Draft<'a> {
             (known != address).then(|| Seat { id: pod.id, pod: pod.name.clone(), address })
         });
         if let Some(seat) = moved {
-            self.asked.insert(pair.number);
+            self.note_asked(pair);
             self.step(PairAction::Move { pair: pair.number, seat }, PairReason::AddressChanged);
         }
     }
@@ -118,8 +125,12 @@ impl<'a> Draft<'a> {
     fn settle_request(&mut self, pair: &Pair) {
         let is_open = !pair.is_ending && !self.is_asked(pair);
         let Some(replacement) = pair.lease.pending.filter(|_| is_open) else { return };
-        self.asked.insert(pair.number);
         let Replacement { leaving, joining } = replacement;
+        if joining == VACANT && !self.group.is_staying(leaving) {
+            // Only the active carries this out, and a Pod that comes may still take the place.
+            return;
+        }
+        self.note_asked(pair);
         let joins_as = pair.names.get(&joining).map(String::as_str);
         let is_promised = |other: &Pair| {
             let is_joining = other.lease.pending.is_some_and(|other| other.joining == joining);
@@ -191,7 +202,7 @@ impl<'a> Draft<'a> {
         joining: Seat,
         reason: PairReason,
     ) {
-        self.asked.insert(pair.number);
+        self.note_asked(pair);
         self.step(PairAction::Ask { pair: pair.number, leaving, joining }, reason);
     }
 

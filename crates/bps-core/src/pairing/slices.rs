@@ -94,6 +94,7 @@ pub fn entitlements(input: &SliceInput<'_>) -> Vec<Entitlement> {
                 (*number, entitled(pair, plan), is_v6(seen, pair))
             }
             PairAction::Restore { .. }
+            | PairAction::Vacate { .. }
             | PairAction::Withdraw { .. }
             | PairAction::Move { .. }
             | PairAction::SwitchOver { .. }

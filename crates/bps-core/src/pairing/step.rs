@@ -80,6 +80,13 @@ pub enum PairAction {
         /// Who comes.
         joining: Seat,
     },
+    /// Asks the active to vacate the place of its standby.
+    Vacate {
+        /// Number of the pair.
+        pair: u32,
+        /// The standby, which is gone.
+        leaving: AgentId,
+    },
     /// Takes a request back.
     Withdraw {
         /// Number of the pair.
@@ -130,6 +137,7 @@ impl PairAction {
             Self::Found { .. } => "found",
             Self::Restore { .. } => "restore",
             Self::Ask { .. } => "ask",
+            Self::Vacate { .. } => "vacate",
             Self::Withdraw { .. } => "withdraw",
             Self::Move { .. } => "move",
             Self::Force { .. } => "force",
@@ -146,6 +154,7 @@ impl PairAction {
             Self::Found { number: pair, .. }
             | Self::Restore { pair }
             | Self::Ask { pair, .. }
+            | Self::Vacate { pair, .. }
             | Self::Withdraw { pair }
             | Self::Move { pair, .. }
             | Self::Force { pair, .. }
@@ -163,6 +172,7 @@ impl PairAction {
             Self::Ask { joining, .. } => vec![joining.id],
             Self::Force { lease, .. } => lease.members.to_vec(),
             Self::Restore { .. }
+            | Self::Vacate { .. }
             | Self::Withdraw { .. }
             | Self::Move { .. }
             | Self::SwitchOver { .. }

@@ -132,10 +132,17 @@ impl HaState {
 pub struct Seat {
     /// Uid of the Pod, or [`VACANT`].
     pub id: AgentId,
-    /// Name of the Pod; empty if vacant.
+    /// Name of the Pod; of a vacant place, the name of the Pod that was there last, or nothing.
     pub pod: String,
     /// Where its agent listens.
     pub address: SocketAddr,
+}
+
+impl Seat {
+    /// A place without a member, which a Pod of this name had last; an empty name if none had.
+    pub fn vacant(last: String) -> Self {
+        Self { id: VACANT, pod: last, address: ([0, 0, 0, 0], 0).into() }
+    }
 }
 
 /// A pair as its Lease shows it.

@@ -114,7 +114,7 @@ fn pair_status(input: &GroupInput<'_>, pair: &Pair) -> PairStatus {
     let state = match (pair.is_ending, pair.lease.pending, holder, other) {
         (true, ..) => PAIR_ENDING,
         _ if is_withheld => WITHHELD,
-        (_, Some(_), ..) => "Replacing",
+        (_, Some(asked), ..) if asked.joining != VACANT => "Replacing",
         _ if is_fenced => "Fenced",
         _ if crash_loop.is_some() => PAIR_CRASH_LOOPING,
         (_, _, None, _) => "Starting",

@@ -120,6 +120,7 @@ fn step_line(PairStep { action, reason }: &PairStep) -> String {
         PairAction::Ask { pair, leaving, joining } => {
             format!("ask {pair} to admit {} for {}", pod_name(joining), name(*leaving))
         }
+        PairAction::Vacate { pair, leaving } => format!("vacate {pair} of {}", name(*leaving)),
         PairAction::Withdraw { pair } => format!("withdraw {pair}"),
         PairAction::Move { pair, seat } => format!("move {} of {pair}", pod_name(seat)),
         PairAction::Force { pair, lease } => {

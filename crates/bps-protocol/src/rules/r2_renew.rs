@@ -37,12 +37,13 @@ impl Agent {
         Some(write)
     }
 
-    /// Who may promise: the peer, and the agent that is to replace it.
+    /// The agents that may promise: the peer, and the agent that is to replace it. A vacant place has none.
     pub fn r2_promisers(&self) -> impl Iterator<Item = AgentId> {
         let tenure = self.tenure.filter(|_| self.role.is_acting());
         let admitted = tenure.and_then(|tenure| tenure.joining).filter(|_| self.is_writing(Purpose::Admit));
         let joining = admitted.map(|peer| peer.id).or_else(|| self.joining());
-        tenure.map(|tenure| tenure.peer.id).into_iter().chain(joining)
+        let named = tenure.map(|tenure| tenure.peer.id).into_iter().chain(joining);
+        named.filter(|id| *id != AgentId::NOBODY)
     }
 
     /// Who is to replace the peer, as far as the Lease says.

@@ -38,6 +38,8 @@ pub(crate) struct Arena {
     pub(crate) starts_released: bool,
     /// The place beside the active is vacant at first.
     pub(crate) starts_alone: bool,
+    /// The operator may vacate a place, and change its mind when S2 comes.
+    pub(crate) may_vacate: bool,
     /// The operator is told for certain that members have ended for ever.
     pub(crate) has_evidence: bool,
     pub(crate) must_converge: bool,
@@ -82,6 +84,7 @@ impl Arena {
             has_certificates: true,
             starts_released: false,
             starts_alone: false,
+            may_vacate: false,
             has_evidence: false,
             must_converge: false,
             mutation: None,
@@ -130,6 +133,14 @@ impl Arena {
     pub(crate) fn drifting_lone() -> Self {
         Self { starts_alone: true, ..Self::drifting_trio() }.with(|timing| {
             (timing.lone_hold, timing.lone_wait) = (ticks(3), ticks(3 + SKEW));
+        })
+    }
+
+    /// The operator may also vacate a place; the tight case is that both times of a lone one are equal, and as long as W.
+    pub(crate) fn vacating(self) -> Self {
+        let wait = self.timing.operator_wait;
+        Self { may_vacate: true, ..self }.with(|timing| {
+            (timing.lone_hold, timing.lone_wait) = (timing.grace, wait);
         })
     }
 

@@ -33,6 +33,12 @@ fn arenas() -> Vec<(Size, &'static str, Arena)> {
     let late = |arena: Arena| Arena { may_notice_late: true, ..arena };
     let stopping = |arena: Arena| arena.with(|timing| timing.stop = ticks(1));
     let converging = |arena: Arena| Arena { must_converge: true, may_die: true, ..arena };
+    let briefly = |arena: Arena| {
+        arena.with(|timing| {
+            [timing.hold, timing.watch, timing.api_hold, timing.api_watch] = [ticks(1); 4];
+            (timing.grace, timing.operator_wait) = (ticks(2), ticks(2));
+        })
+    };
     let one_takeover = |arena: Arena| Arena { most_terms: 2, most_delegations: 1, ..arena };
     vec![
         (Small, "pair, 1 packet, 1 fault", pair().packets(1).faults(1)),
@@ -107,6 +113,27 @@ fn arenas() -> Vec<(Size, &'static str, Arena)> {
             one_takeover(Arena::lone().with_evidence().packets(1).plain()),
         ),
         (Large, "lone, 1 packet, 1 fault", Arena::lone().packets(1)),
+        (
+            Small,
+            "vacating trio, H = 1, G = 2, 1 packet, no fault, one takeover, plain",
+            one_takeover(briefly(trio()).vacating().packets(1).faults(0).plain()),
+        ),
+        (
+            Large,
+            "vacating trio, 1 packet, no fault, one takeover",
+            one_takeover(trio().vacating().packets(1).faults(0)),
+        ),
+        (
+            Large,
+            "vacating trio, 1 packet, 1 fault, one takeover, evidence, plain",
+            one_takeover(trio().vacating().with_evidence().packets(1).plain()),
+        ),
+        (Huge, "vacating trio, 1 packet, 1 fault", trio().vacating().packets(1)),
+        (
+            Large,
+            "drifting vacating trio, 1 packet, no fault, one takeover",
+            one_takeover(Arena::drifting_trio().vacating().packets(1)),
+        ),
         (Large, "lone, 1 fault, one takeover", one_takeover(Arena::lone())),
         (Large, "drifting lone, 1 packet, no fault", Arena::drifting_lone().packets(1)),
         (
@@ -182,6 +209,7 @@ fn mutations() -> Vec<(Size, &'static str, Mutation, Arena)> {
         (Small, "I1", ReleasesWhileStopping, stopping()),
         (Small, "I1", AdmissionKeepsOldPeer, plain_trio().faults(0)),
         (Small, "I1", AdmissionKeepsLoneHold, Arena::lone().plain().packets(1).faults(0)),
+        (Small, "I1", LoneHoldUnanswered, plain_trio().vacating().packets(1).faults(0)),
         (Small, "I1", EvidenceOfOne, plain_trio().with_evidence().packets(1).faults(1)),
         (Small, "I1", RestartIsNoPromise, peered().packets(1).faults(1)),
         (Large, "I1", CertificateSurvivesRestart, certified().faults(3)),

@@ -1,6 +1,6 @@
 //! What is left of a pair whose members leave or are fenced: a Lease that nobody holds.
 
-use bps_protocol::{AgentId, BootTime, Event, Order, Role, Timing, Version};
+use bps_protocol::{AgentId, BootTime, Event, Hold, Order, Role, Timing, Version};
 
 use crate::orders::{standby, written};
 use crate::scripts::idle_pair;
@@ -28,6 +28,23 @@ fn a_pair_that_is_fenced_as_a_whole_releases_its_lease() {
     simulation.plan(5 * SECOND, Fault::ApplicationCrashes(active), SECOND);
     simulation.run_until(5 * SECOND + 50 * MILLISECOND);
     assert_eq!((simulation.acting(), simulation.holder()), (vec![], None));
+}
+
+/// The promises of a peer that leaves end with its agent; those of a peer that is fenced go on.
+#[test]
+fn an_active_lives_on_writes_before_its_leaving_peer_has_ended() {
+    let holds = [(Order::Leave, Hold::Api), (Order::Fence, Hold::Peer)].map(|(order, hold)| {
+        let (mut simulation, active, standby) = idle_pair(6);
+        let is_fenced = Order::PeerFenced(order == Order::Fence);
+        simulation.plan(5 * SECOND, Fault::Order(active, is_fenced), 100 * SECOND);
+        simulation.plan(5 * SECOND, Fault::Order(standby, order), 100 * SECOND);
+        simulation.run_until(5 * SECOND + 50 * MILLISECOND);
+        assert_eq!((simulation.acting(), simulation.hold()), (vec![active], hold), "soon");
+        simulation.run_until(8 * SECOND);
+        assert_eq!(simulation.acting(), [active]);
+        (simulation.hold(), hold)
+    });
+    assert!(holds.iter().all(|(is, expected)| is == expected), "{holds:?}");
 }
 
 /// The API server did not answer in time.

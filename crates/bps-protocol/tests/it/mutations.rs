@@ -77,6 +77,8 @@ pub(crate) enum Mutation {
     AdmissionKeepsOldPeer,
     /// R6: an active without a peer keeps the hold of a lone one when it admits somebody.
     AdmissionKeepsLoneHold,
+    /// R6: an active that is to have no peer counts the lone hold from the send of the admission on.
+    LoneHoldUnanswered,
     /// R6: the end of one member is taken for that of both.
     EvidenceOfOne,
     /// R7: a restart is no promise.
@@ -128,6 +130,12 @@ pub(crate) fn admit(arena: &Arena, agent: &mut Agent, at: &Moment<'_>) -> Option
         (arena.has(Mutation::AdmissionKeepsLoneHold), before, &mut agent.tenure)
     {
         tenure.api_hold_end = before.api_hold_end;
+    }
+    if let (true, Some(write), Some(tenure)) =
+        (arena.has(Mutation::LoneHoldUnanswered), &write, &mut agent.tenure)
+        && write.lease.is_lone()
+    {
+        tenure.api_hold_end = at.now + at.timing.lone_hold;
     }
     write
 }

@@ -1,6 +1,6 @@
 //! What must be possible: the model reaches each of these worlds. `scripts` goes the same ways with whole agents.
 
-use bps_protocol::{Hold, Purpose, Role};
+use bps_protocol::{AgentId, Hold, Purpose, Role};
 
 use crate::arena::Arena;
 use crate::model::{Goal, Search};
@@ -45,6 +45,18 @@ fn goals() -> Vec<(&'static str, Arena, Goal)> {
                 world.at(S).filter(|agent| agent.role == Role::Active).and_then(|agent| agent.tenure);
             world.at(A).is_none() && tenure.is_some_and(|tenure| tenure.peer.id == S2)
         }),
+        (
+            "an active whose peer is dead becomes a lone one and gets a new partner",
+            trio().vacating().plain(),
+            |world| {
+                let tenure =
+                    world.at(A).filter(|agent| agent.role == Role::Active).and_then(|agent| agent.tenure);
+                world.at(S).is_none()
+                    && tenure.is_some_and(|tenure| tenure.peer.id == AgentId::NOBODY)
+                    && world.lease.is_lone()
+                    && world.lease.pending.is_some_and(|pending| pending.joining == S2)
+            },
+        ),
         ("the new partner acts when both members are dead", trio().plain().faults(2), |world| {
             world.role(S2) == Some(Role::Active) && world.at(A).is_none() && world.at(S).is_none()
         }),

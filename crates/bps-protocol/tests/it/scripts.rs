@@ -32,6 +32,7 @@ fn fault() -> impl Strategy<Value = Fault> {
         1 => node().prop_map(|node| Fault::Order(node, Order::Fence)),
         1 => Just(Fault::Annotate),
         1 => (0..2_usize).prop_map(Fault::Replace),
+        1 => (0..2_usize).prop_map(Fault::Vacate),
     ]
 }
 
@@ -188,6 +189,24 @@ fn the_survivor_gets_a_new_partner_and_hands_over_to_it() {
     simulation.plan(15 * SECOND, Fault::ApplicationCrashes(standby), SECOND);
     simulation.run_until(15 * SECOND + 2 * MILLISECOND);
     assert_eq!(simulation.acting(), [2]);
+}
+
+/// Else it would live on writes that last for Ha each, for the sake of a member that is dead.
+#[test]
+fn an_active_without_a_standby_acts_on_without_the_api_server_once_the_place_is_vacant() {
+    let (mut simulation, active, standby) = idle_pair(6);
+    simulation.plan(5 * SECOND, Fault::NodeDies { node: standby, is_for_ever: true }, SECOND);
+    simulation.plan(8 * SECOND, Fault::Vacate(standby), SECOND);
+    simulation.plan(10 * SECOND, Fault::ApiUnreachable(active), 40 * SECOND);
+    let mut writes = simulation.writes;
+    for second in 10..60 {
+        simulation.run_until(second * SECOND);
+        assert_eq!(simulation.acting(), [active], "after {second} s");
+        if second == 10 {
+            writes = simulation.writes;
+        }
+    }
+    assert!(simulation.writes - writes <= 20, "{} writes in 50 s", simulation.writes - writes);
 }
 
 #[test]

@@ -83,6 +83,8 @@ pub(crate) enum Fault {
     Annotate,
     /// The operator wants the third agent in the place of this one.
     Replace(usize),
+    /// The operator wants the place of this one vacant.
+    Vacate(usize),
 }
 
 pub(crate) struct Node {

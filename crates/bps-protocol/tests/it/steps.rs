@@ -31,6 +31,8 @@ pub(crate) enum Step {
     Release(AgentId),
     Admit(AgentId),
     OperatorRequests(AgentId),
+    /// The operator asks for nobody in the place of this one.
+    OperatorVacates(AgentId),
     OperatorForces,
     Restart(AgentId),
     Crash(AgentId),
@@ -68,8 +70,16 @@ impl World {
             steps.extend([Step::Repeat(id), Step::Read(id), Step::Restart(id), Step::Die(id)]);
         }
         if arena.has_operator {
-            let leaving = if arena.starts_alone { [A, AgentId::NOBODY] } else { [A, S] };
-            steps.extend(leaving.map(Step::OperatorRequests));
+            let may_leave = [
+                (A, true),
+                (S, !arena.starts_alone),
+                (AgentId::NOBODY, arena.starts_alone || arena.may_vacate),
+            ];
+            let leaving = may_leave.into_iter().filter(|(_, may_leave)| *may_leave);
+            steps.extend(leaving.map(|(id, _)| Step::OperatorRequests(id)));
+            if arena.may_vacate {
+                steps.extend([A, S].map(Step::OperatorVacates));
+            }
             steps.push(Step::OperatorForces);
         }
         steps
@@ -97,6 +107,7 @@ impl World {
             Step::Release(id) => self.write(arena, *id, |agent, at| mutations::release(arena, agent, at)),
             Step::Admit(id) => self.write(arena, *id, |agent, at| mutations::admit(arena, agent, at)),
             Step::OperatorRequests(leaving) => self.request_replacement(arena, *leaving),
+            Step::OperatorVacates(leaving) => self.request_vacancy(arena, *leaving),
             Step::OperatorForces => self.force_replacement(arena),
             Step::Restart(id) => self.restart(arena, *id),
             Step::Crash(id) => self.crash(arena, *id),
@@ -316,15 +327,28 @@ impl World {
     /// The operator asks; this write restarts nobody's watch.
     fn request_replacement(&self, arena: &Arena, leaving: AgentId) -> Option<Self> {
         let is_possible = self.at(S2).is_none() && self.lease.members.contains(&leaving);
-        if !is_possible || self.lease.pending.is_some() || self.lease.members.contains(&S2) {
+        // Somebody has come for a place that was to be vacated: the operator changes its mind.
+        let is_asked = self.lease.pending.is_some_and(|pending| pending.joining != AgentId::NOBODY);
+        if !is_possible || is_asked || self.lease.members.contains(&S2) {
             return None;
         }
-        let mut world = self.clone();
+        let mut world = self.requesting(arena, Replacement { leaving, joining: S2 });
         world.agents[index(S2)] = Some(Agent::new(S2, Incarnation(CURRENT)));
-        let pending = Some(Replacement { leaving, joining: S2 });
-        world.replace_lease(arena, bps_protocol::Lease { pending, ..self.lease });
-        world.unwritten_since = NOW;
         Some(world)
+    }
+
+    /// The operator asks for a vacant place, at any time: that the member has gone makes it useful, not safe.
+    fn request_vacancy(&self, arena: &Arena, leaving: AgentId) -> Option<Self> {
+        let is_possible = self.lease.members.contains(&leaving) && !self.lease.is_lone();
+        (is_possible && self.lease.pending.is_none())
+            .then(|| self.requesting(arena, Replacement { leaving, joining: AgentId::NOBODY }))
+    }
+
+    fn requesting(&self, arena: &Arena, replacement: Replacement) -> Self {
+        let mut world = self.clone();
+        world.replace_lease(arena, bps_protocol::Lease { pending: Some(replacement), ..self.lease });
+        world.unwritten_since = NOW;
+        world
     }
 
     fn force_replacement(&self, arena: &Arena) -> Option<Self> {

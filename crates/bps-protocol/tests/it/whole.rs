@@ -94,6 +94,7 @@ impl Audit {
             | Step::Release(_)
             | Step::Admit(_)
             | Step::OperatorRequests(_)
+            | Step::OperatorVacates(_)
             | Step::OperatorForces
             | Step::Restart(_)
             | Step::Die(_) => return,

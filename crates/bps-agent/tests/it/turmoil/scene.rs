@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use bps_api::keys;
-use bps_protocol::{Epoch, Lease};
+use bps_protocol::{AgentId, Epoch, Lease};
 use bps_wire::uid::format_uid;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::watch;
 use turmoil::{Builder, Sim};
 
@@ -246,19 +246,36 @@ impl Scene<'_> {
                 server::annotate(&self.hub, keys::ANNOTATION_HA_FENCED, Some(uid));
             }
             Fault::Replace => self.replace(),
+            Fault::Vacate => self.vacate(),
         }
     }
 
-    /// The operator asks for another partner of whoever acts, see R6; it does not change its mind.
+    /// The operator asks for another partner of whoever acts, see R6. It changes its mind only where it asked for none.
     fn replace(&mut self) {
-        let Lease { holder, members, pending, .. } = server::lease(&self.hub).lease;
-        let leaving = members.into_iter().find(|member| holder.is_some_and(|holder| holder != *member));
+        let lease = server::lease(&self.hub).lease;
         let third = PODS - 1;
-        if let (Some(leaving), None, false) = (leaving, pending, members.contains(&self.pods[third].id())) {
-            let joining = member(NAMES[third], self.addresses[third]);
-            let pending = json!({"leaving": format_uid(leaving.0), "joining": joining}).to_string();
-            server::annotate(&self.hub, keys::ANNOTATION_HA_PENDING, Some(pending));
+        let is_asked = lease.pending.is_some_and(|pending| pending.joining != AgentId::NOBODY);
+        if !is_asked && !lease.members.contains(&self.pods[third].id()) {
+            self.ask(&lease, &member(NAMES[third], self.addresses[third]));
         }
+    }
+
+    /// The operator asks for no partner, see R6.
+    fn vacate(&mut self) {
+        let lease = server::lease(&self.hub).lease;
+        if lease.pending.is_none() && !lease.is_lone() {
+            let uid = format_uid(AgentId::NOBODY.0);
+            self.ask(&lease, &json!({"uid": uid, "pod": "", "address": "0.0.0.0:0"}));
+        }
+    }
+
+    /// The operator writes who is to be in the place beside the holder.
+    fn ask(&mut self, lease: &Lease, joining: &Value) {
+        let holder = lease.holder;
+        let leaving = lease.members.into_iter().find(|id| holder.is_some_and(|holder| holder != *id));
+        let Some(leaving) = leaving else { return };
+        let pending = json!({"leaving": format_uid(leaving.0), "joining": joining}).to_string();
+        server::annotate(&self.hub, keys::ANNOTATION_HA_PENDING, Some(pending));
     }
 
     /// Nothing runs in a Pod any more; the tenure that this ends.
@@ -292,7 +309,8 @@ impl Scene<'_> {
             | Fault::Stall(_)
             | Fault::Leaves(_)
             | Fault::Deleted(_)
-            | Fault::Replace => {}
+            | Fault::Replace
+            | Fault::Vacate => {}
         }
     }
 

@@ -16,7 +16,7 @@ pub(crate) const PODS: usize = 3;
 /// When everything is mended.
 pub(crate) const CALM: Duration = Duration::from_secs(15);
 /// How many kinds of faults there are.
-pub(crate) const KINDS: usize = 14;
+pub(crate) const KINDS: usize = 15;
 /// Highest number of faults in a run, each of which may bring another one.
 const FAULTS_MAX: usize = 10;
 /// How long after the first fault the last one may begin.
@@ -67,6 +67,8 @@ pub(crate) enum Fault {
     Fenced(usize),
     /// The operator wants the standby replaced by the third Pod; once in a run.
     Replace,
+    /// The operator wants the place of the standby vacant.
+    Vacate,
 }
 
 impl Fault {
@@ -88,6 +90,7 @@ impl Fault {
             Self::SwitchOver,
             Self::Fenced(pod),
             Self::Replace,
+            Self::Vacate,
         ]
     }
 }
@@ -206,6 +209,7 @@ fn fault(random: &mut SmallRng) -> Fault {
         13 => Fault::Leaves(pod),
         14 => Fault::SwitchOver,
         15 => Fault::Fenced(pod),
-        _ => Fault::Replace,
+        16 => Fault::Replace,
+        _ => Fault::Vacate,
     }
 }

@@ -19,7 +19,7 @@ fn found(number: u32, seats: [Seat; 2], level: Option<LevelText>) -> PairAction 
 }
 
 fn vacant() -> Seat {
-    Seat { id: VACANT, pod: String::new(), address: ([0, 0, 0, 0], 0).into() }
+    Seat::vacant(String::new())
 }
 
 #[test]

@@ -252,6 +252,13 @@ impl World {
                 pair.addresses.insert(joining.id, joining.address);
                 pair.lease.pending = Some(Replacement { leaving: *leaving, joining: joining.id });
             }
+            PairAction::Vacate { pair, leaving } => {
+                let at = pair_of(*pair, group);
+                let pair = &mut group.pairs[at];
+                let last = pair.names.get(leaving).cloned().unwrap_or_default();
+                pair.names.insert(VACANT, last);
+                pair.lease.pending = Some(Replacement { leaving: *leaving, joining: VACANT });
+            }
             PairAction::Move { pair, seat } => {
                 let at = pair_of(*pair, group);
                 group.pairs[at].addresses.insert(seat.id, seat.address);

@@ -15,7 +15,7 @@ fn set_group(wanted: usize, pods: &[(u128, Role)], pairs: impl IntoIterator<Item
 }
 
 fn alone(number: u32, id: u128) -> PairAction {
-    let vacant = Seat { id: VACANT, pod: String::new(), address: ([0, 0, 0, 0], 0).into() };
+    let vacant = Seat::vacant(String::new());
     PairAction::Found { number, term: 7, seats: [seat(id), vacant], level: None }
 }
 

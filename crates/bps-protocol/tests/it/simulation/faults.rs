@@ -1,6 +1,6 @@
 //! How each fault of the simulated world begins and ends.
 
-use bps_protocol::{Event, Lease, Order, Replacement};
+use bps_protocol::{AgentId, Event, Lease, Order, Replacement};
 
 use super::{Fault, Happening, Simulation};
 
@@ -31,6 +31,15 @@ impl Simulation {
             Fault::Partition(..) | Fault::ApiUnreachable(_) | Fault::Storm => self.broken.push(fault),
             Fault::Order(node, order) => self.give(node, self.nodes[node].incarnation, Event::Ordered(order)),
             Fault::Annotate => self.put(self.lease),
+            Fault::Vacate(node) => {
+                let leaving = self.nodes[node].id;
+                let may_leave = self.lease.members.contains(&leaving) && !self.lease.is_lone();
+                if may_leave && self.lease.pending.is_none() {
+                    self.unwritten_since = self.now;
+                    let pending = Some(Replacement { leaving, joining: AgentId::NOBODY });
+                    self.put(Lease { pending, ..self.lease });
+                }
+            }
             Fault::Replace(node) => {
                 let leaving = self.nodes[node].id;
                 if self.nodes[2].incarnation == 0 && self.lease.members.contains(&leaving) {
@@ -63,7 +72,8 @@ impl Simulation {
             | Fault::ApplicationCrashes(_)
             | Fault::Order(..)
             | Fault::Annotate
-            | Fault::Replace(_) => {}
+            | Fault::Replace(_)
+            | Fault::Vacate(_) => {}
         }
     }
 }
