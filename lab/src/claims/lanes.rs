@@ -6,8 +6,9 @@ use std::cmp::Reverse;
 /// What a claim needs of the machine, the most demanding first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Lane {
-    /// All of it: the claim breaks a node, the API server or the operator, takes all processor time, or counts failed requests of
-    /// actives without a standby, which end when the API server answers no write for a second.
+    /// All of it: the claim breaks a node, the API server or the operator, takes all processor time (as many Pods that start at
+    /// once do), or counts failed requests of actives without a standby, which end when the API server answers no write for a
+    /// second.
     Machine,
     /// Some calm: the claim counts failed requests, or judges how soon something happens.
     Quiet,
@@ -27,6 +28,17 @@ impl Lane {
             Self::Machine => 1,
             Self::Quiet => 2,
             Self::Any => 4,
+        }
+    }
+
+    /// Most Pods that a claim of this lane may start at once.
+    ///
+    /// 6 beside a claim that counts failed requests: eight that started on two cores left agents beside them without processor
+    /// time for longer than a hold lasts, so that those ended their applications.
+    pub const fn pods_max(self) -> usize {
+        match self {
+            Self::Quiet => 6,
+            Self::Machine | Self::Any => usize::MAX,
         }
     }
 }

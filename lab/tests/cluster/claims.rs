@@ -170,11 +170,11 @@ fn of_pairs() -> Vec<Claim> {
             faults::whatever_befalls_its_node_or_the_api_server_a_pair_serves_again_and_never_do_two_act,
         ),
         machine(10, faults::an_active_is_followed_at_once_although_the_operator_was_killed_before_it),
-        quiet(13, faults::several_actives_killed_at_once_are_followed_at_once_each_by_its_standby),
+        machine(13, faults::several_actives_killed_at_once_are_followed_at_once_each_by_its_standby),
         machine(38, faults::nobody_takes_over_while_the_machine_has_too_much_to_do),
         machine(20, faults::a_fast_pair_whose_agent_is_woken_late_lives_on_writes_and_says_so),
         quiet(11, faults::an_active_is_followed_at_once_while_its_group_grows_by_a_pair),
-        quiet(20, faults::an_active_is_followed_at_once_while_other_pairs_of_its_group_go),
+        machine(20, faults::an_active_is_followed_at_once_while_other_pairs_of_its_group_go),
         machine(29, faults::a_deployment_grows_to_sixteen_pairs_and_shrinks_to_one_and_never_do_two_act),
         any(54, idle::nothing_is_written_about_an_idle_pair_but_that_its_lease_is_held),
         any(60, two_faults::never_do_two_act_when_a_fault_meets_pods_that_do_not_hear_each_other),
@@ -220,9 +220,10 @@ pub(crate) async fn hold(bench: &Arc<Bench>, claim: &Arc<Claim>, namespace: &str
     let ear = Arc::new(Mutex::new(mark));
     let stage = {
         let (bench, namespace, ear) = (Arc::clone(bench), namespace.to_owned(), Arc::clone(&ear));
+        let lane = claim.need.lane;
         async move {
             bench.one_operator().await;
-            Stage::new(&bench, &namespace, ear).await
+            Stage::new(&bench, lane, &namespace, ear).await
         }
     };
     let (held, notes) = match tokio::spawn(stage).await {

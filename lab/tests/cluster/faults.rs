@@ -77,6 +77,7 @@ impl Scene {
 
     /// The same of this kind.
     async fn of(stage: &Stage, (kind, replicas): (Kind, usize), watch: &Watch) -> Self {
+        stage.starts(replicas);
         let cluster = stage.bench.cluster.clone();
         let bench = Bench { client: stage.client(), cluster, app: stage.bench.app.clone() };
         let blueprint = Blueprint {
@@ -387,6 +388,7 @@ pub(crate) async fn an_active_is_followed_at_once_while_other_pairs_of_its_group
     let scene = Scene::build(&stage, PAIR, &watch).await;
     let serving = scene.site.settled().await.unwrap();
     let struck: Vec<Pair> = scene.paired(1).await.into_iter().map(Pair::from).collect();
+    stage.starts(SEVERAL);
     scene.site.scale(SEVERAL).await.unwrap();
     scene.paired(SEVERAL / PAIR).await;
     let aim = scene.aim(&struck[0].active);

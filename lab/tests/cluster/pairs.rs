@@ -95,6 +95,7 @@ pub(crate) async fn start_stateful_set(stage: &Stage, replicas: usize) {
 }
 
 async fn start_slow_stateful_set(stage: &Stage, replicas: usize, listens_after: Duration) {
+    stage.starts(replicas);
     apply_stateful_set(stage, workload("StatefulSet", replicas, listens_after)).await;
 }
 
@@ -138,6 +139,7 @@ async fn apply_with_times(stage: &Stage, timing: Value, set: Value) {
 }
 
 pub(crate) async fn start_deployment(stage: &Stage, replicas: usize) {
+    stage.starts(replicas);
     stage.api::<HAGroup>().patch(WEB, &params(), &Patch::Apply(group())).await.unwrap();
     let deployments: Api<Deployment> = stage.api();
     deployments
@@ -148,6 +150,7 @@ pub(crate) async fn start_deployment(stage: &Stage, replicas: usize) {
 
 /// Pods that belong to no workload: who is deleted is not replaced.
 pub(crate) async fn start_lone_pods(stage: &Stage, count: usize) {
+    stage.starts(count);
     stage.api::<HAGroup>().patch(WEB, &params(), &Patch::Apply(group())).await.unwrap();
     let template = workload("Deployment", count, Duration::ZERO)["spec"]["template"].take();
     for number in 0..count {

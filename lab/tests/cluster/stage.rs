@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
 use crate::bench::Bench;
+use crate::lanes::Lane;
 use crate::ledger::Mark;
 use crate::wait::{self, is_available, role, stays};
 
@@ -37,16 +38,17 @@ pub(crate) const ROLES: [&str; 3] = ["primary", "hot", "cold"];
 pub(crate) struct Stage {
     pub(crate) bench: Arc<Bench>,
     pub(crate) namespace: String,
+    lane: Lane,
     /// Up to where the claim knows what the operators complained of.
     ear: Arc<Mutex<Mark>>,
 }
 
 impl Stage {
-    pub(crate) async fn new(bench: &Arc<Bench>, namespace: &str, ear: Arc<Mutex<Mark>>) -> Self {
+    pub(crate) async fn new(bench: &Arc<Bench>, lane: Lane, namespace: &str, ear: Arc<Mutex<Mark>>) -> Self {
         let api: Api<Namespace> = Api::all(bench.client.clone());
         let wanted = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
         api.patch(namespace, &params(), &Patch::Apply(wanted)).await.unwrap();
-        let stage = Self { bench: Arc::clone(bench), namespace: namespace.to_owned(), ear };
+        let stage = Self { bench: Arc::clone(bench), namespace: namespace.to_owned(), lane, ear };
         let accounts: Api<ServiceAccount> = stage.api();
         wait::until(
             accounts,
@@ -55,6 +57,12 @@ impl Stage {
         )
         .await;
         stage
+    }
+
+    /// Asserts that the claim's lane lets it start so many Pods at once.
+    pub(crate) fn starts(&self, pods: usize) {
+        let most = self.lane.pods_max();
+        assert!(pods <= most, "{pods} Pods at once, and at most {most} in this lane: write `machine(...)`");
     }
 
     pub(crate) fn client(&self) -> Client {
