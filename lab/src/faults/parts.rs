@@ -6,7 +6,7 @@ use rustix::process::Signal;
 
 use super::{Error, acting};
 use crate::cluster::{Cluster, StartError, start_recorded};
-use crate::daemon;
+use crate::daemon::{self, Daemon};
 use crate::machine::clock::Instant;
 use crate::machine::process::ProcessId;
 use crate::state::Journal;
@@ -48,6 +48,18 @@ impl Cluster {
             start(journal, &owner)?;
             Ok(instant)
         })
+    }
+
+    /// Starts those parts of the control plane again that have ended, as the kubelet does for a control plane of static Pods, and
+    /// returns their names. The scheduler of Kubernetes 1.36.4 ends itself if it finds that its cache is wrong.
+    ///
+    /// # Errors
+    /// `Act` if one of them does not start.
+    pub fn revive(&self) -> Result<Vec<String>, Error> {
+        let has_ended = |daemon: &Daemon| daemon.process.is_some_and(|process| !process.is_running());
+        let daemons = self.state()?.daemons.into_iter();
+        let ended = daemons.filter(|(owner, daemon)| owner.starts_with("control/") && has_ended(daemon));
+        ended.map(|(owner, _)| self.change(|journal| start(journal, &owner)).map(|()| owner)).collect()
     }
 
     /// The full name of a part: those of the control plane may be named without `control/`, and the parts

@@ -194,6 +194,9 @@ impl Bench {
 
     /// A claim begins in this namespace, and is not to blame for what was said before.
     pub(crate) async fn begin(&self, namespace: &str) -> Mark {
+        for part in self.cluster.revive().expect("a control plane") {
+            println!("{part} had ended, and was started again");
+        }
         self.listen().await;
         self.ledger.lock().await.begin(namespace)
     }

@@ -179,7 +179,8 @@ pub(crate) async fn an_active_whose_standby_was_scaled_away_outlives_an_api_serv
     })
     .await;
     let alone = reported(&stage, |pairs| matches!(pairs, [pair] if pair.state == "Alone")).await.remove(0);
-    shown(&stage, &alone).await;
+    let is_one = |pods: &[Pod]| if pods.len() == 1 { Ok(()) } else { Err(format!("{} Pods", pods.len())) };
+    wait::until(stage.api(), "", is_one).await;
 
     let load = Load::start(&stage, "n1").await;
     let cluster = &stage.bench.cluster;
