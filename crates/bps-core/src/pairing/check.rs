@@ -219,7 +219,12 @@ impl Sight<'_> {
     fn left(&self, pair: &Pair, leaving: AgentId, joining: Option<&str>) -> Vec<PairViolation> {
         let mut wrongs = Vec::new();
         let is_silent = pair.silence.is_some_and(|silence| silence.standby == leaving);
-        let is_needed = self.group.staying_members(pair).contains(&leaving) && !is_silent;
+        let stays = self.group.staying_members(pair).contains(&leaving);
+        // A silent standby may make room for another one. Only a standby that is gone makes room for nobody.
+        let is_needed = match joining {
+            Some(_) => stays && !is_silent,
+            None => stays || pair.lease.holder == Some(leaving),
+        };
         wrongs.extend(is_needed.then_some(PairViolation::MemberReplaced(pair.number)));
         let is_lost = pair.level.is_some() && self.loses_last_copy(pair, leaving, joining);
         wrongs.extend(is_lost.then_some(PairViolation::LastCopyReplaced(pair.number)));

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::agent::{Agent, Peer, Purpose, Role, Seen, Tenure, Unresolved};
-use crate::{BootTime, Hold, Lease, Moment, Version};
+use crate::{AgentId, BootTime, Hold, Lease, Moment, Version};
 
 impl Agent {
     /// The API server applied the write of this number. Holds count from the send of the first copy.
@@ -99,7 +99,8 @@ impl Agent {
             Hold::Peer => tenure.api_hold_end = BootTime::default(),
         }
         if let (Purpose::Admit, Some(joined)) = (purpose, tenure.joining) {
-            tenure.peer = joined;
+            // From now on it acts by its writes alone.
+            tenure.peer = if joined.id == AgentId::NOBODY { Peer::new(joined.id) } else { joined };
             tenure.joining = None;
         }
     }

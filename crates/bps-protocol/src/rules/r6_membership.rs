@@ -16,13 +16,18 @@ pub struct EndEvidence {
 impl Agent {
     /// R6: makes the joining agent a member in the place of the peer.
     ///
-    /// From the send on a peer hold needs the promises of both, and without a hold it is not sent.
+    /// From the send on a peer hold needs the promises of both, and without a hold it is not sent. Nobody, as the joining member,
+    /// counts as if it had promised for the lone hold.
     pub fn r6_admit(&mut self, at: &Moment<'_>) -> Option<Write> {
         let seen = self.own_base().filter(|_| self.role == Role::Active)?;
         let replacement = seen.lease.pending?;
         let before = *self;
         let tenure = self.tenure.as_mut().filter(|tenure| tenure.peer.id == replacement.leaving)?;
-        if tenure.joining.is_none_or(|peer| peer.id != replacement.joining) {
+        if replacement.joining == AgentId::NOBODY {
+            // It cannot take over, and the operator waits for as long before it replaces who acts alone.
+            let hold_end = at.now + at.timing.lone_hold;
+            tenure.joining = Some(Peer { hold_end, ..Peer::new(AgentId::NOBODY) });
+        } else if tenure.joining.is_none_or(|peer| peer.id != replacement.joining) {
             tenure.joining = Some(Peer::new(replacement.joining));
         }
         if tenure.peer.id == AgentId::NOBODY {

@@ -33,12 +33,6 @@ fn arenas() -> Vec<(Size, &'static str, Arena)> {
     let late = |arena: Arena| Arena { may_notice_late: true, ..arena };
     let stopping = |arena: Arena| arena.with(|timing| timing.stop = ticks(1));
     let converging = |arena: Arena| Arena { must_converge: true, may_die: true, ..arena };
-    let briefly = |arena: Arena| {
-        arena.with(|timing| {
-            [timing.hold, timing.watch, timing.api_hold, timing.api_watch] = [ticks(1); 4];
-            (timing.grace, timing.operator_wait) = (ticks(2), ticks(2));
-        })
-    };
     let one_takeover = |arena: Arena| Arena { most_terms: 2, most_delegations: 1, ..arena };
     vec![
         (Small, "pair, 1 packet, 1 fault", pair().packets(1).faults(1)),
@@ -115,8 +109,8 @@ fn arenas() -> Vec<(Size, &'static str, Arena)> {
         (Large, "lone, 1 packet, 1 fault", Arena::lone().packets(1)),
         (
             Small,
-            "vacating trio, H = 1, G = 2, 1 packet, no fault, one takeover, plain",
-            one_takeover(briefly(trio()).vacating().packets(1).faults(0).plain()),
+            "vacating trio, 1 packet, no fault, one takeover, no delegation, plain",
+            Arena { most_delegations: 0, ..one_takeover(trio().vacating().packets(1).faults(0).plain()) },
         ),
         (
             Large,
@@ -175,6 +169,12 @@ fn mutations() -> Vec<(Size, &'static str, Mutation, Arena)> {
     let plain = || Arena::pair().plain();
     let stopping = || plain().packets(1).faults(1).with(|timing| timing.stop = ticks(1));
     let plain_trio = || Arena::trio().plain();
+    // The lone wait is over before the grace is.
+    let late_trio = || {
+        plain_trio().vacating().packets(1).faults(0).with(|timing| {
+            (timing.grace, timing.operator_wait) = (ticks(5), ticks(5));
+        })
+    };
     vec![
         (Small, "I1", ApiHoldFromAnswer, plain().faults(0)),
         (Small, "I1", PeerHoldFromAnswer, plain().faults(0)),
@@ -210,6 +210,7 @@ fn mutations() -> Vec<(Size, &'static str, Mutation, Arena)> {
         (Small, "I1", AdmissionKeepsOldPeer, plain_trio().faults(0)),
         (Small, "I1", AdmissionKeepsLoneHold, Arena::lone().plain().packets(1).faults(0)),
         (Small, "I1", LoneHoldUnanswered, plain_trio().vacating().packets(1).faults(0)),
+        (Large, "I1", VacancyPromisesForEver, late_trio()),
         (Small, "I1", EvidenceOfOne, plain_trio().with_evidence().packets(1).faults(1)),
         (Small, "I1", RestartIsNoPromise, peered().packets(1).faults(1)),
         (Large, "I1", CertificateSurvivesRestart, certified().faults(3)),

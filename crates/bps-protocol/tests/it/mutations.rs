@@ -79,6 +79,8 @@ pub(crate) enum Mutation {
     AdmissionKeepsLoneHold,
     /// R6: an active that is to have no peer counts the lone hold from the send of the admission on.
     LoneHoldUnanswered,
+    /// R6: nobody, as the joining member, counts as if it had promised for ever.
+    VacancyPromisesForEver,
     /// R6: the end of one member is taken for that of both.
     EvidenceOfOne,
     /// R7: a restart is no promise.
@@ -136,6 +138,13 @@ pub(crate) fn admit(arena: &Arena, agent: &mut Agent, at: &Moment<'_>) -> Option
         && write.lease.is_lone()
     {
         tenure.api_hold_end = at.now + at.timing.lone_hold;
+    }
+    if let (true, Some(joining)) = (
+        arena.has(Mutation::VacancyPromisesForEver),
+        agent.tenure.as_mut().and_then(|tenure| tenure.joining.as_mut()),
+    ) && joining.id == AgentId::NOBODY
+    {
+        joining.hold_end = at.now + 2 * at.timing.grace;
     }
     write
 }

@@ -123,6 +123,24 @@ fn a_new_pair_begins_above_every_epoch_and_says_what_its_lease_said() {
 }
 
 #[test]
+fn only_the_place_of_a_standby_that_is_gone_is_vacated_unless_it_has_the_last_copy() {
+    let vacate = |leaving: u128| PairAction::Vacate { pair: 0, leaving: AgentId(leaving) };
+    let mut seen = whole();
+    assert_eq!(wrongs(&seen, [vacate(2)]), [PairViolation::MemberReplaced(0)]);
+    seen.pairs[0].silence = Some(Silence { standby: AgentId(2), since: now() });
+    assert_eq!(wrongs(&seen, [vacate(2)]), [PairViolation::MemberReplaced(0)], "it may still take over");
+    seen.pods.retain(|pod| pod.id != AgentId(2));
+    assert_eq!(wrongs(&seen, [vacate(2)]), []);
+    assert_eq!(wrongs(&Group { is_paused: true, ..seen.clone() }, [vacate(2)]), []);
+    seen.pods.retain(|pod| pod.id != AgentId(1));
+    assert_eq!(wrongs(&seen, [vacate(1)]), [PairViolation::MemberReplaced(0)], "it may still act");
+
+    let mut with_state = group([1, 3], [pair(0, [1, 2])]);
+    (with_state.pairs[0].level, with_state.pairs[0].level_pods) = (Some(1), [AgentId(2)].into());
+    assert_eq!(wrongs(&with_state, [vacate(2)]), [PairViolation::LastCopyReplaced(0)]);
+}
+
+#[test]
 fn a_member_that_answers_keeps_its_place_and_so_does_the_last_copy() {
     let mut group = whole();
     assert_eq!(wrongs(&group, [ask(2, 3)]), [PairViolation::MemberReplaced(0)]);
