@@ -47,11 +47,6 @@ const SHARED_WITHIN: Duration = Duration::from_secs(5);
 ///
 /// 9 ms: what can be killed is dead by then, and there is X/4 for both, 50 ms by default.
 const GONE_WITHIN: Duration = Duration::from_millis(9);
-/// How long it waits for its last words to be written: if something is left that it may not kill, its own end is what ends that.
-///
-/// 2 ms: whoever reads at all does so at once, and the least X leaves 12.5 ms for this, [`GONE_WITHIN`], and logs that are set up in
-/// less than 1 ms.
-pub const TOLD_WITHIN: Duration = Duration::from_millis(2);
 /// A clock of the kernel is slower than the protocol's by less than one part of so many. 9: `adjtimex(2)` takes a `tick` that is 10 %
 /// less than it should be, and 500 millionths for the frequency.
 const SLEWED_PART: u32 = 9;

@@ -181,7 +181,7 @@ fn tell(Watched { was_overdue, left, .. }: &Watched, logs: &LogSettings) {
         return;
     }
     // The agent proper has refused settings that are wrong.
-    let _lines = telemetry::init(logs).map(|lines| lines.told_within(enforcer::TOLD_WITHIN));
+    let _: Result<(), telemetry::Error> = telemetry::init_at_the_end(logs);
     if *was_overdue {
         error!("Killed the agent with its application: the hold was over, and the application had not ended");
     }

@@ -103,8 +103,9 @@ pub struct HAGroupSpec {
     #[schemars(range(min = 0, max = 1000))]
     pub pairs: Option<i32>,
 
-    /// While true, pairs stay as they are: nobody is paired, replaced or relabelled. Failovers go on, because the
-    /// agents carry them out, and the operator corrects wrong addresses.
+    /// While true, pairs stay as they are: the operator pairs, replaces and relabels no Pod. Failovers go on, because the
+    /// agents carry them out. The operator corrects wrong addresses, and asks actives to vacate the places of standbys
+    /// that are gone.
     #[serde(default)]
     pub paused: bool,
 }

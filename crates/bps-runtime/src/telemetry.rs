@@ -6,12 +6,14 @@
 //! Decides nothing about what is logged; the words and fields are those of the project's style guide.
 
 use std::fmt::Display;
-use std::io::Write;
+use std::io::{self, Write};
+use std::os::fd::AsFd;
 use std::sync::{OnceLock, mpsc};
 use std::thread;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tracing::Subscriber;
 use tracing_appender::non_blocking::{ErrorCounter, NonBlocking, NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::Registry;
@@ -81,22 +83,13 @@ pub enum Error {
 #[derive(Debug)]
 pub struct Lines {
     writer: Option<WorkerGuard>,
-    told_within: Duration,
-}
-
-impl Lines {
-    /// The same for a process whose end may be what ends an application: waits for this time at most.
-    pub fn told_within(mut self, time: Duration) -> Self {
-        self.told_within = time;
-        self
-    }
 }
 
 impl Drop for Lines {
     fn drop(&mut self) {
         let writer = self.writer.take();
         // By itself it waits ten times as long.
-        for_a_while(self.told_within, move || drop(writer));
+        for_a_while(TOLD_WITHIN, move || drop(writer));
     }
 }
 
@@ -109,7 +102,39 @@ pub fn init(settings: &LogSettings) -> Result<Lines, Error> {
     let dropped = lines.error_counter();
     subscriber(settings, lines)?.try_init().map_err(|source| Error::Install { source })?;
     DROPPED.get_or_init(|| dropped);
-    Ok(Lines { writer: Some(writer), told_within: TOLD_WITHIN })
+    Ok(Lines { writer: Some(writer) })
+}
+
+/// Sets up logs for a process that is about to end and must not wait, not even for a thread to be woken: a line is written
+/// at once if standard error has room for it, and dropped otherwise.
+///
+/// # Errors
+/// As of [`init`].
+pub fn init_at_the_end(settings: &LogSettings) -> Result<(), Error> {
+    let subscriber = subscriber(settings, || Prompt(rustix::stdio::stderr()))?;
+    subscriber.try_init().map_err(|source| Error::Install { source })
+}
+
+/// Writes what there is room for, and never waits.
+struct Prompt<To>(To);
+
+/// What a pipe that can be written to has room for at least. Unit: bytes. Source: `PIPE_BUF` of Linux, a page.
+const ROOM_MIN: usize = 4_096;
+
+impl<To: AsFd> Write for Prompt<To> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut asked = [PollFd::new(&self.0, PollFlags::OUT)];
+        poll(&mut asked, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;
+        if asked[0].revents().contains(PollFlags::OUT) {
+            rustix::io::write(&self.0, &bytes[..bytes.len().min(ROOM_MIN)])?;
+        }
+        // What has no room is not to be tried again.
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// How many lines of this process were dropped because those before were not read.
@@ -241,6 +266,24 @@ mod tests {
         assert!(dropped.dropped_lines() >= LINES_WAITING_MAX - 1, "the rest waits");
         drop(until);
         drop(writer);
+    }
+
+    #[test]
+    fn last_lines_are_written_at_once_if_there_is_room_and_dropped_otherwise() {
+        let (mut reader, mut writer) = io::pipe().unwrap();
+        let mut prompt = Prompt(writer.try_clone().unwrap());
+        assert_eq!(prompt.write(b"Killed it\n").unwrap(), 10);
+        let mut read = [0; 64];
+        assert_eq!(io::Read::read(&mut reader, &mut read).unwrap(), 10);
+        assert_eq!(&read[..10], b"Killed it\n");
+
+        rustix::io::ioctl_fionbio(&writer, true).unwrap();
+        while writer.write(&[0; 512]).is_ok() {}
+        assert_eq!(prompt.write(b"Killed it\n").unwrap(), 10, "it would wait for ever otherwise");
+        drop((writer, prompt));
+        let mut rest = Vec::new();
+        io::Read::read_to_end(&mut reader, &mut rest).unwrap();
+        assert!(rest.iter().all(|byte| *byte == 0));
     }
 
     #[test]
