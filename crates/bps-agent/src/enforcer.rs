@@ -45,7 +45,7 @@ use super::world::{AlarmClock as _, Kernel, Timer};
 const SHARED_WITHIN: Duration = Duration::from_secs(5);
 /// How long the enforcer tries to kill what is left before it ends itself, with which the kernel kills it, whatever it is.
 ///
-/// 9 ms: what can be killed is dead by then, and there is X/4 for both, 50 ms by default.
+/// 9 ms: what can be killed is dead by then, and there is X/4 for that and for its last words, 50 ms by default.
 const GONE_WITHIN: Duration = Duration::from_millis(9);
 /// A clock of the kernel is slower than the protocol's by less than one part of so many. 9: `adjtimex(2)` takes a `tick` that is 10 %
 /// less than it should be, and 500 millionths for the frequency.

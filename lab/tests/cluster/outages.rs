@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use bps_wire::lease::Record;
 use futures::{StreamExt as _, pin_mut};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Pod;
@@ -20,7 +19,9 @@ use tokio::time::sleep;
 
 use crate::load::Load;
 use crate::notes::note;
-use crate::pairs::{paired, pod, reported, shown, start_deployment, start_stateful_set, taken_over};
+use crate::pairs::{
+    paired, pod, record_of, reported, shown, start_deployment, start_stateful_set, taken_over,
+};
 use crate::stage::{Stage, WEB, complete, exposed_web, one, roles, uids, web};
 use crate::wait;
 
@@ -126,6 +127,15 @@ pub(crate) async fn an_operator_that_is_installed_anew_with_other_keys_loses_no_
     assert_eq!(taken_over(&stage, &pair).await.active, pair.standby);
 }
 
+/// Starts the API server again, and waits for it and for an operator that leads.
+///
+/// A leader that could not renew for 10 s has ended, and a kubelet would have started it again.
+async fn api_server_comes_back(stage: &Stage) {
+    stage.bench.cluster.start("kube-apiserver").unwrap();
+    ready::api_server(&stage.client(), Duration::from_secs(READY_SECONDS_MAX)).await.unwrap();
+    stage.bench.one_operator().await;
+}
+
 /// For longer than kube-controller-manager waits before it takes a node for lost, as in an upgrade of a control plane.
 pub(crate) async fn a_pair_outlives_an_api_server_that_is_away_and_passes_its_role_on_meanwhile(
     stage: Stage,
@@ -143,9 +153,7 @@ pub(crate) async fn a_pair_outlives_an_api_server_that_is_away_and_passes_its_ro
     active.fire(Signal::KILL).unwrap();
     sleep(AWAY_AFTER).await;
     let back_ns = realtime_ns();
-    cluster.start("kube-apiserver").unwrap();
-    ready::api_server(&stage.client(), Duration::from_secs(READY_SECONDS_MAX)).await.unwrap();
-    stage.bench.one_operator().await;
+    api_server_comes_back(&stage).await;
     let after = taken_over(&stage, &pair).await;
     shown(&stage, &after).await;
     let requests = load.samples().await;
@@ -173,8 +181,7 @@ pub(crate) async fn an_active_whose_standby_was_scaled_away_outlives_an_api_serv
     shown(&stage, &pair).await;
     stage.kubectl(&["scale", "StatefulSet", WEB, "--replicas=1"]);
     wait::until(stage.api(), "", |leases: &[Lease]| {
-        let lease = leases.iter().find(|lease| lease.name_any() == pair.name).ok_or("there is no Lease")?;
-        let lease = Record::read(lease).map_err(|error| error.to_string())?.lease;
+        let lease = record_of(leases, &pair)?.lease;
         if lease.is_lone() { Ok(()) } else { Err(format!("{lease:?}")) }
     })
     .await;
@@ -186,9 +193,7 @@ pub(crate) async fn an_active_whose_standby_was_scaled_away_outlives_an_api_serv
     let cluster = &stage.bench.cluster;
     cluster.stop("kube-apiserver", true).unwrap();
     sleep(AWAY_FROM_ONE).await;
-    cluster.start("kube-apiserver").unwrap();
-    ready::api_server(&stage.client(), Duration::from_secs(READY_SECONDS_MAX)).await.unwrap();
-    stage.bench.one_operator().await;
+    api_server_comes_back(&stage).await;
     let outage = Outage::from_samples(&load.samples().await);
     note(format!("API server away for {AWAY_FROM_ONE:?} from an active without a standby: {outage}"));
     assert!(outage.requests > 0 && outage.failed == 0, "{outage}");
@@ -207,10 +212,7 @@ pub(crate) async fn a_failover_ends_well_although_the_api_server_was_killed_in_i
     let cluster = &stage.bench.cluster;
     cluster.kill_process(&stage.target(one(&before, "primary"))).unwrap();
     cluster.stop("kube-apiserver", true).unwrap();
-    cluster.start("kube-apiserver").unwrap();
-    ready::api_server(&stage.client(), Duration::from_secs(READY_SECONDS_MAX)).await.unwrap();
-    // A leader that could not renew for 10 s has ended, and a kubelet would have started it again.
-    stage.bench.one_operator().await;
+    api_server_comes_back(&stage).await;
     let after = stage.settled(WEB, [1, 1, 1]).await;
     stage.exposes(&uids(&after, "primary")).await;
     // The kubelet may have restarted the process before anybody could be told; but no Pod is thrown away.

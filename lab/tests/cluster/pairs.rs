@@ -173,13 +173,18 @@ pub(crate) async fn paired(stage: &Stage, pairs: usize) -> Vec<PairStatus> {
     pairs
 }
 
+/// Reads the Lease of a pair, for a wait.
+pub(crate) fn record_of(leases: &[Lease], pair: &PairStatus) -> Result<Record, String> {
+    let lease = leases.iter().find(|lease| lease.name_any() == pair.name).ok_or("there is no Lease")?;
+    Record::read(lease).map_err(|error| error.to_string())
+}
+
 /// Waits until the active of a pair has heard its standby, which has all of its state.
 ///
 /// One that was never heard, or lacks something, does not act: the application is started again where it was.
 pub(crate) async fn can_follow(stage: &Stage, pair: &PairStatus) {
     wait::until(stage.api(), "", |leases: &[Lease]| {
-        let lease = leases.iter().find(|lease| lease.name_any() == pair.name).ok_or("there is no Lease")?;
-        let record = Record::read(lease).map_err(|error| error.to_string())?;
+        let record = record_of(leases, pair)?;
         let is_promised = record.lease.hold == Hold::Peer;
         let is_behind = matches!(&record.level, Level::Only(directories) if directories.len() < 2);
         if is_promised && !is_behind { Ok(()) } else { Err(format!("{record:?}")) }

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use bps_api::{ConditionStatus, HAGroup, PairStatus, keys};
 use bps_core::manifests::{AgentSource, Injection, inject};
-use bps_wire::lease::Record;
 use bps_wire::level::DirectoryId;
 use bps_wire::level::Level;
 use k8s_openapi::api::apps::v1::StatefulSet;
@@ -20,7 +19,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::notes::note;
-use crate::pairs::{first_paired, first_reported, order_switchover};
+use crate::pairs::{first_paired, first_reported, order_switchover, record_of};
 use crate::stage::{PORT, Stage};
 use crate::wait;
 use crate::workloads::roll_out;
@@ -281,9 +280,9 @@ pub(crate) async fn level(
     is_right: impl Fn(&BTreeSet<DirectoryId>) -> bool,
 ) -> BTreeSet<DirectoryId> {
     wait::until(stage.api(), "", |leases: &[Lease]| {
-        let lease = leases.iter().find(|lease| lease.metadata.name.as_ref() == Some(&pair.name));
-        let record = Record::read(lease.ok_or("there is no Lease")?).map_err(|error| error.to_string())?;
-        let Level::Only(names) = record.level else { return Err("nobody is level".to_owned()) };
+        let Level::Only(names) = record_of(leases, pair)?.level else {
+            return Err("nobody is level".to_owned());
+        };
         if is_right(&names) { Ok(names) } else { Err(format!("{} directories are level", names.len())) }
     })
     .await

@@ -1,17 +1,14 @@
 //! The claim about replicated state in volumes that outlive Pods: who comes back with a whole copy acts with it, and nobody else.
 
-use std::collections::BTreeSet;
-
 use bps_api::PairStatus;
 use bps_protocol::AgentId;
-use bps_wire::lease::Record;
 use bps_wire::uid::parse_uid;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::api::DeleteParams;
 
-use crate::pairs::{first_paired, first_reported};
+use crate::pairs::{first_paired, first_reported, record_of};
 use crate::replication::{
     Keeping, counts_on, is_gone, leave_out, level, nothing_is_lost, start, start_client,
 };
@@ -63,8 +60,7 @@ async fn is_listed(stage: &Stage, pair: &PairStatus) {
     let uid = stage.api::<Pod>().get(&pair.active).await.unwrap().uid().unwrap();
     let own = AgentId(parse_uid(&uid).unwrap());
     wait::until(stage.api(), "", |leases: &[Lease]| {
-        let lease = leases.iter().find(|lease| lease.name_any() == pair.name).ok_or("there is no Lease")?;
-        let listed: BTreeSet<AgentId> = Record::read(lease).map_err(|error| error.to_string())?.level_pods;
+        let listed = record_of(leases, pair)?.level_pods;
         if listed.contains(&own) { Ok(()) } else { Err(format!("{listed:?} are listed")) }
     })
     .await;

@@ -220,7 +220,7 @@ impl Sight<'_> {
         let mut wrongs = Vec::new();
         let is_silent = pair.silence.is_some_and(|silence| silence.standby == leaving);
         let stays = self.group.staying_members(pair).contains(&leaving);
-        // A silent standby may make room for another one. Only a standby that is gone makes room for nobody.
+        // A silent standby may make room for another one. Only the place of a standby that is gone becomes vacant.
         let is_needed = match joining {
             Some(_) => stays && !is_silent,
             None => stays || pair.lease.holder == Some(leaving),

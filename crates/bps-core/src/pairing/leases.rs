@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use super::existing::ExistingPod;
 use super::step::PairAction;
-use super::view::{HaState, LevelText, Seat, Shown, VACANT};
+use super::view::{HaState, LevelText, Seat, Shown};
 use crate::manifests::{group_metadata, pair_name};
 
 /// Inputs of the writes of a plan's steps.
@@ -103,21 +103,12 @@ impl StepSource<'_> {
                 self.founded(*number, Epoch { term: *term, sequence: 0 }, seats, level.as_ref())
             }
             PairAction::Restore { pair } => self.restored(*pair),
-            PairAction::Ask { pair, leaving, joining } => {
-                let record = self.record(*pair)?;
-                let pending = Some(Replacement { leaving: *leaving, joining: joining.id });
-                let mut directory = record.directory.clone();
-                directory.insert(joining.id, member(joining));
-                self.write(*pair, Content { pending, ..record.lease }, &directory)
-            }
+            PairAction::Ask { pair, leaving, joining } => self.replacement(*pair, *leaving, joining),
             PairAction::Vacate { pair, leaving } => {
-                let record = self.record(*pair)?;
-                let pending = Some(Replacement { leaving: *leaving, joining: VACANT });
-                let mut directory = record.directory.clone();
                 // A copy of the state goes back to its place, which the name tells.
-                let last = directory.get(leaving).map(|member| member.pod.clone()).unwrap_or_default();
-                directory.insert(VACANT, member(&Seat::vacant(last)));
-                self.write(*pair, Content { pending, ..record.lease }, &directory)
+                let known = self.record(*pair)?.directory.get(leaving);
+                let last = known.map(|member| member.pod.clone()).unwrap_or_default();
+                self.replacement(*pair, *leaving, &Seat::vacant(last))
             }
             PairAction::Withdraw { pair } => {
                 let record = self.record(*pair)?;
@@ -146,6 +137,15 @@ impl StepSource<'_> {
 
     fn record(&self, pair: u32) -> Result<&Record, StepError> {
         self.records.get(&pair).ok_or(StepError::Gone)
+    }
+
+    /// Asks the active to have another seat in the place of a member.
+    fn replacement(&self, pair: u32, leaving: AgentId, joining: &Seat) -> Result<StepWrite, StepError> {
+        let record = self.record(pair)?;
+        let pending = Some(Replacement { leaving, joining: joining.id });
+        let mut directory = record.directory.clone();
+        directory.insert(joining.id, member(joining));
+        self.write(pair, Content { pending, ..record.lease }, &directory)
     }
 
     /// The Lease of a new pair, or of one whose Lease was lost.

@@ -16,8 +16,8 @@ pub struct EndEvidence {
 impl Agent {
     /// R6: makes the joining agent a member in the place of the peer.
     ///
-    /// From the send on a peer hold needs the promises of both, and without a hold it is not sent. Nobody, as the joining member,
-    /// counts as if it had promised for the lone hold.
+    /// From the send on a peer hold needs the promises of both, and without a hold it is not sent. A place that becomes
+    /// vacant counts as if its member had promised for the lone hold.
     pub fn r6_admit(&mut self, at: &Moment<'_>) -> Option<Write> {
         let seen = self.own_base().filter(|_| self.role == Role::Active)?;
         let replacement = seen.lease.pending?;

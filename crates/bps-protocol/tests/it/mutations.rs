@@ -79,7 +79,7 @@ pub(crate) enum Mutation {
     AdmissionKeepsLoneHold,
     /// R6: an active that is to have no peer counts the lone hold from the send of the admission on.
     LoneHoldUnanswered,
-    /// R6: nobody, as the joining member, counts as if it had promised for ever.
+    /// R6: a place that becomes vacant counts as if its member had promised for ever.
     VacancyPromisesForEver,
     /// R6: the end of one member is taken for that of both.
     EvidenceOfOne,

@@ -31,7 +31,7 @@ pub(crate) enum Step {
     Release(AgentId),
     Admit(AgentId),
     OperatorRequests(AgentId),
-    /// The operator asks for nobody in the place of this one.
+    /// The operator asks for a vacant place instead of this member.
     OperatorVacates(AgentId),
     OperatorForces,
     Restart(AgentId),
@@ -327,7 +327,7 @@ impl World {
     /// The operator asks; this write restarts nobody's watch.
     fn request_replacement(&self, arena: &Arena, leaving: AgentId) -> Option<Self> {
         let is_possible = self.at(S2).is_none() && self.lease.members.contains(&leaving);
-        // Somebody has come for a place that was to be vacated: the operator changes its mind.
+        // A Pod has come for a place that was to become vacant: the operator changes its mind.
         let is_asked = self.lease.pending.is_some_and(|pending| pending.joining != AgentId::NOBODY);
         if !is_possible || is_asked || self.lease.members.contains(&S2) {
             return None;

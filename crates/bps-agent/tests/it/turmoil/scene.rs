@@ -250,7 +250,7 @@ impl Scene<'_> {
         }
     }
 
-    /// The operator asks for another partner of whoever acts, see R6. It changes its mind only where it asked for none.
+    /// The operator asks for another partner of the holder, see R6. It changes its mind only where it asked for none.
     fn replace(&mut self) {
         let lease = server::lease(&self.hub).lease;
         let third = PODS - 1;
