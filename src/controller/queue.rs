@@ -120,6 +120,9 @@ impl Queue {
 
     /// Notes that a set changed just now.
     pub fn note(&self, key: SetKey, change: Change) {
+        if self.lock().is_closed {
+            return;
+        }
         let now = Instant::now();
         let delay = match change {
             Change::Urgent | Change::Wanted => Duration::ZERO,

@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use super::exposure::is_watched;
 use super::owner::{is_controlled_by, is_for};
+use super::store::{Index, ObjectKey, SelectedLabel, Store};
 
 /// How the budget compares with the one that is `wanted`. `found` bears the name of the set's.
 pub(super) fn budget_state(
@@ -55,6 +56,41 @@ pub(super) fn surplus_labels(found: &PodDisruptionBudget, wanted: &Value) -> Vec
         .filter(|label| wanted["spec"]["selector"]["matchLabels"][label.as_str()].is_null())
         .cloned()
         .collect()
+}
+
+/// What a budget is found by: each Pod that it selects has the first label that it names, if it names one.
+pub(super) fn selected_by(budget: &PodDisruptionBudget) -> Index {
+    let namespace = budget.metadata.namespace.clone().unwrap_or_default();
+    let selector = budget.spec.as_ref().and_then(|spec| spec.selector.as_ref());
+    let named = selector.and_then(|selector| selector.match_labels.as_ref()?.first_key_value());
+    match named {
+        Some((key, value)) => {
+            Index::Selected(SelectedLabel { namespace, key: key.clone(), value: value.clone() })
+        }
+        None => Index::SelectsIn(namespace),
+    }
+}
+
+/// Whether one of these budgets, which may be looked up by labels, selects Pods of a namespace with these labels. That one is left
+/// out.
+pub(super) fn is_selected(
+    budgets: &Store<PodDisruptionBudget>,
+    except: Option<&ObjectKey>,
+    namespace: &str,
+    labels: &BTreeMap<String, String>,
+) -> bool {
+    let by_label = labels.iter().map(|(key, value)| {
+        Index::Selected(SelectedLabel {
+            namespace: namespace.to_owned(),
+            key: key.clone(),
+            value: value.clone(),
+        })
+    });
+    let mut indices = by_label.chain([Index::SelectsIn(namespace.to_owned())]);
+    indices.any(|index| {
+        let mut found = budgets.found_by(&index);
+        found.any(|budget| except != Some(&ObjectKey::of(budget.as_ref())) && selects(budget, labels))
+    })
 }
 
 /// Whether a budget selects Pods with these labels: an empty selector selects every Pod, and none at all selects nothing.

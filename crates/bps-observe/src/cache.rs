@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use bps_api::{BackupPodSet, BackupPodSetSpec, HAGroup, keys};
 use bps_core::manifests::written_annotations;
-use bps_core::model::{Desired, ExposedKind, NodeName, NodeView, Storm};
+use bps_core::model::{ExposedKind, NodeName, NodeView, Revision, Storm};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -17,13 +17,14 @@ use kube_core::ObjectMeta;
 use kube_core::Resource;
 use tracing::warn;
 
+use super::budget;
 use super::change::{self, Change};
 use super::owner::controller_of;
-use super::readable::{Readable, Unread};
+use super::readable::Readable;
 use super::slim::SlimPod;
 use super::store::{Index, Indexed, ObjectKey, Outdated, Scope, Source, Store};
 use super::storm::StormThreshold;
-use super::wish;
+use super::wish::{self, Compiled};
 
 mod budgets;
 mod doubt;
@@ -78,7 +79,12 @@ pub type Affected = (SetKey, Change);
 impl Indexed for BackupPodSet {}
 impl Indexed for SlimPod {}
 impl Indexed for HAGroup {}
-impl Indexed for PodDisruptionBudget {}
+
+impl Indexed for PodDisruptionBudget {
+    fn found_by(&self) -> Vec<Index> {
+        vec![budget::selected_by(self)]
+    }
+}
 
 impl Indexed for Service {
     fn found_by(&self) -> Vec<Index> {
@@ -100,6 +106,15 @@ fn controlled_by(metadata: &ObjectMeta) -> Option<Index> {
     controller_of(metadata).map(|owner| Index::Controller(owner.uid.clone()))
 }
 
+/// A set with a spec that can be used.
+#[derive(Clone, Debug)]
+pub(super) struct Usable {
+    /// The set.
+    pub set: Arc<BackupPodSet>,
+    /// Name of its template.
+    pub revision: Revision,
+}
+
 /// Everything that is known of the cluster.
 #[derive(Debug, Default)]
 pub struct Cache {
@@ -117,11 +132,12 @@ pub struct Cache {
     /// Where it is known which budgets there are.
     budget_scopes: BTreeSet<Scope>,
     pub(super) nodes: BTreeMap<NodeName, NodeView>,
+    node_labels: BTreeMap<NodeName, BTreeMap<String, String>>,
     nodes_noted: NotedNodes,
+    /// What the newest spec of each set says.
+    compiled: BTreeMap<SetKey, Compiled>,
     /// Sets whose newest spec cannot be used, each as it was when that could be done last.
-    usable: BTreeMap<SetKey, Arc<BackupPodSet>>,
-    /// Sets whose newest spec has something that could not be read.
-    unread: BTreeMap<SetKey, Unread>,
+    usable: BTreeMap<SetKey, Usable>,
     pub(super) agent_image: Option<String>,
     pub(super) keys: KnownKeys,
     pub(super) noted: Noted,
@@ -171,24 +187,24 @@ impl Cache {
     }
 
     /// The set with the last spec that could be used, if one was seen; whether it is paused is asked of the newest.
-    pub(super) fn usable_form(&self, key: &SetKey, newest: &BackupPodSet) -> Option<Arc<BackupPodSet>> {
-        let last = self.usable.get(key).filter(|last| last.metadata.uid == newest.metadata.uid)?;
+    pub(super) fn usable_form(&self, key: &SetKey, newest: &BackupPodSet) -> Option<Usable> {
+        let Usable { set: last, revision } =
+            self.usable.get(key).filter(|last| last.set.metadata.uid == newest.metadata.uid)?;
         let spec = BackupPodSetSpec { paused: newest.spec.paused, ..last.spec.clone() };
         let (metadata, status) = (newest.metadata.clone(), newest.status.clone());
-        Some(Arc::new(BackupPodSet { metadata, spec, status }))
+        let set = Arc::new(BackupPodSet { metadata, spec, status });
+        Some(Usable { set, revision: revision.clone() })
     }
 
     fn forget_set(&mut self, key: &SetKey) {
+        self.compiled.remove(key);
         self.usable.remove(key);
-        self.unread.remove(key);
         self.noted.forget_set(key);
     }
 
-    /// What is wrong with the newest spec of a set.
-    pub(super) fn judged(&self, key: &SetKey, set: &BackupPodSet) -> (Desired, Option<wish::Error>) {
-        let (desired, error) = wish::judged(set, self.agent_image.as_deref());
-        let unread = self.unread.get(key).cloned().map(wish::Error::Unreadable);
-        (desired, unread.or(error))
+    /// What the newest spec of a set that is known says.
+    pub(super) fn compiled(&self, key: &SetKey) -> Option<&Compiled> {
+        self.compiled.get(key)
     }
 
     /// Takes a version of a set in; while the newest cannot be used the last one that could is kept.
@@ -216,21 +232,21 @@ impl Cache {
         if is_same {
             return self.sets.put(set, source, now);
         }
-        let is_right = unread.is_none() && wish::judged(&set, self.agent_image.as_deref()).1.is_none();
+        let compiled = wish::compile(&set, unread, self.agent_image.as_deref());
+        let is_right = compiled.error.is_none();
         let uid = set.metadata.uid.clone();
         let old = self.sets.put(set, source, now)?;
+        let before = self.compiled.insert(key.clone(), compiled);
         // What made Pods end early, or too late, may be mended.
         self.noted.try_again(&key);
-        let former = old.as_ref().filter(|old| !is_right && old.metadata.uid == uid);
-        let former = former.filter(|old| self.judged(&key, old).1.is_none());
+        let before = before.filter(|before| before.error.is_none());
+        let former = old.as_ref().zip(before).filter(|(old, _)| old.metadata.uid == uid);
         match former {
-            Some(former) => drop(self.usable.insert(key.clone(), Arc::clone(former))),
-            None if is_right => drop(self.usable.remove(&key)),
+            _ if is_right => drop(self.usable.remove(&key)),
+            Some((old, Compiled { revision, .. })) => {
+                self.usable.insert(key, Usable { set: Arc::clone(old), revision });
+            }
             None => {}
-        }
-        match unread {
-            Some(unread) => drop(self.unread.insert(key, unread)),
-            None => drop(self.unread.remove(&key)),
         }
         Ok(old)
     }

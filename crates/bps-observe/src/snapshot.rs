@@ -17,14 +17,14 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube_core::ObjectMeta;
 
 use super::budget;
-use super::cache::{Cache, SetKey, TakenName, has_selector};
+use super::cache::{Cache, SetKey, TakenName, Usable, has_selector};
 use super::exposure::{self, SliceWish};
 use super::group::{level_standbys, withheld};
 use super::owner::{is_controlled_by, is_for, is_orphan};
 use super::pod::{self, PodContext, pod_view};
 use super::slim::SlimPod;
 use super::store::{Index, ObjectKey};
-use super::wish::{self, Error};
+use super::wish::{self, Compiled, Error};
 
 /// A set with its snapshot and what writes about it need besides.
 #[derive(Clone, Debug)]
@@ -84,16 +84,15 @@ pub struct Version {
 /// One consistent view of a set at `now`; `None` if the set does not exist or is being deleted.
 pub fn observe(cache: &Cache, key: &SetKey, now: Timestamp) -> Option<Observation> {
     let newest = cache.set(key).filter(|set| set.metadata.deletion_timestamp.is_none())?;
-    let (wished, invalid) = cache.judged(key, &newest);
+    let Compiled { revision, error: invalid } = cache.compiled(key)?.clone();
     // A wrong edit does not take back what was wished before.
     let usable = if invalid.is_some() { cache.usable_form(key, &newest) } else { None };
     let is_usable = invalid.is_none() || usable.is_some();
-    let desired = match &usable {
-        Some(usable) => wish::desired(usable),
-        None if is_usable => wished,
-        None => wish::as_it_is(&newest, wished),
+    let (desired, set) = match usable {
+        Some(Usable { set, revision }) => (wish::desired(&set, revision), set),
+        None if is_usable => (wish::desired(&newest, revision), newest),
+        None => (wish::as_it_is(&newest, revision), newest),
     };
-    let set = usable.unwrap_or(newest);
     let hosts = cache.hosts(now);
     let context = PodContext {
         set_uid: set.metadata.uid.as_deref().unwrap_or_default(),
@@ -371,10 +370,10 @@ fn kept_budget(cache: &Cache, set: &BackupPodSet, leftovers: &mut Vec<Leftover>)
     let found = cache.budgets.get(&key).or_else(|| cache.foreign_budgets.get(&key)).map(AsRef::as_ref);
     let is_own = found.is_some_and(|found| is_for(&found.metadata, set));
     // Two budgets for one Pod would have Kubernetes refuse every eviction of it.
-    let running = [Role::Primary, Role::Hot].map(|role| budget::labels(set, role));
-    let is_selected = cache.foreign_budgets.in_namespace(&key.namespace).any(|other| {
-        let is_it = is_own && other.metadata.name.as_ref() == Some(&key.name);
-        !is_it && running.iter().any(|labels| budget::selects(other, labels))
+    let except = is_own.then_some(&key);
+    let is_selected = [Role::Primary, Role::Hot].into_iter().any(|role| {
+        let labels = budget::labels(set, role);
+        budget::is_selected(&cache.foreign_budgets, except, &key.namespace, &labels)
     });
     let version = found.map(|found| version(&found.metadata));
     let Some(wanted) = wanted_budget(set).filter(|_| !is_selected) else {

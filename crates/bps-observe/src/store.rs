@@ -12,14 +12,15 @@ use jiff::{SignedDuration, Timestamp};
 use kube_core::ObjectMeta;
 use kube_core::Resource;
 
+use tombstones::{Tombstone, Tombstones};
+
+mod tombstones;
+
 /// How long an object may live in the store on our own word alone.
 ///
 /// 60 s: far above any healthy watch delay, and the time after which other controllers give up their expectations too
 /// (Kubernetes' controller expectations time out after 5 min; we are called to be quicker).
 pub(super) const CONFIRMATION_DEADLINE: SignedDuration = SignedDuration::from_secs(60);
-
-/// Most incarnations remembered as gone; the oldest are forgotten first.
-const TOMBSTONES_MAX: usize = 10_000;
 
 /// Namespace and name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -72,6 +73,17 @@ pub(super) trait Indexed {
     }
 }
 
+/// A label with its value, in a namespace.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct SelectedLabel {
+    /// The namespace.
+    pub namespace: String,
+    /// Key of the label.
+    pub key: String,
+    /// Its value.
+    pub value: String,
+}
+
 /// What objects are found by.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Index {
@@ -79,6 +91,10 @@ pub(super) enum Index {
     Controller(String),
     /// The Service that they lead clients of to their addresses.
     Service(ObjectKey),
+    /// A label that every object has which they select.
+    Selected(SelectedLabel),
+    /// The namespace in which they may select anything: they name no label with one value.
+    SelectsIn(String),
 }
 
 /// Objects of one kind.
@@ -90,17 +106,9 @@ pub(super) struct Store<K> {
     indices: BTreeMap<Index, BTreeSet<ObjectKey>>,
     visits: Cell<usize>,
     unconfirmed: BTreeMap<String, Timestamp>,
-    tombstones: BTreeMap<String, Tombstone>,
+    tombstones: Tombstones,
     /// Incarnations that the lists under way have shown.
     listings: BTreeMap<Scope, BTreeSet<String>>,
-}
-
-/// What is remembered of an incarnation that went.
-#[derive(Clone, Copy, Debug)]
-struct Tombstone {
-    since: Timestamp,
-    /// Whether the server answered that it is deleted; otherwise it may only be out of the watch's sight.
-    is_final: bool,
 }
 
 impl<K> Default for Store<K> {
@@ -110,7 +118,7 @@ impl<K> Default for Store<K> {
             indices: BTreeMap::new(),
             visits: Cell::new(0),
             unconfirmed: BTreeMap::new(),
-            tombstones: BTreeMap::new(),
+            tombstones: Tombstones::default(),
             listings: BTreeMap::new(),
         }
     }
@@ -282,16 +290,7 @@ impl<K: Resource + Indexed> Store<K> {
 
     fn bury(&mut self, uid: String, tombstone: Tombstone) {
         self.unconfirmed.remove(&uid);
-        let now = tombstone.since;
-        self.tombstones.retain(|_, known| now.duration_since(known.since) < CONFIRMATION_DEADLINE);
-        if self.tombstones.len() >= TOMBSTONES_MAX
-            && let Some(oldest) =
-                self.tombstones.iter().min_by_key(|(_, known)| known.since).map(|(uid, _)| uid.clone())
-        {
-            self.tombstones.remove(&oldest);
-        }
-        let is_final = tombstone.is_final || self.tombstones.get(&uid).is_some_and(|known| known.is_final);
-        self.tombstones.insert(uid, Tombstone { is_final, ..tombstone });
+        self.tombstones.add(uid, tombstone);
     }
 }
 

@@ -63,12 +63,25 @@ pub enum Error {
     NoAgentImage,
 }
 
-/// The wish, and what is wrong with the spec, if something is: the API server has checks for most of it, which may have been
-/// bypassed.
-pub(super) fn judged(set: &BackupPodSet, agent_image: Option<&str>) -> (Desired, Option<Error>) {
-    let (desired, error) = read(set);
-    let error = error.or_else(|| check_pairs(set, agent_image).err()).or_else(|| check_service(set).err());
-    (desired, error)
+/// What follows from a spec alone and takes long to find out, as the whole template is read for it: it is kept until there is
+/// another spec.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Compiled {
+    /// Name of the template.
+    pub revision: Revision,
+    /// What is wrong with the spec, if something is: the API server has checks for most of it, which may have been bypassed.
+    pub error: Option<Error>,
+}
+
+/// Reads the spec of a set of which all was understood, but for what is `unread`.
+pub(super) fn compile(set: &BackupPodSet, unread: Option<Unread>, agent_image: Option<&str>) -> Compiled {
+    let revision = revision(&set.spec);
+    let error = unread
+        .map(Error::Unreadable)
+        .or_else(|| read(set, revision.clone()).1)
+        .or_else(|| check_pairs(set, agent_image).err())
+        .or_else(|| check_service(set).err());
+    Compiled { revision, error }
 }
 
 fn check_pairs(set: &BackupPodSet, agent_image: Option<&str>) -> Result<(), Error> {
@@ -86,22 +99,24 @@ fn check_service(set: &BackupPodSet) -> Result<(), Error> {
     slice_ports(set, wanted).map(drop).map_err(Error::Port)
 }
 
-/// The wish of a spec that can be used.
-pub(super) fn desired(set: &BackupPodSet) -> Desired {
-    read(set).0
+/// The wish of a spec whose template has this revision; numbers out of their range are read as the nearest one in it.
+pub(super) fn desired(set: &BackupPodSet, revision: Revision) -> Desired {
+    read(set, revision).0
 }
 
-/// The wish of a spec that cannot be used: numbers were read as well as can be, and Pods stay as they are, in a rollout as well.
-pub(super) fn as_it_is(set: &BackupPodSet, desired: Desired) -> Desired {
+/// The wish of a spec that cannot be used: numbers are read as well as can be, and Pods stay as they are, in a rollout as well.
+pub(super) fn as_it_is(set: &BackupPodSet, revision: Revision) -> Desired {
+    let desired = desired(set, revision);
     let last = set.status.as_ref().map(|status| Revision(status.update_revision.clone()));
     let update = UpdatePolicy { kind: UpdateKind::OnDelete, ..desired.update };
     Desired { can_create: false, revision: last.unwrap_or(desired.revision), update, ..desired }
 }
 
 /// The wish, and what is wrong with what it was read from.
-pub(super) fn read(set: &BackupPodSet) -> (Desired, Option<Error>) {
+pub(super) fn read(set: &BackupPodSet, revision: Revision) -> (Desired, Option<Error>) {
     let spec = &set.spec;
-    let status = set.status.clone().unwrap_or_default();
+    let status = set.status.as_ref();
+    let collisions = status.map_or(0, |status| status.collision_count);
     let mut reader = Reader { error: check_template(spec).err() };
     let desired = Desired {
         name: set.metadata.name.clone().unwrap_or_default(),
@@ -126,9 +141,10 @@ pub(super) fn read(set: &BackupPodSet) -> (Desired, Option<Error>) {
         update: update(&mut reader, spec),
         paused: spec.paused,
         can_create: true,
-        revision: revision(spec),
-        collisions: u32::try_from(status.collision_count).unwrap_or(0),
-        is_new_generation: set.metadata.generation.unwrap_or(0) != status.observed_generation,
+        revision,
+        collisions: u32::try_from(collisions).unwrap_or(0),
+        is_new_generation: set.metadata.generation.unwrap_or(0)
+            != status.map_or(0, |status| status.observed_generation),
     };
     (desired, reader.error)
 }

@@ -12,7 +12,8 @@ pub fn backoff(first: Duration, times: u32, max: Duration) -> Duration {
 
 /// Pauses that grow with each time that the same thing happens again to the same object.
 ///
-/// Holds one entry for each object that it happened to, until [`KeyedBackoff::end`], or until the memory is over.
+/// Holds one entry for each object that it happened to, until [`KeyedBackoff::end`]; of those whose memory is over, no more than of
+/// others, but for 64.
 #[derive(Debug)]
 pub struct KeyedBackoff<K> {
     /// Pause after the first time.
@@ -21,8 +22,19 @@ pub struct KeyedBackoff<K> {
     max: Duration,
     /// After this time without another one the next one counts as the first; `None`: never.
     memory: Option<Duration>,
-    streaks: Mutex<BTreeMap<K, Streak>>,
+    streaks: Mutex<Streaks<K>>,
 }
+
+#[derive(Debug)]
+struct Streaks<K> {
+    by_key: BTreeMap<K, Streak>,
+    /// How many there may be before those that are over are taken out: twice as many as were left the last time, so that each
+    /// count costs two steps of that walk at most.
+    until_pruned: usize,
+}
+
+/// Fewest streaks that are walked over.
+const PRUNED_FROM: usize = 64;
 
 /// How often in a row something happened.
 #[derive(Clone, Copy, Debug)]
@@ -34,7 +46,8 @@ struct Streak {
 impl<K: Ord + Clone> KeyedBackoff<K> {
     /// Pauses of `first`, twice that, and so on, at most `max`.
     pub fn new(first: Duration, max: Duration) -> Self {
-        Self { first, max, memory: None, streaks: Mutex::new(BTreeMap::new()) }
+        let streaks = Streaks { by_key: BTreeMap::new(), until_pruned: PRUNED_FROM };
+        Self { first, max, memory: None, streaks: Mutex::new(streaks) }
     }
 
     /// Forgets an object to which nothing happens for that long.
@@ -48,25 +61,34 @@ impl<K: Ord + Clone> KeyedBackoff<K> {
     pub fn again(&self, key: &K) -> Duration {
         let now = Instant::now();
         let mut streaks = self.lock();
-        if let Some(memory) = self.memory {
-            streaks.retain(|_, streak| now.duration_since(streak.last) < memory);
+        if streaks.by_key.len() >= streaks.until_pruned {
+            streaks.by_key.retain(|_, streak| self.is_remembered(streak, now));
+            streaks.until_pruned = (2 * streaks.by_key.len()).max(PRUNED_FROM);
         }
-        let streak = streaks.entry(key.clone()).or_insert(Streak { times: 0, last: now });
-        *streak = Streak { times: streak.times.saturating_add(1), last: now };
-        backoff(self.first, streak.times, self.max)
+        let before = streaks.by_key.get(key).filter(|streak| self.is_remembered(streak, now));
+        let times = before.map_or(0, |streak| streak.times).saturating_add(1);
+        streaks.by_key.insert(key.clone(), Streak { times, last: now });
+        backoff(self.first, times, self.max)
     }
 
     /// How often in a row it happened so far.
     pub fn times(&self, key: &K) -> u32 {
-        self.lock().get(key).map_or(0, |streak| streak.times)
+        let now = Instant::now();
+        let streaks = self.lock();
+        let streak = streaks.by_key.get(key).filter(|streak| self.is_remembered(streak, now));
+        streak.map_or(0, |streak| streak.times)
     }
 
     /// It did not happen this time, or the object is gone.
     pub fn end(&self, key: &K) {
-        self.lock().remove(key);
+        self.lock().by_key.remove(key);
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<K, Streak>> {
+    fn is_remembered(&self, streak: &Streak, now: Instant) -> bool {
+        self.memory.is_none_or(|memory| now.duration_since(streak.last) < memory)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Streaks<K>> {
         self.streaks.lock().expect("no holder of this lock panics")
     }
 }
@@ -98,7 +120,23 @@ mod tests {
         let pauses = pauses.forgetting_after(memory);
         assert_eq!([pauses.again(&1), pauses.again(&1)].map(|pause| pause.as_millis()), [50, 100]);
         tokio::time::advance(memory).await;
-        assert_eq!(pauses.again(&2).as_millis(), 50);
         assert_eq!(pauses.times(&1), 0);
+        let next = [1, 2, 2].map(|key| pauses.again(&key).as_millis());
+        assert_eq!(next, [50, 50, 100]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_forgotten_takes_no_room_for_long() {
+        let memory = Duration::from_secs(120);
+        let pauses = KeyedBackoff::new(Duration::from_millis(50), Duration::from_secs(30));
+        let pauses = pauses.forgetting_after(memory);
+        for key in 0..1_000 {
+            pauses.again(&key);
+        }
+        tokio::time::advance(memory).await;
+        for key in 1_000..3_000 {
+            pauses.again(&key);
+        }
+        assert_eq!(pauses.lock().by_key.len(), 2_000);
     }
 }

@@ -4,11 +4,12 @@ use bps_api::service::IpFamily;
 use bps_core::manifests::{ShownAddresses, endpoint_slice, service};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use serde_json::{Value, json};
 
 use super::{at, merge, ready_pod, set, template};
 use crate::slim::SlimPod;
-use crate::{Cache, SetKey, Watched, observe};
+use crate::{Cache, Kind, Scope, SetKey, Watched, observe};
 
 /// Pods of the smaller of two sets that are compared.
 const PODS: usize = 64;
@@ -56,6 +57,15 @@ fn show(cache: &mut Cache, name: &str, pods: usize) {
     }
 }
 
+/// Shows a budget of somebody else for the Pods of a set.
+fn show_budget(cache: &mut Cache, name: &str) {
+    let budget = json!({
+        "metadata": {"name": name, "namespace": "shop", "uid": format!("{name}-budget"), "resourceVersion": "4"},
+        "spec": {"maxUnavailable": 1, "selector": {"matchLabels": {"backup.example.com/set": name}}},
+    });
+    serde_json::from_value::<PodDisruptionBudget>(budget).unwrap().seen(cache, at(0));
+}
+
 /// Objects that are looked at when the set `web` is observed.
 fn visits(cache: &Cache, pods: usize) -> usize {
     let before = cache.visits();
@@ -81,10 +91,14 @@ fn the_work_of_an_observation_grows_with_the_pods_of_the_set_and_not_with_their_
 #[test]
 fn other_sets_of_the_namespace_cost_an_observation_nothing() {
     let mut cache = Cache::default();
+    cache.begin_list(Kind::Budgets, &Scope(None));
+    cache.end_list(Kind::Budgets, &Scope(None), at(0));
     show(&mut cache, "web", 2);
     let alone = visits(&cache, 2);
     for index in 0..50 {
-        show(&mut cache, &format!("other-{index}"), 2);
+        let other = format!("other-{index}");
+        show(&mut cache, &other, 2);
+        show_budget(&mut cache, &other);
     }
     assert_eq!(visits(&cache, 2), alone);
 }

@@ -20,7 +20,8 @@ use crate::{Cache, SetKey, Watched, Written, observe};
 fn read(fields: &Value) -> (Desired, Option<String>) {
     let mut spec = json!({"template": template()});
     merge(&mut spec, fields);
-    let (desired, error) = wish::read(&set(spec));
+    let set = set(spec);
+    let (desired, error) = wish::read(&set, revision(&set.spec));
     (desired, error.map(|error| error.to_string()))
 }
 
@@ -170,11 +171,30 @@ fn the_status_tells_of_collisions_and_of_what_was_seen() {
         serde_json::from_value(status).unwrap()
     };
     set.status = status(1, 3);
-    let seen = wish::desired(&set);
+    let seen = wish::desired(&set, revision(&set.spec));
     assert_eq!((seen.collisions, seen.is_new_generation), (3, false));
     set.status = status(0, -1);
-    let unseen = wish::desired(&set);
+    let unseen = wish::desired(&set, revision(&set.spec));
     assert_eq!((unseen.collisions, unseen.is_new_generation), (0, true));
+}
+
+#[test]
+fn a_look_tells_the_revision_of_the_newest_template_that_can_be_used() {
+    let mut cache = Cache::default();
+    let revision_of = |cache: &mut Cache, generation: i64, container: Value| {
+        let mut set = set(json!({"template": {"spec": {"containers": [container]}}}));
+        set.metadata.generation = Some(generation);
+        set.metadata.resource_version = Some((10 + generation).to_string());
+        let own = revision(&set.spec);
+        set.seen(cache, at(generation));
+        let told = observe(cache, &key(), at(generation)).expect("the set").snapshot.desired.revision;
+        (told, own)
+    };
+    let (first, own) = revision_of(&mut cache, 1, json!({"name": "web", "image": "web:1"}));
+    assert_eq!(first, own);
+    let (second, own) = revision_of(&mut cache, 2, json!({"name": "web", "image": "web:2"}));
+    assert_eq!(second, own);
+    assert_ne!(second, first);
 }
 
 fn key() -> SetKey {
