@@ -7,7 +7,7 @@ use kube::Client;
 use serde_json::{Value, json};
 
 use super::Answer;
-use super::exposure::{Target, nothing_to_do, write};
+use super::exposure::{Guard, Target, nothing_to_do, write};
 
 /// Creates the budget, or puts its spec right.
 pub(super) async fn publish_budget(client: &Client, observation: &Observation) -> Answer {
@@ -21,7 +21,9 @@ pub(super) async fn publish_budget(client: &Client, observation: &Observation) -
     }
     let patch = json!({"metadata": {"labels": body["metadata"]["labels"]}, "spec": spec});
     let name = budget_name(set.metadata.name.as_deref().unwrap_or_default());
-    let target = Target { observation, name: &name, version: observation.budget.as_ref() };
+    let version = observation.budget.as_ref();
+    // The labels that were too many are no matter of life: the next look takes those away that came meanwhile.
+    let target = Target { observation, name: &name, version, guard: Guard::Incarnation };
     let keep = |budget: PodDisruptionBudget| Written::Budget(Box::new(budget));
     write(client, &target, ((&body, patch), keep)).await
 }

@@ -28,7 +28,8 @@ pub(super) async fn publish_service(client: &Client, observation: &Observation) 
     let body = service(set, wanted);
     let mut patch = service_patch(&body, observation.service_annotations.as_ref());
     keep_families(&mut patch, &observation.families);
-    let target = Target { observation, name: &wanted.name, version: observation.service.as_ref() };
+    let version = observation.service.as_ref();
+    let target = Target { observation, name: &wanted.name, version, guard: Guard::Version };
     let keep = |service: Service| Written::Service(Box::new(service));
     let answer = write(client, &target, ((&body, patch), keep)).await;
     with_taken_name(answer, ExposedKind::Service, &target)
@@ -58,7 +59,8 @@ pub(super) async fn expose(client: &Client, observation: &Observation, shown: Sh
         let is_gone = matches!(removed.written, Some(Written::SliceGone(_)));
         return Answer { outcome: if is_gone { Outcome::Stale } else { removed.outcome }, ..removed };
     }
-    let target = Target { observation, name: &name, version: seen.map(|seen| &seen.version) };
+    let version = seen.map(|seen| &seen.version);
+    let target = Target { observation, name: &name, version, guard: Guard::Version };
     let keep = |slice: EndpointSlice| Written::Slice(Box::new(slice));
     let answer = write(client, &target, ((&body, patch), keep)).await;
     with_taken_name(answer, ExposedKind::Slice, &target)
@@ -108,9 +110,20 @@ pub(super) struct Target<'a> {
     pub(super) observation: &'a Observation,
     pub(super) name: &'a str,
     pub(super) version: Option<&'a Version>,
+    pub(super) guard: Guard,
 }
 
-/// Creates the object, or patches the version that was seen; one that nobody owns only for a set that stands.
+/// What has to be as it was seen for a write to be taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Guard {
+    /// The version: what is written depends on what was seen of the object.
+    Version,
+    /// The incarnation alone: all that is written follows from the set. The status of such an object changes with each Pod of the
+    /// set, so that a guard by version would refuse a write again and again while Pods come and go.
+    Incarnation,
+}
+
+/// Creates the object, or patches the one that was seen; one that nobody owns only for a set that stands.
 pub(super) async fn write<K>(
     client: &Client,
     target: &Target<'_>,
@@ -125,7 +138,10 @@ where
     let field_manager = Some(keys::FIELD_MANAGER.to_owned());
     let written = if let Some(version) = target.version {
         patch["metadata"]["uid"] = json!(version.uid);
-        patch["metadata"]["resourceVersion"] = json!(version.resource_version);
+        // Somebody else may adopt an object meanwhile that nobody owns.
+        if target.guard == Guard::Version || version.is_orphan {
+            patch["metadata"]["resourceVersion"] = json!(version.resource_version);
+        }
         if version.is_orphan {
             if let Some(answer) = objection(client, set).await {
                 return answer;

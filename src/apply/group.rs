@@ -10,7 +10,7 @@ use kube::Client;
 use serde_json::{Value, json};
 
 use super::Answer;
-use super::exposure::{Target, nothing_to_do, write};
+use super::exposure::{Guard, Target, nothing_to_do, write};
 
 /// Every field that a group's spec may have, by its schema.
 static FIELDS: LazyLock<Vec<String>> = LazyLock::new(|| {
@@ -30,6 +30,7 @@ pub(super) async fn publish_group(client: &Client, observation: &Observation) ->
     let spec: Value = fields.collect();
     let patch = json!({"metadata": {"labels": body["metadata"]["labels"]}, "spec": spec});
     let name = set.metadata.name.clone().unwrap_or_default();
-    let target = Target { observation, name: &name, version: observation.group.as_ref() };
+    let version = observation.group.as_ref();
+    let target = Target { observation, name: &name, version, guard: Guard::Incarnation };
     write(client, &target, ((&body, patch), |group: HAGroup| Written::Group(Box::new(group)))).await
 }

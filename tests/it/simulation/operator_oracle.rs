@@ -50,7 +50,8 @@ fn number(value: &Value) -> usize {
     value.as_u64().map_or(0, |number| usize::try_from(number).expect("small"))
 }
 
-/// Every change of a Pod, Service, slice or status names both uid and resourceVersion.
+/// Every change of a Pod, Service, slice or status names both uid and resourceVersion. Of budgets and groups the uid is enough:
+/// all that is written there follows from the set, and their statuses change with each Pod.
 struct FullyGuarded;
 
 impl Invariant for FullyGuarded {
@@ -62,7 +63,9 @@ impl Invariant for FullyGuarded {
         let is_change = matches!(request.verb, Verb::Patch | Verb::Update | Verb::Delete);
         let is_exempt = matches!(request.key.kind.plural, "leases" | "secrets" | "events");
         let (uid, revision) = request.guards();
-        if !is_change || is_exempt || (uid.is_some() && revision.is_some()) {
+        let is_wish = matches!(request.key.kind.plural, "poddisruptionbudgets" | "hagroups")
+            && request.verb == Verb::Patch;
+        if !is_change || is_exempt || (uid.is_some() && (revision.is_some() || is_wish)) {
             return Ok(());
         }
         Err(format!("{request} lacks uid or resourceVersion"))
