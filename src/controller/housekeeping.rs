@@ -58,14 +58,17 @@ pub(super) struct Housekeeper {
 
 impl Housekeeper {
     fn measure(&self) {
-        let (has_storm, pods) = {
+        let (has_storm, pods, at_risk) = {
             let cache = self.sink.cache();
-            (cache.storm(self.sink.clock.now()).is_some(), cache.count_pods())
+            (cache.storm(self.sink.clock.now()).is_some(), cache.count_pods(), cache.count_at_risk())
         };
         self.metrics.set_storm_brake(has_storm);
         for ((role, is_ready), count) in pods {
             let state = if is_ready { "ready" } else { "not-ready" };
             self.metrics.set_pods(&Tier { role: role.as_str(), state }, count);
+        }
+        for (loss, count) in at_risk {
+            self.metrics.set_at_risk(loss, count);
         }
     }
 

@@ -74,6 +74,13 @@ use std::borrow::Cow;
         description = "Images of the application containers."
     ),
     printcolumn(
+        name = "SURVIVES",
+        type_ = "string",
+        json_path = ".status.summary.survives",
+        priority = 1,
+        description = "Domains of which any one may be lost: node, zone, both, or none."
+    ),
+    printcolumn(
         name = "SELECTOR",
         type_ = "string",
         json_path = ".status.selector",
@@ -259,8 +266,10 @@ fn default_revision_history_limit() -> i32 {
 pub struct Strategy {
     /// For every transition that has no key of its own. `best` (default): another failure domain than the
     /// primaries first, then ready longest, then by name. `random`: any. `oldest` or `newest`: the Pod that was
-    /// created first or last. `spread`: where the fewest Pods of the wanted role are, by zone, then by node. New Pods of
-    /// `best` and `spread` are spread softly over zones and nodes, all roles together, unless the template says where they go.
+    /// created first or last. `spread`: where the fewest Pods of the wanted role are, by zone, then by node. New Pods are spread
+    /// softly over zones and nodes: with `best` and `spread`, and in sets with activeStandby, away from Pods of all roles, else
+    /// from those of their own. A template with topologySpreadConstraints, affinity among Pods or a nodeName says itself where
+    /// its Pods go.
     #[serde(default)]
     pub init: CandidateChoice,
 

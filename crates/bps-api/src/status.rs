@@ -51,8 +51,9 @@ pub struct BackupPodSetStatus {
     /// Names of the Pods by role.
     pub pods: TierNames,
 
-    /// `Ready`, `Available`, `Progressing`, `Stalled`, `Degraded` and `Paused`, each with reason and message. `Available`: as
-    /// many primaries serve as are wanted. `Stalled`: the set does not get closer to its specification.
+    /// `Ready`, `Available`, `Progressing`, `Stalled`, `Degraded`, `Paused`, `SurvivesNodeLoss` and `SurvivesZoneLoss`, each with
+    /// reason and message. `Available`: as many primaries serve as are wanted. `Stalled`: the set does not get closer to its
+    /// specification. `SurvivesNodeLoss`: whichever node is lost, Pods that are there already replace every primary.
     #[schemars(length(max = 8), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
 
@@ -82,6 +83,8 @@ pub struct Summary {
     pub cold_backups: String,
     /// Images of the application containers, separated by commas.
     pub images: String,
+    /// Domains of which any one may be lost: `node`, `zone`, both as `node,zone`, or `none`.
+    pub survives: String,
 }
 
 /// Names of the Pods by role, sorted, at most 50 each.
@@ -105,8 +108,8 @@ pub struct TierNames {
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Condition {
-    /// Name of the condition: `Ready`, `Available`, `Progressing`, `Stalled`, `Degraded` or `Paused`; of a group `Ready`,
-    /// `Degraded`, `Withheld` or `Paused`.
+    /// Name of the condition: `Ready`, `Available`, `Progressing`, `Stalled`, `Degraded`, `Paused`, `SurvivesNodeLoss` or
+    /// `SurvivesZoneLoss`; of a group `Ready`, `Degraded`, `Withheld` or `Paused`.
     #[schemars(length(min = 1, max = 316))]
     pub r#type: String,
     /// Whether it holds: `True`, `False` or `Unknown`.

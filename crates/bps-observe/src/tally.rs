@@ -1,8 +1,11 @@
-//! How many Pods there are, for the metrics.
+//! How many Pods and sets there are, for the metrics.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use bps_api::BackupPodSet;
 use bps_core::model::Role;
+use bps_core::status::SURVIVAL_CONDITIONS;
 
 use super::cache::Cache;
 use super::pod::role;
@@ -19,6 +22,18 @@ impl Cache {
             }
         }
         counts
+    }
+
+    /// Number of sets whose status says that the loss of one domain would leave them with too few primaries, by the kind of the
+    /// domain: `node` or `zone`.
+    pub fn count_at_risk(&self) -> [(&'static str, usize); 2] {
+        SURVIVAL_CONDITIONS.map(|(loss, condition)| {
+            let is_at_risk = |set: &&Arc<BackupPodSet>| {
+                let conditions = set.status.iter().flat_map(|status| &status.conditions);
+                conditions.into_iter().any(|told| told.r#type == condition && told.status == false.into())
+            };
+            (loss, self.sets.values().filter(is_at_risk).count())
+        })
     }
 }
 

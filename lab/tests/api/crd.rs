@@ -4,10 +4,10 @@
 
 use std::time::Duration;
 
-use bps_api::crd::crd;
+use bps_api::crd::{crd, group_crd};
 use bps_api::{
     BackupPodSet, BackupPodSetStatus, Condition, ConditionStatus, Conversion, ConversionOutcome,
-    FailoverReport, Summary, Tier, TierNames, openapi,
+    FailoverReport, HAGroup, Summary, Tier, TierNames, openapi,
 };
 use bps_testkit::files::{files, refusal, sets};
 use k8s_openapi::api::core::v1::Namespace;
@@ -37,10 +37,12 @@ pub(crate) async fn cluster() -> Client {
     let namespaces = Api::<Namespace>::all(client.clone());
     namespaces.patch(NAMESPACE, &params(), &Patch::Apply(namespace)).await.expect("a namespace");
     let definitions = Api::<CustomResourceDefinition>::all(client.clone());
-    let name = BackupPodSet::crd_name();
-    definitions.patch(name, &params(), &Patch::Apply(crd())).await.expect("the API server accepts the CRD");
-    let established = await_condition(definitions, name, conditions::is_crd_established());
-    tokio::time::timeout(ESTABLISHED_WITHIN, established).await.expect("in time").expect("a watch");
+    // An operator waits for both.
+    for (name, crd) in [(BackupPodSet::crd_name(), crd()), (HAGroup::crd_name(), group_crd())] {
+        definitions.patch(name, &params(), &Patch::Apply(crd)).await.expect("the API server accepts the CRD");
+        let established = await_condition(definitions.clone(), name, conditions::is_crd_established());
+        tokio::time::timeout(ESTABLISHED_WITHIN, established).await.expect("in time").expect("a watch");
+    }
     client
 }
 
@@ -124,6 +126,7 @@ fn full_status() -> BackupPodSetStatus {
             hot_backups: "1/1".into(),
             cold_backups: "0/1".into(),
             images: "nginx:1.29".into(),
+            survives: "node".into(),
         },
         replicas: 2,
         ready_replicas: 2,

@@ -6,6 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::StatusInput;
 use super::judgement::{Judgement, Trouble};
+use super::survival::{Domain, Survival};
 use super::tally::{DESCRIBED_PODS_MAX, Tally};
 use super::words::{self, Word};
 use crate::model::{Reason, Role};
@@ -42,7 +43,12 @@ pub(super) fn conditions(
     input: &StatusInput<'_>,
     tally: &Tally<'_>,
     judgement: &Judgement,
+    survivals: &[(Domain, Survival); 2],
 ) -> Vec<Condition> {
+    let survives = survivals.iter().map(|(domain, survival)| {
+        let Survival { holds, reason, message } = survival.clone();
+        Saying { r#type: domain.condition(), holds, reason: reason.word, message }
+    });
     let sayings = [
         ready(input, tally, judgement),
         available(tally, judgement),
@@ -52,7 +58,7 @@ pub(super) fn conditions(
         paused(input),
     ];
     let meta = (input.previous.conditions.as_slice(), input.snapshot.now, input.generation);
-    sayings.into_iter().map(|saying| condition(meta, saying)).collect()
+    sayings.into_iter().chain(survives).map(|saying| condition(meta, saying)).collect()
 }
 
 fn ready(input: &StatusInput<'_>, tally: &Tally<'_>, judgement: &Judgement) -> Saying {

@@ -9,8 +9,10 @@
 //! | `judgement` | what the set is doing and what is wrong with it |
 //! | `progress` | when the set last came closer to its specification, and whether that is too long ago |
 //! | `conditions` | the conditions and the STATUS phrase |
+//! | `survival` | whether the set outlives the loss of any one node or zone |
 //! | `failover` | the report of the last loss of a primary |
 //! | `group` | the status of an HAGroup |
+//! | `amounts` | how often it is told how much standbys lack |
 //! | `takeovers` | who took over from whom, why, and when each phase was over |
 //! | `news` | what a new status of an HAGroup is worth in events and metrics |
 //! | `ledger` | the list of conversions |
@@ -18,6 +20,7 @@
 //! | `refusal` | what a refusal means and what to do about it |
 //! | `words` | every reason that a condition can have |
 
+mod amounts;
 mod conditions;
 mod event;
 mod failover;
@@ -27,6 +30,7 @@ mod ledger;
 mod news;
 mod progress;
 mod refusal;
+mod survival;
 mod takeovers;
 mod tally;
 #[cfg(test)]
@@ -38,13 +42,16 @@ mod words;
 use bps_api::keys;
 use bps_api::status::{BackupPodSetStatus, Summary, TierNames};
 use judgement::Judgement;
+use survival::{Domain, Survival};
 use tally::{Tally, Tier, wire};
 
+pub use amounts::{AMOUNTS_EVERY, differ_in_amounts_alone};
 pub use event::{EventText, EventType, event_note};
 pub use group::{GROUP_CONDITIONS, GROUP_STATES, GroupInput, describe_hold, group_status, kept};
 pub use news::{GroupNews, PhaseTime, UNEXPLAINED, group_news, lease_repaired, lease_restored};
 pub use progress::stalls_at;
 pub use refusal::{advice, group_advice, is_lasting};
+pub use survival::SURVIVAL_CONDITIONS;
 pub use takeovers::Told;
 pub use words::{CONDITIONS, ConditionWords, STATES, Word, foreign_addresses};
 
@@ -78,11 +85,12 @@ pub fn compute(input: &StatusInput<'_>) -> BackupPodSetStatus {
     let tally = Tally::new(input.snapshot);
     let last_failover = failover::report(input);
     let judgement = Judgement::new(input, &tally, last_failover.as_ref());
+    let survivals = Domain::ALL.map(|domain| (domain, Survival::of(input.snapshot, &tally, domain)));
     let [primaries, hot, cold] = Role::ALL.map(|role| tally.tier(role));
     BackupPodSetStatus {
         observed_generation: input.generation,
         state: conditions::state(input, &judgement),
-        summary: summary(&tally, input.images),
+        summary: summary(&tally, input.images, &survivals),
         replicas: wire(primaries.pods.len()),
         ready_replicas: wire(primaries.available()),
         hot_backups: wire(hot.pods.len()),
@@ -99,7 +107,7 @@ pub fn compute(input: &StatusInput<'_>) -> BackupPodSetStatus {
         collision_count: collision_count(input),
         selector: selector(&input.snapshot.desired.name),
         pods: names(&tally),
-        conditions: conditions::conditions(input, &tally, &judgement),
+        conditions: conditions::conditions(input, &tally, &judgement, &survivals),
         last_progress_time: judgement.progressed,
         last_failover,
         conversions: ledger::conversions(input),
@@ -111,7 +119,7 @@ pub fn selector(set: &str) -> String {
     format!("{}={set},{}={}", keys::LABEL_SET, keys::LABEL_ROLE, Role::Primary)
 }
 
-fn summary(tally: &Tally<'_>, images: &[String]) -> Summary {
+fn summary(tally: &Tally<'_>, images: &[String], survivals: &[(Domain, Survival); 2]) -> Summary {
     let text = |role| {
         let tier = tally.tier(role);
         format!("{}/{}", tier.available(), tier.wanted)
@@ -121,7 +129,15 @@ fn summary(tally: &Tally<'_>, images: &[String]) -> Summary {
         hot_backups: text(Role::Hot),
         cold_backups: text(Role::Cold),
         images: images.join(","),
+        survives: survives(survivals),
     }
+}
+
+/// The domains of which any one may be lost, for example `node,zone`.
+fn survives(survivals: &[(Domain, Survival); 2]) -> String {
+    let held = survivals.iter().filter(|(_, survival)| survival.holds).map(|(domain, _)| domain.as_str());
+    let held: Vec<&str> = held.collect();
+    if held.is_empty() { "none".to_owned() } else { held.join(",") }
 }
 
 fn names(tally: &Tally<'_>) -> TierNames {

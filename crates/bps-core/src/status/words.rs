@@ -18,6 +18,10 @@ pub(super) const PROGRESSING: &str = "Progressing";
 pub(super) const DEGRADED: &str = "Degraded";
 /// Condition type: the operator only watches.
 pub(super) const PAUSED: &str = "Paused";
+/// Condition type: whichever node is lost, every primary is replaced by what is there.
+pub(super) const SURVIVES_NODE_LOSS: &str = "SurvivesNodeLoss";
+/// Condition type: the same of zones.
+pub(super) const SURVIVES_ZONE_LOSS: &str = "SurvivesZoneLoss";
 
 /// One word and what it says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,6 +91,31 @@ pub(super) const PROGRESS_DEADLINE_EXCEEDED: Word = Word {
     meaning: "The set has not come closer to its specification within progressDeadlineSeconds.",
 };
 
+pub(super) const BY_HOT: Word = Word {
+    word: "ByHot",
+    meaning: "Standbys and ready hot backups elsewhere would replace every primary that is lost.",
+};
+pub(super) const BY_COLD: Word = Word {
+    word: "ByCold",
+    meaning: "Some lost primaries would be replaced by cold backups that are woken: an outage of one start.",
+};
+pub(super) const NO_PRIMARIES_WANTED: Word =
+    Word { word: "NoPrimariesWanted", meaning: "No primary is wanted, so none can be lost." };
+pub(super) const NO_BACKUP_OUTSIDE: Word = Word {
+    word: "NoBackupOutside",
+    meaning: "Too few ready Pods are outside the worst domain to replace the primaries in it.",
+};
+pub(super) const STANDBY_IN_SAME_DOMAIN: Word =
+    Word { word: "StandbyInSameDomain", meaning: "Both Pods of a pair are in the same domain." };
+pub(super) const NOT_IN_SYNC: Word = Word {
+    word: "NotInSync",
+    meaning: "The standby of a pair does not have every acknowledged write, or there is none.",
+};
+pub(super) const NO_ZONES: Word = Word {
+    word: "NoZones",
+    meaning: "No Pod is on a node with the label topology.kubernetes.io/zone, so all may be in one zone.",
+};
+
 pub(super) const AS_EXPECTED: Word = Word { word: "AsExpected", meaning: "Nothing needs attention." };
 pub(super) const NOT_PAUSED: Word = Word { word: "NotPaused", meaning: "The operator acts." };
 pub(super) const PAUSED_BY_SPEC: Word = of_reason(Reason::Paused);
@@ -97,7 +126,7 @@ pub(super) const WITHHELD: Word = Word {
 };
 
 /// The conditions in the order of the status.
-pub const CONDITIONS: [ConditionWords; 6] = [
+pub const CONDITIONS: [ConditionWords; 8] = [
     ConditionWords {
         r#type: Word { word: READY, meaning: "The set is as its specification wants it, backups included." },
         when_true: &[AS_WANTED],
@@ -158,6 +187,22 @@ pub const CONDITIONS: [ConditionWords; 6] = [
         r#type: Word { word: PAUSED, meaning: "The operator watches and writes nothing but status." },
         when_true: &[PAUSED_BY_SPEC],
         when_false: &[NOT_PAUSED],
+    },
+    ConditionWords {
+        r#type: Word {
+            word: SURVIVES_NODE_LOSS,
+            meaning: "Whichever node is lost, Pods that are there already replace every primary.",
+        },
+        when_true: &[BY_HOT, BY_COLD, NO_PRIMARIES_WANTED],
+        when_false: &[NO_BACKUP_OUTSIDE, STANDBY_IN_SAME_DOMAIN, NOT_IN_SYNC, PAUSED_BY_SPEC],
+    },
+    ConditionWords {
+        r#type: Word {
+            word: SURVIVES_ZONE_LOSS,
+            meaning: "Whichever zone is lost, Pods that are there already replace every primary.",
+        },
+        when_true: &[BY_HOT, BY_COLD, NO_PRIMARIES_WANTED],
+        when_false: &[NO_BACKUP_OUTSIDE, STANDBY_IN_SAME_DOMAIN, NOT_IN_SYNC, NO_ZONES, PAUSED_BY_SPEC],
     },
 ];
 

@@ -24,6 +24,7 @@ pub struct SetMetrics {
     failovers: Family<PhaseLabels, Histogram>,
     spares: Family<SpareLabels, Counter>,
     pods: Family<Tier, Gauge>,
+    at_risk: Family<LossLabels, Gauge>,
     storm_brake: Gauge,
     unlimited: Gauge,
     events_dropped: Counter,
@@ -96,6 +97,11 @@ struct PhaseLabels {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct LossLabels {
+    loss: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct SpareLabels {
     result: &'static str,
 }
@@ -113,6 +119,7 @@ impl SetMetrics {
             failovers: seconds_by(),
             spares: Family::default(),
             pods: Family::default(),
+            at_risk: Family::default(),
             storm_brake: Gauge::default(),
             unlimited: Gauge::default(),
             events_dropped: Counter::default(),
@@ -136,6 +143,11 @@ impl SetMetrics {
         );
         sets.register("spare", "Whether a backup Pod was at hand when one was needed", self.spares.clone());
         sets.register("pods", "Pods of all sets by role and state", self.pods.clone());
+        sets.register(
+            "sets_at_risk",
+            "Sets that would lack primaries after the loss of one node or of one zone",
+            self.at_risk.clone(),
+        );
         sets.register(
             "storm_brake",
             "1 while deletions are held because too many Pods seem lost at once",
@@ -226,6 +238,11 @@ impl SetMetrics {
     /// Says how many Pods of all sets are in a tier.
     pub fn set_pods(&self, tier: &Tier, count: usize) {
         self.pods.get_or_create(tier).set(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+
+    /// Says how many sets the loss of one domain of a kind, `node` or `zone`, would leave with too few primaries.
+    pub fn set_at_risk(&self, loss: &'static str, count: usize) {
+        self.at_risk.get_or_create(&LossLabels { loss }).set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
     /// Says whether the storm brake holds deletions.

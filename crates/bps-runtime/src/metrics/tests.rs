@@ -41,6 +41,7 @@ fn touched() -> Metrics {
     sets.asked_for_spare(Spare::Hit);
     sets.asked_for_spare(Spare::Miss);
     sets.set_pods(&Tier { role: "primary", state: "ready" }, 2);
+    sets.set_at_risk("zone", 3);
     sets.set_storm_brake(true);
     sets.set_unlimited(true);
     sets.dropped_event();
@@ -69,6 +70,7 @@ backuppodset_plan_violations_total 1
 backuppodset_pods{role="primary",state="ready"} 2
 backuppodset_refreshes_total 1
 backuppodset_relists_total 1
+backuppodset_sets_at_risk{loss="zone"} 3
 backuppodset_spare_total{result="hit"} 1
 backuppodset_spare_total{result="miss"} 1
 backuppodset_steps_total{action="Promote",reason="PrimaryLost",outcome="Done"} 1

@@ -2,21 +2,18 @@
 
 use std::time::Duration;
 
-use bps_api::crd::{crd, group_crd};
-use bps_api::{BackupPodSet, HAGroup, keys};
+use bps_api::{HAGroup, keys};
 use bps_protocol::Epoch;
 use bps_wire::lease::Record;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
-use kube::runtime::wait::{await_condition, conditions};
-use kube::{CustomResourceExt, ResourceExt as _};
 use kubectl_bps::cluster::Cluster;
 use serde_json::{Value, json};
 
-use crate::server;
+use crate::crd;
 
 /// Longest wait for anything that the API server does by itself.
 const WITHIN: Duration = Duration::from_secs(30);
@@ -37,16 +34,7 @@ fn params() -> PatchParams {
 impl Scene {
     /// A namespace of its own with the group and nothing else.
     pub(crate) async fn set(namespace: &str) -> Self {
-        let client = server::client().await;
-        let definitions = Api::<CustomResourceDefinition>::all(client.clone());
-        for (name, crd) in [(BackupPodSet::crd_name(), crd()), (HAGroup::crd_name(), group_crd())] {
-            definitions
-                .patch(name, &params(), &Patch::Apply(crd))
-                .await
-                .expect("the API server accepts the CRD");
-            let established = await_condition(definitions.clone(), name, conditions::is_crd_established());
-            tokio::time::timeout(WITHIN, established).await.expect("in time").expect("a watch");
-        }
+        let client = crd::cluster().await;
         let wanted = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
         let namespaces = Api::<Namespace>::all(client.clone());
         namespaces.patch(namespace, &params(), &Patch::Apply(wanted)).await.expect("a namespace");
@@ -76,8 +64,9 @@ impl Scene {
     }
 
     pub(crate) async fn labelled_pod(&self, name: &str, (last, labels): (u8, Value)) -> String {
+        // No scheduler feels responsible for it: other tests have nodes.
         let pod: Pod = serde_json::from_value(json!({"metadata": {"name": name, "labels": labels},
-            "spec": {"containers": [{"name": "web", "image": "web:1"}]}}))
+            "spec": {"schedulerName": "none", "containers": [{"name": "web", "image": "web:1"}]}}))
         .expect("a Pod");
         let pods = self.cluster.api::<Pod>();
         let created = tokio::time::timeout(WITHIN, async {

@@ -1,5 +1,6 @@
 //! The Pods of a pair are on different nodes, if the scheduler can.
 
+use bps_api::keys;
 use serde_json::{Value, json};
 
 use super::inject::{injection, template};
@@ -81,7 +82,7 @@ fn a_wish_that_was_edited_since_stays_but_for_the_term_that_was_added() {
 }
 
 #[test]
-fn a_set_that_spreads_its_pods_does_so_once() {
+fn a_paired_set_spreads_its_pods_once_and_those_of_all_roles_whatever_its_strategy() {
     let container = json!({"name": "web", "image": "web:1", "command": ["/web"]});
     let of = |strategy: &str| {
         let pod = pod_of(
@@ -91,9 +92,10 @@ fn a_set_that_spreads_its_pods_does_so_once() {
             })),
             Role::Primary,
         );
-        let spread = pod["spec"].get("topologySpreadConstraints").is_some();
-        (spread, pod["spec"].get("affinity").cloned())
+        let constraints = pod["spec"]["topologySpreadConstraints"].as_array().cloned().unwrap_or_default();
+        let of_all = |each: &&Value| each["labelSelector"]["matchLabels"][keys::LABEL_ROLE].is_null();
+        let over_all = constraints.iter().filter(of_all).count();
+        (constraints.len(), over_all, pod["spec"].get("affinity").cloned())
     };
-    assert_eq!(of("best"), (true, None));
-    assert_eq!(of("random"), (false, Some(preferring(&json!([term()])))));
+    assert_eq!(["best", "random"].map(of), [(2, 2, None), (2, 2, None)]);
 }

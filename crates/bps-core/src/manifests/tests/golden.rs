@@ -136,7 +136,8 @@ fn a_template_that_places_its_pods_itself_is_left_alone() {
     for placement in [
         json!({"topologySpreadConstraints": [constraint]}),
         json!({"topologySpreadConstraints": []}),
-        json!({"affinity": {}}),
+        json!({"affinity": {"podAffinity": {}}}),
+        json!({"affinity": {"podAntiAffinity": {}}}),
         json!({"nodeName": "here"}),
     ] {
         let mut spec = json!({"containers": [{"name": "web", "image": "web:1"}]});
@@ -148,13 +149,29 @@ fn a_template_that_places_its_pods_itself_is_left_alone() {
 }
 
 #[test]
-fn each_role_is_spread_as_its_own_strategy_says() {
-    let set = set(json!({"template": plain_template(), "strategy": {
+fn each_tier_is_spread_alone_or_with_the_others_as_its_own_strategy_says() {
+    let mut template = plain_template();
+    template["spec"]["affinity"] = json!({"nodeAffinity": {}});
+    let set = set(json!({"template": template, "strategy": {
         "init": "oldest", "unallocatedToReplicas": "best", "unallocatedToHotbackup": "random",
         "unallocatedToColdbackup": "spread",
     }}));
-    let is_spread = |role| pod_of(&set, role)["spec"].get("topologySpreadConstraints").is_some();
-    assert_eq!(Role::ALL.map(is_spread), [true, false, true]);
+    let spread = |role| -> Vec<Value> {
+        let pod = pod_of(&set, role);
+        let constraints = pod["spec"]["topologySpreadConstraints"].as_array().expect("constraints").iter();
+        let over = constraints.map(|each| {
+            let role = &each["labelSelector"]["matchLabels"][keys::LABEL_ROLE];
+            json!([each["topologyKey"], each["whenUnsatisfiable"], role])
+        });
+        over.collect()
+    };
+    // The API server takes one constraint of each key and each answer to what cannot be satisfied.
+    let over = |role: Value| {
+        ["topology.kubernetes.io/zone", "kubernetes.io/hostname"]
+            .map(|key| json!([key, "ScheduleAnyway", role]))
+    };
+    let expected = [over(Value::Null), over(json!("hot")), over(Value::Null)];
+    assert_eq!(Role::ALL.map(spread), expected);
 }
 
 #[test]

@@ -3,3 +3,4 @@
 mod history;
 mod progress;
 mod situations;
+mod survival;

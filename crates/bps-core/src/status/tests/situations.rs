@@ -50,6 +50,7 @@ fn the_status_of_a_complete_set_says_all_of_this() {
             hot_backups: "1/1".to_owned(),
             cold_backups: "1/1".to_owned(),
             images: "app:1,log:2".to_owned(),
+            survives: "none".to_owned(),
         },
         replicas: 2,
         ready_replicas: 2,
@@ -83,6 +84,22 @@ fn the_status_of_a_complete_set_says_all_of_this() {
             ),
             condition("Degraded", ConditionStatus::False, ("AsExpected", "Nothing needs attention.")),
             condition("Paused", ConditionStatus::False, ("NotPaused", "spec.paused is false")),
+            condition(
+                "SurvivesNodeLoss",
+                ConditionStatus::False,
+                (
+                    "NoBackupOutside",
+                    "without node node-1 2 of 2 primaries would not come back: it takes 2 more ready backups elsewhere",
+                ),
+            ),
+            condition(
+                "SurvivesZoneLoss",
+                ConditionStatus::False,
+                (
+                    "NoZones",
+                    "No Pod is on a node with the label topology.kubernetes.io/zone, so all may be in one zone.",
+                ),
+            ),
         ],
         last_progress_time: None,
         last_failover: None,
@@ -301,9 +318,9 @@ fn a_transition_time_changes_only_when_the_condition_flips() {
         let second = |condition: &Condition| condition.last_transition_time.0.as_second() - at(0).as_second();
         status.conditions.iter().map(second).collect()
     };
-    assert_eq!(times(&lost.previous), [10, 0, 10, 0, 0, 0]);
+    assert_eq!(times(&lost.previous), [10, 0, 10, 0, 0, 0, 0, 0]);
     let back = Case { snapshot: lost.snapshot.clone(), ..lost }.later(20);
-    assert_eq!(times(&back.compute()), [10, 0, 10, 0, 0, 0]);
+    assert_eq!(times(&back.compute()), [10, 0, 10, 0, 0, 0, 0, 0]);
 }
 
 #[test]

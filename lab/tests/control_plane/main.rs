@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod placement;
+
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
