@@ -169,6 +169,7 @@ pub async fn start(
         events: events.clone(),
         keys: ring,
         nodes_noted: sink.nodes_noted.subscribe(),
+        cache: Arc::clone(&sink.cache),
     };
     let unlisted = groups::start(tasks, shutdown, surroundings, &scopes);
     let (stop, known) = (shutdown.clone(), sink.clone());

@@ -103,11 +103,51 @@ pub struct HAGroupSpec {
     #[schemars(range(min = 0, max = 1000))]
     pub pairs: Option<i32>,
 
+    /// Where the Pods of a pair may be, seen from each other. Default: another zone is better, then another node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub topology: Option<GroupTopology>,
+
     /// While true, pairs stay as they are: the operator pairs, replaces and relabels no Pod. Failovers go on, because the
     /// agents carry them out. The operator corrects wrong addresses, and asks actives to vacate the places of standbys
     /// that are gone.
     #[serde(default)]
     pub paused: bool,
+}
+
+/// Where the Pods of a pair may be, seen from each other: what fails together takes an active with its standby. The operator
+/// chooses among Pods that are there: have the workload spread them over these domains.
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct GroupTopology {
+    /// Label of nodes whose value says what fails together. Nodes without it are in no known domain. Default
+    /// `topology.kubernetes.io/zone`.
+    #[serde(default = "zone_label")]
+    #[schemars(length(min = 1, max = 316))]
+    pub key: String,
+    /// Whether a standby may be in the domain of its active.
+    #[serde(default)]
+    pub standby: StandbyPlacement,
+}
+
+fn zone_label() -> String {
+    ZONE_LABEL.to_owned()
+}
+
+/// The well-known label of nodes that names their zone.
+pub const ZONE_LABEL: &str = "topology.kubernetes.io/zone";
+
+/// Whether a standby may be in the failure domain of its active. `Ignore`: it may, another node is better. `Preferred` (default):
+/// another domain is better, then another node; a standby gives its place to a ready spare in another domain, unless its state
+/// is replicated. `Required`: it is in another domain, or there is none, and Pods that could be one wait as spares.
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StandbyPlacement {
+    /// It may; another node is better.
+    Ignore,
+    /// Another domain is better, then another node.
+    #[default]
+    Preferred,
+    /// It is in another domain, or there is none.
+    Required,
 }
 
 /// Which comes first in a planned handover: `BreakBeforeMake` (default), the old application ends before the new one

@@ -38,9 +38,9 @@ pub mod timing;
 pub use active_standby::{ActiveStandby, AgentDelivery, PromoteWhen, StandbyHooks};
 pub use disruption::{BudgetPolicy, Disruption};
 pub use group::{
-    CrashLoop, GroupService, GroupSummary, HAGroup, HAGroupSpec, HAGroupStatus, HandoverOrder, IN_SYNC,
-    LOST_PODS_MAX, LagReason, LostPair, PAIR_CRASH_LOOPING, PAIR_ENDING, PAIR_SILENT, PairStatus, StateLag,
-    Takeover, TakeoverPhases, WITHHELD,
+    CrashLoop, GroupService, GroupSummary, GroupTopology, HAGroup, HAGroupSpec, HAGroupStatus, HandoverOrder,
+    IN_SYNC, LOST_PODS_MAX, LagReason, LostPair, PAIR_CRASH_LOOPING, PAIR_ENDING, PAIR_SILENT, PairStatus,
+    StandbyPlacement, StateLag, Takeover, TakeoverPhases, WITHHELD, ZONE_LABEL,
 };
 pub use service::{ExposedService, ServicePort, ServiceType, TargetPort};
 pub use spec::{

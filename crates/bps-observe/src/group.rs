@@ -17,13 +17,13 @@ use std::time::Duration;
 
 use bps_api::{
     Condition, ConditionStatus, CrashLoop, GroupTiming, HAGroup, IN_SYNC, LostPair, PAIR_ENDING, PAIR_SILENT,
-    PairStatus, StateLag, TimingProfile, WITHHELD, keys,
+    PairStatus, StandbyPlacement, StateLag, TimingProfile, WITHHELD, keys,
 };
 use bps_core::manifests::pair_name;
 use bps_core::model::{NodeName, PodName, Role};
 use bps_core::pairing::{
     ExistingObjects, FORMER_WAIT, Forsaken, Group, HaState, LevelText, Lost, Pair, Pod, SILENCE_MAX, Shown,
-    Silence,
+    Silence, StandbyPlace,
 };
 use bps_protocol::{AgentId, BootTime, Epoch, Timing};
 use bps_wire::lease::{Error, Record};
@@ -172,6 +172,12 @@ pub fn see_group(group: &HAGroup, objects: &GroupObjects, now: BootTime) -> Seen
     see_silence(&mut seen.group, group, now);
     seen.group.crash_looping = seen.crash_loops().into_keys().collect();
     seen.group.is_paused = group.spec.paused;
+    let place = group.spec.topology.as_ref().map_or(StandbyPlacement::default(), |topology| topology.standby);
+    seen.group.standby_place = match place {
+        StandbyPlacement::Ignore => StandbyPlace::Anywhere,
+        StandbyPlacement::Preferred => StandbyPlace::Preferred,
+        StandbyPlacement::Required => StandbyPlace::Required,
+    };
     seen.group.pairs_wanted = group.spec.pairs.map(|pairs| usize::try_from(pairs).unwrap_or_default());
     seen
 }
@@ -225,10 +231,10 @@ fn see_forsaken(seen: &mut Group, group: &HAGroup, now: BootTime) {
     let told = group.status.iter().flat_map(|status| &status.pairs);
     let told: BTreeSet<&str> =
         told.filter(|pair| pair.state == WITHHELD).map(|pair| pair.name.as_str()).collect();
-    let name = group.name_any();
+    let (name, roster) = (group.name_any(), seen.roster());
     let forsaken = |pair: &Pair| {
         let was_told = told.contains(pair_name(&name, pair.number).as_str());
-        seen.is_forsaken(pair).then_some(Forsaken { since: now, was_told })
+        roster.is_forsaken(pair).then_some(Forsaken { since: now, was_told })
     };
     let all: Vec<Option<Forsaken>> = seen.pairs.iter().map(forsaken).collect();
     for (pair, forsaken) in seen.pairs.iter_mut().zip(all) {
@@ -408,6 +414,8 @@ fn pod_of(pod: &SlimPod) -> Option<Pod> {
         address: address.filter(|_| phase == "Running").map(|ip| SocketAddr::new(ip, keys::AGENT_PORT)),
         created: pod.metadata.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0),
         node: pod.spec.node_name.clone().map(NodeName),
+        // Nodes are seen by another watch.
+        domain: None,
         role,
         is_leaving: pod.metadata.deletion_timestamp.is_some() || matches!(phase, "Succeeded" | "Failed"),
         is_ready: SlimCondition::ready(&pod.status.conditions).is_some_and(SlimCondition::is_true),

@@ -1,12 +1,11 @@
 //! Reads a node: its zone and whether it can carry a primary.
 
+use bps_api::ZONE_LABEL;
 use bps_core::model::{NodeHealth, NodeName, NodeView};
 
 use jiff::Timestamp;
 
 use super::slim::{SlimCondition, SlimNode, SlimTaint};
-
-const ZONE_LABEL: &str = "topology.kubernetes.io/zone";
 
 /// Set by an administrator who vouches that the node is off (Kubernetes, non-graceful node shutdown).
 const OUT_OF_SERVICE_TAINT: &str = "node.kubernetes.io/out-of-service";

@@ -13,8 +13,9 @@ use crate::bench::Bench;
 use crate::lanes::{Lane, Need};
 use crate::stage::Stage;
 use crate::{
-    active_sets, failover, faults, hostile, idle, kubernetes, manifests, meddling, nodes, notes, outages,
-    pairs, record, redis, refusals, replication, rollout, sizes, tampering, two_faults, volumes, workloads,
+    active_sets, domains, failover, faults, hostile, idle, kubernetes, manifests, meddling, nodes, notes,
+    outages, pairs, record, redis, refusals, replication, rollout, sizes, tampering, two_faults, volumes,
+    workloads,
 };
 
 /// Something that is true on a real cluster, and how to find out.
@@ -110,6 +111,7 @@ fn of_sets() -> Vec<Claim> {
         machine(1, nodes::a_cordoned_node_gives_the_primary_role_away),
         machine(5, nodes::a_node_that_an_autoscaler_is_about_to_remove_gives_the_primary_role_away),
         machine(8, nodes::objects_of_nodes_that_never_came_keep_no_set_from_being_repaired),
+        any(20, domains::a_set_says_which_loss_it_would_not_outlive),
         any(4, nodes::a_primary_that_never_runs_gives_its_place_to_a_cold_backup),
         any(8, refusals::a_field_that_the_cluster_does_not_know_is_reported_and_not_dropped),
         any(5, refusals::a_quota_is_reported_and_the_set_recovers_when_it_is_lifted),
@@ -156,6 +158,7 @@ fn of_pairs() -> Vec<Claim> {
         machine(11, pairs::a_lost_node_costs_no_more_than_the_lease),
         machine(11, pairs::a_lost_node_costs_a_fast_pair_no_more_than_a_promise),
         machine(30, pairs::a_node_is_drained_of_an_active_that_a_budget_protects),
+        any(20, domains::a_pair_has_its_pods_in_two_domains_or_no_standby_if_its_group_says_so),
         any(20, pairs::a_pair_whose_pods_were_both_deleted_by_force_serves_again),
         machine(30, pairs::a_spare_takes_the_place_of_a_standby_whose_node_is_lost),
         any(22, workloads::pairs_come_and_go_with_the_replicas_of_a_deployment),

@@ -11,6 +11,7 @@ mod active_sets;
 mod actors;
 mod bench;
 mod claims;
+mod domains;
 mod failover;
 mod faults;
 mod hall;

@@ -161,6 +161,26 @@ pub(crate) async fn start_lone_pods(stage: &Stage, count: usize) {
     }
 }
 
+/// The same on these nodes, one each, in a group with this topology.
+pub(crate) async fn start_pods_on(stage: &Stage, nodes: &[&str], topology: Value) {
+    let mut group = group();
+    group["spec"]["topology"] = topology;
+    stage.api::<HAGroup>().patch(WEB, &params(), &Patch::Apply(group)).await.unwrap();
+    for (number, node) in nodes.iter().enumerate() {
+        start_pod_on(stage, node, number).await;
+    }
+}
+
+/// A Pod of the group with this number, on a node.
+pub(crate) async fn start_pod_on(stage: &Stage, node: &str, number: usize) {
+    stage.starts(1);
+    let mut pod = workload("Deployment", 1, Duration::ZERO)["spec"]["template"].take();
+    pod["metadata"]["name"] = json!(format!("{WEB}-{number}"));
+    pod["spec"]["nodeSelector"] = json!({"kubernetes.io/hostname": node});
+    let pod: Pod = from_value(pod).unwrap();
+    stage.api().create(&PostParams::default(), &pod).await.unwrap();
+}
+
 /// Waits until the group reports so many pairs, each with an active and a standby that can follow it; returns them.
 pub(crate) async fn paired(stage: &Stage, pairs: usize) -> Vec<PairStatus> {
     let pairs = reported(stage, |pairs_seen| {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bps_api::HAGroup;
+use bps_api::{HAGroup, ZONE_LABEL};
 use bps_core::pairing::{PairHold, PairReason, Plan, check, plan};
 use bps_core::status::describe_hold;
 use bps_observe::SetKey;
@@ -15,6 +15,7 @@ use tracing::{error, warn};
 
 use super::Context;
 use super::memory::GroupMemory;
+use super::report::Told;
 use super::stores::Stores;
 use super::writes::{WritesSoFar, release_all};
 use crate::controller::queue::Job;
@@ -108,6 +109,7 @@ impl Round<'_> {
         let noted = self.context.surroundings.nodes_noted.borrow().clone();
         self.see_departed(&mut seen, memory, &noted.off).await;
         seen.group.leaving_nodes = noted.leaving;
+        self.see_domains(&mut seen);
         let plan = self.checked_plan(&seen, &at);
         memory.seen.lasting.follow(&plan, now);
         let refused = plan.holds.iter().filter(|hold| hold.reason == PairReason::CheckRefused);
@@ -123,7 +125,7 @@ impl Round<'_> {
         if so_far.is_ending {
             return Look::Settled(Some(ENDING_DELAY.into()));
         }
-        let is_reported = self.report(&decided, &so_far.troubles, memory).await;
+        let told = self.report(&decided, &so_far.troubles, memory).await;
         if were_refused {
             self.put_means(&seen, memory, &mut so_far).await;
             if memory.means.refused.is_empty() {
@@ -139,13 +141,25 @@ impl Round<'_> {
             .min(left)
             .min(cleared_for)
             .min(self.repeat_within(&so_far))
+            .min(if let Told::Later(after) = told { after } else { Duration::MAX })
             .max(BEHIND_DELAY);
-        if !so_far.troubles.is_empty() || !is_reported {
+        if !so_far.troubles.is_empty() || told == Told::Refused {
             // Trouble with one object keeps nothing else waiting.
             return Look::Refused(self.context.refusals.again(self.key).min(look_again).into());
         }
         self.context.refusals.end(self.key);
         Look::Settled(Some(look_again.into()))
+    }
+
+    /// Notes what the node of each Pod fails together with.
+    fn see_domains(&self, seen: &mut SeenGroup) {
+        let topology = self.group.spec.topology.as_ref();
+        let key = topology.map_or(ZONE_LABEL, |topology| topology.key.as_str());
+        let cache = self.context.surroundings.cache.lock().expect("no holder of this lock panics");
+        for pod in &mut seen.group.pods {
+            let domain = pod.node.as_ref().and_then(|node| cache.node_label(node, key));
+            pod.domain = domain.map(str::to_owned);
+        }
     }
 
     /// How soon to look again because of what a write of this look met.

@@ -21,6 +21,8 @@ pub(super) struct GroupMemory {
     pub(super) others: KnownOthers,
     /// What its agents need.
     pub(super) means: KnownMeans,
+    /// When amounts were told last of the state that standbys lack.
+    pub(super) amounts_told: Option<BootTime>,
 }
 
 /// What was written last of the keys and permissions of agents.

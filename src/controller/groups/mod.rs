@@ -17,7 +17,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use bps_observe::{Change, NotedNodes, Scope, SetKey};
+use bps_observe::{Cache, Change, NotedNodes, Scope, SetKey};
 use bps_runtime::backoff::KeyedBackoff;
 use bps_runtime::clock::Clock;
 use bps_runtime::lease::Leadership;
@@ -59,6 +59,8 @@ pub(super) struct Surroundings {
     pub(super) keys: watch::Receiver<KeyRing>,
     /// Nodes that are about to be taken away, or are off.
     pub(super) nodes_noted: watch::Receiver<NotedNodes>,
+    /// What the watches of sets and nodes have shown.
+    pub(super) cache: Arc<Mutex<Cache>>,
 }
 
 /// What every look at a group needs.

@@ -1,7 +1,11 @@
 //! What a look tells: the status of the group, and what is new in it as events, numbers and lines of the log.
 
+use std::time::Duration;
+
 use bps_api::{HAGroup, keys};
-use bps_core::status::{GroupInput, GroupNews, group_news, group_status, kept};
+use bps_core::status::{
+    AMOUNTS_EVERY, GroupInput, GroupNews, differ_in_amounts_alone, group_news, group_status, kept,
+};
 use bps_observe::readable::Readable;
 use bps_protocol::TakeoverRecord;
 use bps_runtime::boot_clock;
@@ -15,6 +19,17 @@ use super::look::{Decided, Round};
 use super::memory::GroupMemory;
 use crate::apply::is_stale;
 use crate::controller::report::merge_difference;
+
+/// What the status tells after a look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Told {
+    /// All that there is to tell, as far as the watches have shown what was told before.
+    All,
+    /// All but how much standbys lack, which is due after this time.
+    Later(Duration),
+    /// What it told before: the write was refused.
+    Refused,
+}
 
 impl Round<'_> {
     fn tell_news(&self, news: &GroupNews) {
@@ -31,13 +46,13 @@ impl Round<'_> {
         }
     }
 
-    /// Writes the status if it changed; `false` if that was refused.
+    /// Writes the status if it changed.
     pub(super) async fn report(
         &self,
         decided: &Decided<'_>,
         troubles: &[String],
         memory: &mut GroupMemory,
-    ) -> bool {
+    ) -> Told {
         let Decided { seen, plan, .. } = *decided;
         let previous = self.group.status.clone().unwrap_or_default();
         let records = seen.records.iter().filter_map(told).collect();
@@ -69,11 +84,17 @@ impl Round<'_> {
             );
         }
         let status = kept(&all);
+        let now = boot_clock::now();
+        if differ_in_amounts_alone(&previous, &status)
+            && let Some(due) = memory.amounts_told.map(|told| told + AMOUNTS_EVERY).filter(|due| now < *due)
+        {
+            return Told::Later(due.since(now));
+        }
         let (Ok(old), Ok(new)) = (serde_json::to_value(&self.group.status), serde_json::to_value(&status))
         else {
-            return false;
+            return Told::Refused;
         };
-        let Some(changes) = merge_difference(&old, &new) else { return true };
+        let Some(changes) = merge_difference(&old, &new) else { return Told::All };
         let patch = json!({"metadata": {"uid": self.group.metadata.uid}, "status": changes});
         let api: Api<Readable<HAGroup>> =
             Api::namespaced(self.context.surroundings.client.clone(), &self.key.namespace);
@@ -84,13 +105,14 @@ impl Round<'_> {
                 if let Readable::Object { object, .. } = written {
                     memory.seen.own.wrote(*object, boot_clock::now());
                 }
+                memory.amounts_told = Some(now);
                 self.tell_news(&group_news(&previous, &all, (&self.key.name, &records)));
-                true
+                Told::All
             }
-            Err(error) if is_stale(&error) => true,
+            Err(error) if is_stale(&error) => Told::All,
             Err(error) => {
                 warn!(error = &error as &dyn std::error::Error, "Could not write the status of a group");
-                false
+                Told::Refused
             }
         }
     }

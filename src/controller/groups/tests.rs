@@ -60,6 +60,7 @@ fn context(client: &Client, stores: Stores) -> (Context, EventWriter) {
         events,
         keys: watch::channel(ring()).1,
         nodes_noted: watch::channel(NotedNodes::default()).1,
+        cache: Arc::default(),
     };
     let memories = Mutex::default();
     (

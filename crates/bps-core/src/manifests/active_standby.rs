@@ -99,6 +99,7 @@ pub fn set_group_spec(set: &BackupPodSet) -> Result<Option<HAGroupSpec>, PortErr
         pairs: Some(set.spec.replicas),
         timing: wanted.timing,
         handover: wanted.handover,
+        topology: None,
         paused: set.spec.paused,
     }))
 }

@@ -9,8 +9,10 @@ use std::fmt;
 use bps_protocol::{AgentId, BootTime, Lease};
 use bps_wire::uid::format_uid;
 
+use super::apart::StandbyPlace;
+use super::roster::Roster;
 use super::step::{PairAction, Plan};
-use super::view::{Group, HaState, LevelText, Lost, Pair, Pod, Seat, Shown, VACANT, is_lasting};
+use super::view::{Group, HaState, LevelText, Lost, Pair, Seat, Shown, VACANT, is_lasting};
 
 /// An invariant that a plan for a group would break.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,25 +94,26 @@ impl fmt::Display for PairViolation {
 
 /// Every invariant that this plan would break for this group at this time.
 pub fn check(group: &Group, plan: &Plan, now: BootTime) -> Vec<PairViolation> {
-    let sight = Sight { group, now };
+    let roster = group.roster();
+    let sight = Sight { group, roster: &roster, now };
     let mut violations = Vec::new();
-    if group.is_paused && !plan.steps.iter().all(|step| is_due_in_a_pause(group, &step.action)) {
+    if group.is_paused && !plan.steps.iter().all(|step| is_due_in_a_pause(&roster, &step.action)) {
         violations.push(PairViolation::PausedGroupChanged);
     }
     violations.extend(written_twice(plan));
     violations.extend(plan.steps.iter().flat_map(|step| sight.wrongs(&step.action)));
-    violations.extend(seated_twice(group, plan));
+    violations.extend(seated_twice(group, &roster, plan));
     violations.extend(wrong_count(group, plan));
     violations
 }
 
 /// Whether a step only protects the active of a pair: from a rollout, or from an API server that is slow.
-fn is_due_in_a_pause(group: &Group, action: &PairAction) -> bool {
+fn is_due_in_a_pause(roster: &Roster<'_>, action: &PairAction) -> bool {
     if matches!(action, PairAction::Vacate { .. }) {
         return true;
     }
     let PairAction::Label { pod, shown } = action else { return false };
-    let said = group.pods.iter().find(|known| known.id == *pod).map(|known| &known.shown);
+    let said = roster.pod(*pod).map(|known| &known.shown);
     said.is_some_and(|said| said.names_same_part(shown))
 }
 
@@ -128,6 +131,7 @@ fn written_twice(plan: &Plan) -> Vec<PairViolation> {
 /// What is seen of a group, and when.
 struct Sight<'a> {
     group: &'a Group,
+    roster: &'a Roster<'a>,
     now: BootTime,
 }
 
@@ -149,7 +153,7 @@ impl Sight<'_> {
                 (!is_lost).then_some(PairViolation::NotToRestore(*pair)).into_iter().collect()
             }
             PairAction::Ask { pair, leaving, joining } => {
-                let mut wrongs = self.of_pair(*pair, |pair| self.left(pair, *leaving, Some(&joining.pod)));
+                let mut wrongs = self.of_pair(*pair, |pair| self.left(pair, *leaving, Some(joining)));
                 wrongs.extend(self.unfree(joining));
                 wrongs
             }
@@ -170,12 +174,12 @@ impl Sight<'_> {
                 let is_state_ended = pair.level.is_some()
                     && !pair.is_ending
                     && self.group.pairs_wanted.is_none()
-                    && !self.group.staying_members(pair).is_empty();
+                    && !self.roster.staying_members(pair).is_empty();
                 is_state_ended.then_some(PairViolation::StateEnded(pair.number)).into_iter().collect()
             }),
             PairAction::End { pair } => self.of_pair(*pair, |pair| self.may_act(pair).into_iter().collect()),
             PairAction::Label { pod, shown: Shown { state, .. } } => {
-                let holds = self.group.pairs.iter().any(|pair| pair.lease.holder == Some(*pod));
+                let holds = self.roster.holds(*pod);
                 let is_wrong = *state == Some(HaState::Active) && !holds;
                 is_wrong.then_some(PairViolation::WrongActive(*pod)).into_iter().collect()
             }
@@ -183,7 +187,7 @@ impl Sight<'_> {
     }
 
     fn pair(&self, number: u32) -> Option<&Pair> {
-        self.group.pairs.iter().find(|pair| pair.number == number)
+        self.roster.pair(number)
     }
 
     fn of_pair(&self, number: u32, wrongs: impl FnOnce(&Pair) -> Vec<PairViolation>) -> Vec<PairViolation> {
@@ -196,11 +200,8 @@ impl Sight<'_> {
 
     /// A Pod that cannot take a place. A vacant place has no Pod.
     fn unfree(&self, seat: &Seat) -> Option<PairViolation> {
-        let is_free = |pod: &&Pod| pod.id == seat.id && !pod.is_leaving;
-        let pod = self.group.pods.iter().find(is_free);
-        let is_lost =
-            |name: &str| self.group.left_alone().any(|lost| lost.pods.iter().any(|pod| pod == name));
-        let can_join = seat.id == VACANT || pod.is_some_and(|pod| !is_lost(&pod.name));
+        let pod = self.roster.pod(seat.id).filter(|pod| !pod.is_leaving);
+        let can_join = seat.id == VACANT || pod.is_some_and(|pod| !self.roster.is_left_alone(pod));
         (!can_join).then_some(PairViolation::NotFree(seat.id))
     }
 
@@ -215,28 +216,39 @@ impl Sight<'_> {
         wrongs
     }
 
-    /// A member leaves, and a Pod of this name joins, if any does.
-    fn left(&self, pair: &Pair, leaving: AgentId, joining: Option<&str>) -> Vec<PairViolation> {
+    /// A member leaves, and a Pod joins, if any does.
+    fn left(&self, pair: &Pair, leaving: AgentId, joining: Option<&Seat>) -> Vec<PairViolation> {
         let mut wrongs = Vec::new();
         let is_silent = pair.silence.is_some_and(|silence| silence.standby == leaving);
-        let stays = self.group.staying_members(pair).contains(&leaving);
+        let stays = self.roster.staying_members(pair).contains(&leaving);
         // A silent standby may make room for another one. Only the place of a standby that is gone becomes vacant.
         let is_needed = match joining {
-            Some(_) => stays && !is_silent,
+            Some(joining) => stays && !is_silent && !self.is_moved_apart(pair, leaving, joining.id),
             None => stays || pair.lease.holder == Some(leaving),
         };
         wrongs.extend(is_needed.then_some(PairViolation::MemberReplaced(pair.number)));
-        let is_lost = pair.level.is_some() && self.loses_last_copy(pair, leaving, joining);
+        let name = joining.map(|joining| joining.pod.as_str());
+        let is_lost = pair.level.is_some() && self.loses_last_copy(pair, leaving, name);
         wrongs.extend(is_lost.then_some(PairViolation::LastCopyReplaced(pair.number)));
         wrongs
+    }
+
+    /// Whether a standby gives its place, in the domain of the active, to a Pod in another one.
+    fn is_moved_apart(&self, pair: &Pair, leaving: AgentId, joining: AgentId) -> bool {
+        let domain = |id: AgentId| self.roster.pod(id).and_then(|pod| pod.domain.as_ref());
+        let of_active = pair.lease.holder.filter(|holder| *holder != leaving).and_then(domain);
+        let asks = self.group.standby_place != StandbyPlace::Anywhere;
+        asks && of_active.is_some()
+            && domain(leaving) == of_active
+            && domain(joining).is_some_and(|own| Some(own) != of_active)
     }
 
     /// Whether no member would be left that has every acknowledged write, or may come back with it.
     fn loses_last_copy(&self, pair: &Pair, leaving: AgentId, joining: Option<&str>) -> bool {
         let name = |id: &AgentId| pair.names.get(id).map(String::as_str).unwrap_or_default();
-        let staying = self.group.staying_members(pair);
+        let staying = self.roster.staying_members(pair);
         let has_copy = |id: &AgentId| {
-            let may_come_back = !self.group.is_staying(*id) && is_lasting(name(id));
+            let may_come_back = !self.roster.is_staying(*id) && is_lasting(name(id));
             pair.level_pods.contains(id) && (staying.contains(id) || may_come_back)
         };
         let members = || pair.lease.members.iter().filter(|id| has_copy(id));
@@ -250,21 +262,21 @@ impl Sight<'_> {
         let is_lowered = lease.epoch < pair.lease.epoch || lease.holder.is_some();
         wrongs.extend(is_lowered.then_some(PairViolation::EpochLowered(pair.number)));
         let new = lease.members.into_iter().filter(|id| !pair.lease.members.contains(id));
-        wrongs.extend(new.filter(|id| !self.group.is_staying(*id)).map(PairViolation::NotFree));
+        wrongs.extend(new.filter(|id| !self.roster.is_staying(*id)).map(PairViolation::NotFree));
         wrongs
     }
 
     fn has_successor(&self, pair: &Pair) -> bool {
         let standby = pair.lease.members.into_iter().find(|id| Some(*id) != pair.lease.holder);
-        let is_ready = |pod: &Pod| Some(pod.id) == standby && pod.is_ready && !pod.is_leaving;
+        let standby = standby.and_then(|standby| self.roster.pod(standby));
         pair.lease.holder.is_some()
             && pair.level.is_none_or(|copies| copies > 1)
-            && self.group.pods.iter().any(is_ready)
+            && standby.is_some_and(|pod| pod.is_ready && !pod.is_leaving)
     }
 }
 
 /// Pods that would get a second place. One that has two already is no fault of this plan.
-fn seated_twice(group: &Group, plan: &Plan) -> Vec<PairViolation> {
+fn seated_twice(group: &Group, roster: &Roster<'_>, plan: &Plan) -> Vec<PairViolation> {
     let place = |pair: &Pair| {
         // The active of a pair that ends admits no other Pod.
         let joining = pair.lease.named().filter(|id| !pair.is_ending || pair.lease.members.contains(id));
@@ -272,8 +284,10 @@ fn seated_twice(group: &Group, plan: &Plan) -> Vec<PairViolation> {
     };
     let mut places: BTreeMap<u32, BTreeSet<AgentId>> = group.pairs.iter().map(place).collect();
     let members = |number: u32| {
-        let pair = group.pairs.iter().find(|pair| pair.number == number);
-        pair.map(|pair| pair.lease.members.into_iter().collect::<BTreeSet<_>>()).unwrap_or_default()
+        roster
+            .pair(number)
+            .map(|pair| pair.lease.members.into_iter().collect::<BTreeSet<_>>())
+            .unwrap_or_default()
     };
     let mut joining: Vec<AgentId> = Vec::new();
     for action in plan.steps.iter().map(|step| &step.action) {

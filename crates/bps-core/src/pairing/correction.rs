@@ -6,7 +6,8 @@ use bps_protocol::{AgentId, Epoch};
 use bps_wire::uid::{format_uid, parse_uid};
 
 use super::existing::{ExistingSlice, ShownEndpoint};
-use super::view::{Group, Pair, Pod};
+use super::roster::Roster;
+use super::view::{Pair, Pod};
 use crate::model::{Endpoint, PodName, Uid};
 
 /// The addresses that a slice should show instead of those that it does, and with which epoch; `draining` pairs are about to end.
@@ -15,14 +16,14 @@ use crate::model::{Endpoint, PodName, Uid};
 /// believed as long as its Pod exists. Nobody acts by an epoch that is further ahead, or that a Pod of another pair shows or
 /// another address: somebody else wrote that, and the active would leave the slice to it for ever.
 pub(super) fn correction(
-    seen: &Group,
+    seen: &Roster<'_>,
     draining: &BTreeSet<u32>,
     pair: &Pair,
     slice: &ExistingSlice,
 ) -> Option<(Vec<Endpoint>, Epoch)> {
     let shown_epoch = slice.epoch.unwrap_or_default();
     let shown = &slice.endpoints;
-    let pod = |id: AgentId| seen.pods.iter().find(|pod| pod.id == id);
+    let pod = |id: AgentId| seen.pod(id);
     let exists = |id: Option<AgentId>| id.is_some_and(|id| pod(id).is_some());
     let is_own = |id: AgentId, addresses: &Vec<String>| {
         pair.lease.names(id) && pod(id).is_none_or(|pod| *addresses == addresses_of(pod))
@@ -43,12 +44,12 @@ pub(super) fn correction(
 
 /// Whether clients are led elsewhere while this pair's active still serves: all of the pair go, or it ends as a pair, and another
 /// one serves on.
-fn is_drained(group: &Group, draining: &BTreeSet<u32>, pair: &Pair) -> bool {
+fn is_drained(seen: &Roster<'_>, draining: &BTreeSet<u32>, pair: &Pair) -> bool {
     let ends = |pair: &Pair| {
-        pair.is_ending || draining.contains(&pair.number) || group.staying_members(pair).is_empty()
+        pair.is_ending || draining.contains(&pair.number) || seen.staying_members(pair).is_empty()
     };
-    let serves_on = |other: &Pair| other.lease.holder.is_some_and(|holder| group.is_staying(holder));
-    ends(pair) && group.pairs.iter().any(|other| !ends(other) && serves_on(other))
+    let serves_on = |other: &Pair| other.lease.holder.is_some_and(|holder| seen.is_staying(holder));
+    ends(pair) && seen.pairs().any(|other| !ends(other) && serves_on(other))
 }
 
 fn said_of(endpoint: &Endpoint) -> ShownEndpoint {
@@ -78,6 +79,7 @@ fn endpoint(pod: &Pod, is_ready: bool) -> Option<Endpoint> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pairing::Group;
     use crate::pairing::testing::{pair, pod};
 
     /// Whether clients are to be led to the active of the first pair instead of not, or the other way round; two pairs of
@@ -102,7 +104,7 @@ mod tests {
             endpoints: vec![said_of(&shown)],
             ..ExistingSlice::default()
         };
-        correction(&seen, draining, pair, &slice).map(|(endpoints, _)| endpoints[0].is_ready)
+        correction(&seen.roster(), draining, pair, &slice).map(|(endpoints, _)| endpoints[0].is_ready)
     }
 
     #[test]

@@ -13,6 +13,7 @@ use bps_protocol::{AgentId, BootTime, Hold};
 
 use super::labels::label;
 use super::plan::Draft;
+use super::roster::{Roster, Unseated};
 use super::step::PairStep;
 use super::view::{Group, Pair, Pod, Shown};
 
@@ -62,7 +63,7 @@ impl Uncovered {
     }
 }
 
-impl Group {
+impl Roster<'_> {
     /// What is known of a pair whose active nobody could follow now, after what was known `before`.
     pub fn uncovered(&self, pair: &Pair, before: Option<Uncovered>, now: BootTime) -> Option<Uncovered> {
         let holder = pair.lease.holder?;
@@ -70,14 +71,14 @@ impl Group {
         if self.standby_that_can_follow(pair).is_some() {
             return None;
         }
-        let is_seated_elsewhere = |pod: &Pod| {
-            let mut others = self.pairs.iter().filter(|other| other.number != pair.number);
-            others.any(|other| other.lease.members.contains(&pod.id))
-        };
-        let others = || self.pods.iter().filter(|pod| pod.id != holder && !is_seated_elsewhere(pod));
+        let others = pair.lease.members.into_iter().filter(|id| *id != holder);
+        let mut others =
+            others.filter(|id| !self.is_seated_elsewhere(pair, *id)).filter_map(|id| self.pod(id));
+        let member = others.next().map(|pod| pod.is_leaving);
+        let Unseated { is_any_staying, is_any_leaving } = self.unseated();
         let successor = match before.map(|before| before.successor) {
-            _ if others().any(|pod| !pod.is_leaving) => Successor::There,
-            _ if others().next().is_some() => Successor::Expected,
+            _ if is_any_staying || member == Some(false) => Successor::There,
+            _ if is_any_leaving || member == Some(true) => Successor::Expected,
             Some(nobody @ Successor::Nobody { .. }) => nobody,
             Some(Successor::There | Successor::Expected) | None => Successor::Nobody { since: now },
         };
@@ -88,7 +89,7 @@ impl Group {
     pub(super) fn standby_that_can_follow(&self, pair: &Pair) -> Option<&Pod> {
         let holder = pair.lease.holder.filter(|_| pair.is_calm())?;
         let standby = pair.lease.members.into_iter().find(|id| *id != holder)?;
-        let standby = self.pods.iter().find(|pod| pod.id == standby)?;
+        let standby = self.pod(standby)?;
         (!standby.is_leaving).then_some(standby)
     }
 }
@@ -122,7 +123,7 @@ impl Draft<'_> {
         }
         for pair in &group.pairs {
             let Some((holder, uncovered)) = pair.lease.holder.zip(pair.uncovered) else { continue };
-            let holder = group.pods.iter().find(|pod| pod.id == holder && !pod.is_leaving);
+            let holder = self.roster.pod(holder).filter(|pod| !pod.is_leaving);
             let is_in_vain = pair.is_ending || group.crash_looping.contains(&pair.number);
             let Some(holder) = holder.filter(|_| !is_in_vain) else { continue };
             let (from, until) = (uncovered.since + KEPT_AFTER, uncovered.kept_until(pair.level.is_some()));

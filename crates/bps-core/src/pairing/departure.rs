@@ -2,8 +2,6 @@
 //!
 //! A switchover costs less than an eviction, and a budget over actives never lets the Pod of one be evicted.
 
-use bps_protocol::AgentId;
-
 use super::plan::Draft;
 use super::reason::PairReason;
 use super::step::PairAction;
@@ -14,16 +12,16 @@ impl Draft<'_> {
     pub(super) fn leave_nodes(&mut self) {
         let group = self.group;
         let leaves = |pod: &Pod| pod.node.as_ref().is_some_and(|node| group.leaving_nodes.contains(node));
-        let find = |id: AgentId| group.pods.iter().find(|pod| pod.id == id);
         for pair in &group.pairs {
             let Some(holder) = pair.lease.holder.filter(|_| !self.is_asked(pair)) else { continue };
-            let can_follow = group
+            let can_follow = self
+                .roster
                 .standby_that_can_follow(pair)
                 .is_some_and(|standby| standby.is_ready && standby.node.is_some() && !leaves(standby));
             let fence = PairAction::Fence { pair: pair.number };
             let is_ordered = pair.switch_over == Some(pair.lease.epoch)
                 || self.plan.steps.iter().any(|step| step.action == fence);
-            if can_follow && !is_ordered && find(holder).is_some_and(leaves) {
+            if can_follow && !is_ordered && self.roster.pod(holder).is_some_and(leaves) {
                 self.step(PairAction::SwitchOver { pair: pair.number }, PairReason::NodeLeaving);
             }
         }

@@ -33,12 +33,14 @@ pub(super) fn ending(draft: &mut Draft<'_>) {
     let mut least_worth = lasting;
     least_worth.sort_by_key(|pair| worth(draft, pair));
     let (empty, rest): (Vec<_>, Vec<_>) =
-        least_worth.into_iter().take(surplus).partition(|pair| group.staying_members(pair).is_empty());
+        least_worth.into_iter().take(surplus).partition(|pair| draft.roster.staying_members(pair).is_empty());
     for pair in empty {
         end(draft, pair);
     }
     // What another pair's active would overwrite may be the last copy of its state: only a wish for fewer pairs ends such a one.
-    let rest: Vec<_> = rest.into_iter().filter(|pair| pair.level.is_none()).collect();
+    // Nor does one end whose Pod could be nobody's standby: it would serve nothing any more.
+    let is_of_use = |pair: &&Pair| pair.level.is_none() && draft.could_join_another(pair);
+    let rest: Vec<_> = rest.into_iter().filter(is_of_use).collect();
     if rest.is_empty() {
         return;
     }
@@ -69,7 +71,7 @@ fn drain(draft: &mut Draft<'_>, pairs: &[&Pair]) {
 fn end_unwanted(draft: &mut Draft<'_>, mut lasting: Vec<&Pair>, wanted: usize) {
     let surplus = lasting.len().saturating_sub(wanted);
     let worth = |pair: &&Pair| {
-        let staying = draft.group.staying_members(pair);
+        let staying = draft.roster.staying_members(pair);
         let is_served = pair.lease.holder.is_some_and(|holder| staying.contains(&holder));
         (!staying.is_empty(), is_served, u32::MAX - pair.number)
     };
@@ -87,7 +89,7 @@ fn fence(draft: &mut Draft<'_>, pair: &Pair, reason: PairReason) {
 
 /// What is lost least comes first: nobody there, nobody acting, then the highest number.
 fn worth(draft: &Draft<'_>, pair: &Pair) -> (usize, bool, u32) {
-    let staying = draft.group.staying_members(pair);
+    let staying = draft.roster.staying_members(pair);
     let is_served = pair.lease.holder.is_some_and(|holder| staying.contains(&holder));
     (staying.len(), is_served, u32::MAX - pair.number)
 }

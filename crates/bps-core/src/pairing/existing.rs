@@ -70,8 +70,8 @@ pub struct ShownEndpoint {
 }
 
 impl ExistingObject {
-    /// Whether it has this name.
-    pub(super) fn is_named(&self, name: &str) -> bool {
-        self.metadata.name.as_deref() == Some(name)
+    /// Its name; the API server gives every object one.
+    pub(super) fn name(&self) -> &str {
+        self.metadata.name.as_deref().unwrap_or_default()
     }
 }

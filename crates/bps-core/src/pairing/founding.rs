@@ -1,8 +1,10 @@
 //! Makes pairs of Pods that belong to none.
 
-use std::collections::BTreeSet;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use super::apart::Distance;
 use super::plan::Draft;
 use super::reason::PairReason;
 use super::step::PairAction;
@@ -28,7 +30,11 @@ impl Draft<'_> {
         self.fill_seats();
         let has_roles = self.group.staying().iter().any(|pod| pod.role.is_some());
         while !has_roles && missing > 0 && self.free.len() >= 2 {
-            self.found_two(numbers.remove(0));
+            if !self.found_two(numbers[0]) {
+                self.hold(PairReason::NoOtherDomain, None, None);
+                break;
+            }
+            numbers.remove(0);
             missing -= 1;
         }
         if missing == 0 || self.free.is_empty() || !self.may_found_alone() {
@@ -67,7 +73,11 @@ impl Draft<'_> {
     pub(super) fn found_pairs(&mut self) {
         let mut numbers = self.free_numbers();
         while self.free.len() >= 2 {
-            self.found_two(numbers.remove(0));
+            if !self.found_two(numbers[0]) {
+                self.hold(PairReason::NoOtherDomain, None, None);
+                break;
+            }
+            numbers.remove(0);
         }
         let has_pair = !self.group.pairs.is_empty()
             || !self.plan.steps.is_empty()
@@ -84,12 +94,34 @@ impl Draft<'_> {
             || self.has_waited(self.group.alone_since, ALONE_MIN, PairReason::PodAlone)
     }
 
-    fn found_two(&mut self, number: u32) {
-        let node = self.free[0].node.clone();
-        let apart = self.free.iter().position(|pod| pod.node != node).unwrap_or(1);
-        let Some(second) = self.take(apart) else { return };
-        let Some(first) = self.take(0) else { return };
-        self.found(number, [first, second], PairReason::PodsUnpaired);
+    /// Pairs the oldest free Pod that may have a partner; `false` if there is none.
+    fn found_two(&mut self, number: u32) -> bool {
+        let found = (0..self.free.len()).find_map(|first| Some((first, self.partner(first)?)));
+        let Some((first, second)) = found else { return false };
+        let partner = self.take(second);
+        let oldest = self.take(first - usize::from(second < first));
+        let Some(seats) = oldest.zip(partner) else { return false };
+        self.found(number, seats.into(), PairReason::PodsUnpaired);
+        true
+    }
+
+    /// Place of the free Pod that one is best paired with, if there is one that may be: the farthest; of several in other domains
+    /// one of the domain with most free Pods, so that as many as possible find a partner; then the oldest.
+    fn partner(&self, of: usize) -> Option<usize> {
+        let (group, first) = (self.group, *self.free.get(of)?);
+        let mut crowds: BTreeMap<Option<&String>, usize> = BTreeMap::new();
+        for pod in &self.free {
+            *crowds.entry(pod.domain.as_ref()).or_default() += 1;
+        }
+        let order = |(index, pod): &(usize, &&Pod)| {
+            let distance = group.distance(first, pod);
+            let is_elsewhere = distance == Distance::OtherDomain;
+            let crowd = if is_elsewhere { crowds[&pod.domain.as_ref()] } else { 0 };
+            (distance, Reverse(crowd), *index)
+        };
+        let others = self.free.iter().enumerate().filter(|(index, _)| *index != of);
+        let (index, partner) = others.min_by_key(order)?;
+        group.is_far_enough(group.distance(first, partner)).then_some(index)
     }
 
     fn found_alone(&mut self, number: u32, reason: PairReason) {

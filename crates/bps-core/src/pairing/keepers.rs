@@ -6,11 +6,12 @@
 
 use bps_protocol::AgentId;
 
-use super::view::{Group, Pair, is_lasting};
+use super::roster::Roster;
+use super::view::{Pair, is_lasting};
 
-impl Group {
+impl Roster<'_> {
     /// Names under which members that are gone may come back, and take no place but theirs.
-    pub(super) fn homes<'a>(&self, pair: &'a Pair) -> Vec<&'a str> {
+    pub(super) fn homes<'p>(&self, pair: &'p Pair) -> Vec<&'p str> {
         if pair.level.is_none() || pair.is_ending {
             return Vec::new();
         }
@@ -21,7 +22,7 @@ impl Group {
     /// The member, and the name under which it comes back; nobody if a member that stays has every acknowledged write, too.
     ///
     /// One place at most: the other one is for anybody, who may act if the application is told to do without those writes.
-    pub(super) fn kept_place<'a>(&self, pair: &'a Pair) -> Option<(AgentId, &'a str)> {
+    pub(super) fn kept_place<'p>(&self, pair: &'p Pair) -> Option<(AgentId, &'p str)> {
         let level = || pair.lease.members.into_iter().filter(|id| pair.level_pods.contains(id));
         if pair.level.is_none() || pair.is_ending || level().any(|id| self.is_staying(id)) {
             return None;

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bps_protocol::AgentId;
 
-use super::plan::names;
 use super::reason::PairReason;
+use super::roster::Roster;
 use super::step::{PairAction, PairStep};
 use super::view::{Group, HaState, Pod, Shown};
 
@@ -15,16 +15,24 @@ pub const LABEL_MAX: usize = 63;
 /// Writes the labels that are not as they should be; first all that take a part away, so that two Pods of one pair
 /// never both bear the label of the active. Pods of a pair that is left alone keep theirs: whoever acted may still act, and if
 /// the group is new, its labels are all that tells. So do those of which a pair is `planned`. Actives that are `kept` say so.
-pub(super) fn labels(group: &Group, planned: &[PairStep], kept: &BTreeSet<AgentId>) -> Vec<PairStep> {
-    let wanted = wanted(group);
-    let is_founded = |pod: &Pod| {
-        let has_seat = |step: &PairStep| matches!(&step.action, PairAction::Found { seats, .. } if seats.iter().any(|seat| seat.id == pod.id));
-        planned.iter().any(has_seat)
-    };
+pub(super) fn labels(
+    group: &Group,
+    roster: &Roster<'_>,
+    planned: &[PairStep],
+    kept: &BTreeSet<AgentId>,
+) -> Vec<PairStep> {
+    let wanted = wanted(group, roster);
+    let founded: BTreeSet<AgentId> = planned
+        .iter()
+        .filter(|step| matches!(step.action, PairAction::Found { .. }))
+        .flat_map(|step| step.action.seated())
+        .collect();
     let mut steps: Vec<(bool, PairStep)> = group
         .pods
         .iter()
-        .filter(|pod| wanted.contains_key(&pod.id) || !(group.is_left_alone(pod) || is_founded(pod)))
+        .filter(|pod| {
+            wanted.contains_key(&pod.id) || !(roster.is_left_alone(pod) || founded.contains(&pod.id))
+        })
         .filter_map(|pod| {
             let mut shown = wanted.get(&pod.id).cloned().unwrap_or_default();
             shown.epoch = shown.epoch.or(pod.shown.epoch);
@@ -44,19 +52,17 @@ pub(super) fn label(pod: &Pod, shown: Shown) -> Option<PairStep> {
     (pod.shown != shown).then_some(PairStep { action: PairAction::Label { pod: pod.id, shown }, reason })
 }
 
-fn wanted(group: &Group) -> BTreeMap<AgentId, Shown> {
-    let names = names(group);
+fn wanted(group: &Group, roster: &Roster<'_>) -> BTreeMap<AgentId, Shown> {
     let mut wanted = BTreeMap::new();
     for pair in &group.pairs {
         let [one, two] = pair.lease.members;
         for (own, other) in [(one, two), (two, one)] {
-            if group.is_claimed_elsewhere(pair, own) {
+            if roster.is_claimed_elsewhere(pair, own) {
                 continue;
             }
             let is_active = pair.lease.holder == Some(own);
             let state = Some(if is_active { HaState::Active } else { HaState::Standby });
-            let peer =
-                names.get(&other).filter(|name| name.len() <= LABEL_MAX).map(|name| (*name).to_owned());
+            let peer = roster.pod(other).map(|pod| &pod.name).filter(|name| name.len() <= LABEL_MAX).cloned();
             let epoch = is_active.then_some(pair.lease.epoch);
             wanted.insert(own, Shown { state, peer, epoch, ..Shown::default() });
         }

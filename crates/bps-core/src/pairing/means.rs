@@ -118,7 +118,9 @@ pub fn permission_changes(group: &HAGroup, objects: &ExistingObjects) -> [Option
     let binding = agent_binding(group, &accounts);
     let needs = |body: &Value, parts: &[&str], existing: &[ExistingObject]| {
         let patch = parts.iter().map(|part| ((*part).to_owned(), body[*part].clone())).collect();
-        change(group, WantedObject { body, patch: Value::Object(patch) }, existing)
+        let name = body["metadata"]["name"].as_str().unwrap_or_default();
+        let found = existing.iter().find(|object| object.name() == name);
+        change(group, WantedObject { body, patch: Value::Object(patch) }, found)
     };
     [needs(&role, &["rules"], &objects.roles), needs(&binding, &["roleRef", "subjects"], &objects.bindings)]
 }

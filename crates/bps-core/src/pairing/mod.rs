@@ -6,6 +6,7 @@
 //! | file | what it does |
 //! |---|---|
 //! | `view` | Pods, pairs and lost Leases as they were seen |
+//! | `roster` | the same by uid and number |
 //! | `step` | what a plan consists of: steps and holds |
 //! | `reason` | why each of them is there |
 //! | `check` | invariants that no plan may break, a second opinion |
@@ -14,6 +15,8 @@
 //! | `ending` | which pair ends when there are more pairs than Pods can fill |
 //! | `keepers` | who comes back to a copy of the state, and whose place is kept until then |
 //! | `withheld` | in which pair nobody may act because no level copy of its state is left |
+//! | `vacancy` | whose place becomes vacant while there is no Pod for it |
+//! | `apart` | how far a standby is from its active, and which one gives its place to another that is farther |
 //! | `silence` | which standby does not answer, and who takes its place |
 //! | `cover` | which active no rollout may delete for now, because nobody could follow it |
 //! | `departure` | which active leaves a node that is about to be taken away |
@@ -26,6 +29,7 @@
 //! | `slices`, `correction` | EndpointSlices of its pairs, and which of them show what cannot be |
 //! | `means` | when its agents need their keys, and which permissions they need |
 
+mod apart;
 mod check;
 mod correction;
 mod cover;
@@ -41,6 +45,7 @@ mod objects;
 mod others;
 mod plan;
 mod reason;
+mod roster;
 mod silence;
 mod slices;
 mod step;
@@ -53,6 +58,7 @@ mod view;
 mod waves;
 mod withheld;
 
+pub use apart::StandbyPlace;
 pub use check::{PairViolation, check};
 pub use cover::{Successor, Uncovered};
 pub use existing::{ExistingObject, ExistingObjects, ExistingPod, ExistingSlice, ShownEndpoint};
@@ -63,6 +69,7 @@ pub use objects::{Lead, ObjectChange, is_owned, lead, service_changes, was_owned
 pub use others::{FoundOthers, KnownOthers, OthersNeed};
 pub use plan::plan;
 pub use reason::PairReason;
+pub use roster::Roster;
 pub use silence::{SILENCE_MAX, Silence};
 pub use slices::{
     Entitlement, SliceExemptions, SliceInput, SliceNeeds, are_ahead, entitlements, patience, slice_needs,

@@ -1,6 +1,6 @@
 //! Services of a group, and how any object is put right: what is missing or other than wanted is written.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bps_api::{HAGroup, keys};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -90,15 +90,14 @@ pub fn service_changes(group: &HAGroup, seen: &Group, services: &[ExistingObject
         let actives = seen.pairs.iter().filter_map(active).filter(|active| active.len() <= LABEL_MAX);
         wanted.extend(actives.map(|active| replication_service(group, active)));
     }
-    let annotations_of = |body: &Value| {
-        let name = body["metadata"]["name"].as_str()?;
-        services.iter().find(|service| service.is_named(name))?.metadata.annotations.as_ref()
-    };
+    let by_name: BTreeMap<&str, &ExistingObject> =
+        services.iter().map(|service| (service.name(), service)).collect();
     let mut changes: Vec<ObjectChange> = wanted
         .iter()
         .filter_map(|body| {
-            let patch = service_patch(body, annotations_of(body));
-            change(group, WantedObject { body, patch }, services)
+            let found = by_name.get(body["metadata"]["name"].as_str()?).copied();
+            let patch = service_patch(body, found.and_then(|found| found.metadata.annotations.as_ref()));
+            change(group, WantedObject { body, patch }, found)
         })
         .collect();
     // Whoever acted there may still act.
@@ -117,15 +116,15 @@ fn active(pair: &Pair) -> Option<&str> {
     pair.names.get(&pair.lease.holder?).map(String::as_str)
 }
 
-/// What makes an object as it is wanted; `None` if it is.
-pub(super) fn change<'a>(
+/// What makes an object as it is wanted; `None` if it is. The one of its name was `found`, if there is one.
+pub(super) fn change(
     group: &HAGroup,
     wanted: WantedObject<'_>,
-    existing: impl IntoIterator<Item = &'a ExistingObject>,
+    found: Option<&ExistingObject>,
 ) -> Option<ObjectChange> {
     let WantedObject { body, mut patch } = wanted;
     let name = body["metadata"]["name"].as_str()?;
-    let Some(found) = existing.into_iter().find(|object| object.is_named(name)) else {
+    let Some(found) = found else {
         return Some(ObjectChange::Create(body.clone()));
     };
     if !is_owned(&found.metadata, group) {

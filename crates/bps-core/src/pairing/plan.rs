@@ -1,21 +1,28 @@
 //! The plan: lost places are filled first, then new pairs are made, then labels follow.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use bps_protocol::{AgentId, BootTime, Moment, Replacement, forced_replacement};
 use jiff::Timestamp;
 
+use super::apart::StandbyPlace;
 use super::cover::covers;
 use super::ending::ending;
 use super::labels::labels;
 use super::reason::PairReason;
+use super::roster::Roster;
 use super::step::{PairAction, PairHold, PairStep, Plan};
 use super::view::{Group, Pair, Pod, Seat, VACANT};
 use super::withheld::withheld;
 
 /// What follows from what was seen. Total: every group has a plan.
 pub fn plan(group: &Group, at: &Moment<'_>) -> Plan {
+    drafted(group, at).into_plan()
+}
+
+/// The plan, with what it was made from.
+pub(super) fn drafted<'a>(group: &'a Group, at: &'a Moment<'a>) -> Draft<'a> {
     let mut draft = Draft::new(group, at);
     withheld(&mut draft);
     if group.is_paused {
@@ -24,7 +31,7 @@ pub fn plan(group: &Group, at: &Moment<'_>) -> Plan {
         // A rollout that waits for a standby must not wait for the end of the pause.
         let kept = draft.kept();
         draft.plan.steps.extend(covers(group, &kept));
-        return draft.into_plan();
+        return draft;
     }
     for pair in &group.pairs {
         draft.follow_addresses(pair);
@@ -48,14 +55,15 @@ pub fn plan(group: &Group, at: &Moment<'_>) -> Plan {
     ending(&mut draft);
     draft.leave_nodes();
     let kept = draft.kept();
-    let labels = labels(group, &draft.plan.steps, &kept);
+    let labels = labels(group, &draft.roster, &draft.plan.steps, &kept);
     draft.plan.steps.extend(labels);
-    draft.into_plan()
+    draft
 }
 
 /// A plan in the making.
 pub(super) struct Draft<'a> {
     pub(super) group: &'a Group,
+    pub(super) roster: Roster<'a>,
     pub(super) at: &'a Moment<'a>,
     pub(super) plan: Plan,
     /// Pods that could take a place, the oldest first.
@@ -68,13 +76,14 @@ pub(super) struct Draft<'a> {
 
 impl<'a> Draft<'a> {
     fn new(group: &'a Group, at: &'a Moment<'a>) -> Self {
+        let roster = group.roster();
         let named: BTreeSet<AgentId> = group.pairs.iter().flat_map(|pair| pair.lease.named()).collect();
         let is_free =
-            |pod: &&Pod| pod.address.is_some() && !named.contains(&pod.id) && !group.is_left_alone(pod);
-        let homes: BTreeSet<&str> = group.pairs.iter().flat_map(|pair| group.homes(pair)).collect();
+            |pod: &&Pod| pod.address.is_some() && !named.contains(&pod.id) && !roster.is_left_alone(pod);
+        let homes: BTreeSet<&str> = group.pairs.iter().flat_map(|pair| roster.homes(pair)).collect();
         let is_returned = |pod: &&Pod| homes.contains(pod.name.as_str());
         let (returned, free) = group.staying().into_iter().filter(is_free).partition(is_returned);
-        Self { group, at, plan: Plan::default(), free, returned, asked: BTreeSet::new() }
+        Self { group, roster, at, plan: Plan::default(), free, returned, asked: BTreeSet::new() }
     }
 
     pub(super) fn step(&mut self, action: PairAction, reason: PairReason) {
@@ -111,9 +120,10 @@ impl<'a> Draft<'a> {
 
     /// Agents find each other by the Lease; nothing else of the pair is changed in the same plan.
     fn follow_addresses(&mut self, pair: &Pair) {
-        let moved = self.group.pods.iter().find_map(|pod| {
-            let (address, known) = (pod.address?, *pair.addresses.get(&pod.id)?);
-            (known != address).then(|| Seat { id: pod.id, pod: pod.name.clone(), address })
+        let moved = pair.addresses.iter().find_map(|(id, known)| {
+            let pod = self.roster.pod(*id)?;
+            let address = pod.address?;
+            (*known != address).then(|| Seat { id: pod.id, pod: pod.name.clone(), address })
         });
         if let Some(seat) = moved {
             self.note_asked(pair);
@@ -126,20 +136,18 @@ impl<'a> Draft<'a> {
         let is_open = !pair.is_ending && !self.is_asked(pair);
         let Some(replacement) = pair.lease.pending.filter(|_| is_open) else { return };
         let Replacement { leaving, joining } = replacement;
-        if joining == VACANT && !self.group.is_staying(leaving) {
+        if joining == VACANT && !self.roster.is_staying(leaving) {
             // Only the active carries this out, and a Pod that comes may still take the place.
             return;
         }
         self.note_asked(pair);
         let joins_as = pair.names.get(&joining).map(String::as_str);
-        let is_promised = |other: &Pair| {
-            let is_joining = other.lease.pending.is_some_and(|other| other.joining == joining);
-            other.lease.members.contains(&joining) || is_joining && other.number < pair.number
-        };
-        let is_wanted = self.group.is_staying(joining)
-            && !self.group.pairs.iter().any(is_promised)
-            && (!self.group.is_seated(pair, leaving) || self.is_silent(pair, leaving))
-            && self.group.kept_place(pair).is_none_or(|(id, name)| id != leaving || joins_as == Some(name));
+        let is_wanted = self.roster.is_staying(joining)
+            && !self.roster.is_promised(pair, joining)
+            && (!self.roster.is_seated(pair, leaving)
+                || self.is_silent(pair, leaving)
+                || self.is_farther(pair, leaving, joining))
+            && self.roster.kept_place(pair).is_none_or(|(id, name)| id != leaving || joins_as == Some(name));
         if !is_wanted {
             self.step(PairAction::Withdraw { pair: pair.number }, PairReason::RequestVoid);
         } else if let Some(lease) = forced_replacement(&pair.at(self.at.now), &pair.lease, pair.evidence()) {
@@ -156,32 +164,43 @@ impl<'a> Draft<'a> {
             .pairs
             .iter()
             .filter(|pair| !pair.is_ending && !self.is_asked(pair))
-            .map(|pair| (self.group.staying_members(pair).len(), pair))
+            .map(|pair| (self.roster.staying_members(pair).len(), pair))
             .filter(|(staying, _)| *staying < 2)
             .collect();
         pairs.sort_by_key(|(staying, pair)| (usize::MAX - staying, self.age_rank(pair), pair.number));
         for (staying, pair) in pairs {
             match self.take_apart_from(pair) {
                 Some(pod) => self.ask(pair, pod),
-                None if staying == 1 => self.hold(PairReason::NoPod, Some(pair.number), None),
+                None if staying == 1 => {
+                    let is_kept = self.roster.kept_place(pair).is_some();
+                    let are_near =
+                        self.group.standby_place == StandbyPlace::Required && !self.free.is_empty();
+                    let reason =
+                        if are_near && !is_kept { PairReason::NoOtherDomain } else { PairReason::NoPod };
+                    self.hold(reason, Some(pair.number), None);
+                }
                 // What is known of its members has to be followed before there is a Pod for them.
                 None => pair.ends_known_at.into_iter().for_each(|at| self.look_again(at)),
             }
         }
         self.replace_silent();
+        self.replace_beside();
     }
 
     /// Where not every pair gets a standby, the oldest active comes first: a rollout replaces it next.
     fn age_rank(&self, pair: &Pair) -> Option<Timestamp> {
         self.group.pairs_wanted?;
-        let members = self.group.staying_members(pair);
-        self.group.pods.iter().filter(|pod| members.contains(&pod.id)).map(|pod| pod.created).min()
+        self.staying_pods(pair).map(|pod| pod.created).min()
+    }
+
+    pub(super) fn staying_pods(&self, pair: &Pair) -> impl Iterator<Item = &'a Pod> {
+        self.roster.staying_members(pair).into_iter().filter_map(|id| self.roster.pod(id))
     }
 
     fn ask(&mut self, pair: &Pair, joining: Seat) {
-        let kept = self.group.kept_place(pair).filter(|(_, name)| *name != joining.pod);
+        let kept = self.roster.kept_place(pair).filter(|(_, name)| *name != joining.pod);
         let gone = self
-            .group
+            .roster
             .gone_members(pair)
             .into_iter()
             .filter(|member| kept.is_none_or(|(id, _)| id != *member));
@@ -206,28 +225,29 @@ impl<'a> Draft<'a> {
         self.step(PairAction::Ask { pair: pair.number, leaving, joining }, reason);
     }
 
-    /// The oldest free Pod, preferably a ready one, and on another node than the member that stays: one whose node is lost
-    /// or whose containers crash would be no standby. Who comes back to its place goes before.
+    /// The oldest free Pod, preferably a ready one, and far from the member that stays: one whose node is lost or whose
+    /// containers crash would be no standby. Who comes back to its place goes before.
     fn take_apart_from(&mut self, pair: &Pair) -> Option<Seat> {
-        let kept = self.group.kept_place(pair);
-        let mut homes = self.group.homes(pair);
+        let kept = self.roster.kept_place(pair);
+        let mut homes = self.roster.homes(pair);
         homes.sort_by_key(|name| kept.is_none_or(|(_, kept)| kept != *name));
         let mut returned =
             homes.iter().filter_map(|name| self.returned.iter().position(|pod| pod.name == *name));
         if let Some(index) = returned.next() {
             return seat(self.returned.remove(index));
         }
-        if self.group.gone_members(pair).len() <= usize::from(kept.is_some()) {
+        if self.roster.gone_members(pair).len() <= usize::from(kept.is_some()) {
             return None;
         }
-        let members = self.group.staying_members(pair);
-        let nodes: Vec<_> =
-            self.group.pods.iter().filter(|pod| members.contains(&pod.id)).map(|pod| &pod.node).collect();
+        let group = self.group;
+        let staying = self.staying_pods(pair).next();
+        let distance = |pod: &Pod| staying.map(|staying| group.distance(staying, pod));
         let place = |(index, pod): &(usize, &&Pod)| {
-            let is_silent = self.group.silent.contains(&pod.id);
-            (is_silent, !pod.is_ready, nodes.contains(&&pod.node), *index)
+            (group.silent.contains(&pod.id), !pod.is_ready, distance(pod), *index)
         };
-        let best = self.free.iter().enumerate().min_by_key(place).map(|(index, _)| index);
+        let free = self.free.iter().enumerate();
+        let fit = free.filter(|(_, pod)| distance(pod).is_none_or(|distance| group.is_far_enough(distance)));
+        let best = fit.min_by_key(place).map(|(index, _)| index);
         self.take(best?)
     }
 
@@ -251,9 +271,4 @@ impl<'a> Draft<'a> {
 
 fn seat(pod: &Pod) -> Option<Seat> {
     Some(Seat { id: pod.id, pod: pod.name.clone(), address: pod.address? })
-}
-
-/// Name of each Pod that a group knows, by uid.
-pub(super) fn names(group: &Group) -> BTreeMap<AgentId, &str> {
-    group.pods.iter().map(|pod| (pod.id, pod.name.as_str())).collect()
 }

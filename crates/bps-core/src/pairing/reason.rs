@@ -11,6 +11,8 @@ pub enum PairReason {
     Withheld,
     /// A pair has no standby, and there is no Pod for that place.
     NoPod,
+    /// A pair has no standby, because each Pod that could be one is in the failure domain of its active.
+    NoOtherDomain,
     /// The active was asked to admit a Pod and has not done so yet.
     Admission,
     /// A member of the pair may still act although none of them is to be seen.
@@ -39,6 +41,8 @@ pub enum PairReason {
     AddressChanged,
     /// No member of the pair acts, and none will.
     NoneActs,
+    /// The standby is in the failure domain of its active, and a ready Pod is in another one.
+    StandbyBeside,
     /// The node of the active is about to be taken away.
     NodeLeaving,
     /// There are more pairs than the group wants.
@@ -55,10 +59,11 @@ pub enum PairReason {
 
 impl PairReason {
     /// Every reason, for generated documentation.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 25] = [
         Self::Paused,
         Self::Withheld,
         Self::NoPod,
+        Self::NoOtherDomain,
         Self::Admission,
         Self::MayAct,
         Self::StandbySilent,
@@ -73,6 +78,7 @@ impl PairReason {
         Self::RequestVoid,
         Self::AddressChanged,
         Self::NoneActs,
+        Self::StandbyBeside,
         Self::NodeLeaving,
         Self::Unwanted,
         Self::FenceLifted,
@@ -87,6 +93,7 @@ impl PairReason {
             Self::Paused => "Paused",
             Self::Withheld => "Withheld",
             Self::NoPod => "NoPod",
+            Self::NoOtherDomain => "NoOtherDomain",
             Self::Admission => "Admission",
             Self::MayAct => "MayAct",
             Self::StandbySilent => "StandbySilent",
@@ -101,6 +108,7 @@ impl PairReason {
             Self::RequestVoid => "RequestVoid",
             Self::AddressChanged => "AddressChanged",
             Self::NoneActs => "NoneActs",
+            Self::StandbyBeside => "StandbyBeside",
             Self::NodeLeaving => "NodeLeaving",
             Self::Unwanted => "Unwanted",
             Self::FenceLifted => "FenceLifted",
@@ -116,6 +124,9 @@ impl PairReason {
             Self::Paused => "The group is paused.",
             Self::Withheld => "No member of the pair may act: no ready Pod has every acknowledged write.",
             Self::NoPod => "A pair has no standby, and there is no Pod for that place.",
+            Self::NoOtherDomain => {
+                "A pair has no standby, because each Pod that could be one is in the failure domain of its active."
+            }
             Self::Admission => "The active was asked to admit a Pod and has not done so yet.",
             Self::MayAct => "A member of the pair may still act although none of them is to be seen.",
             Self::StandbySilent => "The standby does not answer its active.",
@@ -136,6 +147,9 @@ impl PairReason {
             }
             Self::AddressChanged => "A member has another address than the Lease says.",
             Self::NoneActs => "No member of the pair acts, and none will.",
+            Self::StandbyBeside => {
+                "The standby is in the failure domain of its active, and a ready Pod is in another one."
+            }
             Self::NodeLeaving => "The node of the active is about to be taken away.",
             Self::Unwanted => "There are more pairs than the group wants.",
             Self::FenceLifted => "Another writer allowed a member of a pair that ends to act.",

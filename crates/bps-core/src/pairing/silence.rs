@@ -55,7 +55,7 @@ impl Draft<'_> {
     /// Asks for spares in the places of standbys that have been silent for long.
     pub(super) fn replace_silent(&mut self) {
         for pair in &self.group.pairs {
-            let is_whole = self.group.staying_members(pair).len() == 2;
+            let is_whole = self.roster.staying_members(pair).len() == 2;
             let is_stable = is_whole && !pair.is_ending;
             let Some((at, silence)) = pair.counts_as_silent_at().zip(pair.silence).filter(|_| is_stable)
             else {
@@ -83,19 +83,18 @@ impl Draft<'_> {
         }
     }
 
-    /// The oldest free Pod that was not silent itself a moment ago, best on a node of its own, and rather on the active's than on the
-    /// silent one's.
+    /// The oldest free Pod that was not silent itself a moment ago, best on a node of its own and far from the active, and rather on
+    /// the active's node than on the silent one's.
     ///
     /// Whether it is ready tells nothing: a spare is not as long as a pair needs one, but for one whose node is lost.
     fn take_spare(&mut self, pair: &Pair, standby: AgentId) -> Option<Seat> {
         let group = self.group;
-        let node = |id: AgentId| group.pods.iter().find(|pod| pod.id == id).and_then(|pod| pod.node.as_ref());
-        let (lost, held) = (node(standby), pair.lease.holder.and_then(node));
+        let node = |id: AgentId| self.roster.pod(id).and_then(|pod| pod.node.as_ref());
+        let (lost, active) = (node(standby), pair.lease.holder.and_then(|id| self.roster.pod(id)));
+        let distance = |pod: &Pod| active.map(|active| group.distance(active, pod));
         let free = self.free.iter().enumerate().filter(|(_, pod)| !group.silent.contains(&pod.id));
-        let place = |(index, pod): &(usize, &&Pod)| {
-            let own = pod.node.as_ref();
-            (own == lost, own == held, *index)
-        };
+        let free = free.filter(|(_, pod)| distance(pod).is_none_or(|distance| group.is_far_enough(distance)));
+        let place = |(index, pod): &(usize, &&Pod)| (pod.node.as_ref() == lost, distance(pod), *index);
         let index = free.min_by_key(place).map(|(index, _)| index);
         if index.is_none() && !self.free.is_empty() {
             // Nothing tells when one of them counts as silent no more.

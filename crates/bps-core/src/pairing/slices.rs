@@ -1,7 +1,7 @@
 //! EndpointSlices of the pairs of a group. Their addresses are the actives' own affair, but for those that show what
 //! cannot be.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use super::correction::correction;
 use super::existing::ExistingSlice;
 use super::objects::{Lead, ObjectChange, WantedObject, change, removals};
+use super::roster::Roster;
 use super::step::{PairAction, Plan};
 use super::view::{Group, Pair};
 use crate::manifests::{pair_name, pair_slice};
@@ -66,15 +67,19 @@ pub struct SliceNeeds {
     pub is_any_left: bool,
 }
 
+fn by_name(slices: &[ExistingSlice]) -> BTreeMap<&str, &ExistingSlice> {
+    slices.iter().map(|slice| (slice.object.name(), slice)).collect()
+}
+
 /// Whether a slice shows a later epoch than its Lease, and one that the Lease does not account for: one of the two is old.
 pub fn are_ahead(group: &HAGroup, seen: &Group, slices: &[ExistingSlice]) -> bool {
     let name = group.metadata.name.as_deref().unwrap_or_default();
+    let (roster, slices) = (seen.roster(), by_name(slices));
     seen.pairs.iter().any(|pair| {
-        let slice_name = pair_name(name, pair.number);
-        let slice = slices.iter().find(|slice| slice.object.is_named(&slice_name));
+        let slice = slices.get(pair_name(name, pair.number).as_str());
         slice.is_some_and(|slice| {
             let is_later = slice.epoch.is_some_and(|shown| shown > pair.lease.epoch);
-            is_later && correction(seen, &BTreeSet::new(), pair, slice).is_some()
+            is_later && correction(&roster, &BTreeSet::new(), pair, slice).is_some()
         })
     })
 }
@@ -84,14 +89,15 @@ pub fn are_ahead(group: &HAGroup, seen: &Group, slices: &[ExistingSlice]) -> boo
 pub fn entitlements(input: &SliceInput<'_>) -> Vec<Entitlement> {
     let SliceInput { group, lead, seen, plan, slices } = *input;
     let name = group.metadata.name.as_deref().unwrap_or_default();
+    let (roster, slices, joining) = (seen.roster(), by_name(slices), joining(plan));
     let changes = plan.steps.iter().filter_map(|step| {
         let (number, entitling, is_v6) = match &step.action {
             PairAction::Found { number, seats, .. } => {
                 (*number, entitling(seats.iter().map(|seat| seat.id)), seats[0].address.is_ipv6())
             }
             PairAction::Ask { pair: number, .. } | PairAction::Force { pair: number, .. } => {
-                let pair = seen.pairs.iter().find(|pair| pair.number == *number)?;
-                (*number, entitled(pair, plan), is_v6(seen, pair))
+                let pair = roster.pair(*number)?;
+                (*number, entitled(pair, &joining), is_v6(&roster, pair))
             }
             PairAction::Restore { .. }
             | PairAction::Vacate { .. }
@@ -102,22 +108,36 @@ pub fn entitlements(input: &SliceInput<'_>) -> Vec<Entitlement> {
             | PairAction::End { .. }
             | PairAction::Label { .. } => return None,
         };
-        let mut body = pair_slice(group, &pair_name(name, number), &[], is_v6)?;
+        let slice_name = pair_name(name, number);
+        let mut body = pair_slice(group, &slice_name, &[], is_v6)?;
         body["metadata"]["annotations"] = entitling.clone();
         let body = if lead == Lead::Own { body } else { unled(body) };
         // One that is there shows who acted last, maybe still.
         let patch = json!({"metadata": {"annotations": entitling}});
-        let existing = slices.iter().map(|slice| &slice.object);
-        let change = change(group, WantedObject { body: &body, patch }, existing)?;
+        let found = slices.get(slice_name.as_str()).map(|slice| &slice.object);
+        let change = change(group, WantedObject { body: &body, patch }, found)?;
         Some(Entitlement { pair: number, change })
     });
     changes.collect()
 }
 
+/// Who is to join each pair by a plan.
+type Joining = BTreeMap<u32, Vec<AgentId>>;
+
+fn joining(plan: &Plan) -> Joining {
+    let mut joining = Joining::new();
+    for action in plan.steps.iter().map(|step| &step.action) {
+        let seated = action.seated();
+        if let Some(pair) = action.pair().filter(|_| !seated.is_empty()) {
+            joining.entry(pair).or_default().extend(seated);
+        }
+    }
+    joining
+}
+
 /// Who may show itself in the slice of a pair once a plan has been carried out: its members, and who is to become one.
-fn entitled(pair: &Pair, plan: &Plan) -> Value {
-    let of_pair = plan.steps.iter().filter(|step| step.action.pair() == Some(pair.number));
-    let joining = of_pair.flat_map(|step| step.action.seated());
+fn entitled(pair: &Pair, joining: &Joining) -> Value {
+    let joining = joining.get(&pair.number).into_iter().flatten().copied();
     let pending = pair.lease.pending.map(|replacement| replacement.joining);
     entitling(pair.lease.members.into_iter().chain(pending).chain(joining))
 }
@@ -150,18 +170,22 @@ pub fn patience(group: &HAGroup) -> Duration {
 pub fn slice_needs(input: &SliceInput<'_>, exemptions: SliceExemptions<'_>) -> SliceNeeds {
     let SliceInput { group, seen, plan, slices, .. } = *input;
     let name = group.metadata.name.as_deref().unwrap_or_default();
+    let (roster, by_name, joining) = (seen.roster(), by_name(slices), joining(plan));
     let mut wanted = Vec::new();
     let mut needs = SliceNeeds::default();
     for pair in &seen.pairs {
         let slice_name = pair_name(name, pair.number);
-        let slice = slices.iter().find(|slice| slice.object.is_named(&slice_name));
-        let is_v6 = slice.map_or_else(|| is_v6(seen, pair), |slice| slice.is_v6);
+        let slice = by_name.get(slice_name.as_str()).copied();
+        let is_v6 = slice.map_or_else(|| is_v6(&roster, pair), |slice| slice.is_v6);
         let Some(body) = pair_slice(group, &slice_name, &[], is_v6) else { continue };
-        let (body, mut patch) =
-            if seen.is_paused { (body, json!({})) } else { means(input, pair, body, slice) };
+        let (body, mut patch) = if seen.is_paused {
+            (body, json!({}))
+        } else {
+            means(input, entitled(pair, &joining), body, slice)
+        };
         let mut is_corrected = false;
         if let Some((slice, (endpoints, epoch))) =
-            slice.and_then(|slice| Some((slice, correction(seen, &plan.draining, pair, slice)?)))
+            slice.and_then(|slice| Some((slice, correction(&roster, &plan.draining, pair, slice)?)))
         {
             let is_behind = slice.epoch.unwrap_or_default() < pair.lease.epoch;
             if is_behind && exemptions.young.contains(&pair.number) {
@@ -175,8 +199,8 @@ pub fn slice_needs(input: &SliceInput<'_>, exemptions: SliceExemptions<'_>) -> S
         }
         // What was written in this look is another version by now.
         if !exemptions.written.contains(&pair.number) && (is_corrected || !seen.is_paused) {
-            let existing = slices.iter().map(|slice| &slice.object);
-            needs.changes.extend(change(group, WantedObject { body: &body, patch }, existing));
+            let found = slice.map(|slice| &slice.object);
+            needs.changes.extend(change(group, WantedObject { body: &body, patch }, found));
         }
         wanted.push(body);
     }
@@ -194,14 +218,14 @@ pub fn slice_needs(input: &SliceInput<'_>, exemptions: SliceExemptions<'_>) -> S
     needs
 }
 
-/// The body that creates the slice of a pair, and the patch of everything but its addresses.
+/// The body that creates the slice of a pair in which these Pods may show themselves, and the patch of everything but its addresses.
 fn means(
     input: &SliceInput<'_>,
-    pair: &Pair,
+    entitled: Value,
     mut body: Value,
     slice: Option<&ExistingSlice>,
 ) -> (Value, Value) {
-    body["metadata"]["annotations"] = entitled(pair, input.plan);
+    body["metadata"]["annotations"] = entitled;
     let parts = ["labels", "annotations"].map(|part| (part.to_owned(), body["metadata"][part].clone()));
     let mut patch = json!({"metadata": Value::from_iter(parts), "ports": body["ports"]});
     if input.lead == Lead::Own {
@@ -216,8 +240,8 @@ fn means(
     (unled(body), patch)
 }
 
-fn is_v6(seen: &Group, pair: &Pair) -> bool {
-    let members = seen.pods.iter().filter(|pod| pair.lease.members.contains(&pod.id));
+fn is_v6(seen: &Roster<'_>, pair: &Pair) -> bool {
+    let members = pair.lease.members.into_iter().filter_map(|id| seen.pod(id));
     let mut addresses = members.filter_map(|pod| pod.address);
     addresses.next().is_some_and(|address| matches!(address.ip(), IpAddr::V6(_)))
 }

@@ -26,9 +26,9 @@ impl Plan {
         self.holds.iter().any(|hold| hold.reason == reason)
     }
 
-    /// Whether something of this pair is held back for this reason.
-    pub fn is_pair_held(&self, reason: PairReason, pair: u32) -> bool {
-        self.holds.iter().any(|hold| hold.reason == reason && hold.pair == Some(pair))
+    /// Numbers of the pairs of which something is held back for this reason.
+    pub fn pairs_held(&self, reason: PairReason) -> BTreeSet<u32> {
+        self.holds.iter().filter(|hold| hold.reason == reason).filter_map(|hold| hold.pair).collect()
     }
 }
 

@@ -24,6 +24,7 @@ pub fn pod(number: u128) -> Pod {
         address: Some(([10, 0, 0, last], 20_001).into()),
         created: Timestamp::from_second(i64::from(last)).expect("a time"),
         node: Some(NodeName(format!("node-{}", number % 2))),
+        domain: None,
         role: None,
         is_leaving: false,
         is_ready: true,

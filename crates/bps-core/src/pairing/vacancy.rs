@@ -28,15 +28,15 @@ impl Draft<'_> {
     /// acknowledged write.
     fn gone_standby(&self, pair: &Pair) -> Option<AgentId> {
         let lives_on_writes = pair.lease.hold == Hold::Api && pair.lease.pending.is_none() && !pair.is_ending;
-        let holder = pair.lease.holder.filter(|id| lives_on_writes && self.group.is_seated(pair, *id))?;
+        let holder = pair.lease.holder.filter(|id| lives_on_writes && self.roster.is_seated(pair, *id))?;
         let standby = pair.lease.members.into_iter().find(|id| *id != holder && *id != VACANT)?;
         // The Lease of an active that is woken late says nothing of its standby.
-        let is_there = self.group.pods.iter().any(|pod| pod.id == standby);
-        if self.group.is_staying(standby) || is_there && pair.is_late {
+        let is_there = self.roster.pod(standby).is_some();
+        if self.roster.is_staying(standby) || is_there && pair.is_late {
             return None;
         }
         let may_be_level = pair.level.is_some() && pair.level_pods.is_empty();
-        let is_kept = self.group.kept_place(pair).is_some_and(|(id, _)| id == standby);
+        let is_kept = self.roster.kept_place(pair).is_some_and(|(id, _)| id == standby);
         (!may_be_level && !is_kept).then_some(standby)
     }
 }

@@ -1,15 +1,15 @@
 //! A group as it was seen.
 
-use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use bps_protocol::{
-    AgentId, BootTime, EndEvidence, Epoch, Hold, Lease, Moment, Timing, nobody_acts, nobody_acts_after,
+    AgentId, BootTime, EndEvidence, Epoch, Lease, Moment, Timing, nobody_acts, nobody_acts_after,
 };
 use jiff::Timestamp;
 
+use super::apart::StandbyPlace;
 use super::cover::Uncovered;
 use super::silence::Silence;
 use super::withheld::Forsaken;
@@ -34,6 +34,8 @@ pub struct Group {
     pub remembered: Vec<Lost>,
     /// How many pairs there shall be; `None` for as many as there are Pods for.
     pub pairs_wanted: Option<usize>,
+    /// Whether a standby may be in the failure domain of its active.
+    pub standby_place: StandbyPlace,
     /// Pairs stay as they are.
     pub is_paused: bool,
     /// Highest term of an epoch that was ever seen.
@@ -64,6 +66,8 @@ pub struct Pod {
     pub created: Timestamp,
     /// Where it runs.
     pub node: Option<NodeName>,
+    /// What its node fails together with, by the label that the group names; `None` if it has no node, or that no such label.
+    pub domain: Option<String>,
     /// Its role in a set, if it belongs to one: primaries act first.
     pub role: Option<Role>,
     /// It was deleted, or its containers have ended for good.
@@ -262,11 +266,6 @@ impl Group {
         self.lost.iter().chain(&self.unreadable)
     }
 
-    /// Whether a Pod belongs to one of those.
-    pub(super) fn is_left_alone(&self, pod: &Pod) -> bool {
-        self.left_alone().any(|lost| lost.pods.contains(&pod.name))
-    }
-
     /// Words of a Lease that are kept when its pair ends. If fewer pairs are wanted, none are: the pair ends for good, and not
     /// because all its Pods went.
     pub fn state_left(&self, said: Option<LevelText>) -> Option<LevelText> {
@@ -278,38 +277,5 @@ impl Group {
         let mut pods: Vec<&Pod> = self.pods.iter().filter(|pod| !pod.is_leaving).collect();
         pods.sort_by_key(|pod| (!pod.is_primary(), pod.created, pod.name.clone()));
         pods
-    }
-
-    /// Whether the Pod exists and stays.
-    pub fn is_staying(&self, id: AgentId) -> bool {
-        self.pods.iter().any(|pod| pod.id == id && !pod.is_leaving)
-    }
-
-    /// Whether a Pod stays, and its place is in this pair.
-    pub(super) fn is_seated(&self, pair: &Pair, id: AgentId) -> bool {
-        self.is_staying(id) && !self.is_claimed_elsewhere(pair, id)
-    }
-
-    /// Whether another pair has a better claim to a Pod, which has one place. A request that was carried out without its writer
-    /// hearing of it may have given it two.
-    ///
-    /// Where it acts comes first, then where somebody answers the active, which may be this Pod.
-    pub(super) fn is_claimed_elsewhere(&self, pair: &Pair, id: AgentId) -> bool {
-        let claim = |pair: &Pair| {
-            let Lease { holder, hold, .. } = pair.lease;
-            (holder == Some(id), hold == Hold::Peer, Reverse(pair.number))
-        };
-        let mut others = self.pairs.iter().filter(|other| other.number != pair.number);
-        others.any(|other| other.lease.members.contains(&id) && claim(other) > claim(pair))
-    }
-
-    /// Members of a pair that do not exist, do not stay, or belong to another one.
-    pub(super) fn gone_members(&self, pair: &Pair) -> Vec<AgentId> {
-        pair.lease.members.into_iter().filter(|id| !self.is_seated(pair, *id)).collect()
-    }
-
-    /// Members of a pair that exist and stay.
-    pub fn staying_members(&self, pair: &Pair) -> Vec<AgentId> {
-        pair.lease.members.into_iter().filter(|id| self.is_seated(pair, *id)).collect()
     }
 }

@@ -8,7 +8,8 @@ use bps_protocol::{AgentId, BootTime};
 
 use super::plan::Draft;
 use super::reason::PairReason;
-use super::view::{Group, Pair};
+use super::roster::Roster;
+use super::view::Pair;
 
 /// Time beside a hold before it is told. 5 s: an agent that was started again acts again within that.
 pub(super) const RESTART_MAX: Duration = Duration::from_secs(5);
@@ -26,13 +27,13 @@ pub struct Forsaken {
     pub was_told: bool,
 }
 
-impl Group {
+impl Roster<'_> {
     /// Whether a pair has a member that lacks acknowledged writes, and nobody who has them is to be seen.
     pub fn is_forsaken(&self, pair: &Pair) -> bool {
         let is_known = pair.level.is_some() && !pair.level_pods.is_empty();
         let is_free = !pair.is_ending && !pair.lease.members.iter().any(|id| pair.fenced.contains(id));
         let lacks = |id: &AgentId| self.is_staying(*id) && !pair.level_pods.contains(id);
-        let is_up = |id: &AgentId| self.pods.iter().any(|pod| pod.id == *id && pod.is_ready);
+        let is_up = |id: &AgentId| self.pod(*id).is_some_and(|pod| pod.is_ready);
         is_known && is_free && pair.lease.members.iter().any(lacks) && !keepers(pair).any(is_up)
     }
 }
@@ -46,7 +47,7 @@ fn keepers(pair: &Pair) -> impl Iterator<Item = &AgentId> {
 pub(super) fn withheld(draft: &mut Draft<'_>) {
     for pair in &draft.group.pairs {
         let Some(Forsaken { since, was_told }) = pair.forsaken else { continue };
-        let is_there = |id: &AgentId| draft.group.pods.iter().any(|pod| pod.id == *id);
+        let is_there = |id: &AgentId| draft.roster.pod(*id).is_some();
         let soon = since + draft.at.timing.hold.max(draft.at.timing.api_hold) + RESTART_MAX;
         // A Pod that is there may act although nobody sees it: its node may be cut off.
         let when = if keepers(pair).any(is_there) && pair.lease.holder.is_some() {

@@ -2,7 +2,7 @@
 
 mod phrases;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bps_api::status::Condition;
@@ -10,16 +10,18 @@ use bps_api::{
     CrashLoop, GroupSummary, HAGroupStatus, IN_SYNC, LOST_PODS_MAX, LagReason, LostPair, PAIR_CRASH_LOOPING,
     PAIR_ENDING, PAIR_SILENT, PairStatus, StateLag, WITHHELD, keys,
 };
-use bps_protocol::TakeoverRecord;
+use bps_protocol::{AgentId, TakeoverRecord};
 use jiff::Timestamp;
 
 pub use phrases::{GROUP_CONDITIONS, GROUP_STATES};
 
 use super::conditions::{Saying, condition};
-use super::takeovers::{TAKEOVERS_MAX, last_actor, takeovers};
+use super::takeovers::{TAKEOVERS_MAX, by_name, last_actor, takeovers};
 use super::words::{self, Word};
 use crate::manifests::pair_name;
-use crate::pairing::{FORMER_WAIT, Group, Lost, Pair, PairAction, PairHold, PairReason, Plan, VACANT};
+use crate::pairing::{
+    FORMER_WAIT, Group, Lost, Pair, PairAction, PairHold, PairReason, Plan, Roster, VACANT,
+};
 
 /// Most pairs that are listed: as many as a set may have.
 const PAIRS_MAX: usize = 1_000;
@@ -66,7 +68,13 @@ pub fn kept(status: &HAGroupStatus) -> HAGroupStatus {
 /// The status that follows, with every takeover that is new.
 pub fn group_status(input: &GroupInput<'_>) -> HAGroupStatus {
     let group = input.group;
-    let pairs: Vec<PairStatus> = group.pairs.iter().map(|pair| pair_status(input, pair)).collect();
+    let sight = Sight {
+        roster: group.roster(),
+        before: by_name(&input.previous.pairs),
+        withheld: input.plan.pairs_held(PairReason::Withheld),
+        silent: input.plan.pairs_held(PairReason::StandbySilent),
+    };
+    let pairs: Vec<PairStatus> = group.pairs.iter().map(|pair| pair_status(input, &sight, pair)).collect();
     let complete = pairs.iter().filter(|pair| pair.state == PAIRED).count();
     let takeovers = takeovers(input, &pairs);
     let mut spares: Vec<String> = spares(group).map(str::to_owned).collect();
@@ -100,16 +108,25 @@ pub fn group_status(input: &GroupInput<'_>) -> HAGroupStatus {
 
 pub(super) const PAIRED: &str = "Paired";
 
-fn pair_status(input: &GroupInput<'_>, pair: &Pair) -> PairStatus {
-    let group = input.group;
+/// What the pairs of a group are looked up in.
+struct Sight<'a> {
+    roster: Roster<'a>,
+    /// What was told of each pair before.
+    before: BTreeMap<&'a str, &'a PairStatus>,
+    /// Pairs in which nobody may act.
+    withheld: BTreeSet<u32>,
+    /// Pairs whose standby does not answer.
+    silent: BTreeSet<u32>,
+}
+
+fn pair_status(input: &GroupInput<'_>, sight: &Sight<'_>, pair: &Pair) -> PairStatus {
     let holder = pair.lease.holder;
     let name_of = |id| pair.names.get(&id).cloned().unwrap_or_default();
-    let is_there = |id| group.pods.iter().any(|pod| pod.id == id && !pod.is_leaving);
-    let other =
-        pair.lease.members.into_iter().find(|id| Some(*id) != holder && *id != VACANT && is_there(*id));
+    let is_there = |id| id != VACANT && sight.roster.is_staying(id);
+    let other = pair.lease.members.into_iter().find(|id| Some(*id) != holder && is_there(*id));
     let is_fenced = pair.lease.members.iter().any(|id| pair.fenced.contains(id));
-    let is_withheld = input.plan.is_pair_held(PairReason::Withheld, pair.number);
-    let is_silent = input.plan.is_pair_held(PairReason::StandbySilent, pair.number);
+    let is_withheld = sight.withheld.contains(&pair.number);
+    let is_silent = sight.silent.contains(&pair.number);
     let crash_loop = input.crash_loops.get(&pair.number).cloned();
     let state = match (pair.is_ending, pair.lease.pending, holder, other) {
         (true, ..) => PAIR_ENDING,
@@ -125,9 +142,9 @@ fn pair_status(input: &GroupInput<'_>, pair: &Pair) -> PairStatus {
     let sync = sync(pair.level, other.is_some());
     let name = pair_name(input.name, pair.number);
     let active = holder.map(name_of).unwrap_or_default();
-    let before = input.previous.pairs.iter().find(|before| active.is_empty() && before.name == name);
+    let before = sight.before.get(name.as_str()).filter(|_| active.is_empty());
     PairStatus {
-        last_active: before.map(last_actor).unwrap_or_default().to_owned(),
+        last_active: before.map(|before| last_actor(before)).unwrap_or_default().to_owned(),
         name,
         active,
         standby: other.map(name_of).unwrap_or_default(),
@@ -178,8 +195,8 @@ fn sync(level: Option<usize>, has_other: bool) -> &'static str {
 }
 
 fn spares(group: &Group) -> impl Iterator<Item = &str> {
-    let is_named = |id| group.pairs.iter().any(|pair| pair.lease.names(id));
-    let spares = group.pods.iter().filter(move |pod| !pod.is_leaving && !is_named(pod.id));
+    let named: BTreeSet<AgentId> = group.pairs.iter().flat_map(|pair| pair.lease.named()).collect();
+    let spares = group.pods.iter().filter(move |pod| !pod.is_leaving && !named.contains(&pod.id));
     spares.map(|pod| pod.name.as_str())
 }
 
@@ -282,7 +299,8 @@ fn withheld(input: &GroupInput<'_>) -> Vec<String> {
 
 /// Pairs whose standby does not answer, half a sentence each, with its name.
 fn silent(input: &GroupInput<'_>) -> Vec<String> {
-    let is_silent = |pair: &&Pair| input.plan.is_pair_held(PairReason::StandbySilent, pair.number);
+    let silent = input.plan.pairs_held(PairReason::StandbySilent);
+    let is_silent = |pair: &&Pair| silent.contains(&pair.number);
     let told = input.group.pairs.iter().filter(is_silent).map(|pair| {
         let standby = pair.silence.and_then(|silence| pair.names.get(&silence.standby));
         let standby = standby.map(String::as_str).unwrap_or_default();
@@ -376,6 +394,13 @@ pub fn describe_hold(name: &str, hold: &PairHold) -> String {
             format!("nobody may act in {pair}: no ready Pod has every acknowledged write")
         }
         PairReason::NoPod => format!("{pair} has no standby, and there is no Pod for that place"),
+        PairReason::NoOtherDomain if pair.is_empty() => {
+            "Pods wait for a partner in another failure domain: add one there, or write topology.standby Preferred".to_owned()
+        }
+        PairReason::NoOtherDomain => format!(
+            "{pair} has no standby, because each Pod that could be one is in the failure domain of its active: add a Pod in \
+             another one, or write topology.standby Preferred"
+        ),
         PairReason::Admission => format!("the active of {pair} is asked to admit a Pod"),
         PairReason::StandbySilent => format!("the standby of {pair} does not answer its active"),
         PairReason::MayAct => format!("{pair} ends once nobody can act in it any more"),
@@ -393,6 +418,7 @@ pub fn describe_hold(name: &str, hold: &PairHold) -> String {
         | PairReason::RequestVoid
         | PairReason::AddressChanged
         | PairReason::NoneActs
+        | PairReason::StandbyBeside
         | PairReason::NodeLeaving
         | PairReason::Unwanted
         | PairReason::FenceLifted

@@ -9,7 +9,7 @@ use bps_protocol::{Cause, TakeoverRecord};
 
 use super::event::{EventText, EventType};
 use super::group::{blocked_text, saying};
-use super::takeovers::{Told, record_of};
+use super::takeovers::{Told, by_name, record_of};
 use super::words::Word;
 
 /// Why a takeover happened that its new active does not explain.
@@ -54,11 +54,11 @@ pub fn group_news(previous: &HAGroupStatus, next: &HAGroupStatus, told: Told<'_>
         }
         news.phases.extend(became_known);
     }
+    let (before, after) = (by_name(&previous.pairs), by_name(&next.pairs));
     for pair in &next.pairs {
-        let before = previous.pairs.iter().find(|before| before.name == pair.name);
-        news.events.extend(changed(before, pair));
+        news.events.extend(changed(before.get(pair.name.as_str()).copied(), pair));
     }
-    let is_gone = |pair: &&PairStatus| next.pairs.iter().all(|other| other.name != pair.name);
+    let is_gone = |pair: &&PairStatus| !after.contains_key(pair.name.as_str());
     news.events.extend(previous.pairs.iter().filter(is_gone).map(|pair| EventText {
         type_: EventType::Normal,
         reason: "PairEnded",

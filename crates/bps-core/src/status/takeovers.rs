@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 
 use bps_api::{PairStatus, Takeover, TakeoverPhases};
 use bps_protocol::{Epoch, TakeoverRecord};
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
 use super::group::{GroupInput, PAIRED};
-use crate::manifests::pair_name;
 
 /// Most takeovers that are kept.
 pub(super) const TAKEOVERS_MAX: usize = 10;
@@ -19,13 +19,18 @@ pub type Told<'a> = (&'a str, &'a BTreeMap<u32, TakeoverRecord>);
 
 /// The takeovers that were known, those that are new, and what became known of them.
 pub(super) fn takeovers(input: &GroupInput<'_>, pairs: &[PairStatus]) -> Vec<Takeover> {
+    let before = by_name(&input.previous.pairs);
+    let now = by_name(pairs);
     let mut all = input.previous.takeovers.clone();
-    all.extend(pairs.iter().filter_map(|pair| takeover(input, pair)));
+    let changed = pairs.iter().filter_map(|pair| takeover(before.get(pair.name.as_str())?, pair, input.now));
+    all.extend(changed);
     for takeover in &mut all {
         if let Some(record) = record_of((input.name, input.records), takeover) {
             tell(takeover, record);
         }
-        if is_repaired(input, pairs, takeover) && takeover.phases.repaired.is_none() {
+        if is_repaired(input, now.get(takeover.pair.as_str()).copied(), takeover)
+            && takeover.phases.repaired.is_none()
+        {
             let since = input.now.duration_since(takeover.time.0).as_millis();
             let after = |lease| i32::try_from(i128::from(lease) + since.max(0)).unwrap_or(i32::MAX);
             // Spans of two clocks may overlap by the time until the operator saw the takeover.
@@ -36,14 +41,18 @@ pub(super) fn takeovers(input: &GroupInput<'_>, pairs: &[PairStatus]) -> Vec<Tak
     all
 }
 
+/// Pairs by their names: a group may have 1,000.
+pub(super) fn by_name(pairs: &[PairStatus]) -> BTreeMap<&str, &PairStatus> {
+    pairs.iter().map(|pair| (pair.name.as_str(), pair)).collect()
+}
+
 /// Who acts in a pair, or acted last if nobody does; empty before the first tenure.
 pub(super) fn last_actor(pair: &PairStatus) -> &str {
     if pair.active.is_empty() { &pair.last_active } else { &pair.active }
 }
 
 /// Another Pod acts than before; the first tenure of a pair is none.
-fn takeover(input: &GroupInput<'_>, pair: &PairStatus) -> Option<Takeover> {
-    let before = input.previous.pairs.iter().find(|before| before.name == pair.name)?;
+fn takeover(before: &PairStatus, pair: &PairStatus, now: Timestamp) -> Option<Takeover> {
     let from = last_actor(before);
     let has_changed = !from.is_empty() && !pair.active.is_empty() && from != pair.active;
     let epoch = Epoch::from(pair.epoch.parse::<u64>().ok()?);
@@ -54,7 +63,7 @@ fn takeover(input: &GroupInput<'_>, pair: &PairStatus) -> Option<Takeover> {
         to: pair.active.clone(),
         epoch: pair.epoch.clone(),
         by: by.to_owned(),
-        time: MicroTime(input.now),
+        time: MicroTime(now),
         reason: String::new(),
         phases: TakeoverPhases::default(),
     })
@@ -62,10 +71,8 @@ fn takeover(input: &GroupInput<'_>, pair: &PairStatus) -> Option<Takeover> {
 
 /// What the new active of a takeover told, if its Lease still says so.
 pub(super) fn record_of<'a>((group, records): Told<'a>, takeover: &Takeover) -> Option<&'a TakeoverRecord> {
-    let is_it = |(number, record): &(&u32, &TakeoverRecord)| {
-        takeover.pair == pair_name(group, **number) && takeover.epoch == epoch_text(record.epoch)
-    };
-    records.iter().find(is_it).map(|(_, record)| record)
+    let number = takeover.pair.strip_prefix(group)?.strip_prefix('-')?.parse().ok()?;
+    records.get(&number).filter(|record| takeover.epoch == epoch_text(record.epoch))
 }
 
 fn epoch_text(epoch: Epoch) -> String {
@@ -87,8 +94,8 @@ fn tell(takeover: &mut Takeover, record: &TakeoverRecord) {
 }
 
 /// Whether the pair has a standby again, and nothing is left to do: labels and Services follow the takeover.
-fn is_repaired(input: &GroupInput<'_>, pairs: &[PairStatus], takeover: &Takeover) -> bool {
-    let pair = pairs.iter().find(|pair| pair.name == takeover.pair && pair.epoch == takeover.epoch);
+fn is_repaired(input: &GroupInput<'_>, pair: Option<&PairStatus>, takeover: &Takeover) -> bool {
+    let pair = pair.filter(|pair| pair.epoch == takeover.epoch);
     let TakeoverPhases { promoted, published, .. } = takeover.phases;
     let is_found = promoted.is_some() && (published.is_some() || !input.has_service);
     is_found && input.plan.steps.is_empty() && pair.is_some_and(|pair| pair.state == PAIRED)

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use bps_core::model::{NodeName, Role};
 use bps_core::pairing::{
-    Forsaken, Group, HaState, LevelText, Lost, Pair, PairAction, Pod, Shown, Silence, Uncovered, VACANT,
-    plan, testing,
+    Forsaken, Group, HaState, LevelText, Lost, Pair, PairAction, Pod, Shown, Silence, StandbyPlace,
+    Uncovered, VACANT, plan, testing,
 };
 use bps_protocol::{AgentId, BootTime, Hold, Moment, Replacement, Timing};
 use serde::Deserialize;
@@ -30,6 +30,8 @@ pub(crate) struct PairScenario {
     alone_for: Option<String>,
     #[serde(default)]
     leaving_nodes: BTreeSet<String>,
+    /// Where a standby may be; another domain is better if the file does not say.
+    standby: Option<String>,
     /// Pods by their names, which are one letter each.
     #[serde(default)]
     pods: BTreeMap<char, String>,
@@ -82,6 +84,7 @@ impl PairScenario {
             surplus_since: self.surplus_for.as_deref().map(ago).transpose()?,
             alone_since: self.alone_for.as_deref().map(ago).transpose()?,
             leaving_nodes: self.leaving_nodes.iter().cloned().map(NodeName).collect(),
+            standby_place: place(self.standby.as_deref())?,
             ..Group::default()
         };
         for (number, line) in &self.pairs {
@@ -128,6 +131,15 @@ impl PairScenario {
     }
 }
 
+fn place(word: Option<&str>) -> Result<StandbyPlace, String> {
+    match word {
+        Some("Ignore") => Ok(StandbyPlace::Anywhere),
+        None => Ok(StandbyPlace::Preferred),
+        Some("Required") => Ok(StandbyPlace::Required),
+        Some(other) => Err(not_understood(other)),
+    }
+}
+
 fn pod(letter: char, line: &str) -> Result<(Pod, bool), String> {
     let number = id(letter).0;
     let mut pod = Pod { name: letter.to_string(), node: Some(NodeName("n1".into())), ..testing::pod(number) };
@@ -143,6 +155,7 @@ fn pod(letter: char, line: &str) -> Result<(Pod, bool), String> {
             ("primary", "") => pod.role = Some(Role::Primary),
             ("hot", "") => pod.role = Some(Role::Hot),
             ("node", node) if !node.is_empty() => pod.node = Some(NodeName(node.into())),
+            ("domain", domain) if !domain.is_empty() => pod.domain = Some(domain.into()),
             ("named", name) if !name.is_empty() => pod.name = name.into(),
             ("shows", "nothing") => pod.shown = Shown::default(),
             ("shows", "both") => pod.shown.is_contradictory = true,

@@ -101,6 +101,11 @@ impl Cache {
         self.storm_threshold = threshold;
     }
 
+    /// The value of a label of a node, if it has one.
+    pub fn node_label(&self, node: &NodeName, key: &str) -> Option<&str> {
+        self.node_labels.get(node)?.get(key).map(String::as_str)
+    }
+
     /// Nodes that not only the Pods of sets are concerned with.
     pub const fn nodes_noted(&self) -> &NotedNodes {
         &self.nodes_noted
@@ -109,6 +114,7 @@ impl Cache {
     /// A node was seen; sets with Pods on it are affected if something of it changed that matters.
     pub(crate) fn see_node(&mut self, node: &SlimNode, now: Timestamp) -> Vec<Affected> {
         let view = node_view(node);
+        self.node_labels.insert(view.name.clone(), node.metadata.labels.clone().unwrap_or_default());
         if let Some(list) = &mut self.node_list {
             list.missing.remove(&view.name);
             list.is_empty = false;
@@ -139,6 +145,7 @@ impl Cache {
 
     fn forget_node(&mut self, name: &NodeName, now: Timestamp) -> Vec<Affected> {
         self.nodes.remove(name);
+        self.node_labels.remove(name);
         self.nodes_noted.note(name, None);
         self.silent_since.remove(name);
         self.note_missing(name, now);

@@ -48,6 +48,29 @@ async fn takeovers_are_told_once_and_none_is_missed_as_long_as_no_watch_shows_th
     assert_eq!(takeovers, [0, 1, 2]);
 }
 
+#[tokio::test]
+async fn how_much_a_standby_lacks_is_told_at_once_and_then_every_ten_seconds() {
+    let mut known = group();
+    known.spec.paused = true;
+    let (client, server) = pair();
+    let (log, serving) = server.serve(merging(known.clone()));
+    let (mut context, _writer) = context(&client, Stores::with(known.clone(), []));
+    for (entries, reason) in [(7, None), (9, None), (9, None), (9, Some("StandbyFull"))] {
+        let mut lease = held(1, 1);
+        let lag = json!({"entries": entries, "bytes": 0, "since": "2026-01-01T00:00:00Z", "reason": reason});
+        let annotations = lease.metadata.annotations.get_or_insert_default();
+        annotations.insert(keys::ANNOTATION_HA_LAG.to_owned(), lag.to_string());
+        annotations.insert(keys::ANNOTATION_HA_IN_SYNC.to_owned(), String::new());
+        context.stores = vec![Stores::with(known.clone(), [lease]).with_pods([pod(1), pod(2)])];
+        assert!(matches!(look(&context, &job()).await, Look::Settled(Some(_))));
+    }
+    serving.abort();
+    let log = log.lock().unwrap();
+    let status = log.iter().filter(|seen| seen.path.ends_with("/status")).map(|seen| &seen.body["status"]);
+    let lags: Vec<_> = status.map(|status| status["pairs"][0]["lag"]["entries"].clone()).collect();
+    assert_eq!(lags, [7, 9]);
+}
+
 /// The slice of the pair `web-0`, which shows this Pod.
 fn slice_of(number: u128, epoch: Epoch) -> EndpointSlice {
     let target = json!({"kind": "Pod", "name": format!("web-{number}"), "uid": format_uid(number)});

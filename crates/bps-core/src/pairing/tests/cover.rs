@@ -9,8 +9,8 @@ const SECOND: Duration = Duration::from_secs(1);
 fn changed(change: impl Fn(&mut Group), time: Duration) -> Group {
     let mut group = group([1, 2], [pair(0, [1, 2])]);
     change(&mut group);
-    let before = group.uncovered(&group.pairs[0], None, now().before(time));
-    group.pairs[0].uncovered = group.uncovered(&group.pairs[0], before, now());
+    let before = group.roster().uncovered(&group.pairs[0], None, now().before(time));
+    group.pairs[0].uncovered = group.roster().uncovered(&group.pairs[0], before, now());
     labelled(group)
 }
 
@@ -123,7 +123,7 @@ fn an_operator_that_knows_nothing_keeps_whom_the_one_before_it_kept_and_lets_go_
 fn what_was_known_before_lasts_as_long_as_nobody_could_follow() {
     let mut group = group([1, 2], [pair(0, [1, 2])]);
     let [first, second] = [now(), now() + SECOND];
-    let see = |group: &Group, before, at| group.uncovered(&group.pairs[0], before, at);
+    let see = |group: &Group, before, at| group.roster().uncovered(&group.pairs[0], before, at);
     let uncovered = |since, successor| Some(Uncovered { since, successor });
     hears_nothing(&mut group);
     let before = see(&group, None, first);

@@ -2,6 +2,7 @@
 
 mod check;
 mod cover;
+mod growth;
 mod lost;
 mod properties;
 mod situations;
@@ -45,7 +46,7 @@ fn held(reason: PairReason, pair: Option<u32>) -> PairHold {
 
 /// Labels as the pairs want them, so that a plan shows only what else is to be done.
 fn labelled(mut group: Group) -> Group {
-    for step in super::labels::labels(&group, &[], &BTreeSet::new()) {
+    for step in super::labels::labels(&group, &group.roster(), &[], &BTreeSet::new()) {
         let PairAction::Label { pod, shown } = step.action else { unreachable!("labels are all it plans") };
         let labelled = group.pods.iter_mut().find(|candidate| candidate.id == pod);
         labelled.expect("a Pod of the group").shown = shown;

@@ -78,6 +78,8 @@ struct World {
     asked: usize,
     /// Pairs whose Lease was deleted, as they were.
     ended: BTreeMap<u32, Pair>,
+    /// Whether nodes have a label that says what fails together.
+    has_domains: bool,
 }
 
 impl Default for World {
@@ -90,6 +92,7 @@ impl Default for World {
             silent: BTreeMap::new(),
             asked: 0,
             ended: BTreeMap::new(),
+            has_domains: false,
         }
     }
 }
@@ -99,7 +102,8 @@ impl World {
         match happening {
             Happening::Comes => {
                 self.next += 1;
-                self.group.pods.push(pod(self.next));
+                let domain = self.has_domains.then(|| format!("zone-{}", self.next % 3));
+                self.group.pods.push(Pod { domain, ..pod(self.next) });
             }
             Happening::ComesTo(role) => {
                 self.next += 1;
@@ -204,7 +208,8 @@ impl World {
             let counts = pair.silence.filter(|silence| silence.since + SILENCE_MAX <= self.now);
             self.silent.extend(counts.map(|silence| (silence.standby, self.now)));
         }
-        let uncovered = |pair: &Pair| self.group.uncovered(pair, pair.uncovered, self.now);
+        let roster = self.group.roster();
+        let uncovered = |pair: &Pair| roster.uncovered(pair, pair.uncovered, self.now);
         let uncovered: Vec<Option<Uncovered>> = self.group.pairs.iter().map(uncovered).collect();
         for (pair, uncovered) in self.group.pairs.iter_mut().zip(uncovered) {
             pair.uncovered = uncovered;
@@ -348,8 +353,8 @@ proptest! {
         prop_assert_eq!(&last.steps, &vec![], "{:?}", world.group);
 
         let staying = world.group.staying().len();
-        let pairs = &world.group.pairs;
-        let complete = pairs.iter().filter(|pair| world.group.staying_members(pair).len() == 2).count();
+        let (pairs, roster) = (&world.group.pairs, world.group.roster());
+        let complete = pairs.iter().filter(|pair| roster.staying_members(pair).len() == 2).count();
         prop_assert_eq!(complete, staying / 2, "{:?}", world.group);
         prop_assert!(pairs.len() <= staying.div_ceil(2), "{:?}", world.group);
         prop_assert!(staying == 0 || !pairs.is_empty());
@@ -393,12 +398,42 @@ proptest! {
 
         let group = &world.group;
         let wanted = group.pairs_wanted.unwrap_or_default();
-        let members = |pair: &Pair| group.staying_members(pair).len();
+        let roster = group.roster();
+        let members = |pair: &Pair| roster.staying_members(pair).len();
         let seated: usize = group.pairs.iter().map(members).sum();
         prop_assert!(group.pairs.len() <= wanted, "{:?}", group);
         prop_assert_eq!(seated, group.staying().len().min(2 * wanted), "{:?}", group);
         for pair in group.pairs.iter().filter(|pair| members(pair) > 0) {
-            prop_assert!(pair.lease.holder.is_some_and(|holder| group.is_staying(holder)), "{:?}", pair);
+            prop_assert!(pair.lease.holder.is_some_and(|holder| roster.is_staying(holder)), "{:?}", pair);
+        }
+    }
+}
+
+proptest! {
+    /// Whatever happened before: no standby stays beside its active for which a ready spare is elsewhere, and none at all if the
+    /// group requires another domain.
+    #[test]
+    fn standbys_are_as_far_from_their_actives_as_the_group_asks(
+        history in prop::collection::vec((happening(), any::<bool>()), 0..40),
+        is_required in any::<bool>(),
+    ) {
+        let mut world = World { has_domains: true, ..World::default() };
+        world.group.standby_place = if is_required { StandbyPlace::Required } else { StandbyPlace::Preferred };
+        let last = world.come_to_rest(history);
+        prop_assert_eq!(&last.steps, &vec![], "{:?}", world.group);
+
+        let (group, roster) = (&world.group, world.group.roster());
+        let named: BTreeSet<AgentId> = group.pairs.iter().flat_map(|pair| pair.lease.named()).collect();
+        for pair in group.pairs.iter().filter(|pair| roster.staying_members(pair).len() == 2) {
+            let active = pair.lease.holder.and_then(|holder| roster.pod(holder)).expect("somebody acts");
+            let mut members = pair.lease.members.into_iter().filter_map(|id| roster.pod(id));
+            let are_apart = members.all(|pod| pod.id == active.id || pod.domain != active.domain);
+            let is_spare = |pod: &&Pod| {
+                let is_free = !pod.is_leaving && pod.is_ready && !named.contains(&pod.id);
+                is_free && !group.silent.contains(&pod.id) && pod.domain != active.domain
+            };
+            let has_better = group.pods.iter().any(|pod| is_spare(&pod));
+            prop_assert!(are_apart || !is_required && !has_better, "{:?} of {:?}", pair, group);
         }
     }
 }

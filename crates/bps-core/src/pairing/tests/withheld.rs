@@ -53,7 +53,7 @@ fn a_pair_is_forsaken_once_who_is_left_lacks_what_nobody_else_has() {
         (group([2], [pair(0, [1, 2])]), false),
     ];
     for (group, expected) in table {
-        assert_eq!(group.is_forsaken(&group.pairs[0]), expected, "{group:?}");
+        assert_eq!(group.roster().is_forsaken(&group.pairs[0]), expected, "{group:?}");
     }
 }
 
@@ -64,7 +64,7 @@ fn forsaken(mut group: Group, was_told: bool) -> Group {
 
 fn waits(group: &Group, after: Duration) -> (bool, Option<BootTime>) {
     let plan = plan_at(group, now() + after);
-    (plan.is_pair_held(PairReason::Withheld, 0), plan.look_again)
+    (plan.pairs_held(PairReason::Withheld).contains(&0), plan.look_again)
 }
 
 #[test]

@@ -58,9 +58,10 @@ impl Lasting {
 
     /// Notes which actives nobody could follow.
     fn see_uncovered(&mut self, group: &mut Group, now: BootTime) {
+        let roster = group.roster();
         let uncovered = |pair: &Pair| {
             let before = self.uncovered.get(&pair.number).copied();
-            Some((pair.number, group.uncovered(pair, before, now)?))
+            Some((pair.number, roster.uncovered(pair, before, now)?))
         };
         self.uncovered = group.pairs.iter().filter_map(uncovered).collect();
         for pair in &mut group.pairs {
