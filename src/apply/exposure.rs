@@ -138,7 +138,7 @@ where
     let field_manager = Some(keys::FIELD_MANAGER.to_owned());
     let written = if let Some(version) = target.version {
         patch["metadata"]["uid"] = json!(version.uid);
-        // Somebody else may adopt an object meanwhile that nobody owns.
+        // Another controller may adopt an object without an owner meanwhile.
         if target.guard == Guard::Version || version.is_orphan {
             patch["metadata"]["resourceVersion"] = json!(version.resource_version);
         }

@@ -53,7 +53,8 @@ impl Group {
 }
 
 impl Draft<'_> {
-    /// Whether a Pod is in another domain than the active of a pair, and the standby in whose place it would come is not.
+    /// Whether a Pod is in another domain than the active of a pair, and the standby in whose place it would come is in the same.
+    /// One whose domain is not known keeps its place: its node may have no object for a moment.
     pub(super) fn is_farther(&self, pair: &Pair, leaving: AgentId, joining: AgentId) -> bool {
         let (group, pod) = (self.group, |id| self.roster.pod(id));
         let standby = Some(leaving).filter(|id| pair.lease.holder != Some(*id));
@@ -61,8 +62,7 @@ impl Draft<'_> {
         let (Some(active), Some(standby), Some(joining)) = (active, standby, pod(joining)) else {
             return false;
         };
-        group.distance(active, joining) == Distance::OtherDomain
-            && group.distance(active, standby) != Distance::OtherDomain
+        group.distance(active, joining) == Distance::OtherDomain && active.domain == standby.domain
     }
 
     /// Whether the Pod of a pair could stand by in another one that has no standby.

@@ -38,7 +38,7 @@ pub(super) fn ending(draft: &mut Draft<'_>) {
         end(draft, pair);
     }
     // What another pair's active would overwrite may be the last copy of its state: only a wish for fewer pairs ends such a one.
-    // Nor does one end whose Pod could be nobody's standby: it would serve nothing any more.
+    // Nor does one end whose Pod could stand by for no other active: it would serve nothing any more.
     let is_of_use = |pair: &&Pair| pair.level.is_none() && draft.could_join_another(pair);
     let rest: Vec<_> = rest.into_iter().filter(is_of_use).collect();
     if rest.is_empty() {

@@ -87,8 +87,7 @@ impl<'a> Roster<'a> {
 
     /// Whether a Pod holds the Lease of a pair.
     pub(super) fn holds(&self, id: AgentId) -> bool {
-        let seats = self.seats.get(&id).map(Vec::as_slice).unwrap_or_default();
-        seats.iter().inspect(|_| self.visit()).any(|pair| pair.lease.holder == Some(id))
+        self.seats_of(id).any(|pair| pair.lease.holder == Some(id))
     }
 
     /// Whether the Pod exists and stays.
@@ -96,7 +95,7 @@ impl<'a> Roster<'a> {
         self.pod(id).is_some_and(|pod| !pod.is_leaving)
     }
 
-    /// Whether a Pod belongs to a pair of which nothing is known but that somebody may act in it.
+    /// Whether a Pod belongs to a pair of which nothing is known but that a member may act.
     pub(super) fn is_left_alone(&self, pod: &Pod) -> bool {
         self.visit();
         self.left_alone.contains(pod.name.as_str())
@@ -110,7 +109,7 @@ impl<'a> Roster<'a> {
     /// Whether another pair has a better claim to a Pod, which has one place. A request that was carried out without its writer
     /// hearing of it may have given it two.
     ///
-    /// Where it acts comes first, then where somebody answers the active, which may be this Pod.
+    /// Where it acts comes first, then where a standby answers the active, which may be this Pod.
     pub(super) fn is_claimed_elsewhere(&self, pair: &Pair, id: AgentId) -> bool {
         let claim = |pair: &Pair| {
             let Lease { holder, hold, .. } = pair.lease;
@@ -125,9 +124,14 @@ impl<'a> Roster<'a> {
     }
 
     fn seated_elsewhere(&self, pair: &Pair, id: AgentId) -> impl Iterator<Item = &'a Pair> {
-        let seats = self.seats.get(&id).map(Vec::as_slice).unwrap_or_default();
         let number = pair.number;
-        seats.iter().inspect(|_| self.visit()).copied().filter(move |other| other.number != number)
+        self.seats_of(id).filter(move |other| other.number != number)
+    }
+
+    /// Pairs that have a Pod as a member.
+    fn seats_of(&self, id: AgentId) -> impl Iterator<Item = &'a Pair> {
+        let seats = self.seats.get(&id).map(Vec::as_slice).unwrap_or_default();
+        seats.iter().inspect(|_| self.visit()).copied()
     }
 
     /// Whether a Pod is a member of any pair, or is to become one of a pair with a lower number than this one's.

@@ -118,9 +118,9 @@ struct Count {
     followed: usize,
     /// Primaries whose standbys are in the same domain. If both are lost the operator waits until neither can act any more.
     beside_standby: usize,
-    /// Primaries whose state no standby has wholly, and whom nobody follows without it.
+    /// Primaries whose state no standby has wholly, and that no standby follows without it.
     uncopied: usize,
-    /// Hot backups that stand by for nobody.
+    /// Hot backups that stand by for no active.
     hot: usize,
     cold: usize,
 }
@@ -190,7 +190,7 @@ struct Loss<'a> {
 impl<'a> Loss<'a> {
     fn new(domain: &'a str, of: Count, left: Count, wanted: usize) -> Self {
         let gap = wanted.saturating_sub(left.primaries + of.followed);
-        // Nobody takes the places of those.
+        // No backup takes the places of those.
         let lasting = (of.beside_standby + of.uncopied).min(gap);
         let open = (gap - lasting).saturating_sub(left.hot);
         let woken = open.min(left.cold);
