@@ -2,12 +2,16 @@
 
 CARGO ?= cargo
 
-# The lab and the static programs of the images are built with the same flags into the same directory of the lab's cache, so
-# that what they share is compiled once: `quick` for a person who waits, `release` for measurements.
-LAB_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/backuppodset-lab
+# Everything is linked statically: what is in an image has no libraries beside it, and one set of flags means that what the
+# tests, the lab and the images share is compiled once.
 TARGET := $(shell rustc -vV | sed -n 's/^host: //p')
-STATIC = CARGO_TARGET_$(shell echo $(TARGET) | tr 'a-z-' 'A-Z_')_RUSTFLAGS='-C target-feature=+crt-static'
-lab = $(STATIC) $(CARGO) run --quiet --profile $(1) --locked --target $(TARGET) --target-dir $(LAB_CACHE)/target --package lab --bin lab --
+export CARGO_BUILD_TARGET := $(TARGET)
+export CARGO_TARGET_$(shell echo $(TARGET) | tr 'a-z.-' 'A-Z__')_RUSTFLAGS := -C target-feature=+crt-static
+
+# The lab and the programs of the images are built into the lab's cache: `quick` for a person who waits, `release` for
+# measurements.
+LAB_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/backuppodset-lab
+lab = $(CARGO) run --quiet --profile $(1) --locked --target-dir $(LAB_CACHE)/target --package lab --bin lab --
 LAB = $(call lab,quick)
 FAST_LAB = $(call lab,release)
 

@@ -1,6 +1,7 @@
 //! Starts Cargo as a shell would, also from a program that Cargo started itself.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::process::Command;
 
 /// Beginnings of the variables by which Cargo tells a program about the program's own package.
@@ -17,6 +18,14 @@ pub fn command() -> Command {
         command.env_remove(name);
     }
     command
+}
+
+/// The file of a program that was compiled together with this one; `None` if nobody says where it is.
+///
+/// The suite says it to every test, in `BPS_TEST_bps-agent` and the like: without that, a test that needs a program of
+/// another package has Cargo build it, with other features.
+pub fn built(program: &str) -> Option<PathBuf> {
+    std::env::var_os(format!("BPS_TEST_{program}")).map(PathBuf::from)
 }
 
 /// Which Cargo that is.

@@ -248,6 +248,19 @@ pub struct Binaries {
     pub app: PathBuf,
 }
 
+impl Binaries {
+    /// Picks them from programs by name.
+    fn among(built: &BTreeMap<String, PathBuf>) -> Result<Self, Error> {
+        let find = |name: &'static str| {
+            let path = built.get(name).cloned().ok_or(Error::MissingBinary(name))?;
+            if is_static(&path)? { Ok(path) } else { Err(Error::DynamicBinary(path)) }
+        };
+        let [operator, wakeup, agent, app] = PROGRAMS.map(|program| program.name);
+        let (operator, wakeup) = (find(operator)?, find(wakeup)?);
+        Ok(Self { operator, wakeup, agent: find(agent)?, app: find(app)? })
+    }
+}
+
 /// A program of an image, and the package that it is built from.
 #[derive(Debug, Clone, Copy)]
 struct Program {
@@ -296,13 +309,22 @@ pub fn build_static(root: &Path, cache: &Path, profile: Profile) -> Result<Binar
         built.extend(build(root, cache, profile, programs)?);
     }
 
-    let find = |name: &'static str| {
-        let path = built.get(name).cloned().ok_or(Error::MissingBinary(name))?;
-        if is_static(&path)? { Ok(path) } else { Err(Error::DynamicBinary(path)) }
-    };
-    let [operator, wakeup, agent, app] = PROGRAMS.map(|program| program.name);
-    let (operator, wakeup) = (find(operator)?, find(wakeup)?);
-    Ok(Binaries { operator, wakeup, agent: find(agent)?, app: find(app)? })
+    Binaries::among(&built)
+}
+
+/// The binaries that were built before, if the caller of this program says where they are; `None` if it does not.
+///
+/// The suite does: what it compiled for the tests is what they put into images, see [`cargo::built`].
+///
+/// # Errors
+/// [`Error::ReadFile`] or [`Error::DynamicBinary`].
+pub fn prebuilt() -> Result<Option<Binaries>, Error> {
+    let named = |program: &Program| Some((program.name.to_owned(), cargo::built(program.name)?));
+    let files: BTreeMap<String, PathBuf> = PROGRAMS.iter().filter_map(named).collect();
+    if files.len() < PROGRAMS.len() {
+        return Ok(None);
+    }
+    Binaries::among(&files).map(Some)
 }
 
 /// Runs cargo once; returns the programs by name.

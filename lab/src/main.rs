@@ -9,7 +9,7 @@ mod cli;
 use anyhow::Context;
 use clap::{Parser, Subcommand};
 use cli::bench::BenchArguments;
-use cli::programs::{self, ProgramArguments};
+use cli::programs;
 use cli::project::{self, ManifestArguments};
 use lab::cluster::{Cluster, Options};
 use lab::cuts::Peer;
@@ -69,7 +69,7 @@ enum Verb {
     /// Measure, and print the figures beside the paper's. Needs the local cluster to itself.
     Bench(BenchArguments),
     /// Build the programs of Kubernetes and Helm that tests need and the cache lacks.
-    Programs(ProgramArguments),
+    Programs,
     /// Run a command in the network of a node, where the addresses of Pods and Services work.
     ExecIn {
         /// The node.
@@ -212,7 +212,7 @@ fn run(verb: Verb) -> anyhow::Result<ExitCode> {
         Verb::Install(arguments) => project::install(arguments.manifest.as_deref())?,
         Verb::Demo(arguments) => project::demo(arguments.manifest.as_deref())?,
         Verb::Bench(arguments) => cli::bench::bench(arguments)?,
-        Verb::Programs(arguments) => programs::programs(&arguments)?,
+        Verb::Programs => programs::programs()?,
         Verb::ExecIn { node, command } => return exec_in(&node, &command),
         Verb::Fault { fault } => {
             let instant = inject(&Cluster::attach()?, fault)?;

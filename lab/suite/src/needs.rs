@@ -12,8 +12,6 @@ pub(crate) const LINT_WITHIN: Duration = Duration::from_secs(1_800);
 pub(crate) const COMPILE_WITHIN: Duration = Duration::from_secs(3_600);
 /// Bound of the compilation of the programs of Kubernetes and Helm. Source: 15 minutes on two cores, once.
 pub(crate) const PROGRAMS_WITHIN: Duration = Duration::from_secs(5_400);
-/// Bound of the compilation of the programs in the images. Source: 6 minutes on two cores that have compiled nothing yet.
-pub(crate) const IMAGES_WITHIN: Duration = Duration::from_secs(3_600);
 /// Bound of the claims. Source: 18 minutes on two cores, plus packages of the distribution that may be missing.
 const CLUSTER_WITHIN: Duration = Duration::from_secs(3_600);
 
@@ -35,8 +33,6 @@ pub(crate) struct Needs {
     pub(crate) share: Share,
     /// Whether it does nothing for any user but root.
     pub(crate) is_for_root: bool,
-    /// Whether it puts images into nodes, whose programs are then built beforehand.
-    pub(crate) has_images: bool,
     /// Whether all that it says is shown even if all is well: it has a table of its own.
     pub(crate) is_shown: bool,
     /// How long it may take; after that it is killed.
@@ -52,7 +48,6 @@ impl Needs {
     pub(crate) const DEFAULT: Self = Self {
         share: Share::Processor,
         is_for_root: false,
-        has_images: false,
         is_shown: false,
         within: PART_WITHIN,
         expected: Duration::from_secs(10),
@@ -80,8 +75,7 @@ const TABLE: &[(&str, &str, Needs)] = &[
     ("lab", "control_plane", Needs { expected: secs(30), ..CONTROL_PLANES }),
 ];
 
-const CLAIMS: Needs =
-    Needs { within: CLUSTER_WITHIN, expected: secs(1_100), has_images: true, is_shown: true, ..CLUSTER };
+const CLAIMS: Needs = Needs { within: CLUSTER_WITHIN, expected: secs(1_100), is_shown: true, ..CLUSTER };
 const CLUSTER: Needs = Needs { share: Share::Machine, is_for_root: true, ..Needs::DEFAULT };
 /// On free ports of the loopback interface, in directories of their own: any number fits on a machine.
 const CONTROL_PLANES: Needs = Needs { share: Share::Waiting, ..Needs::DEFAULT };

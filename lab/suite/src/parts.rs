@@ -45,12 +45,6 @@ impl Site {
         Part { name: "programs".to_owned(), needs, work: self.work(lab, &["programs"]) }
     }
 
-    /// What the claims put into the nodes, built beside the tests that wait: the claims would have the machine wait for it.
-    pub(crate) fn images(&self, lab: &Path) -> Part {
-        let needs = Needs { within: needs::IMAGES_WITHIN, is_for_root: true, ..Needs::DEFAULT };
-        Part { name: "programs of images".to_owned(), needs, work: self.work(lab, &["programs", "--images"]) }
-    }
-
     /// The tests in the documentation of these packages; `None` if there are no packages.
     pub(crate) fn doc_tests(&self, packages: &[String]) -> Option<Part> {
         let mut arguments = vec!["test", "--doc"];

@@ -146,8 +146,8 @@ const ROOM_MIN_MIB: u64 = 2_048;
 pub(crate) fn disk_hint(free_mib: Option<u64>) -> Option<String> {
     free_mib.filter(|free| *free < ROOM_MIN_MIB).map(|free| {
         format!(
-            "only {free} MiB of the disk are free, which may be why: free some, such as target/debug/incremental, or set \
-             CARGO_TARGET_DIR to a folder with 8 GiB"
+            "only {free} MiB of the disk are free, which may be why: free some, such as the folders \"incremental\" in target, or \
+             set CARGO_TARGET_DIR to a folder with 8 GiB"
         )
     })
 }

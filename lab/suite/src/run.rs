@@ -141,9 +141,6 @@ impl<'a> Suite<'a> {
         let packages = self.site.workspace.packages_with_doc_tests(files::sources);
         let mut tests: Vec<Part> = built.tests.into_iter().map(Site::test).collect();
         let lab = built.programs.get(LAB).cloned();
-        if let Some(lab) = lab.as_ref().filter(|_| tests.iter().any(|part| part.needs.has_images)) {
-            tests.push(self.site.images(lab));
-        }
         tests.extend(self.site.doc_tests(&packages));
         Ok(Compiled { lab, tests })
     }

@@ -298,9 +298,12 @@ async fn tails(pods: &Api<Pod>, pod: &Pod) -> Vec<String> {
     tails
 }
 
-/// Builds what goes into the images; takes minutes after a change.
+/// What goes into the images: what the suite compiled, else built here, which takes minutes after a change.
 pub(crate) fn build() -> Result<image::Binaries, image::Error> {
-    image::build_static(Path::new(ROOT), &paths::cache(), Profile::Quick)
+    match image::prebuilt()? {
+        Some(binaries) => Ok(binaries),
+        None => image::build_static(Path::new(ROOT), &paths::cache(), Profile::Quick),
+    }
 }
 
 fn load_image(cluster: &Cluster, spec: &ImageSpec) {

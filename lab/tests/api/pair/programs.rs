@@ -29,13 +29,9 @@ pub(super) struct Programs {
 /// Finds them, or has Cargo build them: it builds programs only for the tests of their own package.
 pub(super) fn programs() -> &'static Programs {
     static PROGRAMS: OnceLock<Programs> = OnceLock::new();
-    PROGRAMS.get_or_init(|| {
-        // Set by who compiled all packages together.
-        let built = |name: &str| std::env::var_os(format!("BPS_TEST_{name}")).map(PathBuf::from);
-        match (built("bps-agent"), built("lab-app")) {
-            (Some(agent), Some(app)) => Programs { agent, app },
-            _ => build(),
-        }
+    PROGRAMS.get_or_init(|| match (cargo::built("bps-agent"), cargo::built("lab-app")) {
+        (Some(agent), Some(app)) => Programs { agent, app },
+        _ => build(),
     })
 }
 
@@ -47,6 +43,8 @@ fn build() -> Programs {
         .args(["--package", "bps-agent", "--bin", "bps-agent", "--package", "lab-app", "--bin", "lab-app"])
         .args(["--manifest-path", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")])
         .env("CARGO_TARGET_DIR", target)
+        // The directory above is already the one of a target if Cargo was told one.
+        .env_remove("CARGO_BUILD_TARGET")
         .status();
     assert!(built.expect("cargo starts").success());
     Programs { agent: target.join("debug/bps-agent"), app: target.join("debug/lab-app") }
