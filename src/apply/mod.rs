@@ -179,8 +179,9 @@ impl Applier {
     async fn write(&self, observation: &Observation, action: &Action, now: Timestamp) -> Answer {
         let pods = pod::Pods::new(&self.client, observation);
         match action {
-            Action::Create { name, role, slot } => {
-                pods.create(&self.gate().settings, (name, *role, *slot), now).await
+            Action::Create { name, role, slot, subset } => {
+                let new = pod::NewPod { name, role: *role, slot: *slot, subset: subset.as_ref() };
+                pods.create(&self.gate().settings, new, now).await
             }
             Action::Convert { pod, from, to } => {
                 // Without a key the gate stays shut in any case, and the label says what is wanted.

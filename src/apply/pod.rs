@@ -4,7 +4,7 @@ use bps_api::{BackupPodSet, keys};
 use bps_core::manifests::{
     GateSettings, Injection, PodRequest, label_patch, owner_reference, pod, role_patch,
 };
-use bps_core::model::{PodName, PodRef, Refusal, Role};
+use bps_core::model::{PodName, PodRef, Refusal, Role, SubsetName};
 use bps_observe::slim::SlimPod;
 use bps_observe::{Observation, SetKey, TakenBack, Written, is_controlled_by};
 use bps_runtime::error::chain;
@@ -41,6 +41,15 @@ pub(super) struct Pods<'a> {
     api: Api<SlimPod>,
 }
 
+/// A Pod that a plan makes.
+#[derive(Clone, Copy)]
+pub(super) struct NewPod<'a> {
+    pub(super) name: &'a PodName,
+    pub(super) role: Role,
+    pub(super) slot: u32,
+    pub(super) subset: Option<&'a SubsetName>,
+}
+
 impl<'a> Pods<'a> {
     pub(super) fn new(client: &'a Client, observation: &'a Observation) -> Self {
         let set = observation.set.as_ref();
@@ -56,10 +65,10 @@ impl<'a> Pods<'a> {
     pub(super) async fn create(
         &self,
         gate: &GateSettings,
-        (name, role, slot): (&PodName, Role, u32),
+        NewPod { name, role, slot, subset }: NewPod<'_>,
         now: Timestamp,
     ) -> Answer {
-        let request = PodRequest { set: self.set, name, role, slot, now, injection: self.injection };
+        let request = PodRequest { set: self.set, name, role, slot, subset, now, injection: self.injection };
         let body = match pod(&request, gate) {
             Ok(body) => body,
             Err(error) => return Answer::failed(Refusal::Invalid, error.to_string()),
@@ -195,7 +204,9 @@ impl<'a> Pods<'a> {
 fn changed_label(sent: &Value, created: &ObjectMeta) -> Option<&'static str> {
     let sent = |key: &str| sent["metadata"]["labels"][key].as_str();
     let borne = |key: &str| created.labels.as_ref().and_then(|labels| labels.get(key)).map(String::as_str);
-    [keys::LABEL_SET, keys::LABEL_ROLE, keys::LABEL_REVISION].into_iter().find(|key| sent(key) != borne(key))
+    [keys::LABEL_SET, keys::LABEL_ROLE, keys::LABEL_REVISION, keys::LABEL_SUBSET]
+        .into_iter()
+        .find(|key| sent(key) != borne(key))
 }
 
 /// Whether plans see the Pod: with its labels as well, for what a human took out of the set by them never fills a place.

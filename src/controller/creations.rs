@@ -155,7 +155,7 @@ mod tests {
         let (creations, key, wanting) = (Creations::default(), key(), set(&json!({})));
         creations.were_refused(&key, &wanting, Role::Hot);
         let wanted = [Role::Primary, Role::Hot, Role::Cold].map(|role| Step {
-            action: Action::Create { name: PodName(role.as_str().into()), role, slot: 0 },
+            action: Action::Create { name: PodName(role.as_str().into()), role, slot: 0, subset: None },
             reason: Reason::ScaledOut,
         });
         let chosen = || {

@@ -26,7 +26,8 @@ fn tickets_are_let_in_although_the_role_is_written_before_they_are_sent() {
     let set: BackupPodSet = serde_json::from_value(sets(&file).remove(0)).expect("a set");
     let settings = GateSettings { image: "wakeup:1".into(), public_keys: Vec::new() };
     let (name, now) = (PodName("web-0".into()), Timestamp::UNIX_EPOCH);
-    let request = PodRequest { set: &set, name: &name, role: Role::Cold, slot: 0, now, injection: None };
+    let request =
+        PodRequest { set: &set, name: &name, role: Role::Cold, slot: 0, subset: None, now, injection: None };
     let cold = pod(&request, &settings).expect("a Pod")["metadata"]["labels"].take();
     let seen = PodRef { name, uid: Uid("u0".into()), resource_version: "1".into() };
     let mut asked = cold.clone();
@@ -84,8 +85,15 @@ fn the_policy_of_pairs_selects_a_pod_from_its_creation_and_whatever_its_role() {
     let seen = PodRef { name: name.clone(), uid: Uid("u0".into()), resource_version: "1".into() };
 
     for role in [Role::Primary, Role::Hot, Role::Cold] {
-        let request =
-            PodRequest { set: &set, name: &name, role, slot: 0, now, injection: injection.as_ref() };
+        let request = PodRequest {
+            set: &set,
+            name: &name,
+            role,
+            slot: 0,
+            subset: None,
+            now,
+            injection: injection.as_ref(),
+        };
         let made = pod(&request, &settings).unwrap();
         let written = role_patch(&seen, role, None, now);
         assert_eq!(made["metadata"]["labels"][keys::LABEL_GROUP], "pairs", "{role:?}");

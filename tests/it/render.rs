@@ -163,7 +163,7 @@ fn events(text: &mut String) {
     heading(text, "Events", &["action", "note", "reasons with type Normal", "reasons with type Warning"]);
     for transition in TRANSITIONS {
         let action = match (transition.from, transition.to) {
-            (None, Some(role)) => Action::Create { name: name(), role, slot: 0 },
+            (None, Some(role)) => Action::Create { name: name(), role, slot: 0, subset: None },
             (Some(from), Some(to)) => Action::Convert { pod: pod(), from, to },
             (Some(role), None) => Action::Delete { pod: pod(), role, is_ready: false },
             (None, None) => continue,
@@ -225,7 +225,7 @@ fn event(action: Action, reason: Reason, outcome: Outcome) -> Option<EventText> 
 }
 
 fn create() -> Action {
-    Action::Create { name: name(), role: Role::Hot, slot: 0 }
+    Action::Create { name: name(), role: Role::Hot, slot: 0, subset: None }
 }
 
 fn name() -> PodName {

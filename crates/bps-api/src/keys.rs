@@ -32,6 +32,8 @@ pub const LABEL_REVISION: &str = "backup.example.com/revision";
 /// Label: `true` on every Pod that was made with a gate, whatever its role is by now; never changed, so that a NetworkPolicy can
 /// let the operator in while the gate is opened.
 pub const LABEL_GATE: &str = "backup.example.com/gate";
+/// Label: the subset of the nodes that a Pod was made for, if its set has subsets; never changed.
+pub const LABEL_SUBSET: &str = "backup.example.com/subset";
 /// Label: role of a Pod in the words of the BPS paper; written in the same patch as [`LABEL_ROLE`].
 pub const LABEL_TYPE: &str = "type";
 /// Label: whether a Pod of a pair is `active` or `standby`; for your own selectors.
@@ -316,6 +318,7 @@ mod tests {
             ANNOTATION_SLOT,
             ANNOTATION_ROLE_SINCE,
             LABEL_GATE,
+            LABEL_SUBSET,
             ANNOTATION_WAKE_KEYS,
             ANNOTATION_GATE_OF,
             ANNOTATION_WRITTEN_KEYS,
@@ -346,7 +349,7 @@ mod tests {
             EVENT_REPORTER,
         ];
         assert_eq!(PREFIX, format!("{GROUP}/"));
-        assert_eq!(keys.map(|key| key.starts_with(PREFIX)), [true; 37]);
+        assert_eq!(keys.map(|key| key.starts_with(PREFIX)), [true; 38]);
     }
 
     #[test]

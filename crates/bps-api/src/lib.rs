@@ -9,6 +9,7 @@
 //! | [`active_standby`] | pairs of an active and a standby Pod in a set |
 //! | [`spec`] | the wish: counts, strategy, timing, update and service settings |
 //! | [`disruption`] | what planned disruptions may take at a time |
+//! | [`topology`] | failure domains, and subsets of the nodes with their shares |
 //! | [`template`] | the Pod template and its schema |
 //! | [`status`] | the report: counts, conditions, last failover, conversions |
 //! | [`group`], [`timing`] | the HAGroup kind; its times |
@@ -34,6 +35,7 @@ pub mod spec;
 pub mod status;
 pub mod template;
 pub mod timing;
+pub mod topology;
 
 pub use active_standby::{ActiveStandby, AgentDelivery, PromoteWhen, StandbyHooks};
 pub use disruption::{BudgetPolicy, Disruption};
@@ -48,8 +50,12 @@ pub use spec::{
     ScaleInPolicy, Strategy, UpdateStrategy, UpdateStrategyType,
 };
 pub use status::{
-    BackupPodSetStatus, Condition, ConditionStatus, Conversion, ConversionOutcome, FailoverReport, Summary,
-    Tier, TierNames,
+    BackupPodSetStatus, Condition, ConditionStatus, Conversion, ConversionOutcome, FailoverReport,
+    SubsetStatus, Summary, Tier, TierNames,
 };
 pub use template::{PodTemplate, TemplateMetadata};
 pub use timing::{GroupTiming, TimingProfile};
+pub use topology::{
+    AdaptiveSchedule, NodeOperator, NodeRequirement, NodeSelectorTerm, Rebalance, ScheduleStrategy,
+    ScheduleStrategyType, SetTopology, SubsetToleration, TierSpread, TopologySubset,
+};

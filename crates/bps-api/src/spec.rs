@@ -7,6 +7,7 @@ use super::disruption::Disruption;
 use super::service::ExposedService;
 use super::status::BackupPodSetStatus;
 use super::template::PodTemplate;
+use super::topology::SetTopology;
 use kube_derive::{CustomResource, KubeSchema};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
@@ -108,6 +109,9 @@ use std::borrow::Cow;
     "!has(self.activeStandby) || !has(self.service) || (!has(self.service.ipFamilies) && !has(self.service.ipFamilyPolicy))")
     .message("service.ipFamilies and service.ipFamilyPolicy have no effect with activeStandby, whose agents write one address \
               each: leave them out"))]
+#[x_kube(validation = Rule::new(
+    "has(self.activeStandby) || !has(self.topology) || !has(self.topology.standby)")
+    .message("topology.standby says where standbys of pairs may be: leave it out without activeStandby"))]
 #[x_kube(validation = Rule::new("has(self.activeStandby) == has(oldSelf.activeStandby)").message(
     "activeStandby can be neither added nor removed, because Pods with and without an agent cannot take over from each \
      other: make a new set, move the clients, and delete this one"))]
@@ -149,6 +153,11 @@ pub struct BackupPodSetSpec {
     /// Which candidate each transition takes.
     #[serde(default)]
     pub strategy: Strategy,
+
+    /// Where the Pods are to be: failure domains, and subsets of the nodes with their shares. Absent: new Pods are spread softly
+    /// over zones and nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub topology: Option<SetTopology>,
 
     /// Scheduler of the Pods. Default: the template's schedulerName, or else Kubernetes' default scheduler.
     #[serde(default, skip_serializing_if = "Option::is_none")]

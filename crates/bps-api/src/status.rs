@@ -51,6 +51,11 @@ pub struct BackupPodSetStatus {
     /// Names of the Pods by role.
     pub pods: TierNames,
 
+    /// Pods of each subset of `spec.topology`, in its order; absent without subsets.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 50), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub subsets: Vec<SubsetStatus>,
+
     /// `Ready`, `Available`, `Progressing`, `Stalled`, `Degraded`, `Paused`, `SurvivesNodeLoss` and `SurvivesZoneLoss`, each with
     /// reason and message. `Available`: as many primaries serve as are wanted. `Stalled`: the set does not get closer to its
     /// specification. `SurvivesNodeLoss`: whichever node is lost, Pods that are there already replace every primary.
@@ -85,6 +90,24 @@ pub struct Summary {
     pub images: String,
     /// Domains of which any one may be lost: `node`, `zone`, both as `node,zone`, or `none`.
     pub survives: String,
+}
+
+/// Pods of one subset of the nodes.
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct SubsetStatus {
+    /// Name of the subset.
+    #[schemars(length(max = 63))]
+    pub name: String,
+    /// Ready primaries / its share of the wanted primaries, for example `2/2`.
+    pub replicas: String,
+    /// Ready hot backups / its share of the wanted ones.
+    pub hot_backups: String,
+    /// Cold backups at their gate / its share of the wanted ones.
+    pub cold_backups: String,
+    /// Pods that wait for a node of the subset while Pods of other subsets fill their places.
+    #[serde(default)]
+    pub waiting: i32,
 }
 
 /// Names of the Pods by role, sorted, at most 50 each.

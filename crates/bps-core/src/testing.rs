@@ -10,7 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::model::{
     Desired, Endpoint, ExposedSlice, Exposure, Gate, Lifecycle, NodeHealth, NodeName, NodeView, ObjectState,
     Others, Ownership, Part, PodName, PodRef, PodShare, PodView, Recent, Revision, Role, RoleLabels, ScaleIn,
-    Signs, Snapshot, Storm, Strategies, Uid, UpdateKind, UpdatePolicy,
+    Signs, Snapshot, Storm, Strategies, Topology, Uid, UpdateKind, UpdatePolicy,
 };
 
 /// Age of a Pod about which a test says nothing.
@@ -50,6 +50,7 @@ pub fn desired([replicas, hot_backups, cold_backups]: [usize; 3]) -> Desired {
         progress_deadline: SignedDuration::from_secs(600),
         failover_delay: SignedDuration::ZERO,
         unready_deadline: SignedDuration::from_secs(300),
+        topology: Topology::default(),
         scale_in: ScaleIn::Delete,
         update: UpdatePolicy {
             kind: UpdateKind::BackupFirst,
@@ -109,6 +110,7 @@ pub fn pod(name: &str, role: Role, slot: u32) -> PodView {
         part: Part::None,
         slot,
         revision: current(),
+        subset: None,
         created: since,
         lifecycle: if is_cold { Lifecycle::Starting } else { Lifecycle::Ready { since } },
         gate: if is_cold { Gate::Listening { since } } else { Gate::None },

@@ -9,7 +9,7 @@ use bps_api::keys;
 use bps_api::service::IpFamily;
 use bps_core::model::{
     Gate, GateTrouble, Lifecycle, NodeName, Ownership, Part, PodName, PodRef, PodView, Revision, Role,
-    RoleLabels, Signs, Uid,
+    RoleLabels, Signs, Subset, Uid,
 };
 use bps_core::pairing::HaState;
 use jiff::{SignedDuration, Timestamp};
@@ -21,6 +21,8 @@ use super::slim::{SlimCondition, SlimContainerState, SlimContainerStatus, SlimPo
 /// What a Pod is read beside.
 pub(super) struct PodContext<'a> {
     pub(super) set_uid: &'a str,
+    /// Those of the wish, in its order.
+    pub(super) subsets: &'a [Subset],
     pub(super) hosts: Hosts<'a>,
     pub(super) keys: &'a KnownKeys,
     pub(super) noted: &'a Noted,
@@ -47,6 +49,8 @@ pub(super) fn pod_view(pod: &SlimPod, context: &PodContext<'_>) -> Option<PodVie
         part: part(pod),
         slot: annotation(keys::ANNOTATION_SLOT).and_then(|text| text.parse().ok()).unwrap_or(u32::MAX),
         revision: Revision(label(pod, keys::LABEL_REVISION).unwrap_or_default().to_owned()),
+        subset: label(pod, keys::LABEL_SUBSET)
+            .and_then(|name| context.subsets.iter().position(|subset| subset.name.0 == name)),
         created,
         lifecycle: as_noted(lifecycle(pod, created), context.noted.unready_since(&uid)),
         gate,

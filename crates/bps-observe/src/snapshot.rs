@@ -96,6 +96,7 @@ pub fn observe(cache: &Cache, key: &SetKey, now: Timestamp) -> Option<Observatio
     let hosts = cache.hosts(now);
     let context = PodContext {
         set_uid: set.metadata.uid.as_deref().unwrap_or_default(),
+        subsets: &desired.topology.subsets,
         hosts,
         keys: &cache.keys,
         noted: &cache.noted,
@@ -164,7 +165,7 @@ pub fn observe(cache: &Cache, key: &SetKey, now: Timestamp) -> Option<Observatio
         traffic_distribution,
         images: exposure::images(&set),
         invalid,
-        foreign_pods: foreign_pods(cache, key, context.set_uid),
+        foreign_pods: foreign_pods(cache, key, set.metadata.uid.as_deref().unwrap_or_default()),
         withheld,
         wake_keys: wake_keys(cache, key),
         posted: posted(cache, key),

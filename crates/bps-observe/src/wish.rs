@@ -1,13 +1,15 @@
 //! Reads a spec into a wish, and says what is wrong with one that slipped past the API server's checks.
 
 use bps_api::{
-    BackupPodSet, BackupPodSetSpec, CandidateChoice, CountOrPercent, ScaleInPolicy, UpdateStrategyType, keys,
+    BackupPodSet, BackupPodSetSpec, CandidateChoice, CountOrPercent, Rebalance, ScaleInPolicy,
+    ScheduleStrategyType, TopologySubset, UpdateStrategyType, keys,
 };
 use bps_core::manifests::{
     InjectError, PortError, check_agent, revision, set_group_spec, set_injection, slice_ports,
 };
 use bps_core::model::{
-    Desired, PodShare, Revision, ScaleIn, Strategies, Strategy, Uid, UpdateKind, UpdatePolicy,
+    Desired, PodShare, Revision, ScaleIn, Strategies, Strategy, Subset, SubsetName, SubsetShare, Topology,
+    Uid, UpdateKind, UpdatePolicy, share_out,
 };
 use jiff::SignedDuration;
 use serde_json::Value;
@@ -39,6 +41,16 @@ pub enum Error {
         field: &'static str,
         /// What it says.
         value: String,
+    },
+    /// Shares of subsets are more than all Pods.
+    #[error(
+        "spec.topology.subsets: percentages of {field} add up to {sum}%: write shares that are 100% together at most"
+    )]
+    TooMuch {
+        /// Field of the subsets.
+        field: &'static str,
+        /// What they add up to. Unit: percent.
+        sum: usize,
     },
     /// The template has no container.
     #[error("spec.template.spec.containers is empty: name at least one container")]
@@ -134,6 +146,7 @@ pub(super) fn read(set: &BackupPodSet, revision: Revision) -> (Desired, Option<E
         ),
         failover_delay: reader.seconds("failoverDelaySeconds", spec.failover_delay_seconds, DAY_RANGE),
         unready_deadline: unready_deadline(&mut reader, spec),
+        topology: topology(&mut reader, spec),
         scale_in: match spec.scale_in_policy {
             ScaleInPolicy::Delete => ScaleIn::Delete,
             ScaleInPolicy::Demote => ScaleIn::Demote,
@@ -177,13 +190,42 @@ impl Reader {
     fn share(&mut self, field: &'static str, value: &CountOrPercent) -> PodShare {
         match value {
             CountOrPercent::Number(number) => PodShare::Pods(self.number(field, *number, SHARE_RANGE)),
-            CountOrPercent::Percent(text) => {
-                let percent = text.strip_suffix('%').and_then(|percent| percent.parse::<i32>().ok());
-                if percent.is_none() && self.error.is_none() {
-                    self.error = Some(Error::NoShare { field, value: text.clone() });
-                }
-                PodShare::Percent(self.number(field, percent.unwrap_or(1), (1, 100)))
+            CountOrPercent::Percent(text) => PodShare::Percent(self.percent(field, text, 1)),
+        }
+    }
+
+    fn percent(&mut self, field: &'static str, text: &str, least: i32) -> usize {
+        let percent = text.strip_suffix('%').and_then(|percent| percent.parse::<i32>().ok());
+        if percent.is_none() && self.error.is_none() {
+            self.error = Some(Error::NoShare { field, value: text.to_owned() });
+        }
+        self.number(field, percent.unwrap_or(least), (least, 100))
+    }
+
+    /// The share of a subset in the Pods of one tier.
+    fn part(&mut self, field: &'static str, bounds: Bounds<'_>) -> SubsetShare {
+        let Bounds { exact, least, most } = bounds;
+        match exact {
+            Some(CountOrPercent::Number(number)) => {
+                SubsetShare::Pods(self.number(field, *number, COUNT_RANGE))
             }
+            Some(CountOrPercent::Percent(text)) => SubsetShare::Percent(self.percent(field, text, 0)),
+            None => SubsetShare::Within {
+                least: least.map_or(0, |least| self.number(field, least, COUNT_RANGE)),
+                most: most.map(|most| self.number(field, most, COUNT_RANGE)),
+            },
+        }
+    }
+
+    /// The API server cannot add up what is in texts.
+    fn check_percentages(&mut self, field: &'static str, shares: &[SubsetShare]) {
+        let percent = |share: &SubsetShare| match share {
+            SubsetShare::Percent(percent) => *percent,
+            SubsetShare::Pods(_) | SubsetShare::Within { .. } => 0,
+        };
+        let sum: usize = shares.iter().map(percent).sum();
+        if sum > 100 && self.error.is_none() {
+            self.error = Some(Error::TooMuch { field, sum });
         }
     }
 
@@ -191,6 +233,60 @@ impl Reader {
         self.number(field, value, range);
         SignedDuration::from_secs(i64::from(value.clamp(range.0, range.1)))
     }
+}
+
+/// The subsets with their shares of the counts.
+fn topology(reader: &mut Reader, spec: &BackupPodSetSpec) -> Topology {
+    let Some(wanted) = &spec.topology else { return Topology::default() };
+    let subsets = &wanted.subsets;
+    let mut above = vec![0; subsets.len()];
+    let mut shared = |field, count, bounds: fn(&TopologySubset) -> Bounds<'_>| {
+        let shares: Vec<SubsetShare> =
+            subsets.iter().map(|subset| reader.part(field, bounds(subset))).collect();
+        reader.check_percentages(field, &shares);
+        let given = share_out(&shares, usize::try_from(count).unwrap_or(0), &above);
+        above.iter_mut().zip(&given).for_each(|(above, given)| *above += given);
+        given
+    };
+    let replicas = shared("replicas", spec.replicas, |subset| Bounds {
+        exact: subset.replicas.as_ref(),
+        least: subset.min_replicas,
+        most: subset.max_replicas,
+    });
+    let hot_backups = shared("hotBackups", spec.hot_backups, |subset| Bounds {
+        exact: subset.hot_backups.as_ref(),
+        least: subset.min_hot_backups,
+        most: subset.max_hot_backups,
+    });
+    let cold_backups = shared("coldBackups", spec.cold_backups, |subset| Bounds {
+        exact: subset.cold_backups.as_ref(),
+        least: subset.min_cold_backups,
+        most: subset.max_cold_backups,
+    });
+    let subset = |index: usize| Subset {
+        name: SubsetName(subsets[index].name.clone()),
+        replicas: replicas[index],
+        hot_backups: hot_backups[index],
+        cold_backups: cold_backups[index],
+    };
+    let critical = wanted.schedule_strategy.adaptive.reschedule_critical_seconds;
+    let patience =
+        reader.seconds("topology.scheduleStrategy.adaptive.rescheduleCriticalSeconds", critical, (1, 3600));
+    Topology {
+        subsets: (0..subsets.len()).map(subset).collect(),
+        rebalances: wanted.rebalance == Rebalance::Roles,
+        patience: match wanted.schedule_strategy.r#type {
+            ScheduleStrategyType::Fixed => None,
+            ScheduleStrategyType::Adaptive => Some(patience),
+        },
+    }
+}
+
+/// What a subset says of one tier.
+struct Bounds<'a> {
+    exact: Option<&'a CountOrPercent>,
+    least: Option<i32>,
+    most: Option<i32>,
 }
 
 fn update(reader: &mut Reader, spec: &BackupPodSetSpec) -> UpdatePolicy {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bps_api::crd::{crd, group_crd};
 use bps_api::{
     BackupPodSet, BackupPodSetStatus, Condition, ConditionStatus, Conversion, ConversionOutcome,
-    FailoverReport, HAGroup, Summary, Tier, TierNames, openapi,
+    FailoverReport, HAGroup, SubsetStatus, Summary, Tier, TierNames, openapi,
 };
 use bps_testkit::files::{files, refusal, sets};
 use k8s_openapi::api::core::v1::Namespace;
@@ -145,6 +145,13 @@ fn full_status() -> BackupPodSetStatus {
             cold_backups: vec!["full-d".into()],
             omitted: 0,
         },
+        subsets: vec![SubsetStatus {
+            name: "east".into(),
+            replicas: "1/2".into(),
+            hot_backups: "0/0".into(),
+            cold_backups: "1/1".into(),
+            waiting: 1,
+        }],
         conditions: vec![Condition {
             r#type: "Ready".into(),
             status: ConditionStatus::True,

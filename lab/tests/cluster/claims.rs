@@ -112,6 +112,8 @@ fn of_sets() -> Vec<Claim> {
         machine(5, nodes::a_node_that_an_autoscaler_is_about_to_remove_gives_the_primary_role_away),
         machine(8, nodes::objects_of_nodes_that_never_came_keep_no_set_from_being_repaired),
         any(20, domains::a_set_says_which_loss_it_would_not_outlive),
+        any(25, domains::primaries_return_to_their_subset_by_a_swap_of_roles),
+        machine(60, domains::the_other_zones_fill_in_for_a_lost_one_until_it_returns),
         any(4, nodes::a_primary_that_never_runs_gives_its_place_to_a_cold_backup),
         any(8, refusals::a_field_that_the_cluster_does_not_know_is_reported_and_not_dropped),
         any(5, refusals::a_quota_is_reported_and_the_set_recovers_when_it_is_lifted),

@@ -16,7 +16,7 @@ use crate::apply::Applied;
 use crate::apply::testing::{SET_UID, applier, pod, set};
 
 fn create() -> Action {
-    Action::Create { name: PodName("web-1".into()), role: Role::Hot, slot: 1 }
+    Action::Create { name: PodName("web-1".into()), role: Role::Hot, slot: 1, subset: None }
 }
 
 fn others() -> [Action; 3] {

@@ -56,11 +56,12 @@ fn is_pod(written: Option<&Written>, version: &str) -> bool {
 async fn a_creation_posts_the_manifest() {
     for role in Role::ALL {
         let name = PodName("web-3f583358bca8".into());
-        let action = Action::Create { name: name.clone(), role, slot: 3 };
+        let action = Action::Create { name: name.clone(), role, slot: 3, subset: None };
         let (seen, outcome, written) =
             sent(&plain(), action, &pod("web-3f583358bca8", (role.as_str(), 18))).await;
         let set = set(&json!({}));
-        let wanted = PodRequest { set: &set, name: &name, role, slot: 3, now: NOW, injection: None };
+        let wanted =
+            PodRequest { set: &set, name: &name, role, slot: 3, subset: None, now: NOW, injection: None };
         let body = manifests::pod(&wanted, &gate_kit().settings).expect("a Pod");
         let lenient = request("POST", PODS, ("application/json", body));
         // A field that the API server does not know is refused, not dropped.

@@ -25,6 +25,7 @@ async fn a_cold_pod_is_told_public_keys_and_no_private_byte() {
         name: &PodName("web-0".into()),
         role: Role::Cold,
         slot: 0,
+        subset: None,
         now: NOW,
         injection: None,
     };

@@ -94,7 +94,7 @@ fn what_is_refused_again_and_again_is_told_once() {
         elapsed: SignedDuration::ZERO,
     };
     let created = |name: &str, refusal: Refusal| {
-        let action = Action::Create { name: PodName(name.into()), role: Role::Cold, slot: 1 };
+        let action = Action::Create { name: PodName(name.into()), role: Role::Cold, slot: 1, subset: None };
         result(action, refusal, 0)
     };
     let asked = |seconds: i64| {

@@ -2,8 +2,8 @@
 
 use bps_api::service::TargetPort;
 use bps_api::{
-    ActiveStandby, AgentDelivery, BackupPodSet, GroupService, HAGroupSpec, PromoteWhen, ServicePort,
-    StandbyHooks, keys,
+    ActiveStandby, AgentDelivery, BackupPodSet, GroupService, GroupTopology, HAGroupSpec, PromoteWhen,
+    ServicePort, StandbyHooks, keys,
 };
 use serde_json::{Value, json};
 
@@ -99,7 +99,7 @@ pub fn set_group_spec(set: &BackupPodSet) -> Result<Option<HAGroupSpec>, PortErr
         pairs: Some(set.spec.replicas),
         timing: wanted.timing,
         handover: wanted.handover,
-        topology: None,
+        topology: set_group_topology(set),
         paused: set.spec.paused,
     }))
 }
@@ -118,4 +118,10 @@ pub fn set_group(set: &BackupPodSet, spec: &HAGroupSpec) -> Value {
         },
         "spec": spec,
     })
+}
+
+/// Where the Pods of a set's pairs may be; `None` if the set says nothing of it.
+fn set_group_topology(set: &BackupPodSet) -> Option<GroupTopology> {
+    let wanted = set.spec.topology.as_ref()?;
+    Some(GroupTopology { key: wanted.key.clone(), standby: wanted.standby.unwrap_or_default() })
 }

@@ -9,6 +9,7 @@ mod budget;
 mod gate;
 mod group;
 mod inject;
+mod placement;
 mod pod;
 mod revision;
 mod service;

@@ -1,15 +1,12 @@
 //! A Pod of the set: the user's template with our labels, owner and, if cold, the gate.
 
-use bps_api::{BackupPodSet, CandidateChoice, keys};
+use bps_api::{BackupPodSet, keys};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use super::active_standby::with_agent;
-use super::{GateSettings, InjectError, Injection, gate, owner_reference, revision};
-use crate::model::{PodName, PodRef, Role};
-
-/// Topology keys over which new Pods are spread, softly.
-const SPREAD_OVER: [&str; 2] = ["topology.kubernetes.io/zone", "kubernetes.io/hostname"];
+use super::{GateSettings, InjectError, Injection, gate, owner_reference, placement, revision};
+use crate::model::{PodName, PodRef, Role, SubsetName};
 
 /// Grace period of a Pod that names none. Unit: seconds. Source: `terminationGracePeriodSeconds` of Kubernetes.
 const DEFAULT_GRACE_SECONDS: i64 = 30;
@@ -25,6 +22,8 @@ pub struct PodRequest<'a> {
     pub role: Role,
     /// Place in the set.
     pub slot: u32,
+    /// Name of the subset of the nodes that it is made for, if the set has some.
+    pub subset: Option<&'a SubsetName>,
     /// Moment of the decision.
     pub now: Timestamp,
     /// The agent that starts its application, if Pods of the set are paired.
@@ -40,7 +39,8 @@ pub fn pod(request: &PodRequest<'_>, gate_settings: &GateSettings) -> Result<Val
     let mut template = json!({"metadata": metadata(request, gate_settings), "spec": set.spec.template.spec});
     // First: the agent's own wish is for templates that spread no Pods.
     if let Some(spec) = template["spec"].as_object_mut() {
-        spread(spec, request);
+        placement::spread(spec, request);
+        placement::confine(spec, request);
     }
     if let Some(injection) = request.injection {
         template = with_agent(&template, injection)?;
@@ -119,6 +119,9 @@ fn metadata(request: &PodRequest<'_>, gate_settings: &GateSettings) -> Value {
         annotations.insert(keys::ANNOTATION_GATE_OF.to_owned(), set.metadata.uid.clone().unwrap_or_default());
         labels.insert(keys::LABEL_GATE.to_owned(), "true".to_owned());
     }
+    if let Some(subset) = request.subset {
+        labels.insert(keys::LABEL_SUBSET.to_owned(), subset.0.clone());
+    }
     json!({
         "name": request.name.0,
         "namespace": set.metadata.namespace,
@@ -131,50 +134,6 @@ fn metadata(request: &PodRequest<'_>, gate_settings: &GateSettings) -> Value {
 /// RFC 3339 with milliseconds.
 fn milliseconds(moment: Timestamp) -> String {
     format!("{moment:.3}")
-}
-
-/// Whether a new Pod keeps away from Pods of all roles, and not of its own alone. The standby of a pair always does: its active has another role.
-fn avoids_other_tiers(request: &PodRequest<'_>) -> bool {
-    if request.injection.is_some() {
-        return true;
-    }
-    let strategy = &request.set.spec.strategy;
-    let choice = match request.role {
-        Role::Primary => strategy.unallocated_to_replicas,
-        Role::Hot => strategy.unallocated_to_hotbackup,
-        Role::Cold => strategy.unallocated_to_coldbackup,
-    };
-    matches!(choice.unwrap_or(strategy.init), CandidateChoice::Best | CandidateChoice::Spread)
-}
-
-/// Asks the scheduler to spread the Pods of the set, or of one tier of it, unless the template says itself how Pods are placed.
-///
-/// Not both: of one topology key, a Pod may have one constraint that is soft (`docs/kubernetes.md`).
-///
-/// Whatever the strategy: kube-scheduler 1.36.4 puts 40 small Pods of a kind that it does not know onto 2 of 20 empty nodes, because it
-/// takes the first of several nodes with the same score (`docs/kubernetes.md`).
-fn spread(spec: &mut Map<String, Value>, request: &PodRequest<'_>) {
-    let affinity = spec.get("affinity");
-    let has_affinity = |field: &str| affinity.and_then(|affinity| affinity.get(field)).is_some();
-    let is_placed = ["topologySpreadConstraints", "nodeName"].iter().any(|field| spec.contains_key(*field))
-        || ["podAffinity", "podAntiAffinity"].into_iter().any(has_affinity);
-    if is_placed {
-        return;
-    }
-    let mut labels = json!({(keys::LABEL_SET): request.set.metadata.name});
-    if !avoids_other_tiers(request) {
-        labels[keys::LABEL_ROLE] = json!(request.role.as_str());
-    }
-    let constraint = |topology: &str| {
-        json!({
-            "maxSkew": 1,
-            "topologyKey": topology,
-            "whenUnsatisfiable": "ScheduleAnyway",
-            "labelSelector": {"matchLabels": labels},
-        })
-    };
-    let constraints = SPREAD_OVER.into_iter().map(constraint).collect();
-    spec.insert("topologySpreadConstraints".to_owned(), constraints);
 }
 
 /// Lets a Pod that goes away answer until every node has learned that it is not exposed any more.

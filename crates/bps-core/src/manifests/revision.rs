@@ -11,7 +11,7 @@ use crate::model::Revision;
 ///
 /// They are not in the revision, so an edit of them replaces no Pod: the operator's own part of a Pod changes, and not the
 /// application.
-pub const NEW_PODS_ONLY: [&str; 11] = [
+pub const NEW_PODS_ONLY: [&str; 13] = [
     "backupPriorityClassName",
     "coldStart.gateSource",
     "coldStart.gateUser",
@@ -23,6 +23,8 @@ pub const NEW_PODS_ONLY: [&str; 11] = [
     "strategy.unallocatedToColdbackup",
     "strategy.unallocatedToHotbackup",
     "strategy.unallocatedToReplicas",
+    "topology.key",
+    "topology.tiers",
 ];
 
 /// Short hash of everything in the spec that reaches every Pod; the order of keys does not matter.

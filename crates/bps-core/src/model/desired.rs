@@ -2,7 +2,7 @@
 
 use jiff::SignedDuration;
 
-use super::{Revision, Role, Uid};
+use super::{PodView, Revision, Role, Topology, Uid};
 
 /// Which of several equally willing Pods a transition takes. Readiness always comes first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -109,6 +109,8 @@ pub struct Desired {
     pub failover_delay: SignedDuration,
     /// Time after which a Pod that is not ready is deleted.
     pub unready_deadline: SignedDuration,
+    /// Which part of the Pods each subset of the nodes is to have.
+    pub topology: Topology,
     /// What happens to surplus Pods.
     pub scale_in: ScaleIn,
     /// Rollout settings.
@@ -133,6 +135,11 @@ impl Desired {
             Role::Hot => self.hot_backups,
             Role::Cold => self.cold_backups,
         }
+    }
+
+    /// Whether a Pod is as it would be made now: from the template as it stands, and in one of the subsets if there are some.
+    pub fn is_current(&self, view: &PodView) -> bool {
+        view.revision == self.revision && (self.topology.subsets.is_empty() || view.subset.is_some())
     }
 }
 

@@ -11,10 +11,11 @@ mod reason;
 mod role;
 mod snapshot;
 mod step;
+mod topology;
 mod transition;
 
 pub use desired::{Desired, PodShare, ScaleIn, Strategies, Strategy, UpdateKind, UpdatePolicy};
-pub use ids::{NodeName, PodName, Revision, Uid};
+pub use ids::{NodeName, PodName, Revision, SubsetName, Uid};
 pub use others::{Others, SELECTOR_PAUSE, foreign_slice};
 pub use outcome::{Outcome, Refusal, StepResult};
 pub use pod::{
@@ -27,4 +28,5 @@ pub use snapshot::{
     STORM_BELIEVED_AFTER, Snapshot, Storm,
 };
 pub use step::{Action, Hold, Plan, Step};
+pub use topology::{Subset, SubsetShare, Topology, share_out};
 pub use transition::{TRANSITIONS, Transition, transition};

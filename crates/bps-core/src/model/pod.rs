@@ -171,6 +171,8 @@ pub struct PodView {
     pub slot: u32,
     /// Template it was made from.
     pub revision: Revision,
+    /// Position of the subset that it was made for among those of the wish; `None` if it was made for none of them.
+    pub subset: Option<usize>,
     /// Creation time.
     pub created: Timestamp,
     /// How far it has come.

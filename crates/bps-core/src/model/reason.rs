@@ -53,6 +53,12 @@ pub enum Reason {
     ForeignAddresses,
     /// The PodDisruptionBudget is missing or differs from what the counts want.
     BudgetChanged,
+    /// A subset of the nodes has more Pods than its share, and another one fewer.
+    Rebalanced,
+    /// No node of its subset has had room for a Pod.
+    SubsetFull,
+    /// A subset of the nodes lacks a primary, and none of its Pods can become one.
+    OffBalance,
     /// Another Pod of a pair acts.
     TookOver,
     /// The group of the set's pairs is missing or differs from the spec.
@@ -83,7 +89,7 @@ pub enum Reason {
 
 impl Reason {
     /// Every reason, for generated documentation.
-    pub const ALL: [Self; 37] = [
+    pub const ALL: [Self; 40] = [
         Self::ScaledOut,
         Self::ScaledIn,
         Self::PodDeleted,
@@ -108,6 +114,9 @@ impl Reason {
         Self::EndpointsChanged,
         Self::ForeignAddresses,
         Self::BudgetChanged,
+        Self::Rebalanced,
+        Self::SubsetFull,
+        Self::OffBalance,
         Self::TookOver,
         Self::GroupChanged,
         Self::Paused,
@@ -164,6 +173,9 @@ impl Reason {
             Self::EndpointsChanged => "EndpointsChanged",
             Self::ForeignAddresses => "ForeignAddresses",
             Self::BudgetChanged => "BudgetChanged",
+            Self::Rebalanced => "Rebalanced",
+            Self::SubsetFull => "SubsetFull",
+            Self::OffBalance => "OffBalance",
             Self::TookOver => "TookOver",
             Self::GroupChanged => "GroupChanged",
             Self::Paused => "Paused",
@@ -212,6 +224,11 @@ impl Reason {
             Self::ForeignAddresses => "The Service may lead to addresses that the operator did not write.",
             Self::BudgetChanged => {
                 "The PodDisruptionBudget of the set was missing or differed from its counts."
+            }
+            Self::Rebalanced => "A subset of the nodes had more Pods than its share, and another one fewer.",
+            Self::SubsetFull => "No node of its subset had room for a Pod for rescheduleCriticalSeconds.",
+            Self::OffBalance => {
+                "A subset of the nodes has fewer primaries than its share, and no hot backup in it can take over yet."
             }
             Self::TookOver => "Another Pod of a pair acts, and roles follow.",
             Self::GroupChanged => "The HAGroup of the set was missing or differed from the spec.",

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use bps_api::service::IpFamily;
 use jiff::{SignedDuration, Timestamp};
 
-use super::{Desired, NodeName, Others, PodName, PodView, Reason, Role, Uid};
+use super::{Desired, Lifecycle, NodeName, Others, PodName, PodView, Reason, Role, Uid};
 
 /// One address that the set's Service leads to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -220,8 +220,21 @@ impl Snapshot {
         self.level.as_ref().is_none_or(|level| level.contains(standby))
     }
 
+    /// When a Pod that waits for a node of its subset has waited for so long that its place is filled in another one; `None` if it
+    /// does not wait, or nobody is that impatient.
+    pub fn reserved_from(&self, view: &PodView) -> Option<Timestamp> {
+        let patience = self.desired.topology.patience?;
+        let waits = view.lifecycle == Lifecycle::Unscheduled && view.subset.is_some();
+        waits.then(|| view.created.saturating_add(patience).unwrap_or(Timestamp::MAX))
+    }
+
+    /// Whether a Pod keeps a place in a subset whose nodes have no room, while another Pod fills it elsewhere.
+    pub fn is_reserved(&self, view: &PodView) -> bool {
+        self.reserved_from(view).is_some_and(|from| from <= self.now)
+    }
+
     /// Whether every Pod was made from the template as it stands, also those that are on their way out.
     pub fn is_rolled_out(&self) -> bool {
-        self.pods.iter().all(|pod| pod.revision == self.desired.revision)
+        self.pods.iter().all(|pod| self.desired.is_current(pod))
     }
 }

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use bps_api::service::IpFamily;
 use jiff::Timestamp;
 
-use super::{Endpoint, ExposedKind, Leftover, PodName, PodRef, Reason, Role};
+use super::{Endpoint, ExposedKind, Leftover, PodName, PodRef, Reason, Role, SubsetName};
 
 /// One write, or one ticket to a cold gate.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,6 +18,8 @@ pub enum Action {
         role: Role,
         /// Place in the set.
         slot: u32,
+        /// Subset of the nodes that it is made for, if the set has some.
+        subset: Option<SubsetName>,
     },
     /// Changes a Pod's role label.
     Convert {

@@ -18,7 +18,7 @@ pub struct Transition {
 }
 
 /// Why a primary can be missing.
-const PRIMARY_MISSING: [Reason; 9] = [
+const PRIMARY_MISSING: [Reason; 10] = [
     Reason::ScaledOut,
     Reason::PodDeleted,
     Reason::PodFinished,
@@ -28,10 +28,11 @@ const PRIMARY_MISSING: [Reason; 9] = [
     Reason::WakeTimedOut,
     Reason::UnreadyTooLong,
     Reason::TemplateChanged,
+    Reason::SubsetFull,
 ];
 
 /// Why a hot backup can be missing: the same, or because it was promoted.
-const HOT_MISSING: [Reason; 10] = [
+const HOT_MISSING: [Reason; 12] = [
     Reason::ScaledOut,
     Reason::PodDeleted,
     Reason::PodFinished,
@@ -42,6 +43,8 @@ const HOT_MISSING: [Reason; 10] = [
     Reason::UnreadyTooLong,
     Reason::Refilled,
     Reason::TemplateChanged,
+    Reason::Rebalanced,
+    Reason::SubsetFull,
 ];
 
 /// Every transition, most important first; at most one row for a pair of roles.
@@ -49,7 +52,7 @@ pub const TRANSITIONS: [Transition; 10] = [
     Transition {
         from: Some(Role::Hot),
         to: Some(Role::Primary),
-        when: "a primary is missing, not ready, on a cordoned node or outdated, or its standby acts",
+        when: "a primary is missing, not ready, on a cordoned node, outdated or in another subset, or its standby acts",
         reasons: &[
             Reason::ScaledOut,
             Reason::PodDeleted,
@@ -63,6 +66,8 @@ pub const TRANSITIONS: [Transition; 10] = [
             Reason::WakeTimedOut,
             Reason::UnreadyTooLong,
             Reason::TemplateChanged,
+            Reason::Rebalanced,
+            Reason::SubsetFull,
             Reason::TookOver,
         ],
     },
@@ -88,6 +93,8 @@ pub const TRANSITIONS: [Transition; 10] = [
             Reason::NodeCordoned,
             Reason::NodeLost,
             Reason::ScaledIn,
+            Reason::Rebalanced,
+            Reason::SubsetFull,
             Reason::TookOver,
         ],
     },
@@ -119,12 +126,14 @@ pub const TRANSITIONS: [Transition; 10] = [
             Reason::UnreadyTooLong,
             Reason::Refilled,
             Reason::TemplateChanged,
+            Reason::Rebalanced,
+            Reason::SubsetFull,
         ],
     },
     Transition {
         from: Some(Role::Primary),
         to: None,
-        when: "surplus, finished, outdated, or given up by a deadline",
+        when: "surplus, finished, outdated, in a wrong subset, or given up by a deadline",
         reasons: &[
             Reason::ScaledIn,
             Reason::PodUnready,
@@ -134,12 +143,13 @@ pub const TRANSITIONS: [Transition; 10] = [
             Reason::WakeTimedOut,
             Reason::UnreadyTooLong,
             Reason::TemplateChanged,
+            Reason::Rebalanced,
         ],
     },
     Transition {
         from: Some(Role::Hot),
         to: None,
-        when: "surplus, finished, outdated, or given up by a deadline",
+        when: "surplus, finished, outdated, in a wrong subset, or given up by a deadline",
         reasons: &[
             Reason::ScaledIn,
             Reason::PodFinished,
@@ -147,12 +157,14 @@ pub const TRANSITIONS: [Transition; 10] = [
             Reason::WakeTimedOut,
             Reason::UnreadyTooLong,
             Reason::TemplateChanged,
+            Reason::Rebalanced,
+            Reason::SubsetFull,
         ],
     },
     Transition {
         from: Some(Role::Cold),
         to: None,
-        when: "surplus, finished, outdated, started unasked, or its gate cannot be opened",
+        when: "surplus, finished, outdated, in a wrong subset, started unasked, or its gate cannot be opened",
         reasons: &[
             Reason::ScaledIn,
             Reason::PodFinished,
@@ -162,6 +174,8 @@ pub const TRANSITIONS: [Transition; 10] = [
             Reason::GateFails,
             Reason::StartedUnasked,
             Reason::TemplateChanged,
+            Reason::Rebalanced,
+            Reason::SubsetFull,
         ],
     },
 ];

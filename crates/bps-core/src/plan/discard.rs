@@ -10,6 +10,7 @@ use crate::model::{Action, Gate, Hold, Lifecycle, NodeHealth, NodeName, Ownershi
 
 use super::draft::Draft;
 use super::fill::TIMEOUTS_MAX;
+use super::rollout;
 use super::seats::{Presence, SeatIndex};
 
 /// How often the patience with woken Pods is doubled at most.
@@ -62,16 +63,20 @@ fn verdict(draft: &Draft<'_>, index: SeatIndex, substitutes: &BTreeSet<Option<&N
     match seat.presence {
         Presence::Leaving(Reason::PodFinished) => Verdict::Delete(Reason::PodFinished),
         Presence::Leaving(_) => Verdict::Keep,
+        // It serves nobody, and what is wrong with it may be what was changed.
+        Presence::Reserved if rollout::is_rolled(draft, view) => Verdict::Delete(Reason::TemplateChanged),
+        Presence::Reserved => Verdict::Keep,
         Presence::Lost if view.node_health() == NodeHealth::Gone => Verdict::Delete(Reason::NodeGone),
         // The node may come back with the Pod still running; its place is filled meanwhile.
         Presence::Lost => Verdict::Keep,
         Presence::Counted => match view.lifecycle {
             Lifecycle::Unready { since } => unready_verdict(draft, since),
             Lifecycle::Starting => starting_verdict(draft, view, substitutes),
-            Lifecycle::Unscheduled
-            | Lifecycle::Ready { .. }
-            | Lifecycle::Finished
-            | Lifecycle::Terminating => Verdict::Keep,
+            Lifecycle::Unscheduled => match draft.snapshot.reserved_from(view) {
+                Some(from) => Verdict::KeepUntil(from, Reason::AwaitingStart),
+                None => Verdict::Keep,
+            },
+            Lifecycle::Ready { .. } | Lifecycle::Finished | Lifecycle::Terminating => Verdict::Keep,
         },
     }
 }

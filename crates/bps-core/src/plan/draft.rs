@@ -9,6 +9,7 @@ use jiff::Timestamp;
 
 use crate::model::{Action, EarlyEnds, Hold, Plan, PodName, PodView, Reason, Role, Snapshot, Step};
 
+use super::balance::Balance;
 use super::names::Places;
 use super::seats::{Presence, Seat, SeatIndex, Seats};
 
@@ -63,7 +64,37 @@ impl<'a> Draft<'a> {
 
     /// Whether a Pod was made from the template as it stands.
     pub(super) fn is_updated(&self, view: &PodView) -> bool {
-        view.revision == self.snapshot.desired.revision
+        self.snapshot.desired.is_current(view)
+    }
+
+    /// What each subset has while `role` is given away: if that makes a primary too many, without those of a former template, whose
+    /// places a rollout gives away.
+    pub(super) fn balance_for(&self, role: Role) -> Balance {
+        let mut balance = self.seats.tally().balance.clone();
+        if role != Role::Primary || self.count(Role::Primary) < self.snapshot.desired.replicas {
+            return balance;
+        }
+        for (_, seat) in self.members(Role::Primary) {
+            if let Some(subset) = seat.view.subset.filter(|_| !self.is_updated(seat.view)) {
+                balance.leave(subset, Role::Primary);
+            }
+        }
+        balance
+    }
+
+    /// The subset that a new Pod is made for, if the set has subsets; it is counted there from now on.
+    fn subset_of_new(&mut self, role: Role) -> Option<usize> {
+        if self.snapshot.desired.topology.subsets.is_empty() {
+            return None;
+        }
+        let subset = self.balance_for(role).neediest(role)?;
+        self.seats.enter_new(subset, role);
+        Some(subset)
+    }
+
+    /// Whether the plan makes a Pod.
+    pub(super) fn makes_a_pod(&self) -> bool {
+        !self.created.is_empty()
     }
 
     /// Pods in a row that were woken in vain, those of this plan included.
@@ -97,6 +128,10 @@ impl<'a> Draft<'a> {
         if !is_certain && self.is_kept_back(&place.name) {
             return false;
         }
+        if !self.has_room_for_another() {
+            self.hold(Hold { reason: Reason::SubsetFull, pod: Some(place.name), until: None });
+            return false;
+        }
         if let Some(places) = &mut self.places {
             places.take(&place);
         }
@@ -105,8 +140,10 @@ impl<'a> Draft<'a> {
             self.hold(Hold { reason: Reason::BackingOff, pod: Some(place.name), until });
             return true;
         }
+        let subset = self.subset_of_new(role);
         *self.created.entry(role).or_default() += 1;
-        self.step(Action::Create { name: place.name, role, slot: place.slot }, reason);
+        let subset = subset.map(|index| snapshot.desired.topology.subsets[index].name.clone());
+        self.step(Action::Create { name: place.name, role, slot: place.slot, subset }, reason);
         true
     }
 
@@ -129,6 +166,12 @@ impl<'a> Draft<'a> {
         self.holds.sort();
         self.holds.dedup();
         Plan { steps: self.steps, holds: self.holds }
+    }
+
+    /// Whether a new Pod may find a node: not if Pods wait for one in every subset. So in each subset no more wait than were made
+    /// at once, which is no more than are wanted.
+    fn has_room_for_another(&self) -> bool {
+        !self.seats.tally().balance.is_full()
     }
 
     /// Whether more Pods are wanted than there would be if all lost ones came back.

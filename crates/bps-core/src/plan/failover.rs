@@ -170,7 +170,8 @@ pub(super) fn leave_cordoned_nodes(draft: &mut Draft<'_>) {
     }
 }
 
-/// Takes the primary label from Pods on lost nodes whose successors serve, so that labels never show too many.
+/// Takes the primary label from Pods that are on lost nodes, or wait for one, and whose successors serve, so that labels never
+/// show too many.
 ///
 /// Until then the label stays: if the node comes back first, its Pod is the only primary that serves.
 pub(super) fn relabel_lost_primaries(draft: &mut Draft<'_>) {
@@ -180,8 +181,14 @@ pub(super) fn relabel_lost_primaries(draft: &mut Draft<'_>) {
     for index in 0..draft.seats.len() {
         let seat = &draft.seats[index];
         let may_act = draft.snapshot.is_paired() && seat.view.acts();
-        if seat.presence == Presence::Lost && !seat.is_claimed && seat.role == Role::Primary && !may_act {
-            draft.convert(index, Role::Hot, Reason::NodeLost);
+        let reason = match seat.presence {
+            Presence::Lost => Reason::NodeLost,
+            Presence::Reserved if rollout::surge(draft) == 0 => Reason::SubsetFull,
+            Presence::Reserved => continue,
+            Presence::Counted | Presence::Leaving(_) => continue,
+        };
+        if !seat.is_claimed && seat.role == Role::Primary && !may_act {
+            draft.convert(index, Role::Hot, reason);
         }
     }
 }

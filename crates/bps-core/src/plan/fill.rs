@@ -15,8 +15,9 @@ pub(super) const TIMEOUTS_MAX: usize = 2;
 
 /// Fills free primary places.
 pub(super) fn fill_primaries(draft: &mut Draft<'_>) {
-    let wanted = draft.snapshot.desired.replicas + rollout::surge(draft);
-    fill(draft, Role::Primary, wanted);
+    // A Pod that waits for a node is the one beyond the wish already.
+    let surge = rollout::surge(draft).saturating_sub(draft.seats.tally().reserved);
+    fill(draft, Role::Primary, draft.snapshot.desired.replicas + surge);
 }
 
 /// Fills free hot, then cold places.
@@ -73,7 +74,7 @@ fn deleted_for(draft: &Draft<'_>, role: Role) -> Option<Reason> {
                 | Reason::GateFails
                 | Reason::UnreadyTooLong
                 | Reason::TemplateChanged
-        )
+        ) || role != Role::Primary && *reason == Reason::Rebalanced
     })
 }
 
@@ -89,12 +90,15 @@ fn shortage_reason(draft: &Draft<'_>, role: Role) -> Reason {
             && !draft.is_updated(view)
             && desired.update.kind == UpdateKind::BackupFirst
     };
+    let is_moved = deleted_for(draft, role) == Some(Reason::Rebalanced);
     let left = of_role().find_map(|seat| match seat.presence {
         Presence::Leaving(Reason::PodDeleted) if is_rolled(seat.view) => Some(Reason::TemplateChanged),
+        Presence::Leaving(Reason::PodDeleted) if is_moved => Some(Reason::Rebalanced),
         Presence::Leaving(reason) => Some(reason),
         Presence::Lost => Some(Reason::NodeLost),
-        Presence::Counted => None,
+        Presence::Counted | Presence::Reserved => None,
     });
+    let is_lent = || of_role().any(|seat| seat.presence == Presence::Reserved);
     // With a primary too many, a hot backup was promoted in an earlier pass: by a rollout or off a cordoned node.
     let primaries = draft.seats.iter().filter(|seat| seat.view.role == Role::Primary).count();
     // A primary that was demoted, because it stands by for another one, gave its place up rather than away.
@@ -103,6 +107,7 @@ fn shortage_reason(draft: &Draft<'_>, role: Role) -> Reason {
     match left {
         Some(reason) => reason,
         None if gave => Reason::Refilled,
+        None if is_lent() => Reason::SubsetFull,
         None => deleted_for(draft, role).unwrap_or(Reason::PodMissing),
     }
 }

@@ -7,7 +7,7 @@ use super::draft::Draft;
 use super::{RULES, check, plan, select};
 use crate::model::{
     Desired, Endpoint, Gate, Lifecycle, NodeHealth, NodeName, NodeView, ObjectState, Part, PodView, Role,
-    Snapshot, Strategies, Strategy as Choice,
+    Snapshot, Strategies, Strategy as Choice, Subset, SubsetName, SubsetShare, Topology, share_out,
 };
 use crate::testing::{desired, exposure, node, now, outdated, pod, seconds_ago, snapshot, storm};
 
@@ -18,12 +18,15 @@ const RATIO_MAX: usize = 3;
 /// Zones over which the nodes are spread.
 const ZONES: usize = 3;
 
+/// Subsets of the nodes in sets that have some: a divisor of [`PODS`], so that each has its share.
+const SUBSETS: usize = 16;
+
 /// What is the matter with a set of so many Pods in a tier.
 type Situation = (&'static str, fn(usize) -> Snapshot);
 
 #[test]
 fn the_work_of_a_plan_grows_with_the_pods_and_not_with_their_square() {
-    let situations: [Situation; 13] = [
+    let situations: [Situation; 15] = [
         ("a third of the nodes is lost", |count| third_lost(whole(count))),
         ("a third of the nodes is silent in a storm", |count| stormy(third_lost(whole(count)))),
         ("scaled in to one", |count| Snapshot { desired: desired([1, 1, 1]), ..exposed(whole(count)) }),
@@ -51,6 +54,11 @@ fn the_work_of_a_plan_grows_with_the_pods_and_not_with_their_square() {
         ("every active of a pair has a former template", |count| {
             changed(paired(whole(count), Role::Primary), is_primary, of_a_former_template)
         }),
+        ("a third of the nodes is lost, with subsets", |count| in_subsets(third_lost(whole(count)))),
+        ("all backups are in one subset", |count| {
+            let crowded = |view: PodView| PodView { subset: Some(0), ..view };
+            changed(in_subsets(whole(count)), |view| view.role != Role::Primary, crowded)
+        }),
     ];
     for (name, situation) in situations {
         let (smaller, larger) = (visits(&situation(PODS)), visits(&situation(2 * PODS)));
@@ -59,6 +67,13 @@ fn the_work_of_a_plan_grows_with_the_pods_and_not_with_their_square() {
             "{name}: {smaller} visits for {PODS} Pods of a tier, {larger} for twice as many"
         );
     }
+}
+
+#[test]
+fn subsets_add_little_to_the_work_of_a_plan() {
+    let (without, with) = (third_lost(whole(PODS)), in_subsets(third_lost(whole(PODS))));
+    let (without, with) = (visits(&without), visits(&with));
+    assert!(10 * with <= 12 * without, "{without} visits without subsets, {with} with them");
 }
 
 /// Visits of seats in one plan that passes every check.
@@ -79,16 +94,18 @@ proptest! {
     fn candidates_come_in_the_order_of_single_choices(
         pods in prop::collection::vec(any_pod(), 0..12),
         strategies in (choice(), choice(), choice()),
+        topology in prop::option::of((0_usize..=12, 0_usize..4)).prop_map(|halves| halves.map(|(primaries, hot)| split(primaries, hot)).unwrap_or_default()),
     ) {
         let (hot_to_primary, cold_to_hot, cold_to_primary) = strategies;
-        let wish = desired([12, 0, 0]);
+        let wish = Desired { topology, ..desired([12, 0, 0]) };
         let strategies = Strategies { hot_to_primary, cold_to_primary, cold_to_hot };
         let place = |(index, view): (usize, PodView)| {
             let slot = u32::try_from(index).expect("few Pods");
             let named = pod(&format!("web-{index}"), view.role, slot);
-            PodView { pod: named.pod, slot, ..view }
+            let subset = view.subset.filter(|subset| *subset < wish.topology.subsets.len());
+            PodView { pod: named.pod, slot, subset, ..view }
         };
-        let pods = pods.into_iter().enumerate().map(place).collect();
+        let pods: Vec<PodView> = pods.into_iter().enumerate().map(place).collect();
         let set = snapshot(Desired { strategies, ..wish }, pods);
         let mut draft = Draft::new(&set);
         let givers = [Role::Hot, Role::Cold];
@@ -104,7 +121,8 @@ fn any_pod() -> impl Strategy<Value = PodView> {
     let roles = prop::sample::select(Role::ALL.to_vec());
     // Two zones of two nodes, and one node in none.
     let place = prop::option::weighted(0.9, 0..5_u8);
-    (roles, place, 0_i64..3, any::<bool>()).prop_map(|(role, place, age, is_updated)| {
+    let subset = prop::option::weighted(0.8, 0_usize..2);
+    (roles, place, 0_i64..3, any::<bool>(), subset).prop_map(|(role, place, age, is_updated, subset)| {
         let (created, revision) =
             (seconds_ago(age), if is_updated { crate::testing::current() } else { outdated() });
         let node = place.map(|index| {
@@ -117,8 +135,23 @@ fn any_pod() -> impl Strategy<Value = PodView> {
             (Some(_), Lifecycle::Ready { .. }) => Lifecycle::Ready { since: created },
             (Some(_), lifecycle) => lifecycle,
         };
-        PodView { revision, created, lifecycle, node, ..standing }
+        PodView { revision, subset, created, lifecycle, node, ..standing }
     })
+}
+
+/// Two subsets: one with so many primaries and hot backups, the other with what is left of twelve primaries.
+fn split(primaries: usize, hot: usize) -> Topology {
+    let subset = |name: &str, replicas, hot_backups| Subset {
+        name: SubsetName(name.to_owned()),
+        replicas,
+        hot_backups,
+        cold_backups: 0,
+    };
+    Topology {
+        subsets: vec![subset("a", primaries, hot), subset("b", 12 - primaries, 0)],
+        rebalances: true,
+        patience: None,
+    }
 }
 
 fn choice() -> impl Strategy<Value = Choice> {
@@ -138,6 +171,25 @@ fn whole(count: usize) -> Snapshot {
         })
     });
     snapshot(desired([count, count, count]), pods.collect())
+}
+
+/// The same set in subsets, each with as many Pods of each tier as its share says.
+fn in_subsets(set: Snapshot) -> Snapshot {
+    let shares = [SubsetShare::EVEN; SUBSETS];
+    let [replicas, hot, cold] = Role::ALL.map(|role| share_out(&shares, set.desired.count(role), &[]));
+    let subset = |index: usize| Subset {
+        name: SubsetName(format!("s{index}")),
+        replicas: replicas[index],
+        hot_backups: hot[index],
+        cold_backups: cold[index],
+    };
+    let topology = Topology { subsets: (0..SUBSETS).map(subset).collect(), rebalances: true, patience: None };
+    let placed = |view: PodView| {
+        let slot = usize::try_from(view.slot).expect("few Pods");
+        PodView { subset: Some(slot % SUBSETS), ..view }
+    };
+    let set = Snapshot { desired: Desired { topology, ..set.desired }, ..set };
+    changed(set, |_| true, placed)
 }
 
 fn changed(

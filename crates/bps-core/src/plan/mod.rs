@@ -3,6 +3,7 @@
 //! The order of [`RULES`] is the order of importance. A rule only adds to the draft; it never takes back what an
 //! earlier rule claimed, so a Pod is named by at most one step.
 
+mod balance;
 mod budget;
 mod check;
 mod discard;
@@ -13,6 +14,7 @@ mod fill;
 mod labels;
 mod names;
 mod pairs;
+mod rebalance;
 mod rollout;
 mod seats;
 mod select;
@@ -33,7 +35,7 @@ use draft::Draft;
 type Rule = fn(&mut Draft<'_>);
 
 /// Every rule, most important first.
-const RULES: [Rule; 17] = [
+const RULES: [Rule; 18] = [
     pairs::publish_group,
     discard::adopt_orphans,
     discard::delete_hopeless,
@@ -46,6 +48,7 @@ const RULES: [Rule; 17] = [
     fill::fill_backups,
     shrink::shrink_backups,
     rollout::replace_outdated,
+    rebalance::restore_shares,
     wake::send_tickets,
     labels::put_right,
     expose::expose_ready_primaries,

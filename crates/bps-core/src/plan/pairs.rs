@@ -114,7 +114,7 @@ fn takeover_reason(draft: &Draft<'_>, view: &PodView) -> Reason {
         Some((Presence::Leaving(Reason::PodFinished), _)) => Reason::PodFinished,
         Some((Presence::Lost, _)) => Reason::NodeLost,
         Some((Presence::Counted, Lifecycle::Unready { .. })) => Reason::PodUnready,
-        Some((Presence::Counted | Presence::Leaving(_), _)) | None => Reason::TookOver,
+        Some((Presence::Counted | Presence::Reserved | Presence::Leaving(_), _)) | None => Reason::TookOver,
     }
 }
 

@@ -35,6 +35,11 @@ fn replaced_at_once(draft: &Draft<'_>) -> usize {
     left.min(desired.update.max_surge.of(desired.replicas))
 }
 
+/// Whether a rollout replaces a Pod sooner or later.
+pub(super) fn is_rolled(draft: &Draft<'_>, view: &PodView) -> bool {
+    draft.snapshot.desired.update.kind == UpdateKind::BackupFirst && !draft.is_updated(view)
+}
+
 /// Takes the next step of a rollout, if one is under way and every Pod is where it should be.
 pub(super) fn replace_outdated(draft: &mut Draft<'_>) {
     if draft.snapshot.desired.update.kind == UpdateKind::OnDelete {
@@ -111,9 +116,9 @@ fn promote_updated(draft: &mut Draft<'_>) {
         draft.hold(hold);
         return;
     }
-    let revision = draft.snapshot.desired.revision.clone();
+    let desired = &draft.snapshot.desired;
     // On a cordoned node it would be demoted again at once, for ever.
-    let is_fit = |view: &PodView| view.revision == revision && view.node_health() == NodeHealth::Healthy;
+    let is_fit = |view: &PodView| desired.is_current(view) && view.node_health() == NodeHealth::Healthy;
     let successors = select::ready_hot(draft, is_fit);
     if successors.is_empty() {
         draft.hold(rollout_waits(None));
@@ -124,10 +129,10 @@ fn promote_updated(draft: &mut Draft<'_>) {
 }
 
 /// Why the rollout waits while a Pod is missing, surplus, or not available for long enough.
-fn unsettled(draft: &Draft<'_>) -> Option<Hold> {
+pub(super) fn unsettled(draft: &Draft<'_>) -> Option<Hold> {
     let is_complete = Role::ALL.iter().all(|role| draft.count(*role) == draft.snapshot.desired.count(*role));
     // Also a Pod on its way out: the next one would be surplus at the same time.
-    let is_in_motion = draft.seats.iter().any(|seat| seat.is_claimed);
+    let is_in_motion = draft.makes_a_pod() || draft.seats.iter().any(|seat| seat.is_claimed);
     let mut counted = draft.seats.iter().filter(|seat| seat.is_counted());
     if !is_complete || is_in_motion || counted.any(|seat| !seat.view.is_available()) {
         return Some(rollout_waits(extra_settles_at(draft)));

@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Index;
 
+use super::balance::Balance;
 use crate::model::{Lifecycle, NodeHealth, PodName, PodView, Reason, Role, Snapshot, Uid};
 
 /// Whether a Pod counts for its tier.
@@ -13,6 +14,8 @@ pub(super) enum Presence {
     Counted,
     /// Its node is not heard of: it may run on, but nobody relies on it.
     Lost,
+    /// It waits for a node of its subset for so long that another Pod fills its place; it counts again once it has a node.
+    Reserved,
     /// It goes away: terminating, finished or to be deleted by this plan.
     Leaving(Reason),
 }
@@ -33,11 +36,12 @@ pub(super) struct Seat<'a> {
 }
 
 impl<'a> Seat<'a> {
-    fn new(view: &'a PodView, is_exposed: bool) -> Self {
+    fn new(snapshot: &Snapshot, view: &'a PodView, is_exposed: bool) -> Self {
         let presence = match (view.lifecycle, view.node_health()) {
             (Lifecycle::Terminating, _) => Presence::Leaving(Reason::PodDeleted),
             (_, NodeHealth::NotReady | NodeHealth::Gone) => Presence::Lost,
             (Lifecycle::Finished, _) => Presence::Leaving(Reason::PodFinished),
+            (Lifecycle::Unscheduled, _) if snapshot.is_reserved(view) => Presence::Reserved,
             (
                 Lifecycle::Unscheduled
                 | Lifecycle::Starting
@@ -92,10 +96,10 @@ impl<'a> Seats<'a> {
         let is_exposed =
             |view: &PodView| exposed.as_ref().is_none_or(|exposed| exposed.contains(&view.pod.uid));
         let mut all: Vec<Seat<'a>> =
-            snapshot.pods.iter().map(|view| Seat::new(view, is_exposed(view))).collect();
+            snapshot.pods.iter().map(|view| Seat::new(snapshot, view, is_exposed(view))).collect();
         // Rules that serve one Pod after another must not depend on the order of a cache.
         all.sort_by(|left, right| left.view.pod.name.cmp(&right.view.pod.name));
-        let mut tally = Tally::default();
+        let mut tally = Tally { balance: Balance::of(&snapshot.desired), ..Tally::default() };
         for seat in &all {
             tally.enter(seat);
         }
@@ -129,6 +133,11 @@ impl<'a> Seats<'a> {
 
     pub(super) const fn tally(&self) -> &Tally {
         &self.tally
+    }
+
+    /// Counts a Pod that the plan makes for a subset.
+    pub(super) fn enter_new(&mut self, subset: usize, role: Role) {
+        self.tally.balance.enter(subset, role);
     }
 
     /// Primaries by label, ready and exposed, that stay so by this plan; without this one Pod.
@@ -170,6 +179,10 @@ pub(super) struct Tally {
     unready_primaries: usize,
     /// Pods that are not on their way out, those on silent nodes included.
     pub(super) staying: usize,
+    /// Pods that wait for a node of their subset while others fill their places.
+    pub(super) reserved: usize,
+    /// Pods that count in each subset, new ones included.
+    pub(super) balance: Balance,
 }
 
 impl Tally {
@@ -183,6 +196,13 @@ impl Tally {
         self.standing += usize::from(seat.stands());
         self.unready_primaries += usize::from(seat.is_unready_primary());
         self.staying += usize::from(!matches!(seat.presence, Presence::Leaving(_)));
+        if let Some(subset) = seat.view.subset.filter(|_| seat.is_counted()) {
+            self.balance.enter(subset, seat.role);
+        }
+        self.reserved += usize::from(seat.presence == Presence::Reserved);
+        if let Some(subset) = seat.view.subset.filter(|_| seat.presence == Presence::Reserved) {
+            self.balance.close(subset);
+        }
     }
 
     fn leave(&mut self, seat: &Seat<'_>) {
@@ -190,6 +210,11 @@ impl Tally {
         self.standing -= usize::from(seat.stands());
         self.unready_primaries -= usize::from(seat.is_unready_primary());
         self.staying -= usize::from(!matches!(seat.presence, Presence::Leaving(_)));
+        if let Some(subset) = seat.view.subset.filter(|_| seat.is_counted()) {
+            self.balance.leave(subset, seat.role);
+        }
+        // A subset stays closed for the whole plan.
+        self.reserved -= usize::from(seat.presence == Presence::Reserved);
     }
 }
 

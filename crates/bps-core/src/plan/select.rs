@@ -38,6 +38,8 @@ struct CandidateOrder {
     willingness: Willingness,
     is_on_cordoned_node: bool,
     is_outdated: bool,
+    /// How many Pods its subset has in this role beyond its share, once this one has it; 0 up to the share.
+    beyond_share: usize,
     crowd: Crowd,
     preference: Preference,
     name: PodName,
@@ -78,6 +80,15 @@ enum Bond {
     Standby,
 }
 
+/// Whether its subset is to have the Pod.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Place {
+    /// The subset has more than its share, or there are no subsets.
+    Spare,
+    /// Without the Pods that go before it the subset has its share or less.
+    Shared,
+}
+
 /// First to go first; compared field by field, top to bottom.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct SurplusOrder {
@@ -86,6 +97,7 @@ struct SurplusOrder {
     progress: Reverse<Willingness>,
     is_on_healthy_node: bool,
     is_updated: bool,
+    place: Place,
     node_crowd: Reverse<usize>,
     zone_crowd: Reverse<usize>,
     created: Reverse<Timestamp>,
@@ -128,8 +140,9 @@ fn candidates_that(
 
 /// Orders candidates as if each were the best of those that are left once the ones before it have the role.
 ///
-/// A Pod that is taken adds to the crowd of its own node and zone only. So the crowd that each meets is its place among the
-/// candidates of its node, then of its zone: three sorts do what a choice among all for each Pod would.
+/// A Pod that is taken adds to the crowd of its own node, zone and subset only, and crowds are those of one subset. So the crowd
+/// that each meets is its place among the candidates of its node, then of its zone, then of its subset: four sorts do what a
+/// choice among all for each Pod would.
 fn spread(draft: &Draft<'_>, to: Role, candidates: &mut [(CandidateOrder, SeatIndex)]) {
     let mut crowds = Crowds::of(draft, to);
     for (order, index) in &mut *candidates {
@@ -142,6 +155,14 @@ fn spread(draft: &Draft<'_>, to: Role, candidates: &mut [(CandidateOrder, SeatIn
         order.crowd.zone = if order.preference.asks_for_crowd() { crowd } else { 0 };
     }
     candidates.sort();
+    if draft.snapshot.desired.topology.subsets.is_empty() {
+        return;
+    }
+    let mut balance = draft.balance_for(to);
+    for (order, index) in &mut *candidates {
+        order.beyond_share = balance.join(draft.seats[*index].view.subset, to);
+    }
+    candidates.sort();
 }
 
 /// Free Pods of a role, the least worth keeping first.
@@ -150,6 +171,14 @@ pub(super) fn surplus(draft: &Draft<'_>, role: Role) -> Vec<SeatIndex> {
     let mut order: Vec<(SurplusOrder, SeatIndex)> =
         free(draft, role).map(|(index, seat)| (surplus_order(draft, &crowds, seat), index)).collect();
     order.sort();
+    if !draft.snapshot.desired.topology.subsets.is_empty() {
+        let mut balance = draft.seats.tally().balance.clone();
+        for (order, index) in &mut order {
+            let is_spare = balance.spare(draft.seats[*index].view.subset, role);
+            order.place = if is_spare { Place::Spare } else { Place::Shared };
+        }
+        order.sort();
+    }
     order.into_iter().map(|(_, index)| index).collect()
 }
 
@@ -182,6 +211,7 @@ fn order(draft: &Draft<'_>, seat: &Seat<'_>, giver: usize, to: Role) -> Option<C
         willingness,
         is_on_cordoned_node: view.node_health() == NodeHealth::Cordoned,
         is_outdated: !draft.is_updated(view),
+        beyond_share: 0,
         crowd: Crowd::default(),
         preference: preference(view, strategy(draft, seat.role, to)),
         name: view.pod.name.clone(),
@@ -229,6 +259,7 @@ fn surplus_order(draft: &Draft<'_>, crowds: &Crowds<'_>, seat: &Seat<'_>) -> Sur
         progress: Reverse(willingness(view).unwrap_or(Willingness::Unscheduled)),
         is_on_healthy_node: view.node_health() == NodeHealth::Healthy,
         is_updated: draft.is_updated(view),
+        place: Place::Spare,
         node_crowd: Reverse(crowd.node),
         zone_crowd: Reverse(crowd.zone),
         created: Reverse(view.created),
@@ -236,10 +267,17 @@ fn surplus_order(draft: &Draft<'_>, crowds: &Crowds<'_>, seat: &Seat<'_>) -> Sur
     }
 }
 
-/// Pods of one role on each node and in each zone.
+/// Pods of one role on each node and in each zone; those of each subset by themselves.
 struct Crowds<'a> {
-    nodes: BTreeMap<&'a NodeName, usize>,
-    zones: BTreeMap<&'a str, usize>,
+    nodes: BTreeMap<Spot<&'a NodeName>, usize>,
+    zones: BTreeMap<Spot<&'a str>, usize>,
+}
+
+/// A node or a zone as one subset has it.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Spot<T> {
+    subset: Option<usize>,
+    place: T,
 }
 
 impl<'a> Crowds<'a> {
@@ -254,7 +292,7 @@ impl<'a> Crowds<'a> {
 
     /// Counts a Pod for its node; returns how many were counted before. A Pod without a node meets nobody.
     fn join_node(&mut self, view: &'a PodView) -> usize {
-        view.node.as_ref().map_or(0, |node| join(self.nodes.entry(&node.name).or_default()))
+        node(view).map_or(0, |node| join(self.nodes.entry(node).or_default()))
     }
 
     /// Counts a Pod for its zone; returns how many were counted before. A Pod on a node without a zone meets nobody.
@@ -264,15 +302,20 @@ impl<'a> Crowds<'a> {
 
     /// How many others are around a Pod that was counted.
     fn around(&self, view: &PodView) -> Crowd {
-        let node = view.node.as_ref().and_then(|node| self.nodes.get(&node.name));
-        let zone = zone(view).and_then(|zone| self.zones.get(zone));
+        let node = node(view).and_then(|node| self.nodes.get(&node));
+        let zone = zone(view).and_then(|zone| self.zones.get(&zone));
         let others = |counted: Option<&usize>| counted.map_or(0, |counted| counted - 1);
         Crowd { zone: others(zone), node: others(node) }
     }
 }
 
-fn zone(view: &PodView) -> Option<&str> {
-    view.node.as_ref().and_then(|node| node.zone.as_deref())
+fn node(view: &PodView) -> Option<Spot<&NodeName>> {
+    view.node.as_ref().map(|node| Spot { subset: view.subset, place: &node.name })
+}
+
+fn zone(view: &PodView) -> Option<Spot<&str>> {
+    let zone = view.node.as_ref()?.zone.as_deref()?;
+    Some(Spot { subset: view.subset, place: zone })
 }
 
 const fn join(crowd: &mut usize) -> usize {

@@ -3,11 +3,11 @@
 //! A ready primary goes only while as many others as are wanted stand as primaries already: never the last one. One that
 //! was ready is not deleted in favour of others that never were.
 
-use crate::model::{Gate, Lifecycle, NodeHealth, PodView, Reason, Role, ScaleIn, UpdateKind};
+use crate::model::{Gate, Hold, Lifecycle, NodeHealth, PodView, Reason, Role, ScaleIn, UpdateKind};
 
 use super::draft::Draft;
 use super::seats::SeatIndex;
-use super::{failover, pairs, rollout, select};
+use super::{failover, pairs, rebalance, rollout, select};
 
 /// Demotes or deletes primaries beyond the wanted number.
 pub(super) fn shrink_primaries(draft: &mut Draft<'_>) {
@@ -63,9 +63,22 @@ pub(super) fn shrink_backups(draft: &mut Draft<'_>) {
         let surge = if role == Role::Hot { pairs::hot_surge(draft) } else { 0 };
         let surplus = draft.count(role).saturating_sub(draft.snapshot.desired.count(role) + surge);
         for index in pairs::expendable(draft, role).into_iter().take(surplus) {
-            draft.delete(index, surplus_reason(draft, draft.seats[index].view));
+            let view = draft.seats[index].view;
+            if rebalance::is_arriving(draft, view, role) {
+                // The one that filled its place goes instead, once this one is available.
+                draft.hold(Hold {
+                    reason: Reason::AwaitingStart,
+                    pod: Some(view.pod.name.clone()),
+                    until: None,
+                });
+            } else if role == Role::Hot && rebalance::takes_over(draft, view) {
+                draft.convert(index, Role::Primary, Reason::Rebalanced);
+            } else {
+                draft.delete(index, surplus_reason(draft, view));
+            }
         }
     }
+    rebalance::delete_useless_reserves(draft);
     // A running Pod without a gate can carry the label too, by somebody's hand; it can never be cold.
     let runs_unasked =
         |view: &PodView| view.role == Role::Cold && matches!(view.gate, Gate::Passed { .. } | Gate::None);
@@ -100,7 +113,7 @@ fn is_worth_demoting(draft: &Draft<'_>, view: &PodView) -> bool {
     let is_lasting = draft.is_updated(view) || desired.update.kind == UpdateKind::OnDelete;
     is_lasting
         && !failover::is_given_up(draft, view)
-        && (desired.scale_in == ScaleIn::Demote || is_swapped(view))
+        && (desired.scale_in == ScaleIn::Demote || is_swapped(view) || rebalance::is_misplaced(draft, view))
 }
 
 /// Whether the Pod is a surplus only because a hot backup took its place.
@@ -121,6 +134,7 @@ fn surplus_reason(draft: &Draft<'_>, view: &PodView) -> Reason {
             Reason::TemplateChanged
         }
         _ if failover::is_given_up(draft, view) => Reason::UnreadyTooLong,
+        _ if rebalance::is_misplaced(draft, view) => Reason::Rebalanced,
         _ => Reason::ScaledIn,
     }
 }

@@ -118,7 +118,7 @@ fn check_refuses_steps_on_pods_that_are_not_ours_or_not_there() {
 #[test]
 fn check_refuses_a_name_that_is_taken() {
     let set = snapshot(desired([1, 0, 0]), vec![pod("a", Role::Primary, 0)]);
-    let create = Action::Create { name: PodName("a".into()), role: Role::Cold, slot: 1 };
+    let create = Action::Create { name: PodName("a".into()), role: Role::Cold, slot: 1, subset: None };
     assert_eq!(check(&set, &steps(&[create])), [Violation::NameTaken(PodName("a".into()))]);
 }
 
@@ -136,8 +136,12 @@ fn check_refuses_to_give_up_the_last_ready_primary() {
 #[test]
 fn check_refuses_more_creations_than_can_be_wanted() {
     let set = snapshot(desired([1, 0, 0]), vec![]);
-    let create =
-        |slot: u32| Action::Create { name: PodName(format!("web-{slot}")), role: Role::Primary, slot };
+    let create = |slot: u32| Action::Create {
+        name: PodName(format!("web-{slot}")),
+        role: Role::Primary,
+        slot,
+        subset: None,
+    };
     assert_eq!(check(&set, &steps(&[create(0), create(1)])), []);
     let three = steps(&[create(0), create(1), create(2)]);
     assert_eq!(check(&set, &three), [Violation::TooManyCreated(3)]);

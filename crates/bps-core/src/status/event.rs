@@ -123,6 +123,8 @@ const fn needs_look(reason: Reason) -> bool {
         | Reason::LabelsChanged
         | Reason::ForeignAddresses
         | Reason::ForeignObject
+        | Reason::SubsetFull
+        | Reason::OffBalance
         | Reason::CheckRefused => true,
         Reason::ScaledOut
         | Reason::ScaledIn
@@ -138,6 +140,7 @@ const fn needs_look(reason: Reason) -> bool {
         | Reason::ServiceChanged
         | Reason::EndpointsChanged
         | Reason::BudgetChanged
+        | Reason::Rebalanced
         | Reason::TookOver
         | Reason::GroupChanged
         | Reason::Paused

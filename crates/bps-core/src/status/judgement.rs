@@ -112,7 +112,7 @@ fn outdated(snapshot: &Snapshot, tally: &Tally<'_>) -> usize {
         return 0;
     }
     let of_role = |role| {
-        let is_outdated = |view: &&&PodView| view.revision != desired.revision;
+        let is_outdated = |view: &&&PodView| !desired.is_current(view);
         let kept = if role == Role::Primary { desired.update.partition } else { 0 };
         tally.tier(role).pods.iter().filter(is_outdated).count().saturating_sub(kept)
     };
@@ -174,6 +174,7 @@ fn trouble(input: &StatusInput<'_>, tally: &Tally<'_>) -> Option<Trouble> {
         .or_else(|| shut_gate(tally))
         .or_else(|| woken_in_vain(input.snapshot))
         .or_else(|| unready(tally))
+        .or_else(|| off_balance(input))
         .or_else(|| refusal::aside(input).map(Trouble::Refused))
 }
 
@@ -207,6 +208,15 @@ fn held(input: &StatusInput<'_>, reason: Reason) -> Option<Trouble> {
         None => reason.meaning().to_owned(),
     };
     Some(Trouble::AtRisk(reason, message))
+}
+
+/// A subset that lacks a primary for as long as nothing changes, as opposed to one that waits for a known moment.
+fn off_balance(input: &StatusInput<'_>) -> Option<Trouble> {
+    let is_lasting = |hold: &Hold| hold.reason == Reason::OffBalance && hold.until.is_none();
+    input.plan.holds.iter().any(is_lasting).then(|| {
+        let message = format!("{} Set hotBackups to at least 1", Reason::OffBalance.meaning());
+        Trouble::AtRisk(Reason::OffBalance, message)
+    })
 }
 
 /// Addresses of somebody else behind the Service, with the command that takes them away.

@@ -39,8 +39,10 @@ mod testing;
 mod tests;
 mod words;
 
+use std::collections::BTreeMap;
+
 use bps_api::keys;
-use bps_api::status::{BackupPodSetStatus, Summary, TierNames};
+use bps_api::status::{BackupPodSetStatus, SubsetStatus, Summary, TierNames};
 use judgement::Judgement;
 use survival::{Domain, Survival};
 use tally::{Tally, Tier, wire};
@@ -55,7 +57,7 @@ pub use survival::SURVIVAL_CONDITIONS;
 pub use takeovers::Told;
 pub use words::{CONDITIONS, ConditionWords, STATES, Word, foreign_addresses};
 
-use crate::model::{Action, Outcome, Plan, Refusal, Role, Snapshot, StepResult};
+use crate::model::{Action, Outcome, Plan, Refusal, Role, Snapshot, StepResult, Subset};
 
 /// Everything a status is computed from.
 #[derive(Clone, Copy, Debug)]
@@ -107,6 +109,7 @@ pub fn compute(input: &StatusInput<'_>) -> BackupPodSetStatus {
         collision_count: collision_count(input),
         selector: selector(&input.snapshot.desired.name),
         pods: names(&tally),
+        subsets: subsets(&tally, input.snapshot),
         conditions: conditions::conditions(input, &tally, &judgement, &survivals),
         last_progress_time: judgement.progressed,
         last_failover,
@@ -131,6 +134,29 @@ fn summary(tally: &Tally<'_>, images: &[String], survivals: &[(Domain, Survival)
         images: images.join(","),
         survives: survives(survivals),
     }
+}
+
+/// The Pods of each subset, counted in one pass over all.
+fn subsets(tally: &Tally<'_>, snapshot: &Snapshot) -> Vec<SubsetStatus> {
+    let subsets = &snapshot.desired.topology.subsets;
+    let mut available = vec![BTreeMap::<Role, usize>::new(); subsets.len()];
+    for tier in tally.tiers() {
+        for subset in tier.pods.iter().filter(|view| view.is_available()).filter_map(|view| view.subset) {
+            *available[subset].entry(tier.role).or_default() += 1;
+        }
+    }
+    let status = |(subset, available): (&Subset, &BTreeMap<Role, usize>)| {
+        let text =
+            |role| format!("{}/{}", available.get(&role).copied().unwrap_or_default(), subset.count(role));
+        let [replicas, hot_backups, cold_backups] = Role::ALL.map(text);
+        SubsetStatus { name: subset.name.0.clone(), replicas, hot_backups, cold_backups, waiting: 0 }
+    };
+    let mut statuses: Vec<SubsetStatus> = subsets.iter().zip(&available).map(status).collect();
+    let reserved = snapshot.pods.iter().filter(|view| snapshot.is_reserved(view));
+    for subset in reserved.filter_map(|view| view.subset) {
+        statuses[subset].waiting += 1;
+    }
+    statuses
 }
 
 /// The domains of which any one may be lost, for example `node,zone`.

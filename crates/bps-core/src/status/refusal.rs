@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn advice_about_a_service_names_no_template() {
-        let create = Action::Create { name: PodName("web-0".into()), role: Role::Hot, slot: 0 };
+        let create = Action::Create { name: PodName("web-0".into()), role: Role::Hot, slot: 0, subset: None };
         assert!(advice_on(&create, Refusal::Invalid).contains("spec.template"));
         assert!(advice_on(&create, Refusal::Forbidden).contains("Pod security"));
         assert!(advice_on(&Action::PublishService, Refusal::Invalid).contains("spec.service"));

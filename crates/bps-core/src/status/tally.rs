@@ -48,7 +48,7 @@ impl<'a> Tally<'a> {
 
     /// Pods of the current revision.
     pub(super) fn updated(&self, snapshot: &Snapshot) -> usize {
-        self.pods().filter(|view| view.revision == snapshot.desired.revision).count()
+        self.pods().filter(|view| snapshot.desired.is_current(view)).count()
     }
 
     /// `2 of 2 primaries, 1 of 2 hot backups and 0 of 1 cold backups ready`; roles that are not used are left out.
@@ -127,8 +127,9 @@ pub(super) fn is_counted(view: &PodView) -> bool {
 }
 
 fn members(snapshot: &Snapshot, role: Role) -> Vec<&PodView> {
+    let members = snapshot.pods.iter().filter(|view| view.role == role);
     let mut pods: Vec<&PodView> =
-        snapshot.pods.iter().filter(|view| view.role == role && is_counted(view)).collect();
+        members.filter(|view| is_counted(view) && !snapshot.is_reserved(view)).collect();
     pods.sort_by(|a, b| a.pod.name.cmp(&b.pod.name));
     pods
 }

@@ -145,6 +145,7 @@ pub(in crate::status) fn pod(name: &str, role: Role, lifecycle: Lifecycle) -> Po
         part: Part::None,
         slot: 0,
         revision: Revision("r1".to_owned()),
+        subset: None,
         created: at(-200),
         lifecycle,
         gate: Gate::None,
@@ -173,7 +174,7 @@ pub(in crate::status) fn outdated(view: PodView) -> PodView {
 }
 
 pub(in crate::status) fn create(name: &str, role: Role, reason: Reason) -> Step {
-    Step { action: Action::Create { name: PodName(name.to_owned()), role, slot: 1 }, reason }
+    Step { action: Action::Create { name: PodName(name.to_owned()), role, slot: 1, subset: None }, reason }
 }
 
 pub(in crate::status) fn convert(name: &str, (from, to): (Role, Role), reason: Reason) -> Step {

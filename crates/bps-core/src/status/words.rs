@@ -179,6 +179,7 @@ pub const CONDITIONS: [ConditionWords; 8] = [
             of_reason(Reason::WakeTimedOut),
             of_reason(Reason::GateFails),
             of_reason(Reason::PodUnready),
+            of_reason(Reason::OffBalance),
             PROGRESS_DEADLINE_EXCEEDED,
         ],
         when_false: &[AS_EXPECTED],

@@ -113,7 +113,15 @@ impl Cluster {
             recent.deleted.insert(*role, reason);
         }
         match &step.action {
-            Action::Create { name, role, slot } => self.create(name, *role, *slot),
+            Action::Create { name, role, slot, subset } => {
+                self.create(name, *role, *slot);
+                let subsets = &self.snapshot.desired.topology.subsets;
+                let index = subsets.iter().position(|known| Some(&known.name) == subset.as_ref());
+                if let Some(view) = self.snapshot.pods.iter_mut().find(|view| view.pod.name == *name) {
+                    // A name that is taken is of a Pod that has its subset already.
+                    view.subset = view.subset.or(index);
+                }
+            }
             Action::Convert { pod, from: _, to } => self.write(pod, |view| {
                 view.role = *to;
                 view.role_since = now;
@@ -174,6 +182,8 @@ impl Cluster {
     /// One second passes.
     pub(crate) fn tick(&mut self) {
         self.snapshot.now += TICK;
+        // The status of the first pass was written.
+        self.snapshot.desired.is_new_generation = false;
         self.is_starting = false;
         let mut pods = std::mem::take(&mut self.snapshot.pods);
         for index in 0..pods.len() {

@@ -37,6 +37,9 @@ const MOST_CONVERSIONS: usize = 4;
 /// places with a hot backup that is ready, and may be the one at hand when the next primary is missing.
 const MOST_MORE_BY_SLOW_STARTS: usize = 2;
 
+/// More of them in a set with subsets: the swap back to the subset that is to have the primary.
+const MOST_MORE_BY_SUBSETS: usize = 2;
+
 /// Passes for which a ready hot backup may stand beside a missing primary: wake-up timeout 5 s, a failover delay of
 /// at most 3 s, and two passes to see and to do.
 const MOST_IDLE_PASSES: usize = 10;
@@ -73,7 +76,11 @@ fn pass(cluster: &mut Cluster, application: Application, dice: &mut Dice) -> Pla
     let surge = desired.update.max_surge.of(desired.replicas);
     // Orphans cannot be converted in the pass that adopts them, so a Pod may be created beside them.
     let adopted = steps.iter().filter(|step| matches!(step.action, Action::Adopt { .. })).count();
-    let most = live_before.max(wanted + surge) + adopted + held_back;
+    // What waits for a node of its subset stays while another Pod fills its place; in each subset as many as are wanted at most.
+    let reserved = cluster.snapshot.pods.iter().filter(|view| cluster.snapshot.is_reserved(view)).count();
+    let most = live_before.max(wanted + surge + reserved.min(wanted * desired.topology.subsets.len()))
+        + adopted
+        + held_back;
     assert!(
         !is_whole || live(&cluster.snapshot) <= most,
         "too many Pods: {planned:#?}\n{:#?}",
@@ -110,7 +117,9 @@ fn converge_to(
     let wakeup_timeout = cluster.snapshot.desired.wakeup_timeout.as_secs();
     let is_slow =
         i64::from(cluster.start.ticks) > wakeup_timeout || cluster.start.obstacle == Obstacle::DeafGates;
-    let more = if is_slow { MOST_MORE_BY_SLOW_STARTS } else { 0 };
+    let has_subsets = !cluster.snapshot.desired.topology.subsets.is_empty();
+    let more = if is_slow { MOST_MORE_BY_SLOW_STARTS } else { 0 }
+        + if has_subsets { MOST_MORE_BY_SUBSETS } else { 0 };
     let mut watch = Watch { most_conversions: MOST_CONVERSIONS + more, ..Watch::default() };
     // A rollout waits for each of its Pods.
     let most_passes = MOST_PASSES * (1 + cluster.start.ticks as usize / PASSES_FOR_A_POD);

@@ -68,12 +68,15 @@ fn unlike(snapshot: &Snapshot, roles: &[Role]) -> Option<String> {
                 members().count()
             ));
         }
-        let outdated = members().filter(|view| view.revision != snapshot.desired.revision).count();
+        let outdated = members().filter(|view| !snapshot.desired.is_current(view)).count();
         let kept = if role == Role::Primary { snapshot.desired.update.partition } else { 0 };
         let is_rolling = snapshot.desired.update.kind == UpdateKind::BackupFirst && !is_cordoned(snapshot);
         if is_rolling && outdated > kept {
             return Some(format!("{role}: {outdated} Pods of the old template"));
         }
+    }
+    if let Some(problem) = unlike_the_shares(snapshot, &pods, roles) {
+        return Some(problem);
     }
     let mut slices = snapshot.exposure.as_ref()?.slices.iter();
     let ready = |slice: &ExposedSlice| slice.endpoints.iter().filter(|endpoint| endpoint.is_ready).count();
@@ -83,6 +86,25 @@ fn unlike(snapshot: &Snapshot, roles: &[Role]) -> Option<String> {
     };
     let wrong = slices.find(|slice| ready(slice) != serving(slice.family))?;
     Some(format!("{} Pods exposed by {}", ready(wrong), wrong.family.as_str()))
+}
+
+/// Which subset has other Pods than its shares, where that can be put right: primaries swap roles with hot backups.
+fn unlike_the_shares(snapshot: &Snapshot, pods: &[&PodView], roles: &[Role]) -> Option<String> {
+    let desired = &snapshot.desired;
+    let can_be_put_right = desired.topology.rebalances
+        && desired.hot_backups > 0
+        && roles == Role::ALL.as_slice()
+        && pods.iter().all(|view| desired.is_current(view) && view.node_health() == NodeHealth::Healthy)
+        && !is_cordoned(snapshot);
+    if !can_be_put_right {
+        return None;
+    }
+    desired.topology.subsets.iter().enumerate().find_map(|(index, subset)| {
+        let counts = Role::ALL
+            .map(|role| pods.iter().filter(|view| view.role == role && view.subset == Some(index)).count());
+        let wanted = Role::ALL.map(|role| subset.count(role));
+        (counts != wanted).then(|| format!("subset {}: {counts:?} Pods, {wanted:?} wanted", subset.name))
+    })
 }
 
 /// What is not as well as it can be with the Pods that a node has room for: as many of them as are wanted serve.

@@ -324,6 +324,7 @@ fn a_volume_that_keeps_a_node_is_caught_by_an_oracle() {
         name: &name,
         role: Role::Cold,
         slot: 0,
+        subset: None,
         now: given::now(),
         injection: None,
     };

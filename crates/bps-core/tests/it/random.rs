@@ -4,10 +4,11 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use bps_core::model::{
     Desired, Endpoint, ExposedKind, Exposure, Gate, GateTrouble, Leftover, Lifecycle, NodeHealth, NodeName,
-    NodeView, ObjectState, Others, Ownership, Part, PodName, PodRef, PodShare, PodView, Recent, Revision,
-    Role, RoleLabels, ScaleIn, Signs, Snapshot, Storm, Uid, UpdateKind, UpdatePolicy,
+    NodeView, ObjectState, Others, Ownership, Part, PodName, PodRef, PodShare, PodView, Reason, Recent,
+    Revision, Role, RoleLabels, ScaleIn, Signs, Snapshot, Storm, Subset, SubsetName, SubsetShare, Topology,
+    Uid, UpdateKind, UpdatePolicy, share_out,
 };
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use proptest::option;
 use proptest::prelude::*;
 
@@ -26,7 +27,7 @@ pub(crate) fn ago(seconds: i64) -> Timestamp {
 /// Any set with at most [`PODS_MAX`] Pods.
 pub(crate) fn snapshot() -> impl Strategy<Value = Snapshot> {
     let pods = prop::collection::vec(pod(), 0..=PODS_MAX);
-    let moods = (prop::bool::weighted(0.1), prop::bool::weighted(0.2), 0_usize..3);
+    let moods = (prop::bool::weighted(0.1), prop::bool::weighted(0.2), (0_usize..3, any::<bool>()));
     let exposed = (option::of(exposure()), leftovers());
     let budget = option::of(object_state());
     let paired = (option::weighted(0.2, object_state()), prop::collection::vec(part(), PODS_MAX));
@@ -34,15 +35,23 @@ pub(crate) fn snapshot() -> impl Strategy<Value = Snapshot> {
         |(desired, mut pods, exposed, moods, rest)| {
             let (paired, budget) = rest;
             let (group, parts) = paired;
-            let ((exposure, leftovers), (is_stormy, is_calm, timeouts_in_a_row)) = (exposed, moods);
+            let ((exposure, leftovers), (is_stormy, is_calm, (timeouts_in_a_row, has_moved))) =
+                (exposed, moods);
             for (index, view) in pods.iter_mut().enumerate() {
                 view.pod.name = PodName(format!("web-{index}"));
                 view.pod.uid = Uid(format!("uid-{index}"));
                 view.slot = u32::try_from(index).expect("few Pods");
                 view.part = if group.is_some() { parts[index].clone() } else { Part::None };
+                // By its time, which is random: some Pods were made for no subset.
+                let subset = view.created.as_second().rem_euclid(3);
+                let subset = usize::try_from(subset).expect("below 3");
+                view.subset = Some(subset).filter(|subset| *subset < desired.topology.subsets.len());
             }
             let storm = is_stormy.then(|| Storm { until: ago(-60), ..given::storm(9, 10) });
-            let recent = Recent { timeouts_in_a_row, ..Recent::default() };
+            let mut recent = Recent { timeouts_in_a_row, ..Recent::default() };
+            if has_moved && !desired.topology.subsets.is_empty() {
+                recent.deleted.extend([Role::Hot, Role::Cold].map(|role| (role, Reason::Rebalanced)));
+            }
             let snapshot = Snapshot {
                 desired,
                 pods,
@@ -71,6 +80,9 @@ fn calm(mut snapshot: Snapshot) -> Snapshot {
         view.ownership = Ownership::Ours;
         view.has_known_key = true;
         view.node = None;
+        // Every other Pod was made for the second subset, if there are two.
+        let subset = usize::try_from(view.slot % 2).expect("0 or 1");
+        view.subset = Some(subset).filter(|subset| *subset < snapshot.desired.topology.subsets.len());
         if view.role != Role::Primary {
             view.revision = snapshot.desired.revision.clone();
         }
@@ -83,9 +95,14 @@ fn calm(mut snapshot: Snapshot) -> Snapshot {
 
 fn desired() -> impl Strategy<Value = Desired> {
     let flags = (prop::bool::weighted(0.1), any::<bool>(), any::<bool>(), any::<bool>());
-    (0_usize..4, 0_usize..3, 0_usize..3, 0_usize..2, flags).prop_map(
-        |(replicas, hot_backups, cold_backups, partition, (paused, is_new_generation, demotes, rolls))| {
+    let split = (option::weighted(0.3, 0_usize..=100), moods());
+    (0_usize..4, 0_usize..3, 0_usize..3, (0_usize..2, split), flags).prop_map(
+        |(replicas, hot_backups, cold_backups, (partition, split), flags)| {
+            let (paused, is_new_generation, demotes, rolls) = flags;
+            let (percent, moods) = split;
+            let counts = [replicas, hot_backups, cold_backups];
             Desired {
+                topology: percent.map_or_else(Topology::default, |percent| halves(percent, counts, moods)),
                 uid: Uid("set".to_owned()),
                 scale_in: if demotes { ScaleIn::Demote } else { ScaleIn::Delete },
                 update: UpdatePolicy {
@@ -101,6 +118,37 @@ fn desired() -> impl Strategy<Value = Desired> {
             }
         },
     )
+}
+
+/// What a set with subsets does with Pods that are not where they are to be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moods {
+    pub(crate) rebalances: bool,
+    /// Unit: seconds.
+    pub(crate) patience: Option<i64>,
+}
+
+/// Any of them.
+pub(crate) fn moods() -> impl Strategy<Value = Moods> {
+    let drawn = (prop::bool::weighted(0.8), option::of(1_i64..60));
+    drawn.prop_map(|(rebalances, patience)| Moods { rebalances, patience })
+}
+
+/// Two subsets: one with so many percent of the Pods of each role, one with the rest.
+pub(crate) fn halves(percent: usize, counts: [usize; 3], moods: Moods) -> Topology {
+    let shares =
+        counts.map(|count| share_out(&[SubsetShare::Percent(percent), SubsetShare::EVEN], count, &[]));
+    let subset = |(index, name): (usize, &str)| Subset {
+        name: SubsetName(name.to_owned()),
+        replicas: shares[0][index],
+        hot_backups: shares[1][index],
+        cold_backups: shares[2][index],
+    };
+    Topology {
+        subsets: ["a", "b"].into_iter().enumerate().map(subset).collect(),
+        rebalances: moods.rebalances,
+        patience: moods.patience.map(SignedDuration::from_secs),
+    }
 }
 
 fn pod() -> impl Strategy<Value = PodView> {
@@ -121,6 +169,8 @@ fn pod() -> impl Strategy<Value = PodView> {
             part: Part::None,
             slot: 0,
             revision: Revision(if is_updated { "r1" } else { "r0" }.to_owned()),
+            // In sets with subsets, see below.
+            subset: None,
             created: ago(900),
             lifecycle,
             gate,

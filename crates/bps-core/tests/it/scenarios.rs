@@ -93,7 +93,10 @@ fn lines(plan: &Plan) -> Vec<String> {
 
 fn step_line(step: &Step) -> String {
     let action = match &step.action {
-        Action::Create { name: _, role, slot: _ } => format!("create {role}"),
+        Action::Create { name: _, role, slot: _, subset: None } => format!("create {role}"),
+        Action::Create { name: _, role, slot: _, subset: Some(subset) } => {
+            format!("create {role} in {subset}")
+        }
         Action::Convert { pod, from: _, to: Role::Primary } => format!("promote {}", pod.name),
         Action::Convert { pod, from: Role::Cold, to: Role::Hot } => format!("promote {} to hot", pod.name),
         Action::Convert { pod, from: Role::Primary, to: Role::Hot } => format!("demote {}", pod.name),

@@ -11,7 +11,8 @@ use super::given;
 use super::model::{
     Desired, EarlyEnds, Endpoint, ExposedKind, Exposure, Gate, GateTrouble, Leftover, Lifecycle, NodeHealth,
     NodeName, NodeView, ObjectState, Others, Ownership, Part, PodName, PodShare, PodView, Revision, Role,
-    RoleLabels, ScaleIn, Snapshot, Strategies, Strategy, Uid, UpdateKind, UpdatePolicy,
+    RoleLabels, ScaleIn, Snapshot, Strategies, Strategy, Subset, SubsetName, Topology, Uid, UpdateKind,
+    UpdatePolicy,
 };
 
 /// One situation and the whole plan for it.
@@ -98,6 +99,9 @@ struct Wish {
     unready_deadline_seconds: i64,
     scale_in_policy: ScaleInWord,
     update_strategy: UpdateWish,
+    subsets: Vec<SubsetWish>,
+    rebalance: RebalanceWord,
+    reschedule_critical_seconds: Option<i64>,
     paused: bool,
     unusable: bool,
     spec_just_changed: bool,
@@ -116,6 +120,9 @@ impl Default for Wish {
             unready_deadline_seconds: 300,
             scale_in_policy: ScaleInWord::Delete,
             update_strategy: UpdateWish::default(),
+            subsets: Vec::new(),
+            rebalance: RebalanceWord::Roles,
+            reschedule_critical_seconds: None,
             paused: false,
             unusable: false,
             spec_just_changed: false,
@@ -169,6 +176,23 @@ impl Default for UpdateWish {
     fn default() -> Self {
         Self { r#type: UpdateWord::BackupFirst, max_unavailable: 1, max_surge: 1, partition: 0 }
     }
+}
+
+/// A subset of the nodes with what it is to have of the counts.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
+struct SubsetWish {
+    name: String,
+    replicas: usize,
+    hot_backups: usize,
+    cold_backups: usize,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq)]
+enum RebalanceWord {
+    #[default]
+    Roles,
+    Never,
 }
 
 /// Reads one file.
@@ -225,6 +249,11 @@ impl Scenario {
                 max_unavailable: PodShare::Pods(wish.update_strategy.max_unavailable),
                 max_surge: PodShare::Pods(wish.update_strategy.max_surge),
                 partition: wish.update_strategy.partition,
+            },
+            topology: Topology {
+                subsets: wish.subsets.iter().map(subset).collect(),
+                rebalances: wish.rebalance == RebalanceWord::Roles,
+                patience: wish.reschedule_critical_seconds.map(SignedDuration::from_secs),
             },
             paused: wish.paused,
             can_create: !wish.unusable,
@@ -300,6 +329,11 @@ impl Scenario {
             ("stands", peer) => view.part = Part::Standby { peer: named(peer, "by for ") },
             ("ended", "early") => view.signs.has_ended_early = true,
             ("wrong", "labels") => view.labels = RoleLabels::Wrong,
+            ("subset", name) => {
+                let mut known = self.set.subsets.iter();
+                let index = known.position(|subset| subset.name == name);
+                view.subset = Some(index.ok_or_else(|| format!("`{name}` is not among `subsets`"))?);
+            }
             ("at", "work") => view.signs.is_at_work = true,
             ("progress", age) => view.signs.progressed = Some(ago(age)?),
             ("orphan", "") => view.ownership = Ownership::Orphan,
@@ -446,4 +480,13 @@ fn endpoint(view: &PodView, is_terminating: bool) -> Result<Endpoint, String> {
 fn leftover(name: &str) -> Leftover {
     let (uid, resource_version) = (Uid(format!("uid-{name}")), "1".into());
     Leftover { kind: ExposedKind::Service, name: name.into(), uid, resource_version }
+}
+
+fn subset(wish: &SubsetWish) -> Subset {
+    Subset {
+        name: SubsetName(wish.name.clone()),
+        replicas: wish.replicas,
+        hot_backups: wish.hot_backups,
+        cold_backups: wish.cold_backups,
+    }
 }

@@ -7,8 +7,9 @@ use super::cluster::Cluster;
 use super::given;
 use super::model::{
     self, Exposure, Gate, Lifecycle, NodeHealth, NodeView, ObjectState, Ownership, PodShare, PodView, Role,
-    RoleLabels, ScaleIn, Strategies, Strategy as Choice, UpdateKind, UpdatePolicy,
+    RoleLabels, ScaleIn, Strategies, Strategy as Choice, Topology, UpdateKind, UpdatePolicy,
 };
+use super::random::{halves, moods};
 
 fn nodes() -> impl Strategy<Value = Vec<NodeView>> {
     let health = prop_oneof![
@@ -76,8 +77,11 @@ pub(crate) fn wish() -> impl Strategy<Value = model::Desired> {
     let seconds = (0..4_i64, 0..4_i64);
     let shares = prop::sample::select(vec![PodShare::Pods(1), PodShare::Pods(2), PodShare::Percent(60)]);
     let update = (any::<bool>(), shares.clone(), shares, 0..2_usize);
-    (counts, seconds, update, any::<bool>(), (choice(), choice(), choice())).prop_map(
-        |(counts, (delay, min_ready), update, is_demoting, choices)| {
+    let split = (prop::option::weighted(0.3, 0..=100_usize), moods());
+    let choices = (choice(), choice(), choice());
+    (counts, seconds, update, (any::<bool>(), split), choices).prop_map(
+        |(counts, (delay, min_ready), update, (is_demoting, (percent, moods)), choices)| {
+            let counts: [usize; 3] = counts.into();
             let (is_on_delete, max_unavailable, max_surge, partition) = update;
             let kind = if is_on_delete { UpdateKind::OnDelete } else { UpdateKind::BackupFirst };
             let (hot_to_primary, cold_to_primary, cold_to_hot) = choices;
@@ -88,7 +92,8 @@ pub(crate) fn wish() -> impl Strategy<Value = model::Desired> {
                 scale_in: if is_demoting { ScaleIn::Demote } else { ScaleIn::Delete },
                 update: UpdatePolicy { kind, max_unavailable, max_surge, partition },
                 strategies: Strategies { hot_to_primary, cold_to_primary, cold_to_hot },
-                ..given::desired([counts.0, counts.1, counts.2])
+                topology: percent.map_or_else(Topology::default, |percent| halves(percent, counts, moods)),
+                ..given::desired(counts)
             }
         },
     )
@@ -99,8 +104,13 @@ pub(crate) fn world() -> impl Strategy<Value = Cluster> {
         proptest::collection::vec((0..3_usize, 0..14_usize, 0..4_usize, 0..40_i64, any::<u8>()), 0..9);
     let service = (any::<bool>(), any::<bool>());
     (nodes(), draws, wish(), service).prop_map(|(nodes, draws, desired, (has_service, is_dual_stack))| {
-        let pods =
-            draws.into_iter().enumerate().map(|(index, draw)| drawn_pod(index, draw, &nodes)).collect();
+        let subsets = desired.topology.subsets.len();
+        let pod = |(index, draw): (usize, Draw)| {
+            // One of three was made for no subset, if there are some.
+            let subset = Some(index % 3).filter(|subset| *subset < subsets);
+            PodView { subset, ..drawn_pod(index, draw, &nodes) }
+        };
+        let pods = draws.into_iter().enumerate().map(pod).collect();
         let mut snapshot = given::snapshot(desired, pods);
         snapshot.exposure = has_service.then(absent_service);
         if is_dual_stack {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use bps_api::keys;
 use bps_core::model::{
     Gate, Lifecycle, NodeHealth, NodeName, NodeView, Ownership, Part, PodName, PodRef, PodView, Revision,
-    Role, RoleLabels, Signs, Uid,
+    Role, RoleLabels, Signs, Subset, SubsetName, Uid,
 };
 use serde_json::{Value, json};
 
@@ -24,7 +24,17 @@ fn view(pod: &SlimPod) -> Option<PodView> {
     noted.tried_ticket(Uid("u0".into()), at(99), at(97));
     let missing_since = BTreeMap::new();
     let hosts = Hosts { nodes: &nodes, missing_since: &missing_since, now: at(100) };
-    pod_view(pod, &PodContext { set_uid: SET_UID, hosts, keys: &known, noted: &noted })
+    pod_view(pod, &PodContext { set_uid: SET_UID, subsets: &subsets(), hosts, keys: &known, noted: &noted })
+}
+
+/// Two subsets of the wish.
+fn subsets() -> [Subset; 2] {
+    ["east", "west"].map(|name| Subset {
+        name: SubsetName(name.to_owned()),
+        replicas: 1,
+        hot_backups: 0,
+        cold_backups: 0,
+    })
 }
 
 /// The ready Pod, changed like this.
@@ -39,7 +49,7 @@ fn everything_that_decisions_need_is_read() {
     let raw = json!({"metadata": {
         "labels": {
             (keys::LABEL_ROLE): "hot", (keys::LABEL_TYPE): "hotbackup", (keys::LABEL_REVISION): "0123456789",
-            (keys::LABEL_HA_STATE): "active", (keys::LABEL_PEER): "web-1",
+            (keys::LABEL_HA_STATE): "active", (keys::LABEL_PEER): "web-1", (keys::LABEL_SUBSET): "west",
         },
         "annotations": {
             (keys::ANNOTATION_SLOT): "7", (keys::ANNOTATION_ROLE_SINCE): "2026-01-01T00:00:08.125Z",
@@ -54,6 +64,7 @@ fn everything_that_decisions_need_is_read() {
         part: Part::Active { peer: Some(PodName("web-1".into())) },
         slot: 7,
         revision: Revision("0123456789".into()),
+        subset: Some(1),
         created: at(0),
         lifecycle: Lifecycle::Ready { since: at(5) },
         gate: Gate::None,
@@ -152,4 +163,13 @@ fn a_pod_has_at_most_one_address_of_each_family() {
     assert_eq!(addresses(json!({"podIP": "198.18.0.1", "podIPs": [one]})), [v4.clone(), None]);
     assert_eq!(addresses(json!({"podIP": "198.18.0.1", "podIPs": [one, other]})), [v4.clone(), v6.clone()]);
     assert_eq!(addresses(json!({"podIP": "2001:2::1", "podIPs": [other, one]})), [v6, v4]);
+}
+
+#[test]
+fn a_pod_of_a_subset_that_is_no_more_is_of_none() {
+    let of = |subset: &str| {
+        let labels = json!({"metadata": {"labels": {(keys::LABEL_SUBSET): subset}}});
+        changed(&labels).expect("a Pod of the set").subset
+    };
+    assert_eq!(["east", "west", "north"].map(of), [Some(0), Some(1), None]);
 }

@@ -4,7 +4,8 @@ use bps_api::BackupPodSet;
 use bps_api::service::IpFamily;
 use bps_core::manifests::{ShownAddresses, endpoint_slice, revision, service, slice_ports};
 use bps_core::model::{
-    Desired, ObjectState, PodShare, ScaleIn, Strategies, Strategy, Uid, UpdateKind, UpdatePolicy,
+    Desired, ObjectState, PodShare, ScaleIn, Strategies, Strategy, Subset, SubsetName, Topology, Uid,
+    UpdateKind, UpdatePolicy,
 };
 use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::Service;
@@ -39,6 +40,7 @@ fn a_spec_without_settings_has_the_documented_defaults() {
         progress_deadline: SignedDuration::from_secs(600),
         failover_delay: SignedDuration::ZERO,
         unready_deadline: SignedDuration::from_secs(300),
+        topology: Topology::default(),
         scale_in: ScaleIn::Delete,
         update: UpdatePolicy {
             kind: UpdateKind::BackupFirst,
@@ -74,6 +76,40 @@ fn every_setting_reaches_the_wish() {
         partition: 5,
     };
     assert_eq!(read.update, update);
+}
+
+#[test]
+fn every_tier_is_shared_out_over_the_subsets() {
+    let (read, error) = read(&json!({
+        "replicas": 6, "hotBackups": 3, "coldBackups": 4,
+        "topology": {"rebalance": "Never", "scheduleStrategy": {"type": "Adaptive"}, "subsets": [
+            {"name": "a", "replicas": "50%", "hotBackups": 0},
+            {"name": "b", "minReplicas": 1, "maxReplicas": 4},
+            {"name": "spot", "replicas": 0, "coldBackups": "100%"},
+        ]},
+    }));
+    assert_eq!(error, None);
+    let subset = |name: &str, [replicas, hot_backups, cold_backups]: [usize; 3]| Subset {
+        name: SubsetName(name.to_owned()),
+        replicas,
+        hot_backups,
+        cold_backups,
+    };
+    // Of the hot backups that may be anywhere more are where there are fewer primaries.
+    let subsets = vec![subset("a", [3, 0, 0]), subset("b", [3, 1, 0]), subset("spot", [0, 2, 4])];
+    assert_eq!(
+        read.topology,
+        Topology { subsets, rebalances: false, patience: Some(SignedDuration::from_secs(30)) }
+    );
+}
+
+#[test]
+fn shares_of_subsets_that_are_more_than_all_pods_are_an_error() {
+    let half = json!({"topology": {"subsets": [
+        {"name": "a", "hotBackups": "70%"}, {"name": "b", "hotBackups": "40%"},
+    ]}});
+    let words = "spec.topology.subsets: percentages of hotBackups add up to 110%: write shares that are 100% together at most";
+    assert_eq!(read(&half).1.as_deref(), Some(words));
 }
 
 #[test]

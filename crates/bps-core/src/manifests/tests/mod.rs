@@ -6,6 +6,7 @@ mod environment;
 mod golden;
 mod inject;
 mod paired;
+mod placement;
 mod ports;
 mod probes;
 mod reach;
@@ -48,7 +49,15 @@ fn gate_settings() -> GateSettings {
 fn pod_of(set: &BackupPodSet, role: Role) -> Value {
     let name = PodName("web-0123456789ab".into());
     let injection = set_injection(set, Some("agent:1"));
-    let request = PodRequest { set, name: &name, role, slot: 4, now: now(), injection: injection.as_ref() };
+    let request = PodRequest {
+        set,
+        name: &name,
+        role,
+        slot: 4,
+        subset: None,
+        now: now(),
+        injection: injection.as_ref(),
+    };
     pod(&request, &gate_settings()).expect("a Pod")
 }
 

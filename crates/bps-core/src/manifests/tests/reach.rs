@@ -69,6 +69,13 @@ fn edits() -> Vec<Edit> {
         edit("coldStart.gateSource", "ImageVolume"),
         edit("coldStart.gateUser", "Inherit"),
         edit("disruption.budget", "None"),
+        edit("topology.key", "rack"),
+        edit("topology.tiers", "Required"),
+        edit("topology.standby", "Required"),
+        // Its nodes and tolerations cannot change; Pods of a new name are made for it, and replace those of the former one.
+        edit("topology.subsets", json!([{"name": "east", "replicas": 1}])),
+        edit("topology.rebalance", "Never"),
+        edit("topology.scheduleStrategy", json!({"type": "Adaptive"})),
     ]
 }
 
@@ -77,7 +84,7 @@ fn spec() -> Value {
     let template = json!({"spec": {"containers": [{"name": "web", "image": "web:1"}]}});
     json!({
         "template": template, "replicas": 1, "service": {"name": "front", "ports": [{"port": 80}]},
-        "strategy": {}, "updateStrategy": {}, "coldStart": {}, "disruption": {},
+        "strategy": {}, "updateStrategy": {}, "coldStart": {}, "disruption": {}, "topology": {},
     })
 }
 

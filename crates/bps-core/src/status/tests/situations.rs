@@ -69,6 +69,7 @@ fn the_status_of_a_complete_set_says_all_of_this() {
             cold_backups: vec!["web-cold-0".to_owned()],
             omitted: 0,
         },
+        subsets: vec![],
         conditions: vec![
             condition(
                 "Ready",
