@@ -147,6 +147,9 @@ pub struct StatusArguments {
     /// In all namespaces.
     #[arg(short = 'A', long, conflicts_with_all = ["name", "namespace"])]
     pub all_namespaces: bool,
+    /// Group the Pods of sets by domain instead of by role: `node`, `zone`, `subset`, or a label of nodes.
+    #[arg(long, value_name = "DOMAIN")]
+    pub by: Option<String>,
     /// The same as an object instead of a tree.
     #[arg(short, long, value_enum)]
     pub output: Option<Format>,

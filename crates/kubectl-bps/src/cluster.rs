@@ -174,6 +174,15 @@ impl Cluster {
         }
     }
 
+    /// All nodes.
+    ///
+    /// # Errors
+    /// `Request` if they may not be read.
+    pub(super) async fn nodes(&self) -> Result<Vec<SlimNode>, Error> {
+        let nodes = Api::<SlimNode>::all(self.client.clone()).list(&ListParams::default()).await;
+        nodes.map(|list| list.items).map_err(Error::request("list nodes".to_owned()))
+    }
+
     /// The objects of a group.
     ///
     /// # Errors
@@ -205,14 +214,14 @@ impl Cluster {
             Ok(pods) => pods,
             Err(_) => self.list(namespace, keys::LABEL_SET).await?,
         };
-        let nodes = Api::<SlimNode>::all(self.client.clone()).list(&ListParams::default()).await;
+        let nodes = self.nodes().await;
         Ok(SetObjects {
             pods,
             services: self.list(namespace, keys::LABEL_SET).await?,
             slices: self.list(namespace, keys::LABEL_SET).await?,
             groups: self.list(namespace, keys::LABEL_SET).await?,
             budgets: self.list(namespace, "").await.ok(),
-            nodes: nodes.ok().map(|list| list.items),
+            nodes: nodes.ok(),
             is_cluster_wide,
         })
     }

@@ -21,6 +21,7 @@
 pub mod arguments;
 pub mod cluster;
 mod document;
+pub mod domains;
 pub mod error;
 pub mod fence;
 pub mod history;

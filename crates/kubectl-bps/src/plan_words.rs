@@ -88,7 +88,10 @@ fn at_most(seconds: f32) -> String {
 /// A step of a set's plan, with its reason.
 pub(super) fn action_words(step: &Step) -> String {
     let what = match &step.action {
-        Action::Create { name, role, slot: _ } => format!("create {name} as {role}"),
+        Action::Create { name, role, slot: _, subset: None } => format!("create {name} as {role}"),
+        Action::Create { name, role, slot: _, subset: Some(subset) } => {
+            format!("create {name} as {role} in subset {subset}")
+        }
         Action::Convert { pod, from, to } => format!("convert {} from {from} to {to}", pod.name),
         Action::Wake { pod, address } => format!("wake {} at {address}", pod.name),
         Action::Delete { pod, role, is_ready: _ } => format!("delete the {role} {}", pod.name),

@@ -18,6 +18,7 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::ResourceExt as _;
 use serde::Serialize;
 
+use super::domains::DomainReport;
 use super::fence::part;
 use super::pair::{PairNow, pairs_now};
 
@@ -93,6 +94,9 @@ pub struct SetReport {
     pub state: String,
     /// Primaries, hot and cold backups.
     pub tiers: Vec<TierReport>,
+    /// The same Pods by domain, if that was asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub domains: Vec<DomainReport>,
     /// What others set up for its Pods that does not do what they expect.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
@@ -325,6 +329,7 @@ pub fn set_report(set: &BackupPodSet, pods: &[SlimPod], budgets: &[PodDisruption
         name,
         state: status.state,
         tiers,
+        domains: Vec::new(),
         warnings,
         conditions: status.conditions,
         last_failover: status.last_failover,

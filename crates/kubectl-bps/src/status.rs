@@ -5,6 +5,7 @@ use jiff::Timestamp;
 
 use super::arguments::StatusArguments;
 use super::cluster::{Cluster, NO_LEASES, Subject};
+use super::domains::{Grouping, domains};
 use super::history::{conversions, epoch_text, takeovers};
 use super::report::{
     GroupReport, PairReport, PodReport, Readiness, Report, SetReport, TierReport, group_report, set_report,
@@ -29,7 +30,8 @@ pub async fn run(cluster: &Cluster, wanted: &StatusArguments) -> Result<String, 
             Subject::Set(set) => (vec![], vec![*set]),
         },
     };
-    let report = read(cluster, namespace, (groups, sets)).await?;
+    let grouping = wanted.by.as_deref().map(Grouping::parse);
+    let report = read(cluster, namespace, (groups, sets), grouping.as_ref()).await?;
     document::formed(wanted.output, &report, || {
         if report.groups.is_empty() && report.sets.is_empty() {
             let place = namespace
@@ -44,6 +46,7 @@ async fn read(
     cluster: &Cluster,
     namespace: Option<&str>,
     (groups, sets): (Vec<HAGroup>, Vec<BackupPodSet>),
+    grouping: Option<&Grouping>,
 ) -> Result<Report, Error> {
     let mut report = Report::default();
     for group in &groups {
@@ -58,6 +61,12 @@ async fn read(
         // Who may not read them is not warned.
         let budgets = cluster.list(namespace, "").await.unwrap_or_default();
         report.sets = sets.iter().map(|set| set_report(set, &pods, &budgets)).collect();
+        if let Some(grouping) = grouping {
+            let nodes = if grouping.needs_nodes() { cluster.nodes().await? } else { Vec::new() };
+            for set in &mut report.sets {
+                set.domains = domains(set, &pods, &nodes, grouping);
+            }
+        }
     }
     Ok(report)
 }
@@ -131,11 +140,26 @@ fn grouped(number: i64) -> String {
 }
 
 fn set_text(set: &SetReport) -> String {
-    let SetReport { namespace, name, state, tiers, warnings, conditions, last_failover: _, conversions: all } =
-        set;
+    let SetReport {
+        namespace,
+        name,
+        state,
+        tiers,
+        domains,
+        warnings,
+        conditions,
+        last_failover: _,
+        conversions: all,
+    } = set;
     let mut table = Table::new(&["NAME", "STATE", "NODE", "READY"]);
     table.add(0, &[&format!("BackupPodSet {namespace}/{name}"), said(state)]);
-    for TierReport { role, wanted, pods } in tiers {
+    for domain in domains {
+        table.add(1, &[&domain.name, &domain.counts()]);
+        for pod in &domain.pods {
+            add_pod(&mut table, pod);
+        }
+    }
+    for TierReport { role, wanted, pods } in tiers.iter().filter(|_| domains.is_empty()) {
         if *wanted > 0 || !pods.is_empty() {
             table.add(1, &[role, &format!("{} of {wanted}", pods.len())]);
             for pod in pods {

@@ -1,15 +1,18 @@
 //! What a person reads.
 
 use bps_api::{BackupPodSetStatus, keys};
+use bps_observe::slim::SlimNode;
 use bps_observe::testing::{group, lease, objects, set, set_pod, slice};
 use bps_protocol::{AgentId, BootTime, Epoch};
 use bps_wire::uid::format_uid;
 use jiff::Timestamp;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::ResourceExt as _;
 use serde_json::{Value, json};
 
 use crate::cluster::SetObjects;
+use crate::domains::{Grouping, domains};
 use crate::history;
 use crate::pair::pair_now;
 use crate::plan::{of_group, of_set};
@@ -92,6 +95,40 @@ BackupPodSet one/web   Ready
    └─ web-3            hot       node-3   yes
 ";
     assert_eq!(text(&report, now()), expected);
+}
+
+#[test]
+fn a_set_is_a_tree_of_domains_if_that_is_asked_for() {
+    let mut pods = [set_pod(2, "primary"), set_pod(3, "hot"), set_pod(4, "cold")];
+    pods[0].labels_mut().insert(keys::LABEL_SUBSET.to_owned(), "cheap".to_owned());
+    pods[2].spec.node_name = None;
+    let node = |number: u32, zone: &str| -> SlimNode {
+        let labels = json!({"topology.kubernetes.io/zone": zone});
+        let metadata = json!({"name": format!("node-{number}"), "labels": labels});
+        serde_json::from_value(json!({"metadata": metadata, "spec": {}, "status": {}})).expect("a node")
+    };
+    let nodes = [node(2, "west"), node(3, "east")];
+    let shown = |by: &str| {
+        let mut report = set_report(&set(), &pods, &[]);
+        report.domains = domains(&report, &pods, &nodes, &Grouping::parse(by));
+        text(&Report { groups: vec![], sets: vec![report] }, now())
+    };
+    let expected = "\
+NAME                   STATE                                     NODE     READY
+BackupPodSet one/web   Ready
+├─ zone east           0 primaries, 1 hot backup, 0 cold backups
+│  └─ web-3            hot                                       node-3   yes
+├─ zone west           1 primary, 0 hot backups, 0 cold backups
+│  └─ web-2            primary                                   node-2   yes
+└─ no zone             0 primaries, 0 hot backups, 1 cold backup
+   └─ web-4            cold                                      -        yes
+";
+    assert_eq!(shown("zone"), expected);
+    let has = |by: &str, line: &str| shown(by).lines().any(|shown| shown.contains(line));
+    assert!(has("subset", "subset cheap"));
+    assert!(has("subset", "no subset"));
+    assert!(has("node", "node node-3"));
+    assert!(has("rack", "no rack"));
 }
 
 #[test]

@@ -44,8 +44,11 @@ BackupPodSet plugin-status/shop   not seen by the operator yet
 ";
     assert_eq!(shown, expected);
 
-    let wanted =
-        StatusArguments { name: Some("web".into()), output: Some(Format::Json), all_namespaces: false };
+    let wanted = StatusArguments {
+        name: Some("web".into()),
+        output: Some(Format::Json),
+        ..StatusArguments::default()
+    };
     let object: Value = serde_json::from_str(&status::run(&scene.cluster, &wanted).await.unwrap()).unwrap();
     assert_eq!(object["sets"], json!([]));
     let pair = &object["groups"][0]["pairs"][0];
