@@ -29,7 +29,7 @@ fn avoids_other_tiers(request: &PodRequest<'_>) -> bool {
 ///
 /// Not both: of one topology key, a Pod may have one constraint that is soft (`docs/kubernetes.md`).
 ///
-/// Whatever the strategy: kube-scheduler 1.36.4 puts 40 small Pods of a kind that it does not know onto 2 of 20 empty nodes, because it
+/// This does not depend on the strategy: kube-scheduler 1.36.4 puts 40 small Pods of a kind that it does not know onto 2 of 20 empty nodes, because it
 /// takes the first of several nodes with the same score (`docs/kubernetes.md`).
 pub(super) fn spread(spec: &mut Map<String, Value>, request: &PodRequest<'_>) {
     let affinity = spec.get("affinity");

@@ -221,7 +221,7 @@ impl Snapshot {
     }
 
     /// When a Pod that waits for a node of its subset has waited for so long that its place is filled in another one; `None` if it
-    /// does not wait, or nobody is that impatient.
+    /// does not wait, or the set has no such limit.
     pub fn reserved_from(&self, view: &PodView) -> Option<Timestamp> {
         let patience = self.desired.topology.patience?;
         let waits = view.lifecycle == Lifecycle::Unscheduled && view.subset.is_some();

@@ -196,7 +196,7 @@ mod tests {
             let hot = share_out(&[even, even], 1, &replicas);
             assert_eq!((replicas, hot), (vec![1, 0], vec![0, 1]));
         }
-        // Each tier is even by itself, whatever is above.
+        // Each tier is even by itself; the tiers above decide between equals alone.
         assert_eq!(share_out(&[EVEN, EVEN], 3, &[3, 0]), [1, 2]);
     }
 

@@ -63,7 +63,7 @@ fn verdict(draft: &Draft<'_>, index: SeatIndex, substitutes: &BTreeSet<Option<&N
     match seat.presence {
         Presence::Leaving(Reason::PodFinished) => Verdict::Delete(Reason::PodFinished),
         Presence::Leaving(_) => Verdict::Keep,
-        // It serves nobody, and what is wrong with it may be what was changed.
+        // It serves no client, and the edit may have mended what kept it from a node.
         Presence::Reserved if rollout::is_rolled(draft, view) => Verdict::Delete(Reason::TemplateChanged),
         Presence::Reserved => Verdict::Keep,
         Presence::Lost if view.node_health() == NodeHealth::Gone => Verdict::Delete(Reason::NodeGone),

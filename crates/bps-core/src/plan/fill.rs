@@ -2,7 +2,7 @@
 //!
 //! Priority of the BPS paper: hot -> primary, cold -> primary, create; cold -> hot, create; create cold.
 
-use crate::model::{PodView, Reason, Role, UpdateKind};
+use crate::model::{PodView, Reason, Role};
 
 use super::draft::Draft;
 use super::seats::Presence;
@@ -85,11 +85,7 @@ fn shortage_reason(draft: &Draft<'_>, role: Role) -> Reason {
     }
     let desired = &draft.snapshot.desired;
     let of_role = || draft.seats.iter().filter(|seat| seat.view.role == role);
-    let is_rolled = |view: &PodView| {
-        view.role != Role::Primary
-            && !draft.is_updated(view)
-            && desired.update.kind == UpdateKind::BackupFirst
-    };
+    let is_rolled = |view: &PodView| view.role != Role::Primary && rollout::is_rolled(draft, view);
     let is_moved = deleted_for(draft, role) == Some(Reason::Rebalanced);
     let left = of_role().find_map(|seat| match seat.presence {
         Presence::Leaving(Reason::PodDeleted) if is_rolled(seat.view) => Some(Reason::TemplateChanged),

@@ -37,7 +37,7 @@ pub(super) fn restore_shares(draft: &mut Draft<'_>) {
         return;
     }
     if desired.is_new_generation {
-        // A new wish is brought about first. That its status was written is no event, so somebody has to look again.
+        // A new wish is reconciled first. The write of its status triggers no reconcile, so the hold asks for one.
         let soon = draft.snapshot.now.saturating_add(SEEN_WITHIN).unwrap_or(Timestamp::MAX);
         draft.hold(off_balance(Some(soon)));
         return;

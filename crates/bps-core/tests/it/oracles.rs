@@ -88,7 +88,7 @@ fn unlike(snapshot: &Snapshot, roles: &[Role]) -> Option<String> {
     Some(format!("{} Pods exposed by {}", ready(wrong), wrong.family.as_str()))
 }
 
-/// Which subset has other Pods than its shares, where that can be put right: primaries swap roles with hot backups.
+/// Returns the subset that has other Pods than its shares, if the planner can correct it: primaries swap roles with hot backups.
 fn unlike_the_shares(snapshot: &Snapshot, pods: &[&PodView], roles: &[Role]) -> Option<String> {
     let desired = &snapshot.desired;
     let can_be_put_right = desired.topology.rebalances
