@@ -114,14 +114,14 @@ fn a_set_is_a_tree_of_domains_if_that_is_asked_for() {
         text(&Report { groups: vec![], sets: vec![report] }, now())
     };
     let expected = "\
-NAME                   STATE                                     NODE     READY
+NAME                   STATE                                       NODE     READY
 BackupPodSet one/web   Ready
 ├─ zone east           0 primaries, 1 hot backup, 0 cold backups
-│  └─ web-3            hot                                       node-3   yes
+│  └─ web-3            hot                                         node-3   yes
 ├─ zone west           1 primary, 0 hot backups, 0 cold backups
-│  └─ web-2            primary                                   node-2   yes
+│  └─ web-2            primary                                     node-2   yes
 └─ no zone             0 primaries, 0 hot backups, 1 cold backup
-   └─ web-4            cold                                      -        yes
+   └─ web-4            cold                                        -        yes
 ";
     assert_eq!(shown("zone"), expected);
     let has = |by: &str, line: &str| shown(by).lines().any(|shown| shown.contains(line));
