@@ -57,6 +57,15 @@ pub struct NodeAddresses {
     pub pods: Range,
 }
 
+impl NodeAddresses {
+    /// Hardware address of its network card, a locally administered one. As a machine, a node has the same after its power was off:
+    /// with another one its peers would send to the former one for some 8 s (5 s `delay_first_probe_time` and 3 probes, Linux).
+    pub fn hardware(&self) -> String {
+        let [_, second, third, fourth] = self.address.octets();
+        format!("02:62:6e:{second:02x}:{third:02x}:{fourth:02x}")
+    }
+}
+
 /// The nodes `n1` to `n<count>`; more than [`NODES_MAX`] are not planned.
 pub fn nodes(count: u8) -> Vec<NodeAddresses> {
     (1..=count.min(NODES_MAX)).map(node).collect()
@@ -107,6 +116,7 @@ mod tests {
                 pods: Range { base: Ipv4Addr::new(198, 18, 8, 0), prefix_length: 22 },
             }
         );
+        assert_eq!(nodes(2)[1].hardware(), "02:62:6e:12:00:0c");
     }
 
     #[test]

@@ -71,7 +71,8 @@ pub fn connect(node: &NodeAddresses, peers: &[NodeAddresses], pin: &Path) -> Res
     let cable = cable(&node.name);
     let pin_name = pin.display().to_string();
     delete_link(&cable)?;
-    ip(&["link", "add", &cable, "type", "veth", "peer", "name", "eth0", "netns", &pin_name])?;
+    let card = ["peer", "name", "eth0", "address", &node.hardware(), "netns", &pin_name];
+    ip(&[&["link", "add", &cable, "type", "veth"], &card[..]].concat())?;
     refuse_strangers(&cable)?;
     ip(&["link", "set", &cable, "master", BRIDGE, "up"])?;
     // Replies may come by another way than the request when a Service's address is translated.

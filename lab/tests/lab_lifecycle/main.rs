@@ -188,9 +188,17 @@ fn exercise(cluster: &Cluster, options: Options) -> impl Future<Output = ()> + S
             assert!(is_heard(&cluster, node));
         }
 
+        let card = || {
+            let mut shown = cluster.command_in("n2", "ip").unwrap();
+            let told = shown.args(["-o", "link", "show", "eth0"]).output().unwrap().stdout;
+            let told = String::from_utf8(told).unwrap();
+            told.split_once("link/ether ").expect("an address").1.split(' ').next().map(str::to_owned)
+        };
+        let known = card();
         cluster.power_off("n2").unwrap();
         assert!(cluster.aim_at_process(&target).is_err());
         cluster.power_on("n2").unwrap();
+        assert_eq!(card(), known, "the other nodes know n2 by another address than it has");
         running(&pods, 2).await;
         pods.delete("sleeper", &DeleteParams::default()).await.unwrap();
         let uid = placed.metadata.uid.unwrap();
