@@ -11,6 +11,7 @@
 //! | [`disruption`] | what planned disruptions may take at a time |
 //! | [`topology`] | failure domains, and subsets of the nodes with their shares |
 //! | [`template`] | the Pod template and its schema |
+//! | [`quantity`] | amounts of resources as numbers |
 //! | [`status`] | the report: counts, conditions, last failover, conversions |
 //! | [`group`], [`timing`] | the HAGroup kind; its times |
 //! | [`crd`] | the CustomResourceDefinition; [`openapi`] makes the schema of the Pod template in it |
@@ -30,6 +31,7 @@ pub mod disruption;
 pub mod group;
 pub mod keys;
 pub mod openapi;
+pub mod quantity;
 pub mod service;
 pub mod spec;
 pub mod status;

@@ -41,7 +41,7 @@ pub use cache::{
     Written,
 };
 pub use change::Change;
-pub use node::is_out_of_service;
+pub use node::{is_out_of_service, node_view};
 pub use owner::{controller_of, is_controlled_by, is_orphan};
 pub use snapshot::{Observation, SeenSlice, Version, observe};
 pub use store::{Scope, version};

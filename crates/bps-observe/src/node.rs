@@ -19,7 +19,8 @@ const LEAVING_TAINTS: [&str; 2] = ["karpenter.sh/disrupted", "ToBeDeletedByClust
 const LEAVING_CONDITIONS: [&str; 4] =
     ["MaintenancePlanned", "DrainInProgress", "MaintenanceInProgress", "GracefulNodeShutdownInProgress"];
 
-pub(super) fn node_view(node: &SlimNode) -> NodeView {
+/// A node as decisions see it.
+pub fn node_view(node: &SlimNode) -> NodeView {
     NodeView {
         name: NodeName(node.metadata.name.clone().unwrap_or_default()),
         zone: node.metadata.labels.as_ref().and_then(|labels| labels.get(ZONE_LABEL)).cloned(),

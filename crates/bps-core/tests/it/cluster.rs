@@ -4,12 +4,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use bps_core::forecast::effects::{accept, bump};
 use jiff::SignedDuration;
 
 use super::given;
 use super::model::{
-    Action, EarlyEnds, Exposure, Gate, GateTrouble, Lifecycle, NodeHealth, NodeView, ObjectState, Others,
-    Ownership, PodName, PodRef, PodView, Reason, Revision, Role, RoleLabels, Snapshot, Step, Uid,
+    Action, EarlyEnds, Gate, GateTrouble, Lifecycle, NodeHealth, NodeView, PodView, Reason, Revision,
+    Snapshot, Step, Uid,
 };
 
 /// Time between two passes.
@@ -112,70 +113,27 @@ impl Cluster {
             recent.timeouts_in_a_row += usize::from(reason == Reason::WakeTimedOut);
             recent.deleted.insert(*role, reason);
         }
-        match &step.action {
-            Action::Create { name, role, slot, subset } => {
-                self.create(name, *role, *slot);
-                let subsets = &self.snapshot.desired.topology.subsets;
-                let index = subsets.iter().position(|known| Some(&known.name) == subset.as_ref());
-                if let Some(view) = self.snapshot.pods.iter_mut().find(|view| view.pod.name == *name) {
-                    // A name that is taken is of a Pod that has its subset already.
-                    view.subset = view.subset.or(index);
-                }
-            }
-            Action::Convert { pod, from: _, to } => self.write(pod, |view| {
-                view.role = *to;
-                view.role_since = now;
-                view.labels = RoleLabels::Right;
-            }),
-            Action::Wake { pod, address: _ } => self.write(pod, |view| {
-                view.first_ticket = view.first_ticket.or(Some(now));
-                if view.is_at_gate() && view.has_known_key && !is_deaf {
-                    view.gate = Gate::Passed { since: now };
-                }
-            }),
-            Action::Delete { pod, .. } => self.write(pod, terminate),
-            Action::Adopt { pod } => self.write(pod, |view| view.ownership = Ownership::Ours),
-            Action::Relabel { pod, role: _ } => self.write(pod, |view| view.labels = RoleLabels::Right),
-            Action::ClearAddresses => self.exposure().others = Others::None,
-            Action::Retire { object } => self.snapshot.leftovers.retain(|known| known != object),
-            Action::PublishService => self.exposure().service = ObjectState::Current,
-            Action::PublishBudget => self.snapshot.budget = Some(ObjectState::Current),
-            Action::PublishGroup => self.snapshot.group = Some(ObjectState::Current),
-            Action::Expose { family, endpoints } => {
-                let endpoints = endpoints.clone();
-                let mut slices = self.exposure().slices.iter_mut();
-                let slice = slices.find(|slice| slice.family == *family).expect("a family of the Service");
-                (slice.state, slice.endpoints) = (ObjectState::Current, endpoints);
-            }
-        }
-        self.snapshot.pods.sort_by(|left, right| left.pod.name.cmp(&right.pod.name));
-    }
-
-    fn exposure(&mut self) -> &mut Exposure {
-        self.snapshot.exposure.as_mut().expect("only a set with a Service exposes")
-    }
-
-    fn create(&mut self, name: &PodName, role: Role, slot: u32) {
-        if self.snapshot.pods.iter().any(|view| view.pod.name == *name) {
-            return;
-        }
         self.born += 1;
-        let mut view = given::pod(&name.0, role, slot);
-        view.pod.uid = Uid(format!("born-{}", self.born));
-        view.revision = self.snapshot.desired.revision.clone();
-        (view.created, view.role_since) = (self.snapshot.now, self.snapshot.now);
-        view.lifecycle = Lifecycle::Unscheduled;
-        view.gate = if role == Role::Cold { Gate::Ahead } else { Gate::None };
-        (view.is_running, view.is_serving) = (false, false);
-        (view.node, view.address, view.other_address) = (None, None, None);
-        self.snapshot.pods.push(view);
-    }
-
-    /// A write on the version that was planned on; against a newer version it does nothing.
-    fn write(&mut self, pod: &PodRef, change: impl FnOnce(&mut PodView)) {
-        if let Some(view) = self.snapshot.pods.iter_mut().find(|view| view.pod == *pod) {
-            change(view);
-            bump(view);
+        match &step.action {
+            // The ticket is sent, and heard by no gate.
+            Action::Wake { pod, address: _ } if is_deaf => {
+                if let Some(view) = self.snapshot.pods.iter_mut().find(|view| view.pod == *pod) {
+                    view.first_ticket = view.first_ticket.or(Some(now));
+                    bump(view);
+                }
+            }
+            Action::Create { .. }
+            | Action::Convert { .. }
+            | Action::Wake { .. }
+            | Action::Delete { .. }
+            | Action::Adopt { .. }
+            | Action::Relabel { .. }
+            | Action::PublishService
+            | Action::PublishGroup
+            | Action::PublishBudget
+            | Action::Expose { .. }
+            | Action::ClearAddresses
+            | Action::Retire { .. } => accept(&mut self.snapshot, step, Uid(format!("born-{}", self.born))),
         }
     }
 
@@ -326,9 +284,4 @@ fn is_housed(view: &PodView) -> bool {
 
 fn terminate(view: &mut PodView) {
     view.lifecycle = Lifecycle::Terminating;
-}
-
-fn bump(view: &mut PodView) {
-    let version: u64 = view.pod.resource_version.parse().expect("versions of this cluster are numbers");
-    view.pod.resource_version = (version + 1).to_string();
 }

@@ -6,6 +6,7 @@
 //! | `pair_scenarios` | the same for groups: the files of `tests/scenarios/pairs` |
 //! | `convergence`, `paired_sets` | from any situation to the wish, nothing precious lost on the way |
 //! | `planted` | faults of the past are caught by an oracle each |
+//! | `forecasts` | what becomes of a set is told from any situation |
 //! | `properties` | every step is in the table of transitions, status settles |
 //! | `situation`, `pair_situation`, `cluster`, `world`, `oracles`, `random` | what they are told with |
 
@@ -13,6 +14,7 @@
 
 mod cluster;
 mod convergence;
+mod forecasts;
 mod oracles;
 mod pair_scenarios;
 mod pair_situation;

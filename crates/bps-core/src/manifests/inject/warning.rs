@@ -5,6 +5,7 @@
 use std::fmt;
 
 use bps_api::keys;
+use bps_api::quantity::thousandths;
 use serde_json::Value;
 
 use super::environment::seconds_to_end;
@@ -16,11 +17,11 @@ const RELAY_PORT: &str = "--relay-port";
 /// Argument of an agent for the folder that it replicates.
 const REPLICATE: &str = "--replicate";
 
-/// CPU limit below which the agent may be throttled together with the application. Unit: cores.
+/// CPU limit below which the agent may be throttled together with the application. Unit: thousandths of a core.
 ///
 /// A rule of thumb, not measured: the kernel grants a container its share each 100 ms, and an application that uses up
 /// a small one leaves the agent waiting for nearly all of that time, again and again.
-const CPU_LIMIT_MIN: f64 = 0.2;
+const CPU_LIMIT_MIN: u64 = 200;
 
 /// A point in which the agent does less than a user may expect, in a template that can run it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -149,18 +150,7 @@ fn low_cpu_limit(container: &Value) -> Option<InjectWarning> {
         Value::Number(number) => number.to_string(),
         Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => return None,
     };
-    cores(&limit).is_some_and(|cores| cores < CPU_LIMIT_MIN).then_some(InjectWarning::CpuLimitLow { limit })
-}
-
-/// A quantity of processor time in cores; `None` for one with a suffix for thousands or more, which is no small one.
-fn cores(quantity: &str) -> Option<f64> {
-    let (number, unit) = match quantity.char_indices().next_back()? {
-        (end, 'm') => (&quantity[..end], 1e-3),
-        (end, 'u') => (&quantity[..end], 1e-6),
-        (end, 'n') => (&quantity[..end], 1e-9),
-        _ => (quantity, 1.0),
-    };
-    number.parse::<f64>().ok().map(|number| number * unit)
+    thousandths(&limit).is_some_and(|cpu| cpu < CPU_LIMIT_MIN).then_some(InjectWarning::CpuLimitLow { limit })
 }
 
 fn unmounted_state(container: &Value, arguments: &[String]) -> Option<InjectWarning> {

@@ -1,0 +1,174 @@
+//! What the agents and the group of a paired set do in a forecast: the standby of an active that cannot act any more takes over,
+//! actives get standbys again, and pairs are made until there are enough.
+//!
+//! No time passes while a new standby gets the state: nothing that can be listed tells how long that takes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::effects::bump;
+use super::{Event, Happening};
+use crate::model::{Lifecycle, NodeHealth, Part, PodName, PodView, Role, Snapshot, Uid};
+
+/// The agents of a set.
+#[derive(Debug)]
+pub(super) struct Agents {
+    /// From the loss of an active until its standby acts.
+    takeover: SignedDuration,
+    /// Since when each active that was lost is so, and followed by nobody yet.
+    lost: BTreeMap<Uid, Timestamp>,
+    /// Actives that were lost with state that nobody else has.
+    forsaken: BTreeSet<Uid>,
+}
+
+impl Agents {
+    pub(super) const fn new(takeover: SignedDuration) -> Self {
+        Self { takeover, lost: BTreeMap::new(), forsaken: BTreeSet::new() }
+    }
+
+    /// When the next standby takes over, if one is going to.
+    pub(super) fn next(&self) -> Option<Timestamp> {
+        self.lost.values().map(|since| self.due(*since)).min()
+    }
+
+    fn due(&self, since: Timestamp) -> Timestamp {
+        since.saturating_add(self.takeover).unwrap_or(Timestamp::MAX)
+    }
+
+    /// Does what is due.
+    pub(super) fn act(&mut self, snapshot: &mut Snapshot) -> Vec<Happening> {
+        if !snapshot.is_paired() {
+            return Vec::new();
+        }
+        let mut happenings = self.take_over(snapshot);
+        // In a pause pairs stay as they are, and failovers go on.
+        if snapshot.desired.paused {
+            return happenings;
+        }
+        leave_standbys(snapshot);
+        happenings.extend(self.found(snapshot));
+        happenings.extend(stand_by(snapshot));
+        happenings
+    }
+
+    /// Pods without a part act until there are enough pairs, primaries first.
+    fn found(&self, snapshot: &mut Snapshot) -> Vec<Happening> {
+        let mut happenings = Vec::new();
+        for _ in 0..missing(snapshot, &self.forsaken) {
+            let Some(pod) = free(snapshot, Role::Primary).or_else(|| free(snapshot, Role::Hot)) else {
+                break;
+            };
+            change(snapshot, &pod, Part::Active { peer: None });
+            happenings.push(Happening { pod, event: Event::TookOver });
+        }
+        happenings
+    }
+
+    fn take_over(&mut self, snapshot: &mut Snapshot) -> Vec<Happening> {
+        let now = snapshot.now;
+        let leaves = |view: &&PodView| view.acts() && (!can_act(view) || is_called_off(snapshot, view));
+        let fallen: Vec<PodView> = snapshot.pods.iter().filter(leaves).cloned().collect();
+        self.lost.retain(|uid, _| fallen.iter().any(|active| active.pod.uid == *uid));
+        let mut happenings = Vec::new();
+        for active in fallen {
+            let uid = active.pod.uid.clone();
+            // One that ends hands over; of one that is lost the Lease has to run out.
+            if active.is_on_lost_node() {
+                let since = *self.lost.entry(uid.clone()).or_insert(now);
+                if now < self.due(since) {
+                    continue;
+                }
+            }
+            self.lost.remove(&uid);
+            let heir = heir(snapshot, &active);
+            // Its state is with nobody else: the pair waits for it.
+            if heir.is_none() && snapshot.level.is_some() {
+                self.forsaken.insert(uid);
+                continue;
+            }
+            change(snapshot, &active.pod.name, Part::None);
+            if let Some(heir) = heir {
+                change(snapshot, &heir, Part::Active { peer: None });
+                happenings.push(Happening { pod: heir, event: Event::TookOver });
+            }
+        }
+        happenings
+    }
+}
+
+/// The standby that can follow an active, with everything that was acknowledged.
+fn heir(snapshot: &Snapshot, active: &PodView) -> Option<PodName> {
+    let peer = active.part.peer()?;
+    let is_able = |view: &&PodView| view.pod.name == *peer && can_act(view) && snapshot.is_level(peer);
+    snapshot.pods.iter().find(is_able).map(|view| view.pod.name.clone())
+}
+
+/// Whether an active hands over because its node is about to be drained, and that of its standby is not.
+fn is_called_off(snapshot: &Snapshot, active: &PodView) -> bool {
+    let is_better = |heir: PodName| {
+        let views = snapshot.pods.iter().filter(|view| view.pod.name == heir);
+        views.map(PodView::node_health).any(|health| health == NodeHealth::Healthy)
+    };
+    active.node_health() == NodeHealth::Cordoned && heir(snapshot, active).is_some_and(is_better)
+}
+
+/// Actives whose standby can not follow any more are alone, and such a standby has no part.
+fn leave_standbys(snapshot: &mut Snapshot) {
+    let has_active = |snapshot: &Snapshot, standby: &PodView| {
+        let is_it = |view: &&PodView| Some(&view.pod.name) == standby.part.peer();
+        snapshot.pods.iter().find(is_it).is_some_and(PodView::acts)
+    };
+    let standbys = snapshot.pods.iter().filter(|view| matches!(view.part, Part::Standby { .. }));
+    let useless = standbys.filter(|view| !can_act(view) || !has_active(snapshot, view));
+    for standby in useless.map(|view| view.pod.name.clone()).collect::<Vec<_>>() {
+        let actives = snapshot.pods.iter().filter(|view| view.acts() && view.part.peer() == Some(&standby));
+        for active in actives.map(|view| view.pod.name.clone()).collect::<Vec<_>>() {
+            change(snapshot, &active, Part::Active { peer: None });
+        }
+        change(snapshot, &standby, Part::None);
+    }
+}
+
+/// How many more pairs there should be: those of forsaken actives are there.
+fn missing(snapshot: &Snapshot, forsaken: &BTreeSet<Uid>) -> usize {
+    let acting = snapshot.pods.iter().filter(|view| view.acts() && !forsaken.contains(&view.pod.uid)).count();
+    snapshot.desired.replicas.saturating_sub(acting + forsaken.len())
+}
+
+/// Hot backups without a part stand by for actives that have nobody.
+fn stand_by(snapshot: &mut Snapshot) -> Vec<Happening> {
+    let alone: Vec<PodName> = snapshot
+        .pods
+        .iter()
+        .filter(|view| view.acts() && can_act(view) && view.part.peer().is_none())
+        .map(|view| view.pod.name.clone())
+        .collect();
+    let mut happenings = Vec::new();
+    for active in alone {
+        let Some(pod) = free(snapshot, Role::Hot) else { break };
+        change(snapshot, &active, Part::Active { peer: Some(pod.clone()) });
+        change(snapshot, &pod, Part::Standby { peer: Some(active) });
+        if let Some(level) = &mut snapshot.level {
+            level.insert(pod.clone());
+        }
+        happenings.push(Happening { pod, event: Event::StandsBy });
+    }
+    happenings
+}
+
+fn free(snapshot: &Snapshot, role: Role) -> Option<PodName> {
+    let is_free = |view: &&PodView| view.role == role && view.part == Part::None && can_act(view);
+    snapshot.pods.iter().find(is_free).map(|view| view.pod.name.clone())
+}
+
+fn can_act(view: &PodView) -> bool {
+    matches!(view.lifecycle, Lifecycle::Ready { .. }) && !view.is_on_lost_node()
+}
+
+fn change(snapshot: &mut Snapshot, pod: &PodName, part: Part) {
+    if let Some(view) = snapshot.pods.iter_mut().find(|view| view.pod.name == *pod) {
+        view.part = part;
+        bump(view);
+    }
+}
