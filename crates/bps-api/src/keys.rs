@@ -73,6 +73,8 @@ pub const ANNOTATION_GATE_OF: &str = "backup.example.com/gate-of";
 
 /// On a Service: keys of its annotations and labels that the operator wrote because a specification names them, as JSON.
 pub const ANNOTATION_WRITTEN_KEYS: &str = "backup.example.com/written-keys";
+/// On a BackupPodSet: the last drill of `kubectl bps drill`, or the one that is going on, as JSON.
+pub const ANNOTATION_DRILL: &str = "backup.example.com/drill";
 /// Annotation on the Lease of a pair: second number of the epoch, decimal; the first one is `leaseTransitions`.
 pub const ANNOTATION_HA_SEQUENCE: &str = "backup.example.com/ha-sequence";
 /// Annotation on the Lease of a pair: the two members as JSON, each with uid, Pod name and address of its agent.
@@ -322,6 +324,7 @@ mod tests {
             ANNOTATION_WAKE_KEYS,
             ANNOTATION_GATE_OF,
             ANNOTATION_WRITTEN_KEYS,
+            ANNOTATION_DRILL,
             ANNOTATION_HA_SEQUENCE,
             ANNOTATION_HA_MEMBERS,
             ANNOTATION_HA_PENDING,
@@ -349,7 +352,7 @@ mod tests {
             EVENT_REPORTER,
         ];
         assert_eq!(PREFIX, format!("{GROUP}/"));
-        assert_eq!(keys.map(|key| key.starts_with(PREFIX)), [true; 38]);
+        assert_eq!(keys.map(|key| key.starts_with(PREFIX)), [true; 39]);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use bps_api::PromoteWhen;
 use bps_api::{HandoverOrder, keys};
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 
 use super::workload::WorkloadChoice;
 
@@ -62,6 +62,10 @@ pub enum Verb {
     History(NamedArguments),
     /// Shows what the operator would do now, and what it waits for.
     Plan(NamedArguments),
+    /// Shows what would become of a set without some nodes, or with fewer primaries; ends with 1 if it would not outlive that.
+    Whatif(WhatifArguments),
+    /// Deletes a Pod of a set, or cordons a node for a while, if the set outlives that; says and notes whether it went as foretold.
+    Drill(DrillArguments),
     /// Prints the completions of a shell for the command kubectl-bps, or the program that kubectl asks for those of
     /// `kubectl bps`.
     Completion {
@@ -151,6 +155,58 @@ pub struct StatusArguments {
     #[arg(long, value_name = "DOMAIN")]
     pub by: Option<String>,
     /// The same as an object instead of a tree.
+    #[arg(short, long, value_enum)]
+    pub output: Option<Format>,
+}
+
+/// What is lost or changed; nothing: what becomes of the set as it is.
+#[derive(Args, Clone, Debug, Default)]
+pub struct WhatifArguments {
+    /// Name of the BackupPodSet, or bps/NAME.
+    #[arg(required_unless_present = "from", conflicts_with = "from")]
+    pub set: Option<String>,
+    /// A Pod that is deleted; may be given several times.
+    #[arg(long = "pod", value_name = "POD")]
+    pub pods: Vec<String>,
+    /// A node that is lost; may be given several times.
+    #[arg(long = "node", value_name = "NODE")]
+    pub nodes: Vec<String>,
+    /// A zone all of whose nodes are lost; may be given several times.
+    #[arg(long = "zone", value_name = "ZONE")]
+    pub zones: Vec<String>,
+    /// A node that is cordoned; may be given several times.
+    #[arg(long = "cordon", value_name = "NODE")]
+    pub cordoned: Vec<String>,
+    /// By how many the wanted primaries become fewer.
+    #[arg(long, value_name = "PODS")]
+    pub scale_in: Option<u32>,
+    /// File that everything is written to that the answer is made from; it holds the set's template.
+    #[arg(long, value_name = "FILE")]
+    pub save: Option<PathBuf>,
+    /// File that --save wrote, instead of a cluster.
+    #[arg(long, value_name = "FILE")]
+    pub from: Option<PathBuf>,
+    /// The same as an object instead of text.
+    #[arg(short, long, value_enum)]
+    pub output: Option<Format>,
+}
+
+/// What is to be broken.
+#[derive(Args, Clone, Debug)]
+#[command(group(ArgGroup::new("fault").required(true).args(["pod", "cordon"])))]
+pub struct DrillArguments {
+    /// Name of the BackupPodSet, or bps/NAME.
+    pub set: String,
+    /// Pod that is deleted.
+    #[arg(long, value_name = "POD")]
+    pub pod: Option<String>,
+    /// Node that is cordoned, and uncordoned at the end.
+    #[arg(long, value_name = "NODE")]
+    pub cordon: Option<String>,
+    /// How long it may take until everything is as foretold, in seconds, or with a unit: 500ms, 30s, 2m.
+    #[arg(long, value_parser = duration, default_value = "2m")]
+    pub timeout: std::time::Duration,
+    /// What became of it as an object instead of sentences.
     #[arg(short, long, value_enum)]
     pub output: Option<Format>,
 }

@@ -17,6 +17,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::NamespaceResourceScope;
 use kube::{Api, Client, Config, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 use super::Error;
 use super::arguments::Target;
@@ -47,7 +48,8 @@ pub enum Subject {
 }
 
 /// Everything that the plan of a set is made from.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct SetObjects {
     /// Pods of all sets that may be read, its own among them.
     pub pods: Vec<SlimPod>,
@@ -205,6 +207,18 @@ impl Cluster {
     /// # Errors
     /// `Request` if the Pods, Services or EndpointSlices of its namespace may not be read.
     pub async fn set_objects(&self, set: &BackupPodSet) -> Result<SetObjects, Error> {
+        self.set_objects_on(set, self.nodes().await.ok()).await
+    }
+
+    /// The same, with nodes that were listed before.
+    ///
+    /// # Errors
+    /// As [`Self::set_objects`].
+    pub(super) async fn set_objects_on(
+        &self,
+        set: &BackupPodSet,
+        nodes: Option<Vec<SlimNode>>,
+    ) -> Result<SetObjects, Error> {
         let namespace = set.namespace().unwrap_or_default();
         let namespace = Some(namespace.as_str());
         // The storm brake counts the Pods of all sets.
@@ -214,14 +228,13 @@ impl Cluster {
             Ok(pods) => pods,
             Err(_) => self.list(namespace, keys::LABEL_SET).await?,
         };
-        let nodes = self.nodes().await;
         Ok(SetObjects {
             pods,
             services: self.list(namespace, keys::LABEL_SET).await?,
             slices: self.list(namespace, keys::LABEL_SET).await?,
             groups: self.list(namespace, keys::LABEL_SET).await?,
             budgets: self.list(namespace, "").await.ok(),
-            nodes: nodes.ok(),
+            nodes,
             is_cluster_wide,
         })
     }

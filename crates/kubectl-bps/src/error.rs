@@ -57,9 +57,21 @@ pub enum Error {
         #[source]
         source: std::io::Error,
     },
+    /// A file cannot be written.
+    #[error("write {path}")]
+    WriteFile {
+        /// Where it was to be.
+        path: String,
+        /// What the system said.
+        #[source]
+        source: std::io::Error,
+    },
     /// The manifests are no YAML or JSON.
     #[error("understand the manifests; write YAML documents or JSON")]
     Parse(#[source] Box<serde_saphyr::Error>),
+    /// The system does not tell when this program is asked to end.
+    #[error("wait for signals")]
+    Signal(#[source] std::io::Error),
     /// What was to be told cannot be written; what was to be done is done.
     #[error("write to standard output")]
     Print(#[source] std::io::Error),
@@ -94,6 +106,34 @@ impl Error {
         if let Self::Partly { done, .. } = self { done } else { "" }
     }
 
+    /// Whether what was asked was certainly not done.
+    pub(super) fn is_refusal(&self) -> bool {
+        match self {
+            Self::Refused(_) => true,
+            Self::Request { source, .. } => {
+                matches!(&**source, kube::Error::Api(status) if (400..500).contains(&status.code))
+            }
+            Self::Usage(_)
+            | Self::Overdue(_)
+            | Self::Configure(_)
+            | Self::Proxy { .. }
+            | Self::Partly { .. }
+            | Self::ReadFile { .. }
+            | Self::WriteFile { .. }
+            | Self::Parse(_)
+            | Self::Signal(_)
+            | Self::Print(_)
+            | Self::Write(_)
+            | Self::Inject { .. } => false,
+        }
+    }
+
+    /// Whether somebody else has changed the object in the meantime.
+    pub(super) fn is_conflict(&self) -> bool {
+        let Self::Request { source, .. } = self else { return false };
+        matches!(&**source, kube::Error::Api(status) if status.code == 409)
+    }
+
     /// Whether an object is not there that was asked for.
     pub(super) fn is_absence(&self) -> bool {
         let Self::Request { source, .. } = self else { return false };
@@ -111,7 +151,9 @@ impl Error {
             | Self::Proxy { .. }
             | Self::Request { .. }
             | Self::ReadFile { .. }
+            | Self::WriteFile { .. }
             | Self::Parse(_)
+            | Self::Signal(_)
             | Self::Print(_)
             | Self::Write(_)
             | Self::Inject { .. } => 1,

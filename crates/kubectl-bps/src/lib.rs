@@ -16,12 +16,15 @@
 //! | [`report`], [`status`] | what is there, as an object and as a tree |
 //! | [`switchover`], [`fence`], [`pause`] | orders |
 //! | [`history`] | what happened |
+//! | [`whatif`] | what becomes of a set when nodes are lost; [`scene`]: what that is made from; `room`: which nodes have room |
+//! | [`drill`] | breaks something on purpose, and says whether it went as foretold |
 //! | [`plan`], [`outlook`] | what the operator would do, and how that is told |
 
 pub mod arguments;
 pub mod cluster;
 mod document;
 pub mod domains;
+pub mod drill;
 pub mod error;
 pub mod fence;
 pub mod history;
@@ -33,11 +36,14 @@ pub mod plan;
 mod plan_words;
 mod proxy;
 pub mod report;
+mod room;
+pub mod scene;
 pub mod status;
 pub mod switchover;
 mod table;
 #[cfg(test)]
 mod tests;
+pub mod whatif;
 pub mod workload;
 
 pub use arguments::Arguments;
@@ -67,6 +73,8 @@ pub async fn run(arguments: Arguments) -> Result<String, Error> {
         Verb::Resume(wanted) => pause::run(&connect().await?, &wanted, false).await,
         Verb::History(wanted) => history::run(&connect().await?, &wanted).await,
         Verb::Plan(wanted) => plan::run(&connect().await?, &wanted).await,
+        Verb::Drill(wanted) => drill::run(&connect().await?, &wanted).await,
+        Verb::Whatif(wanted) => whatif::run(&wanted, connect).await,
         Verb::Completion { shell } => Ok(completion(shell)),
         Verb::Version => Ok(format!("{PROGRAM} {}\n", env!("CARGO_PKG_VERSION"))),
     }

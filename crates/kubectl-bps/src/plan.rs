@@ -118,7 +118,7 @@ fn waves(plan: &Plan) -> (Vec<String>, Vec<String>) {
 }
 
 /// Everything that was listed, as the operator would see it.
-fn observation(set: BackupPodSet, objects: SetObjects, now: Timestamp) -> Option<Observation> {
+pub(super) fn observation(set: BackupPodSet, objects: SetObjects, now: Timestamp) -> Option<Observation> {
     let key = SetKey { namespace: set.namespace().unwrap_or_default(), name: set.name_any() };
     let SetObjects { pods, services, slices, groups, budgets, nodes, is_cluster_wide: _ } = objects;
     let nodes = nodes.unwrap_or_else(|| assumed_nodes(&pods));
@@ -164,7 +164,7 @@ fn assumed_keys(pods: &[SlimPod]) -> KnownKeys {
 }
 
 /// Nodes may not be read by everybody; without them every Pod would look lost.
-fn assumed_nodes(pods: &[SlimPod]) -> Vec<SlimNode> {
+pub(super) fn assumed_nodes(pods: &[SlimPod]) -> Vec<SlimNode> {
     let mut names: Vec<NodeName> =
         pods.iter().filter_map(|pod| pod.spec.node_name.clone()).map(NodeName).collect();
     names.sort();
@@ -179,7 +179,7 @@ fn assumed_nodes(pods: &[SlimPod]) -> Vec<SlimNode> {
     names.into_iter().map(node).collect()
 }
 
-fn set_unknown(objects: &SetObjects) -> Vec<String> {
+pub(super) fn set_unknown(objects: &SetObjects) -> Vec<String> {
     let mut unknown = vec![
         "which keys of gates it has: those of the cold Pods are taken for known".to_owned(),
         "pauses after refused writes and between tickets to a gate".to_owned(),

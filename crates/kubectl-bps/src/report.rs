@@ -19,6 +19,7 @@ use kube::ResourceExt as _;
 use serde::Serialize;
 
 use super::domains::DomainReport;
+use super::drill::Drill;
 use super::fence::part;
 use super::pair::{PairNow, pairs_now};
 
@@ -105,6 +106,9 @@ pub struct SetReport {
     /// The last failover.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_failover: Option<FailoverReport>,
+    /// The last drill.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_drill: Option<Drill>,
     /// Conversions, the latest last.
     pub conversions: Vec<Conversion>,
 }
@@ -333,6 +337,7 @@ pub fn set_report(set: &BackupPodSet, pods: &[SlimPod], budgets: &[PodDisruption
         warnings,
         conditions: status.conditions,
         last_failover: status.last_failover,
+        last_drill: Drill::of(set),
         conversions: status.conversions,
     }
 }

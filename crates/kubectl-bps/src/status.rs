@@ -74,7 +74,7 @@ async fn read(
 /// The report as trees, one for each group and set.
 pub fn text(report: &Report, now: Timestamp) -> String {
     let groups = report.groups.iter().map(|group| group_text(group, now));
-    let sets = report.sets.iter().map(set_text);
+    let sets = report.sets.iter().map(|set| set_text(set, now));
     groups.chain(sets).collect::<Vec<_>>().join("\n")
 }
 
@@ -139,7 +139,7 @@ fn grouped(number: i64) -> String {
     digits.char_indices().flat_map(comma).collect()
 }
 
-fn set_text(set: &SetReport) -> String {
+fn set_text(set: &SetReport, now: Timestamp) -> String {
     let SetReport {
         namespace,
         name,
@@ -149,6 +149,7 @@ fn set_text(set: &SetReport) -> String {
         warnings,
         conditions,
         last_failover: _,
+        last_drill,
         conversions: all,
     } = set;
     let mut table = Table::new(&["NAME", "STATE", "NODE", "READY"]);
@@ -170,7 +171,9 @@ fn set_text(set: &SetReport) -> String {
     let latest = &all[all.len().saturating_sub(LATEST_MAX)..];
     let warnings =
         warnings.iter().map(|warning| format!("\n  Warning: {warning}\n")).collect::<Vec<_>>().concat();
-    [table.text(), warnings, conditions_text(conditions), latest_text(&conversions(latest))].concat()
+    let drill = last_drill.as_ref().map(|drill| format!("\n  Last drill: {}\n", drill.words(now)));
+    let drill = drill.unwrap_or_default();
+    [table.text(), warnings, conditions_text(conditions), latest_text(&conversions(latest)), drill].concat()
 }
 
 fn said(state: &str) -> &str {

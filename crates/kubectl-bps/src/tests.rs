@@ -1,7 +1,9 @@
 //! Manifests in, manifests out; and what is there, as text.
 
+mod drills;
 mod manifests;
 mod orders;
+mod prospects;
 mod texts;
 mod workloads;
 

@@ -13,9 +13,9 @@ use crate::bench::Bench;
 use crate::lanes::{Lane, Need};
 use crate::stage::Stage;
 use crate::{
-    active_sets, domains, failover, faults, hostile, idle, kubernetes, manifests, meddling, nodes, notes,
-    outages, pairs, record, redis, refusals, replication, rollout, sizes, tampering, two_faults, volumes,
-    workloads,
+    active_sets, domains, failover, faults, foretold, hostile, idle, kubernetes, manifests, meddling, nodes,
+    notes, outages, pairs, record, redis, refusals, replication, rollout, sizes, tampering, two_faults,
+    volumes, workloads,
 };
 
 /// Something that is true on a real cluster, and how to find out.
@@ -114,6 +114,8 @@ fn of_sets() -> Vec<Claim> {
         any(20, domains::a_set_says_which_loss_it_would_not_outlive),
         any(25, domains::primaries_return_to_their_subset_by_a_swap_of_roles),
         machine(60, domains::the_other_zones_fill_in_for_a_lost_one_until_it_returns),
+        machine(30, foretold::who_takes_over_is_what_was_foretold),
+        any(15, foretold::a_drill_goes_as_foretold_and_is_noted_in_its_set),
         any(4, nodes::a_primary_that_never_runs_gives_its_place_to_a_cold_backup),
         any(8, refusals::a_field_that_the_cluster_does_not_know_is_reported_and_not_dropped),
         any(5, refusals::a_quota_is_reported_and_the_set_recovers_when_it_is_lifted),

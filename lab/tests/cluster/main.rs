@@ -14,6 +14,7 @@ mod claims;
 mod domains;
 mod failover;
 mod faults;
+mod foretold;
 mod hall;
 mod hostile;
 mod idle;

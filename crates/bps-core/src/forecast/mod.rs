@@ -22,7 +22,7 @@ mod world;
 use jiff::SignedDuration;
 
 pub use pace::Pace;
-pub use places::Place;
+pub use places::NodeRoom;
 use world::World;
 
 use crate::model::{Hold, NodeName, PodName, PodView, Snapshot, Step};
@@ -125,7 +125,7 @@ impl Forecast {
 }
 
 /// Carries the planner on from this snapshot, in which what is to be lost is lost.
-pub fn forecast(snapshot: Snapshot, places: Vec<Place>, pace: Pace) -> Forecast {
+pub fn forecast(snapshot: Snapshot, places: Vec<NodeRoom>, pace: Pace) -> Forecast {
     let (start, wanted) = (snapshot.now, snapshot.desired.replicas);
     let mut world = World::new(snapshot, places, pace);
     let at_first = world.serving();

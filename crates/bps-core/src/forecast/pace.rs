@@ -2,7 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::model::{Gate, Lifecycle, PodView, Snapshot};
+use crate::model::{Gate, PodView, Snapshot};
 
 /// How long things take. `None`: no Pod of the set has told, and they take no time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,28 +28,19 @@ impl Pace {
             times.get(times.len() / 2).copied()
         };
         Self {
-            start: median(|view| between(view.created, ready(view).filter(|_| view.gate == Gate::None)?)),
+            start: median(|view| {
+                between(view.created, view.ready_since().filter(|_| view.gate == Gate::None)?)
+            }),
             gate: median(|view| match view.gate {
                 Gate::Listening { since } => between(view.created, since),
                 Gate::None | Gate::Ahead | Gate::Passed { .. } => None,
             }),
             wake: median(|view| match view.gate {
-                Gate::Passed { since } => between(since, ready(view)?),
+                Gate::Passed { since } => between(since, view.ready_since()?),
                 Gate::None | Gate::Ahead | Gate::Listening { .. } => None,
             }),
             takeover,
         }
-    }
-}
-
-fn ready(view: &PodView) -> Option<Timestamp> {
-    match view.lifecycle {
-        Lifecycle::Ready { since } => Some(since),
-        Lifecycle::Unscheduled
-        | Lifecycle::Starting
-        | Lifecycle::Unready { .. }
-        | Lifecycle::Finished
-        | Lifecycle::Terminating => None,
     }
 }
 

@@ -6,7 +6,7 @@ use crate::model::{Lifecycle, NodeHealth, NodeName, NodeView, PodView};
 
 /// A node, and what it has room for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct NodeRoom {
     /// The node.
     pub node: NodeView,
     /// How many more Pods of the set it has room for.
@@ -17,7 +17,7 @@ pub struct Place {
     pub admits_subsets: Vec<bool>,
 }
 
-impl Place {
+impl NodeRoom {
     fn takes(&self, view: &PodView) -> bool {
         let is_admitted = match view.subset {
             Some(subset) => self.admits_subsets.get(subset).copied().unwrap_or_default(),
@@ -29,7 +29,11 @@ impl Place {
 
 /// The node for a Pod: that of the zone and then of the node with the fewest Pods of the set, as the constraints want it that the
 /// operator gives Pods by default; `None` if it fits nowhere.
-pub(super) fn chosen<'p>(view: &PodView, pods: &[PodView], places: &'p mut [Place]) -> Option<&'p mut Place> {
+pub(super) fn chosen<'p>(
+    view: &PodView,
+    pods: &[PodView],
+    places: &'p mut [NodeRoom],
+) -> Option<&'p mut NodeRoom> {
     let mut on_node: BTreeMap<&NodeName, usize> = BTreeMap::new();
     let mut in_zone: BTreeMap<Option<&str>, usize> = BTreeMap::new();
     let stays = |other: &&PodView| !matches!(other.lifecycle, Lifecycle::Terminating | Lifecycle::Finished);
@@ -37,7 +41,7 @@ pub(super) fn chosen<'p>(view: &PodView, pods: &[PodView], places: &'p mut [Plac
         *on_node.entry(&node.name).or_default() += 1;
         *in_zone.entry(node.zone.as_deref()).or_default() += 1;
     }
-    let crowd = |place: &Place| {
+    let crowd = |place: &NodeRoom| {
         let zone = in_zone.get(&place.node.zone.as_deref()).copied().unwrap_or_default();
         (zone, on_node.get(&place.node.name).copied().unwrap_or_default())
     };

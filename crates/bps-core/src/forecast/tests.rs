@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use jiff::SignedDuration;
 
-use super::{Ending, Event, Forecast, Happening, Pace, Place, Wave, forecast};
+use super::{Ending, Event, Forecast, Happening, NodeRoom, Pace, Wave, forecast};
 use crate::model::{
     Action, Gate, Lifecycle, NodeHealth, NodeName, NodeView, ObjectState, Part, PodName, PodView, Role,
     Snapshot, SubsetName,
@@ -26,8 +26,8 @@ fn node(name: &str, health: NodeHealth) -> NodeView {
     NodeView { zone: Some(name[..1].to_owned()), ..given::node(name, health) }
 }
 
-fn place(name: &str, room: usize) -> Place {
-    Place { node: node(name, NodeHealth::Healthy), room, admits: true, admits_subsets: Vec::new() }
+fn place(name: &str, room: usize) -> NodeRoom {
+    NodeRoom { node: node(name, NodeHealth::Healthy), room, admits: true, admits_subsets: Vec::new() }
 }
 
 fn pod_on(name: &str, role: Role, node: NodeView) -> PodView {
@@ -206,7 +206,7 @@ fn a_pod_that_was_bound_before_it_had_an_address_serves_when_it_is_ready() {
 
 #[test]
 fn a_pod_goes_where_the_fewest_of_its_set_are_and_its_subset_may_be() {
-    let open = |name: &str, admits: [bool; 2]| Place { admits_subsets: admits.to_vec(), ..place(name, 1) };
+    let open = |name: &str, admits: [bool; 2]| NodeRoom { admits_subsets: admits.to_vec(), ..place(name, 1) };
     let mut places = vec![open("a1", [true, false]), open("b1", [true, true]), open("c1", [true, false])];
     let others = [pod_on("p1", Role::Hot, node("a1", NodeHealth::Healthy))];
     let waiting = |subset: usize| PodView {
@@ -278,8 +278,8 @@ fn subsets_are_found_by_their_names() {
     };
     desired.topology.subsets = vec![subset("one", 0), subset("two", 1)];
     let places = vec![
-        Place { admits: false, admits_subsets: vec![true, false], ..place("a1", 1) },
-        Place { admits: false, admits_subsets: vec![false, true], ..place("b1", 1) },
+        NodeRoom { admits: false, admits_subsets: vec![true, false], ..place("a1", 1) },
+        NodeRoom { admits: false, admits_subsets: vec![false, true], ..place("b1", 1) },
     ];
     let foreseen = forecast(given::snapshot(desired, Vec::new()), places, pace());
     assert_eq!(

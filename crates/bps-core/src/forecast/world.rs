@@ -9,7 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::agents::Agents;
 use super::effects::{accept, bump};
 use super::pace::Pace;
-use super::places::{self, Place};
+use super::places::{self, NodeRoom};
 use super::{Event, Happening};
 use crate::model::{Gate, Lifecycle, NodeHealth, PodName, PodView, Role, Snapshot, Step, Uid};
 
@@ -46,7 +46,7 @@ struct Due {
 /// The world as it is foreseen.
 pub(super) struct World {
     pub(super) snapshot: Snapshot,
-    places: Vec<Place>,
+    places: Vec<NodeRoom>,
     pace: Pace,
     agents: Agents,
     due: BTreeMap<Uid, Due>,
@@ -57,7 +57,7 @@ pub(super) struct World {
 
 impl World {
     /// Nodes are lost from now on, and Pods on them do not answer.
-    pub(super) fn new(mut snapshot: Snapshot, places: Vec<Place>, pace: Pace) -> Self {
+    pub(super) fn new(mut snapshot: Snapshot, places: Vec<NodeRoom>, pace: Pace) -> Self {
         let now = snapshot.now;
         for view in snapshot.pods.iter_mut().filter(|view| view.is_on_lost_node()) {
             if view.is_ready() {
@@ -142,7 +142,7 @@ impl World {
             |view: &PodView| happenings.iter().any(|it| it.pod == view.pod.name && it.event == Event::Gone);
         for view in pods.extract_if(.., |view| gone(view)) {
             let place =
-                |place: &&mut Place| Some(&place.node.name) == view.node.as_ref().map(|node| &node.name);
+                |place: &&mut NodeRoom| Some(&place.node.name) == view.node.as_ref().map(|node| &node.name);
             if let Some(place) =
                 self.places.iter_mut().find(place).filter(|_| !self.roomless.contains(&view.pod.uid))
             {

@@ -220,6 +220,18 @@ impl PodView {
         matches!(self.lifecycle, Lifecycle::Ready { .. })
     }
 
+    /// Since when clients can be sent to it, if they can.
+    pub const fn ready_since(&self) -> Option<Timestamp> {
+        match self.lifecycle {
+            Lifecycle::Ready { since } => Some(since),
+            Lifecycle::Unscheduled
+            | Lifecycle::Starting
+            | Lifecycle::Unready { .. }
+            | Lifecycle::Finished
+            | Lifecycle::Terminating => None,
+        }
+    }
+
     /// Whether it acts in its pair.
     pub const fn acts(&self) -> bool {
         matches!(self.part, Part::Active { .. })

@@ -5,7 +5,7 @@
 
 use jiff::Timestamp;
 
-use crate::model::{Hold, Lifecycle, NodeHealth, PodView, Reason, Role, UpdateKind};
+use crate::model::{Hold, NodeHealth, PodView, Reason, Role, UpdateKind};
 
 use super::draft::Draft;
 use super::seats::{Seat, SeatIndex};
@@ -162,14 +162,7 @@ pub(super) fn is_settled(draft: &Draft<'_>, view: &PodView) -> bool {
 }
 
 pub(super) fn settled_at(draft: &Draft<'_>, view: &PodView) -> Option<Timestamp> {
-    match view.lifecycle {
-        Lifecycle::Ready { since } => since.saturating_add(draft.snapshot.desired.min_ready).ok(),
-        Lifecycle::Unscheduled
-        | Lifecycle::Starting
-        | Lifecycle::Unready { .. }
-        | Lifecycle::Finished
-        | Lifecycle::Terminating => None,
-    }
+    view.ready_since()?.saturating_add(draft.snapshot.desired.min_ready).ok()
 }
 
 pub(super) fn outdated(draft: &Draft<'_>, role: Role) -> Vec<SeatIndex> {

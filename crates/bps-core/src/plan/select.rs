@@ -233,16 +233,7 @@ fn willingness(view: &PodView) -> Option<Willingness> {
 
 fn preference(view: &PodView, strategy: Strategy) -> Preference {
     match strategy {
-        Strategy::Best => Preference::Best {
-            ready_since: match view.lifecycle {
-                Lifecycle::Ready { since } => Some(since),
-                Lifecycle::Unscheduled
-                | Lifecycle::Starting
-                | Lifecycle::Unready { .. }
-                | Lifecycle::Finished
-                | Lifecycle::Terminating => None,
-            },
-        },
+        Strategy::Best => Preference::Best { ready_since: view.ready_since() },
         Strategy::Random => Preference::Random { uid: view.pod.uid.clone() },
         Strategy::Oldest => Preference::Oldest { created: view.created },
         Strategy::Newest => Preference::Newest { created: Reverse(view.created) },

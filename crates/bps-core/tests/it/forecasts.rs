@@ -1,6 +1,6 @@
 //! Forecasts from any situation come to rest, and end as the wish has it where there is room.
 
-use bps_core::forecast::{Ending, Pace, Place, forecast};
+use bps_core::forecast::{Ending, NodeRoom, Pace, forecast};
 use jiff::SignedDuration;
 use proptest::prelude::*;
 
@@ -9,9 +9,9 @@ use super::model::{NodeHealth, ObjectState, Role};
 use super::world::world;
 
 /// The nodes of a world, each with room for every Pod.
-fn places(cluster: &Cluster) -> Vec<Place> {
+fn places(cluster: &Cluster) -> Vec<NodeRoom> {
     let subsets = cluster.snapshot.desired.topology.subsets.len();
-    let place = |node: &super::model::NodeView| Place {
+    let place = |node: &super::model::NodeView| NodeRoom {
         node: node.clone(),
         room: 100,
         admits: true,

@@ -19,7 +19,7 @@ use crate::plan::{of_group, of_set};
 use crate::report::{Readiness, Report, group_report, set_report};
 use crate::status::text;
 
-fn now() -> Timestamp {
+pub(super) fn now() -> Timestamp {
     Timestamp::from_second(1_800_000_000).expect("a time")
 }
 

@@ -7,6 +7,7 @@
 //! | [`place`] | the control plane, and what to start |
 //! | [`process`] | the operator as a process of this machine, and what the kernel says about it |
 //! | `sets` | makes many sets, breaks some of them, and waits for their successors |
+//! | `foresight` | asks what would become of a large set |
 //! | `quiet` | counts the writes that reach the API server while nothing happens |
 
 use std::path::PathBuf;
@@ -18,6 +19,7 @@ use serde_json::json;
 use super::{Error, hardware, summary};
 use crate::hollow::{self, Binding, HollowNodes};
 
+mod foresight;
 pub mod place;
 pub mod process;
 mod quiet;
@@ -70,6 +72,10 @@ pub struct Figures {
     pub idle_writes_per_minute: f64,
     /// CPU time in that time. Unit: percent of one core.
     pub idle_cpu_percent: f64,
+    /// `kubectl bps whatif` of a set of 100 Pods beside all others, its lists included. Unit: milliseconds.
+    pub whatif_median_ms: f64,
+    /// The longest of 20.
+    pub whatif_worst_ms: f64,
 }
 
 /// Measures and prints.
@@ -119,6 +125,7 @@ async fn measure(Place { client, program, .. }: &Place, options: &Options) -> Re
     eprintln!("idle for {} s", options.idle_seconds);
     let idle = quiet::watch(client, &operator, Duration::from_secs(options.idle_seconds.into())).await?;
     let peak_mebibytes = operator.memory("VmHWM")?;
+    let whatif = foresight::ask(client).await?;
     operator.stop().await?;
     Ok(Figures {
         created_seconds,
@@ -130,6 +137,8 @@ async fn measure(Place { client, program, .. }: &Place, options: &Options) -> Re
         promoted_seconds: promoted.as_secs_f64(),
         idle_writes_per_minute: idle.writes_per_minute,
         idle_cpu_percent: idle.cpu_percent,
+        whatif_median_ms: whatif.median,
+        whatif_worst_ms: whatif.worst,
     })
 }
 
@@ -145,6 +154,8 @@ fn table(figures: &Figures, options: &Options) -> String {
         promoted_seconds,
         idle_writes_per_minute,
         idle_cpu_percent,
+        whatif_median_ms,
+        whatif_worst_ms,
     } = figures;
     summary::aligned(&[
         row("", format!("{} sets", options.sets), "target for 1000"),
@@ -160,5 +171,10 @@ fn table(figures: &Figures, options: &Options) -> String {
         ),
         row("idle: writes besides leases", format!("{idle_writes_per_minute:.1} /min"), "0"),
         row("idle: CPU", format!("{idle_cpu_percent:.2} % of a core"), "< 1 %"),
+        row(
+            "whatif of a set of 100 pods, median / worst of 20",
+            format!("{whatif_median_ms:.0} / {whatif_worst_ms:.0} ms"),
+            "200 ms",
+        ),
     ])
 }

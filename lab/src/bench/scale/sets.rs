@@ -39,7 +39,7 @@ impl Sets {
         let parameters = &PostParams::default();
         let began = Instant::now();
         let created = stream::iter(0..self.count).map(async |number| {
-            let made = api.create(parameters, &set(number)).await;
+            let made = api.create(parameters, &set(&format!("many-{number}"), COUNTS)).await;
             made.map(drop).map_err(Error::request("create", "a set"))
         });
         created.buffer_unordered(CREATED_AT_ONCE).try_collect::<()>().await?;
@@ -111,12 +111,13 @@ fn set_of(pod: &Pod) -> String {
     pod.labels().get(keys::LABEL_SET).cloned().unwrap_or_default()
 }
 
-fn set(number: u16) -> BackupPodSet {
-    let Counts { primaries, hot, cold } = COUNTS;
+/// A set whose Pods hollow nodes take.
+pub(super) fn set(name: &str, counts: Counts) -> BackupPodSet {
+    let Counts { primaries, hot, cold } = counts;
     let set = json!({
         "apiVersion": "backup.example.com/v1alpha1",
         "kind": "BackupPodSet",
-        "metadata": {"name": format!("many-{number}"), "namespace": NAMESPACE},
+        "metadata": {"name": name, "namespace": NAMESPACE},
         "spec": {
             "replicas": primaries, "hotBackups": hot, "coldBackups": cold,
             // Hollow nodes bind by themselves; no scheduler feels responsible for this name.

@@ -1,9 +1,11 @@
 //! What is shown: status, history, plan.
 
 use bps_api::{BackupPodSet, HAGroup};
+use clap::Parser as _;
 use kube::api::{Patch, PatchParams};
-use kubectl_bps::arguments::{Format, NamedArguments, StatusArguments};
-use kubectl_bps::{history, plan, status};
+use kubectl_bps::arguments::{Format, NamedArguments, StatusArguments, Verb};
+use kubectl_bps::cluster::Cluster;
+use kubectl_bps::{Arguments, Error, history, plan, status, whatif};
 use serde_json::{Value, json};
 
 use super::scene::Scene;
@@ -57,6 +59,45 @@ BackupPodSet plugin-status/shop   not seen by the operator yet
 
     let everywhere = StatusArguments { all_namespaces: true, ..StatusArguments::default() };
     assert!(status::run(&scene.cluster, &everywhere).await.unwrap().contains("HAGroup plugin-status/web"));
+}
+
+#[tokio::test]
+async fn whatif_tells_what_becomes_of_a_set_and_ends_with_one_if_it_is_lost() {
+    let scene = Scene::set("plugin-whatif").await;
+    scene.create::<BackupPodSet>(set("shop")).await;
+    let folder = tempfile::tempdir().expect("a folder");
+    let saved = folder.path().join("shop.yaml");
+    let ask = |words: &[&str]| {
+        let words = [&["kubectl-bps", "whatif"], words].concat();
+        let Verb::Whatif(wanted) = Arguments::try_parse_from(words).expect("a command line").verb else {
+            panic!("it is the verb")
+        };
+        wanted
+    };
+    let connect = || async {
+        let Cluster { client, namespace } = &scene.cluster;
+        Ok(Cluster { client: client.clone(), namespace: namespace.clone() })
+    };
+
+    let path = saved.display().to_string();
+    // No node of this cluster may take Pods that ask for what none has.
+    let told = whatif::run(&ask(&["shop", "--save", &path]), connect).await;
+    let told = told.as_ref().map_or_else(Error::done, String::as_str).to_owned();
+    assert!(told.starts_with("BackupPodSet plugin-whatif/shop: nothing is lost\n"), "{told}");
+    assert_eq!(told.matches("  - operator: create shop-").count(), 2, "{told}");
+
+    // The same again without a cluster, and with fewer primaries none is missing.
+    let nowhere = || async { panic!("no cluster is asked") };
+    let again = whatif::run(&ask(&["--from", &path]), nowhere).await;
+    assert_eq!(again.as_ref().map_or_else(Error::done, String::as_str), told);
+    let fewer =
+        whatif::run(&ask(&["--from", &path, "--scale-in", "1"]), nowhere).await.expect("none is wanted");
+    assert!(fewer.contains("The set outlives this: in the end 0 of 0 primaries serve."), "{fewer}");
+
+    let refused = whatif::run(&ask(&["shop", "--node", "nowhere"]), connect).await.expect_err("no such node");
+    assert_eq!(refused.exit_code(), 2);
+    let group = whatif::run(&ask(&["hag/web"]), connect).await.expect_err("it is a group");
+    assert!(group.to_string().contains("this verb is about sets"), "{group}");
 }
 
 #[tokio::test]
