@@ -15,6 +15,7 @@ use crate::simulation::store::DeleteOptions;
 use crate::simulation::store::Part;
 use crate::simulation::watch::Watch;
 use crate::simulation::world::Actor;
+use crate::simulation::world::Key;
 use crate::simulation::world::World;
 
 /// What the server answers.
@@ -101,13 +102,19 @@ fn update(world: &mut World, actor: Actor, request: &Request) -> Result<(u16, Va
     if found.is_empty() {
         return create_by_update(world, actor, request);
     }
-    let is_unconditional = revision.is_none_or(|revision| revision.is_empty());
+    insist_on_version(key, revision.as_deref())?;
+    let object = world.update(actor, key, (request.part, body(request)?.clone()))?;
+    Ok((200, Value::clone(&object)))
+}
+
+/// Some kinds are written on a version alone.
+fn insist_on_version(key: &Key, version: Option<&str>) -> Result<(), Refusal> {
+    let is_unconditional = version.is_none_or(str::is_empty);
     if is_unconditional && !key.kind.has(Trait::UnconditionalUpdate) {
         let why = "Invalid value: 0: must be specified for an update";
         return Err(Refusal::invalid(key, "metadata.resourceVersion", why));
     }
-    let object = world.update(actor, key, (request.part, body(request)?.clone()))?;
-    Ok((200, Value::clone(&object)))
+    Ok(())
 }
 
 fn create_by_update(world: &mut World, actor: Actor, request: &Request) -> Result<(u16, Value), Refusal> {
@@ -150,6 +157,8 @@ fn patch_object(world: &mut World, actor: Actor, request: &Request) -> Result<(u
         }
         PatchType::Merge | PatchType::Strategic | PatchType::Apply => patch::merge(&mut new, body),
     }
+    // A patch may take it away.
+    insist_on_version(key, new["metadata"]["resourceVersion"].as_str())?;
     let object = world.update(actor, key, (request.part, new))?;
     Ok((200, Value::clone(&object)))
 }
