@@ -314,17 +314,29 @@ pub fn build_static(root: &Path, cache: &Path, profile: Profile) -> Result<Binar
 
 /// The binaries that were built before, if the caller of this program says where they are; `None` if it does not.
 ///
-/// The suite does: what it compiled for the tests is what they put into images, see [`cargo::built`].
+/// The suite does: what it compiled for the tests is what they put into images, see [`cargo::built`]. Their symbols stay behind: with
+/// them an agent has three times the size, and each Pod with one copies it.
 ///
 /// # Errors
-/// [`Error::ReadFile`] or [`Error::DynamicBinary`].
+/// [`Error::RunTool`], [`Error::ReadFile`] or [`Error::DynamicBinary`].
 pub fn prebuilt() -> Result<Option<Binaries>, Error> {
     let named = |program: &Program| Some((program.name.to_owned(), cargo::built(program.name)?));
     let files: BTreeMap<String, PathBuf> = PROGRAMS.iter().filter_map(named).collect();
     if files.len() < PROGRAMS.len() {
         return Ok(None);
     }
-    Binaries::among(&files).map(Some)
+    let files = files.into_iter().map(|(name, path)| Ok((name, stripped(&path)?)));
+    Binaries::among(&files.collect::<Result<_, Error>>()?).map(Some)
+}
+
+/// Writes a program without its symbols beside it. `strip` is a part of binutils, which linking takes, too.
+fn stripped(program: &Path) -> Result<PathBuf, Error> {
+    const STRIP: &str = "strip";
+    let copy = program.with_extension("stripped");
+    let status = Command::new(STRIP).arg("-o").arg(&copy).arg(program).status();
+    let failed = |source| Error::RunTool { program: PathBuf::from(STRIP), source };
+    let status = status.map_err(failed)?;
+    if status.success() { Ok(copy) } else { Err(failed(io::Error::other(status.to_string()))) }
 }
 
 /// Runs cargo once; returns the programs by name.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use futures::{AsyncBufReadExt as _, TryStreamExt as _};
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::api::{Api, DeleteParams, LogParams, PostParams};
@@ -113,10 +114,25 @@ pub(crate) async fn a_claimed_volume_outlives_its_pod(client: &Client) {
 
     let pods: Api<Pod> = Api::default_namespaced(client.clone());
     let first = awaited(&pods, "keeper-0", is_ready).await;
-    assert_eq!(pods.logs("keeper-0", &LogParams::default()).await.unwrap(), "keeper-0\n");
+    says(&pods, "keeper-0", "keeper-0\n").await;
     pods.delete("keeper-0", &DeleteParams::default()).await.unwrap();
     awaited(&pods, "keeper-0", |pod| pod.uid() != first.uid() && is_ready(pod)).await;
-    assert_eq!(pods.logs("keeper-0", &LogParams::default()).await.unwrap(), "keeper-0\nkeeper-0\n");
+    says(&pods, "keeper-0", "keeper-0\nkeeper-0\n").await;
+}
+
+/// Waits until a Pod has written this. It is ready when its shell runs, which may be before that has written anything.
+async fn says(pods: &Api<Pod>, name: &str, expected: &str) {
+    let parameters = LogParams { follow: true, ..LogParams::default() };
+    let mut said = String::new();
+    let told = async {
+        let mut lines = pods.log_stream(name, &parameters).await.unwrap().lines();
+        while said != expected {
+            said += &lines.try_next().await.unwrap().expect("the container runs on");
+            said.push('\n');
+        }
+    };
+    let is_told = tokio::time::timeout(WAIT, told).await;
+    assert!(is_told.is_ok(), "{name} says {said:?}");
 }
 
 fn target(pod: &str) -> Target {
