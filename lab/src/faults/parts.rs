@@ -9,6 +9,7 @@ use crate::cluster::{Cluster, StartError, start_recorded};
 use crate::daemon::{self, Daemon};
 use crate::machine::clock::Instant;
 use crate::machine::process::ProcessId;
+use crate::node::KUBE_PROXY;
 use crate::state::Journal;
 
 /// How often a part is started that ends at once.
@@ -60,6 +61,30 @@ impl Cluster {
         let daemons = self.state()?.daemons.into_iter();
         let ended = daemons.filter(|(owner, daemon)| owner.starts_with("control/") && has_ended(daemon));
         ended.map(|(owner, _)| self.change(|journal| start(journal, &owner)).map(|()| owner)).collect()
+    }
+
+    /// Starts kube-proxy anew where it is older than the API server, and returns how often.
+    ///
+    /// What it was refused while the API server was away it asks for again later and later: client-go 0.36 doubles its pause from
+    /// 0.8 to 30 s, adds as much by chance, and forgets that after 2 minutes without a failure. After a second outage within
+    /// that time a node leads its clients to a former active for up to a minute.
+    ///
+    /// # Errors
+    /// `Act` if one of them does not end or start.
+    pub fn refresh_proxies(&self) -> Result<usize, Error> {
+        let daemons = self.state()?.daemons;
+        let running = |daemon: &Daemon| daemon.process.filter(|process| process.is_running());
+        let server = daemons.get(&self.part("kube-apiserver")?).and_then(running);
+        let Some(server) = server else { return Ok(0) };
+        let is_older = |daemon: &Daemon| running(daemon).is_some_and(|it| it.start_time < server.start_time);
+        let is_proxy = |owner: &str| owner.ends_with(&format!("/{KUBE_PROXY}"));
+        let older = daemons.iter().filter(|(owner, daemon)| is_proxy(owner) && is_older(daemon));
+        let older: Vec<&String> = older.map(|(owner, _)| owner).collect();
+        for owner in &older {
+            self.stop(owner, false)?;
+            self.start(owner)?;
+        }
+        Ok(older.len())
     }
 
     /// The full name of a part: those of the control plane may be named without `control/`, and the parts

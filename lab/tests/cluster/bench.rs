@@ -55,6 +55,8 @@ pub(crate) struct Bench {
     ledger: Mutex<Ledger>,
     /// Held by who looks whether one operator leads: two that look at the same time would both start one.
     looks: Mutex<()>,
+    /// Held by who puts the cluster right before a claim.
+    beginnings: Mutex<()>,
 }
 
 impl Bench {
@@ -72,6 +74,7 @@ impl Bench {
             operators: Mutex::default(),
             ledger: Mutex::default(),
             looks: Mutex::default(),
+            beginnings: Mutex::default(),
             cluster,
             client,
         };
@@ -194,8 +197,13 @@ impl Bench {
 
     /// A claim begins in this namespace, and is not to blame for what was said before.
     pub(crate) async fn begin(&self, namespace: &str) -> Mark {
-        for part in self.cluster.revive().expect("a control plane") {
-            println!("{part} had ended, and was started again");
+        {
+            let _only_one = self.beginnings.lock().await;
+            for part in self.cluster.revive().expect("a control plane") {
+                println!("{part} had ended, and was started again");
+            }
+            // An outage of one claim is not to be felt in the next one.
+            self.cluster.refresh_proxies().expect("nodes with kube-proxy");
         }
         self.listen().await;
         self.ledger.lock().await.begin(namespace)
