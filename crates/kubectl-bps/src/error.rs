@@ -106,32 +106,20 @@ impl Error {
         if let Self::Partly { done, .. } = self { done } else { "" }
     }
 
-    /// Whether what was asked was certainly not done.
-    pub(super) fn is_refusal(&self) -> bool {
-        match self {
-            Self::Refused(_) => true,
-            Self::Request { source, .. } => {
-                matches!(&**source, kube::Error::Api(status) if (400..500).contains(&status.code))
-            }
-            Self::Usage(_)
-            | Self::Overdue(_)
-            | Self::Configure(_)
-            | Self::Proxy { .. }
-            | Self::Partly { .. }
-            | Self::ReadFile { .. }
-            | Self::WriteFile { .. }
-            | Self::Parse(_)
-            | Self::Signal(_)
-            | Self::Print(_)
-            | Self::Write(_)
-            | Self::Inject { .. } => false,
-        }
+    /// The code of the API server's refusal, if it is one.
+    fn refusal_code(&self) -> Option<u16> {
+        let Self::Request { source, .. } = self else { return None };
+        if let kube::Error::Api(status) = &**source { Some(status.code) } else { None }
     }
 
-    /// Whether somebody else has changed the object in the meantime.
+    /// Whether what was asked was certainly not done.
+    pub(super) fn is_refusal(&self) -> bool {
+        matches!(self, Self::Refused(_)) || self.refusal_code().is_some_and(|code| (400..500).contains(&code))
+    }
+
+    /// Whether the object was changed in the meantime.
     pub(super) fn is_conflict(&self) -> bool {
-        let Self::Request { source, .. } = self else { return false };
-        matches!(&**source, kube::Error::Api(status) if status.code == 409)
+        self.refusal_code() == Some(409)
     }
 
     /// Whether an object is not there that was asked for.

@@ -16,9 +16,9 @@ use crate::model::{Lifecycle, NodeHealth, Part, PodName, PodView, Role, Snapshot
 pub(super) struct Agents {
     /// From the loss of an active until its standby acts.
     takeover: SignedDuration,
-    /// Since when each active that was lost is so, and followed by nobody yet.
+    /// Since when each active that was lost is so, until its standby acts.
     lost: BTreeMap<Uid, Timestamp>,
-    /// Actives that were lost with state that nobody else has.
+    /// Actives that were lost with state that no other Pod has.
     forsaken: BTreeSet<Uid>,
 }
 
@@ -67,7 +67,10 @@ impl Agents {
 
     fn take_over(&mut self, snapshot: &mut Snapshot) -> Vec<Happening> {
         let now = snapshot.now;
-        let leaves = |view: &&PodView| view.acts() && (!can_act(view) || is_called_off(snapshot, view));
+        let leaves = |view: &&PodView| {
+            let is_given_up = self.forsaken.contains(&view.pod.uid);
+            view.acts() && !is_given_up && (!can_act(view) || is_called_off(snapshot, view))
+        };
         let fallen: Vec<PodView> = snapshot.pods.iter().filter(leaves).cloned().collect();
         self.lost.retain(|uid, _| fallen.iter().any(|active| active.pod.uid == *uid));
         let mut happenings = Vec::new();
@@ -82,7 +85,7 @@ impl Agents {
             }
             self.lost.remove(&uid);
             let heir = heir(snapshot, &active);
-            // Its state is with nobody else: the pair waits for it.
+            // No other Pod has its state: the pair waits for it.
             if heir.is_none() && snapshot.level.is_some() {
                 self.forsaken.insert(uid);
                 continue;
@@ -136,7 +139,7 @@ fn missing(snapshot: &Snapshot, forsaken: &BTreeSet<Uid>) -> usize {
     snapshot.desired.replicas.saturating_sub(acting + forsaken.len())
 }
 
-/// Hot backups without a part stand by for actives that have nobody.
+/// Hot backups without a part stand by for actives without a standby.
 fn stand_by(snapshot: &mut Snapshot) -> Vec<Happening> {
     let alone: Vec<PodName> = snapshot
         .pods

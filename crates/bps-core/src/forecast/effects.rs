@@ -48,7 +48,7 @@ pub fn accept(snapshot: &mut Snapshot, step: &Step, uid: Uid) {
     snapshot.pods.sort_by(|one, other| one.pod.name.cmp(&other.pod.name));
 }
 
-/// A kubelet or somebody else has changed the Pod.
+/// A writer has changed the Pod.
 pub fn bump(view: &mut PodView) {
     let version = view.pod.resource_version.parse::<u64>().unwrap_or_default();
     view.pod.resource_version = version.saturating_add(1).to_string();

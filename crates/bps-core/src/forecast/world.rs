@@ -122,7 +122,7 @@ impl World {
                 happenings.extend(self.bind(&mut pods, index));
             }
             if pods[index].lifecycle == Lifecycle::Starting && pods[index].address.is_none() {
-                // It was bound, and its sandbox was not there yet.
+                // It was bound now, or before and without a sandbox yet.
                 (pods[index].address, pods[index].other_address) = self.addresses();
             }
             let view = &mut pods[index];
@@ -160,10 +160,8 @@ impl World {
         let place = places::chosen(&view, pods, &mut self.places)?;
         place.room -= 1;
         let node = place.node.clone();
-        let (address, other_address) = self.addresses();
         let event = Event::Bound(node.name.clone());
-        let bound =
-            PodView { lifecycle: Lifecycle::Starting, node: Some(node), address, other_address, ..view };
+        let bound = PodView { lifecycle: Lifecycle::Starting, node: Some(node), ..view };
         let happening = Happening { pod: bound.pod.name.clone(), event };
         pods[index] = bound;
         bump(&mut pods[index]);

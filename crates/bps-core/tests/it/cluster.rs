@@ -114,26 +114,14 @@ impl Cluster {
             recent.deleted.insert(*role, reason);
         }
         self.born += 1;
-        match &step.action {
+        if is_deaf && let Action::Wake { pod, address: _ } = &step.action {
             // The ticket is sent, and heard by no gate.
-            Action::Wake { pod, address: _ } if is_deaf => {
-                if let Some(view) = self.snapshot.pods.iter_mut().find(|view| view.pod == *pod) {
-                    view.first_ticket = view.first_ticket.or(Some(now));
-                    bump(view);
-                }
+            if let Some(view) = self.snapshot.pods.iter_mut().find(|view| view.pod == *pod) {
+                view.first_ticket = view.first_ticket.or(Some(now));
+                bump(view);
             }
-            Action::Create { .. }
-            | Action::Convert { .. }
-            | Action::Wake { .. }
-            | Action::Delete { .. }
-            | Action::Adopt { .. }
-            | Action::Relabel { .. }
-            | Action::PublishService
-            | Action::PublishGroup
-            | Action::PublishBudget
-            | Action::Expose { .. }
-            | Action::ClearAddresses
-            | Action::Retire { .. } => accept(&mut self.snapshot, step, Uid(format!("born-{}", self.born))),
+        } else {
+            accept(&mut self.snapshot, step, Uid(format!("born-{}", self.born)));
         }
     }
 
