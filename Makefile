@@ -41,6 +41,7 @@ explore: ## 60 | Search the large worlds of the failover protocol, in an optimis
 bench: ## long | Measure on the local cluster and print the figures beside what they are compared with
 	$(FAST_LAB) bench
 	$(FAST_LAB) bench pairs
+	$(FAST_LAB) bench placement
 
 down: ## 1 | Stop the local cluster and remove everything it made
 	$(LAB) down

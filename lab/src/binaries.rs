@@ -16,7 +16,7 @@ use crate::progress::Progress;
 
 mod module;
 
-use module::{CONTAINERD, COREDNS, HELM, KUBERNETES, Module};
+use module::{CONTAINERD, COREDNS, HELM, KUBERNETES, Module, REFEREE};
 
 /// Version of Kubernetes that is built. The modules of `kubernetes/go.mod` are of this version.
 pub const KUBERNETES_VERSION: &str = "v1.36.4";
@@ -52,6 +52,8 @@ pub enum Component {
     Ctr,
     /// Renders the chart, for tests; no part of a cluster.
     Helm,
+    /// kube-scheduler with plugins that check our extender; no part of a cluster.
+    Referee,
 }
 
 /// What a control plane needs.
@@ -94,6 +96,7 @@ impl Component {
             Self::Shim => "containerd-shim-runc-v2",
             Self::Ctr => "ctr",
             Self::Helm => "helm",
+            Self::Referee => "referee",
         }
     }
 
@@ -109,6 +112,7 @@ impl Component {
             Self::CoreDns => &COREDNS,
             Self::Containerd | Self::Shim | Self::Ctr => &CONTAINERD,
             Self::Helm => &HELM,
+            Self::Referee => &REFEREE,
         }
     }
 
@@ -125,7 +129,8 @@ impl Component {
             | Self::Scheduler
             | Self::Kubelet
             | Self::KubeProxy
-            | Self::Kubectl => KUBERNETES_VERSION,
+            | Self::Kubectl
+            | Self::Referee => KUBERNETES_VERSION,
             Self::CoreDns => COREDNS.version_of("github.com/coredns/coredns"),
             Self::Containerd | Self::Shim | Self::Ctr => {
                 CONTAINERD.version_of("github.com/containerd/containerd/v2")
@@ -136,7 +141,7 @@ impl Component {
 
     fn package(self) -> String {
         match self {
-            Self::CoreDns => ".".to_owned(),
+            Self::CoreDns | Self::Referee => ".".to_owned(),
             Self::Etcd => "go.etcd.io/etcd/server/v3".to_owned(),
             Self::ApiServer
             | Self::ControllerManager
@@ -165,7 +170,8 @@ impl Component {
             | Self::Containerd
             | Self::Shim
             | Self::Ctr
-            | Self::Helm => None,
+            | Self::Helm
+            | Self::Referee => None,
         }
     }
 }

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::process::Signal;
+use serde_json::{Value, json};
 
 use crate::addresses::{API_SERVICE, HOST, SERVICES, SERVICES_V6};
 use crate::binaries::{self, Binaries, Component};
@@ -339,6 +340,38 @@ impl ControlPlane {
     /// `Connect` if the kubeconfig is gone.
     pub async fn client(&self) -> Result<kube::Client, Error> {
         ready::client(&self.run.kubeconfig()).await.map_err(Error::Connect)
+    }
+
+    /// Starts a further scheduler beside the one that places all other Pods; it ends with what is returned.
+    ///
+    /// `program` is kube-scheduler or one that is built of it. `configuration` is a `KubeSchedulerConfiguration`; how it reaches the API
+    /// server is added.
+    ///
+    /// # Errors
+    /// `FindBinaries` if the program cannot be built, `Start` if it cannot be started.
+    pub async fn start_scheduler(
+        &self,
+        name: &str,
+        program: Component,
+        mut configuration: Value,
+    ) -> Result<Tether, Error> {
+        let built = tokio::task::spawn_blocking(move || binaries::ensure(&[program], Progress::Shown));
+        let built = built.await.expect("finding programs does not panic").map_err(Error::FindBinaries)?;
+        let kubeconfig = self.run.pki().join("kube-scheduler.kubeconfig");
+        // With --config the flag for it is ignored.
+        configuration["clientConnection"] = json!({"kubeconfig": kubeconfig, "qps": 1_000, "burst": 1_000});
+        configuration["leaderElection"] = json!({"leaderElect": false});
+        let path = self.run.path().join(format!("{name}.json"));
+        write(&path, &configuration.to_string())?;
+
+        let daemon = Daemon {
+            program: built.find(program).expect("it was asked for").to_owned(),
+            arguments: vec![format!("--config={}", path.display()), "--secure-port=0".to_owned()],
+            log: self.run.logs().join(format!("{name}.log")),
+            namespaces: None,
+            process: None,
+        };
+        daemon.start_tethered(&self.mark(&format!("control/{name}"))).map_err(Error::Start)
     }
 
     /// Sends a signal to the API server alone, for example to suspend it.

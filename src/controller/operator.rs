@@ -217,7 +217,7 @@ async fn serve(
         tasks.spawn("serve-health", server.run(shutdown.clone()));
     }
     if let Some(address) = settings.metrics_bind {
-        let server = MetricsServer::listen(address, metrics.clone(), client.clone());
+        let server = MetricsServer::listen(address, metrics.registry(), client.clone());
         tasks.spawn("serve-metrics", server.await.map_err(Error::ServeMetrics)?.run(shutdown.clone()));
     }
     spawn(tasks, "beat", beat(sink.clone(), health, shutdown.clone()));

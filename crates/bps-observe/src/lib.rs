@@ -7,6 +7,7 @@
 //! | [`cache`] | what the watches and our own writes have shown, by set |
 //! | `change` | whether an event matters, and how much |
 //! | `pod`, `node` | raw fields to views |
+//! | [`requests`] | what a Pod requests, as the scheduler counts it |
 //! | [`group`] | groups of pairs, ends of their Leases, and own writes that no watch has shown yet |
 //! | `wish` | the spec to the wish, checked |
 //! | `exposure` | the Service and its slice |
@@ -23,6 +24,7 @@ mod node;
 mod owner;
 mod pod;
 pub mod readable;
+pub mod requests;
 pub mod slim;
 mod snapshot;
 mod store;

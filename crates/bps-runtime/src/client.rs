@@ -32,6 +32,9 @@ pub const USER_AGENT_OPERATOR: &str = concat!("backuppodset-operator/", env!("CA
 /// How the API server sees agents in its audit log.
 pub const USER_AGENT_AGENT: &str = concat!("bps-agent/", env!("CARGO_PKG_VERSION"));
 
+/// How the API server sees the extender of the scheduler in its audit log.
+pub const USER_AGENT_EXTENDER: &str = concat!("bps-extender/", env!("CARGO_PKG_VERSION"));
+
 /// Time to open a TCP connection.
 ///
 /// 5 s: a dead API server address must not use up the 10 s of [`WRITE_TIMEOUT`].

@@ -101,7 +101,7 @@ pub async fn listen(address: SocketAddr) -> Result<TcpListener, Error> {
 }
 
 /// Answers by `router`, over TLS if `tls` is given, until `shutdown`.
-pub(super) async fn serve(
+pub async fn serve(
     listener: TcpListener,
     router: Router,
     tls: Option<Arc<ServerConfig>>,

@@ -12,6 +12,7 @@
 //! | [`lease`] | leader election on a `coordination.k8s.io` Lease |
 //! | [`telemetry`] | logs |
 //! | [`metrics`] | counters and histograms, by the names that dashboards know |
+//! | [`http_server`] | HTTP within fixed bounds |
 //! | [`health`], [`metrics_server`] | what the kubelet and Prometheus ask over HTTP |
 
 pub mod backoff;
@@ -20,7 +21,7 @@ pub mod client;
 pub mod clock;
 pub mod error;
 pub mod health;
-mod http_server;
+pub mod http_server;
 pub mod lease;
 pub mod metrics;
 pub mod metrics_server;

@@ -13,6 +13,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use kube::Client;
+use prometheus_client::registry::Registry;
 use rcgen::{CertifiedKey, KeyPair};
 use rustls::ServerConfig;
 use rustls::crypto::ring;
@@ -21,7 +22,7 @@ use tokio::net::TcpListener;
 use tracing::warn;
 
 use super::http_server::{self, listen, serve};
-use super::metrics::{self, Metrics};
+use super::metrics;
 use super::review::{Reviewer, Verdict};
 use super::shutdown::Shutdown;
 use super::tasks::TaskError;
@@ -66,7 +67,7 @@ pub struct MetricsServer {
 }
 
 struct Serving {
-    metrics: Metrics,
+    metrics: Arc<Registry>,
     reviewer: Reviewer,
 }
 
@@ -75,7 +76,7 @@ impl MetricsServer {
     ///
     /// # Errors
     /// `Listen` if the address is in use; `Certify` and `Configure` if there are no random numbers.
-    pub async fn listen(address: SocketAddr, metrics: Metrics, client: Client) -> Result<Self, Error> {
+    pub async fn listen(address: SocketAddr, metrics: Arc<Registry>, client: Client) -> Result<Self, Error> {
         let certified = certify()?;
         Self::open(address, router(metrics, client), &certified).await
     }
@@ -121,7 +122,7 @@ fn tls(certified: &CertifiedKey<KeyPair>) -> Result<Arc<ServerConfig>, Error> {
     Ok(Arc::new(config))
 }
 
-fn router(metrics: Metrics, client: Client) -> Router {
+fn router(metrics: Arc<Registry>, client: Client) -> Router {
     let serving = Serving { metrics, reviewer: Reviewer::new(client) };
     Router::new().route("/metrics", get(answer)).with_state(Arc::new(serving))
 }
@@ -148,8 +149,8 @@ pub fn token(headers: &HeaderMap) -> Option<&str> {
     is_usable.then_some(token)
 }
 
-fn text(metrics: &Metrics) -> Response {
-    match metrics.encode() {
+fn text(metrics: &Registry) -> Response {
+    match metrics::encode(metrics) {
         Ok(text) => ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response(),
         Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }

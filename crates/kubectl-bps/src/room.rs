@@ -5,39 +5,28 @@
 
 use std::collections::BTreeMap;
 
-use bps_api::quantity::thousandths;
 use bps_core::forecast::NodeRoom;
 use bps_core::manifests::{GateSettings, PodRequest, pod};
 use bps_core::model::{PodName, Role, SubsetName};
+use bps_observe::requests::{Amounts, add, amounts, is_over, requests};
 use bps_observe::{Observation, node_view};
 use k8s_openapi::api::core::v1::{
-    Container, Node, NodeSelectorRequirement, NodeSelectorTerm, Pod, PodSpec, ResourceRequirements, Taint,
-    Toleration,
+    Node, NodeSelectorRequirement, NodeSelectorTerm, Pod, PodSpec, Taint, Toleration,
 };
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::ResourceExt as _;
 use serde_json::Value;
 
 use super::scene::slim_node;
 
-/// Amounts by name of the resource. Unit: thousandths of that of the resource.
-pub(super) type Amounts = BTreeMap<String, u64>;
-
-/// The resource that each Pod takes one of.
-const PODS: &str = "pods";
 /// Taints that only concern a Pod that is made now.
 const HARD_EFFECTS: [&str; 2] = ["NoSchedule", "NoExecute"];
 
 /// What Pods of others and of the set request on each node, by its name.
 pub(super) fn requested(pods: &[Pod]) -> BTreeMap<String, Amounts> {
     let mut on_nodes: BTreeMap<String, Amounts> = BTreeMap::new();
-    let is_over = |pod: &Pod| {
-        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-        matches!(phase, Some("Succeeded" | "Failed"))
-    };
-    for spec in pods.iter().filter(|pod| !is_over(pod)).filter_map(|pod| pod.spec.as_ref()) {
-        if let Some(node) = &spec.node_name {
-            add(on_nodes.entry(node.clone()).or_default(), &requests(spec));
+    for pod in pods.iter().filter(|pod| !is_over(pod)) {
+        if let Some(node) = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()) {
+            add(on_nodes.entry(node).or_default(), &requests(pod));
         }
     }
     on_nodes
@@ -58,7 +47,10 @@ pub(super) fn places(
         .iter()
         .map(|of| made(observation, Some(&of.name)))
         .collect();
-    let need = anywhere.as_ref().map(requests).unwrap_or_default();
+    let need = anywhere
+        .clone()
+        .map(|spec| requests(&Pod { spec: Some(spec), ..Pod::default() }))
+        .unwrap_or_default();
     let nothing = Amounts::new();
     let place = |node: &Node| {
         let admits = |spec: &Option<PodSpec>| spec.as_ref().is_some_and(|spec| is_admitted(spec, node));
@@ -91,69 +83,13 @@ fn made(observation: &Observation, subset: Option<&SubsetName>) -> Option<PodSpe
 
 /// How many more Pods with this need a node can take.
 fn room(node: &Node, taken: &Amounts, need: &Amounts) -> usize {
-    let allocatable = node.status.as_ref().and_then(|status| status.allocatable.as_ref());
+    let allocatable = amounts(node.status.as_ref().and_then(|status| status.allocatable.as_ref()));
     let left = |resource: &String| {
-        let all = allocatable.and_then(|all| all.get(resource)).and_then(|all| thousandths(&all.0));
-        all.unwrap_or_default().saturating_sub(taken.get(resource).copied().unwrap_or_default())
+        let of = |amounts: &Amounts| amounts.get(resource).copied().unwrap_or_default();
+        of(&allocatable).saturating_sub(of(taken))
     };
     let fits = need.iter().filter(|(_, amount)| **amount > 0).map(|(name, amount)| left(name) / amount);
     fits.min().and_then(|fits| usize::try_from(fits).ok()).unwrap_or_default()
-}
-
-/// What the scheduler counts of a Pod: what its containers request together, or one init container with the sidecars before it if that
-/// is more; what the Pod requests as a whole in their place; and its overhead. Source: Kubernetes, "Init containers" and "Pod Overhead".
-fn requests(spec: &PodSpec) -> Amounts {
-    let mut together = Amounts::new();
-    let mut most = Amounts::new();
-    for container in spec.init_containers.iter().flatten() {
-        let own = requests_of(container);
-        if container.restart_policy.as_deref() == Some("Always") {
-            add(&mut together, &own);
-        } else {
-            let mut beside = together.clone();
-            add(&mut beside, &own);
-            raise(&mut most, &beside);
-        }
-    }
-    for container in &spec.containers {
-        add(&mut together, &requests_of(container));
-    }
-    raise(&mut together, &most);
-    together.extend(asked(spec.resources.as_ref()));
-    add(&mut together, &amounts(spec.overhead.as_ref()));
-    add(&mut together, &Amounts::from([(PODS.to_owned(), 1_000)]));
-    together
-}
-
-fn requests_of(container: &Container) -> Amounts {
-    asked(container.resources.as_ref())
-}
-
-/// What is requested; a limit without a request is one.
-fn asked(resources: Option<&ResourceRequirements>) -> Amounts {
-    let Some(resources) = resources else { return Amounts::new() };
-    let mut asked = amounts(resources.limits.as_ref());
-    asked.extend(amounts(resources.requests.as_ref()));
-    asked
-}
-
-fn amounts(quantities: Option<&BTreeMap<String, Quantity>>) -> Amounts {
-    let read = |(name, quantity): (&String, &Quantity)| Some((name.clone(), thousandths(&quantity.0)?));
-    quantities.into_iter().flatten().filter_map(read).collect()
-}
-
-fn add(sum: &mut Amounts, more: &Amounts) {
-    for (name, amount) in more {
-        let known = sum.entry(name.clone()).or_default();
-        *known = known.saturating_add(*amount);
-    }
-}
-
-fn raise(most: &mut Amounts, other: &Amounts) {
-    for (name, amount) in other {
-        let known = most.entry(name.clone()).or_default();
-        *known = (*known).max(*amount);
-    }
 }
 
 fn is_admitted(spec: &PodSpec, node: &Node) -> bool {
@@ -234,30 +170,6 @@ mod tests {
 
     fn spec(spec: Value) -> PodSpec {
         serde_json::from_value(spec).expect("a Pod")
-    }
-
-    #[test]
-    fn a_pod_requests_what_the_scheduler_counts() {
-        let cpu = |amount: &str| json!({"requests": {"cpu": amount}});
-        let requested = requests(&spec(json!({
-            "initContainers": [
-                {"name": "first", "resources": cpu("900m")},
-                {"name": "sidecar", "restartPolicy": "Always", "resources": cpu("200m")},
-                {"name": "second", "resources": cpu("800m")},
-            ],
-            "containers": [
-                {"name": "web", "resources": cpu("300m")},
-                {"name": "log", "resources": {"limits": {"cpu": "100m", "memory": "1Ki"}}},
-            ],
-            "overhead": {"cpu": "10m"},
-        })));
-        // The second init container beside the sidecar is more than the containers beside it.
-        let expected = [("cpu", 1_010), ("memory", 1_024_000), ("pods", 1_000)];
-        assert_eq!(requested, expected.map(|(name, amount)| (name.to_owned(), amount)).into());
-
-        let whole =
-            json!({"resources": cpu("50m"), "containers": [{"name": "web", "resources": cpu("300m")}]});
-        assert_eq!(requests(&spec(whole))["cpu"], 50);
     }
 
     #[test]

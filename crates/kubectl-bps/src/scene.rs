@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use bps_api::BackupPodSet;
+use bps_observe::requests::Amounts;
 use bps_observe::slim::SlimNode;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -13,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Error;
 use super::cluster::{Cluster, SetObjects};
-use super::room::{Amounts, requested};
+use super::room::requested;
 
 /// Pods that take room on a node.
 const BOUND: &str = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed";

@@ -16,6 +16,7 @@
 //! | [`hardware`] | what it was measured on |
 //! | [`pairs`] | pairs of active and standby |
 //! | [`scale`] | thousands of Pods on hollow nodes |
+//! | [`placement`] | where schedulers put Pods, with our extender and without |
 
 use std::collections::BTreeSet;
 use std::io::IsTerminal;
@@ -42,6 +43,7 @@ pub mod hardware;
 pub mod inside;
 pub mod metrics;
 pub mod pairs;
+pub mod placement;
 pub mod requests;
 pub mod rounds;
 pub mod rows;
@@ -121,6 +123,9 @@ pub enum Error {
     /// The control plane did not start.
     #[error("start a control plane")]
     ControlPlane(#[source] Box<crate::control_plane::Error>),
+    /// The extender of the scheduler did not start.
+    #[error("start the extender")]
+    Extender(#[source] Box<bps_extender::Error>),
     /// The hollow nodes did not do what they were told.
     #[error("use hollow nodes")]
     Hollow(#[source] Box<crate::hollow::Error>),

@@ -53,6 +53,10 @@ pub(super) const HELM: Module = Module {
     main: None,
 };
 
+/// kube-scheduler with plugins of our own, of the same modules as the one that is built as it is.
+pub(super) const REFEREE: Module =
+    Module { name: "referee", main: Some(include_str!("../../referee/main.go")), ..KUBERNETES };
+
 impl Module {
     /// Its directory in the cache, named for exactly these files.
     pub(super) fn directory(&self) -> PathBuf {

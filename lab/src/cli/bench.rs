@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context;
-use lab::bench::{self, pairs, rows, scale};
+use lab::bench::{self, pairs, placement, rows, scale};
 
 use super::project::ManifestArguments;
 
@@ -41,6 +41,15 @@ enum BenchVerb {
         #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u16).range(5..))]
         idle_seconds: u16,
     },
+    /// Where the stock scheduler puts Pods, with our extender and without, on hollow nodes: the experiments of the paper about RBRA.
+    Placement {
+        /// Trials of the stock scheduler and of RBRA; of what is shown beside 5 at most.
+        #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..))]
+        seeds: u16,
+        /// Nodes for which the time of the extender is measured besides 8.
+        #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u16).range(1..))]
+        nodes: u16,
+    },
     /// Pairs of active and standby: what a client sees of each fault, beside a Deployment.
     Pairs {
         /// Rounds of each fault; a part of it, but at least one, of what takes longer.
@@ -75,6 +84,9 @@ pub(crate) async fn bench(arguments: BenchArguments) -> anyhow::Result<()> {
         None => {}
         Some(BenchVerb::Scale { sets, idle_seconds }) => {
             return Ok(scale::run(&scale::Options { sets, idle_seconds, out }).await?);
+        }
+        Some(BenchVerb::Placement { seeds, nodes }) => {
+            return Ok(placement::run(&placement::Options { seeds, nodes, out }).await?);
         }
         Some(BenchVerb::Pairs { rounds, idle_seconds, only, keep, keep_over_ms }) => {
             let idle = Duration::from_secs(idle_seconds.into());

@@ -12,6 +12,7 @@ pub(crate) fn programs() -> anyhow::Result<()> {
     } else {
         binaries::ensure_control_plane(Progress::Shown)?;
     }
+    binaries::ensure(&[Component::Referee], Progress::Shown)?;
     if paths::set("HELM").is_none() {
         binaries::ensure(&[Component::Helm], Progress::Shown)?;
     }

@@ -5,7 +5,7 @@
 use super::node::{self, HollowNode, Readiness};
 use super::pod::{self, Next, Sandbox};
 use super::state::{State, key};
-use super::{Binding, Error, Options};
+use super::{Binding, Conduct, Error, Options};
 use futures::{Stream, StreamExt, TryStreamExt, future::BoxFuture, stream};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
@@ -94,6 +94,11 @@ impl Kubelet {
             }
         });
         (kubelet, run)
+    }
+
+    /// What becomes of Pods.
+    pub(super) fn conduct(&self) -> Conduct {
+        self.options.conduct
     }
 
     pub(super) fn client(&self) -> &Client {
@@ -211,7 +216,7 @@ impl Kubelet {
         }
         let node = {
             let mut state = self.state();
-            let node = state.emptiest(&self.nodes, self.options.pods_per_node).cloned();
+            let node = state.emptiest(&self.nodes).cloned();
             // Takes the place now: the next Pod must not count on it.
             node.filter(|node| state.sandbox(pod, node, Timestamp::now()).is_some())
         };

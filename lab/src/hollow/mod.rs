@@ -15,7 +15,7 @@ pub mod pod;
 mod state;
 pub mod status;
 
-pub use node::HollowNode;
+pub use node::{HollowNode, NodeShape};
 pub use pod::Timings;
 
 use futures::{StreamExt, TryStreamExt, stream};
@@ -44,6 +44,16 @@ pub enum Binding {
     FewestPods,
 }
 
+/// What hollow nodes do with Pods that are bound to them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Conduct {
+    /// They start, become ready and end.
+    #[default]
+    Run,
+    /// Nothing: for what only a scheduler does.
+    Leave,
+}
+
 /// How hollow nodes behave.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
@@ -53,6 +63,10 @@ pub struct Options {
     pub zones: u16,
     /// Capacity of a node; with 200 m of CPU and 512 MiB of memory for each.
     pub pods_per_node: usize,
+    /// Capacities of the nodes in turn, in place of that one; empty: all have that.
+    pub shapes: Vec<NodeShape>,
+    /// What becomes of their Pods.
+    pub conduct: Conduct,
     /// How long containers take.
     pub timings: Timings,
     /// Who binds.
@@ -69,6 +83,8 @@ impl Default for Options {
             name_prefix: "hollow".to_owned(),
             zones: 3,
             pods_per_node: 500,
+            shapes: Vec::new(),
+            conduct: Conduct::default(),
             timings: Timings::default(),
             binding: Binding::default(),
             writes_in_flight: 64,
@@ -145,12 +161,15 @@ impl HollowNodes {
     /// [`Error::RegisterNode`] or [`Error::ListPods`].
     pub async fn start(client: Client, count: u16, options: Options) -> Result<HollowNodes, Error> {
         let nodes = node::nodes(count, &options);
-        let registered = stream::iter(&nodes).map(|node| node::register(&client, node, &options));
+        let registered = stream::iter(&nodes).map(|node| node::register(&client, node));
         registered.buffer_unordered(NODES_IN_FLIGHT).try_collect::<()>().await?;
         let (kubelet, run) = Kubelet::new(client, nodes, options);
         let mut tasks = JoinSet::new();
-        tasks.spawn(run);
         tasks.spawn(kubelet::send_heartbeats(Arc::clone(&kubelet)));
+        if kubelet.conduct() == Conduct::Leave {
+            return Ok(HollowNodes { kubelet, tasks });
+        }
+        tasks.spawn(run);
         let listed = tokio::time::timeout(FIRST_LIST_TIMEOUT, kubelet.wait_until_listed());
         listed.await.map_err(|_| Error::ListPods)?;
         Ok(HollowNodes { kubelet, tasks })

@@ -43,20 +43,49 @@ pub struct HollowNode {
     pub zone: String,
     /// Its internal address; nothing listens there.
     pub address: Ipv4Addr,
+    /// What can be allocated of it.
+    pub shape: NodeShape,
+}
+
+/// What can be allocated of a node, as quantities of Kubernetes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeShape {
+    /// Processors.
+    pub cpu: String,
+    /// Memory.
+    pub memory: String,
+    /// Space for files of Pods.
+    pub ephemeral_storage: String,
+    /// Number of Pods.
+    pub pods: usize,
+}
+
+impl NodeShape {
+    /// A node with room for so many Pods of 200 m and 512 MiB.
+    pub(super) fn for_pods(pods: usize) -> Self {
+        Self {
+            cpu: (pods * POD_MILLICORES).div_ceil(1000).to_string(),
+            memory: format!("{}Mi", pods * POD_MEBIBYTES),
+            ephemeral_storage: "4Ti".to_owned(),
+            pods,
+        }
+    }
 }
 
 /// The first `count` nodes of these options, spread over the zones in turn.
 pub(super) fn nodes(count: u16, options: &Options) -> Vec<HollowNode> {
+    let mut shapes = options.shapes.iter().cycle();
     let node = |index: u16| HollowNode {
         name: format!("{}-{}", options.name_prefix, index + 1),
         zone: format!("z{}", index % options.zones.max(1) + 1),
         address: Ipv4Addr::from_bits(FIRST_ADDRESS.to_bits() + u32::from(index)),
+        shape: shapes.next().cloned().unwrap_or_else(|| NodeShape::for_pods(options.pods_per_node)),
     };
     (0..count).map(node).collect()
 }
 
 /// The Node object as a kubelet registers it.
-pub(super) fn document(node: &HollowNode, options: &Options, now: Timestamp) -> Node {
+pub(super) fn document(node: &HollowNode, now: Timestamp) -> Node {
     let label = |key: &str, value: &str| (key.to_owned(), value.to_owned());
     let labels = [
         label("kubernetes.io/hostname", &node.name),
@@ -67,10 +96,10 @@ pub(super) fn document(node: &HollowNode, options: &Options, now: Timestamp) -> 
     ];
     let quantity = |key: &str, value: &str| (key.to_owned(), Quantity(value.to_owned()));
     let capacity = BTreeMap::from([
-        quantity("pods", &options.pods_per_node.to_string()),
-        quantity("cpu", &(options.pods_per_node * POD_MILLICORES).div_ceil(1000).to_string()),
-        quantity("memory", &format!("{}Mi", options.pods_per_node * POD_MEBIBYTES)),
-        quantity("ephemeral-storage", "4Ti"),
+        quantity("pods", &node.shape.pods.to_string()),
+        quantity("cpu", &node.shape.cpu),
+        quantity("memory", &node.shape.memory),
+        quantity("ephemeral-storage", &node.shape.ephemeral_storage),
     ]);
     let address = |type_: &str, address: String| NodeAddress { type_: type_.to_owned(), address };
     Node {
@@ -129,10 +158,10 @@ fn ready_condition(readiness: Readiness, now: Timestamp) -> NodeCondition {
 ///
 /// # Errors
 /// [`Error::RegisterNode`].
-pub(super) async fn register(client: &Client, node: &HollowNode, options: &Options) -> Result<(), Error> {
+pub(super) async fn register(client: &Client, node: &HollowNode) -> Result<(), Error> {
     let failed = |source| Error::RegisterNode { node: node.name.clone(), source };
     let nodes: Api<Node> = Api::all(client.clone());
-    let document = document(node, options, Timestamp::now());
+    let document = document(node, Timestamp::now());
     match nodes.create(&PostParams::default(), &document).await {
         Ok(_) => {}
         Err(kube::Error::Api(status)) if status.is_already_exists() => {
@@ -257,9 +286,17 @@ mod tests {
     #[test]
     fn the_capacity_of_a_node_follows_from_its_number_of_pods() {
         let options = Options { pods_per_node: 7, ..Options::default() };
-        let document = document(&nodes(1, &options)[0], &options, Timestamp::UNIX_EPOCH);
+        let document = document(&nodes(1, &options)[0], Timestamp::UNIX_EPOCH);
         let capacity = document.status.and_then(|status| status.allocatable).unwrap();
         let quantity = |key: &str| capacity[key].0.clone();
         assert_eq!([quantity("pods"), quantity("cpu"), quantity("memory")], ["7", "2", "3584Mi"]);
+    }
+
+    #[test]
+    fn nodes_have_the_given_shapes_in_turn() {
+        let shape = |pods| NodeShape { pods, ..NodeShape::for_pods(1) };
+        let options = Options { shapes: vec![shape(10), shape(20)], ..Options::default() };
+        let pods: Vec<usize> = nodes(3, &options).into_iter().map(|node| node.shape.pods).collect();
+        assert_eq!(pods, [10, 20, 10]);
     }
 }

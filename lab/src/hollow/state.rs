@@ -94,11 +94,11 @@ impl State {
     }
 
     /// The powered node with the fewest Pods, the first of equals; `None` when all are full.
-    pub(super) fn emptiest<'a>(&self, nodes: &'a [HollowNode], capacity: usize) -> Option<&'a HollowNode> {
+    pub(super) fn emptiest<'a>(&self, nodes: &'a [HollowNode]) -> Option<&'a HollowNode> {
         let count = |node: &HollowNode| self.counts.get(&node.name).copied().unwrap_or_default();
         nodes
             .iter()
-            .filter(|node| self.has_power(&node.name) && count(node) < capacity)
+            .filter(|node| self.has_power(&node.name) && count(node) < node.shape.pods)
             .min_by_key(|node| count(node))
     }
 
@@ -118,6 +118,7 @@ impl State {
 
 #[cfg(test)]
 mod tests {
+    use super::super::node::NodeShape;
     use super::*;
     use serde_json::json;
 
@@ -128,7 +129,8 @@ mod tests {
 
     fn node(name: &str) -> HollowNode {
         let address = Ipv4Addr::new(198, 19, 128, 1);
-        HollowNode { name: name.to_owned(), zone: "z1".to_owned(), address }
+        let shape = NodeShape::for_pods(1);
+        HollowNode { name: name.to_owned(), zone: "z1".to_owned(), address, shape }
     }
 
     fn address(state: &mut State, pod: &Pod, on: &str) -> String {
@@ -164,12 +166,18 @@ mod tests {
     #[test]
     fn pods_go_to_the_emptiest_node_that_has_power_and_room() {
         let mut state = State::default();
-        let nodes = [node("n1"), node("n2")];
-        let chosen = |state: &State, capacity| state.emptiest(&nodes, capacity).map(|it| it.name.as_str());
-        assert_eq!(chosen(&state, 1), Some("n1"));
+        let chosen = |state: &State, pods: usize| {
+            let nodes = ["n1", "n2"].map(|name| {
+                let node = node(name);
+                HollowNode { shape: NodeShape { pods, ..node.shape }, ..node }
+            });
+            state.emptiest(&nodes).map(|it| it.name.clone())
+        };
+        let (first, second) = (Some("n1".to_owned()), Some("n2".to_owned()));
+        assert_eq!(chosen(&state, 1), first);
         address(&mut state, &pod("a", "1"), "n1");
-        assert_eq!(chosen(&state, 1), Some("n2"));
+        assert_eq!(chosen(&state, 1), second);
         state.set_power("n2", false);
-        assert_eq!((chosen(&state, 1), chosen(&state, 2)), (None, Some("n1")));
+        assert_eq!((chosen(&state, 1), chosen(&state, 2)), (None, first));
     }
 }

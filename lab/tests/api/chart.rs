@@ -1,5 +1,5 @@
 //! The Helm chart renders what the flat file installs, lets operators stand side by side that watch different namespaces,
-//! and refuses what cannot work.
+//! adds a scheduler on request, and refuses what cannot work.
 //!
 //! `HELM` may name a helm program; else a pinned one is built from its Go module, once, into the lab's cache.
 
@@ -17,6 +17,7 @@ use lab::paths;
 use lab::progress::Progress;
 use serde_json::{Value, json};
 
+use crate::rbac::{self, Permission};
 use crate::server;
 
 /// Version of Kubernetes that the chart is rendered for; the oldest that it admits.
@@ -208,4 +209,204 @@ async fn a_release_that_would_watch_what_another_operator_watches_is_refused() {
     assert!(refused[0].contains("namespace chart-other watches chart-a, chart-b"), "{}", refused[0]);
     assert!(refused[1].contains("namespace chart-other watches chart-b already"), "{}", refused[1]);
     assert!(ask(Some("chart-c")).expect("nobody watches chart-c").contains("--watch-namespace=chart-c"));
+}
+
+/// Arguments that turn the scheduler on, and name it.
+const WITH_SCHEDULER: [&str; 2] = ["--set", "scheduler.enabled=true"];
+const SCHEDULER: &str = "bps-scheduler";
+
+/// Output of `helm template` with the scheduler and extra arguments, or its complaint.
+fn render_scheduler(arguments: &[&str]) -> Result<String, String> {
+    render(&[&WITH_SCHEDULER[..], arguments].concat())
+}
+
+/// What a Deployment of a rendered release runs.
+fn pod_of(rendered: &str, deployment: &str) -> Value {
+    let key = ("Deployment".to_owned(), "backuppodset-system".to_owned(), deployment.to_owned());
+    objects(rendered)[&key]["spec"]["template"]["spec"].clone()
+}
+
+#[test]
+fn the_scheduler_adds_objects_of_its_own_and_changes_no_other() {
+    let [without, with] =
+        [render(&[]), render_scheduler(&[])].map(|yaml| objects(&yaml.expect("the chart renders")));
+    let added = with.keys().filter(|key| !without.contains_key(*key));
+    let added: Vec<_> = added.map(|(kind, namespace, name)| format!("{kind} {namespace}/{name}")).collect();
+    let expected = [
+        "ClusterRoleBinding /bps-scheduler",
+        "ClusterRoleBinding /bps-scheduler-volumes",
+        "ConfigMap backuppodset-system/bps-scheduler",
+        "Deployment backuppodset-system/bps-scheduler",
+        "NetworkPolicy backuppodset-system/bps-scheduler",
+        "PodDisruptionBudget backuppodset-system/bps-scheduler",
+        "Role backuppodset-system/bps-scheduler",
+        "RoleBinding backuppodset-system/bps-scheduler",
+        "RoleBinding kube-system/bps-scheduler-authentication-reader",
+        "Service backuppodset-system/bps-scheduler-metrics",
+        "ServiceAccount backuppodset-system/bps-scheduler",
+    ];
+    assert_eq!(added, expected);
+    let changed = without.iter().filter(|(key, object)| with.get(*key) != Some(*object));
+    assert_eq!(changed.map(|(key, _)| key).collect::<Vec<_>>(), Vec::<&Key>::new());
+}
+
+#[test]
+fn kube_scheduler_starts_after_its_extender_and_both_are_restricted_as_the_operator_is() {
+    let rendered = render_scheduler(&[]).expect("the chart renders");
+    let [pod, operator] = [SCHEDULER, "bps-operator"].map(|deployment| pod_of(&rendered, deployment));
+    let [extender, scheduler] = [&pod["initContainers"][0], &pod["containers"][0]];
+
+    // The kubelet starts a container once the start-up probe of each sidecar before it succeeds.
+    assert_eq!((&extender["name"], &extender["restartPolicy"]), (&json!("bps-extender"), &json!("Always")));
+    assert_eq!(extender["startupProbe"]["httpGet"], json!({"path": "/readyz", "port": "health"}));
+    assert_eq!(scheduler["command"], json!(["kube-scheduler"]));
+
+    assert_eq!(pod["securityContext"], operator["securityContext"]);
+    for container in [extender, scheduler] {
+        assert_eq!(container["securityContext"], operator["containers"][0]["securityContext"]);
+    }
+}
+
+#[test]
+fn values_of_the_score_are_arguments_of_the_extender() {
+    // Helm reads a number of a file as a float, and would print this one with an exponent.
+    let directory = tempfile::tempdir().expect("a directory");
+    let values = directory.path().join("values.yaml");
+    std::fs::write(&values, "scheduler: {std: Literal, seed: 12345678, resources: [cpu, memory]}")
+        .expect("a file");
+    let rendered =
+        render_scheduler(&["--values", values.to_str().expect("UTF-8")]).expect("the chart renders");
+    let expected = json!([
+        "--bind=127.0.0.1:8090",
+        "--health-bind=[::]:8081",
+        "--metrics-bind=[::]:8443",
+        "--std=literal",
+        "--resources=cpu,memory",
+        "--seed=12345678",
+        "--log-format=json"
+    ]);
+    assert_eq!(pod_of(&rendered, SCHEDULER)["initContainers"][0]["args"], expected);
+
+    let refused =
+        render_scheduler(&["--set", "scheduler.resources={cpu}"]).expect_err("one is always balanced");
+    assert!(refused.contains("/scheduler/resources"), "{refused}");
+}
+
+#[test]
+fn kube_scheduler_is_of_a_version_that_the_api_server_admits() {
+    let image = |tag: &str| {
+        let tag = format!("scheduler.image.tag={tag}");
+        let rendered = render_scheduler(&["--kube-version", "1.36.4", "--set", &tag])?;
+        Ok::<_, String>(pod_of(&rendered, SCHEDULER)["containers"][0]["image"].clone())
+    };
+    for (tag, expected) in [("", "v1.36.4"), ("v1.35.2", "v1.35.2"), ("latest", "latest")] {
+        assert_eq!(image(tag), Ok(json!(format!("registry.k8s.io/kube-scheduler:{expected}"))));
+    }
+    for tag in ["v1.37.0", "v1.34.9"] {
+        let refused = image(tag).expect_err("newer, or two minor versions older");
+        assert!(refused.contains("set one of 1.36 or 1.35"), "{refused}");
+    }
+}
+
+#[test]
+fn a_changed_configuration_replaces_the_pods_of_the_scheduler() {
+    let checksum = |namespace: &str| {
+        let rendered = render_into(namespace, &WITH_SCHEDULER).expect("the chart renders");
+        let line = rendered.lines().find(|line| line.contains("checksum/configuration: "));
+        line.expect("an annotation").to_owned()
+    };
+    // The configuration names the namespace of the Lease.
+    assert_ne!(checksum("one"), checksum("two"));
+}
+
+#[test]
+fn what_prometheus_needs_is_rendered_on_request() {
+    let both = ["--set", "prometheus.servicemonitor.enabled=true", "--set", "prometheus.rules.enabled=true"];
+    let rendered = objects(&render_scheduler(&both).expect("the chart renders"));
+    let named = |kind: &str| {
+        let of_kind = rendered.keys().filter(|(found, ..)| found == kind);
+        of_kind.map(|(.., name)| name.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(named("ServiceMonitor"), ["bps-operator", SCHEDULER]);
+    assert_eq!(named("PrometheusRule"), [SCHEDULER]);
+
+    let refused = render(&both).expect_err("the alerts are about the scheduler");
+    assert!(refused.contains("prometheus.rules.enabled needs scheduler.enabled"), "{refused}");
+}
+
+#[tokio::test]
+async fn kube_scheduler_takes_the_configuration() {
+    let rendered = objects(&render_scheduler(&[]).expect("the chart renders"));
+    let key = ("ConfigMap".to_owned(), "backuppodset-system".to_owned(), SCHEDULER.to_owned());
+    let given = rendered[&key]["data"]["config.yaml"].as_str().expect("a file");
+
+    let directory = tempfile::tempdir().expect("a directory");
+    let [given_file, taken_file] = ["given.yaml", "taken.yaml"].map(|name| directory.path().join(name));
+    // In a Pod, kube-scheduler has the token of its ServiceAccount.
+    let kubeconfig = server::kubeconfig().await;
+    let text = format!("{given}\nclientConnection: {{kubeconfig: {}}}\n", kubeconfig.display());
+    std::fs::write(&given_file, text).expect("a file");
+
+    let built =
+        binaries::ensure(&[Component::Scheduler], Progress::Shown).expect("kube-scheduler can be built");
+    let output = Command::new(built.find(Component::Scheduler).expect("it was asked for"))
+        .arg(format!("--config={}", given_file.display()))
+        .arg(format!("--write-config-to={}", taken_file.display()))
+        .arg("--secure-port=0")
+        .output()
+        .expect("kube-scheduler runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+
+    let taken = std::fs::read_to_string(&taken_file).expect("the configuration with its defaults");
+    let taken: Value = serde_saphyr::from_str(&taken).expect("YAML");
+    let profiles = taken["profiles"].as_array().expect("profiles").iter();
+    let names: Vec<_> = profiles.map(|profile| &profile["schedulerName"]).collect();
+    assert_eq!(names, [SCHEDULER, "bps-rbra"]);
+    let lease = [&taken["leaderElection"]["resourceNamespace"], &taken["leaderElection"]["resourceName"]];
+    assert_eq!(lease, ["backuppodset-system", SCHEDULER]);
+}
+
+#[tokio::test]
+async fn the_scheduler_is_one_in_a_cluster_and_has_the_permissions_of_a_scheduler() {
+    let client = server::client().await;
+    rbac::apply(&client, "../deploy/base/namespace.yaml").await;
+    let only = ["--show-only", "templates/scheduler/rbac.yaml"];
+    let directory = tempfile::tempdir().expect("a directory");
+    let manifest = directory.path().join("rbac.yaml");
+    std::fs::write(&manifest, render_scheduler(&only).expect("the chart renders")).expect("a file");
+    rbac::apply(&client, manifest.to_str().expect("UTF-8")).await;
+
+    let permission = |row: [&'static str; 5]| {
+        let [namespace, group, resource, name, verb] = row;
+        Permission { namespace, group, resource, name, verb }
+    };
+    let granted = [
+        ["backuppodset-system", "coordination.k8s.io", "leases", "", "create"],
+        ["backuppodset-system", "coordination.k8s.io", "leases", SCHEDULER, "get"],
+        ["backuppodset-system", "coordination.k8s.io", "leases", SCHEDULER, "update"],
+        ["kube-system", "", "configmaps", "extension-apiserver-authentication", "watch"],
+        ["default", "", "pods/binding", "", "create"],
+        ["default", "", "persistentvolumeclaims", "", "update"],
+        // The extender asks for these.
+        ["", "", "pods", "", "watch"],
+        ["", "", "nodes", "", "watch"],
+        ["", "authentication.k8s.io", "tokenreviews", "", "create"],
+        ["", "authorization.k8s.io", "subjectaccessreviews", "", "create"],
+    ];
+    let withheld = [
+        ["backuppodset-system", "coordination.k8s.io", "leases", "bps-operator", "update"],
+        ["default", "coordination.k8s.io", "leases", SCHEDULER, "update"],
+        ["backuppodset-system", "", "secrets", "", "get"],
+        ["backuppodset-system", "", "pods", "", "create"],
+        ["kube-system", "", "configmaps", "", "list"],
+    ];
+    let [granted, withheld] = [&granted[..], &withheld[..]]
+        .map(|rows| rows.iter().copied().map(permission).collect::<BTreeSet<_>>());
+    rbac::assert_permissions(&client, SCHEDULER, &granted, &withheld).await;
+
+    let kubeconfig = server::kubeconfig().await.to_str().expect("UTF-8").to_owned();
+    let values = "crds.enabled=false,watchNamespaces={chart-second},scheduler.enabled=true";
+    let second = ["--dry-run=server", "--kubeconfig", &kubeconfig, "--set", values];
+    let refused = render_into("chart-second", &second).expect_err("both would bind the same Pods");
+    assert!(refused.contains("namespace backuppodset-system has a scheduler"), "{refused}");
 }

@@ -22,18 +22,18 @@ const SEEN_WITHIN: Duration = Duration::from_secs(10);
 const ASK_EVERY: Duration = Duration::from_millis(50);
 const VERBS: [&str; 8] = ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"];
 
-/// One question to the authorizer.
+/// One permission that the authorizer is asked about.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Request {
-    namespace: &'static str,
-    group: &'static str,
-    resource: &'static str,
-    name: &'static str,
-    verb: &'static str,
+pub(crate) struct Permission {
+    pub(crate) namespace: &'static str,
+    pub(crate) group: &'static str,
+    pub(crate) resource: &'static str,
+    pub(crate) name: &'static str,
+    pub(crate) verb: &'static str,
 }
 
 /// Everything that the table grants, one request each.
-fn granted() -> BTreeSet<Request> {
+fn granted() -> BTreeSet<Permission> {
     let mut requests = BTreeSet::new();
     for rule in RULES {
         let namespace = match rule.scope {
@@ -43,7 +43,7 @@ fn granted() -> BTreeSet<Request> {
         };
         for resource in rule.resources {
             for verb in rule.verbs {
-                let request = |name| Request { namespace, group: rule.group, resource, name, verb };
+                let request = |name| Permission { namespace, group: rule.group, resource, name, verb };
                 match rule.names {
                     [] => requests.insert(request("")),
                     names => names.iter().fold(false, |_, name| requests.insert(request(name))),
@@ -55,13 +55,13 @@ fn granted() -> BTreeSet<Request> {
 }
 
 /// What the table leaves out: other verbs on the same objects, and the operator's own objects elsewhere.
-fn withheld() -> BTreeSet<Request> {
+fn withheld() -> BTreeSet<Permission> {
     let granted = granted();
-    let variants = |request: &Request| {
+    let variants = |request: &Permission| {
         let request = request.clone();
         VERBS.into_iter().flat_map(move |verb| {
-            let other_verb = Request { verb, ..request.clone() };
-            let elsewhere = Request { namespace: "kube-system", ..other_verb.clone() };
+            let other_verb = Permission { verb, ..request.clone() };
+            let elsewhere = Permission { namespace: "kube-system", ..other_verb.clone() };
             if request.namespace == keys::OPERATOR_NAMESPACE {
                 vec![other_verb, elsewhere]
             } else {
@@ -70,15 +70,16 @@ fn withheld() -> BTreeSet<Request> {
         })
     };
     // What is granted without a name covers every name, and what is granted in all namespaces every namespace.
-    let is_granted = |request: &Request| {
-        let any_name = Request { name: "", ..request.clone() };
-        let anywhere = Request { namespace: WATCHED, ..any_name.clone() };
+    let is_granted = |request: &Permission| {
+        let any_name = Permission { name: "", ..request.clone() };
+        let anywhere = Permission { namespace: WATCHED, ..any_name.clone() };
         [request, &any_name, &anywhere].into_iter().any(|request| granted.contains(request))
     };
     granted.iter().flat_map(variants).filter(|request| !is_granted(request)).collect()
 }
 
-async fn is_allowed(client: &Client, request: &Request) -> bool {
+/// Asks about a ServiceAccount in the operator's namespace.
+async fn is_allowed(client: &Client, account: &str, request: &Permission) -> bool {
     let (resource, subresource) = request.resource.split_once('/').unwrap_or((request.resource, ""));
     let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     let attributes = ResourceAttributes {
@@ -92,7 +93,7 @@ async fn is_allowed(client: &Client, request: &Request) -> bool {
     };
     let review = SubjectAccessReview {
         spec: SubjectAccessReviewSpec {
-            user: Some(format!("system:serviceaccount:{}:{}", keys::OPERATOR_NAMESPACE, keys::OPERATOR)),
+            user: Some(format!("system:serviceaccount:{}:{account}", keys::OPERATOR_NAMESPACE)),
             resource_attributes: Some(attributes),
             ..SubjectAccessReviewSpec::default()
         },
@@ -103,14 +104,37 @@ async fn is_allowed(client: &Client, request: &Request) -> bool {
     answer.expect("an answer").status.expect("a verdict").allowed
 }
 
-async fn differing(client: &Client, requests: BTreeSet<Request>, expected: bool) -> Vec<Request> {
+async fn differing(
+    client: &Client,
+    account: &str,
+    requests: &BTreeSet<Permission>,
+    expected: bool,
+) -> Vec<Permission> {
     let mut differing = Vec::new();
     for request in requests {
-        if is_allowed(client, &request).await != expected {
-            differing.push(request);
+        if is_allowed(client, account, request).await != expected {
+            differing.push(request.clone());
         }
     }
     differing
+}
+
+/// Asserts that a ServiceAccount in the operator's namespace has one set of permissions and lacks another, once the
+/// authorizer has seen its roles.
+pub(crate) async fn assert_permissions(
+    client: &Client,
+    account: &str,
+    granted: &BTreeSet<Permission>,
+    withheld: &BTreeSet<Permission>,
+) {
+    let all_granted = async {
+        while !differing(client, account, granted, true).await.is_empty() {
+            tokio::time::sleep(ASK_EVERY).await;
+        }
+    };
+    let in_time = tokio::time::timeout(SEEN_WITHIN, all_granted).await.is_ok();
+    assert!(in_time, "refused: {:#?}", differing(client, account, granted, true).await);
+    assert_eq!(differing(client, account, withheld, false).await, Vec::new());
 }
 
 /// Applies the manifests of a file; `path` is relative to the package of the lab.
@@ -133,13 +157,6 @@ async fn the_operator_may_do_what_the_table_says_and_nothing_else() {
     let client = server::client().await;
     apply(&client, "../deploy/base/namespace.yaml").await;
     apply(&client, "../deploy/base/rbac.yaml").await;
-    let all_granted = async {
-        while !differing(&client, granted(), true).await.is_empty() {
-            tokio::time::sleep(ASK_EVERY).await;
-        }
-    };
-    let in_time = tokio::time::timeout(SEEN_WITHIN, all_granted).await.is_ok();
-    assert!(in_time, "refused: {:#?}", differing(&client, granted(), true).await);
     assert!(withheld().len() > 50);
-    assert_eq!(differing(&client, withheld(), false).await, Vec::new());
+    assert_permissions(&client, keys::OPERATOR, &granted(), &withheld()).await;
 }

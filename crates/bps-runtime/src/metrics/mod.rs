@@ -50,29 +50,59 @@ pub struct Metrics {
     registry: Arc<Registry>,
 }
 
-impl Metrics {
-    /// Registers every metric, all at zero, and the `version` of this build.
+/// What every program with a client counts, for further metrics of its own to be registered beside.
+#[derive(Debug)]
+pub struct Basics {
+    /// Requests to the API server.
+    pub rest: rest::RestMetrics,
+    /// Holds them, the dropped log lines and the build.
+    pub registry: Registry,
+}
+
+impl Basics {
+    /// Registers these metrics, all at zero, and the `version` of this build.
     pub fn new(version: &'static str) -> Self {
         let mut registry = Registry::default();
         registry.register("backuppodset_build", "Version of this build", Info::new([("version", version)]));
         registry.register_collector(Box::new(lines::DroppedLines("backuppodset_log_lines_dropped")));
+        Self { rest: rest::RestMetrics::register(&mut registry), registry }
+    }
+}
+
+/// Returns the text (`OpenMetrics` 1.0) of all metrics of a registry.
+///
+/// # Errors
+/// Only if a metric refuses to be written, which none of ours does.
+pub fn encode(registry: &Registry) -> Result<String, fmt::Error> {
+    let mut text = String::new();
+    text::encode(&mut text, registry)?;
+    Ok(text)
+}
+
+impl Metrics {
+    /// Registers every metric, all at zero, and the `version` of this build.
+    pub fn new(version: &'static str) -> Self {
+        let Basics { rest, mut registry } = Basics::new(version);
         Self {
             reconcile: reconcile::ReconcileMetrics::register(&mut registry),
-            rest: rest::RestMetrics::register(&mut registry),
+            rest,
             groups: groups::GroupMetrics::register(&mut registry),
             sets: sets::SetMetrics::register(&mut registry),
             registry: Arc::new(registry),
         }
     }
 
-    /// The text (`OpenMetrics` 1.0) of all metrics.
+    /// Holds all of them.
+    pub fn registry(&self) -> Arc<Registry> {
+        Arc::clone(&self.registry)
+    }
+
+    /// Returns the text of all metrics.
     ///
     /// # Errors
-    /// Only if a metric refuses to be written, which none of ours does.
+    /// See [`encode()`].
     pub fn encode(&self) -> Result<String, fmt::Error> {
-        let mut text = String::new();
-        text::encode(&mut text, &self.registry)?;
-        Ok(text)
+        encode(&self.registry)
     }
 }
 

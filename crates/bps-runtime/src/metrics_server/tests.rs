@@ -14,7 +14,7 @@ use super::*;
 use crate::review::tests::api_server;
 
 async fn scrape(authorization: Option<&str>) -> (u16, String) {
-    let router = router(Metrics::new("1.2.3"), api_server().0);
+    let router = router(Metrics::new("1.2.3").registry(), api_server().0);
     let mut request = Request::get("/metrics");
     if let Some(value) = authorization {
         request = request.header(AUTHORIZATION, value);
@@ -47,7 +47,7 @@ async fn only_a_known_bearer_with_the_right_gets_anything() {
 #[tokio::test]
 async fn metrics_are_served_over_tls_until_shutdown() {
     let certified = certify().unwrap();
-    let router = router(Metrics::new("1.2.3"), api_server().0);
+    let router = router(Metrics::new("1.2.3").registry(), api_server().0);
     let server = MetricsServer::open(([127, 0, 0, 1], 0).into(), router, &certified).await.unwrap();
     let address = server.address().unwrap();
     let shutdown = Shutdown::new();

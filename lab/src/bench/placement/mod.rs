@@ -1,0 +1,191 @@
+//! Where schedulers put Pods: the experiments of the paper about Refined Balanced Resource Allocation, on the stock scheduler.
+//!
+//! The control plane is a real one; Pods are bound and start nowhere.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | [`schedulers`] | the profiles that are compared, with and without our extender |
+//! | [`clusters`] | the nodes and Pods of the experiments |
+//! | [`trial`] | one trial: Pods on nodes by one profile |
+//! | [`figures`] | what a placement is worth; pure |
+//! | `report` | tables |
+//! | `cost` | what the extender costs, and how far it is behind the scheduler |
+
+use std::path::PathBuf;
+
+use kube::Client;
+use serde_json::json;
+use tempfile::TempDir;
+
+use super::{Error, ensure_namespace, hardware};
+use crate::control_plane::ControlPlane;
+use crate::hollow::{self, Conduct, HollowNodes};
+
+pub mod clusters;
+mod cost;
+pub mod figures;
+mod report;
+pub mod schedulers;
+pub mod trial;
+
+use clusters::{CLUSTERS, Experiment};
+use figures::Figures;
+use schedulers::{Schedulers, profiles};
+use trial::{Pace, Stage, Trial};
+
+/// How much.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Options {
+    /// Trials of each profile whose ties can be repeated, and of the stock one.
+    pub seeds: u16,
+    /// Nodes for which the cost of the extender is measured besides eight.
+    pub nodes: u16,
+    /// Where the figures go as JSON.
+    pub out: Option<PathBuf>,
+}
+
+/// Trials of the profiles that are only shown beside.
+const SEEDS_BESIDE_MAX: u16 = 5;
+
+/// What is compared, in the order of the tables.
+pub const COMPARED: [Compared; 8] = [
+    Compared { label: "stock scheduler", profile: profiles::STOCK, is_spread: false, is_beside: false },
+    Compared { label: "its balance alone", profile: profiles::BALANCED, is_spread: false, is_beside: true },
+    Compared { label: "no score", profile: profiles::NOTHING, is_spread: false, is_beside: true },
+    Compared { label: "RBRA alone (bps-rbra)", profile: profiles::RBRA, is_spread: false, is_beside: false },
+    Compared {
+        label: "RBRA as printed, alone",
+        profile: profiles::RBRA_LITERAL,
+        is_spread: false,
+        is_beside: true,
+    },
+    Compared {
+        label: "least allocated + RBRA",
+        profile: profiles::LEAST_AND_RBRA,
+        is_spread: false,
+        is_beside: true,
+    },
+    Compared {
+        label: "stock, spread by hostname",
+        profile: profiles::STOCK,
+        is_spread: true,
+        is_beside: true,
+    },
+    Compared {
+        label: "load variation",
+        profile: profiles::LOAD_VARIATION,
+        is_spread: false,
+        is_beside: true,
+    },
+];
+
+/// One line of a table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Compared {
+    /// Its name.
+    pub label: &'static str,
+    /// Profile of the scheduler.
+    pub profile: &'static str,
+    /// Whether the Pods ask for even numbers on the nodes.
+    pub is_spread: bool,
+    /// Whether it is only shown, with fewer trials.
+    is_beside: bool,
+}
+
+/// A control plane with all schedulers.
+pub struct Site {
+    /// The administrator.
+    pub client: Client,
+    // Ended before what they talk to.
+    _schedulers: Schedulers,
+    _control_plane: ControlPlane,
+    _directory: TempDir,
+}
+
+impl Site {
+    /// Starts everything.
+    ///
+    /// # Errors
+    /// See [`enum@Error`].
+    pub async fn start() -> Result<Self, Error> {
+        let directory =
+            tempfile::tempdir().map_err(|source| Error::Write { path: std::env::temp_dir(), source })?;
+        let failed = |error| Error::ControlPlane(Box::new(error));
+        let control_plane =
+            ControlPlane::start(directory.path().join("control-plane")).await.map_err(failed)?;
+        let client = control_plane.client().await.map_err(failed)?;
+        ensure_namespace(&client).await?;
+        let schedulers = Schedulers::start(&control_plane, &client).await?;
+        Ok(Self { client, _schedulers: schedulers, _control_plane: control_plane, _directory: directory })
+    }
+
+    /// Registers the nodes of an experiment.
+    ///
+    /// # Errors
+    /// `Hollow`.
+    pub async fn nodes(&self, experiment: &Experiment) -> Result<HollowNodes, Error> {
+        let shapes = experiment.nodes.iter().map(figures::PodShape::as_node).collect();
+        let options = hollow::Options { shapes, conduct: Conduct::Leave, ..hollow::Options::default() };
+        let count = u16::try_from(experiment.nodes.len()).expect("a few nodes");
+        let started = HollowNodes::start(self.client.clone(), count, options).await;
+        started.map_err(|error| Error::Hollow(Box::new(error)))
+    }
+
+    /// A stage on these nodes.
+    pub fn stage(&self, nodes: &HollowNodes, experiment: &Experiment) -> Stage {
+        let names = nodes.nodes().iter().map(|node| node.name.clone());
+        Stage::new(&self.client, names.zip(experiment.nodes.iter().copied()).collect())
+    }
+}
+
+/// Measures and prints.
+///
+/// # Errors
+/// See [`enum@Error`]; the control plane ends in any case.
+pub async fn run(options: &Options) -> Result<(), Error> {
+    let site = Site::start().await?;
+    let description = hardware::describe(&site.client).await;
+    println!("{description}\n");
+    let mut figures = Vec::new();
+    for experiment in &CLUSTERS {
+        let measured = compare(&site, experiment, options.seeds).await?;
+        println!("{}", report::table(experiment, &measured));
+        figures.push(json!({"experiment": experiment.name, "spread": report::raw(&measured)}));
+    }
+    let cost = cost::measure(&site, options).await?;
+    println!("{cost}");
+    if let Some(path) = &options.out {
+        let text = json!({"hardware": description, "experiments": figures}).to_string();
+        std::fs::write(path, text).map_err(|source| Error::Write { path: path.clone(), source })?;
+    }
+    Ok(())
+}
+
+/// Figures of each trial, for each line of [`COMPARED`].
+type Measured = Vec<Vec<Figures>>;
+
+async fn compare(site: &Site, experiment: &Experiment, seeds: u16) -> Result<Measured, Error> {
+    let nodes = site.nodes(experiment).await?;
+    let stage = site.stage(&nodes, experiment);
+    let mut measured = vec![Vec::new(); COMPARED.len()];
+    // Trials of a seed follow each other, so that what the machine does meanwhile is felt by all.
+    for seed in 0..seeds {
+        for (line, compared) in COMPARED.iter().enumerate() {
+            if compared.is_beside && seed >= SEEDS_BESIDE_MAX {
+                continue;
+            }
+            let trial = Trial {
+                profile: compared.profile,
+                is_spread: compared.is_spread,
+                seed,
+                pods: experiment.pods,
+                shapes: experiment.shapes,
+                pace: Pace::OneByOne,
+            };
+            measured[line].push(stage.hold(&trial).await?.placement.figures());
+        }
+        eprintln!("{}: seed {} of {seeds}", experiment.name, seed + 1);
+    }
+    nodes.remove().await.map_err(|error| Error::Hollow(Box::new(error)))?;
+    Ok(measured)
+}
