@@ -57,10 +57,15 @@ fn file_of_pairs() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/active-standby/set.yaml")
 }
 
+/// Examples of sets.
+fn examples() -> Vec<PathBuf> {
+    [files("examples"), files("examples/models"), vec![file_of_pairs()]].concat()
+}
+
 #[test]
 fn every_example_parses_and_has_only_known_fields() {
     let schema = schema();
-    for file in files("examples").into_iter().chain([file_of_pairs()]) {
+    for file in examples() {
         for set in sets(&file) {
             let unknown = unknown_fields(&set["spec"], &schema["properties"]["spec"], "spec");
             assert_eq!(unknown, Vec::<String>::new(), "{}", file.display());
@@ -71,10 +76,22 @@ fn every_example_parses_and_has_only_known_fields() {
 }
 
 #[test]
-fn the_example_of_a_paired_set_can_run_the_agent() {
-    let set: BackupPodSet = serde_json::from_value(sets(&file_of_pairs()).remove(0)).expect("a BackupPodSet");
-    let injection = set_injection(&set, Some("agent")).expect("it is paired");
-    assert_eq!((check_agent(&set, &injection), injection.arguments), (Ok(()), Vec::new()));
+fn the_examples_of_paired_sets_can_run_the_agent() {
+    let two_n = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/models/two-n.yaml");
+    for file in [file_of_pairs(), two_n] {
+        let set: BackupPodSet = serde_json::from_value(sets(&file).remove(0)).expect("a BackupPodSet");
+        let injection = set_injection(&set, Some("agent")).expect("it is paired");
+        assert_eq!((check_agent(&set, &injection), injection.arguments), (Ok(()), Vec::new()));
+    }
+}
+
+#[test]
+fn each_model_but_n_way_has_an_example_that_promises_it() {
+    let model = |file: &PathBuf| sets(file)[0]["spec"]["redundancyModel"].to_string();
+    let promised: BTreeSet<String> = files("examples/models").iter().map(model).collect();
+    let words = schema()["properties"]["spec"]["properties"]["redundancyModel"]["enum"].take();
+    let words = words.as_array().expect("an enum").iter().filter(|word| *word != "NWay");
+    assert_eq!(promised, words.map(Value::to_string).collect());
 }
 
 #[test]

@@ -171,6 +171,7 @@ fn names_and_columns_are_those_that_users_type_and_read() {
         ("LAST FAILOVER", wide),
         ("IMAGES", wide),
         ("SURVIVES", wide),
+        ("MODEL", wide),
         ("SELECTOR", wide),
     ];
     assert_eq!(columns, expected.map(|(name, priority)| (Some(name), priority)));

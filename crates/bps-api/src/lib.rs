@@ -9,6 +9,7 @@
 //! | [`active_standby`] | pairs of an active and a standby Pod in a set |
 //! | [`spec`] | the wish: counts, strategy, timing, update and service settings |
 //! | [`disruption`] | what planned disruptions may take at a time |
+//! | [`redundancy`] | the model of redundancy that a set promises |
 //! | [`topology`] | failure domains, and subsets of the nodes with their shares |
 //! | [`template`] | the Pod template and its schema |
 //! | [`quantity`] | amounts of resources as numbers |
@@ -32,6 +33,7 @@ pub mod group;
 pub mod keys;
 pub mod openapi;
 pub mod quantity;
+pub mod redundancy;
 pub mod service;
 pub mod spec;
 pub mod status;
@@ -46,6 +48,7 @@ pub use group::{
     IN_SYNC, LOST_PODS_MAX, LagReason, LostPair, PAIR_CRASH_LOOPING, PAIR_ENDING, PAIR_SILENT, PairStatus,
     StandbyPlacement, StateLag, Takeover, TakeoverPhases, WITHHELD, ZONE_LABEL,
 };
+pub use redundancy::{N_WAY_REFUSED, RedundancyModel};
 pub use service::{ExposedService, ServicePort, ServiceType, TargetPort};
 pub use spec::{
     BackupPodSet, BackupPodSetSpec, CandidateChoice, ColdStart, CountOrPercent, GateDelivery, GateUser,

@@ -4,6 +4,10 @@
 
 use super::active_standby::ActiveStandby;
 use super::disruption::Disruption;
+use super::redundancy::{
+    RedundancyModel, n_plus_m_has_hot_backups, n_plus_m_has_no_pairs, n_way_active_has_no_pairs,
+    n_way_is_refused, none_has_no_hot_backups, none_has_no_pairs, two_n_has_pairs, two_n_has_standbys,
+};
 use super::service::ExposedService;
 use super::status::BackupPodSetStatus;
 use super::template::PodTemplate;
@@ -82,6 +86,13 @@ use std::borrow::Cow;
         description = "Domains of which any one may be lost: node, zone, both, or none."
     ),
     printcolumn(
+        name = "MODEL",
+        type_ = "string",
+        json_path = ".status.redundancy",
+        priority = 1,
+        description = "The model of redundancy that the counts amount to, and the spares beside it."
+    ),
+    printcolumn(
         name = "SELECTOR",
         type_ = "string",
         json_path = ".status.selector",
@@ -132,6 +143,14 @@ use std::borrow::Cow;
     "!has(self.activeStandby) || !has(self.template.spec.shareProcessNamespace) || \
      !self.template.spec.shareProcessNamespace")
     .message("with activeStandby leave out shareProcessNamespace: the agent is the first process of its container"))]
+#[x_kube(validation = n_way_is_refused())]
+#[x_kube(validation = none_has_no_hot_backups())]
+#[x_kube(validation = none_has_no_pairs())]
+#[x_kube(validation = n_way_active_has_no_pairs())]
+#[x_kube(validation = n_plus_m_has_hot_backups())]
+#[x_kube(validation = n_plus_m_has_no_pairs())]
+#[x_kube(validation = two_n_has_pairs())]
+#[x_kube(validation = two_n_has_standbys())]
 pub struct BackupPodSetSpec {
     /// Primaries: Pods that serve. Acted on by the scale subresource. Range 0 to 1000, default 1.
     #[serde(default = "default_replicas")]
@@ -149,6 +168,15 @@ pub struct BackupPodSetSpec {
     #[serde(default)]
     #[schemars(range(min = 0, max = 1000))]
     pub cold_backups: i32,
+
+    /// Redundancy that the set promises. `None`: no backup runs; a cold backup or a new Pod takes the place of a lost primary.
+    /// `NWayActive`: at least two primaries serve, and the others serve on when one is lost; hot backups are spares. `NPlusM`: at
+    /// least one hot backup is ready to take the place of any primary. `TwoN`: with activeStandby, each primary has a standby of
+    /// its own; further backups are spares. `NWay` is refused, with what to make instead. Fields that contradict the model are
+    /// refused. A scale is not: while the counts or the Pods that are there do not hold the promise, the condition `Degraded` has
+    /// the reason `RedundancyLost`. Absent: nothing is promised. `status.redundancy` says in any case what the counts amount to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub redundancy_model: Option<RedundancyModel>,
 
     /// Which candidate each transition takes.
     #[serde(default)]

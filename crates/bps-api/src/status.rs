@@ -22,6 +22,11 @@ pub struct BackupPodSetStatus {
     /// Texts for the columns of `kubectl get`.
     pub summary: Summary,
 
+    /// The model of redundancy that the counts of the specification amount to, and the spares beside it; for example `2N x 3, 1
+    /// spare`, `N+M 3+2, 1 cold spare`, `N-way active x 3` or `no redundancy, 2 cold spares`. A spare runs, a cold spare waits at
+    /// its gate.
+    pub redundancy: String,
+
     /// Primaries that exist; exactly the Pods that `selector` selects.
     pub replicas: i32,
     /// Primaries that are ready.

@@ -44,6 +44,7 @@ pub fn desired([replicas, hot_backups, cold_backups]: [usize; 3]) -> Desired {
         replicas,
         hot_backups,
         cold_backups,
+        promise: None,
         strategies: Strategies::default(),
         wakeup_timeout: SignedDuration::from_secs(5),
         min_ready: SignedDuration::ZERO,

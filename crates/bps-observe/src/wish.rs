@@ -1,15 +1,15 @@
 //! Reads a spec into a wish, and says what is wrong with one that slipped past the API server's checks.
 
 use bps_api::{
-    BackupPodSet, BackupPodSetSpec, CandidateChoice, CountOrPercent, Rebalance, ScaleInPolicy,
-    ScheduleStrategyType, TopologySubset, UpdateStrategyType, keys,
+    BackupPodSet, BackupPodSetSpec, CandidateChoice, CountOrPercent, N_WAY_REFUSED, Rebalance,
+    RedundancyModel, ScaleInPolicy, ScheduleStrategyType, TopologySubset, UpdateStrategyType, keys,
 };
 use bps_core::manifests::{
     InjectError, PortError, check_agent, revision, set_group_spec, set_injection, slice_ports,
 };
 use bps_core::model::{
-    Desired, PodShare, Revision, ScaleIn, Strategies, Strategy, Subset, SubsetName, SubsetShare, Topology,
-    Uid, UpdateKind, UpdatePolicy, share_out,
+    Desired, PodShare, RedundancyPromise, Revision, ScaleIn, Strategies, Strategy, Subset, SubsetName,
+    SubsetShare, Topology, Uid, UpdateKind, UpdatePolicy, share_out,
 };
 use jiff::SignedDuration;
 use serde_json::Value;
@@ -52,6 +52,9 @@ pub enum Error {
         /// What they add up to. Unit: percent.
         sum: usize,
     },
+    /// No set has this model of redundancy.
+    #[error("spec.{}", N_WAY_REFUSED)]
+    NWay,
     /// The template has no container.
     #[error("spec.template.spec.containers is empty: name at least one container")]
     NoContainer,
@@ -136,6 +139,7 @@ pub(super) fn read(set: &BackupPodSet, revision: Revision) -> (Desired, Option<E
         replicas: reader.number("replicas", spec.replicas, COUNT_RANGE),
         hot_backups: reader.number("hotBackups", spec.hot_backups, COUNT_RANGE),
         cold_backups: reader.number("coldBackups", spec.cold_backups, COUNT_RANGE),
+        promise: promise(&mut reader, spec),
         strategies: strategies(spec),
         wakeup_timeout: reader.seconds("wakeupTimeout", spec.wakeup_timeout, (1, 3600)),
         min_ready: reader.seconds("minReadySeconds", spec.min_ready_seconds, DAY_RANGE),
@@ -232,6 +236,20 @@ impl Reader {
     fn seconds(&mut self, field: &'static str, value: i32, range: (i32, i32)) -> SignedDuration {
         self.number(field, value, range);
         SignedDuration::from_secs(i64::from(value.clamp(range.0, range.1)))
+    }
+}
+
+/// What the set promises.
+fn promise(reader: &mut Reader, spec: &BackupPodSetSpec) -> Option<RedundancyPromise> {
+    match spec.redundancy_model? {
+        RedundancyModel::None => Some(RedundancyPromise::NoRedundancy),
+        RedundancyModel::NWayActive => Some(RedundancyPromise::NWayActive),
+        RedundancyModel::NPlusM => Some(RedundancyPromise::NPlusM),
+        RedundancyModel::TwoN => Some(RedundancyPromise::TwoN),
+        RedundancyModel::NWay => {
+            reader.error.get_or_insert(Error::NWay);
+            None
+        }
     }
 }
 

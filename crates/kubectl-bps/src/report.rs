@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bps_api::{
     BackupPodSet, Condition, Conversion, CrashLoop, FailoverReport, HAGroup, PAIR_SILENT, PairStatus,
-    StateLag, Takeover, keys,
+    RedundancyModel, StateLag, Takeover, keys,
 };
 use bps_core::model::Role;
 use bps_core::pairing::{SILENCE_MAX, plan};
@@ -93,6 +93,12 @@ pub struct SetReport {
     pub name: String,
     /// What the operator says of it in a few words; empty if it has not seen it yet.
     pub state: String,
+    /// The model of redundancy that its counts amount to; empty if the operator has not said so yet.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub redundancy: String,
+    /// The one that it promises.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub redundancy_model: Option<RedundancyModel>,
     /// Primaries, hot and cold backups.
     pub tiers: Vec<TierReport>,
     /// The same Pods by domain, if that was asked for.
@@ -332,6 +338,8 @@ pub fn set_report(set: &BackupPodSet, pods: &[SlimPod], budgets: &[PodDisruption
         namespace,
         name,
         state: status.state,
+        redundancy: status.redundancy,
+        redundancy_model: set.spec.redundancy_model,
         tiers,
         domains: Vec::new(),
         warnings,

@@ -1,6 +1,8 @@
 //! Shows what is there, as a tree or as an object.
 
-use bps_api::{BackupPodSet, Condition, ConditionStatus, CrashLoop, HAGroup, StateLag, keys};
+use bps_api::{
+    BackupPodSet, Condition, ConditionStatus, CrashLoop, HAGroup, RedundancyModel, StateLag, keys,
+};
 use jiff::Timestamp;
 
 use super::arguments::StatusArguments;
@@ -144,6 +146,8 @@ fn set_text(set: &SetReport, now: Timestamp) -> String {
         namespace,
         name,
         state,
+        redundancy,
+        redundancy_model,
         tiers,
         domains,
         warnings,
@@ -169,11 +173,29 @@ fn set_text(set: &SetReport, now: Timestamp) -> String {
         }
     }
     let latest = &all[all.len().saturating_sub(LATEST_MAX)..];
+    let redundancy = redundancy_text(redundancy, *redundancy_model);
     let warnings =
         warnings.iter().map(|warning| format!("\n  Warning: {warning}\n")).collect::<Vec<_>>().concat();
     let drill = last_drill.as_ref().map(|drill| format!("\n  Last drill: {}\n", drill.words(now)));
     let drill = drill.unwrap_or_default();
-    [table.text(), warnings, conditions_text(conditions), latest_text(&conversions(latest)), drill].concat()
+    let conversions = latest_text(&conversions(latest));
+    [table.text(), redundancy, warnings, conditions_text(conditions), conversions, drill].concat()
+}
+
+/// What the counts amount to, and what is promised.
+fn redundancy_text(redundancy: &str, promised: Option<RedundancyModel>) -> String {
+    if redundancy.is_empty() {
+        return String::new();
+    }
+    let promised = match promised {
+        None => "",
+        Some(RedundancyModel::None) => " (promised: None)",
+        Some(RedundancyModel::NWayActive) => " (promised: NWayActive)",
+        Some(RedundancyModel::NPlusM) => " (promised: NPlusM)",
+        Some(RedundancyModel::TwoN) => " (promised: TwoN)",
+        Some(RedundancyModel::NWay) => " (promised: NWay, which is refused)",
+    };
+    format!("\n  Redundancy: {redundancy}{promised}\n")
 }
 
 fn said(state: &str) -> &str {

@@ -71,7 +71,7 @@ async fn every_example_is_accepted() {
     let client = cluster().await;
     let pairs =
         std::path::PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/active-standby/set.yaml"));
-    for file in files("examples").into_iter().chain([pairs]) {
+    for file in [files("examples"), files("examples/models"), vec![pairs]].concat() {
         for set in sets(&file) {
             assert_eq!(dry_run(&client, &set).await, Ok(()), "{}", file.display());
         }
@@ -91,6 +91,24 @@ async fn a_new_object_says_that_no_operator_has_seen_it() {
     let made = Api::<BackupPodSet>::namespaced(client.clone(), NAMESPACE).get("unseen").await.expect("a set");
     assert_eq!(made.status.map(|status| status.observed_generation), Some(-1));
     delete(&client, &set).await;
+}
+
+/// An autoscaler must be able to act: whether the counts fit what is promised is said in the status.
+#[tokio::test]
+async fn no_promise_of_a_model_refuses_a_scale() {
+    let client = cluster().await;
+    let api = Api::<BackupPodSet>::namespaced(client.clone(), NAMESPACE);
+    for file in files("examples/models") {
+        let set = sets(&file).remove(0);
+        apply(&client, &set).await;
+        let name = set["metadata"]["name"].as_str().expect("a name");
+        for replicas in [0, 1, 1000] {
+            let scale = Patch::Merge(json!({"spec": {"replicas": replicas}}));
+            let scaled = api.patch_scale(name, &PatchParams::default(), &scale).await.expect("a scale");
+            assert_eq!(scaled.spec.and_then(|spec| spec.replicas), Some(replicas), "{name}");
+        }
+        delete(&client, &set).await;
+    }
 }
 
 #[tokio::test]
@@ -128,6 +146,7 @@ fn full_status() -> BackupPodSetStatus {
             images: "nginx:1.29".into(),
             survives: "node".into(),
         },
+        redundancy: "N+M 2+1, 1 cold spare".into(),
         replicas: 2,
         ready_replicas: 2,
         hot_backups: 1,

@@ -13,9 +13,9 @@ use crate::bench::Bench;
 use crate::lanes::{Lane, Need};
 use crate::stage::Stage;
 use crate::{
-    active_sets, domains, failover, faults, foretold, hostile, idle, kubernetes, manifests, meddling, nodes,
-    notes, outages, pairs, record, redis, refusals, replication, rollout, sizes, tampering, two_faults,
-    volumes, workloads,
+    active_sets, domains, failover, faults, foretold, hostile, idle, kubernetes, manifests, meddling, models,
+    nodes, notes, outages, pairs, record, redis, refusals, replication, rollout, sizes, tampering,
+    two_faults, volumes, workloads,
 };
 
 /// Something that is true on a real cluster, and how to find out.
@@ -116,6 +116,10 @@ fn of_sets() -> Vec<Claim> {
         machine(60, domains::the_other_zones_fill_in_for_a_lost_one_until_it_returns),
         machine(30, foretold::who_takes_over_is_what_was_foretold),
         any(15, foretold::a_drill_goes_as_foretold_and_is_noted_in_its_set),
+        quiet(10, models::a_cold_backup_takes_the_place_of_a_primary_without_redundancy),
+        quiet(10, models::the_others_serve_on_when_one_of_n_way_active_is_killed),
+        quiet(10, models::a_hot_backup_takes_the_place_of_a_killed_primary_of_n_plus_m),
+        any(10, models::a_scale_below_what_is_promised_is_done_and_reported),
         any(4, nodes::a_primary_that_never_runs_gives_its_place_to_a_cold_backup),
         any(8, refusals::a_field_that_the_cluster_does_not_know_is_reported_and_not_dropped),
         any(5, refusals::a_quota_is_reported_and_the_set_recovers_when_it_is_lifted),
@@ -200,6 +204,7 @@ fn of_pairs() -> Vec<Claim> {
         any(26, active_sets::roles_of_a_paired_set_follow_the_application_that_acts),
         any(36, active_sets::a_deleted_primary_of_a_paired_set_is_followed_by_its_standby_and_a_woken_one),
         any(17, active_sets::a_set_whose_image_has_the_agent_is_paired_and_wakes_its_cold_backup),
+        quiet(20, models::the_standby_takes_the_place_of_a_killed_active_of_2n),
         any(12, active_sets::a_set_that_mounts_the_agents_image_is_paired_and_wakes_its_cold_backup),
         any(22, active_sets::the_pairs_of_a_set_come_and_go_with_its_primaries),
         any(49, active_sets::a_new_template_reaches_every_pod_of_a_paired_set_and_one_of_each_pair_acts),

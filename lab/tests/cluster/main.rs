@@ -22,6 +22,7 @@ mod kubernetes;
 mod load;
 mod manifests;
 mod meddling;
+mod models;
 mod nodes;
 mod notes;
 mod operator;

@@ -55,7 +55,7 @@ pub(crate) async fn every_example_is_applied_and_acted_on(stage: Stage) {
     }
 }
 
-fn path_of(example: &str) -> PathBuf {
+pub(crate) fn path_of(example: &str) -> PathBuf {
     Path::new(ROOT).join("examples").join(example)
 }
 
@@ -125,10 +125,15 @@ fn acknowledged(stage: &Stage) -> Vec<(u64, u64)> {
     log.lines().filter_map(line).collect()
 }
 
-pub(crate) async fn the_example_of_a_paired_set_serves_before_and_after_an_active_is_killed(stage: Stage) {
+/// Brings the image that paired sets of the examples ask for: whatever its nginx is told, it is the stand-in application.
+pub(crate) fn bring_nginx(stage: &Stage) {
     let script = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(script.path(), "#!/bin/sh\nexec /lab-app\n").unwrap();
     stage.bench.load_image(&nginx_image((script.path(), &stage.bench.app)).unwrap());
+}
+
+pub(crate) async fn the_example_of_a_paired_set_serves_before_and_after_an_active_is_killed(stage: Stage) {
+    bring_nginx(&stage);
     let (name, counts) = ("pairs", [2, 2, 1]);
     stage.kubectl(&["apply", "-f", path_of("active-standby/set.yaml").to_str().unwrap()]);
     stage.settled(name, counts).await;

@@ -84,6 +84,19 @@ impl PodShare {
     }
 }
 
+/// Model of redundancy that a user promises for a set; `status/redundancy` says whether it is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RedundancyPromise {
+    /// No backup runs. In the spec: `None`.
+    NoRedundancy,
+    /// Several primaries serve, and the others serve on.
+    NWayActive,
+    /// Hot backups run, any of them for any primary.
+    NPlusM,
+    /// Each primary has a standby of its own.
+    TwoN,
+}
+
 /// The wish for one set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Desired {
@@ -97,6 +110,8 @@ pub struct Desired {
     pub hot_backups: usize,
     /// Cold backups wanted.
     pub cold_backups: usize,
+    /// What the set promises, if it does.
+    pub promise: Option<RedundancyPromise>,
     /// Choice of candidates.
     pub strategies: Strategies,
     /// Time for one wake-up until the Pod runs.

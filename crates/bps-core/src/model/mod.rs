@@ -14,7 +14,9 @@ mod step;
 mod topology;
 mod transition;
 
-pub use desired::{Desired, PodShare, ScaleIn, Strategies, Strategy, UpdateKind, UpdatePolicy};
+pub use desired::{
+    Desired, PodShare, RedundancyPromise, ScaleIn, Strategies, Strategy, UpdateKind, UpdatePolicy,
+};
 pub use ids::{NodeName, PodName, Revision, SubsetName, Uid};
 pub use others::{Others, SELECTOR_PAUSE, foreign_slice};
 pub use outcome::{Outcome, Refusal, StepResult};

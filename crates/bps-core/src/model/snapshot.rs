@@ -220,6 +220,11 @@ impl Snapshot {
         self.level.as_ref().is_none_or(|level| level.contains(standby))
     }
 
+    /// Whether a standby could take its active's place right now.
+    pub fn can_follow(&self, standby: &PodView) -> bool {
+        standby.is_ready() && self.is_level(&standby.pod.name)
+    }
+
     /// When a Pod that waits for a node of its subset has waited for so long that its place is filled in another one; `None` if it
     /// does not wait, or the set has no such limit.
     pub fn reserved_from(&self, view: &PodView) -> Option<Timestamp> {

@@ -30,11 +30,12 @@ pub(super) fn state(input: &StatusInput<'_>, judgement: &Judgement) -> String {
         None => usual(),
         // The loss is being repaired; a crash is told when nothing better is known.
         Some(Trouble::AtRisk(Reason::PodUnready, _)) if judgement.is_failing_over() => usual(),
+        Some(Trouble::RedundancyLost(_)) if judgement.is_under_way() => usual(),
         Some(Trouble::Storm(_)) => "Storm brake".to_owned(),
         Some(Trouble::InvalidSpec(_) | Trouble::Refused(_)) => format!("Refused: {}", reason_of(trouble)),
-        Some(Trouble::Withheld(_) | Trouble::AtRisk(..) | Trouble::Stalled(_)) => {
-            format!("Degraded: {}", reason_of(trouble))
-        }
+        Some(
+            Trouble::Withheld(_) | Trouble::RedundancyLost(_) | Trouble::AtRisk(..) | Trouble::Stalled(_),
+        ) => format!("Degraded: {}", reason_of(trouble)),
     }
 }
 
@@ -131,6 +132,7 @@ fn degraded(judgement: &Judgement) -> Saying {
             Trouble::InvalidSpec(message)
             | Trouble::Storm(message)
             | Trouble::Withheld(message)
+            | Trouble::RedundancyLost(message)
             | Trouble::AtRisk(_, message)
             | Trouble::Stalled(message),
         ) => message.clone(),
@@ -189,6 +191,7 @@ const fn reason_of(trouble: Option<&Trouble>) -> &'static str {
         Some(Trouble::Storm(_)) => words::STORM_BRAKE.word,
         Some(Trouble::Refused(refused)) => refused.refusal.as_str(),
         Some(Trouble::Withheld(_)) => words::WITHHELD.word,
+        Some(Trouble::RedundancyLost(_)) => words::REDUNDANCY_LOST.word,
         Some(Trouble::AtRisk(reason, _)) => reason.as_str(),
         Some(Trouble::Stalled(_)) => words::PROGRESS_DEADLINE_EXCEEDED.word,
     }

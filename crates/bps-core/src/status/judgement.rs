@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::tally::{DESCRIBED_PODS_MAX, Tally};
 use super::words::{self, Word};
-use super::{StatusInput, progress, refusal};
+use super::{StatusInput, progress, redundancy, refusal};
 use crate::model::{
     Hold, Lifecycle, ObjectState, Others, PodView, Reason, Role, STORM_BELIEVED_AFTER, Snapshot, Storm,
     UpdateKind,
@@ -25,6 +25,8 @@ pub(super) enum Trouble {
     Refused(refusal::Refused),
     /// Nobody may act in a pair.
     Withheld(String),
+    /// The model of redundancy that the set promises is not held.
+    RedundancyLost(String),
     /// A rule, or the state of a Pod, puts the set at risk.
     AtRisk(Reason, String),
     /// The set does not get closer to its specification, and nothing says why.
@@ -61,12 +63,13 @@ impl Judgement {
         let is_held = input.invalid.is_some() || snapshot.desired.paused || snapshot.storm.is_some();
         let progressed = (!is_complete && !is_held).then(|| progress::last(input, tally));
         let stall = progressed.as_ref().and_then(|last| progress::stall(snapshot, last));
+        let activity = (!is_complete).then(|| activity(input, (tally, outdated), report));
         Self {
-            activity: (!is_complete).then(|| activity(input, (tally, outdated), report)),
+            activity,
             outdated,
             unexposed,
             unreached,
-            trouble: trouble(input, tally).or_else(|| stall.clone().map(Trouble::Stalled)),
+            trouble: trouble(input, tally, activity).or_else(|| stall.clone().map(Trouble::Stalled)),
             progressed,
             stall,
         }
@@ -75,6 +78,11 @@ impl Judgement {
     /// Whether a primary is missing right now because one was lost.
     pub(super) fn is_failing_over(&self) -> bool {
         self.activity == Some(words::FAILING_OVER)
+    }
+
+    /// Whether the set follows an edit or a failover and gets on with it, so that fewer backups are what is to be expected.
+    pub(super) fn is_under_way(&self) -> bool {
+        self.stall.is_none() && self.activity.is_some_and(|activity| activity != words::REFILLING)
     }
 }
 
@@ -152,7 +160,7 @@ const fn lack(state: ObjectState) -> &'static str {
     }
 }
 
-fn trouble(input: &StatusInput<'_>, tally: &Tally<'_>) -> Option<Trouble> {
+fn trouble(input: &StatusInput<'_>, tally: &Tally<'_>, activity: Option<Word>) -> Option<Trouble> {
     if let Some(message) = input.invalid {
         return Some(Trouble::InvalidSpec(refusal::bounded(message, refusal::QUOTE_MAX_CHARS)));
     }
@@ -173,6 +181,7 @@ fn trouble(input: &StatusInput<'_>, tally: &Tally<'_>) -> Option<Trouble> {
         .or_else(|| held(input, Reason::NoReadyBackup))
         .or_else(|| shut_gate(tally))
         .or_else(|| woken_in_vain(input.snapshot))
+        .or_else(|| lost_redundancy(input.snapshot, tally, activity))
         .or_else(|| unready(tally))
         .or_else(|| off_balance(input))
         .or_else(|| refusal::aside(input).map(Trouble::Refused))
@@ -270,6 +279,16 @@ fn woken_in_vain(snapshot: &Snapshot) -> Option<Trouble> {
         keys::GATE_PORT
     );
     (count > 0).then_some(Trouble::AtRisk(Reason::WakeTimedOut, message))
+}
+
+/// A promise that the counts never hold, or that the Pods do not hold any more: while the first ones start, nothing is lost.
+fn lost_redundancy(snapshot: &Snapshot, tally: &Tally<'_>, activity: Option<Word>) -> Option<Trouble> {
+    let of_pods = || {
+        // In a pause nothing starts, and the status does not remember that something did.
+        let is_starting = activity == Some(words::STARTING) && !snapshot.desired.paused;
+        if is_starting { None } else { redundancy::short_of_pods(snapshot, tally) }
+    };
+    redundancy::short_of_counts(&snapshot.desired).or_else(of_pods).map(Trouble::RedundancyLost)
 }
 
 /// A Pod that was ready, or crashed, and is not ready now.

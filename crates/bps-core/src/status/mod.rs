@@ -9,6 +9,7 @@
 //! | `judgement` | what the set is doing and what is wrong with it |
 //! | `progress` | when the set last came closer to its specification, and whether that is too long ago |
 //! | `conditions` | the conditions and the STATUS phrase |
+//! | `redundancy` | what the counts amount to as a model of redundancy, and whether the promised one is held |
 //! | `survival` | whether the set outlives the loss of any one node or zone |
 //! | `failover` | the report of the last loss of a primary |
 //! | `group` | the status of an HAGroup |
@@ -29,6 +30,7 @@ mod judgement;
 mod ledger;
 mod news;
 mod progress;
+mod redundancy;
 mod refusal;
 mod survival;
 mod takeovers;
@@ -93,6 +95,7 @@ pub fn compute(input: &StatusInput<'_>) -> BackupPodSetStatus {
         observed_generation: input.generation,
         state: conditions::state(input, &judgement),
         summary: summary(&tally, input.images, &survivals),
+        redundancy: redundancy::of_counts(input.snapshot),
         replicas: wire(primaries.pods.len()),
         ready_replicas: wire(primaries.available()),
         hot_backups: wire(hot.pods.len()),

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use super::tally::Tally;
 use super::words::{self, Word};
-use crate::model::{Part, PodName, PodView, Role, Snapshot};
+use crate::model::{Part, PodView, Role, Snapshot};
 
 /// What fails together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,8 +146,7 @@ struct Counts<'a> {
 
 impl<'a> Counts<'a> {
     fn of(snapshot: &Snapshot, tally: &Tally<'a>, kind: Domain) -> Self {
-        let standbys: BTreeMap<&PodName, &PodView> =
-            tally.tier(Role::Hot).pods.iter().map(|view| (&view.pod.name, *view)).collect();
+        let standbys = tally.standbys();
         let mut counts = Self { of_domains: BTreeMap::new(), all: Count::default() };
         for view in tally.pods().filter(|view| view.is_available()) {
             let Some(domain) = kind.of(view) else { continue };
@@ -158,9 +157,7 @@ impl<'a> Counts<'a> {
                         count.primaries += 1;
                         let standby = part.peer().and_then(|peer| standbys.get(peer));
                         let is_beside = standby.is_some_and(|standby| kind.of(standby) == Some(domain));
-                        let can_follow = standby.is_some_and(|standby| {
-                            standby.is_ready() && snapshot.is_level(&standby.pod.name)
-                        });
+                        let can_follow = standby.is_some_and(|standby| snapshot.can_follow(standby));
                         count.beside_standby += usize::from(is_beside);
                         count.followed += usize::from(!is_beside && can_follow);
                         count.uncopied += usize::from(!is_beside && !can_follow && snapshot.level.is_some());

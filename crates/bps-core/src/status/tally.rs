@@ -1,10 +1,11 @@
 //! Which Pods count for their role, which of them are available, and what the others wait for.
 
 use std::cmp::Ordering;
+use std::collections::BTreeMap;
 
 use bps_api::status::NAMES_MAX;
 
-use crate::model::{Gate, Lifecycle, PodView, Role, Snapshot};
+use crate::model::{Gate, Lifecycle, PodName, PodView, Role, Snapshot};
 
 /// Most Pods that one condition message describes, so that the message of a large set stays readable.
 pub(super) const DESCRIBED_PODS_MAX: usize = 5;
@@ -44,6 +45,11 @@ impl<'a> Tally<'a> {
 
     pub(super) fn pods(&self) -> impl Iterator<Item = &'a PodView> {
         self.tiers.iter().flat_map(|tier| tier.pods.iter().copied())
+    }
+
+    /// Hot backups by name: the standby of an active is the one that its part names.
+    pub(super) fn standbys(&self) -> BTreeMap<&'a PodName, &'a PodView> {
+        self.tier(Role::Hot).pods.iter().map(|view| (&view.pod.name, *view)).collect()
     }
 
     /// Pods of the current revision.

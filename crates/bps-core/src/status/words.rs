@@ -116,6 +116,11 @@ pub(super) const NO_ZONES: Word = Word {
     meaning: "No Pod is on a node with the label topology.kubernetes.io/zone, so all may be in one zone.",
 };
 
+pub(super) const REDUNDANCY_LOST: Word = Word {
+    word: "RedundancyLost",
+    meaning: "The counts, or the Pods that are there, do not hold what redundancyModel promises.",
+};
+
 pub(super) const AS_EXPECTED: Word = Word { word: "AsExpected", meaning: "Nothing needs attention." };
 pub(super) const NOT_PAUSED: Word = Word { word: "NotPaused", meaning: "The operator acts." };
 pub(super) const PAUSED_BY_SPEC: Word = of_reason(Reason::Paused);
@@ -178,6 +183,7 @@ pub const CONDITIONS: [ConditionWords; 8] = [
             of_reason(Reason::NoReadyBackup),
             of_reason(Reason::WakeTimedOut),
             of_reason(Reason::GateFails),
+            REDUNDANCY_LOST,
             of_reason(Reason::PodUnready),
             of_reason(Reason::OffBalance),
             PROGRESS_DEADLINE_EXCEEDED,

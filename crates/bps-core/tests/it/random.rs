@@ -5,8 +5,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use bps_core::model::{
     Desired, Endpoint, ExposedKind, Exposure, Gate, GateTrouble, Leftover, Lifecycle, NodeHealth, NodeName,
     NodeView, ObjectState, Others, Ownership, Part, PodName, PodRef, PodShare, PodView, Reason, Recent,
-    Revision, Role, RoleLabels, ScaleIn, Signs, Snapshot, Storm, Subset, SubsetName, SubsetShare, Topology,
-    Uid, UpdateKind, UpdatePolicy, share_out,
+    RedundancyPromise, Revision, Role, RoleLabels, ScaleIn, Signs, Snapshot, Storm, Subset, SubsetName,
+    SubsetShare, Topology, Uid, UpdateKind, UpdatePolicy, share_out,
 };
 use jiff::{SignedDuration, Timestamp};
 use proptest::option;
@@ -96,14 +96,15 @@ fn calm(mut snapshot: Snapshot) -> Snapshot {
 fn desired() -> impl Strategy<Value = Desired> {
     let flags = (prop::bool::weighted(0.1), any::<bool>(), any::<bool>(), any::<bool>());
     let split = (option::weighted(0.3, 0_usize..=100), moods());
-    (0_usize..4, 0_usize..3, 0_usize..3, (0_usize..2, split), flags).prop_map(
-        |(replicas, hot_backups, cold_backups, (partition, split), flags)| {
+    (0_usize..4, 0_usize..3, 0_usize..3, (0_usize..2, split, promise()), flags).prop_map(
+        |(replicas, hot_backups, cold_backups, (partition, split, promise), flags)| {
             let (paused, is_new_generation, demotes, rolls) = flags;
             let (percent, moods) = split;
             let counts = [replicas, hot_backups, cold_backups];
             Desired {
                 topology: percent.map_or_else(Topology::default, |percent| halves(percent, counts, moods)),
                 uid: Uid("set".to_owned()),
+                promise,
                 scale_in: if demotes { ScaleIn::Demote } else { ScaleIn::Delete },
                 update: UpdatePolicy {
                     kind: if rolls { UpdateKind::BackupFirst } else { UpdateKind::OnDelete },
@@ -118,6 +119,16 @@ fn desired() -> impl Strategy<Value = Desired> {
             }
         },
     )
+}
+
+/// Any promise, or none.
+fn promise() -> impl Strategy<Value = Option<RedundancyPromise>> {
+    option::of(prop::sample::select(vec![
+        RedundancyPromise::NoRedundancy,
+        RedundancyPromise::NWayActive,
+        RedundancyPromise::NPlusM,
+        RedundancyPromise::TwoN,
+    ]))
 }
 
 /// What a set with subsets does with Pods that are not where they are to be.

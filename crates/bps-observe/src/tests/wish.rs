@@ -4,8 +4,8 @@ use bps_api::BackupPodSet;
 use bps_api::service::IpFamily;
 use bps_core::manifests::{ShownAddresses, endpoint_slice, revision, service, slice_ports};
 use bps_core::model::{
-    Desired, ObjectState, PodShare, ScaleIn, Strategies, Strategy, Subset, SubsetName, Topology, Uid,
-    UpdateKind, UpdatePolicy,
+    Desired, ObjectState, PodShare, RedundancyPromise, ScaleIn, Strategies, Strategy, Subset, SubsetName,
+    Topology, Uid, UpdateKind, UpdatePolicy,
 };
 use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::Service;
@@ -34,6 +34,7 @@ fn a_spec_without_settings_has_the_documented_defaults() {
         replicas: 1,
         hot_backups: 0,
         cold_backups: 0,
+        promise: None,
         strategies: Strategies::default(),
         wakeup_timeout: SignedDuration::from_secs(5),
         min_ready: SignedDuration::ZERO,
@@ -63,9 +64,11 @@ fn every_setting_reaches_the_wish() {
         "replicas": 2, "hotBackups": 3, "coldBackups": 1000, "wakeupTimeout": 3600, "minReadySeconds": 7,
         "failoverDelaySeconds": 8, "unreadyDeadlineSeconds": 86_400, "scaleInPolicy": "Demote", "paused": true,
         "updateStrategy": {"type": "OnDelete", "maxUnavailable": 4, "maxSurge": "30%", "partition": 5},
+        "redundancyModel": "NPlusM",
     }));
     assert_eq!(error, None);
     assert_eq!((read.replicas, read.hot_backups, read.cold_backups), (2, 3, 1000));
+    assert_eq!(read.promise, Some(RedundancyPromise::NPlusM));
     let seconds = [read.wakeup_timeout, read.min_ready, read.failover_delay, read.unready_deadline];
     assert_eq!(seconds.map(|duration| duration.as_secs()), [3600, 7, 8, 86_400]);
     assert_eq!((read.scale_in, read.paused), (ScaleIn::Demote, true));
@@ -76,6 +79,18 @@ fn every_setting_reaches_the_wish() {
         partition: 5,
     };
     assert_eq!(read.update, update);
+}
+
+#[test]
+fn each_model_but_n_way_is_a_promise() {
+    let promise = |model: &str| {
+        let (read, error) = read(&json!({"redundancyModel": model}));
+        (read.promise, error)
+    };
+    assert_eq!(promise("None"), (Some(RedundancyPromise::NoRedundancy), None));
+    assert_eq!(promise("NWayActive"), (Some(RedundancyPromise::NWayActive), None));
+    assert_eq!(promise("TwoN"), (Some(RedundancyPromise::TwoN), None));
+    assert_eq!(promise("NWay"), (None, Some(format!("spec.{}", bps_api::N_WAY_REFUSED))));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! What a person reads.
 
-use bps_api::{BackupPodSetStatus, keys};
+use bps_api::{BackupPodSetStatus, RedundancyModel, keys};
 use bps_observe::slim::SlimNode;
 use bps_observe::testing::{group, lease, objects, set, set_pod, slice};
 use bps_protocol::{AgentId, BootTime, Epoch};
@@ -95,6 +95,26 @@ BackupPodSet one/web   Ready
    └─ web-3            hot       node-3   yes
 ";
     assert_eq!(text(&report, now()), expected);
+}
+
+#[test]
+fn a_set_says_what_its_counts_amount_to_and_what_it_promises() {
+    let shown = |promised: Option<RedundancyModel>| {
+        let mut set = set();
+        set.spec.redundancy_model = promised;
+        set.status.as_mut().expect("a status").redundancy = "N+M 1+1".to_owned();
+        text(&Report { groups: vec![], sets: vec![set_report(&set, &[], &[])] }, now())
+    };
+    let expected = "\
+NAME                   STATE    NODE   READY
+BackupPodSet one/web   Ready
+├─ primary             0 of 1
+└─ hot                 0 of 1
+
+  Redundancy: N+M 1+1 (promised: NPlusM)
+";
+    assert_eq!(shown(Some(RedundancyModel::NPlusM)), expected);
+    assert!(shown(None).ends_with("\n  Redundancy: N+M 1+1\n"));
 }
 
 #[test]

@@ -27,6 +27,7 @@ fn edits() -> Vec<Edit> {
         edit("replicas", 3),
         edit("hotBackups", 3),
         edit("coldBackups", 3),
+        edit("redundancyModel", "NWayActive"),
         edit("wakeupTimeout", 9),
         edit("minReadySeconds", 9),
         edit("progressDeadlineSeconds", 9),

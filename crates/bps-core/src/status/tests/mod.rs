@@ -2,5 +2,6 @@
 
 mod history;
 mod progress;
+mod redundancy;
 mod situations;
 mod survival;

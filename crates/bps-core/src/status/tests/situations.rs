@@ -52,6 +52,7 @@ fn the_status_of_a_complete_set_says_all_of_this() {
             images: "app:1,log:2".to_owned(),
             survives: "none".to_owned(),
         },
+        redundancy: "N+M 2+1, 1 cold spare".to_owned(),
         replicas: 2,
         ready_replicas: 2,
         hot_backups: 1,
