@@ -23,6 +23,8 @@ pub const OPERATOR_IMAGE: &str = "registry.local/bps-operator:dev";
 pub const WAKEUP_IMAGE: &str = "registry.local/bps-wakeup:dev";
 /// The image that brings the agent in the lab.
 pub const AGENT_IMAGE: &str = "registry.local/bps-agent:dev";
+/// The image of the scheduler's extender in the lab.
+pub const EXTENDER_IMAGE: &str = "registry.local/bps-extender:dev";
 /// The stand-in application as a non-root image: user 65532, port 8080. It has the agent, too, where its own image has it.
 pub const APP_IMAGE: &str = "registry.local/lab-app:dev";
 /// The name under which the examples, as the paper's, ask for nginx.
@@ -35,10 +37,11 @@ pub const NGINX_IMAGE: &str = "docker.io/library/nginx:1.14.2";
 pub const NONROOT_ID: u32 = 65532;
 
 /// Names of the binaries that the images are made from, by package.
-const PROGRAMS: [Program; 4] = [
+const PROGRAMS: [Program; 5] = [
     Program { package: "backuppodset", name: "bps-operator" },
     Program { package: "bps-wakeup", name: "bps-wakeup" },
     Program { package: "bps-agent", name: "bps-agent" },
+    Program { package: "bps-extender", name: "bps-extender" },
     Program { package: "lab-app", name: "lab-app" },
 ];
 /// Directories of each image besides the parents of its files.
@@ -244,6 +247,8 @@ pub struct Binaries {
     pub wakeup: PathBuf,
     /// `bps-agent`.
     pub agent: PathBuf,
+    /// `bps-extender`.
+    pub extender: PathBuf,
     /// `lab-app`.
     pub app: PathBuf,
 }
@@ -255,9 +260,14 @@ impl Binaries {
             let path = built.get(name).cloned().ok_or(Error::MissingBinary(name))?;
             if is_static(&path)? { Ok(path) } else { Err(Error::DynamicBinary(path)) }
         };
-        let [operator, wakeup, agent, app] = PROGRAMS.map(|program| program.name);
-        let (operator, wakeup) = (find(operator)?, find(wakeup)?);
-        Ok(Self { operator, wakeup, agent: find(agent)?, app: find(app)? })
+        let [operator, wakeup, agent, extender, app] = PROGRAMS.map(|program| program.name);
+        Ok(Self {
+            operator: find(operator)?,
+            wakeup: find(wakeup)?,
+            agent: find(agent)?,
+            extender: find(extender)?,
+            app: find(app)?,
+        })
     }
 }
 
@@ -415,9 +425,9 @@ fn is_static(path: &Path) -> Result<bool, Error> {
     Ok(!(0..count).any(is_interpreter))
 }
 
-/// The images of the lab: operator, wake-up binary, agent, and the stand-in application under both of its names.
+/// The images of the lab: operator, wake-up binary, agent, extender, and the stand-in application under both of its names.
 pub fn project_images(binaries: &Binaries) -> Vec<ImageSpec> {
-    let Binaries { operator, wakeup, agent, app } = binaries;
+    let Binaries { operator, wakeup, agent, extender, app } = binaries;
     let program = |binary: &Path, destination: &str| ImageFile {
         source: binary.to_owned(),
         destination: destination.to_owned(),
@@ -436,6 +446,7 @@ pub fn project_images(binaries: &Binaries) -> Vec<ImageSpec> {
         image(OPERATOR_IMAGE, operator, "/bps-operator"),
         image(WAKEUP_IMAGE, wakeup, "/bps-wakeup"),
         image(AGENT_IMAGE, agent, AGENT_IMAGE_PROGRAM_PATH),
+        image(EXTENDER_IMAGE, extender, "/bps-extender"),
         ImageSpec { env: port, files: both, ..image(APP_IMAGE, app, "/lab-app") },
         ImageSpec { user: None, ..image(NGINX_IMAGE, app, "/lab-app") },
     ]

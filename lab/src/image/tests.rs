@@ -141,6 +141,7 @@ fn the_paper_file_finds_its_image_and_no_other_image_is_root() {
         operator: path("operator"),
         wakeup: path("wakeup"),
         agent: path("agent"),
+        extender: path("extender"),
         app: path("app"),
     });
     let users: Vec<(&str, Option<&str>)> =
@@ -150,6 +151,7 @@ fn the_paper_file_finds_its_image_and_no_other_image_is_root() {
         (OPERATOR_IMAGE, nonroot),
         (WAKEUP_IMAGE, nonroot),
         (AGENT_IMAGE, nonroot),
+        (EXTENDER_IMAGE, nonroot),
         (APP_IMAGE, nonroot),
         (NGINX_IMAGE, None),
     ];

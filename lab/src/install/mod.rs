@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`images`] | builds the binaries and archives, kept by content, and loads them |
 //! | [`manifests`] | reads the shipped manifests and adapts them to the images at hand; pure |
+//! | [`chart`] | renders the Helm chart |
 //! | `apply` | applies objects one after another, server-side |
 //! | `leader` | waits until the operator's replicas are ready and one of them leads |
 
@@ -11,6 +12,7 @@ use std::time::Duration;
 
 use kube::Client;
 
+pub mod chart;
 pub mod images;
 pub mod manifests;
 

@@ -1,19 +1,15 @@
 //! The Helm chart renders what the flat file installs, lets operators stand side by side that watch different namespaces,
 //! adds a scheduler on request, and refuses what cannot work.
-//!
-//! `HELM` may name a helm program; else a pinned one is built from its Go module, once, into the lab's cache.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
 use kube::api::{Api, Patch, PatchParams};
 use lab::binaries::{self, Component};
-use lab::paths;
 use lab::progress::Progress;
 use serde_json::{Value, json};
 
@@ -56,18 +52,6 @@ pub(crate) fn whole_numbers(value: &mut Value) {
     }
 }
 
-/// The helm program; the first test builds it if the cache lacks it, and the others wait.
-fn helm() -> &'static Path {
-    static HELM: OnceLock<PathBuf> = OnceLock::new();
-    HELM.get_or_init(|| {
-        let build = || {
-            let built = binaries::ensure(&[Component::Helm], Progress::Shown).expect("Helm can be built");
-            built.find(Component::Helm).expect("it was asked for").to_owned()
-        };
-        paths::set("HELM").unwrap_or_else(build)
-    })
-}
-
 /// Output of `helm template` with extra arguments, or its complaint.
 fn render(arguments: &[&str]) -> Result<String, String> {
     render_into("backuppodset-system", arguments)
@@ -75,11 +59,7 @@ fn render(arguments: &[&str]) -> Result<String, String> {
 
 /// The same for a release in another namespace.
 fn render_into(namespace: &str, arguments: &[&str]) -> Result<String, String> {
-    let chart = file("../deploy/chart");
-    let fixed = ["template", "bps", "--namespace", namespace, "--kube-version", KUBERNETES];
-    let output = Command::new(helm()).args(fixed).args(arguments).arg(chart).output().expect("helm runs");
-    let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
-    if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
+    lab::install::chart::render(namespace, KUBERNETES, arguments)
 }
 
 #[test]

@@ -35,6 +35,7 @@ mod refusals;
 mod replication;
 mod resp;
 mod rollout;
+mod scheduler;
 mod sizes;
 mod stage;
 mod tampering;

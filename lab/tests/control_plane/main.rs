@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod placement;
+mod rbra;
 
 use std::time::Duration;
 

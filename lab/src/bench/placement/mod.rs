@@ -36,7 +36,7 @@ use trial::{Pace, Stage, Trial};
 /// How much.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// Trials of each profile whose ties can be repeated, and of the stock one.
+    /// Trials of the stock scheduler and of RBRA on the clusters of the paper's table.
     pub seeds: u16,
     /// Nodes for which the cost of the extender is measured besides eight.
     pub nodes: u16,
@@ -44,39 +44,20 @@ pub struct Options {
     pub out: Option<PathBuf>,
 }
 
-/// Trials of the profiles that are only shown beside.
+/// Trials of what is only shown beside, and of experiments that the paper does not have.
 const SEEDS_BESIDE_MAX: u16 = 5;
 
 /// What is compared, in the order of the tables.
-pub const COMPARED: [Compared; 8] = [
-    Compared { label: "stock scheduler", profile: profiles::STOCK, is_spread: false, is_beside: false },
-    Compared { label: "its balance alone", profile: profiles::BALANCED, is_spread: false, is_beside: true },
-    Compared { label: "no score", profile: profiles::NOTHING, is_spread: false, is_beside: true },
-    Compared { label: "RBRA alone (bps-rbra)", profile: profiles::RBRA, is_spread: false, is_beside: false },
-    Compared {
-        label: "RBRA as printed, alone",
-        profile: profiles::RBRA_LITERAL,
-        is_spread: false,
-        is_beside: true,
-    },
-    Compared {
-        label: "least allocated + RBRA",
-        profile: profiles::LEAST_AND_RBRA,
-        is_spread: false,
-        is_beside: true,
-    },
-    Compared {
-        label: "stock, spread by hostname",
-        profile: profiles::STOCK,
-        is_spread: true,
-        is_beside: true,
-    },
-    Compared {
-        label: "load variation",
-        profile: profiles::LOAD_VARIATION,
-        is_spread: false,
-        is_beside: true,
-    },
+pub const COMPARED: [Compared; 9] = [
+    Compared { is_beside: false, ..Compared::of("stock scheduler", profiles::STOCK) },
+    Compared::of("its balance alone", profiles::BALANCED),
+    Compared::of("no score", profiles::NOTHING),
+    Compared { is_beside: false, ..Compared::of("RBRA alone (bps-rbra)", profiles::RBRA) },
+    Compared::of("RBRA as printed, alone", profiles::RBRA_LITERAL),
+    Compared::of("stock with RBRA (bps-scheduler)", profiles::SCHEDULER),
+    Compared::of("least allocated + RBRA", profiles::LEAST_AND_RBRA),
+    Compared { is_spread: true, ..Compared::of("stock, spread by hostname", profiles::STOCK) },
+    Compared::of("load variation", profiles::LOAD_VARIATION),
 ];
 
 /// One line of a table.
@@ -90,6 +71,13 @@ pub struct Compared {
     pub is_spread: bool,
     /// Whether it is only shown, with fewer trials.
     is_beside: bool,
+}
+
+impl Compared {
+    /// One that is only shown, with Pods that ask for nothing.
+    const fn of(label: &'static str, profile: &'static str) -> Self {
+        Self { label, profile, is_spread: false, is_beside: true }
+    }
 }
 
 /// A control plane with all schedulers.
@@ -171,7 +159,8 @@ async fn compare(site: &Site, experiment: &Experiment, seeds: u16) -> Result<Mea
     // Trials of a seed follow each other, so that what the machine does meanwhile is felt by all.
     for seed in 0..seeds {
         for (line, compared) in COMPARED.iter().enumerate() {
-            if compared.is_beside && seed >= SEEDS_BESIDE_MAX {
+            let is_beside = compared.is_beside || experiment.paper.is_none();
+            if is_beside && seed >= SEEDS_BESIDE_MAX {
                 continue;
             }
             let trial = Trial {
