@@ -112,7 +112,7 @@ pub async fn run(settings: Settings) -> Result<(), Error> {
         metrics.sets.clone(),
         shutdown.clone(),
     );
-    spawn(&mut tasks, "watch-limits", watching);
+    tasks.spawn_infallible("watch-limits", watching);
     start(&mut tasks, &shutdown, (surroundings, settings, metrics)).await?;
     tasks.run(&shutdown, signals).await.map_err(Error::Run)
 }
@@ -139,7 +139,7 @@ pub async fn start(
     sink.cache().know_agent_image(settings.agent_image.clone());
     sink.cache().doubt_losses_above(settings.storm_threshold);
     for target in watches(&scopes) {
-        spawn(tasks, "watch", watch(client.clone(), target, sink.clone(), shutdown.clone()));
+        tasks.spawn_infallible("watch", watch(client.clone(), target, sink.clone(), shutdown.clone()));
     }
     serve(tasks, shutdown, (&client, &settings, &metrics, &sink)).await?;
     let keys = GateKeys::new(&client, &settings.namespace, settings.wakeup_image);
@@ -151,7 +151,7 @@ pub async fn start(
     let elector = Elector::new(client.clone(), lease_settings, &metrics.reconcile).map_err(Error::Elect)?;
     let leadership = elector.leadership();
     let (events, writer) = events::channel(client.clone(), clock, settings.pod, &metrics.sets);
-    spawn(tasks, "write-events", writer.run(shutdown.clone()));
+    tasks.spawn_infallible("write-events", writer.run(shutdown.clone()));
     let (ring_shown, ring) = tokio::sync::watch::channel(ring);
     let (applier_kept, metrics_kept) = (applier.clone(), metrics.sets.clone());
     let housekeeper = Housekeeper {
@@ -187,7 +187,7 @@ pub async fn start(
         }
         elector.run(stop).await.map_err(Into::into)
     });
-    spawn(tasks, "keep-house", housekeeper.run(leadership.clone(), shutdown.clone()));
+    tasks.spawn_infallible("keep-house", housekeeper.run(leadership.clone(), shutdown.clone()));
     let reporter = Reporter::new(client.clone(), events, metrics.sets.clone());
     let context = Context {
         client,
@@ -201,7 +201,7 @@ pub async fn start(
         stale: KeyedBackoff::new(STALE_FIRST, RETRY_MAX),
         refreshes: Refreshes::default(),
     };
-    spawn(tasks, "reconcile", lead(Arc::new(context), shutdown.clone()));
+    tasks.spawn_infallible("reconcile", lead(Arc::new(context), shutdown.clone()));
     Ok(())
 }
 
@@ -220,16 +220,8 @@ async fn serve(
         let server = MetricsServer::listen(address, metrics.registry(), client.clone());
         tasks.spawn("serve-metrics", server.await.map_err(Error::ServeMetrics)?.run(shutdown.clone()));
     }
-    spawn(tasks, "beat", beat(sink.clone(), health, shutdown.clone()));
+    tasks.spawn_infallible("beat", beat(sink.clone(), health, shutdown.clone()));
     Ok(())
-}
-
-/// Starts a task that cannot fail.
-fn spawn(tasks: &mut tasks::Tasks, name: &'static str, work: impl Future<Output = ()> + Send + 'static) {
-    tasks.spawn(name, async move {
-        work.await;
-        Ok(())
-    });
 }
 
 /// Waits until every watch has listed once.

@@ -1,18 +1,25 @@
 //! The model of redundancy that a user promises for a set, and the rules that refuse what contradicts it.
 //!
-//! No rule reads `replicas`: the API server checks rules in a scale as well, and no promise refuses a scale. Whether the counts
-//! fit the promise is said in the status.
+//! The API server checks rules in a scale as well, and no promise refuses a scale. So `replicas` alone breaks no rule: the status
+//! reports counts that do not fit the promise.
 
 use kube_core::Rule;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Why no set has the model N-way, and what to make instead.
-pub const N_WAY_REFUSED: &str = "redundancyModel NWay is not there, because a Pod has one application with one agent, which is \
-                                 active or standby as a whole: make a set with redundancyModel TwoN for each service, and let \
-                                 their Pods share the nodes";
+/// Reason for which no set has the model N-way, with what to write.
+pub const N_WAY_REFUSED: &str = "redundancyModel NWay is not supported: a Pod has one application with one agent, which is active or \
+                                 standby as a whole. Write redundancyModel TwoN in one set for each service, and let their Pods share \
+                                 the nodes";
 
-/// What is there to take a lost primary's place: a redundancy model of the Availability Management Framework (AMF).
+/// Ends a message about activeStandby: another rule refuses the edit that it asks for.
+macro_rules! in_a_new_set {
+    ($message:literal) => {
+        concat!($message, ". A set keeps or lacks activeStandby as it was created: write a new set for it")
+    };
+}
+
+/// Pods that take a lost primary's place: a redundancy model of the Availability Management Framework (AMF).
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RedundancyModel {
     /// No backup runs: a cold one is started, or a new Pod is created.
@@ -28,8 +35,9 @@ pub enum RedundancyModel {
 }
 
 /// A rule about the spec of a set that promises this model.
-fn of_model(model: &str, rule: &str) -> Rule {
-    Rule::new(format!("!has(self.redundancyModel) || self.redundancyModel != '{model}' || {rule}"))
+fn of_model(model: RedundancyModel, rule: &str) -> Rule {
+    // Names in the spec are those of the variants.
+    Rule::new(format!("!has(self.redundancyModel) || self.redundancyModel != '{model:?}' || {rule}"))
 }
 
 pub(super) fn n_way_is_refused() -> Rule {
@@ -37,48 +45,66 @@ pub(super) fn n_way_is_refused() -> Rule {
 }
 
 pub(super) fn none_has_no_hot_backups() -> Rule {
-    of_model("None", "self.hotBackups == 0").message(
+    of_model(RedundancyModel::None, "self.hotBackups == 0").message(
         "redundancyModel None has no backup that runs: write hotBackups 0 and coldBackups as spares, or write redundancyModel \
          NPlusM",
     )
 }
 
 pub(super) fn none_has_no_pairs() -> Rule {
-    of_model("None", "!has(self.activeStandby)").message(
-        "redundancyModel None has no standbys: leave out activeStandby, or write redundancyModel TwoN",
-    )
+    of_model(RedundancyModel::None, "!has(self.activeStandby)").message(in_a_new_set!(
+        "redundancyModel None has no standbys: leave out activeStandby, or write redundancyModel TwoN"
+    ))
 }
 
 pub(super) fn n_way_active_has_no_pairs() -> Rule {
-    of_model("NWayActive", "!has(self.activeStandby)").message(
-        "redundancyModel NWayActive has no standbys, because every primary serves: leave out activeStandby, or write \
-         redundancyModel TwoN",
+    of_model(RedundancyModel::NWayActive, "!has(self.activeStandby)").message(
+        in_a_new_set!(
+            "redundancyModel NWayActive has no standbys, because every primary serves: leave out activeStandby, or write \
+             redundancyModel TwoN"
+        ),
     )
 }
 
 pub(super) fn n_plus_m_has_hot_backups() -> Rule {
-    of_model("NPlusM", "self.hotBackups > 0").message(
+    of_model(RedundancyModel::NPlusM, "self.hotBackups > 0").message(
         "redundancyModel NPlusM needs hot backups that take the place of any primary: write hotBackups 1 or more, or \
          redundancyModel None",
     )
 }
 
 pub(super) fn n_plus_m_has_no_pairs() -> Rule {
-    of_model("NPlusM", "!has(self.activeStandby)").message(
-        "redundancyModel NPlusM is for primaries without state, because a standby that keeps the state of several primaries \
-         (standbyFor) is not there yet: leave out activeStandby, or write redundancyModel TwoN",
+    of_model(RedundancyModel::NPlusM, "!has(self.activeStandby)").message(
+        in_a_new_set!(
+            "redundancyModel NPlusM is for primaries without state, because no standby keeps the state of several primaries: \
+             leave out activeStandby, or write redundancyModel TwoN"
+        ),
     )
 }
 
 pub(super) fn two_n_has_pairs() -> Rule {
-    of_model("TwoN", "has(self.activeStandby)").message(
-        "redundancyModel TwoN needs activeStandby, because each primary has a standby of its own: write activeStandby, or \
-         redundancyModel NPlusM if any hot backup may take the place of any primary",
+    of_model(RedundancyModel::TwoN, "has(self.activeStandby)").message(
+        in_a_new_set!(
+            "redundancyModel TwoN needs activeStandby, because each primary has a standby of its own: write activeStandby, or \
+             redundancyModel NPlusM if any hot backup may take the place of any primary"
+        ),
     )
 }
 
 pub(super) fn two_n_has_standbys() -> Rule {
-    of_model("TwoN", "self.hotBackups > 0").message(
+    of_model(RedundancyModel::TwoN, "self.hotBackups > 0").message(
         "redundancyModel TwoN needs a hot backup for each primary as its standby: write at least as many hotBackups as replicas",
+    )
+}
+
+/// A scale changes `replicas` alone and an edit on the way to the promise raises `hotBackups`, so that neither breaks it.
+pub(super) fn two_n_keeps_standbys() -> Rule {
+    of_model(
+        RedundancyModel::TwoN,
+        "self.hotBackups >= oldSelf.hotBackups || self.hotBackups >= self.replicas",
+    )
+    .message(
+        "redundancyModel TwoN needs a hot backup for each primary as its standby: keep at least as many hotBackups as replicas, \
+         or leave out redundancyModel",
     )
 }

@@ -7,6 +7,7 @@ use super::disruption::Disruption;
 use super::redundancy::{
     RedundancyModel, n_plus_m_has_hot_backups, n_plus_m_has_no_pairs, n_way_active_has_no_pairs,
     n_way_is_refused, none_has_no_hot_backups, none_has_no_pairs, two_n_has_pairs, two_n_has_standbys,
+    two_n_keeps_standbys,
 };
 use super::service::ExposedService;
 use super::status::BackupPodSetStatus;
@@ -151,6 +152,7 @@ use std::borrow::Cow;
 #[x_kube(validation = n_plus_m_has_no_pairs())]
 #[x_kube(validation = two_n_has_pairs())]
 #[x_kube(validation = two_n_has_standbys())]
+#[x_kube(validation = two_n_keeps_standbys())]
 pub struct BackupPodSetSpec {
     /// Primaries: Pods that serve. Acted on by the scale subresource. Range 0 to 1000, default 1.
     #[serde(default = "default_replicas")]
@@ -174,7 +176,7 @@ pub struct BackupPodSetSpec {
     /// least one hot backup is ready to take the place of any primary. `TwoN`: with activeStandby, each primary has a standby of
     /// its own; further backups are spares. `NWay` is refused, with what to make instead. Fields that contradict the model are
     /// refused. A scale is not: while the counts or the Pods that are there do not hold the promise, the condition `Degraded` has
-    /// the reason `RedundancyLost`. Absent: nothing is promised. `status.redundancy` says in any case what the counts amount to.
+    /// the reason `RedundancyLost`. Absent: nothing is promised. `status.redundancy` always reports the model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub redundancy_model: Option<RedundancyModel>,
 

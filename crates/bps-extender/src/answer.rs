@@ -10,34 +10,27 @@ use serde::{Deserialize, Serialize};
 
 use super::balance::{Deviation, SCORE_MAX, balance};
 use super::ties::ranks;
-use super::view::View;
+use super::view::NodeSums;
 
 /// Highest score that kube-scheduler documents for extenders (`MaxExtenderPriority`). It multiplies each by 10, so that this one
 /// weighs what the highest score of one of its own plugins does.
 const EXTENDER_SCORE_MAX: u8 = 10;
 
-/// How nodes are scored.
+/// Rules by which nodes are scored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scoring {
-    /// Which standard deviation.
+    /// The reading of the standard deviation.
     pub deviation: Deviation,
     /// Decides, with the names of Pod and node, which of several equal nodes is chosen.
     pub seed: u64,
-    /// The profiles of the scheduler.
-    pub profiles: Profiles,
+    /// Name of the profile of the scheduler in which nothing else scores: there an answer may have any range.
+    pub alone_in: String,
 }
 
-/// The profiles of a scheduler that differ in what else scores.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Profiles {
-    /// Name of the profile in which nothing else scores: there an answer may have any range.
-    pub alone: String,
-}
-
-/// What the scheduler asks.
+/// A request of the scheduler.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
-pub(super) struct Question {
+pub(super) struct Prioritize {
     /// The Pod to be placed.
     pub(super) pod: Pod,
     /// Names of the nodes on which it fits; missing if the scheduler is not told that this program knows the nodes.
@@ -53,42 +46,45 @@ pub(super) struct HostScore {
     pub(super) score: i64,
 }
 
-/// Why a question has no answer.
+/// Reasons for which a request has no answer.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Refusal {
+pub(super) enum Unanswered {
     /// It was cut off, or is larger than what is read.
-    #[error("take in the scheduler's question")]
+    #[error("take in the scheduler's request")]
     Take(#[source] BytesRejection),
-    /// It is no question of kube-scheduler.
-    #[error("read the scheduler's question")]
+    /// It is no request of kube-scheduler.
+    #[error("read the scheduler's request")]
     Read(#[source] serde_json::Error),
     /// It has nodes in place of their names.
-    #[error("the question has no names of nodes; set nodeCacheCapable: true for this extender")]
+    #[error("the request has no names of nodes; set nodeCacheCapable: true for this extender")]
     Nameless,
 }
 
-impl Question {
-    /// Reads a question.
-    pub(super) fn read(body: &[u8]) -> Result<Self, Refusal> {
-        let question: Self = serde_json::from_slice(body).map_err(Refusal::Read)?;
-        if question.node_names.is_some() { Ok(question) } else { Err(Refusal::Nameless) }
+impl Prioritize {
+    /// Reads a request.
+    pub(super) fn read(body: &[u8]) -> Result<Self, Unanswered> {
+        let request: Self = serde_json::from_slice(body).map_err(Unanswered::Read)?;
+        if request.node_names.is_some() { Ok(request) } else { Err(Unanswered::Nameless) }
     }
 }
 
 impl Scoring {
-    /// Returns a score for each node that is asked about: at equal totals a node with a score of an extender, 0 included, wins against
-    /// every node without one (kube-scheduler 1.35 and later).
-    pub(super) fn answer(&self, question: &Question, view: &View) -> Vec<HostScore> {
-        let nodes = question.node_names.as_deref().unwrap_or_default();
+    /// Returns a score for each node of the request.
+    ///
+    /// At equal totals a node with a score of an extender, 0 included, wins against every node without one (kube-scheduler 1.35 and
+    /// later). So no node is left out.
+    pub(super) fn answer(&self, request: &Prioritize, view: &NodeSums) -> Vec<HostScore> {
+        let nodes = request.node_names.as_deref().unwrap_or_default();
+        let needs = view.needs(&request.pod);
         let of_node = |node: &String| {
             // One that no watch has shown yet is the last choice.
-            view.fractions(node, &question.pod).map_or(0, |fractions| balance(&fractions, self.deviation))
+            view.fractions(node, &needs).map_or(0, |fractions| balance(&fractions, self.deviation))
         };
         let scores: Vec<u8> = nodes.iter().map(of_node).collect();
 
-        let profile = question.pod.spec.as_ref().and_then(|spec| spec.scheduler_name.as_deref());
-        let scores = if profile == Some(self.profiles.alone.as_str()) {
-            self.untied(&question.pod, nodes, &scores)
+        let profile = request.pod.spec.as_ref().and_then(|spec| spec.scheduler_name.as_deref());
+        let scores = if profile == Some(self.alone_in.as_str()) {
+            self.untied(&request.pod, nodes, &scores)
         } else {
             scores.into_iter().map(|score| i64::from(rounded(score))).collect()
         };
@@ -119,11 +115,12 @@ mod tests {
     use super::*;
 
     fn scoring() -> Scoring {
-        Scoring { deviation: Deviation::Population, seed: 1, profiles: Profiles { alone: "bps-rbra".into() } }
+        Scoring { deviation: Deviation::Population, seed: 1, alone_in: "bps-rbra".into() }
     }
 
-    fn view() -> View {
-        let mut view = View::new(["cpu", "memory", "ephemeral-storage"].map(str::to_owned).to_vec());
+    fn view() -> NodeSums {
+        let mut view =
+            NodeSums::new(["cpu", "memory", "ephemeral-storage"].map(|name| name.parse().unwrap()).to_vec());
         // For Pods of 1 and 1 GiB and 1 GiB: even, a little uneven, and like the first.
         let shapes =
             [("even", "4", "4Gi", "4Gi"), ("uneven", "4", "8Gi", "8Gi"), ("other", "8", "8Gi", "8Gi")];
@@ -135,7 +132,7 @@ mod tests {
         view
     }
 
-    fn question(scheduler: &str) -> Value {
+    fn request(scheduler: &str) -> Value {
         let requests = json!({"cpu": "1", "memory": "1Gi", "ephemeral-storage": "1Gi"});
         let spec = json!({"schedulerName": scheduler, "containers": [{"name": "web", "resources": {"requests": requests}}]});
         json!({
@@ -145,8 +142,8 @@ mod tests {
     }
 
     fn scores(scheduler: &str) -> Vec<i64> {
-        let question = Question::read(question(scheduler).to_string().as_bytes()).unwrap();
-        let answer = scoring().answer(&question, &view());
+        let request = Prioritize::read(request(scheduler).to_string().as_bytes()).unwrap();
+        let answer = scoring().answer(&request, &view());
         let hosts: Vec<&str> = answer.iter().map(|of| of.host.as_str()).collect();
         assert_eq!(hosts, ["even", "unknown", "uneven", "other"], "each node has a score");
         answer.iter().map(|of| of.score).collect()
@@ -173,11 +170,11 @@ mod tests {
     }
 
     #[test]
-    fn a_question_that_cannot_be_read_says_what_to_set() {
-        let mut whole = question("bps-rbra");
+    fn a_request_that_cannot_be_read_says_what_to_set() {
+        let mut whole = request("bps-rbra");
         whole["NodeNames"] = Value::Null;
-        let refusal = Question::read(whole.to_string().as_bytes()).unwrap_err();
+        let refusal = Prioritize::read(whole.to_string().as_bytes()).unwrap_err();
         assert!(refusal.to_string().contains("set nodeCacheCapable: true"), "{refusal}");
-        assert!(matches!(Question::read(b"{}"), Err(Refusal::Read(_))));
+        assert!(matches!(Prioritize::read(b"{}"), Err(Unanswered::Read(_))));
     }
 }

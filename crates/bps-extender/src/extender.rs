@@ -14,11 +14,11 @@ use tracing::info;
 
 use super::answer::Scoring;
 use super::metrics::ExtenderMetrics;
-use super::serve::{Oracle, Shared, is_private};
-use super::view::View;
+use super::serve::{Answerer, SharedSums, is_private};
+use super::view::{BalancedResource, NodeSums};
 use super::watch::watch;
 
-/// How the extender runs.
+/// Settings of the extender.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Where the scheduler asks; an address of the loopback interface.
@@ -27,13 +27,13 @@ pub struct Settings {
     pub health_bind: Option<SocketAddr>,
     /// Where metrics are served to authorised readers; `None` serves none.
     pub metrics_bind: Option<SocketAddr>,
-    /// Names of the resources that are to be used evenly.
-    pub resources: Vec<String>,
-    /// How nodes are scored.
+    /// Resources that are to be used evenly.
+    pub resources: Vec<BalancedResource>,
+    /// Rules by which nodes are scored.
     pub scoring: Scoring,
 }
 
-/// Why the extender stopped.
+/// Reasons for which the extender stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Anything that reaches the port would be answered.
@@ -75,7 +75,16 @@ pub async fn run(settings: Settings) -> Result<(), Error> {
     tasks.run(&shutdown, signals).await.map_err(Error::Run)
 }
 
-/// Starts every task of the extender; returns the address at which the scheduler is answered.
+/// A running extender.
+#[derive(Clone, Debug)]
+pub struct Started {
+    /// Where the scheduler is answered.
+    pub address: SocketAddr,
+    /// Sums over the Pods of each node.
+    pub shared: SharedSums,
+}
+
+/// Starts every task of the extender.
 ///
 /// # Errors
 /// Why it could not start.
@@ -85,12 +94,12 @@ pub async fn start(
     client: Client,
     settings: Settings,
     metrics: ExtenderMetrics,
-) -> Result<SocketAddr, Error> {
+) -> Result<Started, Error> {
     let Settings { bind, health_bind, metrics_bind, resources, scoring } = settings;
     if !is_private(bind) {
         return Err(Error::Public(bind));
     }
-    let shared = Shared::new(View::new(resources));
+    let shared = SharedSums::new(NodeSums::new(resources));
     let listener = listen(bind).await.map_err(Error::Serve)?;
     let address = listener.local_addr().unwrap_or(bind);
 
@@ -103,24 +112,16 @@ pub async fn start(
         let server = MetricsServer::listen(address, metrics.registry(), client.clone());
         tasks.spawn("serve-metrics", server.await.map_err(Error::ServeMetrics)?.run(shutdown.clone()));
     }
-    spawn(tasks, "watch-nodes", watch::<Node>(client.clone(), shared.clone(), shutdown.clone()));
-    spawn(tasks, "watch-pods", watch::<Pod>(client, shared.clone(), shutdown.clone()));
-    spawn(tasks, "beat", beat(shared.clone(), health, shutdown.clone()));
-    let router = Oracle { shared, scoring, metrics }.router();
-    spawn(tasks, "serve", serve(listener, router, None, shutdown.clone()));
-    Ok(address)
+    tasks.spawn_infallible("watch-nodes", watch::<Node>(client.clone(), shared.clone(), shutdown.clone()));
+    tasks.spawn_infallible("watch-pods", watch::<Pod>(client, shared.clone(), shutdown.clone()));
+    tasks.spawn_infallible("beat", beat(shared.clone(), health, shutdown.clone()));
+    let router = Answerer { shared: shared.clone(), scoring, metrics }.router();
+    tasks.spawn_infallible("serve", serve(listener, router, None, shutdown.clone()));
+    Ok(Started { address, shared })
 }
 
-/// Starts a task that cannot fail.
-fn spawn(tasks: &mut tasks::Tasks, name: &'static str, work: impl Future<Output = ()> + Send + 'static) {
-    tasks.spawn(name, async move {
-        work.await;
-        Ok(())
-    });
-}
-
-/// Says that the process lives, and when it is ready. Goes through the view's lock: a process in which that is stuck is restarted.
-async fn beat(shared: Shared, health: Health, shutdown: Shutdown) {
+/// Reports that the process lives, and when it is ready. Goes through the view's lock: a process in which that is stuck is restarted.
+async fn beat(shared: SharedSums, health: Health, shutdown: Shutdown) {
     let mut changed = shared.changes();
     let mut is_ready = false;
     loop {
@@ -128,7 +129,7 @@ async fn beat(shared: Shared, health: Health, shutdown: Shutdown) {
         is_ready = shared.view().is_ready();
         if is_ready && !was_ready {
             health.set_ready(true);
-            info!("Knows all nodes and Pods");
+            info!("Listed nodes and Pods");
         }
         health.tick();
         tokio::select! {

@@ -4,9 +4,9 @@
 //! |---|---|
 //! | [`balance`] | the score of a node: Refined Balanced Resource Allocation |
 //! | `ties` | which of several nodes with the same score |
-//! | [`view`] | what Pods request on each node |
+//! | [`view`] | sums of what Pods request on each node |
 //! | `answer` | a request of the scheduler to scores |
-//! | [`metrics`] | what is counted |
+//! | [`metrics`] | counters |
 //! | [`serve`] | the port for the scheduler |
 //! | [`extender`] | puts the tasks together |
 //!
@@ -21,6 +21,7 @@ mod ties;
 pub mod view;
 mod watch;
 
-pub use answer::{Profiles, Scoring};
+pub use answer::Scoring;
 pub use balance::Deviation;
-pub use extender::{Error, Settings, run, start};
+pub use extender::{Error, Settings, Started, run, start};
+pub use view::BalancedResource;

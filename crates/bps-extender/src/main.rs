@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::process::ExitCode;
 
-use bps_extender::{Deviation, Profiles, Scoring, Settings, run};
+use bps_extender::{BalancedResource, Deviation, Scoring, Settings, run};
 use bps_runtime::telemetry::{self, LogSettings, last_words};
 use clap::Parser;
 use tracing::error;
@@ -26,7 +26,7 @@ struct Arguments {
     std: Deviation,
     /// Resources that are to be used evenly, by their names in a container's requests.
     #[arg(long, value_delimiter = ',', default_value = "cpu,memory,ephemeral-storage")]
-    resources: Vec<String>,
+    resources: Vec<BalancedResource>,
     /// Decides which of several equal nodes is chosen.
     #[arg(long, default_value_t = 0)]
     seed: u64,
@@ -58,6 +58,6 @@ async fn main() -> ExitCode {
 
 fn settings(arguments: Arguments) -> Settings {
     let Arguments { bind, health_bind, metrics_bind, std, resources, seed, alone_in, logs: _ } = arguments;
-    let scoring = Scoring { deviation: std, seed, profiles: Profiles { alone: alone_in } };
+    let scoring = Scoring { deviation: std, seed, alone_in };
     Settings { bind, health_bind, metrics_bind, resources, scoring }
 }

@@ -1,4 +1,4 @@
-//! Counts what is asked and answered. kube-scheduler drops an answer that fails without a word above its fifth level of logs.
+//! Counts requests and answers: kube-scheduler drops an answer that fails, and logs that at V(5) only.
 
 use std::sync::Arc;
 
@@ -13,35 +13,37 @@ use prometheus_client::registry::Registry;
 /// Upper bounds of the time for an answer. Unit: seconds. The scheduler waits for 0.5.
 const BUCKETS_SECONDS: [f64; 10] = [0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5];
 
-/// What the extender counts; clones share the values.
+/// Counters of the extender; clones share the values.
 #[derive(Clone, Debug)]
 pub struct ExtenderMetrics {
     /// Requests to the API server.
     pub rest: RestMetrics,
-    /// Time from the head of a question to its answer.
+    /// Time from the head of a request to its answer.
     pub(super) seconds: Histogram,
     answers: Family<AnswerLabels, Counter>,
     waits: Family<WaitLabels, Counter>,
     registry: Arc<Registry>,
 }
 
-/// How a question was answered.
+/// Answers to requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
 pub(super) enum Answered {
     /// With scores.
     Scored,
     /// Not at all: nodes or Pods were not listed yet.
     Unready,
-    /// Not at all: it is no question of kube-scheduler.
+    /// Not at all: it is no request of kube-scheduler.
     BadRequest,
+    /// Not at all: kube-scheduler gave up before.
+    Abandoned,
 }
 
-/// How the wait for the Pod before ended.
+/// Ends of waits for the binding of the Pod that was scored before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
 pub(super) enum Waited {
     /// Nothing was waited for.
     NotNeeded,
-    /// What became of that Pod was seen.
+    /// Its binding, refusal or end was seen.
     Seen,
     /// It was not seen in time: the scores do not count it.
     TimedOut,
@@ -63,7 +65,7 @@ impl ExtenderMetrics {
         let Basics { rest, mut registry } = Basics::new(version);
         let seconds = Histogram::new(BUCKETS_SECONDS);
         let (answers, waits) = (Family::default(), Family::default());
-        for result in [Answered::Scored, Answered::Unready, Answered::BadRequest] {
+        for result in [Answered::Scored, Answered::Unready, Answered::BadRequest, Answered::Abandoned] {
             drop(Family::<_, Counter>::get_or_create(&answers, &AnswerLabels { result }));
         }
         for result in [Waited::NotNeeded, Waited::Seen, Waited::TimedOut] {
@@ -71,8 +73,12 @@ impl ExtenderMetrics {
         }
 
         let own = registry.sub_registry_with_prefix("backuppodset_extender");
-        own.register("prioritize", "Questions of the scheduler, by how they were answered", answers.clone());
-        own.register("wait", "Waits for what became of the Pod before, by how they ended", waits.clone());
+        own.register("prioritize", "Requests of the scheduler, by how they were answered", answers.clone());
+        own.register(
+            "wait",
+            "Waits for the binding of the Pod that was scored before, by how they ended",
+            waits.clone(),
+        );
         own.register("prioritize_seconds", "Time for an answer, with the wait", seconds.clone());
         Self { rest, seconds, answers, waits, registry: Arc::new(registry) }
     }

@@ -17,74 +17,84 @@ use tokio::sync::watch as signal;
 use tokio::time::{Instant, timeout_at};
 use tracing::warn;
 
-use super::answer::{HostScore, Question, Refusal, Scoring};
+use super::answer::{HostScore, Prioritize, Scoring, Unanswered};
 use super::metrics::{Answered, ExtenderMetrics, Waited};
-use super::view::View;
+use super::view::NodeSums;
 
-/// Largest question that is read: 10,000 names of 253 letters, and a Pod of the largest size that etcd takes, fit.
-const QUESTION_MAX_BYTES: usize = 8 * 1024 * 1024;
+/// Largest request that is read: 10,000 names of 253 letters, and a Pod of the largest size that etcd takes, fit.
+const REQUEST_MAX_BYTES: usize = 8 * 1024 * 1024;
 
-/// How long an answer waits for what became of the Pod before.
+/// Longest wait of an answer for the binding of the Pod that was scored before.
 ///
-/// 50 ms: a binding is seen some 5 ms after the scheduler has decided; the scheduler waits for 500 ms. The scheduler counts a Pod as
-/// soon as it has decided, an extender only once the watch has shown the binding, and only one Pod is decided about at a time.
+/// The scheduler counts a Pod as soon as it has decided, an extender only once the watch has shown the binding, and only one Pod is
+/// decided about at a time. 50 ms: a tenth of the time that the scheduler gives an answer. With a volume that is bound first a Pod
+/// takes longer, and is not counted until its binding is seen.
 pub const WAIT_MAX: Duration = Duration::from_millis(50);
 
-/// The view, shared by the watches that keep it and the answers that read it.
+/// The sums, shared by the watches that keep them and the answers that read them.
 #[derive(Clone, Debug)]
-pub struct Shared {
-    view: Arc<Mutex<View>>,
+pub struct SharedSums {
+    view: Arc<Mutex<NodeSums>>,
     changed: signal::Sender<()>,
 }
 
-impl Shared {
-    /// Shares a view.
-    pub fn new(view: View) -> Self {
+impl SharedSums {
+    /// Shares sums.
+    pub fn new(view: NodeSums) -> Self {
         Self { view: Arc::new(Mutex::new(view)), changed: signal::Sender::new(()) }
     }
 
-    /// Tells of each change from here on.
+    /// Waits until the sums are as wanted.
+    pub async fn until(&self, is_wanted: impl Fn(&NodeSums) -> bool) {
+        let mut changed = self.changes();
+        while !is_wanted(&self.view()) {
+            // The sender lives in self.
+            changed.changed().await.ok();
+        }
+    }
+
+    /// Shows each change from here on.
     pub(super) fn changes(&self) -> signal::Receiver<()> {
         self.changed.subscribe()
     }
 
     /// Reads or notes something in the view.
-    pub(super) fn view(&self) -> MutexGuard<'_, View> {
+    pub(super) fn view(&self) -> MutexGuard<'_, NodeSums> {
         // A panic while it was held leaves a whole value.
         self.view.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Changes the view, and wakes the answer that waits for it.
-    pub(super) fn change(&self, change: impl FnOnce(&mut View)) {
+    pub(super) fn change(&self, change: impl FnOnce(&mut NodeSums)) {
         change(&mut self.view());
         self.changed.send_replace(());
     }
 }
 
-/// What answers are made from.
+/// Answers from the sums.
 #[derive(Clone, Debug)]
-pub struct Oracle {
-    /// What is on the nodes.
-    pub shared: Shared,
-    /// How nodes are scored.
+pub struct Answerer {
+    /// Sums over the Pods of each node.
+    pub shared: SharedSums,
+    /// Rules by which nodes are scored.
     pub scoring: Scoring,
-    /// What is counted.
+    /// Counters.
     pub metrics: ExtenderMetrics,
 }
 
-impl Oracle {
+impl Answerer {
     /// Answers `POST /prioritize`.
     pub fn router(self) -> Router {
-        let bound = DefaultBodyLimit::max(QUESTION_MAX_BYTES);
+        let bound = DefaultBodyLimit::max(REQUEST_MAX_BYTES);
         Router::new().route("/prioritize", post(prioritize)).layer(bound).with_state(self)
     }
 
-    /// Waits until the view shows what became of the Pod before, [`WAIT_MAX`] at most.
-    async fn await_settled(&self, question: &Question) -> Waited {
+    /// Waits until the Pod that was scored before is settled, [`WAIT_MAX`] at most.
+    async fn await_settled(&self, request: &Prioritize) -> Waited {
         let mut changed = self.shared.changes();
         let until = Instant::now() + WAIT_MAX;
         let mut waited = Waited::NotNeeded;
-        while !self.shared.view().is_settled(&question.pod) {
+        while !self.shared.view().is_settled(&request.pod) {
             waited = Waited::Seen;
             if timeout_at(until, changed.changed()).await.is_err() {
                 return Waited::TimedOut;
@@ -93,33 +103,47 @@ impl Oracle {
         waited
     }
 
-    async fn scores(&self, question: &Question) -> Option<Vec<HostScore>> {
+    async fn scores(&self, request: &Prioritize) -> Option<Vec<HostScore>> {
         if !self.shared.view().is_ready() {
             return None;
         }
-        self.metrics.count_wait(self.await_settled(question).await);
+        self.metrics.count_wait(self.await_settled(request).await);
         let mut view = self.shared.view();
-        let scores = self.scoring.answer(question, &view);
-        view.note_scored(&question.pod);
+        let scores = self.scoring.answer(request, &view);
+        view.note_scored(&request.pod);
         Some(scores)
     }
 }
 
-async fn prioritize(State(oracle): State<Oracle>, body: Result<Bytes, BytesRejection>) -> Response {
-    let begun = Instant::now();
-    let question = body.map_err(Refusal::Take).and_then(|body| Question::read(&body));
-    let (answered, response) = match question {
+/// Counts an answer when it is given, or that none was: a server drops its work when the client has gone.
+struct Pending<'a> {
+    metrics: &'a ExtenderMetrics,
+    begun: Instant,
+    answered: Answered,
+}
+
+impl Drop for Pending<'_> {
+    fn drop(&mut self) {
+        self.metrics.count_answer(self.answered);
+        self.metrics.seconds.observe(self.begun.elapsed().as_secs_f64());
+    }
+}
+
+async fn prioritize(State(answerer): State<Answerer>, body: Result<Bytes, BytesRejection>) -> Response {
+    let mut pending =
+        Pending { metrics: &answerer.metrics, begun: Instant::now(), answered: Answered::Abandoned };
+    let request = body.map_err(Unanswered::Take).and_then(|body| Prioritize::read(&body));
+    let (answered, response) = match request {
         Err(refusal) => {
             warn!(error = &refusal as &dyn std::error::Error, "Could not answer the scheduler");
             (Answered::BadRequest, (StatusCode::BAD_REQUEST, chain(&refusal)).into_response())
         }
-        Ok(question) => match oracle.scores(&question).await {
+        Ok(request) => match answerer.scores(&request).await {
             None => (Answered::Unready, StatusCode::SERVICE_UNAVAILABLE.into_response()),
             Some(scores) => (Answered::Scored, json(&scores)),
         },
     };
-    oracle.metrics.count_answer(answered);
-    oracle.metrics.seconds.observe(begun.elapsed().as_secs_f64());
+    pending.answered = answered;
     response
 }
 

@@ -3,17 +3,50 @@
 //! Reads no clock and asks no server. kube-scheduler tells an extender the names of nodes only, never what is on them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::str::FromStr;
 
 use bps_observe::requests::{Amounts, amounts, is_over, requests};
 use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
 
 /// The resource that is counted in thousandths; all others are counted in whole units, rounded up. Source: `NodeInfo` of
 /// kube-scheduler.
 const CPU: &str = "cpu";
 
-/// What is said of a Pod, in the order of the resources that count.
-type Needs = Vec<u64>;
+/// Amounts in the order of the resources that count. Unit: as kube-scheduler counts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Needs(Vec<u64>);
+
+/// A resource that can be used evenly: kube-scheduler keeps its sum on each node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BalancedResource(String);
+
+/// A name of a resource whose sum kube-scheduler does not keep.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error(
+    "kube-scheduler keeps no sum of {0}: write cpu, memory, ephemeral-storage, hugepages-<size>, or a name with a domain such as \
+         example.com/device"
+)]
+pub struct UnsummedResource(String);
+
+impl FromStr for BalancedResource {
+    type Err = UnsummedResource;
+
+    fn from_str(name: &str) -> Result<Self, UnsummedResource> {
+        let is_summed = matches!(name, CPU | "memory" | "ephemeral-storage")
+            || name.starts_with("hugepages-")
+            || name.contains('/');
+        if is_summed { Ok(Self(name.to_owned())) } else { Err(UnsummedResource(name.to_owned())) }
+    }
+}
+
+impl fmt::Display for BalancedResource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
 
 /// A Pod with a node.
 #[derive(Debug, PartialEq, Eq)]
@@ -22,46 +55,75 @@ struct Placed {
     needs: Needs,
 }
 
-/// The Pod that was scored last, until it is known what became of it.
+/// The Pod that was scored last, until a watch has shown its binding or its refusal.
 #[derive(Debug, PartialEq, Eq)]
 struct Scored {
     uid: String,
+    /// Refusal that the scheduler had written before, which says nothing of this attempt.
+    former_refusal: Option<Refused>,
     is_settled: bool,
+}
+
+/// A condition `PodScheduled` that is false.
+#[derive(Debug, PartialEq, Eq)]
+struct Refused {
+    message: Option<String>,
+    since: Option<Time>,
 }
 
 /// Nodes and the Pods on them.
 #[derive(Debug)]
-pub struct View {
-    resources: Vec<String>,
-    /// What can be allocated of each node, 0 for what it does not have.
+pub struct NodeSums {
+    resources: Vec<BalancedResource>,
+    /// Allocatable amounts of each node, 0 for what it does not have.
     allocatable: BTreeMap<String, Needs>,
     /// By uid.
     placed: BTreeMap<String, Placed>,
     /// Sums over the Pods of a node.
     requested: BTreeMap<String, Needs>,
     scored: Option<Scored>,
-    nodes: List,
-    pods: List,
+    nodes: Listing,
+    pods: Listing,
 }
 
-/// Whether a kind was listed, and what the list under way has shown.
+/// Lists of a kind.
 #[derive(Debug, Default)]
-struct List {
+struct Listing {
+    /// Whether one has ended.
     is_listed: bool,
-    seen: BTreeSet<String>,
+    /// Objects that the list under way has shown; `None` between lists, so that a watch that lasts for weeks collects nothing.
+    seen: Option<BTreeSet<String>>,
 }
 
-impl View {
-    /// Knows nothing yet; scores will be about these resources, by their names in `requests`.
-    pub fn new(resources: Vec<String>) -> Self {
+impl Listing {
+    fn begin(&mut self) {
+        self.seen = Some(BTreeSet::new());
+    }
+
+    fn show(&mut self, key: &str) {
+        if let Some(seen) = &mut self.seen {
+            seen.insert(key.to_owned());
+        }
+    }
+
+    /// Ends the list under way, and returns what it has shown.
+    fn end(&mut self) -> BTreeSet<String> {
+        self.is_listed = true;
+        self.seen.take().unwrap_or_default()
+    }
+}
+
+impl NodeSums {
+    /// Makes sums of these resources, without nodes and Pods.
+    pub fn new(resources: Vec<BalancedResource>) -> Self {
         Self {
             resources,
             allocatable: BTreeMap::new(),
             placed: BTreeMap::new(),
             requested: BTreeMap::new(),
             scored: None,
-            nodes: List::default(),
-            pods: List::default(),
+            nodes: Listing::default(),
+            pods: Listing::default(),
         }
     }
 
@@ -70,26 +132,41 @@ impl View {
         self.nodes.is_listed && self.pods.is_listed
     }
 
-    /// Returns the fractions of each of its resources that would be requested of a node with a further Pod, from 0 to 1; `None` for an
-    /// unknown node. A resource that the node does not have is left out.
-    pub fn fractions(&self, node: &str, pod: &Pod) -> Option<Vec<f64>> {
-        let allocatable = self.allocatable.get(node)?;
-        let none = vec![0; self.resources.len()];
-        let requested = self.requested.get(node).unwrap_or(&none);
-        let with_pod =
-            requested.iter().zip(self.needs(pod)).map(|(of_node, of_pod)| of_node.saturating_add(of_pod));
-        let has = |(requested, all): (u64, &u64)| (*all > 0).then(|| fraction(requested, *all));
-        Some(with_pod.zip(allocatable).filter_map(has).collect())
+    /// Number of nodes.
+    pub fn nodes(&self) -> usize {
+        self.allocatable.len()
     }
 
-    /// Notes that a Pod was scored: [`View::is_settled`] then tells when it is known what became of it.
+    /// Whether no Pod is on any node.
+    pub fn is_empty(&self) -> bool {
+        self.placed.is_empty()
+    }
+
+    /// Returns the amounts that a Pod requests.
+    pub fn needs(&self, pod: &Pod) -> Needs {
+        self.of_interest(&requests(pod))
+    }
+
+    /// Returns the fractions of each of its resources that would be requested of a node with a further Pod, from 0 to 1; `None` for an
+    /// unknown node. A resource that the node does not have is left out.
+    pub fn fractions(&self, node: &str, Needs(needs): &Needs) -> Option<Vec<f64>> {
+        let Needs(allocatable) = self.allocatable.get(node)?;
+        let requested = self.requested.get(node);
+        let of_resource = |(index, all): (usize, &u64)| {
+            let of_pods = requested.map_or(0, |Needs(requested)| requested[index]);
+            Fraction { part: of_pods.saturating_add(needs[index]), whole: *all }.value()
+        };
+        Some(allocatable.iter().enumerate().filter_map(of_resource).collect())
+    }
+
+    /// Notes that a Pod was scored: [`NodeSums::is_settled`] then reports when its binding or refusal is seen.
     pub fn note_scored(&mut self, pod: &Pod) {
         let uid = pod.uid().unwrap_or_default();
         let is_settled = self.placed.contains_key(&uid);
-        self.scored = Some(Scored { uid, is_settled });
+        self.scored = Some(Scored { uid, former_refusal: refusal(pod), is_settled });
     }
 
-    /// Whether what became of the Pod that was scored last is in this view. A Pod that is scored again was not placed.
+    /// Whether the binding or refusal of the Pod that was scored last is seen. A Pod that is scored again was not placed.
     pub fn is_settled(&self, next: &Pod) -> bool {
         self.scored
             .as_ref()
@@ -101,7 +178,7 @@ impl View {
         let name = node.name_any();
         let all = node.status.as_ref().and_then(|status| status.allocatable.as_ref());
         let allocatable = self.of_interest(&amounts(all));
-        self.nodes.seen.insert(name.clone());
+        self.nodes.show(&name);
         self.allocatable.insert(name, allocatable);
     }
 
@@ -114,12 +191,12 @@ impl View {
     pub fn see_pod(&mut self, pod: &Pod) {
         let Some(uid) = pod.uid() else { return };
         let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).filter(|_| !is_over(pod));
-        if node.is_some() || is_over(pod) || is_refused(pod) {
+        if node.is_some() || is_over(pod) || self.is_refused_anew(&uid, pod) {
             self.settle(&uid);
         }
 
         let placed = node.map(|node| Placed { node, needs: self.needs(pod) });
-        self.pods.seen.insert(uid.clone());
+        self.pods.show(&uid);
         self.place(uid, placed);
     }
 
@@ -130,32 +207,39 @@ impl View {
         self.place(uid, None);
     }
 
-    /// A list of all nodes begins; what is known stays until it ends.
+    /// Begins a list of all nodes; what is known stays until it ends.
     pub fn begin_nodes(&mut self) {
-        self.nodes.seen.clear();
+        self.nodes.begin();
     }
 
-    /// A list of all nodes has ended: what it did not show is gone.
+    /// Ends a list of all nodes, and forgets those that it did not show.
     pub fn end_nodes(&mut self) {
-        self.nodes.is_listed = true;
-        let seen = std::mem::take(&mut self.nodes.seen);
+        let seen = self.nodes.end();
         self.allocatable.retain(|name, _| seen.contains(name));
     }
 
-    /// A list of all Pods begins; what is known stays until it ends.
+    /// Begins a list of all Pods; what is known stays until it ends.
     pub fn begin_pods(&mut self) {
-        self.pods.seen.clear();
+        self.pods.begin();
     }
 
-    /// A list of all Pods has ended: what it did not show is gone.
+    /// Ends a list of all Pods, and forgets those that it did not show.
     pub fn end_pods(&mut self) {
-        self.pods.is_listed = true;
-        let seen = std::mem::take(&mut self.pods.seen);
-        let gone: Vec<String> = self.placed.keys().filter(|uid| !seen.contains(*uid)).cloned().collect();
+        let seen = self.pods.end();
+        let scored = self.scored.as_ref().map(|scored| scored.uid.clone());
+        let gone: BTreeSet<String> =
+            self.placed.keys().cloned().chain(scored).filter(|uid| !seen.contains(uid)).collect();
         for uid in gone {
             self.settle(&uid);
             self.place(uid, None);
         }
+    }
+
+    /// Whether the scheduler has refused the Pod that was scored last, after that.
+    fn is_refused_anew(&self, uid: &str, pod: &Pod) -> bool {
+        let Some(scored) = self.scored.as_ref().filter(|scored| scored.uid == uid) else { return false };
+        let refusal = refusal(pod);
+        refusal.is_some() && refusal != scored.former_refusal
     }
 
     fn settle(&mut self, uid: &str) {
@@ -173,8 +257,9 @@ impl View {
             self.take_off(&before);
         }
         if let Some(now) = now {
-            let sums = self.requested.entry(now.node.clone()).or_insert_with(|| vec![0; now.needs.len()]);
-            for (sum, need) in sums.iter_mut().zip(&now.needs) {
+            let Needs(sums) =
+                self.requested.entry(now.node.clone()).or_insert_with(|| Needs(vec![0; now.needs.0.len()]));
+            for (sum, need) in sums.iter_mut().zip(&now.needs.0) {
                 *sum = sum.saturating_add(*need);
             }
             self.placed.insert(uid, now);
@@ -182,8 +267,8 @@ impl View {
     }
 
     fn take_off(&mut self, before: &Placed) {
-        let Some(sums) = self.requested.get_mut(&before.node) else { return };
-        for (sum, need) in sums.iter_mut().zip(&before.needs) {
+        let Some(Needs(sums)) = self.requested.get_mut(&before.node) else { return };
+        for (sum, need) in sums.iter_mut().zip(&before.needs.0) {
             *sum = sum.saturating_sub(*need);
         }
         if sums.iter().all(|sum| *sum == 0) {
@@ -191,28 +276,36 @@ impl View {
         }
     }
 
-    fn needs(&self, pod: &Pod) -> Needs {
-        self.of_interest(&requests(pod))
-    }
-
     fn of_interest(&self, amounts: &Amounts) -> Needs {
-        let of = |resource: &String| {
+        let of = |BalancedResource(resource): &BalancedResource| {
             let thousandths = amounts.get(resource).copied().unwrap_or_default();
             if resource == CPU { thousandths } else { thousandths.div_ceil(1_000) }
         };
-        self.resources.iter().map(of).collect()
+        Needs(self.resources.iter().map(of).collect())
     }
 }
 
-#[allow(clippy::cast_precision_loss, reason = "kube-scheduler divides the same way")]
-fn fraction(requested: u64, allocatable: u64) -> f64 {
-    (requested as f64 / allocatable as f64).min(1.0)
+/// A part of a whole.
+struct Fraction {
+    part: u64,
+    whole: u64,
 }
 
-/// Whether the scheduler has written that it found no node.
-fn is_refused(pod: &Pod) -> bool {
+impl Fraction {
+    /// From 0 to 1, also of more than the whole; `None` of nothing.
+    #[allow(clippy::cast_precision_loss, reason = "kube-scheduler divides the same way")]
+    fn value(&self) -> Option<f64> {
+        (self.whole > 0).then(|| (self.part as f64 / self.whole as f64).min(1.0))
+    }
+}
+
+/// The refusal of the scheduler, if it has written that it found no node.
+fn refusal(pod: &Pod) -> Option<Refused> {
     let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    conditions.into_iter().any(|condition| condition.type_ == "PodScheduled" && condition.status == "False")
+    let mut refusals =
+        conditions.filter(|condition| condition.type_ == "PodScheduled" && condition.status == "False");
+    let refusal = refusals.next()?;
+    Some(Refused { message: refusal.message.clone(), since: refusal.last_transition_time.clone() })
 }
 
 #[cfg(test)]

@@ -9,8 +9,8 @@ use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 use tracing::warn;
 
-use super::serve::Shared;
-use super::view::View;
+use super::serve::SharedSums;
+use super::view::NodeSums;
 
 /// Objects asked for in one request of a list.
 const PAGE_OBJECTS: u32 = 500;
@@ -21,37 +21,46 @@ pub(super) trait Viewed:
 {
     /// Its name in logs.
     const KIND: &'static str;
-    /// What happens to the view when it is there, is gone, and when a list begins and ends.
+    /// Selects the objects that count, by their fields; empty for all.
+    const FIELDS: &'static str;
+    /// Changes of the view when an object is there or gone, and when a list begins and ends.
     const TURNS: Turns<Self>;
 }
 
-/// How events of a kind change the view.
+/// Changes of the view by the events of a kind.
 pub(super) struct Turns<K> {
-    see: fn(&mut View, &K),
-    forget: fn(&mut View, &K),
-    begin: fn(&mut View),
-    end: fn(&mut View),
+    see: fn(&mut NodeSums, &K),
+    forget: fn(&mut NodeSums, &K),
+    begin: fn(&mut NodeSums),
+    end: fn(&mut NodeSums),
 }
 
 impl Viewed for Pod {
     const KIND: &'static str = "Pods";
-    const TURNS: Turns<Self> =
-        Turns { see: View::see_pod, forget: View::forget_pod, begin: View::begin_pods, end: View::end_pods };
+    // As kube-scheduler does: one that has ended comes as deleted.
+    const FIELDS: &'static str = "status.phase!=Succeeded,status.phase!=Failed";
+    const TURNS: Turns<Self> = Turns {
+        see: NodeSums::see_pod,
+        forget: NodeSums::forget_pod,
+        begin: NodeSums::begin_pods,
+        end: NodeSums::end_pods,
+    };
 }
 
 impl Viewed for Node {
     const KIND: &'static str = "Nodes";
+    const FIELDS: &'static str = "";
     const TURNS: Turns<Self> = Turns {
-        see: View::see_node,
-        forget: View::forget_node,
-        begin: View::begin_nodes,
-        end: View::end_nodes,
+        see: NodeSums::see_node,
+        forget: NodeSums::forget_node,
+        begin: NodeSums::begin_nodes,
+        end: NodeSums::end_nodes,
     };
 }
 
 /// Watches one kind until shutdown; errors are logged and tried again with growing delay.
-pub(super) async fn watch<K: Viewed>(client: Client, shared: Shared, shutdown: Shutdown) {
-    let config = watcher::Config::default().page_size(PAGE_OBJECTS);
+pub(super) async fn watch<K: Viewed>(client: Client, shared: SharedSums, shutdown: Shutdown) {
+    let config = watcher::Config::default().page_size(PAGE_OBJECTS).fields(K::FIELDS);
     let events = kube::runtime::watcher(Api::<K>::all(client), config).default_backoff();
     let mut events = std::pin::pin!(events);
     loop {

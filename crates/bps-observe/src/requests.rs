@@ -18,11 +18,16 @@ pub fn is_over(pod: &Pod) -> bool {
     matches!(phase, Some("Succeeded" | "Failed"))
 }
 
-/// Returns what the scheduler counts of a Pod: what its containers request together, or one init container with the sidecars before it
-/// if that is more; what the Pod requests as a whole in their place; and its overhead. A container that is being resized counts with
-/// the most of what it asks for, is promised and has. Source: Kubernetes, "Init containers", "Pod Overhead", and `PodRequests` of
-/// k8s.io/component-helpers 0.36, which `tests/rbra` compares. Amounts below a thousandth are rounded up for each container, there once
-/// for a Pod.
+/// Returns the amounts that the scheduler counts of a Pod.
+///
+/// These are the requests of its containers together, or of one init container with the sidecars before it if that is more. Requests of
+/// the Pod as a whole replace them, and its overhead is added. A container that is being resized counts with the most of what it asks
+/// for, is promised and has. Source: Kubernetes, "Init containers", "Pod Overhead", and `PodRequests` of k8s.io/component-helpers 0.36,
+/// to which `tests/rbra` holds this.
+///
+/// Two things are not counted alike. Each amount is rounded up to a thousandth, in the scheduler the sum of a Pod. A resize of the
+/// requests of a Pod as a whole (1.36) counts with what it asks for: the Pods of the API version that is used here do not have its
+/// status.
 pub fn requests(pod: &Pod) -> Amounts {
     let Some(spec) = &pod.spec else { return Amounts::from([(PODS.to_owned(), 1_000)]) };
     let mut together = of_containers(pod, spec);

@@ -239,7 +239,7 @@ impl Reader {
     }
 }
 
-/// What the set promises.
+/// The promise of the set.
 fn promise(reader: &mut Reader, spec: &BackupPodSetSpec) -> Option<RedundancyPromise> {
     match spec.redundancy_model? {
         RedundancyModel::None => Some(RedundancyPromise::NoRedundancy),

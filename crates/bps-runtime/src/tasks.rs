@@ -101,6 +101,14 @@ impl Tasks {
         Self::default()
     }
 
+    /// Starts a task that cannot fail; see [`Tasks::spawn`].
+    pub fn spawn_infallible(&mut self, task: &'static str, work: impl Future<Output = ()> + Send + 'static) {
+        self.spawn(task, async move {
+            work.await;
+            Ok(())
+        });
+    }
+
     /// Starts a task at once; its end, by value, error or panic, is seen by [`Tasks::run`].
     pub fn spawn<Work>(&mut self, task: &'static str, work: Work)
     where

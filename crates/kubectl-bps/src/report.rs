@@ -96,7 +96,7 @@ pub struct SetReport {
     /// The model of redundancy that its counts amount to; empty if the operator has not said so yet.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub redundancy: String,
-    /// The one that it promises.
+    /// The one that its newest specification promises; what the counts amount to is that of the last usable one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub redundancy_model: Option<RedundancyModel>,
     /// Primaries, hot and cold backups.

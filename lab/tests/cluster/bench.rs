@@ -132,15 +132,19 @@ impl Bench {
 
     /// Runs kubectl as the administrator; panics with what it said if it does not succeed.
     pub(crate) fn kubectl(&self, arguments: &[&str]) -> String {
+        self.try_kubectl(arguments).unwrap_or_else(|said| panic!("kubectl {arguments:?}: {said}"))
+    }
+
+    /// The same; returns what it said if it does not succeed.
+    pub(crate) fn try_kubectl(&self, arguments: &[&str]) -> Result<String, String> {
         let output = Command::new(&self.kubectl)
             .args(arguments)
             .env("KUBECONFIG", self.cluster.kubeconfig_path())
             .stdin(Stdio::null())
             .output()
-            .unwrap();
+            .map_err(|error| error.to_string())?;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        assert!(output.status.success(), "kubectl {arguments:?}: {}", text(&output.stderr));
-        text(&output.stdout)
+        if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
     }
 
     /// The operators that run, the first started first.

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::process::Command;
 
 use bps_testkit::files::repository;
-use lab::bench::placement::Site;
+use lab::bench::placement::PlacementSite;
 use lab::bench::placement::clusters::{CLUSTERS, Experiment};
 use lab::bench::placement::schedulers::profiles;
-use lab::bench::placement::trial::{Pace, Stage, Trial};
+use lab::bench::placement::trial::{Making, PlacementStage, PlacementTrial};
 use lab::binaries::{self, Component};
 use lab::progress::Progress;
 use serde::Deserialize;
@@ -48,17 +48,29 @@ fn the_expected_scores_are_those_of_plugins_of_the_scheduler() {
 }
 
 /// Where Pods go by one profile, each once the one before is bound.
-async fn nodes_by(stage: &Stage, experiment: &Experiment, profile: &'static str, pods: usize) -> Vec<usize> {
-    let trial =
-        Trial { profile, is_spread: false, seed: 1, pods, shapes: experiment.shapes, pace: Pace::OneByOne };
-    let outcome = stage.hold(&trial).await.unwrap();
-    outcome.placement.pods.iter().map(|placed| placed.node).collect()
+async fn nodes_by(
+    stage: &PlacementStage,
+    experiment: &Experiment,
+    profile: &'static str,
+    pods: usize,
+) -> Vec<usize> {
+    let trial = PlacementTrial {
+        profile,
+        is_spread: false,
+        seed: 1,
+        pods,
+        shapes: experiment.shapes,
+        making: Making::OneByOne,
+    };
+    stage.await_known_by(profile).await.unwrap();
+    let placements = stage.hold(&trial).await.unwrap();
+    placements.placement.pods.iter().map(|placed| placed.node).collect()
 }
 
 /// It rests on what kube-scheduler does and does not promise: scores of an extender above 10 are taken as they are.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_extender_puts_each_pod_where_a_plugin_puts_it_and_spreads_the_papers_pods() {
-    let site = Site::start().await.unwrap();
+    let site = PlacementSite::start().await.unwrap();
     let nodes = site.nodes(MIXED).await.unwrap();
     let stage = site.stage(&nodes, MIXED);
     let by_extender = nodes_by(&stage, MIXED, profiles::RBRA, MIXED_PODS).await;

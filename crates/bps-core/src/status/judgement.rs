@@ -11,8 +11,8 @@ use super::tally::{DESCRIBED_PODS_MAX, Tally};
 use super::words::{self, Word};
 use super::{StatusInput, progress, redundancy, refusal};
 use crate::model::{
-    Hold, Lifecycle, ObjectState, Others, PodView, Reason, Role, STORM_BELIEVED_AFTER, Snapshot, Storm,
-    UpdateKind,
+    Hold, Lifecycle, ObjectState, Others, PodView, Reason, RedundancyPromise, Role, STORM_BELIEVED_AFTER,
+    Snapshot, Storm, UpdateKind,
 };
 
 /// Something that needs attention.
@@ -64,12 +64,14 @@ impl Judgement {
         let progressed = (!is_complete && !is_held).then(|| progress::last(input, tally));
         let stall = progressed.as_ref().and_then(|last| progress::stall(snapshot, last));
         let activity = (!is_complete).then(|| activity(input, (tally, outdated), report));
+        // In a pause nothing starts, and the status does not remember that something did.
+        let is_starting = activity == Some(words::STARTING) && !snapshot.desired.paused && stall.is_none();
         Self {
             activity,
             outdated,
             unexposed,
             unreached,
-            trouble: trouble(input, tally, activity).or_else(|| stall.clone().map(Trouble::Stalled)),
+            trouble: trouble(input, tally, is_starting).or_else(|| stall.clone().map(Trouble::Stalled)),
             progressed,
             stall,
         }
@@ -80,7 +82,7 @@ impl Judgement {
         self.activity == Some(words::FAILING_OVER)
     }
 
-    /// Whether the set follows an edit or a failover and gets on with it, so that fewer backups are what is to be expected.
+    /// Whether the set follows an edit, or lacks primaries, and gets on with it, so that fewer backups are to be expected.
     pub(super) fn is_under_way(&self) -> bool {
         self.stall.is_none() && self.activity.is_some_and(|activity| activity != words::REFILLING)
     }
@@ -160,13 +162,15 @@ const fn lack(state: ObjectState) -> &'static str {
     }
 }
 
-fn trouble(input: &StatusInput<'_>, tally: &Tally<'_>, activity: Option<Word>) -> Option<Trouble> {
+fn trouble(input: &StatusInput<'_>, tally: &Tally<'_>, is_starting: bool) -> Option<Trouble> {
     if let Some(message) = input.invalid {
         return Some(Trouble::InvalidSpec(refusal::bounded(message, refusal::QUOTE_MAX_CHARS)));
     }
     if let Some(storm) = &input.snapshot.storm {
         return Some(Trouble::Storm(stormy(storm)));
     }
+    let is_n_way_active = input.snapshot.desired.promise == Some(RedundancyPromise::NWayActive);
+    let lost_redundancy = || lost_redundancy(input.snapshot, tally, is_starting);
     let withheld = || input.withheld.map(|told| refusal::bounded(told, refusal::QUOTE_MAX_CHARS));
     refusal::lasting(input)
         .map(Trouble::Refused)
@@ -178,10 +182,12 @@ fn trouble(input: &StatusInput<'_>, tally: &Tally<'_>, activity: Option<Word>) -
         })
         .or_else(|| foreign_pods(input.foreign_pods))
         .or_else(|| backing_off(input))
+        // Primaries that stand in for each other have no backup: that is no loss by itself.
+        .or_else(|| if is_n_way_active { lost_redundancy() } else { None })
         .or_else(|| held(input, Reason::NoReadyBackup))
         .or_else(|| shut_gate(tally))
         .or_else(|| woken_in_vain(input.snapshot))
-        .or_else(|| lost_redundancy(input.snapshot, tally, activity))
+        .or_else(lost_redundancy)
         .or_else(|| unready(tally))
         .or_else(|| off_balance(input))
         .or_else(|| refusal::aside(input).map(Trouble::Refused))
@@ -282,12 +288,8 @@ fn woken_in_vain(snapshot: &Snapshot) -> Option<Trouble> {
 }
 
 /// A promise that the counts never hold, or that the Pods do not hold any more: while the first ones start, nothing is lost.
-fn lost_redundancy(snapshot: &Snapshot, tally: &Tally<'_>, activity: Option<Word>) -> Option<Trouble> {
-    let of_pods = || {
-        // In a pause nothing starts, and the status does not remember that something did.
-        let is_starting = activity == Some(words::STARTING) && !snapshot.desired.paused;
-        if is_starting { None } else { redundancy::short_of_pods(snapshot, tally) }
-    };
+fn lost_redundancy(snapshot: &Snapshot, tally: &Tally<'_>, is_starting: bool) -> Option<Trouble> {
+    let of_pods = || if is_starting { None } else { redundancy::short_of_pods(snapshot, tally) };
     redundancy::short_of_counts(&snapshot.desired).or_else(of_pods).map(Trouble::RedundancyLost)
 }
 

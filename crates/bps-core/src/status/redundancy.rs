@@ -9,15 +9,15 @@ use crate::model::{Desired, PodView, RedundancyPromise, Role, Snapshot};
 /// Fewest primaries of which others serve on when one is lost.
 const N_WAY_MIN: usize = 2;
 
-/// What to do about Pods that are not ready.
+/// Advice about unready Pods.
 const REPAIR: &str =
-    "the condition Ready says what is waited for; if that lasts, look at the logs and nodes of these Pods";
+    "the condition Ready names the unready Pods; if they stay so, check their logs and nodes";
 
 /// The model that the counts amount to, and the spares beside it; for example `2N x 3, 1 spare`.
 pub(super) fn of_counts(snapshot: &Snapshot) -> String {
     let desired = &snapshot.desired;
-    let (model, spares) = if desired.replicas == 0 {
-        ("no primaries".to_owned(), desired.hot_backups)
+    let Amount { model, spares } = if desired.replicas == 0 {
+        Amount { model: "no primaries".to_owned(), spares: desired.hot_backups }
     } else if snapshot.is_paired() {
         of_pairs(desired)
     } else {
@@ -31,36 +31,43 @@ pub(super) fn of_counts(snapshot: &Snapshot) -> String {
     format!("{model}{}{}", counted(spares, "spare"), counted(desired.cold_backups, "cold spare"))
 }
 
-/// The model of a set whose hot backups are standbys, and how many of them are spares.
-fn of_pairs(desired: &Desired) -> (String, usize) {
-    let (primaries, hot) = (desired.replicas, desired.hot_backups);
-    let standbys = primaries.min(hot);
-    match (standbys, primaries - standbys) {
-        (0, _) => ("no redundancy".to_owned(), 0),
-        (_, 0) => (format!("2N x {primaries}"), hot - standbys),
-        (_, alone) => {
-            (format!("2N x {standbys}, {alone} {} without a standby", noun(Role::Primary, alone)), 0)
-        }
-    }
+/// A model, and the hot backups that are spares beside it.
+struct Amount {
+    model: String,
+    spares: usize,
 }
 
-/// The model of a set whose hot backups are for any primary, and how many of them are spares.
+/// The model of a set whose hot backups are standbys.
+fn of_pairs(desired: &Desired) -> Amount {
+    let (primaries, hot) = (desired.replicas, desired.hot_backups);
+    let standbys = primaries.min(hot);
+    let model = match (standbys, primaries - standbys) {
+        (0, _) => "no redundancy".to_owned(),
+        (_, 0) => format!("2N x {primaries}"),
+        (_, alone) => format!("2N x {standbys}, {alone} {} without a standby", noun(Role::Primary, alone)),
+    };
+    Amount { model, spares: hot - standbys }
+}
+
+/// The model of a set whose hot backups are for any primary.
 ///
 /// Two primaries may serve the same clients or not, and a hot backup beside them may be there to take a place or to be one more:
 /// what is promised says which.
-fn of_peers(desired: &Desired) -> (String, usize) {
+fn of_peers(desired: &Desired) -> Amount {
     let (primaries, hot) = (desired.replicas, desired.hot_backups);
     let serves_on = primaries >= N_WAY_MIN;
     match desired.promise {
-        Some(RedundancyPromise::NoRedundancy) => ("no redundancy".to_owned(), hot),
-        Some(RedundancyPromise::NWayActive) if serves_on => (format!("N-way active x {primaries}"), hot),
+        Some(RedundancyPromise::NoRedundancy) => Amount { model: "no redundancy".to_owned(), spares: hot },
+        Some(RedundancyPromise::NWayActive) if serves_on => {
+            Amount { model: format!("N-way active x {primaries}"), spares: hot }
+        }
         Some(RedundancyPromise::NWayActive | RedundancyPromise::NPlusM | RedundancyPromise::TwoN) | None => {
             let model = match (hot, serves_on) {
                 (0, false) => "no redundancy".to_owned(),
                 (0, true) => format!("N-way active x {primaries}"),
                 (_, _) => format!("N+M {primaries}+{hot}"),
             };
-            (model, 0)
+            Amount { model, spares: 0 }
         }
     }
 }
@@ -87,7 +94,7 @@ pub(super) fn short_of_counts(desired: &Desired) -> Option<String> {
     }
 }
 
-/// What of the promise the Pods that are there do not hold, and what to do about it; `None` if they do.
+/// Part of the promise that the present Pods do not hold, and what to do about it; `None` if they hold all of it.
 ///
 /// A set without primaries has none to lose.
 pub(super) fn short_of_pods(snapshot: &Snapshot, tally: &Tally<'_>) -> Option<String> {
@@ -110,11 +117,16 @@ pub(super) fn short_of_pods(snapshot: &Snapshot, tally: &Tally<'_>) -> Option<St
             )
         }),
         RedundancyPromise::TwoN => {
+            let ready = primaries.available();
+            if ready < desired.replicas {
+                let ready = are(ready, desired.replicas, Role::Primary);
+                return Some(format!("TwoN promises a standby for each primary, but only {ready} ready: {REPAIR}"));
+            }
             let lacking = desired.replicas.saturating_sub(followed(snapshot, tally));
             (lacking > 0).then(|| {
                 format!(
                     "TwoN promises a standby for each primary, but {} without one that could take over: the operator pairs it \
-                     with a hot backup; if that lasts, the conditions of HAGroup {} say what is waited for",
+                     with a hot backup; if that lasts, see the conditions of HAGroup {}",
                     are(lacking, desired.replicas, Role::Primary),
                     desired.name
                 )

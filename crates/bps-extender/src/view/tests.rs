@@ -6,11 +6,15 @@ use serde_json::{Value, json};
 use super::*;
 use crate::balance::{Deviation, balance};
 
-fn view() -> View {
-    let mut view = View::new(["cpu", "memory", "example.com/device"].map(str::to_owned).to_vec());
+fn view() -> NodeSums {
+    let mut view = NodeSums::new(resources(&["cpu", "memory", "example.com/device"]));
     view.see_node(&node("n1", &json!({"cpu": "4", "memory": "8Gi"})));
     view.see_node(&node("n2", &json!({"cpu": "2", "memory": "8Gi", "example.com/device": "4"})));
     view
+}
+
+fn resources(names: &[&str]) -> Vec<BalancedResource> {
+    names.iter().map(|name| name.parse().unwrap()).collect()
 }
 
 fn node(name: &str, allocatable: &Value) -> Node {
@@ -35,8 +39,8 @@ fn on(number: usize, node: &str) -> Pod {
     pod(number, Some(node), &json!({"phase": "Running"}))
 }
 
-fn fractions(view: &View, node: &str) -> Option<Vec<f64>> {
-    view.fractions(node, &waiting(99))
+fn fractions(view: &NodeSums, node: &str) -> Option<Vec<f64>> {
+    view.fractions(node, &view.needs(&waiting(99)))
 }
 
 #[test]
@@ -78,8 +82,13 @@ fn more_than_there_is_counts_as_all_of_it() {
 fn what_a_new_list_does_not_show_is_gone_and_what_it_shows_is_not_counted_twice() {
     let mut view = view();
     assert!(!view.is_ready());
+    view.begin_nodes();
+    view.begin_pods();
     view.see_pod(&on(1, "n1"));
     view.see_pod(&on(2, "n1"));
+    for name in ["n1", "n2"] {
+        view.see_node(&node(name, &json!({"cpu": "4", "memory": "8Gi"})));
+    }
     view.end_pods();
     view.end_nodes();
     assert!(view.is_ready());
@@ -98,10 +107,57 @@ fn what_a_new_list_does_not_show_is_gone_and_what_it_shows_is_not_counted_twice(
     assert!(view.is_ready());
 }
 
+fn refused(since: &str) -> Value {
+    json!({"conditions": [{"type": "PodScheduled", "status": "False", "lastTransitionTime": since}]})
+}
+
+#[test]
+fn a_refusal_of_an_earlier_attempt_settles_nothing() {
+    let mut view = view();
+    let before = pod(1, None, &refused("2026-01-01T00:00:00Z"));
+    view.note_scored(&before);
+    view.see_pod(&before);
+    assert!(!view.is_settled(&waiting(2)), "an edit of its labels, or a list");
+    view.see_pod(&pod(1, None, &refused("2026-01-01T00:00:09Z")));
+    assert!(view.is_settled(&waiting(2)));
+}
+
+#[test]
+fn a_scored_pod_that_a_list_does_not_show_is_settled() {
+    let mut view = view();
+    view.note_scored(&waiting(1));
+    view.begin_pods();
+    view.end_pods();
+    assert!(view.is_settled(&waiting(2)));
+}
+
+#[test]
+fn nothing_is_collected_between_lists() {
+    let mut view = view();
+    view.begin_pods();
+    view.end_pods();
+    for number in 0..9 {
+        view.see_pod(&on(number, "n1"));
+        view.forget_pod(&on(number, "n1"));
+    }
+    assert_eq!((view.pods.seen, view.placed.len()), (None, 0));
+}
+
+#[test]
+fn a_resource_whose_sum_the_scheduler_does_not_keep_is_refused() {
+    for name in ["cpu", "memory", "ephemeral-storage", "hugepages-2Mi", "example.com/device"] {
+        assert_eq!(name.parse::<BalancedResource>().map(|it| it.to_string()), Ok(name.to_owned()));
+    }
+    for name in ["pods", "storage", "gpu", ""] {
+        let refused = name.parse::<BalancedResource>().unwrap_err().to_string();
+        assert!(refused.contains("write cpu, memory"), "{refused}");
+    }
+}
+
 #[test]
 fn a_scored_pod_is_settled_when_it_has_a_node_is_refused_ends_or_is_gone() {
-    let refused = json!({"conditions": [{"type": "PodScheduled", "status": "False"}]});
-    let ends: [fn(&mut View, &Value); 4] = [
+    let refused = refused("2026-01-01T00:00:00Z");
+    let ends: [fn(&mut NodeSums, &Value); 4] = [
         |view, _| view.see_pod(&on(1, "n1")),
         |view, refused| view.see_pod(&pod(1, None, refused)),
         |view, _| view.see_pod(&pod(1, None, &json!({"phase": "Failed"}))),
@@ -152,7 +208,8 @@ fn scores_are_those_of_a_plugin_that_has_the_sums_of_the_scheduler() {
     let cases: Vec<Case> = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
     assert!(cases.len() > 30, "{} cases", cases.len());
     for case in cases {
-        let mut view = View::new(case.resources.clone());
+        // Others have no sum in the scheduler, so that they do not count.
+        let mut view = NodeSums::new(case.resources.iter().filter_map(|name| name.parse().ok()).collect());
         for node in &case.nodes {
             view.see_node(node);
         }
@@ -163,7 +220,7 @@ fn scores_are_those_of_a_plugin_that_has_the_sums_of_the_scheduler() {
             });
         }
         let score = |node: &Node| {
-            let fractions = view.fractions(&node.name_any(), &case.incoming).unwrap();
+            let fractions = view.fractions(&node.name_any(), &view.needs(&case.incoming)).unwrap();
             let score = |deviation| balance(&fractions, deviation);
             let found =
                 Expected { population: score(Deviation::Population), literal: score(Deviation::Literal) };
@@ -224,7 +281,7 @@ proptest! {
         for name in ["n1", "n2"] {
             let count = there.values().filter(|node| **node == name).count() as u64;
             let found = view.requested.get(name).cloned();
-            let wanted = (count > 0).then(|| vec![count * 500, count << 30, 0]);
+            let wanted = (count > 0).then(|| Needs(vec![count * 500, count << 30, 0]));
             prop_assert_eq!(found, wanted, "{}", name);
         }
     }

@@ -11,6 +11,7 @@ use tokio_rustls::TlsConnector;
 use tower::ServiceExt;
 
 use super::*;
+use crate::metrics::Metrics;
 use crate::review::tests::api_server;
 
 async fn scrape(authorization: Option<&str>) -> (u16, String) {

@@ -4,8 +4,8 @@ use std::fmt;
 
 use super::clusters::{CLUSTERS, Experiment};
 use super::schedulers::profiles;
-use super::trial::{Pace, Stage, Trial};
-use super::{Options, Site};
+use super::trial::{Making, PlacementStage, PlacementTrial};
+use super::{Options, PlacementSite};
 use crate::bench::Error;
 use crate::bench::summary::{Figures, aligned};
 
@@ -16,7 +16,7 @@ const TURNS: u16 = 3;
 /// Bursts whose placements are compared.
 const BURSTS: u16 = 5;
 
-/// What was measured.
+/// Figures.
 pub(super) struct Cost {
     /// By number of nodes.
     rows: Vec<Row>,
@@ -34,7 +34,7 @@ struct Row {
 }
 
 /// Times Pods with and without the extender, and compares bursts with the plugin.
-pub(super) async fn measure(site: &Site, options: &Options) -> Result<Cost, Error> {
+pub(super) async fn measure(site: &PlacementSite, options: &Options) -> Result<Cost, Error> {
     let mixed = &CLUSTERS[4];
     let many: Vec<_> = mixed.nodes.iter().copied().cycle().take(options.nodes.into()).collect();
     let many = Experiment { nodes: many.leak(), ..*mixed };
@@ -48,9 +48,13 @@ pub(super) async fn measure(site: &Site, options: &Options) -> Result<Cost, Erro
 
     let nodes = site.nodes(mixed).await?;
     let stage = site.stage(&nodes, mixed);
+    for profile in [profiles::RBRA, profiles::REFEREE] {
+        stage.await_known_by(profile).await?;
+    }
     let (mut burst_pods, mut elsewhere) = (0, 0);
     for seed in 0..BURSTS {
-        let burst = |profile| Trial { pods: mixed.pods, ..trial(mixed, profile, seed, Pace::Burst) };
+        let burst =
+            |profile| PlacementTrial { pods: mixed.pods, ..trial(mixed, profile, seed, Making::Burst) };
         let ours = stage.hold(&burst(profiles::RBRA)).await?.placement.pods;
         let theirs = stage.hold(&burst(profiles::REFEREE)).await?.placement.pods;
         burst_pods += ours.len();
@@ -60,16 +64,19 @@ pub(super) async fn measure(site: &Site, options: &Options) -> Result<Cost, Erro
     Ok(Cost { rows, burst_pods, elsewhere })
 }
 
-async fn timed(stage: &Stage, experiment: &Experiment) -> Result<Row, Error> {
+async fn timed(stage: &PlacementStage, experiment: &Experiment) -> Result<Row, Error> {
+    for profile in [profiles::LEAST, profiles::LEAST_AND_RBRA] {
+        stage.await_known_by(profile).await?;
+    }
     let (mut without, mut with) = (Vec::new(), Vec::new());
     let (mut burst_without, mut burst_with) = (Vec::new(), Vec::new());
     for turn in 0..TURNS {
         for (profile, single, burst) in [
-            (profiles::NOTHING, &mut without, &mut burst_without),
-            (profiles::RBRA, &mut with, &mut burst_with),
+            (profiles::LEAST, &mut without, &mut burst_without),
+            (profiles::LEAST_AND_RBRA, &mut with, &mut burst_with),
         ] {
-            single.extend(stage.hold(&trial(experiment, profile, turn, Pace::OneByOne)).await?.seconds);
-            burst.extend(stage.hold(&trial(experiment, profile, turn, Pace::Burst)).await?.seconds);
+            single.extend(stage.hold(&trial(experiment, profile, turn, Making::OneByOne)).await?.seconds);
+            burst.extend(stage.hold(&trial(experiment, profile, turn, Making::Burst)).await?.seconds);
         }
     }
     let of = |samples: &[f64]| Figures::of(samples).ok_or_else(|| Error::Find { what: "samples".to_owned() });
@@ -82,8 +89,13 @@ async fn timed(stage: &Stage, experiment: &Experiment) -> Result<Row, Error> {
     })
 }
 
-fn trial<'a>(experiment: &'a Experiment, profile: &'static str, seed: u16, pace: Pace) -> Trial<'a> {
-    Trial { profile, is_spread: false, seed, pods: TIMED_PODS, shapes: experiment.shapes, pace }
+fn trial<'a>(
+    experiment: &'a Experiment,
+    profile: &'static str,
+    seed: u16,
+    making: Making,
+) -> PlacementTrial<'a> {
+    PlacementTrial { profile, is_spread: false, seed, pods: TIMED_PODS, shapes: experiment.shapes, making }
 }
 
 impl fmt::Display for Cost {
@@ -112,7 +124,11 @@ impl fmt::Display for Cost {
                 format!("{burst_with:.2} s"),
             ]);
         }
-        writeln!(f, "{}A burst has {TIMED_PODS} Pods.", aligned(&lines))?;
+        writeln!(
+            f,
+            "{}A burst has {TIMED_PODS} Pods. Both profiles score by the most room, with the extender also by RBRA.",
+            aligned(&lines)
+        )?;
         let Self { burst_pods, elsewhere, .. } = self;
         writeln!(f, "{elsewhere} of {burst_pods} Pods of {BURSTS} bursts went elsewhere than with a plugin.")
     }

@@ -19,7 +19,7 @@ use tempfile::TempDir;
 
 use super::{Error, ensure_namespace, hardware};
 use crate::control_plane::ControlPlane;
-use crate::hollow::{self, Conduct, HollowNodes};
+use crate::hollow::{self, Conduct, HollowNode, HollowNodes};
 
 pub mod clusters;
 mod cost;
@@ -29,9 +29,9 @@ pub mod schedulers;
 pub mod trial;
 
 use clusters::{CLUSTERS, Experiment};
-use figures::Figures;
+use figures::{Figures, Room};
 use schedulers::{Schedulers, profiles};
-use trial::{Pace, Stage, Trial};
+use trial::{Making, NamedRoom, PlacementStage, PlacementTrial};
 
 /// How much.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,7 +51,7 @@ const SEEDS_BESIDE_MAX: u16 = 5;
 pub const COMPARED: [Compared; 9] = [
     Compared { is_beside: false, ..Compared::of("stock scheduler", profiles::STOCK) },
     Compared::of("its balance alone", profiles::BALANCED),
-    Compared::of("no score", profiles::NOTHING),
+    Compared::of("no score (the next that fits)", profiles::NOTHING),
     Compared { is_beside: false, ..Compared::of("RBRA alone (bps-rbra)", profiles::RBRA) },
     Compared::of("RBRA as printed, alone", profiles::RBRA_LITERAL),
     Compared::of("stock with RBRA (bps-scheduler)", profiles::SCHEDULER),
@@ -81,16 +81,16 @@ impl Compared {
 }
 
 /// A control plane with all schedulers.
-pub struct Site {
+pub struct PlacementSite {
     /// The administrator.
     pub client: Client,
     // Ended before what they talk to.
-    _schedulers: Schedulers,
+    schedulers: Schedulers,
     _control_plane: ControlPlane,
     _directory: TempDir,
 }
 
-impl Site {
+impl PlacementSite {
     /// Starts everything.
     ///
     /// # Errors
@@ -104,7 +104,7 @@ impl Site {
         let client = control_plane.client().await.map_err(failed)?;
         ensure_namespace(&client).await?;
         let schedulers = Schedulers::start(&control_plane, &client).await?;
-        Ok(Self { client, _schedulers: schedulers, _control_plane: control_plane, _directory: directory })
+        Ok(Self { client, schedulers, _control_plane: control_plane, _directory: directory })
     }
 
     /// Registers the nodes of an experiment.
@@ -120,9 +120,10 @@ impl Site {
     }
 
     /// A stage on these nodes.
-    pub fn stage(&self, nodes: &HollowNodes, experiment: &Experiment) -> Stage {
-        let names = nodes.nodes().iter().map(|node| node.name.clone());
-        Stage::new(&self.client, names.zip(experiment.nodes.iter().copied()).collect())
+    pub fn stage(&self, nodes: &HollowNodes, experiment: &Experiment) -> PlacementStage {
+        let named = |(node, room): (&HollowNode, &Room)| NamedRoom { name: node.name.clone(), room: *room };
+        let nodes = nodes.nodes().iter().zip(experiment.nodes).map(named).collect();
+        PlacementStage::new(&self.client, nodes, self.schedulers.extenders.clone())
     }
 }
 
@@ -131,7 +132,7 @@ impl Site {
 /// # Errors
 /// See [`enum@Error`]; the control plane ends in any case.
 pub async fn run(options: &Options) -> Result<(), Error> {
-    let site = Site::start().await?;
+    let site = PlacementSite::start().await?;
     let description = hardware::describe(&site.client).await;
     println!("{description}\n");
     let mut figures = Vec::new();
@@ -152,9 +153,12 @@ pub async fn run(options: &Options) -> Result<(), Error> {
 /// Figures of each trial, for each line of [`COMPARED`].
 type Measured = Vec<Vec<Figures>>;
 
-async fn compare(site: &Site, experiment: &Experiment, seeds: u16) -> Result<Measured, Error> {
+async fn compare(site: &PlacementSite, experiment: &Experiment, seeds: u16) -> Result<Measured, Error> {
     let nodes = site.nodes(experiment).await?;
     let stage = site.stage(&nodes, experiment);
+    for compared in COMPARED.iter().filter(|compared| !compared.is_spread) {
+        stage.await_known_by(compared.profile).await?;
+    }
     let mut measured = vec![Vec::new(); COMPARED.len()];
     // Trials of a seed follow each other, so that what the machine does meanwhile is felt by all.
     for seed in 0..seeds {
@@ -163,13 +167,13 @@ async fn compare(site: &Site, experiment: &Experiment, seeds: u16) -> Result<Mea
             if is_beside && seed >= SEEDS_BESIDE_MAX {
                 continue;
             }
-            let trial = Trial {
+            let trial = PlacementTrial {
                 profile: compared.profile,
                 is_spread: compared.is_spread,
                 seed,
                 pods: experiment.pods,
                 shapes: experiment.shapes,
-                pace: Pace::OneByOne,
+                making: Making::OneByOne,
             };
             measured[line].push(stage.hold(&trial).await?.placement.figures());
         }

@@ -151,7 +151,13 @@ fn of_peers() -> Vec<Expected> {
             "FailingOver", "+RedundancyLost"),
         ("N-way active, two of three are lost, and nothing replaces them",
             was_complete(N_WAY_ACTIVE, [3, 0, 0], one_of_three()).hold(Reason::NoReadyBackup, "web-a"),
+            "FailingOver", "+RedundancyLost"),
+        ("N-way active, one of three is lost, and nothing replaces it",
+            was_complete(N_WAY_ACTIVE, [3, 0, 0], two_of_three()).hold(Reason::NoReadyBackup, "web-a"),
             "Degraded: NoReadyBackup", "+NoReadyBackup"),
+        ("N+M, the only hot backup is lost after one never came for so long that the start stalled", with(
+                is_new(N_PLUS_M, [1, 2, 0], full([1, 0, 0])).next_pass(), |case| case.snapshot.now = at(1_000)),
+            "Degraded: RedundancyLost", "+RedundancyLost"),
         ("N-way active of one", was_complete(N_WAY_ACTIVE, [1, 0, 0], full([1, 0, 0])),
             "Degraded: RedundancyLost", "+RedundancyLost"),
         ("N-way active of none", was_complete(N_WAY_ACTIVE, [0, 0, 0], vec![]),
@@ -187,7 +193,7 @@ fn of_pairs() -> Vec<Expected> {
             "Ready", "-AsExpected"),
         ("2N, a standby is lost", paired(was_complete(TWO_N, [2, 2, 0], pairs(2)[..3].to_vec())),
             "Degraded: RedundancyLost", "+RedundancyLost"),
-        ("2N, a hot backup stands by for nobody", paired(was_complete(TWO_N, [1, 1, 0], spare_in_place_of_standby())),
+        ("2N, a hot backup is no standby", paired(was_complete(TWO_N, [1, 1, 0], spare_in_place_of_standby())),
             "Degraded: RedundancyLost", "+RedundancyLost"),
         ("2N, each standby is in sync", level(was_complete(TWO_N, [1, 1, 0], pairs(1)), &["web-hot-0"]),
             "Ready", "-AsExpected"),
@@ -222,7 +228,7 @@ fn a_set_that_is_paused_while_it_starts_says_the_same_again() {
 
 #[test]
 fn the_condition_says_what_is_missing_and_what_to_do() {
-    let repair = "the condition Ready says what is waited for; if that lasts, look at the logs and nodes of these Pods";
+    let repair = "the condition Ready names the unready Pods; if they stay so, check their logs and nodes";
     let cases = [
         (
             was_complete(N_WAY_ACTIVE, [1, 0, 0], full([1, 0, 0])),
@@ -250,9 +256,13 @@ fn the_condition_says_what_is_missing_and_what_to_do() {
                 .to_owned(),
         ),
         (
+            paired(was_complete(TWO_N, [3, 3, 0], pairs(2))),
+            format!("TwoN promises a standby for each primary, but only 2 of 3 primaries are ready: {repair}"),
+        ),
+        (
             paired(was_complete(TWO_N, [3, 3, 0], pairs(3)[..5].to_vec())),
             "TwoN promises a standby for each primary, but 1 of 3 primaries is without one that could take over: the \
-             operator pairs it with a hot backup; if that lasts, the conditions of HAGroup web say what is waited for"
+             operator pairs it with a hot backup; if that lasts, see the conditions of HAGroup web"
                 .to_owned(),
         ),
     ];
