@@ -200,7 +200,7 @@ fn render_scheduler(arguments: &[&str]) -> Result<String, String> {
     render(&[&WITH_SCHEDULER[..], arguments].concat())
 }
 
-/// What a Deployment of a rendered release runs.
+/// The Pod of a Deployment of a rendered release.
 fn pod_of(rendered: &str, deployment: &str) -> Value {
     let key = ("Deployment".to_owned(), "backuppodset-system".to_owned(), deployment.to_owned());
     objects(rendered)[&key]["spec"]["template"]["spec"].clone()
@@ -217,6 +217,8 @@ fn the_scheduler_adds_objects_of_its_own_and_changes_no_other() {
         "ClusterRoleBinding /bps-scheduler-volumes",
         "ConfigMap backuppodset-system/bps-scheduler",
         "Deployment backuppodset-system/bps-scheduler",
+        "FlowSchema /bps-scheduler",
+        "FlowSchema /bps-scheduler-lease",
         "NetworkPolicy backuppodset-system/bps-scheduler",
         "PodDisruptionBudget backuppodset-system/bps-scheduler",
         "Role backuppodset-system/bps-scheduler",
@@ -342,6 +344,16 @@ async fn kube_scheduler_takes_the_configuration() {
     let profiles = taken["profiles"].as_array().expect("profiles").iter();
     let names: Vec<_> = profiles.map(|profile| &profile["schedulerName"]).collect();
     assert_eq!(names, [SCHEDULER, "bps-rbra"]);
+    // The extender scores in the place of the one, and alone in the other.
+    let scores = |profile: &Value| {
+        let plugins = [&profile["plugins"]["multiPoint"]["enabled"], &profile["plugins"]["score"]["enabled"]];
+        let enabled = plugins.into_iter().flat_map(|enabled| enabled.as_array().into_iter().flatten());
+        enabled.filter_map(|plugin| plugin["name"].as_str().map(str::to_owned)).collect::<BTreeSet<_>>()
+    };
+    let [combined, alone] = [0, 1].map(|index| scores(&taken["profiles"][index]));
+    assert!(combined.contains("NodeResourcesFit"), "{combined:?}");
+    assert!(!combined.contains("NodeResourcesBalancedAllocation"), "{combined:?}");
+    assert_eq!(taken["profiles"][1]["plugins"]["score"]["disabled"], json!([{"name": "*"}]), "{alone:?}");
     let lease = [&taken["leaderElection"]["resourceNamespace"], &taken["leaderElection"]["resourceName"]];
     assert_eq!(lease, ["backuppodset-system", SCHEDULER]);
 }
