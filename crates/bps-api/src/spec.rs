@@ -17,6 +17,7 @@ use kube_derive::{CustomResource, KubeSchema};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 /// Keeps primary, hot backup and cold backup Pods of one template, and converts them by priority when a Pod is
 /// lost or a count changes.
@@ -144,6 +145,11 @@ use std::borrow::Cow;
     "!has(self.activeStandby) || !has(self.template.spec.shareProcessNamespace) || \
      !self.template.spec.shareProcessNamespace")
     .message("with activeStandby leave out shareProcessNamespace: the agent is the first process of its container"))]
+#[x_kube(validation = Rule::new(
+    "!has(self.updateStrategy.partitions) || self.updateStrategy.partitions.all(name, \
+     has(self.topology) && has(self.topology.subsets) && self.topology.subsets.exists(subset, subset.name == name))")
+    .message("updateStrategy.partitions has a name that no subset has: write names of topology.subsets only, or leave the name \
+              out"))]
 #[x_kube(validation = n_way_is_refused())]
 #[x_kube(validation = none_has_no_hot_backups())]
 #[x_kube(validation = none_has_no_pairs())]
@@ -397,6 +403,22 @@ pub struct UpdateStrategy {
     #[serde(default)]
     #[schemars(range(min = 0, max = 1000))]
     pub partition: i32,
+
+    /// How many primaries of a subset keep the former revision, by the name of the subset in `topology.subsets`. `partition` holds
+    /// for the set as a whole besides: a primary is replaced only if neither keeps it. A value of at least the primaries of the
+    /// subset holds every one of them. A failover and a scale-in do not wait: the place of a lost primary gets the present
+    /// revision. At most 50 names, range 0 to 1000, default 0 for each.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "partitions_by_subset")]
+    pub partitions: BTreeMap<String, i32>,
+}
+
+/// A number of primaries for each name; as many names as there may be subsets.
+fn partitions_by_subset(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "object", "maxProperties": 50,
+        "additionalProperties": {"type": "integer", "format": "int32", "minimum": 0, "maximum": 1000},
+    })
 }
 
 impl Default for UpdateStrategy {
@@ -406,6 +428,7 @@ impl Default for UpdateStrategy {
             max_unavailable: one_pod(),
             max_surge: one_pod(),
             partition: 0,
+            partitions: BTreeMap::new(),
         }
     }
 }

@@ -52,6 +52,15 @@ pub enum Error {
         /// What they add up to. Unit: percent.
         sum: usize,
     },
+    /// A partition is for a subset that is not there.
+    #[error(
+        "spec.updateStrategy.partitions names {name:?}, which is no subset: write names of spec.topology.subsets only, or leave \
+         {name:?} out"
+    )]
+    NoSubset {
+        /// The name.
+        name: String,
+    },
     /// No set has this model of redundancy.
     #[error("spec.{}", N_WAY_REFUSED)]
     NWay,
@@ -281,11 +290,17 @@ fn topology(reader: &mut Reader, spec: &BackupPodSetSpec) -> Topology {
         least: subset.min_cold_backups,
         most: subset.max_cold_backups,
     });
+    let partition = |reader: &mut Reader, name: &str| {
+        let partition = spec.update_strategy.partitions.get(name).copied().unwrap_or(0);
+        reader.number("updateStrategy.partitions", partition, COUNT_RANGE)
+    };
+    let partitions: Vec<usize> = subsets.iter().map(|subset| partition(reader, &subset.name)).collect();
     let subset = |index: usize| Subset {
         name: SubsetName(subsets[index].name.clone()),
         replicas: replicas[index],
         hot_backups: hot_backups[index],
         cold_backups: cold_backups[index],
+        partition: partitions[index],
     };
     let critical = wanted.schedule_strategy.adaptive.reschedule_critical_seconds;
     let patience =
@@ -309,6 +324,11 @@ struct Bounds<'a> {
 
 fn update(reader: &mut Reader, spec: &BackupPodSetSpec) -> UpdatePolicy {
     let wanted = &spec.update_strategy;
+    let subsets = spec.topology.as_ref().map_or(&[][..], |topology| &topology.subsets[..]);
+    let is_subset = |name: &str| subsets.iter().any(|subset| subset.name == name);
+    if let Some(name) = wanted.partitions.keys().find(|name| !is_subset(name)) {
+        reader.error.get_or_insert(Error::NoSubset { name: name.clone() });
+    }
     UpdatePolicy {
         kind: match wanted.r#type {
             UpdateStrategyType::BackupFirst => UpdateKind::BackupFirst,

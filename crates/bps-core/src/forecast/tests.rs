@@ -275,6 +275,7 @@ fn subsets_are_found_by_their_names() {
         replicas,
         hot_backups: 0,
         cold_backups: 0,
+        partition: 0,
     };
     desired.topology.subsets = vec![subset("one", 0), subset("two", 1)];
     let places = vec![

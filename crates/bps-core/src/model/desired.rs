@@ -60,7 +60,7 @@ pub struct UpdatePolicy {
     pub max_unavailable: PodShare,
     /// Primaries that may exist beyond the wanted number because of the rollout.
     pub max_surge: PodShare,
-    /// Primaries that keep the old template.
+    /// Primaries of the whole set that keep the old template; those of its subsets have partitions of their own.
     pub partition: usize,
 }
 

@@ -6,6 +6,7 @@ mod desired;
 mod ids;
 mod others;
 mod outcome;
+mod partition;
 mod pod;
 mod reason;
 mod role;
@@ -20,6 +21,7 @@ pub use desired::{
 pub use ids::{NodeName, PodName, Revision, SubsetName, Uid};
 pub use others::{Others, SELECTOR_PAUSE, foreign_slice};
 pub use outcome::{Outcome, Refusal, StepResult};
+pub use partition::Replaceable;
 pub use pod::{
     Gate, GateTrouble, Lifecycle, NodeHealth, NodeView, Ownership, Part, PodRef, PodView, RoleLabels, Signs,
 };

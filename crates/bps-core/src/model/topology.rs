@@ -29,6 +29,8 @@ pub struct Subset {
     pub hot_backups: usize,
     /// Cold backups wanted in it.
     pub cold_backups: usize,
+    /// Primaries of it that keep the former template in a rollout.
+    pub partition: usize,
 }
 
 impl Subset {

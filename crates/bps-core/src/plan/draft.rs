@@ -7,7 +7,9 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-use crate::model::{Action, EarlyEnds, Hold, Plan, PodName, PodView, Reason, Role, Snapshot, Step};
+use crate::model::{
+    Action, EarlyEnds, Hold, Plan, PodName, PodView, Reason, Replaceable, Role, Snapshot, Step,
+};
 
 use super::balance::Balance;
 use super::names::Places;
@@ -67,15 +69,17 @@ impl<'a> Draft<'a> {
         self.snapshot.desired.is_current(view)
     }
 
-    /// What each subset has while `role` is given away: if that makes a primary too many, without those of a former template, whose
-    /// places a rollout gives away.
+    /// What each subset has while `role` is given away: if that makes a primary too many, without those of a former template that no
+    /// partition keeps, whose places a rollout gives away.
     pub(super) fn balance_for(&self, role: Role) -> Balance {
         let mut balance = self.seats.tally().balance.clone();
         if role != Role::Primary || self.count(Role::Primary) < self.snapshot.desired.replicas {
             return balance;
         }
-        for (_, seat) in self.members(Role::Primary) {
-            if let Some(subset) = seat.view.subset.filter(|_| !self.is_updated(seat.view)) {
+        let primaries = self.members(Role::Primary).map(|(_, seat)| seat.view);
+        let mut replaceable = Replaceable::among(&self.snapshot.desired, primaries);
+        for subset in 0..self.snapshot.desired.topology.subsets.len() {
+            while replaceable.take(Some(subset)) {
                 balance.leave(subset, Role::Primary);
             }
         }

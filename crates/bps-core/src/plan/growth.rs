@@ -146,6 +146,7 @@ fn split(primaries: usize, hot: usize) -> Topology {
         replicas,
         hot_backups,
         cold_backups: 0,
+        partition: 0,
     };
     Topology {
         subsets: vec![subset("a", primaries, hot), subset("b", 12 - primaries, 0)],
@@ -182,6 +183,7 @@ fn in_subsets(set: Snapshot) -> Snapshot {
         replicas: replicas[index],
         hot_backups: hot[index],
         cold_backups: cold[index],
+        partition: 0,
     };
     let topology = Topology { subsets: (0..SUBSETS).map(subset).collect(), rebalances: true, patience: None };
     let placed = |view: PodView| {

@@ -156,11 +156,10 @@ pub(super) fn expendable(draft: &Draft<'_>, role: Role) -> Vec<SeatIndex> {
 /// there are, until an outdated active has one.
 pub(super) fn hot_surge(draft: &Draft<'_>) -> usize {
     let desired = &draft.snapshot.desired;
-    let outdated = rollout::outdated(draft, Role::Primary);
     let is_needed = draft.snapshot.is_paired()
         && desired.update.kind == UpdateKind::BackupFirst
         && desired.hot_backups < desired.replicas
-        && outdated.len() > desired.update.partition
+        && rollout::replaceable(draft).count() > 0
         && [Role::Cold, Role::Hot].into_iter().all(|role| rollout::outdated(draft, role).is_empty());
     if !is_needed {
         return 0;
@@ -169,11 +168,9 @@ pub(super) fn hot_surge(draft: &Draft<'_>) -> usize {
     let bound = || hot().filter(|standby| is_bound(draft, standby.view));
     let served: BTreeSet<&PodName> = bound().filter_map(|standby| standby.view.part.peer()).collect();
     // The group chooses whom a lent standby stands by for; one beside an updated active does not help.
-    let needed = if outdated.iter().any(|index| served.contains(&draft.seats[*index].view.pod.name)) {
-        hot().count()
-    } else {
-        bound().count() + 1
-    };
+    let is_served = |index: &SeatIndex| served.contains(&draft.seats[*index].view.pod.name);
+    let needed =
+        if replaceable_primaries(draft).iter().any(is_served) { hot().count() } else { bound().count() + 1 };
     needed.min(desired.replicas).saturating_sub(desired.hot_backups)
 }
 
@@ -183,12 +180,19 @@ pub(super) fn replace_outdated_primary(draft: &mut Draft<'_>) {
         draft.hold(hold);
         return;
     }
-    let outdated = rollout::outdated(draft, Role::Primary);
-    let ready = outdated.into_iter().find(|index| has_good_standby(draft, draft.seats[*index].view));
-    match ready {
+    let is_ready = |index: &SeatIndex| has_good_standby(draft, draft.seats[*index].view);
+    match replaceable_primaries(draft).into_iter().find(is_ready) {
         Some(index) => draft.delete(index, Reason::TemplateChanged),
         None => draft.hold(rollout::rollout_waits(None)),
     }
+}
+
+/// Outdated primaries in subsets whose partitions do not keep all of them.
+fn replaceable_primaries(draft: &Draft<'_>) -> Vec<SeatIndex> {
+    let replaceable = rollout::replaceable(draft);
+    let mut outdated = rollout::outdated(draft, Role::Primary);
+    outdated.retain(|index| replaceable.has_one_in(draft.seats[*index].view.subset));
+    outdated
 }
 
 fn has_good_standby(draft: &Draft<'_>, view: &PodView) -> bool {

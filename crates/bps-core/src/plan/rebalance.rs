@@ -138,12 +138,24 @@ pub(super) fn takes_over(draft: &Draft<'_>, view: &PodView) -> bool {
         && alike(draft).is_some_and(|is_updated| fits(draft, view, is_updated))
 }
 
-/// Whether all primaries are of the present template, or all of former ones; `None` if they differ in that, one is on a node that
-/// is not healthy, or there is none. Then one in excess would not be the first to go.
+/// Whether all primaries that may go are of the present template, or all of former ones; `None` if they differ in that, one is on a
+/// node that is not healthy, or there is none. Then one in excess would not be the first to go.
 fn alike(draft: &Draft<'_>) -> Option<bool> {
     let primaries = || draft.members(Role::Primary).map(|(_, seat)| seat.view);
     let first = draft.is_updated(primaries().next()?);
-    primaries().all(|view| fits(draft, view, first)).then_some(first)
+    if primaries().all(|view| fits(draft, view, first)) {
+        return Some(first);
+    }
+    swaps_beside_kept(draft).then_some(true)
+}
+
+/// Whether the partitions of subsets keep every primary of a former template, and one of the present template is in excess: it goes
+/// first. What a partition keeps is not swapped, because a Pod of the present template would take its place.
+fn swaps_beside_kept(draft: &Draft<'_>) -> bool {
+    let primaries = || draft.members(Role::Primary).map(|(_, seat)| seat.view);
+    rollout::replaceable(draft).is_empty()
+        && primaries().all(|view| view.node_health() == NodeHealth::Healthy)
+        && primaries().any(|view| draft.is_updated(view) && is_misplaced(draft, view))
 }
 
 fn fits(draft: &Draft<'_>, view: &PodView, is_updated: bool) -> bool {

@@ -5,7 +5,7 @@
 
 use jiff::Timestamp;
 
-use crate::model::{Hold, NodeHealth, PodView, Reason, Role, UpdateKind};
+use crate::model::{Hold, NodeHealth, PodView, Reason, Replaceable, Role, UpdateKind};
 
 use super::draft::Draft;
 use super::seats::{Seat, SeatIndex};
@@ -31,8 +31,14 @@ pub(super) fn surge(draft: &Draft<'_>) -> usize {
 /// Primaries that a rollout replaces next at the same time.
 fn replaced_at_once(draft: &Draft<'_>) -> usize {
     let desired = &draft.snapshot.desired;
-    let left = outdated(draft, Role::Primary).len().saturating_sub(desired.update.partition);
-    left.min(desired.update.max_surge.of(desired.replicas))
+    replaceable(draft).count().min(desired.update.max_surge.of(desired.replicas))
+}
+
+/// Primaries of a former template that no partition keeps.
+pub(super) fn replaceable(draft: &Draft<'_>) -> Replaceable {
+    let primaries = draft.members(Role::Primary).map(|(_, seat)| seat);
+    let free = primaries.filter(|seat| seat.is_free()).map(|seat| seat.view);
+    Replaceable::among(&draft.snapshot.desired, free)
 }
 
 /// Whether a rollout replaces a Pod sooner or later.
@@ -54,7 +60,7 @@ pub(super) fn replace_outdated(draft: &mut Draft<'_>) {
         }
         is_lower_tier_whole &= is_whole(draft, role);
     }
-    if outdated(draft, Role::Primary).len() > draft.snapshot.desired.update.partition {
+    if replaceable(draft).count() > 0 {
         if draft.snapshot.is_paired() {
             pairs::replace_outdated_primary(draft);
         } else {

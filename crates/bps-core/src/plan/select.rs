@@ -8,8 +8,8 @@ use jiff::Timestamp;
 use crate::model::{Lifecycle, NodeHealth, NodeName, PodName, PodView, Role, Strategy, Uid};
 
 use super::draft::Draft;
-use super::pairs;
 use super::seats::{Seat, SeatIndex};
+use super::{pairs, rollout};
 
 /// How soon a candidate can serve in its new role; the soonest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -80,6 +80,15 @@ enum Bond {
     Standby,
 }
 
+/// Whether a change of the template lets the Pod stay.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Stay {
+    /// It is of a former template, and a rollout replaces it sooner or later.
+    Replaced,
+    /// It is of the present template, or the partition of its subset keeps it.
+    Lasting,
+}
+
 /// Whether its subset is to have the Pod.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum Place {
@@ -96,8 +105,9 @@ struct SurplusOrder {
     bond: Bond,
     progress: Reverse<Willingness>,
     is_on_healthy_node: bool,
-    is_updated: bool,
+    stay: Stay,
     place: Place,
+    is_kept: bool,
     node_crowd: Reverse<usize>,
     zone_crowd: Reverse<usize>,
     created: Reverse<Timestamp>,
@@ -172,6 +182,9 @@ pub(super) fn surplus(draft: &Draft<'_>, role: Role) -> Vec<SeatIndex> {
         free(draft, role).map(|(index, seat)| (surplus_order(draft, &crowds, seat), index)).collect();
     order.sort();
     if !draft.snapshot.desired.topology.subsets.is_empty() {
+        if role == Role::Primary {
+            keep_partitions(draft, &mut order);
+        }
         let mut balance = draft.seats.tally().balance.clone();
         for (order, index) in &mut order {
             let is_spare = balance.spare(draft.seats[*index].view.subset, role);
@@ -180,6 +193,20 @@ pub(super) fn surplus(draft: &Draft<'_>, role: Role) -> Vec<SeatIndex> {
         order.sort();
     }
     order.into_iter().map(|(_, index)| index).collect()
+}
+
+/// Has primaries of a former template stay that the partitions of their subsets keep: those of each subset that would go last.
+///
+/// In a subset they go after those of the present template, so that no swap takes what a partition keeps.
+fn keep_partitions(draft: &Draft<'_>, order: &mut [(SurplusOrder, SeatIndex)]) {
+    let mut replaceable = rollout::replaceable(draft);
+    for (order, index) in &mut *order {
+        let view = draft.seats[*index].view;
+        if !draft.is_updated(view) && !replaceable.take(view.subset) {
+            (order.stay, order.is_kept) = (Stay::Lasting, true);
+        }
+    }
+    order.sort();
 }
 
 fn free<'d, 'a>(
@@ -249,8 +276,9 @@ fn surplus_order(draft: &Draft<'_>, crowds: &Crowds<'_>, seat: &Seat<'_>) -> Sur
         bond: if pairs::is_bound(draft, view) { Bond::Standby } else { Bond::Free },
         progress: Reverse(willingness(view).unwrap_or(Willingness::Unscheduled)),
         is_on_healthy_node: view.node_health() == NodeHealth::Healthy,
-        is_updated: draft.is_updated(view),
+        stay: if draft.is_updated(view) { Stay::Lasting } else { Stay::Replaced },
         place: Place::Spare,
+        is_kept: false,
         node_crowd: Reverse(crowd.node),
         zone_crowd: Reverse(crowd.zone),
         created: Reverse(view.created),

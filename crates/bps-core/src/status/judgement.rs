@@ -11,8 +11,8 @@ use super::tally::{DESCRIBED_PODS_MAX, Tally};
 use super::words::{self, Word};
 use super::{StatusInput, progress, redundancy, refusal};
 use crate::model::{
-    Hold, Lifecycle, ObjectState, Others, PodView, Reason, RedundancyPromise, Role, STORM_BELIEVED_AFTER,
-    Snapshot, Storm, UpdateKind,
+    Hold, Lifecycle, ObjectState, Others, PodView, Reason, RedundancyPromise, Replaceable, Role,
+    STORM_BELIEVED_AFTER, Snapshot, Storm, UpdateKind,
 };
 
 /// Something that needs attention.
@@ -115,18 +115,16 @@ fn standing(previous: &BackupPodSetStatus) -> Option<Word> {
     lasting.into_iter().find(|word| is_standing && word.word == progressing.reason)
 }
 
-/// Pods of a former revision that the update strategy does not keep.
+/// Pods of a former revision that neither the update strategy nor one of its partitions keeps.
 fn outdated(snapshot: &Snapshot, tally: &Tally<'_>) -> usize {
     let desired = &snapshot.desired;
     if desired.update.kind == UpdateKind::OnDelete {
         return 0;
     }
-    let of_role = |role| {
-        let is_outdated = |view: &&&PodView| !desired.is_current(view);
-        let kept = if role == Role::Primary { desired.update.partition } else { 0 };
-        tally.tier(role).pods.iter().filter(is_outdated).count().saturating_sub(kept)
-    };
-    Role::ALL.map(of_role).into_iter().sum()
+    let of_tier = |role| tally.tier(role).pods.iter().copied();
+    let backups = [Role::Hot, Role::Cold].into_iter().flat_map(of_tier);
+    let outdated_backups = backups.filter(|view| !desired.is_current(view)).count();
+    outdated_backups + Replaceable::among(desired, of_tier(Role::Primary)).count()
 }
 
 /// What of Service and slice is not as wanted, although clients may be served.

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use bps_core::model::{
-    Action, Exposure, Lifecycle, NodeHealth, NodeView, ObjectState, Ownership, Plan, Reason, Revision, Role,
-    Snapshot, Step,
+    Action, Exposure, Lifecycle, NodeHealth, NodeView, ObjectState, Ownership, Plan, PodView, Reason,
+    Revision, Role, Snapshot, Step,
 };
 use bps_core::plan::{check, plan};
 use jiff::SignedDuration;
@@ -208,6 +208,17 @@ fn settled_world() -> impl Strategy<Value = Cluster> {
     })
 }
 
+/// Primaries of former templates in each subset that are not on their way out.
+fn primaries_of_former_templates(snapshot: &Snapshot) -> Vec<usize> {
+    let desired = &snapshot.desired;
+    let is_former = |view: &&PodView| {
+        view.role == Role::Primary && view.lifecycle != Lifecycle::Terminating && !desired.is_current(view)
+    };
+    let former: Vec<&PodView> = snapshot.pods.iter().filter(is_former).collect();
+    let of_subset = |subset| former.iter().filter(|view| view.subset == Some(subset)).count();
+    (0..desired.topology.subsets.len()).map(of_subset).collect()
+}
+
 /// Pods that need up to a minute behind their gate, seen at work or not, and gates that hear nothing.
 fn start() -> impl Strategy<Value = Start> {
     let drawn = (0..=60_u32, any::<bool>(), prop::bool::weighted(0.2));
@@ -279,6 +290,31 @@ proptest! {
             prop_assert!(exposed(&cluster.snapshot) >= cluster.snapshot.desired.replicas, "{:#?}", cluster.snapshot);
         }
         converge(&mut cluster, application, &mut dice);
+    }
+
+    #[test]
+    fn a_rollout_leaves_each_subset_the_primaries_that_its_partition_keeps(
+        mut cluster in settled_world(),
+        partitions in [0_usize..4, 0_usize..4],
+        application in prop_oneof![all_of_it(), Just(Application::RandomSubset)],
+        seed in any::<u64>(),
+    ) {
+        let mut dice = Dice(seed);
+        cluster.snapshot.desired.revision = Revision("next".into());
+        for (subset, partition) in cluster.snapshot.desired.topology.subsets.iter_mut().zip(partitions) {
+            subset.partition = partition;
+        }
+        let before = primaries_of_former_templates(&cluster.snapshot);
+        let subsets = cluster.snapshot.desired.topology.subsets.iter();
+        let kept: Vec<usize> = subsets.zip(before).map(|(subset, before)| before.min(subset.partition)).collect();
+        for _ in 0..FAULTY_PASSES {
+            pass(&mut cluster, application, &mut dice);
+            let left = primaries_of_former_templates(&cluster.snapshot);
+            prop_assert!(left.iter().zip(&kept).all(|(left, kept)| left >= kept), "{:#?}", cluster.snapshot);
+        }
+        converge(&mut cluster, application, &mut dice);
+        let left = primaries_of_former_templates(&cluster.snapshot);
+        prop_assert!(left.iter().zip(&kept).all(|(left, kept)| left >= kept), "{:#?}", cluster.snapshot);
     }
 
     #[test]

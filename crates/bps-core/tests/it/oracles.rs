@@ -2,7 +2,9 @@
 
 use bps_api::service::IpFamily;
 
-use super::model::{ExposedSlice, Lifecycle, NodeHealth, PodName, PodView, Role, Snapshot, Uid, UpdateKind};
+use super::model::{
+    Desired, ExposedSlice, Lifecycle, NodeHealth, PodName, PodView, Role, Snapshot, Uid, UpdateKind,
+};
 
 /// Pods that are there and not on their way out.
 fn living(snapshot: &Snapshot) -> impl Iterator<Item = &PodView> {
@@ -68,11 +70,10 @@ fn unlike(snapshot: &Snapshot, roles: &[Role]) -> Option<String> {
                 members().count()
             ));
         }
-        let outdated = members().filter(|view| !snapshot.desired.is_current(view)).count();
-        let kept = if role == Role::Primary { snapshot.desired.update.partition } else { 0 };
+        let left = unkept(&snapshot.desired, members().copied());
         let is_rolling = snapshot.desired.update.kind == UpdateKind::BackupFirst && !is_cordoned(snapshot);
-        if is_rolling && outdated > kept {
-            return Some(format!("{role}: {outdated} Pods of the old template"));
+        if is_rolling && left > 0 {
+            return Some(format!("{role}: {left} Pods of the old template that no partition keeps"));
         }
     }
     if let Some(problem) = unlike_the_shares(snapshot, &pods, roles) {
@@ -88,13 +89,46 @@ fn unlike(snapshot: &Snapshot, roles: &[Role]) -> Option<String> {
     Some(format!("{} Pods exposed by {}", ready(wrong), wrong.family.as_str()))
 }
 
+/// Returns how many of the Pods of a former template no partition keeps: neither that of the set nor that of a subset.
+pub(crate) fn unkept<'a>(desired: &Desired, pods: impl Iterator<Item = &'a PodView>) -> usize {
+    let outdated: Vec<&PodView> = pods.filter(|view| !desired.is_current(view)).collect();
+    let kept_by_the_set = outdated.iter().filter(|view| view.role == Role::Primary).count();
+    let kept_by_the_set = kept_by_the_set.min(desired.update.partition);
+    let kept_by_subsets: usize = desired
+        .topology
+        .subsets
+        .iter()
+        .enumerate()
+        .map(|(index, subset)| primaries_in(&outdated, index).min(subset.partition))
+        .sum();
+    outdated.len() - kept_by_the_set.max(kept_by_subsets)
+}
+
+/// Primaries of a subset.
+fn primaries_in(pods: &[&PodView], subset: usize) -> usize {
+    pods.iter().filter(|view| view.role == Role::Primary && view.subset == Some(subset)).count()
+}
+
+/// Whether every Pod of a former template is a primary that the partition of its subset keeps, within the share of that subset.
+fn is_kept_in_its_share(desired: &Desired, pods: &[&PodView]) -> bool {
+    let outdated: Vec<&PodView> = pods.iter().copied().filter(|view| !desired.is_current(view)).collect();
+    let subsets = desired.topology.subsets.iter().enumerate();
+    let kept = subsets.map(|(index, subset)| {
+        let count = primaries_in(&outdated, index);
+        if count <= subset.partition.min(subset.replicas) { count } else { 0 }
+    });
+    let is_kept = kept.sum::<usize>() == outdated.len();
+    outdated.is_empty() || is_kept && desired.update.kind == UpdateKind::BackupFirst
+}
+
 /// Returns the subset that has other Pods than its shares, if the planner can correct it: primaries swap roles with hot backups.
 fn unlike_the_shares(snapshot: &Snapshot, pods: &[&PodView], roles: &[Role]) -> Option<String> {
     let desired = &snapshot.desired;
     let can_be_put_right = desired.topology.rebalances
         && desired.hot_backups > 0
         && roles == Role::ALL.as_slice()
-        && pods.iter().all(|view| desired.is_current(view) && view.node_health() == NodeHealth::Healthy)
+        && pods.iter().all(|view| view.node_health() == NodeHealth::Healthy)
+        && is_kept_in_its_share(desired, pods)
         && !is_cordoned(snapshot);
     if !can_be_put_right {
         return None;

@@ -14,6 +14,7 @@ use proptest::prelude::*;
 
 use crate::cluster::{Cluster, Dice};
 use crate::convergence::{FAULTY_PASSES, MOST_PASSES, QUIET_PASSES};
+use crate::oracles::unkept;
 use crate::world::wish;
 
 /// Passes that a hot backup waits for a primary to form a pair with.
@@ -238,10 +239,9 @@ impl World {
                 ));
             }
             let is_rolling = snapshot.desired.update.kind == UpdateKind::BackupFirst;
-            let kept = if role == Role::Primary { snapshot.desired.update.partition } else { 0 };
-            let outdated = members.iter().filter(|view| view.revision != snapshot.desired.revision).count();
-            if is_rolling && outdated > kept {
-                return Some(format!("{role}: {outdated} Pods of the old template"));
+            let left = unkept(&snapshot.desired, members.iter().map(|view| **view));
+            if is_rolling && left > 0 {
+                return Some(format!("{role}: {left} Pods of the old template that no partition keeps"));
             }
         }
         let acting: BTreeSet<&PodName> =

@@ -131,18 +131,20 @@ fn promise() -> impl Strategy<Value = Option<RedundancyPromise>> {
     ]))
 }
 
-/// What a set with subsets does with Pods that are not where they are to be.
+/// What a set with subsets does with Pods that are not where they are to be, and with those of a former template.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Moods {
     pub(crate) rebalances: bool,
     /// Unit: seconds.
     pub(crate) patience: Option<i64>,
+    /// Primaries of each subset that keep the former template.
+    pub(crate) partitions: [usize; 2],
 }
 
 /// Any of them.
 pub(crate) fn moods() -> impl Strategy<Value = Moods> {
-    let drawn = (prop::bool::weighted(0.8), option::of(1_i64..60));
-    drawn.prop_map(|(rebalances, patience)| Moods { rebalances, patience })
+    let drawn = (prop::bool::weighted(0.8), option::of(1_i64..60), [0_usize..3, 0_usize..3]);
+    drawn.prop_map(|(rebalances, patience, partitions)| Moods { rebalances, patience, partitions })
 }
 
 /// Two subsets: one with so many percent of the Pods of each role, one with the rest.
@@ -154,6 +156,7 @@ pub(crate) fn halves(percent: usize, counts: [usize; 3], moods: Moods) -> Topolo
         replicas: shares[0][index],
         hot_backups: shares[1][index],
         cold_backups: shares[2][index],
+        partition: moods.partitions[index],
     };
     Topology {
         subsets: ["a", "b"].into_iter().enumerate().map(subset).collect(),

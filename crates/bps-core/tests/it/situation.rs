@@ -130,6 +130,18 @@ impl Default for Wish {
     }
 }
 
+impl Wish {
+    fn subset(&self, wish: &SubsetWish) -> Subset {
+        Subset {
+            name: SubsetName(wish.name.clone()),
+            replicas: wish.replicas,
+            hot_backups: wish.hot_backups,
+            cold_backups: wish.cold_backups,
+            partition: self.update_strategy.partitions.get(&wish.name).copied().unwrap_or(0),
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 struct StrategyWish {
@@ -163,18 +175,25 @@ enum UpdateWord {
     OnDelete,
 }
 
-#[derive(Clone, Copy, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 struct UpdateWish {
     r#type: UpdateWord,
     max_unavailable: usize,
     max_surge: usize,
     partition: usize,
+    partitions: BTreeMap<String, usize>,
 }
 
 impl Default for UpdateWish {
     fn default() -> Self {
-        Self { r#type: UpdateWord::BackupFirst, max_unavailable: 1, max_surge: 1, partition: 0 }
+        Self {
+            r#type: UpdateWord::BackupFirst,
+            max_unavailable: 1,
+            max_surge: 1,
+            partition: 0,
+            partitions: BTreeMap::new(),
+        }
     }
 }
 
@@ -251,7 +270,7 @@ impl Scenario {
                 partition: wish.update_strategy.partition,
             },
             topology: Topology {
-                subsets: wish.subsets.iter().map(subset).collect(),
+                subsets: wish.subsets.iter().map(|subset| wish.subset(subset)).collect(),
                 rebalances: wish.rebalance == RebalanceWord::Roles,
                 patience: wish.reschedule_critical_seconds.map(SignedDuration::from_secs),
             },
@@ -480,13 +499,4 @@ fn endpoint(view: &PodView, is_terminating: bool) -> Result<Endpoint, String> {
 fn leftover(name: &str) -> Leftover {
     let (uid, resource_version) = (Uid(format!("uid-{name}")), "1".into());
     Leftover { kind: ExposedKind::Service, name: name.into(), uid, resource_version }
-}
-
-fn subset(wish: &SubsetWish) -> Subset {
-    Subset {
-        name: SubsetName(wish.name.clone()),
-        replicas: wish.replicas,
-        hot_backups: wish.hot_backups,
-        cold_backups: wish.cold_backups,
-    }
 }

@@ -34,6 +34,7 @@ fn subsets() -> [Subset; 2] {
         replicas: 1,
         hot_backups: 0,
         cold_backups: 0,
+        partition: 0,
     })
 }
 

@@ -96,7 +96,7 @@ fn each_model_but_n_way_is_a_promise() {
 #[test]
 fn every_tier_is_shared_out_over_the_subsets() {
     let (read, error) = read(&json!({
-        "replicas": 6, "hotBackups": 3, "coldBackups": 4,
+        "replicas": 6, "hotBackups": 3, "coldBackups": 4, "updateStrategy": {"partitions": {"b": 2}},
         "topology": {"rebalance": "Never", "scheduleStrategy": {"type": "Adaptive"}, "subsets": [
             {"name": "a", "replicas": "50%", "hotBackups": 0},
             {"name": "b", "minReplicas": 1, "maxReplicas": 4},
@@ -109,6 +109,7 @@ fn every_tier_is_shared_out_over_the_subsets() {
         replicas,
         hot_backups,
         cold_backups,
+        partition: if name == "b" { 2 } else { 0 },
     };
     // Of the hot backups that may be anywhere more are where there are fewer primaries.
     let subsets = vec![subset("a", [3, 0, 0]), subset("b", [3, 1, 0]), subset("spot", [0, 2, 4])];
@@ -125,6 +126,19 @@ fn shares_of_subsets_that_are_more_than_all_pods_are_an_error() {
     ]}});
     let words = "spec.topology.subsets: percentages of hotBackups add up to 110%: write shares that are 100% together at most";
     assert_eq!(read(&half).1.as_deref(), Some(words));
+}
+
+#[test]
+fn a_partition_of_what_is_no_subset_is_an_error() {
+    let partitions = |subsets: Value| {
+        read(&json!({"updateStrategy": {"partitions": {"a": 1, "c": 0}}, "topology": {"subsets": subsets}})).1
+    };
+    let words = "spec.updateStrategy.partitions names \"c\", which is no subset: write names of spec.topology.subsets only, or \
+                 leave \"c\" out";
+    assert_eq!(partitions(json!([{"name": "a"}])).as_deref(), Some(words));
+    assert_eq!(partitions(json!([{"name": "a"}, {"name": "c"}])), None);
+    let without = read(&json!({"updateStrategy": {"partitions": {"c": 1}}})).1;
+    assert_eq!(without.as_deref(), Some(words));
 }
 
 #[test]
@@ -184,6 +198,12 @@ fn a_number_out_of_range_is_named_with_its_range_and_read_as_the_nearest() {
         (
             json!({"updateStrategy": {"partition": -1}}),
             "spec.updateStrategy.partition is -1: write a number from 0 to 1000",
+        ),
+        (
+            json!({
+                "topology": {"subsets": [{"name": "a"}]}, "updateStrategy": {"partitions": {"a": 1001}},
+            }),
+            "spec.updateStrategy.partitions is 1001: write a number from 0 to 1000",
         ),
     ];
     for (fields, message) in cases {

@@ -49,6 +49,7 @@ fn edits() -> Vec<Edit> {
         edit("updateStrategy.maxUnavailable", "25%"),
         edit("updateStrategy.maxSurge", 3),
         edit("updateStrategy.partition", 3),
+        edit("updateStrategy.partitions", json!({"east": 1})),
         edit("service", Value::Null),
         edit("service.name", "other"),
         edit("service.type", "NodePort"),

@@ -183,7 +183,27 @@ fn lost_or_outdated() -> Vec<Situation> {
             with(seen([1, 0, 0], full([1, 0, 0]).into_iter().map(outdated).collect()),
                 |case| case.snapshot.desired.update.partition = 1),
             "Ready", ["+AsWanted", "-Complete", "-AsExpected"]),
+        ("a former template kept by the partition of a subset", in_kept_subset(1),
+            "Ready", ["+AsWanted", "-Complete", "-AsExpected"]),
+        ("more of a former template than the partition of a subset keeps", in_kept_subset(0),
+            "RollingOut", ["-OutdatedPods", "+RollingOut", "-AsExpected"]),
     ]
+}
+
+/// A primary of a former template in a subset with this partition, which is complete else.
+fn in_kept_subset(partition: usize) -> Case {
+    let pods = full([1, 0, 0]).into_iter().map(outdated);
+    let pods = pods.map(|view| crate::model::PodView { subset: Some(0), ..view }).collect();
+    let subset = crate::model::Subset {
+        name: crate::model::SubsetName("east".into()),
+        replicas: 1,
+        hot_backups: 0,
+        cold_backups: 0,
+        partition,
+    };
+    let mut case = seen([1, 0, 0], pods);
+    case.snapshot.desired.topology.subsets = vec![subset];
+    case
 }
 
 #[rustfmt::skip]
