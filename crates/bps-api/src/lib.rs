@@ -37,6 +37,7 @@ pub mod redundancy;
 pub mod service;
 pub mod spec;
 pub mod status;
+pub mod subset_rules;
 pub mod template;
 pub mod timing;
 pub mod topology;

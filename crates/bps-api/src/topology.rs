@@ -8,6 +8,11 @@ use serde::{Deserialize, Serialize};
 
 use super::group::{StandbyPlacement, ZONE_LABEL};
 use super::spec::CountOrPercent;
+use super::subset_rules::{
+    a_time_is_one_of_no_execute, a_tolerated_key_has_any_value, every_taint_is_tolerated_by_exists,
+    fields_are_names_of_nodes, numbers_are_compared_with_an_integer, some_operators_need_values,
+    some_operators_take_no_values,
+};
 
 /// Where the Pods of a set are to be.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
@@ -210,29 +215,33 @@ fn count_or_percent(_: &mut SchemaGenerator) -> Schema {
 }
 
 /// Requirements on a node, all of which must hold; as in Kubernetes' node affinity.
-#[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeSelectorTerm {
     /// Requirements on labels of the node.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "atomic"))]
     pub match_expressions: Vec<NodeRequirement>,
-    /// Requirements on fields of the node: `metadata.name` is the only one.
+    /// Requirements on fields of the node: `metadata.name` is the only one, with `In` or `NotIn` and one value.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "atomic"))]
+    #[x_kube(validation = fields_are_names_of_nodes())]
     pub match_fields: Vec<NodeRequirement>,
 }
 
 /// One requirement on a node.
-#[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(validation = some_operators_need_values())]
+#[x_kube(validation = some_operators_take_no_values())]
+#[x_kube(validation = numbers_are_compared_with_an_integer())]
 pub struct NodeRequirement {
     /// Label or field.
     #[schemars(length(min = 1, max = 316))]
     pub key: String,
     /// How its value relates to `values`.
     pub operator: NodeOperator,
-    /// Values: at least one for `In` and `NotIn`, none for `Exists` and `DoesNotExist`, a number for `Gt` and `Lt`.
+    /// Values: at least one for `In` and `NotIn`, none for `Exists` and `DoesNotExist`, one integer for `Gt` and `Lt`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 100), inner(length(max = 253)), extend("x-kubernetes-list-type" = "atomic"))]
     pub values: Vec<String>,
@@ -257,8 +266,11 @@ pub enum NodeOperator {
 }
 
 /// A taint that Pods tolerate; as in Kubernetes.
-#[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(validation = a_tolerated_key_has_any_value())]
+#[x_kube(validation = a_time_is_one_of_no_execute())]
+#[x_kube(validation = every_taint_is_tolerated_by_exists())]
 pub struct SubsetToleration {
     /// Key of the taint; absent, with `Exists`: all taints.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -9,7 +9,7 @@
 //! | `pod`, `node` | raw fields to views |
 //! | [`requests`] | what a Pod requests, as the scheduler counts it |
 //! | [`group`] | groups of pairs, ends of their Leases, and own writes that no watch has shown yet |
-//! | `wish` | the spec to the wish, checked |
+//! | `wish`, `subset` | the spec to the wish, checked |
 //! | `exposure` | the Service and its slice |
 //! | `budget` | the PodDisruptionBudget, and those of others |
 //! | `snapshot` | all of it joined at one moment |
@@ -29,6 +29,7 @@ pub mod slim;
 mod snapshot;
 mod store;
 mod storm;
+mod subset;
 mod tally;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;

@@ -15,6 +15,7 @@ use jiff::SignedDuration;
 use serde_json::Value;
 
 use super::readable::Unread;
+use super::subset;
 
 /// Why a set cannot be acted on.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -60,6 +61,14 @@ pub enum Error {
     NoSubset {
         /// The name.
         name: String,
+    },
+    /// The API server would refuse every Pod of a subset.
+    #[error("spec.topology.subsets: subset {name:?}: {refusal}")]
+    SubsetRefused {
+        /// Its name.
+        name: String,
+        /// What is wrong with it, and what to write.
+        refusal: &'static str,
     },
     /// No set has this model of redundancy.
     #[error("spec.{}", N_WAY_REFUSED)]
@@ -266,6 +275,13 @@ fn promise(reader: &mut Reader, spec: &BackupPodSetSpec) -> Option<RedundancyPro
 fn topology(reader: &mut Reader, spec: &BackupPodSetSpec) -> Topology {
     let Some(wanted) = &spec.topology else { return Topology::default() };
     let subsets = &wanted.subsets;
+    let refusal = |subset: &TopologySubset| {
+        let refusal = subset::refusal(subset)?;
+        Some(Error::SubsetRefused { name: subset.name.clone(), refusal })
+    };
+    if let Some(refused) = subsets.iter().find_map(refusal) {
+        reader.error.get_or_insert(refused);
+    }
     let mut above = vec![0; subsets.len()];
     let mut shared = |field, count, bounds: fn(&TopologySubset) -> Bounds<'_>| {
         let shares: Vec<SubsetShare> =

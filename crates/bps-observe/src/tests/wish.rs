@@ -2,6 +2,10 @@
 
 use bps_api::BackupPodSet;
 use bps_api::service::IpFamily;
+use bps_api::subset_rules::{
+    INTEGER_NEEDED, NO_EXECUTE_NEEDED, NODE_NAME_NEEDED, TOLERATED_KEY_NEEDED,
+    TOLERATED_VALUE_WITHOUT_EFFECT, VALUES_NEEDED, VALUES_WITHOUT_EFFECT,
+};
 use bps_core::manifests::{ShownAddresses, endpoint_slice, revision, service, slice_ports};
 use bps_core::model::{
     Desired, ObjectState, PodShare, RedundancyPromise, ScaleIn, Strategies, Strategy, Subset, SubsetName,
@@ -139,6 +143,56 @@ fn a_partition_of_what_is_no_subset_is_an_error() {
     assert_eq!(partitions(json!([{"name": "a"}, {"name": "c"}])), None);
     let without = read(&json!({"updateStrategy": {"partitions": {"c": 1}}})).1;
     assert_eq!(without.as_deref(), Some(words));
+}
+
+#[test]
+fn a_subset_whose_pods_the_api_server_would_refuse_is_an_error() {
+    let refusal = |subset: Value| {
+        let subsets = json!([{"name": "free"}, merged(json!({"name": "east"}), &subset)]);
+        read(&json!({"topology": {"subsets": subsets}})).1
+    };
+    let term = |kind: &str, key: &str, operator: &str, values: Value| {
+        refusal(json!({"nodeSelectorTerm": {kind: [{"key": key, "operator": operator, "values": values}]}}))
+    };
+    let label = |operator: &str, values: Value| term("matchExpressions", "zone", operator, values);
+    let field = |key: &str, operator: &str, values: Value| term("matchFields", key, operator, values);
+    let tolerates = |toleration: Value| refusal(json!({"tolerations": [toleration]}));
+    let told = |refusal: &str| Some(format!("spec.topology.subsets: subset \"east\": {refusal}"));
+
+    for operator in ["In", "NotIn"] {
+        assert_eq!(label(operator, json!([])), told(VALUES_NEEDED));
+        assert_eq!(label(operator, json!(["a", "b"])), None);
+        assert_eq!(field("metadata.name", operator, json!(["n1"])), None);
+        assert_eq!(field("metadata.name", operator, json!(["n1", "n2"])), told(NODE_NAME_NEEDED));
+    }
+    for operator in ["Exists", "DoesNotExist"] {
+        assert_eq!(label(operator, json!(["a"])), told(VALUES_WITHOUT_EFFECT));
+        assert_eq!(label(operator, json!([])), None);
+        assert_eq!(field("metadata.name", operator, json!([])), told(NODE_NAME_NEEDED));
+    }
+    for operator in ["Gt", "Lt"] {
+        for values in [json!([]), json!(["1", "2"]), json!(["many"]), json!(["1.5"]), json!([""])] {
+            assert_eq!(label(operator, values), told(INTEGER_NEEDED));
+        }
+        assert_eq!(label(operator, json!(["-4"])), None);
+    }
+    assert_eq!(field("zone", "In", json!(["a"])), told(NODE_NAME_NEEDED));
+
+    let value = json!({"key": "spot", "operator": "Exists", "value": "yes"});
+    assert_eq!(tolerates(value), told(TOLERATED_VALUE_WITHOUT_EFFECT));
+    let time = json!({"key": "spot", "effect": "NoSchedule", "tolerationSeconds": 60});
+    assert_eq!(tolerates(time), told(NO_EXECUTE_NEEDED));
+    assert_eq!(tolerates(json!({"key": "spot", "tolerationSeconds": 60})), told(NO_EXECUTE_NEEDED));
+    assert_eq!(tolerates(json!({"value": "yes"})), told(TOLERATED_KEY_NEEDED));
+    assert_eq!(tolerates(json!({"operator": "Exists"})), None);
+    let right = json!({"key": "spot", "value": "yes", "effect": "NoExecute", "tolerationSeconds": 60});
+    assert_eq!(tolerates(right), None);
+}
+
+/// The value with these further fields.
+fn merged(mut value: Value, fields: &Value) -> Value {
+    merge(&mut value, fields);
+    value
 }
 
 #[test]
