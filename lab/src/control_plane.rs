@@ -391,9 +391,14 @@ impl ControlPlane {
         Ok(())
     }
 
-    /// Tells the processes of one part apart from all others of the machine.
+    /// Tells its processes apart from all others of the machine.
+    pub fn own_mark(&self) -> String {
+        format!("tethered-{}/{}/", std::process::id(), self.api_port)
+    }
+
+    /// Tells the processes of one part apart from all others.
     fn mark(&self, owner: &str) -> String {
-        format!("tethered-{}/{}/{owner}", std::process::id(), self.api_port)
+        self.own_mark() + owner
     }
 
     async fn await_ready(&self, api_server: &Daemon) -> Result<(), Error> {

@@ -14,7 +14,7 @@ use tracing::info;
 
 use super::answer::Scoring;
 use super::metrics::ExtenderMetrics;
-use super::serve::{Answerer, SharedSums, is_private};
+use super::serve::{ScoreDesk, SharedSums, is_private};
 use super::view::{BalancedResource, NodeSums};
 use super::watch::watch;
 
@@ -115,7 +115,7 @@ pub async fn start(
     tasks.spawn_infallible("watch-nodes", watch::<Node>(client.clone(), shared.clone(), shutdown.clone()));
     tasks.spawn_infallible("watch-pods", watch::<Pod>(client, shared.clone(), shutdown.clone()));
     tasks.spawn_infallible("beat", beat(shared.clone(), health, shutdown.clone()));
-    let router = Answerer { shared: shared.clone(), scoring, metrics }.router();
+    let router = ScoreDesk { shared: shared.clone(), scoring, metrics }.router();
     tasks.spawn_infallible("serve", serve(listener, router, None, shutdown.clone()));
     Ok(Started { address, shared })
 }

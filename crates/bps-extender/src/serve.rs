@@ -73,7 +73,7 @@ impl SharedSums {
 
 /// Answers from the sums.
 #[derive(Clone, Debug)]
-pub struct Answerer {
+pub struct ScoreDesk {
     /// Sums over the Pods of each node.
     pub shared: SharedSums,
     /// Rules by which nodes are scored.
@@ -82,7 +82,7 @@ pub struct Answerer {
     pub metrics: ExtenderMetrics,
 }
 
-impl Answerer {
+impl ScoreDesk {
     /// Answers `POST /prioritize`.
     pub fn router(self) -> Router {
         let bound = DefaultBodyLimit::max(REQUEST_MAX_BYTES);
@@ -129,21 +129,21 @@ impl Drop for Pending<'_> {
     }
 }
 
-async fn prioritize(State(answerer): State<Answerer>, body: Result<Bytes, BytesRejection>) -> Response {
+async fn prioritize(State(desk): State<ScoreDesk>, body: Result<Bytes, BytesRejection>) -> Response {
     let mut pending =
-        Pending { metrics: &answerer.metrics, begun: Instant::now(), answered: Answered::Abandoned };
+        Pending { metrics: &desk.metrics, begun: Instant::now(), answered: Answered::Abandoned };
     let request = body.map_err(Unanswered::Take).and_then(|body| Prioritize::read(&body));
-    let (answered, response) = match request {
+    let (result, response) = match request {
         Err(refusal) => {
             warn!(error = &refusal as &dyn std::error::Error, "Could not answer the scheduler");
             (Answered::BadRequest, (StatusCode::BAD_REQUEST, chain(&refusal)).into_response())
         }
-        Ok(request) => match answerer.scores(&request).await {
+        Ok(request) => match desk.scores(&request).await {
             None => (Answered::Unready, StatusCode::SERVICE_UNAVAILABLE.into_response()),
             Some(scores) => (Answered::Scored, json(&scores)),
         },
     };
-    pending.answered = answered;
+    pending.answered = result;
     response
 }
 

@@ -120,7 +120,7 @@ fn of_sets() -> Vec<Claim> {
         quiet(10, models::the_others_serve_on_when_one_of_n_way_active_is_killed),
         quiet(10, models::a_hot_backup_takes_the_place_of_a_killed_primary_of_n_plus_m),
         any(10, models::a_scale_below_what_is_promised_is_done_and_reported),
-        machine(45, scheduler::pods_are_placed_by_the_scheduler_of_the_chart_and_by_its_other_replica),
+        machine(15, scheduler::pods_are_placed_by_the_scheduler_of_the_chart_and_by_its_other_replica),
         any(4, nodes::a_primary_that_never_runs_gives_its_place_to_a_cold_backup),
         any(8, refusals::a_field_that_the_cluster_does_not_know_is_reported_and_not_dropped),
         any(5, refusals::a_quota_is_reported_and_the_set_recovers_when_it_is_lifted),

@@ -1,3 +1,5 @@
+//! Answers over HTTP: scores, waits, refusals, and what is counted.
+
 use axum::body::Body;
 use axum::http::Request;
 use http_body_util::BodyExt as _;
@@ -9,9 +11,9 @@ use super::*;
 use crate::balance::Deviation;
 
 /// Has listed two nodes of 4 and 40 CPUs without a Pod.
-fn answerer() -> Answerer {
-    let answerer = unready();
-    answerer.shared.change(|view| {
+fn desk() -> ScoreDesk {
+    let desk = unready();
+    desk.shared.change(|view| {
         view.begin_nodes();
         for (name, cpu) in [("n1", "4"), ("n2", "40")] {
             let node = json!({"metadata": {"name": name}, "status": {"allocatable": {"cpu": cpu, "memory": "40Gi"}}});
@@ -20,13 +22,13 @@ fn answerer() -> Answerer {
         view.end_nodes();
         view.end_pods();
     });
-    answerer
+    desk
 }
 
-fn unready() -> Answerer {
+fn unready() -> ScoreDesk {
     let scoring = Scoring { deviation: Deviation::Population, seed: 1, alone_in: "bps-rbra".to_owned() };
     let shared = SharedSums::new(NodeSums::new(["cpu", "memory"].map(|name| name.parse().unwrap()).to_vec()));
-    Answerer { shared, scoring, metrics: ExtenderMetrics::new("1.2.3") }
+    ScoreDesk { shared, scoring, metrics: ExtenderMetrics::new("1.2.3") }
 }
 
 fn pod(name: &str, node: Option<&str>) -> Pod {
@@ -40,17 +42,17 @@ fn request_of(name: &str) -> String {
     json!({"Pod": pod(name, None), "NodeNames": ["n1", "n2"]}).to_string()
 }
 
-async fn ask(answerer: &Answerer, body: impl Into<Body>) -> (StatusCode, Value) {
+async fn ask(desk: &ScoreDesk, body: impl Into<Body>) -> (StatusCode, Value) {
     let request = Request::post("/prioritize").body(body.into()).unwrap();
-    let response = answerer.clone().router().oneshot(request).await.unwrap();
+    let response = desk.clone().router().oneshot(request).await.unwrap();
     let status = response.status();
     let body = response.into_body().collect().await.unwrap().to_bytes();
     (status, serde_json::from_slice(&body).unwrap_or(Value::Null))
 }
 
 /// Counters that are not 0.
-fn counted(answerer: &Answerer) -> Vec<String> {
-    let text = bps_runtime::metrics::encode(&answerer.metrics.registry()).unwrap();
+fn counted(desk: &ScoreDesk) -> Vec<String> {
+    let text = bps_runtime::metrics::encode(&desk.metrics.registry()).unwrap();
     let is_ours = |line: &&str| {
         let is_counter = line.contains("_total{result") && line.starts_with("backuppodset_extender");
         is_counter && !line.ends_with(" 0")
@@ -63,60 +65,60 @@ fn counted(answerer: &Answerer) -> Vec<String> {
 
 #[tokio::test(start_paused = true)]
 async fn a_request_is_answered_with_a_score_for_each_node() {
-    let answerer = answerer();
+    let desk = desk();
     let scores = json!([{"Host": "n1", "Score": 8}, {"Host": "n2", "Score": 10}]);
-    assert_eq!(ask(&answerer, request_of("web-0")).await, (StatusCode::OK, scores));
+    assert_eq!(ask(&desk, request_of("web-0")).await, (StatusCode::OK, scores));
     assert_eq!(
-        counted(&answerer),
+        counted(&desk),
         [r#"prioritize_total{result="Scored"} 1"#, r#"wait_total{result="NotNeeded"} 1"#]
     );
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_next_answer_waits_for_where_the_pod_before_went() {
-    let answerer = answerer();
-    ask(&answerer, request_of("web-0")).await;
+    let desk = desk();
+    ask(&desk, request_of("web-0")).await;
     let next = tokio::spawn({
-        let answerer = answerer.clone();
-        async move { ask(&answerer, request_of("web-1")).await }
+        let desk = desk.clone();
+        async move { ask(&desk, request_of("web-1")).await }
     });
     tokio::time::sleep(WAIT_MAX / 2).await;
     assert!(!next.is_finished());
 
-    answerer.shared.change(|view| view.see_pod(&pod("other", Some("n2"))));
+    desk.shared.change(|view| view.see_pod(&pod("other", Some("n2"))));
     tokio::time::sleep(WAIT_MAX / 4).await;
     assert!(!next.is_finished(), "another Pod says nothing of it");
 
-    answerer.shared.change(|view| view.see_pod(&pod("web-0", Some("n1"))));
+    desk.shared.change(|view| view.see_pod(&pod("web-0", Some("n1"))));
     // Half of its CPUs would be used, and a twentieth of the memory.
     let scores = json!([{"Host": "n1", "Score": 6}, {"Host": "n2", "Score": 10}]);
     assert_eq!(next.await.unwrap(), (StatusCode::OK, scores));
     let waits = [r#"wait_total{result="NotNeeded"} 1"#, r#"wait_total{result="Seen"} 1"#];
-    assert_eq!(counted(&answerer)[1..], waits);
+    assert_eq!(counted(&desk)[1..], waits);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_binding_that_is_not_seen_holds_nothing_up_for_longer_than_the_bound() {
-    let answerer = answerer();
-    ask(&answerer, request_of("web-0")).await;
+    let desk = desk();
+    ask(&desk, request_of("web-0")).await;
     let begun = Instant::now();
-    assert_eq!(ask(&answerer, request_of("web-1")).await.0, StatusCode::OK);
+    assert_eq!(ask(&desk, request_of("web-1")).await.0, StatusCode::OK);
     assert_eq!(begun.elapsed(), WAIT_MAX);
-    assert_eq!(counted(&answerer).last().unwrap(), r#"wait_total{result="TimedOut"} 1"#);
+    assert_eq!(counted(&desk).last().unwrap(), r#"wait_total{result="TimedOut"} 1"#);
 
     // The same Pod again: it was not placed.
     let begun = Instant::now();
-    assert_eq!(ask(&answerer, request_of("web-1")).await.0, StatusCode::OK);
+    assert_eq!(ask(&desk, request_of("web-1")).await.0, StatusCode::OK);
     assert_eq!(begun.elapsed(), Duration::ZERO);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_request_that_the_scheduler_gives_up_is_counted() {
-    let answerer = answerer();
-    ask(&answerer, request_of("web-0")).await;
-    let waiting = tokio::time::timeout(WAIT_MAX / 2, ask(&answerer, request_of("web-1")));
+    let desk = desk();
+    ask(&desk, request_of("web-0")).await;
+    let waiting = tokio::time::timeout(WAIT_MAX / 2, ask(&desk, request_of("web-1")));
     assert!(waiting.await.is_err());
-    assert_eq!(counted(&answerer)[0], r#"prioritize_total{result="Abandoned"} 1"#);
+    assert_eq!(counted(&desk)[0], r#"prioritize_total{result="Abandoned"} 1"#);
 }
 
 #[tokio::test(start_paused = true)]
@@ -125,10 +127,10 @@ async fn what_cannot_be_answered_is_refused_and_counted() {
     assert_eq!(ask(&unready, request_of("web-0")).await.0, StatusCode::SERVICE_UNAVAILABLE);
     assert_eq!(counted(&unready), [r#"prioritize_total{result="Unready"} 1"#]);
 
-    let answerer = answerer();
-    assert_eq!(ask(&answerer, "no request").await.0, StatusCode::BAD_REQUEST);
-    assert_eq!(ask(&answerer, vec![b' '; REQUEST_MAX_BYTES + 1]).await.0, StatusCode::BAD_REQUEST);
-    assert_eq!(counted(&answerer), [r#"prioritize_total{result="BadRequest"} 2"#]);
+    let desk = desk();
+    assert_eq!(ask(&desk, "no request").await.0, StatusCode::BAD_REQUEST);
+    assert_eq!(ask(&desk, vec![b' '; REQUEST_MAX_BYTES + 1]).await.0, StatusCode::BAD_REQUEST);
+    assert_eq!(counted(&desk), [r#"prioritize_total{result="BadRequest"} 2"#]);
 }
 
 #[test]

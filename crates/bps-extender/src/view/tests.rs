@@ -1,3 +1,5 @@
+//! The sums of nodes: against a plugin of the scheduler, over random histories, and when a scored Pod is settled.
+
 use kube::core::ObjectMeta;
 use proptest::prelude::{Just, Strategy, prop_assert_eq, prop_oneof, proptest};
 use serde::Deserialize;
