@@ -4,9 +4,8 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 
 use backuppodset::controller::{Settings, StormThreshold, run};
-use bps_runtime::telemetry::{self, LogSettings, last_words};
+use bps_runtime::telemetry::{LogSettings, run_logged};
 use clap::Parser;
-use tracing::error;
 
 /// Keeps BackupPodSets: primary, hot backup and cold backup Pods, converted when something fails.
 #[derive(Parser)]
@@ -44,20 +43,8 @@ struct Arguments {
 #[tokio::main]
 async fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let _lines = match telemetry::init(&arguments.logs) {
-        Ok(lines) => lines,
-        Err(error) => {
-            last_words(format_args!("bps-operator: {error}"));
-            return ExitCode::from(2);
-        }
-    };
-    match run(settings(arguments)).await {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            error!(error = &error as &dyn std::error::Error, "Stopped");
-            ExitCode::FAILURE
-        }
-    }
+    let logs = arguments.logs.clone();
+    run_logged("bps-operator", &logs, run(settings(arguments))).await
 }
 
 fn settings(arguments: Arguments) -> Settings {

@@ -10,7 +10,7 @@ use clap::ValueEnum;
 /// Highest score of a node; the lowest is 0.
 pub const SCORE_MAX: u8 = 100;
 
-/// What is divided by in step 7 and equation 8 of the paper, whatever the number of resources.
+/// Divisor in step 7 and equation 8 of the paper for any number of resources.
 const LITERAL_DIVISOR: f64 = 3.0;
 
 /// Keeps a score that is whole but for errors of `f64` from losing a point: three fractions of 0.1 are equal, yet their deviation is
@@ -102,7 +102,7 @@ mod tests {
             fractions in proptest::collection::vec(0.001_f64..1.0, 3..6),
             share in 0.01_f64..1.0,
         ) {
-            // The property behind the paper's result: Pods of one shape score alike on nodes of one shape, whatever is on them.
+            // The property behind the paper's result: Pods of one shape score alike on nodes of one shape, full or empty.
             let less: Vec<f64> = fractions.iter().map(|fraction| fraction * share).collect();
             for deviation in [Deviation::Population, Deviation::Literal] {
                 prop_assert!(balance(&fractions, deviation).abs_diff(balance(&less, deviation)) <= 1);

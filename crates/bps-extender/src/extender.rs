@@ -38,7 +38,7 @@ pub struct Settings {
 pub enum Error {
     /// Anything that reaches the port would be answered.
     #[error(
-        "{0} can be reached from elsewhere, and the scheduler's questions carry no credentials; let --bind name 127.0.0.1"
+        "{0} can be reached from elsewhere, and requests of the scheduler carry no credentials: write --bind=127.0.0.1:8090"
     )]
     Public(SocketAddr),
     /// There is no usable configuration of a cluster.

@@ -4,9 +4,8 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 
 use bps_extender::{BalancedResource, Deviation, Scoring, Settings, run};
-use bps_runtime::telemetry::{self, LogSettings, last_words};
+use bps_runtime::telemetry::{LogSettings, run_logged};
 use clap::Parser;
-use tracing::error;
 
 /// Scores nodes for kube-scheduler by Refined Balanced Resource Allocation.
 #[derive(Parser)]
@@ -40,20 +39,8 @@ struct Arguments {
 #[tokio::main]
 async fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let _lines = match telemetry::init(&arguments.logs) {
-        Ok(lines) => lines,
-        Err(error) => {
-            last_words(format_args!("bps-extender: {error}"));
-            return ExitCode::from(2);
-        }
-    };
-    match run(settings(arguments)).await {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            error!(error = &error as &dyn std::error::Error, "Stopped");
-            ExitCode::FAILURE
-        }
-    }
+    let logs = arguments.logs.clone();
+    run_logged("bps-extender", &logs, run(settings(arguments))).await
 }
 
 fn settings(arguments: Arguments) -> Settings {

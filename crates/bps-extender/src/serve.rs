@@ -14,7 +14,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use bps_runtime::error::chain;
 use tokio::sync::watch as signal;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout};
 use tracing::warn;
 
 use super::answer::{HostScore, Prioritize, Scoring, Unanswered};
@@ -91,16 +91,14 @@ impl ScoreDesk {
 
     /// Waits until the Pod that was scored before is settled, [`WAIT_MAX`] at most.
     async fn await_settled(&self, request: &Prioritize) -> Waited {
-        let mut changed = self.shared.changes();
-        let until = Instant::now() + WAIT_MAX;
-        let mut waited = Waited::NotNeeded;
-        while !self.shared.view().is_settled(&request.pod) {
-            waited = Waited::Seen;
-            if timeout_at(until, changed.changed()).await.is_err() {
-                return Waited::TimedOut;
-            }
+        let is_settled = |sums: &NodeSums| sums.is_settled(&request.pod);
+        if is_settled(&self.shared.view()) {
+            return Waited::NotNeeded;
         }
-        waited
+        match timeout(WAIT_MAX, self.shared.until(is_settled)).await {
+            Ok(()) => Waited::Seen,
+            Err(_) => Waited::TimedOut,
+        }
     }
 
     async fn scores(&self, request: &Prioritize) -> Option<Vec<HostScore>> {

@@ -8,13 +8,14 @@
 use std::fmt::Display;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
+use std::process::ExitCode;
 use std::sync::{OnceLock, mpsc};
 use std::thread;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use tracing::Subscriber;
+use tracing::{Subscriber, error};
 use tracing_appender::non_blocking::{ErrorCounter, NonBlocking, NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::Registry;
 use tracing_subscriber::filter::{LevelFilter, ParseError, Targets};
@@ -55,6 +56,28 @@ pub enum LogFormat {
     Text,
     /// One JSON object per line, for log collectors.
     Json,
+}
+
+/// Sets up the logs of a program, runs it, and returns its exit code: 2 if it cannot log, 1 if it failed, which is logged.
+pub async fn run_logged<Failure: std::error::Error + 'static>(
+    program: &str,
+    logs: &LogSettings,
+    run: impl Future<Output = Result<(), Failure>>,
+) -> ExitCode {
+    let _lines = match init(logs) {
+        Ok(lines) => lines,
+        Err(error) => {
+            last_words(format_args!("{program}: {error}"));
+            return ExitCode::from(2);
+        }
+    };
+    match run.await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            error!(error = &error as &dyn std::error::Error, "Stopped");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 /// Why logs could not be set up.

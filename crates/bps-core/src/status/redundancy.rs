@@ -72,7 +72,7 @@ fn of_peers(desired: &Desired) -> Amount {
     }
 }
 
-/// Why the counts do not hold the promise, whatever Pods are there, and what to write; `None` if they do.
+/// Reason for which the counts never hold the promise, and what to write; `None` if they do.
 ///
 /// Only what a scale can bring about: the rest is refused by the rules of `bps_api::redundancy`.
 pub(super) fn short_of_counts(desired: &Desired) -> Option<String> {
