@@ -57,7 +57,7 @@ pub enum Reason {
     Rebalanced,
     /// No node of its subset has had room for a Pod.
     SubsetFull,
-    /// A subset of the nodes lacks a primary, and none of its Pods can become one.
+    /// A subset of the nodes lacks a Pod of some role, and no Pod of its own is the next to take that role.
     OffBalance,
     /// Another Pod of a pair acts.
     TookOver,
@@ -228,7 +228,7 @@ impl Reason {
             Self::Rebalanced => "A subset of the nodes had more Pods than its share, and another one fewer.",
             Self::SubsetFull => "No node of its subset had room for a Pod for rescheduleCriticalSeconds.",
             Self::OffBalance => {
-                "A subset of the nodes has fewer primaries than its share, and no hot backup in it can take over yet."
+                "A subset of the nodes has fewer Pods of a role than its share, and no Pod of its own is the next to take that role."
             }
             Self::TookOver => "Another Pod of a pair acts, and roles follow.",
             Self::GroupChanged => "The HAGroup of the set was missing or differed from the spec.",

@@ -108,6 +108,13 @@ impl Balance {
         self.rows[subset].excess(role)
     }
 
+    /// Gives one more Pod of a subset this role if it has less than its share; returns whether it got it.
+    pub(super) fn receive(&mut self, subset: Option<usize>, role: Role) -> bool {
+        let Some(subset) = subset.filter(|subset| self.has_lack(*subset, role)) else { return false };
+        self.enter(subset, role);
+        true
+    }
+
     /// Gives one Pod of a role up if its subset has more than its share; returns whether it was.
     pub(super) fn spare(&mut self, subset: Option<usize>, role: Role) -> bool {
         let Some(subset) = subset else { return true };

@@ -54,7 +54,7 @@ fn is_surge(draft: &Draft<'_>, role: Role) -> bool {
 /// Roles that give Pods to this one, the quickest first.
 ///
 /// Cold backups do not while waking them is in vain: a Pod without a gate needs nothing that they lack.
-fn givers(draft: &Draft<'_>, role: Role) -> &'static [Role] {
+pub(super) fn givers(draft: &Draft<'_>, role: Role) -> &'static [Role] {
     match (role, draft.timeouts_in_a_row() < TIMEOUTS_MAX) {
         (Role::Primary, true) => &[Role::Hot, Role::Cold],
         (Role::Primary, false) => &[Role::Hot],

@@ -9,7 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::balance::Balance;
 use super::draft::Draft;
 use super::seats::{Presence, SeatIndex};
-use super::{rollout, select};
+use super::{fill, rollout, select};
 use crate::model::{Hold, Lifecycle, NodeHealth, PodView, Reason, Role};
 
 /// How long a hot backup must have been ready before it gets a primary's role for the sake of balance: what was lost there a
@@ -112,6 +112,7 @@ fn move_backup(draft: &mut Draft<'_>, balance: &Balance) {
     let desired = &draft.snapshot.desired;
     for role in [Role::Hot, Role::Cold] {
         let most = desired.update.max_unavailable.of(desired.count(role)).min(balance.movable(role));
+        let most = most.min(replaced_in_place(draft, balance, role));
         let mut left = balance.clone();
         let is_spare = |index: &SeatIndex| left.spare(draft.seats[*index].view.subset, role);
         let spare: Vec<SeatIndex> =
@@ -122,7 +123,23 @@ fn move_backup(draft: &mut Draft<'_>, balance: &Balance) {
         if !spare.is_empty() {
             return;
         }
+        if most == 0 && balance.movable(role) > 0 {
+            draft.hold(off_balance(None));
+        }
     }
+}
+
+/// How many places of a role would be filled in subsets that lack one, if they became free.
+///
+/// A new Pod is made where it is lacking. A backup is taken for better reasons first: it has started, its node is not cordoned, it
+/// is of the present template. Where such a one is in the wrong subset, what is deleted there would come back for ever.
+fn replaced_in_place(draft: &Draft<'_>, balance: &Balance, role: Role) -> usize {
+    let next = select::foremost(draft, fill::givers(draft, role), role);
+    if next.is_empty() {
+        return usize::MAX;
+    }
+    let mut filled = balance.clone();
+    next.into_iter().filter(|index| filled.receive(draft.seats[*index].view.subset, role)).count()
 }
 
 /// Whether a surplus hot backup becomes a primary instead of being deleted: in its subset one is lacking, and another one has one

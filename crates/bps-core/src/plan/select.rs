@@ -45,6 +45,17 @@ struct CandidateOrder {
     name: PodName,
 }
 
+impl CandidateOrder {
+    /// Whether nothing that comes before the share of its subset tells it from another one.
+    fn ranks_with(&self, other: &Self) -> bool {
+        let rank = |order: &Self| {
+            let flags = [order.is_not_next, order.is_on_cordoned_node, order.is_outdated];
+            (order.giver, order.willingness, flags)
+        };
+        rank(self) == rank(other)
+    }
+}
+
 /// How many Pods of the role are around when this one gets it; 0 where the strategy does not ask for it.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Crowd {
@@ -122,6 +133,14 @@ pub(super) fn candidates(draft: &Draft<'_>, givers: &[Role], to: Role) -> Vec<Se
     candidates_that(draft, givers, to, |_| true)
 }
 
+/// Of the candidates of [`candidates`] those that go before all others for a better reason than the share of their subset.
+pub(super) fn foremost(draft: &Draft<'_>, givers: &[Role], to: Role) -> Vec<SeatIndex> {
+    let candidates = ordered(draft, givers, to, |_| true);
+    let Some((first, _)) = candidates.first() else { return Vec::new() };
+    let alike = candidates.iter().take_while(|(order, _)| order.ranks_with(first));
+    alike.map(|(_, index)| *index).collect()
+}
+
 /// Free, ready hot backups that satisfy `is_fit`, in the order in which they are to be promoted.
 pub(super) fn ready_hot(draft: &Draft<'_>, is_fit: impl Fn(&PodView) -> bool) -> Vec<SeatIndex> {
     candidates_that(draft, &[Role::Hot], Role::Primary, |view| view.is_ready() && is_fit(view))
@@ -138,6 +157,15 @@ fn candidates_that(
     to: Role,
     is_fit: impl Fn(&PodView) -> bool,
 ) -> Vec<SeatIndex> {
+    ordered(draft, givers, to, is_fit).into_iter().map(|(_, index)| index).collect()
+}
+
+fn ordered(
+    draft: &Draft<'_>,
+    givers: &[Role],
+    to: Role,
+    is_fit: impl Fn(&PodView) -> bool,
+) -> Vec<(CandidateOrder, SeatIndex)> {
     let mut candidates: Vec<(CandidateOrder, SeatIndex)> = Vec::new();
     for (giver, from) in givers.iter().enumerate() {
         let fit = free(draft, *from).filter(|(_, seat)| is_fit(seat.view));
@@ -145,7 +173,7 @@ fn candidates_that(
     }
     candidates.sort();
     spread(draft, to, &mut candidates);
-    candidates.into_iter().map(|(_, index)| index).collect()
+    candidates
 }
 
 /// Orders candidates as if each were the best of those that are left once the ones before it have the role.

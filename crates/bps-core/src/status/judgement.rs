@@ -223,11 +223,16 @@ fn held(input: &StatusInput<'_>, reason: Reason) -> Option<Trouble> {
     Some(Trouble::AtRisk(reason, message))
 }
 
-/// A subset that lacks a primary for as long as nothing changes, as opposed to one that waits for a known moment.
+/// A subset that lacks a Pod for as long as nothing changes, as opposed to one that waits for a known moment.
 fn off_balance(input: &StatusInput<'_>) -> Option<Trouble> {
     let is_lasting = |hold: &Hold| hold.reason == Reason::OffBalance && hold.until.is_none();
     input.plan.holds.iter().any(is_lasting).then(|| {
-        let message = format!("{} Set hotBackups to at least 1", Reason::OffBalance.meaning());
+        let advice = if input.snapshot.desired.hot_backups == 0 {
+            "Set hotBackups to at least 1"
+        } else {
+            "Look at its backups: uncordon their nodes, have those of a former template replaced, or wait until they have started"
+        };
+        let message = format!("{} {advice}", Reason::OffBalance.meaning());
         Trouble::AtRisk(Reason::OffBalance, message)
     })
 }

@@ -1,0 +1,95 @@
+//! Standbys with places in several pairs: who has one left, and what happens when such a Pod acts.
+//!
+//! A Pod that takes one active over acts in that pair alone. Its places in the others are lost to it, and other Pods take them;
+//! meanwhile it keeps its copies of their states. Where an active is lost as well before that, the only whole copy is on a Pod
+//! that is busy: it hands over where it acts as soon as a standby can follow there, and acts with that copy next. Why:
+//! `docs/adr/0048-a-standby-has-a-seat-in-each-pair-it-stands-by-for.md`.
+
+use bps_protocol::{AgentId, Hold};
+
+use super::plan::{Draft, seat};
+use super::reason::PairReason;
+use super::roster::Roster;
+use super::silence::SILENCE_MAX;
+use super::view::{Group, Pair, Pod, Seat};
+
+/// A standby that has places left.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SharedStandby<'a> {
+    pub(super) pod: &'a Pod,
+    /// How many it has taken.
+    pub(super) places: usize,
+}
+
+/// Standbys that could stand by for one more active, the oldest first.
+pub(super) fn shared_standbys<'a>(group: &'a Group, roster: &Roster<'a>) -> Vec<SharedStandby<'a>> {
+    if group.further_places == 0 {
+        return Vec::new();
+    }
+    let shared = |pod: &'a Pod| {
+        let has_one_left = |places: &usize| (1..=group.further_places).contains(places);
+        let places = roster.places_taken(pod.id).filter(has_one_left)?;
+        let can_join = pod.address.is_some() && !roster.is_left_alone(pod);
+        can_join.then_some(SharedStandby { pod, places })
+    };
+    group.staying().into_iter().filter_map(shared).collect()
+}
+
+impl Draft<'_> {
+    /// Has a free Pod stand by, and maybe for further actives in the same plan.
+    pub(super) fn take_shareable(&mut self, index: usize) -> Option<Seat> {
+        let pod = *self.free.get(index)?;
+        if self.group.further_places > 0 {
+            self.shared.push(SharedStandby { pod, places: 1 });
+        }
+        self.take(index)
+    }
+
+    /// Has a standby stand by for one more active.
+    pub(super) fn share(&mut self, index: usize) -> Option<Seat> {
+        let shared = self.shared.get_mut(index)?;
+        shared.places += 1;
+        let SharedStandby { pod, places } = *shared;
+        if places > self.group.further_places {
+            self.shared.remove(index);
+        }
+        seat(pod)
+    }
+
+    /// Orders Pods that act in one pair, and have the only whole copy of another one's state, to hand over in the former.
+    pub(super) fn free_keepers(&mut self) {
+        let group = self.group;
+        for pair in group.pairs.iter().filter(|_| group.further_places > 0) {
+            let Some(keeper) = self.busy_keeper(pair) else { continue };
+            self.hold(PairReason::KeeperBusy, Some(pair.number), None);
+            let acts = self.roster.acts_in(keeper).filter(|acts| !self.is_asked(acts));
+            let Some(acts) = acts else { continue };
+            let standby = self.roster.standby_that_can_follow(acts);
+            if standby.is_some_and(|standby| standby.is_ready && standby.node.is_some()) {
+                self.switch_over(acts, PairReason::KeeperBusy);
+            }
+        }
+    }
+
+    /// The Pod that has every acknowledged write of a pair and acts in another one, while nobody else could act in this one: no other
+    /// member is to be seen, or none has written for so long that it is lost.
+    fn busy_keeper(&mut self, pair: &Pair) -> Option<AgentId> {
+        if pair.level.is_none() || pair.is_ending {
+            return None;
+        }
+        let (roster, members) = (&self.roster, pair.lease.members);
+        let is_keeper = |id: &AgentId| pair.level_pods.contains(id) && roster.is_busy(pair, *id);
+        let keeper = members.into_iter().find(is_keeper)?;
+        let may_act = |id: &AgentId| pair.level_pods.contains(id) || pair.lease.holder == Some(*id);
+        if !members.into_iter().any(|id| may_act(&id) && roster.is_seated(pair, id)) {
+            return Some(keeper);
+        }
+        // An active whose standby is busy lives on writes.
+        let lost_at = pair.unwritten_since + SILENCE_MAX;
+        if pair.lease.hold == Hold::Api && lost_at <= self.at.now {
+            return Some(keeper);
+        }
+        self.look_again(lost_at.max(self.at.now + SILENCE_MAX));
+        None
+    }
+}
