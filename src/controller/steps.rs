@@ -3,7 +3,7 @@
 
 use std::pin::pin;
 
-use bps_core::model::{Action, Outcome, Role, Step, StepResult};
+use bps_core::model::{Action, Outcome, Step, StepResult};
 use bps_observe::{Deleted, Observation, SetKey, Written, observe};
 use futures::future::{Either, select};
 use jiff::SignedDuration;
@@ -53,15 +53,9 @@ impl Taker<'_> {
             }
         };
         let created = absorb(context, key, created);
-        let refused = created.iter().filter(|result| matches!(result.outcome, Outcome::Failed(_)));
-        if let Some(role) = refused.filter_map(created_role).min() {
-            context.creations.were_refused(key, &observation.set, role);
-            self.allowed = context.creations.allowed(key, &observation.set);
-        } else if created.iter().any(|result| result.outcome == Outcome::Done) {
-            self.allowed.batch *= 2;
-            if is_whole {
-                context.creations.forgive(key);
-            }
+        let is_taken = context.creations.ended(key, &observation.set, &created, &mut self.allowed);
+        if is_taken && is_whole {
+            context.creations.forgive(key);
         }
         results.extend(created);
         results
@@ -81,10 +75,6 @@ impl Taker<'_> {
             served.extend(serve(context, key).await);
         }
     }
-}
-
-const fn created_role(result: &StepResult) -> Option<Role> {
-    if let Action::Create { role, .. } = result.step.action { Some(role) } else { None }
 }
 
 /// Waits until the first hold of the present plan ends; for ever if there is none.

@@ -136,6 +136,42 @@ async fn a_primary_does_not_wait_for_backups_that_are_refused() {
     serving.abort();
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_subset_does_not_wait_for_one_whose_pods_are_refused() {
+    let (client, server) = pair();
+    let [refusing, taking] = [true, false].map(|is_refusing| Arc::new(AtomicBool::new(is_refusing)));
+    let (mut refuse, mut take) = (api(refusing), api(taking));
+    let of_zone = |name: &str, replicas: u32| {
+        let values = json!([{"key": "zone", "operator": "In", "values": [name]}]);
+        json!({"name": name, "replicas": replicas, "nodeSelectorTerm": {"matchExpressions": values}})
+    };
+    let subsets = [of_zone("a", 2), of_zone("b", 2)];
+    let fields = json!({"replicas": 4, "topology": {"subsets": subsets}});
+    let known = serde_json::to_value(super::known_set(&fields)).unwrap();
+    let (log, serving) = server.serve(move |seen| {
+        let subset = &seen.body["metadata"]["labels"][keys::LABEL_SUBSET];
+        match (seen.method.as_str(), subset == "a") {
+            ("POST", true) => refuse(seen),
+            ("POST", false) => take(seen),
+            _ => (200, known.clone()),
+        }
+    });
+    let context = context(&client, &fields, &[]);
+    let posts = |subset: &str| {
+        let log = log.lock().unwrap();
+        let of_subset = |seen: &&Seen| seen.body["metadata"]["labels"][keys::LABEL_SUBSET] == subset;
+        log.iter().filter(|seen| seen.method == "POST").filter(of_subset).count()
+    };
+    delays(&context, 6).await;
+    assert_eq!((posts("a"), posts("b")), (7, 2));
+    delays(&context, 1).await;
+    lose_all_pods(&context);
+    assert!(matches!(reconcile(&context, &job()).await, Look::Refused(_) | Look::Settled(Some(_))));
+    // The server gives them the uids of those that are gone, so that they are made more than once.
+    assert!(posts("b") >= 4, "{} were made in the very next look", posts("b") - 2);
+    serving.abort();
+}
+
 /// A look after this many milliseconds that service depends on.
 fn urgent(milliseconds: u64) -> Again {
     Again { after: Duration::from_millis(milliseconds), change: Change::Urgent }
