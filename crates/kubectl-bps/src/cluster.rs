@@ -67,6 +67,14 @@ pub struct SetObjects {
     pub is_cluster_wide: bool,
 }
 
+/// Pods of sets that were listed.
+pub(super) struct SetPods {
+    /// The Pods.
+    pub(super) pods: Vec<SlimPod>,
+    /// Whether those of all namespaces are among them.
+    pub(super) is_cluster_wide: bool,
+}
+
 impl Cluster {
     /// Connects as kubectl would.
     ///
@@ -207,27 +215,36 @@ impl Cluster {
     /// # Errors
     /// `Request` if the Pods, Services or EndpointSlices of its namespace may not be read.
     pub async fn set_objects(&self, set: &BackupPodSet) -> Result<SetObjects, Error> {
-        self.set_objects_on(set, self.nodes().await.ok()).await
+        let nodes = self.nodes().await.ok();
+        // The storm brake counts the Pods of all sets.
+        let pods = match self.list(None, keys::LABEL_SET).await {
+            Ok(pods) => SetPods { pods, is_cluster_wide: true },
+            Err(_) => self.namespace_pods(set).await?,
+        };
+        self.set_objects_with(set, pods, nodes).await
     }
 
-    /// The same, with nodes that were listed before.
+    /// Lists the Pods of all sets in the namespace of one.
     ///
     /// # Errors
-    /// As [`Self::set_objects`].
-    pub(super) async fn set_objects_on(
+    /// `Request` if they may not be read.
+    pub(super) async fn namespace_pods(&self, set: &BackupPodSet) -> Result<SetPods, Error> {
+        let pods = self.list(set.namespace().as_deref(), keys::LABEL_SET).await?;
+        Ok(SetPods { pods, is_cluster_wide: false })
+    }
+
+    /// The same as [`Self::set_objects`], with Pods and nodes that were listed before.
+    ///
+    /// # Errors
+    /// `Request` if the Services or EndpointSlices of its namespace may not be read.
+    pub(super) async fn set_objects_with(
         &self,
         set: &BackupPodSet,
+        SetPods { pods, is_cluster_wide }: SetPods,
         nodes: Option<Vec<SlimNode>>,
     ) -> Result<SetObjects, Error> {
-        let namespace = set.namespace().unwrap_or_default();
-        let namespace = Some(namespace.as_str());
-        // The storm brake counts the Pods of all sets.
-        let everywhere = self.list(None, keys::LABEL_SET).await;
-        let is_cluster_wide = everywhere.is_ok();
-        let pods = match everywhere {
-            Ok(pods) => pods,
-            Err(_) => self.list(namespace, keys::LABEL_SET).await?,
-        };
+        let namespace = set.namespace();
+        let namespace = namespace.as_deref();
         Ok(SetObjects {
             pods,
             services: self.list(namespace, keys::LABEL_SET).await?,

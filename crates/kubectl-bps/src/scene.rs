@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use bps_api::BackupPodSet;
+use bps_api::{BackupPodSet, keys};
 use bps_observe::requests::Amounts;
-use bps_observe::slim::SlimNode;
+use bps_observe::slim::{SlimNode, SlimPod};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::Api;
@@ -13,11 +13,8 @@ use kube::core::ResourceExt as _;
 use serde::{Deserialize, Serialize};
 
 use super::Error;
-use super::cluster::{Cluster, SetObjects};
+use super::cluster::{Cluster, SetObjects, SetPods};
 use super::room::requested;
-
-/// Pods that take room on a node.
-const BOUND: &str = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed";
 
 /// A set, and everything that decides what becomes of it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -36,7 +33,7 @@ pub struct Scene {
 }
 
 impl Scene {
-    /// Lists everything that may be listed.
+    /// Lists everything that may be listed, and each kind once.
     ///
     /// # Errors
     /// As [`Cluster::set_objects`].
@@ -45,9 +42,17 @@ impl Scene {
         let nodes = permitted(nodes, "list nodes")?;
         let nodes = nodes.map(|nodes| nodes.into_iter().map(trimmed).collect::<Vec<_>>());
         let slim = nodes.as_ref().map(|nodes| nodes.iter().map(slim_node).collect());
-        let objects = cluster.set_objects_on(&set, slim).await?;
-        let pods = Api::<Pod>::all(cluster.client.clone()).list(&ListParams::default().fields(BOUND)).await;
-        let requested = permitted(pods, "list all Pods")?.map(|pods| requested(&pods));
+
+        // One list for both: two would be of two moments, and most Pods would be sent twice.
+        let all = Api::<Pod>::all(cluster.client.clone()).list(&ListParams::default()).await;
+        let all = permitted(all, "list all Pods")?;
+        let requested = all.as_deref().map(requested);
+        let pods = match all {
+            Some(pods) => SetPods { pods: of_sets(pods)?, is_cluster_wide: true },
+            None => cluster.namespace_pods(&set).await?,
+        };
+
+        let objects = cluster.set_objects_with(&set, pods, slim).await?;
         Ok(Self { taken: Timestamp::now(), set, objects, nodes, requested })
     }
 
@@ -64,6 +69,20 @@ fn permitted<K: Clone>(listed: kube::Result<ObjectList<K>>, what: &str) -> Resul
         Err(kube::Error::Api(status)) if status.code == 403 => Ok(None),
         Err(error) => Err(Error::request(what)(error)),
     }
+}
+
+/// The Pods of sets among all, as decisions see them.
+fn of_sets(pods: Vec<Pod>) -> Result<Vec<SlimPod>, Error> {
+    let of_sets = pods.into_iter().filter(|pod| pod.labels().contains_key(keys::LABEL_SET));
+    of_sets.map(slim_pod).collect()
+}
+
+/// A Pod as decisions of the operator see it. There may be thousands, so it goes through text and not through a tree of
+/// values, which allocates each of them.
+fn slim_pod(mut pod: Pod) -> Result<SlimPod, Error> {
+    pod.metadata.managed_fields = None;
+    let known = serde_json::to_vec(&pod).and_then(|text| serde_json::from_slice(&text));
+    known.map_err(|error| Error::Write(Box::new(error)))
 }
 
 /// A node without what no decision reads.

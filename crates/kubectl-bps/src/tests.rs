@@ -4,6 +4,7 @@ mod drills;
 mod manifests;
 mod orders;
 mod prospects;
+mod scenes;
 mod texts;
 mod workloads;
 
