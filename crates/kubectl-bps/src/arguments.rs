@@ -174,6 +174,9 @@ pub struct WhatifArguments {
     /// A zone all of whose nodes are lost; may be given several times.
     #[arg(long = "zone", value_name = "ZONE")]
     pub zones: Vec<String>,
+    /// A subset of the set's topology all of whose nodes are lost; may be given several times.
+    #[arg(long = "subset", value_name = "SUBSET")]
+    pub subsets: Vec<String>,
     /// A node that is cordoned; may be given several times.
     #[arg(long = "cordon", value_name = "NODE")]
     pub cordoned: Vec<String>,
@@ -411,6 +414,20 @@ mod tests {
         for text in ["", "[]", r#"[""]"#, "[1]", r#"["a""#, "nginx -g", r#"{"a": "b"}"#] {
             assert!(parse(text).is_err_and(|error| error.to_string().contains("JSON list")), "{text}");
         }
+    }
+
+    #[test]
+    fn several_losses_of_a_kind_may_be_asked_about_together() {
+        let words =
+            ["kubectl-bps", "whatif", "web", "--subset=east", "--zone=a", "--subset", "west", "--zone=b"];
+        let Verb::Whatif(wanted) = Arguments::try_parse_from(words).unwrap().verb else {
+            panic!("it is a question");
+        };
+        assert_eq!((wanted.subsets, wanted.zones), (strings(["east", "west"]), strings(["a", "b"])));
+    }
+
+    fn strings<const COUNT: usize>(words: [&str; COUNT]) -> Vec<String> {
+        words.map(str::to_owned).to_vec()
     }
 
     #[test]

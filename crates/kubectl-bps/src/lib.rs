@@ -16,7 +16,8 @@
 //! | [`report`], [`status`] | what is there, as an object and as a tree |
 //! | [`switchover`], [`fence`], [`pause`] | orders |
 //! | [`history`] | what happened |
-//! | [`whatif`] | what becomes of a set when nodes are lost; [`scene`]: what that is made from; `room`: which nodes have room |
+//! | [`whatif`] | what becomes of a set when nodes are lost; [`scene`]: what that is made from |
+//! | `losses`, `room` | what is lost; which nodes have room |
 //! | [`drill`] | breaks something on purpose, and says whether it went as foretold |
 //! | [`plan`], [`outlook`] | what the operator would do, and how that is told |
 
@@ -29,6 +30,7 @@ pub mod error;
 pub mod fence;
 pub mod history;
 pub mod inject;
+mod losses;
 pub mod outlook;
 mod pair;
 pub mod pause;

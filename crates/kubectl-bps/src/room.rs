@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use bps_api::{NodeSelectorTerm as SubsetTerm, TopologySubset};
 use bps_core::forecast::NodeRoom;
 use bps_core::manifests::{GateSettings, PodRequest, pod};
 use bps_core::model::{PodName, Role, SubsetName};
@@ -90,6 +91,15 @@ fn room(node: &Node, taken: &Amounts, need: &Amounts) -> usize {
     };
     let fits = need.iter().filter(|(_, amount)| **amount > 0).map(|(name, amount)| left(name) / amount);
     fits.min().and_then(|fits| usize::try_from(fits).ok()).unwrap_or_default()
+}
+
+/// Whether the `nodeSelectorTerm` of a subset selects a node. One without requirements confines no Pod, and so selects
+/// each.
+pub(super) fn is_in_subset(subset: &TopologySubset, node: &Node) -> bool {
+    let is_empty = |term: &SubsetTerm| term.match_expressions.is_empty() && term.match_fields.is_empty();
+    let Some(term) = subset.node_selector_term.as_ref().filter(|term| !is_empty(term)) else { return true };
+    let known = serde_json::to_value(term).and_then(serde_json::from_value::<NodeSelectorTerm>);
+    known.is_ok_and(|term| is_in(&term, node))
 }
 
 fn is_admitted(spec: &PodSpec, node: &Node) -> bool {
@@ -183,6 +193,27 @@ mod tests {
         assert_eq!(room(&node, &amounts(9_000, 3_000), &amounts(500, 1_000)), 0);
         let device = Amounts::from([("example.com/device".to_owned(), 1_000)]);
         assert_eq!(room(&node, &Amounts::new(), &device), 0, "a resource that the node does not have");
+    }
+
+    #[test]
+    fn a_subset_has_the_nodes_that_its_term_selects() {
+        let is_in = |term: &Value| {
+            let subset = json!({"name": "east", "nodeSelectorTerm": term});
+            let subset = serde_json::from_value(subset).expect("a subset");
+            is_in_subset(&subset, &node(&json!({"zone": "east", "size": "8"}), &json!([])))
+        };
+        let label = |key: &str, operator: &str, values: Value| {
+            let requirement = json!({"key": key, "operator": operator, "values": values});
+            json!({"matchExpressions": [requirement]})
+        };
+        let name = |name: &str| json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": [name]}]});
+        assert!(is_in(&label("zone", "In", json!(["west", "east"]))));
+        assert!(is_in(&label("size", "Gt", json!(["7"]))));
+        assert!(is_in(&label("rack", "DoesNotExist", json!([]))));
+        assert!(is_in(&name("n1")));
+        assert!(!is_in(&label("zone", "NotIn", json!(["east"]))));
+        assert!(!is_in(&name("n2")));
+        assert!(is_in(&json!({})) && is_in(&Value::Null), "without requirements its Pods may be anywhere");
     }
 
     #[test]

@@ -1,26 +1,23 @@
-//! What becomes of a set when nodes or zones are lost: the operator's own planner, carried on in a forecast.
+//! What becomes of a set when nodes, zones or subsets are lost: the operator's own planner, carried on in a forecast.
 
-use std::collections::BTreeSet;
 use std::path::Path;
 
-use bps_api::{BackupPodSet, ZONE_LABEL, keys};
 use bps_core::forecast::{Ending, Event, Forecast, Happening, NodeRoom, Pace, Wave, forecast};
 use bps_core::model::{NodeHealth, PodName, Role, Snapshot};
 use bps_observe::group::times;
 use bps_observe::node_view;
-use bps_observe::slim::SlimPod;
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::{Node, NodeCondition};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::ResourceExt;
+use k8s_openapi::api::core::v1::Node;
+use kube::ResourceExt as _;
 use serde::Serialize;
 
 use super::arguments::WhatifArguments;
 use super::cluster::{Cluster, Subject};
-use super::plan::{assumed_nodes, observation, set_unknown};
+use super::losses::lose;
+use super::plan::{observation, set_unknown};
 use super::plan_words::{action_words, hold_words};
 use super::room::places;
-use super::scene::{Scene, full_node, slim_node};
+use super::scene::{Scene, slim_node};
 use super::table::indented;
 use super::{Error, document};
 
@@ -194,115 +191,6 @@ struct Frame {
     losses: Vec<String>,
     unknown: Vec<String>,
     taken: Timestamp,
-}
-
-/// Does to the scene what is asked about, and says it in words.
-fn lose(scene: &mut Scene, wanted: &WhatifArguments) -> Result<Vec<String>, Error> {
-    let mut losses = Vec::new();
-    let WhatifArguments { pods, nodes, zones, cordoned, scale_in, set: _, save: _, from: _, output: _ } =
-        wanted;
-    for name in pods {
-        delete(scene, name)?;
-        losses.push(format!("Pod {name} is deleted"));
-    }
-    if scene.nodes.is_none() {
-        if !zones.is_empty() {
-            return Err(Error::Refused(
-                "you may not list nodes, so their zones are not known: name the nodes by --node, or ask for `list` of nodes"
-                    .to_owned(),
-            ));
-        }
-        scene.nodes = Some(assumed_nodes(&scene.objects.pods).iter().map(full_node).collect());
-    }
-    let taken = scene.taken;
-    let all = scene.nodes.as_deref_mut().unwrap_or_default();
-    for name in nodes {
-        silence(named(all, name)?, taken);
-        losses.push(format!("node {name} is lost"));
-    }
-    for zone in zones {
-        let is_in = |node: &&mut Node| node.labels().get(ZONE_LABEL) == Some(zone);
-        let mut count = 0;
-        for node in all.iter_mut().filter(is_in) {
-            silence(node, taken);
-            count += 1;
-        }
-        if count == 0 {
-            let known: BTreeSet<&String> =
-                all.iter().filter_map(|node| node.labels().get(ZONE_LABEL)).collect();
-            let known: Vec<&str> = known.into_iter().map(String::as_str).collect();
-            let known = if known.is_empty() {
-                "no node has a zone".to_owned()
-            } else {
-                format!("there are: {}", known.join(", "))
-            };
-            return Err(Error::Usage(format!("no node is in a zone {zone:?}; {known}")));
-        }
-        losses.push(format!("zone {zone} is lost, {count} {}", if count == 1 { "node" } else { "nodes" }));
-    }
-    for name in cordoned {
-        named(all, name)?.spec.get_or_insert_default().unschedulable = Some(true);
-        losses.push(format!("node {name} is cordoned"));
-    }
-    if let Some(pods) = *scale_in {
-        if scene.set.spec.active_standby.is_some() {
-            return Err(Error::Usage(
-                "which pairs of a set with activeStandby end is decided by its group: --scale-in is not for such sets".to_owned(),
-            ));
-        }
-        shrink(&mut scene.set, pods)?;
-        losses.push(format!("{pods} primaries fewer are wanted"));
-    }
-    scene.renew_nodes();
-    Ok(losses)
-}
-
-/// The node of this name.
-fn named<'n>(nodes: &'n mut [Node], name: &str) -> Result<&'n mut Node, Error> {
-    let known: Vec<String> = nodes.iter().map(ResourceExt::name_any).collect();
-    let found = nodes.iter_mut().find(|node| node.name_any() == name);
-    found.ok_or_else(|| Error::Usage(format!("no node is called {name:?}; there are: {}", known.join(", "))))
-}
-
-/// Has a Pod of the set end.
-fn delete(scene: &mut Scene, name: &str) -> Result<(), Error> {
-    let (namespace, set) = (scene.set.namespace(), scene.set.name_any());
-    let is_own =
-        |pod: &SlimPod| pod.namespace() == namespace && pod.labels().get(keys::LABEL_SET) == Some(&set);
-    let pods = &mut scene.objects.pods;
-    let known: Vec<String> = pods.iter().filter(|pod| is_own(pod)).map(ResourceExt::name_any).collect();
-    let found = pods.iter_mut().find(|pod| is_own(pod) && pod.name_any() == name);
-    let pod = found.ok_or_else(|| {
-        Error::Usage(format!("no Pod of {set} is called {name:?}; there are: {}", known.join(", ")))
-    })?;
-    pod.metadata.deletion_timestamp = Some(Time(scene.taken));
-    Ok(())
-}
-
-/// Has a node say nothing any more, as Kubernetes tells it. One that says nothing already has done so for longer.
-fn silence(node: &mut Node, since: Timestamp) {
-    let conditions = node.status.get_or_insert_default().conditions.get_or_insert_default();
-    let is_ready = |condition: &NodeCondition| condition.type_ == "Ready" && condition.status == "True";
-    if !conditions.iter().any(is_ready) && conditions.iter().any(|condition| condition.type_ == "Ready") {
-        return;
-    }
-    conditions.retain(|condition| condition.type_ != "Ready");
-    conditions.push(NodeCondition {
-        type_: "Ready".to_owned(),
-        status: "Unknown".to_owned(),
-        last_transition_time: Some(Time(since)),
-        ..NodeCondition::default()
-    });
-}
-
-fn shrink(set: &mut BackupPodSet, pods: u32) -> Result<(), Error> {
-    let replicas = set.spec.replicas;
-    let left = i32::try_from(pods).ok().and_then(|pods| replicas.checked_sub(pods)).filter(|left| *left >= 0);
-    let left = left.ok_or_else(|| {
-        Error::Usage(format!("the set wants {replicas} primaries: write --scale-in with {replicas} or less"))
-    })?;
-    set.spec.replicas = left;
-    Ok(())
 }
 
 /// Nodes about whose room nothing is known take any Pod.

@@ -13,7 +13,7 @@ use crate::arguments::WhatifArguments;
 use crate::cluster::SetObjects;
 use crate::document;
 use crate::scene::Scene;
-use crate::whatif::prospect;
+use crate::whatif::{Prospect, prospect};
 
 /// A node with room for ten Pods, in a zone that is called as the node.
 fn node(number: u32) -> Node {
@@ -153,6 +153,56 @@ fn nodes_that_may_not_be_listed_are_known_by_their_pods() {
     let zone = WhatifArguments { zones: vec!["zone-2".to_owned()], ..WhatifArguments::default() };
     let refused = prospect(blind(), &zone).expect_err("zones are not known").to_string();
     assert!(refused.contains("name the nodes by --node"), "{refused}");
+}
+
+/// Two zones as subsets, and a third subset that no node is in.
+fn scene_with_subsets() -> Scene {
+    let subset = |name: &str, values: &[&str]| {
+        let requirement = json!({"key": "topology.kubernetes.io/zone", "operator": "In", "values": values});
+        json!({"name": name, "nodeSelectorTerm": {"matchExpressions": [requirement]}})
+    };
+    let subsets =
+        [subset("east", &["zone-1", "zone-2"]), subset("west", &["zone-3"]), subset("south", &["zone-4"])];
+    let mut scene = scene();
+    scene.set.spec.topology = Some(serde_json::from_value(json!({"subsets": subsets})).expect("a topology"));
+    scene
+}
+
+fn without_subsets(names: &[&str]) -> WhatifArguments {
+    let subsets = names.iter().map(|name| (*name).to_owned()).collect();
+    WhatifArguments { subsets, ..WhatifArguments::default() }
+}
+
+#[test]
+fn the_loss_of_a_subset_is_that_of_all_its_nodes() {
+    let east = prospect(scene_with_subsets(), &without_subsets(&["east"])).expect("it is foreseen");
+    assert_eq!(east.losses, ["subset east is lost, 2 nodes"]);
+    let same = prospect(scene_with_subsets(), &without(&["node-1", "node-2"])).expect("it is foreseen");
+    assert_eq!(east, Prospect { losses: east.losses.clone(), ..same });
+    assert_eq!((east.survives, east.serving.as_slice()), (true, &["web-3".to_owned()][..]));
+
+    let both = prospect(scene_with_subsets(), &without_subsets(&["east", "west"])).expect("it is foreseen");
+    assert_eq!(both.losses, ["subset east is lost, 2 nodes", "subset west is lost, 1 node"]);
+    assert!(!both.survives);
+}
+
+#[test]
+fn a_subset_that_cannot_be_lost_is_refused_with_what_can() {
+    let refused = |scene: Scene, name: &str| {
+        prospect(scene, &without_subsets(&[name])).expect_err("it is refused").to_string()
+    };
+    assert_eq!(
+        refused(scene_with_subsets(), "north"),
+        "web has no subset \"north\"; there are: east, west, south"
+    );
+    assert_eq!(
+        refused(scene(), "north"),
+        "web has no subsets in spec.topology: name nodes by --node, or a zone by --zone"
+    );
+    assert!(refused(scene_with_subsets(), "south").starts_with("no node is in the subset \"south\": "));
+    let blind = Scene { nodes: None, requested: None, ..scene_with_subsets() };
+    let told = refused(blind, "east");
+    assert!(told.starts_with("you may not list nodes, so it is not known which are in a zone"), "{told}");
 }
 
 #[test]

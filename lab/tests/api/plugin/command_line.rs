@@ -44,6 +44,7 @@ async fn what_needs_no_cluster_asks_none() {
     assert_eq!(completed(&script, &["switch"]), "switchover");
     assert_eq!(completed(&script, &["status", "--out"]), "--output");
     assert_eq!(completed(&script, &["fence", "o"]), "on off");
+    assert_eq!(completed(&script, &["whatif", "web", "--sub"]), "--subset");
     let asked = run(&["kubectl-bps", "completion", "kubectl"]).await.unwrap();
     assert_eq!(asked_by_kubectl((&asked, &script), &["switch"]), "switchover\n:0\n");
     assert_eq!(asked_by_kubectl((&asked, &script), &["fence", ""]), "on\noff\nlist\nhelp\n:0\n");
