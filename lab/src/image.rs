@@ -44,6 +44,8 @@ const PROGRAMS: [Program; 5] = [
     Program { package: "bps-extender", name: "bps-extender" },
     Program { package: "lab-app", name: "lab-app" },
 ];
+/// The program that is in no image, because it runs where a person is.
+const PLUGIN: Program = Program { package: "kubectl-bps", name: "kubectl-bps" };
 /// Directories of each image besides the parents of its files.
 const DIRECTORIES: [&str; 5] = ["dev", "etc", "proc", "sys", "tmp"];
 
@@ -320,6 +322,15 @@ pub fn build_static(root: &Path, cache: &Path, profile: Profile) -> Result<Binar
     }
 
     Binaries::among(&built)
+}
+
+/// Builds the kubectl plugin as [`build_static`] builds the binaries of the images.
+///
+/// # Errors
+/// [`Error::RunTool`], [`Error::BuildBinaries`] or [`Error::MissingBinary`].
+pub fn build_plugin(root: &Path, cache: &Path, profile: Profile) -> Result<PathBuf, Error> {
+    let mut built = build(root, cache, profile, &[PLUGIN])?;
+    built.remove(PLUGIN.name).ok_or(Error::MissingBinary(PLUGIN.name))
 }
 
 /// The binaries that were built before, if the caller of this program says where they are; `None` if it does not.

@@ -28,7 +28,7 @@ impl Samples {
 }
 
 /// Three figures for many.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Figures {
     /// Number of samples.
     pub count: usize,

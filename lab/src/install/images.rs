@@ -68,6 +68,15 @@ pub async fn await_binaries(profile: Profile) -> Result<Binaries, Error> {
     tokio::task::spawn_blocking(move || build_binaries(profile)).await.expect("a build does not panic")
 }
 
+/// Builds the kubectl plugin, which is in no image, without holding up other tasks.
+///
+/// # Errors
+/// `Build` if cargo does not succeed.
+pub async fn await_plugin(profile: Profile) -> Result<PathBuf, Error> {
+    let build = move || image::build_plugin(workspace(), &paths::cache(), profile).map_err(Error::Build);
+    tokio::task::spawn_blocking(build).await.expect("a build does not panic")
+}
+
 /// Makes the archives of all images, unless the cache has them.
 ///
 /// # Errors

@@ -7,7 +7,7 @@
 //! | [`place`] | the control plane, and what to start |
 //! | [`process`] | the operator as a process of this machine, and what the kernel says about it |
 //! | `sets` | makes many sets, breaks some of them, and waits for their successors |
-//! | `foresight` | asks what would become of a large set |
+//! | [`foresight`] | asks what would become of a large set, as a person does |
 //! | `quiet` | counts the writes that reach the API server while nothing happens |
 
 use std::path::PathBuf;
@@ -19,12 +19,13 @@ use serde_json::json;
 use super::{Error, hardware, summary};
 use crate::hollow::{self, Binding, HollowNodes};
 
-mod foresight;
+pub mod foresight;
 pub mod place;
 pub mod process;
 mod quiet;
 mod sets;
 
+use foresight::Foresight;
 use place::Place;
 use process::Operator;
 use sets::Sets;
@@ -73,9 +74,9 @@ pub struct Figures {
     /// CPU time in that time. Unit: percent of one core.
     pub idle_cpu_percent: f64,
     /// `kubectl bps whatif` of a set of 100 Pods beside all others, its lists included. Unit: milliseconds.
-    pub whatif_median_ms: f64,
-    /// The longest of 20.
-    pub whatif_worst_ms: f64,
+    pub whatif: summary::Figures,
+    /// `kubectl get pods` of all namespaces, in turn with it. Unit: milliseconds.
+    pub plain_list: summary::Figures,
 }
 
 /// Measures and prints.
@@ -95,7 +96,10 @@ pub async fn run(options: &Options) -> Result<(), Error> {
     Ok(())
 }
 
-async fn measure(Place { client, program, .. }: &Place, options: &Options) -> Result<Figures, Error> {
+async fn measure(
+    Place { client, program, clients, .. }: &Place,
+    options: &Options,
+) -> Result<Figures, Error> {
     let hollow_failed = |error| Error::Hollow(Box::new(error));
     let pods = u32::from(options.sets) * PODS_PER_SET;
     let count = u16::try_from(pods.div_ceil(PODS_PER_NODE).max(NODES_MIN)).expect("at most 983 nodes");
@@ -125,7 +129,7 @@ async fn measure(Place { client, program, .. }: &Place, options: &Options) -> Re
     eprintln!("idle for {} s", options.idle_seconds);
     let idle = quiet::watch(client, &operator, Duration::from_secs(options.idle_seconds.into())).await?;
     let peak_mebibytes = operator.memory("VmHWM")?;
-    let whatif = foresight::ask(client).await?;
+    let Foresight { whatif, list: plain_list } = foresight::ask(client, clients).await?;
     operator.stop().await?;
     Ok(Figures {
         created_seconds,
@@ -137,8 +141,8 @@ async fn measure(Place { client, program, .. }: &Place, options: &Options) -> Re
         promoted_seconds: promoted.as_secs_f64(),
         idle_writes_per_minute: idle.writes_per_minute,
         idle_cpu_percent: idle.cpu_percent,
-        whatif_median_ms: whatif.median,
-        whatif_worst_ms: whatif.worst,
+        whatif,
+        plain_list,
     })
 }
 
@@ -154,9 +158,13 @@ fn table(figures: &Figures, options: &Options) -> String {
         promoted_seconds,
         idle_writes_per_minute,
         idle_cpu_percent,
-        whatif_median_ms,
-        whatif_worst_ms,
+        whatif,
+        plain_list,
     } = figures;
+    let three = |figures: &summary::Figures| {
+        let summary::Figures { count: _, median, p90, worst } = figures;
+        format!("{median:.0} / {p90:.0} / {worst:.0} ms")
+    };
     summary::aligned(&[
         row("", format!("{} sets", options.sets), "target for 1000"),
         row("creation until all pods are in place", format!("{created_seconds:.1} s"), "-"),
@@ -172,9 +180,32 @@ fn table(figures: &Figures, options: &Options) -> String {
         row("idle: writes besides leases", format!("{idle_writes_per_minute:.1} /min"), "0"),
         row("idle: CPU", format!("{idle_cpu_percent:.2} % of a core"), "< 1 %"),
         row(
-            "whatif of a set of 100 pods, median / worst of 20",
-            format!("{whatif_median_ms:.0} / {whatif_worst_ms:.0} ms"),
+            &format!("kubectl-bps whatif, 100 pods, median / p90 / worst of {}", whatif.count),
+            three(whatif),
             "200 ms",
         ),
+        row(&format!("kubectl get pods -A, the same {} times", plain_list.count), three(plain_list), "-"),
     ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_answer_to_a_question_stands_beside_a_plain_list() {
+        let of = |median: f64| summary::Figures { count: 20, median, p90: 2.0 * median, worst: 3.0 * median };
+        let figures = Figures { whatif: of(50.4), plain_list: of(31.0), ..Figures::default() };
+        let table = table(&figures, &Options { sets: 1_000, idle_seconds: 60, out: None });
+        let cells = |line: &str| -> Vec<String> {
+            line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).map(str::to_owned).collect()
+        };
+        let rows: Vec<Vec<String>> = table.lines().map(cells).collect();
+        let [.., whatif, list] = &rows[..] else { panic!("there are rows") };
+        assert_eq!(
+            whatif[..],
+            ["kubectl-bps whatif, 100 pods, median / p90 / worst of 20", "50 / 101 / 151 ms", "200 ms"]
+        );
+        assert_eq!(list[..], ["kubectl get pods -A, the same 20 times", "31 / 62 / 93 ms", "-"]);
+    }
 }

@@ -1,32 +1,39 @@
-//! A control plane and a program to start an operator from, in a directory that goes with them.
+//! A control plane and the programs that are started beside it, in a directory that goes with them.
 
 use kube::Client;
 use tempfile::TempDir;
 
+use super::foresight::Clients;
 use super::process::Program;
 use crate::bench::{Error, PROFILE, ensure_namespace};
 use crate::control_plane::ControlPlane;
 use crate::install::{self, images, manifests};
+use crate::story::site;
 
 /// Ends with this value.
 pub struct Place {
     /// The administrator.
     pub client: Client,
-    /// What to start.
+    /// The operator to start.
     pub program: Program,
+    /// What a person starts.
+    pub clients: Clients,
     // Its files go after it.
     _control_plane: ControlPlane,
     _directory: TempDir,
 }
 
 impl Place {
-    /// Builds the operator, and starts a control plane that knows its kinds.
+    /// Builds the operator and the kubectl plugin, and starts a control plane that knows the operator's kinds.
     ///
     /// # Errors
     /// See [`enum@Error`].
     pub async fn start() -> Result<Self, Error> {
-        let built = images::await_binaries(PROFILE).await;
-        let program = built.map_err(|error| Error::Build(Box::new(error)))?.operator;
+        let failed = |error| Error::Build(Box::new(error));
+        let program = images::await_binaries(PROFILE).await.map_err(failed)?.operator;
+        let plugin = images::await_plugin(PROFILE).await.map_err(failed)?;
+        let kubectl = tokio::task::spawn_blocking(site::kubectl).await.expect("a build does not panic");
+        let kubectl = kubectl.ok_or_else(|| Error::Find { what: "kubectl".to_owned() })?;
         let directory =
             tempfile::tempdir().map_err(|source| Error::Write { path: std::env::temp_dir(), source })?;
         let failed = |error| Error::ControlPlane(Box::new(error));
@@ -35,8 +42,10 @@ impl Place {
         let client = control_plane.client().await.map_err(failed)?;
         prepare(&client).await?;
         let log = directory.path().join("operator.log");
-        let program = Program { program, kubeconfig: control_plane.kubeconfig_path(), log };
-        Ok(Self { client, program, _control_plane: control_plane, _directory: directory })
+        let kubeconfig = control_plane.kubeconfig_path();
+        let clients = Clients { plugin, kubectl, kubeconfig: kubeconfig.clone() };
+        let program = Program { program, kubeconfig, log };
+        Ok(Self { client, program, clients, _control_plane: control_plane, _directory: directory })
     }
 }
 
