@@ -120,7 +120,12 @@ pub async fn start(
     Ok(Started { address, shared })
 }
 
-/// Reports that the process lives, and when it is ready. Goes through the view's lock: a process in which that is stuck is restarted.
+/// Reports that the process lives, and when it is ready. Goes through the view's lock: a process in which that is stuck
+/// is restarted.
+///
+/// It stays ready when the API server goes away. The scheduler beside it asks on the loopback address, ready or not, so
+/// stale scores have to fall silent by themselves (`ViewState::Stale`). Readiness concerns rollouts and the
+/// PodDisruptionBudget only. For them a Pod is good whose scheduler can lead as soon as there is an API server.
 async fn beat(shared: SharedSums, health: Health, shutdown: Shutdown) {
     let mut changed = shared.changes();
     let mut is_ready = false;

@@ -32,6 +32,8 @@ pub(super) enum Answered {
     Scored,
     /// Not at all: nodes or Pods were not listed yet.
     Unready,
+    /// Not at all: the API server has been away, so that the sums lack what was bound since.
+    Stale,
     /// Not at all: it is no request of kube-scheduler.
     BadRequest,
     /// Not at all: kube-scheduler gave up before.
@@ -65,7 +67,9 @@ impl ExtenderMetrics {
         let Basics { rest, mut registry } = Basics::new(version);
         let seconds = Histogram::new(BUCKETS_SECONDS);
         let (answers, waits) = (Family::default(), Family::default());
-        for result in [Answered::Scored, Answered::Unready, Answered::BadRequest, Answered::Abandoned] {
+        let answered =
+            [Answered::Scored, Answered::Unready, Answered::Stale, Answered::BadRequest, Answered::Abandoned];
+        for result in answered {
             drop(Family::<_, Counter>::get_or_create(&answers, &AnswerLabels { result }));
         }
         for result in [Waited::NotNeeded, Waited::Seen, Waited::TimedOut] {

@@ -19,7 +19,7 @@ use tracing::warn;
 
 use super::answer::{HostScore, Prioritize, Scoring, Unanswered};
 use super::metrics::{Answered, ExtenderMetrics, Waited};
-use super::view::NodeSums;
+use super::view::{NodeSums, ViewState};
 
 /// Largest request that is read: 10,000 names of 253 letters, and a Pod of the largest size that etcd takes, fit.
 const REQUEST_MAX_BYTES: usize = 8 * 1024 * 1024;
@@ -101,15 +101,17 @@ impl ScoreDesk {
         }
     }
 
-    async fn scores(&self, request: &Prioritize) -> Option<Vec<HostScore>> {
-        if !self.shared.view().is_ready() {
-            return None;
-        }
+    /// Whether the sums are good for scores now.
+    fn state(&self) -> ViewState {
+        self.shared.view().state(Instant::now().into_std())
+    }
+
+    async fn scores(&self, request: &Prioritize) -> Vec<HostScore> {
         self.metrics.count_wait(self.await_settled(request).await);
         let mut view = self.shared.view();
         let scores = self.scoring.answer(request, &view);
         view.note_scored(&request.pod);
-        Some(scores)
+        scores
     }
 }
 
@@ -136,9 +138,10 @@ async fn prioritize(State(desk): State<ScoreDesk>, body: Result<Bytes, BytesReje
             warn!(error = &refusal as &dyn std::error::Error, "Could not answer the scheduler");
             (Answered::BadRequest, (StatusCode::BAD_REQUEST, chain(&refusal)).into_response())
         }
-        Ok(request) => match desk.scores(&request).await {
-            None => (Answered::Unready, StatusCode::SERVICE_UNAVAILABLE.into_response()),
-            Some(scores) => (Answered::Scored, json(&scores)),
+        Ok(request) => match desk.state() {
+            ViewState::Unlisted => (Answered::Unready, StatusCode::SERVICE_UNAVAILABLE.into_response()),
+            ViewState::Stale => (Answered::Stale, StatusCode::SERVICE_UNAVAILABLE.into_response()),
+            ViewState::Current => (Answered::Scored, json(&desk.scores(&request).await)),
         },
     };
     pending.answered = result;

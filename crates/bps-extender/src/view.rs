@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
+use std::time::{Duration, Instant};
 
 use bps_observe::requests::{Amounts, amounts, is_over, requests};
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -14,6 +15,13 @@ use kube::ResourceExt as _;
 /// The resource that is counted in thousandths; all others are counted in whole units, rounded up. Source: `NodeInfo` of
 /// kube-scheduler.
 const CPU: &str = "cpu";
+
+/// Longest time without an API server after which the sums still count.
+///
+/// 10 s: as long as kube-scheduler goes on by default without renewing its Lease (`renewDeadline`). Until then the API
+/// server may be away for both, and no Pod is bound that the sums would lack. A scheduler that asks later has an API
+/// server, and the sums lack the Pods that it binds: each further Pod would go to the node that was best before.
+pub const STALE_AFTER: Duration = Duration::from_secs(10);
 
 /// Amounts in the order of the resources that count. Unit: as kube-scheduler counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,13 +94,26 @@ pub struct NodeSums {
     pods: Listing,
 }
 
-/// Lists of a kind.
+/// Whether the sums say what is on the nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ViewState {
+    /// Not yet: nodes or Pods were not listed.
+    Unlisted,
+    /// Not any more: a watch has had no API server for longer than [`STALE_AFTER`].
+    Stale,
+    /// They do.
+    Current,
+}
+
+/// Lists of a kind, and the watch that follows each.
 #[derive(Debug, Default)]
 struct Listing {
     /// Whether one has ended.
     is_listed: bool,
     /// Objects that the list under way has shown; `None` between lists, so that a watch that lasts for weeks collects nothing.
     seen: Option<BTreeSet<String>>,
+    /// Since when requests fail; `None` once a watch has shown something, or a list has ended.
+    failing_since: Option<Instant>,
 }
 
 impl Listing {
@@ -101,14 +122,30 @@ impl Listing {
     }
 
     fn show(&mut self, key: &str) {
-        if let Some(seen) = &mut self.seen {
-            seen.insert(key.to_owned());
+        match &mut self.seen {
+            // A list may fail at its next page, again and again.
+            Some(seen) => drop(seen.insert(key.to_owned())),
+            None => self.failing_since = None,
         }
+    }
+
+    fn fail(&mut self, now: Instant) {
+        self.failing_since.get_or_insert(now);
+    }
+
+    /// Whether a watch has failed, and has not been seen to work since.
+    const fn is_doubted(&self) -> bool {
+        self.seen.is_none() && self.failing_since.is_some()
+    }
+
+    fn is_stale(&self, now: Instant) -> bool {
+        self.failing_since.is_some_and(|since| now.saturating_duration_since(since) > STALE_AFTER)
     }
 
     /// Ends the list under way, and returns what it has shown.
     fn end(&mut self) -> BTreeSet<String> {
         self.is_listed = true;
+        self.failing_since = None;
         self.seen.take().unwrap_or_default()
     }
 }
@@ -130,6 +167,17 @@ impl NodeSums {
     /// Whether Pods and nodes were listed once.
     pub fn is_ready(&self) -> bool {
         self.nodes.is_listed && self.pods.is_listed
+    }
+
+    /// Whether the sums say what is on the nodes.
+    pub fn state(&self, now: Instant) -> ViewState {
+        if !self.is_ready() {
+            ViewState::Unlisted
+        } else if self.nodes.is_stale(now) || self.pods.is_stale(now) {
+            ViewState::Stale
+        } else {
+            ViewState::Current
+        }
     }
 
     /// Number of nodes.
@@ -184,7 +232,9 @@ impl NodeSums {
 
     /// Forgets a node that was deleted.
     pub fn forget_node(&mut self, node: &Node) {
-        self.allocatable.remove(&node.name_any());
+        let name = node.name_any();
+        self.nodes.show(&name);
+        self.allocatable.remove(&name);
     }
 
     /// Takes in a Pod as it is now. It counts while it has a node and has not ended.
@@ -203,8 +253,29 @@ impl NodeSums {
     /// Forgets a Pod that was deleted.
     pub fn forget_pod(&mut self, pod: &Pod) {
         let Some(uid) = pod.uid() else { return };
+        self.pods.show(&uid);
         self.settle(&uid);
         self.place(uid, None);
+    }
+
+    /// Notes that a request for nodes has failed.
+    pub fn fail_nodes(&mut self, now: Instant) {
+        self.nodes.fail(now);
+    }
+
+    /// Notes that a request for Pods has failed.
+    pub fn fail_pods(&mut self, now: Instant) {
+        self.pods.fail(now);
+    }
+
+    /// Whether a watch of nodes has failed, and has not been seen to work since.
+    pub const fn doubts_nodes(&self) -> bool {
+        self.nodes.is_doubted()
+    }
+
+    /// Whether a watch of Pods has failed, and has not been seen to work since.
+    pub const fn doubts_pods(&self) -> bool {
+        self.pods.is_doubted()
     }
 
     /// Begins a list of all nodes; what is known stays until it ends.

@@ -2,6 +2,8 @@
 
 use axum::body::Body;
 use axum::http::Request;
+use bps_runtime::shutdown::Shutdown;
+use bps_testkit::mock_api::{Call, pair};
 use http_body_util::BodyExt as _;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use serde_json::{Value, json};
@@ -9,6 +11,8 @@ use tower::ServiceExt as _;
 
 use super::*;
 use crate::balance::Deviation;
+use crate::view::STALE_AFTER;
+use crate::watch::watch;
 
 /// Has listed two nodes of 4 and 40 CPUs without a Pod.
 fn desk() -> ScoreDesk {
@@ -131,6 +135,85 @@ async fn what_cannot_be_answered_is_refused_and_counted() {
     assert_eq!(ask(&desk, "no request").await.0, StatusCode::BAD_REQUEST);
     assert_eq!(ask(&desk, vec![b' '; REQUEST_MAX_BYTES + 1]).await.0, StatusCode::BAD_REQUEST);
     assert_eq!(counted(&desk), [r#"prioritize_total{result="BadRequest"} 2"#]);
+}
+
+/// An API server with the two nodes and no Pod, at which nothing happens: a watch shows nothing.
+///
+/// While it is away requests fail, those that wait for an answer too. Returns what switches it on and off, the desk
+/// that watches it, and the paths of all lists.
+fn watching() -> (signal::Sender<bool>, ScoreDesk, Arc<Mutex<Vec<String>>>) {
+    let (client, mut server) = pair();
+    let (there, mut is_there) = signal::channel(true);
+    let lists = Arc::new(Mutex::new(Vec::new()));
+    let listed = Arc::clone(&lists);
+    tokio::spawn(async move {
+        let mut watches: Vec<Call> = Vec::new();
+        loop {
+            let call = tokio::select! {
+                call = server.call() => call,
+                _ = is_there.changed() => {
+                    watches.drain(..).for_each(Call::reset);
+                    continue;
+                }
+            };
+            if !*is_there.borrow() {
+                call.reset();
+            } else if call.seen.query.contains("watch=") {
+                watches.push(call);
+            } else {
+                listed.lock().unwrap().push(call.seen.path.clone());
+                let node = |name: &str, cpu: &str| {
+                    let allocatable = json!({"cpu": cpu, "memory": "40Gi"});
+                    json!({"metadata": {"name": name}, "status": {"allocatable": allocatable}})
+                };
+                let nodes = call.seen.path.ends_with("nodes");
+                let items = if nodes { vec![node("n1", "4"), node("n2", "40")] } else { Vec::new() };
+                call.reply(200, &json!({"metadata": {"resourceVersion": "7"}, "items": items}));
+            }
+        }
+    });
+    let desk = unready();
+    tokio::spawn(watch::<Node>(client.clone(), desk.shared.clone(), Shutdown::new()));
+    tokio::spawn(watch::<Pod>(client, desk.shared.clone(), Shutdown::new()));
+    (there, desk, lists)
+}
+
+#[tokio::test(start_paused = true)]
+async fn scores_fall_silent_while_the_api_server_is_away_and_come_back_with_it() {
+    let (there, desk, _) = watching();
+    desk.shared.until(NodeSums::is_ready).await;
+    assert_eq!(ask(&desk, request_of("web-0")).await.0, StatusCode::OK);
+
+    there.send_replace(false);
+    tokio::time::sleep(STALE_AFTER).await;
+    assert_eq!(ask(&desk, request_of("web-0")).await.0, StatusCode::OK, "so long it may be away for both");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(ask(&desk, request_of("web-0")).await.0, StatusCode::SERVICE_UNAVAILABLE);
+    assert!(desk.shared.view().is_ready(), "a Pod that was ready stays so");
+
+    there.send_replace(true);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(ask(&desk, request_of("web-0")).await.0, StatusCode::OK);
+    let answers = [r#"prioritize_total{result="Scored"} 3"#, r#"prioritize_total{result="Stale"} 1"#];
+    assert_eq!(counted(&desk)[..2], answers);
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_moment_without_an_api_server_a_cluster_at_rest_is_listed_once_more() {
+    let (there, desk, lists) = watching();
+    desk.shared.until(NodeSums::is_ready).await;
+    // Long enough after the first list.
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    there.send_replace(false);
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    there.send_replace(true);
+    for _ in 0..60 {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(ask(&desk, request_of("web-0")).await.0, StatusCode::OK);
+    }
+    let mut lists = lists.lock().unwrap().clone();
+    lists.sort();
+    assert_eq!(lists, ["/api/v1/nodes", "/api/v1/nodes", "/api/v1/pods", "/api/v1/pods"]);
 }
 
 #[test]

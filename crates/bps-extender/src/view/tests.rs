@@ -288,3 +288,47 @@ proptest! {
         }
     }
 }
+
+/// A view that has listed nodes and Pods.
+fn listed() -> NodeSums {
+    let mut view = view();
+    view.begin_nodes();
+    view.see_node(&node("n1", &json!({"cpu": "4"})));
+    view.end_nodes();
+    view.begin_pods();
+    view.end_pods();
+    view
+}
+
+#[test]
+fn sums_are_stale_once_a_watch_has_failed_for_longer_than_the_bound() {
+    let failed = Instant::now();
+    let (bound, later) = (failed + STALE_AFTER, failed + STALE_AFTER + Duration::from_millis(1));
+    assert_eq!(view().state(later), ViewState::Unlisted);
+
+    let mut view = listed();
+    view.fail_pods(failed);
+    view.fail_pods(bound);
+    assert!(view.doubts_pods() && !view.doubts_nodes());
+    assert_eq!((view.state(bound), view.state(later)), (ViewState::Current, ViewState::Stale));
+
+    view.see_node(&node("n1", &json!({"cpu": "4"})));
+    assert_eq!(view.state(later), ViewState::Stale, "the other watch says nothing of it");
+    view.forget_pod(&waiting(1));
+    assert_eq!(view.state(later), ViewState::Current);
+    assert!(!view.doubts_pods());
+}
+
+#[test]
+fn a_list_under_way_is_no_proof_until_it_has_ended() {
+    let failed = Instant::now();
+    let later = failed + 2 * STALE_AFTER;
+    let mut view = listed();
+    view.fail_nodes(failed);
+    view.begin_nodes();
+    view.see_node(&node("n1", &json!({"cpu": "4"})));
+    assert_eq!(view.state(later), ViewState::Stale);
+    assert!(!view.doubts_nodes(), "it goes on until it has ended");
+    view.end_nodes();
+    assert_eq!(view.state(later), ViewState::Current);
+}
