@@ -311,10 +311,10 @@ fn default_revision_history_limit() -> i32 {
 pub struct Strategy {
     /// For every transition that has no key of its own. `best` (default): another failure domain than the
     /// primaries first, then ready longest, then by name. `random`: any. `oldest` or `newest`: the Pod that was
-    /// created first or last. `spread`: where the fewest Pods of the wanted role are, by zone, then by node. New Pods are spread
-    /// softly over zones and nodes: with `best` and `spread`, and in sets with activeStandby, away from Pods of all roles, else
-    /// from those of their own. A template with topologySpreadConstraints, affinity among Pods or a nodeName says itself where
-    /// its Pods go.
+    /// created first or last. `spread`: where the fewest Pods of the wanted role are, by failure domain
+    /// (`topology.key`, by default the zone), then by node. New Pods are spread softly over these domains and nodes:
+    /// with `best` and `spread`, and in sets with activeStandby, away from Pods of all roles, else from those of their
+    /// own. A template with topologySpreadConstraints, affinity among Pods or a nodeName says itself where its Pods go.
     #[serde(default)]
     pub init: CandidateChoice,
 
@@ -353,8 +353,8 @@ pub struct Strategy {
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub enum CandidateChoice {
-    /// Healthy node and current template first, then the zone and node with the fewest Pods of the wanted role, then
-    /// the Pod that is ready longest, then by name.
+    /// Healthy node and current template first, then the failure domain and node with the fewest Pods of the
+    /// wanted role, then the Pod that is ready longest, then by name.
     #[default]
     Best,
     /// Any, by the Pods' random identity, as in the BPS paper; a restarted operator makes the same choice.
@@ -363,7 +363,7 @@ pub enum CandidateChoice {
     Oldest,
     /// The Pod that was created last.
     Newest,
-    /// The Pod in the zone, then on the node, with the fewest Pods of the set in the wanted role.
+    /// The Pod in the failure domain, then on the node, with the fewest Pods of the set in the wanted role.
     Spread,
 }
 

@@ -7,7 +7,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
 use super::group::{StandbyPlacement, ZONE_LABEL};
-use super::spec::CountOrPercent;
+use super::spec::{BackupPodSetSpec, CountOrPercent};
 use super::subset_rules::{
     a_time_is_one_of_no_execute, a_tolerated_key_has_any_value, every_taint_is_tolerated_by_exists,
     fields_are_names_of_nodes, numbers_are_compared_with_an_integer, some_operators_need_values,
@@ -18,8 +18,8 @@ use super::subset_rules::{
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct SetTopology {
-    /// Label of nodes whose value says what fails together. Default `topology.kubernetes.io/zone`. It concerns new Pods, and with
-    /// activeStandby which Pods form a pair.
+    /// Label of nodes whose value says what fails together. Default `topology.kubernetes.io/zone`. It concerns where
+    /// new Pods go, which of several alike is promoted or deleted first, and with activeStandby which Pods form a pair.
     #[serde(default = "zone_label")]
     #[schemars(length(min = 1, max = 316))]
     pub key: String,
@@ -55,6 +55,13 @@ pub struct SetTopology {
 
 fn zone_label() -> String {
     ZONE_LABEL.to_owned()
+}
+
+impl BackupPodSetSpec {
+    /// Returns the label of nodes whose value says what fails together: `topology.key`, otherwise the label of zones.
+    pub fn domain_key(&self) -> &str {
+        self.topology.as_ref().map_or(ZONE_LABEL, |topology| &topology.key)
+    }
 }
 
 /// What happens to the share of a subset whose nodes have no room.

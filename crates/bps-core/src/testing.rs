@@ -142,9 +142,9 @@ pub fn storm(lost: usize, total: usize) -> Storm {
     Storm { lost, total, nodes: vec![NodeName("n1".into())], until: now() + SignedDuration::from_secs(60) }
 }
 
-/// A node without a zone.
+/// A node without a zone or another failure domain.
 pub fn node(name: &str, health: NodeHealth) -> NodeView {
-    NodeView { name: NodeName(name.into()), zone: None, health }
+    NodeView { name: NodeName(name.into()), zone: None, domain: None, health }
 }
 
 /// The address of the Pod in a slot, out of the range that RFC 2544 keeps for tests.

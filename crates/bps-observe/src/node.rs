@@ -1,4 +1,4 @@
-//! Reads a node: its zone and whether it can carry a primary.
+//! Reads a node: its zone, what it fails together with, and whether it can carry a primary.
 
 use bps_api::ZONE_LABEL;
 use bps_core::model::{NodeHealth, NodeName, NodeView};
@@ -19,11 +19,13 @@ const LEAVING_TAINTS: [&str; 2] = ["karpenter.sh/disrupted", "ToBeDeletedByClust
 const LEAVING_CONDITIONS: [&str; 4] =
     ["MaintenancePlanned", "DrainInProgress", "MaintenanceInProgress", "GracefulNodeShutdownInProgress"];
 
-/// A node as decisions see it.
-pub fn node_view(node: &SlimNode) -> NodeView {
+/// A node as decisions about a set see it whose failure domains are the values of this label.
+pub fn node_view(node: &SlimNode, domain_key: &str) -> NodeView {
+    let label = |key: &str| node.metadata.labels.as_ref().and_then(|labels| labels.get(key)).cloned();
     NodeView {
         name: NodeName(node.metadata.name.clone().unwrap_or_default()),
-        zone: node.metadata.labels.as_ref().and_then(|labels| labels.get(ZONE_LABEL)).cloned(),
+        zone: label(ZONE_LABEL),
+        domain: label(domain_key),
         health: health(node),
     }
 }

@@ -93,7 +93,7 @@ pub fn observe(cache: &Cache, key: &SetKey, now: Timestamp) -> Option<Observatio
         None if is_usable => (wish::desired(&newest, revision), newest),
         None => (wish::as_it_is(&newest, revision), newest),
     };
-    let hosts = cache.hosts(now);
+    let hosts = cache.hosts(set.spec.domain_key(), now);
     let context = PodContext {
         set_uid: set.metadata.uid.as_deref().unwrap_or_default(),
         subsets: &desired.topology.subsets,

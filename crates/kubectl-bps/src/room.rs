@@ -53,11 +53,12 @@ pub(super) fn places(
         .map(|spec| requests(&Pod { spec: Some(spec), ..Pod::default() }))
         .unwrap_or_default();
     let nothing = Amounts::new();
+    let domain_key = observation.set.spec.domain_key();
     let place = |node: &Node| {
         let admits = |spec: &Option<PodSpec>| spec.as_ref().is_some_and(|spec| is_admitted(spec, node));
         let taken = on_nodes.get(&node.name_any()).unwrap_or(&nothing);
         NodeRoom {
-            node: node_view(&slim_node(node)),
+            node: node_view(&slim_node(node), domain_key),
             room: room(node, taken, &need),
             admits: admits(&anywhere),
             admits_subsets: subsets.iter().map(admits).collect(),

@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use bps_core::forecast::{Ending, Event, Forecast, Happening, NodeRoom, Pace, Wave, forecast};
-use bps_core::model::{NodeHealth, PodName, Role, Snapshot};
+use bps_core::model::{NodeHealth, PodName, Role};
 use bps_observe::group::times;
-use bps_observe::node_view;
+use bps_observe::{Observation, node_view};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt as _;
@@ -163,7 +163,7 @@ pub fn prospect(mut scene: Scene, wanted: &WhatifArguments) -> Result<Prospect, 
     let places = if is_listed {
         places(&seen, &nodes, &requested.clone().unwrap_or_default())
     } else {
-        assumed_places(&seen.snapshot, &nodes)
+        assumed_places(&seen, &nodes)
     };
     if !is_listed {
         unknown.push("what the nodes have room for, which takes a list of them: each has room".to_owned());
@@ -194,9 +194,9 @@ struct Frame {
 }
 
 /// Nodes about whose room nothing is known take any Pod.
-fn assumed_places(snapshot: &Snapshot, nodes: &[Node]) -> Vec<NodeRoom> {
+fn assumed_places(Observation { set, snapshot, .. }: &Observation, nodes: &[Node]) -> Vec<NodeRoom> {
     let place = |node: &Node| NodeRoom {
-        node: node_view(&slim_node(node)),
+        node: node_view(&slim_node(node), set.spec.domain_key()),
         room: ROOM_UNKNOWN,
         admits: true,
         admits_subsets: vec![true; snapshot.desired.topology.subsets.len()],

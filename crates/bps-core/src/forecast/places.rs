@@ -27,23 +27,23 @@ impl NodeRoom {
     }
 }
 
-/// The node for a Pod: that of the zone and then of the node with the fewest Pods of the set, as the constraints want it that the
-/// operator gives Pods by default; `None` if it fits nowhere.
+/// The node for a Pod: that of the failure domain and then of the node with the fewest Pods of the set, as the
+/// constraints want it that the operator gives Pods by default; `None` if it fits nowhere.
 pub(super) fn chosen<'p>(
     view: &PodView,
     pods: &[PodView],
     places: &'p mut [NodeRoom],
 ) -> Option<&'p mut NodeRoom> {
     let mut on_node: BTreeMap<&NodeName, usize> = BTreeMap::new();
-    let mut in_zone: BTreeMap<Option<&str>, usize> = BTreeMap::new();
+    let mut in_domain: BTreeMap<Option<&str>, usize> = BTreeMap::new();
     let stays = |other: &&PodView| !matches!(other.lifecycle, Lifecycle::Terminating | Lifecycle::Finished);
     for node in pods.iter().filter(stays).filter_map(|other| other.node.as_ref()) {
         *on_node.entry(&node.name).or_default() += 1;
-        *in_zone.entry(node.zone.as_deref()).or_default() += 1;
+        *in_domain.entry(node.domain.as_deref()).or_default() += 1;
     }
     let crowd = |place: &NodeRoom| {
-        let zone = in_zone.get(&place.node.zone.as_deref()).copied().unwrap_or_default();
-        (zone, on_node.get(&place.node.name).copied().unwrap_or_default())
+        let domain = in_domain.get(&place.node.domain.as_deref()).copied().unwrap_or_default();
+        (domain, on_node.get(&place.node.name).copied().unwrap_or_default())
     };
     let open = places.iter_mut().filter(|place| place.takes(view));
     open.min_by(|one, other| crowd(one).cmp(&crowd(other)).then_with(|| one.node.name.cmp(&other.node.name)))

@@ -23,7 +23,8 @@ fn pace() -> Pace {
 
 /// A node of a zone that is called as it begins: `a1` is in zone `a`.
 fn node(name: &str, health: NodeHealth) -> NodeView {
-    NodeView { zone: Some(name[..1].to_owned()), ..given::node(name, health) }
+    let zone = Some(name[..1].to_owned());
+    NodeView { domain: zone.clone(), zone, ..given::node(name, health) }
 }
 
 fn place(name: &str, room: usize) -> NodeRoom {

@@ -1,8 +1,6 @@
 //! Asks the scheduler to spread the Pods of a set, and confines each to the subset of the nodes that it is made for.
 
-use bps_api::{
-    CandidateChoice, NodeRequirement, NodeSelectorTerm, TierSpread, TopologySubset, ZONE_LABEL, keys,
-};
+use bps_api::{CandidateChoice, NodeRequirement, NodeSelectorTerm, TierSpread, TopologySubset, keys};
 use serde_json::{Map, Value, json};
 
 use super::PodRequest;
@@ -51,9 +49,8 @@ pub(super) fn spread(spec: &mut Map<String, Value>, request: &PodRequest<'_>) {
             "labelSelector": {"matchLabels": if avoids_other_tiers(request) { &of_set } else { &of_tier }},
         })
     };
-    let topology = request.set.spec.topology.as_ref();
-    let key = topology.map_or(ZONE_LABEL, |topology| topology.key.as_str());
-    let tiers = topology.map(|topology| topology.tiers).unwrap_or_default();
+    let key = request.set.spec.domain_key();
+    let tiers = request.set.spec.topology.as_ref().map(|topology| topology.tiers).unwrap_or_default();
     let mut constraints = match tiers {
         TierSpread::Required | TierSpread::Preferred if key != NODE_LABEL => {
             vec![soft(key), soft(NODE_LABEL)]

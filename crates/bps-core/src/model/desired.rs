@@ -7,7 +7,7 @@ use super::{PodView, Revision, Role, Topology, Uid};
 /// Which of several equally willing Pods a transition takes. Readiness always comes first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Strategy {
-    /// Healthy node, current revision, least crowded node and zone, longest ready, name.
+    /// Healthy node, current revision, least crowded failure domain and node, longest ready, name.
     #[default]
     Best,
     /// Any, by the Pods' random identity; the same choice is made again after a restart.
@@ -16,7 +16,7 @@ pub enum Strategy {
     Oldest,
     /// The one created last.
     Newest,
-    /// The one on the node and zone with the fewest Pods of the wanted role.
+    /// The one in the failure domain, then on the node, with the fewest Pods of the wanted role.
     Spread,
 }
 

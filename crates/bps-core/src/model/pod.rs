@@ -109,6 +109,9 @@ pub struct NodeView {
     pub name: NodeName,
     /// Value of `topology.kubernetes.io/zone`, if the node has one.
     pub zone: Option<String>,
+    /// What it fails together with: its value of the label that `topology.key` of the set names, by default the zone;
+    /// `None` if it has no such label.
+    pub domain: Option<String>,
     /// What is known of it.
     pub health: NodeHealth,
 }

@@ -15,8 +15,8 @@ use crate::testing::{desired, exposure, node, now, outdated, pod, seconds_ago, s
 const PODS: usize = 96;
 /// Most visits in a set twice as large, as a multiple: twice as many and the growth of the logarithm, never four times.
 const RATIO_MAX: usize = 3;
-/// Zones over which the nodes are spread.
-const ZONES: usize = 3;
+/// Failure domains over which the nodes are spread.
+const DOMAINS: usize = 3;
 
 /// Subsets of the nodes in sets that have some: a divisor of [`PODS`], so that each has its share.
 const SUBSETS: usize = 16;
@@ -119,15 +119,15 @@ proptest! {
 
 fn any_pod() -> impl Strategy<Value = PodView> {
     let roles = prop::sample::select(Role::ALL.to_vec());
-    // Two zones of two nodes, and one node in none.
+    // Two failure domains of two nodes, and one node in none.
     let place = prop::option::weighted(0.9, 0..5_u8);
     let subset = prop::option::weighted(0.8, 0_usize..2);
     (roles, place, 0_i64..3, any::<bool>(), subset).prop_map(|(role, place, age, is_updated, subset)| {
         let (created, revision) =
             (seconds_ago(age), if is_updated { crate::testing::current() } else { outdated() });
         let node = place.map(|index| {
-            let zone = (index < 4).then(|| format!("zone-{}", index % 2));
-            NodeView { zone, ..node(&format!("n{index}"), NodeHealth::Healthy) }
+            let domain = (index < 4).then(|| format!("rack-{}", index % 2));
+            NodeView { domain, ..node(&format!("n{index}"), NodeHealth::Healthy) }
         });
         let standing = pod("web", role, 0);
         let lifecycle = match (&node, standing.lifecycle) {
@@ -166,8 +166,8 @@ fn whole(count: usize) -> Snapshot {
         (0..count).map(move |index| {
             let slot = u32::try_from(tier * count + index).expect("few Pods");
             let host = index / 2;
-            let zone = Some(format!("zone-{}", host % ZONES));
-            let node = NodeView { zone, ..node(&format!("n{host}"), NodeHealth::Healthy) };
+            let domain = Some(format!("rack-{}", host % DOMAINS));
+            let node = NodeView { domain, ..node(&format!("n{host}"), NodeHealth::Healthy) };
             PodView { node: Some(node), ..pod(&format!("web-{slot:05}"), role, slot) }
         })
     });

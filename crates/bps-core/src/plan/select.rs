@@ -59,7 +59,7 @@ impl CandidateOrder {
 /// How many Pods of the role are around when this one gets it; 0 where the strategy does not ask for it.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Crowd {
-    zone: usize,
+    domain: usize,
     node: usize,
 }
 
@@ -120,7 +120,7 @@ struct SurplusOrder {
     place: Place,
     is_kept: bool,
     node_crowd: Reverse<usize>,
-    zone_crowd: Reverse<usize>,
+    domain_crowd: Reverse<usize>,
     created: Reverse<Timestamp>,
     name: PodName,
 }
@@ -178,9 +178,9 @@ fn ordered(
 
 /// Orders candidates as if each were the best of those that are left once the ones before it have the role.
 ///
-/// A Pod that is taken adds to the crowd of its own node, zone and subset only, and crowds are those of one subset. So the crowd
-/// that each meets is its place among the candidates of its node, then of its zone, then of its subset: four sorts do what a
-/// choice among all for each Pod would.
+/// A Pod that is taken adds to the crowd of its own node, failure domain and subset only, and crowds are those of one
+/// subset. So the crowd that each meets is its place among the candidates of its node, then of its domain, then of its
+/// subset: four sorts do what a choice among all for each Pod would.
 fn spread(draft: &Draft<'_>, to: Role, candidates: &mut [(CandidateOrder, SeatIndex)]) {
     let mut crowds = Crowds::of(draft, to);
     for (order, index) in &mut *candidates {
@@ -189,8 +189,8 @@ fn spread(draft: &Draft<'_>, to: Role, candidates: &mut [(CandidateOrder, SeatIn
     }
     candidates.sort();
     for (order, index) in &mut *candidates {
-        let crowd = crowds.join_zone(draft.seats[*index].view);
-        order.crowd.zone = if order.preference.asks_for_crowd() { crowd } else { 0 };
+        let crowd = crowds.join_domain(draft.seats[*index].view);
+        order.crowd.domain = if order.preference.asks_for_crowd() { crowd } else { 0 };
     }
     candidates.sort();
     if draft.snapshot.desired.topology.subsets.is_empty() {
@@ -308,19 +308,19 @@ fn surplus_order(draft: &Draft<'_>, crowds: &Crowds<'_>, seat: &Seat<'_>) -> Sur
         place: Place::Spare,
         is_kept: false,
         node_crowd: Reverse(crowd.node),
-        zone_crowd: Reverse(crowd.zone),
+        domain_crowd: Reverse(crowd.domain),
         created: Reverse(view.created),
         name: view.pod.name.clone(),
     }
 }
 
-/// Pods of one role on each node and in each zone; those of each subset by themselves.
+/// Pods of one role on each node and in each failure domain; those of each subset by themselves.
 struct Crowds<'a> {
     nodes: BTreeMap<Spot<&'a NodeName>, usize>,
-    zones: BTreeMap<Spot<&'a str>, usize>,
+    domains: BTreeMap<Spot<&'a str>, usize>,
 }
 
-/// A node or a zone as one subset has it.
+/// A node or a failure domain as one subset has it.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Spot<T> {
     subset: Option<usize>,
@@ -329,10 +329,10 @@ struct Spot<T> {
 
 impl<'a> Crowds<'a> {
     fn of(draft: &Draft<'a>, role: Role) -> Self {
-        let mut crowds = Self { nodes: BTreeMap::new(), zones: BTreeMap::new() };
+        let mut crowds = Self { nodes: BTreeMap::new(), domains: BTreeMap::new() };
         for (_, seat) in draft.members(role) {
             crowds.join_node(seat.view);
-            crowds.join_zone(seat.view);
+            crowds.join_domain(seat.view);
         }
         crowds
     }
@@ -342,17 +342,17 @@ impl<'a> Crowds<'a> {
         node(view).map_or(0, |node| join(self.nodes.entry(node).or_default()))
     }
 
-    /// Counts a Pod for its zone; returns how many were counted before. A Pod on a node without a zone meets nobody.
-    fn join_zone(&mut self, view: &'a PodView) -> usize {
-        zone(view).map_or(0, |zone| join(self.zones.entry(zone).or_default()))
+    /// Counts a Pod for its failure domain; returns how many were counted before. A Pod in no known one meets none.
+    fn join_domain(&mut self, view: &'a PodView) -> usize {
+        domain(view).map_or(0, |domain| join(self.domains.entry(domain).or_default()))
     }
 
     /// How many others are around a Pod that was counted.
     fn around(&self, view: &PodView) -> Crowd {
         let node = node(view).and_then(|node| self.nodes.get(&node));
-        let zone = zone(view).and_then(|zone| self.zones.get(&zone));
+        let domain = domain(view).and_then(|domain| self.domains.get(&domain));
         let others = |counted: Option<&usize>| counted.map_or(0, |counted| counted - 1);
-        Crowd { zone: others(zone), node: others(node) }
+        Crowd { domain: others(domain), node: others(node) }
     }
 }
 
@@ -360,9 +360,9 @@ fn node(view: &PodView) -> Option<Spot<&NodeName>> {
     view.node.as_ref().map(|node| Spot { subset: view.subset, place: &node.name })
 }
 
-fn zone(view: &PodView) -> Option<Spot<&str>> {
-    let zone = view.node.as_ref()?.zone.as_deref()?;
-    Some(Spot { subset: view.subset, place: zone })
+fn domain(view: &PodView) -> Option<Spot<&str>> {
+    let domain = view.node.as_ref()?.domain.as_deref()?;
+    Some(Spot { subset: view.subset, place: domain })
 }
 
 const fn join(crowd: &mut usize) -> usize {

@@ -157,15 +157,24 @@ pub(in crate::status) fn pod(name: &str, role: Role, lifecycle: Lifecycle) -> Po
         is_running: true,
         signs: crate::model::Signs::default(),
         is_serving: true,
-        node: Some(NodeView { name: NodeName("node-1".to_owned()), zone: None, health: NodeHealth::Healthy }),
+        node: Some(NodeView {
+            name: NodeName("node-1".to_owned()),
+            zone: None,
+            domain: None,
+            health: NodeHealth::Healthy,
+        }),
         address: Some(address()),
         other_address: None,
     }
 }
 
 pub(in crate::status) fn on_lost_node(mut view: PodView) -> PodView {
-    view.node =
-        Some(NodeView { name: NodeName("node-2".to_owned()), zone: None, health: NodeHealth::NotReady });
+    view.node = Some(NodeView {
+        name: NodeName("node-2".to_owned()),
+        zone: None,
+        domain: None,
+        health: NodeHealth::NotReady,
+    });
     view
 }
 

@@ -242,6 +242,7 @@ fn node() -> impl Strategy<Value = NodeView> {
     (0_u8..3, health).prop_map(|(index, health)| NodeView {
         name: NodeName(format!("node-{index}")),
         zone: None,
+        domain: None,
         health,
     })
 }

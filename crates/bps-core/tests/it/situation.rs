@@ -388,13 +388,15 @@ impl Scenario {
                 ("not", "ready") => view.health = NodeHealth::NotReady,
                 ("gone", "") => view.health = NodeHealth::Gone,
                 ("zone", zone) if !zone.is_empty() => view.zone = Some(zone.into()),
+                ("domain", domain) if !domain.is_empty() => view.domain = Some(domain.into()),
                 _ => {
                     return Err(format!(
-                        "node {name}: `{word}` is not cordoned, not ready, gone or zone <name>"
+                        "node {name}: `{word}` is not cordoned, not ready, gone, zone <name> or domain <name>"
                     ));
                 }
             }
         }
+        view.domain = view.domain.or_else(|| view.zone.clone());
         Ok(view)
     }
 }

@@ -19,10 +19,14 @@ fn nodes() -> impl Strategy<Value = Vec<NodeView>> {
         1 => Just(NodeHealth::Gone),
     ];
     proptest::collection::vec((health, any::<bool>()), 4).prop_map(|drawn| {
-        let node = |(index, (health, is_east)): (usize, (NodeHealth, bool))| NodeView {
-            zone: Some(if is_east { "east".into() } else { "west".into() }),
-            // The first node is healthy, so that there is always room.
-            ..given::node(&format!("n{index}"), if index == 0 { NodeHealth::Healthy } else { health })
+        let node = |(index, (health, is_east)): (usize, (NodeHealth, bool))| {
+            let zone = Some(if is_east { "east".to_owned() } else { "west".to_owned() });
+            NodeView {
+                domain: zone.clone(),
+                zone,
+                // The first node is healthy, so that there is always room.
+                ..given::node(&format!("n{index}"), if index == 0 { NodeHealth::Healthy } else { health })
+            }
         };
         drawn.into_iter().enumerate().map(node).collect()
     })

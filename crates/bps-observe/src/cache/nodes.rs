@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use bps_api::ZONE_LABEL;
 use bps_core::model::{NodeHealth, NodeName, NodeView};
 use jiff::{SignedDuration, Timestamp};
 
@@ -18,10 +19,13 @@ use crate::storm::{self, Nodes, StormThreshold};
 /// `pkg/controller/podgc`, 1.36.4). It then deletes the Pods as well, so nothing is won by being sooner.
 const QUARANTINE: SignedDuration = SignedDuration::from_secs(40);
 
-/// Nodes as Pods on them see them at one moment.
+/// Nodes as Pods of one set on them see them at one moment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Hosts<'c> {
     pub(crate) nodes: &'c BTreeMap<NodeName, NodeView>,
+    pub(crate) labels: &'c BTreeMap<NodeName, BTreeMap<String, String>>,
+    /// Label whose values are the failure domains of the set.
+    pub(crate) domain_key: &'c str,
     /// Since when each node that carries Pods has no object.
     pub(crate) missing_since: &'c BTreeMap<NodeName, Timestamp>,
     pub(crate) now: Timestamp,
@@ -31,11 +35,12 @@ impl Hosts<'_> {
     /// A node by its name. Before a Pod is deleted because its node is gone, that node is asked for.
     pub(crate) fn view(&self, name: NodeName) -> NodeView {
         if let Some(view) = self.nodes.get(&name) {
-            return view.clone();
+            let domain = self.labels.get(&name).and_then(|labels| labels.get(self.domain_key)).cloned();
+            return NodeView { name, zone: view.zone.clone(), domain, health: view.health };
         }
         let is_doubted = self.believed_gone_at(&name).is_some_and(|at| at > self.now);
         let health = if is_doubted { NodeHealth::NotReady } else { NodeHealth::Gone };
-        NodeView { name, zone: None, health }
+        NodeView { name, zone: None, domain: None, health }
     }
 
     /// When a node without an object is taken for gone; `None` if it has one.
@@ -113,7 +118,8 @@ impl Cache {
 
     /// A node was seen; sets with Pods on it are affected if something of it changed that matters.
     pub(crate) fn see_node(&mut self, node: &SlimNode, now: Timestamp) -> Vec<Affected> {
-        let view = node_view(node);
+        // Each set has domains of its own: `Hosts` reads them from the labels.
+        let view = node_view(node, ZONE_LABEL);
         self.node_labels.insert(view.name.clone(), node.metadata.labels.clone().unwrap_or_default());
         if let Some(list) = &mut self.node_list {
             list.missing.remove(&view.name);
@@ -159,8 +165,14 @@ impl Cache {
         }
     }
 
-    pub(crate) const fn hosts(&self, now: Timestamp) -> Hosts<'_> {
-        Hosts { nodes: &self.nodes, missing_since: &self.missing_since, now }
+    pub(crate) const fn hosts<'c>(&'c self, domain_key: &'c str, now: Timestamp) -> Hosts<'c> {
+        Hosts {
+            nodes: &self.nodes,
+            labels: &self.node_labels,
+            domain_key,
+            missing_since: &self.missing_since,
+            now,
+        }
     }
 
     fn node_changed(&mut self, name: &NodeName, now: Timestamp) -> Vec<Affected> {

@@ -2,17 +2,20 @@
 
 use std::collections::BTreeMap;
 
+use bps_api::ZONE_LABEL;
 use bps_core::model::{NodeHealth, NodeName, NodeView, Storm};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{at, condition};
+use super::{at, condition, ready_pod, set, template};
 use crate::node::node_view;
+use crate::slim::SlimNode;
 use crate::storm::{Nodes, StormThreshold, assess};
+use crate::{Cache, SetKey, Watched, observe};
 
 fn health(spec: Value, conditions: &[Value]) -> NodeHealth {
     let node = json!({"metadata": {"name": "n1"}, "spec": spec, "status": {"conditions": conditions}});
-    node_view(&serde_json::from_value(node).expect("a node")).health
+    node_view(&serde_json::from_value(node).expect("a node"), ZONE_LABEL).health
 }
 
 #[test]
@@ -38,13 +41,19 @@ fn a_node_is_as_healthy_as_the_worst_that_is_known_of_it() {
 }
 
 #[test]
-fn a_node_has_the_zone_of_its_label() {
-    let labels = json!({"topology.kubernetes.io/zone": "east", "zone": "west"});
+fn a_node_has_the_zone_of_its_label_and_the_failure_domain_of_the_one_that_is_asked_for() {
+    let labels = json!({"topology.kubernetes.io/zone": "east", "zone": "west", "rack": "r7"});
     let node = json!({"metadata": {"name": "n1", "labels": labels}});
-    assert_eq!(
-        node_view(&serde_json::from_value(node).unwrap()),
-        NodeView { name: NodeName("n1".into()), zone: Some("east".into()), health: NodeHealth::NotReady }
-    );
+    let node = serde_json::from_value(node).unwrap();
+    let in_domain = |domain: Option<&str>| NodeView {
+        name: NodeName("n1".into()),
+        zone: Some("east".into()),
+        domain: domain.map(str::to_owned),
+        health: NodeHealth::NotReady,
+    };
+    assert_eq!(node_view(&node, ZONE_LABEL), in_domain(Some("east")));
+    assert_eq!(node_view(&node, "rack"), in_domain(Some("r7")));
+    assert_eq!(node_view(&node, "row"), in_domain(None), "not the zone in its place");
 }
 
 #[test]
@@ -72,7 +81,8 @@ impl Fleet {
     fn storm(&self, threshold: StormThreshold, seconds: i64) -> Option<Storm> {
         let name = |index: usize| NodeName(format!("n{index}"));
         let health = |index: usize| if index < self.lost { self.worst } else { NodeHealth::Healthy };
-        let view = |index: usize| NodeView { name: name(index), zone: None, health: health(index) };
+        let view =
+            |index: usize| NodeView { name: name(index), zone: None, domain: None, health: health(index) };
         let views: BTreeMap<NodeName, NodeView> =
             (0..self.nodes).map(|index| (name(index), view(index))).collect();
         let silent_since: BTreeMap<NodeName, Timestamp> =
@@ -141,4 +151,25 @@ fn who_runs_the_operator_says_from_which_share_on_losses_are_doubted() {
     let fleet = Fleet { nodes: 4, lost: 3, worst: NodeHealth::NotReady, empty: 4 };
     let has_storm = |percent| fleet.storm(StormThreshold(percent), 100).is_some();
     assert_eq!([0, 55, 74, 75, 100].map(has_storm), [true, true, true, false, false]);
+}
+
+#[test]
+fn a_set_sees_the_failure_domains_of_its_own_label() {
+    let labels = json!({"topology.kubernetes.io/zone": "east", "rack": "r7"});
+    let node = json!({"metadata": {"name": "n1", "labels": labels}, "spec": {}, "status": {}});
+    let domain = |topology: &Value| {
+        let mut cache = Cache::default();
+        set(json!({"template": template(), "topology": topology})).seen(&mut cache, at(0));
+        serde_json::from_value::<SlimNode>(node.clone()).unwrap().seen(&mut cache, at(0));
+        ready_pod(1).seen(&mut cache, at(1));
+        let key = SetKey { namespace: "shop".into(), name: "web".into() };
+        let observed = observe(&cache, &key, at(2)).expect("the set is there");
+        let node = observed.snapshot.pods[0].node.clone().expect("the Pod is bound");
+        assert_eq!(node.zone.as_deref(), Some("east"), "clients are led by zones in any case");
+        node.domain
+    };
+    assert_eq!(domain(&Value::Null).as_deref(), Some("east"));
+    assert_eq!(domain(&json!({})).as_deref(), Some("east"));
+    assert_eq!(domain(&json!({"key": "rack"})).as_deref(), Some("r7"));
+    assert_eq!(domain(&json!({"key": "row"})), None);
 }

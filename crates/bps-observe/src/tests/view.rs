@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use bps_api::keys;
+use bps_api::{ZONE_LABEL, keys};
 use bps_core::model::{
     Gate, Lifecycle, NodeHealth, NodeName, NodeView, Ownership, Part, PodName, PodRef, PodView, Revision,
     Role, RoleLabels, Signs, Subset, SubsetName, Uid,
@@ -12,18 +12,30 @@ use serde_json::{Value, json};
 use super::{SET_UID, at, merge, pod, ready_pod, text};
 use crate::KnownKeys;
 use crate::cache::{Hosts, Noted};
+use crate::node::node_view;
 use crate::pod::{PodContext, address, other_address, pod_view};
 use crate::slim::SlimPod;
 
 fn view(pod: &SlimPod) -> Option<PodView> {
-    let node =
-        NodeView { name: NodeName("n1".into()), zone: Some("east".into()), health: NodeHealth::Cordoned };
+    let labels = [("topology.kubernetes.io/zone", "east"), ("rack", "r7")]
+        .map(|(key, value)| (key.to_owned(), value.to_owned()));
+    let node = json!({"metadata": {"name": "n1", "labels": BTreeMap::from(labels.clone())},
+        "spec": {"unschedulable": true},
+        "status": {"conditions": [{"type": "Ready", "status": "True"}]}});
+    let node = node_view(&serde_json::from_value(node).unwrap(), ZONE_LABEL);
+    let labels = BTreeMap::from([(node.name.clone(), BTreeMap::from(labels))]);
     let nodes = BTreeMap::from([(node.name.clone(), node)]);
     let known = KnownKeys(["k2", "k3"].map(str::to_owned).into());
     let mut noted = Noted::default();
     noted.tried_ticket(Uid("u0".into()), at(99), at(97));
     let missing_since = BTreeMap::new();
-    let hosts = Hosts { nodes: &nodes, missing_since: &missing_since, now: at(100) };
+    let hosts = Hosts {
+        nodes: &nodes,
+        labels: &labels,
+        domain_key: "rack",
+        missing_since: &missing_since,
+        now: at(100),
+    };
     pod_view(pod, &PodContext { set_uid: SET_UID, subsets: &subsets(), hosts, keys: &known, noted: &noted })
 }
 
@@ -80,6 +92,7 @@ fn everything_that_decisions_need_is_read() {
         node: Some(NodeView {
             name: NodeName("n1".into()),
             zone: Some("east".into()),
+            domain: Some("r7".into()),
             health: NodeHealth::Cordoned,
         }),
         address: Some([198, 18, 0, 1].into()),
@@ -115,7 +128,7 @@ fn annotations_that_cannot_be_read_do_no_harm() {
 #[test]
 fn a_pod_on_a_node_that_is_not_known_is_on_a_gone_node() {
     let node = |name: Value| changed(&json!({"spec": {"nodeName": name}})).unwrap().node;
-    let gone = NodeView { name: NodeName("n9".into()), zone: None, health: NodeHealth::Gone };
+    let gone = NodeView { name: NodeName("n9".into()), zone: None, domain: None, health: NodeHealth::Gone };
     assert_eq!([node(json!("n9")), node(Value::Null)], [Some(gone), None]);
 }
 

@@ -6,7 +6,8 @@ use crate::status::testing::{Case, available, new};
 /// An available Pod on this node; those whose names begin with the same letter are in one zone.
 fn on(node: &str, name: &str, role: Role) -> PodView {
     let zone = Some(format!("zone-{}", &node[..1]));
-    let node = Some(NodeView { name: NodeName(node.to_owned()), zone, health: NodeHealth::Healthy });
+    let node =
+        Some(NodeView { name: NodeName(node.to_owned()), zone, domain: None, health: NodeHealth::Healthy });
     PodView { node, ..available(name, role) }
 }
 
