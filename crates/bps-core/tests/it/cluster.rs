@@ -80,6 +80,8 @@ pub(crate) struct Cluster {
     leaving: BTreeMap<Uid, u32>,
     /// Pods that never come further by themselves.
     stuck: BTreeSet<Uid>,
+    /// Pods that waited for a node of their subset when the last step was taken, or before.
+    pub(crate) reserved: BTreeSet<Uid>,
     born: u32,
     rejected: u32,
 }
@@ -99,6 +101,7 @@ impl Cluster {
             is_starting,
             leaving,
             stuck,
+            reserved: BTreeSet::new(),
             born: 0,
             rejected: 0,
         }

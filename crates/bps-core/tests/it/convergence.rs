@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bps_core::model::{
     Action, Exposure, Lifecycle, NodeHealth, NodeView, ObjectState, Ownership, Plan, PodView, Reason,
-    Revision, Role, Snapshot, Step,
+    Revision, Role, Snapshot, Step, Uid,
 };
 use bps_core::plan::{check, plan};
 use jiff::SignedDuration;
@@ -66,6 +66,16 @@ fn pass(cluster: &mut Cluster, application: Application, dice: &mut Dice) -> Pla
         steps.truncate(kept);
     }
     let (live_before, held_back) = (live(&cluster.snapshot), held_back(&cluster.snapshot));
+    let waiting = cluster.snapshot.pods.iter().filter(|view| cluster.snapshot.is_reserved(view));
+    cluster.reserved.extend(waiting.map(|view| view.pod.uid.clone()));
+    let has_arrived = |uid: &Uid| {
+        let mut views = cluster.snapshot.pods.iter().filter(|view| view.pod.uid == *uid);
+        views.next().is_none_or(PodView::is_available)
+    };
+    let arrived: Vec<Uid> = cluster.reserved.iter().filter(|uid| has_arrived(uid)).cloned().collect();
+    for uid in arrived {
+        cluster.reserved.remove(&uid);
+    }
     for step in &steps {
         let standing = standing(&cluster.snapshot);
         cluster.apply(step);
@@ -76,8 +86,10 @@ fn pass(cluster: &mut Cluster, application: Application, dice: &mut Dice) -> Pla
     let surge = desired.update.max_surge.of(desired.replicas);
     // Orphans cannot be converted in the pass that adopts them, so a Pod may be created beside them.
     let adopted = steps.iter().filter(|step| matches!(step.action, Action::Adopt { .. })).count();
-    // What waits for a node of its subset stays while another Pod fills its place; in each subset as many as are wanted at most.
-    let reserved = cluster.snapshot.pods.iter().filter(|view| cluster.snapshot.is_reserved(view)).count();
+    // What waits for a node of its subset stays while another Pod fills its place, which in turn stays until the former one has found
+    // a node and is available; in each subset as many as are wanted at most.
+    let is_arriving = |view: &&PodView| cluster.reserved.contains(&view.pod.uid) && !view.is_available();
+    let reserved = cluster.snapshot.pods.iter().filter(is_arriving).count();
     let most = live_before.max(wanted + surge + reserved.min(wanted * desired.topology.subsets.len()))
         + adopted
         + held_back;
@@ -160,7 +172,7 @@ fn converge_to(
 struct Watch {
     most_exposed: usize,
     idle_passes: usize,
-    conversions: BTreeMap<crate::model::Uid, usize>,
+    conversions: BTreeMap<Uid, usize>,
     most_conversions: usize,
 }
 
