@@ -57,7 +57,8 @@ impl World {
         world
     }
 
-    fn duties(&self, arena: &Arena, id: AgentId, order: [AgentId; 3]) -> Vec<Step> {
+    /// What an agent does of its own accord when nothing fails, in this order.
+    pub(crate) fn duties(&self, arena: &Arena, id: AgentId, order: [AgentId; 3]) -> Vec<Step> {
         let Some(agent) = &self.agents[index(id)] else { return Vec::new() };
         match agent.role {
             Role::Active => {

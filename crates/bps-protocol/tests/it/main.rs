@@ -19,6 +19,7 @@ mod orders;
 mod paths;
 mod possible;
 mod scripts;
+mod seats;
 mod simulation;
 mod steps;
 mod trail;
