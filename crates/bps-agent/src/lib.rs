@@ -11,6 +11,7 @@
 //! | [`member`] | an agent of a pair from its start to its end: which Lease when, and what runs beside the loop |
 //! | [`search`] | looks for the Lease that names the agent |
 //! | [`pair`] | the loop: events to the protocol of [`bps_protocol`], its effects to everything below |
+//! | [`passage`] | the turnstile of a Pod, by which one of its seats acts at most |
 //! | [`enforcer`] | PID 1: ends the agent with its application if the agent cannot do so in time |
 //! | [`tenant`] | the application of a pair: starts, stops in time, tells its end |
 //! | [`hook`] | commands that are run when the role changes |
@@ -20,6 +21,7 @@
 //! | `draw` | numbers that nothing else has |
 //! | [`outages`] | one line in the log for each outage |
 //! | [`key_file`] | the keys of the group, read again and again |
+//! | [`exchange`] | one socket for all seats of a Pod: gives each datagram to the seat whose Lease it is about |
 //! | [`peer`] | authenticated datagrams between agents; their form is in [`bps_wire::frame`] |
 //! | [`callers`] | connections that only the partner has a reason to make |
 //! | [`lifeline`] | connections that end when the application has certainly ended |
@@ -39,6 +41,7 @@ pub mod check;
 pub mod clock;
 mod draw;
 pub mod enforcer;
+pub mod exchange;
 #[cfg(any(test, feature = "testing"))]
 pub mod fuzzing;
 pub mod hook;
@@ -53,6 +56,7 @@ pub mod member;
 pub mod metrics;
 pub mod outages;
 pub mod pair;
+pub mod passage;
 pub mod peer;
 pub mod publish;
 pub mod relay;

@@ -7,7 +7,7 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 
-use bps_protocol::{Agent, AgentId, Incarnation, Moment, Protocol, Timing, TimingError};
+use bps_protocol::{Agent, AgentId, Incarnation, Moment, Protocol, SeatNumber, Timing, TimingError};
 use bps_runtime::health::{self, Health, HealthServer};
 use bps_runtime::metrics::Metrics;
 use bps_runtime::shutdown::{Shutdown, Signals};
@@ -21,12 +21,14 @@ use tracing::info;
 
 use super::clock::{self, Alarm};
 use super::enforcer::Lent;
+use super::exchange::{Exchange, Extension};
 use super::hook::Hooks;
 use super::identity::Identity;
 use super::lifeline::{ANSWERED_WITHIN, Lifelines, Needs};
 use super::marks::{self, State, is_first_start};
 use super::metrics;
 use super::pair::{Body, End, Pair};
+use super::passage::SharedTurnstile;
 use super::peer::{Peers, Socket};
 use super::publish::Publisher;
 use super::relay::aim::Aim;
@@ -153,6 +155,8 @@ async fn beside<Output>(
 struct Member {
     body: Body,
     keys: watch::Receiver<KeyRing>,
+    /// The socket to the other agents.
+    exchange: Exchange<Socket>,
     /// Where the other agent makes its lines to.
     listener: TcpListener,
     client: Client,
@@ -197,8 +201,8 @@ impl Member {
         }
         let keys = key_file::read(&key_file).map_err(Error::ReadKeys)?;
         let (keys, present) = watch::channel(keys);
-        let socket = Socket::bind(peer_bind).map_err(Error::Listen)?;
-        let peers = Peers::new(socket, own.id, present.clone());
+        let exchange = Exchange::new(Socket::bind(peer_bind).map_err(Error::Listen)?);
+        let peers = Peers::new(exchange.extension(None), own.id, present.clone());
         let listener = TcpListener::bind(peer_bind).map_err(Error::Listen)?;
         listener.set_nonblocking(true).map_err(Error::Listen)?;
         let requests = Metrics::new(env!("CARGO_PKG_VERSION")).rest;
@@ -230,10 +234,12 @@ impl Member {
             timing,
             handover,
             end_within,
+            passage: SharedTurnstile::default().passage(SeatNumber::default()),
         };
         Ok(Self {
             body,
             keys: present,
+            exchange,
             listener,
             client,
             membership,
@@ -277,7 +283,7 @@ impl Member {
                 return Ok(());
             }
             self.body.health.set_ready(false);
-            self.body.peers.forget();
+            self.body.peers = self.peers(None);
             self.body.relay.open(Aim::default());
             self.body.states.send_replace(State::UNASSIGNED);
             self.body.tenant.metrics().show_role(None);
@@ -285,10 +291,16 @@ impl Member {
         }
     }
 
+    /// The other agents of this Lease; nobody before there is one.
+    fn peers(&self, group: Option<u128>) -> Peers<Extension<Socket>> {
+        Peers::new(self.exchange.extension(group), self.own.id, self.keys.clone())
+    }
+
     /// Belongs to one Lease; its tasks end with it.
     async fn belong(&mut self, (found, is_first): (Found, bool), shutdown: &Shutdown) -> Result<End, Error> {
         let (mut tasks, over) = (Tasks::new(), Shutdown::new());
         let Record { group, timing, .. } = found.record;
+        self.body.peers = self.peers(Some(group));
         self.body.peers.know(&found.record);
         self.body.timing = timing;
         self.body.tenant.join(found.name.clone(), timing.stop);

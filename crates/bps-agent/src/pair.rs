@@ -51,6 +51,7 @@ use super::causes::cause;
 use super::enforcer::Leash;
 use super::lifeline::Lifelines;
 use super::marks::{State, word};
+use super::passage::Passage;
 use super::peer::Peers;
 use super::publish::Shown;
 use super::relay::Relay;
@@ -86,6 +87,8 @@ pub struct Body<On: Machine = Kernel> {
     pub handover: Option<HandoverOrder>,
     /// How long the Pod may take to end once its signal has come.
     pub end_within: Duration,
+    /// Lets it act while no other seat of this Pod does.
+    pub passage: Passage,
 }
 
 /// What belongs to one Lease.
@@ -173,6 +176,7 @@ impl<On: Machine> Body<On> {
         };
         let patience = turn.withdrawal.time_to_end(turn.body.end_within, &turn.body.timing);
         turn.pair.protocol.be_patient(patience);
+        turn.body.passage.begin();
         turn.body.tenant.enlist();
         turn.be_standby();
         // What was found of the Lease: without it the first step would ask for it.
@@ -191,7 +195,7 @@ impl<On: Machine> Body<On> {
                 return Ok(End::Dismissed);
             }
             let is_leaving = turn.withdrawal.is_leaving();
-            let Body { tenant, alarm, peers, signals, .. } = &mut *turn.body;
+            let Body { tenant, alarm, peers, signals, passage, .. } = &mut *turn.body;
             let Pair { store, lifelines, replica, .. } = &mut turn.pair;
             let (succession, held_until) = (&mut turn.succession, turn.eligibility.held_until());
             tokio::select! {
@@ -208,6 +212,7 @@ impl<On: Machine> Body<On> {
                 come = succession.come() => turn.arrived(come)?,
                 Some(signal) = signals.next() => turn.signalled(signal)?,
                 () = any_requested(shutdowns), if !is_leaving => turn.leave()?,
+                () = passage.changed() => turn.step(Event::Timer)?,
                 Some(epoch) = lifelines.certificates.recv() => turn.step(Event::Certificate { epoch })?,
                 Some(report) = store.reports.recv() => turn.reported(report)?,
                 said = peers.receive() => if let Some((from, content)) = said {
@@ -322,6 +327,10 @@ impl<On: Machine> Turn<'_, On> {
 
     /// What the protocol does about an event, knowing whether it may take over.
     fn step(&mut self, event: Event) -> io::Result<()> {
+        // First: another seat of this Pod may have gone in since the last step.
+        if let Some(order) = self.fence() {
+            self.step_now(Event::Ordered(order))?;
+        }
         if let Some(order) = self.permit() {
             self.step_now(Event::Ordered(order))?;
         }
@@ -348,6 +357,9 @@ impl<On: Machine> Turn<'_, On> {
         self.relay(now);
         self.show_replica(before);
         self.carry_out(effects)?;
+        // Before this thread does anything else.
+        let is_empty = self.body.tenant.is_gone() && !self.body.tenant.has_hook();
+        self.body.passage.follow(self.pair.protocol.agent(), is_empty);
         self.show_replica(self.pair.protocol.agent().role);
         self.show();
         self.note_progress();

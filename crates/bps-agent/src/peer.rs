@@ -89,11 +89,6 @@ impl<By: Datagrams> Peers<By> {
         self.group == Some(record.group) && record.version < self.version
     }
 
-    /// Nobody may be talked to, until another Lease is known.
-    pub fn forget(&mut self) {
-        (self.group, self.version, self.directory) = (None, Version::default(), Directory::new());
-    }
-
     /// How to reach those that the Lease names.
     pub fn directory(&self) -> &Directory {
         &self.directory

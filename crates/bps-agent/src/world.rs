@@ -16,6 +16,7 @@ use rustix::process::Signal;
 use tokio::signal::unix::{self, SignalKind, signal};
 
 use super::clock::{self, Alarm};
+use super::exchange::Extension;
 use super::lifeline::bond::Bond;
 use super::peer::Socket;
 use super::relay::RelaySettings;
@@ -141,7 +142,7 @@ pub struct Kernel;
 impl Machine for Kernel {
     type Alarm = Alarm;
     type Timer = OwnedFd;
-    type Socket = Socket;
+    type Socket = Extension<Socket>;
     type Tree = Tree;
     type Endings = unix::Signal;
 

@@ -39,6 +39,7 @@ const DOMAIN: &[u8; 31] = b"backup.example.com/bps-pair/v1\0";
 
 const MAGIC: [u8; 4] = *b"BPSP";
 const SIGNED_BYTES: usize = 88;
+const GROUP_AT: usize = 8;
 const BODY_AT: usize = 56;
 const BODY_WORDS: usize = 4;
 
@@ -130,7 +131,7 @@ impl Frame {
         bytes[4] = VERSION;
         bytes[5] = kind;
         for (index, id) in [self.group, self.from.0, self.to.0].into_iter().enumerate() {
-            bytes[8 + 16 * index..][..16].copy_from_slice(&id.to_be_bytes());
+            bytes[GROUP_AT + 16 * index..][..16].copy_from_slice(&id.to_be_bytes());
         }
         for (index, word) in words.into_iter().enumerate() {
             bytes[BODY_AT + 8 * index..][..8].copy_from_slice(&word.to_be_bytes());
@@ -138,6 +139,12 @@ impl Frame {
         let tag = keys.tag(DOMAIN, &bytes[..SIGNED_BYTES]);
         bytes[SIGNED_BYTES..].copy_from_slice(&tag);
         bytes
+    }
+
+    /// The Lease that a datagram claims to be about, which proves nothing. `None`: it is no frame.
+    pub fn group_of(bytes: &[u8]) -> Option<u128> {
+        let bytes: &[u8; FRAME_BYTES] = bytes.try_into().ok()?;
+        (bytes[..4] == MAGIC).then(|| u128::from_be_bytes(field(bytes, GROUP_AT)))
     }
 
     /// Reads a datagram. Any bytes of any length are fine; nothing is allocated.
@@ -153,7 +160,7 @@ impl Frame {
         if !keys.is_tagged(DOMAIN, signed, tag) {
             return Err(Refusal::Forged);
         }
-        let id = |index: usize| u128::from_be_bytes(field(bytes, 8 + 16 * index));
+        let id = |index: usize| u128::from_be_bytes(field(bytes, GROUP_AT + 16 * index));
         let words = std::array::from_fn(|index| u64::from_be_bytes(field(bytes, BODY_AT + 8 * index)));
         let content = content(bytes[5], words).filter(|_| bytes[6..8] == [0, 0]).ok_or(Refusal::Unknown)?;
         Ok(Self { group: id(0), from: AgentId(id(1)), to: AgentId(id(2)), content })
@@ -260,6 +267,7 @@ mod tests {
     proptest! {
         #[test]
         fn a_frame_arrives_as_it_was_sent(frame in frames()) {
+            prop_assert_eq!(Frame::group_of(&frame.seal(&keys(&[1]))), Some(frame.group));
             prop_assert_eq!(Frame::open(&frame.seal(&keys(&[1])), &keys(&[1])), Ok(frame));
         }
 

@@ -41,8 +41,6 @@ pub(super) struct OrderNews {
     pub(super) peer_fenced: Option<bool>,
     /// Whether the application may outlast a planned handover.
     pub(super) handover: Option<HandoverOrder>,
-    /// Whether this agent must not act.
-    pub(super) fenced: Option<bool>,
 }
 
 impl LeaseOrders {
@@ -85,7 +83,7 @@ impl LeaseView {
 impl LeaseView {
     /// Changes of the orders by this version; `None`: a later version was read before.
     pub(super) fn news(&self, read: &LeaseOrders) -> Option<OrderNews> {
-        let LeaseOrders { version, orders, is_fenced, is_peer_fenced } = read;
+        let LeaseOrders { version, orders, is_fenced: _, is_peer_fenced } = read;
         if *version < self.asked.version {
             return None;
         }
@@ -94,7 +92,6 @@ impl LeaseView {
             unreadable: orders.unreadable.difference(&before.orders.unreadable).copied().collect(),
             peer_fenced: (*is_peer_fenced != before.is_peer_fenced).then_some(*is_peer_fenced),
             handover: (orders.handover != before.orders.handover).then_some(orders.handover),
-            fenced: (*is_fenced != before.is_fenced).then_some(*is_fenced),
         })
     }
 
@@ -185,11 +182,10 @@ mod tests {
         };
         assert_eq!(told(orders(1, &[STRANGER])), Some(OrderNews::default()), "it is no member");
 
-        let both = OrderNews { peer_fenced: Some(true), fenced: Some(true), ..OrderNews::default() };
+        let both = OrderNews { peer_fenced: Some(true), ..OrderNews::default() };
         assert_eq!(told(orders(2, &[OWN, OTHER])), Some(both));
         assert_eq!(told(orders(2, &[OWN, OTHER])), Some(OrderNews::default()));
-        let freed = OrderNews { fenced: Some(false), ..OrderNews::default() };
-        assert_eq!(told(orders(3, &[OTHER])), Some(freed));
+        assert_eq!(told(orders(3, &[OTHER])), Some(OrderNews::default()), "it is about this agent alone");
 
         let asked = Orders {
             handover: HandoverOrder::MakeBeforeBreak,
@@ -201,7 +197,6 @@ mod tests {
             unreadable: asked.unreadable.clone(),
             peer_fenced: Some(false),
             handover: Some(HandoverOrder::MakeBeforeBreak),
-            fenced: None,
         };
         assert_eq!(told(read()), Some(expected));
         assert_eq!(told(read()), Some(OrderNews::default()));

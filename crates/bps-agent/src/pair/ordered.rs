@@ -17,7 +17,7 @@ impl<On: Machine> Turn<'_, On> {
             return Ok(());
         }
         let Some(news) = self.lease.news(&asked) else { return Ok(()) };
-        let OrderNews { unreadable, peer_fenced, handover, fenced } = news;
+        let OrderNews { unreadable, peer_fenced, handover } = news;
         for annotation in unreadable {
             warn!(annotation, "Ignored an order that cannot be read");
         }
@@ -29,11 +29,14 @@ impl<On: Machine> Turn<'_, On> {
         self.warn_of_overlap(handover);
         self.lease.heed(asked);
 
-        match fenced {
-            Some(true) => self.step_forewarned(Event::Ordered(Order::Fence)),
-            Some(false) => self.step(Event::Ordered(Order::Unfence)),
-            None => Ok(()),
-        }
+        self.fence().map_or(Ok(()), |order| self.step_forewarned(Event::Ordered(order)))
+    }
+
+    /// The order that the protocol needs before its next step, because the Lease asks for it or another seat of this
+    /// Pod is inside; `None`: it has it already.
+    pub(super) fn fence(&mut self) -> Option<Order> {
+        let is_wanted = self.lease.is_fenced();
+        self.body.passage.order(is_wanted)
     }
 
     pub(super) fn switch_over(&mut self) -> io::Result<()> {

@@ -9,6 +9,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use bps_agent::exchange::Extension;
 use bps_agent::lifeline::bond::Bond;
 use bps_agent::tree::Environment;
 use bps_agent::world::{AlarmClock, Datagrams, Endings, Machine, Timer};
@@ -47,6 +48,8 @@ pub(crate) struct Flaw {
     pub(crate) slews_timers_by: u32,
     /// Whether nothing ends an agent that is late itself.
     pub(crate) lacks_enforcer: bool,
+    /// Whether no seat asks what another one does.
+    pub(crate) lacks_turnstile: bool,
 }
 
 /// A machine; clones share it. It outlives the agents that run on it one after the other.
@@ -133,7 +136,7 @@ fn nanoseconds(time: Duration) -> i128 {
 impl Machine for Computer {
     type Alarm = Bell;
     type Timer = Bell;
-    type Socket = Mailbox;
+    type Socket = Extension<Mailbox>;
     type Tree = Tree;
     type Endings = Ends;
 

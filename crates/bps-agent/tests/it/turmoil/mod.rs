@@ -13,6 +13,7 @@
 //! | `record` | what happened in true time, and what must hold of it |
 //! | `cases`, `mutations` | the tests, and the proof that they can fail |
 //! | `departures` | both Pods are deleted, one soon after the other |
+//! | `seats` | one Pod is the standby of two actives |
 //! | `outages` | the API server is away for minutes, up to an hour |
 //! | `overlap` | the same of Pods that make before they break: two act, where and as long as that is wanted |
 //!
@@ -34,6 +35,7 @@ mod processes;
 mod record;
 mod scene;
 mod script;
+mod seats;
 mod server;
 mod wire;
 

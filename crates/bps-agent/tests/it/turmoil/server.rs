@@ -27,6 +27,8 @@ use crate::turmoil::world::{Actor, Key, World};
 pub(crate) const API: &str = "api";
 /// Where it listens.
 pub(crate) const PORT: u16 = 6443;
+/// How far the terms are apart that the Leases of several pairs begin with; a run has fewer.
+const TERMS_APART: u32 = 1_000;
 /// Name of the Lease and the slice.
 pub(crate) const PAIR: &str = "web";
 
@@ -36,33 +38,56 @@ fn key(kind: &'static Kind) -> Key {
 
 /// A cluster with a Lease that nobody holds, and an empty slice.
 pub(crate) fn cluster(members: &[Value]) -> Hub {
+    cluster_of(&[(PAIR, members)])
+}
+
+/// The same with such a Lease and slice for each pair of this name and with these members.
+pub(crate) fn cluster_of(pairs: &[(&str, &[Value])]) -> Hub {
     let mut world = World::default();
+    for ((pair, members), number) in pairs.iter().zip(0..) {
+        // So that no two pairs act with the same epoch.
+        add_pair(&mut world, pair, members, TERMS_APART * number);
+    }
+    Hub::new(world, Plan::default())
+}
+
+fn add_pair(world: &mut World, pair: &str, members: &[Value], term: u32) {
     let lease = json!({
-        "metadata": {"name": PAIR, "annotations": {
+        "metadata": {"name": pair, "annotations": {
             (keys::ANNOTATION_HA_SEQUENCE): "0",
             (keys::ANNOTATION_HA_MEMBERS): json!(members).to_string(),
             (keys::ANNOTATION_HA_HOLD): "Api",
             (keys::ANNOTATION_HA_WRITES): "0",
         }},
-        "spec": {"leaseTransitions": 0},
+        "spec": {"leaseTransitions": term},
     });
-    world.create(Actor::User, &key(&LEASES), lease).expect("a Lease");
-    let slice = json!({"metadata": {"name": PAIR}, "addressType": "IPv4", "endpoints": []});
-    world.create(Actor::User, &key(&ENDPOINT_SLICES), slice).expect("a slice");
-    Hub::new(world, Plan::default())
+    world.create(Actor::User, &Key::new(&LEASES, "default", pair), lease).expect("a Lease");
+    let slice = json!({"metadata": {"name": pair}, "addressType": "IPv4", "endpoints": []});
+    world.create(Actor::User, &Key::new(&ENDPOINT_SLICES, "default", pair), slice).expect("a slice");
 }
 
 /// The Lease as it is kept.
 pub(crate) fn lease(hub: &Hub) -> Record {
-    let object = hub.with(|state| Value::clone(state.world.object(&key(&LEASES)).expect("the Lease")));
+    lease_of(hub, PAIR)
+}
+
+/// The Lease of this pair as it is kept.
+pub(crate) fn lease_of(hub: &Hub, pair: &str) -> Record {
+    let key = Key::new(&LEASES, "default", pair);
+    let object = hub.with(|state| Value::clone(state.world.object(&key).expect("the Lease")));
     Record::read(&serde_json::from_value(object).expect("a Lease")).expect("a Lease of a pair")
 }
 
 /// What somebody asks by an annotation of the Lease; `None` takes it back.
 pub(crate) fn annotate(hub: &Hub, annotation: &str, value: Option<String>) {
+    annotate_of(hub, PAIR, annotation, value);
+}
+
+/// The same in the Lease of this pair.
+pub(crate) fn annotate_of(hub: &Hub, pair: &str, annotation: &str, value: Option<String>) {
     hub.with(|state| {
         let change = |lease: &mut Value| lease["metadata"]["annotations"][annotation] = json!(value);
-        state.world.edit(Actor::User, &key(&LEASES), |lease| {
+        state.world.edit(Actor::User, &Key::new(&LEASES, "default", pair), |lease| {
             change(lease);
             let annotations = lease["metadata"]["annotations"].as_object_mut().expect("annotations");
             annotations.retain(|_, value| !value.is_null());
