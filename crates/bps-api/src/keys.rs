@@ -40,6 +40,9 @@ pub const LABEL_TYPE: &str = "type";
 pub const LABEL_PAIR_STATE: &str = "backup.example.com/ha-state";
 /// Label: name of the Pod's partner in a pair; for your own selectors. Left out if the name is longer than a label may be.
 pub const LABEL_PAIR_PEER: &str = "backup.example.com/ha-peer";
+/// Beginning of a label: an active that the Pod stands by for, in a group whose standbys do for several (`standbyFor`). The number of the
+/// pair follows, and the value is the name of the active. Left out if the name is longer than a label may be.
+pub const LABEL_STANDBY_OF: &str = "backup.example.com/standby-of-";
 /// Label: `backup.example.com/ha-state` in the words of the thesis; written in the same patch. Reserved, so that a template cannot
 /// pretend to be one.
 pub const LABEL_HA_STATE: &str = "HAState";
@@ -104,6 +107,9 @@ pub const ANNOTATION_HA_HANDOVER: &str = "backup.example.com/ha-handover";
 /// Annotation on the Lease of a pair: order to hand over to the peer, as the epoch, decimal, of the tenure that shall end;
 /// it means nothing to any other tenure.
 pub const ANNOTATION_HA_SWITCH_OVER: &str = "backup.example.com/ha-switch-over";
+/// Annotation on the Lease of a pair, for people to write: a whole number; of pairs that lack a standby, the one with the lowest gets
+/// one first. 0 if it is absent or no number.
+pub const ANNOTATION_RANK: &str = "backup.example.com/rank";
 /// Annotation on the Lease of a pair: uids of Pods that shall not act, separated by commas.
 pub const ANNOTATION_HA_FENCED: &str = "backup.example.com/ha-fenced";
 /// Annotation on the Lease of a pair: `true` once the operator has decided that the pair ends.
@@ -321,6 +327,7 @@ mod tests {
             ANNOTATION_ROLE_SINCE,
             LABEL_GATE,
             LABEL_SUBSET,
+            LABEL_STANDBY_OF,
             ANNOTATION_WAKE_KEYS,
             ANNOTATION_GATE_OF,
             ANNOTATION_WRITTEN_KEYS,
@@ -338,6 +345,7 @@ mod tests {
             ANNOTATION_HA_SHOWN_BY,
             ANNOTATION_HA_HANDOVER,
             ANNOTATION_HA_SWITCH_OVER,
+            ANNOTATION_RANK,
             ANNOTATION_HA_FENCED,
             ANNOTATION_HA_ENDING,
             ANNOTATION_HA_PAIR,
@@ -352,7 +360,7 @@ mod tests {
             EVENT_REPORTER,
         ];
         assert_eq!(PREFIX, format!("{GROUP}/"));
-        assert_eq!(keys.map(|key| key.starts_with(PREFIX)), [true; 39]);
+        assert_eq!(keys.map(|key| key.starts_with(PREFIX)), [true; 41]);
     }
 
     #[test]

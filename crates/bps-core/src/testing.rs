@@ -44,6 +44,7 @@ pub fn desired([replicas, hot_backups, cold_backups]: [usize; 3]) -> Desired {
         replicas,
         hot_backups,
         cold_backups,
+        standby_for: 1,
         promise: None,
         strategies: Strategies::default(),
         wakeup_timeout: SignedDuration::from_secs(5),

@@ -19,7 +19,7 @@ use bps_api::{
     Condition, ConditionStatus, CrashLoop, GroupTiming, HAGroup, IN_SYNC, LostPair, PAIR_ENDING, PAIR_SILENT,
     PairStatus, StandbyPlacement, StateLag, TimingProfile, WITHHELD, keys,
 };
-use bps_core::manifests::pair_name;
+use bps_core::manifests::{pair_name, standby_of_label};
 use bps_core::model::{NodeName, PodName, Role};
 use bps_core::pairing::{
     ExistingObjects, FORMER_WAIT, Forsaken, Group, HaState, LevelText, Lost, Pair, Pod, SILENCE_MAX, Shown,
@@ -148,7 +148,8 @@ pub fn see_group(group: &HAGroup, objects: &GroupObjects, now: BootTime) -> Seen
         seen.numbers.insert(number);
         match Record::read(lease) {
             Ok(record) => {
-                seen.group.pairs.push(pair(number, &record, (is_ending(lease), now)));
+                let own = pair(number, &record, (is_ending(lease), now));
+                seen.group.pairs.push(Pair { rank: rank(lease), ..own });
                 seen.records.insert(number, record);
             }
             Err(error) => drop(seen.unreadable.insert(lease.name_any(), Some(error))),
@@ -210,6 +211,7 @@ fn pair(number: u32, record: &Record, (is_ending, now): (bool, BootTime)) -> Pai
         lease: record.lease,
         names: record.directory.iter().map(|(id, member)| (*id, member.pod.clone())).collect(),
         addresses: record.directory.iter().map(|(id, member)| (*id, member.address)).collect(),
+        rank: 0,
         fenced: record.orders.fenced.iter().copied().collect(),
         switch_over: record.orders.switch_over,
         level: record.level.count(),
@@ -265,8 +267,13 @@ pub(super) fn withheld(group: &HAGroup) -> Option<&str> {
 /// Standbys that have every acknowledged write, as far as the status of their group tells.
 pub(super) fn level_standbys(group: &HAGroup) -> BTreeSet<PodName> {
     let pairs = group.status.iter().flat_map(|status| &status.pairs);
-    let level = pairs.filter(|pair| pair.sync == IN_SYNC && !pair.standby.is_empty());
-    level.map(|pair| PodName(pair.standby.clone())).collect()
+    let (level, lagging): (Vec<&PairStatus>, Vec<&PairStatus>) =
+        pairs.filter(|pair| !pair.standby.is_empty()).partition(|pair| pair.sync == IN_SYNC);
+    let names = |pairs: Vec<&PairStatus>| -> BTreeSet<PodName> {
+        pairs.into_iter().map(|pair| PodName(pair.standby.clone())).collect()
+    };
+    // One that stands by for several may be asked to act for any of them.
+    &names(level) - &names(lagging)
 }
 
 /// Terms from which on nobody is believed. 2^30, half of what a Lease can hold: takeovers never come that far, and a Pod that
@@ -393,6 +400,11 @@ pub fn pair_number(lease: &Lease) -> Option<u32> {
     lease.annotations().get(keys::ANNOTATION_HA_PAIR)?.parse().ok()
 }
 
+/// The rank that people gave the pair of a Lease.
+fn rank(lease: &Lease) -> i32 {
+    lease.annotations().get(keys::ANNOTATION_RANK).and_then(|rank| rank.parse().ok()).unwrap_or_default()
+}
+
 /// Whether it was decided that the pair of a Lease ends.
 pub fn is_ending(lease: &Lease) -> bool {
     lease.annotations().get(keys::ANNOTATION_HA_ENDING).is_some_and(|ending| ending == "true")
@@ -423,6 +435,16 @@ fn pod_of(pod: &SlimPod) -> Option<Pod> {
     })
 }
 
+/// Actives that a Pod stands by for, by the numbers of their pairs, as its labels say.
+pub(super) fn actives(pod: &SlimPod) -> BTreeMap<u32, String> {
+    let of_pair = |(key, active): (&String, &String)| {
+        let number = key.strip_prefix(keys::LABEL_STANDBY_OF)?.parse().ok()?;
+        // As the operator writes it: other forms of the same number are not its own.
+        (standby_of_label(number) == *key).then(|| (number, active.clone()))
+    };
+    pod.labels().iter().filter_map(of_pair).collect()
+}
+
 /// What the labels and annotations of a Pod say about its part.
 fn shown(pod: &SlimPod) -> Shown {
     let label = |key| pod.labels().get(key);
@@ -430,6 +452,7 @@ fn shown(pod: &SlimPod) -> Shown {
     Shown {
         state: label(keys::LABEL_HA_STATE).and_then(|text| HaState::parse(text)),
         peer: label(keys::LABEL_PEER).cloned(),
+        actives: actives(pod),
         is_contradictory: twins.iter().any(|(one, other)| label(*one) != label(*other)),
         epoch: shown_epoch(pod),
         is_kept: pod.annotations().contains_key(keys::ANNOTATION_HA_KEPT),

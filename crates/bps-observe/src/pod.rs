@@ -15,6 +15,7 @@ use bps_core::pairing::HaState;
 use jiff::{SignedDuration, Timestamp};
 
 use super::cache::{Hosts, KnownKeys, Noted};
+use super::group::actives;
 use super::owner::controller_of;
 use super::slim::{SlimCondition, SlimContainerState, SlimContainerStatus, SlimPod};
 
@@ -113,7 +114,10 @@ pub(super) fn part(pod: &SlimPod) -> Part {
     match label(pod, keys::LABEL_HA_STATE).and_then(HaState::parse) {
         None => Part::None,
         Some(HaState::Active) => Part::Active { peer },
-        Some(HaState::Standby) => Part::Standby { peer },
+        Some(HaState::Standby) => {
+            let several = actives(pod).into_values().map(PodName);
+            Part::Standby { peers: peer.into_iter().chain(several).collect() }
+        }
     }
 }
 

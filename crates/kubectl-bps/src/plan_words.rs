@@ -54,11 +54,14 @@ fn pair_action_words(group: &str, action: &PairAction, seen: &Group) -> String {
         PairAction::End { pair: number } => {
             format!("delete the Lease of {}", pair(number))
         }
-        PairAction::Label { pod, shown: Shown { state, peer, is_kept, .. } } => {
+        PairAction::Label { pod, shown: Shown { state, peer, actives, is_kept, .. } } => {
             let state = state.map_or("no part", bps_core::pairing::HaState::as_str);
             let peer = peer.as_ref().map(|peer| format!(" beside {peer}")).unwrap_or_default();
+            let actives: Vec<&str> = actives.values().map(String::as_str).collect();
+            let actives =
+                if actives.is_empty() { String::new() } else { format!(" for {}", actives.join(", ")) };
             let kept = if *is_kept { ", and keep it until a standby can follow it" } else { "" };
-            format!("label {} as {state}{peer}{kept}", pod_name(seen, *pod))
+            format!("label {} as {state}{peer}{actives}{kept}", pod_name(seen, *pod))
         }
     }
 }

@@ -225,7 +225,7 @@ async fn only_agents_and_the_operator_change_who_acts_and_each_only_what_is_its_
 }
 
 async fn refuses_leases(askers: &Askers, spare: &str) {
-    let (by_agents, orders) = ("by its own Pods only", "only orders may be changed");
+    let (by_agents, orders) = ("by its own Pods only", "only orders and its rank may be changed");
     let (labels, made) = ("are the operator's", "made by the operator only");
     let own = "of its own pair only";
     let times = "never change";
@@ -413,6 +413,7 @@ async fn permits(askers: &Askers, uids: &[String]) {
         ("an agent claims", &askers.agent, json!({"spec": {"leaseTransitions": 4, "holderIdentity": null}})),
         ("a person orders a switchover", &askers.person, annotated(keys::ANNOTATION_HA_SWITCH_OVER, "12")),
         ("a person fences", &askers.person, annotated(keys::ANNOTATION_HA_FENCED, uids[0].as_str())),
+        ("a person ranks", &askers.person, annotated(keys::ANNOTATION_RANK, "-1")),
         ("a person decides for a copy", &askers.person, annotated(keys::ANNOTATION_HA_IN_SYNC, Value::Null)),
         ("a person notes something", &askers.person, annotated("example.com/note", "mine")),
         ("a script writes what is there", &askers.script, unchanged),

@@ -102,8 +102,12 @@ impl Agents {
 
 /// The standby that can follow an active, with everything that was acknowledged.
 fn heir(snapshot: &Snapshot, active: &PodView) -> Option<PodName> {
-    let peer = active.part.peer()?;
-    let is_able = |view: &&PodView| view.pod.name == *peer && can_act(view) && snapshot.is_level(peer);
+    let peer = active.part.peer_of_active()?;
+    // One that stood by for several acts for one of them.
+    let is_standby = |view: &PodView| matches!(view.part, Part::Standby { .. });
+    let is_able = |view: &&PodView| {
+        view.pod.name == *peer && is_standby(view) && can_act(view) && snapshot.is_level(peer)
+    };
     snapshot.pods.iter().find(is_able).map(|view| view.pod.name.clone())
 }
 
@@ -116,21 +120,29 @@ fn is_called_off(snapshot: &Snapshot, active: &PodView) -> bool {
     active.node_health() == NodeHealth::Cordoned && heir(snapshot, active).is_some_and(is_better)
 }
 
-/// Actives whose standby can not follow any more are alone, and such a standby has no part.
+/// Standbys that cannot follow any more, or whose actives are gone, have no part; actives that no Pod stands by for are alone.
 fn leave_standbys(snapshot: &mut Snapshot) {
-    let has_active = |snapshot: &Snapshot, standby: &PodView| {
-        let is_it = |view: &&PodView| Some(&view.pod.name) == standby.part.peer();
-        snapshot.pods.iter().find(is_it).is_some_and(PodView::acts)
-    };
-    let standbys = snapshot.pods.iter().filter(|view| matches!(view.part, Part::Standby { .. }));
-    let useless = standbys.filter(|view| !can_act(view) || !has_active(snapshot, view));
-    for standby in useless.map(|view| view.pod.name.clone()).collect::<Vec<_>>() {
-        let actives = snapshot.pods.iter().filter(|view| view.acts() && view.part.peer() == Some(&standby));
-        for active in actives.map(|view| view.pod.name.clone()).collect::<Vec<_>>() {
-            change(snapshot, &active, Part::Active { peer: None });
+    let acting: BTreeSet<PodName> = names(snapshot, PodView::acts).collect();
+    let mut followed: BTreeSet<PodName> = BTreeSet::new();
+    for standby in names(snapshot, |view| matches!(view.part, Part::Standby { .. })).collect::<Vec<_>>() {
+        let Some(view) = snapshot.pods.iter().find(|view| view.pod.name == standby) else { continue };
+        let mut peers = view.part.peers().to_vec();
+        peers.retain(|peer| can_act(view) && acting.contains(peer));
+        followed.extend(peers.iter().cloned());
+        if peers.len() < view.part.peers().len() || peers.is_empty() {
+            change(snapshot, &standby, if peers.is_empty() { Part::None } else { Part::Standby { peers } });
         }
-        change(snapshot, &standby, Part::None);
     }
+    let has_lost =
+        |view: &PodView| view.part.peer_of_active().is_some() && !followed.contains(&view.pod.name);
+    for active in names(snapshot, has_lost).collect::<Vec<_>>() {
+        change(snapshot, &active, Part::Active { peer: None });
+    }
+}
+
+/// Names of the Pods that are so.
+fn names(snapshot: &Snapshot, is_so: impl Fn(&PodView) -> bool) -> impl Iterator<Item = PodName> {
+    snapshot.pods.iter().filter(move |view| is_so(view)).map(|view| view.pod.name.clone())
 }
 
 /// How many more pairs there should be: those of forsaken actives are there.
@@ -139,25 +151,38 @@ fn missing(snapshot: &Snapshot, forsaken: &BTreeSet<Uid>) -> usize {
     snapshot.desired.replicas.saturating_sub(acting + forsaken.len())
 }
 
-/// Hot backups without a part stand by for actives without a standby.
+/// Hot backups stand by for actives without a standby, each for as many as it may; those that do for the fewest come first.
 fn stand_by(snapshot: &mut Snapshot) -> Vec<Happening> {
-    let alone: Vec<PodName> = snapshot
-        .pods
-        .iter()
-        .filter(|view| view.acts() && can_act(view) && view.part.peer().is_none())
-        .map(|view| view.pod.name.clone())
-        .collect();
+    let is_alone = |view: &PodView| view.acts() && can_act(view) && view.part.peer_of_active().is_none();
+    let alone: Vec<PodName> = names(snapshot, is_alone).collect();
     let mut happenings = Vec::new();
     for active in alone {
-        let Some(pod) = free(snapshot, Role::Hot) else { break };
+        let Some(Vacancy { pod, mut peers }) = vacancy(snapshot) else { break };
         change(snapshot, &active, Part::Active { peer: Some(pod.clone()) });
-        change(snapshot, &pod, Part::Standby { peer: Some(active) });
+        peers.push(active);
+        change(snapshot, &pod, Part::Standby { peers });
         if let Some(level) = &mut snapshot.level {
             level.insert(pod.clone());
         }
         happenings.push(Happening { pod, event: Event::StandsBy });
     }
     happenings
+}
+
+/// A Pod that may stand by for one more active.
+struct Vacancy {
+    pod: PodName,
+    peers: Vec<PodName>,
+}
+
+fn vacancy(snapshot: &Snapshot) -> Option<Vacancy> {
+    let most = snapshot.desired.standby_for;
+    let has_one = |view: &&PodView| {
+        let may_stand_by = view.part == Part::None || matches!(view.part, Part::Standby { .. });
+        view.role == Role::Hot && may_stand_by && can_act(view) && view.part.peers().len() < most
+    };
+    let view = snapshot.pods.iter().filter(has_one).min_by_key(|view| view.part.peers().len())?;
+    Some(Vacancy { pod: view.pod.name.clone(), peers: view.part.peers().to_vec() })
 }
 
 fn free(snapshot: &Snapshot, role: Role) -> Option<PodName> {

@@ -6,8 +6,8 @@ use jiff::SignedDuration;
 
 use super::{Ending, Event, Forecast, Happening, NodeRoom, Pace, Wave, forecast};
 use crate::model::{
-    Action, Gate, Lifecycle, NodeHealth, NodeName, NodeView, ObjectState, Part, PodName, PodView, Role,
-    Snapshot, SubsetName,
+    Action, Desired, Gate, Lifecycle, NodeHealth, NodeName, NodeView, ObjectState, Part, PodName, PodView,
+    Role, Snapshot, SubsetName,
 };
 use crate::testing as given;
 
@@ -147,7 +147,7 @@ fn a_standby_acts_when_the_lease_of_its_lost_active_has_run_out() {
     let mut active = pod_on("p1", Role::Primary, node("a1", NodeHealth::Healthy));
     active.part = Part::Active { peer: Some(PodName("p2".into())) };
     let mut standby = pod_on("p2", Role::Hot, node("b1", NodeHealth::Healthy));
-    standby.part = Part::Standby { peer: Some(PodName("p1".into())) };
+    standby.part = Part::Standby { peers: vec![PodName("p1".into())] };
     let mut snapshot = given::snapshot(given::desired([1, 1, 0]), vec![active, standby]);
     snapshot.group = Some(ObjectState::Current);
     let foreseen = forecast(lost(snapshot, "a1"), vec![place("b1", 5), place("c1", 5)], pace());
@@ -159,11 +159,34 @@ fn a_standby_acts_when_the_lease_of_its_lost_active_has_run_out() {
 }
 
 #[test]
+fn a_standby_of_several_acts_for_one_and_a_spare_stands_by_for_the_others() {
+    let active = |name: &str, on: &str| {
+        let mut active = pod_on(name, Role::Primary, node(on, NodeHealth::Healthy));
+        active.part = Part::Active { peer: Some(PodName("p3".into())) };
+        active
+    };
+    let mut standby = pod_on("p3", Role::Hot, node("c1", NodeHealth::Healthy));
+    standby.part = Part::Standby { peers: ["p1", "p2"].map(|name| PodName(name.into())).to_vec() };
+    let pods = vec![active("p1", "a1"), active("p2", "b1"), standby];
+    let desired = Desired { standby_for: 2, ..given::desired([2, 1, 0]) };
+    let mut snapshot = given::snapshot(desired, pods);
+    (snapshot.group, snapshot.level) =
+        (Some(ObjectState::Current), Some(["p3"].map(|name| PodName(name.into())).into()));
+    let foreseen = forecast(lost(snapshot, "a1"), vec![place("b1", 5), place("c1", 5)], pace());
+    assert!(foreseen.survives(), "{:?}", lines(&foreseen));
+    assert_eq!(foreseen.serving, ["p2", "p3"].map(|name| PodName(name.into())));
+    let standbys: Vec<&PodView> =
+        foreseen.pods.iter().filter(|view| matches!(view.part, Part::Standby { .. })).collect();
+    assert_eq!(standbys.len(), 1, "{:?}", lines(&foreseen));
+    assert_eq!(standbys[0].part.peers().len(), 2, "{:?}", lines(&foreseen));
+}
+
+#[test]
 fn a_standby_without_the_whole_state_does_not_act() {
     let mut active = pod_on("p1", Role::Primary, node("a1", NodeHealth::Healthy));
     active.part = Part::Active { peer: Some(PodName("p2".into())) };
     let mut standby = pod_on("p2", Role::Hot, node("b1", NodeHealth::Healthy));
-    standby.part = Part::Standby { peer: Some(PodName("p1".into())) };
+    standby.part = Part::Standby { peers: vec![PodName("p1".into())] };
     let mut snapshot = given::snapshot(given::desired([1, 1, 0]), vec![active, standby]);
     (snapshot.group, snapshot.level) = (Some(ObjectState::Current), Some(BTreeSet::new()));
     let foreseen = forecast(lost(snapshot, "a1"), vec![place("b1", 5), place("c1", 5)], pace());
@@ -175,7 +198,7 @@ fn an_active_on_a_cordoned_node_hands_over() {
     let mut active = pod_on("p1", Role::Primary, node("a1", NodeHealth::Cordoned));
     active.part = Part::Active { peer: Some(PodName("p2".into())) };
     let mut standby = pod_on("p2", Role::Hot, node("b1", NodeHealth::Healthy));
-    standby.part = Part::Standby { peer: Some(PodName("p1".into())) };
+    standby.part = Part::Standby { peers: vec![PodName("p1".into())] };
     let mut snapshot = given::snapshot(given::desired([1, 1, 0]), vec![active, standby]);
     snapshot.group = Some(ObjectState::Current);
     let foreseen = forecast(snapshot, vec![place("b1", 5)], pace());

@@ -65,6 +65,11 @@ pub fn replication_service_name(active: &str) -> String {
     format!("{beginning}{hash}")
 }
 
+/// Key of the label of a Pod that stands by for the active of this pair, in a group whose standbys do for several.
+pub fn standby_of_label(pair: u32) -> String {
+    format!("{}{pair}", keys::LABEL_STANDBY_OF)
+}
+
 /// The Service that leads to all actives; `None` if the group wants none.
 pub fn group_service(group: &HAGroup) -> Option<Value> {
     let wanted = group.spec.service.as_ref()?;

@@ -25,7 +25,7 @@ pub use budget::{budget, budget_name, least_available};
 pub use gate::GateSettings;
 pub use group::{
     REPLICATION_SERVICE_PREFIX, agent_binding, agent_role, group_keys, group_keys_name, group_metadata,
-    group_service, pair_name, pair_slice, replication_service, replication_service_name,
+    group_service, pair_name, pair_slice, replication_service, replication_service_name, standby_of_label,
 };
 pub use inject::{InjectError, InjectWarning, Injection, STOP_SIGNALS, inject, uninject};
 pub use pod::{PodRequest, label_patch, pod, role_patch};

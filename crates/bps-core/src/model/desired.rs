@@ -110,6 +110,8 @@ pub struct Desired {
     pub hot_backups: usize,
     /// Cold backups wanted.
     pub cold_backups: usize,
+    /// For how many primaries one hot backup stands by in a set of pairs, 1 or more.
+    pub standby_for: usize,
     /// What the set promises, if it does.
     pub promise: Option<RedundancyPromise>,
     /// Choice of candidates.

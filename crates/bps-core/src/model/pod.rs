@@ -85,19 +85,28 @@ pub enum Part {
         /// The other Pod of its pair, if there is one.
         peer: Option<PodName>,
     },
-    /// It takes over when the other Pod of its pair fails.
+    /// It takes over when the other Pod of its pair fails; where `standbyFor` is set, from the first of several that does.
     Standby {
-        /// The other Pod of its pair.
-        peer: Option<PodName>,
+        /// The other Pod of each of its pairs.
+        peers: Vec<PodName>,
     },
 }
 
 impl Part {
-    /// The other Pod of the pair.
-    pub const fn peer(&self) -> Option<&PodName> {
+    /// The other Pods of its pairs; who acts has one at most.
+    pub fn peers(&self) -> &[PodName] {
         match self {
-            Self::None => None,
-            Self::Active { peer } | Self::Standby { peer } => peer.as_ref(),
+            Self::None => &[],
+            Self::Active { peer } => peer.as_slice(),
+            Self::Standby { peers } => peers,
+        }
+    }
+
+    /// The other Pod of the pair that it acts in.
+    pub const fn peer_of_active(&self) -> Option<&PodName> {
+        match self {
+            Self::Active { peer } => peer.as_ref(),
+            Self::None | Self::Standby { .. } => None,
         }
     }
 }

@@ -80,7 +80,7 @@ impl Draft<'_> {
     /// up for that only if the group requires it: until the next one is whole, there is none.
     pub(super) fn replace_beside(&mut self) {
         let group = self.group;
-        for pair in group.pairs.iter().filter(|_| group.standby_place != StandbyPlace::Anywhere) {
+        for pair in group.ranked().into_iter().filter(|_| group.standby_place != StandbyPlace::Anywhere) {
             let may_move = pair.level.is_none() || group.standby_place == StandbyPlace::Required;
             let is_due = may_move && !self.is_asked(pair) && self.roster.staying_members(pair).len() == 2;
             let Some(standby) = self.roster.standby_that_can_follow(pair).filter(|_| is_due) else {

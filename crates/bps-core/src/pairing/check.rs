@@ -69,7 +69,9 @@ impl fmt::Display for PairViolation {
                 write!(formatter, "the Lease of pair {pair} may have had a successor")
             }
             Self::NotFree(pod) => write!(formatter, "pod {} cannot join a pair", format_uid(pod.0)),
-            Self::SeatedTwice(pod) => write!(formatter, "pod {} would be in two pairs", format_uid(pod.0)),
+            Self::SeatedTwice(pod) => {
+                write!(formatter, "pod {} would be in too many pairs", format_uid(pod.0))
+            }
             Self::MayAct(pair) => write!(formatter, "a member of pair {pair} may act"),
             Self::EpochLowered(pair) => write!(formatter, "epochs of pair {pair} would begin too low"),
             Self::StateForgotten(pair) => {
@@ -249,7 +251,8 @@ impl Sight<'_> {
         let staying = self.roster.staying_members(pair);
         let has_copy = |id: &AgentId| {
             let may_come_back = !self.roster.is_staying(*id) && is_lasting(name(id));
-            pair.level_pods.contains(id) && (staying.contains(id) || may_come_back)
+            let has_it = staying.contains(id) || self.roster.is_busy(pair, *id);
+            pair.level_pods.contains(id) && (has_it || may_come_back)
         };
         let members = || pair.lease.members.iter().filter(|id| has_copy(id));
         let comes_back = members().any(|id| joining == Some(name(id)));
@@ -275,7 +278,7 @@ impl Sight<'_> {
     }
 }
 
-/// Pods that would get a second place. One that has two already is no fault of this plan.
+/// Pods that would get more places than they may have. One that has them already is no fault of this plan.
 fn seated_twice(group: &Group, roster: &Roster<'_>, plan: &Plan) -> Vec<PairViolation> {
     let place = |pair: &Pair| {
         // The active of a pair that ends admits no other Pod.
@@ -317,7 +320,8 @@ fn seated_twice(group: &Group, roster: &Roster<'_>, plan: &Plan) -> Vec<PairViol
     for id in places.into_values().flatten() {
         *pairs_of.entry(id).or_default() += 1;
     }
-    let is_twice = |id: &AgentId| pairs_of.get(id).is_some_and(|pairs| *pairs > 1);
+    let most = |id: &AgentId| if roster.holds(*id) { 1 } else { 1 + group.further_places };
+    let is_twice = |id: &AgentId| pairs_of.get(id).is_some_and(|pairs| *pairs > most(id));
     joining.into_iter().filter(is_twice).map(PairViolation::SeatedTwice).collect()
 }
 

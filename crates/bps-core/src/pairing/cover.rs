@@ -73,7 +73,7 @@ impl Roster<'_> {
         }
         let others = pair.lease.members.into_iter().filter(|id| *id != holder);
         let mut others =
-            others.filter(|id| !self.is_seated_elsewhere(pair, *id)).filter_map(|id| self.pod(id));
+            others.filter(|id| !self.is_claimed_elsewhere(pair, *id)).filter_map(|id| self.pod(id));
         let member = others.next().map(|pod| pod.is_leaving);
         let Unseated { is_any_staying, is_any_leaving } = self.unseated();
         let successor = match before.map(|before| before.successor) {
@@ -89,7 +89,8 @@ impl Roster<'_> {
     pub(super) fn standby_that_can_follow(&self, pair: &Pair) -> Option<&Pod> {
         let holder = pair.lease.holder.filter(|_| pair.is_calm())?;
         let standby = pair.lease.members.into_iter().find(|id| *id != holder)?;
-        let standby = self.pod(standby)?;
+        // Whoever acts in another pair cannot follow in this one.
+        let standby = self.pod(standby).filter(|pod| !self.is_claimed_elsewhere(pair, pod.id))?;
         (!standby.is_leaving).then_some(standby)
     }
 }

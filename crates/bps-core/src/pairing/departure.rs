@@ -5,7 +5,7 @@
 use super::plan::Draft;
 use super::reason::PairReason;
 use super::step::PairAction;
-use super::view::Pod;
+use super::view::{Pair, Pod};
 
 impl Draft<'_> {
     /// Orders the actives on such nodes to hand over to standbys elsewhere that can follow at once.
@@ -18,12 +18,32 @@ impl Draft<'_> {
                 .roster
                 .standby_that_can_follow(pair)
                 .is_some_and(|standby| standby.is_ready && standby.node.is_some() && !leaves(standby));
-            let fence = PairAction::Fence { pair: pair.number };
-            let is_ordered = pair.switch_over == Some(pair.lease.epoch)
-                || self.plan.steps.iter().any(|step| step.action == fence);
-            if can_follow && !is_ordered && self.roster.pod(holder).is_some_and(leaves) {
-                self.step(PairAction::SwitchOver { pair: pair.number }, PairReason::NodeLeaving);
+            if can_follow && self.roster.pod(holder).is_some_and(leaves) {
+                self.switch_over(pair, PairReason::NodeLeaving);
             }
+        }
+    }
+
+    /// Orders the active of a pair to hand over, unless this tenure was told to already, or the pair ends.
+    pub(super) fn switch_over(&mut self, pair: &Pair, reason: PairReason) {
+        let is_told = |action: &PairAction| match action {
+            PairAction::Fence { pair: number } | PairAction::SwitchOver { pair: number } => {
+                *number == pair.number
+            }
+            PairAction::Found { .. }
+            | PairAction::Restore { .. }
+            | PairAction::Ask { .. }
+            | PairAction::Vacate { .. }
+            | PairAction::Withdraw { .. }
+            | PairAction::Move { .. }
+            | PairAction::Force { .. }
+            | PairAction::End { .. }
+            | PairAction::Label { .. } => false,
+        };
+        let is_ordered = pair.switch_over == Some(pair.lease.epoch)
+            || self.plan.steps.iter().any(|step| is_told(&step.action));
+        if !is_ordered {
+            self.step(PairAction::SwitchOver { pair: pair.number }, reason);
         }
     }
 }

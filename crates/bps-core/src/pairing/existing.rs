@@ -2,7 +2,7 @@
 //!
 //! `bps_observe` reads them. Here nothing is read from a body: bodies are compared as a whole or in parts.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bps_protocol::{AgentId, Epoch};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -34,6 +34,8 @@ pub struct ExistingPod {
     pub name: String,
     /// Its uid as the API server writes it: the API server compares text.
     pub uid: String,
+    /// Numbers of the pairs whose active it has a label for.
+    pub standby_of: BTreeSet<u32>,
 }
 
 /// An object of any kind.

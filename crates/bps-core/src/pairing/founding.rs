@@ -17,18 +17,21 @@ const ALONE_MIN: Duration = Duration::from_secs(5);
 impl Draft<'_> {
     /// Makes as many pairs as are wanted, and fills their seats.
     ///
-    /// A primary of a set begins alone, so that it is the one who acts; its standby is admitted a moment later.
+    /// A primary of a set begins alone, so that it is the one who acts; its standby is admitted a moment later. So does any Pod where
+    /// a standby may have several places: it would leave the others if it were the first to act in one.
     pub(super) fn found_wanted(&mut self, wanted: usize) {
         let lasting = self.group.pairs.iter().filter(|pair| !pair.is_ending).count();
         let mut missing = wanted.saturating_sub(lasting + self.group.left_alone().count());
         missing -= self.found_again(missing);
         let mut numbers = self.free_numbers();
-        while missing > 0 && self.free.first().is_some_and(|pod| pod.is_primary()) {
+        let shares = self.group.further_places > 0;
+        let has_roles = self.group.staying().iter().any(|pod| pod.role.is_some());
+        let begins = |pod: &&Pod| pod.is_primary() || shares && !has_roles;
+        while missing > 0 && self.free.first().is_some_and(begins) {
             self.found_alone(numbers.remove(0), PairReason::PrimaryFirst);
             missing -= 1;
         }
         self.fill_seats();
-        let has_roles = self.group.staying().iter().any(|pod| pod.role.is_some());
         while !has_roles && missing > 0 && self.free.len() >= 2 {
             if !self.found_two(numbers[0]) {
                 self.hold(PairReason::NoOtherDomain, None, None);

@@ -19,15 +19,21 @@ impl Roster<'_> {
         gone.map(String::as_str).filter(|name| is_lasting(name)).collect()
     }
 
-    /// The member, and the name under which it comes back; nobody if a member that stays has every acknowledged write, too.
+    /// The member, and the name under which it comes back; nobody if a member that stays has every acknowledged write, too. One that
+    /// acts in another pair keeps its directory, and comes back when it hands over there.
     ///
     /// One place at most: the other one is for anybody, who may act if the application is told to do without those writes.
     pub(super) fn kept_place<'p>(&self, pair: &'p Pair) -> Option<(AgentId, &'p str)> {
         let level = || pair.lease.members.into_iter().filter(|id| pair.level_pods.contains(id));
-        if pair.level.is_none() || pair.is_ending || level().any(|id| self.is_staying(id)) {
+        if pair.level.is_none()
+            || pair.is_ending
+            || level().any(|id| self.is_staying(id) && !self.is_busy(pair, id))
+        {
             return None;
         }
         let named = level().filter_map(|id| Some((id, pair.names.get(&id)?.as_str())));
-        named.filter(|(_, name)| is_lasting(name)).max_by_key(|(id, _)| pair.lease.holder == Some(*id))
+        let comes_back = |id: AgentId, name: &str| is_lasting(name) || self.is_busy(pair, id);
+        let lasting = named.filter(|(id, name)| comes_back(*id, name));
+        lasting.max_by_key(|(id, _)| pair.lease.holder == Some(*id))
     }
 }

@@ -53,7 +53,7 @@ pub(super) fn label(pod: &Pod, shown: Shown) -> Option<PairStep> {
 }
 
 fn wanted(group: &Group, roster: &Roster<'_>) -> BTreeMap<AgentId, Shown> {
-    let mut wanted = BTreeMap::new();
+    let mut wanted: BTreeMap<AgentId, Shown> = BTreeMap::new();
     for pair in &group.pairs {
         let [one, two] = pair.lease.members;
         for (own, other) in [(one, two), (two, one)] {
@@ -62,9 +62,17 @@ fn wanted(group: &Group, roster: &Roster<'_>) -> BTreeMap<AgentId, Shown> {
             }
             let is_active = pair.lease.holder == Some(own);
             let state = Some(if is_active { HaState::Active } else { HaState::Standby });
-            let peer = roster.pod(other).map(|pod| &pod.name).filter(|name| name.len() <= LABEL_MAX).cloned();
+            // One that acts in another pair stands by for no other Pod.
+            let peer = roster.pod(other).filter(|pod| !roster.is_busy(pair, pod.id));
+            let peer = peer.map(|pod| &pod.name).filter(|name| name.len() <= LABEL_MAX).cloned();
             let epoch = is_active.then_some(pair.lease.epoch);
-            wanted.insert(own, Shown { state, peer, epoch, ..Shown::default() });
+            if is_active || group.further_places == 0 {
+                wanted.insert(own, Shown { state, peer, epoch, ..Shown::default() });
+                continue;
+            }
+            let shown = wanted.entry(own).or_default();
+            shown.state = state;
+            shown.actives.extend(peer.map(|peer| (pair.number, peer)));
         }
     }
     wanted

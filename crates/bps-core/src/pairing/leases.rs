@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use super::existing::ExistingPod;
 use super::step::PairAction;
 use super::view::{HaState, LevelText, Seat, Shown};
-use crate::manifests::{group_metadata, pair_name};
+use crate::manifests::{group_metadata, pair_name, standby_of_label};
 
 /// Inputs of the writes of a plan's steps.
 pub struct StepSource<'a> {
@@ -285,6 +285,13 @@ impl StepSource<'_> {
             },
             "annotations": {(keys::ANNOTATION_HA_KEPT): shown.is_kept.then_some("true")},
         }});
+        let labels = &mut patch["metadata"]["labels"];
+        for pair in &pod.standby_of {
+            labels[standby_of_label(*pair)] = Value::Null;
+        }
+        for (pair, active) in &shown.actives {
+            labels[standby_of_label(*pair)] = json!(active);
+        }
         if let Some(epoch) = shown.epoch {
             patch["metadata"]["annotations"][keys::ANNOTATION_HA_EPOCH] = json!(shown::text(epoch));
         }

@@ -19,6 +19,7 @@
 //! | `apart` | how far a standby is from its active, and which one gives its place to another that is farther |
 //! | `silence` | which standby does not answer, and who takes its place |
 //! | `cover` | which active no rollout may delete for now, because nobody could follow it |
+//! | `sharing` | which standby has a place left, and which Pod hands over in one pair because another one needs its copy |
 //! | `departure` | which active leaves a node that is about to be taken away |
 //! | `labels` | what the labels of each Pod should say |
 //! | `waves` | which steps may be taken at the same time |
@@ -46,6 +47,7 @@ mod others;
 mod plan;
 mod reason;
 mod roster;
+mod sharing;
 mod silence;
 mod slices;
 mod step;

@@ -12,6 +12,7 @@ use super::ending::ending;
 use super::labels::labels;
 use super::reason::PairReason;
 use super::roster::Roster;
+use super::sharing::{OpenStandby, shared_standbys};
 use super::step::{PairAction, PairHold, PairStep, Plan};
 use super::view::{Group, Pair, Pod, Seat, VACANT};
 use super::withheld::withheld;
@@ -54,6 +55,7 @@ pub(super) fn drafted<'a>(group: &'a Group, at: &'a Moment<'a>) -> Draft<'a> {
     draft.vacate_places();
     ending(&mut draft);
     draft.leave_nodes();
+    draft.free_keepers();
     let kept = draft.kept();
     let labels = labels(group, &draft.roster, &draft.plan.steps, &kept);
     draft.plan.steps.extend(labels);
@@ -68,10 +70,21 @@ pub(super) struct Draft<'a> {
     pub(super) plan: Plan,
     /// Pods that could take a place, the oldest first.
     pub(super) free: Vec<&'a Pod>,
+    /// Standbys that could take one more place, where a standby may have several.
+    pub(super) shared: Vec<OpenStandby<'a>>,
     /// Pods that came back to a pair that has no other ones in their places yet, with a copy of its state.
     returned: Vec<&'a Pod>,
     /// Pairs whose request is open, or whose Lease is written in this plan already.
     asked: BTreeSet<u32>,
+}
+
+/// A Pod that may take a place; the best one first.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Choice<W> {
+    worth: W,
+    /// How many places it has already.
+    places: usize,
+    index: usize,
 }
 
 impl<'a> Draft<'a> {
@@ -83,7 +96,8 @@ impl<'a> Draft<'a> {
         let homes: BTreeSet<&str> = group.pairs.iter().flat_map(|pair| roster.homes(pair)).collect();
         let is_returned = |pod: &&Pod| homes.contains(pod.name.as_str());
         let (returned, free) = group.staying().into_iter().filter(is_free).partition(is_returned);
-        Self { group, roster, at, plan: Plan::default(), free, returned, asked: BTreeSet::new() }
+        let shared = shared_standbys(group, &roster);
+        Self { group, roster, at, plan: Plan::default(), free, shared, returned, asked: BTreeSet::new() }
     }
 
     pub(super) fn step(&mut self, action: PairAction, reason: PairReason) {
@@ -167,14 +181,16 @@ impl<'a> Draft<'a> {
             .map(|pair| (self.roster.staying_members(pair).len(), pair))
             .filter(|(staying, _)| *staying < 2)
             .collect();
-        pairs.sort_by_key(|(staying, pair)| (usize::MAX - staying, self.age_rank(pair), pair.number));
+        pairs.sort_by_key(|(staying, pair)| {
+            (usize::MAX - staying, pair.rank, self.age_rank(pair), pair.number)
+        });
         for (staying, pair) in pairs {
             match self.take_apart_from(pair) {
                 Some(pod) => self.ask(pair, pod),
                 None if staying == 1 => {
                     let is_kept = self.roster.kept_place(pair).is_some();
-                    let are_near =
-                        self.group.standby_place == StandbyPlace::Required && !self.free.is_empty();
+                    let are_near = self.group.standby_place == StandbyPlace::Required
+                        && !(self.free.is_empty() && self.shared.is_empty());
                     let reason =
                         if are_near && !is_kept { PairReason::NoOtherDomain } else { PairReason::NoPod };
                     self.hold(reason, Some(pair.number), None);
@@ -187,7 +203,7 @@ impl<'a> Draft<'a> {
         self.replace_beside();
     }
 
-    /// Where not every pair gets a standby, the oldest active comes first: a rollout replaces it next.
+    /// Where not every pair gets a standby, of those with the same rank the oldest active comes first: a rollout replaces it next.
     fn age_rank(&self, pair: &Pair) -> Option<Timestamp> {
         self.group.pairs_wanted?;
         self.staying_pods(pair).map(|pod| pod.created).min()
@@ -209,7 +225,11 @@ impl<'a> Draft<'a> {
         let is_own = |member: &AgentId| pair.names.get(member) == Some(&joining.pod);
         let leaving = gone.min_by_key(|member| (!is_own(member), pair.lease.holder == Some(*member)));
         if let Some(leaving) = leaving {
-            let reason = if leaving == VACANT { PairReason::PlaceVacant } else { PairReason::MemberGone };
+            let reason = match leaving {
+                VACANT => PairReason::PlaceVacant,
+                busy if self.roster.is_busy(pair, busy) => PairReason::StandbyBusy,
+                _ => PairReason::MemberGone,
+            };
             self.ask_in_place_of(pair, leaving, joining, reason);
         }
     }
@@ -242,13 +262,25 @@ impl<'a> Draft<'a> {
         let group = self.group;
         let staying = self.staying_pods(pair).next();
         let distance = |pod: &Pod| staying.map(|staying| group.distance(staying, pod));
-        let place = |(index, pod): &(usize, &&Pod)| {
-            (group.silent.contains(&pod.id), !pod.is_ready, distance(pod), *index)
+        let is_fit = |pod: &Pod| distance(pod).is_none_or(|distance| group.is_far_enough(distance));
+        let worth = |pod: &Pod| (group.silent.contains(&pod.id), !pod.is_ready, distance(pod));
+        let free = self.free.iter().enumerate().filter(|(_, pod)| is_fit(pod));
+        let free = free.map(|(index, pod)| Choice { worth: worth(pod), places: 0, index }).min();
+        // The fewer actives rely on one standby, the fewer have none when it takes one over.
+        let joins = |shared: &OpenStandby<'_>| {
+            is_fit(shared.pod) && !pair.lease.named().any(|named| named == shared.pod.id)
         };
-        let free = self.free.iter().enumerate();
-        let fit = free.filter(|(_, pod)| distance(pod).is_none_or(|distance| group.is_far_enough(distance)));
-        let best = fit.min_by_key(place).map(|(index, _)| index);
-        self.take(best?)
+        let shared = self.shared.iter().enumerate().filter(|(_, shared)| joins(shared));
+        let shared = shared
+            .map(|(index, shared)| Choice { worth: worth(shared.pod), places: shared.places, index })
+            .min();
+        match (free, shared) {
+            (Some(free), shared) if shared.as_ref().is_none_or(|shared| free < *shared) => {
+                self.take_shareable(free.index)
+            }
+            (_, Some(shared)) => self.share(shared.index),
+            (_, None) => None,
+        }
     }
 
     pub(super) fn take(&mut self, index: usize) -> Option<Seat> {
@@ -269,6 +301,6 @@ impl<'a> Draft<'a> {
     }
 }
 
-fn seat(pod: &Pod) -> Option<Seat> {
+pub(super) fn seat(pod: &Pod) -> Option<Seat> {
     Some(Seat { id: pod.id, pod: pod.name.clone(), address: pod.address? })
 }

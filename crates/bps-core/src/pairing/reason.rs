@@ -9,6 +9,8 @@ pub enum PairReason {
     Paused,
     /// No member of the pair may act: no ready Pod has every acknowledged write.
     Withheld,
+    /// The only Pod that has every acknowledged write of a pair acts in another one.
+    KeeperBusy,
     /// A pair has no standby, and there is no Pod for that place.
     NoPod,
     /// A pair has no standby, because each Pod that could be one is in the failure domain of its active.
@@ -35,6 +37,8 @@ pub enum PairReason {
     PlaceVacant,
     /// A member of the pair is gone or goes.
     MemberGone,
+    /// The standby acts in another pair, and another Pod is to take its place.
+    StandbyBusy,
     /// The Pod that the active was asked to admit is gone, or is not needed any more.
     RequestVoid,
     /// A member has another address than the Lease says.
@@ -59,9 +63,10 @@ pub enum PairReason {
 
 impl PairReason {
     /// Every reason, for generated documentation.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 27] = [
         Self::Paused,
         Self::Withheld,
+        Self::KeeperBusy,
         Self::NoPod,
         Self::NoOtherDomain,
         Self::Admission,
@@ -75,6 +80,7 @@ impl PairReason {
         Self::PrimaryFirst,
         Self::PlaceVacant,
         Self::MemberGone,
+        Self::StandbyBusy,
         Self::RequestVoid,
         Self::AddressChanged,
         Self::NoneActs,
@@ -92,6 +98,7 @@ impl PairReason {
         match self {
             Self::Paused => "Paused",
             Self::Withheld => "Withheld",
+            Self::KeeperBusy => "KeeperBusy",
             Self::NoPod => "NoPod",
             Self::NoOtherDomain => "NoOtherDomain",
             Self::Admission => "Admission",
@@ -105,6 +112,7 @@ impl PairReason {
             Self::PrimaryFirst => "PrimaryFirst",
             Self::PlaceVacant => "PlaceVacant",
             Self::MemberGone => "MemberGone",
+            Self::StandbyBusy => "StandbyBusy",
             Self::RequestVoid => "RequestVoid",
             Self::AddressChanged => "AddressChanged",
             Self::NoneActs => "NoneActs",
@@ -123,6 +131,9 @@ impl PairReason {
         match self {
             Self::Paused => "The group is paused.",
             Self::Withheld => "No member of the pair may act: no ready Pod has every acknowledged write.",
+            Self::KeeperBusy => {
+                "The only Pod that has every acknowledged write of a pair acts in another one, and is to hand over there."
+            }
             Self::NoPod => "A pair has no standby, and there is no Pod for that place.",
             Self::NoOtherDomain => {
                 "A pair has no standby, because each Pod that could be one is in the failure domain of its active."
@@ -142,6 +153,7 @@ impl PairReason {
             }
             Self::PlaceVacant => "A pair was made of one Pod, and there is a second one now.",
             Self::MemberGone => "A member of the pair is gone or goes.",
+            Self::StandbyBusy => "The standby acts in another pair, and another Pod is to take its place.",
             Self::RequestVoid => {
                 "The Pod that the active was asked to admit is gone, or is not needed any more."
             }

@@ -16,10 +16,13 @@ use super::view::{Group, Pair, Pod, VACANT};
 pub struct Roster<'a> {
     pods: BTreeMap<AgentId, &'a Pod>,
     pairs: BTreeMap<u32, &'a Pair>,
-    /// Pairs that have a Pod as a member: one, but for a request that was carried out without its writer hearing of it.
+    /// Pairs that have a Pod as a member: as many as it may have places, but for a request that was carried out without its writer
+    /// hearing of it.
     seats: BTreeMap<AgentId, Vec<&'a Pair>>,
-    /// The lowest number of a pair that is asked to admit a Pod.
-    joining: BTreeMap<AgentId, u32>,
+    /// Numbers of the pairs that are asked to admit a Pod.
+    joining: BTreeMap<AgentId, Vec<u32>>,
+    /// [`Group::further_places`].
+    further_places: usize,
     /// Names of the Pods of pairs that are left alone.
     left_alone: BTreeSet<&'a str>,
     unseated: Unseated,
@@ -40,14 +43,13 @@ impl Group {
     /// The roster of this group.
     pub fn roster(&self) -> Roster<'_> {
         let mut seats: BTreeMap<AgentId, Vec<&Pair>> = BTreeMap::new();
-        let mut joining = BTreeMap::new();
+        let mut joining: BTreeMap<AgentId, Vec<u32>> = BTreeMap::new();
         for pair in &self.pairs {
             for id in BTreeSet::from(pair.lease.members).into_iter().filter(|id| *id != VACANT) {
                 seats.entry(id).or_default().push(pair);
             }
             if let Some(replacement) = pair.lease.pending {
-                let lowest = joining.entry(replacement.joining).or_insert(pair.number);
-                *lowest = pair.number.min(*lowest);
+                joining.entry(replacement.joining).or_default().push(pair.number);
             }
         }
         let mut unseated = Unseated::default();
@@ -60,6 +62,7 @@ impl Group {
             pairs: self.pairs.iter().map(|pair| (pair.number, pair)).collect(),
             seats,
             joining,
+            further_places: self.further_places,
             left_alone: self.left_alone().flat_map(|lost| &lost.pods).map(String::as_str).collect(),
             unseated,
             visits: Cell::new(0),
@@ -85,6 +88,11 @@ impl<'a> Roster<'a> {
         self.pairs.values().copied().inspect(|_| self.visit())
     }
 
+    /// The pair in which a Pod acts; of several that say so the one with the best claim to it.
+    pub(super) fn acts_in(&self, id: AgentId) -> Option<&'a Pair> {
+        self.seats_of(id).find(|pair| pair.lease.holder == Some(id) && self.is_seated(pair, id))
+    }
+
     /// Whether a Pod holds the Lease of a pair.
     pub(super) fn holds(&self, id: AgentId) -> bool {
         self.seats_of(id).any(|pair| pair.lease.holder == Some(id))
@@ -102,12 +110,12 @@ impl<'a> Roster<'a> {
     }
 
     /// Whether a Pod stays, and its place is in this pair.
-    pub(super) fn is_seated(&self, pair: &Pair, id: AgentId) -> bool {
+    pub fn is_seated(&self, pair: &Pair, id: AgentId) -> bool {
         self.is_staying(id) && !self.is_claimed_elsewhere(pair, id)
     }
 
-    /// Whether another pair has a better claim to a Pod, which has one place. A request that was carried out without its writer
-    /// hearing of it may have given it two.
+    /// Whether other pairs leave a Pod no place in this one. Who acts has no other place, and a standby as many as the group says; a
+    /// request that was carried out without its writer hearing of it may have given it one more.
     ///
     /// Where it acts comes first, then where a standby answers the active, which may be this Pod.
     pub(super) fn is_claimed_elsewhere(&self, pair: &Pair, id: AgentId) -> bool {
@@ -115,12 +123,18 @@ impl<'a> Roster<'a> {
             let Lease { holder, hold, .. } = pair.lease;
             (holder == Some(id), hold == Hold::Peer, Reverse(pair.number))
         };
-        self.seated_elsewhere(pair, id).any(|other| claim(other) > claim(pair))
+        let own = claim(pair);
+        let mut better = 0;
+        let mut others = self.seated_elsewhere(pair, id).filter(|other| claim(other) > own);
+        others.any(|other| {
+            better += 1;
+            better > self.further_places || other.lease.holder == Some(id)
+        })
     }
 
-    /// Whether a Pod is a member of another pair.
-    pub(super) fn is_seated_elsewhere(&self, pair: &Pair, id: AgentId) -> bool {
-        self.seated_elsewhere(pair, id).next().is_some()
+    /// Whether a member stays, but other pairs leave it no place in this one, of whose state it keeps a directory.
+    pub(super) fn is_busy(&self, pair: &Pair, id: AgentId) -> bool {
+        self.further_places > 0 && self.is_staying(id) && self.is_claimed_elsewhere(pair, id)
     }
 
     fn seated_elsewhere(&self, pair: &Pair, id: AgentId) -> impl Iterator<Item = &'a Pair> {
@@ -134,10 +148,23 @@ impl<'a> Roster<'a> {
         seats.iter().inspect(|_| self.visit()).copied()
     }
 
-    /// Whether a Pod is a member of any pair, or is to become one of a pair with a lower number than this one's.
+    /// Whether a Pod has no place for this pair: it is a member, acts in another pair, or its places are taken, or promised to pairs
+    /// with lower numbers.
     pub(super) fn is_promised(&self, pair: &Pair, id: AgentId) -> bool {
         self.visit();
-        self.seats.contains_key(&id) || self.joining.get(&id).is_some_and(|number| *number < pair.number)
+        let joining = self.joining.get(&id).map(Vec::as_slice).unwrap_or_default();
+        let promised = joining.iter().filter(|number| **number < pair.number).count();
+        let is_barred = |seated: &Pair| seated.number == pair.number || seated.lease.holder == Some(id);
+        self.seats_of(id).any(is_barred) || self.seats_of(id).count() + promised > self.further_places
+    }
+
+    /// How many pairs a Pod is a member of, or is asked into; `None` if it acts in one, or one of them ends.
+    pub(super) fn places_taken(&self, id: AgentId) -> Option<usize> {
+        if self.seats_of(id).any(|pair| pair.lease.holder == Some(id) || pair.is_ending) {
+            return None;
+        }
+        let joining = self.joining.get(&id).map(Vec::len).unwrap_or_default();
+        Some(self.seats_of(id).count() + joining)
     }
 
     /// Members of a pair that do not exist, do not stay, or belong to another one.

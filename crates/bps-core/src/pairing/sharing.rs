@@ -15,14 +15,14 @@ use super::view::{Group, Pair, Pod, Seat};
 
 /// A standby that has places left.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct SharedStandby<'a> {
+pub(super) struct OpenStandby<'a> {
     pub(super) pod: &'a Pod,
     /// How many it has taken.
     pub(super) places: usize,
 }
 
 /// Standbys that could stand by for one more active, the oldest first.
-pub(super) fn shared_standbys<'a>(group: &'a Group, roster: &Roster<'a>) -> Vec<SharedStandby<'a>> {
+pub(super) fn shared_standbys<'a>(group: &'a Group, roster: &Roster<'a>) -> Vec<OpenStandby<'a>> {
     if group.further_places == 0 {
         return Vec::new();
     }
@@ -30,7 +30,7 @@ pub(super) fn shared_standbys<'a>(group: &'a Group, roster: &Roster<'a>) -> Vec<
         let has_one_left = |places: &usize| (1..=group.further_places).contains(places);
         let places = roster.places_taken(pod.id).filter(has_one_left)?;
         let can_join = pod.address.is_some() && !roster.is_left_alone(pod);
-        can_join.then_some(SharedStandby { pod, places })
+        can_join.then_some(OpenStandby { pod, places })
     };
     group.staying().into_iter().filter_map(shared).collect()
 }
@@ -40,7 +40,7 @@ impl Draft<'_> {
     pub(super) fn take_shareable(&mut self, index: usize) -> Option<Seat> {
         let pod = *self.free.get(index)?;
         if self.group.further_places > 0 {
-            self.shared.push(SharedStandby { pod, places: 1 });
+            self.shared.push(OpenStandby { pod, places: 1 });
         }
         self.take(index)
     }
@@ -49,7 +49,7 @@ impl Draft<'_> {
     pub(super) fn share(&mut self, index: usize) -> Option<Seat> {
         let shared = self.shared.get_mut(index)?;
         shared.places += 1;
-        let SharedStandby { pod, places } = *shared;
+        let OpenStandby { pod, places } = *shared;
         if places > self.group.further_places {
             self.shared.remove(index);
         }

@@ -54,7 +54,7 @@ impl Draft<'_> {
 
     /// Asks for spares in the places of standbys that have been silent for long.
     pub(super) fn replace_silent(&mut self) {
-        for pair in &self.group.pairs {
+        for pair in self.group.ranked() {
             let is_whole = self.roster.staying_members(pair).len() == 2;
             let is_stable = is_whole && !pair.is_ending;
             let Some((at, silence)) = pair.counts_as_silent_at().zip(pair.silence).filter(|_| is_stable)

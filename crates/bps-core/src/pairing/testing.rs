@@ -57,6 +57,7 @@ pub fn pair(number: u32, members: [u128; 2]) -> Pair {
         lease,
         names,
         addresses,
+        rank: 0,
         fenced: Vec::new(),
         switch_over: None,
         level: None,

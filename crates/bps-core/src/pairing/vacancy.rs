@@ -32,6 +32,7 @@ impl Draft<'_> {
         let standby = pair.lease.members.into_iter().find(|id| *id != holder && *id != VACANT)?;
         // The Lease of an active that is woken late says nothing of its standby.
         let is_there = self.roster.pod(standby).is_some();
+        // One that is busy in another pair keeps its copy up to date.
         if self.roster.is_staying(standby) || is_there && pair.is_late {
             return None;
         }

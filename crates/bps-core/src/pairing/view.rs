@@ -34,6 +34,8 @@ pub struct Group {
     pub remembered: Vec<Lost>,
     /// How many pairs there shall be; `None` for as many as there are Pods for.
     pub pairs_wanted: Option<usize>,
+    /// In how many pairs a Pod may stand by beside its first one: each place has a state directory of its own.
+    pub further_places: usize,
     /// Whether a standby may be in the failure domain of its active.
     pub standby_place: StandbyPlace,
     /// Pairs stay as they are.
@@ -92,6 +94,8 @@ pub struct Shown {
     pub state: Option<HaState>,
     /// The label `peer`.
     pub peer: Option<String>,
+    /// Actives that it stands by for, by the numbers of their pairs, in a group whose standbys may have several places.
+    pub actives: BTreeMap<u32, String>,
     /// The labels with our prefix do not say the same as these two.
     pub is_contradictory: bool,
     /// The annotation that names its last tenure: it outlives the group and its Leases.
@@ -160,6 +164,8 @@ pub struct Pair {
     pub names: BTreeMap<AgentId, String>,
     /// Where it says that their agents listen.
     pub addresses: BTreeMap<AgentId, SocketAddr>,
+    /// Which pairs get a standby first if there are not enough: the lowest.
+    pub rank: i32,
     /// Pods that shall not act.
     pub fenced: Vec<AgentId>,
     /// The last tenure that was ordered to end by a handover.
@@ -270,6 +276,13 @@ impl Group {
     /// because all its Pods went.
     pub fn state_left(&self, said: Option<LevelText>) -> Option<LevelText> {
         said.filter(|_| self.pairs_wanted.is_none())
+    }
+
+    /// Pairs, the lowest rank first.
+    pub(super) fn ranked(&self) -> Vec<&Pair> {
+        let mut pairs: Vec<&Pair> = self.pairs.iter().collect();
+        pairs.sort_by_key(|pair| (pair.rank, pair.number));
+        pairs
     }
 
     /// Pods that stay, primaries first, then the oldest.

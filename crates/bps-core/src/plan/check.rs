@@ -181,7 +181,8 @@ fn wrongs_pair(
     };
     let is_hopeless =
         matches!(view.lifecycle, Lifecycle::Finished | Lifecycle::Unready { .. }) || view.is_on_lost_node();
-    let has_standby = || view.part.peer().and_then(|peer| pods.named(peer)).as_ref().is_some_and(stands_by);
+    let has_standby =
+        || view.part.peer_of_active().and_then(|peer| pods.named(peer)).as_ref().is_some_and(stands_by);
     match action {
         Action::Delete { .. } if !is_hopeless && !has_standby() => {
             Some(Violation::ActiveDeleted(name.clone()))

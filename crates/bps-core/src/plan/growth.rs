@@ -279,7 +279,11 @@ fn paired(set: Snapshot, acting: Role) -> Snapshot {
             Role::Hot => names.get(slot - tier).cloned(),
             Role::Cold => return Part::None,
         };
-        if view.role == acting { Part::Active { peer } } else { Part::Standby { peer } }
+        if view.role == acting {
+            Part::Active { peer }
+        } else {
+            Part::Standby { peers: peer.into_iter().collect() }
+        }
     };
     let parts: Vec<Part> = set.pods.iter().map(part).collect();
     let pods = set.pods.into_iter().zip(parts).map(|(view, part)| PodView { part, ..view }).collect();

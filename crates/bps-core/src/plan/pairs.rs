@@ -71,7 +71,7 @@ fn promote_acting(draft: &mut Draft<'_>, acting: &[SeatIndex]) {
 fn demote_bound(draft: &mut Draft<'_>) {
     for index in 0..draft.seats.len() {
         let seat = &draft.seats[index];
-        let has_primary = || peer(draft, seat.view).is_some_and(|peer| peer.role == Role::Primary);
+        let has_primary = || peers(draft, seat.view).any(|peer| peer.role == Role::Primary);
         if seat.is_free() && seat.role == Role::Primary && is_bound(draft, seat.view) && has_primary() {
             draft.convert(index, Role::Hot, Reason::TookOver);
         }
@@ -103,13 +103,13 @@ fn is_idle(draft: &Draft<'_>, index: SeatIndex) -> bool {
 
 /// The primary for which an acting hot backup stood by: before all others its place is free.
 fn idle_peer(draft: &Draft<'_>, successor: &PodView) -> Option<SeatIndex> {
-    let peer = draft.seats.position(successor.part.peer()?)?;
+    let peer = draft.seats.position(successor.part.peer_of_active()?)?;
     is_idle(draft, peer).then_some(peer)
 }
 
 /// Why the standby acts: what became of the Pod that acted before.
 fn takeover_reason(draft: &Draft<'_>, view: &PodView) -> Reason {
-    match peer(draft, view).map(|peer| (peer.presence, peer.view.lifecycle)) {
+    match peers(draft, view).next().map(|peer| (peer.presence, peer.view.lifecycle)) {
         Some((Presence::Leaving(Reason::PodDeleted), _)) => Reason::PodDeleted,
         Some((Presence::Leaving(Reason::PodFinished), _)) => Reason::PodFinished,
         Some((Presence::Lost, _)) => Reason::NodeLost,
@@ -118,21 +118,34 @@ fn takeover_reason(draft: &Draft<'_>, view: &PodView) -> Reason {
     }
 }
 
-fn peer<'d, 'a>(draft: &'d Draft<'a>, view: &PodView) -> Option<&'d Seat<'a>> {
-    draft.seats.position(view.part.peer()?).map(|index| &draft.seats[index])
+/// The other Pods of its pairs, as far as they are there.
+fn peers<'d, 'a>(draft: &'d Draft<'a>, view: &'d PodView) -> impl Iterator<Item = &'d Seat<'a>> {
+    view.part.peers().iter().filter_map(|peer| draft.seats.position(peer)).map(|index| &draft.seats[index])
 }
 
-/// Whether a Pod stands by for one that acts and stays: it cannot act before that one ends.
+/// Whether a Pod stands by for Pods that all act and stay: it cannot act before one of them ends.
 pub(super) fn is_bound(draft: &Draft<'_>, view: &PodView) -> bool {
-    let is_standby = matches!(view.part, Part::Standby { .. });
-    let is_served = |peer: &Seat<'_>| peer.is_counted() && peer.view.acts() && peer.view.is_ready();
-    draft.snapshot.is_paired() && is_standby && peer(draft, view).is_some_and(is_served)
+    let count = view.part.peers().len();
+    is_standby(draft, view) && count > 0 && peers(draft, view).filter(|peer| is_served(peer)).count() == count
 }
 
-/// Whether a Pod stands by for one that does not act any more, so that it acts next.
+/// Whether a Pod stands by for any that acts and stays: that one relies on it.
+pub(super) fn is_relied_on(draft: &Draft<'_>, view: &PodView) -> bool {
+    is_standby(draft, view) && peers(draft, view).any(is_served)
+}
+
+fn is_standby(draft: &Draft<'_>, view: &PodView) -> bool {
+    draft.snapshot.is_paired() && matches!(view.part, Part::Standby { .. })
+}
+
+/// Whether a Pod acts and stays, and clients can use it.
+fn is_served(peer: &Seat<'_>) -> bool {
+    peer.is_counted() && peer.view.acts() && peer.view.is_ready()
+}
+
+/// Whether one that a Pod stands by for does not act any more, so that it acts next.
 pub(super) fn is_next(draft: &Draft<'_>, view: &PodView) -> bool {
-    let is_standby = matches!(view.part, Part::Standby { .. });
-    draft.snapshot.is_paired() && is_standby && !is_bound(draft, view)
+    is_standby(draft, view) && !is_bound(draft, view)
 }
 
 /// Free Pods of a role that may be given up as surplus, the least worth keeping first: in a set of pairs one that acts never,
@@ -145,9 +158,10 @@ pub(super) fn expendable(draft: &Draft<'_>, role: Role) -> Vec<SeatIndex> {
     let has_surplus = draft.count(Role::Primary) > draft.snapshot.desired.replicas;
     // A Pod that has just become a backup goes in a later pass.
     let has_later =
-        draft.members(Role::Hot).any(|(_, other)| other.is_claimed && !is_bound(draft, other.view));
-    let is_kept =
-        |seat: &Seat<'_>| seat.role == Role::Hot && (has_surplus || has_later && is_bound(draft, seat.view));
+        draft.members(Role::Hot).any(|(_, other)| other.is_claimed && !is_relied_on(draft, other.view));
+    let is_kept = |seat: &Seat<'_>| {
+        seat.role == Role::Hot && (has_surplus || has_later && is_relied_on(draft, seat.view))
+    };
     surplus.retain(|index| !draft.seats[*index].view.acts() && !is_kept(&draft.seats[*index]));
     surplus
 }
@@ -158,7 +172,7 @@ pub(super) fn hot_surge(draft: &Draft<'_>) -> usize {
     let desired = &draft.snapshot.desired;
     let is_needed = draft.snapshot.is_paired()
         && desired.update.kind == UpdateKind::BackupFirst
-        && desired.hot_backups < desired.replicas
+        && desired.hot_backups.saturating_mul(desired.standby_for) < desired.replicas
         && rollout::replaceable(draft).count() > 0
         && [Role::Cold, Role::Hot].into_iter().all(|role| rollout::outdated(draft, role).is_empty());
     if !is_needed {
@@ -166,7 +180,7 @@ pub(super) fn hot_surge(draft: &Draft<'_>) -> usize {
     }
     let hot = || draft.seats.iter().filter(|seat| seat.is_counted() && seat.view.role == Role::Hot);
     let bound = || hot().filter(|standby| is_bound(draft, standby.view));
-    let served: BTreeSet<&PodName> = bound().filter_map(|standby| standby.view.part.peer()).collect();
+    let served: BTreeSet<&PodName> = bound().flat_map(|standby| standby.view.part.peers()).collect();
     // The group chooses whom a lent standby stands by for; one beside an updated active does not help.
     let is_served = |index: &SeatIndex| served.contains(&draft.seats[*index].view.pod.name);
     let needed =
@@ -203,7 +217,7 @@ fn has_good_standby(draft: &Draft<'_>, view: &PodView) -> bool {
             && draft.is_updated(peer.view)
             && draft.snapshot.is_level(&peer.view.pod.name)
     };
-    view.acts() && peer(draft, view).is_some_and(is_good)
+    view.acts() && peers(draft, view).next().is_some_and(is_good)
 }
 
 /// Why the rollout waits while a Pod is missing, surplus, in motion or not available for long enough.

@@ -301,7 +301,7 @@ fn surplus_order(draft: &Draft<'_>, crowds: &Crowds<'_>, seat: &Seat<'_>) -> Sur
     let crowd = crowds.around(view);
     SurplusOrder {
         is_available: view.is_available(),
-        bond: if pairs::is_bound(draft, view) { Bond::Standby } else { Bond::Free },
+        bond: if pairs::is_relied_on(draft, view) { Bond::Standby } else { Bond::Free },
         progress: Reverse(willingness(view).unwrap_or(Willingness::Unscheduled)),
         is_on_healthy_node: view.node_health() == NodeHealth::Healthy,
         stay: if draft.is_updated(view) { Stay::Lasting } else { Stay::Replaced },

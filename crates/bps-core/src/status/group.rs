@@ -122,7 +122,7 @@ struct Sight<'a> {
 fn pair_status(input: &GroupInput<'_>, sight: &Sight<'_>, pair: &Pair) -> PairStatus {
     let holder = pair.lease.holder;
     let name_of = |id| pair.names.get(&id).cloned().unwrap_or_default();
-    let is_there = |id| id != VACANT && sight.roster.is_staying(id);
+    let is_there = |id| id != VACANT && sight.roster.is_seated(pair, id);
     let other = pair.lease.members.into_iter().find(|id| Some(*id) != holder && is_there(*id));
     let is_fenced = pair.lease.members.iter().any(|id| pair.fenced.contains(id));
     let is_withheld = sight.withheld.contains(&pair.number);
@@ -394,6 +394,10 @@ pub fn describe_hold(name: &str, hold: &PairHold) -> String {
             format!("nobody may act in {pair}: no ready Pod has every acknowledged write")
         }
         PairReason::NoPod => format!("{pair} has no standby, and there is no Pod for that place"),
+        PairReason::KeeperBusy => format!(
+            "the only Pod that has every acknowledged write of {pair} acts in another pair, and hands over there as soon as a \
+             standby can follow: add a hot backup if that lasts"
+        ),
         PairReason::NoOtherDomain if pair.is_empty() => {
             "Pods wait for a partner in another failure domain: add one there, or write topology.standby Preferred".to_owned()
         }
@@ -415,6 +419,7 @@ pub fn describe_hold(name: &str, hold: &PairHold) -> String {
         | PairReason::PrimaryFirst
         | PairReason::PlaceVacant
         | PairReason::MemberGone
+        | PairReason::StandbyBusy
         | PairReason::RequestVoid
         | PairReason::AddressChanged
         | PairReason::NoneActs

@@ -40,6 +40,9 @@ struct Amount {
 /// The model of a set whose hot backups are standbys.
 fn of_pairs(desired: &Desired) -> Amount {
     let (primaries, hot) = (desired.replicas, desired.hot_backups);
+    if desired.standby_for > 1 {
+        return of_shared_standbys(desired);
+    }
     let standbys = primaries.min(hot);
     let model = match (standbys, primaries - standbys) {
         (0, _) => "no redundancy".to_owned(),
@@ -47,6 +50,25 @@ fn of_pairs(desired: &Desired) -> Amount {
         (_, alone) => format!("2N x {standbys}, {alone} {} without a standby", noun(Role::Primary, alone)),
     };
     Amount { model, spares: hot - standbys }
+}
+
+/// The model of a set whose hot backups stand by for several primaries each. They share them evenly, so that only those beyond one for
+/// each primary are spares.
+fn of_shared_standbys(desired: &Desired) -> Amount {
+    let (primaries, hot) = (desired.replicas, desired.hot_backups);
+    let alone = primaries.saturating_sub(hot.saturating_mul(desired.standby_for));
+    let standbys = hot.min(primaries);
+    let model = match (hot, alone) {
+        (0, _) => "no redundancy".to_owned(),
+        (_, 0) => format!("N+M {primaries}+{standbys} with standbys"),
+        (_, alone) => {
+            format!(
+                "N+M {primaries}+{standbys} with standbys, {alone} {} without one",
+                noun(Role::Primary, alone)
+            )
+        }
+    };
+    Amount { model, spares: hot.saturating_sub(primaries) }
 }
 
 /// The model of a set whose hot backups are for any primary.
@@ -78,7 +100,17 @@ fn of_peers(desired: &Desired) -> Amount {
 pub(super) fn short_of_counts(desired: &Desired) -> Option<String> {
     let (replicas, hot_backups) = (desired.replicas, desired.hot_backups);
     match desired.promise? {
-        RedundancyPromise::NoRedundancy | RedundancyPromise::NPlusM => None,
+        RedundancyPromise::NoRedundancy => None,
+        RedundancyPromise::NPlusM => {
+            let places = hot_backups.saturating_mul(desired.standby_for);
+            let needed = replicas.div_ceil(desired.standby_for);
+            (desired.standby_for > 1 && places < replicas).then(|| {
+                format!(
+                    "NPlusM promises a standby for each primary, but {hot_backups} hotBackups stand by for {places} of {replicas} \
+                     primaries: write {needed} hotBackups or more; if an autoscaler writes replicas, enough for its maximum"
+                )
+            })
+        }
         RedundancyPromise::NWayActive => (replicas == 1).then(|| {
             format!(
                 "NWayActive promises that other primaries serve on, but spec.replicas is 1: write {N_WAY_MIN} or more; if an \
@@ -109,6 +141,7 @@ pub(super) fn short_of_pods(snapshot: &Snapshot, tally: &Tally<'_>) -> Option<St
                 are(primaries.available(), primaries.wanted, Role::Primary)
             )
         }),
+        RedundancyPromise::NPlusM if desired.standby_for > 1 => short_of_standbys("NPlusM", snapshot, tally),
         RedundancyPromise::NPlusM => (hot.available() == 0).then(|| {
             format!(
                 "NPlusM promises a hot backup that takes the place of a lost primary, but {} ready: {REPAIR}, or write coldBackups, \
@@ -116,23 +149,29 @@ pub(super) fn short_of_pods(snapshot: &Snapshot, tally: &Tally<'_>) -> Option<St
                 are(0, hot.wanted, Role::Hot)
             )
         }),
-        RedundancyPromise::TwoN => {
-            let ready = primaries.available();
-            if ready < desired.replicas {
-                let ready = are(ready, desired.replicas, Role::Primary);
-                return Some(format!("TwoN promises a standby for each primary, but only {ready} ready: {REPAIR}"));
-            }
-            let lacking = desired.replicas.saturating_sub(followed(snapshot, tally));
-            (lacking > 0).then(|| {
-                format!(
-                    "TwoN promises a standby for each primary, but {} without one that could take over: the operator pairs it \
-                     with a hot backup; if that lasts, see the conditions of HAGroup {}",
-                    are(lacking, desired.replicas, Role::Primary),
-                    desired.name
-                )
-            })
-        }
+        RedundancyPromise::TwoN => short_of_standbys("TwoN", snapshot, tally),
     }
+}
+
+/// Primaries that are not ready, or without a standby that could take over.
+fn short_of_standbys(model: &str, snapshot: &Snapshot, tally: &Tally<'_>) -> Option<String> {
+    let desired = &snapshot.desired;
+    let ready = tally.tier(Role::Primary).available();
+    if ready < desired.replicas {
+        let ready = are(ready, desired.replicas, Role::Primary);
+        return Some(format!(
+            "{model} promises a standby for each primary, but only {ready} ready: {REPAIR}"
+        ));
+    }
+    let lacking = desired.replicas.saturating_sub(followed(snapshot, tally));
+    (lacking > 0).then(|| {
+        format!(
+            "{model} promises a standby for each primary, but {} without one that could take over: the operator pairs it with a hot \
+             backup; if that lasts, see the conditions of HAGroup {}",
+            are(lacking, desired.replicas, Role::Primary),
+            desired.name
+        )
+    })
 }
 
 /// `1 of 3 primaries is`.
@@ -144,7 +183,7 @@ fn are(count: usize, of: usize, role: Role) -> String {
 fn followed(snapshot: &Snapshot, tally: &Tally<'_>) -> usize {
     let standbys = tally.standbys();
     let is_followed = |view: &&&PodView| {
-        let standby = view.part.peer().and_then(|peer| standbys.get(peer));
+        let standby = view.part.peer_of_active().and_then(|peer| standbys.get(peer));
         standby.is_some_and(|standby| snapshot.can_follow(standby))
     };
     let ready = tally.tier(Role::Primary).pods.iter().filter(|view| view.is_available());

@@ -6,11 +6,11 @@
 //! One pass over the Pods and one over the domains that carry some: a cluster may have 10,000 nodes.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::tally::Tally;
 use super::words::{self, Word};
-use crate::model::{Part, PodView, Role, Snapshot};
+use crate::model::{Part, PodName, PodView, Role, Snapshot};
 
 /// What fails together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,6 +103,7 @@ impl Survival {
             Loss { missing: 0, .. } => (true, words::BY_COLD),
             Loss { .. } if is_watching => (false, words::PAUSED_BY_SPEC),
             Loss { of: Count { beside_standby: 1.., .. }, .. } => (false, words::STANDBY_IN_SAME_DOMAIN),
+            Loss { of: Count { sharing: 1.., .. }, .. } => (false, words::STANDBY_SHARED),
             Loss { of: Count { uncopied: 1.., .. }, .. } => (false, words::NOT_IN_SYNC),
             Loss { .. } => (false, words::NO_BACKUP_OUTSIDE),
         };
@@ -120,6 +121,8 @@ struct Count {
     beside_standby: usize,
     /// Primaries whose state no standby has wholly, and that no standby follows without it.
     uncopied: usize,
+    /// Primaries that share a standby elsewhere with another one of the same domain, which it follows.
+    sharing: usize,
     /// Hot backups that stand by for no active.
     hot: usize,
     cold: usize,
@@ -132,6 +135,7 @@ impl Count {
             followed: self.followed - other.followed,
             beside_standby: self.beside_standby - other.beside_standby,
             uncopied: self.uncopied - other.uncopied,
+            sharing: self.sharing - other.sharing,
             hot: self.hot - other.hot,
             cold: self.cold - other.cold,
         }
@@ -148,18 +152,22 @@ impl<'a> Counts<'a> {
     fn of(snapshot: &Snapshot, tally: &Tally<'a>, kind: Domain) -> Self {
         let standbys = tally.standbys();
         let mut counts = Self { of_domains: BTreeMap::new(), all: Count::default() };
+        // A standby follows one of those that are lost together.
+        let mut followers: BTreeSet<(&str, &PodName)> = BTreeSet::new();
         for view in tally.pods().filter(|view| view.is_available()) {
             let Some(domain) = kind.of(view) else { continue };
+            let standby = view.part.peer_of_active().and_then(|peer| standbys.get(peer));
+            let is_first = standby.is_some_and(|standby| followers.insert((domain, &standby.pod.name)));
             let of_domain = counts.of_domains.entry(domain).or_default();
             for count in [of_domain, &mut counts.all] {
                 match (view.role, &view.part) {
-                    (Role::Primary, part) => {
+                    (Role::Primary, _) => {
                         count.primaries += 1;
-                        let standby = part.peer().and_then(|peer| standbys.get(peer));
                         let is_beside = standby.is_some_and(|standby| kind.of(standby) == Some(domain));
                         let can_follow = standby.is_some_and(|standby| snapshot.can_follow(standby));
                         count.beside_standby += usize::from(is_beside);
-                        count.followed += usize::from(!is_beside && can_follow);
+                        count.followed += usize::from(!is_beside && can_follow && is_first);
+                        count.sharing += usize::from(!is_beside && can_follow && !is_first);
                         count.uncopied += usize::from(!is_beside && !can_follow && snapshot.level.is_some());
                     }
                     (Role::Hot, Part::Standby { .. }) => {}
@@ -188,7 +196,7 @@ impl<'a> Loss<'a> {
     fn new(domain: &'a str, of: Count, left: Count, wanted: usize) -> Self {
         let gap = wanted.saturating_sub(left.primaries + of.followed);
         // No backup takes the places of those.
-        let lasting = (of.beside_standby + of.uncopied).min(gap);
+        let lasting = (of.beside_standby + of.uncopied + of.sharing).min(gap);
         let open = (gap - lasting).saturating_sub(left.hot);
         let woken = open.min(left.cold);
         Self { domain, of, missing: lasting + open - woken, woken }
@@ -212,6 +220,11 @@ impl<'a> Loss<'a> {
         }
         let cause = if of.beside_standby > 0 {
             format!("both Pods of {} are there", pairs(of.beside_standby))
+        } else if of.sharing > 0 {
+            format!(
+                "the standby of {} follows another one from there: spread the primaries, or add hot backups",
+                pairs(of.sharing)
+            )
         } else if of.uncopied > 0 {
             format!("no standby has the whole state of {}", pairs(of.uncopied))
         } else {

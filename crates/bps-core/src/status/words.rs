@@ -107,6 +107,10 @@ pub(super) const NO_BACKUP_OUTSIDE: Word = Word {
 };
 pub(super) const STANDBY_IN_SAME_DOMAIN: Word =
     Word { word: "StandbyInSameDomain", meaning: "Both Pods of a pair are in the same domain." };
+pub(super) const STANDBY_SHARED: Word = Word {
+    word: "StandbyShared",
+    meaning: "Primaries in one domain have a standby in common, which takes over from one of them.",
+};
 pub(super) const NOT_IN_SYNC: Word = Word {
     word: "NotInSync",
     meaning: "The standby of a pair does not have every acknowledged write, or there is none.",
@@ -201,7 +205,7 @@ pub const CONDITIONS: [ConditionWords; 8] = [
             meaning: "Whichever node is lost, Pods that are there already replace every primary.",
         },
         when_true: &[BY_HOT, BY_COLD, NO_PRIMARIES_WANTED],
-        when_false: &[NO_BACKUP_OUTSIDE, STANDBY_IN_SAME_DOMAIN, NOT_IN_SYNC, PAUSED_BY_SPEC],
+        when_false: &[NO_BACKUP_OUTSIDE, STANDBY_IN_SAME_DOMAIN, STANDBY_SHARED, NOT_IN_SYNC, PAUSED_BY_SPEC],
     },
     ConditionWords {
         r#type: Word {
@@ -209,7 +213,14 @@ pub const CONDITIONS: [ConditionWords; 8] = [
             meaning: "Whichever zone is lost, Pods that are there already replace every primary.",
         },
         when_true: &[BY_HOT, BY_COLD, NO_PRIMARIES_WANTED],
-        when_false: &[NO_BACKUP_OUTSIDE, STANDBY_IN_SAME_DOMAIN, NOT_IN_SYNC, NO_ZONES, PAUSED_BY_SPEC],
+        when_false: &[
+            NO_BACKUP_OUTSIDE,
+            STANDBY_IN_SAME_DOMAIN,
+            STANDBY_SHARED,
+            NOT_IN_SYNC,
+            NO_ZONES,
+            PAUSED_BY_SPEC,
+        ],
     },
 ];
 

@@ -134,7 +134,10 @@ fn step_line(PairStep { action, reason }: &PairStep) -> String {
             let state = shown.state.map_or("nothing", HaState::as_str);
             let peer = shown.peer.as_ref().map(|peer| format!(" beside {peer}")).unwrap_or_default();
             let kept = if shown.is_kept { ", kept" } else { "" };
-            format!("label {} as {state}{peer}{kept}", name(*pod))
+            let actives: Vec<String> =
+                shown.actives.iter().map(|(pair, active)| format!(" for {active} in {pair}")).collect();
+            let actives = actives.concat();
+            format!("label {} as {state}{peer}{actives}{kept}", name(*pod))
         }
     };
     format!("{action}: {reason}")

@@ -21,6 +21,8 @@ pub(crate) struct PairScenario {
     pub(crate) why: String,
     /// How many pairs there shall be, if the group says so.
     wanted: Option<usize>,
+    /// In how many pairs a Pod may stand by; in one if the file does not say.
+    standby_for: Option<usize>,
     #[serde(default)]
     paused: bool,
     #[serde(default)]
@@ -79,6 +81,7 @@ impl PairScenario {
     pub(crate) fn group(&self) -> Result<Group, String> {
         let mut group = Group {
             pairs_wanted: self.wanted,
+            further_places: self.standby_for.map_or(0, |places| places - 1),
             is_paused: self.paused,
             highest_term: self.highest_term,
             surplus_since: self.surplus_for.as_deref().map(ago).transpose()?,
@@ -199,6 +202,7 @@ fn describe(pair: &mut Pair, word: &str) -> Result<(), String> {
         ("crash-looping", "") => {}
         ("ordered", "") => pair.switch_over = Some(pair.lease.epoch),
         ("ended", "") => pair.have_ended = true,
+        ("rank", rank) => pair.rank = rank.parse().map_err(|_| not_understood(word))?,
         ("unwritten", time) => pair.unwritten_since = ago(time)?,
         ("silent", time) => {
             let standby = pair.lease.members[1];

@@ -35,6 +35,13 @@ impl Pair {
     }
 }
 
+/// A standby, and who it gets the state from.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Copying {
+    standby: Uid,
+    active: Uid,
+}
+
 /// A set, and the agents of its Pods.
 #[derive(Debug)]
 struct World {
@@ -42,8 +49,8 @@ struct World {
     pairs: Vec<Pair>,
     wanted: usize,
     alone: u32,
-    /// For how long each standby has been one.
-    copying: BTreeMap<Uid, u32>,
+    /// For how long each standby has been one of an active.
+    copying: BTreeMap<Copying, u32>,
 }
 
 impl World {
@@ -65,7 +72,7 @@ impl World {
         let active = pods.iter().filter(|view| view.acts());
         let pair = |view: &PodView| Pair {
             active: Some(view.pod.uid.clone()),
-            standby: view.part.peer().and_then(uid),
+            standby: view.part.peer_of_active().and_then(uid),
         };
         active.map(pair).collect()
     }
@@ -87,8 +94,9 @@ impl World {
     /// Agents take over, and the group replaces, ends and makes pairs.
     fn agents_act(&mut self) {
         for index in 0..self.pairs.len() {
-            self.pairs[index] = self.settled(&self.pairs[index]);
+            self.settle(index);
         }
+        self.free_keepers();
         self.pairs.retain(|pair| pair.active.is_some() || pair.standby.is_some());
         self.pairs.truncate(self.wanted);
         let free = |world: &Self, role: Role| {
@@ -102,7 +110,8 @@ impl World {
         }
         for index in 0..self.pairs.len() {
             if self.pairs[index].standby.is_none() {
-                self.pairs[index].standby = free(self, Role::Hot).or_else(|| free(self, Role::Primary));
+                let spare = free(self, Role::Hot).or_else(|| self.shared_standby());
+                self.pairs[index].standby = spare.or_else(|| free(self, Role::Primary));
             }
         }
         let waiting = free(self, Role::Hot).filter(|_| self.pairs.len() < self.wanted);
@@ -116,13 +125,18 @@ impl World {
 
     /// Standbys get the state of their actives.
     fn copy_state(&mut self) {
-        let standbys: BTreeSet<Uid> = self.pairs.iter().filter_map(|pair| pair.standby.clone()).collect();
-        self.copying.retain(|uid, _| standbys.contains(uid));
-        for uid in standbys {
-            *self.copying.entry(uid).or_default() += 1;
+        let copying =
+            |pair: &Pair| Some(Copying { standby: pair.standby.clone()?, active: pair.active.clone()? });
+        let under_way: BTreeSet<Copying> = self.pairs.iter().filter_map(copying).collect();
+        self.copying.retain(|copying, _| under_way.contains(copying));
+        for copying in under_way {
+            *self.copying.entry(copying).or_default() += 1;
         }
-        let has_all =
-            |view: &&PodView| self.copying.get(&view.pod.uid).is_some_and(|times| *times > COPY_TIMES);
+        let has_all = |view: &&PodView| {
+            let mut own =
+                self.copying.iter().filter(|(copying, _)| copying.standby == view.pod.uid).peekable();
+            own.peek().is_some() && own.all(|(_, times)| *times > COPY_TIMES)
+        };
         let names =
             self.cluster.snapshot.pods.iter().filter(has_all).map(|view| view.pod.name.clone()).collect();
         if let Some(level) = &mut self.cluster.snapshot.level {
@@ -130,15 +144,63 @@ impl World {
         }
     }
 
-    fn settled(&self, pair: &Pair) -> Pair {
+    /// Takes members out that are gone, and has the standby act if the active cannot.
+    fn settle(&mut self, index: usize) {
+        let pair = self.pairs[index].clone();
         let kept = |uid: &Option<Uid>| uid.clone().filter(|uid| self.stays(uid));
         let (active, standby) = (kept(&pair.active), kept(&pair.standby));
         let may = |uid: &Option<Uid>| uid.as_ref().is_some_and(|uid| self.can_act(uid));
-        if !may(&active) && may(&standby) {
-            Pair { active: standby, standby: active }
-        } else {
-            Pair { active, standby }
+        let is_busy = standby.as_ref().is_some_and(|standby| self.acts_in(standby).is_some());
+        let (follows, leaves) = (!may(&active) && may(&standby) && !is_busy, may(&active) && is_busy);
+        self.pairs[index] = Pair { active, standby: standby.filter(|_| !leaves) };
+        if follows {
+            self.take_over(index);
         }
+    }
+
+    /// The standby acts, and leaves the other actives that it stood by for.
+    fn take_over(&mut self, index: usize) {
+        let pair = &mut self.pairs[index];
+        std::mem::swap(&mut pair.active, &mut pair.standby);
+        let busy = pair.active.clone();
+        for other in 0..self.pairs.len() {
+            let active = self.pairs[other].active.clone();
+            let is_left = other != index && self.pairs[other].standby == busy;
+            if is_left && active.is_some_and(|active| self.can_act(&active)) {
+                self.pairs[other].standby = None;
+            }
+        }
+    }
+
+    /// A Pod that acts, and stood by for another one that is lost, hands over as soon as its own standby can act.
+    fn free_keepers(&mut self) {
+        for index in 0..self.pairs.len() {
+            let Pair { active, standby } = self.pairs[index].clone();
+            let is_lost = !active.is_some_and(|active| self.can_act(&active));
+            let busy_in = standby.filter(|_| is_lost).and_then(|standby| self.acts_in(&standby));
+            let Some(other) = busy_in else { continue };
+            if self.pairs[other].standby.as_ref().is_some_and(|heir| self.can_act(heir)) {
+                self.take_over(other);
+            }
+        }
+    }
+
+    /// The pair in which a Pod acts.
+    fn acts_in(&self, uid: &Uid) -> Option<usize> {
+        self.pairs.iter().position(|pair| pair.active.as_ref() == Some(uid))
+    }
+
+    /// The standby of the fewest actives that may stand by for one more.
+    fn shared_standby(&self) -> Option<Uid> {
+        let most = self.cluster.snapshot.desired.standby_for;
+        let mut places: BTreeMap<&Uid, usize> = BTreeMap::new();
+        for standby in self.pairs.iter().filter_map(|pair| pair.standby.as_ref()) {
+            *places.entry(standby).or_default() += 1;
+        }
+        let has_one =
+            |(uid, taken): &(&Uid, usize)| *taken < most && self.can_act(uid) && self.acts_in(uid).is_none();
+        let fewest = places.into_iter().filter(has_one).min_by_key(|(_, taken)| *taken);
+        fewest.map(|(uid, _)| uid.clone())
     }
 
     fn label(&mut self) {
@@ -156,10 +218,14 @@ impl World {
         };
         for view in &mut self.cluster.snapshot.pods {
             let uid = Some(view.pod.uid.clone());
-            let part = match pairs.iter().find(|pair| pair.has(&view.pod.uid)) {
-                None => Part::None,
-                Some(pair) if pair.active == uid => Part::Active { peer: name(&pair.standby) },
-                Some(pair) => Part::Standby { peer: name(&pair.active) },
+            let acts_in = pairs.iter().find(|pair| pair.active == uid);
+            let part = match acts_in {
+                Some(pair) => Part::Active { peer: name(&pair.standby) },
+                None if !pairs.iter().any(|pair| pair.has(&view.pod.uid)) => Part::None,
+                None => {
+                    let served = pairs.iter().filter(|pair| pair.standby == uid);
+                    Part::Standby { peers: served.filter_map(|pair| name(&pair.active)).collect() }
+                }
             };
             if view.part != part {
                 view.part = part;
@@ -258,8 +324,9 @@ fn nodes() -> Vec<crate::model::NodeView> {
 
 /// A set that has what it wants.
 fn settled() -> impl Strategy<Value = World> {
-    (wish(), any::<u64>()).prop_map(|(desired, seed)| {
+    (wish(), 1..4_usize, any::<u64>()).prop_map(|(desired, standby_for, seed)| {
         let level = (seed % 2 == 0).then(BTreeSet::new);
+        let desired = crate::model::Desired { standby_for, ..desired };
         let snapshot = Snapshot { level, ..crate::given::snapshot(desired, Vec::new()) };
         let mut world = World::new(Cluster::new(snapshot, nodes()));
         world.converge(true, &mut Dice(seed));
@@ -281,6 +348,9 @@ proptest! {
         prop_assert_eq!(serving(snapshot), snapshot.desired.replicas);
         let standbys = snapshot.pods.iter().filter(|view| matches!(view.part, Part::Standby { .. })).count();
         prop_assert_eq!(standbys, snapshot.desired.replicas.min(snapshot.desired.hot_backups));
+        let followed = snapshot.pods.iter().filter(|view| view.part.peer_of_active().is_some()).count();
+        let places = snapshot.desired.hot_backups * snapshot.desired.standby_for;
+        prop_assert_eq!(followed, snapshot.desired.replicas.min(places));
     }
 
     #[test]
@@ -322,9 +392,9 @@ proptest! {
         let whole: Vec<usize> =
             (0..world.pairs.len()).filter(|index| world.pairs[*index].standby.is_some()).collect();
         prop_assume!(!whole.is_empty());
-        let pair = &mut world.pairs[whole[index.index(whole.len())]];
-        std::mem::swap(&mut pair.active, &mut pair.standby);
-        let heir = pair.active.clone();
+        let index = whole[index.index(whole.len())];
+        world.take_over(index);
+        let heir = world.pairs[index].active.clone();
         world.label();
         let planned = plan(&world.cluster.snapshot);
         prop_assert_eq!(planned.steps.len(), 2, "{:#?}", planned);

@@ -104,6 +104,7 @@ fn desired() -> impl Strategy<Value = Desired> {
             Desired {
                 topology: percent.map_or_else(Topology::default, |percent| halves(percent, counts, moods)),
                 uid: Uid("set".to_owned()),
+                standby_for: 1 + partition,
                 promise,
                 scale_in: if demotes { ScaleIn::Demote } else { ScaleIn::Delete },
                 update: UpdatePolicy {
@@ -253,7 +254,9 @@ fn part() -> impl Strategy<Value = Part> {
     prop_oneof![
         1 => Just(Part::None),
         2 => peer().prop_map(|peer| Part::Active { peer }),
-        2 => peer().prop_map(|peer| Part::Standby { peer }),
+        2 => prop::collection::vec(peer(), 0..3).prop_map(|peers| {
+            Part::Standby { peers: peers.into_iter().flatten().collect() }
+        }),
     ]
 }
 

@@ -345,7 +345,9 @@ impl Scenario {
             ("old", "template") => view.revision = given::outdated(),
             ("broken", "template") => view.revision = Revision("broken".into()),
             ("acts", peer) => view.part = Part::Active { peer: named(peer, "beside ") },
-            ("stands", peer) => view.part = Part::Standby { peer: named(peer, "by for ") },
+            ("stands", peer) => {
+                view.part = Part::Standby { peers: named(peer, "by for ").into_iter().collect() }
+            }
             ("ended", "early") => view.signs.has_ended_early = true,
             ("wrong", "labels") => view.labels = RoleLabels::Wrong,
             ("subset", name) => {

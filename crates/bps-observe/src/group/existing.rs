@@ -10,7 +10,7 @@ use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
 use kube_core::{Resource, ResourceExt as _};
 use serde::Serialize;
 
-use super::{GroupObjects, pair_number, shown_epoch};
+use super::{GroupObjects, actives, pair_number, shown_epoch};
 use crate::slim::SlimPod;
 
 /// Reads all objects of a group.
@@ -31,7 +31,8 @@ pub(super) fn existing(objects: &GroupObjects) -> ExistingObjects {
 fn pods(objects: &GroupObjects) -> BTreeMap<AgentId, ExistingPod> {
     let pod = |pod: &Arc<SlimPod>| {
         let uid = pod.metadata.uid.clone()?;
-        Some((AgentId(parse_uid(&uid).ok()?), ExistingPod { name: pod.name_any(), uid }))
+        let standby_of = actives(pod).into_keys().collect();
+        Some((AgentId(parse_uid(&uid).ok()?), ExistingPod { name: pod.name_any(), uid, standby_of }))
     };
     objects.pods.iter().filter_map(pod).collect()
 }
@@ -67,6 +68,8 @@ mod tests {
     use bps_protocol::Epoch;
     use bps_wire::uid::format_uid;
     use serde_json::json;
+
+    use std::collections::BTreeSet;
 
     use super::*;
     use crate::testing::{lease, pod};
@@ -113,7 +116,7 @@ mod tests {
         assert_eq!(existing.numbers, [Some(0), None]);
         let pods = [1, 2].map(|number| {
             let (name, uid) = (format!("web-{number}"), format_uid(number));
-            (AgentId(number), ExistingPod { name, uid })
+            (AgentId(number), ExistingPod { name, uid, standby_of: BTreeSet::new() })
         });
         assert_eq!(existing.pods, BTreeMap::from(pods));
     }

@@ -112,3 +112,14 @@ fn whoever_looks_first_waits_for_missing_pairs_as_long_as_the_status_tells() {
     assert_eq!(seen.group.lost.iter().map(|lost| lost.until).collect::<Vec<_>>(), [BootTime::default()]);
     assert_eq!(waits(0, 0), (vec![3_780], 3_780), "an operator wrote the status that knew no such times");
 }
+
+#[test]
+fn a_lease_tells_the_rank_of_its_pair_and_no_number_is_none() {
+    let rank = |annotations: &[(&str, &str)]| {
+        let seen = see_group(&group(), &objects(&[1, 2], lease(annotations), None), at(7));
+        seen.group.pairs.iter().map(|pair| pair.rank).collect::<Vec<_>>()
+    };
+    assert_eq!(rank(&[(keys::ANNOTATION_RANK, "-3")]), [-3]);
+    assert_eq!(rank(&[(keys::ANNOTATION_RANK, "first")]), [0]);
+    assert_eq!(rank(&[]), [0]);
+}

@@ -136,9 +136,14 @@ fn a_set_is_looked_at_when_its_group_changes_but_of_its_status_only_for_pairs_in
 fn labels_tell_who_acts_and_a_cold_backup_is_no_member() {
     let labelled = |labels: Value| pod(&json!({"metadata": {"labels": labels}}));
     let part = |labels| super::super::pod::part(&labelled(labels));
-    let peer = Some(PodName("web-1".into()));
-    assert_eq!(part(json!({"HAState": "active", "peer": "web-1"})), Part::Active { peer: peer.clone() });
-    assert_eq!(part(json!({"HAState": "standby", "peer": "web-1"})), Part::Standby { peer });
+    let of = |pair: &dyn std::fmt::Display| format!("{}{pair}", keys::LABEL_STANDBY_OF);
+    let [one, two] = ["web-1", "web-2"].map(|name| PodName(name.into()));
+    let active = Part::Active { peer: Some(one.clone()) };
+    assert_eq!(part(json!({"HAState": "active", "peer": "web-1"})), active);
+    let standby = Part::Standby { peers: vec![one.clone()] };
+    assert_eq!(part(json!({"HAState": "standby", "peer": "web-1"})), standby);
+    let shared = json!({"HAState": "standby", (of(&3)): "web-2", (of(&0)): "web-1", (of(&"?")): "web-9"});
+    assert_eq!(part(shared), Part::Standby { peers: vec![one, two] });
     assert_eq!(part(json!({"HAState": "lead"})), Part::None);
 
     let uid = "0a1b2c3d-0000-4000-8000-0123456789ab";

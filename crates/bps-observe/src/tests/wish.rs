@@ -38,6 +38,7 @@ fn a_spec_without_settings_has_the_documented_defaults() {
         replicas: 1,
         hot_backups: 0,
         cold_backups: 0,
+        standby_for: 1,
         promise: None,
         strategies: Strategies::default(),
         wakeup_timeout: SignedDuration::from_secs(5),

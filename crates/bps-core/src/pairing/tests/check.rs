@@ -205,6 +205,6 @@ fn only_a_pod_that_holds_a_lease_is_called_active() {
 #[test]
 fn every_violation_says_what_it_is_about() {
     let said = PairViolation::SeatedTwice(AgentId(1)).to_string();
-    assert!(said.starts_with("pod 00000000-") && said.ends_with("would be in two pairs"), "{said}");
+    assert!(said.starts_with("pod 00000000-") && said.ends_with("would be in too many pairs"), "{said}");
     assert_eq!(PairViolation::MayAct(3).to_string(), "a member of pair 3 may act");
 }

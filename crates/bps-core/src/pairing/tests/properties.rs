@@ -130,8 +130,10 @@ impl World {
             Happening::TakesOver(index) if !self.group.pairs.is_empty() => {
                 let at = index.index(self.group.pairs.len());
                 let [one, two] = self.group.pairs[at].lease.members;
-                let lease = &mut self.group.pairs[at].lease;
-                lease.holder = Some(if lease.holder == Some(one) { two } else { one });
+                let next = if self.group.pairs[at].lease.holder == Some(one) { two } else { one };
+                if !self.busy(at).contains(&next) {
+                    self.group.pairs[at].lease.holder = Some(next);
+                }
             }
             Happening::IsDeleted(index) if !self.group.pairs.is_empty() => {
                 let pair = self.group.pairs.remove(index.index(self.group.pairs.len()));
@@ -180,8 +182,11 @@ impl World {
         self.group.lost = waiting;
         self.group.remembered.extend(over.into_iter().filter(|lost| lost.level.is_some()));
         let staying: Vec<AgentId> = self.group.staying().iter().map(|pod| pod.id).collect();
-        for pair in &mut self.group.pairs {
-            let may_act = |id: &AgentId| staying.contains(id) && !pair.fenced.contains(id);
+        for at in 0..self.group.pairs.len() {
+            let busy = self.busy(at);
+            let pair = &mut self.group.pairs[at];
+            let may_act =
+                |id: &AgentId| staying.contains(id) && !pair.fenced.contains(id) && !busy.contains(id);
             let lease = &mut pair.lease;
             if lease.holder.is_none_or(|holder| !may_act(&holder)) {
                 lease.holder = lease.members.into_iter().find(may_act);
@@ -190,8 +195,9 @@ impl World {
             if pair.switch_over == Some(lease.epoch) && other(lease).as_ref().is_some_and(may_act) {
                 (lease.holder, lease.epoch.sequence) = (other(lease), lease.epoch.sequence + 1);
             }
-            let is_answered =
-                other(lease).is_some_and(|id| staying.contains(&id) && !self.mute.contains(&id));
+            let answers =
+                |id: &AgentId| staying.contains(id) && !self.mute.contains(id) && !busy.contains(id);
+            let is_answered = other(lease).as_ref().is_some_and(answers);
             lease.hold = if is_answered { Hold::Peer } else { Hold::Api };
             let Some(Replacement { leaving, joining }) = lease.pending else { continue };
             if lease.holder.is_some_and(|holder| holder != leaving) {
@@ -199,6 +205,15 @@ impl World {
                 lease.pending = None;
             }
         }
+    }
+
+    /// Pods that act in other pairs than the one at this place, where a standby may have several places.
+    fn busy(&self, at: usize) -> BTreeSet<AgentId> {
+        if self.group.further_places == 0 {
+            return BTreeSet::new();
+        }
+        let others = self.group.pairs.iter().enumerate().filter(|(index, _)| *index != at);
+        others.filter_map(|(_, pair)| pair.lease.holder).collect()
     }
 
     /// Remembers who does not answer as the controller does.
@@ -304,15 +319,19 @@ impl World {
             let lasting = self.group.pairs.iter().filter(|pair| !pair.is_ending).count();
             assert!(lasting <= wanted, "{lasting} of {wanted} pairs: {:?}", self.group.pairs);
         }
-        let named = self.group.pairs.iter().flat_map(|pair| {
+        let mut places: BTreeMap<AgentId, usize> = BTreeMap::new();
+        for pair in &self.group.pairs {
             let joining = pair.lease.pending.map(|replacement| replacement.joining);
-            pair.lease.members.into_iter().chain(joining)
-        });
-        let mut named: Vec<AgentId> = named.filter(|id| *id != VACANT).collect();
-        named.sort_unstable();
-        let count = named.len();
-        named.dedup();
-        assert_eq!(named.len(), count, "an agent is in two pairs: {:?}", self.group.pairs);
+            for id in pair.lease.members.into_iter().chain(joining).filter(|id| *id != VACANT) {
+                *places.entry(id).or_default() += 1;
+            }
+        }
+        let most = 1 + self.group.further_places;
+        assert!(
+            places.values().all(|count| *count <= most),
+            "an agent is in more than {most} pairs: {:?}",
+            self.group.pairs
+        );
     }
 
     /// All that happens, and the last plan once there was time to follow it.
@@ -441,5 +460,44 @@ proptest! {
             let has_better = group.pods.iter().any(|pod| is_spare(&pod));
             prop_assert!(are_apart || !is_required && !has_better, "{:?} of {:?}", pair, group);
         }
+    }
+}
+
+proptest! {
+    /// After any history each wanted pair has an active, standbys share what is left, and no Pod acts twice.
+    #[test]
+    fn standbys_of_several_actives_follow_as_many_as_they_may(
+        wanted in 0..5_usize,
+        further_places in 1..4_usize,
+        history in prop::collection::vec((happening_to_set(), any::<bool>()), 0..40)
+    ) {
+        let group = Group { pairs_wanted: Some(wanted), further_places, ..Group::default() };
+        let mut world = World { group, ..World::default() };
+        let last = world.come_to_rest(history);
+        prop_assert_eq!(&last.steps, &vec![], "{:?}", world.group);
+
+        let group = &world.group;
+        let (roster, staying) = (group.roster(), group.staying());
+        let holders: BTreeSet<AgentId> = group.pairs.iter().filter_map(|pair| pair.lease.holder).collect();
+        let acting = group.pairs.iter().filter(|pair| !roster.staying_members(pair).is_empty()).count();
+        prop_assert_eq!(holders.len(), acting, "{:?}", group);
+        let named: BTreeSet<AgentId> = group.pairs.iter().flat_map(|pair| pair.lease.named()).collect();
+        let is_missing = acting < group.pairs_wanted.unwrap_or_default();
+        prop_assert!(!is_missing || staying.iter().all(|pod| named.contains(&pod.id)), "{:?}", group);
+        let is_whole = |pair: &&Pair| roster.staying_members(pair).len() == 2;
+        let followed = group.pairs.iter().filter(is_whole).count();
+        let places = (staying.len() - acting) * (1 + further_places);
+        prop_assert_eq!(followed, acting.min(places), "{:?}", group);
+    }
+
+    /// The only copy of a pair's state is never given up because its Pod acts in another one.
+    #[test]
+    fn no_plan_for_shared_standbys_with_state_breaks_an_invariant(
+        wanted in 0..4_usize,
+        further_places in 1..3_usize,
+        history in prop::collection::vec((happening_with_state(), any::<bool>()), 0..60)
+    ) {
+        let group = Group { pairs_wanted: Some(wanted), further_places, ..Group::default() };
+        World { group, ..World::default() }.come_to_rest(history);
     }
 }

@@ -62,6 +62,53 @@ fn the_counts_of_pairs_amount_to_2n_as_far_as_there_are_standbys() {
     }
 }
 
+#[test]
+fn the_counts_of_shared_standbys_amount_to_n_plus_m_as_far_as_there_are_places() {
+    let cases = [
+        ([4, 2, 0], "N+M 4+2 with standbys", false),
+        ([3, 2, 1], "N+M 3+2 with standbys, 1 cold spare", false),
+        ([2, 3, 0], "N+M 2+2 with standbys, 1 spare", false),
+        ([5, 2, 0], "N+M 5+2 with standbys, 1 primary without one", true),
+        ([2, 0, 1], "no redundancy, 1 cold spare", true),
+    ];
+    for (counts, expected, is_short) in cases {
+        let mut case = new(counts, vec![]);
+        (case.snapshot.group, case.snapshot.desired.standby_for) = (Some(ObjectState::Current), 2);
+        case.snapshot.desired.promise = N_PLUS_M;
+        let status = case.compute();
+        assert_eq!(status.redundancy, expected, "{counts:?}");
+        assert_eq!(said(&status, "Degraded").reason == "RedundancyLost", is_short, "{counts:?}");
+    }
+}
+
+#[test]
+fn a_standby_of_several_primaries_holds_the_promise_while_it_could_follow_each() {
+    let standby_of = |peers: &[&str]| {
+        let peers = peers.iter().map(|peer| PodName((*peer).to_owned())).collect();
+        PodView { part: Part::Standby { peers }, ..available("web-c", Role::Hot) }
+    };
+    let active = |name: &str, peer: Option<&str>| {
+        let peer = peer.map(|peer| PodName(peer.to_owned()));
+        PodView { part: Part::Active { peer }, ..available(name, Role::Primary) }
+    };
+    let case = |pods: Vec<PodView>| {
+        let mut case = paired(was_complete(N_PLUS_M, [2, 1, 0], pods));
+        case.snapshot.desired.standby_for = 2;
+        case
+    };
+    let followed = || [active("web-a", Some("web-c")), active("web-b", Some("web-c"))];
+    let [one, two] = followed();
+    let whole = case(vec![one, two, standby_of(&["web-a", "web-b"])]);
+    assert_eq!(gist(&whole).1, "-AsExpected");
+    let [one, _] = followed();
+    let lacking = case(vec![one, active("web-b", None), standby_of(&["web-a"])]);
+    assert_eq!(gist(&lacking).1, "+RedundancyLost");
+    let [one, two] = followed();
+    let mut lagging = case(vec![one, two, standby_of(&["web-a", "web-b"])]);
+    lagging.snapshot.level = Some(std::collections::BTreeSet::new());
+    assert_eq!(gist(&lagging).1, "+RedundancyLost");
+}
+
 /// A set that was complete before, with these Pods now.
 fn was_complete(promise: Option<RedundancyPromise>, wanted: [usize; 3], pods: Vec<PodView>) -> Case {
     let mut case = seen(wanted, pods);
@@ -84,7 +131,10 @@ fn pairs(count: usize) -> Vec<PodView> {
             [Role::Primary, Role::Hot].map(|role| available(&format!("web-{role}-{index}"), role));
         [
             PodView { part: Part::Active { peer: peer(Role::Hot, index) }, ..active },
-            PodView { part: Part::Standby { peer: peer(Role::Primary, index) }, ..standby },
+            PodView {
+                part: Part::Standby { peers: peer(Role::Primary, index).into_iter().collect() },
+                ..standby
+            },
         ]
     };
     (0..count).flat_map(pair).collect()

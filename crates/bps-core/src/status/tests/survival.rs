@@ -16,7 +16,10 @@ fn pair([active, standby]: [&str; 2]) -> Vec<PodView> {
     let peer = |name: &str| Some(PodName(name.to_owned()));
     vec![
         PodView { part: Part::Active { peer: peer("one") }, ..on(active, "zero", Role::Primary) },
-        PodView { part: Part::Standby { peer: peer("zero") }, ..on(standby, "one", Role::Hot) },
+        PodView {
+            part: Part::Standby { peers: peer("zero").into_iter().collect() },
+            ..on(standby, "one", Role::Hot)
+        },
     ]
 }
 
@@ -178,4 +181,30 @@ fn the_message_names_the_worst_domain_and_what_is_missing() {
         message(&paired(pair(["a1", "a1"]), None), "SurvivesNodeLoss"),
         "without node a1 1 of 1 primaries would not come back: both Pods of 1 pair are there"
     );
+}
+
+#[test]
+fn a_standby_follows_one_of_the_primaries_that_are_lost_together() {
+    let active = |node: &str, name: &str| {
+        let peer = Some(PodName("shared".to_owned()));
+        PodView { part: Part::Active { peer }, ..on(node, name, Role::Primary) }
+    };
+    let standby = || {
+        let peers = ["one", "two"].map(|peer| PodName(peer.to_owned())).to_vec();
+        PodView { part: Part::Standby { peers }, ..on("c1", "shared", Role::Hot) }
+    };
+    let case = |second: &str| {
+        let mut case = new([2, 1, 0], vec![active("a1", "one"), active(second, "two"), standby()]);
+        (case.snapshot.group, case.snapshot.desired.standby_for) = (Some(ObjectState::Current), 2);
+        case
+    };
+    let told = |second: &str| told(&case(second)).2;
+    assert_eq!(told("b1"), "node,zone");
+    assert_eq!(told("a2"), "node");
+    assert_eq!(told("a1"), "none");
+    let status = case("a1").compute();
+    let node = status.conditions.iter().find(|condition| condition.r#type == "SurvivesNodeLoss");
+    let node = node.expect("the condition");
+    assert_eq!(node.reason, "StandbyShared");
+    assert!(node.message.contains("1 of 2 primaries would not come back"), "{}", node.message);
 }
