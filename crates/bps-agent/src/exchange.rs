@@ -97,7 +97,7 @@ impl<By> Extension<By> {
         Some(length)
     }
 
-    /// Puts a datagram aside if it is for another seat. One that is for none is refused by whoever read it.
+    /// Puts a datagram aside if it is for another seat. One that is for none is refused by the seat that read it.
     fn is_sorted(&self, bytes: &[u8]) -> bool {
         let group = Frame::group_of(bytes).filter(|group| Some(*group) != self.group);
         let mut waiting = self.exchange.waiting();

@@ -291,7 +291,7 @@ impl Member {
         }
     }
 
-    /// The other agents of this Lease; nobody before there is one.
+    /// The other agents of this Lease; none before there is one.
     fn peers(&self, group: Option<u128>) -> Peers<Extension<Socket>> {
         Peers::new(self.exchange.extension(group), self.own.id, self.keys.clone())
     }

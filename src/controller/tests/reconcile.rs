@@ -35,6 +35,28 @@ fn api(is_refusing: Arc<AtomicBool>) -> impl FnMut(&Seen) -> (u16, Value) + Send
     }
 }
 
+/// Answers as [`api`], and refuses creations of Pods whose label of this key has this value. The set has these fields.
+fn refusing(
+    fields: &Value,
+    key: &'static str,
+    refused: &'static str,
+) -> impl FnMut(&Seen) -> (u16, Value) + Send + 'static {
+    let [mut refuse, mut take] = [true, false].map(|is_refusing| api(Arc::new(AtomicBool::new(is_refusing))));
+    let known = serde_json::to_value(super::known_set(fields)).unwrap();
+    move |seen| match (seen.method.as_str(), seen.body["metadata"]["labels"][key] == refused) {
+        ("POST", true) => refuse(seen),
+        ("POST", false) => take(seen),
+        _ => (200, known.clone()),
+    }
+}
+
+/// How many creations were asked for of Pods whose label of this key has this value.
+fn created(log: &Mutex<Vec<Seen>>, key: &str, value: &str) -> usize {
+    let log = log.lock().unwrap();
+    let is_it = |seen: &&Seen| seen.method == "POST" && seen.body["metadata"]["labels"][key] == value;
+    log.iter().filter(is_it).count()
+}
+
 async fn delays(context: &Context, count: usize) -> Vec<u128> {
     let mut delays = Vec::new();
     for _ in 0..count {
@@ -109,24 +131,10 @@ async fn an_event_brings_no_refused_creation_forward() {
 #[tokio::test(start_paused = true)]
 async fn a_primary_does_not_wait_for_backups_that_are_refused() {
     let (client, server) = pair();
-    let [refusing, taking] = [true, false].map(|is_refusing| Arc::new(AtomicBool::new(is_refusing)));
-    let (mut refuse, mut take) = (api(refusing), api(taking));
     let fields = json!({"replicas": 1, "hotBackups": 1});
-    let known = serde_json::to_value(super::known_set(&fields)).unwrap();
-    let (log, serving) = server.serve(move |seen| {
-        let role = &seen.body["metadata"]["labels"][keys::LABEL_ROLE];
-        match (seen.method.as_str(), role == "hot") {
-            ("POST", true) => refuse(seen),
-            ("POST", false) => take(seen),
-            _ => (200, known.clone()),
-        }
-    });
+    let (log, serving) = server.serve(refusing(&fields, keys::LABEL_ROLE, "hot"));
     let context = context(&client, &fields, &[]);
-    let posts = |role: &str| {
-        let log = log.lock().unwrap();
-        let of_role = |seen: &&Seen| seen.body["metadata"]["labels"][keys::LABEL_ROLE] == role;
-        log.iter().filter(|seen| seen.method == "POST").filter(of_role).count()
-    };
+    let posts = |role: &str| created(&log, keys::LABEL_ROLE, role);
     delays(&context, 6).await;
     assert_eq!((posts("primary"), posts("hot")), (1, 6));
     delays(&context, 1).await;
@@ -139,29 +147,15 @@ async fn a_primary_does_not_wait_for_backups_that_are_refused() {
 #[tokio::test(start_paused = true)]
 async fn a_subset_does_not_wait_for_one_whose_pods_are_refused() {
     let (client, server) = pair();
-    let [refusing, taking] = [true, false].map(|is_refusing| Arc::new(AtomicBool::new(is_refusing)));
-    let (mut refuse, mut take) = (api(refusing), api(taking));
     let of_zone = |name: &str, replicas: u32| {
         let values = json!([{"key": "zone", "operator": "In", "values": [name]}]);
         json!({"name": name, "replicas": replicas, "nodeSelectorTerm": {"matchExpressions": values}})
     };
     let subsets = [of_zone("a", 2), of_zone("b", 2)];
     let fields = json!({"replicas": 4, "topology": {"subsets": subsets}});
-    let known = serde_json::to_value(super::known_set(&fields)).unwrap();
-    let (log, serving) = server.serve(move |seen| {
-        let subset = &seen.body["metadata"]["labels"][keys::LABEL_SUBSET];
-        match (seen.method.as_str(), subset == "a") {
-            ("POST", true) => refuse(seen),
-            ("POST", false) => take(seen),
-            _ => (200, known.clone()),
-        }
-    });
+    let (log, serving) = server.serve(refusing(&fields, keys::LABEL_SUBSET, "a"));
     let context = context(&client, &fields, &[]);
-    let posts = |subset: &str| {
-        let log = log.lock().unwrap();
-        let of_subset = |seen: &&Seen| seen.body["metadata"]["labels"][keys::LABEL_SUBSET] == subset;
-        log.iter().filter(|seen| seen.method == "POST").filter(of_subset).count()
-    };
+    let posts = |subset: &str| created(&log, keys::LABEL_SUBSET, subset);
     delays(&context, 6).await;
     assert_eq!((posts("a"), posts("b")), (7, 2));
     delays(&context, 1).await;

@@ -124,13 +124,14 @@ fn is_called_off(snapshot: &Snapshot, active: &PodView) -> bool {
 fn leave_standbys(snapshot: &mut Snapshot) {
     let acting: BTreeSet<PodName> = names(snapshot, PodView::acts).collect();
     let mut followed: BTreeSet<PodName> = BTreeSet::new();
-    for standby in names(snapshot, |view| matches!(view.part, Part::Standby { .. })).collect::<Vec<_>>() {
-        let Some(view) = snapshot.pods.iter().find(|view| view.pod.name == standby) else { continue };
-        let mut peers = view.part.peers().to_vec();
-        peers.retain(|peer| can_act(view) && acting.contains(peer));
+    let is_standby = |view: &&PodView| matches!(view.part, Part::Standby { .. });
+    for standby in snapshot.pods.iter().filter(is_standby).cloned().collect::<Vec<_>>() {
+        let mut peers = standby.part.peers().to_vec();
+        peers.retain(|peer| can_act(&standby) && acting.contains(peer));
         followed.extend(peers.iter().cloned());
-        if peers.len() < view.part.peers().len() || peers.is_empty() {
-            change(snapshot, &standby, if peers.is_empty() { Part::None } else { Part::Standby { peers } });
+        let part = if peers.is_empty() { Part::None } else { Part::Standby { peers } };
+        if part != standby.part {
+            change(snapshot, &standby.pod.name, part);
         }
     }
     let has_lost =
@@ -178,8 +179,7 @@ struct Vacancy {
 fn vacancy(snapshot: &Snapshot) -> Option<Vacancy> {
     let most = snapshot.desired.standby_for;
     let has_one = |view: &&PodView| {
-        let may_stand_by = view.part == Part::None || matches!(view.part, Part::Standby { .. });
-        view.role == Role::Hot && may_stand_by && can_act(view) && view.part.peers().len() < most
+        view.role == Role::Hot && !view.acts() && can_act(view) && view.part.peers().len() < most
     };
     let view = snapshot.pods.iter().filter(has_one).min_by_key(|view| view.part.peers().len())?;
     Some(Vacancy { pod: view.pod.name.clone(), peers: view.part.peers().to_vec() })

@@ -89,9 +89,14 @@ impl Roster<'_> {
     pub(super) fn standby_that_can_follow(&self, pair: &Pair) -> Option<&Pod> {
         let holder = pair.lease.holder.filter(|_| pair.is_calm())?;
         let standby = pair.lease.members.into_iter().find(|id| *id != holder)?;
-        // Whoever acts in another pair cannot follow in this one.
+        // A Pod that acts in another pair cannot follow in this one.
         let standby = self.pod(standby).filter(|pod| !self.is_claimed_elsewhere(pair, pod.id))?;
         (!standby.is_leaving).then_some(standby)
+    }
+
+    /// The same, if it is ready: one that an active may be ordered to hand over to.
+    pub(super) fn standby_that_runs(&self, pair: &Pair) -> Option<&Pod> {
+        self.standby_that_can_follow(pair).filter(|standby| standby.is_ready && standby.node.is_some())
     }
 }
 

@@ -4,7 +4,7 @@
 
 use super::plan::Draft;
 use super::reason::PairReason;
-use super::step::PairAction;
+use super::step::{PairAction, PairStep};
 use super::view::{Pair, Pod};
 
 impl Draft<'_> {
@@ -14,10 +14,7 @@ impl Draft<'_> {
         let leaves = |pod: &Pod| pod.node.as_ref().is_some_and(|node| group.leaving_nodes.contains(node));
         for pair in &group.pairs {
             let Some(holder) = pair.lease.holder.filter(|_| !self.is_asked(pair)) else { continue };
-            let can_follow = self
-                .roster
-                .standby_that_can_follow(pair)
-                .is_some_and(|standby| standby.is_ready && standby.node.is_some() && !leaves(standby));
+            let can_follow = self.roster.standby_that_runs(pair).is_some_and(|standby| !leaves(standby));
             if can_follow && self.roster.pod(holder).is_some_and(leaves) {
                 self.switch_over(pair, PairReason::NodeLeaving);
             }
@@ -26,24 +23,12 @@ impl Draft<'_> {
 
     /// Orders the active of a pair to hand over, unless this tenure was told to already, or the pair ends.
     pub(super) fn switch_over(&mut self, pair: &Pair, reason: PairReason) {
-        let is_told = |action: &PairAction| match action {
-            PairAction::Fence { pair: number } | PairAction::SwitchOver { pair: number } => {
-                *number == pair.number
-            }
-            PairAction::Found { .. }
-            | PairAction::Restore { .. }
-            | PairAction::Ask { .. }
-            | PairAction::Vacate { .. }
-            | PairAction::Withdraw { .. }
-            | PairAction::Move { .. }
-            | PairAction::Force { .. }
-            | PairAction::End { .. }
-            | PairAction::Label { .. } => false,
-        };
-        let is_ordered = pair.switch_over == Some(pair.lease.epoch)
-            || self.plan.steps.iter().any(|step| is_told(&step.action));
+        let [fence, order] =
+            [PairAction::Fence { pair: pair.number }, PairAction::SwitchOver { pair: pair.number }];
+        let is_told = |step: &PairStep| step.action == fence || step.action == order;
+        let is_ordered = pair.switch_over == Some(pair.lease.epoch) || self.plan.steps.iter().any(is_told);
         if !is_ordered {
-            self.step(PairAction::SwitchOver { pair: pair.number }, reason);
+            self.step(order, reason);
         }
     }
 }

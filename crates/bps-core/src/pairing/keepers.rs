@@ -19,7 +19,7 @@ impl Roster<'_> {
         gone.map(String::as_str).filter(|name| is_lasting(name)).collect()
     }
 
-    /// The member, and the name under which it comes back; nobody if a member that stays has every acknowledged write, too. One that
+    /// The member, and the name under which it comes back; none if a member that stays has every acknowledged write, too. One that
     /// acts in another pair keeps its directory, and comes back when it hands over there.
     ///
     /// One place at most: the other one is for anybody, who may act if the application is told to do without those writes.

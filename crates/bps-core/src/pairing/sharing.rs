@@ -64,14 +64,13 @@ impl Draft<'_> {
             self.hold(PairReason::KeeperBusy, Some(pair.number), None);
             let acts = self.roster.acts_in(keeper).filter(|acts| !self.is_asked(acts));
             let Some(acts) = acts else { continue };
-            let standby = self.roster.standby_that_can_follow(acts);
-            if standby.is_some_and(|standby| standby.is_ready && standby.node.is_some()) {
+            if self.roster.standby_that_runs(acts).is_some() {
                 self.switch_over(acts, PairReason::KeeperBusy);
             }
         }
     }
 
-    /// The Pod that has every acknowledged write of a pair and acts in another one, while nobody else could act in this one: no other
+    /// The Pod that has every acknowledged write of a pair and acts in another one, while no other Pod could act in this one: no other
     /// member is to be seen, or none has written for so long that it is lost.
     fn busy_keeper(&mut self, pair: &Pair) -> Option<AgentId> {
         if pair.level.is_none() || pair.is_ending {

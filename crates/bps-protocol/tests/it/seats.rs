@@ -19,7 +19,7 @@ use crate::world::{Broken, World};
 /// A rule of the seats that is left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Omission {
-    /// A seat claims and starts its application whatever the turnstile says.
+    /// A seat claims and starts its application without asking the turnstile.
     ClaimsWithoutAsking,
     /// A seat that is fenced starts its application when it is handed over to, or when its claim is answered.
     StartsThoughFenced,

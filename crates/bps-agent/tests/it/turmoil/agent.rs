@@ -211,7 +211,7 @@ impl Pod {
             ends = self.stalling(seats) => format!("{:?}", ends?),
         };
         self.computer.note(ended);
-        // Whatever is left of the application is killed with the agent, and the container ends after it.
+        // All that is left of the application is killed with the agent, and the container ends after it.
         while !self.computer.table().is_empty() {
             sleep(Duration::from_millis(1)).await;
         }

@@ -134,6 +134,10 @@ impl Fleet {
         })
     }
 
+    fn assert_acting(&self, seed: u64, expected: &[&str]) {
+        assert_eq!(self.acting(), expected, "seed {seed}:\n{}", self.told());
+    }
+
     fn assert_apart(&self, seed: u64) {
         assert_eq!(self.is_apart(), Ok(()), "seed {seed}:\n{}", self.told());
     }
@@ -144,16 +148,16 @@ fn a_pod_that_takes_one_active_over_leaves_the_other_which_goes_on() {
     for seed in SEEDS {
         let mut fleet = Fleet::new(seed, Flaw::default());
         fleet.run_until(FAULT_AT);
-        assert_eq!(fleet.acting(), ["a", "b"], "seed {seed}:\n{}", fleet.told());
+        fleet.assert_acting(seed, &["a", "b"]);
         fleet.lose(0);
         fleet.run_until(FAULT_AT + SETTLES_IN);
-        assert_eq!(fleet.acting(), ["b", "s"], "seed {seed}:\n{}", fleet.told());
+        fleet.assert_acting(seed, &["b", "s"]);
         assert_eq!([0, 1].map(|pair| fleet.holder(pair)), [Some(SHARED), Some(1)]);
 
         // The other active crashes: its standby is busy, so it acts again itself.
         fleet.pods[1].computer.end_application(fleet.sim.elapsed());
         fleet.run_until(FAULT_AT + 2 * SETTLES_IN);
-        assert_eq!(fleet.acting(), ["b", "s"], "seed {seed}:\n{}", fleet.told());
+        fleet.assert_acting(seed, &["b", "s"]);
 
         // A spare takes the place of the busy standby, and stands by for the other active from then on.
         fleet.replace();
@@ -162,7 +166,7 @@ fn a_pod_that_takes_one_active_over_leaves_the_other_which_goes_on() {
         assert_eq!(members, [1, SPARE].map(|index| fleet.pods[index].id()), "seed {seed}:\n{}", fleet.told());
         fleet.lose(1);
         fleet.run_until(FAULT_AT + 4 * SETTLES_IN);
-        assert_eq!(fleet.acting(), ["c", "s"], "seed {seed}:\n{}", fleet.told());
+        fleet.assert_acting(seed, &["c", "s"]);
         fleet.assert_apart(seed);
     }
 }
@@ -175,7 +179,7 @@ fn if_both_actives_are_lost_at_once_one_is_taken_over_and_the_other_one_waits_fo
         fleet.lose(0);
         fleet.lose(1);
         fleet.run_until(FAULT_AT + SETTLES_IN);
-        assert_eq!(fleet.acting(), ["s"], "seed {seed}:\n{}", fleet.told());
+        fleet.assert_acting(seed, &["s"]);
         let taken: Vec<usize> = (0..2).filter(|pair| fleet.holder(*pair) == Some(SHARED)).collect();
         assert_eq!(taken.len(), 1, "seed {seed}:\n{}", fleet.told());
 
@@ -184,7 +188,7 @@ fn if_both_actives_are_lost_at_once_one_is_taken_over_and_the_other_one_waits_fo
         fleet.run_until(FAULT_AT + 2 * SETTLES_IN);
         let mut expected = vec![NAMES[other], "s"];
         expected.sort_unstable();
-        assert_eq!(fleet.acting(), expected, "seed {seed}:\n{}", fleet.told());
+        fleet.assert_acting(seed, &expected);
         fleet.assert_apart(seed);
     }
 }
@@ -198,14 +202,14 @@ fn a_pod_that_gave_one_role_back_takes_the_other_active_over() {
         fleet.run_until(FAULT_AT + SETTLES_IN);
         fleet.return_of(0);
         fleet.run_until(FAULT_AT + 2 * SETTLES_IN);
-        assert_eq!(fleet.acting(), ["b", "s"], "seed {seed}:\n{}", fleet.told());
+        fleet.assert_acting(seed, &["b", "s"]);
         // Its application crashes, and the role goes back by a handover.
         fleet.pods[SHARED].computer.end_application(fleet.sim.elapsed());
         fleet.run_until(FAULT_AT + 3 * SETTLES_IN);
-        assert_eq!(fleet.acting(), ["a", "b"], "seed {seed}:\n{}", fleet.told());
+        fleet.assert_acting(seed, &["a", "b"]);
         fleet.lose(1);
         fleet.run_until(FAULT_AT + 4 * SETTLES_IN);
-        assert_eq!(fleet.acting(), ["a", "s"], "seed {seed}:\n{}", fleet.told());
+        fleet.assert_acting(seed, &["a", "s"]);
         fleet.assert_apart(seed);
     }
 }
