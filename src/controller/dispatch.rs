@@ -87,7 +87,12 @@ fn settle<L: Looks>(context: &L, queue: &Queue, Finished { job, look, elapsed }:
             (ReconcileResult::Error, Some(again))
         }
         None => {
-            error!(controller = L::CONTROLLER, namespace = %job.key.namespace, name = %job.key.name, "Reconcile panicked");
+            error!(
+                controller = L::CONTROLLER,
+                namespace = job.key.namespace.as_str(),
+                name = job.key.name.as_str(),
+                "Reconcile panicked"
+            );
             context.metrics().panicked(L::CONTROLLER);
             (ReconcileResult::Error, Some(PANIC_DELAY.into()))
         }

@@ -129,8 +129,14 @@ impl EventWriter {
         };
         let api = self.api(key.namespace.as_deref());
         if let Err(error) = api.create(&PostParams::default(), &self.event(waiting, name)).await {
+            let namespace = key.namespace.as_deref().unwrap_or_default();
+            debug!(
+                namespace,
+                object = about,
+                error = &error as &dyn std::error::Error,
+                "Could not write an event"
+            );
             self.series.forget(&key);
-            debug!(error = &error as &dyn std::error::Error, "Could not write an event");
         }
     }
 
@@ -146,8 +152,14 @@ impl EventWriter {
         let api = self.api(key.namespace.as_deref());
         let written = api.patch(name, &PatchParams::default(), &Patch::Merge(series)).await;
         if let Err(error) = &written {
+            let namespace = key.namespace.as_deref().unwrap_or_default();
+            debug!(
+                namespace,
+                event = name,
+                error = error as &dyn std::error::Error,
+                "Could not count an event"
+            );
             self.series.forget(key);
-            debug!(error = error as &dyn std::error::Error, "Could not count an event");
         }
         written.is_ok()
     }

@@ -226,7 +226,13 @@ async fn keep_history(context: &Context, observation: &Observation, is_calm: boo
     let kept = history::keep(&context.client, observation).await;
     if let Err(error) = &kept {
         let set = observation.snapshot.desired.name.as_str();
-        warn!(set, error = error as &dyn std::error::Error, "Could not keep the template's history");
+        let namespace = observation.set.metadata.namespace.as_deref().unwrap_or_default();
+        warn!(
+            namespace,
+            set,
+            error = error as &dyn std::error::Error,
+            "Could not keep the template's history"
+        );
     }
     if kept.is_ok() { History::Kept } else { History::Refused }
 }
@@ -241,7 +247,7 @@ pub(super) fn checked_plan(context: &Context, key: &SetKey, observation: &Observ
     }
     for violation in violations {
         context.metrics.sets.refused_plan();
-        error!(namespace = %key.namespace, set = %key.name, %violation, "Refused a plan that breaks an invariant");
+        error!(namespace = key.namespace.as_str(), set = key.name.as_str(), %violation, "Refused a plan that breaks an invariant");
     }
     let mut protection = protect(snapshot);
     if !check(snapshot, &protection).is_empty() {

@@ -156,7 +156,11 @@ async fn take_confirmed(context: &Context, key: &SetKey, steps: &[Step]) -> Vec<
     match confirmed(&context.client, &context.sink, (key, steps)).await {
         Ok(Some(Confirmed { observation, still, doubted })) => {
             if still.len() < steps.len() {
-                debug!(namespace = %key.namespace, set = %key.name, "Dropped deletions that were not confirmed");
+                debug!(
+                    namespace = key.namespace.as_str(),
+                    set = key.name.as_str(),
+                    "Dropped deletions that were not confirmed"
+                );
             }
             let mut applied = context.applier.apply(&observation, &still).await;
             applied.extend(context.applier.leave(&doubted, None));
@@ -164,8 +168,12 @@ async fn take_confirmed(context: &Context, key: &SetKey, steps: &[Step]) -> Vec<
         }
         Ok(None) => context.applier.leave(steps, None),
         Err(error) => {
-            warn!(namespace = %key.namespace, set = %key.name, error = &error as &dyn std::error::Error,
-                "Could not confirm deletions");
+            warn!(
+                namespace = key.namespace.as_str(),
+                set = key.name.as_str(),
+                error = &error as &dyn std::error::Error,
+                "Could not confirm deletions"
+            );
             context.applier.leave(steps, Some(&error))
         }
     }

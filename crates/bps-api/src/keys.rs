@@ -134,7 +134,7 @@ pub const ANNOTATION_HA_LATE: &str = "backup.example.com/ha-late";
 /// Annotation on an EndpointSlice: epoch of the active whose address it shows, decimal as in `HA_EPOCH`. On a Pod: epoch
 /// of its last tenure, so that a group that is made anew knows what its epochs must exceed.
 pub const ANNOTATION_HA_EPOCH: &str = "backup.example.com/ha-epoch";
-/// Annotation on a Pod of a pair: `true` while it acts and nobody could follow it. An admission policy refuses its deletion to the
+/// Annotation on a Pod of a pair: `true` while no other one could act in its place. An admission policy refuses its deletion to the
 /// controllers of workloads; `kubectl delete pod` and evictions are not asked.
 pub const ANNOTATION_HA_KEPT: &str = "backup.example.com/ha-kept";
 

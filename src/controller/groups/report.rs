@@ -111,7 +111,9 @@ impl Round<'_> {
             }
             Err(error) if is_stale(&error) => Told::All,
             Err(error) => {
-                warn!(error = &error as &dyn std::error::Error, "Could not write the status of a group");
+                let (namespace, group) = (self.key.namespace.as_str(), self.key.name.as_str());
+                let error = &error as &dyn std::error::Error;
+                warn!(namespace, group, error, "Could not write the status of a group");
                 Told::Refused
             }
         }

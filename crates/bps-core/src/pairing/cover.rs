@@ -5,6 +5,9 @@
 //! A controller does not know which Pod can take over from which. So an active that is not covered is kept. The operator
 //! annotates it, and an admission policy (`backuppodset-kept`) refuses its deletion to the controllers of workloads. They
 //! retry once the annotation is gone. The policy lets evictions, users and the garbage collector delete the Pod.
+//!
+//! While no Pod acts that stays, because the application starts again or the Pod that acts goes away, the same holds for the only one
+//! that has every acknowledged write.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -15,7 +18,7 @@ use super::labels::label;
 use super::plan::Draft;
 use super::roster::{Roster, Unseated};
 use super::step::PairStep;
-use super::view::{Group, Pair, Pod, Shown};
+use super::view::{Group, Pair, Pod, Shown, is_lasting};
 
 /// How long an active has to be uncovered before its Pod is kept. 1 s: after most takeovers the other one answers again within
 /// that, and nothing has to be written.
@@ -64,14 +67,23 @@ impl Uncovered {
 }
 
 impl Roster<'_> {
+    /// The Pod whose end would leave a pair without one that can act, unless its standby can follow: the active, or while none acts
+    /// that stays, the only one that stays and has all of the state.
+    fn irreplaceable(&self, pair: &Pair) -> Option<AgentId> {
+        let mut keepers = pair.level_pods.iter().copied().filter(|id| self.is_staying(*id));
+        let keeper = keepers.next().filter(|_| pair.level.is_some() && keepers.next().is_none());
+        let holder = pair.lease.holder;
+        holder.filter(|id| self.is_staying(*id)).or(keeper).or(holder)
+    }
+
     /// What is known of a pair whose active nobody could follow now, after what was known `before`.
     pub fn uncovered(&self, pair: &Pair, before: Option<Uncovered>, now: BootTime) -> Option<Uncovered> {
-        let holder = pair.lease.holder?;
+        let held = self.irreplaceable(pair)?;
         // Not by its readiness, of which the controller hears before the annotation is gone: it would meet a refusal each time.
-        if self.standby_that_can_follow(pair).is_some() {
+        if pair.lease.holder == Some(held) && self.standby_that_can_follow(pair).is_some() {
             return None;
         }
-        let others = pair.lease.members.into_iter().filter(|id| *id != holder);
+        let others = pair.lease.members.into_iter().filter(|id| *id != held);
         let mut others =
             others.filter(|id| !self.is_claimed_elsewhere(pair, *id)).filter_map(|id| self.pod(id));
         let member = others.next().map(|pod| pod.is_leaving);
@@ -119,8 +131,9 @@ pub(super) fn covers(group: &Group, kept: &BTreeSet<AgentId>) -> Vec<PairStep> {
 }
 
 impl Draft<'_> {
-    /// Actives whose Pods are kept for now. Those of a set are deleted by the operator alone, which looks at their standbys
-    /// itself; those whose application ends soon after each start, or whose pair ends, are worth no wait.
+    /// Pods that are kept for now. Those of a set are deleted by the operator alone, which looks at their standbys itself; those
+    /// whose pair ends are worth no wait, nor those whose application ends soon after each start: the rollout may put it right. Only
+    /// a Pod that takes all of the state along when it is deleted, because the next one has another name, is kept in that case, too.
     pub(super) fn kept(&mut self) -> BTreeSet<AgentId> {
         let group = self.group;
         let mut kept = BTreeSet::new();
@@ -128,23 +141,28 @@ impl Draft<'_> {
             return kept;
         }
         for pair in &group.pairs {
-            let Some((holder, uncovered)) = pair.lease.holder.zip(pair.uncovered) else { continue };
-            let holder = self.roster.pod(holder).filter(|pod| !pod.is_leaving);
-            let is_in_vain = pair.is_ending || group.crash_looping.contains(&pair.number);
-            let Some(holder) = holder.filter(|_| !is_in_vain) else { continue };
+            let Some((held, uncovered)) = self.roster.irreplaceable(pair).zip(pair.uncovered) else {
+                continue;
+            };
+            let crash_loops = group.crash_looping.contains(&pair.number);
+            let is_worth_it = |pod: &&Pod| {
+                let takes_state_along = pair.level.is_some() && !is_lasting(&pod.name);
+                !pod.is_leaving && !pair.is_ending && (!crash_loops || takes_state_along)
+            };
+            let Some(held) = self.roster.pod(held).filter(is_worth_it) else { continue };
             let (from, until) = (uncovered.since + KEPT_AFTER, uncovered.kept_until(pair.level.is_some()));
             if until.is_some_and(|until| until <= self.at.now) {
                 continue;
             }
             // Whoever is kept by the word of the operator before this one is kept on.
-            if self.at.now < from && !holder.shown.is_kept {
+            if self.at.now < from && !held.shown.is_kept {
                 self.look_again(from);
                 continue;
             }
             if let Some(until) = until {
                 self.look_again(until);
             }
-            kept.insert(holder.id);
+            kept.insert(held.id);
         }
         kept
     }

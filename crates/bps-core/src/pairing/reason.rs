@@ -55,9 +55,9 @@ pub enum PairReason {
     FenceLifted,
     /// The labels of a Pod do not say its part in its pair.
     PartChanged,
-    /// No standby can take over from the active, so that no rollout may delete it now.
+    /// No other Pod can act in the place of this one, so that no rollout may delete it now.
     NotCovered,
-    /// A rollout may delete the active again.
+    /// A rollout may delete the Pod again.
     Covered,
 }
 
@@ -167,9 +167,9 @@ impl PairReason {
             Self::FenceLifted => "Another writer allowed a member of a pair that ends to act.",
             Self::PartChanged => "The labels of a Pod do not say its part in its pair.",
             Self::NotCovered => {
-                "No standby can take over from the active, so that no rollout may delete it now."
+                "No other Pod can act in the place of this one, so that no rollout may delete it now."
             }
-            Self::Covered => "A rollout may delete the active again.",
+            Self::Covered => "A rollout may delete the Pod again.",
         }
     }
 }

@@ -108,6 +108,48 @@ fn whoever_is_worth_no_wait_is_not_kept() {
     }
 }
 
+/// The application of the active starts again, or the active goes away: whoever has the state is the only one that can act.
+#[test]
+fn the_only_one_with_the_state_is_kept_while_no_pod_acts_that_stays() {
+    let nobody_acts = |group: &mut Group| {
+        group.pairs[0].level = Some(1);
+        group.pairs[0].level_pods = [AgentId(1)].into();
+        group.pairs[0].lease.holder = None;
+    };
+    let is_kept = |group: Group| {
+        let kept = Shown { is_kept: true, ..group.pods[0].shown.clone() };
+        actions(&plan_now(&group)).contains(&PairAction::Label { pod: AgentId(1), shown: kept })
+    };
+    assert!(is_kept(changed(nobody_acts, 6_000 * SECOND)));
+    let one_of_two = |group: &mut Group| {
+        nobody_acts(group);
+        group.pairs[0].level_pods = [AgentId(1), AgentId(2)].into();
+    };
+    assert!(!is_kept(changed(one_of_two, 2 * SECOND)));
+    // The active hands over to it, and takes its own copy along.
+    let other_one_leaves = |group: &mut Group| {
+        one_of_two(group);
+        group.pairs[0].level = Some(2);
+        group.pairs[0].lease.holder = Some(AgentId(2));
+        group.pods[1].is_leaving = true;
+    };
+    assert!(is_kept(changed(other_one_leaves, 2 * SECOND)));
+}
+
+#[test]
+fn a_pod_that_takes_the_state_along_is_kept_although_its_application_ends_soon_after_each_start() {
+    let loops = |group: &mut Group| {
+        group.pairs[0].level = Some(1);
+        group.crash_looping = [0].into();
+    };
+    assert!(!kept(&changed(loops, 2 * SECOND)).0);
+    let loops_in_a_deployment = |group: &mut Group| {
+        loops(group);
+        group.pods[0].name = "web-7c9d-x2x4q".into();
+    };
+    assert_eq!(kept(&changed(loops_in_a_deployment, 6_000 * SECOND)), (true, None));
+}
+
 #[test]
 fn an_operator_that_knows_nothing_keeps_whom_the_one_before_it_kept_and_lets_go_of_others() {
     let mut group = changed(hears_nothing, Duration::ZERO);
