@@ -13,6 +13,7 @@ use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 
 use super::last_lines::{OUTPUT, take_over};
 use super::replicate::left_out::LeftOut;
+use super::seats::link::ActiveLink;
 
 /// What this program is called by whoever has it open; the file may have been replaced since it was started.
 pub const OWN_PROGRAM: &str = "/proc/self/exe";
@@ -26,6 +27,10 @@ pub const EXIT_NOT_FOUND: u8 = 127;
 /// Variable by which the agent says what is to be removed before the start, see [`LeftOut`]; the application does not get it.
 pub const LEFT_OUT: &str = "BPS_LEFT_OUT";
 
+/// Variable by which the agent says where the link to the state is to lead, see [`ActiveLink`]; the application does
+/// not get it.
+pub const ACTIVE_LINK: &str = "BPS_ACTIVE_LINK";
+
 /// Why the application was not started.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -38,6 +43,9 @@ pub enum Error {
         /// Process id of the agent that started this program.
         agent: i32,
     },
+    /// The link may lead to the state of another pair.
+    #[error("point the link to the state of the seat that acts")]
+    PointLink(#[source] io::Error),
     /// No command was given.
     #[error("no command was given: write it after --, for example bps-agent run -- redis-server")]
     NoCommand,
@@ -58,7 +66,7 @@ impl Error {
         match self {
             Self::Execute { source, .. } if source.kind() == io::ErrorKind::NotFound => EXIT_NOT_FOUND,
             Self::Execute { .. } => EXIT_NOT_EXECUTABLE,
-            Self::TieToAgent(_) | Self::AgentEnded { .. } | Self::NoCommand => 1,
+            Self::TieToAgent(_) | Self::AgentEnded { .. } | Self::PointLink(_) | Self::NoCommand => 1,
         }
     }
 }
@@ -85,7 +93,14 @@ pub fn launch(agent: i32, command: &[OsString]) -> Error {
         // It writes to the log by itself then.
         last_words(format_args!("bps-agent: could not follow what the application writes: {error}"));
     }
-    // Here and not in the agent, which must not wait for a disk.
+    // This and what follows: here and not in the agent, which must not wait for a disk.
+    if let Some(text) = std::env::var_os(ACTIVE_LINK) {
+        let link =
+            text.to_str().and_then(ActiveLink::of_text).ok_or_else(|| io::ErrorKind::InvalidInput.into());
+        if let Err(error) = link.and_then(|link| link.point()) {
+            return Error::PointLink(error);
+        }
+    }
     let left_out = std::env::var_os(LEFT_OUT).and_then(|text| LeftOut::of_text(&text));
     if let Some((root, left_out)) = left_out
         && let Err(error) = left_out.remove_from(&root)
@@ -96,6 +111,10 @@ pub fn launch(agent: i32, command: &[OsString]) -> Error {
             root.display()
         ));
     }
-    let source = Command::new(program).args(arguments).env_remove(LEFT_OUT).env_remove(OUTPUT).exec();
+    let mut application = Command::new(program);
+    for own in [LEFT_OUT, ACTIVE_LINK, OUTPUT] {
+        application.env_remove(own);
+    }
+    let source = application.args(arguments).exec();
     Error::Execute { command: program.clone(), source }
 }

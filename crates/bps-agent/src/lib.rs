@@ -27,6 +27,7 @@
 //! | [`lifeline`] | connections that end when the application has certainly ended |
 //! | [`relay`] | serves whoever still comes to a Pod that does not act, from the one that does |
 //! | [`sockets`] | those on which an application listens that is about to end |
+//! | [`seats`] | where the seats of a Pod keep their state, and which one gets which Lease |
 //! | [`replicate`] | keeps a directory of the active on the standby's disk, too |
 //! | [`marks`] | files: whether it ran in this Pod before, and its role for probes |
 //! | [`metrics`] | what an agent counts, and who may read it |
@@ -62,6 +63,7 @@ pub mod publish;
 pub mod relay;
 pub mod replicate;
 pub mod search;
+pub mod seats;
 pub mod settings;
 mod sockets;
 pub mod stop_signal;

@@ -37,7 +37,7 @@ use self::ties::Ties;
 use super::application::Application;
 use super::hook::{Hooks, Occasion};
 use super::last_lines::{LastLines, OUTPUT};
-use super::launch::LEFT_OUT;
+use super::launch::{ACTIVE_LINK, LEFT_OUT};
 use super::lifeline::Tenancy;
 use super::metrics::AgentMetrics;
 use super::world::{Kernel, Machine};
@@ -71,6 +71,8 @@ pub struct Tenant<On: Machine = Kernel> {
     end_seen: Option<BootTime>,
     /// What is removed before each start.
     left_out: Option<String>,
+    /// Where the link to its state leads before each start, if it is that of one of several seats.
+    active_link: Option<String>,
     /// What it wrote last, if that may be told.
     last_lines: Option<LastLines>,
 }
@@ -116,6 +118,7 @@ impl<On: Machine> Tenant<On> {
             metrics: AgentMetrics::default(),
             end_seen: None,
             left_out: None,
+            active_link: None,
             last_lines: None,
         }
     }
@@ -132,6 +135,13 @@ impl<On: Machine> Tenant<On> {
     #[must_use]
     pub fn leaving_out(self, left_out: Option<String>) -> Self {
         Self { left_out, ..self }
+    }
+
+    /// Has the link to its state point there before each start, as
+    /// [`ActiveLink::text`](crate::seats::link::ActiveLink) says it.
+    #[must_use]
+    pub fn pointing(self, active_link: Option<String>) -> Self {
+        Self { active_link, ..self }
     }
 
     /// Tells what the application wrote last once it ends by itself again and again, if that is permitted.
@@ -328,6 +338,7 @@ impl<On: Machine> Tenant<On> {
         environment.extend(number.map(|number| (keys::ENV_HA_LIFELINE_FD, number)));
         let mut own = environment.clone();
         own.extend(self.left_out.clone().map(|text| (LEFT_OUT, text)));
+        own.extend(self.active_link.clone().map(|text| (ACTIVE_LINK, text)));
         own.extend(self.follow_output(now).map(|text| (OUTPUT, text)));
         let started = Application::start(self.machine.clone(), &self.launcher, &self.command, &own);
         if started.is_ok() {

@@ -6,6 +6,7 @@
 //! .bps-ha/new-*   what is being received
 //! .bps-ha/torn    there while a batch of several steps is being carried out
 //! .bps-ha/sync    socket on which the application asks for a barrier
+//! .bps-ha/seat    of one of several seats: the Lease that it had last, see `seats::folders`
 //! ```
 
 use std::fs::File;
@@ -303,7 +304,11 @@ impl StateDirectory {
         Ok(())
     }
 
-    fn read_own(&self, name: &str) -> io::Result<Option<String>> {
+    /// Reads a file of the agents' own; `None`: there is none.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub(crate) fn read_own(&self, name: &str) -> io::Result<Option<String>> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = match openat(&self.hidden, name, flags, Mode::empty()) {
             Ok(file) => File::from(file),
@@ -315,7 +320,11 @@ impl StateDirectory {
         Ok(Some(text))
     }
 
-    fn write_own(&self, name: &str, text: &str) -> io::Result<()> {
+    /// Replaces a file of the agents' own, as a whole and on disk.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub(crate) fn write_own(&self, name: &str, text: &str) -> io::Result<()> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let new = format!("{name}.new");
         let mut file = File::from(openat(&self.hidden, &new, flags, Mode::RUSR | Mode::WUSR)?);
