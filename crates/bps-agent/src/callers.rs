@@ -9,6 +9,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{Interval, MissedTickBehavior, interval, sleep};
 use tracing::warn;
 
+use super::doorman::{Entrance, is_from};
 use super::lifeline::Partner;
 
 /// Most unauthenticated connections from the partner's address. 4: an agent makes one or two at a time, and those of an earlier
@@ -22,14 +23,40 @@ const ACCEPT_EACH: Duration = Duration::from_millis(1);
 /// Pause after an error of the socket that accepts, such as too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
 
-/// Listening socket of an agent, with the places for unauthenticated connections.
+/// Listening socket of an agent.
 #[derive(Debug)]
-pub(crate) struct Callers {
+pub struct Listening {
     listener: TcpListener,
-    partner: watch::Receiver<Option<Partner>>,
     pace: Interval,
-    of_partner: Arc<Semaphore>,
-    of_others: Arc<Semaphore>,
+}
+
+/// Connection that was accepted.
+#[derive(Debug)]
+pub struct Accepted {
+    /// The connection.
+    pub stream: TcpStream,
+    /// Source address as the kernel of this machine reports it.
+    pub from: SocketAddr,
+}
+
+/// Places for unauthenticated connections.
+#[derive(Debug)]
+pub(crate) struct CallerPlaces(Arc<Semaphore>);
+
+/// Those who connect to an agent about one Lease, with the places for unauthenticated connections.
+#[derive(Debug)]
+pub struct Callers {
+    source: Source,
+    partner: watch::Receiver<Option<Partner>>,
+    of_partner: CallerPlaces,
+    of_others: CallerPlaces,
+}
+
+#[derive(Debug)]
+enum Source {
+    Listening(Listening),
+    /// A doorman shows them the way.
+    Entrance(Entrance),
 }
 
 /// Unauthenticated connection.
@@ -43,35 +70,77 @@ pub(crate) struct Caller {
     pub(crate) place: OwnedSemaphorePermit,
 }
 
-impl Callers {
-    /// Accepts on this socket for an agent with this partner.
-    pub(crate) fn new(listener: TcpListener, partner: watch::Receiver<Option<Partner>>) -> Self {
+impl Listening {
+    /// On this socket.
+    pub fn new(listener: TcpListener) -> Self {
         let mut pace = interval(ACCEPT_EACH);
         pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let [of_partner, of_others] = [PARTNER_MAX, OTHERS_MAX].map(|most| Arc::new(Semaphore::new(most)));
-        Self { listener, partner, pace, of_partner, of_others }
+        Self { listener, pace }
+    }
+
+    /// Waits for the next connection. The future may be dropped and made again.
+    pub(crate) async fn next(&mut self) -> Accepted {
+        loop {
+            self.pace.tick().await;
+            match self.listener.accept().await {
+                Ok((stream, from)) => return Accepted { stream, from },
+                Err(error) => {
+                    warn!(error = &error as &dyn std::error::Error, "Could not accept a connection");
+                    sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    }
+}
+
+impl CallerPlaces {
+    /// For connections from the address of a partner.
+    pub(crate) fn of_partner() -> Self {
+        Self(Arc::new(Semaphore::new(PARTNER_MAX)))
+    }
+
+    /// For all others.
+    pub(crate) fn of_strangers() -> Self {
+        Self(Arc::new(Semaphore::new(OTHERS_MAX)))
+    }
+
+    /// A place, if one is free.
+    pub(crate) fn take(&self) -> Option<OwnedSemaphorePermit> {
+        self.0.clone().try_acquire_owned().ok()
+    }
+}
+
+impl Callers {
+    /// Those who come to this socket, of an agent with this partner.
+    pub(crate) fn at(listening: Listening, partner: watch::Receiver<Option<Partner>>) -> Self {
+        Self::of(Source::Listening(listening), partner)
+    }
+
+    /// Those whom a doorman shows the way.
+    pub(crate) fn led(entrance: Entrance, partner: watch::Receiver<Option<Partner>>) -> Self {
+        Self::of(Source::Entrance(entrance), partner)
+    }
+
+    fn of(source: Source, partner: watch::Receiver<Option<Partner>>) -> Self {
+        Self {
+            source,
+            partner,
+            of_partner: CallerPlaces::of_partner(),
+            of_others: CallerPlaces::of_strangers(),
+        }
     }
 
     /// Waits for the next connection, and closes those without a place. The future may be dropped and made again.
     pub(crate) async fn next(&mut self) -> Caller {
         loop {
-            self.pace.tick().await;
-            let (stream, from) = match self.listener.accept().await {
-                Ok(accepted) => accepted,
-                Err(error) => {
-                    warn!(error = &error as &dyn std::error::Error, "Could not accept a connection");
-                    sleep(ACCEPT_PAUSE).await;
-                    continue;
-                }
+            let Accepted { stream, from } = match &mut self.source {
+                Source::Listening(listening) => listening.next().await,
+                Source::Entrance(entrance) => entrance.next().await,
             };
-            if let Ok(place) = self.places(from).clone().try_acquire_owned() {
+            let places = if is_from(&self.partner, from) { &self.of_partner } else { &self.of_others };
+            if let Some(place) = places.take() {
                 return Caller { stream, from, place };
             }
         }
-    }
-
-    fn places(&self, from: SocketAddr) -> &Arc<Semaphore> {
-        let partner = self.partner.borrow().map(|(_, address)| address.ip().to_canonical());
-        if partner == Some(from.ip().to_canonical()) { &self.of_partner } else { &self.of_others }
     }
 }

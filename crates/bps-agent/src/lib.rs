@@ -24,6 +24,7 @@
 //! | [`exchange`] | one socket for all seats of a Pod: gives each datagram to the seat whose Lease it is about |
 //! | [`peer`] | authenticated datagrams between agents; their form is in [`bps_wire::frame`] |
 //! | [`callers`] | connections that only the partner has a reason to make |
+//! | [`doorman`] | one TCP port for all seats of a Pod: each gets the connections about its Lease |
 //! | [`lifeline`] | connections that end when the application has certainly ended |
 //! | [`relay`] | serves whoever still comes to a Pod that does not act, from the one that does |
 //! | [`sockets`] | those on which an application listens that is about to end |
@@ -36,10 +37,11 @@
 //! Nothing here decides whether the application may run: [`bps_protocol`] does.
 
 pub mod application;
-mod callers;
+pub mod callers;
 mod causes;
 pub mod check;
 pub mod clock;
+pub mod doorman;
 mod draw;
 pub mod enforcer;
 pub mod exchange;

@@ -20,6 +20,7 @@ use tokio::sync::watch;
 use tracing::info;
 
 use super::clock::{self, Alarm};
+use super::doorman::Port;
 use super::enforcer::Lent;
 use super::exchange::{Exchange, Extension};
 use super::hook::Hooks;
@@ -158,7 +159,7 @@ struct Member {
     /// The socket to the other agents.
     exchange: Exchange<Socket>,
     /// Where the other agent makes its lines to.
-    listener: TcpListener,
+    port: Port,
     client: Client,
     membership: Membership,
     own: Identity,
@@ -240,7 +241,7 @@ impl Member {
             body,
             keys: present,
             exchange,
-            listener,
+            port: Port::Own(listener),
             client,
             membership,
             own,
@@ -320,7 +321,7 @@ impl Member {
             group,
             own: self.own.id,
             keys: self.keys.clone(),
-            listener: self.listener.try_clone().map_err(Error::Listen)?,
+            port: self.port.try_clone().map_err(Error::Listen)?,
             bonds: self.body.tenant.bonds(),
             answered_within: ANSWERED_WITHIN,
         };

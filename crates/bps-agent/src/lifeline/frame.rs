@@ -30,6 +30,8 @@ use bps_protocol::{AgentId, Epoch};
 use bps_wire::key_ring::{KeyRing, TAG_BYTES};
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
+use crate::doorman::Greeting;
+
 /// Length of a frame. Unit: bytes.
 pub const FRAME_BYTES: usize = SIGNED_BYTES + TAG_BYTES;
 
@@ -37,6 +39,11 @@ pub const FRAME_BYTES: usize = SIGNED_BYTES + TAG_BYTES;
 const DOMAIN: &[u8] = b"backup.example.com/bps-lifeline/v2\0";
 
 const START: [u8; 5] = *b"BPSL\x02";
+/// Where the first frame of a line names the Lease.
+pub const GREETING: Greeting = Greeting { bytes: SENDER_AT, group_of };
+
+const GROUP_AT: usize = 8;
+const SENDER_AT: usize = 24;
 const EPOCH_AT: usize = 88;
 const ORIGIN_AT: usize = 96;
 const PORT_AT: usize = 112;
@@ -169,6 +176,13 @@ impl Frame {
     }
 }
 
+/// The Lease that the beginning of a frame names, which may be anything.
+fn group_of(bytes: &[u8]) -> Option<u128> {
+    let is_frame = bytes.starts_with(&START);
+    let group = bytes.get(GROUP_AT..SENDER_AT).filter(|_| is_frame)?;
+    group.try_into().map(u128::from_be_bytes).ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -213,6 +227,14 @@ mod tests {
             changed[index] ^= 1;
             assert_eq!(Frame::open(&changed, &keys("0f")), None, "{index}");
         }
+    }
+
+    #[test]
+    fn the_beginning_of_a_frame_names_its_lease() {
+        let sealed = Frame { group: 0x0102, ..frame(Word::Hello(origin("192.0.2.8:9"))) }.seal(&keys("0f"));
+        let of = |bytes: &[u8]| (GREETING.group_of)(bytes);
+        assert_eq!(of(&sealed[..GREETING.bytes]), Some(0x0102));
+        assert_eq!((of(&sealed[..GREETING.bytes - 1]), of(&sealed[1..]), of(b"")), (None, None, None));
     }
 
     #[tokio::test]

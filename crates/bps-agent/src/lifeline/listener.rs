@@ -16,7 +16,7 @@ use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use tokio::io::AsyncWriteExt as _;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::sync::watch::Receiver;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tracing::{info, warn};
@@ -66,11 +66,10 @@ struct Server {
 /// None: without a certificate the Lease decides.
 pub async fn run(
     line: Line,
-    listener: TcpListener,
+    mut callers: Callers,
     mut bonds: Receiver<Tenancy>,
     shutdown: Shutdown,
 ) -> Result<(), TaskError> {
-    let mut callers = Callers::new(listener, line.partner.clone());
     let mut server = Server { line, challenged: VecDeque::new(), watched: None, bond: None };
     let mut greetings: FuturesUnordered<BoxFuture<'static, Option<Greeted>>> = FuturesUnordered::new();
     let mut looks = interval(LOOK_EVERY);

@@ -31,7 +31,7 @@ mod question;
 pub mod watcher;
 
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -49,6 +49,7 @@ use tokio::sync::{mpsc, watch};
 use self::bond::Bond;
 pub use self::question::ANSWERED_WITHIN;
 use self::watcher::Words;
+use super::doorman::Port;
 
 /// How long it may take until both lines are made.
 const GREETING_MAX: Duration = Duration::from_secs(1);
@@ -110,8 +111,8 @@ pub struct Needs {
     pub own: AgentId,
     /// The present keys.
     pub keys: watch::Receiver<KeyRing>,
-    /// Where the other agent connects to; it does not wait.
-    pub listener: TcpListener,
+    /// Where the other agent connects to.
+    pub port: Port,
     /// The bond with the application, while it acts.
     pub bonds: watch::Receiver<Tenancy>,
     /// Time within which a living agent must deny that its application has ended, see [`ANSWERED_WITHIN`].
@@ -124,12 +125,12 @@ impl Lifelines {
     /// # Errors
     /// What the kernel refused.
     pub fn start(tasks: &mut Tasks, shutdown: &Shutdown, needs: Needs) -> io::Result<Self> {
-        let Needs { group, own, keys, listener, bonds, answered_within } = needs;
+        let Needs { group, own, keys, port, bonds, answered_within } = needs;
         let (partner, known) = watch::channel(None);
         let (reporter, certificates) = mpsc::channel(CERTIFICATES_WAITING_MAX);
         let line = Line { group, own, keys, partner: known };
-        let listener = tokio::net::TcpListener::from_std(listener)?;
-        tasks.spawn("lifelines", listener::run(line.clone(), listener, bonds, shutdown.clone()));
+        let callers = port.callers(group, line.partner.clone())?;
+        tasks.spawn("lifelines", listener::run(line.clone(), callers, bonds, shutdown.clone()));
         let (teller, watching) = watch::channel(Watching::default());
         let (denied, denials) = watch::channel(None);
         let words = Words { certificates: reporter, watching: teller, denied: denials, answered_within };

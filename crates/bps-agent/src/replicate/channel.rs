@@ -21,13 +21,18 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use super::word::{WORD_MAX_BYTES, Word};
+use super::word::{HELLO_GROUP_BYTES, WORD_MAX_BYTES, Word, hello_group};
+use crate::doorman::Greeting;
 use crate::draw::draw;
 
 /// Separates these frames from everything else that the same key might ever sign.
 const DOMAIN: &[u8] = b"backup.example.com/bps-state/v1\0";
 /// Longest word before both sides have proved that they have a key. Unit: bytes.
 const GREETING_MAX_BYTES: usize = 128;
+/// Where the first word is: behind the number that who connected drew, a length and the epoch. Unit: bytes.
+const FIRST_WORD_AT: usize = 16 + 4 + 8;
+/// Where what is said first on a connection names the Lease.
+pub const GREETING: Greeting = Greeting { bytes: FIRST_WORD_AT + HELLO_GROUP_BYTES, group_of };
 /// How long one frame may take on its way. 10 s: the longest one needs that on a line of 100 kbit/s.
 const FRAME_MAX: Duration = Duration::from_secs(10);
 /// Longest silence of somebody who is waited for.
@@ -221,12 +226,19 @@ impl<Stream: AsyncRead + AsyncWrite + Unpin> Channel<Stream> {
     }
 }
 
+/// The Lease that the beginning of a connection names, which may be anything.
+fn group_of(bytes: &[u8]) -> Option<u128> {
+    hello_group(bytes.get(FIRST_WORD_AT..)?)
+}
+
 async fn send_bytes(stream: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> io::Result<()> {
     timeout(FRAME_MAX, stream.write_all(bytes)).await.map_err(io::Error::from)?
 }
 
 #[cfg(test)]
 mod tests {
+    use bps_protocol::AgentId;
+    use bps_wire::level::DirectoryId;
     use tokio::io::{DuplexStream, duplex};
 
     use super::*;
@@ -256,6 +268,20 @@ mod tests {
         assert_eq!(standby.hear().await.unwrap(), Word::Commit(7));
         standby.say(&[Word::Acknowledge(7)]).await.unwrap();
         assert_eq!(active.hear().await.unwrap(), Word::Acknowledge(7));
+    }
+
+    #[tokio::test]
+    async fn the_beginning_of_a_connection_names_its_lease() {
+        let (near, mut far) = duplex(1 << 10);
+        let mut active = Channel::connected(near, keys("0f"), EPOCH).await.unwrap();
+        let [from, to] = [1, 2].map(AgentId);
+        let hello = Word::Hello { group: 0x0102, from, to, directory: DirectoryId(3) };
+        active.say(&[hello]).await.unwrap();
+        let mut first = vec![0; GREETING.bytes];
+        far.read_exact(&mut first).await.unwrap();
+        let of = |bytes: &[u8]| (GREETING.group_of)(bytes);
+        assert_eq!(of(&first), Some(0x0102));
+        assert_eq!((of(&first[..first.len() - 1]), of(&[2; GREETING.bytes]), of(b"")), (None, None, None));
     }
 
     #[tokio::test]

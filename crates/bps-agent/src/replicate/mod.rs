@@ -71,6 +71,7 @@ use self::notes::{copy_note, level_annotations};
 use self::receiver::Receiver;
 use self::resignation::Resignation;
 use self::sender::{Progress, Sender};
+use super::doorman::Port;
 use super::lifeline::{Line, Partner, partner_of, prepare};
 use super::metrics::AgentMetrics;
 use super::store::{Annotations, Note};
@@ -100,7 +101,7 @@ pub struct Replication {
     door: Door,
     promote_when: PromoteWhen,
     left_out: LeftOut,
-    listener: TcpListener,
+    port: Port,
 }
 
 /// What belongs to one Lease.
@@ -136,7 +137,7 @@ impl Replication {
         let directory = StateDirectory::open(&directory)?;
         let listener = TcpListener::bind(state_address(peer_bind))?;
         listener.set_nonblocking(true)?;
-        Ok(Self { directory, door: Door::default(), promote_when, left_out, listener })
+        Ok(Self { directory, door: Door::default(), promote_when, left_out, port: Port::Own(listener) })
     }
 
     /// Where the application finds the socket for barriers.
@@ -154,13 +155,13 @@ impl Replication {
         (group, own): (u128, AgentId),
         (keys, notes, metrics): (watch::Receiver<KeyRing>, mpsc::Sender<Note>, AgentMetrics),
     ) -> io::Result<Replica> {
-        let Self { directory, door, promote_when, left_out, listener } = self;
+        let Self { directory, door, promote_when, left_out, port } = self;
         door.forget();
         let (partner, known) = watch::channel(None);
         let line = Line { group, own, keys, partner: known };
-        let listener = tokio::net::TcpListener::from_std(listener.try_clone()?)?;
+        let callers = port.callers(group, line.partner.clone())?;
         let receiver = Receiver::new(line.clone(), directory.clone(), door.clone());
-        tasks.spawn("state receiver", receiver.run(listener, shutdown.clone()));
+        tasks.spawn("state receiver", receiver.run(callers, shutdown.clone()));
         let (acting, acted) = watch::channel(None);
         let (snapshots, seen) = watch::channel(None);
         let (progress, reached) = watch::channel(Progress::default());

@@ -16,7 +16,7 @@ use bps_wire::level::DirectoryId;
 use futures::StreamExt as _;
 use futures::future::{BoxFuture, pending};
 use futures::stream::FuturesUnordered;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout};
 use tracing::{info, warn};
@@ -71,14 +71,13 @@ impl Receiver {
         Self { line, directory, door, shortage: Arc::default() }
     }
 
-    /// Receives from whoever acts.
+    /// Receives from whoever acts and calls.
     ///
     /// # Errors
     /// None: without a level standby the active goes on alone.
-    pub async fn run(self, listener: TcpListener, shutdown: Shutdown) -> Result<(), TaskError> {
+    pub async fn run(self, mut callers: Callers, shutdown: Shutdown) -> Result<(), TaskError> {
         let mut greetings: FuturesUnordered<BoxFuture<'static, io::Result<Session>>> =
             FuturesUnordered::new();
-        let mut callers = Callers::new(listener, self.line.partner.clone());
         let mut session: BoxFuture<'static, io::Result<()>> = Box::pin(pending());
         loop {
             tokio::select! {

@@ -79,6 +79,15 @@ pub enum Word {
     Refuse(StateRefusal),
 }
 
+/// How much of a hello names the Lease. Unit: bytes.
+pub const HELLO_GROUP_BYTES: usize = 1 + 16;
+
+/// The Lease that the beginning of a hello names; `None`: it is none.
+pub fn hello_group(bytes: &[u8]) -> Option<u128> {
+    let (kind, rest) = bytes.split_first()?;
+    Fields(rest).u128().filter(|_| *kind == 1)
+}
+
 impl Word {
     /// The bytes on the wire.
     pub fn encode(&self) -> Vec<u8> {

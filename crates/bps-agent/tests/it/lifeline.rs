@@ -5,6 +5,7 @@ use std::process::{Child, Command};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bps_agent::doorman::Port;
 use bps_agent::lifeline::bond::Bond;
 use bps_agent::lifeline::{ANSWERED_WITHIN, Lifelines, Needs, Tenancy, Watching};
 use bps_protocol::{AgentId, Epoch};
@@ -101,7 +102,7 @@ fn end(own: u128, listener: &TcpListener, record: &Record, answered_within: Dura
         group: record.group,
         own: AgentId(own),
         keys: present,
-        listener,
+        port: Port::Own(listener),
         bonds: present_bond,
         answered_within,
     };

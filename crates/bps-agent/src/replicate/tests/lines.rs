@@ -14,6 +14,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use super::{Arc, Door, Epoch, HIDDEN_FOLDER, Scanner, Snapshot, StateDirectory, Word, content, fs};
+use crate::callers::{Callers, Listening};
 use crate::lifeline::{Line, Partner};
 use crate::replicate::channel::Channel;
 use crate::replicate::image::StatePath;
@@ -59,8 +60,9 @@ impl Standby {
         let address = listener.local_addr().unwrap();
         let (door, shutdown) = (Door::default(), Shutdown::new());
         let (line, partner) = line(STANDBY, (ACTIVE, address), "0f");
+        let callers = Callers::at(Listening::new(listener), line.partner.clone());
         let receiver = Receiver::new(line, directory.clone(), door.clone());
-        let run = receiver.run(listener, shutdown.clone());
+        let run = receiver.run(callers, shutdown.clone());
         let task = tokio::spawn(async move { run.await.unwrap() });
         Self { directory, door, address, shutdown, task, _partner: partner }
     }
