@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use bps_api::HandoverOrder;
 use bps_protocol::{Agent, AgentId, BootTime, Epoch, Version};
-use bps_wire::level::Level;
+use bps_wire::level::{DirectoryId, Level};
 use bps_wire::orders::Orders;
 
 use super::withdrawal::is_idle;
@@ -70,9 +70,11 @@ impl LeaseView {
     }
 
     /// Whether the agent may forget this Lease, as a restart would: no other agent counts on a promise of it,
-    /// and it cannot come to act by a write that is still under way.
-    pub(super) fn is_done_with(&self, agent: &Agent, now: BootTime) -> bool {
-        let is_unnamed = agent.seen.is_some_and(|seen| !seen.lease.names(agent.id));
+    /// and it cannot come to act by a write that is still under way. `copy` is the state directory that it keeps for
+    /// the Lease as long as that may be the only one; `None`: it keeps none.
+    pub(super) fn is_done_with(&self, agent: &Agent, now: BootTime, copy: Option<DirectoryId>) -> bool {
+        let is_kept = copy.is_some_and(|copy| self.may_name(copy));
+        let is_unnamed = !is_kept && agent.seen.is_some_and(|seen| !seen.lease.names(agent.id));
         let is_out = self.is_gone || is_unnamed && agent.unresolved.is_none();
         let is_needed = !is_idle(agent.role) || now < agent.promise_end;
         is_out && !is_needed
@@ -131,6 +133,15 @@ impl LeaseView {
     /// State directories that are in sync.
     pub(super) fn level(&self) -> &Level {
         &self.level
+    }
+
+    /// Whether the Lease calls this state directory in sync, as far as it can be read.
+    fn may_name(&self, directory: DirectoryId) -> bool {
+        match &self.level {
+            Level::Unsaid => false,
+            Level::Only(_) => self.level.names(directory),
+            Level::Unreadable => true,
+        }
     }
 
     /// Whether [`LeaseView::level`] was read in this version.
@@ -243,7 +254,7 @@ mod tests {
     fn an_agent_is_done_with_a_lease_that_does_not_name_it_and_counts_on_nothing_of_it() {
         let now = BootTime(10);
         let (named, unnamed) = (standby([OWN, OTHER]), standby([STRANGER, OTHER]));
-        let is_done = |agent: Agent| LeaseView::default().is_done_with(&agent, now);
+        let is_done = |agent: Agent| LeaseView::default().is_done_with(&agent, now, None);
         assert!(is_done(unnamed));
         assert!(!is_done(named));
         assert!(!is_done(Agent { seen: None, ..unnamed }), "it has not read the Lease");
@@ -254,7 +265,29 @@ mod tests {
         let mut gone = LeaseView::default();
         gone.lose();
         let writing = Agent { unresolved: Some(unresolved()), ..named };
-        assert!(gone.is_done_with(&writing, now), "its write is never applied");
-        assert!(!gone.is_done_with(&Agent { role: Role::Active, ..named }, now));
+        assert!(gone.is_done_with(&writing, now, None), "its write is never applied");
+        assert!(!gone.is_done_with(&Agent { role: Role::Active, ..named }, now, None));
+    }
+
+    #[test]
+    fn a_seat_stays_while_its_copy_may_be_the_only_one() {
+        let [own, other] = [1, 2].map(DirectoryId);
+        let (named, unnamed) = (standby([OWN, OTHER]), standby([STRANGER, OTHER]));
+        let table = [
+            (Level::Unsaid, true),
+            (Level::Only([own, other].into()), false),
+            (Level::Only([own].into()), false),
+            (Level::Only([other].into()), true),
+            (Level::Unreadable, false),
+        ];
+        for (level, is_done) in table {
+            let mut view = LeaseView::default();
+            view.learn_level(Version(1), level);
+            let told = |view: &LeaseView, agent: &Agent, copy| view.is_done_with(agent, BootTime(10), copy);
+            assert_eq!(told(&view, &unnamed, Some(own)), is_done, "{:?}", view.level());
+            assert!(!told(&view, &named, Some(own)) && told(&view, &unnamed, None), "{:?}", view.level());
+            view.lose();
+            assert!(told(&view, &unnamed, Some(own)), "the Lease is gone, and no agent can act by it");
+        }
     }
 }

@@ -80,7 +80,8 @@ impl<On: Machine> Turn<'_, On> {
     pub(super) fn is_dismissed(&self) -> bool {
         let agent = self.pair.protocol.agent();
         let may_look = self.pair.is_of_group && !self.withdrawal.is_leaving();
-        may_look && self.lease.is_done_with(agent, self.now())
+        let copy = self.pair.replica.as_ref().and_then(Replica::kept);
+        may_look && self.lease.is_done_with(agent, self.now(), copy)
     }
 
     /// Whether nothing of the application is left; asks one that runs as standby to end.

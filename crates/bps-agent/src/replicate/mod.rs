@@ -57,7 +57,7 @@ use bps_runtime::tasks::Tasks;
 use bps_wire::key_ring::KeyRing;
 use bps_wire::lag::Told;
 use bps_wire::lease::Record;
-use bps_wire::level::Level;
+use bps_wire::level::{DirectoryId, Level};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, watch};
 use tracing::{info, warn};
@@ -71,7 +71,7 @@ use self::notes::{copy_note, level_annotations};
 use self::receiver::Receiver;
 use self::resignation::Resignation;
 use self::sender::{Progress, Sender};
-use super::doorman::Port;
+use super::doorman::{Doorman, Port};
 use super::lifeline::{Line, Partner, partner_of, prepare};
 use super::metrics::AgentMetrics;
 use super::store::{Annotations, Note};
@@ -102,6 +102,8 @@ pub struct Replication {
     promote_when: PromoteWhen,
     left_out: LeftOut,
     port: Port,
+    /// It is that of one of several seats.
+    is_of_seat: bool,
 }
 
 /// What belongs to one Lease.
@@ -112,6 +114,8 @@ pub struct Replica {
     /// Closed while the application may run.
     pub door: Door,
     promote_when: PromoteWhen,
+    /// The directory is kept for the Lease as long as that calls it in sync.
+    is_kept: bool,
     partner: watch::Sender<Option<Partner>>,
     acting: watch::Sender<Option<Epoch>>,
     views: watch::Sender<View>,
@@ -135,9 +139,15 @@ impl Replication {
     pub fn open(settings: &ReplicateSettings, peer_bind: SocketAddr) -> io::Result<Self> {
         let ReplicateSettings { directory, promote_when, left_out } = settings.clone();
         let directory = StateDirectory::open(&directory)?;
-        let listener = TcpListener::bind(state_address(peer_bind))?;
-        listener.set_nonblocking(true)?;
-        Ok(Self { directory, door: Door::default(), promote_when, left_out, port: Port::Own(listener) })
+        let port = Port::Own(listen(peer_bind)?);
+        Ok(Self { directory, door: Door::default(), promote_when, left_out, port, is_of_seat: false })
+    }
+
+    /// The directory of one of several seats, which share the port.
+    pub fn of_seat(settings: &ReplicateSettings, directory: StateDirectory, doorman: Doorman) -> Self {
+        let ReplicateSettings { directory: _, promote_when, left_out } = settings.clone();
+        let port = Port::Shared(doorman);
+        Self { directory, door: Door::default(), promote_when, left_out, port, is_of_seat: true }
     }
 
     /// Where the application finds the socket for barriers.
@@ -155,7 +165,7 @@ impl Replication {
         (group, own): (u128, AgentId),
         (keys, notes, metrics): (watch::Receiver<KeyRing>, mpsc::Sender<Note>, AgentMetrics),
     ) -> io::Result<Replica> {
-        let Self { directory, door, promote_when, left_out, port } = self;
+        let Self { directory, door, promote_when, left_out, port, is_of_seat } = self;
         door.forget();
         let (partner, known) = watch::channel(None);
         let line = Line { group, own, keys, partner: known };
@@ -199,6 +209,7 @@ impl Replication {
             directory,
             door,
             promote_when,
+            is_kept: *is_of_seat,
             partner,
             acting,
             views,
@@ -239,6 +250,12 @@ impl Replica {
         may_take(self.promote_when, level, self.directory.id())
             && self.is_usable()
             && !self.door.is_distrusted()
+    }
+
+    /// The directory that the Lease must not call in sync any more before this agent forgets it; `None`: that is not
+    /// looked at, because the Pod has no other use for the directory.
+    pub fn kept(&self) -> Option<DirectoryId> {
+        self.is_kept.then(|| self.directory.id())
     }
 
     /// Whether the application may act with what is in the directory.
@@ -299,6 +316,16 @@ impl Replica {
         // One that waits already is as good.
         let _: Result<(), TrySendError<()>> = self.settle.try_send(());
     }
+}
+
+/// Listens two ports above that of the agents' other talk; does not wait.
+///
+/// # Errors
+/// The port cannot be used.
+pub fn listen(peer_bind: SocketAddr) -> io::Result<TcpListener> {
+    let listener = TcpListener::bind(state_address(peer_bind))?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
 }
 
 /// Where an agent receives state that listens for other talk at this address.
