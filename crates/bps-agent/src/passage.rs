@@ -27,6 +27,11 @@ impl SharedTurnstile {
     pub fn passage(&self, seat: SeatNumber) -> Passage {
         Passage { seat, turnstile: self.clone(), news: self.0.subscribe(), is_fenced: false }
     }
+
+    /// The turnstile, as it changes.
+    pub fn watch(&self) -> watch::Receiver<Turnstile> {
+        self.0.subscribe()
+    }
 }
 
 impl Passage {

@@ -73,12 +73,17 @@ impl Health {
 
     /// Says whether all caches have listed once; a replica that does not lead is ready too.
     pub fn set_ready(&self, is_ready: bool) {
-        self.is_ready.send_replace(is_ready);
+        self.is_ready.send_if_modified(|shown| std::mem::replace(shown, is_ready) != is_ready);
     }
 
     /// Whether the watch loop has ticked within [`LIVENESS_MAX`].
     pub fn is_live(&self) -> bool {
         self.last_tick().elapsed() <= LIVENESS_MAX
+    }
+
+    /// Whether it is ready, as it changes.
+    pub fn readiness(&self) -> watch::Receiver<bool> {
+        self.is_ready.subscribe()
     }
 
     /// Whether it is ready, or becomes so within [`READY_WAIT`].

@@ -11,7 +11,9 @@
 //! | [`choice`] | decides which seat gets a Lease |
 //! | [`folders`] | the directories, and what is kept of their Leases |
 //! | [`link`](mod@link) | points the application at the directory of the seat that acts |
+//! | [`summary`] | what the agent shows of itself: one role, and one answer to the kubelet |
 
 pub mod choice;
 pub mod folders;
 pub mod link;
+pub mod summary;
