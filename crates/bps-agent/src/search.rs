@@ -7,7 +7,7 @@
 //!
 //! Never writes anything, and knows nothing of the protocol.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
 use std::time::Duration;
 
@@ -64,6 +64,8 @@ pub struct Search {
     api: Api<Lease>,
     membership: Membership,
     own: Identity,
+    /// Uids of the Leases that other seats of this agent have.
+    taken: BTreeSet<u128>,
 }
 
 /// Whether the agent is a spare.
@@ -78,7 +80,13 @@ struct Spare<Tell> {
 impl Search {
     /// For an agent, in its own namespace.
     pub fn new(client: Client, membership: Membership, own: Identity) -> Self {
-        Self { api: Api::namespaced(client, &own.namespace), membership, own }
+        Self { api: Api::namespaced(client, &own.namespace), membership, own, taken: BTreeSet::new() }
+    }
+
+    /// Finds none of these Leases, which other seats of this agent have.
+    #[must_use]
+    pub fn except(self, taken: BTreeSet<u128>) -> Self {
+        Self { taken, ..self }
     }
 
     /// Waits until there is such a Lease; of several the first one seen. Tells meanwhile whether this agent is a spare, when
@@ -149,7 +157,10 @@ impl Search {
                     let name = lease.name_any();
                     let is_whole = match Self::read(&lease) {
                         Some(record) if self.is_it(&record) => return Ok(Some(Found { name, record })),
-                        Some(record) => is_whole_without(&self.own, &record),
+                        Some(record) => {
+                            let is_awaited = !self.is_taken(&record) && is_successor(&self.own, &record);
+                            is_whole(&record) && !is_awaited
+                        }
                         None => false,
                     };
                     pairs.insert(name, is_whole);
@@ -182,8 +193,12 @@ impl Search {
     fn is_it(&self, record: &Record) -> bool {
         match self.membership {
             Membership::Lease(_) => true,
-            Membership::Group(_) => record.lease.names(self.own.id),
+            Membership::Group(_) => record.lease.names(self.own.id) && !self.is_taken(record),
         }
+    }
+
+    fn is_taken(&self, record: &Record) -> bool {
+        self.taken.contains(&record.group)
     }
 }
 
@@ -201,16 +216,19 @@ impl<Tell: Fn(bool)> Spare<Tell> {
     }
 }
 
-/// Whether a pair has an active and a standby that answers and lacks nothing, and this agent's Pod is not the successor of
-/// either: one of a StatefulSet has the name of the Pod that it replaces.
-fn is_whole_without(own: &Identity, record: &Record) -> bool {
+/// Whether a pair has an active and a standby that answers and lacks nothing.
+fn is_whole(record: &Record) -> bool {
     let is_level = match &record.level {
         Level::Unsaid => true,
         Level::Only(directories) => directories.len() >= record.lease.members.len(),
         Level::Unreadable => false,
     };
-    let is_successor = record.directory.values().any(|member| member.pod == own.pod);
-    record.lease.hold == Hold::Peer && record.lease.pending.is_none() && is_level && !is_successor
+    record.lease.hold == Hold::Peer && record.lease.pending.is_none() && is_level
+}
+
+/// Whether this agent's Pod is the successor of either: one of a StatefulSet has the name of the Pod that it replaces.
+fn is_successor(own: &Identity, record: &Record) -> bool {
+    record.directory.values().any(|member| member.pod == own.pod)
 }
 
 #[cfg(test)]
