@@ -197,7 +197,7 @@ impl Member {
         // First: the kubelet may have asked already.
         if let Some(probes) = probes {
             let server = HealthServer::at(probes, health.clone()).map_err(Error::ServeHealth)?;
-            let server = server.with(metrics::router(tenant.metrics().clone(), &key_file));
+            let server = server.with(metrics::router(vec![tenant.metrics().clone()], &key_file));
             tasks.spawn("health", server.run(shutdown.clone()));
         }
         let keys = key_file::read(&key_file).map_err(Error::ReadKeys)?;

@@ -1,7 +1,10 @@
 //! What an agent counts, and `/metrics` for whoever has the token of its group.
 //!
 //! The token is read with each request: without its file there are no metrics, and a new one counts at once.
+//!
+//! Of an agent with several seats each sample has the label `seat`; that with one seat has no such label.
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -12,7 +15,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use bps_api::{LagReason, keys};
-use bps_protocol::{Agent, BootTime, Cause, Event, Message, Role};
+use bps_protocol::{Agent, BootTime, Cause, Event, Message, Role, SeatNumber};
 use bps_runtime::metrics::CONTENT_TYPE as METRICS_TYPE;
 use bps_runtime::metrics::lines::DroppedLines;
 use bps_runtime::metrics_server::token;
@@ -32,6 +35,11 @@ use super::marks::word;
 /// Every role, for the metric that says which one it is.
 const ROLES: [Role; 6] =
     [Role::Standby, Role::Lapsed, Role::HandedOver, Role::Active, Role::Stopping, Role::Ended];
+
+/// How the first line about a metric begins.
+const FIRST_ABOUT: &str = "# HELP ";
+/// Last line of what is served.
+const END: &str = "# EOF";
 
 /// What an agent counts; clones share the values.
 #[derive(Clone, Debug)]
@@ -78,6 +86,17 @@ struct ReasonLabels {
 
 impl Default for AgentMetrics {
     fn default() -> Self {
+        Self::of(None)
+    }
+}
+
+impl AgentMetrics {
+    /// Of one of several seats.
+    pub fn of_seat(seat: SeatNumber) -> Self {
+        Self::of(Some(seat))
+    }
+
+    fn of(seat: Option<SeatNumber>) -> Self {
         let mut metrics = Self {
             role: Family::default(),
             term: Gauge::default(),
@@ -99,17 +118,19 @@ impl Default for AgentMetrics {
             lacks: Arc::default(),
             registry: Arc::default(),
         };
-        metrics.registry = Arc::new(metrics.register());
+        metrics.registry = Arc::new(metrics.register(seat));
         metrics.show_role(None);
         metrics.show_blocked(None);
         metrics
     }
-}
 
-impl AgentMetrics {
-    fn register(&self) -> Registry {
-        let mut registry = Registry::with_prefix("backuppodset_agent");
-        registry.register_collector(Box::new(DroppedLines("log_lines_dropped")));
+    fn register(&self, seat: Option<SeatNumber>) -> Registry {
+        let label = seat.map(|seat| (Cow::from("seat"), Cow::from(seat.0.to_string())));
+        let mut registry = Registry::with_prefix_and_labels("backuppodset_agent", label.into_iter());
+        // Those of the process, once.
+        if seat.is_none_or(|seat| seat == SeatNumber::default()) {
+            registry.register_collector(Box::new(DroppedLines("log_lines_dropped")));
+        }
         registry.register("role", "1 for the role that the agent has in its pair", self.role.clone());
         registry.register("epoch_term", "Term of the highest epoch that it knows", self.term.clone());
         registry.register("epoch_sequence", "Sequence of the same epoch", self.sequence.clone());
@@ -228,12 +249,13 @@ impl AgentMetrics {
 
 #[derive(Clone)]
 struct Serving {
-    metrics: AgentMetrics,
+    /// Those of each seat.
+    metrics: Vec<AgentMetrics>,
     token_file: PathBuf,
 }
 
-/// Serves `/metrics` to those who have the token in the folder of the key file.
-pub fn router(metrics: AgentMetrics, key_file: &Path) -> Router {
+/// Serves `/metrics`, those of all seats, to those who have the token in the folder of the key file.
+pub fn router(metrics: Vec<AgentMetrics>, key_file: &Path) -> Router {
     let token_file = key_file.with_file_name(keys::SECRET_METRICS_TOKEN_ENTRY);
     Router::new().route("/metrics", get(answer)).with_state(Serving { metrics, token_file })
 }
@@ -246,10 +268,39 @@ async fn answer(State(Serving { metrics, token_file }): State<Serving>, headers:
     if expected.is_empty() || !token(&headers).is_some_and(|token| is_equal(token, expected)) {
         return (StatusCode::UNAUTHORIZED, [(WWW_AUTHENTICATE, "Bearer")]).into_response();
     }
-    match metrics.text(clock::now()) {
+    let now = clock::now();
+    match metrics.iter().map(|seat| seat.text(now)).collect::<Option<Vec<_>>>().map(merged) {
         Some(text) => ([(CONTENT_TYPE, METRICS_TYPE)], text).into_response(),
         None => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }
+}
+
+/// One text of those of all seats: what a metric is comes once, and then the samples of all seats.
+fn merged(mut texts: Vec<String>) -> String {
+    if texts.len() == 1 {
+        return texts.remove(0);
+    }
+    let mut metrics: Vec<(String, String)> = Vec::new();
+    for text in &texts {
+        let mut about = String::new();
+        for line in text.lines().filter(|line| *line != END) {
+            if line.starts_with(FIRST_ABOUT) {
+                about.clear();
+            }
+            if line.starts_with('#') {
+                about.extend([line, "\n"]);
+                continue;
+            }
+            let known = metrics.iter().position(|(known, _)| *known == about);
+            let at = known.unwrap_or(metrics.len());
+            if known.is_none() {
+                metrics.push((about.clone(), String::new()));
+            }
+            metrics[at].1.extend([line, "\n"]);
+        }
+    }
+    let all = metrics.into_iter().map(|(about, samples)| about + &samples);
+    all.chain([format!("{END}\n")]).collect()
 }
 
 /// In constant time: how long it takes must not tell how much of a guess was right.

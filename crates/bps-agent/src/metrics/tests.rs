@@ -14,7 +14,7 @@ async fn ask(metrics: &AgentMetrics, key_file: &Path, authorization: Option<&str
         request = request.header("Authorization", authorization);
     }
     let request = request.body(Body::empty()).unwrap();
-    let answer = router(metrics.clone(), key_file).oneshot(request).await.unwrap();
+    let answer = router(vec![metrics.clone()], key_file).oneshot(request).await.unwrap();
     let (status, is_asked) = (
         answer.status().as_u16(),
         answer.headers().get("www-authenticate").is_some_and(|how| how == "Bearer"),
@@ -96,4 +96,27 @@ backuppodset_agent_state_lag_seconds 4
 backuppodset_agent_takeovers_total{reason="LeaseExpired"} 1
 "#;
     assert_eq!(samples, expected.trim().lines().collect::<Vec<_>>());
+}
+
+#[test]
+fn samples_of_several_seats_stand_beside_each_other_and_say_which_seat_they_are_of() {
+    let seats = [0, 1].map(|number| AgentMetrics::of_seat(SeatNumber(number)));
+    seats[1].late_wakes.inc();
+    let now = clock::now();
+    let texts: Vec<_> = seats.iter().map(|seat| seat.text(now).unwrap()).collect();
+    let text = merged(texts.clone());
+    let lines = |text: &str, word: &str| -> Vec<String> {
+        text.lines().filter(|line| line.contains(word)).map(str::to_owned).collect()
+    };
+    let expected = [
+        "# HELP backuppodset_agent_late_wakes How often it was given no processor time for half a second or more.",
+        "# TYPE backuppodset_agent_late_wakes counter",
+        r#"backuppodset_agent_late_wakes_total{seat="0"} 0"#,
+        r#"backuppodset_agent_late_wakes_total{seat="1"} 1"#,
+    ];
+    assert_eq!(lines(&text, "late_wakes"), expected);
+    assert_eq!(lines(&text, "log_lines_dropped_total").len(), 1);
+    let samples = |text: &str| text.lines().filter(|line| !line.starts_with('#')).count();
+    assert_eq!(samples(&text), texts.iter().map(|text| samples(text)).sum::<usize>());
+    assert!(text.ends_with("\n# EOF\n") && text.matches("# EOF").count() == 1);
 }
