@@ -215,6 +215,17 @@ impl Lent {
     }
 }
 
+impl Leash {
+    /// Another hand on the same timer, for another seat. Each sets it only when its own hold changes, and one seat acts
+    /// at most.
+    ///
+    /// # Errors
+    /// What the kernel refused.
+    pub fn share(&self) -> io::Result<Self> {
+        Ok(Self { timer: self.timer.try_clone()?, set_to: None })
+    }
+}
+
 impl<Hand: Timer> Leash<Hand> {
     /// With a timer that is not set.
     pub fn new(timer: Hand) -> Self {

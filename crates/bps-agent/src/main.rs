@@ -148,7 +148,11 @@ async fn carry_out(verb: Verb) -> ExitCode {
 
 async fn run(pair: PairArguments, command: Vec<OsString>) -> ExitCode {
     let launcher = Path::new(OWN_PROGRAM);
-    let Some(settings) = pair.settings() else {
+    let settings = match pair.settings() {
+        Ok(settings) => settings,
+        Err(error) => return failed("read the arguments", &error),
+    };
+    let Some(settings) = settings else {
         return match init::run(launcher, &command).await {
             Ok(ending) => ExitCode::from(ending.exit_code()),
             Err(error) => failed("run the application", &error),

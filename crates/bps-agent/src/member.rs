@@ -6,6 +6,7 @@ use std::io;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
+use std::time::Duration;
 
 use bps_protocol::{Agent, AgentId, Incarnation, Moment, Protocol, SeatNumber, Timing, TimingError};
 use bps_runtime::health::{self, Health, HealthServer};
@@ -27,7 +28,7 @@ use super::hook::Hooks;
 use super::identity::Identity;
 use super::lifeline::{ANSWERED_WITHIN, Lifelines, Needs};
 use super::marks::{self, State, is_first_start};
-use super::metrics;
+use super::metrics::{self, AgentMetrics};
 use super::pair::{Body, End, Pair};
 use super::passage::SharedTurnstile;
 use super::peer::{Peers, Socket};
@@ -42,6 +43,8 @@ use super::tenant::Tenant;
 use super::tree;
 use super::world::Kernel;
 use super::{init, key_file};
+
+mod several;
 
 /// How many turns of tasks may come between two of the agent's loop, for the runtime that both are in.
 ///
@@ -104,19 +107,39 @@ pub async fn run(settings: PairSettings, launcher: &Path, command: Vec<OsString>
     tree::adopt_orphans().map_err(Error::Supervise)?;
     let timing = Timing::default();
     timing.check().map_err(Error::Time)?;
+    let program = Program { launcher, command: &command, stop: timing.stop };
+    if settings.standby_for > 1 {
+        return several::run(settings, &program, timing).await;
+    }
     let replication = settings.replicate.as_ref().map(|wanted| Replication::open(wanted, settings.peer_bind));
     let replication = replication.transpose().map_err(Error::Replicate)?;
-    let sync_socket = replication.as_ref().map(Replication::socket_path);
-    let hooks = Hooks { sync_socket, ..settings.hooks.clone() };
-    let left_out = settings.replicate.as_ref().and_then(|wanted| wanted.left_out.text(&wanted.directory));
-    let tenant = Tenant::new(Kernel, (launcher.to_owned(), command), hooks, timing.stop)
-        .pausing_at_most(settings.restart_pause_max)
-        .leaving_out(left_out)
-        .telling_last_lines(settings.tell_last_lines);
+    let tenant = program.tenant(&settings, replication.as_ref());
+    let metrics = vec![tenant.metrics().clone()];
     let (mut tasks, shutdown) = (Tasks::new(), Shutdown::new());
-    let member = Member::start(settings, (&mut tasks, &shutdown), (tenant, timing)).await?;
+    let member = Member::start(settings, (&mut tasks, &shutdown), (tenant, timing), metrics).await?;
     let member = Member { replication, ..member };
     beside(tasks, &shutdown, Box::pin(member.run(&shutdown))).await
+}
+
+/// What applications are started with.
+struct Program<'a> {
+    /// This program.
+    launcher: &'a Path,
+    command: &'a [OsString],
+    /// How long stopping it may take.
+    stop: Duration,
+}
+
+impl Program<'_> {
+    /// One that keeps this state.
+    fn tenant(&self, settings: &PairSettings, replication: Option<&Replication>) -> Tenant {
+        let sync_socket = replication.map(Replication::socket_path);
+        let hooks = Hooks { sync_socket, ..settings.hooks.clone() };
+        Tenant::new(Kernel, (self.launcher.to_owned(), self.command.to_vec()), hooks, self.stop)
+            .pausing_at_most(settings.restart_pause_max)
+            .leaving_out(replication.and_then(Replication::left_out))
+            .telling_last_lines(settings.tell_last_lines)
+    }
 }
 
 /// Says for ever that the agent works, for one that waits for a Lease.
@@ -152,6 +175,14 @@ async fn beside<Output>(
     }
 }
 
+/// A Lease that an agent begins with.
+#[derive(Debug)]
+struct Start {
+    found: Found,
+    /// The Pod comes to it for the first time.
+    is_first: bool,
+}
+
 /// An agent, with or without a Lease.
 struct Member {
     body: Body,
@@ -171,11 +202,12 @@ struct Member {
 }
 
 impl Member {
-    /// Starts what it needs with or without a Lease.
+    /// Starts what it needs with or without a Lease; `counted` is what is told to those who have the token.
     async fn start(
         settings: PairSettings,
         (tasks, shutdown): (&mut Tasks, &Shutdown),
         (tenant, timing): (Tenant, Timing),
+        counted: Vec<AgentMetrics>,
     ) -> Result<Self, Error> {
         let PairSettings {
             membership,
@@ -197,7 +229,7 @@ impl Member {
         // First: the kubelet may have asked already.
         if let Some(probes) = probes {
             let server = HealthServer::at(probes, health.clone()).map_err(Error::ServeHealth)?;
-            let server = server.with(metrics::router(vec![tenant.metrics().clone()], &key_file));
+            let server = server.with(metrics::router(counted, &key_file));
             tasks.spawn("health", server.run(shutdown.clone()));
         }
         let keys = key_file::read(&key_file).map_err(Error::ReadKeys)?;
@@ -264,14 +296,10 @@ impl Member {
         let search = Search::new(self.client.clone(), self.membership.clone(), self.own.clone());
         let health = self.body.health.clone();
         loop {
-            let (id, state_dir) = (self.own.id, self.state_dir.clone());
-            let found = async {
-                let found = search.find(|is_spare| health.set_ready(is_spare)).await;
-                let is_first = is_first(state_dir.as_deref(), id, found.record.group)?;
-                let found = if is_first { Some(found) } else { search.present(&found).await };
-                Ok((found, is_first))
-            };
-            let (found, is_first) = tokio::select! {
+            let state_dir = self.state_dir.clone();
+            let found =
+                find(&search, state_dir.as_deref(), self.own.id, |is_spare| health.set_ready(is_spare));
+            let start = tokio::select! {
                 // No application runs; what is relayed ends after this.
                 biased;
                 () = self.body.asked_to_end() => return Ok(()),
@@ -279,17 +307,22 @@ impl Member {
                 found = found => found?,
                 () = tick(&health) => return Ok(()),
             };
-            let Some(found) = found else { continue };
-            if self.belong((found, is_first), shutdown).await? == End::Left {
+            let Some(start) = start else { continue };
+            if self.belong(start, shutdown).await? == End::Left {
                 return Ok(());
             }
-            self.body.health.set_ready(false);
-            self.body.peers = self.peers(None);
-            self.body.relay.open(Aim::default());
-            self.body.states.send_replace(State::UNASSIGNED);
-            self.body.tenant.metrics().show_role(None);
-            info!("Left the Lease");
+            self.forget();
         }
+    }
+
+    /// Belongs to no Lease any more.
+    fn forget(&mut self) {
+        self.body.health.set_ready(false);
+        self.body.peers = self.peers(None);
+        self.body.relay.open(Aim::default());
+        self.body.states.send_replace(State::UNASSIGNED);
+        self.body.tenant.metrics().show_role(None);
+        info!("Left the Lease");
     }
 
     /// The other agents of this Lease; none before there is one.
@@ -298,7 +331,8 @@ impl Member {
     }
 
     /// Belongs to one Lease; its tasks end with it.
-    async fn belong(&mut self, (found, is_first): (Found, bool), shutdown: &Shutdown) -> Result<End, Error> {
+    async fn belong(&mut self, start: Start, shutdown: &Shutdown) -> Result<End, Error> {
+        let Start { found, is_first } = start;
         let (mut tasks, over) = (Tasks::new(), Shutdown::new());
         let Record { group, timing, .. } = found.record;
         self.body.peers = self.peers(Some(group));
@@ -338,6 +372,20 @@ impl Member {
         let work = async { self.body.run(pair, [shutdown, &over]).await.map_err(Error::Supervise) };
         beside(tasks, &over, Box::pin(work)).await
     }
+}
+
+/// Waits until there is a Lease to start in; `None`: it was another agent's by the time that was sure. Tells meanwhile
+/// whether this agent is a spare. May be dropped and called again.
+async fn find(
+    search: &Search,
+    state_dir: Option<&Path>,
+    id: AgentId,
+    tell: impl Fn(bool),
+) -> Result<Option<Start>, Error> {
+    let found = search.find(tell).await;
+    let is_first = is_first(state_dir, id, found.record.group)?;
+    let found = if is_first { Some(found) } else { search.present(&found).await };
+    Ok(found.map(|found| Start { found, is_first }))
 }
 
 /// Whether the Pod comes to this Lease for the first time.

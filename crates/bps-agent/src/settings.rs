@@ -83,6 +83,12 @@ pub struct PairArguments {
     /// case the files *.pid of the directory itself that are empty or begin with a number.
     #[arg(long, requires = "replicate", value_name = "PATTERN")]
     leave_out: Vec<LeftOutPattern>,
+    /// In how many pairs of its group this Pod may be the standby at a time, 1 to 8. Each has a copy of its own: the
+    /// folders seats/0, seats/1, .. in the directory of --replicate. Before each start the agent points the link
+    /// `active` there to the one that the application is to use, in every Pod. With 1 the directory itself is the copy,
+    /// and there is no link. Not with --lease, --run-in-standby, --on-standby or --relay-port.
+    #[arg(long, requires = "replicate", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=8))]
+    standby_for: u8,
     /// How long this Pod may take to end once its signal has come: its grace period without what a preStop sleep takes. Unit:
     /// seconds. An application that somebody wants to end, be it with the Pod or not, has that less twice the hold and 1 s for the
     /// handover, 3 s if ports are relayed, and the rest of its hold at least. An active that is asked to end while its standby lives and lacks state acts on
@@ -121,6 +127,29 @@ pub struct PairArguments {
     logs: LogSettings,
 }
 
+/// What an agent with several seats cannot do, and what to write instead. That --replicate and --run-in-standby do not
+/// go together is said of every agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Contradiction {
+    /// A Lease by name is one for ever.
+    #[error(
+        "--standby-for cannot be used with --lease, which names one pair for ever: write --group instead"
+    )]
+    OneLease,
+    /// The hook is told one pair and one other Pod.
+    #[error(
+        "--standby-for cannot be used with --on-standby, which is told of one active: read --state-file instead, or \
+         leave --standby-for out"
+    )]
+    ToldOfStandby,
+    /// Clients of which active would come there is not known.
+    #[error(
+        "--standby-for cannot be used with --relay-port, because a standby of several actives cannot play the part of \
+         one: lead clients to the active by a Service, or leave --standby-for out"
+    )]
+    Relays,
+}
+
 /// What an agent of a pair needs to know.
 #[derive(Clone, Debug)]
 pub struct PairSettings {
@@ -146,6 +175,8 @@ pub struct PairSettings {
     pub relay_ports: BTreeSet<u16>,
     /// What is replicated, if anything.
     pub replicate: Option<ReplicateSettings>,
+    /// In how many pairs the Pod may be the standby at a time: at least 1, and with more what is replicated is said.
+    pub standby_for: u8,
     /// How long the Pod may take to end.
     pub end_within: Duration,
     /// Whether the application may outlast a planned handover; `None`: as the Lease says.
@@ -164,7 +195,15 @@ pub struct PairSettings {
 
 impl PairArguments {
     /// The settings of a pair, if the agent belongs to one.
-    pub fn settings(self) -> Option<PairSettings> {
+    ///
+    /// # Errors
+    /// Something does not go with several seats.
+    pub fn settings(self) -> Result<Option<PairSettings>, Contradiction> {
+        let settings = self.of_pair();
+        settings.as_ref().map_or(Ok(()), PairSettings::check_seats).map(|()| settings)
+    }
+
+    fn of_pair(self) -> Option<PairSettings> {
         let Self { lease, group, namespace, key_file, peer_bind, slice, state_dir, handover, .. } = self;
         let own = Identity { id: self.pod_uid?, pod: self.pod?, namespace, ip: self.pod_ip? };
         let listening = |address| in_family_of(own.ip, address);
@@ -196,6 +235,7 @@ impl PairArguments {
             health_bind,
             relay_ports,
             replicate,
+            standby_for: self.standby_for,
             end_within: Duration::from_secs(self.end_within),
             handover,
             hooks,
@@ -204,6 +244,24 @@ impl PairArguments {
             enforcer,
             logs,
         })
+    }
+}
+
+impl PairSettings {
+    fn check_seats(&self) -> Result<(), Contradiction> {
+        if self.standby_for == 1 {
+            return Ok(());
+        }
+        if matches!(self.membership, Membership::Lease(_)) {
+            return Err(Contradiction::OneLease);
+        }
+        if self.hooks.on_standby.is_some() {
+            return Err(Contradiction::ToldOfStandby);
+        }
+        if !self.relay_ports.is_empty() {
+            return Err(Contradiction::Relays);
+        }
+        Ok(())
     }
 }
 
@@ -260,7 +318,7 @@ mod tests {
 
     fn parse(arguments: &[&str]) -> Result<Option<PairSettings>, String> {
         let program = Program::try_parse_from(arguments).map_err(|error| error.to_string())?;
-        Ok(program.pair.settings())
+        program.pair.settings().map_err(|error| error.to_string())
     }
 
     #[test]
@@ -339,6 +397,32 @@ mod tests {
         let patterns = ["--replicate=/state", "--leave-out=node.lock", "--leave-out=run/*.lock"];
         assert_eq!(with(&patterns), leaving_out(PromoteWhen::InSync, &["node.lock", "run/*.lock"]));
         assert!(with(&["--replicate=/state", "--leave-out=/run/*.lock"]).is_err());
+    }
+
+    #[test]
+    fn a_pod_stands_by_for_several_actives_only_with_state_in_a_group_and_without_a_part_in_standby() {
+        let with = |first: &str, more: &[&str]| {
+            parse(&[&[WHOLE[0], first], &WHOLE[2..], more].concat())
+                .map(|settings| settings.expect("a pair").standby_for)
+        };
+        let (group, lease, state, two) = ("--group=web", WHOLE[1], "--replicate=/state", "--standby-for=2");
+        assert_eq!((with(group, &[]), with(lease, &[state])), (Ok(1), Ok(1)));
+        assert_eq!(with(group, &[state, two]), Ok(2));
+        assert_eq!(with(lease, &[state, "--standby-for=1"]), Ok(1), "as without it");
+        for wrong in ["--standby-for=0", "--standby-for=9"] {
+            assert!(with(group, &[state, wrong]).is_err(), "{wrong}");
+        }
+        let refused = |first, more: &[&str]| with(first, &[&[two], more].concat()).expect_err("refused");
+        assert!(refused(group, &[]).contains("--replicate"));
+        for (first, more, instead) in [
+            (lease, &[state][..], "write --group instead"),
+            (group, &[state, "--on-standby=/follow"][..], "read --state-file instead"),
+            (group, &[state, "--relay-port=80"][..], "by a Service"),
+        ] {
+            assert!(refused(first, more).contains(instead), "{}", refused(first, more));
+        }
+        let runs = [state, "--on-active=/promote", "--run-in-standby"];
+        assert!(refused(group, &runs).contains("cannot be used with"));
     }
 
     #[test]

@@ -137,6 +137,12 @@ impl<On: Machine> Tenant<On> {
         Self { left_out, ..self }
     }
 
+    /// Counts here.
+    #[must_use]
+    pub fn counting(self, metrics: AgentMetrics) -> Self {
+        Self { metrics, ..self }
+    }
+
     /// Has the link to its state point there before each start, as
     /// [`ActiveLink::text`](crate::seats::link::ActiveLink) says it.
     #[must_use]

@@ -68,6 +68,11 @@ pub struct Relay {
 }
 
 impl Relay {
+    /// Without ports: it does nothing.
+    pub fn idle() -> Self {
+        Self { station: None, wishes: watch::Sender::new(false) }
+    }
+
     /// Starts the task; the relay is closed.
     pub fn start(tasks: &mut Tasks, shutdown: &Shutdown, settings: RelaySettings) -> Self {
         let (wishes, heard) = watch::channel(false);

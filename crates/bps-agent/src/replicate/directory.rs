@@ -147,6 +147,11 @@ impl StateDirectory {
         *self.id.write().expect("no holder of this lock panics") = id;
     }
 
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Where the application finds the socket for barriers.
     pub fn socket_path(&self) -> PathBuf {
         self.path.join(HIDDEN_FOLDER).join("sync")

@@ -155,6 +155,11 @@ impl Replication {
         self.directory.socket_path()
     }
 
+    /// What is removed before each start of the application, see [`LeftOut::text`].
+    pub fn left_out(&self) -> Option<String> {
+        self.left_out.text(self.directory.path())
+    }
+
     /// Starts the tasks for one Lease.
     ///
     /// # Errors

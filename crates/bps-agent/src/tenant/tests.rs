@@ -144,7 +144,12 @@ fn hooks(arguments: &[&str]) -> Hooks {
         "--pod=web-0",
         "--pod-ip=10.0.0.1",
     ];
-    Program::parse_from([&whole, arguments].concat()).pair.settings().expect("a pair").hooks
+    Program::parse_from([&whole, arguments].concat())
+        .pair
+        .settings()
+        .expect("no contradiction")
+        .expect("a pair")
+        .hooks
 }
 
 #[tokio::test]

@@ -158,7 +158,8 @@ impl Pod {
             HandoverOrder::BreakBeforeMake => None,
             HandoverOrder::MakeBeforeBreak => Some("--handover=make-before-break".to_owned()),
         });
-        let settings = Arguments::parse_from(arguments).pair.settings().expect("it names a Lease");
+        let settings =
+            Arguments::parse_from(arguments).pair.settings().expect("one seat").expect("it names a Lease");
         let stalled_until = watch::Sender::new(Duration::ZERO);
         let (pairs, life) = (pairs.to_vec(), Mutex::default());
         Arc::new(Self { computer, settings, pairs, habits, timing: *timing, life, stalled_until })
