@@ -46,6 +46,14 @@ impl Turnstile {
         let stays = self.inside.is_some() && !is_empty;
         self.inside = (is_committed(agent) || stays).then_some(seat);
     }
+
+    /// Lets a seat out that forgets its Lease, of whose application nothing is left.
+    ///
+    /// It takes no further step by which it could come out. A claim of it may be unanswered, if the Lease was deleted.
+    /// Should that claim be applied all the same, no agent is left that would act by it.
+    pub fn leave(&mut self, seat: SeatNumber) {
+        self.inside = self.inside.filter(|inside| *inside != seat);
+    }
 }
 
 /// Whether an agent acts, has not passed its role on yet, or may come to act by a claim that is under way.
@@ -119,6 +127,16 @@ mod tests {
             turnstile.inside()
         });
         assert_eq!(told, [Some(ONE), Some(ONE), Some(ONE), None]);
+    }
+
+    #[test]
+    fn a_seat_that_forgets_its_lease_leaves_and_lets_no_other_one_out() {
+        let mut turnstile = Turnstile::default();
+        turnstile.follow(ONE, &writing(Purpose::Claim), true);
+        turnstile.leave(TWO);
+        assert_eq!(turnstile.inside(), Some(ONE));
+        turnstile.leave(ONE);
+        assert_eq!(turnstile.inside(), None);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use stateright::{Checker as _, HasDiscoveries, Model, Property};
 
-use self::shared::{Harbour, PAIRS, SharedStandby, SharedStep};
+use self::shared::{Harbour, Meddling, PAIRS, SharedStandby, SharedStep};
 use crate::arena::{Arena, ticks};
 use crate::world::{Broken, World};
 
@@ -27,6 +27,8 @@ pub(crate) enum Omission {
     TakesHandoversOutside,
     /// A seat stays inside after its tenure.
     NeverComesOut,
+    /// A seat whose Lease is deleted while it is inside forgets the Lease and stays inside.
+    StaysInsideDismissed,
     /// A seat is given up as soon as its Lease does not name the Pod any more.
     GivesUpUnnamed,
     /// A seat claims although its directory lacks something.
@@ -111,7 +113,7 @@ fn harbour() -> Harbour {
             *time = ticks(1);
         }
     });
-    Harbour { arena, starts_busy: false, may_replace: false, may_lag: false, omission: None }
+    Harbour { arena, starts_busy: false, meddling: Meddling::Nothing, may_lag: false, omission: None }
 }
 
 impl Harbour {
@@ -143,7 +145,12 @@ impl Harbour {
 
     /// The operator replaces the seat of the second pair while the Pod acts for the first.
     fn replacing(self) -> Self {
-        Self { may_replace: true, may_lag: true, ..self }
+        Self { meddling: Meddling::Replaces, may_lag: true, ..self }
+    }
+
+    /// The Lease of the first pair is deleted at any time.
+    fn deleting(self) -> Self {
+        Self { meddling: Meddling::Deletes, ..self }
     }
 
     fn lagging(self) -> Self {
@@ -173,6 +180,7 @@ fn explore_seats() {
     check(vec![
         ("two seats, a death", harbour().dying(1).converging()),
         ("two seats, a restart", harbour().restarting().converging()),
+        ("two seats, a death, a deleted Lease", harbour().deleting().dying(1).converging()),
         (
             "busy, a death, a lagging seat that is replaced",
             harbour().busy().replacing().dying(1).converging(),
@@ -197,6 +205,7 @@ fn omissions() -> Vec<(&'static str, Omission, Harbour)> {
         ("O", StartsThoughFenced, harbour().busy().delegating()),
         ("O", TakesHandoversOutside, harbour().delegating()),
         ("C", NeverComesOut, harbour().dying(1).converging()),
+        ("C", StaysInsideDismissed, harbour().deleting().dying(1).converging()),
         ("K", GivesUpUnnamed, harbour().busy().replacing().dying(1)),
         ("K", ClaimsWhatItLacks, harbour().busy().lagging()),
     ]

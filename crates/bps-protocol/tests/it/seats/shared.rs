@@ -38,6 +38,18 @@ pub(crate) enum SharedStep {
     Replace(usize),
     /// The seat is given up, with what is in its directory.
     GiveUp(usize),
+    /// The Lease of a pair is deleted, and the seat is dismissed, also while its claim is unanswered.
+    Delete(usize),
+}
+
+/// What happens to a pair from outside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Meddling {
+    Nothing,
+    /// The operator replaces seats whose Pod acts elsewhere.
+    Replaces,
+    /// The Lease of the first pair is deleted.
+    Deletes,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -59,8 +71,7 @@ pub(crate) struct Harbour {
     pub(crate) arena: Arena,
     /// At first the active of the first pair is dead for ever, and the shared Pod acts for it.
     pub(crate) starts_busy: bool,
-    /// The operator replaces seats whose Pod acts elsewhere.
-    pub(crate) may_replace: bool,
+    pub(crate) meddling: Meddling,
     /// Directories fall behind and are brought in sync.
     pub(crate) may_lag: bool,
     pub(crate) omission: Option<Omission>,
@@ -112,6 +123,7 @@ impl SharedStandby {
                 SharedStep::Bring(pair),
                 SharedStep::Replace(pair),
                 SharedStep::GiveUp(pair),
+                SharedStep::Delete(pair),
             ]);
         }
         moves
@@ -121,12 +133,17 @@ impl SharedStandby {
     pub(crate) fn step(&self, harbour: &Harbour, step: &SharedStep) -> Option<Self> {
         let mut next = match step {
             SharedStep::Of(pair, step) => self.step_of(harbour, *pair, step),
-            SharedStep::Tick => self.both(|world| world.step(&harbour.arena, &Step::Tick(0))),
+            SharedStep::Tick => self.both(|world| {
+                // Of a pair that is over no clock runs, and those of the other one go on.
+                let is_over = world.agents.iter().all(Option::is_none);
+                if is_over { Some(world.clone()) } else { world.step(&harbour.arena, &Step::Tick(0)) }
+            }),
             SharedStep::RestartShared => self.restarted(harbour),
             SharedStep::LeaveOut(pair) => self.said_by_active(harbour, *pair, false),
             SharedStep::Bring(pair) => self.said_by_active(harbour, *pair, true),
             SharedStep::Replace(pair) => self.replacing(harbour, *pair),
             SharedStep::GiveUp(pair) => self.giving_up(harbour, *pair),
+            SharedStep::Delete(pair) => self.deleting(harbour, *pair),
         }?;
         for pair in PAIRS {
             next.follow(harbour, pair);
@@ -257,7 +274,7 @@ impl SharedStandby {
     /// The operator sees in the Lease of the other pair that the Pod acts there.
     fn replacing(&self, harbour: &Harbour, pair: usize) -> Option<Self> {
         let is_busy = self.pairs[1 - pair].lease.holder == Some(S);
-        (harbour.may_replace && is_busy && pair == REPLACED).then_some(())?;
+        (harbour.meddling == Meddling::Replaces && is_busy && pair == REPLACED).then_some(())?;
         let mut next = self.clone();
         next.pairs[pair] = self.pairs[pair].step(&harbour.arena, &Step::OperatorRequests(S))?;
         Some(next)
@@ -280,6 +297,23 @@ impl SharedStandby {
         world.net.retain(|packet| !is_of(packet, S));
         world.begin_round(&harbour.arena);
         world.settle(&harbour.arena);
+        Some(next)
+    }
+
+    /// No write of a deleted Lease is applied, so that the pair is over. The seat takes no further step.
+    fn deleting(&self, harbour: &Harbour, pair: usize) -> Option<Self> {
+        let agent = self.pairs[pair].at(S)?;
+        let is_idle = agent.role.is_standby() && agent.promise_end <= crate::world::NOW;
+        (harbour.meddling == Meddling::Deletes && pair != REPLACED && is_idle).then_some(())?;
+        let mut next = self.clone();
+        let world = &mut next.pairs[pair];
+        world.agents = [None; 3];
+        world.net.clear();
+        world.begin_round(&harbour.arena);
+        world.settle(&harbour.arena);
+        if !harbour.has(Omission::StaysInsideDismissed) {
+            next.turnstile.leave(seat(pair));
+        }
         Some(next)
     }
 
@@ -312,7 +346,7 @@ impl SharedStandby {
                 *time = ticks(2);
             }
         });
-        let calm = Harbour { arena, may_replace: false, may_lag: false, ..harbour.clone() };
+        let calm = Harbour { arena, meddling: Meddling::Nothing, may_lag: false, ..harbour.clone() };
         let mut shared = self.clone();
         shared.pairs.iter_mut().for_each(|world| world.faults_left = 0);
         let mut schedule = Vec::new();
