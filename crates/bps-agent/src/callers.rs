@@ -55,7 +55,7 @@ pub struct Callers {
 #[derive(Debug)]
 enum Source {
     Listening(Listening),
-    /// A doorman shows them the way.
+    /// A doorman accepts the connections for all seats of the Pod, and hands over those of this one.
     Entrance(Entrance),
 }
 
@@ -71,7 +71,7 @@ pub(crate) struct Caller {
 }
 
 impl Listening {
-    /// On this socket.
+    /// Accepts connections on this socket.
     pub fn new(listener: TcpListener) -> Self {
         let mut pace = interval(ACCEPT_EACH);
         pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -111,12 +111,12 @@ impl CallerPlaces {
 }
 
 impl Callers {
-    /// Those who come to this socket, of an agent with this partner.
+    /// Connections to this socket, of an agent with this partner.
     pub(crate) fn at(listening: Listening, partner: watch::Receiver<Option<Partner>>) -> Self {
         Self::of(Source::Listening(listening), partner)
     }
 
-    /// Those whom a doorman shows the way.
+    /// Connections that a doorman hands to a seat with this partner.
     pub(crate) fn led(entrance: Entrance, partner: watch::Receiver<Option<Partner>>) -> Self {
         Self::of(Source::Entrance(entrance), partner)
     }

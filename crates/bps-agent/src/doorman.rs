@@ -1,8 +1,8 @@
 //! One TCP port for all seats of a Pod: each seat gets the connections whose greeting names its Lease.
 //!
-//! The doorman looks at the first bytes of a greeting and leaves them where they are. What they say proves nothing:
-//! the seat that gets the connection looks whether the greeting is genuine, as if it had the port for itself. A
-//! connection that names no seat's Lease in time is closed without a word.
+//! The doorman peeks at the first bytes of a greeting and does not consume them. They prove nothing: the seat that gets
+//! the connection authenticates the greeting, as it does with a port of its own. If a connection does not name the
+//! Lease of a seat within [`NAMED_WITHIN`], the doorman closes it.
 //!
 //! What the doorman keeps is bounded: some connections of each seat's partner, and one of all others together.
 
@@ -42,7 +42,7 @@ pub struct Greeting {
     pub group_of: fn(&[u8]) -> Option<u128>,
 }
 
-/// Shows connections the way. Clones are the same one.
+/// Hands connections to seats by the Lease in their greeting. Clones share the seats.
 #[derive(Clone, Debug)]
 pub struct Doorman {
     greeting: Greeting,
@@ -106,17 +106,6 @@ impl Port {
             Self::Shared(doorman) => Callers::led(doorman.entrance(group, partner.clone()), partner),
         })
     }
-
-    /// The same port for another Lease.
-    ///
-    /// # Errors
-    /// What the kernel refused.
-    pub fn try_clone(&self) -> io::Result<Self> {
-        Ok(match self {
-            Self::Own(listener) => Self::Own(listener.try_clone()?),
-            Self::Shared(doorman) => Self::Shared(doorman.clone()),
-        })
-    }
 }
 
 impl Doorman {
@@ -125,7 +114,7 @@ impl Doorman {
         Self { greeting, seats: Arc::default(), strangers: Arc::new(CallerPlaces::of_strangers()) }
     }
 
-    /// Where the connections about this Lease come in.
+    /// Registers a seat with this Lease, and returns where it receives its connections.
     pub fn entrance(&self, group: u128, partner: watch::Receiver<Option<Partner>>) -> Entrance {
         let (waiting, arrived) = mpsc::channel(WAITING_MAX);
         let mut seats = self.seats();
@@ -137,7 +126,7 @@ impl Doorman {
         Entrance { doorman: self.clone(), group, owner, arrived }
     }
 
-    /// Shows those the way who connect, until the shutdown.
+    /// Accepts connections and hands them to the seats, until the shutdown.
     ///
     /// # Errors
     /// None: without connections the Lease decides.

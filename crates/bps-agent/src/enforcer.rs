@@ -275,6 +275,7 @@ fn due(agent: &Agent, lingers_until: Option<BootTime>, timing: &Timing) -> Optio
 #[cfg(test)]
 mod tests {
     use bps_protocol::{AgentId, Incarnation, Peer, Role, Tenure, Timing};
+    use rustix::time::{TimerfdClockId, TimerfdFlags, timerfd_create, timerfd_gettime};
 
     use super::*;
 
@@ -287,6 +288,28 @@ mod tests {
         let arguments = words(&["run", "--group=web", "--", "server", "run"]);
         let expected = words(&["/bps-agent", "run", "--enforcer=name", "--group=web", "--", "server", "run"]);
         assert_eq!(command(Path::new("/bps-agent"), (&arguments, "name")), expected);
+    }
+
+    #[test]
+    fn a_seat_that_stands_by_does_not_switch_the_timer_of_the_acting_one_off() {
+        let flags = TimerfdFlags::CLOEXEC;
+        let mut one = Leash::new(timerfd_create(TimerfdClockId::Boottime, flags).unwrap());
+        let mut two = one.share().unwrap();
+        let is_set = |leash: &Leash| timerfd_gettime(&leash.timer).unwrap().it_value.tv_sec > 0;
+        let (timing, now) = (Timing::default(), crate::clock::now());
+        let at = Moment { now, timing: &timing };
+        let end = now + Duration::from_secs(900);
+        let peer = Peer { id: AgentId(2), hold_end: BootTime(0), ping: None, witness: None };
+        let tenure = Tenure { api_hold_end: end, grace_end: end, peer, joining: None };
+        let standby = Agent::new(AgentId(1), Incarnation(1));
+        let active = Agent { role: Role::Active, tenure: Some(tenure), ..standby };
+        one.follow(&active, None, &at).unwrap();
+        for role in [Role::Standby, Role::Lapsed] {
+            two.follow(&Agent { role, ..standby }, None, &at).unwrap();
+            assert!(is_set(&one) && is_set(&two), "{role:?}");
+        }
+        one.follow(&standby, None, &at).unwrap();
+        assert!(!is_set(&two));
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::time::Duration;
 
+use bps_api::HandoverOrder;
 use bps_protocol::{Agent, AgentId, Incarnation, Moment, Protocol, SeatNumber, Timing, TimingError};
 use bps_runtime::health::{self, Health, HealthServer};
 use bps_runtime::metrics::Metrics;
@@ -18,25 +19,28 @@ use bps_wire::key_ring::KeyRing;
 use bps_wire::lease::Record;
 use kube::Client;
 use tokio::sync::watch;
-use tracing::info;
+use tokio::time::sleep;
+use tracing::{Instrument as _, info};
 
 use super::clock::{self, Alarm};
 use super::doorman::Port;
-use super::enforcer::Lent;
+use super::enforcer::{Leash, Lent};
 use super::exchange::{Exchange, Extension};
 use super::hook::Hooks;
 use super::identity::Identity;
 use super::lifeline::{ANSWERED_WITHIN, Lifelines, Needs};
 use super::marks::{self, State, is_first_start};
 use super::metrics::{self, AgentMetrics};
+use super::outages::Outages;
 use super::pair::{Body, End, Pair};
-use super::passage::SharedTurnstile;
+use super::passage::{Passage, SharedTurnstile};
 use super::peer::{Peers, Socket};
 use super::publish::Publisher;
 use super::relay::aim::Aim;
 use super::relay::{Relay, RelaySettings};
 use super::replicate::Replication;
 use super::search::{Found, Membership, Search};
+use super::seats::folders::check_for_one;
 use super::settings::PairSettings;
 use super::store::Store;
 use super::tenant::Tenant;
@@ -44,6 +48,8 @@ use super::tree;
 use super::world::Kernel;
 use super::{init, key_file};
 
+mod rotation;
+mod seating;
 mod several;
 
 /// How many turns of tasks may come between two of the agent's loop, for the runtime that both are in.
@@ -54,6 +60,10 @@ pub const TURNS_BESIDE_LOOP: u32 = 4;
 /// Connections to the API server that are kept open beside that of the watch: a claim and the address that is shown are
 /// written at the same time.
 const CONNECTIONS_KEPT: usize = 2;
+
+/// Pause after a Lease that could not be joined because of the state directory. 1 s: a disk that is full may have room
+/// again.
+const JOIN_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// Why an agent did not run, or ended without being asked to.
 #[derive(Debug, thiserror::Error)]
@@ -109,15 +119,29 @@ pub async fn run(settings: PairSettings, launcher: &Path, command: Vec<OsString>
     timing.check().map_err(Error::Time)?;
     let program = Program { launcher, command: &command, stop: timing.stop };
     if settings.standby_for > 1 {
-        return several::run(settings, &program, timing).await;
+        return several::run(settings, &program, &timing).await;
     }
-    let replication = settings.replicate.as_ref().map(|wanted| Replication::open(wanted, settings.peer_bind));
+    let replication = settings.replicate.as_ref().map(|wanted| {
+        check_for_one(&wanted.directory)?;
+        Replication::open(wanted, settings.peer_bind)
+    });
     let replication = replication.transpose().map_err(Error::Replicate)?;
     let tenant = program.tenant(&settings, replication.as_ref());
     let metrics = vec![tenant.metrics().clone()];
+    let relay = RelaySettings { ip: settings.peer_bind.ip(), ports: settings.relay_ports.clone() };
     let (mut tasks, shutdown) = (Tasks::new(), Shutdown::new());
-    let member = Member::start(settings, (&mut tasks, &shutdown), (tenant, timing), metrics).await?;
-    let member = Member { replication, ..member };
+    let SharedParts { kit, leash, listener, health, states } =
+        SharedParts::start(settings, (&mut tasks, &shutdown), &timing, metrics).await?;
+    let member = kit.member(OwnParts {
+        tenant,
+        replication,
+        port: Port::Own(listener),
+        relay: Relay::start(&mut tasks, &shutdown, relay),
+        passage: SharedTurnstile::default().passage(SeatNumber::default()),
+        leash,
+        health,
+        states,
+    })?;
     beside(tasks, &shutdown, Box::pin(member.run(&shutdown))).await
 }
 
@@ -183,30 +207,63 @@ struct Start {
     is_first: bool,
 }
 
-/// An agent, with or without a Lease.
-struct Member {
-    body: Body,
+/// What all seats of an agent have in common, with or without a Lease.
+#[derive(Clone)]
+struct Kit {
     keys: watch::Receiver<KeyRing>,
     /// The socket to the other agents.
     exchange: Exchange<Socket>,
-    /// Where the other agent makes its lines to.
-    port: Port,
     client: Client,
     membership: Membership,
     own: Identity,
     /// EndpointSlice to publish in, if the Lease is given by name.
     slice: Option<String>,
     state_dir: Option<PathBuf>,
+    timing: Timing,
+    handover: Option<HandoverOrder>,
+    end_within: Duration,
+}
+
+/// What there is once in a process.
+struct SharedParts {
+    kit: Kit,
+    leash: Leash,
+    /// Where other agents make their lines to.
+    listener: TcpListener,
+    /// The answers to the kubelet.
+    health: Health,
+    /// To the state file.
+    states: watch::Sender<State>,
+}
+
+/// What each seat has for itself.
+struct OwnParts {
+    tenant: Tenant,
+    replication: Option<Replication>,
+    port: Port,
+    relay: Relay,
+    passage: Passage,
+    leash: Leash,
+    health: Health,
+    states: watch::Sender<State>,
+}
+
+/// An agent, with or without a Lease; or one of its seats.
+struct Member {
+    body: Body,
+    kit: Kit,
+    /// Where the other agent makes its lines to.
+    port: Port,
     /// What is replicated, if anything.
     replication: Option<Replication>,
 }
 
-impl Member {
-    /// Starts what it needs with or without a Lease; `counted` is what is told to those who have the token.
+impl SharedParts {
+    /// Starts what an agent needs with or without a Lease; `counted` is what is told to those who have the token.
     async fn start(
         settings: PairSettings,
         (tasks, shutdown): (&mut Tasks, &Shutdown),
-        (tenant, timing): (Tenant, Timing),
+        timing: &Timing,
         counted: Vec<AgentMetrics>,
     ) -> Result<Self, Error> {
         let PairSettings {
@@ -217,7 +274,6 @@ impl Member {
             peer_bind,
             slice,
             state_dir,
-            relay_ports,
             handover,
             end_within,
             ..
@@ -235,7 +291,6 @@ impl Member {
         let keys = key_file::read(&key_file).map_err(Error::ReadKeys)?;
         let (keys, present) = watch::channel(keys);
         let exchange = Exchange::new(Socket::bind(peer_bind).map_err(Error::Listen)?);
-        let peers = Peers::new(exchange.extension(None), own.id, present.clone());
         let listener = TcpListener::bind(peer_bind).map_err(Error::Listen)?;
         listener.set_nonblocking(true).map_err(Error::Listen)?;
         let requests = Metrics::new(env!("CARGO_PKG_VERSION")).rest;
@@ -250,39 +305,56 @@ impl Member {
         if let Some(file) = settings.state_file {
             tasks.spawn("state file", marks::keep_state(file, shown, shutdown.clone()));
         }
-        let relay = Relay::start(tasks, shutdown, RelaySettings { ip: peer_bind.ip(), ports: relay_ports });
-        let alarm = Alarm::new().map_err(Error::Supervise)?;
-        let signals = init::passed_on().map_err(Error::Supervise)?;
-        let machine = Kernel;
-        let body = Body {
-            machine,
-            tenant,
-            leash,
-            peers,
-            relay,
-            alarm,
-            signals,
-            states,
-            health,
-            timing,
-            handover,
-            end_within,
-            passage: SharedTurnstile::default().passage(SeatNumber::default()),
-        };
-        Ok(Self {
-            body,
+        let kit = Kit {
             keys: present,
             exchange,
-            port: Port::Own(listener),
             client,
             membership,
             own,
             slice,
             state_dir,
-            replication: None,
-        })
+            timing: *timing,
+            handover,
+            end_within,
+        };
+        Ok(Self { kit, leash, listener, health, states })
+    }
+}
+
+impl Kit {
+    /// An agent or a seat without a Lease.
+    fn member(self, parts: OwnParts) -> Result<Member, Error> {
+        let OwnParts { tenant, replication, port, relay, passage, leash, health, states } = parts;
+        let body = Body {
+            machine: Kernel,
+            tenant,
+            leash,
+            peers: self.peers(None),
+            relay,
+            alarm: Alarm::new().map_err(Error::Supervise)?,
+            signals: init::passed_on().map_err(Error::Supervise)?,
+            states,
+            health,
+            timing: self.timing,
+            handover: self.handover,
+            end_within: self.end_within,
+            passage,
+        };
+        Ok(Member { body, kit: self, port, replication })
     }
 
+    /// The other agents of this Lease; none before there is one.
+    fn peers(&self, group: Option<u128>) -> Peers<Extension<Socket>> {
+        Peers::new(self.exchange.extension(group), self.own.id, self.keys.clone())
+    }
+
+    /// One for the Leases that name this Pod.
+    fn search(&self) -> Search {
+        Search::new(self.client.clone(), self.membership.clone(), self.own.clone())
+    }
+}
+
+impl Member {
     /// Belongs to one Lease after the other, until it is asked to end; ends what it relays first.
     async fn run(mut self, shutdown: &Shutdown) -> Result<(), Error> {
         self.belong_to_all(shutdown).await?;
@@ -293,12 +365,16 @@ impl Member {
     }
 
     async fn belong_to_all(&mut self, shutdown: &Shutdown) -> Result<(), Error> {
-        let search = Search::new(self.client.clone(), self.membership.clone(), self.own.clone());
+        let search = self.kit.search();
         let health = self.body.health.clone();
+        let mut outages = Outages::default();
         loop {
-            let state_dir = self.state_dir.clone();
-            let found =
-                find(&search, state_dir.as_deref(), self.own.id, |is_spare| health.set_ready(is_spare));
+            let (kit, replication) = (&self.kit, self.replication.as_ref());
+            let found = async {
+                let tell = |is_spare| health.set_ready(is_spare);
+                let start = find(&search, kit.state_dir.as_deref(), kit.own.id, tell).await?;
+                Ok::<_, Error>(prepared(start, replication, &mut outages).await)
+            };
             let start = tokio::select! {
                 // No application runs; what is relayed ends after this.
                 biased;
@@ -308,26 +384,22 @@ impl Member {
                 () = tick(&health) => return Ok(()),
             };
             let Some(start) = start else { continue };
-            if self.belong(start, shutdown).await? == End::Left {
-                return Ok(());
+            match self.belong(start, shutdown).await? {
+                End::Left => return Ok(()),
+                End::Dismissed | End::Bereft => self.forget(),
             }
-            self.forget();
         }
     }
 
     /// Belongs to no Lease any more.
     fn forget(&mut self) {
         self.body.health.set_ready(false);
-        self.body.peers = self.peers(None);
+        self.body.peers = self.kit.peers(None);
         self.body.relay.open(Aim::default());
         self.body.states.send_replace(State::UNASSIGNED);
         self.body.tenant.metrics().show_role(None);
+        self.body.tenant.metrics().show_pair(None);
         info!("Left the Lease");
-    }
-
-    /// The other agents of this Lease; none before there is one.
-    fn peers(&self, group: Option<u128>) -> Peers<Extension<Socket>> {
-        Peers::new(self.exchange.extension(group), self.own.id, self.keys.clone())
     }
 
     /// Belongs to one Lease; its tasks end with it.
@@ -335,36 +407,41 @@ impl Member {
         let Start { found, is_first } = start;
         let (mut tasks, over) = (Tasks::new(), Shutdown::new());
         let Record { group, timing, .. } = found.record;
-        self.body.peers = self.peers(Some(group));
+        self.body.peers = self.kit.peers(Some(group));
         self.body.peers.know(&found.record);
         self.body.timing = timing;
         self.body.tenant.join(found.name.clone(), timing.stop);
-        let is_of_group = matches!(self.membership, Membership::Group(_));
-        let slice = if is_of_group { found.record.slice.clone() } else { self.slice.clone() };
-        let agent = agent((self.own.id, is_first), &timing)?;
-        let access = (self.client.clone(), &*self.own.namespace, found);
+        self.body.tenant.metrics().show_pair(Some(&found.name));
+        let is_of_group = matches!(self.kit.membership, Membership::Group(_));
+        let slice = if is_of_group { found.record.slice.clone() } else { self.kit.slice.clone() };
+        let agent = agent((self.kit.own.id, is_first), &timing)?;
+        let access = (self.kit.client.clone(), &*self.kit.own.namespace, found);
         let store = Store::start(&mut tasks, &over, access, timing);
         let (showing, to_show) = watch::channel(None);
         let retries = self.body.tenant.metrics().publish_retries.clone();
         let (slice, names) = watch::channel(slice);
-        let publisher =
-            Publisher::new(self.body.machine, (self.client.clone(), names), self.own.clone(), retries);
+        let publisher = Publisher::new(
+            self.body.machine,
+            (self.kit.client.clone(), names),
+            self.kit.own.clone(),
+            retries,
+        );
         let shown = publisher.shown();
-        tasks.spawn("publisher", publisher.run(to_show, over.clone()));
+        tasks.spawn("publisher", publisher.run(to_show, over.clone()).in_current_span());
         let needs = Needs {
             group,
-            own: self.own.id,
-            keys: self.keys.clone(),
-            port: self.port.try_clone().map_err(Error::Listen)?,
+            own: self.kit.own.id,
+            keys: self.kit.keys.clone(),
+            port: &self.port,
             bonds: self.body.tenant.bonds(),
             answered_within: ANSWERED_WITHIN,
         };
         let lifelines = Lifelines::start(&mut tasks, &over, needs).map_err(Error::Listen)?;
         let protocol = Protocol::new(agent, timing);
         let replica = self.replication.as_ref().map(|replication| {
-            let of = (group, self.own.id);
+            let of = (group, self.kit.own.id);
             let metrics = self.body.tenant.metrics().clone();
-            replication.start((&mut tasks, &over), of, (self.keys.clone(), store.notes(), metrics))
+            replication.start((&mut tasks, &over), of, (self.kit.keys.clone(), store.notes(), metrics))
         });
         let replica = replica.transpose().map_err(Error::Replicate)?;
         let protocol = if replica.is_some() { protocol.keeping_state() } else { protocol };
@@ -388,6 +465,29 @@ async fn find(
     Ok(found.map(|found| Start { found, is_first }))
 }
 
+/// The same start, once the state directory is noted as that of its Lease; `None`, after a pause: that failed. The
+/// agent must not join the Lease then, because its former Lease may call the directory in sync.
+async fn prepared(
+    start: Option<Start>,
+    replication: Option<&Replication>,
+    outages: &mut Outages,
+) -> Option<Start> {
+    let start = start?;
+    let Some(replication) = replication else { return Some(start) };
+    let Record { group, level, .. } = &start.found.record;
+    match replication.belong_to(*group, level.clone()).await {
+        Ok(()) => {
+            outages.end("Joins a Lease again");
+            Some(start)
+        }
+        Err(error) => {
+            outages.begin("Does not join the Lease: could not note it in the state directory", &error);
+            sleep(JOIN_AGAIN_AFTER).await;
+            None
+        }
+    }
+}
+
 /// Whether the Pod comes to this Lease for the first time.
 fn is_first(state_dir: Option<&Path>, id: AgentId, lease: u128) -> Result<bool, Error> {
     state_dir.map_or(Ok(false), |directory| is_first_start(directory, id, lease)).map_err(Error::Mark)
@@ -398,4 +498,54 @@ fn agent((id, is_first): (AgentId, bool), timing: &Timing) -> Result<Agent, Erro
     let incarnation = Incarnation(getrandom::u64().map_err(Error::Draw)?);
     let at = Moment { now: clock::now(), timing };
     Ok(if is_first { Agent::new(id, incarnation) } else { Agent::r7_restarted(&at, id, incarnation) })
+}
+
+#[cfg(test)]
+mod tests {
+    use bps_wire::level::Level;
+    use bps_wire::testing::record;
+
+    use super::*;
+    use crate::replicate::ReplicateSettings;
+    use crate::replicate::directory::StateDirectory;
+    use crate::replicate::gate::{PromoteWhen, may_take};
+    use crate::replicate::left_out::LeftOut;
+
+    #[tokio::test(start_paused = true)]
+    async fn no_lease_is_joined_before_the_state_directory_is_noted_as_its_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let directory = StateDirectory::open(folder.path()).unwrap();
+        let settings = ReplicateSettings {
+            directory: folder.path().to_owned(),
+            promote_when: PromoteWhen::InSync,
+            left_out: LeftOut::default(),
+        };
+        let replication = Replication::open(&settings, "127.0.0.1:0".parse().unwrap()).unwrap();
+        let mut outages = Outages::default();
+        let mut joins = async |lease: u128, level: Level| {
+            let addresses = ["10.0.0.1:1", "10.0.0.2:1"].map(|address| address.parse().unwrap());
+            let record = Record { level, ..record(lease, [1, 2].map(AgentId), addresses) };
+            let found = Found { name: format!("web-{lease}"), record };
+            let start = Start { found, is_first: true };
+            prepared(Some(start), Some(&replication), &mut outages).await.is_some()
+        };
+
+        let in_sync = Level::Only([directory.id()].into());
+        assert!(joins(8, in_sync.clone()).await);
+        assert!(!joins(9, Level::Unreadable).await, "it may name the directory");
+        directory.read_number().unwrap();
+        assert!(
+            may_take(PromoteWhen::InSync, &in_sync, directory.id()),
+            "it has the state of the former Lease"
+        );
+
+        // The agent receives the state of another pair from here on.
+        assert!(joins(9, Level::Unsaid).await);
+        directory.read_number().unwrap();
+        assert!(!may_take(PromoteWhen::InSync, &in_sync, directory.id()));
+        assert!(joins(8, in_sync.clone()).await);
+        directory.read_number().unwrap();
+        assert!(!may_take(PromoteWhen::InSync, &in_sync, directory.id()), "not by its former Lease either");
+        assert_eq!(prepared(None, Some(&replication), &mut Outages::default()).await.map(drop), None);
+    }
 }

@@ -2,7 +2,8 @@
 //!
 //! The token is read with each request: without its file there are no metrics, and a new one counts at once.
 //!
-//! Of an agent with several seats each sample has the label `seat`; that with one seat has no such label.
+//! Of an agent with several seats each sample of a pair has the label `seat`, and one says which pair the seat has.
+//! Samples of the process have no such label, and an agent with one seat has none of both.
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -68,6 +69,7 @@ pub struct AgentMetrics {
     blocked: Family<ReasonLabels, Gauge>,
     promised: Arc<Mutex<Option<BootTime>>>,
     lacks: Arc<Mutex<Option<Lacks>>>,
+    pair: Family<PairLabels, Gauge>,
     registry: Arc<Registry>,
 }
 
@@ -82,6 +84,11 @@ struct RoleLabels {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ReasonLabels {
     reason: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PairLabels {
+    pair: String,
 }
 
 impl Default for AgentMetrics {
@@ -116,6 +123,7 @@ impl AgentMetrics {
             blocked: Family::default(),
             promised: Arc::default(),
             lacks: Arc::default(),
+            pair: Family::default(),
             registry: Arc::default(),
         };
         metrics.registry = Arc::new(metrics.register(seat));
@@ -125,11 +133,17 @@ impl AgentMetrics {
     }
 
     fn register(&self, seat: Option<SeatNumber>) -> Registry {
-        let label = seat.map(|seat| (Cow::from("seat"), Cow::from(seat.0.to_string())));
-        let mut registry = Registry::with_prefix_and_labels("backuppodset_agent", label.into_iter());
-        // Those of the process, once.
+        let mut all = Registry::with_prefix("backuppodset_agent");
+        // Those of the process: once, and of no seat.
         if seat.is_none_or(|seat| seat == SeatNumber::default()) {
-            registry.register_collector(Box::new(DroppedLines("log_lines_dropped")));
+            all.register_collector(Box::new(DroppedLines("log_lines_dropped")));
+        }
+        let registry = match seat {
+            Some(seat) => all.sub_registry_with_label((Cow::from("seat"), Cow::from(seat.0.to_string()))),
+            None => &mut all,
+        };
+        if seat.is_some() {
+            registry.register("seat_pair", "1 for the pair that the seat has", self.pair.clone());
         }
         registry.register("role", "1 for the role that the agent has in its pair", self.role.clone());
         registry.register("epoch_term", "Term of the highest epoch that it knows", self.term.clone());
@@ -182,7 +196,7 @@ impl AgentMetrics {
             "1 for the reason for which the standby of this active gets no state",
             self.blocked.clone(),
         );
-        registry
+        all
     }
 
     /// Takes in a step of the agent.
@@ -222,6 +236,14 @@ impl AgentMetrics {
         for one in LagReason::ALL {
             let labels = ReasonLabels { reason: one.as_str() };
             self.blocked.get_or_create(&labels).set((Some(one) == reason).into());
+        }
+    }
+
+    /// The pair by the name of its Lease; `None` if there is no pair.
+    pub fn show_pair(&self, pair: Option<&str>) {
+        self.pair.clear();
+        if let Some(pair) = pair {
+            self.pair.get_or_create(&PairLabels { pair: pair.to_owned() }).set(1);
         }
     }
 

@@ -31,7 +31,9 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use bps_api::HandoverOrder;
-use bps_protocol::{Agent, BootTime, Chronicle, Event, Moment, Order, Protocol, Role, Showing, Timing};
+use bps_protocol::{
+    Agent, BootTime, Chronicle, Event, Moment, Order, Protocol, Role, SeatNumber, Showing, Timing,
+};
 use bps_runtime::health::{Health, TICK_PERIOD};
 use bps_runtime::shutdown::Shutdown;
 use bps_wire::lease::{Member, Record};
@@ -117,8 +119,10 @@ pub struct Pair {
 pub enum End {
     /// It was asked to end.
     Left,
-    /// The Lease is gone or does not name this agent, and nobody counts on it.
+    /// The Lease is gone or does not name this agent, and no other agent counts on it.
     Dismissed,
+    /// The same, but the Lease called the copy of this seat in sync to the last: one that is made again may do so, too.
+    Bereft,
 }
 
 /// What the loop keeps for itself; see the module for its parts.
@@ -147,7 +151,7 @@ impl<On: Machine> Body<On> {
         let mut ticks = interval(TICK_PERIOD);
         loop {
             tokio::select! {
-                Some(signal) = self.signals.next() => if is_end(signal) { return },
+                Some(signal) = self.signals.next() => if is_end(signal, self.passage.seat()) { return },
                 _ = ticks.tick() => self.health.tick(),
             }
         }
@@ -192,7 +196,9 @@ impl<On: Machine> Body<On> {
             if !turn.is_dismissed() {
                 turn.stay();
             } else if turn.is_empty()? {
-                return Ok(End::Dismissed);
+                // No step follows by which it could come out.
+                turn.body.passage.leave();
+                return Ok(turn.dismissal());
             }
             let is_leaving = turn.withdrawal.is_leaving();
             let Body { tenant, alarm, peers, signals, passage, .. } = &mut *turn.body;
@@ -230,10 +236,10 @@ async fn any_requested([one, other]: [&Shutdown; 2]) {
     }
 }
 
-/// Whether the signal asks the agent to end.
-fn is_end(signal: Signal) -> bool {
+/// Whether the signal asks the agent to end. Each seat gets it, and the first one logs it.
+fn is_end(signal: Signal, seat: SeatNumber) -> bool {
     let is_end = [Signal::TERM, Signal::INT].contains(&signal);
-    if is_end {
+    if is_end && seat == SeatNumber::default() {
         info!(reason = if signal == Signal::TERM { "SIGTERM" } else { "SIGINT" }, "Received signal");
     }
     is_end
@@ -245,7 +251,7 @@ impl<On: Machine> Turn<'_, On> {
     }
 
     fn signalled(&mut self, signal: Signal) -> io::Result<()> {
-        if is_end(signal) {
+        if is_end(signal, self.body.passage.seat()) {
             return self.ask_to_leave();
         }
         self.body.tenant.pass(signal)

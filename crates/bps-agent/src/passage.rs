@@ -35,6 +35,16 @@ impl SharedTurnstile {
 }
 
 impl Passage {
+    /// Whose it is.
+    pub fn seat(&self) -> SeatNumber {
+        self.seat
+    }
+
+    /// Whether this seat is inside.
+    pub fn is_inside(&self) -> bool {
+        self.turnstile.0.borrow().inside() == Some(self.seat)
+    }
+
     /// Begins with another protocol, which has no order yet.
     pub fn begin(&mut self) {
         self.is_fenced = false;
@@ -52,10 +62,19 @@ impl Passage {
 
     /// Follows the protocol after a step, see [`Turnstile::follow`].
     pub fn follow(&mut self, agent: &Agent, is_empty: bool) {
+        self.change(|turnstile, seat| turnstile.follow(seat, agent, is_empty));
+    }
+
+    /// Leaves with the end of its protocol, which takes no further step; see [`Turnstile::leave`].
+    pub fn leave(&mut self) {
+        self.change(Turnstile::leave);
+    }
+
+    fn change(&mut self, change: impl FnOnce(&mut Turnstile, SeatNumber)) {
         let Self { seat, turnstile, news, .. } = self;
         let is_news = turnstile.0.send_if_modified(|turnstile| {
             let before = *turnstile;
-            turnstile.follow(*seat, agent, is_empty);
+            change(turnstile, *seat);
             before != *turnstile
         });
         if is_news {
@@ -98,6 +117,17 @@ mod tests {
         assert_eq!(two.changed().now_or_never(), Some(()));
         assert_eq!(two.order(true), None, "its Lease asks for it");
         assert_eq!((two.order(false), one.order(true)), (Some(Order::Unfence), Some(Order::Fence)));
+    }
+
+    #[test]
+    fn a_seat_that_forgets_its_lease_lets_the_others_in() {
+        let turnstile = SharedTurnstile::default();
+        let [mut one, mut two] = [0, 1].map(|seat| turnstile.passage(SeatNumber(seat)));
+        one.follow(&agent(Role::Active), false);
+        assert_eq!((two.order(false), two.changed().now_or_never()), (Some(Order::Fence), Some(())));
+        one.leave();
+        assert_eq!((one.changed().now_or_never(), two.changed().now_or_never()), (None, Some(())));
+        assert_eq!((two.order(false), turnstile.watch().borrow().inside()), (Some(Order::Unfence), None));
     }
 
     #[test]

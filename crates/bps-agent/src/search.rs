@@ -24,6 +24,7 @@ use tracing::{info, warn};
 
 use super::identity::Identity;
 use super::outages::Outages;
+use super::seats::choice::LeaseLevel;
 
 /// Pause after a watch that failed. 1 s: a group whose API server comes back does not meet it all at once.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
@@ -35,6 +36,12 @@ const WATCH_MAX: Duration = Duration::from_secs(60);
 const SPARE_AFTER: Duration = Duration::from_secs(1);
 /// How long a watch is silent before its Leases are taken for all that there are. 50 ms: what is at hand comes at once.
 const TOLD_WITHIN: Duration = Duration::from_millis(50);
+/// How long a watch is silent before its Leases are taken for all that may need a copy which is to be replaced. 250 ms:
+/// such a copy may be the last one, and a seat that gets another Lease has time.
+const ALL_TOLD_WITHIN: Duration = Duration::from_millis(250);
+/// How long the Lease that was found may take to be told again. 5 s: an API server that is so slow answers the next
+/// time.
+const OWN_TOLD_WITHIN: Duration = Duration::from_secs(5);
 /// Version that a watch begins at: whatever the API server has at hand, told first, and then what changes. One request
 /// instead of a list and a watch, which counts where many Pods start at once. It may be old: whoever writes the Lease
 /// compares its version, and reads it anew if that is another one. Who may have written it before asks for what it is now,
@@ -60,6 +67,7 @@ pub struct Found {
 }
 
 /// The search.
+#[derive(Clone)]
 pub struct Search {
     api: Api<Lease>,
     membership: Membership,
@@ -72,7 +80,8 @@ pub struct Search {
 struct Spare<Tell> {
     /// Since when it looks for a Lease.
     since: Instant,
-    is_it: bool,
+    /// `None`: that is not known yet.
+    is_it: Option<bool>,
     /// Is told when that changes.
     tell: Tell,
 }
@@ -89,11 +98,11 @@ impl Search {
         Self { taken, ..self }
     }
 
-    /// Waits until there is such a Lease; of several the first one seen. Tells meanwhile whether this agent is a spare, when
-    /// that changes; at first it is none. May be dropped and called again.
+    /// Waits until there is such a Lease; of several the first one seen. Tells meanwhile whether this agent is a spare,
+    /// as soon as that is known and when it changes. May be dropped and called again.
     pub async fn find(&self, tell: impl Fn(bool)) -> Found {
         let mut outages = Outages::default();
-        let mut spare = Spare { since: Instant::now(), is_it: false, tell };
+        let mut spare = Spare { since: Instant::now(), is_it: None, tell };
         loop {
             match timeout(WATCH_MAX, self.watch(&mut outages, &mut spare)).await {
                 Ok(Ok(Some(found))) => {
@@ -132,6 +141,37 @@ impl Search {
                 Err(_) => {}
             }
         }
+    }
+
+    /// What all Leases but this one, which is among those searched, say of state directories.
+    ///
+    /// # Errors
+    /// What the API server answered; or it told of this one not in time, so that others may be missing as well.
+    pub async fn others(&self, lease: u128) -> Result<Vec<LeaseLevel>, kube::Error> {
+        let mut events = pin!(self.api.watch(&self.selection(), AT_HAND).await?);
+        // By name: a Lease may change or go meanwhile.
+        let mut told = BTreeMap::new();
+        let is_told = |told: &BTreeMap<String, LeaseLevel>| told.values().any(|other| other.lease == lease);
+        loop {
+            let within = if is_told(&told) { ALL_TOLD_WITHIN } else { OWN_TOLD_WITHIN };
+            let Ok(event) = timeout(within, events.try_next()).await else { break };
+            match event? {
+                Some(WatchEvent::Added(lease) | WatchEvent::Modified(lease)) => {
+                    let read = Self::read(&lease).map(|Record { group, level, .. }| (group, level));
+                    if let Some((group, level)) = read {
+                        told.insert(lease.name_any(), LeaseLevel { lease: group, level });
+                    }
+                }
+                Some(WatchEvent::Deleted(lease)) => drop(told.remove(&lease.name_any())),
+                Some(WatchEvent::Bookmark(_)) => {}
+                Some(WatchEvent::Error(status)) => return Err(kube::Error::Api(status)),
+                None => break,
+            }
+        }
+        if !is_told(&told) {
+            return Err(kube::Error::Service("the API server did not tell of all Leases in time".into()));
+        }
+        Ok(told.into_values().filter(|other| other.lease != lease).collect())
     }
 
     /// Looks until it has found the Lease; `None` if the watch ended before.
@@ -204,12 +244,13 @@ impl Search {
 
 impl<Tell: Fn(bool)> Spare<Tell> {
     fn see(&mut self, is_spare: bool) {
-        if std::mem::replace(&mut self.is_it, is_spare) == is_spare {
+        let before = self.is_it.replace(is_spare);
+        if before == Some(is_spare) {
             return;
         }
         if is_spare {
             info!("Is a spare: every pair of the group is whole");
-        } else {
+        } else if before.is_some() {
             info!("Is no spare any more: a pair of the group is not whole");
         }
         (self.tell)(is_spare);
@@ -239,7 +280,10 @@ mod tests {
 
     use bps_protocol::AgentId;
     use bps_wire::uid::format_uid;
+    use futures::stream::{self, StreamExt as _};
     use http::{Request, Response};
+    use http_body_util::StreamBody;
+    use hyper::body::{Bytes, Frame};
     use kube::client::Body;
     use serde_json::{Value, json};
     use tower::service_fn;
@@ -291,5 +335,39 @@ mod tests {
         for other in [failure(404, "NotFound"), lease(50, [2, 3], 8), lease(51, [OWN, 2], 1)] {
             assert_eq!(writes_at_present([other]).await, None);
         }
+    }
+
+    /// What is told of a spare within a minute, by a watch that shows this Lease; and whether the Lease is found.
+    async fn told(members: [u128; 2], taken: &[u128]) -> (Vec<bool>, bool) {
+        let mut shown = lease(50, members, 7);
+        shown["metadata"]["annotations"][keys::ANNOTATION_HA_HOLD] = json!("Peer");
+        let server = service_fn(move |_: Request<Body>| {
+            let event = json!({"type": "ADDED", "object": shown}).to_string() + "\n";
+            let event = stream::once(async { Ok::<_, Infallible>(Frame::data(Bytes::from(event))) });
+            // Nothing changes any more.
+            let body = StreamBody::new(event.chain(stream::pending()));
+            async move { Ok::<_, Infallible>(Response::builder().status(200).body(body).unwrap()) }
+        });
+        let ip = "10.0.0.1".parse().unwrap();
+        let own = Identity { id: AgentId(OWN), pod: "web".to_owned(), namespace: "shop".to_owned(), ip };
+        let search = Search::new(Client::new(server, "shop"), Membership::Group("web".to_owned()), own);
+        let told = Mutex::new(Vec::new());
+        let search = search.except(taken.iter().copied().collect());
+        let found =
+            timeout(Duration::from_secs(50), search.find(|is_spare| told.lock().unwrap().push(is_spare)));
+        let is_found = found.await.is_ok();
+        (told.into_inner().unwrap(), is_found)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_that_another_seat_has_is_passed_over_and_waits_for_no_other_pod_of_its_name() {
+        assert_eq!(told([OWN, 2], &[]).await, (vec![], true));
+        assert_eq!(told([OWN, 2], &[50]).await, (vec![true], false));
+        assert_eq!(
+            told([3, 2], &[]).await,
+            (vec![false], false),
+            "it is of the Pod before it of the same name"
+        );
+        assert_eq!(told([3, 2], &[50]).await, (vec![true], false));
     }
 }

@@ -22,6 +22,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::mpsc::{self, Receiver, Sender};
 use tokio::time::{Instant, sleep, timeout};
+use tracing::Instrument as _;
 
 use super::outages::Outages;
 use super::search::Found;
@@ -133,10 +134,19 @@ impl Store {
             reports: reporter,
             shutdown: shutdown.clone(),
         };
-        tasks.spawn("lease writes", access.clone().until_stopped(Access::write_all, writes_wanted));
-        tasks.spawn("lease reads", access.clone().until_stopped(Access::read_all, reads_wanted));
-        tasks.spawn("lease notes", access.clone().until_stopped(Access::note_all, notes_wanted));
-        tasks.spawn("lease watch", access.until_stopped(Access::watch, found));
+        tasks.spawn(
+            "lease writes",
+            access.clone().until_stopped(Access::write_all, writes_wanted).in_current_span(),
+        );
+        tasks.spawn(
+            "lease reads",
+            access.clone().until_stopped(Access::read_all, reads_wanted).in_current_span(),
+        );
+        tasks.spawn(
+            "lease notes",
+            access.clone().until_stopped(Access::note_all, notes_wanted).in_current_span(),
+        );
+        tasks.spawn("lease watch", access.until_stopped(Access::watch, found).in_current_span());
         Self { notes, writes, reads, reports }
     }
 

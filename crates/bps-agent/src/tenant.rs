@@ -137,7 +137,7 @@ impl<On: Machine> Tenant<On> {
         Self { left_out, ..self }
     }
 
-    /// Counts here.
+    /// Replaces the metrics in which the tenant counts starts, failed hooks and the like.
     #[must_use]
     pub fn counting(self, metrics: AgentMetrics) -> Self {
         Self { metrics, ..self }

@@ -45,6 +45,7 @@ use rustix::fd::AsFd;
 use rustix::net::sockopt;
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
+use tracing::Instrument as _;
 
 use self::bond::Bond;
 pub use self::question::ANSWERED_WITHIN;
@@ -104,7 +105,7 @@ pub struct Lifelines {
 }
 
 /// What the tasks of one Lease need.
-pub struct Needs {
+pub struct Needs<'a> {
     /// Uid of the Lease.
     pub group: u128,
     /// This agent.
@@ -112,7 +113,7 @@ pub struct Needs {
     /// The present keys.
     pub keys: watch::Receiver<KeyRing>,
     /// Where the other agent connects to.
-    pub port: Port,
+    pub port: &'a Port,
     /// The bond with the application, while it acts.
     pub bonds: watch::Receiver<Tenancy>,
     /// Time within which a living agent must deny that its application has ended, see [`ANSWERED_WITHIN`].
@@ -124,17 +125,20 @@ impl Lifelines {
     ///
     /// # Errors
     /// What the kernel refused.
-    pub fn start(tasks: &mut Tasks, shutdown: &Shutdown, needs: Needs) -> io::Result<Self> {
+    pub fn start(tasks: &mut Tasks, shutdown: &Shutdown, needs: Needs<'_>) -> io::Result<Self> {
         let Needs { group, own, keys, port, bonds, answered_within } = needs;
         let (partner, known) = watch::channel(None);
         let (reporter, certificates) = mpsc::channel(CERTIFICATES_WAITING_MAX);
         let line = Line { group, own, keys, partner: known };
         let callers = port.callers(group, line.partner.clone())?;
-        tasks.spawn("lifelines", listener::run(line.clone(), callers, bonds, shutdown.clone()));
+        tasks.spawn(
+            "lifelines",
+            listener::run(line.clone(), callers, bonds, shutdown.clone()).in_current_span(),
+        );
         let (teller, watching) = watch::channel(Watching::default());
         let (denied, denials) = watch::channel(None);
         let words = Words { certificates: reporter, watching: teller, denied: denials, answered_within };
-        tasks.spawn("watched lifeline", watcher::run(line, words, shutdown.clone()));
+        tasks.spawn("watched lifeline", watcher::run(line, words, shutdown.clone()).in_current_span());
         Ok(Self { own, partner, certificates, watching, denied })
     }
 

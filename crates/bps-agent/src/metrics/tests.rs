@@ -115,8 +115,31 @@ fn samples_of_several_seats_stand_beside_each_other_and_say_which_seat_they_are_
         r#"backuppodset_agent_late_wakes_total{seat="1"} 1"#,
     ];
     assert_eq!(lines(&text, "late_wakes"), expected);
-    assert_eq!(lines(&text, "log_lines_dropped_total").len(), 1);
+    assert_eq!(lines(&text, "log_lines_dropped_total"), ["backuppodset_agent_log_lines_dropped_total 0"]);
     let samples = |text: &str| text.lines().filter(|line| !line.starts_with('#')).count();
     assert_eq!(samples(&text), texts.iter().map(|text| samples(text)).sum::<usize>());
     assert!(text.ends_with("\n# EOF\n") && text.matches("# EOF").count() == 1);
+}
+
+#[test]
+fn a_seat_says_which_pair_it_has_and_an_agent_with_one_seat_says_nothing_of_that() {
+    let told = |metrics: &AgentMetrics| -> Vec<String> {
+        let text = metrics.text(clock::now()).unwrap();
+        text.lines()
+            .filter(|line| line.starts_with("backuppodset_agent_seat_pair{"))
+            .map(str::to_owned)
+            .collect()
+    };
+    let seat = AgentMetrics::of_seat(SeatNumber(1));
+    assert_eq!(told(&seat), Vec::<String>::new());
+    for pair in ["web-0", "web-3"] {
+        seat.show_pair(Some(pair));
+        assert_eq!(told(&seat), [format!(r#"backuppodset_agent_seat_pair{{seat="1",pair="{pair}"}} 1"#)]);
+    }
+    seat.show_pair(None);
+    assert_eq!(told(&seat), Vec::<String>::new());
+
+    let one = AgentMetrics::default();
+    one.show_pair(Some("web-0"));
+    assert_eq!(told(&one), Vec::<String>::new());
 }

@@ -45,6 +45,15 @@ pub(super) struct StateFound {
     pub(super) may_act: bool,
 }
 
+/// What a version of the Lease means for the seat.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SeatFound {
+    /// It may take over by it.
+    pub(super) may_take: bool,
+    /// The seat is kept as long as the Lease calls its directory in sync.
+    pub(super) is_kept: bool,
+}
+
 /// Before a tenure.
 impl Eligibility {
     /// The order that the protocol needs before its next step; `None`: it has it already. The own directory
@@ -58,12 +67,16 @@ impl Eligibility {
     }
 
     /// Notes the members of a version of the Lease, and whether the agent `own` may take over by it.
-    pub(super) fn judge(&mut self, own: AgentId, members: [AgentId; 2], may_take: bool) {
+    pub(super) fn judge(&mut self, own: AgentId, members: [AgentId; 2], seat: SeatFound) {
+        let SeatFound { may_take, is_kept } = seat;
         // A rollout that waits for readiness leaves the other Pod alone until this one could take its place.
         // An agent that lacks something and has no peer to get it from counts as able: the rollout may wait
         // for the Pod that has it.
         let is_by_itself = members.contains(&AgentId::NOBODY);
-        self.is_able = members.contains(&own) && (may_take || is_by_itself);
+        let is_able = members.contains(&own) && (may_take || is_by_itself);
+        // A Lease that does not name the Pod any more asks nothing of it. If the Pod were unready because of the copy
+        // that it keeps, the operator would not ask for it again.
+        self.is_able = is_able || is_kept && !members.contains(&own);
     }
 
     /// Whether this agent could take over, by the last version that was judged.
@@ -194,14 +207,17 @@ mod tests {
 
     #[test]
     fn a_member_is_able_if_it_may_take_over_or_has_no_peer_to_wait_for() {
-        let is_able = |members, may_take| {
+        let judged = |members, may_take, is_kept| {
             let mut eligibility = Eligibility::default();
-            eligibility.judge(OWN, members, may_take);
+            eligibility.judge(OWN, members, SeatFound { may_take, is_kept });
             eligibility.is_able()
         };
+        let is_able = |members, may_take| judged(members, may_take, false);
         assert!(is_able([OWN, OTHER], true) && !is_able([OWN, OTHER], false));
         assert!(is_able([OWN, AgentId::NOBODY], false));
         assert!(!is_able([OTHER, AgentId::NOBODY], true), "it is no member");
+        assert!(judged([OTHER, AgentId::NOBODY], false, true), "a copy that is kept makes no Pod unready");
+        assert!(!judged([OWN, OTHER], false, true), "it is a member, and lacks something");
     }
 
     #[test]

@@ -136,7 +136,7 @@ impl LeaseView {
     }
 
     /// Whether the Lease calls this state directory in sync, as far as it can be read.
-    fn may_name(&self, directory: DirectoryId) -> bool {
+    pub(super) fn may_name(&self, directory: DirectoryId) -> bool {
         match &self.level {
             Level::Unsaid => false,
             Level::Only(_) => self.level.names(directory),
@@ -288,6 +288,8 @@ mod tests {
             assert!(!told(&view, &named, Some(own)) && told(&view, &unnamed, None), "{:?}", view.level());
             view.lose();
             assert!(told(&view, &unnamed, Some(own)), "the Lease is gone, and no agent can act by it");
+            let is_named = !is_done;
+            assert_eq!(view.may_name(own), is_named, "the next Lease may name it: {:?}", view.level());
         }
     }
 }

@@ -6,8 +6,8 @@ use std::io;
 use bps_protocol::{Event, Moment, Order, Role};
 use tracing::{error, info, warn};
 
-use super::Turn;
 use super::withdrawal::{Dues, LeaveTimes, is_idle};
+use super::{Body, End, Turn};
 use crate::replicate::Replica;
 use crate::world::Machine;
 
@@ -84,11 +84,19 @@ impl<On: Machine> Turn<'_, On> {
         may_look && self.lease.is_done_with(agent, self.now(), copy)
     }
 
-    /// Whether nothing of the application is left; asks one that runs as standby to end.
+    /// Whether nothing of the application is left; asks one that runs as standby to end. Another seat may act next, and
+    /// no hook of this one must run beside it.
     pub(super) fn is_empty(&mut self) -> io::Result<bool> {
         let now = self.now();
-        self.body.tenant.retire(now, now + self.body.timing.hold)?;
-        Ok(self.body.tenant.is_gone())
+        let Body { tenant, timing, passage, .. } = &mut *self.body;
+        tenant.retire(now, now + timing.hold)?;
+        Ok(tenant.is_gone() && !(passage.is_inside() && tenant.has_hook()))
+    }
+
+    /// How the loop of an agent that is dismissed ends.
+    pub(super) fn dismissal(&self) -> End {
+        let copy = self.pair.replica.as_ref().and_then(Replica::kept);
+        if copy.is_some_and(|copy| self.lease.may_name(copy)) { End::Bereft } else { End::Dismissed }
     }
 
     /// Takes back what was done because nobody seemed to need it: the Lease may name it again before it has left.

@@ -11,7 +11,7 @@ use bps_wire::level::Level;
 use tokio::time::{Instant, sleep_until};
 use tracing::{error, warn};
 
-use super::eligibility::StateFound;
+use super::eligibility::{SeatFound, StateFound};
 use super::state_claim::StateClaim;
 use super::{Pair, Turn};
 use crate::replicate::Replica;
@@ -148,7 +148,8 @@ impl<On: Machine> Turn<'_, On> {
     pub(super) fn know_level(&mut self, version: Version, members: [AgentId; 2], level: Level) {
         if self.lease.learn_level(version, level) {
             let own = self.pair.protocol.agent().id;
-            self.eligibility.judge(own, members, self.may_take());
+            let is_kept = self.pair.replica.as_ref().is_some_and(|replica| replica.kept().is_some());
+            self.eligibility.judge(own, members, SeatFound { may_take: self.may_take(), is_kept });
             self.show_readiness();
         }
     }

@@ -6,7 +6,9 @@
 //! .bps-ha/new-*   what is being received
 //! .bps-ha/torn    there while a batch of several steps is being carried out
 //! .bps-ha/sync    socket on which the application asks for a barrier
-//! .bps-ha/seat    of one of several seats: the Lease that it had last, see `seats::folders`
+//! .bps-ha/lease   uid of the Lease that it is of, hexadecimal, see [`lease`]
+//! .bps-ha/former-*  state of a Lease that it was of before, which may be the only copy
+//! .bps-ha/seat    of one of several seats that was given up, see `seats::folders`
 //! ```
 
 use std::fs::File;
@@ -325,6 +327,18 @@ impl StateDirectory {
         Ok(Some(text))
     }
 
+    /// Removes a file of the agents' own, if there is one.
+    ///
+    /// # Errors
+    /// It cannot be removed.
+    pub(crate) fn remove_own(&self, name: &str) -> io::Result<()> {
+        match unlinkat(&self.hidden, name, AtFlags::empty()) {
+            Ok(()) => Ok(fsync(&self.hidden)?),
+            Err(Errno::NOENT) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     /// Replaces a file of the agents' own, as a whole and on disk.
     ///
     /// # Errors
@@ -353,5 +367,6 @@ fn aside(number: u64) -> String {
     format!("{ASIDE}{number}")
 }
 
+pub mod lease;
 #[cfg(test)]
 mod tests;

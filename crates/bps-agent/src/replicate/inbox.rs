@@ -398,8 +398,8 @@ impl Drop for Inbox {
     }
 }
 
-/// Removes a folder with what is left in it: nothing that is replicated, as that was removed before.
-fn remove_folder(parent: &OwnedFd, name: &[u8], deepest: usize) -> io::Result<()> {
+/// Removes a folder with what is left in it. Follows no symbolic link.
+pub(super) fn remove_folder(parent: &OwnedFd, name: &[u8], deepest: usize) -> io::Result<()> {
     match unlinkat(parent, name, AtFlags::REMOVEDIR) {
         Err(Errno::NOTEMPTY | Errno::EXIST) if deepest > 0 => {}
         other => return Ok(other?),

@@ -60,9 +60,11 @@ use bps_wire::lease::Record;
 use bps_wire::level::{DirectoryId, Level};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, watch};
-use tracing::{info, warn};
+use tokio::task::spawn_blocking;
+use tracing::{Instrument as _, info, warn};
 
 use self::directory::StateDirectory;
+use self::directory::lease::FormerState;
 use self::door::Door;
 use self::gate::{PromoteWhen, may_take};
 use self::ledger::{Ledger, View, Wires};
@@ -160,6 +162,16 @@ impl Replication {
         self.left_out.text(self.directory.path())
     }
 
+    /// Notes that the directory is of this Lease from now on, which says this of state directories; see
+    /// [`StateDirectory::belong_to`].
+    ///
+    /// # Errors
+    /// The agent must not join the Lease.
+    pub async fn belong_to(&self, lease: u128, level: Level) -> io::Result<()> {
+        let (directory, former) = (self.directory.clone(), FormerState::Stays);
+        spawn_blocking(move || directory.belong_to(lease, &level, former)).await?
+    }
+
     /// Starts the tasks for one Lease.
     ///
     /// # Errors
@@ -176,15 +188,15 @@ impl Replication {
         let line = Line { group, own, keys, partner: known };
         let callers = port.callers(group, line.partner.clone())?;
         let receiver = Receiver::new(line.clone(), directory.clone(), door.clone());
-        tasks.spawn("state receiver", receiver.run(callers, shutdown.clone()));
+        tasks.spawn("state receiver", receiver.run(callers, shutdown.clone()).in_current_span());
         let (acting, acted) = watch::channel(None);
         let (snapshots, seen) = watch::channel(None);
         let (progress, reached) = watch::channel(Progress::default());
         let sender = Sender { line, directory: directory.clone(), acting: acted, snapshots: seen, progress };
-        tasks.spawn("state sender", sender.run(shutdown.clone()));
+        tasks.spawn("state sender", sender.run(shutdown.clone()).in_current_span());
         let (asked, barriers) = mpsc::channel(BARRIERS_WAITING_MAX);
         let socket = socket::bind(&directory.socket_path())?;
-        tasks.spawn("barriers", socket::serve(socket, asked, shutdown.clone()));
+        tasks.spawn("barriers", socket::serve(socket, asked, shutdown.clone()).in_current_span());
         let (views, viewed) = watch::channel(View::default());
         let (told, tells) = watch::channel(Told::default());
         let (settle, to_settle) = mpsc::channel(1);
@@ -207,7 +219,7 @@ impl Replication {
             notes: notes.clone(),
             metrics,
         };
-        tasks.spawn("state ledger", Ledger::new(wires).run(shutdown.clone()));
+        tasks.spawn("state ledger", Ledger::new(wires).run(shutdown.clone()).in_current_span());
         let (directory, door, promote_when) = (directory.clone(), door.clone(), *promote_when);
         Ok(Replica {
             own,
@@ -257,8 +269,9 @@ impl Replica {
             && !self.door.is_distrusted()
     }
 
-    /// The directory that the Lease must not call in sync any more before this agent forgets it; `None`: that is not
-    /// looked at, because the Pod has no other use for the directory.
+    /// The directory that the Lease must not call in sync any more before this agent forgets it; `None`: the agent has
+    /// one seat, and a Pod that waited here for an active to return could not serve another pair. The next Lease takes
+    /// the directory then, see [`StateDirectory::belong_to`].
     pub fn kept(&self) -> Option<DirectoryId> {
         self.is_kept.then(|| self.directory.id())
     }

@@ -6,6 +6,7 @@ mod full;
 mod ledger;
 mod lines;
 mod moments;
+mod seats;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, Permissions};

@@ -2,7 +2,8 @@
 //!
 //! A Pod has one state file and one probe, and its seats have a role each. While one of them acts, the Pod is what that
 //! seat is: the copies of the others are of no use then, and the operator gives their places away. Else it is ready
-//! when it could take over in each of its pairs, and no pair of its group waits for a seat that it has free.
+//! when it could take over in each of its pairs. A Pod without a pair is ready when no pair of its group waits for one;
+//! one that has a pair and a free seat is ready without that, as a rollout or a handover may wait for it.
 
 use std::future::pending;
 
@@ -74,8 +75,13 @@ impl PodShown {
             tokio::select! {
                 biased;
                 () = shutdown.requested() => return Ok(()),
-                // A loop that stands still is one too many.
-                _ = ticks.tick() => if loops.iter().all(Health::is_live) { health.tick() },
+                // A loop that stands still is one too many; one that has ended stands still for good.
+                _ = ticks.tick() => {
+                    let mut loops = roles.iter().zip(&loops);
+                    if loops.all(|(state, health)| state.has_changed().is_err() || health.is_live()) {
+                        health.tick();
+                    }
+                }
                 () = any_changed(&mut roles) => {}
                 () = any_changed(&mut able) => {}
                 told = turnstile.changed() => if told.is_err() { return Ok(()) },
@@ -85,12 +91,16 @@ impl PodShown {
     }
 }
 
-/// Waits until one of them has changed; for ever once one can change no more. May be dropped and called again.
+/// Waits until one of them has changed; those that can change no more do not count. May be dropped and called again.
 async fn any_changed<T>(watched: &mut [watch::Receiver<T>]) {
-    let changes = watched.iter_mut().map(|one| Box::pin(one.changed()));
-    if select_all(changes).await.0.is_err() {
-        pending::<()>().await;
-    }
+    let changes = watched.iter_mut().map(|one| {
+        Box::pin(async {
+            if one.changed().await.is_err() {
+                pending::<()>().await;
+            }
+        })
+    });
+    select_all(changes).await;
 }
 
 /// The state of the seat that does most; of the first one of several.
@@ -117,16 +127,108 @@ fn is_ready(seats: &[SeatNow], inside: Option<SeatNumber>, is_spare: bool) -> bo
     if let Some(acting) = acting {
         return acting.is_able;
     }
-    let is_taken = |seat: &&SeatNow| seat.state.role.is_some();
-    let is_able = seats.iter().filter(is_taken).all(|seat| seat.is_able);
-    is_able && (is_spare || seats.iter().all(|seat| is_taken(&seat)))
+    let mut taken = seats.iter().filter(|seat| seat.state.role.is_some()).peekable();
+    if taken.peek().is_none() { is_spare } else { taken.all(|seat| seat.is_able) }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use bps_protocol::Epoch;
+    use bps_runtime::health::LIVENESS_MAX;
+    use tokio::time::{advance, sleep};
 
     use super::*;
+
+    /// The ends of what is shown.
+    struct Work {
+        states: Vec<Option<watch::Sender<State>>>,
+        seats: Vec<Health>,
+        spare: watch::Sender<bool>,
+        shown: watch::Receiver<State>,
+        health: Health,
+        shutdown: Shutdown,
+        task: tokio::task::JoinHandle<Result<(), TaskError>>,
+    }
+
+    fn work() -> Work {
+        let states: Vec<_> = [(); 2].map(|()| watch::Sender::new(State::UNASSIGNED)).into();
+        let seats: Vec<_> = [(); 2].map(|()| Health::new()).into();
+        let shown = states.iter().zip(&seats).map(|(states, health): (&watch::Sender<State>, _)| SeatShown {
+            states: states.subscribe(),
+            health: Health::clone(health),
+        });
+        let (spare, is_spare) = watch::channel(false);
+        let (role, health, shutdown) =
+            (watch::Sender::new(State::UNASSIGNED), Health::new(), Shutdown::new());
+        let pod = PodShown {
+            seats: shown.collect(),
+            turnstile: SharedTurnstile::default(),
+            spare: is_spare,
+            states: role.clone(),
+            health: health.clone(),
+        };
+        let task = tokio::spawn(pod.run(shutdown.clone()));
+        let states = states.into_iter().map(Some).collect();
+        Work { states, seats, spare, shown: role.subscribe(), health, shutdown, task }
+    }
+
+    impl Work {
+        fn be(&self, seat: usize, role: Option<Role>) {
+            let state = State { role, ..State::UNASSIGNED };
+            self.states[seat].as_ref().unwrap().send_replace(state);
+        }
+
+        /// What is shown once the task has had its turn.
+        async fn shows(&self) -> (Option<Role>, bool) {
+            sleep(Duration::from_millis(1)).await;
+            (self.shown.borrow().role, *self.health.readiness().borrow())
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_change_of_a_seat_is_shown_also_after_another_one_has_ended() {
+        let mut work = work();
+        assert_eq!(work.shows().await, (None, false));
+        work.spare.send_replace(true);
+        assert_eq!(work.shows().await, (None, true));
+
+        work.be(0, Some(Role::Standby));
+        assert_eq!(work.shows().await, (Some(Role::Standby), false));
+        work.seats[0].set_ready(true);
+        assert_eq!(work.shows().await, (Some(Role::Standby), true));
+
+        work.states[0] = None;
+        work.be(1, Some(Role::Active));
+        assert_eq!(work.shows().await, (Some(Role::Active), false));
+        work.seats[1].set_ready(true);
+        assert_eq!(work.shows().await, (Some(Role::Active), true));
+        work.shutdown.request();
+        work.task.await.unwrap().unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_loop_that_stands_still_counts_until_its_seat_has_ended() {
+        /// After as many a loop counts as stuck, and what depends on it, too.
+        const ROUNDS: u32 = 14;
+        assert!(2 * LIVENESS_MAX < ROUNDS * TICK_PERIOD);
+        let mut work = work();
+        let later = async |seats: &[Health]| {
+            for _ in 0..ROUNDS {
+                advance(TICK_PERIOD).await;
+                seats.iter().for_each(Health::tick);
+                sleep(Duration::from_millis(1)).await;
+            }
+        };
+        later(&work.seats).await;
+        assert!(work.health.is_live());
+        later(&work.seats[..1]).await;
+        assert!(work.seats[0].is_live() && !work.health.is_live());
+        work.states[1] = None;
+        later(&work.seats[..1]).await;
+        assert!(work.health.is_live());
+    }
 
     fn seat(role: Option<Role>, term: u32) -> SeatNow {
         SeatNow { state: State { role, epoch: Epoch { term, sequence: 0 } }, is_able: true }
@@ -158,14 +260,15 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_is_ready_when_nobody_waits_for_one_of_its_seats() {
+    fn an_agent_is_ready_when_it_could_take_over_in_each_pair_or_is_a_spare() {
         let (standby, acting, free) =
             (seat(Some(Role::Standby), 1), seat(Some(Role::Active), 1), unable(seat(None, 0)));
         let second = Some(SeatNumber(1));
         let table = [
             ([free, free], None, false, false),
             ([free, free], None, true, true),
-            ([standby, free], None, false, false),
+            ([standby, free], None, false, true),
+            ([unable(standby), free], None, true, false),
             ([standby, free], None, true, true),
             ([standby, standby], None, false, true),
             ([standby, unable(standby)], None, true, false),

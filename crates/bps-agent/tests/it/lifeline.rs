@@ -102,7 +102,7 @@ fn end(own: u128, listener: &TcpListener, record: &Record, answered_within: Dura
         group: record.group,
         own: AgentId(own),
         keys: present,
-        port: Port::Own(listener),
+        port: &Port::Own(listener),
         bonds: present_bond,
         answered_within,
     };

@@ -3,6 +3,7 @@
 //! | file | what it says |
 //! |---|---|
 //! | `init`, `stop`, `lifeline` | the agent with real processes; which ends of them are certified |
+//! | `launch` | what happens just before an application with several seats starts |
 //! | `output` | what an application wrote last that ends again and again |
 //! | `state_hostile_bytes` | replicated state: bytes of strangers, names that lead out |
 //! | `turmoil` | whole agents on simulated machines, with faults and clocks that drift |
@@ -10,6 +11,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod init;
+mod launch;
 mod lifeline;
 mod output;
 mod state_hostile_bytes;

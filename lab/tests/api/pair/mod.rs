@@ -15,6 +15,7 @@ mod programs;
 mod record;
 mod relay;
 mod replica;
+mod seats;
 mod stage;
 mod stuck;
 

@@ -251,8 +251,9 @@ impl Pod {
         tasks.spawn("publisher", publisher.run(to_show, over.clone()));
         let lifelines = Lifelines::told(own.id, certificates);
         let protocol = Protocol::new(agent, self.timing);
-        let pair =
-            Pair { protocol, store, lifelines, replica: None, showing, slice, shown, is_of_group: false };
+        // One of several seats may go to another pair.
+        let is_of_group = self.pairs.len() > 1;
+        let pair = Pair { protocol, store, lifelines, replica: None, showing, slice, shown, is_of_group };
         Ok(body.run(pair, [&over, &over]).await?)
     }
 

@@ -39,4 +39,4 @@ mod seats;
 mod server;
 mod wire;
 
-use bps_testkit::simulation::{api, fault, kinds, world};
+use bps_testkit::simulation::{api, fault, kinds, store, world};

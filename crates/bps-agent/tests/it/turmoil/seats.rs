@@ -32,6 +32,8 @@ const SECOND: Duration = Duration::from_secs(1);
 const FAULT_AT: Duration = Duration::from_secs(3);
 /// How long a takeover takes at most, and what follows from it: twice T, a start that fails, and some attempts.
 const SETTLES_IN: Duration = Duration::from_secs(8);
+/// When a standby has certainly sent its claim: T, and some more.
+const CLAIMS_IN: Duration = Duration::from_secs(3);
 /// Seeds: obedient and stubborn applications, and hosts that take turns in different orders.
 const SEEDS: std::ops::Range<u64> = 1..13;
 
@@ -209,6 +211,61 @@ fn a_pod_that_gave_one_role_back_takes_the_other_active_over() {
         fleet.assert_acting(seed, &["a", "b"]);
         fleet.lose(1);
         fleet.run_until(FAULT_AT + 4 * SETTLES_IN);
+        fleet.assert_acting(seed, &["a", "s"]);
+        fleet.assert_apart(seed);
+    }
+}
+
+#[test]
+fn a_pod_whose_lease_is_deleted_while_its_claim_is_under_way_takes_the_other_active_over() {
+    for seed in SEEDS {
+        let mut fleet = Fleet::new(seed, Flaw::default());
+        fleet.run_until(FAULT_AT);
+        fleet.lose(0);
+        // The claim is sent to an API server that is away, and so not answered.
+        fleet.sim.crash(API);
+        fleet.run_until(FAULT_AT + CLAIMS_IN);
+        server::delete_of(&fleet.hub, PAIRS[0]);
+        fleet.sim.bounce(API);
+        let deleted = fleet.sim.elapsed();
+        fleet.run_until(deleted + SETTLES_IN);
+        fleet.assert_acting(seed, &["b"]);
+        fleet.lose(1);
+        fleet.run_until(deleted + 2 * SETTLES_IN);
+        fleet.assert_acting(seed, &["s"]);
+        assert_eq!(fleet.holder(1), Some(SHARED));
+        fleet.assert_apart(seed);
+    }
+}
+
+#[test]
+fn a_pod_with_two_seats_that_is_restarted_or_asked_to_end_serves_both_pairs_again() {
+    for seed in SEEDS {
+        let mut fleet = Fleet::new(seed, Flaw::default());
+        fleet.run_until(FAULT_AT);
+        fleet.lose(0);
+        fleet.run_until(FAULT_AT + SETTLES_IN);
+        fleet.assert_acting(seed, &["b", "s"]);
+        // A new container begins without memory, and its application ended with the one before.
+        fleet.lose(SHARED);
+        fleet.return_of(SHARED);
+        fleet.run_until(FAULT_AT + 2 * SETTLES_IN);
+        fleet.assert_acting(seed, &["b", "s"]);
+        assert_eq!([0, 1].map(|pair| fleet.holder(pair)), [Some(SHARED), Some(1)]);
+
+        fleet.return_of(0);
+        fleet.run_until(FAULT_AT + 3 * SETTLES_IN);
+        fleet.assert_acting(seed, &["b", "s"]);
+        // Asked to end, it hands the role over and its promise to the other active binds it no longer than before.
+        fleet.pods[SHARED].ask_to_end();
+        fleet.run_until(FAULT_AT + 4 * SETTLES_IN);
+        fleet.assert_acting(seed, &["a", "b"]);
+        assert!(fleet.told().contains("[Left, Left]"), "seed {seed}:\n{}", fleet.told());
+
+        fleet.return_of(SHARED);
+        fleet.run_until(FAULT_AT + 5 * SETTLES_IN);
+        fleet.lose(1);
+        fleet.run_until(FAULT_AT + 6 * SETTLES_IN);
         fleet.assert_acting(seed, &["a", "s"]);
         fleet.assert_apart(seed);
     }

@@ -21,6 +21,7 @@ use turmoil::net::TcpListener;
 use crate::turmoil::api::Hub;
 use crate::turmoil::fault::Plan;
 use crate::turmoil::kinds::{ENDPOINT_SLICES, Kind, LEASES};
+use crate::turmoil::store::DeleteOptions;
 use crate::turmoil::world::{Actor, Key, World};
 
 /// Name of its host.
@@ -93,6 +94,13 @@ pub(crate) fn annotate_of(hub: &Hub, pair: &str, annotation: &str, value: Option
             annotations.retain(|_, value| !value.is_null());
         });
     });
+}
+
+/// Deletes the Lease of this pair.
+pub(crate) fn delete_of(hub: &Hub, pair: &str) {
+    let key = Key::new(&LEASES, "default", pair);
+    let deleted = hub.with(|state| state.world.delete(Actor::User, &key, &DeleteOptions::default()).is_ok());
+    assert!(deleted, "there was a Lease");
 }
 
 /// What the slice shows at the end: the epoch.
