@@ -120,13 +120,17 @@ impl Cache {
     pub(crate) fn see_node(&mut self, node: &SlimNode, now: Timestamp) -> Vec<Affected> {
         // Each set has domains of its own: `Hosts` reads them from the labels.
         let view = node_view(node, ZONE_LABEL);
-        self.node_labels.insert(view.name.clone(), node.metadata.labels.clone().unwrap_or_default());
+        let labels = node.metadata.labels.clone().unwrap_or_default();
+        let is_relabelled = self.node_labels.get(&view.name) != Some(&labels);
+        self.node_labels.insert(view.name.clone(), labels);
         if let Some(list) = &mut self.node_list {
             list.missing.remove(&view.name);
             list.is_empty = false;
         }
         if self.nodes.get(&view.name) == Some(&view) {
-            return Vec::new();
+            // Subsets and failure domains go by labels, and every set may name other ones.
+            let sets = if is_relabelled { self.sets_on(&view.name) } else { BTreeSet::new() };
+            return sets.into_iter().map(|set| (set, Change::Ordinary)).collect();
         }
         let name = view.name.clone();
         if view.health == NodeHealth::NotReady {
@@ -175,10 +179,14 @@ impl Cache {
         }
     }
 
-    fn node_changed(&mut self, name: &NodeName, now: Timestamp) -> Vec<Affected> {
+    /// Sets with Pods on a node.
+    fn sets_on(&self, name: &NodeName) -> BTreeSet<SetKey> {
         let on_it = self.pods_on_node.get(name).into_iter().flatten();
-        let with_pods: BTreeSet<SetKey> =
-            on_it.filter_map(|pod| self.pods.get(pod)).filter_map(|pod| set_of(pod.as_ref())).collect();
+        on_it.filter_map(|pod| self.pods.get(pod)).filter_map(|pod| set_of(pod.as_ref())).collect()
+    }
+
+    fn node_changed(&mut self, name: &NodeName, now: Timestamp) -> Vec<Affected> {
+        let with_pods = self.sets_on(name);
         // The brake also holds back the first Pods of a set, and nothing else would tell that it was released.
         let every_set = if self.assess_storm(now) { self.set_keys() } else { Vec::new() };
         let sets: BTreeSet<SetKey> = with_pods.into_iter().chain(every_set).collect();

@@ -11,7 +11,7 @@ use super::{at, condition, ready_pod, set, template};
 use crate::node::node_view;
 use crate::slim::SlimNode;
 use crate::storm::{Nodes, StormThreshold, assess};
-use crate::{Cache, SetKey, Watched, observe};
+use crate::{Cache, Change, SetKey, Watched, observe};
 
 fn health(spec: Value, conditions: &[Value]) -> NodeHealth {
     let node = json!({"metadata": {"name": "n1"}, "spec": spec, "status": {"conditions": conditions}});
@@ -172,4 +172,21 @@ fn a_set_sees_the_failure_domains_of_its_own_label() {
     assert_eq!(domain(&json!({})).as_deref(), Some("east"));
     assert_eq!(domain(&json!({"key": "rack"})).as_deref(), Some("r7"));
     assert_eq!(domain(&json!({"key": "row"})), None);
+}
+
+#[test]
+fn a_node_that_gets_another_label_is_news_for_the_sets_with_pods_on_it() {
+    let mut cache = Cache::default();
+    set(json!({"template": template(), "topology": {"key": "rack"}})).seen(&mut cache, at(0));
+    let show = |cache: &mut Cache, name: &str, rack: &str| {
+        let node = json!({"metadata": {"name": name, "labels": {"rack": rack}}, "spec": {}, "status": {}});
+        serde_json::from_value::<SlimNode>(node).unwrap().seen(cache, at(0))
+    };
+    show(&mut cache, "n1", "r7");
+    show(&mut cache, "n2", "r7");
+    ready_pod(1).seen(&mut cache, at(1));
+    let key = SetKey { namespace: "shop".into(), name: "web".into() };
+    assert_eq!(show(&mut cache, "n1", "r8"), [(key, Change::Ordinary)]);
+    assert_eq!(show(&mut cache, "n1", "r8"), []);
+    assert_eq!(show(&mut cache, "n2", "r8"), [], "none of its Pods is there");
 }
