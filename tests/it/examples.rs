@@ -13,7 +13,7 @@ use bps_core::manifests::{AgentSource, Injection, check_agent, inject, set_injec
 use bps_testkit::example::{Example, example};
 use bps_testkit::files::{files, refusal, sets};
 use clap::Parser;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Schema of the kind as the CRD carries it.
 fn schema() -> Value {
@@ -77,11 +77,20 @@ fn every_example_parses_and_has_only_known_fields() {
 
 #[test]
 fn the_examples_of_paired_sets_can_run_the_agent() {
-    let two_n = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/models/two-n.yaml");
-    for file in [file_of_pairs(), two_n] {
+    let model = |name: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/models").join(name);
+    let shared = vec!["--replicate=/state".to_owned(), "--standby-for=2".to_owned()];
+    let examples = [
+        (file_of_pairs(), Vec::new()),
+        (model("two-n.yaml"), Vec::new()),
+        (model("n-plus-m-with-state.yaml"), shared),
+    ];
+    for (file, arguments) in examples {
         let set: BackupPodSet = serde_json::from_value(sets(&file).remove(0)).expect("a BackupPodSet");
         let injection = set_injection(&set, Some("agent")).expect("it is paired");
-        assert_eq!((check_agent(&set, &injection), injection.arguments), (Ok(()), Vec::new()));
+        assert_eq!(check_agent(&set, &injection), Ok(()), "{}", file.display());
+        assert_eq!(injection.arguments, arguments);
+        let template = json!({"metadata": {}, "spec": set.spec.template.spec});
+        assert_starts(&inject(&template, &injection).expect("it can be injected"));
     }
 }
 
@@ -181,12 +190,16 @@ fn every_example_of_a_pair_has_only_known_fields_and_takes_the_arguments_that_it
             assert_eq!(injection.warnings(template), [], "an example has everything");
             let template = inject(template, &injection).expect("it can be injected");
             assert_eq!(template["metadata"]["labels"][keys::LABEL_GROUP], name);
-            let command = template["spec"]["containers"][0]["command"].as_array().expect("a command");
-            let words = command.iter().filter_map(Value::as_str).take_while(|word| *word != "--").skip(1);
-            let pod = ["--pod-uid=0a1b2c3d-0000-4000-8000-0123456789ab", "--pod=pod-0", "--pod-ip=192.0.2.1"];
-            let settings =
-                AgentProgram::try_parse_from(words.chain(pod)).map(|program| program.pair.settings());
-            assert!(settings.expect("the agent knows each argument").is_some());
+            assert_starts(&template);
         }
     }
+}
+
+/// The agent of a template starts with the arguments that it is given.
+fn assert_starts(template: &Value) {
+    let command = template["spec"]["containers"][0]["command"].as_array().expect("a command");
+    let words = command.iter().filter_map(Value::as_str).take_while(|word| *word != "--").skip(1);
+    let pod = ["--pod-uid=0a1b2c3d-0000-4000-8000-0123456789ab", "--pod=pod-0", "--pod-ip=192.0.2.1"];
+    let program = AgentProgram::try_parse_from(words.chain(pod)).expect("the agent knows each argument");
+    assert!(program.pair.settings().expect("they go together").is_some());
 }

@@ -148,6 +148,12 @@ pub enum Contradiction {
          one: lead clients to the active by a Service, or leave --standby-for out"
     )]
     Relays,
+    /// An empty copy would be sent to the standby that keeps the whole one while it acts for another active.
+    #[error(
+        "--standby-for cannot be used with --promote-when=always, by which an empty copy could replace the whole one of a \
+         standby that acts for another active: leave one of them out"
+    )]
+    ActsWithout,
 }
 
 /// What an agent of a pair needs to know.
@@ -260,6 +266,9 @@ impl PairSettings {
         }
         if !self.relay_ports.is_empty() {
             return Err(Contradiction::Relays);
+        }
+        if self.replicate.as_ref().is_some_and(|replicate| replicate.promote_when == PromoteWhen::Always) {
+            return Err(Contradiction::ActsWithout);
         }
         Ok(())
     }
@@ -418,6 +427,7 @@ mod tests {
             (lease, &[state][..], "write --group instead"),
             (group, &[state, "--on-standby=/follow"][..], "read --state-file instead"),
             (group, &[state, "--relay-port=80"][..], "by a Service"),
+            (group, &[state, "--promote-when=always"][..], "leave one of them out"),
         ] {
             assert!(refused(first, more).contains(instead), "{}", refused(first, more));
         }

@@ -12,9 +12,10 @@ use serde::{Deserialize, Serialize};
 /// Makes each primary the active of a pair and a hot backup its standby, which takes over within milliseconds when the
 /// application fails. An agent in every Pod starts the application where it acts; never do both of a pair act.
 ///
-/// The first min(replicas, hotBackups) pairs have a standby, further hot backups are spares. The set keeps an HAGroup
-/// of its own name; the Service of the set leads to the actives, and drainSeconds has no effect, because a Pod that
-/// handed over relays what still comes to it. Roles follow who acts.
+/// The first min(replicas, hotBackups) pairs have a standby, further hot backups are spares; with standbyFor one hot backup stands
+/// by for several primaries. The set keeps an HAGroup of its own name; the Service of the set leads to the actives, and drainSeconds
+/// has no effect, because a Pod that handed over relays what still comes to it; with standbyFor it refuses that, and clients connect
+/// again. Roles follow who acts.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new(
@@ -31,6 +32,29 @@ use serde::{Deserialize, Serialize};
     "!has(self.handover) || self.handover != 'MakeBeforeBreak' || (!has(self.stateDir) && (!has(self.runInStandby) || !self.runInStandby))").message(
     "handover MakeBeforeBreak is for an application without state that runs in one role: leave out handover, or \
      stateDir and runInStandby"))]
+#[x_kube(validation = Rule::new("!has(self.standbyFor) || has(self.stateDir)").message(
+    "standbyFor is for primaries with state: write stateDir, or leave out activeStandby, as any hot backup takes the place of any \
+     primary then"))]
+#[x_kube(validation = Rule::new(
+    "!has(self.standbyFor) || ((!has(self.runInStandby) || !self.runInStandby) && (!has(self.hooks) || !has(self.hooks.onStandby)))").message(
+    "a standby for several actives runs nothing of the application: leave out standbyFor, or runInStandby and hooks.onStandby"))]
+#[x_kube(validation = Rule::new("!has(self.standbyFor) || !has(self.replicationPorts) || self.replicationPorts.size() == 0").message(
+    "a standby for several actives has no part of its own that replicationPorts could lead to: leave out one of them, as the \
+     agents replicate stateDir"))]
+#[x_kube(validation = Rule::new("!has(self.standbyFor) || !has(self.promoteWhen) || self.promoteWhen != 'Always'").message(
+    "a standby for several actives keeps the whole state of the others while it acts for one, and with promoteWhen Always an empty \
+     copy could replace it: leave out promoteWhen, or standbyFor"))]
+#[x_kube(validation = Rule::new(
+    "!has(self.arguments) || self.arguments.all(argument, !argument.startsWith('--standby-for'))").message(
+    "write activeStandby.standbyFor instead of the argument --standby-for, because the operator has to know of it, too"))]
+#[x_kube(validation = Rule::new(
+    "!has(self.standbyFor) || !has(self.arguments) || self.arguments.all(argument, \
+     ['--relay-port', '--on-standby', '--run-in-standby', '--promote-when'].all(name, !argument.startsWith(name)))").message(
+    "a standby for several actives runs nothing of the application, relays nothing, and acts with the whole state only: leave out \
+     standbyFor, or the arguments --relay-port, --on-standby, --run-in-standby and --promote-when"))]
+#[x_kube(validation = Rule::new(
+    "has(self.standbyFor) == has(oldSelf.standbyFor) && (!has(self.standbyFor) || self.standbyFor == oldSelf.standbyFor)").message(
+    "activeStandby.standbyFor cannot be changed, because Pods are made with as many places: make a new set with another one"))]
 #[x_kube(validation = Rule::new(
     "has(self.timing) == has(oldSelf.timing) && (!has(self.timing) || self.timing == oldSelf.timing)").message(
     "activeStandby.timing cannot be changed while pairs act by it: make a new set with other times"))]
@@ -68,6 +92,14 @@ pub struct ActiveStandby {
     /// Which standby may act when stateDir is replicated: `InSync` (default), only one that has everything, or `Always`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub promote_when: Option<PromoteWhen>,
+
+    /// For how many primaries one hot backup stands by, 2 to 8. It has a copy of the state of each in a folder of its own, so that the
+    /// volume of stateDir needs as many times the room. When it takes one over, other hot backups take its places beside the others.
+    /// The application finds its state in the folder `active` of stateDir, which is needed; what an init container puts into stateDir
+    /// is not found there. It cannot be changed. Default: for one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 2, max = 8))]
+    pub standby_for: Option<i32>,
 
     /// Which comes first when an active hands over because somebody wants it to.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -72,6 +72,17 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("has(self.timing) == has(oldSelf.timing) && (!has(self.timing) || self.timing == oldSelf.timing)").message(
     "timing cannot be changed while pairs act by it: make a new group with other times"))]
+#[x_kube(validation = Rule::new(
+    "has(self.standbyFor) == has(oldSelf.standbyFor) && (!has(self.standbyFor) || self.standbyFor == oldSelf.standbyFor)").message(
+    "standbyFor cannot be changed, because Pods are made with as many places: make a new group with another one"))]
+#[x_kube(validation = Rule::new("!has(self.standbyFor) || has(self.pairs)").message(
+    "write pairs beside standbyFor: it says how many Pods are active, and the other ones stand by"))]
+#[x_kube(validation = Rule::new("!has(self.standbyFor) || !has(self.replicationPorts) || self.replicationPorts.size() == 0").message(
+    "a standby for several actives has no part of its own that replicationPorts could lead to: leave out one of them, as the \
+     agents replicate the state"))]
+#[x_kube(validation = Rule::new("!has(self.standbyFor) || !has(self.handover) || self.handover != 'MakeBeforeBreak'").message(
+    "a standby for several actives begins with the state of one after that one has ended: leave out standbyFor, or handover \
+     MakeBeforeBreak"))]
 pub struct HAGroupSpec {
     /// Service that leads to the active Pods. The operator keeps it; each active shows its own address behind it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -102,6 +113,12 @@ pub struct HAGroupSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 1000))]
     pub pairs: Option<i32>,
+
+    /// In how many pairs a Pod may be the standby, 2 to 8. When it takes one over, it leaves the others. It needs `pairs`, and agents
+    /// with as many seats (`kubectl bps inject --standby-for`); it cannot be changed. Default: in one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 2, max = 8))]
+    pub standby_for: Option<i32>,
 
     /// Where the Pods of a pair may be, seen from each other. Default: another zone is better, then another node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -284,6 +301,9 @@ pub const PAIR_SILENT: &str = "Silent";
 /// What a pair is doing whose application ends again and again soon after its start, as [`PairStatus::state`] has it.
 pub const PAIR_CRASH_LOOPING: &str = "CrashLooping";
 
+/// What a pair is doing in which nobody acts, because the only Pod that could acts in another pair, as [`PairStatus::state`] has it.
+pub const PAIR_KEEPER_BUSY: &str = "KeeperBusy";
+
 /// What a pair is doing that was decided to end, as [`PairStatus::state`] has it.
 pub const PAIR_ENDING: &str = "Ending";
 
@@ -307,8 +327,9 @@ pub struct PairStatus {
     /// Epoch of the tenure that the Lease shows, as in the application's environment.
     pub epoch: String,
     /// What the pair is doing: `Paired`, `Alone`, `Starting`, `Fenced`, `Replacing`, `Ending`, `Silent` if its standby
-    /// does not answer its active, `CrashLooping` if its application ends soon after each start, or `Withheld` if nobody
-    /// may act because no ready Pod has every acknowledged write.
+    /// does not answer its active, `CrashLooping` if its application ends soon after each start, `Withheld` if nobody
+    /// may act because no ready Pod has every acknowledged write, or `KeeperBusy` if the only one that has acts in another
+    /// pair.
     pub state: String,
     /// Where the state is that agents replicate: `InSync` if the standby has every acknowledged write, `CatchingUp` if it
     /// does not and would not take over, `Alone` if there is none; absent if nothing is replicated.

@@ -46,8 +46,8 @@ pub use active_standby::{ActiveStandby, AgentDelivery, PromoteWhen, StandbyHooks
 pub use disruption::{BudgetPolicy, Disruption};
 pub use group::{
     CrashLoop, GroupService, GroupSummary, GroupTopology, HAGroup, HAGroupSpec, HAGroupStatus, HandoverOrder,
-    IN_SYNC, LOST_PODS_MAX, LagReason, LostPair, PAIR_CRASH_LOOPING, PAIR_ENDING, PAIR_SILENT, PairStatus,
-    StandbyPlacement, StateLag, Takeover, TakeoverPhases, WITHHELD, ZONE_LABEL,
+    IN_SYNC, LOST_PODS_MAX, LagReason, LostPair, PAIR_CRASH_LOOPING, PAIR_ENDING, PAIR_KEEPER_BUSY,
+    PAIR_SILENT, PairStatus, StandbyPlacement, StateLag, Takeover, TakeoverPhases, WITHHELD, ZONE_LABEL,
 };
 pub use redundancy::{N_WAY_REFUSED, RedundancyModel};
 pub use service::{ExposedService, ServicePort, ServiceType, TargetPort};

@@ -26,7 +26,8 @@ pub enum RedundancyModel {
     None,
     /// Several primaries serve behind one Service, and the others serve on. Hot backups are spares.
     NWayActive,
-    /// Hot backups run, and any of them takes the place of any primary. They keep no state of it.
+    /// Hot backups run, and any of them takes the place of any primary. They keep no state of it; with `activeStandby.standbyFor` each
+    /// stands by for several, and may keep the state of each.
     NPlusM,
     /// Each primary has a standby of its own, which may keep its state. Further backups are spares.
     TwoN,
@@ -73,11 +74,11 @@ pub(super) fn n_plus_m_has_hot_backups() -> Rule {
     )
 }
 
-pub(super) fn n_plus_m_has_no_pairs() -> Rule {
-    of_model(RedundancyModel::NPlusM, "!has(self.activeStandby)").message(
+pub(super) fn n_plus_m_shares_standbys() -> Rule {
+    of_model(RedundancyModel::NPlusM, "!has(self.activeStandby) || has(self.activeStandby.standbyFor)").message(
         in_a_new_set!(
-            "redundancyModel NPlusM is for primaries without state, because no standby keeps the state of several primaries: \
-             leave out activeStandby, or write redundancyModel TwoN"
+            "redundancyModel NPlusM has backups for several primaries: write activeStandby.standbyFor, leave out activeStandby, or \
+             write redundancyModel TwoN"
         ),
     )
 }
@@ -95,6 +96,13 @@ pub(super) fn two_n_has_standbys() -> Rule {
     of_model(RedundancyModel::TwoN, "self.hotBackups > 0").message(
         "redundancyModel TwoN needs a hot backup for each primary as its standby: write at least as many hotBackups as replicas",
     )
+}
+
+pub(super) fn two_n_shares_no_standbys() -> Rule {
+    let rule = "!has(self.activeStandby) || !has(self.activeStandby.standbyFor)";
+    of_model(RedundancyModel::TwoN, rule).message(in_a_new_set!(
+        "redundancyModel TwoN has a standby for each primary: leave out activeStandby.standbyFor, or write redundancyModel NPlusM"
+    ))
 }
 
 /// A scale changes `replicas` alone and an edit on the way to the promise raises `hotBackups`, so that neither breaks it.

@@ -5,9 +5,9 @@
 use super::active_standby::ActiveStandby;
 use super::disruption::Disruption;
 use super::redundancy::{
-    RedundancyModel, n_plus_m_has_hot_backups, n_plus_m_has_no_pairs, n_way_active_has_no_pairs,
+    RedundancyModel, n_plus_m_has_hot_backups, n_plus_m_shares_standbys, n_way_active_has_no_pairs,
     n_way_is_refused, none_has_no_hot_backups, none_has_no_pairs, two_n_has_pairs, two_n_has_standbys,
-    two_n_keeps_standbys,
+    two_n_keeps_standbys, two_n_shares_no_standbys,
 };
 use super::service::ExposedService;
 use super::status::BackupPodSetStatus;
@@ -155,8 +155,9 @@ use std::collections::BTreeMap;
 #[x_kube(validation = none_has_no_pairs())]
 #[x_kube(validation = n_way_active_has_no_pairs())]
 #[x_kube(validation = n_plus_m_has_hot_backups())]
-#[x_kube(validation = n_plus_m_has_no_pairs())]
+#[x_kube(validation = n_plus_m_shares_standbys())]
 #[x_kube(validation = two_n_has_pairs())]
+#[x_kube(validation = two_n_shares_no_standbys())]
 #[x_kube(validation = two_n_has_standbys())]
 #[x_kube(validation = two_n_keeps_standbys())]
 pub struct BackupPodSetSpec {
@@ -179,7 +180,8 @@ pub struct BackupPodSetSpec {
 
     /// Redundancy that the set promises. `None`: no backup runs; a cold backup or a new Pod takes the place of a lost primary.
     /// `NWayActive`: at least two primaries serve, and the others serve on when one is lost; hot backups are spares. `NPlusM`: at
-    /// least one hot backup is ready to take the place of any primary. `TwoN`: with activeStandby, each primary has a standby of
+    /// least one hot backup is ready to take the place of any primary; with activeStandby.standbyFor each primary has a standby, which
+    /// others share. `TwoN`: with activeStandby, each primary has a standby of
     /// its own; further backups are spares. `NWay` is refused, with what to make instead. Fields that contradict the model are
     /// refused. A scale is not: while the counts or the Pods that are there do not hold the promise, the condition `Degraded` has
     /// the reason `RedundancyLost`. Absent: nothing is promised. `status.redundancy` always reports the model.

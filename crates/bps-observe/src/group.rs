@@ -16,8 +16,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bps_api::{
-    Condition, ConditionStatus, CrashLoop, GroupTiming, HAGroup, IN_SYNC, LostPair, PAIR_ENDING, PAIR_SILENT,
-    PairStatus, StandbyPlacement, StateLag, TimingProfile, WITHHELD, keys,
+    Condition, ConditionStatus, CrashLoop, GroupTiming, HAGroup, IN_SYNC, LostPair, PAIR_ENDING,
+    PAIR_KEEPER_BUSY, PAIR_SILENT, PairStatus, StandbyPlacement, StateLag, TimingProfile, WITHHELD, keys,
 };
 use bps_core::manifests::{pair_name, standby_of_label};
 use bps_core::model::{NodeName, PodName, Role};
@@ -179,6 +179,8 @@ pub fn see_group(group: &HAGroup, objects: &GroupObjects, now: BootTime) -> Seen
         StandbyPlacement::Preferred => StandbyPlace::Preferred,
         StandbyPlacement::Required => StandbyPlace::Required,
     };
+    let places = group.spec.standby_for.and_then(|places| usize::try_from(places).ok()).unwrap_or(1);
+    seen.group.further_places = places.saturating_sub(1);
     seen.group.pairs_wanted = group.spec.pairs.map(|pairs| usize::try_from(pairs).unwrap_or_default());
     seen
 }
@@ -257,23 +259,24 @@ fn see_silence(seen: &mut Group, group: &HAGroup, now: BootTime) {
     }
 }
 
-/// What a group says of pairs in which nobody may act, if there are any.
+/// What a group says of pairs in which nobody may act, if there are any, or whose only copy is on a Pod that acts in another one.
 pub(super) fn withheld(group: &HAGroup) -> Option<&str> {
     let mut conditions = group.status.iter().flat_map(|status| &status.conditions);
-    let is_said = |said: &&Condition| said.r#type == WITHHELD && said.status == ConditionStatus::True;
+    let tells = |said: &Condition| said.r#type == WITHHELD || said.reason == PAIR_KEEPER_BUSY;
+    let is_said = |said: &&Condition| tells(said) && said.status == ConditionStatus::True;
     conditions.find(is_said).map(|said| said.message.as_str())
 }
 
-/// Standbys that have every acknowledged write, as far as the status of their group tells.
-pub(super) fn level_standbys(group: &HAGroup) -> BTreeSet<PodName> {
-    let pairs = group.status.iter().flat_map(|status| &status.pairs);
-    let (level, lagging): (Vec<&PairStatus>, Vec<&PairStatus>) =
-        pairs.filter(|pair| !pair.standby.is_empty()).partition(|pair| pair.sync == IN_SYNC);
-    let names = |pairs: Vec<&PairStatus>| -> BTreeSet<PodName> {
-        pairs.into_iter().map(|pair| PodName(pair.standby.clone())).collect()
-    };
-    // One that stands by for several may be asked to act for any of them.
-    &names(level) - &names(lagging)
+/// Actives whose standby has every acknowledged write, as far as the status of their group tells.
+///
+/// None while one of them has the only copy of another pair's state: a rollout that deleted it would lose that.
+pub(super) fn level_actives(group: &HAGroup) -> BTreeSet<PodName> {
+    let pairs = || group.status.iter().flat_map(|status| &status.pairs);
+    if pairs().any(|pair| pair.state == PAIR_KEEPER_BUSY) {
+        return BTreeSet::new();
+    }
+    let level = pairs().filter(|pair| pair.sync == IN_SYNC && !pair.active.is_empty());
+    level.map(|pair| PodName(pair.active.clone())).collect()
 }
 
 /// Terms from which on nobody is believed. 2^30, half of what a Lease can hold: takeovers never come that far, and a Pod that
@@ -359,11 +362,16 @@ fn shown_before(seen: &SeenGroup, now: BootTime) -> BTreeMap<u32, Lost> {
     pods.sort_by_key(|pod| (pod.shown.state, pod.name.clone()));
     let mut pairs: Vec<Vec<String>> = Vec::new();
     for pod in pods {
-        // Actives come first, so that they are the first members again.
-        let peer = pod.shown.peer.as_ref();
-        match pairs.iter_mut().find(|pair| pair.len() == 1 && pair.first() == peer) {
-            Some(pair) => pair.push(pod.name),
-            None => pairs.push(vec![pod.name]),
+        // Actives come first, so that they are the first members again. A standby of several belongs to a pair of each.
+        for peer in pod.shown.peer.iter().chain(pod.shown.actives.values()) {
+            match pairs.iter_mut().find(|pair| pair.len() == 1 && pair.first() == Some(peer)) {
+                Some(pair) => pair.push(pod.name.clone()),
+                None if pod.shown.actives.is_empty() => {}
+                None => pairs.push(vec![peer.clone(), pod.name.clone()]),
+            }
+        }
+        if !pairs.iter().any(|pair| pair.contains(&pod.name)) {
+            pairs.push(vec![pod.name]);
         }
     }
     let free = (0..).filter(|number| !seen.numbers.contains(number));

@@ -19,7 +19,7 @@ use kube_core::ObjectMeta;
 use super::budget;
 use super::cache::{Cache, SetKey, TakenName, Usable, has_selector};
 use super::exposure::{self, SliceWish};
-use super::group::{level_standbys, withheld};
+use super::group::{level_actives, withheld};
 use super::owner::{is_controlled_by, is_for, is_orphan};
 use super::pod::{self, PodContext, pod_view};
 use super::slim::SlimPod;
@@ -245,7 +245,7 @@ fn paired_in(
     let own = found.filter(|_| state != ObjectState::Foreign);
     let withheld = own.and_then(|group| withheld(group)).map(str::to_owned);
     let needs_level = wanted.state_dir.is_some() && wanted.promote_when != Some(PromoteWhen::Always);
-    let level = needs_level.then(|| own.into_iter().flat_map(|group| level_standbys(group)).collect());
+    let level = needs_level.then(|| own.into_iter().flat_map(|group| level_actives(group)).collect());
     let group = found.map(|group| version(&group.metadata));
     Some(Paired { state, spec: None, group, withheld, level, injection: None })
 }

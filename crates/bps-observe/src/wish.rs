@@ -157,7 +157,7 @@ pub(super) fn read(set: &BackupPodSet, revision: Revision) -> (Desired, Option<E
         replicas: reader.number("replicas", spec.replicas, COUNT_RANGE),
         hot_backups: reader.number("hotBackups", spec.hot_backups, COUNT_RANGE),
         cold_backups: reader.number("coldBackups", spec.cold_backups, COUNT_RANGE),
-        standby_for: STANDBY_FOR,
+        standby_for: standby_for(spec),
         promise: promise(&mut reader, spec),
         strategies: strategies(spec),
         wakeup_timeout: reader.seconds("wakeupTimeout", spec.wakeup_timeout, (1, 3600)),
@@ -184,10 +184,6 @@ pub(super) fn read(set: &BackupPodSet, revision: Revision) -> (Desired, Option<E
     };
     (desired, reader.error)
 }
-
-/// For how many primaries one hot backup stands by. 1: an agent has a seat in one pair so far, see
-/// `docs/adr/0048-a-standby-has-a-seat-in-each-pair-it-stands-by-for.md`.
-const STANDBY_FOR: usize = 1;
 
 /// Range of the three counts, as in the CRD.
 const COUNT_RANGE: (i32, i32) = (0, 1000);
@@ -260,6 +256,12 @@ impl Reader {
         self.number(field, value, range);
         SignedDuration::from_secs(i64::from(value.clamp(range.0, range.1)))
     }
+}
+
+/// For how many primaries one hot backup stands by.
+fn standby_for(spec: &BackupPodSetSpec) -> usize {
+    let places = spec.active_standby.as_ref().and_then(|wanted| wanted.standby_for);
+    places.and_then(|places| usize::try_from(places).ok()).unwrap_or(1).max(1)
 }
 
 /// The promise of the set.

@@ -111,6 +111,10 @@ pub struct InjectArguments {
     /// Which standby may act when state is replicated: in-sync unless this says always.
     #[arg(long, value_enum, requires = "replicate")]
     pub promote_when: Option<PromoteWhen>,
+    /// In how many pairs a Pod may be the standby, as spec.standbyFor of the HAGroup says; the application finds its state in the folder
+    /// active of the one that --replicate names.
+    #[arg(long, requires = "replicate", conflicts_with = "promote_when", value_parser = clap::value_parser!(u8).range(2..=8))]
+    pub standby_for: Option<u8>,
     /// Which comes first in a planned handover; only needed if that is not as spec.handover of the HAGroup says.
     #[arg(long, value_enum, conflicts_with = "replicate")]
     pub handover: Option<HandoverOrder>,
@@ -119,7 +123,7 @@ pub struct InjectArguments {
     pub agent_arguments: Vec<String>,
     /// Takes the agent out again.
     #[arg(long, conflicts_with_all = [
-        "group", "container", "image_command", "agent_source", "agent_path", "replicate", "handover", "agent_arguments",
+        "group", "container", "image_command", "agent_source", "agent_path", "replicate", "standby_for", "handover", "agent_arguments",
     ])]
     pub uninject: bool,
     /// Form of the output.
@@ -392,8 +396,13 @@ mod tests {
         assert_eq!(volume.ok(), Some((AgentDelivery::ImageVolume, None)));
         let built_in = parse(&["--agent-source=image", "--agent-path=/opt/bps-agent"]);
         assert_eq!(built_in.ok(), Some((AgentDelivery::Image, Some("/opt/bps-agent".to_owned()))));
-        let wrong =
-            ["--agent-source=sidecar", "--agent-path=bps-agent", "--agent-path=/", "--replicate=state"];
+        let wrong = [
+            "--agent-source=sidecar",
+            "--agent-path=bps-agent",
+            "--agent-path=/",
+            "--replicate=state",
+            "--standby-for=2",
+        ];
         for words in wrong.map(|word| [word]) {
             assert!(parse(&words).is_err(), "{words:?}");
         }

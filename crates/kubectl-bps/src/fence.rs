@@ -40,8 +40,8 @@ async fn change(cluster: &Cluster, wanted: &FenceArguments, is_on: bool) -> Resu
     }
     let mut outcomes = Outcomes::default();
     for pod in &wanted.pods {
-        match fence(cluster, pod, is_on).await {
-            Ok(outcome) => outcomes.pods.push(outcome),
+        match fence(cluster, pod, is_on, &mut outcomes).await {
+            Ok(()) => {}
             Err(error) if outcomes.pods.is_empty() => return Err(error),
             Err(error) => return Err(error.after(outcomes.formed(wanted.output)?)),
         }
@@ -49,7 +49,7 @@ async fn change(cluster: &Cluster, wanted: &FenceArguments, is_on: bool) -> Resu
     outcomes.formed(wanted.output)
 }
 
-/// What became of the Pods that were to be fenced or unfenced, in the order in which they were named.
+/// What became of the Pods that were to be fenced or unfenced, in the order in which they were named; one entry for each pair.
 #[derive(Serialize, Default)]
 struct Outcomes {
     pods: Vec<Outcome>,
@@ -135,9 +135,22 @@ pub(super) fn part(pair: &PairNow, id: AgentId) -> &'static str {
     }
 }
 
-async fn fence(cluster: &Cluster, pod: &str, is_on: bool) -> Result<Outcome, Error> {
+/// A standby of several actives shall act for none of them.
+async fn fence(cluster: &Cluster, pod: &str, is_on: bool, outcomes: &mut Outcomes) -> Result<(), Error> {
+    for Seat { pair, .. } in find(cluster, pod, is_on).await? {
+        if let Some(outcome) = fence_in(cluster, &pair.name, pod, is_on).await? {
+            outcomes.pods.push(outcome);
+        }
+    }
+    Ok(())
+}
+
+/// Returns nothing if the Pod has left the pair meanwhile.
+async fn fence_in(cluster: &Cluster, pair: &str, pod: &str, is_on: bool) -> Result<Option<Outcome>, Error> {
     for _ in 0..ATTEMPTS_MAX {
-        let (pair, id) = find(cluster, pod, is_on).await?;
+        let seats = find(cluster, pod, is_on).await?;
+        let seat = seats.into_iter().find(|seat| seat.pair.name == pair);
+        let Some(Seat { pair, pod: id }) = seat else { return Ok(None) };
         let outcome = |changed: bool, text: String| Outcome {
             namespace: cluster.namespace.clone(),
             pair: pair.name.clone(),
@@ -149,10 +162,10 @@ async fn fence(cluster: &Cluster, pod: &str, is_on: bool) -> Result<Outcome, Err
         };
         if pair.is_fenced(id) == is_on {
             let state = if is_on { "already fenced" } else { "not fenced" };
-            return Ok(outcome(false, format!("{}: {pod} is {state}\n", pair.name)));
+            return Ok(Some(outcome(false, format!("{}: {pod} is {state}\n", pair.name))));
         }
         match write(cluster, &pair, (id, is_on)).await {
-            Ok(()) => return Ok(outcome(true, outlook(&pair, id, is_on))),
+            Ok(()) => return Ok(Some(outcome(true, outlook(&pair, id, is_on)))),
             // An agent or the operator wrote the Lease in the meantime.
             Err(kube::Error::Api(status)) if status.code == 409 => {}
             Err(error) => return Err(Error::request(format!("write Lease {}", pair.name))(error)),
@@ -179,8 +192,14 @@ async fn write(cluster: &Cluster, pair: &PairNow, (id, is_on): (AgentId, bool)) 
     cluster.api::<Lease>().patch(&pair.name, &parameters, &Patch::Merge(patch)).await.map(drop)
 }
 
-/// The pair that a Pod is in, as the server has it now.
-async fn find(cluster: &Cluster, pod: &str, is_on: bool) -> Result<(PairNow, AgentId), Error> {
+/// A Pod in a pair.
+struct Seat {
+    pair: PairNow,
+    pod: AgentId,
+}
+
+/// The pairs that a Pod is in, as the server has them now; at least one.
+async fn find(cluster: &Cluster, pod: &str, is_on: bool) -> Result<Vec<Seat>, Error> {
     let found = cluster.api::<SlimPod>().get_opt(pod).await;
     let found = found.map_err(Error::request(format!("read Pod {pod}")))?;
     let uid = found.as_ref().and_then(|found| found.metadata.uid.as_deref()).unwrap_or(pod);
@@ -189,18 +208,23 @@ async fn find(cluster: &Cluster, pod: &str, is_on: bool) -> Result<(PairNow, Age
     let pairs: Vec<PairNow> = leases.iter().filter_map(|lease| pair_now(lease, None)).collect();
     if !is_on {
         // A Pod that is gone, or was made anew under its old name, can still be unfenced.
-        let fenced = pairs.iter().find_map(|pair| {
+        let fenced = pairs.iter().filter_map(|pair| {
             let mut fenced = pair.record.orders.fenced.iter();
             let fenced = fenced.find(|fenced| Some(**fenced) == id || pair.name_of(**fenced) == pod)?;
-            Some((pair.clone(), *fenced))
+            Some(Seat { pair: pair.clone(), pod: *fenced })
         });
-        if let Some(fenced) = fenced {
+        let fenced: Vec<Seat> = fenced.collect();
+        if !fenced.is_empty() {
             return Ok(fenced);
         }
     }
-    let of_pod = |id: &AgentId| pairs.iter().find(|pair| pair.record.directory.contains_key(id));
-    if let Some((pair, id)) = id.and_then(|id| Some((of_pod(&id)?.clone(), id))) {
-        return Ok((pair, id));
+    let seat = |pair: &PairNow| {
+        let pod = id.filter(|id| pair.record.directory.contains_key(id))?;
+        Some(Seat { pair: pair.clone(), pod })
+    };
+    let seats: Vec<Seat> = pairs.iter().filter_map(seat).collect();
+    if !seats.is_empty() {
+        return Ok(seats);
     }
     let namespace = &cluster.namespace;
     let Some(found) = found else {

@@ -31,6 +31,7 @@ pub fn run(wanted: &InjectArguments) -> Result<String, Error> {
     let InjectArguments { file, group, container, image_command, workloads, uninject, output, .. } = wanted;
     let source = agent_source(wanted)?;
     refuse_overlap_in_both_roles(wanted)?;
+    refuse_arguments_of_one_seat(wanted)?;
     let injection = group.as_ref().filter(|_| !uninject).map(|group| Injection {
         group: group.clone(),
         source,
@@ -74,14 +75,43 @@ fn refuse_overlap_in_both_roles(wanted: &InjectArguments) -> Result<(), Error> {
     Ok(())
 }
 
+/// What a standby of several actives cannot do.
+const OF_ONE_SEAT: [&str; 4] = ["--relay-port", "--on-standby", "--run-in-standby", "--promote-when"];
+
+/// The agent refuses those, too, but only once it is started.
+fn refuse_arguments_of_one_seat(wanted: &InjectArguments) -> Result<(), Error> {
+    let arguments = || wanted.agent_arguments.iter();
+    if arguments().any(|argument| argument.starts_with("--standby-for")) {
+        return Err(Error::Refused(
+            "write --standby-for instead of --agent-argument=--standby-for".to_owned(),
+        ));
+    }
+    let is_of_one = |argument: &&String| OF_ONE_SEAT.iter().any(|name| argument.starts_with(name));
+    let wrong = arguments().find(is_of_one).filter(|_| wanted.standby_for.is_some());
+    match wrong {
+        Some(argument) => Err(Error::Refused(format!(
+            "a standby for several actives runs nothing of the application, relays nothing, and acts with the whole state only: leave \
+             out --standby-for, or {argument}"
+        ))),
+        None => Ok(()),
+    }
+}
+
 /// What the typed flags and the others come to.
 fn agent_arguments(wanted: &InjectArguments) -> Vec<String> {
     let replicate = wanted.replicate.as_ref().map(|folder| format!("--replicate={folder}"));
     let when = wanted.promote_when.and_then(|when| when.to_possible_value());
     let when = when.map(|when| format!("--promote-when={}", when.get_name()));
+    let places = wanted.standby_for.map(|places| format!("--standby-for={places}"));
     let handover = wanted.handover.and_then(|order| order.to_possible_value());
     let handover = handover.map(|order| format!("--handover={}", order.get_name()));
-    replicate.into_iter().chain(when).chain(handover).chain(wanted.agent_arguments.iter().cloned()).collect()
+    replicate
+        .into_iter()
+        .chain(when)
+        .chain(places)
+        .chain(handover)
+        .chain(wanted.agent_arguments.iter().cloned())
+        .collect()
 }
 
 /// The manifests with the agent in them; without an injection, with the agent taken out.

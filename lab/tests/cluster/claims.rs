@@ -14,8 +14,8 @@ use crate::lanes::{Lane, Need};
 use crate::stage::Stage;
 use crate::{
     active_sets, domains, failover, faults, foretold, hostile, idle, kubernetes, manifests, meddling, models,
-    nodes, notes, outages, pairs, record, redis, refusals, replication, rollout, scheduler, sizes, tampering,
-    two_faults, volumes, workloads,
+    nodes, notes, outages, pairs, record, redis, refusals, replication, rollout, scheduler, shared_standbys,
+    sizes, tampering, two_faults, volumes, workloads,
 };
 
 /// Something that is true on a real cluster, and how to find out.
@@ -206,6 +206,7 @@ fn of_pairs() -> Vec<Claim> {
         any(36, active_sets::a_deleted_primary_of_a_paired_set_is_followed_by_its_standby_and_a_woken_one),
         any(17, active_sets::a_set_whose_image_has_the_agent_is_paired_and_wakes_its_cold_backup),
         quiet(20, models::the_standby_takes_the_place_of_a_killed_active_of_2n),
+        quiet(30, models::the_standby_of_two_serves_the_state_of_the_active_that_was_killed),
         any(12, active_sets::a_set_that_mounts_the_agents_image_is_paired_and_wakes_its_cold_backup),
         any(22, active_sets::the_pairs_of_a_set_come_and_go_with_its_primaries),
         any(49, active_sets::a_new_template_reaches_every_pod_of_a_paired_set_and_one_of_each_pair_acts),
@@ -215,6 +216,8 @@ fn of_pairs() -> Vec<Claim> {
         any(55, replication::a_counter_with_replicated_state_loses_no_acknowledged_increment),
         any(30, replication::a_rollout_of_a_replicated_counter_loses_no_acknowledged_increment),
         any(30, replication::a_rollout_takes_no_active_away_before_its_standby_has_everything),
+        any(40, shared_standbys::a_standby_of_two_actives_takes_one_over_and_another_pod_takes_its_other_place),
+        any(40, shared_standbys::two_actives_of_one_standby_are_lost_at_once_and_both_serve_again_with_their_state),
         any(67, volumes::pods_that_come_back_with_their_volumes_have_every_acknowledged_increment),
     ]
 }

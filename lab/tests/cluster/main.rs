@@ -36,6 +36,7 @@ mod replication;
 mod resp;
 mod rollout;
 mod scheduler;
+mod shared_standbys;
 mod sizes;
 mod stage;
 mod tampering;

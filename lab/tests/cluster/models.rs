@@ -10,13 +10,16 @@ use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::ResourceExt;
 use kube::api::DeleteParams;
 use lab::app::Outage;
+use lab::app::sample::Sample;
 use lab::bench::pairs::crowd::realtime_ns;
 use lab::bench::pairs::trial::PROXY_WITHIN;
+use lab::image::busybox::busybox_image;
 
 use crate::load::Load;
 use crate::manifests::{bring_nginx, path_of};
 use crate::notes::note;
 use crate::pairs::{first_paired, served_again};
+use crate::shared_standbys::{are_followed, pairs_where};
 use crate::stage::{Counts, Stage, complete, one, uids};
 use crate::wait::{self, role};
 
@@ -55,6 +58,14 @@ const N_PLUS_M: Model = Model {
     counts: [2, 1, 1],
     redundancy: "N+M 2+1, 1 cold spare",
     thesis: "nothing of N+M; 2N, table 4-2: container 1.400 s",
+};
+
+const N_PLUS_M_WITH_STATE: Model = Model {
+    name: "n-plus-m-with-state",
+    file: "models/n-plus-m-with-state.yaml",
+    counts: [2, 1, 1],
+    redundancy: "N+M 2+1 with standbys, 1 cold spare",
+    thesis: "nothing of N+M; 2N with state, table 4-2: container 1.400 s",
 };
 
 const TWO_N: Model = Model {
@@ -175,6 +186,35 @@ pub(crate) async fn a_hot_backup_takes_the_place_of_a_killed_primary_of_n_plus_m
     assert_eq!(uids(&after, "hot"), killed.uid().into_iter().collect());
     served_again(&N_PLUS_M.note("process killed"), load).await;
     stage.settled(N_PLUS_M.name, N_PLUS_M.counts).await;
+}
+
+/// The page of each primary is its name, which only its state tells.
+pub(crate) async fn the_standby_of_two_serves_the_state_of_the_active_that_was_killed(stage: Stage) {
+    stage.bench.load_image(&busybox_image().unwrap());
+    N_PLUS_M_WITH_STATE.applied(&stage).await;
+    let pairs = pairs_where(&stage, are_followed).await;
+    for pair in &pairs {
+        let write = format!("printf %s {} > /state/active/index.html", pair.active);
+        stage.kubectl(&["exec", &pair.active, "--", "sh", "-c", &write]);
+    }
+    let load = N_PLUS_M_WITH_STATE.load(&stage).await;
+    pairs_where(&stage, are_followed).await;
+    let [killed, standby] = [&pairs[0].active, &pairs[0].standby];
+    let active = stage.api::<Pod>().get(killed).await.unwrap();
+    stage.bench.cluster.kill_below_init(&stage.target(&active)).unwrap();
+    let struck_ns = realtime_ns();
+    pairs_where(&stage, |pairs| pairs.iter().any(|pair| pair.active == *standby)).await;
+
+    // No event says that every node has learned the last change.
+    tokio::time::sleep(PROXY_WITHIN).await;
+    let requests = load.samples().await;
+    let outage = Outage::from_samples(&requests);
+    note(format!("{}: {outage}", N_PLUS_M_WITH_STATE.note("application killed")));
+    let with_its_state = |sample: &&Sample| sample.is_ok() && sample.pod == *killed;
+    let last_ns = requests.iter().filter(with_its_state).map(|sample| sample.start_ns).max();
+    assert!(last_ns.is_some_and(|last| last > struck_ns), "its state is not served again: {outage}");
+    stage.settled(N_PLUS_M_WITH_STATE.name, N_PLUS_M_WITH_STATE.counts).await;
+    pairs_where(&stage, are_followed).await;
 }
 
 pub(crate) async fn the_standby_takes_the_place_of_a_killed_active_of_2n(stage: Stage) {

@@ -224,7 +224,7 @@ async fn the_group_of_a_paired_set_is_created_or_put_right_whatever_version_it_h
     let (seen, outcome, _) = sent(&observation(&fields, &[kept.clone()]), Action::PublishGroup, &kept).await;
     let metadata = json!({"uid": "u-web", "labels": body["metadata"]["labels"]});
     let spec = json!({"pairs": 2, "paused": false, "service": null, "replicationPorts": null, "handover": null,
-        "timing": null, "topology": null});
+        "standbyFor": null, "timing": null, "topology": null});
     let patch = json!({"metadata": metadata, "spec": spec});
     assert_eq!(seen, request("PATCH", &format!("{groups}/web"), (MERGE_PATCH, patch)));
     assert_eq!(outcome, Outcome::Done);

@@ -20,11 +20,13 @@ pub(super) struct Agents {
     lost: BTreeMap<Uid, Timestamp>,
     /// Actives that were lost with state that no other Pod has.
     forsaken: BTreeSet<Uid>,
+    /// Actives that were lost, by the Pod that has their state and acts in another pair.
+    kept: BTreeMap<Uid, PodName>,
 }
 
 impl Agents {
     pub(super) const fn new(takeover: SignedDuration) -> Self {
-        Self { takeover, lost: BTreeMap::new(), forsaken: BTreeSet::new() }
+        Self { takeover, lost: BTreeMap::new(), forsaken: BTreeSet::new(), kept: BTreeMap::new() }
     }
 
     /// When the next standby takes over, if one is going to.
@@ -49,13 +51,52 @@ impl Agents {
         leave_standbys(snapshot);
         happenings.extend(self.found(snapshot));
         happenings.extend(stand_by(snapshot));
+        let freed = self.free_keepers(snapshot);
+        if !freed.is_empty() {
+            happenings.extend(freed);
+            happenings.extend(stand_by(snapshot));
+        }
+        happenings
+    }
+
+    /// How many more pairs there should be: those that wait for their state are there.
+    fn missing(&self, snapshot: &Snapshot) -> usize {
+        let acting = snapshot.pods.iter().filter(|view| view.acts() && !self.is_waited_for(view)).count();
+        snapshot.desired.replicas.saturating_sub(acting + self.forsaken.len() + self.kept.len())
+    }
+
+    /// Whether the pair of an active that was lost waits for its state.
+    fn is_waited_for(&self, active: &PodView) -> bool {
+        self.forsaken.contains(&active.pod.uid) || self.kept.contains_key(&active.pod.uid)
+    }
+
+    /// Pods with the only copy of another pair's state hand over where they act, and act there next.
+    fn free_keepers(&mut self, snapshot: &mut Snapshot) -> Vec<Happening> {
+        let mut happenings = Vec::new();
+        for (lost, keeper) in self.kept.clone() {
+            let Some(view) = acting(snapshot, &keeper).cloned() else {
+                self.kept.remove(&lost);
+                self.forsaken.insert(lost);
+                continue;
+            };
+            let Some(heir) = heir(snapshot, &view) else { continue };
+            self.kept.remove(&lost);
+            let former = names(snapshot, |view| view.pod.uid == lost).next();
+            if let Some(former) = former {
+                change(snapshot, &former, Part::None);
+            }
+            for pod in [heir, keeper] {
+                change(snapshot, &pod, Part::Active { peer: None });
+                happenings.push(Happening { pod, event: Event::TookOver });
+            }
+        }
         happenings
     }
 
     /// Pods without a part act until there are enough pairs, primaries first.
     fn found(&self, snapshot: &mut Snapshot) -> Vec<Happening> {
         let mut happenings = Vec::new();
-        for _ in 0..missing(snapshot, &self.forsaken) {
+        for _ in 0..self.missing(snapshot) {
             let Some(pod) = free(snapshot, Role::Primary).or_else(|| free(snapshot, Role::Hot)) else {
                 break;
             };
@@ -68,8 +109,7 @@ impl Agents {
     fn take_over(&mut self, snapshot: &mut Snapshot) -> Vec<Happening> {
         let now = snapshot.now;
         let leaves = |view: &&PodView| {
-            let is_given_up = self.forsaken.contains(&view.pod.uid);
-            view.acts() && !is_given_up && (!can_act(view) || is_called_off(snapshot, view))
+            view.acts() && !self.is_waited_for(view) && (!can_act(view) || is_called_off(snapshot, view))
         };
         let fallen: Vec<PodView> = snapshot.pods.iter().filter(leaves).cloned().collect();
         self.lost.retain(|uid, _| fallen.iter().any(|active| active.pod.uid == *uid));
@@ -85,9 +125,12 @@ impl Agents {
             }
             self.lost.remove(&uid);
             let heir = heir(snapshot, &active);
-            // No other Pod has its state: the pair waits for it.
+            // No other Pod that is free has its state: the pair waits for it.
             if heir.is_none() && snapshot.level.is_some() {
-                self.forsaken.insert(uid);
+                match busy_keeper(snapshot, &active) {
+                    Some(keeper) => drop(self.kept.insert(uid, keeper)),
+                    None => drop(self.forsaken.insert(uid)),
+                }
                 continue;
             }
             change(snapshot, &active.pod.name, Part::None);
@@ -106,9 +149,20 @@ fn heir(snapshot: &Snapshot, active: &PodView) -> Option<PodName> {
     // One that stood by for several acts for one of them.
     let is_standby = |view: &PodView| matches!(view.part, Part::Standby { .. });
     let is_able = |view: &&PodView| {
-        view.pod.name == *peer && is_standby(view) && can_act(view) && snapshot.is_level(peer)
+        view.pod.name == *peer && is_standby(view) && can_act(view) && snapshot.is_level(&active.pod.name)
     };
     snapshot.pods.iter().find(is_able).map(|view| view.pod.name.clone())
+}
+
+/// The Pod that stood by for an active, has its whole state, and has taken another one over since.
+fn busy_keeper(snapshot: &Snapshot, active: &PodView) -> Option<PodName> {
+    let peer = active.part.peer_of_active().filter(|_| snapshot.is_level(&active.pod.name))?;
+    acting(snapshot, peer).map(|view| view.pod.name.clone())
+}
+
+/// The Pod of this name, if it acts and is not lost.
+fn acting<'a>(snapshot: &'a Snapshot, name: &PodName) -> Option<&'a PodView> {
+    snapshot.pods.iter().find(|view| view.pod.name == *name && view.acts() && can_act(view))
 }
 
 /// Whether an active hands over because its node is about to be drained, and that of its standby is not.
@@ -134,8 +188,10 @@ fn leave_standbys(snapshot: &mut Snapshot) {
             change(snapshot, &standby.pod.name, part);
         }
     }
-    let has_lost =
-        |view: &PodView| view.part.peer_of_active().is_some() && !followed.contains(&view.pod.name);
+    // One that is lost keeps the name of whom its state is with.
+    let has_lost = |view: &PodView| {
+        can_act(view) && view.part.peer_of_active().is_some() && !followed.contains(&view.pod.name)
+    };
     for active in names(snapshot, has_lost).collect::<Vec<_>>() {
         change(snapshot, &active, Part::Active { peer: None });
     }
@@ -146,12 +202,6 @@ fn names(snapshot: &Snapshot, is_so: impl Fn(&PodView) -> bool) -> impl Iterator
     snapshot.pods.iter().filter(move |view| is_so(view)).map(|view| view.pod.name.clone())
 }
 
-/// How many more pairs there should be: those of forsaken actives are there.
-fn missing(snapshot: &Snapshot, forsaken: &BTreeSet<Uid>) -> usize {
-    let acting = snapshot.pods.iter().filter(|view| view.acts() && !forsaken.contains(&view.pod.uid)).count();
-    snapshot.desired.replicas.saturating_sub(acting + forsaken.len())
-}
-
 /// Hot backups stand by for actives without a standby, each for as many as it may; those that do for the fewest come first.
 fn stand_by(snapshot: &mut Snapshot) -> Vec<Happening> {
     let is_alone = |view: &PodView| view.acts() && can_act(view) && view.part.peer_of_active().is_none();
@@ -160,11 +210,11 @@ fn stand_by(snapshot: &mut Snapshot) -> Vec<Happening> {
     for active in alone {
         let Some(Vacancy { pod, mut peers }) = vacancy(snapshot) else { break };
         change(snapshot, &active, Part::Active { peer: Some(pod.clone()) });
+        if let Some(level) = &mut snapshot.level {
+            level.insert(active.clone());
+        }
         peers.push(active);
         change(snapshot, &pod, Part::Standby { peers });
-        if let Some(level) = &mut snapshot.level {
-            level.insert(pod.clone());
-        }
         happenings.push(Happening { pod, event: Event::StandsBy });
     }
     happenings

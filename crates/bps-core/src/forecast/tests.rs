@@ -171,7 +171,7 @@ fn a_standby_of_several_acts_for_one_and_a_spare_stands_by_for_the_others() {
     let desired = Desired { standby_for: 2, ..given::desired([2, 1, 0]) };
     let mut snapshot = given::snapshot(desired, pods);
     (snapshot.group, snapshot.level) =
-        (Some(ObjectState::Current), Some(["p3"].map(|name| PodName(name.into())).into()));
+        (Some(ObjectState::Current), Some(["p1", "p2"].map(|name| PodName(name.into())).into()));
     let foreseen = forecast(lost(snapshot, "a1"), vec![place("b1", 5), place("c1", 5)], pace());
     assert!(foreseen.survives(), "{:?}", lines(&foreseen));
     assert_eq!(foreseen.serving, ["p2", "p3"].map(|name| PodName(name.into())));
@@ -179,6 +179,36 @@ fn a_standby_of_several_acts_for_one_and_a_spare_stands_by_for_the_others() {
         foreseen.pods.iter().filter(|view| matches!(view.part, Part::Standby { .. })).collect();
     assert_eq!(standbys.len(), 1, "{:?}", lines(&foreseen));
     assert_eq!(standbys[0].part.peers().len(), 2, "{:?}", lines(&foreseen));
+}
+
+#[test]
+fn who_has_the_only_copy_of_another_state_hands_over_to_a_spare_and_acts_with_it() {
+    let active = |name: &str| {
+        let mut active = pod_on(name, Role::Primary, node("a1", NodeHealth::Healthy));
+        active.part = Part::Active { peer: Some(PodName("p3".into())) };
+        active
+    };
+    let mut standby = pod_on("p3", Role::Hot, node("c1", NodeHealth::Healthy));
+    standby.part = Part::Standby { peers: ["p1", "p2"].map(|name| PodName(name.into())).to_vec() };
+    let spare = pod_on("p4", Role::Cold, node("b1", NodeHealth::Healthy));
+    let foreseen = |level: &[&str], with_spare: bool| {
+        let mut pods = vec![active("p1"), active("p2"), standby.clone()];
+        pods.extend(with_spare.then(|| spare.clone()));
+        let desired = Desired { standby_for: 2, ..given::desired([2, 1, usize::from(with_spare)]) };
+        let mut snapshot = given::snapshot(desired, pods);
+        let level = level.iter().map(|name| PodName((*name).to_owned())).collect();
+        (snapshot.group, snapshot.level) = (Some(ObjectState::Current), Some(level));
+        let places = if with_spare { vec![place("b1", 5), place("c1", 5)] } else { vec![place("c1", 0)] };
+        forecast(lost(snapshot, "a1"), places, pace())
+    };
+    let freed = foreseen(&["p1", "p2"], true);
+    assert!(freed.survives(), "{:?}", lines(&freed));
+    assert_eq!((freed.serving.len(), &freed.serving[0]), (2, &PodName("p3".into())), "{:?}", lines(&freed));
+    // Without one that could take over from it, and without the state of both, one pair waits.
+    for waits in [foreseen(&["p1", "p2"], false), foreseen(&["p1"], true)] {
+        assert!(!waits.survives(), "{:?}", lines(&waits));
+        assert_eq!(waits.serving.len(), 1, "{:?}", lines(&waits));
+    }
 }
 
 #[test]

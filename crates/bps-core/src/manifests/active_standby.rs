@@ -32,7 +32,7 @@ pub fn set_injection(set: &BackupPodSet, agent_image: Option<&str>) -> Option<In
 }
 
 fn agent_arguments(wanted: &ActiveStandby) -> Vec<String> {
-    let ActiveStandby { run_in_standby, hooks, state_dir, promote_when, arguments, .. } = wanted;
+    let ActiveStandby { run_in_standby, hooks, state_dir, promote_when, standby_for, arguments, .. } = wanted;
     let StandbyHooks { on_active, on_standby, on_fence, timeout_seconds } = hooks;
     let hook =
         |name: &str, command: &Option<String>| command.as_ref().map(|command| format!("--{name}={command}"));
@@ -48,8 +48,17 @@ fn agent_arguments(wanted: &ActiveStandby) -> Vec<String> {
         PromoteWhen::InSync => "--promote-when=in-sync".to_owned(),
         PromoteWhen::Always => "--promote-when=always".to_owned(),
     });
+    let places = standby_for.map(|places| format!("--standby-for={places}"));
     let further = arguments.iter().cloned();
-    hooks.into_iter().chain(timeout).chain(mode).chain(state).chain(promotion).chain(further).collect()
+    hooks
+        .into_iter()
+        .chain(timeout)
+        .chain(mode)
+        .chain(state)
+        .chain(promotion)
+        .chain(places)
+        .chain(further)
+        .collect()
 }
 
 /// The template of a set's Pods with the agent in it.
@@ -97,6 +106,7 @@ pub fn set_group_spec(set: &BackupPodSet) -> Result<Option<HAGroupSpec>, PortErr
         service: service.transpose()?,
         replication_ports: wanted.replication_ports.clone(),
         pairs: Some(set.spec.replicas),
+        standby_for: wanted.standby_for,
         timing: wanted.timing,
         handover: wanted.handover,
         topology: set_group_topology(set),

@@ -34,6 +34,8 @@ const PROBES: [&str; 3] = ["livenessProbe", "readinessProbe", "startupProbe"];
 
 /// Argument of an agent whose application runs as standby, too.
 const RUN_IN_STANDBY: &str = "--run-in-standby";
+/// Argument of an agent that stands by for several actives.
+const STANDBY_FOR: &str = "--standby-for";
 
 /// Word of the annotation that says that the command is that of the image, and was not in the container.
 const OF_IMAGE: &str = "commandOfImage";
@@ -309,8 +311,7 @@ fn agent_command(container: &Value, injection: &Injection) -> Vec<String> {
         format!("--state-file={}/state.json", keys::AGENT_MOUNT_PATH),
     ];
     command.extend(identity_arguments(container, &injection.arguments));
-    // An application that runs in both roles has its ports in both.
-    if !injection.arguments.iter().any(|argument| argument == RUN_IN_STANDBY) {
+    if relays(&injection.arguments) {
         command.extend(tcp_ports(container).map(|port| format!("--relay-port={port}")));
     }
     command.extend(check_arguments(container, &injection.arguments));
@@ -319,6 +320,12 @@ fn agent_command(container: &Value, injection: &Injection) -> Vec<String> {
     command.extend(injection.arguments.iter().cloned());
     command.push("--".to_owned());
     command
+}
+
+/// Whether an agent with these arguments relays what still comes to a standby: an application that runs in both roles has its ports in
+/// both, and a standby of several actives would not know to which of them a connection belongs.
+fn relays(arguments: &[String]) -> bool {
+    !arguments.iter().any(|argument| argument == RUN_IN_STANDBY || argument.starts_with(STANDBY_FOR))
 }
 
 /// The ports that the template says the application listens on.

@@ -47,9 +47,14 @@ pub fn revision(spec: &BackupPodSetSpec) -> Revision {
             handover: _,
             timing: _,
             replication_ports: _,
+            standby_for,
             arguments,
         }) => {
-            let told = json!([container, run_in_standby, hooks, state_dir, promote_when, arguments]);
+            let mut told = json!([container, run_in_standby, hooks, state_dir, promote_when, arguments]);
+            // Sets without it keep the revision that they had before there was one.
+            if let (Some(places), Some(told)) = (standby_for, told.as_array_mut()) {
+                told.push(json!({"standbyFor": places}));
+            }
             match agent_source.unwrap_or_default() {
                 // The default is not hashed, so that a set keeps its revision whether it names it or not.
                 AgentDelivery::Copy => json!([metadata, template.spec, told]),

@@ -197,7 +197,8 @@ pub struct Snapshot {
     pub budget: Option<ObjectState>,
     /// The group of the set's pairs; `None` if its Pods are not paired.
     pub group: Option<ObjectState>,
-    /// Standbys whose copy of the replicated state has every acknowledged write; `None` if a standby may act without.
+    /// Actives whose standby has every acknowledged write; `None` if a standby may act without. By actives, because a standby of several
+    /// may have the whole state of one of them and lack that of another one.
     pub level: Option<BTreeSet<PodName>>,
     /// What was done a short while ago.
     pub recent: Recent,
@@ -215,14 +216,14 @@ impl Snapshot {
         self.group.is_some()
     }
 
-    /// Whether a standby could act with all that was acknowledged.
-    pub fn is_level(&self, standby: &PodName) -> bool {
-        self.level.as_ref().is_none_or(|level| level.contains(standby))
+    /// Whether the standby of an active could act with all that was acknowledged.
+    pub fn is_level(&self, active: &PodName) -> bool {
+        self.level.as_ref().is_none_or(|level| level.contains(active))
     }
 
-    /// Whether a standby could take its active's place right now.
-    pub fn can_follow(&self, standby: &PodView) -> bool {
-        standby.is_ready() && self.is_level(&standby.pod.name)
+    /// Whether the standby of an active could take its place right now.
+    pub fn can_follow(&self, active: &PodView, standby: &PodView) -> bool {
+        standby.is_ready() && self.is_level(&active.pod.name)
     }
 
     /// When a Pod that waits for a node of its subset has waited for so long that its place is filled in another one; `None` if it

@@ -91,8 +91,14 @@ impl Draft<'_> {
                 let is_there = pod.is_ready && !group.silent.contains(&pod.id);
                 is_there && self.is_farther(pair, leaving, pod.id)
             };
-            let spare = self.free.iter().position(is_better);
-            if let Some(seat) = spare.and_then(|index| self.take(index)) {
+            let seat = match self.free.iter().position(is_better) {
+                Some(index) => self.take_shareable(index),
+                None => {
+                    let shared = self.best_shared(pair, |pod| is_better(&pod).then_some(()));
+                    shared.and_then(|shared| self.share(shared.index))
+                }
+            };
+            if let Some(seat) = seat {
                 self.ask_in_place_of(pair, leaving, seat, PairReason::StandbyBeside);
             }
         }

@@ -274,7 +274,7 @@ impl Sight<'_> {
         let standby = standby.and_then(|standby| self.roster.pod(standby));
         pair.lease.holder.is_some()
             && pair.level.is_none_or(|copies| copies > 1)
-            && standby.is_some_and(|pod| pod.is_ready && !pod.is_leaving)
+            && standby.is_some_and(|pod| (pod.is_ready || self.roster.may_share()) && !pod.is_leaving)
     }
 }
 

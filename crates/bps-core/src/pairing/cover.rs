@@ -103,12 +103,14 @@ impl Roster<'_> {
         let standby = pair.lease.members.into_iter().find(|id| *id != holder)?;
         // A Pod that acts in another pair cannot follow in this one.
         let standby = self.pod(standby).filter(|pod| !self.is_claimed_elsewhere(pair, pod.id))?;
-        (!standby.is_leaving).then_some(standby)
+        (!standby.is_leaving && pair.has_whole_state(standby.id)).then_some(standby)
     }
 
-    /// The same, if it is ready: one that an active may be ordered to hand over to.
+    /// The same, if it is ready: one that an active may be ordered to hand over to. One with several places is not ready while it lacks
+    /// the state of another pair; that it answers its active and has all of the state here is enough.
     pub(super) fn standby_that_runs(&self, pair: &Pair) -> Option<&Pod> {
-        self.standby_that_can_follow(pair).filter(|standby| standby.is_ready && standby.node.is_some())
+        let standby = self.standby_that_can_follow(pair).filter(|standby| standby.node.is_some());
+        standby.filter(|standby| standby.is_ready || self.may_share())
     }
 }
 

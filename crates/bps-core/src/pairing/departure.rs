@@ -21,14 +21,22 @@ impl Draft<'_> {
         }
     }
 
-    /// Orders the active of a pair to hand over, unless this tenure was told to already, or the pair ends.
+    /// Orders the active of a pair to hand over, unless this tenure was told to already, or the pair ends. A standby of several actives
+    /// can follow one of them, so that the others are told when that one's successor has a standby of its own.
     pub(super) fn switch_over(&mut self, pair: &Pair, reason: PairReason) {
+        let heir = self.roster.standby_that_can_follow(pair).map(|standby| standby.id);
+        let others = |heir| self.roster.stands_by_elsewhere(pair, heir);
+        let is_promised = heir.is_some_and(|heir| others(heir).any(|other| self.is_ordered(other)));
+        if !self.is_ordered(pair) && !is_promised {
+            self.step(PairAction::SwitchOver { pair: pair.number }, reason);
+        }
+    }
+
+    /// Whether the active of a pair was told to hand over, or is in this plan.
+    fn is_ordered(&self, pair: &Pair) -> bool {
         let [fence, order] =
             [PairAction::Fence { pair: pair.number }, PairAction::SwitchOver { pair: pair.number }];
         let is_told = |step: &PairStep| step.action == fence || step.action == order;
-        let is_ordered = pair.switch_over == Some(pair.lease.epoch) || self.plan.steps.iter().any(is_told);
-        if !is_ordered {
-            self.step(order, reason);
-        }
+        pair.switch_over == Some(pair.lease.epoch) || self.plan.steps.iter().any(is_told)
     }
 }

@@ -8,7 +8,7 @@ use super::apart::Distance;
 use super::plan::Draft;
 use super::reason::PairReason;
 use super::step::PairAction;
-use super::view::{Pod, Seat, is_lasting};
+use super::view::{HaState, Pod, Seat, is_lasting};
 
 /// How long a single Pod waits for another one before it acts alone. 5 s: Pods of one workload start within a second or
 /// two of each other, and a pair that is made at once needs no admission.
@@ -27,6 +27,10 @@ impl Draft<'_> {
         let shares = self.group.further_places > 0;
         let has_roles = self.group.staying().iter().any(|pod| pod.role.is_some());
         let begins = |pod: &&Pod| pod.is_primary() || shares && !has_roles;
+        if shares && !has_roles {
+            // A former standby has copies of several states, and would begin a pair with any one of them.
+            self.free.sort_by_key(|pod| pod.shown.state == Some(HaState::Standby));
+        }
         while missing > 0 && self.free.first().is_some_and(begins) {
             self.found_alone(numbers.remove(0), PairReason::PrimaryFirst);
             missing -= 1;
@@ -53,6 +57,7 @@ impl Draft<'_> {
     /// the state would be replaced. Returns how many.
     pub(super) fn found_again(&mut self, most: usize) -> usize {
         let group = self.group;
+        let shares = group.further_places > 0;
         let mut count = 0;
         for lost in &group.remembered {
             let is_there = |pod: &&Pod| lost.pods.contains(&pod.name);
@@ -64,7 +69,9 @@ impl Draft<'_> {
                 self.take(index)
             });
             if let Some(first) = seats.next() {
-                let second = seats.next().unwrap_or_else(|| Seat::vacant(String::new()));
+                // A standby of several joins the pair of each of its actives later.
+                let second = if shares { None } else { seats.next() };
+                let second = second.unwrap_or_else(|| Seat::vacant(String::new()));
                 self.found(lost.number, [first, second], PairReason::LeaseLost);
                 count += 1;
             }

@@ -80,11 +80,12 @@ pub(super) struct Draft<'a> {
 
 /// A Pod that may take a place; the best one first.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
-struct Choice<W> {
-    worth: W,
+pub(super) struct PlaceChoice<W> {
+    pub(super) worth: W,
     /// How many places it has already.
-    places: usize,
-    index: usize,
+    pub(super) places: usize,
+    /// Where it is in its list.
+    pub(super) index: usize,
 }
 
 impl<'a> Draft<'a> {
@@ -263,17 +264,12 @@ impl<'a> Draft<'a> {
         let staying = self.staying_pods(pair).next();
         let distance = |pod: &Pod| staying.map(|staying| group.distance(staying, pod));
         let is_fit = |pod: &Pod| distance(pod).is_none_or(|distance| group.is_far_enough(distance));
-        let worth = |pod: &Pod| (group.silent.contains(&pod.id), !pod.is_ready, distance(pod));
+        // One that left the pair may have a copy that is whole.
+        let lacks = |pod: &Pod| !pair.level_pods.contains(&pod.id);
+        let worth = |pod: &Pod| (group.silent.contains(&pod.id), lacks(pod), !pod.is_ready, distance(pod));
         let free = self.free.iter().enumerate().filter(|(_, pod)| is_fit(pod));
-        let free = free.map(|(index, pod)| Choice { worth: worth(pod), places: 0, index }).min();
-        // The fewer actives rely on one standby, the fewer have none when it takes one over.
-        let joins = |shared: &OpenStandby<'_>| {
-            is_fit(shared.pod) && !pair.lease.named().any(|named| named == shared.pod.id)
-        };
-        let shared = self.shared.iter().enumerate().filter(|(_, shared)| joins(shared));
-        let shared = shared
-            .map(|(index, shared)| Choice { worth: worth(shared.pod), places: shared.places, index })
-            .min();
+        let free = free.map(|(index, pod)| PlaceChoice { worth: worth(pod), places: 0, index }).min();
+        let shared = self.best_shared(pair, |pod| is_fit(pod).then(|| worth(pod)));
         match (free, shared) {
             (Some(free), shared) if shared.as_ref().is_none_or(|shared| free < *shared) => {
                 self.take_shareable(free.index)

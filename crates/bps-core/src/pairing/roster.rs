@@ -132,6 +132,17 @@ impl<'a> Roster<'a> {
         })
     }
 
+    /// Whether a standby may have places in several pairs.
+    pub(super) const fn may_share(&self) -> bool {
+        self.further_places > 0
+    }
+
+    /// Pairs beside this one in which a Pod is the one to take over.
+    pub(super) fn stands_by_elsewhere(&self, pair: &Pair, id: AgentId) -> impl Iterator<Item = &'a Pair> {
+        self.seated_elsewhere(pair, id)
+            .filter(move |other| other.lease.holder.is_some_and(|holder| holder != id))
+    }
+
     /// Whether a member stays, but other pairs leave it no place in this one, of whose state it keeps a directory.
     pub(super) fn is_busy(&self, pair: &Pair, id: AgentId) -> bool {
         self.further_places > 0 && self.is_staying(id) && self.is_claimed_elsewhere(pair, id)

@@ -7,7 +7,7 @@
 
 use bps_protocol::{AgentId, Hold};
 
-use super::plan::{Draft, seat};
+use super::plan::{Draft, PlaceChoice, seat};
 use super::reason::PairReason;
 use super::roster::Roster;
 use super::silence::SILENCE_MAX;
@@ -43,6 +43,21 @@ impl Draft<'_> {
             self.shared.push(OpenStandby { pod, places: 1 });
         }
         self.take(index)
+    }
+
+    /// The best standby that has a place left for a pair: the one of the least `worth`, then the one with the fewest places, as the
+    /// fewer actives rely on one standby, the fewer have none when it takes one over; then the oldest. One without a worth is not fit.
+    pub(super) fn best_shared<W: Ord>(
+        &self,
+        pair: &Pair,
+        worth: impl Fn(&Pod) -> Option<W>,
+    ) -> Option<PlaceChoice<W>> {
+        let choice = |(index, OpenStandby { pod, places }): (usize, &OpenStandby<'_>)| {
+            let is_named = pair.lease.named().any(|named| named == pod.id);
+            let worth = worth(pod).filter(|_| !is_named)?;
+            Some(PlaceChoice { worth, places: *places, index })
+        };
+        self.shared.iter().enumerate().filter_map(choice).min()
     }
 
     /// Has a standby stand by for one more active.

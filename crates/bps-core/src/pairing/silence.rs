@@ -95,11 +95,19 @@ impl Draft<'_> {
         let free = self.free.iter().enumerate().filter(|(_, pod)| !group.silent.contains(&pod.id));
         let free = free.filter(|(_, pod)| distance(pod).is_none_or(|distance| group.is_far_enough(distance)));
         let place = |(index, pod): &(usize, &&Pod)| (pod.node.as_ref() == lost, distance(pod), *index);
-        let index = free.min_by_key(place).map(|(index, _)| index);
-        if index.is_none() && !self.free.is_empty() {
+        if let Some((index, _)) = free.min_by_key(place) {
+            return self.take_shareable(index);
+        }
+        let worth = |pod: &Pod| {
+            let is_apart = distance(pod).is_none_or(|distance| group.is_far_enough(distance));
+            let answers = pod.node.as_ref() != lost && !group.silent.contains(&pod.id);
+            (is_apart && answers).then(|| distance(pod))
+        };
+        let shared = self.best_shared(pair, worth).map(|shared| shared.index);
+        if shared.is_none() && !(self.free.is_empty() && self.shared.is_empty()) {
             // Nothing tells when one of them counts as silent no more.
             self.look_again(self.at.now + SILENCE_MAX);
         }
-        self.take(index?)
+        self.share(shared?)
     }
 }

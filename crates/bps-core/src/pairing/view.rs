@@ -201,6 +201,11 @@ impl Pair {
         names.filter(|name| !name.is_empty()).cloned().collect()
     }
 
+    /// Whether a member has every acknowledged write, as far as its Lease tells; also if no state is replicated.
+    pub fn has_whole_state(&self, id: AgentId) -> bool {
+        self.level.is_none() || self.level_pods.is_empty() || self.level_pods.contains(&id)
+    }
+
     /// Whether nobody acts in it, and nobody will before it is changed.
     pub fn is_over(&self, now: BootTime) -> bool {
         nobody_acts(&self.at(now), &self.lease, self.evidence())

@@ -177,7 +177,7 @@ fn wrongs_pair(
             && peer.is_ready()
             && !peer.is_on_lost_node()
             && !deleted.contains(&peer.pod.name)
-            && snapshot.is_level(&peer.pod.name)
+            && snapshot.is_level(name)
     };
     let is_hopeless =
         matches!(view.lifecycle, Lifecycle::Finished | Lifecycle::Unready { .. }) || view.is_on_lost_node();

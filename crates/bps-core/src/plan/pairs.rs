@@ -215,7 +215,7 @@ fn has_good_standby(draft: &Draft<'_>, view: &PodView) -> bool {
             && matches!(peer.view.part, Part::Standby { .. })
             && peer.view.is_ready()
             && draft.is_updated(peer.view)
-            && draft.snapshot.is_level(&peer.view.pod.name)
+            && draft.snapshot.is_level(&view.pod.name)
     };
     view.acts() && peers(draft, view).next().is_some_and(is_good)
 }

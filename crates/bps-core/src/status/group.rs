@@ -8,7 +8,7 @@ use std::time::Duration;
 use bps_api::status::Condition;
 use bps_api::{
     CrashLoop, GroupSummary, HAGroupStatus, IN_SYNC, LOST_PODS_MAX, LagReason, LostPair, PAIR_CRASH_LOOPING,
-    PAIR_ENDING, PAIR_SILENT, PairStatus, StateLag, WITHHELD, keys,
+    PAIR_ENDING, PAIR_KEEPER_BUSY, PAIR_SILENT, PairStatus, StateLag, WITHHELD, keys,
 };
 use bps_protocol::{AgentId, TakeoverRecord};
 use jiff::Timestamp;
@@ -72,6 +72,7 @@ pub fn group_status(input: &GroupInput<'_>) -> HAGroupStatus {
         roster: group.roster(),
         before: by_name(&input.previous.pairs),
         withheld: input.plan.pairs_held(PairReason::Withheld),
+        keeper_busy: input.plan.pairs_held(PairReason::KeeperBusy),
         silent: input.plan.pairs_held(PairReason::StandbySilent),
     };
     let pairs: Vec<PairStatus> = group.pairs.iter().map(|pair| pair_status(input, &sight, pair)).collect();
@@ -115,6 +116,8 @@ struct Sight<'a> {
     before: BTreeMap<&'a str, &'a PairStatus>,
     /// Pairs in which nobody may act.
     withheld: BTreeSet<u32>,
+    /// Pairs whose only whole copy is on a Pod that acts in another one.
+    keeper_busy: BTreeSet<u32>,
     /// Pairs whose standby does not answer.
     silent: BTreeSet<u32>,
 }
@@ -131,6 +134,7 @@ fn pair_status(input: &GroupInput<'_>, sight: &Sight<'_>, pair: &Pair) -> PairSt
     let state = match (pair.is_ending, pair.lease.pending, holder, other) {
         (true, ..) => PAIR_ENDING,
         _ if is_withheld => WITHHELD,
+        _ if sight.keeper_busy.contains(&pair.number) => PAIR_KEEPER_BUSY,
         (_, Some(asked), ..) if asked.joining != VACANT => "Replacing",
         _ if is_fenced => "Fenced",
         _ if crash_loop.is_some() => PAIR_CRASH_LOOPING,
@@ -139,7 +143,9 @@ fn pair_status(input: &GroupInput<'_>, sight: &Sight<'_>, pair: &Pair) -> PairSt
         _ if is_silent => PAIR_SILENT,
         (_, _, Some(_), Some(_)) => PAIRED,
     };
-    let sync = sync(pair.level, other.is_some());
+    let level =
+        if other.is_some_and(|id| !pair.has_whole_state(id)) { pair.level.min(Some(1)) } else { pair.level };
+    let sync = sync(level, other.is_some());
     let name = pair_name(input.name, pair.number);
     let active = holder.map(name_of).unwrap_or_default();
     let before = sight.before.get(name.as_str()).filter(|_| active.is_empty());
@@ -208,8 +214,10 @@ fn state(input: &GroupInput<'_>, (complete, all): (usize, usize), is_blocked: bo
         phrases::PAUSED
     } else if !input.troubles.is_empty() {
         phrases::DEGRADED
-    } else if !withheld(input).is_empty() {
+    } else if !held(input, PairReason::Withheld).is_empty() {
         words::WITHHELD
+    } else if !held(input, PairReason::KeeperBusy).is_empty() {
+        phrases::KEEPER_BUSY_STATE
     } else if all == 0 {
         phrases::WAITING_FOR_PODS
     } else if is_pairing || input.plan.is_held(PairReason::Admission) {
@@ -242,11 +250,15 @@ fn conditions(input: &GroupInput<'_>, (complete, all): (usize, usize), blocked: 
     } else {
         (phrases::UNPAIRED, joined(std::iter::once(counts.clone()).chain(waits.iter().cloned())))
     };
-    let all_withheld = withheld(input);
+    let all_withheld = held(input, PairReason::Withheld);
+    let all_busy = held(input, PairReason::KeeperBusy);
     let is_withheld = !all_withheld.is_empty();
     let all_silent = silent(input);
     let degraded = match (input.unread, input.troubles, is_withheld) {
         (Some(unread), ..) => (true, (phrases::UNREADABLE, unread.to_owned())),
+        (None, [], false) if !all_busy.is_empty() => {
+            (true, (phrases::KEEPER_BUSY, joined(all_busy.into_iter())))
+        }
         (None, [], false) if !input.crash_loops.is_empty() => {
             let texts = crash_loops(input).chain(all_silent).chain(blocked.iter().cloned());
             (true, (phrases::APPLICATION_ENDS, joined(texts)))
@@ -291,10 +303,10 @@ fn conditions(input: &GroupInput<'_>, (complete, all): (usize, usize), blocked: 
     sayings.into_iter().map(|said| condition(meta, saying(said))).collect()
 }
 
-/// Pairs in which nobody may act, half a sentence each.
-fn withheld(input: &GroupInput<'_>) -> Vec<String> {
-    let is_withheld = |hold: &&PairHold| hold.reason == PairReason::Withheld;
-    input.plan.holds.iter().filter(is_withheld).map(|hold| describe_hold(input.name, hold)).collect()
+/// What is held back for a reason, half a sentence each.
+fn held(input: &GroupInput<'_>, reason: PairReason) -> Vec<String> {
+    let is_it = |hold: &&PairHold| hold.reason == reason;
+    input.plan.holds.iter().filter(is_it).map(|hold| describe_hold(input.name, hold)).collect()
 }
 
 /// Pairs whose standby does not answer, half a sentence each, with its name.

@@ -4,7 +4,10 @@
 
 use std::time::Duration;
 
-use bps_api::{CrashLoop, HAGroupStatus, PAIR_CRASH_LOOPING, PAIR_SILENT, PairStatus, Takeover, WITHHELD};
+use bps_api::{
+    CrashLoop, HAGroupStatus, PAIR_CRASH_LOOPING, PAIR_KEEPER_BUSY, PAIR_SILENT, PairStatus, Takeover,
+    WITHHELD,
+};
 use bps_protocol::{Cause, TakeoverRecord};
 
 use super::event::{EventText, EventType};
@@ -170,6 +173,14 @@ fn changed(before: Option<&PairStatus>, pair: &PairStatus) -> Option<EventText> 
             WITHHELD,
             format!("withhold {name}"),
             format!("Nobody may act in pair {name}: no ready Pod has every acknowledged write"),
+        ),
+        (PAIR_KEEPER_BUSY, before) if before != PAIR_KEEPER_BUSY => (
+            EventType::Warning,
+            PAIR_KEEPER_BUSY,
+            format!("wait for {name}"),
+            format!(
+                "Nobody acts in pair {name}: the only Pod with every acknowledged write acts in another pair, and hands over there first"
+            ),
         ),
         (PAIR_CRASH_LOOPING, before) if before != PAIR_CRASH_LOOPING => {
             let CrashLoop { pod, ends, exit_code, last_lines } = crash_loop.as_ref()?;

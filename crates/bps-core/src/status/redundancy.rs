@@ -184,7 +184,7 @@ fn followed(snapshot: &Snapshot, tally: &Tally<'_>) -> usize {
     let standbys = tally.standbys();
     let is_followed = |view: &&&PodView| {
         let standby = view.part.peer_of_active().and_then(|peer| standbys.get(peer));
-        standby.is_some_and(|standby| snapshot.can_follow(standby))
+        standby.is_some_and(|standby| snapshot.can_follow(view, standby))
     };
     let ready = tally.tier(Role::Primary).pods.iter().filter(|view| view.is_available());
     ready.filter(is_followed).count()

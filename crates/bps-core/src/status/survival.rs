@@ -88,12 +88,14 @@ impl Survival {
         if kind == Domain::Zone && of_domains.keys().all(|name| name.is_empty()) {
             return because(false, words::NO_ZONES);
         }
-        // Failovers within pairs go on in a pause.
-        let is_watching = snapshot.desired.paused && !snapshot.is_paired();
+        // Failovers within pairs go on in a pause, but no Pod is told to hand over.
+        let is_paused = snapshot.desired.paused;
+        let is_watching = is_paused && !snapshot.is_paired();
         let losses = of_domains.into_iter().map(|(domain, of)| {
             let left = all.without(of);
             let left = if is_watching { Count { hot: 0, cold: 0, ..left } } else { left };
-            Loss::new(domain, of, left, wanted)
+            let lasting = of.beside_standby + of.uncopied + if is_paused { of.sharing } else { 0 };
+            Loss::new(domain, of, left, Gap { wanted, lasting })
         });
         let Some(worst) = losses.max_by_key(Loss::weight) else {
             return because(false, words::NO_BACKUP_OUTSIDE);
@@ -121,7 +123,8 @@ struct Count {
     beside_standby: usize,
     /// Primaries whose state no standby has wholly, and that no standby follows without it.
     uncopied: usize,
-    /// Primaries that share a standby elsewhere with another one of the same domain, which it follows.
+    /// Primaries that share a standby elsewhere with another one of the same domain, which it follows. Another backup frees it
+    /// for them, and has to get the state before that.
     sharing: usize,
     /// Hot backups that stand by for no active.
     hot: usize,
@@ -164,7 +167,7 @@ impl<'a> Counts<'a> {
                     (Role::Primary, _) => {
                         count.primaries += 1;
                         let is_beside = standby.is_some_and(|standby| kind.of(standby) == Some(domain));
-                        let can_follow = standby.is_some_and(|standby| snapshot.can_follow(standby));
+                        let can_follow = standby.is_some_and(|standby| snapshot.can_follow(view, standby));
                         count.beside_standby += usize::from(is_beside);
                         count.followed += usize::from(!is_beside && can_follow && is_first);
                         count.sharing += usize::from(!is_beside && can_follow && !is_first);
@@ -180,6 +183,15 @@ impl<'a> Counts<'a> {
     }
 }
 
+/// Places of primaries that a loss leaves open.
+#[derive(Clone, Copy, Debug)]
+struct Gap {
+    /// Wanted primaries.
+    wanted: usize,
+    /// Lost ones whose places no backup takes.
+    lasting: usize,
+}
+
 /// What the loss of one domain would do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Loss<'a> {
@@ -193,10 +205,9 @@ struct Loss<'a> {
 }
 
 impl<'a> Loss<'a> {
-    fn new(domain: &'a str, of: Count, left: Count, wanted: usize) -> Self {
+    fn new(domain: &'a str, of: Count, left: Count, Gap { wanted, lasting }: Gap) -> Self {
         let gap = wanted.saturating_sub(left.primaries + of.followed);
-        // No backup takes the places of those.
-        let lasting = (of.beside_standby + of.uncopied + of.sharing).min(gap);
+        let lasting = lasting.min(gap);
         let open = (gap - lasting).saturating_sub(left.hot);
         let woken = open.min(left.cold);
         Self { domain, of, missing: lasting + open - woken, woken }

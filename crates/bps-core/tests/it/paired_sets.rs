@@ -132,13 +132,12 @@ impl World {
         for copying in under_way {
             *self.copying.entry(copying).or_default() += 1;
         }
-        let has_all = |view: &&PodView| {
-            let mut own =
-                self.copying.iter().filter(|(copying, _)| copying.standby == view.pod.uid).peekable();
-            own.peek().is_some() && own.all(|(_, times)| *times > COPY_TIMES)
+        let is_copied = |view: &&PodView| {
+            let mut own = self.copying.iter().filter(|(copying, _)| copying.active == view.pod.uid);
+            own.any(|(_, times)| *times > COPY_TIMES)
         };
         let names =
-            self.cluster.snapshot.pods.iter().filter(has_all).map(|view| view.pod.name.clone()).collect();
+            self.cluster.snapshot.pods.iter().filter(is_copied).map(|view| view.pod.name.clone()).collect();
         if let Some(level) = &mut self.cluster.snapshot.level {
             *level = names;
         }
@@ -263,10 +262,8 @@ impl World {
         let Action::Delete { pod, .. } = action else { return };
         let pair = self.pairs.iter().find(|pair| pair.active.as_ref() == Some(&pod.uid));
         let Some(pair) = pair.filter(|_| self.can_act(&pod.uid)) else { return };
-        let has_state =
-            |uid: &Uid| self.view(uid).is_some_and(|view| self.cluster.snapshot.is_level(&view.pod.name));
         let heir = pair.standby.as_ref().filter(|standby| self.can_act(standby));
-        let has_heir = heir.is_some_and(has_state);
+        let has_heir = heir.is_some() && self.cluster.snapshot.is_level(&pod.name);
         assert!(has_heir, "{action:?} ends the only one of {pair:?}\n{:#?}", self.cluster.snapshot);
     }
 

@@ -177,18 +177,46 @@ fn labels_that_do_not_say_the_same_twice_are_contradictory() {
     }
 }
 
+/// The group was deleted with its status, and its Leases are gone: all that is known is what the Pods say.
+#[test]
+fn a_standby_of_several_belongs_to_the_former_pair_of_each_of_its_actives() {
+    let labelled = |number: u32, name: &str, labels: Value| {
+        let uid = format!("0a1b2c3d-0000-4000-8000-{number:012}");
+        std::sync::Arc::new(pod(&json!({"metadata": {"name": name, "uid": uid, "labels": labels}})))
+    };
+    let of = |pair: u32| format!("{}{pair}", keys::LABEL_STANDBY_OF);
+    let active = json!({"HAState": "active", "peer": "web-c"});
+    let standby = json!({"HAState": "standby", of(0): "web-a", of(1): "web-b", of(2): "web-gone"});
+    let pods = vec![
+        labelled(1, "web-a", active.clone()),
+        labelled(2, "web-b", active),
+        labelled(3, "web-c", standby),
+    ];
+    let objects = GroupObjects { pods, ..GroupObjects::default() };
+    let told = see_group(&group(&json!({})), &objects, BootTime::default()).told;
+    let pairs: Vec<Vec<&str>> =
+        told.values().map(|lost| lost.pods.iter().map(String::as_str).collect()).collect();
+    assert_eq!(pairs, [["web-a", "web-c"], ["web-b", "web-c"], ["web-gone", "web-c"]]);
+}
+
 #[test]
 fn a_standby_of_a_set_with_replicated_state_counts_once_it_has_all_of_it() {
-    let pair = |standby: &str, sync: &str| json!({"name": "web-0", "active": "web-a", "standby": standby, "sync": sync});
-    let told = json!({"status": {"pairs": [pair("web-b", "InSync"), pair("web-c", "CatchingUp"), pair("", "Alone")]}});
-    let level = |replicated: Value| {
+    // One Pod stands by for the first two, and has the state of one of them.
+    let pair = |active: &str, standby: &str, sync: &str| json!({"name": "web-0", "active": active, "standby": standby, "sync": sync});
+    let all =
+        [pair("web-a", "web-d", "InSync"), pair("web-b", "web-d", "CatchingUp"), pair("web-c", "", "Alone")];
+    let level = |replicated: Value, pairs: &[Value]| {
         let mut spec = spec();
         for (key, value) in replicated.as_object().expect("fields") {
             spec["activeStandby"][key] = value.clone();
         }
+        let told = json!({"status": {"pairs": pairs}});
         seen(spec, Some("agent:1"), Some(group(&told))).snapshot.level
     };
-    assert_eq!(level(json!({})), None);
-    assert_eq!(level(json!({"stateDir": "/state"})), Some([PodName("web-b".into())].into()));
-    assert_eq!(level(json!({"stateDir": "/state", "promoteWhen": "Always"})), None);
+    assert_eq!(level(json!({}), &all), None);
+    assert_eq!(level(json!({"stateDir": "/state"}), &all), Some([PodName("web-a".into())].into()));
+    assert_eq!(level(json!({"stateDir": "/state", "promoteWhen": "Always"}), &all), None);
+    // The active that has the only copy of another pair's state is not to be deleted, whoever could follow it.
+    let busy = json!({"name": "web-1", "state": "KeeperBusy"});
+    assert_eq!(level(json!({"stateDir": "/state"}), &[all[0].clone(), busy]), Some([].into()));
 }

@@ -19,29 +19,28 @@ async fn fenced(
     refused: usize,
     output: Option<Format>,
 ) -> (Result<String, Error>, Vec<String>) {
-    fenced_by(&lease(&[]), names, (refused, output)).await
+    fenced_by(&[lease(&[])], names, (refused, output)).await
 }
 
-/// The same where this is the only Lease.
+/// The same where these are the Leases.
 async fn fenced_by(
-    lease: &Lease,
+    leases: &[Lease],
     names: &[&str],
     (refused, output): (usize, Option<Format>),
 ) -> (Result<String, Error>, Vec<String>) {
     let (client, server) = pair();
-    let lease = lease.clone();
+    let leases = leases.to_vec();
     let mut writes = 0;
     let (log, serving) = server.serve(move |seen| match (seen.method.as_str(), seen.path.rsplit('/').next()) {
         ("GET", Some("leases")) => {
-            let items = json!([lease]);
-            (200, json!({"apiVersion": "coordination.k8s.io/v1", "kind": "LeaseList", "metadata": {}, "items": items}))
+            (200, json!({"apiVersion": "coordination.k8s.io/v1", "kind": "LeaseList", "metadata": {}, "items": leases}))
         }
         ("GET", Some("web-1")) => (200, json!(pod(1, json!({(keys::LABEL_GROUP): "web"})))),
         ("GET", Some("web-2")) => (200, json!(pod(2, json!({})))),
         ("PATCH", _) => {
             writes += 1;
             let forbidden = || (403, status(403, "Forbidden", "you may not"));
-            if writes == refused { forbidden() } else { (200, json!(lease)) }
+            if writes == refused { forbidden() } else { (200, json!(leases[0])) }
         }
         _ => (404, status(404, "NotFound", "there is none")),
     });
@@ -62,9 +61,22 @@ async fn no_pod_is_fenced_if_one_of_them_is_unknown() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_standby_of_several_is_fenced_in_the_pair_of_each() {
+    let mut second = lease(&[]);
+    second.metadata.name = Some("web-1".to_owned());
+    let (answer, written) = fenced_by(&[lease(&[]), second], &["web-2"], (0, None)).await;
+    let said = answer.expect("it is fenced");
+    let pairs: Vec<&str> =
+        said.lines().filter_map(|line| line.split_once(':')).map(|(pair, _)| pair).collect();
+    assert_eq!(pairs, ["web-0", "web-1"], "{said}");
+    let names: Vec<&str> = written.iter().filter_map(|path| path.rsplit('/').next()).collect();
+    assert_eq!(names, ["web-0", "web-1"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn who_may_act_by_a_lease_that_cannot_be_read_is_not_said_to_act_in_no_pair() {
     let unreadable = lease(&[(keys::ANNOTATION_HA_HOLD, "Nobody")]);
-    let (answer, written) = fenced_by(&unreadable, &["web-1"], (0, None)).await;
+    let (answer, written) = fenced_by(&[unreadable], &["web-1"], (0, None)).await;
     let said = answer.expect_err("it cannot be fenced").chain();
     assert!(said.starts_with("the Lease web-0 of group web cannot be read"), "{said}");
     assert!(said.contains("delete the Pod"), "{said}");

@@ -184,7 +184,7 @@ pub enum InjectError {
     )]
     WrittenLabel {
         /// Key of the label.
-        label: &'static str,
+        label: String,
     },
     /// Pods would leave their workload when the operator labels them, and it would make others.
     #[error(
@@ -192,7 +192,7 @@ pub enum InjectError {
     )]
     WrittenSelector {
         /// Key of the label.
-        label: &'static str,
+        label: String,
     },
 }
 
@@ -247,9 +247,8 @@ pub(super) fn check_pod(template: &Value) -> Result<(), InjectError> {
     if let Some(policy) = ending_policy(spec) {
         return Err(InjectError::RestartPolicy { policy });
     }
-    let labels = &template["metadata"]["labels"];
-    if let Some(label) = WRITTEN_LABELS.into_iter().find(|label| labels.get(label).is_some()) {
-        return Err(InjectError::WrittenLabel { label });
+    if let Some(label) = keys_of(&template["metadata"]["labels"]).find(|key| is_written(key)) {
+        return Err(InjectError::WrittenLabel { label: label.to_owned() });
     }
     check_ports(spec)
 }
@@ -289,17 +288,23 @@ pub(super) fn check_container(container: &Value) -> Result<(), InjectError> {
 /// # Errors
 /// `WrittenSelector`.
 pub(super) fn check_selector(selector: &Value) -> Result<(), InjectError> {
-    let labels = &selector["matchLabels"];
-    let expressions = || selector["matchExpressions"].as_array().into_iter().flatten();
+    let expressions = selector["matchExpressions"].as_array().into_iter().flatten();
+    let in_expressions = expressions.filter_map(|expression| expression["key"].as_str());
     // A ReplicationController and a DeploymentConfig of OpenShift have the labels without `matchLabels`.
-    let is_named = |label: &&str| {
-        labels.get(label).or_else(|| selector.get(label)).is_some()
-            || expressions().any(|expression| expression["key"] == *label)
-    };
-    match WRITTEN_LABELS.into_iter().find(is_named) {
-        Some(label) => Err(InjectError::WrittenSelector { label }),
+    let mut named = keys_of(&selector["matchLabels"]).chain(keys_of(selector)).chain(in_expressions);
+    match named.find(|key| is_written(key)) {
+        Some(label) => Err(InjectError::WrittenSelector { label: label.to_owned() }),
         None => Ok(()),
     }
+}
+
+fn keys_of(map: &Value) -> impl Iterator<Item = &str> {
+    map.as_object().into_iter().flatten().map(|(key, _)| key.as_str())
+}
+
+/// Whether the operator writes a label of this key on Pods with an agent.
+fn is_written(key: &str) -> bool {
+    WRITTEN_LABELS.contains(&key) || key.starts_with(keys::LABEL_STANDBY_OF)
 }
 
 /// The `restartPolicy` of a Pod or of a container, if it lets anything end for good.

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::environment::seconds_to_end;
 use super::liveness::is_given_up;
-use super::{Injection, RUN_IN_STANDBY};
+use super::{Injection, relays};
 
 /// Argument of an agent for a port that it relays.
 const RELAY_PORT: &str = "--relay-port";
@@ -117,9 +117,9 @@ pub(super) fn warnings(container: &Value, injection: &Injection, grace: Option<u
     checks.into_iter().flatten().collect()
 }
 
-/// An application that runs in both roles has its ports in both, and nothing is relayed.
+/// Ports that should be relayed and are not.
 fn unrelayed_ports(container: &Value, arguments: &[String]) -> Option<InjectWarning> {
-    if arguments.iter().any(|argument| argument == RUN_IN_STANDBY) {
+    if !relays(arguments) {
         return None;
     }
 

@@ -385,10 +385,12 @@ fn an_agent_that_would_not_come_back_in_its_pod_is_refused() {
 
 #[test]
 fn labels_that_the_operator_writes_are_refused_in_templates_and_selectors() {
-    for label in [keys::LABEL_PAIR_STATE, keys::LABEL_PAIR_PEER, keys::LABEL_HA_STATE, keys::LABEL_PEER] {
+    let of_several = format!("{}0", keys::LABEL_STANDBY_OF);
+    let labels = [keys::LABEL_PAIR_STATE, keys::LABEL_PAIR_PEER, keys::LABEL_HA_STATE, keys::LABEL_PEER];
+    for label in labels.into_iter().chain([of_several.as_str()]) {
         let mut labelled = template();
         labelled["metadata"]["labels"][label] = json!("active");
-        assert_eq!(error_of(&labelled), Some(InjectError::WrittenLabel { label }));
+        assert_eq!(error_of(&labelled), Some(InjectError::WrittenLabel { label: label.to_owned() }));
         let selectors = [
             json!({"app": "web", (label): "active"}),
             json!({"matchLabels": {"app": "web", (label): "active"}}),
@@ -396,7 +398,7 @@ fn labels_that_the_operator_writes_are_refused_in_templates_and_selectors() {
         ];
         for selector in selectors {
             let refused = Injection::check_selector(&selector);
-            assert_eq!(refused, Err(InjectError::WrittenSelector { label }), "{selector}");
+            assert_eq!(refused, Err(InjectError::WrittenSelector { label: label.to_owned() }), "{selector}");
         }
     }
     let expression = json!({"key": "tier", "operator": "In", "values": ["peer", "HAState"]});

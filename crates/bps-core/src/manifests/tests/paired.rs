@@ -61,6 +61,20 @@ fn a_set_tells_its_agents_what_to_replicate_and_its_group_how_fast_to_be() {
 }
 
 #[test]
+fn agents_and_group_are_told_for_how_many_primaries_one_stands_by() {
+    let mut spec = paired();
+    spec["activeStandby"] = json!({"container": "web", "stateDir": "/state"});
+    let alone = revision(&set(spec.clone()).spec);
+    spec["activeStandby"]["standbyFor"] = json!(3);
+    let set = set(spec);
+    assert_ne!(revision(&set.spec), alone, "the agents have other seats");
+    let told = set_injection(&set, Some("agent:1")).expect("it is paired").arguments;
+    assert_eq!(told, ["--replicate=/state", "--standby-for=3"]);
+    let group = set_group_spec(&set).expect("ports that exist").expect("it is paired");
+    assert_eq!(group.standby_for, Some(3));
+}
+
+#[test]
 fn the_order_of_a_planned_handover_is_the_group_s_and_no_revision() {
     let mut spec = paired();
     spec["activeStandby"] = json!({"container": "web"});

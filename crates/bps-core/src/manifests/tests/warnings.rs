@@ -85,7 +85,8 @@ fn a_container_without_ports_relays_nothing_unless_an_argument_names_some() {
         assert_eq!(told("ports", none.clone(), &[]), [InjectWarning::NothingRelayed]);
         assert_eq!(told("ports", none.clone(), &["--relay-port=80"]), []);
         assert_eq!(told("ports", none.clone(), &["--relay-port", "80"]), []);
-        assert_eq!(told("ports", none, &["--run-in-standby"]), []);
+        assert_eq!(told("ports", none.clone(), &["--run-in-standby"]), []);
+        assert_eq!(told("ports", none, &["--standby-for=2"]), []);
     }
 }
 

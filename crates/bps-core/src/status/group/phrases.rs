@@ -1,5 +1,7 @@
 //! Every reason that a condition of an HAGroup can have and every phrase of its STATUS column, with their meanings.
 
+use bps_api::PAIR_KEEPER_BUSY;
+
 use crate::status::words;
 use crate::status::words::{AS_EXPECTED, ConditionWords, NOT_PAUSED, WITHHELD, Word};
 
@@ -31,6 +33,10 @@ pub(super) const UNREADABLE: Word = Word {
     word: "Unreadable",
     meaning: "This version of the operator does not understand a field of the spec; pairs stay as they are, failovers go on.",
 };
+pub(super) const KEEPER_BUSY: Word = Word {
+    word: PAIR_KEEPER_BUSY,
+    meaning: "Nobody acts in a pair: the only Pod with every acknowledged write acts in another one, and hands over there first.",
+};
 pub(super) const NO_LEVEL_COPY: Word = Word { word: "NoLevelCopy", meaning: WITHHELD.meaning };
 pub(super) const PAUSED_BY_SPEC: Word =
     Word { word: "PausedBySpec", meaning: "Pairs stay as they are; failovers go on." };
@@ -44,6 +50,7 @@ pub(super) const WITHOUT_STANDBY: Word = Word { word: "Without standby", meaning
 pub(super) const STANDBY_SILENT: Word = Word { word: "Standby silent", meaning: SILENT.meaning };
 pub(super) const REPLICATION_BLOCKED: Word = Word { word: "Replication blocked", meaning: BLOCKED.meaning };
 pub(super) const CRASH_LOOPING: Word = Word { word: "Crash looping", meaning: APPLICATION_ENDS.meaning };
+pub(super) const KEEPER_BUSY_STATE: Word = Word { word: "Keeper busy", meaning: KEEPER_BUSY.meaning };
 pub(super) const READY: Word = Word { word: "Ready", meaning: PAIRED.meaning };
 
 /// The conditions in the order of the status.
@@ -55,7 +62,16 @@ pub const GROUP_CONDITIONS: [ConditionWords; 4] = [
     },
     ConditionWords {
         r#type: Word { word: words::DEGRADED, meaning: "Something needs attention." },
-        when_true: &[UNREADABLE, REFUSED, WITHHELD, APPLICATION_ENDS, SILENT, BLOCKED, LATE_NODE],
+        when_true: &[
+            UNREADABLE,
+            REFUSED,
+            WITHHELD,
+            KEEPER_BUSY,
+            APPLICATION_ENDS,
+            SILENT,
+            BLOCKED,
+            LATE_NODE,
+        ],
         when_false: &[AS_EXPECTED],
     },
     ConditionWords { r#type: WITHHELD, when_true: &[NO_LEVEL_COPY], when_false: &[AS_EXPECTED] },
@@ -67,10 +83,11 @@ pub const GROUP_CONDITIONS: [ConditionWords; 4] = [
 ];
 
 /// The phrases of the STATUS column, most important first.
-pub const GROUP_STATES: [Word; 10] = [
+pub const GROUP_STATES: [Word; 11] = [
     PAUSED,
     DEGRADED,
     WITHHELD,
+    KEEPER_BUSY_STATE,
     WAITING_FOR_PODS,
     PAIRING,
     CRASH_LOOPING,

@@ -205,6 +205,32 @@ fn a_pair_says_whether_its_standby_has_the_replicated_state() {
     }
 }
 
+/// The directories that have everything may be those of Pods that were members before.
+#[test]
+fn a_standby_is_in_sync_only_if_the_lease_names_its_copy() {
+    let mut group = group(Some(1), FIRST);
+    group.pairs[0].level = Some(2);
+    for (level, expected) in [([1, 2], "InSync"), ([1, 9], "CatchingUp")] {
+        group.pairs[0].level_pods = level.map(AgentId).into();
+        assert_eq!(status(&HAGroupStatus::default(), &group, &[]).pairs[0].sync, expected);
+    }
+}
+
+#[test]
+fn a_pair_whose_only_copy_is_on_a_pod_that_acts_elsewhere_says_so() {
+    let plan = Plan {
+        holds: vec![PairHold { reason: PairReason::KeeperBusy, pair: Some(0), until: None }],
+        ..Plan::default()
+    };
+    let told = planned(&HAGroupStatus::default(), (&group(None, FIRST), &plan), &[]);
+    assert_eq!((told.state.as_str(), told.pairs[0].state.as_str()), ("Keeper busy", "KeeperBusy"));
+    let degraded = &told.conditions[1];
+    assert_eq!((degraded.status, degraded.reason.as_str()), (ConditionStatus::True, "KeeperBusy"));
+    let message = "the only Pod that has every acknowledged write of web-0 acts in another pair, and hands over there as \
+                   soon as a standby can follow: add a hot backup if that lasts";
+    assert_eq!(degraded.message, message);
+}
+
 #[test]
 fn a_pair_says_what_its_standby_lacks_only_while_that_is_catching_up() {
     for (level, expected) in [(None, None), (Some(2), None), (Some(1), Some(lag()))] {

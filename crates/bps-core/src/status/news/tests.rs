@@ -58,6 +58,10 @@ fn each_change_of_a_pair_is_told_once() {
     let note = "Nobody may act in pair web-0: no ready Pod has every acknowledged write";
     assert_eq!(told(paired(), withheld()), event("Withheld", note));
     assert_eq!([told(withheld(), withheld()), told(withheld(), paired())], [[], []]);
+    let busy = || Some(pair("KeeperBusy", ("", "b")));
+    let note = "Nobody acts in pair web-0: the only Pod with every acknowledged write acts in another pair, and hands over there first";
+    assert_eq!(told(paired(), busy()), event("KeeperBusy", note));
+    assert_eq!(told(busy(), busy()), []);
     let silent = || Some(pair("Silent", ("a", "b")));
     assert_eq!(told(paired(), silent()), event("StandbySilent", "b does not answer a in pair web-0"));
     assert_eq!([told(silent(), silent()), told(silent(), paired())], [[], []]);

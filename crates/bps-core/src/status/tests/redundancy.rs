@@ -245,7 +245,7 @@ fn of_pairs() -> Vec<Expected> {
             "Degraded: RedundancyLost", "+RedundancyLost"),
         ("2N, a hot backup is no standby", paired(was_complete(TWO_N, [1, 1, 0], spare_in_place_of_standby())),
             "Degraded: RedundancyLost", "+RedundancyLost"),
-        ("2N, each standby is in sync", level(was_complete(TWO_N, [1, 1, 0], pairs(1)), &["web-hot-0"]),
+        ("2N, each standby is in sync", level(was_complete(TWO_N, [1, 1, 0], pairs(1)), &["web-primary-0"]),
             "Ready", "-AsExpected"),
         ("2N, a standby is not in sync", level(was_complete(TWO_N, [1, 1, 0], pairs(1)), &[]),
             "Degraded: RedundancyLost", "+RedundancyLost"),

@@ -131,7 +131,7 @@ fn a_pair_outlives_a_loss_if_its_standby_is_elsewhere_and_in_sync() {
     paused.snapshot.desired.paused = true;
     let cases = [
         ("apart", paired(pair(["a1", "b1"]), None), "+ByHot", "+ByHot"),
-        ("apart, and in sync", paired(pair(["a1", "b1"]), Some(&["one"])), "+ByHot", "+ByHot"),
+        ("apart, and in sync", paired(pair(["a1", "b1"]), Some(&["zero"])), "+ByHot", "+ByHot"),
         ("apart, and not in sync", paired(pair(["a1", "b1"]), Some(&[])), "-NotInSync", "-NotInSync"),
         ("in one zone", paired(pair(["a1", "a2"]), None), "+ByHot", "-StandbyInSameDomain"),
         (
@@ -202,6 +202,12 @@ fn a_standby_follows_one_of_the_primaries_that_are_lost_together() {
     assert_eq!(told("b1"), "node,zone");
     assert_eq!(told("a2"), "node");
     assert_eq!(told("a1"), "none");
+    // It hands over to a cold backup that is woken, and acts for the other one next. In a pause no Pod is told to.
+    let mut freed = case("a1");
+    freed.snapshot.pods.push(on("c2", "cold", Role::Cold));
+    assert_eq!(self::told(&freed).0, "+ByCold");
+    freed.snapshot.desired.paused = true;
+    assert_eq!(self::told(&freed).0, "-StandbyShared");
     let status = case("a1").compute();
     let node = status.conditions.iter().find(|condition| condition.r#type == "SurvivesNodeLoss");
     let node = node.expect("the condition");
