@@ -197,7 +197,7 @@ fn takeovers(text: &mut String) {
          the microsecond where the new active told it; `status.takeovers` has whole ones, rounded up. If the next takeover \
          comes before the pair is whole, there is no `TakeoverComplete`.\n\n\
          Other events of an HAGroup: `PairFormed`, `MemberReplaced`, `PairEnded` (Normal), `Fenced`, `StandbySilent`, \
-         `ReplicationBlocked`, `LeaseRepaired`, `LeaseRestored`, `Withheld` (Warning). Metrics: \
+         `ReplicationBlocked`, `LeaseRepaired`, `LeaseRestored`, `Withheld`, `KeeperBusy` (Warning). Metrics: \
          `backuppodset_takeovers_total{reason}`, and `backuppodset_takeover_phase_seconds{phase}`: the time from the \
          beginning of a takeover to the end of a phase of `status.takeovers`, the phases before it included.\n",
     );

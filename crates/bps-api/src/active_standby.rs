@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 /// application fails. An agent in every Pod starts the application where it acts; never do both of a pair act.
 ///
 /// The first min(replicas, hotBackups) pairs have a standby, further hot backups are spares; with standbyFor one hot backup stands
-/// by for several primaries. The set keeps an HAGroup of its own name; the Service of the set leads to the actives, and drainSeconds
-/// has no effect, because a Pod that handed over relays what still comes to it; with standbyFor it refuses that, and clients connect
+/// by for several primaries. The set keeps an HAGroup of its own name, and the Service of the set leads to the actives. drainSeconds
+/// has no effect: a Pod that handed over relays what still comes to it, or with standbyFor refuses it, so that clients connect
 /// again. Roles follow who acts.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]

@@ -267,16 +267,18 @@ pub(super) fn withheld(group: &HAGroup) -> Option<&str> {
     conditions.find(is_said).map(|said| said.message.as_str())
 }
 
-/// Actives whose standby has every acknowledged write, as far as the status of their group tells.
+/// Standbys that have every acknowledged write, by their actives, as far as the status of their group tells.
 ///
-/// None while one of them has the only copy of another pair's state: a rollout that deleted it would lose that.
-pub(super) fn level_actives(group: &HAGroup) -> BTreeSet<PodName> {
+/// Not that of an active that has the only copy of another pair's state: a rollout that deleted it would lose that.
+pub(super) fn level_standbys(group: &HAGroup) -> BTreeMap<PodName, PodName> {
     let pairs = || group.status.iter().flat_map(|status| &status.pairs);
-    if pairs().any(|pair| pair.state == PAIR_KEEPER_BUSY) {
-        return BTreeSet::new();
-    }
-    let level = pairs().filter(|pair| pair.sync == IN_SYNC && !pair.active.is_empty());
-    level.map(|pair| PodName(pair.active.clone())).collect()
+    let waiting = pairs().filter(|pair| pair.state == PAIR_KEEPER_BUSY);
+    let keepers: BTreeSet<&String> = waiting.flat_map(|pair| &pair.pods).collect();
+    let is_level = |pair: &&PairStatus| {
+        pair.sync == IN_SYNC && !pair.active.is_empty() && !keepers.contains(&pair.active)
+    };
+    let names = |pair: &PairStatus| (PodName(pair.active.clone()), PodName(pair.standby.clone()));
+    pairs().filter(is_level).map(names).collect()
 }
 
 /// Terms from which on nobody is believed. 2^30, half of what a Lease can hold: takeovers never come that far, and a Pod that

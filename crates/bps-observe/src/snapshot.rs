@@ -10,7 +10,7 @@ use bps_core::manifests::{
     slice_ports,
 };
 use bps_core::model::{
-    ExposedKind, ExposedSlice, Exposure, Leftover, ObjectState, Others, PodName, Role, Snapshot, Uid,
+    ExposedKind, ExposedSlice, Exposure, Leftover, ObjectState, Others, PodName, PodView, Role, Snapshot, Uid,
 };
 use jiff::Timestamp;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -19,7 +19,7 @@ use kube_core::ObjectMeta;
 use super::budget;
 use super::cache::{Cache, SetKey, TakenName, Usable, has_selector};
 use super::exposure::{self, SliceWish};
-use super::group::{level_actives, withheld};
+use super::group::{level_standbys, withheld};
 use super::owner::{is_controlled_by, is_for, is_orphan};
 use super::pod::{self, PodContext, pod_view};
 use super::slim::SlimPod;
@@ -123,7 +123,8 @@ pub fn observe(cache: &Cache, key: &SetKey, now: Timestamp) -> Option<Observatio
     let mut leftovers = if is_usable { leftovers(cache, &set) } else { Vec::new() };
     let Budget { state: budget_state, version: budget, surplus: budget_surplus } =
         if is_usable { kept_budget(cache, &set, &mut leftovers) } else { Budget::default() };
-    let level = paired.as_ref().and_then(|paired| paired.level.clone());
+    let standbys = paired.as_ref().and_then(|paired| paired.level.as_ref());
+    let level = standbys.map(|standbys| level_actives(standbys, &pods));
     let (group_state, group_spec, group, withheld, injection) = match paired {
         Some(Paired { state, spec, group, withheld, injection, .. }) => {
             (Some(state), spec, group, withheld, injection)
@@ -202,7 +203,8 @@ struct Paired {
     spec: Option<HAGroupSpec>,
     group: Option<Version>,
     withheld: Option<String>,
-    level: Option<BTreeSet<PodName>>,
+    /// Standbys that have all of the state, by their actives.
+    level: Option<BTreeMap<PodName, PodName>>,
     injection: Option<Injection>,
 }
 
@@ -245,9 +247,23 @@ fn paired_in(
     let own = found.filter(|_| state != ObjectState::Foreign);
     let withheld = own.and_then(|group| withheld(group)).map(str::to_owned);
     let needs_level = wanted.state_dir.is_some() && wanted.promote_when != Some(PromoteWhen::Always);
-    let level = needs_level.then(|| own.into_iter().flat_map(|group| level_actives(group)).collect());
+    let level = needs_level.then(|| own.into_iter().flat_map(|group| level_standbys(group)).collect());
     let group = found.map(|group| version(&group.metadata));
     Some(Paired { state, spec: None, group, withheld, level, injection: None })
+}
+
+/// Actives whose standby has all of the state. The status of the group is written after the labels of its Pods, so that it may name a
+/// standby that another one has followed.
+fn level_actives(standbys: &BTreeMap<PodName, PodName>, pods: &[PodView]) -> BTreeSet<PodName> {
+    let is_still = |active: &PodName, standby: &PodName| {
+        let view = pods.binary_search_by(|view| view.pod.name.cmp(active)).ok().map(|index| &pods[index]);
+        view.is_none_or(|view| view.part.peer_of_active() == Some(standby))
+    };
+    standbys
+        .iter()
+        .filter(|(active, standby)| is_still(active, standby))
+        .map(|(active, _)| active.clone())
+        .collect()
 }
 
 /// How the group compares with the wish.

@@ -137,10 +137,14 @@ pub(super) fn part(pair: &PairNow, id: AgentId) -> &'static str {
 
 /// A standby of several actives shall act for none of them.
 async fn fence(cluster: &Cluster, pod: &str, is_on: bool, outcomes: &mut Outcomes) -> Result<(), Error> {
+    let before = outcomes.pods.len();
     for Seat { pair, .. } in find(cluster, pod, is_on).await? {
         if let Some(outcome) = fence_in(cluster, &pair.name, pod, is_on).await? {
             outcomes.pods.push(outcome);
         }
+    }
+    if outcomes.pods.len() == before {
+        return Err(Error::Refused(format!("{pod} went from one pair to another meanwhile: try it again")));
     }
     Ok(())
 }

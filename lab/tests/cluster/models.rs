@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use bps_api::keys;
 use k8s_openapi::api::core::v1::{Pod, Service};
@@ -22,6 +23,9 @@ use crate::pairs::{first_paired, served_again};
 use crate::shared_standbys::{are_followed, pairs_where};
 use crate::stage::{Counts, Stage, complete, one, uids};
 use crate::wait::{self, role};
+
+/// How often a standby is looked at that has not all of the state yet.
+const LOOK_PERIOD: Duration = Duration::from_millis(50);
 
 /// The example of a model.
 struct Model {
@@ -188,6 +192,21 @@ pub(crate) async fn a_hot_backup_takes_the_place_of_a_killed_primary_of_n_plus_m
     stage.settled(N_PLUS_M.name, N_PLUS_M.counts).await;
 }
 
+/// Waits until a standby has the page of each active.
+async fn has_pages(stage: &Stage, standby: &str, actives: impl Iterator<Item = &str> + Clone) {
+    let read = ["exec", standby, "--", "sh", "-c", "cat /state/seats/*/index.html 2>&1 || true"];
+    let has_all = async {
+        loop {
+            let pages = stage.kubectl(&read);
+            if actives.clone().all(|active| pages.contains(active)) {
+                return;
+            }
+            tokio::time::sleep(LOOK_PERIOD).await;
+        }
+    };
+    tokio::time::timeout(wait::LIMIT, has_all).await.expect("the pages are replicated");
+}
+
 /// The page of each primary is its name, which only its state tells.
 pub(crate) async fn the_standby_of_two_serves_the_state_of_the_active_that_was_killed(stage: Stage) {
     stage.bench.load_image(&busybox_image().unwrap());
@@ -198,8 +217,8 @@ pub(crate) async fn the_standby_of_two_serves_the_state_of_the_active_that_was_k
         stage.kubectl(&["exec", &pair.active, "--", "sh", "-c", &write]);
     }
     let load = N_PLUS_M_WITH_STATE.load(&stage).await;
-    pairs_where(&stage, are_followed).await;
     let [killed, standby] = [&pairs[0].active, &pairs[0].standby];
+    has_pages(&stage, standby, pairs.iter().map(|pair| &*pair.active)).await;
     let active = stage.api::<Pod>().get(killed).await.unwrap();
     stage.bench.cluster.kill_below_init(&stage.target(&active)).unwrap();
     let struck_ns = realtime_ns();

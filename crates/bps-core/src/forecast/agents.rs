@@ -125,6 +125,10 @@ impl Agents {
             }
             self.lost.remove(&uid);
             let heir = heir(snapshot, &active);
+            // Its standby took another one over in this moment: it serves on where it is.
+            if heir.is_none() && can_act(&active) {
+                continue;
+            }
             // No other Pod that is free has its state: the pair waits for it.
             if heir.is_none() && snapshot.level.is_some() {
                 match busy_keeper(snapshot, &active) {

@@ -212,6 +212,25 @@ fn who_has_the_only_copy_of_another_state_hands_over_to_a_spare_and_acts_with_it
 }
 
 #[test]
+fn of_two_actives_on_a_cordoned_node_with_one_standby_one_hands_over_and_the_other_serves_on() {
+    let active = |name: &str| {
+        let mut active = pod_on(name, Role::Primary, node("a1", NodeHealth::Cordoned));
+        active.part = Part::Active { peer: Some(PodName("p3".into())) };
+        active
+    };
+    let mut standby = pod_on("p3", Role::Hot, node("c1", NodeHealth::Healthy));
+    standby.part = Part::Standby { peers: ["p1", "p2"].map(|name| PodName(name.into())).to_vec() };
+    let desired = Desired { standby_for: 2, ..given::desired([2, 1, 0]) };
+    let mut snapshot = given::snapshot(desired, vec![active("p1"), active("p2"), standby]);
+    (snapshot.group, snapshot.level) =
+        (Some(ObjectState::Current), Some(["p1", "p2"].map(|name| PodName(name.into())).into()));
+    let foreseen = forecast(snapshot, vec![place("c1", 0)], pace());
+    let first = &foreseen.waves[0];
+    assert!(first.serving.contains(&PodName("p2".into())), "{:?}", lines(&foreseen));
+    assert_eq!(foreseen.serving.len(), 2, "{:?}", lines(&foreseen));
+}
+
+#[test]
 fn a_standby_without_the_whole_state_does_not_act() {
     let mut active = pod_on("p1", Role::Primary, node("a1", NodeHealth::Healthy));
     active.part = Part::Active { peer: Some(PodName("p2".into())) };

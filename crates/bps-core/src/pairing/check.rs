@@ -274,7 +274,10 @@ impl Sight<'_> {
         let standby = standby.and_then(|standby| self.roster.pod(standby));
         pair.lease.holder.is_some()
             && pair.level.is_none_or(|copies| copies > 1)
-            && standby.is_some_and(|pod| (pod.is_ready || self.roster.may_share()) && !pod.is_leaving)
+            && standby.is_some_and(|pod| {
+                let is_up = (pod.is_ready || self.roster.may_share()) && !pod.is_leaving;
+                is_up && pair.has_whole_state(pod.id) && !self.roster.is_claimed_elsewhere(pair, pod.id)
+            })
     }
 }
 

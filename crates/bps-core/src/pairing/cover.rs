@@ -35,6 +35,8 @@ const KEPT_ALONE_MAX: Duration = Duration::from_secs(2);
 /// Time since which no standby could take over from the active of a pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Uncovered {
+    /// Whose end would leave the pair without a Pod that can act.
+    pub held: AgentId,
     /// Since then without a break.
     pub since: BootTime,
     /// Who could follow it later.
@@ -87,6 +89,7 @@ impl Roster<'_> {
         let mut others =
             others.filter(|id| !self.is_claimed_elsewhere(pair, *id)).filter_map(|id| self.pod(id));
         let member = others.next().map(|pod| pod.is_leaving);
+        let before = before.filter(|before| before.held == held);
         let Unseated { is_any_staying, is_any_leaving } = self.unseated();
         let successor = match before.map(|before| before.successor) {
             _ if is_any_staying || member == Some(false) => Successor::There,
@@ -94,7 +97,7 @@ impl Roster<'_> {
             Some(nobody @ Successor::Nobody { .. }) => nobody,
             Some(Successor::There | Successor::Expected) | None => Successor::Nobody { since: now },
         };
-        Some(Uncovered { since: before.map_or(now, |before| before.since), successor })
+        Some(Uncovered { held, since: before.map_or(now, |before| before.since), successor })
     }
 
     /// The standby of a pair, if it could follow at once.
@@ -136,20 +139,24 @@ impl Draft<'_> {
     /// Pods that are kept for now. Those of a set are deleted by the operator alone, which looks at their standbys itself; those
     /// whose pair ends are worth no wait, nor those whose application ends soon after each start: the rollout may put it right. Only
     /// a Pod that takes all of the state along when it is deleted, because the next one has another name, is kept in that case, too.
+    /// So are those that act in one pair and have the only copy of another one's state.
     pub(super) fn kept(&mut self) -> BTreeSet<AgentId> {
         let group = self.group;
-        let mut kept = BTreeSet::new();
-        if group.pairs_wanted.is_some() {
-            return kept;
-        }
+        // They are to act there next.
+        let busy: Vec<AgentId> = group.pairs.iter().filter_map(|pair| self.busy_keeper(pair)).collect();
+        let is_of_workload = |id: &AgentId| self.roster.pod(*id).is_some_and(|pod| pod.role.is_none());
+        let mut kept: BTreeSet<AgentId> = busy.into_iter().filter(is_of_workload).collect();
         for pair in &group.pairs {
             let Some((held, uncovered)) = self.roster.irreplaceable(pair).zip(pair.uncovered) else {
                 continue;
             };
             let crash_loops = group.crash_looping.contains(&pair.number);
             let is_worth_it = |pod: &&Pod| {
-                let takes_state_along = pair.level.is_some() && !is_lasting(&pod.name);
-                !pod.is_leaving && !pair.is_ending && (!crash_loops || takes_state_along)
+                let is_only_copy =
+                    !pair.level_pods.iter().any(|id| *id != held && self.roster.is_staying(*id));
+                let takes_state_along = pair.level.is_some() && is_only_copy && !is_lasting(&pod.name);
+                let is_of_workload = pod.role.is_none();
+                is_of_workload && !pod.is_leaving && !pair.is_ending && (!crash_loops || takes_state_along)
             };
             let Some(held) = self.roster.pod(held).filter(is_worth_it) else { continue };
             let (from, until) = (uncovered.since + KEPT_AFTER, uncovered.kept_until(pair.level.is_some()));

@@ -22,11 +22,15 @@ impl Draft<'_> {
     }
 
     /// Orders the active of a pair to hand over, unless this tenure was told to already, or the pair ends. A standby of several actives
-    /// can follow one of them, so that the others are told when that one's successor has a standby of its own.
+    /// can follow one of them, so that the others are told when that one's successor has a standby of its own. An order that its
+    /// standby cannot follow any more stops no other one.
     pub(super) fn switch_over(&mut self, pair: &Pair, reason: PairReason) {
         let heir = self.roster.standby_that_can_follow(pair).map(|standby| standby.id);
         let others = |heir| self.roster.stands_by_elsewhere(pair, heir);
-        let is_promised = heir.is_some_and(|heir| others(heir).any(|other| self.is_ordered(other)));
+        let can_follow =
+            |heir, other| self.roster.standby_that_can_follow(other).is_some_and(|pod| pod.id == heir);
+        let is_promised = heir
+            .is_some_and(|heir| others(heir).any(|other| self.is_ordered(other) && can_follow(heir, other)));
         if !self.is_ordered(pair) && !is_promised {
             self.step(PairAction::SwitchOver { pair: pair.number }, reason);
         }

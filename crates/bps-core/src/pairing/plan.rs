@@ -28,6 +28,7 @@ pub(super) fn drafted<'a>(group: &'a Group, at: &'a Moment<'a>) -> Draft<'a> {
     withheld(&mut draft);
     if group.is_paused {
         draft.hold(PairReason::Paused, None, None);
+        draft.free_keepers();
         draft.vacate_places();
         // A rollout that waits for a standby must not wait for the end of the pause.
         let kept = draft.kept();

@@ -132,6 +132,11 @@ impl<'a> Roster<'a> {
         })
     }
 
+    /// Whether a Pod shall not act in a pair that it is a member of.
+    pub(super) fn is_fenced(&self, id: AgentId) -> bool {
+        self.seats_of(id).any(|pair| pair.fenced.contains(&id))
+    }
+
     /// Whether a standby may have places in several pairs.
     pub(super) const fn may_share(&self) -> bool {
         self.further_places > 0

@@ -5,7 +5,7 @@
 //! that is busy: it hands over where it acts as soon as a standby can follow there, and acts with that copy next. Why:
 //! `docs/adr/0048-a-standby-has-a-seat-in-each-pair-it-stands-by-for.md`.
 
-use bps_protocol::{AgentId, Hold};
+use bps_protocol::AgentId;
 
 use super::plan::{Draft, PlaceChoice, seat};
 use super::reason::PairReason;
@@ -29,7 +29,7 @@ pub(super) fn shared_standbys<'a>(group: &'a Group, roster: &Roster<'a>) -> Vec<
     let shared = |pod: &'a Pod| {
         let has_one_left = |places: &usize| (1..=group.further_places).contains(places);
         let places = roster.places_taken(pod.id).filter(has_one_left)?;
-        let can_join = pod.address.is_some() && !roster.is_left_alone(pod);
+        let can_join = pod.address.is_some() && !roster.is_left_alone(pod) && !roster.is_fenced(pod.id);
         can_join.then_some(OpenStandby { pod, places })
     };
     group.staying().into_iter().filter_map(shared).collect()
@@ -71,13 +71,14 @@ impl Draft<'_> {
         seat(pod)
     }
 
-    /// Orders Pods that act in one pair, and have the only whole copy of another one's state, to hand over in the former.
+    /// Orders Pods that act in one pair, and have the only whole copy of another one's state, to hand over in the former; in a pause
+    /// it only tells of them.
     pub(super) fn free_keepers(&mut self) {
         let group = self.group;
-        for pair in group.pairs.iter().filter(|_| group.further_places > 0) {
+        for pair in &group.pairs {
             let Some(keeper) = self.busy_keeper(pair) else { continue };
             self.hold(PairReason::KeeperBusy, Some(pair.number), None);
-            let acts = self.roster.acts_in(keeper).filter(|acts| !self.is_asked(acts));
+            let acts = self.roster.acts_in(keeper).filter(|acts| !group.is_paused && !self.is_asked(acts));
             let Some(acts) = acts else { continue };
             if self.roster.standby_that_runs(acts).is_some() {
                 self.switch_over(acts, PairReason::KeeperBusy);
@@ -87,8 +88,8 @@ impl Draft<'_> {
 
     /// The Pod that has every acknowledged write of a pair and acts in another one, while no other Pod could act in this one: no other
     /// member is to be seen, or none has written for so long that it is lost.
-    fn busy_keeper(&mut self, pair: &Pair) -> Option<AgentId> {
-        if pair.level.is_none() || pair.is_ending {
+    pub(super) fn busy_keeper(&mut self, pair: &Pair) -> Option<AgentId> {
+        if self.group.further_places == 0 || pair.level.is_none() || pair.is_ending {
             return None;
         }
         let (roster, members) = (&self.roster, pair.lease.members);
@@ -98,12 +99,14 @@ impl Draft<'_> {
         if !members.into_iter().any(|id| may_act(&id) && roster.is_seated(pair, id)) {
             return Some(keeper);
         }
-        // An active whose standby is busy lives on writes.
-        let lost_at = pair.unwritten_since + SILENCE_MAX;
-        if pair.lease.hold == Hold::Api && lost_at <= self.at.now {
+        // An active hears at once that its standby is busy, and lives on writes from then on. One that was lost before it heard
+        // that has written nothing since.
+        let busy_since = pair.uncovered.map_or(self.at.now, |uncovered| uncovered.since);
+        let lost_at = pair.unwritten_since.max(busy_since) + SILENCE_MAX;
+        if lost_at <= self.at.now {
             return Some(keeper);
         }
-        self.look_again(lost_at.max(self.at.now + SILENCE_MAX));
+        self.look_again(lost_at);
         None
     }
 }

@@ -257,7 +257,8 @@ fn conditions(input: &GroupInput<'_>, (complete, all): (usize, usize), blocked: 
     let degraded = match (input.unread, input.troubles, is_withheld) {
         (Some(unread), ..) => (true, (phrases::UNREADABLE, unread.to_owned())),
         (None, [], false) if !all_busy.is_empty() => {
-            (true, (phrases::KEEPER_BUSY, joined(all_busy.into_iter())))
+            let texts = all_busy.into_iter().chain(crash_loops(input)).chain(all_silent);
+            (true, (phrases::KEEPER_BUSY, joined(texts.chain(blocked.iter().cloned()))))
         }
         (None, [], false) if !input.crash_loops.is_empty() => {
             let texts = crash_loops(input).chain(all_silent).chain(blocked.iter().cloned());
@@ -273,7 +274,7 @@ fn conditions(input: &GroupInput<'_>, (complete, all): (usize, usize), blocked: 
             (true, (phrases::LATE_NODE, joined(late(input))))
         }
         (None, [], false) => (false, (words::AS_EXPECTED, "nothing stands in the way".to_owned())),
-        (None, [], true) => (true, (words::WITHHELD, joined(all_withheld.iter().cloned()))),
+        (None, [], true) => (true, (words::WITHHELD, joined(all_withheld.iter().cloned().chain(all_busy)))),
         (None, [..], _) => (true, (phrases::REFUSED, joined(input.troubles.iter().cloned()))),
     };
     let withheld = if is_withheld {

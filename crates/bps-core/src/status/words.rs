@@ -131,7 +131,7 @@ pub(super) const PAUSED_BY_SPEC: Word = of_reason(Reason::Paused);
 pub(super) const STORM_BRAKE: Word = of_reason(Reason::StormBrake);
 pub(super) const WITHHELD: Word = Word {
     word: api::WITHHELD,
-    meaning: "Nobody may act in a pair: no ready Pod has every acknowledged write, or the one that has acts in another pair.",
+    meaning: "Nobody may act in a pair: no ready Pod has every acknowledged write.",
 };
 
 /// The conditions in the order of the status.

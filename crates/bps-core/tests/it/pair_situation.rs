@@ -217,7 +217,8 @@ fn describe(pair: &mut Pair, word: &str) -> Result<(), String> {
                 "alone" => bps_core::pairing::Successor::Nobody { since },
                 _ => return Err(not_understood(word)),
             };
-            pair.uncovered = Some(Uncovered { since, successor });
+            let held = pair.lease.holder.unwrap_or(pair.lease.members[0]);
+            pair.uncovered = Some(Uncovered { held, since, successor });
         }
         ("forsaken", time) => pair.forsaken = Some(Forsaken { since: ago(time)?, was_told: false }),
         ("level", names) => {

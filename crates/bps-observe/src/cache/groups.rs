@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use kube_core::{ObjectMeta, Resource};
 use tracing::warn;
 
-use super::super::group::{level_actives, withheld};
+use super::super::group::{level_standbys, withheld};
 use super::super::readable::Readable;
 use super::super::store::{ObjectKey, Source};
 use super::super::watched::Watched;
@@ -24,7 +24,7 @@ impl Cache {
             let ObjectMeta { uid, labels, owner_references, .. } = group.metadata.clone();
             (group.spec.clone(), uid, labels, owner_references)
         };
-        let told = |group: &HAGroup| (withheld(group).map(str::to_owned), level_actives(group));
+        let told = |group: &HAGroup| (withheld(group).map(str::to_owned), level_standbys(group));
         let key = ObjectKey::of(&group);
         let (new_wish, newly_told) = (wish(&group), told(&group));
         let old = self.groups.put(group, Source::Watch, now).ok()?;

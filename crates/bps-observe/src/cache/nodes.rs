@@ -121,16 +121,13 @@ impl Cache {
         // Each set has domains of its own: `Hosts` reads them from the labels.
         let view = node_view(node, ZONE_LABEL);
         let labels = node.metadata.labels.clone().unwrap_or_default();
-        let is_relabelled = self.node_labels.get(&view.name) != Some(&labels);
-        self.node_labels.insert(view.name.clone(), labels);
+        let former = self.node_labels.insert(view.name.clone(), labels).unwrap_or_default();
         if let Some(list) = &mut self.node_list {
             list.missing.remove(&view.name);
             list.is_empty = false;
         }
         if self.nodes.get(&view.name) == Some(&view) {
-            // Subsets and failure domains go by labels, and every set may name other ones.
-            let sets = if is_relabelled { self.sets_on(&view.name) } else { BTreeSet::new() };
-            return sets.into_iter().map(|set| (set, Change::Ordinary)).collect();
+            return self.moved_sets(&view.name, &former);
         }
         let name = view.name.clone();
         if view.health == NodeHealth::NotReady {
@@ -177,6 +174,20 @@ impl Cache {
             missing_since: &self.missing_since,
             now,
         }
+    }
+
+    /// Sets with Pods on a node that is in another one of their failure domains than before: each names a label of its own.
+    fn moved_sets(&self, name: &NodeName, former: &BTreeMap<String, String>) -> Vec<Affected> {
+        let Some(labels) = self.node_labels.get(name).filter(|labels| *labels != former) else {
+            return Vec::new();
+        };
+        let is_moved = |set: &SetKey| {
+            self.set(set).is_some_and(|set| {
+                let key = set.spec.domain_key();
+                labels.get(key) != former.get(key)
+            })
+        };
+        self.sets_on(name).into_iter().filter(is_moved).map(|set| (set, Change::Ordinary)).collect()
     }
 
     /// Sets with Pods on a node.

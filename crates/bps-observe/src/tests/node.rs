@@ -175,13 +175,14 @@ fn a_set_sees_the_failure_domains_of_its_own_label() {
 }
 
 #[test]
-fn a_node_that_gets_another_label_is_news_for_the_sets_with_pods_on_it() {
+fn a_node_in_another_failure_domain_is_news_for_the_sets_with_pods_on_it_that_go_by_its_label() {
     let mut cache = Cache::default();
     set(json!({"template": template(), "topology": {"key": "rack"}})).seen(&mut cache, at(0));
-    let show = |cache: &mut Cache, name: &str, rack: &str| {
-        let node = json!({"metadata": {"name": name, "labels": {"rack": rack}}, "spec": {}, "status": {}});
+    let labelled = |cache: &mut Cache, name: &str, labels: Value| {
+        let node = json!({"metadata": {"name": name, "labels": labels}, "spec": {}, "status": {}});
         serde_json::from_value::<SlimNode>(node).unwrap().seen(cache, at(0))
     };
+    let show = |cache: &mut Cache, name: &str, rack: &str| labelled(cache, name, json!({"rack": rack}));
     show(&mut cache, "n1", "r7");
     show(&mut cache, "n2", "r7");
     ready_pod(1).seen(&mut cache, at(1));
@@ -189,4 +190,6 @@ fn a_node_that_gets_another_label_is_news_for_the_sets_with_pods_on_it() {
     assert_eq!(show(&mut cache, "n1", "r8"), [(key, Change::Ordinary)]);
     assert_eq!(show(&mut cache, "n1", "r8"), []);
     assert_eq!(show(&mut cache, "n2", "r8"), [], "none of its Pods is there");
+    let other = json!({"rack": "r8", "cpu": "fast"});
+    assert_eq!(labelled(&mut cache, "n1", other), [], "the set does not go by that label");
 }

@@ -216,7 +216,27 @@ fn a_standby_of_a_set_with_replicated_state_counts_once_it_has_all_of_it() {
     assert_eq!(level(json!({}), &all), None);
     assert_eq!(level(json!({"stateDir": "/state"}), &all), Some([PodName("web-a".into())].into()));
     assert_eq!(level(json!({"stateDir": "/state", "promoteWhen": "Always"}), &all), None);
-    // The active that has the only copy of another pair's state is not to be deleted, whoever could follow it.
-    let busy = json!({"name": "web-1", "state": "KeeperBusy"});
-    assert_eq!(level(json!({"stateDir": "/state"}), &[all[0].clone(), busy]), Some([].into()));
+    // An active that has the only copy of another pair's state is not to be deleted, whoever could follow it.
+    let busy = |keeper: &str| json!({"name": "web-1", "state": "KeeperBusy", "pods": [keeper, "web-x"]});
+    let beside = |keeper: &str| level(json!({"stateDir": "/state"}), &[all[0].clone(), busy(keeper)]);
+    assert_eq!(beside("web-a"), Some([].into()));
+    assert_eq!(beside("web-y"), Some([PodName("web-a".into())].into()));
+}
+
+/// Labels are written before the status that says who is in sync.
+#[test]
+fn an_active_with_another_standby_than_the_status_names_is_not_followed() {
+    let mut replicated = spec();
+    replicated["activeStandby"]["stateDir"] = json!("/state");
+    let pair = json!({"name": "web-0", "active": "web-a", "standby": "web-b", "sync": "InSync"});
+    let level = |standby: &str| {
+        let mut cache = Cache::default();
+        set(replicated.clone()).seen(&mut cache, at(0));
+        Readable::from(group(&json!({"status": {"pairs": [pair]}}))).seen(&mut cache, at(0));
+        let labels = json!({"HAState": "active", "peer": standby, "backup.example.com/role": "primary"});
+        pod(&json!({"metadata": {"name": "web-a", "labels": labels}})).seen(&mut cache, at(0));
+        observe(&cache, &key(), at(0)).expect("the set is there").snapshot.level.expect("it is replicated")
+    };
+    assert_eq!(level("web-b"), [PodName("web-a".into())].into());
+    assert_eq!(level("web-c"), [].into());
 }

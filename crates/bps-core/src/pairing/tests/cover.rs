@@ -2,6 +2,7 @@
 
 use super::super::cover::{Successor, Uncovered};
 use super::*;
+use crate::model::Role;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -95,7 +96,7 @@ fn whoever_is_worth_no_wait_is_not_kept() {
         |group| group.pairs[0].is_ending = true,
         |group| group.crash_looping = [0].into(),
         // The operator deletes the Pods of a set itself, and looks at their standbys.
-        |group| group.pairs_wanted = Some(1),
+        |group| group.pods[0].role = Some(Role::Primary),
         |group| group.pods[0].is_leaving = true,
         |group| group.pairs[0].lease.holder = None,
     ];
@@ -148,6 +149,48 @@ fn a_pod_that_takes_the_state_along_is_kept_although_its_application_ends_soon_a
         group.pods[0].name = "web-7c9d-x2x4q".into();
     };
     assert_eq!(kept(&changed(loops_in_a_deployment, 6_000 * SECOND)), (true, None));
+    let has_another_copy = |group: &mut Group| {
+        loops_in_a_deployment(group);
+        group.pairs[0].level_pods = [AgentId(1), AgentId(2)].into();
+    };
+    assert!(!kept(&changed(has_another_copy, 2 * SECOND)).0, "the rollout may put it right");
+}
+
+#[test]
+fn a_workload_that_says_how_many_pairs_there_are_is_protected_as_well() {
+    let says_how_many = |group: &mut Group| {
+        group.pairs_wanted = Some(1);
+        hears_nothing(group);
+    };
+    assert!(kept(&changed(says_how_many, 2 * SECOND)).0);
+}
+
+/// Pod 3 stood by for 1 and 2, took 1 over, and 2 is lost: it alone has the state of the second pair.
+#[test]
+fn whoever_has_the_only_copy_of_another_pair_is_kept_while_it_acts() {
+    let mut group = group([3, 4], [pair(0, [3, 4]), pair(1, [2, 3])]);
+    group.further_places = 1;
+    group.pairs[1].lease.holder = None;
+    (group.pairs[1].level, group.pairs[1].level_pods) = (Some(1), [AgentId(3)].into());
+    let kept = |group: &Group| {
+        let is_kept = |action: &PairAction| matches!(action, PairAction::Label { pod: AgentId(3), shown } if shown.is_kept);
+        actions(&plan_now(group)).iter().any(is_kept)
+    };
+    assert!(kept(&group));
+    group.pods[0].role = Some(Role::Primary);
+    assert!(!kept(&group), "the operator deletes the Pods of a set itself");
+}
+
+#[test]
+fn the_time_of_one_that_is_kept_says_nothing_of_the_next_one() {
+    let mut group = group([1, 2], [pair(0, [1, 2])]);
+    (group.pairs[0].level, group.pairs[0].level_pods) = (Some(2), [AgentId(1), AgentId(2)].into());
+    hears_nothing(&mut group);
+    let before = group.roster().uncovered(&group.pairs[0], None, now());
+    group.pods[0].is_leaving = true;
+    let later = now() + 700 * SECOND;
+    let after = group.roster().uncovered(&group.pairs[0], before, later).expect("nobody could follow it");
+    assert_eq!((after.held, after.since), (AgentId(2), later));
 }
 
 #[test]
@@ -166,7 +209,7 @@ fn what_was_known_before_lasts_as_long_as_nobody_could_follow() {
     let mut group = group([1, 2], [pair(0, [1, 2])]);
     let [first, second] = [now(), now() + SECOND];
     let see = |group: &Group, before, at| group.roster().uncovered(&group.pairs[0], before, at);
-    let uncovered = |since, successor| Some(Uncovered { since, successor });
+    let uncovered = |since, successor| Some(Uncovered { held: AgentId(1), since, successor });
     hears_nothing(&mut group);
     let before = see(&group, None, first);
     assert_eq!(before, uncovered(first, Successor::There));
